@@ -7,8 +7,8 @@
 //! - an instance without networks and interfaces gets the masquerade binding (KubeVirt: bridge);
 //! - UUID and serial number follow from the name or stay empty (KubeVirt: random);
 //! - sockets, cores and threads, and the grace period, are filled in even if they are 1 and 30 seconds;
-//! - a moving tag is told from a registry's port, as Kubernetes does;
-//! - room to grow (`cpu.maxSockets`, `memory.maxGuest`) is made only where it can be used.
+//! - a moving tag is distinguished from a registry's port, as in Kubernetes;
+//! - limits of growth (`cpu.maxSockets`, `memory.maxGuest`) are set only where the guest can use them.
 //!
 //! The installation may choose the machine type, the CPU model, the CPU request and the binding ([`GuestDefaults`]).
 

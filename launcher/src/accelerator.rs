@@ -1,11 +1,11 @@
-//! KVM or emulation: what this machine offers.
+//! The accelerator of this machine: KVM or emulation.
 
 use std::fs;
 
-/// The processor has the virtualisation instructions that guests of any kind need.
+/// Whether the processor has the virtualisation instructions that guests of any kind need.
 ///
-/// `/dev/kvm` alone does not say so: where the kernel itself runs in a virtual machine, the device may be there
-/// without them, and a guest's boot loader is then stuck in real mode.
+/// `/dev/kvm` alone does not prove it: if the kernel itself runs in a virtual machine, the device may exist
+/// without these instructions, and a guest's boot loader then gets stuck in real mode.
 #[must_use]
 pub fn processor_virtualises() -> bool {
     fs::read_to_string("/proc/cpuinfo").is_ok_and(|info| flags_virtualise(&info))

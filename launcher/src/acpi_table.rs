@@ -1,4 +1,4 @@
-//! ACPI tables of the manifest's secrets: what ties a licence to a machine.
+//! ACPI tables from the manifest's secrets, which bind a licence to a machine.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -10,46 +10,47 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 
 use crate::object_disk::{self, ObjectDiskError};
 
-/// Most bytes of a table. The largest that is usual, SLIC, has 374.
+/// Largest table, in bytes. The largest usual one, SLIC, has 374.
 const LARGEST: usize = 64 << 10;
 /// Bytes of the header that every table begins with (ACPI specification, 5.2.6): signature, length, and others.
 const HEADER: usize = 36;
 
-/// There is no such table.
+/// Why a table cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum AcpiTableError {
     /// Its secret cannot be read.
     #[error(transparent)]
     Secret(#[from] ObjectDiskError),
-    /// The secret has something else.
+    /// The secret lacks the key.
     #[error("the secret of volume {volume} has no {key}")]
     NoKey {
         /// The volume.
         volume: String,
-        /// What it should have.
+        /// The key that it should have.
         key: &'static str,
     },
-    /// What is there is no table of that kind.
+    /// The content is not a table of this kind.
     #[error("{key} of volume {volume} is no ACPI table {signature}: {why}")]
     NoTable {
         /// The volume.
         volume: String,
-        /// Of what it is the value.
+        /// The key.
         key: &'static str,
-        /// The kind.
+        /// The expected signature.
         signature: &'static str,
-        /// What is wrong with it.
+        /// The fault.
         why: String,
     },
-    /// It cannot be handed on.
+    /// It cannot be passed on.
     #[error("write it: {0}")]
     Write(#[from] io::Error),
 }
 
-/// Opens a table for reading. `objects` is the directory beneath which the kubelet has mounted what volumes are made of.
+/// Opens a table for reading. `objects` is the directory below which the kubelet has mounted the objects of
+/// volumes.
 ///
 /// # Errors
-/// When the secret has none.
+/// If the secret has no valid table.
 pub fn open(table: &AcpiTable<'_>, objects: &Path) -> Result<OwnedFd, AcpiTableError> {
     let AcpiTable { volume, key, signature, .. } = *table;
     let name = || volume.name.to_owned();

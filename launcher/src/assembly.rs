@@ -1,4 +1,4 @@
-//! Puts together what QEMU is started with: sockets, plan, command line.
+//! Assembles everything that QEMU is started with: sockets, plan, command line.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -27,10 +27,10 @@ use crate::process::Command;
 use crate::supervisor::Launch;
 use crate::volumes::Prepared;
 
-/// How long QEMU may take to answer its first command. Guests with much memory allocate for long.
+/// Time limit for QEMU's answer to its first command. Allocating much guest memory takes long.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(300);
 
-/// QEMU cannot be put together.
+/// Why QEMU cannot be assembled.
 #[derive(Debug, thiserror::Error)]
 pub enum AssemblyError {
     /// The CPUs that the launcher may use cannot be found.
@@ -39,25 +39,25 @@ pub enum AssemblyError {
     /// The machine cannot be planned.
     #[error(transparent)]
     Plan(#[from] PlanError),
-    /// The clock cannot be set so.
+    /// The clock settings cannot be used.
     #[error(transparent)]
     Clock(#[from] ClockError),
     /// A socket cannot be made.
     #[error("cannot make the socket of {what}")]
     Socket {
-        /// What it is for.
+        /// Its purpose.
         what: &'static str,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
 }
 
-/// All that was prepared for one machine.
+/// Everything that was prepared for one machine.
 #[derive(Debug)]
 pub struct Parts {
     /// KVM or emulation.
     pub accelerator: Accelerator,
-    /// Sets of descriptors beside those of the volumes.
+    /// Sets of descriptors, except those of the volumes.
     pub fd_sets: Vec<FdSet>,
     /// Volumes.
     pub volumes: Prepared,
@@ -69,64 +69,64 @@ pub struct Parts {
     pub descriptors: Descriptors,
     /// Addresses of an earlier start.
     pub layout: Option<Layout>,
-    /// What a guest's CPU can have, where it matters.
+    /// CPU features that a guest can have here, if the manifest needs to know.
     pub host_cpu: Option<HostCpu>,
-    /// Connections to what serves shared directories, by the names of their volumes.
+    /// Connections to the servers of shared directories, by the names of their volumes.
     pub filesystems: Vec<(String, OwnedFd)>,
-    /// What the pod was given of its node.
+    /// Devices of the node that the pod has.
     pub node: FromNode,
-    /// Where the guest comes from another node.
+    /// Set if the guest comes from another node.
     pub incoming: Option<Incoming>,
-    /// Where QEMU reads the keys of migrations.
+    /// Directory in which QEMU reads the keys of migrations.
     pub keys: PathBuf,
 }
 
-/// A guest that runs already, on another node.
+/// A guest that already runs on another node.
 #[derive(Debug, Clone)]
 pub struct Incoming {
     /// UID of the migration.
     pub uid: String,
     /// Its machine type, as QEMU resolved it there.
     pub machine_type: Option<String>,
-    /// Sockets that have processors there.
+    /// Number of sockets with processors there.
     pub sockets: Option<u32>,
 }
 
-/// Devices of a node, where there is one.
+/// Devices of a node, if there is a node.
 #[derive(Debug, Default)]
 pub struct FromNode {
     /// /dev/vhost-vsock.
     pub vhost_vsock: Option<Fd>,
-    /// Entries of the manifest, by their paths, and what each of them is.
+    /// Entries of the manifest by their paths, and the devices of each.
     pub host_devices: Vec<(String, Vec<HostSource>)>,
 }
 
-/// Where things are on this machine.
+/// Paths on this machine.
 #[derive(Debug, Clone)]
 pub struct Installation {
     /// QEMU, by path or by name.
     pub qemu: PathBuf,
-    /// Where its VNC server is to listen.
+    /// Socket of its VNC server.
     pub vnc_socket: PathBuf,
-    /// Where it is to listen for disks of a guest that comes.
+    /// Socket on which it receives the disks of an incoming guest.
     pub disk_socket: PathBuf,
-    /// Where its slots for USB devices of clients are to listen.
+    /// Sockets of its slots for USB devices of clients.
     pub usb_sockets: UsbSockets,
-    /// What guests read about their system.
+    /// System information in SMBIOS that guests read.
     pub smbios: Smbios,
 }
 
 /// A socket for each slot.
 pub type UsbSockets = [PathBuf; ClientPassthroughDevices::SLOTS];
 
-/// Where the slots for USB devices listen, in that directory.
+/// The sockets of the slots for USB devices in this directory.
 #[must_use]
 pub fn usb_sockets(directory: &Path) -> UsbSockets {
     std::array::from_fn(|slot| directory.join(format!("usb{slot}.sock")))
 }
 
 impl Installation {
-    /// Boot ROMs for network cards are beside QEMU.
+    /// Whether the boot ROMs for network cards are installed beside QEMU.
     pub fn has_network_boot(&self) -> bool {
         ["/usr/share/qemu", "/usr/lib/ipxe/qemu", "/usr/share/qemu-efi"]
             .iter()
@@ -137,35 +137,35 @@ impl Installation {
 /// Our ends of the guest's and QEMU's streams.
 #[derive(Debug)]
 pub struct Ends {
-    /// The monitor for people.
+    /// The monitor for users.
     pub people: UnixStream,
     /// The serial console.
     pub serial: UnixStream,
     /// The guest agent's channel.
     pub agent: UnixStream,
-    /// Where the guest asks for metrics, if it may.
+    /// The port on which the guest requests metrics, if it has one.
     pub downward_metrics: Option<UnixStream>,
 }
 
-/// Everything is ready to start.
+/// A machine that is ready to start.
 #[derive(Debug)]
 pub struct Assembly {
     /// For the supervisor.
     pub launch: Launch,
-    /// For whoever serves them.
+    /// For the tasks that serve them.
     pub ends: Ends,
-    /// Which device has which address; to be kept for the next start.
+    /// The addresses of devices, to be kept for the next start.
     pub layout: Layout,
-    /// Where further disks can be plugged in.
+    /// Places for further disks.
     pub hot_disks: HotDisks,
-    /// Disks that the guest brings along, and got while it ran.
+    /// Disks that an incoming guest brings along, because they were plugged in while it ran.
     pub came: Vec<Disk>,
 }
 
 /// Plans the machine and makes its sockets.
 ///
 /// # Errors
-/// When the plan is refused, or there are no descriptors left.
+/// If the plan is refused, or no descriptors are left.
 pub fn assemble(
     vmi: &ValidVmi,
     parts: Parts,
@@ -261,11 +261,11 @@ pub fn assemble(
     Ok(Assembly { launch, ends, layout: machine.layout, hot_disks, came })
 }
 
-/// Disks that the guest writes. What is only read is made on the target as it was here.
+/// Disks that the guest writes. Disks that are only read are made on the target as they were made here.
 fn copyable(vmi: &ValidVmi, disks: &[Disk], installation: &Installation, comes: bool) -> Copyable {
     let written = disks.iter().filter(|disk| disk.image.mode == ReadMode::ReadWrite).filter_map(|disk| {
         let volume = vmi.volumes().iter().find(|volume| volume.name == disk.name)?;
-        // The target has the same file where it is shared; where it is not, the guest does not move.
+        // If the file is shared, the target has the same file; if not, the guest does not move.
         if volume.host_disk.is_some() {
             return None;
         }
@@ -278,13 +278,13 @@ fn copyable(vmi: &ValidVmi, disks: &[Disk], installation: &Installation, comes: 
     Copyable { local, claims, awaited, socket: installation.disk_socket.clone() }
 }
 
-/// CPUs for the guest alone, where it is to have such.
+/// Dedicated CPUs for the guest, if requested.
 fn own_cpus(vmi: &ValidVmi) -> Result<Option<HostCpus>, AssemblyError> {
     let dedicated = DedicatedCpus::of(vmi).map(|_| host_cpus::find(Path::new(host_cpus::SYSTEM)));
     dedicated.transpose().map_err(AssemblyError::HostCpus)
 }
 
-/// Our end for the reactor, and QEMU's.
+/// Our end, for tokio, and QEMU's end.
 fn pair(what: &'static str) -> Result<(UnixStream, OwnedFd), AssemblyError> {
     let make = || {
         let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;

@@ -1,4 +1,4 @@
-//! A QEMU without a machine, which is asked something and ended. It takes some forty milliseconds to answer.
+//! A QEMU without a machine, for queries. It takes some forty milliseconds to answer.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -10,14 +10,14 @@ use tokio::net::UnixStream;
 
 use crate::process::{Command, Process, SpawnError};
 
-/// Numbers that QEMU knows its monitor and /dev/kvm by.
+/// Descriptor numbers of QEMU's monitor and of /dev/kvm.
 const MONITOR: i32 = 3;
 const KVM: i32 = 4;
 
-/// What runs a guest's instructions.
+/// The accelerator that runs a guest's instructions.
 #[derive(Debug)]
 pub enum Accelerator {
-    /// The kernel, with /dev/kvm as this process was given it; without, QEMU opens the device.
+    /// KVM, with /dev/kvm as this process got it; without it QEMU opens the device.
     Kvm(Option<OwnedFd>),
     /// QEMU itself.
     Tcg,
@@ -34,15 +34,15 @@ pub enum StartError {
     Spawn(#[from] SpawnError),
 }
 
-/// One that runs.
+/// A running QEMU.
 #[derive(Debug)]
 pub struct BareQemu(Process);
 
 impl BareQemu {
-    /// Starts it; its monitor, on which nothing was said yet.
+    /// Starts QEMU; also returns its monitor, on which nothing was sent yet.
     ///
     /// # Errors
-    /// When there is no such program.
+    /// If the program does not exist.
     pub fn start(qemu: &Path, accelerator: Accelerator) -> Result<(Self, UnixStream), StartError> {
         let (ours, theirs) = StdStream::pair().map_err(StartError::Socket)?;
         ours.set_nonblocking(true).map_err(StartError::Socket)?;
@@ -72,7 +72,7 @@ impl BareQemu {
         Ok((Self(process), ours))
     }
 
-    /// Ends it, wherever it is; what it said last.
+    /// Ends QEMU; returns its last output.
     pub async fn end(mut self) -> String {
         self.0.signal(Signal::SIGKILL);
         self.0.exited().await;

@@ -1,4 +1,4 @@
-//! Cards of a machine, and their links, which can be up or down.
+//! Network cards of a machine, and their links, which can be up or down.
 
 use std::time::Duration;
 
@@ -8,24 +8,24 @@ use barevirt_machine::Nic;
 use barevirt_qmp::qapi::qmp;
 use barevirt_qmp::{Deadline, Error, Qmp};
 
-/// How long QEMU may take for it.
+/// Time limit for QEMU's answer.
 const COMMAND: Duration = Duration::from_secs(10);
 
-/// A card that the machine has.
+/// A network card of the machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Card {
     /// Name of the interface in the spec.
     pub name: String,
     /// QEMU's id of the device.
     pub id: String,
-    /// QEMU's id of what is behind it.
+    /// QEMU's id of its backend.
     pub netdev: String,
-    /// Its link is down.
+    /// Whether its link is down.
     pub down: bool,
 }
 
 impl Card {
-    /// Those of a machine that starts.
+    /// The cards of a machine at its start.
     #[must_use]
     pub fn of(nics: &[Nic], vmi: &ValidVmi) -> Vec<Self> {
         let card = |nic: &Nic| Card {
@@ -38,7 +38,7 @@ impl Card {
     }
 }
 
-/// Whether the link of an interface is to be down. `None` where there is no such interface.
+/// Whether the link of an interface should be down. `None` if there is no such interface.
 #[must_use]
 pub fn wants_down(vmi: &ValidVmi, name: &str) -> Option<bool> {
     let mut interfaces = vmi.interfaces().iter().map(|valid| &valid.interface);
@@ -46,17 +46,17 @@ pub fn wants_down(vmi: &ValidVmi, name: &str) -> Option<bool> {
     Some(networks::state(interface) == DOWN)
 }
 
-/// Whether the guest is to have the card of that interface.
+/// Whether the guest should have the card of this interface.
 #[must_use]
 pub fn wanted_card(vmi: &ValidVmi, name: &str) -> bool {
     let mut interfaces = vmi.interfaces().iter().map(|valid| &valid.interface);
     interfaces.any(|interface| interface.name == name && !networks::is_absent(interface))
 }
 
-/// Sets the link of a card up or down. It stays so until it is set again.
+/// Sets the link of a card up or down, until it is set again.
 ///
 /// # Errors
-/// When QEMU refuses or does not answer.
+/// If QEMU refuses or does not answer.
 pub async fn set_link(qmp: &Qmp, id: &str, down: bool) -> Result<(), Error> {
     let set = qmp::set_link { name: id.to_owned(), up: !down };
     qmp.execute(set, Deadline::after(COMMAND)).await.map(drop)

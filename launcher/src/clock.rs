@@ -1,27 +1,28 @@
-//! What the guest's hardware clock shows at start.
+//! The time of the guest's hardware clock at the start.
 //!
-//! QEMU could follow a time zone by itself, but only with the zones' files beside it. It reads them once, at start, and so
-//! does this: the clock of a guest in a zone does not jump with the zone's summer time before the next start.
+//! QEMU could follow a time zone itself, but only with the files of time zones installed. It reads them once,
+//! at the start, and so does this module: the clock of a guest does not follow its zone's summer time before
+//! the next start.
 
 use barevirt_api::v1::Clock;
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 
-/// The clock cannot be set as the manifest has it.
+/// Why the clock cannot be set as in the manifest.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ClockError {
-    /// No such zone.
+    /// The zone does not exist.
     #[error("spec.domain.clock.timezone: {0:?} is no time zone")]
     Zone(String),
-    /// Beyond all calendars.
+    /// The time is outside of the calendar.
     #[error("spec.domain.clock.utc.offsetSeconds: {0} leads out of the calendar")]
     Offset(i32),
 }
 
-/// The clock's time in QEMU's form; `None` for UTC as it is.
+/// The clock's time in QEMU's form; `None` for UTC without an offset.
 ///
 /// # Errors
-/// Names the field that does not lead to a time.
+/// Names the field that gives no valid time.
 pub fn base(clock: Option<&Clock>, now: Timestamp) -> Result<Option<String>, ClockError> {
     let Some(clock) = clock else { return Ok(None) };
     let shown = match (&clock.utc, clock.timezone.as_deref()) {

@@ -1,11 +1,11 @@
-//! The serial console: one guest, one log, at most one person.
+//! The serial console: one guest, one log, at most one client.
 //!
-//! QEMU's end is always read, whoever is or is not there: a guest never waits for a reader. Output goes to the log
-//! and to the present client; a client that does not read fast enough is let go once [`BACKLOG`] bytes wait for it.
-//! A new client takes the place of the one before.
+//! QEMU's end is always read, with or without a client: a guest never waits for a reader. Output goes to the
+//! log and to the current client; a client that does not read fast enough is disconnected when [`BACKLOG`]
+//! bytes wait for it. A new client replaces the former one.
 //!
-//! What a client types is passed on as the guest takes it, one chunk at a time, so a guest that does not read
-//! costs no memory either.
+//! A client's input is passed on as fast as the guest takes it, one chunk at a time, so a guest that does not
+//! read costs no memory either.
 
 use std::io;
 use std::time::Duration;
@@ -21,16 +21,16 @@ pub const BACKLOG: usize = 256 << 10;
 /// Bytes read at a time.
 const CHUNK: usize = 4096;
 
-/// How long a client may be idle while it is given what the guest said last.
+/// How long a client may read nothing while it gets the guest's last output.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
-/// Ways to take the console: send one end of a connection.
+/// The channel to take over the console: send one end of a connection.
 pub type Seats = mpsc::Sender<UnixStream>;
 
-/// Serves the console until QEMU closes its end; then what still waits for the client is delivered.
+/// Serves the console until QEMU closes its end; then delivers the output that still waits for the client.
 pub async fn serve(serial: UnixStream, mut log: Option<SerialLog>, mut seats: mpsc::Receiver<UnixStream>) {
     let mut client: Option<UnixStream> = None;
-    // What waits for the client, and for the guest.
+    // Bytes that wait for the client, and for the guest.
     let mut output: Vec<u8> = Vec::new();
     let mut input: Vec<u8> = Vec::new();
     let mut chunk = vec![0; CHUNK];
@@ -59,7 +59,7 @@ pub async fn serve(serial: UnixStream, mut log: Option<SerialLog>, mut seats: mp
                 match ready.and_then(|()| serial.try_write(&input)) {
                     Ok(count) => drop(input.drain(..count)),
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                    // The reading side sees the end, when it is one.
+                    // If this is the end, the reading side sees it.
                     Err(_) => input.clear(),
                 }
             }
@@ -77,7 +77,7 @@ pub async fn serve(serial: UnixStream, mut log: Option<SerialLog>, mut seats: mp
             seat = seats.recv(), if seats_open => match seat {
                 Some(stream) => {
                     tracing::info!(displaced = client.is_some(), "console client");
-                    // The former one sees the end of its stream. What it typed is not the new one's.
+                    // The former client sees the end of its stream. Its pending input is dropped.
                     client = Some(stream);
                     input.clear();
                     output.clear();
@@ -97,7 +97,7 @@ pub async fn serve(serial: UnixStream, mut log: Option<SerialLog>, mut seats: mp
     }
 }
 
-/// What the client types next, `None` at its end. Waits for ever while there is nobody or no need.
+/// The client's next input; `None` at its end. Waits forever if there is no client or no input is wanted.
 async fn typed(client: Option<&UnixStream>, wanted: bool) -> Option<Vec<u8>> {
     let Some(client) = client.filter(|_| wanted) else { return std::future::pending().await };
     loop {
@@ -115,7 +115,7 @@ async fn typed(client: Option<&UnixStream>, wanted: bool) -> Option<Vec<u8>> {
     }
 }
 
-/// Writes some of what waits for the client; how much. Waits for ever while nothing does.
+/// Writes some of the client's pending output; returns how much. Waits forever if there is none.
 async fn deliver(client: Option<&UnixStream>, output: &[u8]) -> io::Result<usize> {
     let Some(client) = client.filter(|_| !output.is_empty()) else { return std::future::pending().await };
     loop {

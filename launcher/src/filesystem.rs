@@ -1,8 +1,9 @@
-//! `virt-launcher filesystem`: the program of a container that shares a directory with the guest. It listens, and becomes virtiofsd
-//! once the launcher has connected: a connection that nobody wants any more ends it, however the launcher ended.
+//! `virt-launcher filesystem`: the program of a container that shares a directory with the guest. It listens,
+//! and becomes virtiofsd as soon as the launcher has connected. When the connection is closed, virtiofsd
+//! ends, in whichever way the launcher ended.
 //!
-//! virtiofsd has the directory and its programs, by Landlock and seccomp as QEMU has; its own sandboxes take privileges that no
-//! pod here has.
+//! Like QEMU, virtiofsd is confined by Landlock and seccomp to its directory and its programs. Its own
+//! sandboxes need privileges that no pod here has.
 
 use std::fs;
 use std::io;
@@ -31,15 +32,15 @@ pub struct Args {
     #[arg(long, value_name = "NAME")]
     pub volume: String,
 
-    /// Where it is.
+    /// The directory.
     #[arg(long, value_name = "DIR")]
     pub directory: PathBuf,
 
-    /// The guest writes nothing.
+    /// Whether the guest may only read.
     #[arg(long)]
     pub read_only: bool,
 
-    /// The guest sees this user's files as those of its root.
+    /// Whether the guest sees this user's files as root's.
     #[arg(long)]
     pub as_root: bool,
 
@@ -56,17 +57,17 @@ pub struct Args {
     pub virtiofsd: PathBuf,
 }
 
-/// Listens until the launcher has connected. None when told to end before.
+/// Listens until the launcher has connected. `None` if it is told to end before.
 ///
 /// # Errors
-/// When the pod is not as it should be, or nobody connects in time.
+/// If the pod is not set up as expected, or the launcher does not connect in time.
 pub async fn listen(args: &Args) -> anyhow::Result<Option<UnixListener>> {
     let mut stops = Stops::new().context("cannot wait for signals")?;
     let found = fs::metadata(&args.directory);
     let found = found.with_context(|| format!("cannot find {}", args.directory.display()))?;
     anyhow::ensure!(found.is_dir(), "{} is no directory", args.directory.display());
     let socket = args.sockets.join(filesystem::socket(&args.volume));
-    // The name is this container's own.
+    // This container is the only one that uses this name.
     let _ = fs::remove_file(&socket);
     let listener = UnixListener::bind(&socket);
     let listener = listener.with_context(|| format!("cannot listen at {}", socket.display()))?;
@@ -81,7 +82,7 @@ pub async fn listen(args: &Args) -> anyhow::Result<Option<UnixListener>> {
             anyhow::bail!("the launcher did not connect within {} s", args.deadline_seconds);
         }
     };
-    // No other connection is taken.
+    // No other connection is accepted.
     let _ = fs::remove_file(&socket);
     Ok(Some(listener.into()))
 }
@@ -89,7 +90,7 @@ pub async fn listen(args: &Args) -> anyhow::Result<Option<UnixListener>> {
 /// Becomes virtiofsd.
 ///
 /// # Errors
-/// When it cannot be confined or is not there. Otherwise this does not return.
+/// If it cannot be confined or does not exist. Otherwise this function does not return.
 pub fn serve(args: &Args, listener: UnixListener) -> anyhow::Result<()> {
     let listener = OwnedFd::from(listener);
     let number = listener.as_raw_fd();
@@ -101,15 +102,16 @@ pub fn serve(args: &Args, listener: UnixListener) -> anyhow::Result<()> {
     Err(error).with_context(|| format!("cannot run {}", args.virtiofsd.display()))
 }
 
-/// What virtiofsd is told: as with KubeVirt.
+/// virtiofsd's arguments, as in KubeVirt.
 fn arguments(args: &Args, socket: i32) -> Vec<String> {
     let mut arguments = vec![
         format!("--fd={socket}"),
         format!("--shared-dir={}", args.directory.display()),
-        // Namespaces and capabilities, of which there are none.
+        // The pod has no privileges for namespaces and capabilities.
         "--sandbox=none".to_owned(),
         "--cache=auto".to_owned(),
-        // What cannot be found again on another node is an error for the guest, and no end of the migration.
+        // A file that is not found on the target node is an error for the guest, but does not end the
+        // migration.
         "--migration-on-error=guest-error".to_owned(),
         "--migration-mode=find-paths".to_owned(),
     ];

@@ -1,4 +1,5 @@
-//! What a machine starts with, made ready: the flash of UEFI, the kernel of a kernel boot, the TPM beside QEMU.
+//! Prepares what a machine starts with: the flash of UEFI, the kernel of a kernel boot, and the TPM process
+//! beside QEMU.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -13,41 +14,41 @@ use crate::descriptors::Descriptors;
 use crate::process::Command;
 use crate::state::Places;
 
-/// The set of descriptors that the variables of UEFI are in. Volumes have those from 10 on.
+/// The set of descriptors for the variables of UEFI. Volumes have the sets from 10 on.
 const VARIABLES_SET: u32 = 2;
 
-/// Firmware or TPM cannot be made ready. Names the field that asks for it.
+/// Why firmware or TPM cannot be prepared; names the field that requests it.
 #[derive(Debug, thiserror::Error)]
 pub enum FirmwareError {
-    /// No variables.
+    /// The variables cannot be prepared.
     #[error("spec.domain.firmware.bootloader.efi: cannot prepare its variables: {0}")]
     Variables(io::Error),
-    /// No TPM.
+    /// The TPM cannot be prepared.
     #[error("spec.domain.devices.tpm: cannot prepare its state: {0}")]
     Tpm(io::Error),
-    /// No table of ACPI.
+    /// An ACPI table cannot be used.
     #[error("spec.domain.firmware.acpi.{field}: {source}")]
     AcpiTable {
-        /// Which.
+        /// The field of the table.
         field: &'static str,
-        /// Why not.
+        /// The error.
         source: AcpiTableError,
     },
-    /// No kernel.
+    /// There is no kernel.
     #[error("spec.domain.firmware.kernelBoot: no kernel was given")]
     NoKernel,
 }
 
-/// Where things are.
+/// Paths on this machine.
 #[derive(Debug, Clone)]
 pub struct Installation {
     /// The directory of UEFI images, as Debian's package ovmf has them.
     pub ovmf: PathBuf,
     /// swtpm, by path or by name.
     pub swtpm: PathBuf,
-    /// For what is written.
+    /// Directories for state.
     pub places: Places,
-    /// The guest comes from another node: what its TPM and its firmware know comes with it.
+    /// Whether the guest comes from another node: the state of its TPM and its firmware comes with it.
     pub comes: bool,
 }
 
@@ -60,21 +61,21 @@ pub struct Kernel {
     pub initrd: Option<OwnedFd>,
 }
 
-/// What is ready.
+/// The prepared parts.
 #[derive(Debug, Default)]
 pub struct Prepared {
     /// For the plan.
     pub facts: FirmwareFacts,
-    /// Descriptors that it refers to.
+    /// Descriptors that the facts refer to.
     pub fd_sets: Vec<FdSet>,
     /// swtpm, to be started before QEMU.
     pub tpm: Option<Command>,
 }
 
-/// Makes ready what the manifest asks for.
+/// Prepares what the manifest requests.
 ///
 /// # Errors
-/// Names the field whose wish cannot be met.
+/// Names the field whose request cannot be met.
 pub fn prepare(
     vmi: &ValidVmi,
     kernel: Kernel,
@@ -90,7 +91,8 @@ pub fn prepare(
             ("OVMF_CODE_4M.fd", "OVMF_VARS_4M.fd")
         };
         let directory = installation.places.directory("nvram", firmware::persistent_efi(spec));
-        // Of its template's name: a machine that comes to want secure boot has not got one without keys.
+        // The file has its template's name: if secure boot is requested later, the machine does not get
+        // variables without keys.
         let file = directory
             .and_then(|directory| directory.copy_once(variables, &installation.ovmf.join(variables)))
             .map_err(FirmwareError::Variables)?;
@@ -104,7 +106,7 @@ pub fn prepare(
     if firmware::kernel_boot(spec).is_some() && kernel.image.is_none() {
         return Err(FirmwareError::NoKernel);
     }
-    // QEMU opens these by name only.
+    // QEMU only opens these files by name.
     let mut name = |file: OwnedFd| format!("/proc/self/fd/{}", descriptors.add(file));
     prepared.facts.kernel = kernel.image.map(&mut name);
     prepared.facts.initrd = kernel.initrd.map(&mut name);
@@ -122,16 +124,16 @@ pub fn prepare(
     Ok(prepared)
 }
 
-/// The lock of swtpm's directory.
+/// The lock file in swtpm's directory.
 const LOCK: &str = ".lock";
 
-/// swtpm on a socket pair, and QEMU's end of that. It ends when QEMU has closed it. Its system calls are filtered unless told
-/// otherwise.
+/// swtpm on a socket pair, and QEMU's end of the pair. swtpm ends when QEMU has closed its end. Its system
+/// calls are filtered by default.
 fn tpm(installation: &Installation, kept: bool) -> io::Result<(Command, OwnedFd)> {
     let state = installation.places.directory("tpm", kept)?;
     if kept && installation.comes {
-        // The source's swtpm holds the lock of the directory that both share until it ends, and has no way to give it back. That
-        // only one of both has the TPM is the hand-over's to see to.
+        // The source's swtpm holds the lock of the shared directory until it ends, and cannot release it. The
+        // migration ensures that only one of them uses the TPM.
         state.remove(LOCK)?;
     }
     let state = state.into_descriptor();

@@ -1,4 +1,5 @@
-//! The task that talks to the guest agent: it asks regularly, freezes and thaws file systems, and sets the guest's clock.
+//! The task that talks to the guest agent: it queries regularly, freezes and thaws file systems, and sets the
+//! guest's clock.
 //!
 //! ```text
 //!  Status (channel open, guest runs, resumed) ─┐
@@ -6,8 +7,8 @@
 //!  schedule, thaw timer, clock ────────────────┘          └─> Facts on a watch
 //! ```
 //!
-//! Frozen file systems are thawed by this task when their time is up, whoever froze them and whatever has become of them:
-//! it needs neither the handler nor an API server. What the agent says is the guest's word ([`answers`]).
+//! This task thaws frozen file systems when their time is up, regardless of the client that froze them: this
+//! needs neither the handler nor an API server. The guest decides what the agent answers ([`answers`]).
 
 pub mod answers;
 pub mod commands;
@@ -33,53 +34,53 @@ use self::schedule::Schedule;
 use crate::credentials::Kinds;
 use crate::status::{Stage, Status};
 
-/// Longest line taken from the agent, in bytes.
+/// Longest line from the agent, in bytes.
 pub const MAX_LINE: usize = 1 << 20;
-/// How long the agent may take to say something that it knows.
+/// Time limit for simple queries.
 const ANSWER: Duration = Duration::from_secs(5);
-/// Longest wait between two tries to thaw.
+/// Longest delay between two attempts to thaw.
 const THAW_AGAIN: Duration = Duration::from_secs(10);
-/// For how long, and how often, the guest's clock is tried to be set.
+/// For how long, and how often, setting the guest's clock is tried.
 const CLOCK: Duration = Duration::from_secs(60);
 const CLOCK_AGAIN: Duration = Duration::from_secs(1);
 
-/// Something that is asked of the agent.
+/// A request to the agent.
 #[derive(Debug)]
 pub enum Ask {
-    /// Freeze file systems, and thaw them after that time.
+    /// Freeze file systems, and thaw them after this time.
     Freeze {
-        /// That time; zero is the default.
+        /// The time; zero means the default.
         thaw_after: Duration,
-        /// Told when they are frozen.
+        /// Gets the result when they are frozen.
         reply: oneshot::Sender<Result<(), NotDone>>,
     },
     /// Thaw file systems.
     Thaw {
-        /// Told when they are thawed.
+        /// Gets the result when they are thawed.
         reply: oneshot::Sender<Result<(), NotDone>>,
     },
-    /// Boot again.
+    /// Reboot the guest.
     Reboot {
-        /// Told when the agent has begun with it.
+        /// Gets the result when the agent has started the reboot.
         reply: oneshot::Sender<Result<(), NotDone>>,
     },
-    /// All there is to know.
+    /// All information about the guest.
     Info {
-        /// Given it.
+        /// Gets the information.
         reply: oneshot::Sender<Result<VirtualMachineInstanceGuestAgentInfo, NotDone>>,
     },
 }
 
-/// Why something was not done.
+/// Why a request was not carried out.
 #[derive(Debug, thiserror::Error)]
 pub enum NotDone {
     /// There is no agent.
     #[error("QEMU guest agent is not connected")]
     NotConnected,
-    /// It stands still like the rest of the guest.
+    /// It is paused like the rest of the guest.
     #[error("VMI is paused")]
     Paused,
-    /// Its channel is open, but it says nothing.
+    /// Its channel is open, but it does not answer.
     #[error("the guest agent does not answer")]
     Silent,
     /// It refused, or did not answer.
@@ -87,24 +88,24 @@ pub enum NotDone {
     Agent(#[from] Error),
 }
 
-/// What is told of the guest without being asked.
+/// Facts about the guest that are collected regularly.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Facts {
     /// Its operating system.
     pub os: GuestOsInfo,
     /// Its network interfaces.
     pub interfaces: Vec<Interface>,
-    /// Its file systems are frozen.
+    /// Whether its file systems are frozen.
     pub frozen: bool,
-    /// What its agent cannot do that it is needed for.
+    /// Why its agent lacks needed commands.
     pub unsupported: Option<&'static str>,
-    /// What is mounted.
+    /// Mounted file systems.
     pub file_systems: Vec<VirtualMachineInstanceFileSystem>,
-    /// Mean number of processes that run or want to, in one, five and fifteen minutes.
+    /// Mean number of processes that run or wait for a CPU, in one, five and fifteen minutes.
     pub load: Option<[f64; 3]>,
 }
 
-/// What the agent has said since it came.
+/// The agent's answers since it connected.
 #[derive(Debug, Default)]
 struct Known {
     os: GuestOsInfo,
@@ -119,15 +120,15 @@ struct Known {
     load: Option<[f64; 3]>,
 }
 
-/// File systems are to be thawed.
+/// When file systems must be thawed.
 #[derive(Debug, Clone, Copy)]
 struct Timer {
     at: Duration,
-    /// Wait after a try in vain.
+    /// Delay after a failed attempt.
     wait: Duration,
 }
 
-/// The guest's clock is to be set.
+/// The guest's clock must be set.
 #[derive(Debug, Clone, Copy)]
 struct Clock {
     next: Duration,
@@ -139,17 +140,17 @@ struct Task {
     begun: Instant,
     status: watch::Receiver<Status>,
     facts: watch::Sender<Option<Facts>>,
-    /// Credentials that it is to put into effect.
+    /// Kinds of credentials that the agent should set.
     needed: Kinds,
     connected: bool,
     running: bool,
     resumes: u64,
     known: Known,
-    /// There while the agent can be asked.
+    /// Set while the agent can be asked.
     schedule: Option<Schedule>,
     thaw: Option<Timer>,
     clock: Option<Clock>,
-    /// Bounds lines that the guest decides on.
+    /// Limits log lines that the guest causes.
     quiet: Quiet,
 }
 
@@ -195,7 +196,7 @@ pub async fn serve(
     }
 }
 
-/// Whether the agent answers. It does so also while file systems are frozen.
+/// Whether the agent answers. It also does while file systems are frozen.
 pub async fn ping(agent: &Agent, within: Duration) -> Result<(), Error> {
     agent.execute(qga::guest_ping {}, Deadline::after(within)).await.map(drop)
 }
@@ -219,7 +220,7 @@ impl Task {
         self.begun.elapsed()
     }
 
-    /// Takes note of what has become of the guest.
+    /// Updates the state from the guest's status.
     fn look(&mut self) {
         let (connected, running, resumes) = {
             let status = self.status.borrow_and_update();
@@ -227,7 +228,7 @@ impl Task {
         };
         (self.connected, self.running) = (connected, running);
         if !connected {
-            // What another agent said is nothing that this one says. That file systems are to be thawed remains.
+            // Answers of a former agent do not apply to a new one. The thaw timer stays.
             self.known = Known::default();
             self.facts.send_if_modified(|facts| facts.take().is_some());
         }
@@ -242,7 +243,7 @@ impl Task {
         }
     }
 
-    /// Whether the agent can be asked at all.
+    /// Whether the agent can be asked.
     fn reachable(&self) -> Result<(), NotDone> {
         match (self.connected, self.running) {
             (false, _) => Err(NotDone::NotConnected),
@@ -265,7 +266,7 @@ impl Task {
         moments.into_iter().flatten().min().map(|at| self.begun + at)
     }
 
-    /// Does what is due. Gives whether there was something.
+    /// Carries out due work. Returns whether there was any.
     async fn act(&mut self) -> bool {
         if self.reachable().is_err() {
             return false;
@@ -295,9 +296,9 @@ impl Task {
     }
 
     async fn answer(&mut self, ask: Ask) {
-        // A change of the guest may have come along with the question.
+        // The guest's status may have changed together with the request.
         self.look();
-        // Fails when whoever asked has gone.
+        // Sending a reply fails if the requester is gone.
         match ask {
             Ask::Freeze { thaw_after, reply } => drop(reply.send(self.freeze(thaw_after).await)),
             Ask::Thaw { reply } => {
@@ -322,14 +323,14 @@ impl Task {
         let reboot = qga::guest_shutdown { mode: Some(qga::GuestShutdownMode::Reboot) };
         match self.ask(reboot, ANSWER).await {
             Err(error @ Error::Refused { .. }) => Err(error.into()),
-            // It answers only when it cannot.
+            // The agent only answers if it cannot reboot.
             Ok(_) | Err(_) => Ok(()),
         }
     }
 
     async fn info(&mut self) -> Result<VirtualMachineInstanceGuestAgentInfo, NotDone> {
         match self.reachable() {
-            // What was never asked is asked now.
+            // Topics that were never queried are queried now.
             Ok(()) => drop(self.poll().await),
             Err(NotDone::Paused) => {}
             Err(why) => return Err(why),
@@ -348,7 +349,7 @@ impl Task {
         })
     }
 
-    /// The guest's clock stood still with it.
+    /// The guest's clock stood still while the guest was paused.
     async fn set_clock(&mut self, clock: Clock) {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let nanoseconds = i64::try_from(since.as_nanos()).unwrap_or(i64::MAX);

@@ -1,7 +1,7 @@
-//! Asks a QEMU without a machine what a guest's CPU can have here, where the manifest makes that matter.
+//! Asks a QEMU without a machine which CPU features a guest can have here, if the manifest needs to know.
 //!
-//! It takes some forty milliseconds, and only machines with KVM and the model `host-model`, with a named model, or with
-//! features of their own wait for it.
+//! This takes some forty milliseconds. Only machines with KVM and the model `host-model`, with a named model,
+//! or with their own CPU features need it.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -15,29 +15,30 @@ use tokio::net::UnixStream;
 
 use crate::bare_qemu::{self, BareQemu, StartError};
 
-/// How long all of it may take.
+/// Time limit for all queries.
 const WITHIN: Duration = Duration::from_secs(30);
 
-/// QEMU did not answer.
+/// Why QEMU gave no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum HostCpuError {
     /// It does not start.
     #[error(transparent)]
     Start(#[from] StartError),
-    /// It ended, or refused a question.
+    /// It ended, or refused a query.
     #[error("QEMU did not say what its CPUs can have: {source}{said}")]
     Qmp {
-        /// What it said last on its way out.
+        /// Its last output.
         said: String,
-        /// What became of the question.
+        /// The error of the query.
         source: Error,
     },
 }
 
-/// Asks; `kvm` is /dev/kvm as this process was given it, and with KVM QEMU opens the device where there is none.
+/// Queries QEMU. `kvm` is /dev/kvm as this process got it; with KVM, QEMU opens the device itself if there is
+/// none.
 ///
 /// # Errors
-/// When QEMU does not start or does not answer.
+/// If QEMU does not start or does not answer.
 pub async fn ask(
     qemu: &Path,
     accelerator: &Accelerator,
@@ -66,7 +67,7 @@ async fn questions(stream: UnixStream, question: &CpuQuestion) -> Result<HostCpu
         monitor.execute(expansion, by).await.map(|expanded| expanded.model.props.unwrap_or_default())
     };
     let model = expand(None).await?;
-    // With what would keep a guest from migrating.
+    // Including features that would prevent a migration.
     let offer = expand(Some([("migratable".to_owned(), false.into())].into_iter().collect())).await?;
     let lacking = match &question.named {
         Some(name) => {

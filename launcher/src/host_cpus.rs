@@ -1,7 +1,7 @@
-//! Finds the CPUs that this process may use, and how the host has arranged its own.
+//! Finds the CPUs that this process may use, and the host's CPU topology.
 //!
-//! A container of a kubelet with the static CPU manager has a cpuset of its own, on cgroup v1 as on v2, and the affinity that
-//! its processes begin with is that set: it is asked for in one call, and there is no file system to be found.
+//! With the kubelet's static CPU manager a container has its own cpuset, on cgroup v1 as on v2. The initial
+//! affinity of its processes is that set, so one call finds it, without reading the cgroup file system.
 
 use std::fs;
 use std::io;
@@ -14,21 +14,21 @@ use nix::unistd::Pid;
 
 use crate::process;
 
-/// Where the kernel says how its CPUs are arranged.
+/// Directory in which the kernel describes its CPU topology.
 pub const SYSTEM: &str = "/sys/devices/system";
 /// This thread, which is the launcher's only one.
 const SELF: Pid = Pid::from_raw(0);
 
-/// What there is before anything was narrowed.
+/// The CPUs before the affinity is narrowed.
 ///
 /// # Errors
-/// When the kernel has more CPUs than a mask of 1024.
+/// If the kernel has more CPUs than a mask of 1024.
 pub fn find(system: &Path) -> io::Result<HostCpus> {
     Ok(HostCpus { allowed: affinity(SELF)?, cells: cells(system), may_bind: process::may_bind_memory() })
 }
 
-/// The same once more: the container may have got others. Of all CPUs that this process asks for, the kernel gives it those of
-/// its container; afterwards it has what it had.
+/// Finds them again, because the container may have got other CPUs. If this process requests all CPUs, the
+/// kernel gives it those of its container. Afterwards its former affinity is restored.
 ///
 /// # Errors
 /// As for [`find`].
@@ -37,30 +37,30 @@ pub fn find_again(system: &Path) -> io::Result<HostCpus> {
     let all: CpuSet = (0..MOST).collect();
     set_affinity(SELF, &all)?;
     let found = find(system);
-    // What is no longer the container's cannot be had again: then all of it is right.
+    // If the former CPUs no longer belong to the container, the affinity stays at all CPUs of the container.
     if let Err(error) = set_affinity(SELF, &before) {
         tracing::debug!(%error, "the launcher runs on all CPUs of its container");
     }
     found
 }
 
-/// CPUs of a mask.
+/// Number of CPUs in a mask.
 const MOST: u32 = 1024;
 
 /// The CPUs that a thread may run on.
 ///
 /// # Errors
-/// When there is no such thread.
+/// If the thread does not exist.
 pub fn affinity(thread: Pid) -> io::Result<CpuSet> {
     let mask = sched_getaffinity(thread)?;
     let is_set = |cpu: &u32| usize::try_from(*cpu).is_ok_and(|cpu| mask.is_set(cpu).unwrap_or(false));
     Ok((0..MOST).filter(is_set).collect())
 }
 
-/// Lets a thread run on these CPUs only.
+/// Restricts a thread to these CPUs.
 ///
 /// # Errors
-/// When there is no such thread, or none of them is the container's.
+/// If the thread does not exist, or none of the CPUs belongs to the container.
 pub fn set_affinity(thread: Pid, cpus: &CpuSet) -> io::Result<()> {
     let mut mask = sched::CpuSet::new();
     for cpu in cpus.iter() {
@@ -69,15 +69,15 @@ pub fn set_affinity(thread: Pid, cpus: &CpuSet) -> io::Result<()> {
     Ok(sched_setaffinity(thread, &mask)?)
 }
 
-/// Lets this process, and those that it starts from now on, run on these CPUs only.
+/// Restricts this process, and those that it starts from now on, to these CPUs.
 ///
 /// # Errors
-/// When none of them is the container's.
+/// If none of them belongs to the container.
 pub fn narrow(cpus: &CpuSet) -> io::Result<()> {
     set_affinity(SELF, cpus)
 }
 
-/// NUMA nodes with their cores, by number. A kernel without such has one node.
+/// NUMA nodes with their cores, by number. A kernel without NUMA has one node.
 fn cells(system: &Path) -> Vec<HostCell> {
     let list = |path: &Path| fs::read_to_string(path).ok().and_then(|text| CpuSet::parse(&text));
     let nodes = list(&system.join("node/online")).unwrap_or_default();
@@ -100,7 +100,7 @@ fn cells(system: &Path) -> Vec<HostCell> {
     cells
 }
 
-/// The CPUs with those of one core together.
+/// The CPUs, grouped by core.
 fn cores(system: &Path, cpus: &CpuSet) -> Vec<Vec<u32>> {
     let mut rest = cpus.clone();
     let mut cores = Vec::new();
@@ -154,7 +154,7 @@ mod tests {
         assert_eq!((cells.len(), cells[0].cores.as_slice()), (1, [vec![0], vec![1]].as_slice()));
     }
 
-    /// In a thread of its own: what is narrowed here is this one's.
+    /// In its own thread, because the affinity is narrowed.
     #[test]
     fn what_was_narrowed_is_still_found_and_stays_narrow() {
         let all = affinity(SELF).unwrap();

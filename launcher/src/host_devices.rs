@@ -1,4 +1,5 @@
-//! Devices of the node that this pod was given. The kubelet tells in the environment what its device plugins chose:
+//! Devices of the node that this pod has. The kubelet passes the choice of its device plugins in environment
+//! variables:
 //!
 //! | variable | value |
 //! |---|---|
@@ -6,7 +7,8 @@
 //! | `MDEV_PCI_RESOURCE_<RESOURCE>` | UUIDs of mediated devices |
 //! | `USB_RESOURCE_<RESOURCE>` | bus and device number, such as `3:7,3:8` |
 //!
-//! `<RESOURCE>` is the resource's name in capitals, `_` in the place of `/` and `.`. Plugins of others follow the same rule.
+//! `<RESOURCE>` is the resource's name in capitals, with `_` instead of `/` and `.`. Other device plugins
+//! follow the same rule.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -17,24 +19,24 @@ use barevirt_machine::HostSource;
 /// Why an entry of the manifest has no device.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum HostDeviceError {
-    /// The pod was given none, or too few.
+    /// The pod has none, or too few.
     #[error("{field}: this pod was given no device of {resource} for it: none is left in {variable}")]
     Missing {
         /// Path of the entry.
         field: String,
         /// The resource.
         resource: String,
-        /// The variables that were looked into.
+        /// The variables that were read.
         variable: String,
     },
-    /// What the environment says is no device.
+    /// A value in the environment is not a device.
     #[error("{variable}: {value:?} is no {what}")]
     Value {
         /// The variable.
         variable: String,
         /// A value of its list.
         value: String,
-        /// What it should be.
+        /// The expected form.
         what: &'static str,
     },
 }
@@ -42,7 +44,7 @@ pub enum HostDeviceError {
 /// The devices of each entry of the manifest, by its path.
 ///
 /// # Errors
-/// Names the first entry that has none, or what cannot be read.
+/// Names the first entry without a device, or the value that cannot be read.
 pub fn given(
     vmi: &ValidVmi,
     environment: impl Fn(&str) -> Option<String>,
@@ -69,7 +71,8 @@ pub fn given(
         .collect()
 }
 
-/// What each entry of a resource gets. A resource of USB may be several devices, all of which are one entry's.
+/// The devices of each entry of a resource. A USB resource may consist of several devices, which all belong
+/// to one entry.
 fn pool(
     resource: &str,
     entries: usize,
@@ -96,7 +99,7 @@ fn pool(
     Ok(single.into_iter().map(|source| vec![source]).chain(sets).collect())
 }
 
-/// `0000:65:00.0`. Anything else could be another property of the device.
+/// Parses an address such as `0000:65:00.0`. Any other text could add a property to the device.
 fn pci(value: &str) -> Option<HostSource> {
     let (domain, rest) = value.split_once(':')?;
     let (bus, rest) = rest.split_once(':')?;

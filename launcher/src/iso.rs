@@ -1,4 +1,4 @@
-//! Images for the guest's eyes: ISO 9660 with Joliet and Rock Ridge names, made in memory.
+//! Disk images for guests: ISO 9660 with Joliet and Rock Ridge names, made in memory.
 
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
@@ -12,52 +12,55 @@ use hadris_iso::read::PathSeparator;
 use hadris_iso::write::options::{BaseIsoLevel, CreationFeatures, IsoFormatOptions};
 use hadris_iso::write::{InputEntry, InputEntryKind, InputMetadata, InputTree, IsoImageWriter};
 
-/// The image's size is a multiple of this, in bytes: drives with sectors of 4 KiB take it, as KubeVirt's images.
+/// The image's size is a multiple of this, in bytes: drives with sectors of 4 KiB accept it, like KubeVirt's
+/// images.
 pub const ALIGNMENT: usize = 4096;
 
-/// Least size of an image, in bytes. busybox reads the first 68 KiB of a disk at once when it looks for a label, and takes
-/// a shorter disk for a broken one.
+/// Smallest image, in bytes. busybox reads the first 68 KiB of a disk at once to find its label, and treats a
+/// shorter disk as broken.
 pub const SMALLEST: usize = 128 * 1024;
 
 /// The unit of the format, in bytes.
 pub(crate) const SECTOR: usize = 2048;
 
-/// Longest name of a file or a directory, in bytes. Longer ones do not fit into a directory's record beside what else is there:
-/// the writer fails at some of them, and Linux at what it makes of many others.
+/// Longest name of a file or a directory, in bytes. Longer names do not fit into a directory record with its
+/// other fields: the writer fails with some of them, and Linux misreads many others.
 pub const LONGEST_NAME: usize = 128;
 
-/// Room for descriptors, path tables, directories and padding beside the files; the image is cut to what was used.
+/// Space for descriptors, path tables, directories and padding in addition to the files; the image is cut to
+/// the used length.
 const OVERHEAD: usize = 256 * 1024;
 
-/// Why there is no image.
+/// Why an image cannot be made.
 #[derive(Debug, thiserror::Error)]
 pub enum IsoError {
-    /// No name for a file or a directory.
+    /// The text is not valid as the name of a file or a directory.
     #[error("name '{}...' of a file is longer than {LONGEST_NAME} bytes", .0.chars().take(32).collect::<String>())]
     Name(String),
     /// The writer failed.
     #[error("make ISO image: {0}")]
     Write(String),
-    /// The writer made something whose size it does not say.
+    /// The size of the written image is not found in it.
     #[error("ISO image has no volume descriptor")]
     Unsound,
 }
 
-/// A file of an image. It is root's.
+/// A file of an image, owned by root.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct File {
     /// Directories and name, with slashes between them.
     pub path: String,
-    /// What is in it.
+    /// Its content.
     pub contents: Vec<u8>,
-    /// Who may read it, as bits of its mode. A directory may be entered by whoever may read something in it.
+    /// Permissions to read it, as bits of its mode. A directory can be entered by everyone who may read
+    /// something in it.
     pub mode: u32,
 }
 
-/// The image of that label with these files.
+/// The image with this label and these files.
 ///
 /// # Errors
-/// When they do not fit the format.
+/// If they do not fit the format.
 pub fn image(label: &str, files: Vec<File>) -> Result<Vec<u8>, IsoError> {
     let mut names = files.iter().flat_map(|file| file.path.split('/'));
     if let Some(name) = names.find(|name| name.len() > LONGEST_NAME) {
@@ -96,10 +99,11 @@ pub fn image(label: &str, files: Vec<File>) -> Result<Vec<u8>, IsoError> {
     Ok(image)
 }
 
-/// Puts an image where it is wanted, in the place of an earlier one as a whole. It may hold secrets: it is for this user only.
+/// Writes an image to its path, replacing an earlier one atomically. It may contain secrets, so only this
+/// user may read it.
 ///
 /// # Errors
-/// When it cannot be written.
+/// If it cannot be written.
 pub fn save(image: &[u8], path: &Path) -> io::Result<()> {
     let part = path.with_extension("part");
     if let Some(directory) = path.parent() {
@@ -110,7 +114,7 @@ pub fn save(image: &[u8], path: &Path) -> io::Result<()> {
     std::fs::rename(&part, path)
 }
 
-/// What is in a directory, by its names.
+/// The content of a directory, by name.
 #[derive(Default)]
 struct Directory {
     files: BTreeMap<String, (Vec<u8>, u32)>,
@@ -126,7 +130,7 @@ impl Directory {
         place.files.insert(name.to_owned(), (contents, mode));
     }
 
-    /// Its entries, and who may read any of them.
+    /// Its entries, and the permissions to read any of them.
     fn entries(self) -> (Vec<InputEntry>, u32) {
         let mut readers = 0;
         let mut entries = Vec::new();
@@ -151,7 +155,8 @@ fn entry(name: String, kind: InputEntryKind, mode: u32) -> InputEntry {
     }
 }
 
-/// Size of the volume in bytes, as its primary descriptor (sector 16) says: the number of sectors is at offset 80.
+/// Size of the volume in bytes, from its primary descriptor (sector 16): the number of sectors is at offset
+/// 80.
 fn volume_bytes(image: &[u8]) -> Option<usize> {
     let descriptor = image.get(16 * SECTOR..17 * SECTOR)?;
     if !descriptor.starts_with(b"\x01CD001") {
@@ -170,10 +175,10 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// The ways to read names: Joliet, and what a Linux guest prefers.
+    /// The ways to read names: Joliet, and the one that Linux guests prefer.
     pub(crate) const NAMES: [&str; 2] = ["norock", "any"];
 
-    /// The volume's files, read by a program of another origin.
+    /// The volume's files, read by an independent program.
     pub(crate) fn read_back(image: &[u8], names: &str, directory: &Path) -> Vec<File> {
         let path = directory.join(format!("image-{names}.iso"));
         std::fs::write(&path, image).unwrap();
@@ -229,7 +234,7 @@ pub(crate) mod tests {
         assert_eq!(&image[16 * SECTOR + 40..][..32], b"a label of thirty-two characters");
         let directory = tempfile::tempdir().unwrap();
         assert_eq!(read_back(&image, "any", directory.path()), files);
-        // Joliet's names are shorter, and are told apart all the same.
+        // Joliet's names are shorter but still distinct.
         let found = read_back(&image, "norock", directory.path());
         let contents = |files: &[File]| -> BTreeSet<Vec<u8>> {
             files.iter().map(|file| file.contents.clone()).collect()
@@ -256,7 +261,7 @@ pub(crate) mod tests {
     #[test]
     fn a_name_that_the_writer_cannot_write_is_refused() {
         let files = |name: &str| vec![file(&format!("a/{name}"), "")];
-        // Each beside a short name of another length.
+        // Each together with a short name of another length.
         for ending in ["", ".", ".x", ".txt"] {
             for start in ["", ".", "k.", "kkkkkkkkkkkk."] {
                 let fill = LONGEST_NAME - ending.len() - start.len();

@@ -1,9 +1,9 @@
 //! The first process of a VM pod: parent of exactly one QEMU.
 //!
-//! Two ways to run: [`pod`], driven by virt-handler, and [`run`], alone on any machine with QEMU. Both prepare what
-//! QEMU needs and leave the VM to the [`supervisor`].
+//! It runs in two ways: [`pod`], driven by virt-handler, and [`run`], alone on any machine with QEMU. Both
+//! prepare what QEMU needs and leave the VM to the [`supervisor`].
 //!
-//! The modules, from the outside in; each names only what stands below it.
+//! The modules, from the outside in. Each module uses only modules that are listed below it.
 //!
 //! **What the program does**, one for each subcommand
 //!

@@ -13,12 +13,13 @@
 //!   Ended <──────────────── Exited, in every state
 //! ```
 //!
-//! A guest is paused for a reason ([`Pause`]): somebody wants it, or a disk failed. The latter is tried again by itself;
-//! what somebody paused is resumed by nobody but somebody, or a stop. A soft reboot ([`Reboot`]) is a power-off that QEMU
-//! does not follow: the machine is reset in its place, and the guest is told to be running all the while.
+//! A guest is paused for a reason ([`Pause`]): a user paused it, or a disk failed. After a disk failure,
+//! resuming is tried automatically. A guest that a user paused is only resumed by a user, or for a stop. A
+//! soft reboot ([`Reboot`]) is a power-off after which QEMU stays: the machine is reset, and the guest is
+//! reported as running the whole time.
 //!
-//! The shell ([`crate::supervisor`]) turns what happens into [`Event`]s with the moment at which they happened,
-//! and carries out the [`Effect`]s. A moment is the time since the launcher started.
+//! The shell ([`crate::supervisor`]) turns what happens into [`Event`]s with their moments, and carries out
+//! the [`Effect`]s. A moment is the time since the launcher started.
 
 mod control;
 mod event;
@@ -42,14 +43,14 @@ pub use times::{
 };
 pub use vm::{Ladder, Pause, Phase, Reboot, Retry, Rung, Vm, Why};
 
-/// One step. Every event has a meaning in every state, if only to be nothing new.
+/// One step. Every event is handled in every state, even if it changes nothing.
 #[must_use]
 pub fn step(mut vm: Vm, now: Duration, event: Event) -> (Vm, Vec<Effect>) {
     match &event {
         Event::Start { acpi, paused, incoming } if vm.phase == Phase::Waiting => {
             (vm.acpi, vm.hold) = (*acpi, *paused);
             if let Some(uid) = incoming {
-                // Whether it is paused is told by where it comes from.
+                // The source decides whether it is paused.
                 (vm.moving, vm.hold) = (Moving::Comes(Target::new(uid.clone())), false);
             }
         }
@@ -87,7 +88,7 @@ fn waiting(event: Event) -> (Phase, Vec<Effect>) {
             let verdict = verdict(Exit::Signal(0), &Seen::default(), Asked::BeforeStart);
             (Phase::Ended(verdict), vec![])
         }
-        // There is no child: whatever this tells of one is not of this VM.
+        // There is no child: these events are not about this VM.
         Event::Answered
         | Event::Resumed
         | Event::Stopped
@@ -107,14 +108,14 @@ fn starting(now: Duration, event: Event, vm: &Vm) -> (Phase, Vec<Effect>) {
     match event {
         Event::CannotStart(why) => (Phase::Ended(why), vec![]),
         Event::CannotRun(why) => kill(Why::Failure(why), now),
-        // The monitor cannot be asked yet.
+        // The monitor cannot be used yet.
         Event::Stop { .. } => terminate(Why::Asked(Asked::BeforeStart), now, FORCE_AT_ONCE),
         Event::Answered if !vm.moving.may_run() => (Phase::Paused(Pause::Incoming), vec![]),
         Event::Answered if vm.hold => (Phase::Paused(Pause::User), vec![]),
         Event::Answered => (Phase::Paused(Pause::Start), vec![Effect::Continue]),
         Event::Shutdown(_) => leave(Why::Itself, now + LEAVE),
         Event::Exited(exit) => (Phase::Ended(verdict(exit, &vm.seen, Asked::No)), vec![]),
-        // Its monitor is opened before its vCPUs are let go, so these say nothing yet.
+        // Its monitor is opened before its vCPUs are started, so these events mean nothing yet.
         Event::Start { .. }
         | Event::Resumed
         | Event::Stopped

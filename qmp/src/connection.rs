@@ -125,7 +125,7 @@ impl Shared {
             Incoming::Event(event) => {
                 tracing::debug!(event = event.name(), "event");
                 if let Some(events) = &self.table().events {
-                    // Fails when nobody listens, which is fine.
+                    // This fails if there is no listener, which is fine.
                     let _ = events.send(event);
                 }
             }

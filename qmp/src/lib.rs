@@ -16,23 +16,23 @@
 //! * A [`Deadline`] ends the caller's wait, never the stream; an answer that comes later is dropped by its id.
 //! * Only the writer task writes, whole lines: a caller that is dropped leaves no half line behind.
 //! * The reader always reads. It waits for no consumer: events go to a broadcast channel that overwrites.
-//! * What does not fit the schema this crate was built with (an event, an enum value, a line of garbage) is
-//!   data, not an error of the connection.
 //! * Data that does not fit the schema this crate was built with (an event, an enum value, a line of garbage)
 //!   is data, not an error of the connection.
 //! * At the end of the stream every waiting caller gets an error.
+//! * Of a list, entries that the schema does not know are left out; the others are kept.
 //!
-//! Of a list, entries that the schema does not know are left out; the others are kept.
+//! [`codec`] is pure (bytes to messages and back); [`Qmp`] and [`Agent`] are thin shells around it.
 //!
-//! The modules, from the outside in; each names only what stands below it.
+//! The modules, from the outside in. Each module uses only modules that are listed below it.
 //!
-//! - The modules, from the outside in. Each module uses only modules that are listed below it.
-//! - [`newer`]: commands that QEMU has and the [`qapi`] crate does not, or not so.
+//! - [`Qmp`] (`monitor`) and [`Agent`] (`agent`): a session with QEMU's monitor, and one with the guest agent.
+//!   The agent has no greeting: its session begins when it repeats a number that we chose.
 //! - [`newer`]: commands of QEMU that the [`qapi`] crate does not have, or has in an incompatible form.
 //! - `connection`: the two tasks of a stream, and the table of callers that wait for an answer; [`Events`]
 //!   (`event`) go to the listeners.
 //! - [`message`]: the meaning of a line; [`codec`]: bytes to lines, with limits. Both are pure.
 //! - [`quiet`]: a limit on log lines that a guest causes.
+//! - [`Deadline`] (`deadline`): the moment at which a wait ends; [`Error`] (`error`): how a command fails.
 
 pub mod agent;
 pub mod codec;

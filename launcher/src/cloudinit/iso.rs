@@ -1,4 +1,4 @@
-//! What is on the image of cloud-init's data: the names and the label that it looks for.
+//! The content of the image with cloud-init data: the file names and the label that cloud-init looks for.
 
 use barevirt_api::cloud_init::Layout;
 
@@ -17,7 +17,7 @@ pub fn label(layout: Layout) -> &'static str {
 /// The image with the contents of a seed.
 ///
 /// # Errors
-/// When the contents are too large for the format.
+/// If the contents are too large for the format.
 pub fn image(seed: &Seed) -> Result<Vec<u8>, IsoError> {
     let Seed { layout, meta_data, user_data, network_data } = seed;
     let [meta, user, network] = match layout {
@@ -115,8 +115,8 @@ mod tests {
         }
     }
 
-    /// Sectors at which the parts of an image are: a writer that moves or renames something shows here. (The bytes
-    /// themselves hold the time of their making.)
+    /// Sectors of the parts of an image: the test notices a writer that moves or renames something. (The
+    /// bytes themselves contain the time at which they were made.)
     #[test]
     fn golden_layout() {
         let image = image(&seed(b"#cloud-config\n", None)).unwrap();

@@ -10,7 +10,7 @@
 //! | label | `cidata` | `config-2` |
 //! | meta data | `meta-data` | `openstack/latest/meta_data.json` |
 //! | user data | `user-data` | `openstack/latest/user_data` |
-//! | network data, where there are any | `network-config` | `openstack/latest/network_data.json` |
+//! | network data, if there are any | `network-config` | `openstack/latest/network_data.json` |
 //!
 //! Nothing in user data is looked at.
 
@@ -26,13 +26,13 @@ use crate::iso::IsoError;
 
 pub use seed::{Identity, Seed, SeedError};
 
-/// Where the kubelet mounts the secrets of a volume: beneath this, by the volume's name.
+/// Directory below which the kubelet mounts the secrets of a volume, by the volume's name.
 pub const SECRETS: &str = "/var/run/kubevirt-private/secret";
 
 /// Why there is no image for a volume.
 #[derive(Debug, thiserror::Error)]
 pub enum CloudInitError {
-    /// Its data cannot be had.
+    /// Its data cannot be read.
     #[error("volume {volume}: {source}")]
     Seed {
         /// The volume.
@@ -55,13 +55,13 @@ pub enum CloudInitError {
         volume: String,
         /// The image.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
 }
 
-/// Where the image of a volume is, beneath a directory: where KubeVirt has it. `first` is false for a second volume of
-/// the same layout.
+/// Path of a volume's image below a directory, as in KubeVirt. `first` is false for a second volume of the
+/// same layout.
 #[must_use]
 pub fn image_path(
     directory: &Path,
@@ -78,7 +78,8 @@ pub fn image_path(
     directory.join(if first { name.to_owned() } else { format!("{volume}-{name}") })
 }
 
-/// Makes the image of one volume at `path`, replacing an earlier one as a whole, and returns its size in bytes.
+/// Writes the image of one volume to `path`, replacing an earlier one atomically, and returns its size in
+/// bytes.
 ///
 /// # Errors
 /// Names the volume.

@@ -1,4 +1,5 @@
-//! What goes into the image: user data and network data from the manifest or from mounted secrets, and meta data.
+//! The content of the image: user data and network data from the manifest or from mounted secrets, and meta
+//! data.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -12,7 +13,7 @@ use serde::Serialize;
 
 use crate::credentials::ReadError;
 
-/// Most bytes that are taken from a secret; a Kubernetes object cannot hold more.
+/// Most bytes that are read from a secret; a Kubernetes object cannot hold more.
 pub const LARGEST: u64 = 1536 * 1024;
 
 /// Keys of user data in a secret, in the order they are tried.
@@ -21,7 +22,7 @@ const USER_KEYS: [&str; 2] = ["userdata", "userData"];
 /// Keys of network data in a secret.
 const NETWORK_KEYS: [&str; 2] = ["networkdata", "networkData"];
 
-/// Who the guest is, and what it is to know of itself.
+/// The guest's identity, for its meta data.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Identity {
     /// Name of the VirtualMachineInstance.
@@ -30,9 +31,9 @@ pub struct Identity {
     pub namespace: String,
     /// The guest's host name.
     pub hostname: String,
-    /// UUID of its firmware, which stays over restarts.
+    /// UUID of its firmware, which stays the same after restarts.
     pub uuid: String,
-    /// The instance type that it was made from.
+    /// Its instance type.
     pub instance_type: Option<String>,
     /// Public keys for logins by SSH.
     pub keys: Vec<String>,
@@ -41,28 +42,28 @@ pub struct Identity {
 /// The contents of an image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Seed {
-    /// How they are laid out.
+    /// The layout.
     pub layout: Layout,
     /// JSON that names the instance and its host name.
     pub meta_data: Vec<u8>,
-    /// As the user gave it; empty when there is none.
+    /// The user's data, unchanged; empty if there is none.
     pub user_data: Vec<u8>,
-    /// As the user gave it.
+    /// The user's network data, unchanged.
     pub network_data: Option<Vec<u8>>,
 }
 
-/// Why the contents cannot be had.
+/// Why the contents cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum SeedError {
-    /// Not base64.
+    /// A text is not base64.
     #[error("{field} is not valid base64: {source}")]
     Base64 {
         /// The field of the source.
         field: &'static str,
-        /// Where it goes wrong.
+        /// Position of the fault.
         source: base64::DecodeError,
     },
-    /// A secret without the data it was named for.
+    /// A secret lacks the data that it was named for.
     #[error("secret of {field} has none of the keys {keys}")]
     NoKey {
         /// The field of the source.
@@ -70,10 +71,10 @@ pub enum SeedError {
         /// The keys that were tried.
         keys: String,
     },
-    /// More data than an object can hold.
+    /// The data are larger than an object can be.
     #[error("secret file {0} is larger than {LARGEST} bytes")]
     TooLarge(PathBuf),
-    /// The public keys cannot be had.
+    /// The public keys cannot be read.
     #[error(transparent)]
     Keys(#[from] ReadError),
     /// The mounted secret cannot be read.
@@ -81,17 +82,17 @@ pub enum SeedError {
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
 }
 
 impl Seed {
-    /// The contents for a volume's data. `secrets` is the directory of the volume's mounted secrets; it is read only where
-    /// a secret is named.
+    /// The contents from a volume's data. `secrets` is the directory of the volume's mounted secrets; it is
+    /// only read if a secret is named.
     ///
     /// # Errors
-    /// When a source that is given cannot be had.
+    /// If a given source cannot be read.
     pub fn new(given: &CloudInit<'_>, identity: &Identity, secrets: &Path) -> Result<Self, SeedError> {
         let CloudInit { layout, user, network } = *given;
         let user_data = match user {
@@ -104,7 +105,7 @@ impl Seed {
             Given { plain: Some(text), .. } => Some(text.as_bytes().to_vec()),
             Given { base64: Some(text), .. } => Some(decode("networkDataBase64", text)?),
             Given { secret: Some(_), .. } => secret(secrets, "networkDataSecretRef", NETWORK_KEYS)?,
-            // A secret of user data may hold network data as well.
+            // A secret for user data may also contain network data.
             Given { .. } if user.secret.is_some() => first_of(secrets, NETWORK_KEYS)?,
             Given { .. } => None,
         };
@@ -117,7 +118,8 @@ impl Seed {
     }
 }
 
-/// Meta data of NoCloud, with KubeVirt's members in KubeVirt's order. cloud-init reads it as YAML, of which JSON is a part.
+/// Meta data of NoCloud, with KubeVirt's members in KubeVirt's order. cloud-init reads it as YAML, which
+/// includes JSON.
 #[derive(Serialize)]
 #[serde(rename_all = "kebab-case")]
 struct NoCloud<'a> {
@@ -129,7 +131,7 @@ struct NoCloud<'a> {
     public_keys: BTreeMap<String, &'a str>,
 }
 
-/// The same of a config drive.
+/// The same for a config drive.
 #[derive(Serialize)]
 struct ConfigDrive<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -165,7 +167,7 @@ fn meta_data(layout: Layout, identity: &Identity) -> Vec<u8> {
 }
 
 fn decode(field: &'static str, text: &str) -> Result<Vec<u8>, SeedError> {
-    // `base64` of the shell breaks its lines.
+    // The shell command `base64` breaks its lines.
     let packed: String = text.split_ascii_whitespace().collect();
     STANDARD.decode(packed).map_err(|source| SeedError::Base64 { field, source })
 }
@@ -183,7 +185,7 @@ fn first_of(directory: &Path, keys: [&str; 2]) -> Result<Option<Vec<u8>>, SeedEr
         match read(&path) {
             Ok(Some(bytes)) => return Ok(Some(bytes)),
             Ok(None) => return Err(SeedError::TooLarge(path)),
-            // A key that is mounted by itself and missing in the secret is an empty directory.
+            // A mounted single key that is missing in the secret appears as an empty directory.
             Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::IsADirectory) => {}
             Err(source) => return Err(SeedError::Read { path, source }),
         }
@@ -191,7 +193,7 @@ fn first_of(directory: &Path, keys: [&str; 2]) -> Result<Option<Vec<u8>>, SeedEr
     Ok(None)
 }
 
-/// The file's bytes, `None` when they are too many.
+/// The file's bytes; `None` if there are too many.
 fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
     let mut bytes = Vec::new();
     File::open(path)?.take(LARGEST + 1).read_to_end(&mut bytes)?;
@@ -267,7 +269,7 @@ mod tests {
         let only_user = json!({"secretRef": {"name": "s"}});
         for layout in LAYOUTS {
             let directory = tempfile::tempdir().unwrap();
-            // As the kubelet leaves a single key that is not in the secret.
+            // The kubelet leaves an empty directory for a single key that is not in the secret.
             std::fs::create_dir(directory.path().join("userdata")).unwrap();
             let text = seed(layout, &both, directory.path()).unwrap_err().to_string();
             assert_eq!(text, "secret of secretRef has none of the keys userdata, userData");

@@ -23,7 +23,7 @@ impl Served {
     async fn sit(&self) -> UnixStream {
         let (person, theirs) = UnixStream::pair().unwrap();
         self.seats.send(theirs).await.unwrap();
-        // Seated when the hub has come round once.
+        // The client is connected after one turn of the server's loop.
         tokio::time::sleep(Duration::from_millis(20)).await;
         person
     }
@@ -75,7 +75,7 @@ async fn a_client_that_does_not_read_never_blocks_the_guest() {
     let mut served = served();
     let mut person = served.sit().await;
     let line = [b'x'; 4096];
-    // Far more than all buffers together hold.
+    // Far more than fits into all buffers.
     for _ in 0..1000 {
         timeout(Duration::from_secs(5), served.guest.write_all(&line)).await.unwrap().unwrap();
     }

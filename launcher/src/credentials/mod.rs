@@ -5,8 +5,8 @@
 //!                                                    └─ qemuGuestAgent ─► serve ─► guest agent, again when a file changes
 //! ```
 //!
-//! Of public keys the names in the secret do not matter; each line of a value is one. Of passwords each name is a user of
-//! the guest. The rules are KubeVirt's.
+//! The names in a secret of public keys do not matter; each line of a value is a key. In a secret of
+//! passwords each name is a user of the guest. The rules are KubeVirt's.
 
 pub mod serve;
 
@@ -20,7 +20,7 @@ use barevirt_api::names::ACCESS_CREDENTIAL_SUFFIX;
 use barevirt_api::v1::{AccessCredential, AccessCredentialSecretSource, VirtualMachineInstanceSpec};
 use sha2::{Digest, Sha256};
 
-/// Most bytes of one value; a Kubernetes object cannot hold more.
+/// Largest value in bytes; a Kubernetes object cannot hold more.
 const LARGEST: u64 = 1536 * 1024;
 
 /// A mounted secret cannot be read.
@@ -31,7 +31,7 @@ pub struct ReadError {
     source: io::Error,
 }
 
-/// What the guest agent is to put into effect.
+/// Credentials that the guest agent should set.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Wishes {
     /// All authorized keys of each user.
@@ -40,7 +40,7 @@ pub struct Wishes {
     pub passwords: BTreeMap<String, String>,
 }
 
-/// Which kinds of credentials the guest agent is to put into effect.
+/// Kinds of credentials that the guest agent should set.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Kinds {
     /// Public keys.
@@ -50,7 +50,7 @@ pub struct Kinds {
 }
 
 impl Kinds {
-    /// Those of a specification.
+    /// The kinds of a specification.
     #[must_use]
     pub fn of(credentials: &[AccessCredential]) -> Self {
         Self {
@@ -67,7 +67,7 @@ impl Kinds {
 }
 
 impl Wishes {
-    /// What the secrets beneath `secrets` hold now.
+    /// The current content of the secrets below `secrets`.
     ///
     /// # Errors
     /// Names the first file that cannot be read.
@@ -93,7 +93,7 @@ impl Wishes {
         Ok(wishes)
     }
 
-    /// Tells one from another without being kept itself.
+    /// Distinguishes credentials without storing them.
     #[must_use]
     pub fn digest(&self) -> [u8; 32] {
         let mut hash = Sha256::new();
@@ -115,7 +115,7 @@ impl Wishes {
     }
 }
 
-/// Passwords are in no log.
+/// Omits the passwords, which must not appear in logs.
 impl std::fmt::Debug for Wishes {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { keys, passwords } = self;
@@ -123,7 +123,7 @@ impl std::fmt::Debug for Wishes {
     }
 }
 
-/// Public keys for cloud-init's meta data of that layout: each value of each secret, as it is.
+/// Public keys for cloud-init's meta data in this layout: each value of each secret, unchanged.
 ///
 /// # Errors
 /// Names the first file that cannot be read.
@@ -178,7 +178,7 @@ fn values(secrets: &Path, secret: &str) -> Result<BTreeMap<String, String>, Read
     let mut values = BTreeMap::new();
     for entry in std::fs::read_dir(&directory).map_err(failed(&directory))? {
         let name = entry.map_err(failed(&directory))?.file_name();
-        // What begins with two dots is how the kubelet swaps all files at once.
+        // Names with two dots in front belong to the kubelet, which swaps all files at once with them.
         let Some(name) = name.to_str().filter(|name| !name.starts_with("..")) else { continue };
         let path = directory.join(name);
         if !path.is_dir() {
@@ -216,7 +216,7 @@ mod tests {
             "propagationMethod": {"qemuGuestAgent": {}}}})
     }
 
-    /// As the kubelet mounts a secret: links into a directory that is swapped as a whole.
+    /// Mounts a secret like the kubelet: links into a directory that is swapped atomically.
     fn mount(secrets: &Path, secret: &str, values: &[(&str, &str)]) {
         let directory = secrets.join(format!("{secret}-access-cred"));
         std::fs::create_dir_all(directory.join("..2026")).unwrap();

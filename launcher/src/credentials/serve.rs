@@ -1,7 +1,7 @@
-//! Puts credentials into the guest by its agent, and again when a secret changes.
+//! Sets credentials in the guest through its agent, and again when a secret changes.
 //!
-//! It happens when the agent comes, when a mounted file is another than last time, every five minutes (somebody in the
-//! guest may have changed them), and after a failure. What came of it is told as KubeVirt tells it.
+//! This happens when the agent connects, when a mounted file has changed, every five minutes (a user of the
+//! guest may have changed them), and after a failure. The result is reported like KubeVirt's.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -18,19 +18,19 @@ use crate::guest_agent::answers::printable;
 use crate::guest_agent::{Facts, ping};
 use crate::status::{Stage, Status};
 
-/// How often the mounted files are looked at.
+/// How often the mounted files are read.
 const LOOK: Duration = Duration::from_secs(5);
-/// After a failure.
+/// Delay after a failure.
 const AGAIN: Duration = Duration::from_secs(15);
-/// Though nothing has changed.
+/// Interval if nothing has changed.
 const ANEW: Duration = Duration::from_secs(300);
-/// How long the agent may take for one command.
+/// Time limit for each command of the agent.
 const ANSWER: Duration = Duration::from_secs(15);
 
-/// What is told where the agent does not answer.
+/// Message if the agent does not answer.
 const OFFLINE: &str = "Guest agent is offline";
 
-/// How the credentials stand.
+/// The state of the credentials.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outcome {
     /// They are in effect.
@@ -45,7 +45,7 @@ impl Outcome {
     }
 }
 
-/// What was done last.
+/// The last attempt.
 #[derive(Clone, Copy)]
 struct Done {
     digest: [u8; 32],
@@ -53,7 +53,7 @@ struct Done {
     at: Instant,
 }
 
-/// When to do it again.
+/// Whether it is time for the next attempt.
 fn is_due(done: Option<Done>, digest: [u8; 32], now: Instant) -> bool {
     done.is_none_or(|done| {
         let wait = if done.worked { ANEW } else { AGAIN };
@@ -61,8 +61,8 @@ fn is_due(done: Option<Done>, digest: [u8; 32], now: Instant) -> bool {
     })
 }
 
-/// Serves until the VM has ended. Ends at once where nothing is for the agent. `tell` is given the outcome each time, also
-/// when it is the same.
+/// Serves until the VM has ended. Returns at once if no credentials are for the agent. `tell` gets each
+/// result, even an unchanged one.
 pub async fn serve(
     agent: Agent,
     credentials: Vec<AccessCredential>,
@@ -75,7 +75,7 @@ pub async fn serve(
         return;
     }
     let mut done = None;
-    // The agent comes and goes as the guest likes.
+    // The guest decides when the agent connects and disconnects.
     let quiet = Quiet::new(1);
     loop {
         let (connected, running) = {
@@ -116,12 +116,12 @@ pub async fn serve(
     }
 }
 
-/// All users, also after one that failed; the first failure in words for people.
+/// Sets the credentials of all users, even after a failure; returns the first failure as a message for users.
 async fn apply(agent: &Agent, wishes: &Wishes) -> Result<(), String> {
     ping(agent, ANSWER).await.map_err(|_| OFFLINE.to_owned())?;
     let mut first = Ok(());
     for (user, keys) in &wishes.keys {
-        // All that were there are replaced.
+        // All former keys are replaced.
         let add = qga::guest_ssh_add_authorized_keys {
             username: user.clone(),
             keys: keys.clone(),
@@ -141,7 +141,7 @@ async fn apply(agent: &Agent, wishes: &Wishes) -> Result<(), String> {
         let failed = |error: Error| format!("Error encountered setting password for user [{user}]: {error}");
         first = first.and(done.map_err(failed));
     }
-    // The agent's refusals are in the guest's words.
+    // The guest decides the text of the agent's refusals.
     first.map_err(|message| printable(&message))
 }
 

@@ -1,6 +1,6 @@
 //! Domain names on the wire (RFC 1035, section 3.1), without compression.
 
-/// A sound domain name, kept as its labels on the wire.
+/// A valid domain name, stored as its labels on the wire.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Name {
     text: String,
@@ -8,8 +8,8 @@ pub struct Name {
 }
 
 impl Name {
-    /// Reads a name as resolv.conf has it. `None` when it cannot be sent: an empty or too long label, more than 255
-    /// bytes in all, or the root itself.
+    /// Parses a name from resolv.conf. `None` if it cannot be sent: an empty or too long label, more than 255
+    /// bytes in total, or the root itself.
     pub fn parse(text: &str) -> Option<Self> {
         let text = text.strip_suffix('.').unwrap_or(text);
         let mut wire = Vec::with_capacity(text.len() + 2);
@@ -24,7 +24,7 @@ impl Name {
         (wire.len() <= 255).then(|| Self { text: text.to_owned(), wire })
     }
 
-    /// The name as people write it, without a final dot.
+    /// The name as text, without a final dot.
     pub fn text(&self) -> &str {
         &self.text
     }

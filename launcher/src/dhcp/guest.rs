@@ -1,4 +1,4 @@
-//! What the one guest of a bridge is told.
+//! The network settings for the one guest of a bridge.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -10,9 +10,9 @@ use barevirt_protocol::v1::{self, Interface};
 
 use super::domain::Name;
 
-/// Smallest MTU that IPv6 works with.
+/// Smallest MTU for IPv6.
 const SMALLEST_MTU: u16 = 1280;
-/// Smallest MTU of a link without it: IPv4's.
+/// Smallest MTU of a link with IPv4 only.
 const SMALLEST_MTU_V4: u16 = 68;
 
 /// An Ethernet address.
@@ -44,29 +44,29 @@ impl fmt::Display for Mac {
     }
 }
 
-/// Its IPv4 side.
+/// Its IPv4 settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ipv4 {
     /// Its address.
     pub address: Ipv4Addr,
     /// Length of the network's prefix.
     pub prefix: u8,
-    /// The gateway, where the network has one.
+    /// The gateway, if the network has one.
     pub gateway: Option<Ipv4Addr>,
-    /// What the DHCP server calls itself.
+    /// Address of the DHCP server.
     pub server: Ipv4Addr,
-    /// Routes beside that to the gateway.
+    /// Routes in addition to that to the gateway.
     pub routes: Vec<Route>,
 }
 
 /// A route of a guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Route {
-    /// Where it leads to.
+    /// Its destination.
     pub destination: Ipv4Addr,
     /// Length of the prefix, bits.
     pub prefix: u8,
-    /// Who is next; nobody where the destination is on the link.
+    /// The next hop; `None` if the destination is on the link.
     pub gateway: Option<Ipv4Addr>,
 }
 
@@ -81,13 +81,13 @@ impl Ipv4 {
         self.address | !self.mask()
     }
 
-    /// An address is a neighbour's by the mask alone.
+    /// Whether the netmask alone makes an address a neighbour.
     fn is_near(&self, address: Ipv4Addr) -> bool {
         self.address & self.mask() == address & self.mask()
     }
 
-    /// All routes, where mask and gateway do not say all of it: those that lead to neighbours first, the one to everywhere
-    /// last. A client that is told of them heeds no other gateway.
+    /// All routes, if netmask and gateway do not cover all of them: routes to neighbours first, the default
+    /// route last. A client that gets this option ignores the gateway option.
     pub fn all_routes(&self) -> Vec<Route> {
         let far = self.gateway.filter(|gateway| !self.is_near(*gateway));
         if self.routes.is_empty() && far.is_none() {
@@ -105,35 +105,36 @@ impl Ipv4 {
     }
 }
 
-/// Its IPv6 side.
+/// Its IPv6 settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ipv6 {
     /// Its address.
     pub address: Ipv6Addr,
     /// Length of the network's prefix.
     pub prefix: u8,
-    /// The bridge's link-local address, which advertisements come from; the kernel's choice when not known.
+    /// The bridge's link-local address, from which advertisements are sent; the kernel chooses one if it is
+    /// unknown.
     pub router: Option<Ipv6Addr>,
 }
 
-/// Everything the guest is told on one interface.
+/// All settings of the guest on one interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Guest {
-    /// Its MAC address; DHCPv4 requests of others are ignored.
+    /// Its MAC address; DHCPv4 requests from other addresses are ignored.
     pub mac: Mac,
     /// MTU of the link, bytes.
     pub mtu: u16,
-    /// Its host name, if it is to be told one.
+    /// Its host name, if it gets one.
     pub hostname: Option<String>,
-    /// IPv4, if it has it.
+    /// IPv4 settings, if any.
     pub ipv4: Option<Ipv4>,
-    /// IPv6, if it has it.
+    /// IPv6 settings, if any.
     pub ipv6: Option<Ipv6>,
     /// Resolvers of both families.
     pub dns: Vec<IpAddr>,
     /// Domains that names are searched in.
     pub search: Vec<Name>,
-    /// What the manifest adds: code and value of each DHCPv4 option.
+    /// Additional options from the manifest: code and value of each DHCPv4 option.
     pub extra: Vec<(u8, Vec<u8>)>,
 }
 
@@ -143,15 +144,15 @@ pub enum GuestError {
     /// Not a MAC address.
     #[error("bad mac address {0:?}")]
     Mac(String),
-    /// Not an address of its family, or not one with that prefix.
+    /// The value is not an address of its family, or not valid with its prefix.
     #[error("bad {what} {value:?}")]
     Address {
-        /// Which.
+        /// The kind of address.
         what: &'static str,
-        /// What was given.
+        /// The given value.
         value: String,
     },
-    /// Too small or too large.
+    /// The MTU is too small or too large.
     #[error("bad mtu {0}")]
     Mtu(u32),
     /// An option of the manifest that cannot be sent.
@@ -165,11 +166,11 @@ pub enum GuestError {
 }
 
 impl Guest {
-    /// Reads what the handler found and what the manifest asks for. Resolvers and search domains come from the pod's
-    /// resolv.conf: those that are not sound are left out.
+    /// Combines the handler's description and the manifest's options. Resolvers and search domains come from
+    /// the pod's resolv.conf; invalid ones are left out.
     ///
     /// # Errors
-    /// When an address, the MTU or an option of the manifest makes no sense.
+    /// If an address, the MTU or an option of the manifest is invalid.
     pub fn new(
         interface: &Interface,
         hostname: Option<&str>,
@@ -393,7 +394,7 @@ pub(crate) mod tests {
         };
         assert_eq!(text(&without), ["10.8.0.0/16 None", "10.9.0.0/16 Some(10.0.2.7)"]);
 
-        // As Calico has it: the way to the gateway is a route, too, and is told once.
+        // As in Calico: the route to the gateway is a route of its own and is sent once.
         given.ipv4_prefix = 32;
         given.ipv4_gateway = "169.254.1.1".into();
         given.ipv4_routes = vec![route("169.254.1.1", 32, "")];

@@ -1,7 +1,8 @@
-//! Tells the guest its addresses: DHCPv4, DHCPv6 and router advertisements.
+//! Gives the guest its addresses: DHCPv4, DHCPv6 and router advertisements.
 //!
-//! The handler prepares the bridge and the addresses of a binding and opens three sockets bound to the bridge; they come
-//! to the launcher as descriptors, so that it needs no privilege and listens on no address of the pod.
+//! The handler prepares the bridge and the addresses of a binding, and opens three sockets bound to the
+//! bridge. The launcher gets them as descriptors, so it needs no privilege and listens on no address of the
+//! pod.
 //!
 //! ```text
 //!  guest ── tap ── bridge ─┬─ UDP :67       ─► v4::answer             ┐
@@ -9,9 +10,9 @@
 //!                          └─ raw ICMPv6    ─► router::advertisement  ┘
 //! ```
 //!
-//! There is one guest on the bridge and one address of each family, so there is no pool and no state: every answer is a
-//! pure function of the request and the [`Guest`]. Whatever the guest sends is read by bounded parsers that ignore what
-//! they do not understand.
+//! There is one guest on the bridge and one address of each family, so there is no pool and no state: every
+//! answer is a pure function of the request and the [`Guest`]. Bounded parsers read the guest's messages and
+//! ignore what they do not understand.
 
 pub mod domain;
 pub mod guest;
@@ -23,11 +24,12 @@ pub mod v6;
 pub use guest::{Guest, GuestError, Ipv4, Ipv6, Mac};
 pub use server::{ServeError, Sockets, serve};
 
-/// Hardware address of the server, on the wire and in its DHCPv6 identity: the one every masquerade bridge has.
+/// Hardware address of the server, on the wire and in its DHCPv6 identity: every masquerade bridge has this
+/// address.
 pub const SERVER_MAC: Mac = Mac([0x02, 0, 0, 0, 0, 0]);
 
-/// How long an address is the guest's, in seconds: 999 days, longer than a pod lives, and unlike "for ever" no special
-/// value that clients get wrong.
+/// Lease time of an address, in seconds: 999 days, which is longer than a pod lives, and avoids the special
+/// value for infinity that some clients handle incorrectly.
 pub const LEASE: u32 = 999 * 24 * 60 * 60;
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
-//! The servers on real sockets in a network namespace, as the handler opens them, against real clients in another one:
-//! busybox's udhcpc, the kernel's own handling of router advertisements, and ISC's dhclient for DHCPv6.
+//! The servers on real sockets in a network namespace, opened as the handler opens them, with real clients in
+//! another namespace: busybox's udhcpc, the kernel's own handling of router advertisements, and ISC's
+//! dhclient for DHCPv6.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -23,7 +24,7 @@ use super::*;
 
 const GUEST_MAC: &str = "02:12:34:56:78:9a";
 
-/// Runs a program in the namespace of this thread.
+/// Runs a program in this thread's namespace.
 fn run(line: &str) -> String {
     let mut words = line.split(' ');
     let output = Command::new(words.next().unwrap()).args(words).stdin(Stdio::null()).output().expect(line);
@@ -31,7 +32,7 @@ fn run(line: &str) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// The pod's side: a bridge with the addresses of the masquerade binding, and one end of a cable on it.
+/// The pod's side: a bridge with the addresses of the masquerade binding, and one end of a veth pair on it.
 fn pod(guest_thread: i32) -> Sockets {
     unshare(CloneFlags::CLONE_NEWNET).expect("needs root");
     for line in [
@@ -86,7 +87,7 @@ fn open_v6(
     opened.into()
 }
 
-/// Waits until `probe` gives something.
+/// Waits until `probe` returns a value.
 fn wait_for<T>(what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
     let started = Instant::now();
     loop {
@@ -98,7 +99,7 @@ fn wait_for<T>(what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// A client's script that leaves its environment in a file when its reason matches.
+/// A client's script that writes its environment to a file if its reason matches.
 fn script(directory: &Path, reason: &str) -> (PathBuf, PathBuf) {
     use std::os::unix::fs::PermissionsExt;
     let (script, result) = (directory.join(format!("script-{reason}")), directory.join(reason));
@@ -126,7 +127,7 @@ fn udhcpc(script: &Path) -> bool {
     client.status.success()
 }
 
-/// What the guest saw.
+/// What the guest received.
 struct Seen {
     stranger_was_served: bool,
     v4: BTreeMap<String, String>,
@@ -150,7 +151,7 @@ fn guest(directory: &Path) -> Seen {
 
     assert!(udhcpc(&bound), "udhcpc got no lease");
     let v4 = variables(&v4).unwrap();
-    // The kernel asks for a router by itself when the link comes up.
+    // The kernel sends a router solicitation by itself when the link comes up.
     let route = wait_for("default route", || {
         Some(run("ip -6 route show default")).filter(|routes| routes.contains("default"))
     });

@@ -1,16 +1,17 @@
 //! Router advertisements (RFC 4861, options RFC 8106). Pure: a guest in, a message out.
 //!
-//! The advertisement makes the bridge the guest's default router and sends it to DHCPv6 for its address (managed flag)
-//! and the rest (other flag). The prefix is on the link and not for making addresses: the guest has exactly one.
+//! The advertisement makes the bridge the guest's default router and tells the guest to use DHCPv6 for its
+//! address (managed flag) and other settings (other flag). The prefix is on the link but not for
+//! autoconfiguration: the guest has exactly one address.
 
 use super::guest::Guest;
 use super::{Mac, SERVER_MAC, domain};
 
-/// How often an advertisement is sent that nobody asked for, in seconds.
+/// Interval of unsolicited advertisements, in seconds.
 pub const INTERVAL: u64 = 600;
 
-/// How long the guest may believe one, in seconds: the longest that RFC 4861 allows, so that a launcher that is slow
-/// for a while costs the guest nothing.
+/// Lifetime of an advertisement, in seconds: the longest that RFC 4861 allows, so that a slow launcher does
+/// not harm the guest.
 const LIFETIME: u16 = 9000;
 
 const SOLICITATION: u8 = 133;
@@ -18,11 +19,11 @@ const ADVERTISEMENT: u8 = 134;
 
 /// Whether the ICMPv6 message is a router solicitation.
 pub fn is_solicitation(message: &[u8]) -> bool {
-    // Type, code 0, checksum (the kernel's work), four reserved bytes.
+    // Type, code 0, checksum (checked by the kernel), four reserved bytes.
     message.len() >= 8 && message[..2] == [SOLICITATION, 0]
 }
 
-/// The advertisement for a guest, checksum left to the kernel; `None` when it has no IPv6.
+/// The advertisement for a guest, whose checksum the kernel fills in; `None` if the guest has no IPv6.
 pub fn advertisement(guest: &Guest) -> Option<Vec<u8>> {
     let ipv6 = guest.ipv6?;
     let mut message = vec![ADVERTISEMENT, 0, 0, 0];

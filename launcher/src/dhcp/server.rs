@@ -1,4 +1,4 @@
-//! The sockets: a thin shell around the pure answers. Runs until it is dropped.
+//! The I/O around the pure answers. Runs until it is dropped.
 
 use std::convert::Infallible;
 use std::io::{self, IoSlice};
@@ -18,10 +18,11 @@ use super::{router, v4, v6};
 /// All nodes on the link.
 const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 
-/// Least time between two advertisements: a guest that asks without end is answered this often.
+/// Shortest time between two advertisements, which limits the answers to a guest that sends many
+/// solicitations.
 const ADVERTISEMENT_GAP: Duration = Duration::from_millis(100);
 
-/// Pause after an error of a socket: the bridge may come back.
+/// Delay after an error of a socket: the bridge may come back.
 const ERROR_PAUSE: Duration = Duration::from_millis(500);
 
 /// Sockets that the handler opened, each bound to the bridge.
@@ -46,11 +47,11 @@ pub struct ServeError {
     source: io::Error,
 }
 
-/// Serves the guest on the sockets until dropped; returns only when a descriptor is not what it should be. Families
-/// without a socket or without an address are not served.
+/// Serves the guest on the sockets until dropped; returns only if a descriptor is not a socket of its kind.
+/// Families without a socket or without an address are not served.
 ///
 /// # Errors
-/// When a descriptor is not a socket of its kind.
+/// If a descriptor is not a socket of its kind.
 pub async fn serve(guest: Guest, sockets: Sockets) -> Result<Infallible, ServeError> {
     let Sockets { dhcp4, dhcp6, router, bridge_index } = sockets;
     let dhcp4 = dhcp4.map(|socket| prepare(socket, "dhcp4", true)).transpose()?;
@@ -83,7 +84,7 @@ pub async fn serve(guest: Guest, sockets: Sockets) -> Result<Infallible, ServeEr
             }
         },
     );
-    // None of the three ends.
+    // None of the three tasks ends.
     std::future::pending().await
 }
 
@@ -121,7 +122,7 @@ async fn serve_v6(guest: &Guest, socket: &UdpSocket, bridge_index: u32) {
             sleep(ERROR_PAUSE).await;
             continue;
         };
-        // Clients speak from their link-local address; anything else did not come from the link.
+        // Clients send from their link-local address; other messages do not come from the link.
         let std::net::SocketAddr::V6(from) = from else { continue };
         if !from.ip().is_unicast_link_local() {
             continue;
@@ -165,7 +166,7 @@ async fn serve_router(guest: &Guest, socket: &UdpSocket, bridge_index: u32) {
     }
 }
 
-/// Sends to all nodes with the hop limit that receivers insist on, from the bridge's link-local address.
+/// Sends to all nodes from the bridge's link-local address, with the hop limit that receivers require.
 fn advertise(
     socket: &UdpSocket,
     message: &[u8],
@@ -184,7 +185,8 @@ fn advertise(
     Ok(())
 }
 
-/// The guest can cause errors at will (an address it does not answer for): not worth more than this.
+/// Logged at a low level, because the guest can cause errors at will (with an address that it does not answer
+/// for).
 fn note(socket: &'static str, error: &io::Error) {
     tracing::debug!(socket, %error, "could not serve the guest");
 }

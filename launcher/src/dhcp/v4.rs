@@ -16,13 +16,13 @@ pub const LARGEST_REQUEST: usize = 1500;
 const FIXED: usize = 236;
 const COOKIE: [u8; 4] = [0x63, 0x82, 0x53, 0x63];
 
-/// Length that every BOOTP client accepts and old ones insist on.
+/// Shortest reply: every BOOTP client accepts this length, and old ones require it.
 const SHORTEST_REPLY: usize = 300;
 
 /// IP and UDP headers, which the client's maximum message size counts.
 const IP_AND_UDP: usize = 28;
 
-/// What a client accepts that does not say otherwise.
+/// Largest message for a client that gives no limit.
 const USUAL_MESSAGE: usize = 576;
 
 /// Option codes.
@@ -62,7 +62,7 @@ enum Answer {
     Nak = 6,
 }
 
-/// What is read of a request.
+/// The fields of a request that are used.
 struct Request<'a> {
     kind: Kind,
     transaction: [u8; 4],
@@ -82,15 +82,15 @@ struct Request<'a> {
 pub struct Reply {
     /// The message.
     pub bytes: Vec<u8>,
-    /// Address of the client; broadcast while it has none.
+    /// Address of the client; broadcast if it has none yet.
     pub to: Ipv4Addr,
 }
 
-/// The reply to a request of the guest; `None` for what is not its, not a request, or not answered.
+/// The reply to the guest's request; `None` for other clients, other messages, or requests without a reply.
 pub fn answer(bytes: &[u8], guest: &Guest) -> Option<Reply> {
     let ipv4 = guest.ipv4.as_ref()?;
     let request = parse(bytes)?;
-    // There is no relay on the bridge, and a reply to one would leave it.
+    // There is no relay on the bridge, and a reply to a relay would leave the bridge.
     if request.mac != guest.mac || !request.relay.is_unspecified() {
         return None;
     }
@@ -104,7 +104,7 @@ pub fn answer(bytes: &[u8], guest: &Guest) -> Option<Reply> {
             if asked == ipv4.address { Answer::Ack } else { Answer::Nak }
         }
     };
-    // A client that has its address gets the reply there, except for a refusal, which everyone hears.
+    // A client with an address gets the reply there. A refusal is broadcast.
     let to = match answer {
         Answer::Ack if request.client_address == ipv4.address => request.client_address,
         Answer::Offer | Answer::Ack | Answer::Nak => Ipv4Addr::BROADCAST,
@@ -152,13 +152,13 @@ fn parse(bytes: &[u8]) -> Option<Request<'_>> {
         1 => Kind::Discover,
         3 => Kind::Request,
         8 => Kind::Inform,
-        // Decline and release need no answer, the rest is what servers say.
+        // Decline and release need no answer; the other types are sent by servers.
         _ => return None,
     };
     Some(request)
 }
 
-/// The options of a message, up to the end or the first that is cut off.
+/// The options of a message, up to the end or the first truncated one.
 struct Options<'a>(&'a [u8]);
 
 impl<'a> Iterator for Options<'a> {
@@ -213,7 +213,7 @@ fn reply(request: &Request<'_>, answer: Answer, guest: &Guest, ipv4: &Ipv4) -> V
         let (first, later): (Vec<_>, Vec<_>) =
             settings(guest, ipv4).into_iter().partition(|(option, _)| request.wanted.contains(option));
         for (option, value) in first.into_iter().chain(later) {
-            // What does not fit is left out whole: what the client asked for came first.
+            // An option that does not fit is left out; options that the client requested come first.
             let parts = value.len().div_ceil(255);
             if !value.is_empty() && bytes.len() + value.len() + 2 * parts <= room {
                 push(&mut bytes, option, &value);
@@ -231,7 +231,7 @@ fn guest_hardware(mac: Mac) -> [u8; 16] {
     hardware
 }
 
-/// Everything the guest may be told, the most important first.
+/// All options for the guest, the most important first.
 fn settings(guest: &Guest, ipv4: &Ipv4) -> Vec<(u8, Vec<u8>)> {
     let mut settings = vec![
         (code::MASK, ipv4.mask().octets().to_vec()),
@@ -252,7 +252,7 @@ fn settings(guest: &Guest, ipv4: &Ipv4) -> Vec<(u8, Vec<u8>)> {
     settings
 }
 
-/// A route as in RFC 3442: only the bytes of the destination that its prefix reaches into.
+/// A route as in RFC 3442: only the bytes of the destination that its prefix covers.
 fn classless(route: &Route) -> Vec<u8> {
     let reached = usize::from(route.prefix).div_ceil(8);
     let mut bytes = vec![route.prefix];
@@ -261,7 +261,7 @@ fn classless(route: &Route) -> Vec<u8> {
     bytes
 }
 
-/// Writes an option, in several parts when its value is longer than one can hold (RFC 3396).
+/// Writes an option, in several parts if its value is longer than one part can hold (RFC 3396).
 fn push(bytes: &mut Vec<u8>, option: u8, value: &[u8]) {
     for part in value.chunks(255) {
         let length = u8::try_from(part.len()).unwrap_or(u8::MAX);

@@ -49,7 +49,7 @@ enum Kind {
     Confirm,
     Renew,
     Rebind,
-    /// Release or decline: acknowledged, without consequence.
+    /// Release or decline: acknowledged, without further effect.
     GiveUp,
     InformationRequest,
 }
@@ -73,20 +73,20 @@ struct Request<'a> {
     prefixes: Vec<[u8; 4]>,
 }
 
-/// The server's identity: a DUID of its link-layer address (type 3), Ethernet. The same in every pod, so that a guest
-/// that moves goes on with the same server.
+/// The server's identity: a DUID with its link-layer address (type 3), Ethernet. It is the same in every pod,
+/// so that a guest that moves stays with the same server.
 fn identity() -> [u8; 10] {
     let mut identity = [0, 3, 0, 1, 0, 0, 0, 0, 0, 0];
     identity[4..].copy_from_slice(&SERVER_MAC.0);
     identity
 }
 
-/// The reply to a message; `None` for what is not a request or not answered.
+/// The reply to a message; `None` for other messages and requests without a reply.
 pub fn answer(bytes: &[u8], guest: &Guest) -> Option<Vec<u8>> {
     let ipv6 = guest.ipv6?;
     let request = parse(bytes)?;
     let ours = request.server.map(|server| server == identity());
-    // Which identities a message must carry, by RFC 8415 section 16.
+    // Identities that a message must contain, according to RFC 8415 section 16.
     let sound = match request.kind {
         Kind::Solicit | Kind::Confirm | Kind::Rebind => request.client.is_some() && ours.is_none(),
         Kind::Request | Kind::Renew | Kind::GiveUp => request.client.is_some() && ours == Some(true),
@@ -106,7 +106,7 @@ pub fn answer(bytes: &[u8], guest: &Guest) -> Option<Vec<u8>> {
     match request.kind {
         Kind::Solicit | Kind::Request | Kind::Renew | Kind::Rebind => {
             if request.kind == Kind::Solicit {
-                // There is no other server to wait for.
+                // The client need not wait for other servers.
                 push(&mut reply, code::PREFERENCE, &[255]);
             }
             if commit {
@@ -138,7 +138,7 @@ fn parse(bytes: &[u8]) -> Option<Request<'_>> {
         6 => Kind::Rebind,
         8 | 9 => Kind::GiveUp,
         11 => Kind::InformationRequest,
-        // Relayed messages and what servers say.
+        // Relayed messages and messages of servers.
         _ => return None,
     };
     let mut request = Request {
@@ -168,7 +168,7 @@ fn parse(bytes: &[u8]) -> Option<Request<'_>> {
 }
 
 fn association(value: &[u8]) -> Option<Association> {
-    // Identity, two times the client would like, options.
+    // Identity, two preferred times of the client, options.
     let (id, rest) = value.split_first_chunk::<4>()?;
     let addresses = Options(rest.get(8..)?)
         .filter(|(option, _)| *option == code::ADDRESS)
@@ -179,7 +179,7 @@ fn association(value: &[u8]) -> Option<Association> {
     Some(Association { id: *id, addresses })
 }
 
-/// The options of a message, up to the first that is cut off.
+/// The options of a message, up to the first truncated one.
 struct Options<'a>(&'a [u8]);
 
 impl<'a> Iterator for Options<'a> {
@@ -194,7 +194,7 @@ impl<'a> Iterator for Options<'a> {
     }
 }
 
-/// The one address goes to the first association; there is none for others, and there are no prefixes.
+/// The first association gets the one address; further associations get none, and there are no prefixes.
 fn assign(reply: &mut Vec<u8>, request: &Request<'_>, ipv6: &Ipv6) {
     for (index, association) in request.associations.iter().enumerate() {
         let mut value = association.id.to_vec();
@@ -203,7 +203,7 @@ fn assign(reply: &mut Vec<u8>, request: &Request<'_>, ipv6: &Ipv6) {
             value.extend((LEASE / 5 * 4).to_be_bytes()); // T2
             push_address(&mut value, ipv6.address, LEASE);
             if matches!(request.kind, Kind::Renew | Kind::Rebind) {
-                // An address the client held and does not have any more ends now.
+                // An address that the client held and no longer has ends now.
                 for other in association.addresses.iter().filter(|other| **other != ipv6.address) {
                     push_address(&mut value, *other, 0);
                 }

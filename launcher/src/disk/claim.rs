@@ -1,8 +1,8 @@
-//! Disks on claims: the file `disk.img` on a file system, or a device. What is there tells which of both it is.
+//! Disks on claims: the file `disk.img` on a file system, or a device. The mounted file type decides which.
 //!
-//! A claim is its owner's, who may have put anything there from another pod: the file is opened beneath the claim's root,
-//! through no link. What is on it are the guest's own bytes, as in KubeVirt: never a format that somebody wrote there, which
-//! could name another file.
+//! A claim belongs to its owner, who may have written anything to it from another pod. So the file is opened
+//! below the claim's root without following links. As in KubeVirt its content is always raw bytes of the
+//! guest, never an image format, which could name another file.
 
 use std::fs::File;
 use std::io;
@@ -21,10 +21,11 @@ use crate::state::beneath;
 
 /// The disk on a file system; KubeVirt's name.
 const IMAGE: &str = "disk.img";
-/// A new image is of whole mebibytes.
+/// A new image consists of whole mebibytes.
 const ALIGNMENT: u64 = 1 << 20;
 
-/// Where claims are in this container, a directory or a device of the volume's name, and what room new disks need there.
+/// Paths of claims in this container, each a directory or a device with the volume's name, and limits on new
+/// disks there.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Places {
     /// Directory of the claims' file systems, one for each volume.
@@ -35,19 +36,19 @@ pub struct Places {
     #[arg(long = "claim-devices", value_name = "DIR", default_value = barevirt_api::names::CLAIM_DEVICES)]
     pub devices: PathBuf,
 
-    /// What the installation says of new disks.
+    /// The installation's limits on new disks.
     #[command(flatten)]
     pub room: Room,
 }
 
-/// Room for a new disk on a file system.
+/// Free space for a new disk on a file system.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Room {
     /// Bytes that a new disk leaves free on its claim.
     #[arg(long = "claim-reserve", value_name = "BYTES", default_value_t = settings::Room::default().reserve)]
     pub reserve: u64,
 
-    /// By how many hundredths a new disk on a claim may be smaller than asked for.
+    /// By how many percent a new disk on a claim may be smaller than requested.
     #[arg(
         long = "claim-tolerance",
         value_name = "PERCENT",
@@ -65,8 +66,8 @@ impl Default for Room {
 }
 
 impl Room {
-    /// The size of a new disk, of which so many bytes are wanted where so many are free; none where it does not fit. A
-    /// little less than asked for is taken.
+    /// The size of a new disk, given the wanted and the free bytes; `None` if it does not fit. A slightly
+    /// smaller size is accepted.
     fn fit(&self, wanted: u64, free: u64) -> Option<u64> {
         let there = free.saturating_sub(self.reserve);
         if wanted <= there {
@@ -77,88 +78,90 @@ impl Room {
     }
 }
 
-/// The disk of a claim, open.
+/// The open disk of a claim.
 #[derive(Debug)]
 pub struct Disk {
     /// The file, or the device.
     pub file: OwnedFd,
     /// Its length in bytes.
     pub length: u64,
-    /// Where it is, if it is a device.
+    /// Path of the device, if it is one.
     pub device: Option<PathBuf>,
 }
 
-/// A claim has no disk that can be used.
+/// Why a claim has no usable disk.
 #[derive(Debug, thiserror::Error)]
 pub enum ClaimError {
-    /// Neither a directory nor a device.
+    /// There is neither a directory nor a device.
     #[error("its claim is neither mounted nor a device of this pod")]
     Missing,
-    /// It may not be written, and has no image yet.
+    /// It is read-only, and has no image yet.
     #[error("{IMAGE} is not on its claim, which is read-only")]
     NoImage,
-    /// Nothing says how large a new image is to be.
+    /// The size of a new image is not known.
     #[error("{IMAGE} is not on its claim, and the claim has no size of a mebibyte or more")]
     NoSize,
-    /// No room for a new image.
+    /// There is no space for a new image.
     #[error(
         "cannot make {file}: {wanted} bytes are wanted and {there} are free beside {reserve} that stay so, no more than {percent} % fewer are tolerated"
     )]
     NoRoom {
         /// The image.
         file: String,
-        /// Size that was asked for.
+        /// Requested size.
         wanted: u64,
-        /// Bytes that can be had.
+        /// Available bytes.
         there: u64,
         /// Bytes that stay free.
         reserve: u64,
-        /// By how many hundredths it may be smaller.
+        /// By how many percent it may be smaller.
         percent: u8,
     },
-    /// It is something else.
+    /// It is not a regular file.
     #[error("{0} is no regular file")]
     NoFile(String),
-    /// It may not be opened.
+    /// The launcher has no permission to open it.
     #[error("open {what}: user {uid} may not: {hint}")]
     Forbidden {
-        /// What.
+        /// The file or device.
         what: String,
-        /// Who.
+        /// User id of the launcher.
         uid: u32,
-        /// What helps.
+        /// Advice for the user.
         hint: &'static str,
     },
-    /// Somebody has it for himself.
+    /// Another process holds it exclusively.
     #[error(
         "get the lock of {0}: another guest of this node writes to it, or the node itself uses it; disks that guests are to share need shareable"
     )]
     InUse(String),
-    /// The system has a reason.
+    /// The system reported an error.
     #[error("{what}: {source}")]
     Io {
-        /// What was done.
+        /// The operation.
         what: String,
-        /// The reason.
+        /// The error.
         source: io::Error,
     },
 }
 
-/// What a disk is opened for.
+/// The purpose of opening a disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
-    /// Reading. Others may do anything with it.
+    /// Reading. Others may read and write.
     Read,
-    /// Reading and writing. While it is open, no other guest of this node has the device for writing; QEMU sees to it for files.
+    /// Reading and writing. While it is open, no other guest of this node can open the device for writing;
+    /// for files, QEMU's locks ensure this.
     Write,
-    /// Reading and writing, whoever else does.
+    /// Reading and writing, even if others do.
     Share,
 }
 
-/// Opens the disk of a volume. Where its file system has none, an empty one of `size` bytes is made, unless it is only read.
+/// Opens the disk of a volume. If its file system has no image, an empty one of `size` bytes is created,
+/// unless it is only read.
 ///
 /// # Errors
-/// Says what is wrong with the claim.
+/// The fault of the claim.
 pub fn find(volume: &str, access: Access, size: Option<u64>, places: &Places) -> Result<Disk, ClaimError> {
     let reads = access == Access::Read;
     let directory = places.directories.join(volume);
@@ -172,26 +175,26 @@ pub fn find(volume: &str, access: Access, size: Option<u64>, places: &Places) ->
     }
 }
 
-/// A file that is a disk, in a directory that others write to as well.
+/// A disk that is a file, in a directory that others write to as well.
 #[derive(Debug)]
 pub(super) struct Wanted<'a> {
     /// Its name.
     pub(super) file: &'a str,
-    /// It is only read.
+    /// Whether it is only read.
     pub(super) reads: bool,
-    /// It is made where it is not there.
+    /// Whether it is created if it is missing.
     pub(super) makes: bool,
     /// The size of a new one.
     pub(super) size: Option<u64>,
-    /// What helps where it may not be opened.
+    /// Advice for the user if it cannot be opened.
     pub(super) hint: &'static str,
 }
 
-/// Opens a disk beneath a directory, through no link, or makes it.
+/// Opens a disk below a directory without following links, or creates it.
 pub(super) fn image(root: &OwnedFd, wanted: &Wanted<'_>, room: &Room) -> Result<Disk, ClaimError> {
     let Wanted { file: name, reads, makes, size, hint } = *wanted;
     let access = if reads { OFlag::O_RDONLY } else { OFlag::O_RDWR };
-    // Without O_NONBLOCK the open of a fifo would wait.
+    // Without O_NONBLOCK, opening a fifo would block.
     let open = |flags| {
         let mode = Mode::S_IRUSR | Mode::S_IWUSR | Mode::S_IRGRP | Mode::S_IWGRP;
         let mode = if OFlag::contains(&flags, OFlag::O_CREAT) { mode } else { Mode::empty() };
@@ -212,7 +215,7 @@ pub(super) fn image(root: &OwnedFd, wanted: &Wanted<'_>, room: &Room) -> Result<
         return Err(ClaimError::NoFile(name.to_owned()));
     }
     let mut length = found.len();
-    // Also one that was begun and not finished.
+    // Also for an image whose creation was interrupted.
     if length == 0 {
         if !makes {
             return Err(ClaimError::NoImage);
@@ -223,18 +226,18 @@ pub(super) fn image(root: &OwnedFd, wanted: &Wanted<'_>, room: &Room) -> Result<
             .map_err(|source| ClaimError::Io { what: format!("make {name}"), source })?;
         tracing::info!(file = name, length, "there was no disk: it is new");
     }
-    // The flag travels with the open file.
+    // O_NONBLOCK would stay set on the open file, so it is cleared.
     fcntl(&file, FcntlArg::F_SETFL(access)).map_err(|errno| failed(format!("open {name}"), errno))?;
     Ok(Disk { file: file.into(), length, device: None })
 }
 
-/// How a disk is cached that is this file or device: past the page cache where that can be, unless the manifest says otherwise.
-/// The descriptor becomes one that QEMU takes for it.
+/// Cache mode of a disk on this file or device: without the page cache if possible, unless the manifest gives
+/// a mode. Sets the descriptor's flags so that QEMU accepts it for this mode.
 ///
 /// # Errors
-/// When the manifest has it pass by the page cache, and it cannot.
+/// If the manifest requires a mode without the page cache, and it is not possible.
 pub fn cached(disk: &v1::Disk, file: &OwnedFd) -> io::Result<Cache> {
-    // What is no word for it is refused by the plan.
+    // The plan refuses an invalid cache mode.
     let wanted = |usual| Cache::of(disk, usual).unwrap_or(usual);
     if wanted(Cache::None) != Cache::None {
         return Ok(wanted(Cache::None));
@@ -247,7 +250,7 @@ pub fn cached(disk: &v1::Disk, file: &OwnedFd) -> io::Result<Cache> {
     }
 }
 
-/// What is free decides where it is a little less than asked for.
+/// The free space decides if it is slightly less than requested.
 fn new_size(root: &OwnedFd, name: &str, size: Option<u64>, room: &Room) -> Result<u64, ClaimError> {
     let wanted = size.map_or(0, aligned);
     if wanted == 0 {
@@ -274,8 +277,9 @@ fn aligned(bytes: u64) -> u64 {
     bytes / ALIGNMENT * ALIGNMENT
 }
 
-/// QEMU locks the inode of a file. That of a device is another one in each pod, so what is locked here is the device itself: the
-/// kernel gives `O_EXCL` to one at a time, and those who do not ask for it may open the device all the same.
+/// QEMU locks the inode of a file. A device has another inode in each pod, so the device itself is locked
+/// here: the kernel allows one `O_EXCL` holder at a time. Processes that open it without `O_EXCL` are not
+/// restricted.
 fn device(path: PathBuf, access: Access) -> Result<Disk, ClaimError> {
     let what = || path.display().to_string();
     let hint = "the container runtime's device_ownership_from_security_context is to be on";
@@ -337,7 +341,7 @@ mod tests {
         assert_eq!(length(Some(3 * MIB + 7)), 3 * MIB);
         std::fs::write(&image, b"x").unwrap();
         assert_eq!(length(Some(9 * MIB)), 1);
-        // One that was begun.
+        // The creation of the image was interrupted.
         std::fs::write(&image, b"").unwrap();
         assert_eq!(length(Some(2 * MIB)), 2 * MIB);
         assert_eq!(find("data", Access::Read, None, &places).unwrap().length, 2 * MIB);
@@ -372,7 +376,7 @@ mod tests {
         assert_eq!(fit(0, 0, 100, 100 * MIB), Some(100));
         assert_eq!(fit(0, 0, 100, 100 * MIB - 1), None);
         assert_eq!(fit(0, 100, 100, MIB), Some(1));
-        // An empty disk is none.
+        // An empty disk is not allowed.
         assert_eq!(fit(0, 100, 100, MIB - 1), None);
         assert_eq!(fit(u64::MAX, 10, 100, u64::MAX), None);
     }
@@ -406,7 +410,7 @@ mod tests {
         assert!(matches!(find("file", Access::Write, None, &places), Err(ClaimError::Missing)));
     }
 
-    /// A loop device with two names, as two pods have it.
+    /// A loop device with two names, as in two pods.
     struct Loop(String);
 
     impl Loop {

@@ -1,15 +1,17 @@
-//! Receives the disks of `containerDisk` volumes, or opens them itself where their images are volumes of the pod.
+//! Receives the disks of `containerDisk` volumes, or opens them itself if their images are volumes of the
+//! pod.
 //!
-//! Where they are containers, the launcher listens; in every `volume<name>` container the program `container-disk` connects, sends one packet and
-//! stays connected:
+//! If they are containers, the launcher listens. In every `volume<name>` container the program
+//! `container-disk` connects, sends one packet and stays connected:
 //!
 //! ```json
 //! {"volume":"root","path":"/disk/guest.qcow2","size":10485760}      with one read-only descriptor
 //! {"volume":"root","error":"image has no disk: ..."}                without
 //! ```
 //!
-//! The connection is kept with the disk: closing it tells the container that it may end, and with it the image may be
-//! collected. What goes wrong with one volume is a value that names the volume and, where it is known, the path.
+//! The connection is kept with the disk: closing it tells the container that it may end, after which its
+//! image may be removed. A failure of one volume is a value with the name of the volume and, if known, the
+//! path.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -30,38 +32,38 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::header::{Format, HeaderError, INSPECTED, Image, inspect};
 
-/// Where the launcher listens in its container; the volume containers have the directory at the same place.
+/// The launcher's socket in its container; the volume containers have the directory at the same path.
 pub const SOCKET: &str = "/var/run/kubevirt/container-disks/launcher.sock";
 
-/// How long a connection may take to send its packet.
+/// Time limit for a connection's packet.
 const PACKET_DEADLINE: Duration = Duration::from_secs(10);
 
-/// Connections that have not sent their packet yet, at the same time.
+/// Most connections at the same time that have not sent their packet yet.
 const MOST_WAITING: usize = 64;
 
-/// Longest text of a container that is passed on, in bytes.
+/// Longest text from a container that is passed on, in bytes.
 const LONGEST_TEXT: usize = 1024;
 
-/// A disk that can be given to QEMU.
+/// A disk for QEMU.
 #[derive(Debug)]
 pub struct ContainerDisk {
     /// Name of the volume.
     pub volume: String,
-    /// Path of the disk in the image; for people only.
+    /// Path of the disk in the image; only informative.
     pub path: String,
     /// Its format and size.
     pub image: Image,
-    /// It, open for reading only.
+    /// The file, open for reading only.
     pub file: OwnedFd,
-    /// Keeps the volume's container running, where there is one. Drop it when QEMU is gone.
+    /// Keeps the volume's container running, if there is one. Drop it when QEMU is gone.
     pub connection: Option<PacketSocket>,
 }
 
 impl ContainerDisk {
-    /// This one, unless its virtual size is larger than so many bytes.
+    /// This disk, unless its virtual size is larger than `most` bytes.
     ///
     /// # Errors
-    /// When it is.
+    /// If it is larger.
     pub fn of_at_most(self, most: u64) -> Result<Self, ContainerDiskError> {
         let Self { volume, path, image, .. } = &self;
         if image.virtual_size > most {
@@ -75,15 +77,15 @@ impl ContainerDisk {
 /// Why a volume has no disk.
 #[derive(Debug, thiserror::Error)]
 pub enum ContainerDiskError {
-    /// Its image has none, in the words of who looked.
+    /// Its image has no disk; the text comes from the program that looked.
     #[error("volume {volume}: {text}")]
     Container {
         /// The volume.
         volume: String,
-        /// What the container said.
+        /// The container's message.
         text: String,
     },
-    /// It is not an image that is served.
+    /// It is not a supported image.
     #[error("volume {volume}: disk {path}: {source}")]
     Header {
         /// The volume.
@@ -93,7 +95,7 @@ pub enum ContainerDiskError {
         /// Why.
         source: HeaderError,
     },
-    /// Its container sent something else than an open regular file.
+    /// Its container did not send an open regular file.
     #[error("volume {volume}: disk {path} is not a regular file open for reading only")]
     Descriptor {
         /// The volume.
@@ -108,7 +110,7 @@ pub enum ContainerDiskError {
         volume: String,
         /// The disk in the image.
         path: String,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
     /// It is larger than the installation allows: its guest could fill the node's disk.
@@ -122,23 +124,23 @@ pub enum ContainerDiskError {
         path: String,
         /// Its virtual size, in bytes.
         size: u64,
-        /// Most that one may have, in bytes.
+        /// Largest virtual size, in bytes.
         most: u64,
     },
-    /// Its container did not come.
+    /// Its container did not connect in time.
     #[error("volume {volume}: its container did not hand over a disk within {} s", within.as_secs())]
     Deadline {
         /// The volume.
         volume: String,
-        /// How long was waited.
+        /// The time limit.
         within: Duration,
     },
 }
 
-/// The outcome for each volume.
+/// The result for each volume.
 pub type Collected = BTreeMap<String, Result<ContainerDisk, ContainerDiskError>>;
 
-/// The launcher's end.
+/// The launcher's listening socket.
 #[derive(Debug)]
 pub struct ContainerDisks {
     listener: PacketListener,
@@ -148,13 +150,13 @@ impl ContainerDisks {
     /// Listens at `path`, normally [`SOCKET`].
     ///
     /// # Errors
-    /// When the directory is not there or not writable.
+    /// If the directory does not exist or is not writable.
     pub fn listen(path: &Path) -> Result<Self, SocketError> {
         Ok(Self { listener: PacketListener::bind(path)? })
     }
 
-    /// Waits until every volume of `volumes` has a disk or an error, at most for `within`. Connections of users other
-    /// than `uid`, for volumes nobody expects, and further ones for a volume are closed.
+    /// Waits until every volume of `volumes` has a disk or an error, at most for `within`. Connections of
+    /// users other than `uid`, for unexpected volumes, and further ones for a volume are closed.
     pub async fn collect(&self, volumes: &BTreeSet<String>, uid: u32, within: Duration) -> Collected {
         let deadline = Instant::now() + within;
         let mut collected = Collected::new();
@@ -183,7 +185,7 @@ impl ContainerDisks {
                 continue;
             }
             let volume = message.volume.clone();
-            // Reading from the image may wait for the node's disk.
+            // Reading from the image may wait for the node's disk, so it runs on another thread.
             let judged =
                 tokio::task::spawn_blocking(move || judge(message, packet.descriptors, Some(connection)));
             let outcome = match timeout_at(deadline, judged).await {
@@ -201,10 +203,10 @@ impl ContainerDisks {
     }
 }
 
-/// Opens what the image mounted at `root` has for a volume: the file at `path`, or the only one under `/disk`.
+/// Opens a volume's file in the image mounted at `root`: the file at `path`, or the only one below `/disk`.
 ///
 /// # Errors
-/// As for one that a container hands over.
+/// As for a disk from a container.
 pub fn open(volume: &str, root: &Path, path: Option<&Path>) -> Result<ContainerDisk, ContainerDiskError> {
     let volume = volume.to_owned();
     match open_in(root, path) {
@@ -220,7 +222,7 @@ fn is_of(connection: &PacketSocket, uid: u32) -> bool {
     connection.peer().is_ok_and(|peer| peer.uid == uid)
 }
 
-/// What a volume's container says.
+/// The message of a volume's container.
 #[derive(Debug, Deserialize)]
 struct Message {
     volume: String,
@@ -266,7 +268,7 @@ fn judge(
         return Err(ContainerDiskError::Descriptor { volume, path });
     }
     if [KERNEL_FILE, INITRD_FILE].contains(&volume.as_str()) {
-        // No disk: QEMU's firmware reads it as it is.
+        // The file is not a disk: QEMU's firmware reads it unchanged.
         let virtual_size = file.metadata().map_or(0, |found| found.len());
         let image = Image { format: Format::Raw, virtual_size };
         return Ok(ContainerDisk { volume, path, image, file: file.into(), connection });
@@ -278,7 +280,7 @@ fn judge(
     }
 }
 
-/// A regular file, open for reading and nothing else.
+/// Whether it is a regular file, open for reading only.
 fn is_plain(file: &File) -> bool {
     let regular = file.metadata().is_ok_and(|found| found.is_file());
     let flags = fcntl(file, FcntlArg::F_GETFL).map(OFlag::from_bits_retain);

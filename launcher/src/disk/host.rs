@@ -1,6 +1,6 @@
-//! Disks that are files of the node (`hostDisk`). The kubelet mounts the directory of the file into the launcher's container, and
-//! the launcher opens the file beneath it, through no link and with its own user's rights alone: what that user may not read on the
-//! node, no guest sees.
+//! Disks that are files of the node (`hostDisk`). The kubelet mounts the directory of the file into the
+//! launcher's container. The launcher opens the file below it, without following links and with the rights of
+//! its own user only, so a guest sees no file that this user may not read on the node.
 
 use std::path::Path;
 
@@ -12,21 +12,21 @@ use nix::sys::stat::Mode;
 
 use super::claim::{self, ClaimError, Disk, Room};
 
-/// A file of the node is no disk that can be used.
+/// Why a file of the node cannot be used as a disk.
 #[derive(Debug, thiserror::Error)]
 pub enum HostDiskError {
-    /// Its path is none.
+    /// The path is invalid.
     #[error("its path is none of a file")]
     Path,
-    /// Its directory is not there.
+    /// Its directory does not exist.
     #[error("the directory of its file is not mounted")]
     Directory,
-    /// It is not there, or empty, and is not to be made.
+    /// It is missing or empty, and must not be created.
     #[error(
         "{0} is not there or has no contents, and only a disk that is written, of type DiskOrCreate, is made"
     )]
     Missing(String),
-    /// Nothing says how large it is to be.
+    /// The size of a new file is not given.
     #[error("{0} is not there, and there is no capacity of a mebibyte or more to make it with")]
     NoCapacity(String),
     /// It cannot be opened.
@@ -34,11 +34,11 @@ pub enum HostDiskError {
     Open(ClaimError),
 }
 
-/// Opens the disk, whose directory is mounted at `mounted`. One of the type `DiskOrCreate` that is not there is made, unless it is
-/// only read.
+/// Opens the disk, whose directory is mounted at `mounted`. A missing file of type `DiskOrCreate` is created,
+/// unless it is only read.
 ///
 /// # Errors
-/// Says what is wrong with the file.
+/// The fault of the file.
 pub fn find(source: &HostDisk, mounted: &Path, reads: bool, room: &Room) -> Result<Disk, HostDiskError> {
     let (_, file) = source.place().ok_or(HostDiskError::Path)?;
     let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;

@@ -7,9 +7,9 @@
 //!                                               qcow2::create ◄───────────────────────────┘ (overlay; emptyDisk too)
 //! ```
 //!
-//! An image comes from a tenant: its header is read here, by a process without privilege and with a bounded parser,
-//! its format is told to QEMU and never probed by it, and an image that names another file is refused. Writes go to an
-//! overlay that names no base either; the base is put beneath it on QEMU's command line.
+//! An image comes from a user, so its header is parsed here, by a process without privileges and with a
+//! bounded parser. QEMU is told the format and never probes it, and an image that names another file is
+//! refused. Writes go to an overlay that names no base either; QEMU's command line adds the base.
 
 pub mod claim;
 pub mod container;

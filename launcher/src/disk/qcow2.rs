@@ -1,8 +1,9 @@
-//! Makes empty qcow2 files: overlays of container disks and `emptyDisk` volumes, without another program.
+//! Creates empty qcow2 files without another program: overlays of container disks, and `emptyDisk` volumes.
 //!
-//! The layout is planned as bytes and then written sparsely. Cluster 0 is the header, 1 the refcount table, 2 its only
-//! block, and from 3 the L1 table, all zeroes: every cluster of the disk is unallocated, which means zeroes, or the
-//! base's contents where QEMU is told of one. No backing file is named in the header, so nothing trusts a path in it.
+//! The layout is planned as bytes and then written sparsely. Cluster 0 is the header, 1 the refcount table, 2
+//! its only block, and from 3 the L1 table, all zeroes: every cluster of the disk is unallocated, which means
+//! zeroes, or the base's contents if QEMU's command line has a base. The header names no backing file, so no
+//! program can follow a path in it.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -15,7 +16,7 @@ use super::header::{LARGEST, SECTOR};
 const CLUSTER_BITS: u32 = 16;
 const CLUSTER: u64 = 1 << CLUSTER_BITS;
 
-/// What one entry of the L1 table covers, in bytes: a cluster of 8-byte L2 entries.
+/// Bytes that one entry of the L1 table covers: a cluster of 8-byte L2 entries.
 const PER_L1_ENTRY: u64 = CLUSTER / 8 * CLUSTER;
 
 const HEADER_LENGTH: u32 = 112;
@@ -23,10 +24,10 @@ const HEADER_LENGTH: u32 = 112;
 /// Clusters before the L1 table.
 const FIXED_CLUSTERS: u64 = 3;
 
-/// Why a file was not made.
+/// Why a file was not created.
 #[derive(Debug, thiserror::Error)]
 pub enum Qcow2Error {
-    /// Not the size of a disk.
+    /// The size is not valid for a disk.
     #[error("disk size of {0} bytes is not between 1 and {LARGEST}")]
     Size(u64),
     /// The system refused.
@@ -34,7 +35,7 @@ pub enum Qcow2Error {
     Io {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         #[source]
         source: io::Error,
     },
@@ -66,7 +67,7 @@ impl Layout {
 /// The layout of an empty disk of `virtual_size` bytes, rounded up to a whole sector.
 ///
 /// # Errors
-/// When that is no size of a disk.
+/// If the size is not valid for a disk.
 pub fn empty(virtual_size: u64) -> Result<Layout, Qcow2Error> {
     if virtual_size == 0 || virtual_size > LARGEST {
         return Err(Qcow2Error::Size(virtual_size));
@@ -103,11 +104,11 @@ pub fn empty(virtual_size: u64) -> Result<Layout, Qcow2Error> {
     })
 }
 
-/// Makes the file of an empty disk at `path`, where nothing may be yet, and returns it open for reading and writing.
-/// The space is not reserved.
+/// Creates the file of an empty disk at `path`, which must not exist yet, and returns it open for reading and
+/// writing. The space is not reserved.
 ///
 /// # Errors
-/// When the size is no disk's, the path is taken, or the file cannot be written.
+/// If the size is not valid for a disk, the path exists, or the file cannot be written.
 pub fn create(path: &Path, virtual_size: u64) -> Result<File, Qcow2Error> {
     let layout = empty(virtual_size)?;
     let write = || -> io::Result<File> {

@@ -1,4 +1,4 @@
-//! The disk of metrics: a header that says whether it may be read, and the XML behind it. vhostmd's format.
+//! The disk with metrics in vhostmd's format: a header that says whether it may be read, followed by the XML.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -7,41 +7,41 @@ use std::path::{Path, PathBuf};
 
 /// Size of the disk.
 const SIZE: u64 = 256 << 10;
-/// Begins every such disk.
+/// Start of every such disk.
 const SIGNATURE: &[u8; 4] = b"mvbd";
-/// Bytes before the XML.
+/// Length of the header, in bytes.
 const HEADER: u64 = 16;
-/// Longest XML: KubeVirt's.
+/// Longest XML; KubeVirt's limit.
 const LIMIT: usize = (256 << 10) - 24;
 
-/// The file of a volume in the directory of what the launcher makes.
+/// Path of a volume's disk in the directory of the launcher's own files.
 #[must_use]
 pub fn path(directory: &Path, volume: &str) -> PathBuf {
     directory.join(format!("{volume}.vhostmd"))
 }
 
-/// Makes the disk, with an empty account on it.
+/// Creates the disk with an empty report.
 ///
 /// # Errors
-/// When it cannot be made.
+/// If it cannot be created.
 pub fn create(path: &Path) -> io::Result<()> {
     let file = OpenOptions::new().write(true).create(true).truncate(true).open(path)?;
     file.set_len(SIZE)?;
     write(&file, "<metrics></metrics>")
 }
 
-/// Opens it to be written anew.
+/// Opens the disk for updates.
 ///
 /// # Errors
-/// When it is not there.
+/// If it does not exist.
 pub fn open(path: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).open(path)
 }
 
-/// Replaces the account. A reader in between finds the disk locked.
+/// Replaces the report. A reader during the write finds the disk locked.
 ///
 /// # Errors
-/// When it does not fit, or the file cannot be written.
+/// If the report does not fit, or the file cannot be written.
 pub fn write(file: &File, report: &str) -> io::Result<()> {
     let body = format!("{report}\n").into_bytes();
     let length = i32::try_from(body.len()).unwrap_or(i32::MAX);

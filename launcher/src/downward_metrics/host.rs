@@ -1,4 +1,5 @@
-//! The node's numbers, from `/proc` and `/sys`, which a container shares with its node. What cannot be read is absent.
+//! The node's metrics from `/proc` and `/sys`, which a container shares with its node. Metrics that cannot be
+//! read are left out.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -6,21 +7,21 @@ use std::path::Path;
 
 use super::xml::{Amount, Metric, Whose};
 
-/// Ticks of `/proc` in a second, on every architecture that we run on.
+/// Clock ticks per second in `/proc`, on every architecture that we support.
 const TICKS: u64 = 100;
 
-/// What was read.
+/// The values that were read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Host {
     packages: Option<usize>,
-    /// Ticks of work: of users, niced, of the kernel.
+    /// Ticks of CPU time: of users, niced, of the kernel.
     ticks: Option<u64>,
     memory: Option<Memory>,
     swapped: Option<Swapped>,
     seconds: i64,
 }
 
-/// Of `/proc/meminfo`, in KiB.
+/// From `/proc/meminfo`, in KiB.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Memory {
     total: u64,
@@ -32,7 +33,7 @@ struct Memory {
     swap_cached: u64,
 }
 
-/// Of `/proc/vmstat`, in pages.
+/// From `/proc/vmstat`, in pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Swapped {
     read: u64,
@@ -40,7 +41,7 @@ struct Swapped {
 }
 
 impl Host {
-    /// Reads them, at that time.
+    /// Reads the values at this time.
     #[must_use]
     pub fn read(proc: &Path, sys: &Path, seconds: i64) -> Self {
         let text = |name: &str| fs::read_to_string(proc.join(name)).ok();
@@ -53,7 +54,7 @@ impl Host {
         }
     }
 
-    /// KubeVirt's names and order.
+    /// The metrics with KubeVirt's names and order.
     #[must_use]
     pub fn metrics(&self) -> Vec<Metric> {
         let of = |name, amount, unit| Metric::new(Whose::Host, name, amount, unit);
@@ -80,7 +81,7 @@ impl Host {
             ]);
         }
         if let Some(Swapped { read, written }) = self.swapped {
-            // Pages of 4 KiB, as on every machine that we run on.
+            // Pages of 4 KiB, as on every machine that we support.
             metrics.extend([
                 kibibytes("PagedInMemory", read.saturating_mul(4)),
                 kibibytes("PagedOutMemory", written.saturating_mul(4)),
@@ -91,7 +92,7 @@ impl Host {
     }
 }
 
-/// How many sockets have a processor.
+/// Number of sockets with a processor.
 fn packages(sys: &Path) -> Option<usize> {
     let processors = fs::read_dir(sys.join("devices/system/cpu")).ok()?;
     let packages: BTreeSet<String> = processors

@@ -1,4 +1,4 @@
-//! Downward metrics: the guest reads how its node and its machine fare, in the format of vhostmd.
+//! Downward metrics: the guest reads metrics of its node and its machine, in the format of vhostmd.
 //!
 //! ```text
 //!   guest ─ GET /metrics/XML ─► virtio-serial port ─► serve ─┐
@@ -6,8 +6,8 @@
 //!   guest ◄─ virtio disk ◄─ file ◄─────── refresh, every 5 s ┘
 //! ```
 //!
-//! What the guest sends is bounded: one request a second, a short line each. It waits for nobody but itself, and a QEMU that
-//! hangs costs an answer without numbers.
+//! The guest's requests are limited: one per second, each a short line. Slow answers delay only this guest,
+//! and if QEMU hangs, the answer has no values.
 
 pub mod disk;
 pub mod host;
@@ -33,35 +33,35 @@ use crate::stats::{Meter, PATIENCE};
 
 /// Time between two answers, as KubeVirt's.
 const PACE: Duration = Duration::from_secs(1);
-/// Time between two accounts on the disk, as KubeVirt's.
+/// Time between two reports on the disk, as KubeVirt's.
 const REFRESH: Duration = Duration::from_secs(5);
-/// The answer while there are no numbers.
+/// The answer while there are no values.
 const NOTHING: &str =
     "<metrics><!-- host metrics not available --><!-- VM metrics not available --></metrics>";
-/// The answer to what is no request.
+/// The answer to an invalid request.
 const INVALID: &str = "INVALID REQUEST\n\n";
 /// Bytes read at a time.
 const CHUNK: usize = 256;
 
-/// Takes the numbers that a guest is told.
+/// Collects the metrics for a guest.
 #[derive(Debug, Clone)]
 pub struct Source {
     node: String,
     meter: Meter,
     people: watch::Receiver<Option<Qmp>>,
-    /// What the guest has where no balloon says.
+    /// The guest's memory if the balloon does not report it.
     memory: u64,
     version: Option<String>,
 }
 
 impl Source {
-    /// Of the guest with that much memory, on that node.
+    /// A source for a guest with this much memory on this node.
     #[must_use]
     pub fn new(node: &str, meter: Meter, people: watch::Receiver<Option<Qmp>>, memory: u64) -> Self {
         Self { node: node.to_owned(), meter, people, memory, version: None }
     }
 
-    /// The numbers as they are now, as XML; none while QEMU does not answer.
+    /// The current metrics as XML; `None` while QEMU does not answer.
     pub async fn report(&mut self) -> Option<String> {
         let machine = self.meter.machine().await?;
         if self.version.is_none() {
@@ -91,7 +91,7 @@ fn names(node: &str, version: &str) -> Vec<Metric> {
     [
         ("HostName", node),
         ("HostSystemInfo", "linux"),
-        // Readers of these metrics know KubeVirt's.
+        // Readers of these metrics expect KubeVirt's names.
         ("VirtualizationVendor", "kubevirt.io"),
         ("VirtProductInfo", version),
     ]
@@ -117,7 +117,7 @@ pub async fn serve(port: UnixStream, mut source: Source) {
     let mut requests = Requests::default();
     let mut next = Instant::now();
     loop {
-        // What comes earlier waits in the guest.
+        // Earlier requests wait in the guest.
         sleep_until(next).await;
         let request = loop {
             if let Some(request) = requests.take() {
@@ -133,7 +133,7 @@ pub async fn serve(port: UnixStream, mut source: Source) {
         let answer = match request {
             Ok(()) => {
                 let mut answer = source.report().await.unwrap_or_else(|| NOTHING.to_owned());
-                // By which vm-dump-metrics knows the end.
+                // vm-dump-metrics recognizes the end by this.
                 answer.push_str("\n\n");
                 answer
             }
@@ -170,7 +170,7 @@ async fn send(port: &UnixStream, mut bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Keeps the disk current for as long as the process lives. What is not known leaves the last account there.
+/// Updates the disk for as long as the process lives. If values are unknown, the last report stays.
 pub async fn refresh(file: File, mut source: Source) {
     let mut ticks = interval(REFRESH);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -1,17 +1,18 @@
-//! What the guest asks on the port: a line, then an empty one. Pure; what it sends beyond a short line is thrown away.
+//! Parses the guest's requests on the port: a line, then an empty one. Pure. Bytes beyond a short line are
+//! discarded.
 
-/// The one thing that can be asked for.
+/// The only path that can be requested.
 const PATH: &str = "/metrics/XML";
 /// Longest request.
 const LIMIT: usize = 1024;
 
-/// What the guest sent and was not answered yet.
+/// Unanswered bytes from the guest.
 #[derive(Debug, Default)]
 pub struct Requests {
     buffer: Vec<u8>,
 }
 
-/// What was sent is no request.
+/// Why a request is invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Invalid {
     /// The empty line is missing.
@@ -20,18 +21,18 @@ pub enum Invalid {
     /// Another method or path.
     #[error("the request is not GET {PATH}")]
     Other,
-    /// No end in sight.
+    /// It is too long.
     #[error("the request is longer than {LIMIT} bytes")]
     Long,
 }
 
 impl Requests {
-    /// Takes what was sent.
+    /// Adds bytes from the guest.
     pub fn push(&mut self, bytes: &[u8]) {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// The next request, once it is whole. After one that is none, what was sent with it is gone too.
+    /// The next complete request. An invalid request also discards the bytes sent with it.
     pub fn take(&mut self) -> Option<Result<(), Invalid>> {
         let request = self.parse()?;
         match request {
@@ -46,7 +47,7 @@ impl Requests {
         }
     }
 
-    /// How many bytes the request has.
+    /// Length of the request.
     fn parse(&self) -> Option<Result<usize, Invalid>> {
         let lines: Vec<&[u8]> = self.buffer.splitn(3, |byte| *byte == b'\n').collect();
         let (first, second) = match lines.as_slice() {

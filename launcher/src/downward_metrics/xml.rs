@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-/// Whom a number is about.
+/// The subject of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Whose {
     /// The node.
@@ -24,18 +24,18 @@ pub enum Amount {
     Micros(u64),
 }
 
-/// One number.
+/// A metric.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Metric {
     whose: Whose,
     name: &'static str,
     amount: Amount,
-    /// Empty where it has none.
+    /// Empty if it has no unit.
     unit: &'static str,
 }
 
 impl Metric {
-    /// A number with its name.
+    /// A metric with this name.
     #[must_use]
     pub fn new(whose: Whose, name: &'static str, amount: Amount, unit: &'static str) -> Self {
         Self { whose, name, amount, unit }
@@ -53,7 +53,7 @@ impl Metric {
             Amount::Micros(micros) => ("real64", format!("{}.{:06}", micros / 1_000_000, micros % 1_000_000)),
         };
         let unit = if self.unit.is_empty() { String::new() } else { format!(" unit=\"{}\"", self.unit) };
-        // A string takes everything.
+        // Writing to a String cannot fail.
         let _ = write!(
             text,
             "\n  <metric type=\"{kind}\" context=\"{context}\"{unit}>\n    <name>{}</name>\n    <value>{value}</value>\n  </metric>",
@@ -62,7 +62,7 @@ impl Metric {
     }
 }
 
-/// All of them in one document.
+/// All metrics in one document.
 #[must_use]
 pub fn document(metrics: &[Metric]) -> String {
     let mut text = "<metrics>".to_owned();

@@ -1,8 +1,8 @@
-//! What the guest agent's answers mean. Pure.
+//! Converts the guest agent's answers. Pure.
 //!
-//! All of it is the guest's word. Lists and texts are cut where a person would stop reading, control characters are
-//! written out, addresses are addresses or are left out. What does not have the agent's types never comes here: it is as if it
-//! were not said.
+//! The guest decides all of this content. Lists and texts are cut to a readable length, control characters
+//! are escaped, and invalid addresses are left out. An answer with other types than the agent's never gets
+//! here: it counts as missing.
 
 use std::net::IpAddr;
 
@@ -13,7 +13,7 @@ use barevirt_api::v1::{
 use barevirt_qmp::newer::{GuestFileSystem, GuestFileSystemDisk, GuestLoadAverage};
 use barevirt_qmp::qapi::qga;
 
-/// Longest text, in characters of the guest.
+/// Longest text, in characters.
 const LONGEST_TEXT: usize = 256;
 /// Most entries of a list.
 const MOST: usize = 256;
@@ -119,12 +119,12 @@ pub fn load(answer: &GuestLoadAverage) -> Option<[f64; 3]> {
     means.iter().all(|mean| mean.is_finite() && *mean >= 0.0).then_some(means)
 }
 
-/// A text that says something, such that it can be shown on a terminal.
+/// A text that is not empty, made printable.
 fn said(text: &Option<String>) -> Option<String> {
     text.as_deref().filter(|text| !text.is_empty()).map(printable)
 }
 
-/// Cut to its beginning, with whatever could act on a terminal, or reorder a line, written out.
+/// The beginning of a text, in which characters that act on a terminal or reorder a line are escaped.
 #[must_use]
 pub fn printable(text: &str) -> String {
     let acts = |c: char| {
@@ -142,7 +142,7 @@ pub fn printable(text: &str) -> String {
     shown
 }
 
-/// Six hex pairs, in the form that everything else here writes.
+/// Six hex pairs, in the form used everywhere else here.
 fn mac(text: &str) -> Option<String> {
     let pairs: Vec<&str> = text.split([':', '-']).collect();
     let good = pairs.len() == 6
@@ -160,7 +160,7 @@ mod tests {
         T::deserialize(answer).ok()
     }
 
-    /// As the client reads a list.
+    /// Decodes a list like the client does.
     fn list<T: DeserializeOwned>(answer: &Value) -> Vec<T> {
         answer.as_array().into_iter().flatten().filter_map(read).collect()
     }
@@ -230,7 +230,7 @@ mod tests {
             {"name": "b", "mountpoint": "/", "type": "t", "total-bytes": -1, "disk": []}]);
         let found = file_systems(&list(&large));
         assert_eq!((found.len(), found[0].total_bytes), (1, 0));
-        // A bus that came with a newer agent.
+        // A bus that only a newer agent knows.
         let newer =
             json!([{"name": "a", "mountpoint": "/", "type": "t", "disk": [{"bus-type": "quantum\u{1b}"}]}]);
         let found = file_systems(&list(&newer));

@@ -1,10 +1,10 @@
-//! Which commands a guest agent has to know. Pure: the lists and the sentences are KubeVirt's.
+//! Commands that a guest agent must know. Pure: the lists and the messages are KubeVirt's.
 
 use barevirt_api::v1::GuestAgentCommandInfo;
 
 use crate::credentials::Kinds;
 
-/// For what is told of every guest.
+/// For the facts that are collected from every guest.
 const BASIC: [&str; 10] = [
     "guest-ping",
     "guest-get-time",
@@ -17,13 +17,13 @@ const BASIC: [&str; 10] = [
     "guest-get-timezone",
     "guest-get-osinfo",
 ];
-/// For public keys. KubeVirt also has a way by files and programs of the guest, for agents before 5.2.
+/// For public keys. KubeVirt also supports agents before 5.2, with files and programs of the guest.
 const KEYS: [&str; 3] =
     ["guest-ssh-get-authorized-keys", "guest-ssh-add-authorized-keys", "guest-ssh-remove-authorized-keys"];
 /// For passwords.
 const PASSWORDS: [&str; 1] = ["guest-set-user-password"];
 
-/// What is missing; nothing where nothing is, or where the agent has not said what it knows.
+/// What is missing; `None` if nothing is, or if the agent has not listed its commands yet.
 #[must_use]
 pub fn missing(known: &[GuestAgentCommandInfo], needed: Kinds) -> Option<&'static str> {
     let knows = |all: &[&str]| {

@@ -8,9 +8,9 @@ use barevirt_qmp::qapi::qga;
 
 use super::{ANSWER, NotDone, Task, Timer, is_frozen};
 
-/// How long freezing may take: everything that was written has to reach the disks first.
+/// Time limit for freezing: all written data must reach the disks first.
 const FREEZE: Duration = Duration::from_secs(40);
-/// How long thawing may take.
+/// Time limit for thawing.
 const THAW: Duration = Duration::from_secs(30);
 
 impl Task {
@@ -19,7 +19,8 @@ impl Task {
         if !frozen {
             self.thaw = None;
         } else if self.thaw.is_none() {
-            // An agent that came back knows that its file systems are frozen: they are not left so.
+            // An agent that has reconnected knows that its file systems are frozen. They must not stay so
+            // forever.
             self.thaw_in(THAW_AFTER);
         }
     }
@@ -35,7 +36,7 @@ impl Task {
         if self.is_frozen() {
             return Ok(());
         }
-        // Before the command: when its answer is lost they may be frozen all the same.
+        // Before the command: if its answer is lost, the file systems may still be frozen.
         self.thaw_in(if thaw_after.is_zero() { THAW_AFTER } else { thaw_after.min(LONGEST) });
         match self.ask(qga::guest_fsfreeze_freeze {}, FREEZE).await {
             Ok(count) => {
@@ -45,7 +46,7 @@ impl Task {
                 Ok(())
             }
             Err(error @ Error::Refused { .. }) => {
-                // The agent has thawed what it had frozen by then.
+                // The agent has thawed the file systems that it had frozen until then.
                 self.thaw = None;
                 Err(error.into())
             }
@@ -57,7 +58,7 @@ impl Task {
     }
 
     pub(super) async fn thaw_now(&mut self) -> Result<(), NotDone> {
-        // Hooks in the guest run with a thaw: one that is not needed is not done.
+        // A thaw runs hooks in the guest, so an unneeded one is avoided.
         let status = self.ask(qga::guest_fsfreeze_status {}, ANSWER).await;
         if !status.is_ok_and(|status| !is_frozen(status)) {
             let count = self.ask(qga::guest_fsfreeze_thaw {}, THAW).await?;

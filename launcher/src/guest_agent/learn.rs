@@ -1,4 +1,4 @@
-//! What the task asks the agent regularly, and what it then knows.
+//! Regular queries of the agent, and the facts from their answers.
 
 use barevirt_qmp::newer::{GuestGetFsinfo, GuestGetLoad};
 use barevirt_qmp::qapi::{Command, qga};
@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 use super::schedule::Topic;
 use super::{ANSWER, Facts, Task, answers, commands, is_frozen};
 
-/// A refusal, and an answer of another form, say nothing.
+/// An error answer, or an answer in another form, counts as no answer.
 fn understood<T>(answer: Result<T, Error>) -> Result<Option<T>, Error> {
     match answer {
         Ok(said) => Ok(Some(said)),
@@ -18,7 +18,7 @@ fn understood<T>(answer: Result<T, Error>) -> Result<Option<T>, Error> {
 }
 
 impl Task {
-    /// What the agent says, if it says something: it may not know the command, or may not answer it.
+    /// The agent's answer, if there is one: it may not know the command, or may refuse it.
     async fn said<C: qga::QgaCommand>(&self, command: C) -> Result<Option<C::Ok>, Error> {
         understood(self.ask(command, ANSWER).await)
     }
@@ -32,7 +32,7 @@ impl Task {
         understood(self.agent.execute_list(command, Deadline::after(ANSWER)).await)
     }
 
-    /// Asks about what is due. Returns whether there was something.
+    /// Queries the topics that are due. Returns whether there were any.
     pub(super) async fn poll(&mut self) -> bool {
         let (now, frozen) = (self.now(), self.is_frozen());
         let due = self.schedule.as_ref().map(|schedule| schedule.due(now, frozen)).unwrap_or_default();
@@ -52,7 +52,8 @@ impl Task {
         !due.is_empty()
     }
 
-    /// Asks about one topic. What the agent does not say stays as it is known; fails where it does not answer.
+    /// Queries one topic. Facts that the agent does not report stay unchanged; fails if the agent does not
+    /// answer.
     async fn learn(&mut self, topic: Topic) -> Result<(), Error> {
         match topic {
             Topic::Freeze => {

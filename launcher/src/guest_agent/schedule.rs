@@ -1,14 +1,15 @@
-//! When the guest agent is asked what. Pure: moments are time since the launcher started.
+//! When each topic is queried. Pure: moments are time since the launcher started.
 //!
-//! Each topic has KubeVirt's interval. After the agent has come it is asked at once, then after ten seconds, and then
-//! half as often each time until the interval is reached: a guest that boots says more by and by.
+//! Each topic has KubeVirt's interval. A topic is queried as soon as the agent has connected, again after ten
+//! seconds, and then with doubled delays until the interval is reached, because a booting guest reports more
+//! with time.
 
 use std::time::Duration;
 
-/// First wait after the agent has come.
+/// First delay after the agent has connected.
 const FIRST: Duration = Duration::from_secs(10);
 
-/// Something to ask about.
+/// A topic of queries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Topic {
     /// The agent itself.
@@ -17,16 +18,16 @@ pub enum Topic {
     System,
     /// Mounted file systems.
     FileSystems,
-    /// Who is logged in.
+    /// Users who are logged in.
     Users,
     /// Whether file systems are frozen.
     Freeze,
-    /// How busy it is.
+    /// Load of the guest.
     Load,
 }
 
 impl Topic {
-    /// All, in the order in which they are asked.
+    /// All topics, in the order of the queries.
     pub const ALL: [Self; 6] =
         [Self::Freeze, Self::System, Self::Version, Self::FileSystems, Self::Users, Self::Load];
 
@@ -40,7 +41,7 @@ impl Topic {
         })
     }
 
-    /// An agent that keeps file systems frozen answers nothing else.
+    /// Whether the topic can be queried while file systems are frozen; the agent answers nothing else then.
     fn while_frozen(self) -> bool {
         self == Self::Freeze
     }
@@ -58,7 +59,7 @@ struct Turn {
 pub struct Schedule(Vec<Turn>);
 
 impl Schedule {
-    /// The agent has come.
+    /// A schedule from the moment at which the agent connected.
     #[must_use]
     pub fn new(now: Duration) -> Self {
         let turn = |topic: Topic| Turn { topic, next: now, wait: FIRST.min(topic.interval()) };
@@ -81,7 +82,7 @@ impl Schedule {
         self.0.iter().filter(move |turn| !frozen || turn.topic.while_frozen())
     }
 
-    /// It was asked about, whatever came of it.
+    /// Records that the topic was queried, whatever the result.
     pub fn asked(&mut self, topic: Topic, now: Duration) {
         for turn in self.0.iter_mut().filter(|turn| turn.topic == topic) {
             turn.next = now + turn.wait;
@@ -98,7 +99,7 @@ mod tests {
         Duration::from_secs(seconds)
     }
 
-    /// Moments at which a topic is asked about within ten minutes.
+    /// Moments at which a topic is queried within ten minutes.
     fn moments(wanted: Topic) -> Vec<u64> {
         let mut schedule = Schedule::new(s(0));
         let mut moments = Vec::new();

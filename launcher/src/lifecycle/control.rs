@@ -1,51 +1,52 @@
-//! What somebody may ask of a guest, and when.
+//! Controls of a guest, and when they are possible.
 
 use super::vm::{Pause, Phase, Vm};
 use crate::migration::Moving;
 
-/// Something that is asked of a guest that runs, or is paused.
+/// A control of a running or paused guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Control {
-    /// vCPUs are to stand still.
+    /// Pause the vCPUs.
     Pause,
-    /// They are to go on.
+    /// Let the vCPUs run again.
     Unpause,
-    /// The reset button.
+    /// Press the reset button.
     Reset,
-    /// The power button, and on again.
+    /// Press the power button, and start again.
     SoftReboot,
 }
 
-/// Why it is not done.
+/// Why a control is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
     /// There is no guest yet, or it is ending.
     #[error("VMI is not running")]
     NotRunning,
-    /// A guest that stands still cannot shut itself down.
+    /// A paused guest cannot shut itself down.
     #[error("VMI is paused")]
     Paused,
-    /// It has no power button.
+    /// It has no ACPI power button.
     #[error("VMI neither have the agent connected nor the ACPI feature enabled")]
     NoPowerButton,
-    /// It is on its way to another node.
+    /// It is moving to another node.
     #[error("VMI is migrating")]
     Migrating,
 }
 
-/// Whether a control makes sense now. What is so already makes sense: it is asked for again by those who lost the answer.
+/// Whether a control is possible now. A control that changes nothing is possible, because a client that lost
+/// the answer sends it again.
 ///
 /// # Errors
-/// Says why not.
+/// The reason why not.
 pub fn judge(vm: &Vm, control: Control) -> Result<(), Refused> {
     match (&vm.phase, control) {
         (Phase::Waiting | Phase::Starting | Phase::Stopping(_) | Phase::Ended(_), _) => {
             Err(Refused::NotRunning)
         }
-        // It is not here yet.
+        // The guest has not arrived yet.
         (Phase::Paused(Pause::Incoming), _) => Err(Refused::NotRunning),
         _ if vm.moving.is_switching() => Err(Refused::Migrating),
-        // What is to follow the shutdown would not go along.
+        // The reset after the shutdown would not move along.
         (_, Control::SoftReboot) if matches!(vm.moving, Moving::Goes(_)) && vm.moving.is_under_way() => {
             Err(Refused::Migrating)
         }

@@ -1,4 +1,4 @@
-//! What happens to a VM, and what is to be done then.
+//! Events of a VM, and the effects that follow.
 
 use std::time::Duration;
 
@@ -6,59 +6,59 @@ use super::control::Control;
 use crate::migration;
 use crate::verdict::{Exit, Verdict};
 
-/// Something that happened.
+/// An event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// All that it takes is there.
+    /// Everything is ready for the start.
     Start {
         /// The guest has a power button.
         acpi: bool,
-        /// vCPUs are to stand still until somebody lets them go.
+        /// Whether the vCPUs stay paused until a user starts them.
         paused: bool,
-        /// The guest does not start here, but comes by this migration.
+        /// The migration that brings the guest; `None` if the guest starts here.
         incoming: Option<String>,
     },
-    /// It never will be, or QEMU cannot be executed: there is no child.
+    /// The start failed, or QEMU cannot be executed: there is no child.
     CannotStart(Verdict),
-    /// The child is there but will not run a guest.
+    /// The child exists but cannot run a guest.
     CannotRun(Verdict),
     /// The monitor answered its first command.
     Answered,
     /// vCPUs run.
     Resumed,
-    /// vCPUs stand still.
+    /// vCPUs are paused.
     Stopped,
-    /// QEMU is leaving, with the reason that it gave.
+    /// QEMU is ending, with the reason that it gave.
     Shutdown(String),
     /// The guest reported a panic.
     Panicked,
     /// The guest's watchdog fired, with the action that follows.
     Watchdog(String),
-    /// A disk failed, and QEMU stops the guest for it.
+    /// A disk failed, and QEMU pauses the guest.
     IoError,
-    /// The machine was reset, by whomever.
+    /// The machine was reset, by the guest or a user.
     WasReset,
-    /// Somebody wants something of the guest, and may: see [`judge`].
+    /// A user sent a control that [`judge`] has permitted.
     Asked(Control),
-    /// Something of its migration.
+    /// An event of its migration.
     Migration(migration::Event),
-    /// Someone wants it stopped. May come again; a shorter grace period counts, a longer one does not.
+    /// The VM should stop. This may come again; only a shorter grace period has an effect.
     Stop {
-        /// How long the guest has.
+        /// Grace period of the guest.
         grace: Duration,
     },
-    /// Time has passed.
+    /// A moment has arrived that [`Effect::Wake`] requested.
     Tick,
-    /// The child is gone.
+    /// The child has exited.
     Exited(Exit),
 }
 
-/// Something to do.
+/// An action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
     /// Execute QEMU.
     Spawn,
-    /// `cont` for the first time; that it fails is the end.
+    /// `cont` for the first time; its failure ends the VM.
     Continue,
     /// `cont` later on.
     Resume,
@@ -66,13 +66,13 @@ pub enum Effect {
     Hold,
     /// `system_reset`.
     Reset,
-    /// Has QEMU stay after the guest's next power-off, and presses the power button.
+    /// Makes QEMU stay after the guest's next power-off, and presses the power button.
     PressForReboot,
-    /// Has QEMU end with the guest's next power-off, as ever.
+    /// Makes QEMU end with the guest's next power-off, which is the default.
     LeaveOnShutdown,
     /// `system_powerdown`.
     Powerdown,
-    /// Something for its migration.
+    /// An action for its migration.
     Migrate(migration::Effect),
     /// `quit`.
     Quit,
@@ -80,12 +80,12 @@ pub enum Effect {
     Terminate,
     /// SIGKILL.
     Kill,
-    /// Give a [`Event::Tick`] at this moment. Replaces an earlier one.
+    /// Send an [`Event::Tick`] at this moment. Replaces an earlier request.
     Wake(Duration),
 }
 
 impl Effect {
-    /// It lets the guest run, or acts on one that is to stand still.
+    /// Whether it starts the guest's CPUs, or acts on a guest that should stay paused.
     pub(super) const fn lets_it_run(self) -> bool {
         matches!(self, Self::Continue | Self::Resume | Self::Reset | Self::PressForReboot)
     }

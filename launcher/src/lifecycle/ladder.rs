@@ -1,4 +1,4 @@
-//! The way out: each rung asks for the end more firmly than the one before.
+//! The way to the end: each rung is a stronger request to end than the one before.
 
 use std::time::Duration;
 
@@ -7,14 +7,14 @@ use super::times::{FORCE, FORCE_AT_ONCE, LEAVE_ASKED, PRESS_AGAIN};
 use super::vm::{Ladder, Phase, Rung, Why};
 use crate::verdict::{Asked, Exit, Seen, Verdict, verdict};
 
-/// One step of a guest that is on its way out.
+/// One step of a guest that is stopping.
 pub(super) fn stopping(ladder: Ladder, now: Duration, event: Event, seen: &Seen) -> (Phase, Vec<Effect>) {
     let Ladder { rung, why } = ladder;
     match (event, rung) {
         (Event::Exited(exit), _) => (Phase::Ended(conclude(exit, seen, why)), vec![]),
         (Event::Stop { grace }, rung) => hurry(Ladder { rung, why }, now, grace),
         (Event::CannotRun(verdict) | Event::CannotStart(verdict), rung) if rung != Rung::Kill => {
-            // Whoever was on the way out already keeps the reason for it.
+            // A guest that is already stopping keeps its reason.
             kill(if why == Why::Itself { Why::Failure(verdict) } else { why }, now)
         }
         (Event::Shutdown(_), Rung::Powerdown { ends, .. }) => leave(why, ends.max(now + LEAVE_ASKED)),
@@ -34,7 +34,7 @@ pub(super) fn stopping(ladder: Ladder, now: Duration, event: Event, seen: &Seen)
             let wake = Effect::Wake(rung.wake(now));
             (Phase::Stopping(Ladder { rung, why }), vec![wake])
         }
-        // Nothing that leads back.
+        // Events that cannot stop the ending.
         (
             Event::Start { .. }
             | Event::Answered
@@ -54,7 +54,7 @@ pub(super) fn stopping(ladder: Ladder, now: Duration, event: Event, seen: &Seen)
     }
 }
 
-/// A stop that was asked for again, or after the guest had begun to leave by itself.
+/// A stop that was requested again, or after the guest had begun to shut down by itself.
 fn hurry(ladder: Ladder, now: Duration, grace: Duration) -> (Phase, Vec<Effect>) {
     let Ladder { rung, why } = ladder;
     match rung {
@@ -103,12 +103,12 @@ pub(super) fn kill(why: Why, now: Duration) -> (Phase, Vec<Effect>) {
     (Phase::Stopping(Ladder { rung: Rung::Kill, why }), vec![Effect::Kill, wake])
 }
 
-/// What is left here of a guest that is on another node ends.
+/// The verdict on the rest of a guest that has moved to another node.
 pub(super) fn moved() -> Verdict {
     Verdict::succeeded("Migrated", "the guest runs on another node")
 }
 
-/// Nobody has said what became of a guest that was sent, and what was left of it here has ended.
+/// The verdict on the rest of a guest that was sent, if its migration's result is unknown.
 pub(super) fn undecided() -> Verdict {
     Verdict::failed(
         "MigrationUndecided",

@@ -1,4 +1,4 @@
-//! A guest that is there, running or paused.
+//! A guest that is running or paused.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::migration::Moving;
 use crate::migration::source::Stage;
 use crate::verdict::{Asked, verdict};
 
-/// One step of a guest that is paused for that reason, or runs.
+/// One step of a running guest, or of one that is paused for this reason.
 pub(super) fn step(pause: Option<Pause>, vm: &mut Vm, now: Duration, event: Event) -> (Phase, Vec<Effect>) {
     match event {
         Event::CannotRun(why) | Event::CannotStart(why) => return kill(Why::Failure(why), now),
@@ -65,9 +65,9 @@ fn resumed(pause: Option<Pause>, vm: &mut Vm, now: Duration) -> Option<Pause> {
 
 fn stopped(pause: Option<Pause>, vm: &mut Vm, now: Duration) -> Option<Pause> {
     let tries = match pause {
-        // It stands still between its power-off and its reset, which is a part of running.
+        // Between its power-off and its reset the guest is paused, but counts as running.
         None if matches!(vm.reboot, Some(Reboot::Resetting { .. })) => return None,
-        // So it does at the end of a migration, which is a part of running too.
+        // The pause at the end of a migration counts as running as well.
         None if vm.moving.is_under_way() && !vm.hold && !vm.io_error => return None,
         None => 0,
         Some(Pause::Storage { tries, retry: Retry::Trial { .. } }) => tries,
@@ -85,7 +85,7 @@ fn retry_after(tries: u32) -> Duration {
     RETRY.saturating_mul(1 << tries.min(8)).min(RETRY_LONGEST)
 }
 
-/// The guest powered itself off, or a person at the monitor ended it.
+/// The guest powered itself off, or a user ended it through the monitor.
 fn shut_down(pause: Option<Pause>, vm: &mut Vm, now: Duration, reason: &str) -> (Phase, Vec<Effect>) {
     if reason != "guest-shutdown" || !matches!(vm.reboot, Some(Reboot::Asked { .. })) {
         return leave(Why::Itself, now + LEAVE);
@@ -99,7 +99,7 @@ fn shut_down(pause: Option<Pause>, vm: &mut Vm, now: Duration, reason: &str) -> 
 fn was_reset(pause: Option<Pause>, vm: &mut Vm) -> (Option<Pause>, Vec<Effect>) {
     match vm.reboot.take() {
         None => (pause, vec![]),
-        // It reset itself, or somebody else did: that is a reboot, too.
+        // The guest reset itself, or a user did: this is a reboot as well.
         Some(Reboot::Asked { .. }) => (pause, vec![Effect::LeaveOnShutdown]),
         Some(Reboot::Resetting { .. }) if vm.hold => (Some(Pause::User), vec![Effect::LeaveOnShutdown]),
         Some(Reboot::Resetting { .. }) => (pause, vec![Effect::LeaveOnShutdown, Effect::Resume]),
@@ -108,8 +108,8 @@ fn was_reset(pause: Option<Pause>, vm: &mut Vm) -> (Option<Pause>, Vec<Effect>) 
 
 fn asked(control: Control, pause: Option<Pause>, vm: &mut Vm, now: Duration) -> (Option<Pause>, Vec<Effect>) {
     match (control, pause) {
-        // Also where it stands still already: somebody's wish, or a try, to let it go may be on its way. Commands are
-        // carried out in their order.
+        // Sent even if the guest is already paused: a user's request or an attempt to resume it may be under
+        // way. Commands are carried out in order.
         (Control::Pause, Some(Pause::Storage { retry: Retry::At(_), .. })) => {
             (Some(Pause::User), vec![Effect::Hold])
         }
@@ -150,7 +150,7 @@ fn tick(pause: Option<Pause>, vm: &mut Vm, now: Duration) -> (Option<Pause>, Vec
             effects.push(Effect::PressForReboot);
         }
         Some(Reboot::Resetting { ends }) if now >= ends => {
-            // It stands still, and that is told: whoever sees it can reset it, or stop it.
+            // The guest stays paused, and its status says so: a user can reset or stop it.
             vm.reboot = None;
             pause = Some(Pause::User);
             effects.push(Effect::LeaveOnShutdown);
@@ -162,21 +162,21 @@ fn tick(pause: Option<Pause>, vm: &mut Vm, now: Duration) -> (Option<Pause>, Vec
 
 fn stop(pause: Option<Pause>, vm: &mut Vm, now: Duration, grace: Duration) -> (Phase, Vec<Effect>) {
     if !vm.ran {
-        // Nothing in it could hear the power button.
+        // The guest has not run, so it cannot react to the power button.
         return quit(Asked::BeforeStart, now);
     }
     let mut cancel = Vec::new();
     if let Moving::Goes(source) = &mut vm.moving {
         let (effects, waits) = source.stop(now, grace);
         if waits {
-            // It is ended by the verdict, or at the end of its time.
+            // The verdict of the migration, or the end of the grace period, will end it.
             let effects = wake(pause, vm).map(Effect::Wake).into_iter().collect();
             return (pause.map_or(Phase::Running, Phase::Paused), effects);
         }
         cancel = effects.into_iter().map(Effect::Migrate).collect();
     }
     let reboot = vm.reboot.take();
-    // A guest that has just shut down for a reboot has ended as asked.
+    // A guest that has just shut down for a reboot has ended as requested.
     if grace.is_zero() || !vm.acpi || matches!(reboot, Some(Reboot::Resetting { .. })) {
         let (phase, effects) = quit(Asked::AtOnce, now);
         return (phase, cancel.into_iter().chain(effects).collect());
@@ -184,14 +184,14 @@ fn stop(pause: Option<Pause>, vm: &mut Vm, now: Duration, grace: Duration) -> (P
     let (ends, again) = (now + grace, now + PRESS_AGAIN);
     let ladder = Ladder { rung: Rung::Powerdown { ends, again }, why: Why::Asked(Asked::WithGrace) };
     let end_with_it = reboot.map(|_| Effect::LeaveOnShutdown);
-    // A guest that stands still cannot shut itself down.
+    // A paused guest cannot shut itself down.
     let wake_up = pause.map(|_| Effect::Resume);
     let press = [Effect::Powerdown, Effect::Wake(ends.min(again))];
     let effects = cancel.into_iter().chain(end_with_it).chain(wake_up).chain(press).collect();
     (Phase::Stopping(ladder), effects)
 }
 
-/// When time by itself changes something.
+/// The next moment at which time alone changes the state.
 pub(super) fn wake(pause: Option<Pause>, vm: &Vm) -> Option<Duration> {
     let retry = match pause {
         Some(Pause::Storage { retry: Retry::At(at), .. }) => Some(at),

@@ -70,7 +70,7 @@ fn requests_for_its_address_are_acknowledged_and_others_refused() {
     assert_eq!((kind(&renewed), renewed.to), (5, Ipv4Addr::from(ADDRESS)));
     assert_eq!(&renewed.bytes[12..16], ADDRESS);
 
-    // The address of a former life, as after a restart on another node.
+    // An address from an earlier network, as after a restart on another node.
     let rebooted = answer(&request(&[(53, &[3]), (50, &[192, 168, 1, 5])]), &guest).unwrap();
     assert_eq!((kind(&rebooted), rebooted.to), (6, Ipv4Addr::BROADCAST));
     assert_eq!(&rebooted.bytes[16..20], [0; 4]);
@@ -142,7 +142,7 @@ fn a_station_on_the_pods_network_is_told_by_the_bridge_and_has_the_pods_routes()
     let accepted = |server: &[u8]| answer(&request(&[(53, &[3]), (50, &ADDRESS), (54, server)]), &guest);
     assert!(accepted(&[169, 254, 75, 10]).is_some() && accepted(&SERVER).is_none());
 
-    // Nothing leads out: there is no router, and no route to one.
+    // The guest is isolated: there is no router, and no route to one.
     let ipv4 = guest.ipv4.as_mut().unwrap();
     (ipv4.gateway, ipv4.routes) = (None, Vec::new());
     let reply = answer(&request(&[(53, &[1])]), &guest).unwrap();
@@ -162,7 +162,7 @@ fn long_lists_are_split_and_the_clients_room_is_kept() {
     let small = answer(&request(&[(53, &[1])]), &guest).unwrap();
     assert!(small.bytes.len() + IP_AND_UDP <= USUAL_MESSAGE);
     assert!(!options(&small).contains_key(&119) && options(&small).contains_key(&6));
-    // What is asked for comes first.
+    // Requested options come first.
     guest.extra = vec![(240, vec![b'x'; 150])];
     guest.search.truncate(2);
     assert!(options(&answer(&request(&[(53, &[1])]), &guest).unwrap()).contains_key(&240));

@@ -24,7 +24,7 @@ fn ia(id: u8, addresses: &[&str]) -> Vec<u8> {
     value
 }
 
-/// The value of an option of a reply, which must be there once.
+/// The value of an option of a reply, which must occur once.
 fn only(reply: &[u8], option: u16) -> Vec<u8> {
     let all: Vec<_> =
         Options(&reply[4..]).filter(|(code, _)| *code == option).map(|(_, value)| value).collect();

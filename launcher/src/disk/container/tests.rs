@@ -7,7 +7,7 @@ use super::super::header::Format;
 use super::super::qcow2;
 use super::*;
 
-/// The bytes `container-disk` sends; its own tests hold the same.
+/// The bytes that `container-disk` sends; its own tests have the same bytes.
 const DISK: &[u8] = br#"{"volume":"root","path":"/disk/guest.qcow2","size":10485760}"#;
 const ERROR: &[u8] = br#"{"volume":"data","error":"image has no disk: directory /disk is empty"}"#;
 
@@ -57,7 +57,7 @@ async fn disks_and_errors_are_collected_by_volume() {
     let error = collected.remove("data").unwrap().unwrap_err();
     assert_eq!(error.to_string(), "volume data: image has no disk: directory /disk is empty");
 
-    // The container with an error may end at once, the other one when the disk is dropped.
+    // The container with an error may end at once, the other one after the disk is dropped.
     assert!(other.receive().await.unwrap().is_none());
     assert!(timeout(Duration::from_millis(50), one.receive()).await.is_err());
     drop(disk);
@@ -157,7 +157,7 @@ fn a_mounted_image_is_opened_as_its_container_would() {
         assert_eq!(disk.image, Image { format: Format::Qcow2, virtual_size: 10 << 20 });
         assert!(disk.connection.is_none());
     }
-    // Nothing outside the image, however it is named.
+    // A path never leads outside of the image.
     std::os::unix::fs::symlink("/etc/passwd", root.path().join("disk/link")).unwrap();
     for path in ["/disk/link", "../etc/passwd", "/etc/passwd"] {
         open("root", root.path(), Some(Path::new(path))).unwrap_err();
