@@ -7,30 +7,36 @@
 //!
 //! **What the program does**, one for each subcommand
 //!
-//! - [`pod`]: the first process of a VM pod; [`run`]: a manifest without Kubernetes; [`volume`]: the program of an attachment
-//!   pod; [`filesystem`]: that of a container that shares a directory; [`node_capabilities`]: what guests of this node can have.
+//! - [`pod`]: the first process of a VM pod; [`run`]: runs a manifest without Kubernetes; [`volume`]: the
+//!   program of an attachment pod; [`filesystem`]: the program of a container that shares a directory;
+//!   [`node_capabilities`]: the features that guests of this node can have.
 //!
 //! **The VM**
 //!
-//! - [`supervisor`]: the one task that owns it. It turns what happens into events of [`lifecycle`], a pure state machine, and
-//!   does what that answers.
-//! - [`migration`]: how it moves to another node, or comes from one.
-//! - [`status`]: what is told of it; [`verdict`]: how it ended; [`standstill`]: what is seen of a QEMU that does not answer.
-//! - [`process`]: QEMU and swtpm as processes; [`descriptors`]: what they inherit; [`signals`]: when to stop.
+//! - [`supervisor`]: the one task that owns it. It turns what happens into events of [`lifecycle`], a pure
+//!   state machine, and carries out the effects.
+//! - [`migration`]: how the VM moves to another node, or comes from one.
+//! - [`status`]: its published state; [`verdict`]: how it ended; [`standstill`]: observations about a QEMU
+//!   that does not answer.
+//! - [`process`]: QEMU and swtpm as processes; [`descriptors`]: descriptors that they inherit; [`signals`]:
+//!   signals to stop.
 //!
 //! **What QEMU is started with**
 //!
-//! - [`assembly`] puts it together: sockets, the plan of `barevirt_machine`, the command line.
-//! - [`volumes`], [`disk`], [`object_disk`], [`cloudinit`], [`iso`], [`acpi_table`], [`state`]: what its disks hold, and where.
+//! - [`assembly`] assembles the parts: sockets, the plan of `barevirt_machine`, the command line.
+//! - [`volumes`], [`disk`], [`object_disk`], [`cloudinit`], [`iso`], [`acpi_table`], [`state`]: contents and
+//!   files of its disks.
 //! - [`firmware`]: UEFI, kernel boot, TPM; [`clock`]: the hardware clock.
-//! - [`accelerator`], [`host_cpu`], [`host_cpus`], [`host_devices`]: what this host has; [`bare_qemu`] asks QEMU for it.
-//! - [`pins`] and [`real_time`]: where its threads run, and how.
+//! - [`accelerator`], [`host_cpu`], [`host_cpus`], [`host_devices`]: features of this host; [`bare_qemu`]
+//!   asks QEMU about them.
+//! - [`pins`] and [`real_time`]: CPUs and scheduling of its threads.
 //!
 //! **Around a running guest**
 //!
-//! - [`guest_agent`], [`credentials`], [`probe`]: all that goes by the agent in the guest.
-//! - [`console`], [`serial_log`], [`people`], [`screenshot`]: what people see of it.
-//! - [`dhcp`]: its addresses; [`downward_metrics`]: what it may know of its node; [`stats`]: its numbers.
+//! - [`guest_agent`], [`credentials`], [`probe`]: functions that use the agent in the guest.
+//! - [`console`], [`serial_log`], [`people`], [`screenshot`]: access of users.
+//! - [`dhcp`]: its addresses; [`downward_metrics`]: metrics of the node for the guest; [`stats`]: metrics of
+//!   the guest.
 
 pub mod accelerator;
 pub mod acpi_table;

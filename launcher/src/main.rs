@@ -16,7 +16,7 @@ use virt_launcher::{filesystem, node_capabilities, pod, probe, run, serial_log, 
 struct Cli {
     #[command(subcommand)]
     command: Command,
-    /// Say more in the log; twice says all.
+    /// More detailed log; twice for everything.
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     verbose: u8,
 }
@@ -29,13 +29,13 @@ enum Command {
     NodeCapabilities(node_capabilities::Args),
     Volume(volume::Args),
     Filesystem(filesystem::Args),
-    /// Print what the guest of this pod has said on its serial console.
+    /// Print the output of the guest of this pod on its serial console.
     SerialLog {
-        /// The log.
+        /// File of the log.
         #[arg(long, value_name = "FILE", default_value = "/var/run/kubevirt-private/serial0.log")]
         file: std::path::PathBuf,
     },
-    /// Do nothing until told to end: keeps this image on a node.
+    /// Wait until told to end. Keeps this image on a node.
     Hold,
     /// Print the version.
     Version,
@@ -65,7 +65,7 @@ fn start(command: Command, verbose: u8) -> anyhow::Result<ExitCode> {
                 3..=5 => LevelFilter::DEBUG,
                 6.. => LevelFilter::TRACE,
             });
-            // More than the usual is said by our own code only, as in the other components.
+            // As in the other components, levels above the default apply only to our own code.
             let targets = Targets::new().with_default(LevelFilter::INFO);
             let targets = targets.with_target("virt_", ours).with_target("barevirt_", ours);
             let log = tracing_subscriber::fmt().json().flatten_event(true).with_max_level(ours);
@@ -129,7 +129,7 @@ async fn hold() -> std::io::Result<()> {
     Ok(())
 }
 
-/// One thread: children die with the thread that made them.
+/// One thread, because children receive the parent-death signal when the thread that started them ends.
 fn block_on<F: Future>(work: F) -> anyhow::Result<F::Output> {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start")?;

@@ -1,14 +1,15 @@
-//! `virt-launcher node-capabilities`: what guests of this node can have, asked of its QEMU.
+//! `virt-launcher node-capabilities`: asks QEMU which features guests of this node can have.
 //!
-//! It runs before virt-handler, in its pod, with this image: the handler's has no QEMU. A QEMU without a machine is asked
-//! over QMP, with KVM where that works and else without; the answers become a file of [`Capabilities`].
+//! It runs before virt-handler, in its pod, with this image, because the handler's image has no QEMU. It asks
+//! a QEMU without a machine over QMP, with KVM if that works and else without. The answers become a file of
+//! [`Capabilities`].
 //!
 //! ```text
 //!   QEMU (-machine none) --QMP--> Answers --Answers::capabilities (pure)--> capabilities.json --> virt-handler's labels
 //! ```
 //!
-//! A node whose QEMU does not answer keeps its handler: guests that run there need it. So this program says what went
-//! wrong, leaves no file, and succeeds.
+//! If QEMU does not answer, the node must keep its handler, because running guests need it. So this program
+//! logs the error, leaves no file, and succeeds.
 
 mod answers;
 mod ask;
@@ -27,7 +28,7 @@ pub use ask::{Accelerator, AskError, ask};
 #[derive(Debug, clap::Args)]
 #[command(about = "Write down what guests of this node can have")]
 pub struct Args {
-    /// Folder of the file.
+    /// Directory of the file.
     #[arg(long)]
     folder: PathBuf,
     /// QEMU.
@@ -35,10 +36,10 @@ pub struct Args {
     qemu: PathBuf,
 }
 
-/// Asks, and writes the file; takes a former one away where there is nothing to write.
+/// Queries QEMU and writes the file; removes an earlier file if there is nothing to write.
 ///
 /// # Errors
-/// When the folder cannot be written.
+/// If the directory cannot be written.
 pub async fn run(args: Args) -> anyhow::Result<()> {
     let file = args.folder.join(FILE);
     let Some(capabilities) = found(&args.qemu).await else {
@@ -50,7 +51,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         };
     };
     let text = serde_json::to_vec_pretty(&capabilities).context("cannot write capabilities")?;
-    // Whole or not at all.
+    // The file is written atomically.
     let new = file.with_extension("new");
     fs::write(&new, text).with_context(|| format!("cannot write {}", new.display()))?;
     fs::rename(&new, &file).with_context(|| format!("cannot write {}", file.display()))?;
@@ -85,7 +86,7 @@ async fn found(qemu: &Path) -> Option<Capabilities> {
     None
 }
 
-/// What QEMU does not say: which generations of memory encryption the kernel was started with.
+/// Features that QEMU does not report: the generations of memory encryption that the kernel was started with.
 fn encryption(capabilities: &mut Capabilities) {
     let on = |module: &str, name: &str| {
         fs::read_to_string(format!("/sys/module/{module}/parameters/{name}"))

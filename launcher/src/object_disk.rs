@@ -1,11 +1,11 @@
-//! Disks made of the cluster's objects: the files that the kubelet mounted, as they are when the guest starts.
+//! Disks made of the cluster's objects: the mounted files, as they are when the guest starts.
 //!
 //! ```text
 //!  mount ── ..data ─► ..2026_11_22_…/KEY ─► iso::image ─► <kind>-disks/<volume>.iso
 //! ```
 //!
-//! The kubelet swaps all files of a mount at once, by the link `..data`. It is followed to a directory beneath the mount, and
-//! nothing else is: what is read is of one moment, and of nowhere else.
+//! The kubelet swaps all files of a mount at once, by the link `..data`. Only this link is followed, to a
+//! directory below the mount. So all files are of the same version, and nothing outside of the mount is read.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -21,20 +21,20 @@ use nix::sys::stat::{Mode, fstat};
 use crate::iso::{self, IsoError};
 use crate::state::beneath;
 
-/// Most bytes in all files: several times what an object can hold.
+/// Most bytes of all files: several times the size of an object.
 const LARGEST: usize = 4 << 20;
-/// Most files. To tell names apart that begin alike takes longer the more there are.
+/// Most files. Making unique short names for similar names takes longer with more files.
 const FILES: usize = 2048;
-/// Most directories on the way to a file: as ISO 9660 has it.
+/// Most directories in the path of a file: the limit of ISO 9660.
 const DEPTH: usize = 7;
-/// The kubelet's link to the files as they are.
+/// The kubelet's link to the current files.
 const DATA: &str = "..data";
 /// The setup of Windows looks for one of these, in any case.
 const ANSWERS: [&str; 2] = ["autounattend.xml", "unattend.xml"];
-/// Who may read a file: as the kubelet has it. Nobody writes to such a disk.
+/// Permissions to read a file, as the kubelet sets them. The disk is read-only.
 const READERS: u32 = 0o444;
 
-/// There is no disk of an object.
+/// Why an object has no disk.
 #[derive(Debug, thiserror::Error)]
 pub enum ObjectDiskError {
     /// It is not mounted, or cannot be read.
@@ -42,18 +42,18 @@ pub enum ObjectDiskError {
     Read {
         /// The file or directory.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
-    /// It has more than a disk is made for.
+    /// Its content is larger than a disk may be.
     #[error("{path} has more than {limit}")]
     TooMuch {
         /// Its mount.
         path: PathBuf,
-        /// How much there may be.
+        /// The limit.
         limit: String,
     },
-    /// It is of no use to the setup of Windows.
+    /// The setup of Windows cannot use it.
     #[error("a sysprep disk should contain {} or {}, but neither was found", ANSWERS[0], ANSWERS[1])]
     NoAnswers,
     /// The files do not fit on a disk.
@@ -64,15 +64,15 @@ pub enum ObjectDiskError {
     Write {
         /// The disk.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
 }
 
-/// Makes the disk of an object whose files are mounted beneath the directory. Returns where it is.
+/// Makes the disk of an object whose files are mounted below the directory. Returns its path.
 ///
 /// # Errors
-/// When the files cannot be had, or are not what such a disk needs.
+/// If the files cannot be read, or do not meet the disk's rules.
 pub fn make(object: &ObjectVolume<'_>, directory: &Path) -> Result<PathBuf, ObjectDiskError> {
     let files = files(object, directory)?;
     let is_answer = |file: &iso::File| ANSWERS.iter().any(|name| file.path.eq_ignore_ascii_case(name));
@@ -87,14 +87,14 @@ pub fn make(object: &ObjectVolume<'_>, directory: &Path) -> Result<PathBuf, Obje
     }
 }
 
-/// The files of an object that is mounted beneath the directory, all of one moment.
+/// The files of an object that is mounted below the directory, all of the same version.
 ///
 /// # Errors
-/// When they cannot be had.
+/// If they cannot be read.
 pub fn files(object: &ObjectVolume<'_>, directory: &Path) -> Result<Vec<iso::File>, ObjectDiskError> {
     let mount = directory.join(object.files());
     match read(&mount) {
-        // The kubelet swapped them meanwhile.
+        // The kubelet swapped them in the meantime.
         Err(ObjectDiskError::Read { source, .. }) if source.kind() == io::ErrorKind::NotFound => read(&mount),
         result => result,
     }
@@ -107,7 +107,7 @@ fn read(mount: &Path) -> Result<Vec<iso::File>, ObjectDiskError> {
     let root = root.map_err(failed(mount.to_owned()))?;
     let data = match readlinkat(&root, DATA) {
         Ok(target) => PathBuf::from(target),
-        // Nothing was ever there: an object that need not be.
+        // The mount was always empty: an optional object that does not exist.
         Err(Errno::ENOENT) => return Ok(Vec::new()),
         Err(errno) => return Err(failed(mount.join(DATA))(errno)),
     };
@@ -118,11 +118,11 @@ fn read(mount: &Path) -> Result<Vec<iso::File>, ObjectDiskError> {
     Ok(reader.files)
 }
 
-/// Reads what is in a mount, as long as it is not too much.
+/// Reads the content of a mount up to the limits.
 struct Reader<'a> {
     mount: &'a Path,
     files: Vec<iso::File>,
-    /// Bytes that may still come.
+    /// Bytes that may still be read.
     room: usize,
 }
 
@@ -133,7 +133,7 @@ impl Reader<'_> {
         name: &Path,
         flags: OFlag,
     ) -> Result<OwnedFd, ObjectDiskError> {
-        // Without O_NONBLOCK the open of a fifo would wait; to a regular file it means nothing.
+        // Without O_NONBLOCK, opening a fifo would block; it has no effect on a regular file.
         beneath(root, name, flags | OFlag::O_RDONLY | OFlag::O_NONBLOCK, Mode::empty())
             .map_err(|source| self.failed(name, source))
     }
@@ -200,7 +200,7 @@ mod tests {
     use super::*;
     use crate::iso::tests::{NAMES, read_back};
 
-    /// As the kubelet mounts an object: links into a directory that is swapped as a whole.
+    /// Mounts an object like the kubelet: links into a directory that is swapped atomically.
     fn mount(directory: &Path, object: &ObjectVolume<'_>, files: &[(&str, &str)]) -> PathBuf {
         let root = directory.join(object.files());
         let data = root.join("..2026_11_22_01_02_03.4");
@@ -266,7 +266,7 @@ mod tests {
         std::fs::create_dir_all(directory.path().join(object.files())).unwrap();
         let path = make(&object, directory.path()).unwrap();
         assert_eq!(found(&path, "any", directory.path()), []);
-        // Made anew at each start.
+        // Made again at each start.
         std::fs::remove_dir(directory.path().join(object.files())).unwrap();
         mount(directory.path(), &object, &[]);
         assert_eq!(found(&make(&object, directory.path()).unwrap(), "norock", directory.path()), []);
@@ -291,7 +291,7 @@ mod tests {
     #[test]
     fn no_link_leads_out_of_a_mount() {
         let object = object(Kind::Secret);
-        // Where all of it is elsewhere, and where one file is.
+        // Links to the outside: for the whole content, and for one file.
         for target in ["../../../outside", "/etc"] {
             let directory = tempfile::tempdir().unwrap();
             std::fs::create_dir_all(directory.path().join("outside")).unwrap();

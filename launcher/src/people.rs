@@ -1,13 +1,14 @@
-//! The monitor for people: one session with QEMU, many clients.
+//! The monitor for users: one session with QEMU, many clients.
 //!
-//! QEMU's second monitor serves one client at a time. The launcher is that client, and is to its own clients what
-//! QEMU would be: it greets each, lets each negotiate, gives each all events, and passes commands on with ids of
-//! its own. The launcher's own session is another one, so nothing that is said here can disturb it; what a
-//! command does to the VM (`quit`, `stop`) arrives there as an event.
+//! QEMU's second monitor serves one client at a time. The launcher is that client, and acts like QEMU towards
+//! its own clients: it greets each, lets each negotiate, gives each all events, and passes commands on with
+//! its own ids. The launcher itself uses another session, which users cannot disturb; the effect of a command
+//! on the VM (`quit`, `stop`) arrives there as an event.
 //!
-//! Each client has a task and bounds: one line of [`MAX_LINE`] bytes, [`IN_FLIGHT`] commands, [`PATIENCE`] to read
-//! what it is sent. Descriptors cannot be passed, and commands that reach beyond the guest are refused here whoever asks
-//! ([`barevirt_api::monitor`]): bytes of a client never become bytes for QEMU, only commands that were understood.
+//! Each client has a task and limits: one line of [`MAX_LINE`] bytes, [`IN_FLIGHT`] commands, [`PATIENCE`] to
+//! read its data. Descriptors cannot be passed, and commands that reach beyond the guest are refused here for
+//! every client ([`barevirt_api::monitor`]). A client's bytes are never sent to QEMU; each command is parsed
+//! and encoded again.
 
 mod client;
 pub mod journal;
@@ -26,19 +27,20 @@ use crate::status::Status;
 
 /// Longest line of a client, in bytes.
 pub const MAX_LINE: usize = 1 << 20;
-/// Commands of one client that may be in flight; its next line is read when one is answered.
+/// Most unanswered commands of one client; its next line is only read after an answer.
 pub const IN_FLIGHT: usize = 8;
-/// Clients at a time; more are turned away.
+/// Most clients at a time; more are disconnected.
 pub const MOST_CLIENTS: usize = 16;
-/// How long a client may leave what it is sent unread.
+/// How long a client may leave its data unread.
 pub const PATIENCE: Duration = Duration::from_secs(30);
-/// How long a command of a person may take before it is answered that it takes long, and why. QEMU may carry it out later.
+/// How long a user's command may take before the answer says that it takes long, and why. QEMU may carry it
+/// out later.
 pub const COMMAND: Duration = Duration::from_secs(60);
 
-/// Listens at `path`, for this user only, in place of a socket left there.
+/// Listens at `path`, for this user only, and replaces a socket left there.
 ///
 /// # Errors
-/// When the socket cannot be made.
+/// If the socket cannot be made.
 pub fn listen(path: &Path) -> io::Result<UnixListener> {
     use std::os::unix::fs::PermissionsExt;
     match std::fs::remove_file(path) {
@@ -50,37 +52,37 @@ pub fn listen(path: &Path) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
-/// QEMU as people reach it.
+/// The QEMU that users reach.
 #[derive(Debug, Clone)]
 pub struct Guest {
-    /// The session with it.
+    /// The session with QEMU.
     pub qmp: Qmp,
-    /// What else is known of it, where something is.
+    /// The VM's status, if known.
     pub status: Option<watch::Receiver<Status>>,
     /// How long a command may take.
     pub patience: Duration,
 }
 
 impl Guest {
-    /// It is on its way to another node: only a look at it is left.
+    /// Whether the guest is moving to another node, so that only queries are allowed.
     pub(crate) fn is_closed(&self) -> bool {
         let told = self.status.as_ref().and_then(|status| status.borrow().migration.clone());
         told.is_some_and(|told| told.is_closed())
     }
 
-    /// Its process, 0 where it is not known.
+    /// Its process id; 0 if unknown.
     pub(crate) fn pid(&self) -> u32 {
         self.status.as_ref().map_or(0, |status| status.borrow().qemu_pid)
     }
 }
 
-/// Serves clients of a QEMU of which nothing else is known; see [`serve_guest`].
+/// Serves clients of a QEMU without a known status; see [`serve_guest`].
 pub async fn serve(qmp: Qmp, listener: Option<UnixListener>, sent: mpsc::Receiver<UnixStream>) {
     serve_guest(Guest { qmp, status: None, patience: COMMAND }, listener, sent).await;
 }
 
-/// Serves clients that connect to the listener, and those that are sent as connections, until the session with
-/// QEMU ends. Must run within a `LocalSet`.
+/// Serves clients that connect to the listener, and those that are sent as connections, until the session
+/// with QEMU ends. Must run within a `LocalSet`.
 pub async fn serve_guest(guest: Guest, listener: Option<UnixListener>, mut sent: mpsc::Receiver<UnixStream>) {
     let seats = Rc::new(Semaphore::new(MOST_CLIENTS));
     let mut more = true;
@@ -107,13 +109,13 @@ pub async fn serve_guest(guest: Guest, listener: Option<UnixListener>, mut sent:
     }
 }
 
-/// The commands with their arguments that a client's bytes would have QEMU carry out. Pure, for tests.
+/// The commands with their arguments that a client's bytes would make QEMU carry out. Pure, for tests.
 #[must_use]
 pub fn passed_on(bytes: &[u8]) -> Vec<(String, serde_json::Value)> {
     client::passed_on(bytes)
 }
 
-/// The answer to a command that is open to nobody.
+/// The answer to a forbidden command.
 pub(crate) fn refused(forbidden: &Forbidden) -> serde_json::Value {
     serde_json::json!({"error": {"class": client::class_of(forbidden), "desc": forbidden.to_string()}})
 }
@@ -123,7 +125,7 @@ async fn accept(listener: Option<&UnixListener>) -> Option<UnixStream> {
     match listener.accept().await {
         Ok((stream, _)) => Some(stream),
         Err(error) => {
-            // Most likely too many open files, which does not go away by trying at once.
+            // Most likely there are too many open files, and an immediate retry would fail as well.
             tracing::warn!(%error, "cannot accept a client of the people's monitor");
             tokio::time::sleep(Duration::from_millis(200)).await;
             None

@@ -1,4 +1,4 @@
-//! Puts QEMU's threads where the plan has them.
+//! Places QEMU's threads on the planned CPUs.
 //!
 //! ```text
 //!   before QEMU starts    launcher ──> CPUs of the emulator; swtpm and QEMU begin there
@@ -6,8 +6,9 @@
 //!   sockets come and go   container's CPUs, plan and threads are looked at anew, and again every ten seconds
 //! ```
 //!
-//! QEMU itself may not: its sandbox denies it. The launcher is of the same user, which is all that the kernel asks for. Threads
-//! that QEMU starts later begin where the thread is that started them: beside the virtual CPUs' none of them does.
+//! QEMU may not do this itself, because its sandbox forbids it. The launcher has the same user, which is all
+//! that the kernel requires. Threads that QEMU starts later begin on the CPUs of the thread that started
+//! them, which is never one of a virtual CPU.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -25,50 +26,50 @@ use crate::host_cpus;
 use crate::standstill::threads;
 use crate::stats::answers;
 
-/// How long QEMU may take to name its threads.
+/// Time limit for QEMU's list of its threads.
 const COMMAND: Duration = Duration::from_secs(10);
 
-/// Why threads are not where they are to be.
+/// Why threads are not on their planned CPUs.
 #[derive(Debug, thiserror::Error)]
 pub enum PinsError {
-    /// QEMU did not name its threads.
+    /// QEMU did not list its threads.
     #[error("threads of QEMU could not be found")]
     Threads(#[source] Error),
-    /// It named others than were planned for.
+    /// Its list lacks a planned thread.
     #[error("{what} has no thread in QEMU")]
     Missing {
-        /// What has none.
+        /// The missing thread.
         what: String,
     },
     /// The kernel refused.
     #[error("{what} cannot be put on host CPUs {cpus}")]
     Refused {
-        /// Which thread.
+        /// The thread.
         what: String,
-        /// Where it was to run.
+        /// The CPUs that it should run on.
         cpus: String,
-        /// What the kernel said.
+        /// The error of the kernel.
         source: io::Error,
     },
-    /// Memory is on another node than it is to be on.
+    /// Memory is on another node than planned.
     #[error("spec.domain.cpu.numa.guestMappingPassthrough: {0}")]
     Memory(String),
 }
 
-/// What was planned for a machine.
+/// The plan for a machine.
 #[derive(Clone, Debug)]
 pub struct Pins {
-    /// Places of its threads.
+    /// CPUs of its threads.
     pub pinning: Pinning,
-    /// NUMA nodes, whose memory is looked at.
+    /// NUMA nodes whose memory is checked.
     pub cells: Vec<NumaCell>,
 }
 
 impl Pins {
-    /// Before anything is started.
+    /// Called before any process is started.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// If the kernel refuses.
     pub fn prepare(&self) -> Result<(), PinsError> {
         let Some(emulator) = &self.pinning.emulator else { return Ok(()) };
         host_cpus::narrow(emulator).map_err(|source| PinsError::Refused {
@@ -78,10 +79,10 @@ impl Pins {
         })
     }
 
-    /// Before the guest is let go.
+    /// Called before the guest is started.
     ///
     /// # Errors
-    /// When it cannot be let go like this.
+    /// If threads or memory cannot be placed as planned.
     pub async fn complete(&self, qmp: &Qmp) -> Result<(), PinsError> {
         let pid = place(qmp, &self.pinning).await?;
         if !self.cells.is_empty() {
@@ -93,7 +94,7 @@ impl Pins {
         Ok(())
     }
 
-    /// The places for what the machine has come to be.
+    /// The places for the machine's current size.
     ///
     /// # Errors
     /// Why there are none.
@@ -108,10 +109,11 @@ impl Pins {
     }
 }
 
-/// Looks at every thread of QEMU, and moves those that are elsewhere. Gives a thread's id, by which the process can be found.
+/// Checks every thread of QEMU, and moves those that are elsewhere. Returns the id of a thread, which leads
+/// to the process.
 ///
 /// # Errors
-/// When a thread is missing, or the kernel refuses.
+/// If a thread is missing, or the kernel refuses.
 pub async fn place(monitor: &Qmp, pinning: &Pinning) -> Result<i32, PinsError> {
     let cpus = monitor.execute_list(qmp::query_cpus_fast {}, Deadline::after(COMMAND)).await;
     let cpus = cpus.map_err(PinsError::Threads)?;
@@ -125,7 +127,8 @@ pub async fn place(monitor: &Qmp, pinning: &Pinning) -> Result<i32, PinsError> {
             None => {
                 let Some(emulator) = &pinning.emulator else { continue };
                 let outcome = put(thread, "a thread of QEMU", emulator);
-                // It may have ended meanwhile; only one that is still there was refused.
+                // The thread may have ended in the meantime; only for a thread that still exists this is an
+                // error.
                 if outcome.is_err() && threads(pid).contains(&thread) {
                     outcome?;
                 }
@@ -135,10 +138,10 @@ pub async fn place(monitor: &Qmp, pinning: &Pinning) -> Result<i32, PinsError> {
     Ok(pid)
 }
 
-/// Thread, what it is, and where it is to run.
+/// Thread id, name, and CPUs to run on.
 type Planned = BTreeMap<i32, (String, CpuSet)>;
 
-/// Which thread has which place, by the answers to `query-cpus-fast` and `query-iothreads`.
+/// The CPUs of each thread, from the answers to `query-cpus-fast` and `query-iothreads`.
 fn planned(
     pinning: &Pinning,
     cpus: &[qmp::CpuInfoFast],
@@ -156,7 +159,8 @@ fn planned(
     };
     for cpu in cpus.iter().filter_map(answers::cpu) {
         let index = usize::try_from(cpu.cpu_index).ok();
-        // One that is to go has no place any more: it stays where it is until it has gone.
+        // A virtual CPU that is to be unplugged has no planned place any more: it stays where it is until it
+        // is gone.
         let Some((index, place)) = index.and_then(|index| Some((index, pinning.vcpus.get(index)?))) else {
             continue;
         };
@@ -170,7 +174,7 @@ fn planned(
     Ok(planned)
 }
 
-/// All threads of the process that this one is of.
+/// All threads of the process that this thread belongs to.
 fn threads(of: i32) -> Vec<i32> {
     let ids = threads::ids(Path::new("/proc"), of.unsigned_abs());
     ids.filter_map(|id| i32::try_from(id).ok()).collect()
@@ -183,7 +187,7 @@ fn put(thread: i32, what: &str, wanted: &CpuSet) -> Result<(), PinsError> {
         return Ok(());
     }
     host_cpus::set_affinity(pid, wanted).map_err(refused)?;
-    // Of a set that is no longer the container's the kernel takes what it can.
+    // If some CPUs of the set no longer belong to the container, the kernel uses the rest.
     let now = host_cpus::affinity(pid).map_err(refused)?;
     if now != *wanted {
         return Err(refused(io::Error::other(format!("it runs on {now}"))));

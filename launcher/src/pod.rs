@@ -9,9 +9,9 @@
 //!  kubelet ─ SIGTERM ─► stop ladder
 //! ```
 //!
-//! It listens on unix sockets in the pod's directories and on no address. A handler that goes away changes nothing.
-//! The pod is held until QEMU is gone; then the verdict goes to the handler, to the termination log and into the exit
-//! code.
+//! It listens on unix sockets in the pod's directories and on no network address. If a handler goes away,
+//! nothing changes. The pod is kept until QEMU has ended; then the verdict goes to the handler, to the
+//! termination log and into the exit code.
 
 pub mod args;
 pub mod cards;
@@ -74,15 +74,15 @@ use crate::supervisor::{Launch, Request, supervise};
 use crate::verdict::Verdict;
 use crate::{console, downward_metrics, guest_agent, people};
 
-/// How long a handler that watches may take to hear the verdict.
+/// How long the launcher waits until a watching handler has received the verdict.
 const FAREWELL: Duration = Duration::from_secs(2);
-/// How long QEMU may take to open the people's monitor.
+/// How long QEMU may take to open the monitor for users.
 const PEOPLE: Duration = Duration::from_secs(300);
 
 /// Runs the VM of this pod to its end. Must run within a `LocalSet`.
 ///
 /// # Errors
-/// When the pod is not as it should be: a directory is missing.
+/// If the pod is not set up as expected: a directory is missing.
 pub async fn run(args: Args) -> anyhow::Result<Verdict> {
     tracing::info!(
         name = args.name,
@@ -91,9 +91,9 @@ pub async fn run(args: Args) -> anyhow::Result<Verdict> {
         version = barevirt_api::release::VERSION,
         "virt-launcher"
     );
-    // First of all: for the first process of a pod, a signal without a handler is lost.
+    // This comes first, because the first process of a pod loses signals without a handler.
     let stops = Stops::new().context("cannot wait for signals")?;
-    // What loses its parent in this pod comes to this process, also where the pod's first process is another one.
+    // Orphans of this pod become children of this process, even if it is not the first process of the pod.
     nix::sys::prctl::set_child_subreaper(true).context("cannot become the reaper of orphans")?;
     let uid = nix::unistd::getuid().as_raw();
     let allowed = vec![0, uid];
@@ -178,7 +178,7 @@ pub async fn run(args: Args) -> anyhow::Result<Verdict> {
     let agent = AgentSeat { asks: agent_asked, status: agent_status, meter };
     let prepare = launch(&pod, seats, people_listener, sent, agent, &mut connections);
     let verdict = supervise(prepare, asked, &status).await;
-    // The containers of the images may end.
+    // From here on the containers of the images may end.
     drop(connections);
     tracing::info!(phase = verdict.phase(), reason = verdict.reason, message = verdict.message, "verdict");
     termination::write(&pod.args.termination_log, &verdict);
@@ -186,14 +186,14 @@ pub async fn run(args: Args) -> anyhow::Result<Verdict> {
     Ok(verdict)
 }
 
-/// What the tasks that talk with the guest need of the others.
+/// What the tasks that talk to the guest need from other tasks.
 struct AgentSeat {
     asks: mpsc::Receiver<guest_agent::Ask>,
     status: watch::Receiver<Status>,
     meter: Meter,
 }
 
-/// Waits for what it takes to start, and has everything around QEMU served from before its first instruction.
+/// Waits for what the start needs, and serves all channels of QEMU before its first instruction runs.
 async fn launch(
     pod: &Pod,
     seats: mpsc::Receiver<UnixStream>,
@@ -221,7 +221,7 @@ async fn launch(
         incoming: launch.incoming.is_some(),
     };
     spawn_local(serve_people(monitor, listener, sent, pod.people.clone()));
-    // Always read: a guest that writes to it is not held up.
+    // It is always read, so that a guest that writes to it is not delayed.
     let options = Options { max_line: guest_agent::MAX_LINE, ..Options::default() };
     let agent = Agent::new(agent, options);
     let credentials = pod.wanted.borrow().as_ref().map(|wanted| wanted.vmi.spec().access_credentials.clone());
@@ -250,7 +250,7 @@ async fn launch(
     Ok(launch)
 }
 
-/// What the guest may know of its node.
+/// Serves metrics of the node to the guest.
 fn serve_metrics(pod: &Pod, port: Option<UnixStream>, meter: &Meter) {
     let Some(wanted) = pod.wanted.borrow().clone() else { return };
     let people = pod.people.subscribe();
@@ -269,16 +269,16 @@ fn serve_metrics(pod: &Pod, port: Option<UnixStream>, meter: &Meter) {
     }
 }
 
-/// The people's monitor, before it is open.
+/// The monitor for users, before it is open.
 struct Monitor {
     stream: UnixStream,
     status: watch::Receiver<Status>,
     journal: people::journal::Journal,
-    /// The guest comes from another node.
+    /// Whether the guest comes from another node.
     incoming: bool,
 }
 
-/// Waits until a guest that comes is here. Returns whether it ever was.
+/// Waits until an incoming guest is here. Returns whether it has arrived.
 async fn has_arrived(mut status: watch::Receiver<Status>) -> bool {
     status.wait_for(|status| !matches!(status.stage, Stage::Waiting | Stage::Starting)).await.is_ok()
 }
@@ -292,7 +292,7 @@ async fn serve_people(
     let Monitor { stream, status, journal, incoming } = monitor;
     match Qmp::open(stream, Options::default(), Deadline::after(PEOPLE)).await {
         Ok((qmp, events)) => {
-            // What is asked for while a guest is on its way here is asked for again when it has arrived.
+            // A request during the arrival of a guest has to be repeated after it.
             if incoming && !has_arrived(status.clone()).await {
                 return;
             }
@@ -306,7 +306,7 @@ async fn serve_people(
     }
 }
 
-/// Keeps the handler's view whole and current.
+/// Keeps the status for the handler complete and current.
 async fn tell(
     mut status: watch::Receiver<Status>,
     mut circumstances: watch::Receiver<Circumstances>,
@@ -335,7 +335,7 @@ async fn tell(
     }
 }
 
-/// SIGTERM from the kubelet starts the stop ladder; the pod is held until it ends.
+/// SIGTERM from the kubelet starts the stop ladder; the pod is kept until it ends.
 async fn stop_on_signals(mut stops: Stops, requests: mpsc::Sender<Request>, grace: Duration) {
     loop {
         let why = stops.next().await;
@@ -345,7 +345,7 @@ async fn stop_on_signals(mut stops: Stops, requests: mpsc::Sender<Request>, grac
     }
 }
 
-/// A handler that watches is given the verdict before the sockets close.
+/// Gives the verdict to a watching handler before the sockets close.
 async fn farewell(
     status: &watch::Sender<Status>,
     pod: &Pod,
@@ -356,7 +356,7 @@ async fn farewell(
     let mut present = pod.circumstances.borrow().clone();
     present.revision = pod.wanted.borrow().as_ref().map_or(0, |wanted| wanted.revision);
     told.send_replace(report(&status.borrow(), &present, None));
-    // The service itself is one receiver; beyond it, each watch is.
+    // The service itself is one receiver; each further receiver is a watch.
     let watched = async {
         while told.receiver_count() > 1 {
             tokio::time::sleep(Duration::from_millis(20)).await;

@@ -1,4 +1,4 @@
-//! A guest that moves while it lives: what [`crate::migration`] says is put into the terms of its life.
+//! A guest that moves while it runs: translates the events of [`crate::migration`] into its life cycle.
 
 use std::time::Duration;
 
@@ -9,23 +9,23 @@ use super::vm::{Ladder, Pause, Phase, Vm, Why};
 use crate::migration::{self, Moving, Outcome, source, target};
 use crate::verdict::Verdict;
 
-/// What the handler orders about a migration, without what goes along with it.
+/// An order from the handler about a migration, without its parameters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
-    /// To send the guest.
+    /// Send the guest.
     Send,
-    /// To take it in.
+    /// Receive the guest.
     Receive,
-    /// To give up, or a verdict.
+    /// Give up, or a verdict.
     OfSource,
-    /// To let it go.
+    /// Let the guest run.
     Go,
 }
 
-/// Why an order makes no sense now.
+/// Why an order is impossible now.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotOrdered {
-    /// There is no guest that could be sent.
+    /// There is no guest to send.
     #[error("VMI is not running")]
     NotRunning,
     /// Another migration is under way.
@@ -39,10 +39,10 @@ pub enum NotOrdered {
     Unknown,
 }
 
-/// Whether an order is to be carried out; it is not where that was done already.
+/// Whether an order must be carried out; false if that was already done.
 ///
 /// # Errors
-/// Says why it makes no sense.
+/// Why it is impossible.
 pub fn judge_order(vm: &Vm, uid: &str, order: Order) -> Result<bool, NotOrdered> {
     match (order, &vm.moving) {
         (Order::Send, Moving::Goes(going)) if going.uid == uid => Ok(false),
@@ -69,7 +69,7 @@ pub fn judge_order(vm: &Vm, uid: &str, order: Order) -> Result<bool, NotOrdered>
     }
 }
 
-/// One step of a guest that is paused for that reason, or runs.
+/// One step of a running guest, or of one that is paused for this reason.
 pub(super) fn step(
     pause: Option<Pause>,
     vm: &mut Vm,
@@ -80,7 +80,7 @@ pub(super) fn step(
     come_of(pause, vm, now, effects.into_iter().map(Effect::Migrate).collect(), outcome)
 }
 
-/// Time has passed; `effects` are of what else has to do with it.
+/// Time has passed. `effects` are those of other parts at the same moment.
 pub(super) fn tick(
     pause: Option<Pause>,
     vm: &mut Vm,
@@ -130,7 +130,7 @@ fn come_of(
     (pause.map_or(Phase::Running, Phase::Paused), effects)
 }
 
-/// The same for a guest that is on its way out: it may be sent all the same, when the stop came too late.
+/// The same for a guest that is stopping: it may still be sent, if the stop came too late.
 pub(super) fn while_stopping(
     ladder: Ladder,
     vm: &mut Vm,
@@ -141,7 +141,7 @@ pub(super) fn while_stopping(
     let mut effects: Vec<Effect> = effects.into_iter().map(Effect::Migrate).collect();
     let (phase, more) = match outcome {
         Outcome::Left => quit_moved(now),
-        // It can hear the power button then.
+        // When it runs again, it can react to the power button.
         Outcome::Back => (Phase::Stopping(ladder), vec![Effect::Resume]),
         Outcome::Lost(why) => {
             stopping(ladder, now, Event::CannotRun(Verdict::failed("MigrationFailed", why)), &vm.seen)

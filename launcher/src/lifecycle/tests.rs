@@ -6,7 +6,7 @@ const fn s(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-/// Plays events at their moments; all effects, in order, without the wake-ups.
+/// Plays events at their moments; returns all effects in order, except the wake-ups.
 fn play(events: &[(Duration, Event)]) -> (Vm, Vec<Effect>) {
     let mut vm = Vm::new();
     let mut all = Vec::new();
@@ -192,7 +192,7 @@ fn a_failed_disk_is_tried_again_and_again_until_it_answers() {
         vm = next;
         if effects.contains(&Effect::Resume) {
             tried.push(second);
-            // It runs, and fails again at once.
+            // The guest runs, and fails again at once.
             for event in [Event::Resumed, Event::IoError, Event::Stopped] {
                 vm = step(vm, s(second), event).0;
                 assert!(matches!(vm.phase, Phase::Paused(Pause::Storage { .. })), "{:?}", vm.phase);
@@ -206,11 +206,11 @@ fn a_failed_disk_is_tried_again_and_again_until_it_answers() {
     assert!(matches!(vm.phase, Phase::Paused(Pause::Storage { .. })), "it has not proven itself yet");
     let (vm, _) = step(vm, s(147), Event::Tick);
     assert_eq!(vm.phase, Phase::Running);
-    // The next failure is a first one.
+    // The next failure counts as a first one.
     let (vm, _) = step(vm, s(150), Event::IoError);
     let (vm, effects) = step(vm, s(150), Event::Stopped);
     assert_eq!(effects, [Effect::Wake(s(151))]);
-    // Somebody pauses it: from then on nobody tries.
+    // A user pauses the guest: from then on no resume is tried.
     let (vm, _) = step(vm, s(150), Event::Asked(Control::Pause));
     assert_eq!(step(vm, s(200), Event::Tick).1, []);
 }
@@ -237,7 +237,7 @@ fn a_soft_reboot_is_a_shutdown_that_is_reset() {
 fn a_soft_reboot_that_the_guest_does_not_hear_is_forgotten() {
     let (vm, effects) = after(&[(s(5), Event::Asked(Control::SoftReboot)), (s(5) + REBOOT, Event::Tick)]);
     assert_eq!((vm.reboot, effects.last()), (None, Some(&Effect::LeaveOnShutdown)));
-    // A guest that reboots instead has done what was asked.
+    // A guest that reboots instead has done what was requested.
     let (vm, effects) = after(&[(s(5), Event::Asked(Control::SoftReboot)), (s(9), Event::WasReset)]);
     assert_eq!((vm.reboot, effects.last()), (None, Some(&Effect::LeaveOnShutdown)));
 }
@@ -308,8 +308,8 @@ fn any_event() -> impl Strategy<Value = Event> {
 }
 
 proptest! {
-    /// Whatever happens in whatever order: QEMU is spawned at most once, nothing follows the end, who is on the
-    /// ladder stays on it, and it ends within a bounded time when nobody interferes.
+    /// For any events in any order: QEMU is spawned at most once, nothing follows the end, a stopping VM
+    /// keeps stopping, and it ends within a bounded time if no other events come.
     #[test]
     fn invariants_hold_in_every_order(
         events in proptest::collection::vec((0u64..5000, any_event()), 0..60),

@@ -1,5 +1,6 @@
-//! Two launchers, two QEMUs, the network between them, two handlers and the instance's status, in any order of what may happen:
-//! crashes, lost and repeated messages, slow readers. Never two guests run; and when all has come to rest, one does that can.
+//! Simulates two launchers, two QEMUs, the network between them, two handlers and the instance's status, with
+//! all possible events in any order: crashes, lost and repeated messages, slow readers. Two guests never run
+//! at once; and when no more events come, one guest runs if it can.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -45,9 +46,9 @@ struct World {
     connected: bool,
     begun: bool,
     received: bool,
-    /// Messages to the target that its guest may run.
+    /// Messages to the target that let its guest run.
     going: u32,
-    /// What the instance's status says.
+    /// The migration's result in the instance's status.
     word: Word,
     stopped: bool,
 }
@@ -75,7 +76,7 @@ impl Side {
         self.inbox.push_back(Event::Migration(Moves::Said(said)));
     }
 
-    /// The launcher learns of something, and what it then does is done by its QEMU.
+    /// The launcher handles an event, and its QEMU carries out the effects.
     fn take(&mut self, event: Event) {
         let (vm, effects) = step(self.vm.clone(), self.now, event);
         self.vm = vm;
@@ -84,7 +85,7 @@ impl Side {
                 return;
             }
             match effect {
-                // QEMU refuses between the stop and the end of a stream.
+                // QEMU refuses this between the stop of the guest and the end of a stream.
                 Effect::Continue | Effect::Resume
                     if !matches!(self.stream, Stream::PreSwitchover | Stream::Device) =>
                 {
@@ -106,7 +107,7 @@ impl Side {
         }
     }
 
-    /// What QEMU does by itself when a stream breaks off at the source.
+    /// QEMU's own reaction to a broken stream at the source.
     fn fail(&mut self, said: Said) {
         if !self.alive || matches!(self.stream, Stream::None | Stream::Completed) {
             return;
@@ -221,7 +222,7 @@ impl World {
                     self.word = Word::Failed;
                 }
             }
-            // The controller, once the target's pod is gone for certain.
+            // The controller decides when the target's pod has certainly ended.
             25 if self.word == Word::None && self.begun && self.target.has_ended() => {
                 self.word = Word::Failed;
             }
@@ -246,7 +247,7 @@ impl World {
         }
     }
 
-    /// Nothing breaks any more, and everybody does his work.
+    /// No more faults occur, and all parts finish their work.
     fn come_to_rest(&mut self) {
         self.happen(16);
         for _ in 0..40 {
@@ -257,7 +258,7 @@ impl World {
     }
 }
 
-/// Numbers that look random, and are the same each time.
+/// Pseudo-random numbers that are the same each time.
 struct Dice(u64);
 
 impl Dice {
@@ -275,7 +276,7 @@ fn never_two_and_never_none() {
     for run in 1..=RUNS {
         let mut dice = Dice(run.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let mut world = World::new();
-        // Crashes and stops in some runs only, that others come far.
+        // Crashes and stops only occur in some runs, so that other runs get far.
         let (sides, length) = ([28, 29, 33][(run % 3) as usize], dice.throw(LONGEST));
         let mut played = Vec::new();
         for _ in 0..length {

@@ -6,70 +6,70 @@ use super::times::FORCE;
 use crate::migration::Moving;
 use crate::verdict::{Asked, Seen, Verdict};
 
-/// The state: a phase, and what was seen on the way there.
+/// The state: a phase, and observations for the verdict.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Vm {
-    /// Where in its life it is.
+    /// The phase of its life.
     pub phase: Phase,
-    /// What the verdict will need.
+    /// Observations for the verdict.
     pub seen: Seen,
-    /// The guest has a power button.
+    /// Whether the guest has an ACPI power button.
     pub acpi: bool,
-    /// Somebody wants it paused.
+    /// Whether a user wants it paused.
     pub hold: bool,
-    /// It ran, if only for a moment.
+    /// Whether it has run, even for a moment.
     pub ran: bool,
-    /// A disk failed in a way that stops the guest; the stop itself follows.
+    /// Whether a disk failed so that the guest is stopped; the stop itself follows.
     pub io_error: bool,
-    /// A soft reboot on its way.
+    /// A soft reboot in progress.
     pub reboot: Option<Reboot>,
-    /// Whether it moves.
+    /// Its migration.
     pub moving: Moving,
 }
 
-/// Where in its life a VM is.
+/// The phase of a VM's life.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Phase {
-    /// What it takes to start is not complete.
+    /// Something that the start needs is missing.
     Waiting,
-    /// QEMU is there, its monitor has not answered yet.
+    /// QEMU runs, but its monitor has not answered yet.
     Starting,
-    /// The monitor answers and vCPUs stand still.
+    /// The monitor answers and the vCPUs are paused.
     Paused(Pause),
     /// vCPUs run.
     Running,
-    /// On the way out.
+    /// It is stopping.
     Stopping(Ladder),
-    /// QEMU is gone, or never was there.
+    /// QEMU has ended, or was never started.
     Ended(Verdict),
 }
 
-/// Why vCPUs stand still.
+/// Why the vCPUs are paused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pause {
-    /// They were not let go yet.
+    /// They were not started yet.
     Start,
-    /// They come from another node, and are not here yet.
+    /// They come from another node and have not arrived yet.
     Incoming,
-    /// Somebody wants it, here or at the monitor.
+    /// A user paused them, by a control or at the monitor.
     User,
     /// A disk could not be read or written.
     Storage {
-        /// How often the guest was let go in vain.
+        /// Number of failed attempts to resume.
         tries: u32,
-        /// What is being waited for.
+        /// The next step.
         retry: Retry,
     },
 }
 
-/// How a try to go on after a disk failed stands.
+/// State of the attempts to resume after a disk failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Retry {
-    /// The next is at this moment.
+    /// The next attempt is at this moment.
     At(Duration),
-    /// vCPUs run. Where they still do at this moment, all is well.
+    /// vCPUs run. If they still run at this moment, the attempt has succeeded.
     Trial {
-        /// That moment.
+        /// The end of the trial.
         ends: Duration,
     },
 }
@@ -77,43 +77,43 @@ pub enum Retry {
 /// A soft reboot by the power button: the guest shuts down, and is reset instead of ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reboot {
-    /// The guest was told.
+    /// The guest was asked to shut down.
     Asked {
         /// When it is given up.
         ends: Duration,
         /// When the button is pressed again.
         again: Duration,
     },
-    /// It shut down and is being reset.
+    /// The guest shut down and is being reset.
     Resetting {
         /// When it is given up.
         ends: Duration,
     },
 }
 
-/// The stop ladder.
+/// The state of a stopping VM.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ladder {
-    /// Where on it.
+    /// The current rung.
     pub rung: Rung,
-    /// What asked for it.
+    /// The reason.
     pub why: Why,
 }
 
-/// What put a VM on the ladder.
+/// Why a VM is stopping.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Why {
-    /// A stop that was asked for.
+    /// A stop was requested.
     Asked(Asked),
-    /// The guest, or a person at the monitor, ended it.
+    /// The guest, or a user at the monitor, ended it.
     Itself,
     /// The guest is on another node.
     Moved,
-    /// It could not be made to run.
+    /// It could not be started.
     Failure(Verdict),
 }
 
-/// One rung of the ladder. Moments say when the next one comes.
+/// One rung of the ladder. Its moments say when the next rung follows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rung {
     /// The guest was asked by its power button.
@@ -123,9 +123,9 @@ pub enum Rung {
         /// When the button is pressed again.
         again: Duration,
     },
-    /// QEMU said that it is leaving.
+    /// QEMU said that it is ending.
     Leaving {
-        /// When it is helped.
+        /// When it is told to end.
         ends: Duration,
     },
     /// QEMU was told to quit.
@@ -149,7 +149,7 @@ impl Default for Vm {
 }
 
 impl Vm {
-    /// A VM that waits for what it takes to start.
+    /// A VM that waits for what the start needs.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -175,12 +175,12 @@ impl Vm {
 }
 
 impl Rung {
-    /// When something follows on this rung, if nothing happens before.
+    /// When the next step on this rung follows, if nothing happens before.
     pub(super) fn wake(self, now: Duration) -> Duration {
         match self {
             Self::Powerdown { ends, again } => ends.min(again),
             Self::Leaving { ends } | Self::Quit { ends } | Self::Terminate { ends } => ends,
-            // Nothing follows SIGKILL; looking again does no harm.
+            // No rung follows SIGKILL; the wake-up has no effect.
             Self::Kill => now + FORCE,
         }
     }

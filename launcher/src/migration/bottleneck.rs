@@ -1,12 +1,12 @@
-//! What keeps a migration from its end, in words with figures. Pure.
+//! Explains what prevents a migration from completing, with figures. Pure.
 
 use super::event::Progress;
 use super::limits::Limits;
 
-/// What limits a migration that sends memory, and what helps; nothing where QEMU has no figures yet.
+/// What limits the memory transfer of a migration, with advice; `None` while QEMU has no figures yet.
 ///
-/// A guest that writes faster than can be sent never ends with it. One that writes more slowly ends once what is left fits
-/// into the downtime that is allowed.
+/// If the guest writes faster than can be sent, the migration never completes. Otherwise it completes when
+/// the rest fits into the allowed downtime.
 #[must_use]
 pub(super) fn told(progress: &Progress, limits: &Limits) -> Option<String> {
     let Progress { rate, dirty_rate, expected_downtime, .. } = *progress;
@@ -37,7 +37,7 @@ pub(super) fn told(progress: &Progress, limits: &Limits) -> Option<String> {
     Some(told)
 }
 
-/// In MiB, one digit after the point.
+/// Bytes as MiB with one decimal.
 fn mib(bytes: u64) -> String {
     let tenths = bytes.saturating_mul(10) >> 20;
     format!("{}.{}", tenths / 10, tenths % 10)

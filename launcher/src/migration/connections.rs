@@ -1,4 +1,4 @@
-//! Connections of a migration that the handler gave, kept until QEMU takes them.
+//! Connections of a migration from the handler, kept until QEMU takes them.
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -6,24 +6,24 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use barevirt_protocol::names::{MigrationChannel, MigrationStream};
 
-/// Most that are kept: one migration has no more.
+/// Most connections that are kept: one migration never has more.
 const MOST: usize = 300;
 
-/// Connections by migration and what they are for. Cheap to clone.
+/// Connections by migration and purpose. Cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub struct Connections(Arc<Mutex<BTreeMap<MigrationChannel, OwnedFd>>>);
 
 impl Connections {
-    /// Takes over a connection. Given again before it is taken, the later one counts.
+    /// Stores a connection. A later one for the same purpose replaces it.
     ///
     /// # Errors
-    /// Says why it is not wanted.
+    /// Why it is refused.
     pub fn give(&self, channel: MigrationChannel, mut given: Vec<OwnedFd>) -> Result<(), String> {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(descriptor) = given.pop().filter(|_| given.is_empty()) else {
             return Err(format!("{} is one descriptor", channel.descriptor()));
         };
-        // Those of a migration before are of no use any more.
+        // Connections of an earlier migration are useless.
         kept.retain(|other, _| other.uid == channel.uid);
         if kept.len() >= MOST && !kept.contains_key(&channel) {
             return Err(format!("more than {MOST} connections"));
@@ -32,7 +32,7 @@ impl Connections {
         Ok(())
     }
 
-    /// Takes all connections of a migration for good.
+    /// Removes and returns all connections of a migration.
     #[must_use]
     pub fn take_all(&self, uid: &str) -> BTreeMap<MigrationStream, OwnedFd> {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);

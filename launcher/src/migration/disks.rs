@@ -1,8 +1,9 @@
-//! Disks whose contents are on one node only: QEMU on the target exports its new, empty ones by NBD, and QEMU on the source mirrors
-//! into them. From the moment at which a copy is complete every write of the guest is made on both sides before it is answered.
+//! Disks whose contents exist only on one node. QEMU on the target exports its new, empty disks by NBD, and
+//! QEMU on the source mirrors into them. As soon as a copy is complete, every write of the guest is made on
+//! both sides before it is acknowledged.
 //!
-//! The copies end while the guest stands still, before anything of its devices is sent: one that is not complete then ends the
-//! migration.
+//! The copies end while the guest is paused, before its device state is sent. If one is not complete then,
+//! the migration fails.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -19,47 +20,48 @@ use super::limits::Limits;
 use super::qemu::{KEY, NotBegun};
 use super::relay::relay;
 
-/// How long QEMU may take for a command; to open a disk of the other node's is one.
+/// Time limit for a command of QEMU; opening a disk on the other node is the slowest one.
 const COMMAND: Duration = Duration::from_secs(10);
-/// How long the end of all copies may take. The guest stands still meanwhile.
+/// Time limit for ending all copies. The guest is paused during this time.
 const END: Duration = Duration::from_secs(20);
-/// Between two looks at copies that end.
+/// Interval of polling while copies end.
 const LOOK: Duration = Duration::from_millis(5);
-/// What sizes are multiples of that QEMU can cut something to, bytes.
+/// QEMU can limit a disk to multiples of this size, in bytes.
 const SECTOR: u64 = 512;
 
-/// A disk that is copied.
+/// A disk to copy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LocalDisk {
-    /// Its name in the manifest, by which both sides know it.
+    /// Its name in the manifest, which both sides use.
     pub name: String,
-    /// QEMU's node of it.
+    /// QEMU's name of its block node.
     pub node: String,
-    /// It is on a claim: the target's may have more room.
+    /// Whether it is on a claim: the target's may be larger.
     pub on_claim: bool,
 }
 
-/// The disks of a machine that migrations can copy, and where QEMU listens for them.
+/// The disks of a machine that migrations can copy, and the socket on which QEMU receives them.
 #[derive(Debug, Clone, Default)]
 pub struct Copyable {
-    /// Those that no other node has. Every migration copies them.
+    /// Disks that no other node has. Every migration copies them.
     pub local: Vec<LocalDisk>,
-    /// Those on claims. A migration copies the ones that move to other claims.
+    /// Disks on claims. A migration copies those that move to other claims.
     pub claims: Vec<LocalDisk>,
-    /// Names of those on claims that are to be filled by the migration that the guest comes by.
+    /// Names of the disks on claims that the incoming migration fills.
     pub awaited: BTreeSet<String>,
     /// The socket.
     pub socket: PathBuf,
 }
 
 impl Copyable {
-    /// What is copied to here as the guest comes. A claim is only here for it.
+    /// The disks that the incoming migration copies to here. Disks on claims are only included if it fills
+    /// them.
     #[must_use]
     pub fn incoming(&self) -> LocalDisks {
         self.with(|name| self.awaited.contains(name))
     }
 
-    /// What is copied from here, by the connections that there are.
+    /// The disks that are copied from here, one for each connection.
     #[must_use]
     pub fn outgoing(&self, connections: &DiskConnections) -> LocalDisks {
         self.with(|name| connections.contains_key(name))
@@ -71,7 +73,7 @@ impl Copyable {
     }
 }
 
-/// The disks that one migration copies, and where QEMU listens for them.
+/// The disks that one migration copies, and the socket on which QEMU receives them.
 #[derive(Debug, Clone, Default)]
 pub struct LocalDisks {
     /// The disks.
@@ -83,27 +85,27 @@ pub struct LocalDisks {
 /// Connections by the names of disks.
 pub type DiskConnections = BTreeMap<String, OwnedFd>;
 
-/// How far the copies are.
+/// Progress of the copies.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Copied {
-    /// Bytes that are left.
+    /// Remaining bytes.
     pub remaining: u64,
-    /// Bytes in all.
+    /// Total bytes.
     pub total: u64,
-    /// All of them are complete.
+    /// Whether all copies are complete.
     pub done: bool,
 }
 
-/// QEMU's name of the copy of a disk: of the job, of the node it writes to, and of the connection.
+/// QEMU's name for the copy of a disk: for the job, the node that it writes to, and the connection.
 fn copy_name(index: usize) -> String {
     format!("copy-{index}")
 }
 
 impl LocalDisks {
-    /// Has QEMU on the target take writes to its disks.
+    /// Makes QEMU on the target export its disks.
     ///
     /// # Errors
-    /// When QEMU refuses, or a disk has no connection.
+    /// If QEMU refuses, or a disk has no connection.
     pub async fn export(
         &self,
         qmp: &Qmp,
@@ -131,10 +133,10 @@ impl LocalDisks {
         Ok(())
     }
 
-    /// Has QEMU on the source begin to copy.
+    /// Starts the copies in QEMU on the source.
     ///
     /// # Errors
-    /// When QEMU refuses, the target does not have a disk, or has another size of it.
+    /// If QEMU refuses, or the target does not have a disk or has it in another size.
     pub async fn copy(
         &self,
         qmp: &Qmp,
@@ -173,16 +175,16 @@ impl LocalDisks {
         Ok(())
     }
 
-    /// How far the copies are.
+    /// Progress of the copies.
     ///
     /// # Errors
-    /// When QEMU does not answer, or a copy has failed.
+    /// If QEMU does not answer, or a copy has failed.
     pub async fn look(&self, qmp: &Qmp) -> Result<Copied, NotBegun> {
         let jobs = qmp.execute_raw("query-block-jobs", Value::Null, Deadline::after(COMMAND)).await?;
         self.understood(&jobs).map_err(NotBegun::Copy)
     }
 
-    /// Pure: the answer to `query-block-jobs`. What is none of the copies is somebody else's.
+    /// Parses the answer to `query-block-jobs`. Pure. Jobs that are not copies are ignored.
     fn understood(&self, jobs: &Value) -> Result<Copied, String> {
         let mut seen = Copied { done: true, ..Copied::default() };
         for (index, LocalDisk { name, .. }) in self.all.iter().enumerate() {
@@ -199,10 +201,10 @@ impl LocalDisks {
         Ok(seen)
     }
 
-    /// Ends the copies, which are complete: the guest stands still, and both sides are the same.
+    /// Ends the complete copies: the guest is paused, and both sides are identical.
     ///
     /// # Errors
-    /// When one is not complete, or ends with an error.
+    /// If one is not complete, or ends with an error.
     pub async fn finish(&self, qmp: &Qmp) -> Result<(), NotBegun> {
         if self.all.is_empty() {
             return Ok(());
@@ -225,10 +227,10 @@ impl LocalDisks {
         Ok(())
     }
 
-    /// Has QEMU on the target take no more writes from elsewhere.
+    /// Makes QEMU on the target stop the export.
     ///
     /// # Errors
-    /// When QEMU does not answer.
+    /// If QEMU does not answer.
     pub async fn unexport(&self, qmp: &Qmp) -> Result<(), Error> {
         if self.all.is_empty() {
             return Ok(());
@@ -236,10 +238,10 @@ impl LocalDisks {
         unless_refused(qmp.execute_raw("nbd-server-stop", Value::Null, Deadline::after(COMMAND)).await)
     }
 
-    /// Takes back all of it, on either side, as far as it is there.
+    /// Undoes everything on either side, as far as it was done.
     ///
     /// # Errors
-    /// When QEMU does not answer.
+    /// If QEMU does not answer.
     pub async fn forget(&self, qmp: &Qmp) -> Result<(), Error> {
         if self.all.is_empty() {
             return Ok(());
@@ -263,7 +265,7 @@ impl LocalDisks {
     }
 }
 
-/// Bytes of a node.
+/// Size of a node in bytes.
 async fn size_of(qmp: &Qmp, node: &str) -> Result<u64, NotBegun> {
     let all = json!({"flat": true});
     let nodes = qmp.execute_raw("query-named-block-nodes", all, Deadline::after(COMMAND)).await?;
@@ -272,12 +274,13 @@ async fn size_of(qmp: &Qmp, node: &str) -> Result<u64, NotBegun> {
     size.ok_or_else(|| NotBegun::Copy(format!("QEMU does not tell the size of {node}")))
 }
 
-/// The first bytes of what may be larger: QEMU copies only to what has the same size. It refuses what is smaller.
+/// The first bytes of a disk that may be larger: QEMU only copies to a disk of the same size. It refuses a
+/// smaller disk.
 fn first(size: u64, of: Value) -> Value {
     if size.is_multiple_of(SECTOR) { json!({"driver": "raw", "size": size, "file": of}) } else { of }
 }
 
-/// Waits until a job has come to its end, or there is none; why it failed, if it did.
+/// Waits until a job has ended or does not exist; returns why it failed, if it did.
 async fn concluded(qmp: &Qmp, id: &str) -> Result<Option<String>, NotBegun> {
     let ends = Instant::now() + END;
     while Instant::now() < ends {
@@ -293,7 +296,7 @@ async fn concluded(qmp: &Qmp, id: &str) -> Result<Option<String>, NotBegun> {
     Err(NotBegun::Copy("the copy of a disk does not end".to_owned()))
 }
 
-/// What is to be taken away was never made.
+/// An error answer means that the object was never made.
 fn unless_refused(answer: Result<Value, Error>) -> Result<(), Error> {
     match answer {
         Ok(_) | Err(Error::Refused { .. }) => Ok(()),
@@ -301,7 +304,7 @@ fn unless_refused(answer: Result<Value, Error>) -> Result<(), Error> {
     }
 }
 
-/// Leads a connection of the source's to the socket where QEMU listens.
+/// Connects a connection from the source to the socket on which QEMU listens.
 async fn connect(socket: &Path, outside: OwnedFd) -> Result<(), NotBegun> {
     let lead = async {
         let inside = UnixStream::connect(socket).await?.into_std()?;

@@ -1,175 +1,176 @@
-//! What happens to a migration, what is to be done about it, what it means for the guest, and what is told of it.
+//! Events of a migration, the effects that follow, the outcome for the guest, and the published state.
 
 use std::time::Duration;
 
 use super::limits::Limits;
 
-/// What QEMU says of a migration.
+/// QEMU's state of a migration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Said {
     /// Memory is sent, and the guest may run.
     Active,
-    /// The guest stands still, and nothing of its devices was sent.
+    /// The guest is paused, and no device state was sent.
     PreSwitchover,
-    /// All was sent, or received.
+    /// Everything was sent or received.
     Completed,
-    /// It failed, with the reason. The source's guest is as it was before.
+    /// It failed, with the reason. The source's guest is in its former state.
     Failed(String),
-    /// It was cancelled. The source's guest is as it was before.
+    /// It was cancelled. The source's guest is in its former state.
     Cancelled,
 }
 
 /// Figures of a migration that is under way.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// Bytes that were sent.
+    /// Bytes sent.
     pub transferred: u64,
-    /// Bytes that are left to send.
+    /// Remaining bytes.
     pub remaining: u64,
     /// Bytes of the guest's memory.
     pub total: u64,
-    /// How long the guest stood still.
+    /// How long the guest was paused.
     pub downtime: Duration,
     /// Bytes per second that are sent.
     pub rate: u64,
-    /// Bytes per second that the guest writes anew.
+    /// Bytes per second that the guest writes again.
     pub dirty_rate: u64,
-    /// How long the guest would stand still if the rest were sent now.
+    /// How long the guest would be paused if the rest were sent now.
     pub expected_downtime: Duration,
 }
 
-/// Something that happened to a migration.
+/// An event of a migration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// The guest is to be sent.
+    /// Send the guest.
     Send {
         /// UID of the migration.
         uid: String,
-        /// Its bounds.
+        /// Its limits.
         limits: Limits,
     },
     /// QEMU has begun to copy disks.
     Copies,
-    /// How far the copies are.
+    /// Progress of the copies.
     Copied {
-        /// Bytes that are left.
+        /// Remaining bytes.
         remaining: u64,
-        /// Bytes in all.
+        /// Total bytes.
         total: u64,
-        /// All is there, and what is written from now on is written on both sides.
+        /// Whether the copies are complete, so that all writes are made on both sides.
         done: bool,
     },
     /// QEMU has begun to send.
     Begun,
-    /// The guest is to be received: key and connection are there.
+    /// Receive the guest: key and connection have arrived.
     Receive,
-    /// QEMU says how it is.
+    /// QEMU's state of the migration.
     Said(Said),
     /// Figures.
     Seen(Progress),
-    /// A command failed that it takes.
+    /// A command failed that the migration needs.
     CannotGoOn(String),
-    /// It is to be given up.
+    /// Give up.
     Abort,
-    /// Where the guest is, after it was sent.
+    /// The location of the guest, after it was sent.
     Verdict {
-        /// The target has it.
+        /// Whether the target has it.
         went: bool,
     },
-    /// The source has sent everything, and its guest stands still for good: the one here is the only one.
+    /// The source has sent everything, and its guest stays paused: the guest here is the only one.
     Go {
-        /// It was paused by somebody, and stays so.
+        /// Whether a user had paused it, so that it stays paused.
         hold: bool,
     },
 }
 
-/// Something to do about a migration.
+/// An action for a migration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
-    /// Begin to send: disks first, where there are any.
+    /// Start sending: disks first, if there are any.
     Send,
-    /// Begin to send memory, once disks are copied.
+    /// Start sending memory, after disks are copied.
     SendMemory,
-    /// Ask how far disks are copied.
+    /// Query the progress of the disk copies.
     LookAtDisks,
-    /// Begin to receive.
+    /// Start receiving.
     Receive,
-    /// Ask for figures.
+    /// Query the figures.
     Look,
-    /// Send the last of it: the guest's devices.
+    /// Send the rest: the guest's device state.
     Switch,
     /// Give up.
     Cancel,
-    /// Have the guest stand still, so that the copy can end.
+    /// Pause the guest, so that the copy can complete.
     Pause,
-    /// Take back what was made for it.
+    /// Undo the preparations.
     CleanUp,
 }
 
-/// What it means for the guest here.
+/// The outcome for the guest on this node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
     /// Nothing new.
     None,
     /// It is here, and is the only one.
     Arrived {
-        /// It stays paused.
+        /// Whether it stays paused.
         hold: bool,
     },
-    /// It stands still, is the only one, and goes on here.
+    /// It is paused, is the only one, and continues here.
     Back,
-    /// It is elsewhere: what is here ends.
+    /// It is on the other node: the rest here ends.
     Left,
-    /// It will never come, with the reason.
+    /// It will never arrive, with the reason.
     Lost(String),
-    /// Nobody has said where it is, and what is here has to end.
+    /// Its location is unknown, and the rest here has to end.
     Undecided,
 }
 
-/// Where a migration is, for others.
+/// The published state of a migration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
     /// The target waits for it.
     Awaited,
-    /// The target takes it in.
+    /// The target receives it.
     Receiving,
-    /// The target has all of it, and waits for the word to let it go.
+    /// The target has received everything, and waits for the order to let the guest run.
     Received,
-    /// The guest is the target's.
+    /// The guest belongs to the target.
     Arrived,
     /// The source sends.
     Sending,
-    /// The source's guest stands still for the last of it.
+    /// The source's guest is paused while the rest is sent.
     Switching,
-    /// The source has sent everything, and its guest stands still.
+    /// The source has sent everything, and its guest is paused.
     Sent,
-    /// The source's guest is elsewhere.
+    /// The source's guest is on the other node.
     Left,
-    /// It is over, and the guest is the source's.
+    /// It has ended, and the guest belongs to the source.
     Over,
 }
 
-/// What is told of a migration.
+/// The published information about a migration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Told {
     /// Its UID.
     pub uid: String,
-    /// Where it is.
+    /// Its state.
     pub state: State,
     /// Figures.
     pub progress: Progress,
-    /// Why it is over, as a sentence.
+    /// Why it has ended, as a sentence.
     pub reason: String,
-    /// The guest was stopped so that the copy could end.
+    /// Whether the guest was paused so that the copy could complete.
     pub paused: bool,
-    /// It was given up because somebody asked for it.
+    /// Whether it was given up on request.
     pub aborted: bool,
-    /// The guest was paused by somebody.
+    /// Whether a user had paused the guest.
     pub hold: bool,
 }
 
 impl Told {
-    /// The guest stands still here, for the last of it or for good: nobody may let it run, or change what is sent.
+    /// Whether the guest is paused here for the switch or for good: it must not be resumed, nor may anything
+    /// that is sent be changed.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         matches!(self.state, State::Switching | State::Sent | State::Left)

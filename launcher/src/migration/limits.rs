@@ -1,40 +1,41 @@
-//! How fast and how long a guest is sent.
+//! Limits on the speed and duration of a migration.
 
 use std::time::Duration;
 
-/// Bounds of one migration.
+/// Limits of one migration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes per second; none: as fast as it goes.
+    /// Bytes per second; `None` means unlimited.
     pub bandwidth: Option<u64>,
-    /// How long the guest may stand still at the end.
+    /// How long the guest may be paused at the end.
     pub downtime: Duration,
-    /// Its processors may be slowed down so that it writes less.
+    /// Whether its CPUs may be slowed down so that it writes less.
     pub auto_converge: bool,
-    /// How long all of it may take; none: for ever.
+    /// Limit on the total time; `None` means unlimited.
     pub completion: Option<Duration>,
-    /// How long it may make no progress; none: for ever.
+    /// How long it may make no progress; `None` means forever.
     pub progress: Option<Duration>,
-    /// At the end of that time the guest is stopped until all is sent, and nothing is given up.
+    /// Whether the guest is paused at the end of the total time, until everything is sent, instead of giving
+    /// up.
     pub may_pause: bool,
 }
 
 impl Limits {
-    /// What QEMU is told where there is no limit: it takes nothing for that. More than any network has, and no more than QEMU
-    /// takes.
+    /// QEMU's bandwidth without a limit, because QEMU has no value for that. It is more than any network has,
+    /// and not more than QEMU accepts.
     pub const UNLIMITED: u64 = 1 << 50;
-    /// Longest downtime that QEMU takes.
+    /// Longest downtime that QEMU accepts.
     const LONGEST_DOWNTIME: Duration = Duration::from_secs(2000);
 
-    /// The downtime in milliseconds, as QEMU takes it: never none, with which it would switch without a look at what the guest
-    /// has written.
+    /// The downtime in milliseconds, as QEMU expects it. Never zero, because QEMU would then switch without
+    /// checking what the guest has written.
     #[must_use]
     pub fn downtime_ms(&self) -> u64 {
         let bounded = self.downtime.clamp(Duration::from_millis(1), Self::LONGEST_DOWNTIME);
         u64::try_from(bounded.as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// Bytes per second as QEMU takes them.
+    /// Bytes per second, as QEMU expects them.
     #[must_use]
     pub fn bytes_per_second(&self) -> u64 {
         self.bandwidth.filter(|bytes| *bytes > 0).map_or(Self::UNLIMITED, |bytes| bytes.min(Self::UNLIMITED))

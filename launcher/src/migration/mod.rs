@@ -1,5 +1,5 @@
-//! A guest that moves: away from here ([`source`]), or to here ([`target`]). Pure, but for what talks to QEMU ([`qemu`], [`disks`])
-//! and connects it ([`connections`], [`relay`]).
+//! A guest that moves: away from here ([`source`]), or to here ([`target`]). Pure, except for the modules
+//! that talk to QEMU ([`qemu`], [`disks`]) and connect it ([`connections`], [`relay`]).
 //!
 //! ```text
 //!   source:  Preparing, Copying, Sending ──pre-switchover──> Switching ──completed──> Sent ──verdict──> Left
@@ -9,11 +9,12 @@
 //!   target:  Awaited ──key, connection──> Receiving ──completed──> Received ──go──> Arrived
 //! ```
 //!
-//! Never two, never none. QEMU on the target is started so that it never lets an arrived guest go by itself. QEMU on the source
-//! lets its guest go on by itself after every failure, up to the moment at which it says `completed`, and never after that.
-//! So `completed` is where the guest's only owner changes: whoever says go to the target has seen it, and from there on the
-//! source stands still until somebody knows the outcome. That is the handler, from the instance's status: the target has the
-//! guest (`Left`), or has lost it for certain, and the guest goes on here.
+//! There are never two running guests, and the guest is never lost. QEMU on the target is started so that it
+//! never lets an arrived guest run by itself. QEMU on the source resumes its guest by itself after every
+//! failure, until it says `completed`, and never after that. So the ownership of the guest changes at
+//! `completed`: only a handler that has seen it orders the target to let the guest run, and from then on the
+//! source stays paused until the outcome is known. The handler knows it from the instance's status: either
+//! the target has the guest (`Left`), or has certainly lost it, and the guest continues here.
 
 mod bottleneck;
 pub mod connections;
@@ -33,20 +34,20 @@ pub use limits::Limits;
 pub use source::Source;
 pub use target::Target;
 
-/// Whether the guest moves.
+/// The migration of a guest.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Moving {
-    /// It started here, and stays.
+    /// It started here, and does not move.
     #[default]
     Stays,
     /// It comes, or came, from another node.
     Comes(Target),
-    /// It goes to another node, or was to.
+    /// It moves to another node, or was to.
     Goes(Box<Source>),
 }
 
 impl Moving {
-    /// One step. What it means for the guest comes with it.
+    /// One step; also returns the outcome for the guest.
     pub fn step(&mut self, now: Duration, event: Event) -> (Vec<Effect>, Outcome) {
         if let Event::Send { uid, limits } = event {
             let (source, effects) = Source::begin(uid, limits, now);
@@ -68,7 +69,7 @@ impl Moving {
         }
     }
 
-    /// When time by itself changes something.
+    /// The next moment at which time alone changes the state.
     #[must_use]
     pub fn wake(&self) -> Option<Duration> {
         match self {
@@ -77,7 +78,7 @@ impl Moving {
         }
     }
 
-    /// The guest may run here.
+    /// Whether the guest may run here.
     #[must_use]
     pub fn may_run(&self) -> bool {
         match self {
@@ -87,7 +88,7 @@ impl Moving {
         }
     }
 
-    /// QEMU stops and starts the guest by itself.
+    /// Whether QEMU pauses and resumes the guest by itself.
     #[must_use]
     pub fn is_under_way(&self) -> bool {
         match self {
@@ -97,7 +98,7 @@ impl Moving {
         }
     }
 
-    /// What QEMU says of a migration is said of this one.
+    /// Whether QEMU's state of a migration is about this one.
     #[must_use]
     pub fn has_begun(&self) -> bool {
         match self {
@@ -107,7 +108,7 @@ impl Moving {
         }
     }
 
-    /// The guest stands still, or may at any moment: it is not to be acted on.
+    /// Whether the guest is paused, or may be at any moment, so that no control may act on it.
     #[must_use]
     pub fn is_switching(&self) -> bool {
         match self {
@@ -118,7 +119,7 @@ impl Moving {
         }
     }
 
-    /// What is told of it. `hold`: somebody wants the guest paused.
+    /// The published information. `hold` says whether a user wants the guest paused.
     #[must_use]
     pub fn told(&self, hold: bool) -> Option<Told> {
         match self {

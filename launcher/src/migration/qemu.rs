@@ -1,4 +1,4 @@
-//! What QEMU is told for a migration.
+//! QEMU's commands for a migration.
 
 use std::fs::{DirBuilder, OpenOptions};
 use std::io::{self, Write as _};
@@ -15,39 +15,39 @@ use super::disks::{DiskConnections, LocalDisks};
 use super::event::{Progress, Said};
 use super::limits::Limits;
 
-/// How long QEMU may take for a command.
+/// Time limit for a command of QEMU.
 const COMMAND: Duration = Duration::from_secs(10);
-/// QEMU's name of the object with the key, and of the connection.
+/// QEMU's name for the object with the key, and for the connection.
 pub(super) const KEY: &str = "migration-key";
 const CONNECTION: &str = "migration";
-/// Who the source is to the target, by the key.
+/// Name of the source in the key file.
 const USER: &str = "migration";
-/// Where QEMU looks for keys in the directory that it is told.
+/// Name of the key file that QEMU reads in the given directory.
 const KEY_FILE: &str = "keys.psk";
-/// The group of its key exchange, where it looks for one: without the file it makes its own, which takes it seconds.
+/// File with the group for QEMU's key exchange. Without it QEMU generates one, which takes seconds.
 const GROUP_FILE: &str = "dh-params.pem";
 /// The group ffdhe2048 of RFC 7919.
 const GROUP: &str = include_str!("ffdhe2048.pem");
 
-/// What the handler gave for a migration.
+/// What the handler provided for a migration.
 #[derive(Debug)]
 pub struct Baggage {
     /// The connection between both QEMUs.
     pub memory: OwnedFd,
-    /// The key that both have; none: nothing is encrypted.
+    /// The key that both sides have; `None` means without encryption.
     pub key: Option<Key>,
     /// Connections of disks.
     pub disks: DiskConnections,
 }
 
-/// A key for one migration. Not shown anywhere.
+/// A key for one migration. It is never printed.
 pub struct Key(Vec<u8>);
 
 impl Key {
-    /// Fewest and most bytes: what QEMU's TLS makes use of.
+    /// Shortest and longest key in bytes that QEMU's TLS can use.
     const LENGTHS: std::ops::RangeInclusive<usize> = 32..=64;
 
-    /// A key of these bytes; none where they are too few or too many.
+    /// A key of these bytes; `None` if there are too few or too many.
     #[must_use]
     pub fn new(bytes: Vec<u8>) -> Option<Self> {
         Self::LENGTHS.contains(&bytes.len()).then_some(Self(bytes))
@@ -65,19 +65,19 @@ impl std::fmt::Debug for Key {
     }
 }
 
-/// A migration cannot be begun, or cleaned up.
+/// Why a migration cannot be started or cleaned up.
 #[derive(Debug, thiserror::Error)]
 pub enum NotBegun {
     /// QEMU refuses, or does not answer.
     #[error(transparent)]
     Monitor(#[from] Error),
-    /// The key cannot be put where QEMU reads it.
+    /// The key file cannot be written or removed.
     #[error("cannot write or remove the key of the migration: {0}")]
     Key(#[from] io::Error),
-    /// A disk has no connection of its own.
+    /// A disk has no connection.
     #[error("disk {0} has no connection")]
     NoConnection(String),
-    /// QEMU's socket for its disks cannot be connected to.
+    /// QEMU's socket for disks cannot be connected to.
     #[error("cannot lead a connection to QEMU's disks: {0}")]
     Connect(io::Error),
     /// A disk is not copied.
@@ -85,19 +85,19 @@ pub enum NotBegun {
     Copy(String),
 }
 
-/// What QEMU says when it is asked.
+/// QEMU's answer about a migration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Seen {
-    /// How it is; nothing where it has not begun, or is between two states.
+    /// Its state; `None` if it has not begun, or is between two states.
     pub said: Option<Said>,
     /// Figures.
     pub progress: Progress,
 }
 
-/// Has QEMU take a guest in.
+/// Makes QEMU receive a guest.
 ///
 /// # Errors
-/// When QEMU refuses, or the key cannot be written.
+/// If QEMU refuses, or the key cannot be written.
 pub async fn receive(qmp: &Qmp, keys: &Path, disks: &LocalDisks, baggage: Baggage) -> Result<(), NotBegun> {
     let tls = baggage.key.is_some();
     let connections = prepare(qmp, keys, baggage, "server", Map::new()).await?;
@@ -107,11 +107,11 @@ pub async fn receive(qmp: &Qmp, keys: &Path, disks: &LocalDisks, baggage: Baggag
     Ok(())
 }
 
-/// Has QEMU send its guest.
+/// Makes QEMU send its guest.
 ///
 /// # Errors
-/// When QEMU refuses, or the key cannot be written.
-/// Memory is sent at once where no disk is copied, else by [`send_memory`] after that.
+/// If QEMU refuses, or the key cannot be written. Without disks to copy, memory is sent at once; else
+/// [`send_memory`] starts it afterwards.
 pub async fn send(
     qmp: &Qmp,
     keys: &Path,
@@ -122,7 +122,7 @@ pub async fn send(
     let mut parameters = Map::new();
     parameters.insert("max-bandwidth".to_owned(), json!(limits.bytes_per_second()));
     parameters.insert("downtime-limit".to_owned(), json!(limits.downtime_ms()));
-    // A name is asked for with every kind of credentials, and looked at with none of ours.
+    // QEMU requires a name for every kind of credentials, but does not check it for ours.
     parameters.insert("tls-hostname".to_owned(), json!("migration"));
     let converge = json!({"capabilities": [{"capability": "auto-converge", "state": limits.auto_converge}]});
     qmp.execute_raw("migrate-set-capabilities", converge, Deadline::after(COMMAND)).await?;
@@ -134,10 +134,10 @@ pub async fn send(
     disks.copy(qmp, connections, tls, limits).await
 }
 
-/// Has QEMU send the guest's memory.
+/// Makes QEMU send the guest's memory.
 ///
 /// # Errors
-/// When QEMU refuses.
+/// If QEMU refuses.
 pub async fn send_memory(qmp: &Qmp) -> Result<(), NotBegun> {
     let uri = json!({ "uri": format!("fd:{CONNECTION}") });
     qmp.execute_raw("migrate", uri, Deadline::after(COMMAND)).await?;
@@ -152,17 +152,17 @@ async fn prepare(
     mut parameters: Map<String, Value>,
 ) -> Result<DiskConnections, NotBegun> {
     let Baggage { memory, key, disks } = baggage;
-    // The guest is not let go by the target's QEMU, which takes no disk before it is.
+    // The target's QEMU does not let the guest run by itself, and takes over no disk before the guest runs.
     let capabilities = ["events", "pause-before-switchover", "return-path", "late-block-activate"];
     let capabilities = capabilities.map(|name| json!({"capability": name, "state": true}));
     let capabilities = json!({ "capabilities": capabilities });
     qmp.execute_raw("migrate-set-capabilities", capabilities, Deadline::after(COMMAND)).await?;
-    // That of a migration before.
+    // Removes the key of an earlier migration.
     forget_key(qmp).await?;
     let credentials = match key {
         None => "",
         Some(key) => {
-            // The server's side reads it only when the client has come.
+            // The target only reads the file when the source connects.
             write_key(keys, &key)?;
             qmp.execute_raw("object-add", credentials(keys, endpoint), Deadline::after(COMMAND)).await?;
             KEY
@@ -185,7 +185,7 @@ fn credentials(keys: &Path, endpoint: &str) -> Value {
 
 fn write_key(keys: &Path, key: &Key) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(keys)?;
-    // One that a migration before has left.
+    // An earlier migration may have left one.
     remove_key(keys)?;
     let mut open = OpenOptions::new();
     let mut file = open.write(true).create_new(true).mode(0o600).open(keys.join(KEY_FILE))?;
@@ -203,16 +203,16 @@ fn remove_key(keys: &Path) -> io::Result<()> {
 async fn forget_key(qmp: &Qmp) -> Result<(), Error> {
     let gone = qmp.execute_raw("object-del", json!({ "id": KEY }), Deadline::after(COMMAND)).await;
     match gone {
-        // There is none.
+        // The object does not exist.
         Ok(_) | Err(Error::Refused { .. }) => Ok(()),
         Err(error) => Err(error),
     }
 }
 
-/// The last of it is sent.
+/// Sends the rest of the guest.
 ///
 /// # Errors
-/// When QEMU refuses, or a disk is not the same on both sides.
+/// If QEMU refuses, or a disk is not identical on both sides.
 pub async fn switch(qmp: &Qmp, disks: &LocalDisks) -> Result<(), NotBegun> {
     disks.finish(qmp).await?;
     let state = json!({"state": "pre-switchover"});
@@ -220,34 +220,34 @@ pub async fn switch(qmp: &Qmp, disks: &LocalDisks) -> Result<(), NotBegun> {
     Ok(())
 }
 
-/// Gives it up.
+/// Cancels the migration.
 ///
 /// # Errors
-/// When QEMU does not answer.
+/// If QEMU does not answer.
 pub async fn cancel(qmp: &Qmp) -> Result<(), Error> {
     qmp.execute_raw("migrate_cancel", Value::Null, Deadline::after(COMMAND)).await.map(drop)
 }
 
-/// Takes back what was made for it.
+/// Undoes the preparations.
 ///
 /// # Errors
-/// When QEMU does not answer, or the file of the key stays.
+/// If QEMU does not answer, or the key file cannot be removed.
 pub async fn clean_up(qmp: &Qmp, keys: &Path, disks: &LocalDisks) -> Result<(), NotBegun> {
     disks.forget(qmp).await?;
     remove_key(keys)?;
     Ok(forget_key(qmp).await?)
 }
 
-/// Asks how it is.
+/// Queries the migration.
 ///
 /// # Errors
-/// When QEMU does not answer.
+/// If QEMU does not answer.
 pub async fn look(qmp: &Qmp) -> Result<Seen, Error> {
     let answer = qmp.execute_raw("query-migrate", Value::Null, Deadline::after(COMMAND)).await?;
     Ok(understood(&answer))
 }
 
-/// Pure: the answer to `query-migrate`.
+/// Parses the answer to `query-migrate`. Pure.
 fn understood(answer: &Value) -> Seen {
     let number = |value: &Value| value.as_u64().unwrap_or_default();
     let ram = &answer["ram"];
@@ -266,13 +266,13 @@ fn understood(answer: &Value) -> Seen {
     }
 }
 
-/// Of QEMU's millions of bits per second.
+/// Bytes per second from QEMU's megabits per second.
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bounded before")]
 fn bytes_per_second(mbps: f64) -> u64 {
     if mbps.is_finite() { (mbps.clamp(0.0, 1e9) * 125_000.0) as u64 } else { 0 }
 }
 
-/// What a status of QEMU's means. `why` is of a failure.
+/// The meaning of a migration status of QEMU. `why` is the reason of a failure.
 #[must_use]
 pub fn said(status: &str, why: &str) -> Option<Said> {
     Some(match status {

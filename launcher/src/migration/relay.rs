@@ -1,5 +1,6 @@
-//! Between a connection of another node and a socket of QEMU's: QEMU takes in clients of its disks only where it listens, and it
-//! listens on no address. The kernel moves the bytes, which are encrypted by both QEMUs; each way has a thread.
+//! Connects a connection from another node to a socket of QEMU. QEMU accepts clients of its disks only on a
+//! listening socket, and it listens on no network address. The kernel copies the bytes, which both QEMUs
+//! encrypt; each direction has a thread.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
@@ -11,18 +12,18 @@ use nix::fcntl::{FcntlArg, OFlag, SpliceFFlags, fcntl, splice};
 use nix::sys::socket::{self, shutdown};
 use nix::unistd::pipe;
 
-/// Bytes at a time: what a pipe holds.
+/// Bytes copied at a time: the size of a pipe.
 const CHUNK: usize = 64 << 10;
-/// A thread that moves bytes needs no more.
+/// Stack of a thread that copies bytes.
 const STACK: usize = 64 << 10;
 
-/// Moves bytes both ways until either end closes.
+/// Copies bytes in both directions until either end closes.
 ///
 /// # Errors
-/// When there are no descriptors or threads left.
+/// If no descriptors or threads are left.
 pub fn relay(outside: OwnedFd, qemu: UnixStream) -> io::Result<()> {
     let qemu = OwnedFd::from(qemu);
-    // Who made a connection may have had it never block; a thread that moves bytes waits for them.
+    // The connection may be set to non-blocking, but the threads wait for data.
     for end in [&outside, &qemu] {
         let flags = OFlag::from_bits_truncate(fcntl(end, FcntlArg::F_GETFL)?);
         fcntl(end, FcntlArg::F_SETFL(flags.difference(OFlag::O_NONBLOCK)))?;
@@ -33,7 +34,7 @@ pub fn relay(outside: OwnedFd, qemu: UnixStream) -> io::Result<()> {
             if let Err(error) = one_way(&from, &to) {
                 tracing::debug!(%error, "a disk's connection broke off");
             }
-            // The other end learns that nothing follows, and the other way ends with it.
+            // The other end learns that no more data follow, and the other direction ends with it.
             let _ = shutdown(to.as_raw_fd(), socket::Shutdown::Both);
             let _ = shutdown(from.as_raw_fd(), socket::Shutdown::Both);
         })?;
@@ -74,7 +75,7 @@ mod tests {
     fn bytes_go_both_ways_and_an_end_is_an_end() {
         let (mut far, outside) = UnixStream::pair().unwrap();
         let (inside, mut qemu) = UnixStream::pair().unwrap();
-        // As connections are that a runtime made.
+        // Non-blocking, like connections made by an async runtime.
         outside.set_nonblocking(true).unwrap();
         inside.set_nonblocking(true).unwrap();
         relay(outside.into(), inside).unwrap();

@@ -6,60 +6,60 @@ use super::bottleneck;
 use super::event::{Effect, Event, Outcome, Progress, Said, State, Told};
 use super::limits::Limits;
 
-/// How long the switch may take beyond what the guest may stand still: a network that is gone says nothing.
+/// How long the switch may take beyond the guest's downtime, because a failed network gives no sign.
 const SWITCH: Duration = Duration::from_secs(10);
-/// Before the first look at disks that are copied: small ones take no time.
+/// Delay before the first query of the disk copies, because small ones take no time.
 const SOON: Duration = Duration::from_millis(100);
-/// Between two looks at the figures.
+/// Interval of queries of the figures.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Where it is.
+/// The stage of the migration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
-    /// QEMU is told what it takes.
+    /// QEMU is being configured.
     Preparing,
-    /// Disks are copied while the guest runs. What it writes from then on is written on both sides.
+    /// Disks are copied while the guest runs. Its later writes are made on both sides.
     Copying,
     /// Memory is sent while the guest runs.
     Sending,
-    /// The guest stands still, and the last of it is sent.
+    /// The guest is paused, and the rest is sent.
     Switching,
-    /// Everything was sent. Nobody has said whether it arrived, and the guest here stands still.
+    /// Everything was sent. It is unknown whether the guest has arrived, and the guest here is paused.
     Sent,
-    /// It is elsewhere.
+    /// The guest is on the other node.
     Left,
-    /// It is over, and the guest is here.
+    /// The migration has ended, and the guest is here.
     Over,
 }
 
-/// A guest that is sent.
+/// A guest that is being sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Source {
     /// UID of the migration.
     pub uid: String,
-    /// Where it is.
+    /// The stage of the migration.
     pub stage: Stage,
-    /// Its bounds.
+    /// Its limits.
     pub limits: Limits,
     progress: Progress,
-    /// When all of it has taken too long.
+    /// End of the total time.
     ends: Option<Duration>,
-    /// The least that was left to send, and since when.
+    /// The smallest remainder so far, and since when.
     least: (u64, Duration),
     look: Duration,
-    /// When the switch has taken too long.
+    /// End of the time for the switch.
     switch: Duration,
-    /// The guest was stopped so that the copy can end.
+    /// Whether the guest was paused so that the copy can complete.
     paused: bool,
     aborted: bool,
-    /// Why it is given up, or was.
+    /// Why it is or was given up.
     why: Option<String>,
-    /// When a guest that was sent ends here without a verdict.
+    /// When a sent guest ends here without a verdict.
     stop: Option<Duration>,
 }
 
 impl Source {
-    /// Begins to send.
+    /// Starts sending.
     #[must_use]
     pub fn begin(uid: String, limits: Limits, now: Duration) -> (Self, Vec<Effect>) {
         let source = Self {
@@ -102,10 +102,10 @@ impl Source {
             Event::Begun => {
                 if self.stage == Stage::Preparing {
                     self.stage = Stage::Sending;
-                    // The time of its disks was their own.
+                    // The disks had their own time limit.
                     self.ends = self.limits.completion.map(|limit| now + limit);
                     (self.least, self.look) = ((u64::MAX, now), now + LOOK);
-                    // It was given up before it could be.
+                    // It was given up before it had begun.
                     let cancel = self.why.is_some().then_some(Effect::Cancel);
                     return (cancel.into_iter().collect(), Outcome::None);
                 }
@@ -114,7 +114,7 @@ impl Source {
             Event::CannotGoOn(why) => match self.stage {
                 Stage::Copying => self.is_over(why),
                 Stage::Preparing => {
-                    // Should the last command be carried out after all, this comes after it.
+                    // If QEMU still carries out the last command, the clean-up follows it.
                     let (effects, outcome) = self.is_over(why);
                     ([Effect::Cancel].into_iter().chain(effects).collect(), outcome)
                 }
@@ -126,7 +126,7 @@ impl Source {
                     self.aborted = true;
                     (self.give_up("Live migration aborted".to_owned()), Outcome::None)
                 }
-                // Too late, or over.
+                // It is too late, or has ended.
                 Stage::Sent | Stage::Left | Stage::Over => (vec![], Outcome::None),
             },
             Event::Verdict { went } => self.verdict(went),
@@ -139,7 +139,7 @@ impl Source {
             (Said::PreSwitchover, Stage::Preparing | Stage::Sending) => {
                 self.stage = Stage::Switching;
                 self.switch = now + self.limits.downtime + SWITCH;
-                // One that is given up is cancelled already.
+                // A migration that was given up is already cancelled.
                 let switch = self.why.is_none().then_some(Effect::Switch);
                 (switch.into_iter().collect(), Outcome::None)
             }
@@ -164,10 +164,10 @@ impl Source {
         }
     }
 
-    /// The guest is here, and QEMU has let it go if it ran before.
+    /// The guest is here, and QEMU has resumed it if it ran before.
     fn is_over(&mut self, why: String) -> (Vec<Effect>, Outcome) {
         self.stage = Stage::Over;
-        // What it was given up for says more than what QEMU then says.
+        // The reason for giving up is more helpful than QEMU's message after it.
         self.why.get_or_insert(why);
         let outcome = if self.paused { Outcome::Back } else { Outcome::None };
         (vec![Effect::CleanUp], outcome)
@@ -175,7 +175,7 @@ impl Source {
 
     fn verdict(&mut self, went: bool) -> (Vec<Effect>, Outcome) {
         match (self.stage, went) {
-            // The instance's status says so, and there is no other way to say it: whatever is here ends.
+            // The instance's status says so, and no other source can: the rest here ends.
             (Stage::Preparing | Stage::Copying | Stage::Sending | Stage::Switching | Stage::Sent, true) => {
                 self.stage = Stage::Left;
                 (vec![], Outcome::Left)
@@ -192,7 +192,7 @@ impl Source {
         }
     }
 
-    /// Says to QEMU that it is given up, once. What then is, QEMU says.
+    /// Gives up, once. QEMU reports the result.
     fn give_up(&mut self, why: String) -> Vec<Effect> {
         if self.why.is_some() {
             return vec![];
@@ -201,7 +201,7 @@ impl Source {
         match self.stage {
             // Before it has begun there is nothing to cancel.
             Stage::Preparing => vec![],
-            // Nothing of the guest was sent.
+            // No part of the guest was sent.
             Stage::Copying => {
                 self.stage = Stage::Over;
                 vec![Effect::CleanUp]
@@ -212,7 +212,7 @@ impl Source {
         }
     }
 
-    /// The guest is to be stopped. Returns whether that waits for the verdict.
+    /// Stops the guest. Returns whether the stop waits for the verdict.
     pub fn stop(&mut self, now: Duration, grace: Duration) -> (Vec<Effect>, bool) {
         match self.stage {
             Stage::Preparing | Stage::Copying | Stage::Sending | Stage::Switching => {
@@ -286,7 +286,7 @@ impl Source {
         (effects, Outcome::None)
     }
 
-    /// With what kept it from its end, where that is known.
+    /// A reason, with the known bottleneck of the migration.
     fn explained(&self, why: String) -> String {
         let told = (self.stage == Stage::Sending).then(|| bottleneck::told(&self.progress, &self.limits));
         told.flatten().map_or_else(|| why.clone(), |told| format!("{why}: {told}"))
@@ -357,7 +357,7 @@ mod tests {
         assert_eq!(source.step(S, Event::Said(Said::PreSwitchover)).0, [Effect::Switch]);
         source.step(S, Event::Said(Said::Completed));
         assert_eq!((source.stage, source.wake()), (Stage::Sent, None));
-        // Nothing but the verdict counts any more.
+        // From now on only the verdict counts.
         for event in
             [Event::Abort, Event::Said(Said::Failed("late".into())), Event::CannotGoOn("late".into())]
         {
@@ -383,7 +383,7 @@ mod tests {
         assert_eq!(look(&mut source, 6, 500), [Effect::Look]);
         assert_eq!(look(&mut source, 7, 600), [Effect::Look, Effect::Cancel]);
         assert!(source.told(false).reason.starts_with("Live migration stuck for 5 seconds"));
-        // Once is enough.
+        // The explanation is only given once.
         assert_eq!(look(&mut source, 8, 600), [Effect::Look]);
         let (effects, outcome) = source.step(9 * S, Event::Said(Said::Cancelled));
         assert_eq!((effects, outcome), (vec![Effect::CleanUp], Outcome::None));
@@ -434,7 +434,7 @@ mod tests {
     fn an_abort_in_time_is_told_as_one() {
         let mut source = begun(limits());
         assert_eq!(source.step(S, Event::Abort).0, [Effect::Cancel]);
-        // It was at the switch just then: nothing is switched.
+        // The switch was just reached: it does not happen.
         assert_eq!(source.step(S, Event::Said(Said::PreSwitchover)).0, []);
         source.step(S, Event::Said(Said::Cancelled));
         let told = source.told(false);
@@ -470,7 +470,7 @@ mod tests {
             [Effect::SendMemory]
         );
         source.step(30 * S, Event::Begun);
-        // Its own time begins now.
+        // Memory has its own time limit, which starts now.
         assert_eq!((source.stage, source.tick(31 * S).0), (Stage::Sending, vec![Effect::Look]));
         let mut source = copying();
         assert_eq!(source.step(2 * S, Event::Abort).0, [Effect::CleanUp]);
@@ -484,7 +484,7 @@ mod tests {
     fn a_stop_cancels_it_or_waits_for_the_verdict() {
         let mut source = begun(limits());
         assert_eq!(source.stop(2 * S, S), (vec![Effect::Cancel], false));
-        // Too late: the guest is sent.
+        // It is too late: the guest was sent.
         source.step(2 * S, Event::Said(Said::Completed));
         assert_eq!(source.stop(3 * S, 30 * S), (vec![], true));
         assert_eq!(source.stop(3 * S, 60 * S), (vec![], true));

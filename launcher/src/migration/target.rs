@@ -1,15 +1,15 @@
-//! The side that a guest comes to.
+//! The side that receives a guest.
 
 use super::event::{Effect, Event, Outcome, Progress, Said, State, Told};
 
-/// Where it is.
+/// The stage of the migration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
     /// QEMU waits for it.
     Awaited,
-    /// It is taken in.
+    /// QEMU receives it.
     Receiving,
-    /// All of it is here. It stands still: the source may still have it.
+    /// Everything has arrived. The guest is paused, because the source may still have it.
     Received,
     /// It is the only one.
     Arrived,
@@ -20,9 +20,10 @@ pub enum Stage {
 pub struct Target {
     /// UID of the migration.
     pub uid: String,
-    /// Where it is.
+    /// The stage of the migration.
     pub stage: Stage,
-    /// The word to let it go came before QEMU had said that all is here: whether it stays paused.
+    /// Set if the order to let the guest run came before QEMU had received everything; the value says whether
+    /// it stays paused.
     go: Option<bool>,
 }
 

@@ -1,7 +1,7 @@
-//! What QEMU answered, and what follows from it. Pure.
+//! QEMU's answers, and the capabilities that follow from them. Pure.
 //!
-//! Features are compared by libvirt's names, by which KubeVirt's users ask for them. QEMU lists each of its properties under
-//! every spelling it ever had, and a manifest may use any: so all of them are told.
+//! Features are compared by libvirt's names, which KubeVirt's users write. QEMU lists each of its properties
+//! under every spelling it ever had, and a manifest may use any of them, so all are reported.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,11 +16,11 @@ use serde_json::Value;
 pub struct Definition {
     /// The model's name.
     pub name: String,
-    /// What is missing here; none where that is not known.
+    /// Features that are missing here; `None` if unknown.
     pub unavailable_features: Option<Vec<String>>,
-    /// The model that it is another name of.
+    /// The model that this name is an alias of.
     pub alias_of: Option<String>,
-    /// It is the same on every host.
+    /// Whether it is the same on every host.
     pub migration_safe: bool,
 }
 
@@ -29,7 +29,7 @@ impl Definition {
         self.unavailable_features.as_ref().is_some_and(Vec::is_empty)
     }
 
-    /// A model that stands for a processor. Others are all that the accelerator has, or nothing.
+    /// Whether the model stands for a CPU. The others stand for all features of the accelerator, or for none.
     fn is_named(&self) -> bool {
         self.migration_safe && self.name != "base"
     }
@@ -64,12 +64,12 @@ impl Expansion {
         on.map(|(name, _)| name.as_str())
     }
 
-    /// Each once.
+    /// The features, each once.
     fn features(&self) -> BTreeSet<&str> {
         self.on().filter_map(feature).collect()
     }
 
-    /// Each by all of its names.
+    /// The features under all of their names.
     fn spellings(&self) -> BTreeSet<&str> {
         let names = self.on().filter_map(|name| Some([name, feature(name)?]));
         names.flatten().collect()
@@ -87,21 +87,21 @@ pub struct Answers {
     pub machines: Vec<Machine>,
     /// The node's own CPU, as far as guests can have it.
     pub host: Expansion,
-    /// Those of [`Answers::candidates`].
+    /// The models of [`Answers::candidates`].
     pub models: BTreeMap<String, Expansion>,
-    /// Memory encryption.
+    /// Whether memory encryption is available.
     pub sev: bool,
 }
 
 impl Answers {
-    /// Models that the node's own CPU may be described by: guests can have all of them here.
+    /// Models that may describe the node's own CPU: guests can have all of their features here.
     #[must_use]
     pub fn candidates(&self) -> Vec<String> {
         let fit = |one: &&Definition| one.is_named() && one.is_usable() && one.alias_of.is_none();
         self.definitions.iter().filter(fit).map(|one| one.name.clone()).collect()
     }
 
-    /// What guests can have.
+    /// The features that guests can have.
     #[must_use]
     pub fn capabilities(&self) -> Capabilities {
         let names = |usable: bool| {
@@ -130,8 +130,8 @@ impl Answers {
         }
     }
 
-    /// The model that has most of the host's features: of the same vendor where there is one, since a guest's kernel looks
-    /// at that, too. Emulation has no vendor of its own.
+    /// The model that has most of the host's features. If possible it has the same vendor, because a guest's
+    /// kernel checks the vendor, too. Emulation has no vendor of its own.
     fn nearest(&self, host: &BTreeSet<&str>) -> Option<(&String, &Expansion)> {
         let emulated = self.accelerator == "tcg";
         self.models.iter().max_by_key(|(name, model)| {
@@ -140,7 +140,7 @@ impl Answers {
         })
     }
 
-    /// The name without a version, where the model has one.
+    /// The name without a version, if the model has one.
     fn shown_name<'a>(&'a self, name: &'a str) -> &'a str {
         let aliases = self.definitions.iter().filter(|one| one.alias_of.as_deref() == Some(name));
         aliases.map(|one| one.name.as_str()).min_by_key(|alias| alias.len()).unwrap_or(name)
@@ -162,7 +162,7 @@ fn vendor(id: &str) -> &str {
     }
 }
 
-/// libvirt's name of the feature that a property is, if it is one.
+/// libvirt's name of the feature for a property; `None` if the property is not a feature.
 fn feature(property: &str) -> Option<&str> {
     const OTHER: [&str; 22] = [
         "check",

@@ -1,4 +1,4 @@
-//! One QEMU without a machine, asked and ended.
+//! Queries a QEMU without a machine, and ends it.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -14,15 +14,15 @@ use super::answers::{Answers, Expansion, Machine};
 use crate::accelerator::processor_virtualises;
 use crate::bare_qemu::{self, BareQemu, StartError};
 
-/// How long all of it may take. It takes a tenth of a second.
+/// Time limit for all queries. They take a tenth of a second.
 const WITHIN: Duration = Duration::from_secs(30);
 
-/// What runs a guest's instructions.
+/// The accelerator that runs a guest's instructions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Accelerator {
-    /// The kernel.
+    /// KVM.
     Kvm,
-    /// QEMU itself.
+    /// Emulation.
     Tcg,
 }
 
@@ -36,14 +36,14 @@ impl Accelerator {
         }
     }
 
-    /// Those that may work here, the best first.
+    /// Accelerators that may work here, the best first.
     #[must_use]
     pub fn candidates() -> Vec<Self> {
         let kvm = File::options().read(true).write(true).open("/dev/kvm").is_ok() && processor_virtualises();
         if kvm { vec![Accelerator::Kvm, Accelerator::Tcg] } else { vec![Accelerator::Tcg] }
     }
 
-    /// The model of all that it can show.
+    /// The model with all features of the accelerator.
     fn host(self) -> &'static str {
         match self {
             Accelerator::Kvm => "host",
@@ -52,34 +52,34 @@ impl Accelerator {
     }
 }
 
-/// QEMU did not answer.
+/// Why QEMU gave no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum AskError {
     /// It does not start.
     #[error(transparent)]
     Start(#[from] StartError),
-    /// It has ended, or refused a question.
+    /// It has ended, or refused a query.
     #[error("cannot ask QEMU{said}")]
     Qmp {
-        /// What it said last, with a colon before it.
+        /// Its last output, after a colon.
         said: String,
-        /// What the monitor said.
+        /// The error of the monitor.
         source: Error,
     },
-    /// Its answer is of another form.
+    /// Its answer has another form.
     #[error("answer to {question} is not understood")]
     Answer {
-        /// The question.
+        /// The query.
         question: &'static str,
-        /// Where it is wrong.
+        /// Where parsing failed.
         source: serde_json::Error,
     },
 }
 
-/// Asks QEMU what it can with this accelerator.
+/// Queries QEMU's features with this accelerator.
 ///
 /// # Errors
-/// When it does not start, or does not answer in time.
+/// If it does not start, or does not answer in time.
 pub async fn ask(qemu: &Path, accelerator: Accelerator) -> Result<Answers, AskError> {
     let kind = match accelerator {
         Accelerator::Kvm => bare_qemu::Accelerator::Kvm(None),
@@ -117,7 +117,7 @@ async fn questions(monitor: UnixStream, accelerator: Accelerator, by: Deadline) 
         machines,
         host: expand(accelerator.host()).await?,
         models: BTreeMap::new(),
-        // Where there is none, this is refused.
+        // QEMU refuses this command if there is none.
         sev: qmp.execute_raw("query-sev-capabilities", Value::Null, by).await.is_ok(),
     };
     for name in answers.candidates() {

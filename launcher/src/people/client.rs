@@ -1,4 +1,4 @@
-//! One client of the people's monitor.
+//! One client of the monitor for users.
 
 use std::future::Future;
 use std::io;
@@ -32,14 +32,14 @@ pub(super) enum Ended {
 
 type Answer = Pin<Box<dyn Future<Output = Map<String, Value>>>>;
 
-/// What a client's line asks for.
+/// The request of a client's line.
 #[derive(Debug, PartialEq)]
 enum Ask {
-    /// To be answered here.
+    /// It is answered here.
     Answer(Map<String, Value>),
-    /// To be answered here, and the session is open from now on.
+    /// It is answered here, and the session is open from now on.
     Open(Map<String, Value>),
-    /// To be passed on.
+    /// It is passed on.
     Execute { name: String, arguments: Value, oob: bool, id: Option<Value> },
 }
 
@@ -77,7 +77,7 @@ async fn converse(guest: &Guest, stream: &UnixStream, events: &mut Events) -> Re
         }
         let room = in_band.len() + out_of_band.len() < IN_FLIGHT;
         tokio::select! {
-            // An event precedes the answer to the command that caused it.
+            // An event comes before the answer to the command that caused it.
             biased;
             event = events.next() => match event {
                 Some(Ok(event)) if open => say(stream, event.raw()).await?,
@@ -118,7 +118,7 @@ fn with_id(mut answer: Map<String, Value>, id: Option<Value>) -> Map<String, Val
     answer
 }
 
-/// Pure: a line, and whether the client has negotiated, to what is asked.
+/// Maps a line to a request, given whether the client has negotiated. Pure.
 fn understand(line: Line, open: bool) -> Ask {
     let mut asked = match line {
         Line::Object(asked) => asked,
@@ -161,7 +161,7 @@ fn understand(line: Line, open: bool) -> Ask {
     }
 }
 
-/// QEMU's word for a command that it does not have, or any other trouble.
+/// QEMU's error class for an unknown command, or for any other refusal.
 pub(crate) fn class_of(forbidden: &Forbidden) -> &'static str {
     match forbidden {
         Forbidden::Unknown(_) => "CommandNotFound",
@@ -169,7 +169,7 @@ pub(crate) fn class_of(forbidden: &Forbidden) -> &'static str {
     }
 }
 
-/// Pure: the commands with their arguments that a client's bytes have passed on, once it has negotiated.
+/// The commands with their arguments that a client's bytes have passed on, after negotiation. Pure.
 pub(super) fn passed_on(bytes: &[u8]) -> Vec<(String, Value)> {
     let mut decoder = Decoder::for_commands(MAX_LINE);
     decoder.push(bytes);
@@ -208,7 +208,7 @@ async fn execute(
     answer_of(answer, id)
 }
 
-/// An answer in QEMU's own shape.
+/// An answer in QEMU's form.
 pub(crate) fn answer_of(answer: Result<Value, Error>, id: Option<Value>) -> Map<String, Value> {
     match answer {
         Ok(value) => with_id(object(json!({"return": value})), id),
@@ -290,7 +290,7 @@ mod tests {
         assert_eq!(answer["error"]["class"], "CommandNotFound");
     }
 
-    /// Bytes that look like the protocol often enough to get somewhere.
+    /// Bytes that often follow the protocol far enough to be accepted.
     fn bytes() -> impl Strategy<Value = Vec<u8>> {
         let words: [&'static [u8]; 14] = [
             b"{\"execute\":",
@@ -316,7 +316,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever comes in, nothing goes on to QEMU that is open to nobody.
+        /// For any input, no forbidden command is passed on to QEMU.
         #[test]
         fn no_bytes_reach_what_is_forbidden(bytes in bytes()) {
             for (name, arguments) in passed_on(&bytes) {

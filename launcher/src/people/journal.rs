@@ -1,4 +1,4 @@
-//! The last events of QEMU's, for who comes when it is too late to listen.
+//! QEMU's last events, for clients that were not listening in time.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -6,17 +6,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 use barevirt_qmp::Events;
 use serde_json::{Value, json};
 
-/// Events kept.
+/// Number of events that are kept.
 const KEPT: usize = 100;
-/// Longest event kept, as JSON, in bytes; of a longer one the name is.
+/// Longest event that is kept, as JSON, in bytes; of a longer one only the name is kept.
 const LONGEST: usize = 2048;
 
-/// What is kept. Cheap to clone.
+/// The kept events. Cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub struct Journal(Arc<Mutex<VecDeque<Value>>>);
 
 impl Journal {
-    /// Listens to the end.
+    /// Records events to the end of the stream.
     pub async fn keep(self, mut events: Events) {
         while let Some(event) = events.next().await {
             match event {
@@ -35,7 +35,7 @@ impl Journal {
         }
     }
 
-    /// The last ones, oldest first.
+    /// The last events, oldest first.
     #[must_use]
     pub fn last(&self) -> Vec<Value> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()

@@ -1,5 +1,5 @@
-//! What `virt-launcher pod` is told. The pod's command line comes from virt-controller; the places have defaults that
-//! fit its mounts and are given otherwise in tests.
+//! Arguments of `virt-launcher pod`. virt-controller writes the pod's command line. The paths have defaults
+//! that fit its mounts; tests give others.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,7 @@ use barevirt_api::settings::{NodeDisk, Smbios};
 use crate::cloudinit;
 use crate::disk::{claim, container};
 
-/// Run the VM that virt-handler says, in its pod.
+/// Run the VM that virt-handler specifies, in its pod.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
     /// Name of the VirtualMachineInstance.
@@ -19,7 +19,7 @@ pub struct Args {
     #[arg(long)]
     pub namespace: String,
 
-    /// Its UID: nothing else is run in this pod.
+    /// Its UID: no other instance runs in this pod.
     #[arg(long)]
     pub uid: String,
 
@@ -27,23 +27,24 @@ pub struct Args {
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]
     pub grace_period_seconds: u64,
 
-    /// Emulate where there is no hardware acceleration.
+    /// Emulate if there is no hardware acceleration.
     #[arg(long)]
     pub allow_emulation: bool,
 
-    /// Fail at once: for tests of what becomes of guests that never come up.
+    /// Fail at once, for tests of guests that never start.
     #[arg(long)]
     pub simulate_crash: bool,
 
-    /// What the guest reads about its system in SMBIOS, as JSON: manufacturer, product, version, sku, family.
+    /// System information in SMBIOS for the guest, as JSON: manufacturer, product, version, sku, family.
     #[arg(long, value_name = "JSON", default_value_t)]
     pub smbios: Smbios,
 
-    /// How much is logged, as klog counts: 2 is the usual level, from 3 on more, from 6 on all.
+    /// Log level, as klog counts: 2 is the default, from 3 on more, from 6 on everything.
     #[arg(long, env = "VIRT_LAUNCHER_LOG_VERBOSITY", value_name = "LEVEL", default_value_t = 2)]
     pub log_verbosity: u32,
 
-    /// Seconds until what it takes to start must be there: the handler's word, its descriptors, the container disks.
+    /// Seconds until everything for the start must have arrived: the handler's Sync, its descriptors, the
+    /// container disks.
     #[arg(long, value_name = "SECONDS", default_value_t = 600)]
     pub start_deadline_seconds: u64,
 
@@ -51,7 +52,7 @@ pub struct Args {
     #[arg(long, env = "POD_UID", default_value = "")]
     pub pod_uid: String,
 
-    /// Name of the node, from the downward API; told to guests that want metrics of it.
+    /// Name of the node, from the downward API; given to guests that request metrics of it.
     #[arg(long, env = "NODE_NAME", default_value = "")]
     pub node_name: String,
 
@@ -59,7 +60,8 @@ pub struct Args {
     #[arg(long, value_name = "DIR", default_value = barevirt_protocol::names::SOCKETS_DIRECTORY)]
     pub sockets: PathBuf,
 
-    /// Directory of the people's monitor, the display's socket, the serial log, mounted objects and their disks.
+    /// Directory of the monitor for users, the display's socket, the serial log, mounted objects and their
+    /// disks.
     #[arg(long, value_name = "DIR", default_value = "/var/run/kubevirt-private")]
     pub private: PathBuf,
 
@@ -71,7 +73,7 @@ pub struct Args {
     #[arg(long, value_name = "SOCKET", default_value = container::SOCKET)]
     pub container_disks: PathBuf,
 
-    /// The images of container disks are volumes of this pod, and no containers.
+    /// The images of container disks are volumes of this pod instead of containers.
     #[arg(long)]
     pub image_volumes: bool,
 
@@ -79,7 +81,7 @@ pub struct Args {
     #[arg(long, value_name = "BYTES", default_value_t = NodeDisk::default().largest_image)]
     pub largest_image: u64,
 
-    /// Keep nothing of what the guest says on its serial console, unless the instance says so itself.
+    /// Do not log the guest's serial console, unless the instance requests it.
     #[arg(long)]
     pub without_serial_log: bool,
 
@@ -87,15 +89,15 @@ pub struct Args {
     #[arg(long, value_name = "DIR", default_value = cloudinit::SECRETS)]
     pub secrets: PathBuf,
 
-    /// Where claims are.
+    /// Paths of claims.
     #[command(flatten)]
     pub claims: claim::Places,
 
-    /// Directory of the sockets of what serves shared directories.
+    /// Directory of the sockets of the servers of shared directories.
     #[arg(long, value_name = "DIR", default_value = barevirt_api::filesystem::SOCKETS)]
     pub filesystems: PathBuf,
 
-    /// Where Kubernetes looks for the last word.
+    /// File from which Kubernetes reads the termination message.
     #[arg(long, value_name = "FILE", default_value = "/dev/termination-log")]
     pub termination_log: PathBuf,
 
@@ -107,7 +109,7 @@ pub struct Args {
     #[arg(long, value_name = "DIR", default_value = "/usr/share/OVMF")]
     pub ovmf: PathBuf,
 
-    /// swtpm, which is the works of a TPM.
+    /// swtpm, which emulates the TPM.
     #[arg(long, value_name = "PROGRAM", default_value = "/usr/bin/swtpm")]
     pub swtpm: PathBuf,
 

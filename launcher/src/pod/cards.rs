@@ -1,14 +1,14 @@
-//! Cards of a machine that runs: they are plugged in and taken out, their links are set, and their servers of addresses run
-//! as long as they are there.
+//! Network cards of a running machine: they are plugged and unplugged, their links are set, and their DHCP
+//! servers run as long as the cards exist.
 //!
 //! ```text
 //!  wanted, all its descriptors are held ──> getfd, netdev_add, device_add ──> plugged, its addresses are served
 //!  plugged, absent or not wanted ──> device_del ─ guest lets go ─> netdev_del, nobody serves, descriptors are forgotten
 //! ```
 //!
-//! At start the supervisor has set down the links that are to be so, before the guest was let go. When the descriptors of a
-//! card are forgotten, the handler takes its network away. So are those of a card that is not wanted any more before it was
-//! plugged in.
+//! At the start, the supervisor sets the links that should be down before the guest runs. When the
+//! descriptors of a card are forgotten, the handler removes its network. The descriptors of a card that was
+//! never plugged in and is no longer wanted are forgotten as well.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -31,18 +31,18 @@ use super::wanted::Wanted;
 use crate::cards::{Card, set_link, wanted_card, wants_down};
 use crate::dhcp;
 
-/// A card of the machine.
+/// A network card of the machine.
 #[derive(Debug)]
 struct Plugged {
     card: Card,
     network: String,
-    /// Names under which descriptors were given to QEMU.
+    /// Names of descriptors that were passed to QEMU.
     given: Vec<String>,
     leaving: Option<Leaving>,
     trouble: String,
 }
 
-/// A card that QEMU did not take.
+/// A card that QEMU refused.
 #[derive(Debug)]
 struct Refused {
     name: String,
@@ -55,14 +55,14 @@ struct Refused {
 pub struct Cards {
     plugged: Vec<Plugged>,
     refused: Vec<Refused>,
-    /// Who serves addresses, by network.
+    /// DHCP servers by network.
     servers: BTreeMap<String, JoinHandle<()>>,
     network_boot: bool,
     next: u64,
 }
 
 impl Cards {
-    /// Those that the machine starts with: each with its network.
+    /// The cards that the machine starts with, each with its network.
     #[must_use]
     pub fn new(cards: &[Card], facts: &[Interface], network_boot: bool) -> Self {
         let plugged = cards.iter().filter_map(|card| {
@@ -79,7 +79,7 @@ impl Cards {
         Self { plugged, refused: Vec::new(), servers: BTreeMap::new(), network_boot, next: 0 }
     }
 
-    /// Serves addresses on a network, until its card is gone.
+    /// Runs the DHCP server of a network until its card is gone.
     pub fn serve(&mut self, network: &str, guest: dhcp::Guest, sockets: dhcp::Sockets) {
         let server = spawn_local(async move {
             let Err(error) = dhcp::serve(guest, sockets).await;
@@ -90,7 +90,7 @@ impl Cards {
         }
     }
 
-    /// When the next look is due where nothing changes.
+    /// Delay until the next check if nothing changes.
     pub fn pause(&self) -> Option<Duration> {
         let leaving = self.plugged.iter().any(|plugged| plugged.leaving.is_some());
         let troubled =
@@ -98,7 +98,7 @@ impl Cards {
         if leaving { Some(SOON) } else { troubled.then_some(LATER) }
     }
 
-    /// One look, and what follows from it.
+    /// Checks the cards and acts on differences.
     pub async fn turn(
         &mut self,
         qmp: &Qmp,
@@ -108,7 +108,8 @@ impl Cards {
     ) -> Result<(), Error> {
         let is_wanted = |name: &str| wanted_card(&wanted.vmi, name);
         let mut outcome = Ok(());
-        // One that was asked for goes, also where it is wanted again: it comes anew.
+        // A card whose removal was requested is removed even if it is wanted again: it is plugged in again
+        // afterwards.
         let go = self.plugged.iter().filter(|one| one.leaving.is_some() || !is_wanted(&one.card.name));
         for name in go.map(|plugged| plugged.card.name.clone()).collect::<Vec<_>>() {
             outcome = outcome.and(self.take_out(qmp, &name, room, holdings).await);
@@ -128,8 +129,8 @@ impl Cards {
         outcome
     }
 
-    /// What was given for a card that is not wanted any more before it was plugged in. What was given for a later revision than
-    /// the one that is known waits for that.
+    /// Forgets the descriptors of cards that were never plugged in and are no longer wanted. Descriptors for
+    /// a later revision than the known one are kept.
     fn drop_unwanted(&self, wanted: &Wanted, holdings: &mut Holdings) {
         for name in holdings.given_by(wanted.revision) {
             let Some((network, _)) = NetworkDescriptor::parse(&name) else { continue };
@@ -149,7 +150,7 @@ impl Cards {
         room: &mut HotDisks,
         holdings: &RefCell<Holdings>,
     ) -> Result<(), Error> {
-        // Those of its servers as well, so that it is served from its first moment.
+        // The descriptors of its DHCP servers must be there as well, so that it is served from the start.
         let needed = wanted.descriptors(facts);
         if !needed.is_subset(&holdings.borrow().names()) {
             return Ok(());
@@ -182,7 +183,8 @@ impl Cards {
         }
         if let Err((error, why)) = outcome {
             tracing::warn!(interface = facts.name, why, "card not plugged in");
-            // A command without an answer may be carried out yet: it is known as one that has to go.
+            // A command without an answer may still be carried out, so the card is recorded as one that must
+            // be removed.
             let leaving = Some(Leaving::now(Some(why)));
             self.plugged.push(Plugged { leaving, ..plugged });
             return if matches!(error, Error::Refused { .. }) { Ok(()) } else { Err(error) };
@@ -190,7 +192,7 @@ impl Cards {
         tracing::info!(interface = facts.name, "card plugged in");
         let sockets = {
             let mut holdings = holdings.borrow_mut();
-            // They are in use: under these names no others are given.
+            // They are in use: no others are accepted under these names.
             queues.iter().for_each(|name| drop(holdings.take(name)));
             let mut take = |kind: NetworkDescriptor| holdings.take(&kind.of(&facts.network));
             dhcp::Sockets {
@@ -216,7 +218,7 @@ impl Cards {
         Ok(())
     }
 
-    /// Asks the guest for a card; when it has let go, the rest follows.
+    /// Requests the removal of a card from the guest; cleans up when the guest has released it.
     async fn take_out(
         &mut self,
         qmp: &Qmp,
@@ -249,7 +251,7 @@ impl Cards {
         }
         if let Some(server) = self.servers.remove(&gone.network) {
             server.abort();
-            // Its sockets are closed before the handler is told that they are.
+            // Its sockets are closed before the handler is told so.
             let _ = server.await;
         }
         let mut holdings = holdings.borrow_mut();
@@ -262,12 +264,12 @@ impl Cards {
         Ok(())
     }
 
-    /// What the handler goes by.
+    /// The state that the handler uses.
     pub fn told(&self) -> Vec<v1::Card> {
         let plugged = self.plugged.iter().map(|plugged| {
             let trouble = plugged.leaving.as_ref().and_then(|leaving| leaving.trouble("card"));
             let trouble = trouble.unwrap_or_else(|| plugged.trouble.clone());
-            // The guest has it until it has let go.
+            // The guest has the card until it has released it.
             let has = plugged.leaving.as_ref().is_none_or(|leaving| leaving.refused.is_none());
             let Card { name, down, .. } = plugged.card.clone();
             v1::Card { name, plugged: has, down, trouble }
@@ -282,12 +284,12 @@ impl Cards {
 }
 
 fn plugged(nic: &Nic, facts: &Interface, given: Vec<String>) -> Plugged {
-    // As QEMU makes it.
+    // QEMU makes cards with their links up.
     let card = Card { name: nic.name.clone(), id: nic.id(), netdev: nic.netdev(), down: false };
     Plugged { card, network: facts.network.clone(), given, leaving: None, trouble: String::new() }
 }
 
-/// Gives QEMU the descriptors under these names.
+/// Passes the descriptors with these names to QEMU.
 async fn give(qmp: &Qmp, names: &[String], taps: &[OwnedFd]) -> Result<(), (Error, String)> {
     for (name, tap) in names.iter().zip(taps) {
         let give = qmp::getfd { fdname: name.clone() };

@@ -1,5 +1,6 @@
-//! How far hands reach in a pod. The launcher, its QEMU and its swtpm are of one user and see the same files, so each is
-//! confined: a guest that breaks out of QEMU has QEMU's own files and nothing else of the pod.
+//! Confinement of the processes in a pod. The launcher, its QEMU and its swtpm have the same user and see the
+//! same files, so each is confined: a guest that breaks out of QEMU reaches QEMU's own files and nothing else
+//! of the pod.
 //!
 //! | who | reads | writes | executes | connects |
 //! |---|---|---|---|---|
@@ -7,13 +8,15 @@
 //! | QEMU | programs and firmware, /proc, /sys, its disks | its disks, its devices | programs of the image | to nothing |
 //! | swtpm | programs, /proc | its state | programs of the image | to nothing |
 //!
-//! None of them signals a process outside, is a TCP client or server, or makes the system calls that
-//! [`Calls`] refuses. QEMU and swtpm are within the launcher's confinement too, so what a child may the launcher has to.
+//! None of them can signal a process outside, be a TCP client or server, or make the system calls that
+//! [`Calls`] refuses. QEMU and swtpm are within the launcher's confinement too, so the launcher must have
+//! every right that a child has.
 //!
-//! What is looser than it could be, and why. QEMU reads all of /proc and /sys: it finds devices of the host there, and other
-//! processes show nothing there that is secret but to who may trace them. It executes programs of the image because its own
-//! loader counts as one; its sandbox refuses to start any. The launcher reads all, since a kernel from a user's image is a file
-//! of another container, which no path here leads to.
+//! Some rules are looser than they could be. QEMU reads all of /proc and /sys, because it finds devices of
+//! the host there; secrets of other processes are only visible there to processes that may trace them. It may
+//! execute programs of the image, because its own loader counts as one; its sandbox prevents it from starting
+//! any. The launcher reads everything, because a kernel from a user's image is a file of another container,
+//! which no path here leads to.
 
 use std::fs::{DirBuilder, File};
 use std::io;
@@ -29,20 +32,20 @@ use super::args::Args;
 use crate::process::Command;
 use crate::supervisor::Launch;
 
-/// Where programs and their libraries are in an image of Debian's, whether /bin is a link or not.
+/// Directories of programs and their libraries in an image of Debian, whether /bin is a link or not.
 const PROGRAMS: [&str; 4] = ["/usr", "/lib", "/lib64", "/bin"];
 
-/// Devices that programs expect to be there.
+/// Devices that programs expect.
 pub(crate) const PLAIN: [&str; 5] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
 
-/// Devices of the node that a pod has only where it was given them: they are QEMU's. What the handler opened comes as a
-/// descriptor; a driver opens again what belongs to a device that is passed through.
+/// Devices of the node, which a pod only has if they were assigned to it, for QEMU. Devices that the handler
+/// opened come as descriptors; a driver reopens the files of a device that is passed through.
 const OF_THE_NODE: [&str; 4] = ["/dev/kvm", "/dev/vhost-net", "/dev/vfio", "/dev/bus/usb"];
 
 /// Confines this process, which is the launcher.
 ///
 /// # Errors
-/// When the kernel can confine it and does not.
+/// If the kernel supports the confinement but refuses it.
 pub fn enter(args: &Args) -> Result<(), ConfinementError> {
     let files = Some(Files { reads_all: true, rules: of_launcher(args) });
     Domain::new("the launcher", Plan { files, calls: Calls::Usual })?.enter()
@@ -64,15 +67,15 @@ fn of_launcher(args: &Args) -> Vec<Rule> {
     rules
 }
 
-/// QEMU or swtpm cannot be confined.
+/// Why QEMU or swtpm cannot be confined.
 #[derive(Debug, thiserror::Error)]
 pub enum NotConfined {
-    /// A directory of QEMU's cannot be made.
+    /// A directory of QEMU cannot be made.
     #[error("cannot make {}", path.display())]
     Directory {
         /// The directory.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
     /// The kernel refuses.
@@ -80,10 +83,10 @@ pub enum NotConfined {
     Confinement(#[from] ConfinementError),
 }
 
-/// Confines QEMU and swtpm to what is theirs, from before they begin.
+/// Confines QEMU and swtpm to their own files, before they start.
 ///
 /// # Errors
-/// When QEMU's directories cannot be made, or the kernel refuses.
+/// If QEMU's directories cannot be made, or the kernel refuses.
 pub fn children(
     args: &Args,
     sockets: PathBuf,
@@ -91,7 +94,7 @@ pub fn children(
     launch: &mut Launch,
 ) -> Result<(), NotConfined> {
     let own = Directories { sockets, keys: launch.keys.clone() };
-    // They are there before the rules about them.
+    // The rules need existing directories.
     for path in [&own.sockets, &own.keys] {
         let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
         made.map_err(|source| NotConfined::Directory { path: path.clone(), source })?;
@@ -103,10 +106,10 @@ pub fn children(
     Ok(())
 }
 
-/// What QEMU is confined to. Its disks are those of `disks`, and whatever `command` gives it open.
+/// QEMU's confinement. Its disks are those of `disks` and the files that `command` passes as descriptors.
 ///
 /// # Errors
-/// When there are no descriptors left, or the kernel refuses.
+/// If no descriptors are left, or the kernel refuses.
 pub fn qemu(
     args: &Args,
     own: &Directories,
@@ -119,16 +122,16 @@ pub fn qemu(
     rules.push(Rule::path(May::Listen, &own.sockets));
     rules.push(Rule::path(May::Read, &own.keys));
     rules.extend(disks.iter().map(|disk| Rule::path(disk.may, &disk.path)));
-    // Kernels, tables and variables are opened once more by their number.
+    // QEMU reopens kernels, tables and variables by their descriptor numbers.
     rules.extend(command.descriptors.iter().filter_map(|(_, descriptor)| again(descriptor.as_fd())));
     let files = Some(Files { reads_all: false, rules });
     Domain::new("QEMU", Plan { files, calls: Calls::Connected })
 }
 
-/// What swtpm is confined to: beside programs, the directory that it is given.
+/// swtpm's confinement: programs, and its state directory.
 ///
 /// # Errors
-/// When the kernel refuses.
+/// If the kernel refuses.
 pub fn tpm(args: &Args, command: &Command) -> Result<Domain, ConfinementError> {
     let mut rules = programs(&[&args.swtpm]);
     rules.extend(["/etc", "/proc"].map(read));
@@ -138,7 +141,7 @@ pub fn tpm(args: &Args, command: &Command) -> Result<Domain, ConfinementError> {
     Domain::new("swtpm", Plan { files, calls: Calls::Connected })
 }
 
-/// Rules for programs of the image, and these.
+/// Rules for programs of the image, and for these files.
 pub(crate) fn programs(named: &[&PathBuf]) -> Vec<Rule> {
     let run = |path: &Path| Rule::path(May::Run, path);
     PROGRAMS.iter().map(|path| run(Path::new(path))).chain(named.iter().map(|path| run(path))).collect()
@@ -148,12 +151,12 @@ fn read(path: impl AsRef<Path>) -> Rule {
     Rule::path(May::Read, path.as_ref())
 }
 
-/// What QEMU uses beneath the launcher's own directory, and nothing else there.
+/// QEMU's directories below the launcher's own directory; it uses nothing else there.
 #[derive(Debug)]
 pub struct Directories {
-    /// Where it makes its sockets.
+    /// Directory in which it makes its sockets.
     pub sockets: PathBuf,
-    /// Where it reads the key of a migration, which is put there when there is one.
+    /// Directory in which it reads the key of a migration, which is written when there is one.
     pub keys: PathBuf,
 }
 
@@ -178,7 +181,7 @@ pub fn disks(volumes: &[VolumeFacts]) -> Vec<Disk> {
     volumes.iter().flat_map(of).collect()
 }
 
-/// A rule for what is given open and has a place in a file system; for a directory, to keep files there.
+/// A rule for an open file that has a place in a file system; for a directory, a rule to write files there.
 fn again(given: BorrowedFd<'_>) -> Option<Rule> {
     let look = || -> io::Result<Option<(OwnedFd, May)>> {
         let copy = File::from(given.try_clone_to_owned()?);

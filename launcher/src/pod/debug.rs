@@ -1,4 +1,5 @@
-//! What a bundle for debugging needs of the launcher: what only it sees, and QEMU need not answer for.
+//! The launcher's part of a debug bundle: information that only the launcher has, and that needs no answer
+//! from QEMU.
 
 use std::fs;
 
@@ -7,7 +8,7 @@ use serde_json::{Value, json};
 use crate::people::journal::Journal;
 use crate::standstill;
 
-/// Options whose value may hold what somebody keeps secret: the guest's kernel arguments, strings for its firmware.
+/// Options whose value may contain secrets of a user: the guest's kernel arguments, strings for its firmware.
 const HIDDEN: [&str; 2] = ["-append", "-fw_cfg"];
 
 /// QEMU's command line, its threads, its cgroup's pressure, its last events.
@@ -23,11 +24,11 @@ pub fn report(pid: u32, version: &str, journal: &Journal) -> Value {
     report
 }
 
-/// The words of a command line, without what may be secret.
+/// The words of a command line, without possible secrets.
 fn command_line(bytes: &[u8]) -> Vec<String> {
     let words = bytes.split(|byte| *byte == 0).map(|word| String::from_utf8_lossy(word).into_owned());
     let mut words: Vec<String> = words.collect();
-    // Each is ended by a zero.
+    // A zero byte ends each word.
     words.pop();
     for at in 1..words.len() {
         let hidden = HIDDEN.contains(&words[at - 1].as_str());

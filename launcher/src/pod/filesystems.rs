@@ -1,5 +1,5 @@
-//! Connections to what serves the directories that the guest mounts: virtiofsd, each in a container of its own. The launcher
-//! connects, since QEMU may not, and hands the connections on.
+//! Connections to the servers of the directories that the guest mounts: virtiofsd, each in its own container.
+//! The launcher connects, because QEMU may not, and passes the connections on.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -13,13 +13,13 @@ use tokio::time::{Instant, sleep};
 
 use crate::verdict::Verdict;
 
-/// How often a container is looked for that has no socket yet.
+/// Interval of checks for a container that has no socket yet.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Connects to each, by the name of its volume.
+/// Connects to each server, by the name of its volume.
 ///
 /// # Errors
-/// The verdict on a guest whose directory nobody serves by the deadline.
+/// The verdict on a guest if a directory is not served by the deadline.
 pub(super) async fn connect(
     vmi: &ValidVmi,
     sockets: &Path,
@@ -30,7 +30,7 @@ pub(super) async fn connect(
     for volume in filesystem::of(vmi.spec()) {
         let container = filesystem::container(&volume.name);
         say(format!("waiting for container {container}"));
-        // Names of volumes are labels of DNS.
+        // Names of volumes are DNS labels, so they are safe in a path.
         let socket = sockets.join(filesystem::socket(&volume.name));
         let connection = one(&socket, deadline).await.map_err(|error| {
             Verdict::failed(
@@ -63,7 +63,7 @@ async fn one(socket: &Path, deadline: Instant) -> io::Result<OwnedFd> {
     }
 }
 
-/// It has not begun to listen.
+/// The server does not listen yet.
 fn is_early(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused)
 }

@@ -1,11 +1,12 @@
-//! Descriptors that the handler gave: kept under their names until QEMU or a server takes them, and known for good.
+//! Descriptors from the handler: kept under their names until QEMU or a server takes them; the names stay
+//! known afterwards.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 
 use barevirt_protocol::names::{HotDisk, KVM, NetworkDescriptor, VHOST_VSOCK};
 
-/// Most names that are kept: no guest has as many interfaces and queues of them.
+/// Most names that are kept: no guest has as many interfaces and queues.
 const MOST: usize = 2048;
 
 /// Descriptors by name.
@@ -16,17 +17,18 @@ pub struct Holdings {
 
 #[derive(Debug)]
 struct Slot {
-    /// None once it was taken.
+    /// `None` after it was taken.
     descriptor: Option<OwnedFd>,
     /// The revision for which it was given.
     revision: i64,
 }
 
 impl Holdings {
-    /// Takes over what was given under a name for a revision of the instance. Given again before it is in use, the later one counts.
+    /// Stores a descriptor under a name, for a revision of the instance. A later one replaces it, unless it
+    /// is in use.
     ///
     /// # Errors
-    /// Says why it is not wanted.
+    /// Why it is refused.
     pub fn give(&mut self, revision: i64, name: &str, mut descriptors: Vec<OwnedFd>) -> Result<(), String> {
         let known = [KVM, VHOST_VSOCK].contains(&name)
             || NetworkDescriptor::parse(name).is_some()
@@ -50,30 +52,30 @@ impl Holdings {
         }
     }
 
-    /// Takes a descriptor for good; its name stays held.
+    /// Takes a descriptor; its name stays known.
     pub fn take(&mut self, name: &str) -> Option<OwnedFd> {
         self.slots.get_mut(name)?.descriptor.take()
     }
 
-    /// Forgets a name: what it stood for is gone, and may be given again.
+    /// Forgets a name: its object is gone, and the name may be used again.
     pub fn forget(&mut self, name: &str) {
         self.slots.remove(name);
     }
 
-    /// Another descriptor of the same thing, which stays to be taken.
+    /// A duplicate of a descriptor, which itself stays.
     #[must_use]
     pub fn copy(&self, name: &str) -> Option<OwnedFd> {
         self.slots.get(name)?.descriptor.as_ref()?.try_clone().ok()
     }
 
-    /// Names of what was given for this revision or one before it.
+    /// Names given for this revision or an earlier one.
     #[must_use]
     pub fn given_by(&self, revision: i64) -> BTreeSet<String> {
         let given = self.slots.iter().filter(|(_, slot)| slot.revision <= revision);
         given.map(|(name, _)| name.clone()).collect()
     }
 
-    /// Every name that is held, in use or not.
+    /// Every known name, in use or not.
     #[must_use]
     pub fn names(&self) -> BTreeSet<String> {
         self.slots.keys().cloned().collect()

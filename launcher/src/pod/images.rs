@@ -1,4 +1,4 @@
-//! Files of users' images, which are volumes of the pod.
+//! Files in users' images that are volumes of the pod.
 
 use std::path::{Path, PathBuf};
 
@@ -10,11 +10,11 @@ use crate::disk::{ContainerDisk, ContainerDiskError, container};
 
 /// A file of a user's image.
 pub(super) struct InImage {
-    /// Name of the volume, or what the file is called that is no disk.
+    /// Name of the volume, or the name of a file that is not a disk.
     pub(super) volume: String,
-    /// Where the image is mounted, if it is.
+    /// Mount point of the image.
     root: String,
-    /// The file in it; none: the only one of its disks.
+    /// Path of the file in the image; `None` for its only disk.
     path: Option<PathBuf>,
 }
 
@@ -24,7 +24,7 @@ impl InImage {
     }
 }
 
-/// What the images of an instance have to have.
+/// The files that the images of an instance must have.
 pub(super) fn images(vmi: &ValidVmi) -> Vec<InImage> {
     let disks = vmi.boot_volumes().enumerate().filter_map(|(index, volume)| {
         let path = volume.container_disk.as_ref()?.path.as_deref().filter(|path| !path.is_empty());

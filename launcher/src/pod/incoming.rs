@@ -1,4 +1,4 @@
-//! What is different where the guest does not start here, but comes from another node.
+//! Differences for a guest that comes from another node instead of starting here.
 
 use std::sync::Arc;
 
@@ -13,11 +13,12 @@ use super::wanted::Wanted;
 use crate::assembly::Incoming;
 use crate::verdict::Verdict;
 
-/// What a guest that comes was started with, where it has grown since: the rest of its memory comes with it, and its devices have
-/// the queues that they had. It has the cards that the handler has told of, also one that it has not let go of yet.
+/// The specification with which an incoming guest was started, if it has grown since: the rest of its memory
+/// comes with it, and its devices keep their queues. It has the cards that the handler has described,
+/// including one that the guest has not released yet.
 ///
 /// # Errors
-/// When it is not valid so.
+/// If this specification is invalid.
 pub fn as_started(wanted: &Arc<Wanted>) -> Result<Arc<Wanted>, Verdict> {
     if wanted.incoming.is_none() {
         return Ok(Arc::clone(wanted));
@@ -32,7 +33,7 @@ pub fn as_started(wanted: &Arc<Wanted>) -> Result<Arc<Wanted>, Verdict> {
     {
         started.spec.domain.cpu.get_or_insert_default().sockets = Some(sockets);
     }
-    // Cards that it was still to get when it left.
+    // Cards that were not plugged in yet when the guest left.
     let known = |name: &str| wanted.facts.interfaces.iter().any(|facts| facts.name == name);
     let interfaces = &mut started.spec.domain.devices.interfaces;
     let later: Vec<String> =
@@ -42,7 +43,7 @@ pub fn as_started(wanted: &Arc<Wanted>) -> Result<Arc<Wanted>, Verdict> {
         leaving.state = None;
     }
     if interfaces.is_empty() {
-        // Else it would get the one that a manifest without any gets.
+        // Without this, the guest would get the default interface.
         started.spec.domain.devices.autoattach_pod_interface = Some(false);
     }
     started.spec.networks.retain(|network| !later.contains(&network.name));
@@ -52,17 +53,17 @@ pub fn as_started(wanted: &Arc<Wanted>) -> Result<Arc<Wanted>, Verdict> {
     Ok(Arc::new(Wanted { vmi, ..Wanted::clone(wanted) }))
 }
 
-/// Sockets that have processors where it comes from.
+/// Sockets with processors on the source.
 fn sockets(vmi: &VirtualMachineInstance) -> Option<u32> {
     vmi.status.as_ref()?.current_cpu_topology.as_ref()?.sockets
 }
 
-/// Places of its devices, as they were told.
+/// PCI addresses of its devices, from the annotation.
 fn layout(vmi: &VirtualMachineInstance) -> Option<Layout> {
     Layout::saved(vmi.metadata.annotations.as_ref()?.get(PCI_LAYOUT_ANNOTATION)?).ok()
 }
 
-/// Of a guest that runs elsewhere already: the machine is as it was resolved there.
+/// The state of a guest that already runs elsewhere: its machine type is the one resolved there.
 #[must_use]
 pub fn incoming(wanted: &Wanted) -> Option<Incoming> {
     let uid = wanted.incoming.clone()?;
@@ -99,7 +100,7 @@ mod tests {
         };
         let status = json!({"currentCPUTopology": {"sockets": 3}});
         assert_eq!(of(status.clone(), layout), (1, Some(3)));
-        // Nothing is known of its start, or of what it has.
+        // The size at the start, or the current size, is unknown.
         assert_eq!(of(status, "{}"), (3, Some(3)));
         assert_eq!(of(json!({}), layout), (3, None));
     }

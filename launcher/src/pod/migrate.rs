@@ -1,4 +1,4 @@
-//! Orders about a migration, as the handler sends them.
+//! The handler's orders about a migration.
 
 use std::time::Duration;
 
@@ -12,16 +12,16 @@ use crate::migration::qemu::{Baggage, Key};
 use crate::migration::{Connections, Limits};
 use crate::supervisor::MigrationOrder;
 
-/// Longest UID of a migration, bytes.
+/// Longest UID of a migration, in bytes.
 const LONGEST_UID: usize = 128;
 
-/// An order that is none.
+/// Why an order is invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NoOrder {
-    /// The UID is none.
+    /// The UID is invalid.
     #[error("the migration has no UID that can be one")]
     Uid,
-    /// It is of a version that is not known here.
+    /// The order is unknown in this version.
     #[error("an order that is not known here")]
     Unknown,
     /// The key is too short or too long.
@@ -29,10 +29,10 @@ pub enum NoOrder {
     Key,
 }
 
-/// Reads an order, and takes its connection.
+/// Parses an order, and takes its connections.
 ///
 /// # Errors
-/// Says what is wrong with it.
+/// The fault.
 pub fn read(request: MigrateRequest, connections: &Connections) -> Result<(String, MigrationOrder), NoOrder> {
     let MigrateRequest { uid, order } = request;
     if uid.is_empty() || uid.len() > LONGEST_UID || !uid.bytes().all(|byte| byte.is_ascii_graphic()) {

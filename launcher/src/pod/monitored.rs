@@ -1,4 +1,4 @@
-//! What all that is plugged in and taken out has in common.
+//! Shared parts for all devices that are plugged and unplugged.
 
 use std::time::Duration;
 
@@ -7,33 +7,33 @@ use barevirt_qmp::qapi::qmp;
 use barevirt_qmp::{Deadline, Error, Qmp};
 use tokio::time::Instant;
 
-/// How long QEMU may take for one command.
+/// Time limit for one command of QEMU.
 pub(super) const COMMAND: Duration = Duration::from_secs(10);
-/// Between two looks at a device that a guest is to let go.
+/// Interval of checks for a device that the guest should release.
 pub(super) const SOON: Duration = Duration::from_millis(500);
-/// Before what QEMU refused is tried again.
+/// Delay before an action that QEMU refused is tried again.
 pub(super) const LATER: Duration = Duration::from_secs(10);
-/// Before a guest is asked again for a device that it has not let go.
+/// Delay before the guest is asked again to release a device.
 const AGAIN: Duration = Duration::from_secs(5);
-/// How long it may take for that before it is told as trouble.
+/// Time after which an unreleased device is reported as trouble.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// It is to go: not wanted any more, or not taken by QEMU, of which something may be there all the same.
+/// A device that must be removed: it is no longer wanted, or QEMU refused it but may have kept parts of it.
 #[derive(Debug)]
 pub(super) struct Leaving {
     since: Instant,
     asked: Option<Instant>,
-    /// What QEMU said, where it was not taken.
+    /// QEMU's message, if it refused the device.
     pub(super) refused: Option<String>,
 }
 
 impl Leaving {
-    /// From now on; `refused` is what QEMU said, where it was not taken.
+    /// A removal from now on; `refused` is QEMU's message, if it refused the device.
     pub(super) fn now(refused: Option<String>) -> Self {
         Self { since: Instant::now(), asked: None, refused }
     }
 
-    /// Whether it is time to ask the guest for it, at first or again; then that counts as done.
+    /// Whether it is time to ask the guest, for the first time or again; if so, it counts as asked.
     pub(super) fn asks(&mut self) -> bool {
         let due = self.asked.is_none_or(|asked| asked.elapsed() >= AGAIN);
         if due {
@@ -42,7 +42,7 @@ impl Leaving {
         due
     }
 
-    /// What is told as trouble, about a `device` of that kind.
+    /// The trouble to report about a `device` of this kind.
     pub(super) fn trouble(&self, device: &str) -> Option<String> {
         self.refused.clone().or_else(|| {
             let late = self.since.elapsed() >= PATIENCE;
@@ -51,12 +51,13 @@ impl Leaving {
     }
 }
 
-/// Asks the guest for a device. It may have gone a moment ago, or the guest is asked already.
+/// Asks the guest to release a device. QEMU may refuse if the device has just gone, or the guest was already
+/// asked.
 pub(super) async fn ask_for(qmp: &Qmp, id: &str) -> Result<(), Error> {
     unless_refused(qmp.execute(qmp::device_del { id: id.to_owned() }, Deadline::after(COMMAND)).await)
 }
 
-/// Executes the steps until one fails: why, in words.
+/// Executes the steps until one fails; returns the reason.
 pub(super) async fn carry_out(qmp: &Qmp, steps: &[Step]) -> Result<(), (Error, String)> {
     for step in steps {
         let Command { execute, arguments } = &step.forward;
@@ -66,13 +67,13 @@ pub(super) async fn carry_out(qmp: &Qmp, steps: &[Step]) -> Result<(), (Error, S
     Ok(())
 }
 
-/// A failure, and why in words.
+/// A failure with its reason as text.
 pub(super) fn refused(what: &str, error: Error) -> (Error, String) {
     let why = format!("QEMU refuses {what}: {error}");
     (error, why)
 }
 
-/// What is to be taken away was never made, or is in use.
+/// An error answer means that the object was never made, or is in use.
 pub(super) fn unless_refused<T>(answer: Result<T, Error>) -> Result<(), Error> {
     match answer {
         Ok(_) | Err(Error::Refused { .. }) => Ok(()),
@@ -80,7 +81,7 @@ pub(super) fn unless_refused<T>(answer: Result<T, Error>) -> Result<(), Error> {
     }
 }
 
-/// Whether a device that was plugged in is still there.
+/// Whether a device that was plugged in still exists.
 pub(super) async fn has_device(qmp: &Qmp, id: &str) -> Result<bool, Error> {
     let all = qmp::qom_list { path: "/machine/peripheral".to_owned() };
     let all = qmp.execute(all, Deadline::after(COMMAND)).await?;

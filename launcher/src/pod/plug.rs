@@ -1,5 +1,5 @@
-//! Plugs disks and cards into the running machine, and takes out those that are not wanted any more. Here are the disks; cards
-//! are in [`super::cards`], and both share the machine's room.
+//! Plugs disks and cards into the running machine, and removes those that are no longer wanted. Disks are
+//! handled here, cards in [`super::cards`]; both share the machine's free places.
 //!
 //! ```text
 //!  accepted Sync ──┐                 ┌─ wanted, its descriptor is held ──> add-fd, blockdev-add, device_add ──> plugged
@@ -8,10 +8,12 @@
 //!                         └── 0.5 s while a guest is asked to let go, 10 s after QEMU refused ──┘
 //! ```
 //!
-//! A guest that comes from another node has the disks that it had there from the start: they are as if they were plugged in here.
+//! A guest that comes from another node has the disks that it had there. They are treated as if they were
+//! plugged in here.
 //!
-//! A disk is a volume on a claim: a volume that moves to another claim leaves first, and comes again. The descriptor of one
-//! that QEMU refuses is kept for another try. What the guest is to let go it may keep: it is asked again, for good.
+//! A disk is a volume on a claim: a volume that moves to another claim is unplugged first, and plugged in
+//! again. The descriptor of a disk that QEMU refuses is kept for another attempt. If a guest does not release
+//! a disk, it is asked again and again.
 
 use std::cell::RefCell;
 use std::fs::File;
@@ -40,7 +42,8 @@ use super::rest::rest;
 use super::wanted::Wanted;
 use crate::disk::claim;
 
-/// Numbers of sets of descriptors; those below are of disks that the machine started with.
+/// Number of the first set of descriptors for plugged disks; lower numbers belong to disks that the machine
+/// started with.
 pub(super) const FIRST_SET: u32 = 100_000;
 
 /// A disk that the guest has.
@@ -53,7 +56,7 @@ struct Plugged {
     leaving: Option<Leaving>,
 }
 
-/// A disk that QEMU did not take.
+/// A disk that QEMU refused.
 #[derive(Debug)]
 struct Refused {
     key: HotDisk,
@@ -61,7 +64,7 @@ struct Refused {
     at: Instant,
 }
 
-/// Disks and cards of one machine that come and go.
+/// Disks and cards of one machine that are plugged and unplugged.
 #[derive(Debug)]
 pub struct Plugs {
     room: HotDisks,
@@ -74,7 +77,7 @@ pub struct Plugs {
 }
 
 impl Plugs {
-    /// Of a machine that has such room when it starts.
+    /// For a machine that has these places when it starts.
     #[must_use]
     pub fn new(
         room: HotDisks,
@@ -86,7 +89,7 @@ impl Plugs {
         Self { room, cards, holdings, circumstances, plugged, refused, next_set: FIRST_SET }
     }
 
-    /// Notes disks that the guest brings along, with the sets of their descriptors.
+    /// Records disks that the guest brings along, with the sets of their descriptors.
     #[must_use]
     pub fn with(mut self, disks: Vec<(HotDisk, u32)>, came: &[Disk]) -> Self {
         for (key, set) in disks {
@@ -114,7 +117,7 @@ impl Plugs {
                 let outcome = self.turn(&monitor, &latest).await;
                 pause = self.pause();
                 if let Err(error) = outcome
-                    // The end of the stream is the end of QEMU.
+                    // The end of the stream means the end of QEMU.
                     && !error.is_closed()
                 {
                     tracing::warn!(%error, "devices could not be plugged");
@@ -139,12 +142,13 @@ impl Plugs {
         [disks, self.cards.pause()].into_iter().flatten().min()
     }
 
-    /// One look, and what follows from it.
+    /// Checks the machine and acts on differences.
     async fn turn(&mut self, qmp: &Qmp, latest: &Wanted) -> Result<(), Error> {
         let vmi = &latest.vmi;
         let wanted = wanted(vmi);
         let mut outcome = self.cards.turn(qmp, latest, &mut self.room, &self.holdings).await;
-        // One that was asked for goes, also where it is wanted again: it comes anew.
+        // A disk whose removal was requested is removed even if it is wanted again: it is plugged in again
+        // afterwards.
         let go = self.plugged.iter().filter(|one| one.leaving.is_some() || !wanted.contains(&one.key));
         for key in go.map(|plugged| plugged.key.clone()).collect::<Vec<_>>() {
             outcome = outcome.and(self.take_out(qmp, &key).await);
@@ -162,7 +166,7 @@ impl Plugs {
         outcome
     }
 
-    /// What was given, and is not wanted before it came into use.
+    /// Forgets descriptors that were never used and are no longer wanted.
     fn drop_unwanted(&self, wanted: &[HotDisk]) {
         let mut holdings = self.holdings.borrow_mut();
         for name in holdings.names() {
@@ -182,7 +186,7 @@ impl Plugs {
             Ok(ready) => ready,
             Err(why) => return self.refuse(key, why),
         };
-        // An answer may have been lost: what there is counts.
+        // An answer may have been lost, so the actual state counts.
         self.room.set_scsi(has_device(qmp, HotDisks::SCSI).await?);
         let hot = match self.room.plan(vmi, &ready) {
             Ok(hot) => hot,
@@ -195,13 +199,14 @@ impl Plugs {
         let mut plugged = Plugged { key: key.clone(), disk, set, target, leaving: None };
         if let Err((error, why)) = carry_out(qmp, &steps).await {
             tracing::warn!(volume = key.volume, claim = key.claim, why, "disk not plugged in");
-            // A command without an answer may be carried out yet: it is known as one that has to go.
+            // A command without an answer may still be carried out, so the disk is recorded as one that must
+            // be removed.
             plugged.leaving = Some(Leaving::now(Some(why)));
             self.plugged.push(plugged);
             return if matches!(error, Error::Refused { .. }) { Ok(()) } else { Err(error) };
         }
         tracing::info!(volume = key.volume, claim = key.claim, target = plugged.target, "disk plugged in");
-        // It is in use: under this name no other is given.
+        // It is in use: no other is accepted under this name.
         drop(self.holdings.borrow_mut().take(&key.descriptor()));
         self.plugged.push(plugged);
         Ok(())
@@ -213,7 +218,7 @@ impl Plugs {
         Ok(())
     }
 
-    /// Asks the guest for a disk; when it has let go, the rest follows.
+    /// Requests the removal of a disk from the guest; cleans up when the guest has released it.
     async fn take_out(&mut self, qmp: &Qmp, key: &HotDisk) -> Result<(), Error> {
         let Some(at) = self.plugged.iter().position(|plugged| plugged.key == *key) else { return Ok(()) };
         let Plugged { disk, set, leaving, .. } = &mut self.plugged[at];
@@ -226,7 +231,7 @@ impl Plugs {
             return Ok(());
         }
         undo(qmp, disk, *set).await?;
-        // A device that is gone holds its disk for another moment.
+        // A removed device still holds its disk for a moment.
         if has_nodes(qmp, disk).await? {
             return Ok(());
         }
@@ -242,7 +247,7 @@ impl Plugs {
         Ok(())
     }
 
-    /// What the handler and the controller go by.
+    /// Publishes the state that the handler and the controller use.
     fn tell(&self) {
         let of = |key: &HotDisk| v1::HotDisk {
             volume: key.volume.clone(),
@@ -274,7 +279,7 @@ impl Plugs {
     }
 }
 
-/// The disks that are to be plugged in, in the order of the list.
+/// The disks to plug in, in the order of the list.
 fn wanted(vmi: &ValidVmi) -> Vec<HotDisk> {
     let hot = vmi.disks().iter().filter(|disk| disk.volume.is_hotpluggable());
     hot.filter_map(|disk| {
@@ -284,7 +289,7 @@ fn wanted(vmi: &ValidVmi) -> Vec<HotDisk> {
     .collect()
 }
 
-/// What a plan is to be told of a disk that was given.
+/// The facts for the plan about a disk whose descriptor has arrived.
 pub(super) fn facts(key: &HotDisk, vmi: &ValidVmi, given: &OwnedFd, set: u32) -> Result<VolumeFacts, String> {
     let looked = |error: std::io::Error| format!("cannot look at the disk: {error}");
     let file = File::from(given.try_clone().map_err(looked)?);
@@ -300,14 +305,14 @@ pub(super) fn facts(key: &HotDisk, vmi: &ValidVmi, given: &OwnedFd, set: u32) ->
         Some(disk) => {
             claim::cached(&disk.disk, given).map_err(|error| format!("cache none cannot be had: {error}"))?
         }
-        // The plan has the words for it.
+        // The plan reports an invalid value.
         None => Cache::None,
     };
     let name = key.volume.clone();
     Ok(VolumeFacts { name, source, format: ImageFormat::Raw, read_only, overlay: None, cache })
 }
 
-/// Takes away what is behind a device that is not there.
+/// Removes the parts of a disk whose device does not exist.
 async fn undo(qmp: &Qmp, disk: &Disk, set: u32) -> Result<(), Error> {
     for node in disk.image.node_names().iter().rev() {
         let delete = qmp::blockdev_del { node_name: node.as_str().to_owned() };
@@ -317,7 +322,7 @@ async fn undo(qmp: &Qmp, disk: &Disk, set: u32) -> Result<(), Error> {
     unless_refused(qmp.execute(remove, Deadline::after(COMMAND)).await)
 }
 
-/// Whether anything is left of what is behind a disk.
+/// Whether any block node of a disk is left.
 async fn has_nodes(qmp: &Qmp, disk: &Disk) -> Result<bool, Error> {
     let all = qmp.execute(QueryNamedBlockNodes { flat: true }, Deadline::after(COMMAND)).await?;
     let names = disk.image.node_names();

@@ -1,4 +1,4 @@
-//! Probes that ask the guest agent: the socket where they ask, and what the handler hears of them.
+//! Probes that ask the guest agent: their socket, and the reports to the handler.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use super::wanted::Wanted;
 use crate::status::Status;
 use crate::{people, probe};
 
-/// Where a probe asks the guest agent.
+/// Serves the socket on which a probe asks the guest agent.
 pub fn serve_probes(pod: &Pod, agent: &Agent, status: &watch::Receiver<Status>) {
     let asks = |wanted: &Arc<Wanted>| {
         let spec = wanted.vmi.spec();
@@ -36,12 +36,12 @@ pub fn serve_probes(pod: &Pod, agent: &Agent, status: &watch::Receiver<Status>) 
     spawn_local(tell_failed_pings(failed_pings.subscribe(), pod.circumstances.clone()));
     match people::listen(&pod.args.private.join(probe::SOCKET)) {
         Ok(listener) => drop(spawn_local(probe::serve::serve(listener, guest))),
-        // Each of them fails then, and says that it cannot ask.
+        // Every probe fails then, and says that it cannot ask.
         Err(error) => tracing::error!(%error, "probes are not answered"),
     }
 }
 
-/// Keeps whether pings are paused as the instance's annotation has it.
+/// Updates whether pings are paused, from the instance's annotation.
 async fn pause_pings(mut wanted: watch::Receiver<Option<Arc<Wanted>>>, paused: watch::Sender<bool>) {
     loop {
         let now = wanted.borrow_and_update().as_ref().is_some_and(|wanted| wanted.are_agent_pings_paused());
@@ -54,7 +54,7 @@ async fn pause_pings(mut wanted: watch::Receiver<Option<Arc<Wanted>>>, paused: w
     }
 }
 
-/// Has the handler know of pings that fail.
+/// Reports failing pings to the handler.
 async fn tell_failed_pings(mut failed: watch::Receiver<u64>, circumstances: watch::Sender<Circumstances>) {
     let quiet = Quiet::new(1);
     while failed.changed().await.is_ok() {

@@ -1,5 +1,5 @@
-//! Links that go down and up again once a guest has come from another node, so that it asks for its address anew: what network
-//! binding plugins with the migration method `link-refresh` ask for.
+//! Takes links down and up again after a guest has come from another node, so that it requests its address
+//! again. Network binding plugins with the migration method `link-refresh` need this.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,12 +14,12 @@ use super::monitored::COMMAND;
 use super::wanted::Wanted;
 use crate::cards::{Card, set_link, wants_down};
 
-/// How often it is looked whether the guest runs here.
+/// Interval of checks whether the guest runs here.
 const LOOK: Duration = Duration::from_millis(200);
-/// How long a link is down. KubeVirt's: some guests do not notice less.
+/// How long a link is down; KubeVirt's value. Some guests do not notice a shorter time.
 const DOWN: Duration = Duration::from_millis(100);
 
-/// The cards of a guest that comes from elsewhere whose links are to go down and up.
+/// The cards of an incoming guest whose links must go down and up.
 #[must_use]
 pub fn due(wanted: &Wanted, cards: &[Card]) -> Vec<Card> {
     let refreshes = |facts: &Interface| facts.refreshes_link && wanted.incoming.is_some();
@@ -29,7 +29,7 @@ pub fn due(wanted: &Wanted, cards: &[Card]) -> Vec<Card> {
     cards.iter().filter(named).cloned().collect()
 }
 
-/// Waits for the guest, and does it once.
+/// Waits for the guest, and refreshes the links once.
 pub async fn serve(
     mut people: watch::Receiver<Option<Qmp>>,
     wanted: watch::Receiver<Option<Arc<Wanted>>>,
@@ -43,7 +43,7 @@ pub async fn serve(
     loop {
         match monitor.execute(qmp::query_status {}, Deadline::after(COMMAND)).await {
             Ok(status) if status.running => break,
-            // The end of the stream is the end of QEMU.
+            // The end of the stream means the end of QEMU.
             Err(error) if error.is_closed() => return,
             Ok(_) | Err(_) => sleep(LOOK).await,
         }

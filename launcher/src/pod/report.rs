@@ -1,4 +1,4 @@
-//! The launcher's status as the handler is told it. Pure.
+//! The launcher's status for the handler. Pure.
 
 use std::collections::BTreeSet;
 use std::time::UNIX_EPOCH;
@@ -14,32 +14,32 @@ use crate::guest_agent::{Facts, answers};
 use crate::migration::{Progress, State, Told};
 use crate::status::{Paused, Stage, Status};
 
-/// What the status is made of, beside the VM's own.
+/// The parts of the status other than the VM's own.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Circumstances {
     /// Revision of the accepted Sync.
     pub revision: i64,
     /// Names of the descriptors held.
     pub descriptors: BTreeSet<String>,
-    /// `kvm` or `tcg`, once it is decided.
+    /// `kvm` or `tcg`, as soon as it is decided.
     pub accelerator: String,
-    /// What is still waited for, while it is.
+    /// What the start still waits for.
     pub waiting_for: String,
     /// PCI addresses, to be kept for the next start.
     pub pci_layout: String,
-    /// How access credentials stand that are put into effect by the guest agent.
+    /// The state of access credentials that the guest agent sets.
     pub credentials: Option<Outcome>,
-    /// Processors and memory, once QEMU was asked.
+    /// Processors and memory, after QEMU was queried.
     pub size: Option<MachineSize>,
-    /// Disks that were plugged in, or are to be.
+    /// Disks that were plugged in, or should be.
     pub hot_disks: Vec<HotDisk>,
     /// Cards of the machine.
     pub cards: Vec<Card>,
-    /// How often probes that ask whether the agent answers have begun to fail.
+    /// How often pings of the guest agent have started to fail.
     pub failed_pings: u64,
-    /// Disks that are copied in a migration.
+    /// Disks that a migration copies.
     pub local_disks: Vec<String>,
-    /// Those on claims, which are copied where they move to other claims.
+    /// Disks on claims, which a migration copies if they move to other claims.
     pub claim_disks: Vec<ClaimDisk>,
 }
 
@@ -117,7 +117,7 @@ fn pause(paused: Option<Paused>) -> Pause {
 }
 
 fn facts(facts: &Facts) -> GuestFacts {
-    // What moves all the time is for those who ask for it: see `stats`.
+    // Frequently changing values are only given on request: see `stats`.
     let Facts { os, interfaces, frozen, unsupported, file_systems: _, load: _ } = facts.clone();
     let GuestOsInfo { name, id, pretty_name, version, version_id, kernel_release, kernel_version, machine } =
         os;

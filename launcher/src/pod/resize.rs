@@ -1,4 +1,4 @@
-//! Keeps the processors and the memory of the running machine at what is wanted.
+//! Keeps the processors and the memory of the running machine at the wanted size.
 //!
 //! ```text
 //!  accepted Sync ──> look ──> plan ──> commands ──> look again ──> Circumstances
@@ -6,8 +6,9 @@
 //!                     └── 0.5 s while something is on its way, 10 s while memory is plugged in ──┘
 //! ```
 //!
-//! What is on its way is found by looking, so that a repeated Sync, or one after another handler has started, changes nothing.
-//! What a guest is to give back it may keep: after [`PATIENCE`] that is told as trouble, and it is asked again all the same.
+//! The current state is always queried, so a repeated Sync, or one from a restarted handler, changes nothing.
+//! If a guest does not give back processors or memory within [`PATIENCE`], this is reported as trouble, and
+//! the guest is asked again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,23 +25,23 @@ use super::rest::rest;
 use super::wanted::Wanted;
 use crate::pins::{self, Pins};
 
-/// How long QEMU may take for one command.
+/// Time limit for one command of QEMU.
 const COMMAND: Duration = Duration::from_secs(10);
-/// Between two looks while something is on its way.
+/// Interval of checks during a change.
 const SOON: Duration = Duration::from_millis(500);
-/// The same once all is well: a guest that starts anew takes its memory anew.
+/// The same when nothing changes: after a reboot a guest takes its memory again.
 const LATER: Duration = Duration::from_secs(10);
-/// Before a guest is asked again for what it has not given back.
+/// Delay before a guest is asked again for what it has not given back.
 const AGAIN: Duration = Duration::from_secs(5);
-/// How long it may take for that.
+/// Time limit for giving back.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What the machine is to have.
+/// The wanted size of the machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Goal {
     /// Sockets with processors.
     pub sockets: u32,
-    /// Memory beside what it started with.
+    /// Memory in addition to that at the start.
     pub memory: Bytes,
 }
 
@@ -51,7 +52,7 @@ impl Goal {
     }
 }
 
-/// What was seen of the machine.
+/// The observed size of the machine.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Seen {
     processors: Processors,
@@ -59,14 +60,14 @@ pub struct Seen {
 }
 
 impl Seen {
-    /// What is still to be told to QEMU.
+    /// The commands that QEMU still needs.
     #[must_use]
     pub fn steps(&self, goal: Goal) -> Vec<Command> {
         let memory = self.plugged.and_then(|plugged| plugged.step(goal.memory));
         self.processors.steps(goal.sockets).into_iter().chain(memory).collect()
     }
 
-    /// What is told to others. `late` is a guest that had its time.
+    /// The status to report. `late` says that the guest's time is over.
     #[must_use]
     pub fn report(&self, goal: Goal, boot: Bytes, late: bool) -> MachineSize {
         let sockets = self.processors.sockets(goal.sockets);
@@ -86,7 +87,7 @@ impl Seen {
         }
     }
 
-    /// How long until the next look; none where nothing moves by itself.
+    /// Delay until the next check; `None` if nothing changes by itself.
     fn pause(&self, goal: Goal) -> Option<Duration> {
         let moves = self.plugged.is_some_and(|plugged| plugged.size != plugged.requested);
         if moves || !self.steps(goal).is_empty() {
@@ -96,7 +97,7 @@ impl Seen {
     }
 }
 
-/// Serves the machine that started with so much memory, to its end.
+/// Serves the machine, which started with this much memory, to its end.
 pub async fn serve(
     mut people: watch::Receiver<Option<Qmp>>,
     mut wanted: watch::Receiver<Option<Arc<Wanted>>>,
@@ -137,7 +138,7 @@ pub async fn serve(
                         new
                     });
                 }
-                // The end of the stream is the end of QEMU.
+                // The end of the stream means the end of QEMU.
                 Err(error) if error.is_closed() => {}
                 Err(error) => {
                     tracing::warn!(%error, "processors and memory could not be looked at");
@@ -156,7 +157,7 @@ pub async fn serve(
     }
 }
 
-/// What QEMU refused, in its words.
+/// QEMU's messages about what it refused.
 #[derive(Debug, Clone, Default)]
 struct Refused {
     processors: String,
@@ -176,7 +177,7 @@ impl Refused {
     }
 }
 
-/// One look, the commands where they are due, and another look; then also what QEMU refused.
+/// Checks, sends the commands that are due, and checks again; then also returns what QEMU refused.
 async fn turn(
     qmp: &Qmp,
     goal: Goal,
@@ -191,7 +192,7 @@ async fn turn(
     }
     let mut refused = Refused::default();
     if let Some(Err(why)) = places {
-        // A processor without a CPU of the host would take that of another.
+        // A processor without its own host CPU would use that of another one.
         refused.processors.clone_from(why);
         steps.retain(|step| step.execute != "device_add");
     }
@@ -199,7 +200,8 @@ async fn turn(
         tracing::info!(execute, %arguments, "the machine changes");
         match qmp.execute_raw(execute, arguments, Deadline::after(COMMAND)).await {
             Ok(_) => {}
-            // Before a system with ACPI runs in the guest nothing can be taken out: it is asked again, for its time.
+            // Nothing can be removed before a system with ACPI runs in the guest: it is asked again, until
+            // its time is over.
             Err(Error::Refused { desc, .. }) if execute == "device_del" => {
                 tracing::info!(execute, desc, "QEMU refuses as yet");
             }
@@ -215,7 +217,7 @@ async fn turn(
     Ok((look(qmp).await?, Some(refused)))
 }
 
-/// Threads that are elsewhere are put back. A guest that runs goes on all the same.
+/// Moves threads back that are elsewhere. On a failure a running guest continues.
 async fn keep_places(qmp: &Qmp, places: Option<&Result<Pinning, String>>) {
     let outcome = match places {
         None => return,
@@ -274,7 +276,7 @@ mod tests {
         assert_eq!((early.processor_trouble.as_str(), early.memory_trouble.as_str()), ("", ""));
         let late = shrinking.report(goal(1, 0), BOOT, true);
         assert!(late.processor_trouble.contains("processors") && late.memory_trouble.contains("memory"));
-        // A guest that takes its time to grow, or has no driver to, is none.
+        // A guest that grows slowly, or lacks a driver, is not reported.
         let growing = seen(2, 0, 512).report(goal(2, 512), BOOT, true);
         assert_eq!((growing.processor_trouble.as_str(), growing.memory_trouble.as_str()), ("", ""));
     }

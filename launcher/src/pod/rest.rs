@@ -1,8 +1,8 @@
-//! The pause between two looks at the guest.
+//! The pause between two checks of the guest.
 
 use std::time::Duration;
 
-/// Waits so long; for good where nothing moves by itself.
+/// Waits this long; forever if nothing changes by itself.
 pub async fn rest(pause: Option<Duration>) {
     match pause {
         Some(pause) => tokio::time::sleep(pause).await,

@@ -1,4 +1,4 @@
-//! gRPC for the handler: thin, everything is decided elsewhere.
+//! The gRPC service for the handler. It is thin: all decisions are made elsewhere.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -33,37 +33,37 @@ use crate::standstill;
 use crate::stats::Meter;
 use crate::supervisor;
 
-/// Longest wait for the answer to one command.
+/// Longest time limit for one command.
 const LONGEST_COMMAND: Duration = Duration::from_secs(120);
-/// Wait for the answer when the request does not say.
+/// Time limit if the request gives none.
 const USUAL_COMMAND: Duration = Duration::from_secs(10);
 /// Longest command, in bytes.
 const LONGEST_LINE: usize = 1 << 20;
 
-/// What the service needs of the launcher.
+/// Parts of the launcher that the service needs.
 #[derive(Debug, Clone)]
 pub struct Service {
-    /// Of the pod.
+    /// UID of the pod.
     pub pod_uid: String,
-    /// Of the VMI.
+    /// UID of the VMI.
     pub uid: String,
     /// The accepted Sync.
     pub wanted: watch::Sender<Option<Arc<Wanted>>>,
-    /// The status, whole.
+    /// The complete status.
     pub status: watch::Receiver<LauncherStatus>,
-    /// The supervisor.
+    /// Requests to the supervisor.
     pub requests: mpsc::Sender<supervisor::Request>,
-    /// The people's monitor, once it is open.
+    /// The monitor for users, as soon as it is open.
     pub people: watch::Receiver<Option<Qmp>>,
-    /// Whoever talks with the guest agent.
+    /// Requests to the guest agent's task.
     pub agent: mpsc::Sender<Ask>,
-    /// Takes numbers for monitoring.
+    /// Collects metrics.
     pub meter: Meter,
     /// QEMU's process.
     pub process: watch::Receiver<crate::status::Status>,
     /// Its last events.
     pub journal: Journal,
-    /// What the handler says of virtual CPUs that are to be realtime.
+    /// The handler's word on virtual CPUs that should be realtime.
     pub real_time: watch::Sender<Word>,
     /// Connections of a migration.
     pub connections: Connections,
@@ -84,7 +84,7 @@ impl Service {
         self.ask(ask).await?.map_err(|not_done| not_by_agent(&not_done))
     }
 
-    /// The same, with the agent's answer as it is.
+    /// The same, with the agent's unchanged answer.
     async fn ask<T>(
         &self,
         ask: impl FnOnce(oneshot::Sender<Result<T, guest_agent::NotDone>>) -> Ask,
@@ -94,7 +94,7 @@ impl Service {
         replied.await.map_err(|_| ended())
     }
 
-    /// By the agent; where there is none that answers, by the power button.
+    /// Through the agent; if none answers, by the power button.
     async fn soft_reboot(&self) -> Result<(), Status> {
         match self.ask(|reply| Ask::Reboot { reply }).await? {
             Ok(()) => Ok(()),
@@ -129,7 +129,7 @@ fn not_by_agent(not_done: &guest_agent::NotDone) -> Status {
             Status::failed_precondition(text)
         }
         guest_agent::NotDone::Silent => Status::deadline_exceeded(text),
-        // Its refusals are in the guest's words.
+        // The guest decides the text of the agent's refusals.
         guest_agent::NotDone::Agent(error) => by_error(error, guest_agent::answers::printable(&text)),
     }
 }
@@ -198,7 +198,7 @@ impl Launcher for Service {
         let why = format!("virt-handler: {reason}");
         match self.requests.send(supervisor::Request::Stop { grace, why }).await {
             Ok(()) => Ok(Response::new(ShutdownResponse {})),
-            // It has ended, which is what was asked for.
+            // The VM has ended, which is what was requested.
             Err(_) => Ok(Response::new(ShutdownResponse {})),
         }
     }
@@ -315,7 +315,7 @@ impl Launcher for Service {
     }
 }
 
-/// `{"execute": NAME, "arguments": {...}}`; nothing else, least of all another key that would be ignored.
+/// Parses `{"execute": NAME, "arguments": {...}}`. Any other key is an error and never ignored.
 fn parse(command: &[u8]) -> Result<(String, Value), String> {
     if command.len() > LONGEST_LINE {
         return Err(format!("a command has at most {LONGEST_LINE} bytes"));

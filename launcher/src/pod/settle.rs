@@ -1,5 +1,6 @@
-//! The status without a flutter: the guest opens and closes its agent's channel as it likes, and each change that is told ends
-//! in a write to the API server. What changed is told at once, what changes again soon afterwards only when it has come to rest.
+//! Limits changes of the status: the guest can open and close its agent's channel at any rate, and each
+//! published change causes a write to the API server. A change is published at once; further changes soon
+//! after it only when the value has settled.
 
 use std::time::Duration;
 
@@ -8,10 +9,10 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::status::Status;
 
-/// Shortest time between two changes that are told.
+/// Shortest time between two published changes.
 const REST: Duration = Duration::from_secs(5);
 
-/// A word that is not taken back at once.
+/// A value that does not change back at once.
 #[derive(Debug, Clone, Copy, Default)]
 struct Settled {
     told: bool,
@@ -19,7 +20,7 @@ struct Settled {
 }
 
 impl Settled {
-    /// What to tell now, and when to look again where that is not what is so.
+    /// The value to publish now, and when to check again if it differs from the actual value.
     fn see(&mut self, is: bool, now: Instant) -> (bool, Option<Instant>) {
         let rested = self.since.map(|since| since + REST);
         match rested.filter(|rested| *rested > now) {
@@ -33,7 +34,7 @@ impl Settled {
     }
 }
 
-/// Passes the status on until there is no more.
+/// Forwards the status until the channel closes.
 pub async fn settle(mut status: watch::Receiver<Status>, settled: watch::Sender<Status>) {
     let mut agent = Settled::default();
     loop {

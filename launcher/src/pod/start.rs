@@ -1,5 +1,5 @@
-//! Waits for all that it takes to start, and puts it together. One deadline for all of it; what is missing at the
-//! deadline is named.
+//! Waits for everything that the start needs, and assembles it. All of it has one deadline; what is missing
+//! then is named.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
@@ -45,15 +45,15 @@ use crate::state;
 use crate::verdict::Verdict;
 use crate::volumes::{self, Base, Places};
 
-/// The set of descriptors that /dev/kvm is in.
+/// The set of descriptors for /dev/kvm.
 const KVM_SET: u32 = 1;
 
-/// All that was waited for.
+/// The result of the preparation.
 #[derive(Debug)]
 pub struct Prepared {
-    /// To be started.
+    /// The assembled machine.
     pub assembly: Assembly,
-    /// Closed when QEMU is gone: the containers of the images end then.
+    /// Closed when QEMU has ended: the containers of the images end then.
     pub connections: Vec<PacketSocket>,
 }
 
@@ -84,7 +84,8 @@ pub async fn prepare(pod: &Pod) -> Result<Prepared, Verdict> {
         }
     };
 
-    // First: what serves them ends when these are closed, so also where the guest is never started.
+    // This comes first: the servers end when these connections are closed, even if the guest is never
+    // started.
     let directories = filesystems::connect(&wanted.vmi, &pod.args.filesystems, deadline, &say).await?;
     let disks = container_disks(pod, &wanted, deadline, &say).await?;
     let wanted = complete(pod, wanted_watch, deadline, within, &say).await?;
@@ -111,7 +112,7 @@ async fn container_disks(
             let within = deadline.saturating_duration_since(Instant::now());
             containers.collect(&volumes, pod.uid, within).await
         }
-        // Reading from the image may wait for the node's disk.
+        // Reading from the image may wait for the node's disk, so it runs on another thread.
         None => {
             spawn_blocking(move || images.iter().map(|image| (image.volume.clone(), image.open())).collect())
                 .await
@@ -136,7 +137,7 @@ async fn container_disks(
     }
 }
 
-/// Waits until the latest Sync speaks of every interface and every descriptor that it needs is held.
+/// Waits until the latest Sync describes every interface and all needed descriptors have arrived.
 async fn complete(
     pod: &Pod,
     mut wanted_watch: watch::Receiver<Option<Arc<Wanted>>>,
@@ -291,7 +292,8 @@ fn put_together(
     Ok(Prepared { assembly, connections })
 }
 
-/// Prepares the disks that a guest brings along which it got while it ran; which set of descriptors each is in.
+/// Prepares the disks that an incoming guest brings along, because they were plugged in while it ran; returns
+/// the set of descriptors of each.
 fn plugged(
     wanted: &Wanted,
     holdings: &mut Holdings,
@@ -314,7 +316,7 @@ fn plugged(
     Ok(plugged)
 }
 
-/// The addresses of an earlier start. People can write to the annotation: what is not sound is not used.
+/// The addresses of an earlier start. Users can change the annotation, so invalid addresses are not used.
 fn saved_layout(vmi: &ValidVmi) -> Option<Layout> {
     let text = vmi.vmi().metadata.annotations.as_ref()?.get(PCI_LAYOUT_ANNOTATION)?;
     match Layout::saved(text) {
@@ -326,7 +328,7 @@ fn saved_layout(vmi: &ValidVmi) -> Option<Layout> {
     }
 }
 
-/// What a guest's CPU can have here, where the manifest makes it matter.
+/// CPU features that a guest can have here, if the manifest needs to know.
 async fn host_cpu(pod: &Pod, wanted: &Wanted) -> Result<Option<HostCpu>, Verdict> {
     let kvm =
         pod.holdings.borrow().copy(KVM).filter(|_| is_usable(wanted.may_emulate(pod.args.allow_emulation)));
@@ -341,7 +343,7 @@ async fn host_cpu(pod: &Pod, wanted: &Wanted) -> Result<Option<HostCpu>, Verdict
     }
 }
 
-/// Where emulation is allowed, a device that no guest can boot with is no reason not to.
+/// If emulation is allowed, KVM is only used if guests can boot with it.
 fn is_usable(may_emulate: bool) -> bool {
     !may_emulate || processor_virtualises()
 }

@@ -1,4 +1,4 @@
-//! The descriptor socket's requests: what is given is kept, what is taken is connected.
+//! Requests on the descriptor socket: given descriptors are stored, requested streams are connected.
 
 use std::cell::RefCell;
 use std::os::fd::OwnedFd;
@@ -18,38 +18,38 @@ use super::report::Circumstances;
 use super::usb::UsbSlots;
 use crate::migration::Connections;
 
-/// How long a socket of QEMU's may take to accept.
+/// Time limit for a socket of QEMU to accept.
 const CONNECT: Duration = Duration::from_secs(5);
 
-/// Where streams lead. A client of the console or the monitor may come before the guest, and is served when it is
-/// there.
+/// The targets of streams. A client of the console or the monitor may come before the guest, and is served
+/// when the guest is there.
 #[derive(Debug, Clone)]
 pub struct Switchboard {
-    /// Seats at the serial console.
+    /// Connections to the serial console.
     pub console: mpsc::Sender<UnixStream>,
-    /// Clients of the people's monitor.
+    /// Clients of the monitor for users.
     pub people: mpsc::Sender<UnixStream>,
-    /// Where QEMU's VNC server listens.
+    /// Socket of QEMU's VNC server.
     pub vnc: PathBuf,
     /// Slots for USB devices of clients.
     pub usb: UsbSlots,
-    /// What was given.
+    /// Stored descriptors.
     pub holdings: Rc<RefCell<Holdings>>,
     /// Connections of a migration.
     pub connections: Connections,
-    /// Told what is held.
+    /// Gets the names of stored descriptors.
     pub circumstances: watch::Sender<Circumstances>,
 }
 
 impl Switchboard {
-    /// Answers calls until there are no more.
+    /// Answers calls until the channel closes.
     pub async fn serve(self, mut calls: mpsc::Receiver<Call>) {
         while let Some(Call { request, descriptors, reply }) = calls.recv().await {
             let answer = match request {
                 Request::Give(give) => self.give(&give, descriptors),
                 Request::Take(take) => self.take(&take).await,
             };
-            // Fails when the client has gone; what it was to have is closed with it.
+            // This fails if the client is gone; its descriptor is then closed.
             let _ = reply.send(answer);
         }
     }
@@ -109,7 +109,7 @@ fn lead_to(who: &mpsc::Sender<UnixStream>, what: &str) -> Reply {
     hand_over(theirs)
 }
 
-/// A connection as a descriptor that blocks, as its receiver expects of one.
+/// A connection as a blocking descriptor, which its receiver expects.
 fn hand_over(stream: UnixStream) -> Reply {
     let hand_over = || {
         let stream = stream.into_std()?;

@@ -1,4 +1,4 @@
-//! The last word, where Kubernetes looks for it: one line of JSON.
+//! The termination message for Kubernetes: one line of JSON.
 
 use std::path::Path;
 
@@ -6,10 +6,10 @@ use serde_json::json;
 
 use crate::verdict::Verdict;
 
-/// Longest message, in bytes: the kubelet takes 4096 bytes in all.
+/// Longest message, in bytes: the kubelet accepts 4096 bytes in total.
 const LONGEST: usize = 2048;
 
-/// Writes the verdict. That it cannot be written is logged: the exit code still tells half of it.
+/// Writes the verdict. A failure is only logged, because the exit code still shows part of it.
 pub fn write(path: &Path, verdict: &Verdict) {
     if let Err(error) = std::fs::write(path, line(verdict)) {
         tracing::warn!(%error, path = %path.display(), "cannot write the termination message");

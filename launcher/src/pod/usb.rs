@@ -1,7 +1,8 @@
-//! Slots for USB devices of clients: who comes is led to the first that is free, until there is none.
+//! Slots for USB devices of clients: a client gets the first free one.
 //!
-//! QEMU listens on a socket for each slot, has one client at a time there and lets others wait without a word. So bytes go
-//! through here: a slot is taken for as long as they do, and whoever would have to wait is told so instead.
+//! QEMU listens on a socket for each slot, serves one client at a time there and lets others wait silently.
+//! So bytes are copied here: a slot is taken as long as the copy runs, and further clients get an error
+//! instead of waiting.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -14,34 +15,34 @@ use tokio::task::spawn_local;
 use super::switchboard::connect;
 use crate::assembly::UsbSockets;
 
-/// How many there are.
+/// Number of slots.
 const SLOTS: usize = ClientPassthroughDevices::SLOTS;
 
 /// The slots of the guest.
 #[derive(Debug, Clone)]
 pub struct UsbSlots {
-    /// Where QEMU listens, once it does.
+    /// QEMU's sockets.
     sockets: UsbSockets,
     taken: Rc<Cell<[bool; SLOTS]>>,
 }
 
-/// One that is taken, until this value goes.
+/// A taken slot, until this value is dropped.
 struct Taken {
     number: usize,
     taken: Rc<Cell<[bool; SLOTS]>>,
 }
 
 impl UsbSlots {
-    /// All of them free.
+    /// All slots are free.
     #[must_use]
     pub fn new(sockets: UsbSockets) -> Self {
         Self { sockets, taken: Rc::default() }
     }
 
-    /// The other end of a slot. Must run within a `LocalSet`.
+    /// The client's end of a slot. Must run within a `LocalSet`.
     ///
     /// # Errors
-    /// Says that none is free, or that QEMU does not take the client.
+    /// If no slot is free, or QEMU does not accept the client.
     pub async fn open(&self) -> Result<UnixStream, String> {
         let slot = self.take().ok_or_else(|| format!("all {SLOTS} USB slots of the guest are in use"))?;
         let qemu = connect(&self.sockets[slot.number], "the USB slot").await?;
@@ -72,7 +73,7 @@ impl Drop for Taken {
     }
 }
 
-/// Carries bytes both ways until a side ends: half a connection is of no use to either.
+/// Copies bytes in both directions until a side ends, because half a connection is useless.
 async fn carry(client: UnixStream, qemu: UnixStream) {
     let (mut from_client, mut to_client) = split(client);
     let (mut from_qemu, mut to_qemu) = split(qemu);
@@ -117,7 +118,8 @@ mod tests {
                 assert_eq!(heard, word);
             }
             assert_eq!(slots.open().await.unwrap_err(), "all 4 USB slots of the guest are in use");
-            // A client goes: QEMU is told, and the next one gets that slot. The same where QEMU lets one go.
+            // If a client leaves, QEMU is told, and the next client gets that slot. The same happens if QEMU
+            // closes one.
             let (client, mut qemu) = pairs.remove(2);
             drop(client);
             assert_eq!(qemu.read(&mut [0]).await.unwrap(), 0);

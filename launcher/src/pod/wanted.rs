@@ -1,4 +1,4 @@
-//! What the handler wants, and whether it may. Pure.
+//! The state that the handler wants, and whether it is acceptable. Pure.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use barevirt_protocol::v1::{Facts, Interface, SyncRequest};
 
 use crate::dhcp;
 
-/// A Sync that was accepted.
+/// An accepted Sync.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Wanted {
     /// Its revision.
@@ -21,35 +21,35 @@ pub struct Wanted {
     pub spec_hash: String,
     /// The VMI.
     pub vmi: ValidVmi,
-    /// What the handler found.
+    /// The handler's facts.
     pub facts: Facts,
     /// The guest comes from another node, by the migration of this UID.
     pub incoming: Option<String>,
 }
 
-/// A Sync that was not accepted.
+/// Why a Sync was refused.
 #[derive(Debug, thiserror::Error)]
 pub enum Refusal {
-    /// A later one was accepted before.
+    /// A later one was already accepted.
     #[error("revision {given} is older than {accepted}, which was accepted already")]
     Outdated {
         /// Its revision.
         given: i64,
-        /// The one before.
+        /// The revision of the accepted one.
         accepted: i64,
     },
-    /// The VMI is no VMI.
+    /// The VMI cannot be decoded.
     #[error("the virtual machine instance does not parse: {0}")]
     Parse(serde_json::Error),
     /// The VMI is another one.
     #[error("this pod is for the virtual machine instance with uid {expected}, not {given}")]
     Other {
-        /// Whom the pod is for.
+        /// UID of this pod's VMI.
         expected: String,
-        /// Who was sent.
+        /// UID of the given VMI.
         given: String,
     },
-    /// A guest that is to start here cannot come from elsewhere, and one that comes does so by one migration.
+    /// A guest that starts here cannot come from elsewhere, and an incoming one comes by only one migration.
     #[error("whether the guest starts here or comes from another node was said before, and otherwise")]
     Elsewhere,
     /// The VMI is not valid.
@@ -57,10 +57,10 @@ pub enum Refusal {
     Invalid(String),
 }
 
-/// Judges a Sync. `accepted` is the one before it.
+/// Validates a Sync. `accepted` is the one before it.
 ///
 /// # Errors
-/// Says why it is not accepted.
+/// Why it is refused.
 pub fn judge(uid: &str, accepted: Option<&Wanted>, request: SyncRequest) -> Result<Wanted, Refusal> {
     let SyncRequest { revision, spec_hash, vmi, facts, incoming_migration } = request;
     let given = Some(incoming_migration).filter(|uid| !uid.is_empty());
@@ -68,7 +68,7 @@ pub fn judge(uid: &str, accepted: Option<&Wanted>, request: SyncRequest) -> Resu
         return Err(Refusal::Outdated { given: revision, accepted: accepted.revision });
     }
     let incoming = match accepted {
-        // Once it is here it is told of no more.
+        // After the guest has arrived, the handler no longer names the migration.
         Some(accepted) if given.is_none() || accepted.incoming == given => accepted.incoming.clone(),
         Some(_) => return Err(Refusal::Elsewhere),
         None => given,
@@ -89,13 +89,14 @@ impl Wanted {
         v1::are_agent_pings_paused(&self.vmi.vmi().metadata)
     }
 
-    /// Emulation is allowed where acceleration is not there. Either side may allow it.
+    /// Whether emulation is allowed if there is no acceleration. Either side may allow it.
     #[must_use]
     pub fn may_emulate(&self, by_pod: bool) -> bool {
         by_pod || self.facts.allow_emulation
     }
 
-    /// Names of the descriptors that it takes to start. Each family has its own where the handler gave such an address.
+    /// Names of the descriptors that the start needs. Each address family has its own if the handler gave
+    /// such an address.
     #[must_use]
     pub fn needed(&self, may_emulate: bool) -> BTreeSet<String> {
         let interfaces = self.facts.interfaces.iter();
@@ -110,7 +111,7 @@ impl Wanted {
         needed
     }
 
-    /// Disks that a guest which comes has got while it ran, where it came from.
+    /// Disks that an incoming guest got while it ran on the source.
     #[must_use]
     pub fn plugged(&self) -> Vec<HotDisk> {
         let vmi = self.vmi.vmi();
@@ -134,10 +135,10 @@ impl Wanted {
         NetworkDescriptor::ALL.into_iter().flat_map(of).collect()
     }
 
-    /// What the guest is told on an interface.
+    /// The network settings of the guest on an interface.
     ///
     /// # Errors
-    /// When what the handler found, or the manifest asks for, makes no sense.
+    /// If the handler's facts or the manifest's options are invalid.
     pub fn served(&self, facts: &Interface) -> Result<dhcp::Guest, dhcp::GuestError> {
         let valid = self.vmi.interfaces().iter().find(|valid| valid.interface.name == facts.name);
         let options = valid.and_then(|valid| valid.interface.dhcp_options.as_ref());
@@ -152,8 +153,8 @@ impl Wanted {
         tap_queues(&facts.network, queues).collect()
     }
 
-    /// Interfaces of the spec for which the handler has said nothing. A guest that comes has the cards that it had; those
-    /// that it was still to get come later.
+    /// Interfaces of the spec that the handler has not described. An incoming guest has the cards that it
+    /// had; those that were not plugged in yet come later.
     #[must_use]
     pub fn interfaces_without_facts(&self) -> Vec<String> {
         let said = |name: &str| self.facts.interfaces.iter().any(|facts| facts.name == name);
