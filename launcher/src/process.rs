@@ -1,4 +1,5 @@
-//! QEMU, and swtpm beside it: executed with exactly the descriptors they need, each waited for by exactly one waiter.
+//! QEMU, and swtpm beside it: executed with exactly the descriptors that they need. Each is waited for by
+//! exactly one task.
 
 mod reaper;
 mod stderr;
@@ -21,39 +22,39 @@ pub use system::{AsInFile, may_bind_memory};
 
 use crate::verdict::Exit;
 
-/// A child cannot be executed.
+/// Why a child cannot be executed.
 #[derive(Debug, thiserror::Error)]
 pub enum SpawnError {
     /// Two descriptors were given the same number.
     #[error("descriptor numbers for {program} collide")]
     Descriptors {
-        /// What was to be executed.
+        /// The program.
         program: String,
     },
     /// The system refused.
     #[error("cannot execute {program}")]
     Execute {
-        /// What was to be executed.
+        /// The program.
         program: String,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
 }
 
-/// What is to be executed. Owns the child's ends of everything: they are closed here once it runs.
+/// A program to execute. Owns the child's ends of all connections: they are closed here when it runs.
 #[derive(Debug)]
 pub struct Command {
     /// The program, by path or by name.
     pub program: PathBuf,
     /// Its arguments, without its name.
     pub arguments: Vec<String>,
-    /// Descriptors, with the numbers that the arguments call them by.
+    /// Descriptors, with the numbers that the arguments use.
     pub descriptors: Vec<(i32, OwnedFd)>,
-    /// What it is confined to; none: what this process is.
+    /// Its confinement; `None` means that of this process.
     pub domain: Option<Domain>,
 }
 
-/// A child that runs. Killed, should it be dropped before it was waited for.
+/// A running child. It is killed if this value is dropped before the child was waited for.
 #[derive(Debug)]
 pub struct Process {
     child: tokio::process::Child,
@@ -62,11 +63,11 @@ pub struct Process {
 }
 
 impl Process {
-    /// Executes the command: in its own process group, so that a terminal's Ctrl-C is not its own; dying with
-    /// this process; with nothing of the environment but `PATH`.
+    /// Executes the command in its own process group, so that a terminal's Ctrl-C does not reach it. It dies
+    /// with this process, and its environment contains only `PATH`.
     ///
     /// # Errors
-    /// When the program cannot be executed.
+    /// If the program cannot be executed.
     pub fn spawn(command: Command) -> Result<Self, SpawnError> {
         let Command { program, arguments, descriptors, domain } = command;
         let name = program.display().to_string();
@@ -80,7 +81,7 @@ impl Process {
             .stderr(Stdio::piped())
             .process_group(0)
             .kill_on_drop(true);
-        // Before its descriptors get their numbers, one of which may be that of the domain.
+        // This comes before its descriptors get their numbers, because one of them may be that of the domain.
         if let Some(domain) = domain {
             system::confine(&mut qemu, domain);
         }
@@ -104,13 +105,13 @@ impl Process {
         self.pid
     }
 
-    /// The end of what it said on stderr.
+    /// The end of its stderr.
     #[must_use]
     pub fn tail(&self) -> &Tail {
         &self.tail
     }
 
-    /// Waits for its end. May be cancelled and called again.
+    /// Waits until it ends. May be cancelled and called again.
     pub async fn exited(&mut self) -> Exit {
         let status = self.child.wait().await;
         reaper::no_longer_ours(self.pid);
@@ -123,9 +124,9 @@ impl Process {
         }
     }
 
-    /// Sends a signal, as long as it has not been waited for.
+    /// Sends a signal, unless the child was already waited for.
     pub fn signal(&self, signal: Signal) {
-        // The id is gone once the child was reaped, so no stranger's process can be hit.
+        // The id is gone after the child was reaped, so the signal cannot reach another process.
         let Some(pid) = self.child.id() else { return };
         if let Err(error) = kill(Pid::from_raw(pid.cast_signed()), signal) {
             tracing::warn!(%error, %signal, pid = self.pid, "cannot signal a child");

@@ -1,50 +1,50 @@
-//! Virtual CPUs that are to be realtime. A launcher may not make them so: the handler does, and says so.
+//! Virtual CPUs that should be realtime. A launcher may not make them so: the handler does, and reports it.
 //!
 //! ```text
 //!   QEMU answers ──> status awaits_real_time ──> handler schedules the threads ──> its word ──> the guest is let go
 //! ```
 //!
-//! A handler may be restarted meanwhile: the next one sees the same status. A guest without what it was promised is not let
-//! go at all.
+//! If a handler restarts during this, the next one sees the same status. A guest that requests realtime CPUs
+//! never runs without them.
 
 use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-/// How long the handler's word is waited for: it may be restarted.
+/// How long the launcher waits for the handler's word, which may be restarting.
 pub const WITHIN: Duration = Duration::from_secs(60);
 
-/// The handler's word.
+/// The handler's report.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Word {
-    /// Process id of the QEMU that is meant.
+    /// Process id of the QEMU in question.
     pub qemu: u32,
-    /// Why its virtual CPUs are not realtime; empty: they are.
+    /// Why its virtual CPUs are not realtime; empty if they are.
     pub refusal: String,
 }
 
-/// What keeps a guest from being let go.
+/// The condition under which a guest may start.
 #[derive(Debug, Clone)]
 pub struct RealTime {
-    /// What the handler said last.
+    /// The handler's last report.
     pub word: watch::Receiver<Word>,
-    /// How long it is waited for.
+    /// The time limit.
     pub within: Duration,
 }
 
-/// Virtual CPUs did not become realtime.
+/// Why virtual CPUs did not become realtime.
 #[derive(Debug, thiserror::Error)]
 pub enum RealTimeError {
-    /// Nothing was said.
+    /// The handler reported nothing.
     #[error("spec.domain.cpu.realtime: virt-handler did not say within {} s that virtual CPUs are realtime", .0.as_secs())]
     Silent(Duration),
-    /// The handler could not.
+    /// The handler could not make them realtime.
     #[error("spec.domain.cpu.realtime: not within {} s: {refusal}", .within.as_secs())]
     Refused {
-        /// How long it was tried.
+        /// The time limit.
         within: Duration,
-        /// What stood in the way last.
+        /// The last obstacle.
         refusal: String,
     },
 }
@@ -53,7 +53,7 @@ impl RealTime {
     /// Waits until the virtual CPUs of this QEMU are realtime.
     ///
     /// # Errors
-    /// When they are not in time.
+    /// If they are not realtime in time.
     pub async fn wait(mut self, qemu: u32) -> Result<(), RealTimeError> {
         let within = self.within;
         let done = |word: &Word| word.qemu == qemu && word.refusal.is_empty();

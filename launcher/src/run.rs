@@ -1,7 +1,7 @@
 //! `virt-launcher run`: a manifest on any Linux machine with QEMU, without Kubernetes and without root.
 //!
-//! The same plan, the same supervisor and the same state machine as in a pod; what the handler does there is
-//! replaced by what a user may do: QEMU's own network stack, images from local files, the terminal as console.
+//! It uses the same plan, supervisor and state machine as a pod. The handler's part is replaced by what a
+//! user may do: QEMU's own network stack, images from local files, the terminal as console.
 
 pub mod args;
 pub mod exit;
@@ -47,10 +47,11 @@ use crate::supervisor::{Request, supervise};
 use crate::verdict::Verdict;
 use crate::volumes::{self, Base, Places};
 
-/// Runs the manifest to its end. Must run within a `LocalSet`.
+/// Runs the manifest to its end. Must run within a `LocalSet`. Returns no verdict if nothing was to be
+/// started.
 ///
 /// # Errors
-/// When it cannot be started; what becomes of the guest is the verdict. No verdict: nothing was to be started.
+/// If it cannot be started; the fate of a started guest is the verdict.
 pub async fn run(args: Args) -> anyhow::Result<Option<Verdict>> {
     let local: Vec<&str> = args.disks.iter().map(|disk| disk.volume.as_str()).collect();
     let vmi = manifest::load(&args.manifest, args.memory.as_deref(), &local)?;
@@ -69,7 +70,7 @@ pub async fn run(args: Args) -> anyhow::Result<Option<Verdict>> {
     }
     let saves = save::plan(&args.saves, &found, scratch.path())?;
     let verdict = boot(&vmi, assembly, &args).await?;
-    // One that cannot be saved keeps no other from it.
+    // If one disk cannot be saved, the others still are.
     let mut failed = Vec::new();
     for one in &saves {
         match save::save(&args.qemu, one).await {
@@ -91,7 +92,7 @@ fn prepare(
 ) -> anyhow::Result<Assembly> {
     let mut descriptors = Descriptors::default();
     let directory = scratch.path().to_owned();
-    // What is on a claim in a cluster is a file here, or refused.
+    // Disks that are on claims in a cluster are files here, or refused.
     let claims = claim::Places {
         directories: directory.join("claims"),
         devices: directory.join("devices"),
@@ -115,7 +116,7 @@ fn prepare(
                 name: interface.interface.name.clone(),
                 mac: interface.mac.clone(),
                 mtu: None,
-                // The first one is reached; the others reach out.
+                // Ports are forwarded to the first interface; the others only have outgoing connections.
                 backend: NetBackend::User { ipv4, forwards: std::mem::take(&mut forwards) },
             })
         })
@@ -201,17 +202,18 @@ fn accelerator(args: &Args) -> anyhow::Result<Accelerator> {
     }
 }
 
-/// A line for the person, who may have gone: then nobody misses it. The terminal may be in raw mode.
+/// Prints a line for the user. Errors are ignored, because the terminal may be gone. The terminal may be in
+/// raw mode.
 fn say(text: &str) {
     let _ = write!(std::io::stderr(), "\r{text}\r\n");
 }
 
-/// One option with its value per line, as a shell would take them.
+/// Prints one option with its value per line, quoted for a shell.
 fn print(command: &Command) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
     write!(out, "{}", quoted(&command.program.display().to_string()))?;
     for argument in &command.arguments {
-        // A value stays on the line of its option.
+        // A value is on the line of its option.
         let before = if argument.starts_with('-') { " \\\n  " } else { " " };
         write!(out, "{before}{}", quoted(argument))?;
     }
@@ -234,7 +236,7 @@ async fn boot(vmi: &ValidVmi, assembly: Assembly, args: &Args) -> anyhow::Result
     let (seats, taken) = mpsc::channel(4);
     let hub = tokio::task::spawn_local(console::serve(ends.serial, log, taken));
     serve_people(ends.people, args.qmp.clone())?;
-    // Held open, and read: a guest that writes to it is not held up.
+    // The channel is kept open and read, so that a guest that writes to it is not delayed.
     let _agent = Agent::new(ends.agent, Options::default());
     let person = if args.console {
         let (ours, theirs) = UnixStream::pair().context("cannot make the console's socket")?;
@@ -251,13 +253,14 @@ async fn boot(vmi: &ValidVmi, assembly: Assembly, args: &Args) -> anyhow::Result
     let supervised = supervise(std::future::ready(Ok(launch)), asked, &status);
     let verdict = with_console(supervised, person).await;
     signals.abort();
-    // What the guest said last is delivered before this ends.
+    // The guest's last output is delivered before this function returns.
     let _ = tokio::time::timeout(Duration::from_secs(3), hub).await;
     say(&format!("{}: {}", verdict.phase(), verdict.message));
     Ok(verdict)
 }
 
-/// The supervisor goes on when the console has been left; the console is read to its end when the guest has gone.
+/// The supervisor continues after the user has left the console; the console is read to its end after the
+/// guest has ended.
 async fn with_console(
     supervised: impl Future<Output = Verdict>,
     person: Option<tokio::task::JoinHandle<std::io::Result<Left>>>,
@@ -288,7 +291,7 @@ async fn with_console(
     }
 }
 
-/// The first signal asks the guest, the second does not.
+/// The first signal asks the guest to shut down; the second ends it at once.
 async fn stop_on_signals(mut stops: Stops, requests: mpsc::Sender<Request>, grace: Duration) {
     let mut grace = grace;
     loop {
@@ -305,7 +308,8 @@ async fn stop_on_signals(mut stops: Stops, requests: mpsc::Sender<Request>, grac
     }
 }
 
-/// The people's monitor is opened also when nobody may come: QEMU keeps for it what is not read.
+/// The monitor for users is opened even if no client can connect, because QEMU would otherwise keep all
+/// unread output.
 fn serve_people(stream: UnixStream, path: Option<PathBuf>) -> anyhow::Result<()> {
     let listen =
         |path: &PathBuf| people::listen(path).with_context(|| format!("cannot listen on {}", path.display()));

@@ -1,7 +1,7 @@
-//! What the display shows, as a PNG.
+//! Takes a picture of the display as PNG.
 //!
-//! QEMU writes the picture into memory that the launcher gave it as a descriptor: no file, and nothing that could make QEMU
-//! wait for a reader.
+//! QEMU writes the picture into memory that the launcher passes as a descriptor. No file is needed, and QEMU
+//! never waits for a reader.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -12,34 +12,34 @@ use barevirt_qmp::qapi::qmp;
 use barevirt_qmp::{Deadline, Error, Qmp};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 
-/// How long QEMU may take.
+/// Time limit for QEMU.
 const COMMAND: Duration = Duration::from_secs(10);
 /// Largest picture, in bytes.
 const LARGEST: u64 = 8 << 20;
-/// What a PNG begins with.
+/// Start of a PNG file.
 const SIGNATURE: &[u8] = b"\x89PNG\r\n\x1a\n";
 
-/// There is no picture.
+/// Why there is no picture.
 #[derive(Debug, thiserror::Error)]
 pub enum NoPicture {
     /// QEMU refuses, or does not answer.
     #[error(transparent)]
     Monitor(#[from] Error),
-    /// The system does not give the memory.
+    /// The system provides no memory.
     #[error("cannot make room for the picture")]
     Memory(#[from] io::Error),
     /// It is larger than any screen.
     #[error("the picture is larger than {LARGEST} bytes")]
     TooLarge,
-    /// QEMU wrote something else.
+    /// QEMU's output is not a PNG.
     #[error("QEMU did not write a PNG")]
     NotPng,
 }
 
-/// Takes the picture of the first display.
+/// Takes a picture of the first display.
 ///
 /// # Errors
-/// Says why there is none.
+/// The reason why there is none.
 pub async fn take(qmp: &Qmp, move_cursor: bool) -> Result<Vec<u8>, NoPicture> {
     let deadline = Deadline::after(COMMAND);
     if move_cursor {
@@ -48,7 +48,7 @@ pub async fn take(qmp: &Qmp, move_cursor: bool) -> Result<Vec<u8>, NoPicture> {
             qmp::InputEvent::rel(qmp::InputMoveEventWrapper { data })
         };
         let moves = qmp::input_send_event { device: None, head: None, events: vec![nudge(1), nudge(-1)] };
-        // A machine without a pointer shows what it shows.
+        // A machine without a pointer refuses this; the picture is taken anyway.
         if let Err(error) = qmp.execute(moves, deadline).await {
             tracing::debug!(%error, "the pointer was not moved");
         }
@@ -57,11 +57,12 @@ pub async fn take(qmp: &Qmp, move_cursor: bool) -> Result<Vec<u8>, NoPicture> {
     let mut memory = File::from(memfd_create(name, MFdFlags::MFD_CLOEXEC).map_err(io::Error::from)?);
     let add = qmp::add_fd { fdset_id: None, opaque: Some("screenshot".to_owned()) };
     let added = qmp.execute_with_fds(add, &[memory.as_fd()], deadline).await?;
-    // By its number: opened by its set, it would be closed behind the set's back, and the set would stay for ever.
+    // The file is opened by its descriptor number. If it were opened through the set, closing it would remove
+    // the descriptor from the set and leave the set forever.
     let filename = format!("/proc/self/fd/{}", added.fd);
     let dump = qmp::screendump { filename, format: Some(qmp::ImageFormat::png), device: None, head: None };
     let dumped = qmp.execute(dump, deadline).await;
-    // Whatever came of it, the set is not left behind; a dump that is still under way has its own descriptor.
+    // The set is removed in every case; a dump that is still running has its own descriptor.
     let set = qmp::remove_fd { fdset_id: added.fdset_id, fd: None };
     let removed = qmp.execute(set, Deadline::after(COMMAND)).await;
     if let Err(error) = removed {

@@ -1,5 +1,5 @@
-//! The guest's serial output in a file, bounded: two halves, of which the older one is dropped when the newer is
-//! full. Each half begins with a line that says how many bytes were dropped before it, if any were.
+//! The guest's serial output in a file of limited size: two halves, of which the older one is dropped when
+//! the newer is full. Each half begins with a line that says how many bytes were dropped before it, if any.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -11,10 +11,10 @@ use barevirt_qmp::quiet::Quiet;
 /// Name of the log in the container's private directory.
 pub const FILE: &str = "serial0.log";
 
-/// Bytes that both halves together may have, unless told otherwise.
+/// Size limit of both halves together by default, in bytes.
 pub const DEFAULT_LIMIT: u64 = 4 << 20;
 
-/// The log cannot be opened.
+/// Why the log cannot be opened.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot open serial log {path}")]
 pub struct OpenError {
@@ -22,10 +22,10 @@ pub struct OpenError {
     source: io::Error,
 }
 
-/// Writes the log at `path` to `out`, the older half first. What is not there is left out.
+/// Writes the log at `path` to `out`, the older half first. A missing half is left out.
 ///
 /// # Errors
-/// When neither half can be read, or `out` takes no more.
+/// If neither half can be read, or `out` fails.
 pub fn print(path: &Path, out: &mut impl Write) -> io::Result<()> {
     match File::open(older(path)) {
         Ok(mut older) => drop(io::copy(&mut older, out)?),
@@ -42,7 +42,7 @@ fn older(path: &Path) -> PathBuf {
     PathBuf::from(older)
 }
 
-/// A bounded log in two files: `path`, and the older half in `path` with `.1` behind it.
+/// A log of limited size in two files: `path`, and the older half in `path` with the suffix `.1`.
 #[derive(Debug)]
 pub struct SerialLog {
     path: PathBuf,
@@ -56,10 +56,10 @@ pub struct SerialLog {
 }
 
 impl SerialLog {
-    /// A new log at `path`, of `limit` bytes in all. What was there is replaced.
+    /// A new log at `path`, of `limit` bytes in total. An earlier log is replaced.
     ///
     /// # Errors
-    /// When the file cannot be made.
+    /// If the file cannot be made.
     pub fn create(path: &Path, limit: u64) -> Result<Self, OpenError> {
         let older = older(path);
         let _ = fs::remove_file(&older);
@@ -69,7 +69,8 @@ impl SerialLog {
         Ok(Self { path, older, file: Some(file), half, written: 0, older_written: 0, dropped: 0, quiet })
     }
 
-    /// Appends. What cannot be written (a full disk) counts as dropped and is named with the next that can.
+    /// Appends bytes. Bytes that cannot be written (a full disk) count as dropped and are reported in the
+    /// next half.
     pub fn write(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             if self.written >= self.half {
@@ -82,7 +83,7 @@ impl SerialLog {
         }
     }
 
-    /// Bytes that are in neither half any more.
+    /// Number of bytes that are no longer in either half.
     #[must_use]
     pub fn dropped(&self) -> u64 {
         self.dropped
@@ -101,7 +102,7 @@ impl SerialLog {
         self.dropped += self.older_written;
         self.older_written = self.written;
         self.written = 0;
-        // How often is the guest's affair: it writes the log.
+        // The guest decides how often this happens, because it writes the log.
         if let Err(error) = fs::rename(&self.path, &self.older)
             && let Some(left_out) = self.quiet.line()
         {
@@ -109,7 +110,7 @@ impl SerialLog {
         }
         self.file = open(&self.path).ok();
         if let (Some(file), 1..) = (&mut self.file, self.dropped) {
-            // Not counted: it is not the guest's.
+            // Not counted, because the guest did not write it.
             let _ = writeln!(file, "[{} earlier bytes of this console were dropped]", self.dropped);
         }
     }

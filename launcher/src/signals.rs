@@ -4,7 +4,7 @@ use std::io;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// SIGINT, SIGTERM and SIGHUP, from the moment this is made.
+/// SIGINT, SIGTERM and SIGHUP, received from the moment at which this is made.
 #[derive(Debug)]
 pub struct Stops {
     interrupt: Signal,
@@ -13,10 +13,10 @@ pub struct Stops {
 }
 
 impl Stops {
-    /// Waits for them from now on; what comes before [`Stops::next`] is not lost.
+    /// Receives the signals from now on; those before [`Stops::next`] is called are not lost.
     ///
     /// # Errors
-    /// When the system does not let it.
+    /// If the system refuses.
     pub fn new() -> io::Result<Self> {
         Ok(Self {
             interrupt: signal(SignalKind::interrupt())?,
@@ -25,7 +25,7 @@ impl Stops {
         })
     }
 
-    /// The name of the next one.
+    /// Waits for the next signal; returns its name.
     pub async fn next(&mut self) -> &'static str {
         tokio::select! {
             _ = self.interrupt.recv() => "SIGINT",

@@ -1,8 +1,8 @@
-//! A QEMU that does not answer: what is seen of it from outside.
+//! Observations about a QEMU that does not answer.
 //!
-//! Its main loop answers commands; while that is stuck, only out-of-band commands are. While the whole process stands
-//! still, nothing is. What its threads wait for, and whether the pod's cgroup is short of something, the kernel tells
-//! whatever QEMU does.
+//! Its main loop answers commands; if that is stuck, only out-of-band commands are answered, and if the whole
+//! process hangs, none. The kernel always reports what its threads wait for, and whether the pod's cgroup
+//! lacks resources.
 
 pub mod pressure;
 pub mod threads;
@@ -18,43 +18,43 @@ use serde_json::{Value, json};
 use self::pressure::Pressure;
 use self::threads::Thread;
 
-/// How long QEMU may take to answer out of band, which takes it no time unless it stands still.
+/// Time limit for an out-of-band answer, which takes no time unless QEMU hangs.
 const OUT_OF_BAND: Duration = Duration::from_millis(700);
-/// Lines of threads that people are shown at most; the text goes along with a refusal.
+/// Most lines about threads in a message; the text is part of a refusal.
 const LINES: usize = 20;
-/// Where the cgroups are, as a container sees them.
+/// Directory of the cgroups in a container.
 const CGROUPS: &str = "/sys/fs/cgroup";
 
-/// What is seen.
+/// The observations.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Standstill {
-    /// QEMU's process, 0 where it is not known.
+    /// QEMU's process; 0 if unknown.
     pub pid: u32,
-    /// It answers out of band.
+    /// Whether it answers out of band.
     pub out_of_band: bool,
     /// Its threads, the main one first.
     pub threads: Vec<Thread>,
-    /// What its cgroup lacks.
+    /// Resources that its cgroup lacks.
     pub pressure: Pressure,
 }
 
-/// Threads and pressure as they are now, QEMU not being asked.
+/// Current threads and pressure, without asking QEMU.
 #[must_use]
 pub fn outside(pid: u32) -> (Vec<Thread>, Pressure) {
     (threads::of(Path::new("/proc"), pid), pressure::read(Path::new(CGROUPS), Path::new("/proc/pressure")))
 }
 
-/// Looks at a QEMU that has not answered.
+/// Observes a QEMU that has not answered.
 pub async fn look(qmp: &Qmp, pid: u32) -> Standstill {
     let asked = qmp.execute_oob(qmp::query_yank {}, Deadline::after(OUT_OF_BAND)).await;
     let (threads, pressure) = outside(pid);
-    // What it answers does not matter.
+    // The content of the answer does not matter.
     let out_of_band = matches!(asked, Ok(_) | Err(Error::Answer { .. }));
     Standstill { pid, out_of_band, threads, pressure }
 }
 
 impl Standstill {
-    /// What has not been answered, for how long, and why that may be.
+    /// A text with the unanswered command, the time, and possible reasons.
     #[must_use]
     pub fn explain(&self, command: &str, waited: Duration) -> String {
         let seconds = waited.as_secs_f64();
@@ -91,7 +91,7 @@ impl fmt::Display for Standstill {
     }
 }
 
-/// One line for each thread, those that do the same in one.
+/// One line for each thread; threads in the same situation share a line.
 fn lines(threads: &[Thread]) -> Vec<String> {
     let mut seen: Vec<(&Thread, usize)> = Vec::new();
     for thread in threads {
@@ -103,7 +103,7 @@ fn lines(threads: &[Thread]) -> Vec<String> {
     let line = |(thread, count): &(&Thread, usize)| {
         let mut line = thread.to_string();
         if *count > 1 {
-            // Writing to a string does not fail.
+            // Writing to a String cannot fail.
             let _ = write!(line, ", and {} like it", count - 1);
         }
         line
@@ -111,7 +111,7 @@ fn lines(threads: &[Thread]) -> Vec<String> {
     seen.iter().map(line).collect()
 }
 
-/// The same as JSON.
+/// The observations as JSON.
 #[must_use]
 pub fn as_json(threads: &[Thread], pressure: &Pressure) -> Value {
     let threads: Vec<Value> = threads.iter().map(Thread::as_json).collect();

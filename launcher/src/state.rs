@@ -1,7 +1,7 @@
-//! Places for what a machine keeps: in a directory that ends with the pod, or on the claim that outlives it.
+//! Places for a machine's state: in a directory that is removed with the pod, or on a claim that outlives it.
 //!
-//! A claim is its owner's, who may have put anything there from another pod. So nothing on it is resolved as a string: files
-//! are opened beneath a descriptor of its root, through no symbolic link.
+//! A claim belongs to its owner, who may have written anything to it from another pod. So no path on it is
+//! resolved as a string: files are opened below a descriptor of its root, without following symbolic links.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -13,20 +13,20 @@ use nix::fcntl::{OFlag, OpenHow, ResolveFlag, open, openat2, renameat};
 use nix::sys::stat::{Mode, mkdirat};
 use nix::unistd::{UnlinkatFlags, unlinkat};
 
-/// Where a launcher keeps state.
+/// Directories of a launcher's state.
 #[derive(Debug, Clone)]
 pub struct Places {
-    /// Ends with the VM.
+    /// Removed with the VM.
     pub private: PathBuf,
-    /// Where the claim is mounted.
+    /// Mount point of the claim.
     pub claim: PathBuf,
 }
 
 impl Places {
-    /// The directory of that name; on the claim where it is to be kept. Made where it is not there.
+    /// The directory with this name; on the claim if it is to be kept. It is created if it is missing.
     ///
     /// # Errors
-    /// When it cannot be made or opened, or is no directory.
+    /// If it cannot be created or opened, or is not a directory.
     pub fn directory(&self, name: &str, kept: bool) -> io::Result<Directory> {
         let root = if kept { &self.claim } else { &self.private };
         let root = open(root, OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty())?;
@@ -43,17 +43,17 @@ impl Places {
 pub struct Directory(OwnedFd);
 
 impl Directory {
-    /// The descriptor, for a program that is to use the directory.
+    /// The descriptor, for a program that uses the directory.
     #[must_use]
     pub fn into_descriptor(self) -> OwnedFd {
         self.0
     }
 
-    /// The file of that name, for reading and writing: the one that is there, else a copy of `template`. The copy is there
-    /// whole or not at all.
+    /// Opens the file with this name for reading and writing: the existing one, else a copy of `template`.
+    /// The copy is made atomically.
     ///
     /// # Errors
-    /// When the file cannot be made or opened, or is no regular file of the template's size.
+    /// If the file cannot be created or opened, or is not a regular file of the template's size.
     pub fn copy_once(&self, name: &str, template: &Path) -> io::Result<OwnedFd> {
         let contents = std::fs::read(template)
             .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", template.display())))?;
@@ -72,10 +72,10 @@ impl Directory {
         Ok(file.into())
     }
 
-    /// Takes away what has that name, where there is such a file.
+    /// Removes the file with this name, if it exists.
     ///
     /// # Errors
-    /// When it cannot be taken away.
+    /// If it cannot be removed.
     pub fn remove(&self, name: &str) -> io::Result<()> {
         match unlinkat(&self.0, name, UnlinkatFlags::NoRemoveDir) {
             Ok(()) | Err(Errno::ENOENT) => Ok(()),
@@ -84,7 +84,7 @@ impl Directory {
     }
 
     fn open(&self, name: &str) -> io::Result<File> {
-        // Without O_NONBLOCK the open of a fifo would wait; to a regular file it means nothing.
+        // Without O_NONBLOCK, opening a fifo would block; it has no effect on a regular file.
         beneath(&self.0, Path::new(name), OFlag::O_RDWR | OFlag::O_NONBLOCK, Mode::empty()).map(File::from)
     }
 
@@ -101,7 +101,7 @@ impl Directory {
     }
 }
 
-/// Opens what is beneath a root, through no link.
+/// Opens a path below a root without following links.
 pub(crate) fn beneath(root: &impl AsFd, path: &Path, flags: OFlag, mode: Mode) -> io::Result<OwnedFd> {
     let how = OpenHow::new().flags(flags | OFlag::O_CLOEXEC).mode(mode).resolve(
         ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_SYMLINKS | ResolveFlag::RESOLVE_NO_MAGICLINKS,

@@ -1,14 +1,15 @@
-//! Numbers for monitoring: what the kernel counts of QEMU, what QEMU counts of the machine, what the guest tells.
+//! Metrics for monitoring: the kernel's counts for QEMU, QEMU's counts for the machine, and the guest's
+//! reports.
 //!
 //! ```text
 //!  handler ─ Stats ─► Meter ─┬─ /proc of QEMU            at once
-//!                            ├─ monitor for people       at most PATIENCE, one question at a time
-//!                            ├─ pages of its memory      what was measured after the question before
-//!                            └─ guest agent's last word  at once
+//!                            ├─ monitor for users        at most PATIENCE, one question at a time
+//!                            ├─ pages of its memory      measured after the previous request
+//!                            └─ guest agent's last report at once
 //! ```
 //!
-//! The launcher's own monitor is not used, and a QEMU that hangs is not asked again before it has answered: however often
-//! monitoring comes by, at most one set of questions waits in its queue.
+//! The launcher's own monitor is not used. A QEMU that hangs is not queried again before it has answered: at
+//! most one set of queries waits in its queue, however often monitoring asks.
 
 pub mod answers;
 mod dirty;
@@ -29,20 +30,20 @@ use crate::guest_agent::Facts;
 use crate::migration::{Progress, State, Told};
 use crate::status::Status;
 
-/// How long whoever asks waits for QEMU.
+/// How long a request waits for QEMU.
 pub const PATIENCE: Duration = Duration::from_secs(2);
-/// How long QEMU may take before it is asked anew.
+/// How long QEMU may take before it is queried again.
 const ANSWER: Duration = Duration::from_secs(600);
-/// Seconds between two accounts of its memory that the guest is asked for, as in KubeVirt; from the first question on.
+/// Interval of the guest's memory reports in seconds, as in KubeVirt; they start with the first request.
 const POLLING: u32 = 10;
-/// From one look at the pages of a guest to the next, however often somebody asks.
+/// Shortest interval between two measurements of a guest's pages, however often they are requested.
 const MEASURED: Duration = Duration::from_secs(10);
-/// For how long what was measured is told.
+/// How long a measurement stays valid.
 const FRESH: Duration = Duration::from_secs(300);
 /// The balloon in QEMU's tree of objects.
 const BALLOON: &str = "/machine/peripheral/balloon0";
 
-/// Takes the numbers. Cheap to clone.
+/// Collects the metrics. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Meter {
     people: watch::Receiver<Option<Qmp>>,
@@ -52,24 +53,24 @@ pub struct Meter {
     written: Arc<Lock<Written>>,
 }
 
-/// What the guest writes to its memory.
+/// The rate at which the guest writes to its memory.
 #[derive(Debug, Default)]
 struct Written {
-    /// When a measurement was last begun.
+    /// When the last measurement was started.
     begun: Option<Instant>,
-    /// What one gave, in bytes a second, and when.
+    /// Result of a measurement in bytes per second, and its time.
     told: Option<(Instant, u64)>,
 }
 
-/// What is held while a question waits for its answer.
+/// Held while a query waits for its answer.
 #[derive(Debug, Default)]
 struct Asking {
-    /// The guest tells of its memory.
+    /// Whether the guest's memory reports are switched on.
     polled: bool,
 }
 
 impl Meter {
-    /// Of the VM whose monitor for people, status and guest agent these are.
+    /// A meter for the VM with this monitor for users, status and guest agent.
     #[must_use]
     pub fn new(
         people: watch::Receiver<Option<Qmp>>,
@@ -79,7 +80,7 @@ impl Meter {
         Self { people, status, guest, asking: Arc::default(), written: Arc::default() }
     }
 
-    /// The numbers as they are now.
+    /// The current metrics.
     pub async fn read(&self) -> StatsResponse {
         let machine = self.machine().await;
         let pid = self.status.borrow().qemu_pid;
@@ -92,12 +93,12 @@ impl Meter {
         }
     }
 
-    /// What QEMU tells, if it does in time.
+    /// QEMU's metrics, if it answers in time.
     pub async fn machine(&self) -> Option<MachineStats> {
         timeout(PATIENCE, self.ask()).await.ok().flatten()
     }
 
-    /// What was measured last. Measures anew for whoever asks next.
+    /// The last measurement. Starts a new one for the next request.
     fn written(&self, pid: u32) -> Option<u64> {
         let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
         if pid != 0 && written.begun.is_none_or(|begun| begun.elapsed() >= MEASURED) {
@@ -111,12 +112,13 @@ impl Meter {
         written.told.filter(|(when, _)| when.elapsed() < FRESH).map(|(_, rate)| rate)
     }
 
-    /// What QEMU tells. Nothing while it has not answered who asked before.
+    /// QEMU's metrics. `None` while an earlier query is unanswered.
     async fn ask(&self) -> Option<MachineStats> {
         let qmp = self.people.borrow().clone()?;
         let pid = self.status.borrow().qemu_pid;
         let asking = self.asking.clone().lock_owned().await;
-        // Goes on when nobody waits any more: its end, not the end of patience, makes way for the next.
+        // The query continues even if the caller stops waiting: only its end, not the time limit, allows the
+        // next query.
         let asked = tokio::spawn(machine(qmp, pid, asking));
         asked.await.ok()?.ok()
     }
@@ -146,7 +148,7 @@ async fn machine(monitor: Qmp, pid: u32, mut asking: OwnedMutexGuard<Asking>) ->
     })
 }
 
-/// An answer, or nothing where QEMU refuses: the machine has no such device.
+/// An answer, or `None` if QEMU refuses, because the machine has no such device.
 fn told<T>(answer: Result<T, Error>) -> Result<Option<T>, Error> {
     match answer {
         Ok(value) => Ok(Some(value)),
@@ -173,7 +175,7 @@ fn agent(facts: &Facts) -> AgentStats {
     }
 }
 
-/// How far a guest that leaves is.
+/// Progress of an outgoing migration.
 fn way(told: &Told) -> Option<MigrationStats> {
     let Progress { transferred, remaining, total, rate, dirty_rate, .. } = told.progress;
     matches!(told.state, State::Sending | State::Switching).then_some(MigrationStats {

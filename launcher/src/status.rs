@@ -1,27 +1,27 @@
-//! What the launcher says of its VM, whole, on a watch.
+//! The launcher's complete status of its VM, on a watch channel.
 
 use std::time::SystemTime;
 
 use crate::lifecycle::{Pause, Phase};
 use crate::migration::Told;
 
-/// Where the VM is in its life, as told to others.
+/// The stage of the VM's life, as published.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Stage {
-    /// What it takes to start is not complete.
+    /// Something that the start needs is missing.
     #[default]
     Waiting,
     /// QEMU is being started.
     Starting,
     /// vCPUs run.
     Running,
-    /// vCPUs stand still.
+    /// vCPUs are paused.
     Paused,
-    /// On the way out.
+    /// It is stopping.
     Stopping,
-    /// Ended as it should.
+    /// It ended as intended.
     Succeeded,
-    /// Ended otherwise.
+    /// It ended unexpectedly.
     Failed,
 }
 
@@ -39,17 +39,17 @@ impl From<&Phase> for Stage {
     }
 }
 
-/// Why vCPUs stand still, as told to others.
+/// Why vCPUs are paused, as published.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Paused {
-    /// Somebody asked for it.
+    /// A user paused them.
     ByUser,
     /// A disk could not be read or written.
     ByIoError,
 }
 
 impl Paused {
-    /// Of a phase; nothing where they run, or are about to for the first time.
+    /// The reason in a phase; `None` if vCPUs run, or are about to run for the first time.
     #[must_use]
     pub fn of(phase: &Phase) -> Option<Self> {
         match phase {
@@ -65,32 +65,32 @@ impl Paused {
     }
 }
 
-/// What is known of the VM.
+/// Published state of the VM.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Status {
-    /// Where it is in its life.
+    /// The stage of its life.
     pub stage: Stage,
     /// One CamelCase word, for the end.
     pub reason: String,
-    /// A sentence for people.
+    /// A sentence for users.
     pub message: String,
-    /// The monitor answered its first command, and still can.
+    /// Whether the monitor has answered its first command and is still open.
     pub ready: bool,
-    /// QEMU's process id, 0 while there is none.
+    /// QEMU's process id; 0 if there is none.
     pub qemu_pid: u32,
-    /// QEMU's version, empty before it answered.
+    /// QEMU's version; empty before it answered.
     pub qemu_version: String,
-    /// Machine type as QEMU resolved it, empty before.
+    /// Machine type as QEMU resolved it; empty before it answered.
     pub machine_type: String,
-    /// The guest agent's channel is open in the guest.
+    /// Whether the guest agent's channel is open in the guest.
     pub agent_connected: bool,
     /// When vCPUs first ran.
     pub running_since: Option<SystemTime>,
-    /// Why they stand still.
+    /// Why they are paused.
     pub paused: Option<Paused>,
-    /// How often they went on after they had stood still.
+    /// How often they were resumed after a pause.
     pub resumes: u64,
-    /// The handler is to make virtual CPUs realtime; the guest is let go after that.
+    /// Whether the handler must make virtual CPUs realtime before the guest runs.
     pub awaits_real_time: bool,
     /// Its last migration.
     pub migration: Option<Told>,

@@ -1,16 +1,16 @@
-//! The task that owns the VM: turns what happens into events, and carries effects out.
+//! The task that owns the VM: turns what happens into events, and carries out effects.
 //!
 //! ```text
 //!  preparation ─┐
 //!  requests ────┤              ┌──────────────┐  effects   spawn, signals
-//!  child's end ─┼── Event ────>│ step (pure)  │──────────> QMP commands (each a future of its own)
+//!  child's end ─┼── Event ────>│ step (pure)  │──────────> QMP commands (each its own future)
 //!  monitor ─────┤              └──────────────┘            wake-up
 //!  wake-up ─────┘                     │
 //!                                     └── Status on a watch
 //! ```
 //!
-//! It awaits nothing but the next happening: commands run beside it, and their failure is a happening too. It does
-//! not return before the child is gone.
+//! It only waits for the next event: commands run beside it, and their failures are events, too. It does not
+//! return before the child has ended.
 
 mod effects;
 mod migrate;
@@ -43,103 +43,103 @@ use crate::real_time::RealTime;
 use crate::status::{Stage, Status};
 use crate::verdict::{Exit, Verdict};
 
-/// How long a command of the launcher's own may take.
+/// Time limit for the launcher's own commands.
 const COMMAND: Duration = Duration::from_secs(10);
-/// How long what QEMU said last is awaited once it has exited.
+/// How long QEMU's last output is awaited after it has exited.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// All that it takes to start: prepared, and owned, so that giving it up closes it.
+/// Everything for the start, prepared and owned, so that dropping it closes it.
 #[derive(Debug)]
 pub struct Launch {
     /// QEMU.
     pub command: Command,
-    /// swtpm, where the machine has a TPM.
+    /// swtpm, if the machine has a TPM.
     pub tpm: Option<Command>,
     /// Our end of the launcher's own monitor.
     pub monitor: UnixStream,
-    /// How long QEMU may take to answer its first command. Large guests allocate for long.
+    /// How long QEMU may take to answer its first command. Large guests take long to allocate.
     pub answers_within: Duration,
-    /// Where threads are to run, where the guest has CPUs of its own.
+    /// CPUs of threads, if the guest has dedicated CPUs.
     pub pins: Option<Pins>,
-    /// What is waited for before the guest is let go, where virtual CPUs are to be realtime.
+    /// The condition before the guest runs, if virtual CPUs should be realtime.
     pub real_time: Option<RealTime>,
-    /// Cards; links of some are down before the guest is let go.
+    /// Network cards; some have their links down before the guest runs.
     pub cards: Vec<Card>,
-    /// The guest has a power button.
+    /// Whether the guest has an ACPI power button.
     pub acpi: bool,
-    /// vCPUs are to stand still until somebody lets them go.
+    /// Whether vCPUs stay paused until a user starts them.
     pub paused: bool,
     /// Id of the guest agent's port, as `VSERPORT_CHANGE` gives it.
     pub agent_port: String,
-    /// The guest comes by this migration, and does not start here.
+    /// The migration that brings the guest; `None` if it starts here.
     pub incoming: Option<String>,
-    /// Where QEMU reads the keys of migrations.
+    /// Directory in which QEMU reads the keys of migrations.
     pub keys: PathBuf,
-    /// Disks that can be copied in a migration.
+    /// Disks that a migration can copy.
     pub disks: Copyable,
 }
 
-/// Something that is asked of the supervisor.
+/// A request to the supervisor.
 #[derive(Debug)]
 pub enum Request {
     /// Stop the VM.
     Stop {
-        /// How long the guest has.
+        /// Grace period of the guest.
         grace: Duration,
-        /// Who or what wants it, for the log.
+        /// The reason, for the log.
         why: String,
     },
-    /// Do something to the guest.
+    /// Control the guest.
     Control {
-        /// What.
+        /// The control.
         control: Control,
-        /// Told when QEMU has answered, or why it is not done.
+        /// Gets the result when QEMU has answered, or the refusal.
         reply: Reply,
     },
-    /// Something about a migration.
+    /// An order about a migration.
     Migrate {
         /// Its UID.
         uid: String,
-        /// What.
+        /// The order.
         order: MigrationOrder,
-        /// Told when it is begun, or why it is not.
+        /// Gets the result when the order is being carried out, or the refusal.
         reply: Reply,
     },
 }
 
-/// Where the answer to a control goes.
+/// The channel for the result of a control.
 pub type Reply = oneshot::Sender<Result<(), NotDone>>;
 
 /// Why a control was not carried out.
 #[derive(Debug, thiserror::Error)]
 pub enum NotDone {
-    /// It makes no sense now.
+    /// It is impossible now.
     #[error(transparent)]
     Refused(#[from] Refused),
-    /// An order about a migration makes no sense now.
+    /// An order about a migration is impossible now.
     #[error(transparent)]
     NotOrdered(#[from] NotOrdered),
-    /// The connection of a migration was not given.
+    /// The connection of a migration is missing.
     #[error("the migration has no connection")]
     NotConnected,
-    /// QEMU does not, or did not answer.
+    /// QEMU refuses or did not answer.
     #[error(transparent)]
     Monitor(#[from] Error),
 }
 
-/// What came of something that ran beside the loop.
+/// The result of work beside the loop.
 enum Outcome {
     Opened(Box<Result<(Qmp, Events), Error>>),
     MachineType(String),
     Happened(Vec<Event>),
-    /// A command failed: whether vCPUs run is to be asked.
+    /// A command failed, so the state of the vCPUs must be queried.
     Doubt,
     Nothing,
 }
 
 type Work = Pin<Box<dyn Future<Output = Outcome>>>;
 
-/// The task's own state.
+/// The state of the task.
 struct Supervisor<'a> {
     begun: Instant,
     vm: Vm,
@@ -151,35 +151,36 @@ struct Supervisor<'a> {
     agent_port: String,
     keys: PathBuf,
     copyable: Copyable,
-    /// Those of them that the last migration copies.
+    /// The disks that the last migration copies.
     disks: LocalDisks,
-    /// What the handler gave for a migration that is about to begin.
+    /// The handler's connection and key for a migration that is about to begin.
     baggage: Option<Baggage>,
     wake: Option<Instant>,
-    /// Of the control that is being carried out: goes along with its first command.
+    /// The reply for the current control, which its first command takes.
     reply: Option<Reply>,
     work: FuturesUnordered<Work>,
     status: &'a watch::Sender<Status>,
     lines: Lines,
 }
 
-/// Log lines that the guest can cause as often as it likes.
+/// Limits on log lines that the guest can cause at any rate.
 struct Lines {
     phases: Quiet,
-    /// It was reset, its watchdog fired, its agent came and went.
+    /// It was reset, its watchdog fired, its agent connected or disconnected.
     habits: Quiet,
-    /// It panicked, its storage failed, or a command of ours did.
+    /// It panicked, its storage failed, or a command of ours failed.
     troubles: Quiet,
 }
 
 impl Default for Lines {
     fn default() -> Self {
-        // A start and an end in good order take all of theirs.
+        // A normal start and end need all of these lines.
         Self { phases: Quiet::new(16), habits: Quiet::new(4), troubles: Quiet::new(4) }
     }
 }
 
-/// Runs one VM to its end. `prepare` gives what it takes to start; until it does, the VM waits, and a stop ends it.
+/// Runs one VM to its end. `prepare` returns what the start needs; until then the VM waits, and a stop ends
+/// it.
 pub async fn supervise(
     prepare: impl Future<Output = Result<Launch, Verdict>>,
     mut requests: mpsc::Receiver<Request>,
@@ -236,7 +237,8 @@ pub async fn supervise(
     }
 }
 
-/// The next event; `Err` holds the number of events that were missed, `None` is the end. Waits for ever without a monitor.
+/// The next event; `Err` holds the number of events that were missed, `None` is the end. Waits forever
+/// without a monitor.
 async fn next_event(events: &mut Option<Events>) -> Option<Result<barevirt_qmp::Event, u64>> {
     match events {
         Some(events) => events.next().await.map(|event| event.map_err(|gap| gap.0)),
@@ -268,14 +270,14 @@ impl Supervisor<'_> {
             Request::Control { control, reply } => {
                 tracing::info!(?control, "control asked for");
                 if let Err(refused) = judge(&self.vm, control) {
-                    // Fails when whoever asked has gone.
+                    // This fails if the requester is gone.
                     let _ = reply.send(Err(refused.into()));
                     return None;
                 }
                 self.reply = Some(reply);
                 self.happened(Event::Asked(control));
                 if let Some(reply) = self.reply.take() {
-                    // No command: it is so already.
+                    // No command is needed, because the state is already as requested.
                     let _ = reply.send(Ok(()));
                 }
                 None
@@ -298,7 +300,7 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Steps the state machine, and carries its effects out, until none of them is an event itself.
+    /// Steps the state machine and carries out its effects, until no effect causes another event.
     fn happened(&mut self, event: Event) {
         let mut next = Some(event);
         while let Some(event) = next.take() {
@@ -349,7 +351,7 @@ impl Supervisor<'_> {
         }
     }
 
-    /// The child is gone: what it said last is still on the monitor's stream.
+    /// The child has ended: its last events are still on the monitor's stream.
     async fn exited(&mut self, exit: Exit) -> Event {
         if let Some(mut events) = self.events.take() {
             let last_words = async {
@@ -363,7 +365,7 @@ impl Supervisor<'_> {
         }
         tracing::info!(?exit, "QEMU is gone");
         if let (Exit::Status(1..), Some(process)) = (exit, &self.process) {
-            // Its stderr is read by a task of its own, which is given the time to reach the end.
+            // Another task reads its stderr and is given time to reach the end.
             let tail = process.tail().clone();
             let _ = timeout(LAST_WORDS, async {
                 while tail.last_lines().is_empty() {
@@ -373,14 +375,15 @@ impl Supervisor<'_> {
             .await;
         }
         if let Some(mut tpm) = self.tpm.take() {
-            // It sees the end of its connection. What it was told to keep it has written before it answered.
+            // swtpm sees the end of its connection. It has written its state before it answered each command.
             let _ = timeout(LAST_WORDS, tpm.exited()).await;
         }
         Event::Exited(exit)
     }
 
-    /// swtpm ended before QEMU's end was seen. By itself it ends well only when QEMU has closed its connection. Otherwise the
-    /// guest goes on with a TPM that fails, as with a chip that does; a QEMU that has not started ends by itself.
+    /// swtpm ended before QEMU's end was seen. By itself it only ends well when QEMU has closed its
+    /// connection. Otherwise the guest continues with a TPM that fails, like a broken chip; a QEMU that has
+    /// not started yet ends by itself.
     fn lost_tpm(&mut self, exit: Exit) {
         let said = self.tpm.take().map(|tpm| tpm.tail().last_lines()).unwrap_or_default();
         if exit != Exit::Status(0) {

@@ -1,4 +1,4 @@
-//! How it ended: from what the kernel said of the child, and what QEMU last said of itself, to a verdict.
+//! The end of a VM as a verdict, from the kernel's exit status of the child and QEMU's last reports.
 //!
 //! | child | last `SHUTDOWN` | stop was asked | verdict |
 //! |---|---|---|---|
@@ -23,7 +23,7 @@ use std::process::ExitStatus;
 
 use nix::sys::signal::Signal;
 
-/// How the child ended, as the kernel tells it.
+/// How the child ended, according to the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
     /// By itself, with this status.
@@ -41,49 +41,49 @@ impl From<ExitStatus> for Exit {
     }
 }
 
-/// What a stop that was asked for had come to when the child ended.
+/// How far a requested stop had come when the child ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Asked {
-    /// Nobody asked.
+    /// No stop was requested.
     No,
     /// Before the guest's first instruction.
     BeforeStart,
-    /// To be ended at once, or without ACPI, through which the guest could have been told.
+    /// An immediate end, or an end without ACPI, which is needed to ask the guest.
     AtOnce,
     /// With a grace period.
     WithGrace,
 }
 
-/// What was seen of QEMU on its monitor.
+/// Observations on QEMU's monitor.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Seen {
     /// Reason of the last `SHUTDOWN` event.
     pub shutdown: Option<String>,
-    /// The guest reported a panic.
+    /// Whether the guest reported a panic.
     pub panicked: bool,
     /// Action of the last `WATCHDOG` event.
     pub watchdog: Option<String>,
 }
 
-/// The end of a VM, in the words of its status.
+/// The end of a VM, in the terms of its status.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verdict {
-    /// The guest ended as it should; else the phase is Failed.
+    /// Whether the guest ended as intended; else the phase is Failed.
     pub succeeded: bool,
     /// One CamelCase word.
     pub reason: String,
-    /// A sentence for people.
+    /// A sentence for users.
     pub message: String,
 }
 
 impl Verdict {
-    /// The guest ended as it should.
+    /// The guest ended as intended.
     #[must_use]
     pub fn succeeded(reason: &str, message: impl Into<String>) -> Self {
         Self { succeeded: true, reason: reason.to_owned(), message: message.into() }
     }
 
-    /// It did not.
+    /// The guest failed.
     #[must_use]
     pub fn failed(reason: &str, message: impl Into<String>) -> Self {
         Self { succeeded: false, reason: reason.to_owned(), message: message.into() }
@@ -96,7 +96,7 @@ impl Verdict {
     }
 }
 
-/// The table of the module's head.
+/// The verdict, as in the table above.
 #[must_use]
 pub fn verdict(exit: Exit, seen: &Seen, asked: Asked) -> Verdict {
     match exit {

@@ -1,8 +1,10 @@
-//! `virt-launcher volume`: the program of an attachment pod. It opens the disk of the claim that its pod was given, and offers
-//! the descriptor on the descriptor socket to the node's handler, who hands it to the launcher of the guest.
+//! `virt-launcher volume`: the program of an attachment pod. It opens the disk of its pod's claim, and offers
+//! the descriptor on the descriptor socket to the node's handler, which passes it to the launcher of the
+//! guest.
 //!
-//! So a disk gets into a running pod without a mount, by nobody's privilege but that of the pod that was admitted with the
-//! claim. The pod lives until the guest has let go of the disk: as long, the kubelet keeps the claim where it is.
+//! In this way a disk gets into a running pod without a mount, and without any privilege except that of the
+//! pod that was admitted with the claim. The pod lives until the guest has released the disk, and until then
+//! the kubelet keeps the claim mounted.
 
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
@@ -21,15 +23,15 @@ use crate::signals::Stops;
 /// Offer the disk of a claim to virt-handler, until told to end.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
-    /// The volume that is on the claim.
+    /// The volume on the claim.
     #[arg(long, value_name = "NAME")]
     pub volume: String,
 
-    /// Open it for reading alone.
+    /// Open the disk read-only.
     #[arg(long)]
     pub read_only: bool,
 
-    /// Bytes of a new disk, where the claim has none yet.
+    /// Bytes of a new disk, if the claim has none yet.
     #[arg(long, value_name = "BYTES")]
     pub size: Option<u64>,
 
@@ -37,15 +39,15 @@ pub struct Args {
     #[arg(long, value_name = "DIR", default_value = SOCKETS_DIRECTORY)]
     pub sockets: PathBuf,
 
-    /// Where the claim is.
+    /// Paths of claims.
     #[command(flatten)]
     pub claims: Places,
 }
 
-/// Offers it. Must run within a `LocalSet`.
+/// Offers the disk. Must run within a `LocalSet`.
 ///
 /// # Errors
-/// When the pod is not as it should be.
+/// If the pod is not set up as expected.
 pub async fn run(args: Args) -> anyhow::Result<()> {
     let mut stops = Stops::new().context("cannot wait for signals")?;
     let listener = PacketListener::bind(&args.sockets.join(DESCRIPTOR_SOCKET))
@@ -61,7 +63,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
                 return Ok(());
             }
             Some(Call { request, reply, .. }) = called.recv() => {
-                // Fails when the client has gone; the descriptor is closed with it.
+                // This fails if the client is gone; the descriptor is then closed.
                 let _ = reply.send(answer(&args, &request));
             }
         }
@@ -86,7 +88,7 @@ fn answer(args: &Args, request: &Request) -> Reply {
 }
 
 fn find(args: &Args) -> Result<OwnedFd, ClaimError> {
-    // The handler may ask again while the guest has what it was given.
+    // The handler may ask again while the guest uses the disk.
     let access = if args.read_only { Access::Read } else { Access::Share };
     claim::find(&args.volume, access, args.size, &args.claims).map(|disk| disk.file)
 }

@@ -1,7 +1,8 @@
-//! From volumes to what QEMU opens: the overlay over an image, the empty disk, the cloud-init image.
+//! Prepares the files that QEMU opens for volumes: the overlay over an image, the empty disk, the cloud-init
+//! image.
 //!
-//! Everything made here is in one directory and ends with the VM. An image is only ever read, through a descriptor;
-//! what the guest writes goes to an empty qcow2 file over it.
+//! All files made here are in one directory and are removed with the VM. An image is only read, through a
+//! descriptor; the guest's writes go to an empty qcow2 file over it.
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -26,16 +27,16 @@ use crate::disk::{Format, Image};
 use crate::downward_metrics;
 use crate::object_disk::{self, ObjectDiskError};
 
-/// A volume cannot be prepared. Names it.
+/// Why a volume cannot be prepared; names the volume.
 #[derive(Debug, thiserror::Error)]
 pub enum VolumeError {
-    /// No image was given for it.
+    /// It has no image.
     #[error("volume {volume}: there is no image for it")]
     NoImage {
         /// The volume.
         volume: String,
     },
-    /// It is of a kind that is not served here.
+    /// Its kind is not supported here.
     #[error("volume {volume}: it has no source that is served")]
     NoSource {
         /// The volume.
@@ -63,7 +64,7 @@ pub enum VolumeError {
         /// Why.
         source: std::io::Error,
     },
-    /// Its claim has no disk that can be used.
+    /// Its claim has no usable disk.
     #[error("volume {volume}: {source}")]
     Claim {
         /// The volume.
@@ -71,7 +72,7 @@ pub enum VolumeError {
         /// Why.
         source: ClaimError,
     },
-    /// Its file on the node is no disk that can be used.
+    /// Its file on the node cannot be used as a disk.
     #[error("volume {volume}: {source}")]
     HostDisk {
         /// The volume.
@@ -79,7 +80,7 @@ pub enum VolumeError {
         /// Why.
         source: HostDiskError,
     },
-    /// There is no disk of the cluster's object.
+    /// The cluster's object has no disk.
     #[error("volume {volume}: {source}")]
     Object {
         /// The volume.
@@ -87,12 +88,12 @@ pub enum VolumeError {
         /// Why.
         source: ObjectDiskError,
     },
-    /// Its file system has no way past the page cache.
+    /// Its file system does not support bypassing the page cache.
     #[error("volume {volume}: its file system cannot do without the page cache, which cache none asks for")]
     Cache {
         /// The volume.
         volume: String,
-        /// What the system said.
+        /// The error of the system.
         source: std::io::Error,
     },
     /// Its cloud-init image cannot be made.
@@ -103,33 +104,33 @@ pub enum VolumeError {
 /// An image that is only read.
 #[derive(Debug)]
 pub struct Base {
-    /// It, open for reading only.
+    /// The file, open for reading only.
     pub file: OwnedFd,
     /// Its format and size.
     pub image: Image,
 }
 
-/// Where things are.
+/// Directories.
 #[derive(Debug, Clone)]
 pub struct Places {
-    /// For what is made here.
+    /// Directory of files that are made here.
     pub directory: PathBuf,
     /// Mounted secrets, one directory for each volume.
     pub secrets: PathBuf,
-    /// Mounted objects with disks, and these disks.
+    /// Mounted objects, and their disks.
     pub objects: PathBuf,
     /// Claims, each by the name of its volume.
     pub claims: claim::Places,
 }
 
-/// What a plan is to be told of the volumes.
+/// The volumes' part of the plan's facts.
 #[derive(Debug, Default)]
 pub struct Prepared {
     /// One for each volume.
     pub volumes: Vec<VolumeFacts>,
-    /// Descriptors that they are opened through.
+    /// Descriptors through which they are opened.
     pub fd_sets: Vec<FdSet>,
-    /// Disks on claims that the guest writes, with what it writes.
+    /// Disks on claims that the guest writes, with their sizes.
     pub on_claims: Vec<ClaimDisk>,
 }
 
@@ -236,7 +237,7 @@ fn prepare_one(
     })
 }
 
-/// The disk of a claim, and an overlay where what is written is to be lost.
+/// The disk of a claim, with an overlay if writes are to be lost.
 fn on_claim(
     vmi: &ValidVmi,
     disk: &ValidDisk,
@@ -250,7 +251,7 @@ fn on_claim(
     let read_only = claim.is_read_only || claim.is_ephemeral;
     let reads = read_only || !is_written;
     let (size, places_of_claims) = match moved_size(vmi, name) {
-        // All of it is to go there.
+        // A disk that moves here must have the full size of its source.
         Some(size) => {
             let claims = &places.claims;
             let room = claim::Room { tolerated_percent: 0, ..claims.room.clone() };
@@ -280,7 +281,8 @@ fn on_claim(
             .map_err(|source| VolumeError::Cache { volume: name.clone(), source })?,
     };
     let source = match device {
-        // QEMU opens it once more. What is open here goes along, and ends with it: it is the lock.
+        // QEMU opens the device again. The descriptor here is inherited by QEMU and closed when QEMU ends,
+        // because it holds the lock.
         Some(path) => {
             descriptors.add(file);
             FileSource::BlockDevice(path.display().to_string())
@@ -309,34 +311,34 @@ fn on_node(
     Ok(VolumeFacts { name: name.clone(), source, format: ImageFormat::Raw, read_only, overlay: None, cache })
 }
 
-/// How large a new disk is to be on a claim that the volume moves to with its guest: as the one that it has, else as any on that
-/// claim. None where it does not move.
+/// Size of a new disk on a claim that the volume moves to with its guest: that of the current disk, else that
+/// of any new disk on the claim. `None` if the volume does not move.
 fn moved_size(vmi: &ValidVmi, volume: &str) -> Option<u64> {
     let status = vmi.vmi().status.as_ref()?;
     let moved = status.migrated_volumes.iter().find(|moved| moved.volume_name == volume)?;
     let told = status.volume_status.iter().find(|known| known.name == volume).and_then(|known| known.size);
     let told = told.and_then(|size| u64::try_from(size).ok()).filter(|size| *size > 0);
-    // Whole mebibytes, and no fewer bytes.
+    // Rounded up to whole mebibytes.
     let told = told.map(|size| size.next_multiple_of(1 << 20));
     told.or_else(|| moved.destination_pvc_info.as_ref()?.disk_bytes())
 }
 
-/// How large a new disk on the claim is to be.
+/// Size of a new disk on the claim.
 fn claim_size(vmi: &ValidVmi, volume: &str) -> Option<u64> {
     let known = &vmi.vmi().status.as_ref()?.volume_status;
     known.iter().find(|known| known.name == volume)?.persistent_volume_claim_info.as_ref()?.disk_bytes()
 }
 
-/// An empty image for what is written.
+/// Makes an empty image for the guest's writes.
 fn make(volume: &str, path: &Path, size: u64) -> Result<(), VolumeError> {
-    // A file that an earlier launcher of the same pod has left is of no further use.
+    // An earlier launcher of the same pod may have left a file, which is useless now.
     let _ = std::fs::remove_file(path);
     qcow2::create(path, size)
         .map(drop)
         .map_err(|source| VolumeError::Make { volume: volume.to_owned(), source })
 }
 
-/// Puts an open image into a set of its own.
+/// Puts an open image into its own set of descriptors.
 fn hold(volume: &str, file: OwnedFd, descriptors: &mut Descriptors, fd_sets: &mut Vec<FdSet>) -> FileSource {
     let number = u32::try_from(fd_sets.len()).unwrap_or(u32::MAX) + FIRST_SET;
     let member = FdSetMember { fd: descriptors.add(file), what: format!("volume {volume}") };
@@ -344,10 +346,10 @@ fn hold(volume: &str, file: OwnedFd, descriptors: &mut Descriptors, fd_sets: &mu
     FileSource::FdSet(number)
 }
 
-/// What the guest is told of itself.
+/// The guest's identity for cloud-init.
 fn identity(vmi: &ValidVmi, keys: Vec<String>) -> Identity {
     let annotations = vmi.vmi().metadata.annotations.as_ref();
-    // The one of all namespaces comes first, as in KubeVirt.
+    // As in KubeVirt, the cluster-wide one comes first.
     let instance_type = [CLUSTER_INSTANCETYPE_ANNOTATION, INSTANCETYPE_ANNOTATION]
         .into_iter()
         .find_map(|name| annotations?.get(name).filter(|name| !name.is_empty()));
@@ -361,7 +363,7 @@ fn identity(vmi: &ValidVmi, keys: Vec<String>) -> Identity {
     }
 }
 
-/// Numbers of sets; those below are for what is no volume.
+/// Number of the first set; lower numbers are not for volumes.
 const FIRST_SET: u32 = 10;
 
 fn source_of(path: &Path) -> FileSource {

@@ -1,4 +1,4 @@
-//! `virt-launcher probe`: what the kubelet runs. A process of its own, so it is plain and short.
+//! `virt-launcher probe`, which the kubelet runs. It is a short synchronous program.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -7,17 +7,17 @@ use std::time::Duration;
 
 use super::{Answer, LONGEST_LINE, Question};
 
-/// What this takes beyond the time that the guest has; less than the second that the kubelet adds.
+/// Time that this program needs in addition to the guest's; less than the second that the kubelet adds.
 const MARGIN: Duration = Duration::from_millis(800);
 
-/// Ask the guest agent whether it answers, or have it run a command: 0 where all is well.
+/// Ask the guest agent whether it answers, or make it run a command; exits with 0 on success.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
     /// Seconds for the answer.
     #[arg(long, value_name = "SECONDS", default_value_t = 1)]
     timeout_seconds: u32,
 
-    /// A guest that is paused counts as well.
+    /// Succeed for a paused guest as well.
     #[arg(long)]
     alive: bool,
 
@@ -25,12 +25,12 @@ pub struct Args {
     #[arg(long, value_name = "SOCKET", default_value = "/var/run/kubevirt-private/probe.sock")]
     socket: PathBuf,
 
-    /// A program in the guest, and its arguments. Without one, the agent is asked whether it answers.
+    /// A program in the guest, and its arguments. Without one, checks whether the agent answers.
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<String>,
 }
 
-/// Asks, prints what there is to say, and gives the exit code.
+/// Asks, prints the result, and returns the exit code.
 #[must_use]
 pub fn run(args: Args) -> u8 {
     let Args { timeout_seconds, alive, socket, command } = args;
@@ -38,12 +38,12 @@ pub fn run(args: Args) -> u8 {
     let timeout_ms = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
     match ask(&socket, &Question { command, timeout_ms, alive }, timeout + MARGIN) {
         Ok(Answer { code, output, error }) => {
-            // Nobody may be left to read it.
+            // The reader may be gone.
             let _ = io::stdout().write_all(output.as_bytes());
             if !error.is_empty() {
                 let _ = writeln!(io::stderr(), "{error}");
             }
-            // What does not fit is a failure as well.
+            // A code that does not fit counts as a failure.
             if code == 0 { 0 } else { u8::try_from(code).unwrap_or(1).max(1) }
         }
         Err(error) => {

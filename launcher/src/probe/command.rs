@@ -1,7 +1,7 @@
-//! A command in the guest, by its agent. Pure but for the asking.
+//! A command in the guest, run by its agent. Pure except for the agent's calls.
 //!
-//! The agent cannot end what it has begun. So a command that did not end in time is remembered, and is not begun again
-//! before it has ended: a guest that hangs does not fill with them.
+//! The agent cannot end a command that it has started. So a command that did not end in time is remembered,
+//! and is not started again before it has ended: a guest that hangs does not fill with such commands.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -14,18 +14,18 @@ use tokio::time::{Instant, sleep, timeout_at};
 use super::{Answer, LONGEST_OUTPUT};
 use crate::guest_agent::answers::printable;
 
-/// First wait between two looks at a command; doubled up to [`LONGEST_WAIT`].
+/// First delay between two queries of a command's state; doubled up to [`LONGEST_WAIT`].
 const FIRST_WAIT: Duration = Duration::from_millis(20);
 const LONGEST_WAIT: Duration = Duration::from_millis(500);
 /// Most commands that are remembered: a pod has two probes.
 const MOST: usize = 16;
 
-/// Commands that have begun and are not known to have ended, with their process in the guest.
+/// Commands that were started and have not ended as far as known, with their process ids in the guest.
 #[derive(Debug, Default)]
 pub(super) struct Begun(RefCell<BTreeMap<Vec<String>, i64>>);
 
 impl Begun {
-    /// Runs one to its end, or to the deadline.
+    /// Runs a command until it ends, or until the deadline.
     pub(super) async fn run(&self, agent: &Agent, command: &[String], deadline: Instant) -> Answer {
         match timeout_at(deadline, self.try_run(agent, command, deadline)).await {
             Ok(Ok(answer)) => answer,
@@ -41,7 +41,7 @@ impl Begun {
                 Ok(Ended::No) => {
                     return Ok(Answer::failure("the command that was begun before has not ended yet"));
                 }
-                // Its end is of an earlier question; or the agent does not know it any more.
+                // The result belongs to an earlier probe, or the agent no longer knows the command.
                 Ok(Ended::With(_)) | Err(Error::Refused { .. }) => self.forget(command),
                 Err(error) => return Err(error),
             }
@@ -92,7 +92,7 @@ fn within(deadline: Instant) -> Deadline {
     Deadline::after(deadline.saturating_duration_since(Instant::now()))
 }
 
-/// What the agent says of a command that has ended: its exit code, or 128 and the signal as a shell counts.
+/// The result of a command that has ended: its exit code, or 128 plus the signal, as a shell counts.
 fn told(answer: &qga::GuestExecStatus) -> Answer {
     let number = |number: Option<i64>| number.and_then(|number| i32::try_from(number).ok());
     let code =
@@ -126,10 +126,10 @@ mod tests {
         let answer = told(&json!({"exited": true, "exitcode": 3, "out-data": long, "err-data": "aGkK"}));
         assert_eq!((answer.code, answer.output.len(), answer.error.as_str()), (3, LONGEST_OUTPUT, "hi\n"));
         assert_eq!(told(&json!({"exited": true, "signal": 9})).code, 137);
-        // No end that can be read is no success.
+        // A missing exit code does not count as success.
         assert_eq!(told(&json!({"exited": true})).code, 1);
         assert_eq!(told(&json!({"exited": true, "exitcode": 0, "out-data": ""})), Answer::success());
-        // Output that is none is no answer, which is told as the agent's failure.
+        // Invalid output makes the answer invalid, which is reported as the agent's failure.
         assert!(read(json!({"exited": true, "exitcode": 0, "out-data": "%"})).is_err());
     }
 }

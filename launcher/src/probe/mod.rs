@@ -1,12 +1,12 @@
-//! Probes of a guest by its agent: a command in it, or whether the agent answers.
+//! Probes of a guest through its agent: a command in the guest, or whether the agent answers.
 //!
 //! ```text
 //!  kubelet ─ exec in the pod ─► virt-launcher probe ─ PRIVATE/probe.sock ─► serve ─► guest agent
 //! ```
 //!
-//! One line of JSON each way: [`Question`] and [`Answer`]. The socket is in the container's private directory and for its
-//! user only. What a probe may cost is bounded: [`MOST`] at a time, one command of the same words in the guest at a time,
-//! [`LONGEST_OUTPUT`] of its output, and the time that the kubelet gives it.
+//! One line of JSON each way: [`Question`] and [`Answer`]. The socket is in the container's private directory
+//! and for its user only. The cost of probes is limited: [`MOST`] at a time, the same command only once in
+//! the guest at a time, [`LONGEST_OUTPUT`] of its output, and the time that the kubelet gives.
 
 pub mod client;
 mod command;
@@ -16,34 +16,34 @@ use serde::{Deserialize, Serialize};
 
 /// Name of the socket.
 pub const SOCKET: &str = "probe.sock";
-/// Probes that are served at a time; kubelet asks each of two one after the other.
+/// Probes that are served at a time; the kubelet runs each of two probes one after the other.
 pub const MOST: usize = 4;
-/// Bytes of output that are passed on. The kubelet takes 10 KiB.
+/// Bytes of output that are passed on. The kubelet accepts 10 KiB.
 pub const LONGEST_OUTPUT: usize = 8 << 10;
 /// Longest line, in bytes, in either direction.
 pub const LONGEST_LINE: usize = 256 << 10;
 
-/// What is asked.
+/// The request of a probe.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Question {
-    /// A command and its arguments; without one, whether the agent answers.
+    /// A command and its arguments; without one, the probe checks whether the agent answers.
     pub command: Vec<String>,
     /// Time for the answer.
     pub timeout_ms: u64,
-    /// It is about being alive: a guest that somebody has paused is.
+    /// Whether it is a liveness probe, which succeeds for a guest that a user has paused.
     pub alive: bool,
 }
 
-/// What came of it.
+/// The result.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Answer {
     /// The command's exit code; 0 is success.
     pub code: i32,
-    /// The beginning of what it wrote.
+    /// The beginning of its output.
     #[serde(default)]
     pub output: String,
-    /// Why it could not be asked, in words for people.
+    /// Why the agent could not be asked, as a message for users.
     #[serde(default)]
     pub error: String,
 }

@@ -17,27 +17,27 @@ use super::{Answer, LONGEST_LINE, MOST, Question};
 use crate::guest_agent::{Facts, ping};
 use crate::status::{Stage, Status};
 
-/// Longest time that a probe is given, whatever it asks for.
+/// Longest time limit of a probe, whatever it requests.
 const LONGEST: Duration = Duration::from_secs(3600);
-/// How long a client may take to ask, and to take its answer.
+/// How long a client may take to send its question, and to receive its answer.
 const TALK: Duration = Duration::from_secs(5);
 
-/// What a probe is answered from.
+/// State that the answers need.
 #[derive(Debug, Clone)]
 pub struct Guest {
     /// Its agent.
     pub agent: Agent,
-    /// Where it is in its life.
+    /// The VM's status.
     pub status: watch::Receiver<Status>,
-    /// What its agent told.
+    /// Facts from its agent.
     pub facts: watch::Receiver<Option<Facts>>,
-    /// Pings succeed without asking the agent. Those who look after the guest want it so while they work on it.
+    /// Whether pings succeed without asking the agent, for maintenance of the guest.
     pub pings_paused: watch::Receiver<bool>,
-    /// How often pings have begun to fail.
+    /// How often pings have started to fail.
     pub failed_pings: watch::Sender<u64>,
 }
 
-/// Whether the last ping failed: of failures in a row the first is told.
+/// Whether the last ping failed: only the first of several failures in a row is reported.
 #[derive(Debug, Default)]
 struct Failing(Cell<bool>);
 
@@ -50,14 +50,14 @@ impl Failing {
     }
 }
 
-/// What probes share.
+/// State that all probes share.
 #[derive(Debug, Default)]
 struct Shared {
     begun: Begun,
     failing: Failing,
 }
 
-/// Answers probes for as long as the launcher lives. Must run within a `LocalSet`.
+/// Answers probes for as long as the launcher runs. Must run within a `LocalSet`.
 pub async fn serve(listener: UnixListener, guest: Guest) {
     let seats = Arc::new(Semaphore::new(MOST));
     let shared = Rc::new(Shared::default());
@@ -70,7 +70,8 @@ pub async fn serve(listener: UnixListener, guest: Guest) {
                 continue;
             }
         };
-        // One too many is turned away: it fails, as a guest does that answers too slowly.
+        // Too many at once: the connection is closed, so the probe fails, like that of a guest that answers
+        // too slowly.
         let Ok(seat) = seats.clone().try_acquire_owned() else { continue };
         let (guest, shared) = (guest.clone(), shared.clone());
         tokio::task::spawn_local(async move {
@@ -118,7 +119,7 @@ async fn of_guest(question: Question, guest: &Guest, begun: &Begun) -> Answer {
         (status.agent_connected, status.stage)
     };
     match stage {
-        // Somebody wants it so, or its storage does not answer: to end it would help neither.
+        // A user paused it, or its storage does not answer. Ending the guest would help in neither case.
         Stage::Paused if alive => return Answer::success(),
         Stage::Paused => return Answer::failure("the guest is paused"),
         Stage::Running if !connected => return Answer::failure("the guest agent is not connected"),
@@ -127,7 +128,7 @@ async fn of_guest(question: Question, guest: &Guest, begun: &Begun) -> Answer {
             return Answer::failure("the guest does not run");
         }
     }
-    // An agent that keeps file systems frozen runs no commands, and the guest is well all the same.
+    // An agent that keeps file systems frozen runs no commands, although the guest is well.
     let frozen = guest.facts.borrow().as_ref().is_some_and(|facts| facts.frozen);
     if command.is_empty() || frozen {
         return match ping(&guest.agent, within).await {

@@ -1,7 +1,7 @@
-//! Strangers: processes that lost their parent and were given to the first process of the pod.
+//! Orphans: processes that lost their parent and became children of the first process of the pod.
 //!
-//! `waitpid(-1)` would also take the exit status of our own child from under its waiter. So the children are
-//! listed, and only those that are not ours are waited for.
+//! `waitpid(-1)` would also take the exit status of our own children away from their waiters. So the children
+//! are listed, and only those that are not ours are reaped.
 
 use std::fs;
 use std::sync::{Mutex, PoisonError};
@@ -10,21 +10,21 @@ use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::Pid;
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Process ids of our own children. Noted before anything else can run on this thread, so that none is ever taken for a
-/// stranger.
+/// Process ids of our own children. Each is recorded before other code can run on this thread, so that none
+/// is taken for an orphan.
 static OURS: Mutex<Vec<u32>> = Mutex::new(Vec::new());
 
-/// Remembers a child that is ours.
+/// Records a child that is ours.
 pub(super) fn ours(pid: u32) {
     OURS.lock().unwrap_or_else(PoisonError::into_inner).push(pid);
 }
 
-/// Forgets a child that was waited for: its number may become a stranger's.
+/// Forgets a child that was waited for, because an orphan may get its number.
 pub(super) fn no_longer_ours(pid: u32) {
     OURS.lock().unwrap_or_else(PoisonError::into_inner).retain(|known| *known != pid);
 }
 
-/// Reaps for ever whatever child of this process is not ours.
+/// Reaps forever all children of this process that are not ours.
 pub async fn reap_strangers() {
     let mut ended = match signal(SignalKind::child()) {
         Ok(ended) => ended,
@@ -44,7 +44,7 @@ pub async fn reap_strangers() {
     }
 }
 
-/// The children of this thread, which is the only one and so of this process.
+/// The children of this thread. It is the only one, so they are the children of this process.
 fn children() -> Vec<u32> {
     let list = fs::read_to_string("/proc/thread-self/children").unwrap_or_default();
     list.split_ascii_whitespace().filter_map(|pid| pid.parse().ok()).collect()

@@ -1,4 +1,4 @@
-//! What the child says on stderr: into the log line by line, and its end kept for the verdict.
+//! A child's stderr: logged line by line; its end is kept for the verdict.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,12 +10,12 @@ use tokio::process::ChildStderr;
 /// Bytes kept for the verdict.
 const KEPT: usize = 2048;
 
-/// Longest line that the log is given, in bytes.
+/// Longest line in the log, in bytes.
 const LONGEST_LINE: usize = 1024;
-/// Lines that a child may say at once, before it is heard less often.
+/// Lines of a child that are logged at once, before the rate is limited.
 const LINES_AT_ONCE: u32 = 64;
 
-/// The end of what a child said, readable while it still speaks.
+/// The end of a child's stderr, readable while the child still runs.
 #[derive(Debug, Clone, Default)]
 pub struct Tail(Arc<Mutex<VecDeque<u8>>>);
 
@@ -27,7 +27,7 @@ impl Tail {
         kept.drain(..surplus);
     }
 
-    /// The last lines, at most three, joined; empty when nothing was said. Not UTF-8 is made so.
+    /// The last lines, at most three, joined; empty without any output. Invalid UTF-8 is replaced.
     #[must_use]
     pub fn last_lines(&self) -> String {
         let bytes: Vec<u8> = self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().copied().collect();
@@ -37,7 +37,7 @@ impl Tail {
     }
 }
 
-/// Reads until the end. Never stops for what it reads: neither length nor encoding.
+/// Reads until the end. Neither length nor encoding of the output stops it.
 pub(super) async fn drain(mut stderr: ChildStderr, tail: Tail, program: String) {
     let mut chunk = vec![0; 4096];
     let mut line = Vec::new();
@@ -55,7 +55,7 @@ pub(super) async fn drain(mut stderr: ChildStderr, tail: Tail, program: String) 
     log(&mut line, &program, &quiet);
 }
 
-/// A guest that does what its devices do not expect has QEMU say so, as often as it does it.
+/// A guest can make QEMU write messages at any rate, by unexpected use of its devices.
 fn log(line: &mut Vec<u8>, program: &str, quiet: &Quiet) {
     if !line.is_empty() {
         if let Some(left_out) = quiet.line() {
@@ -66,7 +66,7 @@ fn log(line: &mut Vec<u8>, program: &str, quiet: &Quiet) {
     }
 }
 
-/// Nothing of a line acts on the terminal of who reads the log.
+/// Escapes characters that would act on the terminal of a reader of the log.
 fn shown(letter: char) -> impl Iterator<Item = char> {
     let acts = letter.is_control() && letter != '\t';
     letter.escape_default().filter(move |_| acts).chain((!acts).then_some(letter))

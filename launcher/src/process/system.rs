@@ -1,4 +1,5 @@
-//! What runs between fork and exec, and two system calls that have no safe form: the only unsafe code of this crate.
+//! Code between fork and exec, and two system calls that have no safe form: the only unsafe code of this
+//! crate.
 #![allow(unsafe_code)]
 
 use std::ops::Range;
@@ -7,7 +8,8 @@ use std::{fs, io};
 use barevirt_confinement::Domain;
 use nix::errno::Errno;
 
-/// Makes the child die with this process, however that ends, and not start at all when it has ended already.
+/// Makes the child die with this process, in whichever way this process ends, and not start at all if it has
+/// already ended.
 ///
 /// The death signal is bound to the thread that forks: the launcher has one.
 pub(super) fn die_with_this_process(command: &mut tokio::process::Command) {
@@ -16,25 +18,25 @@ pub(super) fn die_with_this_process(command: &mut tokio::process::Command) {
         nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL)?;
         if nix::unistd::getppid() == parent { Ok(()) } else { Err(Errno::ESRCH.into()) }
     };
-    // SAFETY: between fork and exec the closure makes two system calls, and neither allocates, locks nor touches
-    // memory of the parent.
+    // SAFETY: between fork and exec the closure makes two system calls; it neither allocates, locks nor
+    // touches memory of the parent.
     unsafe {
         command.pre_exec(before_exec);
     }
 }
 
-/// Confines the child, from before its program begins.
+/// Confines the child before its program begins.
 pub(super) fn confine(command: &mut tokio::process::Command, domain: Domain) {
     let before_exec = move || domain.enter_in_child();
-    // SAFETY: between fork and exec the closure makes a few system calls with what was made ready before, and neither
-    // allocates, locks nor touches memory of the parent.
+    // SAFETY: between fork and exec the closure makes a few system calls with values that were prepared
+    // before; it neither allocates, locks nor touches memory of the parent.
     unsafe {
         command.pre_exec(before_exec);
     }
 }
 
-/// Whether memory may be bound to a NUMA node. The container runtime's own filter of system calls answers for the kernel, so it
-/// is tried: with no memory at all.
+/// Whether memory may be bound to a NUMA node. The container runtime's seccomp filter may forbid the call, so
+/// it is tried without any memory.
 #[must_use]
 pub fn may_bind_memory() -> bool {
     const NOTHING: libc::c_long = 0;
@@ -42,31 +44,33 @@ pub fn may_bind_memory() -> bool {
     unsafe { libc::syscall(libc::SYS_mbind, NOTHING, NOTHING, NOTHING, NOTHING, NOTHING, NOTHING) == 0 }
 }
 
-/// Where the program of this process is mapped as its file has it: code and constants that were never written to.
+/// Address ranges in which this process has mapped its program unchanged: code and constants that were never
+/// written to.
 #[derive(Debug)]
 pub struct AsInFile(Vec<Range<usize>>);
 
 impl AsInFile {
-    /// Of this process. It holds for its life: a static program maps nothing of its file later, and writes to nothing that it
-    /// may only read.
+    /// The ranges of this process. They stay valid during its life: a static program maps nothing of its file
+    /// later, and writes to no read-only range.
     ///
     /// # Errors
-    /// When the kernel does not tell what is mapped.
+    /// If the kernel does not list the mappings.
     pub fn find() -> io::Result<Self> {
         let program = fs::read_link("/proc/self/exe")?;
         let maps = fs::read_to_string("/proc/self/smaps")?;
         Ok(Self(as_in_file(&maps, program.to_str().unwrap_or_default())))
     }
 
-    /// Unmaps those pages. Most of them were used once, at the start; what is used again is mapped again, from the page cache,
-    /// sixteen pages at a time. It halves the memory of a launcher beside its QEMU.
+    /// Unmaps these pages. Most of them were only used once, at the start; a page that is used again is
+    /// mapped again from the page cache, sixteen pages at a time. This halves the memory of a launcher beside
+    /// its QEMU.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// If the kernel refuses.
     pub fn unmap(&self) -> io::Result<()> {
         for Range { start, end } in &self.0 {
-            // SAFETY: the range is a private mapping of a file that may not be written to and never was: every page of it is
-            // what the file holds, and is read from there again when it is touched.
+            // SAFETY: the range is a private mapping of a file that may not be written to and never was:
+            // every page has the content of the file, and is read from the file again when it is touched.
             let refused =
                 unsafe { libc::madvise(*start as *mut libc::c_void, end - start, libc::MADV_DONTNEED) };
             Errno::result(refused)?;
@@ -75,8 +79,8 @@ impl AsInFile {
     }
 }
 
-/// The addresses, by the text of `/proc/PID/smaps` (proc_pid_smaps(5)). A mapping with an anonymous page was written to, such as
-/// data that the loader relocated before it may only be read.
+/// Parses the ranges from the text of `/proc/PID/smaps` (proc_pid_smaps(5)). A mapping with an anonymous page
+/// was written to, such as data that the loader relocated before it became read-only.
 fn as_in_file(smaps: &str, program: &str) -> Vec<Range<usize>> {
     let mut found: Vec<Range<usize>> = Vec::new();
     let mut present = None;
@@ -93,7 +97,7 @@ fn as_in_file(smaps: &str, program: &str) -> Vec<Range<usize>> {
     found
 }
 
-/// The addresses that a line begins with, where it is a mapping's first.
+/// The address range at the start of a line, if it is the first line of a mapping.
 fn range(line: &str) -> Option<Range<usize>> {
     let (start, end) = line.split_ascii_whitespace().next()?.split_once('-')?;
     let address = |text| usize::from_str_radix(text, 16).ok();

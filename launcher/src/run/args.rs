@@ -1,4 +1,4 @@
-//! What `virt-launcher run` is told.
+//! Arguments of `virt-launcher run`.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -53,7 +53,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     pub serial_log: Option<PathBuf>,
 
-    /// Listen here for people who speak QMP to the guest's QEMU.
+    /// Listen here for users who send QMP commands to the guest's QEMU.
     #[arg(long, value_name = "SOCKET")]
     pub qmp: Option<PathBuf>,
 
@@ -69,7 +69,7 @@ pub struct Args {
     #[arg(long, value_name = "DIR")]
     pub state: Option<PathBuf>,
 
-    /// Directory of UEFI images, as Debian's package ovmf has them.
+    /// Directory of UEFI images, as in Debian's package ovmf.
     #[arg(long, value_name = "DIR", default_value = "/usr/share/OVMF")]
     pub ovmf: PathBuf,
 

@@ -1,4 +1,4 @@
-//! What `virt-launcher run` exits with.
+//! Exit codes of `virt-launcher run`.
 //!
 //! | code | |
 //! |---|---|
@@ -12,7 +12,7 @@ use std::process::ExitCode;
 use super::manifest::ManifestError;
 use crate::verdict::Verdict;
 
-/// The code, and the reason on standard error where there is no verdict.
+/// The exit code; without a verdict the reason is printed on standard error.
 #[must_use]
 pub fn code(outcome: anyhow::Result<Option<Verdict>>) -> ExitCode {
     if let Err(error) = &outcome {

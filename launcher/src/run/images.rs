@@ -1,4 +1,4 @@
-//! Local files in place of container images.
+//! Local files instead of container images.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -14,10 +14,10 @@ use crate::disk::Image;
 use crate::disk::header::{HeaderError, INSPECTED, inspect};
 use crate::volumes::Base;
 
-/// Endings of image files, in the order in which they are looked for.
+/// Extensions of image files, in the order in which they are tried.
 const ENDINGS: [&str; 3] = ["qcow2", "img", "raw"];
 
-/// A volume has no image here.
+/// Why a volume has no image here.
 #[derive(Debug, thiserror::Error)]
 pub enum ImageError {
     /// None was found.
@@ -27,9 +27,9 @@ pub enum ImageError {
         volume: String,
         /// Its container image.
         image: String,
-        /// What was looked for.
+        /// The file name that was looked for.
         name: String,
-        /// Where.
+        /// The directory that was searched.
         directory: PathBuf,
     },
     /// It cannot be read.
@@ -39,20 +39,20 @@ pub enum ImageError {
         volume: String,
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
-    /// It is none that is served.
+    /// It is not a supported image.
     #[error("volume {volume}: image {path}: {source}")]
     Header {
         /// The volume.
         volume: String,
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         source: HeaderError,
     },
-    /// A path was given for what is no volume with an image.
+    /// A path was given for a name that is not a volume with an image.
     #[error("--disk {volume}=...: the manifest has no containerDisk volume of that name")]
     NoVolume {
         /// The name.
@@ -60,13 +60,13 @@ pub enum ImageError {
     },
 }
 
-/// Images, by the names of their volumes; and where each of them is.
+/// Images by the names of their volumes; and path and format of each.
 pub type Opened = (BTreeMap<String, Base>, Vec<(String, PathBuf, Image)>);
 
 /// Opens the image of every container disk.
 ///
 /// # Errors
-/// Names the volume, and what to do.
+/// Names the volume, and the remedy.
 pub fn open_all(vmi: &ValidVmi, given: &[DiskPath], directory: &Path) -> Result<Opened, ImageError> {
     let (mut bases, mut found) = (BTreeMap::new(), Vec::new());
     for volume in vmi.volumes() {
@@ -96,7 +96,7 @@ fn find(volume: &str, image: &str, directory: &Path) -> Result<PathBuf, ImageErr
     })
 }
 
-/// `guest-tiny` of `localhost:5000/barevirt/guest-tiny:devel@sha256:...`.
+/// The last part of an image's name: `guest-tiny` of `localhost:5000/barevirt/guest-tiny:devel@sha256:...`.
 fn base_name(image: &str) -> &str {
     let image = image.split('@').next().unwrap_or_default();
     let last = image.rsplit('/').next().unwrap_or_default();

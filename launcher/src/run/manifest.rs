@@ -1,4 +1,4 @@
-//! From a file to a valid VirtualMachineInstance.
+//! Reads a file and returns a valid VirtualMachineInstance.
 
 mod cluster;
 
@@ -12,10 +12,10 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-/// Largest manifest, in bytes: what an API server would take.
+/// Largest manifest, in bytes: the limit of an API server.
 const LARGEST: u64 = 3 << 20;
 
-/// The manifest cannot be run.
+/// Why the manifest cannot be run.
 #[derive(Debug, thiserror::Error)]
 pub enum ManifestError {
     /// It cannot be read.
@@ -23,16 +23,16 @@ pub enum ManifestError {
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
-    /// It is longer than any manifest.
+    /// It is larger than any manifest.
     #[error("manifest {path} has more than {LARGEST} bytes")]
     TooLarge {
         /// The file.
         path: PathBuf,
     },
-    /// It is no YAML.
+    /// It is not YAML.
     #[error("manifest {path} is no YAML: {text}")]
     Yaml {
         /// The file.
@@ -47,12 +47,12 @@ pub enum ManifestError {
     Kind {
         /// The file.
         path: PathBuf,
-        /// What it says.
+        /// The given version.
         version: String,
-        /// What it says.
+        /// The given kind.
         kind: String,
     },
-    /// A field has the wrong shape.
+    /// A field has the wrong type.
     #[error("manifest {path} does not parse: {text}")]
     Parse {
         /// The file.
@@ -60,7 +60,7 @@ pub enum ManifestError {
         /// Where and why.
         text: String,
     },
-    /// It has fields that nothing would look at.
+    /// It has fields that would be ignored.
     #[error("manifest {path} has fields that are not known:{}", .fields.iter().map(|field| format!("\n  {field}")).collect::<String>())]
     Unknown {
         /// The file.
@@ -68,7 +68,7 @@ pub enum ManifestError {
         /// Their paths.
         fields: Vec<String>,
     },
-    /// It takes something from a cluster, which is not here.
+    /// It needs objects of a cluster, and there is none here.
     #[error("manifest {path} names what only a cluster has:{}", .fields.iter().map(|field| format!("\n  {field}")).collect::<String>())]
     Cluster {
         /// The file.
@@ -81,7 +81,7 @@ pub enum ManifestError {
     Invalid {
         /// The file.
         path: PathBuf,
-        /// All that is wrong.
+        /// The faults.
         causes: Vec<Cause>,
     },
 }
@@ -90,10 +90,10 @@ fn lines(causes: &[Cause]) -> String {
     causes.iter().map(|cause| format!("\n  {}: {}", cause.field, cause.message)).collect()
 }
 
-/// Reads, fills in defaults, validates. `local` are the volumes whose images are files.
+/// Reads the file, fills in defaults and validates. `local` are the volumes whose images are files.
 ///
 /// # Errors
-/// Names the file and everything that is wrong in it.
+/// Names the file and all its faults.
 pub fn load(path: &Path, memory: Option<&str>, local: &[&str]) -> Result<ValidVmi, ManifestError> {
     parse(&read(path)?, path, memory, local)
 }
@@ -114,7 +114,7 @@ fn read(path: &Path) -> Result<String, ManifestError> {
     Ok(text)
 }
 
-/// Pure: the text of a manifest to what is run. `path` is for messages.
+/// Converts the text of a manifest. Pure. `path` is for messages.
 pub(super) fn parse(
     text: &str,
     path: &Path,
@@ -147,7 +147,7 @@ pub(super) fn parse(
     ValidVmi::new(vmi).map_err(|causes| ManifestError::Invalid { path, causes })
 }
 
-/// Reads all of it: a field that is not known is refused, and not left out.
+/// Decodes completely: an unknown field is refused and not ignored.
 fn read_whole<T: DeserializeOwned + Serialize>(manifest: Value, path: &Path) -> Result<T, ManifestError> {
     let wrong =
         |error: serde_json::Error| ManifestError::Parse { path: path.to_owned(), text: error.to_string() };
@@ -156,7 +156,7 @@ fn read_whole<T: DeserializeOwned + Serialize>(manifest: Value, path: &Path) -> 
     if fields.is_empty() { Ok(object) } else { Err(ManifestError::Unknown { path: path.to_owned(), fields }) }
 }
 
-/// The instance that a machine would be started as.
+/// The instance that a machine would start.
 fn instance_of(vm: VirtualMachine) -> VirtualMachineInstance {
     let mut vmi = VirtualMachineInstance { spec: vm.spec.template.spec, ..VirtualMachineInstance::default() };
     vmi.metadata.name = vm.metadata.name;
@@ -170,7 +170,7 @@ fn override_memory(manifest: &mut Value, memory: &str) {
         return;
     };
     domain.insert("memory".to_owned(), json!({"guest": memory}));
-    // What the pod would have asked for no longer fits, and there is no pod.
+    // The pod's resources no longer match, and there is no pod.
     if let Some(resources) = domain.get_mut("resources").and_then(Value::as_object_mut) {
         for list in ["requests", "limits"] {
             if let Some(list) = resources.get_mut(list).and_then(Value::as_object_mut) {

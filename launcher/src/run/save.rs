@@ -1,5 +1,5 @@
-//! Keeps what a guest wrote: its disk as one image, once it has ended. A QEMU without a machine copies, so that no other program
-//! is needed.
+//! Saves a guest's disk as one image after the guest has ended. A QEMU without a machine copies it, so that
+//! no other program is needed.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -14,25 +14,25 @@ use crate::bare_qemu::{Accelerator, BareQemu};
 use crate::disk::qcow2;
 use crate::disk::{Format, Image};
 
-/// How long one command may take; the copy itself is a job that is asked about.
+/// Time limit of one command; the copy itself is a job whose state is queried.
 const COMMAND: Duration = Duration::from_secs(60);
-/// How often.
+/// Interval of these queries.
 const ASKED_EVERY: Duration = Duration::from_millis(50);
 
-/// One disk to be kept.
+/// One disk to save.
 #[derive(Debug)]
 pub struct Save {
     /// The volume.
     pub volume: String,
-    /// The image below, and what it is.
+    /// The base image, and its format.
     pub base: (PathBuf, Image),
-    /// What the guest wrote.
+    /// The overlay that the guest wrote.
     pub overlay: PathBuf,
     /// The new image.
     pub to: PathBuf,
 }
 
-/// What is to be kept, once it is known where all is.
+/// The disks to save, when all paths are known.
 ///
 /// # Errors
 /// Names a volume that has no such image.
@@ -55,7 +55,7 @@ pub fn plan(
     wanted.iter().map(one).collect()
 }
 
-/// Copies. The file is there as a whole, or not at all.
+/// Copies the disk. The new file is complete, or does not exist.
 ///
 /// # Errors
 /// Names the volume.
@@ -118,19 +118,19 @@ async fn job(
         tokio::time::sleep(ASKED_EVERY).await;
     }
     qmp.execute(qmp::job_dismiss { id: "save".to_owned() }, Deadline::after(COMMAND)).await?;
-    // Closed, and so complete, before this QEMU ends.
+    // The image is closed, and so complete, before this QEMU ends.
     qmp.execute(qmp::blockdev_del { node_name: "whole".to_owned() }, Deadline::after(COMMAND)).await?;
     Ok(())
 }
 
-/// The job that copies what was written, and what is below it, into the new image.
+/// The job that copies the overlay and its base into the new image.
 fn backup() -> qmp::blockdev_backup {
     qmp::blockdev_backup(qmp::BlockdevBackup {
         base: qmp::BackupCommon {
             job_id: Some("save".to_owned()),
             device: "written".to_owned(),
             sync: qmp::MirrorSyncMode::full,
-            // Else its error goes with it.
+            // Otherwise the job would disappear together with its error.
             auto_dismiss: Some(false),
             auto_finalize: None,
             bitmap: None,

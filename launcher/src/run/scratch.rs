@@ -1,7 +1,7 @@
-//! A directory that ends with the VM.
+//! A temporary directory that is removed with the VM.
 //!
-//! Each is locked for as long as its process lives. A process that is killed cannot remove its own; the next one
-//! removes every directory that nobody holds the lock of.
+//! Each is locked as long as its process lives. A killed process cannot remove its directory, so each new
+//! process removes all directories whose lock is free.
 
 use std::fs::{self, File};
 use std::io;
@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use nix::fcntl::{Flock, FlockArg};
 
-/// What the names begin with; a process id follows.
+/// Prefix of the names; a process id follows.
 const PREFIX: &str = "virt-launcher-";
 
-/// How old a directory must be to count as left behind: one that was just made may not be locked yet.
+/// Age from which a directory counts as left behind: a new one may not be locked yet.
 const SETTLED: Duration = Duration::from_secs(5);
 
 /// A directory of this user only, removed when it is dropped.
@@ -25,21 +25,22 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// A new one in `parent`, where temporary files go. Removes what killed processes have left there.
+    /// Makes a directory in `parent`, where temporary files go. Removes directories that killed processes
+    /// have left there.
     ///
     /// # Errors
-    /// When it cannot be made.
+    /// If it cannot be made.
     pub fn new(parent: &Path) -> io::Result<Self> {
         sweep(parent);
         let path = parent.join(format!("{PREFIX}{}", std::process::id()));
-        // Left by a process of the same number that was killed; of another user, it cannot be removed.
+        // A killed process with the same number may have left it. If it belongs to another user, this fails.
         let _ = fs::remove_dir_all(&path);
         fs::DirBuilder::new().mode(0o700).create(&path)?;
         let lock = lock(&path)?;
         Ok(Self { path, _lock: lock })
     }
 
-    /// Where it is.
+    /// Its path.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -56,7 +57,7 @@ fn lock(path: &Path) -> io::Result<Flock<File>> {
     Flock::lock(File::open(path)?, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| errno.into())
 }
 
-/// Whatever cannot be looked at or removed is somebody else's.
+/// Removes directories that were left behind. One that cannot be read or removed belongs to another user.
 fn sweep(parent: &Path) {
     let uid = nix::unistd::getuid().as_raw();
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {

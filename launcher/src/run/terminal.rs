@@ -1,7 +1,7 @@
-//! The person's terminal as the guest's console.
+//! The user's terminal as the guest's console.
 //!
-//! Standard input and output are opened anew through `/proc`, so that waiting without blocking changes nothing for
-//! whoever else holds them (the shell).
+//! Standard input and output are reopened through `/proc`, so that setting them to non-blocking does not
+//! affect other processes that share them, such as the shell.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, IsTerminal, Write};
@@ -19,13 +19,13 @@ const LEAVE: u8 = 0x1d;
 /// Why the console was left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Left {
-    /// The person pressed ctrl-].
+    /// The user pressed ctrl-].
     ByPerson,
-    /// The guest's side has ended.
+    /// The guest closed the console.
     ByGuest,
 }
 
-/// A terminal in raw mode; as it was when dropped.
+/// A terminal in raw mode, which is restored when this is dropped.
 struct Raw {
     terminal: File,
     before: Termios,
@@ -52,17 +52,18 @@ impl Drop for Raw {
     }
 }
 
-/// Connects the terminal to the console until either side ends it. Without a terminal, what is piped in is typed.
+/// Connects the terminal to the console until either side ends it. Without a terminal, piped input is sent to
+/// the guest.
 ///
 /// # Errors
-/// When the terminal fails.
+/// If the terminal fails.
 pub async fn attach(console: UnixStream) -> io::Result<Left> {
     let raw = Raw::enter()?;
     let input = reopen("/proc/self/fd/0", OpenOptions::new().read(true))
         .and_then(pipe::Receiver::from_file_unchecked);
     let mut output = Output::open()?;
     let (mut from_guest, mut to_guest) = console.into_split();
-    // A file or nothing at all cannot be waited for: then nobody types.
+    // A file or a missing input cannot be polled: then there is no input.
     let mut input = input.ok();
     let mut typed = vec![0; 1024];
     let mut said = vec![0; 8192];
@@ -73,7 +74,7 @@ pub async fn attach(console: UnixStream) -> io::Result<Left> {
                 count => {
                     let bytes = &typed[..count];
                     let stop = if raw.is_some() { bytes.iter().position(|byte| *byte == LEAVE) } else { None };
-                    // The guest's end is noticed on the reading side.
+                    // The reading side notices the guest's end.
                     let _ = to_guest.write_all(&bytes[..stop.unwrap_or(count)]).await;
                     if stop.is_some() {
                         break Left::ByPerson;
@@ -101,11 +102,11 @@ fn reopen(path: &str, how: &mut OpenOptions) -> io::Result<File> {
     how.custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_CLOEXEC).open(path)
 }
 
-/// Where the guest's output goes.
+/// The target of the guest's output.
 enum Output {
-    /// A terminal or pipe, that may have to be waited for.
+    /// A terminal or pipe, which may have to be polled.
     Waited(pipe::Sender),
-    /// A file, that takes what it is given.
+    /// A file, which never blocks.
     Direct(io::Stdout),
 }
 

@@ -1,7 +1,8 @@
-//! Whether a cgroup is short of processors, memory or input and output.
+//! Whether a cgroup lacks CPU, memory or I/O.
 //!
-//! cgroup v2 counts the time that tasks wait (pressure stall information). v1 does not: there, what was throttled and what
-//! failed is counted, and the node's own pressure stands beside it where the kernel tells it.
+//! cgroup v2 counts the time for which tasks wait (pressure stall information). v1 does not, so for v1 the
+//! counts of throttling and failures are reported, together with the node's own pressure if the kernel
+//! provides it.
 
 use std::fmt;
 use std::fs;
@@ -9,13 +10,13 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-/// Longest text taken of one file.
+/// Longest text that is read from one file.
 const LONGEST: usize = 400;
 
-/// What the kernel says, by file. Empty: it says nothing.
+/// The kernel's values by file. Empty if there are none.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Pressure {
-    /// Whose it is, and lines as the kernel writes them.
+    /// Source of the values, and lines as the kernel writes them.
     pub said: Vec<(&'static str, String)>,
 }
 
@@ -36,7 +37,8 @@ const V1: [(&str, &str); 4] = [
 const NODE: [(&str, &str); 3] =
     [("cpu of the node", "cpu"), ("memory of the node", "memory"), ("io of the node", "io")];
 
-/// Reads what there is: `cgroups` is where they are mounted, `node` the directory of the node's own pressure.
+/// Reads the available values: `cgroups` is the mount point of the cgroups, `node` the directory of the
+/// node's own pressure.
 #[must_use]
 pub fn read(cgroups: &Path, node: &Path) -> Pressure {
     let all = |base: &Path, files: &[(&'static str, &str)]| {

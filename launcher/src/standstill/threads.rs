@@ -1,4 +1,4 @@
-//! What each thread of a process does, of what a process may read of its own child.
+//! The state of each thread of a process, as far as a process may read it for its own child.
 
 use std::fmt;
 use std::fs;
@@ -6,19 +6,19 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-/// Threads looked at at most.
+/// Most threads that are read.
 const MOST: usize = 1024;
 
-/// A thread as the kernel sees it.
+/// A thread, as the kernel reports it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Thread {
-    /// Its id; that of the main one is the process'.
+    /// Its id; the id of the main thread is the process id.
     pub id: u32,
     /// Its name.
     pub name: String,
-    /// Letter of `/proc/PID/stat`.
+    /// State letter of `/proc/PID/stat`.
     pub state: char,
-    /// Function of the kernel it sleeps in, where the kernel tells.
+    /// Kernel function in which it sleeps, if the kernel reports it.
     pub waits_in: Option<String>,
     /// Hundredths of a second in user mode.
     pub user_ticks: u64,
@@ -27,7 +27,7 @@ pub struct Thread {
 }
 
 impl Thread {
-    /// For people, both are in the same situation.
+    /// Whether both threads are in the same situation, for a reader.
     pub(super) fn does_as(&self, other: &Self) -> bool {
         let kind = |name: &str| name.replace(|letter: char| letter.is_ascii_digit(), "");
         (self.state, &self.waits_in) == (other.state, &other.waits_in)
@@ -65,7 +65,7 @@ impl fmt::Display for Thread {
     }
 }
 
-/// The threads of a process, the main one first. None where there is no such process.
+/// The threads of a process, the main one first. Empty if the process does not exist.
 #[must_use]
 pub fn of(proc: &Path, pid: u32) -> Vec<Thread> {
     let tasks = tasks(proc, pid);
@@ -74,7 +74,7 @@ pub fn of(proc: &Path, pid: u32) -> Vec<Thread> {
     threads
 }
 
-/// Ids of all threads of the process that this one is of.
+/// Ids of all threads of the process that this thread belongs to.
 pub fn ids(proc: &Path, thread: u32) -> impl Iterator<Item = u32> {
     let entries = fs::read_dir(tasks(proc, thread)).into_iter().flatten();
     entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
@@ -84,14 +84,14 @@ fn tasks(proc: &Path, thread: u32) -> PathBuf {
     proc.join(thread.to_string()).join("task")
 }
 
-/// One thread; nothing where it is gone.
+/// One thread; `None` if it is gone.
 fn one(tasks: &Path, id: u32) -> Option<Thread> {
     let text = |file: &str| fs::read_to_string(tasks.join(id.to_string()).join(file)).ok();
     let stat = text("stat")?;
     let (start, rest) = stat.rsplit_once(')')?;
     let fields: Vec<&str> = rest.split_whitespace().collect();
     let ticks = |at: usize| fields.get(at).and_then(|field| field.parse().ok()).unwrap_or_default();
-    // A thread that runs waits nowhere, and a kernel that does not tell says so by 0.
+    // A running thread waits nowhere, and a kernel that does not report this writes 0.
     let waits_in = text("wchan").filter(|function| !function.is_empty() && function != "0");
     Some(Thread {
         id,

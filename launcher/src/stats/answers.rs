@@ -1,12 +1,12 @@
-//! What QEMU's answers mean. Pure.
+//! Converts QEMU's answers. Pure.
 
 use barevirt_protocol::v1::{BlockStats, GuestMemory};
 use barevirt_qmp::qapi::qmp;
 use serde_json::Value;
 
-/// Where devices with an id of their own are.
+/// Path of devices with an id in QEMU's object tree.
 const DEVICES: &str = "/machine/peripheral/";
-/// What the ids of disks begin with.
+/// Prefix of the ids of disks.
 const DISK: &str = "disk-";
 
 /// `query-cpus-fast`: index and thread of each virtual CPU.
@@ -18,7 +18,7 @@ pub fn threads(answer: &[qmp::CpuInfoFast]) -> Vec<(u32, u32)> {
     answer.iter().filter_map(cpu).filter_map(one).collect()
 }
 
-/// What is the same for CPUs of every architecture that guests here have.
+/// The fields that CPUs of all supported architectures have.
 #[must_use]
 pub fn cpu(answer: &qmp::CpuInfoFast) -> Option<&qmp::CpuInfoFastBase> {
     match answer {
@@ -34,7 +34,7 @@ pub fn cpu(answer: &qmp::CpuInfoFast) -> Option<&qmp::CpuInfoFastBase> {
 pub fn blocks(answer: &[qmp::BlockStats]) -> Vec<BlockStats> {
     let one = |block: &qmp::BlockStats| {
         let device = block.qdev.as_ref()?.strip_prefix(DEVICES)?;
-        // virtio-blk's own device is one below.
+        // The device of virtio-blk itself is one level below.
         let disk = device.split('/').next()?.strip_prefix(DISK)?;
         let count = |count: i64| u64::try_from(count).unwrap_or_default();
         let stats = &block.stats;
@@ -53,14 +53,14 @@ pub fn blocks(answer: &[qmp::BlockStats]) -> Vec<BlockStats> {
     answer.iter().filter_map(one).collect()
 }
 
-/// The balloon's `guest-stats`. A guest that has told nothing has no time of the last account.
+/// The balloon's `guest-stats`. Before the guest's first report there is no time of the last report.
 #[must_use]
 pub fn memory(answer: &Value) -> Option<GuestMemory> {
     if answer["last-update"].as_u64().unwrap_or_default() == 0 {
         return None;
     }
     let stats = &answer["stats"];
-    // What the guest does not tell is minus one, written without a sign.
+    // A value that the guest does not report is minus one, written as an unsigned number.
     let told = |name: &str| stats[name].as_u64().filter(|value| *value != u64::MAX);
     Some(GuestMemory {
         total_bytes: told("stat-total-memory"),
@@ -80,13 +80,13 @@ mod tests {
     use serde::de::DeserializeOwned;
     use serde_json::json;
 
-    /// As the client reads a list.
+    /// Decodes a list like the client does.
     fn list<T: DeserializeOwned>(answer: Value) -> Vec<T> {
         let entries: Vec<Value> = serde_json::from_value(answer).unwrap();
         entries.into_iter().filter_map(|entry| serde_json::from_value(entry).ok()).collect()
     }
 
-    /// All that QEMU counts of a disk, with these counts among it.
+    /// A complete set of QEMU's counts for a disk, with these values.
     fn counted(counts: Value) -> Value {
         let mut all = json!({"account_failed": true, "account_invalid": true, "timed_stats": []});
         for what in ["rd", "wr", "unmap", "zone_append"] {

@@ -1,8 +1,10 @@
-//! How much of its memory a guest writes in a second, by sampling pages as QEMU's `calc-dirty-rate` does.
+//! Measures how much of its memory a guest writes per second, by sampling pages like QEMU's
+//! `calc-dirty-rate`.
 //!
-//! QEMU is not asked: it reads pages that the guest has never touched, and memory in a memfd keeps each page that was
-//! read, so that every measurement would let the guest grow by 2 MiB for each GiB until all of it is there. Here the
-//! kernel tells which pages are there; no others are read, QEMU has no part in it, and the guest is not slowed down.
+//! QEMU's command is not used, because it also reads pages that the guest has never touched, and reading
+//! allocates pages in a memfd: each measurement would let the guest grow by 2 MiB per GiB, up to its full
+//! size. This module asks the kernel which pages exist and reads only those. QEMU is not involved, and the
+//! guest is not slowed down.
 //!
 //! ```text
 //!  pages, one out of each stretch ─► picture ── a second ──► picture again ─► share that differs × memory
@@ -19,21 +21,22 @@ use nix::errno::Errno;
 use nix::unistd::{Whence, lseek};
 use tokio::time::{Instant, sleep};
 
-/// What is told apart in it; memory in larger pages is looked at in these, too.
+/// The unit of comparison; memory in larger pages is compared in this unit, too.
 const PAGE: u64 = PAGE_BYTES as u64;
 const PAGE_BYTES: usize = 4096;
-/// Pages for each GiB, as in QEMU.
+/// Samples for each GiB, as in QEMU.
 const FOR_A_GIB: u64 = 512;
-/// Fewest and most pages of a guest: more say little more, and the launcher has other things to do.
+/// Fewest and most samples of a guest: more give little more precision, and the launcher has other work.
 const PAGES: std::ops::RangeInclusive<u64> = 512..=4096;
-/// Pages between two looks at what else there is to do.
+/// Samples between two yields to other tasks.
 const AT_A_TIME: usize = 128;
-/// Between two pictures, as in KubeVirt.
+/// Time between two snapshots, as in KubeVirt.
 const PERIOD: Duration = Duration::from_secs(1);
-/// How QEMU names the memory it makes.
+/// QEMU's name for its memory files.
 const MEMORY: &str = "/memfd:memory-backend-memfd";
 
-/// Bytes that the guest of that QEMU writes in a second; nothing where its memory cannot be read. Takes [`PERIOD`].
+/// Bytes that the guest of this QEMU writes per second; `None` if its memory cannot be read. Takes
+/// [`PERIOD`].
 pub(super) async fn rate(pid: u32) -> Option<u64> {
     let memory = memory(Path::new(&format!("/proc/{pid}/fd")));
     let size: u64 = memory.iter().map(|(_, size)| size).sum();
@@ -43,20 +46,22 @@ pub(super) async fn rate(pid: u32) -> Option<u64> {
     let begun = Instant::now();
     let first = picture(&memory, &pages, &key).await?;
     sleep(PERIOD.saturating_sub(begun.elapsed())).await;
-    // What lies between is the same for each page: both times they are taken in the same order.
+    // The time between its two reads is the same for each page, because both snapshots are taken in the same
+    // order.
     let took = begun.elapsed();
     let second = picture(&memory, &pages, &key).await?;
     let changed = first.iter().zip(&second).filter(|(first, second)| first != second).count();
     per_second(size, changed, pages.len(), took)
 }
 
-/// Memory of a guest, and its sizes, among the descriptors there.
+/// Memory files of a guest among these descriptors, and their sizes.
 fn memory(descriptors: &Path) -> Vec<(File, u64)> {
     let all = fs::read_dir(descriptors).into_iter().flatten().flatten();
     let ours = all.filter(|one| {
         fs::read_link(one.path()).is_ok_and(|target| target.to_string_lossy().starts_with(MEMORY))
     });
-    // Opened anew: a position of its own. The same memory behind two descriptors is not expected of QEMU.
+    // The file is reopened, so that it has its own position. QEMU is not expected to have the same memory
+    // behind two descriptors.
     ours.filter_map(|one| {
         let file = File::open(one.path()).ok()?;
         let size = file.metadata().ok()?.len();
@@ -65,7 +70,7 @@ fn memory(descriptors: &Path) -> Vec<(File, u64)> {
     .collect()
 }
 
-/// Which pages are looked at: file and offset. One out of each of the stretches that all of the memory is cut into.
+/// The sampled pages: file and offset. One page from each of the equal stretches of the memory.
 fn sample(sizes: &[u64], random: impl Fn(u64) -> u64) -> Vec<(usize, u64)> {
     let pages: u64 = sizes.iter().map(|size| size / PAGE).sum();
     let wanted = (pages * PAGE / (1 << 30) * FOR_A_GIB).clamp(*PAGES.start(), *PAGES.end()).min(pages);
@@ -83,7 +88,7 @@ fn sample(sizes: &[u64], random: impl Fn(u64) -> u64) -> Vec<(usize, u64)> {
     (0..wanted).filter_map(place).collect()
 }
 
-/// What each page has in it, as a number; none where there is no page.
+/// A hash of each page; `None` for a page that does not exist.
 async fn picture(
     memory: &[(File, u64)],
     pages: &[(usize, u64)],
@@ -109,7 +114,7 @@ fn is_there(file: &File, offset: u64) -> nix::Result<bool> {
     let offset = i64::try_from(offset).map_err(|_| Errno::EOVERFLOW)?;
     match lseek(file, offset, Whence::SeekData) {
         Ok(data) => Ok(data == offset),
-        // Nothing from there to the end.
+        // There is no data from there to the end.
         Err(Errno::ENXIO) => Ok(false),
         Err(error) => Err(error),
     }
@@ -169,10 +174,10 @@ mod tests {
         assert_eq!(memory.metadata().unwrap().blocks(), 0);
         let busy = tokio::spawn(rate(pid));
         sleep(PERIOD / 2).await;
-        // A quarter, where nothing was before.
+        // A quarter of the memory, which did not exist before.
         memory.write_all_at(&vec![1; 16 << 20], 16 << 20).unwrap();
         let rate = busy.await.unwrap().unwrap();
-        // Less where the machine is busy and the second was a long one.
+        // The rate is lower if the machine is busy and the period was longer than a second.
         assert!(((1 << 20)..=(16 << 20)).contains(&rate), "{rate}");
         assert_eq!(super::rate(0).await, None, "there is no such process");
     }

@@ -1,13 +1,13 @@
-//! What the kernel counts of QEMU and its threads, read from `/proc`.
+//! The kernel's counts for QEMU and its threads, read from `/proc`.
 
 use std::fs;
 
 use barevirt_protocol::v1::{ProcessStats, VcpuStats};
 
-/// Nanoseconds of a tick of `/proc`, which are hundredths of a second on every architecture that we run on.
+/// Nanoseconds of a tick in `/proc`: a hundredth of a second on every architecture that we support.
 const TICK: u64 = 10_000_000;
 
-/// QEMU's process; nothing where there is none.
+/// QEMU's process; `None` if there is none.
 #[must_use]
 pub fn process(pid: u32) -> Option<ProcessStats> {
     if pid == 0 {
@@ -18,12 +18,12 @@ pub fn process(pid: u32) -> Option<ProcessStats> {
     Some(ProcessStats { user_ns: user * TICK, system_ns: system * TICK, resident_bytes })
 }
 
-/// One thread; nothing where it is gone.
+/// One thread; `None` if it is gone.
 pub(super) fn vcpu(pid: u32, thread: u32, index: u32) -> Option<VcpuStats> {
     let text = |file: &str| fs::read_to_string(format!("/proc/{pid}/task/{thread}/{file}")).ok();
     let stat = text("stat")?;
     let [user, system, waited] = times(&stat)?;
-    // Where the scheduler's counts are not compiled in there are the coarser ones.
+    // Without schedstat in the kernel, the coarser counts are used.
     let (run, delay) = text("schedstat").as_deref().and_then(schedule).unwrap_or(((user + system) * TICK, 0));
     let processors = text("status").as_deref().map_or(0, processors);
     Some(VcpuStats { index, run_ns: run, delay_ns: delay, wait_ns: waited * TICK, processors })
@@ -31,7 +31,7 @@ pub(super) fn vcpu(pid: u32, thread: u32, index: u32) -> Option<VcpuStats> {
 
 /// Ticks in user mode, in the kernel, and waiting for block devices.
 fn times(stat: &str) -> Option<[u64; 3]> {
-    // The name is in parentheses and may have anything in it.
+    // The name is in parentheses and may contain any character.
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
     let field = |number: usize| fields.get(number - 3)?.parse().ok();
     Some([field(14)?, field(15)?, field(42)?])
@@ -42,13 +42,13 @@ fn resident(status: &str) -> Option<u64> {
     Some(line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok()? * 1024)
 }
 
-/// Nanoseconds on a processor and on a run queue.
+/// Nanoseconds on a CPU and on a run queue.
 fn schedule(text: &str) -> Option<(u64, u64)> {
     let mut numbers = text.split_whitespace().map(str::parse);
     Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
 }
 
-/// How many processors `Cpus_allowed_list: 0-3,7` names.
+/// Number of CPUs in a line such as `Cpus_allowed_list: 0-3,7`.
 fn processors(status: &str) -> u32 {
     let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap_or_default();
     let span = |span: &str| {

@@ -1,4 +1,5 @@
-//! Carrying out effects of the state machine: QEMU is started, told things on its monitor, and sent signals.
+//! Carries out effects of the state machine: starts QEMU, sends it commands on its monitor, and sends
+//! signals.
 
 use std::future::Future;
 use std::time::Duration;
@@ -14,24 +15,24 @@ use crate::lifecycle::{Effect, Event};
 use crate::process::Process;
 use crate::verdict::Verdict;
 
-/// How long `cont` may take: it opens images for writing and may wait for storage.
+/// Time limit for `cont`: it opens images for writing and may wait for storage.
 const CONTINUE: Duration = Duration::from_secs(60);
-/// How long a QEMU that has closed its monitor while starting may take to exit.
+/// How long a QEMU that has closed its monitor during the start may take to exit.
 const GIVING_UP: Duration = Duration::from_secs(5);
 
-/// There is no QEMU, or its guest is not let go since its threads are not where they are to be.
+/// QEMU cannot be started, or its guest is not started because its threads are not on their planned CPUs.
 fn not_started(error: &dyn std::error::Error) -> Verdict {
     let source = error.source().map(|source| format!(": {source}"));
     Verdict::failed("StartFailed", format!("{error}{}", source.unwrap_or_default()))
 }
 
-/// What QEMU is to do when its guest powers itself off.
+/// Sets QEMU's action when its guest powers itself off.
 async fn on_shutdown(qmp: &Qmp, action: qmp::ShutdownAction, by: Deadline) -> Result<(), Error> {
     let action = qmp::set_action { shutdown: Some(action), panic: None, reboot: None, watchdog: None };
     qmp.execute(action, by).await.map(drop)
 }
 
-/// Before the guest is let go.
+/// Takes links down before the guest runs.
 async fn set_links(qmp: &Qmp, cards: &[Card]) -> Result<(), Error> {
     for card in cards.iter().filter(|card| card.down) {
         set_link(qmp, &card.id, true).await?;
@@ -44,7 +45,7 @@ impl Supervisor<'_> {
         match effect {
             Effect::Spawn => return self.spawn(),
             Effect::Continue => {
-                // Of a guest that came: its disks are its own from here on.
+                // From here on an incoming guest owns its disks.
                 let disks = self.disks.clone();
                 self.tell("cont", CONTINUE, true, |qmp, by| async move {
                     disks.unexport(&qmp).await?;
@@ -60,7 +61,7 @@ impl Supervisor<'_> {
             Effect::Reset => self.tell("system_reset", COMMAND, false, |qmp, by| async move {
                 qmp.execute(qmp::system_reset {}, by).await.map(drop)
             }),
-            // In one go: without the first, the second would end the VM.
+            // Both commands are sent together: without the first, the second would end the VM.
             Effect::PressForReboot => self.tell("system_powerdown", COMMAND, false, |qmp, by| async move {
                 on_shutdown(&qmp, qmp::ShutdownAction::pause, by).await?;
                 qmp.execute(qmp::system_powerdown {}, by).await.map(drop)
@@ -101,7 +102,7 @@ impl Supervisor<'_> {
         if let Some(error) = pins.as_ref().and_then(|pins| pins.prepare().err()) {
             return Some(Event::CannotStart(not_started(&error)));
         }
-        // The TPM first: QEMU speaks to it as it starts.
+        // The TPM is first, because QEMU uses it during its start.
         let started = tpm.map(Process::spawn).transpose().and_then(|tpm| Ok((tpm, Process::spawn(command)?)));
         match started {
             Ok((tpm, process)) => {
@@ -118,7 +119,7 @@ impl Supervisor<'_> {
         self.work.push(Box::pin(async move {
             let opened = Qmp::open(monitor, Options::default(), Deadline::after(answers_within)).await;
             if opened.as_ref().is_err_and(Error::is_closed) {
-                // It has closed its monitor because it is exiting, and the exit says more.
+                // QEMU has closed its monitor because it is exiting, and the exit gives more information.
                 sleep(GIVING_UP).await;
             }
             if let (Ok((qmp, _)), Some(pins)) = (&opened, pins)
@@ -146,7 +147,7 @@ impl Supervisor<'_> {
         None
     }
 
-    /// Has one command executed beside the loop.
+    /// Executes one command beside the loop.
     pub(super) fn tell<F>(
         &mut self,
         name: &'static str,
@@ -175,7 +176,7 @@ impl Supervisor<'_> {
             };
             match result {
                 Ok(()) => Outcome::Nothing,
-                // The end of the stream is the end of QEMU, which is told by its exit.
+                // The end of the stream means the end of QEMU, which its exit reports.
                 Err(error) if error.is_closed() => Outcome::Nothing,
                 Err(error) if needed => {
                     let message = format!("the guest could not be made to run: {error}");

@@ -1,4 +1,4 @@
-//! Migrations: orders of the handler, and what QEMU is told for them.
+//! Migrations: the handler's orders, and the commands to QEMU for them.
 
 use barevirt_qmp::qapi::qmp;
 use barevirt_qmp::{Deadline, Error, Qmp};
@@ -9,31 +9,31 @@ use crate::migration::disks::Copied;
 use crate::migration::qemu::{self, Baggage, Seen};
 use crate::migration::{self, Effect, Limits, Moving, Said};
 
-/// What the handler orders about a migration.
+/// An order from the handler about a migration.
 #[derive(Debug)]
 pub enum MigrationOrder {
-    /// To send the guest; without a connection, where it is asked for again.
+    /// Send the guest. A repeated order has no connection.
     Send {
         /// Connection and key.
         baggage: Option<Baggage>,
-        /// Its bounds.
+        /// Its limits.
         limits: Limits,
     },
-    /// To take the guest in.
+    /// Receive the guest.
     Receive {
         /// Connection and key.
         baggage: Option<Baggage>,
     },
-    /// To give up.
+    /// Give up.
     Abort,
-    /// Where the guest is.
+    /// The location of the guest.
     Verdict {
-        /// The target has it.
+        /// Whether the target has it.
         went: bool,
     },
-    /// To let the guest go.
+    /// Let the guest run.
     Go {
-        /// It stays paused.
+        /// Whether it stays paused.
         hold: bool,
     },
 }
@@ -52,7 +52,7 @@ impl MigrationOrder {
 impl Supervisor<'_> {
     pub(super) fn ordered(&mut self, uid: String, order: MigrationOrder, reply: Reply) {
         let outcome = self.order(uid, order);
-        // Fails when whoever ordered it has gone.
+        // This fails if the requester is gone.
         let _ = reply.send(outcome);
     }
 
@@ -135,13 +135,14 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Asks how the migration is: what a gap in the events may have hidden comes with the figures.
+    /// Queries the migration: the answer with the figures also shows what a gap in the events may have
+    /// hidden.
     pub(super) fn look_at_migration(&mut self) {
         let Some(qmp) = self.qmp.clone() else { return };
         self.beside(look(qmp));
     }
 
-    /// What a `MIGRATION` event means. A failure is told with its reason.
+    /// The meaning of a `MIGRATION` event. A failure contains its reason.
     pub(super) fn migration_said(&mut self, status: &str) -> Option<Event> {
         tracing::info!(status, "migration");
         match qemu::said(status, "")? {
@@ -177,7 +178,7 @@ fn has_begun(outcome: Result<(), qemu::NotBegun>, event: migration::Event) -> Ve
     event.into_iter().chain(begun(outcome)).collect()
 }
 
-/// The end of the stream is the end of QEMU, which is told by its exit.
+/// The end of the stream means the end of QEMU, which its exit reports.
 fn begun<E: std::error::Error + IsClosed>(outcome: Result<(), E>) -> Vec<migration::Event> {
     match outcome {
         Ok(()) => vec![],
@@ -201,7 +202,7 @@ fn needless<E: std::error::Error + IsClosed>(
     vec![]
 }
 
-/// Errors that may tell of the end of QEMU.
+/// Errors that may mean the end of QEMU.
 trait IsClosed {
     fn is_closed(&self) -> bool;
 }

@@ -1,4 +1,4 @@
-//! What QEMU's monitor says: its greeting, its events, and what a gap in them may have hidden.
+//! Handles QEMU's monitor: its greeting, its events, and gaps in the events.
 
 use barevirt_qmp::qapi::{Event as _, qmp};
 use barevirt_qmp::{Deadline, Events, Qmp};
@@ -7,7 +7,7 @@ use super::{COMMAND, Outcome, Supervisor};
 use crate::lifecycle::Event;
 
 impl Supervisor<'_> {
-    /// QEMU's monitor is open: the version is known, the machine type is asked for.
+    /// QEMU's monitor is open: the version is known, and the machine type is queried.
     pub(super) fn answered(&mut self, qmp: Qmp, events: Events) -> Event {
         let version = qmp.greeting().version();
         tracing::info!(version, oob = qmp.has_oob(), "QEMU answers");
@@ -40,7 +40,7 @@ impl Supervisor<'_> {
                 None
             }
             None => {
-                // Nothing more will come. What it means is told by the child's exit.
+                // No more events will come. The child's exit explains it.
                 self.events = None;
                 self.status.send_if_modified(|status| std::mem::replace(&mut status.ready, false));
                 None
@@ -48,7 +48,8 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Reasons and actions are taken as QEMU writes them: what the schema does not know has happened all the same.
+    /// Reasons and actions are taken as QEMU writes them, because an event that the schema does not know is
+    /// still an event.
     pub(super) fn understood(&mut self, event: &barevirt_qmp::Event) -> Option<Event> {
         let text = |field: &str| event.data(field).as_str().unwrap_or_default().to_owned();
         match event.name() {
@@ -81,7 +82,7 @@ impl Supervisor<'_> {
                 }
                 Some(Event::WasReset)
             }
-            // It says so before it stops the guest. Other actions are the guest's affair.
+            // QEMU sends this before it stops the guest. Other actions concern only the guest.
             qmp::BLOCK_IO_ERROR::NAME if event.data("action") == "stop" => {
                 let (disk, operation) = (text("device"), text("operation"));
                 if let Some(left_out) = self.lines.troubles.line() {
@@ -110,7 +111,7 @@ impl Supervisor<'_> {
         }
     }
 
-    /// After a gap in the events: what the gap may have hidden is asked for.
+    /// After a gap in the events, queries the state that the gap may have hidden.
     pub(super) fn look_again(&mut self) {
         let Some(qmp) = self.qmp.clone() else { return };
         if self.vm.moving.has_begun() {

@@ -1,4 +1,4 @@
-//! The status, computed whole from the state of the VM.
+//! Computes the complete status from the state of the VM.
 
 use std::time::SystemTime;
 
@@ -9,7 +9,7 @@ use crate::process::Process;
 use crate::status::{Paused, Stage};
 
 impl Supervisor<'_> {
-    /// Computes the status whole; says so only when it has changed.
+    /// Computes the complete status; publishes it only if it has changed.
     pub(super) fn report(&mut self) {
         let tail = self.process.as_ref().map(|process| process.tail().last_lines()).unwrap_or_default();
         if let Phase::Ended(verdict) = &mut self.vm.phase
@@ -30,7 +30,8 @@ impl Supervisor<'_> {
         };
         let ready = self.events.is_some() && self.vm.verdict().is_none();
         let paused = Paused::of(&self.vm.phase);
-        // A guest is let in where this is said: before QEMU waits for it, there is nothing to say.
+        // The handler sends the guest as soon as this is published, so it is only published when QEMU waits
+        // for the guest.
         let waits = matches!(self.vm.phase, Phase::Paused(Pause::Incoming));
         let migration =
             self.vm.moving.told(self.vm.hold).filter(|told| waits || told.state != State::Awaited);
@@ -48,7 +49,7 @@ impl Supervisor<'_> {
                 && stage == Stage::Running
                 && status.stage == Stage::Starting
             {
-                // It has stood still on its way.
+                // The guest was paused during its migration.
                 status.resumes += 1;
             }
             status.migration = migration;

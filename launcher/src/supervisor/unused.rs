@@ -1,5 +1,5 @@
-//! A launcher stays small beside its QEMU. Its start has used most of the program, and each thing that it is asked for uses a
-//! little more; what was used once stays in memory until something takes it out.
+//! Keeps a launcher small beside its QEMU. Its start has used most of the program, and each request uses a
+//! little more; pages that were used once stay in memory until they are unmapped.
 
 use std::io;
 use std::time::Duration;
@@ -8,10 +8,10 @@ use tokio::time::sleep;
 
 use crate::process::AsInFile;
 
-/// How often. What is used all the time costs some thirty page faults each time: less than a thousandth of a processor.
+/// Interval. Frequently used pages cost some thirty page faults each time: less than a thousandth of a CPU.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Takes what of the program is not in use out of memory, time and again. Ends where the kernel refuses.
+/// Unmaps unused pages of the program again and again. Ends if the kernel refuses.
 pub(super) async fn stay_small() {
     let error = unmap_unused().await;
     tracing::debug!(%error, "what of the program is not in use stays in memory");

@@ -1,17 +1,18 @@
-//! What a manifest takes from its cluster, which is not here: each by its field. A disk on a claim is given as a file instead.
+//! Finds the fields of a manifest that need a cluster, because there is none here. A disk on a claim can be
+//! given as a file instead.
 
 use serde_json::{Value, json};
 
-/// Sources of volumes that are disks in a cluster, and may be files here.
+/// Sources of volumes that are disks in a cluster, and can be files here.
 const DISKS: [&str; 4] = ["persistentVolumeClaim", "dataVolume", "ephemeral", "hostDisk"];
-/// Sources of volumes that are the cluster's word.
+/// Sources of volumes that are objects of the cluster.
 const OBJECTS: [&str; 6] =
     ["configMap", "secret", "serviceAccount", "downwardAPI", "downwardMetrics", "sysprep"];
 /// The same in a cloud-init volume.
 const SECRETS: [&str; 2] = ["secretRef", "networkDataSecretRef"];
 
-/// Puts the local files in the place of disks, and names what is left that only a cluster has. `local` are the volumes whose
-/// images are given here.
+/// Replaces disks by local files, and names the remaining fields that need a cluster. `local` are the volumes
+/// whose images are given here.
 pub(super) fn settle(manifest: &mut Value, local: &[&str]) -> Vec<String> {
     let mut fields = Vec::new();
     let machine = manifest["kind"] == "VirtualMachine";
@@ -21,7 +22,7 @@ pub(super) fn settle(manifest: &mut Value, local: &[&str]) -> Vec<String> {
                 fields.push(format!("spec.{field}"));
             }
         }
-        // Volumes of theirs are named below, where no file is given for them.
+        // Volumes that use a DataVolume are named below, unless a file is given for them.
         if let Some(spec) = manifest.get_mut("spec").and_then(Value::as_object_mut) {
             spec.remove("dataVolumeTemplates");
         }
