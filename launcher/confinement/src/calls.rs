@@ -1,8 +1,8 @@
 //! System calls by seccomp (seccomp(2)).
 //!
-//! What a container runtime's own profile refuses is refused here once more: a pod may run without that profile, and a process
-//! that gains privilege must not gain these. Refused calls answer EPERM, and ENOSYS where a caller has another way for a
-//! kernel without them.
+//! Calls that a container runtime's own profile refuses are refused here as well: a pod may run without that
+//! profile, and a process that gains privilege must not gain these calls. Refused calls return EPERM, or
+//! ENOSYS if callers have a fallback for kernels without the call.
 
 use std::collections::BTreeMap;
 
@@ -11,20 +11,21 @@ use seccompiler::{
     SeccompRule,
 };
 
-/// Which system calls are left.
+/// Which system calls are allowed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Calls {
-    /// All but those that change the system, look into other processes, make namespaces, or are doors into rarely used parts of
-    /// the kernel. QEMU, swtpm and the launcher run under it alike: what a launcher gives up, its children do not have.
+    /// All except calls that change the system, inspect other processes, make namespaces, or reach rarely
+    /// used parts of the kernel. QEMU, swtpm and the launcher all have this filter: a right that a launcher
+    /// gives up is not available to its children.
     #[default]
     Usual,
-    /// The same, and no socket is connected: for a process that is given all its connections.
+    /// The same, but no socket can be connected: for a process that gets all its connections.
     Connected,
-    /// Only what it takes to open files, send them over a socket and wait.
+    /// Only the calls that open files, send them over a socket and wait.
     HandOver,
 }
 
-/// Nobody beside a guest needs these.
+/// Calls that no process of a guest needs.
 const REFUSED: &[libc::c_long] = &[
     // Other processes.
     libc::SYS_ptrace,
@@ -75,8 +76,8 @@ const REFUSED: &[libc::c_long] = &[
     libc::SYS_modify_ldt,
 ];
 
-/// io_uring would do what a filter does not see; the flags of clone3 are in memory, which a filter cannot read. Both have an
-/// older way that every caller here falls back to.
+/// io_uring would run operations that a filter does not see; the flags of clone3 are in memory, which a
+/// filter cannot read. All callers here fall back to an older call.
 const ABSENT: &[libc::c_long] =
     &[libc::SYS_io_uring_setup, libc::SYS_io_uring_enter, libc::SYS_io_uring_register, libc::SYS_clone3];
 
@@ -91,7 +92,7 @@ const NAMESPACES: [libc::c_int; 7] = [
     libc::CLONE_NEWCGROUP,
 ];
 
-/// What `container-disk serve` is made of, with either C library.
+/// The calls of `container-disk serve`, with either C library.
 const HAND_OVER: &[libc::c_long] = &[
     // Files.
     libc::SYS_open,
@@ -122,7 +123,7 @@ const HAND_OVER: &[libc::c_long] = &[
     libc::SYS_clock_nanosleep,
     libc::SYS_clock_gettime,
     libc::SYS_restart_syscall,
-    // The C library: memory, signals, the end, and a panic's last words.
+    // The C library: memory, signals, the exit, and a panic's message.
     libc::SYS_brk,
     libc::SYS_mmap,
     libc::SYS_mprotect,
@@ -145,7 +146,7 @@ const HAND_OVER: &[libc::c_long] = &[
     libc::SYS_exit_group,
 ];
 
-/// The filters, each of which a call has to pass.
+/// The filters; a call must pass all of them.
 pub(crate) fn filters(calls: Calls) -> Result<Vec<BpfProgram>, BackendError> {
     let refuse = SeccompAction::Errno(libc::EPERM.unsigned_abs());
     if calls == Calls::HandOver {
@@ -171,7 +172,7 @@ pub(crate) fn filters(calls: Calls) -> Result<Vec<BpfProgram>, BackendError> {
 
 type Rules = BTreeMap<libc::c_long, Vec<SeccompRule>>;
 
-/// Whatever their arguments.
+/// Rules for calls with any arguments.
 fn all(calls: &[libc::c_long]) -> Rules {
     calls.iter().map(|call| (*call, Vec::new())).collect()
 }

@@ -1,8 +1,9 @@
-//! Files by Landlock (landlock(7)). A rule is about what a path leads to now and about all beneath it; what has no rule is
-//! refused, also by another name. Descriptors that are open already stay of use.
+//! Files by Landlock (landlock(7)). A rule applies to the file that a path leads to now, and to everything
+//! below it. Access without a rule is refused, whatever name is used. Descriptors that are already open stay
+//! usable.
 //!
-//! Rights that a kernel does not know yet are not asked of it. So a rule must never be the only thing that keeps something
-//! safe where [`Calls`](crate::Calls) can do the same.
+//! Rights that a kernel does not know yet are not restricted. So a rule must not be the only protection if
+//! [`Calls`](crate::Calls) can provide the same one.
 
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::PathBuf;
@@ -12,19 +13,19 @@ use landlock::{
     Ruleset, RulesetAttr as _, RulesetCreated, RulesetCreatedAttr as _, RulesetError, Scope,
 };
 
-/// The youngest version whose rights are known here.
+/// The newest version whose rights are known here.
 const KNOWN: ABI = ABI::V9;
 
-/// What may be done with a file, or beneath a directory.
+/// Permitted access to a file, or below a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum May {
     /// Read, and list.
     Read,
     /// Read, list, and execute.
     Run,
-    /// Read and write what is there already: a disk, a device.
+    /// Read and write existing files: a disk, a device.
     Use,
-    /// Everything but to execute and to make devices.
+    /// Everything except executing and making devices.
     Write,
     /// Make and remove sockets.
     Listen,
@@ -45,21 +46,21 @@ impl May {
     }
 }
 
-/// What a rule is about.
+/// The file of a rule.
 #[derive(Debug)]
 pub enum Place {
-    /// By its name; one that is not there has no rule.
+    /// A path; without an existing file there is no rule.
     Path(PathBuf),
-    /// Open already. It may be where no path of this process leads.
+    /// An open file. It may be unreachable by paths of this process.
     Open(OwnedFd),
 }
 
-/// A place and what may be done there.
+/// A file and the permitted access.
 #[derive(Debug)]
 pub struct Rule {
-    /// The place.
+    /// The file.
     pub place: Place,
-    /// What may be done there.
+    /// The permitted access.
     pub may: May,
 }
 
@@ -70,23 +71,25 @@ impl Rule {
         Self { place: Place::Path(path.into()), may }
     }
 
-    /// A rule for something open.
+    /// A rule for an open file.
     #[must_use]
     pub fn open(may: May, descriptor: OwnedFd) -> Self {
         Self { place: Place::Open(descriptor), may }
     }
 }
 
-/// What may be opened. In any case no TCP port is bound or connected to, and no process outside is sent a signal.
+/// Files that may be opened. In any case the process can bind or connect to no TCP port, and signal no
+/// process outside.
 #[derive(Debug)]
 pub struct Files {
-    /// Whatever may be read at all may be read on, and sockets connected to: only the other rights need a rule.
+    /// Whether all files may still be read and all sockets connected to, so that only other rights need a
+    /// rule.
     pub reads_all: bool,
-    /// What may be done where.
+    /// The rules.
     pub rules: Vec<Rule>,
 }
 
-/// The rules as the kernel holds them; none where it has no Landlock.
+/// The rules as a kernel object; `None` if the kernel has no Landlock.
 pub(crate) fn ruleset(what: &str, files: Files) -> Result<Option<OwnedFd>, RulesetError> {
     let mut handled = AccessFs::from_all(KNOWN);
     if files.reads_all {
@@ -108,16 +111,16 @@ pub(crate) fn ruleset(what: &str, files: Files) -> Result<Option<OwnedFd>, Rules
     Ok(descriptor)
 }
 
-/// What cannot have a rule goes without: less may be done, never more.
+/// A file that cannot have a rule gets none: this can only restrict more, never less.
 fn add(ruleset: &mut RulesetCreated, place: &Place, rights: BitFlags<AccessFs>) {
     let added = match place {
         _ if rights.is_empty() => return,
         Place::Path(path) => {
-            // It is not there.
+            // The file does not exist.
             let Ok(descriptor) = PathFd::new(path) else { return };
             ruleset.add_rule(PathBeneath::new(descriptor, rights)).map(drop)
         }
-        // Sockets and memory have no place in a file system, and need none.
+        // Sockets and memory files are in no file system, and need no rule.
         Place::Open(descriptor) => ruleset.add_rule(PathBeneath::new(descriptor.as_fd(), rights)).map(drop),
     };
     if let Err(error) = added {

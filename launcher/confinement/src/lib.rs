@@ -1,11 +1,14 @@
-//! What a process gives up for good: files that it may not open, sockets that it may not reach, system calls that it may not
-//! make.
+//! Irrevocable restrictions of a process: files that it may not open, sockets that it may not reach, system
+//! calls that it may not make.
 //!
-//! A [`Domain`] is planned from a [`Plan`], which is data, made while memory may still be allocated, and entered by the thread
-//! that asks, or by a child between fork and exec. There is no way out of it, and every child is in it too.
+//! A [`Domain`] is made from a [`Plan`], which is data, while memory may still be allocated. The calling
+//! thread enters it, or a child between fork and exec. A process cannot leave it, and its children are in it
+//! as well.
 //!
-//! - [`files`]: what may be opened, by Landlock. A kernel without it, or with an older one, confines less; that is logged.
-//! - [`calls`]: what may be asked of the kernel, by seccomp. What is not allowed fails with an errno and kills nobody.
+//! - [`files`]: files that may be opened, by Landlock. A kernel without Landlock, or with an older version,
+//!   restricts less; this is logged.
+//! - [`calls`]: system calls that may be made, by seccomp. A refused call fails with an errno and does not
+//!   kill the process.
 
 pub mod calls;
 pub mod files;
@@ -19,22 +22,22 @@ use seccompiler::BpfProgram;
 pub use calls::Calls;
 pub use files::{Files, May, Place, Rule};
 
-/// All that a process is to keep.
+/// All rights that a process keeps.
 #[derive(Debug, Default)]
 pub struct Plan {
-    /// The files; none: as before.
+    /// The files; `None` means no restriction.
     pub files: Option<Files>,
     /// The system calls.
     pub calls: Calls,
 }
 
-/// A process cannot be confined.
+/// Why a process cannot be confined.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfinementError {
-    /// The kernel has Landlock, and refuses the rules.
+    /// The kernel has Landlock but refuses the rules.
     #[error("cannot make the rules for files of {what}")]
     Files {
-        /// Whom they are for.
+        /// The process.
         what: &'static str,
         /// Why.
         source: Box<landlock::RulesetError>,
@@ -42,17 +45,17 @@ pub enum ConfinementError {
     /// The filter of system calls cannot be made.
     #[error("cannot make the filter of system calls of {what}")]
     Calls {
-        /// Whom it is for.
+        /// The process.
         what: &'static str,
         /// Why.
         source: seccompiler::BackendError,
     },
-    /// The kernel does not take it.
+    /// The kernel refuses the confinement.
     #[error("cannot enter the confinement of {what}")]
     Enter {
-        /// Whom it is for.
+        /// The process.
         what: &'static str,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
 }
@@ -66,10 +69,10 @@ pub struct Domain {
 }
 
 impl Domain {
-    /// Makes ready what the plan says for `what`, a name for people.
+    /// Prepares the plan for `what`, a name for users.
     ///
     /// # Errors
-    /// When the kernel could and does not.
+    /// If the kernel supports the confinement but refuses it.
     pub fn new(what: &'static str, plan: Plan) -> Result<Self, ConfinementError> {
         let ruleset = plan.files.map(|files| files::ruleset(what, files)).transpose();
         let ruleset =
@@ -79,18 +82,18 @@ impl Domain {
         Ok(Self { what, ruleset, filters })
     }
 
-    /// Confines this thread, and whatever it starts from here on.
+    /// Confines this thread, and everything that it starts from now on.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// If the kernel refuses.
     pub fn enter(self) -> Result<(), ConfinementError> {
         self.enter_in_child().map_err(|source| ConfinementError::Enter { what: self.what, source })
     }
 
-    /// The same for a child between fork and exec: a few system calls, nothing else.
+    /// The same for a child between fork and exec: it only makes a few system calls.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// If the kernel refuses.
     pub fn enter_in_child(&self) -> io::Result<()> {
         nix::sys::prctl::set_no_new_privs()?;
         if let Some(ruleset) = &self.ruleset {
@@ -104,11 +107,12 @@ impl Domain {
     }
 }
 
-/// Takes this process out of reach for others of its user: no debugger attaches to it, nobody reads its memory or its
-/// descriptors in /proc, and no core file of it is written. Programs that it executes are within reach as before.
+/// Protects this process from other processes of its user: no debugger can attach to it, no process can read
+/// its memory or its descriptors in /proc, and no core file of it is written. Programs that it executes are
+/// not protected.
 ///
 /// # Errors
-/// When the kernel refuses.
+/// If the kernel refuses.
 pub fn hide_memory() -> io::Result<()> {
     nix::sys::prctl::set_dumpable(false).map_err(io::Error::from)
 }

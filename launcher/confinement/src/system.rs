@@ -1,4 +1,4 @@
-//! The one system call of Landlock that is made between fork and exec: the only unsafe code of this crate.
+//! The system call of Landlock between fork and exec: the only unsafe code of this crate.
 #![allow(unsafe_code)]
 
 use std::io;

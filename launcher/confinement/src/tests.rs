@@ -10,7 +10,7 @@ use nix::sched::CloneFlags;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// What becomes of `work` in a thread that has entered the domain; every other thread stays as it was.
+/// The result of `work` in a thread that has entered the domain; all other threads are unaffected.
 fn within<T: Send + 'static>(plan: Plan, work: impl FnOnce() -> T + Send + 'static) -> T {
     let entered = move || {
         Domain::new("test", plan).unwrap().enter().unwrap();
@@ -23,7 +23,7 @@ fn files(reads_all: bool, rules: Vec<Rule>) -> Plan {
     Plan { files: Some(Files { reads_all, rules }), calls: Calls::Usual }
 }
 
-/// Two directories with a file each.
+/// Two directories with one file each.
 fn two() -> (tempfile::TempDir, PathBuf, PathBuf) {
     let root = tempfile::tempdir().unwrap();
     let directories = ["ours", "theirs"].map(|name| {
@@ -39,7 +39,7 @@ fn two() -> (tempfile::TempDir, PathBuf, PathBuf) {
 #[test]
 fn only_what_has_a_rule_is_opened() {
     let (_root, ours, theirs) = two();
-    // Open already, and of a place that no rule is about: a descriptor has a rule as a path has.
+    // An open file in a place without a rule: a descriptor can have a rule like a path.
     let kernel = theirs.join("kernel");
     fs::write(&kernel, "text").unwrap();
     let given = File::open(&kernel).unwrap();
@@ -70,7 +70,7 @@ fn where_all_is_read_writing_and_executing_still_need_a_rule() {
         let error = fs::write(theirs.join("file"), "other").unwrap_err();
         assert_eq!(error.kind(), ErrorKind::PermissionDenied);
         assert!(Command::new("/bin/true").status().unwrap().success());
-        // What was written is never executed.
+        // Written files can never be executed.
         let error = Command::new(program).status().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::PermissionDenied);
     });
@@ -81,7 +81,7 @@ fn no_process_outside_is_signalled_or_looked_into() {
     let mut outside = Command::new("sleep").arg("60").spawn().unwrap();
     let pid = outside.id();
     let rules = vec![Rule::path(May::Read, "/proc")];
-    // Root's own privilege opens some of /proc all the same, but not this.
+    // Root's privilege still opens some files of /proc, but not this one.
     let (signalled, looked) = within(files(false, rules), move || {
         (kill(Pid::from_raw(pid.cast_signed()), Signal::SIGTERM), fs::read_link(format!("/proc/{pid}/cwd")))
     });
@@ -97,7 +97,7 @@ fn system_calls_that_nobody_needs_are_refused() {
     within(plan, || {
         assert_eq!(nix::sched::unshare(CloneFlags::CLONE_NEWUSER), Err(Errno::EPERM));
         assert_eq!(nix::unistd::chroot("/"), Err(Errno::EPERM));
-        // Threads and programs start as before.
+        // Threads and programs still start.
         std::thread::spawn(|| {}).join().unwrap();
         assert!(Command::new("/bin/true").status().unwrap().success());
     });
@@ -113,7 +113,7 @@ fn one_that_has_its_connections_makes_no_others() {
         let error = UnixStream::connect(&socket).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::PermissionDenied);
         drop(listener);
-        // It may listen, and be connected to.
+        // The process may listen, and accept connections.
         UnixListener::bind(root.path().join("own")).unwrap();
         UnixStream::pair().unwrap();
     });

@@ -1,40 +1,40 @@
-//! The command line. Parsed by hand: the program is copied into every VM pod and stays small.
+//! The command line. Parsed by hand, because the program is copied into every VM pod and must stay small.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-/// What the program is to do.
+/// The task of the program.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Command {
     /// Copies itself.
     Copy { destination: PathBuf },
     /// Hands over disks.
     Serve(Serve),
-    /// Says which build it is.
+    /// Prints the version.
     Version,
 }
 
 /// Arguments of `serve`.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Serve {
-    /// What is handed over: one for a volume, two for a kernel and its initial file system.
+    /// The files to hand over: one for a volume, two for a kernel and its initial file system.
     pub(crate) files: Vec<Wanted>,
     /// The launcher's socket.
     pub(crate) socket: PathBuf,
-    /// What counts as the root of the image.
+    /// The directory that counts as the root of the image.
     pub(crate) root: PathBuf,
 }
 
 /// A file of the image.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Wanted {
-    /// Name of the volume in the VirtualMachineInstance, or what the launcher calls the file.
+    /// Name of the volume in the VirtualMachineInstance, or the launcher's name for the file.
     pub(crate) volume: String,
-    /// The file in the image; `None`: the only file under `/disk`.
+    /// Path of the file in the image; `None` for the only file below `/disk`.
     pub(crate) path: Option<PathBuf>,
 }
 
-/// Why the command line makes no sense.
+/// Why the command line is invalid.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub(crate) enum ArgumentError {
     #[error(
@@ -53,8 +53,8 @@ pub(crate) enum ArgumentError {
 
 const OPTIONS: [&str; 4] = ["--volume", "--socket", "--path", "--root"];
 
-/// Reads the arguments after the program's name. Options are `--name value` or `--name=value`; the first `--path` belongs to
-/// the first `--volume`, and so on.
+/// Parses the arguments after the program's name. Options are `--name value` or `--name=value`; the first
+/// `--path` belongs to the first `--volume`, and so on.
 pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, ArgumentError> {
     let mut arguments = arguments.into_iter();
     match arguments.next().as_ref().and_then(|word| word.to_str()) {
@@ -91,7 +91,7 @@ fn serve(mut arguments: impl Iterator<Item = OsString>) -> Result<Serve, Argumen
     let mut paths = paths.into_iter();
     let file = |volume: OsString| {
         let volume = volume.into_string().map_err(|_| ArgumentError::NotUtf8("--volume"))?;
-        // An empty path is what a template without one leaves behind.
+        // A template without a path leaves an empty argument.
         Ok(Wanted { volume, path: paths.next().filter(|path| !path.is_empty()).map(PathBuf::from) })
     };
     Ok(Serve {

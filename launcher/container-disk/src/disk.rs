@@ -1,8 +1,9 @@
-//! Finding and opening the disk. The image's author chose every name in it, so no name is resolved as a string:
-//! `openat2` beneath a descriptor of the root, no symbolic link, no magic link, no other file system.
+//! Finds and opens the disk. The image's author chose every name in it, so no name is resolved as a string:
+//! `openat2` opens it below a descriptor of the root, without symbolic links, magic links or other file
+//! systems.
 //!
-//! Other file systems are left out because the container's root has some mounted into it that are not the image:
-//! `/proc`, `/dev`, and what the kubelet and the pod's author mount.
+//! Other file systems are excluded, because the container's root contains mounts that are not part of the
+//! image: `/proc`, `/dev`, and mounts of the kubelet and the pod's author.
 
 use std::fs::File;
 use std::io;
@@ -14,7 +15,7 @@ use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, OpenHow, ResolveFlag, fcntl, open, openat2};
 use nix::sys::stat::{Mode, SFlag, fstat};
 
-/// Where disks are in an image that names none.
+/// Directory of the disk in an image, unless a path is given.
 const DISK_DIRECTORY: &str = "disk";
 
 /// The opened disk of an image.
@@ -24,7 +25,7 @@ pub struct Disk {
     pub path: PathBuf,
     /// Its size in bytes.
     pub size: u64,
-    /// It, open for reading.
+    /// The file, open for reading.
     pub file: File,
 }
 
@@ -60,7 +61,7 @@ pub enum DiskError {
     Io { path: PathBuf, source: io::Error },
 }
 
-/// Opens the disk at `path` beneath the directory `root`, or the only file under `disk` there.
+/// Opens the disk at `path` below the directory `root`, or the only file below `disk` there.
 ///
 /// # Errors
 /// Why the image has no such disk.
@@ -74,7 +75,7 @@ pub fn open_in(root: &Path, path: Option<&Path>) -> Result<Disk, DiskError> {
     open_file(directory.as_fd(), &relative)
 }
 
-/// The path without its leading slash, if it cannot leave the directory it is resolved in.
+/// The path without its leading slash, if it cannot leave its root directory.
 fn beneath(path: &Path) -> Result<PathBuf, DiskError> {
     let mut relative = PathBuf::new();
     for component in path.components() {
@@ -96,7 +97,7 @@ fn absolute(relative: &Path) -> PathBuf {
 
 /// The only entry of the image's disk directory.
 fn only_file(root: BorrowedFd<'_>) -> Result<PathBuf, DiskError> {
-    /// Enough names to show what is wrong.
+    /// Enough names to explain the error.
     const SHOWN: usize = 4;
     let relative = Path::new(DISK_DIRECTORY);
     let shown = absolute(relative);
@@ -131,7 +132,7 @@ fn only_file(root: BorrowedFd<'_>) -> Result<PathBuf, DiskError> {
 
 fn open_file(root: BorrowedFd<'_>, relative: &Path) -> Result<Disk, DiskError> {
     let path = absolute(relative);
-    // Without O_NONBLOCK the open of a fifo would wait for a writer.
+    // Without O_NONBLOCK, opening a fifo would wait for a writer.
     let file = match resolve(root, relative, OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY) {
         Ok(file) => file,
         Err(errno) => return Err(refusal(errno, path)),
@@ -148,7 +149,7 @@ fn open_file(root: BorrowedFd<'_>, relative: &Path) -> Result<Disk, DiskError> {
     if let Some(kind) = kind {
         return Err(DiskError::NotAFile { path, kind });
     }
-    // The flag travels with the open file, and the launcher expects plain reads.
+    // O_NONBLOCK would stay set on the open file, and the launcher expects blocking reads.
     fcntl(&file, FcntlArg::F_SETFL(OFlag::O_RDONLY)).map_err(io)?;
     Ok(Disk { path, size: u64::try_from(found.st_size).unwrap_or(0), file: file.into() })
 }
@@ -291,7 +292,7 @@ mod tests {
     #[test]
     fn what_is_mounted_into_the_image_is_not_the_image() {
         let text = refused(Path::new("/"), Some("/proc/self/environ"));
-        // /proc/self is a link, which is found first; the pid's own directory is not.
+        // /proc/self is a link, which is found first; the process's own directory is not.
         assert!(text.contains("mounted into it") || text.contains("symbolic link"), "{text}");
         let text = refused(Path::new("/"), Some("/proc/version"));
         assert_eq!(text, "disk /proc/version is not part of the image but of something mounted into it");

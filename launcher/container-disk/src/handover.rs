@@ -1,4 +1,4 @@
-//! The conversation with the launcher: one packet out, then silence until the launcher closes.
+//! The protocol with the launcher: one packet is sent, then the program waits until the launcher closes.
 //!
 //! ```json
 //! {"volume":"root","path":"/disk/guest.qcow2","size":10485760}      with one read-only descriptor
@@ -21,10 +21,10 @@ use serde::Serialize;
 
 use container_disk::disk::{Disk, DiskError};
 
-/// How long the launcher may take to listen: its image may still be unpacked on a slow node.
+/// How long the launcher may take to listen: a slow node may still unpack its image.
 const LAUNCHER_DEADLINE: Duration = Duration::from_secs(120);
 
-/// Pause between attempts to connect.
+/// Delay between attempts to connect.
 const RETRY: Duration = Duration::from_millis(20);
 
 /// Why the launcher did not get the message, or its end was not seen.
@@ -42,7 +42,7 @@ fn failed(operation: &'static str) -> impl Fn(Errno) -> HandoverError {
     move |errno| HandoverError::Io { operation, source: errno.into() }
 }
 
-/// What the launcher is told.
+/// The message to the launcher.
 #[derive(Debug, Serialize)]
 pub(crate) struct Message {
     volume: String,
@@ -73,18 +73,20 @@ pub(crate) struct Launcher {
     socket: OwnedFd,
 }
 
-/// Connects to the launcher, which may start later than this program. From here on SIGTERM does not end the process.
+/// Connects to the launcher, which may start later than this program. From here on SIGTERM does not end the
+/// process.
 pub(crate) fn connect(path: &Path) -> Result<Launcher, HandoverError> {
     let mut terminate = SigSet::empty();
     terminate.add(Signal::SIGTERM);
-    // Blocked rather than ignored: still seen by the descriptor below, and without effect once nobody reads that.
+    // SIGTERM is blocked and not ignored, so that the descriptor below sees it; it has no effect when nothing
+    // reads the descriptor any more.
     terminate.thread_block().map_err(failed("block SIGTERM"))?;
     let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
     let signals = SignalFd::with_flags(&terminate, flags).map_err(failed("watch for SIGTERM"))?;
     let address = UnixAddr::new(path).map_err(failed("read the socket's path"))?;
     let started = Instant::now();
     loop {
-        // A socket whose connect was refused is not used again.
+        // A socket whose connect was refused cannot be used again.
         let socket = socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC, None)
             .map_err(failed("make socket"))?;
         match nix::sys::socket::connect(socket.as_raw_fd(), &address) {
@@ -116,11 +118,12 @@ impl Launcher {
         Ok(())
     }
 
-    /// Waits for the launcher to close the connection. What it may say before is of a later version and ignored.
+    /// Waits for the launcher to close the connection. Data from a later version of the launcher is ignored.
     pub(crate) fn wait(&self) -> Result<(), HandoverError> {
         loop {
             match recv(self.socket.as_raw_fd(), &mut [0; 64], MsgFlags::empty()) {
-                // Reset: closed with our message unread, as when it was killed.
+                // The connection was reset: the launcher closed it with our message unread, for example
+                // because it was killed.
                 Ok(0) | Err(Errno::ECONNRESET) => return Ok(()),
                 Ok(_) | Err(Errno::EINTR) => {}
                 Err(errno) => return Err(failed("wait for the launcher")(errno)),
@@ -133,7 +136,7 @@ impl Launcher {
 mod tests {
     use super::*;
 
-    /// The launcher's tests hold the same bytes.
+    /// The launcher's tests have the same bytes.
     #[test]
     fn messages_are_the_agreed_ones() {
         let file = tempfile::tempfile().unwrap();

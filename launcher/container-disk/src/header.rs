@@ -1,26 +1,26 @@
-//! Reads the first bytes of a disk image from a stranger. Pure and bounded: bytes in, verdict out.
+//! Checks the first bytes of an untrusted disk image. Pure and bounded.
 //!
-//! Two formats are served, qcow2 and raw. Raw is what nothing else claims, so every format that QEMU or users know is
-//! refused by name: passed on as raw, a VMDK would boot to a black screen. Of qcow2 everything is refused that would
-//! make QEMU open another file, ask for a key, or do work that the file's size does not pay for.
+//! Two formats are supported, qcow2 and raw. Raw has no signature, so every format that QEMU or users know is
+//! refused by name: a VMDK passed on as raw would boot to a black screen. A qcow2 image is refused if it
+//! would make QEMU open another file, ask for a key, or do more work than its file size justifies.
 //!
 //! Layout of the qcow2 header: QEMU's `docs/interop/qcow2.txt`.
 
 use std::fmt;
 
-/// How many bytes of the file are looked at.
+/// Number of bytes of the file that are checked.
 pub const INSPECTED: usize = 4096;
 
-/// Largest virtual size that is accepted, in bytes: 64 TiB, more than a file on ext4 or xfs defaults holds.
+/// Largest virtual size, in bytes: 64 TiB, more than a file on ext4 or xfs can be by default.
 pub const LARGEST: u64 = 64 << 40;
 
 /// Sizes of disks are multiples of this, in bytes.
 pub const SECTOR: u64 = 512;
 
-/// A format that is served.
+/// A supported format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
-    /// The guest's bytes as they are.
+    /// The guest's bytes, unchanged.
     Raw,
     /// QEMU's copy-on-write format.
     Qcow2,
@@ -35,7 +35,7 @@ impl fmt::Display for Format {
     }
 }
 
-/// What an image is.
+/// The properties of an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Image {
     /// Its format.
@@ -44,37 +44,37 @@ pub struct Image {
     pub virtual_size: u64,
 }
 
-/// Why an image is not served.
+/// Why an image is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum HeaderError {
-    /// Nothing in it.
+    /// It is empty.
     #[error("image is empty")]
     Empty,
-    /// A format that is not served.
+    /// Its format is not supported.
     #[error("image is in {0} format: only qcow2 and raw are supported")]
     Format(&'static str),
-    /// Shorter than its header.
+    /// It is shorter than its header.
     #[error("qcow2 image ends within its header")]
     Short,
-    /// Version 1 or one to come.
+    /// Its version is 1 or unknown.
     #[error("qcow2 image has version {0}: only 2 and 3 are supported")]
     Version(u32),
-    /// Its contents are partly elsewhere.
+    /// A part of its contents is in another file.
     #[error("qcow2 image names a backing file ({0:?}) in its header, which is not allowed")]
     BackingFile(String),
-    /// Its contents are elsewhere.
+    /// Its contents are in another file.
     #[error("qcow2 image names an external data file in its header, which is not allowed")]
     DataFile,
-    /// There is no key.
+    /// It is encrypted, and there is no key.
     #[error("qcow2 image is encrypted, which is not supported")]
     Encrypted,
     /// QEMU marked it as damaged.
     #[error("qcow2 image is marked as corrupt")]
     Corrupt,
-    /// Needs a feature unknown here.
+    /// It needs an unknown feature.
     #[error("qcow2 image needs unknown features (bits {0:#x})")]
     Features(u64),
-    /// A value that no sound image has.
+    /// A value that no valid image has.
     #[error("qcow2 image has a bad header: {field} is {value}")]
     Field {
         /// The field, by its name in the specification.
@@ -82,16 +82,16 @@ pub enum HeaderError {
         /// Its value.
         value: u64,
     },
-    /// Larger than any disk here.
+    /// It is larger than any disk here.
     #[error("image has a size of {0} bytes, more than {LARGEST}")]
     TooLarge(u64),
 }
 
-/// What the image with these first bytes is. `head` holds the first [`INSPECTED`] bytes, or all where the file has
-/// fewer; `length` is the length of the file in bytes.
+/// The properties of the image with these first bytes. `head` holds the first [`INSPECTED`] bytes, or all
+/// bytes of a shorter file; `length` is the length of the file in bytes.
 ///
 /// # Errors
-/// When it is not one that may be given to QEMU.
+/// If the image may not be given to QEMU.
 pub fn inspect(head: &[u8], length: u64) -> Result<Image, HeaderError> {
     if length == 0 || head.is_empty() {
         return Err(HeaderError::Empty);
@@ -109,7 +109,7 @@ pub fn inspect(head: &[u8], length: u64) -> Result<Image, HeaderError> {
 
 const QCOW_MAGIC: &[u8] = b"QFI\xfb";
 
-/// Formats that are told by their first bytes: name, offset, magic.
+/// Formats with a signature: name, offset, magic.
 const REFUSED: &[(&str, usize, &[u8])] = &[
     ("vmdk", 0, b"KDMV"),
     ("vmdk", 0, b"COWD"),
@@ -132,9 +132,9 @@ const REFUSED: &[(&str, usize, &[u8])] = &[
     ("tar", 257, b"ustar"),
 ];
 
-/// Bits of `incompatible_features` that change nothing about which files are read.
+/// Bits of `incompatible_features` that do not change which files are read.
 mod feature {
-    /// Refcounts may be out of date; of no consequence to a reader.
+    /// Refcounts may be out of date, which does not matter to a reader.
     pub(super) const DIRTY: u64 = 1 << 0;
     pub(super) const CORRUPT: u64 = 1 << 1;
     pub(super) const DATA_FILE: u64 = 1 << 2;
@@ -177,7 +177,7 @@ fn inspect_qcow2(head: &[u8], length: u64) -> Result<Image, HeaderError> {
     if !matches!(version, 2 | 3) {
         return Err(HeaderError::Version(version));
     }
-    // What names other files is looked at first, so that its refusal is the one that is told.
+    // References to other files are checked first, so that their refusal is the one that is reported.
     let (name_offset, name_size) = (header.u64(8)?, header.u32(16)?);
     if name_offset != 0 || name_size != 0 {
         return Err(HeaderError::BackingFile(backing_name(head, name_offset, name_size)));
@@ -201,7 +201,8 @@ fn inspect_qcow2(head: &[u8], length: u64) -> Result<Image, HeaderError> {
     }
     let virtual_size = disk_size(size)?;
 
-    // The tables QEMU reads at once must be in the file, within QEMU's own bounds, and enough for the size.
+    // The tables that QEMU reads at once must be in the file, within QEMU's own limits, and large enough for
+    // the size.
     let l1_entries = u64::from(header.u32(36)?);
     let entry_size = if version == 3 && header.u64(72)? & feature::EXTENDED_L2 != 0 { 16 } else { 8 };
     let covered_by_l1_entry = cluster / entry_size * cluster;
@@ -265,7 +266,7 @@ fn check_version_3(header: &Header<'_>) -> Result<(), HeaderError> {
     Ok(())
 }
 
-/// The backing file's name as far as it was read, for the message only.
+/// The backing file's name as far as it was read; only for the message.
 fn backing_name(head: &[u8], offset: u64, size: u32) -> String {
     let start = usize::try_from(offset).unwrap_or(usize::MAX);
     let size = usize::try_from(size).unwrap_or(usize::MAX).min(LONGEST_NAME);

@@ -1,9 +1,10 @@
 //! Opens the disk inside a user's image and hands its descriptor to the launcher.
 //!
-//! A `containerDisk` volume is a container of the VM pod that runs the user's image, with this program, put there by
-//! an init container, as its first process. Nothing is mounted and nobody outside looks into the image: the program
-//! opens the one disk beneath the image's root, sends its read-only descriptor over the launcher's socket, and stays
-//! until the launcher closes the connection, so that the image is not collected while the guest runs.
+//! A `containerDisk` volume is a container of the VM pod that runs the user's image. Its first process is
+//! this program, which an init container has copied there. Nothing is mounted and no process outside reads
+//! the image: the program opens the one disk below the image's root, sends its read-only descriptor over the
+//! launcher's socket, and stays until the launcher closes the connection, so that the image is not removed
+//! while the guest runs.
 //!
 //! ```text
 //! container-disk copy DEST                                          init container: puts the program on a volume
@@ -32,7 +33,7 @@ use arguments::{Command, Serve, Wanted};
 use container_disk::disk::{self, DiskError};
 use handover::{HandoverError, Launcher, Message};
 
-/// Where the kubelet picks up why a container ended.
+/// File in which the kubelet finds the reason why a container ended.
 const TERMINATION_LOG: &str = "/dev/termination-log";
 
 fn main() -> ExitCode {
@@ -60,16 +61,16 @@ fn main() -> ExitCode {
     }
 }
 
-/// Says what went wrong on stderr and, in a container, in its status.
+/// Reports the error on stderr and, in a container, in its status.
 fn report(text: &str) {
     let _ = writeln!(io::stderr(), "container-disk: {text}");
-    // Never created: outside a container there is no such file and none is wanted.
+    // The file is never created: outside of a container it does not exist and is not wanted.
     if let Ok(mut log) = OpenOptions::new().write(true).open(TERMINATION_LOG) {
         let _ = log.write_all(text.as_bytes());
     }
 }
 
-/// Copies this program to `destination`, whole or not at all.
+/// Copies this program to `destination` atomically.
 fn copy(destination: &Path) -> Result<(), CopyError> {
     let failed = |source| CopyError { destination: destination.display().to_string(), source };
     let mut name =
@@ -91,7 +92,7 @@ fn copy(destination: &Path) -> Result<(), CopyError> {
     })
 }
 
-/// The program could not be put where the user's image finds it.
+/// Why the program could not be copied to where the user's image finds it.
 #[derive(Debug, thiserror::Error)]
 #[error("copy to {destination}: {source}")]
 struct CopyError {
@@ -99,11 +100,12 @@ struct CopyError {
     source: io::Error,
 }
 
-/// All that is left to do is to read the image, to talk to the launcher and to say why it failed: nothing is written but the
-/// last word, nothing executed, and few system calls are made. What hands over strangers' disks is out of their reach, too.
+/// From here on the program only reads the image, talks to the launcher and reports errors: it writes nothing
+/// except the termination message, executes nothing, and makes few system calls. It is also protected from
+/// programs that hand over other users' disks.
 fn confine() -> Result<(), String> {
     hide_memory().map_err(|error| format!("cannot hide the memory of this process: {error}"))?;
-    // The file of the image may be anywhere, so all that may be read may be read on.
+    // The file may be anywhere in the image, so all files may be read.
     let files = Files { reads_all: true, rules: vec![Rule::path(May::Use, TERMINATION_LOG)] };
     let plan = Plan { files: Some(files), calls: Calls::HandOver };
     let entered = Domain::new("container-disk", plan).and_then(Domain::enter);
@@ -113,7 +115,7 @@ fn confine() -> Result<(), String> {
     })
 }
 
-/// Opens the disks, tells the launcher of each, waits for its end.
+/// Opens the disks, sends each to the launcher, and waits for its end.
 fn run(serve: &Serve) -> Result<(), String> {
     confine()?;
     let given: Vec<_> = serve.files.iter().map(|file| give(serve, file)).collect();
@@ -121,7 +123,8 @@ fn run(serve: &Serve) -> Result<(), String> {
     for (file, (launcher, error)) in serve.files.iter().zip(given) {
         let told = launcher.and_then(|launcher| launcher.wait());
         result = result.and(match (error, told) {
-            // The launcher's pod tells the user; that the launcher could not be told is the lesser news.
+            // The launcher's pod reports the disk's error to the user; a failure to reach the launcher is
+            // less important.
             (Some(error), _) => Err(error.to_string()),
             (None, Err(error @ HandoverError::Ended)) => Err(error.to_string()),
             (None, Err(error)) => Err(format!("volume {}: {error}", file.volume)),
@@ -131,7 +134,7 @@ fn run(serve: &Serve) -> Result<(), String> {
     result
 }
 
-/// Opens one disk and tells the launcher: the connection, and why there is no disk.
+/// Opens one disk and tells the launcher; returns the connection, and why there is no disk.
 fn give(serve: &Serve, file: &Wanted) -> (Result<Launcher, HandoverError>, Option<DiskError>) {
     let (message, disk, error) = match disk::open_in(&serve.root, file.path.as_deref()) {
         Ok(disk) => (Message::disk(&file.volume, &disk), Some(disk), None),

@@ -1,4 +1,4 @@
-//! The program as a pod runs it, against a socket that a launcher would listen on.
+//! The program as a pod runs it, with a socket on which a launcher would listen.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::io::{IoSliceMut, Read};
@@ -152,7 +152,7 @@ fn copies_itself_so_that_anyone_can_run_it() {
     };
     assert!(run(Path::new(PROGRAM), &destination).success());
     assert_eq!(destination.metadata().unwrap().permissions().mode() & 0o777, 0o555);
-    // Again, as after a restart of the init container, by the copy itself.
+    // A second copy, by the copy itself, as after a restart of the init container.
     assert!(run(&destination, &destination).success());
     assert_eq!(std::fs::read(&destination).unwrap(), std::fs::read(PROGRAM).unwrap());
     assert_eq!(run(Path::new(PROGRAM), Path::new("/nonexistent/x")).code(), Some(1));

@@ -1,4 +1,5 @@
-//! What a guest says that it is, through its agent: any JSON. What is kept is bounded and can be shown on a terminal.
+//! A guest's answers through its agent: any JSON. The stored values have limits and can be shown on a
+//! terminal.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

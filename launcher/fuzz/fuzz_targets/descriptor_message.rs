@@ -1,4 +1,4 @@
-//! What a peer sends over the descriptor socket.
+//! Messages from a peer on the descriptor socket.
 #![no_main]
 
 use barevirt_protocol::message::{decode_answer, decode_request, encode};

@@ -1,4 +1,4 @@
-//! What a guest sends to its DHCPv4 server.
+//! Messages from a guest to its DHCPv4 server.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! What a guest sends to its DHCPv6 server, and to its router.
+//! Messages from a guest to its DHCPv6 server and its router.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! The guest that requests are answered for.
+//! The guest whose requests are answered.
 
 use barevirt_protocol::v1::Interface;
 use virt_launcher::dhcp::Guest;

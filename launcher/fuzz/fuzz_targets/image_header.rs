@@ -1,5 +1,5 @@
-//! The first bytes of a stranger's disk image: judged, never panicking, and never passed on when QEMU would open
-//! another file for it.
+//! The first bytes of an untrusted disk image: the check never panics, and never accepts an image for which
+//! QEMU would open another file.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! What a guest asks on the port of downward metrics, cut anywhere: each request takes two ends of lines.
+//! Requests of a guest on the port of downward metrics, split anywhere: each request needs two line ends.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

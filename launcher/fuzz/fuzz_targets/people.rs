@@ -1,4 +1,4 @@
-//! What a person says to the monitor: any bytes.
+//! Input of a user of the monitor: any bytes.
 #![no_main]
 
 use barevirt_api::monitor;

@@ -1,4 +1,4 @@
-//! A machine as QEMU's command line. Cannot fail, and adds nothing that is not in the machine or true of all machines.
+//! Prints a machine as QEMU's command line. This cannot fail, and adds only options that all machines have.
 
 use crate::device::flash::Flash;
 use crate::device::serial::socket_chardev;
@@ -14,24 +14,24 @@ use barevirt_api::settings::Smbios;
 use barevirt_api::v1::Chassis;
 use serde::Serialize;
 
-/// Options that belong together.
+/// Options with a common purpose.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Part {
-    /// What they are for, such as `disk root`.
+    /// Their purpose, such as `disk root`.
     pub what: String,
-    /// Fields of the instance that they come from; none where every machine has them.
+    /// Fields of the instance that they come from; empty for options that every machine has.
     pub fields: Vec<String>,
-    /// The options, each followed by its value where it has one.
+    /// The options, each followed by its value if it has one.
     pub arguments: Vec<String>,
 }
 
-/// What QEMU is started with, without the program's own name.
+/// QEMU's arguments, without the program's own name.
 #[must_use]
 pub fn argv(machine: &Machine) -> Vec<String> {
     parts(machine).into_iter().flat_map(|part| part.arguments).collect()
 }
 
-/// The same, by what the options are for; in their order.
+/// The same, grouped by purpose, in order.
 #[must_use]
 pub fn parts(machine: &Machine) -> Vec<Part> {
     let mut argv = Arguments::default();
@@ -48,14 +48,14 @@ pub fn parts(machine: &Machine) -> Vec<Part> {
     argv.0
 }
 
-/// Where the guest's memory is described.
+/// Fields that describe the guest's memory.
 const MEMORY: [&str; 2] = ["spec.domain.memory", "spec.domain.resources"];
 
 #[derive(Default)]
 struct Arguments(Vec<Part>);
 
 impl Arguments {
-    /// What comes next is for this, and comes from these fields.
+    /// Starts a group of options for this purpose, from these fields.
     fn of(&mut self, what: impl Into<String>, fields: &[&str]) {
         let fields = fields.iter().map(|field| (*field).to_owned()).collect();
         self.0.push(Part { what: what.into(), fields, arguments: Vec::new() });
@@ -88,7 +88,7 @@ impl Arguments {
     }
 }
 
-/// What QEMU is as a process: its name, its sandbox, nothing that we did not ask for.
+/// QEMU as a process: its name, its sandbox, no default devices.
 fn process(argv: &mut Arguments, machine: &Machine) {
     argv.of("process", &["metadata.name"]);
     argv.option(
@@ -97,18 +97,18 @@ fn process(argv: &mut Arguments, machine: &Machine) {
     );
     argv.flag("-no-user-config");
     argv.flag("-nodefaults");
-    // Each one by name: `on` alone still allows all but the obsolete system calls.
+    // Each one by name, because `on` alone only refuses the obsolete system calls.
     let sandbox = ["obsolete", "elevateprivileges", "spawn", "resourcecontrol"]
         .iter()
         .fold(Options::kind("on"), |options, group| options.with(group, "deny"));
     argv.option("-sandbox", sandbox.into_string());
     argv.option("-msg", "timestamp=on");
-    // CPUs start when the launcher says so.
+    // The launcher starts the CPUs.
     argv.flag("-S");
     argv.option("-display", "none");
 }
 
-/// Where the firmware is described.
+/// Field that describes the firmware.
 const FIRMWARE: &str = "spec.domain.firmware";
 
 fn board(argv: &mut Arguments, machine: &Machine) {
@@ -171,9 +171,9 @@ fn board(argv: &mut Arguments, machine: &Machine) {
         argv.option("-global", policy);
     }
     argv.of("start and end", &["spec.domain.rebootPolicy", "spec.domain.devices.watchdog"]);
-    // Only what has a place in the boot order is booted from.
+    // Only devices with a place in the boot order are booted from.
     argv.option("-boot", "menu=off,strict=on");
-    // The guest's power-off and its panic end QEMU, told apart by the exit code too; its reboot stays inside.
+    // The guest's power-off and its panic end QEMU, with different exit codes; its reboot stays inside.
     let reboot = match machine.on_reboot {
         OnReboot::Reset => "reset",
         OnReboot::End => "shutdown",
@@ -182,12 +182,12 @@ fn board(argv: &mut Arguments, machine: &Machine) {
         Options::new().with("reboot", reboot).with("shutdown", "poweroff").with("panic", "exit-failure");
     let watchdog = machine.watchdog.map(|watchdog| watchdog.action.name());
     argv.option("-action", actions.maybe("watchdog", watchdog).into_string());
-    // Suspended to memory or disk, a guest would be out of reach of the stop ladder.
+    // A guest suspended to memory or disk could not react to a stop.
     argv.option("-global", "ICH9-LPC.disable_s3=1");
     argv.option("-global", "ICH9-LPC.disable_s4=1");
 }
 
-/// What the firmware is and starts.
+/// The firmware, and what it starts.
 fn start(argv: &mut Arguments, firmware: &Firmware) {
     argv.of("firmware", &[FIRMWARE]);
     for node in firmware.flash.iter().flat_map(Flash::nodes) {
@@ -218,7 +218,7 @@ fn chassis(chassis: &Chassis) -> String {
         ("asset", asset),
         ("sku", sku),
     ];
-    // An empty value ends the option for QEMU, and says nothing.
+    // For QEMU, an empty value would end the option; it carries no information.
     let given = fields.into_iter().filter_map(|(name, value)| Some((name, value.as_ref()?)));
     let given = given.filter(|(_, value)| !value.is_empty());
     given.fold(Options::new().with("type", 3), |option, (name, value)| option.with(name, value)).into_string()
@@ -243,7 +243,7 @@ fn monitors(argv: &mut Arguments, machine: &Machine) {
     monitor("monitor-people", machine.monitors.people);
 }
 
-/// In one piece, or in one for each NUMA node.
+/// In one piece, or one piece for each NUMA node.
 fn memory(argv: &mut Arguments, machine: &Machine) {
     if machine.cells.is_empty() {
         return argv.json("-object", &machine.memory.object());

@@ -2,23 +2,23 @@
 
 use crate::quote::Options;
 
-/// What the hardware clock follows.
+/// The clock that the hardware clock follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Track {
-    /// The host's clock, changes of it too.
+    /// The host's clock, including its changes.
     Wall,
-    /// The guest's time, which stands still while the machine is paused.
+    /// The guest's time, which stops while the machine is paused.
     Guest,
 }
 
 /// The battery-backed clock.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rtc {
-    /// What it shows at start, such as `2026-11-22T01:02:03`; UTC where nothing is given.
+    /// Its time at the start, such as `2026-11-22T01:02:03`; `None` for UTC.
     pub base: Option<String>,
-    /// What it follows; QEMU's choice where nothing is given, which is the host's clock.
+    /// The clock that it follows; by default QEMU's choice, the host's clock.
     pub track: Option<Track>,
-    /// Ticks that the guest missed are not made up for.
+    /// Whether missed ticks are not made up for.
     pub ticks_are_lost: bool,
 }
 
@@ -37,23 +37,23 @@ impl Rtc {
     }
 }
 
-/// What becomes of ticks of the interval timer that the guest missed.
+/// What happens to ticks of the interval timer that the guest missed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LostTicks {
-    /// They come later.
+    /// They are delivered later.
     Delay,
-    /// They never come.
+    /// They are dropped.
     Discard,
 }
 
-/// The machine's timers; those without a word are as the machine type has them.
+/// The machine's timers; `None` keeps the machine type's default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Timers {
-    /// The high precision event timer is there.
+    /// Whether the high precision event timer exists.
     pub hpet: Option<bool>,
-    /// The interval timer is there.
+    /// Whether the interval timer exists.
     pub pit: Option<bool>,
-    /// Policy of the interval timer, which only KVM's has.
+    /// Policy of the interval timer, which only KVM's timer has.
     pub pit_ticks: Option<LostTicks>,
 }
 

@@ -4,20 +4,20 @@ use barevirt_api::sizing::Topology;
 
 use crate::quote::Options;
 
-/// What the guest's CPU looks like.
+/// The model of the guest's CPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CpuModel {
-    /// The host's, all that KVM can show of it.
+    /// The host's CPU, with all features that KVM can show.
     Host,
-    /// All that the accelerator has: under emulation, what QEMU itself can do.
+    /// All features of the accelerator: with emulation, everything that QEMU itself can do.
     Max,
     /// One of QEMU's models by its name.
     Named(String),
-    /// QEMU's model without anything, and all that the host's has, one by one: the same CPU on another host.
+    /// QEMU's empty model with all features of the host's CPU, one by one: the same CPU on another host.
     Spelled(Vec<(String, String)>),
 }
 
-/// A property of the CPU beside its model.
+/// A property of the CPU in addition to its model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Flag {
     name: String,
@@ -43,23 +43,24 @@ impl Flag {
 pub struct Cpu {
     /// The model.
     pub model: CpuModel,
-    /// What is added to it or taken away; a later one counts.
+    /// Properties added or removed; a later one overrides.
     pub flags: Vec<Flag>,
     /// The arrangement.
     pub topology: Topology,
-    /// Sockets that have processors: more or fewer than at the start where the guest comes from another node.
+    /// Sockets with processors: they may differ from the number at the start if the guest comes from another
+    /// node.
     pub sockets: u32,
 }
 
 impl Cpu {
     /// The argument of `-cpu`.
     pub(crate) fn model(&self) -> String {
-        // The one option whose values cannot be quoted: what comes here holds no comma.
+        // The values of this option cannot be quoted; none of the values here contains a comma.
         let model = match &self.model {
             CpuModel::Host => Options::kind("host"),
             CpuModel::Max => Options::kind("max"),
             CpuModel::Named(name) => Options::kind(name),
-            // Addresses as wide as the host's, as its own model has them.
+            // Physical addresses as wide as the host's, like the host's own model.
             CpuModel::Spelled(words) => words
                 .iter()
                 .fold(Options::kind("base").switch("host-phys-bits", true), |model, (name, value)| {

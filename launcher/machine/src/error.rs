@@ -4,7 +4,7 @@ use crate::layout::LayoutError;
 use crate::pinning::PinningError;
 use thiserror::Error;
 
-/// Why a machine cannot be planned. Nothing has been started then; `field` is the path in the manifest.
+/// Why a machine cannot be planned. Nothing was started yet; `field` is the path in the manifest.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum PlanError {
     /// A value that this version cannot build.
@@ -12,12 +12,12 @@ pub enum PlanError {
     Unsupported {
         /// Path of the field.
         field: String,
-        /// What it holds.
+        /// The value.
         value: String,
-        /// Why not, or what is.
+        /// The reason, or the supported values.
         why: &'static str,
     },
-    /// A disk whose volume has not been opened.
+    /// A disk whose volume is not open.
     #[error("{field}: volume {volume} has not been prepared")]
     VolumeMissing {
         /// Path of the disk.
@@ -25,7 +25,7 @@ pub enum PlanError {
         /// The volume.
         volume: String,
     },
-    /// A disk that the guest may write to, on an image that nobody may.
+    /// A writable disk on a read-only image.
     #[error("{field}: volume {volume} is read-only and the disk is not")]
     VolumeReadOnly {
         /// Path of the disk.
@@ -33,7 +33,7 @@ pub enum PlanError {
         /// The volume.
         volume: String,
     },
-    /// A LUN on what is no device.
+    /// A LUN on a volume that is not a device.
     #[error("{field}: volume {volume} is not a block device")]
     NoDevice {
         /// Path of the disk's target.
@@ -41,7 +41,7 @@ pub enum PlanError {
         /// The volume.
         volume: String,
     },
-    /// An interface for which no network has been made.
+    /// An interface without a network.
     #[error("{field}: interface {interface} has not been prepared")]
     InterfaceMissing {
         /// Path of the interface.
@@ -49,12 +49,12 @@ pub enum PlanError {
         /// The interface.
         interface: String,
     },
-    /// Something that the launcher has to find or start, and has not.
+    /// A part that the launcher should have found or started.
     #[error("{field}: the {what} has not been prepared")]
     Unprepared {
-        /// Path of the field that asks for it.
+        /// Path of the field that requests it.
         field: String,
-        /// What it is.
+        /// The part.
         what: &'static str,
     },
     /// More devices of a kind than there are places.
@@ -64,7 +64,7 @@ pub enum PlanError {
         field: String,
         /// The bus.
         bus: &'static str,
-        /// How many do.
+        /// Number of places.
         limit: u16,
     },
     /// More CPUs than the machine can have.
@@ -72,12 +72,12 @@ pub enum PlanError {
     TooManyCpus {
         /// Path of the topology.
         field: String,
-        /// CPUs asked for, those for hotplug included.
+        /// Requested CPUs, including those for hotplug.
         cpus: u32,
-        /// What is possible.
+        /// The largest possible number.
         limit: u32,
     },
-    /// A CPU model that is more than this node's CPU.
+    /// A CPU model with features that this node's CPU lacks.
     #[error("{field}: {model:?} cannot be had on this node, whose CPU lacks {features}")]
     CpuLacks {
         /// Path of the model.
@@ -87,20 +87,20 @@ pub enum PlanError {
         /// What is missing.
         features: String,
     },
-    /// No CPUs for all threads.
+    /// There are no CPUs for all threads.
     #[error("{field}: cannot give every thread a CPU: {source}")]
     Pinning {
-        /// Path of what asks for it.
+        /// Path of the field that requests them.
         field: String,
-        /// Why not.
+        /// The reason.
         source: PinningError,
     },
-    /// No addresses for all devices.
+    /// There are no addresses for all devices.
     #[error("{field}: cannot give every device an address")]
     Layout {
         /// Path of the devices.
         field: String,
-        /// Why not.
+        /// The reason.
         #[source]
         source: LayoutError,
     },

@@ -1,5 +1,5 @@
-//! The facts that a launcher in a pod can be expected to find, for those who have no pod: `virtctl explain` shows with them
-//! what a manifest leads to.
+//! The facts that a launcher in a pod would find, for programs without a pod: `virtctl explain` uses them to
+//! show the result of a manifest.
 
 use std::collections::BTreeMap;
 
@@ -25,20 +25,20 @@ use crate::host_cpu::{CpuQuestion, HostCpu, feature_name};
 use crate::host_cpus::{HostCell, HostCpus};
 use crate::units::Fd;
 
-/// Where the launcher makes files.
+/// Directory in which the launcher makes files.
 const FILES: &str = "/var/run/kubevirt-ephemeral-disks";
-/// Where its own files are.
+/// Directory of its own files.
 const PRIVATE: &str = "/var/run/kubevirt-private";
-/// The directory among its own files in which QEMU makes its sockets, and nothing else is made.
+/// The directory below it in which QEMU makes its sockets; it contains nothing else.
 pub const QEMU_DIRECTORY: &str = "qemu";
-/// UEFI images.
+/// Directory of UEFI images.
 const OVMF: &str = "/usr/share/OVMF";
-/// The sets of descriptors of the variables and of the first volume.
+/// The sets of descriptors for the variables and the first volume.
 const VARIABLES_SET: u32 = 2;
 const FIRST_VOLUME_SET: u32 = 10;
 
-/// Facts as a launcher finds them where all that the manifest names is there: images are qcow2, the node's CPU has the
-/// features that are asked for, and descriptors are numbered from 3 on.
+/// Facts as a launcher finds them if all named objects exist: images are qcow2, the node's CPU has the
+/// requested features, and descriptors are numbered from 3 on.
 #[must_use]
 pub fn expected(vmi: &ValidVmi, accelerator: Accelerator, smbios: Smbios) -> Facts {
     let mut numbers = Numbers(3);
@@ -56,7 +56,7 @@ pub fn expected(vmi: &ValidVmi, accelerator: Accelerator, smbios: Smbios) -> Fac
         ),
     };
     let interfaces = vmi.interfaces().iter().map(interface).collect();
-    // Of which kind a resource is, and where, is the node's to say.
+    // Only the node knows the kind and address of a device.
     let host_devices = vmi
         .host_devices()
         .zip(0..)
@@ -78,7 +78,7 @@ pub fn expected(vmi: &ValidVmi, accelerator: Accelerator, smbios: Smbios) -> Fac
         vhost_vsock,
         host_devices,
         filesystems,
-        // The lowest that a guest can have.
+        // The lowest address that a guest can have.
         context_id: wants_vsock.then(|| vmi.context_id().unwrap_or(3)),
         vnc_socket: format!("{PRIVATE}/{QEMU_DIRECTORY}/vnc.sock"),
         usb_sockets: std::array::from_fn(|slot| format!("{PRIVATE}/{QEMU_DIRECTORY}/usb{slot}.sock")),
@@ -89,7 +89,7 @@ pub fn expected(vmi: &ValidVmi, accelerator: Accelerator, smbios: Smbios) -> Fac
         machine_type: None,
         sockets: None,
         smbios,
-        // Known when the machine starts.
+        // Only known when the machine starts.
         rtc_base: vmi.spec().domain.clock.as_ref().is_some_and(is_shifted).then(|| "<start>".to_owned()),
         host_cpu,
         host_cpus: Some(host_cpus(vmi)),
@@ -126,7 +126,7 @@ fn volumes(vmi: &ValidVmi, numbers: &mut Numbers, sets: &mut Vec<FdSet>) -> Vec<
             number
         };
         if let Some(claim) = disk.volume.claim() {
-            // Which of both it is, the claim says: a file on a file system, or a device.
+            // A claim is a file on a file system, or a device.
             let source = if disk.disk.is_lun() {
                 FileSource::BlockDevice(format!("{CLAIM_DEVICES}/{name}"))
             } else {
@@ -194,8 +194,8 @@ fn firmware_facts(vmi: &ValidVmi, numbers: &mut Numbers, sets: &mut Vec<FdSet>) 
     facts
 }
 
-/// A CPU that has what the manifest asks for. `None` where the manifest asks for the host's as it is: nobody can tell what that
-/// is before there is a node.
+/// A CPU with the features that the manifest requests. `None` if the manifest requests the host's CPU,
+/// because its features are unknown before there is a node.
 fn host_cpu(vmi: &ValidVmi, question: &CpuQuestion) -> Option<HostCpu> {
     let features = vmi.spec().domain.cpu.as_ref().map(|cpu| cpu.features.as_slice()).unwrap_or_default();
     if features.is_empty() && question.named.is_none() {
@@ -209,7 +209,8 @@ fn host_cpu(vmi: &ValidVmi, question: &CpuQuestion) -> Option<HostCpu> {
     Some(HostCpu::new(Map::new(), offer, question.named.as_ref().map(|_| Vec::new())))
 }
 
-/// A host of one NUMA node, of which the guest has as many CPUs as it may ask for: one each, and some for QEMU.
+/// A host with one NUMA node and as many CPUs for the guest as it may request: one for each virtual CPU, and
+/// some for QEMU.
 fn host_cpus(vmi: &ValidVmi) -> HostCpus {
     let count = DedicatedCpus::of(vmi).map_or(0, |cpus| cpus.all());
     let cell = HostCell { id: 0, cores: (0..count).map(|cpu| vec![cpu]).collect(), distances: vec![(0, 10)] };

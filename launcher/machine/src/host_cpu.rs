@@ -1,9 +1,10 @@
-//! What a guest's CPU can have on this host: QEMU's own answers, asked before the guest's QEMU is started.
+//! CPU features that a guest can have on this host: QEMU's own answers, queried before the guest's QEMU is
+//! started.
 //!
 //! ```text
 //!   question() ──> does the manifest need to know? ──> the launcher asks a QEMU without a machine
 //!                                                          query-cpu-model-expansion  host or max
-//!                                                          query-cpu-definitions      where a model is named
+//!                                                          query-cpu-definitions      if a model is named
 //!   HostCpu::new() <───────────────────────────────────────┘
 //! ```
 
@@ -11,21 +12,21 @@ use crate::facts::Accelerator;
 use barevirt_api::valid::ValidVmi;
 use serde_json::{Map, Value};
 
-/// CPU models of the API that are no names of QEMU's.
+/// CPU models of the API that QEMU does not have by name.
 pub(crate) const HOST_MODEL: &str = "host-model";
 pub(crate) const HOST_PASSTHROUGH: &str = "host-passthrough";
 
-/// What has to be asked before a machine can be planned.
+/// Queries that are needed before a machine can be planned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CpuQuestion {
-    /// QEMU's name of all that the accelerator has: `host` or `max`.
+    /// QEMU's name for the model with all features of the accelerator: `host` or `max`.
     pub all: &'static str,
-    /// Model of the manifest, where its gaps matter.
+    /// The manifest's model, if missing features matter.
     pub named: Option<String>,
 }
 
 impl CpuQuestion {
-    /// What the manifest makes it necessary to ask; `None` for most machines that are emulated.
+    /// The queries that the manifest needs; `None` for most emulated machines.
     #[must_use]
     pub fn of(vmi: &ValidVmi, accelerator: &Accelerator) -> Option<Self> {
         let features = vmi.spec().domain.cpu.as_ref().is_some_and(|cpu| !cpu.features.is_empty());
@@ -36,7 +37,8 @@ impl CpuQuestion {
         let (needed, named) = match vmi.cpu_model() {
             HOST_MODEL => (kvm, None),
             HOST_PASSTHROUGH => (false, None),
-            // Emulation leaves out of a model what it does not have; with KVM that would be another CPU.
+            // Emulation leaves out features of a model that it does not support; with KVM this would be
+            // another CPU.
             name => (kvm, kvm.then(|| name.to_owned())),
         };
         (needed || features).then_some(Self { all, named })
@@ -46,44 +48,45 @@ impl CpuQuestion {
 /// The answers.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct HostCpu {
-    /// The host's CPU as far as it can migrate: every property of QEMU's model `base`.
+    /// The host's CPU without features that prevent migration: every property of QEMU's model `base`.
     model: Map<String, Value>,
     /// All features, and whether a guest can have them.
     offer: Map<String, Value>,
-    /// Features that the named model has and this host lacks; `None` where QEMU has no such model, or none was asked for.
+    /// Features of the named model that this host lacks; `None` if QEMU has no such model, or none was named.
     lacking: Option<Vec<String>>,
 }
 
 impl HostCpu {
-    /// From the properties of two static expansions of the question's [`all`](CpuQuestion::all), as it is and with
-    /// `migratable` off, and from what [`named`](CpuQuestion::named) lacks, where QEMU has that model.
+    /// From the properties of two static expansions of the question's [`all`](CpuQuestion::all), with
+    /// `migratable` on and off, and from the features that [`named`](CpuQuestion::named) lacks, if QEMU has
+    /// that model.
     #[must_use]
     pub fn new(model: Map<String, Value>, offer: Map<String, Value>, lacking: Option<Vec<String>>) -> Self {
         Self { model, offer, lacking }
     }
 
-    /// Whether QEMU knows such a feature.
+    /// Whether QEMU knows a feature.
     pub(crate) fn knows(&self, feature: &str) -> bool {
         self.offer.get(feature).is_some_and(Value::is_boolean)
     }
 
-    /// Whether a guest can have it here.
+    /// Whether a guest can have a feature here.
     pub(crate) fn offers(&self, feature: &str) -> bool {
         self.offer.get(feature) == Some(&Value::Bool(true))
     }
 
-    /// Features that the named model has and this host lacks.
+    /// Features of the named model that this host lacks.
     pub(crate) fn lacking(&self) -> Option<&[String]> {
         self.lacking.as_deref()
     }
 
-    /// The host's CPU in so many words, for QEMU's model `base`, which has nothing by itself.
+    /// The host's CPU as a list of features, for QEMU's model `base`, which has none by itself.
     pub(crate) fn spelled(&self) -> Vec<(String, String)> {
         let word = |(name, value): (&String, &Value)| {
             let value = match value {
                 Value::Bool(true) => "on".to_owned(),
                 Value::Number(number) => number.to_string(),
-                // The option has no way to quote a comma.
+                // This option has no way to quote a comma.
                 Value::String(text) => text.replace(',', " "),
                 Value::Bool(false) | Value::Null | Value::Array(_) | Value::Object(_) => return None,
             };
@@ -93,7 +96,7 @@ impl HostCpu {
     }
 }
 
-/// A feature by QEMU's name. The API has libvirt's, which differ in a few.
+/// QEMU's name of a feature. The API has libvirt's names, some of which differ.
 pub(crate) fn feature_name(name: &str) -> String {
     match name {
         "pclmuldq" => "pclmulqdq".to_owned(),

@@ -1,4 +1,4 @@
-//! CPUs of the host that are the guest's own, and how the host has arranged them.
+//! Dedicated CPUs of the host for a guest, and the host's CPU topology.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -8,14 +8,14 @@ use std::fmt;
 pub struct CpuSet(pub BTreeSet<u32>);
 
 impl CpuSet {
-    /// Reads the kernel's list form; none where it is not one.
+    /// Parses the kernel's list form; `None` if the text is invalid.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let mut cpus = BTreeSet::new();
         for part in text.trim().split(',').filter(|part| !part.is_empty()) {
             let (first, last) = part.split_once('-').unwrap_or((part, part));
             let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
-            // Kernels know some thousands.
+            // Kernels support some thousands of CPUs.
             if last < first || last > u32::from(u16::MAX) {
                 return None;
             }
@@ -24,19 +24,19 @@ impl CpuSet {
         Some(Self(cpus))
     }
 
-    /// How many there are.
+    /// Number of CPUs.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no CPUs.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// In rising order.
+    /// The CPUs in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
         self.0.iter().copied()
     }
@@ -72,29 +72,29 @@ impl fmt::Display for CpuSet {
 pub struct HostCell {
     /// Its number.
     pub id: u32,
-    /// Its CPUs, those of one core together.
+    /// Its CPUs, grouped by core.
     pub cores: Vec<Vec<u32>>,
-    /// How far it is to other nodes and to itself, in the kernel's units.
+    /// Distances to other nodes and to itself, in the kernel's units.
     pub distances: Vec<(u32, u32)>,
 }
 
 impl HostCell {
-    /// Whether the CPU is one of this node.
+    /// Whether the CPU belongs to this node.
     #[must_use]
     pub fn has(&self, cpu: u32) -> bool {
         self.cores.iter().flatten().any(|other| *other == cpu)
     }
 }
 
-/// What the launcher found of the host's CPUs.
+/// The host's CPUs as the launcher found them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostCpus {
-    /// Those that this process may run on.
+    /// CPUs that this process may run on.
     pub allowed: CpuSet,
-    /// All of the host, node by node.
+    /// All CPUs of the host, node by node.
     pub cells: Vec<HostCell>,
-    /// Whether this process, and so QEMU, may bind memory to a node. The container runtime's own filter of system calls
-    /// forbids it.
+    /// Whether this process, and so QEMU, may bind memory to a node. The container runtime's seccomp filter
+    /// may forbid it.
     pub may_bind: bool,
 }
 

@@ -1,8 +1,8 @@
-//! Devices added to a running machine: QMP commands, each with the command that takes it back.
+//! Devices added to a running machine: QMP commands, each with its inverse.
 //!
-//! Steps are executed in order; when one fails, the inverses of those that succeeded are executed in reverse. What is
-//! taken out later runs through the same inverses, with one difference that QMP imposes: `device_del` only asks the
-//! guest, and the steps before it may be undone once `DEVICE_DELETED` has named the device.
+//! Steps are executed in order; if one fails, the inverses of those that succeeded are executed in reverse
+//! order. A later removal uses the same inverses, with one difference that QMP imposes: `device_del` only
+//! asks the guest, and the earlier steps may be undone after `DEVICE_DELETED` has named the device.
 
 use crate::device::disk::Disk;
 use crate::device::nic::Nic;
@@ -18,14 +18,14 @@ pub struct Command {
     pub arguments: Value,
 }
 
-/// A command and what undoes it.
+/// A command and its inverse.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Step {
-    /// What is done.
+    /// The command.
     pub forward: Command,
-    /// What undoes it.
+    /// Its inverse.
     pub inverse: Command,
-    /// The inverse only asks: it is done when `DEVICE_DELETED` names this device.
+    /// Set if the inverse only asks the guest: it is done when `DEVICE_DELETED` names this device.
     pub awaits_device: Option<String>,
 }
 
@@ -41,7 +41,7 @@ pub fn attach_disk(disk: &Disk) -> Vec<Step> {
     blocks.chain([device(&disk.props(), disk.id())]).collect()
 }
 
-/// The steps that add a network interface. A tap's descriptor has to be given to the monitor (`getfd`) before.
+/// The steps that add a network interface. A tap's descriptor must be passed to the monitor (`getfd`) before.
 #[must_use]
 pub fn attach_nic(nic: &Nic) -> Vec<Step> {
     let backend = Step {

@@ -1,36 +1,37 @@
-//! Where devices sit on the PCI bus: layout version 1.
+//! Places of devices on the PCI bus: layout version 1.
 //!
-//! The guest names its network interfaces and finds its disks by PCI address, so an address once given stays. Every
-//! PCI device that can come and go sits alone behind a root port of its own:
+//! The guest names its network interfaces and finds its disks by PCI address, so an assigned address must
+//! stay. Every pluggable PCI device is alone behind its own root port:
 //!
 //! ```text
 //!   pcie.0  00.0  host bridge (QEMU's)
 //!           01.0  display
 //!           02.0-02.7, 03.0-03.7, ...  root ports rp0, rp1, ...: one device each, or free for hotplug
 //!           (any of them may be a bridge to conventional PCI instead)
-//!           1a.0-1a.7  root ports, where the manifest has given other slots away
+//!           1a.0-1a.7  root ports, if the manifest has assigned other slots
 //!           1b.0  panic device
-//!           1e.0, 1d.0, 1c.0  further SATA controllers, where six ports are not enough
+//!           1e.0, 1d.0, 1c.0  further SATA controllers, if six ports are not enough
 //!           1f.0, 1f.2, 1f.3           ISA bridge, SATA controller, SMBus (QEMU's)
 //! ```
 //!
-//! A device's port is found by its name. The launcher saves the [`Layout`] with the VMI and gives it back for the
-//! next start: known devices keep their ports, new ones take the lowest free port, and a device that has gone leaves
-//! its port reserved until [`Layout::forget`] is called. The number of ports never goes down, and ports are added at
-//! the end only, so that bus numbers stay too.
+//! A device's port is found by its name. The launcher saves the [`Layout`] with the VMI and loads it for the
+//! next start: known devices keep their ports, new ones take the lowest free port, and the port of a removed
+//! device stays reserved until [`Layout::forget`] is called. The number of ports never decreases, and ports
+//! are only added at the end, so that bus numbers stay as well.
 //!
 //! A first start leaves [`SPARE_PORTS`] to [`SPARE_PORTS`] + 7 ports free for hotplug (whole slots of eight).
-//! A manifest may say where a device sits ([`Given`]). What it puts on pcie.0 takes whole slots away from the root ports, which
-//! move on to the next; a port that it names is taken from whoever had it.
+//! A manifest may choose the place of a device ([`Given`]). A device that it places on pcie.0 takes a whole
+//! slot from the root ports, which move to the next one; a port that it names is taken away from its former
+//! device.
 //!
-//! Changing any of this needs a new version and the old code kept beside it.
+//! Any change of this needs a new version, and the old code must stay as well.
 
 use barevirt_api::pci::{self, FUNCTIONS, SLOTS};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use thiserror::Error;
 
-/// Free root ports, at least, when a machine is first laid out.
+/// Smallest number of free root ports in a new layout.
 pub const SPARE_PORTS: u16 = 8;
 
 /// Most root ports that fit.
@@ -48,13 +49,13 @@ impl Port {
         self.0
     }
 
-    /// The root port's id, which is the bus that its device is put on.
+    /// The root port's id, which is also the name of its bus.
     #[must_use]
     pub fn bus(self) -> String {
         format!("rp{}", self.0)
     }
 
-    /// The bridge in its place, and the bus behind that.
+    /// The id of the bridge that replaces it, which is also the name of the bridge's bus.
     pub(crate) fn bridge(self) -> String {
         format!("bridge{}", self.0)
     }
@@ -64,18 +65,18 @@ impl Port {
         Self(bus.saturating_sub(1))
     }
 
-    /// Its function of a slot of pcie.0.
+    /// Its function in its slot on pcie.0.
     pub(crate) const fn function(self) -> u16 {
         self.0 % FUNCTIONS
     }
 }
 
-/// Where a device sits.
+/// The place of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seat {
     /// Alone behind a root port.
     Behind(Port),
-    /// On pcie.0, where the manifest has put it.
+    /// On pcie.0, at the manifest's address.
     Root {
         /// Its slot.
         slot: u16,
@@ -84,9 +85,9 @@ pub enum Seat {
         /// Whether other devices have other functions of the slot.
         shared: bool,
     },
-    /// Behind a bridge to conventional PCI, where the manifest has put it.
+    /// Behind a bridge to conventional PCI, at the manifest's address.
     Bridged {
-        /// The root port in whose place the bridge is.
+        /// The root port that the bridge replaces.
         port: Port,
         /// Its slot.
         slot: u16,
@@ -97,14 +98,14 @@ pub enum Seat {
     },
 }
 
-/// What a manifest says about places.
+/// Places that a manifest chooses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Given {
     /// Slots of pcie.0 with devices on them.
     pub(crate) slots: BTreeSet<u16>,
-    /// Devices by name, and the ports that they are to be behind.
+    /// Devices by name, with the ports that they must be behind.
     pub(crate) ports: BTreeMap<String, Port>,
-    /// Those in whose place there are bridges to conventional PCI.
+    /// Root ports that are replaced by bridges to conventional PCI.
     pub(crate) bridges: BTreeSet<Port>,
 }
 
@@ -121,30 +122,32 @@ pub enum LayoutError {
     /// More devices than root ports that fit.
     #[error("{wanted} PCI devices do not fit, at most {limit} do")]
     Full {
-        /// Devices asked for, those reserved for devices that have gone included.
+        /// Number of devices, including reserved ports of removed devices.
         wanted: usize,
-        /// How many do.
+        /// Number of root ports that fit.
         limit: u16,
     },
-    /// A saved layout contradicts itself, or is of a version not known here.
+    /// A saved layout contradicts itself, or has an unknown version.
     #[error("the saved PCI layout is not usable: {0}")]
     Saved(String),
 }
 
-/// Which device sits behind which root port.
+/// The places of devices behind root ports.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Layout {
     version: String,
-    /// Root ports there are, used or not.
+    /// Number of root ports, used or not.
     ports: u16,
     devices: BTreeMap<String, Port>,
-    /// Units of disks on the SCSI controller that came while the machine ran.
+    /// Units of disks on the SCSI controller that were plugged in while the machine ran.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     units: BTreeMap<String, u16>,
-    /// The SCSI controller came while the machine ran. A guest that moves has it also when no disk is on it any more.
+    /// Whether the SCSI controller was plugged in while the machine ran. A guest that moves keeps it even if
+    /// it has no disk any more.
     #[serde(default, skip_serializing_if = "is_false")]
     scsi_came: bool,
-    /// Sockets with processors when the machine started, where it can get more: devices have their queues by that.
+    /// Sockets with processors when the machine started, if it can get more: the number of queues of devices
+    /// depends on it.
     #[serde(default, skip_serializing_if = "is_none_yet")]
     sockets: u32,
 }
@@ -167,7 +170,7 @@ impl Layout {
     /// Name of the only version so far.
     pub const VERSION: &'static str = "v1";
 
-    /// A machine that was never started.
+    /// The layout of a machine that was never started.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -180,11 +183,11 @@ impl Layout {
         }
     }
 
-    /// A layout as it was saved.
+    /// Loads a saved layout.
     ///
     /// # Errors
     ///
-    /// When the text is none, or contradicts itself.
+    /// If the text is not a layout, or contradicts itself.
     pub fn saved(text: &str) -> Result<Self, LayoutError> {
         let layout: Self =
             serde_json::from_str(text).map_err(|error| LayoutError::Saved(error.to_string()))?;
@@ -199,11 +202,12 @@ impl Layout {
         serde_json::to_string(self).unwrap_or_default()
     }
 
-    /// The same layout with a port for every name; those known keep theirs, unless the manifest gives it to another.
+    /// The same layout with a port for every name. Known names keep their ports, unless the manifest gives a
+    /// port to another device.
     ///
     /// # Errors
     ///
-    /// When there are more devices than root ports that fit, or this layout was read from somewhere and is not sound.
+    /// If there are more devices than root ports that fit, or this layout is a loaded one that is invalid.
     pub fn place<'a>(
         &self,
         names: impl IntoIterator<Item = &'a str>,
@@ -227,7 +231,8 @@ impl Layout {
             taken.insert(at, port);
             next.devices.insert(name.to_owned(), port);
         }
-        // Ports in use end at the highest one, which need not be their number where a device has gone.
+        // The number of ports follows from the highest used port, which may exceed the number of devices if
+        // some were removed.
         let end = taken.last().map_or(0, |port| port.0.saturating_add(1));
         if end > limit {
             return Err(LayoutError::Full { wanted: taken.len().max(usize::from(end)), limit });
@@ -243,13 +248,13 @@ impl Layout {
         self.devices.get(name).copied()
     }
 
-    /// Whether a device is behind it, or was and left it reserved.
+    /// Whether a device is behind the port, or a removed device has reserved it.
     #[must_use]
     pub fn is_used(&self, port: Port) -> bool {
         self.devices.values().any(|used| *used == port)
     }
 
-    /// How many root ports there are.
+    /// Number of root ports.
     #[must_use]
     pub const fn port_count(&self) -> u16 {
         self.ports
@@ -260,7 +265,7 @@ impl Layout {
         (0..self.ports).map(Port)
     }
 
-    /// The lowest port that no device holds: where the next hotplugged device goes.
+    /// The lowest free port, for the next hotplugged device.
     #[must_use]
     pub fn free_port(&self) -> Option<Port> {
         let mut taken: Vec<Port> = self.devices.values().copied().collect();
@@ -268,7 +273,7 @@ impl Layout {
         Some(lowest_free(&taken)).filter(|port| port.0 < self.ports)
     }
 
-    /// Gives a name the lowest free port, without adding ports: for hotplug.
+    /// Assigns the lowest free port to a name, without adding ports. For hotplug.
     #[must_use]
     pub fn occupy(&self, name: &str) -> Option<(Self, Port)> {
         if let Some(port) = self.port(name) {
@@ -280,46 +285,47 @@ impl Layout {
         Some((next, port))
     }
 
-    /// Frees the port of a device that was taken out of the manifest, and its unit.
+    /// Frees the port and the unit of a device that was removed from the manifest.
     pub fn forget(&mut self, name: &str) {
         self.devices.remove(name);
         self.units.remove(name);
     }
 
-    /// The unit on the SCSI controller of a disk that came while the machine ran.
+    /// The unit of a disk on the SCSI controller that was plugged in while the machine ran.
     #[must_use]
     pub fn unit(&self, name: &str) -> Option<u16> {
         self.units.get(name).copied()
     }
 
-    /// Notes that unit.
+    /// Records that unit.
     pub(crate) fn note_unit(&mut self, name: &str, unit: u16) {
         self.units.insert(name.to_owned(), unit);
     }
 
-    /// Whether the SCSI controller came while the machine ran.
+    /// Whether the SCSI controller was plugged in while the machine ran.
     #[must_use]
     pub const fn has_scsi_come(&self) -> bool {
         self.scsi_came
     }
 
-    /// Notes whether it did.
+    /// Records whether it was.
     pub(crate) const fn note_scsi(&mut self, came: bool) {
         self.scsi_came = came;
     }
 
-    /// Sockets with processors when the machine started; none where it cannot get more, or nothing is known of it.
+    /// Sockets with processors when the machine started; `None` if it cannot get more, or the number is
+    /// unknown.
     #[must_use]
     pub fn sockets(&self) -> Option<u32> {
         (self.sockets > 0).then_some(self.sockets)
     }
 
-    /// Notes them.
+    /// Records the number.
     pub(crate) const fn note_sockets(&mut self, sockets: u32) {
         self.sockets = sockets;
     }
 
-    /// The same for a machine that starts anew: what came while it ran has to come again.
+    /// The same layout for a new start: devices that were plugged in while it ran must be plugged in again.
     #[must_use]
     pub fn for_start(mut self) -> Self {
         (self.scsi_came, self.sockets) = (false, 0);
@@ -399,7 +405,7 @@ mod tests {
         let given = Given { ports: [("b".to_owned(), Port(0))].into(), ..Given::default() };
         let next = first.place(["a", "b"], &given).unwrap();
         assert_eq!((next.port("b"), next.port("a")), (Some(Port(0)), Some(Port(1))));
-        // It keeps it without being asked for.
+        // The device keeps its port without being listed.
         assert_eq!(next.place(["a", "b"], &Given::default()), Ok(next.clone()));
     }
 
@@ -479,7 +485,7 @@ mod tests {
                 prop_assert!(names.iter().all(|name| layout.port(name).is_some()));
                 prop_assert!(layout.ports >= before.ports && layout.check().is_ok());
                 prop_assert!(usize::from(layout.ports) >= layout.devices.len() + usize::from(SPARE_PORTS));
-                // Asking again changes nothing.
+                // A second call changes nothing.
                 prop_assert_eq!(&layout.place(names.iter().map(String::as_str), &Given::default()).unwrap(), &layout);
             }
         }

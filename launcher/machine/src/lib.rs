@@ -6,32 +6,33 @@
 //!   Facts ─────┘                        └── attach*() ──> Vec<Step>, QMP commands, each with its inverse
 //! ```
 //!
-//! Everything here is pure: no files, no clock, no sockets. What has to be looked up on the machine (descriptors,
-//! image formats, the accelerator) is looked up once by the launcher and handed in as [`Facts`].
+//! Everything here is pure: no files, no clock, no sockets. The launcher finds out everything about the host
+//! (descriptors, image formats, the accelerator) once, and passes it as [`Facts`].
 //!
-//! Every device is one value (a file each in `device`), and it has one serialisation: the properties that `-device`
-//! is given as JSON are the arguments of `device_add`. The same holds for `-blockdev`/`blockdev-add`,
-//! `-netdev`/`netdev_add` and `-object`/`object-add`. Where QEMU has no JSON (`-machine`, `-smp`, `-chardev`, ...),
-//! values go through the one quoting function in `quote`.
+//! Every device is one value (one file each in `device`) with one serialisation: the JSON properties of
+//! `-device` are also the arguments of `device_add`. The same holds for `-blockdev`/`blockdev-add`,
+//! `-netdev`/`netdev_add` and `-object`/`object-add`. If QEMU has no JSON for an option (`-machine`, `-smp`,
+//! `-chardev`, ...), the quoting function in `quote` handles its values.
 //!
-//! What the guest can see is stable by name: see [`layout`] for PCI addresses and `name` for identifiers.
+//! Everything that the guest can see is stable by name: see [`layout`] for PCI addresses and `name` for
+//! identifiers.
 //!
-//! The modules, from the outside in; each names only what stands below it.
+//! The modules, from the outside in. Each module uses only modules that are listed below it.
 //!
-//! **What is called**
+//! **Functions**
 //!
 //! - `plan` decides: manifest and facts in, a [`Machine`] out. It has a file for each part of a machine.
 //! - `argv` prints the machine as a command line; `hotplug` and `resize` change a running one by QMP commands.
-//! - `expected`: the facts of a pod, for those who have none.
+//! - `expected`: the facts of a pod, for programs without one.
 //!
 //! **A machine**
 //!
 //! - `machine` is the whole; `cpu`, `memory`, `numa`, `clock` and the devices in `device` are its parts.
-//! - [`layout`]: where devices sit on the PCI bus; `pinning`: which thread runs on which CPU.
+//! - [`layout`]: places of devices on the PCI bus; `pinning`: CPUs of threads.
 //!
-//! **What these stand on**
+//! **Shared parts**
 //!
-//! - `facts`, `host_cpu` and `host_cpus`: what the launcher found; `error`: why there is no machine.
+//! - `facts`, `host_cpu` and `host_cpus`: facts that the launcher found; `error`: why there is no machine.
 //! - `props` and `quote`: JSON and `key=value` as QEMU reads them; `name`: identifiers; `units`: bytes and descriptors.
 
 mod argv;

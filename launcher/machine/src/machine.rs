@@ -1,4 +1,4 @@
-//! The planned machine: plain data, nothing left to decide.
+//! The planned machine: plain data without open decisions.
 
 use crate::clock::{Rtc, Timers};
 use crate::cpu::Cpu;
@@ -30,18 +30,18 @@ use crate::pinning::Pinning;
 use barevirt_api::settings::Smbios;
 use barevirt_api::v1::Chassis;
 
-/// Who the machine is.
+/// The identity of the machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// `<namespace>_<name>`, QEMU's name for it and that of its process.
+    /// `<namespace>_<name>`, QEMU's name for the machine and for its process.
     pub name: String,
     /// SMBIOS system UUID.
     pub uuid: String,
     /// SMBIOS system serial number.
     pub serial: Option<String>,
-    /// What the guest reads about its maker and model.
+    /// Manufacturer and model that the guest reads.
     pub smbios: Smbios,
-    /// What the guest reads about its case.
+    /// Data of the case that the guest reads.
     pub chassis: Option<Chassis>,
 }
 
@@ -50,23 +50,23 @@ pub struct Identity {
 pub struct Firmware {
     /// QEMU's machine type.
     pub machine_type: String,
-    /// ACPI tables and power button.
+    /// Whether there are ACPI tables and an ACPI power button.
     pub acpi: bool,
-    /// The BIOS talks on the serial port and not on the display.
+    /// Whether the BIOS writes to the serial port and not to the display.
     pub on_serial: bool,
-    /// System management mode, which only the firmware's code enters.
+    /// Whether there is system management mode, which only the firmware's code enters.
     pub smm: bool,
-    /// The variables are written by firmware in that mode only.
+    /// Whether only firmware in that mode can write the variables.
     pub secure_boot: bool,
-    /// UEFI; BIOS without.
+    /// UEFI; `None` means BIOS.
     pub flash: Option<Flash>,
-    /// Started by the firmware at once.
+    /// Kernel that the firmware starts directly.
     pub kernel: Option<Kernel>,
-    /// Paths of further tables of ACPI.
+    /// Paths of additional ACPI tables.
     pub acpi_tables: Vec<String>,
 }
 
-/// A kernel that is on no disk.
+/// A kernel that is not on a disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kernel {
     /// Path of its image.
@@ -77,37 +77,37 @@ pub struct Kernel {
     pub arguments: Option<String>,
 }
 
-/// What the guest's reboot comes to.
+/// The effect of the guest's reboot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnReboot {
-    /// The machine is reset, and the guest begins anew.
+    /// The machine is reset, and the guest starts again.
     Reset,
     /// QEMU ends.
     End,
 }
 
-/// Everything QEMU is told. Made by [`plan`](crate::plan()), printed by [`argv`](crate::argv()).
+/// All options for QEMU. Made by [`plan`](crate::plan()), printed by [`argv`](crate::argv()).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Machine {
     /// Names.
     pub identity: Identity,
     /// Board and firmware.
     pub firmware: Firmware,
-    /// What runs it.
+    /// The accelerator.
     pub accelerator: Accelerator,
     /// CPUs.
     pub cpu: Cpu,
     /// Memory.
     pub memory: Memory,
-    /// Descriptors that are files.
+    /// Sets of file descriptors.
     pub fd_sets: Vec<FdSet>,
     /// Monitors.
     pub monitors: Monitors,
-    /// Which device is behind which root port; to be saved.
+    /// Root ports of devices; to be saved.
     pub layout: Layout,
     /// Root ports, in order.
     pub root_ports: Vec<RootPort>,
-    /// Bridges in the place of root ports.
+    /// Bridges that replace root ports.
     pub bridges: Vec<PciBridge>,
     /// Controllers.
     pub controllers: Controllers,
@@ -121,25 +121,25 @@ pub struct Machine {
     pub serial: Option<Serial>,
     /// The guest agent's channel.
     pub guest_agent: GuestAgent,
-    /// The guest's line to its host.
+    /// The guest's connection to its host.
     pub vsock: Option<Vsock>,
     /// Devices of the node, in the manifest's order, GPUs first.
     pub host_devices: Vec<HostDevice>,
-    /// Where the guest asks for metrics of its node.
+    /// Channel on which the guest requests metrics of its node.
     pub downward_metrics: Option<DownwardMetrics>,
     /// Display.
     pub video: Option<Video>,
     /// Random numbers.
     pub rng: Option<Rng>,
-    /// Queues of disks that are to have as many as those that the guest started with, where QEMU would choose otherwise.
+    /// Number of queues for plugged disks, to match those of the first disks, if QEMU would choose otherwise.
     pub queues: Option<u32>,
-    /// Room for memory that is plugged in later.
+    /// Range for memory that is plugged in later.
     pub virtio_mem: Option<VirtioMem>,
     /// Balloon.
     pub balloon: Option<Balloon>,
     /// TPM.
     pub tpm: Option<Tpm>,
-    /// How a panic is reported.
+    /// The panic device.
     pub panic: Panic,
     /// Watchdog.
     pub watchdog: Option<Watchdog>,
@@ -151,16 +151,17 @@ pub struct Machine {
     pub usb_slots: Vec<UsbSlot>,
     /// Threads that serve disks.
     pub io_threads: Vec<IoThread>,
-    /// Which thread runs on which CPU of the host, where they are the guest's own.
+    /// CPUs of threads, if the guest has dedicated CPUs.
     pub pinning: Option<Pinning>,
-    /// NUMA nodes. Without any, the memory is one piece.
+    /// NUMA nodes. Without nodes, the memory is one piece.
     pub cells: Vec<NumaCell>,
     /// The hardware clock.
     pub rtc: Rtc,
     /// Timers.
     pub timers: Timers,
-    /// What the guest's reboot comes to.
+    /// The effect of the guest's reboot.
     pub on_reboot: OnReboot,
-    /// Fields that ask for what this accelerator does not have, and that change nothing else: to be told.
+    /// Fields that request features which this accelerator does not have and which change nothing else; to be
+    /// reported.
     pub left_out: Vec<String>,
 }

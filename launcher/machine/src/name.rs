@@ -1,13 +1,14 @@
-//! Identifiers inside QEMU, made from the names in the manifest and from nothing else, so that a restart, a hotplug
+//! Identifiers inside QEMU. They are made only from the names in the manifest, so that a restart, a hotplug
 //! or a migration finds the same device under the same id.
 //!
-//! QEMU wants a letter first and allows letters, digits, `-`, `.` and `_`; node names are at most 31 bytes long. Names
-//! of disks and interfaces are longer than that at times, and never hold a dot: a name that does not fit is cut and
-//! ends in a dot and eight hex digits of its SHA-256, and cannot meet another name that way.
+//! QEMU requires a letter first and allows letters, digits, `-`, `.` and `_`; node names have at most 31
+//! bytes. Names of disks and interfaces can be longer, and never contain a dot. A name that does not fit is
+//! cut and gets a suffix of a dot and eight hex digits of its SHA-256, so it cannot collide with another
+//! name.
 
 use sha2::{Digest, Sha256};
 
-/// Longest node name that QEMU takes (its buffer has 32 bytes with the terminating zero).
+/// Longest node name that QEMU accepts (its buffer has 32 bytes with the terminating zero).
 const NODE_NAME_MAX: usize = 31;
 
 /// `<role>-<name>`, at most [`NODE_NAME_MAX`] bytes long.

@@ -1,8 +1,9 @@
-//! NUMA nodes of the guest: those of the host that its virtual CPUs are on, with the memory next to them.
+//! NUMA nodes of the guest: the host's nodes that its virtual CPUs are on, with the memory next to them.
 //!
-//! Every node has an equal part of the memory; pages that do not come out even go to the first ones. Where the process may not
-//! bind memory to a node (`mbind` is behind a capability in the container runtime's filter of system calls), the pages are first
-//! touched by a thread on that node, and the kernel takes them from there as long as it has any: who starts QEMU looks afterwards.
+//! Every node has an equal part of the memory; remaining pages go to the first ones. If the process may not
+//! bind memory to a node (`mbind` needs a capability in the container runtime's seccomp filter), a thread on
+//! that node touches the pages first, and the kernel takes them from there as long as it has any. The
+//! launcher checks the result after QEMU's start.
 
 use crate::host_cpus::{CpuSet, HostCpus};
 use crate::pinning::Pinning;
@@ -17,7 +18,7 @@ use std::collections::BTreeMap;
 pub struct NumaCell {
     /// Its number in the guest.
     pub id: u32,
-    /// The host's node that it stands for.
+    /// The host's node that it represents.
     pub host: u32,
     /// Its virtual CPUs, by QEMU's index.
     pub vcpus: Vec<u32>,
@@ -25,18 +26,18 @@ pub struct NumaCell {
     pub size: Bytes,
     /// Size of the memory's pages.
     pub page: Bytes,
-    /// How the memory comes to be on the host's node.
+    /// How the memory is placed on the host's node.
     pub placed: Placed,
-    /// How far it is to the guest's nodes.
+    /// Distances to the guest's nodes.
     pub distances: Vec<(u32, u32)>,
 }
 
-/// How memory comes to be on a node of the host.
+/// How memory is placed on a node of the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Placed {
-    /// The host has no other.
+    /// The host has only one node.
     Anyway,
-    /// It is bound to it.
+    /// It is bound to the node.
     Bound,
     /// A thread on these CPUs touches it first.
     ByTouch(CpuSet),
@@ -45,7 +46,7 @@ pub enum Placed {
 /// Why there are no nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NoCells {
-    /// Less than a page for each.
+    /// There is less than a page for each node.
     TooFewPages,
 }
 
@@ -59,11 +60,11 @@ pub(crate) fn cells(
 ) -> Result<Vec<NumaCell>, NoCells> {
     let mut of_host: BTreeMap<usize, Vec<u32>> = BTreeMap::new();
     for (vcpu, cpu) in (0..).zip(&pinning.vcpus) {
-        // A CPU that the host does not say the node of is on its first one.
+        // A CPU without a known node counts as on the first one.
         let cell = host.cells.iter().position(|cell| cell.has(*cpu)).unwrap_or(0);
         of_host.entry(cell).or_default().push(vcpu);
     }
-    // Room for virtual CPUs is of some node, too.
+    // Virtual CPUs that are not plugged in need a node, too.
     let there = u32::try_from(pinning.vcpus.len()).unwrap_or(u32::MAX);
     if let Some(mut first) = of_host.first_entry() {
         first.get_mut().extend(there..topology.max_vcpus());
@@ -110,7 +111,7 @@ impl NumaCell {
         format!("touch-node{}", self.id)
     }
 
-    /// Objects of its memory, in the order in which they refer to each other.
+    /// Objects for its memory; each refers only to earlier ones.
     pub(crate) fn objects(&self) -> Vec<Props> {
         let memory = Props::new("qom-type", "memory-backend-memfd")
             .with("id", self.backend())
@@ -131,7 +132,7 @@ impl NumaCell {
         }
     }
 
-    /// Arguments of `-numa`. Distances come when all nodes are there.
+    /// Arguments of `-numa`. Distances follow when all nodes are defined.
     pub(crate) fn options(&self, topology: Topology) -> Vec<String> {
         let node = Options::kind("node").with("nodeid", self.id).with("memdev", self.backend());
         let cpu = |vcpu: &u32| {
@@ -145,7 +146,7 @@ impl NumaCell {
         std::iter::once(node).chain(self.vcpus.iter().map(cpu)).map(Options::into_string).collect()
     }
 
-    /// Arguments of `-numa` that say how far it is to other nodes.
+    /// Arguments of `-numa` for the distances to other nodes.
     pub(crate) fn distance_options(&self) -> Vec<String> {
         let others = self.distances.iter().filter(|(other, _)| *other != self.id);
         let option = |(other, distance): &(u32, u32)| {
@@ -155,7 +156,7 @@ impl NumaCell {
     }
 }
 
-/// What is wrong with where the kernel has put the memory, by `/proc/PID/numa_maps` of QEMU.
+/// What is wrong with the kernel's placement of the memory, from QEMU's `/proc/PID/numa_maps`.
 #[must_use]
 pub fn misplaced(cells: &[NumaCell], numa_maps: &str) -> Option<String> {
     let mut wanted: BTreeMap<u32, u64> = BTreeMap::new();
@@ -188,7 +189,7 @@ mod tests {
 
     fn host(nodes: u32, may_bind: bool) -> HostCpus {
         let cells = (0..nodes).map(|id| HostCell {
-            // Hosts may leave numbers out.
+            // Node numbers may have gaps.
             id: id * 2,
             cores: (id * 4..id * 4 + 4).map(|cpu| vec![cpu]).collect(),
             distances: (0..nodes).map(|other| (other * 2, 10 + 11 * id.abs_diff(other))).collect(),
@@ -218,7 +219,7 @@ mod tests {
     fn one_node_of_the_host_is_one_of_the_guest() {
         let cells = cells_on(&[2, 3], &host(1, false), 64).unwrap();
         assert_eq!((cells.len(), &cells[0].placed, cells[0].vcpus.len()), (1, &Placed::Anyway, 2));
-        // A host that says nothing of nodes.
+        // A host that reports no nodes.
         assert_eq!(cells_on(&[2, 3], &HostCpus::default(), 64).unwrap().len(), 1);
     }
 

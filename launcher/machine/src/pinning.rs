@@ -1,54 +1,54 @@
-//! Which thread of QEMU runs on which CPU of the host. Pure: the container's CPUs and the host's arrangement in, a CPU for
-//! each virtual one out.
+//! Which thread of QEMU runs on which CPU of the host. Pure: from the container's CPUs and the host's
+//! topology to a CPU for each virtual one.
 //!
 //! ```text
 //!   container's CPUs ──> cores of one NUMA node with enough siblings   ──> guest cores, their threads on siblings
-//!                    ──> what is left of a node                        ──> further guest cores
-//!                    ──> what is left of all nodes, unless nodes count ──> further guest cores
+//!                    ──> the rest of a node                            ──> further guest cores
+//!                    ──> the rest of all nodes, unless nodes matter    ──> further guest cores
 //!                    ──> one by one                                    ──> threads of the supplemental pool, then the emulator
 //! ```
 //!
-//! The same guest on the same CPUs gets the same places, so that nothing has to be remembered when a socket is plugged in.
-//! IO threads that have no CPU counted for them run where QEMU's other threads have theirs, else are spread over those of the
-//! virtual CPUs: KubeVirt's rules.
+//! The same guest on the same CPUs gets the same places, so no state has to be kept when a socket is plugged
+//! in. I/O threads without a CPU of their own run on the CPUs of QEMU's other threads, if these have any,
+//! else they are spread over those of the virtual CPUs: KubeVirt's rules.
 
 use crate::host_cpus::{CpuSet, HostCell, HostCpus};
 use barevirt_api::sizing::{DedicatedCpus, Topology};
 use std::collections::VecDeque;
 use thiserror::Error;
 
-/// Why threads cannot be given CPUs.
+/// Why threads cannot get CPUs.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum PinningError {
-    /// The container has fewer CPUs than threads that need one.
+    /// The container has fewer CPUs than needed.
     #[error("the container may use {given} CPUs ({cpus}), and its guest needs {needed} of its own")]
     TooFew {
-        /// What there is.
+        /// Number of the container's CPUs.
         given: usize,
-        /// Which.
+        /// The container's CPUs.
         cpus: String,
-        /// What is needed.
+        /// Number of needed CPUs.
         needed: usize,
     },
-    /// The container has more, so they are not its own.
+    /// The container has more CPUs, so they are not dedicated.
     #[error(
         "the container may use {given} CPUs ({cpus}) where its guest needs {needed} of its own: they are shared with others, \
          the node's kubelet needs the CPU manager policy static"
     )]
     NotExclusive {
-        /// What there is.
+        /// Number of the container's CPUs.
         given: usize,
-        /// Which.
+        /// The container's CPUs.
         cpus: String,
-        /// What is needed.
+        /// Number of needed CPUs.
         needed: usize,
     },
     /// A guest core would have threads on two NUMA nodes.
     #[error("{cores} cores of the guest do not fit on a NUMA node each: the container's CPUs are {cpus}")]
     AcrossNodes {
-        /// How many cores.
+        /// Number of cores.
         cores: usize,
-        /// What there is.
+        /// The container's CPUs.
         cpus: String,
     },
 }
@@ -58,22 +58,23 @@ pub enum PinningError {
 pub struct Pinning {
     /// One for each virtual CPU, by QEMU's index.
     pub vcpus: Vec<u32>,
-    /// For each IO thread, from the first.
+    /// CPUs of each I/O thread, from the first.
     pub io_threads: Vec<CpuSet>,
-    /// For all other threads of QEMU, where they have CPUs of their own. Without, they run on all of the container's.
+    /// CPUs of all other threads of QEMU, if they have dedicated ones. Without, they run on all CPUs of the
+    /// container.
     pub emulator: Option<CpuSet>,
 }
 
-/// What is to have a place.
+/// The threads that need CPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Demand {
-    /// The guest's arrangement; what is not plugged in needs none.
+    /// The guest's arrangement; CPUs that are not plugged in need none.
     pub topology: Topology,
-    /// CPUs that the container was asked for.
+    /// CPUs that the container requested.
     pub cpus: DedicatedCpus,
-    /// IO threads.
+    /// Number of I/O threads.
     pub io_threads: u32,
-    /// A guest core is to be on one NUMA node.
+    /// Whether a guest core must be on one NUMA node.
     pub on_one_node: bool,
 }
 
@@ -82,10 +83,10 @@ impl Demand {
         usize::try_from(self.cpus.all()).unwrap_or(usize::MAX)
     }
 
-    /// Whether the CPUs are as many as were asked for, which a container has only when they are its own.
+    /// Checks that there are exactly as many CPUs as requested, which is only so if they are dedicated.
     ///
     /// # Errors
-    /// When they are not.
+    /// If the numbers differ.
     pub fn check_exclusive(&self, host: &HostCpus) -> Result<(), PinningError> {
         let (given, needed, cpus) = (host.allowed.len(), self.needed(), host.allowed.to_string());
         match given.cmp(&needed) {
@@ -95,10 +96,10 @@ impl Demand {
         }
     }
 
-    /// Gives every thread its place.
+    /// Assigns CPUs to every thread.
     ///
     /// # Errors
-    /// When there are too few CPUs, or they are not arranged as needed.
+    /// If there are too few CPUs, or their topology does not fit.
     pub fn pin(&self, host: &HostCpus) -> Result<Pinning, PinningError> {
         let (given, needed, cpus) = (host.allowed.len(), self.needed(), host.allowed.to_string());
         if given < needed {
@@ -133,7 +134,7 @@ impl Demand {
     }
 }
 
-/// IO threads that the container has no CPUs for: on the emulator's, else spread over the guest's.
+/// CPUs of I/O threads without their own: the emulator's, else spread over the guest's.
 fn without_own(count: u32, guest: &CpuSet, emulator: Option<&CpuSet>) -> Vec<CpuSet> {
     let count = usize::try_from(count).unwrap_or(usize::MAX);
     if let Some(emulator) = emulator {
@@ -141,13 +142,13 @@ fn without_own(count: u32, guest: &CpuSet, emulator: Option<&CpuSet>) -> Vec<Cpu
     }
     let cpus: Vec<u32> = guest.iter().collect();
     if count >= cpus.len() {
-        // KubeVirt counts threads from 1, and so begins at the second CPU.
+        // KubeVirt counts threads from 1, and so starts with the second CPU.
         return (1..=count)
             .filter_map(|thread| cpus.get(thread % cpus.len().max(1)))
             .map(|cpu| [*cpu].into_iter().collect())
             .collect();
     }
-    // Shares of a size, the first ones one more.
+    // Equal shares; the first ones have one more.
     let mut rest = cpus.as_slice();
     let mut shares = Vec::new();
     for left in (1..=count).rev() {
@@ -158,17 +159,17 @@ fn without_own(count: u32, guest: &CpuSet, emulator: Option<&CpuSet>) -> Vec<Cpu
     shares
 }
 
-/// What is left of the container's CPUs on one node.
+/// The remaining CPUs of the container on one node.
 #[derive(Debug, Default)]
 struct Left {
-    /// Of cores with enough of them for one of the guest.
+    /// CPUs of cores with enough of them for a guest core.
     cores: VecDeque<Vec<u32>>,
-    /// Others.
+    /// The other CPUs.
     loose: VecDeque<u32>,
 }
 
 impl Left {
-    /// As many CPUs of one core as a guest core needs.
+    /// The CPUs for a guest core, all of one host core.
     fn siblings(&mut self, threads: usize) -> Option<Vec<u32>> {
         let mut core = self.cores.pop_front()?;
         let rest = core.split_off(threads);
@@ -184,12 +185,12 @@ impl Left {
         }
     }
 
-    /// The same of several cores.
+    /// The CPUs for a guest core, of several host cores.
     fn scattered(&mut self, threads: usize) -> Option<Vec<u32>> {
         (self.loose.len() >= threads).then(|| self.loose.drain(..threads).collect())
     }
 
-    /// A single one, best of those that make no whole core.
+    /// A single CPU, preferably one that belongs to no whole core.
     fn one(&mut self, threads: usize) -> Option<u32> {
         self.loose.pop_front().or_else(|| {
             let mut core = self.cores.pop_front()?;
@@ -224,7 +225,7 @@ impl Pool {
             }
             nodes.push(left);
         }
-        // A kernel that does not say how its CPUs are arranged: each for itself.
+        // If the kernel reports no topology, each CPU counts as a core.
         if !strangers.is_empty() {
             let mut left = Left::default();
             if threads == 1 {
@@ -237,10 +238,10 @@ impl Pool {
         Self { nodes, threads }
     }
 
-    /// CPUs for so many guest cores, or for as many as there are.
+    /// CPUs for this many guest cores, or for as many as possible.
     fn cores(&mut self, wanted: usize, threads: usize, across: bool) -> Vec<u32> {
         let mut taken = Vec::new();
-        // First such as have their siblings, then such as are scattered.
+        // First guest cores on siblings, then scattered ones.
         for take in [Left::siblings as fn(&mut Left, usize) -> _, Left::scattered] {
             for node in &mut self.nodes {
                 while taken.len() < wanted.saturating_mul(threads)

@@ -1,6 +1,6 @@
-//! Decides: manifest and facts in, a machine out.
+//! Plans: from manifest and facts to a machine.
 //!
-//! All that can be refused is refused here, before anything is started, naming the field.
+//! Everything that can be refused is refused here, before anything is started, with the name of the field.
 
 mod addresses;
 mod boot;
@@ -43,11 +43,12 @@ use crate::units::Bytes;
 use barevirt_api::v1::{Devices, DomainSpec};
 use barevirt_api::valid::ValidVmi;
 
-/// The machine that the manifest describes, on what the launcher found.
+/// The machine that the manifest describes, with the launcher's facts.
 ///
 /// # Errors
 ///
-/// When the manifest asks for what this version cannot build, or a volume or interface has not been prepared.
+/// If the manifest requests something that this version cannot build, or a volume or interface is not
+/// prepared.
 pub fn plan(vmi: &ValidVmi, facts: &Facts) -> Result<Machine, PlanError> {
     let spec = &vmi.spec().domain;
     let devices = &spec.devices;
@@ -68,7 +69,7 @@ pub fn plan(vmi: &ValidVmi, facts: &Facts) -> Result<Machine, PlanError> {
 
     let addresses = Addresses::of(vmi);
 
-    // The order decides who gets which port on a first start, so it is part of the layout's version.
+    // The order decides about the ports on a first start, so it is part of the layout's version.
     let names: Vec<String> = planned_nics
         .iter()
         .map(nics::Planned::id)
@@ -128,7 +129,7 @@ pub fn plan(vmi: &ValidVmi, facts: &Facts) -> Result<Machine, PlanError> {
             .map(|room| ports.of(VirtioMem::ID).map(|port| VirtioMem { port, room }))
             .transpose()?,
         balloon: wants_balloon
-            // Memory that a device of the node writes to stays where it is.
+            // Memory that a device of the node writes to must stay in place.
             .then(|| {
                 let free_page_reporting = host_devices.is_empty() && !filesystems::is_touched(vmi);
                 ports.of(Balloon::ID).map(|port| Balloon { port, virtio, free_page_reporting })
@@ -154,12 +155,12 @@ pub fn plan(vmi: &ValidVmi, facts: &Facts) -> Result<Machine, PlanError> {
     Ok(machine)
 }
 
-/// How many devices speak the older virtio too.
+/// Number of devices that also support the older virtio.
 fn transitional(machine: &Machine) -> usize {
     let older = Virtio::Transitional;
     let Controllers { scsi, virtio, .. } = &machine.controllers;
     let of = |virtio: Virtio| usize::from(virtio == older);
-    // The one for channels is always there.
+    // The controller for channels always exists.
     let controllers = of(*virtio) * (1 + usize::from(scsi.is_some()));
     let nics = machine.nics.iter().filter(|nic| nic.model == NicModel::Virtio(older)).count();
     let disks = machine.disks.iter();
@@ -170,8 +171,8 @@ fn transitional(machine: &Machine) -> usize {
     controllers + nics + disks + small
 }
 
-/// Without hotplug there is a port for each device, and none to spare: but the first function of a slot, without which
-/// guests do not look for the others.
+/// Without hotplug there is only a port for each device, and none to spare, except the first function of a
+/// slot, which guests need to find the others.
 fn root_ports(layout: &Layout, given: &Given, only_used: bool) -> Vec<RootPort> {
     let last = layout.ports().filter(|port| layout.is_used(*port)).last();
     let needed = |port: &Port| {
@@ -183,7 +184,7 @@ fn root_ports(layout: &Layout, given: &Given, only_used: bool) -> Vec<RootPort> 
     layout.ports().filter(needed).filter(is_port).filter_map(root_port).collect()
 }
 
-/// Where the manifest puts conventional cards.
+/// Bridges for conventional cards that the manifest places.
 fn bridges(given: &Given) -> Vec<PciBridge> {
     let bridge = |&port: &Port| Some(PciBridge { port, slot: given.slot(port)? });
     given.bridges.iter().filter_map(bridge).collect()

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// A sound version 3 header, as qemu-img writes it for a disk of 1 GiB.
+/// A valid version 3 header, as qemu-img writes it for a disk of 1 GiB.
 fn sound() -> Vec<u8> {
     static WRITTEN: std::sync::OnceLock<Vec<u8>> = std::sync::OnceLock::new();
     let write = || {
@@ -56,7 +56,8 @@ fn images_that_name_other_files_are_refused() {
         refused(&head),
         "qcow2 image names a backing file (\"/etc/shadow\") in its header, which is not allowed"
     );
-    // Beyond what is read, and with a length beyond the file: refused all the same, and without a panic.
+    // Values beyond the checked bytes, and with a length beyond the file: they are refused as well, without a
+    // panic.
     assert!(refused(&with(8, &u64::MAX.to_be_bytes())).contains("names a backing file (\"\")"));
     assert!(refused(&with(16, &u32::MAX.to_be_bytes())).contains("names a backing file"));
     assert_eq!(
@@ -74,7 +75,8 @@ fn encrypted_corrupt_and_unknown_images_are_refused() {
     );
     assert!(refused(&with(4, &1u32.to_be_bytes())).contains("version 1"));
     assert!(refused(&with(4, &4u32.to_be_bytes())).contains("version 4"));
-    // Dirty is harmless to a reader; subclusters halve what an L1 entry covers, so that this one is too short.
+    // The dirty bit is harmless to a reader. Subclusters halve the size that an L1 entry covers, so this
+    // table is too short.
     assert!(inspect(&with(72, &1u64.to_be_bytes()), LENGTH).is_ok());
     assert!(refused(&with(72, &16u64.to_be_bytes())).contains("l1_size is 2"));
 }
@@ -111,7 +113,7 @@ fn other_formats_are_refused_by_name_and_not_taken_for_raw() {
     }
 }
 
-/// What `qemu-img` makes is told apart as `qemu-img` does.
+/// The formats of images made by `qemu-img` are detected like `qemu-img` does.
 #[test]
 fn images_made_by_qemu_img() {
     let directory = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! The balloon: memory statistics, and pages given back.
+//! The balloon: reports memory statistics, and returns unused pages.
 
 use crate::device::virtio::Virtio;
 use crate::layout::Port;
@@ -9,9 +9,9 @@ use crate::props::Props;
 pub struct Balloon {
     /// The root port it is behind.
     pub port: Port,
-    /// Which virtio it speaks.
+    /// The version of virtio.
     pub virtio: Virtio,
-    /// The guest tells which pages it does not use, and the host takes them back.
+    /// Whether the guest reports unused pages, which the host then takes back.
     pub free_page_reporting: bool,
 }
 

@@ -1,39 +1,41 @@
-//! What a disk's bytes come from: a graph of block nodes with names that are stable for as long as the disk has its
+//! The source of a disk's bytes: a graph of block nodes, whose names are stable as long as the disk keeps its
 //! name.
 //!
 //! ```text
 //!   without overlay:   disk-<name> (raw or qcow2) ──file──> file-<name>
-//!   with overlay:      disk-<name> (qcow2) ──file────> file-<name>    what the guest wrote
+//!   with overlay:      disk-<name> (qcow2) ──file────> file-<name>    the guest's writes
 //!                            └─────backing──> base-<name> ──file──> bfile-<name>    read-only
 //! ```
 //!
-//! The device is always attached to `disk-<name>`. No node ever follows a name in an image's header: `backing` is
-//! given for every qcow2 node, null where there is none. Nodes are made one by one, innermost first.
+//! The device is always attached to `disk-<name>`. No node ever follows a name in an image's header:
+//! `backing` is given for every qcow2 node, null if there is none. Nodes are made one by one, innermost
+//! first.
 
 use crate::name;
 use crate::props::Props;
 use barevirt_api::v1::Disk;
 use serde_json::Value;
 
-/// Where the bytes of one image are.
+/// The file of one image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FileSource {
     /// A regular file, by path.
     Path(String),
     /// A block device, by path.
     BlockDevice(String),
-    /// A regular file that is open already: the number of a set of [`FdSet`](crate::FdSet)s. The set must hold a
-    /// descriptor with the access mode that is asked for; one opened for reading and writing does not serve a reader. Past the
-    /// page cache, it must be open so (`O_DIRECT`), and otherwise not (QEMU 9.1).
+    /// A regular file that is already open: the number of one of the [`FdSet`](crate::FdSet)s. The set must
+    /// hold a descriptor with exactly the requested access mode; one that is open for reading and writing
+    /// cannot be used for reading only. To bypass the page cache, the descriptor must be open with
+    /// `O_DIRECT`, otherwise without it (QEMU 9.1).
     FdSet(u32),
-    /// A block device that is open already, in the same way.
+    /// A block device that is already open, in the same way.
     DeviceFdSet(u32),
 }
 
-/// Format of an image. It is told by whoever looked at the image, never probed by QEMU.
+/// Format of an image. The program that checked the image gives it; QEMU never probes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ImageFormat {
-    /// The guest's bytes as they are.
+    /// The guest's bytes, unchanged.
     Raw,
     /// QEMU's copy-on-write format.
     Qcow2,
@@ -51,14 +53,14 @@ pub enum ReadMode {
 /// How the host's page cache is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cache {
-    /// Past the page cache (O_DIRECT); the guest's flushes reach the disk.
+    /// Without the page cache (O_DIRECT); the guest's flushes reach the disk.
     None,
     /// Through the page cache, and each write is flushed.
     WriteThrough,
     /// Through the page cache; the guest's flushes reach the disk.
     WriteBack,
-    /// Through the page cache, and flushes go no further: for data that ends with the pod anyway. A crash of the
-    /// node, the only thing a flush would guard against, ends the pod too.
+    /// Through the page cache, and flushes are ignored: for data that ends with the pod. A flush protects
+    /// only against a crash of the node, which also ends the pod.
     Disposable,
 }
 
@@ -71,24 +73,24 @@ pub enum Aio {
     Native,
 }
 
-/// An image, and the overlay that takes its writes if there is one.
+/// An image, and the overlay for its writes if there is one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Image {
-    /// Name of the disk: node names come from it.
+    /// Name of the disk, from which node names are made.
     pub name: String,
-    /// The image; where there is an overlay, the read-only base of it.
+    /// The image; with an overlay, its read-only base.
     pub source: FileSource,
     /// Format of `source`.
     pub format: ImageFormat,
     /// An empty qcow2 file of the same virtual size, with no backing file in its header.
     pub overlay: Option<FileSource>,
-    /// What the guest may do.
+    /// The guest's access.
     pub mode: ReadMode,
-    /// Caching of the layer that is written.
+    /// Caching of the layer that is written to.
     pub cache: Cache,
-    /// How reads and writes of that layer are made.
+    /// Thread model of that layer.
     pub aio: Aio,
-    /// Others may write to it at the same time: it is not locked.
+    /// Whether others may write to it at the same time, so that it is not locked.
     pub is_shared: bool,
 }
 
@@ -143,17 +145,17 @@ impl Image {
 }
 
 impl Cache {
-    /// How a disk is cached: as the manifest has it, else in the way that fits its image.
+    /// The cache mode of a disk: the manifest's, else the usual one for its image.
     ///
     /// # Errors
-    /// Gives back a word that is none for it.
+    /// Returns a word that is not a cache mode.
     pub fn of(disk: &Disk, usual: Cache) -> Result<Self, String> {
         match disk.cache.as_deref() {
             Some("none") => Ok(Cache::None),
             Some("writethrough") => Ok(Cache::WriteThrough),
             Some("writeback") => Ok(Cache::WriteBack),
             Some(other) => Err(other.to_owned()),
-            // Who shares it is to see what is written.
+            // All users of a shared disk must see each other's writes.
             None if disk.shareable == Some(true) => Ok(Cache::None),
             None => Ok(usual),
         }
@@ -177,7 +179,7 @@ fn format_node(node: &str, format: ImageFormat, file: &str, mode: ReadMode) -> P
 }
 
 impl FileSource {
-    /// The block driver that opens it, and the name it is given.
+    /// The block driver that opens it, and the file name or set for the driver.
     pub(crate) fn driver_and_name(&self) -> (&'static str, String) {
         match self {
             FileSource::Path(path) => ("file", path.clone()),
@@ -196,7 +198,7 @@ fn file_node(node: &str, source: &FileSource, mode: ReadMode) -> Props {
         .with("read-only", mode == ReadMode::ReadOnly)
 }
 
-/// "No backing file, whatever the header says", for the format that could have one.
+/// Explicitly "no backing file", whatever the header says, for the format that could have one.
 fn null_backing(format: ImageFormat) -> Option<Value> {
     match format {
         ImageFormat::Raw => None,

@@ -1,4 +1,4 @@
-//! Channels: the guest agent's, and the one on which the guest asks for metrics of its node.
+//! Channels: the guest agent's, and the one on which the guest requests metrics of its node.
 
 use crate::device::controller::Controllers;
 use crate::device::serial::socket_chardev;
@@ -24,14 +24,14 @@ impl GuestAgent {
     pub(crate) fn props(self) -> Props {
         Props::device("virtserialport", Self::ID)
             .with("bus", format!("{}.0", Controllers::SERIAL))
-            // Port 0 is kept for a console by old guests.
+            // Old guests reserve port 0 for a console.
             .with("nr", 1)
             .with("chardev", Self::CHARDEV)
             .with("name", "org.qemu.guest_agent.0")
     }
 }
 
-/// The virtio-serial port on which vhostmd's tools ask in the guest.
+/// The virtio-serial port on which vhostmd's tools in the guest send requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DownwardMetrics {
     /// QEMU's end of the socket pair.

@@ -1,16 +1,16 @@
-//! What other devices are plugged into: root ports and bridges, SATA, SCSI and virtio-serial controllers.
+//! Controllers for other devices: root ports and bridges, SATA, SCSI and virtio-serial controllers.
 
 use crate::device::io_thread::Served;
 use crate::device::virtio::Virtio;
 use crate::layout::Port;
 use crate::props::Props;
 
-/// One PCIe root port; a single device, or none yet, is behind it.
+/// One PCIe root port, with one device or none behind it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RootPort {
     /// Its number.
     pub port: Port,
-    /// Its slot of pcie.0.
+    /// Its slot on pcie.0.
     pub slot: u16,
 }
 
@@ -21,20 +21,20 @@ impl RootPort {
         let props = Props::device("pcie-root-port", &port.bus())
             .with("bus", "pcie.0")
             .with("addr", format!("{slot:#x}.{function:#x}"))
-            // Physical slot numbers are shown to the guest; 0 means "no slot" to some of them.
+            // The guest sees physical slot numbers, and some guests read 0 as "no slot".
             .with("chassis", number + 1)
             .with("port", number);
         if function == 0 { props.with("multifunction", true) } else { props }
     }
 }
 
-/// A bridge to conventional PCI in the place of a root port, so that firmware gives the bus behind it the number that the one
-/// behind the root port would have.
+/// A bridge to conventional PCI that replaces a root port, so that firmware gives the bus behind it the
+/// number that the bus of the root port would have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PciBridge {
-    /// The root port in whose place it is.
+    /// The root port that it replaces.
     pub port: Port,
-    /// Its slot of pcie.0.
+    /// Its slot on pcie.0.
     pub slot: u16,
 }
 
@@ -48,7 +48,7 @@ impl PciBridge {
     }
 }
 
-/// An AHCI controller beyond the chipset's.
+/// An AHCI controller in addition to the chipset's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SataController {
     /// Counted from 1; 0 is the chipset's.
@@ -56,11 +56,11 @@ pub struct SataController {
 }
 
 impl SataController {
-    /// Most that there can be: slots 0x1c to 0x1e of pcie.0.
+    /// Largest number of them: slots 0x1c to 0x1e of pcie.0.
     pub const MAX: u8 = 3;
 
     pub(crate) fn props(self) -> Props {
-        // Downwards from 0x1e, below the chipset's own slot.
+        // From 0x1e downwards, below the chipset's own slot.
         let slot = 0x1f_u8.saturating_sub(self.number);
         Props::device("ich9-ahci", &format!("sata{}", self.number))
             .with("bus", "pcie.0")
@@ -71,49 +71,51 @@ impl SataController {
 /// The USB 3 controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UsbController {
-    /// Where it is.
+    /// The root port it is behind.
     pub port: Port,
-    /// How many devices are on it from the start.
+    /// Number of devices that are connected from the start.
     pub devices: usize,
 }
 
 impl UsbController {
-    /// Sockets where nothing is said.
+    /// Number of USB ports by default.
     const USUAL: usize = 4;
-    /// Most that QEMU gives it.
+    /// Most USB ports that QEMU supports.
     const MOST: usize = 15;
 
     fn props(self) -> Props {
         let props = Props::device("qemu-xhci", Controllers::USB).behind(self.port);
-        // Into the last free socket QEMU puts a hub, which is of USB 1 and too slow for what is behind it: one to spare.
+        // QEMU puts a hub into the last free port; it is a USB 1 hub and too slow for the devices behind it.
+        // So there is one spare port.
         let sockets = (self.devices + 1).clamp(Self::USUAL, Self::MOST);
         if sockets == Self::USUAL { props } else { props.with("p2", sockets).with("p3", sockets) }
     }
 }
 
-/// Controllers that there is at most one of, and the port that each is behind.
+/// Controllers of which there is at most one each, and the ports that they are behind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Controllers {
-    /// The chipset's SATA controller; switched off where no drive is on it, since guests spend a second on its ports.
+    /// The chipset's SATA controller; switched off if it has no drive, because guests spend a second on its
+    /// ports.
     pub chipset_sata: bool,
     /// Further SATA controllers.
     pub sata: Vec<SataController>,
-    /// virtio-scsi, when a disk asks for it.
+    /// virtio-scsi, if a disk needs it.
     pub scsi: Option<Port>,
-    /// Who serves its queues.
+    /// The threads that serve its queues.
     pub scsi_served: Served,
-    /// How many queues it has, where that is not QEMU's choice.
+    /// Number of its queues, if it differs from QEMU's choice.
     pub scsi_queues: Option<u32>,
-    /// USB 3, when a device is on it.
+    /// USB 3, if a device needs it.
     pub usb: Option<UsbController>,
     /// virtio-serial, for channels.
     pub serial: Port,
-    /// Which virtio they speak.
+    /// Their version of virtio.
     pub virtio: Virtio,
 }
 
 impl Controllers {
-    /// Name of the SCSI controller in the PCI layout; the others' follow.
+    /// Name of the SCSI controller in the PCI layout; the names of the others follow.
     pub(crate) const SCSI: &'static str = "scsi0";
     pub(crate) const USB: &'static str = "usb0";
     pub(crate) const SERIAL: &'static str = "virtio-serial0";

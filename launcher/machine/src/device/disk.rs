@@ -1,4 +1,4 @@
-//! Disks as the guest sees them: a drive on a bus.
+//! Disks as the guest sees them: drives on a bus.
 
 use crate::device::blockdev::{Cache, Image, ReadMode};
 use crate::device::controller::Controllers;
@@ -8,19 +8,19 @@ use crate::layout::Seat;
 use crate::name;
 use crate::props::Props;
 
-/// What kind of drive the guest sees.
+/// The kind of drive that the guest sees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DiskKind {
     /// A hard disk.
     Disk,
     /// A CD drive.
     Cdrom,
-    /// A SCSI device of the node, which the guest's commands are passed on to.
+    /// A SCSI device of the node, to which the guest's commands are passed on.
     Lun,
 }
 
 impl DiskKind {
-    /// What its target is called in the API.
+    /// Its name in the API.
     pub(crate) const fn target(self) -> &'static str {
         match self {
             DiskKind::Disk => "disk",
@@ -39,7 +39,7 @@ impl DiskKind {
     }
 }
 
-/// A port of a SATA controller; each takes one drive.
+/// A port of a SATA controller, for one drive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IdeSlot {
     /// Controller: 0 is the chipset's, further ones are [`SataController`](crate::SataController)s.
@@ -67,7 +67,7 @@ pub enum Bus {
     Virtio(Seat, Virtio),
     /// SATA.
     Sata(IdeSlot),
-    /// The machine's USB controller, as a stick.
+    /// A USB stick on the machine's USB controller.
     Usb,
     /// The machine's virtio-scsi controller, at this logical unit of target 0.
     Scsi {
@@ -81,7 +81,7 @@ pub enum Bus {
 pub struct DiskDevice {
     /// Disk or CD drive.
     pub kind: DiskKind,
-    /// Its medium is not in it, but at hand: `blockdev-insert-medium` puts it in.
+    /// Whether it starts without its medium, which `blockdev-insert-medium` inserts later.
     pub is_empty: bool,
     /// Its connection.
     pub bus: Bus,
@@ -89,27 +89,27 @@ pub struct DiskDevice {
     pub boot_index: Option<u32>,
     /// Serial number shown to the guest.
     pub serial: Option<String>,
-    /// What the guest is told when its image cannot be read or written.
+    /// The reaction to an error of its image.
     pub on_error: OnError,
-    /// Sizes of its blocks, where they are not 512 bytes.
+    /// Sizes of its blocks, if they are not 512 bytes.
     pub blocks: Option<Blocks>,
-    /// Who serves its queues; only virtio has any.
+    /// The threads that serve its queues; only virtio has queues.
     pub served: Served,
-    /// How many queues it has, where that is not QEMU's choice.
+    /// Number of its queues, if it differs from QEMU's choice.
     pub queues: Option<u32>,
 }
 
-/// What follows when an image cannot be read or written.
+/// The reaction if an image cannot be read or written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnError {
-    /// The guest is paused, and not told.
+    /// The guest is paused and gets no error.
     #[default]
     Stop,
-    /// The guest is told.
+    /// The guest gets an error.
     Report,
-    /// Nobody is told.
+    /// The error is dropped.
     Ignore,
-    /// The guest is paused where there is no space left, and told of all else.
+    /// The guest is paused if there is no space left, and gets all other errors.
     Enospace,
 }
 
@@ -126,7 +126,7 @@ impl OnError {
         })
     }
 
-    /// QEMU's names for it: of writes, of reads.
+    /// QEMU's names for the reactions to write and read errors.
     const fn names(self) -> (&'static str, &'static str) {
         match self {
             OnError::Stop => ("stop", "stop"),
@@ -137,28 +137,28 @@ impl OnError {
     }
 }
 
-/// Most characters of a SCSI disk's serial number: VPD page 0x80 as QEMU has it.
+/// Longest serial number of a SCSI disk, in characters: QEMU's limit for VPD page 0x80.
 const SCSI_SERIAL: usize = 36;
 
 /// Sizes of a drive's blocks in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Blocks {
-    /// Of the smallest that is read or written.
+    /// Size of the smallest block that is read or written.
     pub logical: u32,
-    /// Of those of the medium.
+    /// Size of the medium's blocks.
     pub physical: u32,
-    /// Of what can be given back.
+    /// Size of blocks that can be discarded.
     pub discard: Option<u32>,
 }
 
-/// One disk: the drive and what is in it.
+/// One disk: the drive and its content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Disk {
     /// Name of the disk in the manifest.
     pub name: String,
     /// Its bytes.
     pub image: Image,
-    /// What the guest sees.
+    /// The drive that the guest sees.
     pub device: DiskDevice,
 }
 
@@ -169,17 +169,18 @@ impl Disk {
         name::device("disk", &self.name)
     }
 
-    /// Its serial number. A device of the node has its own, as with libvirt. QEMU shows the beginning of one that is longer than
-    /// the bus has room for; only of SCSI disks it refuses it.
+    /// Its serial number. A device of the node has its own, as with libvirt. QEMU cuts a serial number that
+    /// is too long for the bus, except for SCSI disks, where it refuses it.
     fn serial(&self) -> Option<String> {
         let given = self.device.serial.as_ref().filter(|_| self.device.kind != DiskKind::Lun)?;
         let room = if matches!(self.device.bus, Bus::Scsi { .. }) { SCSI_SERIAL } else { usize::MAX };
         Some(given.chars().take(room).collect())
     }
 
-    /// What a SCSI disk calls itself on VPD page 0x83, by which guests name it (`/dev/disk/by-id`): its serial number, else what
-    /// libvirt says, so that a guest that came from there finds its disks. Said always: QEMU takes the serial number by itself
-    /// only where that has at most 20 characters, and refuses the disk otherwise.
+    /// The name of a SCSI disk on VPD page 0x83, from which guests make names (`/dev/disk/by-id`): its serial
+    /// number, else libvirt's name, so that a guest from libvirt finds its disks. It is always given, because
+    /// QEMU only uses a serial number of at most 20 characters here by itself, and otherwise refuses the
+    /// disk.
     fn device_id(&self) -> Option<String> {
         if !matches!(self.device.bus, Bus::Scsi { .. }) || self.device.kind == DiskKind::Lun {
             return None;
@@ -221,7 +222,7 @@ impl Disk {
         }
         let (on_write, on_read) = self.device.on_error.names();
         let write_cache = if self.image.cache == Cache::WriteThrough { "off" } else { "on" };
-        // That of a device of the node is the device's affair.
+        // A device of the node decides about its own cache.
         let own_cache = self.device.kind != DiskKind::Lun;
         props
             .maybe("write-cache", own_cache.then_some(write_cache))

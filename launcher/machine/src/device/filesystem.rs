@@ -1,4 +1,4 @@
-//! A directory that the guest mounts by virtiofs. What serves it is another process, which maps the guest's memory.
+//! A directory that the guest mounts by virtiofs. Another process serves it and maps the guest's memory.
 
 use crate::device::serial::socket_chardev;
 use crate::layout::Port;
@@ -6,15 +6,15 @@ use crate::name;
 use crate::props::Props;
 use crate::units::Fd;
 
-/// Requests that the guest may have under way, as with KubeVirt.
+/// Most pending requests of the guest, as in KubeVirt.
 const QUEUE: u16 = 1024;
 
 /// vhost-user-fs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Filesystem {
-    /// Name of the volume; the guest mounts by it.
+    /// Name of the volume, by which the guest mounts it.
     pub name: String,
-    /// A connection to what serves it.
+    /// A connection to its server.
     pub socket: Fd,
     /// The root port it is behind.
     pub port: Port,

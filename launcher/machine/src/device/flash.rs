@@ -1,15 +1,15 @@
-//! The flash of a machine that boots by UEFI: the firmware's code, which nobody writes, and the variables that it and the
-//! guest keep.
+//! The flash of a machine that boots by UEFI: the firmware's code, which is read-only, and the variables,
+//! which firmware and guest write.
 
 use crate::device::blockdev::FileSource;
 use crate::props::Props;
 
-/// Two flash chips, each on a raw block node of its own.
+/// Two flash chips, each on its own raw block node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Flash {
     /// The code.
     pub code: FileSource,
-    /// The variables; written.
+    /// The variables; writable.
     pub variables: FileSource,
 }
 

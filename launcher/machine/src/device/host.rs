@@ -1,18 +1,18 @@
-//! Devices of the node that the guest is given.
+//! Devices of the node for the guest.
 
 use crate::layout::Port;
 use crate::name;
 use crate::props::Props;
 use serde_json::Value;
 
-/// Which device of the node.
+/// A device of the node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HostSource {
     /// A PCI function, by its address `0000:65:00.0`.
     Pci(String),
     /// A mediated device, by its UUID.
     Mediated(String),
-    /// A USB device, by the numbers of its bus and of itself there.
+    /// A USB device, by its bus and its number there.
     Usb {
         /// Number of the bus.
         bus: u16,
@@ -21,23 +21,23 @@ pub enum HostSource {
     },
 }
 
-/// How the guest sees it.
+/// The place of the device in the guest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HostPlace {
-    /// Alone behind a root port.
+    /// Behind its own root port.
     Port(Port),
     /// On the machine's USB controller.
     Usb,
 }
 
-/// Whether the guest's screen is the device's.
+/// Whether the device provides the guest's screen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Screen {
     /// No.
     None,
-    /// Yes, once the guest's driver shows something.
+    /// Yes, as soon as the guest's driver shows something.
     Driver,
-    /// Yes, and before that a frame buffer of the firmware's.
+    /// Yes, with a frame buffer of the firmware before that.
     Always,
 }
 
@@ -46,16 +46,17 @@ pub enum Screen {
 pub struct HostDevice {
     /// Its id: unique among the machine's devices.
     pub id: String,
-    /// Which one it is.
+    /// The device.
     pub source: HostSource,
-    /// Where the guest finds it.
+    /// Its place in the guest.
     pub place: HostPlace,
-    /// What it shows.
+    /// Its screen.
     pub screen: Screen,
 }
 
 impl HostDevice {
-    /// The id of a GPU or host device by its name in the manifest; a resource may be several devices.
+    /// The id of a GPU or host device, from its name in the manifest. A resource may consist of several
+    /// devices.
     pub(crate) fn id_of(list: &str, entry: &str, number: usize) -> String {
         let id = name::device(list, entry);
         if number == 0 { id } else { format!("{id}-{number}") }
@@ -64,7 +65,7 @@ impl HostDevice {
     pub(crate) fn props(&self) -> Props {
         let driver = match (&self.source, self.screen) {
             (HostSource::Usb { .. }, _) => "usb-host",
-            // With a frame buffer of the firmware's it cannot be unplugged.
+            // A device with the firmware's frame buffer cannot be unplugged.
             (_, Screen::Always) => "vfio-pci-nohotplug",
             (_, Screen::None | Screen::Driver) => "vfio-pci",
         };

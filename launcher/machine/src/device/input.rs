@@ -1,4 +1,4 @@
-//! Tablets: pointers that say where they are and not how far they moved, so that a remote display needs no grabbing.
+//! Tablets: pointers with absolute positions, so that a remote display need not grab the pointer.
 
 use crate::device::controller::Controllers;
 use crate::layout::Port;
@@ -24,7 +24,7 @@ pub struct Input {
 }
 
 impl Input {
-    /// The device's id, and its name in the PCI layout where it is on PCI.
+    /// The device's id, and its name in the PCI layout if it is on PCI.
     pub(crate) fn id_of(name: &str) -> String {
         name::device("input", name)
     }

@@ -1,4 +1,4 @@
-//! Threads of their own for disks.
+//! I/O threads for disks.
 
 use crate::props::Props;
 
@@ -18,7 +18,7 @@ impl IoThread {
     }
 }
 
-/// Who serves the queues of a disk or of the SCSI controller.
+/// The threads that serve the queues of a disk or of the SCSI controller.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Served {
     /// QEMU's main loop.
@@ -26,6 +26,6 @@ pub enum Served {
     ByMainLoop,
     /// One thread.
     By(IoThread),
-    /// These, each a share of the queues.
+    /// Several threads, each with a share of the queues.
     ByPool(Vec<IoThread>),
 }

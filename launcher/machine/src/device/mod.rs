@@ -1,4 +1,4 @@
-//! The devices, one kind to a file. Each is a plain value that knows its one serialisation.
+//! The devices, one kind per file. Each is a plain value with one serialisation.
 
 pub(crate) mod balloon;
 pub(crate) mod blockdev;
@@ -30,12 +30,13 @@ use crate::props::Props;
 use serde_json::json;
 
 impl Props {
-    /// The device's place behind a root port; it is alone there, so always at slot 0.
+    /// The device's place behind a root port; it is the only device there, so always at slot 0.
     pub(crate) fn behind(self, port: Port) -> Self {
         self.with("bus", port.bus()).with("addr", "0x0")
     }
 
-    /// The same, or the place on pcie.0 that the manifest gives a device; `virtio` where it speaks that.
+    /// The same, or the place on pcie.0 that the manifest gives a device. `virtio` is the version of a virtio
+    /// device.
     pub(crate) fn seated(self, seat: Seat, virtio: Option<Virtio>) -> Self {
         match seat {
             Seat::Behind(port) => self.behind(port),
@@ -43,9 +44,9 @@ impl Props {
                 .with("bus", "pcie.0")
                 .with("addr", format!("{slot:#x}.{function:#x}"))
                 .maybe("multifunction", shared.then_some(true))
-                // Here QEMU would have it speak the older virtio too.
+                // On pcie.0, QEMU would also enable the older virtio.
                 .maybe("disable-legacy", (virtio == Some(Virtio::Current)).then_some("on")),
-            // No device that speaks virtio is put here.
+            // No virtio device can be here.
             Seat::Bridged { port, slot, function, shared } => self
                 .with("bus", port.bridge())
                 .with("addr", format!("{slot:#x}.{function:#x}"))
@@ -53,7 +54,7 @@ impl Props {
         }
     }
 
-    /// Whoever serves the device's queues.
+    /// The threads that serve the device's queues.
     pub(crate) fn served(self, by: &Served) -> Self {
         match by {
             Served::ByMainLoop => self,

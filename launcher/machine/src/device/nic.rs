@@ -1,4 +1,4 @@
-//! Network interfaces: the backend on the host's side, the card on the guest's.
+//! Network interfaces: the backend on the host, and the card in the guest.
 
 use crate::device::virtio::Virtio;
 use crate::layout::Seat;
@@ -10,12 +10,12 @@ use barevirt_api::masquerade::Pair;
 use serde_json::{Value, json};
 use std::net::Ipv4Addr;
 
-/// A tap's descriptor, as the receiving side knows it.
+/// A tap's descriptor, as QEMU knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TapFd {
-    /// Inherited at start.
+    /// Inherited at the start.
     Number(Fd),
-    /// Given to the monitor under this name (`getfd`) before a hotplug.
+    /// Passed to the monitor under this name (`getfd`) before a hotplug.
     Named(String),
 }
 
@@ -28,12 +28,12 @@ impl TapFd {
     }
 }
 
-/// A port of this host that leads to a port of the guest, in user networking.
+/// A port of this host that is forwarded to a port of the guest, in user networking.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostForward {
     /// `tcp` or `udp`.
     pub protocol: String,
-    /// Address on the host, 127.0.0.1 for this machine only.
+    /// Address on the host; 127.0.0.1 restricts it to this machine.
     pub host_address: String,
     /// Port on the host.
     pub host_port: u16,
@@ -41,17 +41,17 @@ pub struct HostForward {
     pub guest_port: u16,
 }
 
-/// Where the frames go.
+/// The backend of a card.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NetBackend {
-    /// A tap device that someone with the right to do so has opened: once for each of its queues.
+    /// A tap device, opened by a process with the right to do so: once for each of its queues.
     Tap(Vec<TapFd>),
-    /// QEMU's own network stack: no privilege, no way in but the forwarded ports. The guest sees the IPv4
-    /// addresses of the masquerade binding.
+    /// QEMU's own network stack: it needs no privilege, and only forwarded ports lead to the guest. The guest
+    /// has the IPv4 addresses of the masquerade binding.
     User {
         /// Gateway and guest.
         ipv4: Pair<Ipv4Addr>,
-        /// Ways in.
+        /// Forwarded ports.
         forwards: Vec<HostForward>,
     },
 }
@@ -113,15 +113,15 @@ pub struct Nic {
     pub model: NicModel,
     /// Its MAC address, six hex pairs with colons.
     pub mac: String,
-    /// Largest frame, told to the guest where the model can; `None` leaves it at 1500.
+    /// Largest frame, given to the guest if the model supports it; `None` leaves it at 1500.
     pub mtu: Option<u16>,
-    /// Where the frames go.
+    /// The backend.
     pub backend: NetBackend,
-    /// Where it sits.
+    /// Its place on the PCI bus.
     pub seat: Seat,
-    /// Number by which guests name it (`eno1`), wherever it sits.
+    /// Number from which guests make its name (`eno1`), wherever it is.
     pub acpi_index: Option<u32>,
-    /// Place in the boot order. Only then does the card carry a boot ROM.
+    /// Place in the boot order. Only a card with a place has a boot ROM.
     pub boot_index: Option<u32>,
 }
 
@@ -138,7 +138,7 @@ impl Nic {
         name::device("net", &self.name)
     }
 
-    /// How many queues it has.
+    /// Number of its queues.
     fn queues(&self) -> usize {
         match &self.backend {
             NetBackend::Tap(queues) => queues.len(),
@@ -181,11 +181,12 @@ impl Nic {
                 let props = props.maybe("host_mtu", self.mtu);
                 match self.queues() {
                     0 | 1 => props,
-                    // An interrupt for each direction of each queue, one for the settings, one for the control queue.
+                    // An interrupt for each direction of each queue, one for the configuration, one for the
+                    // control queue.
                     queues => props.with("mq", true).with("vectors", 2 * queues + 2),
                 }
             }
-            // These models have no way to be told.
+            // These models cannot report an MTU.
             NicModel::E1000
             | NicModel::E1000e
             | NicModel::Igb

@@ -1,15 +1,16 @@
-//! The device by which a guest says that its kernel has panicked.
+//! The device with which a guest reports that its kernel has panicked.
 //!
-//! Every machine has one. A guest that panics would otherwise sit there for ever with its VM reported as running; with
-//! it QEMU ends with the reason `guest-panic`, the instance fails, and its VM decides whether to start another. A guest
-//! that has a crash kernel loaded is left alone to make its dump: Linux tells the device so.
+//! Every machine has one. Without it, a guest that panics would stay forever while its VM is reported as
+//! running. With it, QEMU ends with the reason `guest-panic`, the instance fails, and its VM decides whether
+//! to start another one. A guest with a loaded crash kernel can still make its dump: Linux then tells the
+//! device not to end the guest.
 
 use crate::props::Props;
 
 /// pvpanic on PCI, at a fixed address of the root bus.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Panic {
-    /// The same at an I/O port as well, for guests that know no other.
+    /// Whether it is also at an I/O port, for guests that support only that.
     pub isa: bool,
 }
 

@@ -9,7 +9,7 @@ use crate::props::Props;
 pub struct Rng {
     /// The root port it is behind.
     pub port: Port,
-    /// Which virtio it speaks.
+    /// The version of virtio.
     pub virtio: Virtio,
 }
 

@@ -4,7 +4,7 @@ use crate::props::Props;
 use crate::quote::Options;
 use crate::units::Fd;
 
-/// A 16550 at the first ISA serial port, its other end a connected socket of the launcher's.
+/// A 16550 at the first ISA serial port, whose other end is a connected socket of the launcher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Serial {
     /// QEMU's end of the socket pair.
@@ -23,7 +23,7 @@ impl Serial {
     }
 }
 
-/// A chardev on a socket that is connected already.
+/// A chardev on a connected socket.
 pub(crate) fn socket_chardev(id: &str, socket: Fd) -> String {
     Options::kind("socket").with("id", id).with("fd", socket).into_string()
 }

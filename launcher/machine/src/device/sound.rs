@@ -1,4 +1,4 @@
-//! A sound card. What the guest plays is heard by nobody, and its microphone is silent.
+//! A sound card. The guest's output is discarded, and its microphone is silent.
 
 use crate::layout::Port;
 use crate::props::Props;
@@ -31,7 +31,7 @@ impl Sound {
         Options::kind("none").with("id", Self::SILENCE).into_string()
     }
 
-    /// The card, and the codec behind it where the card is only a controller.
+    /// The card, and its codec if the card is only a controller.
     pub(crate) fn props(self) -> Vec<Props> {
         match self.model {
             SoundModel::Ac97 => {

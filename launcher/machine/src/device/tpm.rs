@@ -1,14 +1,15 @@
-//! The TPM 2.0: a register interface here, its works in swtpm, a process beside QEMU.
+//! The TPM 2.0: its register interface is here; swtpm, a process beside QEMU, emulates the rest.
 
 use crate::device::serial::socket_chardev;
 use crate::props::Props;
 use crate::quote::Options;
 use crate::units::Fd;
 
-/// A TPM with the command response buffer interface, which current guests have a driver for.
+/// A TPM with the command response buffer interface, for which current guests have a driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tpm {
-    /// QEMU's end of the socket pair with swtpm: the control channel. The one for commands QEMU makes itself.
+    /// QEMU's end of the socket pair with swtpm: the control channel. QEMU makes the channel for commands
+    /// itself.
     pub socket: Fd,
 }
 

@@ -1,10 +1,10 @@
-//! Slots into which a remote client can put its USB devices.
+//! Slots for USB devices of a remote client.
 
 use crate::device::controller::Controllers;
 use crate::props::Props;
 use crate::quote::Options;
 
-/// One slot: a device of the guest's that is not there until a client comes to its socket.
+/// One slot: a USB device that appears in the guest when a client connects to its socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UsbSlot {
     /// Counted from 0.

@@ -3,18 +3,18 @@
 use crate::props::Props;
 use crate::quote;
 
-/// What the guest draws on.
+/// The model of the display.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VideoModel {
     /// Standard VGA.
     Vga,
     /// Cirrus Logic GD5446.
     Cirrus,
-    /// virtio-gpu that begins as VGA.
+    /// virtio-gpu that starts as VGA.
     Virtio,
     /// A frame buffer in the guest's memory that its firmware sets up.
     Ramfb,
-    /// A frame buffer, and nothing of VGA.
+    /// A frame buffer without VGA.
     Bochs,
 }
 
@@ -33,12 +33,12 @@ impl VideoModel {
     }
 }
 
-/// A display; with 16 MiB of video memory where it has its own, which is what the API promises.
+/// A display; with 16 MiB of video memory if it has its own, as the API promises.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Video {
     /// Path of the unix socket that QEMU's VNC server listens on.
     pub vnc_socket: String,
-    /// What the guest draws on.
+    /// The model.
     pub model: VideoModel,
 }
 

@@ -1,21 +1,21 @@
-//! Which virtio a device speaks.
+//! The version of virtio that a device uses.
 
-/// Most transitional devices: each is behind a root port that takes a window of I/O ports for it, and firmware has no room
-/// for more of those windows.
+/// Most transitional devices: each is behind a root port that needs a window of I/O ports, and firmware has
+/// no space for more of these windows.
 pub const MOST_TRANSITIONAL: usize = 12;
 
-/// Which virtio a device speaks. Tablets, memory that is plugged in and vsock have the current one only.
+/// The version of virtio that a device uses. Tablets, pluggable memory and vsock have only the current one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Virtio {
     /// Version 1 and later.
     #[default]
     Current,
-    /// Also the one before version 1, with its PCI ids and I/O ports, for guests that know no other.
+    /// Also the version before 1, with its PCI ids and I/O ports, for guests that support no other.
     Transitional,
 }
 
 impl Virtio {
-    /// Of the two drivers of a device, the one for it.
+    /// The driver for this version.
     pub(crate) const fn of(self, current: &'static str, transitional: &'static str) -> &'static str {
         match self {
             Virtio::Current => current,

@@ -1,8 +1,9 @@
-//! Memory that is plugged in and out while the guest runs.
+//! Memory that is plugged and unplugged while the guest runs.
 //!
-//! The device and room for all of it are there from the start; how much of the room is memory is one property of the device,
-//! `requested-size`, and `size` is what the guest's driver has made of it. Nothing is added to a running machine, and
-//! nothing has to be remembered: after a reset the guest plugs in anew what is requested.
+//! The device and its whole address range are there from the start. The property `requested-size` sets how
+//! much of the range should be memory, and `size` says how much the guest's driver has plugged. No device is
+//! added to a running machine, and no state has to be kept: after a reset the guest plugs the requested size
+//! again.
 
 use crate::layout::Port;
 use crate::props::Props;
@@ -13,26 +14,27 @@ use crate::units::Bytes;
 pub struct VirtioMem {
     /// The root port it is behind.
     pub port: Port,
-    /// All that may be plugged in.
+    /// The most memory that may be plugged.
     pub room: Bytes,
 }
 
 impl VirtioMem {
     /// Id of the device.
     pub const ID: &'static str = "virtio-mem0";
-    /// Id of its memory: in every migration stream, it stays for ever.
+    /// Id of its memory. Migration streams contain it, so it must never change.
     const BACKEND: &'static str = "mem-room";
-    /// What is plugged in and out at once: a transparent huge page, as in KubeVirt.
+    /// Unit of plugging: a transparent huge page, as in KubeVirt.
     pub const BLOCK: Bytes = Bytes::mib(2);
 
-    /// Room from what a machine starts with to what it may grow to, in whole blocks; none where that is none.
+    /// The range from the memory at the start to the maximum, in whole blocks; `None` if it is empty.
     #[must_use]
     pub fn room(boot: Bytes, max: Bytes) -> Option<Bytes> {
         let room = max.0.saturating_sub(boot.0) / Self::BLOCK.0 * Self::BLOCK.0;
         (room > 0).then_some(Bytes(room))
     }
 
-    /// Shared for the reasons of [`crate::Memory`], and not reserved: it is room, not memory.
+    /// Shared for the reasons in [`crate::Memory`], and not reserved, because it is an address range and not
+    /// memory yet.
     pub(crate) fn object(self) -> Props {
         Props::new("qom-type", "memory-backend-memfd")
             .with("id", Self::BACKEND)

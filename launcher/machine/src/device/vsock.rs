@@ -1,15 +1,15 @@
-//! vsock: the guest's line to its host without a network.
+//! vsock: a connection between guest and host without a network.
 
 use crate::layout::Port;
 use crate::props::Props;
 use crate::units::Fd;
 
-/// A vsock device whose traffic the kernel carries.
+/// A vsock device whose traffic the kernel transports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Vsock {
     /// The guest's address, unique in the cluster.
     pub context_id: u32,
-    /// /dev/vhost-vsock, opened by someone with the right to do so.
+    /// /dev/vhost-vsock, opened by a process with the right to do so.
     pub vhost: Fd,
     /// The root port it is behind.
     pub port: Port,

@@ -1,9 +1,9 @@
-//! The watchdog: a timer that the guest has to wind up again and again.
+//! The watchdog: a timer that the guest must reset regularly.
 
 use crate::layout::Port;
 use crate::props::Props;
 
-/// What QEMU does when the guest did not wind it up in time.
+/// QEMU's action if the guest did not reset it in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WatchdogAction {
     /// The machine is switched off, which is a failure of the guest.
@@ -39,7 +39,7 @@ impl WatchdogAction {
 /// Intel 6300ESB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Watchdog {
-    /// What it leads to.
+    /// Its action.
     pub action: WatchdogAction,
     /// The root port it is behind.
     pub port: Port,

@@ -1,7 +1,7 @@
 use super::*;
 use proptest::prelude::*;
 
-/// A host with nodes of so many cores, each of two CPUs: `n` and `n + all cores`, as PCs number them.
+/// A host whose nodes have this many cores with two CPUs each: `n` and `n + all cores`, as PCs number them.
 pub(crate) fn host(nodes: u32, cores: u32, allowed: &str) -> HostCpus {
     let all = nodes * cores;
     let cells = (0..nodes).map(|id| HostCell {
@@ -27,7 +27,7 @@ fn sibling_threads_are_on_one_core() {
     // Cores 0/4, 1/5, 2/6, 3/7.
     let pinned = demand(1, 2, 2, 0, 0).pin(&host(1, 4, "1,2,5,6")).unwrap();
     assert_eq!(pinned, Pinning { vcpus: vec![1, 5, 2, 6], io_threads: vec![], emulator: None });
-    // A core that is not whole comes last, and one of the guest may be made of two halves.
+    // A broken core is used last, and a guest core may consist of two halves.
     let pinned = demand(1, 2, 2, 0, 0).pin(&host(1, 4, "0,1,2,5")).unwrap();
     assert_eq!(pinned.vcpus, [1, 5, 0, 2]);
 }
@@ -81,7 +81,7 @@ fn what_is_missing_is_named() {
 
 #[test]
 fn a_core_across_nodes_is_refused_where_nodes_count() {
-    // One CPU of each node.
+    // One CPU on each node.
     let demand = demand(1, 1, 2, 0, 0);
     assert_eq!(demand.pin(&host(2, 2, "0,2")).unwrap().vcpus, [0, 2]);
     let error = Demand { on_one_node: true, ..demand }.pin(&host(2, 2, "0,2")).unwrap_err();
