@@ -1,4 +1,4 @@
-//! Compiles the protocol with protox: no protoc on the machine is needed.
+//! Compiles the protocol with protox, so that no protoc has to be installed.
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo:rerun-if-changed=proto/launcher.proto");

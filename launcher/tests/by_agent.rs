@@ -1,4 +1,4 @@
-//! Access credentials and probes by the guest agent, with a test in the guest's place.
+//! Access credentials and probes through the guest agent; the test acts as the guest.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::cell::RefCell;
@@ -21,7 +21,7 @@ use virt_launcher::probe::serve::Guest;
 use virt_launcher::status::{Stage, Status};
 use virt_launcher::{people, probe};
 
-/// A guest with one user, in which `hang` does not end.
+/// A guest with one user, in which the command `hang` does not end.
 #[derive(Default)]
 struct Inside {
     told: Vec<(String, Value)>,
@@ -139,7 +139,7 @@ fn credentials_are_put_into_effect_and_again_when_a_secret_changes() {
         let expected = json!({"username": "debian", "password": STANDARD.encode("sesame"), "crypted": false});
         assert_eq!(inside.borrow().told("guest-set-user-password"), [expected]);
 
-        // Somebody adds a user that the guest does not have; the key still reaches the other.
+        // A user is added that the guest does not have; the other user still gets the key.
         write(secrets.path(), "keys", "b", "ssh-ed25519 B");
         write(secrets.path(), "passwords", "nobody", "x");
         until(&mut told, "Error encountered setting password for user [nobody]: ").await;
@@ -177,7 +177,7 @@ impl Probed {
         Self { directory, inside, status, facts, pings_paused, failed_pings }
     }
 
-    /// What the kubelet does.
+    /// Runs the probe like the kubelet.
     async fn probe(&self, arguments: &[&str]) -> Output {
         let mut command = Command::new(env!("CARGO_BIN_EXE_virt-launcher"));
         command.arg("probe").arg("--socket").arg(self.directory.path().join(probe::SOCKET)).args(arguments);
@@ -248,7 +248,7 @@ fn pings_that_are_paused_succeed_unasked_and_of_failures_in_a_row_the_first_coun
         probed.pings_paused.send_replace(true);
         assert_eq!((probed.probe(&["--alive"]).await.status.code(), failed()), (Some(0), 1));
         assert_eq!(probed.inside.borrow().told("guest-ping").len(), 1);
-        // A command is no ping.
+        // A command does not count as a ping.
         assert_eq!((probed.probe(&["--", "cat"]).await.status.code(), failed()), (Some(1), 1));
         probed.pings_paused.send_replace(false);
         assert_eq!((probed.probe(&[]).await.status.code(), failed()), (Some(1), 1));
@@ -256,7 +256,7 @@ fn pings_that_are_paused_succeed_unasked_and_of_failures_in_a_row_the_first_coun
         assert_eq!((probed.probe(&[]).await.status.code(), failed()), (Some(0), 1));
         probed.status.send_modify(|status| status.agent_connected = false);
         assert_eq!((probed.probe(&[]).await.status.code(), failed()), (Some(1), 2));
-        // It is no failure of the agent that a guest is paused.
+        // A paused guest is not a failure of the agent.
         probed.status.send_modify(|status| status.agent_connected = true);
         probed.probe(&[]).await;
         probed.status.send_modify(|status| status.stage = Stage::Paused);

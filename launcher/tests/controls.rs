@@ -1,5 +1,5 @@
-//! Controls with a test in QEMU's place at the monitor, for what a QEMU without a guest does not do: shut down when its
-//! button is pressed, lose its disk.
+//! Controls, with a test that acts as QEMU at the monitor, for behaviour that needs a guest: shutting down
+//! after the power button, losing a disk.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod support;
@@ -28,7 +28,7 @@ impl Monitor {
         self.say(json!({"event": name, "data": data, "timestamp": {"seconds": 1, "microseconds": 2}})).await;
     }
 
-    /// The next command, answered; commands of no interest here are answered as well.
+    /// The next command, which is answered; irrelevant commands before it are answered as well.
     async fn hear(&mut self) -> Value {
         loop {
             let mut line = String::new();
@@ -56,7 +56,7 @@ struct Vm {
 }
 
 impl Vm {
-    /// A VM that runs, with a process that is there and says nothing in QEMU's place.
+    /// A running VM, with an idle process as QEMU.
     async fn running() -> Self {
         let mut launch = bare(&[]).launch;
         let (ours, theirs) = UnixStream::pair().unwrap();
@@ -124,14 +124,14 @@ fn a_guest_whose_disk_failed_says_so_and_goes_on_by_itself() {
         let mut vm = Vm::running().await;
         let failed = json!({"device": "", "node-name": "disk-root", "qom-path": "/x", "operation": "write", "action": "stop",
             "nospace": true, "reason": "No space left on device"});
-        // What only the guest is told changes nothing.
+        // An error that is only reported to the guest changes nothing.
         let mut reported = failed.clone();
         reported["action"] = json!("report");
         vm.monitor.event("BLOCK_IO_ERROR", reported).await;
         vm.monitor.event("BLOCK_IO_ERROR", failed.clone()).await;
         vm.monitor.event("STOP", json!({})).await;
         assert_eq!(vm.reaches(Stage::Paused).await.paused, Some(Paused::ByIoError));
-        // In vain.
+        // The attempt fails.
         vm.monitor.expect("cont").await;
         vm.monitor.event("RESUME", json!({})).await;
         vm.monitor.event("BLOCK_IO_ERROR", failed).await;
@@ -156,7 +156,7 @@ fn a_pause_that_qemu_refuses_is_not_done() {
         let error = json!({"class": "GenericError", "desc": "not now"});
         vm.monitor.say(json!({"error": error, "id": command["id"]})).await;
         assert!(reply.await.unwrap().unwrap_err().to_string().contains("not now"));
-        // Whether it runs is asked for.
+        // The state of the vCPUs is queried.
         vm.monitor.expect("query-status").await;
         assert_eq!(vm.status.borrow().stage, Stage::Running);
     });

@@ -1,4 +1,5 @@
-//! `virt-launcher run` with the firmware of UEFI and a TPM, both Debian's, no disk, and no network to boot from.
+//! `virt-launcher run` with UEFI firmware and a TPM, both Debian's, without a disk and without a network to
+//! boot from.
 //!
 //! Needs QEMU, and Debian's packages ovmf and swtpm.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
@@ -13,7 +14,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use support::is_alive;
 
-/// Emulated, on a busy machine.
+/// With emulation, on a busy machine.
 const BOOT: Duration = Duration::from_secs(300);
 
 struct Machine {
@@ -29,7 +30,7 @@ impl Drop for Machine {
 }
 
 impl Machine {
-    /// Starts a machine with that part of `spec.domain`; what it keeps is in the directory.
+    /// Starts a machine with these fields of `spec.domain`; its state is kept in the directory.
     fn start(directory: &Path, domain: &str) -> Self {
         let manifest = directory.join("vmi.yaml");
         let text = format!(
@@ -65,7 +66,7 @@ impl Machine {
         }
     }
 
-    /// Process ids of the launcher's children with that name.
+    /// Process ids of the launcher's children with this name.
     fn children(&self, name: &str) -> Vec<u32> {
         let pid = self.launcher.id();
         let list = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
@@ -106,7 +107,7 @@ fn secure_boot_starts_nothing_that_is_not_signed() {
     let directory = tempfile::tempdir().unwrap();
     let secure = "    features: { smm: {} }\n    firmware: { bootloader: { efi: {} } }\n    devices: { autoattachPodInterface: false }\n";
     let machine = Machine::start(directory.path(), secure);
-    // With the keys of its variables the firmware has no shell to offer.
+    // With keys in its variables, the firmware offers no shell.
     machine.says("No bootable option");
     machine.stop();
 }

@@ -1,6 +1,6 @@
 //! `virt-launcher run` with a real guest, in a terminal, without root.
 //!
-//! Needs QEMU and the image of guest-tiny in `target/images`; fails where they are missing.
+//! Needs QEMU and the image of guest-tiny in `target/images`; fails if they are missing.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod support;
@@ -20,18 +20,19 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::termios::{LocalFlags, tcgetattr};
 use nix::unistd::{Pid, Uid};
 
-/// Emulated, on a busy machine.
+/// With emulation, on a busy machine.
 const BOOT: Duration = Duration::from_secs(120);
 const SOON: Duration = Duration::from_secs(30);
 
-/// Nobody in particular: what is proven is that root is not needed.
+/// The user nobody: the test proves that root is not needed.
 const NOBODY: u32 = 65534;
 
 fn root_of_the_tree() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// Launcher, manifest and image where nobody in particular may read them: a checkout may lie in somebody's home.
+/// Copies launcher, manifest and image to a place that the user nobody can read, because a checkout may be in
+/// a home directory.
 fn stage() -> tempfile::TempDir {
     use std::os::unix::fs::PermissionsExt;
     let image = root_of_the_tree().join("target/images/guest-tiny.qcow2");
@@ -51,14 +52,14 @@ fn stage() -> tempfile::TempDir {
     stage
 }
 
-/// The launcher on a terminal of its own.
+/// The launcher on its own terminal.
 struct Terminal {
     launcher: Child,
     keys: File,
     screen: mpsc::Receiver<Vec<u8>>,
     seen: String,
     slave: OwnedFd,
-    /// Removed with it.
+    /// Removed together with the terminal.
     _stage: tempfile::TempDir,
 }
 
@@ -105,7 +106,7 @@ impl Terminal {
         Self { launcher, keys, screen, seen: String::new(), slave: pty.slave, _stage: stage }
     }
 
-    /// Waits for a text on the screen; what precedes it is forgotten.
+    /// Waits for a text on the screen; the output before it is discarded.
     fn expect(&mut self, text: &str, within: Duration) {
         let deadline = Instant::now() + within;
         loop {
@@ -155,13 +156,13 @@ fn a_manifest_boots_to_a_prompt_and_is_left_and_shut_down() {
     terminal.expect(":~# ", SOON);
     terminal.type_in("echo six times seven is $((6*7))\r");
     terminal.expect("six times seven is 42", SOON);
-    // ctrl-C is the guest's while the console is on. What says that it sleeps has the terminal already: between two
-    // commands of its own, busybox's shell loses the signal now and then.
+    // ctrl-C goes to the guest while the console is attached. The program that prints `asleep` already owns
+    // the terminal: between two commands of its own, busybox's shell sometimes loses the signal.
     terminal.type_in("sh -c 'echo asleep $((1)); sleep 1000'\r");
     terminal.expect("asleep 1", SOON);
     terminal.type_in("\x03");
     terminal.expect(":~# ", SOON);
-    // ctrl-] leaves, the guest goes on, the terminal is as before.
+    // ctrl-] detaches, the guest continues, the terminal is restored.
     terminal.type_in("\x1d");
     terminal.expect("console is left", SOON);
     assert!(!terminal.is_raw());
@@ -240,7 +241,7 @@ fn exit_codes_tell_a_wrong_manifest_from_a_machine_that_cannot() {
 fn ctrl_c_twice_is_a_hard_stop() {
     let mut terminal = Terminal::run(&[]);
     terminal.expect("Running tiny", SOON);
-    // Early in its boot no guest listens to the power button.
+    // Early in its boot the guest does not react to the power button.
     std::thread::sleep(Duration::from_secs(1));
     terminal.signal(Signal::SIGINT);
     terminal.expect("Shutting the guest down", SOON);

@@ -1,4 +1,4 @@
-//! The guest agent's task, with a test in the guest's place.
+//! The guest agent's task; the test acts as the guest.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::cell::RefCell;
@@ -15,11 +15,11 @@ use virt_launcher::credentials::Kinds;
 use virt_launcher::guest_agent::{self, Ask, Facts, NotDone};
 use virt_launcher::status::{Stage, Status};
 
-/// What the guest is like, and what it was told.
+/// The guest's state, and the commands that it received.
 #[derive(Default)]
 struct Guest {
     frozen: bool,
-    /// It takes commands and says nothing.
+    /// Whether it accepts commands without answering.
     silent: bool,
     told: Vec<String>,
 }
@@ -60,7 +60,7 @@ impl Guest {
             "guest-get-fsinfo" => json!([{"name": "vda1", "mountpoint": "/", "type": "ext4", "disk": []}]),
             "guest-set-time" => json!({}),
             "guest-get-load" => json!({"load1m": 0.5, "load5m": 0.25, "load15m": 0.0}),
-            // No answer where it works.
+            // A successful shutdown has no answer.
             "guest-shutdown" => return None,
             other => panic!("{other} is not asked of a guest"),
         };
@@ -164,10 +164,10 @@ fn what_is_frozen_is_thawed_when_its_time_is_up() {
         scene.freeze(Duration::from_secs(2)).await.unwrap();
         assert!(scene.guest.borrow().frozen);
         scene.until("frozen", |facts| facts.as_ref().is_some_and(|facts| facts.frozen)).await;
-        // Again is no second freeze, and no longer time.
+        // A repeated request neither freezes a second time nor extends the time.
         scene.freeze(Duration::from_secs(3600)).await.unwrap();
         assert_eq!(scene.guest.borrow().count("guest-fsfreeze-freeze"), 1);
-        // Nobody else asks for it; the agent cannot be reached for a while, and then not spoken to.
+        // No client requests the thaw; the agent cannot be reached for a while, and is not contacted then.
         scene.status.send_modify(|status| status.agent_connected = false);
         tokio::time::sleep(Duration::from_secs(3)).await;
         assert!(scene.guest.borrow().frozen);
@@ -196,11 +196,11 @@ fn a_freeze_whose_answer_is_lost_is_thawed_at_once() {
     local(async {
         let mut scene = Scene::begin();
         scene.until("told", Option::is_some).await;
-        // Frozen, but the launcher believes that it is not.
+        // The guest is frozen, but the launcher does not know it.
         scene.guest.borrow_mut().frozen = true;
         scene.guest.borrow_mut().silent = true;
         assert!(scene.freeze(Duration::from_secs(3600)).await.is_err());
-        // It speaks again, and its status is found by the regular look; from then on there is a timer.
+        // It answers again, and the regular query finds its status; from then on there is a timer.
         scene.guest.borrow_mut().silent = false;
         scene.until("frozen", |facts| facts.as_ref().is_some_and(|facts| facts.frozen)).await;
         scene.ask(|reply| Ask::Thaw { reply }).await.unwrap();
@@ -215,7 +215,7 @@ fn a_guest_that_stands_still_is_not_asked_and_its_clock_is_set_afterwards() {
         scene.until("told", Option::is_some).await;
         scene.status.send_modify(|status| status.stage = Stage::Paused);
         assert_eq!(scene.freeze(Duration::ZERO).await.unwrap_err().to_string(), "VMI is paused");
-        // What it said before still stands.
+        // Its earlier answers are still known.
         assert!(scene.ask(|reply| Ask::Info { reply }).await.unwrap().hostname.is_some());
         let before = scene.guest.borrow().told.len();
         tokio::time::sleep(Duration::from_millis(500)).await;

@@ -1,4 +1,4 @@
-//! What QEMU says of CPUs, and that a CPU spelled out from it is the same CPU.
+//! QEMU's answers about CPUs, and that a CPU spelled out from them is the same CPU.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // A test fails by panicking.
 

@@ -1,4 +1,4 @@
-//! A guest that moves between two supervisors, each with a QEMU of its own, over a connection on this machine.
+//! A guest that moves between two supervisors, each with its own QEMU, over a connection on this machine.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 #[path = "support/counter.rs"]
@@ -41,12 +41,12 @@ impl End {
         Self::start_with(directory, incoming, None)
     }
 
-    /// With a disk beside that of the counter, which no other node has.
+    /// With a disk in addition to the counter's, which no other node has.
     fn start_with(directory: &std::path::Path, incoming: bool, data: Option<&std::path::Path>) -> Self {
         Self::start_on(directory, incoming, data, false)
     }
 
-    /// The same, and the disk may be on a claim that moves.
+    /// The same; the disk may be on a claim that moves.
     fn start_on(
         directory: &std::path::Path,
         incoming: bool,
@@ -119,7 +119,7 @@ impl End {
     }
 }
 
-/// Both ends, the source's guest counting, the target's QEMU ready.
+/// Both ends; the source's guest counts, the target's QEMU is ready.
 struct Pair {
     source: End,
     target: End,
@@ -150,7 +150,7 @@ impl Pair {
 
     /// The guest counts at the source.
     async fn is_at_source(&mut self) {
-        // What is in the socket was said before.
+        // The socket still holds older output.
         for _ in 0..20 {
             self.source.count().await;
         }
@@ -177,7 +177,7 @@ fn limits() -> Limits {
     }
 }
 
-/// Some seconds long, for what is to happen on the way.
+/// A migration of some seconds, so that events can happen during it.
 fn slow() -> Limits {
     Limits { bandwidth: Some(16 << 10), downtime: Duration::from_millis(1), ..limits() }
 }
@@ -192,14 +192,14 @@ fn local<F: Future>(test: F) -> F::Output {
 fn a_guest_counts_on_where_it_goes_and_nowhere_else() {
     local(async {
         let mut pair = Pair::start().await;
-        // One that begins anew begins below that.
+        // A guest that restarts would count from a lower number.
         while pair.source.count().await < 5 {}
         pair.begin(limits(), [7, 7]).await;
         let Pair { mut source, mut target, _directory } = pair;
         let sent = source.reaches(State::Sent).await;
         assert!(!sent.hold && !sent.paused && sent.reason.is_empty(), "{sent:?}");
         target.reaches(State::Received).await;
-        // Nobody runs: the target was not told to, and the source never will by itself.
+        // No guest runs: the target was not told to, and the source never resumes by itself.
         assert_eq!(target.status.borrow().stage, Stage::Starting);
         let mut last = 5;
         while let Ok(count) =
@@ -207,7 +207,7 @@ fn a_guest_counts_on_where_it_goes_and_nowhere_else() {
         {
             last = count;
         }
-        // An order that came twice begins nothing anew.
+        // A repeated order starts nothing again.
         source.order(MigrationOrder::Send { baggage: None, limits: limits() }).await.unwrap();
         source.order(MigrationOrder::Abort).await.unwrap();
         assert_eq!(source.status.borrow().migration.as_ref().unwrap().state, State::Sent);
@@ -253,7 +253,7 @@ fn a_target_that_dies_after_the_switch_is_known_to_have_before_the_guest_goes_on
         while timeout(Duration::from_millis(500), counter::next_count(&mut pair.source.serial)).await.is_ok()
         {
         }
-        // A stop waits for the verdict too.
+        // A stop also waits for the verdict.
         pair.source.requests.send(Request::Stop { grace: SOON, why: "test".into() }).await.unwrap();
         pair.source.order(MigrationOrder::Verdict { went: false }).await.unwrap();
         pair.is_at_source().await;
@@ -332,7 +332,7 @@ fn so_does_a_disk_that_moves_to_another_claim_which_may_be_larger() {
     a_disk_goes_along(true, 1 << 20);
 }
 
-/// `more`: by how many bytes the target's is larger.
+/// `more` is the number of bytes by which the target's disk is larger.
 fn a_disk_goes_along(on_claim: bool, more: usize) {
     local(async {
         let directory = tempfile::tempdir().unwrap();
@@ -406,7 +406,7 @@ fn a_size_is_refused(on_claim: bool, here: usize, there: usize, why: &str) {
         let over = source.reaches(State::Over).await;
         assert!(over.reason.contains(why), "{over:?}");
         source.count().await;
-        // What was made for it is gone: the disk's node is the guest's own again.
+        // The preparations are undone: the disk's node only belongs to the guest again.
         let people = source.people.take().unwrap();
         let (people, _events) = Qmp::open(people, Options::default(), Deadline::after(SOON)).await.unwrap();
         let is_clean = async {

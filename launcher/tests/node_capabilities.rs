@@ -1,4 +1,4 @@
-//! The real QEMU says what guests of this machine can have.
+//! Real QEMU's answers about features that guests of this machine can have.
 
 #![allow(clippy::unwrap_used)]
 
@@ -23,16 +23,16 @@ async fn emulation_has_models_features_and_machine_types() {
     for feature in ["sse4.2", "sse4_2", "pni", "sse3", "pclmuldq", "lahf_lm", "lahf-lm", "aes", "3dnow"] {
         assert!(has(&capabilities.features, feature), "{feature}");
     }
-    // None of QEMU's own properties is one.
+    // QEMU's own properties are not features.
     for feature in ["kvm", "x-l1-cache-per-thread", "tcg-cpuid", "migratable", "cpuid-0xb"] {
         assert!(!has(&capabilities.features, feature), "{feature}");
     }
-    // Its own model has all of the nearest named one, and more.
+    // Its own model has all features of the closest named one, and more.
     let model = capabilities.host_model.clone().unwrap();
     assert!(has(&capabilities.usable_models, &model), "{model}");
     assert!(!capabilities.host_model_features.is_empty());
     assert!(!capabilities.sev);
-    // What is written is what is read: every name fits into a label.
+    // The file is read as it was written: every name fits into a label.
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join(barevirt_protocol::capabilities::FILE);
     std::fs::write(file, serde_json::to_vec(&capabilities).unwrap()).unwrap();
@@ -43,7 +43,7 @@ async fn emulation_has_models_features_and_machine_types() {
 async fn a_qemu_that_does_not_start_says_why() {
     let error = ask(Path::new("/nonexistent/qemu"), Accelerator::Tcg).await.unwrap_err();
     assert!(error.to_string().contains("/nonexistent/qemu"), "{error}");
-    // It starts, and is no QEMU.
+    // This program starts, but is not QEMU.
     let error = ask(Path::new("/bin/cat"), Accelerator::Tcg).await.unwrap_err();
     assert!(error.to_string().contains("cannot ask QEMU, which said: "), "{error}");
 }

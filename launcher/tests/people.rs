@@ -1,4 +1,4 @@
-//! The people's monitor in front of the real QEMU: what is decided, what is refused, and a QEMU that stands still.
+//! The monitor for users in front of real QEMU: decisions, refusals, and a QEMU that hangs.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -29,12 +29,12 @@ fn local(test: impl Future<Output = ()>) {
     LocalSet::new().block_on(&runtime, test);
 }
 
-/// QEMU that runs, people that may come, and its process.
+/// A running QEMU, connections of users, and its process.
 struct Vm {
     qmp: Qmp,
     process: Process,
     sender: mpsc::Sender<UnixStream>,
-    // QEMU ends when its own monitor does.
+    // QEMU ends when its own monitor is closed.
     _ends: (UnixStream, UnixStream),
 }
 
@@ -92,7 +92,7 @@ impl Person {
     }
 }
 
-/// A new QEMU brings new commands: each needs a decision, in api/src/monitor/commands.txt.
+/// A new QEMU brings new commands: each needs a decision in api/src/monitor/commands.txt.
 #[test]
 fn every_command_of_this_qemu_is_decided() {
     local(async {
@@ -117,10 +117,10 @@ fn nobody_reaches_beyond_the_guest() {
         let refused = person.ask(&dump).await;
         assert!(refused["error"]["desc"].as_str().unwrap().contains("files outside the guest"), "{refused}");
         assert!(!file.exists());
-        // QEMU itself would have done it.
+        // QEMU itself would have carried it out.
         vm.qmp.execute_raw("pmemsave", dump["arguments"].clone(), soon()).await.unwrap();
         assert!(file.exists());
-        // Garbage from many at once, and the next one is served.
+        // Many clients send garbage at once, and the next one is still served.
         for seed in 0..8_u8 {
             let mut rude = vm.person().await;
             let garbage: Vec<u8> =
@@ -153,7 +153,7 @@ fn a_qemu_that_stands_still_is_said_to_and_what_it_does_is_shown() {
             assert!(text.contains(wanted), "{wanted} is not in\n{text}");
         }
         assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
-        // It goes on, and the late answer disturbs nobody.
+        // QEMU continues, and its late answer affects no client.
         stopped.signal(Signal::SIGCONT);
         let name = at_stopped.ask(&json!({"execute": "query-name", "id": 2})).await;
         assert_eq!(name, json!({"return": {}, "id": 2}));

@@ -1,4 +1,4 @@
-//! Threads of the real QEMU, each on the CPU of the host that was planned for it.
+//! Threads of real QEMU, each on its planned CPU of the host.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod support;
@@ -77,7 +77,7 @@ fn each_thread_runs_where_it_was_planned_also_one_that_is_plugged_in() {
         let others: Vec<_> =
             found.iter().filter(|(name, _)| !name.starts_with("CPU") && !name.starts_with("IO")).collect();
         assert!(others.len() > 1 && others.iter().all(|(_, cpus)| **cpus == one(first)), "{found:?}");
-        // The launcher is beside them.
+        // The launcher is on the same CPU.
         assert_eq!(affinity(Pid::from_raw(0)).unwrap(), one(first));
 
         let (qmp, _events) =
@@ -101,7 +101,7 @@ fn each_thread_runs_where_it_was_planned_also_one_that_is_plugged_in() {
 fn a_guest_is_not_let_go_without_its_cpus() {
     local(async {
         let mut launch = bare(&[]).launch;
-        // No machine that runs these tests has that one.
+        // No machine that runs these tests has this CPU.
         let pinning = Pinning { vcpus: vec![1000], io_threads: vec![], emulator: None };
         launch.pins = Some(Pins { pinning, cells: Vec::new() });
         let (_requests, asked) = mpsc::channel(4);

@@ -1,5 +1,5 @@
-//! A guest whose virtual CPUs are to be realtime is let go when virt-handler says that they are, and not before: a real QEMU,
-//! with a test in the place of the handler.
+//! A guest with realtime virtual CPUs only starts after virt-handler has reported that they are realtime:
+//! real QEMU, with a test that acts as the handler.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod support;
@@ -33,7 +33,7 @@ fn local<F: Future>(test: F) -> F::Output {
     LocalSet::new().block_on(&runtime, test)
 }
 
-/// A launcher without a pod around it.
+/// A launcher without a pod.
 struct Launcher {
     directory: tempfile::TempDir,
     requests: mpsc::Sender<Request>,
@@ -116,7 +116,7 @@ fn the_guest_is_let_go_by_the_handlers_word() {
         let threads = std::fs::read_dir(format!("/proc/{}/task", waiting.qemu_pid)).unwrap();
         assert!(threads.flatten().map(vcpu).any(|name| name == "CPU 0/TCG\n"), "there is what is scheduled");
 
-        // Another QEMU's word, a refusal, and a handler that goes away let nothing go.
+        // A report about another QEMU, a refusal, or a handler that goes away does not start the guest.
         say(&mut first, waiting.qemu_pid + 1, "").await;
         say(&mut first, waiting.qemu_pid, "not permitted").await;
         drop(first);
@@ -130,7 +130,7 @@ fn the_guest_is_let_go_by_the_handlers_word() {
         say(&mut second, waiting.qemu_pid, "").await;
         let running = until(&mut second, |status| status.phase() == Phase::Running).await;
         assert!(running.ready && !running.awaits_real_time);
-        // Again is fine: the next handler says it, too.
+        // A repetition is accepted: the next handler reports it, too.
         say(&mut second, waiting.qemu_pid, "").await;
         launcher.requests.send(Request::Stop { grace: Duration::ZERO, why: "test".into() }).await.unwrap();
         assert_eq!(launcher.verdict.await.unwrap().reason, "Stopped");

@@ -1,4 +1,4 @@
-//! Numbers for monitoring: from a real QEMU, and from one that hangs.
+//! Metrics from real QEMU, and from one that hangs.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod support;
@@ -57,7 +57,7 @@ fn of_a_qemu_that_runs_and_of_one_that_hangs() {
         assert_eq!(machine.memory, None, "there is no guest that could tell");
         assert!(first.process.unwrap().resident_bytes > 1 << 20);
         assert!((first.agent.unwrap().load.unwrap().one_minute - 0.5).abs() < f64::EPSILON);
-        // The firmware runs, on the one thread.
+        // The firmware runs, on the only vCPU thread.
         let run = machine.vcpus[0].run_ns;
         let mut now = run;
         let begun = Instant::now();
@@ -84,7 +84,8 @@ fn of_a_qemu_that_runs_and_of_one_that_hangs() {
     });
 }
 
-/// A boot sector: 32 bits, [`BEGUN`] on the serial port, then for ever one word in each page of the second 16 MiB.
+/// A boot sector: switches to 32 bits, sends [`BEGUN`] on the serial port, then writes forever one word in
+/// each page of the second 16 MiB.
 const WRITER: [u8; 94] = [
     0xfa, 0x31, 0xc0, 0x8e, 0xd8, 0x66, 0x0f, 0x01, 0x16, 0x58, 0x7c, 0x0f, 0x20, 0xc0, 0x0c, 0x01, 0x0f,
     0x22, 0xc0, 0x66, 0xea, 0x1b, 0x7c, 0x00, 0x00, 0x08, 0x00, 0x66, 0xb8, 0x10, 0x00, 0x8e, 0xd8, 0x66,
@@ -94,7 +95,7 @@ const WRITER: [u8; 94] = [
     0x92, 0xcf, 0x00, 0x17, 0x00, 0x40, 0x7c, 0x00, 0x00,
 ];
 
-/// What firmware, which also writes there, does not.
+/// A byte that the firmware, which also writes there, does not send.
 const BEGUN: u8 = 1;
 
 #[test]
@@ -104,7 +105,7 @@ fn what_a_guest_writes_to_its_memory_is_told_at_the_next_question() {
         disk.write_all(&WRITER).unwrap();
         disk.seek(SeekFrom::Start(510)).unwrap();
         disk.write_all(&[0x55, 0xaa]).unwrap();
-        // Firmware boots from no smaller one.
+        // Firmware does not boot from a smaller disk.
         disk.as_file().set_len(1 << 20).unwrap();
         let drive = format!("if=none,id=boot,format=raw,file={}", disk.path().display());
         let mut bare = bare(&[
@@ -135,7 +136,7 @@ fn what_a_guest_writes_to_its_memory_is_told_at_the_next_question() {
                 break rate;
             }
         };
-        // Each page of 16 MiB, as a sample tells; a second is longer on a machine with much to do.
+        // Each page of 16 MiB, estimated by sampling; a busy machine measures for longer than a second.
         assert!(((2 << 20)..=(22 << 20)).contains(&rate), "{rate}");
         let pid = status.borrow().qemu_pid;
         kill(Pid::from_raw(pid.try_into().unwrap()), Signal::SIGKILL).unwrap();

@@ -1,4 +1,4 @@
-//! The supervisor with the real QEMU, which here has firmware and no guest.
+//! The supervisor with real QEMU, which has firmware and no guest here.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod support;
@@ -178,7 +178,7 @@ fn a_stop_before_the_start_starts_nothing() {
     });
 }
 
-/// A person at the monitor.
+/// A user at the monitor.
 struct Person(BufReader<UnixStream>);
 
 impl Person {
@@ -239,14 +239,14 @@ fn people_share_a_monitor_and_what_they_do_is_seen() {
         let mut a = Person::connect(&socket).await;
         let mut b = Person::connect(&socket).await;
 
-        // The same id, different commands, each gets its own answer.
+        // The same id in different commands: each gets its own answer.
         a.say(json!({"execute": "query-status", "id": "same"})).await;
         b.say(json!({"execute": "query-version", "id": "same"})).await;
         let (at_a, at_b) = (a.hear().await, b.hear().await);
         assert_eq!((&at_a["id"], &at_a["return"]["status"]), (&json!("same"), &json!("running")));
         assert!(at_b["return"]["qemu"]["major"].is_u64(), "{at_b}");
 
-        // Answers keep the order of the commands, whatever each takes.
+        // Answers keep the order of the commands, however long each takes.
         for n in 0..20 {
             let command = if n % 3 == 0 { "query-qmp-schema" } else { "query-status" };
             a.say(json!({"execute": command, "id": n})).await;
@@ -255,7 +255,7 @@ fn people_share_a_monitor_and_what_they_do_is_seen() {
             assert_eq!(a.hear().await["id"], n);
         }
 
-        // Nonsense costs nobody anything.
+        // Invalid input affects no client.
         b.0.write_all(b"\x00\xff nonsense\n[]\n{\"execute\": 7}\n").await.unwrap();
         for _ in 0..3 {
             assert!(b.hear().await.get("error").is_some());
@@ -264,7 +264,7 @@ fn people_share_a_monitor_and_what_they_do_is_seen() {
         rude.0.write_all(b"{\"execute\": \"query-st").await.unwrap();
         drop(rude);
 
-        // What one does, both and the launcher see.
+        // Both clients and the launcher see the effect of a command.
         assert_eq!(a.ask(json!({"execute": "stop", "id": 1})).await, json!({"return": {}, "id": 1}));
         b.event("STOP").await;
         vm.reaches(Stage::Paused).await;
@@ -326,7 +326,7 @@ fn controls_of_the_real_qemu() {
         vm.control(Control::Reset).await.unwrap();
         vm.control(Control::Unpause).await.unwrap();
         assert_eq!(vm.reaches(Stage::Running).await.resumes, 1);
-        // QEMU knows the words for it; the firmware is deaf to the button.
+        // QEMU accepts the commands for it; the firmware ignores the button.
         vm.control(Control::SoftReboot).await.unwrap();
         vm.control(Control::Reset).await.unwrap();
         vm.stop(0).await;
@@ -334,7 +334,7 @@ fn controls_of_the_real_qemu() {
     });
 }
 
-/// A boot sector, the first of a disk: says `\x01` on the serial line, waits for the power button, powers off.
+/// A boot sector: sends `\x01` on the serial line, waits for the power button, powers off.
 const BUTTON: [u8; 33] = [
     0xba, 0xf8, 0x03, 0xb0, 0x01, 0xee, // out 0x3f8, 1
     0xba, 0x02, 0x06, 0xb8, 0x00, 0x01, 0xef, // PM1 enable: power button
@@ -373,7 +373,7 @@ fn a_guest_that_hears_its_button_boots_again_for_a_soft_reboot_and_ends_without_
             boots(boot).await;
             assert_eq!((vm.pid(), vm.reaches(Stage::Running).await.paused), (pid, None));
         }
-        // A stop presses the same button, and means it.
+        // A stop presses the same button, but QEMU then ends.
         vm.stop(30).await;
         let verdict = vm.verdict().await;
         assert_eq!((verdict.succeeded, verdict.reason.as_str()), (true, "GuestShutdown"));
@@ -383,8 +383,8 @@ fn a_guest_that_hears_its_button_boots_again_for_a_soft_reboot_and_ends_without_
 #[test]
 fn a_disk_that_fails_once_pauses_the_guest_until_it_answers() {
     local(async {
-        // QEMU itself reads once, and does not mind. The firmware looks for something to boot: with `stop`, what fails is
-        // done again later.
+        // QEMU itself reads once, and ignores the error. The firmware looks for something to boot: with
+        // `stop`, a failed read is repeated later.
         let fault = json!({"event": "none", "iotype": "read", "errno": 5, "once": true});
         let disk = json!({"driver": "blkdebug", "node-name": "disk", "image": {"driver": "null-co", "size": 1 << 20},
             "inject-error": [fault, fault, fault]});
@@ -448,7 +448,7 @@ fn the_descriptors_of_a_child_are_its_own_and_its_end_is_noticed_once() {
         let vm = Vm::running(bare(&[]).launch).await;
         let pid = vm.pid().as_raw().unsigned_abs();
         let open: Vec<_> = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().collect();
-        // Standard ones, three sockets, and QEMU's own event descriptors; nothing of this process.
+        // The standard streams, three sockets, and QEMU's own event descriptors; none of this process.
         assert!(open.len() < 25, "{} descriptors", open.len());
         vm.stop(0).await;
         vm.verdict().await;

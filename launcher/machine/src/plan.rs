@@ -190,7 +190,7 @@ fn bridges(given: &Given) -> Vec<PciBridge> {
     given.bridges.iter().filter_map(bridge).collect()
 }
 
-/// The guest's memory, in huge pages where they are asked for.
+/// The guest's memory, in huge pages if they are requested.
 fn memory(vmi: &ValidVmi) -> Result<Memory, PlanError> {
     let wanted = Bytes(vmi.guest_memory());
     let Some(page) = vmi.huge_page() else {

@@ -1,7 +1,7 @@
-//! The properties of a QEMU object, in the order in which they were written.
+//! The properties of a QEMU object, in the order in which they were added.
 //!
-//! One value serves both worlds: as text it is the JSON argument of `-device`, `-blockdev`, `-netdev` or `-object`,
-//! as a value it is the arguments of the QMP command of the same meaning.
+//! One value has two forms: as text it is the JSON argument of `-device`, `-blockdev`, `-netdev` or
+//! `-object`; as a value it is the arguments of the corresponding QMP command.
 
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};

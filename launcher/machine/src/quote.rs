@@ -1,7 +1,7 @@
 //! QEMU's `key=value,key=value` syntax, for the options that do not take JSON.
 //!
-//! In that syntax a comma ends a value and a doubled comma stands for one; nothing else is special once the key is
-//! written out. So every value goes through [`quote`], and every option through [`Options`].
+//! In this syntax a comma ends a value, and a doubled comma stands for a comma; after the key nothing else is
+//! special. So every value goes through [`quote`], and every option through [`Options`].
 
 use std::fmt::Write;
 
@@ -10,7 +10,7 @@ pub(crate) fn quote(value: &str) -> String {
     value.replace(',', ",,")
 }
 
-/// One option's argument under construction.
+/// The argument of one option under construction.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Options(String);
 
@@ -19,7 +19,7 @@ impl Options {
         Self::default()
     }
 
-    /// Begins with a word that has no key, such as a chardev's or accelerator's kind.
+    /// Starts with a word without a key, such as the kind of a chardev or accelerator.
     pub(crate) fn kind(kind: &str) -> Self {
         Self(quote(kind))
     }
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// QEMU's own reading of the syntax (`get_opt_name`/`get_opt_value`): a lone comma ends the value.
+    /// Parses the syntax like QEMU (`get_opt_name`/`get_opt_value`): a single comma ends the value.
     fn read_back(text: &str) -> Vec<(String, String)> {
         let mut pairs = Vec::new();
         let mut rest = text.chars().peekable();
@@ -82,7 +82,7 @@ mod tests {
     proptest! {
         #[test]
         fn values_survive_qemus_parser(first in "[ -~]{0,20}", second in "[ -~]{0,20}") {
-            // An empty value followed by another option is the one ambiguous form: `a=,b=` reads as a comma.
+            // An empty value before another option is the only ambiguous form: `a=,b=` is read as a comma.
             prop_assume!(!first.is_empty() && !first.ends_with(','));
             let text = Options::new().with("a", &first).with("b", &second).into_string();
             prop_assert_eq!(read_back(&text), vec![("a".into(), first), ("b".into(), second)]);

@@ -1,10 +1,12 @@
-//! Processors and memory of a running machine: what QEMU says of them, and the commands that bring them to a wanted size.
+//! Processors and memory of a running machine: QEMU's answers about them, and the commands that bring them to
+//! a wanted size.
 //!
-//! Both are looked at and planned anew each time, so that nothing has to be remembered: a command that was lost is given
-//! again, and one that was carried out is not. A processor is taken out by the guest, which is only asked (`device_del`), and
-//! so is memory (`requested-size`); what it has come to is seen at the next look.
+//! Both are queried and planned again each time, so no state has to be kept: a command that was lost is sent
+//! again, and one that was carried out is not. To remove a processor, the guest is only asked (`device_del`),
+//! and the same holds for memory (`requested-size`); the next query shows the result.
 //!
-//! Sockets are counted from 0 and plugged in from below, taken out from above. The first processor of a PC stays.
+//! Sockets are counted from 0, plugged from the lowest number and unplugged from the highest. The first
+//! processor of a PC cannot be removed.
 
 use crate::device::virtio_mem::VirtioMem;
 use crate::hotplug::Command;
@@ -18,9 +20,9 @@ struct Place {
     socket: u32,
     /// QEMU's type for it.
     kind: String,
-    /// What `device_add` is told of it.
+    /// Its properties for `device_add`.
     props: Map<String, Value>,
-    /// Path of the processor that is there.
+    /// Path of the processor that occupies it.
     there: Option<String>,
 }
 
@@ -29,7 +31,7 @@ struct Place {
 pub struct Processors(Vec<Place>);
 
 impl Processors {
-    /// Reads the answer to `query-hotpluggable-cpus`; none where it is not as expected.
+    /// Parses the answer to `query-hotpluggable-cpus`; `None` if it has another form.
     #[must_use]
     pub fn read(answer: &Value) -> Option<Self> {
         let place = |value: &Value| {
@@ -44,8 +46,8 @@ impl Processors {
         answer.as_array()?.iter().map(place).collect::<Option<Vec<_>>>().map(Self)
     }
 
-    /// Sockets that count as plugged in when `wanted` are to be: while they become fewer, those with any processor left,
-    /// else those that are whole.
+    /// Number of sockets that count as plugged in, if `wanted` are wanted: while their number decreases,
+    /// those with any processor left, else those that are complete.
     #[must_use]
     pub fn sockets(&self, wanted: u32) -> u32 {
         let mut sockets: BTreeMap<u32, (bool, bool)> = BTreeMap::new();
@@ -61,12 +63,13 @@ impl Processors {
         if any > wanted { any } else { all }
     }
 
-    /// The commands that plug in what is missing of so many sockets, and ask for what is too many. None where it is so.
+    /// The commands that plug in missing sockets and request the removal of surplus ones. Empty if nothing is
+    /// to be done.
     #[must_use]
     pub fn steps(&self, wanted: u32) -> Vec<Command> {
         let wanted = wanted.max(1);
         let mut places: Vec<&Place> = self.0.iter().collect();
-        // QEMU lists the last one first.
+        // QEMU lists the last place first.
         places.sort_by_key(|place| (place.socket, number(place, "core-id"), number(place, "thread-id")));
         let missing = places.iter().filter(|place| place.socket < wanted && place.there.is_none());
         let plug = missing.map(|place| {
@@ -88,19 +91,19 @@ fn number(place: &Place, key: &str) -> u64 {
     place.props.get(key).and_then(Value::as_u64).unwrap_or_default()
 }
 
-/// The memory that is plugged in beside what the machine started with.
+/// The plugged memory, in addition to the memory at the start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plugged {
-    /// What the guest has taken.
+    /// Size that the guest has plugged.
     pub size: Bytes,
-    /// What it is to take.
+    /// Size that the guest should plug.
     pub requested: Bytes,
-    /// All there is room for.
+    /// The largest size.
     pub room: Bytes,
 }
 
 impl Plugged {
-    /// Reads the answer to `query-memory-devices`; none where the machine has no room.
+    /// Parses the answer to `query-memory-devices`; `None` if the machine has no pluggable memory.
     #[must_use]
     pub fn read(answer: &Value) -> Option<Self> {
         let device = answer.as_array()?.iter().find(|device| device["data"]["id"] == VirtioMem::ID)?;
@@ -108,13 +111,13 @@ impl Plugged {
         Some(Self { size: bytes("size")?, requested: bytes("requested-size")?, room: bytes("max-size")? })
     }
 
-    /// What is to be requested of `wanted`: whole blocks, and no more than there is room for.
+    /// The size to request for a wanted size: whole blocks, and not more than the largest size.
     #[must_use]
     pub fn request(&self, wanted: Bytes) -> Bytes {
         Bytes(wanted.0.div_ceil(VirtioMem::BLOCK.0).saturating_mul(VirtioMem::BLOCK.0).min(self.room.0))
     }
 
-    /// The command that requests it. None where it is requested.
+    /// The command that requests the size. `None` if it is already requested.
     #[must_use]
     pub fn step(&self, wanted: Bytes) -> Option<Command> {
         let request = self.request(wanted);
@@ -134,7 +137,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// As QEMU answers: the last place first, each that is taken with its path.
+    /// An answer like QEMU's: the last place first, each occupied one with its path.
     fn answer(sockets: u32, cores: u32, there: impl Fn(u32, u32) -> bool) -> Value {
         let mut places = Vec::new();
         for socket in (0..sockets).rev() {

@@ -1,4 +1,4 @@
-//! Units and identities that must not be mixed up with plain integers.
+//! Types for units and identities, so that they are not mixed up with plain integers.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -12,13 +12,13 @@ impl Bytes {
     /// One mebibyte.
     pub const MIB: Bytes = Bytes(1 << 20);
 
-    /// That many mebibytes.
+    /// This many mebibytes.
     #[must_use]
     pub const fn mib(count: u64) -> Self {
         Bytes(count << 20)
     }
 
-    /// The next multiple of `unit`; the largest one there is where that would overflow.
+    /// The next multiple of `unit`; the largest possible one if that would overflow.
     #[must_use]
     pub fn round_up(self, unit: Bytes) -> Self {
         match self.0.checked_next_multiple_of(unit.0.max(1)) {
@@ -40,8 +40,8 @@ impl fmt::Display for Bytes {
     }
 }
 
-/// Number of a descriptor in QEMU's own table, after the launcher has put it there. It is a name here, never used to
-/// read or write.
+/// Number of a descriptor in QEMU's own table, where the launcher has put it. It is only a name here and is
+/// never used to read or write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Fd(pub u32);

@@ -1,5 +1,5 @@
-//! The real QEMU takes every command line that the golden tests show, and the same devices by hotplug: it answers on
-//! its monitor, which it does only once all of them have been made.
+//! Real QEMU accepts every command line of the golden tests, and the same devices by hotplug: it only answers
+//! on its monitor after it has made all of them.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // A test fails by panicking, helpers of tests too.
 
@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 const QEMU: &str = "qemu-system-x86_64";
 const MIB: u64 = 1 << 20;
 
-/// A QEMU and our end of its monitor. Dropped, it is gone.
+/// A QEMU and our end of its monitor. Dropping it ends QEMU.
 struct Qemu {
     child: Child,
     monitor: BufReader<UnixStream>,
@@ -31,7 +31,7 @@ struct Qemu {
 }
 
 impl Qemu {
-    /// Starts the machine of those facts, with real files and sockets where the facts name them.
+    /// Starts the machine of these facts, with real files and sockets for those that the facts name.
     fn start(vmi: &barevirt_api::valid::ValidVmi, mut facts: Facts) -> Self {
         let files = tempfile::tempdir().unwrap();
         let mut mappings = Vec::new();
@@ -51,7 +51,7 @@ impl Qemu {
             File::create(&path).unwrap().set_len(MIB).unwrap();
             mappings.push(mapping(File::open(&path).unwrap().into(), member.fd));
         }
-        // A tap needs privilege that a test does not have; QEMU's own network has the same place in the machine.
+        // A tap needs a privilege that a test does not have; QEMU's own network is a replacement.
         for interface in &mut facts.interfaces {
             interface.backend = NetBackend::User { ipv4: IPV4, forwards: Vec::new() };
         }
@@ -72,7 +72,7 @@ impl Qemu {
         command.args(argv(&machine)).stdin(Stdio::null()).stderr(Stdio::piped());
         command.fd_mappings(mappings).unwrap();
         let child = command.spawn().expect("QEMU is installed");
-        // The command holds our copies of QEMU's ends: with them open, its death would not be seen.
+        // The command holds our copies of QEMU's ends: while they are open, QEMU's end would not be noticed.
         drop(command);
         monitor.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         Self { child, monitor: BufReader::new(monitor), _other_ends: other_ends, _files: files }
@@ -90,7 +90,7 @@ impl Qemu {
         serde_json::from_str(&line).unwrap()
     }
 
-    /// The answer to a command; events are passed over.
+    /// The answer to a command; events are skipped.
     fn execute(&mut self, name: &str, arguments: Value) -> Result<Value, Value> {
         let command = json!({ "execute": name, "arguments": arguments });
         writeln!(self.monitor.get_mut(), "{command}").unwrap();
@@ -110,7 +110,7 @@ impl Qemu {
         self.execute("qmp_capabilities", json!({})).unwrap();
     }
 
-    /// Undoes the steps, in reverse. Nobody runs in the guest who could let a device go; a reset does it for them.
+    /// Undoes the steps in reverse order. No system in the guest can release a device, so a reset does it.
     fn undo(&mut self, steps: &[Step]) {
         for step in steps.iter().rev() {
             self.execute(step.inverse.execute, step.inverse.arguments.clone()).unwrap();
@@ -145,7 +145,7 @@ fn mapping(parent_fd: OwnedFd, number: Fd) -> FdMapping {
     FdMapping { parent_fd, child_fd: number.0.try_into().unwrap() }
 }
 
-/// An empty image in the format that its name says.
+/// An empty image in the format of its name.
 fn make_image(path: &Path) {
     let mut file = File::create(path).unwrap();
     if path.extension().unwrap() == "qcow2" {
@@ -306,17 +306,17 @@ fn processors_and_memory_come_and_are_asked_to_go() {
     let (processors, plugged) = look(&mut qemu);
     assert_eq!(processors.sockets(3), 3);
     assert_eq!(processors.steps(3), []);
-    // Nobody runs in the guest who could take it.
+    // No system in the guest can take the memory.
     assert_eq!((plugged.size, plugged.requested), (Bytes(0), Bytes::mib(100)));
     assert_eq!(plugged.step(Bytes::mib(100)), None);
-    // Before a system with ACPI runs nobody could take them out, and QEMU says so.
+    // Without a running system with ACPI nothing can be removed, and QEMU says so.
     for step in processors.steps(1) {
         let refused = qemu.execute(step.execute, step.arguments).unwrap_err();
         assert!(refused["desc"].as_str().unwrap().contains("unplug"), "{refused}");
     }
 }
 
-/// Firmware has to run for this: it gives the buses behind root ports their numbers.
+/// The firmware has to run for this test: it numbers the buses behind root ports.
 #[test]
 fn guests_find_their_sound_card() {
     for (model, expected) in [("ich9", 0x293e), ("ac97", 0x2415)] {
@@ -339,7 +339,7 @@ fn guests_find_their_sound_card() {
     }
 }
 
-/// Vendor and device of everything in an answer to `query-pci`, however deep.
+/// Vendor and device of all entries in an answer to `query-pci`, at any depth.
 fn ids(answer: &Value) -> BTreeSet<(u64, u64)> {
     let id = &answer["id"];
     let own = id["vendor"].as_u64().zip(id["device"].as_u64());

@@ -1,4 +1,4 @@
-//! Guests with CPUs and NUMA nodes of their own, on hosts that are made up: command lines word for word, and places of threads.
+//! Guests with dedicated CPUs and NUMA nodes, on simulated hosts: exact command lines, and places of threads.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // A test fails by panicking, helpers of tests too.
 
@@ -14,7 +14,7 @@ fn pinned() -> ValidVmi {
     common::valid(serde_saphyr::from_str(include_str!("manifests/dedicated.yaml")).unwrap())
 }
 
-/// Nodes of four cores of two CPUs each.
+/// Nodes with four cores of two CPUs each.
 fn host(nodes: u32, allowed: &str, may_bind: bool) -> HostCpus {
     let all = nodes * 4;
     let cells = (0..nodes).map(|id| HostCell {
@@ -30,7 +30,7 @@ fn planned(host: HostCpus) -> Result<Machine, PlanError> {
     plan(&vmi, &Facts { accelerator: KVM, host_cpus: Some(host), ..facts(&vmi) })
 }
 
-/// Options that have to do with processors and memory.
+/// Options about processors and memory.
 fn lines(machine: &Machine) -> String {
     let argv = argv(machine);
     let options = argv.windows(2).filter(|words| {
@@ -46,7 +46,7 @@ fn two_nodes_whose_memory_is_touched_first() {
     let pinning = machine.pinning.as_ref().unwrap();
     assert_eq!(pinning.vcpus, [1, 9, 4, 12]);
     assert_eq!(pinning.emulator.as_ref().unwrap().to_string(), "5");
-    // With the emulator's own CPU there is one thread for both disks, beside it.
+    // With the emulator's own CPU there is one thread for both disks, on the same CPU.
     assert_eq!(pinning.io_threads.iter().map(ToString::to_string).collect::<Vec<_>>(), ["5"]);
     insta::assert_snapshot!(lines(&machine));
 }
@@ -71,7 +71,7 @@ fn what_is_missing_is_named_with_the_field() {
     );
     let shared = refused(host(1, "0-7", false));
     assert!(shared.starts_with(field) && shared.contains("CPU manager policy static"), "{shared}");
-    // Three nodes, of which only one has two CPUs to spare for a core.
+    // Three nodes, of which only one has two free CPUs for a core.
     assert_eq!(
         refused(host(3, "0,4,8-10", false)),
         format!(

@@ -1,4 +1,4 @@
-//! The command lines of machines that ask for more than the BIOS, word for word.
+//! Exact command lines of machines that need more than the BIOS.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // A test fails by panicking, helpers of tests too.
 
@@ -12,7 +12,7 @@ fn manifest(text: &str) -> ValidVmi {
     valid(serde_saphyr::from_str(text).expect("a readable manifest"))
 }
 
-/// The options that firmware, kernel and TPM have a part in, one a line.
+/// The options that firmware, kernel and TPM affect, one per line.
 fn options(vmi: &ValidVmi, firmware: FirmwareFacts) -> String {
     const SHOWN: [&str; 8] =
         ["-machine", "-blockdev", "-global", "-kernel", "-initrd", "-append", "-acpitable", "-tpmdev"];

@@ -1,5 +1,5 @@
-//! The command lines that manifests lead to, word for word. `INSTA_UPDATE=always cargo test -p barevirt-machine`
-//! writes them anew; what changes is what guests will see.
+//! Exact command lines for manifests. `INSTA_UPDATE=always cargo test -p barevirt-machine` writes them again;
+//! guests will see every difference.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // A test fails by panicking, helpers of tests too.
 
@@ -9,7 +9,7 @@ use barevirt_api::masquerade::IPV4;
 use barevirt_machine::*;
 use common::{facts, host_cpu, manifest};
 
-/// One option a line, so that a difference is read at once.
+/// One option per line, so that differences are easy to read.
 fn lines(argv: &[String]) -> String {
     let mut text = String::new();
     for word in argv {

@@ -1,8 +1,8 @@
-//! What guests of a node can have, as its QEMU says: written by the launcher's `node-capabilities`, which the handler's
-//! pod runs before the handler starts, and read by the handler. The handler's image has no QEMU.
+//! Features that guests of a node can have, according to its QEMU. The launcher's `node-capabilities` writes
+//! them; the handler's pod runs it before the handler starts, because the handler's image has no QEMU.
 //!
-//! The file is trusted no more than any other: it is read with bounds, and what could not be part of a label's name is
-//! not a name.
+//! The file is not trusted: it is read with limits, and names that could not be part of a label's name are
+//! ignored.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -10,46 +10,46 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-/// Name of the file, in a folder that both containers mount.
+/// Name of the file, in a directory that both containers mount.
 pub const FILE: &str = "capabilities.json";
 /// Longest file that is read.
 const FILE_MAX: u64 = 1 << 20;
 /// Most names of one kind.
 const NAMES_MAX: usize = 2000;
-/// Longest name: the part of a label's name behind the slash.
+/// Longest name: the part of a label's name after the slash.
 const NAME_MAX: usize = 63;
 
-/// What guests of a node can have.
+/// Features that guests of a node can have.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Capabilities {
-    /// What these are true for: QEMU's name of the accelerator.
+    /// QEMU's name of the accelerator that they are valid for.
     pub accelerator: String,
-    /// The CPU's vendor, as libvirt calls it: `Intel`, `AMD`.
+    /// The CPU's vendor by libvirt's name: `Intel`, `AMD`.
     pub vendor: String,
     /// All named CPU models.
     pub known_models: Vec<String>,
-    /// Those that lack no feature here.
+    /// Models that lack no feature here.
     pub usable_models: Vec<String>,
     /// CPU features that a guest can have, by libvirt's names and QEMU's.
     pub features: Vec<String>,
-    /// The named model that comes next to the node's own CPU.
+    /// The named model that is closest to the node's own CPU.
     pub host_model: Option<String>,
-    /// Features of the node's own CPU beyond that model.
+    /// Features of the node's own CPU in addition to that model.
     pub host_model_features: Vec<String>,
-    /// Machine types, their short names as well.
+    /// Machine types, including their aliases.
     pub machine_types: Vec<String>,
-    /// AMD's memory encryption.
+    /// Whether AMD's memory encryption is available (SEV).
     pub sev: bool,
-    /// The same for registers.
+    /// Whether AMD's encryption of memory and registers is available (SEV-ES).
     pub sev_es: bool,
-    /// The same with integrity.
+    /// Whether AMD's encryption with integrity protection is available (SEV-SNP).
     pub sev_snp: bool,
-    /// Intel's trust domains.
+    /// Whether Intel's trust domains are available (TDX).
     pub tdx: bool,
 }
 
-/// The file does not hold capabilities.
+/// Why the file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// It cannot be read.
@@ -57,7 +57,7 @@ pub enum Error {
     Read {
         /// The file.
         path: String,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
     /// It is too long.
@@ -66,21 +66,21 @@ pub enum Error {
         /// The file.
         path: String,
     },
-    /// It is something else.
+    /// Its content is something else.
     #[error("{path} does not hold capabilities")]
     Content {
         /// The file.
         path: String,
-        /// Where it is wrong.
+        /// Where parsing failed.
         source: serde_json::Error,
     },
 }
 
 impl Capabilities {
-    /// Reads the file of a folder. Names that cannot be part of a label are left out.
+    /// Reads the file in a directory. Names that cannot be part of a label are left out.
     ///
     /// # Errors
-    /// When there is no such file, or something else in it.
+    /// If the file does not exist, or its content is invalid.
     pub fn read(folder: &Path) -> Result<Self, Error> {
         let file = folder.join(FILE);
         let path = file.display().to_string();
@@ -113,7 +113,7 @@ impl Capabilities {
     }
 }
 
-/// Whether a label may end so, behind its slash.
+/// Whether the text may be the part of a label's name after the slash.
 fn is_name(name: &str) -> bool {
     let ends = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
     let bytes = name.as_bytes();
@@ -144,7 +144,7 @@ mod tests {
             ..Capabilities::default()
         };
         assert_eq!(written(&serde_json::to_vec(&capabilities).unwrap()).unwrap(), capabilities);
-        // A later launcher may say more, an earlier one less.
+        // A later launcher may write more fields, an earlier one fewer.
         assert_eq!(written(br#"{"more": 1}"#).unwrap(), Capabilities::default());
     }
 

@@ -1,7 +1,9 @@
-//! The descriptor socket, both ends: `give` hands descriptors to the launcher, `take` asks it for a connection.
+//! Both ends of the descriptor socket: `give` passes descriptors to the launcher, `take` requests a
+//! connection from it.
 //!
-//! The launcher's end turns every request into a [`Call`] on a channel, so that the one task that owns the machine
-//! decides, and answers what that task says. A client that is silent, slow, or speaks nonsense costs one connection.
+//! The launcher's end turns every request into a [`Call`] on a channel, so that the task that owns the
+//! machine decides, and sends that task's answer. A client that is silent, slow or sends invalid data costs
+//! one connection.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -28,32 +30,33 @@ pub enum CallError {
     /// The socket failed.
     #[error("call launcher's descriptor socket")]
     Socket(#[source] SocketError),
-    /// The answer is not one.
+    /// The answer is invalid.
     #[error("read answer of launcher's descriptor socket")]
     Message(#[source] MessageError),
-    /// No answer in time. The connection is of no further use: a late answer would be taken for the next one's.
+    /// No answer in time. The connection cannot be used any more: a late answer would be taken for the next
+    /// one.
     #[error("launcher did not answer {request} in time")]
     Deadline {
-        /// What was asked.
+        /// The request.
         request: String,
     },
     /// The launcher closed the connection.
     #[error("launcher closed its descriptor socket")]
     Closed,
-    /// The launcher refused, in its own words.
+    /// The launcher refused, with its own message.
     #[error("launcher refused {request}: {error}")]
     Refused {
-        /// What was asked.
+        /// The request.
         request: String,
-        /// The launcher's words.
+        /// The launcher's message.
         error: String,
     },
-    /// It agreed, and sent another number of descriptors than asked for.
+    /// The launcher agreed, but sent another number of descriptors than requested.
     #[error("launcher answered {request} with {count} descriptors")]
     WrongCount {
-        /// What was asked.
+        /// The request.
         request: String,
-        /// How many came.
+        /// Number of descriptors received.
         count: usize,
     },
 }
@@ -65,15 +68,16 @@ pub struct Client {
 }
 
 impl Client {
-    /// A client over a connection whose peer was verified.
+    /// A client on a connection whose peer was verified.
     pub fn new(socket: PacketSocket) -> Self {
         Self { socket }
     }
 
-    /// Hands over descriptors under a name; returns when the launcher holds them. The caller may close its own then.
+    /// Passes descriptors under a name; returns when the launcher holds them, so that the caller may close
+    /// its own.
     ///
     /// # Errors
-    /// When the launcher refuses or does not answer in time. After anything but `Refused`, connect anew.
+    /// If the launcher refuses or does not answer in time. After any error except `Refused`, connect again.
     pub async fn give(
         &mut self,
         revision: i64,
@@ -89,10 +93,11 @@ impl Client {
         }
     }
 
-    /// Asks for a connection to one of the guest's streams, e.g. `serial0`.
+    /// Requests a connection to one of the guest's streams, e.g. `serial0`.
     ///
     /// # Errors
-    /// When the launcher has no such stream or does not answer in time. After anything but `Refused`, connect anew.
+    /// If the launcher has no such stream or does not answer in time. After any error except `Refused`,
+    /// connect again.
     pub async fn take(&mut self, stream: &str, within: Duration) -> Result<OwnedFd, CallError> {
         let request = Request::Take(Take { stream: stream.to_owned() });
         let mut received = self.call(&request, &[], within).await?;
@@ -134,22 +139,23 @@ fn describe(request: &Request) -> String {
     }
 }
 
-/// What the launcher's main task says to a call: the descriptors to send back, or why not.
+/// The result of a call from the launcher's main task: the descriptors to send back, or the reason for a
+/// refusal.
 pub type Reply = Result<Vec<OwnedFd>, String>;
 
-/// One request, as the launcher's main task gets it.
+/// One request for the launcher's main task.
 #[derive(Debug)]
 pub struct Call {
-    /// What is asked. Names are checked for length and control characters only.
+    /// The request. Its names are only checked for length and control characters.
     pub request: Request,
-    /// What came with it: 1 to 8 for `give`, none for `take`.
+    /// Descriptors sent with it: 1 to 8 for `give`, none for `take`.
     pub descriptors: Vec<OwnedFd>,
-    /// Where the answer goes. Dropping it refuses the request.
+    /// Channel for the answer. Dropping it refuses the request.
     pub reply: oneshot::Sender<Reply>,
 }
 
-/// Accepts connections and turns requests into calls, until the receiver of the calls is dropped. Peers of users other
-/// than `allowed_uids` are closed unread.
+/// Accepts connections and turns requests into calls, until the receiver of the calls is dropped. Connections
+/// of users other than `allowed_uids` are closed unread.
 pub async fn serve(listener: PacketListener, allowed_uids: Vec<u32>, calls: mpsc::Sender<Call>) {
     let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
     loop {
@@ -158,7 +164,7 @@ pub async fn serve(listener: PacketListener, allowed_uids: Vec<u32>, calls: mpsc
             accepted = listener.accept() => match accepted {
                 Ok(socket) => socket,
                 Err(error) => {
-                    // Out of descriptors, most likely: give others time to close some.
+                    // Most likely no descriptors are left: wait until others are closed.
                     tracing::warn!(%error, "could not accept on descriptor socket");
                     tokio::time::sleep(Duration::from_millis(100)).await;
                     continue;
@@ -193,7 +199,7 @@ async fn serve_connection(socket: &PacketSocket, calls: &mpsc::Sender<Call>) -> 
             Ok(Ok(Some(packet))) => packet,
             Ok(Ok(None)) | Err(_) => return Ok(()),
             Ok(Err(error)) => {
-                // The peer is told what it did wrong, and the connection ends: it broke a bound.
+                // The peer gets the error, and the connection ends, because the peer violated a limit.
                 answer(socket, Err(error.to_string())).await?;
                 return Err(error);
             }
@@ -206,7 +212,7 @@ async fn serve_connection(socket: &PacketSocket, calls: &mpsc::Sender<Call>) -> 
     }
 }
 
-/// The request, when it is one and comes with the right number of descriptors.
+/// Parses the request and checks the number of descriptors.
 fn admit(bytes: &[u8], descriptors: usize) -> Result<Request, String> {
     let request = decode_request(bytes).map_err(|error| match error {
         MessageError::Decode(source) => format!("decode message: {source}"),
@@ -240,7 +246,7 @@ async fn answer(socket: &PacketSocket, reply: Reply) -> Result<(), SocketError> 
     let borrowed: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
     match timeout(CALL_DEADLINE, socket.send(&bytes, &borrowed)).await {
         Ok(sent) => sent,
-        // A peer that does not read its answers is given up.
+        // The connection of a peer that does not read its answers is closed.
         Err(_) => Ok(()),
     }
 }

@@ -1,4 +1,5 @@
-//! The pod's `sockets` directory: connecting beneath a descriptor of it, never by a path the pod could redirect.
+//! The pod's `sockets` directory: connects below a descriptor of it, never by a path that the pod could
+//! redirect.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -15,10 +16,10 @@ use tokio::time::{Instant, sleep, timeout_at};
 use crate::names::{DESCRIPTOR_SOCKET, GRPC_SOCKET};
 use crate::seqpacket::{PacketSocket, SocketError, connect_now};
 
-/// How long to wait before a busy listener (full backlog) is tried again.
+/// Delay before a busy listener (full backlog) is tried again.
 const RETRY: Duration = Duration::from_millis(10);
 
-/// Why a launcher's socket was not reached.
+/// Why a connection to a launcher's socket failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     /// The directory itself cannot be opened.
@@ -26,34 +27,34 @@ pub enum ConnectError {
     Directory {
         /// The directory.
         path: String,
-        /// What the system said.
+        /// The error of the system.
         #[source]
         source: io::Error,
     },
-    /// Nobody listens: the launcher is not up yet, or is gone.
+    /// No process listens: the launcher is not ready yet, or has ended.
     #[error("socket {name} has no listener")]
     NotListening {
         /// Name in the sockets directory.
         name: &'static str,
     },
-    /// There is something else under the socket's name.
+    /// The file with the socket's name is not a socket.
     #[error("{name} is not a socket")]
     NotASocket {
         /// Name in the sockets directory.
         name: &'static str,
     },
-    /// The listener was there and did not accept in time.
+    /// The listener exists but did not accept in time.
     #[error("socket {name} did not accept in time")]
     Deadline {
         /// Name in the sockets directory.
         name: &'static str,
     },
-    /// The system refused.
+    /// The system reported an error.
     #[error("connect to socket {name}")]
     Io {
         /// Name in the sockets directory.
         name: &'static str,
-        /// What the system said.
+        /// The error of the system.
         #[source]
         source: io::Error,
     },
@@ -62,7 +63,7 @@ pub enum ConnectError {
     Socket {
         /// Name in the sockets directory.
         name: &'static str,
-        /// Why.
+        /// The reason.
         #[source]
         source: SocketError,
     },
@@ -75,15 +76,15 @@ pub struct SocketsDirectory {
 }
 
 impl SocketsDirectory {
-    /// Takes over a descriptor of the directory, opened by the caller in the way it trusts.
+    /// Takes over a descriptor of the directory, which the caller has opened in a trusted way.
     pub fn new(directory: OwnedFd) -> Self {
         Self { directory }
     }
 
-    /// Opens the directory by its path; the last component may not be a symbolic link.
+    /// Opens the directory by its path; the last component must not be a symbolic link.
     ///
     /// # Errors
-    /// When it is not there or not a directory.
+    /// If it does not exist or is not a directory.
     pub fn open(path: &Path) -> Result<Self, ConnectError> {
         let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         let directory = open(path, flags, Mode::empty()).map_err(|errno| ConnectError::Directory {
@@ -93,10 +94,11 @@ impl SocketsDirectory {
         Ok(Self { directory })
     }
 
-    /// Connects to the gRPC socket. Look at `peer_cred()` of the result before handing it to [`crate::grpc::client`].
+    /// Connects to the gRPC socket. Check `peer_cred()` of the result before passing it to
+    /// [`crate::grpc::client`].
     ///
     /// # Errors
-    /// When nobody listens there, or not in time.
+    /// If no process listens, or does not accept in time.
     pub async fn connect_grpc(&self, within: Duration) -> Result<UnixStream, ConnectError> {
         let name = GRPC_SOCKET;
         let stream = self.connect(name, within, connect_stream).await?;
@@ -104,11 +106,11 @@ impl SocketsDirectory {
         UnixStream::from_std(stream).map_err(|source| ConnectError::Io { name, source })
     }
 
-    /// Connects to the descriptor socket. Look at `peer()` of the result before handing it to
+    /// Connects to the descriptor socket. Check `peer()` of the result before passing it to
     /// [`crate::descriptors::Client`].
     ///
     /// # Errors
-    /// When nobody listens there, or not in time.
+    /// If no process listens, or does not accept in time.
     pub async fn connect_descriptors(&self, within: Duration) -> Result<PacketSocket, ConnectError> {
         let name = DESCRIPTOR_SOCKET;
         let socket = self.connect(name, within, connect_now).await?;
@@ -122,8 +124,8 @@ impl SocketsDirectory {
         attempt: fn(&UnixAddr) -> Result<OwnedFd, Errno>,
     ) -> Result<OwnedFd, ConnectError> {
         let io = |errno: Errno| ConnectError::Io { name, source: errno.into() };
-        // The socket itself is opened first, without following a link the pod may have put there, and then connected
-        // to through its descriptor: what was looked at is what is used.
+        // The socket file is opened first, without following a link that the pod may have put there, and then
+        // connected to through its descriptor: the checked file is the one that is used.
         let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         let node = match openat(&self.directory, name, flags, Mode::empty()) {
             Ok(node) => node,
@@ -161,7 +163,8 @@ fn connect_stream(address: &UnixAddr) -> Result<OwnedFd, Errno> {
     Ok(socket)
 }
 
-/// Binds a socket to a path of any length (a socket's address has room for 107 bytes), replacing a socket left there.
+/// Binds a socket to a path of any length (the address of a socket can only hold 107 bytes), replacing a
+/// socket left there.
 pub(crate) fn bind_in_parent(socket: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
     let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));

@@ -1,4 +1,4 @@
-//! The gRPC socket: a client over a connection that was verified, and a server that turns strangers away.
+//! The gRPC socket: a client on a verified connection, and a server that refuses other users.
 
 use std::future::Future;
 use std::io;
@@ -20,32 +20,33 @@ use crate::directory::bind_in_parent;
 use crate::v1::launcher_client::LauncherClient;
 use crate::v1::launcher_server::{Launcher, LauncherServer};
 
-/// How long the HTTP/2 handshake may take.
+/// Time limit for the HTTP/2 handshake.
 const HANDSHAKE: Duration = Duration::from_secs(5);
 
-/// A launcher that is silent for this long is asked whether it is still there, also while only a watch is open.
+/// A launcher that is silent for this long gets a ping, even if only a watch is open.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
 
-/// How long it may take to answer that.
+/// Time limit for the answer to the ping.
 const KEEP_ALIVE_ANSWER: Duration = Duration::from_secs(10);
 
-/// Largest answer, bytes. Small messages decode to many times their size, and a launcher may be in the hands of its guest.
+/// Largest answer, in bytes. Small messages can decode to many times their size, and the guest may control
+/// the launcher.
 pub const LARGEST_MESSAGE: usize = 256 << 10;
 
-/// Largest answer to a QMP command: one string of bytes, as large as the launcher's own limit. QEMU's own description of its
-/// monitor alone has nearly 256 KiB.
+/// Largest answer to a QMP command, which is one byte string: the launcher's own limit. QEMU's schema alone
+/// has nearly 256 KiB.
 pub const LARGEST_QMP_ANSWER: usize = 1 << 20;
 
 /// Largest picture of a screen.
 pub const LARGEST_PICTURE: usize = 16 << 20;
 
-/// Largest set of headers of an answer, among them the words of a refusal.
+/// Largest set of headers of an answer, including the message of a refusal.
 const LARGEST_HEADERS: u32 = 16 << 10;
 
-/// What may be under way to the client and not read yet, in one call and in all. The library's defaults are megabytes.
+/// Most unread bytes to the client, for each call and in total. The library's defaults are megabytes.
 const WINDOW: u32 = 256 << 10;
 
-/// Why the gRPC socket does not work.
+/// Why the gRPC socket cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum GrpcError {
     /// The connection does not speak HTTP/2.
@@ -57,26 +58,27 @@ pub enum GrpcError {
     /// The socket cannot be made.
     #[error("listen on grpc socket {path}")]
     Listen {
-        /// Where.
+        /// Its path.
         path: String,
-        /// What the system said.
+        /// The error of the system.
         #[source]
         source: io::Error,
     },
 }
 
-/// A client over this one connection, for answers of [`LARGEST_MESSAGE`]. When it breaks, calls fail with `Unavailable`: the caller connects anew and
-/// verifies the new peer, which is why nothing here reconnects.
+/// A client on this connection, for answers of up to [`LARGEST_MESSAGE`]. When the connection breaks, calls
+/// fail with `Unavailable`. The caller must connect again and verify the new peer, so this client never
+/// reconnects itself.
 ///
 /// # Errors
-/// When the peer does not complete the handshake in time.
+/// If the peer does not complete the handshake in time.
 pub async fn client(stream: UnixStream) -> Result<LauncherClient<Channel>, GrpcError> {
     let stream = Mutex::new(Some(stream));
     let connector = service_fn(move |_: Uri| {
         let stream = stream.lock().map(|mut stream| stream.take()).ok().flatten();
         async move { stream.map(TokioIo::new).ok_or(io::Error::from(io::ErrorKind::NotConnected)) }
     });
-    // The authority is required by HTTP/2 and means nothing here.
+    // HTTP/2 requires an authority, which has no meaning here.
     let channel = Endpoint::from_static("http://launcher.invalid")
         .connect_timeout(HANDSHAKE)
         .http2_keep_alive_interval(KEEP_ALIVE)
@@ -91,17 +93,17 @@ pub async fn client(stream: UnixStream) -> Result<LauncherClient<Channel>, GrpcE
     Ok(LauncherClient::new(channel).max_decoding_message_size(LARGEST_MESSAGE))
 }
 
-/// A request that the launcher is to answer within the time given; both sides give up then.
+/// A request with a time limit that both sides observe.
 pub fn request<T>(message: T, within: Duration) -> tonic::Request<T> {
     let mut request = tonic::Request::new(message);
     request.set_timeout(within);
     request
 }
 
-/// Listens at `path`, in place of a socket left there. The path may be of any length.
+/// Listens at `path`, and replaces a socket left there. The path may have any length.
 ///
 /// # Errors
-/// When the directory is not there or not writable.
+/// If the directory does not exist or is not writable.
 pub fn listen_at(path: &Path) -> Result<UnixListener, GrpcError> {
     let make = || -> io::Result<UnixListener> {
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
@@ -117,7 +119,7 @@ pub fn listen_at(path: &Path) -> Result<UnixListener, GrpcError> {
 /// unread.
 ///
 /// # Errors
-/// When the server cannot go on.
+/// If the server fails.
 pub async fn serve<L: Launcher>(
     listener: UnixListener,
     allowed_uids: Vec<u32>,
@@ -126,7 +128,7 @@ pub async fn serve<L: Launcher>(
 ) -> Result<(), GrpcError> {
     let incoming = UnixListenerStream::new(listener).filter(move |stream| match stream {
         Ok(stream) => stream.peer_cred().is_ok_and(|peer| allowed_uids.contains(&peer.uid())),
-        // Out of descriptors, or a peer that went away while it was accepted: the next one may fare better.
+        // No descriptors are left, or the peer closed during the accept: the next accept may succeed.
         Err(_) => false,
     });
     Server::builder()

@@ -1,4 +1,4 @@
-//! What virt-handler and virt-launcher say to each other: gRPC, and descriptors on a second socket.
+//! The protocol between virt-handler and virt-launcher: gRPC, and descriptors on a second socket.
 //!
 //! The launcher listens on two unix sockets in the pod's `sockets` directory:
 //!
@@ -7,10 +7,10 @@
 //! | [`names::GRPC_SOCKET`] | stream | gRPC: wanted state in, status out ([`v1`], `proto/launcher.proto`) |
 //! | [`names::DESCRIPTOR_SOCKET`] | seqpacket | one JSON [`message::Request`] with its descriptors, one JSON [`message::Answer`] |
 //!
-//! gRPC cannot carry descriptors, hence the second socket. Both are level-triggered: whatever was sent may be sent
-//! again. A launcher outlives the handler that started it, so both sides keep serving the previous version of the
-//! other: fields are only added, unknown ones are ignored, and the golden tests in [`message`] and in
-//! `tests/wire.rs` hold the bytes of version 1.
+//! gRPC cannot carry descriptors, so there is a second socket. Both are level-triggered: every message may be
+//! sent again. A launcher outlives the handler that started it, so each side keeps supporting the previous
+//! version of the other: fields are only added, unknown fields are ignored, and the golden tests in
+//! [`message`] and in `tests/wire.rs` contain the bytes of version 1.
 //!
 //! ```text
 //!  handler                                             launcher
@@ -19,8 +19,8 @@
 //!        └► descriptors::Client  give / take ════════► descriptors::serve ──► mpsc of descriptors::Call
 //! ```
 //!
-//! The handler trusts neither socket by its path: it looks at the peer's credentials (whose process listens) before it
-//! says anything, and a connection that breaks is never made again behind its back.
+//! The handler trusts neither socket by its path: it checks the peer's credentials (the process that listens)
+//! before it sends anything, and a broken connection is never reopened implicitly.
 
 pub mod capabilities;
 pub mod descriptors;

@@ -1,7 +1,7 @@
-//! The JSON of the descriptor socket. Pure: bytes in, values out.
+//! The JSON messages of the descriptor socket. Pure.
 //!
-//! One packet is one message, at most [`LARGEST`] bytes. Requests carry the kind as their only key, so that a peer of
-//! another version can tell an unknown request from a broken one.
+//! One packet is one message of at most [`LARGEST`] bytes. The kind is the only key of a request, so that a
+//! peer of another version can distinguish an unknown request from a broken one.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,42 +10,43 @@ use crate::names::LONGEST_NAME;
 /// Largest message, in bytes.
 pub const LARGEST: usize = 64 * 1024;
 
-/// Most descriptors that travel with one message.
+/// Most descriptors in one message.
 pub const MOST_DESCRIPTORS: usize = 8;
 
-/// What a client of the descriptor socket asks.
+/// A request from a client of the descriptor socket.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Request {
-    /// Takes over the descriptors that come with this message.
+    /// Passes the descriptors of this message to the launcher.
     Give(Give),
-    /// Asks for a new connection to one of the guest's streams.
+    /// Requests a new connection to one of the guest's streams.
     Take(Take),
 }
 
 /// Descriptors under one name, for instance all queues of a tap.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Give {
-    /// Revision of the Sync they belong to.
+    /// Revision of the Sync that they belong to.
     pub revision: i64,
-    /// Their name, see [`crate::names`]. Giving a name again replaces what is not in use yet.
+    /// Their name, see [`crate::names`]. A name that is given again replaces descriptors that are not in use
+    /// yet.
     pub name: String,
 }
 
-/// A stream the answer's descriptor is to be connected to.
+/// A stream, to which the descriptor in the answer will be connected.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Take {
     /// Name of the stream, see [`crate::names`].
     pub stream: String,
 }
 
-/// What the launcher answers, once per request.
+/// The launcher's answer, one per request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Answer {
-    /// The request was carried out; descriptors asked for come with this message.
+    /// Whether the request was carried out; requested descriptors come with this message.
     #[serde(default)]
     pub ok: bool,
-    /// Why it was not.
+    /// Why it was refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
@@ -62,27 +63,27 @@ impl Answer {
     }
 }
 
-/// Why bytes are not a message.
+/// Why bytes are not a valid message.
 #[derive(Debug, thiserror::Error)]
 pub enum MessageError {
-    /// More bytes than a message may have.
+    /// The message is too large.
     #[error("message of {0} bytes, more than {LARGEST}")]
     TooLarge(usize),
-    /// Not the JSON of a message this version knows.
+    /// The bytes are not the JSON of a message that this version knows.
     #[error("decode message")]
     Decode(#[source] serde_json::Error),
-    /// Cannot be written as JSON.
+    /// The message cannot be encoded as JSON.
     #[error("encode message")]
     Encode(#[source] serde_json::Error),
-    /// A name that is empty, too long, or holds control characters.
+    /// A name is empty, too long, or contains control characters.
     #[error("bad name {0:?}")]
     BadName(String),
 }
 
-/// Reads a request and checks its names.
+/// Parses a request and checks its names.
 ///
 /// # Errors
-/// When the bytes are too many, not a known request, or name something that cannot be a name.
+/// If there are too many bytes, the request is unknown, or a name is invalid.
 pub fn decode_request(bytes: &[u8]) -> Result<Request, MessageError> {
     let request: Request = decode(bytes)?;
     let name = match &request {
@@ -95,18 +96,18 @@ pub fn decode_request(bytes: &[u8]) -> Result<Request, MessageError> {
     Ok(request)
 }
 
-/// Reads an answer.
+/// Parses an answer.
 ///
 /// # Errors
-/// When the bytes are too many or not an answer.
+/// If there are too many bytes, or they are not an answer.
 pub fn decode_answer(bytes: &[u8]) -> Result<Answer, MessageError> {
     decode(bytes)
 }
 
-/// Writes a message.
+/// Encodes a message.
 ///
 /// # Errors
-/// When it becomes larger than [`LARGEST`].
+/// If it is larger than [`LARGEST`].
 pub fn encode<T: Serialize>(message: &T) -> Result<Vec<u8>, MessageError> {
     let bytes = serde_json::to_vec(message).map_err(MessageError::Encode)?;
     if bytes.len() > LARGEST {
@@ -128,7 +129,7 @@ mod tests {
 
     use super::*;
 
-    /// The bytes of version 1. They never change: peers built from them are still running.
+    /// The bytes of version 1. They must never change, because peers of that version still run.
     const GIVE_V1: &str = r#"{"give":{"revision":7,"name":"net/default/tap"}}"#;
     const TAKE_V1: &str = r#"{"take":{"stream":"serial0"}}"#;
     const DONE_V1: &str = r#"{"ok":true}"#;

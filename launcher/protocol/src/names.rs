@@ -1,15 +1,15 @@
-//! Names both sides agree on: sockets, the protocol version, descriptors and streams.
+//! Names that both sides use: sockets, the protocol version, descriptors and streams.
 
-/// Version of the protocol this library speaks, as `HelloRequest.version` carries it.
+/// Version of the protocol that this library implements, for `HelloRequest.version`.
 pub const VERSION: u32 = 1;
 
-/// Lowest version a launcher built with this library still serves.
+/// Lowest version that a launcher built with this library still supports.
 pub const LOWEST_VERSION: u32 = 1;
 
 /// Directory of both sockets as the launcher sees it in its container.
 pub const SOCKETS_DIRECTORY: &str = "/var/run/kubevirt/sockets";
 
-/// The same directory as the handler sees it, beneath the kubelet's directory of the pod.
+/// The same directory as the handler sees it, below the kubelet's directory of the pod.
 pub const SOCKETS_VOLUME: &str = "volumes/kubernetes.io~empty-dir/sockets";
 
 /// Name of the gRPC socket in the sockets directory.
@@ -27,27 +27,27 @@ pub const VHOST_VSOCK: &str = "vhost-vsock";
 /// Longest descriptor name that is accepted, in bytes.
 pub const LONGEST_NAME: usize = 512;
 
-/// Stream that is the guest's first serial port.
+/// Stream of the guest's first serial port.
 pub const STREAM_SERIAL0: &str = "serial0";
 
-/// Stream that speaks RFB, the VNC protocol.
+/// Stream of RFB, the VNC protocol.
 pub const STREAM_VNC: &str = "vnc";
 
-/// Stream that is a slot for a USB device of the client's: any that is free.
+/// Stream of a free slot for a client's USB device.
 pub const STREAM_USB: &str = "usbredir";
 
-/// Stream that is a client of the people's monitor.
+/// Stream of a client of the monitor for users.
 pub const STREAM_QMP: &str = "qmp";
 
-/// Stream of an attachment pod that is its disk.
+/// Stream of an attachment pod's disk.
 pub const STREAM_DISK: &str = "disk";
 
-/// A disk that is plugged into a running guest: a volume, on a claim.
+/// A disk that is plugged into a running guest: a volume on a claim.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HotDisk {
     /// Name of the volume.
     pub volume: String,
-    /// Name of the claim. A volume that is on another one is another disk.
+    /// Name of the claim. The same volume on another claim is another disk.
     pub claim: String,
 }
 
@@ -58,7 +58,7 @@ impl HotDisk {
         format!("{STREAM_DISK}/{}/{}", self.volume, self.claim)
     }
 
-    /// The disk that a name stands for, if it is the name of a disk's descriptor.
+    /// Parses the name of a disk's descriptor.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
         let (volume, claim) = name.strip_prefix(STREAM_DISK)?.strip_prefix('/')?.split_once('/')?;
@@ -67,12 +67,12 @@ impl HotDisk {
     }
 }
 
-/// What a connection of a migration carries.
+/// The content of a migration's connection.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum MigrationStream {
-    /// The guest's memory and devices.
+    /// The guest's memory and device state.
     Memory,
-    /// What is on the disk of that name, which no other node has.
+    /// The content of the disk with this name, which no other node has.
     Disk(String),
 }
 
@@ -86,7 +86,7 @@ impl MigrationStream {
         }
     }
 
-    /// What a name stands for, if it is one.
+    /// Parses a stream's name.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
         let sound =
@@ -103,7 +103,7 @@ impl MigrationStream {
 pub struct MigrationChannel {
     /// UID of the migration.
     pub uid: String,
-    /// What it carries.
+    /// Its content.
     pub stream: MigrationStream,
 }
 
@@ -114,7 +114,7 @@ impl MigrationChannel {
         format!("migration/{}/{}", self.uid, self.stream.name())
     }
 
-    /// The connection that a name stands for, if it is the name of one.
+    /// Parses the name of a migration's descriptor.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
         let (uid, stream) = name.strip_prefix("migration/")?.split_once('/')?;
@@ -123,10 +123,10 @@ impl MigrationChannel {
     }
 }
 
-/// What a descriptor of a network is for.
+/// The kind of a network's descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum NetworkDescriptor {
-    /// One queue of the tap that QEMU drives: the only one, or the first of several. See [`tap_queues`].
+    /// One queue of the tap that QEMU uses: the only one, or the first of several. See [`tap_queues`].
     Tap,
     /// UDP socket on port 67, bound to the bridge.
     Dhcp4,
@@ -137,10 +137,10 @@ pub enum NetworkDescriptor {
 }
 
 impl NetworkDescriptor {
-    /// Every kind, in the order of their names here.
+    /// All kinds, in the order of their definition.
     pub const ALL: [Self; 4] = [Self::Tap, Self::Dhcp4, Self::Dhcp6, Self::RouterAdvertisement];
 
-    /// The last part of the name.
+    /// The last part of the descriptor's name.
     pub const fn suffix(self) -> &'static str {
         match self {
             Self::Tap => "tap",
@@ -155,7 +155,7 @@ impl NetworkDescriptor {
         format!("net/{network}/{}", self.suffix())
     }
 
-    /// The network and the kind a name stands for, if it is the name of a network's descriptor.
+    /// The network and the kind, if the text is the name of a network's descriptor.
     pub fn parse(name: &str) -> Option<(&str, Self)> {
         let (network, suffix) = name.strip_prefix("net/")?.rsplit_once('/')?;
         if network.is_empty() || network.contains('/') {
@@ -167,12 +167,12 @@ impl NetworkDescriptor {
     }
 }
 
-/// Most queues that the kernel gives a tap.
+/// Most queues of a tap; the kernel's limit.
 pub const MOST_TAP_QUEUES: u32 = 256;
 
 /// Names of the descriptors of a tap's queues, the first one first: `net/default/tap`, `net/default/tap.1`, ...
 ///
-/// The first is handed over last: a launcher that has it has all.
+/// The first one is passed last: a launcher that has it has all.
 pub fn tap_queues(network: &str, queues: u32) -> impl Iterator<Item = String> {
     let first = NetworkDescriptor::Tap.of(network);
     (0..queues.clamp(1, MOST_TAP_QUEUES)).map(move |queue| match queue {

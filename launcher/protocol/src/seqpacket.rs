@@ -1,6 +1,7 @@
-//! Unix sockets of packets (SOCK_SEQPACKET) on tokio: whole messages with descriptors, bounded, close-on-exec.
+//! Unix packet sockets (SOCK_SEQPACKET) on tokio: whole messages with descriptors, of limited size,
+//! close-on-exec.
 //!
-//! Also used by the launcher to receive the disks of `containerDisk` volumes.
+//! The launcher also uses them to receive the disks of `containerDisk` volumes.
 
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -18,15 +19,15 @@ use crate::directory::bind_in_parent;
 use crate::message::{LARGEST, MOST_DESCRIPTORS};
 use crate::system;
 
-/// Why a packet did not get through.
+/// Why a packet was not transferred.
 #[derive(Debug, thiserror::Error)]
 pub enum SocketError {
     /// The system refused an operation on the socket.
     #[error("{operation} on packet socket")]
     Io {
-        /// What was attempted.
+        /// The operation.
         operation: &'static str,
-        /// What the system said.
+        /// The error of the system.
         #[source]
         source: io::Error,
     },
@@ -36,7 +37,7 @@ pub enum SocketError {
     /// The peer sent more descriptors than a message may have.
     #[error("packet carries {0} descriptors, more than {MOST_DESCRIPTORS}")]
     TooManyDescriptors(usize),
-    /// Descriptors were lost on the way: this process cannot hold more.
+    /// Descriptors were lost, because this process cannot hold more.
     #[error("descriptors of the packet could not be received")]
     DescriptorsLost,
 }
@@ -45,10 +46,10 @@ fn failed(operation: &'static str) -> impl Fn(io::Error) -> SocketError {
     move |source| SocketError::Io { operation, source }
 }
 
-/// Who is at the other end, as the kernel recorded it when the connection (or the listener) was made.
+/// The process at the other end, as the kernel recorded it when the connection (or the listener) was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Peer {
-    /// Process id in the pid namespace of this process; 0 when it is not visible there.
+    /// Process id in the pid namespace of this process; 0 if it is not visible there.
     pub pid: i32,
     /// User id.
     pub uid: u32,
@@ -72,10 +73,10 @@ pub struct PacketSocket {
 }
 
 impl PacketSocket {
-    /// Takes over a connected socket of packets that does not block.
+    /// Takes over a connected, non-blocking packet socket.
     ///
     /// # Errors
-    /// When the reactor does not take it.
+    /// If it cannot be registered with the runtime.
     pub fn new(socket: OwnedFd) -> Result<Self, SocketError> {
         let socket = system::register(socket).map_err(failed("register"))?;
         Ok(Self { socket })
@@ -84,7 +85,7 @@ impl PacketSocket {
     /// Two sockets connected to each other.
     ///
     /// # Errors
-    /// When the system has no more descriptors.
+    /// If the system has no descriptors left.
     pub fn pair() -> Result<(Self, Self), SocketError> {
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
         let (one, other) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags)
@@ -92,20 +93,20 @@ impl PacketSocket {
         Ok((Self::new(one)?, Self::new(other)?))
     }
 
-    /// Who is at the other end.
+    /// The process at the other end.
     ///
     /// # Errors
-    /// When the system does not say.
+    /// If the system does not report it.
     pub fn peer(&self) -> Result<Peer, SocketError> {
         let credentials = getsockopt(self.socket.get_ref(), PeerCredentials)
             .map_err(|errno| failed("read peer credentials")(errno.into()))?;
         Ok(Peer { pid: credentials.pid(), uid: credentials.uid(), gid: credentials.gid() })
     }
 
-    /// The next packet, `None` at the end of the stream. Cancelling loses nothing.
+    /// The next packet, `None` at the end of the stream. Cancelling loses no data.
     ///
     /// # Errors
-    /// When the packet breaks a bound; its descriptors are closed then.
+    /// If the packet violates a limit; its descriptors are then closed.
     pub async fn receive(&self) -> Result<Option<Packet>, SocketError> {
         let mut buffer = vec![0; LARGEST];
         let packet = loop {
@@ -136,7 +137,7 @@ impl PacketSocket {
     /// Sends one packet. The descriptors are duplicated into it; the caller keeps its own.
     ///
     /// # Errors
-    /// When a bound is broken or the peer is gone.
+    /// If a limit is violated or the peer is gone.
     pub async fn send(&self, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> Result<(), SocketError> {
         if bytes.len() > LARGEST {
             return Err(SocketError::TooLarge);
@@ -177,10 +178,10 @@ pub struct PacketListener {
 }
 
 impl PacketListener {
-    /// Listens at `path`, in place of whatever socket was left there. The path may be of any length.
+    /// Listens at `path`, and replaces any socket left there. The path may have any length.
     ///
     /// # Errors
-    /// When the directory is not there or the name is taken by something that cannot be removed.
+    /// If the directory does not exist, or the path is used by a file that cannot be removed.
     pub fn bind(path: &Path) -> Result<Self, SocketError> {
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
         let socket = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None)
@@ -191,10 +192,10 @@ impl PacketListener {
         Ok(Self { socket: system::register(socket).map_err(failed("register"))? })
     }
 
-    /// The next connection. Cancelling loses nothing.
+    /// The next connection. Cancelling loses no connection.
     ///
     /// # Errors
-    /// When this process cannot hold more descriptors.
+    /// If this process cannot hold more descriptors.
     pub async fn accept(&self) -> Result<PacketSocket, SocketError> {
         loop {
             let mut ready = self.socket.readable().await.map_err(failed("wait to accept"))?;

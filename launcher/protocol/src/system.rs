@@ -1,8 +1,8 @@
-//! System calls that hand out descriptors: the only unsafe code of this crate.
+//! System calls that return descriptors: the only unsafe code of this crate.
 //!
-//! Receiving is written against `recvmsg` itself because every descriptor the kernel installed must be owned, and so closed, even
-//! when the message is refused: when control data was cut off (no room, or this process is out of descriptors) safer
-//! wrappers report an error and leak those that did arrive.
+//! Receiving uses `recvmsg` directly, because every descriptor that the kernel installed must be owned, and
+//! so closed, even if the message is refused. If control data was truncated (no space, or this process has no
+//! descriptors left), safer wrappers report an error and leak the descriptors that did arrive.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -10,7 +10,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use tokio::io::unix::AsyncFd;
 
-/// Most descriptors the kernel puts in one message (SCM_MAX_FD). Room for all of them means none is cut off for space.
+/// Most descriptors in one message (SCM_MAX_FD). Space for all of them means that none is truncated.
 const SCM_MAX_FD: usize = 253;
 
 /// One received packet.
@@ -18,11 +18,11 @@ const SCM_MAX_FD: usize = 253;
 pub(crate) struct Packet {
     /// Bytes written into the buffer.
     pub(crate) length: usize,
-    /// The packet was longer than the buffer.
+    /// Whether the packet was longer than the buffer.
     pub(crate) truncated: bool,
-    /// Some descriptors could not be received.
+    /// Whether some descriptors could not be received.
     pub(crate) descriptors_lost: bool,
-    /// Those that were, close-on-exec.
+    /// The received descriptors, close-on-exec.
     pub(crate) descriptors: Vec<OwnedFd>,
 }
 
@@ -78,22 +78,23 @@ pub(crate) fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<P
     })
 }
 
-/// Takes ownership of a descriptor that a system call just returned to this process.
+/// Takes ownership of a descriptor that a system call has just returned to this process.
 pub(crate) fn own(raw: RawFd) -> OwnedFd {
     // SAFETY: callers pass a descriptor straight from a successful system call; nothing else owns it.
     unsafe { OwnedFd::from_raw_fd(raw) }
 }
 
-/// Registers a descriptor with the reactor of the current runtime.
+/// Registers a descriptor with the current runtime.
 pub(crate) fn register(socket: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     // SAFETY: an OwnedFd names the same open descriptor for as long as it lives, and the AsyncFd owns it.
     unsafe { AsyncFd::register(socket) }.map_err(io::Error::from)
 }
 
-/// Waits until something can be read from a socket, or a connection be accepted, and gives it back with that still in it.
+/// Waits until data can be read from a socket or a connection accepted, and returns the socket without
+/// consuming anything.
 ///
 /// # Errors
-/// When the reactor does not take it.
+/// If it cannot be registered with the runtime.
 pub async fn readable(socket: OwnedFd) -> io::Result<OwnedFd> {
     let socket = register(socket)?;
     drop(socket.readable().await?);

@@ -31,7 +31,7 @@ fn me() -> u32 {
     nix::unistd::geteuid().as_raw()
 }
 
-/// A launcher that knows its caller, counts to three, and says nothing to QMP.
+/// A launcher that knows its caller, counts to three, and never answers QMP.
 struct Counter;
 
 #[tonic::async_trait]
@@ -119,7 +119,7 @@ async fn grpc_over_a_verified_connection() {
     let watch = launcher.watch(WatchRequest {}).await.unwrap().into_inner();
     let seen: Vec<_> = watch.map(|status| status.unwrap().observed_revision).collect().await;
     assert_eq!(seen, [1, 2, 3]);
-    // Only who asks for a picture takes one.
+    // Only requests for a screenshot may get a large answer.
     let too_large = launcher.screenshot(ScreenshotRequest::default()).await.unwrap_err();
     assert_eq!(too_large.code(), tonic::Code::OutOfRange);
     let mut for_pictures = launcher.clone().max_decoding_message_size(grpc::LARGEST_PICTURE);
@@ -174,7 +174,7 @@ async fn links_and_files_under_a_sockets_name_are_not_followed() {
     assert!(matches!(SocketsDirectory::open(&link), Err(ConnectError::Directory { .. })));
 }
 
-/// A listener whose backlog is full does not hang its client.
+/// A listener with a full backlog does not block its client forever.
 #[tokio::test]
 async fn a_listener_that_never_accepts_is_given_up() {
     let directory = tempfile::tempdir().unwrap();
@@ -194,7 +194,7 @@ async fn a_listener_that_never_accepts_is_given_up() {
     assert!(matches!(unanswered, Err(CallError::Deadline { .. })));
 }
 
-/// Serves calls the way the launcher's task does, at `path`.
+/// Serves calls at `path`, like the launcher's task.
 fn serve(path: &Path) -> mpsc::Receiver<Call> {
     let listener = PacketListener::bind(path).unwrap();
     let (calls, received) = mpsc::channel(8);
@@ -226,7 +226,7 @@ async fn descriptors_are_given_and_streams_taken() {
                     writer.write_all(b"login: ").unwrap();
                     Ok(vec![reader.into()])
                 }
-                // Not answered at all.
+                // This one is never answered.
                 Request::Take(_) => continue,
             };
             reply.send(answer).unwrap();
@@ -247,7 +247,7 @@ async fn descriptors_are_given_and_streams_taken() {
     client.give(5, "net/default/tap", &[reader.as_fd()], SOON).await.unwrap();
     assert_eq!(text_of(client.take("serial0", SOON).await.unwrap()), "login: ");
 
-    // What is wrong by form never reaches the machine, and the connection goes on.
+    // Invalid requests never reach the machine, and the connection stays open.
     for (name, with) in [("", 1), ("kvm", 0)] {
         let refused = client.give(5, name, &vec![reader.as_fd(); with], SOON).await;
         assert!(matches!(refused, Err(CallError::Refused { .. })), "{name:?} with {with}: {refused:?}");

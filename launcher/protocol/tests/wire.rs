@@ -1,5 +1,5 @@
-//! The bytes of version 1, as a peer of the previous release writes them. They never change: launchers outlive the
-//! handler that started them, so a field that moved would break running machines.
+//! The bytes of version 1, as a peer of the previous release writes them. They must never change: launchers
+//! outlive the handler that started them, so a moved field would break running machines.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use barevirt_protocol::v1::{
@@ -120,7 +120,7 @@ fn shutdown_and_qmp() {
 fn fields_and_phases_of_a_later_version_do_no_harm() {
     // version = 1, and field 15 as a string.
     assert_eq!(decode::<HelloRequest>("08017a0178"), HelloRequest { version: 1 });
-    // phase = 99 is kept as a number and is no known phase.
+    // phase = 99 is kept as a number and is not a known phase.
     let status = decode::<LauncherStatus>("1063");
     assert_eq!(status.phase, 99);
     assert!(Phase::try_from(status.phase).is_err());
@@ -137,7 +137,7 @@ fn controls() {
     {
         assert_eq!(i32::from(control), number);
     }
-    // One of a later version is none of these.
+    // A control of a later version is none of these.
     assert_eq!(decode::<ControlRequest>("087f").control(), Control::Unspecified);
 }
 

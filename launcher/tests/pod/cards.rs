@@ -1,4 +1,5 @@
-//! A guest with two cards: behind translation on the pod network, and a station on another network that gives no addresses.
+//! A guest with two cards: one with masquerade on the pod network, and one bridged to another network that
+//! assigns no addresses.
 
 use std::fs::File;
 use std::net::UdpSocket;
@@ -8,7 +9,7 @@ use nix::sched::{CloneFlags, unshare};
 
 use super::*;
 
-/// A tap in a network namespace of its own; nothing if this is not root.
+/// A tap in its own network namespace; `None` without root.
 #[allow(unsafe_code)]
 fn tap(name: &'static str) -> Option<OwnedFd> {
     let make = move || {
@@ -28,7 +29,7 @@ fn tap(name: &'static str) -> Option<OwnedFd> {
     std::thread::spawn(make).join().unwrap()
 }
 
-/// A guest whose cards have links of these states.
+/// A guest whose cards have these link states.
 fn wanted(revision: i64, states: [&str; 2]) -> tonic::Request<SyncRequest> {
     let mut object = vmi();
     let [first, second] = states;
@@ -99,7 +100,7 @@ async fn a_guest_starts_with_both_of_its_cards_and_their_links_go_up_and_down() 
     let told = [card("default", true), card("red", false)];
     watch.until("the other way round", |status| status.cards == told).await;
 
-    // One of the start goes like one that came later.
+    // A card from the start is removed like one that was plugged in later.
     client.sync(wanted(3, ["down", "absent"])).await.unwrap();
     watch.until("accepted", |status| status.observed_revision == 3).await;
     lets_go(&mut client).await;
@@ -109,7 +110,7 @@ async fn a_guest_starts_with_both_of_its_cards_and_their_links_go_up_and_down() 
     watch.until("taken out", gone).await;
 }
 
-/// Addresses of all that has an id, as the firmware has numbered the buses.
+/// Addresses of all devices with an id, as the firmware has numbered the buses.
 fn addresses(devices: &Value, found: &mut Vec<(String, String)>) {
     for device in devices.as_array().into_iter().flatten() {
         let number = |key: &str| device[key].as_u64().unwrap();
@@ -155,18 +156,18 @@ async fn cards_of_conventional_pci_have_the_addresses_that_they_are_given() {
         if wanted.iter().all(is_there) {
             break;
         }
-        // The firmware is still at it.
+        // The firmware is still numbering.
         assert!(begun.elapsed() < SOON, "{found:?}");
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
 }
 
-/// The same guest that starts with its first card alone; `second` says what becomes of the other.
+/// The same guest, started with its first card only; `second` is the state of the other card.
 fn plugging(revision: i64, second: Option<&str>) -> tonic::Request<SyncRequest> {
     let mut request = wanted(revision, ["up", second.unwrap_or("up")]);
     let sync = request.get_mut();
     let mut object: Value = serde_json::from_slice(&sync.vmi).unwrap();
-    // What the handler has prepared: nothing for a card that is not there, or that is gone.
+    // The handler's facts contain no entry for a card that does not exist or is gone.
     if second.is_none() {
         object["spec"]["domain"]["devices"]["interfaces"].as_array_mut().unwrap().truncate(1);
         object["spec"]["networks"].as_array_mut().unwrap().truncate(1);
@@ -176,7 +177,7 @@ fn plugging(revision: i64, second: Option<&str>) -> tonic::Request<SyncRequest> 
     request
 }
 
-/// A guest that was told of its first card alone, and has all that it needs.
+/// A guest that was described with its first card only, and has everything for its start.
 struct Alone {
     pod: Pod,
     client: LauncherClient<Channel>,
@@ -199,7 +200,7 @@ async fn alone(first: &OwnedFd) -> Alone {
     Alone { pod, client, watch, giver, socket, _helper }
 }
 
-/// Lets go of a card. There is no system in the guest that would; a reset does, once it was asked.
+/// Makes the guest release a card. No system in the guest does this; a reset does, after the request.
 async fn lets_go(client: &mut LauncherClient<Channel>) {
     tokio::time::sleep(Duration::from_millis(700)).await;
     let reset = ControlRequest { control: Control::Reset.into(), ..ControlRequest::default() };
@@ -222,7 +223,7 @@ async fn a_card_comes_while_the_guest_runs_and_goes_again_any_number_of_times() 
         let state = if round == 0 { "down" } else { "up" };
         client.sync(plugging(revision, Some(state))).await.unwrap();
         giver.give(revision, "net/red/tap", &[second.as_fd()], SOON).await.unwrap();
-        // QEMU alone has it from now on.
+        // From now on only QEMU holds it.
         drop(second);
         let both = [card("default", false), card("red", state == "down")];
         let status = watch.until("plugged in", |status| status.cards == both).await;
@@ -250,7 +251,7 @@ async fn a_card_that_cannot_be_plugged_is_told_and_the_guest_runs_on() {
     watch.until("it runs", |status| status.phase() == Phase::Running).await;
 
     client.sync(plugging(2, Some("up"))).await.unwrap();
-    // No tap.
+    // This descriptor is not a tap.
     giver.give(2, "net/red/tap", &[socket.as_fd()], SOON).await.unwrap();
     let is_told = |status: &LauncherStatus| {
         status.cards.iter().any(|card| card.name == "red" && !card.trouble.is_empty())
@@ -260,7 +261,7 @@ async fn a_card_that_cannot_be_plugged_is_told_and_the_guest_runs_on() {
     assert!(!red.plugged && red.trouble.starts_with("QEMU refuses netdev_add"), "{}", red.trouble);
     assert_eq!(status.phase(), Phase::Running);
 
-    // It is given up, and what was given for it is closed; what is given for a later word is kept for that.
+    // The card is given up, and its descriptors are closed; descriptors for a later revision are kept.
     client.sync(plugging(3, Some("absent"))).await.unwrap();
     let held = |status: &LauncherStatus| status.descriptors.contains(&"net/red/tap".to_owned());
     let given_up = |status: &LauncherStatus| status.cards == [card("default", false)] && !held(status);

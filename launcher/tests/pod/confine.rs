@@ -1,4 +1,5 @@
-//! How far hands reach: those of a QEMU that somebody broke out of, and those of others towards the launcher.
+//! Confinement: the reach of a QEMU that a guest has taken over, and that of other processes towards the
+//! launcher.
 
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::os::unix::process::CommandExt as _;
@@ -12,7 +13,7 @@ use serde_json::{Value, json};
 use super::support::eventually;
 use super::{Pod, SOON, Watch, sync, vmi};
 
-/// In QEMU's place: tries each thing, tells QEMU's name what it could do, and becomes QEMU.
+/// Replaces QEMU: tries each access, reports the successful ones by QEMU's name, and becomes QEMU.
 const BROKEN_OUT: &str = r#"#!/bin/sh
 did=
 try() { name=$1; shift; if "$@" >/dev/null 2>&1; then did="$did-$name"; fi; }
@@ -37,7 +38,8 @@ exec qemu-system-x86_64 "$@" -name "guest=tried$did"
 async fn who_breaks_out_of_qemu_has_its_files_and_nothing_else_of_the_pod() {
     let directory = tempfile::tempdir().unwrap();
     let script = directory.path().join("qemu");
-    // There before the launcher, which may execute what it was started with.
+    // The script exists before the launcher, because the launcher may only execute programs that it was
+    // started with.
     std::fs::write(&script, "").unwrap();
     std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
     let pod = Pod::start(&["--qemu", script.to_str().unwrap()]).await;
@@ -77,7 +79,8 @@ async fn a_machine_of_many_devices_runs_within_its_confinement() {
     client.sync(wanted).await.unwrap();
     let _helper = pod.root_disk().await;
     watch.running().await;
-    // The TPM has made its state; QEMU made its sockets; the display is written into memory that the launcher gave.
+    // The TPM has made its state; QEMU has made its sockets; the display is written into memory from the
+    // launcher.
     let state = pod.at("private/tpm");
     let has_state = || std::fs::read_dir(&state).is_ok_and(|files| files.count() > 0);
     eventually("the TPM keeps something", SOON, has_state).await;
@@ -88,7 +91,8 @@ async fn a_machine_of_many_devices_runs_within_its_confinement() {
 
 #[tokio::test]
 async fn the_launcher_has_no_memory_to_show_and_gives_system_calls_up() {
-    // As in a pod, it is not root: whose its files in /proc are tells whether others of its user may look.
+    // As in a pod, it is not root: the owner of its files in /proc shows whether other processes of its user
+    // may read them.
     let directory = tempfile::tempdir().unwrap();
     let program = directory.path().join("virt-launcher");
     std::fs::copy(env!("CARGO_BIN_EXE_virt-launcher"), &program).unwrap();

@@ -1,4 +1,4 @@
-//! Disks on claims: those that a guest starts with, and those that come and go while it runs.
+//! Disks on claims: those that a guest starts with, and those that are plugged and unplugged while it runs.
 
 use std::os::fd::AsFd;
 
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::{Pod, SOON, Watch, sync, vmi};
 
-/// A guest whose only disks are on claims: one that it starts with, and another.
+/// A guest whose disks are all on claims: one from the start, and another one.
 fn on_claims(hot: bool) -> Value {
     let mut object = vmi();
     let disk = |name: &str, bus: &str| json!({"name": name, "disk": {"bus": bus}, "serial": name});
@@ -91,7 +91,7 @@ async fn a_disk_on_a_claim_is_made_and_another_is_plugged_in_and_taken_out() {
         client.clone().sync(wanted(2 * round + 1, true)).await.unwrap();
     }
 
-    // What QEMU cannot use is said, and is no end of it.
+    // A disk that QEMU cannot use is reported, and the guest continues.
     let directory = std::fs::File::open(claims.path()).unwrap();
     giver.give(9, "disk/data/c", &[directory.as_fd()], SOON).await.unwrap();
     let told =

@@ -1,5 +1,5 @@
-//! The launcher's own program in pod mode, with a test in the place of virt-handler, of the kubelet and of the
-//! helpers in the containers of images. QEMU is the real one; its guest has a disk of zeroes.
+//! The launcher's own program in pod mode. The test acts as virt-handler, as the kubelet and as the helpers
+//! in the containers of images. QEMU is real; its guest has a disk of zeroes.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod cards;
@@ -37,7 +37,7 @@ use tonic::transport::Channel;
 const UID: &str = "6b8d0f2c-0000-4000-8000-000000000001";
 const SOON: Duration = Duration::from_secs(30);
 
-/// A pod with the launcher running in it.
+/// A pod with a running launcher.
 struct Pod {
     directory: tempfile::TempDir,
     launcher: Child,
@@ -57,7 +57,7 @@ impl Pod {
             std::fs::create_dir(directory.path().join(name)).unwrap();
         }
         let at = |name: &str| directory.path().join(name);
-        // The kubelet's file.
+        // The kubelet makes this file.
         std::fs::write(at("termination-log"), "").unwrap();
         let launcher = Command::new(env!("CARGO_BIN_EXE_virt-launcher"))
             .args(["pod", "--name", "test", "--namespace", "default", "--uid", UID])
@@ -106,7 +106,7 @@ impl Pod {
         descriptors::Client::new(sockets.connect_descriptors(SOON).await.unwrap())
     }
 
-    /// What a helper in a volume's container does.
+    /// Acts as a helper in a volume's container.
     async fn container_disk(&self, message: Value, disk: Option<&Path>) -> PacketSocket {
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
         let helper = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None).unwrap();
@@ -208,7 +208,7 @@ async fn from_sync_to_shutdown_as_the_handler_sees_it() {
     let first = watch.until("waiting", |_| true).await;
     assert_eq!((first.phase(), first.observed_revision), (Phase::Waiting, 0));
 
-    // A console client that comes before the guest gets the guest's first words.
+    // A console client that comes before the guest gets its first output.
     let console = pod.descriptors().await.take("serial0", SOON).await.unwrap();
     let accepted = client.sync(sync(7)).await.unwrap().into_inner();
     assert_eq!(accepted.accepted_revision, 7);
@@ -219,7 +219,7 @@ async fn from_sync_to_shutdown_as_the_handler_sees_it() {
     assert_eq!((running.observed_revision, running.accelerator.as_str()), (7, "tcg"));
     assert!(running.machine_type.starts_with("pc-q35-"));
 
-    // Level-triggered: again is fine, older is not, another VMI never.
+    // Level-triggered: a repeated Sync is accepted, an older one is not, another VMI never.
     client.sync(sync(7)).await.unwrap();
     let outdated = client.sync(sync(6)).await.unwrap_err();
     assert_eq!(outdated.code(), tonic::Code::FailedPrecondition);
@@ -242,7 +242,7 @@ async fn from_sync_to_shutdown_as_the_handler_sees_it() {
     let log = pod.at("private/serial0.log");
     eventually("the log has it", SOON, || std::fs::read_to_string(&log).unwrap().contains("SeaBIOS")).await;
 
-    // QMP through the handler, and as a person in the pod.
+    // QMP through the handler, and from a user in the pod.
     let ask = |command: &str| {
         let request = QmpRequest { command: command.as_bytes().to_vec(), deadline_ms: 5000 };
         let mut client = client.clone();
@@ -313,7 +313,7 @@ async fn a_disk_of_metrics_is_kept_current() {
     assert_eq!(serde_json::from_slice::<Value>(&answer).unwrap()["return"], "org.github.vhostmd.1");
 }
 
-/// A client at a slot for USB devices: blocking, with patience.
+/// A blocking client of a slot for USB devices, with a time limit.
 async fn usb_client(taker: &mut descriptors::Client) -> std::os::unix::net::UnixStream {
     let stream = std::os::unix::net::UnixStream::from(taker.take("usbredir", SOON).await.unwrap());
     stream.set_read_timeout(Some(SOON)).unwrap();
@@ -332,15 +332,16 @@ async fn clients_with_usb_devices_get_a_slot_each_until_there_is_none() {
     object["spec"]["volumes"] = json!([]);
     object["spec"]["domain"]["devices"]["disks"] = json!([]);
     object["spec"]["domain"]["devices"]["clientPassthrough"] = json!({});
-    // The firmware looks for keyboards once, when it begins: there is to be one by then. To reset it in its first moments
-    // instead can leave it without a BIOS: QEMU does not reset what tells ROM from RAM there.
+    // The firmware looks for keyboards once, at its start: there must be one by then. Resetting the guest in
+    // its first moments instead can leave it without a BIOS, because QEMU does not reset the distinction
+    // between ROM and RAM there.
     object["spec"]["startStrategy"] = json!("Paused");
     let mut wanted = sync(1);
     wanted.get_mut().vmi = object.to_string().into_bytes();
     client.sync(wanted).await.unwrap();
     watch.until("a guest that waits", |status| status.phase() == Phase::Paused).await;
 
-    // QEMU says hello to each: type 0, 68 bytes, no number; its name and version, and what it can.
+    // QEMU sends a hello to each: type 0, 68 bytes, no number; its name and version, and its capabilities.
     let greeted = |stream: &std::os::unix::net::UnixStream| {
         let mut hello = [0; 80];
         (&*stream).read_exact(&mut hello).unwrap();
@@ -358,7 +359,7 @@ async fn clients_with_usb_devices_get_a_slot_each_until_there_is_none() {
     let refused = taker.take("usbredir", SOON).await.unwrap_err().to_string();
     assert!(refused.contains("all 4 USB slots of the guest are in use"), "{refused}");
 
-    // One goes, and the next has its slot: which takes the launcher a moment to see.
+    // One client leaves, and the next gets its slot; the launcher takes a moment to notice.
     clients.remove(1);
     let begun = std::time::Instant::now();
     let again = loop {
@@ -369,7 +370,7 @@ async fn clients_with_usb_devices_get_a_slot_each_until_there_is_none() {
     };
     again.set_read_timeout(Some(SOON)).unwrap();
 
-    // QEMU speaks once the guest runs.
+    // QEMU sends data when the guest runs.
     usb_keyboard::plug_in(&again);
     let control = ControlRequest { control: Control::Unpause.into(), ..Default::default() };
     client.control(grpc::request(control, SOON)).await.unwrap();
@@ -466,7 +467,7 @@ async fn a_container_disk_that_is_none_fails_with_its_words() {
     assert!(word["message"].as_str().unwrap().contains("looked in /disk"), "{word}");
 }
 
-/// A qcow2 file of a few bytes may say that its disk has terabytes, all of which a guest may write.
+/// The header of a qcow2 file of a few bytes can declare a disk of terabytes, all of which a guest may write.
 #[tokio::test]
 async fn a_container_disk_above_the_installations_limit_is_refused() {
     let mut pod = Pod::start(&["--largest-image", "67108863"]).await;
@@ -507,7 +508,7 @@ async fn descriptors_are_held_under_their_names_and_strange_ones_refused() {
 async fn strangers_are_reaped_and_the_child_keeps_its_own_end() {
     let directory = tempfile::tempdir().unwrap();
     let script = directory.path().join("qemu");
-    // Leaves an orphan behind, which ends while QEMU runs.
+    // It leaves an orphan, which ends while QEMU runs.
     std::fs::write(&script, "#!/bin/sh\n(sleep 600 &)\nexec qemu-system-x86_64 \"$@\"\n").unwrap();
     std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     let (mut pod, _watch, status, _helper) = started(&["--qemu", script.to_str().unwrap()]).await;
@@ -537,6 +538,6 @@ async fn it_is_small() {
     let rollup = std::fs::read_to_string(format!("/proc/{}/smaps_rollup", pod.launcher.id())).unwrap();
     let anonymous = rollup.lines().find_map(|line| line.strip_prefix("Pss_Anon:")).unwrap();
     let kib: u64 = anonymous.trim().trim_end_matches(" kB").parse().unwrap();
-    // What is shipped is smaller still; this build is not optimised and on another libc.
+    // The shipped program is even smaller; this build is not optimised and uses another libc.
     assert!(kib < 16 << 10, "{kib} KiB");
 }

@@ -1,5 +1,5 @@
-//! A guest that moves between two launchers, each in a pod of its own and confined: with a container disk, an empty disk and
-//! cloud-init.
+//! A guest that moves between two confined launchers, each in its own pod: with a container disk, an empty
+//! disk and cloud-init.
 
 use barevirt_protocol::names::{MigrationChannel, MigrationStream};
 use barevirt_protocol::v1::migrate_request::Order;
@@ -19,7 +19,7 @@ fn state(status: &LauncherStatus) -> MigrationState {
     status.migration.as_ref().map_or(MigrationState::Unspecified, |told| told.state())
 }
 
-/// Gives both launchers an end of a connection for each stream.
+/// Gives each launcher one end of a connection for each stream.
 async fn connect(source: &Pod, target: &Pod, streams: &[MigrationStream]) {
     let (mut to_source, mut to_target) = (source.descriptors().await, target.descriptors().await);
     for stream in streams {
@@ -37,7 +37,7 @@ fn awaits(status: &LauncherStatus) -> bool {
     status.ready && state(status) == MigrationState::Awaited && !status.machine_type.is_empty()
 }
 
-/// Orders both ends to begin, and waits until all was sent.
+/// Orders both ends to start, and waits until everything was sent.
 async fn go(
     client: &mut LauncherClient<Channel>,
     at_target: &mut LauncherClient<Channel>,
@@ -53,7 +53,7 @@ async fn go(
     assert_eq!(state(&sent), MigrationState::Sent, "{sent:?}");
 }
 
-/// Has a guest go from a running source to a target that was told of it, and runs there then.
+/// Moves a guest from a running source to a target that was prepared for it, and waits until it runs there.
 pub(crate) async fn travel((source, watch): (&Pod, &mut Watch), (target, target_watch): (&Pod, &mut Watch)) {
     let awaited = target_watch.until("awaits it", awaits).await;
     let disks = awaited.local_disks.iter().map(|disk| MigrationStream::Disk(disk.clone()));
@@ -89,7 +89,7 @@ async fn a_guest_with_its_disks_goes_from_one_pod_to_another() {
     let streams: Vec<_> = disks.chain([MigrationStream::Memory]).collect();
     connect(&source, &target, &streams).await;
     go(&mut client, &mut at_target, &mut watch).await;
-    // Whoever lets it run now makes two of it.
+    // Letting it run now would make two running guests.
     let control = ControlRequest { control: Control::Unpause.into(), ..Default::default() };
     let refused = client.control(grpc::request(control, SOON)).await.unwrap_err();
     assert_eq!(refused.message(), "VMI is migrating");
@@ -107,7 +107,7 @@ async fn a_guest_with_its_disks_goes_from_one_pod_to_another() {
     drop((watch, client));
     let (code, word) = source.end().await;
     assert_eq!((code, &word["reason"]), (0, &json!("Migrated")));
-    // Its monitor answers, and it can be paused and go on.
+    // Its monitor answers, and it can be paused and resumed.
     let command = br#"{"execute": "query-status"}"#.to_vec();
     let mut status = Value::Null;
     for _ in 0..100 {
@@ -131,7 +131,7 @@ async fn a_target_starts_no_guest_by_itself() {
     client.sync(wanted).await.unwrap();
     let _helper = target.root_disk().await;
     watch.until("awaits it", |status| status.ready && state(status) == MigrationState::Awaited).await;
-    // Neither another word, nor a control, nor somebody at its monitor.
+    // Neither another order, nor a control, nor a user at its monitor changes this.
     client.sync(sync(2)).await.unwrap();
     let control = ControlRequest { control: Control::Unpause.into(), ..Default::default() };
     let refused = client.control(grpc::request(control, SOON)).await.unwrap_err();
@@ -146,7 +146,7 @@ async fn a_target_starts_no_guest_by_itself() {
     assert_eq!((status.phase(), state(&status)), (Phase::Starting, MigrationState::Awaited));
 }
 
-/// A guest with a disk that came while it ran on each bus that such a disk can be on.
+/// A guest with a plugged disk on each bus that supports hotplug.
 fn with_plugged(names: &[&str]) -> Value {
     let mut object = vmi();
     let buses = [("data", "scsi"), ("logs", "virtio"), ("more", "scsi")];
@@ -166,14 +166,14 @@ fn of(revision: i64, object: &Value) -> tonic::Request<SyncRequest> {
     request
 }
 
-/// The disk that both nodes reach.
+/// Passes the descriptor of the disk, which both nodes reach.
 async fn offer(pod: &Pod, file: &Path, name: &str) {
     let file = std::fs::File::options().read(true).write(true).open(file).unwrap();
     let name = format!("disk/{name}/on-{name}");
     pod.descriptors().await.give(9, &name, &[file.as_fd()], SOON).await.unwrap();
 }
 
-/// Where the guest's disks are, as QEMU tells it.
+/// Places of the guest's disks, from QEMU.
 async fn places(client: &mut LauncherClient<Channel>) -> Vec<String> {
     let command = br#"{"execute": "query-block"}"#.to_vec();
     let request = QmpRequest { command, deadline_ms: 5000 };
@@ -205,7 +205,7 @@ async fn a_guest_brings_the_disks_along_that_it_got_while_it_ran() {
         offer(&source, &file(name), name).await;
     }
     watch.until("all are plugged in", |status| plugged(status) == "data logs more").await;
-    // The first one goes again: the others stay where they are.
+    // The first one is removed: the others keep their places.
     let kept = with_plugged(&["logs", "more"]);
     client.sync(of(3, &kept)).await.unwrap();
     let gone = |status: &LauncherStatus| {
@@ -239,7 +239,7 @@ async fn a_guest_brings_the_disks_along_that_it_got_while_it_ran() {
     target_watch.until("it has them", |status| plugged(status) == "logs more").await;
     client.migrate(order(Order::Verdict(MigrationVerdict { went: true }))).await.unwrap();
     assert_eq!(places(&mut at_target).await, before);
-    // They go and come here as they did there.
+    // They are unplugged and plugged in here as they were there.
     at_target.sync(of(4, &with_plugged(&["more"]))).await.unwrap();
     target_watch.until("one is taken out", |status| plugged(status) == "more").await;
     at_target.sync(of(5, &with_plugged(&["more", "data"]))).await.unwrap();
@@ -289,7 +289,7 @@ async fn a_guest_moves_that_has_got_processors_and_memory() {
     travel((&source, &mut watch), (&target, &mut target_watch)).await;
     target_watch.running().await;
     target_watch.until("it is as large", has_grown).await;
-    // It gets more here.
+    // It grows further here.
     at_target.sync(of(3, &machine(3, "256Mi"))).await.unwrap();
     let has_more = |status: &LauncherStatus| status.size.as_ref().is_some_and(|size| size.sockets == 3);
     target_watch.until("has more", has_more).await;
@@ -320,7 +320,7 @@ async fn what_a_machine_keeps_on_a_shared_claim_goes_along_from_pod_to_pod() {
     at_target.sync(wanted).await.unwrap();
     let _target_helper = target.root_disk().await;
     travel((&source, &mut watch), (&target, &mut target_watch)).await;
-    // The source is there still, with its TPM, until it is told.
+    // The source still exists, with its TPM, until it is told to end.
     target_watch.running().await;
     for name in ["nvram/OVMF_VARS_4M.fd", "tpm/tpm2-00.permall", "tpm/.lock"] {
         assert!(std::fs::metadata(shared.path().join(name)).is_ok(), "{name}");

@@ -1,4 +1,4 @@
-//! A guest of one sector: it counts in its memory, and says the count on its serial port now and then.
+//! A guest of one sector: it counts in its memory, and sometimes sends the count on its serial port.
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used, clippy::expect_used)]
 
 use std::path::{Path, PathBuf};
@@ -8,8 +8,8 @@ use tokio::io::AsyncReadExt as _;
 use tokio::net::UnixStream;
 use tokio::time::timeout;
 
-/// For a processor in real mode, at 0x7c00. Each time the low half of the count is zero, the high half is said: four digits from
-/// `0` to `?`, and a line's end.
+/// For a processor in real mode, at 0x7c00. Each time the low half of the count is zero, the high half is
+/// sent: four digits from `0` to `?`, and a line end.
 const CODE: [u8; 44] = [
     0xfa, // cli
     0x31, 0xc0, // xor ax, ax
@@ -41,7 +41,7 @@ pub fn disk(directory: &Path) -> PathBuf {
     path
 }
 
-/// The next count that it says.
+/// The next count on the serial port.
 pub async fn next_count(serial: &mut UnixStream) -> u32 {
     let mut line = Vec::new();
     let read = async {
@@ -49,7 +49,7 @@ pub async fn next_count(serial: &mut UnixStream) -> u32 {
             match serial.read_u8().await.unwrap() {
                 b'\n' => match count(&line) {
                     Some(count) => return count,
-                    // Words of the firmware, or what was said while nobody listened.
+                    // Output of the firmware, or older output.
                     None => line.clear(),
                 },
                 byte => line.push(byte),
@@ -59,7 +59,7 @@ pub async fn next_count(serial: &mut UnixStream) -> u32 {
     timeout(Duration::from_secs(30), read).await.expect("the guest does not count")
 }
 
-/// What a line counts.
+/// The count in a line.
 pub fn count(line: &[u8]) -> Option<u32> {
     let line: &[u8; 4] = line.try_into().ok()?;
     line.iter()

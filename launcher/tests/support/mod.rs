@@ -1,4 +1,4 @@
-//! What the tests of this directory share.
+//! Shared parts of the tests in this directory.
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used, clippy::expect_used)]
 
 use std::os::fd::OwnedFd;
@@ -10,7 +10,7 @@ use virt_launcher::migration::disks::Copyable;
 use virt_launcher::process::Command;
 use virt_launcher::supervisor::Launch;
 
-/// Polls until it is true; fails with what it was waiting for.
+/// Polls until the condition is true; fails with the text about it.
 pub async fn eventually(what: &str, within: Duration, mut is: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !is() {
@@ -19,14 +19,14 @@ pub async fn eventually(what: &str, within: Duration, mut is: impl FnMut() -> bo
     }
 }
 
-/// The process is there and no zombie.
+/// Whether the process exists and is not a zombie.
 pub fn is_alive(pid: u32) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let state = status.rsplit(')').next().unwrap_or_default().trim_start().chars().next();
     state.is_some_and(|state| !matches!(state, 'Z' | 'X'))
 }
 
-/// QEMU with firmware and no disk, emulated: it boots nothing, and does not listen to the power button.
+/// QEMU with firmware and without a disk, emulated: it boots nothing, and does not react to the power button.
 pub struct Bare {
     pub launch: Launch,
     pub people: UnixStream,

@@ -1,9 +1,10 @@
-//! A keyboard at the other end of the usbredir protocol: what `usbredirect` sends and answers for a real one.
+//! A keyboard at the other end of the usbredir protocol: the packets that `usbredirect` sends and answers for
+//! a real one.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 
-/// Packets of the protocol, by their numbers.
+/// Packet types of the protocol.
 const HELLO: u32 = 0;
 const DEVICE_CONNECT: u32 = 1;
 const INTERFACE_INFO: u32 = 4;
@@ -12,11 +13,12 @@ const SET_CONFIGURATION: u32 = 6;
 const CONFIGURATION_STATUS: u32 = 8;
 const CONTROL: u32 = 100;
 
-/// What QEMU needs of a client of an XHCI controller: device versions, sizes of packets, long numbers, long transfers.
+/// Capabilities that QEMU needs from a client of an XHCI controller: device versions, packet sizes, long
+/// numbers, long transfers.
 const CAPABILITIES: u32 = 1 << 1 | 1 << 4 | 1 << 5 | 1 << 6;
 
 const DEVICE: [u8; 18] = [18, 1, 0, 2, 0, 0, 0, 64, 0x09, 0x12, 1, 0, 0, 1, 0, 0, 0, 1];
-/// One configuration of one interface, which is a keyboard of the firmware's kind, with one interrupt endpoint.
+/// One configuration with one interface, a boot keyboard, with one interrupt endpoint.
 const CONFIGURATION: [u8; 34] = [
     9, 2, 34, 0, 1, 1, 0, 0xa0, 50, //
     9, 4, 0, 0, 1, 3, 1, 1, 0, //
@@ -24,7 +26,7 @@ const CONFIGURATION: [u8; 34] = [
     7, 5, 0x81, 3, 8, 0, 10,
 ];
 
-/// A packet as it goes over the stream; the numbers are short in the first ones.
+/// A packet as it is sent on the stream; the numbers are short in the first ones.
 fn packet(kind: u32, number: u64, body: &[u8]) -> Vec<u8> {
     let length = u32::try_from(body.len()).unwrap();
     let mut bytes = [kind.to_le_bytes(), length.to_le_bytes()].concat();
@@ -37,14 +39,15 @@ fn packet(kind: u32, number: u64, body: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Says hello and plugs the keyboard in. QEMU's own hello is for the caller.
+/// Sends a hello and plugs the keyboard in. The caller reads QEMU's own hello.
 pub(crate) fn plug_in(mut slot: &UnixStream) {
     let mut hello = [0; 68];
     hello[..8].copy_from_slice(b"keyboard");
     hello[64..].copy_from_slice(&CAPABILITIES.to_le_bytes());
     let mut interfaces = vec![0; 4 + 4 * 32];
     (interfaces[0], interfaces[4 + 32], interfaces[4 + 64], interfaces[4 + 96]) = (1, 3, 1, 1);
-    // Types, intervals and interfaces of 32 endpoints, then their sizes; the one for control, in and out, and that of the keys.
+    // Types, intervals and interfaces of 32 endpoints, then their sizes: the control endpoint, in and out,
+    // and that of the keys.
     let mut endpoints = vec![0; 5 * 32];
     endpoints[..32].fill(255);
     (endpoints[0], endpoints[16], endpoints[17], endpoints[32 + 17]) = (0, 0, 3, 10);
@@ -60,7 +63,7 @@ pub(crate) fn plug_in(mut slot: &UnixStream) {
     }
 }
 
-/// Answers the guest until it has set a configuration, which it gives.
+/// Answers the guest until it has set a configuration, which is returned.
 pub(crate) fn answer_until_configured(mut slot: &UnixStream) -> io::Result<u8> {
     loop {
         let mut head = [0; 16];
@@ -71,7 +74,8 @@ pub(crate) fn answer_until_configured(mut slot: &UnixStream) -> io::Result<u8> {
         slot.read_exact(&mut body)?;
         match word(0) {
             CONTROL => {
-                // GET_DESCRIPTOR, of the device or of its configuration; all else is done without data.
+                // GET_DESCRIPTOR, of the device or of its configuration; all other requests are confirmed
+                // without data.
                 let wanted = usize::from(u16::from_le_bytes([body[8], body[9]]));
                 let all: &[u8] = match (body[1], body[5]) {
                     (6, 1) => &DEVICE,

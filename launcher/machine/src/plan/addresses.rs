@@ -1,4 +1,4 @@
-//! Where the manifest puts devices: validation has found that they can be there.
+//! Places of devices that the manifest chooses, which validation has already checked.
 
 use crate::layout::{Given, Port, Seat};
 use crate::name;
@@ -6,7 +6,7 @@ use barevirt_api::pci::{self, Owner, Place};
 use barevirt_api::valid::ValidVmi;
 use std::collections::BTreeMap;
 
-/// What a manifest says.
+/// The places that a manifest chooses.
 #[derive(Default)]
 pub(super) struct Addresses {
     /// Devices that are not behind a root port, by id.
@@ -15,7 +15,7 @@ pub(super) struct Addresses {
 }
 
 impl Addresses {
-    /// Those of a manifest.
+    /// The places of a manifest.
     pub(super) fn of(vmi: &ValidVmi) -> Self {
         let place = |wish: pci::Wish<'_>| match wish.owner {
             Owner::Disk(name) => (wish.place, name::device("disk", name)),
@@ -46,12 +46,12 @@ impl Addresses {
         self.seats.keys().map(String::as_str)
     }
 
-    /// Whether the device needs a root port.
+    /// Whether a device needs a root port.
     pub(super) fn is_behind_port(&self, device: &str) -> bool {
         !self.seats.contains_key(device)
     }
 
-    /// Its place, where it needs no root port.
+    /// Place of a device that needs no root port.
     pub(super) fn seat(&self, device: &str) -> Option<Seat> {
         self.seats.get(device).copied()
     }

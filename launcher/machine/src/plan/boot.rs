@@ -2,11 +2,11 @@
 
 use barevirt_api::valid::ValidVmi;
 
-/// Who comes when in the boot order.
+/// How the boot order is determined.
 pub(super) enum BootOrder {
-    /// Only devices that say so, at the place they say.
+    /// Only devices with a given place, in that order.
     Given,
-    /// Nobody says so: disks, in the order of the list.
+    /// No device has a given place: disks, in the order of the list.
     ByList,
 }
 
@@ -25,7 +25,7 @@ impl BootOrder {
     }
 }
 
-/// The API counts from 1, and so does this; QEMU only compares.
+/// The API counts from 1, and this function keeps its number; QEMU only compares.
 pub(super) fn boot_index(given: Option<i32>) -> Option<u32> {
     given.and_then(|order| u32::try_from(order).ok())
 }

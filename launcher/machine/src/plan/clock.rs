@@ -7,12 +7,12 @@ use barevirt_api::v1::{Clock, PitTimer, RtcTimer};
 
 const TIMERS: &str = "spec.domain.clock.timer";
 
-/// What a clock comes to.
+/// The planned clock.
 #[derive(Debug, Default)]
 pub(super) struct Planned {
     pub(super) rtc: Rtc,
     pub(super) timers: Timers,
-    /// Fields that ask for what emulation does not have.
+    /// Fields that request features which emulation does not have.
     pub(super) left_out: Vec<String>,
 }
 
@@ -67,7 +67,7 @@ fn rtc(timer: &RtcTimer, rtc: &mut Rtc) -> Result<(), PlanError> {
 fn ticks_of(pit: &PitTimer) -> Result<Option<LostTicks>, PlanError> {
     match pit.tick_policy.as_deref().unwrap_or_default() {
         "" => Ok(None),
-        // KVM's delivers what was missed as fast as the guest takes it.
+        // KVM's timer delivers missed ticks as fast as the guest takes them.
         "delay" | "catchup" => Ok(Some(LostTicks::Delay)),
         "discard" => Ok(Some(LostTicks::Discard)),
         other => {

@@ -1,4 +1,4 @@
-//! The CPU: its model, and what is added to it or taken away.
+//! The CPU: its model, and the features added to it or removed.
 
 use super::dedicated;
 use super::enlightenments::Enlightenments;
@@ -9,7 +9,7 @@ use crate::host_cpu::{HOST_MODEL, HOST_PASSTHROUGH, HostCpu, feature_name};
 use barevirt_api::v1::CpuFeature;
 use barevirt_api::valid::ValidVmi;
 
-/// CPUs that a q35 machine takes without an interrupt-remapping IOMMU.
+/// CPUs that a q35 machine supports without an interrupt-remapping IOMMU.
 const MAX_CPUS: u32 = 255;
 
 pub(super) fn plan(vmi: &ValidVmi, facts: &Facts, enlightenments: &Enlightenments) -> Result<Cpu, PlanError> {
@@ -51,7 +51,7 @@ fn model(vmi: &ValidVmi, facts: &Facts, features: &[CpuFeature]) -> Result<CpuMo
         let Some(lacking) = host.lacking() else {
             return Err(refused("QEMU has no CPU model of that name"));
         };
-        // What the manifest switches, it has to answer for.
+        // Missing features that the manifest itself switches are checked below.
         let settled =
             |lacks: &str| features.iter().any(|given| feature_name(&given.name) == feature_name(lacks));
         let missing: Vec<&str> =
@@ -64,7 +64,7 @@ fn model(vmi: &ValidVmi, facts: &Facts, features: &[CpuFeature]) -> Result<CpuMo
     Ok(CpuModel::Named(name.to_owned()))
 }
 
-/// What a feature and its policy come to. `require` is meant where no policy is given.
+/// The flag for a feature and its policy. The default policy is `require`.
 fn flag(feature: &CpuFeature, host: Option<&HostCpu>, field: String) -> Result<Flag, PlanError> {
     let name = feature_name(&feature.name);
     let refused = |field: &str, why| {

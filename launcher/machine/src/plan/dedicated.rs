@@ -1,4 +1,4 @@
-//! CPUs of the guest's own: where its threads run, and the NUMA nodes that come of it.
+//! Dedicated CPUs of the guest: the CPUs of its threads, and its NUMA nodes.
 
 use crate::cpu::Flag;
 use crate::error::PlanError;
@@ -14,7 +14,7 @@ use barevirt_api::valid::ValidVmi;
 const FIELD: &str = "spec.domain.cpu.dedicatedCpuPlacement";
 const NUMA: &str = "spec.domain.cpu.numa.guestMappingPassthrough";
 
-/// What is to have a place; none where the manifest wants no dedicated CPUs.
+/// The threads that need CPUs; `None` if the manifest has no dedicated CPUs.
 #[must_use]
 pub fn demand(vmi: &ValidVmi, io_threads: u32) -> Option<Demand> {
     let (cpus, topology) = (DedicatedCpus::of(vmi)?, vmi.topology());
@@ -26,7 +26,7 @@ fn has_numa(vmi: &ValidVmi) -> bool {
     numa.is_some_and(|numa| numa.guest_mapping_passthrough.is_some())
 }
 
-/// Places of all threads.
+/// CPUs of all threads.
 pub(super) fn pinning(
     vmi: &ValidVmi,
     facts: &Facts,
@@ -40,7 +40,7 @@ pub(super) fn pinning(
     demand.pin(host).map(Some).map_err(refused)
 }
 
-/// The guest's NUMA nodes; none where it is not to see any.
+/// The guest's NUMA nodes; empty if it should not see any.
 pub(super) fn cells(
     vmi: &ValidVmi,
     facts: &Facts,
@@ -65,8 +65,8 @@ fn host(facts: &Facts) -> Result<&HostCpus, PlanError> {
         .ok_or_else(|| PlanError::Unprepared { field: FIELD.to_owned(), what: "list of CPUs" })
 }
 
-/// What the guest's kernel is told of its CPUs, which emulation has no word for: that no other guest takes them away, and in
-/// realtime that there are no performance counters, whose interrupts come at any time.
+/// Hints to the guest's kernel about its CPUs, which emulation does not have: that no other guest uses them,
+/// and for realtime that there are no performance counters, whose interrupts could come at any time.
 pub(super) fn flags(vmi: &ValidVmi, accelerator: &Accelerator) -> Vec<Flag> {
     let cpu = vmi.spec().domain.cpu.as_ref();
     let dedicated = cpu.is_some_and(|cpu| cpu.dedicated_cpu_placement == Some(true));

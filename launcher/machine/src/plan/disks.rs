@@ -1,4 +1,4 @@
-//! Disks: which image, how it is opened, and where it is plugged in.
+//! Disks: image, block nodes, and connection.
 
 use super::boot::BootOrder;
 use super::hot_disk::{came, not_there};
@@ -18,7 +18,7 @@ use barevirt_api::valid::{Bus as ApiBus, ValidDisk, ValidVmi};
 /// Most units that a SCSI target has.
 pub(super) const SCSI_UNITS: u16 = 256;
 
-/// Buses, without the place on them.
+/// A bus, without the place on it.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Connection {
     Virtio,
@@ -27,7 +27,7 @@ pub(super) enum Connection {
     Scsi(u16),
 }
 
-/// A disk that only lacks its port.
+/// A disk without its port.
 pub(super) struct Planned {
     name: String,
     connection: Connection,
@@ -47,7 +47,7 @@ pub(super) struct PlannedDisks {
     disks: Vec<Planned>,
     threads: IoThreads,
     sata_controllers: u8,
-    /// Queues of what would have QEMU's choice.
+    /// Number of queues if it differs from QEMU's choice.
     queues: Option<u32>,
 }
 
@@ -92,14 +92,14 @@ pub(super) fn plan(vmi: &ValidVmi, facts: &Facts, boot_order: &BootOrder) -> Res
     Ok(PlannedDisks { disks, threads, sata_controllers: places.sata_controllers(), queues: as_started })
 }
 
-/// How many queues devices have by QEMU's choice, where it would choose otherwise: one for each processor that the machine
-/// started with, and a guest that comes from another node may have more or fewer by now.
+/// Number of queues if QEMU would choose another: one for each processor at the machine's start. A guest that
+/// comes from another node may have a different number of processors now.
 pub(super) fn queues_as_started(vmi: &ValidVmi, facts: &Facts) -> Option<u32> {
     let topology = vmi.topology();
     facts.sockets.filter(|now| *now != topology.sockets).map(|_| topology.vcpus())
 }
 
-/// A disk by itself: what serves it, and when it is booted from, hangs on the others.
+/// A disk alone: its threads and its boot index depend on the other disks.
 pub(super) fn planned(
     valid: &ValidDisk,
     ready: &VolumeFacts,
@@ -122,7 +122,7 @@ pub(super) fn planned(
     })
 }
 
-/// What the guest sees.
+/// The kind of drive that the guest sees.
 pub(super) fn kind(disk: &v1::Disk) -> DiskKind {
     match disk {
         _ if disk.is_cdrom() => DiskKind::Cdrom,
@@ -131,12 +131,12 @@ pub(super) fn kind(disk: &v1::Disk) -> DiskKind {
     }
 }
 
-/// The guest finds no medium in a drive whose tray is open, as with libvirt.
+/// As with libvirt, the guest finds no medium in a drive with an open tray.
 fn has_open_tray(disk: &v1::Disk) -> bool {
     disk.is_cdrom() && disk.cdrom.as_ref().is_some_and(|drive| drive.tray.as_deref() == Some("open"))
 }
 
-/// One for each virtual CPU where that is asked for, and no fewer than the threads that share them.
+/// One queue for each virtual CPU if requested, and at least one for each thread.
 fn queues(served: &Served, many: bool, cpus: u32) -> Option<u32> {
     match served {
         Served::ByPool(threads) => Some(cpus.max(u32::try_from(threads.len()).unwrap_or(u32::MAX))),
@@ -167,7 +167,7 @@ fn blocks(disk: &v1::Disk, field: &str) -> Result<Option<Blocks>, PlanError> {
     Ok(Some(Blocks { logical, physical, discard }))
 }
 
-/// Hands out the places on buses that count, in the order of the list.
+/// Assigns the places on numbered buses, in the order of the list.
 #[derive(Default)]
 struct Places {
     sata: u8,
@@ -217,10 +217,10 @@ impl Places {
 
 fn image(valid: &ValidDisk, ready: &VolumeFacts, field: &str) -> Result<Image, PlanError> {
     let disk = &valid.disk;
-    // Metrics are told, not taken.
+    // A disk of metrics is read-only for the guest.
     let is_read = disk.is_readonly() || valid.volume.downward_metrics.is_some();
     let mode = if is_read { ReadMode::ReadOnly } else { ReadMode::ReadWrite };
-    // A reader needs no overlay: what is underneath cannot change.
+    // A read-only disk needs no overlay, because its image cannot change.
     let overlay = ready.overlay.clone().filter(|_| mode == ReadMode::ReadWrite);
     if mode == ReadMode::ReadWrite && overlay.is_none() && ready.read_only {
         return Err(PlanError::VolumeReadOnly { field: field.to_owned(), volume: ready.name.clone() });
@@ -265,12 +265,12 @@ impl PlannedDisks {
         names
     }
 
-    /// Threads of their own.
+    /// I/O threads of the disks.
     pub(super) fn threads(&self) -> Vec<IoThread> {
         self.threads.all()
     }
 
-    /// How many are on the USB controller.
+    /// Number of disks on the USB controller.
     pub(super) fn on_usb(&self) -> usize {
         self.disks.iter().filter(|disk| disk.connection == Connection::Usb).count()
     }
@@ -279,7 +279,7 @@ impl PlannedDisks {
         self.disks.iter().any(|disk| matches!(disk.connection, Connection::Scsi(_)))
     }
 
-    /// The controllers that these disks need, beside the one for channels.
+    /// The controllers that these disks need, in addition to the one for channels.
     pub(super) fn controllers(&self, ports: &Ports<'_>, virtio: Virtio) -> Result<Controllers, PlanError> {
         Ok(Controllers {
             chipset_sata: self.disks.iter().any(|disk| matches!(disk.connection, Connection::Sata(_))),
@@ -301,7 +301,7 @@ impl PlannedDisks {
 }
 
 impl Planned {
-    /// With so many queues, where it has any.
+    /// The device with this number of queues, if it has queues.
     pub(super) fn with_queues(self, queues: Option<u32>) -> Self {
         let queues = queues.filter(|_| self.connection == Connection::Virtio);
         Self { queues, ..self }

@@ -1,7 +1,7 @@
-//! What a hypervisor tells its guest to save it work: Hyper-V's interfaces, and KVM's own.
+//! Interfaces of a hypervisor that save work for its guest: Hyper-V's, and KVM's own.
 //!
-//! They are properties of the guest's CPU. Emulation has none of them: there they are left out, which costs a guest time
-//! and nothing else, and the launcher says which.
+//! They are properties of the guest's CPU. Emulation has none of them, so they are left out there, which only
+//! costs the guest time, and the launcher reports them.
 
 use crate::cpu::Flag;
 use crate::error::PlanError;
@@ -11,12 +11,12 @@ use barevirt_api::v1::{DomainSpec, FeatureHyperv, FeatureState};
 const FEATURES: &str = "spec.domain.features";
 const TIMERS: &str = "spec.domain.clock.timer";
 
-/// What becomes of them.
+/// The planned properties.
 #[derive(Debug, Default)]
 pub(super) struct Enlightenments {
     /// Properties of the CPU.
     pub(super) flags: Vec<Flag>,
-    /// Fields that ask for what this accelerator does not have.
+    /// Fields that request features which this accelerator does not have.
     pub(super) left_out: Vec<String>,
 }
 
@@ -36,7 +36,7 @@ impl Enlightenments {
             if let Some(eoi) = features.apic.as_ref().and_then(|apic| apic.end_of_interrupt) {
                 wishes.state(format!("{FEATURES}.apic.endOfInterrupt"), "kvm-pv-eoi", eoi);
             }
-            // Emulation does not pass for KVM anyway.
+            // With emulation, KVM is hidden anyway.
             if features.kvm.as_ref().and_then(|kvm| kvm.hidden) == Some(true) {
                 wishes.state(format!("{FEATURES}.kvm.hidden"), "kvm", false);
             }
@@ -49,7 +49,7 @@ impl Enlightenments {
             Some(hyperv) => {
                 wishes.state(format!("{TIMERS}.hyperv"), "hv-time", hyperv.present.unwrap_or(true));
             }
-            // The synthetic timers count its ticks.
+            // The synthetic timers need this reference clock.
             None if wishes.has("hv-stimer") => wishes.on(format!("{TIMERS}.hyperv"), "hv-time"),
             None => {}
         }
@@ -61,7 +61,7 @@ impl Enlightenments {
     }
 }
 
-/// Every wish: its field, what it becomes with KVM, and whether it asks for something.
+/// Every request: its field, the flag with KVM, and whether it switches something on.
 #[derive(Default)]
 struct Wishes(Vec<(String, Flag, bool)>);
 
@@ -153,7 +153,7 @@ impl Wishes {
         }
         if let Some(vendor) = vendorid.as_ref().filter(|vendor| vendor.enabled.unwrap_or(true)) {
             let text = vendor.vendorid.clone().unwrap_or_default();
-            // The option has no way to quote a comma.
+            // This option has no way to quote a comma.
             if text.len() > VENDOR_BYTES
                 || !text.chars().all(|letter| (' '..='~').contains(&letter) && letter != ',')
             {
@@ -171,9 +171,9 @@ impl Wishes {
     }
 }
 
-/// Tries to take a spinlock where none are given: KubeVirt's default.
+/// Default number of attempts to take a spinlock; KubeVirt's.
 const SPINLOCK_TRIES: i64 = 4096;
-/// Fewest that Hyper-V's interface allows.
+/// Smallest number that Hyper-V's interface allows.
 const LEAST_TRIES: i64 = 4096;
-/// Length of a vendor in CPUID.
+/// Longest vendor text in CPUID.
 const VENDOR_BYTES: usize = 12;

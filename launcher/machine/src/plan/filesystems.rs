@@ -13,8 +13,9 @@ pub(super) fn pci_names(devices: &Devices) -> impl Iterator<Item = String> {
     devices.filesystems.iter().map(|shared| Filesystem::id(&shared.name))
 }
 
-/// Whether all memory is touched at the start. What serves a directory touches memory that the guest has not used yet, and it
-/// counts there: in a pod whose containers get no more than they ask for, there would be no room for it.
+/// Whether all memory is touched at the start. The server of a directory touches memory that the guest has
+/// not used yet, and this memory is charged to the server's container. In a pod whose limits equal its
+/// requests, that container would have no space for it.
 pub(super) fn is_touched(vmi: &ValidVmi) -> bool {
     !vmi.spec().domain.devices.filesystems.is_empty() && sizing::is_guaranteed(vmi)
 }

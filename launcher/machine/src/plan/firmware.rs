@@ -1,4 +1,4 @@
-//! What the machine starts with: BIOS or UEFI, and a kernel where none is to be looked for on disks.
+//! The firmware of the machine: BIOS or UEFI, and a kernel that is started without a disk.
 
 use crate::device::tpm::Tpm;
 use crate::error::PlanError;
@@ -40,7 +40,7 @@ fn kernel(vmi: &ValidVmi, facts: &Facts) -> Result<Option<Kernel>, PlanError> {
         found("kernelBoot.container.kernelPath", wanted(&container.kernel_path), &facts.firmware.kernel)?;
     let initrd =
         found("kernelBoot.container.initrdPath", wanted(&container.initrd_path), &facts.firmware.initrd)?;
-    // Validation asks for the kernel: QEMU has no use for an initrd alone.
+    // Validation requires the kernel, because QEMU ignores an initrd alone.
     let arguments = boot.kernel_args.clone().filter(|arguments| !arguments.is_empty());
     Ok(image.map(|image| Kernel { image, initrd, arguments }))
 }

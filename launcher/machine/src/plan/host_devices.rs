@@ -1,4 +1,4 @@
-//! Devices of the node: which entry of the manifest is which of the devices that the pod was given.
+//! Devices of the node: which of the pod's devices belongs to which entry of the manifest.
 
 use super::ports::Ports;
 use crate::device::host::{HostDevice, HostPlace, HostSource, Screen};
@@ -6,20 +6,20 @@ use crate::error::PlanError;
 use crate::facts::Facts;
 use barevirt_api::v1::{Devices, VgpuOptions};
 
-/// A device that only lacks its port.
+/// A device without its port.
 struct Planned {
     id: String,
     source: HostSource,
     screen: Screen,
 }
 
-/// All of them, in the manifest's order.
+/// All devices, in the manifest's order.
 pub(super) struct PlannedHostDevices(Vec<Planned>);
 
 /// An entry of the manifest.
 struct Entry<'a> {
     field: String,
-    /// What its ids begin with.
+    /// Prefix of its ids.
     list: &'static str,
     name: &'a str,
     gpu: bool,
@@ -63,8 +63,8 @@ pub(super) fn plan(devices: &Devices, facts: &Facts) -> Result<PlannedHostDevice
     Ok(PlannedHostDevices(planned))
 }
 
-/// As in KubeVirt: a virtual GPU shows the screen where it says so, or where none says anything and it is the first; a whole
-/// one only where it says so outright.
+/// As in KubeVirt, a virtual GPU shows the screen if it says so, or if no entry says anything and it is the
+/// first one; a whole GPU only if it explicitly says so.
 fn screen(entry: &Entry<'_>, source: &HostSource, chosen: bool, first: bool) -> Screen {
     let mediated = matches!(source, HostSource::Mediated(_));
     match display(entry.options) {
@@ -80,7 +80,7 @@ fn screen(entry: &Entry<'_>, source: &HostSource, chosen: bool, first: bool) -> 
     }
 }
 
-/// What is said of the display: whether there is one, and whether it shows something before its driver does.
+/// The display options: whether there is a display, and whether it shows something before its driver does.
 fn display(options: Option<&VgpuOptions>) -> Option<(Option<bool>, bool)> {
     let display = options?.display.as_ref()?;
     let early = display.ram_fb.as_ref().is_none_or(|state| state.enabled.unwrap_or(true));
@@ -93,7 +93,7 @@ impl PlannedHostDevices {
         self.0.iter().filter(|device| !device.is_usb()).map(|device| device.id.clone())
     }
 
-    /// How many are on the USB controller.
+    /// Number of devices on the USB controller.
     pub(super) fn on_usb(&self) -> usize {
         self.0.iter().filter(|device| device.is_usb()).count()
     }
@@ -129,7 +129,7 @@ mod tests {
         }))
     }
 
-    /// Screens of GPUs with those options, each on a device of that kind.
+    /// Screens of GPUs with these options, each on a device of this kind.
     fn screens(gpus: &[(HostSource, Value)]) -> Vec<Screen> {
         let entries: Vec<Value> = gpus
             .iter()

@@ -1,10 +1,11 @@
-//! Disks that come and go while the machine runs: where each is plugged in.
+//! Disks that are plugged and unplugged while the machine runs, and their places.
 //!
-//! On virtio a disk takes a free root port. On SCSI it takes a free unit of the controller, which is plugged in with the first
-//! of them where the machine did not start with one: guests that never get such a disk do not pay for it. Other buses cannot
-//! be plugged into.
+//! A virtio disk takes a free root port. A SCSI disk takes a free unit of the controller, which is plugged in
+//! with the first such disk if the machine started without it: guests without such disks do not have to pay
+//! for it. The other buses do not support hotplug.
 //!
-//! The layout has the port and the unit of each: where the guest moves to, the machine starts with them ([`came`]).
+//! The layout stores the port and the unit of each disk, and the target of a migration starts with them
+//! ([`came`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,36 +24,36 @@ use crate::layout::{Layout, LayoutError};
 use crate::machine::Machine;
 use crate::name;
 
-/// What there is room for in a machine that runs.
+/// Free places in a running machine.
 #[derive(Clone, Debug)]
 pub struct HotDisks {
     layout: Layout,
     has_ports: bool,
     has_scsi: bool,
-    /// The machine was described with it.
+    /// Whether the machine started with the controller.
     scsi_is_fixed: bool,
     units: BTreeSet<u16>,
-    /// Queues of what would have QEMU's choice.
+    /// Number of queues if it differs from QEMU's choice.
     queues: Option<u32>,
-    /// Names of disks in the style of a kernel, by the names of the disks.
+    /// Kernel-style names of disks, by the names of the disks.
     targets: BTreeMap<String, String>,
 }
 
-/// How a disk is plugged in.
+/// The plan for plugging in a disk.
 #[derive(Clone, Debug)]
 pub struct HotDisk {
     /// The disk.
     pub disk: Disk,
     /// Commands that plug it in.
     pub steps: Vec<Step>,
-    /// What there is room for after them.
+    /// The free places afterwards.
     pub room: HotDisks,
-    /// Its name in the style of a kernel, such as `sda`; the guest's own may be another one.
+    /// Its kernel-style name, such as `sda`; the guest may use another name.
     pub target: String,
 }
 
 impl HotDisks {
-    /// The room that a machine has when it has just started.
+    /// The free places of a machine that has just started.
     #[must_use]
     pub fn of(machine: &Machine, vmi: &ValidVmi) -> Self {
         let mut room = Self {
@@ -73,19 +74,19 @@ impl HotDisks {
     /// Id of the SCSI controller.
     pub const SCSI: &str = Controllers::SCSI;
 
-    /// Notes whether the SCSI controller is there.
+    /// Records whether the SCSI controller exists.
     pub fn set_scsi(&mut self, there: bool) {
         self.has_scsi = there;
         self.layout.note_scsi(there && !self.scsi_is_fixed);
     }
 
-    /// The name of a disk in the style of a kernel, where the machine has it.
+    /// The kernel-style name of a disk that the machine has.
     #[must_use]
     pub fn target(&self, disk: &str) -> Option<&str> {
         self.targets.get(disk).map(String::as_str)
     }
 
-    /// Where devices are now.
+    /// The current places of devices.
     #[must_use]
     pub fn layout(&self) -> &Layout {
         &self.layout
@@ -94,7 +95,7 @@ impl HotDisks {
     /// Plans a disk of the specification.
     ///
     /// # Errors
-    /// When there is no room for it, or it is not as a disk of this kind can be.
+    /// If there is no place for it, or its settings do not fit its kind.
     pub fn plan(&self, vmi: &ValidVmi, ready: &VolumeFacts) -> Result<HotDisk, PlanError> {
         let found = vmi.disks().iter().enumerate().find(|(_, disk)| disk.volume.name == ready.name);
         let (at, valid) = found.ok_or_else(|| PlanError::VolumeMissing {
@@ -141,7 +142,7 @@ impl HotDisks {
         Ok(HotDisk { disk, steps, room: next, target })
     }
 
-    /// Gives back the room of a disk that is gone.
+    /// Frees the place of a disk that is gone.
     pub fn free(&mut self, disk: &Disk) {
         self.layout.forget(&disk.id());
         if let Bus::Scsi { lun } = disk.device.bus {
@@ -150,7 +151,7 @@ impl HotDisks {
         self.targets.remove(&disk.name);
     }
 
-    /// Gives back the port of a device.
+    /// Frees the port of a device.
     pub(super) fn vacate(&mut self, id: &str) {
         self.layout.forget(id);
     }
@@ -191,8 +192,7 @@ pub(super) fn not_there(valid: &ValidDisk, field: &str) -> PlanError {
     }
 }
 
-/// Disks of the manifest that a guest which moves has got while it ran, with their places in the list: those that were
-/// prepared.
+/// Prepared disks of the manifest that an incoming guest got while it ran, with their indices in the list.
 pub(super) fn came<'a>(
     vmi: &'a ValidVmi,
     facts: &'a Facts,
@@ -312,7 +312,7 @@ mod tests {
             there = next.room;
             plugged.push(next.disk);
         }
-        // The first one is gone again, and the others stay where they are.
+        // The first one is removed, and the others keep their places.
         there.free(&plugged.remove(0));
         let mut facts = expected(&vmi, Accelerator::Tcg { buffer: Bytes::mib(32) }, Smbios::default());
         facts.layout = Some(Layout::saved(&there.layout().to_saved()).unwrap());
@@ -324,14 +324,14 @@ mod tests {
         });
         assert_eq!(came[1].device.bus, Bus::Scsi { lun: 1 });
         assert_eq!(machine.controllers.scsi, there.layout().port(Controllers::SCSI));
-        // The controller goes along without a disk on it, and stays one that came.
+        // The controller moves along even without a disk, and still counts as plugged in later.
         facts.volumes.retain(|volume| volume.name == "root");
         let alone = crate::plan(&vmi, &facts).unwrap();
         assert_eq!(alone.controllers.scsi, there.layout().port(Controllers::SCSI));
         let again = HotDisks::of(&alone, &vmi).plan(&vmi, &ready("three")).unwrap();
         assert_eq!((again.steps.len(), &again.disk.device.bus), (3, &Bus::Scsi { lun: 1 }));
         assert!(again.room.layout().has_scsi_come());
-        // At its next start it comes with the first disk again.
+        // At its next start it is plugged in with the first disk again.
         facts.layout = facts.layout.map(Layout::for_start);
         assert_eq!(crate::plan(&vmi, &facts).unwrap().controllers.scsi, None);
     }

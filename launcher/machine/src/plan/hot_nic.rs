@@ -1,4 +1,4 @@
-//! Cards that come and go while the machine runs: each takes a free root port.
+//! Network cards that are plugged and unplugged while the machine runs: each takes a free root port.
 
 use barevirt_api::valid::ValidVmi;
 
@@ -11,22 +11,23 @@ use crate::error::PlanError;
 use crate::facts::InterfaceFacts;
 use crate::hotplug::{Step, attach_nic};
 
-/// How a card is plugged in.
+/// The plan for plugging in a card.
 #[derive(Clone, Debug)]
 pub struct HotNic {
     /// The card.
     pub nic: Nic,
     /// Commands that plug it in.
     pub steps: Vec<Step>,
-    /// What there is room for after them.
+    /// The free places afterwards.
     pub room: HotDisks,
 }
 
 impl HotDisks {
-    /// Plans a card of the specification. `network_boot` says whether there are boot ROMs for cards beside QEMU.
+    /// Plans a card of the specification. `network_boot` says whether boot ROMs for cards are installed
+    /// beside QEMU.
     ///
     /// # Errors
-    /// When there is no room for it, or it is not as a card of this kind can be.
+    /// If there is no place for it, or its settings do not fit its kind.
     pub fn plan_nic(
         &self,
         vmi: &ValidVmi,
@@ -55,7 +56,7 @@ impl HotDisks {
         Ok(HotNic { nic, steps, room })
     }
 
-    /// Gives back the room of a card that is gone.
+    /// Frees the place of a card that is gone.
     pub fn free_nic(&mut self, id: &str) {
         self.vacate(id);
     }
@@ -94,7 +95,7 @@ mod tests {
         }
     }
 
-    /// The room of the machine as it starts while the second card is still to come.
+    /// The free places of the machine at its start, when the second card is not there yet.
     fn room(vmi: &ValidVmi) -> HotDisks {
         let mut start = vmi.vmi().clone();
         start.spec.domain.devices.interfaces.truncate(1);

@@ -1,17 +1,17 @@
-//! Which thread serves which disk: KubeVirt's rules.
+//! Which thread serves which disk, by KubeVirt's rules.
 //!
-//! Threads 1 and up are shared by the disks that have none of their own, in turn; after them come those of single disks.
-//! With a supplemental pool, every disk is served by all of its threads, each a share of the queues.
+//! Threads 1 and up are shared in turn by the disks without their own thread; the threads of single disks
+//! follow. With a supplemental pool, all of its threads serve every disk, each with a share of the queues.
 
 use crate::device::io_thread::{IoThread, Served};
 use crate::error::PlanError;
 use barevirt_api::quantity;
 use barevirt_api::v1::{Cpu, Disk, DomainSpec, ResourceRequirements};
 
-/// Most threads of a machine: KubeVirt has no limit, and QEMU ends where the pod's processes do.
+/// Most threads of a machine: KubeVirt has no limit, but the pod's limit on processes would end QEMU.
 const MOST: u32 = 256;
 
-/// Threads that are still to be given.
+/// Threads that are not assigned yet.
 #[derive(Debug, Default)]
 pub(super) struct IoThreads {
     pool: Vec<IoThread>,
@@ -47,7 +47,7 @@ impl IoThreads {
         let own = u32::try_from(own).unwrap_or(u32::MAX);
         let others = u32::try_from(disks.len()).unwrap_or(u32::MAX).saturating_sub(own);
         let limit = match policy {
-            // QEMU's other threads have a CPU of their own, which one more can share.
+            // QEMU's other threads have their own CPU, which one I/O thread can share.
             "auto" if domain.cpu.as_ref().is_some_and(is_isolated) => 1,
             "auto" => domain.resources.as_ref().map_or(1, cpus).saturating_mul(THREADS_FOR_A_CPU),
             _ => 1,
@@ -56,12 +56,12 @@ impl IoThreads {
         Ok(Self { pool: Vec::new(), shared, next_shared: 1, next_own: shared + 1, count: shared + own })
     }
 
-    /// All of them.
+    /// All threads.
     pub(super) fn all(&self) -> Vec<IoThread> {
         (1..=self.count).map(IoThread).collect()
     }
 
-    /// Who serves the next virtio disk of the list.
+    /// The threads that serve the next virtio disk of the list.
     pub(super) fn serve(&mut self, disk: &Disk) -> Served {
         if !self.pool.is_empty() {
             return Served::ByPool(self.pool.clone());
@@ -78,7 +78,7 @@ impl IoThreads {
         Served::By(IoThread(thread))
     }
 
-    /// Who serves the SCSI controller: the shared thread whose turn it is after the disks.
+    /// The thread that serves the SCSI controller: the next shared one after the disks.
     pub(super) fn serve_scsi(&self) -> Served {
         if self.pool.is_empty() && self.shared > 0 {
             Served::By(IoThread(self.next_shared))
@@ -88,7 +88,7 @@ impl IoThreads {
     }
 }
 
-/// How many threads a CPU of the pod is thought to keep busy.
+/// Number of threads that are assumed to keep one CPU busy.
 const THREADS_FOR_A_CPU: u32 = 2;
 
 fn has_own(disk: &Disk) -> bool {
@@ -99,7 +99,7 @@ fn is_isolated(cpu: &Cpu) -> bool {
     cpu.dedicated_cpu_placement == Some(true) && cpu.isolate_emulator_thread == Some(true)
 }
 
-/// CPUs that the pod asks for, else may use; at least one.
+/// CPUs that the pod requests, else its limit; at least one.
 fn cpus(resources: &ResourceRequirements) -> u32 {
     let given = resources.request("cpu").or_else(|| resources.limit("cpu"));
     let millis = given.and_then(|cpus| quantity::millis(cpus).ok()).unwrap_or(0);

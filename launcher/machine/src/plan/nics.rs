@@ -9,7 +9,7 @@ use crate::facts::{Facts, InterfaceFacts};
 use crate::name;
 use barevirt_api::valid::{ValidInterface, ValidVmi};
 
-/// An interface that only lacks its port.
+/// An interface without its port.
 pub(super) struct Planned {
     name: String,
     model: NicModel,
@@ -19,7 +19,7 @@ pub(super) struct Planned {
 }
 
 pub(super) fn plan(vmi: &ValidVmi, facts: &Facts, virtio: Virtio) -> Result<Vec<Planned>, PlanError> {
-    // A card that has left stays in the manifest under this word.
+    // A removed card stays in the manifest with this state.
     let is_there = |valid: &ValidInterface| valid.interface.state.as_deref() != Some("absent");
     let there = vmi.interfaces().iter().enumerate().filter(|(_, valid)| is_there(valid));
     let one = |(at, valid): (usize, &ValidInterface)| {
@@ -36,7 +36,7 @@ pub(super) fn field(at: usize) -> String {
     format!("spec.domain.devices.interfaces[{at}]")
 }
 
-/// A card of the manifest, at that place in the list.
+/// A card of the manifest with this index in the list.
 pub(super) fn planned(
     at: usize,
     valid: &ValidInterface,
@@ -70,7 +70,7 @@ pub(super) fn planned(
 }
 
 impl Planned {
-    /// The device's id, its name in the layout.
+    /// The device's id, which is its name in the layout.
     pub(super) fn id(&self) -> String {
         name::device("nic", &self.name)
     }

@@ -13,7 +13,7 @@ use crate::facts::Facts;
 use barevirt_api::v1::{self, ClientPassthroughDevices, Devices};
 use barevirt_api::valid::ValidVmi;
 
-/// Names in the PCI layout, in the order in which they came to this project: a later one goes to the end.
+/// Names in the PCI layout, in the order in which they were introduced: new ones must be added at the end.
 pub(super) fn pci_names(devices: &Devices, on_usb: bool) -> Vec<String> {
     let watchdog = devices.watchdog.is_some().then(|| Watchdog::ID.to_owned());
     let sound = devices.sound.is_some().then(|| Sound::ID.to_owned());
@@ -23,7 +23,7 @@ pub(super) fn pci_names(devices: &Devices, on_usb: bool) -> Vec<String> {
     watchdog.into_iter().chain(sound).chain(usb).chain(tablets).collect()
 }
 
-/// How many of them are on the USB controller, which is there only for what is on it.
+/// Number of peripherals on the USB controller, which only exists for its devices.
 pub(super) fn on_usb(devices: &Devices) -> usize {
     let slots = if devices.client_passthrough.is_some() { ClientPassthroughDevices::SLOTS } else { 0 };
     devices.inputs.iter().filter(|input| !is_virtio(input)).count() + slots
@@ -85,7 +85,7 @@ pub(super) fn video(vmi: &ValidVmi, facts: &Facts) -> Result<Option<Video>, Plan
     }
     let given = devices.video.as_ref().and_then(|video| video.type_.as_deref()).unwrap_or_default();
     let model = match given {
-        // Guests with UEFI do without VGA.
+        // Guests with UEFI do not need VGA.
         "" if barevirt_api::firmware::efi(vmi.spec()).is_some() => VideoModel::Bochs,
         "" => VideoModel::Vga,
         given => VideoModel::from_api(given).ok_or_else(|| PlanError::Unsupported {
@@ -97,7 +97,7 @@ pub(super) fn video(vmi: &ValidVmi, facts: &Facts) -> Result<Option<Video>, Plan
     Ok(Some(Video { vnc_socket: facts.vnc_socket.clone(), model }))
 }
 
-/// The one on PCI is always there; that of Hyper-V is a property of the CPU.
+/// The device on PCI always exists; Hyper-V's is a property of the CPU.
 pub(super) fn panic(devices: &Devices) -> Panic {
     let isa = |model: &Option<String>| matches!(model.as_deref(), None | Some("" | "isa"));
     Panic { isa: devices.panic_devices.iter().any(|device| isa(&device.model)) }

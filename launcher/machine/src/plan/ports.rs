@@ -1,4 +1,4 @@
-//! Where devices are, and what they have alike.
+//! Places of devices, and their common properties.
 
 use super::addresses::Addresses;
 use crate::device::virtio::Virtio;
@@ -6,22 +6,22 @@ use crate::error::PlanError;
 use crate::layout::{Layout, Port, Seat};
 use barevirt_api::v1::Devices;
 
-/// Path of all devices, for what concerns them together.
+/// Path of all devices, for errors about all of them.
 pub(super) const DEVICES: &str = "spec.domain.devices";
 
-/// Which virtio all devices of the machine speak.
+/// The version of virtio of all devices.
 pub(super) fn virtio(devices: &Devices) -> Virtio {
     if devices.use_virtio_transitional == Some(true) { Virtio::Transitional } else { Virtio::Current }
 }
 
-/// The ports of a finished layout, and where else devices are.
+/// The ports of a finished layout, and the other places of devices.
 pub(super) struct Ports<'a> {
     pub(super) layout: &'a Layout,
     pub(super) addresses: &'a Addresses,
 }
 
 impl Ports<'_> {
-    /// The port of a device that was placed.
+    /// The port of a placed device.
     pub(super) fn of(&self, name: &str) -> Result<Port, PlanError> {
         self.layout.port(name).ok_or_else(|| PlanError::Layout {
             field: DEVICES.to_owned(),
@@ -29,7 +29,7 @@ impl Ports<'_> {
         })
     }
 
-    /// Where a device sits that the manifest may have put elsewhere.
+    /// The place of a device that the manifest may have chosen.
     pub(super) fn seat(&self, name: &str) -> Result<Seat, PlanError> {
         self.addresses.seat(name).map_or_else(|| self.of(name).map(Seat::Behind), Ok)
     }

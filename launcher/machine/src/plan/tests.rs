@@ -12,7 +12,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
-/// An instance with these disks, each on a containerDisk of its own, and one interface.
+/// An instance with these disks, each on its own containerDisk, and one interface.
 pub(super) fn vmi(disks: &[Value]) -> Value {
     let volumes: Vec<Value> = disks
         .iter()
@@ -158,7 +158,7 @@ fn native_io_needs_cache_none() {
     };
     assert_eq!(planned(&right).disks[0].image.aio, crate::Aio::Native);
     let mut manifest: VirtualMachineInstance = serde_json::from_value(vmi(&[wrong])).unwrap();
-    // Validation may fill in or refuse the cache; the planner does not depend on it.
+    // Validation may fill in or refuse the cache mode; the planner does not depend on it.
     if let Ok(vmi) = ValidVmi::new(std::mem::take(&mut manifest)) {
         let error = plan(&vmi, &facts(&vmi)).unwrap_err();
         assert!(error.to_string().starts_with("spec.domain.devices.disks[0].io: \"native\""), "{error}");
@@ -188,7 +188,7 @@ fn a_guest_that_has_grown_has_the_queues_that_it_started_with() {
     assert!(text.contains("-smp cpus=6,maxcpus=8") && text.contains("\"num_queues\":2"), "{text}");
     assert_eq!(text.matches("num-queues").count(), 1, "{text}");
     assert_eq!((come.layout.sockets(), come.queues), (Some(1), Some(2)));
-    // One with as many as at its start, and one that cannot grow.
+    // A machine with as many sockets as at its start, and one that cannot grow.
     facts.sockets = Some(1);
     assert_eq!(crate::plan(&vmi, &facts).unwrap().queues, None);
 }
@@ -198,7 +198,7 @@ fn sata_has_an_end() {
     let disks: Vec<Value> = (0..25).map(|number| disk(&format!("d{number}"), "sata")).collect();
     let machine = planned(&valid(vmi(&disks[..24])));
     assert_eq!(machine.controllers.sata.len(), 3);
-    // One more is no valid machine to begin with.
+    // With one more, the manifest is already invalid.
     let vmi: VirtualMachineInstance = serde_json::from_value(vmi(&disks)).unwrap();
     let causes = ValidVmi::new(vmi).unwrap_err();
     assert_eq!(causes[0].field, "spec.domain.devices.disks");
@@ -277,7 +277,7 @@ proptest! {
             let distinct: BTreeSet<String> = found.iter().map(Value::to_string).collect();
             prop_assert_eq!(found.len(), distinct.len(), "{} {}", option, key);
         }
-        // A bus and an address together are one place; SATA ports have no address and take one drive each.
+        // Bus and address together are one place; SATA ports have no address and take one drive each.
         let devices: Vec<Value> = argv.windows(2)
             .filter(|pair| pair[0] == "-device")
             .map(|pair| serde_json::from_str(&pair[1]).unwrap())
@@ -287,7 +287,7 @@ proptest! {
             .map(|device| format!("{} {}", device["bus"], device.get("addr").unwrap_or(&Value::Null)))
             .collect();
         prop_assert_eq!(places.len(), places.iter().collect::<BTreeSet<_>>().len(), "{:?}", places);
-        // Everything plugged in somewhere is plugged into something that is there.
+        // Every device is plugged into something that exists.
         let argv_text = argv.join("\n");
         for device in &devices {
             if let Some(bus) = device["bus"].as_str().filter(|bus| bus.starts_with("rp") || bus.starts_with("sata")) {
@@ -331,7 +331,7 @@ fn older_devices_than_there_are_io_ports_for_are_refused_by_name() {
         let vmi = valid(manifest);
         plan(&vmi, &facts(&vmi)).map(|machine| crate::argv(&machine).join("\n"))
     };
-    // An interface, the channels and the balloon are there too.
+    // The interface, the controllers and the balloon count as well.
     let fits = older(9, "virtio").unwrap();
     assert_eq!(fits.matches("-transitional").count(), 12);
     let error = older(10, "virtio").unwrap_err().to_string();

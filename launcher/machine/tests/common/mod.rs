@@ -1,4 +1,4 @@
-//! Manifests, and facts as a launcher would find them for each.
+//! Manifests, and facts for each of them as a launcher would find them.
 #![allow(dead_code)] // Each program of tests uses its part.
 
 use barevirt_api::settings::Smbios;
@@ -28,12 +28,12 @@ pub(crate) fn valid(vmi: VirtualMachineInstance) -> ValidVmi {
     ValidVmi::new(vmi).unwrap_or_else(|causes| panic!("a valid manifest: {causes:?}"))
 }
 
-/// Directory of the files that facts name.
+/// Directory of the files in the facts.
 pub(crate) const FILES: &str = "/var/run/kubevirt-ephemeral-disks";
 
 const TCG: Accelerator = Accelerator::Tcg { buffer: Bytes::mib(128) };
 
-/// A host of few features.
+/// A host with few features.
 pub(crate) fn host_cpu(_: &CpuQuestion) -> HostCpu {
     let props = serde_json::json!({"aes": true, "lahf-lm": true, "sse4.2": true, "vmx": false, "svm": false, "x2apic": true,
         "family": 6, "vendor": "GenuineIntel"});
@@ -41,7 +41,7 @@ pub(crate) fn host_cpu(_: &CpuQuestion) -> HostCpu {
     HostCpu::new(props.clone(), props, None)
 }
 
-/// What a launcher in a pod without KVM would have: descriptors from 10 on, each volume prepared.
+/// The facts of a launcher in a pod without KVM: descriptors from 10 on, each volume prepared.
 pub(crate) fn facts(vmi: &ValidVmi) -> Facts {
     let mut sets = Vec::new();
     let volumes = vmi.spec().volumes.iter().map(|volume| volume_facts(volume, &mut sets)).collect();

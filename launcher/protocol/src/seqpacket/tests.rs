@@ -53,7 +53,7 @@ async fn bounds_hold_at_both_ends() {
     let many = [file.as_fd(); MOST_DESCRIPTORS + 1];
     assert!(matches!(one.send(b"x", &many).await, Err(SocketError::TooManyDescriptors(9))));
 
-    // A peer that does not care about the bounds.
+    // A peer that ignores the limits.
     sendmsg::<()>(
         one.as_fd().as_raw_fd(),
         &[IoSlice::new(&vec![0; LARGEST + 1])],
@@ -66,7 +66,7 @@ async fn bounds_hold_at_both_ends() {
     send_now(one.as_fd(), b"x", &many).unwrap();
     assert!(matches!(other.receive().await, Err(SocketError::TooManyDescriptors(9))));
 
-    // And the connection still works.
+    // The connection still works.
     one.send(&vec![7; LARGEST], &[file.as_fd(); MOST_DESCRIPTORS]).await.unwrap();
     let packet = other.receive().await.unwrap().unwrap();
     assert_eq!((packet.bytes.len(), packet.descriptors.len()), (LARGEST, MOST_DESCRIPTORS));
@@ -75,7 +75,7 @@ async fn bounds_hold_at_both_ends() {
 #[tokio::test]
 async fn descriptors_of_a_refused_packet_are_closed() {
     let (one, other) = PacketSocket::pair().unwrap();
-    // The write end of a pipe: the reader sees the end of the stream once every copy is closed.
+    // The write end of a pipe: the reader sees the end of the stream when every copy is closed.
     let (reader, writer) = nix::unistd::pipe().unwrap();
     send_now(one.as_fd(), b"x", &[writer.as_fd(); MOST_DESCRIPTORS + 1]).unwrap();
     drop(writer);

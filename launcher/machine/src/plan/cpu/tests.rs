@@ -11,7 +11,7 @@ fn with_cpu(cpu: &Value) -> ValidVmi {
     valid(manifest)
 }
 
-/// A host that has `aes`, has no `vmx`, and is short of `avx2` for the model Big.
+/// A host that has `aes`, has no `vmx`, and lacks `avx2` of the model Big.
 fn host(question: &CpuQuestion) -> HostCpu {
     let props = json!({"aes": true, "vmx": false, "lahf-lm": true, "sse4.2": true, "avx2": false,
         "family": 6, "model-id": "A, B", "vendor": "GenuineIntel"});
@@ -110,7 +110,7 @@ fn a_model_that_the_host_is_no_match_for_is_refused_with_what_is_missing() {
     assert_eq!(error, "spec.domain.cpu.model: \"Big\" cannot be had on this node, whose CPU lacks avx2");
     let error = cpu(&json!({"model": "Bigger"}), &KVM).unwrap_err();
     assert!(error.ends_with("QEMU has no CPU model of that name"), "{error}");
-    // Without what is missing it is one.
+    // Without the missing feature the model can be used.
     let without = json!({"model": "Big", "features": [{"name": "avx2", "policy": "disable"}]});
     assert_eq!(cpu(&without, &KVM).unwrap(), "Big,avx2=off");
 }

@@ -1,4 +1,4 @@
-//! Packets as a peer may make them up.
+//! Packets that a peer may forge.
 
 use std::io::IoSlice;
 use std::os::fd::{AsFd as _, AsRawFd as _};
@@ -11,13 +11,13 @@ use proptest::prelude::*;
 
 use crate::system::receive;
 
-/// As many descriptors as Linux sends at once.
+/// Most descriptors that Linux sends at once.
 const MOST: usize = 253;
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// As many descriptors are owned as were sent, and when they are let go, none is left open.
+    /// As many descriptors are owned as were sent, and after they are dropped, none is left open.
     #[test]
     fn every_descriptor_that_arrives_is_owned_once(
         counts in vec(0_usize..=MOST / 2, 0..=2),
