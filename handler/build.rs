@@ -1,4 +1,4 @@
-//! Compiles the kubelet's device plugin API with protox: no protoc on the machine is needed.
+//! Compiles the kubelet's device plugin API with protox, so that the build machine needs no protoc.
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo:rerun-if-changed=proto/device_plugin.proto");

@@ -1,7 +1,9 @@
-//! CPUs that the kubelet has given to a container alone, from what its CPU manager keeps (`cpu_manager_state` in its folder).
+//! Reads which CPUs the kubelet has given to a container exclusively, from the state file of its CPU manager
+//! (`cpu_manager_state` in its folder).
 //!
-//! A pod's class and its requests do not say so: without the policy `static`, or with a fraction of a CPU, the container shares
-//! its CPUs with others. The kubelet's file names each container that has CPUs of its own by the UID of its pod.
+//! The class and the requests of a pod do not show this: without the policy `static`, or with a fraction of a
+//! CPU, the container shares its CPUs. The kubelet's file lists each container that has exclusive CPUs, by
+//! the UID of its pod.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -16,7 +18,7 @@ pub const STATE_FILE: &str = "cpu_manager_state";
 /// Longest state file that is read, in bytes.
 pub const STATE_MAX: u64 = 1 << 20;
 
-/// CPUs that the launcher's container of that pod has for itself; none where the kubelet does not say so.
+/// CPUs that the launcher's container of this pod has exclusively; empty if the kubelet lists none.
 pub fn cpus(kubelet: &Path, pod_uid: &str) -> BTreeSet<u32> {
     let mut text = String::new();
     let read =
@@ -37,7 +39,7 @@ pub fn list(text: &str) -> Option<BTreeSet<u32>> {
     for part in text.trim().split(',').filter(|part| !part.is_empty()) {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
-        // No machine has more; a range of a broken file is not gone through.
+        // No machine has more CPUs. A range from a broken file is not expanded.
         if last > 1 << 16 {
             return None;
         }

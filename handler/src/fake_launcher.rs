@@ -1,11 +1,11 @@
-//! A launcher for tests: another process, in real control groups and a network namespace of its own, that speaks the
-//! real protocol on real sockets. It starts no QEMU.
+//! A launcher for tests: another process, in real control groups and its own network namespace, that speaks
+//! the real protocol on real sockets. It starts no QEMU.
 //!
-//! The process is this test binary again, told by the environment to be the launcher. It is put into
-//! `/kubepods/burstable/pod<uid>/<container>` beneath a group made for the test, in hierarchies of cgroup v1 or in v2.
-//! Where that is not allowed, tests say so and pass.
+//! The process is this test binary, started again with an environment variable that makes it the launcher. It
+//! is put into `/kubepods/burstable/pod<uid>/<container>` beneath a group made for the test, in hierarchies
+//! of cgroup v1 or in v2. Where that is not permitted, tests print this and pass.
 //!
-//! It may have been taken over by its guest ([`hostile`]).
+//! It can also behave like a launcher that its guest has taken over ([`hostile`]).
 
 pub(crate) mod hostile;
 
@@ -48,31 +48,31 @@ use crate::launchers::cgroup::Container;
 const CGROUPS: &str = "/sys/fs/cgroup";
 const DIRECTORY: &str = "BAREVIRT_FAKE_LAUNCHER";
 const MANNER: &str = "BAREVIRT_FAKE_LAUNCHER_MANNER";
-/// The file in its root that gets a byte with each connection.
+/// A file in the launcher's root that gets a byte for each connection.
 const HELLOS: &str = "hellos";
 const STARTUP: Duration = Duration::from_secs(10);
-/// Hierarchies of cgroup v1 that it is put into.
+/// Hierarchies of cgroup v1 into which the launcher is put.
 const HIERARCHIES: [&str; 3] = ["pids", "cpu", "memory"];
-/// A command upon which it says that QEMU was killed.
+/// A QMP command to which the launcher answers that QEMU was killed.
 pub(crate) const KILLED: &[u8] = b"killed";
 
-/// A running fake.
+/// A running fake launcher.
 pub(crate) struct FakeLauncher {
     child: Child,
     groups: Vec<PathBuf>,
     /// Stands for the kubelet's pods directory.
     pub(crate) pods: tempfile::TempDir,
-    /// Where it is.
+    /// The launcher's container.
     pub(crate) container: Container,
 }
 
 impl FakeLauncher {
-    /// Starts one; nothing where the machine does not allow it.
+    /// Starts one; `None` where the machine does not permit it.
     pub(crate) fn start() -> Option<Self> {
         Self::start_that(Manner::Good)
     }
 
-    /// The same with manners.
+    /// Starts one with this behaviour.
     pub(crate) fn start_that(manner: Manner) -> Option<Self> {
         static NUMBER: AtomicU32 = AtomicU32::new(1);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -93,7 +93,8 @@ impl FakeLauncher {
                 return None;
             }
         };
-        // A namespace for the whole process, as a pod's processes have: `unshare` becomes the program.
+        // A pod's processes have their own network namespace from the start. `unshare` replaces itself with
+        // the program.
         let child = Command::new("unshare")
             .arg("--net")
             .arg(std::env::current_exe().unwrap())
@@ -114,7 +115,7 @@ impl FakeLauncher {
         Some(fake)
     }
 
-    /// Puts a process into its container.
+    /// Moves a process into its container.
     pub(crate) fn take_in(&self, process: u32) {
         for group in self.groups.iter().filter(|group| group.ends_with(&self.container.id)) {
             fs::write(group.join("cgroup.procs"), process.to_string()).unwrap();
@@ -126,7 +127,7 @@ impl FakeLauncher {
         fs::File::open(format!("/proc/{}/ns/net", self.child.id())).unwrap().into()
     }
 
-    /// How many connections it had.
+    /// Number of connections so far.
     pub(crate) fn connections(&self) -> u64 {
         let file = self.pods.path().join(&self.container.pod_uid).join("root").join(HELLOS);
         fs::metadata(file).map_or(0, |file| file.len())
@@ -137,29 +138,30 @@ impl FakeLauncher {
         self.child.id()
     }
 
-    /// Its control group in a hierarchy of cgroup v1.
+    /// Its control group in this hierarchy of cgroup v1.
     pub(crate) fn group(&self, hierarchy: &str) -> Option<&Path> {
         let root = Path::new(CGROUPS).join(hierarchy);
         let own = |group: &&PathBuf| group.starts_with(&root) && group.ends_with(&self.container.id);
         self.groups.iter().find(own).map(PathBuf::as_path)
     }
 
-    /// The memory limit with which it runs out of memory.
+    /// The memory limit that [`Self::run_out_of_memory`] sets.
     pub(crate) const LIMIT: u64 = 64 << 20;
 
-    /// Limits the memory of its container and starts a process there that takes more, until the kernel has killed that.
-    /// It must have a group in the memory hierarchy.
+    /// Limits the memory of its container and starts a process there that uses more, until the kernel has
+    /// killed that process. The launcher must have a group in the memory hierarchy.
     pub(crate) fn run_out_of_memory(&self) {
         let group = self.group("memory").unwrap();
         fs::write(group.join("memory.limit_in_bytes"), Self::LIMIT.to_string()).unwrap();
-        // It keeps the last line, which never ends. Were there no limit, it would end by itself.
+        // The shell keeps the last line in memory, and that line never ends. Without a limit it would end by
+        // itself.
         let script =
             format!("echo $$ > {}/cgroup.procs && ulimit -v 400000 && exec tail /dev/zero", group.display());
         let status = Command::new("sh").args(["-c", &script]).stderr(Stdio::null()).status().unwrap();
         assert_eq!(status.signal(), Some(libc::SIGKILL), "{status}");
     }
 
-    /// Ends it as the kernel would.
+    /// Kills it with SIGKILL, as the kernel would.
     pub(crate) fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
@@ -171,13 +173,13 @@ impl Drop for FakeLauncher {
         let _ = self.child.kill();
         let _ = self.child.wait();
         for group in self.groups.iter().rev() {
-            // Groups that another test made, too, stay until the last one leaves.
+            // Groups that other tests share stay until the last test removes them.
             let _ = fs::remove_dir(group);
         }
     }
 }
 
-/// Makes the groups from the top down.
+/// Creates the groups from the top down.
 fn groups(container: &Container) -> std::io::Result<Vec<PathBuf>> {
     let root = Path::new(CGROUPS);
     let mut hierarchies: Vec<PathBuf> =
@@ -204,7 +206,7 @@ fn groups(container: &Container) -> std::io::Result<Vec<PathBuf>> {
     Ok(groups)
 }
 
-/// Not a test of its own: the other process.
+/// Not a test: the entry point of the launcher process.
 #[test]
 fn be_the_launcher() {
     let Ok(pod) = std::env::var(DIRECTORY).map(PathBuf::from) else { return };
@@ -230,10 +232,10 @@ fn be_the_launcher() {
     });
 }
 
-/// Descriptors by their names.
+/// The descriptors that the launcher holds, by name.
 type Held = Arc<Mutex<BTreeMap<String, Vec<OwnedFd>>>>;
 
-/// Holds what is given and gives an echo for `serial0`.
+/// Holds the descriptors that it gets, and provides an echo for `serial0`.
 async fn hold(mut calls: mpsc::Receiver<Call>, status: watch::Sender<LauncherStatus>, held: Held) {
     while let Some(Call { request, descriptors, reply }) = calls.recv().await {
         let mut held = held.lock().unwrap();
@@ -257,7 +259,7 @@ async fn hold(mut calls: mpsc::Receiver<Call>, status: watch::Sender<LauncherSta
     }
 }
 
-/// Sends back what it gets; after the word `bye` it ends.
+/// Sends back what it receives. It ends after the word `bye`.
 fn echo(mut stream: UnixStream) {
     let mut buffer = [0; 4096];
     while let Ok(length @ 1..) = stream.read(&mut buffer) {
@@ -274,7 +276,7 @@ struct Fake {
 }
 
 impl Fake {
-    /// Its guest has every card whose tap is held, and lets go of those that are absent at once.
+    /// Its guest has a network interface for each held tap, and releases those that are absent at once.
     fn plug(&self, wanted: &SyncRequest) {
         let vmi: VirtualMachineInstance = serde_json::from_slice(&wanted.vmi).unwrap();
         let (absent, there): (Vec<_>, Vec<_>) =
@@ -330,7 +332,7 @@ impl Launcher for Fake {
                 status.ready = true;
                 status.machine_type = "pc-q35-10.0".to_owned();
             } else if status.migration.is_some() {
-                // It comes, or goes, and is not started.
+                // The guest arrives or leaves by a migration and is not started.
             } else if needed.iter().all(|name| status.descriptors.contains(name)) {
                 status.set_phase(Phase::Running);
                 status.ready = true;
@@ -397,7 +399,7 @@ impl Launcher for Fake {
     }
 
     async fn stats(&self, _: tonic::Request<StatsRequest>) -> Result<Response<StatsResponse>, Status> {
-        // A guest whose monitor hangs.
+        // A paused guest stands for one whose monitor hangs.
         let process = ProcessStats { user_ns: 2_000_000_000, system_ns: 0, resident_bytes: 1 << 20 };
         match self.status.borrow().phase() {
             Phase::Paused => Err(Status::unavailable("it hangs")),
@@ -428,7 +430,7 @@ impl Launcher for Fake {
             Order::Receive(_) | Order::Send(_) if !has_connection => {
                 return Err(Status::failed_precondition("the migration has no connection"));
             }
-            // Nothing is sent: a word on the connection stands for it.
+            // Nothing is transferred: a word on the connection stands for the guest.
             Order::Receive(_) => MigrationState::Received,
             Order::Send(_) => MigrationState::Sent,
             Order::Go(MigrationGo { .. }) => MigrationState::Arrived,

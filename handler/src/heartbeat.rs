@@ -1,14 +1,16 @@
-//! Says that this node can run guests, and that its handler lives.
+//! Reports that this node can run guests and that its handler is alive.
 //!
-//! KubeVirt's facts: label `kubevirt.io/schedulable` and annotation `kubevirt.io/heartbeat` on the node, at start and then
-//! every 60 to 132 seconds, and with them whether the kubelet gives containers CPUs of their own. The label is `true` while
-//! the kubelet knows the resource that launchers ask for; where guests are emulated they ask for none. A change is told at
-//! once. At start a kubelet gets ten seconds.
+//! As in KubeVirt, it writes the label `kubevirt.io/schedulable` and the annotation `kubevirt.io/heartbeat`
+//! to the node, at start and then every 60 to 132 seconds. It also writes whether the kubelet gives
+//! containers exclusive CPUs. The label is `true` while the kubelet knows the resource that launchers
+//! request; where guests are emulated, they request none. A change is written at once. At start, the kubelet
+//! gets ten seconds to register the resource.
 //!
-//! KubeVirt sets the label to false when its handler shuts down. This one does not: guests are not affected by its restart,
-//! and a launcher that is placed meanwhile waits for the next handler. With the label it would be placed the moment the label
-//! is back, by a scheduler that knows sooner than the kubelet, which then refuses the pod for good. A handler that stays away
-//! is noticed by the age of its heartbeat, and then virt-controller writes `false`.
+//! KubeVirt sets the label to `false` when its handler shuts down. This handler does not: its restart does
+//! not affect guests, and a launcher that is scheduled meanwhile waits for the next handler. If the label
+//! were set to `false`, a launcher would be scheduled the moment it is `true` again. The scheduler sees that
+//! before the kubelet does, and the kubelet would then reject the pod permanently. If a handler stays away,
+//! virt-controller notices the age of its heartbeat and writes `false`.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -31,23 +33,24 @@ use crate::exclusive::{STATE_FILE, STATE_MAX};
 
 /// Shortest time between two beats.
 const PERIOD: Duration = Duration::from_secs(60);
-/// How long the API server may take.
+/// Longest time that the API server may take to answer.
 const API_DEADLINE: Duration = Duration::from_secs(30);
-/// How soon a failed beat is tried again.
+/// Pause before a failed heartbeat is retried.
 const RETRY: Duration = Duration::from_secs(5);
-/// How long the kubelet may take to know the resource before a first beat says that it does not.
+/// How long the kubelet may take to register the resource before the first heartbeat reports that it is
+/// missing.
 const FIRST: Duration = Duration::from_secs(10);
 
-/// What a beat tells.
+/// What a heartbeat reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct State {
     schedulable: bool,
     cpu_manager: bool,
 }
 
-/// Where a beat's facts are from.
+/// Sources of a heartbeat's data.
 pub struct Sources {
-    /// Settings.
+    /// Settings of the installation.
     pub installation: Installation,
     /// Whether the kubelet knows the resource `kvm`.
     pub kvm: Registered,
@@ -65,13 +68,14 @@ impl Sources {
     }
 }
 
-/// Beats for as long as the process lives.
+/// Sends heartbeats for as long as the process lives.
 pub async fn run(client: Client, node: String, mut sources: Sources) {
     let api: Api<Node> = Api::all(client);
     let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
     let mut changes = sources.installation.subscribe();
     sources.installation.ready().await;
-    // Registered, late, or never: all three are told.
+    // The first heartbeat reports the resource whether it is registered or not, and a later change is
+    // reported too.
     let _ = timeout(FIRST, sources.kvm.wait_for(|known| *known)).await;
     let mut told: Option<State> = None;
     loop {
@@ -106,7 +110,7 @@ pub async fn run(client: Client, node: String, mut sources: Sources) {
         };
         let next = async {
             loop {
-                // Other settings change as well.
+                // A change of other settings needs no heartbeat.
                 let ended = tokio::select! {
                     changed = changes.changed() => changed.is_err(),
                     changed = sources.kvm.changed() => changed.is_err(),
@@ -119,14 +123,14 @@ pub async fn run(client: Client, node: String, mut sources: Sources) {
                 }
             }
         };
-        // The end of the wait, or something to tell.
+        // Waits until the pause ends or there is a change to report.
         let _ = timeout(wait, next).await;
     }
 }
 
-/// The patch of one beat.
+/// The patch of one heartbeat.
 fn beat(state: State, now: Timestamp) -> Value {
-    // Whole seconds, as Kubernetes writes times.
+    // Kubernetes writes times in whole seconds.
     let now = now.round(Unit::Second).unwrap_or(now);
     json!({
         "metadata": {
@@ -140,7 +144,8 @@ fn beat(state: State, now: Timestamp) -> Value {
     })
 }
 
-/// Whether the kubelet gives CPUs of their own to containers that ask for whole ones: what its CPU manager keeps says so.
+/// Whether the kubelet gives exclusive CPUs to containers that request whole CPUs, according to the state of
+/// its CPU manager.
 fn has_static_cpus(kubelet: &Path) -> bool {
     use std::io::Read as _;
     let mut text = String::new();
@@ -149,11 +154,11 @@ fn has_static_cpus(kubelet: &Path) -> bool {
     read.is_ok() && serde_json::from_str::<Value>(&text).is_ok_and(|state| state["policyName"] == "static")
 }
 
-/// Time to the next look: between one and 2.2 periods, so that the handlers of a cluster that started at once do not write at
-/// once.
+/// Time to the next heartbeat: between one and 2.2 periods, so that handlers that started together do not all
+/// write at the same time.
 pub(crate) fn spread(period: Duration, now: Timestamp) -> Duration {
     let spread = period * 6 / 5;
-    // The sub-second part of the time is as good as random for this.
+    // The sub-second part of the time is random enough for this.
     let fraction = SignedDuration::from_nanos(i64::from(now.subsec_nanosecond())).as_secs_f64().abs();
     period + spread.mul_f64(fraction.min(1.0))
 }

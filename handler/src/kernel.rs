@@ -1,7 +1,7 @@
-//! Calls into the kernel that have no safe wrapper: the only place of this crate where unsafe code is allowed.
+//! System calls that have no safe wrapper: the only place in this crate where unsafe code is allowed.
 //!
-//! Each function takes and gives owned or borrowed descriptors, so that nothing outside has to know that there was a
-//! raw call.
+//! Each function takes and returns owned or borrowed descriptors, so callers need not know about the raw
+//! call.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_int};
@@ -18,18 +18,19 @@ use nix::sys::socket::sockopt::{PeerCredentials, PeerPidfd};
 /// The longest interface name, without the closing zero (`IFNAMSIZ - 1` of the kernel).
 pub const INTERFACE_NAME_MAX: usize = libc::IFNAMSIZ - 1;
 
-/// `ICMP6_FILTER` of the kernel's `linux/icmpv6.h`: which ICMPv6 types a raw socket is not given.
+/// `ICMP6_FILTER` of the kernel's `linux/icmpv6.h`: which ICMPv6 types a raw socket does not receive.
 const ICMP6_FILTER: c_int = 1;
-/// Of the kernel's `mount.h`.
+/// From the kernel's `linux/mount.h`.
 const FSOPEN_CLOEXEC: libc::c_uint = 1;
 const FSMOUNT_CLOEXEC: libc::c_uint = 1;
 const FSCONFIG_CMD_CREATE: libc::c_uint = 6;
 
-/// Turns a descriptor of `/dev/net/tun` into the tap device `name` of the calling thread's network namespace.
+/// Turns a descriptor of `/dev/net/tun` into the tap device `name` in the calling thread's network namespace.
 ///
-/// The tap is made when it is not there, and goes away when its last descriptor is closed: it is not persistent, so
-/// that nothing is left behind by a pod. Frames carry a virtio-net header (`IFF_VNET_HDR`). `owner` may open it again.
-/// Each descriptor of one with `multi_queue` is a queue of its own; without, there can be only one.
+/// The tap is created if it does not exist. It is not persistent and goes away when its last descriptor is
+/// closed, so that a pod leaves nothing behind. Frames carry a virtio-net header (`IFF_VNET_HDR`). `owner`
+/// may open it again. With `multi_queue`, each descriptor is a queue of its own; without it, there can be
+/// only one descriptor.
 pub fn attach_tap(tun: File, name: &str, owner: u32, multi_queue: bool) -> io::Result<OwnedFd> {
     if name.is_empty() || name.len() > INTERFACE_NAME_MAX || name.contains('\0') {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a name for an interface"));
@@ -41,9 +42,9 @@ pub fn attach_tap(tun: File, name: &str, owner: u32, multi_queue: bool) -> io::R
     Ok(OwnedFd::from(tun))
 }
 
-/// Has frames on a descriptor of a macvtap carry a virtio-net header and nothing else.
+/// Makes frames on a descriptor of a macvtap carry a virtio-net header and nothing else.
 pub fn set_macvtap(tap: &File, multi_queue: bool) -> io::Result<()> {
-    // The descriptor is that of a device already: the kernel asks for no name.
+    // The descriptor already belongs to a device, so the kernel needs no name.
     set_tap(tap, "", multi_queue)
 }
 
@@ -63,13 +64,13 @@ fn set_tap(tap: &File, name: &str, multi_queue: bool) -> io::Result<()> {
     check(result)
 }
 
-/// A new mount of a file system of that kind, at no place: it goes with its descriptor. Such of sysfs shows the network
-/// namespace of the calling thread.
+/// Makes a new mount of a file system of that kind that is attached nowhere. It goes away with its
+/// descriptor. A mount of sysfs shows the network namespace of the calling thread.
 pub fn mount_nowhere(kind: &CStr) -> io::Result<OwnedFd> {
     let descriptor = |result: libc::c_long| {
         let number = c_int::try_from(result).map_err(|_| io::Error::other("no descriptor"))?;
         check(number)?;
-        // SAFETY: the kernel has just made it, and nobody else knows its number.
+        // SAFETY: the kernel has just made it, and nothing else owns it.
         Ok::<_, io::Error>(unsafe { OwnedFd::from_raw_fd(number) })
     };
     // SAFETY: `kind` is a string with a zero at its end.
@@ -87,13 +88,14 @@ pub fn mount_nowhere(kind: &CStr) -> io::Result<OwnedFd> {
 
 /// Sends UDP datagrams over IPv4 without a checksum (`SO_NO_CHECK`).
 ///
-/// A checksum that the network card is to fill in never gets filled in on the way to a tap, and DHCP clients that read
-/// raw frames (old dhclient, udhcpc) drop the answer. Without one it is valid by definition.
+/// A checksum that the network card would fill in is never filled in on the way to a tap, and DHCP clients
+/// that read raw frames (old dhclient, udhcpc) drop the answer. A datagram without a checksum is valid by
+/// definition.
 pub fn send_without_checksum(socket: impl AsFd) -> io::Result<()> {
     set_option(socket, libc::SOL_SOCKET, libc::SO_NO_CHECK, &1_i32)
 }
 
-/// Lets a raw ICMPv6 socket receive messages of one type only.
+/// Limits a raw ICMPv6 socket to messages of one type.
 pub fn receive_only_icmp6(socket: impl AsFd, kind: u8) -> io::Result<()> {
     let mut blocked = [u32::MAX; 8];
     blocked[usize::from(kind) / 32] &= !(1 << (kind % 32));
@@ -115,23 +117,23 @@ pub fn process(pid: i32) -> io::Result<OwnedFd> {
     // SAFETY: both arguments are numbers.
     let descriptor = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
     match i32::try_from(descriptor) {
-        // SAFETY: the kernel made this descriptor just now, and nobody else knows it.
+        // SAFETY: the kernel has just made this descriptor, and nothing else owns it.
         Ok(descriptor @ 0..) => Ok(unsafe { OwnedFd::from_raw_fd(descriptor) }),
         Ok(_) => Err(io::Error::last_os_error()),
         Err(_) => Err(io::Error::from(io::ErrorKind::InvalidData)),
     }
 }
 
-/// A descriptor of the process that made the other end of a unix socket, or listened there.
+/// A descriptor of the process that created the other end of a unix socket, or that listens there.
 pub fn peer(socket: impl AsFd) -> io::Result<OwnedFd> {
     match getsockopt(&socket, PeerPidfd) {
-        // Kernels before 6.5 have only its number.
+        // Kernels before 6.5 give only its process id.
         Err(Errno::ENOPROTOOPT) => process(getsockopt(&socket, PeerCredentials)?.pid()),
         found => Ok(found?),
     }
 }
 
-/// Lets a process, and those that it starts, lock that many bytes of memory, where it may not already.
+/// Raises the amount of memory that a process and its children may lock to at least `bytes`.
 pub fn allow_locked(pid: i32, bytes: u64) -> io::Result<()> {
     // SAFETY: rlimit64 is plain data; all zeroes is a valid value of it.
     let mut limit: libc::rlimit64 = unsafe { mem::zeroed() };
@@ -143,7 +145,7 @@ pub fn allow_locked(pid: i32, bytes: u64) -> io::Result<()> {
     }
     limit.rlim_cur = bytes;
     limit.rlim_max = limit.rlim_max.max(bytes);
-    // SAFETY: `limit` is an initialised rlimit64, and the old limit is not asked for.
+    // SAFETY: `limit` is an initialised rlimit64, and the old limit is not requested.
     let result =
         unsafe { libc::prlimit64(pid, libc::RLIMIT_MEMLOCK, &raw const limit, std::ptr::null_mut()) };
     check(result)
@@ -153,15 +155,15 @@ fn check(result: c_int) -> io::Result<()> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// `/dev/kvm`, for questions about the kernel.
+/// `/dev/kvm`, for queries about the kernel's capabilities.
 #[derive(Debug)]
 pub struct Kvm(File);
 
-/// The kernel's number for KVM's calls, `KVMIO`.
+/// The kernel's ioctl type for KVM, `KVMIO`.
 const KVMIO: u8 = 0xae;
 /// `KVM_CREATE_VM`.
 const KVM_CREATE_VM: ioctl_num_type = nix::request_code_none!(KVMIO, 0x01);
-/// `KVM_GET_MSR_INDEX_LIST`: the list's head is its length.
+/// `KVM_GET_MSR_INDEX_LIST`. The list begins with its length.
 const KVM_GET_MSR_INDEX_LIST: ioctl_num_type =
     nix::request_code_readwrite!(KVMIO, 0x02, mem::size_of::<u32>());
 /// `KVM_CHECK_EXTENSION`.
@@ -170,18 +172,18 @@ const KVM_CHECK_EXTENSION: ioctl_num_type = nix::request_code_none!(KVMIO, 0x03)
 const KVM_CREATE_VCPU: ioctl_num_type = nix::request_code_none!(KVMIO, 0x41);
 /// `KVM_GET_TSC_KHZ`.
 const KVM_GET_TSC_KHZ: ioctl_num_type = nix::request_code_none!(KVMIO, 0xa3);
-/// No argument.
+/// The argument of calls that have none.
 const NONE: libc::c_ulong = 0;
 /// More registers than any kernel lists.
 const REGISTERS_MAX: usize = 4096;
 
 impl Kvm {
-    /// Opens it.
+    /// Opens the device.
     pub fn open(path: &std::path::Path) -> io::Result<Self> {
         File::options().read(true).write(true).open(path).map(Kvm)
     }
 
-    /// Whether the kernel has an extension, by the number of its `KVM_CAP_`.
+    /// Whether the kernel has an extension, by the number of its `KVM_CAP_` constant.
     pub fn has_extension(&self, number: c_int) -> bool {
         // SAFETY: the descriptor is open, and the argument is a number.
         let result =
@@ -189,9 +191,9 @@ impl Kvm {
         result > 0
     }
 
-    /// Registers that the kernel keeps for guests.
+    /// Model-specific registers that the kernel provides to guests.
     pub fn registers(&self) -> io::Result<Vec<u32>> {
-        // The length, and room for so many numbers behind it.
+        // The length, followed by space for that many numbers.
         let mut list = vec![0_u32; 1 + REGISTERS_MAX];
         if let Some(length) = list.first_mut() {
             *length = u32::try_from(REGISTERS_MAX).unwrap_or(u32::MAX);
@@ -203,14 +205,14 @@ impl Kvm {
         Ok(list.into_iter().skip(1).take(length).collect())
     }
 
-    /// Frequency of the time stamp counter that a guest would see. It is told of a virtual CPU only: one is made, and gone
-    /// with this call.
+    /// Frequency of the time stamp counter that a guest would see. Only a virtual CPU reports it, so a
+    /// temporary one is created.
     pub fn tsc_kilohertz(&self) -> io::Result<u32> {
         let make = |at: &dyn AsRawFd, what: ioctl_num_type| -> io::Result<OwnedFd> {
             // SAFETY: the descriptor is open, and the argument is a number: an ordinary machine, its first CPU.
             let made = unsafe { libc::ioctl(at.as_raw_fd(), what, NONE) };
             check(made)?;
-            // SAFETY: the kernel made this descriptor just now, and nobody else knows it.
+            // SAFETY: the kernel has just made this descriptor, and nothing else owns it.
             Ok(unsafe { OwnedFd::from_raw_fd(made) })
         };
         let machine = make(&self.0, KVM_CREATE_VM)?;
@@ -222,10 +224,10 @@ impl Kvm {
     }
 }
 
-/// Lets a thread run first in, first out with this priority: it has its CPU until it waits.
+/// Gives a thread the scheduling policy `SCHED_FIFO` with this priority: it keeps its CPU until it waits.
 pub fn first_in_first_out(thread: i32, priority: i32) -> io::Result<()> {
-    // The kernel's `struct sched_param` is this one number. The call is made without the C library: musl's does nothing but
-    // say ENOSYS.
+    // The kernel's `struct sched_param` is this one number. The call does not use the C library, because
+    // musl's function only returns ENOSYS.
     let param: libc::c_int = priority;
     // SAFETY: the kernel reads one structure of this size, which lives until the call returns.
     let result =
@@ -239,7 +241,7 @@ mod tests {
 
     #[test]
     fn a_child_may_lock_as_much_as_it_is_allowed() {
-        // More than it may have at most takes a privilege that tests do not have.
+        // Raising the hard limit needs a privilege that tests do not have.
         let mut child =
             std::process::Command::new("sh").args(["-c", "ulimit -S -l 64; exec sleep 60"]).spawn().unwrap();
         let pid = i32::try_from(child.id()).unwrap();

@@ -1,9 +1,10 @@
-//! The agent of a node: the only component with node privileges.
+//! The agent of a node, and the only component with privileges on the node.
 //!
-//! For every VirtualMachineInstance on its node it finds the launcher in the VM's pod, makes the guest's network in the pod's
-//! namespace, hands the launcher what needs privilege as descriptors, tells it what should run, and reports what does.
-//! Nothing of a running guest lives in this process. It may be killed at any time: a later one finds the launchers and
-//! everything in the pods' namespaces again, and adds what is missing. `main.rs` describes the modules and their order.
+//! For every VirtualMachineInstance on its node it finds the launcher in the VM's pod, sets up the guest's
+//! network in the pod's namespace, hands the launcher privileged resources as descriptors, tells it what to
+//! run, and reports what runs. No state of a running guest lives in this process. It may be killed at any
+//! time: the next handler finds the launchers and everything in the pods' namespaces again, and adds what is
+//! missing. `main.rs` describes the modules and their order.
 
 pub mod certificate;
 pub mod devices;

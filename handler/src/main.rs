@@ -1,39 +1,39 @@
-//! `virt-handler`: reads flags, opens what is opened once, and connects the parts.
+//! `virt-handler`: parses flags, opens files and sockets once, and connects the modules.
 //!
-//! The modules, from the outside in. Each uses only modules that come after it.
+//! The modules are listed from the outside in. Each module uses only modules that come after it.
 //!
-//! What others see of the handler:
+//! Modules that other components use:
 //!
 //! | module | what it does | who calls it |
 //! |---|---|---|
-//! | [`migration`](virt_handler::migration) | lets guests in that come from other nodes, sends those that leave | handlers of other nodes |
+//! | [`migration`](virt_handler::migration) | receives guests from other nodes, and sends guests to them | handlers of other nodes |
 //! | [`server`](virt_handler::server) | consoles, displays, USB, pause and other requests about a guest, over TLS | virt-api |
-//! | [`metrics`](virt_handler::metrics) | numbers of each guest: from its launcher, its control groups and its network devices | Prometheus |
-//! | [`certificate`](virt_handler::certificate) | asks for the certificate that the server shows, and renews it | the server |
+//! | [`metrics`](virt_handler::metrics) | metrics of each guest: from its launcher, its control groups and its network devices | Prometheus |
+//! | [`certificate`](virt_handler::certificate) | obtains the server's certificate and renews it | the server |
 //!
-//! What the handler tells of its node:
+//! Modules that report about the node:
 //!
 //! | module | what it does |
 //! |---|---|
-//! | [`labels`](virt_handler::labels) | labels of the node: CPU models, features, machine types that guests can have there |
-//! | [`heartbeat`](virt_handler::heartbeat) | says that the handler is alive and guests may be scheduled there |
+//! | [`labels`](virt_handler::labels) | labels of the node: CPU models, features and machine types that guests can use |
+//! | [`heartbeat`](virt_handler::heartbeat) | reports that the handler is alive and that guests may be scheduled |
 //! | [`devices`](virt_handler::devices) | device plugins for the kubelet: `/dev/kvm`, permitted host devices |
 //!
-//! What it does for each guest. One task owns one guest; all others only read what it publishes.
+//! Modules that work for each guest. One task owns one guest; all others only read what it publishes.
 //!
 //! | module | what it does |
 //! |---|---|
 //! | [`supervisor`](virt_handler::supervisor) | watches instances and launcher pods, keeps one task for each instance |
-//! | [`sync`](virt_handler::sync) | that task: observe, plan one step, apply it, report; `plan` is pure, `session` acts |
+//! | [`sync`](virt_handler::sync) | the task of a guest: observe, plan one step, apply it, report; `plan` is pure, `session` acts |
 //! | [`status`](virt_handler::status) | the status and the events of an instance, from what was observed: pure |
 //! | [`real_time`](virt_handler::real_time) | realtime scheduling of virtual CPUs |
 //! | [`exclusive`](virt_handler::exclusive) | CPUs that the kubelet has given to a container alone |
 //! | [`registry`](virt_handler::registry) | the guests of this node and their launchers; the supervisor writes it, server and metrics read it |
 //! | [`network`](virt_handler::network) | the guest's network in the pod's namespace: observe, plan, apply; `guest` reads the spec |
-//! | [`launchers`](virt_handler::launchers) | finds a launcher, proves who it is by its control groups, talks to it, reads what the kernel counts for its container |
-//! | [`pods`](virt_handler::pods) | the few facts of a launcher pod that matter here |
-//! | [`pace`](virt_handler::pace) | how often something may happen: a bucket of tokens |
-//! | [`kernel`](virt_handler::kernel) | system calls that no library has; the only unsafe code |
+//! | [`launchers`](virt_handler::launchers) | finds a launcher, verifies it by its control groups, talks to it, reads the kernel's counters for its container |
+//! | [`pods`](virt_handler::pods) | the facts about a launcher pod that the handler needs |
+//! | [`pace`](virt_handler::pace) | a rate limit: a token bucket |
+//! | [`kernel`](virt_handler::kernel) | system calls that no library wraps; the only unsafe code |
 //!
 //! ```text
 //!  API server ──watch──► supervisor ──► sync ──► launchers ══ gRPC, descriptors ══► virt-launcher (in the pod)
@@ -72,7 +72,8 @@ use virt_handler::sync::panics::Panics;
 use virt_handler::sync::{Context, Migration};
 use virt_handler::{heartbeat, labels, server, supervisor};
 
-/// The agent of a node: finds the launchers of its virtual machines, prepares their network, reports what runs.
+/// The agent of a node: finds the launchers of its virtual machines, prepares their network, reports what
+/// runs.
 #[derive(Debug, Parser)]
 #[command(version = barevirt_api::release::line())]
 struct Flags {
@@ -82,25 +83,25 @@ struct Flags {
     /// The kubelet's directory of pods.
     #[arg(long, env = "PODS_DIR", default_value = "/var/lib/kubelet/pods")]
     pods_dir: PathBuf,
-    /// The kubelet's folder: sockets of its device plugins, state of its CPU manager.
+    /// The kubelet's folder, with the sockets of device plugins and the state of its CPU manager.
     #[arg(long, env = "KUBELET_DIR", default_value = "/var/lib/kubelet")]
     kubelet_dir: PathBuf,
-    /// Folder with what virt-launcher's node-capabilities wrote.
+    /// Folder with the output of virt-launcher's node-capabilities.
     #[arg(long, env = "CAPABILITIES_DIR", default_value = "/var/lib/kubevirt-node-labeller")]
     capabilities_dir: PathBuf,
-    /// Where consoles are served.
+    /// Address on which consoles are served.
     #[arg(long, env = "LISTEN", default_value = "[::]:8186")]
     listen: SocketAddr,
-    /// Bundle of the authorities that sign virt-api's certificate, and ours.
+    /// Bundle of the authorities that sign virt-api's certificate and this handler's.
     #[arg(long, env = "CLIENT_CA", default_value = "/etc/virt-handler/ca/ca-bundle")]
     client_ca: PathBuf,
-    /// Where other handlers, and the connections of guests that come, are taken in.
+    /// Address on which other handlers and incoming guests connect for migrations.
     #[arg(long, env = "MIGRATION_LISTEN", default_value = "[::]:8187")]
     migration_listen: SocketAddr,
-    /// Address of this pod, told to other handlers. Where it is not given, that by which the API server is reached.
+    /// Address of this pod, for other handlers. By default the address from which the API server is reached.
     #[arg(long, env = "POD_IP")]
     pod_ip: Option<IpAddr>,
-    /// Where /healthz and /metrics are served, over TLS.
+    /// Address on which /healthz and /metrics are served, over TLS.
     #[arg(long, env = "PROBES_LISTEN", default_value = "[::]:8443")]
     probes_listen: SocketAddr,
 }
@@ -119,7 +120,7 @@ async fn main() -> anyhow::Result<()> {
     let limit = Limit::new(Rate::NODE);
     let client = connection.limited(&limit).context("make a client")?;
     let installation = Installation::default();
-    // What sets the rate does not wait for it.
+    // The client that updates the rate limit is not subject to it.
     tokio::spawn(installation.clone().watch(connection.client().context("make a client")?));
     tokio::spawn(level.follow(installation.clone(), Component::Handler, flags.node_name.clone()));
     tokio::spawn(limit.follow(installation.clone(), "virt-handler", |settings| settings.rates.handler));
@@ -196,12 +197,12 @@ async fn main() -> anyhow::Result<()> {
         ended = supervisor => anyhow::bail!("the watch of instances ended: {ended:?}"),
         ended = probes => anyhow::bail!("the probes ended: {ended:?}"),
     }
-    // Nothing is torn down: guests and their networks go on, and the next handler finds them.
+    // Nothing is torn down: guests and their networks keep running, and the next handler finds them.
     info!("virt-handler ends");
     Ok(())
 }
 
-/// The address from which the API server is reached: nothing is sent.
+/// The address from which the API server is reached. Nothing is sent to determine it.
 fn own_address() -> Option<IpAddr> {
     let host: IpAddr = std::env::var("KUBERNETES_SERVICE_HOST").ok()?.parse().ok()?;
     let any: SocketAddr = if host.is_ipv4() { ([0, 0, 0, 0], 0).into() } else { ([0_u16; 8], 0).into() };

@@ -1,4 +1,5 @@
-//! Names of control groups, which a container chooses beneath its own. The first line is where the handler itself is.
+//! Names of control groups, which a container chooses beneath its own group. The first line is the path of
+//! the handler itself.
 #![no_main]
 
 use std::collections::HashMap;
@@ -20,7 +21,7 @@ fuzz_target!(|text: &str| {
         let Some(found) = parse(path, own) else { continue };
         let group = group_of(path, &found).expect("what is in a container has its group");
         assert!(path.starts_with(group));
-        // A pod that is above the handler as well has its first group there.
+        // A pod in which the handler itself runs has its first group there.
         assert!(own.contains(&found.pod_uid) || parse(group, own) == Some(found));
     }
 });

@@ -1,5 +1,6 @@
-//! What a launcher says of itself and of its guest, whoever speaks in its name: from the bytes to the patch. Once that is
-//! written there is nothing more to write, so no launcher makes the handler write on and on by saying the same.
+//! What a launcher reports about itself and its guest, which an attacker may have written: from the bytes to
+//! the patch. Once a patch is written, the same report leads to no other patch. So no launcher can make the
+//! handler write repeatedly by repeating itself.
 #![no_main]
 
 use barevirt_api::v1::{VirtualMachineInstance, VirtualMachineInstanceStatus};

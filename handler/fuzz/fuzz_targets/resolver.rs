@@ -1,4 +1,5 @@
-//! A pod's resolv.conf, which its author may have written: what a guest's DHCP answers are made of.
+//! A pod's resolv.conf, which the author of the pod may have written. The guest's DHCP answers are made from
+//! it.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! This handler's own certificate: it names the node, and its key never leaves the process.
+//! The handler's own certificate. It names the node, and its key never leaves the process.
 //!
 //! ```text
 //!   key, made in memory --> CertificateSigningRequest --virt-operator: is it that node's handler?--> certificate --> Shown
@@ -6,8 +6,8 @@
 //!        +---- the last fifth of its life, or another authority signs from now on ----------------------+
 //! ```
 //!
-//! Until there is one, and after it has expired, the handler is not ready and says why (`/readyz`): virt-api would not
-//! believe it. Guests do not depend on it.
+//! While there is no valid certificate, the handler is not ready and says why (`/readyz`), because virt-api
+//! would not trust it. Guests do not depend on the certificate.
 
 mod request;
 
@@ -27,18 +27,18 @@ use tracing::{info, warn};
 use self::request::{Answer, Request};
 use crate::FIELD_MANAGER;
 
-/// How long the API server may take.
+/// Longest time that the API server may take to answer.
 const API_DEADLINE: Duration = Duration::from_secs(30);
-/// Pause between two looks at a request: for the first [`FREQUENT_POLLS`] of them, and after that.
+/// Pause between two polls of a request: for the first [`FREQUENT_POLLS`] polls, and after them.
 const POLL: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(5)];
-/// How often a request is looked at with the shorter pause.
+/// Number of polls with the shorter pause.
 const FREQUENT_POLLS: u32 = 30;
-/// Pause before another request, after one failed or was refused.
+/// Pause before another request, after one has failed or was refused.
 const AGAIN: Duration = Duration::from_secs(10);
 /// Longest time between two checks whether the certificate has to be renewed.
 const IDLE: Duration = Duration::from_secs(30);
 
-/// Why there is no certificate, as text for people; `None` while a certificate is in force.
+/// Why there is no certificate, as text for users; `None` while a certificate is valid.
 pub type NotReady = watch::Receiver<Option<String>>;
 
 /// Why a request led to no certificate.
@@ -58,17 +58,17 @@ enum NoCertificate {
     Unreadable(String),
 }
 
-/// The certificate of this node's handler.
+/// Obtains and renews the certificate of this node's handler.
 pub struct OwnCertificate {
     node: String,
     shown: watch::Sender<Option<Arc<Pair>>>,
     not_ready: watch::Sender<Option<String>>,
-    /// End of the one in force, seconds since 1970.
+    /// End of the current certificate, in seconds since 1970.
     ends: Option<i64>,
 }
 
 impl OwnCertificate {
-    /// Without a certificate of the CA yet. Until there is one, `until_then` serves health checks.
+    /// Starts without a certificate from the CA. Until there is one, `until_then` serves health checks.
     pub fn new(node: String, until_then: Option<Pair>) -> Self {
         OwnCertificate {
             node,
@@ -88,7 +88,7 @@ impl OwnCertificate {
         self.not_ready.subscribe()
     }
 
-    /// Asks for a certificate and renews it, for as long as the process lives.
+    /// Requests a certificate and renews it, for as long as the process lives.
     pub async fn run(mut self, client: Client, mut trusted: Trusted) {
         let api: Api<CertificateSigningRequest> = Api::all(client);
         loop {
@@ -108,7 +108,7 @@ impl OwnCertificate {
         }
     }
 
-    /// One request, until it is answered.
+    /// Makes one request and waits until it is answered.
     async fn obtain(&self, api: &Api<CertificateSigningRequest>) -> Result<(Pair, Seen), NoCertificate> {
         let request = Request::new(&self.node)?;
         let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
@@ -153,7 +153,7 @@ impl OwnCertificate {
         Err(NoCertificate::Gone(name))
     }
 
-    /// Publishes why there is no certificate, unless the former one is still in force.
+    /// Publishes why there is no certificate, unless the previous certificate is still valid.
     fn report_not_ready(&self, why: String) {
         if self.ends.is_some_and(|ends| Timestamp::now().as_second() < ends) {
             return;
@@ -170,7 +170,7 @@ impl OwnCertificate {
     }
 }
 
-/// Comes back when the certificate is to be renewed.
+/// Returns when the certificate has to be renewed.
 async fn renewal(own: &Seen, trusted: &mut Trusted) {
     let taken = Timestamp::now().as_second();
     let mut changed = false;
@@ -186,7 +186,7 @@ async fn renewal(own: &Seen, trusted: &mut Trusted) {
         }
         let rest = u64::try_from(own.last_fifth().saturating_sub(now)).unwrap_or(0);
         tokio::select! {
-            // Nobody tells any more: the time alone decides.
+            // The sender is gone, so from now on the time alone decides.
             news = trusted.changed() => match news {
                 Ok(()) => changed = true,
                 Err(_) => sleep(IDLE).await,

@@ -1,4 +1,4 @@
-//! A request for a certificate, what became of it, and when another one is due. Pure.
+//! A certificate request, the answer to it, and when another one is due. Pure.
 
 use barevirt_api::names::{HANDLER_COMMON_NAME, HANDLER_SIGNER, handler_host};
 use barevirt_component::certificates::{CertificateError, Pair, Seen};
@@ -10,19 +10,20 @@ use rcgen::{
     PKCS_ECDSA_P256_SHA256,
 };
 
-/// What it is for, in the words of the API.
+/// What the certificate is for, in the words of the API.
 const USAGES: [&str; 2] = ["digital signature", "server auth"];
-/// How long a bundle may be behind the authority that signed our certificate, in seconds: the kubelet brings it later.
+/// How long the bundle may lag behind the authority that signed our certificate, in seconds: the kubelet
+/// updates the mounted bundle later.
 const BEHIND: i64 = 120;
 
-/// A key, and the request for a certificate of it.
+/// A key and the certificate request made with it.
 pub(super) struct Request {
     key: KeyPair,
     pem: String,
 }
 
 impl Request {
-    /// With a new key, for the handler of that node.
+    /// Makes a new key and a request for the handler of `node`.
     pub(super) fn new(node: &str) -> Result<Self, rcgen::Error> {
         let mut params = CertificateParams::new(vec![handler_host(node)])?;
         params.distinguished_name = DistinguishedName::new();
@@ -34,7 +35,8 @@ impl Request {
         Ok(Request { key, pem })
     }
 
-    /// As it is sent: all but the key. The API server shortens a long name and makes it one of its own.
+    /// The object that is sent. It does not contain the key. The API server shortens a long name and makes it
+    /// unique.
     pub(super) fn object(&self, node: &str) -> CertificateSigningRequest {
         CertificateSigningRequest {
             metadata: ObjectMeta {
@@ -51,20 +53,20 @@ impl Request {
         }
     }
 
-    /// The certificate with its key.
+    /// Combines the key with its certificate.
     pub(super) fn with(&self, certificate: &[u8]) -> Result<Pair, CertificateError> {
         Pair::read(certificate, self.key.serialize_pem().as_bytes())
     }
 }
 
-/// What became of a request.
+/// The answer to a request.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Answer {
-    /// Nothing yet.
+    /// There is no answer yet.
     None,
-    /// It was denied, or could not be signed, for that reason.
+    /// The request was denied or could not be signed, for this reason.
     Refused(String),
-    /// A certificate, PEM.
+    /// The certificate, as PEM.
     Issued(Vec<u8>),
 }
 
@@ -81,8 +83,9 @@ pub(super) fn answer(request: &CertificateSigningRequest) -> Answer {
     }
 }
 
-/// Whether a new certificate is to be asked for. `newest` is the key of the authority that signs now, as far as the bundle
-/// tells; `changed` whether the bundle has changed since the certificate was taken over, `age` seconds ago.
+/// Whether a new certificate is due. `newest` is the key of the authority that signs now, as far as the
+/// bundle shows. `changed` says whether the bundle has changed since the current certificate was received,
+/// `age` seconds ago.
 pub(super) fn is_due(own: &Seen, newest: Option<&[u8]>, changed: bool, age: i64, now: i64) -> bool {
     let signed_by_newest = newest.is_none_or(|newest| newest == own.issuer_key_id);
     now >= own.last_fifth() || !signed_by_newest && (changed || age >= BEHIND)
@@ -106,7 +109,7 @@ mod tests {
         let params = CertificateSigningRequestParams::from_pem(&text).unwrap().params;
         let name = "node-1.example.virt-handler.kubevirt".try_into().unwrap();
         assert_eq!(params.subject_alt_names, [SanType::DnsName(name)]);
-        // Each has a key of its own.
+        // Each request has a key of its own.
         assert_ne!(Request::new("a").unwrap().pem, Request::new("a").unwrap().pem);
     }
 
@@ -141,7 +144,7 @@ mod tests {
             (Some([1]), true, 500, 500, false),
             (None, true, 500, 500, false),
             (Some([2]), true, 0, 10, true),
-            // The bundle is behind what was signed.
+            // The bundle lags behind the authority that signed.
             (Some([2]), false, 119, 200, false),
             (Some([2]), false, 120, 200, true),
         ] {

@@ -1,4 +1,4 @@
-//! What of the node's devices is a permitted resource, as sysfs shows them. Reads, and changes nothing.
+//! Finds the devices of this node that belong to a permitted resource, in sysfs. It only reads.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -7,35 +7,35 @@ use std::path::{Path, PathBuf};
 use barevirt_api::names::{MEDIATED_VARIABLE, PCI_VARIABLE, USB_VARIABLE, device_variable};
 use barevirt_api::settings::{HostDevices, Selector, mediated_type};
 
-/// The driver that hands a PCI function over.
+/// The driver through which a PCI function is passed to a guest.
 const DRIVER: &str = "vfio-pci";
 
-/// What a guest is told of a device.
+/// How a launcher addresses a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
     /// PCI address.
     Pci(String),
     /// UUID.
     Mediated(String),
-    /// Numbers of bus and device of each in the set.
+    /// Bus number and device number of each device in the set.
     Usb(Vec<(u16, u16)>),
 }
 
-/// A device, or a set of them, that one guest gets.
+/// A device, or a set of devices, that one guest gets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostDevice {
-    /// What the kubelet calls it.
+    /// The name that the kubelet uses for it.
     pub id: String,
-    /// What the guest's launcher is told.
+    /// The address that the guest's launcher gets.
     pub address: Address,
     /// Device nodes that the container needs.
     pub nodes: Vec<PathBuf>,
-    /// The node of memory that it is near to.
+    /// The NUMA node to which the device is attached.
     pub numa: Option<i64>,
 }
 
 impl HostDevice {
-    /// Name of the variable for the launcher, and this device's part of its value.
+    /// Name of the launcher's environment variable, and this device's part of its value.
     pub fn variable(&self, resource: &str) -> (String, String) {
         let (prefix, value) = match &self.address {
             Address::Pci(address) => (PCI_VARIABLE, address.clone()),
@@ -50,7 +50,7 @@ impl HostDevice {
     }
 }
 
-/// Devices of each resource that is offered, also of those that this node has none of.
+/// Devices of each permitted resource. A resource without devices on this node has an empty list.
 pub fn find(permitted: &HostDevices, sys: &Path) -> BTreeMap<String, Vec<HostDevice>> {
     let mut usb = usb_devices(sys);
     permitted
@@ -80,7 +80,7 @@ fn pci(sys: &Path, numbers: &str) -> Vec<HostDevice> {
 fn mediated(sys: &Path, name: &str) -> Vec<HostDevice> {
     let one = |path: &PathBuf| {
         let kind = path.join("mdev_type");
-        // A type without a name goes by its directory's.
+        // A type without a name is known by the name of its directory.
         let given = fs::read_to_string(kind.join("name"))
             .ok()
             .or_else(|| fs::canonicalize(&kind).ok()?.file_name()?.to_str().map(str::to_owned))?;
@@ -91,7 +91,8 @@ fn mediated(sys: &Path, name: &str) -> Vec<HostDevice> {
     entries(&sys.join("bus/mdev/devices")).iter().filter_map(one).collect()
 }
 
-/// A device that is handed over by its group, which is its name for the kubelet, too: a group has one owner.
+/// A device that is passed by its VFIO group. The kubelet knows it by the group too, because a group has only
+/// one owner.
 fn vfio(path: &Path, near: &Path, address: Address) -> Option<HostDevice> {
     let id = link(path, "iommu_group")?;
     let numa = fs::read_to_string(near.join("numa_node")).ok().and_then(|text| text.trim().parse().ok());
@@ -121,7 +122,7 @@ fn usb_devices(sys: &Path) -> Vec<Usb> {
     entries(&sys.join("bus/usb/devices")).iter().filter_map(one).collect()
 }
 
-/// As many sets as there are devices for; a device is in one set.
+/// Makes as many sets as there are devices for. Each device is in one set only.
 fn usb_sets(free: &mut Vec<Usb>, numbers: &[(u16, u16)]) -> Vec<HostDevice> {
     let mut sets = Vec::new();
     loop {
@@ -155,7 +156,7 @@ fn usb_sets(free: &mut Vec<Usb>, numbers: &[(u16, u16)]) -> Vec<HostDevice> {
     }
 }
 
-/// What is in a directory, by name.
+/// The entries of a directory, sorted by name.
 fn entries(directory: &Path) -> Vec<PathBuf> {
     let mut paths: Vec<PathBuf> =
         fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
@@ -163,7 +164,7 @@ fn entries(directory: &Path) -> Vec<PathBuf> {
     paths
 }
 
-/// The last part of what a link leads to.
+/// The last part of the path to which a link leads.
 fn link(path: &Path, name: &str) -> Option<String> {
     fs::read_link(path.join(name)).ok()?.file_name()?.to_str().map(str::to_owned)
 }

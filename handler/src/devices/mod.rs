@@ -1,15 +1,15 @@
-//! The devices of virtual machines as resources of the node, `devices.kubevirt.io/*`: pods that ask for one are placed
-//! where it is, and quotas count it, as with KubeVirt.
+//! Offers devices for virtual machines as resources of the node, `devices.kubevirt.io/*`. Pods that request
+//! one are scheduled to a node that has it, and quotas count it, as in KubeVirt.
 //!
 //! ```text
 //!   kubelet <──Register── plugin (one for each resource)      /var/lib/kubelet/device-plugins/kubelet.sock
 //!   kubelet ──ListAndWatch, Allocate──> plugin                .../kubevirt-<name>.sock
 //! ```
 //!
-//! A pod gets no device node by these: launchers are handed what they need as descriptors. Devices that guests are given whole
-//! ([`permitted`]) are opened by QEMU by their paths: of these the pod gets the nodes. A kubelet that starts forgets all
-//! plugins and removes their sockets; each plugin looks every two seconds whether its socket and the kubelet's are still the
-//! ones it knows, and registers again where they are not.
+//! These resources give a pod no device nodes: launchers get what they need as descriptors. Host devices that
+//! a guest gets as a whole ([`permitted`]) are the exception: QEMU opens them by path, so the pod gets their
+//! nodes. A kubelet that starts forgets all plugins and removes their sockets. Each plugin checks every two
+//! seconds whether its socket and the kubelet's socket have changed, and registers again if they have.
 
 pub mod host;
 pub mod permitted;
@@ -27,20 +27,20 @@ mod v1beta1 {
     tonic::include_proto!("v1beta1");
 }
 
-/// How many guests of a node may have the device: KubeVirt's number. Nothing else limits it.
+/// How many guests of a node may use the device. The number is KubeVirt's; nothing else limits it.
 const MOST: usize = 1000;
 
 /// A resource of the node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resource {
-    /// Its name, behind `devices.kubevirt.io/`.
+    /// Its name, after `devices.kubevirt.io/`.
     pub name: &'static str,
-    /// The device that has to be there.
+    /// The device that the resource needs.
     pub device: PathBuf,
 }
 
 impl Resource {
-    /// Those of every node.
+    /// The resources of every node.
     pub fn all() -> [Self; 4] {
         [
             ("kvm", "/dev/kvm"),
@@ -55,7 +55,7 @@ impl Resource {
 /// Whether the kubelet knows a resource, as a channel to wait on.
 pub type Registered = watch::Receiver<bool>;
 
-/// Offers a resource to the kubelet for as long as the process lives. `folder` is that of the kubelet's socket.
+/// Offers a resource to the kubelet for as long as the process lives. `folder` contains the kubelet's socket.
 pub fn offer(resource: Resource, folder: &Path) -> Registered {
     let (registered, seen) = watch::channel(false);
     let Resource { name, device } = resource;

@@ -1,5 +1,6 @@
-//! Devices that the `KubeVirt` object permits guests to have (`permittedHostDevices`): a plugin for each resource that this
-//! node has devices of, for as long as it is permitted. Those with a provider of their own are left to it.
+//! Devices that the `KubeVirt` object permits guests to use (`permittedHostDevices`). There is a plugin for
+//! each permitted resource of which this node has devices. Resources with an external provider are left to
+//! that provider.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -14,14 +15,14 @@ use tracing::info;
 use super::host::{self, HostDevice};
 use super::plugin::{self, Offer, Supply};
 
-/// How often devices are looked for: one may be plugged in, or handed over to the driver for guests.
+/// How often devices are searched for: one may be plugged in, or bound to the driver for guests.
 const LOOK: Duration = Duration::from_secs(10);
 
-/// The plugins that run.
+/// The running plugins.
 #[derive(Default)]
 struct Plugins(BTreeMap<String, (watch::Sender<Vec<HostDevice>>, JoinHandle<()>)>);
 
-/// Looks and offers until the process ends.
+/// Searches and offers devices until the process ends.
 pub async fn run(installation: Installation, sys: PathBuf, folder: PathBuf) {
     let mut changes = installation.subscribe();
     let mut plugins = Plugins::default();
@@ -38,14 +39,14 @@ pub async fn run(installation: Installation, sys: PathBuf, folder: PathBuf) {
 }
 
 impl Plugins {
-    /// Starts, changes and ends plugins. What was offered once stays, with no device, until it is not permitted any more: a
-    /// guest may have the last one.
+    /// Starts, updates and ends plugins. A resource that was offered once keeps its plugin, even with no
+    /// device, until it is no longer permitted: a guest may use the last device.
     fn follow(&mut self, found: BTreeMap<String, Vec<HostDevice>>, folder: &Path) {
         self.0.retain(|resource, (_, task)| {
             let stays = found.contains_key(resource);
             if !stays {
                 task.abort();
-                // The kubelet takes the resource for gone once its socket is.
+                // The kubelet considers the resource gone once its socket is gone.
                 let _ = std::fs::remove_file(folder.join(endpoint(resource)));
                 info!(resource, "no longer permitted");
             }

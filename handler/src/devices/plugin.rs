@@ -1,4 +1,4 @@
-//! One resource's plugin: serves, registers, looks after both.
+//! The plugin of one resource: serves the kubelet's API, registers, and watches both sockets.
 
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -32,40 +32,40 @@ use super::v1beta1::{
 const VERSION: &str = "v1beta1";
 /// The kubelet's socket.
 const KUBELET: &str = "kubelet.sock";
-/// How often sockets and device are looked at.
+/// How often the sockets and the device are checked.
 const LOOK: Duration = Duration::from_secs(2);
 /// How long the kubelet may take to answer.
 const ANSWER: Duration = Duration::from_secs(10);
-/// Failures in a row before one is logged: a kubelet that starts is away for some seconds.
+/// Number of failures in a row before one is logged: a restarting kubelet is away for some seconds.
 const LOG_AFTER: u32 = 5;
 
-/// What is offered.
+/// A resource that is offered to the kubelet.
 #[derive(Clone, Debug)]
 pub(super) struct Offer {
     /// Name of the resource.
     pub(super) resource: String,
     /// Name of the plugin's socket.
     pub(super) endpoint: String,
-    /// What it is made of.
+    /// The devices behind the resource.
     pub(super) supply: Supply,
 }
 
-/// What a resource is made of.
+/// The devices behind a resource.
 #[derive(Clone, Debug)]
 pub(super) enum Supply {
-    /// One device for all guests.
+    /// One device that all guests share.
     Shared {
-        /// What numbers of places in it are behind.
+        /// Prefix of the numbered device names.
         name: &'static str,
-        /// The device that has to be there.
+        /// The device that must exist.
         device: PathBuf,
     },
-    /// A device for each guest, as they come and go.
+    /// One device for each guest. The list changes with the devices of the node.
     Single(watch::Receiver<Vec<HostDevice>>),
 }
 
 impl Supply {
-    /// As the kubelet is told.
+    /// The devices in the form that the kubelet expects.
     fn devices(&self) -> Vec<Device> {
         let device = |id: String, healthy: bool, numa: Option<i64>| Device {
             id,
@@ -87,7 +87,7 @@ impl Supply {
         }
     }
 
-    /// What a container gets with devices of those names. Nothing of what is shared: see the module.
+    /// What a container gets with devices of those names. Shared devices give it nothing: see the module.
     fn allocate(&self, resource: &str, ids: &[String]) -> Result<ContainerAllocateResponse, Status> {
         let Supply::Single(devices) = self else { return Ok(ContainerAllocateResponse::default()) };
         let devices = devices.borrow();
@@ -117,7 +117,7 @@ impl Supply {
     }
 }
 
-/// Serves and registers, again and again.
+/// Serves and registers, again after each failure.
 pub(super) async fn run(offer: Offer, folder: PathBuf, registered: watch::Sender<bool>) {
     let mut failures = 0_u32;
     let devices = watch::Sender::new(offer.supply.devices());
@@ -157,7 +157,7 @@ enum PluginError {
     Serve,
 }
 
-/// From the socket's birth to the moment when it or the kubelet's is another.
+/// Serves from the creation of the socket until this socket or the kubelet's socket has been replaced.
 async fn session(
     offer: &Offer,
     folder: &Path,
@@ -174,7 +174,7 @@ async fn session(
         Server::builder().add_service(DevicePluginServer::new(plugin)).serve_with_incoming_shutdown(
             UnixListenerStream::new(listener),
             async move {
-                // Dropping the sender stops it as well.
+                // Dropping the sender also stops the server.
                 let _ = stopped.await;
             },
         ),
@@ -202,7 +202,7 @@ async fn session(
     }
 }
 
-/// In place of a socket that an earlier handler left.
+/// Replaces a socket that an earlier handler left.
 fn listen(path: &Path) -> io::Result<UnixListener> {
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -210,7 +210,7 @@ fn listen(path: &Path) -> io::Result<UnixListener> {
     }
 }
 
-/// What is another one for another socket at the same path.
+/// Identifies a socket file: another socket at the same path has another value.
 fn identity(path: &Path) -> io::Result<(u64, u64, i64, i64)> {
     let found = std::fs::metadata(path)?;
     Ok((found.dev(), found.ino(), found.ctime(), found.ctime_nsec()))
@@ -222,7 +222,7 @@ async fn register(kubelet: &Path, endpoint: &str, resource: &str) -> Result<(), 
         let kubelet = kubelet.clone();
         async move { UnixStream::connect(kubelet).await.map(TokioIo::new) }
     });
-    // The authority is required by HTTP/2 and means nothing here.
+    // HTTP/2 requires an authority, but it has no meaning here.
     let channel = Endpoint::from_static("http://kubelet.invalid").connect_with_connector(connector).await;
     let request = RegisterRequest {
         version: VERSION.to_owned(),
@@ -234,7 +234,7 @@ async fn register(kubelet: &Path, endpoint: &str, resource: &str) -> Result<(), 
     client.register(request).await.map(drop).map_err(PluginError::Register)
 }
 
-/// What the kubelet asks.
+/// Answers the kubelet's calls.
 struct Plugin {
     offer: Offer,
     devices: watch::Receiver<Vec<Device>>,
@@ -269,7 +269,7 @@ impl DevicePlugin for Plugin {
         Ok(Response::new(PreferredAllocationResponse {}))
     }
 
-    /// One answer for each container.
+    /// Answers for each container.
     async fn allocate(
         &self,
         request: Request<AllocateRequest>,

@@ -1,4 +1,4 @@
-//! Against a kubelet that speaks the real protocol.
+//! Tests against a kubelet that speaks the real protocol.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -32,7 +32,7 @@ impl Registration for Kubelet {
     }
 }
 
-/// A kubelet as it starts: sockets of plugins are gone, and its own is new.
+/// Imitates a kubelet that starts: it removes the plugins' sockets and makes its own anew.
 pub(super) fn kubelet(folder: &Path) -> (JoinHandle<()>, mpsc::UnboundedReceiver<RegisterRequest>) {
     for entry in std::fs::read_dir(folder).unwrap() {
         std::fs::remove_file(entry.unwrap().path()).unwrap();
@@ -90,7 +90,7 @@ async fn a_resource_is_offered_while_its_device_is_there_and_to_each_kubelet() {
     assert_eq!(next(&mut devices).await, (1000, "Healthy".to_owned()));
     drop(devices);
 
-    // The kubelet starts anew.
+    // The kubelet restarts.
     task.abort();
     let (_task, mut asks) = kubelet(folder.path());
     let again = timeout(SOON, asks.recv()).await.unwrap().unwrap();

@@ -1,4 +1,4 @@
-//! A launcher that its guest has taken over: it speaks the protocol, and means ill.
+//! Launchers that their guest has taken over: they speak the protocol with ill intent.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -22,20 +22,20 @@ use tower::layer::layer_fn;
 
 use super::Fake;
 
-/// How it behaves.
+/// How the fake launcher behaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Manner {
     /// As a launcher should.
     Good,
-    /// It changes its mind as fast as it is listened to.
+    /// It changes its status as fast as the handler reads it.
     Floods,
-    /// It ends every conversation after some words.
+    /// It ends every status stream after a few messages.
     Leaves,
-    /// Its statuses are megabytes that decode to a hundred times as much.
+    /// Its statuses are megabytes that decode to a hundred times as much memory.
     Swells,
-    /// It never says its status.
+    /// It never sends its status.
     Mute,
-    /// It answers the call for numbers with a head, and no body.
+    /// It answers the call for statistics with headers and no body.
     KeepsBodies,
 }
 
@@ -61,7 +61,7 @@ impl Manner {
 
 type Statuses = Pin<Box<dyn Stream<Item = Result<LauncherStatus, Status>> + Send>>;
 
-/// What it says of itself; nothing where that is as it should be.
+/// The statuses that it reports; `None` where this behaviour has no special ones.
 pub(super) fn statuses(manner: Manner) -> Option<Statuses> {
     Some(match manner {
         Manner::Good | Manner::KeepsBodies => return None,
@@ -75,7 +75,7 @@ pub(super) fn statuses(manner: Manner) -> Option<Statuses> {
     })
 }
 
-/// Now it runs, now a disk has failed, and each time another ping has.
+/// Alternates between running and a disk error, with another failed ping each time.
 fn status(number: u64) -> LauncherStatus {
     let mut status = LauncherStatus {
         ready: true,
@@ -93,7 +93,7 @@ fn status(number: u64) -> LauncherStatus {
     status
 }
 
-/// Serves as usual, but of one answer only the head.
+/// Serves as usual, but answers one call with headers only.
 pub(super) async fn serve_heads(listener: UnixListener, fake: Fake) {
     Server::builder()
         .layer(layer_fn(Heads))

@@ -1,4 +1,5 @@
-//! What the labels tell, found out once: a node's processor and kernel stay what they are.
+//! The facts that the labels report. They are collected once, because a node's processor and kernel do not
+//! change while the process runs.
 
 use std::fs;
 use std::path::Path;
@@ -8,30 +9,30 @@ use tracing::{info, warn};
 
 use crate::kernel::Kvm;
 
-/// What guests can have here.
+/// What guests can use on this node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Facts {
-    /// What QEMU says.
+    /// Capabilities that QEMU reports.
     pub(super) capabilities: Capabilities,
-    /// Hyper-V enlightenments of the kernel.
+    /// Hyper-V enlightenments that the kernel supports.
     pub(super) hyperv: Vec<&'static str>,
     /// The time stamp counter.
     pub(super) tsc: Option<Tsc>,
-    /// Realtime threads may run without end.
+    /// Realtime threads may run without a time limit.
     pub(super) realtime: bool,
 }
 
 /// The time stamp counter that guests see.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Tsc {
-    /// Ticks a second.
+    /// Ticks per second.
     pub(super) hertz: u64,
     /// Guests can have another frequency.
     pub(super) scalable: bool,
 }
 
 impl Facts {
-    /// Looks for them; none where the launcher left nothing that can be read.
+    /// Collects the facts; `None` if the launcher's file is missing or cannot be read.
     pub(super) fn find(capabilities: &Path) -> Option<Self> {
         let capabilities = match Capabilities::read(capabilities) {
             Ok(capabilities) => capabilities,
@@ -41,7 +42,7 @@ impl Facts {
                 return None;
             }
         };
-        // Without KVM there are no enlightenments, and no counter but QEMU's.
+        // Without KVM there are no enlightenments, and no time stamp counter but QEMU's.
         let kvm = (capabilities.accelerator == "kvm").then(|| Kvm::open(Path::new("/dev/kvm")));
         let kvm = match kvm.transpose() {
             Ok(kvm) => kvm,
@@ -60,15 +61,16 @@ impl Facts {
     }
 }
 
-/// What tells that an enlightenment is there.
+/// What shows that an enlightenment is supported.
 enum Sign {
-    /// `KVM_CHECK_EXTENSION`, by number.
+    /// The number of an extension, for `KVM_CHECK_EXTENSION`.
     Extension(i32),
-    /// A register that the kernel keeps.
+    /// A register that the kernel provides.
     Register(u32),
 }
 
-/// KubeVirt's table. What needs no help of the kernel (relaxed, vapic, spinlocks, vendorid) is everywhere, and not in it.
+/// KubeVirt's table. Enlightenments that need no support from the kernel (relaxed, vapic, spinlocks,
+/// vendorid) work everywhere and are not in it.
 const ENLIGHTENMENTS: [(&str, Sign); 12] = [
     ("base", Sign::Extension(44)),
     ("time", Sign::Extension(96)),

@@ -1,5 +1,6 @@
-//! Says what guests can have on this node, as labels: CPU models and features, machine types, what the kernel's KVM has.
-//! The controller and people select nodes by them. Names and meanings are those of KubeVirt's node-labeller.
+//! Labels the node with what guests can use on it: CPU models and features, machine types, and features of
+//! the kernel's KVM. The controller and users select nodes by these labels. Names and meanings are those of
+//! KubeVirt's node-labeller.
 //!
 //! ```text
 //!   launcher's node-capabilities, /dev/kvm, /proc ──> Facts (once) ─┐
@@ -7,8 +8,8 @@
 //!   the node as it is ──────────────────────────────────────────────┘
 //! ```
 //!
-//! It looks when the `KubeVirt` object changes and every 3 to 6.6 minutes, and takes away what is not true any more. A
-//! node with annotation `node-labeller.kubevirt.io/skip-node` is left alone.
+//! It checks when the `KubeVirt` object changes and every 3 to 6.6 minutes, and removes labels that are no
+//! longer true. A node with the annotation `node-labeller.kubevirt.io/skip-node` is not changed.
 
 mod facts;
 mod plan;
@@ -31,14 +32,15 @@ use self::facts::Facts;
 use crate::FIELD_MANAGER;
 use crate::heartbeat::spread;
 
-/// Shortest time between two looks that nothing asked for.
+/// Shortest time between two checks without a change.
 const PERIOD: Duration = Duration::from_secs(180);
-/// How soon a failed look is repeated.
+/// Pause before a failed check is repeated.
 const RETRY: Duration = Duration::from_secs(5);
-/// How long the API server may take.
+/// Longest time that the API server may take to answer.
 const API_DEADLINE: Duration = Duration::from_secs(30);
 
-/// Keeps the labels for as long as the process lives. `capabilities` is the folder of the launcher's file.
+/// Keeps the labels up to date for as long as the process lives. `capabilities` is the folder of the
+/// launcher's file.
 pub async fn run(
     client: Client,
     recorder: Recorder,
@@ -47,7 +49,8 @@ pub async fn run(
     capabilities: &Path,
 ) {
     let Some(facts) = Facts::find(capabilities) else {
-        // Said already. What an earlier handler found out is more than nothing.
+        // The failure is already logged. Labels that an earlier handler wrote are better than none, so they
+        // stay.
         return;
     };
     let api: Api<Node> = Api::all(client);
@@ -95,7 +98,7 @@ async fn look(
             uid: node.metadata.uid,
             ..ObjectReference::default()
         };
-        // Told once; a lost one is not tried anew.
+        // The event is sent once; if that fails, it is not repeated.
         if let Err(error) = within(recorder.publish(&obsolete(facts), &reference)).await {
             warn!(node = name, error, "event not published");
         }

@@ -1,4 +1,4 @@
-//! Which labels the node should have, and what is to be changed. Pure.
+//! Which labels the node should have, and what has to change. Pure.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::facts::Facts;
 
-/// Whole labels and beginnings of labels that are kept here, and by nobody else.
+/// Labels and prefixes of labels that only this module manages.
 const OURS: [&str; 10] = [
     CPU_MODEL_LABEL,
     CPU_MODEL_MIGRATION_LABEL,
@@ -31,7 +31,7 @@ fn is_ours(label: &str) -> bool {
     OURS_WHOLE.contains(&label) || OURS.iter().any(|prefix| label.starts_with(prefix))
 }
 
-/// The labels that are true.
+/// The labels that are true for this node.
 pub(super) fn labels(facts: &Facts, models: &CpuModels) -> BTreeMap<String, String> {
     let Facts { capabilities, hyperv, tsc, realtime } = facts;
     let mut labels: BTreeMap<String, String> = BTreeMap::new();
@@ -83,7 +83,7 @@ pub(super) fn labels(facts: &Facts, models: &CpuModels) -> BTreeMap<String, Stri
     labels
 }
 
-/// What makes the labels of the node those; nothing where they are.
+/// The patch that gives the node the wanted labels; `None` if it has them.
 pub(super) fn patch(present: &BTreeMap<String, String>, wanted: &BTreeMap<String, String>) -> Option<Value> {
     let gone = present.keys().filter(|label| is_ours(label) && !wanted.contains_key(*label));
     let new = wanted.iter().filter(|(label, value)| present.get(*label) != Some(value));

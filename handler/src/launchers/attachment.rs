@@ -1,7 +1,8 @@
-//! Disks for running guests: each is offered by an attachment pod, which was admitted with the claim that it is on.
+//! Disks for running guests. An attachment pod, which was admitted with the disk's claim, offers each one.
 //!
-//! The pod is the one whose UID the controller recorded in the VMI's `status.volumeStatus`; who listens on its socket has to be
-//! in one of its containers. What it hands over it could open itself: no privilege of ours goes into it.
+//! The pod is the one whose UID the controller recorded in the VMI's `status.volumeStatus`. The process that
+//! listens on its socket has to be in one of that pod's containers. It could open by itself everything that
+//! it hands over, so the handler lends it no privilege.
 
 use std::os::fd::OwnedFd;
 
@@ -12,11 +13,12 @@ use super::peer::Peer;
 use super::pods_dir::PodsDir;
 use super::{ANSWER, CONNECT, LauncherError};
 
-/// The disk that the attachment pod with that UID offers.
+/// The disk that the attachment pod with this UID offers.
 pub async fn disk(pods: &PodsDir, uid: &str) -> Result<OwnedFd, LauncherError> {
     let sockets = pods.sockets(uid)?;
     let socket = sockets.connect_descriptors(CONNECT).await?;
     Peer::verify_pod(&socket, uid)?;
-    // It is not looked at here: to look at a file of storage that hangs would hang, and only the launcher may.
+    // The handler does not touch the file: access to a file on storage that hangs would hang too, and only
+    // the launcher may hang.
     Ok(Client::new(socket).take(STREAM_DISK, ANSWER).await?)
 }

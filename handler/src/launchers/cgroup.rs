@@ -1,7 +1,7 @@
-//! Which pod and container a process is in, from the paths of its control groups.
+//! Determines which pod and container a process is in, from the paths of its control groups.
 //!
-//! The kubelet and the container runtime put every container in a group of its own, and only root on the node can put a
-//! process elsewhere: so the path is proof where names, labels and owner references are not.
+//! The kubelet and the container runtime put every container into a group of its own, and only root on the
+//! node can move a process elsewhere. So the path is proof, while names, labels and owner references are not.
 //!
 //! | layout | path |
 //! |---|---|
@@ -9,16 +9,16 @@
 //! | systemd | `/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod<uid, _ for ->.slice/cri-containerd-<container>.scope` |
 //! | nested (a node in a container) | the same beneath any prefix, `/docker/<id>/kubelet/kubepods/...` |
 //! | private cgroup namespace of the reader | the same, beginning with `/../..` as often as needed |
-//! | deeper | the container may have made groups beneath its own: what follows the container is not looked at |
+//! | deeper | the container may have made groups beneath its own: what follows the container is ignored |
 //!
-//! The pod is the first one on the way down from the kubelet's root. What is further down may have been made by whoever is in the
-//! container, with any name. Where a node itself runs in a pod, its paths have that pod further up; this process is in a pod of
-//! the same kubelet, so the pods above its own are the node's ([`parse`]).
+//! The pod is the first one on the way down from the kubelet's root. A process in the container may have made
+//! groups further down, with any name. If a node itself runs in a pod, its paths contain that pod further up.
+//! The handler runs in a pod of the same kubelet, so the pods above its own pod are the node's ([`parse`]).
 //!
-//! On cgroup v1 there is one path for each hierarchy and on v2 one; a hybrid host has both, and those that name no pod
-//! (the unused v2 hierarchy, hierarchies that a nested node does not delegate) say nothing. All that do name one must
-//! agree. The v2 layouts here come from documentation and from other machines: they are tested as text, and were not run
-//! on a machine with cgroup v2.
+//! On cgroup v1 there is one path for each hierarchy, and on v2 there is one path. A hybrid host has both.
+//! Paths that name no pod (the unused v2 hierarchy, hierarchies that a nested node does not delegate) are
+//! ignored; all paths that name one must agree. The v2 layouts here come from documentation and from other
+//! machines: they are tested as text and were not run on a machine with cgroup v2.
 
 use std::collections::HashMap;
 
@@ -33,7 +33,7 @@ pub struct Container {
     pub id: String,
 }
 
-/// Why a process has no container.
+/// Why no container was found for a process.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum CgroupError {
     /// No path names a container of a pod.
@@ -47,8 +47,8 @@ pub enum CgroupError {
 /// Paths of control groups by controller; an empty name stands for v2.
 pub type Paths = HashMap<String, String>;
 
-/// The text of a `/proc/PID/cgroup`: a line for each hierarchy, with its number, its controllers and the path, which may have
-/// colons.
+/// Parses the text of a `/proc/PID/cgroup`. It has a line for each hierarchy, with its number, its
+/// controllers and the path, which may contain colons.
 pub fn paths(text: &str) -> Paths {
     let lines = text.lines().filter_map(|line| line.split_once(':')?.1.split_once(':'));
     lines
@@ -56,7 +56,7 @@ pub fn paths(text: &str) -> Paths {
         .collect()
 }
 
-/// The container that all paths of a process agree on; `own` are those of this process.
+/// The container that all paths of a process agree on. `own` are the paths of this process.
 pub fn container(paths: &Paths, own: &Paths) -> Result<Container, CgroupError> {
     let mut found: Option<Container> = None;
     let own = |controller: &str| own.get(controller).map(String::as_str).unwrap_or_default();
@@ -72,10 +72,10 @@ pub fn container(paths: &Paths, own: &Paths) -> Result<Container, CgroupError> {
     found.ok_or(CgroupError::NoContainer)
 }
 
-/// The container that one path names, seen by a process with the path `own` in the same hierarchy: the first beneath those that
-/// the node itself is in.
+/// The container that one path names, as seen by a process with the path `own` in the same hierarchy. It is
+/// the first container beneath the groups that the node itself is in.
 pub fn parse(path: &str, own: &str) -> Option<Container> {
-    // The last one on the way to this process is its own pod: nobody else makes groups there.
+    // The last pod on the path of this process is its own: no other process makes groups there.
     let above: Vec<_> = pods(own).collect();
     let above = above.split_last().map_or([].as_slice(), |(_, above)| above);
     let mut found = pods(path);
@@ -86,7 +86,7 @@ pub fn parse(path: &str, own: &str) -> Option<Container> {
     Some(Container { pod_uid, id: id? })
 }
 
-/// All that is named like a pod on the way down a path, each with the container beneath it.
+/// All names on the way down a path that look like a pod, each with the container beneath it.
 fn pods(path: &str) -> impl Iterator<Item = (String, Option<String>)> {
     let parts: Vec<&str> = path.split('/').collect();
     let beneath = parts.iter().skip(1).map(|part| container_id(part)).chain([None]).collect::<Vec<_>>();
@@ -94,7 +94,7 @@ fn pods(path: &str) -> impl Iterator<Item = (String, Option<String>)> {
     found.collect::<Vec<_>>().into_iter()
 }
 
-/// The group of `container`, in or beneath which is the group at `path`.
+/// The group of `container` that contains the group at `path`.
 pub fn group_of<'a>(path: &'a str, container: &Container) -> Option<&'a str> {
     let ends = path.match_indices('/').map(|(end, _)| end).chain([path.len()]);
     ends.map(|end| &path[..end]).find(|path| {
@@ -103,7 +103,7 @@ pub fn group_of<'a>(path: &'a str, container: &Container) -> Option<&'a str> {
     })
 }
 
-/// The UID in a group's name that is a pod's: `pod<uid>` or `kubepods-<class>-pod<uid>.slice`.
+/// The UID in the name of a pod's group: `pod<uid>` or `kubepods-<class>-pod<uid>.slice`.
 fn pod(part: &str) -> Option<String> {
     let uid = match part.strip_suffix(".slice") {
         Some(slice) => {
@@ -115,7 +115,7 @@ fn pod(part: &str) -> Option<String> {
     is_uid(&uid).then_some(uid)
 }
 
-/// The id in a group's name that is a container's: `<id>` or `<runtime>-<id>.scope`.
+/// The id in the name of a container's group: `<id>` or `<runtime>-<id>.scope`.
 fn container_id(part: &str) -> Option<String> {
     let id = match part.strip_suffix(".scope") {
         Some(scope) => scope.rsplit_once('-').map_or(scope, |(_, id)| id),
@@ -167,7 +167,7 @@ mod tests {
         }
     }
 
-    /// Not run on a machine with cgroup v2: text only.
+    /// These layouts are tested as text only, not on a machine with cgroup v2.
     #[test]
     fn layouts_of_cgroup_v2() {
         for sample in [
@@ -187,7 +187,7 @@ mod tests {
         let group = fill("/docker/CID/kubepods/podUID/CID");
         assert_eq!(group_of(&group, &expected()), Some(group.as_str()));
         assert_eq!(group_of(&format!("{group}/vcpu0/x"), &expected()), Some(group.as_str()));
-        // Whoever is in the container may have made more groups that look like pods.
+        // A process in the container may have made more groups that look like pods.
         let beneath = format!("{group}/pod{UID}/{}", ID.replace('9', "8"));
         assert_eq!(group_of(&beneath, &expected()), Some(group.as_str()));
         assert_eq!(group_of("/", &expected()), None);
@@ -205,7 +205,7 @@ mod tests {
         }
     }
 
-    /// A node in a pod: the handler's own path has that pod, and then its own.
+    /// If the node runs in a pod, the handler's own path contains that pod and then the handler's pod.
     #[test]
     fn a_node_in_a_pod_is_not_taken_for_its_pods() {
         let (outer, own) = (UID.replace('0', "1"), UID.replace('0', "2"));
@@ -224,7 +224,8 @@ mod tests {
         let (dashes, lines) = (&attacker, attacker.replace('-', "_"));
         let its = Container { pod_uid: attacker.clone(), id: id.clone() };
         for (group, own) in [
-            // cgroupfs, then systemd; v1 with a path for this process, then v2 in a namespace of its own.
+            // cgroupfs, then systemd; cgroup v1 with a path for this process, then v2 in a namespace of its
+            // own.
             (format!("/kubepods/burstable/pod{dashes}/{id}"), "/kubepods/besteffort/podUID/CID"),
             (format!("/kubepods/pod{dashes}/{id}"), "/"),
             (
@@ -254,7 +255,7 @@ mod tests {
                 assert_eq!(container(&both, &HashMap::new()), Ok(its.clone()), "{path}");
             }
         }
-        // In a group of the pod that is no container there is none further down, either.
+        // Beneath a pod's group that is not a container, nothing is taken for a container.
         assert_eq!(parse(&fill(&format!("/kubepods/pod{attacker}/x/podUID/CID")), "/"), None);
     }
 
@@ -281,7 +282,7 @@ mod tests {
         assert_eq!(parse(&fill("/kubepods/podUID/CID").to_uppercase(), "/"), None);
     }
 
-    /// What `/proc/PID/cgroup` says on a hybrid host.
+    /// The text of `/proc/PID/cgroup` on a hybrid host.
     fn paths(lines: &[(&str, &str)]) -> HashMap<String, String> {
         lines.iter().map(|(controller, path)| ((*controller).to_owned(), fill(path))).collect()
     }

@@ -1,12 +1,12 @@
-//! Finding launchers, and talking to them only after it is proven that they are launchers.
+//! Finds launchers, and talks to them only after it has verified that they are launchers.
 //!
-//! A launcher is the pod whose UID the controller recorded in the VMI's `status.activePods`. [`find`] opens its sockets
-//! ([`pods_dir`]), connects, and looks at who listens there ([`peer`]): it has to be in that pod's `compute` container
-//! ([`cgroup`]). Labels, owner references and names are the tenant's to write and prove nothing. What the kernel counts for
-//! that container is read in [`counters`].
+//! A launcher is in the pod whose UID the controller recorded in the VMI's `status.activePods`. [`find`]
+//! opens its sockets ([`pods_dir`]), connects, and checks the process that listens there ([`peer`]): it has
+//! to be in that pod's `compute` container ([`cgroup`]). Labels, owner references and names can be written by
+//! the tenant and prove nothing. [`counters`] reads the kernel's counters for that container.
 //!
-//! A launcher may be in the hands of its guest. So what it says is bounded: by size before it is decoded, by [`said`] in one place
-//! for every answer, and every wait for it has a deadline.
+//! A guest may have taken over its launcher. So every answer is limited: in size before it is decoded, and in
+//! content by [`said`], the one place for all answers. Every wait for a launcher has a deadline.
 
 pub mod attachment;
 pub mod cgroup;
@@ -44,15 +44,17 @@ use self::pods_dir::{PodsDir, PodsDirError};
 use self::said::Said;
 use crate::pace::Bucket;
 
-/// How long a connection to a launcher may take.
+/// Longest time to connect to a launcher.
 const CONNECT: Duration = Duration::from_secs(5);
-/// How long a launcher may take to answer a call that only changes what it knows.
+/// Longest time that a launcher may take to answer a call that only changes its configuration.
 const ANSWER: Duration = Duration::from_secs(10);
-/// What a QMP call may take beyond the deadline that its caller gave.
+/// Time that a QMP call may take in addition to its caller's deadline.
 const QMP_MARGIN: Duration = Duration::from_secs(2);
-/// What the whole of an answer may take beyond the deadline of its head, which the channel tells in better words.
+/// Time that a complete answer may take beyond the deadline for its headers. The channel enforces that
+/// deadline with a better error message.
 const MARGIN: Duration = Duration::from_millis(500);
-/// Statuses that are taken in at once, and then one in this time: more than a guest changes its state.
+/// How many statuses are accepted at once, and then one in each interval. A guest does not change its state
+/// more often.
 const STATUSES_AT_ONCE: u32 = 64;
 const STATUS_EVERY: Duration = Duration::from_millis(50);
 
@@ -62,10 +64,10 @@ pub enum LauncherError {
     /// There are no sockets.
     #[error(transparent)]
     PodsDir(#[from] PodsDirError),
-    /// Nobody answers at the sockets.
+    /// Nothing answers at the sockets.
     #[error(transparent)]
     Connect(#[from] ConnectError),
-    /// Another process answers there.
+    /// The process that answers is not the launcher.
     #[error(transparent)]
     Peer(#[from] PeerError),
     /// It does not speak gRPC.
@@ -79,15 +81,15 @@ pub enum LauncherError {
         /// What it said.
         status: Box<Status>,
     },
-    /// Its protocol has no version in common with ours.
+    /// Its protocol version range does not overlap with ours.
     #[error("launcher speaks versions {lowest} to {highest}, this handler {VERSION}")]
     Version {
-        /// Lowest version it serves.
+        /// Lowest version that it serves.
         lowest: u32,
-        /// Highest version it serves.
+        /// Highest version that it serves.
         highest: u32,
     },
-    /// It did not take or give a descriptor.
+    /// A descriptor could not be passed to it or received from it.
     #[error(transparent)]
     Descriptor(CallError),
 }
@@ -98,7 +100,7 @@ impl From<CallError> for LauncherError {
     }
 }
 
-/// A launcher whose peer was verified. Cheap to clone.
+/// A launcher whose peer process was verified. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Launcher {
     client: LauncherClient<Channel>,
@@ -113,7 +115,7 @@ struct Shared {
     counters: Counters,
 }
 
-/// Connects to the launcher in `container`. An error leaves nothing behind; the launcher may simply not be up yet.
+/// Connects to the launcher in `container`. A failure changes nothing: the launcher may simply not be up yet.
 pub async fn find(pods: &PodsDir, container: &Container) -> Result<Launcher, LauncherError> {
     let sockets = pods.sockets(&container.pod_uid)?;
     let stream = sockets.connect_grpc(CONNECT).await?;
@@ -141,21 +143,21 @@ impl Launcher {
         &self.shared.peer
     }
 
-    /// The container it was found in.
+    /// The container in which it was found.
     pub fn container(&self) -> &Container {
         &self.shared.container
     }
 
-    /// What the kernel counts for that container.
+    /// The kernel's counters for that container.
     pub fn counters(&self) -> &Counters {
         &self.shared.counters
     }
 
-    /// Its status now and whenever it changes. Comes with the first one, which every launcher says at once.
+    /// Subscribes to its status. Returns with the first status, which every launcher sends at once.
     pub async fn watch(&self) -> Result<(LauncherStatus, Statuses), LauncherError> {
         let mut client = self.client.clone();
-        // The stream stays open for as long as the launcher lives: its beginning has a deadline, the rest the connection's own
-        // keep-alive.
+        // The stream stays open for as long as the launcher lives: its beginning has a deadline, and the rest
+        // is checked by the connection's own keep-alive.
         let begin = async {
             let stream = client.watch(WatchRequest {}).await?.into_inner();
             let mut statuses = Statuses { stream, pace: Bucket::new(STATUSES_AT_ONCE, STATUS_EVERY) };
@@ -173,7 +175,7 @@ impl Launcher {
         Ok(said.accepted_revision)
     }
 
-    /// Tells it to shut the guest down, by force after the grace period.
+    /// Tells it to shut the guest down, with force after the grace period.
     pub async fn shutdown(&self, grace_period_seconds: u32, reason: &str) -> Result<(), LauncherError> {
         let request = ShutdownRequest { grace_period_seconds, reason: reason.to_owned() };
         let mut client = self.client.clone();
@@ -181,25 +183,25 @@ impl Launcher {
         Ok(())
     }
 
-    /// Tells it that the virtual CPUs of that QEMU are realtime, or why they are not.
+    /// Tells it that the virtual CPUs of this QEMU process have realtime scheduling, or why they do not.
     pub async fn real_time(&self, qemu_pid: u32, refusal: String) -> Result<(), LauncherError> {
         let mut client = self.client.clone();
         let request = grpc::request(RealTimeRequest { qemu_pid, refusal }, ANSWER);
         match answer("real-time", ANSWER, client.real_time(request)).await {
-            // One of the previous version does not wait for it.
+            // A launcher of the previous version does not wait for it.
             Err(LauncherError::Call { status, .. }) if status.code() == Code::Unimplemented => Ok(()),
             said => said.map(drop),
         }
     }
 
-    /// Gives an order about a migration.
+    /// Sends an order about a migration.
     pub async fn migrate(&self, request: MigrateRequest) -> Result<(), LauncherError> {
         let mut client = self.client.clone();
         answer("migrate", ANSWER, client.migrate(grpc::request(request, ANSWER))).await?;
         Ok(())
     }
 
-    /// Runs one QMP command on behalf of a person.
+    /// Runs one QMP command on behalf of a user.
     pub async fn qmp(&self, command: Vec<u8>, deadline: Duration) -> Result<Vec<u8>, LauncherError> {
         let deadline_ms = u32::try_from(deadline.as_millis()).unwrap_or(u32::MAX);
         let request = QmpRequest { command, deadline_ms };
@@ -208,7 +210,7 @@ impl Launcher {
         Ok(answer("qmp", within, client.qmp(grpc::request(request, within))).await?.answer)
     }
 
-    /// What it knows of QEMU, as JSON.
+    /// Its debugging information about QEMU, as JSON.
     pub async fn debug(&self, within: Duration) -> Result<Vec<u8>, LauncherError> {
         let mut client = self.client.clone();
         Ok(answer("debug", within, client.debug(grpc::request(DebugRequest {}, within))).await?.report)
@@ -241,13 +243,13 @@ impl Launcher {
         Ok(answer("screenshot", within, client.screenshot(request)).await?.png)
     }
 
-    /// Numbers for monitoring.
+    /// Statistics for monitoring.
     pub async fn stats(&self, within: Duration) -> Result<StatsResponse, LauncherError> {
         let mut client = self.client.clone();
         answer("stats", within, client.stats(grpc::request(StatsRequest {}, within))).await
     }
 
-    /// Hands over descriptors, each under its name; the launcher holds them when this returns.
+    /// Hands over descriptors, each with its name. The launcher holds them when this returns.
     pub async fn give(&self, revision: i64, descriptors: &[(String, OwnedFd)]) -> Result<(), LauncherError> {
         if descriptors.is_empty() {
             return Ok(());
@@ -272,7 +274,7 @@ impl Launcher {
     }
 }
 
-/// Statuses of a launcher, as fast as they are taken in at most: what comes faster waits at the launcher's end.
+/// Statuses of a launcher, read at a limited rate: statuses that come faster wait at the launcher's end.
 #[derive(Debug)]
 pub struct Statuses {
     stream: Streaming<LauncherStatus>,
@@ -280,7 +282,7 @@ pub struct Statuses {
 }
 
 impl Statuses {
-    /// The next one; nothing at the end of the stream. Cancelling loses nothing.
+    /// The next status; `None` at the end of the stream. Cancelling loses nothing.
     pub async fn next(&mut self) -> Result<Option<LauncherStatus>, Status> {
         if let Some(until) = self.pace.until(Instant::now()) {
             sleep_until(until).await;
@@ -291,8 +293,8 @@ impl Statuses {
     }
 }
 
-/// What a launcher answers, within bounds and in time. The channel's own deadline is met by the head of an answer: a body that
-/// never comes would be waited for.
+/// Awaits an answer of a launcher, with a deadline, and limits its content. The headers of an answer alone
+/// meet the channel's own deadline: without this one, the wait for a body that never comes would not end.
 async fn answer<T: Said>(
     call: &'static str,
     within: Duration,
@@ -310,7 +312,7 @@ fn failed(call: &'static str) -> impl FnOnce(Status) -> LauncherError {
     move |status| LauncherError::Call { call, status: Box::new(said::sanitized(status)) }
 }
 
-/// The launcher's words in a line of ours.
+/// The launcher's message, for a log line or error of the handler.
 fn line(status: &Status) -> String {
     status.message().replace('\n', " ")
 }

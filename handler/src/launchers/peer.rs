@@ -1,16 +1,18 @@
-//! Who is on the other end of a launcher's socket.
+//! Verifies the process at the other end of a launcher's socket.
 //!
 //! ```text
 //! connection --SO_PEERPIDFD--> descriptor of the process --> /proc/<pid>, held open --> cgroup --> (pod, container) == expected
 //! ```
 //!
-//! A process id may be given to another process once its own is gone. The kernel's descriptor of the process cannot: while it
-//! says that the process is there, its id is nobody else's, and so the directory opened by that id is the process' own. Everything
-//! later done to the launcher (entering its network namespace, reading its resolver settings) goes through that directory. What
-//! the kernel takes only by number is done between two looks at the descriptor ([`Peer::act`]).
+//! A process id may be reused once its process is gone, but the kernel's descriptor of the process cannot be.
+//! While the descriptor reports that the process exists, no other process has its id, and so the directory
+//! opened by that id is the process' own. Everything that is later done to the launcher (entering its network
+//! namespace, reading its resolver settings) goes through that directory. Calls to which the kernel only
+//! takes the id are made between two checks of the descriptor ([`Peer::act`]).
 //!
-//! Kernels before 6.5 do not give the descriptor for a connection. It is opened by the number there, which is the listener's for
-//! as long as that lives; who has it then is looked at as anybody else.
+//! Kernels before 6.5 do not provide the descriptor for a connection. There it is opened by process id, which
+//! is the listener's for as long as the listener lives. A process that has got the id since is verified like
+//! any other.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -25,48 +27,49 @@ use super::cgroup::{self, CgroupError, Container, Paths};
 use super::counters::Counters;
 use crate::kernel;
 
-/// More than a process has control groups for.
+/// Larger than the control groups of any process.
 const CGROUPS_LARGEST: u64 = 256 * 1024;
 
-/// More than any resolver reads.
+/// Larger than what any resolver reads.
 const RESOLV_CONF_LARGEST: u64 = 64 * 1024;
 
-/// More than a pod has interfaces for.
+/// Larger than the interface table of any pod.
 const DEVICES_LARGEST: u64 = 256 * 1024;
 
 /// Why a peer is not trusted.
 #[derive(Debug, Error)]
 pub enum PeerError {
-    /// The system did not say, or the process is in a pid namespace that this one cannot see.
+    /// The system did not report the process, or the process is in a pid namespace that this process cannot
+    /// see.
     #[error("peer of the launcher's socket has no process id here")]
     NoProcess,
-    /// It ended meanwhile.
+    /// The process has ended meanwhile.
     #[error("process {pid} on the launcher's socket is gone")]
     Gone {
         /// Its process id.
         pid: i32,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
-    /// Its control groups, or those of this process, could not be read.
+    /// The control groups of the process, or of this process, could not be read.
     #[error("read control groups of process {pid}")]
     Cgroups {
         /// Its process id.
         pid: i32,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
-    /// Something could not be done to it.
+    /// An action on the process failed.
     #[error("{what} of process {pid}")]
     Act {
-        /// What.
+        /// Name of the action.
         what: &'static str,
         /// Its process id.
         pid: i32,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
-    /// It is in no container, or in two.
+    /// The process is in no container, or its paths name different containers.
     #[error("process {pid} on the launcher's socket")]
     Container {
         /// Its process id.
@@ -74,7 +77,7 @@ pub enum PeerError {
         /// Why.
         source: CgroupError,
     },
-    /// It is another container than the launcher's.
+    /// The process is in another container than the launcher's.
     #[error(
         "process {pid} on the launcher's socket is in container {} of pod {}, not in {} of {}",
         found.id, found.pod_uid, expected.id, expected.pod_uid
@@ -82,34 +85,34 @@ pub enum PeerError {
     Stranger {
         /// Its process id.
         pid: i32,
-        /// Where it is.
+        /// The container where it is.
         found: Container,
-        /// Where the launcher is.
+        /// The launcher's container.
         expected: Container,
     },
-    /// It is in another pod.
+    /// The process is in another pod.
     #[error("process {pid} on the socket of pod {expected} is in pod {found}")]
     OtherPod {
         /// Its process id.
         pid: i32,
-        /// UID of the pod where it is.
+        /// UID of the pod that it is in.
         found: String,
-        /// UID of the pod that the socket is of.
+        /// UID of the pod that the socket belongs to.
         expected: String,
     },
-    /// Something of the verified process could not be opened.
+    /// A file of the verified process could not be opened.
     #[error("open {what} of launcher process {pid}")]
     Open {
-        /// What.
+        /// The file.
         what: String,
         /// Its process id.
         pid: i32,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
 }
 
-/// A process that was found to be in the launcher's container.
+/// A process that was verified to be in the launcher's container.
 #[derive(Debug)]
 pub struct Peer {
     pid: i32,
@@ -119,7 +122,7 @@ pub struct Peer {
     process: OwnedFd,
 }
 
-/// Where a process is.
+/// Where a process runs.
 struct Place {
     container: Container,
     /// Its control groups, by controller.
@@ -127,12 +130,12 @@ struct Place {
 }
 
 impl Peer {
-    /// Makes sure that who is at the other end of the connection is in container `expected`.
+    /// Verifies that the process at the other end of the connection is in the container `expected`.
     pub fn verify(socket: impl AsFd, expected: &Container) -> Result<Self, PeerError> {
         Self::within(kernel::peer(socket), expected).map(|(peer, _)| peer)
     }
 
-    /// The same, and opens what the kernel counts for that container.
+    /// Verifies the process like [`Peer::verify`], and opens the kernel's counters for its container.
     pub fn verify_with_counters(
         socket: impl AsFd,
         expected: &Container,
@@ -141,7 +144,7 @@ impl Peer {
         Ok((peer, Counters::open(&place.groups, &place.container)))
     }
 
-    /// Makes sure that the process that has this id now is in container `expected`.
+    /// Verifies that the process that has this id now is in the container `expected`.
     pub fn verify_process(pid: i32, expected: &Container) -> Result<Self, PeerError> {
         Self::within(kernel::process(pid), expected).map(|(peer, _)| peer)
     }
@@ -155,7 +158,8 @@ impl Peer {
         Ok((peer, place))
     }
 
-    /// Makes sure that who is at the other end of the connection is in a container of the pod with that UID.
+    /// Verifies that the process at the other end of the connection is in a container of the pod with this
+    /// UID.
     pub fn verify_pod(socket: impl AsFd, uid: &str) -> Result<Self, PeerError> {
         let (peer, Place { container, .. }) = Self::look(kernel::peer(socket))?;
         if container.pod_uid != uid {
@@ -165,7 +169,7 @@ impl Peer {
         Ok(peer)
     }
 
-    /// A process, wherever it is.
+    /// A process, without verification of its container.
     #[cfg(test)]
     pub(crate) fn of(pid: i32) -> Result<Self, PeerError> {
         Self::hold(kernel::process(pid))
@@ -182,7 +186,7 @@ impl Peer {
         let process = open(format!("/proc/{pid}").as_str(), flags, Mode::empty());
         let process = process.map_err(|errno| gone(errno.into()))?;
         let peer = Self { pid, itself, process };
-        // Its id was not free meanwhile: the directory is its own.
+        // The process existed all the time, so its id was not reused: the directory is its own.
         peer.is_there().map_err(gone)?;
         Ok(peer)
     }
@@ -202,12 +206,13 @@ impl Peer {
         Ok((peer, Place { container, groups }))
     }
 
-    /// An error where the process is no more.
+    /// Fails if the process no longer exists.
     fn is_there(&self) -> io::Result<()> {
         if id(&self.itself)? == self.pid { Ok(()) } else { Err(io::ErrorKind::NotFound.into()) }
     }
 
-    /// Does something to the process that the kernel takes only by its number, between two looks at whether the number is its own.
+    /// Performs an action for which the kernel only takes a process id, between two checks that the id still
+    /// belongs to the process.
     pub fn act<T>(&self, what: &'static str, act: impl FnOnce(i32) -> io::Result<T>) -> Result<T, PeerError> {
         let gone = |source| PeerError::Gone { pid: self.pid, source };
         self.is_there().map_err(gone)?;
@@ -241,8 +246,8 @@ impl Peer {
         Ok(String::from_utf8_lossy(&text).into_owned())
     }
 
-    /// Gives the launcher the nodes of devices beneath a directory of its container's `/dev`, as far as the container runtime
-    /// left them to root. Gives how many that were.
+    /// Makes the launcher the owner of the device nodes beneath a directory of its container's `/dev` that
+    /// the container runtime left to root. Returns how many there were.
     pub fn own_devices(&self, directory: &'static str, owner: u32) -> Result<usize, PeerError> {
         let failed = |errno: nix::Error| PeerError::Open {
             what: directory.to_owned(),
@@ -274,14 +279,14 @@ impl Peer {
         Ok(text)
     }
 
-    /// Opens something in its directory of `/proc`: of this process, or of none.
+    /// Opens a file in its `/proc` directory. The call fails if the process is gone.
     pub(crate) fn open(&self, what: &str, flags: OFlag) -> Result<OwnedFd, PeerError> {
         openat(&self.process, what, flags | OFlag::O_CLOEXEC, Mode::empty())
             .map_err(|errno| PeerError::Open { what: what.to_owned(), pid: self.pid, source: errno.into() })
     }
 }
 
-/// The id of the process of such a descriptor, as this process sees it: 0 where it does not.
+/// The process id behind a descriptor as this process sees it, or 0 if it does not see the process.
 fn id(process: &OwnedFd) -> io::Result<i32> {
     let text = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", process.as_raw_fd()))?;
     let id = text.lines().find_map(|line| line.strip_prefix("Pid:"));
@@ -292,13 +297,13 @@ fn id(process: &OwnedFd) -> io::Result<i32> {
     }
 }
 
-/// Levels of directories that devices are in: `/dev/bus/usb/003/007` is the deepest.
+/// Depth of directories that contain devices: `/dev/bus/usb/003/007` is the deepest.
 const DEVICES_DEPTH: u32 = 2;
 
-/// Gives away the character devices in a directory and in those beneath it.
+/// Changes the owner of the character devices in a directory and in those beneath it.
 fn own(directory: OwnedFd, owner: u32, depth: u32) -> nix::Result<usize> {
     let mut given = 0;
-    // By this process' own name for the descriptor: the directory itself, wherever it is.
+    // The path of the descriptor in `/proc/self` leads to the directory itself, wherever it is.
     let itself = format!("/proc/self/fd/{}", directory.as_raw_fd());
     let errno = |error: io::Error| nix::Error::from_raw(error.raw_os_error().unwrap_or(0));
     for entry in std::fs::read_dir(itself).map_err(errno)? {

@@ -1,7 +1,8 @@
 //! The kubelet's directory of pods, and the launcher's `sockets` directory beneath it.
 //!
-//! The path has parts that a pod's user influences (what is in the volume). It is never resolved as a string: `openat2`
-//! walks down from a descriptor of the kubelet's directory, leaves it by no `..`, and follows no link.
+//! Users of a pod influence parts of the path (what is in the volume). So it is never resolved as a string:
+//! `openat2` walks down from a descriptor of the kubelet's directory, and neither leaves it by `..` nor
+//! follows links.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -18,23 +19,23 @@ use super::cgroup::is_uid;
 /// Why there is no sockets directory.
 #[derive(Debug, Error)]
 pub enum PodsDirError {
-    /// The kubelet's directory itself.
+    /// The kubelet's directory could not be opened.
     #[error("open the kubelet's pods directory {}", path.display())]
     Pods {
         /// Its path.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
-    /// Not the UID of a pod.
+    /// The text is not the UID of a pod.
     #[error("{0:?} is not a pod's UID")]
     Uid(String),
-    /// The pod has no such directory, or there is a link on the way.
+    /// The pod has no such directory, or the path contains a link.
     #[error("open the sockets directory of pod {uid}")]
     Sockets {
         /// The pod's UID.
         uid: String,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
 }
@@ -46,7 +47,7 @@ pub struct PodsDir {
 }
 
 impl PodsDir {
-    /// Opens it once, at start: its path is the administrator's.
+    /// Opens the directory once, at start. The administrator sets its path.
     pub fn open(path: &Path) -> Result<Self, PodsDirError> {
         let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let directory = open(path, flags, Mode::empty())
@@ -96,7 +97,7 @@ mod tests {
         symlink("elsewhere", volume.join("sockets")).unwrap();
         assert!(matches!(pods.sockets(UID), Err(PodsDirError::Sockets { .. })));
 
-        // A link further up is no better.
+        // A link further up is rejected too.
         let other = UID.replace('0', "1");
         symlink(UID, root.path().join(&other)).unwrap();
         assert!(matches!(pods.sockets(&other), Err(PodsDirError::Sockets { .. })));

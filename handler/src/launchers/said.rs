@@ -1,9 +1,10 @@
-//! What a launcher says, within bounds. Pure.
+//! Limits what a launcher reports. Pure.
 //!
-//! A launcher in good order keeps these bounds by itself. One that its guest has taken over says what it likes: texts of any
-//! length go to the API server and into the log, lists of any length take memory, control characters act on the terminal of who
-//! reads them. So every answer goes through [`sanitized`] before anybody sees it. What is cut is cut to its beginning; what
-//! would be wrong when it is cut is left out.
+//! A launcher in good order keeps these limits by itself. One that its guest has taken over may report
+//! anything: texts of any length would reach the API server and the log, lists of any length would take
+//! memory, and control characters would act on the terminal of the reader. So every answer goes through
+//! [`sanitized`] before other code sees it. Texts are truncated; a value that would be wrong when truncated
+//! is left out.
 
 use barevirt_protocol::descriptors::CallError;
 use barevirt_protocol::names::LONGEST_NAME;
@@ -16,54 +17,54 @@ use barevirt_protocol::v1::{
 use serde_json::Value;
 use tonic::Status;
 
-/// Longest sentence, bytes: with some words before it, it is the note of an event, which has 1024 at most.
+/// Longest message, in bytes. With a prefix it becomes the note of an event, which has at most 1024 bytes.
 const SENTENCE: usize = 768;
-/// Longest refusal, bytes: it may tell what each thread of QEMU waits for.
+/// Longest refusal, in bytes. It may list what each thread of QEMU waits for.
 const REFUSAL: usize = 4096;
-/// Longest name or version, bytes: 256 characters of a guest, some of them written out.
+/// Longest name or version, in bytes: 256 characters from a guest, some of them as escapes.
 const WORD: usize = 512;
-/// Longest reason, which is one word in CamelCase.
+/// Longest reason, which is one CamelCase word.
 const REASON: usize = 64;
 /// Longest string within JSON, bytes.
 const STRING: usize = 8192;
 /// Most entries of a list or an object within JSON.
 const ENTRIES: usize = 1024;
-/// Largest layout of PCI addresses, bytes: it becomes an annotation.
+/// Largest layout of PCI addresses, in bytes. It becomes an annotation.
 const LAYOUT: usize = 32 << 10;
-/// Most descriptors, as the launcher itself has it.
+/// Most descriptors; the launcher has the same limit.
 const DESCRIPTORS: usize = 2048;
-/// Most disks, plugged in or not; and virtual CPUs.
+/// Most disks, hot-plugged or not. Also the limit of virtual CPUs.
 const DISKS: usize = 256;
 const VCPUS: usize = 1024;
-/// Most network interfaces, and addresses of each.
+/// Most network interfaces, and most addresses of each.
 const INTERFACES: usize = 64;
 /// Most file systems.
 const FILE_SYSTEMS: usize = 64;
 
-/// Something that a launcher says.
+/// An answer of a launcher whose content has limits.
 pub(super) trait Said {
-    /// Brings it within bounds.
+    /// Applies the limits.
     fn sanitize(&mut self);
 }
 
-/// The same within bounds.
+/// The value with the limits applied.
 pub(super) fn sanitized<T: Said>(mut said: T) -> T {
     said.sanitize();
     said
 }
 
-/// A character that acts on a terminal, or changes the order of others.
+/// Whether a character acts on a terminal, or changes the order of other characters.
 fn acts(letter: char) -> bool {
     letter.is_control()
         || matches!(letter, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
 }
 
-/// A text of one line and so many bytes.
+/// Limits a text to one line of at most `most` bytes.
 fn line(text: &mut String, most: usize) {
     keep(text, most, |letter| !acts(letter));
 }
 
-/// The same of several lines.
+/// Limits a text of several lines to at most `most` bytes.
 fn lines(text: &mut String, most: usize) {
     keep(text, most, |letter| letter == '\n' || !acts(letter));
 }
@@ -71,7 +72,7 @@ fn lines(text: &mut String, most: usize) {
 fn keep(text: &mut String, most: usize, good: impl Fn(char) -> bool) {
     cut(text, most);
     if !text.chars().all(&good) {
-        // Of one byte each: what is cut stays within its bound.
+        // The replacement is one byte, so a truncated text stays within its limit.
         *text = text.chars().map(|letter| if good(letter) { letter } else { '?' }).collect();
     }
 }
@@ -79,7 +80,7 @@ fn keep(text: &mut String, most: usize, good: impl Fn(char) -> bool) {
 fn cut(text: &mut String, most: usize) {
     if text.len() > most {
         text.truncate(text.floor_char_boundary(most));
-        // What a large text had taken is not kept for a small one.
+        // Frees the memory that the large text used.
         text.shrink_to_fit();
     }
 }
@@ -98,7 +99,7 @@ fn texts(list: &mut Vec<String>, most: usize, longest: usize) {
     list.iter_mut().for_each(|text| line(text, longest));
 }
 
-/// JSON whose strings and lists are within bounds; what is no JSON is left out.
+/// Limits the strings and lists in JSON. Bytes that are not JSON are left out.
 fn json(bytes: &mut Vec<u8>) {
     let Ok(mut value) = serde_json::from_slice::<Value>(bytes) else { return bytes.clear() };
     within(&mut value);
@@ -155,7 +156,7 @@ impl Said for LauncherStatus {
         reason.retain(|letter| letter.is_ascii_alphanumeric());
         cut(reason, REASON);
         line(message, SENTENCE);
-        // A name that is too long names nothing that was ever given.
+        // A name that is too long was never given to a launcher.
         descriptors.retain(|name| name.len() <= LONGEST_NAME);
         texts(descriptors, DESCRIPTORS, LONGEST_NAME);
         for word in [qemu_version, machine_type, accelerator] {
@@ -177,7 +178,7 @@ impl Said for LauncherStatus {
         all(claim_disks, DISKS);
         all(cards, INTERFACES);
         if let Some(MigrationStatus { uid, reason, .. }) = migration {
-            // One that is too long is that of no migration.
+            // No migration has a UID that is too long.
             line(uid, WORD);
             line(reason, SENTENCE);
         }
@@ -284,8 +285,8 @@ impl Said for GuestResponse {
 }
 
 impl Said for QmpResponse {
-    /// QEMU's answer to the person who asked, word for word; only what acts on a terminal is not passed on. Within a string of JSON
-    /// such characters are written out anyway.
+    /// QEMU's answer to the user, verbatim. Only characters that act on a terminal are replaced. Within a
+    /// string of JSON such characters are escaped anyway.
     fn sanitize(&mut self) {
         let text = String::from_utf8_lossy(&self.answer);
         if text.chars().any(|letter| acts(letter) && !letter.is_ascii_whitespace()) {
@@ -302,7 +303,7 @@ impl Said for HelloResponse {
     }
 }
 
-/// A picture is bytes to us.
+/// The handler does not interpret pictures.
 impl Said for ScreenshotResponse {
     fn sanitize(&mut self) {}
 }
@@ -328,7 +329,7 @@ impl Said for MigrateResponse {
 }
 
 impl Said for Status {
-    /// Its code and its words, without what else there was.
+    /// Keeps the code and the message, without details and metadata.
     fn sanitize(&mut self) {
         let mut message = self.message().to_owned();
         lines(&mut message, REFUSAL);
@@ -422,7 +423,7 @@ mod tests {
         assert_eq!((guest.interfaces.len(), guest.interfaces[0].addresses.len()), (INTERFACES, INTERFACES));
         let text = format!("{status:?}");
         assert!(text.len() < 2 << 20, "{}", text.len());
-        // What Debug writes out as an escape was a control character.
+        // An escape in the Debug output would be a control character.
         assert!(!text.contains("\\u{") && !text.contains("\\n"), "{}", &text[..2000]);
         assert!(
             status.message.len() <= SENTENCE && status.message.starts_with("?[2Jä"),

@@ -1,4 +1,4 @@
-//! Finding a launcher: another process in real control groups, on real sockets.
+//! Tests of finding a launcher: another process in real control groups, on real sockets.
 
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixListener;
@@ -20,7 +20,7 @@ async fn a_launcher_is_found_in_its_container_and_nowhere_else() {
     assert_eq!(launcher.container(), &fake.container);
     assert_eq!(launcher.peer().resolv_conf().unwrap(), "nameserver 10.96.0.10\nsearch cluster.local\n");
 
-    // The same sockets, but the pod's compute container is another one.
+    // The sockets are the same, but the pod's compute container is another one.
     let other = Container { id: fake.container.id.replace('0', "f"), ..fake.container.clone() };
     let error = find(&pods, &other).await.unwrap_err();
     assert!(matches!(error, LauncherError::Peer(PeerError::Stranger { .. })), "{error:?}");
@@ -36,7 +36,7 @@ async fn devices_of_the_container_become_the_launchers_and_nothing_else_does() {
     let [group, control, deep, too_deep] =
         [vfio.join("7"), vfio.join("vfio"), usb.join("007"), usb.join("a/b/008")];
     for device in [&group, &control, &deep, &too_deep] {
-        // The device that swallows everything: it is not opened.
+        // Device 1:3 is `/dev/null`. It is not opened.
         if let Err(error) = mknod(device, SFlag::S_IFCHR, Mode::S_IRUSR, makedev(1, 3)) {
             return eprintln!("skipped: cannot make a device: {error}");
         }
@@ -56,7 +56,7 @@ async fn devices_of_the_container_become_the_launchers_and_nothing_else_does() {
     assert_eq!((owner(&deep), owner(&too_deep)), (107, 0));
     assert_eq!(launcher.peer().own_devices("dev/none", 107).unwrap(), 0);
 
-    // Nobody follows a link that the container made.
+    // Links that the container made are not followed.
     std::os::unix::fs::symlink("vfio", root.join("dev/elsewhere")).unwrap();
     let error = launcher.peer().own_devices("dev/elsewhere", 108).unwrap_err();
     assert!(matches!(&error, PeerError::Open { what, .. } if what == "dev/elsewhere"), "{error:?}");
@@ -66,14 +66,14 @@ async fn devices_of_the_container_become_the_launchers_and_nothing_else_does() {
 #[tokio::test]
 async fn a_process_outside_of_any_pod_is_not_talked_to() {
     let Some(fake) = FakeLauncher::start() else { return };
-    // This very process listens where a launcher should.
+    // This test process listens where a launcher should.
     let socket = fake.pods.path().join(&fake.container.pod_uid).join(SOCKETS_VOLUME).join(GRPC_SOCKET);
     std::fs::remove_file(&socket).unwrap();
     let listener = UnixListener::bind(&socket).unwrap();
     let pods = PodsDir::open(fake.pods.path()).unwrap();
     let error = find(&pods, &fake.container).await.unwrap_err();
     assert!(matches!(error, LauncherError::Peer(PeerError::Container { .. })), "{error:?}");
-    // Not a byte was sent to it.
+    // The handler sent it no data.
     let (mut stream, _) = listener.accept().unwrap();
     assert_eq!(std::io::Read::read(&mut stream, &mut [0; 16]).unwrap(), 0);
 }
@@ -86,7 +86,7 @@ async fn a_launcher_that_is_gone_is_told_from_one_that_never_was() {
     fake.kill();
     let error = find(&pods, &fake.container).await.unwrap_err();
     assert!(matches!(error, LauncherError::Connect(ConnectError::NotListening { .. })), "{error:?}");
-    // What was verified is not somebody else now.
+    // The verified process is gone, and no other process takes its place.
     assert!(launcher.peer().network_namespace().is_err());
     assert!(launcher.take("serial0").await.is_err());
     assert!(launcher.qmp(b"{}".to_vec(), Duration::from_secs(1)).await.is_err());
@@ -107,7 +107,7 @@ async fn another_process_with_the_id_of_a_launcher_is_not_taken_for_it() {
     let found = Peer::verify(&stream, &fake.container);
     let acted = launcher.peer().act("look", |_| Ok(()));
     let opened = launcher.peer().network_namespace();
-    // Its number alone leads to the other one.
+    // Only the process id leads to the other process.
     let by_number = Peer::verify_process(i32::try_from(id).unwrap(), &fake.container);
     other.kill().unwrap();
     other.wait().unwrap();
@@ -117,7 +117,7 @@ async fn another_process_with_the_id_of_a_launcher_is_not_taken_for_it() {
     assert!(by_number.is_ok(), "{by_number:?}");
 }
 
-/// A process that gets an id that was free just now.
+/// A process that gets an id that has just become free.
 fn process_with_id(id: u32) -> Option<std::process::Child> {
     for _ in 0..50 {
         std::fs::write("/proc/sys/kernel/ns_last_pid", (id - 1).to_string()).ok()?;

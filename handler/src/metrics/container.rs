@@ -1,4 +1,5 @@
-//! What the kernel counts for the container of a guest. KubeVirt tells nothing of it: the names are ours.
+//! The kernel's counters for the container of a guest. KubeVirt has no such metrics: the names are
+//! Barevirt's.
 
 use barevirt_component::metrics::names::{Kind, Metric};
 
@@ -54,7 +55,7 @@ const OOM_KILLS: Metric = counter(
     "Processes of the guest's container that the kernel killed for lack of memory.",
 );
 
-/// All of them.
+/// All metrics of a container.
 pub(super) const ALL: &[Metric] = &[
     PERIODS,
     THROTTLED_PERIODS,
@@ -69,7 +70,7 @@ pub(super) const ALL: &[Metric] = &[
     OOM_KILLS,
 ];
 
-/// What is known of a container.
+/// The samples of a container.
 pub(super) fn samples(throttling: Option<Throttling>, memory: Option<Memory>) -> Vec<Sample> {
     let mut samples = Vec::new();
     if let Some(Throttling { periods, throttled_periods, throttled }) = throttling {

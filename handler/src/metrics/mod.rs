@@ -1,4 +1,4 @@
-//! Metrics of the guests of this node, beside the handler's own.
+//! Metrics of the guests of this node, next to the handler's own.
 //!
 //! ```text
 //!  scrape ─┐                 ┌─ launcher: Stats, at most GUEST        ┐
@@ -6,8 +6,8 @@
 //!                            └─ control groups of its container       ┘
 //! ```
 //!
-//! A guest that does not answer in time is left out and counted. Scrapes at the same time, or within [`FRESH`], share a
-//! collection; a scrape waits no longer than [`WHOLE`].
+//! A guest that does not answer in time is left out and counted. Scrapes at the same time, or within
+//! [`FRESH`], share one collection. A scrape waits at most [`WHOLE`].
 
 mod container;
 mod network;
@@ -37,13 +37,13 @@ use self::samples::Sample;
 use crate::launchers::Launcher;
 use crate::registry::{Launchers, Subject};
 
-/// How long one guest may take; its launcher waits for QEMU a little less.
+/// Longest time for one guest. Its launcher waits for QEMU a little less.
 const GUEST: Duration = Duration::from_secs(3);
-/// How long all of them together may take. The server of the metrics waits for five seconds.
+/// Longest time for all guests together. The metrics server waits for five seconds.
 const WHOLE: Duration = Duration::from_secs(4);
-/// How many guests are asked at the same time.
+/// How many guests are queried at the same time.
 const AT_A_TIME: usize = 32;
-/// For how long a collection is reused.
+/// How long a collection is reused.
 const FRESH: Duration = Duration::from_secs(1);
 
 /// Exports the metrics of the guests of this node.
@@ -54,7 +54,7 @@ pub struct Guests {
     missed: Arc<Missed>,
 }
 
-/// Collections in which something of a guest was missing.
+/// Number of collections in which a guest's data was incomplete.
 #[derive(Debug, Default)]
 struct Missed {
     /// Its launcher did not answer.
@@ -63,7 +63,7 @@ struct Missed {
     monitor: AtomicU64,
 }
 
-/// A collection that is under way or complete.
+/// A collection that is in progress or complete.
 struct Collection {
     begun: Instant,
     collected: Shared<BoxFuture<'static, Arc<Vec<Collected>>>>,
@@ -83,23 +83,23 @@ impl fmt::Debug for Guests {
 }
 
 impl Guests {
-    /// Exports those of `launchers`, which are asked on `runtime`.
+    /// Exports the metrics of the guests in `launchers`. They are queried on `runtime`.
     pub fn new(launchers: Launchers, runtime: Handle) -> Self {
         Self { launchers, runtime, collection: Mutex::default(), missed: Arc::default() }
     }
 
-    /// The collection that is shared now.
+    /// The collection that scrapes share now.
     fn collection(&self) -> Shared<BoxFuture<'static, Arc<Vec<Collected>>>> {
         let mut last = self.collection.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(last) = last.as_ref().filter(|last| {
-            // A collection under way is joined; a complete one is reused for a while.
+            // A collection in progress is joined; a complete one is reused for a while.
             last.collected.peek().is_none() || last.begun.elapsed() < FRESH
         }) {
             return last.collected.clone();
         }
         let begun = Instant::now();
         let work = collect(self.launchers.guests(), self.missed.clone(), begun + WHOLE);
-        // A task of its own: it completes, and counts, also when the scrape was given up.
+        // The collection is its own task, so it completes, and counts, even if the scrape was cancelled.
         let task = self.runtime.spawn(work);
         let collected = async move { Arc::new(task.await.unwrap_or_default()) }.boxed().shared();
         *last = Some(Collection { begun, collected: collected.clone() });
@@ -107,7 +107,7 @@ impl Guests {
     }
 }
 
-/// Asks all of them. Comes back by `until`.
+/// Queries all guests. Returns by `until`.
 async fn collect(
     guests: Vec<(Arc<Subject>, Launcher)>,
     missed: Arc<Missed>,
@@ -117,7 +117,7 @@ async fn collect(
         let missed = missed.clone();
         async move {
             let by = until.min(Instant::now() + GUEST);
-            // After the deadline no further guest is asked.
+            // After the deadline, no other guest is queried.
             let answer = if Instant::now() < until {
                 timeout_at(by, launcher.stats(GUEST)).await.ok().and_then(Result::ok)
             } else {
@@ -132,7 +132,7 @@ async fn collect(
                 count.fetch_add(1, Ordering::Relaxed);
             }
             let mut samples = answer.map(|answer| samples::guest(&subject, &answer)).unwrap_or_default();
-            // The kernel's, whatever the guest does.
+            // These numbers come from the kernel, whatever the guest does.
             if let Ok(devices) = launcher.peer().network_devices() {
                 samples.extend(samples::network(&subject, &network::devices(&devices)));
             }
@@ -145,7 +145,7 @@ async fn collect(
 }
 
 impl Collector for Guests {
-    /// On a thread that may wait.
+    /// Runs on a thread that may block.
     fn encode(&self, mut encoder: DescriptorEncoder) -> Result<(), fmt::Error> {
         let collected = self.runtime.block_on(self.collection());
         let mut families: BTreeMap<&str, Vec<(&Subject, &Sample)>> = BTreeMap::new();
@@ -175,7 +175,7 @@ impl Collector for Guests {
 fn line(metric: &Metric, value: f64, to: MetricEncoder<'_>) -> Result<(), fmt::Error> {
     match metric.kind {
         Kind::Counter => ConstCounter::new(value).encode(to),
-        // No guest has a histogram.
+        // No metric of a guest is a histogram.
         Kind::Gauge | Kind::Histogram => ConstGauge::new(value).encode(to),
     }
 }

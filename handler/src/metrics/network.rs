@@ -1,8 +1,9 @@
-//! Counters of the interfaces in a pod, as `/proc/<pid>/net/dev` has them: no namespace has to be entered for it.
+//! Counters of the interfaces in a pod, from `/proc/<pid>/net/dev`. Reading it does not require entering a
+//! namespace.
 
 use std::collections::BTreeMap;
 
-/// One direction of an interface.
+/// Counters of one direction of an interface.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Direction {
     pub(super) bytes: u64,
@@ -18,9 +19,9 @@ pub(super) struct Device {
     pub(super) sent: Direction,
 }
 
-/// The interfaces of a text, by name.
+/// Parses the interfaces from the text, by name.
 pub(super) fn devices(text: &str) -> BTreeMap<&str, Device> {
-    // Two lines of headings.
+    // The first two lines are headings.
     text.lines().skip(2).filter_map(device).collect()
 }
 

@@ -1,7 +1,7 @@
-//! From numbers to lines. Pure.
+//! Converts statistics to samples. Pure.
 //!
-//! Texts of the guest are cut and have no control characters, and of its lists only the beginning is told: a guest cannot
-//! fill the memory of who watches it.
+//! Texts from the guest are truncated and have no control characters, and only the beginning of its lists is
+//! exported: a guest cannot fill the memory of the monitoring system.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,18 +15,18 @@ use barevirt_protocol::v1::{
 use super::network::{Device, Direction};
 use crate::registry::Subject;
 
-/// Most file systems of a guest.
+/// Most file systems of a guest that are exported.
 const MOST_FILE_SYSTEMS: usize = 32;
-/// Most disks and virtual CPUs; far more than there can be.
+/// Most disks and virtual CPUs that are exported; far more than there can be.
 const MOST_DEVICES: usize = 1024;
 /// Longest text, in characters.
 const LONGEST_TEXT: usize = 128;
 
-/// One line about a guest.
+/// One sample of a guest.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Sample {
     pub(super) metric: &'static Metric,
-    /// Beside those of the guest.
+    /// Labels in addition to those of the guest.
     pub(super) labels: Vec<(&'static str, String)>,
     pub(super) value: f64,
 }
@@ -38,7 +38,7 @@ pub(super) fn sample(metric: &'static Metric, labels: Labels<'_>, value: f64) ->
     Sample { metric, labels, value }
 }
 
-/// Counts beyond 2^53 lose their last digits, as everywhere in Prometheus.
+/// Counts above 2^53 lose their last digits, as always in Prometheus.
 #[allow(clippy::cast_precision_loss)]
 pub(super) fn number(count: u64) -> f64 {
     count as f64
@@ -52,7 +52,7 @@ fn text(text: &str) -> String {
     text.chars().filter(|letter| !letter.is_control()).take(LONGEST_TEXT).collect()
 }
 
-/// What a launcher tells.
+/// Samples from a launcher's answer.
 pub(super) fn guest(subject: &Subject, told: &StatsResponse) -> Vec<Sample> {
     let mut samples = Vec::new();
     if let Some(ProcessStats { user_ns, system_ns, resident_bytes }) = told.process {
@@ -101,7 +101,8 @@ fn moves(told: &MigrationStats) -> [Sample; 5] {
     ]
 }
 
-/// Each of what the key says only once: two lines with the same labels spoil a whole scrape.
+/// The items, without those whose key appeared before: two samples with the same labels spoil the whole
+/// scrape.
 fn once<T, K: Ord>(all: &[T], key: impl Fn(&T) -> K) -> impl Iterator<Item = &T> {
     let mut seen = BTreeSet::new();
     all.iter().filter(move |one| seen.insert(key(one)))
@@ -112,7 +113,7 @@ fn virtual_cpus(samples: &mut Vec<Sample>, vcpus: &[VcpuStats]) {
         let VcpuStats { index, run_ns, delay_ns, wait_ns, processors: _ } = *one;
         let id = index.to_string();
         samples.extend([
-            // QEMU has threads only for those that are plugged in.
+            // QEMU has threads only for virtual CPUs that are plugged in.
             sample(&names::VCPU_SECONDS, &[("id", &id), ("state", "running")], seconds(run_ns)),
             sample(&names::VCPU_WAIT, &[("id", &id)], seconds(wait_ns)),
             sample(&names::VCPU_DELAY, &[("id", &id)], seconds(delay_ns)),
@@ -182,7 +183,7 @@ fn file_system(one: &FileSystemStats) -> [Sample; 2] {
     ]
 }
 
-/// What the kernel counts of the guest's interfaces. What a tap sends is what the guest receives.
+/// Samples from the kernel's counters of the guest's interfaces. What a tap sends is what the guest receives.
 pub(super) fn network(subject: &Subject, devices: &BTreeMap<&str, Device>) -> Vec<Sample> {
     let mut samples = Vec::new();
     for (interface, tap) in &subject.taps {

@@ -1,4 +1,4 @@
-//! Scrapes in front of launchers in processes of their own.
+//! Tests of scrapes, with launchers in processes of their own.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::fake_launcher::FakeLauncher;
 use crate::launchers::find;
 use crate::launchers::pods_dir::PodsDir;
 
-/// Metrics of a node with one guest; nothing where the machine does not allow it.
+/// Metrics of a node with one guest; `None` where the machine does not permit it.
 async fn node() -> Option<(FakeLauncher, Arc<Metrics>)> {
     let fake = FakeLauncher::start()?;
     let launcher = find(&PodsDir::open(fake.pods.path()).unwrap(), &fake.container).await.unwrap();
@@ -63,7 +63,7 @@ async fn scrapes_share_one_collection_that_waits_for_nobody() {
     let Some((fake, metrics)) = node().await else { return };
     let pid = Pid::from_raw(fake.process_id().try_into().unwrap());
     kill(pid, Signal::SIGSTOP).unwrap();
-    // All its threads stand still a moment later.
+    // The signal takes effect on all threads a moment later.
     while !std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap().contains(") T ") {
         tokio::task::yield_now().await;
     }
@@ -76,6 +76,6 @@ async fn scrapes_share_one_collection_that_waits_for_nobody() {
         assert_eq!(count(&text, "kubevirt_vmi_"), 0, "{text}");
         assert_eq!(count(&text, r#"barevirt_guest_stats_missed_total{part="launcher"} 1"#), 1, "{text}");
     }
-    // It is asked again, and answers.
+    // The launcher is queried again, and answers.
     assert_eq!(count(&scrape(&metrics).await, "kubevirt_vmi_cpu_usage_seconds_total{"), 1);
 }

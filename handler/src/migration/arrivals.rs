@@ -1,4 +1,5 @@
-//! The guests that may come to this node, each by one migration: who may send it, and where it goes.
+//! The guests that may arrive on this node, each by one migration: who may send it, and which launcher
+//! receives it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,20 +11,20 @@ use tokio::time::Instant;
 use super::control::{Secret, is_same};
 use crate::launchers::Launcher;
 
-/// How long a ticket is good.
+/// How long a ticket is valid.
 const TICKET: Duration = Duration::from_secs(30);
 
-/// Most streams of one guest: its disks, and its memory.
+/// Most streams of one guest: its disks and its memory.
 const MOST_STREAMS: usize = 257;
 
-/// A guest that may come.
+/// A guest that may arrive.
 #[derive(Debug, Clone)]
 pub struct Arrival {
-    /// The node that it comes from. Nobody else than its handler is listened to.
+    /// The node from which it comes. Only the handler of that node is answered.
     pub source: String,
-    /// The launcher that waits for it.
+    /// The launcher that receives it.
     pub launcher: Launcher,
-    /// Nothing of it is encrypted: the settings say so.
+    /// The settings turn encryption off for this migration.
     pub plain: bool,
 }
 
@@ -31,7 +32,7 @@ pub struct Arrival {
 struct Awaited {
     arrival: Arrival,
     ticket: Option<Ticket>,
-    /// Of which entry of the same migration it is.
+    /// Number of the [`Entry`] that registered it: a migration may be registered again.
     number: u64,
 }
 
@@ -40,7 +41,7 @@ struct Ticket {
     secret: Secret,
     key: Option<Secret>,
     until: Instant,
-    /// What it was shown for.
+    /// Streams for which the ticket was used.
     used: BTreeSet<MigrationStream>,
 }
 
@@ -50,11 +51,11 @@ struct All {
     number: u64,
 }
 
-/// The guests that may come here, by the UIDs of their migrations. Cheap to clone.
+/// The guests that may arrive here, by the UIDs of their migrations. Cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub struct Arrivals(Arc<Mutex<All>>);
 
-/// One that is awaited for as long as this is held.
+/// A guest is expected for as long as its entry is held.
 #[derive(Debug)]
 pub struct Entry {
     arrivals: Arrivals,
@@ -76,7 +77,7 @@ impl Arrivals {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Awaits a guest.
+    /// Registers an expected guest.
     #[must_use]
     pub fn await_one(&self, uid: String, arrival: Arrival) -> Entry {
         let mut all = self.all();
@@ -86,13 +87,13 @@ impl Arrivals {
         Entry { arrivals: self.clone(), uid, number }
     }
 
-    /// The guest that comes by this migration.
+    /// The guest that arrives by this migration.
     #[must_use]
     pub fn find(&self, uid: &str) -> Option<Arrival> {
         Some(self.all().awaited.get(uid)?.arrival.clone())
     }
 
-    /// Makes a ticket for it, in place of one before.
+    /// Sets the ticket of a migration and replaces an earlier one.
     pub fn admit(&self, uid: &str, secret: Secret, key: Option<Secret>) {
         if let Some(awaited) = self.all().awaited.get_mut(uid) {
             let (until, used) = (Instant::now() + TICKET, BTreeSet::new());
@@ -100,8 +101,8 @@ impl Arrivals {
         }
     }
 
-    /// Takes a ticket: the migration, the launcher that the connection is for, and the key. A ticket is good once for each
-    /// stream, and for none after the guest's memory.
+    /// Uses a ticket. Returns the migration, the launcher that the connection is for, and the key. A ticket
+    /// is valid once for each stream, and for none after the guest's memory.
     #[must_use]
     pub fn take(
         &self,

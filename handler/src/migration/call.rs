@@ -1,4 +1,4 @@
-//! The source's end: asks the handler of the target's node.
+//! The source's side of a migration: calls the handler of the target's node.
 
 use std::io;
 use std::net::IpAddr;
@@ -18,27 +18,27 @@ use tokio_rustls::TlsConnector;
 use super::PORT;
 use super::control::{Answer, LONGEST, MAGIC, Request, Secret, WELCOME, line};
 
-/// How long all of one call may take.
+/// Longest time for one complete call.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Why the other handler did not do it.
+/// Why a call to the other handler failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {
-    /// There is no certificate to show.
+    /// This handler has no certificate yet.
     #[error("call virt-handler of node {node}: this node's handler has no certificate yet")]
     NotReady {
         /// The node.
         node: String,
     },
-    /// Its address is none.
+    /// The target's address is invalid.
     #[error("call virt-handler of node {node}: {address} is no address")]
     Address {
         /// The node.
         node: String,
-        /// What the status says.
+        /// The address in the status.
         address: String,
     },
-    /// Its name is none.
+    /// The node's name is not a valid DNS name.
     #[error("call virt-handler of node {node}")]
     Name {
         /// The node.
@@ -46,7 +46,7 @@ pub enum CallError {
         /// Why.
         source: InvalidDnsNameError,
     },
-    /// It is not reached, or is not that node's handler.
+    /// The connection failed, or the peer is not the handler of that node.
     #[error("call virt-handler of node {node}")]
     Io {
         /// The node.
@@ -54,7 +54,7 @@ pub enum CallError {
         /// What happened.
         source: io::Error,
     },
-    /// Its answer is none.
+    /// The answer cannot be decoded.
     #[error("read the answer of virt-handler of node {node}")]
     Answer {
         /// The node.
@@ -62,18 +62,18 @@ pub enum CallError {
         /// What is wrong with it.
         source: serde_json::Error,
     },
-    /// It does not answer.
+    /// The handler does not answer in time.
     #[error("virt-handler of node {node} does not answer in time")]
     Deadline {
         /// The node.
         node: String,
     },
-    /// It refuses.
+    /// The handler refuses.
     #[error("virt-handler of node {node} refuses: {why}")]
     Refused {
         /// The node.
         node: String,
-        /// In its words.
+        /// Its reason.
         why: String,
     },
 }
@@ -83,31 +83,31 @@ pub enum CallError {
 pub struct Target {
     /// The node.
     pub node: String,
-    /// Its address, as the status says.
+    /// Its address, from the status.
     pub address: String,
 }
 
-/// Connections between QEMUs, and the key.
+/// Connections between the two QEMUs, and the key.
 #[derive(Debug)]
 pub struct Begun {
-    /// The connections, for QEMU, by what they carry.
+    /// The connections for QEMU, by stream.
     pub connections: Vec<(MigrationStream, OwnedFd)>,
-    /// The key; none: nothing is encrypted.
+    /// The key; `None` if nothing is encrypted.
     pub key: Option<Secret>,
 }
 
 impl Target {
-    /// Asks for a key, and makes a connection for each of these disks and one for memory.
+    /// Requests a key, and opens a connection for each of these disks and one for the memory.
     ///
     /// # Errors
-    /// When it is not reached, is another, or refuses.
+    /// When the handler cannot be reached, is not the node's, or refuses.
     pub async fn begin(&self, own: &Client, migration: &str, disks: &[String]) -> Result<Begun, CallError> {
         let request = Request::Begin { migration: migration.to_owned() };
         match self.ask(own, &request).await? {
             Answer::Begun { key, ticket } => {
                 let disks = disks.iter().map(|disk| MigrationStream::Disk(disk.clone()));
                 let mut connections = Vec::new();
-                // With that of its memory the target begins: it comes last.
+                // The connection for the memory starts the migration at the target, so it comes last.
                 for stream in disks.chain([MigrationStream::Memory]) {
                     let connection = self.in_time(self.connect(&ticket, &stream)).await?;
                     connections.push((stream, connection));
@@ -119,7 +119,7 @@ impl Target {
         }
     }
 
-    /// Tells it that the guest is its own.
+    /// Tells the target's handler that the guest now belongs to it.
     ///
     /// # Errors
     /// As [`Target::begin`].

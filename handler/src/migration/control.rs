@@ -1,53 +1,53 @@
-//! What handlers say to each other about a migration: one line of JSON, and one in answer. Pure.
+//! The messages between two handlers about a migration: one line of JSON, and one line as the answer. Pure.
 
 use serde::{Deserialize, Serialize};
 
 /// Longest line, bytes.
 pub const LONGEST: usize = 4096;
-/// How a connection begins that is one between QEMUs; then its ticket follows, and what it carries: the length of the name in a
-/// byte, and the name. What begins a TLS session is not this.
+/// First bytes of a connection between two QEMUs. The ticket follows, and then the stream: the length of its
+/// name in one byte, and its name. A TLS session never begins with these bytes.
 pub const MAGIC: [u8; 4] = *b"BVM1";
-/// What it is answered with when the ticket is good.
+/// The answer to a valid ticket.
 pub const WELCOME: u8 = 0x06;
 
-/// A number that nobody guesses.
+/// A random number that cannot be guessed.
 pub type Secret = [u8; 32];
 
-/// What the source's handler asks.
+/// A request of the source's handler.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Request {
-    /// For a key and a ticket.
+    /// Requests a key and a ticket.
     #[serde(rename_all = "camelCase")]
     Begin {
         /// UID of the migration.
         migration: String,
     },
-    /// To let the guest run: everything was sent.
+    /// Lets the guest run: everything was sent.
     #[serde(rename_all = "camelCase")]
     Go {
         /// UID of the migration.
         migration: String,
-        /// It was paused by somebody.
+        /// Whether a user has paused the guest.
         hold: bool,
     },
 }
 
-/// What the target's handler answers.
+/// An answer of the target's handler.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Answer {
-    /// Take these.
+    /// The migration may begin.
     #[serde(rename_all = "camelCase")]
     Begun {
-        /// Key of both QEMUs; none: nothing is encrypted.
+        /// Key for both QEMUs; `None` if nothing is encrypted.
         key: Option<Secret>,
-        /// Ticket for the connections between them, good once for each and not for long.
+        /// Ticket for the connections between them. It is valid once for each stream, and for a short time.
         ticket: Secret,
     },
-    /// It is done.
+    /// The request was carried out.
     Done,
-    /// It is not, with the reason.
+    /// The request was refused, for this reason.
     Refused(String),
 }
 
@@ -62,7 +62,7 @@ impl std::fmt::Debug for Answer {
 }
 
 impl Request {
-    /// UID of the migration that it is about.
+    /// UID of the migration of this request.
     #[must_use]
     pub fn migration(&self) -> &str {
         match self {
@@ -71,17 +71,17 @@ impl Request {
     }
 }
 
-/// A line, with its end.
+/// The message as a line, with its line end.
 ///
 /// # Errors
-/// When it would be too long.
+/// When the line would be too long.
 pub fn line<T: Serialize>(message: &T) -> Result<Vec<u8>, serde_json::Error> {
     let mut line = serde_json::to_vec(message)?;
     line.push(b'\n');
     Ok(line)
 }
 
-/// Whether two secrets are the same, in the same time whether they are or not.
+/// Compares two secrets in constant time.
 #[must_use]
 pub fn is_same(one: &Secret, other: &Secret) -> bool {
     one.iter().zip(other).fold(0, |seen, (one, other)| seen | (one ^ other)) == 0

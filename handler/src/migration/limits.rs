@@ -1,4 +1,4 @@
-//! How a guest is sent, from the settings in force for its migration. Pure.
+//! How a guest is sent, from the settings that apply to its migration. Pure.
 
 use barevirt_api::quantity;
 use barevirt_api::v1::VmimConfigurationOptions;
@@ -9,7 +9,8 @@ const DOWNTIME_MS: i64 = 900;
 const COMPLETION_SECONDS_PER_GIB: i64 = 150;
 const PROGRESS_SECONDS: i64 = 150;
 
-/// What the launcher is told, without the key. `bytes`: of memory and disks that are copied.
+/// The limits for the launcher, without the key. `bytes` is the size of the memory and of the disks that are
+/// copied.
 #[must_use]
 pub fn limits(settings: &VmimConfigurationOptions, bytes: u64) -> MigrationSend {
     let positive = |value: Option<i64>, usual: i64| u64::try_from(value.unwrap_or(usual)).unwrap_or_default();
@@ -22,7 +23,8 @@ pub fn limits(settings: &VmimConfigurationOptions, bytes: u64) -> MigrationSend 
         auto_converge: settings.allow_auto_converge.unwrap_or_default(),
         completion_timeout_seconds: per_gib.saturating_mul(bytes.div_ceil(1 << 30).max(1)),
         progress_timeout_seconds: positive(settings.progress_timeout, PROGRESS_SECONDS),
-        // Where post-copy is allowed too, the guest is paused all the same: this version has none.
+        // If post-copy is allowed, the guest may be paused instead, because this version does not support
+        // post-copy.
         may_pause: settings
             .allow_workload_disruption
             .unwrap_or_else(|| settings.allow_post_copy.unwrap_or_default()),

@@ -1,4 +1,5 @@
-//! The target's end: handlers of sources ask over TLS, and connections between QEMUs come with a ticket.
+//! The target's side of a migration. Handlers of sources connect over TLS, and connections between QEMUs
+//! bring a ticket.
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -22,23 +23,23 @@ use tracing::{debug, info, warn};
 use super::arrivals::{Arrival, Arrivals};
 use super::control::{Answer, LONGEST, MAGIC, Request, Secret, WELCOME, line};
 
-/// Connections at one time that have not said yet what they are for, or are being answered.
+/// Most concurrent connections that have not yet said what they are for, or are being answered.
 const MOST: usize = 64;
-/// How long one may take to say it, and to be answered.
+/// Longest time for a connection to say what it is for and to be answered.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What it takes to listen.
+/// The state of the listener.
 #[derive(Debug, Clone)]
 pub struct Door {
-    /// Our certificate. Callers are asked for theirs, whatever it is.
+    /// This handler's certificate. Callers are asked for a certificate, and any one is accepted at first.
     pub certificates: Arc<Server>,
-    /// Whose certificates are believed.
+    /// The authorities whose certificates are trusted.
     pub trusted: Trusted,
-    /// The guests that may come.
+    /// The guests that may arrive.
     pub arrivals: Arrivals,
 }
 
-/// Why a caller got nothing.
+/// Why a caller was rejected.
 #[derive(Debug, thiserror::Error)]
 enum Turned {
     #[error("the connection failed")]
@@ -109,7 +110,7 @@ async fn serve(mut stream: TcpStream, door: &Door) -> Result<(), Turned> {
         return Ok(());
     }
     stream.write_all(&[WELCOME]).await?;
-    // From here on it is QEMU's.
+    // From here on QEMU owns the connection.
     let stream = stream.into_std()?;
     stream.set_nonblocking(false)?;
     let given = [(channel.descriptor(), OwnedFd::from(stream))];
@@ -121,7 +122,7 @@ async fn serve(mut stream: TcpStream, door: &Door) -> Result<(), Turned> {
     };
     match outcome.await {
         Ok(()) => info!(migration = uid, "guest is being received"),
-        // The connection closes, which the source sees.
+        // The connection closes, so the source notices.
         Err(error) => warn!(migration = uid, error = chain(&error), "guest cannot be received"),
     }
     Ok(())
@@ -149,7 +150,8 @@ async fn converse(stream: TcpStream, door: &Door) -> Result<(), Turned> {
     Ok(())
 }
 
-/// Only the handler of the node that the guest comes from is answered. Others learn nothing, not even whether it is awaited.
+/// Only the handler of the node that the guest comes from gets an answer. Others learn nothing, not even
+/// whether the guest is expected.
 async fn answer(request: &Request, shown: &[CertificateDer<'static>], door: &Door) -> Answer {
     let nothing = || Answer::Refused("no guest is awaited by this migration from that node".to_owned());
     let Some(Arrival { source, launcher, plain }) = door.arrivals.find(request.migration()) else {

@@ -1,4 +1,4 @@
-//! Guests that move between this node and others.
+//! Guests that migrate between this node and others.
 //!
 //! ```text
 //!  source's handler                                     target's handler                      target's launcher
@@ -14,11 +14,12 @@
 //!   │ ── verdict ──────────> source's launcher ends
 //! ```
 //!
-//! All of it is found again from the instance's status and the launchers' by a handler that starts anew. Keys are in no
-//! object: a handler that had one and starts anew has no more use for it.
+//! A handler that restarts finds all of this again in the status of the instance and of the launchers. Keys
+//! are stored in no object: a handler that had a key and restarts no longer needs it.
 //!
-//! [`plan`] and [`status`] are pure: what is to be done, and what is to be written. [`control`] is what handlers say to each other,
-//! [`listen`] and [`call`] are both ends of it, [`arrivals`] the guests that may come here.
+//! [`plan`] and [`status`] are pure: what has to be done, and what has to be written. [`control`] has the
+//! messages between handlers, [`listen`] and [`call`] are the two sides of such a conversation, and
+//! [`arrivals`] has the guests that may arrive here.
 
 pub mod arrivals;
 pub mod call;
@@ -29,5 +30,5 @@ pub mod plan;
 pub mod source_pod;
 pub mod status;
 
-/// Port of the target's handler for both: what handlers say to each other, and connections between QEMUs.
+/// Port of the target's handler, both for messages between handlers and for connections between QEMUs.
 pub const PORT: u16 = 8187;

@@ -1,4 +1,4 @@
-//! What is to be done for a guest that moves: pure.
+//! What has to be done for a guest that migrates. Pure.
 
 use barevirt_api::v1::{VirtualMachineInstance, VirtualMachineInstanceMigrationState as State};
 use barevirt_protocol::v1::{LauncherStatus, MigrationState as Stage, MigrationStatus};
@@ -6,33 +6,33 @@ use barevirt_protocol::v1::{LauncherStatus, MigrationState as Stage, MigrationSt
 /// A step for a guest that leaves this node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Move {
-    /// Begin to send it.
+    /// Starts to send it.
     Send {
         /// UID of the migration.
         uid: String,
     },
-    /// Give up.
+    /// Cancels the migration.
     Abort {
         /// UID of the migration.
         uid: String,
     },
-    /// Tell the target that everything was sent, and that the guest is its own.
+    /// Tells the target that everything was sent, and that the guest now belongs to it.
     Go {
         /// UID of the migration.
         uid: String,
-        /// It was paused by somebody.
+        /// Whether a user has paused the guest.
         hold: bool,
     },
-    /// Tell the launcher here where the guest is.
+    /// Tells the launcher on this node where the guest is.
     Verdict {
         /// UID of the migration.
         uid: String,
-        /// The target has it.
+        /// Whether the target has the guest.
         went: bool,
     },
 }
 
-/// The migration that an instance's status tells of, as long as it has a UID.
+/// The migration in an instance's status, if it has a UID.
 fn state(vmi: &VirtualMachineInstance) -> Option<(&State, &str)> {
     let state = vmi.status.as_ref()?.migration_state.as_ref()?;
     let uid = state.migration_uid.as_deref().filter(|uid| !uid.is_empty())?;
@@ -43,7 +43,7 @@ fn owner(vmi: &VirtualMachineInstance) -> &str {
     vmi.status.as_ref().and_then(|status| status.node_name.as_deref()).unwrap_or_default()
 }
 
-/// The migration by which the instance comes to this node, while it is under way: its UID and where it comes from.
+/// The migration by which the instance arrives on this node, while it is in progress: its UID and its source.
 #[must_use]
 pub fn incoming<'a>(vmi: &'a VirtualMachineInstance, node: &str) -> Option<(&'a str, &'a str)> {
     let (state, uid) = state(vmi)?;
@@ -52,7 +52,7 @@ pub fn incoming<'a>(vmi: &'a VirtualMachineInstance, node: &str) -> Option<(&'a 
     (here && state.completed != Some(true)).then_some((uid, source))
 }
 
-/// The migration by which the instance leaves this node, whether it is under way or was: its state.
+/// The state of the migration by which the instance leaves or has left this node.
 #[must_use]
 pub fn outgoing<'a>(vmi: &'a VirtualMachineInstance, node: &str) -> Option<(&'a State, &'a str)> {
     state(vmi).filter(|(state, _)| {
@@ -61,36 +61,38 @@ pub fn outgoing<'a>(vmi: &'a VirtualMachineInstance, node: &str) -> Option<(&'a 
     })
 }
 
-/// Whether the instance is to leave this node by a migration that has been handed over: its target is made with what the guest
-/// has now, and what comes or goes after that would be missing there.
+/// Whether the instance will leave this node by a migration that was handed over to the handlers. Its target
+/// is created with the devices that the guest has now, so later changes would be missing there.
 #[must_use]
 pub fn is_handed_over(vmi: &VirtualMachineInstance, node: &str) -> bool {
     owner(vmi) == node && outgoing(vmi, node).is_some_and(|(state, _)| state.completed != Some(true))
 }
 
-/// What the launcher says of that migration.
+/// What the launcher reports about that migration.
 #[must_use]
 pub fn told<'a>(launcher: &'a LauncherStatus, uid: &str) -> Option<&'a MigrationStatus> {
     launcher.migration.as_ref().filter(|told| told.uid == uid)
 }
 
-/// Whether the guest is elsewhere, or may be: what is left here says nothing of it.
+/// Whether the guest is, or may be, on another node. What is left here then says nothing about the guest.
 #[must_use]
 pub fn is_away(launcher: &LauncherStatus) -> bool {
     launcher.migration.as_ref().is_some_and(|told| matches!(told.state(), Stage::Sent | Stage::Left))
 }
 
-/// Whether it is on its way from here: nothing about it is changed meanwhile.
+/// Whether the guest is leaving this node. Nothing about it is changed meanwhile.
 #[must_use]
 pub fn is_leaving(launcher: &LauncherStatus) -> bool {
     let stages = [Stage::Sending, Stage::Switching, Stage::Sent, Stage::Left];
     launcher.migration.as_ref().is_some_and(|told| stages.contains(&told.state()))
 }
 
-/// Disks that a migration copies: those that are here only, and those whose volumes move to other claims.
+/// Disks that a migration copies: those that exist only on this node, and those whose volumes move to other
+/// claims.
 ///
 /// # Errors
-/// Names a volume that is to move and that the launcher does not offer: without its contents the guest would have an empty disk.
+/// Returns the name of a volume that is to move but that the launcher does not offer: without its contents
+/// the guest would have an empty disk.
 pub fn copied(vmi: &VirtualMachineInstance, launcher: &LauncherStatus) -> Result<Vec<String>, String> {
     let mut disks = launcher.local_disks.clone();
     for moved in vmi.status.iter().flat_map(|status| &status.migrated_volumes) {
@@ -103,7 +105,8 @@ pub fn copied(vmi: &VirtualMachineInstance, launcher: &LauncherStatus) -> Result
     Ok(disks)
 }
 
-/// The next step for a guest of this node. `gone`: UID of the migration whose target was told that it has the guest.
+/// The next step for a guest of this node. `gone` is the UID of the migration whose target was told that it
+/// has the guest.
 #[must_use]
 pub fn source(
     vmi: &VirtualMachineInstance,
@@ -120,7 +123,8 @@ pub fn source(
     match stage {
         Stage::Sending | Stage::Switching | Stage::Sent if is_over => {
             let went = state.failed != Some(true) && owner(vmi) != node;
-            // Completed without a failure, and here all the same: somebody has written nonsense, and the next word counts.
+            // A migration that completed without a failure, while the guest is still here, contradicts
+            // itself. The handler waits for the next status.
             (went || state.failed == Some(true)).then(|| Move::Verdict { uid: uid(), went })
         }
         Stage::Sending | Stage::Switching if aborts && !told.is_some_and(|told| told.aborted) => {
@@ -178,7 +182,7 @@ mod tests {
         assert_eq!(copied(&moves, &launcher), Ok(vec!["root".to_owned()]));
         let volumes = json!([{"volumeName": "data"}]);
         moves.status.as_mut().unwrap().migrated_volumes = serde_json::from_value(volumes).unwrap();
-        // A launcher of a former version says nothing of it.
+        // A launcher of an older version does not report it.
         assert_eq!(copied(&moves, &launcher), Err("data".to_owned()));
         launcher.claim_disks =
             ["data", "more"].map(|volume| ClaimDisk { volume: volume.to_owned(), bytes: 1 }).into();
@@ -193,7 +197,7 @@ mod tests {
         let ready = json!({"targetNodeAddress": "10.0.0.2"});
         assert_eq!(source(&vmi("a", ready.clone()), "a", &fresh, None), send);
         assert_eq!(source(&vmi("a", ready.clone()), "b", &fresh, None), None);
-        // Of a migration before.
+        // The launcher reports about an earlier migration.
         let mut before = launcher(Stage::Over);
         before.migration.as_mut().unwrap().uid = "l".to_owned();
         assert_eq!(source(&vmi("a", ready.clone()), "a", &before, None), send);
@@ -226,7 +230,7 @@ mod tests {
         let sent = launcher(Stage::Sent);
         let completed = json!({"completed": true});
         assert_eq!(source(&vmi("b", completed.clone()), "a", &sent, Some("m")), verdict(true));
-        // The owner is written with it, in one patch.
+        // The owner is written in the same patch.
         assert_eq!(source(&vmi("a", completed), "a", &sent, Some("m")), None);
         let failed = json!({"completed": true, "failed": true});
         assert_eq!(source(&vmi("a", failed), "a", &sent, Some("m")), verdict(false));

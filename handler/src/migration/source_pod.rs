@@ -1,13 +1,14 @@
-//! Whether the pod that a guest left is gone for certain. Pure.
+//! Decides whether the pod that a guest left is certainly gone. Pure.
 //!
-//! A source that ends after it has sent everything, and before its handler has passed that on, leaves a guest that is whole on the
-//! target and that nobody lets go. Once the source's pod cannot run it any more, the target's handler does.
+//! If a source ends after it has sent everything, but before its handler has passed that on, the complete
+//! guest is on the target and nothing lets it run. Once the source's pod can no longer run it, the target's
+//! handler lets it run.
 
 use barevirt_api::names::{COMPUTE_CONTAINER, CONDITION_PAUSED, REASON_PAUSED_BY_USER};
 use barevirt_api::v1::{Condition, VirtualMachineInstance};
 use k8s_openapi::api::core::v1::Pod;
 
-/// The pod that the guest comes from: its name, and its UID; none where the controller knows it no more.
+/// Name and UID of the pod that the guest comes from. The UID is `None` if the controller no longer knows it.
 #[must_use]
 pub fn named<'a>(vmi: &'a VirtualMachineInstance, source: &str) -> (&'a str, Option<&'a str>) {
     let status = vmi.status.as_ref();
@@ -17,7 +18,7 @@ pub fn named<'a>(vmi: &'a VirtualMachineInstance, source: &str) -> (&'a str, Opt
     (name, pods.find(|(_, node)| node.as_str() == source).map(|(uid, _)| uid.as_str()))
 }
 
-/// Whether the pod of that UID runs nothing any more, by what the API server has under its name.
+/// Whether the pod with that UID no longer runs anything, judged by what the API server has under its name.
 #[must_use]
 pub fn is_gone(found: Option<&Pod>, uid: Option<&str>) -> bool {
     let Some(pod) = found.filter(|pod| pod.metadata.uid.as_deref() == uid && uid.is_some()) else {
@@ -30,7 +31,7 @@ pub fn is_gone(found: Option<&Pod>, uid: Option<&str>) -> bool {
     ended || matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"))
 }
 
-/// Whether somebody has paused the guest, as its status says.
+/// Whether a user has paused the guest, according to its status.
 #[must_use]
 pub fn is_paused(vmi: &VirtualMachineInstance) -> bool {
     let conditions = vmi.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
@@ -60,7 +61,7 @@ mod tests {
         assert!(!is_gone(Some(&runs), uid) && is_gone(Some(&ended), uid));
         assert!(is_gone(Some(&pod("s", json!({"phase": "Failed"}))), uid));
         assert!(!is_gone(Some(&pod("s", json!({"phase": "Unknown"}))), uid));
-        // Another one of that name, and none.
+        // A pod with the same name but another UID, and no pod.
         assert!(is_gone(Some(&pod("t", json!({"phase": "Running"}))), uid) && is_gone(None, uid));
     }
 }

@@ -1,4 +1,4 @@
-//! What both ends of a migration write into the instance's status: pure.
+//! What both sides of a migration write into the instance's status. Pure.
 
 use std::collections::BTreeMap;
 
@@ -12,18 +12,19 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::{PORT, plan};
 
-/// How the memory is moved, in KubeVirt's words.
+/// How the memory is moved, in KubeVirt's terms.
 const PRE_COPY: &str = "PreCopy";
 const PAUSED: &str = "Paused";
-/// Why a migration failed that was given up before anything was sent.
+/// Why a migration failed that was cancelled before anything was sent.
 const GIVEN_UP: &str = "the migration was cancelled before the guest began to move";
-/// How an abort went.
+/// The result of an abort.
 const ABORTED: &str = "Succeeded";
 const NOT_ABORTED: &str = "Failed";
-/// What the ports of the target are for, by KubeVirt's numbers.
+/// The purpose of the target's ports, as KubeVirt's port numbers.
 const MEMORY: i32 = 49152;
 
-/// What the source's handler adds. `refused`: why the migration could not be begun, for some time now.
+/// What the source's handler adds to the status. `refused` is the reason why the migration could not be
+/// started for some time.
 pub fn source(
     status: &mut VirtualMachineInstanceStatus,
     vmi: &VirtualMachineInstance,
@@ -73,22 +74,22 @@ fn fail(state: &mut State, why: &str, now: &Time) {
     state.end_timestamp = Some(now.clone());
 }
 
-/// What the target's handler sees.
+/// What the target's handler has observed.
 #[derive(Debug, Clone, Copy)]
 pub struct Target<'a> {
     /// This node.
     pub node: &'a str,
     /// Address of this handler.
     pub address: &'a str,
-    /// What the launcher says; nothing without a connection.
+    /// The launcher's status; `None` without a connection.
     pub launcher: Option<&'a LauncherStatus>,
-    /// Somebody listens here for this guest.
+    /// The handler listens here for this guest.
     pub listens: bool,
     /// UID of the pod.
     pub pod: Option<&'a str>,
 }
 
-/// The status of an instance that comes here, with what there is to say of it.
+/// The status of an instance that arrives here, with the target's observations.
 #[must_use]
 pub fn target(vmi: &VirtualMachineInstance, seen: Target<'_>, now: &Time) -> VirtualMachineInstanceStatus {
     let mut status = vmi.status.clone().unwrap_or_default();
@@ -102,22 +103,22 @@ pub fn target(vmi: &VirtualMachineInstance, seen: Target<'_>, now: &Time) -> Vir
     let stage = told.map_or(Stage::Unspecified, MigrationStatus::state);
     let phase = seen.launcher.map_or(Phase::Unspecified, LauncherStatus::phase);
     if stage == Stage::Arrived {
-        // Also where it has ended since: what ran here is the guest, and what became of it is told of this node.
+        // This also holds if the guest has ended since: it ran here, so this node reports its end.
         arrived(state, now);
         status.node_name = Some(seen.node.to_owned());
         settle_volumes(&mut status);
     } else if matches!(phase, Phase::Succeeded | Phase::Failed) {
-        // Only the launcher's own last word tells that the guest never ran here. Where it ends without one, the controller
-        // decides.
+        // Only the launcher's own last report shows that the guest never ran here. If it ends without one,
+        // the controller decides.
         let said = seen.launcher.map_or("", |launcher| launcher.message.as_str());
         state.target_state.get_or_insert_default().domain_detected = Some(false);
         if state.abort_requested == Some(true) {
-            // The guest is where it was, whichever side says so first.
+            // The guest stayed at the source, whichever side reports it first.
             state.abort_status = Some(ABORTED.to_owned());
         }
         fail(state, said, now);
     } else if stage == Stage::Awaited && state.abort_requested == Some(true) {
-        // Nothing has come, and with this written nobody is let in any more.
+        // Nothing has arrived, and once this is written, no connection is admitted.
         state.abort_status = Some(ABORTED.to_owned());
         fail(state, GIVEN_UP, now);
     } else if stage == Stage::Awaited && seen.listens && state.target_node_address.is_none() {
@@ -132,7 +133,7 @@ pub fn target(vmi: &VirtualMachineInstance, seen: Target<'_>, now: &Time) -> Vir
 }
 
 fn arrived(state: &mut State, now: &Time) {
-    // One that took no time was not said to have begun.
+    // A migration that took no time was never reported as started.
     state.start_timestamp.get_or_insert_with(|| now.clone());
     state.mode.get_or_insert_with(|| PRE_COPY.to_owned());
     state.completed = Some(true);
@@ -144,7 +145,7 @@ fn arrived(state: &mut State, now: &Time) {
     own.domain_ready_timestamp = Some(now.clone());
 }
 
-/// Volumes that moved with the guest are on their new claims, and nothing is left to do for them.
+/// Volumes that moved with the guest are on their new claims, and need no further work.
 fn settle_volumes(status: &mut VirtualMachineInstanceStatus) {
     for moved in std::mem::take(&mut status.migrated_volumes) {
         let told = status.volume_status.iter_mut().find(|told| told.name == moved.volume_name);
@@ -221,7 +222,7 @@ mod tests {
             (&json!(true), &json!(true), &json!("why"))
         );
         assert!(over["endTimestamp"].is_string() && over.get("abortStatus").is_none());
-        // It is over already: nothing is added.
+        // The migration is over already: nothing is added.
         let done = json!({"completed": true, "failed": true});
         assert!(
             by_source(&done, &launcher(Stage::Over, Phase::Running), None).get("failureReason").is_none()
@@ -250,7 +251,7 @@ mod tests {
             (ended.completed, ended.failed, ended.abort_status.as_deref()),
             (Some(true), Some(true), Some("Succeeded"))
         );
-        // Once something comes, the source's handler answers.
+        // Once data arrives, the source's handler answers.
         for stage in [Stage::Receiving, Stage::Received, Stage::Unspecified] {
             assert_eq!(state(stage).completed, None, "{stage:?}");
         }
@@ -326,12 +327,12 @@ mod tests {
         let aborts = json!({"abortRequested": true});
         let failed = by_target(&aborts, Some(&launcher(Stage::Receiving, Phase::Failed)));
         assert_eq!(failed.migration_state.unwrap().abort_status.as_deref(), Some("Succeeded"));
-        // It ran here: whatever it came to is told of this node.
+        // The guest ran here, so this node reports its end.
         let ended = by_target(&none, Some(&launcher(Stage::Arrived, Phase::Succeeded)));
         assert_eq!(ended.node_name.as_deref(), Some("b"));
         assert_eq!(ended.migration_state.unwrap().failed, None);
         assert_eq!(Some(by_target(&none, None)), vmi(&none).status);
-        // Not a pod of ours.
+        // There is no pod of this handler.
         let failed = launcher(Stage::Receiving, Phase::Failed);
         let seen = Target { node: "b", address: "x", launcher: Some(&failed), listens: true, pod: Some("u") };
         assert_eq!(Some(target(&vmi(&none), seen, &now())), vmi(&none).status);

@@ -7,13 +7,13 @@ use std::str::FromStr;
 use sha2::{Digest, Sha256};
 use thiserror::Error;
 
-/// MAC address of the bridge: it is the guest's gateway, and no guest may have it.
+/// MAC address of the bridge. The bridge is the guest's gateway, so no guest may use this address.
 pub const BRIDGE_MAC: MacAddress = MacAddress([0x02, 0, 0, 0, 0, 0]);
 
-/// What is wrong with an address that the user gave.
+/// What is wrong with a user's address.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum AddressError {
-    /// Not six hexadecimal pairs, or a multicast address.
+    /// Not six pairs of hexadecimal digits, or a multicast address.
     #[error("MAC address {0:?} is not a 48-bit unicast address")]
     Mac(String),
 }
@@ -23,13 +23,13 @@ pub enum AddressError {
 pub struct MacAddress(pub [u8; 6]);
 
 impl MacAddress {
-    /// The address that a link has, if it has one of this kind and one can be sent to it.
+    /// The MAC address of a link, if it has a valid unicast one.
     pub fn read(bytes: &[u8]) -> Option<Self> {
         let bytes: [u8; 6] = bytes.try_into().ok()?;
         (bytes != [0; 6] && bytes[0] & 1 == 0).then_some(Self(bytes))
     }
 
-    /// Another address that follows from this one, for a link whose own address the guest has: local and unicast.
+    /// An address derived from this one, for a link whose own address the guest has. It is local and unicast.
     pub fn other(self) -> Self {
         let digest = Sha256::new_with_prefix(self.0).chain_update("port").finalize();
         let mut bytes = [0; 6];
@@ -38,7 +38,7 @@ impl MacAddress {
         Self(bytes)
     }
 
-    /// The link-local IPv6 address that follows from this MAC address (RFC 4291, modified EUI-64).
+    /// The link-local IPv6 address for this MAC address (RFC 4291, modified EUI-64).
     pub fn link_local(self) -> Ipv6Addr {
         let [a, b, c, d, e, f] = self.0;
         Ipv6Addr::from([0xfe, 0x80, 0, 0, 0, 0, 0, 0, a ^ 0x02, b, c, 0xff, 0xfe, d, e, f])
@@ -61,7 +61,7 @@ impl fmt::Debug for MacAddress {
 impl FromStr for MacAddress {
     type Err = AddressError;
 
-    /// Reads `02:00:00:00:00:01`; dashes are taken too, as KubeVirt does.
+    /// Parses `02:00:00:00:00:01`. Dashes are accepted too, as in KubeVirt.
     fn from_str(text: &str) -> Result<Self, AddressError> {
         let bad = || AddressError::Mac(text.to_owned());
         let mut bytes = [0; 6];

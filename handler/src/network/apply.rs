@@ -1,4 +1,4 @@
-//! Carries out a plan in the network namespace of the calling thread. It decides nothing.
+//! Carries out a plan in the network namespace of the calling thread. It makes no decisions.
 
 use std::fs::{self, File};
 use std::io;
@@ -22,39 +22,39 @@ use super::services;
 use super::state::{KEPT_TABLE, Route};
 use crate::kernel;
 
-/// Where taps are made.
+/// The device that makes taps.
 const TUN_DEVICE: &str = "/dev/net/tun";
 
-/// Metric of the route to `::1` on the bridge; any above that of the loopback interface, 0.
+/// Metric of the route to `::1` on the bridge. It must be above that of the loopback interface, which is 0.
 const LOOPBACK_ROUTE_PRIORITY: u32 = 2048;
 
-/// Why a step failed. What was done before it stays: the next plan starts from there.
+/// Why a step failed. Earlier steps stay done: the next plan starts from there.
 #[derive(Debug, Error)]
 pub enum ApplyError {
     /// rtnetlink refused.
     #[error("{action} {link}")]
     Link {
-        /// What was to be done.
+        /// The attempted action.
         action: &'static str,
-        /// To which interface.
+        /// The interface.
         link: String,
-        /// What the kernel said.
+        /// The kernel's error.
         source: rtnetlink::Error,
     },
-    /// An interface that a step is about is not there.
+    /// The interface of a step does not exist.
     #[error("{action} {link}: there is no interface of that name")]
     NoLink {
-        /// What was to be done.
+        /// The attempted action.
         action: &'static str,
-        /// To which interface.
+        /// The interface.
         link: String,
     },
     /// A setting could not be written.
     #[error("write /proc/sys/{path}")]
     Sysctl {
-        /// Beneath `/proc/sys`.
+        /// Its path beneath `/proc/sys`.
         path: String,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// The tap could not be opened: the node has no `/dev/net/tun`, or another process has it open.
@@ -62,7 +62,7 @@ pub enum ApplyError {
     Tap {
         /// Its name.
         name: String,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// nftables refused.
@@ -71,17 +71,17 @@ pub enum ApplyError {
     /// A socket could not be opened.
     #[error("open socket {descriptor}")]
     Socket {
-        /// The name that the launcher knows it by.
+        /// The name by which the launcher knows it.
         descriptor: String,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
 }
 
-/// Descriptors for the launcher, each with the name that it knows it by.
+/// Descriptors for the launcher, each with the name by which the launcher knows it.
 pub type Descriptors = Vec<(String, OwnedFd)>;
 
-/// Does all `steps` in order and gives what was opened.
+/// Carries out all `steps` in order and returns the descriptors that it opened.
 pub async fn apply(
     netlink: &Handle,
     nftables: Option<&Nftables>,
@@ -104,7 +104,8 @@ async fn apply_one(
             let message = LinkMessageBuilder::<LinkBridge>::new(&name)
                 .address(mac.0.to_vec())
                 .mtu(mtu)
-                // One guest: nothing to learn from multicast queries, and nobody to ask them.
+                // There is one guest: there is nothing to learn from multicast queries, and no other host to
+                // query.
                 .mcast_snooping(false)
                 .build();
             let result = netlink.link().add(message).execute().await;
@@ -160,7 +161,7 @@ async fn apply_one(
         Step::LoopbackRoute { link } => add_loopback_route(netlink, link).await?,
         Step::Rules(rules) => match nftables {
             Some(nftables) => nftables.replace(&rules)?,
-            // Only a card that translates has rules, and for it the connection is there.
+            // Only an interface that translates has rules, and for that one the connection is open.
             None => Nftables::open()?.replace(&rules)?,
         },
         Step::Open { service, link, descriptor } => {
@@ -184,7 +185,7 @@ async fn index(netlink: &Handle, action: &'static str, name: &str) -> Result<u32
         source,
     })?;
     let found = found.ok_or_else(no_link)?;
-    // The kernel also matches alternative names: only the name itself counts.
+    // The kernel also matches alternative names, but only the name itself counts.
     let same = |attribute: &LinkAttribute| matches!(attribute, LinkAttribute::IfName(found) if found == name);
     if found.attributes.iter().any(same) { Ok(found.header.index) } else { Err(no_link()) }
 }
@@ -235,7 +236,7 @@ async fn remove_address(
 
 async fn delete(netlink: &Handle, link: String) -> Result<(), ApplyError> {
     let action = "delete";
-    // A tap goes with its last descriptor, at any time.
+    // A tap can go away at any time, with its last descriptor.
     let index = match index(netlink, action, &link).await {
         Err(ApplyError::NoLink { .. }) => return Ok(()),
         found => found?,

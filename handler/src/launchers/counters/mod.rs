@@ -1,5 +1,5 @@
-//! What the kernel counts for a launcher's container: how often its processors were throttled, how often its memory
-//! reached a limit, how many of its processes were killed for lack of memory.
+//! Counters that the kernel keeps for a launcher's container: how often its CPUs were throttled, how often
+//! its memory reached a limit, and how many of its processes were killed for lack of memory.
 //!
 //! ```text
 //!  /proc/<launcher>/cgroup ──(verified: the container's)──┐
@@ -13,14 +13,15 @@
 //! | killed for lack of memory | `memory.oom_control`: `oom_kill` | `memory.events`: `oom_kill` |
 //! | limit, use, most use | `memory.limit_in_bytes`, `.usage_in_bytes`, `.max_usage_in_bytes` | `memory.max`, `.current`, `.peak` |
 //!
-//! The directories are opened once, beneath the root of the node's first process, and stay those of this container: when
-//! it is gone they are empty, and a later group of the same name is another one. They have to be of the kernel's control
-//! group file system, so what is read there is as long as the kernel makes it.
+//! The directories are opened once, beneath the root of the node's first process, and keep referring to this
+//! container: when it is gone they are empty, and a later group of the same name is a different directory.
+//! They must be on the kernel's control group file system, which limits the size of what is read there.
 //!
-//! Keys and values are read by cgroups-rs, file by file. Its `MemController::memory_stat` is not used: it knows nothing of
-//! `memory.events`, panics when a line of `memory.oom_control` is not as it expects, reads a dozen files for the four that are
-//! needed here, and takes a file that cannot be read for a zero. `CpuController::cpu` gives the text of `cpu.stat` and no
-//! more. Both want a path, which may be another group by the time it is opened.
+//! cgroups-rs reads keys and values, file by file. Its `MemController::memory_stat` is not used: it does not
+//! know `memory.events`, panics when a line of `memory.oom_control` is not as expected, reads a dozen files
+//! where four are needed, and reports zero for a file that cannot be read. `CpuController::cpu` only returns
+//! the text of `cpu.stat`. Both need a path, and the group at that path may be a different one by the time it
+//! is opened.
 
 mod mounts;
 #[cfg(test)]
@@ -41,14 +42,16 @@ use nix::sys::statfs::{CGROUP_SUPER_MAGIC, CGROUP2_SUPER_MAGIC, fstatfs};
 use self::mounts::Mount;
 use super::cgroup::Container;
 
-/// Processes whose mounts are looked at: the first one of the node, since this one may see its own container only; and this
-/// one where the first may not be looked at, as on a machine that runs the handler without a container.
+/// Processes whose mounts are read: first the first process of the node, since this one may see only its own
+/// container. This process follows for the case that the first one may not be inspected, as on a machine that
+/// runs the handler without a container.
 const PROCESSES: [&str; 2] = ["/proc/1", "/proc/self"];
-/// More than a node has mounts for.
+/// Larger than the mount table of any node.
 const MOUNTS_LARGEST: u64 = 16 << 20;
-/// More than a number has digits.
+/// Larger than any number as text.
 const VALUE_LARGEST: u64 = 64;
-/// From here on a limit of cgroup v1 is none: the largest number of bytes in whole pages, of at most 64 KiB.
+/// From this value on, a limit of cgroup v1 means no limit: the largest number of bytes in whole pages, of at
+/// most 64 KiB.
 const UNLIMITED: u64 = (1 << 63) - (1 << 16);
 
 /// The control groups of a container.
@@ -71,31 +74,31 @@ enum Version {
     V2,
 }
 
-/// How the container's processors were throttled: held back because it had used up its CPU limit.
+/// How the container's CPUs were throttled: held back because the container had used up its CPU limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Throttling {
-    /// Periods in which it ran while it had a limit.
+    /// Periods in which the container ran while it had a limit.
     pub periods: u64,
-    /// Those of them in which it was throttled.
+    /// Periods in which it was throttled.
     pub throttled_periods: u64,
-    /// How long it was throttled, summed over processors.
+    /// How long it was throttled, summed over CPUs.
     pub throttled: Duration,
 }
 
-/// The container's memory. What a version of cgroups does not tell is absent.
+/// The container's memory. Values that a version of cgroups does not provide are absent.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Memory {
-    /// Its limit, bytes.
+    /// The memory limit, in bytes.
     pub limit: Option<u64>,
-    /// What it uses now, bytes, page cache included.
+    /// Current use, in bytes, including the page cache.
     pub usage: Option<u64>,
-    /// The most that it has used, bytes.
+    /// Highest use so far, in bytes.
     pub peak: Option<u64>,
-    /// How often it was about to pass its limit.
+    /// How often the container was about to exceed its limit.
     pub limit_hits: Option<u64>,
-    /// How often memory was taken from it although it was below its protected amount (v2).
+    /// How often memory was reclaimed although the container used less than its protected amount (v2).
     pub low: Option<u64>,
-    /// How often it was slowed down because it had passed its soft limit (v2).
+    /// How often it was slowed down because it exceeded its soft limit (v2).
     pub high: Option<u64>,
     /// How often an allocation was about to fail because of the limit (v2).
     pub ooms: Option<u64>,
@@ -104,8 +107,8 @@ pub struct Memory {
 }
 
 impl Counters {
-    /// Opens the groups of `container`, one of whose processes has these paths, as
-    /// [`paths`](super::cgroup::paths) gives them. What cannot be opened has no counters.
+    /// Opens the groups of `container`. `paths` are those of one of its processes, as
+    /// [`paths`](super::cgroup::paths) returns them. A group that cannot be opened has no counters.
     pub(super) fn open(paths: &HashMap<String, String>, container: &Container) -> Self {
         match node() {
             Ok((root, mounts)) => Self::beneath(&root, &mounts, paths, container),
@@ -132,7 +135,7 @@ impl Counters {
         Self { cpu: group("cpu"), memory: group("memory") }
     }
 
-    /// How its processors were throttled; nothing where that is not counted, or the container is gone.
+    /// How the CPUs were throttled; `None` if that is not counted or the container is gone.
     pub fn throttling(&self) -> Option<Throttling> {
         let group = self.cpu.as_ref()?;
         let stat = group.keyed("cpu.stat")?;
@@ -147,7 +150,7 @@ impl Counters {
         })
     }
 
-    /// Its memory; nothing where that is not counted, or the container is gone.
+    /// Its memory use; `None` if that is not counted or the container is gone.
     pub fn memory(&self) -> Option<Memory> {
         let group = self.memory.as_ref()?;
         Some(match group.version {
@@ -177,7 +180,7 @@ impl Counters {
 }
 
 impl Group {
-    /// Opens the group at `path` beneath `root`, through no link.
+    /// Opens the group at `path` beneath `root` and follows no links.
     fn open(root: &OwnedFd, path: &Path, version: Version) -> io::Result<Self> {
         let how = OpenHow::new().flags(OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC).resolve(
             ResolveFlag::RESOLVE_BENEATH
@@ -200,14 +203,14 @@ impl Group {
         openat(&self.directory, name, flags, Mode::empty()).ok().map(File::from)
     }
 
-    /// A file with a key and a number in each line.
+    /// Reads a file with a key and a number in each line.
     fn keyed(&self, name: &str) -> Option<HashMap<String, i64>> {
         flat_keyed_to_hashmap(self.file(name)?).ok()
     }
 
-    /// A file with one number; nothing also for `max`.
+    /// Reads a file with one number; also `None` for `max`.
     fn value(&self, name: &str) -> Option<u64> {
-        // cgroups-rs has a reader for it, but not in public; its parser is.
+        // cgroups-rs has a private function for this; its parser is public.
         let mut text = String::new();
         self.file(name)?.take(VALUE_LARGEST).read_to_string(&mut text).ok()?;
         match parse_max_value(&text).ok()? {
@@ -221,7 +224,7 @@ fn count(keyed: &HashMap<String, i64>, key: &str) -> Option<u64> {
     keyed.get(key).and_then(|number| u64::try_from(*number).ok())
 }
 
-/// The node's root and the control group hierarchies that are mounted there.
+/// The node's root and the control group hierarchies mounted there.
 fn node() -> io::Result<(OwnedFd, Vec<Mount>)> {
     let [first, this] = PROCESSES;
     root_of(first).or_else(|_| root_of(this))

@@ -1,6 +1,6 @@
-//! Where the hierarchies of control groups are mounted, and where a container's group is in them. Pure.
+//! Finds where the hierarchies of control groups are mounted, and where a container's group is in them. Pure.
 //!
-//! cgroups-rs looks for the mounts of this process, and in a container those show the container's own group only.
+//! cgroups-rs uses the mounts of this process, which in a container show only the container's own group.
 
 use std::collections::HashMap;
 use std::path::{Component, Path, PathBuf};
@@ -11,12 +11,13 @@ use crate::launchers::cgroup::{self, Container};
 /// A mounted hierarchy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Mount {
-    /// The group that is seen at the mount point: `/`, or that of the container in which the node runs.
+    /// The group that is visible at the mount point: `/`, or the group of the container in which the node
+    /// runs.
     root: String,
     /// The mount point, absolute.
     point: String,
     version: Version,
-    /// Options of the hierarchy, on v1 its controllers among them.
+    /// Options of the hierarchy. On v1 they include its controllers.
     options: Vec<String>,
 }
 
@@ -38,8 +39,8 @@ fn mount(line: &str) -> Option<Mount> {
     Some(Mount { root: place.next()?.to_owned(), point: place.next()?.to_owned(), version, options })
 }
 
-/// The directory of the container's group that `controller` counts for, relative to the root of the mounts. `paths` maps
-/// controllers to the groups of one of its processes (an empty name stands for v2).
+/// The directory of the container's group in the hierarchy of `controller`, relative to the root of the
+/// mounts. `paths` maps controllers to the groups of one of its processes (an empty name stands for v2).
 pub(super) fn find(
     mounts: &[Mount],
     paths: &HashMap<String, String>,
@@ -56,7 +57,7 @@ pub(super) fn find(
     mounts.iter().filter(counts).find_map(|mount| {
         let beneath = Path::new(group).strip_prefix(&mount.root).ok()?;
         let path = Path::new(mount.point.strip_prefix('/')?).join(beneath);
-        // A path of another cgroup namespace begins with `..`: it is not known where that is.
+        // A path from another cgroup namespace begins with `..`: its place is unknown.
         path.components().all(|part| matches!(part, Component::Normal(_))).then_some((path, version))
     })
 }

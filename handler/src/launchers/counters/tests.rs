@@ -1,4 +1,5 @@
-//! Files as kernels write them, and control groups of this machine: those of a fake launcher.
+//! Tests with files as kernels write them, and with control groups of this machine, in which a fake launcher
+//! runs.
 
 use std::fs;
 use std::process::{Child, Command, Stdio};
@@ -12,7 +13,7 @@ use crate::launchers::pods_dir::PodsDir;
 
 const WAIT: Duration = Duration::from_secs(20);
 
-/// Counters of a directory with these files, and what keeps it.
+/// Counters of a directory with these files. The directory lives as long as the first value.
 fn counters(version: Version, files: &[(&str, &str)]) -> (tempfile::TempDir, Counters) {
     let directory = tempfile::tempdir().unwrap();
     for (name, text) in files {
@@ -53,7 +54,8 @@ fn files_of_v2() {
         oom_kills: Some(5),
     };
     assert_eq!(all.memory(), Some(memory));
-    // Before Linux 5.19 there is no peak; without a limit there is none; without the controller there is no throttling.
+    // Before Linux 5.19 there is no peak, without a limit there is no limit value, and without the controller
+    // there is no throttling.
     let stat = "usage_usec 171003\nuser_usec 88231\nsystem_usec 82772\n";
     let files = [("cpu.stat", stat), ("memory.events", EVENTS_V2), ("memory.max", "max\n")];
     let (_few, few) = counters(Version::V2, &files);
@@ -110,7 +112,7 @@ fn a_directory_of_another_file_system_is_no_group() {
     }
 }
 
-/// A shell that puts itself into a control group before it goes on.
+/// A shell that moves itself into a control group before it runs the script.
 fn shell_in(group: &Path, script: &str) -> Child {
     let script = format!("echo $$ > {}/cgroup.procs && {script}", group.display());
     Command::new("sh").args(["-c", &script]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
