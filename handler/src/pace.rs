@@ -1,26 +1,26 @@
-//! How often something may happen: a bucket of tokens. Pure: the time is a parameter.
+//! A rate limit: a token bucket. Pure: the time is a parameter.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// So many at once, and then one in each period.
+/// Allows a number of events at once, and then one in each period.
 #[derive(Debug, Clone)]
 pub struct Bucket {
-    /// What the bucket holds, in time: all but one of its tokens.
+    /// The content of a full bucket as a time: all tokens but one.
     slack: Duration,
     every: Duration,
-    /// When the bucket is full again; full where that is past.
+    /// When the bucket is full again. `None` or a past time means that it is full.
     full: Option<Instant>,
 }
 
 impl Bucket {
-    /// A full bucket of `most` tokens, of which one comes back in the time `every`.
+    /// A full bucket of `most` tokens, to which one is added after each `every`.
     pub fn new(most: u32, every: Duration) -> Self {
         Self { slack: every.saturating_mul(most.saturating_sub(1)), every, full: None }
     }
 
-    /// Takes a token where there is one; gives whether there was.
+    /// Takes a token. Returns false if there is none.
     pub fn take(&mut self, now: Instant) -> bool {
         if self.until(now).is_some() {
             return false;
@@ -29,7 +29,7 @@ impl Bucket {
         true
     }
 
-    /// When there is a token again; nothing where there is one.
+    /// When the next token is available; `None` if one is available now.
     pub fn until(&self, now: Instant) -> Option<Instant> {
         let full = self.full?;
         (full.saturating_duration_since(now) > self.slack).then(|| full - self.slack)

@@ -1,44 +1,44 @@
-//! What the handler knows of the launcher pods on its node.
+//! The facts about the launcher pods on this node that the handler needs.
 
 use k8s_openapi::api::core::v1::Pod;
 
 use barevirt_api::names::{COMPUTE_CONTAINER, CONDITION_READY};
 
-/// Argument of the launcher by which the controller says that emulation is allowed.
+/// The launcher's argument by which the controller permits emulation.
 const ALLOW_EMULATION: &str = "--allow-emulation";
 
-/// A launcher pod, as far as it matters here.
+/// The facts about a launcher pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LauncherPod {
     /// Its UID.
     pub uid: String,
     /// Its name, for logs.
     pub name: String,
-    /// The runtime's id of its running `compute` container; nothing while that does not run.
+    /// The runtime's id of its running `compute` container; `None` while that does not run.
     pub container: Option<String>,
-    /// Its addresses, the primary one first.
+    /// Its IP addresses, the primary one first.
     pub addresses: Vec<String>,
     /// Whether the guest may be emulated.
     pub allow_emulation: bool,
-    /// Whether somebody has asked for its deletion.
+    /// Whether its deletion was requested.
     pub deleted: bool,
-    /// Whether it is ready; looked at only where the guest has a probe for it.
+    /// Whether it is ready; only used if the guest has a readiness probe.
     pub readiness: Option<Readiness>,
 }
 
-/// A pod's word on whether it is ready, as its condition has it.
+/// The readiness of a pod, from its condition.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Readiness {
-    /// Whether it is.
+    /// Whether it is ready.
     pub ready: bool,
-    /// Why it is not, in a word.
+    /// Why it is not, as one word.
     pub reason: String,
-    /// The same for people.
+    /// Why it is not, as a message for users.
     pub message: String,
 }
 
 impl LauncherPod {
-    /// Reads it from the pod object. A pod without UID does not exist in a cluster.
+    /// Reads the facts from the pod object. A pod without a UID does not exist in a cluster.
     pub fn read(pod: &Pod) -> Option<Self> {
         let spec = pod.spec.as_ref()?;
         let status = pod.status.as_ref();
@@ -47,7 +47,7 @@ impl LauncherPod {
             .and_then(|status| status.container_statuses.as_ref())
             .and_then(|all| all.iter().find(|one| one.name == COMPUTE_CONTAINER))
             .filter(|one| one.state.as_ref().is_some_and(|state| state.running.is_some()))
-            // `containerd://<id>`, `cri-o://<id>`.
+            // The id has the form `containerd://<id>` or `cri-o://<id>`.
             .and_then(|one| one.container_id.as_deref()?.split_once("://"))
             .map(|(_, id)| id.to_owned());
         let addresses = status

@@ -1,9 +1,10 @@
 //! Realtime scheduling of virtual CPUs (`spec.domain.cpu.realtime`).
 //!
-//! A launcher may not ask for it: that takes a capability which Pod Security's `restricted` takes away. So this process does,
-//! from outside, as KubeVirt's handler does: first in, first out, with the lowest priority of that class. Only threads of the
-//! launcher's own container are touched, and only where they run on CPUs that the kubelet has given to that container alone
-//! ([`crate::exclusive`]): on CPUs of others such a thread would stop everything there, without end.
+//! A launcher may not set it itself: that takes a capability which Pod Security's level `restricted` does not
+//! allow. So the handler sets it from outside, as KubeVirt's does: `SCHED_FIFO` with the lowest priority of
+//! that class. It changes only threads of the launcher's own container, and only threads that run on CPUs
+//! that the kubelet has given to that container exclusively ([`crate::exclusive`]): on shared CPUs such a
+//! thread would block everything else without end.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -20,47 +21,48 @@ use crate::launchers::cgroup::Container;
 use crate::launchers::peer::Peer;
 use crate::{exclusive, kernel};
 
-/// Above all that is not realtime, below all that is.
+/// Higher than all threads without realtime scheduling, and lower than all others with it.
 pub const PRIORITY: i32 = 1;
 
-/// More than a file of `/proc` has of a process or its children.
+/// Larger than any file in `/proc` about a process or its children.
 const LARGEST: u64 = 256 * 1024;
 
-/// Why virtual CPUs are not realtime.
+/// Why virtual CPUs do not get realtime scheduling.
 #[derive(Debug, Error)]
 pub enum RealTimeError {
     /// The launcher has no such child.
     #[error("realtime: QEMU of launcher process {launcher} is not found")]
     NoQemu {
-        /// The launcher.
+        /// Process id of the launcher.
         launcher: i32,
     },
-    /// Others would wait for it.
+    /// Other processes share its CPUs and would have to wait for it.
     #[error(
         "realtime: virtual CPU {vcpu} runs on CPUs that the kubelet has not given to its container alone"
     )]
     Shared {
-        /// Which.
+        /// Number of the virtual CPU.
         vcpu: u32,
     },
     /// The kernel refused.
     #[error("realtime: virtual CPU {vcpu} cannot be scheduled first in, first out")]
     Refused {
-        /// Which.
+        /// Number of the virtual CPU.
         vcpu: u32,
-        /// What the kernel said. On cgroup v1 it may be that the pods' groups have no realtime of their own.
+        /// The kernel's error. On cgroup v1 the cause may be that the pods' control groups have no realtime
+        /// budget.
         source: io::Error,
     },
 }
 
-/// Makes the named virtual CPUs realtime; gives how many. `qemu` is QEMU's process id as the launcher knows it, `own` the CPUs that
-/// its container has for itself.
+/// Gives the named virtual CPUs realtime scheduling and returns their number. `qemu` is QEMU's process id as
+/// the launcher knows it. `own` are the CPUs that its container has exclusively.
 ///
-/// Processes and threads are looked at through directories that are theirs alone. Their numbers are used where the kernel
-/// takes nothing else, and only while they are known to be theirs.
+/// Processes and threads are accessed through their directories in `/proc`, held open. Their ids are only
+/// used where the kernel takes nothing else, and only while they are known to belong to them.
 ///
 /// # Errors
-/// When QEMU is not found, one of them runs on other CPUs, or the kernel refuses.
+/// When QEMU is not found, a virtual CPU may run on other CPUs, or the kernel refuses.
 pub fn schedule(
     launcher: &Peer,
     container: &Container,
@@ -69,7 +71,7 @@ pub fn schedule(
     own: &BTreeSet<u32>,
 ) -> Result<usize, RealTimeError> {
     for child in children(launcher) {
-        // A child that is gone meanwhile, or whose id is another container's now, is not QEMU.
+        // A child that has ended meanwhile, or whose id now belongs to another container, is not QEMU.
         let Ok(process) = Peer::verify_process(child, container) else { continue };
         if own_id(&process) == Some(qemu) {
             return of_process(&process, mask, own);
@@ -92,7 +94,7 @@ fn of_process(process: &Peer, mask: &VcpuMask, own: &BTreeSet<u32>) -> Result<us
     Ok(count)
 }
 
-/// A thread, by its directory in `/proc`.
+/// A thread with its open directory in `/proc`.
 struct Thread {
     id: i32,
     directory: OwnedFd,
@@ -103,7 +105,7 @@ impl Thread {
         read(openat(&self.directory, "comm", OFlag::O_CLOEXEC, Mode::empty())?)
     }
 
-    /// CPUs that it may run on.
+    /// CPUs on which it may run.
     fn allowed(&self) -> BTreeSet<u32> {
         let status = openat(&self.directory, "status", OFlag::O_CLOEXEC, Mode::empty());
         let status = status.map_err(io::Error::from).and_then(read).unwrap_or_default();
@@ -111,7 +113,7 @@ impl Thread {
         said.and_then(exclusive::list).unwrap_or_default()
     }
 
-    /// Its name can be read before and after: its number was not another one's meanwhile.
+    /// Its name can be read before and after the call, so its id was not reused meanwhile.
     fn schedule(&self) -> io::Result<()> {
         self.name()?;
         let done = kernel::first_in_first_out(self.id, PRIORITY);
@@ -120,7 +122,7 @@ impl Thread {
     }
 }
 
-/// Processes that a process has started.
+/// The child processes of a process.
 fn children(parent: &Peer) -> Vec<i32> {
     let lists = threads(parent).into_iter().filter_map(|thread| {
         let list = openat(&thread.directory, "children", OFlag::O_CLOEXEC, Mode::empty());
@@ -131,7 +133,7 @@ fn children(parent: &Peer) -> Vec<i32> {
         .collect()
 }
 
-/// The id that a process has in its own namespace.
+/// The id of a process in its own pid namespace.
 fn own_id(process: &Peer) -> Option<u32> {
     let status = read(process.open("status", OFlag::O_RDONLY).ok()?).ok()?;
     let ids = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
@@ -140,7 +142,8 @@ fn own_id(process: &Peer) -> Option<u32> {
 
 fn threads(process: &Peer) -> Vec<Thread> {
     let Ok(tasks) = process.open("task", OFlag::O_RDONLY | OFlag::O_DIRECTORY) else { return Vec::new() };
-    // By this process' own name for the descriptor: the directory itself, whatever has its process' number now.
+    // The path of the descriptor in `/proc/self` leads to the directory itself, even if the process id was
+    // reused.
     let entries =
         fs::read_dir(format!("/proc/self/fd/{}", tasks.as_raw_fd())).into_iter().flatten().flatten();
     let thread = |name: OsString| {
@@ -174,7 +177,7 @@ mod tests {
 
     use super::*;
 
-    /// Scheduling policy of a thread of this process: 0 is the usual, 1 first in, first out.
+    /// Scheduling policy of a thread of this process: 0 is `SCHED_OTHER`, 1 is `SCHED_FIFO`.
     fn policy(thread: i32) -> String {
         let stat = fs::read_to_string(format!("/proc/self/task/{thread}/stat")).unwrap();
         stat.rsplit(") ").next().unwrap().split(' ').nth(38).unwrap().to_owned()
@@ -206,7 +209,7 @@ mod tests {
         let (first, second) = (found[0].1, found[1].1);
         let mask = VcpuMask::parse("0-1,^0").unwrap();
         let own = vcpus(&this)[0].1.allowed();
-        // Not on CPUs that others run on, also where that is only one of them.
+        // CPUs that other processes use are refused, even if only one of them is shared.
         let shared: BTreeSet<u32> = own.iter().skip(1).copied().collect();
         for cpus in [&BTreeSet::new(), &shared] {
             let refused = of_process(&this, &mask, cpus);
@@ -215,7 +218,7 @@ mod tests {
         }
         match of_process(&this, &mask, &own) {
             Ok(count) => assert_eq!((count, policy(first), policy(second)), (1, "0".into(), "1".into())),
-            // Without the right to it, the refusal names the virtual CPU.
+            // Without the permission, the error names the virtual CPU.
             Err(error) => assert!(error.to_string().contains("virtual CPU 1"), "{error}"),
         }
     }

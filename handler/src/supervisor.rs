@@ -22,25 +22,25 @@ use crate::registry::{Key, Launchers, Subject};
 use crate::sync::plan::active_pod;
 use crate::sync::{self, Context, Input, Vm};
 
-/// The tasks and what they were told.
+/// The tasks and their inputs.
 struct Supervisor {
     context: Context,
     launchers: Launchers,
     vms: BTreeMap<Key, Vm>,
     pods: BTreeMap<String, Arc<LauncherPod>>,
-    /// VMIs that each of the watches of VMIs has.
+    /// The VMIs in each of the watches.
     seen: BTreeMap<Side, BTreeSet<Key>>,
-    /// VMIs and pods that a restarted watch has not named yet: gone, unless it does.
+    /// VMIs and pods that a restarted watch has not listed yet. Those that it does not list are gone.
     unseen_vms: BTreeMap<Side, BTreeSet<Key>>,
     unseen_pods: BTreeSet<String>,
 }
 
-/// Which VMIs a watch is about.
+/// Which VMIs a watch covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Side {
-    /// Those that are here.
+    /// VMIs on this node.
     Here,
-    /// Those that come here.
+    /// VMIs that migrate to this node.
     Coming,
 }
 
@@ -134,7 +134,7 @@ impl Supervisor {
         }
     }
 
-    /// A watch has a VMI no more.
+    /// Handles a VMI that has left a watch.
     fn unsee(&mut self, side: Side, key: &Key) {
         if let Some(seen) = self.seen.get_mut(&side) {
             seen.remove(key);
@@ -150,7 +150,8 @@ impl Supervisor {
         let vmi = match object.0 {
             Ok(vmi) => Arc::new(vmi),
             Err(invalid) => {
-                // One object that a newer API server let in must not stop the others. Its guest goes on as it is.
+                // An object that a newer API server accepted and that cannot be read must not stop the
+                // others. Its guest keeps running unchanged.
                 warn!(namespace = key.0, name = key.1, error = invalid.error, "instance cannot be read");
                 return;
             }
@@ -158,12 +159,12 @@ impl Supervisor {
         let pod = active_pod(&vmi, &self.context.node).and_then(|uid| self.pods.get(uid)).cloned();
         let subject = Subject::of(&vmi);
         let input = Input { vmi, pod };
-        // A task that is no more (it can only have panicked) is started again.
+        // A task that has ended (it can only have panicked) is started again.
         let same = |vm: &&Vm| {
             vm.input.borrow().vmi.metadata.uid == input.vmi.metadata.uid && vm.input.receiver_count() > 0
         };
         match self.vms.get(&key).filter(same) {
-            // Of two watches, one may be behind the other.
+            // One of the two watches may lag behind the other.
             Some(vm) if is_older(&input.vmi, &vm.input.borrow().vmi) => return,
             Some(vm) => {
                 vm.input.send_replace(input.clone());
@@ -181,7 +182,7 @@ impl Supervisor {
                 self.launchers.insert(key.clone(), reference, vm.launcher.clone());
                 self.launchers.describe(&key, subject);
             }
-            // Whoever asks for the guest is to ask where it is.
+            // Requests for the guest have to go to its present node.
             None => self.launchers.remove(&key),
         }
     }
@@ -224,7 +225,7 @@ impl Supervisor {
         }
     }
 
-    /// Tells the VMs that run in a pod what became of it.
+    /// Tells the VMs that run in a pod about its change.
     fn tell(&self, uid: &str, pod: Option<&Arc<LauncherPod>>) {
         for vm in self.vms.values() {
             let of_it = active_pod(&vm.input.borrow().vmi, &self.context.node) == Some(uid);
@@ -235,7 +236,7 @@ impl Supervisor {
     }
 }
 
-/// Whether a VMI is an older state of the same one.
+/// Whether `one` is an older version of the same VMI than `than`.
 fn is_older(one: &VirtualMachineInstance, than: &VirtualMachineInstance) -> bool {
     let version = |vmi: &VirtualMachineInstance| vmi.metadata.resource_version.as_ref()?.parse::<u64>().ok();
     matches!((version(one), version(than)), (Some(one), Some(than)) if one < than)

@@ -258,7 +258,7 @@ async fn add_route(
         .output_interface(index)
         .table_id(table);
     let message = match gateway {
-        // Its way to the gateway need not be known in that table.
+        // `onlink`: the table need not contain a route to the gateway.
         Some(gateway) => builder.gateway(gateway).onlink().build(),
         None => builder.scope(RouteScope::Link).build(),
     };
@@ -270,7 +270,7 @@ async fn add_route(
     })
 }
 
-/// What is so already, or is gone already, is no failure.
+/// Ignores the error `errno`, which says that the change is already made.
 fn unless(result: Result<(), rtnetlink::Error>, errno: i32) -> Result<(), rtnetlink::Error> {
     match result {
         Err(rtnetlink::Error::NetlinkError(error)) if error.to_io().raw_os_error() == Some(errno) => Ok(()),
@@ -286,7 +286,7 @@ async fn add_loopback_route(netlink: &Handle, link: String) -> Result<(), ApplyE
         .output_interface(index)
         .table_id(u32::from(libc::RT_TABLE_LOCAL))
         .kind(RouteType::Local)
-        // Behind the route of the loopback interface itself, which is the one for what the pod sends.
+        // It comes after the route of the loopback interface, which is used for what the pod itself sends.
         .priority(LOOPBACK_ROUTE_PRIORITY)
         .build();
     netlink.route().add(route).execute().await.map_err(|source| ApplyError::Link { action, link, source })

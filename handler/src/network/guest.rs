@@ -1,5 +1,5 @@
-//! From the interfaces of a VMI to what this module makes, and from what it found to what launcher and API are
-//! told. Pure.
+//! Translates the interfaces of a VMI into what this module sets up, and what it found into facts for the
+//! launcher and the API. Pure.
 
 use std::collections::BTreeSet;
 
@@ -20,42 +20,44 @@ use super::nft::rules::{Port, Protocol};
 use super::resolv::Resolver;
 use super::state::{Binding, Masquerade, Route, Wanted};
 
-/// Why interfaces cannot be made. Validation refuses all of it, so only an object that went around admission has it.
+/// Why the network of an interface cannot be set up. Validation refuses all these cases, so only an object
+/// that bypassed admission has one.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum InterfaceError {
-    /// Masquerade on the pod network, bridges and plugins are there.
+    /// The binding is not supported. Masquerade on the pod network, bridges and plugins are.
     #[error("interface {0} has no binding that this version supports")]
     Binding(String),
-    /// The installation does not have it, or not any more.
+    /// The installation does not have the plugin, or no longer has it.
     #[error("interface {0}: unable to find the network binding plugin '{1}' in Kubevirt configuration")]
     Plugin(String, String),
     /// The pod has only one network.
     #[error("more than one interface is on the pod network")]
     SecondPodInterface,
-    /// Its MAC address.
+    /// The interface's MAC address is not valid.
     #[error("interface {0}")]
     Mac(String, #[source] AddressError),
-    /// A range that its network names.
+    /// An address range of its network is not valid.
     #[error("the network of interface {0}")]
     Range(String, #[source] RangeError),
-    /// A port of it.
+    /// A port of the interface is not valid.
     #[error("interface {0} has a port that is not from 1 to 65535 or not TCP or UDP")]
     Port(String),
 }
 
-/// What is to be done about a card.
+/// What has to be done for a card.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Due {
-    /// Its network is to be there.
+    /// Its network has to exist.
     There,
-    /// Its network is to go: the guest has the card no more.
+    /// Its network has to be removed: the guest no longer has the card.
     Gone,
-    /// Nothing yet: the pod has not been attached to its network.
+    /// Nothing for now: the pod is not yet attached to its network.
     Later,
 }
 
-/// What is due for each interface, by name: where it changes, the network is looked at again. `held` are the descriptors that
-/// the launcher has; `here` says whether the guest is this node's, and not one that is to come.
+/// What has to be done for each interface, by name. If this changes, the network is prepared again. `held`
+/// are the descriptors that the launcher holds. `here` is false for a guest that is yet to arrive on this
+/// node.
 pub fn due(vmi: &VirtualMachineInstance, held: &BTreeSet<String>, here: bool) -> Vec<(String, Due)> {
     let interfaces = vmi.spec.domain.devices.interfaces.iter();
     interfaces.map(|interface| (interface.name.clone(), due_of(vmi, interface, held, here))).collect()
@@ -68,13 +70,13 @@ fn due_of(
     here: bool,
 ) -> Due {
     let is_held = held.contains(&NetworkDescriptor::Tap.of(&interface.name));
-    // A guest that comes has what it has there.
+    // A guest that arrives keeps the cards that it has at the source.
     let comes_with_it = !here && networks::is_in_guest(vmi, &interface.name);
     if networks::is_absent(interface) {
         return if is_held || comes_with_it { Due::There } else { Due::Gone };
     }
     let network = vmi.spec.networks.iter().find(|network| network.name == interface.name);
-    // What a guest starts with has to be there before.
+    // The network of cards with which a guest starts has to exist before the start.
     if is_held || !runs(vmi) || !network.is_some_and(networks::is_secondary) {
         return Due::There;
     }
@@ -92,7 +94,7 @@ fn status<'a>(vmi: &'a VirtualMachineInstance, name: &str) -> Option<&'a Network
     interfaces.iter().find(|status| status.name.as_deref() == Some(name))
 }
 
-/// The cards of the VMI about which something is due.
+/// The cards of the VMI for which something has to be done.
 pub fn wanted(
     vmi: &ValidVmi,
     held: &BTreeSet<String>,
@@ -143,7 +145,7 @@ fn card(
         _ => return Err(InterfaceError::Binding(name)),
     };
     let given = interface.mac_address.as_deref().filter(|mac| !mac.is_empty());
-    // A guest keeps the address that it started with, wherever it goes.
+    // A guest keeps the address that it started with, on every node.
     let told = status(vmi.vmi(), &name).and_then(|status| status.mac.as_deref());
     let mac = match binding {
         Binding::Masquerade(_) => Some(valid.mac.as_str()),
@@ -163,7 +165,7 @@ fn card(
     })
 }
 
-/// Names that taps may have, each with the name of its interface: of each interface one of them is there.
+/// Possible names of taps, each with the name of its interface. One tap exists for each interface.
 pub fn taps(vmi: &ValidVmi) -> Vec<(String, String)> {
     let of = |valid: &ValidInterface| {
         let name = valid.interface.name.clone();
@@ -174,7 +176,7 @@ pub fn taps(vmi: &ValidVmi) -> Vec<(String, String)> {
     vmi.interfaces().iter().flat_map(of).collect()
 }
 
-/// Names that the pod's link of an interface may have, the likeliest first.
+/// Possible names of the pod's link of an interface, the most likely first.
 fn candidates_of(vmi: &VirtualMachineInstance, valid: &ValidInterface) -> Vec<String> {
     if !networks::is_secondary(&valid.network) {
         return vec![FIRST_LINK.to_owned()];
@@ -199,7 +201,7 @@ fn ports(interface: &ValidInterface) -> Option<Vec<Port>> {
     interface.interface.ports.iter().map(port).collect()
 }
 
-/// Queues that the interface has, by the descriptors that the launcher holds or is about to.
+/// Number of queues of the interface, by the descriptors that the launcher holds or is about to get.
 pub fn queues<'a>(wanted: &Wanted, descriptors: impl Iterator<Item = &'a String>) -> u32 {
     let taps = descriptors.filter(|name| {
         NetworkDescriptor::parse(name) == Some((wanted.network.as_str(), NetworkDescriptor::Tap))
@@ -207,7 +209,7 @@ pub fn queues<'a>(wanted: &Wanted, descriptors: impl Iterator<Item = &'a String>
     u32::try_from(taps.collect::<BTreeSet<_>>().len()).unwrap_or(1)
 }
 
-/// What the launcher is told about the interface.
+/// What the launcher gets to know about the interface.
 pub fn facts(wanted: &Wanted, prepared: &Prepared, resolver: &Resolver) -> v1::Interface {
     let (ipv6, ipv6_prefix, ipv6_gateway) =
         prepared.ipv6.map_or_else(Default::default, |(guest, prefix, gateway)| {

@@ -1,4 +1,5 @@
-//! Names of links in a pod: those that networks have, as KubeVirt and Multus name them, and those that we make of them.
+//! Names of links in a pod: those of networks, as KubeVirt and Multus choose them, and those that the handler
+//! creates for them.
 
 use std::collections::BTreeMap;
 
@@ -6,15 +7,15 @@ use barevirt_api::networks::{DIGITS, FIRST_LINK, PREFIX, digits};
 
 use super::state::Link;
 
-/// Longest name of a link that Linux takes, in bytes.
+/// Longest name of a link in Linux, in bytes.
 const LONGEST: usize = 15;
 
-/// The link of a secondary network by its number, counted from 1: what older pods have.
+/// The link of a secondary network by its number, counted from 1. Older pods have such names.
 pub fn ordinal(number: usize) -> String {
     format!("net{number}")
 }
 
-/// Whether Linux would take it as a name, and it is one that we take: no more than printable ASCII.
+/// Whether Linux accepts this name, and it contains only printable ASCII characters.
 pub fn is_sound(name: &str) -> bool {
     (1..=LONGEST).contains(&name.len())
         && name != "."
@@ -22,24 +23,25 @@ pub fn is_sound(name: &str) -> bool {
         && name.bytes().all(|byte| byte.is_ascii_graphic() && !matches!(byte, b'/' | b':'))
 }
 
-/// Links of one card.
+/// Names of the links of one card.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Names {
-    /// The pod's link. With a bridge binding, the one that has the pod's addresses afterwards.
+    /// The pod's link. With a bridge binding, this becomes the name of the stand-in that has the pod's
+    /// addresses.
     pub pod: String,
-    /// What the pod's link is called once it is a port of the bridge.
+    /// The pod's link after it has become a port of the bridge.
     pub port: String,
     /// The bridge.
     pub bridge: String,
     /// The tap.
     pub tap: String,
-    /// The link that is to be `pod` later, while `pod` has its name.
+    /// The stand-in, before it gets the name `pod`.
     pub kept: String,
 }
 
 impl Names {
-    /// Those beside the link `pod` of the pod. Some of them become part of a path beneath `/proc/sys`: of a name that was
-    /// given from outside only its hash does, unless it is of letters and digits.
+    /// The names that belong to the pod's link `pod`. Some of them become part of a path beneath `/proc/sys`.
+    /// So a name from outside is hashed, unless it consists of letters and digits only.
     pub fn of(pod: &str) -> Self {
         let rest = pod.strip_prefix(PREFIX).unwrap_or(pod);
         let plain =
@@ -54,7 +56,8 @@ impl Names {
         }
     }
 
-    /// Those of the first of `candidates` that is in the pod, also in part; of the first one where none is.
+    /// The names of the first of `candidates` whose links are in the pod, at least in part; otherwise those
+    /// of the first candidate.
     pub fn find(candidates: &[String], links: &BTreeMap<String, Link>) -> Self {
         let mut all = candidates.iter().map(|name| Self::of(name));
         let is_there = |names: &Self| {

@@ -1,8 +1,9 @@
 //! Opens a macvtap of the calling thread's network namespace.
 //!
-//! A macvtap is a link, and a device that frames are read from: `tap<index of the link>`. The number of the device is in
-//! sysfs as that namespace sees it, and its node is made where nobody else is: both file systems are mounted nowhere.
-//! `/dev/tap<index>` of the node may be that of another namespace, where indexes are counted as well.
+//! A macvtap is a link, and also a device from which frames are read: `tap<index of the link>`. The device
+//! number is read from sysfs as that namespace sees it, and the device node is created on a file system to
+//! which no other process has access: both file systems are mounted nowhere. `/dev/tap<index>` of the node
+//! may belong to another namespace, because each namespace counts its own indexes.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -13,7 +14,7 @@ use nix::sys::stat::{Mode, SFlag, makedev, mknodat};
 
 use crate::kernel;
 
-/// Opens one queue of it; frames carry a virtio-net header.
+/// Opens one queue of the macvtap. Frames carry a virtio-net header.
 pub fn open(index: u32, multi_queue: bool) -> io::Result<OwnedFd> {
     let sysfs = kernel::mount_nowhere(c"sysfs")?;
     let path = format!("class/macvtap/tap{index}/dev");

@@ -1,7 +1,7 @@
-//! The guest's network: each of its cards on a link of its pod.
+//! The guest's network: connects each of its network cards to a link of its pod.
 //!
-//! [`prepare`] looks, plans and carries out on a thread inside the pod's network namespace; see [`plan`] for what it
-//! makes. Called again at any time it finds what is there and adds what is missing.
+//! [`prepare`] observes, plans and applies on a thread inside the pod's network namespace; [`plan`] describes
+//! what it sets up. It may be called again at any time: it keeps what exists and adds what is missing.
 
 pub mod addresses;
 pub mod apply;
@@ -33,7 +33,7 @@ use self::observe::ObserveError;
 use self::plan::{PlanError, Step};
 use self::state::{Binding, Link, Masquerade, Observed, Route, Wanted};
 
-/// How long all of it may take; it takes some milliseconds.
+/// Longest time for all of it; usually it takes some milliseconds.
 const DEADLINE: Duration = Duration::from_secs(20);
 
 /// Why the network is not ready.
@@ -51,13 +51,13 @@ pub enum NetworkError {
     /// The namespace could not be read.
     #[error(transparent)]
     Observe(#[from] ObserveError),
-    /// There is nothing to join the guest to.
+    /// The pod has no link to connect the guest to.
     #[error(transparent)]
     Plan(#[from] PlanError),
     /// A step failed.
     #[error(transparent)]
     Apply(#[from] ApplyError),
-    /// Something is missing although every step was done.
+    /// Something is missing although every step was carried out.
     #[error("interface {0} is missing after it was made")]
     Missing(String),
     /// The kernel did not answer in time.
@@ -65,10 +65,10 @@ pub enum NetworkError {
     Deadline,
 }
 
-/// What the launcher has to know about one card, found in the namespace.
+/// What the launcher has to know about one card, as found in the namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Prepared {
-    /// The pod's link, by the name that it was found under.
+    /// The pod's link, by the name under which it was found.
     pub pod_interface: String,
     /// The guest's MAC address.
     pub mac: MacAddress,
@@ -78,43 +78,44 @@ pub struct Prepared {
     pub bridge_index: u32,
     /// The pod's own addresses on that network.
     pub pod_addresses: Vec<IpAddr>,
-    /// The guest's IPv4, where it is given one.
+    /// The guest's IPv4 settings, if it gets an address.
     pub ipv4: Option<Ipv4>,
-    /// The guest's address, its prefix and its gateway in IPv6, where it is given one.
+    /// The guest's IPv6 address, its prefix length and its gateway, if it gets an address.
     pub ipv6: Option<(Ipv6Addr, u8, Ipv6Addr)>,
     /// Link-local address of the bridge.
     pub link_local: Option<Ipv6Addr>,
 }
 
-/// What the guest is told by DHCPv4.
+/// The guest's settings from DHCPv4.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ipv4 {
-    /// Its address.
+    /// The guest's address.
     pub address: Ipv4Addr,
     /// Length of the prefix, bits.
     pub prefix: u8,
-    /// The router, where there is one.
+    /// The router, if there is one.
     pub gateway: Option<Ipv4Addr>,
-    /// Who tells it: the bridge.
+    /// The address of the DHCP server: the bridge.
     pub server: Ipv4Addr,
     /// Further routes.
     pub routes: Vec<Route>,
 }
 
-/// What was done for all cards.
+/// The result for all cards.
 #[derive(Debug)]
 pub struct Outcome {
-    /// The cards that are there, in the order of what was wanted.
+    /// The cards whose network is ready, in the requested order.
     pub cards: Vec<(Wanted, Prepared)>,
-    /// What the launcher does not hold yet.
+    /// Descriptors that the launcher does not hold yet.
     pub opened: Descriptors,
-    /// How many steps there were to do. 0: everything was there.
+    /// Number of steps that were carried out. 0 means that everything was there.
     pub steps: usize,
-    /// The cards that are not as they should be, and on which no other depends.
+    /// The failed cards on which no other card depends.
     pub failed: Vec<(Wanted, NetworkError)>,
 }
 
-/// Makes the network of all `cards` be there in the namespace `netns`, and opens what the launcher does not hold yet.
+/// Sets up the network of all `cards` in the namespace `netns`, and opens the descriptors that the launcher
+/// does not hold yet.
 pub async fn prepare(
     netns: OwnedFd,
     cards: Vec<Wanted>,
@@ -131,17 +132,17 @@ pub async fn prepare(
     .await?
 }
 
-/// The same in the calling thread's namespace.
+/// Does the work of [`prepare`] in the calling thread's namespace.
 async fn prepare_here(mut cards: Vec<Wanted>, held: &BTreeSet<String>) -> Result<Outcome, NetworkError> {
     let (connection, netlink, _) = rtnetlink::new_connection().map_err(NetworkError::Netlink)?;
     let connection = tokio::spawn(connection);
-    // To become a router changes settings of all links: it comes first.
+    // Becoming a router changes settings of all links, so that comes first.
     cards.sort_by_key(|card| (!matches!(card.binding, Binding::Masquerade(_)), card.index));
     let translates = cards.iter().any(|card| matches!(card.binding, Binding::Masquerade(_)));
     let nftables = translates.then(Nftables::open).transpose()?;
     let before = observe::observe(&netlink, nftables.as_ref(), &cards, held).await?;
     let mut outcome = Outcome { cards: Vec::new(), opened: Vec::new(), steps: 0, failed: Vec::new() };
-    // All that can be said beforehand is said before anything is touched.
+    // All errors that can be found in advance are reported before anything is changed.
     let mut plans: Vec<(&Wanted, Vec<Step>)> = Vec::new();
     for card in &cards {
         match plan::plan(card, &before) {
@@ -177,7 +178,7 @@ async fn prepare_here(mut cards: Vec<Wanted>, held: &BTreeSet<String>) -> Result
 }
 
 impl Outcome {
-    /// A card is not as it should be: all of it fails unless the card stands alone.
+    /// Records the error of a card. The whole preparation fails, unless no other card depends on this one.
     fn fails(&mut self, card: &Wanted, error: NetworkError) -> Result<(), NetworkError> {
         if !card.alone {
             return Err(error);
@@ -213,7 +214,8 @@ fn prepared(wanted: &Wanted, after: &Observed) -> Result<Prepared, NetworkError>
     })
 }
 
-/// Of a card whose tap was in the pod. The guest has the MAC address of the pod's link, where there is one beside the tap.
+/// The result for a card whose tap was in the pod. If the pod has a link next to the tap, the guest has that
+/// link's MAC address.
 fn tapped(wanted: &Wanted, names: &links::Names, after: &Observed) -> Result<Prepared, NetworkError> {
     let (name, tap) =
         plan::tap::find(names, after).ok_or_else(|| NetworkError::Missing(names.tap.clone()))?;
@@ -245,7 +247,7 @@ fn translated(binding: &Masquerade, pod: &Link, prepared: Prepared) -> Prepared 
     Prepared { ipv4: Some(ipv4), ipv6, link_local, ..prepared }
 }
 
-/// The pod's own address and routes, as they were written down.
+/// The pod's own address and routes, as they were saved.
 fn bridged(index: usize, pod: &Link, bridge: &Link) -> Option<Ipv4> {
     let (address, prefix) = pod.addresses.iter().find_map(|(address, prefix)| match address {
         IpAddr::V4(address) if !address.is_link_local() => Some((*address, *prefix)),

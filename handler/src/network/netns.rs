@@ -1,7 +1,7 @@
 //! Work inside the network namespace of a pod, on a thread of its own.
 //!
-//! A thread that has entered a namespace ends with its work and never returns to a pool: no other work of the handler
-//! can run in a pod's namespace by mistake.
+//! A thread that has entered a namespace ends with its work and never returns to a pool, so no other work of
+//! the handler can run in a pod's namespace by mistake.
 
 use std::fs::File;
 use std::io;
@@ -12,7 +12,7 @@ use nix::sched::{CloneFlags, setns};
 use thiserror::Error;
 use tokio::sync::oneshot;
 
-/// Why work in a namespace did not end.
+/// Why work in a namespace failed.
 #[derive(Debug, Error)]
 pub enum NetnsError {
     /// The thread could not be started.
@@ -26,7 +26,7 @@ pub enum NetnsError {
     Panicked,
 }
 
-/// Runs `work` in the namespace `netns` and gives its result.
+/// Runs `work` in the namespace `netns` and returns its result.
 pub async fn run<T: Send + 'static>(
     netns: OwnedFd,
     work: impl FnOnce() -> T + Send + 'static,
@@ -37,14 +37,14 @@ pub async fn run<T: Send + 'static>(
         .spawn(move || {
             let result =
                 setns(&netns, CloneFlags::CLONE_NEWNET).map_err(|error| NetnsError::Enter(error.into()));
-            // The receiver is gone only if the VM's task was dropped: then nobody wants the result.
+            // The receiver is gone only if the VM's task was dropped: then the result is not needed.
             drop(answer.send(result.map(|()| work())));
         })
         .map_err(NetnsError::Thread)?;
     result.await.map_err(|_| NetnsError::Panicked)?
 }
 
-/// The namespace that the calling thread is in.
+/// The network namespace of the calling thread.
 pub fn current() -> io::Result<OwnedFd> {
     File::open("/proc/thread-self/ns/net").map(OwnedFd::from)
 }

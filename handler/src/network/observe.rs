@@ -1,4 +1,4 @@
-//! Reads what is in the network namespace of the calling thread. Changes nothing.
+//! Reads the state of the network namespace of the calling thread. It changes nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -21,7 +21,8 @@ use super::nft::{NftError, Nftables};
 use super::plan::sysctls;
 use super::state::{Binding, KEPT_TABLE, Kind, Link, Observed, Route, Wanted};
 
-/// Attributes of links of the kind `tun`, and the type among them that carries frames: of the kernel's `if_link.h` and `if_tun.h`.
+/// Attributes of links of the kind `tun`, and the type among them that carries Ethernet frames, from the
+/// kernel's `if_link.h` and `if_tun.h`.
 const TUN_TYPE: u16 = 3;
 const TUN_MULTI_QUEUE: u16 = 7;
 const TYPE_TAP: u8 = 2;
@@ -43,7 +44,8 @@ pub enum ObserveError {
     Rules(#[from] NftError),
 }
 
-/// Looks at everything that the plans for these cards depend on; `held` are the descriptors that the launcher has.
+/// Observes everything on which the plans for these cards depend. `held` are the descriptors that the
+/// launcher holds.
 pub async fn observe(
     netlink: &Handle,
     nftables: Option<&Nftables>,
@@ -110,7 +112,7 @@ fn kind(info: LinkInfo, link: &mut Link) {
         LinkInfo::Kind(InfoKind::MacVtap) => link.kind = Kind::Macvtap,
         LinkInfo::Data(InfoData::Tun(data)) => {
             let is = |kind: u16, wanted: u8| data.iter().any(|one| is_attribute(one, kind, wanted));
-            // Those of the other type carry no frames.
+            // Links of the other type, `tun`, carry no frames.
             if is(TUN_TYPE, TYPE_TAP) {
                 link.kind = Kind::Tap { multi_queue: is(TUN_MULTI_QUEUE, 1) };
             }
@@ -128,7 +130,7 @@ fn is_attribute(one: &InfoTun, kind: u16, wanted: u8) -> bool {
     one.kind() == kind && value == [wanted]
 }
 
-/// Routes in IPv4 that are a link's, or that are kept at it.
+/// Reads the IPv4 routes of links, and the routes that are saved for them.
 async fn routes(netlink: &Handle, links: &mut BTreeMap<String, Link>) -> Result<(), ObserveError> {
     let mut dump = netlink.route().get(RouteMessageBuilder::<Ipv4Addr>::new().build()).execute();
     while let Some(message) = dump.try_next().await.map_err(ObserveError::Routes)? {
@@ -144,7 +146,7 @@ async fn routes(netlink: &Handle, links: &mut BTreeMap<String, Link>) -> Result<
             }
         }
         let Some(link) = links.values_mut().find(|link| Some(link.index) == oif) else { continue };
-        // What the kernel made follows from addresses.
+        // Routes that the kernel made follow from addresses.
         if message.header.kind != RouteType::Unicast || message.header.protocol == RouteProtocol::Kernel {
             continue;
         }
@@ -162,7 +164,8 @@ async fn addresses(netlink: &Handle, links: &mut BTreeMap<String, Link>) -> Resu
     let mut dump = netlink.address().get().execute();
     while let Some(message) = dump.try_next().await.map_err(ObserveError::Addresses)? {
         let Some(link) = links.values_mut().find(|link| link.index == message.header.index) else { continue };
-        // On a point-to-point link IFA_ADDRESS is the peer: IFA_LOCAL is always ours, but IPv6 has it only there.
+        // On a point-to-point link IFA_ADDRESS is the peer, while IFA_LOCAL is always the link's own address.
+        // IPv6 addresses have IFA_LOCAL only on such links.
         let local = message.attributes.iter().find_map(|attribute| match attribute {
             AddressAttribute::Local(address) => Some(*address),
             _ => None,

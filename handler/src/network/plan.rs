@@ -1,8 +1,8 @@
-//! From what is in the pod's network namespace to what should be there: pure.
+//! Plans the steps from the state of the pod's network namespace to the wanted state. Pure.
 //!
-//! [`plan`] compares [`Observed`] with a card that is [`Wanted`] and lists what is missing, in the order to do it. A handler
-//! that comes back to a pod that is complete gets an empty plan. What is made goes with the namespace, or with its card
-//! where that leaves before.
+//! [`plan`] compares [`Observed`] with a card that is [`Wanted`] and lists what is missing, in the order in
+//! which to do it. A handler that returns to a complete pod gets an empty plan. Everything that is created
+//! goes away with the namespace, or with its card if that is removed earlier.
 
 pub mod bridge;
 mod common;
@@ -29,7 +29,7 @@ pub fn sysctls(wanted: &Wanted, names: &Names) -> Vec<Setting> {
     }
 }
 
-/// What is missing, in the order to do it.
+/// The missing steps, in the order in which to do them.
 pub fn plan(wanted: &Wanted, observed: &Observed) -> Result<Vec<Step>, PlanError> {
     let names = wanted.names(&observed.links);
     match &wanted.binding {

@@ -1,11 +1,11 @@
-//! The pod's resolver settings, as DHCP hands them to the guest.
+//! The pod's resolver settings, which DHCP passes to the guest.
 
 use barevirt_api::addresses;
 use std::net::IpAddr;
 
-/// More than glibc reads, and what a DHCP answer has room for.
+/// More servers than glibc uses, and as many as fit into a DHCP answer.
 const MOST_SERVERS: usize = 3;
-/// What Kubernetes allows in `dnsConfig.searches`.
+/// Kubernetes' limit for `dnsConfig.searches`.
 const MOST_SEARCHES: usize = 32;
 
 /// Name servers and search domains of a `resolv.conf`.
@@ -18,7 +18,7 @@ pub struct Resolver {
 }
 
 impl Resolver {
-    /// Reads the text of a `resolv.conf`; what is not understood is passed over, as resolvers do.
+    /// Parses the text of a `resolv.conf`. Lines that are not understood are skipped, as resolvers do.
     pub fn parse(text: &str) -> Self {
         let mut resolver = Self::default();
         for line in text.lines() {
@@ -27,12 +27,12 @@ impl Resolver {
                 Some("nameserver") => {
                     resolver.servers.extend(words.next().and_then(addresses::ip));
                 }
-                // The last one counts.
+                // The last such line counts.
                 Some("search" | "domain") => {
                     resolver.search = words
                         .take_while(|word| !word.starts_with(['#', ';']))
                         .map(|word| word.trim_end_matches('.').to_owned())
-                        // The root says nothing.
+                        // The root domain adds nothing.
                         .filter(|word| !word.is_empty())
                         .collect();
                 }
@@ -44,11 +44,12 @@ impl Resolver {
         resolver
     }
 
-    /// Looks first below the machine's subdomain, as KubeVirt's guests do: `hostname -f` finds the name that a headless service of
-    /// the subdomain's name gives the machine. The pod's own settings do not have that domain.
+    /// Adds the machine's subdomain as the first search domain, as KubeVirt does: so `hostname -f` finds the
+    /// name that a headless service with the subdomain's name gives the machine. The pod's own settings do
+    /// not contain that domain.
     pub fn below(mut self, subdomain: &str) -> Self {
         let services = self.search.iter().filter(|domain| domain.contains(".svc."));
-        // The longest is the most exact one.
+        // The longest domain is the most specific one.
         let Some(services) = services.max_by_key(|domain| domain.len()) else { return self };
         let below = format!("{subdomain}.");
         if !subdomain.is_empty() && !services.starts_with(&below) {

@@ -1,5 +1,5 @@
-//! The sockets that the launcher serves DHCP, DHCPv6 and router advertisements on. They need privilege (low ports, raw,
-//! bound to an interface), so the handler opens them in the pod's namespace and hands them over.
+//! The sockets on which the launcher serves DHCP, DHCPv6 and router advertisements. They need privileges (low
+//! ports, raw, bound to an interface), so the handler opens them in the pod's namespace and hands them over.
 
 use std::io;
 use std::net::{Ipv6Addr, SocketAddrV4, SocketAddrV6, UdpSocket};
@@ -17,13 +17,13 @@ use crate::kernel;
 const DHCP4_PORT: u16 = 67;
 /// Port of DHCPv6 servers.
 const DHCP6_PORT: u16 = 547;
-/// All DHCPv6 relay agents and servers.
+/// Multicast address of all DHCPv6 relay agents and servers.
 const DHCP6_SERVERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 1, 2);
-/// All routers.
+/// Multicast address of all routers.
 const ALL_ROUTERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 2);
-/// ICMPv6 type of a router solicitation: the only message that the socket is given.
+/// ICMPv6 type of a router solicitation, the only message that the socket receives.
 const ROUTER_SOLICITATION: u8 = 133;
-/// Hop limit that neighbour discovery demands: proof that no router passed the message on.
+/// Hop limit that neighbour discovery requires: it proves that no router forwarded the message.
 const NEIGHBOUR_DISCOVERY_HOPS: i32 = 255;
 
 /// Opens the socket for `service` on interface `link`, whose index is `index`, in the calling thread's namespace.
@@ -79,7 +79,7 @@ fn set<O: SetSockOpt>(fd: &impl AsFd, option: O, value: &O::Val) -> io::Result<(
     setsockopt(fd, option, value).map_err(io::Error::from)
 }
 
-/// The standard library's type is only the way to the option: it fits any IPv6 socket.
+/// The type of the standard library only gives access to the option, and works for any IPv6 socket.
 fn join(fd: OwnedFd, group: Ipv6Addr, index: u32) -> io::Result<OwnedFd> {
     let socket = UdpSocket::from(fd);
     socket.join_multicast_v6(&group, index)?;

@@ -1,11 +1,11 @@
-//! The whole binding in real network namespaces: node, pod and guest.
+//! Tests of the whole binding in real network namespaces: node, pod and guest.
 //!
 //! ```text
 //! node: peer (10.244.9.1) ==veth== pod: eth0 (10.244.9.7), k6t-eth0, tap0 ==frames copied== guest: tap (10.0.2.2)
 //! ```
 //!
-//! The guest is a namespace of its own behind a second tap; two threads carry frames between both taps, as QEMU would.
-//! These tests need root; without it they say so and pass.
+//! The guest is a namespace of its own behind a second tap. Two threads copy frames between both taps, as
+//! QEMU would. These tests need root; without it they print this and pass.
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
@@ -75,7 +75,7 @@ where
     })
 }
 
-/// A namespace with nothing but its loopback interface, which is up; nothing if this is not root.
+/// A namespace with only its loopback interface, which is up; `None` without root.
 pub(crate) fn namespace() -> Option<OwnedFd> {
     let made = thread::spawn(|| unshare(CloneFlags::CLONE_NEWNET).map(|()| netns::current().unwrap()))
         .join()
@@ -124,7 +124,7 @@ async fn configure(netlink: &Handle, name: &str, addresses: &[(IpAddr, u8)], gat
     }
 }
 
-/// A node and a pod with an interface `eth0`, as a CNI plugin leaves it.
+/// A node, and a pod with an interface `eth0` as a CNI plugin creates it.
 fn node_and_pod(ipv6: bool) -> Option<(OwnedFd, OwnedFd)> {
     let (node, pod) = (namespace()?, namespace()?);
     connect(&node, &pod, ipv6);
@@ -152,7 +152,7 @@ pub(crate) fn connect(node: &OwnedFd, pod: &OwnedFd, ipv6: bool) {
     });
 }
 
-/// A namespace that stands for the guest behind `tap`, with the addresses behind translation.
+/// A namespace that stands for the guest behind `tap`, with the guest's addresses of a masquerade binding.
 fn guest(tap: OwnedFd, mac: MacAddress) -> OwnedFd {
     let addresses = vec![(IPV4.guest.into(), IPV4.prefix), (IPV6.guest.into(), IPV6.prefix)];
     station(tap, mac, addresses, vec![IPV4.gateway.into(), IPV6.gateway.into()])
@@ -181,7 +181,7 @@ fn station(tap: OwnedFd, mac: MacAddress, addresses: Vec<(IpAddr, u8)>, gateways
     guest
 }
 
-/// A server that answers each connection with the address it came from.
+/// Starts a server that answers each connection with the client's address.
 fn serve(netns: &OwnedFd, address: SocketAddr) {
     let (ready, up) = mpsc::channel();
     let netns = netns.try_clone().unwrap();
@@ -196,7 +196,7 @@ fn serve(netns: &OwnedFd, address: SocketAddr) {
     up.recv_timeout(WAIT).unwrap();
 }
 
-/// What the server at `address` answers; nothing if it is not reached.
+/// The answer of the server at `address`; `None` if it cannot be reached.
 fn ask(netns: &OwnedFd, address: impl Into<SocketAddr>) -> Option<String> {
     let address = address.into();
     inside(netns, move || {
@@ -246,13 +246,13 @@ fn the_guest_is_joined_to_the_pod_network_in_both_directions() {
     serve(&guest, (Ipv6Addr::UNSPECIFIED, 8080).into());
     serve(&node, (Ipv6Addr::UNSPECIFIED, 9090).into());
 
-    // The guest's ports are the pod's, and the guest sees who asks.
+    // The guest's ports are the pod's ports, and the guest sees the client's address.
     assert_eq!(ask(&node, (POD4, 8080)), Some(format!("::ffff:{NODE4}")));
     assert_eq!(ask(&node, (POD6, 8080)), Some(NODE6.to_string()));
-    // The guest speaks as the pod.
+    // The guest's connections come from the pod's address.
     assert_eq!(ask(&guest, (NODE4, 9090)), Some(format!("::ffff:{POD4}")));
     assert_eq!(ask(&guest, (NODE6, 9090)), Some(POD6.to_string()));
-    // kubectl port-forward: from the pod's own loopback, as the gateway.
+    // kubectl port-forward: connections from the pod's own loopback reach the guest from the gateway.
     assert_eq!(ask(&pod, (Ipv4Addr::LOCALHOST, 8080)), Some(format!("::ffff:{}", IPV4.gateway)));
     assert_eq!(ask(&pod, (Ipv6Addr::LOCALHOST, 8080)), Some(IPV6.gateway.to_string()));
 }
@@ -272,7 +272,8 @@ fn a_second_handler_changes_nothing_and_opens_only_what_is_missing() {
     assert_eq!(first, second);
     assert!(ask(&node, (POD4, 8080)).is_some());
 
-    // Something else than the former handler's rules: they are replaced, and a socket that got lost is opened again.
+    // The rules differ from the previous handler's, so they are replaced. A socket that got lost is opened
+    // again.
     held.remove("net/default/dhcp4");
     drop(descriptors);
     let only = self::wanted(vec![Port { protocol: Protocol::Tcp, number: 22 }]);
@@ -296,13 +297,13 @@ fn a_tap_of_several_queues_is_opened_once_for_each_and_survives_a_handler_that_e
         })
     };
     assert_eq!(queues(), 1, "one device for all of them");
-    // Only the first one that was given has arrived.
+    // The launcher got only the first descriptor.
     let kept = take(&mut descriptors, "net/default/tap.2");
     drop(descriptors);
     let held = BTreeSet::from(["net/default/tap.2".to_owned()]);
     let (_, _, again) = prepare_blocking(&pod, &wanted, &held);
     assert_eq!(names(&again), ["net/default/tap.1", "net/default/tap", "net/default/dhcp4"]);
-    // CPUs that came later change nothing.
+    // CPUs that were added later change nothing.
     let held = names(&again).into_iter().chain(["net/default/tap.2"]).map(str::to_owned).collect();
     let (steps, _, opened) = prepare_blocking(&pod, &Wanted { queues: 4, ..wanted }, &held);
     assert_eq!((steps, names(&opened)), (0, vec![]));
@@ -324,7 +325,7 @@ fn only_listed_ports_are_forwarded() {
     }
     assert!(ask(&pod, (Ipv4Addr::LOCALHOST, 8080)).is_some());
     assert_eq!(ask(&pod, (Ipv4Addr::LOCALHOST, 8081)), None);
-    // What the guest opens itself is never restricted.
+    // Connections that the guest opens itself are never restricted.
     serve(&node, (Ipv6Addr::UNSPECIFIED, 9090).into());
     assert!(ask(&guest, (NODE4, 9090)).is_some());
 }
@@ -369,7 +370,7 @@ fn dhcp_socket_receives_from_the_guest_only() {
     assert!(server.recv_from(&mut buffer).is_err());
 }
 
-/// Sends a datagram from the guest with a source address that it gives itself, by a route over its gateway.
+/// Sends a datagram from the guest with a chosen source address, by a route over its gateway.
 fn send_from(guest: &OwnedFd, source: IpAddr, to: SocketAddr, text: &'static str) {
     let prefix = if source.is_ipv4() { 32 } else { 128 };
     with_netlink(guest, move |netlink| async move {
@@ -379,7 +380,7 @@ fn send_from(guest: &OwnedFd, source: IpAddr, to: SocketAddr, text: &'static str
             let message = request.message_mut();
             message.header.flags |= netlink_packet_route::address::AddressHeaderFlags::Nodad;
         }
-        // It may have it already.
+        // It may already have the address.
         let _ = request.execute().await;
         let route = match to.ip() {
             IpAddr::V4(to) => RouteMessageBuilder::<Ipv4Addr>::new()
@@ -399,7 +400,7 @@ fn send_from(guest: &OwnedFd, source: IpAddr, to: SocketAddr, text: &'static str
     });
 }
 
-/// What comes to a socket within a moment.
+/// The datagrams that a socket receives within a moment.
 fn heard(socket: &UdpSocket) -> Vec<String> {
     socket.set_read_timeout(Some(Duration::from_millis(700))).unwrap();
     let mut buffer = [0; 64];
@@ -421,7 +422,7 @@ fn the_guest_neither_reaches_the_pods_loopback_nor_speaks_for_others() {
     let (pod4, pod6) = (listen(&pod, IPV4.gateway.into()), listen(&pod, IPV6.gateway.into()));
     let loopback = listen(&pod, Ipv4Addr::LOCALHOST.into());
     let (node4, node6) = (listen(&node, NODE4.into()), listen(&node, NODE6.into()));
-    // Else the guest's own kernel would not send such packets.
+    // Otherwise the guest's own kernel would not send such packets.
     inside(&guest, || std::fs::write("/proc/sys/net/ipv4/conf/all/route_localnet", "1").unwrap());
 
     let (own4, own6) = (IpAddr::from(IPV4.guest), IpAddr::from(IPV6.guest));
@@ -435,7 +436,7 @@ fn the_guest_neither_reaches_the_pods_loopback_nor_speaks_for_others() {
         send_from(&guest, source, (IPV6.gateway, 7070).into(), text);
         send_from(&guest, source, (NODE6, 7070).into(), text);
     }
-    // Its own loopback is no more, and what it sends there leaves by its card.
+    // The guest has lost its own loopback address, so packets for it leave by its card.
     with_netlink(&guest, |netlink| async move {
         change(&netlink, LinkUnspec::new_with_index(1).down().build()).await;
     });
@@ -457,7 +458,7 @@ fn a_pod_without_its_interface_is_refused_and_left_alone() {
         use futures::TryStreamExt;
         netlink.link().get().execute().try_collect::<Vec<_>>().await.unwrap().len()
     });
-    // Kernels may add their own fallback tunnels, never a bridge or a tap.
+    // Kernels may add their own fallback tunnels, but never a bridge or a tap.
     let bridge = inside(&pod, || std::path::Path::new("/proc/sys/net/ipv4/conf/k6t-eth0").exists());
     assert!(links >= 1 && !bridge);
 }
@@ -469,7 +470,7 @@ fn a_refused_batch_names_the_message_and_changes_nothing() {
         let nftables = Nftables::open().unwrap();
         let four =
             super::nft::rules::masquerade("eth0", "k6t-eth0", IPV4.gateway.into(), IPV4.guest.into(), &[]);
-        // An IPv4 address in a table for IPv6 does not fit its register.
+        // An IPv4 address does not fit the register in a table for IPv6.
         let wrong = nft::rules::Ruleset { family: nft::rules::Family::V6, rules: four.rules.clone() };
         let error = nftables.replace(&wrong).unwrap_err();
         assert!(matches!(error, NftError::Refused { message: 7.., .. }), "{error:?}");

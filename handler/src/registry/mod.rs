@@ -1,4 +1,5 @@
-//! The guests of this node and their launchers: the supervisor writes, the server and metrics read.
+//! The guests of this node and their launchers. The supervisor writes the registry; server and metrics read
+//! it.
 
 mod subject;
 
@@ -18,7 +19,7 @@ use crate::launchers::Launcher;
 /// Namespace and name of a VMI.
 pub type Key = (String, String);
 
-/// How long the API server may take for an event.
+/// Longest time that the API server may take for an event.
 const EVENT: Duration = Duration::from_secs(10);
 
 /// The launchers of this node by instance, and a recorder for events about their guests. Cheap to clone.

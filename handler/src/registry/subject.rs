@@ -1,4 +1,4 @@
-//! Whom a guest's metrics are about.
+//! The guest that a metric is about.
 
 use std::collections::BTreeMap;
 
@@ -8,26 +8,26 @@ use barevirt_api::valid::ValidVmi;
 
 use crate::network::guest;
 
-/// Prefix of what an instance's labels are told as, as in KubeVirt.
+/// Prefix of an instance's labels in metrics, as in KubeVirt.
 const LABEL: &str = "kubernetes_vmi_label_";
-/// Most labels of an instance that are told; there is no end to what people write.
+/// Most labels of an instance that become labels of metrics, because users may set any number.
 const MOST_LABELS: usize = 64;
 
-/// One guest, as every line about it names it.
+/// One guest, with the labels of all its samples.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Subject {
     node: String,
     namespace: String,
     name: String,
     labels: BTreeMap<String, String>,
-    /// Memory that the guest was given, bytes.
+    /// Memory of the guest, in bytes.
     pub memory: Option<u64>,
-    /// Taps of its interfaces: name in the spec, name that it may have in the pod.
+    /// Taps of its interfaces: the interface's name in the spec, and a possible name of the tap in the pod.
     pub taps: Vec<(String, String)>,
 }
 
 impl Subject {
-    /// The guest of an instance.
+    /// The subject for an instance.
     pub fn of(vmi: &VirtualMachineInstance) -> Self {
         let given = vmi.metadata.labels.iter().flatten().take(MOST_LABELS);
         let taps = ValidVmi::new(vmi.clone()).ok().map(|valid| guest::taps(&valid));
@@ -35,7 +35,8 @@ impl Subject {
             node: vmi.status.as_ref().and_then(|status| status.node_name.clone()).unwrap_or_default(),
             namespace: vmi.metadata.namespace.clone().unwrap_or_default(),
             name: vmi.metadata.name.clone().unwrap_or_default(),
-            // Two labels may become one: the last one counts, since a line must not have a label twice.
+            // Two labels may get the same name. The last one counts, because a sample must not have a label
+            // twice.
             labels: given.map(|(key, value)| (label(key), value.clone())).collect(),
             memory: sizing::guest_memory_bytes(&vmi.spec),
             taps: taps.unwrap_or_default(),
@@ -53,7 +54,7 @@ impl Subject {
     }
 }
 
-/// The key of a label as Prometheus takes it.
+/// The key of a label in the form that Prometheus accepts.
 fn label(key: &str) -> String {
     let letters = key.chars().map(|letter| if letter.is_ascii_alphanumeric() { letter } else { '_' });
     LABEL.chars().chain(letters).collect()

@@ -1,4 +1,4 @@
-//! Answers: text, JSON, and refusals as Kubernetes clients read them.
+//! Answers: text, JSON, and errors in the form that Kubernetes clients read.
 
 use http::{Response, StatusCode, header};
 use http_body_util::Full;
@@ -13,12 +13,12 @@ pub fn text(code: StatusCode, text: &'static str) -> Response<Body> {
     answer(code, "text/plain", Bytes::from_static(text.as_bytes()))
 }
 
-/// JSON that is ready to be sent.
+/// An answer of encoded JSON.
 pub fn json(code: StatusCode, json: Vec<u8>) -> Response<Body> {
     answer(code, "application/json", Bytes::from(json))
 }
 
-/// A refusal, as `Status` of the Kubernetes API.
+/// An error, as a `Status` of the Kubernetes API.
 pub fn refuse(code: StatusCode, reason: &str, message: &str) -> Response<Body> {
     let status = json!({
         "kind": "Status",

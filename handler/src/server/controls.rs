@@ -1,7 +1,8 @@
-//! What people do to a guest: pause it, reset it, freeze its file systems, and what its agent and its display tell of it.
+//! Requests of users about a guest: to pause it, reset it, freeze its file systems, and to read what its
+//! agent and its display show.
 //!
-//! Who may do what, and whether it makes sense, virt-api has decided from the instance's status; the launcher, which knows
-//! better, has the last word.
+//! virt-api has already decided from the instance's status whether the user may do this and whether it makes
+//! sense. The launcher has newer information and makes the final decision.
 
 use std::time::Duration;
 
@@ -28,13 +29,13 @@ use super::route::{Guest, Kind, Tells};
 use crate::launchers::{Launcher, LauncherError};
 use crate::registry::Launchers;
 
-/// How long a control may take.
+/// Longest time for a control.
 const CONTROL: Duration = Duration::from_secs(15);
-/// The same for a freeze, before which everything that the guest has written goes to its disks.
+/// Longest time for a freeze. Before it, everything that the guest has written goes to its disks.
 const FREEZE: Duration = Duration::from_secs(50);
 /// Largest body of a freeze.
 const LARGEST_BODY: usize = 4096;
-/// Most users and file systems in the overview; they have lists of their own.
+/// Most users and file systems in the overview. There are separate requests for the complete lists.
 const IN_OVERVIEW: usize = 10;
 
 /// Carries out one control.
@@ -78,7 +79,8 @@ pub(super) async fn control(
     }
 }
 
-/// KubeVirt's name of a command that fails in a guest as a whole: a 500 there, and who backs up reads its words.
+/// KubeVirt's name of a command that fails as a whole in the guest. The answer is then 500, and backup tools
+/// read its message.
 fn failing_command(guest: &Guest) -> Option<&'static str> {
     match guest.kind {
         Kind::Control(Control::Freeze) => Some("Freeze"),
@@ -87,7 +89,7 @@ fn failing_command(guest: &Guest) -> Option<&'static str> {
     }
 }
 
-/// What is told about it, with KubeVirt's reasons and texts.
+/// The event for a control, with KubeVirt's reasons and texts.
 fn event(control: Control, error: Option<&LauncherError>) -> Option<Event> {
     let (type_, reason, note) = match (control, error) {
         (Control::Pause, None) => {
@@ -120,7 +122,7 @@ fn event(control: Control, error: Option<&LauncherError>) -> Option<Event> {
     Some(Event { type_, reason, note: Some(note), action, secondary: None })
 }
 
-/// What the guest agent tells.
+/// Answers with information from the guest agent.
 pub(super) async fn tell(guest: &Guest, tells: Tells, launcher: &Launcher) -> Response<Body> {
     let info = match launcher.guest(CONTROL).await {
         Ok(info) => info,
@@ -151,7 +153,7 @@ pub(super) async fn tell(guest: &Guest, tells: Tells, launcher: &Launcher) -> Re
     }
 }
 
-/// What the display shows.
+/// Answers with a picture of the display.
 pub(super) async fn screenshot(
     request: &Request<Incoming>,
     guest: &Guest,
@@ -181,7 +183,7 @@ fn done() -> Response<Body> {
     answer
 }
 
-/// The launcher's own words, without the call around them.
+/// The launcher's own message, without the name of the call.
 fn words(error: &LauncherError) -> String {
     match error {
         LauncherError::Call { status, .. } => status.message().to_owned(),
@@ -189,7 +191,7 @@ fn words(error: &LauncherError) -> String {
     }
 }
 
-/// The launcher's refusal of something that people asked for.
+/// The launcher's refusal of a user's request.
 fn refusal(guest: &Guest, error: &LauncherError) -> Response<Body> {
     let LauncherError::Call { status, .. } = error else { return failed(error) };
     let message = status.message();
@@ -213,7 +215,7 @@ fn refusal(guest: &Guest, error: &LauncherError) -> Response<Body> {
             let message = format!("Internal error occurred: {message}");
             refuse(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", &message)
         }
-        // The channel's own word for its deadline.
+        // This is the channel's code for a deadline.
         tonic::Code::Cancelled => refuse(StatusCode::GATEWAY_TIMEOUT, "Timeout", message),
         _ => failed(error),
     }

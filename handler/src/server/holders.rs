@@ -1,7 +1,8 @@
-//! Which client holds a guest's stream. A stream has one client: a new client displaces the former one, which is told so.
+//! Which client holds a guest's stream. A stream has one client: a new client displaces the previous one,
+//! which is told the reason.
 //!
-//! The launcher also serves one client of its serial line and disconnects the former one. It cannot say why, so the reason
-//! comes from here.
+//! The launcher also allows one client of its serial port and disconnects the previous one. It cannot say
+//! why, so the reason comes from here.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -46,7 +47,7 @@ impl StreamHolders {
         lock.last += 1;
         let number = lock.last;
         if let Some((_, before)) = lock.by.insert(key.clone(), (number, tell)) {
-            // Fails when the former client is about to leave anyway.
+            // This fails if the previous client is about to leave anyway.
             let _ = before.send(());
         }
         drop(lock);
@@ -54,7 +55,7 @@ impl StreamHolders {
     }
 
     fn lock(&self) -> MutexGuard<'_, Holders> {
-        // No holder of the lock can leave the map half changed.
+        // The map is never left half changed, so a poisoned lock can be used.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -63,7 +64,7 @@ impl StreamHolder {
     /// Returns when another client has displaced this one.
     pub(super) async fn displaced(&mut self) {
         if (&mut self.displaced).await.is_err() {
-            // No other client can any more.
+            // There can be no other client any more.
             std::future::pending::<()>().await;
         }
     }

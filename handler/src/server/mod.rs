@@ -1,21 +1,21 @@
-//! Consoles, screens and monitors of the guests on this node, for virt-api: HTTPS on port 8186.
+//! Consoles, displays and QEMU monitors of the guests on this node, for virt-api: HTTPS on port 8186.
 //!
 //! | path | |
 //! |---|---|
 //! | `GET /v1/namespaces/{namespace}/virtualmachineinstances/{name}/console` | websocket, the first serial port |
-//! | `GET .../vnc` | websocket, the screen (RFB) |
-//! | `GET .../usbredir` | websocket, a slot for a USB device of the client's; 503 where none is free |
-//! | `GET .../vnc/screenshot` | what the screen shows, PNG |
-//! | `POST .../qmp` | one QMP command, JSON in and out; `timeoutSeconds` in the query: seconds that QEMU may take |
-//! | `GET .../qmp/stream` | websocket, a session of the people's monitor |
-//! | `GET .../debug` | what the launcher knows of QEMU, JSON |
+//! | `GET .../vnc` | websocket, the display (RFB) |
+//! | `GET .../usbredir` | websocket, a slot for a USB device of the client; 503 if no slot is free |
+//! | `GET .../vnc/screenshot` | a picture of the display, PNG |
+//! | `POST .../qmp` | one QMP command, JSON in and out; `timeoutSeconds` in the query limits QEMU's time |
+//! | `GET .../qmp/stream` | websocket, a session of the users' QEMU monitor |
+//! | `GET .../debug` | the launcher's information about QEMU, JSON |
 //! | `PUT .../{pause,unpause,reset,softreboot,freeze,unfreeze}` | changes the state of the guest ([`controls`]) |
-//! | `GET .../{guestosinfo,userlist,filesystemlist}` | what the guest's agent tells, JSON |
+//! | `GET .../{guestosinfo,userlist,filesystemlist}` | information from the guest agent, JSON |
 //! | `GET /healthz` | `ok` |
-//! | `GET /readyz` | `ok`, or 503 and why there is no certificate by which virt-api would know this handler |
+//! | `GET /readyz` | `ok`, or 503 and why the handler has no certificate that virt-api would accept |
 //!
-//! A client has to show the certificate that our CA made for virt-api, which has already authenticated and authorized the
-//! user. The streams are descriptors that the launcher hands over ([`crate::launchers`]).
+//! A client has to present the certificate that our CA issued for virt-api, which has already authenticated
+//! and authorized the user. The launcher provides the streams as descriptors ([`crate::launchers`]).
 
 pub mod answer;
 mod controls;
@@ -132,7 +132,8 @@ async fn serve_guest(
         Ok(upgrade) => upgrade,
         Err(message) => return refuse(StatusCode::BAD_REQUEST, "BadRequest", message),
     };
-    // This displaces the former client, which is told so before the launcher disconnects it without a reason.
+    // This displaces the previous client, which gets the reason before the launcher disconnects it without
+    // one.
     let mut holder = holders.take(&namespace, &name, stream);
     let socket = match take(&launcher, stream).await {
         Ok(socket) => socket,
@@ -151,7 +152,7 @@ async fn serve_guest(
     response
 }
 
-/// A slot for a USB device. Each client gets a slot of its own and displaces nobody.
+/// Opens a slot for a USB device. Each client gets a slot of its own and displaces no other client.
 async fn open_usb(request: Request<Incoming>, guest: &Guest, launcher: &Launcher) -> Response<Body> {
     let upgrade = match websocket::Upgrade::read(&request) {
         Ok(upgrade) => upgrade,

@@ -1,4 +1,5 @@
-//! What several kinds of requests need: a stream of the launcher's, its refusal as an answer, a flag of the query.
+//! Functions for several kinds of requests: open a stream of the launcher, turn its refusal into an answer,
+//! read a flag of the query.
 
 use std::time::Duration;
 
@@ -9,10 +10,10 @@ use tokio::net::UnixStream;
 use super::answer::{Body, refuse};
 use crate::launchers::{Launcher, LauncherError};
 
-/// How long the body of a request may take.
+/// Longest time to receive the body of a request.
 pub(super) const REQUEST: Duration = Duration::from_secs(10);
 
-/// A stream of the guest's, from its launcher.
+/// Opens a stream of the guest at its launcher.
 pub(super) async fn take(launcher: &Launcher, stream: &str) -> Result<UnixStream, Box<Response<Body>>> {
     let socket = launcher.take(stream).await.map_err(|error| Box::new(failed(&error)))?;
     let socket = std::os::unix::net::UnixStream::from(socket);
@@ -22,12 +23,12 @@ pub(super) async fn take(launcher: &Launcher, stream: &str) -> Result<UnixStream
     })
 }
 
-/// Whether the query says that this is true.
+/// Whether the query sets this flag to true.
 pub(super) fn has_flag(query: Option<&str>, name: &str) -> bool {
     query::values(query, name).any(|value| value == "true")
 }
 
-/// The launcher's refusal, as an answer to virt-api.
+/// The answer to virt-api after the launcher has refused.
 pub(super) fn failed(error: &LauncherError) -> Response<Body> {
     let (code, reason) = match error {
         LauncherError::Call { status, .. } => match status.code() {

@@ -1,6 +1,7 @@
-//! The people's monitor: one command, a stream of them, and what the launcher knows when QEMU does not answer.
+//! The users' QEMU monitor: one command, a stream of commands, and the launcher's information for the case
+//! that QEMU does not answer.
 //!
-//! Who may give which command is virt-api's to decide; what nobody may, the launcher refuses.
+//! virt-api decides which user may run which command. The launcher refuses commands that no user may run.
 
 use std::time::Duration;
 
@@ -17,16 +18,16 @@ use super::parts::{REQUEST, failed, take};
 use super::route::Guest;
 use crate::launchers::{Launcher, LauncherError};
 
-/// How long a QMP command may take when the request does not say.
+/// Time limit of a QMP command if the request has none.
 const USUAL: Duration = Duration::from_secs(15);
-/// The longest it may take. The launcher has a limit of its own.
+/// Longest time limit, in seconds. The launcher has a limit of its own.
 const LONGEST: u64 = 60;
-/// Largest QMP command, bytes.
+/// Largest QMP command, in bytes.
 const LARGEST: usize = 1 << 20;
-/// How long the launcher may take to tell what it knows.
+/// Longest time for the launcher's information.
 const DEBUG: Duration = Duration::from_secs(10);
 
-/// One command.
+/// Runs one command.
 pub(super) async fn call(request: Request<Incoming>, guest: &Guest, launcher: &Launcher) -> Response<Body> {
     let within = within(request.uri().query());
     let body = timeout(REQUEST, Limited::new(request.into_body(), LARGEST).collect()).await;
@@ -51,7 +52,7 @@ pub(super) async fn call(request: Request<Incoming>, guest: &Guest, launcher: &L
     info!(namespace, name, execute, answered = result.is_ok(), "qmp command passed on");
     match result {
         Ok(answer) => answer::json(StatusCode::OK, answer),
-        // In the launcher's words: several lines on what QEMU's threads wait for.
+        // The launcher's message has several lines about what QEMU's threads wait for.
         Err(LauncherError::Call { status, .. }) if status.code() == tonic::Code::DeadlineExceeded => {
             refuse(StatusCode::GATEWAY_TIMEOUT, "Timeout", status.message())
         }
@@ -59,13 +60,13 @@ pub(super) async fn call(request: Request<Incoming>, guest: &Guest, launcher: &L
     }
 }
 
-/// `timeoutSeconds` of a query, in seconds.
+/// The value of `timeoutSeconds` in the query.
 fn within(query: Option<&str>) -> Duration {
     let seconds = query::values(query, "timeoutSeconds").next().and_then(|text| text.parse().ok());
     seconds.map_or(USUAL, |seconds: u64| Duration::from_secs(seconds.clamp(1, LONGEST)))
 }
 
-/// A session, of which there may be several.
+/// Opens a session. There may be several at the same time.
 pub(super) async fn stream(request: Request<Incoming>, guest: &Guest, launcher: &Launcher) -> Response<Body> {
     let upgrade = match websocket::Upgrade::read(&request) {
         Ok(upgrade) => upgrade,
@@ -83,7 +84,7 @@ pub(super) async fn stream(request: Request<Incoming>, guest: &Guest, launcher: 
     upgrade.answer()
 }
 
-/// What the launcher knows of QEMU.
+/// Answers with the launcher's information about QEMU.
 pub(super) async fn debug(launcher: &Launcher) -> Response<Body> {
     match launcher.debug(DEBUG).await {
         Ok(report) => answer::json(StatusCode::OK, report),

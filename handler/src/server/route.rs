@@ -1,44 +1,44 @@
-//! Which paths there are. Pure.
+//! The paths of the server. Pure.
 
 use barevirt_protocol::v1::Control;
 use http::Method;
 
-/// What is wanted of a guest.
+/// The kind of a request about a guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// The first serial port.
     Console,
-    /// The screen.
+    /// The display.
     Vnc,
-    /// A slot for a USB device of the client's.
+    /// A slot for a USB device of the client.
     Usb,
     /// One QMP command.
     Qmp,
     /// QMP commands and events.
     QmpStream,
-    /// What its launcher knows of QEMU.
+    /// The launcher's information about QEMU.
     Debug,
-    /// Something is done to it.
+    /// A change of the guest's state.
     Control(Control),
-    /// Its agent tells something of it.
+    /// Information from its agent.
     Tells(Tells),
-    /// What its display shows.
+    /// A picture of its display.
     Screenshot,
 }
 
-/// What a guest's agent tells.
+/// The information that a guest's agent provides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tells {
-    /// Something of everything.
+    /// An overview of everything.
     Overview,
-    /// Who is logged in.
+    /// Users who are logged in.
     Users,
-    /// What is mounted.
+    /// Mounted file systems.
     FileSystems,
 }
 
 impl Kind {
-    /// By its words in the path.
+    /// Parses the last part of the path.
     fn parse(words: &[&str]) -> Option<Self> {
         Some(match words {
             ["console"] => Self::Console,
@@ -76,34 +76,34 @@ impl Kind {
     }
 }
 
-/// A guest and what is wanted of it.
+/// A guest and the request about it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Guest {
     /// Namespace of the VMI.
     pub namespace: String,
     /// Name of the VMI.
     pub name: String,
-    /// What is wanted.
+    /// The kind of the request.
     pub kind: Kind,
 }
 
-/// Where a request goes.
+/// The route of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Route {
-    /// Is the process well?
+    /// Whether the process is healthy.
     Health,
-    /// Can it do its work?
+    /// Whether the process can do its work.
     Readiness,
-    /// Something of a guest.
+    /// A request about a guest.
     Guest(Guest),
-    /// The path is there, the method is another.
+    /// The path exists, but not with this method.
     WrongMethod,
-    /// There is no such path.
+    /// The path does not exist.
     Nothing,
 }
 
 impl Route {
-    /// Reads method and path.
+    /// Parses method and path.
     pub fn parse(method: &Method, path: &str) -> Self {
         let parts: Vec<&str> = path.split('/').collect();
         let (kind, namespace, name) = match parts.as_slice() {

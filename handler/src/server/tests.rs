@@ -1,4 +1,4 @@
-//! The server over real TLS, in front of a launcher in a process of its own.
+//! Tests of the server over real TLS, with a launcher in its own process.
 
 use std::path::Path;
 use std::time::Duration;
@@ -28,11 +28,11 @@ use crate::fake_launcher::FakeLauncher;
 use crate::launchers::find;
 use crate::launchers::pods_dir::PodsDir;
 
-/// The node that the server is the handler of.
+/// The node whose handler the server is.
 const NODE: &str = "home";
 const CONSOLE: &str = "/v1/namespaces/shop/virtualmachineinstances/web/console";
 
-/// An authority that can sign.
+/// An authority that can sign certificates.
 type Authority = CertifiedIssuer<'static, KeyPair>;
 
 fn authority(name: &str) -> Authority {
@@ -42,7 +42,7 @@ fn authority(name: &str) -> Authority {
     CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
 }
 
-/// A certificate and its key, PEM.
+/// A certificate and its key, as PEM.
 fn leaf(authority: &Authority, name: &str, usage: ExtendedKeyUsagePurpose) -> (String, String) {
     leaf_with(authority, name, usage, |_| {})
 }
@@ -114,7 +114,7 @@ async fn dial(
     TlsConnector::from(Arc::new(config)).connect(ServerName::try_from(handler_host(NODE)).unwrap(), tcp).await
 }
 
-/// One request; the code and the body of its answer.
+/// Sends one request and returns the status code and the body of the answer.
 async fn ask(stream: TlsStream<TcpStream>, request: Request<Full<Bytes>>) -> Option<(StatusCode, String)> {
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.ok()?;
     tokio::spawn(connection);
@@ -132,7 +132,8 @@ fn post(path: &str, body: &'static str) -> Request<Full<Bytes>> {
     Request::post(path).header(header::HOST, "virt-handler").body(Full::from(body)).unwrap()
 }
 
-/// What each certificate is good for here: anyone else than virt-api is not answered, however its certificate came to be.
+/// Tests what each certificate is accepted for: only virt-api is answered, however other certificates were
+/// issued.
 #[tokio::test]
 async fn only_virt_api_is_answered() {
     use ExtendedKeyUsagePurpose::{ClientAuth, ServerAuth};
@@ -147,7 +148,7 @@ async fn only_virt_api_is_answered() {
     let twice = |params: &mut CertificateParams| {
         params.distinguished_name.push(DnType::OrganizationName, "system:masters");
     };
-    // With 401 for who is known and is not virt-api, and without any answer for who is not known.
+    // A known client that is not virt-api gets 401, and an unknown client gets no answer.
     let unauthorized = Some(StatusCode::UNAUTHORIZED);
     for (who, shown, answered) in [
         ("nobody", None, unauthorized),
@@ -236,7 +237,7 @@ async fn console_and_monitor_of_a_guest() {
     let api = leaf(&ours, VIRT_API_NAME, ExtendedKeyUsagePurpose::ClientAuth);
     let dial = || dial(address, &ours, Some(&api));
 
-    // More than all buffers hold: what is not read yet waits, and nothing is lost or changed.
+    // The message is larger than all buffers: unread data waits, and nothing is lost or changed.
     let mut request = format!("wss://virt-handler{CONSOLE}").into_client_request().unwrap();
     request.headers_mut().insert(header::SEC_WEBSOCKET_PROTOCOL, "plain.kubevirt.io".parse().unwrap());
     let (mut socket, answer) = tokio_tungstenite::client_async(request, dial().await.unwrap()).await.unwrap();
@@ -259,7 +260,7 @@ async fn console_and_monitor_of_a_guest() {
     };
     timeout(Duration::from_secs(30), async { tokio::join!(send, receive) }).await.unwrap();
     assert!(sent == received);
-    // Another one comes: the first is told so.
+    // Another client connects: the first one is told so.
     let request = format!("wss://virt-handler{CONSOLE}").into_client_request().unwrap();
     let (second, _) = tokio_tungstenite::client_async(request, dial().await.unwrap()).await.unwrap();
     socket = to.reunite(from).unwrap();
@@ -269,7 +270,7 @@ async fn console_and_monitor_of_a_guest() {
         (u16::from(frame.code), frame.reason.as_str()),
         (4001, "EOF: another user has taken the stream over")
     );
-    // The guest's side ends: so does the user's, with a goodbye.
+    // The guest's side ends, so the user's connection ends with a close frame.
     socket = second;
     socket.send(Message::Text("bye".into())).await.unwrap();
     assert!(matches!(
@@ -281,7 +282,7 @@ async fn console_and_monitor_of_a_guest() {
     assert_eq!((code, body.contains("no websocket upgrade")), (StatusCode::BAD_REQUEST, true));
     let starting = CONSOLE.replace("web", "starting");
     assert_eq!(ask(dial().await.unwrap(), get(&starting)).await.unwrap().0, StatusCode::SERVICE_UNAVAILABLE);
-    // A stream that the launcher does not have, in its words.
+    // The launcher does not have this stream, and the answer contains its message.
     let vnc =
         format!("wss://virt-handler{}", CONSOLE.replace("console", "vnc")).into_client_request().unwrap();
     let refused = tokio_tungstenite::client_async(vnc, dial().await.unwrap()).await.unwrap_err();
@@ -295,7 +296,7 @@ async fn console_and_monitor_of_a_guest() {
     assert!(body.contains("quit is not a command that only reads"), "{body}");
     assert_eq!(ask(dial().await.unwrap(), post(&qmp, "[1]")).await.unwrap().0, StatusCode::BAD_REQUEST);
 
-    // Controls, and what is told of the guest.
+    // Controls, and information about the guest.
     let put = |what: &str, body: &'static str| {
         let path = CONSOLE.replace("console", what);
         Request::put(path).header(header::HOST, "virt-handler").body(Full::from(body)).unwrap()

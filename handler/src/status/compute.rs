@@ -1,8 +1,9 @@
-//! The status that a VMI should have, from the one it has and what its launcher says. Pure: the time is a parameter.
+//! Computes the status that a VMI should have, from its present status and its launcher's report. Pure: the
+//! time is a parameter.
 //!
-//! The controller owns what comes before `Scheduled`; the rest is written here. What is not known now stays as it is:
-//! a handler that was just started does not take back what the former one reported. Conditions of other types are left
-//! where they are.
+//! The controller owns the phases before `Scheduled`; the rest is written here. Fields whose value is unknown
+//! keep their value, so a handler that has just started does not revert what the previous one reported.
+//! Conditions of other types are not changed.
 
 use barevirt_api::migratable;
 use barevirt_api::names::{
@@ -23,25 +24,25 @@ use super::interfaces::{self, Interface};
 use crate::migration;
 use crate::pods::Readiness;
 
-/// `Paused=True` for people, as KubeVirt has it.
+/// Message of `Paused=True`, as in KubeVirt.
 const PAUSED_BY_USER: &str = "VMI was paused by user";
-/// The same where a disk failed.
+/// Message of `Paused=True` after a disk error.
 const PAUSED_IO_ERROR: &str = "VMI was paused, low-level IO error detected";
-/// What the status says of file systems that are frozen.
+/// The status' value for frozen file systems.
 const FROZEN: &str = "frozen";
 
-/// What the handler sees of a VMI.
+/// What the handler knows about a VMI.
 #[derive(Debug, Clone, Copy)]
 pub struct Seen<'a> {
     /// The launcher's last status; `None` without a connection.
     pub launcher: Option<&'a LauncherStatus>,
     /// The interfaces; `None` before they are prepared.
     pub interfaces: Option<&'a [Interface]>,
-    /// Why the specification could not be applied for some time now.
+    /// Why the specification could not be applied for some time.
     pub failure: Option<&'a str>,
-    /// The launcher has the current specification, and its status is newer than that.
+    /// Whether the launcher has the current specification, and its status is newer than that.
     pub told: bool,
-    /// What the pod says of its readiness, where the guest has a probe for it.
+    /// The pod's readiness, if the guest has a readiness probe.
     pub readiness: Option<&'a Readiness>,
     /// Network binding plugins.
     pub bindings: &'a Bindings,
@@ -64,7 +65,7 @@ pub fn compute(vmi: &VirtualMachineInstance, seen: Seen<'_>, now: &Time) -> Virt
         Phase::Paused => paused(&mut status, launcher, now),
         Phase::Succeeded => ended(&mut status, PHASE_SUCCEEDED, launcher, now),
         Phase::Failed => ended(&mut status, PHASE_FAILED, launcher, now),
-        // On its way up there is nothing to say yet, and on its way down the result follows.
+        // While the guest starts there is nothing to report yet, and while it stops the result follows.
         Phase::Unspecified | Phase::Waiting | Phase::Starting | Phase::Stopping => {}
     }
     if status.phase.as_deref() == Some(PHASE_RUNNING) {
@@ -91,8 +92,8 @@ pub fn compute(vmi: &VirtualMachineInstance, seen: Seen<'_>, now: &Time) -> Virt
     status
 }
 
-/// Whether what the launcher says of its guest is not true of the instance: it was sent to another node, and whether it runs
-/// there is not known yet.
+/// Whether the launcher's report does not describe the instance: its guest was sent to another node, and
+/// whether it runs there is not known yet.
 fn is_undecided(status: &VirtualMachineInstanceStatus, launcher: &LauncherStatus) -> bool {
     let Some(told) = launcher.migration.as_ref() else { return false };
     let failed = status
@@ -102,8 +103,8 @@ fn is_undecided(status: &VirtualMachineInstanceStatus, launcher: &LauncherStatus
     migration::plan::is_away(launcher) && !failed
 }
 
-/// What `Ready` says of a guest that runs: that it does, or where it has a probe, what its pod says. Nothing where the pod was
-/// not seen yet.
+/// The condition `Ready` of a running guest: true, or the readiness of the pod if there is a probe. `None` if
+/// the pod was not seen yet.
 fn readiness(vmi: &VirtualMachineInstance, pod: Option<&Readiness>) -> Option<Condition> {
     match pod {
         _ if vmi.spec.readiness_probe.is_none() => Some(Condition::new(CONDITION_READY, true, "", "")),
@@ -120,7 +121,7 @@ fn running(
     ready: Option<Condition>,
     now: &Time,
 ) {
-    // The guest's processors run, but the monitor has not answered yet: in a moment it will have.
+    // The guest's CPUs run, but the monitor has not answered yet. It will in a moment.
     if !launcher.ready {
         return;
     }
@@ -137,7 +138,7 @@ fn paused(status: &mut VirtualMachineInstanceStatus, launcher: &LauncherStatus, 
     let (reason, message) = match launcher.pause() {
         Pause::User => (REASON_PAUSED_BY_USER, PAUSED_BY_USER),
         Pause::IoError => (REASON_PAUSED_IO_ERROR, PAUSED_IO_ERROR),
-        // Before its first instruction every guest stands still. A launcher that gives no reason for it later on is of an
+        // Every guest is paused before its first instruction. A launcher that gives no reason later is of an
         // older version.
         Pause::Unspecified if launcher.running_since_unix_ms == 0 => return,
         Pause::Unspecified => (REASON_PAUSED_BY_USER, PAUSED_BY_USER),
@@ -167,7 +168,7 @@ fn enter(status: &mut VirtualMachineInstanceStatus, phase: &str, now: &Time) {
     record_phase_transition(&mut status.phase_transition_timestamps, phase, now);
 }
 
-/// Whether it can move. What its volumes are is read from the status that it has.
+/// Whether the instance can be migrated. The types of its volumes are read from its present status.
 fn movable(
     status: &mut VirtualMachineInstanceStatus,
     vmi: &VirtualMachineInstance,
@@ -183,13 +184,14 @@ fn movable(
     }
 }
 
-/// KubeVirt has these conditions only while the agent is connected, and while it lacks something.
+/// As in KubeVirt, these conditions exist only while the agent is connected, and while a feature of it is
+/// missing.
 fn agent(conditions: &mut Vec<Condition>, launcher: &LauncherStatus, now: &Time) {
     if launcher.agent_connected {
         merge_condition(conditions, Condition::new(CONDITION_AGENT_CONNECTED, true, "", ""), now);
         match launcher.guest.as_ref().map(|guest| guest.unsupported.as_str()) {
             Some("") => Condition::remove(conditions, CONDITION_UNSUPPORTED_AGENT),
-            // A sentence for a reason, as in KubeVirt.
+            // The reason is a sentence, as in KubeVirt.
             Some(lack) => {
                 let condition = Condition::new(CONDITION_UNSUPPORTED_AGENT, true, lack, "");
                 merge_condition(conditions, condition, now);
@@ -210,13 +212,13 @@ fn no_agent(conditions: &mut Vec<Condition>) {
     Condition::remove(conditions, CONDITION_UNSUPPORTED_AGENT);
 }
 
-/// Why a card is not as the specification has it.
+/// Why a network card differs from the specification.
 fn card_trouble(launcher: &LauncherStatus) -> Option<String> {
     let card = launcher.cards.iter().find(|card| !card.trouble.is_empty())?;
     Some(format!("interface {}: {}", card.name, card.trouble))
 }
 
-/// KubeVirt has the condition only while something is wrong.
+/// As in KubeVirt, the condition exists only while there is a failure.
 fn synchronized(conditions: &mut Vec<Condition>, failure: Option<&str>, now: &Time) {
     match failure {
         Some(message) => {
@@ -230,7 +232,7 @@ fn synchronized(conditions: &mut Vec<Condition>, failure: Option<&str>, now: &Ti
     }
 }
 
-/// Nothing where the guest does not say what it is.
+/// `None` if the guest does not report its operating system.
 fn os(told: &GuestOs) -> Option<GuestOsInfo> {
     let GuestOs { name, id, pretty_name, version, version_id, kernel_release, kernel_version, machine } =
         told;

@@ -1,4 +1,4 @@
-//! Events of a VMI, on transitions only, with the reasons and texts that KubeVirt's users and tools know.
+//! Events about a VMI, only on transitions, with the reasons and texts that KubeVirt's users and tools know.
 
 use barevirt_api::names::{
     CONDITION_ACCESS_CREDENTIALS, CONDITION_LIVE_MIGRATABLE, CONDITION_PAUSED, CONDITION_SYNCHRONIZED,
@@ -10,13 +10,14 @@ use barevirt_api::names::{
 use barevirt_api::v1::{Condition, VirtualMachineInstance, VirtualMachineInstanceStatus};
 use kube::runtime::events::{Event, EventType};
 
-/// What the events are about, as `action`.
+/// The field `action` of the events.
 const ACTION: &str = "Sync";
 
-/// Longest note that the API server takes, bytes.
+/// Longest note that the API server accepts, in bytes.
 const LONGEST_NOTE: usize = 1024;
 
-/// The events that tell how `after` differs from `before`; an instance that is being deleted ends for that reason.
+/// The events for the difference between `before` and `after`. For an instance that is being deleted, the
+/// deletion is the reason for its end.
 pub fn transitions(
     before: &VirtualMachineInstanceStatus,
     after: &VirtualMachineInstanceStatus,
@@ -37,7 +38,7 @@ pub fn transitions(
                 events.push(event(EventType::Normal, REASON_STOPPED, text));
             }
             Some(PHASE_FAILED) => {
-                // The launcher's reason is the event's.
+                // The event has the launcher's reason.
                 if after.reason.as_deref() == Some(REASON_GUEST_PANICKED) {
                     let text = "GuestPanicked (details unavailable)".to_owned();
                     events.push(event(EventType::Warning, REASON_GUEST_PANICKED, text));
@@ -64,7 +65,7 @@ pub fn transitions(
     events
 }
 
-/// Keys and passwords are in effect now, or are not; in KubeVirt's words.
+/// Access credentials were applied, or could not be applied. The texts are KubeVirt's.
 fn credentials(before: &VirtualMachineInstanceStatus, after: &VirtualMachineInstanceStatus) -> Option<Event> {
     let told = |status: &VirtualMachineInstanceStatus| {
         let condition = Condition::find(&status.conditions, CONDITION_ACCESS_CREDENTIALS)?;
@@ -80,7 +81,7 @@ fn credentials(before: &VirtualMachineInstanceStatus, after: &VirtualMachineInst
     })
 }
 
-/// What has become of hotplugged volumes; a phase goes by KubeVirt's words.
+/// Events about hotplugged volumes. The reasons and messages of a new phase are KubeVirt's.
 fn volumes<'a>(
     before: &'a VirtualMachineInstanceStatus,
     after: &'a VirtualMachineInstanceStatus,
@@ -90,14 +91,14 @@ fn volumes<'a>(
         let (reason, message) = (entry.reason.as_deref()?, entry.message.clone()?);
         let was = before.volume_status.iter().find(|was| was.name == entry.name);
         let is_news = was.is_none_or(|was| was.phase != entry.phase || was.message != entry.message);
-        // A word without a step is trouble.
+        // A new message without a new phase is a problem.
         let stands = was.is_some_and(|was| was.phase == entry.phase);
         let type_ = if stands { EventType::Warning } else { EventType::Normal };
         is_news.then(|| event(type_, reason, message))
     })
 }
 
-/// A disk has stopped the guest.
+/// A disk error has stopped the guest.
 fn io_error(before: &VirtualMachineInstanceStatus, after: &VirtualMachineInstanceStatus) -> Option<Event> {
     let stopped = |status: &VirtualMachineInstanceStatus| {
         Condition::find(&status.conditions, CONDITION_PAUSED)
@@ -108,7 +109,7 @@ fn io_error(before: &VirtualMachineInstanceStatus, after: &VirtualMachineInstanc
     Some(event(EventType::Warning, REASON_IO_ERROR, message))
 }
 
-/// An instance that wants to be migrated in an eviction turns out not to be movable.
+/// An instance that should be migrated on eviction cannot be migrated.
 pub fn not_movable(
     strategy: Option<&str>,
     before: &VirtualMachineInstanceStatus,
@@ -129,7 +130,7 @@ pub fn shutting_down() -> Event {
     event(EventType::Normal, REASON_SHUTTING_DOWN, "Signaled Graceful Shutdown".to_owned())
 }
 
-/// A probe asked whether the guest agent answers, and it did not.
+/// A probe pinged the guest agent, and the agent did not answer.
 pub fn ping_failed(vmi: &VirtualMachineInstance) -> Event {
     let name = vmi.metadata.name.as_deref().unwrap_or_default();
     event(EventType::Warning, REASON_PING_FAILED, format!("GuestAgentPing probe failed for VMI {name}"))

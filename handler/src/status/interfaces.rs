@@ -1,14 +1,14 @@
-//! Interfaces in a VMI's status: those that the handler made, what the launcher says of their cards, what the controller has
-//! seen of their networks, and what the guest agent says of them and of others.
+//! Interfaces in a VMI's status. The sources are the handler for those that it set up, the launcher for their
+//! cards, the controller for their networks, and the guest agent for these and others.
 
 use barevirt_api::networks::{DOWN, SOURCE_AGENT, SOURCE_DOMAIN, SOURCE_MULTUS, UP, is_told_by, with_source};
 use barevirt_api::v1::NetworkInterfaceStatus;
 use barevirt_protocol::v1::{Card, GuestInterface};
 
-/// Most interfaces that only the guest knows of, as in KubeVirt.
+/// Most interfaces that only the guest knows, as in KubeVirt.
 pub(super) const MOST_GUEST_ONLY: usize = 10;
 
-/// What is reported of an interface.
+/// What is reported about an interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Interface {
     /// Its name in the spec.
@@ -17,18 +17,19 @@ pub struct Interface {
     pub mac: String,
     /// The pod's interface.
     pub pod_interface: String,
-    /// Where the guest is reached: the pod's addresses, the primary one first.
+    /// The pod's addresses, at which the guest can be reached, the primary one first.
     pub addresses: Vec<String>,
-    /// How many queues it has.
+    /// Number of its queues.
     pub queues: u32,
-    /// It is on the pod network.
+    /// Whether it is on the pod network.
     pub is_primary: bool,
-    /// The guest has let go of its card, and its network could not be taken away yet.
+    /// Whether the guest has released its card, but the network could not be removed yet.
     pub lingers: bool,
 }
 
-/// What is reported, after `before`: of the interfaces `made`, whose cards the launcher knows, and of those that the guest agent
-/// has `told` of. What the controller saw of networks that no card is on stays.
+/// The interfaces for the status, based on `before`: the interfaces `made`, whose `cards` the launcher knows,
+/// and those that the guest agent has `told` about. The controller's entries for networks without a card
+/// stay.
 pub(super) fn report(
     before: &[NetworkInterfaceStatus],
     made: &[Interface],
@@ -36,7 +37,7 @@ pub(super) fn report(
     told: &[GuestInterface],
 ) -> Vec<NetworkInterfaceStatus> {
     let card = |name: &str| cards.iter().find(|card| card.name == name);
-    // A launcher that tells nothing of cards has those that it started with.
+    // A launcher that reports no cards still has those that it started with.
     let has = |one: &&Interface| {
         one.lingers || cards.is_empty() || card(&one.name).is_some_and(|card| card.plugged)
     };
@@ -74,7 +75,7 @@ fn interface(seen: &Interface, is_down: bool) -> NetworkInterfaceStatus {
     }
 }
 
-/// A network that the pod is attached to, and the guest not.
+/// A network to which the pod is attached, but not the guest.
 fn attached(seen: &NetworkInterfaceStatus) -> NetworkInterfaceStatus {
     NetworkInterfaceStatus {
         name: seen.name.clone(),
@@ -92,16 +93,17 @@ fn add_source(one: &mut NetworkInterfaceStatus, source: &str) {
     one.info_source = with_source(one.info_source.as_deref(), source, true);
 }
 
-/// What the guest says of an interface. On the pod network only its name in the guest: where it is reached is the pod's affair,
-/// and no word of the guest adds an address to it or takes one away. On other networks the guest has the addresses that it says,
-/// where nobody gave it any. Interfaces that only the guest knows are listed as such.
+/// Adds the guest agent's report about an interface. On the pod network it only provides the interface's name
+/// in the guest: the pod determines the addresses, and the guest can neither add nor remove one. On other
+/// networks the guest's addresses are reported, unless the handler assigned some. Interfaces that only the
+/// guest knows are listed separately.
 fn by_agent(
     interfaces: &mut [(bool, NetworkInterfaceStatus)],
     guest_only: &mut Vec<NetworkInterfaceStatus>,
     told: &GuestInterface,
 ) {
     let GuestInterface { name, mac, addresses } = told;
-    // As in KubeVirt: the first of IPv4, else the first.
+    // As in KubeVirt: the first IPv4 address, or else the first address.
     let first = addresses.iter().find(|address| !address.contains(':')).or_else(|| addresses.first());
     let ours = |(_, one): &&mut (bool, NetworkInterfaceStatus)| {
         let known = one.mac.as_deref().is_some_and(|known| known.eq_ignore_ascii_case(mac));
@@ -174,7 +176,7 @@ mod tests {
         assert_eq!(sources(&after), expected);
         assert_eq!((after[1].ip_address.as_deref(), after[1].ip_addresses.len()), (Some("10.9.0.2"), 2));
         assert_eq!(after[2].pod_interface_name.as_deref(), Some("pod-blue"));
-        // Once written it stays.
+        // Once written, the entry stays.
         assert_eq!(report(&after, &made, &[], &told), after);
     }
 
@@ -189,7 +191,8 @@ mod tests {
         assert_eq!(sources(&after), [("default", "domain"), ("red", "multus-status")]);
         assert_eq!(after[0].link_state.as_deref(), Some("down"));
         assert_eq!((after[1].link_state.as_deref(), after[1].mac.as_deref()), (None, None));
-        // Until its network is away, nobody else takes that from the pod.
+        // As long as its network exists, its entry does not change, so nothing else removes the link from the
+        // pod.
         let lingers = [made[0].clone(), Interface { lingers: true, ..made[1].clone() }];
         let after = report(&before, &lingers, &cards[..1], &[]);
         assert_eq!(sources(&after)[1], ("red", "domain, multus-status"));

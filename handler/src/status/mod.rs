@@ -1,5 +1,5 @@
-//! The VMI's status: computed whole from what is seen ([`compute`]), compared, and patched in one go only if it differs
-//! ([`patch`]); events tell the transitions ([`events`]).
+//! The VMI's status: computed as a whole from observations ([`compute`]), compared, and patched at once only
+//! if it differs ([`patch`]). Events report transitions ([`events`]).
 
 pub mod compute;
 pub mod events;

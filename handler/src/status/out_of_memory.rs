@@ -1,22 +1,23 @@
-//! Why QEMU was killed, where the kernel did it for lack of memory. The launcher sees a signal and no more: the kernel counts
-//! in the control group of the container, which the handler reads. Pure.
+//! Finds out whether the kernel killed QEMU for lack of memory. The launcher only sees a signal; the kernel
+//! counts such kills in the control group of the container, which the handler reads. Pure.
 
 use barevirt_protocol::v1::{LauncherStatus, Phase};
 
 use crate::launchers::counters::Memory;
 
-/// The launcher's reason for an end by a signal that is no fault of QEMU.
+/// The launcher's reason for an end by a signal that QEMU did not cause.
 const QEMU_KILLED: &str = "QemuKilled";
-/// What Kubernetes says of such a container, and the controller of a launcher that was killed itself.
+/// The reason that Kubernetes uses for such a container, and the controller for a launcher that was killed
+/// itself.
 const REASON: &str = "OOMKilled";
 
-/// Whether the launcher says that somebody killed QEMU.
+/// Whether the launcher reports that QEMU was killed by a signal.
 pub fn is_killed(status: &LauncherStatus) -> bool {
     status.phase() == Phase::Failed && status.reason == QEMU_KILLED
 }
 
-/// What a launcher says of a QEMU that was killed, with the reason where it was for lack of memory: since the container had
-/// `kills_before` processes killed for that, there were more.
+/// Adds the reason to the launcher's report about a killed QEMU if the kernel killed it for lack of memory:
+/// the count of such kills in the container is higher than `kills_before`.
 pub fn explain(mut status: LauncherStatus, kills_before: u64, memory: &Memory) -> LauncherStatus {
     if !is_killed(&status) || memory.oom_kills.is_none_or(|kills| kills <= kills_before) {
         return status;

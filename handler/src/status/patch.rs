@@ -1,14 +1,15 @@
-//! One merge patch from the status that a VMI has to the one it should have, or none if they are the same.
+//! Makes one merge patch from the present status of a VMI to the wanted one, or none if they are the same.
 //!
-//! The patch carries the resource version that the computation saw: if anybody wrote meanwhile, the API server refuses it
-//! and everything is looked at again. Only what differs is in it.
+//! The patch contains the resource version that the computation saw. If another client wrote meanwhile, the
+//! API server refuses the patch and everything is computed again. It contains only what differs.
 
 use barevirt_api::names::{NODE_NAME_LABEL, PCI_LAYOUT_ANNOTATION};
 use barevirt_api::v1::{VirtualMachineInstance, VirtualMachineInstanceStatus};
 use serde_json::{Map, Value, json};
 
-/// The patch that makes the VMI's status be `wanted`; nothing if it is. What the launcher says of its PCI addresses goes
-/// along, for the next start; it is no reason to write. Where the VMI changes nodes, its label follows.
+/// The patch that gives the VMI the status `wanted`; `None` if it has it. The launcher's layout of PCI
+/// addresses is added for the next start, but is not by itself a reason for a patch. If the VMI changes
+/// nodes, its label follows.
 pub fn patch(
     vmi: &VirtualMachineInstance,
     wanted: &VirtualMachineInstanceStatus,
@@ -19,7 +20,7 @@ pub fn patch(
         return None;
     }
     let (present, wanted) = (fields(&present), fields(wanted));
-    // What is gone is written as null; what is equal is not written.
+    // A removed field is written as null; an equal field is not written.
     let mut changes: Map<String, Value> = present
         .keys()
         .filter(|name| !wanted.contains_key(*name))

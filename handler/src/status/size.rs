@@ -1,4 +1,4 @@
-//! Processors and memory in a VMI's status: what the machine has, and why it is not what is wanted.
+//! CPUs and memory in a VMI's status: what the machine has, and why it differs from what is wanted.
 
 use barevirt_api::names::{
     CONDITION_HOT_MEMORY_CHANGE, CONDITION_HOT_VCPU_CHANGE, REASON_CPU_HOTPLUG_FAILED,
@@ -12,7 +12,8 @@ use barevirt_protocol::v1::MachineSize;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-/// Writes down what the launcher tells, up to the maxima of the specification: by these words the controller sizes its pod. The conditions come and go by the controller; here they only fail.
+/// Writes the launcher's numbers, limited by the maxima of the specification, because the controller sizes
+/// its pod by them. The controller adds and removes the conditions; here they can only become false.
 pub(super) fn report(
     status: &mut VirtualMachineInstanceStatus,
     spec: &VirtualMachineInstanceSpec,
@@ -43,7 +44,7 @@ pub(super) fn report(
     }
 }
 
-/// The same amount stays in the words that it was written in.
+/// An equal amount keeps its notation.
 fn amount(stored: &mut Option<Quantity>, bytes: u64) {
     if stored.as_ref().and_then(|stored| quantity::bytes(stored).ok()) != Some(bytes) {
         *stored = Some(quantity::from_bytes(bytes));
@@ -98,7 +99,7 @@ mod tests {
         size.sockets = 3;
         size.requested_memory_bytes = 2 << 30;
         size.memory_trouble = "no".to_owned();
-        // Nothing is under way with processors: a word about them is late.
+        // No change of CPUs is in progress, so a message about them is outdated.
         size.processor_trouble = "no".to_owned();
         report(&mut status, &spec, &size, &now);
         assert_eq!(status.current_cpu_topology.unwrap().sockets, Some(3));

@@ -1,5 +1,5 @@
-//! Hotplugged volumes in a VMI's status, from the moment on at which the launcher has to do with them. What comes before, and
-//! that a volume is to go, is written by the controller.
+//! Hotplugged volumes in a VMI's status, from the moment at which the launcher is involved. The controller
+//! writes earlier phases, and that a volume is to be removed.
 
 use barevirt_api::hotplug;
 use barevirt_api::names::{REASON_HOTPLUG_FAILED, VOLUME_READY, VOLUME_UNMOUNTED};
@@ -7,13 +7,13 @@ use barevirt_api::v1::{VirtualMachineInstance, VirtualMachineInstanceStatus, Vol
 use barevirt_protocol::names;
 use barevirt_protocol::v1::{HotDisk, LauncherStatus};
 
-/// The guest has it; KubeVirt's words, as the next.
+/// The guest has the volume. This and the next reason are KubeVirt's.
 const REASON_READY: &str = "VolumeReady";
-/// The launcher has let go of it.
+/// The launcher has released the volume.
 const REASON_UNMOUNTED: &str = "VolumeUnMountedFromPod";
 
-/// Writes down what the launcher tells. It says nothing of a disk that it does not have: that one is gone where `told`, where the
-/// launcher has spoken since it knows the specification.
+/// Writes the launcher's report. The launcher does not mention a disk that it does not have. Such a disk is
+/// gone if `told`: if the report is newer than the launcher's current specification.
 pub(super) fn report(
     volumes: &mut [VolumeStatus],
     vmi: &VirtualMachineInstance,
@@ -30,7 +30,7 @@ pub(super) fn report(
                 entry.target.clone_from(&disk.target);
                 (REASON_READY, format!("Successfully attach hotplugged volume {} to VM", entry.name))
             }
-            // On its way in or out.
+            // The disk is being plugged in or removed.
             Some(_) => continue,
             None if told && is_gone(vmi, &entry.name, &claim, launcher) => {
                 entry.phase = Some(VOLUME_UNMOUNTED.to_owned());
@@ -45,7 +45,8 @@ pub(super) fn report(
     }
 }
 
-/// Writes down how large disks are that move to other claims, where the target finds it, and takes it back of those that do not.
+/// Writes the size of disks that move to other claims, for the target, and removes it from disks that do not
+/// move.
 pub(super) fn report_moved(status: &mut VirtualMachineInstanceStatus, launcher: &LauncherStatus) {
     let VirtualMachineInstanceStatus { volume_status, migrated_volumes, .. } = status;
     for entry in volume_status.iter_mut() {
@@ -55,7 +56,7 @@ pub(super) fn report_moved(status: &mut VirtualMachineInstanceStatus, launcher: 
     }
 }
 
-/// Disks that are to be handed to the launcher: each with the UID of the pod that offers it.
+/// Disks that have to be handed to the launcher, each with the UID of the pod that offers it.
 pub fn missing(vmi: &VirtualMachineInstance, launcher: &LauncherStatus) -> Vec<(names::HotDisk, String)> {
     let volumes = vmi.status.iter().flat_map(|status| &status.volume_status);
     let offered = volumes.filter_map(|entry| {
@@ -69,7 +70,7 @@ pub fn missing(vmi: &VirtualMachineInstance, launcher: &LauncherStatus) -> Vec<(
     offered.collect()
 }
 
-/// Disks that a guest brings along which it got while it ran, and that the launcher is to be handed before the guest comes.
+/// Disks that an arriving guest got while it ran. The launcher needs them before the guest arrives.
 pub fn arriving(vmi: &VirtualMachineInstance, launcher: &LauncherStatus) -> Vec<(names::HotDisk, String)> {
     let state = vmi.status.as_ref().and_then(|status| status.migration_state.as_ref());
     let pods = state.into_iter().flat_map(hotplug::target_pods);
@@ -95,7 +96,7 @@ fn is_wanted(vmi: &VirtualMachineInstance, name: &str, claim: &str) -> bool {
     hotplug::wants(&vmi.spec, hotplug::Plugged { volume: name, claim })
 }
 
-/// It is not wanted, and the launcher holds nothing of it.
+/// Whether the volume is not wanted and the launcher holds nothing of it.
 fn is_gone(vmi: &VirtualMachineInstance, name: &str, claim: &str, launcher: &LauncherStatus) -> bool {
     let disk = names::HotDisk { volume: name.to_owned(), claim: claim.to_owned() };
     !is_wanted(vmi, name, claim) && !launcher.descriptors.contains(&disk.descriptor())
@@ -154,7 +155,7 @@ mod tests {
             (None, launcher(true, Some((true, "kept"))), ("AttachedToNode", "", Some("FailedHotplugSync"))),
             (None, launcher(true, None), ("AttachedToNode", "", None)),
             (None, launcher(false, None), ("UnMountedFromPod", "", Some("VolumeUnMountedFromPod"))),
-            // The volume is on another claim now: the one on this claim leaves.
+            // The volume is on another claim now, so the disk on this claim is removed.
             (Some("d"), launcher(false, None), ("UnMountedFromPod", "", Some("VolumeUnMountedFromPod"))),
         ] {
             let vmi = vmi(claim, "AttachedToNode");

@@ -1,7 +1,8 @@
-//! What is left here of a guest that went to another node.
+//! Ends what is left on this node of a guest that migrated to another node.
 //!
-//! The watch of this node's instances loses one when its label changes, and does not tell its last state. So the API server is
-//! asked: only when the instance itself says that the guest is elsewhere is the launcher told so.
+//! The watch of this node's instances loses an instance when its label changes, and does not deliver its last
+//! state. So the handler asks the API server. Only if the instance itself shows that the guest is on another
+//! node is the launcher told so.
 
 use std::time::Duration;
 
@@ -16,24 +17,25 @@ use tracing::{info, warn};
 use crate::migration::plan::outgoing;
 use crate::sync::{Context, Vm};
 
-/// How long the API server may take.
+/// Longest time that the API server may take.
 const API_DEADLINE: Duration = Duration::from_secs(30);
-/// Between two tries, and how many there are. After that the end of the pod is the end of it.
+/// Pause between two attempts, and their number. After them, the launcher stays until its pod ends.
 const AGAIN: Duration = Duration::from_secs(2);
 const TRIES: u32 = 15;
 
-/// Tells the launcher of an instance that this node has no more where its guest is, if it was sent to another node.
+/// Tells the launcher of an instance that has left this node where its guest is, if the guest was sent to
+/// another node.
 pub(super) async fn release(context: Context, vm: Vm) {
     let before = vm.input.borrow().vmi.clone();
     let Some((_, uid)) = outgoing(&before, &context.node) else { return };
-    // The task ends with its input; the launcher stays connected for as long as this has it.
+    // The task ends with its input. The launcher stays connected as long as this handle exists.
     let Some(launcher) = vm.launcher.borrow().clone() else { return };
     let (namespace, name) = (before.metadata.namespace.as_deref(), before.metadata.name.as_deref());
     let api: Api<VirtualMachineInstance> =
         Api::namespaced(context.client.clone(), namespace.unwrap_or_default());
     let one = ListParams::default().fields(&format!("metadata.name={}", name.unwrap_or_default()));
     for _ in 0..TRIES {
-        // It may list them, and not get one.
+        // The handler may list instances, but not get one.
         let found = match timeout(API_DEADLINE, api.list(&one)).await {
             Ok(Ok(found)) => found.items.into_iter().next(),
             Ok(Err(error)) => {
@@ -43,7 +45,7 @@ pub(super) async fn release(context: Context, vm: Vm) {
             }
             Err(_) => continue,
         };
-        // One that is deleted has no guest anywhere for long: its pods are.
+        // A deleted instance will soon have no guest on any node, because its pods are deleted.
         let Some(present) = found.filter(|found| is_elsewhere(found, &before, &context.node, uid)) else {
             return;
         };
@@ -64,7 +66,7 @@ pub(super) async fn release(context: Context, vm: Vm) {
     }
 }
 
-/// Whether the instance says that its guest went by that migration, and is not here.
+/// Whether the instance shows that its guest left by that migration, and is on another node.
 fn is_elsewhere(
     found: &VirtualMachineInstance,
     before: &VirtualMachineInstance,

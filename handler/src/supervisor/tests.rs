@@ -1,4 +1,4 @@
-//! A supervisor whose watches are played to it.
+//! Tests of a supervisor whose watch events are simulated.
 
 use kube::client::Body;
 use kube::runtime::events::{Recorder, Reporter};
@@ -104,7 +104,7 @@ async fn pods_and_instances_meet_in_any_order() {
     assert_eq!(addresses(&supervisor, "a"), Some(vec!["10.0.0.1".to_owned()]));
     supervisor.pod(Event::Apply(pod("pod-1", "10.0.0.2")));
     assert_eq!(addresses(&supervisor, "a"), Some(vec!["10.0.0.2".to_owned()]));
-    // Somebody else's pod, whatever its labels say, is not the one that the controller recorded.
+    // A pod that the controller did not record is ignored, whatever its labels are.
     supervisor.pod(Event::Apply(pod("pod-2", "10.0.0.3")));
     assert_eq!(addresses(&supervisor, "a"), Some(vec!["10.0.0.2".to_owned()]));
     supervisor.pod(Event::Delete(pod("pod-1", "10.0.0.2")));

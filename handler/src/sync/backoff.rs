@@ -1,16 +1,16 @@
-//! How long to wait before the same thing is tried again.
+//! How long to wait before a failed action is tried again.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// A failure that lasts longer than this is reported; a shorter one is how things start up on a busy node.
+/// A failure that lasts longer than this is reported. A shorter one is normal during startup on a busy node.
 const REPORT_AFTER: Duration = Duration::from_secs(15);
 
-/// A failure is logged when it has happened this often in a row, and then each time the count doubles.
+/// A failure is logged when it has happened this often in a row, and then each time the count has doubled.
 const LOG_AFTER: u32 = 8;
 
-/// Doubling delays, and since when there were only failures.
+/// Doubling delays, and the time since which there were only failures.
 #[derive(Debug, Default)]
 pub struct Backoff {
     failures: u32,
@@ -23,7 +23,8 @@ impl Backoff {
     const FIRST: Duration = Duration::from_millis(50);
     const LONGEST: Duration = Duration::from_secs(10);
 
-    /// Something failed at `now`: nothing is tried before [`Backoff::until`]. The failures in a row, where they are worth a line.
+    /// Records a failure at `now`: the next attempt is at [`Backoff::until`]. Returns the number of failures
+    /// in a row if they should be logged.
     pub fn failed(&mut self, message: String, now: Instant) -> Option<u32> {
         let delay = Self::FIRST.saturating_mul(1 << self.failures.min(16)).min(Self::LONGEST);
         self.failures = self.failures.saturating_add(1);
@@ -34,17 +35,17 @@ impl Backoff {
         logged.then_some(self.failures)
     }
 
-    /// Something worked: the next failure is a first one.
+    /// Records a success: the next failure counts as the first.
     pub fn succeeded(&mut self) {
         *self = Self::default();
     }
 
-    /// When something may be tried again; nothing if it may be now.
+    /// When the next attempt may be made; `None` if it may be made now.
     pub fn until(&self, now: Instant) -> Option<Instant> {
         self.until.filter(|until| *until > now)
     }
 
-    /// What fails, once it has failed for long enough to be told.
+    /// The failure, if it has lasted long enough to be reported.
     pub fn failure(&self, now: Instant) -> Option<&str> {
         self.since.filter(|since| now.duration_since(*since) >= REPORT_AFTER).map(|_| self.message.as_str())
     }

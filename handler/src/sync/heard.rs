@@ -6,18 +6,19 @@ use tokio::sync::watch;
 use crate::launchers::{Launcher, Statuses};
 use crate::status::out_of_memory;
 
-/// What was heard from the launcher.
+/// What the handler has heard from the launcher.
 #[derive(Debug, Clone, Default)]
 pub struct Heard {
     /// Its last status.
     pub status: Option<LauncherStatus>,
-    /// The stream of statuses has ended.
+    /// Whether the stream of statuses has ended.
     pub lost: bool,
-    /// How often pings had begun to fail by the first status: an earlier handler has reported those.
+    /// How often pings had begun to fail at the time of the first status. An earlier handler has reported
+    /// those failures.
     pub failed_pings_before: Option<u64>,
 }
 
-/// Keeps what the launcher says until its stream ends, beginning with its first status.
+/// Stores the launcher's statuses until the stream ends, beginning with its first status.
 pub(super) async fn listen(
     first: LauncherStatus,
     mut statuses: Statuses,
@@ -25,12 +26,12 @@ pub(super) async fn listen(
     heard: watch::Sender<Heard>,
 ) {
     let oom_kills = || launcher.counters().memory().and_then(|memory| memory.oom_kills).unwrap_or_default();
-    // Kills before the first status are of other processes, unless QEMU was gone by then.
+    // Kills that were counted before the first status concern other processes, unless QEMU had already ended.
     let before = if out_of_memory::is_killed(&first) { 0 } else { oom_kills() };
     let mut next = Some(first);
     while let Some(status) = next {
         let killed = out_of_memory::is_killed(&status);
-        // The launcher is there still, and with it the control group. A moment later it may not be.
+        // The launcher still exists, and so does the control group. A moment later they may be gone.
         let memory = if killed { launcher.counters().memory() } else { None };
         let status = out_of_memory::explain(status, before, &memory.unwrap_or_default());
         heard.send_modify(|heard| {

@@ -7,8 +7,8 @@ use std::os::fd::OwnedFd;
 /// The device of hardware acceleration.
 pub(super) const DEVICE: &str = "/dev/kvm";
 
-/// Opens the device of hardware acceleration. It may exist where the processor cannot do it (nested under a hypervisor
-/// that does not pass it on): guests would hang there, so the processor is asked, too.
+/// Opens the device of hardware acceleration. It may exist although the CPU does not support it (nested under
+/// a hypervisor that does not pass it on). Guests would hang there, so the CPU is checked too.
 pub(super) fn open() -> io::Result<OwnedFd> {
     let processor = fs::read_to_string("/proc/cpuinfo")?;
     if !has_virtualization(&processor) {
@@ -17,7 +17,7 @@ pub(super) fn open() -> io::Result<OwnedFd> {
     File::options().read(true).write(true).open(DEVICE).map(OwnedFd::from)
 }
 
-/// Whether a processor as `/proc/cpuinfo` describes it can run virtual machines.
+/// Whether a CPU, as described by `/proc/cpuinfo`, can run virtual machines.
 fn has_virtualization(cpuinfo: &str) -> bool {
     let flags =
         cpuinfo.lines().find(|line| line.split(':').next().is_some_and(|name| name.trim() == "flags"));

@@ -1,12 +1,14 @@
-//! What the launcher is told to run of a VMI whose sockets or memory change. Pure.
+//! What the launcher is told to run while the sockets or the memory of a VMI change. Pure.
 //!
 //! ```text
 //!   grow:    spec ──> controller resizes the pod ──> condition PodResized ──> launcher
 //!   shrink:  spec ──> controller sees it: condition ──> launcher ──> status ──> controller resizes the pod
 //! ```
 //!
-//! More than the pod has would be the guest's end. So until the controller says that the pod has it, the launcher is told of
-//! what there is. Less that came before the controller has seen the change would look to it as if nothing had changed. All of it is in the VMI's status: a handler that starts anew says the same.
+//! A guest that got more than its pod has would be killed. So until the controller reports that the pod was
+//! resized, the launcher gets the present amount. If the guest had less before the controller saw the change,
+//! nothing would seem to have changed to the controller. All of this is in the VMI's status, so a restarted
+//! handler decides the same.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -16,7 +18,7 @@ use barevirt_api::v1::{Condition, VirtualMachineInstance, are_agent_pings_paused
 use barevirt_api::{identity, quantity, sizing};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-/// The VMI as the launcher may have it.
+/// The VMI with the amounts that the launcher may have now.
 pub fn granted(vmi: &VirtualMachineInstance) -> Cow<'_, VirtualMachineInstance> {
     let (sockets, memory) = (held_sockets(vmi), held_memory(vmi));
     if sockets.is_none() && memory.is_none() {
@@ -32,7 +34,7 @@ pub fn granted(vmi: &VirtualMachineInstance) -> Cow<'_, VirtualMachineInstance> 
     Cow::Owned(told)
 }
 
-/// What stands for all of [`granted`] that the launcher heeds: where it changes, the launcher is told anew.
+/// A hash of everything in [`granted`] that the launcher uses. If it changes, the launcher is updated.
 pub fn hash(vmi: &VirtualMachineInstance) -> String {
     let mut hash = identity::spec_hash(&granted(vmi).spec);
     if are_agent_pings_paused(&vmi.metadata) {
@@ -41,7 +43,7 @@ pub fn hash(vmi: &VirtualMachineInstance) -> String {
     hash
 }
 
-/// Sockets that there are, where others are wanted and it is not time for them.
+/// The present number of sockets, if another number is wanted but not allowed yet.
 fn held_sockets(vmi: &VirtualMachineInstance) -> Option<u32> {
     let cpu = vmi.spec.domain.cpu.as_ref()?;
     let (wanted, most) = (cpu.sockets?, sizing::Topology::of(Some(cpu)).max_sockets);
@@ -49,7 +51,7 @@ fn held_sockets(vmi: &VirtualMachineInstance) -> Option<u32> {
     (!is_time(vmi, CONDITION_HOT_VCPU_CHANGE, wanted.cmp(&there))).then_some(there)
 }
 
-/// Memory that was last asked for, where another amount is wanted and it is not time for it.
+/// The amount of memory that was last requested, if another amount is wanted but not allowed yet.
 fn held_memory(vmi: &VirtualMachineInstance) -> Option<Quantity> {
     let memory = vmi.spec.domain.memory.as_ref()?;
     memory.max_guest.as_ref()?;
@@ -59,7 +61,7 @@ fn held_memory(vmi: &VirtualMachineInstance) -> Option<Quantity> {
     (!is_time(vmi, CONDITION_HOT_MEMORY_CHANGE, than_there)).then(|| there.clone())
 }
 
-/// Whether the launcher may be told of an amount that is so, compared with what is there.
+/// Whether the launcher may get an amount that compares like this with the present one.
 fn is_time(vmi: &VirtualMachineInstance, condition: &str, than_there: Ordering) -> bool {
     let conditions = vmi.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
     let seen = Condition::find(conditions, condition);
@@ -102,7 +104,7 @@ mod tests {
         let both = |sockets: u32, guest: &str| (sockets, guest.to_owned());
         for (sockets, guest, conditions, expected) in [
             (2, "2Gi", json!([]), both(2, "2Gi")),
-            // As much in whole MiB: there is nothing that the controller would see.
+            // The amount is equal in whole MiB, so the controller would not see a change.
             (2, "2097151Ki", json!([]), both(2, "2097151Ki")),
             (4, "3Gi", json!([]), both(2, "2Gi")),
             (4, "3Gi", of("PodResizing"), both(2, "2Gi")),

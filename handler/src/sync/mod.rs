@@ -1,7 +1,8 @@
-//! One task for each VMI on this node: it alone acts on that VM. It looks ([`Task::observe`] and what was heard),
-//! plans ([`plan`]), carries out one step ([`session`]), and reports ([`crate::status`]); then again.
+//! One task for each VMI on this node; only this task acts on the VM. It observes ([`Task::observe`] and the
+//! launcher's statuses), plans ([`plan`]), carries out one step ([`session`]), reports ([`crate::status`]),
+//! and starts again.
 //!
-//! Others only read: the server takes the launcher of a VM from [`Vm::launcher`].
+//! Other tasks only read: the server takes the launcher of a VM from [`Vm::launcher`].
 
 pub mod backoff;
 pub mod heard;
@@ -44,10 +45,10 @@ use crate::launchers::pods_dir::PodsDir;
 use crate::pods::LauncherPod;
 use crate::status::{compute, events, patch};
 
-/// How long the API server may take.
+/// Longest time that the API server may take.
 const API_DEADLINE: Duration = Duration::from_secs(30);
 
-/// What all tasks share.
+/// State that all tasks share.
 #[derive(Clone)]
 pub struct Context {
     /// The API server.
@@ -58,31 +59,31 @@ pub struct Context {
     pub pods: Arc<PodsDir>,
     /// The kubelet's folder, with the state of its CPU manager.
     pub kubelet: PathBuf,
-    /// This node.
+    /// Name of this node.
     pub node: String,
     /// Counts kernels that panic.
     pub panics: Panics,
-    /// What it takes for guests that move.
+    /// State for guests that migrate.
     pub migration: Migration,
     /// Settings in force.
     pub installation: Installation,
 }
 
-/// What the API server says about a VM.
+/// What the API server reports about a VM.
 #[derive(Debug, Clone)]
 pub struct Input {
     /// The VMI.
     pub vmi: Arc<VirtualMachineInstance>,
-    /// The pod that it names for this node.
+    /// The launcher pod that it names for this node.
     pub pod: Option<Arc<LauncherPod>>,
 }
 
-/// The handle of a VM's task. Dropping it ends the task; the guest does not notice.
+/// The handle of a VM's task. Dropping it ends the task, but does not affect the guest.
 #[derive(Debug)]
 pub struct Vm {
-    /// What the API server says.
+    /// What the API server reports.
     pub input: watch::Sender<Input>,
-    /// The launcher while it is connected to.
+    /// The launcher, while the handler is connected to it.
     pub launcher: watch::Receiver<Option<Launcher>>,
 }
 
@@ -116,13 +117,14 @@ struct Task {
     inputs: watch::Receiver<Input>,
     published: watch::Sender<Option<Launcher>>,
     session: Option<Session>,
-    /// The resource version that was patched, and the VMI as the API server answered: newer than the watch for a moment.
+    /// The resource version that was patched, and the VMI in the API server's answer, which for a moment is
+    /// newer than the watch.
     patched: Option<(Option<String>, Arc<VirtualMachineInstance>)>,
     /// Backoff of steps on the node.
     steps: Backoff,
     /// Backoff of writes to the API server.
     reports: Backoff,
-    /// Bounds of what the launcher can cause.
+    /// Rate limits for what the launcher can cause.
     paces: Paces,
 }
 
@@ -144,12 +146,11 @@ impl Task {
             let pace = self.paces.of(&look.step);
             let (acts, paced) = (pace.is_some(), pace.and_then(|bucket| bucket.until(now)));
             if !acts && self.steps.failures() > 0 {
-                // The step that failed is not needed any more.
+                // The step that failed is no longer needed.
                 self.steps.succeeded();
                 continue;
             }
-            // While something fails, or was done often, it is not tried before its time; what there is to report is reported
-            // meanwhile.
+            // A step that fails, or was done often, waits for its time; the status is reported meanwhile.
             let retry_step = self.steps.until(now).max(paced);
             let retry_report = self.reports.until(now).max(self.paces.patches.until(now));
             let step = match look.step {
@@ -173,7 +174,7 @@ impl Task {
 
     async fn carry_out(&mut self, look: Look, step: Step) {
         let reports = step == Step::Report;
-        // A connection that fails has its backoff; those that are made are counted.
+        // A failing connection has its backoff; successful ones are counted here.
         if !matches!(step, Step::Connect(_))
             && let Some(bucket) = self.paces.of(&step)
         {
@@ -227,13 +228,14 @@ impl Task {
         Look { vmi, pod, spec_hash, wanted, report, step }
     }
 
-    /// Whether the guest is this node's, and not one that is to come.
+    /// Whether the guest is on this node already, and not yet to arrive.
     fn is_here(&self, vmi: &VirtualMachineInstance) -> bool {
         let node = vmi.status.as_ref().and_then(|status| status.node_name.as_deref());
         node == Some(self.context.node.as_str())
     }
 
-    /// Waits for a change at the API server or the launcher, or for the time of a retry. Returns whether to go on.
+    /// Waits for a change at the API server or the launcher, or for the time of a retry. Returns whether to
+    /// go on.
     async fn wait(&mut self, until: Option<Instant>) -> bool {
         let heard = async {
             match &mut self.session {
@@ -271,7 +273,7 @@ impl Task {
                 self.session = Some(session);
             }
             Step::Prepare => {
-                // The plan has this step only with a session, and the session only with its pod.
+                // The plan has this step only with a session, and a session only exists with its pod.
                 let here = self.is_here(&vmi);
                 let (Some(session), Some(pod)) = (&mut self.session, pod) else { return Ok(()) };
                 let done = session.prepare(&vmi, &pod, here, &self.context.bindings()).await?;
@@ -371,7 +373,7 @@ impl Task {
             let published = timeout(API_DEADLINE, self.context.recorder.publish(&event, &reference)).await;
             match published {
                 Ok(Ok(())) => {}
-                // A namespace that is being deleted takes no events.
+                // A namespace that is being deleted accepts no events.
                 Ok(Err(error)) if namespace_ends(&error) => {
                     debug!(reason = event.reason, "namespace takes no event");
                 }
@@ -385,13 +387,13 @@ impl Task {
 /// Why a step of the task failed.
 #[derive(Debug, thiserror::Error)]
 enum TaskError {
-    /// A step with the launcher or on the node.
+    /// A step with the launcher or on the node failed.
     #[error(transparent)]
     Step(#[from] session::StepError),
-    /// The API server refused; a conflict only means that something else was written first.
+    /// The API server refused. A conflict only means that another client wrote first.
     #[error("patch status")]
     Api(#[source] Box<kube::Error>),
-    /// A guest is here whole, and its source has not said that it may run, nor ended.
+    /// The complete guest is on this node, but its source has neither let it run nor ended.
     #[error("the guest is here, and its source has not let go of it")]
     Source,
     /// The API server did not answer.

@@ -1,4 +1,4 @@
-//! What a VM's task does for a guest that moves.
+//! The work of a VM's task for a guest that migrates.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -20,19 +20,20 @@ use crate::migration::source_pod;
 use crate::pods::LauncherPod;
 use crate::status::compute;
 
-/// What it takes for guests that move.
+/// State for guests that migrate.
 #[derive(Debug, Clone)]
 pub struct Migration {
-    /// Guests that may come here.
+    /// Guests that may arrive here.
     pub arrivals: Arrivals,
-    /// What is shown to handlers of other nodes.
+    /// The certificate that is presented to handlers of other nodes.
     pub own: Arc<certificates::Client>,
-    /// Where handlers of other nodes reach this one; none: it is not known, and nothing comes here.
+    /// The address at which handlers of other nodes reach this one. `None` if it is unknown: then no guest
+    /// can arrive.
     pub address: Option<IpAddr>,
 }
 
 impl Migration {
-    /// A handler to whose node no guest comes.
+    /// State of a handler to whose node no guest migrates.
     #[cfg(test)]
     pub(crate) fn nowhere() -> Self {
         let (shown, trusted) = (tokio::sync::watch::channel(None).1, tokio::sync::watch::channel(None).1);
@@ -50,7 +51,7 @@ impl Context {
 }
 
 impl Task {
-    /// The status that the VMI should have, as far as this node has a say.
+    /// The status that the VMI should have, as far as this node determines it.
     pub(super) fn wanted(
         &self,
         vmi: &VirtualMachineInstance,
@@ -74,7 +75,7 @@ impl Task {
             if status.node_name.as_deref() != Some(node) {
                 return status;
             }
-            // The guest is here: one write says so, and what it is like here.
+            // The guest is here: one write reports this and its state.
             let arrived = VirtualMachineInstance { status: Some(status), ..vmi.clone() };
             return compute::compute(&arrived, seen, now);
         }
@@ -87,7 +88,7 @@ impl Task {
         wanted
     }
 
-    /// Lets a guest go that is here whole, if its source has ended without a word.
+    /// Lets a guest run that is completely here, if its source has ended without letting it run.
     pub(super) async fn claim(
         &mut self,
         vmi: &VirtualMachineInstance,

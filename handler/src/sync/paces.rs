@@ -1,19 +1,19 @@
-//! How often a task may act.
+//! Rate limits of a task.
 
 use std::time::Duration;
 
 use super::plan::Step;
 use crate::pace::Bucket;
 
-/// How often a launcher may make its task act, by what it says or by falling silent. Guests in good order stay far below; one
-/// whose launcher is not ours any more keeps neither the API server nor the node busy.
+/// Rate limits for actions that a launcher can cause, by its reports or by falling silent. Normal guests stay
+/// far below them. A launcher that an attacker controls can overload neither the API server nor the node.
 #[derive(Debug)]
 pub(super) struct Paces {
     /// Writes of the status.
     pub(super) patches: Bucket,
-    /// Events. Those beyond are left out.
+    /// Events. Further ones are dropped.
     pub(super) events: Bucket,
-    /// Connections that were made.
+    /// Successful connections.
     pub(super) connections: Bucket,
     /// Other steps on the node, or with the launcher.
     pub(super) steps: Bucket,
@@ -31,7 +31,7 @@ impl Default for Paces {
 }
 
 impl Paces {
-    /// The bucket of a step that acts.
+    /// The bucket for a step that acts.
     pub(super) fn of(&mut self, step: &Step) -> Option<&mut Bucket> {
         match step {
             Step::Connect(_) => Some(&mut self.connections),

@@ -1,4 +1,4 @@
-//! How often kernels of guests panicked on this node.
+//! Counts how often guest kernels panicked on this node.
 
 use barevirt_component::metrics::Metrics;
 use barevirt_component::metrics::names::GUEST_PANICS;
@@ -7,15 +7,16 @@ use prometheus_client::metrics::family::Family;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Most instances that are told apart: what has panicked once is told for as long as this process lives.
+/// Most instances that are counted separately: once counted, an instance stays for as long as this process
+/// lives.
 const MOST: usize = 1024;
-/// QEMU's pvpanic says that it happened, and no more.
+/// The cause. QEMU's pvpanic only reports that a panic happened.
 const UNKNOWN: &str = "unknown";
 
 /// Namespace and name.
 type Guest = (String, String);
 
-/// The count, by instance.
+/// The count for each instance.
 #[derive(Clone, Debug, Default)]
 pub struct Panics {
     count: Family<[(&'static str, String); 4], Counter>,
@@ -30,7 +31,7 @@ impl Panics {
         panics
     }
 
-    /// One more.
+    /// Counts one panic.
     pub fn count(&self, namespace: &str, name: &str) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let guest = (namespace.to_owned(), name.to_owned());

@@ -1,22 +1,22 @@
-//! What to do next for one VMI: pure.
+//! Plans the next step for one VMI. Pure.
 //!
 //! ```text
 //! VMI Scheduled here, its launcher pod runs
-//!   no connection                        -> Connect        find the launcher and prove who it is
-//!   connected, network not looked at     -> Prepare        make what is missing, hand over descriptors
+//!   no connection                        -> Connect        find the launcher and verify it
+//!   connected, network not prepared      -> Prepare        add what is missing, hand over descriptors
 //!   prepared, spec not known to launcher -> Sync           what should run
-//!   QEMU is there, realtime is asked for -> RealTime       the launcher lets the guest go after it
+//!   QEMU runs, realtime is requested     -> RealTime       the launcher starts the guest after it
 //!   VMI is being deleted                 -> Shutdown       once, and again with less time if the grace period shrinks
-//!   pings of the agent began to fail     -> ReportFailedPings  an event, and no more: what follows is the kubelet's
-//!   it is to move, or moves              -> Move           see crate::migration::plan; nothing is prepared, told or plugged meanwhile
-//!   a disk is offered, not held          -> Plug           take it from its pod and hand it to the launcher
-//!   status differs from what is seen     -> Report         one patch
+//!   pings of the agent began to fail     -> ReportFailedPings  an event only: the kubelet decides what follows
+//!   it is to migrate, or migrates        -> Move           see crate::migration::plan; nothing is prepared, synced or plugged meanwhile
+//!   a disk is offered, but not held      -> Plug           take it from its pod and hand it to the launcher
+//!   status differs from observation      -> Report         one patch
 //!   else                                 -> Wait           for the API server, the launcher, or a retry
 //!
-//! VMI is elsewhere, and comes here: Connect, Prepare, Plug, Await, Report, Claim where the source falls silent at the end
+//! VMI migrates to this node: Connect, Prepare, Plug, Await, Report, and Claim if the source falls silent at the end
 //! ```
 //!
-//! A handler that starts anew goes through the same steps; each finds that all is there.
+//! A handler that restarts goes through the same steps; each finds that its work is done.
 
 use barevirt_api::names::{PHASE_RUNNING, PHASE_SCHEDULED, is_final_phase};
 use barevirt_api::v1::VirtualMachineInstance;
@@ -32,33 +32,33 @@ use crate::status::volumes;
 /// Grace period where the spec has none: KubeVirt's default.
 pub const DEFAULT_GRACE_PERIOD: u32 = 30;
 
-/// The launcher's reasons for an end that somebody asked it for.
+/// The launcher's reasons for an end that was requested.
 const STOPPED: [&str; 2] = ["Stopped", "StoppedBeforeStart"];
 
-/// What is known of the launcher since it was connected to.
+/// What the handler knows about the launcher since it connected.
 #[derive(Debug, Clone, Copy)]
 pub struct Session<'a> {
     /// Its last status; nothing before the first.
     pub status: Option<&'a LauncherStatus>,
     /// The connection is broken.
     pub lost: bool,
-    /// The network was looked at and what was missing was made.
+    /// Whether the network was observed and completed.
     pub prepared: bool,
-    /// Hash of the spec that it was told.
+    /// Hash of the spec that the launcher has.
     pub synced: Option<&'a str>,
-    /// Grace period that it was told to shut down with.
+    /// Grace period of the last request to shut down.
     pub shutdown: Option<u32>,
     /// Process id of the QEMU whose virtual CPUs were made realtime.
     pub real_time: Option<u32>,
-    /// How often pings had begun to fail when an event last told so, or when the launcher was connected to.
+    /// How often pings had begun to fail when the last event reported it, or when the handler connected.
     pub failed_pings: u64,
-    /// UID of the migration whose guest is awaited.
+    /// UID of the migration whose guest is expected.
     pub awaits: Option<&'a str>,
-    /// UID of the migration whose target was told that the guest is its own.
+    /// UID of the migration whose target was told that it has the guest.
     pub gone: Option<&'a str>,
 }
 
-/// All that the next step depends on.
+/// Everything on which the next step depends.
 #[derive(Debug, Clone, Copy)]
 pub struct Observed<'a> {
     /// The VMI.
@@ -69,50 +69,50 @@ pub struct Observed<'a> {
     pub pod: Option<&'a LauncherPod>,
     /// This node.
     pub node: &'a str,
-    /// The launcher, if it is connected to.
+    /// The launcher, if the handler is connected to it.
     pub session: Option<Session<'a>>,
-    /// The status to be reported differs from the one that the VMI has.
+    /// Whether the computed status differs from the VMI's status.
     pub report: bool,
 }
 
 /// The next step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
-    /// Close the connection to the launcher: it is not needed any more.
+    /// Close the connection to the launcher: it is no longer needed.
     Disconnect,
-    /// Find the launcher in this container.
+    /// Find the launcher in this container and connect to it.
     Connect(Container),
-    /// Make the guest's network and hand over descriptors.
+    /// Set up the guest's network and hand over descriptors.
     Prepare,
-    /// Tell the launcher what should run.
+    /// Tell the launcher what to run.
     Sync,
-    /// Make virtual CPUs realtime.
+    /// Give virtual CPUs realtime scheduling.
     RealTime {
         /// QEMU's process id as the launcher knows it.
         qemu: u32,
     },
-    /// Hand over disks that are to be plugged in: each with the UID of the pod that offers it.
+    /// Hand over disks to be plugged in, each with the UID of the pod that offers it.
     Plug(Vec<(HotDisk, String)>),
     /// Tell the launcher to shut the guest down.
     Shutdown {
-        /// Seconds until it is ended by force.
+        /// Seconds until the launcher ends it by force.
         grace: u32,
     },
-    /// Tell the launcher that a guest comes by this migration, and let it in.
+    /// Tell the launcher that a guest arrives by this migration, and admit it.
     Await {
         /// UID of the migration.
         uid: String,
     },
-    /// Let a guest go that is here whole, if its source has ended without a word.
+    /// Let a guest run that is completely here, if its source has ended without letting it run.
     Claim {
         /// UID of the migration.
         uid: String,
-        /// The node that it comes from.
+        /// The node from which it comes.
         source: String,
     },
     /// A step of a guest that leaves.
     Move(Move),
-    /// Tell of pings of the guest agent that fail.
+    /// Report failed pings of the guest agent by an event.
     ReportFailedPings(u64),
     /// Patch the VMI's status.
     Report,
@@ -151,14 +151,14 @@ pub fn plan(observed: Observed<'_>) -> Step {
     if let Some(step) = session.status.and_then(|status| {
         let alive = !session.lost && !matches!(status.phase(), Phase::Succeeded | Phase::Failed);
         migration::plan::source(vmi, observed.node, status, session.gone).filter(|step| {
-            // The target is told also when there is nothing left here that could go on.
+            // The target is told even if nothing here can go on.
             alive || matches!(step, Move::Go { .. })
         })
     }) {
         return Step::Move(step);
     }
     if matches!(launcher, Some(Phase::Succeeded | Phase::Failed)) {
-        // Also when the connection is gone meanwhile: the result was received.
+        // This holds even if the connection has ended meanwhile: the result was received.
         let reports = observed.report && !stopped_by_kubelet(&observed, session.status);
         return if reports { Step::Report } else { Step::Wait };
     }
@@ -174,7 +174,7 @@ pub fn plan(observed: Observed<'_>) -> Step {
             return Step::Shutdown { grace };
         }
     } else if launcher != Some(Phase::Stopping) && !session.status.is_some_and(migration::plan::is_leaving) {
-        // Disks and cards wait until the guest is there, or stays.
+        // Disks and network cards wait until the guest has arrived, or until it is certain that it stays.
         let moves = migration::plan::is_handed_over(vmi, observed.node);
         if !session.prepared && !moves {
             return Step::Prepare;
@@ -205,7 +205,7 @@ pub fn plan(observed: Observed<'_>) -> Step {
     if observed.report { Step::Report } else { Step::Wait }
 }
 
-/// The next step for a guest that is to come here.
+/// The next step for a guest that is to arrive here.
 fn incoming(observed: &Observed<'_>, uid: &str, source: &str) -> Step {
     let vmi = observed.vmi;
     let Some(session) = observed.session else { return connect(observed.pod) };
@@ -233,9 +233,9 @@ fn incoming(observed: &Observed<'_>, uid: &str, source: &str) -> Step {
     if observed.report { Step::Report } else { Step::Wait }
 }
 
-/// The launcher was told to stop, and neither the VMI nor its pod is being deleted: the kubelet ends the pod for reasons of
-/// its own, an eviction or the end of the node. It writes them into the pod's status, from which the
-/// controller takes the result; the launcher does not know them.
+/// The launcher was told to stop, but neither the VMI nor its pod is being deleted: the kubelet ends the pod
+/// for another reason, such as an eviction or the shutdown of the node. It writes the reason into the pod's
+/// status, from which the controller takes the result. The launcher does not know it.
 fn stopped_by_kubelet(observed: &Observed<'_>, launcher: Option<&LauncherStatus>) -> bool {
     let stopped = launcher.is_some_and(|status| STOPPED.contains(&status.reason.as_str()));
     let deleted =

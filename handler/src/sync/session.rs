@@ -36,12 +36,13 @@ use crate::network::guest::{self, Due, InterfaceError};
 use crate::real_time::{self, RealTimeError};
 use crate::status::interfaces::Interface;
 
-/// What may be locked beside the guest's memory: the devices' own, mapped for one another, and firmware. KubeVirt's number.
+/// Memory that may be locked in addition to the guest's: devices' memory that is mapped for other devices,
+/// and firmware. The number is KubeVirt's.
 const MAPPED_BYTES: u64 = 1 << 30;
-/// The device of vsock's traffic.
+/// The device for vsock traffic.
 const VSOCK_DEVICE: &str = "/dev/vhost-vsock";
 
-/// How long a launcher may take to say that it holds what it was given.
+/// Longest wait for the launcher to report that it holds what it got.
 const HEARD: Duration = Duration::from_secs(1);
 
 /// Why a step failed.
@@ -50,22 +51,22 @@ pub enum StepError {
     /// The launcher was not reached, its process is not the launcher, or it refused.
     #[error(transparent)]
     Launcher(#[from] LauncherError),
-    /// Something of the launcher's process could not be opened.
+    /// A file of the launcher's process could not be opened.
     #[error(transparent)]
     Peer(#[from] PeerError),
-    /// The pod's network.
+    /// The pod's network could not be prepared.
     #[error(transparent)]
     Network(#[from] NetworkError),
-    /// The interfaces of the spec.
+    /// The interfaces of the spec cannot be set up.
     #[error(transparent)]
     Interface(#[from] InterfaceError),
     /// The VMI is not valid: it was stored without admission.
     #[error("{0}")]
     Invalid(String),
-    /// Emulation is not allowed, and the node has no hardware acceleration.
+    /// Emulation is not permitted, and the node has no hardware acceleration.
     #[error("open {}: the node has no hardware acceleration, and emulation is not allowed", kvm::DEVICE)]
     Kvm(#[source] io::Error),
-    /// The guest is to be reached over vsock, and the node cannot.
+    /// The guest needs vsock, and the node does not support it.
     #[error("open {VSOCK_DEVICE}: the node has no vsock for guests")]
     Vsock(#[source] io::Error),
     /// The VMI cannot be written as JSON.
@@ -79,13 +80,13 @@ pub enum StepError {
         /// Why.
         source: Box<LauncherError>,
     },
-    /// Virtual CPUs are not realtime.
+    /// Virtual CPUs could not get realtime scheduling.
     #[error(transparent)]
     RealTime(#[from] RealTimeError),
-    /// The target of a migration.
+    /// A call to the target of a migration failed.
     #[error(transparent)]
     Target(#[from] CallError),
-    /// A volume is to move to another claim, and the launcher cannot copy it.
+    /// A volume should move to another claim, but the launcher cannot copy it.
     #[error("volume {0} cannot be copied to its new claim: the launcher does not offer it")]
     NotCopied(String),
     /// There is no connection.
@@ -97,7 +98,7 @@ pub enum StepError {
 #[derive(Debug)]
 struct Made {
     facts: Facts,
-    /// What was due about cards.
+    /// What had to be done for cards.
     due: Vec<(String, Due)>,
     interfaces: Vec<Interface>,
 }
@@ -109,19 +110,19 @@ pub struct Session {
     heard: watch::Receiver<Heard>,
     listener: JoinHandle<()>,
     made: Option<Made>,
-    /// Cards that are not as they should be while the guest runs.
+    /// Backoff of cards that failed while the guest runs.
     cards: Backoff,
-    /// Hash of the specification that the launcher was told, and the revision that it goes by.
+    /// Hash of the specification that the launcher has, and its revision number.
     synced: Option<(String, i64)>,
     shutdown: Option<u32>,
     real_time: Option<u32>,
     failed_pings: u64,
-    /// The guest that is awaited: UID of its migration, and its entry.
+    /// The expected guest: UID of its migration, and its entry.
     awaits: Option<(String, Entry)>,
     gone: Option<String>,
-    /// Since when a guest is here whole, by that migration, and may not run.
+    /// Since when the guest of that migration is completely here, but may not run.
     whole: Option<(String, Instant)>,
-    /// How often a migration could not be begun, and why.
+    /// How often a migration could not be started, and why.
     refused: Option<(String, u32, String)>,
 }
 
@@ -132,7 +133,7 @@ impl Drop for Session {
 }
 
 impl Session {
-    /// Finds the launcher in `container` and begins to listen to it.
+    /// Finds the launcher in `container` and starts to listen to it.
     pub async fn open(pods: &PodsDir, container: &Container) -> Result<Self, StepError> {
         let launcher = launchers::find(pods, container).await?;
         let (first, statuses) = launcher.watch().await?;
@@ -173,8 +174,8 @@ impl Session {
         }
     }
 
-    /// Makes the requested virtual CPUs of this QEMU realtime and tells the launcher, which starts the guest only then. Returns
-    /// their number.
+    /// Gives the requested virtual CPUs of this QEMU realtime scheduling and tells the launcher, which starts
+    /// the guest only after that. Returns their number.
     pub async fn make_real_time(
         &mut self,
         vmi: &VirtualMachineInstance,
@@ -196,7 +197,7 @@ impl Session {
         Ok(count)
     }
 
-    /// The session as the plan sees it.
+    /// The session in the form that the plan uses.
     pub fn view<'a>(
         &'a self,
         heard: &'a Heard,
@@ -219,23 +220,23 @@ impl Session {
         }
     }
 
-    /// When cards are looked at again that are not as they should be; nothing where none is due later than now.
+    /// When failed cards are tried again; `None` if that is not later than `now`.
     pub fn cards_until(&self, now: Instant) -> Option<Instant> {
         self.cards.until(now)
     }
 
-    /// Which cards are not as they should be and why, once that has lasted.
+    /// The failed cards and the reason, if the failure has lasted.
     pub fn cards_failure(&self, now: Instant) -> Option<&str> {
         self.cards.failure(now)
     }
 
-    /// Whether the launcher was told of that specification, and what was heard of it is said after that.
+    /// Whether the launcher has that specification, and its last status is newer than that.
     pub fn is_told(&self, spec_hash: &str, heard: &Heard) -> bool {
         let heard = heard.status.as_ref().map_or(0, |status| status.observed_revision);
         self.synced.as_ref().is_some_and(|(hash, revision)| hash == spec_hash && heard >= *revision)
     }
 
-    /// Remembers up to which count failed pings were reported.
+    /// Records up to which count failed pings were reported.
     pub fn set_reported_failed_pings(&mut self, count: u64) {
         self.failed_pings = count;
     }
@@ -245,7 +246,7 @@ impl Session {
         self.made.as_ref().map(|made| made.interfaces.as_slice())
     }
 
-    /// Tells the launcher what should run.
+    /// Tells the launcher what to run.
     pub async fn sync(&mut self, vmi: &VirtualMachineInstance, spec_hash: &str) -> Result<(), StepError> {
         self.tell(vmi, spec_hash, String::new()).await
     }
@@ -269,7 +270,7 @@ impl Session {
         Ok(())
     }
 
-    /// Hands over disks that their pods offer. A disk that fails does not hold up the others.
+    /// Hands over disks that their pods offer. A disk that fails does not delay the others.
     pub async fn plug(
         &mut self,
         pods: &PodsDir,
@@ -280,7 +281,7 @@ impl Session {
             let opened = attachment::disk(pods, uid).await?;
             let given = [(disk.descriptor(), opened)];
             let outcome = self.launcher.give(revision(vmi), &given).await;
-            // To close a file may wait for its storage.
+            // Closing a file may block on its storage.
             spawn_blocking(move || drop(given));
             outcome
         };
@@ -290,7 +291,7 @@ impl Session {
         });
         let outcome: Result<(), StepError> = join_all(all).await.into_iter().collect();
         if outcome.is_ok() {
-            // Until it says that it has them, the same step would follow.
+            // Until the launcher reports that it has them, the plan would repeat the step.
             let has = |heard: &Heard| {
                 let held =
                     heard.status.as_ref().map(|status| status.descriptors.as_slice()).unwrap_or_default();

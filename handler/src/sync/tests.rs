@@ -1,5 +1,6 @@
-//! A VM's task between an API server and a launcher. The API server is a small one of its own that speaks HTTP to the
-//! real client: it keeps one instance, checks resource versions, applies merge patches, and collects events.
+//! Tests of a VM's task between an API server and a launcher. The API server is a small fake that speaks HTTP
+//! to the real client: it stores one instance, checks resource versions, applies merge patches, and collects
+//! events.
 
 mod hostile;
 mod moves;
@@ -25,20 +26,20 @@ use crate::network::tests::{connect, namespace};
 const WAIT: Duration = Duration::from_secs(10);
 const NODE: &str = "node01";
 
-/// The API server.
+/// The fake API server.
 #[derive(Default)]
 struct Server {
     vmi: Mutex<Value>,
     patches: Mutex<Vec<Value>>,
     events: Mutex<Vec<String>>,
-    /// The next patch finds that somebody else wrote first.
+    /// Makes the next patch fail because another client wrote first.
     conflict: AtomicBool,
 }
 
 impl Server {
     fn answer(&self, method: &Method, path: &str, body: &[u8]) -> (u16, Value) {
         let body: Value = serde_json::from_slice(body).unwrap();
-        // What happens again is written into the event that tells of it.
+        // A repetition is written into the earlier event.
         if path.contains("/events") {
             let text = format!("{} {} {}", body["type"], body["reason"], body["note"]).replace('"', "");
             self.events.lock().unwrap().push(text);
@@ -89,14 +90,15 @@ impl Server {
     }
 }
 
-/// A new resource version; every write moves the generation, too: the kind has no status subresource.
+/// Sets a new resource version. Every write also changes the generation, because the kind has no status
+/// subresource.
 fn bump(vmi: &mut Value) {
     let version: u64 = vmi["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap();
     vmi["metadata"]["resourceVersion"] = json!((version + 1).to_string());
     vmi["metadata"]["generation"] = json!(version + 1);
 }
 
-/// RFC 7386.
+/// Applies a merge patch (RFC 7386).
 fn merge(target: &mut Value, patch: &Value) {
     let Value::Object(patch) = patch else { return target.clone_from(patch) };
     if !target.is_object() {
@@ -126,12 +128,12 @@ fn vmi(pod_uid: &str) -> Value {
     })
 }
 
-/// One node with one VM.
+/// A node with one VM.
 struct Node {
     server: Arc<Server>,
     fake: FakeLauncher,
     context: Context,
-    /// The other end of the pod's interface, which lives as long as its namespace.
+    /// The other end of the pod's interface. It lives as long as its namespace.
     network: std::os::fd::OwnedFd,
 }
 
@@ -178,7 +180,7 @@ impl Node {
         start(self.context.clone(), self.input())
     }
 
-    /// Waits for a phase, and tells the task what the API server has, as its watch would.
+    /// Waits for a phase. Meanwhile it passes the API server's state to the task, as a watch would.
     async fn reach(&self, vm: &Vm, phase: &str) {
         let reached = async {
             while self.server.phase() != phase {
@@ -190,7 +192,7 @@ impl Node {
         assert!(reached.is_ok(), "phase {} instead of {phase}", self.server.phase());
     }
 
-    /// Tells the task what the API server has.
+    /// Passes the API server's state to the task.
     fn tell(&self, vm: &Vm) {
         let input = self.input();
         vm.input.send_if_modified(|present| {
@@ -220,7 +222,8 @@ async fn a_guest_from_scheduled_to_its_end_takes_one_write_for_each_phase() {
     assert_eq!(status.machine.unwrap().type_.as_deref(), Some("pc-q35-10.0"));
     assert!(vm.launcher.borrow().is_some());
 
-    // The handler is killed and comes back: the guest runs on, nothing is written, the launcher is found again.
+    // The handler is killed and restarted: the guest keeps running, nothing is written, and the launcher is
+    // found again.
     drop(vm);
     let vm = node.start();
     let mut found = vm.launcher.clone();
@@ -255,7 +258,7 @@ async fn a_write_of_somebody_else_is_never_overwritten() {
     node.reach(&vm, "Running").await;
     let patches = node.server.patches.lock().unwrap();
     assert_eq!(patches.len(), 1);
-    // It was computed from what the other one had written.
+    // The patch was computed from the version of the other client.
     assert_eq!(patches[0]["metadata"]["resourceVersion"], "8");
     assert_eq!(node.events().len(), 1);
 }
@@ -268,7 +271,7 @@ async fn a_launcher_that_is_killed_is_left_to_the_controller() {
     node.fake.kill();
     let mut found = vm.launcher.clone();
     timeout(WAIT, found.wait_for(Option::is_none)).await.unwrap().unwrap();
-    // Its container ends: no more attempts, no complaint, and no verdict that nobody gave.
+    // The container ends: there are no more attempts, no error report, and no made-up result.
     vm.input.send_modify(|input| {
         let pod = input.pod.as_deref().cloned().map(|pod| LauncherPod { container: None, ..pod });
         input.pod = pod.map(Arc::new);
@@ -279,7 +282,7 @@ async fn a_launcher_that_is_killed_is_left_to_the_controller() {
 }
 
 impl Node {
-    /// What the controller does: changes the instance.
+    /// Changes the instance, as the controller does.
     fn change(&self, vm: &Vm, change: impl FnOnce(&mut Value)) {
         {
             let mut vmi = self.server.vmi.lock().unwrap();
@@ -289,7 +292,7 @@ impl Node {
         self.tell(vm);
     }
 
-    /// Waits until the status tells so of the card `red`.
+    /// Waits until the status reports this source for the card `red`.
     async fn red(&self, vm: &Vm, source: &str) {
         let told = || {
             let interfaces = self.server.read().status.unwrap().interfaces;
@@ -322,7 +325,7 @@ async fn a_card_comes_and_goes_while_the_guest_runs_and_harms_no_other_before_it
         vmi["spec"]["networks"].as_array_mut().unwrap().push(network);
         vmi["status"]["interfaces"].as_array_mut().unwrap().push(status);
     });
-    // It is told, and its link is not there: another card's state still reaches the launcher.
+    // The card is requested, but its link is missing. Another card's state still reaches the launcher.
     sleep(Duration::from_millis(300)).await;
     node.change(&vm, |vmi| vmi["spec"]["domain"]["devices"]["interfaces"][0]["state"] = json!("down"));
     let down = async {
@@ -339,7 +342,7 @@ async fn a_card_comes_and_goes_while_the_guest_runs_and_harms_no_other_before_it
 
     node.change(&vm, |vmi| vmi["spec"]["domain"]["devices"]["interfaces"][1]["state"] = json!("absent"));
     node.red(&vm, "multus-status").await;
-    // What Multus gave is there to be taken away, and nothing else.
+    // Only the link that Multus created is left, for Multus to remove.
     let link = BTreeSet::from(["podb1f51a511f1".to_owned()]);
     assert_eq!(link_names(&pod).difference(&before).cloned().collect::<BTreeSet<_>>(), link);
     let writes = node.writes();

@@ -1,11 +1,11 @@
-//! Which cards there are to be, and under which names.
+//! Tests of which cards are set up, and under which names.
 
 use barevirt_api::settings::NO_BINDINGS;
 use serde_json::{Value, json};
 
 use super::*;
 
-/// A guest on the pod network and on two others; the last one is not attached yet.
+/// A guest on the pod network and two other networks. The last one is not attached yet.
 fn vmi(phase: &str, statuses: &Value) -> VirtualMachineInstance {
     let object = json!({
         "metadata": {"name": "vm", "namespace": "ns", "uid": "u"},
@@ -40,7 +40,7 @@ fn a_guest_starts_with_all_cards_and_gets_others_once_its_pod_is_attached() {
     let running = vmi("Running", &json!([{"name": "red", "podInterfaceName": "podred"}]));
     assert_eq!(of(&running, &held(&["default"]), true), [There, There, Later]);
     assert_eq!(of(&running, &held(&["default", "blue"]), true), [There, There, There]);
-    // A guest that comes has the cards of its machine, and no others.
+    // A guest that arrives has the cards of its machine, and no others.
     let coming = vmi(
         "Running",
         &json!([
@@ -98,7 +98,7 @@ fn links_are_named_by_the_status_then_by_hash_then_by_number() {
     assert_eq!(candidates(&valid[1]), ["eth7", "podb1f51a511f1", "net1"]);
     let blue = candidates(&valid[2]);
     assert_eq!((blue.len(), blue[1].as_str()), (2, "net2"));
-    // What is no name, or is another network's link, is none.
+    // A name that is invalid, or that is another network's link, is ignored.
     for bad in ["../x", "eth0", "lo", "a name"] {
         let (whole, valid) = names(bad);
         assert_eq!(super::candidates_of(&whole, &valid[1])[0], "podb1f51a511f1", "{bad}");

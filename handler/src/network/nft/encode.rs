@@ -1,8 +1,9 @@
-//! A set of rules as nftables netlink messages: one batch, applied by the kernel as a whole or not at all.
+//! Encodes a set of rules as netlink messages for nftables: one batch, which the kernel applies as a whole or
+//! not at all.
 //!
-//! The batch first makes sure that the table is there, deletes it, and makes it again: so it replaces what was there in
-//! one step, and packets see either the former rules or the new ones. Connections that are already translated are not
-//! touched by it.
+//! The batch first makes sure that the table exists, then deletes it, and creates it again. So it replaces
+//! the table in one step, and packets see either the old rules or the new ones. Existing translated
+//! connections are not affected.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -19,14 +20,14 @@ use netlink_packet_netfilter::{NetfilterHeader, NetfilterMessage, NetfilterProto
 
 use super::rules::{Action, Chain, Family, Match, Rule, Ruleset, TABLE};
 
-/// `NFNL_SUBSYS_NFTABLES`: whom a batch is for.
+/// `NFNL_SUBSYS_NFTABLES`, the subsystem that handles the batch.
 const SUBSYSTEM_NFTABLES: u16 = 10;
 /// `NF_DROP` and `NF_ACCEPT`.
 const DROP: u32 = 0;
 const ACCEPT: u32 = 1;
 /// First byte of the loopback addresses of IPv4.
 const LOOPBACK: u8 = 127;
-/// First and last pair of bytes of `fe80::/10`.
+/// First two bytes of the lowest and of the highest address in `fe80::/10`.
 const LINK_FIRST: [u8; 2] = [0xfe, 0x80];
 const LINK_LAST: [u8; 2] = [0xfe, 0xbf];
 /// IANA's number of ICMPv6.
@@ -38,20 +39,20 @@ const NAT_ADDRESS_REGISTER: u16 = 3;
 /// Values of its type (`enum nft_nat_types`).
 const NAT_SOURCE: u32 = 0;
 const NAT_DESTINATION: u32 = 1;
-/// Headers that a payload expression counts from (`enum nft_payload_bases`).
+/// Headers that the offset of a payload expression refers to (`enum nft_payload_bases`).
 const NETWORK_HEADER: u32 = 1;
 const TRANSPORT_HEADER: u32 = 2;
 
-/// A batch on its way to the kernel.
+/// A batch for the kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Batch {
     /// All messages, one after the other.
     pub bytes: Vec<u8>,
-    /// Number of messages that the kernel answers, each with its own sequence number from 1 on.
+    /// Number of messages that the kernel answers. They have the sequence numbers from 1 on.
     pub answers: u32,
 }
 
-/// The batch that makes the table of `ruleset` be what it says.
+/// The batch that replaces the table of `ruleset`.
 pub fn replace(ruleset: &Ruleset) -> Batch {
     let family = protocol_family(ruleset.family);
     let fingerprint = ruleset.fingerprint().to_vec();
@@ -82,7 +83,7 @@ pub fn replace(ruleset: &Ruleset) -> Batch {
     batch
 }
 
-/// The question for the table of one family.
+/// The request for the table of one family.
 pub fn get_table(family: Family) -> Vec<u8> {
     let message =
         NfTablesMessage::GetTable(TableMessage { attributes: vec![TableAttribute::Name(TABLE.to_owned())] });
@@ -114,7 +115,8 @@ fn push(bytes: &mut Vec<u8>, sequence: u32, flags: u16, message: NetfilterMessag
 }
 
 fn new_chain(chain: Chain) -> NfTablesMessage {
-    // Priorities of nft's names dstnat (-100, at output too), srcnat (100) and raw (-300), which is before connections are tracked.
+    // These are the priorities of nft's names dstnat (-100, also used for output), srcnat (100) and raw
+    // (-300). The last one comes before connection tracking.
     let (hook, priority, kind) = match chain {
         Chain::Prerouting => (InetHookNumber::PreRouting, -100_i32, "nat"),
         Chain::Output => (InetHookNumber::LocalOut, -100, "nat"),
@@ -154,7 +156,7 @@ fn encode_match(condition: &Match) -> Vec<Expressions> {
         Match::SourceIsNot(address) => source(*address, Operator::NotEqual),
         Match::SourceIsOfLink => vec![
             field(NETWORK_HEADER, 8, 2),
-            // The names are the library's, the numbers the kernel's.
+            // The library chose the names; the numbers are the kernel's.
             compare(Operator::GreatherThanEqual, LINK_FIRST.to_vec()),
             compare(Operator::LessThanEqual, LINK_LAST.to_vec()),
         ],
@@ -256,7 +258,7 @@ fn compare(operator: Operator, value: Vec<u8>) -> Expressions {
     ])
 }
 
-/// An interface's name as the kernel compares it: 16 bytes, the rest zero.
+/// An interface's name as the kernel compares it: 16 bytes, padded with zeros.
 fn interface_name(name: &str) -> Vec<u8> {
     let mut bytes = name.as_bytes().to_vec();
     bytes.resize(libc::IFNAMSIZ, 0);

@@ -1,5 +1,5 @@
-//! nftables over netlink: what the rules are ([`rules`]), how they are written ([`encode`]), and the socket they go
-//! through. No `nft` binary and no library: one batch of messages.
+//! nftables over netlink: the rules ([`rules`]), their encoding ([`encode`]), and the socket for them. It
+//! needs neither an `nft` binary nor a library: it sends one batch of messages.
 
 pub mod encode;
 pub mod rules;
@@ -17,7 +17,7 @@ use thiserror::Error;
 
 use self::rules::{Family, Ruleset};
 
-/// How long the kernel may take to answer, in seconds. It answers within the call that sends.
+/// Longest time that the kernel may take to answer, in seconds. It answers within the call that sends.
 const ANSWER_DEADLINE_SECONDS: i64 = 5;
 
 /// Why rules could not be read or written.
@@ -29,17 +29,17 @@ pub enum NftError {
     /// The kernel refused a message; nothing of the batch was applied.
     #[error("nftables refused message {message} of the batch")]
     Refused {
-        /// Sequence number in the batch, from 1; 0 stands for the batch itself.
+        /// Its sequence number in the batch, from 1; 0 stands for the batch itself.
         message: u32,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// The kernel's answer is not one to the question.
+    /// The kernel's answer does not match the request.
     #[error("nftables answered with something else: {0}")]
     Answer(String),
 }
 
-/// A connection to nftables of the network namespace of the thread that made it.
+/// A connection to nftables in the network namespace of the thread that opened it.
 #[derive(Debug)]
 pub struct Nftables {
     socket: Socket,
@@ -56,7 +56,8 @@ impl Nftables {
         Ok(Self { socket })
     }
 
-    /// The fingerprint that our table of `family` carries; nothing if there is no such table, or it carries none.
+    /// The fingerprint in the handler's table of `family`; `None` if there is no such table, or it has no
+    /// fingerprint.
     pub fn fingerprint(&self, family: Family) -> Result<Option<Vec<u8>>, NftError> {
         self.socket.send(&encode::get_table(family), 0)?;
         let mut found = None;
@@ -88,14 +89,15 @@ impl Nftables {
         Ok(found)
     }
 
-    /// Makes our table of that family be exactly `ruleset`, in one step.
+    /// Replaces the handler's table of that family with `ruleset`, in one step.
     pub fn replace(&self, ruleset: &Ruleset) -> Result<(), NftError> {
         let batch = encode::replace(ruleset);
         self.socket.send(&batch.bytes, 0)?;
         let mut answered = 0;
         let mut refused = None;
-        // The kernel looks at every message even after it refused one, and answers all: they are all read, or they
-        // would be taken for answers to the next question. If the whole batch fails in the end, there is one answer, 0.
+        // The kernel processes every message even after it has refused one, and answers all of them. All
+        // answers are read here, because they would otherwise be taken for answers to the next request. If
+        // the whole batch fails in the end, there is a single answer with number 0.
         while answered < batch.answers {
             self.receive(|message| match message.payload {
                 NetlinkPayload::Error(error) => {
@@ -112,7 +114,7 @@ impl Nftables {
         refused.map_or(Ok(()), Err)
     }
 
-    /// Reads one datagram and gives each message in it to `each`.
+    /// Reads one datagram and passes each message in it to `each`.
     fn receive(
         &self,
         mut each: impl FnMut(NetlinkMessage<NetfilterMessage>) -> Result<(), NftError>,

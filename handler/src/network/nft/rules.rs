@@ -7,31 +7,32 @@
 //!   postrouting  from 127.0.0.1 or ::1, out of the bridge -> snat gateway      so that the guest can answer it
 //!   postrouting  from the guest                          -> masquerade         the guest speaks as the pod
 //!   guest        in k6t-eth0, to 127.0.0.0/8 or ::1      -> drop               the pod's own loopback is not the guest's
-//!                in k6t-eth0, DHCP from 0.0.0.0          -> accept             it asks for its address
+//!                in k6t-eth0, DHCP from 0.0.0.0          -> accept             it requests its address
 //!                in k6t-eth0, ICMPv6 or DHCPv6 from fe80::/10, ICMPv6 from ::  -> accept   and for its neighbours
-//!                in k6t-eth0, from elsewhere than the guest's address          -> drop     it speaks for itself alone
+//!                in k6t-eth0, from elsewhere than the guest's address          -> drop     no other source address
 //! ```
 //!
-//! The first three chains are of type nat: the kernel asks them for the first packet of a connection only, so what returns on a
-//! connection of the guest's own is never redirected, whatever the first rule says. Neighbour discovery is not tracked
-//! by the kernel at all and so passes by.
+//! The first three chains have the type nat: the kernel consults them for the first packet of a connection
+//! only. So packets that return on a connection of the guest are never redirected, whatever the first rule
+//! says. The kernel does not track neighbour discovery at all, so these chains do not affect it.
 //!
-//! The last one is a filter, and asked for every packet of the guest before anything is translated back: there an answer to what
-//! came from the pod's loopback is still one to the gateway. `route_localnet`, which such answers need, would let a packet that
-//! the guest itself addresses to 127.0.0.1 reach what listens there.
+//! The last chain is a filter that sees every packet of the guest before any address is translated back. At
+//! that point, an answer to a connection from the pod's loopback is still addressed to the gateway. Such
+//! answers need `route_localnet`, and without the filter that setting would let packets that the guest itself
+//! sends to 127.0.0.1 reach services that listen there.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use sha2::{Digest, Sha256};
 
-/// Name of the table. It is ours alone: it is replaced as a whole.
+/// Name of the table. Only the handler uses it, and it is replaced as a whole.
 pub const TABLE: &str = "kubevirt";
 
-/// Ports that servers of addresses listen on.
+/// Ports of DHCP servers.
 const DHCP4: u16 = 67;
 const DHCP6: u16 = 547;
 
-/// One of the two IP versions: nat tables are made for each.
+/// An IP version. There are nat tables for each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Family {
     /// IPv4.
@@ -40,21 +41,21 @@ pub enum Family {
     V6,
 }
 
-/// A base chain: of type nat, named like the hook it is on, or the filter.
+/// A base chain: the filter, or a chain of type nat that is named like its hook.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Chain {
-    /// Packets that come in, before routing.
+    /// Incoming packets, before routing.
     Prerouting,
     /// Packets that processes of the pod send.
     Output,
-    /// Packets that go out, after routing.
+    /// Outgoing packets, after routing.
     Postrouting,
-    /// Packets that come in, before all else: the filter of what the guest sends.
+    /// Incoming packets, before everything else: the filter for what the guest sends.
     Guest,
 }
 
 impl Chain {
-    /// All of them, in the order they are made.
+    /// All chains, in the order in which they are created.
     pub const ALL: [Chain; 4] = [Chain::Prerouting, Chain::Output, Chain::Postrouting, Chain::Guest];
 
     /// Name of the chain.
@@ -68,7 +69,7 @@ impl Chain {
     }
 }
 
-/// Protocols that a port of an interface may be of.
+/// Protocols of an interface's port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Protocol {
     /// TCP.
@@ -87,7 +88,7 @@ impl Protocol {
     }
 }
 
-/// A port of the guest that is reached at the pod's address.
+/// A port of the guest that can be reached at the pod's address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Port {
     /// TCP or UDP.
@@ -99,23 +100,23 @@ pub struct Port {
 /// A condition on a packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Match {
-    /// Came in by this interface.
+    /// The packet came in by this interface.
     Input(String),
-    /// Goes out by this interface.
+    /// The packet goes out by this interface.
     Output(String),
-    /// Has this source address.
+    /// The packet has this source address.
     Source(IpAddr),
-    /// Has this destination address.
+    /// The packet has this destination address.
     Destination(IpAddr),
-    /// Goes to this port.
+    /// The packet goes to this port.
     Port(Port),
-    /// Has another source address.
+    /// The packet has another source address.
     SourceIsNot(IpAddr),
-    /// Has a source address of the link alone, IPv6.
+    /// The packet has a link-local source address, IPv6.
     SourceIsOfLink,
-    /// Goes to an address of the loopback.
+    /// The packet goes to a loopback address.
     ToLoopback(Family),
-    /// Is of ICMPv6.
+    /// The packet is ICMPv6.
     Icmp6,
 }
 
@@ -126,11 +127,11 @@ pub enum Action {
     Dnat(IpAddr),
     /// Its source becomes this address.
     Snat(IpAddr),
-    /// Its source becomes the address of the interface it leaves by.
+    /// Its source becomes the address of the interface by which it leaves.
     Masquerade,
-    /// It goes on.
+    /// The packet is accepted.
     Accept,
-    /// It goes no further, and nobody is told.
+    /// The packet is dropped without an answer.
     Drop,
 }
 
@@ -139,30 +140,30 @@ pub enum Action {
 pub struct Rule {
     /// The chain it is in.
     pub chain: Chain,
-    /// All have to hold.
+    /// All of these conditions have to hold.
     pub matches: Vec<Match>,
-    /// What to do then.
+    /// The action for matching packets.
     pub action: Action,
 }
 
-/// One table, whole.
+/// One complete table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ruleset {
     /// IPv4 or IPv6.
     pub family: Family,
-    /// In order.
+    /// The rules, in order.
     pub rules: Vec<Rule>,
 }
 
 impl Ruleset {
-    /// A hash of everything in it. The table carries it as user data, so that a later handler sees at a glance whether
-    /// the rules in the kernel are the ones it would write.
+    /// A hash of the whole table. The table carries it as user data, so that a later handler sees at once
+    /// whether the rules in the kernel are the ones it would write.
     pub fn fingerprint(&self) -> [u8; 32] {
         Sha256::digest(format!("{self:?}")).into()
     }
 }
 
-/// The rules that join `guest` behind `gateway` to the pod's interface.
+/// The rules that connect `guest` behind `gateway` to the pod's interface.
 pub fn masquerade(
     pod_interface: &str,
     bridge: &str,
@@ -197,8 +198,8 @@ pub fn masquerade(
     Ruleset { family, rules }
 }
 
-/// What the guest may send: nothing to the pod's loopback, and nothing in another's name. Without an address it may ask for one,
-/// and on its link it may look for its neighbours.
+/// What the guest may send: nothing to the pod's loopback, and nothing with another source address. Without
+/// an address it may request one, and it may do neighbour discovery on its link.
 fn filter(bridge: &str, guest: IpAddr) -> Vec<Rule> {
     let rule = |conditions: Vec<Match>, action| {
         let matches = [Match::Input(bridge.to_owned())].into_iter().chain(conditions).collect();

@@ -1,4 +1,5 @@
-//! The bridge binding: the guest is a station on the network, with the MAC address and the addresses of the pod's link.
+//! The bridge binding: the guest is a host on the network, with the MAC address and the addresses of the
+//! pod's link.
 //!
 //! ```text
 //! before:  eth0 (pod address, MAC a) == network
@@ -6,12 +7,12 @@
 //!                                                                   +-- tap0 --> guest (MAC a, pod address by DHCP)
 //! ```
 //!
-//! What the pod's link had is written down before it is taken away, all of it in the kernel: addresses and MAC address at
-//! the stand-in, which has another name and is down until then, and routes in a table that belongs to the bridge and that
-//! nothing looks into. From `Down` on the stand-in and the table are what counts. So a plan can be cut after any step, and the
-//! next one goes on from there.
+//! The configuration of the pod's link is saved in the kernel before it is removed. Addresses and MAC address
+//! go to a stand-in, a bridge that has another name and is down at first. Routes go to a routing table that
+//! belongs to the bridge and that no rule uses. After the step `Down`, the stand-in and the table are
+//! authoritative. So a plan can be interrupted after any step, and the next plan continues from there.
 //!
-//! A managed tap is the same without an answer for a guest that asks for its address.
+//! A managed tap works the same way, but no DHCP server answers the guest.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -21,25 +22,26 @@ use crate::network::addresses::MacAddress;
 use crate::network::links::Names;
 use crate::network::state::{Binding, Kind, Link, Observed, Wanted};
 
-/// First address of DHCP servers on such bridges, one for each interface of the spec: KubeVirt's.
+/// First address of the DHCP servers on such bridges, as in KubeVirt. Each interface of the spec has the next
+/// one.
 const SERVERS: Ipv4Addr = Ipv4Addr::new(169, 254, 75, 10);
-/// Bits of the prefix of a server's address.
+/// Prefix length of a server's address.
 const SERVER_PREFIX: u8 = 32;
 
-/// Address of the DHCP server for the interface with that place in the spec.
+/// Address of the DHCP server for the interface at this position in the spec.
 pub fn server(index: usize) -> Ipv4Addr {
     let last = u32::try_from(index).unwrap_or(u32::MAX).min(200);
     Ipv4Addr::from_bits(SERVERS.to_bits() + last)
 }
 
-/// What is in a pod of such a card.
+/// The links in the pod that belong to such a card.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct There<'a> {
-    /// The pod's link under its first name.
+    /// The pod's link under its original name.
     pub(super) pod: Option<&'a Link>,
     /// The pod's link as a port.
     pub(super) port: Option<&'a Link>,
-    /// The stand-in that has its name, or will have it.
+    /// The stand-in that has its name, or will get it.
     pub(super) stand_in: Option<(&'a Link, &'a str)>,
     /// The bridge.
     pub(super) bridge: Option<&'a Link>,
@@ -51,7 +53,8 @@ impl<'a> There<'a> {
         let is_bridge = |link: &&Link| link.kind == Kind::Bridge;
         let port = link(&names.port);
         let kept = link(&names.kept).map(|link| (link, names.kept.as_str()));
-        // A pod may have been given a bridge as its link; it is ours where the link that had its name is a port.
+        // A pod's link may itself be a bridge. The bridge with its name is the handler's stand-in only if the
+        // original link is a port.
         let ours = link(&names.pod).filter(is_bridge).filter(|_| port.is_some());
         Self {
             pod: link(&names.pod).filter(|_| ours.is_none()),
@@ -62,26 +65,26 @@ impl<'a> There<'a> {
     }
 }
 
-/// Settings of links that are no stations themselves.
+/// Settings of the links that are not hosts on the network.
 pub fn sysctls(names: &Names, has_ipv4: bool) -> Vec<Setting> {
     let mut all = vec![
         Setting::optional(format!("net/ipv6/conf/{}/disable_ipv6", names.bridge), "1"),
-        // Another card may make the pod a router; what this one sends is for its network alone.
+        // Another card may make the pod a router, but packets of this card stay on its network.
         Setting::needed(format!("net/ipv4/conf/{}/forwarding", names.bridge), "0"),
     ];
     if has_ipv4 {
-        // The guest has the address that the stand-in has: only the guest answers for it.
+        // The stand-in has the guest's address, and only the guest may answer ARP requests for it.
         all.push(Setting::needed("net/ipv4/conf/all/arp_ignore".to_owned(), "1"));
     }
     all
 }
 
-/// Settings of the pod's link as a port.
+/// Settings of the pod's link after it has become a port.
 pub fn port_sysctls(names: &Names) -> Vec<Setting> {
     vec![Setting::optional(format!("net/ipv6/conf/{}/disable_ipv6", names.port), "1")]
 }
 
-/// What is missing, in the order to do it.
+/// The missing steps, in the order in which to do them.
 pub(super) fn plan(wanted: &Wanted, names: &Names, observed: &Observed) -> Result<Vec<Step>, PlanError> {
     let there = There::of(names, observed);
     let source = there.port.or(there.pod).ok_or_else(|| PlanError::NoLink(names.pod.clone()))?;
@@ -135,7 +138,7 @@ pub(super) fn plan(wanted: &Wanted, names: &Names, observed: &Observed) -> Resul
     Ok(steps)
 }
 
-/// What the pod's link has. It has it until the stand-in gets its name.
+/// Saves the configuration of the pod's link. The link keeps it until the stand-in gets its name.
 fn write_down(pod: &Link, mac: MacAddress, names: &Names, there: There<'_>, steps: &mut Vec<Step>) {
     let stand_in = there.stand_in.map(|(stand_in, _)| stand_in);
     if stand_in.is_none() {
@@ -153,8 +156,8 @@ fn write_down(pod: &Link, mac: MacAddress, names: &Names, there: There<'_>, step
     }
 }
 
-/// The pod's link as a port of the bridge: no station of its own, and not one that learns, so that the guest's address is
-/// never thought to be behind it.
+/// Makes the pod's link a port of the bridge. It is no host itself, and it does not learn addresses, so that
+/// the bridge never looks for the guest's address behind it.
 fn plan_port(
     source: &Link,
     mac: MacAddress,

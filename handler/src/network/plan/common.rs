@@ -1,4 +1,4 @@
-//! What the bindings have in common.
+//! Functions that several bindings use.
 
 use barevirt_protocol::names::{NetworkDescriptor, tap_queues};
 
@@ -13,7 +13,7 @@ pub struct Setting {
     pub path: String,
     /// The value it should have.
     pub value: &'static str,
-    /// Not every kernel has it; where it is missing there is nothing to set.
+    /// Not every kernel has the setting; if it is missing, nothing is written.
     pub optional: bool,
 }
 
@@ -31,7 +31,7 @@ impl Setting {
     }
 }
 
-/// Settings that are not as they should be.
+/// Adds steps for the settings that have another value.
 pub(super) fn plan_sysctls(
     settings: impl IntoIterator<Item = Setting>,
     observed: &Observed,
@@ -39,7 +39,7 @@ pub(super) fn plan_sysctls(
 ) {
     for Setting { path, value, optional } in settings {
         let present = observed.sysctls.get(&path).map(String::as_str);
-        // Whether a link that is still to be made has it is seen once it is there.
+        // Whether a future link will have the setting is only known once the link exists.
         let may_come = path.split('/').nth(3).is_some_and(|link| !observed.links.contains_key(link));
         if present != Some(value) && (present.is_some() || !optional || may_come) {
             steps.push(Step::Sysctl { path, value, optional });
@@ -47,10 +47,11 @@ pub(super) fn plan_sysctls(
     }
 }
 
-/// The tap: its queues, and its place at the bridge.
+/// Adds steps for the tap: its queues, and its attachment to the bridge.
 pub(super) fn plan_tap(wanted: &Wanted, names: &Names, observed: &Observed, mtu: u32, steps: &mut Vec<Step>) {
     let tap = observed.links.get(&names.tap);
-    // The first queue comes last: where it is held all are, and there are as many as there were virtual CPUs then.
+    // The first queue comes last: if the launcher holds it, it holds all queues that were needed at that
+    // time.
     if !observed.held.contains(&NetworkDescriptor::Tap.of(&wanted.network)) {
         let queues: Vec<String> = tap_queues(&wanted.network, wanted.queues).collect();
         let multi_queue = queues.len() > 1;
@@ -71,7 +72,7 @@ pub(super) fn plan_tap(wanted: &Wanted, names: &Names, observed: &Observed, mtu:
     }
 }
 
-/// Sockets that the launcher does not hold yet.
+/// Adds steps for the sockets that the launcher does not hold yet.
 pub(super) fn plan_sockets(
     wanted: &Wanted,
     names: &Names,

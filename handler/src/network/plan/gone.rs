@@ -1,6 +1,7 @@
-//! A card that the guest has no more: the pod's link becomes what it was, and nothing of ours is left.
+//! Removes the network of a card that the guest no longer has: the pod's link gets its original
+//! configuration, and everything that the handler created is deleted.
 //!
-//! Addresses and MAC address go back from the stand-in before it is taken away, routes before the bridge is.
+//! Addresses and MAC address are restored before the stand-in is deleted, and routes before the bridge is.
 
 use super::bridge::{There, port_sysctls};
 use super::common::plan_sysctls;
@@ -9,7 +10,7 @@ use crate::network::addresses::MacAddress;
 use crate::network::links::Names;
 use crate::network::state::{Link, Observed};
 
-/// What is left, in the order to take it away. Nothing where nothing was made.
+/// The remaining steps, in order. Empty if nothing was created.
 pub(super) fn plan(names: &Names, observed: &Observed) -> Vec<Step> {
     let there = There::of(names, observed);
     let mut steps = Vec::new();
@@ -23,13 +24,13 @@ pub(super) fn plan(names: &Names, observed: &Observed) -> Vec<Step> {
             if let Some((_, name)) = stand_in {
                 steps.push(delete(name));
             }
-            // Where something else has the name meanwhile, the link is another one and this one is no more needed.
+            // If another link has taken the name meanwhile, this link is no longer needed.
             if there.pod.is_none() {
                 steps.push(Step::Rename { link: names.port.clone(), to: names.pod.clone() });
             }
         }
         (None, Some((stand_in, name))) => {
-            // A link that was set down has lost its addresses of IPv6.
+            // A link that was set down has lost its IPv6 addresses.
             let pod = there.pod.map(|pod| &pod.addresses);
             for (address, prefix) in stand_in.global() {
                 if pod.is_some_and(|pod| !pod.contains(&(address, prefix))) {
@@ -45,7 +46,7 @@ pub(super) fn plan(names: &Names, observed: &Observed) -> Vec<Step> {
         if !is_up {
             steps.push(Step::Up { link: names.pod.clone() });
         }
-        // Those on the link first: others may have their gateways there.
+        // Routes without a gateway come first: gateways of other routes may be reached by them.
         let (near, far): (Vec<_>, Vec<_>) =
             bridge.kept_routes.iter().partition(|route| route.gateway.is_none());
         for route in near.into_iter().chain(far) {

@@ -1,4 +1,5 @@
-//! The masquerade binding: the guest has a private address behind a bridge, and the pod's by translation.
+//! The masquerade binding: the guest has a private address behind a bridge, and uses the pod's address by
+//! network address translation.
 //!
 //! ```text
 //! eth0 (pod address) -- nat --> k6t-eth0 (10.0.2.1, fd10:0:2::1) -- tap0 --> guest (10.0.2.2, fd10:0:2::2)
@@ -13,11 +14,12 @@ use crate::network::links::Names;
 use crate::network::nft::rules::{Ruleset, masquerade};
 use crate::network::state::{Masquerade, Observed, Wanted};
 
-/// Settings that the binding needs, in the order to write them.
+/// Settings that the binding needs, in the order in which to write them.
 pub fn sysctls(bridge: &str, ipv6: bool) -> Vec<Setting> {
     let mut all = vec![
         Setting::needed("net/ipv4/ip_forward".to_owned(), "1"),
-        // Answers of the guest to what came from 127.0.0.1 arrive by the bridge; no other interface may claim to be it.
+        // The guest's answers to connections from 127.0.0.1 arrive by the bridge. No other interface may send
+        // packets in its name.
         Setting::needed(format!("net/ipv4/conf/{bridge}/route_localnet"), "1"),
     ];
     if ipv6 {
@@ -26,15 +28,16 @@ pub fn sysctls(bridge: &str, ipv6: bool) -> Vec<Setting> {
         all.push(Setting::needed(format!("net/ipv6/conf/{bridge}/accept_ra"), "0"));
         all.push(Setting::needed("net/ipv6/conf/all/forwarding".to_owned(), "1"));
     }
-    // With br_netfilter the bridge would translate addresses back before the packet is the bridge's own, and the kernel
-    // drops what then comes from outside for ::1. The settings are the namespace's: the node keeps its own.
+    // With br_netfilter the bridge would translate addresses back too early, before the packet belongs to the
+    // bridge interface, and the kernel then drops packets for ::1 that come from outside. The settings belong
+    // to the namespace: those of the node do not change.
     for family in ["iptables", "ip6tables"] {
         all.push(Setting::optional(format!("net/bridge/bridge-nf-call-{family}"), "0"));
     }
     all
 }
 
-/// What is missing, in the order to do it.
+/// The missing steps, in the order in which to do them.
 pub(super) fn plan(
     wanted: &Wanted,
     binding: &Masquerade,
@@ -85,11 +88,12 @@ fn plan_bridge(
         Some(_) => {}
     }
     plan_sysctls(sysctls(name, ipv6), observed, steps);
-    // IPv4 is always there: the guest may have it even where the pod has none, for what it does with the gateway.
+    // IPv4 is always set up. The guest may use it even if the pod has no IPv4, to talk to the gateway.
     let mut addresses = vec![(IpAddr::V4(binding.ipv4.gateway), binding.ipv4.prefix)];
     if ipv6 {
         addresses.push((IpAddr::V6(binding.ipv6.gateway), binding.ipv6.prefix));
-        // Router advertisements come from it. The kernel would make the same one, but only once a port has a carrier.
+        // Router advertisements are sent from this address. The kernel would generate the same one, but only
+        // once a port has a carrier.
         addresses.push((IpAddr::V6(BRIDGE_MAC.link_local()), 64));
     }
     for (address, prefix) in addresses {
@@ -99,8 +103,8 @@ fn plan_bridge(
     }
 }
 
-/// The tables: IPv6 where the pod has it; IPv4 always, since the guest always has it and `kubectl port-forward` tries
-/// 127.0.0.1 first.
+/// The tables. IPv6 only if the pod has it. IPv4 always, because the guest always has it and `kubectl
+/// port-forward` tries 127.0.0.1 first.
 pub fn rulesets(binding: &Masquerade, names: &Names, ipv6: bool) -> Vec<Ruleset> {
     let rules = |gateway, guest| masquerade(&names.pod, &names.bridge, gateway, guest, &binding.ports);
     let mut all = vec![rules(IpAddr::V4(binding.ipv4.gateway), IpAddr::V4(binding.ipv4.guest))];

@@ -1,4 +1,4 @@
-//! What plans are made of, and why there can be none.
+//! The steps of a plan, and why there may be no plan.
 
 use std::net::IpAddr;
 
@@ -8,19 +8,19 @@ use crate::network::addresses::MacAddress;
 use crate::network::nft::rules::Ruleset;
 use crate::network::state::Route;
 
-/// Sockets that the launcher serves addresses on.
+/// Services for addresses. The launcher serves each one on its own socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Service {
-    /// UDP port 67 on the bridge.
+    /// DHCPv4, on UDP port 67 of the bridge.
     Dhcp4,
-    /// UDP port 547 on the bridge, member of `ff02::1:2`.
+    /// DHCPv6, on UDP port 547 of the bridge, as a member of `ff02::1:2`.
     Dhcp6,
-    /// Raw ICMPv6 on the bridge, member of `ff02::2`.
+    /// Router advertisements, on raw ICMPv6 of the bridge, as a member of `ff02::2`.
     RouterAdvertisement,
 }
 
 impl Service {
-    /// What the launcher knows its socket as.
+    /// The descriptor's name at the launcher.
     pub fn descriptor(self) -> NetworkDescriptor {
         match self {
             Service::Dhcp4 => NetworkDescriptor::Dhcp4,
@@ -30,10 +30,10 @@ impl Service {
     }
 }
 
-/// One thing to do.
+/// One step of a plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
-    /// Make a bridge, still down.
+    /// Create a bridge, which is down at first.
     CreateBridge {
         /// Its name.
         name: String,
@@ -44,36 +44,36 @@ pub enum Step {
     },
     /// Write a setting beneath `/proc/sys`.
     Sysctl {
-        /// Path beneath `/proc/sys`, `net/ipv4/ip_forward`.
+        /// Path beneath `/proc/sys`, for example `net/ipv4/ip_forward`.
         path: String,
-        /// What to write.
+        /// The value.
         value: &'static str,
-        /// Where there is no such setting, nothing is to be set.
+        /// A missing setting is not an error.
         optional: bool,
     },
-    /// Give an interface an address, at once usable (no duplicate-address detection).
+    /// Give an interface an address that is usable at once (without duplicate address detection).
     Address {
         /// The interface.
         link: String,
         /// The address.
         address: IpAddr,
-        /// Length of the prefix, bits.
+        /// Length of the prefix, in bits.
         prefix: u8,
     },
-    /// Take an address from an interface.
+    /// Remove an address from an interface.
     RemoveAddress {
         /// The interface.
         link: String,
         /// The address.
         address: IpAddr,
-        /// Length of the prefix, bits.
+        /// Length of the prefix, in bits.
         prefix: u8,
     },
     /// Set the MTU of an interface.
     Mtu {
         /// The interface.
         link: String,
-        /// Bytes.
+        /// The MTU, in bytes.
         mtu: u32,
     },
     /// Set the MAC address of an interface.
@@ -83,33 +83,33 @@ pub enum Step {
         /// The address.
         mac: MacAddress,
     },
-    /// Give an interface that is down another name.
+    /// Rename an interface that is down.
     Rename {
         /// The interface.
         link: String,
-        /// Its name from now on.
+        /// Its new name.
         to: String,
     },
-    /// Open a queue of the tap, making it.
+    /// Open a queue of the tap, which creates the tap if needed.
     OpenTap {
         /// Its name.
         name: String,
-        /// Who may open it.
+        /// User id that may open it.
         owner: u32,
-        /// It has more than one queue.
+        /// Whether it has more than one queue.
         multi_queue: bool,
-        /// The name that the launcher knows the descriptor by.
+        /// The name by which the launcher knows the descriptor.
         descriptor: String,
     },
-    /// Open a queue of a macvtap that is there.
+    /// Open a queue of an existing macvtap.
     OpenMacvtap {
         /// Its name.
         name: String,
         /// Its index.
         index: u32,
-        /// It is to have more than one queue.
+        /// Whether it will have more than one queue.
         multi_queue: bool,
-        /// The name that the launcher knows the descriptor by.
+        /// The name by which the launcher knows the descriptor.
         descriptor: String,
     },
     /// Make an interface a port of a bridge.
@@ -119,12 +119,12 @@ pub enum Step {
         /// The bridge.
         bridge: String,
     },
-    /// Let the bridge of a port not learn who is behind it.
+    /// Stop a bridge from learning addresses behind a port.
     NoLearning {
         /// The port.
         link: String,
     },
-    /// Make an interface no port any more.
+    /// Remove a port from its bridge.
     Detach {
         /// The port.
         link: String,
@@ -139,66 +139,67 @@ pub enum Step {
         /// The interface.
         link: String,
     },
-    /// Take an interface away, if it is there.
+    /// Delete an interface, if it exists.
     Delete {
         /// The interface.
         link: String,
     },
-    /// Keep a route with a bridge: see [`KEPT_TABLE`](crate::network::state::KEPT_TABLE).
+    /// Save a route with a bridge: see [`KEPT_TABLE`](crate::network::state::KEPT_TABLE).
     KeepRoute {
         /// The bridge.
         bridge: String,
         /// The route.
         route: Route,
     },
-    /// Route over an interface, if that is not so yet.
+    /// Add a route over an interface, if it does not exist.
     Route {
         /// The interface.
         link: String,
         /// The route.
         route: Route,
     },
-    /// Let what comes from an interface reach `::1`, by a route of type local. For IPv4 there is a setting
-    /// (`route_localnet`); in IPv6 the kernel looks for such a route on the very interface. A packet that has `::1` in
-    /// its header on the wire is dropped long before: this is only for what connection tracking translates back.
+    /// Let packets from an interface reach `::1`, by a route of type local. IPv4 has a setting for this
+    /// (`route_localnet`); in IPv6 the kernel looks for such a route on that interface. A packet with `::1`
+    /// in its header on the wire is dropped long before: the route only serves packets that connection
+    /// tracking translates back.
     LoopbackRoute {
         /// The interface.
         link: String,
     },
-    /// Replace our table of one family.
+    /// Replace the handler's table of one family.
     Rules(Ruleset),
     /// Open a socket bound to an interface.
     Open {
-        /// Which.
+        /// The service.
         service: Service,
         /// The interface.
         link: String,
-        /// The name that the launcher knows the descriptor by.
+        /// The name by which the launcher knows the descriptor.
         descriptor: String,
     },
 }
 
-/// Why there can be no plan.
+/// Why there is no plan.
 #[derive(Debug, Clone, thiserror::Error, PartialEq, Eq)]
 pub enum PlanError {
-    /// The pod has no such interface, or none with an address: its network is not ready.
+    /// The pod has no such interface, or it has no address: the pod's network is not ready.
     #[error("the pod has no interface {0} with an address")]
     NoPodInterface(String),
-    /// The pod has no such interface: nothing has attached it to that network.
+    /// The pod has no such interface: it is not attached to that network.
     #[error("the pod has no interface {0}")]
     NoLink(String),
-    /// What the pod has is not of a kind that a guest could be bridged to.
+    /// The pod's interface is of a kind that cannot be bridged to a guest.
     #[error("the pod's interface {0} has no MAC address")]
     NotEthernet(String),
-    /// Nothing that attaches networks has made one.
+    /// The network plugin has not created a tap.
     #[error("the pod has no tap {0}, and no tap or macvtap {1}")]
     NoTap(String, String),
-    /// The tap was made for one queue.
+    /// The tap was created for one queue.
     #[error("the pod's tap {tap} has one queue, and {wanted} are wanted")]
     OneQueue {
         /// Its name.
         tap: String,
-        /// Queues that the card is to have.
+        /// Number of queues that the card needs.
         wanted: u32,
     },
 }

@@ -1,10 +1,11 @@
-//! The tap binding: whatever attaches the pod to the network has made a tap or a macvtap, and QEMU is given it.
+//! The tap binding: a network plugin attaches the pod and creates a tap or a macvtap, which QEMU gets.
 //!
 //! ```text
 //!   network == tap<digits>, or else pod<digits> --> guest
 //! ```
 //!
-//! Nothing is made here. A macvtap hands on what is for its own MAC address alone, so it is given the guest's.
+//! The handler creates nothing here. A macvtap only forwards packets for its own MAC address, so it gets the
+//! guest's address.
 
 use barevirt_protocol::names::{NetworkDescriptor, tap_queues};
 
@@ -13,7 +14,7 @@ use crate::network::addresses::MacAddress;
 use crate::network::links::Names;
 use crate::network::state::{Kind, Link, Observed, Wanted};
 
-/// The tap or macvtap of a card: one under the name of taps goes before the pod's link.
+/// The tap or macvtap of a card. A link with a tap's name is preferred to the pod's link.
 pub fn find<'a>(names: &'a Names, observed: &'a Observed) -> Option<(&'a str, &'a Link)> {
     let is_tap = |link: &&Link| matches!(link.kind, Kind::Tap { .. } | Kind::Macvtap);
     [&names.tap, &names.pod].into_iter().find_map(|name| {
@@ -22,7 +23,7 @@ pub fn find<'a>(names: &'a Names, observed: &'a Observed) -> Option<(&'a str, &'
     })
 }
 
-/// What is missing, in the order to do it.
+/// The missing steps, in the order in which to do them.
 pub(super) fn plan(wanted: &Wanted, names: &Names, observed: &Observed) -> Result<Vec<Step>, PlanError> {
     let no_tap = || PlanError::NoTap(names.tap.clone(), names.pod.clone());
     let (name, link) = find(names, observed).ok_or_else(no_tap)?;
@@ -35,7 +36,7 @@ pub(super) fn plan(wanted: &Wanted, names: &Names, observed: &Observed) -> Resul
     if !link.up {
         steps.push(Step::Up { link: name.to_owned() });
     }
-    // The first queue comes last: where it is held all are.
+    // The first queue comes last: if the launcher holds it, it holds all.
     if observed.held.contains(&NetworkDescriptor::Tap.of(&wanted.network)) {
         return Ok(steps);
     }

@@ -1,4 +1,4 @@
-//! Plans for pods with nothing, with some and with all of it.
+//! Plans for pods in which nothing, a part or everything is set up.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,7 +30,7 @@ fn pod(addresses: &[(&str, u8)]) -> Observed {
     Observed { links: BTreeMap::from([("eth0".to_owned(), eth0)]), ..Observed::default() }
 }
 
-/// What an observation would show after the plan was carried out.
+/// What an observation would show after these steps.
 fn carry_out(observed: &Observed, steps: &[Step]) -> Observed {
     let mut after = observed.clone();
     for step in steps {
@@ -85,7 +85,7 @@ fn carry_out_one(after: &mut Observed, step: &Step) {
         }
         Step::Up { link: name } => at(after, name).up = true,
         Step::Down { link: name } => {
-            // The kernel forgets routes, and addresses of IPv6.
+            // The kernel forgets routes and IPv6 addresses.
             let link = at(after, name);
             link.up = false;
             link.routes.clear();
@@ -151,9 +151,9 @@ fn a_tap_has_its_queues_the_first_one_last() {
     let queue = |name: &str, many| (format!("net/default/{name}"), many);
     assert_eq!(opened(1, &[]), [queue("tap", false)]);
     assert_eq!(opened(3, &[]), [queue("tap.2", true), queue("tap.1", true), queue("tap", true)]);
-    // A handler that ended half way.
+    // The previous handler ended before it was done.
     assert_eq!(opened(3, &["net/default/tap.2"]), [queue("tap.1", true), queue("tap", true)]);
-    // CPUs that came later bring no queues.
+    // CPUs that were added later bring no queues.
     assert_eq!(opened(4, &["net/default/tap", "net/default/tap.1"]), []);
 }
 
@@ -224,7 +224,7 @@ fn bridged(network: &str, pod: &str) -> Wanted {
     }
 }
 
-/// A pod with an address and routes on its first link, and another link without.
+/// A pod with an address and routes on its first link, and another link without addresses.
 fn pod_with_routes() -> Observed {
     let mut observed = pod(DUAL);
     let route = |destination: &str, prefix, gateway: Option<&str>| Route {
@@ -286,7 +286,7 @@ fn a_plan_that_is_cut_anywhere_is_completed_by_the_next_one() {
     let there = carry_out(&observed, &whole);
     for cut in 0..whole.len() {
         let part = carry_out(&observed, &whole[..cut]);
-        // The handler goes, and with it what nobody has taken yet.
+        // The handler ends, and descriptors that were not handed over are lost.
         let lost = Observed { held: BTreeSet::new(), ..part };
         let done = carry_out(&lost, &plan(&card, &lost).unwrap());
         let eth0 = &done.links["eth0"];
@@ -307,7 +307,7 @@ fn a_plan_that_is_cut_anywhere_is_completed_by_the_next_one() {
         let eth0 = &back.links["eth0"];
         assert_eq!((&eth0.mac, &eth0.routes, eth0.up), (&before.mac, &before.routes, true), "{cut}");
         assert_eq!(back.links.len(), observed.links.len(), "{cut}");
-        // It is wanted again while it goes.
+        // The card is wanted again while it is being removed.
         let part = Observed { held: BTreeSet::new(), ..part };
         let again = carry_out(&part, &plan(&card, &part).unwrap());
         assert_eq!(plan(&card, &again).unwrap(), [], "{cut}");
@@ -376,7 +376,7 @@ fn a_tap_of_the_pod_is_opened_and_nothing_is_made() {
         names.collect::<Vec<_>>()
     };
     let (taps, pods) = ("tapb1f51a511f1", RED);
-    // A tap's own name goes before the pod's link, which may be anything then.
+    // A link with the tap's own name is preferred to the pod's link, which may then be anything.
     let observed = with(&[(taps, tap(one, true)), (pods, tap(Kind::Other, true))]);
     let steps = plan(&card(1, None), &observed).unwrap();
     assert_eq!((opened(&steps), steps.len()), (vec![(taps.to_owned(), false)], 1));
@@ -386,7 +386,7 @@ fn a_tap_of_the_pod_is_opened_and_nothing_is_made() {
     assert_eq!(plan(&card(2, None), &observed), Err(refused));
     let observed = with(&[(pods, tap(many, true))]);
     assert_eq!(opened(&plan(&card(2, None), &observed).unwrap()), vec![(pods.to_owned(), true); 2]);
-    // A macvtap hears for one address alone.
+    // A macvtap receives packets for one address only.
     let observed = with(&[(pods, tap(Kind::Macvtap, false))]);
     let mac = MacAddress([2, 0, 0, 0, 0, 7]);
     let steps = plan(&card(1, Some(mac)), &observed).unwrap();

@@ -1,4 +1,4 @@
-//! Guests that are stations on the networks of their pods.
+//! Guests that are hosts on the networks of their pods.
 //!
 //! ```text
 //! node: peer (10.244.9.1) == pod: eth0-nic -- k6t-eth0 -- tap0 == guest (10.244.9.7);  pod: eth0, a stand-in (10.244.9.7)
@@ -10,7 +10,7 @@ use super::*;
 pub(super) const RED: &str = "podb1f51a511f1";
 pub(super) const RED_NODE: Ipv4Addr = Ipv4Addr::new(192, 168, 7, 1);
 pub(super) const RED_GUEST: Ipv4Addr = Ipv4Addr::new(192, 168, 7, 2);
-/// A network that the pod has a route to.
+/// A network to which the pod has a route.
 const FAR: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 0);
 
 fn on_pod_network() -> Wanted {
@@ -59,7 +59,7 @@ fn far_route(pod: &OwnedFd) {
     });
 }
 
-/// Whether node and guest reach each other under the pod's address.
+/// Checks that node and guest reach each other, with the pod's address for the guest.
 fn speaks(node: &OwnedFd, guest: &OwnedFd) {
     serve(guest, (Ipv4Addr::UNSPECIFIED, 8080).into());
     serve(node, (Ipv4Addr::UNSPECIFIED, 9090).into());
@@ -117,7 +117,7 @@ fn a_handler_that_ends_between_any_two_steps_is_followed_by_one_that_completes_t
         far_route(&pod);
         let before = links(&pod)["eth0"].clone();
         let part: Vec<_> = plan_for(&pod).into_iter().take(cut).collect();
-        // What it has opened goes with it.
+        // The descriptors that this part opened are dropped.
         with_netlink(
             &pod,
             |netlink| async move { apply::apply(&netlink, None, part).await.map(drop).unwrap() },
@@ -144,7 +144,7 @@ fn a_guest_with_two_cards_is_behind_translation_on_one_and_a_station_on_the_othe
     let [(_, first), (card, red)] = there.as_slice() else { panic!("{there:?}") };
     assert_eq!((first.pod_interface.as_str(), first.mtu), ("eth0", 1400));
     assert_eq!((card.network.as_str(), red.pod_interface.as_str(), red.mtu), ("red", RED, 1300));
-    // Nobody gave it an address there, so there is none to be told.
+    // The link has no address there, so the guest gets none.
     assert_eq!((red.ipv4.as_ref(), red.pod_addresses.len()), (None, 0));
     let all: BTreeSet<String> = opened.iter().map(|(name, _)| name.clone()).collect();
     assert!(all.contains("net/red/tap") && !all.contains("net/red/dhcp4"));
@@ -177,7 +177,7 @@ fn a_card_whose_link_is_not_there_yet_holds_up_no_other() {
     };
     assert_eq!((failed.network.as_str(), link.as_str(), first.cards.len()), ("red", RED, 1));
     let mut held: BTreeSet<String> = first.opened.iter().map(|(name, _)| name.clone()).collect();
-    // It comes, and nothing is done to the other.
+    // A card is added, and the other one does not change.
     attach_red(&node, &pod, Vec::new());
     let mut second = prepare_all(&pod, cards.clone(), &held);
     assert_eq!((names(&second.opened), second.cards.len(), second.failed.len()), (vec!["net/red/tap"], 2, 0));

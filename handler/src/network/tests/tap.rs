@@ -1,4 +1,4 @@
-//! Guests on taps and macvtaps that are in their pods, as plugins of the attachment type `tap` have them.
+//! Guests on taps and macvtaps in their pods, as plugins of the attachment type `tap` create them.
 //!
 //! ```text
 //! node: red (192.168.7.1) ==veth== pod: lower -- podb1f51a511f1 (macvtap) == guest (192.168.7.2)
@@ -14,7 +14,7 @@ fn on_tap() -> Wanted {
     Wanted { binding: Binding::Tap, ..on_red() }
 }
 
-/// Gives the pod a macvtap on a link to the node; whether the kernel has such.
+/// Gives the pod a macvtap on a link to the node. Returns false if the kernel does not support macvtaps.
 fn attach_macvtap(node: &OwnedFd, pod: &OwnedFd) -> bool {
     let there = pod.try_clone().unwrap();
     with_netlink(node, move |netlink| async move {
@@ -61,7 +61,7 @@ fn a_macvtap_has_as_many_queues_as_are_wanted() {
     }
     let (_, prepared, opened) = prepare_blocking(&pod, &Wanted { queues: 2, ..on_tap() }, &BTreeSet::new());
     assert_eq!(names(&opened), ["net/red/tap.1", "net/red/tap"]);
-    // The guest has the link's own address.
+    // The guest has the link's own MAC address.
     let own = with_netlink(&pod, |netlink| async move {
         let cards = [on_tap()];
         observe::observe(&netlink, None, &cards, &BTreeSet::new()).await.unwrap().links[RED].mac.clone()
@@ -86,7 +86,7 @@ fn a_tap_is_taken_as_it_was_made() {
     let refused = runtime.block_on(prepare(pod.try_clone().unwrap(), vec![two.clone()], BTreeSet::new()));
     assert!(matches!(refused, Err(NetworkError::Plan(PlanError::OneQueue { .. }))), "{refused:?}");
     drop(one);
-    // Whoever made it has a queue as well.
+    // The process that created the tap also holds a queue.
     let _many = make(true);
     let (steps, prepared, opened) = prepare_blocking(&pod, &two, &BTreeSet::new());
     assert_eq!(names(&opened), ["net/red/tap.1", "net/red/tap"]);
@@ -101,7 +101,7 @@ fn nobody_hands_out_addresses_behind_a_managed_tap() {
     assert_eq!((names(&opened), prepared.ipv4.as_ref()), (vec!["net/default/tap"], None));
     let held: BTreeSet<String> = opened.iter().map(|(name, _)| name.clone()).collect();
     let tap = take(&mut opened, "net/default/tap");
-    // A guest that has the pod's address from elsewhere is its station.
+    // A guest that has got the pod's address by other means is a host on the network.
     let guest = station(tap, prepared.mac, vec![(POD4.into(), 24)], vec![NODE4.into()]);
     serve(&guest, (Ipv4Addr::UNSPECIFIED, 8080).into());
     assert_eq!(ask(&node, (POD4, 8080)), Some(NODE4.to_string()));

@@ -1,4 +1,4 @@
-//! What is reported of a guest, and what is left as it is.
+//! Tests of what is reported about a guest, and of what does not change.
 
 use barevirt_api::names::{CONDITION_POD_SCHEDULED, PHASE_SCHEDULED};
 use barevirt_api::settings::NO_BINDINGS;
@@ -123,7 +123,7 @@ fn the_verdict_of_the_launcher_is_final() {
         ("False", Some("QEMU was killed by signal 9"))
     );
     assert!(Condition::find(&status.conditions, CONDITION_AGENT_CONNECTED).is_none());
-    // Nothing changes a final phase, whatever is seen later.
+    // A final phase never changes, whatever is observed later.
     assert_eq!(compute(&vmi(status.clone()), seen(&launcher(Phase::Running)), &at(9)), status);
 }
 
@@ -208,7 +208,7 @@ fn the_guest_s_word_adds_a_name_and_no_address() {
         os: Some(GuestOs { name: "Debian".to_owned(), ..GuestOs::default() }),
         interfaces: vec![
             told("eth0", "02:00:00:00:00:07", "10.0.2.2"),
-            // The same again is a lie, or a bridge.
+            // A second interface with the same address is false information, or a bridge.
             told("eth1", "02:00:00:00:00:07", "192.0.2.1"),
         ],
         frozen: true,
@@ -231,7 +231,8 @@ fn the_guest_s_word_adds_a_name_and_no_address() {
     assert_eq!(status.guest_os_info.as_ref().unwrap().name.as_deref(), Some("Debian"));
     assert_eq!(status.fs_freeze_status.as_deref(), Some("frozen"));
 
-    // The agent goes: what it said of interfaces and of freezing goes with it, what the guest is stays.
+    // The agent disconnects: its reports about interfaces and freezing are removed, while facts about the
+    // operating system stay.
     let gone = launcher(Phase::Running);
     let without = Seen { interfaces: Some(&interfaces), ..seen(&gone) };
     let after = compute(&vmi(status.clone()), without, &at(9));

@@ -1,4 +1,4 @@
-//! Each step where it is due, and nowhere else.
+//! Tests that each step is planned when it is due, and only then.
 
 use barevirt_api::v1::VirtualMachineInstanceStatus;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;

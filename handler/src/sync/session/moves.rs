@@ -1,4 +1,4 @@
-//! Guests that come to this launcher or leave it.
+//! Guests that migrate to this launcher or away from it.
 
 use std::time::Duration;
 
@@ -18,13 +18,13 @@ use crate::migration::limits::limits;
 use crate::migration::plan::Move;
 use crate::sync::heard::Heard;
 
-/// How long the word of a source may take that has sent everything, before it is looked for.
+/// How long to wait for a source that has sent everything before its pod is checked.
 const WORD: Duration = Duration::from_secs(2);
-/// How often it is tried to begin a migration.
+/// Most attempts to start a migration.
 const TRIES: u32 = 8;
 
 impl Session {
-    /// Tells the launcher that the guest comes by a migration, and lets it in.
+    /// Tells the launcher that the guest arrives by a migration, and admits it.
     pub async fn await_guest(
         &mut self,
         vmi: &VirtualMachineInstance,
@@ -42,7 +42,8 @@ impl Session {
         Ok(())
     }
 
-    /// Whether a guest that is here whole has waited for the word of its source for long enough to ask for that.
+    /// Whether a complete guest has waited long enough for its source, so that the source's pod has to be
+    /// checked.
     pub fn has_waited_for_source(&mut self, uid: &str) -> bool {
         match &self.whole {
             Some((of, since)) if of == uid => since.elapsed() >= WORD,
@@ -53,18 +54,18 @@ impl Session {
         }
     }
 
-    /// Lets a guest go whose source has ended without a word.
+    /// Lets a guest run whose source has ended without letting it run.
     pub async fn claim(&self, uid: &str, hold: bool) -> Result<(), StepError> {
         let order = Some(Order::Go(MigrationGo { hold }));
         Ok(self.launcher.migrate(MigrateRequest { uid: uid.to_owned(), order }).await?)
     }
 
-    /// Whether a guest is let in by that migration.
+    /// Whether a guest is expected by that migration.
     pub fn awaits(&self, uid: &str) -> bool {
         self.awaits.as_ref().is_some_and(|(awaited, _)| awaited == uid)
     }
 
-    /// Why a migration cannot be begun, after a number of tries.
+    /// Why a migration cannot be started, after some attempts.
     pub fn refused(&self, uid: &str) -> Option<&str> {
         let (of, times, why) = self.refused.as_ref()?;
         (of == uid && *times >= TRIES).then_some(why.as_str())
@@ -119,7 +120,7 @@ impl Session {
         send.key = key.map(Vec::from).unwrap_or_default();
         let request = MigrateRequest { uid: uid.to_owned(), order: Some(Order::Send(send)) };
         self.launcher.migrate(request).await?;
-        // Until it says that it sends, the same step would follow.
+        // Until the launcher reports that it is sending, the plan would repeat the step.
         let says = |heard: &Heard| {
             let told = heard.status.as_ref().and_then(|status| migration::plan::told(status, uid));
             heard.lost || told.is_some()
@@ -129,7 +130,7 @@ impl Session {
     }
 }
 
-/// The handler of the node that the guest goes to.
+/// The handler of the node to which the guest migrates.
 fn target(vmi: &VirtualMachineInstance) -> Target {
     let state = vmi.status.as_ref().and_then(|status| status.migration_state.as_ref());
     let of = |read: fn(&VirtualMachineInstanceMigrationState) -> &Option<String>| {

@@ -1,7 +1,8 @@
-//! What the guest needs of the node: made where it is missing, and handed over to the launcher.
+//! Resources that the guest needs from the node: created where they are missing, and handed over to the
+//! launcher.
 //!
-//! A card that cannot be as it should be while the guest runs holds up nothing else: it keeps what it has, and is looked at
-//! again after a while.
+//! A card that fails while the guest runs does not delay anything else: it keeps its present state, and is
+//! tried again after a while.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -28,8 +29,9 @@ use crate::status::interfaces::Interface;
 use crate::sync::kvm;
 
 impl Session {
-    /// Makes what the guest needs of the node, and hands over the descriptors that the launcher does not hold.
-    /// `here` says whether the guest is this node's already. Returns the number of steps that were needed.
+    /// Creates the resources that the guest needs from the node, and hands over the descriptors that the
+    /// launcher does not hold. `here` says whether the guest is already on this node. Returns the number of
+    /// steps that were needed.
     pub async fn prepare(
         &mut self,
         vmi: &VirtualMachineInstance,
@@ -89,7 +91,7 @@ impl Session {
         let (interfaces, told) = prepared.into_values().unzip();
         let facts = Facts { interfaces: told, allow_emulation: pod.allow_emulation };
         if self.made.as_ref().is_some_and(|made| made.facts != facts) {
-            // It is told of them with the specification.
+            // The launcher gets the changed facts with the specification.
             self.synced = None;
         }
         self.made = Some(Made { facts, due, interfaces });
@@ -104,7 +106,8 @@ impl Session {
         Ok(done)
     }
 
-    /// What was prepared for a card before. One that is to go is the guest's until its network is away.
+    /// What was prepared for a card before. A card that is to be removed belongs to the guest until its
+    /// network is removed.
     fn former(&self, wanted: &Wanted) -> Option<(Interface, v1::Interface)> {
         let made = self.made.as_ref()?;
         let interface = made.interfaces.iter().find(|one| one.name == wanted.interface)?.clone();
@@ -112,7 +115,8 @@ impl Session {
         Some((Interface { lingers: wanted.binding == Binding::Gone, ..interface }, facts))
     }
 
-    /// Lets QEMU open host devices by their paths, and lock all of the guest's memory for their direct access.
+    /// Lets QEMU open host devices by their paths, and lock all of the guest's memory for direct memory
+    /// access.
     fn prepare_host_devices(&self, vmi: &ValidVmi) -> Result<usize, StepError> {
         let peer = self.launcher.peer();
         let owner = u32::try_from(LAUNCHER_UID).unwrap_or(u32::MAX);
@@ -127,7 +131,7 @@ impl Session {
     }
 }
 
-/// What the status says of a card. Where the guest is reached on the pod network, the pod says.
+/// What the status reports about a card. On the pod network, the pod determines the addresses.
 fn interface(wanted: &Wanted, prepared: &Prepared, queues: u32, pod: &[String]) -> Interface {
     let is_primary = prepared.pod_interface == FIRST_LINK;
     let addresses = match is_primary {

@@ -1,4 +1,4 @@
-//! A launcher from the first connection to its verdict, and a second handler in between.
+//! Tests of a launcher from the first connection to its result, with a second handler in between.
 
 use barevirt_api::settings::NO_BINDINGS;
 use barevirt_protocol::v1::{LauncherStatus, Phase};
@@ -73,7 +73,7 @@ async fn from_the_first_connection_to_the_verdict() {
     let network: Vec<_> = running.descriptors.iter().filter(|name| name.starts_with("net/")).collect();
     assert_eq!(network, ["net/default/dhcp4", "net/default/dhcp6", "net/default/ra", "net/default/tap"]);
 
-    // The handler is killed, and a new one finds everything there: nothing to make, nothing to give.
+    // The handler is killed. A new one finds everything in place: nothing to create, nothing to hand over.
     drop(first);
     let mut second = Session::open(&pods, &fake.container).await.unwrap();
     heard(&mut second, Phase::Running).await;
@@ -126,8 +126,8 @@ async fn a_handler_that_was_killed_before_it_handed_anything_over_is_made_good()
     let pods = PodsDir::open(fake.pods.path()).unwrap();
     let mut session = Session::open(&pods, &fake.container).await.unwrap();
     heard(&mut session, Phase::Waiting).await;
-    // Bridge, addresses and rules are there. The tap went with its descriptor (to be opened, sized, attached, set up), the
-    // bridge lost its MTU with its last port, and three sockets are closed.
+    // Bridge, addresses and rules still exist. The tap went away with its descriptor (it has to be opened,
+    // sized, attached and set up), the bridge lost its MTU with its last port, and three sockets are closed.
     assert_eq!(session.prepare(&vmi, &pod, true, &NO_BINDINGS).await.unwrap(), 8);
     session.sync(&vmi, "hash").await.unwrap();
     heard(&mut session, Phase::Running).await;
@@ -191,7 +191,7 @@ async fn the_launcher_hears_why_virtual_cpus_are_not_realtime() {
     let pods = PodsDir::open(fake.pods.path()).unwrap();
     let mut session = Session::open(&pods, &fake.container).await.unwrap();
     heard(&mut session, Phase::Waiting).await;
-    // It has no QEMU.
+    // The fake launcher has no QEMU.
     let error = session.make_real_time(&vmi(), 12, fake.pods.path()).await.unwrap_err();
     assert!(matches!(error, StepError::RealTime(RealTimeError::NoQemu { .. })), "{error}");
     let expected = format!("12 is not: {error}");

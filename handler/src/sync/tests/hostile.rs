@@ -1,13 +1,13 @@
-//! A launcher that its guest has taken over, at the other end of a real connection.
+//! Tests with a launcher that its guest has taken over, at the other end of a real connection.
 
 use super::*;
 use crate::fake_launcher::hostile::Manner;
 use crate::launchers::{LauncherError, find};
 
-/// How long the handler is exposed to it.
+/// How long the handler is exposed to such a launcher.
 const LONG: Duration = Duration::from_secs(5);
 
-/// Runs the task of a VM with such a launcher for some time.
+/// Runs the task of a VM with such a launcher for that time.
 async fn exposed(manner: Manner) -> Option<Node> {
     let node = Node::with(FakeLauncher::start_that(manner)?)?;
     let vm = node.start();
@@ -70,7 +70,7 @@ async fn an_answer_without_a_body_is_not_waited_for() {
     launcher.watch().await.unwrap();
 }
 
-/// The most memory that this process has had, bytes.
+/// Peak memory use of this process, in bytes.
 fn most_memory() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();

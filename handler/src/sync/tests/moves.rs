@@ -1,5 +1,5 @@
-//! A guest that moves between two handlers, each with a launcher that speaks the real protocol. They call each other over real
-//! TLS, with the certificates that handlers have.
+//! Tests of a guest that migrates between two handlers, each with a launcher that speaks the real protocol.
+//! The handlers call each other over real TLS, with certificates as handlers have them.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -39,7 +39,7 @@ fn pair(node: &str, by: &Authority) -> Arc<Pair> {
     Arc::new(Pair::read(certificate.pem().as_bytes(), key.serialize_pem().as_bytes()).unwrap())
 }
 
-/// What a node's handler shows others.
+/// The certificate that a node's handler presents to others.
 async fn own(node: &str, by: &Authority) -> Arc<Client> {
     barevirt_component::certificates::install_provider();
     let trusted = Arc::new(Authorities::read(by.pem().as_bytes()).unwrap());
@@ -50,7 +50,7 @@ async fn own(node: &str, by: &Authority) -> Arc<Client> {
     client
 }
 
-/// A node's handler that others can call.
+/// State of a node's handler that others can call.
 async fn migration(node: &str, by: &Authority, address: IpAddr) -> Migration {
     let own = own(node, by).await;
     let trusted = watch::channel(Some(Arc::new(Authorities::read(by.pem().as_bytes()).unwrap()))).1;
@@ -65,7 +65,7 @@ async fn migration(node: &str, by: &Authority, address: IpAddr) -> Migration {
     Migration { arrivals, own, address: Some(address) }
 }
 
-/// Both nodes, the guest running on the first and on its way to the second.
+/// Both nodes. The guest runs on the first one and migrates to the second.
 struct Move {
     source: Node,
     target: Node,
@@ -103,7 +103,7 @@ impl Move {
         Some(Self { source, target, at_source, at_target, by, address })
     }
 
-    /// Tells both handlers what the API server has until it is so.
+    /// Passes the API server's state to both handlers until the condition holds.
     async fn until(&self, what: &str, is: impl Fn(&Value) -> bool) {
         let reached = async {
             loop {
@@ -135,7 +135,7 @@ async fn a_guest_changes_nodes_with_three_writes_of_both() {
             && state.get("failed").is_none()
     );
     assert_eq!(vmi["metadata"]["labels"]["kubevirt.io/nodeName"], TARGET);
-    // The source lets go without a word.
+    // The source releases its launcher without a message.
     moves.until("let go", |_| moves.at_source.launcher.borrow().is_none()).await;
     sleep(Duration::from_millis(300)).await;
     let vmi = moves.source.server.read();
@@ -168,10 +168,10 @@ async fn only_the_handler_of_the_source_is_answered_and_a_ticket_is_needed() {
             "{refused}"
         );
     }
-    // Of another authority: neither believes the other.
+    // The certificates are from another authority, so neither side trusts the other.
     let refused = called.begin(own(NODE, &other).await.as_ref(), "m-1", &disks).await.unwrap_err();
     assert!(matches!(refused, CallError::Io { .. }), "{refused}");
-    // And the target has to be that node's handler.
+    // The target has to be the handler of that node.
     let elsewhere = Target { node: "node03".to_owned(), ..called.clone() };
     let refused = elsewhere.begin(own(NODE, &by).await.as_ref(), "m-1", &disks).await.unwrap_err();
     assert!(matches!(refused, CallError::Io { .. }), "{refused}");
@@ -197,7 +197,7 @@ async fn a_migration_that_cannot_be_begun_fails_and_the_guest_stays() {
         }
     };
     timeout(WAIT, ready).await.unwrap();
-    // The target's handler awaits nobody any more.
+    // The target's handler no longer expects a guest.
     drop(at_target);
     let failed = async {
         while source.server.read().status.unwrap().migration_state.unwrap().failed.is_none() {
