@@ -1,4 +1,4 @@
-//! docs/reference/fields.md is what the lists and the gates say. `make docs` writes it.
+//! Tests that docs/reference/fields.md matches the lists and the gates. `make docs` writes it.
 
 use barevirt_api::gates::{GATES, State};
 use barevirt_api::migratable::SERVED;
@@ -7,7 +7,7 @@ use std::fmt::Write;
 use std::fs;
 use std::path::Path;
 
-/// Each list with the object that it is about, and where in it.
+/// Each list, with the kind of its object and the path within it.
 const LISTS: [(&str, &str); 4] = [
     (
         "VirtualMachineInstance, and the template of whatever makes one: below `spec`",
@@ -20,14 +20,14 @@ const LISTS: [(&str, &str); 4] = [
     ),
     ("VirtualMachinePool: below `spec`", include_str!("../src/validate/supported/pool.txt")),
 ];
-/// Those that grow with migrations: while none are served, only the defaults of their settings are taken.
+/// The list for migration settings: while this version has no migrations, only the defaults of the settings are accepted.
 const MIGRATIONS: &str = if SERVED {
     include_str!("../src/validate/supported/kubevirt_migrations.txt")
 } else {
     include_str!("../src/validate/supported/kubevirt_no_migrations.txt")
 };
 
-/// All of them.
+/// All lists.
 fn lists() -> Vec<(&'static str, String)> {
     let mut lists: Vec<_> = LISTS.into_iter().map(|(title, list)| (title, list.to_owned())).collect();
     let kubevirt = include_str!("../src/validate/supported/kubevirt.txt");
@@ -39,7 +39,7 @@ fn lists() -> Vec<(&'static str, String)> {
     lists
 }
 
-/// A field, and what may be given for it.
+/// A field, its only allowed value if there is one, and whether all fields below it are included.
 fn row(line: &str) -> (&str, Option<&str>, bool) {
     let (field, value) = line.split_once(" = ").map_or((line, None), |(field, value)| (field, Some(value)));
     match field.strip_suffix(" **") {

@@ -1,4 +1,4 @@
-//! What the API server sends to a webhook, and what a tenant put into the object: answered, or a bad request.
+//! Requests of the API server to a webhook, with objects from a tenant: each is answered, or is a bad request.
 #![no_main]
 
 use barevirt_api::settings::Settings;
@@ -13,7 +13,7 @@ fuzz_target!(|input: (u8, bool, bool, &[u8])| {
     let (which, creating, ours, bytes) = input;
     let hook = WEBHOOKS[usize::from(which) % WEBHOOKS.len()].hook;
     ask(hook, bytes);
-    // The way to the rules is short for what is an object already.
+// Bytes that are an object reach the rules directly.
     let Ok(object) = serde_json::from_slice::<Value>(bytes) else { return };
     let account = if ours { "system:serviceaccount:kubevirt:kubevirt-controller" } else { "ann" };
     let kind = json!({ "group": "kubevirt.io", "version": "v1", "kind": "VirtualMachineInstance" });

@@ -1,5 +1,5 @@
-//! The headers by which the API server's aggregator names a person: strangers choose names and attributes, and a request that
-//! came past the aggregator has any header at all.
+//! Headers in which the API server's aggregator names a user. Users choose names and attributes, and a request that bypassed
+//! the aggregator may have any header.
 #![no_main]
 
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -11,7 +11,7 @@ use virt_api::front_proxy::FrontProxy;
 
 thread_local!(static PROXY: (FrontProxy, CertificateDer<'static>) = proxy());
 
-/// An aggregator, and the certificate that it shows.
+/// An aggregator, and the certificate that it presents.
 fn proxy() -> (FrontProxy, CertificateDer<'static>) {
     let key = KeyPair::generate().expect("a key");
     let mut authority = CertificateParams::default();

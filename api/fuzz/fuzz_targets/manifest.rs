@@ -1,4 +1,4 @@
-//! A person's manifest, as JSON or YAML: defaults are filled in once, and what is valid stays valid.
+//! A user's manifest, as JSON or YAML: filling in defaults twice changes nothing, and a valid object stays valid.
 #![no_main]
 
 use barevirt_api::defaults;

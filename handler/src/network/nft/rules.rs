@@ -5,10 +5,10 @@
 //!   prerouting   in eth0 [tcp|udp port]                  -> dnat guest         what reaches the pod reaches the guest
 //!   output       to 127.0.0.1 or ::1 [tcp|udp port]      -> dnat guest         kubectl port-forward
 //!   postrouting  from 127.0.0.1 or ::1, out of the bridge -> snat gateway      so that the guest can answer it
-//!   postrouting  from the guest                          -> masquerade         the guest speaks as the pod
+//!   postrouting  from the guest                          -> masquerade         the guest uses the pod's address
 //!   guest        in k6t-eth0, to 127.0.0.0/8 or ::1      -> drop               the pod's own loopback is not the guest's
-//!                in k6t-eth0, DHCP from 0.0.0.0          -> accept             it requests its address
-//!                in k6t-eth0, ICMPv6 or DHCPv6 from fe80::/10, ICMPv6 from ::  -> accept   and for its neighbours
+//!                in k6t-eth0, DHCP from 0.0.0.0          -> accept             DHCP requests
+//!                in k6t-eth0, ICMPv6 or DHCPv6 from fe80::/10, ICMPv6 from ::  -> accept   neighbour discovery
 //!                in k6t-eth0, from elsewhere than the guest's address          -> drop     no other source address
 //! ```
 //!
