@@ -1,7 +1,7 @@
 //! `instancetype.kubevirt.io`: instance types, which set the size of machines.
 //!
 //! ```text
-//!   VirtualMachine --matcher--> what it names --(read by a shell)--> expand --apply--> preference --> specification
+//!   VirtualMachine --matcher--> what it names --(caller reads it)--> expand --apply--> preference --> specification
 //!                                  |                                    \
 //!                                  revision: the copy a machine keeps    causes: conflicts, requirements
 //! ```

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!   before QEMU starts    launcher ──> CPUs of the emulator; swtpm and QEMU begin there
-//!   QEMU answers          every thread of it ──> its place; then the guest is let go
-//!   sockets come and go   container's CPUs, plan and threads are looked at anew, and again every ten seconds
+//!   QEMU answers          every thread of it ──> its CPUs; then the guest starts
+//!   sockets come and go   container's CPUs, plan and threads are checked, and again every ten seconds
 //! ```
 //!
 //! QEMU may not do this itself, because its sandbox forbids it. The launcher has the same user, which is all

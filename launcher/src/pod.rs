@@ -4,7 +4,7 @@
 //!              launcher-sock (gRPC)  Sync, Watch, Control, .. ─► service ───┐
 //!  virt-handler                                                            ├─► start ─► supervisor ─► QEMU
 //!              launcher-fds          give ─► holdings ─────────────────────┘      │
-//!                                    take ─► console, people's monitor, VNC, USB  ├─► dhcp
+//!                                    take ─► console, users' monitor, VNC, USB    ├─► dhcp
 //!  container-disk ─ launcher.sock ─► disk::container ─────────────────────────────┘
 //!  kubelet ─ SIGTERM ─► stop ladder
 //! ```

@@ -1,7 +1,7 @@
 //! Virtual CPUs that should be realtime. A launcher may not make them so: the handler does, and reports it.
 //!
 //! ```text
-//!   QEMU answers ──> status awaits_real_time ──> handler schedules the threads ──> its word ──> the guest is let go
+//!   QEMU answers ──> status awaits_real_time ──> handler schedules the threads ──> RealTime ──> the guest starts
 //! ```
 //!
 //! If a handler restarts during this, the next one sees the same status. A guest that requests realtime CPUs

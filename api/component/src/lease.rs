@@ -4,7 +4,7 @@
 //!             lease free, or its record unchanged for its duration
 //!   Waiting ------------------------------------------------------> Leading --- released at SIGTERM
 //!      ^            (PUT with the resource version we saw)             |
-//!      +--- anyone else renews                                         +--- no renewal for RENEW_DEADLINE: process ends
+//!      +--- another process renews                                     +--- no renewal for RENEW_DEADLINE: process ends
 //! ```
 //!
 //! The times in the lease are only informative. A leader is alive if its record changes, measured with our

@@ -5,7 +5,7 @@
 //!   not there --> up, down      a network that Multus attaches, by a bridge
 //!   up <--> down                any card
 //!   up, down --> absent         to be unplugged
-//!   absent --> not there        once it was
+//!   absent --> not there        after it was unplugged
 //! ```
 
 use super::{Cause, Path};

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  source's handler                                     target's handler                      target's launcher
-//!   │                                                     │ ── Sync: a guest comes ────────────> QEMU waits
+//!   │                                                     │ ── Sync: a guest arrives ──────────> QEMU waits
 //!   │ <── status.migrationState.targetNodeAddress ─────── │
 //!   │ ── TLS: begin ────────────────────────────────────> │ makes key and ticket
 //!   │ <── key, ticket ─────────────────────────────────── │

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   ValidVmi ──┐
-//!              ├── plan() ──> Machine ──┬── argv()   ──> Vec<String>, what QEMU is started with
+//!              ├── plan() ──> Machine ──┬── argv()   ──> Vec<String>, QEMU's arguments
 //!   Facts ─────┘                        └── attach*() ──> Vec<Step>, QMP commands, each with its inverse
 //! ```
 //!

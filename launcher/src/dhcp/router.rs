@@ -39,7 +39,7 @@ pub fn advertisement(guest: &Guest) -> Option<Vec<u8>> {
     push(&mut message, 5, &mtu);
 
     let mut prefix = vec![ipv6.prefix, 0b1000_0000]; // on link, not autonomous
-    prefix.extend([0xff; 8]); // valid and preferred for ever
+    prefix.extend([0xff; 8]); // valid and preferred forever
     prefix.extend([0; 4]);
     let mask = u128::MAX.checked_shl(128 - u32::from(ipv6.prefix)).unwrap_or(0);
     prefix.extend((ipv6.address.to_bits() & mask).to_be_bytes());

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!  wanted, all its descriptors are held ──> getfd, netdev_add, device_add ──> plugged, its addresses are served
-//!  plugged, absent or not wanted ──> device_del ─ guest lets go ─> netdev_del, nobody serves, descriptors are forgotten
+//!  plugged, absent or not wanted ──> device_del ─ guest releases it ─> netdev_del, services end, descriptors are forgotten
 //! ```
 //!
 //! At the start, the supervisor sets the links that should be down before the guest runs. When the

@@ -4,8 +4,8 @@
 //! ```text
 //!  accepted Sync ──┐                 ┌─ wanted, its descriptor is held ──> add-fd, blockdev-add, device_add ──> plugged
 //!  a descriptor  ──┴─> look, act ────┤
-//!                         ^          └─ plugged, not wanted ──> device_del ─ guest lets go ─> blockdev-del, remove-fd
-//!                         └── 0.5 s while a guest is asked to let go, 10 s after QEMU refused ──┘
+//!                         ^          └─ plugged, not wanted ──> device_del ─ guest releases it ─> blockdev-del, remove-fd
+//!                         └── 0.5 s while a guest is asked to release, 10 s after QEMU refused ─┘
 //! ```
 //!
 //! A guest that comes from another node has the disks that it had there. They are treated as if they were

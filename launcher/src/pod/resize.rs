@@ -3,7 +3,7 @@
 //! ```text
 //!  accepted Sync ──> look ──> plan ──> commands ──> look again ──> Circumstances
 //!                     ^                                 │
-//!                     └── 0.5 s while something is on its way, 10 s while memory is plugged in ──┘
+//!                     └── 0.5 s while a change is in progress, 10 s while memory is plugged in ──┘
 //! ```
 //!
 //! The current state is always queried, so a repeated Sync, or one from a restarted handler, changes nothing.

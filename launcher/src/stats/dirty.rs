@@ -7,7 +7,7 @@
 //! guest is not slowed down.
 //!
 //! ```text
-//!  pages, one out of each stretch ─► picture ── a second ──► picture again ─► share that differs × memory
+//!  one page of each section ─► hash ── one second ──► hash again ─► changed share × memory
 //! ```
 
 use std::collections::hash_map::RandomState;

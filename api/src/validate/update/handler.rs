@@ -3,12 +3,12 @@
 //!
 //! ```text
 //!   the instance is on its node:
-//!     status                   all but `nodeName`, `activePods` and what of a migration is the controller's
+//!     status                   all but `nodeName`, `activePods` and the controller's fields of a migration
 //!     annotations              the PCI layout
-//!   a migration that is not over moves it there:
-//!     status.migrationState    all but what is the controller's
-//!     status.nodeName          the label with it, to its own node; then the rest of the status as well
-//!     annotations              the PCI layout, then
+//!   a migration in progress moves it to the node:
+//!     status.migrationState    all but the controller's fields
+//!     status.nodeName          with the label, to its own node; then also the rest of the status
+//!     annotations              then the PCI layout
 //!   anything else              nothing
 //! ```
 //!

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!  /proc/<launcher>/cgroup ──(verified: the container's)──┐
-//!  /proc/1/mountinfo ───────(where hierarchies are)───────┴─► two directories, held open ─► files, read at each look
+//!  /proc/1/mountinfo ───────(where hierarchies are)───────┴─► two directories, held open ─► files, read at each use
 //! ```
 //!
 //! | | cgroup v1 | cgroup v2 |
