@@ -53,7 +53,7 @@ pub enum RangeError {
     },
     /// There is no room for two addresses.
     #[error(
-        "{text:?} has no room for the addresses of a gateway and a guest: /{longest} is the longest prefix"
+        "{text:?} is too small for the addresses of a gateway and a guest: /{longest} is the longest prefix"
     )]
     Small {
         /// The given text.

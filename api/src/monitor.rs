@@ -47,10 +47,10 @@ impl Class {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Forbidden {
     /// The table has no decision on it.
-    #[error("QMP command {0:?} is unknown here, and what is unknown is open to nobody")]
+    #[error("QMP command {0:?} is unknown here, and unknown commands are not allowed for any user")]
     Unknown(String),
     /// It reaches beyond the guest.
-    #[error("QMP command {command:?} is open to nobody: it reaches {reach}")]
+    #[error("QMP command {command:?} is not allowed for any user: it reaches {reach}")]
     Command {
         /// Its name.
         command: String,
@@ -58,7 +58,9 @@ pub enum Forbidden {
         reach: &'static str,
     },
     /// It reaches beyond the guest with this argument.
-    #[error("QMP command {command:?} is open to nobody with argument {argument:?}: it reaches {reach}")]
+    #[error(
+        "QMP command {command:?} is not allowed for any user with argument {argument:?}: it reaches {reach}"
+    )]
     Argument {
         /// Its name.
         command: String,
@@ -217,7 +219,7 @@ mod tests {
         let refused = judge("block-stream", &json!({"device": "disk", "backing-file": "/x"})).unwrap_err();
         assert_eq!(
             refused.to_string(),
-            "QMP command \"block-stream\" is open to nobody with argument \"backing-file\": it reaches files outside the guest"
+            "QMP command \"block-stream\" is not allowed for any user with argument \"backing-file\": it reaches files outside the guest"
         );
         let yank = |kind| json!({"instances": [{"type": kind, "id": "x", "node-name": "x"}]});
         assert_eq!(judge("yank", &yank("block-node")), Ok(Class::Disruptive));

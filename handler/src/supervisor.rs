@@ -77,7 +77,7 @@ pub async fn run(context: Context, launchers: Launchers) {
         match change {
             Change::Vmi(side, event) => supervisor.vmi(side, *event),
             Change::Pod(event) => supervisor.pod(*event),
-            Change::Trouble(kind, error) => warn!(kind, %error, "watch is tried again"),
+            Change::Trouble(kind, error) => warn!(kind, %error, "watch is restarted"),
         }
     }
 }

@@ -188,7 +188,7 @@ pub fn assemble(
     fd_sets.extend(volumes.fd_sets);
     fd_sets.extend(firmware.fd_sets);
     let (monitor, control) = pair("the monitor")?;
-    let (people, for_people) = pair("the people's monitor")?;
+    let (people, for_people) = pair("the users' monitor")?;
     let (serial, console) = pair("the serial console")?;
     let (agent, channel) = pair("the guest agent")?;
     let wants_metrics = vmi.spec().domain.devices.downward_metrics.is_some();

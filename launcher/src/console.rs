@@ -48,7 +48,7 @@ pub async fn serve(serial: UnixStream, mut log: Option<SerialLog>, mut seats: mp
                         output.extend_from_slice(&chunk[..count]);
                     }
                     if output.len() > BACKLOG {
-                        tracing::info!("console client does not read, let go");
+                        tracing::info!("console client does not read: disconnected");
                         client = None;
                     }
                 }
@@ -66,7 +66,7 @@ pub async fn serve(serial: UnixStream, mut log: Option<SerialLog>, mut seats: mp
             typed = typed(client.as_ref(), wants_input) => match typed {
                 Some(typed) => input = typed,
                 None => {
-                    tracing::debug!("console client has gone");
+                    tracing::debug!("console client has disconnected");
                     client = None;
                 }
             },

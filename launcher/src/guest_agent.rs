@@ -275,7 +275,7 @@ impl Task {
         if self.thaw.is_some_and(|thaw| thaw.at <= now) {
             let line = self.quiet.line();
             if let Some(left_out) = line {
-                tracing::warn!(left_out, "file systems of the guest are thawed: nobody did in time");
+                tracing::warn!(left_out, "file systems of the guest are thawed: the time limit has passed");
             }
             if let Err(error) = self.thaw_now().await {
                 if line.is_some() {

@@ -25,7 +25,7 @@ pub enum HostCpuError {
     #[error(transparent)]
     Start(#[from] StartError),
     /// It ended, or refused a query.
-    #[error("QEMU did not say what its CPUs can have: {source}{said}")]
+    #[error("QEMU did not report what its CPUs support: {source}{said}")]
     Qmp {
         /// Its last output.
         said: String,

@@ -26,7 +26,7 @@ pub use ask::{Accelerator, AskError, ask};
 
 /// Command line of `virt-launcher node-capabilities`.
 #[derive(Debug, clap::Args)]
-#[command(about = "Write down what guests of this node can have")]
+#[command(about = "Write the capabilities of this node to a file")]
 pub struct Args {
     /// Directory of the file.
     #[arg(long)]
@@ -78,7 +78,7 @@ async fn found(qemu: &Path) -> Option<Capabilities> {
                 tracing::warn!(
                     accelerator = accelerator.name(),
                     error = format!("{error:#}"),
-                    "QEMU does not say what it can"
+                    "QEMU does not report its capabilities"
                 );
             }
         }

@@ -97,14 +97,14 @@ pub async fn serve_guest(guest: Guest, listener: Option<UnixListener>, mut sent:
         };
         let Some(stream) = stream else { continue };
         if seats.available_permits() == 0 {
-            tracing::warn!(most = MOST_CLIENTS, "too many clients of the people's monitor, one turned away");
+            tracing::warn!(most = MOST_CLIENTS, "too many clients of the users' monitor, one rejected");
             continue;
         }
         let (guest, seats) = (guest.clone(), seats.clone());
         tokio::task::spawn_local(async move {
             let _seat = seats.acquire().await;
             let ended = client::serve(guest, stream).await;
-            tracing::info!(%ended, "client of the people's monitor has gone");
+            tracing::info!(%ended, "client of the users' monitor has disconnected");
         });
     }
 }
@@ -126,7 +126,7 @@ async fn accept(listener: Option<&UnixListener>) -> Option<UnixStream> {
         Ok((stream, _)) => Some(stream),
         Err(error) => {
             // Most likely there are too many open files, and an immediate retry would fail as well.
-            tracing::warn!(%error, "cannot accept a client of the people's monitor");
+            tracing::warn!(%error, "cannot accept a client of the users' monitor");
             tokio::time::sleep(Duration::from_millis(200)).await;
             None
         }

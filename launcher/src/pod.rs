@@ -302,7 +302,7 @@ async fn serve_people(
             people::serve_guest(guest, Some(listener), sent).await;
             known.send_replace(None);
         }
-        Err(error) => tracing::debug!(%error, "no monitor for people"),
+        Err(error) => tracing::debug!(%error, "no monitor for users"),
     }
 }
 

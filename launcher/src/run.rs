@@ -321,7 +321,7 @@ fn serve_people(stream: UnixStream, path: Option<PathBuf>) -> anyhow::Result<()>
                 let (_none, sent) = mpsc::channel(1);
                 people::serve(qmp, listener, sent).await;
             }
-            Err(error) => tracing::debug!(%error, "no monitor for people"),
+            Err(error) => tracing::debug!(%error, "no monitor for users"),
         }
         if let Some(path) = path {
             let _ = std::fs::remove_file(path);

@@ -270,5 +270,5 @@ fn without_a_launcher_a_probe_fails() {
     let output =
         Command::new(program).args(["probe", "--socket", "/nonexistent/probe.sock"]).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
-    assert!(String::from_utf8_lossy(&output.stderr).starts_with("the launcher cannot be asked: "));
+    assert!(String::from_utf8_lossy(&output.stderr).starts_with("the launcher cannot be queried: "));
 }

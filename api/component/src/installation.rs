@@ -142,7 +142,7 @@ impl Installation {
                     refused = resource_version,
                     causes = causes.join("; "),
                     in_force = after.resource_version,
-                    "the KubeVirt object is not taken: the last good one stays in force"
+                    "the KubeVirt object is not accepted: the last valid one stays active"
                 ),
                 None => info!(
                     version = after.resource_version,

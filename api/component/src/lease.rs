@@ -149,7 +149,7 @@ impl Candidate {
             match tokio::time::timeout(RENEW_DEADLINE.saturating_sub(renewed.elapsed()), self.turn()).await {
                 Ok(Ok(Turn::Leading)) => renewed = Instant::now(),
                 Ok(Ok(Turn::Other)) => {
-                    warn!(lease = self.name, "another holds the lease");
+                    warn!(lease = self.name, "another process holds the lease");
                     return;
                 }
                 Ok(Ok(Turn::Raced)) | Err(_) => {}

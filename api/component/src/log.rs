@@ -47,7 +47,7 @@ pub fn start() -> Level {
     // This only fails if a log was already started, which is then used.
     let _ = tracing_subscriber::registry().with(filter).with(lines).try_init();
     if !good && !given.is_empty() {
-        tracing::warn!(RUST_LOG = given, "not understood: the usual level holds");
+        tracing::warn!(RUST_LOG = given, "not understood: the default level applies");
     }
     Level { handle, own }
 }

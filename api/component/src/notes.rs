@@ -67,7 +67,7 @@ impl Notes {
                 Ok(Ok(())) => {}
                 // In a namespace that is being deleted no event can be created any more.
                 Ok(Err(error)) if namespace_ends(&error) => {
-                    debug!(reason = note.reason, "the namespace takes no event");
+                    debug!(reason = note.reason, "the namespace accepts no events");
                 }
                 Ok(Err(error)) => {
                     warn!(reason = note.reason, error = %chain(&error), "cannot record an event");

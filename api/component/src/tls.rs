@@ -50,12 +50,12 @@ pub fn policy(installation: &Installation) -> watch::Receiver<TlsPolicy> {
                     changed
                 });
                 if changed {
-                    info!(?tls, "what TLS servers accept");
+                    info!(?tls, "the TLS policy of the servers");
                 }
             }
             // Admission and the settings know the same names, so this should not happen. A default must not
             // replace the requested setting.
-            Err(error) => warn!(%error, "what TLS servers accept stays as it was"),
+            Err(error) => warn!(%error, "the TLS policy of the servers does not change"),
         };
         tokio::select! {
             () = installation.follow(of, take) => {}

@@ -73,15 +73,15 @@ impl Upgrade {
                 .any(|value| value.split(',').any(|one| one.trim().eq_ignore_ascii_case(token)))
         };
         if !has(header::CONNECTION, "upgrade") || !has(header::UPGRADE, "websocket") {
-            return Err("this path is a websocket: the request is no websocket upgrade");
+            return Err("this path is a websocket: the request is not a websocket upgrade");
         }
         if !has(header::SEC_WEBSOCKET_VERSION, "13") {
-            return Err("only version 13 of the websocket protocol is spoken");
+            return Err("only version 13 of the websocket protocol is supported");
         }
         let key = headers.get(header::SEC_WEBSOCKET_KEY).ok_or("the request has no websocket key")?;
         let subprotocol = has(header::SEC_WEBSOCKET_PROTOCOL, SUBPROTOCOL);
         if !subprotocol && headers.contains_key(header::SEC_WEBSOCKET_PROTOCOL) {
-            return Err("only the subprotocol plain.kubevirt.io is spoken");
+            return Err("only the subprotocol plain.kubevirt.io is supported");
         }
         Ok(Self { accept: derive_accept_key(key.as_bytes()), subprotocol })
     }
@@ -169,7 +169,7 @@ where
             match timeout(STALL, to_guest.write_all(&bytes)).await {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => return format!("guest's side broke off: {error}"),
-                Err(_) => return "guest's side takes nothing".to_owned(),
+                Err(_) => return "guest's side accepts no data".to_owned(),
             }
         }
     };
@@ -188,7 +188,7 @@ where
             match timeout(STALL, to_user.send(message)).await {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => return format!("user's side broke off: {error}"),
-                Err(_) => return "user's side takes nothing".to_owned(),
+                Err(_) => return "user's side accepts no data".to_owned(),
             }
         }
     };

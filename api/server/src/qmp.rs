@@ -83,7 +83,7 @@ pub async fn call(
 fn read(body: &[u8]) -> Result<Command, Refusal> {
     serde_json::from_slice(body).map_err(|error| {
         Refusal::bad_request(format!(
-            "the body is no QMP command {{\"execute\": NAME, \"arguments\": {{}}}}: {error}"
+            "the body is not a QMP command {{\"execute\": NAME, \"arguments\": {{}}}}: {error}"
         ))
     })
 }

@@ -120,7 +120,7 @@ pub async fn stream(
     seat: Seat,
 ) -> Result<Answer, Refusal> {
     if !from_client.headers().contains_key(header::SEC_WEBSOCKET_KEY) {
-        return Err(Refusal::bad_request("this path is a websocket: the request is no websocket upgrade"));
+        return Err(Refusal::bad_request("this path is a websocket: the request is not a websocket upgrade"));
     }
     let mut request = Request::get(path).header(header::HOST, HOST);
     for name in [

@@ -52,7 +52,7 @@ enum NoCertificate {
     Gone(String),
     #[error("certificate request {name} was refused: {why}")]
     Refused { name: String, why: String },
-    #[error("the certificate of request {name} is of no use: {source}")]
+    #[error("the certificate of request {name} is not usable: {source}")]
     Unusable { name: String, source: CertificateError },
     #[error("the certificate of request {0} cannot be read")]
     Unreadable(String),
@@ -73,7 +73,7 @@ impl OwnCertificate {
         OwnCertificate {
             node,
             shown: watch::Sender::new(until_then.map(Arc::new)),
-            not_ready: watch::Sender::new(Some("no certificate was asked for yet".to_owned())),
+            not_ready: watch::Sender::new(Some("no certificate was requested yet".to_owned())),
             ends: None,
         }
     }
@@ -118,7 +118,7 @@ impl OwnCertificate {
             Err(_) => return Err(NoCertificate::Create("no answer in time".to_owned())),
         };
         let name = created.name_any();
-        info!(request = name, "asked for a certificate");
+        info!(request = name, "requested a certificate");
         for poll in 0_u32.. {
             sleep(POLL[usize::from(poll >= FREQUENT_POLLS)]).await;
             let found = match timeout(API_DEADLINE, api.get_opt(&name)).await {

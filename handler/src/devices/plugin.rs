@@ -125,13 +125,13 @@ pub(super) async fn run(offer: Offer, folder: PathBuf, registered: watch::Sender
         match session(&offer, &folder, &devices, &registered).await {
             Ok(()) => {
                 failures = 0;
-                info!(resource = offer.resource, "the kubelet started anew, or the socket is gone");
+                info!(resource = offer.resource, "the kubelet has restarted, or the socket is gone");
             }
             Err(error) => {
                 failures = failures.saturating_add(1);
                 if failures == LOG_AFTER {
                     let error = format!("{:#}", anyhow::Error::from(error));
-                    warn!(resource = offer.resource, error, "the kubelet does not take the resource");
+                    warn!(resource = offer.resource, error, "the kubelet does not accept the resource");
                 }
             }
         }

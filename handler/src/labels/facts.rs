@@ -38,7 +38,7 @@ impl Facts {
             Ok(capabilities) => capabilities,
             Err(error) => {
                 let error = format!("{:#}", anyhow::Error::from(error));
-                warn!(error, "what guests can have here is not known, and so not in the node's labels");
+                warn!(error, "the node's capabilities are not known, so its labels do not show them");
                 return None;
             }
         };
@@ -106,7 +106,7 @@ fn tsc(kvm: &Kvm) -> Option<Tsc> {
             Some(Tsc { hertz: u64::from(kilohertz) * 1000, scalable: kvm.has_extension(TSC_CONTROL) })
         }
         Err(error) => {
-            info!(%error, "KVM does not tell the counter's frequency");
+            info!(%error, "KVM does not report the counter's frequency");
             None
         }
     }

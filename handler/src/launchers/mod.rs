@@ -161,7 +161,7 @@ impl Launcher {
         let begin = async {
             let stream = client.watch(WatchRequest {}).await?.into_inner();
             let mut statuses = Statuses { stream, pace: Bucket::new(STATUSES_AT_ONCE, STATUS_EVERY) };
-            let first = statuses.next().await?.ok_or_else(|| Status::unavailable("it says no status"))?;
+            let first = statuses.next().await?.ok_or_else(|| Status::unavailable("it sends no status"))?;
             Ok::<_, Status>((first, statuses))
         };
         let begun = timeout(ANSWER, begin).await.unwrap_or_else(|_| Err(silent()));

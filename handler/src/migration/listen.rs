@@ -46,13 +46,13 @@ enum Turned {
     Io(#[from] io::Error),
     #[error("it is neither a TLS session nor a connection with a ticket")]
     Stranger,
-    #[error("its ticket is none")]
+    #[error("its ticket is not valid")]
     Ticket,
     #[error("there is no certificate yet")]
     NotReady,
-    #[error("its request is none")]
+    #[error("its request is not valid")]
     Request(#[from] serde_json::Error),
-    #[error("it said nothing in time")]
+    #[error("it sent nothing in time")]
     Silent,
 }
 
@@ -73,7 +73,7 @@ pub async fn run(listener: TcpListener, door: Door) {
         tokio::spawn(async move {
             let served = timeout(PATIENCE, serve(stream, &door)).await;
             if let Err(error) = served.unwrap_or(Err(Turned::Silent)) {
-                debug!(%from, error = chain(&error), "a caller was turned away");
+                debug!(%from, error = chain(&error), "a caller was rejected");
             }
             drop(place);
         });
@@ -153,7 +153,7 @@ async fn converse(stream: TcpStream, door: &Door) -> Result<(), Turned> {
 /// Only the handler of the node that the guest comes from gets an answer. Others learn nothing, not even
 /// whether the guest is expected.
 async fn answer(request: &Request, shown: &[CertificateDer<'static>], door: &Door) -> Answer {
-    let nothing = || Answer::Refused("no guest is awaited by this migration from that node".to_owned());
+    let nothing = || Answer::Refused("no guest is expected by this migration from that node".to_owned());
     let Some(Arrival { source, launcher, plain }) = door.arrivals.find(request.migration()) else {
         return nothing();
     };
@@ -171,7 +171,7 @@ async fn answer(request: &Request, shown: &[CertificateDer<'static>], door: &Doo
                 return Answer::Refused("there are no random numbers".to_owned());
             }
             door.arrivals.admit(migration, ticket, key);
-            info!(migration, source, "guest is let in");
+            info!(migration, source, "guest is admitted");
             Answer::Begun { key, ticket }
         }
         Request::Go { migration, hold } => {

@@ -50,7 +50,11 @@ pub(super) async fn control(
     if control == Control::Freeze {
         let body = timeout(REQUEST, Limited::new(request.into_body(), LARGEST_BODY).collect()).await;
         let Ok(Ok(body)) = body else {
-            return refuse(StatusCode::BAD_REQUEST, "BadRequest", "the body of a freeze did not come whole");
+            return refuse(
+                StatusCode::BAD_REQUEST,
+                "BadRequest",
+                "the body of a freeze did not arrive completely",
+            );
         };
         match freeze::unfreeze_after(&body.to_bytes()) {
             Ok(after) => unfreeze_after = after,
@@ -131,7 +135,7 @@ pub(super) async fn tell(guest: &Guest, tells: Tells, launcher: &Launcher) -> Re
     let mut info: VirtualMachineInstanceGuestAgentInfo = match serde_json::from_slice(&info) {
         Ok(info) => info,
         Err(error) => {
-            let message = format!("Internal error occurred: read what the launcher tells: {error}");
+            let message = format!("Internal error occurred: read the launcher's answer: {error}");
             return refuse(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", &message);
         }
     };

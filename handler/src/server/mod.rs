@@ -82,7 +82,7 @@ async fn handle(
             Err(refusal) => *refusal,
         },
         Route::WrongMethod => {
-            refuse(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", "the path has another method")
+            refuse(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", "the path needs another method")
         }
         Route::Nothing => refuse(StatusCode::NOT_FOUND, "NotFound", "there is no such path"),
     }

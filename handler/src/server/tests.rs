@@ -279,7 +279,7 @@ async fn console_and_monitor_of_a_guest() {
     ));
 
     let (code, body) = ask(dial().await.unwrap(), get(CONSOLE)).await.unwrap();
-    assert_eq!((code, body.contains("no websocket upgrade")), (StatusCode::BAD_REQUEST, true));
+    assert_eq!((code, body.contains("not a websocket upgrade")), (StatusCode::BAD_REQUEST, true));
     let starting = CONSOLE.replace("web", "starting");
     assert_eq!(ask(dial().await.unwrap(), get(&starting)).await.unwrap().0, StatusCode::SERVICE_UNAVAILABLE);
     // The launcher does not have this stream, and the answer contains its message.

@@ -39,7 +39,7 @@ pub(super) async fn release(context: Context, vm: Vm) {
         let found = match timeout(API_DEADLINE, api.list(&one)).await {
             Ok(Ok(found)) => found.items.into_iter().next(),
             Ok(Err(error)) => {
-                warn!(%error, "whether a guest is on another node is not known");
+                warn!(%error, "unknown whether a guest is on another node");
                 sleep(AGAIN).await;
                 continue;
             }
@@ -53,10 +53,7 @@ pub(super) async fn release(context: Context, vm: Vm) {
         match launcher.migrate(MigrateRequest { uid: uid.to_owned(), order: Some(verdict) }).await {
             Ok(()) => {
                 let node = present.status.and_then(|status| status.node_name);
-                return info!(
-                    namespace,
-                    name, node, "guest is on another node: what is left of it here ends"
-                );
+                return info!(namespace, name, node, "guest is on another node: its launcher here ends");
             }
             Err(error) => {
                 warn!(%error, "launcher was not told that its guest is on another node");

@@ -367,7 +367,7 @@ impl Task {
         let reference = vmi.object_ref(&());
         for event in events {
             if !self.paces.events.take(Instant::now()) {
-                debug!(reason = event.reason, "event left out: there were many");
+                debug!(reason = event.reason, "event dropped: there were too many");
                 continue;
             }
             let published = timeout(API_DEADLINE, self.context.recorder.publish(&event, &reference)).await;
@@ -375,7 +375,7 @@ impl Task {
                 Ok(Ok(())) => {}
                 // A namespace that is being deleted accepts no events.
                 Ok(Err(error)) if namespace_ends(&error) => {
-                    debug!(reason = event.reason, "namespace takes no event");
+                    debug!(reason = event.reason, "namespace accepts no events");
                 }
                 Ok(Err(error)) => warn!(reason = event.reason, %error, "event not published"),
                 Err(_) => warn!(reason = event.reason, "event not published in time"),
@@ -394,7 +394,7 @@ enum TaskError {
     #[error("patch status")]
     Api(#[source] Box<kube::Error>),
     /// The complete guest is on this node, but its source has neither let it run nor ended.
-    #[error("the guest is here, and its source has not let go of it")]
+    #[error("the guest is here, but its source has not released it")]
     Source,
     /// The API server did not answer.
     #[error("patch status: the API server did not answer in time")]

@@ -109,7 +109,7 @@ impl Task {
             return Err(TaskError::Source);
         }
         session.claim(uid, source_pod::is_paused(vmi)).await?;
-        info!(migration = uid, "the source has ended: the guest goes on here");
+        info!(migration = uid, "the source has ended: the guest continues here");
         Ok(())
     }
 }

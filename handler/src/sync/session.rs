@@ -90,7 +90,7 @@ pub enum StepError {
     #[error("volume {0} cannot be copied to its new claim: the launcher does not offer it")]
     NotCopied(String),
     /// There is no connection.
-    #[error("the launcher is not connected to")]
+    #[error("there is no connection to the launcher")]
     NotConnected,
 }
 

@@ -78,7 +78,7 @@ pub enum PlanError {
         limit: u32,
     },
     /// A CPU model with features that this node's CPU lacks.
-    #[error("{field}: {model:?} cannot be had on this node, whose CPU lacks {features}")]
+    #[error("{field}: {model:?} is not available on this node, whose CPU lacks {features}")]
     CpuLacks {
         /// Path of the model.
         field: String,

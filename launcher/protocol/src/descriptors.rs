@@ -175,7 +175,11 @@ pub async fn serve(listener: PacketListener, allowed_uids: Vec<u32>, calls: mpsc
         match socket.peer() {
             Ok(peer) if allowed_uids.contains(&peer.uid) => {}
             Ok(peer) => {
-                tracing::warn!(uid = peer.uid, pid = peer.pid, "stranger on descriptor socket turned away");
+                tracing::warn!(
+                    uid = peer.uid,
+                    pid = peer.pid,
+                    "unknown client on descriptor socket rejected"
+                );
                 continue;
             }
             Err(error) => {

@@ -167,7 +167,7 @@ pub fn find(volume: &str, access: Access, size: Option<u64>, places: &Places) ->
     let directory = places.directories.join(volume);
     match open(&directory, OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty()) {
         Ok(root) => {
-            let hint = "the claim's files are to be readable and writable for that user or its group";
+            let hint = "the claim's files have to be readable and writable for that user or its group";
             image(&root, &Wanted { file: IMAGE, reads, makes: !reads, size, hint }, &places.room)
         }
         Err(Errno::ENOENT) => device(places.devices.join(volume), access),
@@ -268,7 +268,7 @@ fn new_size(root: &OwnedFd, name: &str, size: Option<u64>, room: &Room) -> Resul
         ClaimError::NoRoom { file, wanted, there, reserve, percent }
     })?;
     if length < wanted {
-        tracing::warn!(file = name, wanted, length, "there is less room than was asked for");
+        tracing::warn!(file = name, wanted, length, "there is less space than requested");
     }
     Ok(length)
 }
@@ -282,7 +282,7 @@ fn aligned(bytes: u64) -> u64 {
 /// restricted.
 fn device(path: PathBuf, access: Access) -> Result<Disk, ClaimError> {
     let what = || path.display().to_string();
-    let hint = "the container runtime's device_ownership_from_security_context is to be on";
+    let hint = "the container runtime's device_ownership_from_security_context has to be on";
     match path.metadata() {
         Ok(found) if found.file_type().is_block_device() => {}
         Ok(_) => return Err(ClaimError::Missing),

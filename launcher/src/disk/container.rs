@@ -168,7 +168,7 @@ impl ContainerDisks {
                         Ok(connection) if is_of(&connection, uid) => {
                             waiting.spawn(receive(connection));
                         }
-                        Ok(_) => tracing::warn!("stranger on container disk socket turned away"),
+                        Ok(_) => tracing::warn!("unknown client on container disk socket rejected"),
                         Err(error) => {
                             tracing::warn!(%error, "could not accept on container disk socket");
                             tokio::time::sleep(Duration::from_millis(100)).await;
@@ -181,7 +181,7 @@ impl ContainerDisks {
             };
             let Ok(Some((message, packet, connection))) = received else { continue };
             if !volumes.contains(&message.volume) || collected.contains_key(&message.volume) {
-                tracing::warn!(volume = message.volume, "container disk that nobody waits for turned away");
+                tracing::warn!(volume = message.volume, "unexpected container disk rejected");
                 continue;
             }
             let volume = message.volume.clone();

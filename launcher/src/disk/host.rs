@@ -54,7 +54,7 @@ pub fn find(source: &HostDisk, mounted: &Path, reads: bool, room: &Room) -> Resu
         reads,
         makes: source.makes() && !reads,
         size: source.capacity.as_ref().and_then(|capacity| quantity::bytes(capacity).ok()),
-        hint: "on the node, that user or its group is to be able to use the file, and to make it in its directory",
+        hint: "on the node, that user or its group has to be able to use the file, and to create it in its directory",
     };
     claim::image(&root, &wanted, room).map_err(|error| match error {
         ClaimError::NoImage => HostDiskError::Missing(file.to_owned()),

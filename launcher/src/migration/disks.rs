@@ -210,7 +210,7 @@ impl LocalDisks {
             return Ok(());
         }
         if !self.look(qmp).await?.done {
-            return Err(NotBegun::Copy("a disk is not copied to its end".to_owned()));
+            return Err(NotBegun::Copy("a disk was not copied completely".to_owned()));
         }
         for index in 0..self.all.len() {
             let end = json!({"device": copy_name(index)});
@@ -293,7 +293,7 @@ async fn concluded(qmp: &Qmp, id: &str) -> Result<Option<String>, NotBegun> {
         }
         sleep(LOOK).await;
     }
-    Err(NotBegun::Copy("the copy of a disk does not end".to_owned()))
+    Err(NotBegun::Copy("the copy of a disk does not complete".to_owned()))
 }
 
 /// An error answer means that the object was never made.

@@ -78,7 +78,7 @@ pub enum NotBegun {
     #[error("disk {0} has no connection")]
     NoConnection(String),
     /// QEMU's socket for disks cannot be connected to.
-    #[error("cannot lead a connection to QEMU's disks: {0}")]
+    #[error("cannot relay a connection to QEMU's disks: {0}")]
     Connect(io::Error),
     /// A disk is not copied.
     #[error("{0}")]

@@ -69,7 +69,7 @@ async fn converse(guest: &Guest, stream: &UnixStream, events: &mut Events) -> Re
                     say(stream, &answer).await?;
                 }
                 Ask::Execute { name, arguments, oob, id } => {
-                    tracing::info!(command = name, oob, "people's monitor");
+                    tracing::info!(command = name, oob, "users' monitor");
                     let answer = Box::pin(execute(guest.clone(), name, arguments, oob, id));
                     if oob { out_of_band.push(answer) } else { in_band.push_back(answer) }
                 }
@@ -154,7 +154,7 @@ fn understand(line: Line, open: bool) -> Ask {
         (_, true) => match monitor::judge(&name, &arguments) {
             Ok(_) => Ask::Execute { name, arguments, oob, id },
             Err(forbidden) => {
-                tracing::warn!(%forbidden, "people's monitor");
+                tracing::warn!(%forbidden, "users' monitor");
                 Ask::Answer(refusal(class_of(&forbidden), &forbidden.to_string(), id))
             }
         },

@@ -231,7 +231,7 @@ impl Cards {
         };
         let Plugged { card, given, leaving, .. } = &mut self.plugged[at];
         if leaving.get_or_insert_with(|| Leaving::now(None)).asks() {
-            tracing::info!(interface = name, "the guest is asked for a card");
+            tracing::info!(interface = name, "the guest is asked to release a network card");
             ask_for(qmp, &card.id).await?;
         }
         if has_device(qmp, &card.id).await? {

@@ -198,7 +198,7 @@ fn again(given: BorrowedFd<'_>) -> Option<Rule> {
     match look() {
         Ok(found) => found.map(|(descriptor, may)| Rule::open(may, descriptor)),
         Err(error) => {
-            tracing::debug!(%error, "a descriptor is without a rule");
+            tracing::debug!(%error, "a descriptor has no rule");
             None
         }
     }

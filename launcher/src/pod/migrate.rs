@@ -19,10 +19,10 @@ const LONGEST_UID: usize = 128;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NoOrder {
     /// The UID is invalid.
-    #[error("the migration has no UID that can be one")]
+    #[error("the migration has no valid UID")]
     Uid,
     /// The order is unknown in this version.
-    #[error("an order that is not known here")]
+    #[error("an unknown order")]
     Unknown,
     /// The key is too short or too long.
     #[error("the key of a migration has 32 to 64 bytes")]

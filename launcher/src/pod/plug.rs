@@ -224,7 +224,7 @@ impl Plugs {
         let Plugged { disk, set, leaving, .. } = &mut self.plugged[at];
         let id = disk.id();
         if leaving.get_or_insert_with(|| Leaving::now(None)).asks() {
-            tracing::info!(volume = key.volume, claim = key.claim, "the guest is asked for a disk");
+            tracing::info!(volume = key.volume, claim = key.claim, "the guest is asked to release a disk");
             ask_for(qmp, &id).await?;
         }
         if has_device(qmp, &id).await? {
@@ -302,9 +302,8 @@ pub(super) fn facts(key: &HotDisk, vmi: &ValidVmi, given: &OwnedFd, set: u32) ->
     let read_only = OFlag::from_bits_retain(flags) & OFlag::O_ACCMODE == OFlag::O_RDONLY;
     let disk = vmi.disks().iter().find(|disk| disk.volume.name == key.volume);
     let cache = match disk {
-        Some(disk) => {
-            claim::cached(&disk.disk, given).map_err(|error| format!("cache none cannot be had: {error}"))?
-        }
+        Some(disk) => claim::cached(&disk.disk, given)
+            .map_err(|error| format!("cache none is not possible: {error}"))?,
         // The plan reports an invalid value.
         None => Cache::None,
     };

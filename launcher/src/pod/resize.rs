@@ -203,7 +203,7 @@ async fn turn(
             // Nothing can be removed before a system with ACPI runs in the guest: it is asked again, until
             // its time is over.
             Err(Error::Refused { desc, .. }) if execute == "device_del" => {
-                tracing::info!(execute, desc, "QEMU refuses as yet");
+                tracing::info!(execute, desc, "QEMU still refuses");
             }
             Err(Error::Refused { desc, .. }) => {
                 tracing::warn!(execute, desc, "QEMU refuses");
@@ -225,7 +225,7 @@ async fn keep_places(qmp: &Qmp, places: Option<&Result<Pinning, String>>) {
         Some(Err(why)) => Err(anyhow::anyhow!("{why}")),
     };
     if let Err(error) = outcome {
-        tracing::warn!(error = format!("{error:#}"), "threads are not where they are to be");
+        tracing::warn!(error = format!("{error:#}"), "threads are not on their planned CPUs");
     }
 }
 

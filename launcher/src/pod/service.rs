@@ -206,7 +206,7 @@ impl Launcher for Service {
     async fn control(&self, request: Request<ControlRequest>) -> Result<Response<ControlResponse>, Status> {
         let request = request.into_inner();
         match request.control() {
-            Wish::Unspecified => return Err(Status::invalid_argument("a control that is not known here")),
+            Wish::Unspecified => return Err(Status::invalid_argument("an unknown control")),
             Wish::Pause => self.supervisor(Control::Pause).await?,
             Wish::Unpause => self.supervisor(Control::Unpause).await?,
             Wish::Reset => self.supervisor(Control::Reset).await?,

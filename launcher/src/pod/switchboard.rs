@@ -103,7 +103,7 @@ pub(super) async fn connect(socket: &Path, what: &str) -> Result<UnixStream, Str
 fn lead_to(who: &mpsc::Sender<UnixStream>, what: &str) -> Reply {
     let (ours, theirs) = UnixStream::pair().map_err(|error| error.to_string())?;
     who.try_send(ours).map_err(|error| match error {
-        mpsc::error::TrySendError::Full(_) => format!("too many wait for {what} already"),
+        mpsc::error::TrySendError::Full(_) => format!("too many connections wait for {what} already"),
         mpsc::error::TrySendError::Closed(_) => format!("{what} is gone"),
     })?;
     hand_over(theirs)

@@ -50,7 +50,7 @@ impl UsbSlots {
         tracing::info!(slot = slot.number, "USB client");
         spawn_local(async move {
             carry(ours, qemu).await;
-            tracing::info!(slot = slot.number, "USB client has gone");
+            tracing::info!(slot = slot.number, "USB client has disconnected");
             drop(slot);
         });
         Ok(theirs)

@@ -50,7 +50,7 @@ pub enum Refusal {
         given: String,
     },
     /// A guest that starts here cannot come from elsewhere, and an incoming one comes by only one migration.
-    #[error("whether the guest starts here or comes from another node was said before, and otherwise")]
+    #[error("whether the guest starts here or arrives from another node cannot change")]
     Elsewhere,
     /// The VMI is not valid.
     #[error("the virtual machine instance is not valid: {0}")]

@@ -47,7 +47,7 @@ pub fn run(args: Args) -> u8 {
             if code == 0 { 0 } else { u8::try_from(code).unwrap_or(1).max(1) }
         }
         Err(error) => {
-            let _ = writeln!(io::stderr(), "the launcher cannot be asked: {error}");
+            let _ = writeln!(io::stderr(), "the launcher cannot be queried: {error}");
             1
         }
     }

@@ -76,7 +76,7 @@ pub async fn serve(listener: UnixListener, guest: Guest) {
         let (guest, shared) = (guest.clone(), shared.clone());
         tokio::task::spawn_local(async move {
             if let Err(error) = converse(stream, &guest, &shared).await {
-                tracing::debug!(%error, "a probe has gone");
+                tracing::debug!(%error, "a probe has disconnected");
             }
             drop(seat);
         });
@@ -91,7 +91,7 @@ async fn converse(stream: UnixStream, guest: &Guest, shared: &Shared) -> io::Res
     timeout(TALK, reader.read_until(b'\n', &mut line)).await.map_err(late)??;
     let answer = match serde_json::from_slice(&line) {
         Ok(question) => answer(question, guest, shared).await,
-        Err(error) => Answer::failure(format!("not a question: {error}")),
+        Err(error) => Answer::failure(format!("not a request: {error}")),
     };
     let mut line = serde_json::to_vec(&answer)?;
     line.push(b'\n');

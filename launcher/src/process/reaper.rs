@@ -29,7 +29,7 @@ pub async fn reap_strangers() {
     let mut ended = match signal(SignalKind::child()) {
         Ok(ended) => ended,
         Err(error) => {
-            tracing::warn!(%error, "strangers will not be reaped");
+            tracing::warn!(%error, "orphaned processes will not be reaped");
             return;
         }
     };

@@ -67,7 +67,7 @@ impl Pressure {
 impl fmt::Display for Pressure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.said.is_empty() {
-            return f.write_str("The kernel tells nothing of pressure here.");
+            return f.write_str("The kernel does not report pressure here.");
         }
         f.write_str("Pressure:")?;
         self.said.iter().try_for_each(|(what, line)| write!(f, "\n  {what}: {line}"))
@@ -82,7 +82,7 @@ mod tests {
     fn v2_is_the_cgroups_own_v1_is_what_there_is_and_nothing_is_said_to_be_nothing() {
         let (cgroups, node) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let seen = || read(cgroups.path(), node.path());
-        assert_eq!(seen().to_string(), "The kernel tells nothing of pressure here.");
+        assert_eq!(seen().to_string(), "The kernel does not report pressure here.");
         fs::write(node.path().join("cpu"), "some avg10=1.00\n").unwrap();
         fs::create_dir(cgroups.path().join("cpu")).unwrap();
         fs::write(cgroups.path().join("cpu/cpu.stat"), "nr_periods 5\nnr_throttled 3\nthrottled_time 9\n")

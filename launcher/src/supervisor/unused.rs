@@ -14,7 +14,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// Unmaps unused pages of the program again and again. Ends if the kernel refuses.
 pub(super) async fn stay_small() {
     let error = unmap_unused().await;
-    tracing::debug!(%error, "what of the program is not in use stays in memory");
+    tracing::debug!(%error, "unused parts of the program stay in memory");
 }
 
 async fn unmap_unused() -> io::Error {

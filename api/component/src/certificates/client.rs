@@ -39,7 +39,7 @@ impl Client {
                         client.present.send_replace(true);
                     }
                     None => {}
-                    Some(Err(error)) => warn!(error = chain(&error), "certificates not taken over"),
+                    Some(Err(error)) => warn!(error = chain(&error), "certificates could not be reloaded"),
                 }
                 drop(client);
                 tokio::select! {

@@ -71,9 +71,9 @@ async fn follow<T: PartialEq>(
                 if told.as_ref() != Some(&error) {
                     if sender.borrow().is_some() {
                         // Perhaps only half of the files were replaced so far.
-                        warn!(path = %path.display(), error, "certificates not taken over");
+                        warn!(path = %path.display(), error, "certificates could not be reloaded");
                     } else {
-                        info!(path = %path.display(), error, "certificates are waited for");
+                        info!(path = %path.display(), error, "waiting for certificates");
                     }
                     told = Some(error);
                 }

@@ -56,7 +56,7 @@ impl Server {
                         server.present.send_replace(true);
                     }
                     Ok(None) => {}
-                    Err(error) => warn!(error = chain(&error), "certificates not taken over"),
+                    Err(error) => warn!(error = chain(&error), "certificates could not be reloaded"),
                 }
                 drop(server);
                 let authorities = async {

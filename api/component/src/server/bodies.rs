@@ -52,7 +52,7 @@ pub enum NotRead {
     #[error("too many requests have a body to be read")]
     Busy,
     /// It did not arrive in time.
-    #[error("the request's body did not come in time")]
+    #[error("the request's body did not arrive in time")]
     Late,
     /// The connection failed.
     #[error("read the request's body: {0}")]

@@ -141,14 +141,14 @@ where
             continue;
         };
         let Some((place, displaced)) = Places::enter(&places, address) else {
-            debug!(%address, "no place for a connection");
+            debug!(%address, "too many connections");
             continue;
         };
         let (knows, service) = (knows.clone(), service.clone());
         tokio::spawn(async move {
             tokio::select! {
                 () = connection(tcp, address, (config, limits), place, knows, service) => {}
-                () = displaced.wait() => debug!(%address, "a connection made room for another"),
+                () = displaced.wait() => debug!(%address, "a connection was closed to admit another"),
             }
         });
     }
@@ -207,7 +207,7 @@ async fn connection<K, S, F, B>(
     }
     match timeout(GOODBYE, http).await {
         Ok(ended) => done(ended),
-        Err(_) => debug!(%address, "a silent connection was ended"),
+        Err(_) => debug!(%address, "an idle connection was closed"),
     }
 }
 

@@ -29,7 +29,7 @@ pub struct Known<'a> {
 
 pub(super) fn request(body: &[u8]) -> Result<Request, Refusal> {
     let review: AdmissionReview<DynamicObject> = serde_json::from_slice(body)
-        .map_err(|error| Refusal::bad_request(format!("the body is no AdmissionReview: {error}")))?;
+        .map_err(|error| Refusal::bad_request(format!("the body is not an AdmissionReview: {error}")))?;
     review
         .try_into()
         .map_err(|error| Refusal::bad_request(format!("the AdmissionReview has no request: {error}")))

@@ -112,9 +112,9 @@ async fn converse(
             },
             read = from_person.read(&mut chunk_asked), if session.has_room() => match read {
                 Ok(count @ 1..) => asked.push(&chunk_asked[..count]),
-                _ => return "the person ended it",
+                _ => return "the user ended it",
             },
-            () = sleep_until(end) => return "it was open for long enough",
+            () = sleep_until(end) => return "its time limit has passed",
         }
         while let Some(line) = told.take() {
             let Line::Object(said) = line else { return "the launcher does not speak QMP" };

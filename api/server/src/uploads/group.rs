@@ -53,11 +53,11 @@ pub(super) fn asked(namespace: &str, body: &[u8]) -> Result<Asked, Refusal> {
     let request: Value = serde_json::from_slice(body)
         .map_err(|error| Refusal::bad_request(format!("the request is not JSON: {error}")))?;
     if !request.is_object() {
-        return Err(Refusal::bad_request("the request is no object"));
+        return Err(Refusal::bad_request("the request is not an object"));
     }
     let invalid = |field: &str, why: &str| Refusal::invalid(format!("{KIND} is invalid: {field}: {why}"));
     if request["kind"].as_str().is_some_and(|kind| kind != KIND) {
-        return Err(Refusal::bad_request(format!("the request is no {KIND}")));
+        return Err(Refusal::bad_request(format!("the request is not of kind {KIND}")));
     }
     if request["metadata"]["namespace"].as_str().is_some_and(|said| !said.is_empty() && said != namespace) {
         return Err(invalid("metadata.namespace", "is not that of the path"));
@@ -66,7 +66,7 @@ pub(super) fn asked(namespace: &str, body: &[u8]) -> Result<Asked, Refusal> {
     match object_name(claim) {
         Ok(claim) => Ok(Asked { claim, request }),
         Err(_) if claim.is_empty() => Err(invalid("spec.pvcName", "must be given")),
-        Err(_) => Err(invalid("spec.pvcName", "is no name of a claim")),
+        Err(_) => Err(invalid("spec.pvcName", "is not the name of a claim")),
     }
 }
 

@@ -62,9 +62,8 @@ pub(super) async fn send(
     request: Request<Incoming>,
     seat: OwnedSemaphorePermit,
 ) -> Result<Answer, Refusal> {
-    let lost = |why: &dyn std::fmt::Display| {
-        Refusal::unavailable(format!("the upload pod cannot be talked to: {why}"))
-    };
+    let lost =
+        |why: &dyn std::fmt::Display| Refusal::unavailable(format!("cannot use the upload pod: {why}"));
     let stream = timeout(CONNECTED, connect(tls, server.address, &server.certificate)).await;
     let stream = stream.map_err(|_| lost(&"no connection in time"))?.map_err(|error| lost(&error))?;
     let (mut sender, connection) =

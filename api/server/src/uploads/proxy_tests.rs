@@ -195,11 +195,11 @@ async fn an_image_goes_to_the_very_pod_and_is_taken_from_us_alone() {
     // Another pod has the address by now.
     let moved = Server::at(other.server.address, pod.server.certificate.clone());
     let (status, text) = through(&authority.client(), &moved, Way::Synchronous, &image(), None).await;
-    assert!(status == 503 && text.contains("cannot be talked to"), "{status} {text}");
+    assert!(status == 503 && text.contains("cannot use the upload pod"), "{status} {text}");
     // The pod trusts another authority.
     let stranger = Authority::new().client();
     let (status, text) = through(&stranger, &pod.server, Way::Synchronous, &image(), None).await;
-    assert!(status == 503 && text.contains("cannot be talked to"), "{status} {text}");
+    assert!(status == 503 && text.contains("cannot use the upload pod"), "{status} {text}");
     for pod in [&pod, &other] {
         assert_eq!(std::fs::read_dir(pod.claim.path()).unwrap().count(), 0);
     }

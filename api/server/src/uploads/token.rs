@@ -37,10 +37,10 @@ pub(super) enum Refused {
     #[error("a token is needed: Authorization: Bearer, from an UploadTokenRequest")]
     Missing,
     /// Its tag is not ours.
-    #[error("the token is none of this cluster's")]
+    #[error("the token is not from this cluster")]
     Forged,
     /// It has expired.
-    #[error("the token has expired: ask for another one")]
+    #[error("the token has expired: request another one")]
     Expired,
 }
 

@@ -100,7 +100,7 @@ impl Session {
         } else {
             let message = failed.join("; ");
             if let Some(failures) = self.cards.failed(message.clone(), Instant::now()) {
-                warn!(failures, error = message, "cards are not as they should be");
+                warn!(failures, error = message, "network cards could not be set up");
             }
         }
         Ok(done)
@@ -126,7 +126,7 @@ impl Session {
         }
         let memory = vmi.max_guest_memory().unwrap_or(vmi.guest_memory());
         let bytes = memory.saturating_add(MAPPED_BYTES);
-        peer.act("lift the limit of locked memory", |pid| kernel::allow_locked(pid, bytes))?;
+        peer.act("raise the limit of locked memory", |pid| kernel::allow_locked(pid, bytes))?;
         Ok(done)
     }
 }

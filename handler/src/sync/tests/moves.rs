@@ -164,7 +164,7 @@ async fn only_the_handler_of_the_source_is_answered_and_a_ticket_is_needed() {
     for (who, migration) in [(own("node03", &by).await, "m-1"), (own(NODE, &by).await, "m-2")] {
         let refused = called.begin(&who, migration, &[]).await.unwrap_err();
         assert!(
-            matches!(&refused, CallError::Refused { why, .. } if why.contains("no guest is awaited")),
+            matches!(&refused, CallError::Refused { why, .. } if why.contains("no guest is expected")),
             "{refused}"
         );
     }

@@ -107,7 +107,7 @@ fn each_policy_does_what_it_says() {
 fn a_model_that_the_host_is_no_match_for_is_refused_with_what_is_missing() {
     assert_eq!(cpu(&json!({"model": "Small"}), &KVM).unwrap(), "Small");
     let error = cpu(&json!({"model": "Big"}), &KVM).unwrap_err();
-    assert_eq!(error, "spec.domain.cpu.model: \"Big\" cannot be had on this node, whose CPU lacks avx2");
+    assert_eq!(error, "spec.domain.cpu.model: \"Big\" is not available on this node, whose CPU lacks avx2");
     let error = cpu(&json!({"model": "Bigger"}), &KVM).unwrap_err();
     assert!(error.ends_with("QEMU has no CPU model of that name"), "{error}");
     // Without the missing feature the model can be used.
