@@ -24,23 +24,21 @@ const THROTTLED_PERIODS: Metric = counter(
 );
 const THROTTLED_SECONDS: Metric = counter(
     "barevirt_vmi_cpu_throttled_seconds_total",
-    "Time for which the guest's container was held back by its CPU limit, summed over processors.",
+    "Time for which the guest's container was held back by its CPU limit, summed over CPUs.",
 );
-const MEMORY_LIMIT: Metric = gauge(
-    "barevirt_vmi_memory_limit_bytes",
-    "Memory limit of the guest's container; absent where it has none.",
-);
+const MEMORY_LIMIT: Metric =
+    gauge("barevirt_vmi_memory_limit_bytes", "Memory limit of the guest's container; absent if it has none.");
 const MEMORY_USAGE: Metric =
     gauge("barevirt_vmi_memory_usage_bytes", "Memory that the guest's container uses, page cache included.");
 const MEMORY_PEAK: Metric =
-    gauge("barevirt_vmi_memory_peak_bytes", "The most memory that the guest's container has used.");
+    gauge("barevirt_vmi_memory_peak_bytes", "Highest memory use of the guest's container.");
 const LIMIT_HITS: Metric = counter(
     "barevirt_vmi_memory_limit_hits_total",
-    "How often the guest's container was about to pass its memory limit.",
+    "How often the guest's container was about to exceed its memory limit.",
 );
 const LOW_EVENTS: Metric = counter(
     "barevirt_vmi_memory_low_events_total",
-    "How often memory was taken from the guest's container below its protected amount.",
+    "How often memory was reclaimed from the guest's container below its protected amount.",
 );
 const HIGH_EVENTS: Metric = counter(
     "barevirt_vmi_memory_high_events_total",

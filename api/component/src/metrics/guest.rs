@@ -34,47 +34,47 @@ metrics! {
     /// By `id`.
     VCPU_DELAY = counter("vcpu_delay_seconds_total", "Time in which the thread of a virtual CPU was ready and the node ran something else.");
     /// Summed over virtual CPUs.
-    CPU_AFFINITY = gauge("node_cpu_affinity", "Processors of the node that virtual CPUs may run on, summed over virtual CPUs.");
+    CPU_AFFINITY = gauge("node_cpu_affinity", "CPUs of the node on which virtual CPUs may run, summed over virtual CPUs.");
     /// From the guest agent.
-    LOAD_1 = gauge("guest_load_1m", "Load average of the guest over a minute, as its agent tells.");
+    LOAD_1 = gauge("guest_load_1m", "Load average of the guest over 1 minute, from the guest agent.");
     /// From the guest agent.
-    LOAD_5 = gauge("guest_load_5m", "Load average of the guest over 5 minutes, as its agent tells.");
+    LOAD_5 = gauge("guest_load_5m", "Load average of the guest over 5 minutes, from the guest agent.");
     /// From the guest agent.
-    LOAD_15 = gauge("guest_load_15m", "Load average of the guest over 15 minutes, as its agent tells.");
+    LOAD_15 = gauge("guest_load_15m", "Load average of the guest over 15 minutes, from the guest agent.");
     /// From the specification.
-    MEMORY_DOMAIN = gauge("memory_domain_bytes", "Memory that the guest was given.");
+    MEMORY_DOMAIN = gauge("memory_domain_bytes", "Memory of the guest.");
     /// Of the whole QEMU process.
     MEMORY_RESIDENT = gauge("memory_resident_bytes", "Resident memory of QEMU, guest included.");
     /// Sampled.
-    DIRTY_RATE = gauge("dirty_rate_bytes_per_second", "Memory that the guest writes in a second, from a sample of its pages.");
+    DIRTY_RATE = gauge("dirty_rate_bytes_per_second", "Memory that the guest writes per second, estimated from a sample of its pages.");
     /// While the guest moves to another node.
-    MIGRATION_TOTAL = gauge("migration_data_bytes_total", "Memory of a guest that moves to another node.");
+    MIGRATION_TOTAL = gauge("migration_data_bytes_total", "Total memory of a guest that is migrating.");
     /// While the guest moves to another node.
-    MIGRATION_REMAINING = gauge("migration_data_remaining_bytes", "Memory that is left to send to the other node.");
+    MIGRATION_REMAINING = gauge("migration_data_remaining_bytes", "Memory that remains to be sent in a migration.");
     /// While the guest moves to another node.
-    MIGRATION_PROCESSED = gauge("migration_data_processed_bytes", "Memory that was sent to the other node, what was written anew included.");
+    MIGRATION_PROCESSED = gauge("migration_data_processed_bytes", "Memory that was sent in a migration, including pages that were sent again.");
     /// While the guest moves to another node.
-    MIGRATION_DIRTY_RATE = gauge("migration_dirty_memory_rate_bytes", "Memory that the guest writes anew in a second while it moves.");
+    MIGRATION_DIRTY_RATE = gauge("migration_dirty_memory_rate_bytes", "Memory that the guest writes per second during a migration.");
     /// While the guest moves to another node.
-    MIGRATION_RATE = gauge("migration_memory_transfer_rate_bytes", "Memory that is sent to the other node in a second.");
+    MIGRATION_RATE = gauge("migration_memory_transfer_rate_bytes", "Memory that is sent per second in a migration.");
     /// From the balloon.
-    MEMORY_BALLOON = gauge("memory_actual_balloon_bytes", "Memory that the balloon leaves the guest.");
+    MEMORY_BALLOON = gauge("memory_actual_balloon_bytes", "Memory that the balloon leaves to the guest.");
     /// From the guest's balloon driver.
-    MEMORY_AVAILABLE = gauge("memory_available_bytes", "Memory that the guest's system manages, as it tells.");
+    MEMORY_AVAILABLE = gauge("memory_available_bytes", "Memory that the guest's operating system manages, as reported by the guest.");
     /// From the guest's balloon driver.
-    MEMORY_UNUSED = gauge("memory_unused_bytes", "Memory that the guest uses for nothing, not even caches, as it tells.");
+    MEMORY_UNUSED = gauge("memory_unused_bytes", "Memory that the guest does not use, not even for caches, as reported by the guest.");
     /// From the guest's balloon driver.
-    MEMORY_USABLE = gauge("memory_usable_bytes", "Memory that the guest could free without swapping, as it tells.");
+    MEMORY_USABLE = gauge("memory_usable_bytes", "Memory that the guest could free without swapping, as reported by the guest.");
     /// From the guest's balloon driver.
-    MEMORY_CACHED = gauge("memory_cached_bytes", "Memory that the guest uses to cache its disks, as it tells.");
+    MEMORY_CACHED = gauge("memory_cached_bytes", "Memory that the guest uses to cache its disks, as reported by the guest.");
     /// From the guest's balloon driver.
-    SWAP_IN = gauge("memory_swap_in_traffic_bytes", "Bytes that the guest has read from its swap space, as it tells.");
+    SWAP_IN = gauge("memory_swap_in_traffic_bytes", "Bytes that the guest has read from its swap space, as reported by the guest.");
     /// From the guest's balloon driver.
-    SWAP_OUT = gauge("memory_swap_out_traffic_bytes", "Bytes that the guest has written to its swap space, as it tells.");
+    SWAP_OUT = gauge("memory_swap_out_traffic_bytes", "Bytes that the guest has written to its swap space, as reported by the guest.");
     /// From the guest's balloon driver.
-    MAJOR_FAULTS = counter("memory_pgmajfault_total", "Page faults in the guest that had to read a disk, as it tells.");
+    MAJOR_FAULTS = counter("memory_pgmajfault_total", "Page faults in the guest that required a disk read, as reported by the guest.");
     /// From the guest's balloon driver.
-    MINOR_FAULTS = counter("memory_pgminfault_total", "Page faults in the guest that read no disk, as it tells.");
+    MINOR_FAULTS = counter("memory_pgminfault_total", "Page faults in the guest without a disk read, as reported by the guest.");
     /// By `interface` and `type`.
     NETWORK_TRAFFIC = counter("network_traffic_bytes_total", "Bytes to the guest (rx) and from it (tx); kept for old dashboards.");
     /// By `interface`.
@@ -84,7 +84,7 @@ metrics! {
     /// By `interface`.
     RECEIVE_ERRORS = counter("network_receive_errors_total", "Packets to the guest that failed.");
     /// By `interface`.
-    RECEIVE_DROPPED = counter("network_receive_packets_dropped_total", "Packets to the guest that were dropped, most often because it did not take them.");
+    RECEIVE_DROPPED = counter("network_receive_packets_dropped_total", "Packets to the guest that were dropped, usually because it did not accept them.");
     /// By `interface`.
     TRANSMIT_BYTES = counter("network_transmit_bytes_total", "Bytes that the guest has sent.");
     /// By `interface`.
@@ -110,7 +110,7 @@ metrics! {
     /// By `drive`.
     FLUSH_SECONDS = counter("storage_flush_times_seconds_total", "Time that flushes of a disk's cache took.");
     /// By `disk_name`, `mount_point` and `file_system_type`; from the guest agent.
-    FILE_SYSTEM_CAPACITY = gauge("filesystem_capacity_bytes", "Size of a file system in the guest, as its agent tells.");
+    FILE_SYSTEM_CAPACITY = gauge("filesystem_capacity_bytes", "Size of a file system in the guest, from the guest agent.");
     /// By `disk_name`, `mount_point` and `file_system_type`; from the guest agent.
-    FILE_SYSTEM_USED = gauge("filesystem_used_bytes", "Used part of a file system in the guest, as its agent tells.");
+    FILE_SYSTEM_USED = gauge("filesystem_used_bytes", "Used space of a file system in the guest, from the guest agent.");
 }

@@ -38,18 +38,15 @@ const fn histogram(name: &'static str, help: &'static str) -> Metric {
 /// Of each virt-handler: its version.
 pub const INFO: Metric = gauge("kubevirt_info", "Version information.");
 /// Of virt-operator: whether guests may run by emulation.
-pub const EMULATION: Metric = gauge(
-    "kubevirt_configuration_emulation_enabled",
-    "Whether guests may run by emulation where there is no KVM.",
-);
+pub const EMULATION: Metric =
+    gauge("kubevirt_configuration_emulation_enabled", "Whether guests may be emulated on nodes without KVM.");
 /// Of every component: requests to the API server.
 pub const REST_CLIENT_REQUESTS: Metric = counter(
     "kubevirt_rest_client_requests_total",
     "Requests to the API server by status code, method, host, resource and verb.",
 );
 /// Of virt-api.
-pub const VIRT_API_READY: Metric =
-    gauge("kubevirt_virt_api_ready_status", "Whether this virt-api can answer.");
+pub const VIRT_API_READY: Metric = gauge("kubevirt_virt_api_ready_status", "Whether this virt-api is ready.");
 /// Of virt-api: consoles that are open.
 pub const CONSOLES: Metric = gauge(
     "kubevirt_console_active_connections",
@@ -77,22 +74,22 @@ pub const VMS_CREATED: Metric = counter(
 );
 /// Of virt-handler: panics of guests' kernels.
 pub const GUEST_PANICS: Metric =
-    counter("kubevirt_vmi_guest_os_panic_total", "Panics of guests' kernels, by instance and type.");
+    counter("kubevirt_vmi_guest_os_panic_total", "Panics of guest kernels, by instance and type.");
 /// Of virt-controller.
 pub const VIRT_CONTROLLER_LEADING: Metric =
-    gauge("kubevirt_virt_controller_leading_status", "Whether this virt-controller leads.");
+    gauge("kubevirt_virt_controller_leading_status", "Whether this virt-controller is the leader.");
 /// Of virt-controller.
 pub const VIRT_CONTROLLER_READY: Metric =
-    gauge("kubevirt_virt_controller_ready_status", "Whether this virt-controller could lead.");
+    gauge("kubevirt_virt_controller_ready_status", "Whether this virt-controller can become the leader.");
 /// Of virt-handler.
 pub const VIRT_HANDLER_READY: Metric =
-    gauge("kubevirt_virt_handler_ready_status", "Whether this virt-handler can answer.");
+    gauge("kubevirt_virt_handler_ready_status", "Whether this virt-handler is ready.");
 /// Of virt-operator.
 pub const VIRT_OPERATOR_LEADING: Metric =
-    gauge("kubevirt_virt_operator_leading_status", "Whether this virt-operator leads.");
+    gauge("kubevirt_virt_operator_leading_status", "Whether this virt-operator is the leader.");
 /// Of virt-operator.
 pub const VIRT_OPERATOR_READY: Metric =
-    gauge("kubevirt_virt_operator_ready_status", "Whether this virt-operator could lead.");
+    gauge("kubevirt_virt_operator_ready_status", "Whether this virt-operator can become the leader.");
 /// Of the leading virt-controller: one for each machine.
 pub const VM_INFO: Metric = gauge("kubevirt_vm_info", "Virtual machines.");
 /// Of the leading virt-controller: one for each instance.
@@ -101,41 +98,41 @@ pub const VMI_INFO: Metric = gauge("kubevirt_vmi_info", "Virtual machine instanc
 /// Of the leading virt-controller.
 pub const VMI_OUTDATED: Metric = gauge(
     "kubevirt_vmi_number_of_outdated",
-    "Running instances whose launcher is of another version than the installation.",
+    "Running instances whose launcher has another version than the installation.",
 );
 
 /// Of the leading virt-controller, by instance that an eviction should move but cannot.
 pub const VMI_NON_EVICTABLE: Metric = gauge(
     "kubevirt_vmi_non_evictable",
-    "Whether an instance is to be live-migrated on eviction and cannot be.",
+    "Whether an instance should be live-migrated on eviction but cannot be.",
 );
 /// Of the leading virt-controller, by interface.
 pub const VMI_ADDRESSES: Metric =
-    gauge("kubevirt_vmi_status_addresses", "Addresses of instances: one line for each interface.");
+    gauge("kubevirt_vmi_status_addresses", "Addresses of instances, one sample for each interface.");
 /// Of the leading virt-controller, by interface.
 pub const VMI_VNIC: Metric = gauge("kubevirt_vmi_vnic_info", "Network interfaces of instances.");
 /// Of the leading virt-controller, by instance.
 pub const VMI_OVERHEAD: Metric = gauge(
     "kubevirt_vmi_launcher_memory_overhead_bytes",
-    "Memory that the launcher and QEMU are given beside the guest's.",
+    "Memory for the launcher and QEMU in addition to the guest's.",
 );
 /// Of the leading virt-controller, by resource and source.
 pub const VM_REQUESTS: Metric =
-    gauge("kubevirt_vm_resource_requests", "CPU and memory that a virtual machine asks for.");
+    gauge("kubevirt_vm_resource_requests", "CPU and memory that a virtual machine requests.");
 /// Of the leading virt-controller, by resource.
 pub const VM_LIMITS: Metric =
-    gauge("kubevirt_vm_resource_limits", "Limits of CPU and memory of a virtual machine, where it has any.");
+    gauge("kubevirt_vm_resource_limits", "Limits of CPU and memory of a virtual machine, if it has any.");
 /// Of the leading virt-controller, by machine.
 pub const VM_CREATED: Metric = gauge(
     "kubevirt_vm_create_date_timestamp_seconds",
-    "When a virtual machine was made, in seconds since 1970.",
+    "When a virtual machine was created, in seconds since 1970.",
 );
 /// Of the leading virt-controller, by interface.
 pub const VM_VNIC: Metric = gauge("kubevirt_vm_vnic_info", "Network interfaces of virtual machines.");
 /// Of the leading virt-controller, by volume on a claim.
 pub const VM_DISKS: Metric = gauge(
     "kubevirt_vm_disk_allocated_size_bytes",
-    "Storage that is asked for a disk of a virtual machine: by its claim, or by the machine's own template for that.",
+    "Storage that is requested for a disk of a virtual machine, by its claim or by the machine's template for the claim.",
 );
 /// Of the leading virt-controller, by machine and `label_KEY`.
 pub const VM_LABELS: Metric =
@@ -175,15 +172,15 @@ pub const VMIM_SCHEDULING: Metric = gauge(
 );
 /// Of the leading virt-controller.
 pub const VMIM_RUNNING: Metric =
-    gauge("kubevirt_vmi_migrations_in_running_phase", "Migrations whose guest is on its way.");
+    gauge("kubevirt_vmi_migrations_in_running_phase", "Migrations whose guest is being transferred.");
 /// Of the leading virt-controller, by migration.
-pub const VMIM_SUCCEEDED: Metric =
-    gauge("kubevirt_vmi_migration_succeeded", "Migrations that moved their guest, while their objects last.");
-/// Of the leading virt-controller, by migration.
-pub const VMIM_FAILED: Metric = gauge(
-    "kubevirt_vmi_migration_failed",
-    "Migrations that did not move their guest, while their objects last.",
+pub const VMIM_SUCCEEDED: Metric = gauge(
+    "kubevirt_vmi_migration_succeeded",
+    "Migrations that have succeeded and whose objects still exist.",
 );
+/// Of the leading virt-controller, by migration.
+pub const VMIM_FAILED: Metric =
+    gauge("kubevirt_vmi_migration_failed", "Migrations that have failed and whose objects still exist.");
 /// Of the leading virt-controller, by `phase` and `last_phase`.
 pub const PHASE_TIME: Metric =
     histogram("kubevirt_vmi_phase_transition_time_seconds", "Time between phases of instances, in seconds.");
@@ -200,29 +197,27 @@ pub const PHASE_TIME_FROM_DELETION: Metric = histogram(
 
 /// Of the leading virt-controller, by `name` of a queue.
 pub const QUEUE_ADDS: Metric =
-    counter("kubevirt_workqueue_adds_total", "How often an object was to be looked at.");
+    counter("kubevirt_workqueue_adds_total", "How many objects were added to the queue.");
 /// Of the leading virt-controller, by `name` of a queue.
-pub const QUEUE_DEPTH: Metric = gauge("kubevirt_workqueue_depth", "Objects that nobody has looked at yet.");
+pub const QUEUE_DEPTH: Metric = gauge("kubevirt_workqueue_depth", "Objects that wait in the queue.");
 /// Of the leading virt-controller, by `name` of a queue.
-pub const QUEUE_WAIT: Metric = histogram(
-    "kubevirt_workqueue_queue_duration_seconds",
-    "How long objects wait until somebody looks at them.",
-);
+pub const QUEUE_WAIT: Metric =
+    histogram("kubevirt_workqueue_queue_duration_seconds", "How long objects wait in the queue.");
 /// Of the leading virt-controller, by `name` of a queue.
 pub const QUEUE_WORK: Metric =
-    histogram("kubevirt_workqueue_work_duration_seconds", "How long a look at an object takes.");
+    histogram("kubevirt_workqueue_work_duration_seconds", "How long the reconciliation of an object takes.");
 /// Of the leading virt-controller, by `name` of a queue.
 pub const QUEUE_RETRIES: Metric =
-    counter("kubevirt_workqueue_retries_total", "Looks at objects that failed and are done again.");
+    counter("kubevirt_workqueue_retries_total", "Retries of failed reconciliations.");
 /// Of the leading virt-controller, by `name` of a queue.
 pub const QUEUE_UNFINISHED: Metric = gauge(
     "kubevirt_workqueue_unfinished_work_seconds",
-    "How long looks at objects that are not done have taken so far, summed.",
+    "Duration so far of all reconciliations in progress, summed.",
 );
 /// Of the leading virt-controller, by `name` of a queue.
 pub const QUEUE_LONGEST: Metric = gauge(
     "kubevirt_workqueue_longest_running_processor_seconds",
-    "How long the longest look at an object that is not done has taken so far.",
+    "Duration so far of the longest reconciliation in progress.",
 );
 
 /// Of virt-handler, by `part`: the program that did not answer.

@@ -39,7 +39,7 @@ fn page() -> String {
     let mut page = String::from(
         "# Subresources\n\n\
          Written by `make docs` from the table of calls. Paths are below `/apis/subresources.kubevirt.io/v1/`, those of objects below\n\
-         `namespaces/NAMESPACE/` in it. Who calls one needs the right that is named, in the group\n\
+         `namespaces/NAMESPACE/` in it. Callers need the named right in the API group\n\
          `subresources.kubevirt.io`.\n\n\
          | call | right | what it does | body | query | answer |\n|---|---|---|---|---|---|\n",
     );
@@ -56,5 +56,5 @@ fn reference_page_of_subresources_is_up_to_date() {
         fs::write(&path, page()).unwrap();
     }
     let there = fs::read_to_string(&path).unwrap();
-    assert_eq!(there, page(), "make docs writes docs/reference/subresources.md anew");
+    assert_eq!(there, page(), "make docs updates docs/reference/subresources.md");
 }

@@ -25,32 +25,32 @@ pub(crate) const KEEP_SESSION: Query = Query {
     name: "preserveSession",
     kind: "boolean",
     required: false,
-    does: "Refuse instead of taking the display from whom it shows to now; false by default.",
+    does: "Refuse instead of disconnecting the present client of the display; false by default.",
 };
 const MOVE_CURSOR: Query = Query {
     name: "moveCursor",
     kind: "boolean",
     required: false,
-    does: "Move the pointer first, so that a screen that sleeps wakes up; false by default.",
+    does: "Move the pointer first, to wake a sleeping display; false by default.",
 };
 // Not `timeout`: the API server interprets this name itself.
 const QMP_TIMEOUT: Query = Query {
     name: "timeoutSeconds",
     kind: "integer",
     required: false,
-    does: "Seconds that QEMU may take, from 1 to 50; 10 by default.",
+    does: "Time limit for QEMU in seconds, from 1 to 50; 10 by default.",
 };
 const VSOCK_PORT: Query = Query {
     name: "port",
     kind: "integer",
     required: true,
-    does: "Port that a program in the guest listens on.",
+    does: "Port on which a program in the guest listens.",
 };
 const VSOCK_TLS: Query = Query {
     name: "tls",
     kind: "boolean",
     required: false,
-    does: "Speak TLS to that program; true by default.",
+    does: "Use TLS for the connection to that program; true by default.",
 };
 
 /// The action of `migrate`.
@@ -63,13 +63,13 @@ pub static ENDPOINTS: &[Endpoint] = &{
     use Verb::{Create, Get, Update};
     [
         // Calls on a VirtualMachine, running or not.
-        machine("start", Update, "Start", "Has the machine running.")
+        machine("start", Update, "Start", "Starts the machine.")
             .calls(Call::Machine(MachineAction::Start))
             .takes(K::StartOptions),
-        machine("stop", Update, "Stop", "Has the machine stopped.")
+        machine("stop", Update, "Stop", "Stops the machine.")
             .calls(Call::Machine(MachineAction::Stop))
             .takes(K::StopOptions),
-        machine("restart", Update, "Restart", "Has the machine stopped, then running.")
+        machine("restart", Update, "Restart", "Stops the machine and starts it again.")
             .calls(Call::Machine(MachineAction::Restart))
             .takes(K::RestartOptions),
         machine("migrate", Update, "Migrate", "Moves the running machine to another node.")
@@ -87,11 +87,11 @@ pub static ENDPOINTS: &[Endpoint] = &{
             "addvolume",
             Update,
             "vm-addvolume",
-            "Adds a volume and its disk, also while the machine runs.",
+            "Adds a volume and its disk, even while the machine runs.",
         )
         .calls(Call::Volume(VolumeAction::Add))
         .takes(K::AddVolumeOptions),
-        machine("removevolume", Update, "vm-removevolume", "Takes a volume that was added away again.")
+        machine("removevolume", Update, "vm-removevolume", "Removes a volume that was added.")
             .calls(Call::Volume(VolumeAction::Remove))
             .takes(K::RemoveVolumeOptions),
         machine("memorydump", Update, "MemoryDump", "Writes the guest's memory to a claim.")
@@ -100,7 +100,7 @@ pub static ENDPOINTS: &[Endpoint] = &{
             "removememorydump",
             Update,
             "RemoveMemoryDump",
-            "Forgets about the claim with the memory dump.",
+            "Removes the claim with the memory dump from the machine.",
         ),
         machine("objectgraph", Get, "vm-objectgraph", "The objects that the machine depends on.")
             .calls(Call::ObjectGraph)
@@ -110,7 +110,7 @@ pub static ENDPOINTS: &[Endpoint] = &{
             "evacuate/cancel",
             Update,
             "vm-evacuatecancel",
-            "Has the machine stay on the node it was to leave.",
+            "Cancels the evacuation of the machine from its node.",
         )
         .calls(Call::CancelEvacuation)
         .takes(K::EvacuateCancelOptions)
@@ -127,18 +127,18 @@ pub static ENDPOINTS: &[Endpoint] = &{
         .calls(Call::PortForward)
         .answers(Stream),
         // Calls on an instance.
-        instance("console", Get, "Console", "The first serial line, as a websocket.")
+        instance("console", Get, "Console", "The first serial port, as a websocket.")
             .calls(Call::Instance(InstanceAction::Console))
             .answers(Stream),
         instance("vnc", Get, "VNC", "The display, as a websocket of RFB bytes.")
             .calls(Call::Instance(InstanceAction::Vnc))
             .asks(&[KEEP_SESSION])
             .answers(Stream),
-        instance("vnc/screenshot", Get, "VNCScreenshot", "What the display shows, as a picture.")
+        instance("vnc/screenshot", Get, "VNCScreenshot", "A picture of the display.")
             .calls(Call::Control(Control::Screenshot))
             .asks(&[MOVE_CURSOR])
             .answers(Png),
-        instance("usbredir", Get, "usbredir", "A USB device of the client's, as a websocket.")
+        instance("usbredir", Get, "usbredir", "A USB device of the client, as a websocket.")
             .calls(Call::Instance(InstanceAction::UsbRedir))
             .answers(Stream),
         instance("vsock", Get, "VSOCK", "A stream to a vsock port of the guest.")
@@ -155,7 +155,7 @@ pub static ENDPOINTS: &[Endpoint] = &{
         )
         .calls(Call::PortForward)
         .answers(Stream),
-        instance("qmp", Create, "Qmp", "One command of QEMU's monitor, and what QEMU answers.")
+        instance("qmp", Create, "Qmp", "Runs one command of QEMU's monitor and returns QEMU's answer.")
             .calls(Call::Instance(InstanceAction::Qmp))
             .asks(&[QMP_TIMEOUT])
             .takes(K::QmpCommand)
@@ -163,13 +163,13 @@ pub static ENDPOINTS: &[Endpoint] = &{
         instance("qmp", Get, "QmpStream", "QMP commands and events, as a websocket.")
             .calls(Call::Instance(InstanceAction::QmpStream))
             .answers(Stream),
-        instance("debug", Get, "Debug", "What the launcher knows of QEMU, without asking it.")
+        instance("debug", Get, "Debug", "The launcher's information about QEMU, without a query to QEMU.")
             .calls(Call::Instance(InstanceAction::Debug)),
-        instance("pause", Update, "Pause", "Has the guest's CPUs stand still.")
+        instance("pause", Update, "Pause", "Pauses the guest's CPUs.")
             .calls(Call::Control(Control::Pause))
             .takes(K::PauseOptions)
             .answers(Done),
-        instance("unpause", Update, "Unpause", "Has the guest's CPUs go on.")
+        instance("unpause", Update, "Unpause", "Resumes the guest's CPUs.")
             .calls(Call::Control(Control::Unpause))
             .takes(K::UnpauseOptions)
             .answers(Done),
@@ -180,25 +180,25 @@ pub static ENDPOINTS: &[Endpoint] = &{
         instance("unfreeze", Update, "Unfreeze", "Thaws the guest's file systems.")
             .calls(Call::Control(Control::Unfreeze))
             .answers(Done),
-        instance("softreboot", Update, "SoftReboot", "Asks the guest to start anew.")
+        instance("softreboot", Update, "SoftReboot", "Asks the guest to reboot.")
             .calls(Call::Control(Control::SoftReboot))
             .answers(Done),
         instance("reset", Update, "Reset", "Presses the guest's reset button.")
             .calls(Call::Control(Control::Reset))
             .answers(Done),
-        instance("guestosinfo", Get, "Guestosinfo", "What the guest agent says of the guest.")
+        instance("guestosinfo", Get, "Guestosinfo", "Information about the guest from the guest agent.")
             .calls(Call::Control(Control::GuestOsInfo))
             .answers(Object(K::VirtualMachineInstanceGuestAgentInfo)),
-        instance("userlist", Get, "Userlist", "Who is logged in, by the guest agent.")
+        instance("userlist", Get, "Userlist", "Users who are logged in, from the guest agent.")
             .calls(Call::Control(Control::UserList))
             .answers(Object(K::VirtualMachineInstanceGuestOsUserList)),
-        instance("filesystemlist", Get, "Filesystemlist", "Mounted file systems, by the guest agent.")
+        instance("filesystemlist", Get, "Filesystemlist", "Mounted file systems, from the guest agent.")
             .calls(Call::Control(Control::FilesystemList))
             .answers(Object(K::VirtualMachineInstanceFileSystemList)),
         instance("addvolume", Update, "vmi-addvolume", "Adds a volume and its disk to the running guest.")
             .calls(Call::Volume(VolumeAction::Add))
             .takes(K::AddVolumeOptions),
-        instance("removevolume", Update, "vmi-removevolume", "Takes a volume that was added away again.")
+        instance("removevolume", Update, "vmi-removevolume", "Removes a volume that was added.")
             .calls(Call::Volume(VolumeAction::Remove))
             .takes(K::RemoveVolumeOptions),
         instance("objectgraph", Get, "vmi-objectgraph", "The objects that the instance depends on.")
@@ -211,7 +211,7 @@ pub static ENDPOINTS: &[Endpoint] = &{
             "sev/querylaunchmeasurement",
             Get,
             "SEVQueryLaunchMeasurement",
-            "What SEV measured at launch.",
+            "The measurement of SEV at launch.",
         )
         .answers(Object(K::SevMeasurementInfo)),
         instance("sev/setupsession", Update, "SEVSetupSession", "Sets the parameters of the SEV session.")
@@ -227,18 +227,18 @@ pub static ENDPOINTS: &[Endpoint] = &{
             "evacuate/cancel",
             Update,
             "vmi-evacuatecancel",
-            "Has the guest stay on the node it was to leave.",
+            "Cancels the evacuation of the guest from its node.",
         )
         .calls(Call::CancelEvacuation)
         .takes(K::EvacuateCancelOptions)
         .answers(Done),
-        instance("backup", Update, "Backup", "Begins or ends a backup; for the controller.")
+        instance("backup", Update, "Backup", "Starts or ends a backup; for the controller.")
             .takes(K::BackupOptions),
         instance(
             "redefine-checkpoint",
             Update,
             "RedefineCheckpoint",
-            "Tells QEMU of a checkpoint; for the controller.",
+            "Defines a checkpoint in QEMU; for the controller.",
         )
         .takes(K::BackupCheckpoint),
         // Calls without an object.
@@ -255,10 +255,10 @@ pub static ENDPOINTS: &[Endpoint] = &{
         everyone("version", "Version", "Version of the product.")
             .calls(Call::Version)
             .answers(Object(K::Version)),
-        everyone("healthz", "CheckHealth", "Whether this server works.").calls(Call::Health),
+        everyone("healthz", "CheckHealth", "Whether this server is healthy.").calls(Call::Health),
         everyone("guestfs", "Guestfs", "Where the image with libguestfs is."),
         profiler("start-cluster-profiler", "Starts the profilers of the components."),
         profiler("stop-cluster-profiler", "Stops the profilers of the components."),
-        profiler("dump-cluster-profiler", "What the profilers of the components recorded."),
+        profiler("dump-cluster-profiler", "The results of the components' profilers."),
     ]
 };
