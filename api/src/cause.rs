@@ -7,7 +7,7 @@ use std::fmt;
 pub struct Cause {
     /// Path of the field, such as `spec.domain.devices.disks[1].name`.
     pub field: String,
-    /// What is wrong, for people; names the field or the object.
+    /// What is wrong, as a message for users that names the field or the object.
     pub message: String,
     /// What is wrong, for programs.
     pub kind: CauseKind,

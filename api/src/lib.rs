@@ -32,7 +32,7 @@
 //! - [`freeze`], [`monitor`]: bodies of subresources, and the rights that each command of QEMU's monitor
 //!   needs.
 //!
-//! **What all of them stand on**
+//! **Shared parts**
 //!
 //! - [`cause`]: a field and what is wrong with it; [`unknown`]: unknown fields.
 //! - [`names`]: labels, annotations, phases, conditions and reasons that several programs share; [`identity`]: UUIDs and

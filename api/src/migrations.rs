@@ -41,7 +41,7 @@ pub struct MigrationPolicySpec {
     /// Trial settings for stall detection, downtime and compression. Alpha: they may go away.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub experimental: Option<ExperimentalMigrationOptions>,
-    /// Milliseconds the guest may stand still at the switch to the target, 1 to 2000000; QEMU's
+    /// Milliseconds the guest may be paused at the switch to the target, 1 to 2000000; QEMU's
     /// `downtime-limit`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_downtime_ms: Option<i64>,

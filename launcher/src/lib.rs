@@ -21,7 +21,7 @@
 //! - [`process`]: QEMU and swtpm as processes; [`descriptors`]: descriptors that they inherit; [`signals`]:
 //!   signals to stop.
 //!
-//! **What QEMU is started with**
+//! **Preparation of QEMU**
 //!
 //! - [`assembly`] assembles the parts: sockets, the plan of `barevirt_machine`, the command line.
 //! - [`volumes`], [`disk`], [`object_disk`], [`cloudinit`], [`iso`], [`acpi_table`], [`state`]: contents and

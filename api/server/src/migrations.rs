@@ -1,7 +1,7 @@
 //! migrate and evacuate/cancel: move a running machine to another node, or keep it on its node.
 //!
 //! A migration is an object that virt-controller carries out; admission decides whether it is allowed. An
-//! eviction writes into the status of an instance that its guest is to leave the node; the cancel call
+//! eviction writes into the status of an instance that its guest has to leave the node; the cancel call
 //! removes this.
 
 use barevirt_api::names::PHASE_RUNNING;
@@ -26,7 +26,7 @@ use crate::machine::{given, is_dry_run};
 const NAME_PREFIX: &str = "kubevirt-migrate-vm-";
 /// Effect of the taint that moves guests off a node.
 const NO_SCHEDULE: &str = "NoSchedule";
-/// Path of the node in the status that the guest is to leave.
+/// Path of the status field with the node that the guest has to leave.
 const EVACUATION: &str = "/status/evacuationNodeName";
 
 /// Creates a migration of a running machine. 202 means that it exists, not that the machine has moved.
@@ -54,11 +54,11 @@ pub async fn migrate(
     Ok(answer::accepted())
 }
 
-/// Keeps a guest on the node that it was to leave.
+/// Cancels the evacuation of a guest, so that it stays on its node.
 ///
 /// # Errors
 /// 400 without options, and while its node has the taint `drain_taint`, which applies to all guests there;
-/// 404 if the machine or instance does not exist; 409 if it is to leave another node by now.
+/// 404 if the machine or instance does not exist; 409 if it now has to leave another node.
 pub async fn cancel_evacuation(
     client: &Client,
     user: &User,

@@ -70,7 +70,7 @@ pub struct Named {
 /// The state of an inference after a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// Another object is to be read.
+    /// Another object has to be read.
     Reference(Reference),
     /// The labels name this object.
     Found(Named),

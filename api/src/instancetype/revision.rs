@@ -25,7 +25,7 @@ pub const OBJECT_GENERATION_LABEL: &str = "instancetype.kubevirt.io/object-gener
 /// Label: API version of the copied object.
 pub const OBJECT_VERSION_LABEL: &str = "instancetype.kubevirt.io/object-version";
 
-/// Where a machine's instance type or preference is to be read.
+/// Where to read a machine's instance type or preference.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
     /// From the object itself, since there is no copy yet.

@@ -85,8 +85,8 @@ pub struct RtcTimer {
     /// How late ticks are made up for: `delay` (`-rtc driftfix=none`) or `catchup` (`-rtc driftfix=slew`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tick_policy: Option<String>,
-    /// Time the clock follows: `wall`, the host's (`-rtc clock=host`), or `guest`, which stands still while
-    /// the machine is paused (`-rtc clock=vm`).
+    /// Time the clock follows: `wall`, the host's (`-rtc clock=host`), or `guest`, which stops while the
+    /// machine is paused (`-rtc clock=vm`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub track: Option<String>,
 }

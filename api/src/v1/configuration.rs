@@ -118,8 +118,8 @@ pub struct KubeVirtConfiguration {
     /// Defaults for guest networking, and the binding plugins.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<NetworkConfiguration>,
-    /// CPU models not to offer as node labels; the names are the keys, the values are not looked at. Replaces
-    /// the built-in list when given.
+    /// CPU models not to offer as node labels; the names are the keys, the values are ignored. Replaces the
+    /// built-in list when given.
     #[serde(rename = "obsoleteCPUModels", default, skip_serializing_if = "BTreeMap::is_empty")]
     pub obsolete_cpu_models: BTreeMap<String, bool>,
     /// Deprecated: use `architectureConfiguration`. UEFI firmware directory for all architectures; wins over

@@ -12,7 +12,7 @@
 //! | user data | `user-data` | `openstack/latest/user_data` |
 //! | network data, if there are any | `network-config` | `openstack/latest/network_data.json` |
 //!
-//! Nothing in user data is looked at.
+//! User data is not interpreted.
 
 pub mod iso;
 pub mod seed;

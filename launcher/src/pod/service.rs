@@ -63,7 +63,7 @@ pub struct Service {
     pub process: watch::Receiver<crate::status::Status>,
     /// Its last events.
     pub journal: Journal,
-    /// The handler's word on virtual CPUs that should be realtime.
+    /// The handler's result for virtual CPUs with realtime scheduling.
     pub real_time: watch::Sender<Word>,
     /// Connections of a migration.
     pub connections: Connections,

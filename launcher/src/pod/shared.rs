@@ -39,7 +39,7 @@ pub struct Pod {
     pub journal: people::journal::Journal,
     /// Facts from the guest agent.
     pub guest: watch::Sender<Option<guest_agent::Facts>>,
-    /// The handler's word on virtual CPUs that should be realtime.
+    /// The handler's result for virtual CPUs with realtime scheduling.
     pub real_time: watch::Sender<real_time::Word>,
     /// Connections of a migration, until QEMU takes them.
     pub connections: Connections,

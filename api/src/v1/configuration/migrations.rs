@@ -34,7 +34,7 @@ pub struct MigrationConfiguration {
     /// runtime picks a new one.
     #[serde(rename = "matchSELinuxLevelOnMigration", default, skip_serializing_if = "Option::is_none")]
     pub match_se_linux_level_on_migration: Option<bool>,
-    /// Milliseconds the guest may stand still at the switch to the target, QEMU's `downtime-limit`; 1 to
+    /// Milliseconds the guest may be paused at the switch to the target, QEMU's `downtime-limit`; 1 to
     /// 2000000, 900 when not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_downtime_ms: Option<i64>,

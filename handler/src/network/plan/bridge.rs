@@ -4,7 +4,7 @@
 //! ```text
 //! before:  eth0 (pod address, MAC a) == network
 //! after:   eth0 (bridge without ports: pod address, MAC a)      k6t-eth0 (MAC b) --+-- eth0-nic (MAC b) == network
-//!                                                                   +-- tap0 --> guest (MAC a, pod address by DHCP)
+//!                                                                                  +-- tap0 --> guest (MAC a, pod address by DHCP)
 //! ```
 //!
 //! The configuration of the pod's link is saved in the kernel before it is removed. Addresses and MAC address
