@@ -303,7 +303,7 @@ pub struct DataVolumeSourceVddk {
     version = "v1beta1",
     kind = "DataVolume",
     plural = "datavolumes",
-    doc = "A claim, and what it is filled with.",
+    doc = "A claim and the source of its contents.",
     namespaced,
     status = "DataVolumeStatus",
     derive = "PartialEq",

@@ -87,7 +87,7 @@ pub struct VirtualMachine {
     version = "v1beta1",
     kind = "VirtualMachineSnapshotContent",
     plural = "virtualmachinesnapshotcontents",
-    doc = "What a snapshot holds: the machine as it was and a volume snapshot for each volume.",
+    doc = "The contents of a snapshot: the saved machine and a volume snapshot for each volume.",
     namespaced,
     status = "VirtualMachineSnapshotContentStatus",
     derive = "PartialEq",

@@ -54,7 +54,7 @@ pub struct DataSourceStatus {
     version = "v1beta1",
     kind = "DataSource",
     plural = "datasources",
-    doc = "A name for a claim that DataVolumes copy.",
+    doc = "A name for a claim or snapshot that DataVolumes copy.",
     namespaced,
     status = "DataSourceStatus",
     derive = "PartialEq",

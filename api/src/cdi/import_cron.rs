@@ -66,7 +66,7 @@ pub struct DataImportCronStatus {
     version = "v1beta1",
     kind = "DataImportCron",
     plural = "dataimportcrons",
-    doc = "An image that is imported anew whenever its source has another one.",
+    doc = "An image that is imported again whenever its source has a new one.",
     namespaced,
     status = "DataImportCronStatus",
     derive = "PartialEq",

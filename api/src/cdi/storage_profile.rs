@@ -54,7 +54,7 @@ pub struct StorageProfileStatus {
     version = "v1beta1",
     kind = "StorageProfile",
     plural = "storageprofiles",
-    doc = "What claims of the storage class of its name get for what they leave open.",
+    doc = "Defaults for claims of the storage class with the same name.",
     status = "StorageProfileStatus",
     derive = "PartialEq",
     derive = "Default"

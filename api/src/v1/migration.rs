@@ -50,7 +50,7 @@ pub struct VirtualMachineInstanceMigrationSource {
     version = "v1",
     kind = "VirtualMachineInstanceMigration",
     plural = "virtualmachineinstancemigrations",
-    doc = "One move of a running instance to another launcher pod.",
+    doc = "One live migration of a running instance to another launcher pod.",
     namespaced,
     status = "VirtualMachineInstanceMigrationStatus",
     derive = "PartialEq",
