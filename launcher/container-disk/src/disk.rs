@@ -31,7 +31,7 @@ pub struct Disk {
 
 /// Why there is no disk. Every text names the path in the image.
 #[derive(Debug, thiserror::Error)]
-#[expect(missing_docs, reason = "each says it to people")]
+#[expect(missing_docs, reason = "the error messages say it")]
 pub enum DiskError {
     #[error("image has no disk: directory {0} does not exist")]
     NoDirectory(PathBuf),
