@@ -1,7 +1,8 @@
 //! debug: collects everything about a virtual machine instance in one archive, without secrets.
 //!
-//! Each part is requested by itself, with the user's own rights. A part that cannot be read is replaced by the reason. A QEMU that
-//! does not answer costs one deadline: its answers are left out, and what the launcher sees of it is there.
+//! Each part is requested by itself, with the user's own rights. A part that cannot be read is replaced by
+//! the reason. A QEMU that does not answer costs one deadline: its answers are left out, but the bundle has
+//! what the launcher can observe of it.
 
 mod redact;
 mod tar;
@@ -61,7 +62,7 @@ pub(crate) struct Debug {
     output: Option<PathBuf>,
 }
 
-/// Parts of a bundle, by file name. A part that could not be read is its reason.
+/// Parts of a bundle, by file name. A part that could not be read has the reason instead.
 type Parts = Vec<(String, Result<Value, String>)>;
 
 impl Debug {

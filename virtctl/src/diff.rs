@@ -1,7 +1,8 @@
 //! diff: which changes of a virtual machine its running instance takes over, and which take a restart; shown before they are
 //! made.
 //!
-//! The API server's own admission fills in defaults (a dry run), and what decides is what virt-controller decides with.
+//! The API server's own admission fills in defaults (a dry run), and the code that decides is
+//! virt-controller's.
 
 use std::path::PathBuf;
 
@@ -100,8 +101,8 @@ async fn machine(session: &Session, name: &str) -> anyhow::Result<VirtualMachine
     vms.get(name).await.map_err(session::plain).with_context(|| format!("get VirtualMachine {name}"))
 }
 
-/// The machine as a manifest would make it, by a dry run: with all that admission does, and its refusals. `asked` is the namespace
-/// of the command line, which comes before the manifest's.
+/// The machine as a manifest would make it, by a dry run: with the changes and refusals of admission. `asked`
+/// is the namespace of the command line, which comes before the manifest's.
 pub(crate) async fn of_manifest(
     session: &Session,
     asked: Option<&str>,
@@ -171,7 +172,7 @@ async fn expanded(session: &Session, vm: &VirtualMachine) -> anyhow::Result<Virt
     Ok(spec)
 }
 
-/// The installation's settings; the built-in ones where they may not be read, and that is said.
+/// The installation's settings; if the user may not read them, the built-in ones with a warning.
 pub(crate) async fn settings(session: &Session) -> Settings {
     let objects: Api<KubeVirt> = Api::all(session.client.clone());
     match objects.list(&ListParams::default()).await {

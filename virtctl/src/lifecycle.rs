@@ -1,6 +1,6 @@
 //! start, stop, restart.
 //!
-//! Switches are as cobra has them: `--force`, `--force=true` and `--force=false` all work.
+//! Switches work as in cobra: `--force`, `--force=true` and `--force=false` all work.
 
 use anyhow::bail;
 use barevirt_api::v1::{RestartOptions, StartOptions, StopOptions};

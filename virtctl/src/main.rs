@@ -11,17 +11,20 @@
 //!
 //! The modules, from the outside in:
 //!
-//! - `program`: under which name virtctl was called, its help and shell completion; `main` parses and dispatches.
+//! - `program`: the name under which virtctl was called, its help and shell completion; `main` parses and
+//!   dispatches.
 //! - Machines and guests: `lifecycle` (start, stop, restart), `migrate` (also its cancellation), `guest` (pause, reset, what the guest agent says), `volumes`
 //!   (addvolume, removevolume), `credentials`, `permitted_devices`, `object_graph`, `expand`, `version`, `adm`, `expose`.
 //! - Streams to a guest: `console`, `vnc`, `usbredir`, `port_forward`, `ssh` (ssh and scp), `qmp`.
-//! - Manifests: `create` writes them; `explain` shows what they lead to, `diff` what a change of them means. Both plan with the
-//!   crates that virt-controller and virt-launcher plan with.
-//! - `ui`: a page in the browser, for all of it.
+//! - Manifests: `create` writes them; `explain` shows what they result in, `diff` what a change of them does.
+//!   Both use the planning crates of virt-controller and virt-launcher.
+//! - `ui`: a page in the browser for the same tasks.
 //! - The installation: `install` (also upgrades), `status`, `doctor`: what is wrong with a cluster.
-//! - `image_upload`: an image of this machine into a volume; `debug`: a bundle for bug reports; `missing`: commands of KubeVirt's that are not supported yet.
-//! - Below all of them: `session` connects to the cluster; `ask` sends a request and has a deadline; `waiting` says what is waited for; `stream` and `visitor` carry bytes between a guest and a local program;
-//!   `terminal`, `yaml` and `random` do what their names say.
+//! - `image_upload`: an image of this machine into a volume; `debug`: a bundle for bug reports; `missing`:
+//!   commands of KubeVirt that are not supported yet.
+//! - Below all of them: `session` connects to the cluster; `ask` sends a request with a deadline; `waiting`
+//!   prints what the command waits for; `stream` and `visitor` carry bytes between a guest and a local
+//!   program; `terminal`, `yaml` and `random` are small helpers.
 
 mod adm;
 mod ask;
@@ -208,7 +211,7 @@ enum Command {
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
     if rustls::crypto::CryptoProvider::get_default().is_none() {
-        // Fails only where a provider is installed already.
+        // Fails only if a provider is installed already.
         let _already_installed = rustls::crypto::ring::default_provider().install_default();
     }
     let called = program::name(std::env::args_os().next().as_deref());
@@ -220,7 +223,7 @@ async fn main() -> ExitCode {
         Err(error) => {
             // Help goes to standard output; a failure to print it cannot be reported.
             let _ = error.print();
-            // Wrong usage ends as any other failure, as KubeVirt's virtctl does.
+            // Wrong usage has the same exit code as any other failure, as in KubeVirt's virtctl.
             return if error.use_stderr() { ExitCode::FAILURE } else { ExitCode::SUCCESS };
         }
     };

@@ -65,7 +65,8 @@ pub(crate) struct Cancel {
 }
 
 impl Cancel {
-    /// Deletes the migration that is under way: virt-controller ends it, and the guest runs on where it is.
+    /// Deletes the migration that is under way: virt-controller ends it, and the guest keeps running where it
+    /// is.
     pub(crate) async fn run(&self, session: &Session) -> anyhow::Result<()> {
         let vm = &self.vm;
         let migrations: Api<VirtualMachineInstanceMigration> =

@@ -63,7 +63,7 @@ impl Qmp {
     }
 }
 
-/// One command: what QEMU returned.
+/// Runs one command and returns QEMU's answer.
 pub(crate) async fn ask(
     session: &Session,
     path: &str,

@@ -4,7 +4,8 @@ use serde_json::Value;
 
 use super::findings::{Facts, Finding, condition, word};
 
-/// The oldest minor version of Kubernetes 1 that has all that is used: admission policies are there since 1.30.
+/// The oldest minor version of Kubernetes 1 that has everything Barevirt uses: admission policies exist since
+/// 1.30.
 const OLDEST: u32 = 30;
 /// Resource that handlers offer on nodes with hardware virtualization.
 const KVM: &str = "devices.kubevirt.io/kvm";
@@ -114,7 +115,7 @@ fn network(nodes: &[Value]) -> Finding {
     Finding::good(area, families)
 }
 
-/// Handlers offer KVM; before there are any, nobody says which node has it.
+/// Handlers report KVM; before they run, no one knows which nodes have it.
 fn kvm(facts: &Facts, nodes: &[Value]) -> Finding {
     let area = "kvm";
     let amount = |node: &&Value| {

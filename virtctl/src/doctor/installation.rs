@@ -1,4 +1,4 @@
-//! Findings of the installation: whether all of it runs and is believed.
+//! Findings of the installation: whether everything runs, and whether the API server trusts it.
 
 use serde_json::Value;
 
@@ -6,7 +6,7 @@ use super::findings::{Facts, Finding, condition, word};
 
 /// Deployments of an installation.
 const DEPLOYMENTS: [&str; 3] = ["virt-operator", "virt-api", "virt-controller"];
-/// What runs on every node.
+/// The daemon set that runs on every node.
 const HANDLER: &str = "virt-handler";
 
 pub(super) fn findings(facts: &Facts) -> Vec<Finding> {
@@ -136,7 +136,7 @@ fn versions(server: &Result<Value, String>) -> Finding {
     }
 }
 
-/// A webhook whose certificate is not believed, or that cannot be reached, is named in the refusal.
+/// The refusal names a webhook that cannot be reached or whose certificate is not trusted.
 fn trial(trial: &Result<(), String>) -> Finding {
     let area = "admission";
     match trial {
@@ -185,7 +185,7 @@ mod tests {
         }
     }
 
-    /// Verdict of an area, the worst one.
+    /// The worst verdict of an area.
     fn verdict(facts: &Facts, area: &str) -> Verdict {
         let of_area = findings(facts).into_iter().filter(|finding| finding.area == area);
         let order = [Verdict::Good, Verdict::Unknown, Verdict::Warning, Verdict::Problem];

@@ -55,7 +55,7 @@ pub(crate) enum Section {
     Qemu,
     /// Memory and CPUs.
     Resources,
-    /// Differences from what runs.
+    /// Differences from the running instance.
     Changes,
 }
 
@@ -65,7 +65,7 @@ impl Explain {
         settings.use_emulation |= self.emulation;
         let config =
             Config { launcher_image: self.launcher_image.clone(), image_pull_policy: None, settings };
-        // Nothing is known of its namespace.
+        // The labels and quotas of the namespace are not known.
         let config = config.in_namespace(None, &[]);
         Surroundings { config, namespace: namespace.map(str::to_owned), now: Timestamp::now() }
     }
@@ -78,7 +78,7 @@ impl Explain {
             _ => bail!("expected [vm|vmi] NAME"),
         };
         match kind {
-            // A machine and its instance have one name.
+            // A machine and its instance have the same name.
             Some(kind) if crate::session::Kind::parse(kind).is_none() => {
                 bail!("unsupported resource type: {kind}")
             }

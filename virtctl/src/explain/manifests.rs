@@ -11,10 +11,10 @@ use barevirt_api::v1::{KubeVirt, VirtualMachine};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-/// Largest file, in bytes: what an API server would take.
+/// Largest file, in bytes: the limit of an API server.
 const LARGEST: u64 = 3 << 20;
 
-/// What the files hold.
+/// The objects of the files.
 #[derive(Debug, Default)]
 pub(crate) struct Manifests {
     /// Machines and instances, in their order.

@@ -1,7 +1,7 @@
 //! The file that is uploaded, as the body of a request.
 //!
-//! It is read piece by piece, each when the one before is on its way: however large the file, one piece is in memory. Pieces are
-//! read at their place, so that a try that is over leaves nothing behind for the next one.
+//! It is read piece by piece, each after the previous one was sent, so only one piece is in memory, however
+//! large the file is. Each piece is read at its offset, so an earlier try does not affect the next one.
 
 use std::fs::File;
 use std::io;

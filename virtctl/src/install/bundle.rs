@@ -13,7 +13,7 @@ const FILES: [&str; 2] = ["barevirt-operator.yaml", "barevirt-cr.yaml"];
 const OPERATOR: &str = "virt-operator";
 /// Largest file, in bytes.
 const LARGEST: u64 = 8 << 20;
-/// Kinds that a manifest may have: API, kind, plural, and whether they are in namespaces.
+/// Kinds that a manifest may contain: API, kind, plural, and whether they are namespaced.
 const KINDS: [(&str, &str, &str, bool); 14] = [
     ("v1", "Namespace", "namespaces", false),
     ("v1", "ServiceAccount", "serviceaccounts", true),
@@ -34,7 +34,7 @@ const KINDS: [(&str, &str, &str, bool); 14] = [
 /// Where an object is in the API.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Place {
-    /// Path of its list, from which it is made.
+    /// Path of its list, to which it is posted.
     pub(super) list: String,
     /// Its own path.
     pub(super) object: String,
@@ -93,7 +93,8 @@ fn place(object: &Value) -> anyhow::Result<Place> {
 /// A release's objects.
 #[derive(Debug)]
 pub(super) struct Bundle {
-    /// In the order in which they are made: virt-operator's deployment, and all that it needs.
+    /// In the order in which they are made: everything that virt-operator's deployment needs, and the
+    /// deployment.
     pub(super) objects: Vec<Object>,
     /// What virt-operator is to install, if the files say it.
     pub(super) kubevirt: Option<Object>,
@@ -102,7 +103,7 @@ pub(super) struct Bundle {
 }
 
 impl Bundle {
-    /// From files and folders; from this program where none are named.
+    /// From files and folders; from this program if none are named.
     pub(super) fn load(from: &[PathBuf]) -> anyhow::Result<Self> {
         if from.is_empty() {
             let Some(texts) = EMBEDDED else {
@@ -164,7 +165,7 @@ fn text(path: &Path) -> anyhow::Result<String> {
     std::fs::read_to_string(path).with_context(told)
 }
 
-/// What virt-operator installs: the tag of its image, or what it is told where its image is named by digest.
+/// The version that virt-operator installs: the tag of its image, or a variable if the image has a digest.
 pub(super) fn version(deployment: &Value) -> Option<String> {
     let container = &deployment["spec"]["template"]["spec"]["containers"][0];
     let variables = container["env"].as_array().into_iter().flatten();

@@ -18,16 +18,16 @@ pub(super) struct Found {
 
 /// An argument that only Barevirt's virt-operator has.
 const OURS: &str = "--webhook-listen=";
-/// Label and value of what Helm keeps.
+/// Label and value of objects that Helm manages.
 const HELM: (&str, &str) = ("app.kubernetes.io/managed-by", "Helm");
 
 impl Found {
-    /// The version that was last installed whole.
+    /// The version that was last installed completely.
     pub(super) fn version(&self) -> Option<&str> {
         self.kubevirt.as_ref()?["status"]["observedKubeVirtVersion"].as_str()
     }
 
-    /// The tag that the object names for all images, whatever virt-operator's own is.
+    /// The tag that the object sets for all images, whatever virt-operator's own tag is.
     pub(super) fn tag(&self) -> Option<&str> {
         self.kubevirt.as_ref()?["spec"]["imageTag"].as_str().filter(|tag| !tag.is_empty())
     }
@@ -37,7 +37,7 @@ impl Found {
         available.is_some_and(|available| available["status"] == "True")
     }
 
-    /// Why virt-operator must be left alone.
+    /// Why virt-operator must not be changed.
     fn somebody_elses(&self) -> Option<String> {
         if self
             .kubevirt
@@ -66,7 +66,7 @@ impl Found {
     }
 }
 
-/// Why an installation must not begin. What was begun before goes on.
+/// Why an installation must not begin. An installation that was begun before may go on.
 pub(super) fn refuse_install(found: &Found, wanted: &str, has_kubevirt: bool) -> Vec<String> {
     let mut why: Vec<String> = found.somebody_elses().into_iter().collect();
     if let Some(installed) = found.version().filter(|installed| *installed != wanted && found.tag().is_none())
@@ -82,7 +82,7 @@ pub(super) fn refuse_install(found: &Found, wanted: &str, has_kubevirt: bool) ->
     why
 }
 
-/// Why an upgrade must not begin: what --force does not change, and what it does.
+/// Why an upgrade must not begin: reasons that --force does not override, and reasons that it does.
 pub(super) fn refuse_upgrade(found: &Found, wanted: &str) -> (Vec<String>, Vec<String>) {
     let mut never: Vec<String> = found.somebody_elses().into_iter().collect();
     if found.operator.is_none() || found.kubevirt.is_none() {
@@ -106,7 +106,7 @@ pub(super) fn refuse_upgrade(found: &Found, wanted: &str) -> (Vec<String>, Vec<S
     (never, forced)
 }
 
-/// Which of two versions is older, where both are semantic: `v1.2.3`, `v1.2.3-rc.1`.
+/// The order of two versions, if both are semantic: `v1.2.3`, `v1.2.3-rc.1`.
 fn order(one: &str, other: &str) -> Option<Ordering> {
     Some(parts(one)?.cmp(&parts(other)?))
 }
@@ -118,7 +118,8 @@ enum Part<'a> {
     Word(&'a str),
 }
 
-/// Its numbers, whether it is the release itself, and what comes before that: in the order in which versions are compared.
+/// Its numbers, whether it is a final release, and its pre-release parts: in the order in which versions are
+/// compared.
 fn parts(version: &str) -> Option<([u64; 3], bool, Vec<Part<'_>>)> {
     let version = version.strip_prefix('v')?.split('+').next()?;
     let (numbers, before) = version.split_once('-').unwrap_or((version, ""));
@@ -128,7 +129,7 @@ fn parts(version: &str) -> Option<([u64; 3], bool, Vec<Part<'_>>)> {
     Some((numbers.try_into().ok()?, before.is_empty(), before_parts))
 }
 
-/// The version that is installed when all is done.
+/// The version that is installed at the end.
 pub(super) fn expected(found: &Found, bundle: &str) -> String {
     found.tag().unwrap_or(bundle).to_owned()
 }

@@ -1,9 +1,9 @@
-//! Turns what a user types into QMP: `key=value` and JSON, in the manner of QEMU's own qmp-shell. Pure.
+//! Turns what a user types into QMP: `key=value` and JSON, as in QEMU's qmp-shell. Pure.
 
 use anyhow::{Context, bail};
 use serde_json::{Map, Value};
 
-/// Arguments of a command: none, one JSON object, or `key=value` with dots for what is within.
+/// Arguments of a command: none, one JSON object, or `key=value` with dots for nested keys.
 pub(crate) fn arguments(words: &[String]) -> anyhow::Result<Value> {
     match words {
         [] => Ok(Value::Null),
@@ -54,8 +54,8 @@ fn put(all: &mut Map<String, Value>, key: &str, value: Value) -> anyhow::Result<
     }
 }
 
-/// Splits a line into words at spaces that are in no quotes, braces or brackets. Quotes that hold a whole value stay, since
-/// they say that it is text; single ones go.
+/// Splits a line into words at spaces outside quotes, braces and brackets. Double quotes around a whole value
+/// stay, since they mark it as text; single quotes are removed.
 pub(crate) fn split(line: &str) -> anyhow::Result<Vec<String>> {
     let (mut words, mut word, mut depth) = (Vec::new(), String::new(), 0_usize);
     let (mut quote, mut escaped) = (None, false);
