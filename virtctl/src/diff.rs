@@ -39,7 +39,7 @@ pub(crate) struct Diff {
     /// Manifest of the changed virtual machine, `-` for standard input.
     #[arg(short = 'f', long = "filename", value_name = "FILE")]
     file: Option<PathBuf>,
-    /// Output format; for people where it is left out.
+    /// Output format; readable text by default.
     #[arg(short, long, value_enum)]
     output: Option<Format>,
 }

@@ -45,8 +45,8 @@ const OWNER: &str = "virtctl";
 /// Where the objects come from, and how long it may take.
 #[derive(Debug, Args)]
 struct Source {
-    /// Manifest, or folder of a release with barevirt-operator.yaml and barevirt-cr.yaml; may be given again. Those of this virtctl
-    /// where none is named.
+    /// Manifest, or folder of a release with barevirt-operator.yaml and barevirt-cr.yaml; can be repeated.
+    /// The default is the manifests of this virtctl.
     #[arg(short = 'f', long, value_name = "FILE|FOLDER")]
     from: Vec<PathBuf>,
     /// How long it may take, such as 90s or 10m.
@@ -55,7 +55,7 @@ struct Source {
     /// Only say what would be done.
     #[arg(long)]
     dry_run: bool,
-    /// Go on although something speaks against it.
+    /// Go on in spite of problems that were found.
     #[arg(long)]
     force: bool,
 }
@@ -143,8 +143,8 @@ impl Upgrade {
 }
 
 impl Source {
-    /// Fails if there is a reason against it: `never` holds reasons that --force does not override, the
-    /// others it does. doctor checks the scope.
+    /// Fails if there are reasons against it. --force overrides those in `forced`, but not those in `never`.
+    /// doctor checks the scope.
     async fn admit(
         &self,
         client: &Client,

@@ -129,17 +129,17 @@ enum Command {
     Create(create::Create),
     /// Manipulate credentials on a virtual machine.
     Credentials(credentials::Credentials),
-    /// Tell which changes of a virtual machine are applied in place, and which need a restart.
+    /// Show which changes of a virtual machine are applied in place, and which need a restart.
     Diff(diff::Diff),
-    /// Look at the cluster before or after an installation, and tell what is missing and how to mend it.
+    /// Check the cluster before or after an installation, and say what is missing and how to correct it.
     Doctor(doctor::Doctor),
-    /// Install Barevirt, and wait until all of it runs.
+    /// Install Barevirt, and wait until everything runs.
     Install(install::Install),
-    /// Bring an installation to another version, and wait until all of it runs.
+    /// Change an installation to another version, and wait until everything runs.
     Upgrade(install::Upgrade),
-    /// Show what is installed and how it is, and how many machines there are.
+    /// Show the installed version, its state, and the number of machines.
     Status(status::Status),
-    /// Show what a manifest leads to, or what a virtual machine instance that runs was made of.
+    /// Show what a manifest results in, or what a running virtual machine instance was made from.
     Explain(explain::Explain),
     /// Returns dependency graph related to a VM|VMI.
     #[command(name = "objectgraph")]
@@ -154,7 +154,7 @@ enum Command {
     Ssh(ssh::Ssh),
     /// SCP files from/to a virtual machine instance.
     Scp(ssh::Scp),
-    /// Collect what there is to know of a virtual machine instance in an archive, without secrets.
+    /// Collect everything about a virtual machine instance in an archive, without secrets.
     Debug(debug::Debug),
     /// Talk to QEMU's monitor: one command, a shell, events, or a socket for other tools.
     Qmp(qmp::Qmp),

@@ -27,7 +27,7 @@ const MACHINES: &str = "virtualmachines";
 pub(crate) struct Migrate {
     /// Name of the virtual machine.
     vm: String,
-    /// Labels that the other node must have as well. What the machine asks for itself stays asked for.
+    /// Additional labels that the other node must have. The machine's own requirements still apply.
     #[arg(
         long = "addedNodeSelector",
         value_name = "KEY=VALUE",

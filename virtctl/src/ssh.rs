@@ -25,7 +25,7 @@ struct Options {
     /// The guest's port.
     #[arg(short = 'p', long, default_value_t = 22)]
     port: u16,
-    /// An option for the local client, as "-o StrictHostKeyChecking=no"; as often as needed.
+    /// An option for the local client, such as "-o StrictHostKeyChecking=no"; can be repeated.
     #[arg(short = 't', long, allow_hyphen_values = true)]
     local_ssh_opts: Vec<String>,
 }

@@ -42,7 +42,7 @@ pub(crate) struct Vnc {
     /// The address that the port is opened on, with --proxy-only.
     #[arg(long, default_value = "127.0.0.1")]
     address: String,
-    /// Run only the proxy, and say on which port a viewer can connect.
+    /// Run only the proxy, and print the port for a viewer.
     #[arg(long)]
     proxy_only: bool,
     /// Do not disconnect the user who has the display now.

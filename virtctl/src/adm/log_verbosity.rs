@@ -42,7 +42,7 @@ pub(crate) struct LogVerbosity {
     /// Level of virt-handler.
     #[arg(long, value_name = "LEVEL", num_args = 0..=1, require_equals = true, default_missing_value = "10")]
     virt_handler: Option<u64>,
-    /// Level of virt-launcher, for those that start from then on.
+    /// Level of virt-launcher; it applies to launchers that start later.
     #[arg(long, value_name = "LEVEL", num_args = 0..=1, require_equals = true, default_missing_value = "10")]
     virt_launcher: Option<u64>,
     /// Level of virt-operator.
@@ -54,7 +54,7 @@ pub(crate) struct LogVerbosity {
         conflicts_with = "reset"
     )]
     all: Option<u64>,
-    /// Forget every level that was set, those of nodes included.
+    /// Remove every level that was set, including those of nodes.
     #[arg(long)]
     reset: bool,
 }

@@ -30,7 +30,7 @@ pub(crate) struct Explain {
     /// Manifest to explain, `-` for standard input; instance types, preferences and the KubeVirt object in it are used.
     #[arg(short = 'f', long = "filename", value_name = "FILE")]
     pub(super) files: Vec<PathBuf>,
-    /// Output format; for people where it is left out.
+    /// Output format; readable text by default.
     #[arg(short, long, value_enum)]
     pub(super) output: Option<Format>,
     /// Parts to print.
