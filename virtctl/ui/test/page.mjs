@@ -1,8 +1,8 @@
-// `virtctl ui` in a real Chromium, against the cluster of this machine, in a namespace of its own. Run by `make ui-test`.
+// `virtctl ui` in a real Chromium, against the cluster of this machine, in its own namespace. Run by `make ui-test`.
 //
 //   node virtctl/ui/test/page.mjs [--picture FILE.png]
 //
-// With --picture, a picture of the page for the docs is kept.
+// With --picture, it saves a picture of the page for the docs.
 import { execFileSync, spawn } from "node:child_process";
 import { readFileSync, writeFileSync } from "node:fs";
 import { createRequire } from "node:module";
@@ -78,7 +78,7 @@ const steps = {
         await page.getByText("Connected.").waitFor({ timeout: SOON });
         let pressed = 0;
         await until("a prompt to log in", BOOT, async () => {
-            // What the guest said before is not said again.
+            // The guest does not print its earlier output again.
             if (pressed++ % 12 === 0) await page.keyboard.press("Enter");
             return /login: *$/.test(await terminal(page));
         });
@@ -209,7 +209,7 @@ function pixels(canvas) {
     return canvas.evaluate((canvas) => canvas.toDataURL());
 }
 
-/** What is seen of a screen on which only a cursor blinks. */
+/** The visible part of a screen on which only a cursor blinks. */
 async function still(canvas) {
     const seen = new Set();
     for (let look = 0; look < 8; look++) {
@@ -221,7 +221,7 @@ async function still(canvas) {
 
 async function portrait(page) {
     await page.setViewportSize({ width: 1200, height: 860 });
-    // Some figures of a guest that does something, for lines in the charts.
+    // Load in the guest, so that the charts have lines.
     await new Promise((done) => setTimeout(done, 75_000));
     await page.screenshot({ path: picture });
     await page.setViewportSize({ width: 1280, height: 800 });
