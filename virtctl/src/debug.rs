@@ -124,7 +124,7 @@ impl Debug {
             eprintln!("not in the bundle: {}", line.lines().next().unwrap_or_default());
         }
         println!(
-            "{} written. Cloud-init, passwords and tokens were taken out; look through it all the same.",
+            "{} written. Cloud-init, passwords and tokens were removed; look through it before you pass it on.",
             file.display()
         );
         Ok(())
@@ -200,7 +200,7 @@ fn bundle(vmi: &str, parts: Parts, logs: &[(String, Result<String, String>)], no
         }
     }
     for (number, (pod, log)) in logs.iter().enumerate() {
-        let text = log.as_ref().map_or_else(|why| format!("not to be had: {why}\n"), Clone::clone);
+        let text = log.as_ref().map_or_else(|why| format!("could not be read: {why}\n"), Clone::clone);
         add(format!("launcher-{number}.log"), &format!("pod {pod}\n{text}"));
     }
     tar::end(&mut archive);

@@ -30,8 +30,8 @@ use crate::yaml::Format;
 #[command(
     group = ArgGroup::new("what").required(true).args(["file", "vm"]),
     after_help = "Examples:\n  \
-        # What comes of a change before it is made:\n  virtctl diff -f vm.yaml\n  \
-        # What of a virtual machine its running instance does not have yet:\n  virtctl diff myvm"
+        # What a change would do, before you make it:\n  virtctl diff -f vm.yaml\n  \
+        # Changes of a virtual machine that its running instance does not have yet:\n  virtctl diff myvm"
 )]
 pub(crate) struct Diff {
     /// The virtual machine.
@@ -131,7 +131,7 @@ pub(crate) async fn of_manifest(
 /// Adds what the controller does at once with a change of the machine itself.
 fn followed(mut change: ShownChange) -> ShownChange {
     if change.field.starts_with("spec.dataVolumeTemplates") {
-        change.reason = Some("missing DataVolumes are made; one that is there stays as it is".to_owned());
+        change.reason = Some("missing DataVolumes are made; existing ones do not change".to_owned());
     }
     change
 }
@@ -142,7 +142,7 @@ pub(crate) async fn pending(session: &Session, vm: &VirtualMachine) -> anyhow::R
     let vmis: Api<VirtualMachineInstance> = Api::namespaced(session.client.clone(), &session.namespace);
     let vmi = vmis.get_opt(&name).await.map_err(session::plain).context("get its instance")?;
     let Some(vmi) = vmi else {
-        eprintln!("VirtualMachine {name} is not running: its next start is from what it is then.");
+        eprintln!("VirtualMachine {name} is not running: its next start uses what it is then.");
         return Ok(Vec::new());
     };
     let revision = vmi.status.as_ref().and_then(|status| status.virtual_machine_revision_name.clone());
@@ -261,7 +261,7 @@ mod tests {
         let change = |path: &str| Change { path: path.to_owned(), from: Value::Null, to: json!(1) };
         let reason = |path: &str| followed(shown_change(change(path), &When::InPlace)).reason;
         assert!(
-            reason("spec.dataVolumeTemplates[0]").is_some_and(|reason| reason.contains("stays as it is"))
+            reason("spec.dataVolumeTemplates[0]").is_some_and(|reason| reason.contains("do not change"))
         );
         assert_eq!(reason("spec.runStrategy"), None);
     }

@@ -46,7 +46,7 @@ const GROUPS: [(&str, &[&str]); 8] = [
     ),
     ("Reach a guest", &["console", "vnc", "ssh", "scp", "port-forward", "expose", "usbredir", "ui"]),
     ("Change a machine", &["addvolume", "removevolume", "credentials"]),
-    ("Write and judge manifests", &["create", "explain", "diff", "expand", "image-upload"]),
+    ("Write and check manifests", &["create", "explain", "diff", "expand", "image-upload"]),
     (
         "Look at a machine",
         &["guestosinfo", "fslist", "userlist", "objectgraph", "permitted-devices", "qmp", "debug"],

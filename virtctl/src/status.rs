@@ -149,7 +149,7 @@ fn text(facts: &Facts) -> String {
             None => line("Installation", "none: there is no KubeVirt object"),
             Some(kubevirt) => {
                 let phase = word(kubevirt, "/status/phase");
-                let phase = if phase.is_empty() { "nobody has looked at it yet" } else { phase };
+                let phase = if phase.is_empty() { "it was not checked yet" } else { phase };
                 let namespace = word(kubevirt, "/metadata/namespace");
                 line("Installation", &format!("{namespace}/{}: {phase}", word(kubevirt, "/metadata/name")));
                 line("Version", &version(kubevirt));
@@ -290,7 +290,7 @@ mod tests {
         assert!(text(&facts).starts_with("Installation   none"));
         assert_eq!(as_json(&facts)["installed"], false);
         facts.kubevirts = Ok(vec![json!({"metadata": {"namespace": "kubevirt", "name": "kubevirt"}})]);
-        assert!(text(&facts).contains("nobody has looked at it yet"));
+        assert!(text(&facts).contains("it was not checked yet"));
     }
 
     #[test]

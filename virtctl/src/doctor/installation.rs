@@ -76,7 +76,7 @@ fn components(facts: &Facts) -> Vec<Finding> {
         objects.iter().find(|object| object["metadata"]["name"] == name).cloned()
     };
     let one = |name: &str, object: Option<Value>, ready: &str, wanted: &str| match object {
-        None => Finding::problem(area, format!("{name} is not there"), "the log of virt-operator tells why"),
+        None => Finding::problem(area, format!("{name} is not there"), "the log of virt-operator says why"),
         Some(object) => {
             let (ready, wanted) = (number(&object, ready), number(&object, wanted));
             if ready < wanted {
@@ -107,7 +107,7 @@ fn reachable(service: &Result<Value, String>) -> Finding {
         Ok(service) => service,
         Err(why) => {
             let remedy =
-                "without them there are no consoles, starts and stops; the log of virt-operator tells why";
+                "without them there are no consoles, starts and stops; the log of virt-operator says why";
             return Finding::problem(area, format!("virt-api is not registered: {why}"), remedy);
         }
     };

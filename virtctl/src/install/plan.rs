@@ -95,7 +95,7 @@ pub(super) fn refuse_upgrade(found: &Found, wanted: &str) -> (Vec<String>, Vec<S
     }
     if let Some(tag) = found.tag() {
         forced.push(format!(
-            "spec.imageTag of the KubeVirt object keeps the components at {tag}: take it out, or set it to the new version"
+            "spec.imageTag of the KubeVirt object keeps the components at {tag}: remove it, or set it to the new version"
         ));
     }
     if let Some(installed) = found.version()

@@ -42,7 +42,7 @@ fn put(all: &mut Map<String, Value>, key: &str, value: Value) -> anyhow::Result<
         bail!("there is no key");
     }
     match rest {
-        None if all.contains_key(first) => bail!("{first} is there twice"),
+        None if all.contains_key(first) => bail!("{first} is given twice"),
         None => {
             all.insert(first.to_owned(), value);
             Ok(())

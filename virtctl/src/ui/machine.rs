@@ -129,7 +129,7 @@ fn said(action: Action) -> &'static str {
         Action::Stop => "the guest is asked to shut down",
         Action::Restart => "the machine will restart",
         Action::Migrate => "the guest will move to another node",
-        Action::Pause => "the guest stands still",
+        Action::Pause => "the guest is paused",
         Action::Unpause => "the guest runs again",
         Action::SoftReboot => "the guest is asked to reboot",
         Action::Reset => "the guest is reset",

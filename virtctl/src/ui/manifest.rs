@@ -111,7 +111,7 @@ pub(super) async fn ask(cluster: &Cluster, question: Question, text: &str) -> Re
         Question::Explain => explain(cluster, manifests).await,
         Question::Diff => compare(cluster, &manifests).await,
         Question::Check => {
-            create(cluster, &manifests, "?dryRun=All", "The API server takes this manifest.").await
+            create(cluster, &manifests, "?dryRun=All", "The API server accepts this manifest.").await
         }
         Question::Create => create(cluster, &manifests, "", "made").await,
     }
@@ -162,7 +162,7 @@ async fn compare(cluster: &Cluster, manifests: &Manifests) -> Result<Value, Fail
     let (name, changes) = within(diff::of_manifest(&session, None, subject.object)).await??;
     let mut text = diff::text(&format!("VirtualMachine {name}"), &changes);
     if !runs {
-        text.push_str("It does not run: its next start is from what it is then.\n");
+        text.push_str("It does not run: its next start uses what it is then.\n");
     }
     Ok(json!({ "text": text }))
 }

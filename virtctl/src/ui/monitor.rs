@@ -37,7 +37,7 @@ fn understand(line: &str) -> Result<(String, Value), Failure> {
     };
     if !(command.starts_with("query-") || ASKING.contains(&command.as_str())) {
         return Err(Failure::bad(format!(
-            "the page sends commands that ask, such as query-status; for {command}, use virtctl qmp"
+            "the page sends only queries, such as query-status; for {command}, use virtctl qmp"
         )));
     }
     Ok((command.clone(), words::arguments(arguments)?))

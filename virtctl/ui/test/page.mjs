@@ -173,7 +173,7 @@ const steps = {
         const manifest = page.getByLabel("Manifest of the new machine");
         await until("the manifest", SOON, async () => /name: formed[^]*guest-tiny/.test(await manifest.inputValue()));
         await page.getByRole("button", { name: "Check" }).click();
-        await page.getByText("The API server takes this manifest.").waitFor({ timeout: SOON });
+        await page.getByText("The API server accepts this manifest.").waitFor({ timeout: SOON });
         await page.getByRole("button", { name: "Create" }).click();
         await page.getByRole("heading", { name: "formed" }).waitFor({ timeout: SOON });
         kubectl(["get", "vm", "formed", "-n", namespace]);
