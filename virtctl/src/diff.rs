@@ -260,9 +260,7 @@ mod tests {
     fn templates_change_no_data_volume_that_is_there() {
         let change = |path: &str| Change { path: path.to_owned(), from: Value::Null, to: json!(1) };
         let reason = |path: &str| followed(shown_change(change(path), &When::InPlace)).reason;
-        assert!(
-            reason("spec.dataVolumeTemplates[0]").is_some_and(|reason| reason.contains("do not change"))
-        );
+        assert!(reason("spec.dataVolumeTemplates[0]").is_some_and(|reason| reason.contains("do not change")));
         assert_eq!(reason("spec.runStrategy"), None);
     }
 
