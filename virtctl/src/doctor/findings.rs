@@ -78,7 +78,7 @@ impl Finding {
     }
 }
 
-/// A text in an object; empty where there is none.
+/// A text in an object; empty if there is none.
 pub(crate) fn word<'a>(value: &'a Value, at: &str) -> &'a str {
     value.pointer(at).and_then(Value::as_str).unwrap_or_default()
 }

@@ -38,7 +38,7 @@ pub(super) fn operator(deployment: &Value, pods: &[Value]) -> State {
     State::Waiting(format!("waiting for virt-operator: {ready} of {wanted} pods are ready{told}"))
 }
 
-/// Why a pod does not run, where that is known.
+/// Why a pod does not run, if that is known.
 fn trouble(pod: &Value) -> Option<String> {
     let name = word(pod, "/metadata/name");
     let containers = pod["status"]["containerStatuses"].as_array().into_iter().flatten();

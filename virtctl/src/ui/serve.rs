@@ -164,7 +164,7 @@ mod tests {
 
     /// The answer to these bytes from a server whose cluster does not answer.
     async fn said(request: &str) -> String {
-        // Nobody listens on the port of an API server that is not there.
+        // No API server listens on this port.
         let config = Config::new("http://127.0.0.1:9".parse().unwrap());
         let cluster = Cluster::new(Client::try_from(config).unwrap(), "home", None);
         let gate = Gate::new(8080, "token".to_owned(), "secret".to_owned());
