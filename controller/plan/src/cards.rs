@@ -2,12 +2,12 @@
 //!
 //! ```text
 //!   machine                          instance                     then
-//! //!   a card that is not there         its MAC address is written into the machine first
-//! //!                                --> added                        the pod's networks follow, the guest follows
-//! //!   another link state           --> the same link state
-//! //!   absent                       --> absent                       the guest releases it, the pod's networks follow
-//! //!                                    removed, once the status does not list it any more
-//! //!   removed, once the instance does not have it any more
+//!   a card that is not there         its MAC address is written into the machine first
+//!                                --> added                        the pod's networks follow, the guest follows
+//!   another link state           --> the same link state
+//!   absent                       --> absent                       the guest releases it, the pod's networks follow
+//!                                    removed, once the status does not list it any more
+//!   removed, once the instance does not have it any more
 //! ```
 //!
 //! What is plugged and unplugged, and what needs a restart, follows KubeVirt's rules: only bridges on networks that Multus

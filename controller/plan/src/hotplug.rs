@@ -1,9 +1,9 @@
 //! Volumes of a machine that come and go while its instance runs, and their disks. Pure.
 //!
 //! ```text
-//! //!   in the instance, not in the machine   --> removed
-//! //!   in the machine, not in the instance   --> added, once the status lists no volume of that name any more
-//! //!   in both, and not the same             --> removed, then added
+//!   in the instance, not in the machine   --> removed
+//!   in the machine, not in the instance   --> added, once the status lists no volume of that name any more
+//!   in both, and not the same             --> removed, then added
 //! ```
 //!
 //! Each change is checked by admission's rules: a change that admission would refuse is reported here, and the other volumes

@@ -4,8 +4,8 @@
 //!   no claim --make--> claim --bound--> no pod --make--> pod --succeeds--> claim is marked --> Succeeded
 //!                        |                               |
 //!                        |                               +-- stops: the kubelet starts it again, with pauses that grow
-//! //!   |                               \-- says that no retry can help, or was retried often --> Failed
-//!                        \-- its class waits for a pod: WaitForFirstConsumer, until somebody's pod has bound it
+//!                        |                               \-- says that no retry can help, or was retried often --> Failed
+//!                        \-- its class waits for a pod: WaitForFirstConsumer, until another pod has bound it
 //! ```
 //!
 //! Phases, conditions, events and annotations are those of CDI, so that clients find what they expect. A CDI that is

@@ -4,8 +4,8 @@
 //! ```text
 //!   VirtualMachine --template--> VirtualMachineInstance --pod--> Pod
 //!         |                              |
-//! //!         +---- revision, live_update,   +   the part of a change that is taken over while the guest runs
-//! //!               hotplug, cards ----------+   (difference: field by field)
+//!         +---- revision, live_update,   +   the part of a change that is taken over while the guest runs
+//!               hotplug, cards ----------+   (difference: field by field)
 //!
 //!   DataVolume --imports--> claim, importer pod, status             where there is no CDI
 //! ```

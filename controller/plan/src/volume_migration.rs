@@ -1,13 +1,13 @@
 //! Volumes of a machine that move to other claims while its instance runs: the machine's `updateVolumesStrategy` is
 //! `Migration`, and its template names another claim. Pure.
 //!
-//! //!   template names another claim ──> the instance has it in its spec, its status names both, VolumesChange is True
+//! ```text
 //!   template names another claim ──> the instance has it in its spec, its status names both, VolumesChange is True
 //!        │                                │
-//! //!        │                                ├── a migration copies it ──> the handler there removes the former one
-//! //!        │                                └── template names the former one again ──> the instance does, too
-//! //!        ├── claim does not exist ──> VolumesChange is False and says so
-//! //!        └── cannot be copied ──> needs a restart
+//!        │                                ├── a migration copies it ──> the handler there removes the former one
+//!        │                                └── template names the former one again ──> the instance does, too
+//!        ├── claim does not exist ──> VolumesChange is False and says so
+//!        └── cannot be copied ──> needs a restart
 //! ```
 //!
 //! Specification and status change in one patch, so that the instance never names a claim that neither pod has without

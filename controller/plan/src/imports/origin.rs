@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   source.pvc ------------------------------------------> claim
-//! //!   sourceRef --> DataSource --> (others of its namespace) --> claim, recorded on the DataVolume's own claim
+//!   sourceRef --> DataSource --> (others of its namespace) --> claim, recorded on the DataVolume's own claim
 //! ```
 //!
 //! A DataSource may change at any time; a DataVolume copies what it referred to when the claim was made.

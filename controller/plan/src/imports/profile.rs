@@ -2,7 +2,7 @@
 //! leave open.
 //!
 //! ```text
-//! //!   StorageClass --> StorageProfile of its name: spec.claimPropertySets, by users; else what is known of the provisioner
+//!   StorageClass --> StorageProfile of its name: spec.claimPropertySets, by users; else what is known of the provisioner
 //!                                  \--> status.claimPropertySets --> claims of `storage` without access modes or volume mode
 //! ```
 

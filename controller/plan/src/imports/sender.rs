@@ -1,10 +1,10 @@
 //! A copy from another namespace: a pod beside the source claim sends its contents to the importer.
 //!
 //! ```text
-//! //!   no sender --make--> sender --runs, has a key--> importer is made, knows it --has a key--> the sender is told
+//!   no sender --make--> sender --runs, has a key--> importer is made, knows it --has a key--> the sender is told
 //!       ^                  |                                                                        |
-//! //!       +----- ended ------+                                          filled, or given up: both pods are removed; so is
-//! //!                                                                     the sender of a DataVolume that no longer exists
+//!       +----- ended ------+                                          filled, or given up: both pods are removed; so is
+//!                                                                     the sender of a DataVolume that no longer exists
 //! ```
 //!
 //! A claim can only be mounted in its own namespace. Each of the two pods makes a key that never leaves it, and its status

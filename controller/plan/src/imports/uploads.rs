@@ -1,9 +1,9 @@
 //! What is done for a claim that a client is to send an image into, where there is no CDI. Pure.
 //!
 //! ```text
-//! //!   claim with storage.upload.target --bound--> pod --ready--> pod.ready=true --succeeds--> pod.phase=Succeeded, pod is deleted
+//!   claim with storage.upload.target --bound--> pod --ready--> pod.ready=true --succeeds--> pod.phase=Succeeded, pod is deleted
 //!                                                 \-- starts again: pod.restarts, and why
-//! //!   DataVolume with source upload --> such a claim; the DataVolume's phase follows the claim's annotations
+//!   DataVolume with source upload --> such a claim; the DataVolume's phase follows the claim's annotations
 //! ```
 //!
 //! The claim is decisive, as with CDI: a user may annotate a claim without a DataVolume. Its annotations are CDI's: the

@@ -3,8 +3,8 @@
 //! ```text
 //!   hotplug-disk   opens the disk on the claim, and offers its descriptor to the node's handler
 //!
-//! //!   emptyDir sockets   where it offers the descriptor   (the handler finds it beneath the kubelet's directory)
-//! //!   claim    disk      mounted if it is a file system, otherwise a device
+//!   emptyDir sockets   where it offers the descriptor   (the handler finds it beneath the kubelet's directory)
+//!   claim    disk      mounted if it is a file system, otherwise a device
 //! ```
 //!
 //! Nothing of the claim is mounted into the launcher's pod: the launcher gets a descriptor. Kubernetes admits this pod by

@@ -5,8 +5,8 @@
 //! successor will be, with the same claims and with the same resources of containers, and ends as soon as it runs.
 //!
 //! ```text
-//! //!   before a launcher          a copy of each container, the claims of its disks and the claim with its state
-//! //!   before an attachment pod   a copy of its container and its claim, on the guest's node
+//!   before a launcher          a copy of each container, the claims of its disks and the claim with its state
+//!   before an attachment pod   a copy of its container and its claim, on the guest's node
 //! ```
 //!
 //! It is not a launcher: it has none of the labels by which launchers and guests are found, and is never ready.

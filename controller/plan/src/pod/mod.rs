@@ -6,7 +6,7 @@
 //!   volume<name>                 one per container disk: the user's image, running the helper; one for a kernel boot
 //!   virtiofs-<name>              one per shared directory: virtiofsd, with that volume
 //!
-//! //!   emptyDir sockets             handler <-> launcher           (the handler finds it beneath the kubelet's directory)
+//!   emptyDir sockets             handler <-> launcher           (the handler finds it beneath the kubelet's directory)
 //!   emptyDir private             monitor, VNC and serial sockets, serial log
 //!   emptyDir ephemeral-disks     overlays, cloud-init image
 //!   emptyDir container-disks     launcher.sock, where helpers hand over their disks

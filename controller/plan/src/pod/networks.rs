@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   instance --annotations--> k8s.v1.cni.cncf.io/networks, v1.multus-cni.io/default-network --> Multus
-//! //!   instance <---reported---- k8s.v1.cni.cncf.io/network-status <----------------------------- Multus
+//!   instance <---reported---- k8s.v1.cni.cncf.io/network-status <----------------------------- Multus
 //! ```
 //!
 //! The report is written by whatever implementation the cluster has: anything but a list of named links is ignored.

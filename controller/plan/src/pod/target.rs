@@ -1,11 +1,11 @@
 //! The pod that a migration moves a guest to: a second launcher of its instance, on another node. Also: which of two pods is
 //! an instance's launcher.
 //!
-//! //!   the instance's own pod ──┬── a name derived from the migration, and a label with it
-//!   the instance's own pod ──┬── a name that follows from the migration, labelled with it
-//! //!                            ├── on a node that offers the source's processor
-//! //!                            └── container disks of exactly the images that the source has
-//!                            └── container disks of the very images that the source has
+//! ```text
+//!   the instance's own pod ──┬── a name derived from the migration, and a label with it
+//!                            ├── not on a node with another pod of the instance
+//!                            ├── on a node that offers the source's processor
+//!                            └── container disks of exactly the images that the source has
 //! ```
 
 use super::{COMPUTE_CONTAINER, generate_name, name};

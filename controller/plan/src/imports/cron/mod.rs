@@ -2,9 +2,9 @@
 //! the DataSource refers to the newest filled one. Pure.
 //!
 //! ```text
-//! //!   schedule: it is time --make--> pod --reports--> digest, an annotation (users may write it, too)
-//! //!   digest, not that of the current import --make--> DataVolume MANAGED-DIGEST --succeeds--> lastImportedPVC
-//! //!                                                                                        \--> DataSource; old ones are deleted
+//!   schedule: it is time --make--> pod --reports--> digest, an annotation (users may write it, too)
+//!   digest, not that of the current import --make--> DataVolume MANAGED-DIGEST --succeeds--> lastImportedPVC
+//!                                                                                        \--> DataSource; old ones are deleted
 //! ```
 //!
 //! Names, labels, annotations, conditions and defaults are CDI's: a CDI that is installed later continues with what exists.
