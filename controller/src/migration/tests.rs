@@ -526,7 +526,7 @@ fn a_target_that_nobody_prepares_is_given_up() {
     let late = plan(&observed(migration(since.clone()), Some(vmi(record(json!({})))), Some(runs())));
     let state = &of_vmi(&late)["status"]["migrationState"];
     assert_eq!((&state["failed"], &state["completed"]), (&json!(true), &json!(true)));
-    // With the address the source may have begun.
+    // Once it has the address, the source may have begun.
     let address = record(json!({"targetNodeAddress": "10.0.0.9"}));
     let waits = plan(&observed(migration(since), Some(vmi(address)), Some(runs())));
     assert!(waits.actions.iter().all(|action| !matches!(action, Action::Vmi(_))));
