@@ -238,7 +238,7 @@ fn usable(
     let owner = kin::controller(found.meta());
     match owner.filter(|owner| Some(&owner.uid) != vm.meta().uid.as_ref()) {
         None => Ok(()),
-        // Mostly of a machine of the same name that was deleted a moment ago: it goes away with it.
+        // Usually it belongs to a deleted machine of the same name, and will be deleted with it.
         Some(owner) => {
             Err(format!("ControllerRevision {name} belongs to another {} {}", owner.kind, owner.name))
         }

@@ -28,7 +28,7 @@ fn an_instance_waits_for_its_claims() {
         // The launcher is the pod that it waits for.
         (there.clone(), Some("PendingPopulation"), None),
         (json!(null), Some("PendingPopulation"), Some("PVC ns/c does not exist, waiting for it to appear")),
-        // It waits for a pod, and not for nothing.
+        // It waits for a pod only while it exists and is not bound.
         (there.clone(), Some("WaitForFirstConsumer"), None),
         (
             json!({"metadata": {"name": "c"}, "status": {"phase": "Bound"}}),
