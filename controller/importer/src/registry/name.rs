@@ -4,14 +4,14 @@ use crate::failure::Failure;
 use barevirt_import_job::is_digest;
 use std::fmt;
 
-/// A name in its parts.
+/// The parts of a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Name {
     /// Host of the registry, with a port where it has one.
     pub host: String,
     /// Path of the image there.
     pub path: String,
-    /// Tag, or digest.
+    /// Tag or digest.
     pub reference: String,
 }
 
@@ -23,10 +23,10 @@ impl fmt::Display for Name {
 }
 
 impl Name {
-    /// Reads a name with its scheme. Without a host it is one of Docker's, as with Docker.
+    /// Parses a name with its scheme. Without a host it is an image of Docker's registry, as with Docker.
     ///
     /// # Errors
-    /// When it is none.
+    /// It is not a valid name.
     pub fn parse(text: &str) -> Result<Self, Failure> {
         let wrong = |why: &str| Failure::Final(format!("image name {text:?} cannot be used: {why}"));
         let rest = text.trim().strip_prefix("docker://");
