@@ -48,7 +48,7 @@ fn main() -> anyhow::Result<()> {
         let reference = format!("{}/{name}@{digest}", images.registry);
         images.pin(&name, &reference).context("--digest")?;
     }
-    // With some by digest and some by tag, two builds could run together.
+    // If only some images were named by digest, two builds could run together.
     let pinned = images.pinned.len();
     ensure!(pinned == 0 || pinned == INSTALLED.len() + 1, "--digest is missing for some images");
     let operator = yaml::print(&manifest(&images))?;

@@ -1,4 +1,4 @@
-//! Installs what the `KubeVirt` object asks for and keeps it so, behind a lease.
+//! Installs what the `KubeVirt` object asks for and keeps it installed, behind a lease.
 
 use anyhow::Context;
 use barevirt_api::release;
@@ -87,7 +87,7 @@ fn own(flags: &Flags) -> anyhow::Result<Own> {
             images.pin(name, &reference).context(variable)?;
         }
     }
-    // Of each image the build can be told.
+    // The digest of each image may be given.
     let all = INSTALLED.into_iter().chain([NAME]);
     Ok(Own {
         namespace: flags.namespace.clone(),
@@ -128,7 +128,7 @@ async fn work(flags: Flags, level: Level) -> anyhow::Result<ExitCode> {
     let policy = tls::policy(&installation);
     let webhook = Webhook::follow(client.clone(), &flags.namespace, policy.clone());
     let proper = Server::follow(webhook.shown(), Clients::Everybody, policy.clone(), &[b"http/1.1"]);
-    // Until the leading operator has made the proper one.
+    // A temporary certificate, until the leading operator has made the proper one.
     let server = Server::follow(shown, Clients::Everybody, policy, &[b"http/1.1"]);
     let tls = move || proper.current().or_else(|| server.current());
     let told = Probes { installation, leading: Some(leading.clone()), metrics };
@@ -160,6 +160,6 @@ async fn work(flags: Flags, level: Level) -> anyhow::Result<ExitCode> {
         _ = &mut reviews => Some("the webhook ended"),
         () = &mut stop => None,
     };
-    // From here on nothing is written any more: the work was dropped.
+    // The work was dropped: nothing is written from here on.
     Ok(process::end(&candidate, ended).await)
 }
