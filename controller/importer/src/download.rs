@@ -115,7 +115,7 @@ impl Download {
             if tries >= web.patience.tries {
                 return Err(failure);
             }
-            warn!(why = %failure, offset = position.offset, ?pause, "the transfer broke off; it is taken up again");
+            warn!(why = %failure, offset = position.offset, ?pause, "the transfer broke off; it is resumed");
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(web.patience.longest_pause);
         }

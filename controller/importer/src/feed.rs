@@ -83,7 +83,7 @@ impl Read for Feed {
                 }
                 Some(Piece::Failed(failure)) => failure,
                 // Without a final piece the contents may be incomplete.
-                None => Failure::Passing("the transfer ended without a word".to_owned()),
+                None => Failure::Passing("the transfer ended without a result".to_owned()),
             };
             let failure = self.trouble.0.get_or_init(|| failure).clone();
             return Err(io::Error::other(failure));

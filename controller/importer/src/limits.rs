@@ -57,7 +57,7 @@ impl Limited {
             let value = arguments.next().ok_or_else(|| wrong(format!("{flag:?} has no value")))?;
             let number = || {
                 let number = value.to_str().and_then(|text| text.parse().ok());
-                number.ok_or_else(|| wrong(format!("{value:?} is no number")))
+                number.ok_or_else(|| wrong(format!("{value:?} is not a number")))
             };
             match flag.to_str() {
                 Some("--memory") => limited.memory = number()?,

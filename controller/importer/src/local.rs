@@ -35,7 +35,7 @@ pub fn open(places: &Places) -> Result<(File, u64), Failure> {
         opened => opened.map_err(failed)?,
     };
     if !is_device && !file.metadata().map_err(failed)?.is_file() {
-        return Err(Failure::Final(format!("{DISK} of {what} is no file")));
+        return Err(Failure::Final(format!("{DISK} of {what} is not a file")));
     }
     let length = file.seek(SeekFrom::End(0)).map_err(failed)?;
     file.rewind().map_err(failed)?;

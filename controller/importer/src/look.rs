@@ -38,7 +38,7 @@ impl Importer {
                     .find_map(|name| answer.header(name).map(str::to_owned));
                 if validator.is_none() && checksum.is_none() {
                     return Err(Failure::Final(format!(
-                        "{shown} says neither ETag nor Last-Modified: it cannot be told when it has changed"
+                        "{shown} says neither ETag nor Last-Modified: its changes cannot be recognised"
                     )));
                 }
                 let length = answer.header(header::CONTENT_LENGTH).unwrap_or_default();

@@ -70,7 +70,7 @@ fn run(work: impl Future<Output = Result<Outcome, Failure>>) -> ExitCode {
     tracing_subscriber::fmt().json().with_writer(std::io::stderr).init();
     // Memory may contain secrets and disks: no core file is written.
     if let Err(error) = setrlimit(Resource::RLIMIT_CORE, 0, 0) {
-        warn!(%error, "a core file could be written");
+        warn!(%error, "core files could not be disabled");
     }
     let result = match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
         Ok(runtime) => {
@@ -90,7 +90,7 @@ fn run(work: impl Future<Output = Result<Outcome, Failure>>) -> ExitCode {
         }
     };
     if let Err(error) = std::fs::write(TERMINATION_LOG, outcome.to_message()) {
-        warn!(%error, "the outcome could not be left behind");
+        warn!(%error, "could not write the outcome");
     }
     code
 }
@@ -158,7 +158,7 @@ async fn upload(job: Job) -> Result<u64, Failure> {
     let listener = TcpListener::bind(("::", UPLOAD_PORT)).await;
     let listener = listener.map_err(|error| Failure::Passing(format!("listen for uploads: {error}")))?;
     let mut stop = signal(SignalKind::terminate()).context("listen for signals").map_err(asked)?;
-    info!(size = job.size, "an upload is waited for");
+    info!(size = job.size, "waiting for an upload");
     let upload = Upload { places: places(), tools: tools(), job, stall: STALL };
     tokio::select! {
         result = upload.serve(listener, tls) => result,
@@ -186,7 +186,7 @@ fn tools() -> Tools {
 fn make_keys() -> ExitCode {
     let made = keys::make(Path::new(KEYS)).and_then(|certificate| {
         std::fs::write(TERMINATION_LOG, certificate)
-            .map_err(|error| Failure::Passing(format!("leave the certificate behind: {error}")))
+            .map_err(|error| Failure::Passing(format!("write the certificate: {error}")))
     });
     match made {
         Ok(()) => ExitCode::SUCCESS,

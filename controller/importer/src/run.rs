@@ -261,7 +261,7 @@ fn verbatim(mut reading: Reading) -> Result<(), Failure> {
     let Reading { trouble, what, described, target, .. } = &reading;
     let Some(length) = described.length else {
         // If there was no answer, reading returns the reason.
-        let nothing = || Failure::Passing(format!("{what}: its length was not said"));
+        let nothing = || Failure::Passing(format!("{what}: its length is not known"));
         return Err(trouble.seen(stream).unwrap_or_else(nothing));
     };
     copy(stream, (what, length), trouble, target)?;
@@ -358,5 +358,6 @@ fn own_architecture() -> &'static str {
 }
 
 pub(crate) async fn joined<T>(work: JoinHandle<Result<T, Failure>>) -> Result<T, Failure> {
-    work.await.unwrap_or_else(|error| Err(Failure::Passing(format!("the import broke: {error}"))))
+    work.await
+        .unwrap_or_else(|error| Err(Failure::Passing(format!("the import ended unexpectedly: {error}"))))
 }

@@ -86,7 +86,7 @@ impl Sender {
         });
         let idle = async {
             while timeout(patience, seen.recv()).await.is_ok() {}
-            info!("nobody asks any more");
+            info!("no requests any more");
         };
         tokio::select! {
             () = accept => {}
@@ -98,11 +98,11 @@ impl Sender {
     async fn greet(&self, stream: TcpStream, asked: &mpsc::Sender<()>) {
         let tls = match self.tls() {
             Ok(tls) => tls,
-            Err(failure) => return warn!("nobody is let in: {failure}"),
+            Err(failure) => return warn!("no connection can be accepted: {failure}"),
         };
         match timeout(GREETING, TlsAcceptor::from(tls).accept(stream)).await {
             Ok(Ok(stream)) => self.connection(stream, asked).await,
-            Ok(Err(error)) => warn!(%error, "somebody is not let in"),
+            Ok(Err(error)) => warn!(%error, "a connection is refused"),
             Err(_) => {}
         }
     }

@@ -225,7 +225,7 @@ impl Target {
     /// False where the claim does not support the operation.
     fn range(&self, how: FallocateFlags, offset: u64, length: u64) -> Result<bool, Failure> {
         let (Ok(offset), Ok(length)) = (i64::try_from(offset), i64::try_from(length)) else {
-            return Err(Failure::Final(format!("a disk of {length} bytes is larger than any")));
+            return Err(Failure::Final(format!("a disk of {length} bytes is too large")));
         };
         loop {
             return match fallocate(&self.file, how, offset, length) {

@@ -75,7 +75,7 @@ pub struct Upload {
 /// The keys cannot be used.
 pub fn tls(source: &Source) -> Result<ServerConfig, Failure> {
     let Source::Upload { authorities, certificate, key } = source else {
-        return Err(Failure::Final("the job is no upload".to_owned()));
+        return Err(Failure::Final("the job is not an upload".to_owned()));
     };
     let wrong =
         |what: &str, why: &dyn std::fmt::Display| Failure::Final(format!("prepare TLS: {what}: {why}"));
@@ -257,7 +257,7 @@ async fn abandon(target: &Arc<Target>) {
         Ok(())
     }));
     if let Err(failure) = left.await {
-        warn!(%failure, "what was uploaded in part may be left");
+        warn!(%failure, "an incomplete upload may be left");
     }
 }
 

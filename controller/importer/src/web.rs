@@ -202,7 +202,7 @@ impl Web {
         let failed =
             |why: &dyn std::fmt::Display| Failure::Passing(format!("connect to {}: {why}", url.origin()));
         let found = timeout(self.patience.connect, lookup_host((url.host.as_str(), url.port))).await;
-        let found = found.map_err(|_| failed(&"no answer about its name in time"))?;
+        let found = found.map_err(|_| failed(&"its name was not resolved in time"))?;
         let found: Vec<SocketAddr> = found.map_err(|error| failed(&error))?.take(MOST_ADDRESSES).collect();
         let mut last = failed(&"it has no address");
         for address in found {
@@ -302,7 +302,7 @@ pub fn header_line(line: &str) -> Result<(HeaderName, HeaderValue), Failure> {
     if [header::HOST, header::RANGE, header::CONTENT_LENGTH, header::TRANSFER_ENCODING, header::CONNECTION]
         .contains(&name)
     {
-        return Err(Failure::Final(format!("header {name} is not to be given")));
+        return Err(Failure::Final(format!("header {name} must not be given")));
     }
     Ok((name, value))
 }

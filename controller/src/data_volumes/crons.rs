@@ -180,7 +180,7 @@ async fn perform(cluster: &Cluster, cron: &DataImportCron, step: Step) -> Result
         Step::RemoveImport(import, uid) => {
             let remove = very_one(uid);
             call_opt("delete", about("data volume", &import), volumes.delete(&import, &remove)).await?;
-            info!(namespace, data_import_cron = name, data_volume = import, "a former import goes");
+            info!(namespace, data_import_cron = name, data_volume = import, "deleted a former import");
             Ok(())
         }
         Step::MakeDataSource(source) => {

@@ -63,7 +63,7 @@ async fn fill(cluster: &Arc<Cluster>) {
                 () = follow_crons(cluster) => {}
                 () = profiles::work(cluster) => {}
                 () = uploads::work(cluster.clone()) => warn!("the watches of claims to upload into ended"),
-                () = until_not_ours(cluster) => info!("DataVolumes are somebody else's now"),
+                () = until_not_ours(cluster) => info!("another owner serves DataVolumes now"),
             }
         }
         tokio::time::sleep(LOOK).await;
@@ -85,7 +85,7 @@ async fn is_ours(cluster: &Cluster) -> Option<bool> {
     match data_volumes::are_ours(&cluster.client).await {
         Ok(ours) => Some(ours),
         Err(error) => {
-            warn!(%error, "not known whose DataVolumes are");
+            warn!(%error, "the owner of the definition of DataVolumes is not known");
             None
         }
     }

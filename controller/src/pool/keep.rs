@@ -56,6 +56,11 @@ async fn disown(
     let patch = Patch::Merge(&body);
     let request = objects.patch_metadata(&name, &params, &patch);
     call_opt("patch", || format!("{noun} {namespace}/{name}"), request).await?;
-    info!(namespace, vm = vm.name_any(), object = format!("{noun} {name}"), "kept what a machine leaves");
+    info!(
+        namespace,
+        vm = vm.name_any(),
+        object = format!("{noun} {name}"),
+        "kept an object of a deleted machine"
+    );
     Ok(())
 }

@@ -81,7 +81,7 @@ impl Filling {
             (FAILED, _) => (REASON_FAILED_DATA_VOLUME_IMPORT, "Failed".to_owned()),
             (_, Some(error)) => (
                 REASON_FAILED_DATA_VOLUME_IMPORT,
-                format!("what fills it has stopped over an error: {error}"),
+                format!("the pod that fills it has stopped with an error: {error}"),
             ),
             ("", None) => (REASON_DATA_VOLUME_NOT_READY, "Pending".to_owned()),
             (phase, None) => (REASON_DATA_VOLUME_NOT_READY, phase.to_owned()),

@@ -59,7 +59,11 @@ async fn terms(
         Ok(volume) => Ok(volume.and_then(|volume| told_by(claim, volume))),
         // Without the right to read volumes the guest is placed all the same, perhaps where the volume cannot be brought.
         Err(error) if error.category() == Category::Refused => {
-            warn!(vmi = subject(vmi), error = error.message(), "a volume has no say in where the guest goes");
+            warn!(
+                vmi = subject(vmi),
+                error = error.message(),
+                "a volume is ignored when the guest is placed"
+            );
             Ok(None)
         }
         Err(error) => Err(error),

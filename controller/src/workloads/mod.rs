@@ -130,7 +130,12 @@ async fn apply(
         };
         // An event of the instance reports it, and the next look retries.
         if let Err(error) = moves::ask(cluster, Mover { namespace, name, uid }, &wish).await {
-            warn!(namespace, vmi = name, why = error.message(), "an instance that is to move does not");
+            warn!(
+                namespace,
+                vmi = name,
+                why = error.message(),
+                "could not create a migration of an instance"
+            );
         }
     }
     if !plan.evict.is_empty() {

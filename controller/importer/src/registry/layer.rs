@@ -65,7 +65,7 @@ pub fn next(archive: &mut impl Read) -> io::Result<Option<Entry>> {
                 for (key, value) in settings(&contents(archive, said)?)? {
                     match key.as_str() {
                         "path" => name = Some(value),
-                        "size" => size = Some(value.parse().map_err(|_| bad("a size is no number"))?),
+                        "size" => size = Some(value.parse().map_err(|_| bad("a size is not a number"))?),
                         _ => {}
                     }
                 }

@@ -101,7 +101,7 @@ impl Index {
             let there: Vec<_> =
                 there.iter().map(|found| format!("{}/{}", found.os, found.architecture)).collect();
             Failure::Final(format!(
-                "image {name} is not there for {architecture}, only for {}",
+                "image {name} does not exist for {architecture}, only for {}",
                 there.join(", ")
             ))
         })

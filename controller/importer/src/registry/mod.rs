@@ -160,7 +160,7 @@ impl<'a> Registry<'a> {
                 }
                 let body = answer.whole(LONGEST_TOKEN, self.web.patience.answer).await?;
                 let token: Token = serde_json::from_slice(&body).map_err(|error| {
-                    refused(&format!("the token's server does not answer as one: {error}"))
+                    refused(&format!("the token's server sent an invalid answer: {error}"))
                 })?;
                 let token = if token.token.is_empty() { token.access_token } else { token.token };
                 format!("Bearer {token}")

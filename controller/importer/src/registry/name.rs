@@ -49,7 +49,7 @@ impl Name {
             !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || more.contains(&byte))
         };
         if !plain(host, b".-:[]") {
-            return Err(wrong("its registry is no host"));
+            return Err(wrong("its registry is not a host"));
         }
         if path.len() > 255 || !path.split('/').all(|part| plain(part, b"._-") && !part.starts_with('.')) {
             return Err(wrong("its path has other characters than letters, digits, '.', '_' and '-'"));
@@ -58,7 +58,7 @@ impl Name {
             Some(digest) if is_digest(digest) => digest,
             Some(_) => return Err(wrong("its digest is not sha256: and 64 hexadecimal digits")),
             None if tag.len() <= 128 && plain(tag, b"._-") => tag,
-            None => return Err(wrong("its tag is none")),
+            None => return Err(wrong("its tag is invalid")),
         };
         Ok(Name { host: host.to_owned(), path, reference: reference.to_owned() })
     }

@@ -90,11 +90,11 @@ fn patch_one(
     patch: &CustomizeComponentsPatch,
 ) -> Result<(), String> {
     let read =
-        || serde_json::from_str::<Value>(&patch.patch).map_err(|error| format!("it is no JSON: {error}"));
+        || serde_json::from_str::<Value>(&patch.patch).map_err(|error| format!("it is not JSON: {error}"));
     match patch.type_.as_str() {
         "json" => {
             let operations: json_patch::Patch = serde_json::from_str(&patch.patch)
-                .map_err(|error| format!("it is no JSON patch: {error}"))?;
+                .map_err(|error| format!("it is not a JSON patch: {error}"))?;
             json_patch::patch(object, &operations).map_err(|error| error.to_string())?;
         }
         "merge" => json_patch::merge(object, &read()?),

@@ -137,7 +137,7 @@ async fn remove_one(client: &Client, kind: &Kind) -> Result<(), Error> {
     if holds && left.is_some_and(|left| !left.items.is_empty()) {
         info!(
             definition = kind.name,
-            "stays: there are objects of the kind, and what belongs to them would go with it"
+            "stays: there are objects of the kind, and their dependents would be deleted with it"
         );
         return Ok(());
     }

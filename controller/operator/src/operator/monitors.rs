@@ -42,7 +42,7 @@ impl Monitors {
                 None if wanted.is_asked_for => warn!(
                     account = wanted.account,
                     namespaces = wanted.namespaces.join(", "),
-                    "there is no such service account: nobody is told to monitor"
+                    "there is no such service account: monitoring is not set up"
                 ),
                 None => {}
             }

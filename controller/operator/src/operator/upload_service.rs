@@ -118,7 +118,7 @@ pub(super) async fn remove(client: &Client) -> Result<(), Error> {
     let Some(uid) = found.uid().filter(|_| is_ours(&found)) else { return Ok(()) };
     let params = owned::of(&uid, DeleteParams::default());
     call_opt("delete", about, api.delete(UPLOAD_SERVICE, &params)).await?;
-    info!(service = UPLOAD_SERVICE, "uploads are somebody else's");
+    info!(service = UPLOAD_SERVICE, "deleted the API service of uploads");
     Ok(())
 }
 

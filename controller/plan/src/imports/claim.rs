@@ -124,7 +124,7 @@ fn size(resources: Option<&VolumeResourceRequirements>, field: &str) -> Result<u
     let asked: Option<&Quantity> = resources.and_then(|all| all.requests.as_ref()?.get("storage"));
     let asked = asked.ok_or_else(|| format!("{field} must be given"))?;
     match quantity::bytes(asked) {
-        Ok(0) => Err(format!("{field} must be more than nothing")),
+        Ok(0) => Err(format!("{field} must be more than 0")),
         Ok(bytes) => Ok(bytes),
         Err(error) => Err(format!("{field}: {error}")),
     }

@@ -87,7 +87,7 @@ pub fn next(at: &DataSource, steps: usize) -> Next {
             source: said.clone(),
             is_ready: None,
             reason: "OtherNamespace".into(),
-            message: format!("whether claim {place} is there, is told to who may copy it"),
+            message: format!("whether claim {place} exists is shown only to users who may copy it"),
         }),
     }
 }

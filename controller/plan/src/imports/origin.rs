@@ -54,7 +54,7 @@ pub fn permitted(data_volume: &DataVolume, from: &str, since: Option<&Time>) -> 
     let named = named.or_else(|| spec.source_ref.as_ref()?.namespace.as_deref());
     if named != Some(from) {
         return Err(format!(
-            "the {DATA_SOURCE} stands for a claim of a third namespace, {from}: name that claim in spec.source.pvc"
+            "the {DATA_SOURCE} refers to a claim of a third namespace, {from}: name that claim in spec.source.pvc"
         ));
     }
     let made = data_volume.metadata.creation_timestamp.as_ref();
@@ -64,9 +64,7 @@ pub fn permitted(data_volume: &DataVolume, from: &str, since: Option<&Time>) -> 
     if asked {
         return Ok(());
     }
-    Err(format!(
-        "it was made before it was asked who may copy from namespace {from}: delete it and make it again"
-    ))
+    Err(format!("it was made before copies from namespace {from} were checked: delete it and make it again"))
 }
 
 /// Whether it is still to be filled.
@@ -119,7 +117,7 @@ pub fn followed(place: &Place, found: Option<&DataSource>) -> Result<Place, Copi
     let source = if said.data_source.is_some() { resolved } else { Some(said) };
     if source.is_some_and(|source| source.snapshot.is_some()) {
         return Err(Copied::Refused(format!(
-            "{DATA_SOURCE} {place} stands for a snapshot, which is served by CDI alone, and this cluster has none"
+            "{DATA_SOURCE} {place} refers to a snapshot, which is served by CDI alone, and this cluster has none"
         )));
     }
     let Some(claim) = source.and_then(|source| source.pvc.as_ref()) else {

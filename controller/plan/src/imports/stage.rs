@@ -141,7 +141,7 @@ pub(super) fn stage(observed: &Observed, own_pod: Option<&Pod>, image_volumes: b
 fn source_waits(observed: &Observed, image_volumes: bool) -> Option<String> {
     if pulled_by_node(&observed.data_volume.spec).is_some() && !image_volumes {
         return Some(
-            "pullMethod node takes images as volumes of pods, which this cluster has not".to_owned(),
+            "pullMethod node needs images as volumes of pods, which this cluster does not support".to_owned(),
         );
     }
     if let Some(why) = source_missing(&observed.copied) {
@@ -168,7 +168,7 @@ fn source_missing(copied: &Copied) -> Option<String> {
     match copied {
         Copied::Unknown(why) => Some(why.clone()),
         Copied::Claim(source) if source.claim.is_none() => {
-            Some("the claim that is to be copied is not there".to_owned())
+            Some("the claim that is to be copied does not exist".to_owned())
         }
         Copied::Nothing | Copied::Refused(_) | Copied::Claim(_) => None,
     }

@@ -399,7 +399,7 @@ fn what_is_not_served_fails_by_name_also_where_no_rule_has_refused_it() {
         (json!({ "source": { "blank": {} }, "storage": {} }), "spec.storage.resources.requests.storage"),
         (
             json!({ "source": { "blank": {} }, "storage": { "resources": { "requests": { "storage": "0" } } } }),
-            "more than nothing",
+            "more than 0",
         ),
     ] {
         let mut world = World::new(data_volume(|value| value["spec"] = spec.clone()));

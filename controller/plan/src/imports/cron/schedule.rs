@@ -49,7 +49,8 @@ impl Schedule {
             return Err(format!("it is longer than {LONGEST} bytes"));
         }
         if let Some(pause) = text.strip_prefix("@every ") {
-            let pause = duration(pause.trim()).ok_or_else(|| format!("{pause:?} is no time like 1h30m"))?;
+            let pause =
+                duration(pause.trim()).ok_or_else(|| format!("{pause:?} is not a duration like 1h30m"))?;
             return Ok(Schedule::Every(pause.max(SHORTEST)));
         }
         let text = match text {
@@ -119,7 +120,7 @@ fn is_any(field: &str) -> bool {
 fn field(text: &str, least: u8, most: u8, names: &[&str]) -> Result<u64, String> {
     let mut bits = 0;
     for part in text.split(',') {
-        let wrong = || format!("{part:?} is no part of a schedule: from {least} to {most}");
+        let wrong = || format!("{part:?} is not a value from {least} to {most}");
         let value = |text: &str| {
             let named = names.iter().position(|name| text.eq_ignore_ascii_case(name));
             let named = named.and_then(|at| u8::try_from(at).ok()).map(|at| at + least);
