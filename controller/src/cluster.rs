@@ -83,7 +83,7 @@ pub struct Cluster {
     pub notes: Notes,
     /// Our writes that the caches do not show yet.
     pub expectations: Expectations,
-    /// What is known about nodes.
+    /// The states of nodes.
     pub nodes: Nodes,
     /// Machines.
     pub vms: Store<Vm>,
@@ -124,7 +124,7 @@ pub struct Cluster {
     options: Options,
 }
 
-/// What fills a [`Cluster`]; consumed by [`Feeds::run`].
+/// The watches that fill a [`Cluster`]; consumed by [`Feeds::run`].
 pub struct Feeds {
     vms: Writer<Vm>,
     vmis: Writer<Vmi>,

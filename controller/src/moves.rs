@@ -29,7 +29,7 @@ use tracing::info;
 pub const CRITICAL: &str = "system-critical";
 /// Last in the queue.
 pub const MAINTENANCE: &str = "system-maintenance";
-/// Between both.
+/// In the middle of the queue.
 pub const USER: &str = "user-triggered";
 
 /// Most letters of a label's value.
@@ -51,7 +51,7 @@ pub struct Mover<'a> {
 pub struct Wish<'a> {
     /// Prefix of its name.
     pub beginning: &'a str,
-    /// The annotation that says why: key and value.
+    /// The annotation with the reason: key and value.
     pub why: (&'a str, &'a str),
     /// Whether it also moves volumes to other claims.
     pub moves_volumes: bool,

@@ -42,7 +42,7 @@ pub const QUARANTINE: Duration = Duration::from_secs(40);
 /// How long a handler may be silent: several heartbeats, which are up to 132 seconds apart. KubeVirt's limit.
 const SILENCE: Duration = Duration::from_secs(300);
 
-/// What is known about a node.
+/// The state of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeState {
     /// Its kubelet reports that it is ready.

@@ -29,7 +29,7 @@ impl ContextIds {
         self.lock().note(uid, id);
     }
 
-    /// Frees the id of an instance.
+    /// Frees the ID of an instance.
     pub fn gone(&self, uid: &str) {
         let mut taken = self.lock();
         if let Some(id) = taken.of.remove(uid) {

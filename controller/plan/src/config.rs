@@ -8,14 +8,14 @@ use std::collections::BTreeMap;
 /// KubeVirt's label of a namespace: the ratio of memory limit to memory request, where a quota asks for a limit.
 const MEMORY_LIMIT_RATIO_LABEL: &str = "alpha.kubevirt.io/auto-memory-limits-ratio";
 
-/// What pods are built with.
+/// Settings that pods are built with.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     /// Image of the launcher and of the container disks' helper.
     pub launcher_image: String,
     /// Pull policy of this image, where the `KubeVirt` object names none.
     pub image_pull_policy: Option<String>,
-    /// What the `KubeVirt` object says.
+    /// Settings of the `KubeVirt` object.
     pub settings: Settings,
 }
 

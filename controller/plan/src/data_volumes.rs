@@ -74,7 +74,7 @@ pub enum Origin {
 /// The DataSource that a specification names instead of a source. `namespace` is the machine's.
 ///
 /// # Errors
-/// Where it cannot be the name of one.
+/// It is not a valid name.
 pub fn data_source(spec: &DataVolumeSpec, namespace: &str) -> Result<Option<Place>, String> {
     let Some(reference) = &spec.source_ref else { return Ok(None) };
     let own = reference.namespace.as_deref().filter(|own| !own.is_empty());
@@ -85,7 +85,7 @@ pub fn data_source(spec: &DataVolumeSpec, namespace: &str) -> Result<Option<Plac
 /// it.
 ///
 /// # Errors
-/// What the DataSource lacks.
+/// The DataSource lacks a field.
 pub fn resolved(
     spec: &DataVolumeSpec,
     namespace: &str,
@@ -130,10 +130,10 @@ fn with_namespace(source: &Value) -> Value {
     source
 }
 
-/// What a resolved specification copies.
+/// The source of a resolved specification.
 ///
 /// # Errors
-/// Where it cannot be the name of such.
+/// It is not a valid name.
 pub fn origin(spec: &DataVolumeSpec) -> Result<Option<Origin>, String> {
     let Some(source) = &spec.source else { return Ok(None) };
     if let Some(claim) = &source.pvc {

@@ -51,16 +51,16 @@ const PROGRESS: Duration = Duration::from_secs(2);
 /// How often a source that is not ready is looked at: no watch reports it.
 const SOURCE: Duration = Duration::from_secs(5);
 
-/// What to do.
+/// The plan.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Plan {
-    /// To be done first.
+    /// The first step.
     pub step: Option<Step>,
     /// The status, where it changes.
     pub status: Option<DataVolumeStatus>,
-    /// To be done once the status is written.
+    /// A step after the status is written.
     pub after: Option<Step>,
-    /// To be done last.
+    /// The last step.
     pub last: Option<Step>,
     /// Events to emit once the status is written.
     pub events: Vec<Event>,

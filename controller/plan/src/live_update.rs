@@ -52,7 +52,7 @@ impl Follows {
     }
 }
 
-/// What is to be done about the instance.
+/// The next step for the instance.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Live {
     /// Nothing more can be applied.

@@ -55,7 +55,7 @@ pub struct Looked {
     pub user: Option<String>,
 }
 
-/// What is to be done about the volumes.
+/// The next step for the volumes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Move {
     /// Nothing.

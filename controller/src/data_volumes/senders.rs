@@ -88,7 +88,7 @@ async fn sweep_once(cluster: &Cluster) -> Result<bool, Error> {
         });
         if !waits {
             let own = pod.namespace().unwrap_or_default();
-            info!(namespace = own, pod = pod.name_any(), "deleted a sender that no DataVolume needs");
+            info!(namespace = own, pod = pod.name_any(), "deleting a sender that no DataVolume needs");
             remove(cluster, (&own, &pod.name_any()), &pod.uid().unwrap_or_default()).await?;
         }
     }

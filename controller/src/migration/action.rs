@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::Pod;
 use serde_json::Value;
 use std::time::Duration;
 
-/// One step on the cluster.
+/// A step on the cluster.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Action {
     /// Create the target pod.
@@ -23,7 +23,7 @@ pub(super) enum Action {
         name: String,
         /// Its UID: no other pod is meant.
         uid: String,
-        /// Seconds from SIGTERM to SIGKILL; 0 takes the object away at once.
+        /// Seconds from SIGTERM to SIGKILL; 0 removes the object at once.
         grace: u32,
     },
     /// Merge this into the instance.
@@ -53,7 +53,7 @@ pub(super) enum About {
 /// Actions, then events, then when to look again.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Plan {
-    /// In this order; the first failure ends it.
+    /// Carried out in this order, up to the first failure.
     pub(super) actions: Vec<Action>,
     /// Emitted once all actions are done.
     pub(super) notes: Vec<(About, Note)>,

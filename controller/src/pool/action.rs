@@ -3,7 +3,7 @@
 use barevirt_api::v1::{VirtualMachine, VirtualMachineInstance};
 use serde_json::Value;
 
-/// One step on the cluster.
+/// A step on the cluster.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
     /// Release a machine that is no longer selected.

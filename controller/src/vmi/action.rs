@@ -25,7 +25,7 @@ pub(super) enum Action {
         name: String,
         /// Its UID: no other pod is meant.
         uid: String,
-        /// Seconds from SIGTERM to SIGKILL; 0 takes the object away at once.
+        /// Seconds from SIGTERM to SIGKILL; 0 removes the object at once.
         grace: u32,
     },
     /// Create a pod that claims wait for before they are filled.
@@ -41,7 +41,7 @@ pub(super) enum Action {
         name: String,
         /// Its UID: no other pod is meant.
         uid: String,
-        /// Seconds from SIGTERM to SIGKILL; 0 takes the object away at once.
+        /// Seconds from SIGTERM to SIGKILL; 0 removes the object at once.
         grace: u32,
     },
     /// Create the attachment pod of a volume.
@@ -87,7 +87,7 @@ pub(super) enum Action {
 /// Actions, then events, then when to look again.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Plan {
-    /// In this order; the first failure ends it.
+    /// Carried out in this order, up to the first failure.
     pub actions: Vec<Action>,
     /// Emitted once all actions are done.
     pub notes: Vec<Note>,

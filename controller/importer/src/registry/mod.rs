@@ -126,7 +126,7 @@ impl<'a> Registry<'a> {
         Ok(Ask { url, private, headers, signer: None })
     }
 
-    /// Gets what the registry wants to see.
+    /// Gets the credentials that the registry asks for.
     async fn authorize(&mut self, answer: &Answer) -> Result<(), Failure> {
         let refused = |why: &str| Failure::Final(format!("image {}: {why}", self.name));
         let own = self.login.as_ref().map(|(user, password)| basic(user, password));

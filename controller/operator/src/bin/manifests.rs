@@ -1,16 +1,16 @@
-//! Writes what a person installs: files for `kubectl apply`, and a chart for Helm.
+//! Writes what users install: files for `kubectl apply`, and a chart for Helm.
 
 use anyhow::{Context, ensure};
 use barevirt_install::{INSTALLED, Images, catalogue, chart, is_digest, kubevirt, manifest, operator, yaml};
 use clap::Parser;
 use std::path::{Path, PathBuf};
 
-/// Writes what a person installs: barevirt-operator.yaml, barevirt-cr.yaml and cloud-images.yaml for `kubectl apply`, and chart/
+/// Writes what users install: barevirt-operator.yaml, barevirt-cr.yaml and cloud-images.yaml for `kubectl apply`, and chart/
 /// for Helm.
 #[derive(Debug, Parser)]
 #[command(name = "manifests", version = barevirt_api::release::line())]
 struct Options {
-    /// Folder that they are written to; when not given, operator and object go to standard output.
+    /// Folder for the files; without it, operator and object are written to standard output.
     #[arg(long)]
     out: Option<PathBuf>,
     /// Registry of the images and the path before their names.
@@ -19,7 +19,7 @@ struct Options {
     /// Tag of the images.
     #[arg(long, default_value = "devel")]
     tag: String,
-    /// Digest of an image, by which it is named: virt-api=sha256:...; once for each image.
+    /// Digest by which an image is named: virt-api=sha256:...; once for each image.
     #[arg(long, value_name = "NAME=DIGEST", value_parser = digest)]
     digest: Vec<(String, String)>,
     /// Version of the chart.

@@ -27,7 +27,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::watch;
 
-/// Installs what the KubeVirt object asks for and keeps it so; makes the components' certificates.
+/// Installs what the KubeVirt object asks for and keeps it installed; makes the components' certificates.
 ///
 /// VIRT_API_IMAGE, VIRT_CONTROLLER_IMAGE, VIRT_HANDLER_IMAGE, VIRT_IMPORTER_IMAGE and VIRT_LAUNCHER_IMAGE name an image in full,
 /// by tag or by digest. The same names with DIGEST at their end, and VIRT_OPERATOR_DIGEST, tell which build a tag stands for, so
@@ -41,7 +41,7 @@ struct Flags {
     /// This program's own image: the others have its registry and tag, unless the KubeVirt object says otherwise.
     #[arg(long, env = "VIRT_OPERATOR_IMAGE")]
     image: String,
-    /// Version of the images, where this program's own is named by its digest; that of this program where not given.
+    /// Version of the images, if this program's own image is named by its digest; by default this program's version.
     #[arg(long = "kubevirt-version", env = "KUBEVIRT_VERSION")]
     images_version: Option<String>,
     /// Address of an alert's page, with %s for the alert.

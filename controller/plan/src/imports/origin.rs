@@ -22,7 +22,7 @@ const SOURCE_ANNOTATION: &str = "import.barevirt.dev/source";
 /// How long a new policy may take until every API server applies it.
 const MARGIN: SignedDuration = SignedDuration::from_secs(10);
 
-/// What a DataVolume names.
+/// The source that a DataVolume names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Named {
     /// Nothing to copy.
@@ -44,7 +44,7 @@ pub(super) fn copies(spec: &DataVolumeSpec) -> bool {
 /// DataVolumes ([`barevirt_api::names::COPIES_POLICY`]).
 ///
 /// # Errors
-/// Why not.
+/// The reason why it may not.
 pub fn permitted(data_volume: &DataVolume, from: &str, since: Option<&Time>) -> Result<(), String> {
     if data_volume.metadata.namespace.as_deref() == Some(from) {
         return Ok(());

@@ -44,7 +44,7 @@ const KEYS_CONTAINER: &str = "keys";
 const KEYS_VOLUME: &str = "keys";
 const RECEIVER_VOLUME: &str = "receiver";
 
-/// What follows for the sender.
+/// The next step for the sender.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Next {
     /// Make it.

@@ -669,7 +669,7 @@ fn a_copy_may_be_larger_and_of_another_kind() {
     assert_eq!(devices, ["/dev/cdi-block-volume", "/dev/cdi-source-volume"]);
 }
 
-/// A DataSource `tiny` in `ns` with this source and, resolved, that one.
+/// A DataSource `tiny` in `ns`: `source` is in its spec, `resolved` in its status.
 fn tiny(source: &Value, resolved: &Value) -> barevirt_api::cdi::DataSource {
     let value = json!({
         "metadata": { "name": "tiny", "namespace": "ns" }, "spec": { "source": source },

@@ -34,10 +34,10 @@ const NOT_SERVED: &str = "UploadNotServed";
 /// How often a claim is looked at that cannot be filled yet: what blocks it is not watched.
 const AGAIN: Duration = Duration::from_secs(5);
 
-/// What to do.
+/// The plan.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Plan {
-    /// To be done first.
+    /// The first step.
     pub step: Option<Step>,
     /// Whether its pod is to be made with [`pod`], which needs keys that nobody else has.
     pub opens: bool,

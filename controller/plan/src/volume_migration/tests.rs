@@ -1,4 +1,4 @@
-//! When volumes move, when they do not, and what is left of it.
+//! When volumes move and when they do not, and the state afterwards.
 
 use super::*;
 use k8s_openapi::jiff::Timestamp;

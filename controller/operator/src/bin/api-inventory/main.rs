@@ -24,7 +24,7 @@ use std::process::ExitCode;
 #[derive(Debug, Parser)]
 #[command(version)]
 struct Options {
-    /// File with one property a line: type, field, JSON type, required mark, separated by tabs.
+    /// File with one property per line: type, field, JSON type, required mark, separated by tabs.
     #[arg(long)]
     against: PathBuf,
 }

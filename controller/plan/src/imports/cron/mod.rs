@@ -79,7 +79,7 @@ pub enum Step {
     Point(Value),
 }
 
-/// What to do.
+/// The plan.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Plan {
     /// Steps, in this order.

@@ -11,7 +11,7 @@ const UP_TO_DATE: &str = "UpToDate";
 /// Reason: an import is in progress.
 const PROGRESS: &str = "ImportProgressing";
 
-/// What is known.
+/// Facts for the conditions.
 pub(super) struct Said<'a> {
     /// Why the last look at the source failed.
     pub(super) failure: Option<&'a str>,

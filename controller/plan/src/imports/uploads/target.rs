@@ -1,4 +1,4 @@
-//! What is known of an upload.
+//! The observation of an upload.
 
 use barevirt_api::cdi::DataVolume;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
