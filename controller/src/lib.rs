@@ -3,7 +3,7 @@
 //! ```text
 //!   VirtualMachine --(vm)--> VirtualMachineInstance --(vmi)--> launcher Pod
 //!                                    ^                             |
-//!        node lost --(node)----------+------ phases, failures ------+
+//!        node lost --(node)----------+----- phases, failures ------+
 //!
 //!   VirtualMachineInstanceMigration --(migration)--> a second launcher Pod
 //!

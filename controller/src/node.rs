@@ -11,14 +11,14 @@
 //! 2. *May the guest still be running there?* The first answer does not decide that: an unreachable node may run its guests
 //!    for hours. A VM is started again only when its former instance and that instance's launcher pods are gone as objects.
 //!    Pods on such a node stay, with a deletion timestamp, until one of these events:
-//! - the Node object is deleted, by a cloud provider or an administrator who knows. A node that was Ready until then may
-//!   have been deleted by mistake: it gets [`QUARANTINE`] to return, as Kubernetes itself allows;
-//! - the node gets the taint `node.kubernetes.io/out-of-service`, by which an administrator declares it to be off;
-//! - the pod object is force-deleted;
-//! - the node returns, and its kubelet ends the pod.
+//!    - the Node object is deleted, by a cloud provider or an administrator who knows. A node that was Ready until then may
+//!      have been deleted by mistake: it gets [`QUARANTINE`] to return, as Kubernetes itself allows;
+//!    - the node gets the taint `node.kubernetes.io/out-of-service`, by which an administrator declares it to be off;
+//!    - the pod object is force-deleted;
+//!    - the node returns, and its kubelet ends the pod.
 //!
-//! In the first two cases the controller force-deletes the pods; Kubernetes' own pod garbage collection would do that some
-//! time later.
+//!    In the first two cases the controller force-deletes the pods; Kubernetes' own pod garbage collection would do that some
+//!    time later.
 //!
 //! A third rule concerns new guests: a node whose handler has been silent for five minutes takes none, even if its kubelet
 //! is Ready ([`silence`]).

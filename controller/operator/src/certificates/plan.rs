@@ -4,7 +4,7 @@
 //!              due                    in the bundle, and every reader has it
 //!   authority ------> next is made -------------------------------------> next is the authority
 //!      |                 |                                                    |
-//!      +--signs leaves   +--is trusted, signs nothing                       +--signs all leaves again
+//!      +--signs leaves   +--is trusted, signs nothing                         +--signs all leaves again
 //! ```
 //!
 //! So at every moment there is an authority that all readers trust, and no renewal waits until another authority is known. A
