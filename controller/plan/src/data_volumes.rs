@@ -6,7 +6,7 @@
 //!                               \--manifest--> DataVolume, which the machine owns
 //! ```
 //!
-//! We create a DataVolume with our own rights, and CDI checks nobody else's. So we check that the machine's account may copy
+//! We create a DataVolume with our own rights, and CDI checks no other account. So we check that the machine's account may copy
 //! the source. A DataSource is followed first, and the DataVolume names what was found and checked.
 
 pub mod status;

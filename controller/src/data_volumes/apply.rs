@@ -52,7 +52,7 @@ pub(super) async fn apply(
     Ok(again.or((!over).then_some(UNFILLED)))
 }
 
-/// Reports an object that could not be created: somebody has to raise a quota or grant a permission.
+/// Reports an object that could not be created: a user has to raise a quota or grant a permission.
 async fn refuse(
     cluster: &Cluster,
     observed: &Observed,

@@ -120,7 +120,7 @@ pub fn compute(
 const MOVES: Duration = Duration::from_secs(3);
 
 /// How long `wanted` may wait, where the only change is that a start has begun, or that the guest migrates: mostly that is
-/// over before anybody reads it.
+/// over before a user reads it.
 pub(super) fn passes(observed: &Observed, wanted: &VirtualMachineStatus) -> Option<Duration> {
     let vm = &observed.vm;
     if wanted.printable_status.as_deref() == Some(STATUS_MIGRATING) {

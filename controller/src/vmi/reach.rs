@@ -76,7 +76,7 @@ fn bound_to(claim: &PersistentVolumeClaim) -> Option<&str> {
     name.filter(|_| claims::claim_phase(claim) == "Bound" && claim.metadata.deletion_timestamp.is_none())
 }
 
-/// The node requirements of a volume. They are ignored if the volume is bound to another claim, since anybody can write a
+/// The node requirements of a volume. They are ignored if the volume is bound to another claim, since any user can write a
 /// volume's name into a claim.
 fn told_by(claim: &PersistentVolumeClaim, volume: PersistentVolume) -> Option<Vec<NodeSelectorTerm>> {
     let spec = volume.spec?;

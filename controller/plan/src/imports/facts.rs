@@ -143,7 +143,7 @@ pub struct Observed {
 /// An event to emit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// Whether somebody should look at it.
+    /// Whether it is a warning.
     pub warning: bool,
     /// Its reason, one word.
     pub reason: &'static str,

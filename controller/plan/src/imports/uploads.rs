@@ -39,7 +39,7 @@ const AGAIN: Duration = Duration::from_secs(5);
 pub struct Plan {
     /// The first step.
     pub step: Option<Step>,
-    /// Whether its pod is to be made with [`pod`], which needs keys that nobody else has.
+    /// Whether its pod is to be made with [`pod`], which needs keys that no other pod has.
     pub opens: bool,
     /// An event to emit.
     pub event: Option<Event>,

@@ -39,7 +39,7 @@ pub(super) fn of(cron: &DataImportCron, installation: &Installation) -> Pod {
         spec.active_deadline_seconds = Some(DEADLINE);
         for container in &mut spec.containers {
             container.args = Some(vec![LOOK.to_owned()]);
-            // Nobody reads its progress.
+            // Its progress is not read.
             container.ports = None;
         }
     }
