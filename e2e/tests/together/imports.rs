@@ -102,7 +102,16 @@ impl Insecure {
 
     fn set(&self, host: &Value) -> Result<()> {
         let change = json!({ "data": { &self.key: host } }).to_string();
-        let output = try_kubectl(&["patch", "configmap", "-n", "kubevirt", REGISTRIES, "--type=merge", "-p", &change])?;
+        let output = try_kubectl(&[
+            "patch",
+            "configmap",
+            "-n",
+            "kubevirt",
+            REGISTRIES,
+            "--type=merge",
+            "-p",
+            &change,
+        ])?;
         ensure!(output.code == 0, "{}", output.text());
         Ok(())
     }

@@ -2,7 +2,8 @@
 //
 //   node virtctl/ui/test/page.mjs [--picture FILE.png]
 //
-// With --picture, it saves a picture of the page for the docs.
+// With --picture, it saves a picture of the page for the docs. VIRTCTL and MACHINE name another program and another machine's manifest
+// than those of the repository, for example those of a release.
 import { execFileSync, spawn } from "node:child_process";
 import { readFileSync, writeFileSync } from "node:fs";
 import { createRequire } from "node:module";
@@ -33,7 +34,7 @@ async function until(what, within, look) {
 
 /** Starts `virtctl ui`, and waits for the address that it prints. */
 async function serve() {
-    const child = spawn(join(root, "cluster-up/virtctl.sh"), ["ui", "-n", namespace], { stdio: ["ignore", "pipe", "inherit"] });
+    const child = spawn(process.env.VIRTCTL ?? join(root, "cluster-up/virtctl.sh"), ["ui", "-n", namespace], { stdio: ["ignore", "pipe", "inherit"] });
     let said = "";
     child.stdout.on("data", (bytes) => (said += bytes));
     const url = await until("the address of the page", SOON, () => {
@@ -231,7 +232,7 @@ async function main() {
     kubectl(["create", "namespace", namespace]);
     let child, browser;
     try {
-        kubectl(["apply", "-n", namespace, "-f", "-"], readFileSync(join(root, "examples/vm-tiny.yaml"), "utf8"));
+        kubectl(["apply", "-n", namespace, "-f", "-"], readFileSync(process.env.MACHINE ?? join(root, "examples/vm-tiny.yaml"), "utf8"));
         const served = await serve();
         child = served.child;
         browser = await chromium.launch({ executablePath: "/usr/bin/chromium", args: ["--no-sandbox"] });
