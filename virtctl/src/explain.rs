@@ -49,7 +49,7 @@ impl Explain {
             }
         }
         if !manifests.others.is_empty() {
-            eprintln!("Nothing is said about {}.", manifests.others.join(", "));
+            eprintln!("Not explained: {}.", manifests.others.join(", "));
         }
         let refused: Vec<&str> =
             all.iter().filter(|one| !one.causes.is_empty()).map(|one| one.name.as_str()).collect();

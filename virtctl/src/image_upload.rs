@@ -45,7 +45,7 @@ impl ImageUpload {
         let is_of_cdi = cluster.need_uploads().await?;
         ensure!(
             is_of_cdi || upload.content == Content::Image,
-            "--archive-path: archives are taken by CDI alone, and this cluster has none"
+            "--archive-path: only CDI takes archives, and this cluster has none"
         );
 
         let (namespace, name) = (&session.namespace, &upload.name);

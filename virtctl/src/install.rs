@@ -78,7 +78,7 @@ pub(crate) struct Install {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     # To the version of this virtctl, which has to be a release:\n  virtctl upgrade\n\n  \
-    # What would be done, and what speaks against it:\n  virtctl upgrade --from dist --dry-run")]
+    # What would be done, and the reasons against it:\n  virtctl upgrade --from dist --dry-run")]
 pub(crate) struct Upgrade {
     #[command(flatten)]
     source: Source,
@@ -87,7 +87,7 @@ pub(crate) struct Upgrade {
 fn time(text: &str) -> Result<Duration, String> {
     duration::parse(text)
         .filter(|time| !time.is_zero())
-        .ok_or_else(|| format!("{text:?} is no time such as 90s or 10m"))
+        .ok_or_else(|| format!("{text:?} is not a time such as 90s or 10m"))
 }
 
 impl Install {
@@ -156,7 +156,7 @@ impl Source {
             bail!("{one}");
         }
         if !never.is_empty() {
-            bail!("it must not begin:\n  {}", never.join("\n  "));
+            bail!("it cannot begin:\n  {}", never.join("\n  "));
         }
         if let Some(scope) = scope {
             forced.extend(doctor::problems(client, scope).await);
@@ -165,7 +165,7 @@ impl Source {
             eprintln!("against it: {why}");
         }
         if !forced.is_empty() && !self.force && !self.dry_run {
-            bail!("{} things speak against it; --force goes on all the same", forced.len());
+            bail!("{} reasons against it; --force overrides them", forced.len());
         }
         Ok(())
     }

@@ -74,10 +74,7 @@ fn a_machine_boots_from_an_upload_beside_one_that_came_packed() {
             "--size=16Mi",
             &format!("--archive-path={}", data.display()),
         ])?;
-        ensure!(
-            archive.code == 1 && archive.text().contains("archives are taken by CDI alone"),
-            "{archive:?}"
-        );
+        ensure!(archive.code == 1 && archive.text().contains("only CDI takes archives"), "{archive:?}");
 
         let path = format!("--image-path={}", tiny().display());
         let said = upload(namespace, &["dv", "root", "--size=160Mi", "--force-bind", &path])?;

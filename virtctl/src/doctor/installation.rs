@@ -132,7 +132,7 @@ fn versions(server: &Result<Value, String>) -> Finding {
             let theirs = word(server, "/gitVersion");
             Finding::good(area, format!("virtctl {ours}, virt-api {theirs}"))
         }
-        Err(why) => Finding::unknown(area, format!("virt-api does not tell its version: {why}")),
+        Err(why) => Finding::unknown(area, format!("virt-api does not report its version: {why}")),
     }
 }
 
@@ -143,7 +143,7 @@ fn trial(trial: &Result<(), String>) -> Finding {
         Ok(()) => Finding::good(area, "a machine passes admission (dry run)"),
         Err(why) if why.contains("x509") => Finding::problem(
             area,
-            format!("the API server does not believe a webhook's certificate: {why}"),
+            format!("the API server does not trust a webhook's certificate: {why}"),
             "virt-operator renews certificates and the webhooks' bundles: look at its log",
         ),
         Err(why) if why.contains("forbidden") => {

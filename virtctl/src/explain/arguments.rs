@@ -17,7 +17,7 @@ use crate::yaml::Format;
 #[command(
     group = ArgGroup::new("what").required(true).args(["files", "words"]),
     after_help = "Examples:\n  \
-        # What a manifest leads to, without a cluster:\n  virtctl explain -f vm.yaml\n  \
+        # What a manifest results in, without a cluster:\n  virtctl explain -f vm.yaml\n  \
         # The same with the instance type that it names and the installation's settings:\n  \
         virtctl explain -f vm.yaml -f instancetype.yaml -f kubevirt.yaml\n  \
         # Only QEMU's command line of a VM that runs, and what of its VM it does not have yet:\n  \

@@ -116,7 +116,7 @@ pub(crate) struct Surroundings {
 
 /// An assumption for machines with DataVolume templates.
 const DATA_VOLUMES_FIRST: &str =
-    "DataVolumes of the templates are made before, and filled by the CDI of the cluster";
+    "DataVolumes of the templates are made before, and filled by CDI or Barevirt";
 
 type Causes = Vec<Cause>;
 
@@ -321,7 +321,7 @@ fn assumptions(vmi: &ValidVmi, facts: &Facts) -> Vec<&'static str> {
     let mut list = vec!["numbers of descriptors are given at the start"];
     let kvm = matches!(facts.accelerator, Accelerator::Kvm { .. });
     if !facts.volumes.is_empty() && vmi.volumes().iter().any(|volume| volume.container_disk.is_some()) {
-        list.push("container disks are taken for qcow2; the launcher looks");
+        list.push("container disks are assumed to be qcow2; the launcher checks");
     }
     if vmi.volumes().iter().any(Volume::is_hotpluggable) {
         list.push("hotpluggable volumes are added once the guest runs, and are in neither the pod nor this command line");
@@ -329,10 +329,10 @@ fn assumptions(vmi: &ValidVmi, facts: &Facts) -> Vec<&'static str> {
     if kvm && vmi.cpu_model() == "host-model" {
         list.push("host-model: the launcher names the CPU features of its node one by one");
     } else if facts.host_cpu.is_some() {
-        list.push("the node's CPU is taken to have what the manifest asks for");
+        list.push("the node's CPU is assumed to have what the manifest asks for");
     }
     if !facts.interfaces.is_empty() {
-        list.push("host_mtu is the network's, and told by the node");
+        list.push("host_mtu is the network's, which only the node knows");
     }
     if vmi.spec().domain.clock.is_some() {
         list.push("a clock that does not show UTC is set to the time of the start");

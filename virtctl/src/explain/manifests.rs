@@ -125,7 +125,7 @@ impl Manifests {
                 .to_owned());
         };
         if matcher.revision_name.is_some() {
-            return Err("revisionName names what only a cluster has".to_owned());
+            return Err("revisionName names an object that only a cluster has".to_owned());
         }
         let kind = matcher.family.object_kind(scope);
         let same = |field: &Value, other: Option<&str>| {

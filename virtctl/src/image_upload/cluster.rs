@@ -184,7 +184,7 @@ impl<'a> Cluster<'a> {
             found.with_context(|| format!("get CDIConfig {CONFIG}; --uploadproxy-url does without"))?;
         url_of(&config.data)
             .map(Some)
-            .context("uploadproxy URL not found: CDIConfig config has none, say it with --uploadproxy-url")
+            .context("uploadproxy URL not found: CDIConfig config has none, give it with --uploadproxy-url")
     }
 
     /// A token that lets its bearer upload to the claim, for five minutes.

@@ -24,7 +24,7 @@ pub(super) fn whole(url: &str) -> String {
 impl Endpoints {
     /// The endpoints of a proxy with that URL, which may have a path.
     pub(super) fn of(url: &str) -> anyhow::Result<Self> {
-        let context = || format!("the upload proxy's URL {url:?} is no URL");
+        let context = || format!("the upload proxy's URL {url:?} is not a URL");
         let base: Uri = url.parse().with_context(context)?;
         ensure!(
             matches!(base.scheme_str(), Some("http" | "https")),
@@ -80,6 +80,6 @@ mod tests {
     #[test]
     fn what_is_no_address_of_a_proxy_is_refused() {
         assert!(Endpoints::of(&whole("ftp://example.com")).unwrap_err().to_string().contains("neither"));
-        assert!(Endpoints::of(&whole("a b")).unwrap_err().to_string().contains("is no URL"));
+        assert!(Endpoints::of(&whole("a b")).unwrap_err().to_string().contains("is not a URL"));
     }
 }

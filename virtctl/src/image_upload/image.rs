@@ -35,7 +35,7 @@ impl Image {
         ensure!(!metadata.is_dir(), "{shown} is a directory, not an image");
         // A disk has no length in its metadata.
         let length = io::Seek::seek(&mut file, io::SeekFrom::End(0));
-        let length = length.with_context(|| format!("{shown} cannot be sent again if need be"))?;
+        let length = length.with_context(|| format!("{shown} cannot be read again for another try"))?;
         ensure!(length > 0, "{shown} is empty: there is nothing to upload");
         Ok(Self { file: Arc::new(file), length })
     }

@@ -85,7 +85,7 @@ async fn attempt(proxy: &Proxy, image: &Image, token: &str) -> Result<Said, Brok
                     moved = (at, now);
                 }
                 if at < image.length() && now - moved.1 > STALLED {
-                    let why = format!("the upload proxy has taken nothing for {} s", STALLED.as_secs());
+                    let why = format!("the upload proxy has read nothing for {} s", STALLED.as_secs());
                     return Err(Broken::Lost(why));
                 }
                 if now - started > LONGEST {

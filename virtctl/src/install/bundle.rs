@@ -72,7 +72,7 @@ fn place(object: &Value) -> anyhow::Result<Place> {
     let (api, kind, name) = (text("/apiVersion"), text("/kind"), text("/metadata/name"));
     let known = KINDS.iter().find(|known| (known.0, known.1) == (api, kind));
     let Some((_, _, plural, in_namespace)) = known else {
-        bail!("{kind:?} of {api:?} is no kind that an installation has");
+        bail!("{kind:?} of {api:?} is not a kind of an installation");
     };
     let namespace = text("/metadata/namespace");
     for part in [name, if *in_namespace { namespace } else { "some" }] {
@@ -80,7 +80,7 @@ fn place(object: &Value) -> anyhow::Result<Place> {
             && part.chars().all(|letter| {
                 letter.is_ascii_lowercase() || letter.is_ascii_digit() || ".:-".contains(letter)
             });
-        ensure!(is_name, "{kind} {namespace:?} {name:?} has no name that an object can have");
+        ensure!(is_name, "{kind} {namespace:?} {name:?} has no valid name");
     }
     let group = if api.contains('/') { format!("/apis/{api}") } else { format!("/api/{api}") };
     let list = match in_namespace {
@@ -108,7 +108,7 @@ impl Bundle {
         if from.is_empty() {
             let Some(texts) = EMBEDDED else {
                 bail!(
-                    "this virtctl is no release and brings no manifests: name those of one, --from FILE or --from FOLDER"
+                    "this virtctl is not from a release and has no manifests: name those of a release, --from FILE or --from FOLDER"
                 );
             };
             return Self::of_texts(&texts);
@@ -135,7 +135,7 @@ impl Bundle {
         let mut objects = Vec::new();
         for text in texts {
             let documents: Vec<Value> =
-                serde_saphyr::from_multiple(text).context("the manifest is no YAML")?;
+                serde_saphyr::from_multiple(text).context("the manifest is not YAML")?;
             for document in documents.into_iter().filter(|document| !document.is_null()) {
                 objects.push(Object::new(document).context("the manifest")?);
             }
@@ -144,7 +144,7 @@ impl Bundle {
             objects.into_iter().partition(|object| object.is("KubeVirt"));
         ensure!(
             kubevirts.len() < 2,
-            "the manifest has {} KubeVirt objects; one is all there can be",
+            "the manifest has {} KubeVirt objects; there can be only one",
             kubevirts.len()
         );
         let operator = objects
@@ -232,8 +232,8 @@ mod tests {
     #[test]
     fn what_is_no_installation_is_refused() {
         let refused = |text: &str| format!("{:#}", Bundle::of_texts(&[text]).unwrap_err());
-        assert!(refused("a: [").contains("no YAML"));
-        assert!(refused("{}").contains("no kind"));
+        assert!(refused("a: [").contains("not YAML"));
+        assert!(refused("{}").contains("not a kind"));
         assert!(refused("{apiVersion: v1, kind: Pod, metadata: {name: a, namespace: b}}").contains("Pod"));
         assert!(
             refused("{apiVersion: v1, kind: Namespace, metadata: {name: kubevirt}}")
@@ -241,7 +241,7 @@ mod tests {
         );
         let stranger = "{apiVersion: v1, kind: Secret, metadata: {name: '../../nodes/a', namespace: b}}";
         assert!(refused(stranger).contains("no name"));
-        assert!(refused(&OURS.concat().replace("kind: Deployment", "kind: Service")).contains("no kind"));
+        assert!(refused(&OURS.concat().replace("kind: Deployment", "kind: Service")).contains("not a kind"));
         assert!(
             Bundle::of_texts(&[OURS[0], OURS[1], OURS[1]]).unwrap_err().to_string().contains("2 KubeVirt")
         );

@@ -59,7 +59,7 @@ impl Found {
         let ours =
             arguments.into_iter().flatten().filter_map(Value::as_str).any(|word| word.starts_with(OURS));
         (!ours).then(|| {
-            "the virt-operator of this cluster is not Barevirt's, and one cluster has room for one: \
+            "the virt-operator of this cluster is not Barevirt's, and a cluster can have only one: \
              docs/moving-from-kubevirt.md says how to move"
                 .to_owned()
         })
@@ -71,7 +71,7 @@ pub(super) fn refuse_install(found: &Found, wanted: &str, has_kubevirt: bool) ->
     let mut why: Vec<String> = found.somebody_elses().into_iter().collect();
     if let Some(installed) = found.version().filter(|installed| *installed != wanted && found.tag().is_none())
     {
-        why.push(format!("version {installed} is installed: virtctl upgrade brings {wanted}"));
+        why.push(format!("version {installed} is installed: virtctl upgrade installs {wanted}"));
     }
     if found.kubevirt.is_none() && !has_kubevirt {
         why.push(

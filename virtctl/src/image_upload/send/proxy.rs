@@ -69,7 +69,7 @@ impl Proxy {
         let host = endpoints.synchronous.host().unwrap_or_default();
         ensure!(
             ServerName::try_from(bare(host)).is_ok(),
-            "the upload proxy's name {host:?} is no name of a host"
+            "the upload proxy's name {host:?} is not a host name"
         );
         Ok(Self { endpoints: endpoints.clone(), tls, person: None, name: None })
     }
@@ -78,7 +78,7 @@ impl Proxy {
     pub(in super::super) fn through_api_server(config: &kube::Config, path: &str) -> anyhow::Result<Self> {
         let base = config.cluster_url.to_string();
         let whole = format!("{}{path}", base.trim_end_matches('/'));
-        let synchronous: Uri = whole.parse().with_context(|| format!("{whole:?} is no URL"))?;
+        let synchronous: Uri = whole.parse().with_context(|| format!("{whole:?} is not a URL"))?;
         let tls = match synchronous.scheme_str() {
             Some("http") => None,
             _ => Some(Arc::new(config.rustls_client_config().context("prepare TLS for the API server")?)),
