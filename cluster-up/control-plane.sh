@@ -24,8 +24,8 @@ etcd_command=(
 )
 
 # Aggregator routing sends webhooks and aggregated APIs to pod addresses, for which this machine has
-# routes, rather than to service addresses, for which it has none. shellcheck disable=SC2054 # the
-# comma is the API server's
+# routes, rather than to service addresses, for which it has none.
+# shellcheck disable=SC2054 # the comma is the API server's
 api_server_command=(
     kube-apiserver --advertise-address "$control_plane_ipv4" --bind-address "$control_plane_ipv4"
     --secure-port 6443 --allow-privileged=true --authorization-mode Node,RBAC
