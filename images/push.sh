@@ -4,7 +4,8 @@
 #   images/push.sh [FOLDER]            the release (default: dist)
 #
 # Log in first: skopeo login REGISTRY. REGISTRY_INSECURE=1 allows a registry without TLS. PUSH_TO=host[:port] is the address of the
-# registry for this machine, if clusters use another name for it. Needs skopeo and jq.
+# registry for this machine, if clusters use another name for it.
+# Needs skopeo and jq.
 set -euo pipefail
 shopt -s inherit_errexit nullglob
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)

@@ -9,10 +9,10 @@
 #   REGISTRY      where the images will be pulled from, host[:port][/path] (default: localhost)
 #   RELEASE_URL   where the files will be downloaded from, for krew (default: https://localhost/VERSION)
 #   SIGNING_KEY   file with an ECDSA P-256 key, PEM; without it nothing is signed
-#   OUT folder of the release, which is made again (default: dist) IMAGES folder with images of this commit and
-#   version that are built already (images/build.sh with OUT) TOOLS folder with manifests, sbom and virtctl (for this
-#   machine) that are built already REHEARSAL 1: allow uncommitted changes, and IMAGES and TOOLS of another commit.
-#   Never publish the result
+#   OUT           folder of the release, which is made again (default: dist)
+#   IMAGES        folder with images of this commit and version that are built already (images/build.sh with OUT)
+#   TOOLS         folder with manifests, sbom and virtctl (for this machine) that are built already
+#   REHEARSAL     1: allow uncommitted changes, and IMAGES and TOOLS of another commit. Never publish the result
 # Needs what images/build.sh needs, and: git, jq, openssl.
 set -euo pipefail
 shopt -s inherit_errexit
