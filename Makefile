@@ -3,22 +3,22 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 
-# What may be kept from one clone to the next lives here: cluster binaries, images, Debian packages. CI keeps target/ here too.
+# The cache, which may be kept from one clone to the next: cluster binaries, images, Debian packages. CI keeps target/ here too.
 export BAREVIRT_CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/barevirt
 export NODES ?= 2
 # How often a test may be run before it counts as failed, and how many end-to-end tests run at once.
 export TEST_TRIES ?= 1
 E2E_THREADS ?= 2
-# Since which revision `make e2e CHANGED=1` looks for changes.
+# The revision with which `make e2e CHANGED=1` compares.
 BASE ?= HEAD~1
-# Where cargo leaves programs.
+# Folder of compiled programs.
 BUILT := target/debug
-# With how many numbers `make properties` tries each property.
+# With how many seeds `make properties` tries each property.
 SEEDS ?= 20
 # How long `make fuzz` gives each target.
 export FUZZ_SECONDS ?= 120
 export PATH := $(HOME)/.cargo/bin:/usr/local/go/bin:$(PATH)
-# ring's C sources under musl: the compiler of musl-tools, or the plain one.
+# The compiler for ring's C sources under musl: that of musl-tools, or the default one.
 export CC_x86_64_unknown_linux_musl ?= $(or $(shell command -v musl-gcc),gcc)
 
 .PHONY: help
@@ -50,7 +50,7 @@ static: fmt clippy deny shellcheck
 fmt: deps
 	@cargo fmt --all --check
 
-# Cargo says again what the compilation said, and nothing where there was nothing to say.
+# Cargo prints the warnings of the compilation again.
 .PHONY: clippy
 clippy: tests-built
 	@said=$$(.ci/compile 2>&1); [ -z "$$said" ] || { printf '%s\n' "$$said" >&2; exit 1; }
@@ -59,7 +59,7 @@ clippy: tests-built
 deny: deps
 	@cargo deny --log-level error check licenses bans sources
 
-# What is known to be wrong with crates that are used here. The list of it is fetched, so this is no part of `make check`.
+# Security advisories about the crates that are used here. The list is fetched, so this is not part of `make check`.
 .PHONY: advisories
 advisories: deps ## security advisories about the crates of Cargo.lock; needs a network
 	@cargo deny --log-level error check advisories
@@ -69,7 +69,7 @@ shellcheck: deps
 	@shellcheck -x cluster-up/*.sh images/*.sh images/*/*.sh e2e/*.sh .ci/run .ci/timed .ci/compile
 
 .PHONY: unit
-# The same random worlds for the same code, so that a change is judged by what it changed; `make properties` has others.
+# The same random worlds for the same code, so that a failure is caused by the change; `make properties` uses others.
 unit test: export PROPTEST_RNG_SEED ?= 1
 unit: deps guest-tiny tests-built
 	@$(BUILT)/tests unit
@@ -84,7 +84,7 @@ rooms: tests-built ## circles of imports between modules, the longest files and 
 	@$(BUILT)/rooms
 
 .PHONY: image-check
-image-check: images ## the launcher's image holds what it should, and boots a guest by itself
+image-check: images ## checks the contents of the launcher's image, and boots a guest with it
 	@.ci/timed "image check" images/check.sh
 
 .PHONY: guest-tiny
@@ -96,7 +96,7 @@ e2e: cluster-up cluster-sync tests-built ## the end-to-end tests on the cluster 
 	@$(BUILT)/tests end-to-end --threads $(E2E_THREADS) $(if $(ONLY),--only '$(ONLY)') $(if $(CHANGED),--changed '$(BASE)')
 
 .PHONY: test-long
-test-long: begin cluster-up cluster-sync tests-built ## what is long by nature (e2e/long.txt): chaos, nodes lost, versions mixed, fleets
+test-long: begin cluster-up cluster-sync tests-built ## the long tests (e2e/long.txt): random kills, lost nodes, mixed versions, fleets
 	@$(BUILT)/tests end-to-end --long --threads $(E2E_THREADS)
 	@$(BUILT)/tests report
 
@@ -105,18 +105,18 @@ bench: cluster-up cluster-sync ## start latency, memory, API writes, image sizes
 	@$(BUILT)/bench $(BENCH)
 
 .PHONY: properties
-properties: deps ## the properties in random worlds that no run had before, SEEDS (20) times
+properties: deps ## the property tests in new random worlds, SEEDS (20) times
 	@for ((run = 0; run < $(SEEDS); run++)); do \
 		seed=$$((RANDOM * 32768 + RANDOM)); \
 		echo "properties: PROPTEST_RNG_SEED=$$seed"; \
 		PROPTEST_RNG_SEED=$$seed cargo test --locked --quiet --workspace --exclude barevirt-e2e --lib --bins; \
 	done
 
-# The sanitizer is an unstable option of the compiler, which is the stable one.
+# The sanitizer is an unstable option, and the compiler is a stable one.
 .PHONY: fuzz
 fuzz: export RUSTC_BOOTSTRAP := 1
 fuzz: export CARGO_TARGET_DIR := $(CURDIR)/target/fuzz
-fuzz: deps ## what strangers send, made up at random, to each parser for FUZZ_SECONDS (120); FUZZ=NAME for one
+fuzz: deps ## random input for each parser, for FUZZ_SECONDS (120) each; FUZZ=NAME for one
 	@cargo fuzz --version >/dev/null 2>&1 || env -u CARGO_TARGET_DIR cargo install --locked --quiet cargo-fuzz
 	@for crate in api handler launcher qmp; do \
 		cd "$(CURDIR)/$$crate"; \
@@ -127,9 +127,10 @@ fuzz: deps ## what strangers send, made up at random, to each parser for FUZZ_SE
 		done; \
 	done
 
-# One set of features for all programs, as .ci/compile has it, so that dependencies are compiled once: an unstable option of cargo.
+# One set of features for all programs, as in .ci/compile, so that dependencies are compiled once. This is an unstable option of
+# cargo.
 .PHONY: weaken
-weaken: deps ## takes each protection of e2e/weaken.yaml out of a copy and shows that its test fails; goes on where it was; ONLY=word,word for some, ANEW=1
+weaken: deps ## removes each protection of e2e/weaken.yaml from a copy and shows that its test fails; continues an earlier run; ONLY=word,word for some, ANEW=1 to begin again
 	@cargo build --locked -q -p barevirt-e2e --bin weaken
 	@RUSTC_BOOTSTRAP=1 $(BUILT)/weaken $(if $(ONLY),--only '$(ONLY)') $(if $(ANEW),--anew)
 
@@ -138,21 +139,21 @@ images: deps ## all container images as OCI archives in target/images
 	@REGISTRY=localhost .ci/timed "images" images/build.sh
 
 .PHONY: manifests
-manifests: deps ## writes manifests/, what a person applies or gives to helm, anew from the types
+manifests: deps ## generates manifests/, which users apply or give to helm, from the types
 	@cargo run --locked -q -p barevirt-install --bin manifests -- --out manifests
 
 .PHONY: docs
-docs: deps ## writes docs/reference/ anew: fields and gates, subresources, commands of virtctl
+docs: deps ## generates docs/reference/: fields and gates, subresources, commands of virtctl
 	@UPDATE_DOCS=1 RUSTC_WORKSPACE_WRAPPER=clippy-driver cargo test --locked --quiet \
 		-p barevirt-api -p virt-api -p virtctl --lib --bins --test reference reference_page
 
-# As tests of virtctl: its parser and its explain are what the docs are held against.
+# These are tests of virtctl, because they check the docs against its parser and its explain.
 .PHONY: docs-test
-docs-test: tests-built ## links, commands and manifests of the docs against the program and the repository; a part of check
+docs-test: tests-built ## checks links, commands and manifests of the docs against the program and the repository; part of check
 	@RUSTC_WORKSPACE_WRAPPER=clippy-driver cargo test --locked --quiet --workspace --bin virtctl docs_tests
 
 .PHONY: docs-site
-docs-site: deps ## the docs as a site, made by mdBook in target/site
+docs-site: deps ## builds the docs as a site with mdBook, in target/site
 	@cluster-up/deps.sh mdbook
 	@MDBOOK=$(BAREVIRT_CACHE)/tools/mdbook node docs/site/build.mjs
 
@@ -161,9 +162,9 @@ docs-site: deps ## the docs as a site, made by mdBook in target/site
 release: deps ## VERSION=x.y.z [REGISTRY=host/path]: images, manifests, chart, virtctl, checksums in dist/ (docs/releasing.md)
 	@$(if $(VERSION),,echo 'make release VERSION=1.2.3' >&2; exit 1;) images/release.sh '$(VERSION)'
 
-# By hand: helm takes minutes to build.
+# Not part of `make test`, because helm takes minutes to build.
 .PHONY: release-check
-release-check: deps ## the chart as helm reads, installs and upgrades it, and the release of dist/ where there is one
+release-check: deps ## tests the chart with helm, and the release in dist/ if there is one
 	@export HELM=$$(cluster-up/build.sh helm)/helm; \
 	cluster-up/build.sh kubernetes etcd >/dev/null; \
 	cargo test --locked --quiet -p barevirt-install --test helm; \
@@ -175,22 +176,22 @@ release-push: ## pushes the images of dist/ to the registry that they are named 
 	@images/push.sh
 
 .PHONY: cluster-up
-cluster-up: deps ## a real Kubernetes on this machine (NODES=1 or 2); at once where it is up
+cluster-up: deps ## a real Kubernetes on this machine (NODES=1 or 2); does nothing if it is up
 	@.ci/timed "cluster: up" cluster-up/up.sh
 
 .PHONY: cluster-sync
 cluster-sync: images virtctl ## builds, loads the images, installs, waits until it runs
 	@.ci/timed "cluster: installation" cluster-up/sync.sh
 
-# By the tests beside them, as the tests are compiled: programs that are built alone have other features.
+# Compiled together with the tests: programs that are built alone have other features.
 .PHONY: virtctl
 virtctl: deps ui
 	@.ci/timed "compile: virtctl" .ci/compile --test image_upload --test fleet
 	@ln -sf virtctl target/debug/kubectl-virt
 
-# Before virtctl is compiled: it takes in what is in target/ui.
+# Runs before virtctl is compiled, which includes the files of target/ui.
 .PHONY: ui
-ui: deps ## the page of `virtctl ui`, made by npm in target/ui, from where virtctl takes it in when it is compiled
+ui: deps ## builds the page of `virtctl ui` with npm in target/ui; virtctl includes it when it is compiled
 	@.ci/timed "page of virtctl ui" node virtctl/ui/build.mjs
 
 .PHONY: ui-test
@@ -199,17 +200,17 @@ ui-test: virtctl ## `virtctl ui` in a real Chromium, against the cluster of this
 	@node virtctl/ui/test/page.mjs
 
 .PHONY: cluster-load
-cluster-load: ## IMAGES="a.tar b.tar": OCI archives into every node
+cluster-load: ## IMAGES="a.tar b.tar": loads OCI archives into every node
 	@cluster-up/load.sh $(IMAGES)
 
 .PHONY: cluster-addons
-cluster-addons: deps ## ADDONS="block rwx registry http prometheus": what only some tests need, see docs/test-bed.md
+cluster-addons: deps ## ADDONS="block rwx registry http prometheus": installs what only some tests need, see docs/test-bed.md
 	@cluster-up/addons.sh $(ADDONS)
 
 .PHONY: cluster-down
-cluster-down: ## takes the cluster away; nothing stays
+cluster-down: ## removes the cluster and leaves nothing behind
 	@cluster-up/down.sh
 
 .PHONY: deps
-deps: # what the build and the cluster need, from the package registries; at once where it is there
+deps: # installs what the build and the cluster need, from the package registries; does nothing if it is installed
 	@.ci/timed "dependencies" cluster-up/deps.sh

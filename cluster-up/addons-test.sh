@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Tests the add-ons on the cluster that is up, with pods: installs each, uses
-# it, and takes it away again. Two nodes; two minutes.
+# Tests the add-ons on the running cluster, with pods: installs each, uses it, and removes it again.
+# Needs two nodes, and takes two minutes.
 #
 #   cluster-up/addons-test.sh [NAME...]     all of them by default
 #
-# An add-on that was there before is gone afterwards, too.
+# An add-on that was installed before is removed afterwards, too.
 set -Eeuo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=cluster-up/common.sh
@@ -82,7 +82,7 @@ test_http() {
     passed "a file is fetched whole"
 }
 
-# Whether Prometheus has an answer: the components that it reaches.
+# Whether Prometheus reaches the components.
 scraped() {
     local address
     address=$(kubectl -n test-bed get pods -l app=prometheus -o 'jsonpath={.items[0].status.podIP}')

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Adds to the cluster what only some tests need, or takes it away again. An
-# add-on that is there is brought up to date.
+# Adds to the cluster what only some tests need, or removes it again. An installed add-on is
+# updated.
 #
 #   cluster-up/addons.sh NAME...            block rwx registry http prometheus policy
 #   cluster-up/addons.sh remove NAME...
@@ -16,8 +16,8 @@ source "$here/common.sh"
 source "$here/packing.sh"
 
 addons=(block rwx registry http prometheus policy)
-# The name by which pods and nodes know the registry, and the address of its
-# Service, from the range that is not given out by chance.
+# The name of the registry for pods and nodes, and the address of its Service, from the range that
+# is not assigned automatically.
 registry_host=registry.test-bed.svc:5000
 registry_address=10.96.0.50
 http_directory=${BAREVIRT_HTTP_DIRECTORY:-$repository/target/images}
@@ -135,7 +135,7 @@ remove() {
     esac
 }
 
-# Pods' addresses are reached from this machine, those of Services are not.
+# This machine reaches the addresses of pods, but not those of Services.
 push() {
     local archive=$1 name=$2 store address image
     address=$(kubectl -n test-bed get pods -l app=registry -o 'jsonpath={.items[0].status.podIP}')

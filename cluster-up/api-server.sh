@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
-# An API server with its etcd and nothing else, on loopback, until it is
-# ended: for measurements with more objects than any node could run. Whoever
-# has the token in FOLDER/kubeconfig may do everything.
+# An API server with its etcd and nothing else, on loopback, until it is ended: for measurements
+# with more objects than any node could run. The token in FOLDER/kubeconfig gives all rights.
 #
 #   cluster-up/api-server.sh FOLDER PORT     etcd takes the two ports after it
 set -euo pipefail
@@ -33,7 +32,7 @@ END
     setpriv --pdeathsig KILL etcd --data-dir "$folder/etcd" --unsafe-no-fsync --log-level warn \
         --listen-client-urls "$etcd" --advertise-client-urls "$etcd" \
         --listen-peer-urls "http://127.0.0.1:$((port + 2))" >"$folder/etcd.log" 2>&1 &
-    # Nobody makes service accounts here, so no pod may be asked for one.
+    # Nothing makes service accounts here, so pods must not need one.
     exec kube-apiserver --bind-address 127.0.0.1 --secure-port "$port" --cert-dir "$folder" \
         --etcd-servers "$etcd" --token-auth-file "$folder/tokens" --authorization-mode AlwaysAllow \
         --service-account-issuer https://kubernetes.default.svc \

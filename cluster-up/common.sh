@@ -9,11 +9,11 @@ cache=${BAREVIRT_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/barevirt}
 # All state of the cluster: certificates, etcd, nodes, logs. Removed by down.
 run=${BAREVIRT_RUN:-/var/lib/barevirt}/cluster
 
-# Go modules under go/, in the order of building: what takes longest first.
+# Go modules under go/, in the order of building: the slowest first.
 binary_groups=(kubernetes containerd etcd cni networks pause coredns local-path-provisioner)
 
 bridge=barevirt0
-# Joins the nodes' second links, for networks beside that of the pods.
+# Connects the nodes' second links, for networks beside that of the pods.
 lan_bridge=barevirt1
 control_plane_ipv4=172.29.0.1
 control_plane_ipv6=fd00:172:29::1
@@ -40,7 +40,7 @@ take_lock() {
     flock -w 300 9 || die "another cluster-up command has been running for five minutes"
 }
 
-# Repeats a command until it succeeds, at most so many seconds.
+# Repeats a command until it succeeds, for at most that many seconds.
 wait_for() {
     local seconds=$1 what=$2 deadline
     shift 2
@@ -51,8 +51,8 @@ wait_for() {
     done
 }
 
-# Where a group of binaries is, or will be once built. The key covers
-# everything that decides their content, the build script with its flags too.
+# The directory of a group of binaries, also before they are built. The key covers everything that
+# decides their content, the build script with its flags too.
 binary_directory() {
     local key
     key=$(cd "$cluster_up" && sha256sum build.sh go/"$1"/* | sha256sum | cut -c1-16)
@@ -88,17 +88,17 @@ node_pods_ipv6() { echo "fd00:10:244:$(node_number "$1")::/64"; }
 cluster_nodes() { cat "$run/nodes.list" 2>/dev/null || true; }
 
 # --- cgroups: one per node and one for the control plane, in each hierarchy,
-# at its root. They say which processes are ours, whatever else is lost.
+# at its root. They identify our processes even if all other records are lost.
 
 cgroup_is_v2() { [[ $(stat -f -c %T /sys/fs/cgroup) == cgroup2fs ]]; }
 
-# The mount points of all hierarchies (of v1 machines several).
+# The mount points of all hierarchies (several with v1).
 cgroup_hierarchies() {
     awk '$3 == "cgroup" || $3 == "cgroup2" { print $2 }' /proc/mounts | grep '^/sys/fs/cgroup' | sort -u
 }
 
-# Lets the children of a v2 cgroup have every controller that it has. Some may
-# be refused, and a node that misses one of those it needs will say so.
+# Lets the children of a v2 cgroup have every controller that it has. Some may be refused; a node
+# that lacks a controller it needs will report that.
 cgroup_hand_down() {
     local controller
     for controller in $(<"$1/cgroup.controllers"); do
@@ -166,7 +166,7 @@ cgroup_remove() {
 # --- process trees: each is one `unshare --fork --kill-child`, whose end takes
 # everything in its process id namespace with it.
 
-# The process that is the init of a tree, as this machine numbers it.
+# The process id, on this machine, of the init of a tree.
 tree_init() {
     local outer
     outer=$(cat "$run/pids/$1" 2>/dev/null) || return 1
@@ -189,8 +189,8 @@ start_tree() {
         exec setsid unshare --pid --mount --fork --kill-child $options "$@"
     ) >>"$run/logs/$name.log" 2>&1 </dev/null 9>&- &
     wait_for 10 "start of $name" tree_runs "$name"
-    # unshare itself stays outside the namespaces, from where they cannot move
-    # it, and a v2 cgroup with processes cannot hand controllers down.
+    # unshare itself stays outside the namespaces, whose processes cannot move it, and a v2 cgroup
+    # with processes cannot hand controllers down.
     if cgroup_is_v2; then
         mkdir "/sys/fs/cgroup/barevirt-$name/outside"
         cat "$run/pids/$name" >"/sys/fs/cgroup/barevirt-$name/outside/cgroup.procs"

@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
-# The control plane: etcd, API server, controller manager and scheduler, each
-# started again when it ends. The first process of a process id namespace of
-# its own; started by up.sh, not by hand.
+# The control plane: etcd, API server, controller manager and scheduler, each started again when it
+# ends. It is the first process of its own process id namespace; started by up.sh, not by hand.
 #
 # Further flags come from KUBE_APISERVER_ARGS, KUBE_CONTROLLER_MANAGER_ARGS and
 # KUBE_SCHEDULER_ARGS, as words.
@@ -12,7 +11,7 @@ source "$here/common.sh"
 
 pki=$run/pki
 
-# The state of a test cluster need not outlive a power cut, so no fsync.
+# The state of a test cluster need not survive a power failure, so no fsync.
 etcd_command=(
     etcd --name barevirt --data-dir "$run/etcd" --unsafe-no-fsync --logger zap --log-level warn
     --listen-client-urls https://127.0.0.1:2379 --advertise-client-urls https://127.0.0.1:2379
@@ -24,8 +23,8 @@ etcd_command=(
     --peer-cert-file "$pki/etcd/peer.crt" --peer-key-file "$pki/etcd/peer.key"
 )
 
-# Aggregator routing sends webhooks and aggregated APIs to pod addresses, which
-# this machine has routes to, rather than to service addresses, which it has not.
+# Aggregator routing sends webhooks and aggregated APIs to pod addresses, for which this machine has
+# routes, rather than to service addresses, for which it has none.
 # shellcheck disable=SC2054 # the comma is the API server's
 api_server_command=(
     kube-apiserver --advertise-address "$control_plane_ipv4" --bind-address "$control_plane_ipv4"
@@ -51,7 +50,7 @@ api_server_command=(
     --audit-log-maxsize 200 --audit-log-maxbackup 2
 )
 
-# A node that is gone is noticed in 20 s rather than 50: tests wait for it.
+# A lost node is noticed in 20 s rather than 50, since tests wait for it.
 controller_manager_command=(
     kube-controller-manager --kubeconfig "$run/controller-manager.conf"
     --authentication-kubeconfig "$run/controller-manager.conf"
@@ -84,11 +83,11 @@ main() {
     PATH=$(binary_path):$PATH
     supervise "$run/logs/etcd.log" "${etcd_command[@]}" &
     supervise "$run/logs/kube-apiserver.log" "${api_server_command[@]}" &
-    # Before that the roles are missing that both need, and they would end.
+    # Before that the roles that both need are missing, and they would exit.
     wait_for 120 "API server" ready
     supervise "$run/logs/kube-controller-manager.log" "${controller_manager_command[@]}" &
     supervise "$run/logs/kube-scheduler.log" "${scheduler_command[@]}" &
-    # Waits for ever, and reaps what the namespace leaves behind.
+    # Waits for ever, and reaps the namespace's orphaned processes.
     wait
 }
 

@@ -1,14 +1,13 @@
 #!/usr/bin/env bash
-# Installs everything the project needs on a Debian 12 machine, as root. Run it
-# as often as you like: what is there stays, and when all is there it takes a
-# moment.
+# Installs everything the project needs on a Debian 12 machine, as root. Run it as often as you like: it keeps what is
+# installed, and takes only a moment when everything is.
 #
 #   cluster-up/deps.sh
 #
 # Installed: Debian packages (QEMU from bookworm-backports), a Go toolchain
 # that can fetch the one a go.mod asks for, the Rust toolchain of
 # rust-toolchain.toml with its components and targets, node and npm,
-# cargo-deny. Chromium and mdBook are installed only when they are asked for:
+# cargo-deny. Chromium and mdBook are installed only on request:
 #
 #   cluster-up/deps.sh chromium
 #   cluster-up/deps.sh mdbook
@@ -18,9 +17,9 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 source "$here/common.sh"
 # `virt-launcher run` and the tests use QMP that QEMU has from this version on.
 qemu_minimum=8
-# From this version on Go fetches newer toolchains by itself.
+# From this version on Go downloads newer toolchains by itself.
 go_minimum=1.21
-# Of this major version on node runs what builds the page of `virtctl ui`.
+# The build of the page of `virtctl ui` needs node from this major version on.
 node_minimum=18
 cargo_deny_version=0.20.2
 mdbook_version=0.5.4
@@ -107,7 +106,7 @@ at_least() {
 }
 
 # A Go that is old or set to local only cannot build modules that ask for a
-# newer one; Debian's backports have one that fetches what is asked for.
+# newer one; Debian's backports have one that downloads the requested toolchain.
 install_go() {
     local have=0 newest=0 module
     if command -v go >/dev/null; then
@@ -132,7 +131,7 @@ install_go() {
         die "Go could not fetch toolchain $newest: is there a network?"
 }
 
-# A node from elsewhere brings its npm, and Debian's npm does not go with it.
+# A node from another source has its own npm, and Debian's npm does not work with it.
 install_node() {
     local have=0
     if command -v node >/dev/null && command -v npm >/dev/null; then
@@ -214,8 +213,8 @@ rust_is_complete() {
     done
 }
 
-# Unoptimised: it runs for seconds, and takes minutes less to build. It is kept in the project's cache; `cargo deny` finds
-# it by a link where the user has none of their own.
+# Unoptimised, since it runs for seconds, and this saves minutes of the build. It is kept in the project's cache;
+# `cargo deny` finds it by a link if the user has none.
 install_cargo_deny() {
     local root=$cache/tools/cargo-deny-$cargo_deny_version
     local link=${CARGO_HOME:-$HOME/.cargo}/bin/cargo-deny
@@ -232,7 +231,8 @@ install_cargo_deny() {
     fi
 }
 
-# For `make docs-site`, which finds it by a link in the cache. Without what serves a book and watches its files.
+# For `make docs-site`, which finds it by a link in the cache. Built without the features that serve a book and watch
+# its files.
 install_mdbook() {
     local root=$cache/tools/mdbook-$mdbook_version built
     if [[ ! -x $root/bin/mdbook ]]; then

@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# Takes the cluster down, and everything of it away: processes, mounts, links,
-# routes, cgroups, state. Works on a cluster that is half up or dead, too.
+# Takes the cluster down and removes everything of it: processes, mounts, links, routes, cgroups,
+# state. Also works on a cluster that is only partly up.
 #
 #   cluster-up/down.sh
 #
-# What stays: built binaries, in the cache.
+# Built binaries stay in the cache.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=cluster-up/common.sh
 source "$here/common.sh"
 
-# The names of all trees, from what runs rather than from what was written down.
+# The names of all trees, from running processes rather than from records.
 trees() {
     cgroup_hierarchies | while read -r hierarchy; do
         find "$hierarchy" -maxdepth 1 -type d \( -name 'barevirt-node0[1-9]' -o -name barevirt-control-plane \)
@@ -22,10 +22,10 @@ no_links() { ! ip -o link show | grep -qE " (bv-node0[1-9](-lan)?|$bridge|$lan_b
 remove_links() {
     local link
     for link in $(ip -o link show | sed -nE 's/^[0-9]*: (bv-node0[1-9](-lan)?)[@:].*/\1/p'); do
-        # May go by itself in this moment, with the namespace of its other end.
+        # It may be deleted at this moment with the namespace of its other end.
         ip link delete "$link" 2>/dev/null || true
     done
-    # The routes to the nodes go with the bridge.
+    # The routes to the nodes are deleted with the bridge.
     ip link delete "$bridge" 2>/dev/null || true
     ip link delete "$lan_bridge" 2>/dev/null || true
     wait_for 10 "end of the cluster's links" no_links
@@ -44,7 +44,7 @@ restore_machine() {
 }
 
 # The loop devices over a device: the kubelet puts one over each Block volume
-# as a lock, whose file the kernel cannot name any more when the node is gone.
+# as a lock, whose file the kernel can no longer name when the node is gone.
 loops_over() {
     python3 - "$1" <<'PYTHON'
 import fcntl, glob, os, struct, sys
@@ -86,7 +86,7 @@ main() {
     need_root
     [[ -n ${BAREVIRT_LOCKED:-} ]] || take_lock
     local tree
-    # Nodes first: with the control plane gone they would only complain.
+    # Nodes first: without the control plane they would only log errors.
     for tree in $(trees | sort -r); do
         kill_tree "$tree"
     done

@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
-# Loads OCI archives into every running node; those that a node has already,
-# by digest, are left alone.
+# Loads OCI archives into every running node, except those that a node already has by digest.
 #
 #   cluster-up/load.sh a.tar b.tar
 set -euo pipefail
@@ -10,14 +9,14 @@ source "$here/common.sh"
 # shellcheck source=cluster-up/archives.sh
 source "$here/archives.sh"
 
-# ctr on a node, without its advice about the machine's cgroups on each call.
+# ctr on a node, without its warning about the machine's cgroups on each call.
 node_ctr() {
     local node=$1
     shift
     "$here/cli.sh" ssh "$node" ctr -n k8s.io "$@" 2> >(grep -v 'DEPRECATION: The support for cgroup v1' >&2)
 }
 
-# Loads the archives that the node has not, and says which.
+# Loads the archives that the node does not have, and prints their names.
 load_into() {
     local node=$1 have archive name digest
     shift

@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
-# Ends a node at once, as if its power were cut: every process on it, its
-# network and its mounts. The Node object stays, and node-start.sh brings the
-# node back.
+# Ends a node at once, as by a power failure: every process on it, its network and its mounts. The
+# Node object stays, and node-start.sh brings the node back.
 #
 #   cluster-up/node-kill.sh node02
 set -euo pipefail

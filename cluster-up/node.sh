@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
 # The init of a node: makes the node's view of the machine and runs containerd,
-# kubelet and kube-proxy in it. The first process of mount, network, process
-# id, host name, IPC and cgroup namespaces of its own; started by
-# node-start.sh, not by hand. Its end is the end of the node.
+# kubelet and kube-proxy in it. It is the first process of its own mount, network, process id, host
+# name, IPC and cgroup namespaces; started by node-start.sh, not by hand. The node ends with it.
 #
 #   node.sh NAME
 #
@@ -42,8 +41,8 @@ mount_cgroups() {
     done
 }
 
-# Moves the processes of the node's root cgroup into one of its own. Says
-# whether none is left: start_tree moves the one that is out of reach from here.
+# Moves the processes of the node's root cgroup into a child cgroup. Returns whether none is left:
+# start_tree moves the one process that is out of reach from here.
 empty_root_cgroup() {
     local pids pid
     mapfile -t pids </sys/fs/cgroup/cgroup.procs
@@ -66,8 +65,8 @@ mount_state() {
         printf 'barevirt%024d\n' "$(node_number "$name")" | tr -c '0-9a-f\n' 0 >"$state/machine-id"
         mount --bind "$state/machine-id" /etc/machine-id
     fi
-    # The kubelet tunes the kernel of what it takes for its machine. These are
-    # files of the node's own, so that the real machine stays as it is.
+    # The kubelet changes kernel settings of its machine. It gets separate files here, so that the
+    # real machine does not change.
     local sysctl
     mkdir -p "$state/sysctl"
     for sysctl in vm/overcommit_memory vm/panic_on_oom kernel/panic kernel/panic_on_oops \
@@ -90,9 +89,9 @@ set_up_network() {
     ip link set eth0 up
     ip route add default via "$control_plane_ipv4"
     ip -6 route add default via "$control_plane_ipv6"
-    # Made here rather than by the plugin, with an address that stays when pods go.
+    # Made here rather than by the plugin, so that its address stays when pods are deleted.
     ip link add cni0 address "02:ba:5e:00:01:0$(node_number "$name")" type bridge
-    # What definitions of networks name as their bridge: one wire over all nodes.
+    # The bridge for definitions of networks, connected to one network over all nodes.
     ip link add lan0 address "02:ba:5e:00:02:1$(node_number "$name")" type bridge
     sysctl -qw net.ipv6.conf.lan0.disable_ipv6=1 net.ipv6.conf.eth1.disable_ipv6=1
     ip link set eth1 master lan0 up
@@ -124,7 +123,7 @@ oom_score = 0
     config_path = '$run/registries'
 
 [plugins.'io.containerd.cri.v1.runtime']
-  # What a node may not do to the machine it shares.
+  # Restrictions, because the node shares the machine.
   restrict_oom_score_adj = true
   disable_apparmor = true
   [plugins.'io.containerd.cri.v1.runtime'.cni]
@@ -185,11 +184,11 @@ cgroupRoot: /
 clusterDNS: [$dns_ipv4]
 clusterDomain: cluster.local
 containerRuntimeEndpoint: unix:///run/containerd/containerd.sock
-# Tolerates what the machine may forbid, such as oom_score_adj and rlimits.
-# Images as volumes are on by default from 1.35.
+# Tolerates settings that the machine may forbid, such as oom_score_adj and rlimits. Images as
+# volumes are on by default from 1.35.
 featureGates: { KubeletInUserNamespace: true, ImageVolume: true }
 failSwapOn: false
-# The disk is the whole machine's: others may fill it, and that is no reason to evict.
+# The disk is the whole machine's: other programs may fill it, which must not cause evictions.
 evictionHard:
   memory.available: 1%
   nodefs.available: 1%
@@ -267,7 +266,7 @@ main() {
         --hostname-override "$name" --node-ip "$(node_ipv4 "$name"),$(node_ipv6 "$name")" "${kubelet_args[@]}" &
     supervise "$logs-networks.log" networks watch --kubeconfig "$state/kubelet.conf" --node "$name" \
         --path "$(binary_directory cni)" &
-    # Waits for ever, and reaps what containers leave behind.
+    # Waits for ever, and reaps processes that containers leave behind.
     wait
 }
 

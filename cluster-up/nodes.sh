@@ -2,7 +2,7 @@
 # shellcheck shell=bash
 # shellcheck disable=SC2154 # common.sh sets these
 
-# What a node has of its own: directory in its state, place where it is bound.
+# The directories of a node: directory in its state, and the path where it is mounted.
 node_directories() {
     cat <<'LIST'
 kubelet:/var/lib/kubelet
@@ -15,8 +15,8 @@ container-logs:/var/log/containers
 LIST
 }
 
-# Makes the places where the nodes bind their directories, and notes which of
-# them were not there, so that down.sh can take them away again.
+# Makes the mount points of the nodes' directories, and records which of them did not exist, so that
+# down.sh can remove them again.
 make_mount_points() {
     local pair place
     while read -r pair; do
@@ -36,7 +36,7 @@ start_node() {
     mkdir -p "$run/nodes/$node"
     start_tree "$node" "--net --uts --ipc --cgroup" "$cluster_up/node.sh" "$node"
     init=$(tree_init "$node")
-    # The link of a killed node goes when the kernel gets to it.
+    # The kernel deletes the link of a killed node with some delay.
     ip link delete "bv-$node" 2>/dev/null || true
     ip link delete "bv-$node-lan" 2>/dev/null || true
     ip link add "bv-$node-lan" type veth peer name eth1 netns "$init"

@@ -2,8 +2,8 @@
 # shellcheck shell=bash
 # shellcheck disable=SC2154 # common.sh sets these
 
-# Packs a directory as the root of an image. What follows the directory are
-# flags of `buildah config`. buildah's store is a directory of this run.
+# Packs a directory as the root of an image. The arguments after the directory are flags of
+# `buildah config`. buildah's store is a directory of this run.
 pack() {
     local archive=$1 image=$2 root=$3 store container
     shift 3
@@ -20,7 +20,7 @@ pack() {
     rm -rf "$store"
 }
 
-# An image of one binary of ours.
+# An image of one of our binaries.
 program_image() {
     local program=$1 image=$2 archive root
     archive=$(binary_directory "$program")/$program.oci.tar

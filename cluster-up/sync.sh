@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Installs what is built on the cluster: loads the images, applies the operator
-# and a KubeVirt for it, and waits until the operator says that all of it runs.
-# What did not change stays; a component whose image changed is rolled out anew.
-# The images' tag is what they were built with (TAG of images/build.sh).
+# Installs the built images on the cluster: loads them, applies the operator and a KubeVirt object,
+# and waits until the operator reports that everything runs. Unchanged components stay; a component
+# whose image changed is rolled out again. The images' tag is what they were built with (TAG of
+# images/build.sh).
 #
 #   cluster-up/sync.sh
 #
@@ -20,7 +20,7 @@ source "$here/archives.sh"
 provider=${KUBE_PROVIDER:-local}
 images=${CARGO_TARGET_DIR:-$repository/target}/images
 timeout=${SYNC_TIMEOUT:-180}
-# Images whose builds the operator is told, so that it rolls out another one.
+# Images whose digests the operator gets, so that it rolls out a changed one.
 told=(virt-operator virt-api virt-controller virt-handler virt-launcher virt-importer)
 # The prefix that images are built with.
 built_prefix=localhost
@@ -108,8 +108,8 @@ crd_is_established() {
     [[ $(kube get crd kubevirts.kubevirt.io -o 'jsonpath={.status.conditions[?(@.type=="Established")].status}') == True ]]
 }
 
-# virt-api is asked about changes of the object. While it is rolled out nobody may
-# answer, which passes; what it refuses stays refused.
+# A webhook validates changes of the object. During a rollout it may not answer, so the request is
+# repeated; a refusal is final.
 apply_kubevirt() {
     local deadline=$((SECONDS + timeout)) said
     until said=$(apply <"$here/kubevirt-cr.yaml" 2>&1); do
@@ -135,8 +135,7 @@ wait_for_operator() {
     }
 }
 
-# The operator has seen the object as it is now and these builds, and all of it
-# runs.
+# Whether the operator has seen the current object and these builds, and everything runs.
 kubevirt_is_available() {
     kube -n kubevirt get kubevirt kubevirt -o json | jq -e --argjson digests "$builds" '
         ($ARGS.positional | map(. as $image | $digests | to_entries

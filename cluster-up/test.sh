@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
-# Tests the cluster itself: takes it down, brings it up, tries what the project
-# relies on, takes it down again, and compares the machine before and after.
-# A minute and a half; needs a machine on which nothing else changes links,
-# mounts or control groups meanwhile.
+# Tests the cluster itself: takes it down, brings it up, tests what the project relies on, takes it
+# down again, and compares the machine before and after. A minute and a half; needs a machine on
+# which nothing else changes links, mounts or control groups meanwhile.
 #
 #   cluster-up/test.sh
 set -Eeuo pipefail
@@ -14,7 +13,7 @@ scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 trap 'say "failed at line $LINENO: $BASH_COMMAND"' ERR
 
-# What a cluster could leave behind, one thing a line.
+# What a cluster could leave behind, one item per line.
 snapshot() {
     local hierarchy
     awk '{ print "mount", $2, $3 }' /proc/mounts
@@ -43,10 +42,10 @@ first_pod() { kubectl -n cluster-test get pods -l app=web -o 'jsonpath=pod/{.ite
 in_pod() { kubectl -n cluster-test exec "$1" -- "${@:2}"; }
 address() { kubectl -n cluster-test get "$1" -o "jsonpath={.status.podIPs[$2].ip}"; }
 
-# Whether a pod gets a line like that from a URL.
+# Whether a pod gets a matching line from a URL.
 gets() { in_pod "$1" timeout 5 wget -qO- "$2" | grep -qx -- "$3"; }
 
-# A pod of a node that was away is listed with its old address for a moment.
+# A pod of a node that was down is listed with its old address for a moment.
 gets_from_pod() { gets "$1" "http://$(address "$2" 0):8080/" "${2#pod/}"; }
 gets_from_pod_ipv6() { gets "$1" "http://[$(address "$2" 1)]:8080/" "${2#pod/}"; }
 
@@ -152,7 +151,7 @@ main() {
     test_network
     test_no_operation
     "$here/down.sh"
-    # What the kernel frees by itself a moment later is not left behind.
+    # The kernel frees some resources a moment later.
     sleep 1
     snapshot | sort >"$scratch/after"
     diff "$scratch/before" "$scratch/after" || die "the machine is not as it was"

@@ -35,8 +35,8 @@ check_machine() {
 
 control_plane_ready() { kubectl --request-timeout=5s get --raw /readyz; }
 
-# What one process may watch at once is a limit of the whole machine, and two
-# nodes need more than the usual 128.
+# The number of inotify instances is limited for the whole machine, and two nodes need more than the
+# usual 128.
 raise_inotify_limit() {
     local file=/proc/sys/fs/inotify/max_user_instances
     if (($(<$file) < 1024)); then
@@ -47,8 +47,8 @@ raise_inotify_limit() {
 
 make_bridges() {
     local number node
-    # An address of its own: a bridge otherwise takes one of its ports', changes
-    # it when that node goes, and leaves the others talking to nobody.
+    # A fixed address: otherwise a bridge takes the address of one of its ports, and changes it when
+    # that node goes, so that the other nodes lose their connections.
     ip link add "$bridge" address 02:ba:5e:00:00:01 type bridge
     echo 0 >"/proc/sys/net/ipv6/conf/$bridge/accept_dad"
     ip address add "$control_plane_ipv4/24" dev "$bridge"
@@ -100,11 +100,11 @@ make_credentials() {
     done
 }
 
-# kubectl's output is of interest when it fails only.
+# kubectl's output is shown only if it fails.
 apply() { kubectl apply --server-side --force-conflicts --field-manager=cluster-up -f - >/dev/null; }
 
 install_basics() {
-    # The API server's own client may read logs and exec by this.
+    # Lets the API server's own client read logs and run exec.
     kubectl create clusterrolebinding kubeadm:cluster-admins --clusterrole=cluster-admin \
         --group=kubeadm:cluster-admins --dry-run=client -o yaml | apply
     kubectl create clusterrolebinding kube-proxy --clusterrole=system:node-proxier \
@@ -126,7 +126,7 @@ finish_node() {
     say "$node is Ready"
 }
 
-# Everything from nothing.
+# Brings up a new cluster.
 bring_up() {
     local number node
     "$here/build.sh" >/dev/null

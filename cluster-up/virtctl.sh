@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The virtctl built last, against the cluster: cluster-up/virtctl.sh console vm
+# The most recently built virtctl, against the cluster: cluster-up/virtctl.sh console vm
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=cluster-up/common.sh

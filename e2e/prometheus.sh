@@ -24,7 +24,7 @@ if [[ ! -x $tree/usr/bin/prometheus ]]; then
     trap 'rm -rf "$work"' EXIT
     (cd "$work" && apt-get download -qq -o APT::Sandbox::User=root prometheus >&2)
     sha256sum --quiet --check >&2 <<<"$sum  $(echo "$work"/prometheus_*.deb)"
-    # Former versions are of no use.
+    # Former versions are not needed.
     find "$cache" -mindepth 1 -maxdepth 1 -type d -exec rm -rf {} +
     dpkg-deb -x "$work"/prometheus_*.deb "$work/tree"
     mv "$work/tree" "$tree"

@@ -5,10 +5,10 @@
 #   images/build.sh --program NAME     only a static program, and prints its path: one of an image, virtctl, manifests, sbom
 #
 # Leaves target/images/NAME.oci.tar, named $REGISTRY/barevirt/NAME:$TAG inside, for guests also target/images/NAME.qcow2, the
-# bare disk, and for images with files of Debian target/images/NAME.packages, the packages that they come from. What did not
-# change since the last run is taken from the cache.
+# bare disk, and for images with files of Debian target/images/NAME.packages, the packages that they come from. Unchanged
+# parts come from the cache.
 #
-# An image is a folder here: stage.sh fills a folder with its files, Containerfile says how it is run.
+# An image is a folder here: stage.sh fills a folder with its files, Containerfile says how the image is run.
 #
 # Environment:
 #   REGISTRY        prefix of the names (default: localhost)
@@ -18,8 +18,8 @@
 #   MIRROR          Debian mirror (default: the one apt uses)
 #   OUT             folder of the archives (default: target/images)
 #   SOURCE_DATE_EPOCH  time of all files, in seconds (default: 0)
-#   BAREVIRT_VERSION, BAREVIRT_COMMIT, BAREVIRT_BUILD_DATE  what programs and labels say of the build; make release sets them
-#   TRIPLE          what a program is built for (default: x86_64-unknown-linux-musl)
+#   BAREVIRT_VERSION, BAREVIRT_COMMIT, BAREVIRT_BUILD_DATE  version, commit and date in programs and labels; make release sets them
+#   TRIPLE          the target that programs are built for (default: x86_64-unknown-linux-musl)
 #   BAREVIRT_CACHE  folder of the cache (default: ~/.cache/barevirt); remove it to get newer packages
 # Needs root, and: mmdebstrap buildah qemu-utils e2fsprogs fdisk cpio zstd xz-utils kmod grub-common grub-pc-bin
 # flex bison bc libelf-dev binutils musl-tools, and cargo for the images with a program of ours.
@@ -66,7 +66,7 @@ debian() {
     # shellcheck disable=SC2016 # the hook's shell expands it
     if [ "$variant" = extract ]; then
         form=4
-        # Which file is of which package: dpkg does not know of what is only unpacked.
+        # Records the package of each file, since dpkg does not know unpacked packages.
         hooks=(--extract-hook='for deb in "$1"/var/cache/apt/archives/*.deb; do
             dpkg-deb --fsys-tarfile "$deb" | tar -t | sed "s|^|$(dpkg-deb -W --showformat="\${Package} \${Version}" "$deb") |"
         done >"$1/var/lib/dpkg/contents"')
@@ -92,7 +92,7 @@ debian() {
             --dpkgopt='path-exclude=/usr/share/info/*' --dpkgopt='path-exclude=/usr/share/locale/*' \
             "$suite" "$tree" "${sources[@]}" >"$log" 2>&1 ||
             { tail -n 20 "$log" >&2; die "mmdebstrap failed for $packages, see $log"; }
-        # Unpacked trees lack these, which the package that makes them does when it is installed.
+        # Unpacked trees lack these links, which a package makes when it is installed.
         for folder in bin sbin lib lib64; do [ -e "$tree/$folder" ] || ln -s "usr/$folder" "$tree/$folder"; done
         touch "$tree.done"
     fi
@@ -111,8 +111,8 @@ origins() {
             place($3) in staged { print $1, $2 }' <(find "$1" ! -type d -printf '/%P\n') - | LC_ALL=C sort -u
 }
 
-# program NAME: builds a static program of this workspace and prints its path. The launcher's two are each built by
-# themselves, so that no other package turns on features in what they use; the components share what they use.
+# program NAME: builds a static program of this workspace and prints its path. The launcher's two programs are each built
+# separately, so that no other package turns on features in their dependencies; the components share their dependencies.
 program() {
     local path=${CARGO_TARGET_DIR:-$top/target}/$triple/image/$1 packages=(-p "$1")
     case $1 in
@@ -120,7 +120,7 @@ program() {
             packages=(-p barevirt-install -p virt-api -p virt-controller -p virt-handler --bin "$1")
             ;;
     esac
-    # ring has C in it.
+    # ring contains C code.
     CC_x86_64_unknown_linux_musl=${CC_x86_64_unknown_linux_musl:-musl-gcc} \
         CC_aarch64_unknown_linux_musl=${CC_aarch64_unknown_linux_musl:-aarch64-linux-gnu-gcc} \
         CARGO_TARGET_AARCH64_UNKNOWN_LINUX_MUSL_LINKER=${CARGO_TARGET_AARCH64_UNKNOWN_LINUX_MUSL_LINKER:-rust-lld} \
@@ -169,7 +169,7 @@ libraries() {
         sed -n 's/.* => \(\/[^ ]*\) (.*/\1/p' | grep -v '/ld-linux' | sort -u
 }
 
-# key NAME: what the image depends on, as a hash.
+# key NAME: a hash of everything that the image depends on.
 key() {
     {
         printf '%s\n' "$registry/barevirt/$1:$tag" "$suite" "$qemu_suite" "$epoch" "${labels[@]}"
@@ -181,7 +181,7 @@ key() {
     } | sha256sum | cut -c 1-32
 }
 
-# What the image says of itself. Nothing about an ordinary build: it would be another image with each commit.
+# The labels of the image. An ordinary build has none, since they would change the image with each commit.
 labels=()
 [ -z "${BAREVIRT_VERSION:-}" ] || labels=(
     --label "org.opencontainers.image.version=v$BAREVIRT_VERSION"
@@ -190,7 +190,7 @@ labels=()
     --label "org.opencontainers.image.licenses=Apache-2.0"
 )
 
-# archive FOLDER FILE: packs FOLDER by the image's Containerfile. The same files make the same digest, whenever and wherever.
+# archive FOLDER FILE: packs FOLDER by the image's Containerfile. The same files always make the same digest.
 archive() {
     local ref=$registry/barevirt/$name:$tag buildah=(buildah --storage-driver vfs --root "$work/storage" --runroot "$work/run")
     find "$1" -exec touch --no-dereference --date "@$epoch" {} +
@@ -203,7 +203,7 @@ build() {
     [ -f "$here/$name/stage.sh" ] || die "no image is named $name (there are: $all)"
     work=$(mktemp -d)
     trap 'rm -rf --one-file-system "$work"' EXIT
-    # Copies, as another build of the same workspace may replace them meanwhile.
+    # Copies, because another build of the same workspace may replace them meanwhile.
     mkdir "$work/programs"
     for package in $(listed programs "$name"); do cp "$(program "$package")" "$work/programs/$package"; done
     key=$(key "$name")
@@ -224,7 +224,7 @@ build() {
         printf '%s\timages/%s\n' "$((SECONDS - started))" "$name" >>"$top/target/steps.tsv"
     fi
     for file in "$slot/$name".*; do
-        # A new file each time: one that is in use stays as it is.
+        # A new file each time, so that a file in use does not change.
         cp --reflink=auto "$file" "$out/.$name" && mv "$out/.$name" "$out/$(basename "$file")"
     done
     unlock
@@ -244,5 +244,5 @@ mkdir -p "$out" "$cache/images"
 # shellcheck disable=SC2086
 [ $# -gt 0 ] || set -- $all
 for image; do build "$image"; done
-# What nobody asked for in two weeks.
+# Removes images that were not used for two weeks.
 find "$cache/images" -mindepth 1 -maxdepth 1 -type d -mtime +14 -exec rm -rf --one-file-system {} +

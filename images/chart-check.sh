@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Proves the chart against an API server: one command installs it, an upgrade changes what it should, nothing that machines
-# depend on goes with the release, and another installation takes up what was left. No pod runs.
+# Tests the chart against an API server: one command installs it, an upgrade changes what it should, objects that machines
+# depend on stay when the release is uninstalled, and another installation uses them again. No pod runs.
 #
 #   HELM=.../helm images/chart-check.sh [CHART]       a folder or an archive (default: manifests/chart)
 #
@@ -15,7 +15,7 @@ helm=${HELM:-helm}
 port=${PORT:-26443}
 
 fail() { printf 'chart-check: %s\n' "$*" >&2; exit 1; }
-# Without the name in common.sh, which is for the cluster of this machine.
+# A separate function, since kubectl in common.sh is for the cluster of this machine.
 kube() { command "$(binary_directory kubernetes)/kubectl" "$@"; }
 there() { [[ -n $(kube get "$@" --ignore-not-found -o name) ]]; }
 field() { kube -n kubevirt get "$1" "$2" -o "jsonpath=$3"; }
@@ -42,7 +42,7 @@ upgrades() {
     [[ $(field kubevirt kubevirt '{.spec.uninstallStrategy}') == Block* ]] || fail "what a person has set is gone"
     [[ $(kube get crd kubevirts.kubevirt.io -o 'jsonpath={.metadata.uid}')$(field kubevirt kubevirt '{.metadata.uid}') == "$before" ]] ||
         fail "definition or object was made anew"
-    # One that makes no KubeVirt object does not delete the one there is.
+    # An upgrade without a KubeVirt object does not delete the existing one.
     "$helm" upgrade barevirt "$chart" --set kubevirt.create=false --set namespace.create=false >/dev/null
     there kubevirt kubevirt -n kubevirt || fail "the KubeVirt object is gone"
     there namespace kubevirt || fail "the namespace is gone"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Proves the launcher image: unpacks it, looks at what is in it, and boots guest-tiny from it to its login prompt, with
-# nothing but the image's own files, as user 107 without capabilities. Takes about 15 s.
+# Tests the launcher image: unpacks it, checks its contents, and boots guest-tiny with it to its login prompt, with
+# only the image's own files, as user 107 without capabilities. Takes about 15 s.
 #
 #   images/check.sh        after images/build.sh virt-launcher guest-tiny
 #
@@ -46,7 +46,7 @@ layer() {
     esac
 }
 
-# The container disk: who runs as 107, and nobody else, reads it.
+# The container disk: only user 107 may read it.
 open_archive "$images/guest-tiny.oci.tar" "$work/guest"
 listing=$(while read -r _ digest; do layer "$digest" | tar --numeric-owner -tvf -; done <<<"$layers")
 grep -q '^-r--r----- 107/107 .*disk/disk.qcow2$' <<<"$listing" || fail "the container disk is not 107's alone: $listing"
@@ -59,7 +59,7 @@ size=$(awk '{ n += $1 } END { print n }' <<<"$layers")
 [ "$size" -le $((limit_mb * 1000000)) ] || fail "the image has $size bytes, more than $limit_mb MB"
 [ "$(jq -r .config.User "$config")" = 107:107 ] || fail "the image does not run as user 107"
 
-# Nothing in it but our programs, QEMU, swtpm and virtiofsd, libraries, firmware, and the account.
+# It contains only our programs, QEMU, swtpm and virtiofsd, libraries, firmware, and the account.
 others=$(find "$tree" ! -type d -printf './%P\n' | grep -v -x -e './usr/bin/\(virt-launcher\|container-disk\|qemu-system-x86_64\|swtpm\)' \
     -e './usr/libexec/virtiofsd' -e './usr/share/\(qemu\|seabios\|OVMF\)/.*' -e '.*/[^/]*\.so\(\.[0-9a-z.]*\)\?' -e './etc/\(passwd\|group\)' || true)
 [ -z "$others" ] || fail "unexpected files in the image: $others"
@@ -75,7 +75,7 @@ install -m 600 -o 107 -g 107 "$images/guest-tiny.qcow2" "$tree/work/disk.qcow2"
 chown 107:107 "$tree/work"
 mkfifo "$work/console"
 
-# What shares a directory, as its container runs it.
+# virtiofsd, as its container runs it.
 mkdir -p "$tree/proc"
 mount -t proc proc "$tree/proc"
 install -d -o 107 -g 107 "$tree/work/shared"

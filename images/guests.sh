@@ -1,7 +1,7 @@
-# What the guest images have in common. Sourced by their stage.sh.
+# Common functions of the guest images. Sourced by their stage.sh.
 # shellcheck shell=bash disable=SC2154 # build.sh sets them
 
-# Drivers of the devices a machine of ours may have. The rest (virtio over PCI, virtio-console, ext4) is in the kernel.
+# Drivers of the devices that our machines may have. The rest (virtio over PCI, virtio-console, ext4) is in the kernel.
 guest_modules='virtio_blk virtio_net virtio_scsi virtio-rng virtio_balloon virtio_mem ahci sd_mod sr_mod isofs efivarfs vfat nls_ascii nls_cp437
     button evdev i6300esb pvpanic-pci'
 
@@ -10,9 +10,8 @@ guest_parts() { debian extract linux-image-cloud-amd64,busybox-static,dropbear-b
 
 kernel_version() { ls "$1/usr/lib/modules"; }
 
-# small_kernel FOLDER: into FOLDER/boot/small a kernel made from Debian's sources with what guest-tiny needs and no more,
-# everything built in: it finds its root file system without an initrd, and an emulated guest boots in a third of the time.
-# Its index of what is built in lets modprobe succeed.
+# small_kernel FOLDER: into FOLDER/boot/small a kernel from Debian's sources with only what guest-tiny needs, all of it built in: it finds its
+# root file system without an initrd, and an emulated guest boots in a third of the time. Its index of built-in drivers lets modprobe succeed.
 small_kernel() {
     local config=$here/guest-tiny/kernel.config source kept release
     source=$(echo "$(debian extract linux-source)"/usr/src/linux-source-*.tar.xz)
@@ -37,7 +36,7 @@ small_kernel() {
     touch "$1/lib/modules/$release"/modules.{dep,alias,symbols}
 }
 
-# command_line LABEL: of the kernel. All after net.ifnames saves time in an emulated guest.
+# command_line LABEL: the kernel's command line. Everything after net.ifnames saves time in an emulated guest.
 command_line() {
     echo "root=LABEL=$1 console=tty0 console=ttyS0 quiet loglevel=4 net.ifnames=0" \
         "nokaslr mitigations=off tsc=reliable lsm=capability cryptomgr.notests no_timer_check" \
@@ -67,7 +66,7 @@ small_system() {
 # pack_initrd FOLDER FILE
 pack_initrd() { (cd "$1" && find . -print0 | sort -z | cpio --quiet --null -o -H newc | zstd -q -19) >"$2"; }
 
-# By which a kernel without an initrd finds its disk.
+# A kernel without an initrd finds its disk by this id.
 disk_id=0xba5e0001
 
 # disk FILE TREE LABEL MIB CMDLINE: a qcow2 disk that BIOS and UEFI boot: MBR, GRUB, one ext4 partition with TREE, on
@@ -85,8 +84,8 @@ size=6MiB, type=ef
 END
     # GRUB 2.06 cannot read file systems with these two features.
     mke2fs -q -t ext4 -O ^orphan_file,^metadata_csum_seed -m 0 -L "$3" -d "$2" -E offset=1048576,hash_seed=6ba7b810-9dad-11d1-80b4-00c04fd430c8 "$raw" $(($4 - 7))M
-    # linux16 copies the kernel as long as its file is; linux copies all the memory it asks for, byte by byte, which
-    # costs an emulated guest more than two seconds.
+    # linux16 copies only the size of the kernel's file; linux copies all the memory that the kernel asks for, byte by byte, which costs an
+    # emulated guest more than two seconds.
     if [ -e "$2/boot/small" ]; then
         printf 'linux16 /boot/small %s\nboot\n' "${5/LABEL=$3/PARTUUID=${disk_id#0x}-01 rw rootwait}" >"$work/grub.cfg"
     else

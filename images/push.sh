@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Pushes the images of a release to the registry that they are named after, and looks that they have their digests there.
+# Pushes the images of a release to the registry in their names, and checks that they have the same digests there.
 #
 #   images/push.sh [FOLDER]            the release (default: dist)
 #
-# Log in first: skopeo login REGISTRY. REGISTRY_INSECURE=1 allows a registry without TLS. PUSH_TO=host[:port] is where the registry
-# is for this machine, if clusters have another name for it.
+# Log in first: skopeo login REGISTRY. REGISTRY_INSECURE=1 allows a registry without TLS. PUSH_TO=host[:port] is the address of the
+# registry for this machine, if clusters use another name for it.
 # Needs skopeo and jq.
 set -euo pipefail
 shopt -s inherit_errexit nullglob
@@ -25,7 +25,7 @@ main() {
         [[ $name != localhost/* ]] || die "$archive is named after localhost: make release with REGISTRY=..."
         name=${PUSH_TO:-${name%%/*}}/${name#*/}
         printf 'push: %s\n' "$name"
-        # As they are: a layer that is compressed anew has another digest.
+        # Unchanged: a layer that is compressed again has another digest.
         skopeo copy --quiet --preserve-digests --dest-tls-verify="$verify" "oci-archive:$archive" "docker://$name"
         there=sha256:$(skopeo inspect --raw --tls-verify="$verify" "docker://$name" | sha256sum | cut -c 1-64)
         [[ $there == "$digest" ]] || die "$name is $there there, and $digest here"

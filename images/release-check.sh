@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Proves a release: its files are those of SHA256SUMS, whose signature holds; manifest and chart name every image by the
-# digest that its archive has, and make the same objects; programs say what they are; bills of materials are complete.
+# Tests a release: its files match SHA256SUMS, whose signature is valid; manifest and chart name every image by the
+# digest of its archive, and make the same objects; programs report their version; bills of materials are complete.
 #
 #   HELM=.../helm images/release-check.sh [FOLDER]       the release (default: dist)
 set -euo pipefail

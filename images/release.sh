@@ -3,16 +3,16 @@
 #
 #   images/release.sh VERSION          VERSION as 1.2.3 or 1.2.3-rc.1, without a v
 #
-# What it makes is decided by the commit and by the Debian packages in the cache. docs/releasing.md says more.
+# The result depends only on the commit and the Debian packages in the cache. docs/releasing.md says more.
 #
 # Environment:
 #   REGISTRY      where the images will be pulled from, host[:port][/path] (default: localhost)
 #   RELEASE_URL   where the files will be downloaded from, for krew (default: https://localhost/VERSION)
 #   SIGNING_KEY   file with an ECDSA P-256 key, PEM; without it nothing is signed
-#   OUT           folder that it is made in, anew (default: dist)
+#   OUT           folder of the release, which is made again (default: dist)
 #   IMAGES        folder with images of this commit and version that are built already (images/build.sh with OUT)
 #   TOOLS         folder with manifests, sbom and virtctl (for this machine) that are built already
-#   REHEARSAL     1: uncommitted changes, and IMAGES and TOOLS of something else, are good enough. Never publish that
+#   REHEARSAL     1: allow uncommitted changes, and IMAGES and TOOLS of another commit. Never publish the result
 # Needs what images/build.sh needs, and: git, jq, openssl.
 set -euo pipefail
 shopt -s inherit_errexit
@@ -26,18 +26,18 @@ source "$top/cluster-up/archives.sh"
 out=$(realpath -m "${OUT:-$top/dist}")
 registry=${REGISTRY:-localhost}
 rehearsal=${REHEARSAL:-}
-# Images that an installation is made of, and a guest to try it with.
+# The images of an installation, and a guest to try it with.
 components=(virt-operator virt-api virt-controller virt-handler virt-launcher virt-importer)
 guest="guest-tiny"
-# Where virtctl runs: Rust's name, and that of everybody else.
+# Platforms of virtctl: Rust's target, system and architecture.
 platforms=("x86_64-unknown-linux-musl linux amd64" "aarch64-unknown-linux-musl linux arm64")
 
 die() { printf 'release: %s\n' "$*" >&2; exit 1; }
 say() { printf 'release: %s\n' "$*" >&2; }
-# A fault that a rehearsal may have.
+# Reports a problem, which only a rehearsal may have.
 doubt() { if [[ $rehearsal ]]; then say "rehearsal: $*"; else die "$*"; fi; }
 
-# Decides what is built: everything of a release has these from the environment.
+# Sets the environment from which all parts of the release get version and commit.
 settle() {
     local number='(0|[1-9][0-9]*)'
     [[ $1 =~ ^$number\.$number\.$number(-[0-9A-Za-z.-]+)?$ ]] || die "$1 is no semantic version without build metadata, such as 1.2.3"
@@ -48,7 +48,8 @@ settle() {
     SOURCE_DATE_EPOCH=$(git -C "$top" log -1 --format=%ct)
     BAREVIRT_BUILD_DATE=$(date --utc --date "@$SOURCE_DATE_EPOCH" +%Y-%m-%dT%H:%M:%SZ)
     export BAREVIRT_VERSION BAREVIRT_COMMIT BAREVIRT_BUILD_DATE SOURCE_DATE_EPOCH
-    # No folder of this machine is in a program. Everything is compiled anew where this changes, so it has a place of its own.
+    # Programs must not contain paths of this machine. A change of these flags recompiles everything, so this has its
+    # own target folder.
     export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$top/target}/release-build
     export RUSTFLAGS="--remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=/cargo --remap-path-prefix=$CARGO_TARGET_DIR=/target --remap-path-prefix=$top=/barevirt"
 }
@@ -69,7 +70,8 @@ label() {
     tar -xOf "$1" "$config" | jq -r --arg name "$2" '.config.Labels[$name] // ""'
 }
 
-# images: dist/NAME.oci.tar, each named by REGISTRY and version. An archive tells when it was packed: packed anew.
+# images: dist/NAME.oci.tar, each named by REGISTRY and version. An archive contains the time of packing, so it is
+# packed again.
 images() {
     local name built=${IMAGES:-$work/images} said
     [[ -n ${IMAGES:-} ]] || OUT=$built REGISTRY=$registry TAG=v$BAREVIRT_VERSION "$here/build.sh" "${components[@]}" "$guest" >&2
@@ -112,7 +114,7 @@ manifests() {
     grep -q "@sha256:" "$out/vm-tiny.yaml" || die "examples/vm-tiny.yaml does not name $guest as it did"
 }
 
-# can_build TRIPLE: whether this machine has what it takes.
+# can_build TRIPLE: whether this machine can build for that target.
 can_build() {
     case $1 in
         aarch64-*) [[ -z ${TOOLS:-} ]] || return 1 ;;&
@@ -126,7 +128,7 @@ can_build() {
 
 virtctl() {
     local platform triple system architecture name
-    # Into the program, for `virtctl install`: where images are named by another registry, it is another program.
+    # The manifests become part of the program, for `virtctl install`, so the program depends on the registry.
     export BAREVIRT_MANIFESTS=$out
     for platform in "${platforms[@]}"; do
         read -r triple system architecture <<<"$platform"
@@ -231,7 +233,7 @@ main() {
     [[ ! -d $out || -f $out/SHA256SUMS || -z $(ls -A "$out") || $out == "$top/dist" ]] || die "$out holds something that is no release"
     rm -rf --one-file-system "$out"
     mkdir -p "$out"
-    # By this a folder is known for a release, also one that was given up: an empty list says that.
+    # This file marks the folder as a release; an empty list means that it is incomplete.
     : >"$out/SHA256SUMS"
     [[ $registry != localhost ]] || say "REGISTRY is localhost: good for trying on this machine only"
     for step in images manifests virtctl krew materials finish; do

@@ -5,7 +5,7 @@ use kube::core::NamespaceResourceScope;
 use kube::{Api, Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 
-/// Whether an object may adopt others: one that is being deleted adopts nothing, and its cache may not show that yet.
+/// Whether an object may adopt others: an object that is being deleted adopts nothing, and the cache may not show that yet.
 pub async fn may_adopt<K>(
     client: &Client,
     subject: impl FnOnce() -> String,

@@ -1,11 +1,11 @@
-//! What metrics tell of the queues of the controllers, under KubeVirt's names.
+//! Metrics of the controllers' queues, under KubeVirt's names.
 //!
 //! ```text
 //!   event ──► added ─(waiting, each object once)─► begun ─(running)─► its guard is dropped
 //!   again, after a pause that its reconciliation asked for ──► begun, and due when the pause was over
 //! ```
 //!
-//! The queues are kube's, which tells nothing of them; here the same is written down beside what goes in and comes out.
+//! The queues are kube's, which has no metrics; this module records what enters and leaves them.
 
 use barevirt_component::metrics::names::{
     Metric, QUEUE_ADDS, QUEUE_DEPTH, QUEUE_LONGEST, QUEUE_RETRIES, QUEUE_UNFINISHED, QUEUE_WAIT, QUEUE_WORK,
@@ -27,20 +27,20 @@ type Name = [(&'static str, &'static str); 1];
 /// Namespace and name of an object.
 type Key = (String, String);
 
-/// The queues of this process.
+/// The metrics of all queues of this process.
 #[derive(Clone, Debug)]
 pub struct Backlogs {
-    /// Of machines.
+    /// Machines.
     pub vms: Backlog,
-    /// Of instances.
+    /// Instances.
     pub vmis: Backlog,
-    /// Of replica sets.
+    /// Replica sets.
     pub sets: Backlog,
-    /// Of pools.
+    /// Pools.
     pub pools: Backlog,
-    /// Of migrations.
+    /// Migrations.
     pub vmims: Backlog,
-    /// Of instances that may have to leave their node.
+    /// Instances that may have to leave their node.
     pub evacuations: Backlog,
 }
 
@@ -57,14 +57,14 @@ pub struct Backlog {
 
 #[derive(Debug, Default)]
 struct Objects {
-    /// Since when each is to be looked at.
+    /// Since when each object waits to be reconciled.
     waiting: HashMap<Key, Instant>,
-    /// Since when each is looked at.
+    /// Since when each object is being reconciled.
     running: HashMap<Key, Instant>,
 }
 
 impl Backlogs {
-    /// Empty ones, that are told from now on.
+    /// Empty queues, whose metrics are exported from now on.
     pub fn exported(metrics: &mut Metrics) -> Self {
         let counts = |metrics: &mut Metrics, metric: &Metric| {
             let family = Family::<Name, Counter>::default();
@@ -72,7 +72,7 @@ impl Backlogs {
             family
         };
         let times = |metrics: &mut Metrics, metric: &Metric| {
-            // From ten nanoseconds to ten seconds, as in KubeVirt.
+            // From ten nanoseconds, each ten times the former, as in KubeVirt.
             let histogram = || Histogram::new(exponential_buckets(1e-8, 10.0, 10));
             let family = Family::<Name, Histogram, fn() -> Histogram>::new_with_constructor(histogram);
             metrics.register(metric, family.clone());
@@ -109,7 +109,7 @@ impl Backlog {
         self.objects.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// An object is to be looked at.
+    /// An object has been queued.
     pub fn added(&self, namespace: &str, name: &str) {
         self.objects().waiting.entry((namespace.to_owned(), name.to_owned())).or_insert_with(|| {
             self.adds.inc();
@@ -117,18 +117,18 @@ impl Backlog {
         });
     }
 
-    /// It is not there any more: nobody will look at it.
+    /// An object is gone: it will not be reconciled.
     pub fn dropped(&self, namespace: &str, name: &str) {
         self.objects().waiting.remove(&(namespace.to_owned(), name.to_owned()));
     }
 
-    /// Somebody looks at it, as long as what is returned lives.
+    /// A reconciliation has begun; it lasts as long as the returned guard lives.
     pub fn begun(&self, namespace: &str, name: &str) -> Running {
         let (key, now) = ((namespace.to_owned(), name.to_owned()), Instant::now());
         let mut objects = self.objects();
         let waited = objects.waiting.remove(&key).map_or_else(
             || {
-                // Nobody but its own reconciliation asked for it.
+                // Only its own reconciliation asked for it.
                 self.adds.inc();
                 Duration::ZERO
             },
@@ -139,24 +139,24 @@ impl Backlog {
         Running { backlog: self.clone(), key }
     }
 
-    /// Somebody will look at it again, since it failed.
+    /// A reconciliation failed and will be retried.
     pub fn failed(&self) {
         self.retries.inc();
     }
 
-    /// How many wait that nobody looks at.
+    /// How many objects wait and are not being reconciled.
     fn depth(&self) -> usize {
         let objects = self.objects();
         objects.waiting.keys().filter(|key| !objects.running.contains_key(*key)).count()
     }
 
-    /// How long those have taken so far that somebody looks at.
+    /// How long each running reconciliation has taken so far.
     fn running(&self) -> Vec<Duration> {
         self.objects().running.values().map(Instant::elapsed).collect()
     }
 }
 
-/// An object that somebody looks at.
+/// Guard of a running reconciliation.
 #[derive(Debug)]
 pub struct Running {
     backlog: Backlog,
@@ -170,7 +170,7 @@ impl Drop for Running {
     }
 }
 
-/// What a metric tells of a queue.
+/// A metric's value for a queue.
 type Value = fn(&Backlog) -> f64;
 
 impl Collector for Backlogs {
@@ -211,7 +211,7 @@ mod tests {
         }
         assert_eq!((told(&QUEUE_ADDS, ""), told(&QUEUE_DEPTH, "")), (2.0, 2.0));
         let running = queue.begun("shop", "a");
-        // It changes while somebody looks: once more afterwards.
+        // It changes during its reconciliation: another one follows.
         queue.added("shop", "a");
         assert_eq!((told(&QUEUE_ADDS, ""), told(&QUEUE_DEPTH, "")), (3.0, 1.0));
         assert!(told(&QUEUE_UNFINISHED, "") > 0.0 && told(&QUEUE_LONGEST, "") > 0.0);
@@ -221,7 +221,7 @@ mod tests {
         queue.dropped("shop", "b");
         assert_eq!((told(&QUEUE_DEPTH, ""), told(&QUEUE_UNFINISHED, "")), (1.0, 0.0));
         drop(queue.begun("shop", "a"));
-        // By itself.
+        // Without an event.
         drop(queue.begun("shop", "a"));
         assert_eq!((told(&QUEUE_ADDS, ""), told(&QUEUE_DEPTH, "")), (4.0, 0.0));
         assert_eq!((told(&QUEUE_WORK, "_count"), told(&QUEUE_RETRIES, "")), (3.0, 1.0));

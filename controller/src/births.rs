@@ -1,24 +1,24 @@
-//! Launcher pods that this process made and no status names yet: their UIDs, as the API server answered.
+//! Launcher pods that this process made and that no status names yet: their UIDs, as the API server returned them.
 //!
-//! A pod's name can be foretold and its labels can be written by others; the UID that our own request was answered with
-//! cannot be had by any other pod. So a pod is taken for the launcher when its UID is here or in `status.activePods`. Both the
-//! note here and the pod are lost to a process that dies in between: the next one finds a pod that nobody vouches for, and makes
-//! another in its place. No guest ran in it, since nobody told a handler of it.
+//! A pod's name is predictable and other clients can write its labels, but no other pod can have the UID that the API server
+//! returned to our own request. So a pod counts as the launcher when its UID is here or in `status.activePods`. If this
+//! process dies in between, the entry is lost: the next process finds a pod with an unknown UID, and replaces it. No guest
+//! ran in that pod, since no handler was told of it.
 
 use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
 
-/// UIDs of pods that our own requests were answered with.
+/// UIDs of pods that our own requests created.
 #[derive(Default)]
 pub struct Births(Mutex<HashSet<String>>);
 
 impl Births {
-    /// A request was answered with that pod.
+    /// Our request created this pod.
     pub(crate) fn note(&self, uid: &str) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(uid.to_owned());
     }
 
-    /// Whether a request of ours was answered with that pod.
+    /// Whether our own request created the pod.
     pub(crate) fn knows(&self, uid: &str) -> bool {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).contains(uid)
     }

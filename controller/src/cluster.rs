@@ -1,8 +1,9 @@
-//! The cluster as this process sees it: caches, what is owed to them, and who is to be reconciled when something changes.
+//! The cluster as this process sees it: caches, writes that they do not show yet, and the objects to reconcile after a
+//! change.
 //!
-//! One watch for each kind. What a change concerns is found by name, in constant time: an instance has its machine's name,
-//! a pod names its instance in an annotation, and whose child an object is is noted ([`Kin`]). Of machines, instances and pods
-//! there may be very many: they are kept packed.
+//! There is one watch for each kind. The objects that a change concerns are found by name, in constant time: an instance has
+//! its machine's name, a pod names its instance in an annotation, and [`Kin`] records owners. There may be very many
+//! machines, instances and pods: they are kept packed.
 
 mod feeds;
 
@@ -40,35 +41,35 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// A machine that may not be decodable.
+/// A machine, which may be undecodable.
 pub type Vm = Packed<VirtualMachine>;
-/// An instance that may not be decodable.
+/// An instance, which may be undecodable.
 pub type Vmi = Packed<VirtualMachineInstance>;
 /// A launcher pod, or an attachment pod.
 pub type Launcher = Packed<Pod>;
-/// A replica set that may not be decodable.
+/// A replica set, which may be undecodable.
 pub type Set = Packed<VirtualMachineInstanceReplicaSet>;
-/// A pool that may not be decodable.
+/// A pool, which may be undecodable.
 pub type Pool = Packed<VirtualMachinePool>;
-/// A migration that may not be decodable.
+/// A migration, which may be undecodable.
 pub type Vmim = Packed<VirtualMachineInstanceMigration>;
 
-/// What this process is told by flags.
+/// Options of this process, from its flags.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Image of the launcher.
     pub launcher_image: String,
-    /// Image of the importer; without one DataVolumes are left to CDI.
+    /// Image of the importer; without it DataVolumes are left to CDI.
     pub importer_image: Option<String>,
-    /// Pull policy for both.
+    /// Pull policy for both images.
     pub image_pull_policy: Option<String>,
-    /// After how long a silent node is lost.
+    /// How long a node may be silent before it counts as lost.
     pub node_grace: Duration,
-    /// Settings in force; watched by somebody else.
+    /// Settings in force; another task watches them.
     pub installation: Installation,
-    /// What metrics tell of machines and instances.
+    /// Metrics of machines and instances.
     pub inventory: Inventory,
-    /// What metrics tell of the queues.
+    /// Metrics of the queues.
     pub backlogs: Backlogs,
     /// Namespace of the installation.
     pub namespace: String,
@@ -78,11 +79,11 @@ pub struct Options {
 pub struct Cluster {
     /// Makes requests.
     pub client: Client,
-    /// Tells events.
+    /// Emits events.
     pub notes: Notes,
-    /// Writes of ours that the caches have not shown yet.
+    /// Our writes that the caches do not show yet.
     pub expectations: Expectations,
-    /// What is known about nodes.
+    /// The states of nodes.
     pub nodes: Nodes,
     /// Machines.
     pub vms: Store<Vm>,
@@ -94,13 +95,13 @@ pub struct Cluster {
     pub sets: Store<Set>,
     /// Pools.
     pub pools: Store<Pool>,
-    /// Migrations that something is to be done for.
+    /// Migrations that still need work.
     pub vmims: Store<Vmim>,
-    /// All migrations, as others look at them.
+    /// The state of all migrations.
     pub migrations: Migrations,
-    /// Instances of replica sets, and those of nobody.
+    /// Instances of replica sets, and instances without a controller.
     pub instances: Kin,
-    /// Machines of pools, and those of nobody that a pool holds still.
+    /// Machines of pools, and machines without a controller that a pool still holds.
     pub machines: Kin,
     /// Pools that keep nothing of former generations.
     pub pruned: Generations,
@@ -108,7 +109,7 @@ pub struct Cluster {
     pub filled: Generations,
     /// Addresses of guests on vsock.
     pub context_ids: ContextIds,
-    /// Hardware addresses of guests on networks that others are on.
+    /// MAC addresses of guests on shared networks.
     pub macs: Macs,
     /// Attachment pods that were made a moment ago.
     pub pauses: Pauses,
@@ -123,7 +124,7 @@ pub struct Cluster {
     options: Options,
 }
 
-/// What fills a [`Cluster`]; consumed by [`Feeds::run`].
+/// The watches that fill a [`Cluster`]; consumed by [`Feeds::run`].
 pub struct Feeds {
     vms: Writer<Vm>,
     vmis: Writer<Vmi>,
@@ -142,7 +143,7 @@ pub struct Feeds {
     evacuation_queue: UnboundedSender<ObjectRef<Vmi>>,
 }
 
-/// What is to be reconciled.
+/// Objects to reconcile.
 pub struct Queues {
     /// Machines.
     pub vms: UnboundedReceiver<ObjectRef<Vm>>,
@@ -159,7 +160,7 @@ pub struct Queues {
 }
 
 impl Cluster {
-    /// An empty view, what fills it, and what comes out of that.
+    /// An empty cluster, the feeds that fill it, and the queues that they fill.
     pub fn new(client: Client, notes: Notes, options: Options) -> (Arc<Self>, Feeds, Queues) {
         let (vms, vm_writer) = store();
         let (vmis, vmi_writer) = store();
@@ -231,7 +232,7 @@ impl Cluster {
         (Arc::new(cluster), feeds, queues)
     }
 
-    /// Settings as they are now.
+    /// The present settings.
     pub fn config(&self) -> Config {
         let mut settings = self.options.installation.settings();
         settings.pods.image_volumes =
@@ -248,7 +249,7 @@ impl Cluster {
         self.options.importer_image.as_deref()
     }
 
-    /// Notes whether images can be volumes of pods; what was known before.
+    /// Records whether images can be volumes of pods; returns the former value.
     pub fn set_image_volumes(&self, taken: bool) -> bool {
         self.image_volumes.swap(taken, Ordering::Relaxed)
     }
@@ -258,34 +259,34 @@ impl Cluster {
         &self.options.namespace
     }
 
-    /// The `KubeVirt` object that decides.
+    /// The `KubeVirt` object in force.
     pub fn kubevirt(&self) -> Option<KubeVirt> {
         let objects = self.kubevirts.state();
         settings::deciding(objects.iter().filter_map(|object| object.0.as_ref().ok())).cloned()
     }
 
-    /// What the installation says of migrations.
+    /// The installation's settings for migrations.
     pub fn migration_settings(&self) -> MigrationConfiguration {
         let configuration = self.kubevirt().and_then(|object| object.spec.configuration);
         configuration.and_then(|configuration| configuration.migrations).unwrap_or_default()
     }
 
-    /// Policies of migrations; those that cannot be read are none.
+    /// Migration policies, without those that cannot be decoded.
     pub fn policies(&self) -> Vec<MigrationPolicy> {
         self.policies.state().iter().filter_map(|policy| policy.0.clone().ok()).collect()
     }
 
-    /// A node as the cache has it.
+    /// A node from the cache.
     pub fn node(&self, name: &str) -> Option<Arc<Node>> {
         self.known_nodes.get(&ObjectRef::new(name))
     }
 
-    /// All nodes as the cache has them.
+    /// All nodes of the cache.
     pub fn nodes_known(&self) -> Vec<Arc<Node>> {
         self.known_nodes.state()
     }
 
-    /// Comes back once every cache was filled. False when the feeds ended before.
+    /// Waits until every cache is filled. False if the feeds ended before.
     pub async fn ready(&self) -> bool {
         let (vms, vmis, pods, nodes, kubevirts, sets, pools) = tokio::join!(
             self.vms.wait_until_ready(),
@@ -296,7 +297,7 @@ impl Cluster {
             self.sets.wait_until_ready(),
             self.pools.wait_until_ready(),
         );
-        // Nobody watches migrations where there are none.
+        // Migrations are not watched where they are not served.
         let migrations = !SERVED
             || self.vmims.wait_until_ready().await.is_ok() && self.policies.wait_until_ready().await.is_ok();
         self.options.installation.ready().await;

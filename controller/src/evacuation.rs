@@ -1,10 +1,11 @@
-//! Instances that are to leave their node: their pod was evicted, or the node has the taint for it. A migration is asked for.
+//! Instances that are to leave their node: their pod was evicted, or the node has the drain taint. This module creates a
+//! migration.
 //!
 //! ```text
-//!   status.evacuationNodeName, taint ──> moves, while it runs there, can, and nothing moves it yet ──> kubevirt-evacuation-...
+//!   status.evacuationNodeName, taint ──> may leave: it runs there, can migrate, no migration yet ──> kubevirt-evacuation-...
 //! ```
 //!
-//! How many move at a time, and how long one is left alone that could not, is the migrations' own matter.
+//! How many migrate at a time, and how long an instance rests after a failure, is decided by [`crate::migrations`].
 
 use crate::cluster::Cluster;
 use crate::expectations::{Key, Kind};
@@ -19,19 +20,19 @@ use kube::ResourceExt;
 use kube::runtime::reflector::ObjectRef;
 use std::time::{Duration, Instant};
 
-/// Who requested the eviction.
+/// The client that requested the eviction.
 const SOURCE_ANNOTATION: &str = "kubevirt.io/eviction-source";
 /// How often an instance is looked at that has not left yet.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// One look at an instance; the time of the next while it is to leave.
+/// Looks at an instance once; returns when to look again while it is to leave.
 ///
 /// # Errors
-/// What the API server answers where a migration is asked for.
+/// The API server fails to create the migration.
 pub async fn reconcile(cluster: &Cluster, namespace: &str, name: &str) -> Result<Option<Duration>, Error> {
     let now = Instant::now();
     let Some(vmi) = cluster.vmis.get(&ObjectRef::new(name).within(namespace)) else { return Ok(None) };
-    // One that cannot be read is named by its own reconciler.
+    // Its own reconciler logs an instance that cannot be read.
     let Ok(vmi) = vmi.unpack() else { return Ok(None) };
     let node = vmi.status.as_ref().and_then(|status| status.node_name.as_deref()).unwrap_or_default();
     let drained = cluster.node(node).is_some_and(|node| cluster.is_drained(&node));
@@ -49,7 +50,7 @@ pub async fn reconcile(cluster: &Cluster, namespace: &str, name: &str) -> Result
     Ok(Some(PATIENCE))
 }
 
-/// Whether it is to leave its node, and can.
+/// Whether the instance is to leave its node, and can.
 fn leaves(vmi: &VirtualMachineInstance, drained: bool, cluster_strategy: Option<&str>) -> bool {
     let Some(status) = &vmi.status else { return false };
     let marked = status.evacuation_node_name.is_some() && status.evacuation_node_name == status.node_name;
@@ -61,7 +62,7 @@ fn leaves(vmi: &VirtualMachineInstance, drained: bool, cluster_strategy: Option<
         && Condition::is_set(&status.conditions, CONDITION_LIVE_MIGRATABLE)
 }
 
-/// Whether nothing of a former migration is left.
+/// Whether no former migration is still in progress.
 fn is_free(vmi: &VirtualMachineInstance) -> bool {
     !is_moving(vmi) && vmi.status.as_ref().is_none_or(|status| status.active_pods.len() <= 1)
 }

@@ -1,17 +1,17 @@
-//! What we wrote and have not seen come back yet.
+//! Our writes that the watch has not shown yet.
 //!
-//! Observations come from caches that run behind the API server. After a write, the cache still shows the time before it
-//! for some milliseconds; who acts on that writes twice. So each write notes the resource version that it produced, each
-//! watch event settles what it covers, and a reconciliation that is still owed an event waits for it.
+//! Observations come from caches that lag behind the API server. For some milliseconds after a write, the cache still shows
+//! the former state; a reconciler that acts on it writes twice. So each write records the resource version that it produced,
+//! each watch event settles the writes that it covers, and a reconciliation waits while an event is still owed.
 //!
-//! This saves writes; it is not what makes them right. That two pods cannot exist is seen to by names derived from UIDs
-//! and by preconditions, also across processes. An expectation therefore ends by itself after [`PATIENCE`].
+//! This saves writes; correctness does not depend on it. Names derived from UIDs, and preconditions, prevent a second pod,
+//! also across processes. An expectation therefore expires after [`PATIENCE`].
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long an event may be overdue before the cache is believed again.
+/// How long an event may be overdue before the cache is trusted again.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Kind of an expected object.
@@ -50,7 +50,7 @@ impl Key {
 struct Owed {
     /// The newest version that we wrote; 0 before the first answer.
     version: u64,
-    /// The newest version that the watch told of since the first write began.
+    /// The newest version that the watch reported since the first write began.
     seen: u64,
     /// Writes without an answer yet.
     in_flight: u32,
@@ -69,7 +69,7 @@ pub struct Expectations {
     owed: Mutex<HashMap<Key, Owed>>,
 }
 
-/// A write under way. It is begun before the request, since the event may come before the answer.
+/// A write in progress. It begins before the request, since the event may come before the answer.
 pub struct Write<'a> {
     all: &'a Expectations,
     key: Key,
@@ -78,7 +78,7 @@ pub struct Write<'a> {
 impl Write<'_> {
     /// The write produced this resource version.
     pub fn done(self, version: Option<&str>) {
-        // Resource versions are opaque by contract and numbers in fact; one that is not a number is not waited for.
+        // Resource versions are formally opaque but numeric in practice; a version that is not a number is not waited for.
         let version = version.and_then(|version| version.parse().ok()).unwrap_or(0);
         if let Some(owed) = self.all.lock().get_mut(&self.key) {
             owed.version = owed.version.max(version);
@@ -101,11 +101,11 @@ impl Drop for Write<'_> {
 
 impl Expectations {
     fn lock(&self) -> MutexGuard<'_, HashMap<Key, Owed>> {
-        // Nothing panics while the lock is held; if it did, the map would still be whole.
+        // Nothing panics while the lock is held; even then the map would be intact.
         self.owed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins a write. If it is dropped without [`Write::done`], nothing is expected of it.
+    /// Begins a write. If it is dropped without [`Write::done`], no event is expected.
     pub fn begin(&self, key: Key, now: Instant) -> Write<'_> {
         let mut all = self.lock();
         let owed = all.entry(key.clone()).or_default();
@@ -115,14 +115,14 @@ impl Expectations {
         Write { all: self, key }
     }
 
-    /// Notes that the watch told of the object at this resource version, also of its end.
+    /// Records that the watch reported the object at this resource version, also when it was deleted.
     pub fn saw(&self, key: &Key, version: Option<&str>) {
         if let Some(version) = version.and_then(|version| version.parse().ok()) {
             self.settle(key, version);
         }
     }
 
-    /// Notes that the object is gone, whatever version that was at.
+    /// Records that the object is gone, at an unknown version.
     pub fn missed(&self, key: &Key) {
         self.settle(key, u64::MAX);
     }
@@ -148,7 +148,7 @@ impl Expectations {
         false
     }
 
-    /// Whether an event is still owed about any object of that kind whose name begins so.
+    /// Whether an event is still owed about any object of that kind whose name has that prefix.
     pub fn owes_any(&self, kind: Kind, namespace: &str, beginning: &str, now: Instant) -> bool {
         let keys: Vec<Key> = self
             .lock()

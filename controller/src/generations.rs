@@ -1,22 +1,22 @@
-//! Up to which generation of each object something was found done.
+//! The generation of each object up to which some work is known to be done.
 
 use kube::{Resource, ResourceExt};
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
-/// By the objects' UIDs. After a start of this process nothing is known.
+/// Keyed by UID. Empty when this process starts.
 #[derive(Default)]
 pub struct Generations(Mutex<HashMap<String, i64>>);
 
 impl Generations {
-    /// Whether it was found done for the object's present generation.
+    /// Whether the work is done for the object's present generation.
     pub fn is_done(&self, object: &impl Resource) -> bool {
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let done = known.get(&object.uid().unwrap_or_default()).copied();
         done.is_some() && done == object.meta().generation
     }
 
-    /// Notes that it is.
+    /// Records that the work is done.
     pub fn done(&self, object: &impl Resource) {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         known.insert(object.uid().unwrap_or_default(), object.meta().generation.unwrap_or_default());

@@ -1,7 +1,7 @@
-//! Whether the cluster takes images as volumes of pods: from Kubernetes 1.35 on by default, before that with a feature gate.
+//! Whether the cluster supports images as volumes of pods: by default from Kubernetes 1.35 on, before that with a feature
+//! gate.
 //!
-//! An API server without them forgets the field and then misses a source of the volume. So it is asked: a pod that is not made
-//! (a dry run).
+//! An API server without support drops the field, and then reports a volume without a source. A dry run of a pod finds out.
 
 use crate::cluster::Cluster;
 use barevirt_component::error::response;
@@ -13,12 +13,12 @@ use serde_json::json;
 use std::time::Duration;
 use tracing::{info, warn};
 
-/// How often an API server is asked: one may be replaced by a newer one.
+/// How often the API server is asked: a newer one may replace it.
 const AGAIN: Duration = Duration::from_secs(600);
-/// The same after no answer.
+/// The same without an answer.
 const RETRY: Duration = Duration::from_secs(10);
 
-/// Asks once, and keeps the answer; when to ask again.
+/// Asks once and records the answer; returns when to ask again.
 pub async fn look(cluster: &Cluster, namespace: &str) -> Duration {
     match are_taken(cluster, namespace).await {
         Ok(taken) => {
@@ -34,7 +34,7 @@ pub async fn look(cluster: &Cluster, namespace: &str) -> Duration {
     }
 }
 
-/// Asks again and again.
+/// Asks repeatedly.
 pub async fn run(cluster: &Cluster, namespace: &str, mut pause: Duration) {
     loop {
         tokio::time::sleep(pause).await;

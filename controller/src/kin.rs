@@ -1,6 +1,6 @@
-//! Which objects belong to which replica set or pool, and which to nobody: found without a look at all of a namespace.
+//! Which objects belong to which replica set or pool, and which have no controller: found without a scan of the namespace.
 //!
-//! The watches tell each change. Objects of other owners, most of all instances of machines, take no room here.
+//! The watches report each change. Objects of other owners, mainly instances of machines, take no memory here.
 
 pub use barevirt_plan::owner::owner;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
@@ -12,23 +12,23 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 pub struct Parent {
     /// Its name.
     pub name: String,
-    /// Its UID: no other of that name is meant.
+    /// Its UID: no other object of that name is meant.
     pub uid: String,
 }
 
-/// Whose an object is.
+/// The owner of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Whose {
-    /// Of a parent of the kind that is looked for.
+    /// A parent of the expected kind.
     Of(Parent),
-    /// Nobody's: it may be adopted.
+    /// No controller: it may be adopted.
     Nobodys,
-    /// Somebody else's.
+    /// Another owner.
     Others,
 }
 
 impl Whose {
-    /// By the owner that controls it. `kind` is that of the parents.
+    /// By the owner that controls the object. `kind` is the parents' kind.
     pub fn by(metadata: &ObjectMeta, kind: &str) -> Self {
         match controller(metadata) {
             None => Whose::Nobodys,
@@ -56,11 +56,11 @@ struct Known {
     parents: HashMap<(String, String), Parent>,
     /// Names of children by the parent's UID.
     children: HashMap<String, BTreeSet<String>>,
-    /// Names of nobody's objects by namespace.
+    /// Names of objects without a controller, by namespace.
     free: HashMap<String, BTreeSet<String>>,
 }
 
-/// The kinship of all objects of one kind.
+/// The owners of all objects of one kind.
 #[derive(Default)]
 pub struct Kin {
     known: Mutex<Known>,
@@ -68,11 +68,11 @@ pub struct Kin {
 
 impl Kin {
     fn lock(&self) -> MutexGuard<'_, Known> {
-        // Nothing panics while the lock is held; if it did, the maps would still be whole.
+        // Nothing panics while the lock is held; even then the maps would be intact.
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes whose an object is; its former parent, where it has another one or none now.
+    /// Records the owner of an object; returns its former parent, where that has changed.
     pub fn saw(&self, namespace: &str, name: &str, whose: &Whose) -> Option<Parent> {
         let mut known = self.lock();
         let former = known.forget(namespace, name);
@@ -90,7 +90,7 @@ impl Kin {
         former
     }
 
-    /// Notes that an object is gone; its parent.
+    /// Records that an object is gone; returns its parent.
     pub fn gone(&self, namespace: &str, name: &str) -> Option<Parent> {
         self.lock().forget(namespace, name)
     }
@@ -105,7 +105,7 @@ impl Kin {
         self.lock().children.get(uid).into_iter().flatten().cloned().collect()
     }
 
-    /// Names of nobody's objects of a namespace, in order.
+    /// Names of a namespace's objects without a controller, in order.
     pub fn free(&self, namespace: &str) -> Vec<String> {
         self.lock().free.get(namespace).into_iter().flatten().cloned().collect()
     }

@@ -1,8 +1,8 @@
-//! Hardware addresses of guests on networks that others are on as well: which of them are there twice.
+//! MAC addresses of guests on shared networks, to find duplicates.
 //!
-//! Two cards with one address take each other's packets. Behind the masquerade binding a guest is alone, and clones of a machine
-//! may well have the same address there; so only bridged cards count, each on its own network. It is told as an event and nothing
-//! is refused: see `docs/adr/0016-a-mac-address-twice-is-told.md`.
+//! Two cards with the same address receive each other's packets. With the masquerade binding the guest is alone on its
+//! network, and clones of a machine may have the same address there; so only bridged cards count, each on its own network. A
+//! duplicate is reported as an event; nothing is refused: see `docs/adr/0016-a-mac-address-twice-is-told.md`.
 
 use barevirt_api::identity;
 use barevirt_api::names::is_final_phase;
@@ -13,15 +13,15 @@ use kube::ResourceExt;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// A hardware address on a network: that of the pods, or that of a definition.
+/// A MAC address on a network: the pod network, or that of a definition.
 type Place = (Option<Attachment>, [u8; 6]);
 /// Namespace and name of an instance.
 type Instance = (String, String);
 
-/// Most of those that have the same address who are named.
+/// Most other instances with the same address that are named.
 const SHOWN: usize = 3;
 
-/// Addresses that are known.
+/// All known addresses.
 #[derive(Debug, Default)]
 pub struct Macs(Mutex<Known>);
 
@@ -32,7 +32,7 @@ struct Known {
 }
 
 impl Macs {
-    /// Notes the addresses that an instance has.
+    /// Records the addresses of an instance.
     pub(crate) fn saw(&self, vmi: &VirtualMachineInstance) {
         let ended = is_final_phase(barevirt_plan::phase(vmi));
         let places =
@@ -40,12 +40,12 @@ impl Macs {
         self.lock().note(instance(vmi), places);
     }
 
-    /// Forgets those of an instance.
+    /// Forgets the addresses of an instance.
     pub(crate) fn gone(&self, namespace: &str, name: &str) {
         self.lock().note((namespace.to_owned(), name.to_owned()), Vec::new());
     }
 
-    /// For each card of an instance that has the address of another's: which, for people.
+    /// A message for each card whose address another instance's card has, too.
     pub(crate) fn same(&self, vmi: &VirtualMachineInstance) -> Vec<String> {
         let (own, known) = (instance(vmi), self.lock());
         let told = places(vmi).into_iter().filter_map(|(place, card)| {
@@ -69,7 +69,7 @@ impl Macs {
     }
 
     fn lock(&self) -> MutexGuard<'_, Known> {
-        // Nothing panics while it is held.
+        // Nothing panics while the lock is held.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -95,7 +95,7 @@ impl Known {
     }
 }
 
-/// The address as it is written most of the time.
+/// The address in its usual notation.
 fn mac_text(address: [u8; 6]) -> String {
     address.map(|byte| format!("{byte:02x}")).join(":")
 }
@@ -108,7 +108,7 @@ fn instance(vmi: &VirtualMachineInstance) -> Instance {
 fn places(vmi: &VirtualMachineInstance) -> Vec<(Place, &str)> {
     let (namespace, name) = instance(vmi);
     let cards = vmi.spec.domain.devices.interfaces.iter();
-    // Also by a plugin they are stations of their own on the network.
+    // With a binding plugin, too, the card is a station of its own on the network.
     let is_station = |card: &barevirt_api::v1::Interface| card.bridge.is_some() || card.binding.is_some();
     let bridged = cards.filter(|card| is_station(card) && !networks::is_absent(card));
     let place = |card: &'_ barevirt_api::v1::Interface| {

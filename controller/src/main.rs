@@ -70,7 +70,7 @@ async fn work(flags: Flags, level: Level) -> anyhow::Result<ExitCode> {
     let requests = Requests::exported(&mut metrics);
     let connection =
         Connection::infer(requests).await.context("cannot find out how to reach the API server")?;
-    // The lease and the settings do not wait for anything.
+    // The lease and the settings must not wait for the limiter.
     let direct = connection.client().context("cannot make a client")?;
     let limit = Limit::new(Rate::CENTRAL);
     let client = connection.limited(&limit).context("cannot make a client")?;
@@ -120,6 +120,6 @@ async fn work(flags: Flags, level: Level) -> anyhow::Result<ExitCode> {
         _ = &mut probes => Some("the probes ended"),
         () = &mut stop => None,
     };
-    // From here on nothing is written any more: the work was dropped.
+    // The work was dropped: nothing is written from here on.
     Ok(process::end(&candidate, ended).await)
 }

@@ -1,7 +1,7 @@
-//! Migrations that this program asks for itself.
+//! Migrations that this program creates itself.
 //!
-//! A name follows from the instance and from its latest migration, so that an old observation asks for nothing twice; admission
-//! refuses a second one besides.
+//! The name is derived from the instance and its latest migration, so that an old observation never leads to a second
+//! object; admission refuses a second migration as well.
 
 use crate::cluster::Cluster;
 use crate::expectations::{Key, Kind};
@@ -25,17 +25,17 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 use tracing::info;
 
-/// The first in the queue.
+/// First in the queue.
 pub const CRITICAL: &str = "system-critical";
-/// The last in the queue.
+/// Last in the queue.
 pub const MAINTENANCE: &str = "system-maintenance";
-/// Between both.
+/// In the middle of the queue.
 pub const USER: &str = "user-triggered";
 
 /// Most letters of a label's value.
 const LONGEST_LABEL: usize = 63;
 
-/// An instance that is to move.
+/// An instance that is to migrate.
 #[derive(Clone, Copy, Debug)]
 pub struct Mover<'a> {
     /// Its namespace.
@@ -46,26 +46,26 @@ pub struct Mover<'a> {
     pub uid: &'a str,
 }
 
-/// What is asked for.
+/// The migration to create.
 #[derive(Clone, Copy, Debug)]
 pub struct Wish<'a> {
-    /// What its name begins with.
+    /// Prefix of its name.
     pub beginning: &'a str,
-    /// The annotation that says why: key and value.
+    /// The annotation with the reason: key and value.
     pub why: (&'a str, &'a str),
-    /// It also moves volumes to other claims.
+    /// Whether it also moves volumes to other claims.
     pub moves_volumes: bool,
-    /// Its place in the queue.
+    /// Its priority in the queue.
     pub priority: &'a str,
-    /// What it is for, in events; begins with a blank where there is something to say.
+    /// Its purpose, for events; begins with a space unless it is empty.
     pub purpose: &'a str,
 }
 
-/// Builds it. `latest` is the UID of the instance's latest migration.
+/// Builds the migration. `latest` is the UID of the instance's latest migration.
 fn migration(mover: Mover<'_>, wish: &Wish<'_>, latest: &str) -> VirtualMachineInstanceMigration {
     let mut labels = BTreeMap::from([(MIGRATION_SELECTOR_LABEL.to_owned(), vmi_id(mover.name))]);
     if wish.moves_volumes {
-        // A label has no room for the longest names; KubeVirt's way out.
+        // The longest names do not fit into a label; KubeVirt uses the UID, too.
         let whose = if mover.name.len() > LONGEST_LABEL { mover.uid } else { mover.name };
         labels.insert(VOLUME_UPDATE_MIGRATION_LABEL.to_owned(), whose.to_owned());
     }
@@ -87,10 +87,10 @@ fn migration(mover: Mover<'_>, wish: &Wish<'_>, latest: &str) -> VirtualMachineI
     }
 }
 
-/// Asks for it, unless that was done a moment ago.
+/// Creates the migration, unless that was done a moment ago.
 ///
 /// # Errors
-/// What the API server answers; it is told on the instance.
+/// The API server fails to create it; an event of the instance reports that.
 pub async fn ask(cluster: &Cluster, mover: Mover<'_>, wish: &Wish<'_>) -> Result<(), Error> {
     let Mover { namespace, name, .. } = mover;
     let known = cluster.migrations.of_instance(namespace, name);

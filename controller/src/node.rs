@@ -1,26 +1,27 @@
-//! Node loss: who decides that a node is lost, and when its machines may run elsewhere.
+//! Node loss: decides when a node is lost, and when its machines may run elsewhere.
 //!
-//! Two questions, answered apart:
+//! Two separate questions:
 //!
-//! 1. *Is the node lost to us?* It is not Ready, or its object is gone, and for the grace period neither its kubelet's
-//!    Ready condition nor its handler's heartbeat (annotation `kubevirt.io/heartbeat`) has changed. The instances on it
-//!    then get phase Failed with reason `NodeUnresponsive`, so that people and VMs see it. A node whose kubelet is Ready is
-//!    never lost: a handler that is away leaves its guests running. Times are measured by our own clock from the moment we
-//!    saw the last change, never by comparing clocks of machines; a controller that takes over starts to count anew.
-//! 2. *May the guest still be running there?* The first answer says nothing about that: a node that cannot be reached
-//!    may run its guests for hours. A VM is started again only when its former instance and the launcher pods of that are
-//!    gone as objects. Pods on such a node stay, with a deletion timestamp, until one of these says that it is over:
-//!    - the Node object is deleted, by a cloud provider or an administrator who knows. A node that was Ready until then
-//!      may have been deleted by mistake: it gets [`QUARANTINE`] to come back, as Kubernetes itself grants it;
-//!    - the node has the taint `node.kubernetes.io/out-of-service`, which is an administrator's word that it is off;
-//!    - the pod object is deleted by force;
-//!    - the node comes back, and its kubelet ends the pod.
+//! 1. *Is the node lost?* It is not Ready, or its object is gone, and for the grace period neither its kubelet's Ready
+//!    condition nor its handler's heartbeat (annotation `kubevirt.io/heartbeat`) has changed. Its instances then get phase
+//!    Failed with reason `NodeUnresponsive`, so that users and VirtualMachines see it. A node whose kubelet is Ready is
+//!    never lost: if only its handler is missing, the guests keep running. Times are measured by our own clock from the
+//!    moment we saw the last change, never by comparing clocks of machines; a controller that takes over counts from the
+//!    start.
+//! 2. *May the guest still be running there?* The first answer does not decide that: an unreachable node may run its guests
+//!    for hours. A VM is started again only when its former instance and that instance's launcher pods are gone as objects.
+//!    Pods on such a node stay, with a deletion timestamp, until one of these events:
+//!    - the Node object is deleted, by a cloud provider or an administrator who knows. A node that was Ready until then may
+//!      have been deleted by mistake: it gets [`QUARANTINE`] to return, as Kubernetes itself allows;
+//!    - the node gets the taint `node.kubernetes.io/out-of-service`, by which an administrator declares it to be off;
+//!    - the pod object is force-deleted;
+//!    - the node returns, and its kubelet ends the pod.
 //!
-//!    In the first two cases the controller deletes the pods by force; Kubernetes' own pod garbage collection would do it
-//!    some time later.
+//!    In the first two cases the controller force-deletes the pods; Kubernetes' own pod garbage collection would do that some
+//!    time later.
 //!
-//! And a third, about new guests: a node whose handler has been silent for five minutes takes none, whether its kubelet
-//! is Ready or not ([`silence`]).
+//! A third rule concerns new guests: a node whose handler has been silent for five minutes takes none, even if its kubelet
+//! is Ready ([`silence`]).
 
 mod silence;
 
@@ -32,35 +33,35 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The taint by which an administrator says that a node is off.
+/// The taint by which an administrator declares a node to be off.
 pub const OUT_OF_SERVICE_TAINT: &str = "node.kubernetes.io/out-of-service";
 
-/// How long a node that was Ready may be absent before it counts as gone.
+/// How long a node that was Ready may be missing before it counts as gone.
 pub const QUARANTINE: Duration = Duration::from_secs(40);
 
-/// How long a handler may be silent: some beats, which are up to 132 seconds apart. KubeVirt's limit.
+/// How long a handler may be silent: several heartbeats, which are up to 132 seconds apart. KubeVirt's limit.
 const SILENCE: Duration = Duration::from_secs(300);
 
-/// What is known about a node.
+/// The state of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeState {
-    /// Its kubelet says it is ready.
+    /// Its kubelet reports that it is ready.
     Ready,
-    /// It is not ready or absent, and counts as lost or gone after this time.
+    /// It is not ready or missing, and counts as lost or gone after this time.
     NotReady {
-        /// Time that is left.
+        /// The remaining time.
         left: Duration,
     },
-    /// It has not been ready for the grace period; whether its guests run is not known.
+    /// It has not been ready for the grace period; its guests may or may not run.
     Lost,
-    /// An administrator says it is off: nothing runs there.
+    /// An administrator has declared it to be off: nothing runs there.
     OutOfService,
-    /// There is no such node: nothing runs there.
+    /// The node does not exist: nothing runs there.
     Gone,
 }
 
 impl NodeState {
-    /// Whether instances on it have failed.
+    /// Whether instances on it count as failed.
     pub fn is_lost(self) -> bool {
         match self {
             NodeState::Ready | NodeState::NotReady { .. } => false,
@@ -68,7 +69,7 @@ impl NodeState {
         }
     }
 
-    /// Whether it is known that nothing runs there.
+    /// Whether nothing runs there for certain.
     pub fn is_known_dead(self) -> bool {
         match self {
             NodeState::Ready | NodeState::NotReady { .. } | NodeState::Lost => false,
@@ -81,7 +82,7 @@ impl NodeState {
 struct Signs {
     ready: bool,
     out_of_service: bool,
-    /// Values that a living node changes; only compared.
+    /// Values that a living node changes; they are only compared.
     heartbeat: Option<String>,
     kubelet: Option<String>,
 }
@@ -119,13 +120,13 @@ impl Signs {
 enum Seen {
     /// Its signs, and when they last changed.
     There(Signs, Instant),
-    /// It is absent since then, and was Ready or not known before.
+    /// It has been missing since then, and was Ready or unknown before.
     Missed(Instant),
     /// It is gone for good.
     Gone,
 }
 
-/// What a node's handler last said, and since when it says nothing new.
+/// The last heartbeat of a node's handler, and since when it has not changed.
 #[derive(Clone, Debug)]
 struct Beat {
     heartbeat: String,
@@ -133,7 +134,7 @@ struct Beat {
     since: Instant,
 }
 
-/// What was seen of each node, and when it last changed.
+/// The last observation of each node, and when it changed.
 pub struct Nodes {
     grace: Duration,
     seen: Mutex<HashMap<String, Seen>>,
@@ -141,7 +142,7 @@ pub struct Nodes {
 }
 
 impl Nodes {
-    /// Nothing seen yet; nodes count as lost after `grace`.
+    /// Without observations; nodes count as lost after `grace`.
     pub fn new(grace: Duration) -> Self {
         Nodes { grace, seen: Mutex::default(), beats: Mutex::default() }
     }
@@ -150,7 +151,7 @@ impl Nodes {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes a node as it is. Whether its instances are to be looked at: readiness or service changed.
+    /// Records a node. Returns whether its instances are to be reconciled: its readiness or service has changed.
     pub fn saw(&self, node: &Node, now: Instant) -> bool {
         let Some(name) = node.metadata.name.clone() else { return false };
         let signs = Signs::of(node);
@@ -188,7 +189,7 @@ impl Nodes {
         beats.insert(name.to_owned(), Beat { heartbeat: heartbeat.to_owned(), takes_guests, since });
     }
 
-    /// Nodes that are said to take guests while their handler has been silent for the grace period, or [`SILENCE`] where
+    /// Nodes that are marked as schedulable although their handler has been silent for the grace period, or [`SILENCE`] if
     /// that is longer.
     pub fn silent(&self, now: Instant) -> Vec<String> {
         let limit = self.grace.max(SILENCE);
@@ -199,7 +200,7 @@ impl Nodes {
         names
     }
 
-    /// Notes that a node is gone.
+    /// Records that a node is gone.
     pub fn gone(&self, name: &str, now: Instant) {
         self.beats().remove(name);
         let mut seen = self.lock();
@@ -207,7 +208,7 @@ impl Nodes {
         seen.insert(name.to_owned(), if known_silent { Seen::Gone } else { Seen::Missed(now) });
     }
 
-    /// What is known about a node. Only meaningful once the nodes were listed.
+    /// The state of a node. Only meaningful once the nodes were listed.
     pub fn state(&self, name: &str, now: Instant) -> NodeState {
         let mut seen = self.lock();
         let left = |limit: Duration, since: Instant| {
@@ -218,7 +219,7 @@ impl Nodes {
             Seen::Missed(since) => {
                 left(QUARANTINE, *since).map_or(NodeState::Gone, |left| NodeState::NotReady { left })
             }
-            // As for Kubernetes itself, the taint counts only while the kubelet is silent.
+            // As in Kubernetes itself, the taint counts only while the kubelet is silent.
             Seen::There(signs, _) if signs.ready => NodeState::Ready,
             Seen::There(signs, _) if signs.out_of_service => NodeState::OutOfService,
             Seen::There(_, since) => {
@@ -275,7 +276,7 @@ mod tests {
         };
         nodes.saw(&with_label("1", "true"), start);
         assert!(nodes.silent(start + GRACE / 2).is_empty());
-        // Others write to the node as well.
+        // Others write to the node, too.
         nodes.saw(&with_label("1", "true"), start + GRACE / 2);
         assert_eq!(nodes.silent(start + GRACE), ["n"]);
         assert_eq!(nodes.state("n", start + GRACE), NodeState::Ready);
@@ -285,7 +286,7 @@ mod tests {
         assert!(nodes.silent(start + GRACE * 2).is_empty());
         nodes.gone("n", start + GRACE * 2);
         assert!(nodes.silent(start + GRACE * 4).is_empty());
-        // A node that never had a handler is not ours.
+        // A node that never had a handler is not managed.
         nodes.saw(&serde_json::from_value(json!({"metadata": {"name": "m"}})).unwrap(), start);
         assert!(nodes.silent(start + GRACE * 9).is_empty());
     }
@@ -314,7 +315,7 @@ mod tests {
         nodes.gone("n", start);
         assert_eq!(nodes.state("n", start), NodeState::NotReady { left: QUARANTINE });
         assert_eq!(nodes.state("n", start + QUARANTINE), NodeState::Gone);
-        // So does one that this process never saw.
+        // The same holds for a node that this process never saw.
         assert_eq!(nodes.state("m", start), NodeState::NotReady { left: QUARANTINE });
         assert_eq!(nodes.state("m", start + QUARANTINE), NodeState::Gone);
     }

@@ -1,12 +1,12 @@
-//! Objects as caches keep them: compressed, and read when they are looked at.
+//! Objects in caches: compressed, and unpacked when they are used.
 //!
-//! A decoded instance and its decoded pod are fifty kilobytes of mostly empty fields and tree nodes; packed they are five,
-//! and reading one takes a few tens of microseconds, far less than the request that most likely follows. What finds an
-//! object and what tells one state from another is kept aside.
+//! A decoded instance and its decoded pod take fifty kilobytes of mostly empty fields and tree nodes; packed they take five,
+//! and unpacking one takes a few tens of microseconds, far less than the request that most likely follows. The fields that
+//! identify an object and its version stay unpacked.
 //!
-//! Objects of one kind are nearly alike: most fields are defaults. So an object is compressed by what it has in common with an
-//! early one of its kind, the dictionary, and takes a fifth of the place then. A dictionary that is like no other object costs place and
-//! nothing else.
+//! Objects of one kind are very similar: most fields are defaults. So an object is compressed against an early one of its
+//! kind, the dictionary, and takes a fifth of the space. A dictionary that resembles no other object wastes only its own
+//! space.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
@@ -19,24 +19,24 @@ use std::collections::BTreeMap;
 use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// An object that may not be decodable. Its own metadata has nothing but name, namespace, identifier and version.
+/// An object that may not be decodable. Its unpacked metadata contain only name, namespace, UID and resource version.
 pub struct Packed<K> {
     meta: ObjectMeta,
     bytes: Arc<[u8]>,
-    /// By which the bytes were compressed.
+    /// The dictionary that the bytes were compressed with.
     dictionary: Dictionary,
     kind: PhantomData<fn() -> K>,
 }
 
-/// JSON of an object; empty before there is a good one. One pointer, as each object has it.
+/// JSON of an object; empty before there is a suitable one. Each object stores it as one pointer.
 type Dictionary = Arc<Vec<u8>>;
 
-/// Shorter objects have too little in common with others to be a dictionary.
+/// Shorter objects have too little in common with others to serve as a dictionary.
 const SHORTEST: usize = 1024;
-/// LZ4 looks back no farther.
+/// LZ4 does not look back further.
 const LONGEST: usize = 64 * 1024;
 
-/// The dictionary of a kind: the first object of it that is long enough, for as long as the process lives.
+/// The dictionary of a kind: its first object that is long enough, for the life of the process.
 fn dictionary<K: 'static>(text: &[u8]) -> Dictionary {
     static KNOWN: Mutex<BTreeMap<TypeId, Dictionary>> = Mutex::new(BTreeMap::new());
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -48,16 +48,16 @@ fn dictionary<K: 'static>(text: &[u8]) -> Dictionary {
     former
 }
 
-/// Why an object cannot be read.
+/// Why an object cannot be decoded.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot read the object")]
 pub struct Unreadable(#[source] serde_json::Error);
 
 impl<K: DeserializeOwned> Packed<K> {
-    /// The object whole, but for `managedFields`: by far the largest part of many, and nothing here reads it.
+    /// The whole object except `managedFields`, which is by far the largest part of many objects and not used here.
     ///
     /// # Errors
-    /// Where its type does not have it so; then everything else of this process goes on without it.
+    /// The object does not match its type; the rest of this process continues without it.
     pub fn unpack(&self) -> Result<K, Unreadable> {
         let text = lz4_flex::block::decompress_size_prepended_with_dict(&self.bytes, &self.dictionary)
             .map_err(|error| Unreadable(serde_json::Error::custom(error)))?;
@@ -153,7 +153,7 @@ mod tests {
 
     #[test]
     fn an_object_like_an_earlier_one_takes_little_and_comes_out_whole() {
-        // A kind of its own: other tests have dictionaries, too.
+        // A kind that no other test uses: dictionaries belong to kinds.
         use k8s_openapi::api::core::v1::ConfigMap;
         let object = |name: &str, words: std::ops::Range<u32>| {
             let data: serde_json::Map<_, _> =

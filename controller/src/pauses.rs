@@ -1,25 +1,25 @@
-//! Pods that were made a moment ago: the next one of the same name follows after a while.
+//! Pods that were made a moment ago: the next one of the same name has to wait.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Time between a volume's pod and the next one that takes its place.
+/// Time between a volume's pod and its replacement.
 const PAUSE: Duration = Duration::from_secs(5);
 
-/// When pods were made: the next one of the same name follows after a while.
+/// When pods were made: the next one of the same name has to wait.
 #[derive(Default)]
 pub struct Pauses(Mutex<HashMap<(String, String), Instant>>);
 
 impl Pauses {
-    /// A pod was made, or refused.
+    /// Records that a pod was made, or refused.
     pub(crate) fn begin(&self, namespace: &str, pod: &str, now: Instant) {
         let mut made = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         made.retain(|_, since| now.duration_since(*since) < PAUSE);
         made.insert((namespace.to_owned(), pod.to_owned()), now);
     }
 
-    /// A pod was not wanted any more: should it be once more, that is no repetition.
+    /// Records that a pod is no longer wanted: if it is wanted again, that is not a repetition.
     pub(crate) fn end(&self, namespace: &str, pod: &str) {
         let mut made = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         made.remove(&(namespace.to_owned(), pod.to_owned()));

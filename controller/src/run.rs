@@ -1,4 +1,4 @@
-//! Everything that the leading process does.
+//! The work of the leading process.
 
 use crate::backlog::Backlog;
 use crate::cluster::{Cluster, Options};
@@ -19,16 +19,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tracing::{debug, info, warn};
 
-/// Reconciliations at the same time, for each kind; KubeVirt has ten for instances.
+/// Concurrent reconciliations of each kind; KubeVirt has ten for instances.
 const WORKERS: u16 = 10;
 /// How long one reconciliation may take: several requests, each with its own deadline.
 const DEADLINE: Duration = Duration::from_secs(60);
 /// Objects whose failures are counted.
 const FAILURES_KEPT: usize = 4096;
-/// Every object is looked at now and then, should an event ever be missed.
+/// Every object is reconciled from time to time, in case an event is missed.
 const RESYNC: Duration = Duration::from_secs(600);
 
-/// Runs the controllers; comes back only if the watches end.
+/// Runs the controllers; returns only if the watches end.
 pub async fn run(client: Client, instance: &str, options: Options) {
     let notes = Notes::new(client.clone(), crate::NAME, instance);
     let (inventory, backlogs) = (options.inventory.clone(), options.backlogs.clone());
@@ -107,7 +107,7 @@ pub async fn run(client: Client, instance: &str, options: Options) {
 
 type Reconciliation = futures::future::BoxFuture<'static, Result<Option<Duration>, Error>>;
 
-/// Reconciles what the queue names, until it ends.
+/// Reconciles the objects of a queue, until the queue ends.
 async fn drive<K>(
     kind: &'static str,
     cluster: Arc<Cluster>,
@@ -119,7 +119,7 @@ async fn drive<K>(
 {
     let failures: Arc<Mutex<HashMap<Option<String>, u32>>> = Arc::default();
     let count = failures.clone();
-    // Other caches than the store must be filled, too, before anything is concluded from what is not in them.
+    // Other caches must be filled, too, before a missing object means anything.
     let ready = cluster.clone();
     let (added, again, dropped) = (backlog.clone(), backlog.clone(), backlog.clone());
     let queue = async move { ready.ready().await }
@@ -150,7 +150,7 @@ async fn drive<K>(
             let failed = {
                 let mut count = count.lock().unwrap_or_else(PoisonError::into_inner);
                 if count.len() > FAILURES_KEPT {
-                    // Most are of objects that are gone; those that are not begin anew.
+                    // Most counts belong to deleted objects; the others start again.
                     count.clear();
                 }
                 let failed = count.entry(meta.uid.clone()).or_default();
@@ -160,7 +160,7 @@ async fn drive<K>(
             let category = error.category();
             let pause = match category {
                 Category::Conflict | Category::Gone if failed < 5 => Duration::from_millis(100),
-                // Its end comes as an event.
+                // An event will report its end.
                 Category::Ending => RESYNC,
                 Category::Conflict | Category::Gone | Category::Refused | Category::Unavailable => {
                     back_off(failed)
@@ -188,7 +188,7 @@ async fn drive<K>(
         Config::default().concurrency(WORKERS),
     );
     work.for_each(|done| {
-        // What failed was handled by the policy; an object that is gone needs nothing.
+        // The policy has handled failures; an object that is gone needs nothing.
         if let Err(controller::Error::ObjectNotFound(object)) = done {
             dropped.dropped(object.namespace.as_deref().unwrap_or_default(), &object.name);
         }

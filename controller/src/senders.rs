@@ -1,20 +1,20 @@
-//! Whether there may be pods that send claims to other namespaces: only then they are looked for.
+//! Whether pods may exist that send claims to other namespaces: only then they are looked for.
 
 use std::sync::Mutex;
 use std::sync::PoisonError;
 
-/// What is known.
+/// The state of this knowledge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Known {
-    /// There may be some; one that is made during a look may not be seen by it.
+    /// There may be some. A pod that is made during a look may be missed by it.
     Maybe,
-    /// A look is on its way.
+    /// A look is in progress.
     Looking,
     /// There are none.
     None,
 }
 
-/// What this process knows of them. A former process may have left some.
+/// What this process knows of senders. A former process may have left some.
 #[derive(Debug)]
 pub struct Senders(Mutex<Known>);
 
@@ -32,12 +32,12 @@ impl Senders {
         before
     }
 
-    /// One is about to be made.
+    /// A sender is about to be made.
     pub(crate) fn may_be(&self) {
         self.set(|_| Known::Maybe);
     }
 
-    /// Whether a look is worth it, which begins now.
+    /// Whether to look for senders; if so, the look begins now.
     pub(crate) fn are_there(&self) -> bool {
         self.set(|known| if known == Known::None { known } else { Known::Looking }) != Known::None
     }

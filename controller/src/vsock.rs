@@ -1,19 +1,19 @@
-//! Context ids: the addresses of guests on vsock, each unique in the cluster for as long as its instance is there.
+//! Context IDs: the vsock addresses of guests, each unique in the cluster while its instance exists.
 //!
-//! The leader alone gives them. What was given before it led is in the status of the instances, which it has seen before it
-//! acts; what it has given itself it remembers until the instance is gone, also while its caches are behind.
+//! Only the leader assigns them. Former leaders' assignments are in the status of the instances, which the leader has seen
+//! before it acts; its own assignments stay in memory until the instance is gone, even while its caches lag.
 
 use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Smaller ones are the hypervisor's, the machine's own and the host's.
+/// Smaller ones belong to the hypervisor, the machine itself and the host.
 const FIRST: u32 = 3;
 /// The largest number means "any".
 const END: u32 = u32::MAX;
 
-/// Ids that are taken.
+/// All assigned IDs.
 #[derive(Debug, Default)]
 pub struct ContextIds(Mutex<Taken>);
 
@@ -24,12 +24,12 @@ struct Taken {
 }
 
 impl ContextIds {
-    /// Notes the id that an instance has.
+    /// Records the ID of an instance.
     pub fn saw(&self, uid: &str, id: u32) {
         self.lock().note(uid, id);
     }
 
-    /// Frees the id of an instance.
+    /// Frees the ID of an instance.
     pub fn gone(&self, uid: &str) {
         let mut taken = self.lock();
         if let Some(id) = taken.of.remove(uid) {
@@ -37,7 +37,7 @@ impl ContextIds {
         }
     }
 
-    /// The id of an instance, its own from now on; none where all are taken.
+    /// The ID of an instance, assigned now if it has none; `None` where all are taken.
     pub fn of(&self, uid: &str) -> Option<u32> {
         let mut taken = self.lock();
         if let Some(id) = taken.of.get(uid) {
@@ -49,7 +49,7 @@ impl ContextIds {
     }
 
     fn lock(&self) -> MutexGuard<'_, Taken> {
-        // Nothing panics while it is held.
+        // Nothing panics while the lock is held.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -62,7 +62,7 @@ impl Taken {
         self.ids.insert(id);
     }
 
-    /// The first free one from a place on that follows from the UID: ids of former guests do not come again at once.
+    /// The first free ID from a position derived from the UID, so that IDs of former guests are not reused at once.
     fn free(&self, uid: &str) -> Option<u32> {
         let mut hasher = DefaultHasher::new();
         uid.hash(&mut hasher);
@@ -82,7 +82,7 @@ mod tests {
         let first = ids.of("a").unwrap();
         assert!((FIRST..END).contains(&first));
         assert_eq!(ids.of("a"), Some(first));
-        // Another leader has given the id that this one would take.
+        // Another leader has assigned the ID that this one would take.
         let other = ContextIds::default();
         other.saw("b", first);
         let second = other.of("a").unwrap();

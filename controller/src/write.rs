@@ -1,4 +1,4 @@
-//! Writes that are waited for: nothing is concluded from a cache until it shows them.
+//! Writes that the caches have to show: before that, nothing is concluded from a cache.
 
 use crate::cluster::Cluster;
 use crate::expectations::{Key, Kind};
@@ -17,16 +17,16 @@ use serde_json::Value;
 use std::fmt::Debug;
 use std::time::Instant;
 
-/// Who we are in managed fields.
+/// Our name in managed fields.
 pub const FIELD_MANAGER: &str = crate::NAME;
 
-/// A kind that has a cache, and so writes that are waited for.
+/// A kind with a cache, whose writes are tracked.
 pub trait Kept:
     Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned
 {
-    /// By which its writes are known.
+    /// The kind in expectations.
     const KIND: Kind;
-    /// For people.
+    /// The kind in messages.
     const NOUN: &'static str;
 }
 
@@ -64,11 +64,10 @@ fn merge() -> PatchParams {
     PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() }
 }
 
-/// Merges `body` into an object, anything but the status of a kind that has it as a subresource. `operation` is a verb, for
-/// the failure.
+/// Merges `body` into an object, but not into a status that is a subresource. `operation` is a verb for the error.
 ///
 /// # Errors
-/// What the API server answers, also where there is no such object.
+/// The API server's error, also where the object does not exist.
 pub async fn patch<K: Kept>(
     cluster: &Cluster,
     operation: &'static str,
@@ -105,10 +104,10 @@ pub async fn patch_status<K: Kept>(
     Ok(())
 }
 
-/// Deletes an object; as it is then, unless it is gone at once or was gone before.
+/// Deletes an object; returns its last state, or `None` where it is gone already.
 ///
 /// # Errors
-/// What the API server answers.
+/// The API server's error.
 pub async fn delete<K: Kept>(
     cluster: &Cluster,
     namespace: &str,

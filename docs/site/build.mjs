@@ -1,7 +1,7 @@
-// Makes the docs a site: docs/ and the pages beside it -> target/site. Run by `make docs-site`, with mdBook's program in MDBOOK.
+// Builds a site from the docs: docs/ and other pages -> target/site. Run by `make docs-site`, with mdBook's program in MDBOOK.
 //
-// On the site docs/ is the top: docs/install.md is install.html, README.md is index.html, docs/runbooks/X.md is runbooks/X.html, where the
-// alerts lead to. Links are changed to that, and the site's own links are all tried when it is made.
+// On the site docs/ is the root: docs/install.md is install.html, README.md is index.html, docs/runbooks/X.md is runbooks/X.html, to which
+// the alerts link. Links are changed accordingly, and the build checks all internal links.
 import { execFileSync } from "node:child_process";
 import { cpSync, existsSync, mkdirSync, readFileSync, readdirSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { dirname, join, posix, relative, resolve } from "node:path";
@@ -28,7 +28,7 @@ function withLinks(text, change) {
         .join("\n");
 }
 
-/** Copies a page with links as they are on the site, and whatever else of the repository it links to. */
+/** Copies a page with the links of the site, and the other files of the repository that it links to. */
 function copy(path, copied) {
     if (copied.has(path)) return;
     copied.add(path);
@@ -45,7 +45,7 @@ function copy(path, copied) {
         const [file, anchor] = link.split("#");
         const target = posix.join(posix.dirname(path), file).replace(/\/$/, "");
         if (!existsSync(join(repository, target))) throw new Error(`${path}: there is no ${target}`);
-        // mdBook has no page for a folder: its first file stands for it.
+        // mdBook has no page for a folder, so the link leads to its first file.
         const page = statSync(join(repository, target)).isDirectory() ? firstOf(target) : target;
         copy(page, copied);
         const on = posix.relative(posix.dirname(place(path)), place(page));
@@ -66,12 +66,12 @@ function files(folder) {
         .map((entry) => join(entry.parentPath ?? entry.path, entry.name));
 }
 
-/** Links of the site that lead to no file, or to no place in it. */
+/** Links of the site that lead to no file, or to no anchor in it. */
 function broken() {
     const pages = new Map(files(site).filter((file) => file.endsWith(".html")).map((file) => [file, readFileSync(file, "utf8")]));
     const wrong = [];
     for (const [page, text] of pages) {
-        // mdBook's page for what is not found is written for the top of a server.
+        // mdBook's 404 page assumes that the site is at the root of a server.
         if (page === join(site, "404.html")) continue;
         for (const [, link] of text.matchAll(/(?:href|src)="([^"]*)"/g)) {
             if (/^([a-z]+:|$)/.test(link)) continue;

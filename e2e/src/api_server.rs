@@ -1,7 +1,8 @@
-//! Questions to the API server, asked from within the tests: one connection for all of them.
+//! Requests of the tests to the API server, over one connection.
 //!
-//! `kubectl get` would answer the same, and takes a tenth of a second of a processor each time. A test that waits asks hundreds
-//! of times, and several tests wait at once, beside guests that are emulated on the same processors.
+//! `kubectl get` gives the same answers, but takes a tenth of a second of processor time for each. A test
+//! that waits asks hundreds of times, and several tests wait at once, beside guests that are emulated on the
+//! same processors.
 //!
 //! ```text
 //!   ["vmi", "vm", "-n", "ns"] --> Question --> discovery (short names, plural, group) --> GET, or list and watch
@@ -22,12 +23,12 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 
-/// Longest that one answer takes.
+/// Longest time for one answer.
 const DEADLINE: Duration = Duration::from_secs(60);
-/// Until a watch that ended is begun anew.
+/// Pause before a watch that ended is opened again.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// What is asked for, as the words of `kubectl get` say it.
+/// A request, from the arguments of `kubectl get`.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Question<'a> {
     kind: &'a str,
@@ -57,7 +58,7 @@ impl<'a> Question<'a> {
             }
         }
         if question.namespace.is_none() && !all {
-            // As kubectl has it; resources without namespaces do not look at it.
+            // The same default as in kubectl; resources without namespaces ignore it.
             question.namespace = Some("default");
         }
         Ok(question)
@@ -77,7 +78,8 @@ struct Resource {
 }
 
 impl Resource {
-    /// Whether kubectl would take the word for it: plural, singular, a short name, or with the group behind it.
+    /// Whether kubectl accepts the word for this resource: plural, singular, a short name, or one of them
+    /// followed by the group.
     fn is_called(&self, word: &str) -> bool {
         let own = |word: &str| self.names.iter().any(|name| name == word);
         own(word) || word.split_once('.').is_some_and(|(name, group)| group == self.group && own(name))
@@ -92,7 +94,7 @@ impl Resource {
         }
     }
 
-    /// What objects of a list do not say of themselves, and what nobody looks at.
+    /// Adds fields that objects of a list lack, and removes fields that no test uses.
     fn finish(&self, mut object: Value) -> Value {
         if let Some(fields) = object.as_object_mut() {
             let version = self.base.trim_start_matches("/apis/").trim_start_matches("/api/").to_owned();
@@ -145,7 +147,7 @@ impl ApiServer {
         }
     }
 
-    /// Where a kind is served, as the cluster says it now where it was not known before.
+    /// Where a kind is served; asks the cluster if that is not known yet.
     async fn resource(&self, word: &str) -> Result<Resource> {
         let lock = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let find = |known: &[Resource]| known.iter().find(|resource| resource.is_called(word)).cloned();
@@ -170,7 +172,7 @@ impl ApiServer {
             return Ok(answer.map(|object| resource.finish(object)));
         }
         let Some(mut list) = self.get(&format!("{collection}?{}", selectors(question))).await? else {
-            // The kind has gone since it was discovered.
+            // The kind was deleted since it was discovered.
             self.known.lock().unwrap_or_else(PoisonError::into_inner).clear();
             bail!("the server doesn't have a resource type \"{}\"", question.kind);
         };
@@ -182,7 +184,8 @@ impl ApiServer {
         Ok(Some(list))
     }
 
-    /// Looks at an object now and after each change, `None` where there is none, until the look finds what it wants.
+    /// Calls `look` with an object now and after each change, with `None` if it does not exist, until `look`
+    /// returns something.
     async fn observe<T>(
         &self,
         question: &Question<'_>,
@@ -193,7 +196,7 @@ impl ApiServer {
         let path = format!("{}?fieldSelector=metadata.name%3D{name}", resource.collection(question));
         loop {
             let Some(list) = self.get(&path).await? else {
-                // The kind is not served: its definition has just gone, or has just come.
+                // The kind is not served: its definition was just deleted or just created.
                 if let Some(found) = look(None) {
                     return Ok(found);
                 }
@@ -208,7 +211,7 @@ impl ApiServer {
             let request =
                 Request::get(format!("{path}&watch=true&resourceVersion={version}")).body(Vec::new())?;
             let mut changes = pin!(self.client.request_events::<Value>(request).await?);
-            // A watch that breaks is begun anew: tests kill what it goes through.
+            // A watch that breaks is opened again: tests kill components that it passes through.
             while let Ok(Some(change)) = changes.try_next().await {
                 let object = match change {
                     WatchEvent::Added(object) | WatchEvent::Modified(object) => Some(object),
@@ -257,7 +260,7 @@ fn selectors(question: &Question<'_>) -> String {
     encoded.collect::<Vec<_>>().join("&")
 }
 
-/// A value of a query: what is neither a letter, a digit nor one of `-._` is written as its bytes.
+/// A value of a query: characters other than letters, digits and `-._` are percent-encoded.
 fn escape(text: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
     text.bytes()
@@ -265,8 +268,8 @@ fn escape(text: &str) -> String {
         .collect()
 }
 
-/// What `kubectl get ARGUMENTS -o json` would say: an object, or a list where no name is given. `None` where there is no such
-/// object.
+/// The result of `kubectl get ARGUMENTS -o json`: an object, or a list if no name is given. `None` if there
+/// is no such object.
 ///
 /// # Errors
 /// When the server does not answer in a minute, refuses, or knows no such kind.
@@ -279,7 +282,7 @@ pub fn get(arguments: &[&str]) -> Result<Option<Value>> {
         .with_context(|| format!("get {}: no answer within {} s", arguments.join(" "), DEADLINE.as_secs()))
 }
 
-/// What the server answers for a path, as `kubectl get --raw PATH` would print it.
+/// The server's answer for a path, as `kubectl get --raw PATH` prints it.
 ///
 /// # Errors
 /// When the server does not answer in a minute, or refuses.
@@ -292,8 +295,8 @@ pub fn text(path: &str) -> Result<String> {
         .with_context(|| format!("get {path}: no answer within {} s", DEADLINE.as_secs()))
 }
 
-/// Looks at an object now and after each of its changes, `None` where there is none, until the look finds what it wants: what it
-/// has found, or `None` once the time is over.
+/// Calls `look` with an object now and after each of its changes, with `None` if it does not exist, until
+/// `look` returns something. Returns that, or `None` when the time is over.
 ///
 /// # Errors
 /// When the server refuses, or knows no such kind.

@@ -1,4 +1,4 @@
-//! Measurements: what is measured, and how a figure is written down.
+//! Measurements: what is measured, and how figures are stored.
 //!
 //! `make bench` writes them to `target/bench.json` and prints them. A comparison is measured in the same run, its two
 //! sides taking turns, so that a busy machine slows both alike; medians are reported.
@@ -23,7 +23,7 @@ pub mod streams;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// How often each thing is measured.
+/// How often each figure is measured.
 #[derive(Clone, Copy, Debug)]
 pub struct Rounds {
     /// Pairs of launches.
@@ -48,16 +48,16 @@ pub struct Rounds {
     pub moves: usize,
     /// Guests of a node that is drained.
     pub drained: usize,
-    /// Guests beside neighbours that disturb.
+    /// Guests beside disturbing neighbours.
     pub neighbours: usize,
-    /// How often those come and go.
+    /// How often these neighbours start and stop.
     pub turns: usize,
-    /// Instances of virt-controller, in five hundreds.
+    /// Instances for virt-controller, a multiple of 500.
     pub instances: usize,
 }
 
 impl Rounds {
-    /// Enough for figures to stand on.
+    /// Enough rounds for reliable figures.
     pub const FULL: Self = Self {
         launches: 20,
         disks: 10,
@@ -96,24 +96,24 @@ impl Rounds {
 /// One figure.
 #[derive(Clone, Debug, Serialize)]
 pub struct Figure {
-    /// What was measured, in `unit`.
+    /// The measured value, in `unit`.
     pub value: f64,
     /// Unit of `value` and `raw`.
     pub unit: &'static str,
-    /// The same thing without Barevirt, where it is a comparison.
+    /// The value without Barevirt, in a comparison.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub raw: Option<f64>,
     /// `value` divided by `raw`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ratio: Option<f64>,
-    /// How many runs the median is of.
+    /// The number of runs that the median is taken from.
     pub runs: usize,
-    /// What it should be at most, in words, and whether it is.
+    /// The budget, and whether it is met.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub budget: Option<Budget>,
 }
 
-/// What a figure should be.
+/// A limit for a figure.
 #[derive(Clone, Debug, Serialize)]
 pub struct Budget {
     /// In words.
@@ -126,12 +126,12 @@ pub struct Budget {
 pub type Figures = BTreeMap<String, Figure>;
 
 impl Figure {
-    /// A figure by itself.
+    /// A figure without comparison.
     pub fn plain(value: f64, unit: &'static str, runs: usize) -> Self {
         Self { value: rounded(value), unit, raw: None, ratio: None, runs, budget: None }
     }
 
-    /// The medians of two sides that took turns.
+    /// The medians of two sides that were measured in turns.
     pub fn compared(values: &[f64], raws: &[f64], unit: &'static str) -> Self {
         let (value, raw) = (median(values), median(raws));
         Self {
@@ -144,7 +144,7 @@ impl Figure {
         }
     }
 
-    /// Adds what it should be.
+    /// Adds a budget.
     #[must_use]
     pub fn within(mut self, wanted: impl Into<String>, met: impl FnOnce(&Self) -> bool) -> Self {
         let met = met(&self);
@@ -153,7 +153,7 @@ impl Figure {
     }
 }
 
-/// The middle value; the mean of the two middle ones for an even count; zero of nothing.
+/// The middle value; the mean of the two middle values for an even count; zero if there are none.
 pub fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);

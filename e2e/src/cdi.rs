@@ -1,5 +1,5 @@
-//! A CDI, as far as tests need one: its kinds, cut down, while a test holds them, and its controller's part for DataVolumes, played
-//! for the namespace of the test.
+//! A fake CDI, as far as tests need one: its kinds, with reduced schemas, while a test holds them, and its
+//! controller for DataVolumes in the namespace of the test.
 //!
 //! ```text
 //!   Absent --install--> Kinds --(dropped)--> Barevirt's own       one test at a time, in one program
@@ -9,8 +9,9 @@
 //!                               \-- or once another pod has bound it --/
 //! ```
 //!
-//! Without CDI there is Barevirt's own definition of DataVolumes, whose place the test's takes, as CDI's would; it comes again once
-//! the test's is gone. A cluster with a CDI of its own is refused: nothing of it is replaced.
+//! Without CDI there is Barevirt's own definition of DataVolumes. The test's definition replaces it, as CDI's
+//! would; Barevirt makes its own again once the test's is deleted. A cluster with a real CDI is refused, and
+//! nothing in it is replaced.
 
 mod turns;
 
@@ -31,10 +32,10 @@ use std::time::Duration;
 pub const DATA_VOLUMES: &str = "datavolumes.cdi.kubevirt.io";
 /// DataSources, for kubectl.
 pub const DATA_SOURCES: &str = "datasources.cdi.kubevirt.io";
-/// What the kind of requests for upload tokens fills in by default.
+/// The token that the kind of token requests fills in by default.
 pub const TOKEN: &str = "token-of-the-test";
 
-/// On what is made outside a test's namespace.
+/// Label of objects outside a test's namespace.
 const LABEL: &str = "e2e.barevirt.dev/cdi";
 const GROUP: &str = "cdi.kubevirt.io";
 /// Label of Barevirt's own definition, and its value.
@@ -46,7 +47,7 @@ const KINDS: [(&str, &str, &str, &str); 4] = [
     ("cdiconfigs", "CDIConfig", GROUP, "Cluster"),
     ("uploadtokenrequests", "UploadTokenRequest", "upload.cdi.kubevirt.io", "Namespaced"),
 ];
-/// Between two looks at the DataVolumes.
+/// Pause between two reads of the DataVolumes.
 const PAUSE: Duration = Duration::from_millis(300);
 /// Image with busybox that every node of the test cluster has.
 const BUSYBOX: &str = "localhost/barevirt-cluster/busybox:devel";
@@ -58,7 +59,7 @@ fn definition((plural, kind, group, scope): (&str, &str, &str, &str)) -> Value {
         properties["status"]["properties"] = json!({ "token": { "type": "string" } });
         properties["status"]["default"] = json!({ "token": TOKEN });
     }
-    // As CDI has it: a person who makes a DataVolume does not write its status.
+    // As in CDI, a user who makes a DataVolume cannot write its status.
     let subresources = if plural == "datavolumes" { json!({ "status": {} }) } else { json!({}) };
     json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
@@ -76,22 +77,22 @@ fn definition((plural, kind, group, scope): (&str, &str, &str, &str)) -> Value {
     })
 }
 
-/// How many tests have the kinds.
+/// How many tests hold the kinds.
 static HOLDERS: Mutex<usize> = Mutex::new(0);
 
-/// There is no CDI, until this is dropped or one is installed.
+/// Guarantees that there is no CDI, until this is dropped or a CDI is installed.
 pub struct Absent {
     turn: Turn,
 }
 
 impl Absent {
-    /// Waits for tests with a CDI, takes away what a former run has left behind, and waits for Barevirt's own definition. Other
-    /// tests without a CDI run meanwhile.
+    /// Waits for tests with a CDI, removes what a former run has left behind, and waits for Barevirt's own
+    /// definition. Other tests without a CDI may run at the same time.
     pub fn prepare() -> Result<Self> {
         Self::within(Side::Absent)
     }
 
-    /// The same, alone.
+    /// The same, while no other test with or without CDI runs.
     pub fn alone() -> Result<Self> {
         Self::within(Side::Alone)
     }
@@ -103,19 +104,19 @@ impl Absent {
         Ok(Absent { turn })
     }
 
-    /// Makes the kinds. For who is alone.
+    /// Makes the kinds. Only for a test that runs alone.
     pub fn install(self) -> Result<Kinds> {
         Kinds::held(self.turn)
     }
 }
 
-/// CDI's kinds, until the last that has them drops them.
+/// CDI's kinds, until the last holder drops them.
 pub struct Kinds {
     _turn: Turn,
 }
 
 impl Kinds {
-    /// The kinds, once no other test says whether they are there.
+    /// Makes the kinds, once no test without CDI runs.
     pub fn install() -> Result<Self> {
         Self::held(TURNS.take(Side::Kinds))
     }
@@ -130,7 +131,7 @@ impl Kinds {
         Ok(Kinds { _turn: turn })
     }
 
-    /// Says where images are sent to.
+    /// Sets the address to which images are sent.
     pub fn configure(&self, upload_proxy: &str) -> Result<()> {
         apply(&json!({
             "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "CDIConfig", "metadata": { "name": "config" },
@@ -149,7 +150,7 @@ impl Drop for Kinds {
     }
 }
 
-/// Takes away what a former run has left behind; what is somebody else's is an error.
+/// Removes what a former run has left behind; objects of others are an error.
 fn clear() -> Result<()> {
     for (plural, _, group, _) in KINDS {
         if let Some(found) = object(&["crd", &format!("{plural}.{group}")])? {
@@ -185,7 +186,7 @@ fn make() -> Result<()> {
         let wanted = definition(kind);
         let name = format!("{}.{}", kind.0, kind.2);
         match object(&["crd", &name])? {
-            // As a whole: nothing of Barevirt's own stays.
+            // Replaced completely, so that nothing of Barevirt's own definition stays.
             Some(_) => {
                 let output = try_kubectl_with(&["replace", "-f", "-"], &wanted.to_string())?;
                 ensure!(output.code == 0, "{}", output.text());
@@ -199,7 +200,7 @@ fn make() -> Result<()> {
         wait::until_true(&format!("{plural} to be served"), SOON, || {
             let path = format!("/apis/{group}/v1beta1");
             let found = try_kubectl(&["get", "--raw", &path])?;
-            // Barevirt's own answers for the group until it has noticed, and has more in it.
+            // Until Barevirt has noticed, its own API serves the group, with more resources.
             let own = found.stdout.contains("\"uploads/proxy\"");
             let served = found.code == 0 && !own && found.stdout.contains(&format!("\"{plural}\""));
             Ok(served && groups()?.iter().any(|name| name == group))
@@ -232,7 +233,7 @@ fn groups() -> Result<Vec<String>> {
     Ok(groups.filter_map(|group| group["name"].as_str().map(str::to_owned)).collect())
 }
 
-/// Writes what a DataVolume's status says from now on.
+/// Writes the status of a DataVolume.
 pub fn report(namespace: &Namespace, name: &str, phase: &str, is_bound: bool) -> Result<()> {
     let condition = |type_: &str, holds: bool| json!({ "type": type_, "status": if holds { "True" } else { "False" }, "reason": phase });
     let conditions = [condition("Bound", is_bound), condition("Ready", phase == "Succeeded")];
@@ -242,18 +243,18 @@ pub fn report(namespace: &Namespace, name: &str, phase: &str, is_bound: bool) ->
     namespace.kubectl(&arguments).map(drop)
 }
 
-/// What becomes of the namespace's DataVolumes.
+/// How the namespace's DataVolumes are handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
     /// They are filled at once.
     AtOnce,
-    /// They are filled once a pod that is not CDI's has bound the claim.
+    /// They are filled once another pod than CDI's has bound the claim.
     FirstConsumer,
     /// They cannot be filled.
     Never,
 }
 
-/// Plays CDI's controller while `test` runs.
+/// Runs the fake controller of CDI while `test` runs.
 pub fn play<T>(namespace: &Namespace, way: Way, test: impl FnOnce() -> Result<T>) -> Result<T> {
     let ended = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -261,7 +262,7 @@ pub fn play<T>(namespace: &Namespace, way: Way, test: impl FnOnce() -> Result<T>
             while !ended.load(Ordering::Relaxed) {
                 for volume in namespace.list(DATA_VOLUMES)? {
                     let played = step(namespace, way, &volume);
-                    // What was deleted in the midst of a step is nobody's concern.
+                    // An error for a DataVolume that was deleted meanwhile does not matter.
                     if played.is_err() && is_there(namespace, &volume)? {
                         played?;
                     }
@@ -273,7 +274,7 @@ pub fn play<T>(namespace: &Namespace, way: Way, test: impl FnOnce() -> Result<T>
         let result = test();
         ended.store(true, Ordering::Relaxed);
         let played = controller.join().map_err(|_| anyhow!("CDI's part panicked"))?;
-        // Where the test failed, CDI's part may be why.
+        // If the test failed, the fake controller may be the reason.
         match (result, played) {
             (Ok(result), Ok(())) => Ok(result),
             (Ok(_), Err(error)) => Err(error.context("CDI's part")),
@@ -291,7 +292,7 @@ fn is_there(namespace: &Namespace, volume: &Value) -> Result<bool> {
         && found["metadata"]["deletionTimestamp"].is_null())
 }
 
-/// Brings one DataVolume one step on.
+/// Moves one DataVolume one step forward.
 fn step(namespace: &Namespace, way: Way, volume: &Value) -> Result<()> {
     if !volume["metadata"]["deletionTimestamp"].is_null() {
         return Ok(());
@@ -345,7 +346,7 @@ fn claim(namespace: &Namespace, volume: &Value, name: &str) -> Result<()> {
     }))
 }
 
-/// Holds a claim so that something can be written to it, as the launcher's user.
+/// A pod that mounts a claim so that files can be written to it, as the launcher's user.
 fn pod(name: &str, claim: &str) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": { "name": name },
@@ -376,7 +377,7 @@ fn fill(namespace: &Namespace, pod: &str) -> Result<()> {
     let mut convert = Command::new("qemu-img");
     convert.args(["convert", "-O", "raw"]).arg(target.join("images/guest-tiny.qcow2")).arg(&raw);
     succeed(&mut convert, None)?;
-    // As text, since that is what commands here are given.
+    // Base64 text, since the input of commands here is text.
     let mut pack = Command::new("sh");
     let packed = succeed(pack.args(["-c", "gzip -1 -c \"$0\" | base64"]).arg(&raw), None)?;
     let script = "base64 -d | gunzip -c >/data/disk.img";

@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What a command said, and whether it was content.
+/// The output and exit code of a command.
 #[derive(Debug)]
 pub struct Output {
     /// Exit code; -1 where a signal ended it.
@@ -21,13 +21,13 @@ pub struct Output {
 }
 
 impl Output {
-    /// Both outputs, for looking for a message.
+    /// Both outputs, to search for a message.
     pub fn text(&self) -> String {
         format!("{}{}", self.stdout, self.stderr)
     }
 }
 
-/// Longest that any single command takes, unless it says otherwise.
+/// Default deadline of a command.
 const DEADLINE: Duration = Duration::from_secs(120);
 
 /// The repository's root.
@@ -49,12 +49,12 @@ pub fn kubectl(arguments: &[&str]) -> Result<String> {
     succeed(cluster_script("kubectl.sh").args(arguments), None)
 }
 
-/// `kubectl ARGUMENTS`, whatever comes of it.
+/// `kubectl ARGUMENTS`, also if it fails.
 pub fn try_kubectl(arguments: &[&str]) -> Result<Output> {
     run(cluster_script("kubectl.sh").args(arguments), None)
 }
 
-/// `kubectl ARGUMENTS` with something on its standard input, whatever comes of it.
+/// `kubectl ARGUMENTS` with that standard input, also if it fails.
 pub fn try_kubectl_with(arguments: &[&str], input: &str) -> Result<Output> {
     run(cluster_script("kubectl.sh").args(arguments), Some(input))
 }
@@ -64,12 +64,12 @@ pub fn virtctl(arguments: &[&str]) -> Result<String> {
     succeed(cluster_script("virtctl.sh").args(arguments), None)
 }
 
-/// `virtctl ARGUMENTS`, whatever comes of it.
+/// `virtctl ARGUMENTS`, also if it fails.
 pub fn try_virtctl(arguments: &[&str]) -> Result<Output> {
     run(cluster_script("virtctl.sh").args(arguments), None)
 }
 
-/// An object as the API server has it; `None` where there is no such object. The words are those of `kubectl get`.
+/// An object of the API server; `None` if there is no such object. The arguments are those of `kubectl get`.
 pub fn object(arguments: &[&str]) -> Result<Option<Value>> {
     api_server::get(arguments)
 }
@@ -100,7 +100,7 @@ pub fn run(command: &mut Command, input: Option<&str>) -> Result<Output> {
 /// The same with another deadline.
 ///
 /// # Errors
-/// When it cannot be started, or has not ended in time: it is killed then.
+/// When it cannot be started, or does not end in time, in which case it is killed.
 pub fn run_within(command: &mut Command, input: Option<&str>, within: Duration) -> Result<Output> {
     command.stdin(if input.is_some() { Stdio::piped() } else { Stdio::null() });
     let mut child = command
@@ -109,10 +109,10 @@ pub fn run_within(command: &mut Command, input: Option<&str>, within: Duration) 
         .spawn()
         .with_context(|| format!("{command:?} cannot be started"))?;
     if let (Some(text), Some(mut stdin)) = (input, child.stdin.take()) {
-        // What does not read to the end says why on its own account.
+        // A command that does not read all its input reports the reason itself.
         let _ = stdin.write_all(text.as_bytes());
     }
-    // Read aside, so that a full pipe cannot hold the command up.
+    // Read by another thread, so that a full pipe does not block the command.
     let stdout = read_aside(child.stdout.take());
     let stderr = read_aside(child.stderr.take());
     let Some(code) = wait_for_exit(&mut child, within)? else {
@@ -128,14 +128,14 @@ fn read_aside(source: Option<impl Read + Send + 'static>) -> thread::JoinHandle<
     thread::spawn(move || {
         let mut bytes = Vec::new();
         if let Some(mut source) = source {
-            // What was read before an error is worth showing.
+            // Output before an error is still worth showing.
             let _ = source.read_to_end(&mut bytes);
         }
         String::from_utf8_lossy(&bytes).into_owned()
     })
 }
 
-/// The exit code, -1 for a signal; `None` where it still runs at the deadline.
+/// The exit code, -1 for a signal; `None` if it still runs at the deadline.
 pub fn wait_for_exit(child: &mut Child, within: Duration) -> Result<Option<i32>> {
     let deadline = Instant::now() + within;
     loop {

@@ -1,4 +1,4 @@
-//! A person at a serial console: a program on a pty, read until it says what is expected.
+//! A user at a serial console: a program on a pty, whose output is read until an expected text appears.
 
 use crate::command::{cluster_script, repository};
 use crate::namespace::Namespace;
@@ -12,10 +12,10 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Until what a program has said is heard once it has ended.
+/// How long to wait for the remaining output of a program that has ended.
 const LAST_WORDS: Duration = Duration::from_secs(5);
 
-/// What came out so far, and whether more can come.
+/// The output so far, and whether more can come.
 #[derive(Default)]
 struct Heard {
     text: String,
@@ -27,7 +27,7 @@ pub struct Console {
     child: Running,
     terminal: File,
     heard: Arc<(Mutex<Heard>, Condvar)>,
-    /// How far expectations have come in the text.
+    /// Where the search for the next expected text begins.
     at: usize,
     commands: u32,
 }
@@ -49,7 +49,8 @@ impl Console {
             .stderr(Stdio::from(pty.slave))
             .spawn()
             .with_context(|| format!("{command:?} cannot be started"))?;
-        // The command keeps its ends until it is replaced: with them open, the end of the program is not seen.
+        // The command keeps its ends of the pty open until these are replaced, and then the end of the
+        // program would not be noticed.
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let terminal = File::from(pty.master);
         let heard = Arc::default();
@@ -64,7 +65,7 @@ impl Console {
         Ok(console)
     }
 
-    /// Waits until a text comes; returns what came before it, since the last expectation.
+    /// Waits for a text; returns the output before it, since the last expected text.
     pub fn expect(&mut self, wanted: &str, within: Duration) -> Result<String> {
         self.expect_one(&[wanted], within).map(|(_, before)| before)
     }
@@ -94,12 +95,12 @@ impl Console {
         }
     }
 
-    /// Everything that came so far.
+    /// The whole output so far.
     pub fn heard(&self) -> String {
         self.heard.0.lock().unwrap_or_else(PoisonError::into_inner).text.clone()
     }
 
-    /// Types.
+    /// Types these keys.
     pub fn send(&mut self, keys: &str) -> Result<()> {
         self.terminal.write_all(keys.as_bytes()).context("nobody reads what is typed on the console")
     }
@@ -109,7 +110,8 @@ impl Console {
         self.login_as("root", None, within)
     }
 
-    /// Waits for a guest's prompt and logs in. A guest that booted before anybody listened is asked by a key.
+    /// Waits for a guest's prompt and logs in. A key makes a guest that booted earlier print its prompt
+    /// again.
     pub fn login_as(&mut self, user: &str, password: Option<&str>, within: Duration) -> Result<()> {
         let deadline = Instant::now() + within;
         loop {
@@ -132,7 +134,7 @@ impl Console {
     pub fn run(&mut self, line: &str, within: Duration) -> Result<(String, i32)> {
         self.commands += 1;
         let number = self.commands;
-        // The shell echoes what is typed: the quotes keep the marks from being found in the echo.
+        // The shell echoes the line. The quotes prevent the marks from being found in the echo.
         self.send(&format!("echo '<''{number}>'; {line}; echo '</''{number}:'$?'>'\n"))?;
         self.expect(&format!("<{number}>"), within)?;
         let output = self.expect(&format!("</{number}:"), within)?;
@@ -140,7 +142,7 @@ impl Console {
         Ok((output.trim().replace('\r', ""), code.trim().parse().context("no exit code")?))
     }
 
-    /// Runs a command line that has to succeed.
+    /// Runs a command line that has to succeed; returns its output.
     pub fn ok(&mut self, line: &str, within: Duration) -> Result<String> {
         match self.run(line, within)? {
             (output, 0) => Ok(output),
@@ -154,11 +156,11 @@ impl Console {
         self.wait(Duration::from_secs(15))
     }
 
-    /// The program's exit code, once it ends by itself and all that it said was heard.
+    /// The program's exit code, once it has ended by itself and all its output was read.
     pub fn wait(&mut self, within: Duration) -> Result<i32> {
         let code = crate::command::wait_for_exit(&mut self.child, within)?;
         let heard = self.heard.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // What it has left running may hold the terminal open.
+        // Processes that it has left running may keep the terminal open.
         let last = self.heard.1.wait_timeout_while(heard, LAST_WORDS, |heard| !heard.ended);
         drop(last.unwrap_or_else(PoisonError::into_inner));
         code.context("the console's program does not end")

@@ -1,4 +1,4 @@
-//! A guest that counts on its console: what it said shows whether it ever stood still or booted again.
+//! A guest that counts on its console: the output shows whether it was ever paused or booted again.
 
 use crate::namespace::Namespace;
 use crate::node::Node;
@@ -11,7 +11,7 @@ use std::time::Duration;
 /// The numbers and boot ids in what [`crate::guest::COUNTING`] wrote.
 pub fn ticks(log: &str) -> Vec<(u64, String)> {
     let whole = log.rfind('\n').map_or("", |end| &log[..end]);
-    // The login prompt ends without a line's end, so a tick may follow it.
+    // The login prompt has no newline, so a tick may follow it on the same line.
     let tick = |line: &str| {
         let (_, rest) = line.trim().rsplit_once("tick ")?;
         let (number, boot) = rest.split_once(' ')?;
@@ -40,9 +40,9 @@ impl Counting {
         Ok(ticks(&self.node.serial_log(&self.launcher)?))
     }
 
-    /// It does not count, for as long as it would for several numbers.
+    /// Checks that it does not count, for the time of several numbers.
     pub fn stands_still(&self) -> Result<()> {
-        // What it said before reaches the log within that time.
+        // Earlier output reaches the log within that time.
         thread::sleep(Duration::from_secs(1));
         let then = self.count()?.len();
         thread::sleep(Duration::from_secs(5));
@@ -51,7 +51,7 @@ impl Counting {
         Ok(())
     }
 
-    /// It counts on, and has counted without a gap, in one boot.
+    /// Checks that it counts on, and has counted without a gap in the same boot.
     pub fn goes_on(&self) -> Result<()> {
         let then = self.count()?.len();
         wait::until_true("the guest to count on", SOON, || Ok(self.count()?.len() > then + 5))?;

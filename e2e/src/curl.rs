@@ -11,14 +11,14 @@ use crate::command::run;
 pub struct Answer {
     /// HTTP status; 0 without a connection.
     pub code: u16,
-    /// The body, and what `curl` itself had to say.
+    /// The body, and the messages of `curl` itself.
     pub body: String,
 }
 
-/// `curl` with these settings, as in its configuration file: they stay out of the process list.
+/// `curl` with these settings of its configuration file, so that they are not in the process list.
 ///
 /// # Errors
-/// When `curl` cannot be started, or says nothing.
+/// When `curl` cannot be started, or prints nothing.
 pub fn curl(settings: &[String]) -> Result<Answer> {
     let mut text =
         String::from("silent\nshow-error\ninsecure\nmax-time = 20\nwrite-out = \"\\n%{http_code}\"\n");

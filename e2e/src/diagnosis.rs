@@ -1,9 +1,9 @@
-//! What is shown when a test fails: enough to understand it without the cluster at hand.
+//! The output for a failed test: enough to understand the failure without the cluster.
 
 use crate::command::{Output, try_kubectl};
 use std::process::Command;
 
-/// Everything about a namespace, and what the components said since then (RFC 3339).
+/// Everything about a namespace, and the components' logs since that time (RFC 3339).
 pub fn print(namespace: &str, since: &str) {
     let questions: [&[&str]; 5] = [
         &["get", "vm,vmi,pod,svc", "-n", namespace, "-o", "wide"],
@@ -42,7 +42,7 @@ pub fn print(namespace: &str, since: &str) {
     ]);
 }
 
-/// Where each thread of the tests waits, and what processes they have started: for a test that hangs.
+/// For a test that hangs: where each thread of the tests waits, and which processes they have started.
 pub fn threads() -> String {
     let question = "for task in /proc/$PPID/task/*; do
             echo \"$(basename $task) $(cat $task/comm): $(cat $task/syscall 2>/dev/null)\"; cat $task/stack 2>/dev/null

@@ -1,4 +1,4 @@
-//! A program that has opened a port of this machine and says which, for as long as the value lives.
+//! A program that opens a port of this machine and prints its number. It runs until the value is dropped.
 
 use crate::running::Running;
 use anyhow::{Context, Result};
@@ -13,7 +13,7 @@ const ANSWER: Duration = Duration::from_secs(20);
 /// `kubectl port-forward` or `virtctl port-forward`.
 pub struct Forward {
     _program: Running,
-    /// Kept open to the end: the program has more to say, and dies where nobody listens.
+    /// Kept open to the end, since the program prints more, and dies if the pipe is closed.
     _output: BufReader<ChildStdout>,
     /// The port on 127.0.0.1.
     pub port: u16,
@@ -32,12 +32,12 @@ impl Forward {
         Ok(Self { _program: program, _output: output, port })
     }
 
-    /// What the web server behind the port answers, head and body.
+    /// The answer of the web server behind the port, head and body.
     pub fn get(&self, path: &str) -> Result<String> {
         String::from_utf8(self.get_bytes(path)?).context("the answer is no text")
     }
 
-    /// The same, whatever it is.
+    /// The same as bytes.
     pub fn get_bytes(&self, path: &str) -> Result<Vec<u8>> {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port))?;
         stream.set_read_timeout(Some(ANSWER))?;

@@ -1,4 +1,4 @@
-//! Manifests of machines, from one builder: a small guest that boots fast, changed by each test where it matters.
+//! Manifests of machines, from one builder: a small guest that boots fast, which each test changes as needed.
 
 use serde_json::{Value, json};
 
@@ -18,7 +18,7 @@ pub fn debian_image() -> String {
     image("guest-debian")
 }
 
-/// The part of a VMI that a VM's template has too. It ends at once when it is asked to, unless a test says otherwise.
+/// The part of a VMI that is also in a VM's template. The grace period is 0 unless a test changes it.
 fn spec() -> Value {
     json!({
         "terminationGracePeriodSeconds": 0,
@@ -64,7 +64,7 @@ pub fn spec_of(manifest: &mut Value) -> &mut Value {
     }
 }
 
-/// Adds an element to a list that may not be there yet.
+/// Adds an element to a list, which is made if it does not exist.
 pub fn push(list: &mut Value, element: Value) {
     match list {
         Value::Array(elements) => elements.push(element),

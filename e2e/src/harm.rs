@@ -1,4 +1,4 @@
-//! Processes killed with signal 9, from outside.
+//! Kills processes with signal 9, from outside.
 
 use crate::command::{objects, try_kubectl};
 use crate::node::Node;
@@ -8,7 +8,7 @@ use serde_json::Value;
 use std::process::Command;
 use std::time::Duration;
 
-/// Until a component's killed pods are ready again, with the kubelet's own pauses between restarts.
+/// Until a component's killed pods are ready again, including the kubelet's pauses between restarts.
 const READY: Duration = Duration::from_secs(120);
 
 /// Waits until all containers of a component are ready.
@@ -23,7 +23,7 @@ pub fn component_is_ready(name: &str) -> Result<()> {
     })
 }
 
-/// Kills Kubernetes' own API server, on this machine; the cluster starts it again, which is waited for.
+/// Kills Kubernetes' API server on this machine, and waits until the cluster has started it again.
 pub fn kill_kubernetes_api() -> Result<()> {
     let output = Command::new("pgrep").args(["-x", "kube-apiserver"]).output()?;
     let processes = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -36,7 +36,7 @@ pub fn kill_kubernetes_api() -> Result<()> {
     })
 }
 
-/// Kills a daemon of the node itself, in no pod; the node starts it again, which is waited for.
+/// Kills a daemon of the node that is in no pod, and waits until the node has started it again.
 pub fn kill_daemon(node: &Node, program: &str) -> Result<()> {
     let script = format!(
         "for p in /proc/[0-9]*; do \

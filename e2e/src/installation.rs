@@ -1,4 +1,4 @@
-//! The installation itself: the `KubeVirt` object, and what the operator made for it.
+//! The installation itself: the `KubeVirt` object, and the objects that the operator makes for it.
 
 use crate::Node;
 use crate::command::{kubectl, object, objects, repository};
@@ -11,12 +11,12 @@ use std::time::Duration;
 pub const NAMESPACE: &str = "kubevirt";
 /// Until a change of the `KubeVirt` object is in effect: pods are replaced one after the other, on a busy machine.
 pub const ROLLOUT: Duration = Duration::from_secs(240);
-/// Label of what the operator made.
+/// Label of the operator's objects.
 pub const MANAGED: &str = "app.kubernetes.io/managed-by=virt-operator";
-/// Kinds that an installation consists of, but for what is in a namespace.
+/// Kinds of an installation's objects that are in no namespace.
 pub const CLUSTER_KINDS: &str = "crd,clusterrole,clusterrolebinding,validatingadmissionpolicy,\
      validatingadmissionpolicybinding,mutatingwebhookconfiguration,validatingwebhookconfiguration,apiservice";
-/// Those that are.
+/// Kinds of an installation's objects in a namespace.
 pub const LOCAL_KINDS: &str =
     "serviceaccount,role,rolebinding,service,poddisruptionbudget,networkpolicy,deployment,daemonset";
 
@@ -33,7 +33,7 @@ pub fn condition(kubevirt: &Value, type_: &str) -> Option<(String, String)> {
     Some((text(&condition["status"]), text(&condition["reason"])))
 }
 
-/// Whether all of it runs as the object says now.
+/// Whether everything runs as the object currently says.
 pub fn is_available(kubevirt: &Value) -> bool {
     let status = |type_| condition(kubevirt, type_).map(|(status, _)| status);
     kubevirt["status"]["observedGeneration"] == kubevirt["metadata"]["generation"]
@@ -41,7 +41,7 @@ pub fn is_available(kubevirt: &Value) -> bool {
         && status("Progressing").as_deref() == Some("False")
 }
 
-/// Waits until all of it runs as the object says now.
+/// Waits until everything runs as the object currently says.
 pub fn wait_available() -> Result<Value> {
     wait::until("the KubeVirt to be available", ROLLOUT, || Ok(kubevirt()?.filter(is_available)))
 }
@@ -52,7 +52,7 @@ pub fn patch(spec: &Value) -> Result<()> {
     kubectl(&["patch", "kubevirt", "kubevirt", "-n", NAMESPACE, "--type=merge", "-p", &patch]).map(drop)
 }
 
-/// Applies the test cluster's `KubeVirt`, and waits until all of it runs.
+/// Applies the test cluster's `KubeVirt`, and waits until everything runs.
 pub fn install() -> Result<Value> {
     let file = repository().join("cluster-up/kubevirt-cr.yaml");
     let file = file.to_str().context("the path is text")?;
@@ -60,7 +60,7 @@ pub fn install() -> Result<Value> {
     wait_available()
 }
 
-/// What the operator made, as lines of kind, namespace and name.
+/// The operator's objects, as lines of kind, namespace and name.
 pub fn made() -> Result<Vec<String>> {
     let mut lines = vec![];
     for arguments in [vec![CLUSTER_KINDS, "-l", MANAGED], vec![LOCAL_KINDS, "-A", "-l", MANAGED]] {
@@ -82,10 +82,10 @@ fn is_leaving(pod: &Value) -> bool {
     pod["metadata"]["deletionTimestamp"].is_string()
 }
 
-/// Kills a component's process in all of its pods, once all of them run.
+/// Kills a component's process in all its pods, once all of them run.
 pub fn kill(component: &str) -> Result<()> {
     let selector = format!("kubevirt.io={component}");
-    // One that was killed a moment ago is started again after a while, a longer one each time.
+    // The kubelet restarts a killed container after a pause, which grows each time.
     let running = wait::until(&format!("all of {component} to run"), ROLLOUT, || {
         let pods = objects(&["pod", "-n", NAMESPACE, "-l", &selector])?;
         let pods: Vec<_> =
@@ -99,7 +99,7 @@ pub fn kill(component: &str) -> Result<()> {
     Ok(())
 }
 
-/// Takes the leading pod of a component away, with no time to end, and waits until another one leads.
+/// Deletes the leading pod of a component without a grace period, and waits until another pod leads.
 pub fn replace_leader(component: &str) -> Result<()> {
     let leader = || -> Result<String> {
         let lease = object(&["lease", component, "-n", NAMESPACE])?
@@ -123,7 +123,7 @@ pub fn replace_leader(component: &str) -> Result<()> {
     })
 }
 
-/// Changes the object for as long as a test takes; afterwards it is as it was.
+/// A change of the object during a test; dropping it restores the object.
 pub struct Changed {
     spec: Value,
 }

@@ -1,6 +1,6 @@
-//! Black-box tests against a real cluster, with what users have: `kubectl`, `virtctl`, manifests, and for some tests
-//! a shell on a node. Nothing here knows how the components are made, so that the tests that ask for nothing but the
-//! KubeVirt API also pass on KubeVirt itself.
+//! Black-box tests against a real cluster, with the tools of users: `kubectl`, `virtctl`, manifests, and for
+//! some tests a shell on a node. Nothing here depends on how the components are made, so the tests that use
+//! only the KubeVirt API also pass on KubeVirt itself.
 //!
 //! ```text
 //!   tests/together/<area>.rs   one short function a behaviour, its name says which
@@ -12,9 +12,9 @@
 //!       Node::of(...)                              a shell on a node
 //! ```
 //!
-//! What disturbs nobody is one program, of which several tests run at once. What disturbs others (killed daemons and nodes,
-//! other settings) is a file `tests/<area>.rs` of its own, holds [`alone`] and so runs by itself, since cargo runs one program
-//! after the other.
+//! Tests that do not disturb others are one program, several of whose tests run at once. Tests that disturb
+//! others (killed daemons and nodes, other settings) are in their own file `tests/<area>.rs` and hold
+//! [`alone`], so they run by themselves, since cargo runs one program after the other.
 
 pub mod api_server;
 pub mod bench;
@@ -49,17 +49,17 @@ pub use running::Running;
 
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// Of all tests of one program: many may be undisturbed at once, one may disturb them.
+/// The lock of one program: many tests may hold it undisturbed at once, but only one may disturb the others.
 static DISTURBANCE: RwLock<()> = RwLock::new(());
 
 /// Held by a test while it disturbs others in its program.
 pub fn alone() -> RwLockWriteGuard<'static, ()> {
-    // A test that failed has said so; the next one may go on.
+    // A failed test has been reported, so the lock can be used after its panic.
     DISTURBANCE.write().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Held by a test of such a program while it does what may not be disturbed: until its guest runs, for instance. Not by a
-/// thread that is [`alone`].
+/// Held by a test of such a program while it must not be disturbed, for instance until its guest runs. A
+/// thread that is [`alone`] must not take it.
 pub fn undisturbed() -> RwLockReadGuard<'static, ()> {
     DISTURBANCE.read().unwrap_or_else(PoisonError::into_inner)
 }

@@ -14,30 +14,31 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
-/// Longest that a test may take, whatever it waits for: the longest waits ten minutes for certificates to be
-/// renewed, or kills things at random for as long.
+/// Longest time of a test. The longest tests wait ten minutes for certificates to be renewed, or kill
+/// components at random for as long.
 const LONGEST: Duration = Duration::from_secs(20 * 60);
 
-/// Label of namespaces: which pods are taken there.
+/// Label of namespaces: the Pod Security level for their pods.
 const ENFORCED: &str = "pod-security.kubernetes.io/enforce";
 
-/// A namespace that demands Pod Security `restricted` and ends with its test.
+/// A namespace with Pod Security `restricted`, which is deleted with its test.
 #[derive(Clone)]
 pub struct Namespace {
     name: String,
 }
 
-/// Runs a test in a namespace of its own, and returns what it finds out.
+/// Runs a test in its own namespace, and returns the test's result.
 ///
-/// When it fails, everything about the namespace is shown; when it succeeds, the namespace has to go away with all
-/// that is in it, or the test fails for that. A test that hangs fails too, and where it hangs is shown.
+/// When the test fails, everything about the namespace is shown. When it succeeds, deleting the namespace
+/// with everything in it has to succeed, or the test fails. A test that hangs fails too, and the output shows
+/// where it hangs.
 #[expect(clippy::panic, reason = "this is how a test fails")]
 pub fn in_namespace<T: Send + 'static>(
     name: &str,
     test: impl FnOnce(&Namespace) -> Result<T> + Send + 'static,
 ) -> T {
     let started = jiff::Timestamp::now();
-    // A name that no other run has: names of namespaces that are going away cannot be used.
+    // A unique name, since the name of a namespace that is being deleted cannot be used.
     let name = format!("e2e-{name}-{:x}", started.as_millisecond() & 0xff_ffff);
     let namespace = Namespace { name };
     let result = within_deadline(namespace.clone(), test);
@@ -65,14 +66,14 @@ pub fn in_namespace<T: Send + 'static>(
     }
 }
 
-/// Runs a test on a thread of its own; `Err` is its panic.
+/// Runs a test on its own thread; `Err` is its panic.
 fn within_deadline<T: Send + 'static>(
     namespace: Namespace,
     test: impl FnOnce(&Namespace) -> Result<T> + Send + 'static,
 ) -> thread::Result<Result<T>> {
     let (alive, ended) = mpsc::channel::<()>();
     let run = thread::spawn(move || {
-        // Dropped when the test ends, by a panic too.
+        // Dropped when the test ends, also by a panic.
         let _alive = alive;
         {
             let _undisturbed = undisturbed();
@@ -119,19 +120,19 @@ impl Namespace {
         .context("waited 120 s for the namespace and all in it to be gone")
     }
 
-    /// `kubectl apply`; an error unless it is taken.
+    /// `kubectl apply`; an error unless the manifest is accepted.
     pub fn apply(&self, manifest: &Value) -> Result<()> {
         let output = self.try_apply(manifest)?;
         ensure!(output.code == 0, "manifest was refused: {}", output.text().trim());
         Ok(())
     }
 
-    /// `kubectl apply`, whatever comes of it. Unknown fields are refused as by default.
+    /// `kubectl apply`, also if it fails. Unknown fields are refused, as by default.
     pub fn try_apply(&self, manifest: &Value) -> Result<Output> {
         try_kubectl_with(&["apply", "-n", &self.name, "-f", "-"], &manifest.to_string())
     }
 
-    /// What admission says to a manifest that it refuses.
+    /// The message of admission for a manifest that it refuses.
     pub fn refusal(&self, manifest: &Value) -> Result<String> {
         let output = self.try_apply(manifest)?;
         ensure!(output.code != 0, "the manifest was taken, it should have been refused: {}", output.text());
@@ -163,12 +164,12 @@ impl Namespace {
         [&[*verb, "-n", &self.name], rest].concat()
     }
 
-    /// An object of the namespace, if it is there.
+    /// An object of the namespace, if it exists.
     pub fn get(&self, kind: &str, name: &str) -> Result<Option<Value>> {
         object(&[kind, name, "-n", &self.name])
     }
 
-    /// An object of the namespace that has to be there.
+    /// An object of the namespace that has to exist.
     pub fn need(&self, kind: &str, name: &str) -> Result<Value> {
         self.get(kind, name)?.with_context(|| format!("there is no {kind} {name}"))
     }
@@ -178,7 +179,7 @@ impl Namespace {
         objects(&[kind, "-n", &self.name])
     }
 
-    /// Waits until an object is what is wanted of it.
+    /// Waits until an object meets the condition.
     pub fn wait(
         &self,
         kind: &str,
@@ -192,10 +193,10 @@ impl Namespace {
             .with_context(|| format!("waited {} s for {kind} {name} {what}", within.as_secs()))
     }
 
-    /// Makes a claim of 16 MiB, of the cluster's own storage class.
+    /// Makes a claim of 16 MiB, of the cluster's default storage class.
     ///
     /// # Errors
-    /// When the API server does not take it.
+    /// When the API server refuses it.
     pub fn claim(&self, name: &str) -> Result<()> {
         self.apply(&json!({
             "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": { "name": name },
@@ -208,7 +209,7 @@ impl Namespace {
         self.wait("vmi", name, &format!("to be {phase}"), within, |vmi| vmi["status"]["phase"] == phase)
     }
 
-    /// Waits until a VM says about itself that it is so.
+    /// Waits until a VM has that printable status.
     pub fn wait_status(&self, name: &str, status: &str, within: Duration) -> Result<Value> {
         self.wait("vm", name, &format!("to be {status}"), within, |vm| {
             vm["status"]["printableStatus"] == status

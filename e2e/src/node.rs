@@ -1,4 +1,4 @@
-//! A shell on a node, for what users cannot do: kill processes, look at what is left.
+//! A shell on a node, for what users cannot do: kill processes, check for leftovers.
 
 use crate::command::{cluster_script, succeed};
 use anyhow::{Context, Result, ensure};
@@ -11,7 +11,7 @@ pub struct Node {
 }
 
 impl Node {
-    /// By name.
+    /// The node of that name.
     pub fn named(name: &str) -> Self {
         Self { name: name.to_owned() }
     }
@@ -48,7 +48,7 @@ impl Node {
         Ok(lines.lines().filter_map(|line| line.trim().parse().ok()).collect())
     }
 
-    /// Sends a signal to that program in a pod, which has to be there.
+    /// Sends a signal to that program in a pod, which has to run there.
     pub fn kill(&self, pod: &Value, program: &str, signal: &str) -> Result<()> {
         let processes = self.processes(pod, program)?;
         ensure!(!processes.is_empty(), "no {program} runs in that pod on {}", self.name);
@@ -65,12 +65,12 @@ impl Node {
         self.sh(&format!("find {directory} -name 'serial0.log*' | sort -r | xargs -r cat"))
     }
 
-    /// Ends the node as a power cut would.
+    /// Ends the node like a power failure.
     pub fn cut_power(&self) -> Result<()> {
         succeed(cluster_script("node-kill.sh").arg(&self.name), None).map(drop)
     }
 
-    /// Brings it back.
+    /// Starts it again.
     pub fn start(&self) -> Result<()> {
         succeed(cluster_script("node-start.sh").arg(&self.name), None).map(drop)
     }

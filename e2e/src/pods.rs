@@ -1,4 +1,4 @@
-//! Plain pods beside the guests: a client that asks, a server that answers.
+//! Plain pods beside the guests: clients and servers.
 
 use crate::command::Output;
 use crate::namespace::Namespace;
@@ -29,7 +29,7 @@ pub fn pod(name: &str, command: &[&str]) -> Value {
     })
 }
 
-/// A pod that does nothing until it is told to.
+/// A pod that idles until it gets commands.
 pub fn client<'a>(namespace: &'a Namespace, name: &'a str) -> Result<Client<'a>> {
     start(namespace, name, &pod(name, &["sleep", "3600"]))
 }
@@ -84,7 +84,7 @@ impl Client<'_> {
         self.namespace.try_kubectl(&["exec", self.name, "--", "sh", "-c", script])
     }
 
-    /// What a web server answers; an empty text where it does not.
+    /// The answer of a web server; an empty text if there is none.
     pub fn fetch(&self, url: &str) -> Result<String> {
         Ok(self.sh(&format!("timeout 5 wget -qO- {url}"))?.stdout)
     }

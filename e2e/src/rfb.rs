@@ -1,4 +1,4 @@
-//! A viewer: the least of RFB 3.8 that it takes to see a guest's screen.
+//! A viewer: the part of RFB 3.8 that is needed to see a guest's screen.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -8,15 +8,15 @@ use anyhow::{Context, Result, bail, ensure};
 
 /// How long a server may take for anything.
 const ANSWER: Duration = Duration::from_secs(30);
-/// Security type without any.
+/// The security type "None".
 const NONE: u8 = 1;
 
-/// A screen that is looked at.
+/// A connected screen.
 pub struct Screen {
     stream: TcpStream,
     /// Pixels across and down.
     pub size: (u16, u16),
-    /// What the server calls it.
+    /// The server's name for it.
     pub name: String,
 }
 
@@ -35,7 +35,7 @@ impl Screen {
         stream.write_all(&[NONE])?;
         let result: [u8; 4] = read(&mut stream)?;
         ensure!(result == [0; 4], "the server refuses: {result:?}");
-        // Shared with others.
+        // A shared session.
         stream.write_all(&[1])?;
         let [w1, w2, h1, h2] = read(&mut stream)?;
         let _pixel_format: [u8; 16] = read(&mut stream)?;
@@ -72,7 +72,7 @@ impl Screen {
 
     /// Whether the server has ended the session.
     pub fn has_ended(&mut self) -> bool {
-        // What it still sends is of no interest.
+        // Data that it still sends does not matter.
         let mut rest = [0; 4096];
         loop {
             match self.stream.read(&mut rest) {

@@ -1,12 +1,13 @@
-//! Runs the tests of the workspace, and tells where the time went.
+//! Runs the tests of the workspace, and reports where the time went.
 //!
 //! ```text
 //!   .ci/compile --> programs --> selection (tier, ONLY, CHANGED) --> libtest --> results --> report
 //!                                        long.txt, areas.txt                  tries       times.json, flaky.json
 //! ```
 //!
-//! `cargo test` would compile and run as well. This has one compilation of the whole workspace for all tests, so that no crate
-//! is built twice with other features; it knows how long each test took; and what failed once and then passed is counted.
+//! `cargo test` would also compile and run the tests. This program compiles the whole workspace once for all
+//! tests, so that no crate is built twice with different features. It also records how long each test takes,
+//! and counts tests that fail once and then pass.
 
 pub mod libtest;
 pub mod programs;

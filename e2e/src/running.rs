@@ -1,12 +1,12 @@
-//! A program that runs beside the test, and ends with it.
+//! A program that runs during the test, and ends with it.
 
 use crate::command::wait_for_exit;
 use crate::wait::SOON;
 use std::ops::{Deref, DerefMut};
 use std::process::Child;
 
-/// A child that is killed when the value goes, in a test that fails too. Left behind it would hold the output of the whole
-/// run open.
+/// A child that is killed when the value is dropped, also in a test that fails. Otherwise it would keep the
+/// output of the whole run open.
 #[derive(Debug)]
 pub struct Running(pub Child);
 

@@ -1,20 +1,20 @@
-//! A key of a test's own, for virtctl's `ssh` and `scp`.
+//! A key for one test, for virtctl's `ssh` and `scp`.
 
 use crate::command::succeed;
 use anyhow::{Context, Result};
 use std::process::Command;
 use tempfile::TempDir;
 
-/// It is gone with the value.
+/// Its files are deleted when the value is dropped.
 pub struct Key {
     _files: TempDir,
     path: String,
-    /// What a guest has to know.
+    /// The public key, for the guest.
     pub public: String,
 }
 
 impl Key {
-    /// A new one.
+    /// Makes a new key.
     pub fn make() -> Result<Self> {
         let files = tempfile::tempdir()?;
         let path = files.path().join("key").to_str().context("the path is text")?.to_owned();
@@ -23,7 +23,7 @@ impl Key {
         Ok(Self { _files: files, path, public: public.trim_end().to_owned() })
     }
 
-    /// By which virtctl uses it, and believes what a guest says of itself the first time.
+    /// Options that make virtctl use the key, and accept an unknown host key.
     pub fn options(&self) -> [String; 6] {
         let hosts = format!("{}.hosts", self.path);
         ["-i", &self.path, "--known-hosts", &hosts, "-t", "-o StrictHostKeyChecking=accept-new"]

@@ -1,7 +1,8 @@
-//! Everything that can die dies, at random and for minutes. Every machine ends as its specification asks for, and no guest
-//! notices the death of anything but its own QEMU, launcher or node.
+//! Kills everything that can be killed, at random and for minutes. In the end every machine is in the state
+//! of its specification, and no guest has noticed a death except that of its own QEMU, launcher or node.
 //!
-//! `CHAOS_SECONDS` (60), `CHAOS_MACHINES` (6) and `CHAOS_SEED` (the time) choose another run; what was done is printed.
+//! `CHAOS_SECONDS` (60), `CHAOS_MACHINES` (6) and `CHAOS_SEED` (the time) choose another run; the test prints
+//! what it does.
 
 use anyhow::{Context, Result, ensure};
 use barevirt_e2e::command::{objects, try_kubectl};
@@ -15,9 +16,9 @@ use std::env;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How often the QEMU of one machine is killed: a machine that crashes again and again is started later each time.
+/// How often the QEMU of one machine is killed: the pause before the next start grows with each crash.
 const CRASHES: u32 = 2;
-/// The longest pause before a machine that crashed that often starts anew, and its start.
+/// The longest pause before a machine with that many crashes starts again, and its start.
 const SETTLED: Duration = Duration::from_secs(300);
 const COMPONENTS: [&str; 4] = ["virt-api", "virt-controller", "virt-handler", "virt-operator"];
 
@@ -25,13 +26,13 @@ fn number(name: &str, default: u64) -> u64 {
     env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
-/// One machine, and what was done to it.
+/// One machine, and what the test did to it.
 struct Machine {
     name: String,
-    /// What its specification asks for now.
+    /// Whether its specification asks for it to run.
     runs: bool,
     crashes: u32,
-    /// The instance of the beginning and its count, until somebody does something to just this machine or its node.
+    /// The first instance and its count, until the test harms this machine or its node.
     untouched: Option<(String, Counting)>,
 }
 
@@ -42,7 +43,7 @@ impl Machine {
         Ok(Self { name, runs: true, crashes: 0, untouched: Some((uid(&vmi), counting)) })
     }
 
-    /// Has it run or not from now on; virt-api may be away for a moment.
+    /// Changes whether it is to run; virt-api may be away for a moment.
     fn switch(&mut self, namespace: &Namespace) -> Result<()> {
         self.runs = !self.runs;
         self.untouched = None;
@@ -66,7 +67,7 @@ impl Machine {
         Ok(())
     }
 
-    /// It is what its specification asks for.
+    /// Whether it is in the state that its specification asks for.
     fn is_settled(&self, namespace: &Namespace) -> Result<bool> {
         let vmi = namespace.get("vmi", &self.name)?;
         if !self.runs {
@@ -83,7 +84,7 @@ fn uid(object: &Value) -> String {
     object["metadata"]["uid"].as_str().unwrap_or_default().to_owned()
 }
 
-/// Something that dies, or that a person changes meanwhile.
+/// A kill, or a change by a user.
 #[derive(Debug)]
 enum Harm {
     Component(&'static str),
@@ -98,7 +99,8 @@ enum Harm {
 impl Harm {
     fn any(random: &mut fastrand::Rng, nodes: &[String], machines: &[Machine]) -> Option<Self> {
         let node = nodes.get(random.usize(..nodes.len()))?.clone();
-        // Nobody touches the other half itself: its guests must not notice anything but the loss of their node.
+        // The other half is not harmed directly: its guests must not notice anything except the loss of their
+        // node.
         let machine = random.usize(..machines.len().div_ceil(2));
         let killable = machines.get(machine)?.crashes < CRASHES;
         Some(match random.u8(..20) {
@@ -114,7 +116,7 @@ impl Harm {
 
     fn apply(&self, namespace: &Namespace, machines: &mut [Machine]) -> Result<()> {
         match self {
-            // One that has not come back from the last blow cannot be hit.
+            // A component that is still down from the last kill cannot be killed.
             Self::Component(name) => installation::kill(name).or_else(|error| {
                 println!("  {error:#}");
                 Ok(())
@@ -125,7 +127,7 @@ impl Harm {
                 let node = Node::named(name);
                 let placed = instances_by_node(namespace)?;
                 for machine in machines {
-                    // Also one that has no node yet may have been on its way there.
+                    // A machine without a node may have been about to start there.
                     if placed.get(&machine.name).is_none_or(|on| on.is_empty() || on == name) {
                         machine.untouched = None;
                     }
@@ -162,7 +164,7 @@ fn is_ready(node: &str) -> Result<bool> {
     Ok(conditions.iter().any(|one| one["type"] == "Ready" && one["status"] == "True"))
 }
 
-/// Nothing of ours has panicked, neither before its last death nor after it.
+/// None of our programs has panicked, neither before its last death nor after it.
 fn nobody_panicked() -> Result<()> {
     for pod in objects(&["pod", "-n", installation::NAMESPACE])? {
         let name = pod["metadata"]["name"].as_str().unwrap_or_default().to_owned();
@@ -192,7 +194,7 @@ fn every_machine_ends_as_it_should_whatever_dies() {
             .filter_map(|node| node["metadata"]["name"].as_str().map(str::to_owned))
             .collect();
         let names: Vec<String> = (0..number("CHAOS_MACHINES", 6)).map(|n| format!("vm{n}")).collect();
-        // Some at a time: many emulated guests that boot at once take minutes to say a word.
+        // Some at a time: many emulated guests that boot at once take minutes to print anything.
         let mut machines = Vec::new();
         for names in names.chunks(4) {
             for name in names {
@@ -229,7 +231,7 @@ fn every_machine_ends_as_it_should_whatever_dies() {
             ensure!(uid(&vmi) == *instance, "{} was started anew, nobody touched it", machine.name);
             counting.goes_on().with_context(|| machine.name.clone())?;
         }
-        // One launcher for each that runs, and nothing that cannot end.
+        // There is one launcher for each running machine, and no pod that cannot end.
         let running = machines.iter().filter(|machine| machine.runs).count();
         wait::until_true("launchers of former instances to be gone", SOON, || {
             let pods = namespace.list("pod")?;

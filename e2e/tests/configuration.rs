@@ -1,7 +1,7 @@
-//! Settings of the `KubeVirt` object reach every component while it runs; what is wrong with them is refused, and where it
-//! slipped through, the last good ones stay in force and the object says so.
+//! Settings of the `KubeVirt` object reach every component while it runs. Wrong settings are refused; if they
+//! were stored anyway, the last good settings stay in force and the object says so.
 //!
-//! It changes the `KubeVirt` object, and once takes the operator away, and so is alone in its file.
+//! The tests change the `KubeVirt` object, and one removes the operator, so they have their own file.
 
 use anyhow::{Context, Result, ensure};
 use barevirt_e2e::api_server;
@@ -17,7 +17,7 @@ const ALL_COMPONENTS: &str = "kubevirt.io in (virt-api, virt-controller, virt-ha
 const OPERATOR: &str = "deployment/virt-operator";
 const WEBHOOK: [&str; 2] = ["validatingwebhookconfiguration", "virt-operator-validator"];
 
-/// Names of pods with what changes when a process is started anew.
+/// Names of pods, with values that change when a process is restarted.
 fn lives(selector: &str) -> Result<BTreeMap<String, String>> {
     let pods = objects(&["pod", "-n", NAMESPACE, "-l", selector])?;
     let life = |pod: &Value| {
@@ -43,7 +43,7 @@ fn version() -> Result<Value> {
     Ok(kubevirt()?.context("there is no KubeVirt")?["metadata"]["resourceVersion"].clone())
 }
 
-/// Waits until all of these pods have the object as it is now in force.
+/// Waits until the current object is in force in all of these pods.
 fn wait_in_force<'a>(pods: impl Iterator<Item = &'a String> + Clone) -> Result<()> {
     wait::until_true("every component to run with the object as it is", SOON, || {
         let version = version()?;
@@ -57,7 +57,7 @@ fn wait_in_force<'a>(pods: impl Iterator<Item = &'a String> + Clone) -> Result<(
     })
 }
 
-/// Settings that are wrong in ways that the definition of the kind lets pass.
+/// Wrong settings that the definition of the kind accepts.
 fn bad() -> Value {
     json!({"configuration": {
         "cpuRequest": "0",
@@ -88,14 +88,14 @@ fn a_changed_setting_reaches_every_component_and_none_is_started_anew() {
             wait_in_force(before.keys())?;
             ensure!(lives(ALL_COMPONENTS)? == before, "a component was started anew");
 
-            // Each handler says that it logs more now.
+            // Each handler logs that its level has changed.
             for pod in before.keys().filter(|name| name.starts_with("virt-handler-")) {
                 wait::until_true("the handler to take its level over", SOON, || {
                     let log = kubectl(&["logs", "-n", NAMESPACE, pod, "--since=5m"])?;
                     Ok(log.lines().any(|line| line.contains("log level") && line.contains("virt_=trace")))
                 })?;
             }
-            // What is started now is as the object says now.
+            // A new start uses the current settings.
             namespace.apply(&guest::instance("acme"))?;
             let instance = namespace.wait_phase("acme", "Running", RUNNING)?;
             let requests = &instance["spec"]["domain"]["resources"]["requests"];
@@ -149,7 +149,7 @@ fn virtctl_sets_how_much_components_log_and_forgets_it_again() {
     });
 }
 
-/// Kinds and names of what is directly beneath the root of a graph, in its order.
+/// Kinds and names of the objects directly beneath the root of a graph, in order.
 fn children(graph: &str) -> Result<Vec<String>> {
     let graph: Value = serde_json::from_str(graph).with_context(|| format!("no graph: {graph}"))?;
     let line = |child: &Value| {
@@ -175,7 +175,7 @@ fn a_machines_objects_are_shown_behind_their_gate() {
         let mut machine = guest::machine("vm", "Always");
         machine["spec"]["instancetype"] = json!({"name": "small", "kind": "VirtualMachineInstancetype"});
         let spec = guest::spec_of(&mut machine);
-        // The instance type says what they would say.
+        // The instance type sets these fields.
         if let Some(domain) = spec["domain"].as_object_mut() {
             domain.retain(|field, _| !["cpu", "memory", "resources"].contains(&field.as_str()));
         }
@@ -192,7 +192,7 @@ fn a_machines_objects_are_shown_behind_their_gate() {
         }}}))?;
         wait_in_force(lives("kubevirt.io=virt-api")?.keys())?;
         namespace.wait_phase("vm", "Running", RUNNING)?;
-        // By its own status a machine has an instance.
+        // The call uses the machine's status, which has to say that there is an instance.
         namespace.wait("vm", "vm", "to tell of its instance", SOON, |vm| vm["status"]["created"] == true)?;
         let launcher = namespace.launcher("vm")?;
         let launcher = launcher["metadata"]["name"].as_str().context("the pod has no name")?;
@@ -276,7 +276,8 @@ fn bad_settings_are_refused_with_all_causes() {
     });
 }
 
-/// No operator and no admission of the object, for as long as a test takes; afterwards both, and the object as it was.
+/// Removes the operator and the admission of the object during a test; dropping it restores both, and the
+/// object.
 struct Unguarded {
     spec: Value,
     operators: String,
@@ -340,7 +341,7 @@ fn settings_that_slip_through_are_reported_and_the_last_good_ones_stay_in_force(
                 ensure!(told["config-refused"]["causes"].to_string().contains(field), "{pod}: {told}");
             }
         }
-        // Guests are made by the good ones, which say that emulation is allowed.
+        // Guests are made with the good settings, which allow emulation.
         namespace.apply(&guest::instance("good"))?;
         let instance = namespace.wait_phase("good", "Running", RUNNING)?;
         ensure!(instance["spec"]["domain"]["resources"]["requests"]["cpu"].is_null(), "{}", instance["spec"]);
@@ -360,7 +361,7 @@ fn settings_that_slip_through_are_reported_and_the_last_good_ones_stay_in_force(
         ensure!(lives(RUNNING_COMPONENTS)? == before, "a component was started anew");
 
         wait::until_true("the object to be put right", ROLLOUT, || {
-            // The webhook may be there a moment before the one who answers.
+            // The webhook may exist a moment before its server answers.
             Ok(unguarded.restore().is_ok())
         })?;
         let right = wait_available()?;
@@ -381,7 +382,7 @@ fn has_label(node: &str, label: &str) -> Result<bool> {
     Ok(node["metadata"]["labels"].get(label).is_some())
 }
 
-/// Takes what the test adds to a node away again.
+/// Removes from a node what the test added.
 struct Marked<'a>(&'a str);
 
 const IMAGINARY: &str = "cpu-model.node.kubevirt.io/imaginary";
@@ -409,7 +410,7 @@ fn an_obsolete_model_is_on_no_node_and_a_host_of_it_takes_no_host_model() {
         let offered = format!("cpu-model.node.kubevirt.io/{model}");
         ensure!(has_label(first, &offered)?, "{first} does not offer {model}");
 
-        // What is not true goes, but for a node that is to be left alone.
+        // Wrong labels are removed, except on a node with the annotation to skip it.
         let _marked: Vec<Marked> = names.iter().map(|name| Marked(name)).collect();
         for name in &names {
             kubectl(&["label", "node", name, &format!("{IMAGINARY}=true"), "--overwrite"])?;
@@ -431,7 +432,8 @@ fn an_obsolete_model_is_on_no_node_and_a_host_of_it_takes_no_host_model() {
         let events = ["get", "events", "-A", "--field-selector", "reason=HostModelIsObsolete", "-o", "name"];
         wait::until_true("the event", SOON, || Ok(!kubectl(&events)?.trim().is_empty()))?;
 
-        // A machine: a kubelet that has not heard yet that its node offers the model again refuses the pod for good.
+        // A machine rather than an instance: a kubelet that does not know yet that its node offers the model
+        // again refuses the pod for good.
         let mut manifest = guest::machine("vm", "Always");
         guest::spec_of(&mut manifest)["nodeSelector"] = json!({"kubernetes.io/hostname": first});
         namespace.apply(&manifest)?;
@@ -464,7 +466,7 @@ fn without_its_gate_an_image_is_a_container_of_the_pod_and_no_volume() {
             let launcher = namespace.launcher(name)?;
             Ok(launcher["spec"]["containers"].as_array().map_or(0, Vec::len))
         };
-        // The test cluster has such volumes.
+        // The test cluster supports image volumes.
         ensure!(containers("volume")? == 1, "the image is no volume");
         let _changed = Changed::begin(&json!({"configuration": {"developerConfiguration": {
             "disabledFeatureGates": ["ImageVolume"],
@@ -493,14 +495,14 @@ fn a_cluster_that_keeps_no_serial_logs_keeps_those_that_are_asked_for() {
             let launcher = namespace.launcher(name)?;
             let pod = launcher["metadata"]["name"].as_str().context("the launcher has no name")?.to_owned();
             let read = ["exec", &pod, "-c", "compute", "--", "/usr/bin/virt-launcher", "serial-log"];
-            // A log that is not there is a failure of the program.
+            // The program fails if there is no log.
             Ok(namespace.try_kubectl(&read)?.stdout)
         };
         namespace.wait_phase("asks", "Running", RUNNING)?;
         wait::until_true("a log of the instance that asks for one", BOOT, || {
             Ok(log("asks")?.contains("guest-tiny login"))
         })?;
-        // It runs as long, and its console is as good as any.
+        // The guest with the silent log also runs, and its console works.
         Console::open(namespace, "silent")?.login(BOOT)?;
         let kept = log("silent")?;
         ensure!(!kept.contains("login"), "kept nevertheless: {kept}");
@@ -539,13 +541,13 @@ fn a_guest_reads_about_its_node_and_gets_none_of_its_devices_that_are_not_permit
         let mut console = Console::open(namespace, "told")?;
         console.login(BOOT)?;
         let name = format!("<value>{node}</value>");
-        // The disk of metrics is the one that begins with their mark.
+        // The disk of metrics begins with a magic number.
         let find = "for d in /sys/block/vd*; do d=/dev/${d##*/}; \
                     [ \"$(dd if=$d bs=4 count=1 2>/dev/null)\" = mvbd ] && echo $d; done";
         let disk = console.ok(find, SOON)?.trim().to_owned();
         ensure!(disk.starts_with("/dev/vd"), "no disk of metrics: {disk:?}");
         wait::until_true("the disk to tell of the node", SOON, || {
-            // What the guest has read before it keeps.
+            // The guest caches what it has read before.
             let read = format!(
                 "echo 3 >/proc/sys/vm/drop_caches; dd if={disk} bs=4096 count=2 2>/dev/null | grep -c '{name}'"
             );
@@ -569,7 +571,7 @@ fn a_guest_reads_about_its_node_and_gets_none_of_its_devices_that_are_not_permit
     });
 }
 
-/// A guest with a second card by a binding plugin, on the wire between the nodes, with that address.
+/// A guest with a second card by a binding plugin, on the network between the nodes, with that address.
 fn by_plugin(name: &str, plugin: &str, node: &str, address: &str) -> Value {
     let mut manifest = guest::instance(name);
     manifest["spec"]["nodeSelector"] = json!({"kubernetes.io/hostname": node});

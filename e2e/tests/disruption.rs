@@ -1,4 +1,4 @@
-//! Daemons killed with signal 9, which no guest may notice.
+//! Kills daemons with signal 9, which no guest may notice.
 
 use anyhow::{Context, Result, ensure};
 use barevirt_e2e::command::objects;
@@ -12,7 +12,7 @@ fn uid(object: &Value) -> String {
     object["metadata"]["uid"].as_str().unwrap_or_default().to_owned()
 }
 
-/// A guest that counts, started while nobody disturbs it.
+/// A guest that counts, started while no test disturbs others.
 fn counting(namespace: &Namespace, name: &str) -> Result<(Value, Counting)> {
     let _undisturbed = undisturbed();
     namespace.apply(&guest::with_user_data(guest::instance(name), guest::COUNTING))?;
@@ -20,7 +20,7 @@ fn counting(namespace: &Namespace, name: &str) -> Result<(Value, Counting)> {
     Ok((vmi, Counting::of(namespace, name)?))
 }
 
-/// Has the guest count while something is killed; the count goes on without a gap, in one boot.
+/// Checks that the guest's count goes on without a gap, in one boot, while `disturb` runs.
 fn guest_counts_through(namespace: &Namespace, disturb: impl FnOnce() -> Result<()>) -> Result<()> {
     let (vmi, counting) = counting(namespace, "vm")?;
     let _alone = alone();
@@ -28,13 +28,13 @@ fn guest_counts_through(namespace: &Namespace, disturb: impl FnOnce() -> Result<
     counting.goes_on()?;
     let after = namespace.need("vmi", "vm")?;
     ensure!(uid(&after) == uid(&vmi) && after["status"]["phase"] == "Running", "{}", after["status"]);
-    // And it is still ours: there is a console, and it ends when it is asked to.
+    // The guest is still managed: its console works, and it stops on request.
     Console::open(namespace, "vm")?.expect("tick ", SOON)?;
     namespace.kubectl(&["delete", "vmi", "vm", "--wait=false"])?;
     namespace.wait_gone("vmi", "vm", SOON)
 }
 
-// Of one death for both: the kubelet waits longer before each further start.
+// One kill for both tests, since the kubelet's pause grows with each restart.
 #[test]
 fn neither_a_guest_nor_a_paused_one_notices_the_death_of_the_handler() {
     in_namespace("killhandler", |namespace| {
@@ -50,7 +50,7 @@ fn neither_a_guest_nor_a_paused_one_notices_the_death_of_the_handler() {
             component_is_ready("virt-handler")?;
             paused.stands_still()?;
             ensure!(is_paused(&namespace.need("vmi", "paused")?), "it is not said to be paused any more");
-            // The new handler lets it go when it is told to.
+            // The new handler can unpause it.
             wait::until_true("the new handler to know the guest", SOON, || {
                 Ok(namespace.try_virtctl(&["unpause", "vmi", "paused"])?.code == 0)
             })?;

@@ -1,4 +1,4 @@
-//! Many machines at once. Alone, as they take the whole of this machine.
+//! Many machines at once. The test has its own file, since it uses this whole machine.
 
 use anyhow::ensure;
 use barevirt_e2e::wait;
@@ -6,9 +6,9 @@ use barevirt_e2e::{alone, guest, in_namespace};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
-/// How many.
+/// Number of machines.
 const MACHINES: usize = 50;
-/// Until all of them run: each takes a second or two of two processors, emulated.
+/// Time until all of them run: each takes a second or two of two processors, emulated.
 const ALL_RUNNING: Duration = Duration::from_secs(300);
 
 #[test]
@@ -38,7 +38,7 @@ fn fifty_machines_created_at_once_all_run() {
             }
             Ok(running == MACHINES)
         })?;
-        // All at the first try: none was started anew.
+        // Each machine started at the first try.
         for vm in namespace.list("vm")? {
             ensure!(vm["status"]["startFailure"].is_null(), "{}", vm["status"]);
         }

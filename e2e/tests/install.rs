@@ -1,5 +1,5 @@
-//! The installation keeps itself as the KubeVirt object says: what is deleted or edited comes back, what is changed in
-//! the object takes effect, and what it cannot have is named.
+//! The operator keeps the installation as the KubeVirt object says: deleted or edited objects are restored,
+//! changes of the object take effect, and impossible settings are named.
 
 use anyhow::{Context, Result, ensure};
 use barevirt_e2e::command::{kubectl, object, objects, repository, try_kubectl, try_kubectl_with, virtctl};
@@ -23,7 +23,7 @@ fn need(arguments: &[&str]) -> Result<Value> {
     object(arguments)?.with_context(|| format!("there is no {arguments:?}"))
 }
 
-/// Deletes an object; another one takes its place.
+/// Deletes an object, and waits for the new one.
 fn comes_back(arguments: &[&str]) -> Result<Value> {
     let before = uid(&need(arguments)?);
     kubectl(&[&["delete", "--wait=false"], arguments].concat())?;
@@ -99,7 +99,7 @@ fn what_is_edited_is_put_back() {
         let api = local("deployment", "virt-api");
         kubectl(&["scale", "-n", NAMESPACE, "deployment/virt-api", "--replicas=5"])?;
         wait::until_true("virt-api to be two again", SOON, || Ok(need(&api)?["spec"]["replicas"] == 2))?;
-        // What was added, and not changed, goes too.
+        // Added fields are removed too.
         kubectl(&["set", "env", "-n", NAMESPACE, "deployment/virt-api", "OF_SOMEBODY=1"])?;
         wait::until_true("the variable to be gone", SOON, || {
             Ok(!need(&api)?["spec"].to_string().contains("OF_SOMEBODY"))
@@ -152,7 +152,8 @@ fn components_are_customized_by_flags_and_patches() {
     });
 }
 
-/// A patch for what is not there is named: at admission, or in a condition while everything goes on.
+/// A patch of an object that does not exist is named: at admission, or in a condition while everything goes
+/// on.
 #[test]
 fn what_cannot_be_had_is_named_and_what_runs_goes_on() {
     in_namespace("refused", |_| {
@@ -200,7 +201,7 @@ fn a_second_kubevirt_has_no_effect() {
     });
 }
 
-/// Killed at some moment of a change, whichever: the next one goes on.
+/// The operator is killed at a random moment of a change, and the next one goes on.
 #[test]
 fn an_operator_that_is_killed_while_it_works_goes_on() {
     in_namespace("killoperator", |_| {
@@ -210,7 +211,7 @@ fn an_operator_that_is_killed_while_it_works_goes_on() {
             let _changed = Changed::begin(&json!({"infra": {"replicas": 1}}))?;
             installation::kill("virt-operator")?;
             kubectl(&["delete", "--wait=false", "-n", NAMESPACE, "daemonset", "virt-handler"])?;
-            // What the status says was perhaps said before the end.
+            // The status may have been written before the end.
             wait::until_true("all of it to be as asked for", ROLLOUT, || {
                 let controller = need(&local("deployment", "virt-controller"))?;
                 let handler = object(&local("daemonset", "virt-handler"))?;
@@ -222,7 +223,7 @@ fn an_operator_that_is_killed_while_it_works_goes_on() {
     });
 }
 
-/// Its pod is taken away again and again, while there is something to be put right.
+/// The operator's pod is deleted again and again, while there is something to repair.
 #[test]
 fn an_operator_that_is_replaced_again_and_again_puts_everything_right() {
     in_namespace("replaceoperator", |_| {
@@ -252,7 +253,7 @@ fn an_operator_that_is_replaced_again_and_again_puts_everything_right() {
     });
 }
 
-/// What would bring virt-api back can be written while it is away, and what is wrong is still refused.
+/// While virt-api is away, a change that brings it back can be written, and wrong changes are still refused.
 #[test]
 fn the_kubevirt_can_be_changed_while_virt_api_is_away() {
     in_namespace("withoutapi", |_| {
@@ -288,7 +289,7 @@ fn the_kubevirt_can_be_changed_while_virt_api_is_away() {
     });
 }
 
-/// Definitions as Prometheus' operator has them, without their contents, for as long as a test takes.
+/// The definitions of Prometheus' operator, without schemas, during a test.
 struct PrometheusKinds;
 
 impl PrometheusKinds {
@@ -341,7 +342,7 @@ fn prometheus_is_told_whom_to_ask_where_it_is_there() {
         namespace.kubectl(&["create", "serviceaccount", "watcher"])?;
         let changed =
             Changed::begin(&json!({"monitorNamespace": namespace.name(), "monitorAccount": "watcher"}))?;
-        // The kinds are looked for now and then.
+        // The operator looks for the kinds at intervals.
         let monitor =
             namespace.wait("servicemonitor", "prometheus-kubevirt-rules", "to be made", ROLLOUT, |_| true)?;
         ensure!(
@@ -356,7 +357,7 @@ fn prometheus_is_told_whom_to_ask_where_it_is_there() {
         let binding = need(&local("rolebinding", "kubevirt-monitoring"))?;
         ensure!(binding["subjects"][0]["namespace"] == namespace.name(), "{}", binding["subjects"]);
         wait_available()?;
-        // What is not wanted any more goes.
+        // Objects that are no longer wanted are deleted.
         drop(changed);
         wait::until_true("the binding to be gone", ROLLOUT, || {
             Ok(object(&local("rolebinding", "kubevirt-monitoring"))?.is_none())
@@ -364,7 +365,7 @@ fn prometheus_is_told_whom_to_ask_where_it_is_there() {
     });
 }
 
-/// Versions of what others do not write to.
+/// Resource versions of objects that only the operator writes.
 fn versions() -> Result<BTreeMap<String, String>> {
     let quiet = CLUSTER_KINDS.replace("crd,", "").replace(",apiservice", "");
     let found = objects(&[&quiet, "-l", MANAGED])?;
@@ -394,7 +395,7 @@ fn a_new_leader_writes_nothing_that_is_as_it_should_be() {
             let renewed = lease["spec"]["renewTime"].as_str().unwrap_or_default().parse::<jiff::Timestamp>();
             Ok(renewed.is_ok_and(|renewed| renewed > killed))
         })?;
-        // It has looked at everything when it has put this right.
+        // When it has restored this object, it has checked all objects.
         comes_back(&["clusterrolebinding", "kubevirt-handler"])?;
         let mut after = versions()?;
         after.insert(
@@ -406,7 +407,7 @@ fn a_new_leader_writes_nothing_that_is_as_it_should_be() {
     });
 }
 
-/// A chart makes the definition once and changes it never: the operator brings it to its version.
+/// A chart creates the definition and never changes it: the operator updates it to its version.
 #[test]
 fn a_new_leader_gives_kubevirts_their_fields_back() {
     in_namespace("definition", |_| {
@@ -472,7 +473,7 @@ fn virtctl_says_what_is_installed_and_leaves_it_as_it_is() {
             "{json}"
         );
 
-        // What is installed already is written again, and nothing changes by that.
+        // Applying the same manifest again changes nothing.
         let operator = local("deployment", "virt-operator");
         let before = need(&operator)?;
         let manifests = repository().join("manifests");

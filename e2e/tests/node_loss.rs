@@ -1,4 +1,4 @@
-//! A node loses power: what ran there is reported, and runs elsewhere once the node is known to be gone.
+//! A node loses power: its instances are reported, and run elsewhere once the node is known to be gone.
 
 use anyhow::{Context, Result, ensure};
 use barevirt_e2e::command::{kubectl, object, objects};
@@ -8,7 +8,7 @@ use barevirt_e2e::{Node, alone, guest, in_namespace};
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// Brings the node back however the test ends.
+/// Starts the node again, however the test ends.
 struct PowerCut<'a>(&'a Node);
 
 impl<'a> PowerCut<'a> {
@@ -33,7 +33,7 @@ impl Drop for PowerCut<'_> {
     }
 }
 
-/// Has the controller count a silent node as lost after seconds, not minutes, for as long as the value lives.
+/// Makes the controller treat a silent node as lost after seconds, not minutes, until the value is dropped.
 fn short_grace() -> Result<Changed> {
     let flags = json!({"customizeComponents": {"flags": {"controller": {"node-grace-seconds": "20"}}}});
     let changed = Changed::begin(&flags)?;
@@ -41,7 +41,8 @@ fn short_grace() -> Result<Changed> {
     Ok(changed)
 }
 
-/// The node that virt-api is on. Without it no object of ours can be written, so another one is switched off.
+/// The node that virt-api is on. Without virt-api our objects cannot be written, so another node is switched
+/// off.
 fn node_of_api() -> Result<String> {
     let pods = objects(&["pod", "-n", "kubevirt", "-l", "kubevirt.io=virt-api"])?;
     let node = pods.iter().find_map(|pod| pod["spec"]["nodeName"].as_str());
@@ -84,7 +85,7 @@ fn a_machine_runs_elsewhere_once_its_node_is_known_to_be_off() {
         let launcher = namespace.launcher("vm")?;
         let node = Node::of(&launcher)?;
 
-        // Replicas are of use only where they do not go down together.
+        // Replicas are useful only if they are not on the same node.
         let controllers = objects(&["pod", "-n", "kubevirt", "-l", "kubevirt.io=virt-controller"])?;
         let elsewhere = controllers.iter().filter(|pod| pod["spec"]["nodeName"] != node.name()).count();
         ensure!(
@@ -101,7 +102,7 @@ fn a_machine_runs_elsewhere_once_its_node_is_known_to_be_off() {
         ensure!(uid(&vmi) == uid(&before), "nothing starts while the old guest may still run");
         ensure!(vmi["status"]["phase"] == "Failed", "{}", vmi["status"]);
 
-        // Only someone who knows can say that the node is off.
+        // Only an administrator can confirm that the node is off.
         let taint = "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute";
         kubectl(&["taint", "node", node.name(), taint, "--overwrite"])?;
         let after = namespace.wait("vmi", "vm", "to run elsewhere", Duration::from_secs(180), |vmi| {
@@ -111,7 +112,7 @@ fn a_machine_runs_elsewhere_once_its_node_is_known_to_be_off() {
         ensure!(elsewhere != node.name(), "it runs on the node that is off");
 
         cut.end()?;
-        // Nothing is left behind: no pod object of the old instance, no process of it.
+        // Nothing is left of the old instance: no pod object and no process.
         let pods = namespace.list("pod")?;
         ensure!(pods.iter().all(|pod| uid(pod) != uid(&launcher)), "the old pod is still there");
         ensure!(node.processes(&launcher, "qemu-system-x86_64")?.is_empty(), "the old QEMU runs");

@@ -1,6 +1,7 @@
-//! From one version to another and back, with machines running: the same images under a second tag.
+//! Updates from one version to another and back, with running machines. The other version is the same images
+//! under a second tag.
 //!
-//! Every test changes the installation: this file runs alone, and its tests one after the other.
+//! Every test changes the installation, so this file runs alone, and its tests run one after the other.
 
 use anyhow::{Context, Result, ensure};
 use barevirt_e2e::command::{kubectl, objects, repository, try_virtctl, virtctl};
@@ -15,11 +16,11 @@ use std::time::{Duration, Instant};
 
 /// The second tag.
 const TAG: &str = "next-version";
-/// Images that a tag stands for.
+/// The images that get the tag.
 const IMAGES: [&str; 5] = ["virt-operator", "virt-api", "virt-controller", "virt-handler", "virt-launcher"];
-/// An update whose operator is killed on the way: each new leader waits for the lease first.
+/// Time for an update whose operator is killed repeatedly: each new leader first waits for the lease.
 const WITH_KILLS: Duration = Duration::from_secs(600);
-/// What happens to machines is looked at four times a minute.
+/// Time until outdated machines are counted, which happens four times a minute.
 const COUNTED: Duration = Duration::from_secs(120);
 
 /// Gives all images the second tag, on every node.
@@ -34,7 +35,7 @@ fn tag_images() -> Result<()> {
             let image = format!("{registry}/{image}");
             node.sh(&format!("ctr -n k8s.io images tag --force {image}:{tag} {image}:{TAG}"))?;
         }
-        // The kubelet asks what containerd's CRI plugin knows, which hears of new names a moment later.
+        // The kubelet uses containerd's CRI plugin, which learns of new names a moment later.
         wait::until_true("the node to know the images", SOON, || {
             let known = node.sh("ctr -n k8s.io images ls -q")?;
             Ok(IMAGES.iter().all(|image| known.contains(&format!("{image}:{TAG}"))))
@@ -43,7 +44,7 @@ fn tag_images() -> Result<()> {
     Ok(())
 }
 
-/// One component at one moment.
+/// The state of one component at one moment.
 struct Seen {
     new: bool,
     rolled_out: bool,
@@ -128,7 +129,7 @@ fn a_guest_counts_through_an_update_and_the_way_back() {
             counting.goes_on()?;
             wait_outdated("some", |count| count >= 1)?;
             namespace.wait("vmi", "vm", "to be labelled as outdated", SOON, is_labelled)?;
-            // A new one has a launcher of the new version.
+            // A new instance has a launcher of the new version.
             namespace.apply(&guest::instance("new"))?;
             let new = namespace.wait_phase("new", "Running", RUNNING)?;
             let image =
@@ -136,7 +137,7 @@ fn a_guest_counts_through_an_update_and_the_way_back() {
             ensure!(image.ends_with(&format!(":{TAG}")), "{image}");
             namespace.kubectl(&["delete", "vmi", "new"])?;
         }
-        // And back, which waits until all of it runs again.
+        // Dropping it goes back, and waits until everything runs again.
         ensure!(components()?.iter().all(|seen| !seen.new && seen.rolled_out));
         namespace.wait("vmi", "vm", "not to be outdated any more", COUNTED, |vmi| !is_labelled(vmi))?;
         wait_outdated("no", |count| count == 0)?;
@@ -168,7 +169,7 @@ fn outdated_machines_are_started_anew_where_the_kubevirt_says_so() {
     });
 }
 
-/// Images of this tag are nowhere.
+/// There are no images with this tag.
 #[test]
 fn a_version_that_does_not_start_stays_on_one_node_and_is_taken_back() {
     in_namespace("canary", |_| {
@@ -189,7 +190,7 @@ fn a_version_that_does_not_start_stays_on_one_node_and_is_taken_back() {
                 condition(&told, "Available").is_some_and(|(status, _)| status == "True"),
                 "{conditions}"
             );
-            // Nothing else has happened, and nothing else does.
+            // Nothing else has changed, and nothing else changes.
             std::thread::sleep(Duration::from_secs(5));
             let [handler, controller, api] = components()?;
             for (was, is) in [(&before[1], &controller), (&before[2], &api)] {
@@ -224,7 +225,7 @@ fn an_operator_that_is_killed_again_and_again_updates_all_the_same() {
             let _next = Changed::begin(&json!({"imageTag": TAG}))?;
             for _ in 0..4 {
                 installation::replace_leader("virt-operator")?;
-                // Time for some writes, and not for all of them.
+                // Enough time for some writes, but not for all.
                 std::thread::sleep(Duration::from_millis(1500));
             }
             wait::until("the update to be done", WITH_KILLS, || Ok(kubevirt()?.filter(is_available)))?;
@@ -236,7 +237,7 @@ fn an_operator_that_is_killed_again_and_again_updates_all_the_same() {
     });
 }
 
-/// The operator's manifest of the repository, applied again however a test ends.
+/// Applies the operator's manifest of the repository again, however a test ends.
 struct FormerOperator(String);
 
 impl FormerOperator {

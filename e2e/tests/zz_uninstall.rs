@@ -1,5 +1,4 @@
-//! Removal and a new installation. The last file that cargo runs: while one of its tests does its work there is nothing
-//! that another one could use.
+//! Removal and a new installation. Cargo runs this file last, because other tests need the installation.
 
 use anyhow::{Context, Result, ensure};
 use barevirt_e2e::command::{kubectl, object, objects, repository, virtctl};
@@ -27,7 +26,7 @@ fn wait_removed() -> Result<()> {
     wait::until_true("the KubeVirt to be gone", ROLLOUT, || Ok(kubevirt()?.is_none()))
 }
 
-/// Nothing of it is left, and what it stands on is.
+/// Everything is removed except the operator and its own objects.
 fn only_the_operator_is_left() -> Result<()> {
     ensure!(made()? == Vec::<String>::new(), "left: {:?}", made()?);
     let definitions = objects(&["crd"])?;
@@ -56,7 +55,7 @@ fn with_machines_and_leave_to_remove_them_everything_goes_and_comes_again() {
     in_namespace("uninstall", |namespace| {
         let _alone = alone();
         let before = made()?;
-        // Somebody's, who uses the label for something else.
+        // Another user's object, which has the label for another reason.
         let bystander = ["clusterrole", namespace.name()];
         let label = "app.kubernetes.io/managed-by=virt-operator";
         kubectl(&["create", "clusterrole", namespace.name(), "--verb=get", "--resource=pods"])?;
@@ -75,7 +74,7 @@ fn with_machines_and_leave_to_remove_them_everything_goes_and_comes_again() {
             only_the_operator_is_left()?;
         }
         ensure!(made()? == before, "before {before:?}, after {:?}", made()?);
-        // And it can be used.
+        // The new installation works.
         namespace.apply(&guest::instance("again"))?;
         namespace.wait_phase("again", "Running", RUNNING).map(drop)
     });
@@ -90,13 +89,13 @@ fn machines_block_the_removal_where_the_strategy_says_so() {
         let changed = Changed::begin(&strategy)?;
         installation::wait_available()?;
         namespace.apply(&guest::machine("vm", "Halted"))?;
-        // KubeVirt refuses at admission; one that slips through is held.
+        // KubeVirt refuses at admission; a deletion that was accepted waits.
         if delete().is_err() {
             drop(changed);
             ensure!(made()? == before);
             return Ok(());
         }
-        // There is nothing to change back.
+        // There is nothing to restore.
         std::mem::forget(changed);
         let _again = Reinstalled;
         let told = wait::until("the condition", SOON, || {

@@ -18,7 +18,7 @@ systemctl -q disable ssh.service
 systemctl -q enable ssh.socket systemd-networkd.service systemd-networkd-wait-online.service systemd-resolved.service serial-getty@ttyS0.service
 ln -sf /run/systemd/resolve/stub-resolv.conf /etc/resolv.conf
 
-# What such a guest does not need. Everything that is started costs time in an emulated guest.
+# Units that such a guest does not need, since every started unit costs time in an emulated guest.
 for unit in apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer e2scrub_all.timer e2scrub_reap.service \
     fstrim.timer man-db.timer getty@tty1.service console-getty.service run-lock.mount kmod-static-nodes.service \
     systemd-pstore.service systemd-firstboot.service systemd-hwdb-update.service systemd-journal-catalog-update.service \

@@ -3,7 +3,7 @@
 # shellcheck shell=bash disable=SC2154 source=images/guests.sh
 source "$here/guests.sh"
 
-# Families of drivers no virtual machine here has.
+# Families of drivers that no virtual machine here needs.
 guest_debian_without=(arch/x86/{crypto,kvm} sound drivers/{gpu,media,infiniband,iio,staging,mmc,mtd,platform,hwmon,i2c,mfd,isdn,bluetooth,leds,power,regulator,comedi,video,hv,xen,edac,crypto,dma,firewire,parport,usb/serial}
     drivers/net/{wireless,wan,can,hamradio,arcnet,fddi,wwan,hyperv,xen-netback} net/{bluetooth,mac80211,wireless,nfc,can,rds,sctp,tipc,batman-adv,openvswitch,ceph,hsr,smc,rxrpc,9p}
     fs/{btrfs,xfs,f2fs,jfs,ocfs2,gfs2,ceph,smb,nfs,nfsd,ntfs3,reiserfs,bcachefs,afs,coda,dlm,orangefs,ubifs,udf,zonefs,erofs})

@@ -1,4 +1,4 @@
-# The importer: our static program, qemu-img with the libraries it loads, and the authorities that everybody believes. Sourced by
+# The importer: our static program, qemu-img with the libraries it loads, and the certificates of public authorities. Sourced by
 # ../build.sh. No shell, no package manager, no other program.
 # shellcheck shell=bash disable=SC2154,SC2086,SC2046
 # programs: virt-importer

@@ -1,5 +1,5 @@
 # The launcher: our two static programs, QEMU with the libraries it loads, and the firmware it uses. Sourced by
-# ../build.sh. No shell, no package manager, no other program. What a machine of ours may ask for, and no more.
+# ../build.sh. No shell, no package manager, no other program. It contains only what our machines may need.
 # shellcheck shell=bash disable=SC2154,SC2086,SC2046
 # programs: virt-launcher container-disk
 
@@ -17,7 +17,8 @@ launcher_uefi='OVMF_CODE_4M.secboot.fd OVMF_VARS_4M.ms.fd OVMF_CODE_4M.fd OVMF_V
 stage() {
     local parts modules path
     parts=$(debian extract qemu-system-x86,seabios,ovmf,swtpm,virtiofsd "$qemu_suite")
-    # Accelerators are in modules of their own in some builds of QEMU, virtio's display and USB devices of host and clients in all.
+    # In some builds of QEMU accelerators are separate modules; in all builds virtio's display and USB devices
+    # of host and clients are.
     modules=$(cd "$parts" && find usr/lib/x86_64-linux-gnu/qemu \( -name 'accel-*.so' -o -name 'hw-display-virtio-gpu.so' \
         -o -name 'hw-display-virtio-vga.so' -o -name 'hw-usb-host.so' -o -name 'hw-usb-redirect.so' \) -printf '/%p\n')
     copy "$parts" "$1" /usr/bin/qemu-system-x86_64 /usr/bin/swtpm /usr/libexec/virtiofsd $modules

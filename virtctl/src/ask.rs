@@ -1,4 +1,4 @@
-//! Requests to the API server, each with a deadline; failures keep what the server said.
+//! Requests to the API server, each with a deadline; failures keep the server's message.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ const MOST: usize = 500;
 /// Why there is no answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Failure {
-    /// What the server answered with; none where it did not answer.
+    /// The status of the answer; none if the server did not answer.
     pub(crate) status: Option<StatusCode>,
     /// What the server said, or why it did not answer.
     pub(crate) message: String,
@@ -26,7 +26,8 @@ impl Failure {
         Self { status: None, message: message.to_string() }
     }
 
-    /// Whether the server may answer otherwise a moment later: it did not answer, it is overloaded, or a webhook of its did not answer.
+    /// Whether the server may answer differently a moment later: it did not answer, it is overloaded, or one
+    /// of its webhooks did not answer.
     pub(crate) fn may_pass(&self) -> bool {
         self.status.is_none_or(|status| {
             status.is_server_error()
@@ -42,7 +43,7 @@ impl From<Failure> for anyhow::Error {
     }
 }
 
-/// A request, with what it carries.
+/// Sends a request with its body.
 pub(crate) async fn send(
     client: &Client,
     method: Method,
@@ -71,7 +72,7 @@ pub(crate) async fn get(client: &Client, path: &str) -> Result<Value, Failure> {
     send(client, Method::GET, path, "application/json", Vec::new()).await
 }
 
-/// An object, or none where there is no such one, or no such kind.
+/// An object, or none if there is no such object or no such kind.
 pub(crate) async fn find(client: &Client, path: &str) -> Result<Option<Value>, Failure> {
     match get(client, path).await {
         Ok(object) => Ok(Some(object)),

@@ -64,7 +64,7 @@ struct Line {
 /// How a connection ended.
 #[derive(Debug, PartialEq, Eq)]
 enum End {
-    /// The person left it.
+    /// The user left it.
     Left,
     /// Another user has it.
     Taken,
@@ -171,7 +171,7 @@ async fn attach(keys: &mut mpsc::Receiver<Bytes>, mut socket: Socket) -> anyhow:
                         return Ok(End::Left);
                     }
                 }
-                // Standard input has ended: what the guest still says is shown until the connection ends.
+                // Standard input has ended: the guest's further output is shown until the connection ends.
                 None => typing = false,
             },
             message = socket.next() => match message {

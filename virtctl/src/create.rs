@@ -42,7 +42,7 @@ impl Create {
     }
 }
 
-/// The manifest that `virtctl create vm` prints for these flags, and what is said beside it.
+/// The manifest that `virtctl create vm` prints for these flags, and its warnings.
 pub(crate) fn machine(flags: &[String], namespace: &str) -> anyhow::Result<(Value, Vec<String>)> {
     let command = vm::Vm::augment_args(clap::Command::new("form").no_binary_name(true));
     let (vm, warnings) =

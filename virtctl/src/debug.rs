@@ -1,7 +1,8 @@
 //! debug: collects everything about a virtual machine instance in one archive, without secrets.
 //!
-//! Each part is requested by itself, with the user's own rights. A part that cannot be read is replaced by the reason. A QEMU that
-//! does not answer costs one deadline: its answers are left out, and what the launcher sees of it is there.
+//! Each part is requested by itself, with the user's own rights. A part that cannot be read is replaced by
+//! the reason. A QEMU that does not answer costs one deadline: its answers are left out, but the bundle has
+//! what the launcher can observe of it.
 
 mod redact;
 mod tar;
@@ -61,7 +62,7 @@ pub(crate) struct Debug {
     output: Option<PathBuf>,
 }
 
-/// Parts of a bundle, by file name. A part that could not be read is its reason.
+/// Parts of a bundle, by file name. A part that could not be read has the reason instead.
 type Parts = Vec<(String, Result<Value, String>)>;
 
 impl Debug {
@@ -123,7 +124,7 @@ impl Debug {
             eprintln!("not in the bundle: {}", line.lines().next().unwrap_or_default());
         }
         println!(
-            "{} written. Cloud-init, passwords and tokens were taken out; look through it all the same.",
+            "{} written. Cloud-init, passwords and tokens were removed; look through it before you pass it on.",
             file.display()
         );
         Ok(())
@@ -199,7 +200,7 @@ fn bundle(vmi: &str, parts: Parts, logs: &[(String, Result<String, String>)], no
         }
     }
     for (number, (pod, log)) in logs.iter().enumerate() {
-        let text = log.as_ref().map_or_else(|why| format!("not to be had: {why}\n"), Clone::clone);
+        let text = log.as_ref().map_or_else(|why| format!("could not be read: {why}\n"), Clone::clone);
         add(format!("launcher-{number}.log"), &format!("pod {pod}\n{text}"));
     }
     tar::end(&mut archive);

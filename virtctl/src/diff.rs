@@ -1,7 +1,8 @@
 //! diff: which changes of a virtual machine its running instance takes over, and which take a restart; shown before they are
 //! made.
 //!
-//! The API server's own admission fills in defaults (a dry run), and what decides is what virt-controller decides with.
+//! The API server's own admission fills in defaults (a dry run), and the code that decides is
+//! virt-controller's.
 
 use std::path::PathBuf;
 
@@ -29,8 +30,8 @@ use crate::yaml::Format;
 #[command(
     group = ArgGroup::new("what").required(true).args(["file", "vm"]),
     after_help = "Examples:\n  \
-        # What comes of a change before it is made:\n  virtctl diff -f vm.yaml\n  \
-        # What of a virtual machine its running instance does not have yet:\n  virtctl diff myvm"
+        # What a change would do, before you make it:\n  virtctl diff -f vm.yaml\n  \
+        # Changes of a virtual machine that its running instance does not have yet:\n  virtctl diff myvm"
 )]
 pub(crate) struct Diff {
     /// The virtual machine.
@@ -38,7 +39,7 @@ pub(crate) struct Diff {
     /// Manifest of the changed virtual machine, `-` for standard input.
     #[arg(short = 'f', long = "filename", value_name = "FILE")]
     file: Option<PathBuf>,
-    /// Output format; for people where it is left out.
+    /// Output format; readable text by default.
     #[arg(short, long, value_enum)]
     output: Option<Format>,
 }
@@ -100,8 +101,8 @@ async fn machine(session: &Session, name: &str) -> anyhow::Result<VirtualMachine
     vms.get(name).await.map_err(session::plain).with_context(|| format!("get VirtualMachine {name}"))
 }
 
-/// The machine as a manifest would make it, by a dry run: with all that admission does, and its refusals. `asked` is the namespace
-/// of the command line, which comes before the manifest's.
+/// The machine as a manifest would make it, by a dry run: with the changes and refusals of admission. `asked`
+/// is the namespace of the command line, which comes before the manifest's.
 pub(crate) async fn of_manifest(
     session: &Session,
     asked: Option<&str>,
@@ -130,7 +131,7 @@ pub(crate) async fn of_manifest(
 /// Adds what the controller does at once with a change of the machine itself.
 fn followed(mut change: ShownChange) -> ShownChange {
     if change.field.starts_with("spec.dataVolumeTemplates") {
-        change.reason = Some("missing DataVolumes are made; one that is there stays as it is".to_owned());
+        change.reason = Some("missing DataVolumes are made; existing ones do not change".to_owned());
     }
     change
 }
@@ -141,7 +142,7 @@ pub(crate) async fn pending(session: &Session, vm: &VirtualMachine) -> anyhow::R
     let vmis: Api<VirtualMachineInstance> = Api::namespaced(session.client.clone(), &session.namespace);
     let vmi = vmis.get_opt(&name).await.map_err(session::plain).context("get its instance")?;
     let Some(vmi) = vmi else {
-        eprintln!("VirtualMachine {name} is not running: its next start is from what it is then.");
+        eprintln!("VirtualMachine {name} is not running: its next start uses what it is then.");
         return Ok(Vec::new());
     };
     let revision = vmi.status.as_ref().and_then(|status| status.virtual_machine_revision_name.clone());
@@ -171,7 +172,7 @@ async fn expanded(session: &Session, vm: &VirtualMachine) -> anyhow::Result<Virt
     Ok(spec)
 }
 
-/// The installation's settings; the built-in ones where they may not be read, and that is said.
+/// The installation's settings; if the user may not read them, the built-in ones with a warning.
 pub(crate) async fn settings(session: &Session) -> Settings {
     let objects: Api<KubeVirt> = Api::all(session.client.clone());
     match objects.list(&ListParams::default()).await {
@@ -259,9 +260,7 @@ mod tests {
     fn templates_change_no_data_volume_that_is_there() {
         let change = |path: &str| Change { path: path.to_owned(), from: Value::Null, to: json!(1) };
         let reason = |path: &str| followed(shown_change(change(path), &When::InPlace)).reason;
-        assert!(
-            reason("spec.dataVolumeTemplates[0]").is_some_and(|reason| reason.contains("stays as it is"))
-        );
+        assert!(reason("spec.dataVolumeTemplates[0]").is_some_and(|reason| reason.contains("do not change")));
         assert_eq!(reason("spec.runStrategy"), None);
     }
 

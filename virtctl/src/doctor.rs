@@ -1,10 +1,11 @@
-//! doctor: looks at a cluster before and after an installation, and says what is missing and how to mend it.
+//! doctor: looks at a cluster before and after an installation, and says what is missing and how to correct
+//! it.
 //!
 //! ```text
 //!   requests (each may be refused) -> Facts -> findings (pure) -> lines, or JSON
 //! ```
 //!
-//! Nothing is written: the one object that it sends is sent as a dry run, so that the webhooks answer.
+//! It writes nothing: it sends one object as a dry run, so that the webhooks answer.
 
 mod cluster;
 mod findings;
@@ -101,7 +102,7 @@ async fn gather(client: &Client) -> Facts {
     let version = get(client, "/version").await;
     let nodes = list(client, "/api/v1/nodes").await;
     let metrics = match nodes.iter().flatten().find_map(|node| node["metadata"]["name"].as_str()) {
-        // A name of Kubernetes' has no character that means something in a path.
+        // Names in Kubernetes have no characters with a meaning in paths.
         Some(node) => kubelet_metrics(client, node).await,
         None => Err("no node is known".to_owned()),
     };
@@ -122,7 +123,7 @@ async fn gather(client: &Client) -> Facts {
     }
 }
 
-/// The kubelet says of itself which version of cgroups it works with.
+/// The kubelet's metrics say which version of cgroups it uses.
 async fn kubelet_metrics(client: &Client, node: &str) -> Result<String, String> {
     let path = format!("/api/v1/nodes/{node}/proxy/metrics");
     let request = Request::get(path).body(Vec::new()).map_err(|error| error.to_string())?;
@@ -133,7 +134,8 @@ async fn kubelet_metrics(client: &Client, node: &str) -> Result<String, String> 
     }
 }
 
-/// A machine that is not made: its way through the webhooks shows that the API server reaches and believes them.
+/// Creates a machine as a dry run, which shows that the API server reaches the webhooks and trusts their
+/// certificates.
 async fn trial(client: &Client) -> Result<(), String> {
     let machine = json!({
         "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine",
@@ -150,7 +152,7 @@ async fn trial(client: &Client) -> Result<(), String> {
 fn text(findings: &[Finding]) -> String {
     let mut text = String::new();
     for Finding { area, verdict, says, remedy } in findings {
-        // A String takes all that is written.
+        // Writing into a string cannot fail.
         let _ = writeln!(text, "{:<8} {area:<13} {says}", verdict.word());
         if let Some(remedy) = remedy {
             let _ = writeln!(text, "{:<22} -> {remedy}", "");

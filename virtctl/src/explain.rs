@@ -1,7 +1,7 @@
-//! explain: what a manifest leads to, without a cluster; and what a running VM was made from.
+//! explain: what a manifest results in, without a cluster; and what a running VM was made from.
 //!
-//! Defaults, validation, the launcher pod and QEMU's command line are planned by the same code that virt-api, virt-controller
-//! and virt-launcher plan with.
+//! Defaults, validation, the launcher pod and QEMU's command line come from the same code that virt-api,
+//! virt-controller and virt-launcher use.
 
 mod arguments;
 mod explained;
@@ -23,7 +23,7 @@ use explained::{Explained, Surroundings};
 pub(crate) use manifests::Manifests;
 
 impl Explain {
-    /// Explains; fails where something would be refused.
+    /// Explains; fails if something would be refused.
     pub(crate) async fn run(&self, connection: &Connection) -> anyhow::Result<()> {
         if self.files.is_empty() {
             return running::explain(self, &connection.open().await?).await;
@@ -36,7 +36,7 @@ impl Explain {
             .map(|subject| explained::explain(subject, &around, |vm| manifests.lookups(vm)))
             .collect();
         match self.output {
-            // One object for one, a list for several.
+            // One result is printed as an object, several as a list.
             Some(format) => match all.as_slice() {
                 [one] => print!("{}", format.text(one)?),
                 several => print!("{}", format.text(&several)?),
@@ -49,7 +49,7 @@ impl Explain {
             }
         }
         if !manifests.others.is_empty() {
-            eprintln!("Nothing is said about {}.", manifests.others.join(", "));
+            eprintln!("Not explained: {}.", manifests.others.join(", "));
         }
         let refused: Vec<&str> =
             all.iter().filter(|one| !one.causes.is_empty()).map(|one| one.name.as_str()).collect();
@@ -60,8 +60,8 @@ impl Explain {
     }
 }
 
-/// What manifests lead to, in the words of the command line, and whether all of it would be taken. `namespace` is that of a
-/// manifest which names none.
+/// The explanation of manifests as the command prints it, and whether all of them would be accepted.
+/// `namespace` is for manifests that name none.
 pub(crate) fn in_words(manifests: &Manifests, settings: Settings, namespace: &str) -> (String, bool) {
     let config = Config { launcher_image: "virt-launcher".to_owned(), image_pull_policy: None, settings };
     let config = config.in_namespace(None, &[]);

@@ -1,5 +1,5 @@
-//! pause, unpause, soft-reboot, reset, guestosinfo, userlist, fslist: what is done to a guest that runs, and what
-//! it tells of itself.
+//! pause, unpause, soft-reboot, reset, guestosinfo, userlist, fslist: controls of a running guest, and
+//! reports from it.
 
 use std::fmt::Write as _;
 
@@ -20,7 +20,7 @@ fn kind(word: &str) -> anyhow::Result<Kind> {
     Kind::parse(word).with_context(|| format!("unsupported resource type: {}", word.to_lowercase()))
 }
 
-/// Why a call failed: the server's code where it gave one, and its sentence.
+/// The server's status code of a failed call, if it gave one.
 fn code(error: &kube::Error) -> Option<u16> {
     match error {
         kube::Error::Api(status) => Some(status.code),
@@ -102,7 +102,7 @@ pub(crate) struct Instance {
 }
 
 impl Instance {
-    /// Asks the guest to start anew.
+    /// Asks the guest to reboot.
     pub(crate) async fn soft_reboot(&self, session: &Session) -> anyhow::Result<()> {
         let vmi = &self.vmi;
         put(session, vmi, "softreboot", &())
@@ -113,7 +113,7 @@ impl Instance {
         Ok(())
     }
 
-    /// Presses its reset button.
+    /// Presses the reset button.
     pub(crate) async fn reset(&self, session: &Session) -> anyhow::Result<()> {
         let vmi = &self.vmi;
         put(session, vmi, "reset", &())
@@ -124,21 +124,21 @@ impl Instance {
         Ok(())
     }
 
-    /// Prints what the guest agent says of the guest.
+    /// Prints the guest agent's report about the guest.
     pub(crate) async fn guest_os_info(&self, session: &Session) -> anyhow::Result<()> {
         let context = || format!("Error getting guestosinfo of VirtualMachineInstance {}", self.vmi);
         println!("{}", self.told(session, "guestosinfo").await.with_context(context)?);
         Ok(())
     }
 
-    /// Prints who is logged in.
+    /// Prints the users who are logged in.
     pub(crate) async fn user_list(&self, session: &Session) -> anyhow::Result<()> {
         let context = || format!("Error listing users of VirtualMachineInstance {}", self.vmi);
         println!("{}", self.told(session, "userlist").await.with_context(context)?);
         Ok(())
     }
 
-    /// Prints what is mounted.
+    /// Prints the mounted file systems.
     pub(crate) async fn fs_list(&self, session: &Session) -> anyhow::Result<()> {
         let context = || format!("Error listing filesystems of VirtualMachineInstance {}", self.vmi);
         println!("{}", self.told(session, "filesystemlist").await.with_context(context)?);
@@ -152,7 +152,8 @@ impl Instance {
     }
 }
 
-/// Text from a guest, without control characters that would act on the terminal. JSON's own escapes leave little to do.
+/// Text from a guest, without control characters that would act on the terminal. JSON's own escapes cover
+/// most of them.
 fn plain_text(json: &str) -> String {
     let mut plain = String::with_capacity(json.len());
     for c in json.chars() {

@@ -1,14 +1,16 @@
-//! image-upload: fills a volume with a disk image or an archive of this machine.
+//! image-upload: fills a volume with a disk image or an archive from this machine.
 //!
-//! CDI, the Containerized Data Importer, fills the volume, or where there is none, Barevirt. What is made here only asks for it, and
-//! the file goes to CDI's proxy, or where there is none, to the API server, which passes it on:
+//! CDI, the Containerized Data Importer, fills the volume; without CDI, Barevirt does. This command only
+//! makes the objects that ask for an upload. It sends the file to CDI's proxy; without CDI, to the API
+//! server, which passes it on:
 //!
 //! ```text
 //!  flags ─> Upload ─> claim or DataVolume made, or found ─> upload server ready ─> token, proxy's URL ─> file sent ─> processed
 //!           upload    objects, existing                     ready                  cluster, endpoint      send       processing
 //! ```
 //!
-//! Pure code decides what to create, what may be used, and what a refusal leads to. `cluster` and `send` do the requests.
+//! Pure code decides what to create, which objects may be used, and what follows a refusal. `cluster` and
+//! `send` make the requests.
 
 mod arguments;
 mod cluster;
@@ -43,7 +45,7 @@ impl ImageUpload {
         let is_of_cdi = cluster.need_uploads().await?;
         ensure!(
             is_of_cdi || upload.content == Content::Image,
-            "--archive-path: archives are taken by CDI alone, and this cluster has none"
+            "--archive-path: only CDI takes archives, and this cluster has none"
         );
 
         let (namespace, name) = (&session.namespace, &upload.name);
@@ -80,7 +82,7 @@ impl ImageUpload {
         let restarts = processing::restarts(&cluster.claim(name).await?);
         let attempts = match url {
             Some(_) => send::send(&proxy, &image, upload.tries, || cluster.token(name)).await?,
-            // The API server knows the person, and asks for no token.
+            // The API server authenticates the user, so no token is needed.
             None => send::send(&proxy, &image, upload.tries, || async { Ok(String::new()) }).await?,
         };
         if upload.data_source {
@@ -90,7 +92,7 @@ impl ImageUpload {
         println!(
             "Uploading data completed successfully, waiting for processing to complete, you can hit ctrl-c without interrupting the progress"
         );
-        // Of several tries an earlier one may have been what ended the server.
+        // With several tries, an earlier one may have ended the upload server.
         processing::wait(&cluster, name, (attempts == 1).then_some(restarts)).await?;
         println!("Uploading {} completed successfully", upload.path.display());
         Ok(())

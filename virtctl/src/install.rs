@@ -1,4 +1,4 @@
-//! install and upgrade: a release's objects into the cluster, and until all of it runs.
+//! install and upgrade: applies a release's objects to the cluster, and waits until everything runs.
 //!
 //! ```text
 //!   files, or this program -> bundle (pure) --+
@@ -6,8 +6,9 @@
 //!   doctor's problems ------------------------+                                progress (pure) says how far it is
 //! ```
 //!
-//! Objects are applied on the server's side, so running it again goes on where it ended. The definition of the `KubeVirt` kind and
-//! the `KubeVirt` object are made and never changed: the first is virt-operator's, the second the administrator's.
+//! Objects are applied by server-side apply, so a second run goes on where the first one ended. The
+//! definition of the `KubeVirt` kind and the `KubeVirt` object are created but never changed: virt-operator
+//! owns the first, the administrator the second.
 
 mod bundle;
 mod plan;
@@ -32,20 +33,20 @@ use crate::session::Session;
 use crate::waiting::Waiting;
 use crate::{ask, doctor};
 
-/// Paths of what is looked at.
+/// Paths of objects that are read.
 const DEPLOYMENT: &str = "/apis/apps/v1/namespaces/kubevirt/deployments/virt-operator";
 const PODS: &str = "/api/v1/namespaces/kubevirt/pods?limit=20&labelSelector=kubevirt.io%3Dvirt-operator";
 const KUBEVIRTS: &str = "/apis/kubevirt.io/v1/namespaces/kubevirt/kubevirts";
 /// Pause between two looks.
 const PAUSE: Duration = Duration::from_secs(2);
-/// Who owns the fields that are applied.
+/// The field manager of applied fields.
 const OWNER: &str = "virtctl";
 
 /// Where the objects come from, and how long it may take.
 #[derive(Debug, Args)]
 struct Source {
-    /// Manifest, or folder of a release with barevirt-operator.yaml and barevirt-cr.yaml; may be given again. Those of this virtctl
-    /// where none is named.
+    /// Manifest, or folder of a release with barevirt-operator.yaml and barevirt-cr.yaml; can be repeated.
+    /// The default is the manifests of this virtctl.
     #[arg(short = 'f', long, value_name = "FILE|FOLDER")]
     from: Vec<PathBuf>,
     /// How long it may take, such as 90s or 10m.
@@ -54,7 +55,7 @@ struct Source {
     /// Only say what would be done.
     #[arg(long)]
     dry_run: bool,
-    /// Go on although something speaks against it.
+    /// Go on in spite of problems that were found.
     #[arg(long)]
     force: bool,
 }
@@ -77,7 +78,7 @@ pub(crate) struct Install {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     # To the version of this virtctl, which has to be a release:\n  virtctl upgrade\n\n  \
-    # What would be done, and what speaks against it:\n  virtctl upgrade --from dist --dry-run")]
+    # What would be done, and the reasons against it:\n  virtctl upgrade --from dist --dry-run")]
 pub(crate) struct Upgrade {
     #[command(flatten)]
     source: Source,
@@ -86,7 +87,7 @@ pub(crate) struct Upgrade {
 fn time(text: &str) -> Result<Duration, String> {
     duration::parse(text)
         .filter(|time| !time.is_zero())
-        .ok_or_else(|| format!("{text:?} is no time such as 90s or 10m"))
+        .ok_or_else(|| format!("{text:?} is not a time such as 90s or 10m"))
 }
 
 impl Install {
@@ -120,7 +121,7 @@ impl Upgrade {
         let (never, forced) = plan::refuse_upgrade(&found, &bundle.version);
         let from = plan::operator_version(&found);
         if from.as_ref() == Some(&bundle.version) {
-            // It was begun before.
+            // The upgrade was begun by an earlier run.
             self.source.admit(client, never, Vec::new(), None).await?;
         } else {
             self.source.admit(client, never, forced, Some(Scope::Installation)).await?;
@@ -142,7 +143,8 @@ impl Upgrade {
 }
 
 impl Source {
-    /// Fails where something speaks against it: what nothing changes, and what --force does. doctor looks at the scope.
+    /// Fails if there are reasons against it. --force overrides those in `forced`, but not those in `never`.
+    /// doctor checks the scope.
     async fn admit(
         &self,
         client: &Client,
@@ -154,7 +156,7 @@ impl Source {
             bail!("{one}");
         }
         if !never.is_empty() {
-            bail!("it must not begin:\n  {}", never.join("\n  "));
+            bail!("it cannot begin:\n  {}", never.join("\n  "));
         }
         if let Some(scope) = scope {
             forced.extend(doctor::problems(client, scope).await);
@@ -163,7 +165,7 @@ impl Source {
             eprintln!("against it: {why}");
         }
         if !forced.is_empty() && !self.force && !self.dry_run {
-            bail!("{} things speak against it; --force goes on all the same", forced.len());
+            bail!("{} reasons against it; --force overrides them", forced.len());
         }
         Ok(())
     }
@@ -213,7 +215,7 @@ impl Source {
     }
 }
 
-/// What there is in the cluster.
+/// Reads the state of the cluster.
 async fn look(client: &Client) -> anyhow::Result<Found> {
     let operator = ask::find(client, DEPLOYMENT).await.map_err(anyhow::Error::from);
     let operator = operator.context("look for virt-operator")?;
@@ -226,13 +228,13 @@ async fn look(client: &Client) -> anyhow::Result<Found> {
 
 async fn operator_state(client: &Client) -> Result<State, ask::Failure> {
     let deployment = ask::get(client, DEPLOYMENT).await?;
-    // They only explain.
+    // The pods only explain the state, so a failure to read them does not matter.
     let pods = ask::get(client, PODS).await.ok();
     let pods = pods.and_then(|pods| pods["items"].as_array().cloned()).unwrap_or_default();
     Ok(progress::operator(&deployment, &pods))
 }
 
-/// Guests are emulated.
+/// Sets that guests are emulated.
 fn emulated(kubevirt: &mut Value) {
     let mut at = kubevirt;
     for field in ["spec", "configuration", "developerConfiguration"] {
@@ -244,7 +246,7 @@ fn emulated(kubevirt: &mut Value) {
     at["useEmulation"] = json!(true);
 }
 
-/// Makes the object what the manifest says. A definition that is there stays: virt-operator keeps it.
+/// Applies the object. An existing definition is not changed, since virt-operator updates it.
 async fn apply(client: &Client, object: &Object, deadline: &Deadline) -> anyhow::Result<()> {
     if object.is("CustomResourceDefinition") {
         return make(client, object, deadline).await;
@@ -258,7 +260,7 @@ async fn apply(client: &Client, object: &Object, deadline: &Deadline) -> anyhow:
         .await
 }
 
-/// Makes the object, where it is not there.
+/// Creates the object if it does not exist.
 async fn make(client: &Client, object: &Object, deadline: &Deadline) -> anyhow::Result<()> {
     let path = format!("{}?fieldManager={OWNER}", object.place.list);
     let body = serde_json::to_vec(&object.value)?;
@@ -272,7 +274,7 @@ async fn make(client: &Client, object: &Object, deadline: &Deadline) -> anyhow::
         .await
 }
 
-/// Until when all of it has to be done.
+/// The time by which everything has to be done.
 struct Deadline {
     at: Instant,
     length: Duration,
@@ -283,7 +285,7 @@ impl Deadline {
         Instant::now() >= self.at
     }
 
-    /// Asks again as long as the answer may become another one.
+    /// Repeats the request as long as the error may be temporary.
     async fn insist(&self, request: impl AsyncFn() -> Result<Value, ask::Failure>) -> anyhow::Result<()> {
         loop {
             match request().await {
@@ -294,7 +296,8 @@ impl Deadline {
         }
     }
 
-    /// Looks until it is done. That the API server does not answer, or that a kind is not served yet, passes.
+    /// Reads the object until it is done. An API server that does not answer, and a kind that is not served
+    /// yet, are temporary.
     async fn wait(
         &self,
         waiting: &mut Waiting,

@@ -1,4 +1,5 @@
-//! The commands and flags of KubeVirt's virtctl, held against ours: scripts go on working, and what is missing is known.
+//! Compares the commands and flags of KubeVirt's virtctl with ours, so that scripts keep working and missing
+//! ones are known.
 
 use super::*;
 use clap::{Arg, Command as Program};
@@ -26,7 +27,7 @@ fn every_flag_of_kubevirts_is_there_or_known_to_be_missing() {
         let (missing, words): (Vec<&str>, Vec<&str>) = words.into_iter().partition(|word| *word == "missing");
         let command = words.iter().try_fold(&program, |command, word| command.find_subcommand(word));
         let command = command.unwrap_or_else(|| panic!("there is no command {words:?}"));
-        // A command without anything behind it takes whatever it is given.
+        // A command that is not built accepts any arguments.
         let takes_anything =
             command.get_arguments().any(|arg| arg.get_id() == "arguments" && arg.is_trailing_var_arg_set());
         assert_eq!(takes_anything, !missing.is_empty(), "{words:?}");
@@ -41,6 +42,6 @@ fn every_flag_of_kubevirts_is_there_or_known_to_be_missing() {
 
 #[test]
 fn the_program_is_sound_in_every_command() {
-    // clap's own look at names, letters and groups, with global flags in every command.
+    // clap's own checks of names, letters and groups, with global flags in every command.
     program::with_switches(Options::command()).debug_assert();
 }

@@ -1,6 +1,6 @@
 //! start, stop, restart.
 //!
-//! Switches are as cobra has them: `--force`, `--force=true` and `--force=false` all work.
+//! Switches work as in cobra: `--force`, `--force=true` and `--force=false` all work.
 
 use anyhow::bail;
 use barevirt_api::v1::{RestartOptions, StartOptions, StopOptions};
@@ -23,7 +23,7 @@ async fn put(session: &Session, vm: &str, command: &str, body: &impl Serialize) 
 pub(crate) struct Start {
     /// Name of the virtual machine.
     vm: String,
-    /// Start with the guest's CPUs standing still.
+    /// Start with the guest's CPUs stopped.
     #[arg(long)]
     paused: bool,
     /// Only check whether the change is possible.

@@ -11,17 +11,20 @@
 //!
 //! The modules, from the outside in:
 //!
-//! - `program`: under which name virtctl was called, its help and shell completion; `main` parses and dispatches.
+//! - `program`: the name under which virtctl was called, its help and shell completion; `main` parses and
+//!   dispatches.
 //! - Machines and guests: `lifecycle` (start, stop, restart), `migrate` (also its cancellation), `guest` (pause, reset, what the guest agent says), `volumes`
 //!   (addvolume, removevolume), `credentials`, `permitted_devices`, `object_graph`, `expand`, `version`, `adm`, `expose`.
 //! - Streams to a guest: `console`, `vnc`, `usbredir`, `port_forward`, `ssh` (ssh and scp), `qmp`.
-//! - Manifests: `create` writes them; `explain` shows what they lead to, `diff` what a change of them means. Both plan with the
-//!   crates that virt-controller and virt-launcher plan with.
-//! - `ui`: a page in the browser, for all of it.
+//! - Manifests: `create` writes them; `explain` shows what they result in, `diff` what a change of them does.
+//!   Both use the planning crates of virt-controller and virt-launcher.
+//! - `ui`: a page in the browser for the same tasks.
 //! - The installation: `install` (also upgrades), `status`, `doctor`: what is wrong with a cluster.
-//! - `image_upload`: an image of this machine into a volume; `debug`: a bundle for bug reports; `missing`: commands of KubeVirt's that are not supported yet.
-//! - Below all of them: `session` connects to the cluster; `ask` sends a request and has a deadline; `waiting` says what is waited for; `stream` and `visitor` carry bytes between a guest and a local program;
-//!   `terminal`, `yaml` and `random` do what their names say.
+//! - `image_upload`: an image of this machine into a volume; `debug`: a bundle for bug reports; `missing`:
+//!   commands of KubeVirt that are not supported yet.
+//! - Below all of them: `session` connects to the cluster; `ask` sends a request with a deadline; `waiting`
+//!   prints what the command waits for; `stream` and `visitor` carry bytes between a guest and a local
+//!   program; `terminal`, `yaml` and `random` are small helpers.
 
 mod adm;
 mod ask;
@@ -126,17 +129,17 @@ enum Command {
     Create(create::Create),
     /// Manipulate credentials on a virtual machine.
     Credentials(credentials::Credentials),
-    /// Tell which changes of a virtual machine are applied in place, and which need a restart.
+    /// Show which changes of a virtual machine are applied in place, and which need a restart.
     Diff(diff::Diff),
-    /// Look at the cluster before or after an installation, and tell what is missing and how to mend it.
+    /// Check the cluster before or after an installation, and say what is missing and how to correct it.
     Doctor(doctor::Doctor),
-    /// Install Barevirt, and wait until all of it runs.
+    /// Install Barevirt, and wait until everything runs.
     Install(install::Install),
-    /// Bring an installation to another version, and wait until all of it runs.
+    /// Change an installation to another version, and wait until everything runs.
     Upgrade(install::Upgrade),
-    /// Show what is installed and how it is, and how many machines there are.
+    /// Show the installed version, its state, and the number of machines.
     Status(status::Status),
-    /// Show what a manifest leads to, or what a virtual machine instance that runs was made of.
+    /// Show what a manifest results in, or what a running virtual machine instance was made from.
     Explain(explain::Explain),
     /// Returns dependency graph related to a VM|VMI.
     #[command(name = "objectgraph")]
@@ -151,7 +154,7 @@ enum Command {
     Ssh(ssh::Ssh),
     /// SCP files from/to a virtual machine instance.
     Scp(ssh::Scp),
-    /// Collect what there is to know of a virtual machine instance in an archive, without secrets.
+    /// Collect everything about a virtual machine instance in an archive, without secrets.
     Debug(debug::Debug),
     /// Talk to QEMU's monitor: one command, a shell, events, or a socket for other tools.
     Qmp(qmp::Qmp),
@@ -208,7 +211,7 @@ enum Command {
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
     if rustls::crypto::CryptoProvider::get_default().is_none() {
-        // Fails only where a provider is installed already.
+        // Fails only if a provider is installed already.
         let _already_installed = rustls::crypto::ring::default_provider().install_default();
     }
     let called = program::name(std::env::args_os().next().as_deref());
@@ -220,7 +223,7 @@ async fn main() -> ExitCode {
         Err(error) => {
             // Help goes to standard output; a failure to print it cannot be reported.
             let _ = error.print();
-            // Wrong usage ends as any other failure, as KubeVirt's virtctl does.
+            // Wrong usage has the same exit code as any other failure, as in KubeVirt's virtctl.
             return if error.use_stderr() { ExitCode::FAILURE } else { ExitCode::SUCCESS };
         }
     };

@@ -27,7 +27,7 @@ const MACHINES: &str = "virtualmachines";
 pub(crate) struct Migrate {
     /// Name of the virtual machine.
     vm: String,
-    /// Labels that the other node must have as well. What the machine asks for itself stays asked for.
+    /// Additional labels that the other node must have. The machine's own requirements still apply.
     #[arg(
         long = "addedNodeSelector",
         value_name = "KEY=VALUE",
@@ -65,7 +65,8 @@ pub(crate) struct Cancel {
 }
 
 impl Cancel {
-    /// Deletes the migration that is under way: virt-controller ends it, and the guest runs on where it is.
+    /// Deletes the migration that is under way: virt-controller ends it, and the guest keeps running where it
+    /// is.
     pub(crate) async fn run(&self, session: &Session) -> anyhow::Result<()> {
         let vm = &self.vm;
         let migrations: Api<VirtualMachineInstanceMigration> =

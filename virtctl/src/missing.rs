@@ -12,8 +12,8 @@ pub(crate) struct Missing {
 }
 
 impl Missing {
-    /// Fails with the name of the command and what it needs. Its help, asked for behind other arguments, says the same and is no
-    /// failure.
+    /// Fails with the name of the command and what it needs. A request for help after other arguments prints
+    /// the same, and is not a failure.
     pub(crate) fn run(&self, command: &str, needs: &str) -> anyhow::Result<()> {
         let says = format!("virtctl {command} is not supported yet: {needs}");
         if self.arguments.iter().any(|word| word == "--help" || word == "-h") {

@@ -18,7 +18,7 @@ use tokio_tungstenite::tungstenite::Message;
 use crate::session::{self, Kind, Session};
 use crate::stream::{self, Socket};
 
-/// More than any datagram has.
+/// Larger than any datagram.
 const CHUNK: usize = 64 << 10;
 /// Datagrams of one client that wait for their stream; more are dropped.
 const WAITING: usize = 64;
@@ -53,17 +53,17 @@ pub(crate) struct PortForward {
     address: String,
 }
 
-/// A guest as the user names it.
+/// A guest as named on the command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Target {
     kind: Kind,
     pub(crate) name: String,
-    /// Where it is not the session's.
+    /// If it is not the session's.
     pub(crate) namespace: Option<String>,
 }
 
 impl Target {
-    /// Its kind in short, as people write it.
+    /// The short name of its kind.
     pub(crate) fn kind(&self) -> &'static str {
         match self.kind {
             Kind::Machine => "vm",
@@ -205,7 +205,7 @@ async fn resolve(address: &str) -> anyhow::Result<IpAddr> {
     Ok(found.next().with_context(|| format!("{address} has no address"))?.ip())
 }
 
-/// Each connection has a stream of its own; one that fails harms no other.
+/// Each connection has its own stream; a failure does not affect other connections.
 async fn tcp(listener: TcpListener, way: Arc<Way>) -> anyhow::Result<()> {
     loop {
         let (connection, client) = listener.accept().await.context("accept a connection")?;
@@ -214,7 +214,7 @@ async fn tcp(listener: TcpListener, way: Arc<Way>) -> anyhow::Result<()> {
     }
 }
 
-/// Each client, by its address, has a stream of its own.
+/// Each client, identified by its address, has its own stream.
 async fn udp(local: Arc<UdpSocket>, way: Arc<Way>) -> anyhow::Result<()> {
     let mut clients: HashMap<SocketAddr, mpsc::Sender<Bytes>> = HashMap::new();
     let mut buffer = vec![0; CHUNK];
@@ -223,7 +223,7 @@ async fn udp(local: Arc<UdpSocket>, way: Arc<Way>) -> anyhow::Result<()> {
         let datagram = Bytes::copy_from_slice(&buffer[..length]);
         clients.retain(|_, sender| !sender.is_closed());
         if let Some(known) = clients.get(&client) {
-            // Where the way is full it is lost.
+            // If the queue is full, the datagram is dropped.
             let _ = known.try_send(datagram);
         } else if clients.len() < CLIENTS {
             let (sender, receiver) = mpsc::channel(WAITING);

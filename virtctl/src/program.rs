@@ -27,7 +27,7 @@ pub(crate) fn named(command: Command, name: &str) -> Command {
     renamed(command, name)
 }
 
-/// The commands by what they are for. Hidden ones are in no group.
+/// The commands by purpose. Hidden commands are in no group.
 const GROUPS: [(&str, &[&str]); 8] = [
     (
         "Run machines",
@@ -46,7 +46,7 @@ const GROUPS: [(&str, &[&str]); 8] = [
     ),
     ("Reach a guest", &["console", "vnc", "ssh", "scp", "port-forward", "expose", "usbredir", "ui"]),
     ("Change a machine", &["addvolume", "removevolume", "credentials"]),
-    ("Write and judge manifests", &["create", "explain", "diff", "expand", "image-upload"]),
+    ("Write and check manifests", &["create", "explain", "diff", "expand", "image-upload"]),
     (
         "Look at a machine",
         &["guestosinfo", "fslist", "userlist", "objectgraph", "permitted-devices", "qmp", "debug"],
@@ -56,7 +56,7 @@ const GROUPS: [(&str, &[&str]); 8] = [
     ("Flags of every command", &["options"]),
 ];
 
-/// The commands with a list in groups, and without the flags that all of them have: those are behind `options`.
+/// The commands, listed in groups, and without the flags that all commands have: `options` lists those.
 pub(crate) fn arranged(command: Command, name: &str) -> Command {
     let list = groups(&command);
     let command = command.mut_args(|arg| match arg.is_global_set() {
@@ -68,7 +68,7 @@ pub(crate) fn arranged(command: Command, name: &str) -> Command {
          Use \"{name} COMMAND --help\" for a command, and \"{name} options\" for the flags that every command takes.\n"
     ));
     command.mut_subcommands(|command| {
-        // Help of our own stays as it is; the hint is where the flags would be.
+        // A command's own help text stays; the hint replaces the list of global flags.
         let after = command.get_after_help().map(ToString::to_string).unwrap_or_default();
         let gap = if after.is_empty() { "" } else { "\n\n" };
         command.after_help(format!("{after}{gap}{NAME} options lists the flags that every command takes."))
@@ -91,7 +91,7 @@ fn groups(command: &Command) -> String {
     text + "\n"
 }
 
-/// The same commands, with every switch as kubectl's are: `--flag`, or `--flag=true` and `--flag=false`.
+/// The same commands, with every switch as in kubectl: `--flag`, or `--flag=true` and `--flag=false`.
 pub(crate) fn with_switches(command: Command) -> Command {
     let switch = |arg: Arg| match arg.get_action() {
         ArgAction::SetTrue => arg

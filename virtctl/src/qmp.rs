@@ -34,10 +34,10 @@ pub(crate) struct Qmp {
     /// Seconds that QEMU may take to answer, from 1 to 50.
     #[arg(long, default_value_t = 10)]
     timeout: u64,
-    /// Print events of that name as they come; * stands for any letters at the end. May be repeated.
+    /// Print events of that name as they come; * at the end matches any letters. Can be repeated.
     #[arg(long, value_name = "EVENT", conflicts_with_all = ["command", "proxy"])]
     watch: Vec<String>,
-    /// Listen on a unix socket there, for tools that speak QMP.
+    /// Listen on a unix socket at this path, for tools that use QMP.
     #[arg(long, value_name = "SOCKET", conflicts_with = "command")]
     proxy: Option<PathBuf>,
 }
@@ -63,7 +63,7 @@ impl Qmp {
     }
 }
 
-/// One command: what QEMU returned.
+/// Runs one command and returns QEMU's answer.
 pub(crate) async fn ask(
     session: &Session,
     path: &str,

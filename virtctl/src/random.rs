@@ -1,4 +1,4 @@
-//! Random names of the letters that Kubernetes uses: without vowels and letters that look alike.
+//! Random names from the letters that Kubernetes uses, which exclude vowels and similar letters.
 
 const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 

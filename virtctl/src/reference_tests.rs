@@ -1,4 +1,4 @@
-//! docs/reference/virtctl.md is what the parser of the command line says. `make docs` writes it.
+//! docs/reference/virtctl.md is generated from the parser of the command line, by `make docs`.
 
 use super::*;
 use clap::{Arg, Command as Program};
@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
-/// `-o, --output FORMAT`, or the name of an argument by place.
+/// `-o, --output FORMAT`, or the name of a positional argument.
 fn name(arg: &Arg) -> String {
     let words: Vec<String> =
         [arg.get_short().map(|short| format!("-{short}")), arg.get_long().map(|long| format!("--{long}"))]

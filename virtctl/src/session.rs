@@ -125,13 +125,14 @@ impl Connection {
         Ok(self.open_with_config().await?.0)
     }
 
-    /// The same, with what the client was made of: for requests that are no client's.
+    /// The same, with the configuration of the client, for requests that do not use the client.
     pub(crate) async fn open_with_config(&self) -> anyhow::Result<(Session, Config)> {
         let mut config = self.config().await?;
         self.server.apply(&mut config)?;
         self.person.apply(&mut config);
         let namespace = self.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
-        // A refusal is reported at once: 503 and 504 are answers about a guest here, and no command is sent twice.
+        // A refusal is reported at once: 503 and 504 are answers about a guest here, and a command must not
+        // be sent twice.
         config.default_retry = false;
         let client = Client::try_from(config.clone()).context("make a client")?;
         Ok((Session { client, namespace }, config))
@@ -162,7 +163,7 @@ impl Connection {
     }
 }
 
-/// A server's address; https where it does not say, as kubectl has it for all that is not on port 80.
+/// A server's address; without a scheme it is https, as in kubectl, except on port 80.
 fn address(server: &str) -> anyhow::Result<http::Uri> {
     let whole = if server.contains("://") { server.to_owned() } else { format!("https://{server}") };
     whole.parse().with_context(|| format!("--server {server:?} is no address"))
@@ -190,7 +191,7 @@ impl Person {
         let Self { token, client_certificate, client_key, impersonate, impersonate_groups, impersonate_uid } =
             self;
         if token.is_some() || client_certificate.is_some() {
-            // Of two identities the server would choose one.
+            // With two identities the server would choose one of them.
             let former = std::mem::take(&mut config.auth_info);
             config.auth_info.impersonate = former.impersonate;
             config.auth_info.impersonate_uid = former.impersonate_uid;
@@ -374,7 +375,7 @@ mod tests {
         asked.person.apply(&mut config);
         assert_eq!(config.cluster_url, "https://here:6443");
         assert!(config.accept_invalid_certs && config.auth_info.token.is_some());
-        // The certificate of the kubeconfig would be somebody else's.
+        // The certificate of the kubeconfig would be another user's.
         assert_eq!(config.auth_info.client_certificate, None);
         assert_eq!(config.auth_info.impersonate.as_deref(), Some("bob"));
         assert_eq!(config.auth_info.impersonate_groups, Some(vec!["a".to_owned()]));

@@ -25,7 +25,7 @@ struct Options {
     /// The guest's port.
     #[arg(short = 'p', long, default_value_t = 22)]
     port: u16,
-    /// An option for the local client, as "-o StrictHostKeyChecking=no"; as often as needed.
+    /// An option for the local client, such as "-o StrictHostKeyChecking=no"; can be repeated.
     #[arg(short = 't', long, allow_hyphen_values = true)]
     local_ssh_opts: Vec<String>,
 }
@@ -166,13 +166,13 @@ impl Options {
     }
 }
 
-/// Options for the local client as people write them, one or several in a text: "-v", "-4 -o A=b", "-o SendEnv=A B". A
-/// value may be in the same word as its letter, or in the next word.
+/// Options for the local client as users write them, one or several in one text: "-v", "-4 -o A=b", "-o
+/// SendEnv=A B". A value may be in the same word as its letter, or in the next word.
 fn local_options(text: &str) -> Vec<String> {
     let mut options: Vec<String> = vec![];
     for word in text.split_ascii_whitespace() {
         match options.last_mut() {
-            // The value continues.
+            // This word continues the value.
             Some(last) if !word.starts_with('-') && last.len() != 2 => *last = format!("{last} {word}"),
             _ => options.push(word.to_owned()),
         }

@@ -1,4 +1,4 @@
-//! status: what is installed, how it is, and how many machines there are, in plain words.
+//! status: the installed version, its state, and the number of machines.
 //!
 //! ```text
 //!   requests (each may be refused) -> Facts -> lines (pure), or JSON
@@ -15,7 +15,7 @@ use crate::ask;
 use crate::doctor::{condition, word};
 use crate::session::Session;
 
-/// Objects that are looked at.
+/// Objects that are read.
 const WORKLOADS: &str = "/apis/apps/v1/namespaces/kubevirt";
 const KUBEVIRT: &str = "/apis/kubevirt.io/v1";
 /// Deployments of an installation.
@@ -44,7 +44,7 @@ enum Output {
     Json,
 }
 
-/// What the API server answered; an error is its reason, as it gave it.
+/// The API server's answers; an error holds the server's reason.
 #[derive(Debug)]
 struct Facts {
     kubevirts: Result<Vec<Value>, String>,
@@ -55,7 +55,7 @@ struct Facts {
 }
 
 impl Status {
-    /// Prints it; fails where nothing is installed.
+    /// Prints the status; fails if nothing is installed.
     pub(crate) async fn run(&self, session: &Session) -> anyhow::Result<()> {
         let facts = gather(&session.client).await;
         match self.output {
@@ -71,7 +71,7 @@ impl Status {
 
 async fn gather(client: &Client) -> Facts {
     let list = async |path: String| ask::list(client, &path).await.map_err(|failure| failure.message);
-    // Where nothing is installed there is no such kind.
+    // The kind does not exist if nothing is installed.
     let kubevirts = ask::find(client, &format!("{KUBEVIRT}/kubevirts?limit=10")).await;
     let kubevirts =
         kubevirts.map(|list| list.and_then(|list| list["items"].as_array().cloned()).unwrap_or_default());
@@ -125,7 +125,7 @@ fn components(facts: &Facts) -> Result<Vec<Component>, String> {
     Ok(all)
 }
 
-/// The version that runs, and where it is going to.
+/// The version that runs, and the version that is being installed.
 fn version(kubevirt: &Value) -> String {
     let (now, next) =
         (word(kubevirt, "/status/observedKubeVirtVersion"), word(kubevirt, "/status/targetKubeVirtVersion"));
@@ -140,7 +140,7 @@ fn version(kubevirt: &Value) -> String {
 fn text(facts: &Facts) -> String {
     let mut text = String::new();
     let mut line = |head: &str, says: &str| {
-        // A String takes all that is written.
+        // Writing into a string cannot fail.
         let _ = writeln!(text, "{head:<14} {says}");
     };
     match &facts.kubevirts {
@@ -149,7 +149,7 @@ fn text(facts: &Facts) -> String {
             None => line("Installation", "none: there is no KubeVirt object"),
             Some(kubevirt) => {
                 let phase = word(kubevirt, "/status/phase");
-                let phase = if phase.is_empty() { "nobody has looked at it yet" } else { phase };
+                let phase = if phase.is_empty() { "it was not checked yet" } else { phase };
                 let namespace = word(kubevirt, "/metadata/namespace");
                 line("Installation", &format!("{namespace}/{}: {phase}", word(kubevirt, "/metadata/name")));
                 line("Version", &version(kubevirt));
@@ -290,7 +290,7 @@ mod tests {
         assert!(text(&facts).starts_with("Installation   none"));
         assert_eq!(as_json(&facts)["installed"], false);
         facts.kubevirts = Ok(vec![json!({"metadata": {"namespace": "kubevirt", "name": "kubevirt"}})]);
-        assert!(text(&facts).contains("nobody has looked at it yet"));
+        assert!(text(&facts).contains("it was not checked yet"));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Streams of the subresource API: websockets whose binary messages are a guest's bytes as they are.
+//! Streams of the subresource API: websockets whose binary messages are a guest's unchanged bytes.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
 
 use crate::session::{self, Session};
 
-/// The one protocol of KubeVirt's streams: binary messages, bytes as they are.
+/// The only protocol of KubeVirt's streams: binary messages with unchanged bytes.
 const PROTOCOL: &str = "plain.kubevirt.io";
 const MAX_MESSAGE: usize = 1 << 20;
-/// A quiet stream is kept open by pings, through whatever proxy is on the way.
+/// Pings at this interval keep a quiet stream open through any proxy in between.
 pub(crate) const PING_EVERY: Duration = Duration::from_secs(20);
 
 /// An open stream.
@@ -35,7 +35,7 @@ pub(crate) async fn open(session: &Session, path: &str) -> anyhow::Result<Result
         let body = response.into_body().collect_bytes().await.unwrap_or_default();
         let text = session::sentence(&body);
         return match status {
-            // KubeVirt's answer while the guest has not begun, as 400 like others that stay.
+            // KubeVirt answers 400 while the guest has not started; other 400 answers are permanent.
             StatusCode::BAD_REQUEST if text.ends_with("VMI is not running") => Ok(Err(text)),
             StatusCode::CONFLICT if text.ends_with("VMI is in failed status") => bail!("{text}"),
             StatusCode::CONFLICT

@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 
 use nix::sys::termios::{self, SetArg, Termios};
 
-/// Standard input without line editing, until dropped. Does nothing when it is no terminal.
+/// Standard input without line editing, until dropped. Does nothing if it is not a terminal.
 pub(crate) struct RawTerminal {
     before: Option<Termios>,
 }

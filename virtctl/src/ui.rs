@@ -9,11 +9,11 @@
 //!      |  machine, manifest, monitor, metrics: question and answer <-----------+--- requests -
 //! ```
 //!
-//! - `gate` decides who is answered, and `route` what is meant: both are pure. Names in addresses are checked before they
-//!   become part of a request.
+//! - `gate` decides which requests are answered, and `route` what they mean: both are pure. Names in
+//!   addresses are checked before they become part of a request.
 //! - `assets` are the files of the page, compressed, a fixed table: no request reads a file of this machine.
 //! - `answer` makes answers; `ask` asks the API server, each time with a deadline.
-//! - `serve` accepts connections and leads each request to its module.
+//! - `serve` accepts connections and passes each request to its module.
 
 mod answer;
 mod ask;

@@ -1,7 +1,8 @@
 //! usbredir: a USB device of this machine in a guest.
 //!
-//! A port of the loopback leads to a slot of the guest's, for one client: `usbredirect`, which is started with the device, or
-//! with `--no-launch` the first one that connects. The guest has the device until the client ends.
+//! A port of the loopback leads to a USB slot of the guest, for one client: `usbredirect`, which virtctl
+//! starts with the device, or with `--no-launch` the first client that connects. The guest has the device
+//! until the client ends.
 
 use std::net::Ipv4Addr;
 use std::process::Stdio;
@@ -19,7 +20,7 @@ use crate::visitor::{self, until_interrupted};
 const CLIENT: &str = "usbredirect";
 /// How long the client may take to connect to the port.
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(60);
-/// What the stream leads to, in errors.
+/// The name of the stream's target in errors.
 const SLOT: &str = "the USB slot";
 
 /// Arguments of `virtctl usbredir`.
@@ -67,7 +68,8 @@ impl UsbRedir {
                 ended = ended(&mut child) => ended,
                 done = carried => {
                     done?;
-                    // A client that closed the port ends at once; one that did not has lost the guest.
+                    // A client that closed the connection ends by itself at once; any other client has lost
+                    // the guest.
                     match tokio::time::timeout(Duration::from_secs(2), ended(&mut child)).await {
                         Ok(ended) => ended,
                         Err(_) => bail!("{SLOT} was closed"),

@@ -31,8 +31,8 @@ pub(crate) async fn listen(address: IpAddr, port: u16) -> anyhow::Result<TcpList
     TcpListener::bind((address, port)).await.with_context(|| format!("open {address} port {port}"))
 }
 
-/// Waits for the one visitor; the stream, which is of `what`, is kept alive meanwhile. What it said already is the first that the
-/// visitor hears.
+/// Waits for the visitor, the program that connects to the port. The stream, which `what` names in errors, is
+/// kept alive meanwhile. The visitor first gets the bytes that the stream has already sent.
 pub(crate) async fn wait(
     mut socket: Socket,
     listener: &TcpListener,

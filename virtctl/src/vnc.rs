@@ -1,7 +1,7 @@
 //! vnc: the display of a guest in a viewer of this machine.
 //!
-//! A port of this machine leads to the guest's display, for one viewer: one that is found here, or with `--proxy-only`
-//! the first one that connects.
+//! A port of this machine leads to the guest's display, for one viewer: an installed viewer, or with
+//! `--proxy-only` the first one that connects.
 
 mod screenshot;
 mod viewer;
@@ -23,7 +23,7 @@ use crate::visitor::{self, until_interrupted};
 
 /// How long a viewer may take to connect to the port.
 const VIEWER_TIMEOUT: Duration = Duration::from_secs(60);
-/// What the stream leads to, in errors.
+/// The name of the stream's target in errors.
 const DISPLAY: &str = "the display";
 
 /// Arguments of `virtctl vnc`.
@@ -42,7 +42,7 @@ pub(crate) struct Vnc {
     /// The address that the port is opened on, with --proxy-only.
     #[arg(long, default_value = "127.0.0.1")]
     address: String,
-    /// Run only the proxy, and say on which port a viewer can connect.
+    /// Run only the proxy, and print the port for a viewer.
     #[arg(long)]
     proxy_only: bool,
     /// Do not disconnect the user who has the display now.
@@ -77,7 +77,7 @@ impl Vnc {
     }
 
     async fn show(&self, session: &Session, vmi: &str) -> anyhow::Result<()> {
-        // Before anything is opened: whether there is a viewer at all.
+        // Before anything is opened, check that there is a viewer.
         let viewer = match self.proxy_only {
             true => None,
             false => Some(Viewer::find(self.vnc_type.as_deref(), self.vnc_path.as_deref(), &Search::here())?),

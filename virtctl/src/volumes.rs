@@ -1,6 +1,6 @@
 //! addvolume, removevolume: hotplug of volumes.
 //!
-//! Asked of the virtual machine of that name, and where there is none, of the instance.
+//! The call goes to the virtual machine of that name; if there is none, to the instance.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! What is waited for, told while it lasts: in one line of a terminal that is overwritten, elsewhere in a line for each change.
+//! Prints what a command waits for: on a terminal in one line that is overwritten, elsewhere in a line for
+//! each change.
 
 use std::io::{IsTerminal, Write, stderr};
 use std::time::{Duration, Instant};
@@ -20,7 +21,7 @@ impl Waiting {
         self.begun.elapsed()
     }
 
-    /// Says what is done, or waited for.
+    /// Prints what is being done or waited for.
     pub(crate) fn tell(&mut self, what: &str) {
         let text = line(self.terminal, self.told.as_deref(), what, self.lasted());
         self.told = Some(what.to_owned());
@@ -42,7 +43,7 @@ fn write(text: &str) {
     let _ = output.write_all(text.as_bytes()).and_then(|()| output.flush());
 }
 
-/// What is written; control characters of a server's words are left out.
+/// The text to print, without control characters from a server's message.
 fn line(terminal: bool, told: Option<&str>, what: &str, lasted: Duration) -> String {
     let words: String = what.chars().filter(|letter| !letter.is_control()).collect();
     match terminal {

@@ -1,7 +1,7 @@
 // Builds the page of `virtctl ui`: virtctl/ui -> target/ui, each file compressed. Run by `make ui`.
 //
-// npm's packages are in target/ui-build, which CI keeps from one run to the next. A file is written only when it changed:
-// what cargo sees as new, it compiles in again.
+// npm's packages are in target/ui-build, which CI keeps from one run to the next. A file is written only when it changed,
+// because cargo compiles virtctl again when a file is newer.
 import { execFileSync } from "node:child_process";
 import { createHash } from "node:crypto";
 import { cpSync, existsSync, mkdirSync, readFileSync, readdirSync, rmSync, writeFileSync } from "node:fs";
@@ -16,7 +16,7 @@ const out = join(target, "ui");
 const work = join(target, "ui-build");
 const packages = join(work, "node_modules");
 
-/** What npm installed last is what the lock file says now, or it is installed anew. */
+/** Installs the packages, unless the last installation matches the lock file. */
 function install() {
     const lock = readFileSync(join(here, "package-lock.json"));
     const done = join(work, "installed.json");
@@ -30,7 +30,7 @@ function install() {
     writeFileSync(done, lock);
 }
 
-/** All that decides how the page looks. */
+/** A hash of everything that decides the result of the build. */
 function inputs() {
     const hash = createHash("sha256").update(process.version);
     const files = readdirSync(join(here, "src"), { withFileTypes: true })
@@ -44,7 +44,7 @@ function inputs() {
 
 function check() {
     const arguments_ = ["-p", join(here, "tsconfig.json"), "--noEmit"];
-    // Types of packages are found beside the sources, as esbuild finds the packages themselves.
+    // The TypeScript compiler looks for types of packages beside the sources, like esbuild for the packages.
     execFileSync(process.execPath, [join(packages, "typescript/bin/tsc"), ...arguments_], { stdio: "inherit" });
 }
 

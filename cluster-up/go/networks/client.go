@@ -15,13 +15,13 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// client asks the API server as the node.
+// client makes requests to the API server as the node.
 type client struct {
 	server string
 	http   *http.Client
 }
 
-// newClient reads a kubeconfig as kubeadm writes it: one cluster, one user, everything inside of it.
+// newClient reads a kubeconfig as kubeadm writes it: one cluster, one user, all data inline.
 func newClient(path string) (*client, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -60,7 +60,7 @@ func newClient(path string) (*client, error) {
 	return &client{server: read.Clusters[0].Cluster.Server, http: &http.Client{Transport: transport}}, nil
 }
 
-// send asks for something and returns the answer's body, which the caller closes.
+// send makes a request and returns the answer's body, which the caller closes.
 func (c *client) send(ctx context.Context, method, path string, body []byte) (io.ReadCloser, error) {
 	request, err := http.NewRequestWithContext(ctx, method, c.server+path, bytes.NewReader(body))
 	if err != nil {
@@ -87,7 +87,7 @@ func (c *client) send(ctx context.Context, method, path string, body []byte) (io
 	return response.Body, nil
 }
 
-// definition is the CNI configuration that a NetworkAttachmentDefinition has.
+// definition is the CNI configuration in a NetworkAttachmentDefinition.
 func (c *client) definition(ctx context.Context, namespace, name string) (string, error) {
 	path := fmt.Sprintf("/apis/k8s.cni.cncf.io/v1/namespaces/%s/network-attachment-definitions/%s",
 		url.PathEscape(namespace), url.PathEscape(name))
@@ -107,7 +107,7 @@ func (c *client) definition(ctx context.Context, namespace, name string) (string
 	return read.Spec.Config, nil
 }
 
-// note writes on a pod what is attached to it. Nodes may do so together with a pod's status.
+// note records on a pod what is attached to it. Nodes may do so together with a pod's status.
 func (c *client) note(ctx context.Context, pod pod, status string) error {
 	body, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"uid": pod.uid, "annotations": map[string]string{statusAnnotation: status},

@@ -1,13 +1,13 @@
-// Program networks is what the nodes of the test bed have for Multus: it attaches a pod to its first network as without
-// it, then to the networks that the pod's annotation names, by the reference plugins, and notes on the pod what is there.
+// Program networks replaces Multus on the nodes of the test bed: it attaches a pod to its first network as usual, then to
+// the networks that the pod's annotation names, by the reference plugins, and records the attachments on the pod.
 //
 //	containerd --ADD--> networks --ADD--> bridge, portmap            the node's own network: eth0
 //	                       |------ADD--> what each definition says   podb1f51a511f1, net1, ...
 //	                       '------PATCH--> k8s.v1.cni.cncf.io/network-status
 //	networks watch --ADD, DEL-->                                     where the annotation of a running pod has changed
 //
-// What is attached is kept by libcni, in files beneath cacheDirectory: detaching needs nothing else. A pod without the
-// annotation costs no more than the start of this program.
+// libcni records attachments in files beneath cacheDirectory: detaching needs nothing else. A pod without the annotation
+// costs only the start of this program.
 package main
 
 import (
@@ -29,11 +29,11 @@ import (
 const (
 	cacheDirectory = "/var/lib/cni/attached"
 	lockDirectory  = "/run/networks"
-	// What containerd calls the first link of every pod.
+	// containerd's name for the first link of every pod.
 	firstLink = "eth0"
-	// The capability by which containerd hands a pod's annotations on.
+	// The capability by which containerd passes on a pod's annotations.
 	podAnnotations = "io.kubernetes.cri.pod-annotations"
-	// How long all of one command may take.
+	// Time limit for one command.
 	deadline = 60 * time.Second
 )
 
@@ -43,7 +43,7 @@ type settings struct {
 	Kubeconfig string `json:"kubeconfig"`
 	// The configuration of the first network.
 	Primary json.RawMessage `json:"primary"`
-	// What containerd says about the pod.
+	// containerd's data about the pod.
 	Runtime map[string]any `json:"runtimeConfig"`
 }
 
@@ -66,7 +66,7 @@ func readSettings(bytes []byte) (settings, error) {
 	return read, nil
 }
 
-// annotations takes the pod's annotations out of what containerd says, as nothing else is to be kept of it.
+// annotations removes the pod's annotations from containerd's data and returns them; the rest is kept.
 func (s *settings) annotations() map[string]string {
 	found := map[string]string{}
 	given, _ := s.Runtime[podAnnotations].(map[string]any)
@@ -79,7 +79,7 @@ func (s *settings) annotations() map[string]string {
 	return found
 }
 
-// podOf reads which pod it is from the arguments of the command.
+// podOf reads the pod's identity from the arguments of the command.
 func podOf(arguments string) (pod, error) {
 	var read struct {
 		types.CommonArgs
@@ -95,7 +95,7 @@ func plugins(path string) *libcni.CNIConfig {
 	return libcni.NewCNIConfigWithCacheDir(filepath.SplitList(path), cacheDirectory, nil)
 }
 
-// lock keeps everybody else from a pod's links until the returned function is called.
+// lock prevents other processes from changing a pod's links until the returned function is called.
 func lock(container string) (func(), error) {
 	if err := os.MkdirAll(lockDirectory, 0o700); err != nil {
 		return nil, fmt.Errorf("lock: %w", err)
@@ -111,7 +111,7 @@ func lock(container string) (func(), error) {
 	return func() { file.Close() }, nil
 }
 
-// begin reads the configuration of a command, and has the pod's links to itself until the returned function is called.
+// begin reads the configuration of a command, and locks the pod's links until the returned function is called.
 func begin(args *skel.CmdArgs) (settings, func(), error) {
 	read, err := readSettings(args.StdinData)
 	if err != nil {
@@ -144,7 +144,7 @@ func add(args *skel.CmdArgs) error {
 	if err != nil {
 		return err
 	}
-	// containerd asks for DEL where this fails, which takes away what is there by then.
+	// If this fails, containerd calls DEL, which removes what was attached by then.
 	if sandbox.client != nil {
 		if _, err := sandbox.follow(ctx, annotations[networksAnnotation], ""); err != nil {
 			return err

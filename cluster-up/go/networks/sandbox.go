@@ -13,7 +13,7 @@ import (
 	current "github.com/containernetworking/cni/pkg/types/100"
 )
 
-// Arguments of plugins, by which it is known later what an attachment is of.
+// Arguments of plugins, which later identify the definition of an attachment.
 const (
 	definitionArgument = "NETWORK_DEFINITION"
 	macArgument        = "MAC"
@@ -22,7 +22,7 @@ const (
 
 type pod struct{ namespace, name, uid string }
 
-// sandbox is a pod's network namespace and what is attached to it. Who uses it holds its lock.
+// sandbox is a pod's network namespace and its attachments. Its user holds its lock.
 type sandbox struct {
 	plugins   *libcni.CNIConfig
 	client    *client
@@ -69,7 +69,7 @@ func (s *sandbox) attached() ([]*libcni.NetworkAttachment, error) {
 	return attached, nil
 }
 
-// attachFirst attaches the pod to the node's own network, or to the one that the pod has in its place.
+// attachFirst attaches the pod to the node's own network, or to the network that replaces it for this pod.
 func (s *sandbox) attachFirst(ctx context.Context, link, override string, settings settings) (types.Result, error) {
 	runtime := &libcni.RuntimeConf{
 		ContainerID: s.container, NetNS: s.netns, IfName: link, Args: s.pod.arguments(), CapabilityArgs: settings.Runtime,
@@ -119,7 +119,7 @@ func (s *sandbox) attach(ctx context.Context, selection selection) error {
 		runtime.CapabilityArgs = map[string]any{"mac": selection.MAC}
 	}
 	if _, err := s.plugins.AddNetworkList(ctx, list, runtime); err != nil {
-		// What is attached in part is not kept anywhere.
+		// A partial attachment is not recorded.
 		undone := s.plugins.DelNetworkList(ctx, list, runtime)
 		return errors.Join(fmt.Errorf("attach %s as %s: %w", selection.definition(), selection.Interface, err), undone)
 	}
@@ -141,8 +141,8 @@ func (s *sandbox) detach(ctx context.Context, attachment *libcni.NetworkAttachme
 	return nil
 }
 
-// follow attaches and detaches until the pod has what its annotation asks for, and notes it on the pod where something
-// else is noted there. Says whether anything was to be done.
+// follow attaches and detaches until the pod has what its annotation asks for, and updates the record on the pod if it
+// differs. It returns whether anything had to be done.
 func (s *sandbox) follow(ctx context.Context, annotation, noted string) (bool, error) {
 	asked, err := selections(annotation, s.pod.namespace)
 	if err != nil {
@@ -187,7 +187,7 @@ func (s *sandbox) follow(ctx context.Context, annotation, noted string) (bool, e
 	return true, s.client.note(ctx, s.pod, status)
 }
 
-// entry is what is noted of one link, as Multus does.
+// entry is the record of one link, as Multus writes it.
 type entry struct {
 	Name      string    `json:"name"`
 	Interface string    `json:"interface"`
@@ -198,7 +198,7 @@ type entry struct {
 	DNS       types.DNS `json:"dns"`
 }
 
-// status is what is to be noted on the pod: the first network, then the others as they are asked for.
+// status is the record for the pod: the first network, then the others in the order of the annotation.
 func (s *sandbox) status(asked []selection) (string, error) {
 	attached, err := s.attached()
 	if err != nil {

@@ -12,7 +12,7 @@ const (
 	networksAnnotation = "k8s.v1.cni.cncf.io/networks"
 	statusAnnotation   = "k8s.v1.cni.cncf.io/network-status"
 	defaultAnnotation  = "v1.multus-cni.io/default-network"
-	// Where Multus looks for a default network whose namespace is not said.
+	// The namespace in which Multus looks for a default network without a namespace.
 	defaultNamespace = "kube-system"
 )
 
@@ -71,7 +71,7 @@ func selections(text, namespace string) ([]selection, error) {
 	return read, nil
 }
 
-// network reads a definition's configuration, of one plugin or of several. It has the definition's name where it has none.
+// network reads a definition's configuration, of one plugin or of several. If it has no name, it gets the definition's.
 func network(name, config string) (*libcni.NetworkConfigList, error) {
 	var fields map[string]any
 	if err := json.Unmarshal([]byte(config), &fields); err != nil {

@@ -17,13 +17,13 @@ import (
 	"time"
 )
 
-// After how long what has failed is tried again, and how long one watch lasts.
+// The pause before a failed step is tried again, and the length of one watch.
 const (
 	again   = 2 * time.Second
 	seconds = "600"
 )
 
-// object is what is read of a pod.
+// object is the part of a pod that is read.
 type object struct {
 	Metadata struct {
 		Namespace   string            `json:"namespace"`
@@ -38,7 +38,7 @@ type object struct {
 	} `json:"status"`
 }
 
-// watcher does for the running pods of one node what Multus's dynamic networks controller does.
+// watcher does the work of Multus's dynamic networks controller for the running pods of one node.
 type watcher struct {
 	client *client
 	node   string
@@ -101,7 +101,7 @@ func (w *watcher) run(ctx context.Context) error {
 	changes := make(chan object)
 	ended := make(chan error, 1)
 	go func() { ended <- read(ctx, json.NewDecoder(stream), changes) }()
-	// Pods whose last change is not followed yet, because that failed.
+	// Pods whose last change failed and has to be tried again.
 	left := map[string]object{}
 	consider := func(pod object) {
 		delete(left, pod.Metadata.UID)
@@ -125,7 +125,7 @@ func (w *watcher) run(ctx context.Context) error {
 			}
 		case err := <-ended:
 			if errors.Is(err, io.EOF) {
-				return nil // It has lasted as long as it was asked to.
+				return nil // The watch ended after the requested time.
 			}
 			return err
 		}
@@ -155,7 +155,7 @@ func read(ctx context.Context, decoder *json.Decoder, changes chan<- object) err
 	}
 }
 
-// follow gives a running pod the networks that it asks for now. What it had at its start, its CNI command has attached.
+// follow gives a running pod the networks that it currently asks for. Its CNI command has attached those of its start.
 func (w *watcher) follow(ctx context.Context, pod object) error {
 	annotations := pod.Metadata.Annotations
 	asked, noted := annotations[networksAnnotation], annotations[statusAnnotation]
@@ -173,7 +173,7 @@ func (w *watcher) follow(ctx context.Context, pod object) error {
 			continue
 		}
 		if _, err := os.Stat(first.NetNS); err != nil {
-			continue // A sandbox that is going away.
+			continue // A sandbox that is being removed.
 		}
 		unlock, err := lock(first.ContainerID)
 		if err != nil {
@@ -195,7 +195,7 @@ func (w *watcher) follow(ctx context.Context, pod object) error {
 	return nil
 }
 
-// followIfThere is follow, unless the sandbox has gone while its lock was waited for.
+// followIfThere is follow, unless the sandbox was removed while this waited for its lock.
 func (s *sandbox) followIfThere(ctx context.Context, asked, noted string) (bool, error) {
 	attached, err := s.attached()
 	if err != nil || len(attached) == 0 {

@@ -1,7 +1,7 @@
-// Program policy makes NetworkPolicy hold for the pods of one node of the test bed, by rules of nftables.
+// Program policy enforces NetworkPolicies for the pods of one node of the test bed, by rules of nftables.
 //
-// It watches policies, pods and namespaces, and writes one table anew, in one transaction, whenever the rules that follow
-// from them change. The kernel here has no queue for packets, so nothing is decided by this program while packets pass.
+// It watches policies, pods and namespaces, and replaces one table, in one transaction, whenever the rules that follow
+// from them change. The kernel here has no queue for packets, so this program is not involved while packets pass.
 package main
 
 import (
@@ -22,7 +22,7 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// How long changes are gathered before rules are written, and after how long a failed write is tried again.
+// How long changes are collected before rules are written, and the pause before a failed write is tried again.
 const (
 	gather = 100 * time.Millisecond
 	again  = 2 * time.Second
@@ -90,7 +90,7 @@ func run(ctx context.Context, factory informers.SharedInformerFactory, node, roo
 		}
 		select {
 		case <-ctx.Done():
-			// Who takes the engine away wants its rules gone, too.
+			// When the engine is removed, its rules are removed, too.
 			if err := write(context.Background(), root, "table inet "+table+"\ndelete table inet "+table+"\n"); err != nil {
 				klog.Errorf("remove rules: %v", err)
 			}
@@ -101,7 +101,7 @@ func run(ctx context.Context, factory informers.SharedInformerFactory, node, roo
 	}
 }
 
-// write gives the rules to the node's nft, which puts all of them into effect at once or none.
+// write gives the rules to the node's nft, which applies all of them at once, or none.
 func write(ctx context.Context, root, rules string) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()

@@ -13,17 +13,17 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// Name of the table that is the engine's own.
+// Name of the engine's own table.
 const table = "test-bed-policy"
 
-// world is what rules are made from.
+// world is the input for the rules.
 type world struct {
 	pods       []*corev1.Pod
 	namespaces []*corev1.Namespace
 	policies   []*v1.NetworkPolicy
 }
 
-// direction of packets, seen from the guarded pod. `own` and `other` are the words of nft for its address and the peer's.
+// direction of packets, seen from the guarded pod. `own` and `other` are the keywords of nft for its address and the peer's.
 type direction struct{ name, own, other string }
 
 var (
@@ -31,14 +31,15 @@ var (
 	egress  = direction{"egress", "saddr", "daddr"}
 )
 
-// rule is one rule of a policy in the words of both directions.
+// rule is one rule of a policy, in a form for both directions.
 type rule struct {
 	peers []v1.NetworkPolicyPeer
 	ports []v1.NetworkPolicyPort
 }
 
-// rules is a script for nft that replaces the whole table. Replies pass always, and so does what the node itself says to its
-// pods, as only forwarded packets and those for the node are looked at. Neighbours must be found before anything is said.
+// rules is a script for nft that replaces the whole table. Replies always pass. So does traffic from the node to its pods,
+// since only forwarded packets and those for the node are checked. Neighbour discovery always passes, because it precedes
+// any connection.
 func (w world) rules(node string) string {
 	var chains strings.Builder
 	dispatch := map[string][]string{}
@@ -82,7 +83,7 @@ func (w world) rules(node string) string {
 		"  chain input {\n    type filter hook input priority filter - 5; policy accept;\n" + pass + lookup(egress) + "  }\n}\n"
 }
 
-// rulesFor are the rules that let something pass to or from a pod, and whether any policy speaks of that direction at all.
+// rulesFor returns the rules that allow traffic to or from a pod, and whether any policy applies to that direction.
 func (w world) rulesFor(pod *corev1.Pod, way direction) (rules []rule, isolated bool) {
 	for _, policy := range w.sortedPolicies() {
 		if policy.Namespace != pod.Namespace || !selects(&policy.Spec.PodSelector, pod.Labels) || !speaksOf(policy, way) {
@@ -102,7 +103,7 @@ func (w world) rulesFor(pod *corev1.Pod, way direction) (rules []rule, isolated 
 	return rules, isolated
 }
 
-// speaksOf follows the API's default: every policy is about ingress, and about egress only if it has such rules.
+// speaksOf follows the API's default: every policy applies to ingress, and to egress only if it has such rules.
 func speaksOf(policy *v1.NetworkPolicy, way direction) bool {
 	if len(policy.Spec.PolicyTypes) == 0 {
 		return way == ingress || len(policy.Spec.Egress) > 0
@@ -169,8 +170,8 @@ func block(block *v1.IPBlock, way direction) []string {
 	return []string{line}
 }
 
-// ports are matches of the ports, one for each; one that matches everything where none are given. A name that no container
-// has matches nothing.
+// ports returns a match for each port, or one that matches everything if none are given. A name that no container has
+// matches nothing.
 func ports(ports []v1.NetworkPolicyPort, owner *corev1.Pod, named bool) []string {
 	if len(ports) == 0 {
 		return []string{""}
@@ -202,7 +203,7 @@ func ports(ports []v1.NetworkPolicyPort, owner *corev1.Pod, named bool) []string
 	return matches
 }
 
-// combine joins each of the first with each of the second.
+// combine joins each element of the first list with each of the second.
 func combine(first, second []string) []string {
 	var lines []string
 	for _, a := range first {
@@ -229,7 +230,7 @@ func family(address netip.Addr) string {
 	return "ip"
 }
 
-// addresses of a pod, as far as they are addresses.
+// addresses returns the valid addresses of a pod.
 func addresses(pod *corev1.Pod) []netip.Addr {
 	var found []netip.Addr
 	for _, podIP := range pod.Status.PodIPs {
@@ -240,12 +241,12 @@ func addresses(pod *corev1.Pod) []netip.Addr {
 	return found
 }
 
-// over tells whether another pod may have the address by now.
+// over returns whether another pod may have the address by now.
 func over(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }
 
-// selects tells whether a selector, which the API server has checked, takes these labels.
+// selects returns whether a selector, which the API server has checked, matches these labels.
 func selects(selector *metav1.LabelSelector, of map[string]string) bool {
 	parsed, err := metav1.LabelSelectorAsSelector(selector)
 	return err == nil && parsed.Matches(labels.Set(of))
@@ -260,7 +261,7 @@ func (w world) namespaceLabels(name string) map[string]string {
 	return nil
 }
 
-// Caches list in no order, and equal worlds must give equal rules.
+// Caches have no order, and equal worlds must give equal rules.
 func (w world) sortedPods() []*corev1.Pod {
 	return slices.SortedFunc(slices.Values(w.pods), func(a, b *corev1.Pod) int { return strings.Compare(string(a.UID), string(b.UID)) })
 }

@@ -16,10 +16,10 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// After this time every claim is looked at again, so that what failed is tried again.
+// The interval at which every claim is checked again, so that failed steps are repeated.
 const resync = 10 * time.Second
 
-// runExpander does what external-resizer does for CSI drivers: it makes volumes larger whose claims ask for it.
+// runExpander does what external-resizer does for CSI drivers: it expands volumes whose claims ask for it.
 func runExpander(ctx context.Context, client kubernetes.Interface, factory informers.SharedInformerFactory, directory string) {
 	expander := &expander{client: client, directory: directory}
 	claims := factory.Core().V1().PersistentVolumeClaims().Informer()
@@ -77,8 +77,8 @@ func (e *expander) expand(ctx context.Context, claim *v1.PersistentVolumeClaim, 
 	return e.patchStatus(ctx, claim, claimStatus(volume, wanted))
 }
 
-// claimStatus is what a claim says of its volume that was made larger. A file system on it is made larger by the kubelet,
-// which then writes the capacity itself.
+// claimStatus is the status of a claim whose volume was expanded. The kubelet expands a file system on it, and then
+// writes the capacity itself.
 func claimStatus(volume *v1.PersistentVolume, wanted resource.Quantity) map[string]any {
 	mode := volume.Spec.VolumeMode
 	if volume.Spec.Local != nil && (mode == nil || *mode == v1.PersistentVolumeFilesystem) {

@@ -17,8 +17,8 @@ type loopProvisioner struct{ directory string }
 
 func (p *loopProvisioner) SupportsBlock(context.Context) bool { return true }
 
-// Provision makes the file and the device. A volume of one node stays with the node that was selected for it, as on
-// local disks; one of many nodes can be used on all.
+// Provision makes the file and the device. A volume for one node stays with the selected node, as on local disks; a
+// volume for many nodes can be used on all.
 func (p *loopProvisioner) Provision(_ context.Context, options controller.ProvisionOptions) (*v1.PersistentVolume, controller.ProvisioningState, error) {
 	size := options.PVC.Spec.Resources.Requests[v1.ResourceStorage]
 	device, err := attach(backingFile(p.directory, options.PVName), size.Value())
@@ -34,7 +34,7 @@ func (p *loopProvisioner) Provision(_ context.Context, options controller.Provis
 	return volume, controller.ProvisioningFinished, nil
 }
 
-// Delete takes the device and the file away, and with them what was written.
+// Delete removes the device and the file, with all data.
 func (p *loopProvisioner) Delete(_ context.Context, volume *v1.PersistentVolume) error {
 	file := backingFile(p.directory, volume.Name)
 	if err := detach(file); err != nil {
@@ -46,7 +46,7 @@ func (p *loopProvisioner) Delete(_ context.Context, volume *v1.PersistentVolume)
 	return nil
 }
 
-// backingFile is where the content of a block volume is.
+// backingFile is the file with the content of a block volume.
 func backingFile(directory, volume string) string {
 	return filepath.Join(directory, "block", volume+".img")
 }
@@ -67,7 +67,7 @@ func deviceOf(file string) (string, error) {
 	return "", nil
 }
 
-// attach makes the file, at least as large as asked for, and a loop device over it; or finds them.
+// attach makes the file, at least of the requested size, and a loop device over it; or finds them.
 func attach(file string, size int64) (string, error) {
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 		return "", err
@@ -88,7 +88,7 @@ func attach(file string, size int64) (string, error) {
 		return "", err
 	}
 	defer control.Close()
-	// Another process may take the free device first: the kubelet attaches loop devices, too.
+	// Another process, such as the kubelet, may take the free device first.
 	for tries := 0; ; tries++ {
 		number, err := unix.IoctlRetInt(int(control.Fd()), unix.LOOP_CTL_GET_FREE)
 		if err != nil {
@@ -126,7 +126,7 @@ func detach(file string) error {
 	return err
 }
 
-// grow makes a block volume as large as that, under the feet of whoever uses it.
+// grow expands a block volume to that size while it is in use.
 func grow(file string, size int64) error {
 	backing, err := os.OpenFile(file, os.O_RDWR, 0)
 	if err != nil {
@@ -152,7 +152,7 @@ func grow(file string, size int64) error {
 	return err
 }
 
-// extend never makes a file smaller.
+// extend never shrinks a file.
 func extend(file *os.File, size int64) error {
 	status, err := file.Stat()
 	if err != nil || status.Size() >= size {

@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/sig-storage-lib-external-provisioner/v10/controller"
 )
 
-// The names by which storage classes ask for the two kinds of volumes.
+// The provisioner names in the storage classes of the two kinds of volumes.
 const (
 	loopName   = "barevirt.dev/loop"
 	sharedName = "barevirt.dev/shared"

@@ -27,12 +27,12 @@ func (p *sharedProvisioner) Provision(_ context.Context, options controller.Prov
 	return newVolume(options, source), controller.ProvisioningFinished, nil
 }
 
-// Delete removes the directory with all it holds.
+// Delete removes the directory with its contents.
 func (p *sharedProvisioner) Delete(_ context.Context, volume *v1.PersistentVolume) error {
 	return os.RemoveAll(sharedDirectory(p.directory, volume.Name))
 }
 
-// sharedDirectory is where the content of a shared volume is.
+// sharedDirectory is the directory with the content of a shared volume.
 func sharedDirectory(directory, volume string) string {
 	return filepath.Join(directory, "shared", volume)
 }

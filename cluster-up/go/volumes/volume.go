@@ -8,7 +8,7 @@ import (
 	"sigs.k8s.io/sig-storage-lib-external-provisioner/v10/controller"
 )
 
-// newVolume is the object of a volume that was made for a claim.
+// newVolume returns the object for a volume that was made for a claim.
 func newVolume(options controller.ProvisionOptions, source v1.PersistentVolumeSource) *v1.PersistentVolume {
 	return &v1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{Name: options.PVName},

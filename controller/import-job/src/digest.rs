@@ -1,11 +1,11 @@
-//! How what a source has is told from what it had.
+//! Digests, by which a new version of a source is recognised.
 
-/// What a digest begins with.
+/// Prefix of a digest.
 pub const DIGEST_PREFIX: &str = "sha256:";
 /// Hexadecimal digits that follow.
 const DIGITS: usize = 64;
 
-/// Whether a text is a digest: others end up in names and in addresses.
+/// Whether a text is a digest: other texts must not become part of names and addresses.
 #[must_use]
 pub fn is_digest(text: &str) -> bool {
     text.strip_prefix(DIGEST_PREFIX).is_some_and(|digits| {

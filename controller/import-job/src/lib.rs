@@ -1,4 +1,4 @@
-//! What virt-controller and virt-importer say to each other.
+//! The protocol between virt-controller and virt-importer.
 //!
 //! ```text
 //!   virt-controller -- environment variable IMPORT: Job (JSON) --> virt-importer        secrets and certificates: files at Places
@@ -23,11 +23,11 @@ pub const DATA: &str = "/data";
 pub const DISK: &str = "disk.img";
 /// Path of a claim that is a block device.
 pub const DEVICE: &str = "/dev/cdi-block-volume";
-/// Directory for what cannot be streamed into a block device.
+/// Directory for contents that cannot be streamed into a block device.
 pub const SCRATCH: &str = "/scratch";
-/// Directory of what is copied: a claim with a file system, or an image of the node's.
+/// Directory of the source: a claim with a file system, or an image that the node has pulled.
 pub const SOURCE: &str = "/source";
-/// Path of a claim that is copied and is a block device.
+/// Path of the source, where it is a claim that is a block device.
 pub const SOURCE_DEVICE: &str = "/dev/cdi-source-volume";
 /// Directory with the secret for the server: [`USER`] and [`PASSWORD`].
 pub const CREDENTIALS: &str = "/credentials";
@@ -35,28 +35,28 @@ pub const CREDENTIALS: &str = "/credentials";
 pub const USER: &str = "accessKeyId";
 /// Password in a secret.
 pub const PASSWORD: &str = "secretKey";
-/// Directory with certificates of authorities that are trusted besides the usual ones.
+/// Directory with certificates of authorities that are trusted in addition to the usual ones.
 pub const AUTHORITIES: &str = "/authorities";
 /// Directory with a directory for each secret with header lines, `0`, `1` and so on; each file is one line.
 pub const HEADERS: &str = "/headers";
-/// Where the kubelet reads the last word of a container.
+/// File from which the kubelet reads a container's termination message.
 pub const TERMINATION_LOG: &str = "/dev/termination-log";
-/// Port of the progress, over HTTP.
+/// Port of the progress metric, over HTTP.
 pub const METRICS_PORT: u16 = 8443;
-/// The progress there, in per cent; the same name as CDI's.
+/// Name of the progress metric, in per cent; the same as CDI's.
 pub const PROGRESS_METRIC: &str = "kubevirt_cdi_import_progress_total";
 
-/// Argument of a virt-importer that says what the source has, and gets nothing.
+/// Argument with which virt-importer reports the digest of a source without downloading it.
 pub const LOOK: &str = "look";
 
-/// Exit code of an import that another try may help.
+/// Exit code of an import that a retry may help.
 pub const EXIT_PASSING: u8 = 1;
-/// Exit code of an import that no other try can help.
+/// Exit code of an import that no retry can help.
 pub const EXIT_FINAL: u8 = 2;
 /// Longest reason, in bytes: the kubelet keeps 4096 of a termination message.
 pub const LONGEST_REASON: usize = 2048;
 
-/// Where the contents come from.
+/// The source of the contents.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase", deny_unknown_fields)]
 pub enum Source {
@@ -75,14 +75,14 @@ pub enum Source {
     Registry {
         /// Its name, `docker://host/path:tag`.
         url: String,
-        /// Architecture, where the image is there for several; that of the importer if not given.
+        /// Architecture, if the image exists for several; the importer's own if not given.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         architecture: Option<String>,
-        /// Whether the registry is spoken to without TLS.
+        /// Whether the registry is used without TLS.
         #[serde(default)]
         insecure: bool,
     },
-    /// An object of S3. Its keys are in [`CREDENTIALS`]; without them it is asked for as anybody may.
+    /// An object of S3. Its keys are in [`CREDENTIALS`]; without keys the request is anonymous.
     S3 {
         /// Its address, `http` or `https`: endpoint, bucket and object.
         url: String,
@@ -93,11 +93,11 @@ pub enum Source {
     Claim {},
     /// A container image that the node has pulled, with a disk below `/disk`.
     Image {},
-    /// Whatever somebody sends, by way of virt-api. Nothing of this is a secret of anybody's but the pod's.
+    /// An image that a client sends through virt-api. Of these fields only the key is secret; it belongs to the pod alone.
     Upload {
-        /// Who signs virt-api's certificate, PEM: nobody else is let in.
+        /// Authorities that sign virt-api's certificate, PEM: no other client is accepted.
         authorities: String,
-        /// The certificate that is shown, PEM: made for this pod, and known by virt-api from the pod itself.
+        /// The server's certificate, PEM: made for this pod; virt-api reads it from the pod.
         certificate: String,
         /// Its key, PEM.
         key: String,
@@ -117,14 +117,15 @@ pub enum Source {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Job {
-    /// Where the contents come from.
+    /// The source of the contents.
     pub source: Source,
-    /// Size of the disk to make, in bytes. For a block device: what it has to have at least.
+    /// Size of the disk to make, in bytes. For a block device: its minimum size.
     pub size: u64,
-    /// What of a claim's file system is left to it, in thousandths; the disk is made smaller where there is not that much room.
+    /// The share of a claim that is left to its file system, in thousandths; the disk is made smaller if there is less
+    /// space.
     #[serde(default)]
     pub overhead: u16,
-    /// Whether all space is reserved up front.
+    /// Whether all space is allocated in advance.
     #[serde(default)]
     pub preallocation: bool,
     /// UID of the DataVolume, for the label of the metric.
@@ -132,7 +133,7 @@ pub struct Job {
     pub owner: String,
 }
 
-/// What became of it.
+/// The outcome of a job.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase", tag = "result")]
 pub enum Outcome {
@@ -141,22 +142,22 @@ pub enum Outcome {
         /// Size of the disk, in bytes.
         size: u64,
     },
-    /// What a source has.
+    /// The digest of a source.
     Found {
         /// `sha256:` and a digest.
         digest: String,
     },
-    /// It is not.
+    /// The job failed.
     Failed {
-        /// Whether no other try can help.
+        /// Whether no retry can help.
         last: bool,
-        /// Why.
+        /// The reason.
         reason: String,
     },
 }
 
 impl Outcome {
-    /// A failure, its reason within [`LONGEST_REASON`] and without control characters.
+    /// A failure, with a reason within [`LONGEST_REASON`] and without control characters.
     #[must_use]
     pub fn failed(last: bool, reason: &str) -> Self {
         let mut bounded = String::new();
@@ -170,14 +171,14 @@ impl Outcome {
         Outcome::Failed { last, reason: bounded }
     }
 
-    /// As the termination message.
+    /// The text of the termination message.
     #[must_use]
     pub fn to_message(&self) -> String {
-        // Strings, numbers and truth values always have a JSON form.
+        // Strings, numbers and booleans always have a JSON form.
         serde_json::to_string(self).unwrap_or_default()
     }
 
-    /// Reads a termination message. Whoever wrote it may be in the hands of an image.
+    /// Parses a termination message. Its author may be controlled by an image.
     #[must_use]
     pub fn of_message(text: &str) -> Option<Self> {
         match serde_json::from_str(text).ok()? {

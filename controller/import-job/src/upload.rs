@@ -1,8 +1,8 @@
-//! What virt-controller, virt-api and virt-importer agree on where an image is uploaded.
+//! The protocol between virt-controller, virt-api and virt-importer for an upload.
 //!
 //! ```text
-//!   virt-controller -- Source::Upload in the pod's job --> virt-importer       whom to let in, and what to show
-//!   virt-api <-------- the same, read from the pod ------- API server          what the pod shows
+//!   virt-controller -- Source::Upload in the pod's job --> virt-importer       accepted clients, and the server's certificate
+//!   virt-api <-------- the same, read from the pod ------- API server          the server's certificate
 //!   virt-api --------- POST UPLOAD or UPLOAD_ASYNC, mutual TLS --> virt-importer
 //! ```
 
@@ -10,18 +10,18 @@
 pub const UPLOAD_PORT: u16 = 8443;
 /// Path of an upload that is answered once the claim is filled; CDI's.
 pub const UPLOAD: &str = "/v1beta1/upload";
-/// Path of an upload that is answered once the image has come; CDI's.
+/// Path of an upload that is answered once the image has been received; CDI's.
 pub const UPLOAD_ASYNC: &str = "/v1beta1/upload-async";
 
-/// Longest name of a claim from which that of its pod is made by putting a word before it.
+/// Longest name of a claim whose pod's name is the claim's with a prefix.
 const LONGEST: usize = 200;
 
-/// Name of the pod that takes the upload into the claim of that name.
+/// Name of the pod that receives the upload for a claim.
 #[must_use]
 pub fn upload_pod_name(claim: &str) -> String {
     match claim.get(..LONGEST) {
         Some(start) if claim.len() > LONGEST => {
-            // FNV-1a: two names that collide hinder each other and nothing else.
+            // FNV-1a: if two names collide, they only delay each other.
             let hash = claim.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
                 (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
             });

@@ -1,4 +1,4 @@
-//! Connections that are taken, so many at the same time.
+//! Accepts a limited number of connections at the same time.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -6,11 +6,11 @@ use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 
-/// Until one is tried to be taken again, where the kernel has refused.
+/// Pause before the next attempt, after the kernel failed to accept a connection.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Serves each connection in a task of its own, until the future is dropped or `room` is closed. Whoever has no place in `room`
-/// waits.
+/// Serves each connection in its own task, until the future is dropped or `room` is closed. Connections wait for a permit of
+/// `room`.
 pub(crate) async fn connections<F>(
     listener: &TcpListener,
     room: &Arc<Semaphore>,

@@ -1,35 +1,35 @@
-//! Which addresses may be connected to.
+//! Addresses that the importer may connect to.
 //!
-//! The address of an image is the choice of who may make DataVolumes, and the importer has the network of their pods. Where it is
-//! redirected to is the server's choice. So:
+//! The address of an image is chosen by users who may make DataVolumes, and the importer is in the network of their pods.
+//! The target of a redirect is chosen by the server. So:
 //!
-//! - never to this pod or to the link, where nodes have metadata services;
-//! - from a public server not to a private address: a stranger does not choose what is asked for within the cluster.
+//! - never to this pod or to link-local addresses, where nodes have metadata services;
+//! - never from a public server to a private address: a foreign server must not choose requests within the cluster.
 //!
-//! The address that was judged is the one that is connected to.
+//! The importer connects to exactly the address that was checked.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Where an address leads.
+/// The network of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reach {
-    /// Nowhere that an image can be.
+    /// Forbidden: no image can be there.
     Forbidden,
-    /// Within an organisation: cluster, private networks.
+    /// The network of an organisation: cluster, private networks.
     Private,
     /// The internet.
     Public,
 }
 
-/// The rule, and what is excepted from it.
+/// The rule and its exceptions.
 #[derive(Clone, Debug, Default)]
 pub struct Addresses {
-    /// Addresses that are private although they would be forbidden. For tests.
+    /// Addresses that count as private although they would be forbidden. For tests.
     pub excepted: Vec<IpAddr>,
 }
 
 impl Addresses {
-    /// Where the address leads.
+    /// The network of the address.
     #[must_use]
     pub fn reach(&self, address: IpAddr) -> Reach {
         let address = address.to_canonical();
@@ -54,13 +54,13 @@ fn reach_v4(address: Ipv4Addr) -> Reach {
     {
         return Reach::Forbidden;
     }
-    // 100.64.0.0/10 is shared by providers and used by clusters; 198.18.0.0/15 is for measurements.
+    // 100.64.0.0/10 is shared by providers and used by clusters; 198.18.0.0/15 is for benchmarks.
     let shared = a == 100 && (64..128).contains(&b) || a == 198 && (18..20).contains(&b);
     if address.is_private() || shared { Reach::Private } else { Reach::Public }
 }
 
 fn reach_v6(address: Ipv6Addr) -> Reach {
-    // A metadata service of a well-known cloud has this address.
+    // The address of a large cloud's metadata service.
     const METADATA: Ipv6Addr = Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254);
     let segments = address.segments();
     if address.is_loopback()
@@ -71,7 +71,7 @@ fn reach_v6(address: Ipv6Addr) -> Reach {
     {
         return Reach::Forbidden;
     }
-    // Translated (64:ff9b::/96) and tunnelled (2002::/16): as what is within.
+    // Translated (64:ff9b::/96) and tunnelled (2002::/16) addresses count as the address that they contain.
     let [a, b] = match segments {
         [0x64, 0xff9b, 0, 0, 0, 0, a, b] | [0x2002, a, b, ..] => [a, b],
         [first, ..] => {

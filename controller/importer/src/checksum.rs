@@ -1,11 +1,11 @@
-//! Digests of what a server sent.
+//! Checksums of received files.
 
 use crate::failure::Failure;
 use barevirt_import_job::DIGEST_PREFIX;
 use sha1::Digest as _;
 use std::fmt::Write;
 
-/// A digest to compare with.
+/// An expected digest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Checksum {
     algorithm: Algorithm,
@@ -29,7 +29,7 @@ impl Algorithm {
     ];
 }
 
-/// The digest by which images are told apart: `sha256:` and that of these bytes.
+/// The digest that identifies images: `sha256:` and the SHA-256 of these bytes.
 pub(crate) fn of(bytes: &[u8]) -> String {
     let mut hasher = Hasher::Sha256(<sha2::Sha256 as sha2::Digest>::new());
     hasher.update(bytes);
@@ -37,10 +37,10 @@ pub(crate) fn of(bytes: &[u8]) -> String {
 }
 
 impl Checksum {
-    /// Reads `algorithm:digest`.
+    /// Parses `algorithm:digest`.
     ///
     /// # Errors
-    /// When the algorithm is unknown or the digest is none of it.
+    /// The algorithm is unknown, or the digest does not fit it.
     pub fn parse(text: &str) -> Result<Self, Failure> {
         let wrong = |why: String| Failure::Final(format!("checksum {text:?} cannot be used: {why}"));
         let (name, digest) =
@@ -55,7 +55,7 @@ impl Checksum {
         Ok(Checksum { algorithm, digest })
     }
 
-    /// What computes it.
+    /// The hasher for this digest's algorithm.
     #[must_use]
     pub fn hasher(&self) -> Hasher {
         match self.algorithm {
@@ -66,10 +66,10 @@ impl Checksum {
         }
     }
 
-    /// Compares it with what was computed.
+    /// Compares the expected digest with the computed one.
     ///
     /// # Errors
-    /// When it is another one.
+    /// They differ.
     pub fn verify(&self, hasher: Hasher, what: &str) -> Result<(), Failure> {
         let found = hasher.finish();
         if found == self.digest {
@@ -90,7 +90,7 @@ pub enum Hasher {
 }
 
 impl Hasher {
-    /// Takes more bytes.
+    /// Adds bytes.
     pub fn update(&mut self, bytes: &[u8]) {
         match self {
             Hasher::Md5(hasher) => hasher.update(bytes),
@@ -110,7 +110,7 @@ impl Hasher {
     }
 }
 
-/// Bytes as digits.
+/// Bytes as hexadecimal digits.
 pub(crate) fn hexadecimal(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |mut text, byte| {
         // Writing to a string does not fail.

@@ -1,11 +1,11 @@
-//! qemu-img, which reads a stranger's tables: with bounded memory, processor time and files.
+//! Runs qemu-img, which parses untrusted tables, with limits for memory, processor time and files.
 //!
 //! ```text
 //!   virt-importer --(itself, "limited")--> limits, Landlock, seccomp --exec--> qemu-img convert
 //! ```
 //!
-//! Limits are those of a process and what it executes, so a second process of this program takes them on. qemu-img is told both
-//! formats, reads the one image, writes the one disk, and connects to nobody.
+//! Limits apply to a process and to the program that it executes, so a second process of this program sets them. qemu-img is
+//! given both formats, reads one image, writes one disk, and makes no connection.
 
 use crate::failure::Failure;
 use crate::progress::Progress;
@@ -19,15 +19,15 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::Command;
 use tokio::time::timeout;
 
-/// Address space of qemu-img, in bytes. It takes a third of it.
+/// Address space of qemu-img, in bytes. It needs a third of it.
 const MEMORY: u64 = 1 << 30;
-/// Processor time in any case, in seconds.
+/// Minimum limit of processor time, in seconds.
 const LEAST_SECONDS: u64 = 60;
-/// Bytes of the disk for each further second of processor time: a tenth of what an old processor unpacks.
+/// Bytes of the disk for each further second of processor time: a tenth of the speed of an old processor.
 const BYTES_PER_SECOND: u64 = 8 << 20;
-/// A process has had its processor time.
+/// Signal after the limit of processor time.
 const SIGXCPU: i32 = 24;
-/// Words of qemu-img that are passed on, in bytes.
+/// Longest error output of qemu-img that is passed on, in bytes.
 const MOST_WORDS: usize = 1024;
 
 /// The programs that convert.
@@ -37,14 +37,14 @@ pub struct Tools {
     pub importer: PathBuf,
     /// qemu-img.
     pub qemu_img: PathBuf,
-    /// Processor time of qemu-img in seconds, where it is not by the size of the disk.
+    /// Processor time of qemu-img in seconds, if it does not depend on the size of the disk.
     pub seconds: Option<u64>,
 }
 
 /// Converts the staged image into the claim.
 ///
 /// # Errors
-/// When qemu-img cannot.
+/// qemu-img fails.
 pub async fn convert(
     tools: &Tools,
     image: &Image,
@@ -61,15 +61,15 @@ pub async fn convert(
     if target.is_fresh() {
         command.arg("--target-is-zero");
     }
-    // A path that qemu-img would take for an address or options begins with a letter; these begin with a slash.
+    // qemu-img takes paths with a scheme or options for something else; these begin with a slash.
     command.arg(from).arg(to);
-    // Each thread would have an address range of its own for what it allocates, and many of them more than there may be.
+    // Each thread would reserve an arena of its own, and many of them would exceed the limit of address space.
     command.env_clear().env("MALLOC_ARENA_MAX", "1");
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
     let failed = |why: String| Failure::Passing(format!("convert {what}: {why}"));
     let mut child = command.spawn().map_err(|error| failed(error.to_string()))?;
     let (output, errors) = (child.stdout.take(), child.stderr.take());
-    // Waiting for a slow disk takes no processor time: a multiple of that is for the clock.
+    // Waiting for a slow disk takes no processor time, so the time limit is a multiple of it.
     let patience = Duration::from_secs(seconds.saturating_mul(10).saturating_add(600));
     let ended = timeout(patience, async {
         let (_, words, status) = tokio::join!(follow(output, progress), words(errors), child.wait());
@@ -84,7 +84,7 @@ pub async fn convert(
     Err(refusal(what, status, &words, seconds))
 }
 
-/// Why it did not convert.
+/// The failure of a conversion.
 fn refusal(what: &str, status: ExitStatus, words: &str, seconds: u64) -> Failure {
     let failed = |why: &dyn std::fmt::Display| format!("convert {what}: {why}");
     match status.signal() {
@@ -94,7 +94,7 @@ fn refusal(what: &str, status: ExitStatus, words: &str, seconds: u64) -> Failure
             Failure::Final(failed(&format!("no room is left on the claim; ask for a larger one ({words})")))
         }
         None if words.is_empty() => Failure::Final(failed(&status)),
-        // What it says of the image, it says of it each time.
+        // Its message about the image is the same at each try.
         None => Failure::Final(failed(&words)),
     }
 }

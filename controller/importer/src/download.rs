@@ -1,11 +1,11 @@
-//! The bytes of one file, in order, over as many connections as it takes.
+//! Downloads the bytes of one file, in order, over as many connections as needed.
 //!
 //! ```text
 //!   GET --> 200, bytes ... cut --> pause --> GET Range: bytes=N- --> 206 --> bytes ... end --> checksum --> End
-//!                                                       \--> 200: the first N bytes are read past
+//!                                                       \--> 200: the first N bytes are skipped
 //! ```
 //!
-//! Where a server says another length or another ETag than at first, the file is another one: that is the end of it.
+//! If a server reports another length or another ETag than at first, the file has changed and the download fails.
 
 use crate::checksum::{Checksum, Hasher};
 use crate::failure::Failure;
@@ -22,30 +22,30 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 use tracing::{info, warn};
 
-/// Progress after which tries count anew, in bytes.
+/// Progress after which the count of tries starts again, in bytes.
 const WORTHWHILE: u64 = 1 << 20;
 
 /// What is known of a file before its first byte.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Described {
-    /// Its length in bytes, where the server says it.
+    /// Its length in bytes, if the server reports it.
     pub length: Option<u64>,
     /// Its media type.
     pub media_type: Option<String>,
 }
 
-/// A file to get.
+/// A file to download.
 #[derive(Debug)]
 pub struct Download {
-    /// From where.
+    /// The request.
     pub ask: Ask,
-    /// What it must be.
+    /// The expected checksum.
     pub checksum: Option<Checksum>,
-    /// How long it must be, in bytes.
+    /// The expected length, in bytes.
     pub length: Option<u64>,
 }
 
-/// How far it is.
+/// The position of a download.
 struct Position {
     offset: u64,
     length: Option<u64>,
@@ -54,14 +54,14 @@ struct Position {
 }
 
 enum Ended {
-    /// All is there.
+    /// The file is complete.
     Whole,
-    /// Nobody wants the rest.
+    /// The receiver does not want the rest.
     Unwanted,
 }
 
 impl Download {
-    /// Sends the file to `sink`, and before that what is known of it to `described`. The last piece says how it ended.
+    /// Sends the file to `sink`, and first what is known of it to `described`. The last piece reports the result.
     pub async fn run(
         self,
         web: Web,
@@ -87,7 +87,7 @@ impl Download {
             },
             Err(failure) => Piece::Failed(failure),
         };
-        // Who reads has gone: then it has its reasons.
+        // If the receiver is gone, it has handled the end itself.
         let _ = sink.send(last).await;
     }
 
@@ -115,13 +115,13 @@ impl Download {
             if tries >= web.patience.tries {
                 return Err(failure);
             }
-            warn!(why = %failure, offset = position.offset, ?pause, "the transfer broke off; it is taken up again");
+            warn!(why = %failure, offset = position.offset, ?pause, "the transfer broke off; it is resumed");
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(web.patience.longest_pause);
         }
     }
 
-    /// What one connection brings.
+    /// Downloads over one connection.
     async fn part(
         &self,
         web: &Web,
@@ -139,7 +139,7 @@ impl Download {
         if let Some(described) = described.take() {
             info!(url = answer.url.shown(), length = position.length, "the transfer begins");
             let media_type = answer.header(header::CONTENT_TYPE).map(str::to_owned);
-            // Who wants to know has gone: the sink tells.
+            // If the receiver is gone, `sink` reports that.
             let _ = described.send(Described { length: position.length, media_type });
         }
         let (mut deadline, mut since) = (Instant::now() + web.patience.stall, 0);
@@ -168,7 +168,7 @@ impl Download {
             if !position.take(bytes, sink, progress, &answer).await? {
                 return Ok(Ended::Unwanted);
             }
-            // The disk's slowness is not the server's.
+            // Time in which the disk was slow does not count against the server.
             deadline += waited.elapsed();
         }
         match position.length {
@@ -192,7 +192,7 @@ fn range(headers: &mut HeaderMap, position: &Position) {
 }
 
 impl Position {
-    /// What an answer says of the file, compared with what was said before: how many of its bytes are known already.
+    /// Checks an answer against what is known of the file; returns how many of its bytes are known already.
     fn begin(&mut self, answer: &Answer) -> Result<u64, Failure> {
         let shown = answer.url.shown();
         let changed = |why: String| Failure::Final(format!("{shown} has changed while it was read: {why}"));
@@ -233,7 +233,7 @@ impl Position {
         Ok(skip)
     }
 
-    /// Passes bytes on; false where nobody wants them.
+    /// Passes bytes on; false if they are not wanted any more.
     async fn take(
         &mut self,
         bytes: Bytes,
@@ -259,13 +259,13 @@ impl Position {
     }
 }
 
-/// What tells one state of a file from another: a strong ETag, else its time.
+/// The validator of a file's version: a strong ETag, otherwise its modification time.
 fn validator(headers: &HeaderMap) -> Option<HeaderValue> {
     let tag = headers.get(header::ETAG).filter(|tag| !tag.as_bytes().starts_with(b"W/"));
     tag.or_else(|| headers.get(header::LAST_MODIFIED)).cloned()
 }
 
-/// Start and length of the whole in `bytes 5-9/10`.
+/// Start and total length in `bytes 5-9/10`.
 fn content_range(text: &str) -> Option<(u64, Option<u64>)> {
     let (part, whole) = text.strip_prefix("bytes ")?.split_once('/')?;
     let (start, _) = part.split_once('-')?;

@@ -1,24 +1,24 @@
-//! Why an import did not succeed.
+//! Failures of an import.
 
 /// A failure, with operation and subject in its text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
-    /// No other try can help: what was asked for, or what the server has, must change first.
+    /// No retry can help: the request, or the contents of the server, must change first.
     #[error("{0}")]
     Final(String),
-    /// Another try may help.
+    /// A retry may help.
     #[error("{0}")]
     Passing(String),
 }
 
 impl Failure {
-    /// Whether no other try can help.
+    /// Whether no retry can help.
     #[must_use]
     pub fn is_final(&self) -> bool {
         matches!(self, Failure::Final(_))
     }
 
-    /// What the system said to an operation on the claim. A claim without room left stays so.
+    /// A failed operation on the claim. A full claim stays full, so that failure is final.
     pub(crate) fn io(operation: &str, error: &std::io::Error) -> Self {
         match error.kind() {
             std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => Failure::Final(format!(

@@ -1,4 +1,4 @@
-//! From the transfer, which waits for the network, to who writes to the claim and may block.
+//! Passes a transfer, which waits for the network, to the thread that writes to the claim and may block.
 
 use crate::failure::Failure;
 use hyper::body::Bytes;
@@ -6,7 +6,7 @@ use std::io::{self, Read};
 use std::sync::{Arc, OnceLock};
 use tokio::sync::mpsc::Receiver;
 
-/// Pieces on their way. Each is at most what one read of the network brings.
+/// Buffered pieces. Each is at most one read of the network.
 pub const PIECES: usize = 16;
 
 /// A piece of a transfer.
@@ -14,13 +14,13 @@ pub const PIECES: usize = 16;
 pub enum Piece {
     /// Bytes.
     Data(Bytes),
-    /// All is there and as it should be.
+    /// The transfer is complete and correct.
     End,
-    /// It came to nothing.
+    /// The transfer failed.
     Failed(Failure),
 }
 
-/// The bytes, for reading; on a thread that may block.
+/// The bytes as a reader, for a thread that may block.
 #[derive(Debug)]
 pub struct Feed {
     pieces: Receiver<Piece>,
@@ -29,12 +29,12 @@ pub struct Feed {
     trouble: Trouble,
 }
 
-/// Why a [`Feed`] broke off; readers around it may lose the error.
+/// The failure of a [`Feed`]; readers around the feed may lose the error.
 #[derive(Clone, Debug, Default)]
 pub struct Trouble(Arc<OnceLock<Failure>>);
 
 impl Trouble {
-    /// What is behind an error of reading: the transfer's failure, or what the bytes are not.
+    /// The cause of a read error: the transfer's failure, or else damaged contents.
     #[must_use]
     pub fn of(&self, what: &str, error: &io::Error) -> Failure {
         let failure = self.0.get().cloned();
@@ -43,22 +43,22 @@ impl Trouble {
 }
 
 impl Trouble {
-    /// Why nothing comes, where nothing does.
+    /// Reads once and returns the failure, if there is one.
     pub(crate) fn seen(&self, mut stream: impl Read) -> Option<Failure> {
-        // What it says is kept here.
+        // The failure is stored here.
         let _ = stream.read(&mut [0]);
         self.0.get().cloned()
     }
 
-    /// What is read is not there at the moment.
+    /// Records a failure of reading.
     pub(crate) fn note(&self, failure: Failure) {
-        // The first counts.
+        // The first one counts.
         let _ = self.0.set(failure);
     }
 }
 
 impl Feed {
-    /// Reads what arrives there.
+    /// Reads the pieces that arrive.
     #[must_use]
     pub fn new(pieces: Receiver<Piece>) -> (Self, Trouble) {
         let trouble = Trouble::default();
@@ -82,8 +82,8 @@ impl Read for Feed {
                     continue;
                 }
                 Some(Piece::Failed(failure)) => failure,
-                // Without a last word nothing is known to be whole.
-                None => Failure::Passing("the transfer ended without a word".to_owned()),
+                // Without a final piece the contents may be incomplete.
+                None => Failure::Passing("the transfer ended without a result".to_owned()),
             };
             let failure = self.trouble.0.get_or_init(|| failure).clone();
             return Err(io::Error::other(failure));

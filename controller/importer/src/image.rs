@@ -1,8 +1,8 @@
-//! An image, as a stream from a stranger, into the claim.
+//! Writes an image, an untrusted stream, to the claim.
 //!
 //! ```text
 //!   bytes --(gz, xz, zstd)--> first 4 KiB --raw----> blocks into the claim, zeros left out
-//!                                         --qcow2--> checked, kept, to be converted
+//!                                         --qcow2--> checked, staged, to be converted
 //!                                         --other--> refused by name
 //! ```
 
@@ -18,12 +18,12 @@ use std::os::unix::fs::OpenOptionsExt;
 
 /// Bytes that are read at once.
 const PIECE: usize = 1 << 20;
-/// What may follow an image in a stream, in bytes: padding of archives.
+/// Longest padding after an image in a stream, in bytes.
 pub(crate) const MOST_AFTER: u64 = 1 << 20;
-/// Share of the transfer where something is to be converted afterwards, in per cent.
+/// Share of the transfer in the progress, if a conversion follows, in per cent.
 const TRANSFER: u64 = 80;
 
-/// What became of a stream.
+/// The result of reading a stream.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Filled {
     /// The disk is written.
@@ -32,10 +32,10 @@ pub enum Filled {
     Staged(Image),
 }
 
-/// Reads an image into the claim. `what` is it, for messages; `length` is that of the stream, where it is known.
+/// Reads an image into the claim. `what` is its name in messages; `length` is that of the stream, if it is known.
 ///
 /// # Errors
-/// When it is none that is served, does not fit, or does not come.
+/// The image is not served, does not fit, or cannot be read.
 pub fn fill(
     stream: Box<dyn Read + Send>,
     (what, length): (&str, Option<u64>),
@@ -46,7 +46,7 @@ pub fn fill(
     let (mut stream, packed) = unpacked(stream, INSPECTED).map_err(|error| trouble.of(what, &error))?;
     let length = length.filter(|_| !packed);
     let refused = |error: &dyn std::fmt::Display| Failure::Final(format!("{what}: {error}"));
-    // A length that is not known yet is no reason to refuse.
+    // An unknown length is no reason to refuse.
     let guess = if stream.head.starts_with(b"QFI\xfb") { u64::MAX } else { length.unwrap_or(LARGEST) };
     let guess = if stream.head.is_empty() { 0 } else { guess };
     let image = inspect(&stream.head, guess).map_err(|error| refused(&error))?;
@@ -71,10 +71,10 @@ pub fn fill(
     }
 }
 
-/// Copies a disk byte for byte, whatever a guest has written to it: no byte of it is looked at.
+/// Copies a disk byte for byte, whatever a guest has written to it: its contents are not interpreted.
 ///
 /// # Errors
-/// When it does not fit, or cannot be read.
+/// It does not fit, or cannot be read.
 pub fn copy(
     stream: Box<dyn Read + Send>,
     (what, length): (&str, u64),
@@ -86,10 +86,10 @@ pub fn copy(
     raw(&mut stream, what, trouble, target)
 }
 
-/// Reads what is left of a transfer, so that all of it is judged.
+/// Reads the rest of a transfer, so that all of it is verified.
 ///
 /// # Errors
-/// When the transfer fails, or does not end.
+/// The transfer fails, or is too long.
 pub fn drain(feed: &mut Feed, most: u64, what: &str, trouble: &Trouble) -> Result<(), Failure> {
     let read = io::copy(&mut feed.take(most.saturating_add(1)), &mut io::sink());
     let read = read.map_err(|error| trouble.of(what, &error))?;
@@ -144,7 +144,7 @@ fn stage(
     trouble: &Trouble,
     target: &Target,
 ) -> Result<u64, Failure> {
-    // Tables and snapshots come on top of the contents; an image that is larger than that has no end.
+    // Tables and snapshots are added to the contents; a larger image is refused.
     let most = virtual_size.saturating_mul(2).saturating_add(64 << 20);
     let room = target.room()?;
     if let Some(length) = length

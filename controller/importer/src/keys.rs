@@ -1,4 +1,4 @@
-//! Keys of the two pods of a copy, and TLS in which each knows the other's very certificate.
+//! Keys of the two pods of a copy, and TLS in which each accepts only the other's certificate.
 
 use crate::failure::Failure;
 use barevirt_import_job::copy::{CERTIFICATE, KEY, LONGEST_CERTIFICATE, PEER, RECEIVER_FILE};
@@ -27,17 +27,17 @@ fn read(directory: &Path, name: &str, most: usize) -> Result<String, Failure> {
     Ok(text)
 }
 
-/// Makes a key and its certificate in a directory, unless they are there; the certificate, PEM.
+/// Makes a key and its certificate in a directory, unless they exist; returns the certificate, PEM.
 ///
 /// # Errors
-/// When they cannot be made.
+/// They cannot be made.
 pub fn make(directory: &Path) -> Result<String, Failure> {
     if directory.join(CERTIFICATE).exists() {
         return read(directory, CERTIFICATE, LONGEST_CERTIFICATE);
     }
     let made = rcgen::generate_simple_self_signed(vec![PEER.to_owned()]).map_err(|error| wrong(&error))?;
     let certificate = made.cert.pem();
-    // The key first: where the certificate is, there is a key.
+    // The key first, so that every certificate has its key.
     for (name, text) in [(KEY, made.signing_key.serialize_pem()), (CERTIFICATE, certificate.clone())] {
         let unfinished = directory.join(format!(".{name}"));
         let written = OpenOptions::new()
@@ -53,10 +53,10 @@ pub fn make(directory: &Path) -> Result<String, Failure> {
     Ok(certificate)
 }
 
-/// The certificate of the importer that a sender sends to.
+/// The certificate of the importer that a sender serves.
 ///
 /// # Errors
-/// When it is not known yet.
+/// It is not known yet.
 pub fn of_receiver(directory: &Path) -> Result<String, Failure> {
     let text = read(directory, RECEIVER_FILE, LONGEST_CERTIFICATE)?;
     let unknown = || Failure::Passing("the importer is not known yet".to_owned());
@@ -82,7 +82,7 @@ fn only(peer: &str) -> Result<Arc<RootCertStore>, Failure> {
 /// TLS of a sender with the keys of that directory, for the importer with that certificate.
 ///
 /// # Errors
-/// When there are none.
+/// A key or certificate is missing or unusable.
 pub fn server(directory: &Path, receiver: &str) -> Result<Arc<ServerConfig>, Failure> {
     let (certificate, key) = own(directory)?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -97,7 +97,7 @@ pub fn server(directory: &Path, receiver: &str) -> Result<Arc<ServerConfig>, Fai
 /// TLS of an importer with the keys of that directory, for the sender with that certificate.
 ///
 /// # Errors
-/// When there are none.
+/// A key or certificate is missing or unusable.
 pub fn client(directory: &Path, sender: &str) -> Result<Arc<ClientConfig>, Failure> {
     let (certificate, key) = own(directory)?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());

@@ -1,19 +1,19 @@
-//! Fills one claim: with an image from a web server or a registry, or with an empty disk.
+//! Fills one claim: with an image from a web server or a registry, with a copy, or with an empty disk.
 //!
 //! ```text
 //!   run: job --> web (redirects, addresses) --> download (resume, checksum) --feed--> image --> target
 //!                registry (token, manifest) --> layer (archive) -----------------------/  \--> convert (qemu-img)
 //!                local (another claim, an image of the node) --------------------------/
-//!   look: a registry or a web server --> the digest of what it has; nothing is got
+//!   look: a registry or a web server --> the digest of its contents; nothing is downloaded
 //!   upload: job --> server, for virt-api alone --feed--> image --> as above
 //!   send: a claim --mutual TLS (keys)--> receive: the importer of another namespace
 //! ```
 //!
-//! Everything here comes from strangers: addresses from who makes DataVolumes, answers from servers, images from whoever made
-//! them. What may be connected to is in [`address`]; what is read into memory is bounded where it is read; what is written is
-//! bounded by the claim; qemu-img, which alone reads an image's tables, runs within limits ([`limits`]).
+//! All input is untrusted: addresses come from users who make DataVolumes, answers from servers, images from their authors.
+//! [`address`] limits connections; each read into memory is bounded; the claim bounds what is written; only qemu-img parses
+//! an image's tables, and it runs within limits ([`limits`]).
 //!
-//! A failure says whether another try may help ([`failure::Failure`]); the exit code and the termination message say the same to
+//! A failure shows whether a retry may help ([`failure::Failure`]); exit code and termination message report the same to
 //! virt-controller.
 
 mod accept;

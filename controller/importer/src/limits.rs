@@ -1,4 +1,4 @@
-//! `virt-importer limited`: takes on limits, then becomes another program.
+//! `virt-importer limited`: sets limits, then executes another program.
 
 use barevirt_confinement::{Calls, ConfinementError, Domain, Files, May, Plan, Rule};
 use nix::sys::resource::{Resource, setrlimit};
@@ -8,14 +8,14 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// What a program is allowed.
+/// The limits of a program.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Limited {
     /// Address space, in bytes.
     pub memory: u64,
     /// Processor time, in seconds.
     pub seconds: u64,
-    /// Files that it may read, beside programs and libraries.
+    /// Files that it may read, in addition to programs and libraries.
     pub read: Vec<PathBuf>,
     /// Files that it may write.
     pub write: Vec<PathBuf>,
@@ -23,28 +23,28 @@ pub struct Limited {
     pub command: Vec<OsString>,
 }
 
-/// Why it did not become that program.
+/// Why the program was not executed.
 #[derive(Debug, thiserror::Error)]
 pub enum LimitedError {
-    /// The command line is not understood.
+    /// The command line is invalid.
     #[error("limited: {0}")]
     Arguments(String),
-    /// The kernel does not limit it.
+    /// The kernel refused a limit.
     #[error("limit the program: {0}")]
     Limit(#[from] nix::Error),
-    /// The kernel does not confine it.
+    /// The kernel refused the confinement.
     #[error(transparent)]
     Confine(#[from] ConfinementError),
-    /// It cannot be executed.
+    /// The program cannot be executed.
     #[error("execute {0:?}: {1}")]
     Execute(OsString, io::Error),
 }
 
 impl Limited {
-    /// Reads the arguments after `limited`.
+    /// Parses the arguments after `limited`.
     ///
     /// # Errors
-    /// When they are not as they should be.
+    /// An argument is missing or invalid.
     pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Self, LimitedError> {
         let wrong = |text: String| LimitedError::Arguments(text);
         let mut limited = Limited::default();
@@ -57,7 +57,7 @@ impl Limited {
             let value = arguments.next().ok_or_else(|| wrong(format!("{flag:?} has no value")))?;
             let number = || {
                 let number = value.to_str().and_then(|text| text.parse().ok());
-                number.ok_or_else(|| wrong(format!("{value:?} is no number")))
+                number.ok_or_else(|| wrong(format!("{value:?} is not a number")))
             };
             match flag.to_str() {
                 Some("--memory") => limited.memory = number()?,
@@ -73,7 +73,7 @@ impl Limited {
         Ok(limited)
     }
 
-    /// Becomes the program; comes back only if that fails.
+    /// Executes the program; returns only if that fails.
     #[must_use]
     pub fn execute(self) -> LimitedError {
         match self.confined() {
@@ -86,7 +86,7 @@ impl Limited {
     }
 
     fn confined(self) -> Result<Command, LimitedError> {
-        // Without a rule nothing is read but programs, libraries and what libraries want to know of the system.
+        // Without a rule nothing can be read except programs, libraries and the files that libraries need.
         let mut rules: Vec<Rule> =
             ["/usr", "/lib", "/lib64", "/bin"].map(|path| Rule::path(May::Run, path)).into();
         let read = ["/etc/ld.so.cache", "/proc/self", "/sys/devices/system/cpu", "/dev/urandom"];
@@ -97,7 +97,7 @@ impl Limited {
         let files = Files { reads_all: false, rules };
         Domain::new("qemu-img", Plan { files: Some(files), calls: Calls::Connected })?.enter()?;
         setrlimit(Resource::RLIMIT_AS, self.memory, self.memory)?;
-        // A signal that can be told from others first, the end a little later.
+        // First a signal that identifies the cause, and a little later the end.
         setrlimit(Resource::RLIMIT_CPU, self.seconds, self.seconds.saturating_add(5))?;
         setrlimit(Resource::RLIMIT_CORE, 0, 0)?;
         let mut words = self.command.into_iter();

@@ -1,4 +1,4 @@
-//! What is copied from this node: another claim, or the disk of a container image.
+//! Copies from this node: another claim, or the disk of a container image.
 
 use crate::failure::Failure;
 use crate::feed::Trouble;
@@ -12,13 +12,13 @@ use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::sync::Arc;
 
-/// What is copied, in messages.
+/// The name of the source in messages.
 pub(crate) const WHAT: &str = "the claim that is copied";
 
-/// Opens the disk of the claim that is mounted as the source; its length in bytes.
+/// Opens the disk of the claim that is mounted as the source; returns its length in bytes, too.
 ///
 /// # Errors
-/// When it has no disk.
+/// It has no disk.
 pub fn open(places: &Places) -> Result<(File, u64), Failure> {
     let what = WHAT;
     let failed = |error: io::Error| Failure::Passing(format!("open {what}: {error}"));
@@ -26,7 +26,7 @@ pub fn open(places: &Places) -> Result<(File, u64), Failure> {
         std::fs::metadata(&places.source_device).is_ok_and(|found| found.file_type().is_block_device());
     let path = if is_device { places.source_device.clone() } else { places.source.join(DISK) };
     let mut options = OpenOptions::new();
-    // A guest's disk is a file here, and not a link to another one.
+    // A guest's disk is a regular file here; links are not followed.
     options.read(true).custom_flags(nix::libc::O_NOFOLLOW | nix::libc::O_NONBLOCK);
     let mut file = match options.open(&path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -35,7 +35,7 @@ pub fn open(places: &Places) -> Result<(File, u64), Failure> {
         opened => opened.map_err(failed)?,
     };
     if !is_device && !file.metadata().map_err(failed)?.is_file() {
-        return Err(Failure::Final(format!("{DISK} of {what} is no file")));
+        return Err(Failure::Final(format!("{DISK} of {what} is not a file")));
     }
     let length = file.seek(SeekFrom::End(0)).map_err(failed)?;
     file.rewind().map_err(failed)?;
@@ -45,7 +45,7 @@ pub fn open(places: &Places) -> Result<(File, u64), Failure> {
 /// Copies the claim that is mounted as the source.
 ///
 /// # Errors
-/// When it has no disk, or one that does not fit.
+/// It has no disk, or the disk does not fit.
 pub fn claim(places: &Places, target: &Target, progress: Arc<Progress>) -> Result<(), Failure> {
     let (file, length) = open(places)?;
     let trouble = Trouble::default();
@@ -56,7 +56,7 @@ pub fn claim(places: &Places, target: &Target, progress: Arc<Progress>) -> Resul
 /// Reads the disk of the image that is mounted as the source.
 ///
 /// # Errors
-/// When it has no disk, or one that is not served.
+/// It has no disk, or the disk is not served.
 pub fn image(places: &Places, target: &Target, progress: Arc<Progress>) -> Result<Filled, Failure> {
     let disk = open_in(&places.source, None).map_err(|error| Failure::Final(error.to_string()))?;
     let (what, trouble) = (format!("disk {} of the image", disk.path.display()), Trouble::default());
@@ -65,7 +65,7 @@ pub fn image(places: &Places, target: &Target, progress: Arc<Progress>) -> Resul
     fill(Box::new(stream), (&what, Some(length)), &trouble, target, &progress)
 }
 
-/// A file, with how far it is read.
+/// A file that reports how far it was read.
 struct Local {
     file: File,
     read: u64,

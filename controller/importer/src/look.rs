@@ -1,8 +1,8 @@
-//! What a source has at the moment, without getting it: the digest by which DataImportCrons tell one image from another.
+//! The digest of a source, without downloading it: DataImportCrons recognise a new image by it.
 //!
 //! ```text
-//!   registry: the manifest's own digest, of the index where there is one
-//!   http:     the digest of what tells one state of the file from another: ETag, time, length, and the checksum that is asked for
+//!   registry: the digest of the manifest, or of the index if there is one
+//!   http:     a digest of the file's metadata: ETag, time, length, and the checksum that was asked for
 //! ```
 
 use crate::checksum;
@@ -16,10 +16,10 @@ use http::StatusCode;
 use http::header;
 
 impl Importer {
-    /// The digest of what the source has.
+    /// The digest of the source.
     ///
     /// # Errors
-    /// When that cannot be told.
+    /// It cannot be determined.
     pub async fn look(&self, source: &Source) -> Result<String, Failure> {
         match source {
             Source::Registry { url, insecure, .. } => {
@@ -38,7 +38,7 @@ impl Importer {
                     .find_map(|name| answer.header(name).map(str::to_owned));
                 if validator.is_none() && checksum.is_none() {
                     return Err(Failure::Final(format!(
-                        "{shown} says neither ETag nor Last-Modified: it cannot be told when it has changed"
+                        "{shown} says neither ETag nor Last-Modified: its changes cannot be recognised"
                     )));
                 }
                 let length = answer.header(header::CONTENT_LENGTH).unwrap_or_default();

@@ -1,14 +1,14 @@
-//! Fills one claim, then ends. The job is in the environment variable `IMPORT`; what became of it is the termination message.
+//! Fills one claim, then ends. The job is in the environment variable `IMPORT`; the outcome is the termination message.
 //!
 //! ```text
 //! virt-importer                                                              the import
-//! virt-importer keys                                                         makes a key, and leaves its certificate as the message
-//! virt-importer look                                                         says what the source has, as a digest
+//! virt-importer keys                                                         makes a key; its certificate is the message
+//! virt-importer look                                                         reports the digest of the source
 //! virt-importer send                                                         sends a claim to the importer of another namespace
-//! virt-importer limited --memory N --seconds N [--read F] [--write F] -- P   becomes P, within limits
+//! virt-importer limited --memory N --seconds N [--read F] [--write F] -- P   executes P, within limits
 //! ```
 //!
-//! Exit status: 0 when the claim is filled, 1 when another try may help, 2 when none can.
+//! Exit status: 0 when the claim is filled, 1 when a retry may help, 2 when no retry can help.
 
 use anyhow::Context;
 use barevirt_import_job::copy::{KEYS, MAKE_KEYS, RECEIVER, SEND, SEND_PORT};
@@ -40,9 +40,9 @@ use virt_importer::web::{Patience, Web};
 
 /// Longest secret that is read, in bytes.
 const LONGEST_SECRET: u64 = 64 << 10;
-/// How long an upload may bring nothing.
+/// How long an upload may send nothing.
 const STALL: Duration = Duration::from_secs(5 * 60);
-/// How long a sender waits for somebody who asks.
+/// How long a sender waits for a request.
 const IDLE: Duration = Duration::from_secs(15 * 60);
 
 fn main() -> ExitCode {
@@ -65,17 +65,17 @@ fn main() -> ExitCode {
     run(import())
 }
 
-/// Does the work; what became of it is left behind.
+/// Does the work, and writes its outcome.
 fn run(work: impl Future<Output = Result<Outcome, Failure>>) -> ExitCode {
     tracing_subscriber::fmt().json().with_writer(std::io::stderr).init();
-    // What is in memory of secrets and disks is left in no file.
+    // Memory may contain secrets and disks: no core file is written.
     if let Err(error) = setrlimit(Resource::RLIMIT_CORE, 0, 0) {
-        warn!(%error, "a core file could be written");
+        warn!(%error, "core files could not be disabled");
     }
     let result = match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
         Ok(runtime) => {
             let result = runtime.block_on(work);
-            // What still waits for a server is not waited for.
+            // Requests in progress are not waited for.
             runtime.shutdown_background();
             result
         }
@@ -90,7 +90,7 @@ fn run(work: impl Future<Output = Result<Outcome, Failure>>) -> ExitCode {
         }
     };
     if let Err(error) = std::fs::write(TERMINATION_LOG, outcome.to_message()) {
-        warn!(%error, "the outcome could not be left behind");
+        warn!(%error, "could not write the outcome");
     }
     code
 }
@@ -120,7 +120,7 @@ fn importer(progress: Arc<Progress>) -> Result<Importer, Failure> {
     })
 }
 
-/// Says what the source has.
+/// Reports the digest of the source.
 async fn look() -> Result<Outcome, Failure> {
     let (job, importer) = (job()?, importer(Arc::new(Progress::default()))?);
     let mut stop = signal(SignalKind::terminate()).context("listen for signals").map_err(asked)?;
@@ -140,7 +140,7 @@ async fn import() -> Result<Outcome, Failure> {
         Ok(listener) => {
             tokio::spawn(progress::serve(listener, progress.clone(), job.owner.clone()));
         }
-        // It is only told at its end then.
+        // Then only the end is reported.
         Err(error) => warn!(%error, "the progress is not served"),
     }
     let importer = importer(progress)?;
@@ -152,13 +152,13 @@ async fn import() -> Result<Outcome, Failure> {
     }
 }
 
-/// Takes what is sent.
+/// Receives an upload.
 async fn upload(job: Job) -> Result<u64, Failure> {
     let tls = Arc::new(upload::tls(&job.source)?);
     let listener = TcpListener::bind(("::", UPLOAD_PORT)).await;
     let listener = listener.map_err(|error| Failure::Passing(format!("listen for uploads: {error}")))?;
     let mut stop = signal(SignalKind::terminate()).context("listen for signals").map_err(asked)?;
-    info!(size = job.size, "an upload is waited for");
+    info!(size = job.size, "waiting for an upload");
     let upload = Upload { places: places(), tools: tools(), job, stall: STALL };
     tokio::select! {
         result = upload.serve(listener, tls) => result,
@@ -182,11 +182,11 @@ fn tools() -> Tools {
     Tools { importer: "/proc/self/exe".into(), qemu_img: "/usr/bin/qemu-img".into(), seconds: None }
 }
 
-/// Makes the pod's key. Whoever reads the pod's status knows its certificate then.
+/// Makes the pod's key. Its certificate becomes part of the pod's status.
 fn make_keys() -> ExitCode {
     let made = keys::make(Path::new(KEYS)).and_then(|certificate| {
         std::fs::write(TERMINATION_LOG, certificate)
-            .map_err(|error| Failure::Passing(format!("leave the certificate behind: {error}")))
+            .map_err(|error| Failure::Passing(format!("write the certificate: {error}")))
     });
     match made {
         Ok(()) => ExitCode::SUCCESS,
@@ -197,7 +197,7 @@ fn make_keys() -> ExitCode {
     }
 }
 
-/// Sends until it is told to end, or nobody asks.
+/// Serves until it is told to end, or no request comes.
 async fn send() -> Result<Outcome, Failure> {
     let sender = Sender::open(&places())?;
     let listener = TcpListener::bind(("::", SEND_PORT)).await;
@@ -209,7 +209,7 @@ async fn send() -> Result<Outcome, Failure> {
     }
 }
 
-/// Whose name is in the log; addresses can be secret.
+/// The kind of source for the log; addresses can be secret.
 fn shown(job: &Job) -> &'static str {
     match &job.source {
         Source::Http { .. } => "http",

@@ -1,4 +1,4 @@
-//! How far an import is, and telling it to who asks.
+//! The progress of an import, and a server that reports it.
 
 use crate::accept::connections;
 use barevirt_import_job::PROGRESS_METRIC;
@@ -10,30 +10,30 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-/// How long a client may take.
+/// Time limit for a client.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Clients at the same time.
+/// Most concurrent clients.
 const MOST_CLIENTS: usize = 8;
 /// Longest request, in bytes.
 const LONGEST_REQUEST: usize = 4096;
-/// The whole, in hundredths of a per cent.
+/// 100 per cent, in hundredths of a per cent.
 const WHOLE: u64 = 10_000;
 
-/// How far it is. It never goes back.
+/// The progress. It never decreases.
 #[derive(Debug, Default)]
 pub struct Progress {
     done: AtomicU64,
-    /// What the transfer is of the whole, in hundredths of a per cent; nothing said: all of it.
+    /// Share of the transfer in the work, in hundredths of a per cent; 0 means all of it.
     share: AtomicU64,
 }
 
 impl Progress {
-    /// The transfer is only part of the work: `share` in per cent.
+    /// Declares that the transfer is only `share` per cent of the work.
     pub fn transfer_is(&self, share: u64) {
         self.share.store(share.min(100) * 100, Ordering::Relaxed);
     }
 
-    /// So much was transferred.
+    /// Records transferred bytes.
     pub fn transferred(&self, bytes: u64, of: u64) {
         let share = match self.share.load(Ordering::Relaxed) {
             0 => WHOLE,
@@ -42,7 +42,7 @@ impl Progress {
         self.advance(part(bytes, of, share));
     }
 
-    /// So much of what follows the transfer is done, in hundredths of a per cent.
+    /// Records progress after the transfer, in hundredths of a per cent.
     pub fn converted(&self, hundredths: u64) {
         let share = self.share.load(Ordering::Relaxed).min(WHOLE);
         self.advance(share + part(hundredths, WHOLE, WHOLE - share));
@@ -52,7 +52,7 @@ impl Progress {
         self.done.fetch_max(to.min(WHOLE), Ordering::Relaxed);
     }
 
-    /// In hundredths of a per cent.
+    /// The progress in hundredths of a per cent.
     #[must_use]
     pub fn done(&self) -> u64 {
         self.done.load(Ordering::Relaxed)
@@ -76,7 +76,7 @@ fn part(done: u64, of: u64, share: u64) -> u64 {
     u64::try_from(part).unwrap_or(share)
 }
 
-/// Answers every request with the progress, until it is dropped.
+/// Answers every request with the progress, until the future is dropped.
 pub async fn serve(listener: TcpListener, progress: Arc<Progress>, owner: String) {
     let room = Arc::new(Semaphore::new(MOST_CLIENTS));
     let owner = owner.chars().filter(|c| c.is_ascii_alphanumeric() || *c == '-').collect::<String>();
@@ -84,7 +84,7 @@ pub async fn serve(listener: TcpListener, progress: Arc<Progress>, owner: String
     connections(&listener, &room, |stream| {
         let (progress, owner) = (progress.clone(), owner.clone());
         async move {
-            // Who asks badly is not answered.
+            // An invalid request is not answered.
             let _ = timeout(PATIENCE, answer(stream, &progress, &owner)).await;
         }
     })

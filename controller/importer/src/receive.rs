@@ -1,4 +1,4 @@
-//! The claim of another namespace, from the pod that sends it.
+//! Receives the claim of another namespace from the pod that sends it.
 
 use crate::failure::Failure;
 use crate::keys;
@@ -9,10 +9,10 @@ use http::header::HeaderMap;
 use std::net::IpAddr;
 use std::path::Path;
 
-/// What is asked of the sender at that address.
+/// The request to the sender at that address.
 ///
 /// # Errors
-/// When it is none.
+/// The address is invalid.
 pub fn ask(address: &str, port: u16) -> Result<Ask, Failure> {
     let address: IpAddr = address
         .parse()
@@ -21,10 +21,10 @@ pub fn ask(address: &str, port: u16) -> Result<Ask, Failure> {
     Ok(Ask { url, private: HeaderMap::new(), headers: HeaderMap::new(), signer: None })
 }
 
-/// The way to the sender with that certificate: nobody else is believed to be it. `web` is the usual way.
+/// TLS to the sender with that certificate; no other server is accepted. `web` is the general configuration.
 ///
 /// # Errors
-/// When there is no key, or the certificate is none.
+/// The key is missing, or the certificate is invalid.
 pub fn web(keys: &Path, certificate: &str, web: Web) -> Result<Web, Failure> {
     Ok(Web { tls: keys::client(keys, certificate)?, name: Some(PEER), ..web })
 }

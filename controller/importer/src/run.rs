@@ -25,10 +25,10 @@ use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::{JoinHandle, spawn_blocking};
 
-/// What an import is given beside its job.
+/// The environment of an import.
 #[derive(Debug)]
 pub struct Importer {
-    /// The way to servers.
+    /// HTTP client.
     pub web: Web,
     /// The claim.
     pub places: Places,
@@ -36,17 +36,17 @@ pub struct Importer {
     pub tools: Tools,
     /// User and password for the server.
     pub login: Option<(String, String)>,
-    /// Header lines that are secret.
+    /// Secret header lines.
     pub headers: Vec<String>,
-    /// How far it is.
+    /// Its progress.
     pub progress: Arc<Progress>,
 }
 
 impl Importer {
-    /// Fills the claim; the size of its disk in bytes. What is not whole does not stay.
+    /// Fills the claim; returns the size of its disk in bytes. An incomplete disk is removed.
     ///
     /// # Errors
-    /// Why it is not filled.
+    /// The claim cannot be filled.
     pub async fn run(&self, job: &Job) -> Result<u64, Failure> {
         let (places, size, overhead) = (self.places.clone(), job.size, job.overhead);
         let preallocation = job.preallocation;
@@ -76,7 +76,7 @@ impl Importer {
 
     async fn fill(&self, job: &Job, target: &Arc<Target>) -> Result<(), Failure> {
         match &job.source {
-            // [`crate::upload`] takes it.
+            // [`crate::upload`] serves these jobs.
             Source::Upload { .. } => Err(Failure::Final("an upload is not fetched".to_owned())),
             Source::Blank {} => {
                 let target = target.clone();
@@ -125,7 +125,7 @@ impl Importer {
         }
     }
 
-    /// What is asked for a file of a web server.
+    /// The request for a file of a web server.
     pub(crate) fn ask(&self, url: Url, headers: &[String]) -> Result<Ask, Failure> {
         let mut private = HeaderMap::new();
         for line in headers.iter().chain(&self.headers) {
@@ -159,7 +159,7 @@ impl Importer {
         self.transfer(&self.web, download, what.to_owned(), target, of_layer).await
     }
 
-    /// Reads a file of a server while it comes.
+    /// Reads a server's file while it is downloaded.
     async fn transfer<T: Send + 'static>(
         &self,
         web: &Web,
@@ -171,7 +171,7 @@ impl Importer {
         let (sink, pieces) = mpsc::channel(PIECES);
         let (tell, described) = oneshot::channel();
         let running = tokio::spawn(download.run(web.clone(), tell, sink, self.progress.clone()));
-        // Where it fails before there is an answer, the feed has the failure.
+        // If the transfer failed before an answer, the feed has the failure.
         let described = described.await.unwrap_or_default();
         let (feed, trouble) = Feed::new(pieces);
         let (target, progress) = (target.clone(), self.progress.clone());
@@ -181,7 +181,7 @@ impl Importer {
         done
     }
 
-    /// Converts what had to be kept.
+    /// Converts a staged image.
     async fn complete(&self, filled: Filled, what: &str, target: &Arc<Target>) -> Result<(), Failure> {
         match filled {
             Filled::Written => Ok(()),
@@ -190,23 +190,23 @@ impl Importer {
     }
 }
 
-/// A transfer that is read, on a thread that may block.
+/// A transfer that is read on a thread that may block.
 pub(crate) struct Reading {
-    /// What comes.
+    /// Its bytes.
     pub(crate) feed: Option<Feed>,
-    /// Why it broke off.
+    /// Why it failed.
     pub(crate) trouble: Trouble,
-    /// What it is, for messages.
+    /// Its name in messages.
     pub(crate) what: String,
-    /// What is known of it.
+    /// What is known of it in advance.
     pub(crate) described: Described,
-    /// Where it goes.
+    /// The claim that it is written to.
     pub(crate) target: Arc<Target>,
-    /// How far it is.
+    /// Its progress.
     pub(crate) progress: Arc<Progress>,
 }
 
-/// A feed that comes back when its last reader goes.
+/// A feed that is returned when its last reader is dropped.
 struct Lent {
     feed: Option<Feed>,
     back: std::sync::mpsc::Sender<Feed>,
@@ -221,7 +221,7 @@ impl Read for Lent {
 impl Drop for Lent {
     fn drop(&mut self) {
         if let Some(feed) = self.feed.take() {
-            // Nobody wants it back after a failure.
+            // After a failure it is not wanted back.
             let _ = self.back.send(feed);
         }
     }
@@ -234,17 +234,17 @@ impl Reading {
     }
 }
 
-/// The file is the image.
+/// Reads a file that is the image.
 pub(crate) fn whole(mut reading: Reading) -> Result<Filled, Failure> {
     let (stream, returned) = reading.lend();
     let Reading { trouble, what, described, target, progress, .. } = &reading;
     let filled = fill(stream, (what, described.length), trouble, target, progress)?;
-    // Only padding can follow.
+    // Only padding may follow.
     rest(&returned, MOST_AFTER, what, trouble)?;
     Ok(filled)
 }
 
-/// Reads what is left of a transfer that was lent, once it has come back.
+/// Reads the rest of a lent transfer after its return.
 fn rest(
     returned: &std::sync::mpsc::Receiver<Feed>,
     most: u64,
@@ -255,20 +255,20 @@ fn rest(
     drain(&mut returned.try_recv().map_err(lost)?, most, what, trouble)
 }
 
-/// The file is a disk, whatever is in it.
+/// Copies a file that is a disk, whatever its contents.
 fn verbatim(mut reading: Reading) -> Result<(), Failure> {
     let (stream, returned) = reading.lend();
     let Reading { trouble, what, described, target, .. } = &reading;
     let Some(length) = described.length else {
-        // Where there was no answer, reading says why.
-        let nothing = || Failure::Passing(format!("{what}: its length was not said"));
+        // If there was no answer, reading returns the reason.
+        let nothing = || Failure::Passing(format!("{what}: its length is not known"));
         return Err(trouble.seen(stream).unwrap_or_else(nothing));
     };
     copy(stream, (what, length), trouble, target)?;
     rest(&returned, 0, what, trouble)
 }
 
-/// The file is a layer, which may have the image.
+/// Reads a layer, which may contain the image.
 fn of_layer(mut reading: Reading) -> Result<Option<Filled>, Failure> {
     let (stream, returned) = reading.lend();
     let Reading { trouble, what, described, target, progress, .. } = &reading;
@@ -293,14 +293,14 @@ fn of_layer(mut reading: Reading) -> Result<Option<Filled>, Failure> {
         found = Some((name, filled));
     }
     drop(archive);
-    // What compressors and archives leave at the end; the layer's length bounds it.
+    // The trailing data of compressors and archives, bounded by the layer's length.
     rest(&returned, described.length.unwrap_or(0), what, trouble)?;
     Ok(found.map(|(_, filled)| filled))
 }
 
 type Archive = crate::unpack::Peeked;
 
-/// Reads the contents of one file of an archive as an image; the archive, after it.
+/// Reads the contents of one file of an archive as an image; returns the archive after it.
 fn disk(
     archive: Archive,
     entry: &Entry,
@@ -319,7 +319,7 @@ fn disk(
     Ok((filled, archive))
 }
 
-/// The contents of one file; the archive comes back with what is left of them.
+/// The contents of one file; when it is dropped, the archive is returned with the number of unread bytes.
 struct Contents {
     archive: Option<Archive>,
     left: u64,
@@ -342,13 +342,13 @@ impl Read for Contents {
 impl Drop for Contents {
     fn drop(&mut self) {
         if let Some(archive) = self.archive.take() {
-            // Nobody wants it back after a failure.
+            // After a failure it is not wanted back.
             let _ = self.back.send((archive, self.left));
         }
     }
 }
 
-/// Go's name of the architecture of this program.
+/// This program's architecture by Go's name.
 fn own_architecture() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "amd64",
@@ -358,5 +358,6 @@ fn own_architecture() -> &'static str {
 }
 
 pub(crate) async fn joined<T>(work: JoinHandle<Result<T, Failure>>) -> Result<T, Failure> {
-    work.await.unwrap_or_else(|error| Err(Failure::Passing(format!("the import broke: {error}"))))
+    work.await
+        .unwrap_or_else(|error| Err(Failure::Passing(format!("the import ended unexpectedly: {error}"))))
 }

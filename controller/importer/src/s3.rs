@@ -1,10 +1,10 @@
-//! Objects of S3: an address as the server wants it written, and who asks signs each request (AWS signature, version 4).
+//! Objects of S3: the canonical address, and the signature of each request (AWS signature, version 4).
 //!
 //! ```text
 //!   request --canonical--> its SHA-256 --with time and region--> text --HMAC, by a key derived from the secret--> Authorization
 //! ```
 //!
-//! Each request is signed when it is made: a signature is good for minutes, a transfer may take hours.
+//! Each request is signed when it is made: a signature is valid for minutes, a transfer may take hours.
 
 use crate::checksum::hexadecimal as hex;
 use crate::failure::Failure;
@@ -15,16 +15,16 @@ use sha2::{Digest, Sha256};
 use std::fmt::Write;
 use std::time::{Duration, SystemTime};
 
-/// SHA-256 of no bytes: what a request without a body has.
+/// SHA-256 of an empty body.
 const EMPTY: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 const DIGEST: HeaderName = HeaderName::from_static("x-amz-content-sha256");
 const DATE: HeaderName = HeaderName::from_static("x-amz-date");
-/// Where servers are that do not say where they are.
+/// Region of servers whose names contain none.
 const USUAL_REGION: &str = "us-east-1";
-/// Domain of servers that have their region in their names.
+/// Domain of servers whose names contain their region.
 const AMAZON: &str = ".amazonaws.com";
 
-/// Who asks.
+/// Signs requests.
 #[derive(Clone)]
 pub struct Signer {
     access_key: String,
@@ -32,7 +32,7 @@ pub struct Signer {
     region: String,
 }
 
-/// Without the secret.
+/// The secret is left out.
 impl std::fmt::Debug for Signer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Signer").field("region", &self.region).finish_non_exhaustive()
@@ -40,10 +40,10 @@ impl std::fmt::Debug for Signer {
 }
 
 impl Signer {
-    /// With the keys of a secret, for the server of that address.
+    /// A signer with the keys of a secret, for the server of that address.
     ///
     /// # Errors
-    /// When the keys cannot be sent.
+    /// The keys cannot be sent in a header.
     pub fn new(url: &Url, (access_key, secret_key): (&str, &str)) -> Result<Self, Failure> {
         let (access_key, secret_key) = (access_key.trim(), secret_key.trim());
         if access_key.is_empty() || !access_key.bytes().all(|byte| byte.is_ascii_graphic()) {
@@ -56,7 +56,7 @@ impl Signer {
         })
     }
 
-    /// Signs a request for that address with these header lines, which has no body.
+    /// Signs a request for that address with these header lines and without a body.
     pub(crate) fn sign(&self, headers: &mut HeaderMap, url: &Url, now: SystemTime) {
         let time = Time::of(now);
         headers.insert(DIGEST, HeaderValue::from_static(EMPTY));
@@ -83,7 +83,7 @@ impl Signer {
             "AWS4-HMAC-SHA256 Credential={}/{scope},SignedHeaders={names},Signature={signature}",
             self.access_key
         );
-        // [`Signer::new`] has seen to the only part that is not ours.
+        // [`Signer::new`] has checked the only part that is not ours.
         if let Ok(mut value) = HeaderValue::from_str(&value) {
             value.set_sensitive(true);
             headers.insert(header::AUTHORIZATION, value);
@@ -95,20 +95,20 @@ fn mac(key: &[u8], text: &str) -> Vec<u8> {
     hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, key), text.as_bytes()).as_ref().to_vec()
 }
 
-/// The region of a server: Amazon's have it in their names.
+/// The region of a server: Amazon's names contain it.
 fn region(host: &str) -> &str {
     let Some(name) = host.strip_suffix(AMAZON) else { return USUAL_REGION };
     let mut labels = name.rsplit('.');
     match (labels.next(), labels.next()) {
         (Some(region), Some("s3" | "dualstack")) => region,
-        // `s3-eu-west-1`, of old.
+        // `s3-eu-west-1` in older names.
         (Some(last), _) => last.strip_prefix("s3-").unwrap_or(USUAL_REGION),
         (None, _) => USUAL_REGION,
     }
 }
 
-/// The address as it is signed: everything but a few characters escaped, the query in order. A person may have written it with or
-/// without escapes.
+/// The address as it is signed: everything but a few characters escaped, the query sorted. A user may have written it with
+/// or without escapes.
 #[must_use]
 pub fn canonical(url: &Url) -> Url {
     let (path, query) = url.path.split_once('?').unwrap_or((&url.path, ""));
@@ -132,14 +132,14 @@ fn escaped(text: &str) -> String {
         if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
             escaped.push(char::from(byte));
         } else {
-            // Strings take everything.
+            // Writing to a string does not fail.
             let _ = write!(escaped, "%{byte:02X}");
         }
     }
     escaped
 }
 
-/// What two hexadecimal digits stand for, which are read past if they are some.
+/// The value of two hexadecimal digits, which are consumed if they are valid.
 fn unescaped(bytes: &mut std::str::Bytes<'_>) -> Option<u8> {
     let mut ahead = bytes.clone();
     let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
@@ -148,7 +148,7 @@ fn unescaped(bytes: &mut std::str::Bytes<'_>) -> Option<u8> {
     Some(high << 4 | low)
 }
 
-/// A time as it is signed: `20130524T000000Z`.
+/// A time in the form that is signed: `20130524T000000Z`.
 struct Time {
     long: String,
 }
@@ -157,7 +157,7 @@ impl Time {
     fn of(now: SystemTime) -> Self {
         let seconds = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs();
         let (days, rest) = (seconds / 86400, seconds % 86400);
-        // Days since 1 March of the year 0; years begin in March, so that leap days are at their ends.
+        // Days since 1 March of the year 0; with years that begin in March, leap days are at their ends.
         let shifted = days + 719_468;
         let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
         let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;

@@ -1,12 +1,13 @@
 //! Sends the disk of a claim to the one importer whose certificate is known.
 //!
 //! ```text
-//!   connection --whose certificate?--> TLS --> head --path, range--> 200 or 206, bytes, the end
-//!                      \--> not known yet: the end
+//!   connection --importer's certificate--> TLS --> head --path, range--> 200 or 206, bytes, the end
+//!                      \--> not known yet: closed
 //! ```
 //!
-//! One request a connection. The claim is mounted to be read alone, and nothing of its bytes is looked at. Who sends does not know
-//! when the copy is whole: virt-controller takes its pod away. Should nobody do that, it ends when nobody has asked for long.
+//! Each connection has one request. The claim is mounted read-only, and its contents are not interpreted. The sender does
+//! not know when the copy is complete: virt-controller deletes its pod. Otherwise it ends after a long time without
+//! requests.
 
 use crate::accept::connections;
 use crate::failure::Failure;
@@ -28,18 +29,18 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tracing::{info, warn};
 
-/// Connections at the same time: a copy has one, and another while it notices that the first is lost.
+/// Concurrent connections: a copy uses one, and a second one until it notices that the first is lost.
 const MOST_CONNECTIONS: usize = 4;
-/// Until TLS is there, and until the head of a request.
+/// Time limit of the TLS handshake, and of a request's head.
 const GREETING: Duration = Duration::from_secs(10);
-/// How long a piece may take to leave: the importer may wait for its disk.
+/// How long sending a piece may take: the importer may wait for its disk.
 const STALL: Duration = Duration::from_secs(10 * 60);
 /// Longest head of a request, in bytes.
 const LONGEST_HEAD: usize = 8 << 10;
 /// Bytes that are read at once.
 const PIECE: u64 = 1 << 20;
 
-/// A disk, and who may have it.
+/// A disk, and the files that identify its receiver.
 #[derive(Debug)]
 pub struct Sender {
     disk: File,
@@ -48,12 +49,12 @@ pub struct Sender {
     receiver: PathBuf,
 }
 
-/// What a head asks for.
+/// The request in a head.
 #[derive(Debug, PartialEq, Eq)]
 enum Asked {
     /// The disk from this byte on.
     From(u64),
-    /// Something else.
+    /// Any other request.
     Refused(&'static str),
 }
 
@@ -61,21 +62,21 @@ impl Sender {
     /// Opens the disk.
     ///
     /// # Errors
-    /// When there is none.
+    /// There is none.
     pub fn open(places: &Places) -> Result<Self, Failure> {
         let (disk, length) = local::open(places)?;
         Ok(Sender { disk, length, keys: places.keys.clone(), receiver: places.receiver.clone() })
     }
 
-    /// TLS for whoever is the importer at the moment.
+    /// TLS for the present importer.
     fn tls(&self) -> Result<Arc<ServerConfig>, Failure> {
         keys::server(&self.keys, &keys::of_receiver(&self.receiver)?)
     }
 
-    /// Sends until nobody has asked for so long.
+    /// Serves until there was no request for `patience`.
     ///
     /// # Errors
-    /// None but when the process ends.
+    /// None, except when the process ends.
     pub async fn serve(self, listener: TcpListener, patience: Duration) -> Result<(), Failure> {
         let (sender, room) = (Arc::new(self), Arc::new(Semaphore::new(MOST_CONNECTIONS)));
         let (asked, mut seen) = mpsc::channel::<()>(MOST_CONNECTIONS);
@@ -85,7 +86,7 @@ impl Sender {
         });
         let idle = async {
             while timeout(patience, seen.recv()).await.is_ok() {}
-            info!("nobody asks any more");
+            info!("no requests any more");
         };
         tokio::select! {
             () = accept => {}
@@ -97,11 +98,11 @@ impl Sender {
     async fn greet(&self, stream: TcpStream, asked: &mpsc::Sender<()>) {
         let tls = match self.tls() {
             Ok(tls) => tls,
-            Err(failure) => return warn!("nobody is let in: {failure}"),
+            Err(failure) => return warn!("no connection can be accepted: {failure}"),
         };
         match timeout(GREETING, TlsAcceptor::from(tls).accept(stream)).await {
             Ok(Ok(stream)) => self.connection(stream, asked).await,
-            Ok(Err(error)) => warn!(%error, "somebody is not let in"),
+            Ok(Err(error)) => warn!(%error, "a connection is refused"),
             Err(_) => {}
         }
     }
@@ -168,7 +169,7 @@ impl Sender {
         write(stream, head.as_bytes()).await?;
         let mut at = start;
         while at < self.length {
-            // Whoever is idle meanwhile is not.
+            // A running transfer counts as activity.
             let _ = asked.try_send(());
             let disk = self.disk.try_clone().map_err(|error| format!("read the disk: {error}"))?;
             let count = usize::try_from(PIECE.min(self.length - at)).unwrap_or_default();
@@ -192,7 +193,7 @@ async fn write(stream: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) -> Result<(
     }
 }
 
-/// The head of a request, without the empty line; nothing where there is none within bounds.
+/// The head of a request, without the empty line; `None` where it is incomplete or too long.
 async fn head(stream: &mut (impl AsyncRead + Unpin)) -> Option<String> {
     let mut head = vec![];
     loop {

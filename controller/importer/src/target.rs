@@ -1,7 +1,7 @@
 //! The claim: a disk in its file system, or a block device.
 //!
 //! ```text
-//!   file system:  .disk.img.import --(whole, synced)--> disk.img        a disk that has its name is whole
+//!   file system:  .disk.img.import --(complete, synced)--> disk.img     a disk with its final name is complete
 //!   block device: written in place
 //! ```
 
@@ -15,44 +15,44 @@ use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// The disk until it is whole.
+/// Name of the disk until it is complete.
 const UNFINISHED: &str = ".disk.img.import";
-/// The image as it came, where it has to be kept for a while.
+/// Name of a staged image, which is to be converted.
 const STAGED: &str = ".image.import";
-/// QEMU and whoever is in the claim's group may read and write, as with CDI.
+/// QEMU and the claim's group may read and write, as with CDI.
 const MODE: u32 = 0o660;
-/// Zeros are looked for, and left out, in blocks of this size.
+/// Blocks of this size that contain only zeros are not written.
 const BLOCK: usize = 64 << 10;
-/// Disks that are smaller than was asked for have a size that is a multiple of this, in bytes.
+/// Alignment of disks that are smaller than requested, in bytes.
 const ALIGNMENT: u64 = 1 << 20;
-/// Zeros that are written at once.
+/// Zeros for one write.
 static ZEROS: [u8; BLOCK] = [0; BLOCK];
 
-/// Where things are. Constants of `barevirt_import_job` but in tests.
+/// Paths. Constants of `barevirt_import_job` except in tests.
 #[derive(Clone, Debug)]
 pub struct Places {
     /// Directory of a claim with a file system.
     pub data: PathBuf,
-    /// A claim that is a block device: used if it is there.
+    /// A claim that is a block device: used if it exists.
     pub device: PathBuf,
-    /// Directory for what cannot be streamed into a block device.
+    /// Directory for contents that cannot be streamed into a block device.
     pub scratch: PathBuf,
-    /// Directory of what is copied.
+    /// Directory of the source.
     pub source: PathBuf,
-    /// A claim that is copied and is a block device: used if it is there.
+    /// A source claim that is a block device: used if it exists.
     pub source_device: PathBuf,
     /// Directory with the pod's key, for a copy from another namespace.
     pub keys: PathBuf,
-    /// Directory where a sender is told of the importer.
+    /// Directory where a sender finds the importer's certificate.
     pub receiver: PathBuf,
 }
 
-/// The claim, being filled.
+/// The claim that is being filled.
 #[derive(Debug)]
 pub struct Target {
     file: File,
     path: PathBuf,
-    /// Directory of a file; a block device has none.
+    /// Directory of a file; `None` for a block device.
     directory: Option<PathBuf>,
     staged: PathBuf,
     /// Size of the disk, in bytes.
@@ -62,11 +62,11 @@ pub struct Target {
 }
 
 impl Target {
-    /// Makes room for a disk of `size` bytes, or of what a file system has room for: of that `overhead` thousandths are left to
-    /// it. What an earlier try has left is gone.
+    /// Prepares a disk of `size` bytes, or smaller if a file system has less space; `overhead` thousandths are left to the
+    /// file system. Files of an earlier try are removed.
     ///
     /// # Errors
-    /// When there is no claim, or no room.
+    /// There is no claim, or no space.
     pub fn open(places: &Places, size: u64, overhead: u16, preallocation: bool) -> Result<Self, Failure> {
         match std::fs::metadata(&places.device) {
             Ok(found) if found.file_type().is_block_device() => Self::device(places, size, preallocation),
@@ -114,7 +114,7 @@ impl Target {
             fresh: false,
         };
         remove(&target.staged)?;
-        // What another claim had there is not this one's; and what need not be written takes no time.
+        // The former contents of the device belong to another claim; and zeros need not be written.
         let how = if preallocation {
             FallocateFlags::FALLOC_FL_ZERO_RANGE
         } else {
@@ -130,36 +130,36 @@ impl Target {
         self.size
     }
 
-    /// Path of the disk for who opens it himself.
+    /// Path of the disk, for programs that open it themselves.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Whether all of it reads as zeros where nothing was written.
+    /// Whether all unwritten parts read as zeros.
     #[must_use]
     pub fn is_fresh(&self) -> bool {
         self.fresh
     }
 
-    /// Where an image may be kept until it is converted.
+    /// Path for an image that has to be converted.
     #[must_use]
     pub fn staged(&self) -> &Path {
         &self.staged
     }
 
-    /// Room for a staged image, in bytes.
+    /// Space for a staged image, in bytes.
     ///
     /// # Errors
-    /// When that cannot be told.
+    /// The space cannot be determined.
     pub fn room(&self) -> Result<u64, Failure> {
         room(self.staged.parent().unwrap_or(Path::new("/")))
     }
 
-    /// Writes at an offset, and leaves zeros out.
+    /// Writes at an offset, skipping zeros.
     ///
     /// # Errors
-    /// When that is not possible.
+    /// The write fails.
     pub fn write(&self, mut offset: u64, bytes: &[u8]) -> Result<(), Failure> {
         for block in bytes.chunks(BLOCK) {
             if !self.fresh || block != &ZEROS[..block.len()] {
@@ -172,10 +172,10 @@ impl Target {
         Ok(())
     }
 
-    /// Makes zeros of what follows, where it is not known to be.
+    /// Makes the rest zero, unless it reads as zeros already.
     ///
     /// # Errors
-    /// When that is not possible.
+    /// The write fails.
     pub fn zero_from(&self, offset: u64) -> Result<(), Failure> {
         if self.fresh { Ok(()) } else { self.write_zeros_from(offset, "write to the claim") }
     }
@@ -190,10 +190,10 @@ impl Target {
         Ok(())
     }
 
-    /// All is there, and stays there.
+    /// Syncs the complete disk and gives it its name.
     ///
     /// # Errors
-    /// When the claim does not take it.
+    /// The claim does not accept it.
     pub fn finish(&self) -> Result<u64, Failure> {
         let failed = |error: io::Error| Failure::io("write the disk out", &error);
         self.file.sync_all().map_err(failed)?;
@@ -205,9 +205,9 @@ impl Target {
         Ok(self.size)
     }
 
-    /// Takes away what is not whole, for good.
+    /// Removes an incomplete disk.
     pub fn abandon(&self) {
-        // What stays behind is taken away by the next try, or goes with the claim.
+        // The next try removes what is left, or it is deleted with the claim.
         let _ = remove(&self.staged);
         if self.directory.is_some() {
             let _ = remove(&self.path);
@@ -218,14 +218,14 @@ impl Target {
         if self.range(FallocateFlags::empty(), 0, self.size)? {
             return Ok(());
         }
-        // A file system that cannot reserve is written to.
+        // If the file system cannot allocate, zeros are written.
         self.write_zeros_from(0, "reserve the disk's space")
     }
 
-    /// False where the claim cannot do that.
+    /// False where the claim does not support the operation.
     fn range(&self, how: FallocateFlags, offset: u64, length: u64) -> Result<bool, Failure> {
         let (Ok(offset), Ok(length)) = (i64::try_from(offset), i64::try_from(length)) else {
-            return Err(Failure::Final(format!("a disk of {length} bytes is larger than any")));
+            return Err(Failure::Final(format!("a disk of {length} bytes is too large")));
         };
         loop {
             return match fallocate(&self.file, how, offset, length) {
@@ -238,7 +238,7 @@ impl Target {
     }
 }
 
-/// Room in the file system of a directory, in bytes.
+/// Free space in the file system of a directory, in bytes.
 fn room(directory: &Path) -> Result<u64, Failure> {
     let told =
         statvfs(directory).map_err(|error| Failure::io("look for room on the claim", &error.into()))?;

@@ -1,4 +1,4 @@
-//! TLS: who is believed.
+//! TLS: the trusted authorities.
 
 use crate::failure::Failure;
 use rustls::{ClientConfig, RootCertStore};
@@ -7,13 +7,13 @@ use rustls_pki_types::pem::PemObject;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Where the image has the authorities that everybody believes.
+/// File of the image with the public authorities.
 pub const USUAL: &str = "/etc/ssl/certs/ca-certificates.crt";
 
-/// TLS that believes the authorities in the file `usual`, if there is one, and those in the files of `directory`, if there is one.
+/// TLS that trusts the authorities in the file `usual` and in the files of `directory`, as far as they exist.
 ///
 /// # Errors
-/// When the directory has something else in it.
+/// The directory contains something else.
 pub fn tls(usual: &Path, directory: &Path) -> Result<ClientConfig, Failure> {
     let mut roots = RootCertStore::empty();
     if let Ok(certificates) = CertificateDer::pem_file_iter(usual) {

@@ -1,6 +1,6 @@
-//! What is in a stream: an image as it is, or compressed once (gz, xz, zstd).
+//! The contents of a stream: an image as it is, or compressed once (gz, xz, zstd).
 //!
-//! How large it becomes is bounded by who writes it; how much memory that takes is bounded here.
+//! The writer bounds the size of the result; this module bounds the memory for it.
 
 use flate2::read::MultiGzDecoder;
 use lzma_rust2::XzReader;
@@ -8,29 +8,29 @@ use ruzstd::decoding::errors::{FrameDecoderError, ReadFrameHeaderError};
 use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 use std::io::{self, Cursor, Read};
 
-/// Dictionary of xz and window of zstd, at most, in bytes: more than `xz -9` and `zstd -19` take.
+/// Largest dictionary of xz and window of zstd, in bytes: more than `xz -9` and `zstd -19` use.
 const LARGEST_WINDOW: u64 = 128 << 20;
 
 /// A stream whose first bytes are known.
 pub struct Peeked {
-    /// The first bytes: as many as were asked for, or all there are.
+    /// The first bytes: as many as were asked for, or all.
     pub head: Vec<u8>,
     rest: Box<dyn Read + Send>,
     position: usize,
 }
 
 impl Peeked {
-    /// Reads the first bytes of it.
+    /// Reads the first bytes.
     ///
     /// # Errors
-    /// What reading says.
+    /// Reading fails.
     pub fn new(mut rest: Box<dyn Read + Send>, most: usize) -> io::Result<Self> {
         let mut head = vec![];
         (&mut rest).take(most as u64).read_to_end(&mut head)?;
         Ok(Peeked { head, rest, position: 0 })
     }
 
-    /// Whether nothing follows. Afterwards the head is what is known of what follows.
+    /// Whether the stream has ended. If not, the head contains its next byte.
     fn is_at_end(&mut self) -> io::Result<bool> {
         if self.position < self.head.len() {
             return Ok(false);
@@ -53,10 +53,10 @@ impl Read for Peeked {
     }
 }
 
-/// Takes off one compression, where there is one: the stream, and whether there was.
+/// Removes one compression, if there is one; returns the stream, and whether it was compressed.
 ///
 /// # Errors
-/// What reading says.
+/// Reading fails.
 pub fn unpacked(stream: Box<dyn Read + Send>, most: usize) -> io::Result<(Peeked, bool)> {
     let peeked = Peeked::new(stream, most)?;
     let inner: Box<dyn Read + Send> = match peeked.head.as_slice() {
@@ -71,7 +71,7 @@ pub fn unpacked(stream: Box<dyn Read + Send>, most: usize) -> io::Result<(Peeked
     Ok((Peeked::new(inner, most)?, true))
 }
 
-/// A zstd file: frames, and between them what is to be skipped.
+/// A zstd file: frames, with skippable frames between them.
 struct Zstd {
     source: Peeked,
     decoder: FrameDecoder,

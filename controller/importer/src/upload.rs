@@ -1,4 +1,4 @@
-//! Takes one image from virt-api into the claim, then ends.
+//! Receives one image from virt-api into the claim, then ends.
 //!
 //! ```text
 //!   virt-api --mutual TLS--> connection --POST--> place: is it free? --feed--> image --> target --> convert
@@ -6,9 +6,10 @@
 //!                               +-- HEAD: 200         +-- no: 503                          +-- filled: 200, and the program ends
 //! ```
 //!
-//! Nobody is let in but who shows a certificate that Barevirt's authority has signed for a client: virt-api, which has seen that
-//! the person may. An image that is refused or breaks off leaves nothing behind, and the next one may come. Where the answer was
-//! given before the image was converted, and it then cannot be, the program ends: its restart is what tells the person.
+//! Only clients with a certificate that Barevirt's authority has signed for clients are accepted: virt-api, which has
+//! checked the user's permission. An image that is refused or broken off leaves nothing behind, and another one may follow.
+//! If the answer was sent before the conversion, and the conversion fails, the program ends: its restart shows that to the
+//! user.
 
 use crate::accept::connections;
 use crate::convert::{Tools, convert};
@@ -40,41 +41,41 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tracing::{debug, info, warn};
 
-/// What an image is called in messages.
+/// Name of the image in messages.
 const WHAT: &str = "the image";
-/// Connections at the same time: one sends, others ask.
+/// Concurrent connections: one sends, others ask.
 const MOST_CONNECTIONS: usize = 16;
-/// Until TLS is there, and until the head of a request.
+/// Time limit of the TLS handshake, and of a request's head.
 const GREETING: Duration = Duration::from_secs(10);
-/// How long the last answers may take to leave.
+/// Time for the last answers.
 const GOODBYE: Duration = Duration::from_secs(5);
-/// Of a body that nobody wants any more, so much is taken and for so long: who sends it shall read the answer.
+/// How much of an unwanted body is read, and for how long: its sender has to read the answer.
 const MOST_UNWANTED: u64 = 64 << 20;
 const UNWANTED: Duration = Duration::from_secs(10);
 
-/// How the program has to end.
+/// The result with which the program ends.
 type Ended = Result<u64, Failure>;
 
-/// One upload's server.
+/// The server of one upload.
 #[derive(Clone, Debug)]
 pub struct Upload {
     /// The claim.
     pub places: Places,
     /// The programs that convert.
     pub tools: Tools,
-    /// What is to be made of the claim.
+    /// The job.
     pub job: Job,
-    /// How long an image may bring nothing.
+    /// How long an image may send nothing.
     pub stall: Duration,
 }
 
-/// TLS that shows what the source says, and lets nobody in but whom it says.
+/// TLS with the source's certificate, which accepts only the clients of its authorities.
 ///
 /// # Errors
-/// When it cannot be used.
+/// The keys cannot be used.
 pub fn tls(source: &Source) -> Result<ServerConfig, Failure> {
     let Source::Upload { authorities, certificate, key } = source else {
-        return Err(Failure::Final("the job is no upload".to_owned()));
+        return Err(Failure::Final("the job is not an upload".to_owned()));
     };
     let wrong =
         |what: &str, why: &dyn std::fmt::Display| Failure::Final(format!("prepare TLS: {what}: {why}"));
@@ -96,19 +97,19 @@ pub fn tls(source: &Source) -> Result<ServerConfig, Failure> {
     config.with_single_cert(shown, key).map_err(|error| wrong("certificate", &error))
 }
 
-/// What all connections share.
+/// State that all connections share.
 struct Shared {
     upload: Upload,
-    /// Held while an image comes and is converted; for ever once the claim is filled.
+    /// Held while an image is received and converted, and for ever once the claim is filled.
     place: Arc<Mutex<()>>,
     ended: mpsc::Sender<Ended>,
 }
 
 impl Upload {
-    /// Serves until the claim is filled; the size of its disk in bytes.
+    /// Serves until the claim is filled; returns the size of its disk in bytes.
     ///
     /// # Errors
-    /// When an image was taken that cannot be converted.
+    /// An accepted image cannot be converted.
     pub async fn serve(self, listener: TcpListener, tls: Arc<ServerConfig>) -> Ended {
         let (ended, mut end) = mpsc::channel(1);
         let shared = Arc::new(Shared { upload: self, place: Arc::default(), ended });
@@ -120,7 +121,7 @@ impl Upload {
             () = accept => None,
             ended = end.recv() => ended,
         };
-        // The answer is on its way still.
+        // The last answer may still be on its way.
         let all = u32::try_from(MOST_CONNECTIONS).unwrap_or(u32::MAX);
         let _ = timeout(GOODBYE, room.acquire_many(all)).await;
         ended.unwrap_or_else(|| Err(Failure::Passing("the upload server has ended".to_owned())))
@@ -128,7 +129,7 @@ impl Upload {
 }
 
 async fn connection(stream: TcpStream, acceptor: TlsAcceptor, shared: Arc<Shared>) {
-    // The kubelet only looks whether the port is open.
+    // The kubelet's probes only open a connection.
     let stream = match timeout(GREETING, acceptor.accept(stream)).await {
         Ok(Ok(stream)) => stream,
         Ok(Err(error)) => return debug!(%error, "no TLS session"),
@@ -170,7 +171,7 @@ async fn answer(shared: &Arc<Shared>, request: Request<Incoming>) -> Response<Fu
         return refuse(StatusCode::SERVICE_UNAVAILABLE, "another upload is under way", request.into_body());
     };
     let (answered, told) = oneshot::channel();
-    // Whoever goes away does not take along what is done already.
+    // If the client disconnects, the work continues.
     tokio::spawn(take(shared.clone(), place, request.into_body(), at_once, answered));
     match told.await {
         Ok(Ok(())) => said(StatusCode::OK, ""),
@@ -185,7 +186,8 @@ fn refuse(code: StatusCode, text: &str, body: Incoming) -> Response<Full<Bytes>>
     said(code, text)
 }
 
-/// Takes an image. `answered` is told once it has come, where the answer is not to wait, else once the claim is filled.
+/// Receives an image. `answered` is notified once it has been received, if the answer is not to wait; otherwise once the
+/// claim is filled.
 async fn take(
     shared: Arc<Shared>,
     place: OwnedMutexGuard<()>,
@@ -211,13 +213,13 @@ async fn take(
         Err(failure) => {
             abandon(&target).await;
             info!(%failure, "an upload was refused");
-            // Free before it is said: who hears it may try again.
+            // Released before the answer: the client may try again at once.
             drop(place);
             return drop(answered.send(Err(failure)));
         }
     };
     let waiting = if at_once {
-        // Nobody may be listening any more.
+        // The client may be gone.
         let _ = answered.send(Ok(()));
         None
     } else {
@@ -235,13 +237,13 @@ async fn take(
         }
         (waiting, ended) => {
             if ended.is_ok() {
-                // Nothing is taken any more.
+                // No further image is accepted.
                 std::mem::forget(place);
             }
             if let Some(waiting) = waiting {
                 let _ = waiting.send(Ok(()));
             }
-            // What cannot be converted says nothing about the image that comes next.
+            // A failed conversion does not concern the next image, so the failure is not final.
             let ended = ended.map_err(|failure| Failure::Passing(failure.to_string()));
             let _ = shared.ended.send(ended).await;
         }
@@ -255,11 +257,11 @@ async fn abandon(target: &Arc<Target>) {
         Ok(())
     }));
     if let Err(failure) = left.await {
-        warn!(%failure, "what was uploaded in part may be left");
+        warn!(%failure, "an incomplete upload may be left");
     }
 }
 
-/// Reads an image into the claim while it comes.
+/// Reads an image into the claim while it arrives.
 async fn receive(body: Incoming, target: &Arc<Target>, stall: Duration) -> Result<Filled, Failure> {
     let described = Described { length: body.size_hint().exact(), media_type: None };
     let (sink, pieces) = mpsc::channel(PIECES);
@@ -287,7 +289,7 @@ async fn complete(upload: &Upload, filled: Filled, target: &Arc<Target>) -> Resu
     joined(spawn_blocking(move || target.finish())).await
 }
 
-/// Passes a body on, piece by piece; only one that ends as it should is said to be whole.
+/// Passes a body on, piece by piece; only a complete body is reported as complete.
 async fn pass(mut body: Incoming, sink: mpsc::Sender<Piece>, stall: Duration) {
     loop {
         let piece = match timeout(stall, body.frame()).await {
@@ -304,7 +306,7 @@ async fn pass(mut body: Incoming, sink: mpsc::Sender<Piece>, stall: Duration) {
         };
         let last = !matches!(piece, Piece::Data(_));
         if sink.send(piece).await.is_err() {
-            // It was refused.
+            // The image was refused.
             return unwanted(body).await;
         }
         if last {
@@ -313,7 +315,7 @@ async fn pass(mut body: Incoming, sink: mpsc::Sender<Piece>, stall: Duration) {
     }
 }
 
-/// Takes a while what nobody reads: a connection that ends with bytes on their way takes the answer along.
+/// Reads an unwanted body for a while: a connection that is closed with unread bytes loses the answer.
 async fn unwanted(mut body: Incoming) {
     let taken = async {
         let mut left = MOST_UNWANTED;

@@ -1,4 +1,4 @@
-//! Addresses on the web, and where a redirect leads.
+//! Web addresses and the targets of redirects.
 
 use crate::failure::Failure;
 use base64::Engine;
@@ -20,15 +20,15 @@ pub struct Url {
     pub port: u16,
     /// Path and query.
     pub path: String,
-    /// `user:password` that it was written with.
+    /// `user:password` in the address.
     pub login: Option<String>,
 }
 
 impl Url {
-    /// Reads one that a person wrote, or a server.
+    /// Parses an address that a user or a server wrote.
     ///
     /// # Errors
-    /// When it is none, or of another scheme.
+    /// It is not an address, or has another scheme.
     pub fn parse(text: &str) -> Result<Self, Failure> {
         let wrong = |why: &str| Failure::Final(format!("address {:?} cannot be used: {why}", shown(text)));
         if text.len() > LONGEST {
@@ -55,10 +55,10 @@ impl Url {
         })
     }
 
-    /// Where a `Location` leads from here.
+    /// The target of a `Location` header, relative to this address.
     ///
     /// # Errors
-    /// When it leads nowhere.
+    /// The target is invalid.
     pub fn follow(&self, location: &str) -> Result<Self, Failure> {
         let absolute = if location.starts_with("//") {
             format!("{}:{location}", if self.tls { "https" } else { "http" })
@@ -86,20 +86,20 @@ impl Url {
         }
     }
 
-    /// Scheme, host and port: whom a secret is for.
+    /// Scheme, host and port: secrets are for one origin.
     #[must_use]
     pub fn origin(&self) -> String {
         format!("{}://{}", if self.tls { "https" } else { "http" }, self.authority())
     }
 
-    /// For messages: without login and query, which may be secret.
+    /// The address for messages: without login and query, which may be secret.
     #[must_use]
     pub fn shown(&self) -> String {
         format!("{}{}", self.origin(), self.path.split('?').next().unwrap_or_default())
     }
 }
 
-/// An address in a message: without what may be secret, and bounded.
+/// An address in a message: without secrets, and bounded.
 fn shown(text: &str) -> String {
     let text = text.split('?').next().unwrap_or_default();
     let text = match (text.split_once("://"), text.rsplit_once('@')) {

@@ -1,7 +1,7 @@
-//! One request to a web server, wherever it is redirected to.
+//! A request to a web server, with its redirects.
 //!
 //! ```text
-//!   address --resolve--> addresses --(may they be connected to?)--> connection --> answer --3xx--> next address
+//!   address --resolve--> addresses --(allowed?)--> connection --> answer --3xx--> next address
 //! ```
 
 use crate::address::{Addresses, Reach};
@@ -25,27 +25,27 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
-/// Redirects that are followed.
+/// Most redirects that are followed.
 const MOST_REDIRECTS: usize = 10;
-/// Addresses of a host that are tried.
+/// Most addresses of a host that are tried.
 const MOST_ADDRESSES: usize = 4;
 /// Most header lines of an answer.
 const MOST_HEADERS: usize = 100;
 
-/// How long is waited for what.
+/// Time limits.
 #[derive(Clone, Debug)]
 pub struct Patience {
-    /// A connection, with TLS; each of a host's addresses.
+    /// For a connection, with TLS; for each of a host's addresses.
     pub connect: Duration,
-    /// The head of an answer.
+    /// For the head of an answer.
     pub answer: Duration,
-    /// The time within which [`Patience::least`] bytes must have come.
+    /// The time within which [`Patience::least`] bytes must arrive.
     pub stall: Duration,
-    /// Fewer bytes than this in [`Patience::stall`]: the connection is given up.
+    /// Minimum number of bytes in [`Patience::stall`]; with fewer the connection is given up.
     pub least: u64,
-    /// Tries in a row that brought nothing.
+    /// Most consecutive tries without progress.
     pub tries: u32,
-    /// Before the second try; doubled each time, up to [`Patience::longest_pause`].
+    /// Pause before the second try; doubled each time, up to [`Patience::longest_pause`].
     pub pause: Duration,
     /// The longest pause.
     pub longest_pause: Duration,
@@ -65,36 +65,36 @@ impl Default for Patience {
     }
 }
 
-/// A way to the web.
+/// An HTTP client.
 #[derive(Clone, Debug)]
 pub struct Web {
-    /// TLS, with whom it trusts.
+    /// TLS with the trusted authorities.
     pub tls: Arc<ClientConfig>,
-    /// Which addresses may be connected to.
+    /// The addresses that may be connected to.
     pub addresses: Addresses,
-    /// How long is waited.
+    /// Its time limits.
     pub patience: Patience,
-    /// The name that a server's certificate has to have, where that is not the host's.
+    /// The name that a server's certificate must have, if it is not the host's.
     pub name: Option<&'static str>,
 }
 
-/// What is asked for.
+/// A request.
 #[derive(Clone, Debug)]
 pub struct Ask {
-    /// Where.
+    /// Its address.
     pub url: Url,
-    /// Header lines for this server alone: they may be secret.
+    /// Header lines only for this server: they may be secret.
     pub private: HeaderMap,
-    /// Header lines for whoever answers in the end.
+    /// Header lines for every server, also after redirects.
     pub headers: HeaderMap,
-    /// Who signs what is asked of this server.
+    /// Signer of the requests to this server.
     pub signer: Option<Signer>,
 }
 
-/// What was answered.
+/// An answer.
 #[derive(Debug)]
 pub struct Answer {
-    /// Whose answer it is.
+    /// The address that answered.
     pub url: Url,
     /// Its status.
     pub status: StatusCode,
@@ -102,7 +102,7 @@ pub struct Answer {
     pub headers: HeaderMap,
     /// Its body.
     pub body: Incoming,
-    /// Ends with this answer.
+    /// The connection's task, which ends with this answer.
     connection: JoinSet<()>,
 }
 
@@ -110,10 +110,10 @@ trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
 impl Web {
-    /// Asks with GET, and follows redirects. An answer of any other status is an answer.
+    /// Sends a GET request, and follows redirects. Answers with any other status are returned.
     ///
     /// # Errors
-    /// When there is no answer, or it leads to where it must not.
+    /// There is no answer, or a redirect leads to a forbidden address.
     pub async fn get(&self, ask: &Ask) -> Result<Answer, Failure> {
         let mut url = ask.url.clone();
         let mut from = None;
@@ -136,14 +136,14 @@ impl Web {
         Err(Failure::Final(format!("{} redirects more than {MOST_REDIRECTS} times", ask.url.shown())))
     }
 
-    /// `from`: where the server that redirected here is.
+    /// Sends one request. `from`: the network of the server that redirected here.
     async fn once(&self, ask: &Ask, url: &Url, from: Option<Reach>) -> Result<(Answer, Reach), Failure> {
         let (stream, reach) = self.connect(url, from).await?;
         let mut request = Request::get(&url.path);
         if let Some(headers) = request.headers_mut() {
             headers.insert(header::USER_AGENT, HeaderValue::from_static("virt-importer"));
             headers.insert(header::ACCEPT, HeaderValue::from_static("*/*"));
-            // Bytes are counted, and ranges asked for, as the server has them.
+            // Bytes are counted and ranges requested in the server's own encoding.
             headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
             if let Ok(host) = HeaderValue::from_str(&url.authority()) {
                 headers.insert(header::HOST, host);
@@ -181,7 +181,7 @@ impl Web {
             .map_err(lost)?;
         let mut connections = JoinSet::new();
         connections.spawn(async move {
-            // What went wrong is also told to who reads the answer.
+            // The reader of the answer gets the error as well.
             let _ = connection.await;
         });
         let late = |_| Failure::Passing(format!("ask {}: no answer in time", url.shown()));
@@ -202,7 +202,7 @@ impl Web {
         let failed =
             |why: &dyn std::fmt::Display| Failure::Passing(format!("connect to {}: {why}", url.origin()));
         let found = timeout(self.patience.connect, lookup_host((url.host.as_str(), url.port))).await;
-        let found = found.map_err(|_| failed(&"no answer about its name in time"))?;
+        let found = found.map_err(|_| failed(&"its name was not resolved in time"))?;
         let found: Vec<SocketAddr> = found.map_err(|error| failed(&error))?.take(MOST_ADDRESSES).collect();
         let mut last = failed(&"it has no address");
         for address in found {
@@ -251,7 +251,7 @@ impl Web {
     }
 }
 
-/// Whether a server may be connected to that is there; `from`: where the one is that redirected to it.
+/// Whether a server in the network `to` may be connected to; `from`: the network of the server that redirected to it.
 fn may_lead(from: Option<Reach>, to: Reach) -> bool {
     match (from, to) {
         (_, Reach::Forbidden) => false,
@@ -264,7 +264,7 @@ impl Answer {
     /// The whole body, at most `most` bytes.
     ///
     /// # Errors
-    /// When it is longer, or does not come.
+    /// It is longer, or cannot be read.
     pub async fn whole(self, most: usize, within: Duration) -> Result<Bytes, Failure> {
         let Answer { url, body, connection: _connection, .. } = self;
         let body = timeout(within, Limited::new(body, most).collect()).await;
@@ -273,13 +273,13 @@ impl Answer {
         Ok(body.to_bytes())
     }
 
-    /// A header line of it, where it is text.
+    /// A header line of the answer, if it is text.
     #[must_use]
     pub fn header(&self, name: HeaderName) -> Option<&str> {
         self.headers.get(name)?.to_str().ok()
     }
 
-    /// Why this answer is no image. Of a server's own troubles it is hoped that they pass.
+    /// Why this answer is not an image. A server error may be temporary.
     #[must_use]
     pub fn refusal(&self) -> Failure {
         let text = format!("{} answers {}", self.url.shown(), self.status);
@@ -289,10 +289,10 @@ impl Answer {
     }
 }
 
-/// Reads a header line that a person wrote.
+/// Parses a header line that a user wrote.
 ///
 /// # Errors
-/// When it is none.
+/// It is not a header line.
 pub fn header_line(line: &str) -> Result<(HeaderName, HeaderValue), Failure> {
     let wrong = || Failure::Final("a header line is not written \"Name: value\"".to_owned());
     let (name, value) = line.trim().split_once(':').ok_or_else(wrong)?;
@@ -302,7 +302,7 @@ pub fn header_line(line: &str) -> Result<(HeaderName, HeaderValue), Failure> {
     if [header::HOST, header::RANGE, header::CONTENT_LENGTH, header::TRANSFER_ENCODING, header::CONNECTION]
         .contains(&name)
     {
-        return Err(Failure::Final(format!("header {name} is not to be given")));
+        return Err(Failure::Final(format!("header {name} must not be given")));
     }
     Ok((name, value))
 }

@@ -1,4 +1,5 @@
-//! The aggregated API: who answers for `subresources.kubevirt.io`. The controller's leader adds the certificates.
+//! The aggregated API `subresources.kubevirt.io` and the service that answers it. The leading operator adds the
+//! certificates.
 
 use crate::workloads::{api_metadata, api_reference};
 use serde_json::{Value, json};
@@ -17,7 +18,7 @@ pub(crate) fn objects() -> Vec<Value> {
                 "spec": {
                     "group": GROUP,
                     "version": version,
-                    // Below that of custom resources: `kubectl get virtualmachines` means those.
+                    // Lower than the priority of custom resources: `kubectl get virtualmachines` means those.
                     "groupPriorityMinimum": 900,
                     "versionPriority": 15,
                     "service": api_reference(),

@@ -1,29 +1,29 @@
-//! Images of common distributions to make machines of: a DataImportCron for each, so that its DataSource stands for the newest.
-//! A person applies them (`manifests/cloud-images.yaml`); nothing of them is installed by itself.
+//! Images of common distributions for machines: a DataImportCron for each, whose DataSource refers to the newest one. Users
+//! apply them (`manifests/cloud-images.yaml`); none is installed by default.
 //!
-//! The images are container disks that KubeVirt's project publishes, and one of the distribution's own web server. Each says by
-//! its labels which instance type and preference a machine of it gets (`inferFromVolume`).
+//! The images are container disks that KubeVirt's project publishes, and one from the distribution's own web server. The
+//! labels of each name the instance type and preference that a machine of it gets (`inferFromVolume`).
 
 use serde_json::{Value, json};
 
 /// Namespace of the images: that of KubeVirt's common templates.
 const NAMESPACE: &str = "kubevirt-os-images";
-/// Who may copy them: whoever is known to the cluster, as with the common templates.
+/// Role of users who may copy them: all authenticated users, as with the common templates.
 const READERS: &str = "os-images.kubevirt.io:view";
 const REGISTRY: &str = "docker://quay.io/containerdisks";
 const ALPINE: &str = "https://dl-cdn.alpinelinux.org/alpine/v3.22/releases/cloud/nocloud_alpine-3.22.2-x86_64-bios-cloudinit-r0.qcow2";
 
-/// Where an image is.
+/// The location of an image.
 enum At {
     /// `name:tag` in the registry.
     Disk(&'static str),
-    /// An address on the web.
+    /// A web address.
     Web(&'static str),
 }
 
 /// An image.
 struct Image {
-    /// Of its DataSource and its DataImportCron.
+    /// Name of its DataSource and its DataImportCron.
     name: &'static str,
     at: At,
     preference: &'static str,
@@ -60,7 +60,7 @@ const fn disk(
     Image { name, at, preference, instancetype, size }
 }
 
-/// All of it, in the order in which it can be applied.
+/// All objects, in the order in which they can be applied.
 pub fn catalogue() -> Vec<Value> {
     let place = |name: &str| json!({ "name": name, "namespace": NAMESPACE });
     let mut objects = vec![
@@ -106,7 +106,7 @@ fn cron(image: &Image, at: usize) -> Value {
         },
         "spec": {
             "managedDataSource": image.name,
-            // Not all of them at once.
+            // At different times, so that not all imports run at once.
             "schedule": format!("{} 2/12 * * *", at * 6),
             "importsToKeep": 2,
             "template": { "spec": {

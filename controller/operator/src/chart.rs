@@ -1,4 +1,4 @@
-//! A chart of Helm: the objects of [`crate::manifest`] and the `KubeVirt` object, with what a person may choose as values.
+//! A Helm chart: the objects of [`crate::manifest`] and the `KubeVirt` object, with the user's choices as values.
 //!
 //! ```text
 //! manifest(placeholders) --templates--> templates/operator.yaml   --helm template--> the objects of manifest()
@@ -6,10 +6,10 @@
 //! manifests/chart/{Chart,values}.yaml ---> the same, with version, registry, tag and digests
 //! ```
 //!
-//! The definition is among `crds/`, which Helm makes before anything else: a chart cannot hold an object of a kind that its own
-//! templates define. Helm neither changes nor deletes it afterwards; virt-operator gives it the fields of its version
-//! (`operator::definition`). The namespace, the priority class and the `KubeVirt` object stay when the release is uninstalled:
-//! without them what runs would be lost.
+//! The definition is in `crds/`, which Helm creates first: a chart cannot contain an object of a kind that its own templates
+//! define. Helm neither changes nor deletes it afterwards; virt-operator gives it the fields of its version
+//! (`operator::definition`). The namespace, the priority class and the `KubeVirt` object stay when the release is
+//! uninstalled: without them the running installation would be lost.
 
 use crate::manifest::OWN;
 use crate::yaml::{self, YamlError};
@@ -17,11 +17,11 @@ use crate::{INSTALLED, Images, Reference, manifest};
 use barevirt_api::names::INSTALL_NAMESPACE;
 use serde_json::{Value, json};
 
-/// Annotation of what Helm must not delete.
+/// Annotation that keeps Helm from deleting an object.
 pub const KEEP: (&str, &str) = ("helm.sh/resource-policy", "keep");
-/// Kinds that have it, beside the `KubeVirt` object.
+/// Kinds with this annotation, in addition to the `KubeVirt` object.
 const KEPT: [&str; 2] = ["Namespace", "PriorityClass"];
-/// What stands for values while the objects are made: no object has these words.
+/// Placeholders for values while the objects are made: no object contains these words.
 const POLICY: &str = "PLACEHOLDER-policy";
 const IMAGE: &str = "PLACEHOLDER-image";
 const PINNED: &str = "PLACEHOLDER-pinned";
@@ -30,10 +30,10 @@ const SECRETS: &str = "PLACEHOLDER-secrets";
 /// A file of the chart could not be made.
 #[derive(Debug, thiserror::Error)]
 pub enum ChartError {
-    /// Something has no YAML form.
+    /// An object has no YAML form.
     #[error(transparent)]
     Yaml(#[from] YamlError),
-    /// A file that is written by hand has no such line to fill in.
+    /// A hand-written file lacks a line that is to be filled in.
     #[error("manifests/chart/{file} has no line {line:?}")]
     Line {
         /// The file.
@@ -43,10 +43,10 @@ pub enum ChartError {
     },
 }
 
-/// All files of the chart with that version for these images: path below the chart, and text.
+/// All files of the chart in that version for these images: path below the chart, and text.
 ///
 /// # Errors
-/// When a file by hand was changed so that a value has no place in it.
+/// A hand-written file was changed and has no place for a value.
 pub fn files(version: &str, images: &Images) -> Result<Vec<(&'static str, String)>, ChartError> {
     Ok(vec![
         ("Chart.yaml", chart(version, images)?),
@@ -96,7 +96,7 @@ fn values(images: &Images) -> Result<String, ChartError> {
     filled(file, &text, "  digests: {}", format!("  digests:{}", digests.concat()))
 }
 
-/// Puts another line into the place of one.
+/// Replaces one line by another.
 fn filled(file: &'static str, text: &str, line: &'static str, with: String) -> Result<String, ChartError> {
     let mut lines: Vec<&str> = text.lines().collect();
     let place = lines.iter().position(|known| *known == line).ok_or(ChartError::Line { file, line })?;
@@ -116,7 +116,7 @@ fn definitions(images: &Images) -> Vec<Value> {
     manifest(images).into_iter().filter(is_definition).collect()
 }
 
-/// Everything of the manifest but the definition, with expressions where values go.
+/// Everything of the manifest except the definition, with template expressions for values.
 fn templates() -> Result<String, YamlError> {
     let images = Images {
         registry: IMAGE.to_owned(),

@@ -1,53 +1,53 @@
-//! Names of the components' images: by tag, or by digest, where it is known what the tag stands for.
+//! Names of the components' images: by tag, or by digest where it is known.
 
 use std::collections::BTreeMap;
 
-/// Images that virt-operator installs, beside its own.
+/// Images that virt-operator installs, without its own.
 pub const INSTALLED: [&str; 5] =
     ["virt-api", "virt-controller", "virt-handler", "virt-importer", "virt-launcher"];
 
-/// Where the images are and which version of them is installed.
+/// The location and version of the installed images.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Images {
     /// Registry and path before the names, without a slash at the end: KubeVirt's `imageRegistry`.
     pub registry: String,
-    /// Tag of all of them, and the version that the status names.
+    /// Tag of all images, and the version in the status.
     pub tag: String,
     /// When nodes pull them.
     pub pull_policy: String,
-    /// References in full, by name, of those that are not `registry/name:tag`.
+    /// Full references, by name, of images that are not `registry/name:tag`.
     pub pinned: BTreeMap<String, String>,
 }
 
-/// A reference that tells no registry and tag.
+/// A reference without registry and tag.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReferenceError {
     /// It has no registry, or neither tag nor digest.
     #[error("{0} does not name an image as registry/name:tag or registry/name@sha256:digest")]
     Incomplete(String),
-    /// What follows the `@` is no digest.
+    /// The text after the `@` is not a digest.
     #[error("{0} has a digest that is not sha256: and 64 hexadecimal digits")]
     Digest(String),
 }
 
-/// A reference in its parts.
+/// The parts of a reference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reference<'a> {
     /// Registry and path.
     pub registry: &'a str,
     /// Last part of the path.
     pub name: &'a str,
-    /// The tag, where there is one.
+    /// The tag, if there is one.
     pub tag: Option<&'a str>,
-    /// `sha256:...`, where it is given.
+    /// `sha256:...`, if there is a digest.
     pub digest: Option<&'a str>,
 }
 
 impl<'a> Reference<'a> {
-    /// Takes a reference apart. With a digest a tag says nothing; without one it must be there.
+    /// Parses a reference. With a digest, the tag is ignored; without one, the tag is required.
     ///
     /// # Errors
-    /// Without a registry, with neither tag nor digest, or with a digest that is none.
+    /// There is no registry, or neither tag nor digest, or the digest is invalid.
     pub fn read(text: &'a str) -> Result<Self, ReferenceError> {
         let incomplete = || ReferenceError::Incomplete(text.to_owned());
         let (path, digest) = match text.split_once('@') {
@@ -69,7 +69,7 @@ impl<'a> Reference<'a> {
     }
 }
 
-/// Whether that is what an image can be named by, whatever its tag.
+/// Whether a text is a digest by which an image can be named.
 pub fn is_digest(text: &str) -> bool {
     text.strip_prefix("sha256:").is_some_and(|digits| {
         digits.len() == 64 && digits.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'))
@@ -89,10 +89,11 @@ impl Default for Images {
 }
 
 impl Images {
-    /// Those that come with the image of that reference: the same registry and tag. One by digest has the tag `version`.
+    /// The images that belong to the image of that reference: with the same registry and tag. If the reference has a digest,
+    /// their tag is `version`.
     ///
     /// # Errors
-    /// When the reference names no image.
+    /// The reference does not name an image.
     pub fn beside(reference: &str, version: &str, pull_policy: &str) -> Result<Images, ReferenceError> {
         let own = Reference::read(reference)?;
         let mut images = Images {
@@ -107,17 +108,17 @@ impl Images {
         Ok(images)
     }
 
-    /// Names one image in full.
+    /// Sets the full reference of one image.
     ///
     /// # Errors
-    /// When the reference names no image.
+    /// The reference does not name an image.
     pub fn pin(&mut self, name: &str, reference: &str) -> Result<(), ReferenceError> {
         Reference::read(reference)?;
         self.pinned.insert(name.to_owned(), reference.to_owned());
         Ok(())
     }
 
-    /// With what the `KubeVirt` object says. A tag is for all images. A registry alone is that of a mirror: there the
+    /// Applies the fields of the `KubeVirt` object. A tag is for all images. A registry without a tag is a mirror, where the
     /// same images have the same digests.
     pub fn overridden(&self, registry: Option<String>, tag: Option<String>) -> Images {
         let pinned = match (&registry, &tag) {
@@ -146,7 +147,7 @@ impl Images {
     }
 }
 
-/// The environment variable of virt-operator that names an image in full: KubeVirt's names.
+/// The environment variable of virt-operator with the full reference of an image: KubeVirt's names.
 pub fn variable(name: &str) -> String {
     format!("{}_IMAGE", name.replace('-', "_").to_uppercase())
 }

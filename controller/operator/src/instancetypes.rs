@@ -1,9 +1,9 @@
-//! Instance types and preferences that come with the installation, for all namespaces. Names and sizes are KubeVirt's, so
-//! that a manifest that names one of its common ones gets a machine of the same size; the rest is ours.
+//! Cluster-wide instance types and preferences of the installation. Names and sizes are KubeVirt's, so that a manifest with
+//! one of its common names gets a machine of the same size; everything else is ours.
 //!
-//! Preferences for Linux ask for nothing that is not there yet: they boot with BIOS, where some of KubeVirt's prefer UEFI.
-//! Those for Windows ask for what Windows needs, and a machine with one is refused with what is missing. Series with dedicated
-//! CPUs and huge pages are the same: they can be named once nodes can give that.
+//! Preferences for Linux ask only for features that are served: they boot with BIOS, where some of KubeVirt's prefer UEFI.
+//! Preferences for Windows ask for what Windows needs; a machine with one is refused, and the message names what is missing.
+//! The same holds for series with dedicated CPUs and huge pages: they can be used once nodes offer these.
 
 use serde_json::{Value, json};
 
@@ -25,12 +25,12 @@ struct Series {
     class: &'static str,
     display: &'static str,
     description: &'static str,
-    /// Every vCPU has a host CPU of its own.
+    /// Every vCPU has a dedicated host CPU.
     dedicated: bool,
     /// The guest sees the NUMA nodes of its CPUs.
     numa: bool,
     realtime: bool,
-    /// No more sockets can be plugged, since each takes a host CPU.
+    /// No sockets can be added later, since each needs a host CPU.
     fixed: bool,
     shares_io_threads: bool,
     overcommit: Option<i32>,
@@ -241,15 +241,15 @@ fn instancetype(series: &Series, size: &Size) -> Value {
     )
 }
 
-/// What is required of a machine, and the guest's name for people.
+/// The requirements of a guest, and its display name.
 struct Guest {
     name: &'static str,
     display: &'static str,
     cpu: u32,
     memory: &'static str,
-    /// Exists for amd64 under this name.
+    /// Whether it exists only for amd64 under this name.
     amd64_only: bool,
-    /// Keeps secrets in a TPM and in the firmware's variables.
+    /// Whether it keeps secrets in a TPM and in the firmware's variables.
     tpm: bool,
 }
 
@@ -297,7 +297,7 @@ fn windows(guest: &Guest) -> Value {
             },
         },
         "cpu": {"preferredCPUTopology": "sockets"},
-        // What Windows has drivers for from the start.
+        // Devices that Windows has drivers for from the start.
         "devices": {
             "preferredAutoattachInputDevice": true, "preferredDiskBus": "sata", "preferredInterfaceModel": "e1000e",
         },
@@ -310,7 +310,7 @@ fn windows(guest: &Guest) -> Value {
             },
         },
         "firmware": {"preferredEfi": {"secureBoot": true}},
-        // Updates are installed while it shuts down.
+        // Windows installs updates while it shuts down.
         "preferredTerminationGracePeriodSeconds": 3600,
     });
     if guest.tpm {
@@ -379,7 +379,7 @@ pub(crate) mod tests {
         Lookup::Found(revision::object(family, &object).unwrap())
     }
 
-    /// What admission says of a machine that names what is installed.
+    /// Admission's causes for a machine that uses what is installed.
     pub(crate) fn causes(mut vm: VirtualMachine) -> Vec<Cause> {
         let lookups = Lookups {
             instancetype: lookup(&vm, Family::Instancetype),
@@ -440,7 +440,7 @@ pub(crate) mod tests {
         assert_eq!(causes(machine("u1.nano", "debian")), []);
     }
 
-    /// What is missing, or what else is wrong, on one line.
+    /// What is missing or wrong, on one line.
     fn reason(causes: &[Cause]) -> String {
         let missing: Vec<&str> =
             causes.iter().filter_map(|cause| cause.message.strip_suffix(" is not supported yet")).collect();
@@ -452,8 +452,7 @@ pub(crate) mod tests {
         if fields.is_empty() { "works".to_owned() } else { format!("not yet: {}", fields.join(" ")) }
     }
 
-    /// Of every pair: for each preference, which instance types are refused for what. A feature that comes in makes this
-    /// shorter.
+    /// For each preference, the instance types that are refused and the reason. A new feature makes this list shorter.
     #[test]
     fn what_can_be_used_together() {
         let mut text = String::new();

@@ -1,31 +1,32 @@
-//! An installation: what it consists of, and virt-operator, which makes the cluster so.
+//! The objects of an installation, and virt-operator, which applies them.
 //!
 //! ```text
 //! Images --manifest()--> [object, ...] --yaml::print()--> manifests/barevirt-operator.yaml --kubectl apply--> cluster
 //! Images --strategy()--> [object, ...] --operator, as the KubeVirt object says----------------------------> cluster
 //! ```
 //!
-//! Both lists are pure functions, in an order in which the objects can be applied. Objects are JSON values; a test reads
-//! each into its type and back, so that a misspelt field does not pass.
+//! Both lists come from pure functions, in an order in which the objects can be applied. Objects are JSON values; a test
+//! reads each into its type and back, so that a misspelt field is found.
 //!
-//! The modules, from the outside in; each names only what stands below it.
+//! The modules, from the outside in; each depends only on modules below it.
 //!
 //! **The process**
 //!
-//! - `bin/virt-operator.rs` waits for the lease; [`operator`] compares the cluster with the installation, in passes, and rolls
-//!   out what differs; its webhook judges writes of the `KubeVirt` object.
-//! - [`certificates`]: those of all components, made, rotated and published.
-//! - [`monitoring`]: the service and the rules of a monitoring stack.
+//! - `bin/virt-operator.rs` waits for the lease; [`operator`] compares the cluster with the installation, in passes, and
+//!   rolls out what differs; its webhook validates writes of the `KubeVirt` object.
+//! - [`certificates`]: makes, rotates and publishes the certificates of all components.
+//! - [`monitoring`]: the service and the rules for a monitoring stack.
 //!
-//! **The objects**, one file for a kind
+//! **The objects**, a file for each kind
 //!
-//! - [`chart`]: the same for Helm; `manifest`: what a person applies; [`strategy`]: what the operator applies after that.
-//! - `workloads`: Deployments and the DaemonSet; `rbac`: what components may do; `user_roles`: what people may do; `policy`: what
-//!   a handler's token may change; `network_policies`: which ports are open; `webhooks` and `api_services`: who asks us; `instancetypes`: sizes that come with it.
+//! - `manifest`: what a user applies; [`chart`]: the same for Helm; [`strategy`]: what the operator applies after that.
+//! - `workloads`: Deployments and the DaemonSet; `rbac`: rights of the components; `user_roles`: rights of users; `policy`:
+//!   limits of a handler's token; `network_policies`: open ports; `webhooks` and `api_services`: requests that the API
+//!   server forwards to us; `instancetypes`: ready-made sizes.
 //!
-//! **What the objects are made of**
+//! **Shared parts of the objects**
 //!
-//! - `images`: names of images; `objects`: labels and priorities that all have; [`yaml`]: how they are printed.
+//! - `images`: names of images; `objects`: common labels and priorities; [`yaml`]: how objects are printed.
 
 mod api_services;
 mod catalogue;
@@ -57,8 +58,8 @@ use objects::definition;
 use serde_json::Value;
 use std::sync::OnceLock;
 
-/// All objects that the operator installs, in the order in which they can be applied. What the operator itself stands on,
-/// the definition of the `KubeVirt` kind among it, comes by [`manifest`].
+/// All objects that the operator installs, in the order in which they can be applied. [`manifest`] has the objects that the
+/// operator itself needs, including the definition of the `KubeVirt` kind.
 pub fn strategy(images: &Images) -> Vec<Value> {
     let mut objects = definitions().to_vec();
     objects.extend(rbac::objects());
@@ -71,7 +72,7 @@ pub fn strategy(images: &Images) -> Vec<Value> {
     objects
 }
 
-/// All definitions but that of the `KubeVirt` kind. They are large and always the same: made once.
+/// All definitions except that of the `KubeVirt` kind. They are large and always the same, so they are made once.
 fn definitions() -> &'static [Value] {
     static MADE: OnceLock<Vec<Value>> = OnceLock::new();
     MADE.get_or_init(|| {

@@ -1,8 +1,8 @@
-//! What a person applies: the operator with what it stands on, and a `KubeVirt` object for it.
+//! The objects that a user applies: the operator with everything it needs, and a `KubeVirt` object for it.
 //!
-//! The operator's rights are computed. It may write the objects of the strategy by their names, and delete what is of their
-//! kinds, since a former or a newer version's objects have names that it does not know. And it holds every right that it
-//! grants: the API server lets nobody write a role with more rights than their own, unless they hold `escalate` or `bind`,
+//! The operator's rights are computed. It may write the objects of the strategy by their names, and delete objects of their
+//! kinds, since objects of a former or newer version have names that it does not know. And it holds every right that it
+//! grants: the API server lets no client write a role with more rights than its own, unless it holds `escalate` or `bind`,
 //! which the operator does not.
 
 use crate::certificates::Leaf;
@@ -30,15 +30,15 @@ use std::collections::{BTreeMap, BTreeSet};
 const PORT: u16 = 8443;
 /// Port of the webhook of the `KubeVirt` object.
 const WEBHOOK_PORT: u16 = 8444;
-/// Where it is written who the aggregator is.
+/// Namespace with the configuration of the aggregator's identity.
 const SYSTEM_NAMESPACE: &str = "kube-system";
-/// What Prometheus' operator is told with.
+/// Kinds by which Prometheus' operator is configured.
 const MONITORING_KINDS: [&str; 2] = ["servicemonitors", "prometheusrules"];
 /// Group and plural of definitions.
 const DEFINITIONS: (&str, &str) = ("apiextensions.k8s.io", "customresourcedefinitions");
 const RBAC: &str = "rbac.authorization.k8s.io";
 
-/// Names of variables of the operator: KubeVirt's.
+/// KubeVirt's names of the operator's environment variables.
 pub(crate) struct Variables {
     /// Its own image.
     image: &'static str,
@@ -46,10 +46,10 @@ pub(crate) struct Variables {
     pub(crate) version: &'static str,
 }
 
-/// What the operator is told of itself.
+/// Variables about the operator itself.
 pub(crate) const OWN: Variables = Variables { image: "VIRT_OPERATOR_IMAGE", version: "KUBEVIRT_VERSION" };
 
-/// The operator, and what has to be there before it.
+/// The operator, and the objects that it needs first.
 pub fn manifest(images: &Images) -> Vec<Value> {
     let strategy = strategy(images);
     let mut reader = metadata(&format!("{ACCOUNT}-auth-reader"), NAME);
@@ -68,14 +68,14 @@ pub fn manifest(images: &Images) -> Vec<Value> {
         binding("RoleBinding", namespaced(ACCOUNT, NAME), ("Role", ACCOUNT)),
         role("Role", binder.clone(), system_rules(&strategy)),
         binding("RoleBinding", binder, ("Role", ACCOUNT)),
-        // Granted to virt-api, so held by the operator.
+        // Granted to virt-api, so the operator must hold it, too.
         binding("RoleBinding", reader, ("Role", "extension-apiserver-authentication-reader")),
         policy(NAME, &[PORT, WEBHOOK_PORT]),
         deployment(images),
     ]
 }
 
-/// The object that asks for an installation, with nothing out of the ordinary.
+/// The object that asks for an installation, with default settings.
 pub fn kubevirt() -> Value {
     json!({
         "apiVersion": "kubevirt.io/v1",
@@ -85,7 +85,7 @@ pub fn kubevirt() -> Value {
     })
 }
 
-/// The components' namespace. The handler needs node privileges, which Pod Security must let pass there.
+/// The components' namespace. The handler needs node privileges, which Pod Security must allow there.
 fn namespace() -> Value {
     json!({
         "apiVersion": "v1",
@@ -111,7 +111,7 @@ fn priority_class() -> Value {
     })
 }
 
-/// Who administers a namespace may decide about the installation in it.
+/// Administrators of the namespace may change the installation in it.
 fn people() -> Value {
     let mut metadata = metadata("kubevirt.io:operator", "");
     metadata["labels"]["rbac.authorization.k8s.io/aggregate-to-admin"] = json!("true");
@@ -134,7 +134,7 @@ fn cluster_rules(strategy: &[Value]) -> Vec<Value> {
     let mut rules = vec![
         rule("kubevirt.io", &["kubevirts"], &["get", "list", "watch", "patch"]),
         rule("kubevirt.io", &["kubevirts/status"], &["update"]),
-        // Whether there are any, before they would be lost.
+        // To check for instances before they would be lost.
         rule(
             "kubevirt.io",
             &["virtualmachines", "virtualmachineinstances", "virtualmachineinstancereplicasets"],
@@ -155,10 +155,10 @@ fn cluster_rules(strategy: &[Value]) -> Vec<Value> {
             &["get", "create", "patch"],
         ),
         named(DEFINITIONS.0, &[DEFINITIONS.1], &[CDI_DEFINITION], &["get"]),
-        // Made where there is none, changed and taken away where it is ours.
+        // Made where there is none, changed and deleted where it is ours.
         named("apiregistration.k8s.io", &["apiservices"], &[UPLOAD_SERVICE], &["get", "create", "patch"]),
         rule("events.k8s.io", &["events"], &["create", "patch"]),
-        // Handlers' certificates, and no other signer's.
+        // Handlers' certificate requests, and no other signer.
         rule(CERTIFICATES, &["certificatesigningrequests"], &["list", "watch", "delete"]),
         rule(
             CERTIFICATES,
@@ -168,7 +168,7 @@ fn cluster_rules(strategy: &[Value]) -> Vec<Value> {
         named(CERTIFICATES, &["signers"], &[HANDLER_SIGNER], &["approve", "sign"]),
     ];
     rules.extend([
-        // Whether Prometheus is there, and what its operator is told.
+        // To find Prometheus, and to configure its operator.
         rule("", &["serviceaccounts"], &["get"]),
         rule(monitoring::GROUP, &MONITORING_KINDS, &["list", "watch", "delete"]),
         named(monitoring::GROUP, &MONITORING_KINDS, &[monitoring::NAME], &["create", "patch"]),
@@ -187,10 +187,10 @@ fn local_rules(strategy: &[Value]) -> Vec<Value> {
     let leases = ["leases"];
     let mut rules = vec![
         named("coordination.k8s.io", &leases, &[NAME], &["get", "update"]),
-        // A name cannot be asked for when an object is made.
+        // RBAC cannot restrict `create` by name.
         rule("coordination.k8s.io", &leases, &["create"]),
         named("coordination.k8s.io", &leases, &["virt-controller"], &["get", "delete"]),
-        // What keeps a component from becoming ready.
+        // To find out why a component is not ready.
         rule("", &["pods"], &["list"]),
         named("", &["secrets"], &SECRETS, &["get", "create", "patch", "delete"]),
         named("", &["secrets"], &[Leaf::Operator.secret()], &["list", "watch"]),
@@ -213,7 +213,7 @@ fn system_rules(strategy: &[Value]) -> Vec<Value> {
     once(rules)
 }
 
-/// The objects of the strategy in a namespace, or in none, by kind.
+/// The names of the strategy's objects in a namespace, or of cluster-wide ones, by kind.
 fn names(strategy: &[Value], namespace: Option<&str>) -> BTreeMap<Kind, BTreeSet<String>> {
     let mut names: BTreeMap<Kind, BTreeSet<String>> = BTreeMap::new();
     for identity in strategy.iter().filter_map(Identity::of) {
@@ -224,7 +224,7 @@ fn names(strategy: &[Value], namespace: Option<&str>) -> BTreeMap<Kind, BTreeSet
     names
 }
 
-/// Writing what is in the strategy, by name, and `verbs` for all of its kinds there.
+/// Rights to write the strategy's objects by name, and `verbs` for all objects of their kinds there.
 fn installs(strategy: &[Value], namespace: Option<&str>, verbs: &[&str]) -> Vec<Value> {
     let mut rules = vec![];
     for (kind, names) in names(strategy, namespace) {
@@ -235,19 +235,19 @@ fn installs(strategy: &[Value], namespace: Option<&str>, verbs: &[&str]) -> Vec<
     rules
 }
 
-/// What roles of that kind in the strategy grant.
+/// The rights that the strategy's roles of that kind grant.
 fn granted(strategy: &[Value], kind: &str) -> Vec<Value> {
     let roles = strategy.iter().filter(|object| object["kind"] == kind);
     roles.flat_map(|role| role["rules"].as_array().into_iter().flatten().cloned()).collect()
 }
 
-/// Each rule once, in the order of their first mention.
+/// Each rule once, in the order of first mention.
 fn once(rules: Vec<Value>) -> Vec<Value> {
     let mut seen = BTreeSet::new();
     rules.into_iter().filter(|rule| seen.insert(rule.to_string())).collect()
 }
 
-/// Two replicas, of which one leads. What installs the others runs where they run.
+/// Two replicas, one of which leads. They run on the same nodes as the components that they install.
 fn deployment(images: &Images) -> Value {
     let image = images.reference(NAME);
     let probe = json!({"path": "/healthz", "port": PORT, "scheme": "HTTPS"});
@@ -277,7 +277,7 @@ fn deployment(images: &Images) -> Value {
         ],
         "readinessProbe": {"httpGet": probe, "periodSeconds": 5, "timeoutSeconds": 10},
         "livenessProbe": {"httpGet": probe, "initialDelaySeconds": 15, "periodSeconds": 10, "timeoutSeconds": 10},
-        // What strangers can make it take is bounded well below.
+        // The memory that clients can make it use is bounded well below.
         "resources": {"requests": {"cpu": "10m", "memory": "64Mi"}, "limits": {"memory": "768Mi"}},
         "securityContext": unprivileged(),
         "terminationMessagePolicy": "FallbackToLogsOnError",

@@ -1,8 +1,9 @@
-//! Who may connect to the components, as far as a network policy can say: their own ports, and no other.
+//! Restricts connections to the components as far as a network policy can: to their own ports.
 //!
-//! Where the callers come from cannot be said. The API server is not in a pod, or behind an agent of the cloud's; the kubelet
-//! probes from its node; monitoring is wherever it is. What they may do there is decided by certificates and by the limits of the
-//! servers. What the components connect to themselves is not restricted: the API server, whose address no policy knows.
+//! The sources of connections cannot be restricted. The API server does not run in a pod, or connects through an agent of
+//! the cloud; the kubelet probes from its node; monitoring may run anywhere. Certificates and the limits of the servers
+//! decide what clients may do. Outgoing connections are not restricted: a policy does not know the address of the API
+//! server.
 
 use crate::objects::namespaced;
 use barevirt_api::names::APP_LABEL;
@@ -30,7 +31,7 @@ mod tests {
     use serde_json::{Value, json};
     use std::collections::{BTreeMap, BTreeSet};
 
-    /// Every port of every pod of ours, and no other, is open; and each container that has servers has a limit of memory.
+    /// Exactly the ports of our pods are open; and each container with servers has a memory limit.
     #[test]
     fn the_ports_of_the_components_are_open_and_no_others() {
         let all = [manifest(&Images::default()), strategy(&Images::default())].concat();
@@ -61,8 +62,8 @@ mod tests {
         assert_eq!(deployments, [NAME, "virt-controller", "virt-api"]);
     }
 
-    /// A pod of a former version has the webhooks on another port: the service finds it by name. And a probe does not share a
-    /// listener with the webhooks.
+    /// A pod of a former version has the webhooks on another port: the service finds the port by name. And probes do not
+    /// share a listener with the webhooks.
     #[test]
     fn probes_have_a_port_of_their_own_and_services_name_theirs() {
         let all = [manifest(&Images::default()), strategy(&Images::default())].concat();

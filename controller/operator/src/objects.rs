@@ -1,4 +1,4 @@
-//! What objects of an installation have in common.
+//! Common parts of an installation's objects.
 
 use barevirt_api::names::INSTALL_NAMESPACE;
 use serde_json::{Value, json};
@@ -6,9 +6,9 @@ use serde_json::{Value, json};
 /// Priority class of the components: evicted after everything that is not critical for the cluster.
 pub(crate) const PRIORITY_CLASS: &str = "kubevirt-cluster-critical";
 
-/// A definition, without the empty status that its type brings along.
+/// A definition without the empty status of its type.
 pub(crate) fn definition(definition: &impl serde::Serialize) -> Value {
-    // A definition is made of strings, numbers and lists: it always has a JSON form.
+    // A definition consists of strings, numbers and lists: it always has a JSON form.
     let mut value = serde_json::to_value(definition).unwrap_or_default();
     if let Some(object) = value.as_object_mut() {
         object.remove("status");
@@ -17,7 +17,7 @@ pub(crate) fn definition(definition: &impl serde::Serialize) -> Value {
     value
 }
 
-/// Name, labels and, where there is a component, its name as a label.
+/// Name and labels; `component`, if not empty, becomes a label.
 pub(crate) fn metadata(name: &str, component: &str) -> Value {
     json!({
         "name": name,

@@ -1,10 +1,10 @@
-//! What a stolen token and a tenant who makes pods may not do, decided inside the API server: these policies also hold while
-//! virt-api is away.
+//! Limits of a stolen token and of users who make pods, enforced in the API server: these policies also hold while virt-api
+//! is down.
 //!
-//! A handler's token changes only what is on its own node. The API server puts the node of the pod that a service account token
-//! was made for into the user's `extra` (`authentication.kubernetes.io/node-name`); the policy compares it with the object.
-//! [`instances`]: what it changes of an instance there. [`pods`]: who makes pods that look like ours. [`copies`]: who copies claims of
-//! other namespaces.
+//! A handler's token may only change objects on its own node. For a service account token of a pod, the API server puts the
+//! pod's node into the user's `extra` (`authentication.kubernetes.io/node-name`); the policy compares it with the object.
+//! [`instances`]: fields of an instance that it may change. [`pods`]: pods that look like ours. [`copies`]: copies of claims
+//! of other namespaces.
 
 mod copies;
 mod instances;
@@ -17,9 +17,9 @@ use barevirt_api::names::{
 use serde_json::{Value, json};
 
 const NAME: &str = "kubevirt-node-restriction-policy";
-/// Whether a label of a node is one that handlers write.
+/// Whether handlers write this label of nodes.
 const OWN_LABEL: &str = "k == 'cpumanager' || k.startsWith('kubevirt.io/') || k.contains('.kubevirt.io/')";
-/// Policy for what handlers ask to be certified.
+/// Policy for handlers' certificate requests.
 const REQUESTS: &str = "kubevirt-handler-certificates-policy";
 
 pub(crate) fn objects() -> Vec<Value> {
@@ -32,8 +32,8 @@ pub(crate) fn objects() -> Vec<Value> {
     objects
 }
 
-/// A handler asks our own signer only: whatever a stolen token asks another for, nobody can approve by mistake. Whether
-/// a request is for the right node is the signer's to decide.
+/// A handler may only ask our own signer: so no other request of a stolen token can be approved by mistake. The signer
+/// itself checks the node in the request.
 fn certificate_requests(handler: &str) -> [Value; 2] {
     [
         json!({

@@ -1,5 +1,5 @@
-//! What the components themselves may do: no more than what they do. A golden file holds the rules, docs/rbac.md says
-//! what each is for. A watch asks for `list` and `watch`; `get` stands only where single objects are read.
+//! Rights of the components: only what they use. A golden file lists the rules, docs/rbac.md explains each of them. A watch
+//! needs `list` and `watch`; `get` is granted only where single objects are read.
 
 use crate::certificates::FORMER_SECRETS;
 use crate::objects::{metadata, namespaced};
@@ -14,7 +14,7 @@ use barevirt_api::names::{
 };
 use serde_json::{Value, json};
 
-/// Secrets that the operator makes: the authority and what it signs; and those of former versions, which it takes away.
+/// Secrets that the operator makes: the authority and what it signs; and those of former versions, which it removes.
 pub(crate) const SECRETS: [&str; 7] = [
     "kubevirt-ca",
     "kubevirt-virt-api-certs",
@@ -54,7 +54,7 @@ pub(crate) fn objects() -> Vec<Value> {
             "roleRef": role_ref("Role", account), "subjects": subjects(account),
         }));
     }
-    // Who the aggregator is, is written in a config map of kube-system.
+    // A config map in kube-system has the aggregator's identity.
     let mut reader = metadata("kubevirt-apiserver-auth-reader", "virt-api");
     reader["namespace"] = json!("kube-system");
     objects.push(json!({
@@ -83,7 +83,7 @@ pub(crate) fn named(group: &str, resources: &[&str], names: &[&str], verbs: &[&s
 /// API group of requests for certificates.
 pub(crate) const CERTIFICATES: &str = "certificates.k8s.io";
 
-/// What machines name: instance types and preferences, or the copies of them that a machine keeps.
+/// Objects that machines name: instance types and preferences, or a machine's copies of them.
 const NAMED: [&str; 4] = [
     "virtualmachineinstancetypes",
     "virtualmachineclusterinstancetypes",
@@ -91,35 +91,36 @@ const NAMED: [&str; 4] = [
     "virtualmachineclusterpreferences",
 ];
 
-/// Commands change machines and instances; who may give them is asked of the API server.
+/// Commands change machines and instances; virt-api asks the API server whether the user may give them.
 fn api_cluster_rules() -> Vec<Value> {
     vec![
         rule("kubevirt.io", &["virtualmachines", "virtualmachineinstances"], &["get", "patch"]),
         rule("kubevirt.io", &["virtualmachines/status"], &["patch"]),
         rule("kubevirt.io", &["kubevirts"], &["list", "watch"]),
-        // Admission: whose launcher a pod is that somebody evicts, and what else a new object's source or target is in.
+        // Admission: the instance of a launcher or attachment pod that is evicted, and other uses of a new object's source
+        // or target.
         rule("", &["pods"], &["get"]),
-        // The graph of a machine's objects: its launcher, and the claim with its state.
+        // The object graph of a machine: its launcher, and the claim with its state.
         rule("", &["pods", "persistentvolumeclaims"], &["list"]),
-        // Admission: what the labels of a volume name.
+        // Admission: the labels of a volume.
         rule("", &["persistentvolumeclaims"], &["get"]),
         rule("cdi.kubevirt.io", &["datavolumes", "datasources"], &["get"]),
         rule("snapshot.storage.k8s.io", &["volumesnapshots"], &["get"]),
-        // Whether a guest is to leave its node for its taint.
+        // Whether a guest has to leave its node because of a taint.
         rule("", &["nodes"], &["get"]),
-        // Also what the call `migrate` makes.
+        // Also for the `migrate` subresource.
         rule("kubevirt.io", &["virtualmachineinstancemigrations"], &["list", "create"]),
         rule("snapshot.kubevirt.io", &["virtualmachinerestores"], &["list"]),
         rule("backup.kubevirt.io", &["virtualmachinebackups"], &["list"]),
         rule("instancetype.kubevirt.io", &NAMED, &["get"]),
         rule("apps", &["controllerrevisions"], &["get"]),
         rule("authorization.k8s.io", &["subjectaccessreviews"], &["create"]),
-        // Who gave QEMU which command, where the guest may notice.
+        // Records QEMU commands that the guest may notice, with their user.
         rule("events.k8s.io", &["events"], &["create", "patch"]),
     ]
 }
 
-/// Where the handlers are.
+/// The handlers' addresses.
 fn api_local_rules() -> Option<Vec<Value>> {
     Some(vec![rule("", &["pods"], &["list"])])
 }
@@ -127,7 +128,7 @@ fn api_local_rules() -> Option<Vec<Value>> {
 fn controller_cluster_rules() -> Vec<Value> {
     vec![
         rule("kubevirt.io", &["kubevirts"], &["list", "watch"]),
-        // A pool makes machines and deletes them.
+        // A pool makes and deletes machines.
         rule("kubevirt.io", &["virtualmachines"], &["get", "list", "watch", "create", "patch", "delete"]),
         rule("kubevirt.io", &["virtualmachines/status"], &["patch"]),
         rule(
@@ -137,7 +138,7 @@ fn controller_cluster_rules() -> Vec<Value> {
         ),
         rule("kubevirt.io", &["virtualmachineinstancereplicasets"], &["get", "list", "watch"]),
         rule("kubevirt.io", &["virtualmachineinstancereplicasets/status"], &["patch"]),
-        // Evictions and updates make migrations; old ones go.
+        // Evictions and updates create migrations; old ones are deleted.
         rule(
             "kubevirt.io",
             &["virtualmachineinstancemigrations"],
@@ -145,7 +146,7 @@ fn controller_cluster_rules() -> Vec<Value> {
         ),
         rule("kubevirt.io", &["virtualmachineinstancemigrations/status"], &["patch"]),
         rule("migrations.kubevirt.io", &["migrationpolicies"], &["list", "watch"]),
-        // Its finalizer, while something is kept of its machines.
+        // The pool's finalizer, while state of its machines is kept.
         rule("pool.kubevirt.io", &["virtualmachinepools"], &["list", "watch", "patch"]),
         rule("pool.kubevirt.io", &["virtualmachinepools/status"], &["patch"]),
         // Owner references that block the owner's deletion, where the cluster checks them.
@@ -159,27 +160,27 @@ fn controller_cluster_rules() -> Vec<Value> {
             &["update"],
         ),
         rule("pool.kubevirt.io", &["virtualmachinepools/finalizers"], &["update"]),
-        // The launcher's pod is the owner of those that bring disks to its guest.
+        // The launcher's pod owns the pods that bring disks to its guest.
         rule("", &["pods/finalizers"], &["update"]),
         rule("instancetype.kubevirt.io", &NAMED, &["get"]),
         rule("apps", &["controllerrevisions"], &["get", "list", "create", "delete"]),
         rule("", &["pods"], &["get", "list", "watch", "create", "patch", "delete"]),
-        // The claim of an instance that keeps UEFI variables or TPM state, and the class it gets; what a pool's machines leave
-        // has other owners then. How large the disks of machines are, for metrics.
+        // The claim of an instance with UEFI variables or TPM state, and its class; a pool changes the owners of its
+        // machines' claims. Sizes of machines' disks, for metrics.
         rule("", &["persistentvolumeclaims"], &["get", "list", "watch", "create", "patch", "delete"]),
-        // From which nodes volumes can be reached that are plugged in once the guest runs.
+        // Nodes that reach volumes which are plugged in once the guest runs.
         rule("", &["persistentvolumes"], &["get"]),
-        // Whether the networks of Multus that an instance names are there, and which resources of nodes come with them.
+        // Whether an instance's networks of Multus exist, and which node resources come with them.
         rule("k8s.cni.cncf.io", &["network-attachment-definitions"], &["get"]),
-        // Whether the claim of a disk is filled; those of templates are made, and what they copy is asked about before: CDI
-        // takes our own word for it.
+        // Whether the claim of a disk is filled; DataVolumes of templates are made after a check of the permission to copy,
+        // since CDI trusts us.
         rule("cdi.kubevirt.io", &["datavolumes"], &["get", "list", "watch", "create", "patch", "delete"]),
         rule("cdi.kubevirt.io", &["datavolumes/source"], &["create"]),
-        // Made for DataImportCrons, which also take former imports away.
+        // Made for DataImportCrons, which also delete former imports.
         rule("cdi.kubevirt.io", &["datasources"], &["get", "list", "watch", "create", "patch"]),
         rule("cdi.kubevirt.io", &["datasources/status"], &["patch"]),
         rule("authorization.k8s.io", &["subjectaccessreviews"], &["create"]),
-        // Where there is no CDI they are filled, and whether that is so, their definition tells.
+        // Filled by us where there is no CDI; the owner of their definition shows whether that is so.
         rule("cdi.kubevirt.io", &["datavolumes/status"], &["patch"]),
         rule("cdi.kubevirt.io", &["datavolumes/finalizers"], &["update"]),
         rule("cdi.kubevirt.io", &["dataimportcrons"], &["get", "list", "watch", "patch"]),
@@ -197,7 +198,7 @@ fn controller_cluster_rules() -> Vec<Value> {
             ],
             &["get"],
         ),
-        // Since when it is asked who copies claims of other namespaces.
+        // Since when admission checks copies of claims of other namespaces.
         named("admissionregistration.k8s.io", &["validatingadmissionpolicies"], &[COPIES_POLICY], &["get"]),
         named(
             "admissionregistration.k8s.io",
@@ -206,14 +207,14 @@ fn controller_cluster_rules() -> Vec<Value> {
             &["get"],
         ),
         rule("storage.k8s.io", &["storageclasses"], &["get", "list"]),
-        // What claims of a class get for what they leave open.
+        // Defaults for claims of a storage class.
         rule("cdi.kubevirt.io", &["storageprofiles"], &["get", "list", "create"]),
         rule("cdi.kubevirt.io", &["storageprofiles/status"], &["patch"]),
-        // Instances with an outdated launcher, where the KubeVirt object says so.
+        // Evicts instances with an outdated launcher, where the KubeVirt object says so.
         rule("", &["pods/eviction"], &["create"]),
-        // Guests grow and shrink while they run.
+        // Resizes running guests.
         rule("", &["pods/resize"], &["patch"]),
-        // One whose handler is silent takes no new guests.
+        // Marks a node whose handler is silent as unschedulable.
         rule("", &["nodes"], &["get", "list", "watch", "patch"]),
         // Whether launchers of a namespace get limits.
         rule("", &["namespaces"], &["get"]),
@@ -222,31 +223,31 @@ fn controller_cluster_rules() -> Vec<Value> {
     ]
 }
 
-/// The lease, how many launchers are outdated, and what metrics tell.
+/// The lease, the number of outdated launchers, and metrics.
 fn controller_local_rules() -> Option<Vec<Value>> {
     Some(vec![
         rule("kubevirt.io", &["kubevirts/status"], &["patch"]),
         named("coordination.k8s.io", &["leases"], &["virt-controller"], &["get", "update"]),
-        // A name cannot be asked for when an object is made.
+        // RBAC cannot restrict `create` by name.
         rule("coordination.k8s.io", &["leases"], &["create"]),
-        // Which labels of machines metrics tell.
+        // Labels of machines that become metrics.
         named("", &["configmaps"], &[VM_LABELS_CONFIG_MAP], &["list", "watch"]),
-        // Which registries have no TLS.
+        // Registries without TLS.
         named("", &["configmaps"], &[INSECURE_REGISTRIES_CONFIG_MAP], &["get"]),
-        // Whom the pods of uploads are to believe.
+        // Authorities that the pods of uploads trust.
         named("", &["configmaps"], &[CA_CONFIG_MAP], &["get"]),
     ])
 }
 
-/// No secrets and no config maps: the kubelet mounts what an instance uses. A policy keeps each handler to its own node.
+/// No secrets and no config maps: the kubelet mounts what an instance uses. A policy restricts each handler to its own node.
 fn handler_cluster_rules() -> Vec<Value> {
     vec![
         rule("kubevirt.io", &["virtualmachineinstances"], &["list", "watch", "patch"]),
         rule("kubevirt.io", &["kubevirts"], &["list", "watch"]),
         rule("", &["pods"], &["list", "watch"]),
-        // Its own: heartbeat, and labels of what guests can have there.
+        // Its own node: heartbeat, and labels of its capabilities.
         rule("", &["nodes"], &["get", "patch"]),
-        // Its own certificate: a name is not known before the request is made, and what is read is no secret.
+        // Its own certificate: the name is not known before the request is made, and requests contain no secrets.
         rule(CERTIFICATES, &["certificatesigningrequests"], &["create", "get"]),
         rule("events.k8s.io", &["events"], &["create", "patch"]),
     ]

@@ -45,7 +45,7 @@ fn reads_and_writes_the_same<K: DeserializeOwned + Serialize>(object: &Value) {
     assert_eq!(&without_empty(again), &without_empty(object.clone()));
 }
 
-/// Types write an empty list where nothing was given, and leave others out.
+/// Types write an empty list where nothing was given; the comparison ignores it.
 fn without_empty(value: Value) -> Value {
     match value {
         Value::Object(members) => Value::Object(
@@ -60,7 +60,7 @@ fn without_empty(value: Value) -> Value {
     }
 }
 
-/// A role's rule in one line.
+/// A role's rule on one line.
 pub(crate) fn rule_line(rule: &Value) -> String {
     let words = |key: &str| {
         let words: Vec<&str> = rule[key].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
@@ -135,8 +135,8 @@ fn what_is_referred_to_comes_before() {
     assert!(place("Service", "virt-api") < place("ValidatingWebhookConfiguration", "virt-api-validator"));
 }
 
-/// What each component may. A change of it is a change of what a stolen token is worth. Roles for people have a table of
-/// their own (`user_roles`).
+/// The rights of each component. A change means that a stolen token is worth more or less. Roles for users have their own
+/// table (`user_roles`).
 #[test]
 fn roles() {
     let mut roles = BTreeMap::new();
@@ -199,7 +199,7 @@ fn only_the_handler_is_privileged() {
     let spec = one("DaemonSet", "virt-handler")["spec"]["template"]["spec"].clone();
     assert_eq!(spec["hostPID"], true);
     assert_eq!(spec["containers"][0]["securityContext"]["privileged"], true);
-    // What it can do without, it has not.
+    // It has nothing that it can do without.
     for container in [&spec["containers"][0], &spec["initContainers"][0]] {
         assert_eq!(container["securityContext"]["readOnlyRootFilesystem"], true);
         let limits = &container["resources"]["limits"];
@@ -234,7 +234,7 @@ fn webhooks_ask_those_who_decide_and_fail_closed() {
             for webhook in configuration["webhooks"].as_array().unwrap() {
                 assert_eq!(webhook["failurePolicy"], "Fail");
                 assert_eq!(webhook["timeoutSeconds"], 10);
-                // The object that brings virt-api back is not virt-api's to decide about.
+                // virt-api must not decide about the object that can repair it.
                 let own = configuration["metadata"]["name"] == "virt-operator-validator";
                 let asked = if own { "kubevirt-operator-webhook" } else { "virt-api" };
                 assert_eq!(webhook["clientConfig"]["service"]["name"], asked);
@@ -244,7 +244,7 @@ fn webhooks_ask_those_who_decide_and_fail_closed() {
     }
 }
 
-/// Whoever is not concerned does not wait for virt-api.
+/// Requests that no rule concerns do not wait for virt-api.
 #[test]
 fn webhooks_ask_only_where_they_must() {
     let conditions: BTreeMap<String, String> = of_kind("ValidatingWebhookConfiguration")
@@ -286,7 +286,7 @@ fn image_names_follow_registry_and_tag() {
     }
     assert!(!text.contains("localhost/") && !text.contains(":devel"));
     assert!(text.contains("imagePullPolicy: Always"));
-    // And those that are named by digest have no tag.
+    // Images that are named by digest have no tag.
     let names = INSTALLED.iter().chain(["virt-operator"].iter());
     let digest = format!("sha256:{}", "0".repeat(64));
     for name in names {
@@ -294,7 +294,7 @@ fn image_names_follow_registry_and_tag() {
     }
     let text = yaml::print(&[strategy(&images), manifest(&images)].concat()).unwrap();
     let named: Vec<&str> = text.lines().filter(|line| line.contains("r.example:5000")).collect();
-    // Four components, launcher, importer and operator, and what the operator is told about all of them.
+    // Four components, launcher, importer and operator, and the operator's variables for all of them.
     assert_eq!(named.len(), 13, "{named:?}");
     assert!(named.iter().all(|line| line.contains(&digest)), "{named:?}");
     assert!(text.contains("name: KUBEVIRT_VERSION\n          value: v1\n"));
@@ -329,7 +329,7 @@ fn the_committed_manifests_are_these() {
     }
 }
 
-/// What the operator installs, but for definitions, which have golden files of their own beside the types.
+/// The installed objects, except definitions, which have golden files beside their types.
 #[test]
 fn what_is_installed() {
     let objects: Vec<Value> =
@@ -344,7 +344,7 @@ fn the_kubevirt_object_asks_for_what_can_be_had() {
     assert_eq!(serde_json::to_value(&read.spec).unwrap(), kubevirt()["spec"]);
 }
 
-/// Each example is what admission accepts, defaults filled in.
+/// Admission accepts each example with its defaults.
 #[test]
 fn examples_are_valid() {
     use barevirt_api::v1::{VirtualMachine, VirtualMachineInstance};
@@ -354,7 +354,7 @@ fn examples_are_valid() {
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() {
-            // Those of other kinds, which are virt-api's to prove.
+            // Folders contain examples of other kinds, which tests of virt-api cover.
             continue;
         }
         let text = std::fs::read_to_string(&path).unwrap();

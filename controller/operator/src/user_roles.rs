@@ -1,8 +1,8 @@
-//! Roles for people: KubeVirt's names and KubeVirt's rules, aggregated to the roles of Kubernetes, so that who has
-//! `edit` in a namespace can work with virtual machines there.
+//! Roles for users: KubeVirt's names and rules, aggregated to the roles of Kubernetes, so that a user with `edit` in a
+//! namespace can work with virtual machines there.
 //!
-//! One table says who may do what; a role is a column of it. Where the table differs from KubeVirt's on purpose,
-//! docs/rbac.md says why. A golden file has it written out, one line for each role and resource.
+//! One table has all rights; a role is a column of it. docs/rbac.md explains intended differences from KubeVirt's. A golden
+//! file lists the rights, one line for each role and resource.
 
 use crate::objects::metadata;
 use barevirt_api::cdi::UPLOAD_GROUP as UPLOADS;
@@ -23,7 +23,7 @@ const ALL: Verbs = &["get", "delete", "create", "update", "patch", "list", "watc
 
 const CALLS: &str = "subresources.kubevirt.io";
 
-/// What each role may do with some resources.
+/// The rights of each role for some resources.
 struct Row {
     group: &'static str,
     resources: &'static [&'static str],
@@ -56,7 +56,7 @@ impl Row {
 }
 
 const TABLE: &[Row] = &[
-    // What looks at a machine from outside.
+    // Subresources that only read.
     Row::new(
         CALLS,
         &[
@@ -86,7 +86,7 @@ const TABLE: &[Row] = &[
     )
     .writers(GET, GET),
     Row::new(CALLS, &["virtualmachineinstances/vnc/screenshot"]).writers(GET, NONE),
-    // QEMU's monitor: a command and a stream of them, then what each class of commands needs besides (api/src/monitor).
+    // QEMU's monitor: a command and a stream of commands, and the rights for each class of commands (api/src/monitor).
     Row::new(CALLS, &["virtualmachineinstances/qmp"]).writers(QMP, QMP).view(QMP),
     Row::new(CALLS, &["virtualmachineinstances/qmp/harmless"]).writers(CREATE, CREATE),
     Row::new(CALLS, &["virtualmachineinstances/qmp/disruptive"]).writers(CREATE, NONE),
@@ -155,11 +155,11 @@ const TABLE: &[Row] = &[
     )
     .writers(ALL, WRITE)
     .view(READ),
-    // CDI's kinds, where there is no CDI; its own roles grant the same.
+    // CDI's kinds, where there is no CDI; CDI's own roles grant the same.
     Row::new("cdi.kubevirt.io", &["datavolumes", "datasources", "dataimportcrons"])
         .writers(ALL, WRITE)
         .view(READ),
-    // The same, of what its images come in by.
+    // The same for uploads of images.
     Row::new(UPLOADS, &["uploadtokenrequests", "uploads/proxy"]).writers(CREATE, CREATE),
     Row::new("pool.kubevirt.io", &["virtualmachinepools"]).writers(ALL, WRITE).view(READ),
     Row::new("migrations.kubevirt.io", &["migrationpolicies"]).writers(READ, READ).view(READ),
@@ -174,7 +174,7 @@ pub(crate) fn objects() -> Vec<Value> {
         role("kubevirt.io:admin", Some("admin"), rules(|row| row.admin)),
         role("kubevirt.io:edit", Some("edit"), rules(|row| row.edit)),
         role("kubevirt.io:view", Some("view"), rules(|row| row.view)),
-        // To be bound by an administrator: who may drain nodes is not everybody who may edit.
+        // Bound by administrators: not every user who may edit may drain nodes.
         role("kubevirt.io:migrate", None, rules(|row| row.migrate)),
         role(
             "kubevirt.io:default",
@@ -195,7 +195,7 @@ pub(crate) fn objects() -> Vec<Value> {
     ]
 }
 
-/// Binds the role of that name to all who have an identity.
+/// Binds the role of that name to all authenticated users.
 fn for_everybody(role: &str) -> Value {
     json!({
         "apiVersion": "rbac.authorization.k8s.io/v1",
@@ -227,7 +227,7 @@ mod tests {
     use super::*;
     use std::collections::{BTreeMap, BTreeSet};
 
-    /// What each role grants, by resource.
+    /// The rights of each role, by resource.
     fn grants() -> BTreeMap<String, BTreeMap<String, Vec<String>>> {
         let mut all = BTreeMap::new();
         for role in objects().iter().filter(|object| object["kind"] == "ClusterRole") {
@@ -246,7 +246,7 @@ mod tests {
         all
     }
 
-    /// The whole of it, one line for each role and resource.
+    /// All rights, one line for each role and resource.
     #[test]
     fn who_may_do_what() {
         let mut table = String::new();
@@ -258,7 +258,7 @@ mod tests {
         insta::assert_snapshot!("user_roles", table);
     }
 
-    /// Each role has what the one below it has; `kubevirts` is KubeVirt's exception.
+    /// Each role has the rights of the role below it; `kubevirts` is KubeVirt's exception.
     #[test]
     fn admin_has_what_edit_has_and_edit_what_view_has() {
         let grants = grants();
@@ -292,7 +292,7 @@ mod tests {
         assert_eq!(aggregated, wanted.map(|(role, target)| (role.to_owned(), target.to_owned())).into());
     }
 
-    /// Every kind that is served is granted to somebody, and nothing else is.
+    /// Every served kind is granted to some role, and nothing else is.
     #[test]
     fn the_kinds_granted_are_the_kinds_served() {
         let served: BTreeSet<String> = barevirt_api::crd::all()

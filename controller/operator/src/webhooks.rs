@@ -1,5 +1,5 @@
-//! Admission: which writes virt-api and virt-operator are asked about. The list is `barevirt_api`'s; certificates are added where the objects
-//! are written.
+//! Admission: the writes that virt-api and virt-operator validate. `barevirt_api` has the list; certificates are added where
+//! the objects are written.
 
 use crate::objects::metadata;
 use crate::operator::NAME;
@@ -34,7 +34,7 @@ fn object(configuration: Configuration) -> Value {
     })
 }
 
-/// Requests of other versions are converted to the listed one by the API server (`matchPolicy`).
+/// The API server converts requests of other versions to the listed one (`matchPolicy`).
 fn entry(webhook: &Webhook) -> Value {
     let mut service = match webhook.configuration {
         Configuration::Mutator | Configuration::Validator => api_reference(),
@@ -63,9 +63,9 @@ fn entry(webhook: &Webhook) -> Value {
     entry
 }
 
-/// The webhook by which an eviction marks its instance: the same evictions as [`Hook::Eviction`]'s, at a path that only the API
-/// server and virt-api know. Where it cannot be reached the API server tells the person who evicts nothing of it, the path
-/// neither, and goes on: whether the pod goes is the other webhook's to say.
+/// The webhook by which an eviction marks its instance: for the same evictions as [`Hook::Eviction`], at a path that only
+/// the API server and virt-api know. If it cannot be reached, the API server continues, and does not reveal the path to the
+/// client; whether the pod is evicted is decided by the other webhook.
 pub(crate) fn evacuation(seal: &Seal) -> Option<Value> {
     let webhook = WEBHOOKS.iter().find(|webhook| webhook.hook == Hook::Eviction)?;
     let mut entry = entry(webhook);
@@ -76,16 +76,16 @@ pub(crate) fn evacuation(seal: &Seal) -> Option<Value> {
     Some(entry)
 }
 
-/// What else must be so for virt-api to be asked, by name and as CEL.
+/// A further condition for virt-api to be called, as a name and a CEL expression.
 fn condition(hook: Hook) -> Option<(&'static str, String)> {
     match hook {
-        // The object of the request is the eviction, which has the pod's name and not its labels: no other pod's eviction
-        // waits for virt-api.
+        // The object of the request is the eviction, which has the pod's name and not its labels: evictions of other pods do
+        // not wait for virt-api.
         Hook::Eviction => {
             let begins = |with: &str| format!("object.metadata.name.startsWith(\"{with}\")");
             Some(("only-vms", format!("{} || {}", begins("virt-launcher"), begins("hp-volume-"))))
         }
-        // What our components write there does not depend on whether virt-api runs, virt-api's own start among it.
+        // Writes of our components must not depend on virt-api, which includes virt-api's own start.
         Hook::Status | Hook::KubeVirtUpdate => Some(("not-by-a-component", not_by_a_component())),
         Hook::MutateMachine
         | Hook::MutateInstance

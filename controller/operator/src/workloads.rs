@@ -1,4 +1,4 @@
-//! Deployments, the DaemonSet and the service. virt-operator's own deployment has the same form, see [`crate::manifest`].
+//! Deployments, the DaemonSet and the services. virt-operator's own deployment has the same form, see [`crate::manifest`].
 
 use crate::images::Images;
 use crate::monitoring::{METRICS_LABEL, METRICS_PORT_NAME, METRICS_SERVICE};
@@ -11,11 +11,11 @@ use barevirt_api::names::{
 };
 use serde_json::{Value, json};
 
-/// The operator's service, by which its certificate is known.
+/// The operator's service, whose name is in its certificate.
 const OPERATOR_SERVICE: &str = "kubevirt-operator-webhook";
-/// Port of virt-api's webhooks and of the aggregated API in its pod. A former version has them on 8443.
+/// Port of virt-api's webhooks and of the aggregated API in its pod. In a former version it was 8443.
 const API_PORT: u16 = 8444;
-/// Name of that port, whatever its number.
+/// Name of that port, which does not depend on its number.
 const API_PORT_NAME: &str = "virt-api";
 /// Port of uploads, in virt-api's pod and of its service.
 pub(crate) const UPLOADS_PORT: u16 = 8445;
@@ -25,7 +25,7 @@ const UPLOADS_PORT_NAME: &str = "uploads";
 const PROBES_PORT: u16 = 8443;
 /// Port of the handler's console server in its pod.
 const CONSOLE_PORT: u16 = 8186;
-/// Port at which a handler takes guests from other handlers.
+/// Port at which a handler receives guests from other handlers.
 const MIGRATION_PORT: u16 = 8187;
 /// How long a replica stays bound to a node that does not answer.
 const AWAY_SECONDS: u32 = 20;
@@ -46,7 +46,7 @@ pub(crate) fn objects(images: &Images) -> Vec<Value> {
     ]
 }
 
-/// A component's pod, with what all of them share; `container` and `volumes` are its own.
+/// A component's pod with the common parts; `container` and `volumes` are its own.
 pub(crate) fn pod(component: &str, account: &str, container: Value, volumes: &Value) -> Value {
     json!({
         "metadata": {
@@ -73,7 +73,7 @@ pub(crate) fn pod(component: &str, account: &str, container: Value, volumes: &Va
     })
 }
 
-/// What a component learns about its own pod.
+/// Environment variables about the component's own pod.
 pub(crate) fn environment() -> Value {
     let field =
         |name: &str, path: &str| json!({"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}});
@@ -85,12 +85,12 @@ pub(crate) fn environment() -> Value {
     ])
 }
 
-/// Where who watches the components finds their numbers.
+/// The port from which monitoring reads metrics.
 fn metrics_port() -> Value {
     json!({"name": METRICS_PORT_NAME, "containerPort": PROBES_PORT, "protocol": "TCP"})
 }
 
-/// No privilege of any kind; what Pod Security calls restricted.
+/// No privilege of any kind: Pod Security's level `restricted`.
 pub(crate) fn unprivileged() -> Value {
     json!({
         "allowPrivilegeEscalation": false,
@@ -137,7 +137,7 @@ fn controller(images: &Images) -> Value {
         "ports": [metrics_port()],
         "readinessProbe": {"httpGet": probe, "periodSeconds": 5, "timeoutSeconds": 5},
         "livenessProbe": {"httpGet": probe, "initialDelaySeconds": 15, "periodSeconds": 10, "timeoutSeconds": 10},
-        // It remembers every machine and instance: some kilobytes each.
+        // It keeps every machine and instance in memory: some kilobytes each.
         "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}, "limits": {"memory": "2Gi"}},
         "securityContext": unprivileged(),
         "volumeMounts": [mount("certificates", "/etc/virt-controller/certificates")],
@@ -146,15 +146,16 @@ fn controller(images: &Images) -> Value {
     two_replicas(name, pod(name, SERVICE_ACCOUNT_CONTROLLER, container, &volumes))
 }
 
-/// A deployment of two, on different nodes where there are several, so that one node's loss leaves one of them. The
-/// other moves after [`AWAY_SECONDS`]: Kubernetes' own five minutes are long for what every machine depends on.
+/// A deployment of two, on different nodes if there are several, so that one of them survives the loss of a node. The other
+/// one moves after [`AWAY_SECONDS`]: Kubernetes' default of five minutes is too long for a component that every machine
+/// depends on.
 pub(crate) fn two_replicas(name: &str, mut pod: Value) -> Value {
     pod["spec"]["affinity"] = json!({"podAntiAffinity": {
         "preferredDuringSchedulingIgnoredDuringExecution": [{
             "weight": 100,
             "podAffinityTerm": {
                 "labelSelector": selector(name),
-                // In a rollout the old pods do not count.
+                // During a rollout the old pods do not count.
                 "matchLabelKeys": ["pod-template-hash"],
                 "topologyKey": "kubernetes.io/hostname",
             },
@@ -183,7 +184,7 @@ fn budget(name: &str) -> Value {
     })
 }
 
-/// Its certificates are made by the operator; the kubelet waits for them with the pod's start.
+/// The operator makes its certificates; the kubelet delays the pod's start until they exist.
 fn api(images: &Images) -> Value {
     let name = "virt-api";
     let probe = |path: &str| json!({"path": path, "port": PROBES_PORT, "scheme": "HTTPS"});
@@ -205,7 +206,7 @@ fn api(images: &Images) -> Value {
         ],
         "readinessProbe": {"httpGet": probe("/readyz"), "periodSeconds": 2, "timeoutSeconds": 5},
         "livenessProbe": {"httpGet": probe("/healthz"), "initialDelaySeconds": 15, "periodSeconds": 10, "timeoutSeconds": 10},
-        // What strangers can make it take is bounded well below.
+        // The memory that clients can make it use is bounded well below.
         "resources": {"requests": {"cpu": "5m", "memory": "32Mi"}, "limits": {"memory": "768Mi"}},
         "securityContext": unprivileged(),
         "volumeMounts": [
@@ -222,7 +223,7 @@ fn api(images: &Images) -> Value {
     two_replicas(name, pod(name, SERVICE_ACCOUNT_API, container, &volumes))
 }
 
-/// Who watches all components finds them by it.
+/// Monitoring selects all components by it.
 fn metrics_service() -> Value {
     let mut metadata = namespaced(METRICS_SERVICE, "");
     metadata["labels"][METRICS_LABEL] = json!("true");
@@ -232,8 +233,8 @@ fn metrics_service() -> Value {
         "metadata": metadata,
         "spec": {
             "selector": {METRICS_LABEL: "true"},
-            // By number: virt-api of a former version has one port for all, under another name. Each pod by itself: nobody wants the numbers of
-            // whichever pod answers.
+            // By number: virt-api of a former version has one port for all, under another name. Headless, since metrics are
+            // read from each pod.
             "clusterIP": "None",
             "ports": [{
                 "name": METRICS_PORT_NAME, "port": 443, "targetPort": PROBES_PORT, "protocol": "TCP",
@@ -250,7 +251,7 @@ fn api_service() -> Value {
         "metadata": namespaced(name, name),
         "spec": {
             "selector": {APP_LABEL: name},
-            // By name: while another version is rolled out, some pods have another number.
+            // By name: during a rollout, pods of another version have another number.
             "ports": [
                 {"name": "https", "port": 443, "targetPort": API_PORT_NAME, "protocol": "TCP"},
                 {"name": UPLOADS_PORT_NAME, "port": UPLOADS_PORT, "targetPort": UPLOADS_PORT_NAME, "protocol": "TCP"},
@@ -261,10 +262,11 @@ fn api_service() -> Value {
 
 /// The only component with node privileges: it enters the network namespaces of launcher pods and opens their sockets.
 ///
-/// A list of capabilities would not do. The runtime lets a container that is not privileged open no device but a few harmless
-/// ones, and the usual way to more is the plugin that this container is; it mounts `/proc/sys` read-only, where the settings of the
-/// pods' networks are written; and its profiles (AppArmor, SELinux) keep it from the processes and sockets of other pods. What can
-/// be taken away is: its own root is read-only, and whatever a launcher makes it do ends at its limits.
+/// A list of capabilities would not be enough. The runtime lets an unprivileged container open only a few harmless devices,
+/// and a device plugin, the usual way to more, is this container itself; `/proc/sys`, with the settings of the pods'
+/// networks, is read-only in such a container; and its profiles (AppArmor, SELinux) keep it from the processes and sockets
+/// of other pods. Where it is possible, rights are removed: its own root is read-only, and whatever a launcher makes it do
+/// is bounded by its resource limits.
 ///
 /// It runs on every node that can run pods, tainted or not, since guests on a node outlive its taints.
 fn handler(images: &Images) -> Value {
@@ -322,8 +324,8 @@ fn handler(images: &Images) -> Value {
     })
 }
 
-/// What guests of the node can have, asked of its QEMU, which is in the launcher's image only. It is privileged for
-/// `/dev/kvm`.
+/// The capabilities of the node for guests, according to its QEMU, which is only in the launcher's image. It is privileged
+/// for `/dev/kvm`.
 fn node_capabilities(images: &Images) -> Value {
     json!({
         "name": "virt-launcher",
@@ -337,7 +339,7 @@ fn node_capabilities(images: &Images) -> Value {
     })
 }
 
-/// Where the operator answers about the `KubeVirt` object: also while virt-api does not.
+/// The service of the operator's webhook for the `KubeVirt` object, which does not depend on virt-api.
 fn operator_service() -> Value {
     json!({
         "apiVersion": "v1",
@@ -350,12 +352,12 @@ fn operator_service() -> Value {
     })
 }
 
-/// Where virt-operator is found.
+/// Reference to virt-operator's service.
 pub(crate) fn operator_reference() -> Value {
     json!({"name": OPERATOR_SERVICE, "namespace": INSTALL_NAMESPACE, "port": 443})
 }
 
-/// Where virt-api is found.
+/// Reference to virt-api's service.
 pub(crate) fn api_reference() -> Value {
     json!({"name": "virt-api", "namespace": INSTALL_NAMESPACE, "port": 443})
 }

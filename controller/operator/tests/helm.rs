@@ -1,5 +1,5 @@
-//! The chart as Helm itself reads it. It needs helm, which takes minutes to build: `make release-check` does that and runs this
-//! test, `make test` does not.
+//! The chart as Helm itself renders it. It needs helm, which takes minutes to build: `make release-check` does that and runs
+//! this test, `make test` does not.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // A test fails by panicking, helpers of tests too.
 
@@ -27,12 +27,12 @@ fn write(folder: &Path, images: &Images) {
 }
 
 fn template(chart: &str, arguments: &[&str]) -> Vec<Value> {
-    // Helm takes an old version for granted when it is given none.
+    // Without a version, Helm assumes an old one.
     let fixed = ["template", "barevirt", chart, "--kube-version", "v1.34.0"];
     objects(&helm(&[&fixed[..], arguments].concat()))
 }
 
-/// The objects of a stream, by kind, namespace and name, without the annotation that only Helm reads.
+/// The objects of a stream, sorted by kind, namespace and name, without the annotation that only Helm reads.
 fn objects(stream: &str) -> Vec<Value> {
     let mut objects: Vec<Value> = stream
         .split("\n---\n")

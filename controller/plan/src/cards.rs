@@ -1,18 +1,19 @@
-//! Network cards of a machine that come and go while its instance runs, and their links. Pure.
+//! Network cards of a machine that come and go while its instance runs, and the state of their links. Pure.
 //!
 //! ```text
 //!   machine                          instance                     then
-//!   a card that is not there         its MAC address is written into the machine
+//!   a card that is not there         its MAC address is written into the machine first
 //!                                --> added                        the pod's networks follow, the guest follows
-//!   another state                --> the same
-//!   absent                       --> absent                       the guest lets go, the pod's networks follow
-//!                                    taken out, once nothing tells of it any more
-//!   taken out, once the instance has it no more
+//!   another link state           --> the same link state
+//!   absent                       --> absent                       the guest releases it, the pod's networks follow
+//!                                    removed, once the status does not list it any more
+//!   removed, once the instance does not have it any more
 //! ```
 //!
-//! What comes and goes, and what takes a restart, are KubeVirt's rules: only bridges on networks that Multus attaches come and go, and
-//! the definition behind such a network changes for an instance that can move. One thing differs: an interface is compared with
-//! what the machine was started with, not with the instance, to which instance type, preference and defaults have added.
+//! What is plugged and unplugged, and what needs a restart, follows KubeVirt's rules: only bridges on networks that Multus
+//! attaches are plugged, and the definition behind such a network changes for an instance that can migrate. One difference:
+//! an interface is compared with the one that the machine was started with, not with the instance's, to which instance type,
+//! preference and defaults have added fields.
 
 use barevirt_api::gates::Gates;
 use barevirt_api::identity;
@@ -29,9 +30,9 @@ pub(crate) struct Cards {
     pub interfaces: Vec<Interface>,
     /// All its networks.
     pub networks: Vec<Network>,
-    /// Some wait until a former one of their name has left the guest.
+    /// Whether a card waits until a former card of the same name has left the guest.
     pub waits: bool,
-    /// Why one of them takes a restart.
+    /// Why a card needs a restart.
     pub refused: Option<String>,
 }
 
@@ -43,7 +44,7 @@ fn network<'a>(spec: &'a VirtualMachineInstanceSpec, name: &str) -> Option<&'a N
     spec.networks.iter().find(|network| network.name == name)
 }
 
-/// Whether the instance's status tells of a card.
+/// Whether the instance's status lists a card.
 fn is_told(vmi: &VirtualMachineInstance, name: &str) -> bool {
     let told = vmi.status.iter().flat_map(|status| &status.interfaces);
     told.into_iter().any(|told| told.name.as_deref() == Some(name))
@@ -54,21 +55,20 @@ fn is_migratable(vmi: &VirtualMachineInstance) -> bool {
     Condition::is_set(conditions, CONDITION_LIVE_MIGRATABLE)
 }
 
-/// Whether a machine's cards may be others than its instance's.
+/// Whether a machine's cards may differ from its instance's.
 pub fn concern(template: &VirtualMachineInstanceSpec, vmi: &VirtualMachineInstance) -> bool {
     let wanted = &template.domain.devices.interfaces;
     let same = wanted == &vmi.spec.domain.devices.interfaces && template.networks == vmi.spec.networks;
     !wanted.is_empty() && !same || leave(vmi)
 }
 
-/// Whether a card of the instance is to leave, or has left: then something is to be done about it that no change of the machine
-/// tells.
+/// Whether a card of the instance is to leave, or has left: then there is work that no change of the machine announces.
 pub fn leave(vmi: &VirtualMachineInstance) -> bool {
     vmi.spec.domain.devices.interfaces.iter().any(networks::is_absent)
 }
 
-/// Whether a machine's networks have changed in a way that its running instance cannot take over. `then` is its template as it
-/// was started, `now` as it is.
+/// Whether a machine's networks have changed in a way that its running instance cannot take over. `then` is the template
+/// that the machine was started with, `now` the present one.
 pub(crate) fn take_a_restart(
     then: &VirtualMachineInstanceSpec,
     now: &VirtualMachineInstanceSpec,
@@ -76,7 +76,7 @@ pub(crate) fn take_a_restart(
 ) -> bool {
     let has = &vmi.spec;
     let moves = is_migratable(vmi);
-    // Whether the address of a card is written there or not, it is the same.
+    // Only one of the two may name the MAC address: the card is the same.
     let same_card = |one: &Interface, other: &Interface| {
         validate::same_card(&with_address(one, vmi), &with_address(other, vmi))
     };
@@ -84,7 +84,7 @@ pub(crate) fn take_a_restart(
         if moves { validate::same_network(one, other) } else { one == other }
     };
     let card_stays = |is: &Interface| match (card(then, &is.name), card(now, &is.name)) {
-        // By default, or taken out of the machine without being unplugged.
+        // Added by default, or removed from the machine without being unplugged.
         (None, None) => network(has, &is.name).is_some_and(networks::is_first),
         (Some(_), None) => false,
         (Some(was), Some(wanted)) => same_card(was, wanted) || same_card(is, wanted),
@@ -111,7 +111,7 @@ pub(crate) fn take_a_restart(
         && now.domain.devices.interfaces.iter().all(comes))
 }
 
-/// Decides. `wanted` is the machine's template with its instance type, preference and defaults.
+/// Plans the cards. `wanted` is the machine's template with its instance type, preference and defaults.
 pub(crate) fn plan(
     wanted: &VirtualMachineInstanceSpec,
     vmi: &VirtualMachineInstance,
@@ -132,7 +132,7 @@ pub(crate) fn plan(
         let mut changed = next.clone();
         let interfaces = &mut changed.spec.domain.devices.interfaces;
         match interfaces.iter_mut().find(|is| is.name == card.name) {
-            // It goes first, and comes anew then.
+            // The old card leaves first; the new one is added afterwards.
             Some(is) if networks::is_absent(is) => waits |= !networks::is_absent(card),
             Some(is) if networks::state(is) == networks::state(card) => {}
             Some(is) => {
@@ -163,7 +163,7 @@ pub(crate) fn plan(
     }
     let spec = &mut next.spec;
     let gone = |interface: &Interface| {
-        // What has just become absent is in the guest still, told or not.
+        // A card that has just become absent is still in the guest, whether the status lists it or not.
         networks::is_absent(interface)
             && card(&vmi.spec, &interface.name).is_some_and(networks::is_absent)
             && !is_told(vmi, &interface.name)
@@ -182,8 +182,8 @@ fn with_address(card: &Interface, vmi: &VirtualMachineInstance) -> Interface {
     Interface { mac_address: Some(given.unwrap_or_else(own)), ..card.clone() }
 }
 
-/// A machine's cards, each that `patch` adds to its instance's specification with its MAC address; none where nothing is to be
-/// written. Where clusters have KubeMacPool beside KubeVirt, that writes an address there.
+/// A machine's cards, where `patch` adds some of them to its instance's specification: each added card has its MAC address.
+/// `None` where there is nothing to write. On clusters with KubeVirt, KubeMacPool writes an address there.
 pub fn addressed(
     template: &VirtualMachineInstanceSpec,
     vmi: &VirtualMachineInstance,
@@ -199,7 +199,7 @@ pub fn addressed(
     (written != *cards).then_some(written)
 }
 
-/// A machine's cards without those that were unplugged and that its instance does not have any more; none where all stay.
+/// A machine's cards without those that were unplugged and have left its instance; `None` where all stay.
 pub fn trimmed(
     template: &VirtualMachineInstanceSpec,
     vmi: Option<&VirtualMachineInstance>,

@@ -1,21 +1,21 @@
-//! Settings of the installation: flags of this process, and the `KubeVirt` object as it is at the moment.
+//! Settings of the installation: flags of this process, and the present state of the `KubeVirt` object.
 
 use barevirt_api::settings::{Factor, QuotaLimits, Settings};
 use barevirt_api::validate::selects;
 use k8s_openapi::api::core::v1::ResourceQuota;
 use std::collections::BTreeMap;
 
-/// Label of a namespace, KubeVirt's: how many times the request the memory limit is that a quota asks for.
+/// KubeVirt's label of a namespace: the ratio of memory limit to memory request, where a quota asks for a limit.
 const MEMORY_LIMIT_RATIO_LABEL: &str = "alpha.kubevirt.io/auto-memory-limits-ratio";
 
-/// What pods are built with.
+/// Settings that pods are built with.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     /// Image of the launcher and of the container disks' helper.
     pub launcher_image: String,
-    /// Pull policy for it, where the `KubeVirt` object names none.
+    /// Pull policy of this image, where the `KubeVirt` object names none.
     pub image_pull_policy: Option<String>,
-    /// What the `KubeVirt` object says.
+    /// Settings of the `KubeVirt` object.
     pub settings: Settings,
 }
 
@@ -25,21 +25,21 @@ impl Config {
         self.settings.image_pull_policy.as_deref().or(self.image_pull_policy.as_deref())
     }
 
-    /// The same for pods of a namespace with these labels and quotas: without a CPU limit of their own where it is not
-    /// selected, with the limits that a quota counts.
+    /// These settings for pods of a namespace with these labels and quotas: without CPU limits where the namespace is not
+    /// selected, and with the limits that a quota asks for.
     #[must_use]
     pub fn in_namespace(
         mut self,
         labels: Option<&BTreeMap<String, String>>,
         quotas: &[ResourceQuota],
     ) -> Self {
-        // A selector that is none selects nothing; admission refuses it.
+        // An invalid selector selects nothing; admission refuses it.
         self.settings.pods.cpu_limit.take_if(|selector| selects(selector, labels) != Ok(true));
         let counted = |limit: &str| {
             let hard = |quota: &ResourceQuota| quota.spec.as_ref().and_then(|spec| spec.hard.clone());
             quotas.iter().filter_map(hard).any(|hard| hard.contains_key(limit))
         };
-        // A label that is no such number counts as none, as in KubeVirt.
+        // A label that is not such a number is ignored, as in KubeVirt.
         let ratio = labels.and_then(|labels| labels.get(MEMORY_LIMIT_RATIO_LABEL));
         let factor = ratio.and_then(|ratio| Factor::parse(ratio)).unwrap_or(QuotaLimits::MEMORY);
         self.settings.pods.quota =

@@ -1,13 +1,13 @@
-//! The DataVolumes that a machine's templates ask for: what they are made as, who has to be allowed to copy what for that, and
-//! what they tell while CDI fills them.
+//! The DataVolumes that a machine's templates ask for: their manifests, the permissions that a copy needs, and what their
+//! status means while CDI fills them.
 //!
 //! ```text
 //!   template --resolved--> specification --origin--> what is copied --questions--> may the machine's account copy it?
 //!                               \--manifest--> DataVolume, which the machine owns
 //! ```
 //!
-//! A DataVolume is made with our own rights, and CDI asks nobody else: whose contents it copies is the machine's account to be
-//! allowed. So a DataSource is followed first, and what was found and asked about is what the DataVolume says.
+//! We create a DataVolume with our own rights, and CDI checks no other account. So we check that the machine's account may copy
+//! the source. A DataSource is followed first, and the DataVolume names what was found and checked.
 
 pub mod status;
 
@@ -24,21 +24,21 @@ use kube::core::DynamicObject;
 use kube::{Resource, ResourceExt};
 use serde_json::Value;
 
-/// Annotation on a DataVolume: a claim of its name that is there is taken over with what it holds.
+/// Annotation on a DataVolume: a claim of its name that exists is taken over with its contents.
 const CLAIM_ADOPTION_ANNOTATION: &str = "cdi.kubevirt.io/allowClaimAdoption";
-/// Annotation on a machine, "false": its DataVolumes are made when it starts, and not before.
+/// Annotation on a machine, "false": its DataVolumes are made when it starts, not earlier.
 const IMMEDIATE_ANNOTATION: &str = "kubevirt.io/immediate-data-volume-creation";
-/// The account of a machine that names none.
+/// The account of a machine that names no account.
 const DEFAULT_ACCOUNT: &str = "default";
-/// Phases in which an instance can have the claim: it is filled, or its pod is what the claim waits for.
+/// Phases in which an instance can have the claim: it is filled, or it waits for the instance's pod.
 const READY: [&str; 3] = [SUCCEEDED, WAIT_FOR_FIRST_CONSUMER, PENDING_POPULATION];
 
-/// Whether they are made before anybody starts the machine.
+/// Whether they are made before the machine is started.
 pub fn are_immediate(vm: &VirtualMachine) -> bool {
     vm.annotations().get(IMMEDIATE_ANNOTATION).is_none_or(|value| value != "false")
 }
 
-/// Something of the cluster, by namespace and name. Both become part of a request's path, and people write them.
+/// An object's namespace and name. Both become part of a request's path, and users write them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
     /// Its namespace.
@@ -71,21 +71,21 @@ pub enum Origin {
     Snapshot(Place),
 }
 
-/// The DataSource that a specification names in the place of its origin. `namespace` is the machine's.
+/// The DataSource that a specification names instead of a source. `namespace` is the machine's.
 ///
 /// # Errors
-/// Where it cannot be the name of one.
+/// It is not a valid name.
 pub fn data_source(spec: &DataVolumeSpec, namespace: &str) -> Result<Option<Place>, String> {
     let Some(reference) = &spec.source_ref else { return Ok(None) };
     let own = reference.namespace.as_deref().filter(|own| !own.is_empty());
     Place::new(cdi::DATA_SOURCE, own.unwrap_or(namespace), &reference.name).map(Some)
 }
 
-/// The specification with what is copied in it, whole, and no DataSource any more. `found` is that DataSource as the API server
-/// has it.
+/// The specification with the full source in it instead of the DataSource. `found` is that DataSource as the API server has
+/// it.
 ///
 /// # Errors
-/// What the DataSource lacks.
+/// The DataSource lacks a field.
 pub fn resolved(
     spec: &DataVolumeSpec,
     namespace: &str,
@@ -121,7 +121,7 @@ pub fn resolved(
     Ok(spec)
 }
 
-/// A DataSource need not say the namespace.
+/// A DataSource may leave out the namespace.
 fn with_namespace(source: &Value) -> Value {
     let mut source = source.clone();
     if source["namespace"].is_null() {
@@ -130,10 +130,10 @@ fn with_namespace(source: &Value) -> Value {
     source
 }
 
-/// What a resolved specification copies.
+/// The source of a resolved specification.
 ///
 /// # Errors
-/// Where it cannot be the name of such.
+/// It is not a valid name.
 pub fn origin(spec: &DataVolumeSpec) -> Result<Option<Origin>, String> {
     let Some(source) = &spec.source else { return Ok(None) };
     if let Some(claim) = &source.pvc {
@@ -144,7 +144,7 @@ pub fn origin(spec: &DataVolumeSpec) -> Result<Option<Origin>, String> {
 }
 
 impl Origin {
-    /// Where it is.
+    /// Namespace and name of the source.
     pub fn place(&self) -> &Place {
         match self {
             Origin::Claim(place) | Origin::Snapshot(place) => place,
@@ -152,7 +152,7 @@ impl Origin {
     }
 }
 
-/// The user name of a machine's account: the one that its guest acts as, else the one that its launcher runs under.
+/// The user name of a machine's account: the account whose token the guest has, otherwise the account of its launcher.
 pub fn account(vm: &VirtualMachine) -> String {
     let spec = &vm.spec.template.spec;
     let own = spec.service_account_name.as_deref().filter(|name| !name.is_empty());
@@ -160,8 +160,8 @@ pub fn account(vm: &VirtualMachine) -> String {
     format!("system:serviceaccount:{}:{name}", vm.namespace().unwrap_or_default())
 }
 
-/// What the machine's account has to be allowed for a copy: any of these, and of that everything. CDI's rules; within a
-/// namespace nothing is asked.
+/// The permissions that the machine's account needs for a copy: all of at least one of these lists. CDI's rules; a copy
+/// within a namespace needs none.
 pub fn questions(vm: &VirtualMachine, origin: &Origin) -> Vec<Vec<SubjectAccessReview>> {
     let own = vm.namespace().unwrap_or_default();
     let place = origin.place();
@@ -197,7 +197,7 @@ pub fn questions(vm: &VirtualMachine, origin: &Origin) -> Vec<Vec<SubjectAccessR
     vec![explicit, implicit]
 }
 
-/// The DataVolume of a template. Everything that the template says is passed on; `spec` is its resolved specification.
+/// The DataVolume of a template. All that the template has is passed on; `spec` is its resolved specification.
 pub fn manifest(
     vm: &VirtualMachine,
     template: &DataVolumeTemplateSpec,
@@ -220,25 +220,25 @@ pub fn manifest(
         owner_references: Some(vec![owner(vm)]),
         ..ObjectMeta::default()
     };
-    // Our types always have a JSON form: no map in them has keys but strings.
+    // Our types always have a JSON form: their maps have only string keys.
     let data = serde_json::json!({ "spec": serde_json::to_value(spec).unwrap_or_default() });
     let mut object = DynamicObject::new("", &cdi::resource(cdi::DATA_VOLUME)).data(data);
     object.metadata = metadata;
     object
 }
 
-/// What a DataVolume tells.
+/// The state of a DataVolume.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Told {
     /// Its name.
     pub name: String,
-    /// How far it is; empty before CDI has seen it.
+    /// Its phase; empty before CDI has seen it.
     pub phase: String,
-    /// Whether its claim has its volume.
+    /// Whether its claim is bound.
     pub is_bound: bool,
-    /// Whether what fills it has stopped over an error.
+    /// Whether the pod that fills it has stopped with an error.
     pub has_stopped: bool,
-    /// That there is no room for its claim, in the quota's words.
+    /// That the quota leaves no space for its claim, in the quota's words.
     pub over_quota: Option<String>,
     /// Whether no object owns it as its controller.
     pub is_nobodys: bool,
@@ -247,7 +247,8 @@ pub struct Told {
 }
 
 impl Told {
-    /// What that DataVolume tells `vm`. One of a machine of the same name that was deleted a moment ago goes away with it.
+    /// The state of that DataVolume for `vm`. A DataVolume of a deleted machine of the same name is deleted with that
+    /// machine.
     pub fn by(object: &DynamicObject, vm: &VirtualMachine) -> Self {
         let owner = object.owner_references().iter().find(|owner| owner.controller == Some(true));
         let is_former = owner.is_some_and(|owner| {
@@ -270,7 +271,7 @@ impl Told {
         }
     }
 
-    /// Whether CDI has given it up.
+    /// Whether CDI has given up.
     pub fn has_failed(&self) -> bool {
         self.phase == FAILED
     }
@@ -283,7 +284,7 @@ impl Told {
         !self.is_going && !self.is_nobodys && self.phase == SUCCEEDED
     }
 
-    /// Whether it is on its way, and waits for nobody.
+    /// Whether it is being filled, and waits for nothing else.
     fn is_being_filled(&self) -> bool {
         match self.phase.as_str() {
             SUCCEEDED | PENDING_POPULATION => self.is_going,
@@ -293,16 +294,17 @@ impl Told {
     }
 }
 
-/// What is to be done for templates, by their places in the list.
+/// What is to be done for templates. Numbers are positions in the list of templates.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Work {
-    /// Those whose DataVolume is to be made.
+    /// Templates whose DataVolume is to be made.
     pub make: Vec<usize>,
-    /// Names of DataVolumes that nobody owns: the machine does.
+    /// Names of DataVolumes that have no owner: the machine adopts them.
     pub adopt: Vec<String>,
 }
 
-/// What there is of the DataVolumes of a machine's templates, in their order. None where nothing was looked for.
+/// The DataVolumes of a machine's templates, in the order of the templates; `None` for those that do not exist. Empty where
+/// they were not looked up.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DataVolumes(pub Vec<Option<Told>>);
 
@@ -311,7 +313,7 @@ impl DataVolumes {
         self.0.iter().flatten()
     }
 
-    /// What is to be done before the machine goes on. `starts`: its instance comes next.
+    /// What is to be done before the machine goes on. `starts`: its instance is made next.
     pub fn work(&self, vm: &VirtualMachine, starts: bool) -> Option<Work> {
         let missing = self.0.iter().enumerate().filter(|(_, told)| told.is_none()).map(|(index, _)| index);
         let make = if starts || are_immediate(vm) { missing.collect() } else { vec![] };
@@ -320,14 +322,14 @@ impl DataVolumes {
         (work != Work::default()).then_some(work)
     }
 
-    /// The first for whose claim there is no room.
+    /// The first DataVolume whose claim exceeds a quota.
     pub fn over_quota(&self) -> Option<(&Told, &str)> {
         self.told()
             .filter(|told| told.phase == "Pending")
             .find_map(|told| Some((told, told.over_quota.as_deref()?)))
     }
 
-    /// Those that CDI has given up.
+    /// The DataVolumes that CDI has given up.
     pub fn failed(&self) -> impl Iterator<Item = &Told> {
         self.told().filter(|told| told.has_failed())
     }
@@ -337,12 +339,12 @@ impl DataVolumes {
         self.0.iter().all(|told| told.as_ref().is_some_and(Told::is_ready))
     }
 
-    /// Whether nothing about them is going to change.
+    /// Whether their states are final.
     pub fn are_filled(&self) -> bool {
         self.0.iter().all(|told| told.as_ref().is_some_and(Told::is_filled))
     }
 
-    /// The machine's printable status for them, where they decide it.
+    /// The machine's printable status, where the DataVolumes decide it.
     pub fn status(&self) -> Option<&'static str> {
         if self.told().any(|told| told.has_failed() || told.has_stopped) {
             return Some(STATUS_DATA_VOLUME_ERROR);

@@ -1,5 +1,5 @@
-//! What a machine's change comes to while its instance runs, field by field: told before the change is made, and decided by
-//! what the controller decides with ([`revision`] and [`live_update`]).
+//! What a machine's change means while its instance runs, field by field: shown before the change is made, and decided by
+//! the code that the controller uses ([`revision`] and [`live_update`]).
 
 use crate::cards;
 use crate::fields::{Change, changed};
@@ -13,24 +13,24 @@ use barevirt_api::v1::{Interface, VirtualMachine, VirtualMachineInstance, Virtua
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use serde_json::{Value, json};
 
-/// When a changed field comes to be.
+/// When a changed field takes effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum When {
     /// While the guest runs.
     InPlace,
     /// With a migration of the guest.
     Migration,
-    /// Once a change that is under way has ended.
+    /// Once a change in progress has ended.
     Waits,
     /// With a restart, for this reason.
     Restart(String),
-    /// With the next start, and nothing says that one is due.
+    /// With the next start; no condition says that a restart is required.
     NextStart,
 }
 
-/// Why a field waits for a restart that would be taken over by itself.
+/// Why a field waits for a restart that would otherwise be applied in place.
 const TOGETHER: &str = "nothing is applied in place as long as another change takes a restart";
-/// Why any other field does.
+/// Why every other field needs a restart.
 const NOT_LIVE: &str = "cannot be changed while the guest runs";
 
 /// All differences of a machine from its running instance. `wanted` is its template with instance type, preference and
@@ -59,7 +59,7 @@ pub fn of(
         differences.extend(volumes(wanted, vmi, follows));
     }
     if follows.cards {
-        // What takes a restart is told already, whole.
+        // What needs a restart is in the list already, completely.
         differences.extend(network_cards(wanted, vmi, follows, &differences));
     }
     if follows.size {
@@ -157,7 +157,7 @@ fn in_place(
         Live::Apply { spec, whole } => {
             let mut next = now.clone();
             merge::apply(&mut next, &spec);
-            // What is left is refused, or waits, for a reason of its own.
+            // The rest is refused, or waits, for a reason of its own.
             let rest = if whole { Live::Done } else { after(wanted, vmi, follows, &next) };
             (next, rest)
         }
@@ -192,13 +192,13 @@ fn after(
     let mut vmi = vmi.clone();
     match serde_json::from_value(next.clone()) {
         Ok(spec) => vmi.spec = spec,
-        // It was made from such a specification a moment ago.
+        // Cannot happen: `next` was made from a specification a moment ago.
         Err(_) => return Live::Wait,
     }
     live_update::plan(wanted, &vmi, follows)
 }
 
-/// Changes of a machine beyond what its guest would be, which its controller follows at once.
+/// Changes of a machine outside its guest, which its controller follows at once.
 pub fn of_machine(old: &VirtualMachine, new: &VirtualMachine) -> Vec<Change> {
     let rest = |vm: &VirtualMachine| {
         let mut spec = json!(vm.spec);
@@ -226,7 +226,7 @@ mod tests {
         serde_json::from_value(vm).unwrap()
     }
 
-    /// Each changed field with the word for when.
+    /// Each changed field with the word for when it takes effect.
     fn told(change: Value) -> Vec<(String, &'static str)> {
         let (then, now) = (vm(1, json!({})), vm(2, change));
         let mut instance = json!({"metadata": {"name": "web"}, "spec": then.spec.template.spec,

@@ -7,14 +7,14 @@ use serde_json::Value;
 pub struct Change {
     /// Its path.
     pub path: String,
-    /// What it was; null where it was not there.
+    /// The old value; null where the field did not exist.
     pub from: Value,
-    /// What it is; null where it is gone.
+    /// The new value; null where the field is gone.
     pub to: Value,
 }
 
-/// The fields in which two values differ, as deep down as both have them. Elements of lists are told by their names, where
-/// they have some.
+/// The fields in which two values differ, as deep as both have them. Elements of lists are matched by their names, where
+/// they have names.
 pub fn changed(path: &str, old: &Value, new: &Value) -> Vec<Change> {
     let mut changes = Vec::new();
     compare(path, old, new, &mut changes);
@@ -48,7 +48,7 @@ fn compare(path: &str, old: &Value, new: &Value, changes: &mut Vec<Change>) {
     }
 }
 
-/// Names of all elements, where each has one of its own.
+/// Names of all elements, where each has its own name.
 fn names(list: &[Value]) -> Option<Vec<&str>> {
     let names: Vec<&str> = list.iter().filter_map(|item| item.get("name")?.as_str()).collect();
     let unique = names.iter().collect::<std::collections::BTreeSet<_>>().len() == list.len();

@@ -1,21 +1,21 @@
-//! Names that look like those that the API server makes up, and follow from a text: who looks at an old observation and
-//! creates an object twice finds that it is there.
+//! Names that look like those that the API server generates, but are derived from a text: a controller that acts on an old
+//! observation and creates an object twice finds that it already exists.
 
 use sha1::{Digest, Sha1};
 
-/// Longest name of a pod: what the API server keeps to when it makes names up.
+/// Longest name of a pod: the API server's own limit for generated names.
 const LIMIT: usize = 63;
-/// Characters that follow from the text.
+/// Number of characters that are derived from the text.
 const SUFFIX: usize = 5;
 
-/// The beginning, cut where the name would be too long, with characters that follow from `seed`.
+/// The beginning, cut where the name would be too long, with characters derived from `seed`.
 pub fn name(beginning: &str, seed: &str) -> String {
     let mut name: String = beginning.chars().take(LIMIT - SUFFIX).collect();
     name.push_str(&suffix(seed));
     name
 }
 
-/// From the alphabet of generated names: no vowels, no words.
+/// Uses the alphabet of generated names: it has no vowels, so it spells no words.
 fn suffix(text: &str) -> String {
     const ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
     let digest = Sha1::digest(text.as_bytes());

@@ -1,13 +1,13 @@
 //! Volumes of a machine that come and go while its instance runs, and their disks. Pure.
 //!
 //! ```text
-//!   in the instance, not in the machine   --> taken away
-//!   in the machine, not in the instance   --> added, once the guest tells nothing of a volume of that name any more
-//!   in both, and not the same             --> taken away, then added
+//!   in the instance, not in the machine   --> removed
+//!   in the machine, not in the instance   --> added, once the status lists no volume of that name any more
+//!   in both, and not the same             --> removed, then added
 //! ```
 //!
-//! Each is checked by the rules that admission has for such a change: what would be refused there is told here, and the others
-//! come and go all the same.
+//! Each change is checked by admission's rules: a change that admission would refuse is reported here, and the other volumes
+//! still come and go.
 
 use barevirt_api::gates::Gates;
 use barevirt_api::hotplug;
@@ -22,9 +22,9 @@ pub(crate) struct Plugs {
     pub volumes: Vec<Volume>,
     /// All its disks.
     pub disks: Vec<Disk>,
-    /// Volumes that wait until a former one of their name has left the guest.
+    /// Volumes that wait until a former volume of the same name has left the guest.
     pub waits: BTreeSet<String>,
-    /// Volumes that take a restart, each with the reason.
+    /// Volumes that need a restart, each with the reason.
     pub refused: BTreeMap<String, String>,
 }
 
@@ -33,19 +33,19 @@ pub fn concerns(wanted: &VirtualMachineInstanceSpec, vmi: &VirtualMachineInstanc
     [wanted, &vmi.spec].into_iter().any(|spec| !hotplug::names(spec).is_empty())
 }
 
-/// Names of the volumes that come and go in either, and do not stay in the instance whatever the machine says.
+/// Names of the volumes that come and go in the machine or in the instance, and are not permanent in the other.
 pub(crate) fn names(wanted: &VirtualMachineInstanceSpec, vmi: &VirtualMachineInstance) -> BTreeSet<String> {
     let stays =
         |name: &String| volume(&vmi.spec.volumes, name).is_some_and(|volume| !volume.is_hotpluggable());
     let mut names = hotplug::names(wanted);
     names.extend(hotplug::names(&vmi.spec));
-    // What comes and goes in one of them alone takes a restart, which the comparison with the start tells.
+    // A volume that comes and goes in only one of the two needs a restart; the comparison with the start reports it.
     let fixed = |name: &String| volume(&wanted.volumes, name).is_some_and(|volume| !volume.is_hotpluggable());
     names.retain(|name| !stays(name) && !fixed(name));
     names
 }
 
-/// Decides. `wanted` is the machine's template with its instance type, preference and defaults.
+/// Plans the volumes. `wanted` is the machine's template with its instance type, preference and defaults.
 pub(crate) fn plan(
     wanted: &VirtualMachineInstanceSpec,
     vmi: &VirtualMachineInstance,
@@ -97,7 +97,7 @@ pub(crate) fn plan(
     Plugs { volumes: next.spec.volumes, disks: next.spec.domain.devices.disks, waits, refused }
 }
 
-/// Whether the instance tells of a volume of that name: also of one that is on its way out.
+/// Whether the instance's status lists a volume of that name, which may be one that is leaving.
 fn is_told(vmi: &VirtualMachineInstance, name: &str) -> bool {
     let told = vmi.status.iter().flat_map(|status| &status.volume_status);
     told.into_iter().any(|volume| volume.name == name)
@@ -117,7 +117,7 @@ mod tests {
     use proptest::prelude::*;
     use serde_json::{Value, json};
 
-    /// A template whose volumes `names` are on claims of the names that follow a colon.
+    /// A template with the volumes `names`; a claim's name may follow after a colon.
     fn spec(names: &[&str]) -> VirtualMachineInstanceSpec {
         let (mut volumes, mut disks) = (
             vec![json!({"name": "root", "containerDisk": {"image": "a"}})],
@@ -149,7 +149,7 @@ mod tests {
         vmi
     }
 
-    /// Names of volumes after the plan, those that wait, those that are refused.
+    /// Names of volumes after the plan, of those that wait, and of those that are refused.
     fn planned(
         wanted: &VirtualMachineInstanceSpec,
         vmi: &VirtualMachineInstance,
@@ -170,7 +170,7 @@ mod tests {
             (&[], &["a", "b"], &["a"], "root", ""),
             (&["a", "c"], &["a", "b"], &["a", "b"], "root a c", ""),
             (&["a"], &["a"], &[], "root a", ""),
-            // Another claim by the same name, and one that is still on its way out.
+            // Another claim under the same name, and one whose former volume is still leaving.
             (&["a:x"], &["a"], &["a"], "root", "a"),
             (&["a:x", "b"], &[], &["a"], "root b", "a"),
         ] {
@@ -193,7 +193,7 @@ mod tests {
         assert!(
             plugs.refused["a"].contains("requires bus to be 'scsi' or 'virtio'. [sata] is not permitted.")
         );
-        // By another serial number, the disk would be another one.
+        // With another serial number, the disk would be another one.
         let mut wanted = spec(&["a"]);
         wanted.domain.devices.disks[1].serial = Some("other".to_owned());
         assert_eq!(planned(&wanted, &vmi(&["a"], &["a"])), ("root a".into(), String::new(), "a".into()));
@@ -233,7 +233,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever there was, the instance comes to have what the machine wants, in steps that admission lets pass.
+        /// From any state, the instance reaches what the machine wants, in steps that admission accepts.
         #[test]
         fn the_instance_comes_to_have_what_is_wanted(
             has in list(), wants in list(), moved in any::<bool>(), told in list()
@@ -251,7 +251,7 @@ mod tests {
                 next.spec.domain.devices.disks = plugs.disks;
                 let causes = validate::vmi_update(&vmi, &next, Requester::Component, &Gates::default());
                 prop_assert!(causes.is_empty());
-                // The guest tells of what it has, and of nothing else.
+                // The status lists exactly what the guest has.
                 let volumes = next.spec.volumes.iter().map(|volume| volume.name.clone());
                 let there: BTreeSet<String> = volumes.collect();
                 next.status.as_mut().unwrap().volume_status.retain(|told| there.contains(&told.name));

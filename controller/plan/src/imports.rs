@@ -1,20 +1,21 @@
-//! What follows for a DataVolume where there is no CDI: its claim, the pod that fills it, and what is said of both. Pure.
+//! What is done for a DataVolume where there is no CDI: its claim, the pod that fills it, and the status of both. Pure.
 //!
 //! ```text
 //!   no claim --make--> claim --bound--> no pod --make--> pod --succeeds--> claim is marked --> Succeeded
 //!                        |                               |
 //!                        |                               +-- stops: the kubelet starts it again, with pauses that grow
-//!                        |                               \-- says that no try can help, or has been tried often --> Failed
-//!                        \-- its class waits for a pod: WaitForFirstConsumer, until somebody's pod has bound it
+//!                        |                               \-- says that no retry can help, or was retried often --> Failed
+//!                        \-- its class waits for a pod: WaitForFirstConsumer, until another pod has bound it
 //! ```
 //!
-//! Phases, conditions, events and annotations are those of CDI, so that whoever reads them finds what is expected, and a CDI
-//! that is installed later finds claims that are filled marked as such: it fills none again.
+//! Phases, conditions, events and annotations are those of CDI, so that clients find what they expect. A CDI that is
+//! installed later finds filled claims marked as such, and does not fill them again.
 //!
-//! What is uploaded has its pod from the claim itself ([`uploads`]): the DataVolume says what its claim says.
+//! An upload's pod is planned from the claim itself ([`uploads`]); the status of the DataVolume repeats the claim's
+//! annotations.
 //!
-//! `Succeeded` and `Failed` are final. A claim belongs to a DataVolume by the UID in its owner reference, and so does the pod:
-//! whatever else has their names is left alone.
+//! `Succeeded` and `Failed` are final. A claim and a pod belong to a DataVolume by the UID in their owner references: other
+//! objects with their names are left alone.
 
 mod claim;
 pub mod cron;
@@ -44,41 +45,41 @@ pub use profile::{Profile, is_open, status as profile_status};
 pub use sender::{RECEIVER_ANNOTATION, SELECTOR, asked_by, name as sender_name};
 pub use status::refused;
 
-/// How often the progress of one that runs is looked at.
+/// How often the progress of a running import is looked at.
 const PROGRESS: Duration = Duration::from_secs(2);
 
-/// How often a source is looked at that is not ready: nobody watches it.
+/// How often a source that is not ready is looked at: no watch reports it.
 const SOURCE: Duration = Duration::from_secs(5);
 
-/// What to do.
+/// The plan.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Plan {
-    /// To be done first.
+    /// The first step.
     pub step: Option<Step>,
-    /// The status, where it is another one.
+    /// The status, where it changes.
     pub status: Option<DataVolumeStatus>,
-    /// To be done once the status is written.
+    /// A step after the status is written.
     pub after: Option<Step>,
-    /// To be done last.
+    /// The last step.
     pub last: Option<Step>,
-    /// To be told once the status is written.
+    /// Events to emit once the status is written.
     pub events: Vec<Event>,
-    /// When to look again, where no watch tells.
+    /// When to look again, where no watch reports a change.
     pub again: Option<Duration>,
 }
 
 impl Plan {
-    /// Whether something is changed, and not just looked at again later.
+    /// Whether the plan writes anything, rather than only looking again later.
     pub fn changes(&self) -> bool {
         self.step.is_some() || self.status.is_some() || self.after.is_some() || self.last.is_some()
     }
 }
 
-/// What follows.
+/// Plans the next steps.
 pub fn plan(observed: &Observed, installation: &Installation) -> Plan {
     let data_volume = &observed.data_volume;
     if data_volume.metadata.deletion_timestamp.is_some() {
-        // What belongs to it goes with it.
+        // Its dependents are deleted with it.
         return Plan::default();
     }
     let own_pod = observed.pod.as_ref().filter(|pod| is_of(pod.owner_references(), data_volume));
@@ -99,7 +100,7 @@ pub fn plan(observed: &Observed, installation: &Installation) -> Plan {
     match &stage {
         Stage::Unclaimed => match claim::of(data_volume, source, &observed.profile) {
             Ok(claim) => plan.step = Some(Step::MakeClaim(Box::new(claim))),
-            // `stage` has asked the same.
+            // `stage` has checked the same.
             Err(_) => return plan,
         },
         Stage::Adoptable => plan.step = Some(Step::PatchClaim(claim::adoption(data_volume))),
@@ -132,7 +133,7 @@ pub fn plan(observed: &Observed, installation: &Installation) -> Plan {
             plan.last = sender::removal(data_volume, source);
         }
         Stage::Ended(_) => plan.after = remove,
-        // Who sends says how far it is.
+        // The client that sends the image reports progress itself.
         Stage::Filling(_) if job::is_upload(&data_volume.spec) => {}
         Stage::Filling(running) => {
             plan.step = sender::introduction(own_pod, source);

@@ -1,11 +1,11 @@
-//! What the controller plans for a machine. Pure: no client, no clock, no files; also `virtctl explain` and `virtctl diff`
-//! plan with it, so that what they say is what happens.
+//! What the controller plans for a machine. Pure: no client, no clock, no files. `virtctl explain` and `virtctl diff` use
+//! the same planner, so their output matches what the controller does.
 //!
 //! ```text
 //!   VirtualMachine --template--> VirtualMachineInstance --pod--> Pod
 //!         |                              |
-//!         +---- revision, live_update,   +   what of a change is taken over while the guest runs (difference: field by field)
-//!               hotplug, cards ----------+
+//!         +---- revision, live_update,   +   the part of a change that is taken over while the guest runs
+//!               hotplug, cards ----------+   (difference: field by field)
 //!
 //!   DataVolume --imports--> claim, importer pod, status             where there is no CDI
 //! ```
@@ -31,13 +31,13 @@ pub mod volume_migration;
 use barevirt_api::names::PHASE_PENDING;
 use barevirt_api::v1::VirtualMachineInstance;
 
-/// The phase of an instance; it begins pending.
+/// The phase of an instance; `Pending` where it has none.
 pub fn phase(vmi: &VirtualMachineInstance) -> &str {
     let phase = vmi.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default();
     if phase.is_empty() { PHASE_PENDING } else { phase }
 }
 
-/// Whether a migration of the guest was begun and nobody has said how it ended.
+/// Whether a migration of the guest has begun and has no result yet.
 pub fn is_on_its_way(vmi: &VirtualMachineInstance) -> bool {
     let state = vmi.status.as_ref().and_then(|status| status.migration_state.as_ref());
     state.is_some_and(|state| {

@@ -1,9 +1,9 @@
-//! What of a machine's change its running instance takes over: sockets, memory, placement, and what comes and goes: volumes
+//! The part of a machine's change that its running instance takes over: sockets, memory, placement, volumes that come and go
 //! ([`hotplug`]) and network cards ([`cards`](crate::cards)). Pure.
 //!
-//! The instance's specification is changed in place; its pod and its guest follow by the instance's own reconciler and the
-//! node's handler. What cannot be taken over is told in KubeVirt's words, as a reason to restart. Sockets can also become
-//! fewer here, which in KubeVirt they cannot.
+//! The instance's specification is changed in place; the instance's own reconciler and the node's handler change the pod and
+//! the guest. A change that cannot be taken over is reported in KubeVirt's words, as a reason to restart. Unlike in
+//! KubeVirt, the number of sockets can also be reduced.
 
 use crate::{cards, hotplug, is_on_its_way, merge};
 use barevirt_api::gates::{DECLARATIVE_HOTPLUG_VOLUMES, Gates};
@@ -20,7 +20,7 @@ use barevirt_api::validate;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde_json::Value;
 
-/// What instances take over while they run, by the installation's settings.
+/// What instances take over while they run, according to the installation's settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Follows {
     /// Sockets, memory and placement.
@@ -29,49 +29,49 @@ pub struct Follows {
     pub volumes: bool,
     /// Network cards that come and go, and their links.
     pub cards: bool,
-    /// What may be in a specification.
+    /// Feature gates, for validation.
     pub(crate) gates: Gates,
 }
 
 impl Follows {
-    /// What the settings say.
+    /// Reads the settings.
     pub fn of(settings: &Settings) -> Self {
         Follows {
             size: settings.guest.live_update.is_some(),
             volumes: settings.gates.is_on(DECLARATIVE_HOTPLUG_VOLUMES),
-            // What of it a version does not do yet is refused with its reason.
+            // A version that does not serve cards refuses their changes with the reason.
             cards: LINK_STATE_SERVED,
             gates: settings.gates.clone(),
         }
     }
 
-    /// The same where something else takes a restart, which size and placement wait for.
+    /// The same, where another change needs a restart: size and placement wait for it.
     #[must_use]
     pub fn before_a_restart(self) -> Self {
         Follows { size: false, ..self }
     }
 }
 
-/// What is to be done about the instance.
+/// The next step for the instance.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Live {
-    /// It has all that it can have.
+    /// Nothing more can be applied.
     #[default]
     Done,
     /// A merge patch of its specification.
     Apply {
         /// The patch.
         spec: Box<Value>,
-        /// It is all that there is to change.
+        /// Whether it contains every change.
         whole: bool,
     },
-    /// A change before this one is under way, or the guest does not run yet.
+    /// An earlier change is in progress, or the guest does not run yet.
     Wait,
-    /// It takes a restart, for this reason.
+    /// The change needs a restart, for this reason.
     Refused(String),
 }
 
-/// Why what is under way cannot be done, as the instance says it.
+/// Why the change in progress cannot be completed, as the instance's conditions say.
 pub fn failure(vmi: &VirtualMachineInstance) -> Option<String> {
     let conditions = vmi.status.as_ref()?.conditions.as_slice();
     let failed = |type_: &str| Condition::find(conditions, type_).filter(|found| found.status == "False");
@@ -82,14 +82,14 @@ pub fn failure(vmi: &VirtualMachineInstance) -> Option<String> {
         .map(|found| told("CPU sockets", found))
         .or_else(|| failed(CONDITION_HOT_MEMORY_CHANGE).map(|found| told("memory", found)))
         .or_else(|| {
-            // What a migration would bring about, where there can be none.
+            // A change that needs a migration, where the guest cannot migrate.
             let stays = !Condition::is_set(conditions, CONDITION_LIVE_MIGRATABLE);
             let waits = Condition::find(conditions, CONDITION_MIGRATION_REQUIRED);
             waits.filter(|found| stays && found.is_true()).map(|found| told("network interfaces", found))
         })
 }
 
-/// Decides. `wanted` is the machine's template with its instance type, preference and defaults.
+/// Plans the update. `wanted` is the machine's template with its instance type, preference and defaults.
 pub fn plan(wanted: &VirtualMachineInstanceSpec, vmi: &VirtualMachineInstance, follows: &Follows) -> Live {
     if !is_running(vmi) {
         return Live::Wait;
@@ -114,7 +114,7 @@ pub fn plan(wanted: &VirtualMachineInstanceSpec, vmi: &VirtualMachineInstance, f
             None => Turn::Taken,
         });
     }
-    // Our types always have a JSON form: no map in them has keys but strings.
+    // Our types always have a JSON form: their maps have only string keys.
     let (old, new) = (
         serde_json::to_value(&vmi.spec).unwrap_or_default(),
         serde_json::to_value(&next).unwrap_or_default(),
@@ -134,14 +134,14 @@ pub fn plan(wanted: &VirtualMachineInstanceSpec, vmi: &VirtualMachineInstance, f
     live
 }
 
-/// Before its guest runs, an instance takes nothing over.
+/// Whether the guest runs: an instance takes nothing over before.
 pub(crate) fn is_running(vmi: &VirtualMachineInstance) -> bool {
     crate::phase(vmi) == PHASE_RUNNING
 }
 
-/// How a change stands.
+/// The result for one part of a change.
 enum Turn {
-    /// It is in the next specification, or there was none.
+    /// It is in the next specification, or nothing had to change.
     Taken,
     Wait,
     Refused(String),
@@ -151,8 +151,8 @@ fn refused(why: &str) -> Turn {
     Turn::Refused(why.to_owned())
 }
 
-/// Whether the condition of a change that is under way lets another one begin: not before it has ended, and after a failure
-/// only one that goes back to what there is.
+/// Whether the condition of a change in progress allows another change: not before it has ended, and after a failure only a
+/// change back to the present state.
 fn free(vmi: &VirtualMachineInstance, condition: &str, goes_back: bool) -> Result<(), Turn> {
     let conditions = vmi.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
     match Condition::find(conditions, condition) {
@@ -170,7 +170,7 @@ fn volumes(
     next: &mut VirtualMachineInstanceSpec,
 ) -> Turn {
     let plugs = hotplug::plan(wanted, vmi, &follows.gates);
-    // A guest arrives with what it had when it left.
+    // A guest arrives with what it had when it left its source.
     if is_on_its_way(vmi) {
         let same = plugs.volumes == vmi.spec.volumes && plugs.disks == vmi.spec.domain.devices.disks;
         return if same && plugs.refused.is_empty() && plugs.waits.is_empty() {
@@ -208,7 +208,7 @@ fn sockets(
         return turn;
     }
     if cpu.numa.as_ref().is_some_and(|numa| numa.guest_mapping_passthrough.is_some()) {
-        // Its nodes and their memory are where its first CPUs are.
+        // NUMA nodes and their memory are bound to the first CPUs.
         return refused(
             "CPU sockets updated in template spec. CPU-hotplug is not available with NUMA mapping",
         );
@@ -259,7 +259,7 @@ fn memory(
     if let Some(why) = validate::memory_cannot_grow(&grown, Some(&max)) {
         return Turn::Refused(format!("memory hotplug not supported, {why}"));
     }
-    // What is given for the pod goes along, as in KubeVirt.
+    // The pod's memory request changes along, as in KubeVirt.
     if let Some(resources) = &mut grown.domain.resources {
         sizing::move_given_memory(resources, now, wanted_bytes);
     }
@@ -336,14 +336,14 @@ mod tests {
             panic!()
         };
         assert_eq!(*spec, plugged);
-        // Not while the guest is on its way.
+        // Not while the guest migrates.
         let mut moving = vmi(json!([]));
         let state = |ended: Value| json!({"migrationUid": "m", "completed": ended.is_string(), "endTimestamp": ended});
         for (ended, waits) in [(Value::Null, true), (json!("2026-01-01T00:00:00Z"), false)] {
             moving.status.as_mut().unwrap().migration_state = serde_json::from_value(state(ended)).unwrap();
             assert_eq!(super::plan(&wanted, &moving, &follows) == Live::Wait, waits);
         }
-        // Another claim: the former has to go first, which is not all.
+        // Another claim: the former volume has to leave first, so this patch is not the whole change.
         let mut there = vmi(json!([]));
         merge_into(&mut there, &plugged);
         wanted.volumes = vec![serde_json::from_value(volume("b")).unwrap()];

@@ -1,13 +1,13 @@
 //! JSON merge patches (RFC 7396) from two values.
 //!
-//! Status is computed whole; what is sent is the difference to what is stored, and nothing at all when there is none.
+//! Status is computed whole; only its difference to the stored status is sent, and nothing where there is none.
 
 use serde_json::{Map, Value};
 
 /// The merge patch that turns `old` into `new`, or none when they are equal.
 ///
-/// Members that are gone become null, lists are replaced as a whole. A member of `new` that is itself null cannot be
-/// told from one that is gone; our types leave such members out.
+/// Members that are gone become null; lists are replaced whole. A null member of `new` cannot be told from a missing one;
+/// our types leave such members out.
 pub fn difference(old: &Value, new: &Value) -> Option<Value> {
     if old == new {
         return None;
@@ -34,7 +34,7 @@ pub fn difference(old: &Value, new: &Value) -> Option<Value> {
     Some(Value::Object(patch))
 }
 
-/// What the API server makes of a merge patch: RFC 7396, section 2.
+/// Applies a merge patch as the API server does: RFC 7396, section 2.
 pub fn apply(target: &mut Value, patch: &Value) {
     let Value::Object(patch) = patch else {
         *target = patch.clone();
@@ -73,7 +73,7 @@ mod tests {
     proptest! {
         #[test]
         fn the_patch_leads_from_old_to_new(old in value(), new in value()) {
-            // At the root, objects only: a patch of a whole object by an object is a merge.
+            // At the root only objects are used: that is how whole objects are patched.
             let (old, new) = (json!({"o": old}), json!({"o": new}));
             match difference(&old, &new) {
                 None => prop_assert_eq!(old, new),

@@ -1,5 +1,5 @@
-//! How a migration is to run: what the installation says, overlaid with the policy that fits best, with every default filled in.
-//! Pure.
+//! The settings of a migration: those of the installation, overlaid with the best matching policy, with every default filled
+//! in. Pure.
 
 use barevirt_api::migrations::{MigrationPolicy, MigrationPolicySpec};
 use barevirt_api::v1::{
@@ -14,17 +14,17 @@ use std::collections::BTreeMap;
 const PER_CLUSTER: i64 = 5;
 /// Migrations that leave one node at the same time.
 const OUTBOUND_PER_NODE: i64 = 2;
-/// Taint of a node that is to be left.
+/// Taint of a node that guests are to leave.
 const DRAIN_TAINT: &str = "kubevirt.io/drain";
 /// No limit.
 const BANDWIDTH: &str = "0";
 /// Seconds for each GiB.
 const COMPLETION_TIMEOUT: i64 = 150;
-/// Seconds without progress.
+/// Seconds without progress until a migration is given up.
 const PROGRESS_TIMEOUT: i64 = 150;
-/// Longest pause at the switch, in milliseconds.
+/// Longest pause of the guest at the switch, in milliseconds.
 const MAX_DOWNTIME: i64 = 900;
-/// Seconds that a migration waits for volumes of programs beside the guest.
+/// Seconds that a migration waits for volumes of utility programs.
 const UTILITY_VOLUMES_TIMEOUT: i64 = 150;
 
 type Labels = BTreeMap<String, String>;
@@ -32,13 +32,13 @@ type Labels = BTreeMap<String, String>;
 /// Settings in force for one migration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Effective {
-    /// Every value that has a default is there.
+    /// All options; those with a default are set.
     pub configuration: VmimConfigurationOptions,
-    /// Name of the policy that counts, where one fits.
+    /// Name of the matching policy, if there is one.
     pub policy: Option<String>,
 }
 
-/// How many migrations there may be, and whence they are made.
+/// How many migrations may run, and the taint that starts them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// At the same time in the cluster.
@@ -50,7 +50,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// What the installation says. What is out of range counts as not given: admission refuses it.
+    /// The installation's limits. Values out of range are ignored: admission refuses them.
     #[must_use]
     pub fn of(given: &MigrationConfiguration) -> Self {
         let count = |given: Option<i64>, default: i64| {
@@ -65,7 +65,7 @@ impl Limits {
     }
 }
 
-/// The settings for an instance with these labels in a namespace with those.
+/// The settings for an instance and a namespace with these labels.
 #[must_use]
 pub fn effective(
     given: &MigrationConfiguration,
@@ -78,7 +78,7 @@ pub fn effective(
     if let Some(policy) = policy {
         overlay(&mut configuration, &policy.spec);
     }
-    // Where nobody says anything about it, it follows what is allowed at last.
+    // By default it follows the final value of `allowPostCopy`.
     configuration.allow_workload_disruption =
         configuration.allow_workload_disruption.or(configuration.allow_post_copy);
     Effective { configuration, policy: policy.and_then(|policy| policy.metadata.name.clone()) }
@@ -125,7 +125,7 @@ fn installation(given: &MigrationConfiguration) -> VmimConfigurationOptions {
     }
 }
 
-/// The policy with most matching labels; of several with as many the one with most of the instance's, then the first by name.
+/// The policy with most matching labels; among equals the one with most labels of the instance, then the first by name.
 fn best<'a>(
     policies: &'a [MigrationPolicy],
     instance: Option<&Labels>,
@@ -148,7 +148,7 @@ fn best<'a>(
     })
 }
 
-/// What is given takes the place of what was there.
+/// A given value replaces the former one.
 fn set<T: Clone>(into: &mut Option<T>, given: Option<&T>) {
     if let Some(given) = given {
         *into = Some(given.clone());
@@ -168,7 +168,7 @@ fn overlay(into: &mut VmimConfigurationOptions, policy: &MigrationPolicySpec) {
     } = policy;
     set(&mut into.allow_auto_converge, allow_auto_converge.as_ref());
     set(&mut into.allow_post_copy, allow_post_copy.as_ref());
-    // A policy that allows one and is silent about the other means both.
+    // A policy that allows one of the two and leaves the other out allows both.
     let disruption = allow_workload_disruption.as_ref().or(allow_post_copy.as_ref());
     set(&mut into.allow_workload_disruption, disruption);
     set(&mut into.bandwidth_per_migration, bandwidth_per_migration.as_ref());

@@ -1,9 +1,9 @@
-//! References from an object to the one that controls it.
+//! Owner references from an object to its controller.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::Resource;
 
-/// The reference by which an object controls others: it is deleted after them where somebody waits for that.
+/// The reference that makes `object` the controller: with foreground deletion it is deleted after its dependents.
 pub fn owner<K: Resource<DynamicType = ()>>(object: &K) -> OwnerReference {
     let metadata = object.meta();
     OwnerReference {

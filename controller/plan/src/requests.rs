@@ -1,9 +1,9 @@
-//! Commands in `status.stateChangeRequests`: virt-api adds them, the controller takes away what is done.
+//! Commands in `status.stateChangeRequests`: virt-api adds them, the controller removes completed ones.
 
 use barevirt_api::names::{ACTION_START, ACTION_STOP, START_PAUSED, is_final_phase};
 use barevirt_api::v1::{StateChangeRequest, VirtualMachineInstance};
 
-/// The requests that are left: done ones are taken off the front, in order.
+/// The remaining requests: completed ones are removed from the front, in order.
 pub fn left<'a>(
     requests: &'a [StateChangeRequest],
     vmi: Option<&VirtualMachineInstance>,
@@ -14,12 +14,12 @@ pub fn left<'a>(
 
 fn is_done(request: &StateChangeRequest, vmi: Option<&VirtualMachineInstance>) -> bool {
     match request.action.as_str() {
-        // Meant for one instance; any other, or none, shows that it was stopped.
+        // It is meant for one instance; another instance, or none, shows that the one was stopped.
         ACTION_STOP => vmi.is_none_or(|vmi| request.uid.is_none() || request.uid != vmi.metadata.uid),
         ACTION_START => vmi.is_some_and(|vmi| {
             vmi.metadata.deletion_timestamp.is_none() && !is_final_phase(crate::phase(vmi))
         }),
-        // Admission lets no other in; it would block those behind it.
+        // Admission accepts no other command; an unknown one would block those behind it.
         _ => true,
     }
 }
@@ -36,7 +36,7 @@ pub fn starts(requests: &[StateChangeRequest], vmi: Option<&VirtualMachineInstan
     left(requests, vmi).first().is_some_and(|request| request.action == ACTION_START)
 }
 
-/// Whether the next command is to start with the guest's processors standing still.
+/// Whether the next command is to start with the guest paused.
 pub fn starts_paused(requests: &[StateChangeRequest]) -> bool {
     left(requests, None).first().is_some_and(|request| {
         request.action == ACTION_START && request.data.get(START_PAUSED).is_some_and(|value| value == "true")

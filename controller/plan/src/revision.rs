@@ -1,5 +1,5 @@
-//! What a machine was like when its instance was started, and how far it has moved on. Name and content of the copy are
-//! KubeVirt's, whose snapshots of running machines read them.
+//! A copy of the machine from when its instance was started, and how far the machine differs from it now. Name and content
+//! of the copy are KubeVirt's: its snapshots of running machines read them.
 
 use crate::cards;
 use crate::live_update::Follows;
@@ -18,32 +18,32 @@ use k8s_openapi::apimachinery::pkg::runtime::RawExtension;
 use kube::ResourceExt;
 use serde_json::{Value, json};
 
-/// How the names of all of them begin.
+/// Prefix of all names.
 pub const PREFIX: &str = "revision-start-vm-";
 
-/// How far the machine has moved on from what its instance was made from.
+/// How the machine differs from what its instance was made from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Drift {
-    /// It is the same generation, or there is nothing to compare.
+    /// Same generation, or nothing to compare.
     #[default]
     None,
-    /// Nothing is known of what the instance was made from.
+    /// It is not known what the instance was made from.
     Unknown,
-    /// Another generation, with the same template.
+    /// Another generation with the same template.
     Generation,
-    /// Only labels or annotations of the template.
+    /// Only labels or annotations of the template differ.
     Metadata,
-    /// What the guest would be.
+    /// The guest would differ.
     Guest,
 }
 
-/// Name of the revision that the machine's next start is from.
+/// Name of the revision for the machine's next start.
 pub fn name(vm: &VirtualMachine) -> String {
     let uid = vm.metadata.uid.as_deref().unwrap_or_default();
     format!("{PREFIX}{uid}-{}", vm.metadata.generation.unwrap_or_default())
 }
 
-/// The machine as it is. An instance type and a preference are named with the copies in use.
+/// The machine as it is now. Instance type and preference are named with the copies in use.
 pub fn of(vm: &VirtualMachine) -> ControllerRevision {
     let mut spec = vm.spec.clone();
     let copy = |reference: Option<&InstancetypeStatusRef>| {
@@ -68,20 +68,20 @@ pub fn of(vm: &VirtualMachine) -> ControllerRevision {
     }
 }
 
-/// Generation of the machine that an instance is of.
+/// The generation of the machine that an instance was made from.
 pub fn generation(vmi: &VirtualMachineInstance) -> Option<i64> {
     vmi.annotations().get(VM_GENERATION_ANNOTATION).and_then(|generation| generation.parse().ok())
 }
 
 impl Drift {
-    /// Whether size and placement may be taken over by a running instance: where anything else of the guest has changed, they
-    /// wait for the restart. Volumes that come and go do not.
+    /// Whether a running instance may take over size and placement: where anything else of the guest has changed, they wait
+    /// for the restart. Volumes that come and go do not wait.
     pub fn leaves_the_guest(self) -> bool {
         matches!(self, Drift::Generation | Drift::Metadata)
     }
 }
 
-/// The machine's specification as it was kept and as it is; what is taken over live is the same in both.
+/// The machine's specification at the start and now; fields that are taken over live are the same in both.
 fn both(
     vm: &VirtualMachine,
     revision: &ControllerRevision,
@@ -106,7 +106,7 @@ fn both(
     Some((then, now))
 }
 
-/// What a revision says about the machine as it is now, of which `vmi` runs.
+/// How the machine, whose instance `vmi` runs, differs from a revision.
 pub fn compare(
     vm: &VirtualMachine,
     revision: &ControllerRevision,
@@ -126,7 +126,7 @@ pub fn compare(
     }
 }
 
-/// The parts that [`compare`] looks at, as JSON: as they were kept, and as they are. None where what was kept cannot be read.
+/// The parts that [`compare`] looks at, as JSON: at the start, and now. `None` where the revision cannot be read.
 pub fn guests(
     vm: &VirtualMachine,
     revision: &ControllerRevision,
@@ -145,7 +145,7 @@ pub fn guests(
     Some((guest(then), guest(now)))
 }
 
-/// Takes over what a running instance takes over: that is compared with the instance itself (`live_update`).
+/// Copies the fields that a running instance takes over: `live_update` compares them with the instance itself.
 fn forget_size(then: &mut VirtualMachineInstanceSpec, now: &VirtualMachineInstanceSpec) {
     then.node_selector.clone_from(&now.node_selector);
     then.affinity.clone_from(&now.affinity);

@@ -11,11 +11,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use sha1::{Digest, Sha1};
 use std::collections::BTreeMap;
 
-/// Start strategy of an instance whose guest waits for somebody to have it go on.
+/// Start strategy of an instance whose guest stays paused until a user resumes it.
 const START_STRATEGY_PAUSED: &str = "Paused";
 
-/// Builds it. What the guest can see stays the same from one run to the next: the UUID follows from the machine's name as
-/// it does in KubeVirt, hardware addresses from the instance's (`barevirt_api::identity`).
+/// Builds it. What the guest can see stays the same across starts: the UUID is derived from the machine's name as in
+/// KubeVirt, hardware addresses from the instance's name (`barevirt_api::identity`).
 pub fn instance(vm: &VirtualMachine) -> VirtualMachineInstance {
     let template = vm.spec.template.metadata.clone().unwrap_or_default();
     let mut annotations = template.annotations.unwrap_or_default();
@@ -60,7 +60,7 @@ pub fn is_receiver(annotations: Option<&BTreeMap<String, String>>) -> bool {
     annotations.and_then(|all| all.get(MIGRATION_TARGET_ANNOTATION)).is_some_and(|value| value == "true")
 }
 
-/// What an instance leaves behind for the next one, among annotations.
+/// The annotation that an instance leaves for the next one.
 pub fn remembered(annotations: Option<&BTreeMap<String, String>>) -> Option<(&String, &String)> {
     annotations?.get_key_value(PCI_LAYOUT_ANNOTATION)
 }

@@ -1,17 +1,18 @@
-//! Volumes of a machine that move to other claims while its instance runs: where the machine's `updateVolumesStrategy` is
-//! `Migration` and its template names another claim. Pure.
+//! Volumes of a machine that move to other claims while its instance runs: the machine's `updateVolumesStrategy` is
+//! `Migration`, and its template names another claim. Pure.
 //!
 //! ```text
 //!   template names another claim ──> the instance has it in its spec, its status names both, VolumesChange is True
 //!        │                                │
-//!        │                                ├── a migration copies it ──> the handler there forgets the former one
-//!        │                                └── template names the former one again ──> so does the instance
-//!        ├── no such claim ──> VolumesChange is False and says so
-//!        └── cannot be copied ──> takes a restart
+//!        │                                ├── a migration copies it ──> the handler there removes the former one
+//!        │                                └── template names the former one again ──> the instance does, too
+//!        ├── claim does not exist ──> VolumesChange is False and says so
+//!        └── cannot be copied ──> needs a restart
 //! ```
 //!
-//! Specification and status change in one patch, so that the instance never names a claim that neither pod has without saying
-//! where its contents are. While the guest is on its way nothing changes. Order of rules and words are KubeVirt's.
+//! Specification and status change in one patch, so that the instance never names a claim that neither pod has without
+//! naming the claim with the contents. During a migration nothing changes. The order of the checks and their messages are
+//! KubeVirt's.
 
 use crate::{is_on_its_way, live_update, merge};
 use barevirt_api::names::{
@@ -28,62 +29,62 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// The strategy by which volumes move with their guest.
 const MIGRATION: &str = "Migration";
-/// Why `VolumesChange` is False; KubeVirt's word.
+/// Reason of `VolumesChange` when it is False; KubeVirt's.
 const CANCELLED: &str = "VolumesChangeCancellation";
-/// What `VolumesChange` says of volumes that are to move; KubeVirt's words.
+/// Reason of `VolumesChange` for volumes that are to move; KubeVirt's.
 const MOVES: &str = "migrate volumes";
-/// What `VolumesChange` says of claims that are not there; KubeVirt's words.
+/// Reason of `VolumesChange` for claims that do not exist; KubeVirt's.
 const MISSING: &str = "One of the destination volumes doesn't exist";
-/// What becomes of a change of volumes that are to move already.
+/// Message for another change of volumes that are to move already.
 const ONLY_BACK: &str = "The volume can only be reverted to the previous version during the update";
-/// Why somebody has to say which claims a machine is to have; KubeVirt's words.
+/// Why a user has to choose the claims of a machine; KubeVirt's words.
 pub const LOST_ON_THE_WAY: &str = "VMI was removed or was final during the volume migration";
 
-/// What was found of the claims of one volume.
+/// What was found about the claims of one volume.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Looked {
-    /// The claim that it is on.
+    /// Its present claim.
     pub source: Option<PersistentVolumeClaimInfo>,
-    /// The claim that it is to be on.
+    /// The claim that it is to move to.
     pub destination: Option<PersistentVolumeClaimInfo>,
-    /// Something fills that claim, and has not ended.
+    /// Whether that claim is still being filled.
     pub is_being_filled: bool,
-    /// That begins when a pod uses the claim.
+    /// Whether filling begins only when a pod uses the claim.
     pub is_filled_for_pod: bool,
-    /// Who else uses that claim.
+    /// Another user of that claim.
     pub user: Option<String>,
 }
 
-/// What is to be done about the volumes.
+/// The next step for the volumes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Move {
     /// Nothing.
     #[default]
     Nothing,
-    /// It is done later: there is no such claim yet, or the guest is on its way.
+    /// It is done later: the claim does not exist yet, or the guest is migrating.
     Wait,
     /// A merge patch of the instance.
     Apply(Box<Value>),
-    /// The guest is on its way with them, and is to stay: the migration is to be given up first.
+    /// The guest is migrating with them, and is to stay: the migration must be aborted first.
     GiveUp,
-    /// It cannot be done, for this reason.
+    /// It is not possible, for this reason.
     Blocked(&'static str),
-    /// It takes a restart, for this reason.
+    /// It needs a restart, for this reason.
     Restart(String),
 }
 
-/// Whether volumes of a machine move with its guest.
+/// Whether the machine's volumes are to move with its guest.
 pub fn is_asked(spec: &VirtualMachineSpec) -> bool {
     spec.update_volumes_strategy.as_deref() == Some(MIGRATION)
 }
 
-/// The claim of a volume that keeps what is written.
+/// The claim of a volume whose writes are kept.
 fn claim(volume: &Volume) -> Option<&str> {
     volume.claim().filter(|claim| !claim.is_ephemeral).map(|claim| claim.name)
 }
 
-/// Volumes of both that are on other claims in the template: their names, the claim that each is on and the one that it is to
-/// be on.
+/// Volumes of both specifications that have another claim in the template: their names, the present claim and the wanted
+/// one.
 pub fn changed<'a>(
     template: &'a VirtualMachineInstanceSpec,
     vmi: &'a VirtualMachineInstance,
@@ -96,13 +97,13 @@ pub fn changed<'a>(
     both.collect()
 }
 
-/// Whether claims are to be looked for.
+/// Whether claims have to be looked up.
 pub fn concerns(vm: &VirtualMachine, vmi: &VirtualMachineInstance) -> bool {
     is_asked(&vm.spec) && !changed(&vm.spec.template.spec, vmi).is_empty()
 }
 
-/// Copies the claims of volumes that move with the guest, or have done so: they are no reason for a restart. What else is said of
-/// such a volume counts.
+/// Copies the claims of volumes that are moving or have moved with the guest: they need no restart. Other changes of such a
+/// volume still do.
 pub(crate) fn take_over(
     then: &mut VirtualMachineSpec,
     now: &VirtualMachineSpec,
@@ -121,7 +122,7 @@ pub(crate) fn take_over(
     }
 }
 
-/// Decides. `looked` is what was found of each volume in [`changed`].
+/// Plans the change. `looked` has the result for each volume in [`changed`].
 pub fn plan(
     vm: &VirtualMachine,
     vmi: &VirtualMachineInstance,
@@ -179,7 +180,7 @@ pub fn plan(
     }
 }
 
-/// A claim that was missing is not asked for any more.
+/// Withdraws the condition about a missing claim that is no longer wanted.
 fn forget_missing(vmi: &VirtualMachineInstance) -> Move {
     let conditions = vmi.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
     let told = Condition::find(conditions, CONDITION_VOLUMES_CHANGE).and_then(|told| told.message.as_deref());
@@ -191,11 +192,11 @@ fn forget_missing(vmi: &VirtualMachineInstance) -> Move {
     })
 }
 
-/// The patch of the instance, where there is anything to change.
+/// The patch of the instance, where anything changes.
 fn apply(vmi: &VirtualMachineInstance, edit: impl FnOnce(&mut VirtualMachineInstance)) -> Move {
     let mut next = vmi.clone();
     edit(&mut next);
-    // Our types always have a JSON form: no map in them has keys but strings.
+    // Our types always have a JSON form: their maps have only string keys.
     let json = |vmi: &VirtualMachineInstance| serde_json::to_value(vmi).unwrap_or_default();
     merge::difference(&json(vmi), &json(&next)).map_or(Move::Wait, |patch| Move::Apply(Box::new(patch)))
 }
@@ -218,13 +219,13 @@ fn source(moved: &StorageMigratedVolumeInfo) -> Option<&str> {
 
 /// Why volumes do not move.
 enum Obstacle {
-    /// There is no such claim yet.
+    /// The claim does not exist yet.
     Missing(String),
-    /// They cannot.
+    /// They cannot move, for this reason.
     Restart(String),
 }
 
-/// What the status is to tell of the volumes.
+/// The migrated volumes for the status, or why they cannot move.
 fn judge(
     template: &VirtualMachineInstanceSpec,
     vmi: &VirtualMachineInstance,
@@ -295,7 +296,7 @@ fn judge(
     others(vmi, changed).map_or(Ok(infos), |why| Err(Obstacle::Restart(why)))
 }
 
-/// What else keeps the guest on its node.
+/// Another reason that keeps the guest on its node.
 fn others(vmi: &VirtualMachineInstance, changed: &BTreeMap<&str, (&str, &str)>) -> Option<String> {
     let status = vmi.status.as_ref()?;
     let storage = Condition::find(&status.conditions, CONDITION_STORAGE_LIVE_MIGRATABLE);
@@ -315,7 +316,7 @@ fn others(vmi: &VirtualMachineInstance, changed: &BTreeMap<&str, (&str, &str)>) 
     Some(format!("cannot migrate the VM. The volume {name} is RWO and not included in the migration volumes"))
 }
 
-/// Volumes that were on their way, as the machine or its instance tells it.
+/// Volumes that were moving, according to the machine or its instance.
 fn on_their_way<'a>(
     vm: &'a VirtualMachine,
     vmi: Option<&'a VirtualMachineInstance>,
@@ -328,8 +329,8 @@ fn on_their_way<'a>(
     told.filter(|told| !told.is_empty()).or_else(kept).unwrap_or_default()
 }
 
-/// What a machine keeps of the volumes that move, or moved last; nothing once they are back where they were, or are not to move
-/// with their guest any more.
+/// What a machine's status keeps of the volumes that are moving or moved last; nothing once they are back at the former
+/// claims, or are no longer to move with their guest.
 pub fn kept(vm: &VirtualMachine, vmi: Option<&VirtualMachineInstance>) -> Vec<StorageMigratedVolumeInfo> {
     let moves =
         vmi.is_some_and(|vmi| vmi.status.as_ref().is_some_and(|status| !status.migrated_volumes.is_empty()));
@@ -342,7 +343,7 @@ pub fn kept(vm: &VirtualMachine, vmi: Option<&VirtualMachineInstance>) -> Vec<St
     }
 }
 
-/// Whether the machine names the former claims.
+/// Whether the machine names the former claims again.
 fn are_back(vm: &VirtualMachine, moved: &[StorageMigratedVolumeInfo]) -> bool {
     moved.iter().all(|moved| {
         let volume = vm.spec.template.spec.volumes.iter().find(|volume| volume.name == moved.volume_name);
@@ -350,8 +351,8 @@ fn are_back(vm: &VirtualMachine, moved: &[StorageMigratedVolumeInfo]) -> bool {
     })
 }
 
-/// Whether the guest ended while its volumes were on their way, so that the claims which the machine names are not what it had:
-/// somebody has to name the former ones, or say that the volumes do not move with it.
+/// Whether the guest ended while its volumes were moving, so that the claims which the machine names do not have its
+/// contents: a user has to name the former ones, or change the strategy.
 pub fn needs_recovery(vm: &VirtualMachine, vmi: Option<&VirtualMachineInstance>) -> bool {
     let moved = on_their_way(vm, vmi);
     if moved.is_empty() || !is_asked(&vm.spec) || are_back(vm, moved) {

@@ -1,4 +1,4 @@
-//! Fills the caches of a [`Cluster`] from watches, and queues whom each change concerns.
+//! Fills the caches of a [`Cluster`] from watches, and queues the objects that each change concerns.
 
 mod fill;
 mod migrations;
@@ -26,25 +26,25 @@ use std::time::Instant;
 use tracing::warn;
 
 impl Cluster {
-    /// Notes whose a machine is; its former pool, where it has another one now.
+    /// Records the owner of a machine; returns its former pool, where that has changed.
     fn note_machine(&self, vm: &Vm) -> Option<Parent> {
         let (namespace, name) = place(vm.meta());
         let whose = match vm.unpack() {
             Ok(vm) => {
                 self.options.inventory.saw_machine(&vm);
                 match Whose::by(vm.meta(), &VirtualMachinePool::kind(&())) {
-                    // A pool adopts no machines. One that it holds still is known, for the pool to let go of it.
+                    // A pool adopts no machines. A machine that it still holds is recorded, so that the pool can release it.
                     Whose::Nobodys if !is_held(&vm) => Whose::Others,
                     whose => whose,
                 }
             }
-            // Named in the log by its own reconciler.
+            // Its own reconciler logs it.
             Err(_) => Whose::Others,
         };
         self.machines.saw(namespace, name, &whose)
     }
 
-    /// Notes whose an instance is; its former set, where it has another one now, and the sets that may adopt it.
+    /// Records the owner of an instance; returns its former set, where that has changed, and the sets that may adopt it.
     fn note_instance(&self, vmi: &Vmi) -> (Option<Parent>, Vec<String>) {
         let (namespace, name) = place(vmi.meta());
         let Ok(vmi) = vmi.unpack() else {
@@ -70,13 +70,13 @@ impl Cluster {
 }
 
 impl Feeds {
-    /// Watches until the process ends.
+    /// Watches until the future is dropped.
     pub async fn run(self, cluster: Arc<Cluster>) {
         let Feeds { vms, vmis, pods, nodes, kubevirts, sets, pools, .. } = self;
         let Feeds { vmims, policies, .. } = self;
         let Feeds { vm_queue, vmi_queue, set_queue, pool_queue, vmim_queue, evacuation_queue, .. } = self;
         let client = &cluster.client;
-        // A send fails only when the receivers are gone, and then the process ends.
+        // A send fails only when the receivers are gone; then the process ends.
         let queue_vm = |name: &str, namespace: &str| {
             let _ = vm_queue.unbounded_send(ObjectRef::new(name).within(namespace));
         };
@@ -233,9 +233,9 @@ impl Feeds {
                                 queue_vmim(&migration, namespace);
                             }
                         }
-                        // A machine may be waiting for this pod to be gone.
+                        // A machine may be waiting for the end of this pod.
                         queue_vm(name, namespace);
-                        // An instance whose pod leaves is replaced.
+                        // A replica set replaces an instance whose pod is being deleted.
                         if let Some(set) = cluster.instances.parent(namespace, name) {
                             queue_set(&set.name, namespace);
                         }

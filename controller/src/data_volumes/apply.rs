@@ -1,4 +1,4 @@
-//! Does what was planned for a DataVolume.
+//! Carries out the plan for a DataVolume.
 
 use super::again::{REFUSED, UNFILLED};
 use super::steps::{self, Place};
@@ -15,12 +15,12 @@ use serde_json::json;
 use std::time::Duration;
 use tracing::info;
 
-/// Event: something could not be made.
+/// Event: an object could not be created.
 const FAILED_CREATE: &str = "FailedCreate";
-/// Event: there is no room for it.
+/// Event: a quota leaves no space for it.
 const EXCEEDED_QUOTA: &str = "ErrExceededQuota";
 
-/// Does it; when to look again.
+/// Carries out the plan; returns when to look again.
 pub(super) async fn apply(
     cluster: &Cluster,
     observed: &Observed,
@@ -52,7 +52,7 @@ pub(super) async fn apply(
     Ok(again.or((!over).then_some(UNFILLED)))
 }
 
-/// What cannot be made is told: somebody has to make room, or to allow it.
+/// Reports an object that could not be created: a user has to raise a quota or grant a permission.
 async fn refuse(
     cluster: &Cluster,
     observed: &Observed,

@@ -1,5 +1,5 @@
-//! DataImportCrons, where their definition is ours: images that are imported anew whenever their source has another one. What
-//! follows, [`plan`](imports::cron::plan) decides.
+//! DataImportCrons, where their definition is ours: images that are imported again whenever their source has a new one.
+//! [`plan`](imports::cron::plan) makes the decisions.
 
 use super::again::{self, DEADLINE, REFUSED};
 use super::observe::installation;
@@ -27,7 +27,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tracing::{info, warn};
 
-/// Event: something could not be made.
+/// Event: an object could not be created.
 const FAILED_CREATE: &str = "FailedCreate";
 
 /// Works until the future is dropped.
@@ -47,7 +47,7 @@ pub(super) async fn work(cluster: Arc<Cluster>) {
         .await;
 }
 
-/// Whose it is, by its label.
+/// The DataImportCron of an object, by its label.
 fn of(made: &impl ResourceExt) -> Option<ObjectRef<DataImportCron>> {
     let cron = made.labels().get(IMPORT_CRON_LABEL)?;
     Some(ObjectRef::new(cron).within(&made.namespace()?))
@@ -63,14 +63,14 @@ async fn reconcile(cron: Arc<DataImportCron>, cluster: Arc<Cluster>) -> Result<A
 async fn reconcile_one(cluster: &Cluster, namespace: &str, name: &str) -> Result<Option<Duration>, Error> {
     let Some(observed) = observe(cluster, namespace, name).await? else { return Ok(None) };
     let planned = plan(&observed, &installation(cluster).await?);
-    // As with DataVolumes: a CDI that came a moment ago finds its own untouched.
+    // As with DataVolumes: a CDI that was installed a moment ago finds its objects untouched.
     if planned.changes() && !data_volumes::is_ours(&cluster.client, IMPORT_CRON_DEFINITION).await? {
         return Ok(None);
     }
     apply(cluster, &observed.cron, planned).await
 }
 
-/// Looks; nothing where there is no such DataImportCron.
+/// Looks; `None` where the DataImportCron does not exist.
 async fn observe(cluster: &Cluster, namespace: &str, name: &str) -> Result<Option<Observed>, Error> {
     let client = &cluster.client;
     let about = |kind: &str, name: &str| format!("{kind} {namespace}/{name}");
@@ -97,7 +97,7 @@ async fn observe(cluster: &Cluster, namespace: &str, name: &str) -> Result<Optio
         None => None,
     };
     let own = ListParams::default().labels(&format!("{IMPORT_CRON_LABEL}={name}"));
-    // Longer names are in no label.
+    // Longer names do not fit into a label.
     let imports = if name.len() > 63 {
         vec![]
     } else {
@@ -180,7 +180,7 @@ async fn perform(cluster: &Cluster, cron: &DataImportCron, step: Step) -> Result
         Step::RemoveImport(import, uid) => {
             let remove = very_one(uid);
             call_opt("delete", about("data volume", &import), volumes.delete(&import, &remove)).await?;
-            info!(namespace, data_import_cron = name, data_volume = import, "a former import goes");
+            info!(namespace, data_import_cron = name, data_volume = import, "deleted a former import");
             Ok(())
         }
         Step::MakeDataSource(source) => {
@@ -196,9 +196,9 @@ async fn perform(cluster: &Cluster, cron: &DataImportCron, step: Step) -> Result
 
 async fn write(cluster: &Cluster, cron: &DataImportCron, status: &DataImportCronStatus) -> Result<(), Error> {
     let (namespace, name) = (cron.namespace().unwrap_or_default(), cron.name_any());
-    // No version: a step may have changed the annotations a moment ago, and nobody else writes the status.
+    // No resource version: a step may have just changed the annotations, and there is no other writer of the status.
     let mut body = json!({ "metadata": { "uid": cron.metadata.uid }, "status": status });
-    // None is a list, too: a merge would leave the former.
+    // An empty list is written, too: a merge without it would leave the former one.
     body["status"]["currentImports"] = json!(status.current_imports);
     let crons: Api<DataImportCron> = Api::namespaced(cluster.client.clone(), &namespace);
     let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };

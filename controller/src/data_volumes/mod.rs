@@ -2,13 +2,13 @@
 //!
 //! ```text
 //!   definition of DataVolumes is ours, no CDI --> watches of DataVolumes, their claims and pods --> observe, plan, apply
-//!                                        \-- somebody else's, or CDI's kind is there: nothing, until that changes
+//!                                        \-- definition of another owner, or CDI exists: nothing, until that changes
 //! ```
 //!
-//! The definition says whose DataVolumes are: virt-operator makes it where there is none, and one that somebody puts in its place
-//! bears another label. It is looked at every few seconds, and the work is dropped as soon as it is not ours. It is looked at
-//! again before anything is changed: a DataVolume that was made under another definition is never touched. What CDI then finds
-//! are claims that belong to their DataVolumes, those that are filled marked as CDI marks them.
+//! The definition tells who serves DataVolumes: virt-operator makes it where there is none, and a definition of another
+//! owner has another label. It is looked at every few seconds, and the work stops as soon as the definition is not ours. It
+//! is looked at again before every change, so a DataVolume that was made under another definition is never touched. A CDI
+//! that is installed later finds claims that belong to their DataVolumes, and filled ones marked as CDI marks them.
 
 mod again;
 mod apply;
@@ -38,10 +38,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use tracing::{info, warn};
 
-/// Between two looks at whose the definition is.
+/// Pause between two looks at the owner of the definition.
 const LOOK: Duration = Duration::from_secs(5);
 
-/// Fills DataVolumes whenever that is ours to do. Without an importer's image it never is.
+/// Fills DataVolumes while this process serves them: never without an importer's image.
 pub async fn run(cluster: Arc<Cluster>) {
     if cluster.importer_image().is_none() {
         info!("no importer: DataVolumes are left to CDI");
@@ -63,7 +63,7 @@ async fn fill(cluster: &Arc<Cluster>) {
                 () = follow_crons(cluster) => {}
                 () = profiles::work(cluster) => {}
                 () = uploads::work(cluster.clone()) => warn!("the watches of claims to upload into ended"),
-                () = until_not_ours(cluster) => info!("DataVolumes are somebody else's now"),
+                () = until_not_ours(cluster) => info!("another owner serves DataVolumes now"),
             }
         }
         tokio::time::sleep(LOOK).await;
@@ -73,25 +73,25 @@ async fn fill(cluster: &Arc<Cluster>) {
 async fn until_not_ours(cluster: &Cluster) {
     loop {
         tokio::time::sleep(LOOK).await;
-        // Without an answer it is as before: nothing can be written either.
+        // Without an answer nothing changes: nothing can be written either.
         if is_ours(cluster).await == Some(false) {
             return;
         }
     }
 }
 
-/// Whether DataVolumes are ours to fill; none where that is not known.
+/// Whether we fill DataVolumes; `None` where that is not known.
 async fn is_ours(cluster: &Cluster) -> Option<bool> {
     match data_volumes::are_ours(&cluster.client).await {
         Ok(ours) => Some(ours),
         Err(error) => {
-            warn!(%error, "not known whose DataVolumes are");
+            warn!(%error, "the owner of the definition of DataVolumes is not known");
             None
         }
     }
 }
 
-/// DataSources, whenever their definition is ours, too.
+/// Serves DataSources while their definition is ours, too.
 async fn follow_sources(cluster: &Arc<Cluster>) {
     loop {
         if data_volumes::is_ours(&cluster.client, DATA_SOURCE_DEFINITION).await.unwrap_or_default() {
@@ -102,7 +102,7 @@ async fn follow_sources(cluster: &Arc<Cluster>) {
     }
 }
 
-/// DataImportCrons, whenever their definition is ours, too.
+/// Serves DataImportCrons while their definition is ours, too.
 async fn follow_crons(cluster: &Arc<Cluster>) {
     loop {
         if data_volumes::is_ours(&cluster.client, IMPORT_CRON_DEFINITION).await.unwrap_or_default() {
@@ -121,7 +121,7 @@ async fn work(cluster: Arc<Cluster>) {
     let sources: Api<DataSource> = Api::all(cluster.client.clone());
     let controller = Controller::new(all, watcher::Config::default());
     let (of_source, of_claim) = (controller.store(), controller.store());
-    // Who waits for a source is told when it changes.
+    // DataVolumes that wait for a source are queued when it changes.
     let waiting =
         |store: &Store<DataVolume>, is: &dyn Fn(&DataVolume) -> bool| -> Vec<ObjectRef<DataVolume>> {
             store.state().iter().filter(|one| is(one)).map(|one| ObjectRef::from_obj(&**one)).collect()
@@ -148,12 +148,13 @@ async fn reconcile(data_volume: Arc<DataVolume>, cluster: Arc<Cluster>) -> Resul
     Ok(again.map_or_else(Action::await_change, Action::requeue))
 }
 
-/// One reconciliation; the time of the next where one is due without an event.
+/// One reconciliation; returns when the next one is due without an event.
 async fn reconcile_one(cluster: &Cluster, namespace: &str, name: &str) -> Result<Option<Duration>, Error> {
     let Some(observed) = observe::observe(cluster, namespace, name).await? else { return Ok(None) };
     let installation = observe::installation(cluster).await?;
     let plan = imports::plan(&observed, &installation);
-    // The DataVolume was read before: if somebody made it for a CDI that is there since a moment, this look sees that CDI.
+    // The DataVolume was read before this check: if it was made for a CDI that has just been installed, this look finds that
+    // CDI.
     if plan.changes() && !data_volumes::are_ours(&cluster.client).await? {
         return Ok(None);
     }

@@ -1,4 +1,4 @@
-//! What is there of a DataVolume. All of it is read anew: nothing is made twice because a cache is behind.
+//! Observes a DataVolume. Everything is read from the API server, so that a stale cache never leads to a second object.
 
 use super::{profiles, progress};
 use crate::cluster::Cluster;
@@ -22,7 +22,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use kube::api::{Api, ListParams};
 
-/// Looks; nothing where there is no such DataVolume.
+/// Looks; `None` where the DataVolume does not exist.
 pub(super) async fn observe(
     cluster: &Cluster,
     namespace: &str,
@@ -55,19 +55,19 @@ pub(super) async fn observe(
     Ok(Some(Observed { data_volume, claim, profile, copied, pod, waits, progress, now }))
 }
 
-/// What it copies.
+/// The source of the copy.
 async fn copied(
     cluster: &Cluster,
     data_volume: &DataVolume,
     claim: Option<&PersistentVolumeClaim>,
 ) -> Result<Copied, Error> {
-    // Of one that is over nothing follows.
+    // A finished DataVolume needs no source.
     if !is_waiting(data_volume) {
         return Ok(Copied::Nothing);
     }
     let own = data_volume.metadata.namespace.clone().unwrap_or_default();
     let may = async |from: &str| {
-        // What is of no concern is not asked for.
+        // A copy within its own namespace needs no policy.
         let since = if from == own { None } else { asked_since(cluster).await? };
         Ok::<_, Error>(permitted(data_volume, from, since.as_ref()))
     };
@@ -96,7 +96,7 @@ async fn copied(
     Ok(Copied::Claim(Box::new(SourceClaim { sender, ..source })))
 }
 
-/// Since when it is asked who copies from other namespaces; nothing where it is not asked.
+/// The time since which admission checks copies from other namespaces; `None` where it does not.
 async fn asked_since(cluster: &Cluster) -> Result<Option<Time>, Error> {
     let policies: Api<ValidatingAdmissionPolicy> = Api::all(cluster.client.clone());
     let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(cluster.client.clone());
@@ -109,7 +109,7 @@ async fn asked_since(cluster: &Cluster) -> Result<Option<Time>, Error> {
     Ok(since.map(|(policy, binding)| policy.max(binding)))
 }
 
-/// The pod that sends the claim.
+/// The sender's pod.
 async fn sender(cluster: &Cluster, data_volume: &DataVolume, place: &Place) -> Result<Sender, Error> {
     let pods: Api<Pod> = Api::namespaced(cluster.client.clone(), &place.namespace);
     let name = sender_name(data_volume);
@@ -117,18 +117,18 @@ async fn sender(cluster: &Cluster, data_volume: &DataVolume, place: &Place) -> R
     Ok(Sender { pod })
 }
 
-/// The claim that is copied, and who uses it.
+/// The claim that is copied, and a pod that uses it.
 async fn source(cluster: &Cluster, place: Place) -> Result<SourceClaim, Error> {
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(cluster.client.clone(), &place.namespace);
     let pods: Api<Pod> = Api::namespaced(cluster.client.clone(), &place.namespace);
     let claim = call_opt("get", || format!("claim {place}"), claims.get(&place.name)).await?;
-    // Copies only read.
+    // Importers that copy only read it.
     let reads = |pod: &Pod| pod.labels().get(LABEL.0).is_some_and(|value| value == LABEL.1);
     let used_by = user(&pods, &place.name, |pod| !reads(pod)).await?;
     Ok(SourceClaim { place, claim, used_by, sender: None })
 }
 
-/// A pod that has the claim open, or will, of those that count.
+/// A pod that has the claim open, or will, among those that `counts` selects.
 pub(super) async fn user(
     pods: &Api<Pod>,
     claim: &str,
@@ -146,7 +146,7 @@ pub(super) async fn user(
     Ok(listed.items.iter().find(uses).map(ResourceExt::name_any))
 }
 
-/// Whether the class of a claim that is not bound waits for a pod.
+/// Whether the class of an unbound claim waits for a pod.
 async fn waits(cluster: &Cluster, claim: &PersistentVolumeClaim) -> Result<bool, Error> {
     let bound = claim.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Bound");
     let class = claim.spec.as_ref().and_then(|spec| spec.storage_class_name.clone());
@@ -156,7 +156,7 @@ async fn waits(cluster: &Cluster, claim: &PersistentVolumeClaim) -> Result<bool,
     Ok(found.is_some_and(|class| class.volume_binding_mode.as_deref() == Some("WaitForFirstConsumer")))
 }
 
-/// What importers are made with at the moment.
+/// The present settings for importers.
 pub(super) async fn installation(cluster: &Cluster) -> Result<Installation, Error> {
     let config = cluster.config();
     let maps: Api<ConfigMap> = Api::namespaced(cluster.client.clone(), cluster.namespace());

@@ -1,5 +1,5 @@
-//! StorageProfiles, where their definition is ours: one for each storage class, and what each says; and what a claim takes from
-//! one.
+//! StorageProfiles, where their definition is ours: one for each storage class with its status, and the values that a claim
+//! takes from it.
 
 use crate::cluster::Cluster;
 use crate::write::FIELD_MANAGER;
@@ -16,11 +16,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use tracing::warn;
 
-/// Between two looks: classes are made by hand, and seldom.
+/// Pause between two looks: classes rarely change.
 const LOOK: Duration = Duration::from_secs(10);
-/// Annotation of the class that claims get which name none: CDI's for machines.
+/// Annotation of the default class of machines: CDI's.
 const DEFAULT_FOR_MACHINES: &str = "storageclass.kubevirt.io/is-default-virt-class";
-/// The same, Kubernetes'.
+/// Annotation of the default class: Kubernetes'.
 const DEFAULT: &str = "storageclass.kubernetes.io/is-default-class";
 
 /// Works until the future is dropped.
@@ -54,12 +54,12 @@ async fn keep(cluster: &Cluster) -> Result<(), Error> {
             profile.metadata.labels = Some(BTreeMap::from(labels.map(label)));
             let params = PostParams { field_manager: manager(), ..PostParams::default() };
             call("create", about, profiles.create(&params, &profile)).await?;
-            // Its status with the next look.
+            // Its status is written with the next look.
             continue;
         };
         let Some(status) = profile_status(profile, class) else { continue };
         let mut body = json!({ "status": status });
-        // None is a list, too: a merge would leave the former.
+        // An empty list is written, too: a merge without it would leave the former one.
         body["status"]["claimPropertySets"] = json!(status.claim_property_sets);
         let params = PatchParams { field_manager: manager(), ..PatchParams::default() };
         let patch = Patch::Merge(&body);
@@ -68,7 +68,7 @@ async fn keep(cluster: &Cluster) -> Result<(), Error> {
     Ok(())
 }
 
-/// What a DataVolume without a claim takes from its class; nothing where it leaves nothing open.
+/// What a DataVolume without a claim takes from its class; empty where it leaves nothing open.
 pub(super) async fn of(cluster: &Cluster, data_volume: &DataVolume) -> Result<Profile, Error> {
     let Some(storage) = data_volume.spec.storage.as_ref().filter(|storage| is_open(storage)) else {
         return Ok(Profile::default());
@@ -90,7 +90,7 @@ pub(super) async fn of(cluster: &Cluster, data_volume: &DataVolume) -> Result<Pr
             (machines.clone().or_else(|| marked(DEFAULT)), machines)
         }
     };
-    // Whoever names no class on purpose gets none.
+    // An explicitly empty class name means no class.
     let chosen = chosen.filter(|_| storage.storage_class_name.is_none());
     let Some(class) = class.filter(|_| storage.storage_class_name.as_deref() != Some("")) else {
         return Ok(Profile { class: chosen, sets: vec![] });
@@ -98,7 +98,7 @@ pub(super) async fn of(cluster: &Cluster, data_volume: &DataVolume) -> Result<Pr
     let profiles: Api<StorageProfile> = Api::all(cluster.client.clone());
     let found = call_opt("get", || format!("storage profile {class}"), profiles.get(&class)).await?;
     let sets = found.map(|profile| match profile.spec.claim_property_sets {
-        // What people say counts at once, before the status has it.
+        // A user's change counts at once, before the status has it.
         sets if !sets.is_empty() => sets,
         _ => profile.status.map(|status| status.claim_property_sets).unwrap_or_default(),
     });

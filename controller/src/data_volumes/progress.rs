@@ -1,5 +1,5 @@
-//! How far an importer is: a question to its pod. The pod is in a namespace of people, and reads images of strangers: what it
-//! answers is a number for one DataVolume's status, and bounded.
+//! Asks an importer's pod for its progress. The pod runs in a user's namespace and reads untrusted images: its answer is a
+//! number for one DataVolume's status, and bounded.
 
 use barevirt_import_job::{METRICS_PORT, progress_of};
 use std::net::IpAddr;
@@ -8,12 +8,12 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// How long an answer may take: a policy that lets nobody in drops packets.
+/// How long an answer may take: a network policy that forbids the connection drops packets.
 const PATIENCE: Duration = Duration::from_millis(500);
 /// Longest answer, in bytes.
 const LONGEST: u64 = 4096;
 
-/// Asks the pod at that address; nothing where it does not say.
+/// Asks the pod at that address; `None` without an answer.
 pub(super) async fn ask(address: &str) -> Option<f64> {
     let address: IpAddr = address.parse().ok()?;
     timeout(PATIENCE, read((address, METRICS_PORT))).await.ok()?.ok().as_deref().and_then(progress_of)
@@ -33,13 +33,13 @@ mod tests {
     use std::net::Ipv4Addr;
     use tokio::net::TcpListener;
 
-    /// What is read from a server that says this, and then more and more.
+    /// Reads from a server that sends `said`, and then, if `endless`, more and more.
     async fn read_from(said: &'static str, endless: bool) -> std::io::Result<String> {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let server = tokio::spawn(async move {
             let (mut stream, _) = listener.accept().await.unwrap();
-            // What is left unread would break the connection off.
+            // Unread data would reset the connection.
             let _ = stream.read(&mut [0; 64]).await;
             let _ = stream.write_all(said.as_bytes()).await;
             while endless && stream.write_all(&[b'x'; 1024]).await.is_ok() {}

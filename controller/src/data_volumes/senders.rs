@@ -1,5 +1,5 @@
-//! Pods that send claims to importers of other namespaces: made, told of their importer, and taken away, also where nobody asks for
-//! it.
+//! Pods that send claims to importers of other namespaces: creates them, introduces their importer, and removes them, also
+//! when their DataVolume is gone.
 
 use crate::cluster::Cluster;
 use crate::write::FIELD_MANAGER;
@@ -14,7 +14,7 @@ use serde_json::json;
 use std::time::Duration;
 use tracing::{info, warn};
 
-/// Between two looks at what is left, while there are senders.
+/// Pause between two sweeps, while there are senders.
 const SWEEP: Duration = Duration::from_secs(5);
 
 /// Makes a sender.
@@ -23,12 +23,12 @@ pub(super) async fn make(cluster: &Cluster, wanted: &Pod) -> Result<(), Error> {
     let pods: Api<Pod> = Api::namespaced(cluster.client.clone(), &namespace);
     let about = || format!("pod {namespace}/{}", wanted.name_any());
     let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
-    // Before: what may be made is looked for.
+    // Set before the request: a sender that may exist is looked for.
     cluster.senders.may_be();
     call("create", about, pods.create(&params, wanted)).await.map(drop)
 }
 
-/// Tells one of its importer.
+/// Tells a sender of its importer.
 pub(super) async fn introduce(
     cluster: &Cluster,
     (namespace, name): (&str, &str),
@@ -41,7 +41,7 @@ pub(super) async fn introduce(
     call("patch", about, pods.patch_metadata(name, &params, &Patch::Merge(&patch))).await.map(drop)
 }
 
-/// Takes one away.
+/// Removes a sender.
 pub(super) async fn remove(
     cluster: &Cluster,
     (namespace, name): (&str, &str),
@@ -54,7 +54,8 @@ pub(super) async fn remove(
     call_opt("delete", about, pods.delete(name, &params)).await.map(drop)
 }
 
-/// Takes away what nobody waits for any more, while there may be senders. It goes on when DataVolumes are somebody else's.
+/// Removes senders that no DataVolume needs any more, while there may be any. It continues when another owner serves
+/// DataVolumes.
 pub(super) async fn sweep(cluster: &Cluster) {
     loop {
         if cluster.senders.are_there() {
@@ -68,14 +69,14 @@ pub(super) async fn sweep(cluster: &Cluster) {
     }
 }
 
-/// Whether there are any.
+/// Removes them once; returns whether there are any senders.
 async fn sweep_once(cluster: &Cluster) -> Result<bool, Error> {
     let pods: Api<Pod> = Api::all(cluster.client.clone());
     let wanted = ListParams::default().labels(SELECTOR);
     let found = pods.list(&wanted);
     let found = call("list", || "pods that send claims".to_owned(), found).await?.items;
     for pod in found.iter().filter(|pod| pod.metadata.deletion_timestamp.is_none()) {
-        // Somebody else's, whatever its labels say.
+        // Without our annotations it is not ours, whatever its labels.
         let Some((namespace, name, uid)) = asked_by(pod) else { continue };
         let all: Api<DataVolume> = Api::namespaced(cluster.client.clone(), &namespace);
         let about = || format!("data volume {namespace}/{name}");
@@ -87,7 +88,7 @@ async fn sweep_once(cluster: &Cluster) -> Result<bool, Error> {
         });
         if !waits {
             let own = pod.namespace().unwrap_or_default();
-            info!(namespace = own, pod = pod.name_any(), "nobody waits for what it sends");
+            info!(namespace = own, pod = pod.name_any(), "deleting a sender that no DataVolume needs");
             remove(cluster, (&own, &pod.name_any()), &pod.uid().unwrap_or_default()).await?;
         }
     }

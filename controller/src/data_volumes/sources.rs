@@ -1,4 +1,4 @@
-//! DataSources, where their definition is ours: what each stands for is written into its status.
+//! DataSources, where their definition is ours: writes what each refers to into its status.
 
 use super::again::{self, DEADLINE};
 use crate::cluster::Cluster;
@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tracing::warn;
 
-/// How often one is looked at that names another one: whose changes concern whom is not kept.
+/// How often a DataSource is looked at that names another one: such references are not tracked.
 const CHAINED: Duration = Duration::from_secs(10);
 
 /// Works until the future is dropped.
@@ -64,7 +64,7 @@ async fn reconcile_one(cluster: &Cluster, source: &DataSource) -> Result<Option<
     let end = end(cluster, source).await?;
     let now = Time(Timestamp::now());
     if let Some(status) = data_source::status(source, &end, &now) {
-        // As with DataVolumes: a CDI that came a moment ago finds its own untouched.
+        // As with DataVolumes: a CDI that was installed a moment ago finds its objects untouched.
         if !data_volumes::is_ours(&cluster.client, DATA_SOURCE_DEFINITION).await? {
             return Ok(None);
         }
@@ -96,7 +96,7 @@ async fn end(cluster: &Cluster, source: &DataSource) -> Result<End, Error> {
     Ok(End::default())
 }
 
-/// Whether a claim is there, and the phase of the DataVolume of its name.
+/// Whether a claim exists, and the phase of the DataVolume of its name.
 async fn look(cluster: &Cluster, place: &Place) -> Result<(bool, Option<String>), Error> {
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(cluster.client.clone(), &place.namespace);
     let claim = call_opt("get", || format!("claim {place}"), claims.get_metadata(&place.name)).await?;
@@ -108,7 +108,7 @@ async fn look(cluster: &Cluster, place: &Place) -> Result<(bool, Option<String>)
 
 async fn write(cluster: &Cluster, source: &DataSource, status: &DataSourceStatus) -> Result<(), Error> {
     let (namespace, name) = (source.namespace().unwrap_or_default(), source.name_any());
-    // Whole: a merge would leave what it stood for before.
+    // Whole fields: a merge would leave the former source.
     let whole = |name: &str, value: Option<serde_json::Value>| (name.to_owned(), value.unwrap_or_default());
     let stands_for = &status.source;
     let stands_for = [

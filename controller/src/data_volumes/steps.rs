@@ -1,4 +1,4 @@
-//! Does one step with a claim, or with a pod that fills it or sends it.
+//! Carries out one step: with a claim, or with a pod that fills or sends it.
 
 use super::senders;
 use crate::cluster::Cluster;

@@ -1,7 +1,7 @@
-//! Claims that somebody is to send an image into: their pods, and what is said on them. What follows, [`plan`] decides.
+//! Claims that a client is to send an image into: their pods and annotations. [`plan`] makes the decisions.
 //!
-//! Any claim can be one, by an annotation, by which nothing can be watched: of all claims the metadata are looked at, and of those
-//! that are none nothing else.
+//! Any claim becomes one by an annotation, which a watch cannot select: the metadata of all claims is watched, and of other
+//! claims nothing more is read.
 
 use super::again::{self, DEADLINE, REFUSED};
 use super::observe;
@@ -27,10 +27,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use tracing::{info, warn};
 
-/// Event: the pod could not be made.
+/// Event: the pod could not be created.
 const FAILED_CREATE: &str = "FailedCreate";
 
-/// A claim, as far as it is watched.
+/// The watched part of a claim.
 type Claim = PartialObjectMeta<PersistentVolumeClaim>;
 
 /// Works until the future is dropped, or the watches end.
@@ -59,12 +59,12 @@ async fn reconcile_one(cluster: &Cluster, namespace: &str, name: &str) -> Result
     let Some(mut target) = look(cluster, namespace, name).await? else { return Ok(None) };
     let mut planned = plan(&target);
     if planned.opens {
-        // Nobody but its pod is to have it open.
+        // Only its own pod may have it open.
         let pods: Api<Pod> = Api::namespaced(cluster.client.clone(), namespace);
         target.used_by = observe::user(&pods, name, |_| true).await?;
         planned = plan(&target);
     }
-    // As for a DataVolume: a CDI that is there since a moment finds its own untouched.
+    // As with DataVolumes: a CDI that was installed a moment ago finds its objects untouched.
     if planned != Plan::default() && !are_ours(&cluster.client).await? {
         return Ok(None);
     }
@@ -75,7 +75,7 @@ async fn reconcile_one(cluster: &Cluster, namespace: &str, name: &str) -> Result
     apply(cluster, &target.claim, planned).await
 }
 
-/// Looks; nothing where there is no such claim.
+/// Looks; `None` where the claim does not exist.
 async fn look(cluster: &Cluster, namespace: &str, name: &str) -> Result<Option<Target>, Error> {
     let client = &cluster.client;
     let about = |kind: &str, name: &str| format!("{kind} {namespace}/{name}");
@@ -88,7 +88,7 @@ async fn look(cluster: &Cluster, namespace: &str, name: &str) -> Result<Option<T
         Some(owner) => {
             let all: Api<DataVolume> = Api::namespaced(client.clone(), namespace);
             let found = call_opt("get", || about("data volume", &owner.name), all.get(&owner.name)).await?;
-            // Its end takes the claim along.
+            // The claim is deleted with this owner.
             match found.filter(|found| found.uid().as_ref() == Some(&owner.uid)) {
                 None => return Ok(None),
                 found => found,
@@ -102,13 +102,13 @@ async fn look(cluster: &Cluster, namespace: &str, name: &str) -> Result<Option<T
     Ok(Some(Target { claim, data_volume, pod, used_by: None }))
 }
 
-/// For one pod: whom it lets in, and a key of its own.
+/// For one pod: the clients that it accepts, and a key of its own.
 async fn keys(cluster: &Cluster) -> Result<Keys, Error> {
     let maps: Api<ConfigMap> = Api::namespaced(cluster.client.clone(), cluster.namespace());
     let about = || format!("config map {}/{CA_CONFIG_MAP}", cluster.namespace());
     let bundle = call("get", about, maps.get(CA_CONFIG_MAP)).await?;
     let authorities = bundle.data.and_then(|mut data| data.remove(CA_BUNDLE_KEY)).unwrap_or_default();
-    // The libraries take their own defaults; a pod without a key would say so in its outcome.
+    // The library's defaults do not fail; a pod without a key would report that in its outcome.
     let (certificate, key) = tls::self_made_pem("upload.barevirt.dev").unwrap_or_default();
     Ok(Keys { authorities, certificate, key })
 }
@@ -144,7 +144,7 @@ async fn perform(cluster: &Cluster, claim: &PersistentVolumeClaim, mut step: Ste
     let (namespace, name) = (claim.namespace().unwrap_or_default(), claim.name_any());
     let pod = upload_pod_name(&name);
     if let Step::PatchClaim(patch) = &mut step {
-        // What was decided was decided of this very one.
+        // The decision holds only for this version of the claim.
         patch["metadata"]["resourceVersion"] = serde_json::json!(claim.metadata.resource_version);
     }
     let opens = matches!(step, Step::MakePod(_));

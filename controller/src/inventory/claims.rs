@@ -1,4 +1,4 @@
-//! Claims of the cluster, as far as metrics tell of them: how large they are to be. Of each no more is kept than that.
+//! Claims of the cluster for metrics: only their requested size is kept.
 
 use super::row::{Key, kept, key};
 use barevirt_api::quantity;
@@ -12,10 +12,10 @@ use std::collections::HashMap;
 use std::pin::pin;
 use tracing::warn;
 
-/// What is told of a claim.
+/// What metrics need of a claim.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct ClaimRow {
-    /// Bytes that it asks for.
+    /// Requested bytes.
     size: f64,
     pub(super) mode: Box<str>,
 }
@@ -34,7 +34,7 @@ impl ClaimRow {
 #[derive(Debug, Default)]
 pub(super) struct Claims {
     now: HashMap<Key, ClaimRow>,
-    /// Those of a list that is not complete yet.
+    /// The claims of an incomplete list.
     listed: HashMap<Key, ClaimRow>,
 }
 
@@ -59,7 +59,7 @@ fn place(claim: &PersistentVolumeClaim) -> Key {
     key(meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default())
 }
 
-/// Far below 2^53.
+/// Exact as a float: far below 2^53.
 #[allow(clippy::cast_precision_loss)]
 fn size(resources: Option<&VolumeResourceRequirements>) -> Option<f64> {
     let asked = resources?.requests.as_ref()?.get("storage")?;
@@ -71,12 +71,12 @@ fn size(resources: Option<&VolumeResourceRequirements>) -> Option<f64> {
 pub(super) struct DiskRow {
     pub(super) name: Box<str>,
     pub(super) claim: Box<str>,
-    /// What the machine itself asks for, by a template.
+    /// The size that the machine itself asks for, by a template.
     asked: Option<f64>,
 }
 
 impl DiskRow {
-    /// As in KubeVirt: those that outlive the guest.
+    /// As in KubeVirt: the volumes that outlive the guest.
     pub(super) fn all(machine: &VirtualMachine) -> Box<[DiskRow]> {
         let volumes = machine.spec.template.spec.volumes.iter();
         let claims = volumes.filter_map(|volume| {
@@ -87,20 +87,20 @@ impl DiskRow {
         claims.collect()
     }
 
-    /// Its size on that claim. A claim may be larger than what it was made for.
+    /// Its size on that claim. A claim may be larger than the template asked for.
     pub(super) fn size(&self, claim: &ClaimRow) -> f64 {
         self.asked.unwrap_or(claim.size)
     }
 }
 
-/// What a machine's template of that name asks for.
+/// The size that a machine's template of that name asks for.
 fn asked(machine: &VirtualMachine, name: &str) -> Option<f64> {
     let spec = &machine.spec.data_volume_templates.iter().find(|template| template.name() == name)?.spec;
     let claim = spec.pvc.as_ref().and_then(|claim| claim.resources.as_ref());
     size(claim.or_else(|| spec.storage.as_ref()?.resources.as_ref()))
 }
 
-/// Tells of each claim, until the future is dropped.
+/// Reports each change of claims, until the future is dropped.
 pub(super) async fn follow(client: Client, mut tell: impl FnMut(&Event<PersistentVolumeClaim>)) {
     let claims: Api<PersistentVolumeClaim> = Api::all(client);
     let mut events = pin!(watcher(claims, watcher::Config::default()).default_backoff());
@@ -134,7 +134,7 @@ mod tests {
         }
         claims.saw(&Event::Apply(claim("b", "2Ki")));
         assert_eq!((size(&claims, "a"), size(&claims, "b")), (Some(1024.0), Some(2048.0)));
-        // One that was interrupted leaves nothing behind.
+        // An interrupted list leaves nothing behind.
         for event in [Event::Init, Event::InitApply(claim("c", "1")), Event::Init] {
             claims.saw(&event);
         }

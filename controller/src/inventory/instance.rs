@@ -1,4 +1,4 @@
-//! An instance, as far as metrics tell of it.
+//! Metrics of an instance.
 
 use super::row::{Described, Labels, OTHER, Vnic, kept};
 use barevirt_api::names::{
@@ -13,10 +13,10 @@ use barevirt_api::valid::ValidVmi;
 use barevirt_plan::pod::target::launcher_name;
 use kube::ResourceExt;
 
-/// Most interfaces whose addresses are told: a guest can have as many as it likes.
+/// Most interfaces whose addresses are exported: a guest can have any number.
 const MOST_INTERFACES: usize = 64;
 
-/// What is told of an instance.
+/// What metrics need of an instance.
 #[derive(Debug)]
 pub(super) struct InstanceRow {
     uid: Box<str>,
@@ -49,7 +49,7 @@ impl InstanceRow {
         let phase = status.phase.as_deref().unwrap_or_default();
         let uid = instance.metadata.uid.as_deref().unwrap_or_default();
         let launcher = if phase == PHASE_RUNNING { launcher_name(instance) } else { String::new() };
-        // A line without any of the three would be there twice.
+        // A line without all three would be a duplicate.
         let interfaces = status
             .interfaces
             .iter()
@@ -64,7 +64,7 @@ impl InstanceRow {
             let valid = ValidVmi::new(instance.clone()).ok()?;
             Some(sizing::overhead_bytes(&valid, settings))
         });
-        // Far below 2^53.
+        // Exact as a float: far below 2^53.
         #[allow(clippy::cast_precision_loss)]
         let overhead = overhead.map(|bytes| bytes as f64);
         InstanceRow {
@@ -92,7 +92,7 @@ impl InstanceRow {
         }
     }
 
-    /// Whether it is that object, and not another one of its name.
+    /// Whether it is that object, and not another one of the same name.
     pub(super) fn is(&self, instance: &VirtualMachineInstance) -> bool {
         instance.metadata.uid.as_deref() == Some(&*self.uid)
     }
@@ -105,7 +105,7 @@ impl InstanceRow {
         &self.node
     }
 
-    /// Whether an eviction can go on; `strategy` is the cluster's own.
+    /// Whether an eviction can proceed; `strategy` is the cluster's own.
     pub(super) fn is_evictable(&self, strategy: Option<&str>) -> bool {
         let own = Some(&*self.strategy).filter(|own| !own.is_empty());
         match own.or(strategy) {
@@ -135,7 +135,7 @@ impl InstanceRow {
         labels
     }
 
-    /// The lines of its addresses.
+    /// The metric lines of its addresses.
     pub(super) fn addresses(&self) -> impl Iterator<Item = [(&'static str, &str); 5]> {
         self.interfaces.iter().map(|[name, in_guest, address]| {
             let kind = if address.is_empty() { "SystemInterface" } else { "ExternalInterface" };

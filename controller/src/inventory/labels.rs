@@ -1,4 +1,4 @@
-//! Labels of machines that are told: all, or those that a config map names.
+//! The labels of machines that become metrics: all, or those that a config map names.
 
 use barevirt_api::names::VM_LABELS_CONFIG_MAP;
 use futures::StreamExt;
@@ -10,20 +10,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
 use tracing::{info, warn};
 
-/// Most labels of a machine that are kept; there is no end to what people write.
+/// Most labels of a machine that are kept: users may write any number.
 const MOST: usize = 64;
 
-/// What the config map says.
+/// The contents of the config map.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Shown {
-    /// These; none for all.
+    /// Only these; `None` for all.
     allowed: Option<BTreeSet<String>>,
-    /// Not these, whatever else is said.
+    /// Never these.
     ignored: BTreeSet<String>,
 }
 
 impl Shown {
-    /// Without the config map, and without a list in it, as in KubeVirt: all labels.
+    /// All labels without the config map, and without a list in it, as in KubeVirt.
     fn of(config: Option<&ConfigMap>) -> Self {
         let data = config.and_then(|config| config.data.as_ref());
         let list = |name: &str| {
@@ -41,7 +41,7 @@ impl Shown {
     }
 }
 
-/// Labels of a machine: its own, and those of its template, which count where both have one.
+/// Labels of a machine and of its template; the template's count where both have one.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Labels(Box<[(Box<str>, Box<str>)]>);
 
@@ -56,15 +56,15 @@ impl Labels {
         )
     }
 
-    /// Those that are shown, as Prometheus takes them. Two may become one: the last counts, since no line may have a
-    /// label twice.
+    /// The selected labels under Prometheus names. Two may get the same name: the last counts, since a line may not repeat a
+    /// label.
     pub(super) fn told(&self, shown: &Shown) -> BTreeMap<String, &str> {
         let all = self.0.iter().filter(|(key, _)| shown.shows(key));
         all.map(|(key, value)| (name(key), &**value)).collect()
     }
 }
 
-/// As in KubeVirt.
+/// The name as in KubeVirt.
 fn name(key: &str) -> String {
     let plain = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
     let gap = if key.starts_with(|first: char| first.is_ascii_digit()) { "_" } else { "" };
@@ -72,7 +72,7 @@ fn name(key: &str) -> String {
     format!("label_{gap}{}", letters.collect::<String>())
 }
 
-/// Tells of each change of the config map, until the future is dropped.
+/// Reports each change of the config map, until the future is dropped.
 pub(super) async fn follow(client: Client, namespace: &str, mut tell: impl FnMut(Shown)) {
     let config_maps: Api<ConfigMap> = Api::namespaced(client, namespace);
     let mut changes = pin!(watch_object(config_maps, VM_LABELS_CONFIG_MAP).default_backoff());

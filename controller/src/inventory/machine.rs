@@ -1,4 +1,4 @@
-//! A machine, as far as metrics tell of it.
+//! Metrics of a machine.
 
 use super::claims::DiskRow;
 use super::labels;
@@ -11,7 +11,7 @@ use barevirt_component::metrics::names::{
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-/// Metrics that tell when a machine of a group last changed.
+/// Metrics with the time when a machine of a group last changed.
 pub(super) const CHANGED: [(&Metric, &str); 5] = [
     (&VM_STARTING, "starting"),
     (&VM_RUNNING, "running"),
@@ -20,7 +20,7 @@ pub(super) const CHANGED: [(&Metric, &str); 5] = [
     (&VM_ERROR, "error"),
 ];
 
-/// What is told of a machine.
+/// What metrics need of a machine.
 #[derive(Debug)]
 pub(super) struct MachineRow {
     described: Described,
@@ -37,7 +37,7 @@ pub(super) struct MachineRow {
     pub(super) limits: Vec<(&'static str, &'static str, f64)>,
     pub(super) vnics: Box<[Vnic]>,
     pub(super) disks: Box<[DiskRow]>,
-    /// What people put on it.
+    /// Labels that users set.
     pub(super) own: labels::Labels,
 }
 
@@ -46,7 +46,7 @@ impl MachineRow {
         let template = &machine.spec.template;
         let domain = &template.spec.domain;
         let status = machine.status.as_ref();
-        // Groups of a status are about these conditions.
+        // The groups of printable statuses depend on these conditions.
         let conditions = status.iter().flat_map(|status| &status.conditions);
         let changed = conditions
             .filter(|condition| matches!(condition.type_.as_str(), "Ready" | "Failure" | "Paused"))
@@ -89,14 +89,14 @@ impl MachineRow {
         labels
     }
 
-    /// When it last changed, if it is in that group. A status that is not known is an error, as in KubeVirt.
+    /// When it last changed, if it is in that group. An unknown status is an error, as in KubeVirt.
     pub(super) fn changed(&self, group: &str) -> f64 {
         let own = if self.status.0.is_empty() { "error" } else { self.status.1 };
         if own == group { self.changed } else { 0.0 }
     }
 }
 
-/// Moments and amounts are far below 2^53.
+/// Exact as a float: times and amounts are far below 2^53.
 #[allow(clippy::cast_precision_loss)]
 fn seconds(seconds: i64) -> f64 {
     seconds as f64
@@ -110,7 +110,7 @@ fn number(number: u64) -> f64 {
 type Requests = Vec<(&'static str, &'static str, &'static str, f64)>;
 type Limits = Vec<(&'static str, &'static str, f64)>;
 
-/// Of a machine with an instance type the template alone says nothing about what it will have: nothing is told.
+/// Empty for a machine with an instance type: its template does not show its resources.
 fn resources(machine: &VirtualMachine) -> (Requests, Limits) {
     if machine.spec.instancetype.is_some() {
         return (vec![], vec![]);
@@ -153,7 +153,7 @@ fn resources(machine: &VirtualMachine) -> (Requests, Limits) {
     (requests, limits)
 }
 
-/// A printable status in lower case, and the group that KubeVirt counts it to.
+/// A printable status in lower case, and KubeVirt's group of it.
 fn status_words(status: &str) -> (&'static str, &'static str) {
     match status {
         "Provisioning" => ("provisioning", "starting"),

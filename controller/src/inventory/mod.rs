@@ -1,14 +1,14 @@
-//! Machines and instances as metrics. Only the leader knows any.
+//! Machines and instances as metrics. Only the leader exports any.
 //!
 //! ```text
 //!   watch of machines  ──► MachineRow  ──┐
 //!   watch of claims    ──► ClaimRow    ──┤
-//!   watch of instances ──► InstanceRow ──┼──► lines, whenever somebody asks
+//!   watch of instances ──► InstanceRow ──┼──► lines, at each scrape
 //!                    └──► phase times ───┤
-//!   what is known of migrations ─────────┘
+//!   state of migrations ─────────────────┘
 //! ```
 //!
-//! What is told is kept beside the packed caches, and made anew when an object changes: a scrape unpacks nothing.
+//! Rows are kept beside the packed caches, and made again when an object changes: a scrape unpacks nothing.
 
 mod claims;
 mod instance;
@@ -41,10 +41,10 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Running instances with an outdated launcher as of the last look, for metrics.
+/// Running instances with an outdated launcher at the last look, for metrics.
 pub static OUTDATED: AtomicUsize = AtomicUsize::new(0);
 
-/// What is told, kept as the caches are.
+/// The rows of all objects, up to date with the caches.
 #[derive(Clone, Default)]
 pub struct Inventory(Arc<Told>);
 
@@ -57,7 +57,7 @@ struct Told {
     claims: Mutex<Claims>,
     migrations: Migrations,
     phases: Phases,
-    /// Which labels of machines.
+    /// Labels of machines that are exported.
     shown: Mutex<Shown>,
 }
 
@@ -72,28 +72,28 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Inventory {
-    /// Nothing yet, told under these settings.
+    /// Empty, under these settings.
     pub fn new(installation: Installation) -> Self {
         Inventory(Arc::new(Told { installation, ..Told::default() }))
     }
 
-    /// Tells it from now on.
+    /// Registers the metrics.
     pub fn export(&self, metrics: &mut Metrics) {
         metrics.collect(self.clone());
         self.0.phases.export(metrics);
     }
 
-    /// What is known of migrations.
+    /// The state of migrations.
     pub fn migrations(&self) -> &Migrations {
         &self.0.migrations
     }
 
-    /// This process leads.
+    /// Called when this process becomes the leader.
     pub fn lead(&self) {
         self.0.leading.store(true, Ordering::Relaxed);
     }
 
-    /// Watches which labels of machines are to be told, and how large claims are, until the future is dropped.
+    /// Watches the selected labels of machines and the sizes of claims, until the future is dropped.
     pub async fn follow(&self, client: Client, namespace: &str) {
         tokio::join!(
             labels::follow(client.clone(), namespace, |shown| *locked(&self.0.shown) = shown),
@@ -101,7 +101,7 @@ impl Inventory {
         );
     }
 
-    /// A machine as it is now.
+    /// A machine was seen.
     pub fn saw_machine(&self, machine: &VirtualMachine) {
         let meta = &machine.metadata;
         let key =
@@ -109,25 +109,25 @@ impl Inventory {
         locked(&self.0.machines).insert(key, MachineRow::of(machine));
     }
 
-    /// A machine that is not there any more.
+    /// A machine no longer exists.
     pub fn machine_gone(&self, namespace: &str, name: &str) {
         locked(&self.0.machines).remove(&key(namespace, name));
     }
 
-    /// An instance as it is now.
+    /// An instance was seen.
     pub fn saw_instance(&self, instance: &VirtualMachineInstance) {
         let meta = &instance.metadata;
         let key =
             key(meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default());
         let row = InstanceRow::of(instance, &self.0.installation.settings());
         let former = locked(&self.0.instances).insert(key, row);
-        // One that was not known may have been in its phase for long.
+        // An instance that was unknown may have been in its phase for long.
         if let Some(former) = former.filter(|former| former.is(instance)) {
             self.0.phases.saw(former.phase(), instance);
         }
     }
 
-    /// An instance that is not there any more.
+    /// An instance no longer exists.
     pub fn instance_gone(&self, namespace: &str, name: &str) {
         locked(&self.0.instances).remove(&key(namespace, name));
     }
@@ -174,7 +174,7 @@ impl Collector for Inventory {
         let mut family = begin(&mut encoder, &VM_DISKS)?;
         for (key, row) in machines.iter() {
             for disk in &row.disks {
-                // What is not there yet has no size.
+                // A claim that does not exist yet has no size.
                 let Some(claim) = claims.get(&key.0, &disk.claim) else { continue };
                 let labels = [
                     ("persistentvolumeclaim", &*disk.claim),
@@ -255,7 +255,7 @@ fn line(
     labels: &[(&'static str, &str)],
     value: f64,
 ) -> Result<(), fmt::Error> {
-    // An empty label is none.
+    // An empty label equals no label.
     let own = [("namespace", &**namespace), ("name", &**name)];
     let given: Labels<'_> =
         own.into_iter().chain(labels.iter().copied()).filter(|(_, value)| !value.is_empty()).collect();

@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 
-/// Seconds, as in KubeVirt.
+/// Buckets in seconds, as in KubeVirt.
 const BUCKETS: [f64; 18] = [
     0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 90.0, 120.0, 180.0, 300.0, 600.0, 1200.0, 1800.0,
     3600.0,
@@ -38,7 +38,7 @@ impl Phases {
         metrics.register(&PHASE_TIME_FROM_DELETION, self.from_deletion.clone());
     }
 
-    /// An instance that was in another phase, or is still in that one.
+    /// An instance was seen whose phase was `former`.
     pub(super) fn saw(&self, former: &str, instance: &VirtualMachineInstance) {
         let Some(status) = &instance.status else { return };
         let phase = status.phase.as_deref().unwrap_or_default();
@@ -53,7 +53,7 @@ impl Phases {
         let Some(now) = entered(phase) else { return };
         let created = instance.metadata.creation_timestamp.as_ref().map(seconds);
         let note = |times: &Times, labels: &[(&'static str, &str)], since: Option<f64>| {
-            // Clocks of two machines: what would have taken less than nothing is left out.
+            // The times come from the clocks of two machines: negative durations are left out.
             let Some(took) = since.map(|since| now - since).filter(|took| *took >= 0.0) else { return };
             let labels = labels.iter().map(|(name, value)| (*name, (*value).to_owned())).collect();
             times.get_or_create(&labels).observe(took);
@@ -68,7 +68,7 @@ impl Phases {
     }
 }
 
-/// Since 1970.
+/// Seconds since 1970.
 fn seconds(time: &Time) -> f64 {
     time.0.as_duration().as_secs_f64()
 }

@@ -1,4 +1,4 @@
-//! What rows of machines and instances are made of.
+//! Common parts of the rows of machines and instances.
 
 use barevirt_api::v1::{Interface, Network};
 use std::collections::BTreeMap;
@@ -7,20 +7,19 @@ pub(super) type Labels<'a> = Vec<(&'static str, &'a str)>;
 /// Namespace and name.
 pub(super) type Key = (Box<str>, Box<str>);
 
-/// What an instance type or preference is called here: who made it is not known, and names of people's own are without
-/// bound.
+/// Label value for every instance type or preference: its author is not known, and users' own names are unbounded.
 pub(super) const OTHER: &str = "<other>";
 
 pub(super) fn key(namespace: &str, name: &str) -> Key {
     (namespace.into(), name.into())
 }
 
-/// A text that is kept for long.
+/// A string that is kept for long.
 pub(super) fn kept(text: Option<&str>) -> Box<str> {
     text.unwrap_or_default().into()
 }
 
-/// Annotations that people describe a system with.
+/// Annotations by which users describe a system.
 #[derive(Debug, Default)]
 pub(super) struct Described([Box<str>; 3]);
 
@@ -49,7 +48,7 @@ pub(super) struct Vnic {
 }
 
 impl Vnic {
-    /// Those whose network is told.
+    /// The interfaces whose network is named.
     pub(super) fn all(interfaces: &[Interface], networks: &[Network]) -> Box<[Vnic]> {
         let one = |interface: &Interface| {
             let network = networks.iter().find(|network| network.name == interface.name)?;

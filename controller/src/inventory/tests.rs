@@ -141,7 +141,7 @@ fn only_the_leader_tells_and_what_is_gone_is_told_no_more() {
     inventory.migrations().saw("shop", "new", migration("new", "Running"), None);
     inventory.lead();
     inventory.saw_instance(&instance("Running", json!([at("Scheduled", 3), at("Running", 7)])));
-    // Told again, as watches do: no second transition.
+    // Reported again, as watches do: no second transition.
     inventory.saw_instance(&instance("Running", json!([at("Scheduled", 3), at("Running", 7)])));
     let text = metrics.text();
     let lines = |wanted: &str| text.lines().filter(|line| line.starts_with(wanted)).collect::<Vec<_>>();

@@ -1,16 +1,16 @@
-//! What plans for migrations are made of.
+//! Parts of a migration's plan.
 
 use barevirt_component::notes::Note;
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::Value;
 use std::time::Duration;
 
-/// One step on the cluster.
+/// A step on the cluster.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Action {
     /// Create the target pod.
     Create(Box<Pod>),
-    /// Create the pod that offers the disk of a volume where the target pod is.
+    /// Create the pod that offers a volume's disk on the target pod's node.
     Attach {
         /// The pod.
         pod: Box<Pod>,
@@ -23,7 +23,7 @@ pub(super) enum Action {
         name: String,
         /// Its UID: no other pod is meant.
         uid: String,
-        /// Seconds from SIGTERM to SIGKILL; 0 takes the object away at once.
+        /// Seconds from SIGTERM to SIGKILL; 0 removes the object at once.
         grace: u32,
     },
     /// Merge this into the instance.
@@ -41,7 +41,7 @@ pub(super) enum Action {
     },
 }
 
-/// Whom an event is about.
+/// The object that an event is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum About {
     /// The migration.
@@ -50,37 +50,37 @@ pub(super) enum About {
     Vmi,
 }
 
-/// Steps, then what is told of them, then when to look again.
+/// Actions, then events, then when to look again.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Plan {
-    /// In this order; the first failure ends it.
+    /// Carried out in this order, up to the first failure.
     pub(super) actions: Vec<Action>,
-    /// Told once all actions are done.
+    /// Emitted once all actions are done.
     pub(super) notes: Vec<(About, Note)>,
     /// When to look again without an event.
     pub(super) again: Option<Duration>,
 }
 
 impl Plan {
-    /// One more step.
+    /// Adds an action.
     pub(super) fn act(mut self, action: Action) -> Self {
         self.actions.push(action);
         self
     }
 
-    /// One more, where there is one.
+    /// Adds an action, if there is one.
     pub(super) fn act_if(mut self, action: Option<Action>) -> Self {
         self.actions.extend(action);
         self
     }
 
-    /// One more thing to tell of the migration.
+    /// Adds an event of the migration.
     pub(super) fn tell(mut self, note: Note) -> Self {
         self.notes.push((About::Migration, note));
         self
     }
 
-    /// One more thing to tell of its instance.
+    /// Adds an event of its instance.
     pub(super) fn tell_vmi(mut self, note: Note) -> Self {
         self.notes.push((About::Vmi, note));
         self

@@ -1,4 +1,4 @@
-//! Carrying out a plan for a migration, and reporting.
+//! Carries out a migration's plan, and reports.
 
 use super::action::{About, Action, Plan};
 use super::observed::Observed;
@@ -19,14 +19,14 @@ use serde_json::Value;
 use std::time::Duration;
 use tracing::{info, warn};
 
-/// When to look again at an instance that changed meanwhile.
+/// When to look again at an instance that has changed meanwhile.
 const CHANGED: Duration = Duration::from_millis(200);
-/// When to try a pod again that a quota keeps out.
+/// When to retry a pod that a quota refused.
 const QUOTA: Duration = Duration::from_secs(10);
-/// What the API server says of a quota.
+/// Text of the API server's error about a quota.
 const EXCEEDED_QUOTA: &str = "exceeded quota";
 
-/// Does what the plan says; the time of the next look.
+/// Carries out the plan; returns when to look again.
 pub(super) async fn apply(
     cluster: &Cluster,
     observed: &Observed,
@@ -91,7 +91,7 @@ async fn report(cluster: &Cluster, namespace: &str, name: &str, body: &Value) ->
     Ok(())
 }
 
-/// Creates the target pod; when to look again where there is none now.
+/// Creates the target pod; returns when to look again, where it was not created.
 async fn create(cluster: &Cluster, observed: &Observed, pod: &Pod) -> Result<Option<Duration>, Error> {
     let migration = &observed.migration;
     let (namespace, name) = (migration.namespace().unwrap_or_default(), migration.name_any());
@@ -105,7 +105,7 @@ async fn create(cluster: &Cluster, observed: &Observed, pod: &Pod) -> Result<Opt
             info!(namespace, migration = name, pod = pod.name_any(), uid, "created the target pod");
             Ok(None)
         }
-        // It is looked at again when the cache shows it.
+        // The next reconciliation comes when the cache shows it.
         Ok(None) => Ok(Some(CHANGED)),
         Err(error) => {
             cluster.migrations.give_back(&namespace, &name);

@@ -1,11 +1,11 @@
-//! A migration before its instance is handed over: its turn, its target pod. Pure.
+//! A migration before its instance is handed over: waits for its turn, makes its target pod. Pure.
 //!
 //! ```text
-//!   Pending ── turn ──> pod created ──> Scheduling ── it runs ──> handed over
+//!   Pending ── its turn ──> pod created ──> Scheduling ── pod runs ──> handed over
 //! ```
 //!
-//! No guest runs in the pod yet, so it may go at any time. It is believed to be ours by its UID alone, as every launcher
-//! ([`crate::births`]): what our own request was answered with, or what the instance's status names.
+//! No guest runs in the pod yet, so the pod may be deleted at any time. Only its UID proves that it is ours, as for every
+//! launcher ([`crate::births`]): our own request created it, or the instance's status names it.
 
 use super::action::{Action, Plan};
 use super::hand_over::{change, hand_over};
@@ -33,19 +33,19 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 use std::time::Duration;
 
-/// Annotation of migrations: seconds after which a target pod that no node takes is given up.
+/// Annotation of migrations: seconds after which an unschedulable target pod is given up.
 const UNSCHEDULABLE_ANNOTATION: &str = "kubevirt.io/migrationUnschedulablePodTimeoutSeconds";
-/// The same for one that is pending for any reason.
+/// The same for a pod that is pending for any reason.
 const PENDING_ANNOTATION: &str = "kubevirt.io/migrationPendingPodTimeoutSeconds";
 const UNSCHEDULABLE_SECONDS: u64 = 300;
 const PENDING_SECONDS: u64 = 900;
-/// How long a pod may take before its UID is worth a write: another process would not know it.
+/// How long a pod may take before its UID is written to the status: another process would not know it.
 const PATIENCE: Duration = Duration::from_secs(4);
-/// How soon one looks again at what gives no event of its own.
+/// How soon to look again where no event is expected.
 const WAITS: Duration = Duration::from_secs(5);
-/// How long a target pod that runs waits for cards that are on their way into the guest or out of it.
+/// How long a running target pod waits for cards that are being added to the guest or removed from it.
 const CARDS: Duration = Duration::from_secs(15);
-/// The same where disks are on their way to the target.
+/// The same while disks are brought to the target.
 const BRINGS: Duration = Duration::from_millis(500);
 /// Seconds for a pod without a guest to end.
 const GRACE: u32 = 10;
@@ -53,17 +53,17 @@ const GRACE: u32 = 10;
 /// What keeps a migration from asking for its turn.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Obstacle {
-    /// It cannot be.
+    /// The migration fails.
     Fails(String),
-    /// It passes; when to look again.
+    /// A temporary one; when to look again.
     Waits(Duration),
-    /// The same, and it is told for so long.
+    /// The same, and it is reported as a back-off of this length.
     BacksOff(Duration),
-    /// A backup comes first.
+    /// A backup is in progress.
     Backup,
 }
 
-/// Whether it is to ask for its turn: nothing else comes first.
+/// Whether it is to ask for its turn: there is no obstacle.
 pub(super) fn asks(observed: &Observed, vmi: &VirtualMachineInstance, reached: Phase) -> bool {
     reached < Phase::Scheduling
         && observed.target.is_none()
@@ -72,7 +72,7 @@ pub(super) fn asks(observed: &Observed, vmi: &VirtualMachineInstance, reached: P
         && obstacle(observed, vmi).is_none()
 }
 
-/// Why nothing comes of it, whatever was made so far.
+/// Why the migration ends without a result, at any stage before the hand-over.
 fn ends(observed: &Observed, vmi: &VirtualMachineInstance) -> Option<&'static str> {
     if observed.migration.metadata.deletion_timestamp.is_some() {
         Some("Migration failed due to being canceled")
@@ -97,7 +97,7 @@ fn obstacle(observed: &Observed, vmi: &VirtualMachineInstance) -> Option<Obstacl
     }
     let status = vmi.status.clone().unwrap_or_default();
     let movable = Condition::find(&status.conditions, CONDITION_LIVE_MIGRATABLE);
-    // Disks that keep it move to claims of the other node.
+    // Disks that keep the guest on its node move to claims of the other node.
     let moves = |told: &Condition| {
         !status.migrated_volumes.is_empty() && told.reason.as_deref() == Some(REASON_DISKS)
     };
@@ -116,16 +116,16 @@ fn obstacle(observed: &Observed, vmi: &VirtualMachineInstance) -> Option<Obstacl
     if !observed.back_off.is_zero() {
         return Some(Obstacle::BacksOff(observed.back_off));
     }
-    // The target pod has what the guest has when it is made.
+    // The target pod gets the guest's size at the time when it is made.
     let changes = [CONDITION_HOT_VCPU_CHANGE, CONDITION_HOT_MEMORY_CHANGE]
         .into_iter()
         .any(|type_| Condition::is_set(&status.conditions, type_));
-    // Another pod of a former migration is on its way out.
+    // Another pod of a former migration is being deleted.
     let others = status.active_pods.len() > 1;
     (changes || others || !is_settled(vmi)).then_some(Obstacle::Waits(WAITS))
 }
 
-/// The plan.
+/// Plans a migration that has not been handed over.
 pub(super) fn plan(observed: &Observed, vmi: &VirtualMachineInstance, reached: Phase) -> Plan {
     if let Some(message) = ends(observed, vmi) {
         let mut plan = without_target(observed);
@@ -150,7 +150,7 @@ pub(super) fn plan(observed: &Observed, vmi: &VirtualMachineInstance, reached: P
         return fail(observed, Plan::default(), message);
     }
     if !is_proven(observed, vmi, pod) {
-        // Nobody vouches for it, and no guest was ever brought there: another one takes its place. One that was there before
+        // No UID proves that it is ours, and no guest was ever brought there: it is replaced. A pod that was proven before
         // is not replaced.
         if reached >= Phase::Scheduling {
             let message = "Migration target pod was removed during active migration.";
@@ -167,14 +167,14 @@ pub(super) fn plan(observed: &Observed, vmi: &VirtualMachineInstance, reached: P
         return fail(observed, delete(observed, pod), message);
     }
     if pod.metadata.deletion_timestamp.is_some() {
-        // Its end decides.
+        // The events of its end follow.
         return Plan::default();
     }
     let Some(effective) = observed.effective.as_ref().filter(|_| runs(pod) && is_ready(pod)) else {
         return await_pod(observed, vmi, pod, reached);
     };
     let left = CARDS.saturating_sub(age(started(pod), observed));
-    // The target is made with the cards that the guest has then.
+    // The target gets the cards that the guest has then.
     if !left.is_zero() && networks::are_on_their_way(vmi) {
         return Plan::default().again_in(left);
     }
@@ -190,7 +190,7 @@ pub(super) fn plan(observed: &Observed, vmi: &VirtualMachineInstance, reached: P
     }
 }
 
-/// The pod runs, and disks that the guest got while it ran are not there yet.
+/// The pod runs, and disks that were plugged into the guest are not there yet.
 fn await_disks(
     observed: &Observed,
     vmi: &VirtualMachineInstance,
@@ -212,7 +212,7 @@ fn await_disks(
     make.iter().map(attach).fold(plan, Plan::act)
 }
 
-/// Deletes the target pod, where there is one that is the migration's.
+/// Deletes the migration's target pod, if there is one.
 pub(super) fn without_target(observed: &Observed) -> Plan {
     let vmi = observed.vmi.as_ref();
     match &observed.target {
@@ -236,7 +236,7 @@ fn delete(observed: &Observed, pod: &Pod) -> Plan {
     Plan::default().act(Action::Delete { name, uid, grace })
 }
 
-/// Whether a pod is the one that this program made.
+/// Whether this program made the pod.
 fn is_proven(observed: &Observed, vmi: &VirtualMachineInstance, pod: &Pod) -> bool {
     let uid = pod.metadata.uid.as_deref().unwrap_or_default();
     let named = || vmi.status.as_ref().is_some_and(|status| status.active_pods.contains_key(uid));
@@ -258,7 +258,7 @@ fn without_pod(observed: &Observed, vmi: &VirtualMachineInstance, reached: Phase
         Some(Obstacle::BacksOff(left)) => {
             let plan = Plan::default().act_if(write(observed, &status)).again_in(left);
             let (namespace, name) = (vmi.namespace().unwrap_or_default(), vmi.name_any());
-            // Once.
+            // Written once.
             return if plan.actions.is_empty() {
                 plan
             } else {
@@ -286,7 +286,7 @@ fn without_pod(observed: &Observed, vmi: &VirtualMachineInstance, reached: Phase
             fail(observed, Plan::default().tell_vmi(Note::warning(REASON_FAILED_CREATE, &message)), message)
         }
         Turn::NotAsked | Turn::Waits => {
-            // KubeVirt's pauses; whose turn comes is told as soon as another one ends.
+            // KubeVirt's pauses; the end of another migration also starts the next one.
             let pause = match Priority::of(&observed.migration) {
                 Priority::Critical => Duration::from_secs(1),
                 Priority::User => Duration::from_secs(3),
@@ -297,7 +297,7 @@ fn without_pod(observed: &Observed, vmi: &VirtualMachineInstance, reached: Phase
     }
 }
 
-/// The pod is there and does not run yet.
+/// The pod exists and does not run yet.
 fn await_pod(observed: &Observed, vmi: &VirtualMachineInstance, pod: &Pod, reached: Phase) -> Plan {
     let mut plan = Plan::default();
     if reached < Phase::Scheduling {

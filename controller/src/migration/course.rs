@@ -1,4 +1,4 @@
-//! A migration that handlers have in hand: what they say becomes its phase, and somebody may cancel it. Pure.
+//! A migration that the handlers carry out: their reports become its phase, and a user may cancel it. Pure.
 
 use super::action::{Action, Plan};
 use super::observed::Observed;
@@ -14,10 +14,10 @@ use std::time::Duration;
 
 /// How long the target's handler may take to prepare.
 const PREPARES: Duration = Duration::from_secs(300);
-/// How long a phase before the guest is on its way lasts before that is worth a write: most guests are on it by then.
+/// How long a phase before the transfer lasts until it is written: most guests are being transferred by then.
 pub(super) const WORTH_A_WRITE: Duration = Duration::from_secs(1);
 
-/// The phase that the instance's record says.
+/// The phase according to the instance's record.
 pub(super) fn said(vmi: &VirtualMachineInstance) -> Phase {
     match state(vmi) {
         Some(state) if state.start_timestamp.is_some() => Phase::Running,
@@ -26,7 +26,7 @@ pub(super) fn said(vmi: &VirtualMachineInstance) -> Phase {
     }
 }
 
-/// The plan.
+/// Plans a migration that was handed over.
 pub(super) fn plan(observed: &Observed, vmi: &VirtualMachineInstance, reached: Phase) -> Plan {
     let Some(state) = state(vmi) else { return Plan::default() };
     let mut status = of(observed);

@@ -1,4 +1,4 @@
-//! Handing an instance over to the handlers of both nodes, in one patch. Pure.
+//! Hands an instance over to the handlers of both nodes, in one patch. Pure.
 
 use super::action::{Action, Plan};
 use super::observed::Observed;
@@ -19,7 +19,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use serde_json::json;
 
-/// The target pod runs: from here on the handlers of both nodes are in charge.
+/// The target pod runs: from here on the handlers of both nodes act.
 pub(super) fn hand_over(
     observed: &Observed,
     vmi: &VirtualMachineInstance,
@@ -69,20 +69,20 @@ pub(super) fn hand_over(
     Plan::default().act_if(handed).tell(Note::normal(SUCCESSFUL_HAND_OVER, message))
 }
 
-/// The claim on which the instance keeps the state of its TPM and its firmware.
+/// The claim with the instance's TPM and firmware state.
 fn kept_on(status: &VirtualMachineInstanceStatus) -> Option<&str> {
     let told = status.volume_status.iter().find(|told| told.name == STATE_VOLUME)?;
     told.persistent_volume_claim_info.as_ref()?.claim_name.as_deref()
 }
 
-/// The patch of an instance, which holds only for what was observed. Labels and status are compared.
+/// The patch of an instance, which applies only to the observed version. Labels and status are compared.
 pub(super) fn change(
     vmi: &VirtualMachineInstance,
     edit: impl FnOnce(&mut VirtualMachineInstance),
 ) -> Option<Action> {
     let mut edited = vmi.clone();
     edit(&mut edited);
-    // Our types always have a JSON form: no map in them has keys but strings.
+    // Our types always have a JSON form: their maps have only string keys.
     let (old, new) = (serde_json::to_value(vmi).ok()?, serde_json::to_value(&edited).ok()?);
     let mut body = merge::difference(&old, &new)?;
     body["metadata"]["resourceVersion"] = json!(vmi.metadata.resource_version);

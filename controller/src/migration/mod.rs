@@ -1,21 +1,22 @@
-//! Migrations: a second launcher pod for a running instance, handed over to the handlers of both nodes, and what became of it.
+//! Migrations: a second launcher pod for a running instance, the hand-over to the handlers of both nodes, and the result.
 //!
 //! ```text
-//!             turn, pod made        pod runs            (target's handler)      (source's handler)
+//!             its turn, pod made    pod runs            (target's handler)      (source's handler)
 //!   Pending ───────────────> Scheduling ───> PreparingTarget ────────> TargetReady ────────> Running
 //!      │                         │     Scheduled  │                        │                   │
 //!      └── cancelled, no pod ────┴────────────────┴── a handler, or the instance's reconciler, ┘──> Succeeded / Failed
-//!                                                       says how it ended
+//!                                                       reports the end
 //! ```
 //!
-//! Everything goes through `status.migrationState` of the instance: this program hands over in one patch, handlers say the
-//! rest, and a migration has ended when that record says so. Until the hand-over no guest is concerned, and the migration fails
-//! by itself; afterwards the instance's own reconciler ([`crate::vmi::moving`]) sees to it that somebody gives a verdict.
+//! Everything goes through `status.migrationState` of the instance: this program hands over in one patch, handlers report
+//! the rest, and a migration has ended when that record says so. Before the hand-over the guest is not affected, and the
+//! migration fails by itself; afterwards the instance's own reconciler ([`crate::vmi::moving`]) ensures that the end is
+//! reported.
 //!
-//! Phases that pass within a second are not written: their time stamps come with the next one.
+//! Phases that pass within a second are not written on their own: their time stamps are written with the next phase.
 //!
-//! An instance never has two target pods: a pod's name follows from its migration's UID, an instance has one turn at a time
-//! ([`crate::migrations`]), and a turn is given only while its status names no other pod than its launcher.
+//! An instance never has two target pods: a pod's name is derived from its migration's UID, an instance has one turn at a
+//! time ([`crate::migrations`]), and it gets a turn only while its status names no pod except its launcher.
 
 mod action;
 mod apply;
@@ -39,10 +40,10 @@ use kube::runtime::reflector::ObjectRef;
 use std::time::{Duration, Instant};
 use tracing::warn;
 
-/// When to look again where something of ours has not come back yet.
+/// When to look again while the caches lag behind our own writes.
 const OWED: Duration = Duration::from_millis(500);
 
-/// One reconciliation; the time of the next where one is due without an event.
+/// One reconciliation; returns when the next one is due without an event.
 pub async fn reconcile(cluster: &Cluster, namespace: &str, name: &str) -> Result<Option<Duration>, Error> {
     if cluster.expectations.owes(&Key::new(Kind::Vmim, namespace, name), Instant::now()) {
         return Ok(Some(OWED));
@@ -51,7 +52,7 @@ pub async fn reconcile(cluster: &Cluster, namespace: &str, name: &str) -> Result
     let migration = match migration.unpack() {
         Ok(migration) => migration,
         Err(error) => {
-            // Named and left alone; the others go on.
+            // It is logged and left alone; the others go on.
             warn!(namespace, name, error = %chain(&error), "a migration that cannot be read");
             return Ok(None);
         }

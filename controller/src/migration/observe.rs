@@ -1,4 +1,4 @@
-//! Looking at what concerns one migration: caches first, past them where an old answer could do harm.
+//! Observes one migration: from caches, and from the API server where a stale answer could do harm.
 
 use super::begin;
 use super::course;
@@ -23,10 +23,10 @@ use kube::runtime::reflector::ObjectRef;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// Ended migrations of an instance that stay. KubeVirt's number.
+/// Ended migrations of an instance that are kept. KubeVirt's number.
 const STAY: usize = 5;
 
-/// What is there; none while caches are behind our own writes.
+/// The observation; `None` while caches lag behind our own writes.
 pub(super) async fn observe(
     cluster: &Cluster,
     migration: VirtualMachineInstanceMigration,
@@ -65,7 +65,7 @@ pub(super) async fn observe(
     let cached = cluster.pods.get(&ObjectRef::new(&target_name).within(&namespace));
     observed.target = cached.and_then(|pod| pod.unpack().ok());
     if observed.target.is_none() && reached >= Some(Phase::Scheduling) {
-        // That it is gone is the end of the migration.
+        // If the pod is gone, the migration ends; so the API server is asked.
         let pods: Api<Pod> = Api::namespaced(cluster.client.clone(), &namespace);
         let subject = || format!("pod {namespace}/{target_name}");
         observed.target = call_opt("get", subject, pods.get(&target_name)).await?;
@@ -103,7 +103,7 @@ pub(super) async fn observe(
     Ok(Some(observed))
 }
 
-/// The instance. That there is none, or that it is another one than this program handed over, is asked of the API server.
+/// The instance. The API server is asked if the cache has none, or another one than was handed over.
 async fn instance(
     cluster: &Cluster,
     migration: &VirtualMachineInstanceMigration,
@@ -123,14 +123,14 @@ async fn instance(
     call_opt("get", || format!("virtual machine instance {namespace}/{name}"), vmis.get(name)).await
 }
 
-/// Whether another migration of the instance comes first: one that has begun, else the older one.
+/// Whether another migration of the instance comes first: one that has begun, otherwise the older one.
 fn has_rival(cluster: &Cluster, namespace: &str, vmi: &str, name: &str) -> bool {
     let all = cluster.migrations.of_instance(namespace, vmi);
     let Some((_, own)) = all.iter().find(|(other, _)| **other == *name) else { return false };
     is_behind(name, own, &all)
 }
 
-/// The same by their rows. Pure.
+/// The same, decided by their rows. Pure.
 pub(super) fn is_behind(name: &str, own: &Row, all: &[(Box<str>, Row)]) -> bool {
     let others = all.iter().filter(|(other, row)| **other != *name && !row.phase.is_final());
     let mut others = others.map(|(other, row)| {
@@ -144,7 +144,7 @@ pub(super) fn is_behind(name: &str, own: &Row, all: &[(Box<str>, Row)]) -> bool 
     others.any(|comes_first| comes_first)
 }
 
-/// Ended migrations that are too many, the oldest ones.
+/// Surplus ended migrations, the oldest ones.
 fn surplus(cluster: &Cluster, namespace: &str, vmi: &str, name: &str) -> Vec<(String, String)> {
     let mut ended: Vec<(i64, Box<str>, Box<str>)> = cluster
         .migrations
@@ -155,16 +155,16 @@ fn surplus(cluster: &Cluster, namespace: &str, vmi: &str, name: &str) -> Vec<(St
         .collect();
     ended.sort();
     let many = ended.len().saturating_sub(STAY);
-    // It goes by its own finalizer first.
+    // Its own finalizer is removed first.
     let older = ended.into_iter().take(many).filter(|(_, other, _)| **other != *name);
     older.map(|(_, name, uid)| (name.into(), uid.into())).collect()
 }
 
-/// Asks for the turn; with it, what the target pod is to be.
+/// Asks for the turn; where it is granted, returns the target pod.
 async fn turn(cluster: &Cluster, observed: &Observed, vmi: &VirtualMachineInstance) -> Result<Turn, Error> {
     let migration = &observed.migration;
     let (namespace, name) = (migration.namespace().unwrap_or_default(), migration.name_any());
-    // Without its finalizer it makes nothing; that is added first.
+    // Without its finalizer it makes nothing; the finalizer is added first.
     if !migration.finalizers().iter().any(|finalizer| finalizer == FINALIZER) {
         return Ok(Turn::NotAsked);
     }
@@ -184,7 +184,7 @@ async fn turn(cluster: &Cluster, observed: &Observed, vmi: &VirtualMachineInstan
     Ok(Turn::Now(again(cluster, vmi, target).await?))
 }
 
-/// What a pod asks for of the source's processor, where no other node has it.
+/// The labels of the source's processor that the pod asks for, where no other node has them.
 fn unfit(cluster: &Cluster, vmi: &VirtualMachineInstance, pod: &Pod) -> Option<BTreeMap<String, String>> {
     let asked = pod.spec.as_ref()?.node_selector.as_ref()?.iter().filter(|(label, _)| {
         label.starts_with(CPU_MODEL_MIGRATION_LABEL) || label.starts_with(CPU_FEATURE_LABEL)
@@ -205,7 +205,7 @@ fn unfit(cluster: &Cluster, vmi: &VirtualMachineInstance, pod: &Pod) -> Option<B
 async fn settings(cluster: &Cluster, vmi: &VirtualMachineInstance) -> Result<Effective, Error> {
     let policies = cluster.policies();
     let name = vmi.namespace().unwrap_or_default();
-    // The namespace's labels are asked for only where something hangs on them.
+    // The namespace's labels are read only where a policy needs them.
     let labels = if policies.iter().any(|policy| !policy.spec.selectors.namespace_selector.is_empty()) {
         let namespaces: Api<Namespace> = Api::all(cluster.client.clone());
         let found = namespaces.get_metadata(&name);
@@ -237,7 +237,7 @@ mod tests {
         assert!(is_behind("b", &old, &all) && !is_behind("c", &began, &all));
         let all = vec![("b".into(), old.clone()), ("c".into(), row(0, Phase::Failed))];
         assert!(!is_behind("b", &old, &all));
-        // Of the same second, by name.
+        // Created in the same second: the name decides.
         let all = vec![("b".into(), old.clone()), ("d".into(), old.clone())];
         assert!(!is_behind("b", &old, &all) && is_behind("d", &old, &all));
     }

@@ -1,4 +1,4 @@
-//! What was found of a migration: all that its plan depends on.
+//! The observation of a migration: everything that its plan depends on.
 
 use crate::node::NodeState;
 use crate::vmi::{Again, Brought};
@@ -9,46 +9,46 @@ use k8s_openapi::jiff::Timestamp;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Whether it may make its pod.
+/// Whether a migration may make its pod.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Turn {
-    /// Something else comes first; nobody asked.
+    /// An obstacle comes first; it has not asked.
     NotAsked,
-    /// Others come first.
+    /// Other migrations come first.
     Waits,
-    /// It may; this pod.
+    /// It may make this pod.
     Now(Again),
 }
 
-/// All that a plan depends on.
+/// Everything that a plan depends on.
 #[derive(Clone, Debug)]
 pub(super) struct Observed {
     /// The migration.
     pub(super) migration: VirtualMachineInstanceMigration,
-    /// Its instance; none where the API server says that there is none.
+    /// Its instance; `None` where the API server has none.
     pub(super) vmi: Option<VirtualMachineInstance>,
-    /// The pod that has the target's name.
+    /// The pod with the target's name.
     pub(super) target: Option<Pod>,
-    /// That pod is what our own request was answered with.
+    /// Whether our own request created that pod.
     pub(super) is_born_here: bool,
-    /// How its node is.
+    /// The state of its node.
     pub(super) target_node: Option<NodeState>,
-    /// Another migration of the instance comes before it.
+    /// Whether another migration of the instance comes before it.
     pub(super) has_rival: bool,
-    /// How long its instance is left alone after failures.
+    /// How long its instance rests after failures.
     pub(super) back_off: Duration,
-    /// Whose turn it is.
+    /// Its turn.
     pub(super) turn: Turn,
-    /// What the target's node has to have of the source's processor, where no node has it.
+    /// Labels of the source's processor that the target's node must have, where no node has them.
     pub(super) unfit: Option<BTreeMap<String, String>>,
     /// The settings in force, once its target pod runs.
     pub(super) effective: Option<Effective>,
-    /// How far the disks are, where the target pod is, that the guest got while it ran.
+    /// The state of hot-plugged disks on the target pod's node.
     pub(super) brought: Brought,
-    /// How long the phase is due that it would enter next.
+    /// For how long its next phase has been due.
     pub(super) phase_due: Duration,
-    /// Former migrations of the instance that are too many, names and UIDs.
+    /// Surplus former migrations of the instance, names and UIDs.
     pub(super) surplus: Vec<(String, String)>,
-    /// Wall clock, for time stamps and ages in seconds.
+    /// The present time, for time stamps and ages in seconds.
     pub(super) now: Timestamp,
 }

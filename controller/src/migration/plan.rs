@@ -1,4 +1,4 @@
-//! What to do about a migration. Pure: the same observation gives the same plan.
+//! Plans a migration. Pure: the same observation gives the same plan.
 
 use super::action::{Action, Plan};
 use super::begin;
@@ -16,20 +16,20 @@ use barevirt_plan::phase;
 use kube::ResourceExt;
 use serde_json::{Value, json};
 
-/// How the instance stands to a migration.
+/// The relation of the instance to a migration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Standing {
-    /// It was not handed over to it.
+    /// It was not handed over to the migration.
     Apart,
-    /// Handlers have it in hand.
+    /// It was handed over, and the handlers act.
     Handed,
-    /// It moved.
+    /// It has moved.
     Moved,
-    /// It did not, and stays where it was.
+    /// It has not moved and stays where it was.
     Stayed,
 }
 
-/// By the instance's own record.
+/// Read from the instance's record.
 pub(super) fn standing(
     vmi: &VirtualMachineInstance,
     migration: &VirtualMachineInstanceMigration,
@@ -42,10 +42,10 @@ pub(super) fn standing(
     }
 }
 
-/// Decides.
+/// Plans the next steps.
 pub(super) fn plan(observed: &Observed) -> Plan {
     let migration = &observed.migration;
-    // What is not served was refused; should there be one all the same, nothing happens.
+    // A migration that is not served was refused by admission; nothing is done for one that exists all the same.
     let Some(reached) = Phase::of(migration) else { return Plan::default() };
     if reached.is_final() {
         return finish(observed);
@@ -66,7 +66,7 @@ pub(super) fn plan(observed: &Observed) -> Plan {
             Plan::default().act_if(write(observed, &status)).tell(note)
         }
         Standing::Stayed => fail(observed, Plan::default(), "source node reported migration failed"),
-        // Both pods go with the instance, and it has the last word.
+        // Both pods end with the instance, whose end decides.
         Standing::Handed if is_final_phase(phase(vmi)) => {
             fail(observed, Plan::default(), "Migration failed vmi shutdown during migration.")
         }
@@ -84,10 +84,10 @@ pub(super) fn plan(observed: &Observed) -> Plan {
     }
 }
 
-/// What admission adds, where it has not: without the finalizer what it makes could outlive it.
+/// Marks that admission adds, where they are missing: without the finalizer, the pod could outlive the migration.
 fn missing_marks(migration: &VirtualMachineInstanceMigration) -> Option<Value> {
     if migration.metadata.deletion_timestamp.is_some() {
-        // None can be added any more.
+        // No finalizer can be added any more.
         return None;
     }
     let has_finalizer = migration.finalizers().iter().any(|finalizer| finalizer == FINALIZER);
@@ -108,7 +108,7 @@ fn missing_marks(migration: &VirtualMachineInstanceMigration) -> Option<Value> {
     Some(marks)
 }
 
-/// It has ended: it may go, and former ones that are too many go now.
+/// The migration has ended: its finalizer is removed, and surplus former migrations are deleted.
 fn finish(observed: &Observed) -> Plan {
     let finalizers = observed.migration.finalizers();
     if !finalizers.iter().any(|finalizer| finalizer == FINALIZER) {

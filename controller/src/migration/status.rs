@@ -1,4 +1,4 @@
-//! Changes of a migration's status that several plans make, and its words.
+//! Changes of a migration's status that several plans make, and the names used in it.
 
 use super::action::{Action, Plan};
 use super::observed::Observed;
@@ -15,7 +15,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
-/// Event reason: it failed. KubeVirt's, as all of these.
+/// Event reason: it failed. All these names are KubeVirt's.
 pub(super) const FAILED_MIGRATION: &str = "FailedMigration";
 /// Event reason: the guest is on the target.
 pub(super) const SUCCESSFUL_MIGRATION: &str = "SuccessfulMigration";
@@ -27,16 +27,16 @@ pub(super) const SUCCESSFUL_HAND_OVER: &str = "SuccessfulHandOver";
 pub(super) const UNSCHEDULABLE: &str = "migrationTargetPodUnschedulable";
 /// Event reason: no node has the source's processor.
 pub(super) const NO_SUITABLE_NODES: &str = "NoSuitableNodesForHostModelMigration";
-/// Event reason: an instance is left alone for a while.
+/// Event reason: an instance rests after failures.
 pub(super) const BACK_OFF: &str = "MigrationBackoff";
-/// Condition: somebody deleted it.
+/// Condition: a user deleted it.
 pub(super) const ABORT_REQUESTED: &str = "migrationAbortRequested";
-/// Condition: a quota of the namespace keeps the target pod out.
+/// Condition: a quota of the namespace refuses the target pod.
 pub(super) const REJECTED_BY_QUOTA: &str = "migrationRejectedByResourceQuota";
-/// Condition: a backup of the guest comes first.
+/// Condition: a backup of the guest is in progress.
 pub(super) const BLOCKED_BY_BACKUP: &str = "migrationBlockedByBackup";
 
-/// Phases that follow each other while all goes well.
+/// Phases in order, where nothing fails.
 const COURSE: [Phase; 6] = [
     Phase::Pending,
     Phase::Scheduling,
@@ -46,12 +46,12 @@ const COURSE: [Phase; 6] = [
     Phase::Running,
 ];
 
-/// The status as it is.
+/// The present status.
 pub(super) fn of(observed: &Observed) -> VirtualMachineInstanceMigrationStatus {
     observed.migration.status.clone().unwrap_or_default()
 }
 
-/// Enters a phase. Those that were passed on the way, too quickly to be worth a write, are noted as well.
+/// Enters a phase. Phases that passed too quickly to be written are recorded as well.
 pub(super) fn enter(status: &mut VirtualMachineInstanceMigrationStatus, phase: Phase, now: Timestamp) {
     let known = |status: &VirtualMachineInstanceMigrationStatus, phase: Phase| {
         let mut stamps = status.phase_transition_timestamps.iter();
@@ -71,7 +71,7 @@ pub(super) fn enter(status: &mut VirtualMachineInstanceMigrationStatus, phase: P
     status.phase = Some(phase.name().to_owned());
 }
 
-/// The instance's record of it, once there is one; until then where the guest is.
+/// Copies the instance's record of it, once there is one; until then the guest's node.
 pub(super) fn copy(observed: &Observed, status: &mut VirtualMachineInstanceMigrationStatus) {
     let Some(vmi) = &observed.vmi else { return };
     match state(vmi).filter(|state| state.migration_uid == observed.migration.metadata.uid) {
@@ -99,7 +99,7 @@ pub(super) fn condition(
 
 /// Writes the status, where it differs from the stored one.
 pub(super) fn write(observed: &Observed, status: &VirtualMachineInstanceMigrationStatus) -> Option<Action> {
-    // Our types always have a JSON form: no map in them has keys but strings.
+    // Our types always have a JSON form: their maps have only string keys.
     let old = serde_json::to_value(of(observed)).unwrap_or_default();
     let new = serde_json::to_value(status).unwrap_or_default();
     let change = merge::difference(&old, &new)?;
@@ -108,13 +108,13 @@ pub(super) fn write(observed: &Observed, status: &VirtualMachineInstanceMigratio
     })))
 }
 
-/// Writes metadata, which hold only for what was observed.
+/// Writes metadata, which apply only to the observed version.
 pub(super) fn metadata(observed: &Observed, mut metadata: Value) -> Action {
     metadata["resourceVersion"] = json!(observed.migration.metadata.resource_version);
     Action::Meta(json!({ "metadata": metadata }))
 }
 
-/// It fails, after these steps.
+/// Fails the migration after these steps.
 pub(super) fn fail(observed: &Observed, plan: Plan, message: impl Into<String>) -> Plan {
     let mut status = of(observed);
     enter(&mut status, Phase::Failed, observed.now);

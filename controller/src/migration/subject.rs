@@ -1,4 +1,4 @@
-//! How objects are called in messages.
+//! Names of objects in messages.
 
 use kube::{Resource, ResourceExt};
 

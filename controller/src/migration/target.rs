@@ -1,10 +1,10 @@
-//! What a migration's target pod says of itself.
+//! The state of a migration's target pod.
 
 use barevirt_api::names::COMPUTE_CONTAINER;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-/// Whether all its containers are ready. The launcher's own may have a probe that asks the guest.
+/// Whether all its containers are ready. The launcher's container may have a probe that asks the guest.
 pub(super) fn is_ready(pod: &Pod) -> bool {
     let statuses = pod.status.iter().flat_map(|status| status.container_statuses.iter().flatten());
     let mut others = statuses.filter(|container| container.name != COMPUTE_CONTAINER);

@@ -157,7 +157,7 @@ fn a_new_one_gets_its_marks_first() {
         [Action::Meta(json!({"metadata": {"finalizers": [FINALIZER], "resourceVersion": "3",
             "labels": {"kubevirt.io/vmi-name": "web"}}}))]
     );
-    // Nobody can add a finalizer to what is being deleted; it ends without.
+    // No finalizer can be added to an object that is being deleted; it ends without one.
     let going = migration(json!({"metadata": {"finalizers": null, "deletionTimestamp": text(NOW)}}));
     assert_eq!(status(&plan(&observed(going, Some(vmi(json!({}))), None)))["phase"], "Failed");
 }
@@ -171,7 +171,7 @@ fn it_waits_for_its_turn_and_then_makes_its_pod() {
     assert_eq!(waits.again, Some(Duration::from_secs(3)));
     let made = plan(&its_turn(observed(migration(json!({})), Some(vmi(json!({}))), None)));
     assert!(matches!(made.actions[..], [Action::Create(_)]), "{made:?}");
-    // The pod is there: phases that were passed are noted with one write.
+    // The pod exists: phases that passed are recorded in one write.
     let pod = target(json!({"phase": "Pending"}));
     let there = plan(&observed(migration(json!({})), Some(vmi(json!({}))), Some(pod)));
     let there = status(&there);
@@ -281,7 +281,7 @@ fn a_pod_that_runs_is_handed_over_in_one_patch() {
     ] {
         assert_eq!(state[field], value);
     }
-    // The former record is replaced whole.
+    // The former record is replaced completely.
     for gone in ["completed", "failed", "endTimestamp", "failureReason"] {
         assert_eq!(state.get(gone), Some(&Value::Null), "{gone}");
     }
@@ -367,11 +367,11 @@ fn a_pod_is_believed_for_its_uid_alone() {
     not_ours.is_born_here = false;
     let replaced = plan(&not_ours);
     assert!(deletes(&replaced) && replaced.actions.len() == 1, "{replaced:?}");
-    // One that the status names is ours, whoever leads now.
+    // A pod that the status names is ours, whichever process leads.
     let named = json!({"status": {"activePods": {"t1": ""}}});
     not_ours.vmi = Some(vmi(named));
     assert_eq!(of_vmi(&plan(&not_ours))["status"]["activePods"], json!({"t1": "b"}));
-    // Where ours was there, another one takes no place.
+    // Where our pod was, no other replaces it.
     not_ours.vmi = Some(vmi(json!({})));
     not_ours.migration = migration(in_phase("Scheduling"));
     let ended = plan(&not_ours);
@@ -487,7 +487,7 @@ fn phases_follow_the_record() {
     assert_eq!(running["phase"], "Running");
     assert!(phases(&running).contains(&"TargetReady"));
     assert_eq!(running["migrationState"]["startTimestamp"], text(NOW));
-    // The phase comes after the hand-over, and only where it lasts.
+    // The phase follows the hand-over, and only where it lasts.
     assert!(follow("Scheduling", json!({}), 0).actions.is_empty());
     assert_eq!(status(&follow("Scheduling", json!({}), 1))["phase"], "PreparingTarget");
     let at_once = status(&follow("Scheduling", started.clone(), 0));
@@ -497,7 +497,7 @@ fn phases_follow_the_record() {
     assert_eq!(status(&follow("Running", ended.clone(), 0))["phase"], "Succeeded");
     let failed = with(ended.clone(), json!({"failed": true}));
     assert_eq!(status(&follow("Running", failed, 0))["phase"], "Failed");
-    // Nobody said when: it is not over.
+    // Without an end time it has not ended.
     let half = with(ended, json!({"endTimestamp": null}));
     assert!(follow("Running", half, 0).actions.is_empty());
 }
@@ -526,7 +526,7 @@ fn a_target_that_nobody_prepares_is_given_up() {
     let late = plan(&observed(migration(since.clone()), Some(vmi(record(json!({})))), Some(runs())));
     let state = &of_vmi(&late)["status"]["migrationState"];
     assert_eq!((&state["failed"], &state["completed"]), (&json!(true), &json!(true)));
-    // With the address the source may have begun.
+    // Once it has the address, the source may have begun.
     let address = record(json!({"targetNodeAddress": "10.0.0.9"}));
     let waits = plan(&observed(migration(since), Some(vmi(address)), Some(runs())));
     assert!(waits.actions.iter().all(|action| !matches!(action, Action::Vmi(_))));

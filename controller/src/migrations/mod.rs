@@ -1,10 +1,9 @@
-//! Migrations as others look at them: which instance each moves, whose turn it is, how the last ones ended.
+//! Shared state of all migrations: the instance of each, whose turn is next, and how former ones ended.
 //!
-//! The watch tells each change. Of migrations that have ended a row is kept and nothing else; there may be five for each
-//! instance.
+//! The watch reports each change. Of ended migrations only a row is kept; there may be five for each instance.
 //!
 //! ```text
-//!   unfinished ──> rows, and whole in the cache     ended ──> rows     a turn that was given ──> noted until a row shows it
+//!   unfinished ──> rows, and whole in the cache     ended ──> rows     a granted turn ──> kept until a row shows it
 //! ```
 
 pub mod queue;
@@ -17,21 +16,21 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long a turn is kept for a migration that does not show that it has taken it.
+/// How long a granted turn is kept without a sign that the migration uses it.
 const KEPT: Duration = Duration::from_secs(60);
-/// Time before an instance that this program failed to move is moved again; doubled after each failure in a row.
+/// Pause before an instance whose automatic migration failed is migrated again; doubled after each consecutive failure.
 const FIRST_PAUSE: i64 = 20;
-/// Doublings at most: the longest pause is a bit less than six hours.
+/// Most doublings: the longest pause is a bit less than six hours.
 const MOST_DOUBLINGS: u32 = 10;
 
-/// Something that was noticed, and is waited for.
+/// A state of a migration that is waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Matter {
-    /// A target pod is not there, or ended.
+    /// A target pod is missing, or has ended.
     TargetLost,
-    /// A phase that is most likely over soon.
+    /// A phase that will most likely pass soon.
     Phase(Phase),
-    /// The guest is on its way.
+    /// The guest is being transferred.
     OnItsWay,
 }
 
@@ -49,13 +48,13 @@ struct Known {
     of_instance: HashMap<Key, BTreeSet<Box<str>>>,
     /// Nodes of instances that have unfinished migrations.
     homes: HashMap<Key, Box<str>>,
-    /// Turns that were given to migrations that are still pending, as far as rows show.
+    /// Turns granted to migrations whose rows still show them as pending.
     turns: HashMap<Key, Turn>,
-    /// Since when something is noticed, by the UID of the migration.
+    /// Since when a matter has been noticed, by the UID of the migration.
     noticed: HashMap<(Box<str>, Matter), Instant>,
-    /// Target pods by instance; their names.
+    /// Names of target pods by instance.
     targets: HashMap<Key, BTreeSet<Box<str>>>,
-    /// Since when instances are being asked to move by a migration that the watch has not shown.
+    /// Since when a migration of an instance has been requested that the watch has not shown.
     asked: HashMap<Key, Instant>,
 }
 
@@ -69,11 +68,11 @@ fn key(namespace: &str, name: &str) -> Key {
 
 impl Migrations {
     fn lock(&self) -> MutexGuard<'_, Known> {
-        // Nothing panics while the lock is held; if it did, the maps would still be whole.
+        // Nothing panics while the lock is held; even then the maps would be intact.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes a migration as it is, and the node of its instance. Whether it has ended just now.
+    /// Records the state of a migration and the node of its instance. Returns whether it has just ended.
     pub fn saw(&self, namespace: &str, name: &str, row: Row, home: Option<&str>) -> bool {
         let mut known = self.lock();
         let vmi = key(namespace, &row.vmi);
@@ -94,7 +93,7 @@ impl Migrations {
         phase.is_final() && former.is_some_and(|former| !former.phase.is_final())
     }
 
-    /// Notes that a migration is gone; the instance that it moved.
+    /// Records that a migration is gone; returns the instance that it moved.
     pub fn gone(&self, namespace: &str, name: &str) -> Option<Box<str>> {
         let mut known = self.lock();
         let row = known.rows.remove(&key(namespace, name))?;
@@ -106,12 +105,12 @@ impl Migrations {
         Some(row.vmi)
     }
 
-    /// Those that were not in a list of all.
+    /// Known migrations that a complete list does not contain.
     pub fn missing(&self, listed: &HashSet<Key>) -> Vec<Key> {
         self.lock().rows.keys().filter(|key| !listed.contains(*key)).cloned().collect()
     }
 
-    /// Notes the node of an instance.
+    /// Records the node of an instance.
     pub fn saw_instance(&self, namespace: &str, name: &str, node: &str) {
         let mut known = self.lock();
         let vmi = key(namespace, name);
@@ -120,17 +119,17 @@ impl Migrations {
         }
     }
 
-    /// Notes a target pod.
+    /// Records a target pod.
     pub fn saw_target(&self, namespace: &str, vmi: &str, pod: &str) {
         self.lock().targets.entry(key(namespace, vmi)).or_default().insert(pod.into());
     }
 
-    /// Notes that a target pod is gone.
+    /// Records that a target pod is gone.
     pub fn target_gone(&self, namespace: &str, vmi: &str, pod: &str) {
         remove(&mut self.lock().targets, &key(namespace, vmi), pod);
     }
 
-    /// Names of an instance's target pods, former ones among them.
+    /// Names of an instance's target pods, including former ones.
     pub fn targets(&self, namespace: &str, vmi: &str) -> Vec<Box<str>> {
         self.lock().targets.get(&key(namespace, vmi)).into_iter().flatten().cloned().collect()
     }
@@ -144,7 +143,7 @@ impl Migrations {
             .collect()
     }
 
-    /// Whether an instance has a migration that has not ended, or one was asked for a moment ago.
+    /// Whether an instance has an unfinished migration, or one was requested a moment ago.
     pub fn is_wanted(&self, namespace: &str, vmi: &str, now: Instant) -> bool {
         let mut known = self.lock();
         known.asked.retain(|_, since| now.duration_since(*since) < KEPT);
@@ -152,12 +151,12 @@ impl Migrations {
             || known.unfinished(&key(namespace, vmi)).next().is_some()
     }
 
-    /// Notes that a migration of an instance is being asked for.
+    /// Records that a migration of an instance is being requested.
     pub fn asked(&self, namespace: &str, vmi: &str, now: Instant) {
         self.lock().asked.insert(key(namespace, vmi), now);
     }
 
-    /// Notes that it was refused.
+    /// Records that the request was refused.
     pub fn not_asked(&self, namespace: &str, vmi: &str) {
         self.lock().asked.remove(&key(namespace, vmi));
     }
@@ -168,26 +167,26 @@ impl Migrations {
         known.unfinished(&key(namespace, vmi)).map(|(_, row)| row.uid.clone()).collect()
     }
 
-    /// How many have had their turn and have not ended.
+    /// Number of unfinished migrations that have had their turn.
     pub fn under_way(&self) -> usize {
         let known = self.lock();
         known.rows.values().filter(|row| row.phase.is_under_way()).count() + known.turns.len()
     }
 
-    /// How long something is noticed about a migration; from now on where it is news.
+    /// How long a matter has been noticed; starts counting at the first call.
     pub fn noticed(&self, uid: &str, matter: Matter, now: Instant) -> Duration {
         let mut known = self.lock();
         let since = known.noticed.entry((uid.into(), matter)).or_insert(now);
         now.duration_since(*since)
     }
 
-    /// Notes that it is not so any more.
+    /// Records that a matter has passed.
     pub fn passed(&self, uid: &str, matter: Matter) {
         self.lock().noticed.remove(&(uid.into(), matter));
     }
 
-    /// Gives a migration its turn, if it is its turn. `has_target` says whether a pending one's target pod is there: it has had
-    /// its turn in another process.
+    /// Gives a migration its turn, if it is next. `has_target` tells whether a pending migration's target pod exists: then
+    /// it had its turn in another process.
     pub fn take_turn(
         &self,
         namespace: &str,
@@ -212,18 +211,18 @@ impl Migrations {
         true
     }
 
-    /// Notes that a migration could do nothing with its turn.
+    /// Records that a migration could not use its turn.
     pub fn give_back(&self, namespace: &str, name: &str) {
         self.lock().turns.remove(&key(namespace, name));
     }
 
-    /// Those whose turn it is now that nobody has taken.
+    /// Migrations whose turn it is and that have not taken it.
     pub fn next(&self, limits: &Limits, has_target: impl Fn(&str, &str, &str) -> bool) -> Vec<Key> {
         self.lock().turns_now(limits, has_target)
     }
 
-    /// How long an instance that this program failed to move is left alone, before the migration of that name. As in
-    /// KubeVirt, counted from the last failure.
+    /// How long an instance rests after failed automatic migrations, before the migration of that name. Counted from the
+    /// last failure, as in KubeVirt.
     pub fn back_off(&self, namespace: &str, name: &str, now: i64) -> Duration {
         let known = self.lock();
         let Some(own) = known.rows.get(&key(namespace, name)).filter(|row| row.backs_off) else {
@@ -252,7 +251,7 @@ impl Migrations {
         Duration::from_secs(u64::try_from(left).unwrap_or(0))
     }
 
-    /// How many are in each of these: pending, on the way to their target, moving.
+    /// Numbers of migrations that are pending, being prepared, and being transferred.
     pub fn counts(&self) -> [usize; 3] {
         let known = self.lock();
         let count = |range: std::ops::RangeInclusive<Phase>| {
@@ -265,7 +264,7 @@ impl Migrations {
         ]
     }
 
-    /// Those that have ended: namespace, name, instance, and whether it moved.
+    /// Ended migrations: namespace, name, instance, and whether the guest moved.
     pub fn ended(&self) -> Vec<(Key, Box<str>, bool)> {
         let known = self.lock();
         let ended = known.rows.iter().filter(|(_, row)| row.phase.is_final());
@@ -284,7 +283,7 @@ impl Known {
         self.all(vmi).filter(|(_, row)| !row.phase.is_final())
     }
 
-    /// Homes are kept of instances alone that wait or move.
+    /// Keeps the node only of instances with unfinished migrations.
     fn settle_home(&mut self, vmi: &Key) {
         if self.unfinished(vmi).next().is_none() {
             self.homes.remove(vmi);

@@ -1,10 +1,10 @@
-//! Whose turn it is. Pure.
+//! Selects the next migrations. Pure.
 //!
 //! ```text
-//!   waiting, by priority and age ──> the first whose node has room, while the cluster has room
+//!   waiting, by priority and age ──> the first whose node is below its limit, while the cluster is below its limit
 //! ```
 //!
-//! One that waits for its node keeps no other back.
+//! A migration that waits for its node does not delay others.
 
 use super::row::Priority;
 use barevirt_plan::migration::Limits;
@@ -14,10 +14,10 @@ use std::collections::{HashMap, HashSet};
 /// Namespace and name.
 pub type Key = (Box<str>, Box<str>);
 
-/// A migration that waits.
+/// A migration that waits for its turn.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Waiting {
-    /// Itself.
+    /// The migration.
     pub key: Key,
     /// The instance.
     pub vmi: Key,
@@ -29,16 +29,16 @@ pub struct Waiting {
     pub created: i64,
 }
 
-/// A migration that has had its turn and has not ended.
+/// An unfinished migration that has had its turn.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Taken {
     /// The instance.
     pub vmi: Key,
-    /// The node that the instance leaves.
+    /// The node that the instance is leaving.
     pub node: Box<str>,
 }
 
-/// Those whose turn it is, the first one first. An instance has one migration at a time.
+/// The migrations whose turn it is, in order. An instance has one migration at a time.
 #[must_use]
 pub fn turns(mut waiting: Vec<Waiting>, taken: &[Taken], limits: &Limits) -> Vec<Key> {
     let mut free = limits.per_cluster.saturating_sub(taken.len());

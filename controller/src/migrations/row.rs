@@ -1,4 +1,4 @@
-//! A migration as far as others look at it: what is kept of one that has ended.
+//! A summary of a migration for others, kept also once it has ended.
 
 use barevirt_api::names::MIGRATION_FINALIZER;
 use barevirt_api::v1::VirtualMachineInstanceMigration;
@@ -6,21 +6,21 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 
-/// Annotation of migrations that a node's evacuation asked for: name of the node.
+/// Annotation of migrations that a node's evacuation created: name of the node.
 pub const EVACUATION_ANNOTATION: &str = "kubevirt.io/evacuationMigration";
 /// Annotation of migrations that bring a guest to a launcher of the installed version.
 pub const WORKLOAD_UPDATE_ANNOTATION: &str = "kubevirt.io/workloadUpdateMigration";
 /// Annotation of migrations whose instance's failures do not delay them. KubeVirt's tests use it.
 const IGNORE_BACK_OFF_ANNOTATION: &str = "kubevirt.io/func-test-ignore-migration-backoff";
 
-/// How far a migration is. Later ones are greater.
+/// The phases of a migration. Later ones are greater.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Phase {
-    /// Nobody has looked at it yet.
+    /// It has not been reconciled yet.
     Unset,
     /// It waits for its turn.
     Pending,
-    /// Its target pod is there.
+    /// Its target pod exists.
     Scheduling,
     /// The target pod runs.
     Scheduled,
@@ -28,16 +28,16 @@ pub enum Phase {
     PreparingTarget,
     /// The target waits for the guest.
     TargetReady,
-    /// The guest is on its way.
+    /// The guest is being transferred.
     Running,
     /// The guest is on the target.
     Succeeded,
-    /// It is not.
+    /// The guest is not on the target.
     Failed,
 }
 
 impl Phase {
-    /// All of them, in their order.
+    /// All phases in order.
     pub const ALL: [Phase; 9] = [
         Phase::Unset,
         Phase::Pending,
@@ -50,7 +50,7 @@ impl Phase {
         Phase::Failed,
     ];
 
-    /// As the status has it.
+    /// The phase's name in the status.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -66,39 +66,39 @@ impl Phase {
         }
     }
 
-    /// The phase of a migration; none for those of migrations between clusters, which are not served.
+    /// The phase of a migration; `None` for phases of migrations between clusters, which are not served.
     #[must_use]
     pub fn of(migration: &VirtualMachineInstanceMigration) -> Option<Self> {
         let name = migration.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default();
         Phase::ALL.into_iter().find(|phase| phase.name() == name)
     }
 
-    /// Whether nothing follows.
+    /// Whether no phase follows.
     #[must_use]
     pub fn is_final(self) -> bool {
         self >= Phase::Succeeded
     }
 
-    /// Whether it has had its turn and has not ended.
+    /// Whether a migration in this phase has had its turn and has not ended.
     #[must_use]
     pub fn is_under_way(self) -> bool {
         self >= Phase::Scheduling && !self.is_final()
     }
 }
 
-/// Place in the queue; the first is the greatest.
+/// Priority in the queue; the first is the greatest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Priority {
     /// `system-maintenance`.
     Maintenance,
-    /// `user-triggered`, and those that say nothing: only this program's say something.
+    /// `user-triggered`, and migrations without a priority: only this program sets priorities.
     User,
     /// `system-critical`.
     Critical,
 }
 
 impl Priority {
-    /// Of a migration.
+    /// The priority of a migration.
     #[must_use]
     pub fn of(migration: &VirtualMachineInstanceMigration) -> Self {
         match migration.spec.priority.as_deref() {
@@ -109,7 +109,7 @@ impl Priority {
     }
 }
 
-/// What is kept of every migration.
+/// The summary of a migration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
     /// Its UID.
@@ -118,22 +118,22 @@ pub struct Row {
     pub vmi: Box<str>,
     /// When it was created, in seconds since 1970.
     pub created: i64,
-    /// How far it is.
+    /// Its phase.
     pub phase: Phase,
-    /// Its place in the queue.
+    /// Its priority in the queue.
     pub priority: Priority,
-    /// This program asked for it, and its failure delays the next of its kind.
+    /// Whether this program created it and its failure delays the next one.
     pub backs_off: bool,
     /// When it failed, in seconds since 1970.
     pub failed_at: Option<i64>,
-    /// It is being deleted.
+    /// Whether it is being deleted.
     pub going: bool,
-    /// This program has nothing to do for it any more.
+    /// Whether this program has nothing left to do for it.
     pub done: bool,
 }
 
 impl Row {
-    /// Of a migration. One in a phase that is not served counts as ended.
+    /// The row of a migration. A migration in a phase that is not served counts as ended.
     #[must_use]
     pub fn of(migration: &VirtualMachineInstanceMigration) -> Self {
         let annotations = migration.annotations();

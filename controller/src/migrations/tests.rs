@@ -1,4 +1,4 @@
-//! What is kept of migrations: turns, pauses after failures, homes.
+//! Shared state of migrations: turns, pauses after failures, nodes of instances.
 
 use super::*;
 use crate::migrations::row::Priority;
@@ -45,7 +45,7 @@ fn a_row_says_what_others_need() {
     assert_eq!((row.backs_off, row.failed_at.unwrap() - row.created), (true, 9));
     let open = Row::of(&object("m", "web", "Failed", json!({})));
     assert!(!open.done && !open.backs_off && open.priority == Priority::User);
-    // What is not served is left alone.
+    // A phase that is not served is left alone.
     assert!(Row::of(&object("m", "web", "WaitingForSync", json!({"metadata": {"finalizers": []}}))).done);
     let ignores = json!({"metadata": {"annotations": {
         "kubevirt.io/workloadUpdateMigration": "", "kubevirt.io/func-test-ignore-migration-backoff": ""}}});
@@ -65,14 +65,14 @@ fn a_turn_is_kept_until_the_migration_shows_it_or_ends() {
     saw(&all, "m1", "vmi-m1", "Scheduling", json!({}));
     assert!(!take("m3", now));
     all.give_back("ns", "m2");
-    // Whose turn it was stays first in the queue.
+    // A migration that returned its turn stays first in the queue.
     assert!(!take("m3", now) && take("m2", now));
     assert!(
         saw(&all, "m1", "vmi-m1", "Failed", json!({})) && !saw(&all, "m1", "vmi-m1", "Failed", json!({}))
     );
     assert_eq!(all.next(&limits, no_pod), [("ns".into(), "m3".into())]);
     assert!(take("m3", now));
-    // One that nothing is heard of ends by itself, and is the first again.
+    // An unused turn expires, and its migration is first again.
     saw(&all, "m4", "vmi-m4", "Pending", json!({}));
     assert!(!take("m4", now) && !take("m4", now + KEPT));
 }
@@ -125,7 +125,7 @@ fn failures_delay_what_this_program_asks_for() {
     saw(&all, "m2", "web", "Failed", automatic(11, Some(40)));
     saw(&all, "m3", "web", "Pending", automatic(41, None));
     assert_eq!(left("m3", 40), 40);
-    // A person does not wait, and neither do others.
+    // A user's migration is not delayed, nor are other kinds.
     saw(&all, "m4", "web", "Pending", json!({"metadata": {"creationTimestamp": created(41)}}));
     saw(&all, "m5", "shop", "Pending", automatic(41, None));
     assert_eq!((left("m4", 41), left("m5", 41)), (0, 0));

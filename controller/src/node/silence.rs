@@ -1,5 +1,5 @@
-//! A node whose handler is silent takes no new guests: label `kubevirt.io/schedulable` becomes `false`, with KubeVirt's event.
-//! The handler's next beat makes it `true` again.
+//! A node whose handler is silent takes no new guests: its label `kubevirt.io/schedulable` is set to `false`, with
+//! KubeVirt's event. The handler's next heartbeat sets it to `true` again.
 
 use crate::cluster::Cluster;
 use crate::write::FIELD_MANAGER;
@@ -14,10 +14,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tracing::{info, warn};
 
-/// How often it looks.
+/// Pause between two checks.
 const PERIOD: Duration = Duration::from_secs(10);
 
-/// Looks for as long as this process leads.
+/// Checks while this process leads.
 pub async fn run(cluster: Arc<Cluster>) {
     loop {
         tokio::time::sleep(PERIOD).await;
@@ -44,7 +44,7 @@ async fn mark(cluster: &Cluster, name: &str) {
             let message = "virt-handler is not responsive, marking node as unresponsive";
             cluster.notes.tell(Note::normal(REASON_NODE_UNRESPONSIVE, message), about);
         }
-        // It went away meanwhile.
+        // The node was deleted meanwhile.
         Ok(None) => {}
         Err(error) => warn!(node = name, %error, why = error.message(), "node not marked as unresponsive"),
     }

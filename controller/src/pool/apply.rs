@@ -1,4 +1,4 @@
-//! Carrying out a plan for a pool, and reporting.
+//! Carries out a pool's plan, and reports.
 
 use super::action::Action;
 use super::observed::Observed;
@@ -30,20 +30,20 @@ use serde_json::json;
 use std::time::{Duration, Instant};
 use tracing::info;
 
-/// Requests at the same time.
+/// Concurrent requests.
 const AT_ONCE: usize = 10;
-/// Failure's reason: machines could not be made.
+/// Reason of a failure: machines could not be created.
 const FAILED_SCALE_OUT: &str = "FailedScaleOut";
-/// Failure's reason: machines could not be taken away.
+/// Reason of a failure: machines could not be deleted.
 const FAILED_SCALE_IN: &str = "FailedScaleIn";
-/// Failure's reason: older generations could not be removed.
+/// Reason of a failure: older generations could not be removed.
 const FAILED_PRUNING: &str = "FailedRevisionPruning";
-/// Event reason: the pool goes on.
+/// Event reason: the pool is not paused any more.
 const REASON_RESUMED: &str = "SuccessfulResume";
-/// When to look again for what is left, should no event come.
+/// When to look again at the remaining work, without an event.
 const AGAIN: Duration = Duration::from_secs(5);
 
-/// Does what the plan says and reports; the time of the next look.
+/// Carries out the plan and reports; returns when to look again.
 pub(super) async fn apply(
     cluster: &Cluster,
     observed: &Observed,
@@ -63,7 +63,7 @@ pub(super) async fn apply(
             };
             Failure { reason, message: format!("{during}: {}", error.message()) }
         });
-    // A failure that may pass by itself says nothing about the earlier one.
+    // A temporary failure does not clear the earlier one.
     if failed.is_none() || failure.is_some() {
         report(cluster, observed, failure.as_ref()).await?;
     }
@@ -73,13 +73,13 @@ pub(super) async fn apply(
     }
 }
 
-/// The first failure; the others will most likely be the same.
+/// Carries out all actions; returns the first failure, since the others are most likely the same.
 async fn carry_out(
     cluster: &Cluster,
     pool: &VirtualMachinePool,
     actions: Vec<Action>,
 ) -> Option<(Error, &'static str)> {
-    // What machines are made from is kept before any is.
+    // The revision of machines is stored before any machine is made from it.
     if let Some(action) =
         actions.iter().find(|action| matches!(action, Action::Create(_) | Action::Update(..)))
         && let Err(error) = revision::keep(cluster, pool).await
@@ -211,7 +211,7 @@ async fn create(cluster: &Cluster, pool: &VirtualMachinePool, vm: &VirtualMachin
     let created = match call("create", subject, vms.create(&params, vm)).await {
         Ok(created) => created,
         Err(Error::Api { source, .. }) if response(&source).is_some_and(|a| a.reason == "AlreadyExists") => {
-            // By an observation that was old; a look at what is there now counts it, or takes another number.
+            // The observation was old; the next look counts the machine, or takes another number.
             let existing = call("get", subject, vms.get_metadata(&name)).await?;
             write.done(existing.metadata.resource_version.as_deref());
             if let Some(owner) = kin::controller(existing.meta())
@@ -230,10 +230,10 @@ async fn create(cluster: &Cluster, pool: &VirtualMachinePool, vm: &VirtualMachin
     Ok(())
 }
 
-/// What the machine's `restart` call does.
+/// Does the same as the machine's `restart` subresource.
 async fn restart(cluster: &Cluster, vm: &VirtualMachine, uid: &str) -> Result<(), Error> {
     if vm.status.as_ref().is_some_and(|status| !status.state_change_requests.is_empty()) {
-        // It is on its way already, or somebody wants something else first.
+        // A restart is in progress, or another request comes first.
         return Ok(());
     }
     let (namespace, name) = (vm.namespace().unwrap_or_default(), vm.name_any());
@@ -244,12 +244,12 @@ async fn restart(cluster: &Cluster, vm: &VirtualMachine, uid: &str) -> Result<()
     write::patch_status::<VirtualMachine>(cluster, "restart", &namespace, &name, &body).await
 }
 
-/// Deletes just that object.
+/// Deletes exactly that object.
 async fn delete<K: Kept>(cluster: &Cluster, metadata: &ObjectMeta) -> Result<(), Error> {
     delete_with::<K>(cluster, metadata, None).await
 }
 
-/// The same, with a say in what becomes of what it owns.
+/// The same, with a propagation policy for its dependents.
 async fn delete_with<K: Kept>(
     cluster: &Cluster,
     metadata: &ObjectMeta,
@@ -265,12 +265,12 @@ async fn delete_with<K: Kept>(
     write::delete::<K>(cluster, &namespace, &name, &params).await.map(drop)
 }
 
-/// Writes the status where it differs from the stored one, and tells what is news in it.
+/// Writes the status where it differs from the stored one, and emits events for changes.
 async fn report(cluster: &Cluster, observed: &Observed, failure: Option<&Failure>) -> Result<(), Error> {
     let pool = &observed.pool;
     let before = pool.status.clone().unwrap_or_default();
     let wanted = status::compute(observed, failure);
-    // Our types always have a JSON form: no map in them has keys but strings.
+    // Our types always have a JSON form: their maps have only string keys.
     let (old, new) = (serde_json::to_value(&before), serde_json::to_value(&wanted));
     let Some(change) = merge::difference(&old.unwrap_or_default(), &new.unwrap_or_default()) else {
         return Ok(());
@@ -287,7 +287,7 @@ async fn report(cluster: &Cluster, observed: &Observed, failure: Option<&Failure
     Ok(())
 }
 
-/// What a changed status is told of.
+/// The events of a changed status.
 fn news(before: &VirtualMachinePoolStatus, after: &VirtualMachinePoolStatus) -> Vec<Note> {
     let mut notes = vec![];
     let paused =

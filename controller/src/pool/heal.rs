@@ -1,4 +1,4 @@
-//! Machines of a pool that do not come up.
+//! Machines of a pool that fail to start.
 
 use super::observed::{Machine, Observed};
 use barevirt_api::names::{
@@ -11,11 +11,11 @@ use barevirt_api::validate::kinds::duration;
 use k8s_openapi::jiff::Timestamp;
 use std::time::Duration;
 
-/// Failed starts in a row after which a machine is replaced, where the pool names no number.
+/// Default number of consecutive failed starts after which a machine is replaced.
 const THRESHOLD: i64 = 3;
-/// How long a machine may fail otherwise, where the pool says nothing.
+/// Default time that a machine may fail before it is replaced.
 const PATIENCE: Duration = Duration::from_secs(300);
-/// What a machine says of itself that fails.
+/// Printable statuses of failing machines.
 const FAILING: [&str; 6] = [
     STATUS_CRASH_LOOP_BACK_OFF,
     STATUS_UNSCHEDULABLE,
@@ -25,12 +25,12 @@ const FAILING: [&str; 6] = [
     "ErrorPvcNotFound",
 ];
 
-/// What becomes of a machine.
+/// The health of a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Health {
-    /// Nothing is wrong, or nobody asked.
+    /// It does not fail, or the pool does not heal.
     Well,
-    /// It fails, and is replaced in so long.
+    /// It fails, and is replaced after this time.
     Failing(Duration),
     /// It is replaced.
     Hopeless,

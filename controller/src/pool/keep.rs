@@ -1,4 +1,4 @@
-//! Parting a machine that leaves from what it owns, so that it stays.
+//! Detaches a deleted machine from its dependents, so that they stay.
 
 use super::state;
 use crate::cluster::Cluster;
@@ -15,8 +15,8 @@ use kube::api::{Api, ApiResource, DynamicObject, ListParams, Patch, PatchParams}
 use serde_json::json;
 use tracing::info;
 
-/// Claims and DataVolumes of the machine belong to it no more: those of its volumes, and the claim with its UEFI variables and
-/// its TPM. What does not belong to it, or is gone, is left alone: this can be done again.
+/// Removes the machine from the owners of its claims and DataVolumes: those of its volumes, and the claim with its UEFI
+/// variables and its TPM. Objects that it does not own, or that are gone, are skipped, so this can be repeated.
 pub(super) async fn part(cluster: &Cluster, vm: &VirtualMachine) -> Result<(), Error> {
     let claims = ApiResource::erase::<PersistentVolumeClaim>(&());
     let namespace = vm.namespace().unwrap_or_default();
@@ -56,6 +56,11 @@ async fn disown(
     let patch = Patch::Merge(&body);
     let request = objects.patch_metadata(&name, &params, &patch);
     call_opt("patch", || format!("{noun} {namespace}/{name}"), request).await?;
-    info!(namespace, vm = vm.name_any(), object = format!("{noun} {name}"), "kept what a machine leaves");
+    info!(
+        namespace,
+        vm = vm.name_any(),
+        object = format!("{noun} {name}"),
+        "kept an object of a deleted machine"
+    );
     Ok(())
 }

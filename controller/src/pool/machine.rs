@@ -1,4 +1,4 @@
-//! The machines of a pool: their names, and what the template is for each.
+//! The machines of a pool: their names, and the template applied to each.
 
 use super::generation;
 use super::state::Kept;
@@ -41,7 +41,7 @@ pub(super) fn new(pool: &VirtualMachinePool, index: u32) -> VirtualMachine {
     }
 }
 
-/// What the template is for the machine with that number.
+/// The template applied to the machine with that number.
 fn spec(pool: &VirtualMachinePool, index: u32) -> VirtualMachineSpec {
     let mut spec = numbered(&pool.spec, index);
     let labels = spec.template.metadata.get_or_insert_default().labels.get_or_insert_default();
@@ -49,7 +49,7 @@ fn spec(pool: &VirtualMachinePool, index: u32) -> VirtualMachineSpec {
     spec
 }
 
-/// The template with the number appended to what each machine has of its own.
+/// The template with the number appended to the names that are specific to each machine.
 fn numbered(pool: &VirtualMachinePoolSpec, index: u32) -> VirtualMachineSpec {
     let mut spec = pool.virtual_machine_template.spec.clone().unwrap_or_default();
     let mut own = vec![];
@@ -77,7 +77,7 @@ fn append(name: &mut String, index: u32) {
     name.push_str(&index.to_string());
 }
 
-/// Claims and DataVolumes that the machine brings along.
+/// Claims and DataVolumes that belong to the machine.
 fn claims(volume: &mut Volume, own: &[String], index: u32) {
     if let Some(claim) = &mut volume.persistent_volume_claim
         && own.contains(&claim.claim_name)
@@ -113,8 +113,8 @@ fn secrets(volume: &mut Volume, index: u32) {
     }
 }
 
-/// The merge patch that makes a machine what the pool's template is for it now. Labels and annotations that the former
-/// template gave go; others are left alone, among them those that our own components keep.
+/// The merge patch that updates a machine to the pool's present template. Labels and annotations of the former template are
+/// removed; all others stay, such as those of our own components.
 pub(super) fn update(
     pool: &VirtualMachinePool,
     machine: &VirtualMachine,
@@ -123,7 +123,7 @@ pub(super) fn update(
 ) -> Value {
     let mut wanted = spec(pool, index);
     keep_identity(machine, &mut wanted);
-    // Our types always have a JSON form: no map in them has keys but strings.
+    // Our types always have a JSON form: their maps have only string keys.
     let (old, new) = (serde_json::to_value(&machine.spec), serde_json::to_value(&wanted));
     let change = merge::difference(&old.unwrap_or_default(), &new.unwrap_or_default());
     let former = former.and_then(|template| template.metadata.as_ref());
@@ -143,7 +143,7 @@ fn new_metadata(pool: &VirtualMachinePool, index: u32) -> ObjectMeta {
     new(pool, index).metadata
 }
 
-/// All of `now`, and null for what was only in `before`.
+/// All of `now`, and null for keys that are only in `before`.
 fn texts(
     before: Option<&BTreeMap<String, String>>,
     now: Option<&BTreeMap<String, String>>,
@@ -152,7 +152,7 @@ fn texts(
     gone.chain(now.into_iter().flatten().map(|(name, value)| (name.clone(), json!(value)))).collect()
 }
 
-/// What tells the guest who it is stays.
+/// Keeps the firmware UUID and serial number, by which the guest is identified.
 fn keep_identity(machine: &VirtualMachine, wanted: &mut VirtualMachineSpec) {
     let Some(before) = &machine.spec.template.spec.domain.firmware else { return };
     let given = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());

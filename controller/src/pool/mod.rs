@@ -2,16 +2,16 @@
 //!
 //! ```text
 //!   fewer than wanted --> create, from the lowest free number     more than wanted --> delete, by the selection policy
-//!   does not come up ---> delete: its number is made anew         not selected any more --> release
-//!   leaves, and is held -> keep what it owns, let go of it
+//!   fails to start ---> delete: its number is made again          not selected any more --> release
+//!   deleted, and held -> keep its dependents, release it
 //!
 //!   template changed:  machines --patch--> new revision           (update strategy: opportunistic and proactive)
 //!                      instances --restart--> new revision        (proactive, within maxUnavailable)
 //! ```
 //!
-//! Each generation of a pool that machines were made from is kept as a ControllerRevision; a label on machines and
-//! instances names it. Machines are counted until they are gone, as in KubeVirt, so that a number is never there twice.
-//! Deletion is Kubernetes' own: the machines have the pool as owner.
+//! Each generation of a pool that machines were made from is kept as a ControllerRevision; a label on machines and instances
+//! names it. Machines are counted until they are gone, as in KubeVirt, so that no number exists twice. Kubernetes deletes
+//! the machines: the pool is their owner.
 
 mod action;
 mod apply;
@@ -42,10 +42,10 @@ use crate::cluster::Cluster;
 use barevirt_component::request::Error;
 use std::time::Duration;
 
-/// When to look again where something of ours has not come back yet.
+/// When to look again while the caches lag behind our own writes.
 const OWED: Duration = Duration::from_millis(500);
 
-/// One reconciliation; the time of the next where one is due without an event.
+/// One reconciliation; returns when the next one is due without an event.
 pub async fn reconcile(cluster: &Cluster, namespace: &str, name: &str) -> Result<Option<Duration>, Error> {
     match observe::observe(cluster, namespace, name).await? {
         observe::Seen::Nothing => Ok(None),

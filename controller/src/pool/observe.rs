@@ -1,5 +1,5 @@
-//! Looking at what concerns one pool: caches, which have to show what was written last, and older generations of the pool
-//! where something is still from them.
+//! Observes one pool: from caches that show our latest writes, and reads its older generations where something was made from
+//! them.
 
 use super::observed::{BURST, Machine, Observed};
 use super::{machine, revision, state};
@@ -13,13 +13,13 @@ use kube::runtime::reflector::ObjectRef;
 use std::time::Instant;
 use tracing::warn;
 
-/// What a look came to.
+/// The result of a look.
 pub(super) enum Seen {
-    /// There is no such pool, or it cannot be read.
+    /// The pool does not exist, or cannot be decoded.
     Nothing,
-    /// The caches are behind our own writes.
+    /// The caches lag behind our own writes.
     Owed,
-    /// Everything.
+    /// The whole observation.
     Whole(Box<Observed>),
 }
 
@@ -44,7 +44,7 @@ fn cached(cluster: &Cluster, namespace: &str, name: &str) -> Option<Observed> {
     let pool = match pool.unpack() {
         Ok(pool) => pool,
         Err(error) => {
-            // Named and left alone; the others go on.
+            // It is logged and left alone; the others go on.
             warn!(namespace, name, error = %chain(&error), "a pool that cannot be read");
             return None;
         }

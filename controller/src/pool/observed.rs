@@ -1,4 +1,4 @@
-//! A pool with its machines, as it was observed: all that a plan depends on.
+//! The observation of a pool with its machines: everything that a plan depends on.
 
 use super::generation::{self, Older};
 use barevirt_api::names::{CONDITION_READY, PHASE_RUNNING};
@@ -8,7 +8,7 @@ use barevirt_api::validate::kinds::selector;
 use k8s_openapi::jiff::Timestamp;
 use kube::Resource;
 
-/// Machines that are created or deleted at once; what is left comes with the next look. KubeVirt has 250.
+/// Machines that are created or deleted at once; the rest follows with the next look. KubeVirt has 250.
 pub(super) const BURST: usize = 50;
 /// A machine of the pool, with its instance.
 #[derive(Clone, Debug)]
@@ -29,7 +29,7 @@ impl Machine {
         self.vm.metadata.deletion_timestamp.is_some()
     }
 
-    /// Whether its guest can be used.
+    /// Whether its guest is usable.
     pub(super) fn is_available(&self) -> bool {
         self.instance.as_ref().is_some_and(|instance| {
             let conditions = instance.status.as_ref().map(|status| status.conditions.as_slice());
@@ -40,22 +40,22 @@ impl Machine {
     }
 }
 
-/// All that a plan depends on.
+/// Everything that a plan depends on.
 #[derive(Clone, Debug)]
 pub struct Observed {
     /// The pool.
     pub pool: VirtualMachinePool,
     /// Its machines, also those that are being deleted.
     pub machines: Vec<Machine>,
-    /// Machines of nobody that the pool holds still.
+    /// Machines without a controller that the pool still holds.
     pub strays: Vec<VirtualMachine>,
-    /// Numbers that no machine of the namespace has in its name, from the lowest.
+    /// Numbers that no machine of the namespace has in its name, in ascending order.
     pub free: Vec<u32>,
-    /// Older generations of the pool that machines or instances are from.
+    /// Older generations that machines or instances were made from.
     pub(super) older: Older,
-    /// Whether nothing older than the present generation is left.
+    /// Whether no older generation is left.
     pub pruned: bool,
-    /// Wall clock, for ages.
+    /// The present time, for ages.
     pub now: Timestamp,
 }
 
@@ -73,7 +73,7 @@ impl Observed {
         selector::matches(&self.pool.spec.selector, machine.vm.meta().labels.as_ref()) == Ok(true)
     }
 
-    /// Whether the pool makes what it selects; admission lets no other in, but pools may be older than that.
+    /// Whether the pool selects the machines that it makes. Admission requires that, but pools may be older than the rule.
     pub(super) fn is_sane(&self) -> bool {
         let metadata = self.pool.spec.virtual_machine_template.metadata.as_ref();
         selector::matches(&self.pool.spec.selector, metadata.and_then(|metadata| metadata.labels.as_ref()))

@@ -1,4 +1,4 @@
-//! What to do about a pool. Pure: the same observation gives the same plan.
+//! Plans a pool. Pure: the same observation gives the same plan.
 
 use super::action::Action;
 use super::heal::{self, Health};
@@ -11,13 +11,13 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::{Resource, ResourceExt};
 use std::time::Duration;
 
-/// When to look again where an update waits for machines to be ready; their events come, too.
+/// When to look again while an update waits for machines to be ready; there are events as well.
 const WAIT: Duration = Duration::from_secs(3);
 
-/// Steps that do not depend on each other, and when to look again.
+/// Independent actions, and when to look again.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Plan {
-    /// Done at the same time.
+    /// Carried out concurrently.
     pub actions: Vec<Action>,
     /// When to look again without an event.
     pub again: Option<Duration>,
@@ -34,7 +34,7 @@ impl Plan {
     }
 }
 
-/// Decides.
+/// Plans the next actions.
 pub fn plan(observed: &Observed) -> Plan {
     let pool = &observed.pool;
     if pool.metadata.deletion_timestamp.is_some() {
@@ -46,7 +46,7 @@ pub fn plan(observed: &Observed) -> Plan {
     }
     let released = observed.machines.iter().filter(|one| !one.is_deleting() && !observed.selects(one));
     settled.extend(released.map(|machine| Action::Release(Box::new(machine.vm.clone()))));
-    // Whom to count is settled first.
+    // First it is settled which machines count.
     if !settled.is_empty() || pool.spec.paused == Some(true) {
         return Plan::of(settled);
     }
@@ -78,7 +78,7 @@ pub fn plan(observed: &Observed) -> Plan {
     scale(observed).or_else(|| relax(observed)).unwrap_or_else(|| update(observed)).no_later_than(patience)
 }
 
-/// What it takes to have as many machines as are wanted; none where nothing is to be done about their number.
+/// The plan for the number of machines; `None` where nothing is to be done.
 fn scale(observed: &Observed) -> Option<Plan> {
     let pool = &observed.pool;
     let wanted = usize::try_from(pool.spec.replicas.unwrap_or(1)).unwrap_or(0);
@@ -93,7 +93,7 @@ fn scale(observed: &Observed) -> Option<Plan> {
         return None;
     }
     let living: Vec<&Machine> = observed.machines.iter().filter(|machine| !machine.is_deleting()).collect();
-    // Those that are on their way out are counted until they are gone.
+    // Machines that are being deleted count until they are gone.
     let surplus = living.len().saturating_sub(wanted).min(BURST);
     if surplus == 0 {
         return (there > wanted).then(Plan::default);
@@ -103,17 +103,17 @@ fn scale(observed: &Observed) -> Option<Plan> {
         .and_then(|proactive| proactive.selection_policy.as_ref());
     let picked = selection::pick(living, policy).into_iter().take(surplus);
     let gone: Vec<Action> = picked.map(|machine| state::take_away(pool, machine)).collect();
-    // Where the policy lets none be picked, the number stays, and the rest goes on.
+    // Where the policy selects no machine, the number stays, and the plan goes on.
     (!gone.is_empty()).then(|| Plan::of(gone))
 }
 
-/// What it takes to hold nobody for nothing; none where nobody is.
+/// The plan that releases machines that are held without a reason; `None` where there are none.
 fn relax(observed: &Observed) -> Option<Plan> {
     let idle = state::relax(observed);
     (!idle.is_empty()).then(|| Plan::of(idle))
 }
 
-/// What it takes to have machines and instances be from the present template.
+/// The plan that brings machines and instances to the present template.
 fn update(observed: &Observed) -> Plan {
     let strategy = observed.pool.spec.update_strategy.clone().unwrap_or_default();
     if strategy.unmanaged.is_some() {
@@ -134,13 +134,13 @@ fn update(observed: &Observed) -> Plan {
     if rolled == Plan::default() { prune(observed) } else { rolled }
 }
 
-/// Whether a machine is from another template than the present one. A generation that changed other things is as good.
+/// Whether a machine was made from another template. A generation that changed only other fields is equal.
 fn is_outdated(observed: &Observed, machine: &Machine) -> bool {
     let template = generation::of(machine.vm.meta()).and_then(|revision| observed.template(revision));
     template != Some(&observed.pool.spec.virtual_machine_template)
 }
 
-/// The machine as the present template has it. One without a number in its name is none that the pool made.
+/// Updates the machine to the present template. A machine without a number in its name was not made by the pool.
 fn changed(observed: &Observed, machine: &Machine) -> Option<Action> {
     let name = machine.vm.name_any();
     let index = machine::index(&name)?;
@@ -148,8 +148,8 @@ fn changed(observed: &Observed, machine: &Machine) -> Option<Action> {
     Some(Action::Update(name, machine::update(&observed.pool, &machine.vm, index, former)))
 }
 
-/// Instances that are from an older template than their machines: those that are of no use anyhow at once, others as long
-/// as enough are left.
+/// Renews instances that were made from an older template than their machines: unusable ones at once, others while enough
+/// remain available.
 fn roll(observed: &Observed, recent: &[&Machine]) -> Plan {
     let unavailable = observed.machines.iter().filter(|machine| !machine.is_available()).count();
     let mut left = max_unavailable(&observed.pool).saturating_sub(unavailable);
@@ -169,10 +169,10 @@ fn roll(observed: &Observed, recent: &[&Machine]) -> Plan {
     plan
 }
 
-/// What a machine's instance needs to be from the machine's template.
+/// The action that brings a machine's instance to the machine's template.
 fn renewal(observed: &Observed, machine: &Machine) -> Option<Action> {
     let instance = machine.instance.as_ref().filter(|one| one.metadata.deletion_timestamp.is_none())?;
-    // Without one, the machine gets one by the next update; without what it said, there is nothing to compare with.
+    // Without a generation the machine gets one by the next update; without its specification there is nothing to compare.
     let of_machine = generation::of(machine.vm.meta())?;
     let wanted = observed.template(of_machine)?;
     let of_instance = generation::of(instance.meta());
@@ -187,7 +187,7 @@ fn renewal(observed: &Observed, machine: &Machine) -> Option<Action> {
     if had.is_some_and(|had| guest(had) == guest(wanted)) {
         return Some(Action::Relabel(Box::new(instance.clone()), of_machine.clone()));
     }
-    // A DataVolume that is there stays as it was made.
+    // An existing DataVolume is never changed.
     let data_volumes = |template: &VirtualMachineTemplateSpec| {
         template.spec.as_ref().map(|spec| spec.data_volume_templates.clone()).unwrap_or_default()
     };
@@ -197,7 +197,7 @@ fn renewal(observed: &Observed, machine: &Machine) -> Option<Action> {
     Some(restart(machine, instance))
 }
 
-/// A deleted instance is made anew only where the strategy says so by itself.
+/// A deleted instance is made again only by strategies that start machines by themselves.
 fn restart(machine: &Machine, instance: &VirtualMachineInstance) -> Action {
     match machine.vm.spec.effective_run_strategy() {
         Some(RUN_STRATEGY_MANUAL | RUN_STRATEGY_RERUN_ON_FAILURE) => {
@@ -207,13 +207,13 @@ fn restart(machine: &Machine, instance: &VirtualMachineInstance) -> Action {
     }
 }
 
-/// How many machines may be of no use at the same time; at least one, or no update would ever begin.
+/// How many machines may be unavailable at the same time; at least one, or no update would ever begin.
 fn max_unavailable(pool: &VirtualMachinePool) -> usize {
     let replicas = i64::from(pool.spec.replicas.unwrap_or(1));
     let number = match &pool.spec.max_unavailable {
         None => replicas,
         Some(IntOrString::Int(number)) => i64::from(*number),
-        // Admission lets only percentages in.
+        // Admission accepts only percentages.
         Some(IntOrString::String(text)) => {
             let percent = text.strip_suffix('%').and_then(|text| text.parse::<i64>().ok()).unwrap_or(100);
             replicas.saturating_mul(percent) / 100
@@ -222,7 +222,7 @@ fn max_unavailable(pool: &VirtualMachinePool) -> usize {
     usize::try_from(number.max(1)).unwrap_or(usize::MAX)
 }
 
-/// Once nothing is from an older generation, what is kept of them can go.
+/// Removes older generations once nothing uses them.
 fn prune(observed: &Observed) -> Plan {
     if observed.pruned || !revision::referenced(observed).is_empty() {
         return Plan::default();

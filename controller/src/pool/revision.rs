@@ -1,4 +1,4 @@
-//! The generations of a pool, as ControllerRevisions that it owns: from which of them each machine and instance is.
+//! The generations of a pool, as ControllerRevisions that it owns. Machines and instances are made from them.
 
 use super::generation::{Older, name, of};
 use super::observed::Observed;
@@ -19,7 +19,7 @@ use kube::{Resource, ResourceExt};
 use std::collections::HashSet;
 use tracing::{info, warn};
 
-/// Names of older generations that machines and instances are from.
+/// Names of older generations that machines and instances were made from.
 pub(super) fn referenced(observed: &Observed) -> HashSet<String> {
     let present = name(&observed.pool);
     let both = observed.machines.iter().flat_map(|machine| {
@@ -62,7 +62,7 @@ pub(super) async fn read(
     Ok(older)
 }
 
-/// Keeps the present generation.
+/// Stores the present generation.
 pub(super) async fn keep(cluster: &Cluster, pool: &VirtualMachinePool) -> Result<(), Error> {
     let name = name(pool);
     let revision = ControllerRevision {
@@ -73,7 +73,7 @@ pub(super) async fn keep(cluster: &Cluster, pool: &VirtualMachinePool) -> Result
             owner_references: Some(vec![kin::owner(pool)]),
             ..ObjectMeta::default()
         },
-        // Our types always have a JSON form: no map in them has keys but strings.
+        // Our types always have a JSON form: their maps have only string keys.
         data: Some(RawExtension(serde_json::to_value(&pool.spec).unwrap_or_default())),
         revision: pool.metadata.generation.unwrap_or_default(),
     };
@@ -86,7 +86,7 @@ pub(super) async fn keep(cluster: &Cluster, pool: &VirtualMachinePool) -> Result
         Err(Error::Api { source, .. }) if response(&source).is_some_and(|a| a.reason == "AlreadyExists") => {
             let existing = call("get", || subject(pool, &name), revisions.get_metadata(&name)).await?;
             if !is_ours(pool, existing.meta()) {
-                // Mostly of a pool of the same name that was deleted a moment ago: it goes away with it.
+                // Usually it belongs to a deleted pool of the same name, and will be deleted with it.
                 let owner = kin::controller(existing.meta());
                 let owner = owner.map_or("nobody".to_owned(), |o| format!("another {} {}", o.kind, o.name));
                 return Err(Error::Foreign { subject: subject(pool, &name), owner });
@@ -97,7 +97,7 @@ pub(super) async fn keep(cluster: &Cluster, pool: &VirtualMachinePool) -> Result
     Ok(())
 }
 
-/// Removes generations that nothing is from any more.
+/// Removes generations that nothing uses any more.
 pub(super) async fn prune(cluster: &Cluster, pool: &VirtualMachinePool) -> Result<(), Error> {
     let revisions = api(cluster, pool);
     let label = format!("{REVISION_OF_LABEL}={}", vmi_id(&pool.name_any()));

@@ -1,4 +1,4 @@
-//! Which machines of a pool come first when some have to be picked.
+//! The order in which machines of a pool are deleted.
 
 use super::machine;
 use super::observed::Machine;
@@ -8,8 +8,8 @@ use kube::ResourceExt;
 use sha1::{Digest, Sha1};
 use std::cmp::Reverse;
 
-/// The machines that the policy lets be picked, in its order. The same machines have the same order each time, also a
-/// random one: it follows from their UIDs.
+/// The machines that the policy allows to be deleted, in its order. The same machines always have the same order; even the
+/// random order is derived from their UIDs.
 pub(super) fn pick<'a>(
     mut machines: Vec<&'a Machine>,
     policy: Option<&VirtualMachinePoolSelectionPolicy>,
@@ -24,7 +24,7 @@ pub(super) fn pick<'a>(
             machines.sort_by_cached_key(|machine| (Reverse(created(machine)), Reverse(number(machine))));
         }
         Some("Oldest") => machines.sort_by_cached_key(|machine| (created(machine), number(machine))),
-        // Random, which is also the default. Admission knows no other.
+        // Random is also the default. Admission accepts no other policy.
         None | Some(_) => machines.sort_by_cached_key(|machine| {
             let digest = Sha1::digest(machine.vm.uid().unwrap_or_default());
             (digest.to_vec(), number(machine))

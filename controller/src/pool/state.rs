@@ -1,16 +1,16 @@
-//! What machines of a pool leave: their claims, which the next machine of the same number has again.
+//! State of machines that outlives them: their claims, which the next machine with the same number uses again.
 //!
 //! ```text
-//!   opportunistic, Offline   every machine is held, by a finalizer: whoever deletes it
-//!   proactive, Offline       a machine is held once the pool has picked it, and deleted then
+//!   opportunistic, Offline   every machine is held, by a finalizer, whichever client deletes it
+//!   proactive, Offline       a machine is held once the pool has selected it, and deleted then
 //!
-//!   held --deleted--> leaving --its claims and DataVolumes lose it as an owner--> not held, and gone
-//!     \---------no reason any more--------------------------------------------> not held
+//!   held --deleted--> its claims and DataVolumes lose it as an owner --> not held, and gone
+//!     \---------no longer a reason-------------------------------------> not held
 //! ```
 //!
-//! What a machine owns goes when the machine is gone, and not before: a held one can be parted from it first. The finalizer
-//! is also the note that it is to be: nothing is lost where this process ends between two steps. A pool with held machines is
-//! held itself, or nobody would let go of them.
+//! A machine's dependents are deleted only after the machine is gone, so a held machine can be detached from them first. The
+//! finalizer also records that this is to be done: nothing is lost if this process ends between two steps. A pool with held
+//! machines is held itself; otherwise no process would release them.
 
 use super::action::Action;
 use super::machine;
@@ -22,17 +22,17 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 use kube::{Resource, ResourceExt};
 use std::collections::BTreeSet;
 
-/// The word for what is kept; admission knows only one other, which keeps nothing.
+/// The value that keeps state; admission accepts only one other, which keeps nothing.
 const OFFLINE: &str = "Offline";
 
-/// Of which machines something is kept.
+/// The machines whose state is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kept {
-    /// Of none.
+    /// No machine's.
     Nothing,
-    /// Of those that the pool deletes.
+    /// The state of machines that the pool deletes.
     Picked,
-    /// Of all.
+    /// Every machine's.
     All,
 }
 
@@ -50,30 +50,30 @@ impl Kept {
     }
 }
 
-/// Whether a pool or a machine of one is held.
+/// Whether a pool or a machine of it is held.
 pub fn is_held(object: &impl ResourceExt) -> bool {
     object.finalizers().iter().any(|finalizer| finalizer == POOL_FINALIZER)
 }
 
-/// Its finalizers where it is held.
+/// Its finalizers while it is held.
 pub(super) fn held(object: &impl ResourceExt) -> Vec<String> {
     let mut finalizers = free(object);
     finalizers.push(POOL_FINALIZER.to_owned());
     finalizers
 }
 
-/// Its finalizers where it is not.
+/// Its finalizers while it is not held.
 pub(super) fn free(object: &impl ResourceExt) -> Vec<String> {
     object.finalizers().iter().filter(|finalizer| *finalizer != POOL_FINALIZER).cloned().collect()
 }
 
-/// Whether a held machine that is nobody's was once the pool's: it has a name that the pool gives.
+/// Whether a held machine without a controller was once the pool's: its name is one that the pool gives.
 pub(super) fn is_stray(pool: &VirtualMachinePool, vm: &VirtualMachine) -> bool {
     let name = vm.name_any();
     is_held(vm) && machine::index(&name).is_some_and(|index| machine::name(pool, index) == name)
 }
 
-/// Those that leave are parted from what they own, and those that are nobody's any more are let go of.
+/// Detaches deleted machines from their dependents, and releases machines that have no controller any more.
 pub(super) fn settle(observed: &Observed) -> Vec<Action> {
     let leaving = observed.machines.iter().map(|machine| &machine.vm).filter(|vm| is_leaving(vm));
     let all = leaving.chain(&observed.strays).filter(|vm| is_held(*vm));
@@ -88,7 +88,8 @@ fn boxed(vm: &VirtualMachine) -> Box<VirtualMachine> {
     Box::new(vm.clone())
 }
 
-/// The pool is being deleted: of those that leave already something is kept, the others go with all they have.
+/// The pool is being deleted: the state of machines that are already being deleted is kept; the others are deleted with all
+/// dependents.
 pub(super) fn part(observed: &Observed) -> Vec<Action> {
     let mut actions = settle(observed);
     actions.extend(living(observed, is_held).map(Action::Unhold));
@@ -98,7 +99,7 @@ pub(super) fn part(observed: &Observed) -> Vec<Action> {
     actions
 }
 
-/// Before any machine is held the pool is; before the number of machines changes all are held that are to be.
+/// Holds the pool before any machine, and holds all machines that need it before the number of machines changes.
 pub(super) fn hold(observed: &Observed) -> Vec<Action> {
     let kept = Kept::of(&observed.pool);
     if kept == Kept::Nothing {
@@ -113,7 +114,7 @@ pub(super) fn hold(observed: &Observed) -> Vec<Action> {
     }
 }
 
-/// Nobody is to go: who is held for nothing is let go of, and the pool after the last one.
+/// When no machine is to be deleted: releases machines that are held without a reason, and the pool after the last one.
 pub(super) fn relax(observed: &Observed) -> Vec<Action> {
     let kept = Kept::of(&observed.pool);
     if kept == Kept::All {
@@ -126,7 +127,7 @@ pub(super) fn relax(observed: &Observed) -> Vec<Action> {
     idle
 }
 
-/// What it takes to have the pool delete a machine.
+/// The action by which the pool deletes a machine.
 pub(super) fn take_away(pool: &VirtualMachinePool, machine: &Machine) -> Action {
     let vm = boxed(&machine.vm);
     if Kept::of(pool) != Kept::Nothing && !is_held(&machine.vm) {
@@ -144,7 +145,7 @@ fn living(
     all.filter(move |vm| !is_leaving(vm) && which(vm)).map(boxed)
 }
 
-/// Names of claims and DataVolumes that a machine may own: those of its volumes, and those made by its templates.
+/// Names of claims and DataVolumes that a machine may own: those of its volumes, and those of its templates.
 pub(super) fn names(vm: &VirtualMachine) -> BTreeSet<String> {
     let templates = vm.spec.data_volume_templates.iter();
     let made = templates.filter_map(|template| template.metadata.as_ref()?.name.clone());
@@ -152,7 +153,7 @@ pub(super) fn names(vm: &VirtualMachine) -> BTreeSet<String> {
     made.chain(volumes.filter_map(|volume| volume.claim().map(|claim| claim.name.to_owned()))).collect()
 }
 
-/// The owners of an object without that machine; none where it is no owner.
+/// The owners of an object without that machine; `None` where the machine is not an owner.
 pub(super) fn other_owners(object: &ObjectMeta, machine: &VirtualMachine) -> Option<Vec<OwnerReference>> {
     let owners = object.owner_references.as_deref().unwrap_or_default();
     let left: Vec<_> =

@@ -1,4 +1,4 @@
-//! A pool that keeps what its machines leave, under random scaling, deletions by others and changes of the strategy.
+//! A pool that keeps the state of its machines, under random scaling, deletions by others and changes of the strategy.
 
 use super::action::Action;
 use super::generation::Older;
@@ -17,7 +17,7 @@ const STRATEGIES: [&str; 3] = ["Proactive", "Opportunistic", "Disabled"];
 #[derive(Clone, Debug)]
 enum Event {
     Look,
-    /// Only so many of the plan's steps are done before the process ends.
+    /// Only this many actions of the plan are done before the process ends.
     Stumble(usize),
     Scale(i32),
     Deletes(usize),
@@ -37,13 +37,14 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
     proptest::collection::vec(event, 1..60)
 }
 
-/// What is in the cluster: the garbage collector and finalizers are as in Kubernetes.
+/// A model of the cluster: garbage collector and finalizers work as in Kubernetes.
 struct World {
     pool: Option<VirtualMachinePool>,
     machines: Vec<Machine>,
-    /// UIDs of the owners of claims by the names of machines: each machine makes its own, or takes the one that is there over.
+    /// UIDs of the owners of claims by the names of machines: each machine makes its own claim, or takes over an existing
+    /// one.
     claims: BTreeMap<String, Option<String>>,
-    /// Claims that went with their machines.
+    /// Claims that were deleted with their machines.
     lost: Vec<String>,
     made: u32,
 }
@@ -89,7 +90,7 @@ impl World {
         Some(Observed { pool, machines, strays, free, older: Older::new(), pruned: true, now })
     }
 
-    /// Does so many steps of a plan at most; whether there were any.
+    /// Carries out at most `most` actions of a plan; returns whether there were any.
     fn look(&mut self, most: usize) -> bool {
         let Some(observed) = self.observed() else { return false };
         let plan = plan(&observed);
@@ -142,7 +143,7 @@ impl World {
         }
     }
 
-    /// What is deleted and not held goes, and then what only it owned.
+    /// Removes deleted objects that are not held, and then objects that only they owned.
     fn collect(&mut self) {
         let leaves = |metadata: &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta| {
             metadata.deletion_timestamp.is_some() && metadata.finalizers.iter().flatten().next().is_none()
@@ -212,7 +213,7 @@ proptest! {
     #[test]
     fn what_the_pool_deletes_leaves_all_it_had(events in events()) {
         let mut world = World::new(0);
-        // Nobody else deletes any.
+        // No other client deletes any.
         for event in events.iter().filter(|event| !matches!(event, Event::Deletes(_))) {
             world.step(event, false);
         }

@@ -1,4 +1,4 @@
-//! A pool's status, computed whole from what was observed and how the step went.
+//! A pool's status, computed whole from the observation and the result of the actions.
 
 use super::observed::Observed;
 use barevirt_api::names::{CONDITION_REPLICA_FAILURE, CONDITION_REPLICA_PAUSED, REASON_SUCCESSFUL_PAUSED};
@@ -7,16 +7,16 @@ use barevirt_api::v1::{Condition, merge_condition};
 use barevirt_api::validate::kinds::selector;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-/// What failed: reason and message of the condition.
+/// A failure: reason and message of the condition.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Failure {
-    /// One word.
+    /// Its reason, one word.
     pub reason: &'static str,
-    /// The same for people.
+    /// Its message.
     pub message: String,
 }
 
-/// Computes it.
+/// Computes the status.
 pub fn compute(observed: &Observed, failure: Option<&Failure>) -> VirtualMachinePoolStatus {
     let pool = &observed.pool;
     let mut status = pool.status.clone().unwrap_or_default();

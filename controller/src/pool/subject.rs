@@ -1,9 +1,9 @@
-//! How messages name a pool.
+//! Name of a pool in messages.
 
 use barevirt_api::pool::VirtualMachinePool;
 use kube::ResourceExt;
 
-/// Namespace and name, for messages.
+/// Namespace and name.
 pub(super) fn subject(pool: &VirtualMachinePool) -> String {
     format!("pool {}/{}", pool.namespace().unwrap_or_default(), pool.name_any())
 }

@@ -59,7 +59,7 @@ fn instance(index: u32, revision: &str) -> VirtualMachineInstance {
     .unwrap()
 }
 
-/// A machine that runs, both of that revision.
+/// A running machine; machine and instance are of that revision.
 fn running(index: u32, revision: &str) -> Machine {
     Machine { vm: vm(index, revision), instance: Some(instance(index, revision)) }
 }
@@ -72,7 +72,7 @@ fn observed(pool: VirtualMachinePool, machines: Vec<Machine>) -> Observed {
     Observed { pool, machines, strays: vec![], free, older: Older::new(), pruned: true, now: at(NOW) }
 }
 
-/// With a former generation, in which each guest had so many cores.
+/// Adds a former generation in which each guest had this many cores.
 fn after(mut observed: Observed, revision: &str, cores: u32) -> Observed {
     let spec = pool(1, json!({"virtualMachineTemplate": template(cores)})).spec;
     observed.older.insert(revision.to_owned(), Some(spec));
@@ -108,7 +108,7 @@ fn machines_are_numbered_from_the_lowest_that_is_free() {
     assert_eq!(first.metadata.labels.as_ref().unwrap()[POOL_REVISION_LABEL], "web-1");
     assert_eq!(first.metadata.owner_references.as_ref().unwrap()[0].uid, "p1");
     assert_eq!(names(&plan(&observed(pool(1, json!({})), vec![]))), ["web-0"]);
-    // A number that is on its way out is not made anew before it is gone.
+    // The number of a machine that is being deleted is used again only once it is gone.
     assert_eq!(plan(&observed(pool(1, json!({})), vec![deleting(running(0, "web-1"))])), Plan::default());
 }
 
@@ -121,7 +121,7 @@ fn surplus_goes_by_the_policy() {
     let by = |order: &str| gone(json!({"proactive": {"selectionPolicy": {"sortPolicy": order}}}));
     assert_eq!(by("AscendingOrder"), ["web-0", "web-1"]);
     assert_eq!(by("DescendingOrder"), ["web-3", "web-2"]);
-    // The higher the number, the older.
+    // The higher the number, the older the machine.
     assert_eq!(by("Newest"), ["web-0", "web-1"]);
     assert_eq!(by("Oldest"), ["web-3", "web-2"]);
     assert_eq!(by("Random").len(), 2);
@@ -183,19 +183,19 @@ fn machines_follow_the_template_at_once_and_instances_as_the_strategy_says() {
     assert_eq!(body["metadata"]["labels"][POOL_REVISION_LABEL], "web-2");
     let unmanaged = after(observed(changed(json!({"unmanaged": {}})), old()), "web-1", 1);
     assert_eq!(plan(&unmanaged), Plan::default());
-    // A generation that changed something else is none for the machines.
+    // A generation that changed only other fields does not change machines.
     let scaled = after(observed(pool(2, json!({"replicas": 2})), old()), "web-1", 1);
     assert_eq!(plan(&scaled), Plan::default());
-    // Nothing is known of the former one: it counts as another.
+    // The former generation is unknown: it counts as different.
     assert_eq!(names(&plan(&observed(changed(json!(null)), old()))).len(), 2);
 
-    // Machines are new, instances are not.
+    // Machines are updated, instances are not.
     let half = |index| Machine { vm: vm(index, "web-2"), instance: Some(instance(index, "web-1")) };
     let rolling = |strategy| after(observed(changed(strategy), vec![half(0), half(1)]), "web-1", 1);
     assert_eq!(plan(&rolling(json!({"opportunistic": {}}))), Plan::default());
     let renewed = plan(&rolling(json!(null)));
     assert!(matches!(renewed.actions[..], [Action::Renew(_), Action::Renew(_)]), "{renewed:?}");
-    // With the same guest in it, the older generation is only another name.
+    // If the guest is the same, the older generation is only another name.
     let mut relabelled = rolling(json!(null));
     relabelled.older.insert("web-1".to_owned(), Some(relabelled.pool.spec.clone()));
     let relabelled = plan(&relabelled);
@@ -312,7 +312,7 @@ fn held(mut machine: Machine) -> Machine {
     machine
 }
 
-/// A pool that is held itself, and keeps what machines leave by that strategy.
+/// A pool that is held and keeps the state of its machines by that strategy.
 fn keeping(strategy: &str, replicas: u32) -> VirtualMachinePool {
     let strategy = json!({strategy: {"statePreservation": "Offline"}});
     let mut pool = pool(1, json!({"replicas": replicas, "scaleInStrategy": strategy}));
@@ -336,10 +336,10 @@ fn a_machine_whose_state_stays_is_held_before_it_is_deleted_and_let_go_of_after(
     let third = plan(&observed(one(), vec![leaving.clone()]));
     assert_eq!(third.actions, [Action::Keep(Box::new(leaving.vm.clone()))]);
     assert_eq!(plan(&observed(one(), vec![deleting(machine.clone())])), Plan::default());
-    // A machine that was to go and is wanted again, and one that somebody else deletes, is as before.
+    // A machine that was to be deleted and is wanted again is released.
     let wanted = plan(&observed(keeping("proactive", 1), vec![held(machine.clone())]));
     assert_eq!(wanted.actions, [Action::Unhold(Box::new(held(machine.clone()).vm))]);
-    // One that is to be made anew because it does not come up leaves the same.
+    // A machine that is replaced because it fails leaves the same state.
     let mut healing = keeping("proactive", 1);
     healing.spec.autohealing = serde_json::from_value(json!({})).unwrap();
     let mut failing = machine;
@@ -352,17 +352,17 @@ fn machines_that_others_delete_are_held_from_the_start() {
     let made = plan(&observed(keeping("opportunistic", 1), vec![]));
     let [Action::Create(vm)] = made.actions.as_slice() else { panic!("{made:?}") };
     assert_eq!(vm.metadata.finalizers.as_deref(), Some(&[POOL_FINALIZER.to_owned()][..]));
-    // Those that were there before it was asked for, and before their number changes.
+    // Machines that existed before the strategy was set are held before their number changes.
     let older = running(0, "web-1");
     let later = plan(&observed(keeping("opportunistic", 3), vec![older.clone()]));
     assert_eq!(later.actions, [Action::Hold(Box::new(older.vm.clone()))]);
-    // What was kept until now is not from now on.
+    // When the strategy is withdrawn, nothing is kept any more.
     let mut off = keeping("opportunistic", 1);
     off.spec.scale_in_strategy = None;
     let freed = plan(&observed(off.clone(), vec![held(older.clone())]));
     assert_eq!(freed.actions, [Action::Unhold(Box::new(held(older.clone()).vm))]);
     assert_eq!(plan(&observed(off, vec![older.clone()])).actions, [Action::Unguard]);
-    // A pause holds up nobody who leaves.
+    // A pause does not delay machines that are being deleted.
     let mut paused = keeping("opportunistic", 1);
     paused.spec.paused = Some(true);
     let leaving = deleting(held(older));

@@ -1,4 +1,4 @@
-//! Carrying out a plan for a replica set, and reporting.
+//! Carries out a replica set's plan, and reports.
 
 use super::plan::{self, Action, Member, Observed, Plan};
 use super::status::{self, Failure};
@@ -30,14 +30,14 @@ use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 use tracing::info;
 
-/// Requests at the same time.
+/// Concurrent requests.
 const AT_ONCE: usize = 10;
-/// Event reason: the set goes on.
+/// Event reason: the set is not paused any more.
 const REASON_RESUMED: &str = "SuccessfulResumed";
-/// When to look again for what is left, should no event come.
+/// When to look again at the remaining work, without an event.
 const AGAIN: Duration = Duration::from_secs(5);
 
-/// Does what the plan says and reports; the time of the next look.
+/// Carries out the plan and reports; returns when to look again.
 pub(super) async fn apply(
     cluster: &Cluster,
     observed: &Observed,
@@ -50,7 +50,7 @@ pub(super) async fn apply(
         .buffer_unordered(AT_ONCE)
         .collect()
         .await;
-    // The first is told; the others will most likely be the same.
+    // The first failure is reported; the others are most likely the same.
     let failed = done.into_iter().find_map(Result::err);
     let failure =
         failed.as_ref().filter(|(error, _)| error.category() == Category::Refused).map(|(error, reason)| {
@@ -64,7 +64,7 @@ pub(super) async fn apply(
                 },
             }
         });
-    // A failure that may pass by itself says nothing about the earlier one.
+    // A temporary failure does not clear the earlier one.
     if failed.is_none() || failure.is_some() {
         report(cluster, observed, failure.as_ref()).await?;
     }
@@ -127,7 +127,7 @@ async fn create(
     let created = match call("create", subject, vmis.create(&params, instance)).await {
         Ok(created) => created,
         Err(Error::Api { source, .. }) if response(&source).is_some_and(|a| a.reason == "AlreadyExists") => {
-            // Ours, by an observation that was old; or another's, by chance.
+            // It is ours, and the observation was old; or another object has this name by chance.
             let existing = call("get", subject, vmis.get(&name)).await?;
             if plan::owns(set, existing.meta()) {
                 write.done(existing.metadata.resource_version.as_deref());
@@ -151,7 +151,7 @@ async fn delete(
     text: String,
 ) -> Result<(), Error> {
     let name = &member.name;
-    // Just the one that was looked at: it may have been released, or come to life again, a moment ago.
+    // Exactly the observed version: it may have been released, or become ready, a moment ago.
     let params = DeleteParams {
         preconditions: Some(Preconditions {
             uid: Some(member.uid.clone()),
@@ -166,7 +166,7 @@ async fn delete(
     Ok(())
 }
 
-/// Becomes the controller of an instance that is nobody's.
+/// Becomes the controller of an instance without one.
 async fn adopt(
     cluster: &Cluster,
     set: &VirtualMachineInstanceReplicaSet,
@@ -182,7 +182,7 @@ async fn adopt(
     Ok(())
 }
 
-/// Lets go of an instance that is not selected any more.
+/// Releases an instance that is no longer selected.
 async fn release(
     cluster: &Cluster,
     set: &VirtualMachineInstanceReplicaSet,
@@ -208,12 +208,12 @@ async fn patch_owners(
     write::patch::<VirtualMachineInstance>(cluster, "patch", &namespace, &member.name, &body).await
 }
 
-/// Writes the status where it differs from the stored one, and tells what is news in it.
+/// Writes the status where it differs from the stored one, and emits events for changes.
 async fn report(cluster: &Cluster, observed: &Observed, failure: Option<&Failure>) -> Result<(), Error> {
     let set = &observed.set;
     let before = set.status.clone().unwrap_or_default();
     let wanted = status::compute(observed, failure, Timestamp::now());
-    // Our types always have a JSON form: no map in them has keys but strings.
+    // Our types always have a JSON form: their maps have only string keys.
     let (old, new) = (serde_json::to_value(&before), serde_json::to_value(&wanted));
     let Some(change) = merge::difference(&old.unwrap_or_default(), &new.unwrap_or_default()) else {
         return Ok(());
@@ -236,7 +236,7 @@ async fn report(cluster: &Cluster, observed: &Observed, failure: Option<&Failure
     Ok(())
 }
 
-/// What a changed status is told of.
+/// The events of a changed status.
 fn news(
     before: &VirtualMachineInstanceReplicaSetStatus,
     after: &VirtualMachineInstanceReplicaSetStatus,

@@ -1,13 +1,14 @@
 //! Replica sets: a number of instances of one template, replaced when they end.
 //!
 //! ```text
-//!   fewer than wanted ---> create        ended, or the pod leaves ---> delete: the next look finds fewer
+//!   fewer than wanted ---> create        ended, or its pod is deleted ---> delete: the next look finds fewer
 //!   more than wanted ----> delete: those that are not ready first, then the youngest
-//!   nobody's, selected --> adopt         ours, not selected any more ---> release
+//!   no controller, selected --> adopt    ours, not selected any more ---> release
 //! ```
 //!
-//! Names of instances follow from the set's UID and a number, so that an old observation creates nothing twice; what was
-//! written a moment ago is waited for. Deletion is Kubernetes' own: the instances have the set as owner.
+//! Names of instances are derived from the set's UID and a number, so that an old observation never creates an instance
+//! twice; a reconciliation waits until the caches show our latest writes. Kubernetes deletes the instances: the set is their
+//! owner.
 
 mod apply;
 mod observe;
@@ -25,10 +26,10 @@ use barevirt_component::request::Error;
 use kube::ResourceExt;
 use std::time::Duration;
 
-/// When to look again where something of ours has not come back yet.
+/// When to look again while the caches lag behind our own writes.
 const OWED: Duration = Duration::from_millis(500);
 
-/// One reconciliation; the time of the next where one is due without an event.
+/// One reconciliation; returns when the next one is due without an event.
 pub async fn reconcile(cluster: &Cluster, namespace: &str, name: &str) -> Result<Option<Duration>, Error> {
     match observe::observe(cluster, namespace, name) {
         observe::Seen::Nothing => Ok(None),

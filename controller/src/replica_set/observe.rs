@@ -1,4 +1,4 @@
-//! Looking at what concerns one replica set: only caches, which have to show what was written last.
+//! Observes one replica set, only from caches, which have to show our latest writes.
 
 use super::plan::{self, Member, Observed};
 use crate::cluster::Cluster;
@@ -10,13 +10,13 @@ use kube::runtime::reflector::ObjectRef;
 use std::time::Instant;
 use tracing::warn;
 
-/// What a look came to.
+/// The result of a look.
 pub(super) enum Seen {
-    /// There is no such set, or it cannot be read.
+    /// The set does not exist, or cannot be decoded.
     Nothing,
-    /// The caches are behind our own writes.
+    /// The caches lag behind our own writes.
     Owed,
-    /// Everything.
+    /// The whole observation.
     Whole(Box<Observed>),
 }
 
@@ -29,7 +29,7 @@ pub(super) fn observe(cluster: &Cluster, namespace: &str, name: &str) -> Seen {
     let set = match set.unpack() {
         Ok(set) => set,
         Err(error) => {
-            // Named and left alone; the others go on.
+            // It is logged and left alone; the others go on.
             warn!(namespace, name, error = %chain(&error), "a replica set that cannot be read");
             return Seen::Nothing;
         }
@@ -46,7 +46,7 @@ pub(super) fn observe(cluster: &Cluster, namespace: &str, name: &str) -> Seen {
     Seen::Whole(Box::new(Observed { set, members }))
 }
 
-/// An instance that may be the set's; none that cannot be read, which its own reconciler names.
+/// An instance that may be the set's; `None` where it cannot be decoded, which its own reconciler logs.
 fn member(cluster: &Cluster, namespace: &str, name: &str) -> Option<Member> {
     let vmi = cluster.vmis.get(&ObjectRef::new(name).within(namespace))?.unpack().ok()?;
     let launcher = launcher_name(&vmi);

@@ -1,4 +1,4 @@
-//! What to do about a replica set. Pure: the same observation gives the same plan.
+//! Plans a replica set. Pure: the same observation gives the same plan.
 
 use crate::generated;
 use crate::kin;
@@ -10,10 +10,10 @@ use k8s_openapi::jiff::Timestamp;
 use kube::{Resource, ResourceExt};
 use std::collections::{BTreeMap, HashSet};
 
-/// Instances that are created or deleted at once; what is left comes with the next look. KubeVirt has 250.
+/// Instances that are created or deleted at once; the rest follows with the next look. KubeVirt has 250.
 pub(super) const BURST: usize = 50;
 
-/// An instance as far as a replica set looks at it.
+/// The part of an instance that concerns a replica set.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Member {
     /// Its name.
@@ -30,14 +30,14 @@ pub struct Member {
     pub created: Option<Timestamp>,
     /// Whether it is being deleted.
     pub deleting: bool,
-    /// Whether it has ended, or will soon, since its pod is being deleted.
+    /// Whether it has ended, or will end soon because its pod is being deleted.
     pub finished: bool,
     /// Whether it is ready.
     pub ready: bool,
 }
 
 impl Member {
-    /// `pod_leaves` says that its launcher pod is being deleted.
+    /// `pod_leaves`: its launcher pod is being deleted.
     pub fn new(vmi: &VirtualMachineInstance, pod_leaves: bool) -> Self {
         let conditions = vmi.status.as_ref().map(|status| status.conditions.as_slice());
         Member {
@@ -62,17 +62,17 @@ impl Member {
     }
 }
 
-/// All that a plan depends on.
+/// Everything that a plan depends on.
 #[derive(Clone, Debug)]
 pub struct Observed {
     /// The set.
     pub set: VirtualMachineInstanceReplicaSet,
-    /// Its instances, and those of nobody in its namespace.
+    /// Its instances, and those of its namespace without a controller.
     pub members: Vec<Member>,
 }
 
 impl Observed {
-    /// The instances that count as the set's: those that it has, and those that it is about to adopt.
+    /// The instances that count as the set's: its own, and those that it is about to adopt.
     fn owned(&self) -> Vec<&Member> {
         self.members
             .iter()
@@ -83,7 +83,7 @@ impl Observed {
             .collect()
     }
 
-    /// Those of them that have not ended and are not being deleted.
+    /// Owned instances that have not ended and are not being deleted.
     pub(super) fn active(&self) -> Vec<&Member> {
         self.owned().into_iter().filter(|member| member.is_active()).collect()
     }
@@ -106,7 +106,7 @@ impl Observed {
         selector::matches(&self.set.spec.selector, Some(&member.labels)) == Ok(true)
     }
 
-    /// Whether the set makes what it selects; admission lets no other in, but sets may be older than that.
+    /// Whether the set selects the instances that it makes. Admission requires that, but sets may be older than the rule.
     fn is_sane(&self) -> bool {
         let labels = self.set.spec.template.metadata.as_ref().and_then(|metadata| metadata.labels.as_ref());
         selector::matches(&self.set.spec.selector, labels) == Ok(true)
@@ -114,36 +114,36 @@ impl Observed {
     }
 }
 
-/// One step on the cluster.
+/// A step on the cluster.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
     /// Become the owner of the instance.
     Adopt(Member),
-    /// Let go of the instance.
+    /// Release the instance.
     Release(Member),
     /// Create the instance.
     Create(Box<VirtualMachineInstance>),
-    /// Delete an instance that there is one too many of.
+    /// Delete a surplus instance.
     Delete(Member),
     /// Delete an instance that has ended.
     Clear(Member),
 }
 
-/// Steps that do not depend on each other.
+/// Independent actions.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Plan {
-    /// Done at the same time.
+    /// Carried out concurrently.
     pub actions: Vec<Action>,
 }
 
-/// Decides.
+/// Plans the next actions.
 pub fn plan(observed: &Observed) -> Plan {
     if !observed.is_sane() || !observed.adopts() {
         return Plan::default();
     }
     let mut actions: Vec<Action> =
         observed.members.iter().filter_map(|member| claim(observed, member)).collect();
-    // Whom to count is settled first.
+    // First it is settled which instances count.
     if !actions.is_empty() || observed.set.spec.paused == Some(true) {
         return Plan { actions };
     }
@@ -155,7 +155,8 @@ pub fn plan(observed: &Observed) -> Plan {
             names(observed).take(missing).map(|name| Action::Create(Box::new(instance(observed, name)))),
         );
     } else {
-        // Those that are missed least: not ready, then young; names at last, so that the order is always the same.
+        // The most dispensable first: instances that are not ready, then the youngest; names last, so that the order is
+        // stable.
         active.sort_by_key(|member| (member.ready, std::cmp::Reverse(member.created), member.name.clone()));
         let surplus = (active.len() - wanted).min(BURST);
         actions.extend(active.into_iter().take(surplus).cloned().map(Action::Delete));
@@ -178,7 +179,7 @@ fn claim(observed: &Observed, member: &Member) -> Option<Action> {
     }
 }
 
-/// What the names of a set's instances begin with: the template's name, else the set's own.
+/// Prefix of the names of a set's instances: the template's name, otherwise the set's own.
 pub(super) fn beginning(set: &VirtualMachineInstanceReplicaSet) -> String {
     let template = set.spec.template.metadata.as_ref();
     let given = |text: Option<&String>| text.filter(|text| !text.is_empty()).cloned();
@@ -191,7 +192,7 @@ pub(super) fn beginning(set: &VirtualMachineInstanceReplicaSet) -> String {
     beginning
 }
 
-/// Names that no instance of the set has. Those of others are found when they are created.
+/// Names that no instance of the set has. A name that another object has is found when the instance is created.
 fn names(observed: &Observed) -> impl Iterator<Item = String> {
     let mut taken: HashSet<String> = observed.members.iter().map(|member| member.name.clone()).collect();
     let beginning = beginning(&observed.set);
@@ -218,7 +219,7 @@ fn instance(observed: &Observed, name: String) -> VirtualMachineInstance {
     }
 }
 
-/// Whether the set is the controller that an object's metadata name.
+/// Whether the set is the controller in an object's metadata.
 pub(super) fn owns(set: &VirtualMachineInstanceReplicaSet, metadata: &ObjectMeta) -> bool {
     kin::is_controlled_by(metadata, set.meta())
 }

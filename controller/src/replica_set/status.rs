@@ -1,4 +1,4 @@
-//! A replica set's status, computed whole from what was observed and how the step went.
+//! A replica set's status, computed whole from the observation and the result of the actions.
 
 use super::plan::Observed;
 use barevirt_api::names::{CONDITION_REPLICA_FAILURE, CONDITION_REPLICA_PAUSED};
@@ -7,16 +7,16 @@ use barevirt_api::validate::kinds::selector;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 
-/// What failed: reason and message of the condition.
+/// A failure: reason and message of the condition.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Failure {
-    /// One word.
+    /// Its reason, one word.
     pub reason: &'static str,
-    /// The same for people.
+    /// Its message.
     pub message: String,
 }
 
-/// Computes it.
+/// Computes the status.
 pub fn compute(
     observed: &Observed,
     failure: Option<&Failure>,

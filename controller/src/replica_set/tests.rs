@@ -73,7 +73,7 @@ fn what_is_missing_is_created_from_the_template() {
         (owner.uid.as_str(), owner.controller, owner.block_owner_deletion),
         ("s1", Some(true), Some(true))
     );
-    // One is the default; names that are taken are passed over; a template's name comes before the set's.
+    // One is the default; names that are taken are skipped; a template's name is preferred to the set's.
     assert_eq!(created(&actions(set(json!({})), vec![])).len(), 1);
     let again = actions(set(json!({"replicas": 3})), vec![member(name, "Running"), member("a", "Running")]);
     assert_eq!(created(&again), [second.metadata.name.clone().unwrap()]);
@@ -103,7 +103,7 @@ fn what_ended_is_cleared_away_and_replaced() {
     let made = actions(set(json!({})), vec![member("a", "Failed")]);
     assert_eq!(created(&made).len(), 1);
     assert_eq!(made[1], Action::Clear(member("a", "Failed")));
-    // So is one whose pod is on its way out.
+    // So is an instance whose pod is being deleted.
     let leaving = Member::new(&vmi("a", Some("s1"), "Running"), true);
     let made = actions(set(json!({})), vec![leaving.clone()]);
     assert_eq!(made[1], Action::Clear(leaving));
@@ -184,7 +184,7 @@ fn the_status_counts_and_says_what_is_wrong() {
 }
 
 mod world {
-    //! A set under random ends, deletions, relabelling and scaling; observations may be old.
+    //! A set under random guest ends, deletions, relabelling and scaling; observations may be old.
 
     use super::*;
     use proptest::prelude::*;
@@ -192,7 +192,7 @@ mod world {
     #[derive(Clone, Debug)]
     enum Event {
         Look,
-        /// As [`Event::Look`], with what was seen at the last one: what the caches show may be old.
+        /// Like [`Event::Look`], but with the observation of the last look: caches may be old.
         LookAtOld,
         Scale(i32),
         Pause(bool),
@@ -242,7 +242,7 @@ mod world {
             }
         }
 
-        /// The instance that an action is about, unless it has changed since: the API server refuses it then.
+        /// The instance that an action names, unless it has changed since: then the API server refuses the action.
         fn find(&self, member: &Member) -> Option<usize> {
             self.instances.iter().position(|vmi| {
                 vmi.metadata.uid.as_deref() == Some(member.uid.as_str())

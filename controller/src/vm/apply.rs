@@ -1,4 +1,4 @@
-//! Carrying out a step for a machine, and reporting.
+//! Carries out a machine's step, and reports.
 
 use super::plan::{Observed, Step};
 use super::status::{self, Outcome};
@@ -29,19 +29,19 @@ use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 use tracing::info;
 
-/// When to look again where something of a former run must go first; its end also comes as an event.
+/// When to look again while objects of a former run still exist; their end also comes as an event.
 const HELD: Duration = Duration::from_secs(5);
-/// When to look again where another's instance has our name.
+/// When to look again while another owner's instance has our name.
 const BLOCKED: Duration = Duration::from_secs(30);
-/// When to look again for an instance type or a preference that is not there, or try again to make a DataVolume. They are not
-/// watched: most are made before they are named.
+/// When to look again for a missing instance type or preference, or try again to make a DataVolume. They are not watched:
+/// most are made before they are named.
 const MISSING: Duration = Duration::from_secs(10);
-/// Reason of a machine whose volumes cannot be changed as it says; KubeVirt's.
+/// Reason of a machine whose volumes cannot be changed as wanted; KubeVirt's.
 const VOLUMES_UPDATE_ERROR: &str = "VolumesUpdateError";
-/// When to look again after a look past the cache showed that the observation was old.
+/// When to look again after the API server showed that the observation was old.
 const STALE: Duration = Duration::from_millis(200);
 
-/// Does the step and reports; the time of the next look.
+/// Carries out the step and reports; returns when to look again.
 pub(super) async fn apply(
     cluster: &Cluster,
     observed: &Observed,
@@ -141,7 +141,7 @@ pub(super) async fn apply(
     }
 }
 
-/// An event, unless the Failure condition has that message already: retries are not news.
+/// Emits an event, unless the Failure condition already has that message: retries are not reported again.
 fn tell_once(cluster: &Cluster, vm: &VirtualMachine, note: Note, message: &str) {
     let known = vm.status.as_ref().and_then(|status| {
         barevirt_api::v1::Condition::find(&status.conditions, barevirt_api::names::CONDITION_FAILURE)
@@ -151,7 +151,7 @@ fn tell_once(cluster: &Cluster, vm: &VirtualMachine, note: Note, message: &str) 
     }
 }
 
-/// Writes the status where it differs from the stored one, unless that can wait: for so long.
+/// Writes the status where it differs from the stored one; returns a pause if the write can wait that long.
 async fn report(
     cluster: &Cluster,
     observed: &Observed,
@@ -160,14 +160,14 @@ async fn report(
 ) -> Result<Option<Duration>, Error> {
     let vm = &observed.vm;
     let wanted = status::compute(observed, vmi, outcome);
-    // Our types always have a JSON form: no map in them has keys but strings.
+    // Our types always have a JSON form: their maps have only string keys.
     let old = serde_json::to_value(vm.status.clone().unwrap_or_default()).unwrap_or_default();
     let new = serde_json::to_value(&wanted).unwrap_or_default();
     let Some(change) = merge::difference(&old, &new) else { return Ok(None) };
     if let Some(left) = status::passes(observed, &wanted) {
         return Ok(Some(left));
     }
-    // virt-api adds commands to the same status: nothing may be lost.
+    // virt-api adds commands to the same status: none may be lost.
     let body = json!({
         "metadata": {"resourceVersion": vm.metadata.resource_version}, "status": change
     });
@@ -186,7 +186,7 @@ async fn report(
     Ok(None)
 }
 
-/// The user is told what the machine names in vain, and it is looked for again.
+/// Reports what the machine names and is missing; it is looked up again later.
 fn refused(
     cluster: &Cluster,
     vm: &VirtualMachine,
@@ -197,7 +197,7 @@ fn refused(
     (Outcome::Failed { reason, message }, Some(MISSING))
 }
 
-/// The user is told why there is no DataVolume, and it is tried again.
+/// Reports why a DataVolume cannot be made; it is tried again later.
 fn unprovided(
     cluster: &Cluster,
     vm: &VirtualMachine,
@@ -222,7 +222,7 @@ async fn applied_and_started(
     }
 }
 
-/// Creates the instance; none where a launcher of that name may still run.
+/// Creates the instance; `None` where a launcher of that name may still run.
 async fn start(
     cluster: &Cluster,
     vm: &VirtualMachine,
@@ -253,7 +253,7 @@ async fn start(
                     subject: vmi_subject(),
                     owner: format!("{} {}", owner.kind, owner.name),
                 }),
-                // To be adopted, once the cache shows it.
+                // The next look adopts it, once the cache shows it.
                 None => Ok(None),
             };
         }
@@ -266,7 +266,7 @@ async fn start(
     Ok(Some(created))
 }
 
-/// Deletes the instance; none where it turns out not to be the machine's any more.
+/// Deletes the instance; `None` where the machine does not own it any more.
 async fn stop(
     cluster: &Cluster,
     vm: &VirtualMachine,
@@ -275,7 +275,7 @@ async fn stop(
     let (namespace, name) = (vm.namespace().unwrap_or_default(), vm.name_any());
     let vmis: Api<VirtualMachineInstance> = Api::namespaced(cluster.client.clone(), &namespace);
     let vmi_subject = || format!("virtual machine instance {namespace}/{name}");
-    // An instance that was orphaned a moment ago must live: looked at past the cache, and deleted at just that version.
+    // An instance that was just orphaned must live: read from the API server, and deleted at exactly that version.
     let Some(mut fresh) = call_opt("get", vmi_subject, vmis.get(&name)).await? else { return Ok(None) };
     if !kin::is_controlled_by(fresh.meta(), vm.meta()) || fresh.metadata.uid.as_deref() != Some(uid) {
         return Ok(None);
@@ -314,7 +314,7 @@ async fn adopt(cluster: &Cluster, observed: &Observed) -> Result<Option<Duration
     Ok(None)
 }
 
-/// Has a halted machine run: sets whichever of `running` and `runStrategy` it uses.
+/// Makes a halted machine run: sets `running` or `runStrategy`, whichever it uses.
 async fn switch_on(cluster: &Cluster, vm: &VirtualMachine) -> Result<(), Error> {
     let spec = match vm.spec.run_strategy {
         Some(_) => json!({"runStrategy": RUN_STRATEGY_ALWAYS}),
@@ -338,7 +338,7 @@ async fn write_cards(
     Ok(())
 }
 
-/// Notes the generation of the machine that its instance is of.
+/// Records the machine's generation on its instance.
 async fn note(cluster: &Cluster, observed: &Observed, generation: i64) -> Result<(), Error> {
     let Some(vmi) = observed.own_vmi() else { return Ok(()) };
     let (namespace, name) = (vmi.namespace().unwrap_or_default(), vmi.name_any());
@@ -349,7 +349,7 @@ async fn note(cluster: &Cluster, observed: &Observed, generation: i64) -> Result
     write::patch::<VirtualMachineInstance>(cluster, "patch", &namespace, &name, &body).await
 }
 
-/// Has the instance take over a change of the machine.
+/// Applies a change of the machine to the instance.
 async fn update(
     cluster: &Cluster,
     observed: &Observed,
@@ -367,7 +367,7 @@ async fn update(
     Ok(())
 }
 
-/// Lets the machine go, unless the API server itself still shows an instance of it.
+/// Releases the machine, unless the API server still has an instance of it.
 async fn release(cluster: &Cluster, observed: &Observed) -> Result<Option<Duration>, Error> {
     let vm = &observed.vm;
     let (namespace, name) = (vm.namespace().unwrap_or_default(), vm.name_any());

@@ -1,4 +1,4 @@
-//! Starts that failed: counted, and tried again after 10 n^2 seconds and up to half as much again, at most 300.
+//! Failed starts: counted, and retried after 10 n^2 seconds plus up to half of that, at most 300.
 
 use barevirt_api::names::{
     PHASE_RUNNING, RUN_STRATEGY_ALWAYS, RUN_STRATEGY_ONCE, RUN_STRATEGY_RERUN_ON_FAILURE, is_final_phase,
@@ -12,14 +12,14 @@ use std::time::Duration;
 const FIRST: u64 = 10;
 const LONGEST: u64 = 300;
 
-/// Whether a strategy starts failed instances again by itself.
+/// Whether a strategy starts failed instances again.
 pub(super) fn restarts(strategy: &str) -> bool {
     [RUN_STRATEGY_ALWAYS, RUN_STRATEGY_RERUN_ON_FAILURE, RUN_STRATEGY_ONCE].contains(&strategy)
 }
 
-/// The record of failures after a look at the instance.
+/// The record of failures, updated from the instance.
 ///
-/// An instance that ran clears it, one that ended before is counted once.
+/// An instance that ran clears it; one that ended before running is counted once.
 pub(super) fn record(
     stored: Option<&StartFailure>,
     strategy: &str,
@@ -40,7 +40,7 @@ pub(super) fn record(
     let count = before.saturating_add(1);
     let pause = pause(count.unsigned_abs(), uid.as_deref().unwrap_or_default());
     let retry = now.checked_add(pause).unwrap_or(Timestamp::MAX);
-    // Stored times have seconds; what is written is what is read back.
+    // Stored times have whole seconds; the value must not change when it is read back.
     let retry = Timestamp::from_second(retry.as_second()).unwrap_or(retry);
     Some(StartFailure {
         consecutive_fail_count: Some(count),
@@ -49,15 +49,15 @@ pub(super) fn record(
     })
 }
 
-/// How long to wait after so many failures. The part that varies comes from the failed instance's UID: machines that
-/// failed together do not start together, and the same observation gives the same answer.
+/// The pause after this many failures. Its variable part is derived from the failed instance's UID: machines that failed
+/// together do not start together, and the same observation gives the same result.
 fn pause(count: u32, uid: &str) -> Duration {
     let base = FIRST.saturating_mul(u64::from(count).saturating_pow(2));
     let spread = Sha1::digest(uid.as_bytes()).first().map_or(0, |byte| u64::from(*byte));
     Duration::from_secs(base.saturating_add(base.min(LONGEST) / 2 * spread / 255).min(LONGEST))
 }
 
-/// Time that is left before the next start.
+/// Time until the next start.
 pub(super) fn left(failure: Option<&StartFailure>, now: Timestamp) -> Option<Duration> {
     let retry = failure?.retry_after_timestamp.as_ref()?.0;
     Duration::try_from(retry.duration_since(now)).ok().filter(|left| !left.is_zero())

@@ -1,7 +1,7 @@
-//! The DataVolumes of a machine's templates: made where they are missing, looked at until they are filled.
+//! The DataVolumes of a machine's templates: created where they are missing, and checked until they are filled.
 //!
-//! No watch: most clusters have no such kind. They are looked for past any cache, those of a machine that runs only until they
-//! are all filled, and then not again before the machine or this process changes.
+//! They are not watched: most clusters do not have the kind. They are read from the API server; for a running machine only
+//! until all are filled, and then not again before the machine or this process changes.
 
 use super::subject::subject;
 use crate::adoption::may_adopt;
@@ -28,17 +28,17 @@ use serde_json::json;
 use std::time::Duration;
 use tracing::info;
 
-/// How often those that are being filled are looked at.
+/// How often unfilled DataVolumes are looked at.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
-/// How often those are that CDI has given up: somebody has to do something.
+/// How often DataVolumes are looked at that CDI has given up: a user has to act.
 const FAILED: Duration = Duration::from_secs(30);
 
-/// Why a DataVolume cannot be made. It may be possible later.
+/// Why a DataVolume cannot be made for now.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Refusal {
-    /// The event, where it has one.
+    /// The event, if there is one.
     pub(super) note: Option<Note>,
-    /// Of the Failure condition.
+    /// Message of the Failure condition.
     pub(super) message: String,
 }
 
@@ -47,7 +47,7 @@ impl Refusal {
         Refusal { note, message: format!("Error encountered while creating DataVolumes: {why}") }
     }
 
-    /// There is no room for a claim.
+    /// A quota leaves no space for a claim.
     pub(super) fn over_quota(name: &str, why: &str) -> Self {
         let note = Note::warning(
             REASON_FAILED_DATA_VOLUME_IMPORT,
@@ -61,7 +61,7 @@ fn data_volumes(cluster: &Cluster, namespace: &str) -> Api<DynamicObject> {
     Api::namespaced_with(cluster.client.clone(), namespace, &cdi::resource(cdi::DATA_VOLUME))
 }
 
-/// Looks for those of a machine. `vmi` is its instance.
+/// Looks up the DataVolumes of a machine. `vmi` is its instance.
 pub(super) async fn observe(
     cluster: &Cluster,
     vm: &VirtualMachine,
@@ -87,15 +87,15 @@ pub(super) async fn observe(
     Ok(found)
 }
 
-/// When to look again, where something may still change by itself.
+/// When to look again, where something may still change.
 pub(super) fn patience(volumes: &DataVolumes, vmi: Option<&VirtualMachineInstance>) -> Option<Duration> {
-    // Without an instance nobody is there for those that wait for a first consumer.
+    // Without an instance no pod will bind claims that wait for a first consumer.
     let settled = volumes.are_filled() || (vmi.is_none() && volumes.are_ready());
     let any = volumes.0.iter().any(Option::is_some);
     (any && !settled).then(|| if volumes.failed().next().is_some() { FAILED } else { PATIENCE })
 }
 
-/// Does the work, up to the first that is refused.
+/// Does the work, up to the first refusal.
 pub(super) async fn provide(
     cluster: &Cluster,
     vm: &VirtualMachine,
@@ -151,7 +151,7 @@ async fn make(
             }
             Ok(Ok(()))
         }
-        // Made a moment ago, or never to be: the next look tells.
+        // It was made a moment ago, or the namespace is ending: the next look shows.
         Err(error) if matches!(error.category(), Category::Conflict | Category::Ending) => Err(error),
         Err(error) => {
             let why = match error.category() {
@@ -168,7 +168,7 @@ async fn make(
     }
 }
 
-/// The specification with what it copies; or why it copies nothing.
+/// The specification with its source, or why there is none.
 async fn resolve(
     cluster: &Cluster,
     vm: &VirtualMachine,
@@ -193,7 +193,7 @@ async fn resolve(
     Ok(planned::resolved(&template.spec, &namespace, source.as_ref()))
 }
 
-/// Asks the API server whether the machine's account may.
+/// Asks the API server whether the machine's account may copy.
 async fn may_copy(cluster: &Cluster, vm: &VirtualMachine, origin: &Origin) -> Result<bool, Error> {
     let alternatives = planned::questions(vm, origin);
     if alternatives.is_empty() {
@@ -215,7 +215,7 @@ async fn may_copy(cluster: &Cluster, vm: &VirtualMachine, origin: &Origin) -> Re
     Ok(false)
 }
 
-/// A copy may be asked for before there is something to copy. Only who may copy it is told whether it is there.
+/// A copy may be requested before its source exists. Only an account that may copy the source is told whether it exists.
 async fn tell_of_missing_origin(
     cluster: &Cluster,
     vm: &VirtualMachine,
@@ -235,7 +235,7 @@ async fn tell_of_missing_origin(
     Ok(())
 }
 
-/// The machine owns a DataVolume that nobody did, as it was found a moment ago.
+/// Makes the machine the owner of a DataVolume without one, at the observed version.
 async fn adopt(cluster: &Cluster, vm: &VirtualMachine, name: &str) -> Result<(), Error> {
     let namespace = vm.namespace().unwrap_or_default();
     if !may_adopt(&cluster.client, || subject(vm), vm).await? {
@@ -276,7 +276,7 @@ mod tests {
             ("", Some(PATIENCE), Some(PATIENCE)),
             ("ImportInProgress", Some(PATIENCE), Some(PATIENCE)),
             ("Failed", Some(FAILED), Some(FAILED)),
-            // Nobody is there for it.
+            // No pod will bind it.
             ("WaitForFirstConsumer", None, Some(PATIENCE)),
             ("PendingPopulation", None, Some(PATIENCE)),
             ("Succeeded", None, None),

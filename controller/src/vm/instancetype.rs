@@ -1,12 +1,12 @@
 //! The instance type and the preference of a machine.
 //!
 //! ```text
-//!   seen first, or another is named:  object --copy--> ControllerRevision, named in the machine's status
+//!   seen first, or another one named: object --copy--> ControllerRevision, named in the machine's status
 //!   start:                            ControllerRevision --> instance
 //! ```
 //!
-//! So a machine starts as it did the last time, whatever became of the objects since. Who wants the new content takes the
-//! copy out of the status, or names another one.
+//! So a machine starts as it did the last time, whatever happened to the objects since. To use the new contents, a user
+//! removes the copy from the status, or names another object.
 
 use crate::cluster::Cluster;
 use crate::kin;
@@ -32,28 +32,28 @@ use kube::{Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 use tracing::info;
 
-/// What the status says of both.
+/// The status fields of both.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct References {
-    /// Of the instance type.
+    /// The instance type.
     pub instancetype: Option<InstancetypeStatusRef>,
-    /// Of the preference.
+    /// The preference.
     pub preference: Option<InstancetypeStatusRef>,
 }
 
-/// Why a machine cannot be started with what it names. It may be there later.
+/// Why a machine cannot be started with what it names for now.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Refusal {
-    /// Of the Failure condition.
+    /// Reason of the Failure condition.
     pub(super) reason: &'static str,
-    /// The same for people.
+    /// Its message.
     pub(super) message: String,
 }
 
-/// What a look at the API server came to: found, or refused for good reason.
+/// The result of a look at the API server: found, or refused with a reason.
 type Looked<T> = Result<Result<T, Refusal>, Error>;
 
-/// Whether the status names a copy of all that the machine names.
+/// Whether the status names copies of everything that the machine names.
 pub(super) fn is_recorded(vm: &VirtualMachine) -> bool {
     Family::ALL
         .into_iter()
@@ -61,7 +61,7 @@ pub(super) fn is_recorded(vm: &VirtualMachine) -> bool {
         .all(|matcher| revision::is_recorded(vm, &matcher))
 }
 
-/// Keeps copies of what the machine names, where there is none yet.
+/// Stores copies of what the machine names, where they are missing.
 pub(super) async fn record(cluster: &Cluster, vm: &VirtualMachine) -> Looked<References> {
     let mut references = References::default();
     for family in Family::ALL {
@@ -108,7 +108,7 @@ async fn record_one(
     }))
 }
 
-/// Why a machine cannot be used with an instance type. Admission has looked; the object may have changed since.
+/// Why a machine cannot be used with an instance type. Admission has checked, but the object may have changed since.
 fn conflicts(vm: &VirtualMachine, family: Family, object: &serde_json::Value) -> Result<(), String> {
     if family == Family::Preference {
         return Ok(());
@@ -152,7 +152,7 @@ async fn kept<T: DeserializeOwned>(
     let Some(matcher) = family.matcher(vm) else { return Ok(Ok(None)) };
     let name = match revision::source(vm, &matcher) {
         Ok(Source::Revision(name)) => name,
-        // A start is not planned before the copy is recorded.
+        // A copy is recorded before a start is planned.
         Ok(Source::Object(scope)) => return Ok(Err(not_found(family, matcher.not_found(scope)))),
         Err(message) => return Ok(Err(not_found(family, message))),
     };
@@ -161,7 +161,7 @@ async fn kept<T: DeserializeOwned>(
         .and_then(|found| revision::read(family, &found).map(Some).map_err(|why| not_found(family, why))))
 }
 
-/// A copy that is there under that name.
+/// The stored copy of that name.
 async fn stored(
     cluster: &Cluster,
     vm: &VirtualMachine,
@@ -174,7 +174,7 @@ async fn stored(
     looked(family, found)
 }
 
-/// What the machine names, as the API server has it.
+/// The object that the machine names, as the API server has it.
 async fn object(
     cluster: &Cluster,
     vm: &VirtualMachine,
@@ -191,11 +191,11 @@ async fn object(
         Scope::Cluster => Api::all_with(cluster.client.clone(), &resource),
     };
     let found = call("get", || format!("{} {name}", kind.kind), objects.get(name)).await;
-    // What came as JSON has a JSON form.
+    // The object came as JSON, so it has a JSON form.
     Ok(looked(family, found)?.map(|object| serde_json::to_value(object).unwrap_or_default()))
 }
 
-/// What is not there is no failure of ours: the user is told, in the API server's words.
+/// A missing object is not our failure: it is reported to the user, in the API server's words.
 fn looked<T>(family: Family, found: Result<T, Error>) -> Looked<T> {
     match found {
         Ok(found) => Ok(Ok(found)),
@@ -207,7 +207,7 @@ fn looked<T>(family: Family, found: Result<T, Error>) -> Looked<T> {
     }
 }
 
-/// Creates the copy, or finds it made already; its name.
+/// Creates the copy, or finds it; returns its name.
 async fn store(cluster: &Cluster, vm: &VirtualMachine, wanted: ControllerRevision) -> Looked<String> {
     let (namespace, name) = (vm.namespace().unwrap_or_default(), wanted.name_any());
     let revisions: Api<ControllerRevision> = Api::namespaced(cluster.client.clone(), &namespace);
@@ -225,7 +225,7 @@ async fn store(cluster: &Cluster, vm: &VirtualMachine, wanted: ControllerRevisio
     Ok(usable(vm, &found, &wanted).map(|()| name).map_err(|why| not_stored(&why)))
 }
 
-/// Whether what was found under the name of a copy is one.
+/// Whether the object under a copy's name is such a copy.
 fn usable(
     vm: &VirtualMachine,
     found: &ControllerRevision,
@@ -238,7 +238,7 @@ fn usable(
     let owner = kin::controller(found.meta());
     match owner.filter(|owner| Some(&owner.uid) != vm.meta().uid.as_ref()) {
         None => Ok(()),
-        // Mostly of a machine of the same name that was deleted a moment ago: it goes away with it.
+        // Usually it belongs to a deleted machine of the same name, and will be deleted with it.
         Some(owner) => {
             Err(format!("ControllerRevision {name} belongs to another {} {}", owner.kind, owner.name))
         }

@@ -1,4 +1,4 @@
-//! Machines: an instance of the same name whenever the run strategy or a command asks for one.
+//! Machines: creates an instance of the same name whenever the run strategy or a command asks for one.
 //!
 //! ```text
 //!                 start: instance created          instance Running
@@ -6,22 +6,22 @@
 //!      ^  ^                                 |                            |
 //!      |  +-- instance gone <-- Stopping <--+---- instance deleted ------+
 //!      |
-//!      +-- CrashLoopBackOff: instances that end before they ran are started again after 10 n^2 seconds
+//!      +-- CrashLoopBackOff: instances that end before they ran are retried after 10 n^2 seconds
 //! ```
 //!
-//! A machine never creates an instance while the former object, or a launcher pod of that which may still run, exists. The
-//! former is given by the name, the latter by the instance's finalizer; and since people remove finalizers, the launcher
-//! pods of that name are looked for past the cache before each start.
+//! A machine never creates an instance while the former object exists, or a launcher pod of it that may still run. The name
+//! guarantees the former, the instance's finalizer the latter; and since users remove finalizers, launcher pods of that name
+//! are looked up in the API server before each start.
 //!
 //! A machine that names an instance type or a preference keeps a copy of each, from which its instances are made. It also
-//! keeps a copy of itself as it was at the start ([`Drift`]), which tells whether what runs is what it says.
+//! keeps a copy of itself from its start ([`Drift`]), which shows whether the running instance matches the machine.
 //!
-//! DataVolumes of its templates are made before anything else, and a start waits until its instance can have them. A machine
-//! without templates costs nothing for that.
+//! DataVolumes of its templates are made first, and a start waits until its instance can have them. Machines without
+//! templates cause no requests for this.
 //!
-//! Status is computed whole after each step and written through the status subresource only where it differs: a start
-//! costs three writes here, the copy, the instance and `Running`; one that follows without a change in between has no copy to
-//! make. `Starting` and `Migrating` are written only where they last.
+//! Status is computed whole after each step and written through the status subresource only where it differs: a start costs
+//! three writes here, the copy, the instance and `Running`; the next start without a change in between makes no copy.
+//! `Starting` and `Migrating` are written only where they last.
 
 mod apply;
 mod back_off;
@@ -58,19 +58,19 @@ use kube::runtime::reflector::ObjectRef;
 use std::time::{Duration, Instant};
 use tracing::warn;
 
-/// One reconciliation; the time of the next where one is due without an event.
+/// One reconciliation; returns when the next one is due without an event.
 pub async fn reconcile(cluster: &Cluster, namespace: &str, name: &str) -> Result<Option<Duration>, Error> {
     let now = Instant::now();
     let owed = [Kind::Vm, Kind::Vmi].map(|kind| Key::new(kind, namespace, name));
     if owed.iter().any(|key| cluster.expectations.owes(key, now)) {
         return Ok(Some(Duration::from_secs(1)));
     }
-    // Looked up only now, without a pause in between: nothing older than what was just found to be settled.
+    // Read only now, without an await in between, so that it is not older than the check above.
     let Some(vm) = cluster.vms.get(&ObjectRef::new(name).within(namespace)) else { return Ok(None) };
     let vm = match vm.unpack() {
         Ok(vm) => vm,
         Err(error) => {
-            // Named and left alone; the others go on.
+            // It is logged and left alone; the others go on.
             warn!(namespace, name, error = %chain(&error), "a machine that cannot be read");
             return Ok(None);
         }
@@ -79,7 +79,7 @@ pub async fn reconcile(cluster: &Cluster, namespace: &str, name: &str) -> Result
         None => None,
         Some(found) => match found.unpack() {
             Ok(vmi) => Some(vmi),
-            // Named in the log by its own reconciler; what we cannot read we do not touch.
+            // Its own reconciler logs it; an undecodable instance is left alone.
             Err(_) => return Ok(None),
         },
     };
@@ -102,7 +102,7 @@ pub async fn reconcile(cluster: &Cluster, namespace: &str, name: &str) -> Result
     apply::apply(cluster, &observed, step).await
 }
 
-/// How long the guest has been on its way; for long where its migration is not known.
+/// How long the guest has been migrating; a long time where its migration is not known.
 fn moving_for(cluster: &Cluster, vmi: Option<&VirtualMachineInstance>, now: Instant) -> Duration {
     let migration =
         vmi.filter(|vmi| is_moving(vmi)).and_then(|vmi| Some((vmi, state(vmi)?.migration_uid.as_ref()?)));
@@ -115,8 +115,8 @@ fn moving_for(cluster: &Cluster, vmi: Option<&VirtualMachineInstance>, now: Inst
     }
 }
 
-/// What of the machine's change its instance takes over. Asks for instance type and preference only where there is a change
-/// that could be.
+/// The part of the machine's change that its instance takes over. Instance type and preference are read only where there may
+/// be a change.
 async fn live(cluster: &Cluster, observed: &Observed) -> Result<Live, Error> {
     let Some(vmi) = observed.own_vmi().filter(|vmi| observed.drift != Drift::None || cards::leave(vmi))
     else {
@@ -127,7 +127,7 @@ async fn live(cluster: &Cluster, observed: &Observed) -> Result<Live, Error> {
         follows = follows.before_a_restart();
     }
     follows.volumes &= hotplug::concerns(&observed.vm.spec.template.spec, vmi);
-    // One that is to move is not taken out instead.
+    // A volume that is to move is not unplugged instead.
     follows.volumes &= !volume_migration::concerns(&observed.vm, vmi);
     follows.cards &= cards::concern(&observed.vm.spec.template.spec, vmi);
     if !follows.size && !follows.volumes && !follows.cards {
@@ -138,7 +138,7 @@ async fn live(cluster: &Cluster, observed: &Observed) -> Result<Live, Error> {
             barevirt_api::defaults::spec(&mut wanted.spec);
             Ok(live_update::plan(&wanted.spec, vmi, &follows))
         }
-        // The next start will tell.
+        // The next start reports it.
         Err(_) => Ok(Live::Done),
     }
 }

@@ -1,4 +1,4 @@
-//! What to do about a machine. Pure: the same observation gives the same step.
+//! Plans a machine. Pure: the same observation gives the same step.
 
 use super::data_volumes::PATIENCE;
 use super::{back_off, instancetype, revision};
@@ -20,48 +20,48 @@ use kube::ResourceExt;
 use serde_json::Value;
 use std::time::Duration;
 
-/// Why a machine cannot wait for its guest, in KubeVirt's words.
+/// Why a machine cannot wait for its guest; KubeVirt's words.
 const NOT_A_RECEIVER: &str = "Found non receiver VMI while VM is receiver";
 
-/// Finalizer that the API server adds when an object is deleted and what it owns is to stay.
+/// Finalizer that the API server adds when an object is deleted and its dependents are to stay.
 const ORPHAN: &str = "orphan";
 
-/// All that a step depends on.
+/// Everything that a step depends on.
 #[derive(Clone, Debug)]
 pub struct Observed {
     /// The machine.
     pub vm: VirtualMachine,
-    /// The instance of that name, whoever's it is.
+    /// The instance of that name, whatever its owner.
     pub vmi: Option<VirtualMachineInstance>,
-    /// How far the machine has moved on from its instance.
+    /// How the machine differs from its instance.
     pub drift: Drift,
-    /// What of that its instance takes over while it runs.
+    /// The part of the difference that its instance takes over while it runs.
     pub live: Live,
-    /// What becomes of volumes that move to other claims with its guest.
+    /// The step for volumes that move to other claims with its guest.
     pub volumes: Move,
-    /// What there is of the DataVolumes of its templates.
+    /// The DataVolumes of its templates.
     pub data_volumes: DataVolumes,
-    /// How long its guest has been on its way to another node; zero of one that is not.
+    /// How long its guest has been migrating; zero where it does not.
     pub moving_for: Duration,
-    /// Wall clock, in seconds, for back-off.
+    /// The present time, for back-off.
     pub now: Timestamp,
 }
 
-/// Whose the instance of the machine's name is.
+/// The owner of the instance with the machine's name.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Claim {
     /// There is none.
     None,
-    /// The machine's.
+    /// The machine.
     Ours,
-    /// Nobody's.
+    /// No controller.
     Orphan,
-    /// Another's: kind and name.
+    /// Another owner: kind and name.
     Foreign(String),
 }
 
 impl Observed {
-    /// Whose the instance is.
+    /// The owner of the instance.
     pub fn claim(&self) -> Claim {
         let Some(vmi) = &self.vmi else { return Claim::None };
         let controller = kin::controller(&vmi.metadata);
@@ -72,51 +72,51 @@ impl Observed {
         }
     }
 
-    /// The instance, where it is the machine's.
+    /// The instance, where the machine owns it.
     pub fn own_vmi(&self) -> Option<&VirtualMachineInstance> {
         self.vmi.as_ref().filter(|_| self.claim() == Claim::Ours)
     }
 }
 
-/// One step on the cluster. Status is reported after each.
+/// A step on the cluster. Status is reported after each.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
     /// Nothing to do until something changes.
     Rest,
-    /// Only the report: what follows depends on it being stored.
+    /// Only report: the next step depends on the stored status.
     Report,
-    /// Nothing to do for so long.
+    /// Nothing to do for this time.
     Wait(Duration),
-    /// An instance has the name that the machine can do nothing with, and why.
+    /// The instance of that name blocks the machine, for this reason.
     Blocked(String),
     /// Add the finalizer that admission should have added.
     Hold,
-    /// Have the template have these cards and networks: those that come with their MAC addresses, and none that was unplugged and
-    /// that the instance does not have any more.
+    /// Give the template these cards and networks: new cards have their MAC addresses, and unplugged cards are removed once
+    /// the instance does not have them any more.
     Cards(Vec<Interface>, Vec<Network>),
-    /// Keep what the ending instance leaves for the next one.
+    /// Keep an annotation of the ending instance for the next one.
     Remember(String, String),
     /// Keep copies of the instance type and the preference that the machine names.
     Record,
-    /// Make the DataVolumes of templates, and take those over that nobody owns.
+    /// Make the DataVolumes of templates, and adopt those without an owner.
     Provide(Work),
-    /// There is no room for the claim of a template: name of the DataVolume, and why.
+    /// A quota leaves no space for the claim of a template: name of the DataVolume, and why.
     OverQuota(String, String),
-    /// Take the finalizer away: nothing is left of the machine.
+    /// Remove the finalizer: nothing is left of the machine.
     Release,
-    /// Take the orphan of that name over.
+    /// Adopt the orphan of that name.
     Adopt,
-    /// Have a machine that is halted run from now on: somebody asked for a start in a certain way.
+    /// Switch a halted machine on: a start with options was requested.
     SwitchOn,
-    /// Note on the instance that it is of this generation of the machine.
+    /// Record the machine's generation on the instance.
     Note(i64),
-    /// Have the instance take over a change: a merge patch of its specification, and the generation that it is of then.
+    /// Apply a change to the instance: a merge patch of its specification, and the generation that it then has.
     Update(Box<Value>, Option<i64>),
-    /// Change the instance, volumes of which move to other claims or stay: a merge patch.
+    /// Change the instance, whose volumes move to other claims or stay: a merge patch.
     Move(Box<Value>),
-    /// Give up the migration that moves the guest with its volumes: they are to stay.
+    /// Abort the migration that moves the guest with its volumes: they are to stay.
     GiveUp,
-    /// Volumes cannot be changed so, and why.
+    /// Volumes cannot be changed like this, for this reason.
     Stuck(&'static str),
     /// Create the instance.
     Start(Box<VirtualMachineInstance>),
@@ -124,7 +124,7 @@ pub enum Step {
     Stop(String),
 }
 
-/// Decides.
+/// Plans the next step.
 pub fn plan(observed: &Observed) -> Step {
     let vm = &observed.vm;
     let held = vm.finalizers().iter().any(|finalizer| finalizer == VM_FINALIZER);
@@ -143,7 +143,7 @@ pub fn plan(observed: &Observed) -> Step {
         {
             Step::Adopt
         }
-        // It goes by itself; its name is free then.
+        // It is being deleted; then its name is free.
         Claim::Orphan => Step::Rest,
         Claim::Ours | Claim::None => {
             let first = forgotten(observed).or_else(|| trimmed(observed));
@@ -152,14 +152,15 @@ pub fn plan(observed: &Observed) -> Step {
     }
 }
 
-/// Cards that have left the guest. Before a start, which would bring them back.
+/// Removes cards that have left the guest, before a start would bring them back.
 fn trimmed(observed: &Observed) -> Option<Step> {
     let template = &observed.vm.spec.template.spec;
     let (interfaces, networks) = cards::trimmed(template, observed.own_vmi())?;
     PLUGGED_CARDS_SERVED.then_some(Step::Cards(interfaces, networks))
 }
 
-/// What an ending instance leaves, where the machine does not have it yet. At its end, so that a start costs no write more.
+/// Keeps what an ending instance leaves, where the machine does not have it. At the end of the instance, so that a start
+/// costs no additional write.
 fn forgotten(observed: &Observed) -> Option<Step> {
     let vmi = observed.vmi.as_ref()?;
     let ending = vmi.metadata.deletion_timestamp.is_some() || is_final_phase(crate::vmi::phase(vmi));
@@ -168,8 +169,8 @@ fn forgotten(observed: &Observed) -> Option<Step> {
     (ending && known != Some(left)).then(|| Step::Remember(left.0.clone(), left.1.clone()))
 }
 
-/// What the strategy asks for; but before a start, or where there is nothing else to do, copies are made. A machine whose
-/// instance type is not there can still be stopped.
+/// The step of the strategy; but before a start, or where there is nothing else to do, copies are made. A machine whose
+/// instance type is missing can still be stopped.
 fn recorded(observed: &Observed) -> Step {
     match follow_strategy(observed) {
         Step::Rest | Step::Wait(_) | Step::Start(_) if !instancetype::is_recorded(&observed.vm) => {
@@ -183,7 +184,7 @@ fn recorded(observed: &Observed) -> Step {
     }
 }
 
-/// The step, unless something is to be done for the DataVolumes of templates before, or waited for.
+/// The step, unless the DataVolumes of templates need work or a wait first.
 fn provided(observed: &Observed, step: Step) -> Step {
     let starts = matches!(step, Step::Start(_));
     let (vm, data_volumes) = (&observed.vm, &observed.data_volumes);
@@ -199,7 +200,7 @@ fn provided(observed: &Observed, step: Step) -> Step {
     step
 }
 
-/// Volumes that move to other claims.
+/// The step for volumes that move to other claims.
 fn moved(observed: &Observed) -> Option<Step> {
     match &observed.volumes {
         Move::Nothing | Move::Wait | Move::Restart(_) => None,
@@ -209,7 +210,7 @@ fn moved(observed: &Observed) -> Option<Step> {
     }
 }
 
-/// A change of the machine that does not concern its instance.
+/// The step for a change of the machine that does not concern its instance.
 fn noted(observed: &Observed) -> Option<Step> {
     let now = observed.vm.metadata.generation?;
     let alive = observed.own_vmi()?.metadata.deletion_timestamp.is_none();
@@ -223,7 +224,7 @@ fn noted(observed: &Observed) -> Option<Step> {
             let generation = (whole && observed.drift == Drift::Generation).then_some(now);
             return Some(Step::Update(spec.clone(), generation));
         }
-        // It is not of this generation yet.
+        // The instance is not of this generation yet.
         Live::Apply { .. } | Live::Wait | Live::Refused(_) => return None,
         Live::Done => {}
     }
@@ -255,11 +256,11 @@ fn follow_strategy(observed: &Observed) -> Step {
     let phase = vmi.map(crate::vmi::phase);
     let ended = phase.is_some_and(is_final_phase);
 
-    // What an ended instance tells must be stored before it is deleted: it could not be counted any more.
+    // The failure of an ended instance must be stored before it is deleted; otherwise it would not be counted.
     if ended && failure.as_ref() != stored_failure {
         return Step::Report;
     }
-    // Neither claim is known to have all that the guest wrote.
+    // Neither claim is known to have all of the guest's writes.
     let is_lost = needs_recovery(vm, observed.own_vmi());
     if is_lost && !is_told_to_be_lost(vm) {
         return Step::Report;
@@ -270,7 +271,7 @@ fn follow_strategy(observed: &Observed) -> Step {
     };
     match (strategy, vmi) {
         (_, None) if is_lost => Step::Rest,
-        // It is started here now. A template that says so itself would have the next one wait, too.
+        // Now it is to start here. If the template itself asked it to wait, the next instance would wait, too.
         (_, Some(vmi)) if strategy != RUN_STRATEGY_WAIT_AS_RECEIVER && waits_for_nothing(vm, vmi) => {
             stop(vmi)
         }
@@ -278,7 +279,7 @@ fn follow_strategy(observed: &Observed) -> Step {
         (RUN_STRATEGY_ALWAYS, Some(vmi)) if ended || requests::stops(commands, vmi) => stop(vmi),
 
         (RUN_STRATEGY_RERUN_ON_FAILURE, None) => {
-            // A strategy that was just chosen counts as a command.
+            // A newly chosen strategy counts as a command.
             let fresh = status.and_then(|status| status.run_strategy.as_deref()) != Some(strategy);
             if fresh || requests::starts(commands, None) { start() } else { Step::Rest }
         }
@@ -298,7 +299,7 @@ fn follow_strategy(observed: &Observed) -> Step {
             stop(vmi)
         }
 
-        // Whoever deleted its instance wants another one now.
+        // A user who deletes its instance wants another one.
         (RUN_STRATEGY_ONCE | RUN_STRATEGY_WAIT_AS_RECEIVER, None) => {
             Step::Start(Box::new(template::instance(vm)))
         }
@@ -315,7 +316,7 @@ fn follow_strategy(observed: &Observed) -> Step {
     }
 }
 
-/// Whether people know that they have to say which claims the machine is to have.
+/// Whether the status already says that a user has to choose the machine's claims.
 fn is_told_to_be_lost(vm: &VirtualMachine) -> bool {
     let conditions = vm.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
     Condition::is_set(conditions, CONDITION_MANUAL_RECOVERY_REQUIRED)

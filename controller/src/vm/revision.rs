@@ -1,12 +1,12 @@
-//! What a machine was like when its instance was started: a ControllerRevision that the machine owns.
+//! The machine at the start of its instance: a ControllerRevision that the machine owns.
 //!
 //! ```text
 //!   start:    specification --copy--> revision-start-vm-<uid>-<generation>, named in the instance's status
-//!   later:    specification <--compared--> revision: does what runs differ from what the machine says?
+//!   later:    specification <--compared--> revision: does the running instance match the machine?
 //! ```
 //!
-//! The newest is kept. Where the machine changed in nothing that the instance has, the instance is noted to be of the new
-//! generation. What a copy is and how it is compared is [`barevirt_plan::revision`]'s.
+//! Only the newest is kept. If a change of the machine does not concern its instance, the new generation is recorded on the
+//! instance. [`barevirt_plan::revision`] defines the contents of a copy and the comparison.
 
 use crate::cluster::Cluster;
 use crate::kin;
@@ -25,7 +25,7 @@ use kube::api::{Api, DeleteParams, ListParams, PostParams};
 use kube::{Resource, ResourceExt};
 use tracing::info;
 
-/// How far the machine has moved on from its instance. Asks the API server only where the generations differ.
+/// How the machine differs from its instance. Reads the copy only where the generations differ.
 pub(super) async fn drift(
     cluster: &Cluster,
     vm: &VirtualMachine,
@@ -49,7 +49,7 @@ pub(super) async fn drift(
     Ok(found.map_or(Drift::Unknown, |revision| compare(vm, &revision, vmi, &follows)))
 }
 
-/// Keeps the machine as it is now, and nothing that is older.
+/// Stores the present machine, and removes older copies.
 pub(super) async fn keep(cluster: &Cluster, vm: &VirtualMachine) -> Result<(), Error> {
     let (namespace, machine, wanted) = (vm.namespace().unwrap_or_default(), vm.name_any(), name(vm));
     let revisions: Api<ControllerRevision> = Api::namespaced(cluster.client.clone(), &namespace);
@@ -75,15 +75,15 @@ pub(super) async fn keep(cluster: &Cluster, vm: &VirtualMachine) -> Result<(), E
     let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
     match call("create", || subject(&wanted), revisions.create(&params, &of(vm))).await {
         Ok(_) => info!(namespace, vm = machine, revision = wanted, "kept what the machine is started from"),
-        // Its name has the machine's identifier and generation in it: it says the same.
+        // Its name has the machine's UID and generation in it: the contents are the same.
         Err(Error::Api { source, .. }) if response(&source).is_some_and(|a| a.reason == "AlreadyExists") => {}
         Err(error) => return Err(error),
     }
     Ok(())
 }
 
-/// Whether a revision is the machine's, or was left behind by a machine of its name that let go of everything. One of another
-/// machine is not touched: it goes with that.
+/// Whether a revision is the machine's, or was left behind by a former machine of its name and has no owner. A revision of
+/// another machine is left alone: it is deleted with that machine.
 fn is_old_or_ours(vm: &VirtualMachine, revision: &ObjectMeta) -> bool {
     revision.name.as_deref().is_some_and(|name| name.starts_with(PREFIX))
         && (kin::controller(revision).is_none() || kin::is_controlled_by(revision, vm.meta()))

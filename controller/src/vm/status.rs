@@ -1,4 +1,4 @@
-//! A machine's status, computed whole from what was observed and how the step went.
+//! A machine's status, computed whole from the observation and the result of the step.
 
 use super::back_off;
 use super::instancetype::References;
@@ -30,20 +30,20 @@ use barevirt_plan::volume_migration::{self, Move};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use std::time::Duration;
 
-/// How the step went, as far as status shows it.
+/// The result of the step, as far as the status shows it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
-    /// Nothing to add to what is observed.
+    /// Nothing to add to the observation.
     Quiet,
-    /// A start is decided and waits for something of the former run to be gone.
+    /// A start is planned and waits for the end of a former run's objects.
     Held,
-    /// Copies of what the machine names are kept.
+    /// Copies of what the machine names are stored.
     Recorded(Box<References>),
     /// The step failed: reason and message of the Failure condition.
     Failed {
-        /// One word.
+        /// Its reason, one word.
         reason: &'static str,
-        /// The same for people.
+        /// Its message.
         message: String,
     },
 }
@@ -52,13 +52,14 @@ pub enum Outcome {
 const OWN_CONDITIONS: [&str; 4] =
     [CONDITION_READY, CONDITION_FAILURE, CONDITION_RESTART_REQUIRED, CONDITION_MANUAL_RECOVERY_REQUIRED];
 
-/// What a machine says that has moved on from its instance, in KubeVirt's words.
+/// Message of a machine that differs from its instance; KubeVirt's words.
 const RESTART_REQUIRED_MESSAGE: &str = "a non-live-updatable field was changed in the template spec";
 
-/// How long a start may take before it is worth a write. Creation times are whole seconds, rounded down: at least two.
+/// How long a start may take until `Starting` is written. Creation times are whole seconds, rounded down, so this is at
+/// least two seconds.
 const STARTS: Duration = Duration::from_secs(3);
 
-/// Computes it. `vmi` is the machine's instance after the step.
+/// Computes the status. `vmi` is the machine's instance after the step.
 pub fn compute(
     observed: &Observed,
     vmi: Option<&VirtualMachineInstance>,
@@ -69,7 +70,7 @@ pub fn compute(
     let mut status = vm.status.clone().unwrap_or_default();
     let strategy = vm.spec.effective_run_strategy().unwrap_or(RUN_STRATEGY_HALTED);
 
-    // False is left out, as KubeVirt does.
+    // False is left out, as in KubeVirt.
     status.created = vmi.is_some().then_some(true);
     let ready = vmi.is_some_and(|vmi| Condition::is_set(conditions_of(vmi), CONDITION_READY));
     status.ready = ready.then_some(true);
@@ -78,7 +79,7 @@ pub fn compute(
         Some(vmi) => revision::generation(vmi),
         None => vm.metadata.generation,
     };
-    // From the first start on: that is how a strategy that was just chosen is told from one that was acted on.
+    // Written from the first start on, so that a newly chosen strategy can be told from one that was carried out.
     if status.run_strategy.is_some() || vmi.is_some() {
         status.run_strategy = Some(strategy.to_owned());
     }
@@ -94,7 +95,7 @@ pub fn compute(
 
     if let Outcome::Recorded(references) = outcome {
         let References { instancetype, preference } = &**references;
-        // What is not named any more stays as it was, as in KubeVirt.
+        // What is no longer named keeps its former value, as in KubeVirt.
         status.instancetype_ref = instancetype.clone().or(status.instancetype_ref);
         status.preference_ref = preference.clone().or(status.preference_ref);
     }
@@ -115,11 +116,11 @@ pub fn compute(
     status
 }
 
-/// How long a guest may be on its way before that is worth a write.
+/// How long a guest may migrate until that is written.
 const MOVES: Duration = Duration::from_secs(3);
 
-/// How long `wanted` may wait, where all its news is that a start has begun, or that the guest is on its way to another node:
-/// most of that is over before anybody has read it.
+/// How long `wanted` may wait, where the only change is that a start has begun, or that the guest migrates: mostly that is
+/// over before a user reads it.
 pub(super) fn passes(observed: &Observed, wanted: &VirtualMachineStatus) -> Option<Duration> {
     let vm = &observed.vm;
     if wanted.printable_status.as_deref() == Some(STATUS_MIGRATING) {
@@ -155,7 +156,7 @@ fn conditions(
     let ready = match vmi {
         None => Condition::new(CONDITION_READY, false, REASON_VMI_NOT_EXISTS, "VMI does not exist"),
         Some(vmi) => match Condition::find(conditions_of(vmi), CONDITION_READY) {
-            // In the instance's own words for that, so that its first ones change nothing.
+            // The same words as in the instance, so that its first conditions change nothing.
             None => Condition::new(CONDITION_READY, false, REASON_GUEST_NOT_RUNNING, NOT_RUNNING_MESSAGE),
             Some(ready) => Condition { last_transition_time: None, ..ready.clone() },
         },
@@ -184,7 +185,7 @@ fn conditions(
     }
 }
 
-/// What was stored stays where nothing is known of what the instance was made from.
+/// The stored condition stays where it is not known what the instance was made from.
 fn restart_required(
     conditions: &mut Vec<Condition>,
     vmi: Option<&VirtualMachineInstance>,
@@ -213,7 +214,7 @@ fn restart_required(
     }
 }
 
-/// The word for people; the first that applies, in KubeVirt's order.
+/// The printable status; the first that applies, in KubeVirt's order.
 fn printable(
     vm: &VirtualMachine,
     status: &VirtualMachineStatus,
@@ -254,7 +255,7 @@ fn printable(
             .filter(|condition| condition.status == "False")
             .and_then(|condition| condition.reason.as_deref())
     };
-    // Of DataVolumes that are not of a template only the instance knows.
+    // DataVolumes that belong to no template are known only to the instance.
     let filling = filling.or(match reason(CONDITION_SYNCHRONIZED) {
         Some(REASON_FAILED_DATA_VOLUME_IMPORT) => Some(STATUS_DATA_VOLUME_ERROR),
         Some(REASON_DATA_VOLUME_NOT_READY) => Some(STATUS_PROVISIONING),

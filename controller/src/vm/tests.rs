@@ -50,7 +50,7 @@ fn deleting(mut vmi: VirtualMachineInstance) -> VirtualMachineInstance {
     vmi
 }
 
-/// A machine that nobody changed since its instance was made.
+/// A machine that has not changed since its instance was made.
 fn observed(vm: VirtualMachine, vmi: Option<VirtualMachineInstance>) -> Observed {
     Observed {
         vm,
@@ -140,7 +140,7 @@ fn a_receiver_waits_until_it_is_to_run_here() {
     for strategy in ["Always", "RerunOnFailure", "Manual", "Once", "Halted"] {
         assert_eq!(step(&vm(strategy, json!({})), Some(waiting.clone())), stop("i1"), "{strategy}");
     }
-    // The next one would wait just the same.
+    // The next instance would wait just the same.
     let mut machine = vm("Always", json!({}));
     machine.spec.template.metadata.get_or_insert_default().annotations =
         Some([(annotation, "true".to_owned())].into());
@@ -165,7 +165,7 @@ fn commands_are_carried_out_in_order_and_taken_away() {
     let old = ran(vmi("i1", "Running"));
     assert_eq!(step(&machine, Some(old.clone())), stop("i1"));
     assert_eq!(report(&machine, Some(old)).state_change_requests.len(), 2);
-    // The stop is done once the instance is gone; the start is next.
+    // The stop is complete once the instance is gone; the start is next.
     assert!(matches!(step(&machine, None), Step::Start(_)));
     assert_eq!(report(&machine, None).state_change_requests.len(), 1);
     assert!(report(&machine, Some(vmi("i2", "Pending"))).state_change_requests.is_empty());
@@ -223,7 +223,7 @@ fn an_early_failure_is_stored_then_cleared_away_then_waited_for() {
         now: at(NOW + 16),
     };
     assert!(matches!(plan(&later), Step::Start(_)));
-    // The next one runs: forgotten.
+    // The next one runs: the failure is forgotten.
     assert_eq!(report(&machine, Some(ran(vmi("i2", "Running")))).start_failure, None);
 }
 
@@ -279,7 +279,7 @@ fn what_a_machine_names_is_kept_before_it_starts() {
     assert_eq!(step(&named("Halted", json!({})), None), Step::Record);
     assert!(matches!(step(&named("Always", kept.clone()), None), Step::Start(_)));
     assert_eq!(step(&named("Halted", kept.clone()), None), Step::Rest);
-    // Nothing keeps it from being stopped or deleted.
+    // The machine can still be stopped and deleted.
     assert_eq!(step(&named("Halted", json!({})), Some(ran(vmi("i1", "Running")))), stop("i1"));
     let mut leaving = named("Halted", json!({}));
     leaving.metadata.deletion_timestamp = Some(Time(at(NOW)));
@@ -330,7 +330,7 @@ fn words_for_people() {
     assert_eq!(compute(&held, None, &Outcome::Held).printable_status.as_deref(), Some("Starting"));
 }
 
-/// The budget: `Starting` and `Running` are all that a start writes here.
+/// The budget: a start writes only `Starting` and `Running` here.
 #[test]
 fn a_start_costs_two_statuses() {
     let mut machine = vm("Always", json!({}));
@@ -442,7 +442,7 @@ fn what_moved_on_needs_a_restart() {
     let (step, moved) = with(&machine, Some(running()), Drift::Guest);
     assert!(told(&moved) && step == Step::Rest);
     let machine = VirtualMachine { status: Some(moved), ..machine };
-    // It stays while nothing is known, and goes with the change or with the instance.
+    // The condition stays while nothing is known, and goes with the change or with the instance.
     assert!(told(&with(&machine, Some(running()), Drift::Unknown).1));
     for (instance, drift) in [
         (Some(running()), Drift::None),
@@ -496,7 +496,7 @@ fn an_instance_takes_volumes_over_while_something_else_waits_for_a_restart() {
             now: at(NOW),
         };
         assert_eq!(plan(&observed), Step::Update(patch.clone(), generation), "{drift:?}");
-        // The volume is on its way out: nothing to do, and the generation is not that of the instance yet.
+        // The volume is being removed: nothing to do, and the instance is not of that generation yet.
         let waits = Observed { live: crate::vm::Live::Wait, ..observed };
         assert_eq!(plan(&waits), Step::Rest, "{drift:?}");
     }
@@ -537,7 +537,7 @@ fn a_start_that_has_just_begun_is_not_worth_a_write() {
     assert_eq!(left(&always, Some(created(vmi("i1", "Pending"), 0))), Some(Duration::from_secs(3)));
     assert_eq!(left(&always, Some(created(vmi("i1", "Scheduled"), 2))), Some(Duration::from_secs(1)));
     assert_eq!(left(&always, Some(created(vmi("i1", "Scheduled"), 3))), None);
-    // What is more than that is told at once.
+    // Any further change is reported at once.
     assert_eq!(left(&always, Some(created(vmi("i1", "Running"), 1))), None);
     let stuck = with_condition(vmi("i1", "Scheduling"), "Synchronized", "ErrImagePull");
     assert_eq!(left(&always, Some(created(stuck, 1))), None);
@@ -564,10 +564,10 @@ fn a_guest_that_is_hardly_on_its_way_is_not_worth_a_write() {
     assert_eq!(left(&machine, &moving, 2), Some(Duration::from_secs(1)));
     assert_eq!(left(&machine, &moving, 3), None);
     assert_eq!(left(&machine, &moving, u64::MAX), None);
-    // What is more than that is told at once.
+    // Any further change is reported at once.
     assert_eq!(left(&machine, &with_condition(moving.clone(), "AgentConnected", "Other"), 0), None);
     assert_eq!(left(&vm("Always", json!({"printableStatus": "Starting"})), &moving, 0), None);
-    // When it has arrived, nothing is left to write.
+    // After its arrival, nothing is left to write.
     let mut there = moving;
     let state = there.status.as_mut().unwrap().migration_state.as_mut().unwrap();
     (state.completed, state.end_timestamp) = (Some(true), Some(Time(at(NOW))));

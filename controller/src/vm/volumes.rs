@@ -1,6 +1,6 @@
-//! Volumes of a machine that move to other claims with its guest: what is there of these claims, and who else uses them.
+//! Volumes of a machine that move to other claims with its guest: the state of these claims, and their other users.
 //!
-//! Looked for past any cache, and only while the template names a claim that the instance does not have.
+//! Read from the API server, and only while the template names a claim that the instance does not have.
 
 use super::plan::Observed;
 use crate::cluster::Cluster;
@@ -19,12 +19,12 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use tracing::info;
 
-/// How often claims are looked for that are not there, and a guest that is on its way.
+/// How often missing claims and a migrating guest are looked at.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How often it is looked whether what cannot move can by now.
+/// How often volumes that cannot move are looked at again.
 const STUCK: Duration = Duration::from_secs(30);
 
-/// What is to be done about them.
+/// Plans the change of the volumes.
 pub(super) async fn observe(cluster: &Cluster, observed: &Observed) -> Result<Move, Error> {
     let vm = &observed.vm;
     let alive = |vmi: &&VirtualMachineInstance| vmi.metadata.deletion_timestamp.is_none();
@@ -53,7 +53,7 @@ pub(super) async fn observe(cluster: &Cluster, observed: &Observed) -> Result<Mo
     Ok(plan(vm, vmi, &looked, &Time(observed.now)))
 }
 
-/// Another instance of the namespace that uses a claim.
+/// Another instance of the namespace that uses the claim.
 fn user(cluster: &Cluster, vmi: &VirtualMachineInstance, claim: &str) -> Option<String> {
     let (namespace, name) = (vmi.namespace(), vmi.name_any());
     let all = cluster.vmis.state();
@@ -75,12 +75,12 @@ pub(super) fn patience(volumes: &Move) -> Option<Duration> {
     }
 }
 
-/// Whether a change of the instance takes back that volumes are to move.
+/// Whether a patch of the instance cancels the move of its volumes.
 fn takes_back(body: &Value) -> bool {
     body["status"].get("migratedVolumes").is_some_and(Value::is_null)
 }
 
-/// Has volumes of the instance move to other claims, or stay; then nobody moves it for them.
+/// Makes volumes of the instance move to other claims, or stay; in the latter case migrations for them are aborted.
 pub(super) async fn change(cluster: &Cluster, observed: &Observed, mut body: Value) -> Result<(), Error> {
     let Some(vmi) = observed.own_vmi() else { return Ok(()) };
     let (namespace, name) = (vmi.namespace().unwrap_or_default(), vmi.name_any());
@@ -93,7 +93,7 @@ pub(super) async fn change(cluster: &Cluster, observed: &Observed, mut body: Val
     Ok(())
 }
 
-/// Gives up migrations of the instance that have not ended: all of them, or those that this program asked for.
+/// Aborts unfinished migrations of the instance: all of them, or only those that this program created.
 pub(super) async fn give_up(cluster: &Cluster, vmi: &VirtualMachineInstance, all: bool) -> Result<(), Error> {
     let (namespace, name) = (vmi.namespace().unwrap_or_default(), vmi.name_any());
     for (migration, row) in cluster.migrations.of_instance(&namespace, &name) {

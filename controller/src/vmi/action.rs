@@ -1,14 +1,14 @@
-//! What plans for instances are made of.
+//! Parts of an instance's plan.
 
 use barevirt_component::notes::Note;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, ResourceRequirements};
 use serde_json::Value;
 use std::time::Duration;
 
-/// One step on the cluster.
+/// A step on the cluster.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Action {
-    /// Create the claim for what it keeps.
+    /// Create the claim for persistent state (UEFI variables, TPM).
     CreateClaim(Box<PersistentVolumeClaim>),
     /// Delete a claim that is not needed any more.
     DeleteClaim {
@@ -25,14 +25,14 @@ pub(super) enum Action {
         name: String,
         /// Its UID: no other pod is meant.
         uid: String,
-        /// Seconds from SIGTERM to SIGKILL; 0 takes the object away at once.
+        /// Seconds from SIGTERM to SIGKILL; 0 removes the object at once.
         grace: u32,
     },
-    /// Create a pod that claims wait for before somebody fills them.
+    /// Create a pod that claims wait for before they are filled.
     Provision {
         /// The pod.
         pod: Box<Pod>,
-        /// Name of the volume, where it is one that is plugged in.
+        /// Name of the volume, if it is hot-plugged.
         volume: Option<String>,
     },
     /// Delete such a pod.
@@ -41,7 +41,7 @@ pub(super) enum Action {
         name: String,
         /// Its UID: no other pod is meant.
         uid: String,
-        /// Seconds from SIGTERM to SIGKILL; 0 takes the object away at once.
+        /// Seconds from SIGTERM to SIGKILL; 0 removes the object at once.
         grace: u32,
     },
     /// Create the attachment pod of a volume.
@@ -57,19 +57,19 @@ pub(super) enum Action {
         name: String,
         /// Its UID: no other pod is meant.
         uid: String,
-        /// Another one takes its place.
+        /// Whether another one replaces it.
         wanted: bool,
     },
-    /// Change what the launcher's container asks for while it runs.
+    /// Change the resources of the launcher's container while it runs.
     ResizePod {
         /// Name of the pod.
         name: String,
         /// Its UID: no other pod is meant.
         uid: String,
-        /// All of what it is to ask for.
+        /// All of its resources.
         resources: Box<ResourceRequirements>,
     },
-    /// Set an annotation of the launcher's pod, or take it away.
+    /// Set or remove an annotation of the launcher's pod.
     AnnotatePod {
         /// Name of the pod.
         name: String,
@@ -77,44 +77,44 @@ pub(super) enum Action {
         uid: String,
         /// Name of the annotation.
         annotation: &'static str,
-        /// What it is to say; nothing takes it away.
+        /// Its value; `None` removes it.
         value: Option<String>,
     },
     /// Merge this into the instance.
     Patch(Value),
 }
 
-/// Steps, then what is told of them, then when to look again.
+/// Actions, then events, then when to look again.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Plan {
-    /// In this order; the first failure ends it.
+    /// Carried out in this order, up to the first failure.
     pub actions: Vec<Action>,
-    /// Told once all actions are done.
+    /// Emitted once all actions are done.
     pub notes: Vec<Note>,
     /// When to look again without an event.
     pub again: Option<Duration>,
 }
 
 impl Plan {
-    /// One more step.
+    /// Adds an action.
     pub(super) fn act(mut self, action: Action) -> Self {
         self.actions.push(action);
         self
     }
 
-    /// One more, where there is one.
+    /// Adds an action, if there is one.
     pub(super) fn act_if(mut self, action: Option<Action>) -> Self {
         self.actions.extend(action);
         self
     }
 
-    /// One more thing to tell.
+    /// Adds an event.
     pub(super) fn tell(mut self, note: Note) -> Self {
         self.notes.push(note);
         self
     }
 
-    /// Another plan after this one.
+    /// Appends another plan.
     pub(super) fn and(mut self, other: Plan) -> Self {
         self.actions.extend(other.actions);
         self.notes.extend(other.notes);
@@ -122,7 +122,7 @@ impl Plan {
         self
     }
 
-    /// When to look again, whatever was said before.
+    /// Sets when to look again, replacing an earlier time.
     pub(super) fn again_in(mut self, pause: Duration) -> Self {
         self.again = Some(pause);
         self

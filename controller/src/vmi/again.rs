@@ -1,4 +1,4 @@
-//! The launcher pod of an instance that runs, once more: what a migration moves it to.
+//! Another launcher pod of a running instance, which a migration moves the guest to.
 
 use super::observe::in_namespace;
 use super::reach;
@@ -14,18 +14,18 @@ use barevirt_plan::pod::target::{Target, make};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 
-/// What became of it.
+/// The result of building it.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Again {
     /// The pod.
     Pod(Box<Pod>),
-    /// Something that the guest has is not there now.
+    /// An object that the guest uses is not ready now.
     Waits(String),
-    /// There cannot be one.
+    /// No such pod is possible.
     Invalid(String),
 }
 
-/// Builds it from what is there now.
+/// Builds the pod from the present state of the cluster.
 pub(crate) async fn again(
     cluster: &Cluster,
     vmi: &VirtualMachineInstance,

@@ -1,4 +1,4 @@
-//! Carrying out a plan for an instance.
+//! Carries out an instance's plan.
 
 mod beside;
 pub(crate) mod requests;
@@ -25,19 +25,19 @@ use serde_json::json;
 use std::time::{Duration, Instant};
 use tracing::{info, warn};
 
-/// When to look again after a pod could not be resized: its end, or a change, comes as an event.
+/// When to look again after a pod could not be resized: its end, or a change, is an event.
 const REFUSED: Duration = Duration::from_secs(60);
 
-/// When to try a pod beside the launcher again that was refused.
+/// When to retry a refused pod beside the launcher.
 const REFUSED_BESIDE: Duration = Duration::from_secs(30);
-/// When to look again at an instance that changed meanwhile.
+/// When to look again at an instance that has changed meanwhile.
 const CHANGED: Duration = Duration::from_millis(200);
 
-/// What pods beside the launcher are called in events; KubeVirt's words.
+/// Name of pods beside the launcher in events; KubeVirt's words.
 const CONSUMER: &str = "WaitForFirstConsumer temporary pod";
 const ATTACHMENT: &str = "attachment pod";
 
-/// Does what the plan says; the time of the next look.
+/// Carries out the plan; returns when to look again.
 pub(super) async fn apply(
     cluster: &Cluster,
     vmi: &VirtualMachineInstance,
@@ -56,7 +56,7 @@ pub(super) async fn apply(
             Action::Release { name, uid, grace } => {
                 beside::delete(cluster, vmi, CONSUMER, &name, uid, Some(grace)).await?;
             }
-            // A pod that is refused keeps no other volume waiting.
+            // A refused pod does not delay other volumes.
             Action::Provision { pod, volume } => {
                 match beside::make(cluster, vmi, &pod, Role::Consumer(volume.as_deref())).await? {
                     Made::There => {}
@@ -101,7 +101,7 @@ pub(super) async fn apply(
     Ok(again)
 }
 
-/// Creates the pod that offers the disk of a volume on another node; when to look again where there is none now.
+/// Creates the pod that offers a volume's disk on another node; returns when to look again, where it was not created.
 pub(crate) async fn attach(
     cluster: &Cluster,
     vmi: &VirtualMachineInstance,
@@ -115,8 +115,8 @@ pub(crate) async fn attach(
     })
 }
 
-/// Creates the pod; when to look again where there is none now: the instance changed since it was observed, or something else
-/// has the pod's name.
+/// Creates the pod; returns when to look again, where it was not created: the instance has changed since it was observed, or
+/// another object has the pod's name.
 async fn create_pod(
     cluster: &Cluster,
     vmi: &VirtualMachineInstance,
@@ -132,9 +132,9 @@ async fn create_pod(
             info!(namespace, vmi = vmi.name_any(), pod = name, uid, "created the launcher pod");
             Ok(None)
         }
-        // It is looked at again when the cache shows it.
+        // The next reconciliation comes when the cache shows it.
         Ok(None) => Ok(Some(CHANGED)),
-        // The cache has only pods with our labels, and will not tell when this one goes.
+        // The cache has only pods with our labels, so no event reports the end of this one.
         Err(error @ Error::Foreign { .. }) => {
             let plan = status::refused(vmi, REASON_SYNC_FAILED, &status::taken(&name), Timestamp::now());
             tell(cluster, vmi, plan).await?;
@@ -150,7 +150,7 @@ async fn create_pod(
     }
 }
 
-/// Creates the claim. One of its name that is there is found at the next look, or on its way out.
+/// Creates the claim. An existing claim of its name is found at the next look, or is being deleted.
 async fn create_claim(
     cluster: &Cluster,
     vmi: &VirtualMachineInstance,
@@ -194,7 +194,7 @@ async fn delete_claim(
     Ok(())
 }
 
-/// Quota, Pod Security, a name that does not exist: the user is told on the instance.
+/// Reports on the instance why the creation was refused: a quota, Pod Security, a name that does not exist.
 async fn tell_refusal(
     cluster: &Cluster,
     vmi: &VirtualMachineInstance,
@@ -226,8 +226,8 @@ async fn delete_pod(
     Ok(())
 }
 
-/// Changes what the launcher's container asks for. Where that is refused it is told on the instance; then the time of the
-/// next look.
+/// Changes the resources of the launcher's container. A refusal is reported on the instance; then returns when to look
+/// again.
 async fn resize_pod(
     cluster: &Cluster,
     vmi: &VirtualMachineInstance,
@@ -250,7 +250,7 @@ async fn resize_pod(
             info!(namespace, vmi = vmi.name_any(), pod = name, "resized the launcher pod");
             Ok(None)
         }
-        // A cluster that knows no resize has no such resource.
+        // A cluster without in-place resize does not have this subresource.
         Err(error) if matches!(error.category(), Category::Refused | Category::Gone) => {
             let plan = resize::refused(vmi, &error.message(), Timestamp::now());
             tell(cluster, vmi, plan).await?;

@@ -1,4 +1,4 @@
-//! How far the disks are, where a migration moves a guest, that the guest got while it ran.
+//! The state of a migrating guest's hot-plugged disks on the target node.
 
 use super::hotplug::target::{Brought, find, is_settled, judge};
 use super::observe::in_namespace;
@@ -9,7 +9,7 @@ use barevirt_component::request::Error;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 
-/// Looks. `target` is the launcher pod there.
+/// Looks at the disks. `target` is the launcher pod on the target node.
 pub(crate) async fn brought(
     cluster: &Cluster,
     vmi: &VirtualMachineInstance,

@@ -1,8 +1,8 @@
-//! Claims that are devices: one guest writes to each at a time, unless all that do share it. Pure.
+//! Claims that are devices: one guest writes to each at a time, unless all of them share it. Pure.
 //!
-//! On one node the launcher has the device for itself, and the second guest fails there. Two nodes know nothing of each other: so an
-//! instance waits here until the one before it has ended. Who is before whom does not depend on what the cache has seen: whoever has
-//! left `Pending` is, then whoever is older.
+//! On the same node the launcher opens the device exclusively, and a second guest fails. Two nodes do not know of each
+//! other: so an instance waits here until the earlier one has ended. The order does not depend on the state of the cache:
+//! instances that have left `Pending` come first, then older ones.
 
 use barevirt_api::names::{PHASE_PENDING, is_final_phase};
 use barevirt_api::v1::VirtualMachineInstance;
@@ -16,7 +16,7 @@ pub(super) struct Written<'a> {
     shared: bool,
 }
 
-/// The claims that the guest of an instance writes to.
+/// The claims that an instance's guest writes to.
 pub(super) fn written(vmi: &VirtualMachineInstance) -> impl Iterator<Item = Written<'_>> {
     let volume = |name: &str| vmi.spec.volumes.iter().find(|volume| volume.name == name);
     let disks = vmi.spec.domain.devices.disks.iter().filter(|disk| !disk.is_readonly());
@@ -26,7 +26,7 @@ pub(super) fn written(vmi: &VirtualMachineInstance) -> impl Iterator<Item = Writ
     })
 }
 
-/// What is told of the first of these claims that another instance of the namespace has.
+/// Message about the first of these claims that an earlier instance of the namespace has.
 pub(super) fn taken(
     vmi: &VirtualMachineInstance,
     devices: &[Written<'_>],
@@ -44,7 +44,7 @@ pub(super) fn taken(
     })
 }
 
-/// Whether another instance has what it names before this one may.
+/// Whether another instance may use its claims before this one.
 fn is_before(other: &VirtualMachineInstance, vmi: &VirtualMachineInstance) -> bool {
     if other.metadata.uid == vmi.metadata.uid || is_final_phase(phase(other)) {
         return false;

@@ -1,12 +1,12 @@
-//! The claims that an instance's disks are on. Somebody else makes and fills them: the instance waits until they are there.
+//! The claims of an instance's disks. Others create and fill them: the instance waits until they are ready.
 //!
-//! Looked up past any cache, and only for instances that have not started. A claim that waits for its first consumer is bound
-//! by the scheduler as it places the launcher; one that a DataVolume fills is used when that has succeeded. Who fills one that
-//! waits does it in one of two ways:
+//! Read from the API server, and only for instances that have not started. A claim that waits for its first consumer is
+//! bound by the scheduler as it places the launcher; a claim that a DataVolume fills is used once the DataVolume has
+//! succeeded. A waiting claim is filled in one of two ways:
 //!
 //! ```text
-//!   PendingPopulation      as soon as a pod is to be placed; the claim is bound when it is filled, and the launcher is that pod
-//!   WaitForFirstConsumer   once a pod was placed and the claim is bound: another pod goes before the launcher
+//!   PendingPopulation      as soon as a pod is to be placed; the claim is bound when it is filled, and the launcher is the pod
+//!   WaitForFirstConsumer   once a pod was placed and the claim is bound: another pod runs before the launcher
 //! ```
 
 use super::claim_lock::{self, Written};
@@ -37,30 +37,30 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// How often a claim of somebody else's is looked for.
+/// How often a claim that is not ready is looked at.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What is there of the claims that volumes name, by their names; and what is told of one that another guest writes to.
+/// The claims that volumes name, by their names; and the message about one that another guest writes to.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Claims(BTreeMap<String, Found>, Option<String>);
 
-/// One of them.
+/// The state of one claim.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Found {
     /// The claim.
     pub(crate) claim: Option<PersistentVolumeClaim>,
-    /// The DataVolume that fills it, where there is such.
+    /// The DataVolume that fills it, if there is one.
     pub(super) filling: Option<Filling>,
 }
 
-/// What a DataVolume tells.
+/// The state of a DataVolume.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Filling {
     /// Its phase.
     pub(super) phase: String,
     /// Status of its condition `Ready`.
     pub(super) ready: String,
-    /// Why the pod that fills it has stopped over an error.
+    /// Why the pod that fills it has stopped with an error.
     pub(super) error: Option<String>,
 }
 
@@ -75,27 +75,27 @@ impl Filling {
         }
     }
 
-    /// Why it is not filled: reason and what is told of it.
+    /// Why it is not filled: reason and message.
     fn trouble(&self) -> (&'static str, String) {
         match (self.phase.as_str(), &self.error) {
             (FAILED, _) => (REASON_FAILED_DATA_VOLUME_IMPORT, "Failed".to_owned()),
             (_, Some(error)) => (
                 REASON_FAILED_DATA_VOLUME_IMPORT,
-                format!("what fills it has stopped over an error: {error}"),
+                format!("the pod that fills it has stopped with an error: {error}"),
             ),
             ("", None) => (REASON_DATA_VOLUME_NOT_READY, "Pending".to_owned()),
             (phase, None) => (REASON_DATA_VOLUME_NOT_READY, phase.to_owned()),
         }
     }
 
-    /// Whether a pod may have the claim. Where the claim is bound only when it is filled, that is before it is.
+    /// Whether a pod may have the claim. If the claim is bound only when it is filled, that is before it is filled.
     fn is_done(&self) -> bool {
         [SUCCEEDED, PENDING_POPULATION].contains(&self.phase.as_str())
     }
 }
 
 impl Found {
-    /// Why a disk cannot be on it yet: reason and message.
+    /// Why a disk cannot use it yet: reason and message.
     pub(super) fn trouble(&self, namespace: &str, name: &str) -> Option<(&'static str, String)> {
         match (&self.claim, &self.filling) {
             (_, Some(filling)) if !filling.is_done() => {
@@ -113,14 +113,14 @@ impl Found {
         }
     }
 
-    /// Whether something fills it and has not ended; whether that begins with a pod that uses it.
+    /// Whether it is still being filled; and whether filling begins only when a pod uses it.
     pub(crate) fn is_being_filled(&self) -> (bool, bool) {
         let fills = self.filling.as_ref().is_some_and(|filling| filling.phase != SUCCEEDED);
         let spec = self.claim.as_ref().and_then(|claim| claim.spec.as_ref());
         (fills, spec.is_some_and(|spec| spec.data_source_ref.is_some()))
     }
 
-    /// Whether it is filled once a pod that uses it was placed, and none was.
+    /// Whether it is filled only once a pod that uses it was placed, and none was.
     pub(super) fn waits_for_consumer(&self) -> bool {
         let waits = |filling: &Filling| filling.phase == WAIT_FOR_FIRST_CONSUMER;
         self.filling.as_ref().is_some_and(waits)
@@ -129,7 +129,7 @@ impl Found {
             })
     }
 
-    /// Whether a pod that was placed is what it is to be bound by.
+    /// Whether it is bound only by a pod that is placed.
     fn is_bound_by_pod(&self) -> bool {
         let is_pending = |claim: &PersistentVolumeClaim| claim_phase(claim) == "Pending";
         self.filling.is_some() && self.claim.as_ref().is_some_and(is_pending)
@@ -143,7 +143,7 @@ pub(super) fn claim_phase(claim: &PersistentVolumeClaim) -> &str {
 }
 
 impl Claims {
-    /// Why the instance can have no pod yet: the first of its claims that is not there, nor waits for a pod.
+    /// Why the instance can have no pod yet: the first of its claims that is not ready and does not wait for a pod.
     pub(super) fn trouble(&self, vmi: &VirtualMachineInstance) -> Option<(&'static str, String)> {
         let namespace = vmi.namespace().unwrap_or_default();
         let mut others = self.0.iter().filter(|(_, found)| !found.waits_for_consumer());
@@ -151,7 +151,7 @@ impl Claims {
         missing.or_else(|| Some((REASON_CLAIM_IN_USE, self.1.clone()?)))
     }
 
-    /// What is told of the first that will never be filled.
+    /// Message about the first claim that will never be filled.
     pub(super) fn failure(&self, vmi: &VirtualMachineInstance) -> Option<String> {
         let namespace = vmi.namespace().unwrap_or_default();
         let has_failed =
@@ -160,24 +160,24 @@ impl Claims {
         found.trouble(&namespace, name).map(|(_, message)| message)
     }
 
-    /// Whether one waits for a pod before it is filled.
+    /// Whether a claim waits for a pod before it is filled.
     pub(super) fn wait_for_consumer(&self) -> bool {
         self.0.values().any(Found::waits_for_consumer)
     }
 
-    /// Whether one that is being filled is bound only now.
+    /// Whether a claim that is being filled is not bound yet.
     pub(super) fn are_being_bound(&self) -> bool {
         self.0.values().any(Found::is_bound_by_pod)
     }
 
-    /// What the DataVolumes of all tell together, in the instance's conditions, where there are any.
+    /// Sets the instance's condition about all DataVolumes, if there are any.
     pub(super) fn note_filling(&self, conditions: &mut Vec<Condition>, now: Timestamp) {
         if let Some(condition) = self.condition() {
             merge_condition(conditions, condition, &Time(now));
         }
     }
 
-    /// The same; KubeVirt's words.
+    /// That condition; KubeVirt's words.
     fn condition(&self) -> Option<Condition> {
         let told: Vec<&str> =
             self.0.values().filter_map(|found| Some(found.filling.as_ref()?.ready.as_str())).collect();
@@ -205,7 +205,7 @@ impl Claims {
         Mode::of(claim.and_then(|claim| claim.spec.as_ref()?.volume_mode.as_deref()))
     }
 
-    /// Those that are there, with the names of their volumes.
+    /// The existing claims, with the names of their volumes.
     pub(super) fn of_volumes<'a>(
         &'a self,
         vmi: &'a VirtualMachineInstance,
@@ -216,7 +216,7 @@ impl Claims {
         })
     }
 
-    /// The claims in the instance's status, where the launcher finds how large new disks are to be.
+    /// Adds the claims to the instance's status, where the launcher finds the sizes of new disks.
     pub(super) fn note(&self, vmi: &VirtualMachineInstance, volumes: &mut Vec<VolumeStatus>) {
         for volume in &vmi.spec.volumes {
             let found = volume.claim().and_then(|claim| self.0.get(claim.name));
@@ -234,7 +234,7 @@ impl Claims {
     }
 }
 
-/// What an instance's status tells of a claim.
+/// The claim as an instance's status shows it.
 pub(crate) fn info(claim: &PersistentVolumeClaim) -> PersistentVolumeClaimInfo {
     let (spec, status) = (claim.spec.as_ref(), claim.status.as_ref());
     let requests = spec.and_then(|spec| spec.resources.as_ref()?.requests.clone());
@@ -248,7 +248,7 @@ pub(crate) fn info(claim: &PersistentVolumeClaim) -> PersistentVolumeClaimInfo {
     }
 }
 
-/// Looks for those that the pod is to have.
+/// Looks up the claims that the pod is to have.
 pub(super) async fn observe(cluster: &Cluster, vmi: &VirtualMachineInstance) -> Result<Claims, Error> {
     let namespace = vmi.namespace().unwrap_or_default();
     let mut claims = Claims::default();
@@ -263,7 +263,7 @@ pub(super) async fn observe(cluster: &Cluster, vmi: &VirtualMachineInstance) -> 
     Ok(claims)
 }
 
-/// What is told of a device that another guest writes to. Others are looked at only where there is a device.
+/// Message about a device that another guest writes to. Other instances are looked at only if there is a device.
 fn in_use(cluster: &Cluster, vmi: &VirtualMachineInstance, claims: &Claims) -> Option<String> {
     let devices: Vec<Written<'_>> =
         claim_lock::written(vmi).filter(|written| claims.mode(written.claim) == Mode::Block).collect();
@@ -275,7 +275,7 @@ fn in_use(cluster: &Cluster, vmi: &VirtualMachineInstance, claims: &Claims) -> O
     claim_lock::taken(vmi, &devices, beside.filter_map(|other| other.unpack().ok()))
 }
 
-/// Looks for one and for what fills it. `is_filled` where that is so whatever the claim says.
+/// Looks up a claim and its DataVolume. `is_filled`: a DataVolume fills it, whatever the owner of the claim.
 pub(crate) async fn look(
     client: &Client,
     namespace: &str,
@@ -286,14 +286,14 @@ pub(crate) async fn look(
     if !is_filled && !claim.as_ref().is_some_and(is_of_data_volume) {
         return Ok(Found { claim, filling: None });
     }
-    // Where nobody has installed such, there is none of them.
+    // Where the kind is not installed, there is no DataVolume.
     let all: Api<DynamicObject> =
         Api::namespaced_with(client.clone(), namespace, &cdi::resource(cdi::DATA_VOLUME));
     let found = call_opt("get", || format!("data volume {namespace}/{name}"), all.get(name)).await?;
     Ok(Found { claim, filling: found.map(|found| Filling::of(&found.data)) })
 }
 
-/// Looks for a claim alone.
+/// Looks up only the claim.
 pub(crate) async fn look_for_claim(
     client: &Client,
     namespace: &str,
@@ -303,7 +303,7 @@ pub(crate) async fn look_for_claim(
     call_opt("get", || format!("claim {namespace}/{name}"), claims.get(name)).await
 }
 
-/// Whether the DataVolume of its name controls a claim.
+/// Whether the DataVolume of its name controls the claim.
 fn is_of_data_volume(claim: &PersistentVolumeClaim) -> bool {
     kin::controller(&claim.metadata).is_some_and(|owner| {
         owner.kind == cdi::DATA_VOLUME
@@ -314,7 +314,7 @@ fn is_of_data_volume(claim: &PersistentVolumeClaim) -> bool {
 
 #[cfg(test)]
 impl Claims {
-    /// These, for tests.
+    /// Builds claims for tests.
     pub(super) fn of(all: impl IntoIterator<Item = (String, Found)>) -> Self {
         Claims(all.into_iter().collect(), None)
     }

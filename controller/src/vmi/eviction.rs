@@ -1,8 +1,8 @@
-//! An instance that somebody asked to leave its node, and what others read of that. Pure.
+//! An instance that was asked to leave its node, and how that is shown to others. Pure.
 //!
 //! ```text
 //!   status.evacuationNodeName --> condition EvictionRequested
-//!                             --> annotation of the pod: a descheduler waits for the eviction that it began
+//!                             --> annotation of the pod: a descheduler waits for the eviction that it requested
 //! ```
 
 use super::action::{Action, Plan};
@@ -18,7 +18,8 @@ use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use serde_json::json;
 
-/// The condition, as the mark is. A mark of a node that the guest has left is [tidied up](super::moving::tidy) with its condition.
+/// Sets the condition by the mark. A mark that names a former node of the guest is [removed](super::moving::tidy) with its
+/// condition.
 pub(super) fn note(status: &mut VirtualMachineInstanceStatus, now: Timestamp) {
     if status.evacuation_node_name.as_deref().is_none_or(str::is_empty) {
         Condition::remove(&mut status.conditions, CONDITION_EVICTION_REQUESTED);
@@ -30,7 +31,7 @@ pub(super) fn note(status: &mut VirtualMachineInstanceStatus, now: Timestamp) {
     }
 }
 
-/// The plan of a running instance whose guest is in this pod.
+/// The plan for a running instance whose guest is in this pod.
 pub(super) fn plan(observed: &Observed, pod: &Pod) -> Plan {
     let vmi = &observed.vmi;
     let mut status = vmi.status.clone().unwrap_or_default();
@@ -47,7 +48,7 @@ pub(super) fn plan(observed: &Observed, pod: &Pod) -> Plan {
     Plan::default().act_if(mark).act_if(status_patch(vmi, json!({}), &status))
 }
 
-/// Whether it is the guest's node that the instance is to leave.
+/// Whether the instance is to leave the guest's present node.
 fn leaves(status: &VirtualMachineInstanceStatus) -> bool {
     let marked = status.evacuation_node_name.as_deref().filter(|node| !node.is_empty());
     marked.is_some() && marked == status.node_name.as_deref()

@@ -1,4 +1,5 @@
-//! Directories that the guest mounts by virtiofs: what cannot be shared, and what is not shared any more. Pure.
+//! Directories that the guest mounts by virtiofs: volumes that cannot be shared, and volumes that are no longer shared.
+//! Pure.
 
 use super::action::Plan;
 use super::claims::Claims;
@@ -11,7 +12,7 @@ use barevirt_plan::pod::claims::Mode;
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, Pod};
 use serde_json::json;
 
-/// A claim that is a device has no directory.
+/// Message about a claim that is a device, and so has no directory.
 pub(super) fn not_shared(vmi: &VirtualMachineInstance, claims: &Claims) -> Option<String> {
     filesystem::of(&vmi.spec).find_map(|volume| {
         let claim = volume.claim().filter(|claim| claims.mode(claim.name) == Mode::Block)?;
@@ -22,7 +23,7 @@ pub(super) fn not_shared(vmi: &VirtualMachineInstance, claims: &Claims) -> Optio
     })
 }
 
-/// Tells of a container that ended before its guest. What it shared is out of the guest's reach until the guest is started again.
+/// Reports a container that ended before its guest. Its volume is out of the guest's reach until the guest is started again.
 pub(super) fn plan(observed: &Observed, pod: &Pod) -> Plan {
     let vmi = &observed.vmi;
     let Some(message) = filesystem::of(&vmi.spec).find_map(|volume| ended(pod, &volume.name)) else {
@@ -42,7 +43,7 @@ pub(super) fn plan(observed: &Observed, pod: &Pod) -> Plan {
     Plan { actions, notes, again: None }
 }
 
-/// How the container of a volume ended, unless that was with its guest: then it ends well.
+/// How the container of a volume ended, unless it ended with its guest: then it exits successfully.
 fn ended(pod: &Pod, volume: &str) -> Option<String> {
     let name = filesystem::container(volume);
     let mut statuses = pod.status.as_ref()?.container_statuses.iter().flatten();

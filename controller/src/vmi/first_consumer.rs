@@ -1,13 +1,13 @@
-//! The pod that goes before an instance's launcher where claims wait for one before somebody fills them. Pure.
+//! The pod that goes before an instance's launcher where claims wait for one before they are filled. Pure.
 //!
 //! ```text
 //!   claims wait ──> made ──> placed: the claims are bound ──> deleted ──> (claims are filled) ──> the launcher
-//!                    │ over, and one still waits
+//!                    │ has ended, and a claim still waits
 //!                    └──────> deleted, and after a pause the next one
 //! ```
 //!
-//! It is made when nothing else keeps the instance from its launcher, and is gone before there is one: a claim may be for a
-//! single pod (`ReadWriteOncePod`). Once the claims are bound it does not matter how far it came.
+//! It is made when nothing else keeps the instance from its launcher, and is gone before the launcher is made: a claim may
+//! be for a single pod (`ReadWriteOncePod`). Once the claims are bound it may end in any state.
 
 use super::action::{Action, Plan};
 use super::claims::{self, Claims};
@@ -26,33 +26,33 @@ use kube::ResourceExt;
 use serde_json::json;
 use std::time::Duration;
 
-/// What follows.
+/// The next step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Step<'a> {
-    /// The launcher need not wait for it.
+    /// The launcher does not wait for it.
     Nothing,
-    /// It is made.
+    /// It is to be made.
     Make,
-    /// It is made after a while: the one before was over.
+    /// It is to be made after a pause: the former one ended in vain.
     Pause(Duration),
-    /// It is waited for.
+    /// It is still needed.
     Keep(&'a Pod),
-    /// It goes.
+    /// It is to be deleted.
     Remove(&'a Pod),
-    /// It is on its way out: that comes as an event.
+    /// It is being deleted: its end is an event.
     Leaving,
-    /// Something else has its name.
+    /// Another object has its name.
     Foreign(&'a Pod),
 }
 
 impl<'a> Step<'a> {
-    /// The pod that is waited for.
+    /// The pod that is still needed.
     fn kept(self) -> Option<&'a Pod> {
         if let Step::Keep(pod) = self { Some(pod) } else { None }
     }
 }
 
-/// Decides.
+/// Plans the next step.
 pub(super) fn step<'a>(vmi: &VirtualMachineInstance, claims: &Claims, consumer: &'a Consumer) -> Step<'a> {
     let (waits, trouble) = (claims.wait_for_consumer(), claims.trouble(vmi).is_some());
     let Some(pod) = &consumer.pod else {
@@ -65,7 +65,7 @@ pub(super) fn step<'a>(vmi: &VirtualMachineInstance, claims: &Claims, consumer: 
     if pod.labels().get(CREATED_BY_LABEL) != vmi.metadata.uid.as_ref() || !is_first_consumer(pod) {
         return if waits { Step::Foreign(pod) } else { Step::Nothing };
     }
-    // Those that it shares with one that waited may be bound only when they are filled: it keeps its place until then.
+    // Other claims of the same pod may be bound only when they are filled: the pod stays until then.
     let is_waited_for = waits || (trouble && claims.are_being_bound());
     if pod.metadata.deletion_timestamp.is_some() {
         Step::Leaving
@@ -76,8 +76,8 @@ pub(super) fn step<'a>(vmi: &VirtualMachineInstance, claims: &Claims, consumer: 
     }
 }
 
-/// The plan while claims keep an instance from its launcher, or the pod that goes before that one is still there. What only waits
-/// for that pod is no trouble: the condition `Provisioning` tells of it, until there is a launcher.
+/// The plan while claims keep an instance from its launcher, or while the pod before the launcher still exists. A claim that
+/// only waits for that pod is no failure: the condition `Provisioning` reports it, until there is a launcher.
 pub(super) fn plan(observed: &Observed, step: Step<'_>, consumer: Option<Pod>) -> Plan {
     let vmi = &observed.vmi;
     let mut status = vmi.status.clone().unwrap_or_default();
@@ -90,7 +90,7 @@ pub(super) fn plan(observed: &Observed, step: Step<'_>, consumer: Option<Pod>) -
     if let Some((reason, message)) = synchronized {
         note_trouble(&mut status, &mut notes, CONDITION_SYNCHRONIZED, reason, &message, observed.now);
     } else if step.kept().is_some() {
-        // Why one was refused stays until there is one.
+        // The reason of a refusal stays until there is a pod.
         Condition::remove(&mut status.conditions, CONDITION_SYNCHRONIZED);
     }
     match step.kept().and_then(unschedulable) {
@@ -107,7 +107,7 @@ pub(super) fn plan(observed: &Observed, step: Step<'_>, consumer: Option<Pod>) -
     let patch = status_patch(vmi, json!({}), &status);
     let mut again = claims::PATIENCE;
     let action = match step {
-        // Once the status says so, which is an event.
+        // Once the status has it, which is an event.
         Step::Make if patch.is_some() => None,
         Step::Make => consumer.map(|pod| Action::Provision { pod: Box::new(pod), volume: None }),
         Step::Remove(pod) => release(pod),

@@ -1,4 +1,4 @@
-//! Volumes that come and go while the guest runs: a pod of its own for each, and what the status tells of it.
+//! Volumes that come and go while the guest runs: a pod for each, and its state in the status.
 //!
 //! ```text
 //!            claim bound           its pod runs                 (handler)
@@ -9,18 +9,18 @@
 //!      └──────> pod deleted, entry removed <──────────────── UnMountedFromPod
 //! ```
 //!
-//! A pod's name follows from instance, volume and claim. It stands in the status before the pod is made, so that none is
-//! forgotten whatever happens in between, and it tells whether an entry is about the claim that is wanted now: a volume on
-//! another claim comes only when the former one has gone.
+//! A pod's name is derived from instance, volume and claim. It is written to the status before the pod is made, so that no
+//! pod is forgotten in any case, and it shows whether an entry is about the claim that is wanted now: a volume on another
+//! claim is added only when the former one has gone.
 //!
-//! A claim that waits for a pod before somebody fills it gets one that only does that, on the guest's node; it is gone before there
-//! is the one with the disk.
+//! A claim that waits for a pod before it is filled gets a pod only for that, on the guest's node; that pod is gone before
+//! the pod with the disk is made.
 //!
-//! A guest that moves takes its disks along: the pods that offer them where it goes are made before it is handed over
-//! ([`target`]). Meanwhile nothing is planned here, and once it is there an entry names the pod there.
+//! A migrating guest takes its disks along: the pods that offer them on the target node are made before the guest is handed
+//! over ([`target`]). Meanwhile nothing is planned here, and after the arrival entries name the pods on the new node.
 //!
-//! Once a disk was offered, the launcher may have it: then nobody but the handler knows when the guest has let go of it, and no
-//! pod that runs is deleted before. A pod that ended by itself is replaced, and nothing is taken from the guest meanwhile.
+//! Once a disk was offered, the launcher may have it: from then on only the handler knows when the guest has released it,
+//! and no running pod is deleted before. A pod that ended by itself is replaced, and the guest keeps its disk meanwhile.
 
 pub(super) mod attachments;
 mod claim;
@@ -52,7 +52,7 @@ use kube::ResourceExt;
 use serde_json::json;
 use std::time::Duration;
 
-/// How often something is looked at that is in the way.
+/// How often an obstacle is looked at again.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The plan for a running instance and its launcher.
@@ -92,7 +92,7 @@ pub(super) fn plan(observed: &Observed, launcher: &Pod) -> Plan {
     for wanted in &wanted {
         let known = kept.iter_mut().find(|entry| entry.name == wanted.name);
         if known.as_ref().is_some_and(|entry| entry.hotplug_volume.is_some()) {
-            // It was dealt with, or the one before it has not gone yet.
+            // It was handled above, or the former one has not gone yet.
             continue;
         }
         let mut entry = known
@@ -107,7 +107,7 @@ pub(super) fn plan(observed: &Observed, launcher: &Pod) -> Plan {
     }
     status.volume_status = kept;
     let Work { actions, mut plan, .. } = work;
-    // The status comes first: it names the pods that are made, and keeps those that the handler still needs.
+    // The status is written first: it names the pods that are made, and keeps those that the handler still needs.
     match status::status_patch(vmi, json!({}), &status) {
         Some(patch) => plan.actions.push(patch),
         None => plan.actions.extend(actions),
@@ -115,7 +115,7 @@ pub(super) fn plan(observed: &Observed, launcher: &Pod) -> Plan {
     plan
 }
 
-/// Pods that are not needed any more, whoever had their disks.
+/// Deletes pods that are not needed any more, even if a guest had their disks.
 pub(super) fn remove<'a>(pods: impl IntoIterator<Item = &'a Pod>) -> Plan {
     let stay = pods.into_iter().filter(|pod| pod.metadata.deletion_timestamp.is_none());
     let remove = |pod: &'a Pod| {
@@ -124,7 +124,7 @@ pub(super) fn remove<'a>(pods: impl IntoIterator<Item = &'a Pod>) -> Plan {
     Plan { actions: stay.filter_map(remove).collect(), ..Plan::default() }
 }
 
-/// A pod was refused: by a quota, or by Pod Security. What is told of it in an entry of the handler's would be overwritten.
+/// A pod was refused, by a quota or by Pod Security. An entry that the handler owns is left alone: it would be overwritten.
 pub(super) fn refused(vmi: &VirtualMachineInstance, volume: &str, message: &str) -> Plan {
     let message = bounded(message);
     let mut status = vmi.status.clone().unwrap_or_default();
@@ -141,7 +141,7 @@ fn detach(pod: &Pod, wanted: bool) -> Action {
     Action::Detach { name: pod.name_any(), uid: pod.uid().unwrap_or_default(), wanted }
 }
 
-/// Whether the handler has told why the launcher does not have the disk: what we know is less.
+/// Whether the handler has reported why the launcher does not have the disk: its message is more exact than ours.
 fn is_told_by_handler(entry: &VolumeStatus) -> bool {
     entry.reason.as_deref() == Some(REASON_HOTPLUG_FAILED)
 }
@@ -150,13 +150,13 @@ fn tell(entry: &mut VolumeStatus, reason: &str, message: impl Into<String>) {
     (entry.reason, entry.message) = (Some(reason.to_owned()), Some(message.into()));
 }
 
-/// A plan in the making.
+/// A plan under construction.
 struct Work<'a> {
     observed: &'a Observed,
     launcher: &'a Pod,
-    /// Whether the instance may have pods; looked at where one is to be made.
+    /// Whether the instance is valid; checked only when a pod is to be made.
     valid: Option<Result<ValidVmi, String>>,
-    /// What is done once the status says so.
+    /// Actions after the status is written.
     actions: Vec<Action>,
     plan: Plan,
 }
@@ -166,7 +166,8 @@ impl<'a> Work<'a> {
         self.plan.again = Some(self.plan.again.map_or(pause, |again| again.min(pause)));
     }
 
-    /// An entry whose volume is not wanted, or not so; whether it stays. `again` where the same one is wanted once more.
+    /// An entry whose volume is not wanted, or in another form; returns whether the entry stays. `again`: the same volume is
+    /// wanted once more.
     fn leave(&mut self, entry: &mut VolumeStatus, again: bool) -> bool {
         let observed = self.observed;
         let noted = entry.hotplug_volume.as_ref().and_then(|noted| noted.attach_pod_name.as_deref());
@@ -190,25 +191,25 @@ impl<'a> Work<'a> {
         true
     }
 
-    /// Deletes a pod, unless that is under way: its end comes as an event.
+    /// Deletes a pod, unless it is being deleted: its end is an event.
     fn delete(&mut self, pod: &Pod, wanted: bool) {
         if pod.metadata.deletion_timestamp.is_none() {
             self.actions.push(detach(pod, wanted));
         }
     }
 
-    /// How the pod is that goes before an attachment pod.
+    /// The state of the pod that goes before an attachment pod.
     fn consumer(&self, attachment: &str) -> Standing<'a> {
         let observed = self.observed;
         observed.attachments.standing(&consumer::name_beside(attachment), &observed.vmi, self.launcher)
     }
 
-    /// Deletes such a pod, unless that is under way.
+    /// Deletes such a pod, unless it is being deleted.
     fn release(&mut self, pod: &Pod) {
         self.actions.extend(release(pod));
     }
 
-    /// An entry whose volume is wanted as it is.
+    /// An entry whose volume is wanted in this form.
     fn keep(&mut self, wanted: &Wanted<'_>, entry: &mut VolumeStatus) {
         let observed = self.observed;
         let found = observed.attachments.claims.get(wanted.name);
@@ -225,7 +226,7 @@ impl<'a> Work<'a> {
             self.offer(wanted, entry, stage);
             return;
         }
-        // Once it was offered the handler goes by what is noted, also to tell that the launcher has let go of it.
+        // Once the disk was offered, the handler needs the recorded UID, also to report that the launcher has released it.
         if stage == Stage::Waiting {
             noted.attach_pod_uid = None;
         }
@@ -247,7 +248,7 @@ impl<'a> Work<'a> {
             Stage::Taken => return,
             Stage::Offered if is_told_by_handler(entry) => return,
             Stage::Waiting | Stage::Left => told_of_claim(wanted.claim.name, found, &observed.vmi),
-            // The launcher may have it, also where the handler was to take it out.
+            // The launcher may have the disk, even if the handler was to remove it.
             Stage::Offered | Stage::Leaving => {
                 let message = format!("attachment pod {} does not run", wanted.pod);
                 (VOLUME_ATTACHED, REASON_MISSING_ATTACHMENT_POD.to_owned(), message)
@@ -273,8 +274,8 @@ impl<'a> Work<'a> {
         tell(entry, REASON_SUCCESSFUL_CREATE, message);
     }
 
-    /// There is no pod: makes one where that can be, after the one that goes before it where the claim waits for that; else why
-    /// not, where it is more than the claim.
+    /// There is no pod: makes one if that is possible, after the pod before it if the claim waits for one; otherwise returns
+    /// why not, unless the claim is the reason.
     fn begin(
         &mut self,
         wanted: &Wanted<'_>,
@@ -359,12 +360,12 @@ impl<'a> Work<'a> {
     }
 }
 
-/// The pod that a volume is to have next.
+/// The next pod of a volume.
 #[derive(Clone, Copy, Debug)]
 enum Next {
-    /// The one that its claim waits for.
+    /// The pod that its claim waits for.
     Consumer,
-    /// The one with its disk.
+    /// The pod with its disk.
     Attachment,
 }
 
@@ -372,7 +373,7 @@ fn taken(name: &str) -> (String, String) {
     (REASON_FAILED_CREATE.to_owned(), status::taken(name))
 }
 
-/// Why the last pod was refused: it stays until there is one.
+/// Why the last pod was refused: this stays until there is a pod.
 fn refusal(entry: &VolumeStatus) -> Option<(String, String)> {
     let reason = entry.reason.clone().filter(|reason| reason == REASON_FAILED_CREATE)?;
     Some((reason, entry.message.clone().unwrap_or_default()))

@@ -1,4 +1,4 @@
-//! Instances: one launcher pod each, phases up to `Scheduled`, and the verdict where no handler can give it.
+//! Instances: one launcher pod each, phases up to `Scheduled`, and the end of an instance where no handler can report it.
 //!
 //! ```text
 //!            pod created              pod runs                (handler)
@@ -8,15 +8,16 @@
 //!      +---------------------+----------------------+---- node lost ----------+--> Succeeded / Failed
 //! ```
 //!
-//! `Scheduling` is written only where a pod takes longer than three seconds or has trouble: a normal start costs two
-//! writes here, the pod and the patch to `Scheduled`. Statuses are merge patches that carry the resource version they were
-//! computed from, since the handler writes to the same object.
+//! `Scheduling` is written only where a pod takes longer than three seconds or has trouble: a normal start costs two writes
+//! here, the pod and the patch to `Scheduled`. Statuses are merge patches with the resource version that they were computed
+//! from, since the handler writes to the same object.
 //!
-//! A pod is believed to be the launcher because of its UID, never because of its name and labels ([`proof`]).
+//! A pod counts as the launcher because of its UID, never because of its name and labels ([`proof`]).
 //!
-//! An instance has at most one launcher pod at a time: the pod's name follows from the instance's UID
-//! ([`crate::pod::name`]), and a pod is created only after a look at the instance past the cache. It has another one only
-//! where nothing of the former ran ([`refusal`]); once a pod was handed over, its end is the instance's.
+//! An instance has at most one launcher pod at a time: the pod's name is derived from the instance's UID
+//! ([`crate::pod::name`]), and a pod is created only after the instance was read from the API server. It gets another pod
+//! only where nothing of the former ones ran ([`refusal`]); after the hand-over, the end of the pod is the end of the
+//! instance.
 
 mod action;
 mod again;
@@ -70,18 +71,18 @@ use kube::runtime::reflector::ObjectRef;
 use std::time::{Duration, Instant};
 use tracing::warn;
 
-/// One reconciliation; the time of the next where one is due without an event.
+/// One reconciliation; returns when the next one is due without an event.
 pub async fn reconcile(cluster: &Cluster, namespace: &str, name: &str) -> Result<Option<Duration>, Error> {
     let key = Key::new(Kind::Vmi, namespace, name);
     if cluster.expectations.owes(&key, Instant::now()) {
         return Ok(Some(Duration::from_secs(1)));
     }
-    // Looked up only now, without a pause in between: nothing older than what was just found to be settled.
+    // Read only now, without an await in between, so that it is not older than the check above.
     let Some(vmi) = cluster.vmis.get(&ObjectRef::new(name).within(namespace)) else { return Ok(None) };
     let vmi = match vmi.unpack() {
         Ok(vmi) => vmi,
         Err(error) => {
-            // Named and left alone; the others go on.
+            // It is logged and left alone; the others go on.
             warn!(namespace, name, error = %chain(&error), "an instance that cannot be read");
             return Ok(None);
         }

@@ -1,17 +1,19 @@
 //! An instance with two launcher pods. Pure.
 //!
 //! ```text
-//!   handed over ──> nothing here ends it or changes it ──> over ──> the pod that has no guest goes, then its UID
+//!   handed over ──> nothing here ends or changes it ──> over ──> the pod without a guest is deleted, then its UID removed
 //!        │
-//!        └── the target's pod is gone for certain, and no handler says so ──> failed: the source's guest goes on
+//!        └── the target's pod is gone for certain, and no handler reports it ──> failed: the guest goes on at the source
 //! ```
 //!
-//! While a guest is on its way, the end of either pod says nothing of it: the source ends because it has sent everything, the
-//! target because nothing came. Handlers say how it ended; where there is no source to begin, the target is asked to say it. Where the target's handler cannot, since its pod or node is gone,
-//! nothing can run there, and it is said here; never where something may run.
+//! During a migration, the end of either pod is not the end of the instance: the source ends because it has sent everything,
+//! the target because nothing came. Handlers report the result; where no source is left to begin, the target is asked to
+//! report it. If the target's handler cannot, since its pod or node is gone, nothing can run there, and this program reports
+//! it; never where something may still run.
 //!
-//! The target's handler writes its address only when it is prepared, and the source's begins only with that. So until then
-//! this program alone may end a migration: a patch that holds for what was observed comes before the address, or after it.
+//! The target's handler writes its address only when it is prepared, and the source's begins only with that address. So
+//! until then this program may end a migration on its own: its patch applies only to the observed version, so it is either
+//! before the address or refused.
 
 use super::action::{Action, Plan};
 use super::eviction;
@@ -31,25 +33,25 @@ use kube::ResourceExt;
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// How long handlers have to say how a migration ended whose target is gone.
+/// How long handlers have to report the end of a migration whose target is gone.
 const VERDICT: Duration = Duration::from_secs(10);
-/// How long a node that answers may need to end what ran in a pod that was taken away by force.
+/// How long a responsive node may need to end what ran in a force-deleted pod.
 const MARGIN: Duration = Duration::from_secs(30);
-/// How often an instance is looked at whose guest is on its way and whose pods are not as they should be.
+/// How often an instance is looked at whose guest is migrating and whose pods are not as expected.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How long the marks of a migration stay where a pod of it does not go.
+/// How long the marks of a migration stay while one of its pods does not go.
 const SETTLES: Duration = Duration::from_secs(30);
 /// Event reason: a migration failed. KubeVirt's.
 const REASON_FAILED_MIGRATION: &str = "FailedMigration";
-/// KubeVirt's word for a target that is gone.
+/// KubeVirt's text for a target that is gone.
 const TARGET_IS_DOWN: &str = "Target pod is down";
 
-/// Whether the target said that it waits for the guest: the source may have begun.
+/// Whether the target has reported that it waits for the guest: the source may have begun.
 pub(crate) fn is_prepared(state: &VirtualMachineInstanceMigrationState) -> bool {
     state.target_node_address.as_ref().is_some_and(|address| !address.is_empty())
 }
 
-/// The plan while the guest is on its way.
+/// The plan during a migration.
 pub(super) fn plan(observed: &Observed) -> Plan {
     let vmi = &observed.vmi;
     let Some(state) = state(vmi) else { return Plan::default() };
@@ -71,8 +73,8 @@ pub(super) fn plan(observed: &Observed) -> Plan {
     }
     let source_lives = observed.pod.as_ref().is_some_and(|pod| Verdict::of(pod).is_none())
         && !observed.node.is_some_and(NodeState::is_lost);
-    // Nobody wants it any more, or nobody is there to begin: a target that only waits says that it has failed. Where the guest
-    // is on its way, or there, that changes nothing.
+    // The migration is not wanted any more, or no source is left to begin: a target that only waits reports its failure. If
+    // the guest is being transferred, or has arrived, this changes nothing.
     if (!observed.is_asked_to_move || !source_lives) && state.abort_requested != Some(true) {
         return Plan::default().act_if(abort(vmi, observed.now).map(Action::Patch));
     }
@@ -82,7 +84,7 @@ pub(super) fn plan(observed: &Observed) -> Plan {
     Plan::default().again_in(PATIENCE)
 }
 
-/// The patch that says that the migration failed. Only where the target cannot run the guest, or the source cannot have begun.
+/// The patch that reports a failed migration. Only where the target cannot run the guest, or the source cannot have begun.
 pub(crate) fn failed(vmi: &VirtualMachineInstance, reason: &str, now: Timestamp) -> Option<Value> {
     changed(vmi, |state| {
         (state.completed, state.failed) = (Some(true), Some(true));
@@ -94,8 +96,8 @@ pub(crate) fn failed(vmi: &VirtualMachineInstance, reason: &str, now: Timestamp)
     })
 }
 
-/// The patch that ends a migration which nobody wants any more, or asks handlers to: the source's where it has begun, the target's
-/// where nothing has come yet.
+/// The patch that ends an unwanted migration, or asks handlers to: the source's if it has begun, the target's if nothing has
+/// arrived yet.
 pub(crate) fn abort(vmi: &VirtualMachineInstance, now: Timestamp) -> Option<Value> {
     changed(vmi, |state| {
         state.abort_requested = Some(true);
@@ -118,12 +120,12 @@ fn changed(
     body(patch(vmi, json!({}), Some(change)))
 }
 
-/// What a patch says.
+/// The contents of a patch.
 fn body(action: Action) -> Option<Value> {
     if let Action::Patch(body) = action { Some(body) } else { None }
 }
 
-/// What is left of migrations that have ended: pods, their UIDs, the marks.
+/// Removes what ended migrations leave: pods, their UIDs, marks.
 pub(super) fn tidy(observed: &Observed, launcher: &Pod) -> Plan {
     let vmi = &observed.vmi;
     let Some(before) = vmi.status.as_ref().filter(|_| !is_moving(vmi)) else { return Plan::default() };
@@ -142,8 +144,8 @@ pub(super) fn tidy(observed: &Observed, launcher: &Pod) -> Plan {
         let found = observed.others.iter().find(|other| other.pod.metadata.uid.as_deref() == Some(uid));
         launcher.metadata.uid.as_deref() == Some(uid)
             || found.is_some_and(|other| {
-                // One that was not handed over has no guest, and one of a migration that has ended may have none: where it
-                // does not go, since its node does not answer, the next migration does not wait for it.
+                // A pod that was not handed over has no guest, and a pod of an ended migration may have none: if it stays
+                // because its node does not answer, the next migration does not wait for it.
                 let stays = !node.is_empty() && since.is_none_or(|since| since < SETTLES);
                 Verdict::of(&other.pod).is_none() && (other.wanted || stays)
             })

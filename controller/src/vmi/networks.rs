@@ -1,15 +1,15 @@
-//! Networks that Multus attaches: what is missing for them, what is attached, and what changes while the guest runs.
+//! Networks that Multus attaches: missing definitions, attached networks, and changes while the guest runs.
 //!
 //! ```text
-//!   before the pod    a definition is not there             --> told, looked at again
-//!   the pod runs      nothing is noted of a network         --> not handed over; told after a while
-//!                     everything is noted                   --> handed over, and status.interfaces tells of it
+//!   before the pod    a definition is missing               --> reported, looked at again
+//!   the pod runs      a network is not reported on it       --> not handed over; an error after a while
+//!                     all networks are reported             --> handed over, and status.interfaces has them
 //!   the guest runs    the instance has other networks       --> the pod asks for them, and still for what the guest has
-//!                     they are noted                        --> status.interfaces; the handler does the rest
-//!                     not so after a while                  --> MigrationRequired: the next pod has them
+//!                     they are reported                     --> status.interfaces; the handler does the rest
+//!                     not after a while                     --> MigrationRequired: the next pod has them
 //! ```
 //!
-//! Nothing here is done for an instance without such networks.
+//! Instances without such networks are skipped.
 
 use super::action::{Action, Plan};
 use super::observed::Observed;
@@ -37,31 +37,31 @@ use serde_json::json;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// How long a pod that runs may be without a note of its networks.
+/// How long a running pod may lack the report of its networks.
 const ATTACHES: Duration = Duration::from_secs(10);
-/// How long networks may take that come while the guest runs; then it takes another pod. KubeVirt's.
+/// How long networks may take that are added while the guest runs; after that the guest needs another pod. KubeVirt's.
 const PLUGS: Duration = Duration::from_secs(15);
-/// How often something is looked at that is missing.
+/// How often a missing object is looked at.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 /// Group and version of definitions.
 const GROUP_VERSION: &str = "k8s.cni.cncf.io/v1";
-/// The gate under which somebody else adds the resources of definitions to pods.
+/// The gate under which another component adds the resources of definitions to pods.
 const INJECTION: &str = "ExternalNetResourceInjection";
 /// Annotation of definitions: a resource of nodes that comes with the network.
 const RESOURCE: &str = "k8s.v1.cni.cncf.io/resourceName";
 
-/// What there is of the definitions that an instance names, where that was looked at.
+/// The definitions that an instance names, as far as they were looked up.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Definitions {
-    /// Those that are not there.
+    /// Those that do not exist.
     missing: BTreeSet<String>,
-    /// There is no such kind of object in the cluster.
+    /// The cluster does not have this kind.
     no_such_kind: bool,
     /// Resources of nodes that a pod asks for, one for each.
     pub(super) resources: Vec<String>,
 }
 
-/// Networks beside the first and in its place, but for those whose cards are to leave, and those of plugins.
+/// Networks beside the pod's first and those that replace it, without networks of leaving cards and those of plugins.
 fn definitions(vmi: &VirtualMachineInstance, bindings: &Bindings) -> BTreeSet<Attachment> {
     let namespace = vmi.metadata.namespace.as_deref().unwrap_or_default();
     let spec = &vmi.spec;
@@ -77,7 +77,7 @@ fn definitions(vmi: &VirtualMachineInstance, bindings: &Bindings) -> BTreeSet<At
     named.map(|name| Attachment::of(namespace, name)).collect()
 }
 
-/// Looks for them. `begins` where the pod is to be made; else they are looked for only where the pod takes long.
+/// Looks up the definitions: if `begins`, because the pod is to be made; otherwise only if the pod takes long.
 pub(super) async fn observe(
     cluster: &Cluster,
     vmi: &VirtualMachineInstance,
@@ -112,7 +112,7 @@ pub(super) async fn observe(
 }
 
 impl Definitions {
-    /// What is missing, in KubeVirt's words.
+    /// The missing definition, in KubeVirt's words.
     pub(super) fn trouble(&self) -> Option<String> {
         if self.missing.is_empty() {
             return None;
@@ -132,7 +132,7 @@ impl Definitions {
         ))
     }
 
-    /// These, for tests.
+    /// Builds definitions for tests.
     #[cfg(test)]
     pub(super) fn of(missing: &[&str], no_such_kind: bool) -> Self {
         let missing = missing.iter().map(|name| (*name).to_owned()).collect();
@@ -148,7 +148,7 @@ pub(super) fn unknown_binding(vmi: &VirtualMachineInstance, bindings: &Bindings)
     ))
 }
 
-/// How long a pod that runs is not handed over because a network is not noted on it, and what is to be told by then.
+/// How long a running pod is not yet handed over because a network is not reported on it, and the message after that time.
 pub(super) fn unattached(observed: &Observed, pod: &Pod) -> Option<(Duration, String)> {
     let links = noted(pod);
     let has = |link: &str| links.iter().flatten().any(|noted| noted.link == link);
@@ -169,7 +169,7 @@ pub(super) fn unattached(observed: &Observed, pod: &Pod) -> Option<(Duration, St
     Some((ATTACHES.saturating_sub(age(since, observed.now)), message))
 }
 
-/// Tells that a network is not attached.
+/// Reports that a network is not attached.
 pub(super) fn tell_unattached(
     status: &mut VirtualMachineInstanceStatus,
     notes: &mut Vec<Note>,
@@ -179,7 +179,7 @@ pub(super) fn tell_unattached(
     note_trouble(status, notes, CONDITION_SYNCHRONIZED, REASON_NETWORK_NOT_ATTACHED, message, now);
 }
 
-/// What the status tells of networks beside the first, by what is noted on the pod. All else in it stays.
+/// Updates the status of networks beside the first by the report on the pod. All other fields stay.
 pub(super) fn note(vmi: &VirtualMachineInstance, pod: &Pod, told: &mut Vec<NetworkInterfaceStatus>) {
     let links = noted(pod).unwrap_or_default();
     for (network, _) in networks::secondary(&vmi.spec) {
@@ -221,7 +221,7 @@ pub(super) fn plan(observed: &Observed, pod: &Pod) -> Plan {
     let mut plan = Plan::default();
     let bindings = &observed.config.settings.bindings;
     if changes(vmi) && differs(pod, namespace, vmi, bindings) {
-        // Whatever the cluster has for Multus may follow, or may not: then a migration brings the networks.
+        // The cluster's Multus may attach it to a running pod, or may not: then a migration brings the networks.
         plan.actions.push(Action::AnnotatePod {
             name: pod.name_any(),
             uid: pod.uid().unwrap_or_default(),
@@ -235,7 +235,7 @@ pub(super) fn plan(observed: &Observed, pod: &Pod) -> Plan {
     plan.act_if(status_patch(vmi, json!({}), &status))
 }
 
-/// Two cards on one network have the same hardware address.
+/// Event: two cards on one network have the same MAC address.
 pub(super) fn same_address(text: &str) -> Note {
     Note::warning(barevirt_api::names::REASON_SAME_MAC_ADDRESS, text)
 }
@@ -244,19 +244,19 @@ fn told<'a>(status: &'a VirtualMachineInstanceStatus, name: &str) -> Option<&'a 
     status.interfaces.iter().find(|entry| entry.name.as_deref() == Some(name))
 }
 
-/// Whether a card is to come or to leave. As long as none is, what the pod asks for is left alone: it may be older than the
-/// names in use now.
+/// Whether a card is to be added or removed. Otherwise the pod's annotation is left alone: it may be older than the present
+/// names.
 fn changes(vmi: &VirtualMachineInstance) -> bool {
     let status = vmi.status.clone().unwrap_or_default();
     networks::secondary(&vmi.spec)
         .any(|(network, card)| networks::is_absent(card) || told(&status, &network.name).is_none())
 }
 
-/// What keeps a card from being as the instance says.
+/// Why a card is not as the instance wants it.
 enum Waiting {
-    /// It may come to be in this pod.
+    /// It may still be attached to this pod.
     Here(String),
-    /// It cannot.
+    /// It needs another pod.
     Elsewhere(String),
 }
 
@@ -294,7 +294,7 @@ fn waiting(
     })
 }
 
-/// Says whether the instance has to move to have the networks that it is to have; when to look again.
+/// Sets whether the instance has to migrate to get its networks; returns when to look again.
 fn migration(observed: &Observed, pod: &Pod, status: &mut VirtualMachineInstanceStatus) -> Option<Duration> {
     let links = noted(pod).unwrap_or_default();
     let known = Condition::find(&status.conditions, CONDITION_MIGRATION_REQUIRED).cloned();
@@ -318,7 +318,7 @@ fn migration(observed: &Observed, pod: &Pod, status: &mut VirtualMachineInstance
     (!due).then_some(left.max(Duration::from_secs(1)))
 }
 
-/// What the pod asks for is written by this.
+/// The annotation with the networks that the pod asks for.
 pub(super) const ANNOTATION: &str = NETWORKS;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Looking at what concerns one instance: caches first, past them where an old answer could do harm.
+//! Observes one instance: from caches, and from the API server where a stale answer could do harm.
 
 use super::claims::{self, Claims};
 use super::consumer::{self, Consumer};
@@ -26,7 +26,7 @@ use kube::api::{Api, ListParams};
 use kube::runtime::reflector::ObjectRef;
 use std::time::Instant;
 
-/// What is there; none while the pods' cache is behind our own writes.
+/// The observation; `None` while the pods' cache lags behind our own writes.
 pub(super) async fn observe(
     cluster: &Cluster,
     vmi: VirtualMachineInstance,
@@ -39,18 +39,18 @@ pub(super) async fn observe(
 
     let deleting = vmi.metadata.deletion_timestamp.is_some();
     let cached = cluster.pods.get(&ObjectRef::new(&pod_name).within(&namespace));
-    // One that cannot be read was named when it came in; it is looked for again below.
+    // A pod that cannot be decoded was logged when it arrived; it is read again below.
     let mut launcher = cached.and_then(|pod| pod.unpack().ok());
     let mut strays = vec![];
     let pods: Api<Pod> = Api::namespaced(cluster.client.clone(), &namespace);
     if launcher.is_none() && deleting {
-        // The finalizer goes only when the API server itself says that nothing is left.
+        // The finalizer is removed only when the API server confirms that nothing is left.
         let created_for = ListParams::default().labels(&format!("{CREATED_BY_LABEL}={uid}"));
         let found = call("list", || format!("pods of {}", subject(&vmi)), pods.list(&created_for)).await?;
         (strays, launcher) = split(found.items, &pod_name);
     }
     if launcher.is_none() && (deleting || phase(&vmi) != PHASE_PENDING) {
-        // So does the word that a pod is gone.
+        // The same holds for the report that a pod is gone.
         launcher = call_opt("get", || format!("pod {namespace}/{pod_name}"), pods.get(&pod_name)).await?;
     }
 
@@ -92,7 +92,7 @@ pub(super) async fn observe(
     let strays = found;
     let begins = launcher.is_none() && starting;
     let resizes = runs && resize::is_due(&vmi);
-    // At once: a start waits for both.
+    // Concurrently: a start waits for all of them.
     let config = async {
         match cluster.config() {
             config if begins || resizes => in_namespace(cluster, config, &namespace).await,
@@ -100,7 +100,7 @@ pub(super) async fn observe(
         }
     };
     let state = async { if starting { state::observe(cluster, &vmi, begins).await } else { Ok(None) } };
-    // Its pod is made by them, and they are noted when it runs.
+    // Its pod is made with them, and they are written to the status when it runs.
     let is_due = starting && launcher.as_ref().is_none_or(progress::runs);
     let claims = async { if is_due { claims::observe(cluster, &vmi).await } else { Ok(Claims::default()) } };
     let definitions = async {
@@ -112,7 +112,7 @@ pub(super) async fn observe(
         }
     };
     let (config, state, claims, definitions) = futures::try_join!(config, state, claims, definitions)?;
-    // Where something is missing there is no pod to be placed.
+    // While something is missing, no pod is placed.
     let reaches = if begins && claims.trouble(&vmi).is_none() {
         reach::observe(cluster, &vmi, &claims, state.as_ref()).await?
     } else {
@@ -149,7 +149,7 @@ pub(super) async fn observe(
     }))
 }
 
-/// The settings for a pod in that namespace. Its labels are asked for only where something hangs on them.
+/// The settings for a pod in that namespace. The namespace is read only where a setting depends on its labels.
 pub(super) async fn in_namespace(
     cluster: &Cluster,
     config: Config,
@@ -170,7 +170,7 @@ pub(super) async fn in_namespace(
     Ok(config.in_namespace(labels.as_ref(), &quotas))
 }
 
-/// The pod with the launcher's name, and the others.
+/// Separates the pod with the launcher's name from the others.
 fn split(pods: Vec<Pod>, name: &str) -> (Vec<Pod>, Option<Pod>) {
     let (mut launcher, others): (Vec<Pod>, Vec<Pod>) =
         pods.into_iter().partition(|pod| pod.name_any() == name);

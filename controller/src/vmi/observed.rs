@@ -1,4 +1,4 @@
-//! What was found of an instance: all that its plan depends on.
+//! The observation of an instance: everything that its plan depends on.
 
 use super::claims::Claims;
 use super::consumer::Consumer;
@@ -13,43 +13,43 @@ use barevirt_plan::pod::reach::Reach;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
 
-/// All that a plan depends on.
+/// Everything that a plan depends on.
 #[derive(Clone, Debug)]
 pub(super) struct Observed {
     /// The instance.
     pub vmi: VirtualMachineInstance,
-    /// The pod that has the name of its launcher.
+    /// The pod with its launcher's name.
     pub pod: Option<Pod>,
-    /// That pod is what our own request was answered with; its status may say so, too ([`super::proof`]).
+    /// Whether our own request created that pod; the status may name it, too ([`super::proof`]).
     pub is_born_here: bool,
-    /// Other pods that were created for it, attachment pods among them; looked for when it is being deleted.
+    /// Other pods that were created for it, including attachment pods; looked for when it is being deleted.
     pub strays: Vec<Other>,
-    /// Its other launcher pods: what a migration moves it to, or moved it from.
+    /// Its other launcher pods: the one that a migration moves it to, or moved it from.
     pub others: Vec<Other>,
-    /// How the pod is that a migration is moving it to.
+    /// The state of the pod that a migration is moving it to.
     pub target: Target,
-    /// That migration is still there.
+    /// Whether that migration still exists.
     pub is_asked_to_move: bool,
-    /// The node of the pod.
+    /// The state of the pod's node.
     pub node: Option<NodeState>,
-    /// The claim with what it keeps, where it needs one and does not run yet.
+    /// The claim with its persistent state, where it needs one and does not run yet.
     pub state: Option<State>,
-    /// Claims that its disks are on, while it does not run yet.
+    /// Claims of its disks, while it does not run yet.
     pub claims: Claims,
-    /// The pod that goes before its own where claims wait for one, while it does not run yet and once it has ended.
+    /// The pod that goes before its launcher where claims wait for one, while it does not run yet and once it has ended.
     pub consumer: Consumer,
-    /// Where volumes can be reached, where its pod is to be made and not all can be reached from everywhere.
+    /// The nodes that reach its volumes, where its pod is to be made and some volume is not reachable from everywhere.
     pub reaches: Vec<Reach>,
-    /// What is there for volumes that come and go, while it runs and once it has ended.
+    /// Claims and pods of volumes that come and go, while it runs and once it has ended.
     pub attachments: Attachments,
-    /// Definitions of networks that it names, where they were looked for: as long as it does not run.
+    /// Definitions of its networks, where they were looked up: while it does not run.
     pub definitions: Definitions,
-    /// Cards of others that have the hardware address of one of its cards on the same network, for people.
+    /// Messages about cards of other instances with the same MAC address on the same network.
     pub same_addresses: Vec<String>,
-    /// Its address on vsock, where it wants one and does not run yet.
+    /// Its vsock address, where it wants one and does not run yet.
     pub context_id: Option<u32>,
     /// Settings.
     pub config: Config,
-    /// Wall clock, for time stamps and ages in seconds.
+    /// The present time, for time stamps and ages in seconds.
     pub now: Timestamp,
 }

@@ -1,7 +1,7 @@
-//! The launcher pods of an instance that are not its launcher: where a migration moves it to, and where one moved it from.
+//! Launcher pods of an instance beside its launcher: those that a migration moves it to, or moved it from.
 //!
-//! Their names are known: the watch of pods notes those that migrations made, and the first pod's follows from the instance.
-//! That a pod is gone which may have had the guest is asked of the API server.
+//! Their names are known: the watch of pods records those that migrations made, and the first pod's name follows from the
+//! instance. If a pod that may have had the guest seems to be gone, the API server is asked.
 
 use super::places::node_state;
 use super::verdict::Verdict;
@@ -25,22 +25,22 @@ use std::time::{Duration, Instant};
 pub(crate) struct Other {
     /// The pod.
     pub pod: Pod,
-    /// How its node is.
+    /// The state of its node.
     pub node: Option<NodeState>,
-    /// A migration that has not ended is to move the guest to it.
+    /// Whether an unfinished migration is to move the guest to it.
     pub wanted: bool,
 }
 
-/// How the pod is that the guest is on its way to.
+/// The state of the target pod of a migrating guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
-    /// No guest is on its way, or the pod is there.
+    /// No guest is migrating, or the pod exists.
     Lives,
-    /// Nothing runs in it: it has ended, or its node is off. Since then.
+    /// Nothing runs in it, for this long: it has ended, or its node is off.
     Ended(Duration),
-    /// There is no such pod any more, and its node would have said so if something of it ran. Since then.
+    /// It has been missing for this long, while its node answers.
     Missing(Duration),
-    /// There is no such pod any more, and its node does not answer.
+    /// It is missing, and its node does not answer.
     Unknown,
 }
 
@@ -55,12 +55,12 @@ pub(crate) fn is_over(state: &VirtualMachineInstanceMigrationState) -> bool {
     state.completed == Some(true) && state.end_timestamp.is_some()
 }
 
-/// Whether the guest may be on its way: it was handed over, and nobody has said how it ended.
+/// Whether the guest may be migrating: it was handed over, and no result was reported.
 pub(crate) fn is_moving(vmi: &VirtualMachineInstance) -> bool {
     state(vmi).is_some_and(|state| !is_over(state))
 }
 
-/// Looks for the pods. Their own look past the cache is only for those that may have had the guest.
+/// Looks for the pods. Only pods that may have had the guest are read from the API server.
 pub(super) async fn look(
     cluster: &Cluster,
     vmi: &VirtualMachineInstance,
@@ -97,7 +97,7 @@ pub(super) async fn look(
     Ok(found)
 }
 
-/// Whether a migration that has not ended is to move the guest to a pod.
+/// Whether an unfinished migration is to move the guest to a pod.
 pub(super) fn is_wanted(migrations: &Migrations, vmi: &VirtualMachineInstance, pod: &Pod) -> bool {
     let Some(job) = pod.labels().get(MIGRATION_JOB_LABEL) else { return false };
     let ended = state(vmi).filter(|state| is_over(state)).and_then(|state| state.migration_uid.as_ref());
@@ -107,14 +107,14 @@ pub(super) fn is_wanted(migrations: &Migrations, vmi: &VirtualMachineInstance, p
         && migrations.unfinished(&namespace, &vmi.name_any()).iter().any(|uid| **uid == **job)
 }
 
-/// Whether the migration that the guest was handed over to is still there.
+/// Whether the migration that the guest was handed over to still exists.
 pub(crate) fn is_asked(migrations: &Migrations, vmi: &VirtualMachineInstance) -> bool {
     let Some(uid) = state(vmi).and_then(|state| state.migration_uid.as_deref()) else { return false };
     let namespace = vmi.namespace().unwrap_or_default();
     migrations.unfinished(&namespace, &vmi.name_any()).iter().any(|known| **known == *uid)
 }
 
-/// How the pod is that the guest is on its way to.
+/// The state of the target pod.
 pub(super) async fn target(
     cluster: &Cluster,
     vmi: &VirtualMachineInstance,
@@ -125,7 +125,7 @@ pub(super) async fn target(
     Ok(judge(&cluster.migrations, vmi, others, node, Instant::now()))
 }
 
-/// The same, where its node is known.
+/// The same, given the state of its node.
 pub(super) fn judge(
     migrations: &Migrations,
     vmi: &VirtualMachineInstance,
@@ -150,7 +150,7 @@ pub(super) fn judge(
     target
 }
 
-/// Whether a pod is the one that the record names; one of its name that was made later is not.
+/// Whether the record names this pod, and not a later one of the same name.
 fn is_target(vmi: &VirtualMachineInstance, state: &VirtualMachineInstanceMigrationState, pod: &Pod) -> bool {
     let uid = pod.metadata.uid.as_deref().unwrap_or_default();
     let active = vmi.status.as_ref().is_some_and(|status| status.active_pods.contains_key(uid));

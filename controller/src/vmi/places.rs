@@ -1,4 +1,4 @@
-//! How the nodes of pods are.
+//! The states of pods' nodes.
 
 use crate::cluster::Cluster;
 use crate::node::NodeState;
@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::Api;
 use std::time::Instant;
 
-/// How the node of a pod is; none where the pod has none.
+/// The state of a pod's node; `None` where the pod has no node.
 pub(super) async fn node_of(cluster: &Cluster, pod: Option<&Pod>) -> Result<Option<NodeState>, Error> {
     let name = pod.and_then(|pod| pod.spec.as_ref()).and_then(|spec| spec.node_name.as_deref());
     match name.filter(|name| !name.is_empty()) {
@@ -16,13 +16,13 @@ pub(super) async fn node_of(cluster: &Cluster, pod: Option<&Pod>) -> Result<Opti
     }
 }
 
-/// How a node is.
+/// The state of a node.
 pub(super) async fn node_state(cluster: &Cluster, name: &str) -> Result<NodeState, Error> {
     let state = cluster.nodes.state(name, Instant::now());
     if state != NodeState::Gone {
         return Ok(state);
     }
-    // A node that joined a moment ago may not be in the cache; a guest's life hangs on this.
+    // A node that has just joined may not be in the cache; a wrong answer could end a guest.
     let nodes: Api<Node> = Api::all(cluster.client.clone());
     let found = call_opt("get", || format!("node {name}"), nodes.get(name)).await?;
     Ok(if found.is_some() { NodeState::Ready } else { NodeState::Gone })

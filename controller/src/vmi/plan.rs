@@ -1,4 +1,4 @@
-//! What to do about an instance. Pure: the same observation gives the same plan.
+//! Plans an instance. Pure: the same observation gives the same plan.
 
 use super::action::{Action, Plan};
 use super::eviction;
@@ -43,16 +43,16 @@ use kube::ResourceExt;
 use serde_json::json;
 use std::time::Duration;
 
-/// How long a pod may take before `Scheduling` is worth a write. Creation times are whole seconds, rounded down: three
-/// seconds at least.
+/// How long a pod may take until `Scheduling` is written. Creation times are whole seconds, rounded down, so this is at
+/// least three seconds.
 const PATIENCE: Duration = Duration::from_secs(4);
-/// How soon a claim that was created is looked at.
+/// How soon a new claim is looked at.
 const AFTER_CLAIM: Duration = Duration::from_millis(50);
-/// How often a claim is looked at that cannot be mounted yet.
+/// How often a claim that cannot be mounted yet is looked at.
 const CLAIM_PATIENCE: Duration = Duration::from_secs(1);
-/// How often settings are looked at that keep an instance from its pod.
+/// How often settings that keep an instance from its pod are looked at.
 const SETTINGS_PATIENCE: Duration = Duration::from_secs(10);
-/// Decides.
+/// Plans the next actions.
 pub(super) fn plan(observed: &Observed) -> Plan {
     if observed.vmi.metadata.deletion_timestamp.is_some() {
         return take_down(observed);
@@ -78,7 +78,7 @@ pub(super) fn plan(observed: &Observed) -> Plan {
     }
 }
 
-/// The pod never ran: it makes room for another one. None where that was done often enough.
+/// The pod never ran: it is deleted, so that another one can be made. `None` where that was done too often.
 fn replace(observed: &Observed, pod: &Pod, refusal: &Refusal) -> Option<Plan> {
     let vmi = &observed.vmi;
     let mut noted = refusal::noted(vmi);
@@ -99,7 +99,7 @@ fn replace(observed: &Observed, pod: &Pod, refusal: &Refusal) -> Option<Plan> {
     merge_condition(&mut status.conditions, condition, &Time(observed.now));
     not_running(&mut status, REASON_GUEST_NOT_RUNNING, NOT_RUNNING_MESSAGE, observed.now);
     let metadata = json!({"annotations": {REFUSED_PODS_ANNOTATION: noted.join(",")}});
-    // Also where the status has nothing new to say: all pods of an instance have one name.
+    // Written even if the status does not change: all pods of an instance have one name.
     let patch = patch(vmi, metadata, change(vmi, &status));
     Some(Plan::default().act(patch).tell(Note::warning(REASON_FAILED_CREATE, &refusal.message)))
 }
@@ -186,7 +186,7 @@ fn without_pod(observed: &Observed) -> Plan {
     }
 }
 
-/// Devices of nodes that no guest may have, in KubeVirt's words.
+/// Message about devices of nodes that are not permitted, in KubeVirt's words.
 fn not_permitted(vmi: &ValidVmi, config: &Config) -> Option<String> {
     let permitted = &config.settings.host_devices;
     let refused = vmi.host_devices().filter(|(_, resource)| !permitted.is_permitted(resource));
@@ -204,7 +204,7 @@ fn name_is_taken(observed: &Observed, pod: &Pod) -> Plan {
         .again_in(TAKEN_PATIENCE)
 }
 
-/// The pod that was handed over is gone, and this one was never part of it.
+/// The pod that was handed over is gone; this one only has its name.
 fn was_replaced(observed: &Observed, pod: &Pod) -> Plan {
     let message = format!("the launcher pod {} was replaced", pod.name_any());
     end(observed, &Verdict::failed(REASON_POD_NOT_EXISTS, message))
@@ -245,8 +245,8 @@ fn with_living_pod(observed: &Observed, pod: &Pod) -> Plan {
                     return marks;
                 }
                 let plan = moving::tidy(observed, pod);
-                // One patch at a time; a change that was made is an event. The pod that a migration moves it to has what it
-                // has now.
+                // One patch at a time; its own event follows. The target pod of a migration gets the guest's present
+                // devices.
                 if !plan.actions.is_empty() || observed.others.iter().any(|other| other.wanted) {
                     plan
                 } else {
@@ -269,13 +269,13 @@ fn with_living_pod(observed: &Observed, pod: &Pod) -> Plan {
     }
 }
 
-/// The pod does not run yet: silence for a while, then what keeps it.
+/// The pod does not run yet: nothing is reported for a while, then what delays it.
 fn await_pod(observed: &Observed, pod: &Pod) -> Plan {
     let vmi = &observed.vmi;
     let mut status = vmi.status.clone().unwrap_or_default();
     let mut notes = vec![];
     let mut trouble = false;
-    // Such a pod cannot come to run, and says nothing.
+    // Such a pod cannot start, and its status shows nothing.
     let undefined = observed.definitions.trouble().map(|message| (REASON_FAILED_CREATE.to_owned(), message));
     for (condition, found) in [
         (CONDITION_POD_SCHEDULED, unschedulable(pod)),
@@ -298,7 +298,7 @@ fn await_pod(observed: &Observed, pod: &Pod) -> Plan {
     enter(&mut status, PHASE_SCHEDULING, observed.now);
     proof::note(&mut status, pod);
     not_running(&mut status, REASON_GUEST_NOT_RUNNING, NOT_RUNNING_MESSAGE, observed.now);
-    // A definition that is missing, or comes, is no event.
+    // No event reports a definition that is missing or is created.
     let again =
         vmi.spec.networks.iter().any(|network| network.multus.is_some()).then_some(networks::PATIENCE);
     Plan { actions: status_patch(vmi, json!({}), &status).into_iter().collect(), notes, again }
@@ -316,8 +316,8 @@ fn hold(observed: &Observed, pod: &Pod, message: &str) -> Plan {
     Plan { actions: status_patch(vmi, json!({}), &status).into_iter().collect(), notes, again: None }
 }
 
-/// The pod runs: from here on the node's handler is in charge. Of a pod that a webhook has given other resources a guest would
-/// not get CPUs of its own.
+/// The pod runs: from here on the node's handler acts. If a webhook has changed the pod's resources, a guest would not get
+/// its dedicated CPUs.
 fn hand_over(observed: &Observed, pod: &Pod, node: &str) -> Plan {
     let vmi = &observed.vmi;
     let mut status = vmi.status.clone().unwrap_or_default();
@@ -352,7 +352,7 @@ fn hand_over(observed: &Observed, pod: &Pod, node: &str) -> Plan {
     Plan::default().act_if(status_patch(vmi, metadata, &status))
 }
 
-/// The instance reaches its last phase.
+/// The instance enters its final phase.
 fn end(observed: &Observed, verdict: &Verdict) -> Plan {
     let vmi = &observed.vmi;
     let mut status = vmi.status.clone().unwrap_or_default();
@@ -367,7 +367,7 @@ fn end(observed: &Observed, verdict: &Verdict) -> Plan {
                 Note::warning(&verdict.reason, format!("The VirtualMachineInstance failed: {text}"))
             }
             REASON_FAILED_DATA_VOLUME_IMPORT => Note::warning(&verdict.reason, text),
-            // KubeVirt's word, whatever it was that ended.
+            // KubeVirt's text, whatever ended.
             _ => Note::warning(REASON_STOPPED, format!("The VirtualMachineInstance crashed: {text}")),
         }
     } else {
@@ -376,7 +376,7 @@ fn end(observed: &Observed, verdict: &Verdict) -> Plan {
     Plan::default().act_if(status_patch(vmi, json!({}), &status)).tell(note)
 }
 
-/// A condition that keeps the instance where it is.
+/// Reports a condition that keeps the instance where it is.
 fn trouble(observed: &Observed, condition: &str, reason: &str, message: &str) -> Plan {
     let mut status = observed.vmi.status.clone().unwrap_or_default();
     let mut notes = vec![];

@@ -1,9 +1,9 @@
-//! How far a pod has come, as its status tells.
+//! The progress of a pod according to its status.
 
 use barevirt_api::names::{COMPUTE_CONTAINER, CONDITION_POD_SCHEDULED};
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 
-/// Whether nothing of it runs any more, or ever will.
+/// Whether nothing of the pod runs any more, or ever will.
 pub(super) fn is_over(pod: &Pod) -> bool {
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
     matches!(phase, Some("Succeeded" | "Failed"))
@@ -21,7 +21,7 @@ pub(crate) fn unschedulable(pod: &Pod) -> Option<(String, String)> {
     ))
 }
 
-/// A container that waits for something that does not come by itself.
+/// A container that waits for something that will not resolve itself.
 pub(super) fn stuck_container(pod: &Pod) -> Option<(String, String)> {
     const NORMAL: [&str; 2] = ["ContainerCreating", "PodInitializing"];
     let status = pod.status.as_ref()?;

@@ -1,14 +1,15 @@
-//! Which pod is believed to be an instance's launcher. Pure.
+//! Decides which pod counts as an instance's launcher. Pure.
 //!
 //! ```text
-//!   create answered with UID ──> noted in memory ──> pod takes long: `activePods: {UID: ""}` ──> handed over: `{UID: node}`
+//!   create returned UID ──> recorded in memory ──> pod takes long: `activePods: {UID: ""}` ──> handed over: `{UID: node}`
 //!                                      │ this process dies
-//!                                      └──> nobody vouches for the pod: it goes, and another one is made
+//!                                      └──> the pod's UID is unknown: it is deleted, and another one is made
 //! ```
 //!
-//! Name and labels of a launcher can be foretold, and its owner reference, too: whoever may make pods in the namespace could
-//! have one there before us. A status is our components' to write alone. What nobody vouches for never had a guest, since
-//! handlers go by the status, so that it can go without harm. A pod of a node (`""` is none) was handed over to its handler.
+//! Name, labels and owner reference of a launcher are predictable: any client that may create pods in the namespace could
+//! have made one before us. A status is only written by our components. A pod with an unknown UID never had a guest, since
+//! handlers follow the status, so it can be deleted without harm. A UID with a node (not `""`) was handed over to that
+//! node's handler.
 
 use super::action::Plan;
 use super::observed::Observed;
@@ -22,7 +23,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use serde_json::json;
 
-/// Whether the status names that pod.
+/// Whether the status names that pod's UID.
 pub(super) fn names(vmi: &VirtualMachineInstance, uid: &str) -> bool {
     vmi.status.as_ref().is_some_and(|status| status.active_pods.contains_key(uid))
 }
@@ -33,20 +34,20 @@ pub(super) fn is_handed_over(vmi: &VirtualMachineInstance) -> bool {
     pods.into_iter().any(|(_, node)| !node.is_empty())
 }
 
-/// Whether the pod with the launcher's name is the one that we made.
+/// Whether the pod with the launcher's name is one that we made.
 pub(super) fn is_proven(observed: &Observed, pod: &Pod) -> bool {
     let uid = pod.metadata.uid.as_deref().unwrap_or_default();
-    // Once a pod was handed over, no other takes its place.
+    // Once a pod was handed over, no other replaces it.
     let is_ours = observed.is_born_here && !is_handed_over(&observed.vmi);
     !uid.is_empty() && (is_ours || names(&observed.vmi, uid))
 }
 
-/// Notes a pod that is not on a node yet, along with what else is written.
+/// Records a pod without a node, together with another write of the status.
 pub(super) fn note(status: &mut VirtualMachineInstanceStatus, pod: &Pod) {
     status.active_pods = [(pod.uid().unwrap_or_default(), String::new())].into();
 }
 
-/// Nobody vouches for the pod: another one takes its place. None where one was handed over; then its end is the instance's.
+/// The pod's UID is unknown: it is replaced. `None` after a hand-over; then the pod's end is the instance's end.
 pub(super) fn replace(observed: &Observed, pod: &Pod) -> Option<Plan> {
     let vmi = &observed.vmi;
     if is_handed_over(vmi) || ![PHASE_PENDING, PHASE_SCHEDULING].contains(&phase(vmi)) {
@@ -54,7 +55,7 @@ pub(super) fn replace(observed: &Observed, pod: &Pod) -> Option<Plan> {
     }
     let mut plan = Plan::default();
     if phase(vmi) != PHASE_PENDING {
-        // Otherwise that the pod is gone would be the instance's end.
+        // Otherwise the missing pod would be the instance's end.
         let mut status = vmi.status.clone().unwrap_or_default();
         enter(&mut status, PHASE_PENDING, observed.now);
         not_running(&mut status, REASON_GUEST_NOT_RUNNING, NOT_RUNNING_MESSAGE, observed.now);

@@ -1,7 +1,7 @@
-//! Where the volumes can be reached that are plugged in once the guest runs: what their storage says of nodes.
+//! Nodes that reach the volumes which are plugged in once the guest runs, according to their storage.
 //!
-//! Asked only as the pod is to be made, and only for instances that have such volumes. Nothing is waited for: a claim that is not
-//! there or not bound says nothing, nor does one whose storage is reached from everywhere.
+//! Read only when the pod is to be made, and only for instances with such volumes. Nothing is waited for: a claim that is
+//! missing or unbound imposes nothing, nor does one whose storage is reachable from everywhere.
 
 use super::claims::{self, Claims};
 use super::state::State;
@@ -18,10 +18,10 @@ use kube::ResourceExt;
 use kube::api::Api;
 use tracing::warn;
 
-/// Reason of the event about volumes that have no say in where the guest goes.
+/// Reason of the event about volumes that are ignored when the guest is placed.
 const OUT_OF_REACH: &str = "VolumeOutOfReach";
 
-/// Looks: first at the volumes that come later; at those that the pod has itself only where one of the others is not reached from
+/// Looks at the volumes that come later; and at the pod's own volumes only if one of the former is not reachable from
 /// everywhere.
 pub(super) async fn observe(
     cluster: &Cluster,
@@ -57,22 +57,27 @@ async fn terms(
     let volumes: Api<PersistentVolume> = Api::all(cluster.client.clone());
     match call_opt("get", || format!("persistent volume {name}"), volumes.get(name)).await {
         Ok(volume) => Ok(volume.and_then(|volume| told_by(claim, volume))),
-        // The guest runs without: it only may run where the volume does not come.
+        // Without the right to read volumes the guest is placed all the same, perhaps where the volume cannot be brought.
         Err(error) if error.category() == Category::Refused => {
-            warn!(vmi = subject(vmi), error = error.message(), "a volume has no say in where the guest goes");
+            warn!(
+                vmi = subject(vmi),
+                error = error.message(),
+                "a volume is ignored when the guest is placed"
+            );
             Ok(None)
         }
         Err(error) => Err(error),
     }
 }
 
-/// The volume that a claim has.
+/// The name of the volume that a claim is bound to.
 fn bound_to(claim: &PersistentVolumeClaim) -> Option<&str> {
     let name = claim.spec.as_ref()?.volume_name.as_deref().filter(|name| !name.is_empty());
     name.filter(|_| claims::claim_phase(claim) == "Bound" && claim.metadata.deletion_timestamp.is_none())
 }
 
-/// What a volume says of nodes. One that is another claim's says nothing here: its name in a claim is anybody's to write.
+/// The node requirements of a volume. They are ignored if the volume is bound to another claim, since any user can write a
+/// volume's name into a claim.
 fn told_by(claim: &PersistentVolumeClaim, volume: PersistentVolume) -> Option<Vec<NodeSelectorTerm>> {
     let spec = volume.spec?;
     let whose = spec.claim_ref.and_then(|claim| claim.uid);
@@ -80,7 +85,7 @@ fn told_by(claim: &PersistentVolumeClaim, volume: PersistentVolume) -> Option<Ve
     Some(spec.node_affinity?.required?.node_selector_terms)
 }
 
-/// What is told of volumes that have no say, where there are such.
+/// The event about ignored volumes, if there are any.
 pub(super) fn note(unheard: &[(&str, Unheard)]) -> Option<Note> {
     let told = |(volume, why): &(&str, Unheard)| format!("volume {volume}: {}", why.reason());
     let told: Vec<String> = unheard.iter().map(told).collect();

@@ -1,12 +1,13 @@
-//! A launcher pod that its node's kubelet refused, and what replaces it. Pure.
+//! A launcher pod that its node's kubelet refused, and its replacement. Pure.
 //!
 //! ```text
-//!   Failed, nothing of it ran ──> UID noted on the instance, phase Pending, event ──> pause ──> deleted ──> the next pod
+//!   Failed, nothing of it ran ──> UID recorded on the instance, phase Pending, event ──> pause ──> deleted ──> the next pod
 //! ```
 //!
-//! The scheduler and a kubelet may disagree for a moment: about a label, about room, about a device whose plugin has just
-//! come back. A refused pod stays `Failed` for ever, and has not run. The note comes before the deletion, so that each
-//! refusal counts once whoever deletes the pod, and an instance that was handed over to a node is never made to begin anew.
+//! The scheduler and a kubelet may disagree for a moment: about a label, about free resources, about a device whose plugin
+//! has just returned. A refused pod stays `Failed` for ever and never ran. The record is written before the deletion, so
+//! that each refusal counts once, whichever client deletes the pod; and an instance that was handed over to a node is never
+//! started again.
 
 use super::proof::is_handed_over;
 use super::status::age;
@@ -21,11 +22,11 @@ use std::time::Duration;
 
 /// How many pods of an instance are replaced.
 pub(super) const MOST: usize = 5;
-/// Time between a pod's creation and that of the one that replaces it; doubled each time.
+/// Time between the creations of a pod and of its replacement; doubled each time.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 
-/// Why a kubelet refuses a pod that it may take later, or that another node may take; apart from `OutOfcpu` and others that
-/// begin so. Anything else stays true however often it is tried.
+/// Reasons of kubelets for a pod that they, or other nodes, may accept later; also all that begin with `OutOf`, such as
+/// `OutOfcpu`. Other reasons do not change with retries.
 const REASONS: [&str; 11] = [
     "Evicted",
     "InvalidNodeInfo",
@@ -46,12 +47,12 @@ const OUT_OF: &str = "OutOf";
 pub(super) struct Refusal {
     /// The pod's UID.
     pub uid: String,
-    /// Who refused it and why, for people.
+    /// The refusing node and its reason, for people.
     pub message: String,
 }
 
 impl Refusal {
-    /// The refusal of a pod of an instance that no handler was ever told to run.
+    /// The refusal of a pod that was never handed over to a handler.
     pub(super) fn of(vmi: &VirtualMachineInstance, pod: &Pod) -> Option<Self> {
         if is_handed_over(vmi) || ![PHASE_PENDING, PHASE_SCHEDULING].contains(&phase(vmi)) {
             return None;
@@ -82,13 +83,13 @@ fn began(container: &ContainerStatus) -> bool {
         || states.into_iter().flatten().any(|state| state.running.is_some() || state.terminated.is_some())
 }
 
-/// UIDs of pods of this instance that were refused.
+/// UIDs of this instance's refused pods.
 pub(super) fn noted(vmi: &VirtualMachineInstance) -> Vec<&str> {
     let list = vmi.annotations().get(REFUSED_PODS_ANNOTATION).map(String::as_str).unwrap_or_default();
     list.split(',').filter(|uid| !uid.is_empty()).collect()
 }
 
-/// Time until a pod that was noted as the last of so many may be replaced.
+/// Time until a pod, the last of `count` recorded ones, may be replaced.
 pub(super) fn left(count: usize, pod: &Pod, now: Timestamp) -> Duration {
     let doublings = u32::try_from(count.saturating_sub(1).min(MOST)).unwrap_or(0);
     let pause = FIRST_PAUSE.saturating_mul(1 << doublings);

@@ -1,4 +1,4 @@
-//! What goes once an instance has ended or is being deleted. Pure.
+//! Removes what an ended or deleted instance leaves. Pure.
 
 use super::action::{Action, Plan};
 use super::consumer::is_first_consumer;
@@ -20,20 +20,20 @@ use serde_json::json;
 use std::collections::HashSet;
 use std::time::Duration;
 
-/// How long a pod may outlive its instance's last phase, so that the launcher ends by itself.
+/// How long a pod may outlive its instance's final phase, so that the launcher ends by itself.
 const LINGER: Duration = Duration::from_secs(10);
 
-/// The instance has ended and stays as a record; its pod may not run on.
+/// The instance has ended and stays as a record; its pod must not keep running.
 pub(super) fn clean_up(observed: &Observed) -> Plan {
     let vmi = &observed.vmi;
-    // No guest is to go on anywhere.
+    // No guest is to continue elsewhere.
     let others = remove_others(observed.others.iter().filter(|other| is_ours(&other.pod, vmi)));
     if !others.actions.is_empty() {
         return others;
     }
     let Some(pod) = observed.pod.as_ref().filter(|pod| is_ours(pod, vmi) && Verdict::of(pod).is_none())
     else {
-        // As long as the launcher ran, its guest may have had their disks.
+        // While the launcher ran, its guest may have had their disks.
         let left = observed.attachments.pods().chain(&observed.consumer.pod);
         return hotplug::remove(left.filter(|pod| is_ours(pod, vmi)));
     };
@@ -58,10 +58,10 @@ pub(super) fn take_down(observed: &Observed) -> Plan {
     let mut pods: Vec<(&Pod, Option<NodeState>)> =
         observed.pod.iter().map(|pod| (pod, observed.node)).chain(others).collect();
     pods.retain(|(pod, _)| is_ours(pod, vmi));
-    // One may have been found in two ways.
+    // A pod may have been found in two ways.
     let mut seen = HashSet::new();
     pods.retain(|(pod, _)| seen.insert(pod.name_any()));
-    // By its name: labels can be written by those whose pods they are.
+    // By its name: the owner of a pod can write its labels.
     let name = launcher_name(vmi);
     let has_claims = |pod: &Pod| is_attachment(pod) || is_first_consumer(pod);
     let (launchers, others): (Vec<_>, Vec<_>) =
@@ -91,7 +91,7 @@ fn delete_pods<'a>(
     let grace = pod::grace_seconds(u64::try_from(given).unwrap_or(0));
     let (mut plan, mut again) = (Plan::default(), None);
     for (pod, node) in pods {
-        // Each by its own node: what runs on another one needs its time, and must not be forgotten.
+        // By the state of its own node: a pod on another node needs its time, and must not be forgotten.
         let dead = node.is_some_and(NodeState::is_known_dead);
         plan = delete_pod(plan, pod, if dead { 0 } else { grace });
         if let Some(NodeState::NotReady { left }) = node {
@@ -112,18 +112,18 @@ pub(super) fn remove_others<'a>(others: impl IntoIterator<Item = &'a Other>) -> 
     others.into_iter().fold(Plan::default(), |plan, other| {
         let dead = other.node.is_some_and(NodeState::is_known_dead);
         let over = Verdict::of(&other.pod).is_some();
-        // The kubelet takes a pod away that was deleted and has ended: nobody has to hurry it.
+        // The kubelet removes a deleted pod that has ended: no shorter grace period is needed.
         let going = other.pod.metadata.deletion_timestamp.is_some();
         delete_pod(plan, &other.pod, if dead || (over && !going) { 0 } else { NO_GUEST })
     })
 }
 
-/// Deletes a pod, or hurries one that is on its way.
+/// Deletes a pod, or shortens the grace period of one that is being deleted.
 pub(super) fn delete_pod(plan: Plan, pod: &Pod, grace: u32) -> Plan {
     let (name, uid) = (pod.name_any(), pod.uid().unwrap_or_default());
     let going = pod.metadata.deletion_timestamp.is_some();
     let granted = pod.metadata.deletion_grace_period_seconds.unwrap_or(i64::MAX);
-    // A pod that is on its way may be hurried, never slowed down.
+    // The grace period of a deletion in progress may be shortened, never extended.
     if going && granted <= i64::from(grace) {
         return plan;
     }

@@ -1,13 +1,13 @@
-//! The launcher pod of an instance whose sockets or memory change while it runs. Pure.
+//! Resizes the launcher pod of an instance whose sockets or memory change while it runs. Pure.
 //!
 //! ```text
 //!   grow:    spec changes -> condition PodResizing, pod resized -> kubelet confirms -> PodResized -> handler, guest -> gone
 //!   shrink:  spec changes -> condition PodResizing -> handler, guest -> status follows -> pod resized -> gone
 //! ```
 //!
-//! The pod always has room for what is wanted and for what is there, whichever is more: that is one formula for both
-//! directions ([`held`]). Where the cluster or the node cannot do it the condition becomes False, the pod gets back what it
-//! had, and the machine says that it has to be restarted.
+//! The pod always has the resources for what is wanted and for what the guest has, whichever is more: one formula serves
+//! both directions ([`held`]). If the cluster or the node cannot resize, the condition becomes False, the pod gets its
+//! former resources back, and the machine reports that it has to be restarted.
 
 use super::action::{Action, Plan};
 use super::observed::Observed;
@@ -31,7 +31,7 @@ use serde_json::json;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// How long a node may put a pod's resize off.
+/// How long a node may defer a pod's resize.
 const PATIENCE: Duration = Duration::from_secs(300);
 const BOTH: [&str; 2] = [CONDITION_HOT_VCPU_CHANGE, CONDITION_HOT_MEMORY_CHANGE];
 type Amounts = BTreeMap<String, Quantity>;
@@ -40,9 +40,9 @@ type Amounts = BTreeMap<String, Quantity>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Amount {
     wanted: u64,
-    /// What the guest has, or was asked to have, whichever is more.
+    /// What the guest has, or was asked for, whichever is more.
     there: u64,
-    /// What it was asked to have.
+    /// What the guest was asked for.
     asked: u64,
 }
 
@@ -52,13 +52,13 @@ impl Amount {
     }
 }
 
-/// What changes: sockets, then memory.
+/// The changing amounts: sockets, then memory.
 fn amounts(vmi: &VirtualMachineInstance) -> Option<[Amount; 2]> {
     let status = vmi.status.as_ref()?;
     let topology = sizing::Topology::of(vmi.spec.domain.cpu.as_ref());
     let wanted = u64::from(topology.sockets);
     let sockets = status.current_cpu_topology.as_ref().and_then(|topology| topology.sockets);
-    // What is there is the launcher's word. No word of it makes the pod larger than the specification allows.
+    // The present size is reported by the launcher. No report makes the pod larger than the specification allows.
     let sockets = sockets.map_or(wanted, u64::from).min(u64::from(topology.max_sockets));
     let guest = sizing::guest_memory_bytes(&vmi.spec)?;
     let most = sizing::most_guest_memory_bytes(&vmi.spec)?;
@@ -76,7 +76,7 @@ fn amounts(vmi: &VirtualMachineInstance) -> Option<[Amount; 2]> {
     ])
 }
 
-/// Whether something is to change, or was to: only then what the namespace asks of pods has to be known.
+/// Whether a change is in progress or wanted: only then the namespace's settings for pods are needed.
 pub(super) fn is_due(vmi: &VirtualMachineInstance) -> bool {
     let conditions = vmi.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
     BOTH.iter().any(|type_| Condition::find(conditions, type_).is_some())
@@ -102,7 +102,7 @@ pub(super) fn plan(observed: &Observed, pod: &Pod) -> Plan {
                 let condition = Condition::new(type_, true, REASON_POD_RESIZING, "");
                 merge_condition(&mut status.conditions, condition, &now);
             }
-            // What failed is not tried again: the pod gives back what the guest does not have.
+            // A failed change is not retried: the pod returns what the guest does not have.
             Some(condition) if !condition.is_true() => *held = amount.there,
             _ => {}
         }
@@ -136,13 +136,13 @@ pub(super) fn plan(observed: &Observed, pod: &Pod) -> Plan {
             }
         }
     }
-    // The condition comes first: who sees the pod change can tell why. The pod follows at the next look.
+    // The condition is written first, so that a change of the pod can be explained. The pod is changed at the next look.
     let patch = status_patch(vmi, json!({}), &status);
     plan.actions.extend(patch.or(resize));
     plan
 }
 
-/// The resize was refused: by a quota, or by a cluster that does not know of it.
+/// The resize was refused: by a quota, or by a cluster without in-place resize.
 pub(super) fn refused(vmi: &VirtualMachineInstance, message: &str, now: Timestamp) -> Plan {
     let mut status = vmi.status.clone().unwrap_or_default();
     let text = format!("the launcher pod cannot be resized: {message}");
@@ -158,7 +158,7 @@ pub(super) fn refused(vmi: &VirtualMachineInstance, message: &str, now: Timestam
     Plan { actions, notes, again: None }
 }
 
-/// The words for events are constants; only failures are told.
+/// Reasons of events are constants; only failures are reported.
 fn reason_of_event(condition: &Condition) -> &'static str {
     match condition.reason.as_deref() {
         Some(REASON_POD_RESIZE_INFEASIBLE) => REASON_POD_RESIZE_INFEASIBLE,
@@ -166,7 +166,7 @@ fn reason_of_event(condition: &Condition) -> &'static str {
     }
 }
 
-/// How the pod's resize stands, as the condition says it.
+/// The state of the pod's resize, as a condition.
 fn step(
     pod: &Pod,
     has: &ResourceRequirements,
@@ -207,7 +207,7 @@ fn pod_condition(pod: &Pod, type_: &str) -> Option<(String, String)> {
     Some((found.reason.clone().unwrap_or_default(), found.message.clone().unwrap_or_default()))
 }
 
-/// What the pod has to have for so many sockets and so much memory: the formula that it was created by.
+/// The pod's resources for this number of sockets and this much memory: the formula of its creation.
 fn held(observed: &Observed, [sockets, memory]: [u64; 2]) -> Option<ResourceRequirements> {
     let mut vmi = observed.vmi.clone();
     let before = sizing::guest_memory_bytes(&vmi.spec)?;
@@ -219,7 +219,7 @@ fn held(observed: &Observed, [sockets, memory]: [u64; 2]) -> Option<ResourceRequ
         if let Some(guest) = &mut domain.memory {
             guest.guest = Some(quantity::from_bytes(memory));
         }
-        // What is given for the pod is given for the memory in the specification.
+        // A pod's memory request in the specification is based on the memory in the specification.
         if let Some(resources) = &mut domain.resources {
             sizing::move_given_memory(resources, before, memory);
         }
@@ -228,13 +228,13 @@ fn held(observed: &Observed, [sockets, memory]: [u64; 2]) -> Option<ResourceRequ
     Some(sizing::pod_resources(&valid, &observed.config.settings))
 }
 
-/// What the launcher's container asks for.
+/// The resources of the launcher's container.
 fn asked_of(pod: &Pod) -> Option<&ResourceRequirements> {
     let containers = &pod.spec.as_ref()?.containers;
     containers.iter().find(|container| container.name == COMPUTE_CONTAINER)?.resources.as_ref()
 }
 
-/// The target with what the pod has amounts of: a resize can change them, not add or take away.
+/// The target resources, limited to those that the pod has: a resize can change values, but not add or remove them.
 fn like(target: &ResourceRequirements, has: &ResourceRequirements) -> ResourceRequirements {
     let keep = |target: Option<&Amounts>, has: Option<&Amounts>| {
         let mut kept = has?.clone();
@@ -249,7 +249,7 @@ fn like(target: &ResourceRequirements, has: &ResourceRequirements) -> ResourceRe
     };
     let requests = keep(target.requests.as_ref(), has.requests.as_ref());
     let mut limits = keep(target.limits.as_ref(), has.limits.as_ref());
-    // A limit that nobody asks for any more, a quota that is gone or a webhook, may not be in the way of the request.
+    // A limit from a former quota or a webhook must not be below the request.
     let millis = |amount: &Quantity| quantity::millis(amount).unwrap_or(0);
     for (name, limit) in limits.iter_mut().flatten() {
         if let Some(request) = requests.as_ref().and_then(|requests| requests.get(name))
@@ -272,7 +272,7 @@ fn same(one: &ResourceRequirements, other: &ResourceRequirements) -> bool {
     })
 }
 
-/// Whether the kubelet says that the container has what it asks for.
+/// Whether the kubelet confirms that the container has its resources.
 fn is_confirmed(pod: &Pod, has: &ResourceRequirements) -> bool {
     let Some(status) = &pod.status else { return false };
     let moves = ["PodResizePending", "PodResizeInProgress"];

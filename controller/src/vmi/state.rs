@@ -1,9 +1,9 @@
-//! The claim of an instance that keeps UEFI variables or what its TPM holds: KubeVirt's backend storage.
+//! The claim of an instance with UEFI variables or TPM state: KubeVirt's backend storage.
 //!
-//! It belongs to whom the instance belongs to: a machine's claim outlives its instances and goes with the machine, that of an
-//! instance of nobody goes with the instance. It is found by its label and made under a name that follows from its owner, so
-//! that there cannot be two. Looked up past any cache, and only for instances that have not started. A machine that no longer
-//! keeps anything loses its claim at its next start, as in KubeVirt.
+//! It has the same owner as the instance: a machine's claim outlives its instances and is deleted with the machine; the
+//! claim of an instance without an owner is deleted with that instance. It is found by its label, and its name is derived
+//! from its owner, so that there cannot be two. It is read from the API server, and only for instances that have not
+//! started. A machine without persistent state loses its claim at its next start, as in KubeVirt.
 
 use crate::cluster::Cluster;
 use crate::generated;
@@ -23,52 +23,52 @@ use kube::ResourceExt;
 use kube::api::{Api, DynamicObject, ListParams};
 use serde_json::Value;
 
-/// Lets CDI, where it is there, fit the claim to its storage class.
+/// Makes CDI, if installed, adapt the claim to its storage class.
 const PROFILE_LABEL: &str = "cdi.kubevirt.io/applyStorageProfile";
-/// What the variables and the TPM need is less than a mebibyte.
+/// More than enough: the variables and the TPM need less than a mebibyte.
 const SIZE: &str = "10Mi";
-/// Annotations of the classes that are used where nobody names one; the first comes before the second.
+/// Annotations of default storage classes; the first is preferred.
 const DEFAULT_CLASSES: [&str; 2] =
     ["storageclass.kubevirt.io/is-default-virt-class", "storageclass.kubernetes.io/is-default-class"];
 
 /// Reason of an instance whose claim cannot be made.
 pub(super) const FAILED_CREATE: &str = "FailedBackendStorageCreate";
-/// Reason of an instance whose claim is of no use.
+/// Reason of an instance whose claim is unusable.
 const FAILED_PROBE: &str = "FailedBackendStorageProbe";
-/// Reason of an instance whose claim is not there yet.
+/// Reason of an instance whose claim is not ready yet.
 const NOT_READY: &str = "BackendStorageNotReady";
 
-/// What is there for an instance that needs a claim.
+/// The observation for an instance that needs a claim.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct State {
     /// Its claim.
     pub claim: Option<PersistentVolumeClaim>,
-    /// The class of the claim; where there is none yet, the one it is to have.
+    /// The class of the claim, or of the claim that is to be made.
     pub class: Option<StorageClass>,
     /// Name of that class, which may not exist.
     pub class_name: Option<String>,
     /// Access mode of a new claim.
     pub access_mode: String,
-    /// Claims of the machine, names and UIDs, where it keeps nothing any more.
+    /// Claims of a machine that keeps nothing any more: names and UIDs.
     pub left_over: Vec<(String, String)>,
 }
 
-/// What follows.
+/// The next step.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Step {
     /// The instance keeps nothing.
     Nothing,
-    /// Nor does its machine any more: these claims go.
+    /// Its machine does not keep anything any more either: delete these claims.
     Forget(Vec<(String, String)>),
     /// Its claim can be mounted.
     Ready(String),
-    /// It gets one.
+    /// Create the claim.
     Create(Box<PersistentVolumeClaim>),
-    /// It waits: reason and message.
+    /// Wait: reason and message.
     Wait(&'static str, String),
 }
 
-/// Decides.
+/// Plans the next step.
 pub(super) fn step(vmi: &VirtualMachineInstance, state: Option<&State>) -> Step {
     let Some(state) = state else { return Step::Nothing };
     if !firmware::needs_state(&vmi.spec) {
@@ -102,7 +102,7 @@ pub(super) fn step(vmi: &VirtualMachineInstance, state: Option<&State>) -> Step 
     }
 }
 
-/// The claim in the instance's status.
+/// Adds the claim to the instance's status.
 pub(super) fn note(state: Option<&State>, volumes: &mut Vec<VolumeStatus>) {
     let Some(claim) = state.and_then(|state| state.claim.as_ref()) else { return };
     let info = PersistentVolumeClaimInfo {
@@ -128,7 +128,7 @@ fn new_claim(vmi: &VirtualMachineInstance, class: &str, access_mode: &str) -> Pe
     let labels = [(LABEL, name.as_str()), (PROFILE_LABEL, "true")];
     PersistentVolumeClaim {
         metadata: ObjectMeta {
-            // Of a replica set's instances each has its own.
+            // Each instance of a replica set has its own claim.
             name: Some(generated::name(&format!("{LABEL}-{name}-"), &format!("{seed}/{name}"))),
             namespace: vmi.namespace(),
             labels: Some(labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into()),
@@ -149,7 +149,8 @@ fn new_claim(vmi: &VirtualMachineInstance, class: &str, access_mode: &str) -> Pe
     }
 }
 
-/// The class of new claims: the one that the installation names, else the cluster's for machines, else the cluster's.
+/// The class of new claims: the installation's, otherwise the cluster's default for machines, otherwise the cluster's
+/// default.
 fn choose<'a>(named: Option<&str>, classes: &'a [StorageClass]) -> Option<&'a StorageClass> {
     if let Some(named) = named {
         return classes.iter().find(|class| class.name_any() == named);
@@ -162,8 +163,8 @@ fn choose<'a>(named: Option<&str>, classes: &'a [StorageClass]) -> Option<&'a St
         .find_map(|annotation| classes.iter().rev().find(|class| is(class, annotation)))
 }
 
-/// A class that was named is taken to be shared between nodes, the cluster's default is not; where CDI has a profile of the
-/// class, that decides.
+/// A configured class is assumed to be shared between nodes, the cluster's default is not; CDI's profile of the class
+/// overrides both.
 fn access_mode(named: bool, profile: Option<&Value>) -> String {
     let sets = profile.and_then(|profile| profile["status"]["claimPropertySets"].as_array());
     let modes: Vec<&str> = sets
@@ -179,7 +180,7 @@ fn access_mode(named: bool, profile: Option<&Value>) -> String {
     if shared { "ReadWriteMany" } else { "ReadWriteOnce" }.to_owned()
 }
 
-/// Looks. None for an instance that keeps nothing, but for what its machine has left over when the instance begins.
+/// Looks. `None` for an instance that keeps nothing, unless it is about to start and its machine has claims left.
 pub(super) async fn observe(
     cluster: &Cluster,
     vmi: &VirtualMachineInstance,
@@ -217,7 +218,7 @@ pub(super) async fn observe(
     let named = config.settings.pods.state_class.as_deref();
     let all = call("list", || "storage classes".to_owned(), classes.list(&ListParams::default())).await?;
     let class = choose(named, &all.items).cloned();
-    // One that is named and not there is told by the claim that waits for it.
+    // The claim that waits for it reports a configured class that does not exist.
     let class_name = named.map(str::to_owned).or_else(|| class.as_ref().map(ResourceExt::name_any));
     let profile = match &class_name {
         Some(class) => profile(cluster, class).await?,
@@ -227,7 +228,7 @@ pub(super) async fn observe(
     Ok(Some(State { class, class_name, access_mode, ..State::default() }))
 }
 
-/// Of claims with the label, those that belong to the machine; one that somebody labelled is nobody's to delete.
+/// The labelled claims that the machine owns; other claims with the label are never deleted.
 fn left_over(machine: &str, found: &[PersistentVolumeClaim]) -> Vec<(String, String)> {
     let ours = |claim: &&PersistentVolumeClaim| {
         claim.metadata.deletion_timestamp.is_none()
@@ -236,7 +237,7 @@ fn left_over(machine: &str, found: &[PersistentVolumeClaim]) -> Vec<(String, Str
     found.iter().filter(ours).map(|claim| (claim.name_any(), claim.uid().unwrap_or_default())).collect()
 }
 
-/// What CDI says of a class; none where there is no CDI.
+/// CDI's profile of a class; `None` without CDI.
 async fn profile(cluster: &Cluster, class: &str) -> Result<Option<Value>, Error> {
     let profiles: Api<DynamicObject> =
         Api::all_with(cluster.client.clone(), &cdi::resource("StorageProfile"));

@@ -1,4 +1,4 @@
-//! Words and changes of an instance's status that several plans use.
+//! Texts and changes of an instance's status that several plans use.
 
 use super::action::{Action, Plan};
 use super::verdict::bounded;
@@ -17,13 +17,13 @@ use kube::ResourceExt;
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// What the Ready condition says until the handler knows better. VMs repeat it word by word, which saves them a write.
+/// Message of the Ready condition until the handler replaces it. VMs copy it word by word, which saves them a write.
 pub const NOT_RUNNING_MESSAGE: &str = "Guest VM is not reported as running";
 
-/// How often a name of ours is looked at that something else has.
+/// How often an object that has one of our names is looked at.
 pub(super) const TAKEN_PATIENCE: Duration = Duration::from_secs(30);
 
-/// What is told of a pod that has a name of ours.
+/// Message about a pod that has one of our names.
 pub(super) fn taken(name: &str) -> String {
     format!("a pod with the name {name} exists and belongs to something else")
 }
@@ -37,7 +37,7 @@ pub(super) fn refused(vmi: &VirtualMachineInstance, reason: &str, message: &str,
     Plan { actions, notes, again: None }
 }
 
-/// Sets the condition to False; an event where the reason is news.
+/// Sets the condition to False; adds an event where the reason is new.
 pub(super) fn note_trouble(
     status: &mut VirtualMachineInstanceStatus,
     notes: &mut Vec<Note>,
@@ -55,7 +55,7 @@ pub(super) fn note_trouble(
     merge_condition(&mut status.conditions, Condition::new(condition, false, reason, message), &Time(now));
 }
 
-/// Enters a phase, and notes when.
+/// Enters a phase, and records the time.
 pub(super) fn enter(status: &mut VirtualMachineInstanceStatus, phase: &str, now: Timestamp) {
     if status.phase.as_deref() != Some(phase) {
         status.phase = Some(phase.to_owned());
@@ -74,21 +74,21 @@ pub(super) fn not_running(
     merge_condition(&mut status.conditions, condition, &Time(now));
 }
 
-/// Whether a pod says that it was made for this very instance, so that it goes with the instance; whether it is believed to be
-/// the launcher is another question ([`super::proof`]). The owner reference goes when someone deletes the instance and orphans
-/// what it owns; the label stays.
+/// Whether a pod was made for exactly this instance, so that it is deleted with the instance; whether it counts as the
+/// launcher is another question ([`super::proof`]). The owner reference is removed when the instance is deleted and its
+/// dependents are orphaned; the label stays.
 pub(super) fn is_ours(pod: &Pod, vmi: &VirtualMachineInstance) -> bool {
     let Some(uid) = vmi.metadata.uid.as_deref() else { return false };
     pod.labels().get(CREATED_BY_LABEL).map(String::as_str) == Some(uid)
         || pod.owner_references().iter().any(|owner| owner.uid == uid)
 }
 
-/// How long ago something was; nothing where a clock ran backwards.
+/// How long ago `since` was; zero where a clock ran backwards.
 pub(super) fn age(since: Timestamp, now: Timestamp) -> Duration {
     Duration::try_from(now.duration_since(since)).unwrap_or(Duration::ZERO)
 }
 
-/// The patch from the stored status to this one, or none where nothing differs.
+/// The patch from the stored status to this one; `None` where they are equal.
 pub(super) fn status_patch(
     vmi: &VirtualMachineInstance,
     metadata: Value,
@@ -97,15 +97,15 @@ pub(super) fn status_patch(
     change(vmi, status).map(|change| patch(vmi, metadata, Some(change)))
 }
 
-/// What differs in the status, as a merge patch.
+/// The difference of the status, as a merge patch.
 pub(super) fn change(vmi: &VirtualMachineInstance, status: &VirtualMachineInstanceStatus) -> Option<Value> {
-    // Our types always have a JSON form: no map in them has keys but strings.
+    // Our types always have a JSON form: their maps have only string keys.
     let old = serde_json::to_value(vmi.status.clone().unwrap_or_default()).unwrap_or_default();
     let new = serde_json::to_value(status).unwrap_or_default();
     merge::difference(&old, &new)
 }
 
-/// The patch of an instance, which holds only for what was observed.
+/// The patch of an instance, which applies only to the observed version.
 pub(super) fn patch(vmi: &VirtualMachineInstance, mut metadata: Value, status: Option<Value>) -> Action {
     metadata["resourceVersion"] = json!(vmi.metadata.resource_version);
     let mut body = json!({"metadata": metadata});

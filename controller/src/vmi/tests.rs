@@ -91,7 +91,7 @@ pub(super) fn observed(vmi: VirtualMachineInstance, pod: Option<Pod>) -> Observe
     }
 }
 
-/// A pod beside the launcher, on a node that lives.
+/// A pod beside the launcher, on a living node.
 pub(super) fn other(pod: Pod) -> Other {
     Other { pod, node: Some(NodeState::Ready), wanted: false }
 }
@@ -143,7 +143,7 @@ fn the_pod_goes_where_its_volumes_are() {
     let pod = serde_json::to_value(pod).unwrap();
     let required =
         "/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms";
-    // Beside what every guest asks of its node.
+    // In addition to what every guest requires of its node.
     let terms = pod.pointer(required).and_then(Value::as_array).unwrap();
     let asked = terms[0]["matchExpressions"].as_array().unwrap();
     assert_eq!((terms.len(), asked.len(), &asked[1]["values"]), (1, 2, &json!(["node01"])));
@@ -317,7 +317,7 @@ fn a_lost_node_fails_its_instances_but_frees_nothing() {
     let mut lost = observed(deleting(ended), Some(running()));
     lost.node = Some(NodeState::Lost);
     assert!(matches!(plan(&lost).actions[..], [Action::DeletePod { grace: 40, .. }]));
-    // It is on its way, and its kubelet does not answer: nothing more can be done.
+    // It is being deleted, and its kubelet does not answer: nothing more can be done.
     let going = lost.pod.as_mut().unwrap();
     going.metadata.deletion_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(at(NOW)));
     going.metadata.deletion_grace_period_seconds = Some(40);
@@ -378,7 +378,7 @@ fn a_squatter_is_reported_and_left_alone() {
     assert!(plan.again.is_some());
 }
 
-/// Whoever may make pods can have one there before us, with any name and any label.
+/// Any client that may create pods can have made one before us, with any name and any label.
 #[test]
 fn a_pod_that_nobody_vouches_for_is_no_launcher() {
     let not_ours = |vmi: VirtualMachineInstance| {
@@ -395,7 +395,7 @@ fn a_pod_that_nobody_vouches_for_is_no_launcher() {
         panic!("{scheduling:?}")
     };
     assert_eq!(body["status"]["phase"], "Pending");
-    // Where a guest may have run there is no other pod.
+    // Where a guest may have run, no other pod is made.
     for phase in ["Scheduling", "Scheduled", "Running"] {
         let stored = json!({"phase": phase, "activePods": {"p0": "node01"}});
         assert_eq!(patch_of(&plan(&not_ours(vmi(stored))))["status"]["phase"], "Failed", "{phase}");
@@ -403,7 +403,7 @@ fn a_pod_that_nobody_vouches_for_is_no_launcher() {
     assert_eq!(patch_of(&plan(&not_ours(vmi(json!({"phase": "Running"})))))["status"]["phase"], "Failed");
 }
 
-/// Another process goes on with what the status says.
+/// Another process continues with what the status says.
 #[test]
 fn a_pod_that_the_status_names_is_the_launcher() {
     let mut slow = observed(vmi(json!({"phase": "Pending"})), Some(pod_with(json!({"phase": "Pending"}))));

@@ -10,14 +10,14 @@ const MESSAGE_LIMIT: usize = 8 * 1024;
 /// Longest text that goes into a status.
 pub(super) const TEXT_LIMIT: usize = 1024;
 
-/// The last phase of an instance and why.
+/// The final phase of an instance and the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict {
     /// `Succeeded` or `Failed`.
     pub phase: &'static str,
-    /// One word.
+    /// Its reason, one word.
     pub reason: String,
-    /// The same for people; may be empty.
+    /// Its message; may be empty.
     pub message: String,
 }
 
@@ -27,9 +27,10 @@ impl Verdict {
         Verdict { phase: PHASE_FAILED, reason: reason.into(), message: message.into() }
     }
 
-    /// The verdict on a pod, or none while it may still run.
+    /// The verdict on a pod; `None` while it may still run.
     ///
-    /// The launcher's own last word counts, then its exit, then what the kubelet says about the pod.
+    /// An eviction by the kubelet counts first, then the launcher's termination message, then its exit code, then the
+    /// kubelet's report about the pod.
     pub fn of(pod: &Pod) -> Option<Verdict> {
         let status = pod.status.as_ref()?;
         let over = is_over(pod);
@@ -40,13 +41,14 @@ impl Verdict {
             ));
         }
         if let Some(end) = compute_end(status) {
-            // The kubelet says so in a condition first, and only once all containers ended in the reason.
+            // The kubelet reports an eviction in a condition first, and in the status's reason only once all containers
+            // ended.
             return Some(match ended_by_kubelet(status) {
                 Some(message) => Verdict::failed(REASON_EVICTED, bounded(message)),
                 None => of_launcher(end),
             });
         }
-        // The kubelet ended or refused the pod before the launcher could run or say anything.
+        // The kubelet ended or refused the pod before the launcher could run or report anything.
         over.then(|| {
             let reason = status.reason.as_deref().filter(|reason| is_word(reason)).unwrap_or("PodFailed");
             let message = status.message.clone().or_else(|| failed_helper(status));
@@ -55,7 +57,7 @@ impl Verdict {
     }
 }
 
-/// Why the kubelet ended the pod by its own decision, if it did.
+/// The kubelet's message, if it ended the pod by its own decision.
 fn ended_by_kubelet(status: &PodStatus) -> Option<&str> {
     let condition = status.conditions.iter().flatten().find(|condition| {
         condition.type_ == "DisruptionTarget"
@@ -71,7 +73,7 @@ fn compute_end(status: &PodStatus) -> Option<&ContainerStateTerminated> {
     compute.state.as_ref()?.terminated.as_ref()
 }
 
-/// The launcher's last line, in its termination message.
+/// The last line of the launcher's termination message.
 #[derive(Deserialize)]
 struct LastWord {
     phase: String,
@@ -130,7 +132,7 @@ fn is_word(text: &str) -> bool {
     !text.is_empty() && text.len() <= 128 && text.chars().all(|c| c.is_ascii_alphanumeric())
 }
 
-/// A text from elsewhere, cut to what a status should hold.
+/// An untrusted text, cut to the size for a status.
 pub(super) fn bounded(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).take(TEXT_LIMIT).collect()
 }
@@ -197,7 +199,7 @@ mod tests {
             "state": {"terminated": {"exitCode": 0, "message": "{\"phase\":\"Succeeded\"}"}}}]);
         pod.status.as_mut().unwrap().container_statuses = serde_json::from_value(ended).unwrap();
         assert_eq!(Verdict::of(&pod).unwrap().reason, "Evicted");
-        // Evictions by the API are deletions: the launcher says how the guest took it.
+        // Evictions through the API are deletions: the launcher reports how the guest ended.
         pod.status.as_mut().unwrap().conditions.as_mut().unwrap()[0].reason =
             Some("EvictionByEvictionAPI".to_owned());
         assert_eq!(Verdict::of(&pod).unwrap().phase, PHASE_SUCCEEDED);

@@ -1,15 +1,14 @@
-//! Instances whose launcher is of a former version: labelled, counted in the status of the `KubeVirt` object, and moved to a new
-//! launcher or evicted in batches where it says so.
+//! Instances whose launcher has an older version: labelled, counted in the status of the `KubeVirt` object, and migrated to
+//! a new launcher or evicted in batches, as that object says.
 //!
 //! ```text
 //!   instances, KubeVirt object --plan (pure)--> labels, count, migrations, evictions --> API server
 //! ```
 //!
-//! Who can move moves, as many at a time as may; with both methods the others are evicted. So does an instance whose condition
-//! `MigrationRequired` says that a change of it waits for a move. A loop of its own rather than a part of the instances'
-//! reconciliation: what it decides is about all of them together.
-//! An evicted launcher ends its guest as a person's stop would; a machine that is to run starts it anew, with a launcher
-//! of the new version.
+//! Instances that can migrate do so, within the limits; with both methods the others are evicted. Instances whose condition
+//! `MigrationRequired` is set migrate as well. This is a loop of its own, not a part of the instances' reconciliation,
+//! because it decides about all instances together. An evicted launcher shuts its guest down like a user's stop; a machine
+//! that is to run starts it again, with a launcher of the new version.
 
 mod plan;
 
@@ -37,12 +36,12 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use tracing::{info, warn};
 
-/// Time between two looks. Nobody waits for it, and with many instances a look is work.
+/// Pause between two looks. It is not urgent, and with many instances a look takes time.
 const PAUSE: Duration = Duration::from_secs(15);
 const REASON_SUCCESSFUL_EVICT: &str = "SuccessfulEvict";
 const REASON_FAILED_EVICT: &str = "FailedEvict";
 
-/// What this process remembers of its batches.
+/// Batches of this process so far.
 #[derive(Default)]
 struct Batches {
     last: Option<Instant>,
@@ -64,7 +63,7 @@ pub async fn run(cluster: Arc<Cluster>) {
 async fn pass(cluster: &Cluster, batches: &mut Batches) -> Result<(), Error> {
     let Some(kubevirt) = cluster.kubevirt() else { return Ok(()) };
     let config = cluster.config();
-    // What cannot be read has been named by the controller of instances.
+    // The instances' controller has logged those that cannot be decoded.
     let instances: Vec<Instance> = cluster
         .vmis
         .state()
@@ -90,14 +89,14 @@ async fn pass(cluster: &Cluster, batches: &mut Batches) -> Result<(), Error> {
     apply(cluster, &kubevirt, plan, batches).await
 }
 
-/// Whether outdated instances are to move.
+/// Whether outdated instances are to migrate.
 fn moves_outdated(kubevirt: &KubeVirt) -> bool {
     let strategy = kubevirt.spec.workload_update_strategy.as_ref();
     let mut methods = strategy.into_iter().flat_map(|strategy| &strategy.workload_update_methods);
     SERVED && methods.any(|method| method == LIVE_MIGRATE)
 }
 
-/// Whether all of one version runs.
+/// Whether all components run, in one version.
 fn is_settled(kubevirt: &KubeVirt) -> bool {
     kubevirt.status.as_ref().is_some_and(|status| {
         status.phase.as_deref() == Some("Deployed")
@@ -129,13 +128,18 @@ async fn apply(
             priority: if *moves_volumes { USER } else { MAINTENANCE },
             purpose: " for automated workload update",
         };
-        // It is told on the instance, and tried again at the next look.
+        // An event of the instance reports it, and the next look retries.
         if let Err(error) = moves::ask(cluster, Mover { namespace, name, uid }, &wish).await {
-            warn!(namespace, vmi = name, why = error.message(), "an instance that is to move does not");
+            warn!(
+                namespace,
+                vmi = name,
+                why = error.message(),
+                "could not create a migration of an instance"
+            );
         }
     }
     if !plan.evict.is_empty() {
-        // Also where none can leave: the next try is a batch of its own.
+        // Counted even if no instance can leave: the next try is a batch of its own.
         (batches.last, batches.count) = (Some(Instant::now()), batches.count.wrapping_add(1));
     }
     for instance in &plan.evict {
@@ -155,7 +159,7 @@ async fn label(cluster: &Cluster, instance: &Instance, outdated: bool) -> Result
     call_opt("label", || subject(instance), written).await.map(drop)
 }
 
-/// How many there are is told in the status, if it does not say so already.
+/// Writes the number to the status, if it differs.
 async fn report(cluster: &Cluster, kubevirt: &KubeVirt, outdated: usize) -> Result<(), Error> {
     let outdated = i32::try_from(outdated).unwrap_or(i32::MAX);
     let told = kubevirt.status.as_ref().and_then(|status| status.outdated_virtual_machine_instance_workloads);
@@ -177,7 +181,7 @@ async fn report(cluster: &Cluster, kubevirt: &KubeVirt, outdated: usize) -> Resu
     Ok(())
 }
 
-/// A pod that stays, because of a disruption budget or of what its instance says about evictions, is tried again later.
+/// A pod that stays, because of a disruption budget or its instance's eviction strategy, is tried again later.
 async fn evict(cluster: &Cluster, instance: &Instance) {
     let pods: Api<Pod> = Api::namespaced(cluster.client.clone(), &instance.namespace);
     let name = &instance.launcher;

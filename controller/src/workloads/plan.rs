@@ -1,4 +1,4 @@
-//! Which instances are outdated, and which of them are to move or to go now; and who else has to move. Pure.
+//! Selects outdated instances, and those that migrate or are evicted now; also others that have to migrate. Pure.
 
 use crate::vmi::others::is_moving;
 use barevirt_api::names::{
@@ -11,16 +11,16 @@ use barevirt_plan::pod::target::launcher_name;
 use kube::ResourceExt;
 use std::time::Duration;
 
-/// An instance as far as it matters.
+/// The part of an instance that matters here.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Instance {
     /// Its namespace.
     pub(super) namespace: String,
     /// Its name.
     pub(super) name: String,
-    /// Its identity in time.
+    /// Its UID.
     pub(super) uid: String,
-    /// Whether its guest runs, and is not being ended.
+    /// Whether its guest runs, and is not being shut down.
     pub(super) runs: bool,
     /// Image of its launcher, once it has one.
     pub(super) image: Option<String>,
@@ -28,18 +28,18 @@ pub(super) struct Instance {
     pub(super) labelled: bool,
     /// Its launcher pod.
     pub(super) launcher: String,
-    /// Whether it can move to another node.
+    /// Whether it can migrate to another node.
     pub(super) movable: bool,
-    /// Whether something moves it already.
+    /// Whether it is migrating already.
     pub(super) moves: bool,
-    /// Whether a change of it waits for a move: its condition says so.
+    /// Whether a change of it waits for a migration, according to its condition.
     pub(super) has_to_move: bool,
     /// Whether volumes move to other claims with it.
     pub(super) moves_volumes: bool,
 }
 
 impl Instance {
-    /// Reads one; none where it has ended or is being deleted. `wanted` says that a migration of it has not ended.
+    /// Reads an instance; `None` where it has ended or is being deleted. `wanted`: it has an unfinished migration.
     pub(super) fn of(vmi: &VirtualMachineInstance, wanted: bool) -> Option<Instance> {
         let status = vmi.status.as_ref();
         let phase = status.and_then(|status| status.phase.as_deref()).unwrap_or_default();
@@ -50,7 +50,7 @@ impl Instance {
         let is_set =
             |condition: &str| status.is_some_and(|status| Condition::is_set(&status.conditions, condition));
         let moves_volumes = is_set(CONDITION_VOLUMES_CHANGE);
-        // Nothing but its disks keeps it, and those that do move to claims of the other node.
+        // Only its disks keep it on its node, and those move to claims of the other node.
         let moved = status.is_some_and(|status| {
             let storage = Condition::find(&status.conditions, CONDITION_STORAGE_LIVE_MIGRATABLE);
             !status.migrated_volumes.is_empty() && storage.is_none_or(|told| told.status != "False")
@@ -75,14 +75,14 @@ impl Instance {
     }
 }
 
-/// What a plan is made from.
+/// The observation.
 #[derive(Clone, Debug)]
 pub(super) struct Observed<'a> {
     /// Image of new launchers.
     pub(super) image: &'a str,
-    /// What is to happen to outdated ones.
+    /// What is to happen to outdated instances.
     pub(super) updates: WorkloadUpdates,
-    /// Whether the installation is whole, and of one version: until then nothing is counted or evicted.
+    /// Whether the installation is complete and of one version: until then nothing is counted or evicted.
     pub(super) settled: bool,
     /// Time since the last batch of this process.
     pub(super) since_batch: Option<Duration>,
@@ -90,26 +90,26 @@ pub(super) struct Observed<'a> {
     pub(super) batches: usize,
     /// Looks of this process so far.
     pub(super) looks: usize,
-    /// How many more may move now; none where nobody is moved.
+    /// How many more may migrate now; `None` where migration is not a method.
     pub(super) room: Option<usize>,
     /// All instances that have not ended.
     pub(super) instances: &'a [Instance],
 }
 
-/// What to do now.
+/// The plan.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Plan {
-    /// To be labelled as outdated, or not any more.
+    /// Instances to label as outdated, or to unlabel.
     pub(super) label: Vec<(Instance, bool)>,
-    /// How many running ones are outdated; none where that is not known.
+    /// The number of outdated running instances; `None` where that is not known.
     pub(super) outdated: Option<usize>,
-    /// Who is to move to a new launcher: outdated ones, and those that have to move for a change of their own.
+    /// Instances that are to migrate to a new launcher: outdated ones, and those whose own change needs it.
     pub(super) migrate: Vec<Instance>,
-    /// Whose pods are to be evicted.
+    /// Instances whose pods are to be evicted.
     pub(super) evict: Vec<Instance>,
 }
 
-/// Decides.
+/// Plans the next actions.
 pub(super) fn plan(observed: &Observed<'_>) -> Plan {
     let label = observed
         .instances
@@ -131,7 +131,7 @@ pub(super) fn plan(observed: &Observed<'_>) -> Plan {
     let still = outdated.into_iter().filter(|instance| !instance.moves);
     let (mut movable, others): (Vec<_>, Vec<_>) =
         still.partition(|instance| observed.room.is_some() && instance.movable);
-    // Only moved: an eviction would end a guest for the sake of, say, one more network card.
+    // Only migrated: an eviction would end a guest for, say, one more network card.
     movable.extend(observed.instances.iter().filter(|instance| {
         let due = instance.has_to_move && !instance.moves && !instance.is_outdated(observed.image);
         due && instance.runs && instance.movable
@@ -146,7 +146,7 @@ pub(super) fn plan(observed: &Observed<'_>) -> Plan {
     Plan { label, outdated: Some(count), migrate, evict }
 }
 
-/// Each batch begins where the last one ended, so that those that cannot leave do not keep the others.
+/// Each batch begins where the last one ended, so that instances that cannot leave do not delay the others.
 fn batch(mut all: Vec<&Instance>, size: usize, before: usize) -> Vec<Instance> {
     if all.is_empty() {
         return vec![];
@@ -252,7 +252,7 @@ mod tests {
         let label: Vec<(&str, bool)> =
             label.iter().map(|(one, outdated)| (one.name.as_str(), *outdated)).collect();
         assert_eq!(label, [("a", true), ("b", false)]);
-        // One without a launcher keeps what it has.
+        // An instance without a launcher keeps its label.
         let none = [Instance { image: None, ..instance("a", "old") }];
         assert_eq!(plan(&observed(&none, true)), Plan { outdated: Some(0), ..Plan::default() });
     }
@@ -279,10 +279,10 @@ mod tests {
         assert_eq!((names(&both.migrate), names(&both.evict)), (vec!["a", "b"], vec!["e"]));
         assert_eq!(names(&with(Some(2), 1).migrate), ["c", "a"]);
         assert_eq!(both.outdated, Some(5));
-        // There is no room: they wait, and are not evicted instead.
+        // The limit is reached: they wait, and are not evicted instead.
         let full = with(Some(0), 0);
         assert_eq!((names(&full.migrate), names(&full.evict)), (vec![], vec!["e"]));
-        // Where nothing is to move, all go.
+        // If migration is not a method, all are evicted.
         assert_eq!(names(&with(None, 0).evict), ["a", "b"]);
         let alone = plan(&Observed { room: Some(9), ..observed(&all, false) });
         assert_eq!((names(&alone.migrate), names(&alone.evict)), (vec!["a", "b", "c"], vec![]));

@@ -1,6 +1,7 @@
-//! What a guest gets of its disk, against QEMU by hand with the same command line and a copy of the same files.
+//! The speed of a guest's disk, against QEMU started by hand with the same command line and a copy of the
+//! same files.
 //!
-//! Both guests run at once and take turns. What they write goes to an empty disk, past their own page cache.
+//! Both guests run at once and take turns. They write to an empty disk, without their page cache.
 
 use super::launch::start;
 use super::raw::Raw;
@@ -14,12 +15,12 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// What is written and read in large pieces.
+/// Amount that is written and read in large pieces.
 const MEBIBYTES: f64 = 64.0;
 /// Pieces of 4 KiB, one after the other.
 const PIECES: f64 = 500.0;
 const LOAD: Duration = Duration::from_secs(120);
-/// Of what QEMU by hand does.
+/// The budget, relative to QEMU started by hand.
 const LEAST: f64 = 0.98;
 
 /// Measures `disk_write`, `disk_read` and `disk_latency`.
@@ -39,7 +40,7 @@ pub fn measure(launcher: &Path, rounds: usize, figures: &mut Figures) -> Result<
     let write = format!("dd if=/dev/zero of=/dev/vdb bs=1M count={MEBIBYTES} oflag=direct");
     for console in [&mut launched, &mut by_hand] {
         console.login(BOOT)?;
-        // From here on all of it is there.
+        // From here on the whole file is allocated.
         console.ok(&write, LOAD)?;
     }
     let loads = [
@@ -61,11 +62,11 @@ pub fn measure(launcher: &Path, rounds: usize, figures: &mut Figures) -> Result<
     Ok(())
 }
 
-/// What a guest is to do.
+/// A load in the guest.
 struct Load {
     line: String,
     amount: f64,
-    /// The amount in a second counts; else seconds for each of it.
+    /// Whether the figure is an amount per second; otherwise it is seconds per piece.
     is_rate: bool,
 }
 

@@ -1,5 +1,5 @@
-//! A guest of one sector: fills its memory with what does not repeat, says `!` on its serial port, and from then on a dot about
-//! each millisecond. What it writes then is one page.
+//! A guest of one sector: fills its memory with data that does not repeat, writes `!` to its serial port, and
+//! then a dot about every millisecond. After that it changes only one page.
 
 use anyhow::Result;
 use std::fs;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 /// How much of its memory it fills, in MiB.
 pub(super) const FILLED_MIB: u32 = 256;
 
-/// At 0x7c00.
+/// The machine code, which runs at 0x7c00.
 const CODE: [u8; 126] = [
     0xfa, // cli
     0x31, 0xc0, // xor ax, ax

@@ -1,7 +1,7 @@
 //! An import by virt-importer against `curl` and then `qemu-img convert`: the same file of the same server onto the same disk.
 //!
-//! The importer goes to no address of its own pod, and has its claim where the pod has it. So it gets a network with one more
-//! address, and a root of its own above that of this machine.
+//! The importer refuses addresses of its own pod, and expects its claim at the pod's path. So it gets a
+//! network with one more address, and its own root as an overlay over this machine's.
 
 use super::{Figure, Figures};
 use crate::command::{repository, succeed};
@@ -23,12 +23,12 @@ const IMAGE: &str = "target/images/guest-debian.qcow2";
 /// A private address, as servers of images have them within an organisation.
 const ADDRESS: &str = "10.250.0.1";
 const RATIO: f64 = 1.1;
-/// Of the importer and what it starts, in MiB.
+/// Memory budget of the importer and its children, in MiB.
 const MEMORY: f64 = 64.0;
 const WITHIN: Duration = Duration::from_secs(300);
 const POLL: Duration = Duration::from_millis(10);
 
-/// The importer's root: what it changes goes to memory, and its claim is a folder of this machine.
+/// Sets up the importer's root: changes are kept in memory, and its claim is a folder of this machine.
 const ROOT: &str = r#"
 set -e
 mount -t tmpfs tmpfs "$1/over"
@@ -43,7 +43,7 @@ cp "$2" "$1/over/changed/virt-importer"
 exec chroot "$1/root" /virt-importer
 "#;
 
-/// Measures `import` and `importer_mib`, with so many pairs of runs.
+/// Measures `import` and `importer_mib`, with that many pairs of runs.
 pub fn measure(importer: &Path, runs: usize, figures: &mut Figures) -> Result<()> {
     let folder = tempfile::tempdir()?;
     for name in ["over", "root", "claim"] {
@@ -99,7 +99,7 @@ fn import(network: &Network, importer: &Path, folder: &Path, url: &str, size: u6
     Ok((seconds, most.values().sum::<f64>() / 1024.0))
 }
 
-/// Seconds of what a person would do.
+/// Seconds for the same by hand.
 fn by_hand(network: &Network, folder: &Path, url: &str) -> Result<f64> {
     let script = r#"curl -sSf -o "$1/image" "$2" && qemu-img convert -O raw "$1/image" "$1/disk.img" && sync "$1/disk.img" && rm "$1/image""#;
     let begun = Instant::now();
@@ -107,9 +107,9 @@ fn by_hand(network: &Network, folder: &Path, url: &str) -> Result<f64> {
     Ok(begun.elapsed().as_secs_f64())
 }
 
-/// The most memory that a process and its children ever had, each, in KiB.
+/// Records the most memory that a process and each of its children ever had, in KiB.
 fn note_memory(pid: u32, most: &mut BTreeMap<u32, f64>) {
-    // What has ended meanwhile was noted before.
+    // A process that has ended meanwhile was recorded before.
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
     let kib = peak.and_then(|text| text.trim().trim_end_matches(" kB").trim().parse().ok());
@@ -147,19 +147,19 @@ impl Network {
         Ok(Self(keeper))
     }
 
-    /// A command in it.
+    /// A command in this network.
     fn command(&self, program: &str) -> Command {
         let mut command = Command::new("nsenter");
         command.arg(format!("--net=/proc/{}/ns/net", self.0.id())).args(["--", program]);
         command
     }
 
-    /// Serves a file, to everyone who asks; its address.
+    /// Serves a file to all clients; returns its address.
     fn serve(&self, file: std::path::PathBuf) -> Result<String> {
         let space = File::open(format!("/proc/{}/ns/net", self.0.id()))?;
         let (tell, told) = mpsc::channel();
         thread::spawn(move || {
-            // The thread alone is in that network, and so is what it opens.
+            // Only this thread, with the sockets that it opens, is in that network.
             let listener = setns(space, CloneFlags::CLONE_NEWNET)
                 .map_err(anyhow::Error::from)
                 .and_then(|()| Ok(TcpListener::bind((ADDRESS, 0))?));
@@ -170,7 +170,7 @@ impl Network {
             let port = listener.local_addr().map(|address| address.port());
             let _ = tell.send(port.map_err(anyhow::Error::from));
             for stream in listener.incoming().flatten() {
-                // Whoever breaks off is not served to the end.
+                // An error means that the client closed the connection.
                 let _ = answer(stream, &file);
             }
         });
@@ -179,7 +179,7 @@ impl Network {
     }
 }
 
-/// One file is all there is; from where it is asked for.
+/// Answers every request with the file, from the requested offset on.
 fn answer(stream: TcpStream, file: &Path) -> Result<()> {
     let mut from = 0;
     let mut lines = BufReader::new(stream.try_clone()?).lines();

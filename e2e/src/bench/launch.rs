@@ -1,7 +1,8 @@
-//! From the launcher's exec to a running vCPU, against the same QEMU started with the same command line by hand.
+//! The time from the launcher's exec to a running vCPU, against the same QEMU started by hand with the same
+//! command line.
 //!
 //! Both sides are told to run and answer `cont`: that answer is the end of the measurement. The launcher reads the manifest,
-//! makes an overlay and a cloud-init disk and plans; the raw side finds all that ready.
+//! makes an overlay and a cloud-init disk and plans; for the raw side all of this is prepared.
 
 use super::raw::{Raw, child_of};
 use super::{Figure, Figures};
@@ -15,14 +16,14 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 const MANIFEST: &str = "examples/vmi-tiny.yaml";
-/// Beside QEMU, in MiB.
+/// Memory budget beside QEMU, in MiB.
 pub(super) const PSS_BUDGET: f64 = 6.0;
-/// How long after its start the launcher's memory is looked at.
+/// How long after its start the launcher's memory is measured.
 const SETTLED: Duration = Duration::from_secs(5);
 /// What a busy kernel may add to the launcher's own work: exec of one more program, in milliseconds.
 const ALLOWED_MS: f64 = 10.0;
 
-/// Measures `launch`, `launcher_pss_mib` and `qemu_pss_mib`, with so many pairs of runs.
+/// Measures `launch`, `launcher_pss_mib` and `qemu_pss_mib`, with that many pairs of runs.
 pub fn measure(launcher: &Path, runs: usize, figures: &mut Figures) -> Result<()> {
     let manifest = repository().join(MANIFEST);
     let raw = Raw::of(&start(launcher, &manifest)?.0)?;
@@ -64,7 +65,7 @@ fn by_hand_ms(raw: &Raw) -> Result<f64> {
     Ok(begun.elapsed().as_secs_f64() * 1000.0)
 }
 
-/// Starts the launcher and waits for its word that the guest runs.
+/// Starts the launcher and waits until it reports that the guest runs.
 pub(super) fn start(launcher: &Path, manifest: &Path) -> Result<(Running, f64)> {
     let begun = Instant::now();
     let mut child = Command::new(launcher)
@@ -89,7 +90,7 @@ pub(super) fn start(launcher: &Path, manifest: &Path) -> Result<(Running, f64)> 
     bail!("the launcher ended before the guest ran")
 }
 
-/// Proportional set size: memory of a process, with what it shares divided among its sharers.
+/// Proportional set size: memory of a process, with shared pages divided among the processes that share them.
 fn pss_mib(pid: u32) -> Result<f64> {
     pss_of(&fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))?)
 }

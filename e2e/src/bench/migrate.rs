@@ -1,7 +1,7 @@
-//! A guest that goes from one QEMU to another over this machine, by two launchers against by hand: the same command lines, the
-//! same parameters, the same encryption.
+//! A guest that moves from one QEMU to another on this machine, by two launchers and by hand: with the same
+//! command lines, parameters and encryption.
 //!
-//! What a handler does between the nodes is done by this program, at once. What the guest sees of it is seen on its serial port.
+//! This program does the handlers' part at once. The guest's serial port shows how long the guest is paused.
 
 use super::filler::{self, FILLED_MIB};
 use super::pod::{Pod, SOON};
@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 
 const UID: &str = "6b8d0f2c-0000-4000-8000-000000000002";
 const MIGRATION: &str = "0b4f6f0e-9a35-4f3c-8f0e-000000000002";
-/// How long a guest may stand still, as it is asked for on both sides.
+/// The allowed downtime, the same on both sides.
 pub(super) const DOWNTIME: Duration = Duration::from_millis(300);
 /// The key of both ends.
 pub(super) const KEY: [u8; 32] = [7; 32];
@@ -37,9 +37,9 @@ const LONGER_MS: f64 = 50.0;
 
 /// One guest that moved.
 pub(super) struct Trip {
-    /// From the order until all was sent.
+    /// From the command until everything was sent.
     pub(super) sent: Duration,
-    /// From its last word on the one side to its first on the other.
+    /// From its last output on the source to its first on the target.
     pub(super) silent: Duration,
 }
 
@@ -76,7 +76,7 @@ pub fn measure(launcher: &Path, rounds: usize, figures: &mut Figures) -> Result<
     })
 }
 
-/// A guest that runs, and where it is to go.
+/// A running guest, and its target.
 struct Pair {
     source: Pod,
     target: Pod,
@@ -159,7 +159,7 @@ fn is(status: &LauncherStatus, state: MigrationState) -> bool {
     status.migration.as_ref().is_some_and(|told| told.state() == state)
 }
 
-/// The guest's, with a disk that nothing is written to: none is copied.
+/// The guest's manifest, with a read-only disk, so that no disk is copied.
 fn instance() -> Value {
     json!({
         "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance",
@@ -177,7 +177,7 @@ fn instance() -> Value {
     })
 }
 
-/// When a guest said something.
+/// When a guest wrote to its serial port.
 #[derive(Clone, Copy, Default)]
 struct Heard {
     first: Option<Instant>,
@@ -185,11 +185,11 @@ struct Heard {
     filled: Option<Instant>,
 }
 
-/// A guest's serial port, which is listened to all the time.
+/// A guest's serial port, which is read all the time.
 pub(super) struct Serial(Arc<Mutex<Heard>>);
 
 impl Serial {
-    /// Listens until it is closed.
+    /// Reads until it is closed.
     pub(super) fn listen(end: OwnedFd) -> Self {
         let heard: Arc<Mutex<Heard>> = Arc::default();
         let noted = heard.clone();

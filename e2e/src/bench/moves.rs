@@ -1,5 +1,5 @@
-//! A guest that changes nodes: how long that takes, how many writes, how much memory of the launcher; and how long until a node
-//! of idle guests is drained.
+//! Migration of a guest: its duration, writes, and memory of the launcher; and the time to drain a node of
+//! idle guests.
 
 use super::launch::{PSS_BUDGET, pss_of};
 use super::start::{audit_log, writes};
@@ -22,7 +22,7 @@ const DRAINED: Duration = Duration::from_secs(900);
 
 /// Measures `migration_s`, `migration_writes`, `migration_launcher_mib`, `launcher_pod_mib` and `drain_s`.
 pub fn measure(namespace: &Namespace, rounds: Rounds, figures: &mut Figures) -> Result<()> {
-    // Most guests are of a machine, whose status is written as well.
+    // Most guests belong to a machine, whose status is written as well.
     namespace.apply(&guest::movable(guest::machine("moves", "Always")))?;
     namespace.wait_phase("moves", "Running", RUNNING)?;
     let log = audit_log()?;
@@ -38,7 +38,7 @@ pub fn measure(namespace: &Namespace, rounds: Rounds, figures: &mut Figures) -> 
         namespace.apply(&migration(&name))?;
         let mut most = idle;
         wait::until_true("the guest to have moved", MOVED, || {
-            // It ends when the guest is gone.
+            // The launcher ends when the guest is gone.
             most = most.max(pss_mib(&node, pid).unwrap_or(0.0));
             let migration = namespace.need("vmim", &name)?;
             ensure!(migration["status"]["phase"] != "Failed", "{}", migration["status"]);
@@ -47,7 +47,7 @@ pub fn measure(namespace: &Namespace, rounds: Rounds, figures: &mut Figures) -> 
         seconds.push(begun.elapsed().as_secs_f64());
         idles.push(idle);
         more.push(most - idle);
-        // What is tidied up right after it belongs to it as well.
+        // The clean-up right after the migration counts as well.
         namespace.wait("vmi", "moves", "to have one pod", MOVED, |vmi| {
             vmi["status"]["activePods"].as_object().is_some_and(|pods| pods.len() == 1)
         })?;
@@ -68,7 +68,7 @@ pub fn measure(namespace: &Namespace, rounds: Rounds, figures: &mut Figures) -> 
     drain(namespace, rounds, figures)
 }
 
-/// Takes all guests of this namespace from one node, as `kubectl drain` does; nothing else is on it that it evicts.
+/// Drains one node with `kubectl drain`, limited to the guests of this namespace.
 fn drain(namespace: &Namespace, rounds: Rounds, figures: &mut Figures) -> Result<()> {
     let nodes = kubectl(&["get", "nodes", "-o", "name"])?;
     let node = nodes.lines().last().context("no node")?.trim_start_matches("node/").to_owned();

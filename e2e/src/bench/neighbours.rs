@@ -1,4 +1,4 @@
-//! What guests feel of neighbours that disturb: start, console and status, with such neighbours and without.
+//! How disturbing neighbours affect guests: start, console and status, with such neighbours and without.
 //!
 //! ```text
 //!   guests under load ─┬─ a turn without ── starts, keys, pauses ─┐
@@ -15,12 +15,12 @@ use crate::{Console, guest};
 use anyhow::Result;
 use std::time::{Duration, Instant};
 
-/// Most that it may be slower.
+/// The budget: how much slower it may be.
 const RATIO: f64 = 1.5;
-/// Until guests are all there, each emulated, on few processors.
+/// Until all guests run, emulated, on few processors.
 const ALL_RUNNING: Duration = Duration::from_secs(300);
 const ECHO: Duration = Duration::from_secs(10);
-/// What a guest under load does: a burst each second.
+/// The load of a guest: a burst each second.
 const LOAD: &str = "#!/bin/sh
 (while true; do dd if=/dev/zero of=/tmp/load bs=65536 count=64; sync; sleep 1; done) >/dev/null 2>&1 &
 ";
@@ -44,7 +44,7 @@ pub fn measure(namespace: &Namespace, rounds: Rounds, figures: &mut Figures) -> 
     }
     let mut console = Console::open(namespace, "guest-0")?;
     console.login(BOOT + ALL_RUNNING)?;
-    // Nothing reads the keys but the terminal, which echoes them.
+    // Only the terminal reads the keys, and echoes them.
     console.send("sleep 10000\n")?;
     console.expect("sleep 10000", ECHO)?;
 
@@ -68,9 +68,9 @@ pub fn measure(namespace: &Namespace, rounds: Rounds, figures: &mut Figures) -> 
     Ok(())
 }
 
-/// Starts another guest, types, and pauses a guest until its status says so; some times each.
+/// Several times each: starts another guest, types, and pauses a guest until its status says so.
 fn turn(namespace: &Namespace, rounds: Rounds, console: &mut Console, felt: &mut Felt) -> Result<()> {
-    // Of all turns together it is as often as in other parts.
+    // All turns together have as many rounds as other parts.
     let (starts, keys) = (rounds.starts.div_ceil(rounds.turns), rounds.keys.div_ceil(rounds.turns));
     for _ in 0..starts {
         let manifest = guest::instance("new");
@@ -81,7 +81,7 @@ fn turn(namespace: &Namespace, rounds: Rounds, console: &mut Console, felt: &mut
         felt.keys.push(echo(console)?);
     }
     for _ in 0..starts {
-        // One whose console is not looked at.
+        // A guest whose console is not used.
         let name = format!("guest-{}", rounds.neighbours.saturating_sub(1));
         let begun = Instant::now();
         namespace.virtctl(&["pause", "vmi", &name])?;

@@ -1,4 +1,4 @@
-//! From guest to guest on one node, for each binding, against pods there.
+//! Speed from guest to guest on one node, for each binding, against pods there.
 
 use super::{Figure, Figures, Rounds};
 use crate::command::kubectl;
@@ -9,10 +9,10 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
-/// What is fetched from the other one.
+/// Amount that is fetched from the other guest.
 const MEBIBYTES: f64 = 32.0;
 const FETCHED: Duration = Duration::from_secs(120);
-/// Where the other one's web server listens.
+/// Port of the other guest's web server.
 const PORT: u16 = 8080;
 
 /// Measures `network_masquerade`, `network_bridge`, and `_rtt` of both.
@@ -82,7 +82,7 @@ fn ping(address: &str) -> String {
     format!("ping -c 10 {address}")
 }
 
-/// The mean of what `ping` says, in milliseconds.
+/// The mean in the output of `ping`, in milliseconds.
 fn round_trip(said: &str) -> Result<f64> {
     let line = said
         .lines()

@@ -1,8 +1,10 @@
-//! Those who disturb: a tenant that floods virt-api, a launcher that lies, a guest that spams every channel it has.
+//! Disturbing neighbours: a tenant that floods virt-api, a launcher that sends false reports, a guest that
+//! floods all its channels.
 //!
-//! Guests that disturb, and with them the liar, which is in the control group of one, have a bound on processor time as tenants' pods
-//! have; the flood gives way to all others. So it is not measured that processors are shared, but what others do for them: virt-api,
-//! virt-handler, the API server.
+//! Disturbing guests have a limit of processor time, as tenants' pods have; so has the false launcher, which
+//! is in the control group of such a guest. The flood has the lowest priority. So the benchmark does not
+//! measure how processors are shared, but the work that virt-api, virt-handler and the API server do for
+//! these neighbours.
 
 use crate::Console;
 use crate::command::{cluster_script, objects};
@@ -22,16 +24,16 @@ use std::thread;
 
 /// Port of virt-api for reviews and the aggregated API.
 const API_PORT: u16 = 8444;
-/// Connections that say nothing, at one time: more than virt-api has places for one address.
+/// Silent connections at one time: more than virt-api allows for one address.
 const SILENT: usize = 600;
-/// Bytes of a body that nobody has signed for.
+/// Bytes of the body of an unauthenticated request.
 const LARGE: usize = 1 << 20;
-/// Such bodies that are sent at one time.
+/// Number of such bodies at one time.
 const BODIES: usize = 8;
-/// Of a guest that disturbs.
+/// CPU limit of a disturbing guest.
 const CPU: &str = "250m";
 
-/// What a guest does that spams: its console, its agent's channel, its network.
+/// The script of a flooding guest: its console, its agent's channel, its network.
 const SPAM: &str = "#!/bin/sh
 (while true; do yes spam-spam-spam | head -n 2000 >/dev/ttyS0; done) >/dev/null 2>&1 &
 for port in /dev/virtio-ports/* /dev/vport*; do
@@ -41,7 +43,7 @@ done
 (while true; do ping -q -c 1000 -A -s 1200 $(ip route | sed -n 's/^default via \\([^ ]*\\).*/\\1/p'); done) >/dev/null 2>&1 &
 ";
 
-/// All three, until it is dropped.
+/// All three neighbours, until this is dropped.
 pub(super) struct Noise {
     flood: Flood,
     liar: Liar,
@@ -49,7 +51,7 @@ pub(super) struct Noise {
 }
 
 impl Noise {
-    /// Starts them, and waits until each is heard.
+    /// Starts them, and waits until each has an effect.
     pub(super) fn start(namespace: &Namespace) -> Result<Self> {
         namespace.apply(&bounded(guest::instance("liar")))?;
         namespace.apply(&bounded(guest::with_user_data(guest::instance("spammer"), SPAM)))?;
@@ -57,7 +59,7 @@ impl Noise {
         let liar = Liar::start(namespace)?;
         namespace.wait_phase("spammer", "Running", RUNNING)?;
         let mut console = Console::open(namespace, "spammer")?;
-        // It has a fraction of a processor.
+        // The guest has a fraction of a processor, so this takes long.
         console.expect("spam-spam-spam", BOOT * 2)?;
         drop(console);
         let flood = Flood::start()?;
@@ -66,7 +68,7 @@ impl Noise {
         Ok(Self { flood, liar, namespace: namespace.clone() })
     }
 
-    /// Ends them; an error where one of them was not there to the end.
+    /// Ends them; an error if one of them ended before.
     pub(super) fn end(mut self) -> Result<()> {
         ensure!(self.flood.is_there()?, "the flood has dried up");
         ensure!(self.liar.is_there()?, "the liar has ended");
@@ -82,7 +84,7 @@ impl Noise {
     }
 }
 
-/// An instance with a bound on its processor time.
+/// An instance with a limit of processor time.
 fn bounded(mut manifest: Value) -> Value {
     guest::spec_of(&mut manifest)["domain"]["resources"]["limits"] = json!({"cpu": CPU});
     manifest
@@ -91,12 +93,12 @@ fn bounded(mut manifest: Value) -> Value {
 /// A program on a node, which ends with its input.
 struct Remote {
     program: Running,
-    /// How often it has said the word that counts.
+    /// How often it has printed the counted word.
     heard: Arc<AtomicUsize>,
 }
 
 impl Remote {
-    /// Starts a script of bash there, and gives it its input.
+    /// Starts a bash script there, with that input.
     fn start(node: &Node, script: &str, mut input: impl Read, counts: &'static str) -> Result<Self> {
         let mut command = cluster_script("cli.sh");
         command.args(["ssh", node.name(), "bash", "-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -124,7 +126,8 @@ impl Remote {
     }
 }
 
-/// A stranger before virt-api's port, at a node's address: silent connections, and large bodies of nobody.
+/// An unknown client of virt-api's port, at a node's address: silent connections, and large unauthenticated
+/// bodies.
 struct Flood {
     silent: Remote,
     bodies: Remote,
@@ -155,7 +158,7 @@ impl Flood {
             "7".repeat(LARGE)
         );
         let requests = vec![request; BODIES].join("next\n");
-        // It gives way to all others: it stands for a program elsewhere, which has other processors.
+        // It has the lowest priority, since it stands for a program on another machine.
         let bodies = format!(
             "set -e; file=$(mktemp); trap 'rm -f $file' EXIT; head -c {} >$file; \
              while true; do \
@@ -170,7 +173,7 @@ impl Flood {
         })
     }
 
-    /// How often both have come.
+    /// How many rounds both have finished.
     fn rounds(&self) -> usize {
         self.silent.heard().min(self.bodies.heard())
     }
@@ -180,11 +183,11 @@ impl Flood {
     }
 }
 
-/// A program in the place of a launcher, in its container.
+/// A program in place of a launcher, in its container.
 struct Liar {
     program: Remote,
     node: Node,
-    /// The launcher, which stands still.
+    /// The launcher, which is stopped.
     launcher: u32,
     sockets: String,
 }
@@ -198,8 +201,8 @@ impl Liar {
         let sockets = format!("/var/lib/kubelet/pods/{uid}/volumes/kubernetes.io~empty-dir/sockets");
         let file = std::env::current_exe()?.with_file_name("liar");
         let size = file.metadata().with_context(|| format!("no {}", file.display()))?.len();
-        // The node sees other files than we do, so it gets the program by its input. In its control groups it is in the launcher's
-        // container, by which virt-handler tells who speaks.
+        // The node has other files than this machine, so it gets the program as input. The program joins the
+        // control groups of the launcher's container, by which virt-handler identifies its peer.
         let script = format!(
             "set -e; cd {sockets}; head -c {size} >/run/liar; chmod 755 /run/liar; \
              while IFS=: read -r number names path; do \
@@ -217,7 +220,7 @@ impl Liar {
         })
     }
 
-    /// How often virt-handler has begun to listen to it.
+    /// How often virt-handler has connected to it.
     fn heard(&self) -> usize {
         self.program.heard()
     }
@@ -229,7 +232,8 @@ impl Liar {
 
 impl Drop for Liar {
     fn drop(&mut self) {
-        // It ends with its input. What is in its place afterwards has to be as it was, so that the pod can go.
+        // The program ends with its input. Then the launcher's socket is restored, so that the pod can be
+        // deleted.
         drop(self.program.program.stdin.take());
         let script = format!(
             "cd {} && [ ! -e launcher-sock.away ] || mv -f launcher-sock.away launcher-sock; rm -f /run/liar; \

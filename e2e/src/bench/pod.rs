@@ -1,4 +1,4 @@
-//! A launcher as in a pod, with this program in the place of its handler, of the kubelet and of the container of its image.
+//! A launcher as in a pod. This program plays the handler, the kubelet and the container of the image.
 
 use crate::running::Running;
 use anyhow::{Context, Result, bail};
@@ -16,9 +16,9 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use tonic::transport::Channel;
 
-/// Longest for one step, on a busy machine.
+/// Longest time for one step, on a busy machine.
 pub(super) const SOON: Duration = Duration::from_secs(180);
-/// Longest that a launcher lives here.
+/// Longest time that a launcher runs here.
 const LONG: Duration = Duration::from_secs(600);
 const POLL: Duration = Duration::from_millis(5);
 const SOCKETS: [&str; 3] = ["sockets/launcher-sock", "sockets/launcher-fds", "disks/launcher.sock"];
@@ -31,8 +31,8 @@ pub(super) struct Pod {
 }
 
 impl Pod {
-    /// Starts the launcher and tells it what to run: an instance with one volume `root`, which has that disk. One that comes by
-    /// a migration is waited for.
+    /// Starts the launcher and tells it what to run: an instance with one volume `root`, which has that disk.
+    /// For the target of a migration, the launcher waits for the guest.
     pub(super) async fn start(
         program: &Path,
         instance: &Value,
@@ -84,12 +84,12 @@ impl Pod {
         self.folder.path().to_owned()
     }
 
-    /// What a handler asks it by.
+    /// The client that a handler uses for requests.
     pub(super) async fn client(&self) -> Result<LauncherClient<Channel>> {
         connected(self.folder.path()).await
     }
 
-    /// Where a handler gives and takes descriptors.
+    /// The socket on which a handler exchanges descriptors.
     pub(super) async fn descriptors(&self) -> Result<descriptors::Client> {
         let sockets = SocketsDirectory::open(&self.folder.path().join("sockets"))?;
         Ok(descriptors::Client::new(sockets.connect_descriptors(SOON).await?))
@@ -106,7 +106,7 @@ impl Pod {
 pub(super) struct Watch(tonic::Streaming<LauncherStatus>);
 
 impl Watch {
-    /// Waits until it is so.
+    /// Waits until the status meets the condition.
     pub(super) async fn until(
         &mut self,
         what: &str,
@@ -132,7 +132,7 @@ async fn connected(folder: &Path) -> Result<LauncherClient<Channel>> {
     Ok(grpc::client(sockets.connect_grpc(SOON).await?).await?)
 }
 
-/// What the container of the image does.
+/// Does the part of the image's container.
 async fn hand_over(at: &Path, disk: &Path) -> Result<PacketSocket> {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     let helper = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None)?;

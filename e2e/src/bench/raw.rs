@@ -1,4 +1,4 @@
-//! QEMU by hand, with the command line that a launcher gave it.
+//! QEMU started by hand, with the command line of a launcher.
 
 use crate::command::repository;
 use crate::running::Running;
@@ -23,13 +23,13 @@ pub(super) struct Raw {
 }
 
 impl Raw {
-    /// Of a launcher that has just started its guest: nothing is written to its disks yet.
+    /// From a launcher that has just started its guest, so that its disks are still unchanged.
     pub(super) fn of(launcher: &Running) -> Result<Self> {
         let state = std::env::temp_dir().join(format!("virt-launcher-{}", launcher.id()));
         Self::with(launcher, &state, &repository().join("target/images/guest-tiny.qcow2"))
     }
 
-    /// The same, where its files are in another folder, and its image is another one.
+    /// The same, with its files in another folder and another image.
     pub(super) fn with(launcher: &Running, state: &Path, disk: &Path) -> Result<Self> {
         let qemu = child_of(launcher.id())?;
         let line = fs::read_to_string(format!("/proc/{qemu}/cmdline")).context("read QEMU's command line")?;
@@ -40,8 +40,8 @@ impl Raw {
         Ok(Self { arguments, disk: disk.to_owned(), folder })
     }
 
-    /// What starts it, and its control monitor. The guest's serial port is what the command has as input and output, where that
-    /// is asked for, else nobody's.
+    /// The command that starts it, and its control monitor. The guest's serial port is the command's input
+    /// and output if that is requested; otherwise nothing is connected to it.
     pub(super) fn command(&self, serial_is_terminal: bool) -> Result<(Command, Control)> {
         let mut command = Command::new("qemu-system-x86_64");
         let (mut control, mut serial) = (None, None);
@@ -75,18 +75,18 @@ impl Raw {
     }
 }
 
-/// Our end of its monitor, and of whatever else it is connected to.
+/// Our end of its monitor and of its other connections.
 pub(super) struct Control {
-    /// The monitor, before anybody greeted.
+    /// The monitor, before the negotiation of QMP.
     pub(super) stream: UnixStream,
-    /// The guest's serial port, where it is not a terminal.
+    /// The guest's serial port, if it is not a terminal.
     pub(super) serial: Option<UnixStream>,
     /// Held open, and not read.
     pub(super) others: Vec<UnixStream>,
 }
 
 impl Control {
-    /// Greets, and lets the guest run.
+    /// Negotiates, and lets the guest run.
     pub(super) fn go(&self) -> Result<()> {
         let mut answers = BufReader::new(self.stream.try_clone()?).lines();
         let mut say = |text: &str, answered: fn(&Value) -> bool| -> Result<()> {
@@ -104,12 +104,13 @@ impl Control {
     }
 }
 
-/// Whether a word of the command line is the other end of the guest's serial port.
+/// Whether an argument of the command line is the other end of the guest's serial port.
 fn is_serial(word: &str) -> bool {
     word.starts_with("socket,id=serial0-socket,")
 }
 
-/// Copies the files of a folder, and of those in it; sockets are made anew by who listens on them.
+/// Copies the files of a folder and its subfolders, except sockets: the process that listens on a socket
+/// makes it again.
 fn copy(from: &Path, to: &Path) -> Result<()> {
     for entry in fs::read_dir(from).with_context(|| format!("read {}", from.display()))? {
         let entry = entry?;
@@ -130,7 +131,7 @@ fn number_after(text: &str, key: &str) -> Option<i32> {
     digits.parse().ok()
 }
 
-/// QEMU's process, by its launcher's.
+/// QEMU's process, which is the launcher's child.
 pub(super) fn child_of(pid: u32) -> Result<u32> {
     let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"))?;
     let child = children.split_whitespace().next().context("the launcher has no QEMU")?;

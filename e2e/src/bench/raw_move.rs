@@ -1,4 +1,4 @@
-//! The same move by hand: two QEMUs, told what launchers tell theirs.
+//! The same migration by hand: two QEMUs, with the commands that launchers send.
 
 use super::migrate::{DOWNTIME, KEY, Serial, Trip, connection, gap};
 use super::pod::SOON;
@@ -17,13 +17,13 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::Instant;
 
-/// The launcher's group of the key exchange.
+/// The group that the launcher uses for the key exchange.
 const GROUP: &str = "launcher/src/migration/ffdhe2048.pem";
-/// As launchers say where there is no limit.
+/// The value that launchers use for no limit.
 const UNLIMITED: u64 = 1 << 50;
 const CAPABILITIES: [&str; 4] = ["events", "pause-before-switchover", "return-path", "late-block-activate"];
 
-/// One trip from the one to the other.
+/// Moves the guest from the source to the target.
 pub(super) async fn go(source: &Raw, target: &Raw) -> Result<Trip> {
     let keys = tempfile::tempdir()?;
     let mut line = String::from("migration:");
@@ -112,7 +112,7 @@ impl Qemu {
         Ok(())
     }
 
-    /// Waits until QEMU says that its migration is so.
+    /// Waits until QEMU's migration has that status.
     async fn migration(&mut self, wanted: &str) -> Result<()> {
         let search = async {
             while let Some(event) = self.events.next().await {

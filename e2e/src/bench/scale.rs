@@ -1,8 +1,8 @@
-//! Memory of virt-controller for each instance, and what looking at all of them anew writes.
+//! Memory of virt-controller for each instance, and its writes after a restart.
 //!
-//! An API server of its own without nodes, filled with instances as the cluster's webhooks leave them: virt-controller
-//! makes a pod for each, which nobody schedules. Then it is killed and started again, and finds everything as it should
-//! be. Its binary is the one of the image.
+//! A separate API server without nodes gets instances as the cluster's webhooks would complete them.
+//! virt-controller makes a pod for each, which is never scheduled. Then virt-controller is killed and started
+//! again, and should have nothing to write. The binary is that of the image.
 
 use super::{Figure, Figures};
 use crate::command::{cluster_script, kubectl, objects, repository, run, succeed};
@@ -16,9 +16,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Instances that are handed to kubectl at once.
+/// Number of instances for one call of kubectl.
 const BATCH: usize = 500;
-/// In kilobytes.
+/// Budget in kilobytes.
 const BUDGET_KB: f64 = 10.0;
 const PORT: u16 = 16_443;
 const NAMESPACE: &str = "scale";
@@ -73,7 +73,7 @@ pub fn measure(
     Ok(())
 }
 
-/// A small instance as the cluster's webhooks leave it.
+/// A small instance as the cluster's webhooks complete it.
 fn defaulted(namespace: &Namespace) -> Result<Value> {
     let manifest = guest::instance("pattern").to_string();
     let mut command = cluster_script("kubectl.sh");
@@ -117,7 +117,7 @@ impl Bare {
     }
 
     fn kubectl(&self, arguments: &[&str], input: Option<&str>) -> Result<String> {
-        // The script's own kubeconfig gives way to the flag.
+        // The flag overrides the script's own kubeconfig.
         let mut command = cluster_script("kubectl.sh");
         command.arg("--kubeconfig").arg(&self.kubeconfig).args(arguments);
         let output = run(&mut command, input)?;
@@ -129,7 +129,7 @@ impl Bare {
         self.kubectl(&["create", "--validate=false", "-f", "-"], Some(&object.to_string())).map(drop)
     }
 
-    /// The cluster's own definitions, settings and namespaces.
+    /// Copies the cluster's definitions, settings and namespaces.
     fn define(&self) -> Result<()> {
         let definitions = objects(&["crd"])?.into_iter().map(|definition| {
             json!({
@@ -151,7 +151,7 @@ impl Bare {
         }))
     }
 
-    /// Starts virt-controller and waits until it has looked at everything.
+    /// Starts virt-controller and waits until it has reconciled everything.
     fn controller(&self, binary: &Path, identity: &str) -> Result<Running> {
         let log = self.folder.join(format!("{identity}.log"));
         let mut command = Command::new(repository().join(binary));
@@ -183,7 +183,7 @@ impl Bare {
         }
     }
 
-    /// Writes so far to what is not a lease or an event.
+    /// Number of writes so far, without leases and events.
     fn writes(&self) -> Result<f64> {
         let metrics = self.kubectl(&["get", "--raw", "/metrics"], None)?;
         let mut sum = 0.0;
@@ -194,7 +194,7 @@ impl Bare {
             let ours = ["virtualmachine", "pods", "controllerrevisions"]
                 .iter()
                 .any(|resource| line.contains(&format!("resource=\"{resource}")));
-            // A question is no write.
+            // A dry run is not a write.
             let dry_run = line.contains("dry_run=\"All\"");
             if writes && ours && !dry_run {
                 let Some(value) = line.rsplit(' ').next() else { bail!("a metric without a value: {line}") };
@@ -205,7 +205,7 @@ impl Bare {
     }
 }
 
-/// Waits until a process has used no processor to speak of for five seconds.
+/// Waits until a process has used almost no processor time for five seconds.
 fn wait_idle(pid: u32, within: Duration) -> Result<()> {
     let deadline = Instant::now() + within;
     let mut used = ticks(pid)?;

@@ -1,5 +1,5 @@
-//! From `kubectl apply` to a running instance and to its prompt, against a plain pod of the same image; and how many
-//! writes that takes.
+//! The time from `kubectl apply` to a running instance and to its prompt, against a plain pod of the same
+//! image; and the number of writes.
 
 use super::{Figure, Figures, Rounds, median};
 use crate::command::{cluster_script, kubectl, succeed};
@@ -63,7 +63,7 @@ pub fn measure(namespace: &Namespace, rounds: Rounds, figures: &mut Figures) -> 
     Ok(())
 }
 
-/// Seconds from `kubectl apply` until the object is so.
+/// Seconds from `kubectl apply` until the object meets the condition.
 pub(super) fn until(namespace: &Namespace, manifest: &Value, object: &str, so: &str) -> Result<f64> {
     let begun = Instant::now();
     namespace.apply(manifest)?;
@@ -100,12 +100,12 @@ pub(super) fn plain_pod(name: &str) -> Value {
     })
 }
 
-/// Writes of our components in the namespace for one start, Events and Leases apart.
+/// Number of writes of our components in the namespace for one start, without Events and Leases.
 fn count(namespace: &Namespace, manifest: &Value, kind: &str, object: &str, so: &str) -> Result<f64> {
     let log = audit_log()?;
     let before = writes(&log, namespace.name())?;
     until(namespace, manifest, object, so)?;
-    // What is written right after Running belongs to the start as well.
+    // Writes right after Running count as well.
     std::thread::sleep(Duration::from_secs(3));
     let after = writes(&log, namespace.name())?;
     remove(namespace, kind, "bench")?;
@@ -119,7 +119,7 @@ pub(super) fn audit_log() -> Result<PathBuf> {
     Ok(run.join("logs/audit.log"))
 }
 
-/// Writes of our components in a namespace, of the whole log.
+/// Number of writes of our components in a namespace, in the whole log.
 pub(super) fn writes(log: &Path, namespace: &str) -> Result<f64> {
     let text = fs::read_to_string(log).with_context(|| format!("read {}", log.display()))?;
     let count = text

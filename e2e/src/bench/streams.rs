@@ -1,5 +1,5 @@
-//! What a person feels of the streams: how long a key of the console takes to come back, and how fast bytes come through
-//! a forwarded port; each against what `kubectl` has for a pod.
+//! Speed of the streams: the time from a key on the console to its echo, and the throughput of a forwarded
+//! port; each against `kubectl` with a pod.
 
 use super::start::plain_pod;
 use super::{Figure, Figures, Rounds};
@@ -11,7 +11,7 @@ use crate::{Console, guest};
 use anyhow::{Context, Result, ensure};
 use std::time::{Duration, Instant};
 
-/// What the guest's web server is asked for.
+/// Amount that is fetched from the guest's web server.
 const MEBIBYTES: f64 = 16.0;
 const ECHO: Duration = Duration::from_secs(10);
 
@@ -23,7 +23,8 @@ pub fn measure(namespace: &Namespace, rounds: Rounds, figures: &mut Figures) -> 
     console.login(BOOT)?;
     console.ok(&format!("dd if=/dev/urandom of=/www/much bs=1M count={MEBIBYTES}"), BOOT)?;
 
-    // Nothing reads the keys of either side but its terminal, which echoes them: here the guest's, there the node's.
+    // On both sides only the terminal reads the keys and echoes them: the guest's terminal, and the node's
+    // for the pod.
     console.send("sleep 10000\n")?;
     console.expect("sleep 10000", ECHO)?;
     let mut pod = plain_pod("plain");
@@ -38,7 +39,7 @@ pub fn measure(namespace: &Namespace, rounds: Rounds, figures: &mut Figures) -> 
         "-n",
         namespace.name(),
     ]))?;
-    // Until the stream stands, keys may get lost.
+    // Keys may get lost until the stream is open.
     attached.expect("see a command prompt", RUNNING)?;
     attached.send("?")?;
     attached.expect("?", ECHO)?;

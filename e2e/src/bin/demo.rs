@@ -1,4 +1,5 @@
-//! `make demo`: a virtual machine that a person sees boot. The cluster is up and Barevirt is installed when this starts.
+//! `make demo`: a virtual machine whose boot the user can watch. The cluster is up and Barevirt is installed
+//! when this starts.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +15,7 @@ fn main() -> Result<()> {
     step("applying examples/vm-tiny.yaml");
     kubectl(&["-n", NAMESPACE, "apply", "-f", "examples/vm-tiny.yaml"])?;
     let started = Instant::now();
-    // From an earlier demo it may run already; then there is nothing to start.
+    // It may still run from an earlier demo.
     let said = try_virtctl(&["-n", NAMESPACE, "start", VM])?;
     step(said.text().trim());
 

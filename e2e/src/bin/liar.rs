@@ -1,5 +1,5 @@
-//! A launcher that its guest has taken over, for `make bench`: it takes the launcher's place at the socket in a pod's folder, and
-//! changes its mind as fast as it is listened to. It ends when its standard input does.
+//! Plays a launcher that its guest has taken over, for `make bench`: it listens on the launcher's socket in a
+//! pod's folder, and changes its status as fast as it is read. It ends with its standard input.
 //!
 //!     liar SOCKET      prints a line for each conversation
 
@@ -20,7 +20,8 @@ use tonic::{Request, Response, Status};
 
 struct Liar;
 
-/// Now it runs, now its disk has failed, and each time another ping has; its words are long.
+/// A status that alternates between running and a failed disk, with long texts and another failed ping each
+/// time.
 fn status(number: u64) -> LauncherStatus {
     let words = format!("{number}\u{1b}[2J{}", "x".repeat(16 << 10));
     let mut status = LauncherStatus {
@@ -41,7 +42,7 @@ fn status(number: u64) -> LauncherStatus {
     status
 }
 
-/// A call that it does not answer as it should.
+/// The answer of a call that it does not support.
 type Refused<T> = Result<Response<T>, Status>;
 
 fn refused<T>() -> Refused<T> {
@@ -64,7 +65,7 @@ impl Launcher for Liar {
 
     async fn watch(&self, _: Request<WatchRequest>) -> Refused<Self::WatchStream> {
         println!("watch");
-        // Then it leaves, to be connected to anew.
+        // Then the stream ends, so that the handler connects again.
         let statuses = (1..10_000).map(|number| Ok(status(number)));
         Ok(Response::new(Box::pin(stream::iter(statuses))))
     }
@@ -111,7 +112,7 @@ async fn main() -> Result<()> {
     let socket = std::env::args_os().nth(1).context("usage: liar SOCKET")?;
     let (ended, end) = tokio::sync::oneshot::channel::<()>();
     std::thread::spawn(move || {
-        // Whatever comes is of no interest, only that nothing comes any more.
+        // Only the end of the input matters.
         let mut byte = [0];
         while std::io::stdin().read(&mut byte).is_ok_and(|count| count > 0) {}
         drop(ended);

@@ -17,27 +17,28 @@ struct Options {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// Begins a run: forgets what the former one has cost.
+    /// Begins a run: removes the times of the former run.
     Begin,
-    /// Tests of what needs no cluster.
+    /// Tests that need no cluster.
     Unit(How),
-    /// All that decides correctness: tests of what needs no cluster run beside those on the cluster, which wait a lot.
+    /// All tests that decide whether a change is right: those that need no cluster run at the same time as
+    /// those on the cluster, which mostly wait.
     All(How),
     /// Tests on the cluster.
     EndToEnd {
         #[command(flatten)]
         how: How,
-        /// Those that are long by nature, instead of the others.
+        /// The long tests instead of the others.
         #[arg(long)]
         long: bool,
-        /// Only those in whose path one of these words is, separated by commas; long ones too.
+        /// Only tests whose path contains one of these words, separated by commas; also long ones.
         #[arg(long, value_delimiter = ',', value_parser = clap::builder::NonEmptyStringValueParser::new())]
         only: Vec<String>,
         /// Only those of areas whose packages changed since this revision.
         #[arg(long, value_name = "REVISION")]
         changed: Option<String>,
     },
-    /// Ends a run: prints where the time went, and fails where too much needed a second try.
+    /// Ends a run: prints where the time went, and fails if too many tests needed a second try.
     Report,
 }
 
@@ -97,7 +98,7 @@ fn end_to_end(how: &How, long: bool, only: &[String], changed: Option<&str>) -> 
     run(programs, how, |name| selection.wants(name))
 }
 
-/// Runs what is wanted of each program; whether all of it passed at last.
+/// Runs the wanted tests of each program. Returns whether all passed in the end.
 fn run(programs: impl IntoIterator<Item = Program>, how: &How, wants: impl Fn(&str) -> bool) -> Result<bool> {
     let mut passed = true;
     for program in programs {

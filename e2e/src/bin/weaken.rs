@@ -1,4 +1,4 @@
-//! `make weaken`: each protection of `e2e/weaken.yaml` is taken out, and its test has to fail. Prints a table.
+//! `make weaken`: takes out each protection of `e2e/weaken.yaml`; its test has to fail. Prints a table.
 
 use anyhow::{Result, ensure};
 use barevirt_e2e::weaken::copy::{Copy, Seen, head};
@@ -11,10 +11,10 @@ use std::time::Instant;
 /// Takes protections out, one at a time, and runs their tests.
 #[derive(Debug, Parser)]
 struct Options {
-    /// Only those in whose test or file one of these words is.
+    /// Only protections whose test or file contains one of these words.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
-    /// Forgets what earlier runs have found, and begins with the commit that the repository is at.
+    /// Discards the results of earlier runs, and begins with the current commit.
     #[arg(long)]
     anew: bool,
 }
@@ -28,13 +28,13 @@ fn main() -> Result<ExitCode> {
     };
     let mut wanted: Vec<&Protection> = list.iter().filter(is_wanted).collect();
     ensure!(!wanted.is_empty(), "no protection has one of these words");
-    // Of one program together: what is put back is compiled with the next edit.
+    // Sorted by program, so that restoring one edit is compiled together with the next edit.
     wanted.sort_by_key(|each| (each.test().ok(), each.file.clone()));
 
     let left: Vec<&Protection> = wanted.iter().copied().filter(|each| !record.has(each)).collect();
     println!("weaken: {} of {} are left to try, at {}", left.len(), wanted.len(), record.commit);
     for group in left.chunk_by(|one, other| program(one) == program(other)) {
-        // First all as the commit has it: the program is compiled once for all of its tests.
+        // First run all tests without an edit: the program is compiled once for them.
         let whole: Vec<_> = group.iter().map(|each| or_problem(each, copy.with(each))).collect();
         for (each, with) in group.iter().zip(whole) {
             let begun = Instant::now();
@@ -54,7 +54,7 @@ fn main() -> Result<ExitCode> {
     Ok(if sum_up(&wanted, &record) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Goes on with the run that is not at its end, or begins one with the commit that the repository is at.
+/// Continues a run that is not complete, or begins one with the current commit.
 fn begin(anew: bool) -> Result<(Copy, Vec<Protection>, Record)> {
     let head = head()?;
     if let Some(record) = Record::load().filter(|_| !anew) {
@@ -75,7 +75,7 @@ fn program(of: &Protection) -> &str {
     of.test().map_or("", |(program, _)| program)
 }
 
-/// What was seen; nothing where that cannot be said, which ends no run of the others.
+/// The result of a test; `None` if it could not be run, in which case the other tests still run.
 fn or_problem(of: &Protection, seen: Result<Seen>) -> Option<Seen> {
     seen.map_err(|problem| eprintln!("{}: {problem:#}", of.test)).ok()
 }
@@ -84,7 +84,7 @@ fn words(seen: Seen) -> String {
     if let Seen::Failed(words) = seen { words } else { String::new() }
 }
 
-/// Prints what is not as it should be; whether all is.
+/// Prints the failures. Returns whether there are none.
 fn sum_up(wanted: &[&Protection], record: &Record) -> bool {
     let mut good = 0;
     for each in wanted {

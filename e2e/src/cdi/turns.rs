@@ -1,19 +1,19 @@
-//! Which tests of one program can run at the same time: those that have CDI's kinds, or those that have none.
+//! Which tests of one program can run at the same time: those with CDI's kinds, or those without.
 
 use std::sync::{Condvar, Mutex, PoisonError};
 
-/// Whose turn it is, in one program.
+/// The tests of which side may run, in one program.
 pub(super) static TURNS: Turns =
     Turns { held: Mutex::new(Held { by: Side::Absent, tests: 0 }), changed: Condvar::new() };
 
-/// What tests have in common that can run at the same time.
+/// A group of tests that can run at the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
     /// There is no CDI.
     Absent,
-    /// CDI's kinds are there.
+    /// CDI's kinds exist.
     Kinds,
-    /// Both, one after the other: a test for itself.
+    /// A test that needs both in turn, and runs alone.
     Alone,
 }
 

@@ -1,19 +1,19 @@
-//! Which files of a crate name what others define, and the groups of files that all reach each other.
+//! Which files of a crate use names of other files, and the groups of files that all reach each other.
 
 use super::modules::Tree;
 use super::names::Found;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Where a file first names something of another.
+/// Where a file first uses a name of another file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Witness {
     /// The line.
     pub line: usize,
-    /// The name as it is written there.
+    /// The name as written there.
     pub name: String,
 }
 
-/// From file to file, by their numbers.
+/// Edges from file to file, by their numbers.
 pub type Edges = BTreeMap<usize, BTreeMap<usize, Witness>>;
 
 /// A group of three or more files that all reach each other.
@@ -21,11 +21,11 @@ pub type Edges = BTreeMap<usize, BTreeMap<usize, Witness>>;
 pub struct Circle {
     /// Its files, by their numbers.
     pub files: BTreeSet<usize>,
-    /// A shortest way around through each of its files in turn: from, to.
+    /// The steps (from, to) of a shortest way through each of its files in turn.
     pub steps: Vec<(usize, usize)>,
 }
 
-/// Every file that names what another file defines.
+/// All uses of names of other files.
 pub fn edges(tree: &Tree) -> Edges {
     let mut edges = Edges::new();
     for (number, module) in tree.modules.iter().enumerate() {

@@ -10,7 +10,7 @@ use std::process::Command;
 pub struct Crate {
     /// Its package, with the kind of target.
     pub name: String,
-    /// The file that its modules start from.
+    /// The root file of its modules.
     pub root: PathBuf,
 }
 

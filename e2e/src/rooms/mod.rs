@@ -1,4 +1,5 @@
-//! How the crates are built inside: which modules import each other in circles, which files and functions are longest.
+//! The inner structure of the crates: which modules import each other in circles, which files and functions
+//! are longest.
 //!
 //! ```text
 //!   crates    cargo's list of crates -> the file at the root of each
@@ -8,9 +9,10 @@
 //!   problems  circles against the committed list of known ones, lengths against their limit -> what to do
 //! ```
 //!
-//! What counts as an edge: a file names what another file of the same crate defines, in a `use` or in code. A `mod child;` and
-//! a `pub use child::Name;` are no edges by themselves, nor is anything in tests (`#[cfg(test)]`, `*tests.rs`). Two files
-//! that import each other, a parent and its child say, are one idea in two files; three or more are a circle.
+//! An edge is a use of another file's name within the same crate, in a `use` or in code. A `mod child;` and a
+//! `pub use child::Name;` are not edges by themselves, nor is anything in tests (`#[cfg(test)]`,
+//! `*tests.rs`). Two files that import each other, a parent and its child say, are one idea in two files;
+//! three or more are a circle.
 
 pub mod circles;
 pub mod crates;

@@ -13,7 +13,7 @@ use syn::{Attribute, Item, UseTree};
 pub struct Tree {
     /// Its files.
     pub files: Vec<File>,
-    /// Its modules, of which a file may hold several.
+    /// Its modules; a file may contain several.
     pub modules: Vec<Module>,
 }
 
@@ -48,28 +48,28 @@ pub struct Module {
     pub parent: Option<usize>,
     /// The modules that it declares.
     pub children: BTreeMap<String, usize>,
-    /// What it defines.
+    /// The names that it defines.
     pub items: BTreeSet<String>,
-    /// What its `use` lines bring in, by the name that it has here.
+    /// The imports of its `use` lines, by their local names.
     pub imports: BTreeMap<String, Name>,
-    /// What it brings in whole.
+    /// Its glob imports.
     pub globs: Vec<Name>,
-    /// What it names.
+    /// The names that it uses.
     pub mentions: Vec<Mention>,
 }
 
 /// A name that is mentioned.
 #[derive(Debug)]
 pub struct Mention {
-    /// What is named.
+    /// The used name.
     pub name: Name,
-    /// Where.
+    /// The line of the use.
     pub line: usize,
-    /// Whether it is a `pub use`, which alone is no dependency of a parent on its child.
+    /// Whether it is a `pub use`, which alone does not make a parent depend on its child.
     pub is_reexport: bool,
 }
 
-/// Reads a crate from its root file; `read` answers the text of a file, or nothing where there is none.
+/// Reads a crate from its root file; `read` returns the text of a file, or nothing if there is no such file.
 pub fn read(root: &Path, read: &dyn Fn(&Path) -> Option<String>) -> Result<Tree> {
     let mut reader = Reader { tree: Tree::default(), module: 0, folder: PathBuf::new(), read, error: None };
     let folder = root.parent().unwrap_or(Path::new("")).to_owned();
@@ -136,7 +136,7 @@ impl Reader<'_> {
         self.tree.modules[self.module].mentions.push(Mention { name, line, is_reexport });
     }
 
-    /// The names that a `use` brings in.
+    /// Adds the names that a `use` imports.
     fn imported(&mut self, tree: &UseTree, before: &[String], is_reexport: bool) {
         let with = |ident: &syn::Ident| [before, &[plain(ident)]].concat();
         let (mut name, bound, line) = match tree {
@@ -160,7 +160,7 @@ impl Reader<'_> {
         self.tree.modules[self.module].imports.insert(bound, Name(name));
     }
 
-    /// Paths in what only a macro understands: `crate::a::b`, and single words that are no fields.
+    /// Adds paths in the tokens of a macro call: `crate::a::b`, and single words that are not fields.
     fn tokens(&mut self, tokens: TokenStream) {
         let mut name = Vec::new();
         let mut line = 0;
@@ -268,7 +268,7 @@ impl<'ast> Visit<'ast> for Reader<'_> {
     }
 
     fn visit_vis_restricted(&mut self, _: &'ast syn::VisRestricted) {
-        // `pub(super)` says who may see it, and depends on nobody.
+        // `pub(super)` is a visibility, and not a dependency.
     }
 }
 

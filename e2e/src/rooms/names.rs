@@ -1,9 +1,9 @@
-//! Which module defines what a path names: through imports, globs and re-exports, as the compiler finds it.
+//! Which module defines the name of a path: through imports, globs and re-exports, like the compiler.
 
 use super::modules::{Module, Tree};
 use std::fmt;
 
-/// A path as it is written, without its generics.
+/// A path as written, without generics.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Name(pub Vec<String>);
 
@@ -13,7 +13,7 @@ impl fmt::Display for Name {
     }
 }
 
-/// What a name turned out to be.
+/// The result of resolving a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Found {
     /// A module.
@@ -26,7 +26,7 @@ pub enum Found {
 const MAX_DEPTH: usize = 16;
 
 impl Tree {
-    /// What `name` is where `module` says it; nothing where it is local or of another crate.
+    /// Resolves `name` as used in `module`; nothing if it is local or of another crate.
     pub fn find(&self, module: usize, name: &Name) -> Option<Found> {
         self.walk(module, name, 0)
     }
@@ -43,13 +43,13 @@ impl Tree {
                 ("self", None) => Found::Module(from),
                 ("super", _) => Found::Module(self.modules[at.unwrap_or(from)].parent?),
                 (first, None) => self.lookup(from, first, !others.is_empty(), depth)?,
-                // A macro may define what is not seen here.
+                // A macro may define names that are not visible here.
                 (first, Some(module)) => {
                     self.lookup(module, first, !others.is_empty(), depth).unwrap_or(Found::Item(module))
                 }
             };
             match next {
-                // What comes after it is a variant or an associated function.
+                // The rest of the path is a variant or an associated function.
                 Found::Item(_) => return Some(next),
                 Found::Module(module) => at = Some(module),
             }
@@ -58,7 +58,8 @@ impl Tree {
         at.map(Found::Module)
     }
 
-    /// What a word means in `module`. A module and a function may share it: what goes on with `::` is the module.
+    /// Resolves a word in `module`. A module and a function may have the same name: before `::` it is the
+    /// module.
     fn lookup(&self, module: usize, word: &str, goes_on: bool, depth: usize) -> Option<Found> {
         let Module { children, items, imports, globs, .. } = &self.modules[module];
         let child = children.get(word).map(|child| Found::Module(*child));

@@ -1,4 +1,4 @@
-//! What is wrong, and what to do about it.
+//! The problems, and what to do about them.
 
 use std::collections::BTreeSet;
 
@@ -14,9 +14,10 @@ pub struct FoundCircle {
     pub files: BTreeSet<String>,
 }
 
-/// What must be done: a circle that no line of `known` holds, a line that holds none, a file that is too long.
+/// The problems: a circle that is not in `known`, a line of `known` without a circle, a file that is too
+/// long.
 ///
-/// A line of `known` is `crate: file file file`; what comes after `#` is for people.
+/// A line of `known` is `crate: file file file`; text after `#` is a comment.
 pub fn problems(circles: &[FoundCircle], known: &str, files: &[(String, usize)]) -> Vec<String> {
     let lines: Vec<(&str, BTreeSet<String>)> = known
         .lines()

@@ -1,6 +1,7 @@
-//! One run of a test program, followed by what it says: libtest's JSON, a line an event.
+//! One run of a test program, followed through its output: libtest's JSON, one event per line.
 //!
-//! The format is unstable, and the compiler pinned in rust-toolchain.toml. Each line that is no event is shown as it is.
+//! The format is unstable, but rust-toolchain.toml pins the compiler. Lines that are not events are printed
+//! unchanged.
 
 use super::programs::Program;
 use anyhow::{Context, Result};
@@ -10,7 +11,7 @@ use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-/// What became of one test.
+/// The result of one test.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
     /// Its path in the program.
@@ -19,7 +20,7 @@ pub struct Outcome {
     pub passed: bool,
     /// How long it took.
     pub seconds: f64,
-    /// What it printed, where it failed.
+    /// Its output, if it failed.
     pub output: String,
 }
 
@@ -44,7 +45,7 @@ fn command(program: &Program, arguments: &[&str]) -> Command {
         .args(arguments)
         .args(["-Z", "unstable-options"])
         .current_dir(&program.folder)
-        // libtest of the stable compiler asks for this before it takes unstable options.
+        // libtest of the stable compiler needs this to accept unstable options.
         .env("RUSTC_BOOTSTRAP", "1")
         .env("CARGO_MANIFEST_DIR", &program.folder)
         .stdin(Stdio::null());
@@ -64,7 +65,7 @@ pub fn list(program: &Program) -> Result<Vec<String>> {
     Ok(text.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect())
 }
 
-/// Runs those tests, at most so many at once. A test that a crash of the program has cut short has failed.
+/// Runs those tests, at most that many at once. A test that was running when the program crashed has failed.
 ///
 /// # Errors
 /// When the program cannot be started.
@@ -99,7 +100,7 @@ fn show(program: &str, outcome: &Outcome) {
     }
 }
 
-/// What has been asked for, what runs, and what has ended.
+/// The requested tests, those that run, and those that have ended.
 struct Ledger<'a> {
     open: BTreeMap<&'a str, Option<Instant>>,
     done: Vec<Outcome>,
@@ -110,7 +111,7 @@ impl<'a> Ledger<'a> {
         Self { open: names.iter().map(|name| (name.as_str(), None)).collect(), done: Vec::new() }
     }
 
-    /// Takes a line; what has ended by it.
+    /// Processes a line; returns the test that it reports as ended.
     fn take(&mut self, line: &str) -> Option<&Outcome> {
         let Ok(event) = serde_json::from_str::<Event>(line) else {
             println!("{line}");
@@ -127,7 +128,7 @@ impl<'a> Ledger<'a> {
                 }
                 None
             }
-            // It goes on; its end is told, too.
+            // The test goes on, and its end is reported later.
             "timeout" => None,
             word => {
                 self.open.remove(name);
@@ -140,7 +141,7 @@ impl<'a> Ledger<'a> {
         }
     }
 
-    /// What has not ended when the program has.
+    /// The tests that have not ended when the program ends.
     fn close(&mut self, status: &str) -> &[Outcome] {
         let ended = self.done.len();
         for (name, begun) in std::mem::take(&mut self.open) {

@@ -9,20 +9,20 @@ use std::process::{Command, Stdio};
 /// One program of tests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
-    /// Package and target: `virt-launcher/vm`; for the unit tests of a library or a binary its own name.
+    /// Package and target: `virt-launcher/vm`; for the unit tests of a library or a binary the name of that.
     pub name: String,
     /// Whether it needs the cluster.
     pub end_to_end: bool,
     /// The executable.
     pub path: PathBuf,
-    /// Folder of its package, where it is run.
+    /// Folder of its package, in which it runs.
     pub folder: PathBuf,
 }
 
-/// Compiles all tests of the workspace with one set of features, and says which programs there are.
+/// Compiles all tests of the workspace with one set of features, and returns the programs.
 ///
 /// # Errors
-/// When something does not compile; cargo has said what.
+/// When something does not compile; cargo has printed the errors.
 pub fn build() -> Result<Vec<Program>> {
     let output = Command::new(repository().join(".ci/compile"))
         .arg("--message-format=json-render-diagnostics")
@@ -37,20 +37,20 @@ pub fn build() -> Result<Vec<Program>> {
     Ok(programs)
 }
 
-/// The test programs that cargo's messages name, a line each.
+/// The test programs in cargo's messages, of which each is a line.
 pub fn of_messages(lines: &str) -> Vec<Program> {
     let messages = lines.lines().filter_map(|line| serde_json::from_str(line).ok());
     messages.filter_map(|message| program(&message)).collect()
 }
 
-/// What the compiler found wrong, as it shows it to people.
+/// The compiler's errors in readable form.
 pub fn errors_of(lines: &str) -> String {
     let messages = lines.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let errors = messages.filter(|message| message["message"]["level"] == "error");
     errors.filter_map(|error| error["message"]["rendered"].as_str().map(str::to_owned)).collect()
 }
 
-/// The program that a message of cargo tells of; none where it tells of something else.
+/// The program in a message of cargo; none if the message is about something else.
 fn program(message: &Value) -> Option<Program> {
     if message["reason"] != "compiler-artifact" || message["profile"]["test"] != true {
         return None;

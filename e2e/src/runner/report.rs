@@ -1,6 +1,7 @@
-//! What a run has cost: `target/times.json`, `target/flaky.json` and a table for people.
+//! The times of a run: `target/times.json`, `target/flaky.json` and a table.
 //!
-//! `.ci/timed` writes a line for each step to `target/steps.tsv` while the run goes on, and the tests are written here.
+//! `.ci/timed` writes a line for each step to `target/steps.tsv` during the run; this module writes the times
+//! of tests.
 
 use super::libtest::Outcome;
 use crate::command::repository;
@@ -11,12 +12,12 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
-/// So many of the slowest tests are shown.
+/// How many of the slowest tests are shown.
 const SLOWEST: usize = 20;
-/// One test in so many may need a second try.
+/// One test in this number may need a second try.
 const FLAKY_ONE_IN: usize = 200;
 
-/// A whole run, as `times.json` has it. All times are in seconds.
+/// A whole run, in the form of `times.json`. All times are in seconds.
 #[derive(Debug, Default, Deserialize, Serialize)]
 pub struct Times {
     /// Compilations, images, the cluster, in their order. A name with a slash is part of the step behind it.
@@ -25,13 +26,13 @@ pub struct Times {
     /// Test programs, in their order.
     #[serde(default)]
     pub programs: Vec<Step>,
-    /// All tests; of one that was tried twice the last try.
+    /// All tests; for a test that was tried twice, the last try.
     #[serde(default)]
     pub tests: Vec<Step>,
-    /// What failed first and passed then.
+    /// Tests that failed first and then passed.
     #[serde(default)]
     pub second_try: Vec<String>,
-    /// What failed.
+    /// Tests that failed.
     #[serde(default)]
     pub failed: Vec<String>,
 }
@@ -56,7 +57,7 @@ fn target(name: &str) -> PathBuf {
     repository().join("target").join(name)
 }
 
-/// An absent file is a default one.
+/// A missing file counts as the default value.
 fn read<T: Default + for<'a> Deserialize<'a>>(name: &str) -> Result<T> {
     match fs::read(target(name)) {
         Ok(bytes) => serde_json::from_slice(&bytes).with_context(|| format!("read target/{name}")),
@@ -69,7 +70,7 @@ fn write(name: &str, value: &impl Serialize) -> Result<()> {
     fs::write(target(name), format!("{text}\n")).with_context(|| format!("write target/{name}"))
 }
 
-/// Adds what a program's tests came to.
+/// Adds the results of a program's tests.
 ///
 /// # Errors
 /// When `times.json` cannot be read or written.
@@ -90,7 +91,7 @@ pub fn add(program: &str, seconds: f64, outcomes: &[Outcome], second_try: &[Stri
     write("times.json", &times)
 }
 
-/// Begins a run: what the former one has written goes.
+/// Begins a run: removes the files of the former run.
 ///
 /// # Errors
 /// When a file cannot be removed.
@@ -106,7 +107,8 @@ pub fn begin() -> Result<()> {
     Ok(())
 }
 
-/// Ends a run: `times.json` gets the steps, `flaky.json` what needed a second try. The table, and whether too much did.
+/// Ends a run: adds the steps to `times.json`, and the tests that needed a second try to `flaky.json`.
+/// Returns the table, and whether too many tests needed a second try.
 ///
 /// # Errors
 /// When a file cannot be read or written.
@@ -129,7 +131,7 @@ fn step(line: &str) -> Option<Step> {
     Some(Step { name: name.to_owned(), seconds: seconds.parse().ok()? })
 }
 
-/// A run of few tests may have one.
+/// A run of few tests may have one second try.
 fn is_too_flaky(second_tries: usize, tests: usize) -> bool {
     second_tries > (tests / FLAKY_ONE_IN).max(1)
 }

@@ -1,8 +1,8 @@
 //! Which tests are run.
 //!
-//! `e2e/long.txt` lists what is long by nature, a test and its reason a line: `make test-long` runs those, `make test` the others.
-//! `e2e/areas.txt` says which packages an area of the end-to-end tests is about: with CHANGED=1 those areas are run whose
-//! packages have changed since BASE (the last commit).
+//! `e2e/long.txt` lists the long tests, one per line with its reason: `make test-long` runs those,
+//! `make test` the others. `e2e/areas.txt` says which packages an area of the end-to-end tests is about:
+//! CHANGED=1 runs the areas whose packages have changed since BASE (the last commit).
 
 use crate::command::{repository, succeed};
 use anyhow::{Context, Result, ensure};
@@ -12,12 +12,12 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// The part of all tests that is asked for.
+/// The requested part of all tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tier {
-    /// What decides whether a change is right.
+    /// The tests that decide whether a change is right.
     Short,
-    /// What is long by nature.
+    /// The long tests.
     Long,
     /// Both.
     All,
@@ -33,8 +33,8 @@ pub struct Selection {
 }
 
 impl Selection {
-    /// Tests of a tier; with `only` those whose path contains one of these words, of both tiers; with `changed` those of areas
-    /// whose packages changed since that revision.
+    /// Tests of a tier. With `only`: those of both tiers whose path contains one of these words. With
+    /// `changed`: those of areas whose packages changed since that revision.
     ///
     /// # Errors
     /// When one of the lists cannot be read, or git or cargo does not answer.
@@ -66,14 +66,14 @@ impl Selection {
         tier && only && self.areas.as_ref().is_none_or(|areas| areas.iter().any(area))
     }
 
-    /// Entries of the list of long tests that name none of these tests: a list that nobody keeps lets tests slip out of both
-    /// tiers.
+    /// Entries of the list of long tests that name none of these tests: in an outdated list, tests could drop
+    /// out of both tiers.
     pub fn stale<'a>(&'a self, tests: &'a [String]) -> impl Iterator<Item = &'a str> {
         self.long.keys().filter(|name| !tests.contains(name)).map(String::as_str)
     }
 }
 
-/// Lines of a word and a rest; `#` begins a comment.
+/// Reads lines of a word and a rest; `#` begins a comment.
 fn table(path: &Path) -> Result<BTreeMap<String, String>> {
     let text = fs::read_to_string(path).with_context(|| format!("read {}", path.display()))?;
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
@@ -86,7 +86,7 @@ fn table(path: &Path) -> Result<BTreeMap<String, String>> {
     Ok(rows)
 }
 
-/// Files that differ from a revision, and those that git does not know yet.
+/// Files that differ from a revision, and untracked files.
 fn changed_files(base: &str) -> Result<Vec<String>> {
     let git =
         |arguments: &[&str]| succeed(Command::new("git").args(arguments).current_dir(repository()), None);
@@ -94,7 +94,7 @@ fn changed_files(base: &str) -> Result<Vec<String>> {
     Ok(text.lines().map(str::to_owned).collect())
 }
 
-/// The packages of the workspace: their folders, and who is built from each.
+/// The packages of the workspace: their folders, and the packages that depend on each.
 #[derive(Debug, Default)]
 struct Packages {
     folders: BTreeMap<String, String>,
@@ -132,7 +132,8 @@ impl Packages {
     }
 }
 
-/// The areas about packages that changed. A package that no area is about counts as a change of those that are built from it.
+/// The areas of changed packages. A changed package without an area counts as a change of the packages that
+/// depend on it.
 fn affected(
     areas: &BTreeMap<String, String>,
     changed: &BTreeSet<String>,

@@ -8,15 +8,15 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Longest that one test may run. Without its protection it may wait for ever.
+/// Longest time of one test. Without its protection it may wait for ever.
 const TEST_WITHIN: Duration = Duration::from_secs(90);
 
-/// What became of a test.
+/// The result of a test.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Seen {
     /// It passed.
     Passed,
-    /// It failed, and said so.
+    /// It failed, with this message.
     Failed(String),
     /// It did not end in time.
     Hung,
@@ -24,12 +24,12 @@ pub enum Seen {
     NotCompiled,
 }
 
-/// The folder of it all.
+/// The folder of all files of `make weaken`.
 pub(super) fn folder() -> PathBuf {
     repository().join("target/weaken")
 }
 
-/// The commit that the repository is at.
+/// The current commit of the repository.
 ///
 /// # Errors
 /// When git fails.
@@ -46,7 +46,7 @@ pub struct Copy {
 }
 
 impl Copy {
-    /// Checks a commit out. What an earlier run compiled stays good.
+    /// Checks a commit out. Artefacts of earlier runs are used again.
     ///
     /// # Errors
     /// When git fails.
@@ -55,7 +55,7 @@ impl Copy {
         let copy = Self { source: folder.join("source"), target: folder.join("target") };
         std::fs::create_dir_all(&copy.source)?;
         copy.git(&["init", "-q"])?;
-        // One that an earlier run began with may be on no branch any more: the copy has it still.
+        // The commit of an earlier run may no longer be on a branch, but the copy still has it.
         if copy.git(&["cat-file", "-e", &format!("{commit}^{{commit}}")]).is_err() {
             copy.git(&["fetch", "-q", "--no-tags", &repository().to_string_lossy(), commit])?;
         }
@@ -68,7 +68,7 @@ impl Copy {
         succeed(Command::new("git").arg("-C").arg(&self.source).args(arguments), None).map(drop)
     }
 
-    /// The list of protections as the commit has it.
+    /// The list of protections in the commit.
     ///
     /// # Errors
     /// When it cannot be read.
@@ -77,7 +77,7 @@ impl Copy {
         super::list::read(&std::fs::read_to_string(&path).with_context(|| path.display().to_string())?)
     }
 
-    /// Runs the protection's test as the commit has it.
+    /// Runs the protection's test without an edit.
     ///
     /// # Errors
     /// When nothing can be run, or there is no such test.
@@ -85,7 +85,7 @@ impl Copy {
         self.test(protection)
     }
 
-    /// Runs the protection's test without the protection, which is put back.
+    /// Runs the protection's test without the protection, and then restores it.
     ///
     /// # Errors
     /// When the protection is not in its file, nothing can be run, or there is no such test.
@@ -94,7 +94,7 @@ impl Copy {
         let text = std::fs::read_to_string(&path).with_context(|| protection.file.clone())?;
         std::fs::write(&path, protection.taken_out_of(&text)?)?;
         let seen = self.test(protection);
-        // A new time on the file: cargo must not take what was compiled without the protection for good.
+        // The file gets a new time, so that cargo compiles it again with the protection.
         std::fs::write(&path, text)?;
         seen
     }
@@ -112,8 +112,9 @@ impl Copy {
         bail!("there is no such test")
     }
 
-    /// Cargo's words for where the test may be, one after the other: a library and a binary of one package have the same name, and
-    /// most tests are in the library. Linking the other programs of a package takes longer than the test.
+    /// Cargo's arguments for the targets that may contain the test, in order: a library and a binary of one
+    /// package have the same name, and most tests are in the library. Linking the other programs of a package
+    /// takes longer than the test.
     fn targets(&self, name: &str) -> Vec<Vec<String>> {
         let words = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect();
         match name.split_once('/') {
@@ -123,7 +124,7 @@ impl Copy {
         }
     }
 
-    /// Whether a package has a library; yes where that cannot be told.
+    /// Whether a package has a library; true if that is unknown.
     fn has_library(&self, package: &str) -> bool {
         let mut ask = Command::new("cargo");
         ask.args(["metadata", "--locked", "--offline", "--no-deps", "--format-version=1"])
@@ -139,10 +140,11 @@ impl Copy {
             .any(|target| target["kind"].as_array().is_some_and(|kinds| kinds.contains(&"lib".into())))
     }
 
-    /// The programs of that name; none where it does not compile.
+    /// Compiles the programs of that name; none if it does not compile.
     ///
-    /// All of them with the features of the whole workspace, so that dependencies are compiled once, and incrementally, so that
-    /// an edit costs what it changes. For the former, cargo has to be allowed what is not stable: `make weaken` does.
+    /// They have the features of the whole workspace, so that dependencies are compiled once, and are
+    /// compiled incrementally, so that an edit costs little. The first needs unstable options of cargo, which
+    /// `make weaken` allows.
     fn compile(&self, name: &str, targets: &[String]) -> Result<Option<Vec<Program>>> {
         let package = name.split('/').next().unwrap_or(name);
         let output = Command::new("cargo")
@@ -152,7 +154,7 @@ impl Copy {
             .current_dir(&self.source)
             .env("CARGO_RESOLVER_FEATURE_UNIFICATION", "workspace")
             .env("CARGO_TARGET_DIR", &self.target)
-            // Dependencies that ask for it are compiled anew wherever it has changed.
+            // Dependencies that read this variable would be compiled again when it changes.
             .env_remove("CARGO_MANIFEST_DIR")
             .env_remove("RUSTC_WORKSPACE_WRAPPER")
             .env("CARGO_INCREMENTAL", "1")
@@ -163,7 +165,7 @@ impl Copy {
         let messages = String::from_utf8_lossy(&output.stdout);
         if !output.status.success() {
             let errors = programs::errors_of(&messages);
-            // Without an error of the compiler it is cargo that cannot do it, which says nothing of the code.
+            // Without a compiler error cargo itself failed, which says nothing about the code.
             ensure!(!errors.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
             eprintln!("{errors}");
             return Ok(None);
@@ -175,7 +177,7 @@ impl Copy {
     }
 }
 
-/// What becomes of the test of a program; nothing where the program has no such test.
+/// The result of a program's test; `None` if the program has no such test.
 fn run(program: &Program, test: &str) -> Result<Option<Seen>> {
     let mut command = Command::new(&program.path);
     command.args(["--exact", test]).current_dir(&program.folder).env("CARGO_MANIFEST_DIR", &program.folder);
@@ -191,7 +193,7 @@ fn run(program: &Program, test: &str) -> Result<Option<Seen>> {
     Ok(Some(if output.code == 0 { Seen::Passed } else { Seen::Failed(why(&output.text())) }))
 }
 
-/// The first words of a panic, on one line.
+/// The beginning of a panic's message, on one line.
 fn why(said: &str) -> String {
     let mut lines = said.lines().skip_while(|line| !line.contains("panicked at")).skip(1);
     let words: Vec<&str> = lines.by_ref().take(4).take_while(|line| !line.starts_with("note:")).collect();

@@ -14,7 +14,7 @@ pub struct Protection {
     pub file: String,
     /// The text that is the protection. It is in the file exactly once.
     pub find: String,
-    /// What takes its place.
+    /// The text that replaces it.
     #[serde(default)]
     pub replace: String,
     /// The test: a program as `make test` prints it, and the test's path, as in `virt-launcher/pod::tests::name`.
@@ -33,7 +33,7 @@ impl Protection {
     /// The text of the file without the protection.
     ///
     /// # Errors
-    /// When the protection is not in the text exactly once: the list is older than the file.
+    /// When the protection is not in the text exactly once: then the list is older than the file.
     pub fn taken_out_of(&self, text: &str) -> Result<String> {
         let found = text.matches(&self.find).count();
         ensure!(found == 1, "{}: the text to replace is there {found} times:\n{}", self.file, self.find);
@@ -44,7 +44,7 @@ impl Protection {
 /// Reads the list.
 ///
 /// # Errors
-/// When it is no list of protections, is empty, names one twice, or one of them changes nothing.
+/// When it is not a list of protections, is empty, names one twice, or one of them changes nothing.
 pub fn read(yaml: &str) -> Result<Vec<Protection>> {
     let list: Vec<Protection> = serde_saphyr::from_str(yaml).context("the list of protections")?;
     ensure!(!list.is_empty(), "the list of protections is empty");
@@ -85,7 +85,7 @@ mod tests {
         assert!(read(&ONE.repeat(2)).is_err());
     }
 
-    /// Without this, an entry would be found to be stale by the next `make weaken` only.
+    /// Without this test, only the next `make weaken` would find a stale entry.
     #[test]
     fn each_entry_of_the_list_fits_its_file() {
         for each in read(include_str!("../../weaken.yaml")).unwrap() {

@@ -5,10 +5,10 @@
 //!                   list.rs         copy.rs                                   copy.rs                                 record.rs
 //! ```
 //!
-//! It takes hours, so it can be run in pieces: what was found is kept, and the next run goes on at the commit that the first one
-//! began with.
+//! It takes hours, so it can be run in parts: results are kept, and the next run continues with the commit of
+//! the first run.
 //!
-//! A protection whose test passes without it is not protected: the next change may lose it unseen.
+//! If the test passes without the protection, the next change may lose the protection unnoticed.
 
 pub mod copy;
 pub mod list;

@@ -1,7 +1,7 @@
-//! What a run has found so far, so that it can be run in pieces. Reading and writing it as text is pure.
+//! The results of a run so far, so that it can be run in parts. Reading and writing them as text is pure.
 //!
-//! The first line is the commit that the run began with; each other line is a protection, what was found, and what its test said:
-//! `without_it TAB verdict TAB words`.
+//! The first line is the commit that the run began with; each other line is a protection, the result, and the
+//! message of its test: `without_it TAB verdict TAB message`.
 
 use super::copy::{Seen, folder};
 use super::list::Protection;
@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// What was found of one protection.
+/// The result for one protection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Its test fails without it.
@@ -22,7 +22,7 @@ pub enum Verdict {
     NotCompiled,
     /// Its test fails with it.
     FailsAsItIs,
-    /// Nothing can be said.
+    /// The test could not be run.
     NotRun,
 }
 
@@ -43,7 +43,8 @@ impl fmt::Display for Verdict {
 }
 
 impl Verdict {
-    /// What a protection's test tells, as the commit has it and without the protection; nothing where it could not be run.
+    /// The verdict from the results of the test with and without the protection; `None` is a test that could
+    /// not be run.
     pub fn of(with: Option<&Seen>, without: Option<&Seen>) -> Self {
         match (with, without) {
             (None, _) => Self::NotRun,
@@ -56,7 +57,7 @@ impl Verdict {
         }
     }
 
-    /// Whether the test is one that can fail.
+    /// Whether the test fails without the protection.
     pub fn is_good(self) -> bool {
         matches!(self, Self::Protected | Self::Hangs)
     }
@@ -66,27 +67,27 @@ impl Verdict {
     }
 }
 
-/// What a run has found so far.
+/// The results of a run so far.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
     /// The commit that it began with.
     pub commit: String,
-    /// Of each protection, by what could be done without it.
+    /// The result of each protection, by its `without_it`.
     pub found: BTreeMap<String, (Verdict, String)>,
 }
 
 impl Record {
-    /// One without findings.
+    /// A record without results.
     pub fn new(commit: String) -> Self {
         Self { commit, found: BTreeMap::new() }
     }
 
-    /// The one that an earlier run left; none where there is none.
+    /// The record of an earlier run, if there is one.
     pub fn load() -> Option<Self> {
         Self::parse(&std::fs::read_to_string(folder().join("found.tsv")).ok()?)
     }
 
-    /// Writes it down.
+    /// Saves it.
     ///
     /// # Errors
     /// When that fails.
@@ -96,12 +97,12 @@ impl Record {
         std::fs::write(&path, self.text()).with_context(|| format!("write {}", path.display()))
     }
 
-    /// Whether there is something to say of this one, so that it need not be tried again.
+    /// Whether there is a result for this protection, so that it need not be tried again.
     pub fn has(&self, protection: &Protection) -> bool {
         self.found.get(&protection.without_it).is_some_and(|(verdict, _)| *verdict != Verdict::NotRun)
     }
 
-    /// Whether all of a list have been tried.
+    /// Whether all protections of a list have been tried.
     pub fn is_whole(&self, list: &[Protection]) -> bool {
         list.iter().all(|each| self.has(each))
     }

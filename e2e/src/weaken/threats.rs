@@ -1,4 +1,5 @@
-//! The table of threats and protections in docs/threat-model.md, held against the repository and the list. For tests alone.
+//! Compares the table of threats and protections in docs/threat-model.md with the repository and the list.
+//! Only for tests.
 
 use super::list::{self, Protection};
 use crate::command::repository;
@@ -9,7 +10,7 @@ use std::path::{Path, PathBuf};
 /// Folders with sources.
 const SOURCES: [&str; 7] = ["api", "controller", "e2e", "handler", "launcher", "qmp", "virtctl"];
 
-/// A row: what is tried, the files that stop it, what shows that.
+/// A row: the threat, the files that stop it, the tests that show it.
 struct Row {
     threat: String,
     files: Vec<PathBuf>,
@@ -28,7 +29,7 @@ fn rows(page: &str) -> Vec<Row> {
                 files.push(code.into());
             } else if let (Some(".rs"), Some(last)) = (code.get(code.len().saturating_sub(3)..), files.last())
             {
-                // Beside the one before it.
+                // A name without a folder is in the folder of the file before it.
                 let beside = last.with_file_name(code);
                 files.push(beside);
             }
@@ -38,7 +39,7 @@ fn rows(page: &str) -> Vec<Row> {
     lines.map(row).collect()
 }
 
-/// What is between backticks.
+/// The code spans of a text.
 fn codes(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
 }

@@ -10,7 +10,7 @@ use std::os::unix::fs::symlink;
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// Admission refuses the manifest, in both kinds, and names the field as it is called in each.
+/// Admission refuses the manifest for both kinds, and names the field with its path in each.
 fn refused(namespace: &Namespace, change: impl Fn(&mut Value), field: &str, words: &str) -> Result<()> {
     for (manifest, prefix) in
         [(guest::instance("bad"), "spec"), (guest::machine("bad", "Halted"), "spec.template.spec")]
@@ -102,7 +102,7 @@ fn a_volume_that_no_disk_names_gets_one() {
         namespace.apply(&manifest)?;
         let disks = namespace.need("vmi", "vm")?["spec"]["domain"]["devices"]["disks"].clone();
         ensure!(disks[1]["name"] == "spare" && disks[1]["disk"]["bus"].is_string(), "{disks}");
-        // The typo that this could hide is a disk without a volume.
+        // A typo in a volume's name is a disk without a volume, which is refused.
         let mut typo = guest::instance("typo");
         typo["spec"]["domain"]["devices"]["disks"][0]["name"] = json!("rooot");
         let message = namespace.refusal(&typo)?;
@@ -144,14 +144,14 @@ fn memory_is_demanded_of_an_instance() {
         };
         let message = namespace.refusal(&without(guest::instance("bad")))?;
         ensure!(message.contains("spec.domain.memory.guest"), "{message}");
-        // A machine may wait for it, and says so when it is started.
+        // A machine may wait for the object, and says so when it is started.
         namespace.apply(&without(guest::machine("vm", "Always")))?;
         let says = |vm: &Value| vm["status"]["conditions"].to_string().contains("no memory requested");
         namespace.wait("vm", "vm", "to say why it does not start", SOON, says).map(drop)
     });
 }
 
-/// An image with disks that must not be believed.
+/// An image with malicious disks.
 fn odd_image() -> Result<&'static str> {
     const NAME: &str = "localhost/barevirt-e2e/odd-disks:devel";
     static MADE: OnceLock<std::result::Result<(), String>> = OnceLock::new();
@@ -179,8 +179,8 @@ fn make_odd_image(name: &str) -> Result<()> {
     image::load(name, root.path())
 }
 
-/// The instance with that containerDisk does not run, and says why with these words, as a condition or its end, and
-/// as an event.
+/// The instance with that containerDisk does not run, and reports these words, in a condition or its end and
+/// in an event.
 fn reported(namespace: &Namespace, container_disk: &Value, words: &[&str]) -> Result<()> {
     let mut manifest = guest::instance("vm");
     manifest["spec"]["volumes"][0]["containerDisk"] = container_disk.clone();

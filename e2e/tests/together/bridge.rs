@@ -1,4 +1,5 @@
-//! The bridge binding on the pod network: the guest has the pod's own address, and is a station on its network.
+//! The bridge binding on the pod network: the guest has the pod's own address, and is directly on its
+//! network.
 
 use anyhow::{Context, ensure};
 use barevirt_e2e::wait::{self, BOOT, RUNNING, SOON};

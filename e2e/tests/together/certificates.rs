@@ -1,8 +1,8 @@
-//! Certificates are renewed while everything goes on: with the shortest lives that make sense, a steady stream of requests
-//! over every hop, and none of them fails.
+//! Certificates are renewed while everything runs: with the shortest useful lives, and a steady stream of
+//! requests over every connection, none of which fails.
 //!
-//! It takes about ten minutes, most of them waited: an authority is not used before every pod has it. Of the `KubeVirt` object it
-//! changes nothing but these lives, so that other tests run beside it.
+//! It takes about ten minutes, mostly waiting, since an authority is not used before every pod has it. It
+//! changes only these lives in the `KubeVirt` object, so other tests can run at the same time.
 
 use anyhow::{Context, Result, ensure};
 use barevirt_e2e::command::{kubectl, objects, run, succeed, try_kubectl, try_kubectl_with};
@@ -17,7 +17,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Secrets with what the authority signs.
+/// Secrets with certificates that the authority signs.
 const LEAVES: [&str; 4] = [
     "kubevirt-virt-api-certs",
     "kubevirt-controller-certs",
@@ -25,10 +25,11 @@ const LEAVES: [&str; 4] = [
     "kubevirt-virt-handler-certs",
 ];
 const AUTHORITY: &str = "kubevirt-ca";
-/// Until everything was renewed: the new authority waits for three minutes, the former one goes after four more.
+/// Time until everything was renewed: the new authority waits for three minutes, the former one is removed
+/// after four more.
 const ROTATED: Duration = Duration::from_secs(14 * 60);
 
-/// Between two requests of a kind: other tests want the processors, too.
+/// Pause between two requests of a kind, since other tests need the processors, too.
 const PACE: Duration = Duration::from_secs(3);
 
 /// One kind of request, sent again and again.
@@ -44,7 +45,7 @@ impl<'a> Stream<'a> {
         Self { what, ask: Box::new(ask), answered: AtomicUsize::new(0), failed: Mutex::default() }
     }
 
-    /// One in [`PACE`], or as fast as they are answered.
+    /// Sends one request per [`PACE`], or slower if the answers take longer.
     fn flow(&self, ended: &AtomicBool) {
         while !ended.load(Ordering::Relaxed) {
             let begun = Instant::now();
@@ -68,7 +69,7 @@ impl<'a> Stream<'a> {
     }
 }
 
-/// The requests, over every hop.
+/// The requests, over every connection.
 fn streams(namespace: &Namespace) -> Vec<Stream<'_>> {
     let calls = "/apis/subresources.kubevirt.io/v1";
     let instance = format!("{calls}/namespaces/{}/virtualmachineinstances/vm", namespace.name());
@@ -104,7 +105,7 @@ fn streams(namespace: &Namespace) -> Vec<Stream<'_>> {
     ]
 }
 
-/// Certificates of the installation as they are now, by the secret they are in; and the bundle.
+/// The current certificates of the installation, by secret; and the bundle.
 fn certificates() -> Result<(BTreeMap<String, String>, String)> {
     let mut found = BTreeMap::new();
     for name in LEAVES.into_iter().chain([AUTHORITY]) {
@@ -117,7 +118,8 @@ fn certificates() -> Result<(BTreeMap<String, String>, String)> {
     Ok((found, bundle))
 }
 
-/// Seconds from a certificate's making to its end; it is valid from five minutes before.
+/// Seconds from the creation of a certificate to its expiry; its validity begins five minutes before its
+/// creation.
 fn life(certificate: &str) -> Result<i64> {
     let mut read = Command::new("openssl");
     let text = succeed(read.args(["x509", "-noout", "-dates", "-dateopt", "iso_8601"]), Some(certificate))?;
@@ -128,7 +130,7 @@ fn life(certificate: &str) -> Result<i64> {
     Ok(time("notAfter=")? - time("notBefore=")? - 300)
 }
 
-/// What each handler shows, by node.
+/// The certificate that each handler presents, by node.
 fn shown() -> Result<BTreeMap<String, String>> {
     let mut shown = BTreeMap::new();
     for pod in objects(&["pod", "-n", NAMESPACE, "-l", "kubevirt.io=virt-handler"])? {
@@ -144,7 +146,7 @@ fn shown() -> Result<BTreeMap<String, String>> {
     Ok(shown)
 }
 
-/// Containers of the installation, each with how often it was started.
+/// Containers of the installation, with their restart counts.
 fn containers() -> Result<BTreeSet<String>> {
     let mut all = BTreeSet::new();
     for pod in objects(&["pod", "-n", NAMESPACE])? {
@@ -156,7 +158,7 @@ fn containers() -> Result<BTreeSet<String>> {
     Ok(all)
 }
 
-/// Waits until the first authority and everything that it signed are of the past.
+/// Waits until the first authority and everything that it signed are replaced.
 fn everything_is_renewed(
     first: &BTreeMap<String, String>,
     handlers: &BTreeMap<String, String>,
@@ -182,7 +184,7 @@ fn everything_is_renewed(
         } else {
             tell("the first authority is not believed any more".to_owned());
         }
-        // Asked for last: each is a connection of its own.
+        // Checked last, since each takes a separate connection.
         if done {
             let shown = shown()?;
             done = handlers.iter().all(|(node, before)| shown.get(node).is_some_and(|now| now != before));
@@ -217,19 +219,19 @@ fn all_certificates_are_renewed_and_no_request_fails() {
                     }}}))?;
                     everything_is_renewed(&before, &handlers)?;
                 }
-                // As it was before; what lives too short is renewed at once.
+                // Back to the former lives; certificates with shorter lives are renewed at once.
                 wait::until_true("leaves to live for a day again", Duration::from_secs(60), || {
                     let (now, _) = certificates()?;
                     LEAVES.into_iter().try_fold(true, |all, name| Ok(all && life(&now[name])? == 24 * 3600))
                 })?;
-                // Until the pods have them.
+                // Wait until the pods have them.
                 thread::sleep(Duration::from_secs(100));
                 Ok(())
             })();
             ended.store(true, Ordering::Relaxed);
             result
         });
-        // What failed says more than what was waited for.
+        // A failed request explains more than a wait that timed out.
         for stream in &streams {
             stream.check(60)?;
         }
@@ -240,7 +242,7 @@ fn all_certificates_are_renewed_and_no_request_fails() {
     });
 }
 
-/// Lives that nothing could be renewed in are refused by name, as are those that do not fit each other.
+/// Lives that are too short for a renewal, or that contradict each other, are refused by name.
 #[test]
 fn lives_that_are_too_short_are_refused() {
     in_namespace("lives", |_| {

@@ -1,4 +1,4 @@
-//! What people do to a guest that runs, and what it tells of itself.
+//! Controls of a running guest, and its reports.
 
 use anyhow::{Context, Result, ensure};
 use barevirt_e2e::command::{cluster_script, run};
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use std::thread::sleep;
 use std::time::Duration;
 
-/// A condition that is there.
+/// The condition of that type, if there is one.
 fn condition<'v>(vmi: &'v Value, wanted: &str) -> Option<&'v Value> {
     vmi["status"]["conditions"].as_array()?.iter().find(|condition| condition["type"] == wanted)
 }
@@ -25,7 +25,7 @@ fn wait_unpaused(namespace: &Namespace) -> Result<Value> {
     namespace.wait("vmi", "vm", "not to be paused", SOON, |vmi| condition(vmi, "Paused").is_none())
 }
 
-/// What the guest has said on its serial line since its power-on.
+/// The output of the guest's serial line since its power-on.
 struct Log {
     node: Node,
     launcher: Value,
@@ -47,7 +47,7 @@ impl Log {
         let mut boots: Vec<String> = Vec::new();
         for (_, rest) in text.lines().filter_map(|line| line.split_once("boot-id: ")) {
             let boot = rest.trim().to_owned();
-            // A line that is being written is not whole yet.
+            // An incomplete line is ignored.
             if boot.len() == 36 && boots.last() != Some(&boot) {
                 boots.push(boot);
             }
@@ -62,7 +62,7 @@ impl Log {
     }
 }
 
-/// A subresource of the instance `vm`, called as KubeVirt's clients do.
+/// Calls a subresource of an instance, as KubeVirt's clients do.
 pub(super) fn put(
     namespace: &Namespace,
     vmi: &str,
@@ -140,7 +140,7 @@ fn a_soft_reboot_without_an_agent_goes_by_the_power_button() {
             after["metadata"]["uid"] == before["metadata"]["uid"] && after["status"]["phase"] == "Running"
         );
         namespace.wait_event("vm", "SoftRebooted")?;
-        // A power-off after that is one.
+        // A later power-off counts as the guest's own.
         let mut console = Console::open(namespace, "vm")?;
         console.login(BOOT)?;
         console.send("poweroff\n")?;
@@ -174,7 +174,7 @@ fn a_machine_is_started_paused() {
         let first = wait_paused(namespace, "PausedByUser")?["metadata"]["uid"].clone();
         namespace.virtctl(&["unpause", "vm", "vm"])?;
         namespace.wait_status("vm", "Running", SOON)?;
-        // Only that once.
+        // Only that one start is paused.
         namespace.virtctl(&["restart", "vm"])?;
         namespace.wait("vmi", "vm", "to be another, and Running", RUNNING + SOON, |vmi| {
             vmi["metadata"]["uid"] != first && vmi["status"]["phase"] == "Running"

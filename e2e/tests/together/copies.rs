@@ -1,4 +1,5 @@
-//! Copies from another namespace without CDI: by who may, and by nobody else; nothing of them is left.
+//! Copies from another namespace without CDI: only users with the right can make them, and nothing is left of
+//! them afterwards.
 
 use crate::imports::{data_source, data_volume};
 use anyhow::{Result, ensure};
@@ -9,17 +10,17 @@ use barevirt_e2e::{Console, Namespace, guest, in_namespace};
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// Until the pods of an import have run, one after the other.
+/// Time until the pods of an import have run, one after the other.
 const FILLED: Duration = Duration::from_secs(RUNNING.as_secs() + 120);
 
-/// Somebody who may edit this namespace and no other.
+/// Creates an object as a user who may edit only this namespace.
 fn create_as(namespace: &Namespace, user: &str, manifest: &Value) -> Result<Output> {
     let user = format!("--as={user}");
     let words = ["-n", namespace.name(), &user, "--as-group=system:authenticated", "create", "-f", "-"];
     try_kubectl_with(&words, &manifest.to_string())
 }
 
-/// A DataVolume without a size of its own.
+/// A DataVolume without a size.
 fn copy(name: &str, of: &str, source: &Value) -> Value {
     let mut copy = data_volume(name, &json!({}), "1Mi");
     copy["spec"] = json!({ of: source, "storage": {} });
@@ -30,7 +31,7 @@ fn is_filled(volume: &Value) -> bool {
     ["Succeeded", "Failed"].iter().any(|phase| volume["status"]["phase"] == *phase)
 }
 
-/// Names of the pods that a copy needs for a while.
+/// Names of the temporary pods of copies.
 fn traces(namespace: &Namespace) -> Result<Vec<String>> {
     let name = |object: &Value| object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
     let app = |pod: &&Value| pod["metadata"]["labels"]["app"] == "containerized-data-importer";
@@ -63,7 +64,7 @@ fn a_machine_boots_from_a_copy_of_another_namespace_by_who_may() {
                 golden.name()
             );
             wait::until_true("the tenant to be refused for the namespace", SOON, || {
-                // The role is not in force at once.
+                // The role does not take effect at once.
                 let refused = create_as(namespace, &user, &by_claim)?;
                 ensure!(refused.code != 0, "a copy was made without leave");
                 Ok(refused.text().contains(&why))
@@ -82,7 +83,7 @@ fn a_machine_boots_from_a_copy_of_another_namespace_by_who_may() {
             wait::until_true("the tenant to be allowed to copy", SOON, || {
                 Ok(create_as(namespace, &user, &by_name)?.code == 0)
             })?;
-            // What was judged stays.
+            // A checked source cannot be changed.
             let other = json!({ "spec": { "sourceRef": { "namespace": "kube-system" } } }).to_string();
             let changed =
                 namespace.try_kubectl(&["patch", DATA_VOLUMES, "root", "--type=merge", "-p", &other])?;
@@ -102,7 +103,7 @@ fn a_machine_boots_from_a_copy_of_another_namespace_by_who_may() {
             let inferred = try_kubectl_with(&words, &inferred.to_string())?;
             ensure!(inferred.stdout.contains("u1.nano"), "{}", inferred.text());
             namespace.apply(&machine)?;
-            // One that is deleted in the midst of it.
+            // A copy that is deleted while it runs.
             namespace.apply(&copy("gone", "source", &json!({ "pvc": claim })))?;
             wait::until_true("a pod that sends", SOON, || Ok(!traces(&golden)?.is_empty()))?;
             namespace.kubectl(&["delete", DATA_VOLUMES, "gone"])?;

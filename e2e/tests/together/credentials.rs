@@ -1,4 +1,4 @@
-//! Keys, passwords and cloud-init's data, as the guest finds them. What an agent does is tested with the Debian of `debian`.
+//! Keys, passwords and cloud-init's data in the guest. `debian` tests the part of the guest agent.
 
 use anyhow::{Result, ensure};
 use barevirt_e2e::wait::{self, BOOT, RUNNING};
@@ -6,7 +6,7 @@ use barevirt_e2e::{Console, Namespace, guest, in_namespace};
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// The kubelet brings a change of a secret within two minutes.
+/// The kubelet updates a mounted secret within two minutes.
 const CHANGE: Duration = Duration::from_secs(180);
 const COMMAND: Duration = Duration::from_secs(60);
 
@@ -107,7 +107,7 @@ fn condition(vmi: &Value) -> Option<&Value> {
     conditions.iter().find(|condition| condition["type"] == "AccessCredentialsSynchronized")
 }
 
-/// Credentials that an agent puts into effect: keys of the user `debian`, and a password of root.
+/// Adds credentials for the guest agent: keys of the user `debian`, and a password of root.
 pub(super) fn by_agent(namespace: &Namespace, manifest: &mut Value) -> Result<()> {
     namespace.apply(&secret("keys", &json!({"one": "ssh-ed25519 FIRST"})))?;
     namespace.apply(&secret("password", &json!({"root": "imadethisup"})))?;
@@ -118,14 +118,15 @@ pub(super) fn by_agent(namespace: &Namespace, manifest: &mut Value) -> Result<()
     Ok(())
 }
 
-/// A guest with those credentials has them, and follows a change of the secret to `public`. The console is debian's.
+/// Checks that a guest has those credentials, and follows a change of the secret to `public`. `debian` is
+/// logged in on the console.
 pub(super) fn are_in_effect(namespace: &Namespace, console: &mut Console, public: &str) -> Result<()> {
     namespace.wait("vmi", "debian", "to have its credentials in effect", CHANGE, |vmi| {
         condition(vmi).is_some_and(|one| one["status"] == "True")
     })?;
     console.ok("echo imadethisup | su -c true root", COMMAND)?;
     ensure!(console.run("echo another | su -c true root", COMMAND)?.1 != 0, "any password is root's");
-    // While the agent writes the file, it is root's for a moment.
+    // While the agent writes the file, it belongs to root for a moment.
     let mut has = |key: &str| -> Result<bool> {
         Ok(console.run("cat ~/.ssh/authorized_keys", COMMAND)?.0.contains(key))
     };

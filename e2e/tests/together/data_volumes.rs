@@ -1,4 +1,5 @@
-//! DataVolumes of a machine's templates. The cluster has no CDI: its part is played (`barevirt_e2e::cdi`).
+//! DataVolumes of a machine's templates. The cluster has no CDI, so a fake one does its part
+//! (`barevirt_e2e::cdi`).
 
 use anyhow::{Result, ensure};
 use barevirt_e2e::cdi::{self, Absent, DATA_SOURCES, DATA_VOLUMES, Kinds, Way};
@@ -7,12 +8,12 @@ use barevirt_e2e::{Console, Namespace, guest, in_namespace};
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// Until the garbage collector knows of a kind that was made a moment ago, and has done its work.
+/// Time until the garbage collector knows a new kind, and has done its work.
 const COLLECTED: Duration = Duration::from_secs(150);
-/// Until a disk was written to a claim, and its machine runs.
+/// Time until a disk was written to a claim, and its machine runs.
 const FILLED: Duration = Duration::from_secs(RUNNING.as_secs() + 120);
 
-/// guest-tiny, its root disk on the DataVolume `root`, which a template describes.
+/// guest-tiny with its root disk on the DataVolume `root` of a template.
 fn machine(strategy: &str, origin: &Value) -> Value {
     let mut machine = guest::machine("vm", strategy);
     guest::spec_of(&mut machine)["volumes"] = json!([{ "name": "root", "dataVolume": { "name": "root" } }]);
@@ -29,7 +30,7 @@ fn imported(strategy: &str) -> Value {
     machine(strategy, &json!({ "source": { "http": { "url": "http://images.invalid/tiny.qcow2" } } }))
 }
 
-/// A test with a namespace in which CDI's part is played.
+/// Runs a test in a namespace with the fake CDI.
 fn with_cdi(name: &str, way: Way, test: impl FnOnce(&Namespace) -> Result<()> + Send + 'static) {
     in_namespace(name, move |namespace| {
         let _kinds = Kinds::install()?;
@@ -76,7 +77,7 @@ fn a_machine_boots_from_what_its_template_was_filled_with_and_takes_it_along() {
         ensure!(said == "Created DataVolume root", "{said}");
         boots(namespace)?;
 
-        // One that is stopped keeps what it has; one that is deleted takes it along.
+        // A stopped machine keeps its DataVolume; a deleted machine does not.
         namespace.virtctl(&["stop", "vm"])?;
         namespace.wait_status("vm", "Stopped", SOON)?;
         let kept = namespace.need(DATA_VOLUMES, "root")?;
@@ -91,7 +92,7 @@ fn a_machine_boots_from_what_its_template_was_filled_with_and_takes_it_along() {
 fn a_claim_that_waits_for_its_first_consumer_is_given_one() {
     with_cdi("templatewaits", Way::FirstConsumer, |namespace| {
         namespace.apply(&imported("Halted"))?;
-        // Nobody wants the machine to run: nobody binds its claim.
+        // The machine is not to run, so its claim is not bound.
         namespace.wait(DATA_VOLUMES, "root", "to wait", SOON, |volume| {
             volume["status"]["phase"] == "WaitForFirstConsumer"
         })?;
@@ -110,13 +111,13 @@ fn what_cannot_be_filled_is_said() {
         let said = namespace.wait_event("vm", "FailedDataVolumeImport")?;
         ensure!(said == "DataVolume root failed to import disk image", "{said}");
         ensure!(namespace.get("vmi", "vm")?.is_none(), "an instance was made of an empty disk");
-        // One that does not ask before it starts fails.
+        // An instance without a machine fails.
         let mut alone = guest::instance("alone");
         alone["spec"]["volumes"] = json!([{ "name": "root", "dataVolume": { "name": "root" } }]);
         namespace.apply(&alone)?;
         let failed = namespace.wait_phase("alone", "Failed", SOON)?;
         ensure!(failed["status"]["reason"] == "FailedDataVolumeImport", "{failed}");
-        // Who has mended what was wrong has it made again.
+        // After correcting the mistake, a user deletes the DataVolume to have it made again.
         let former = namespace.need(DATA_VOLUMES, "root")?["metadata"]["uid"].clone();
         namespace.kubectl(&["delete", DATA_VOLUMES, "root"])?;
         namespace.wait(DATA_VOLUMES, "root", "to be another one", SOON, |volume| {
@@ -136,7 +137,7 @@ fn without_cdi_a_machine_says_what_only_cdi_fills() {
         ensure!(message.contains("failed to create DataVolume"), "{message}");
         ensure!(message.contains("spec.source.gcs"), "{message}");
         ensure!(message.contains("served by CDI alone"), "{message}");
-        // And goes on once it is there.
+        // It goes on once CDI exists.
         let _kinds = absent.install()?;
         namespace.wait(DATA_VOLUMES, "root", "to be made", SOON, |_| true)?;
         namespace.kubectl(&["delete", "vm", "vm"]).map(drop)
@@ -176,7 +177,7 @@ fn what_is_copied_from_elsewhere_is_the_accounts_to_be_allowed() {
                 "subjects": [{ "kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": user }],
             }))?;
             let made = namespace.wait(DATA_VOLUMES, "root", "to be made", SOON, |_| true)?;
-            // The very claim that was asked about.
+            // Exactly the claim whose right was checked.
             let source = json!({ "pvc": { "name": "image", "namespace": golden.name() } });
             ensure!(made["spec"]["source"] == source && made["spec"]["sourceRef"].is_null(), "{made}");
             namespace.kubectl(&["delete", "vm", "vm"]).map(drop)

@@ -70,9 +70,9 @@ fn debian_makes_its_user_by_cloud_init_and_its_agent_does_the_rest() {
     });
 }
 
-/// What the agent tells, in the instance and by `virtctl`.
+/// The agent's reports, in the instance and through `virtctl`.
 fn tells(namespace: &Namespace) -> Result<()> {
-    // It says more by and by.
+    // The agent reports more values over time.
     let vmi = namespace.wait("vmi", "debian", "to say what it is", BOOT, |vmi| {
         vmi["status"]["guestOSInfo"]["id"] == "debian"
             && vmi["status"]["interfaces"][0]["infoSource"] == "domain, guest-agent"
@@ -95,9 +95,9 @@ fn tells(namespace: &Namespace) -> Result<()> {
     Ok(())
 }
 
-/// The guest's file systems stand still for the time that was asked for, and until they are let go.
+/// The guest's file systems are frozen for the requested time, or until they are thawed.
 fn freezes(namespace: &Namespace) -> Result<()> {
-    // Frozen until its time is up, though nobody thaws it.
+    // Frozen until the time is over, without a request to thaw.
     let frozen = put(namespace, "debian", "freeze", &json!({ "unfreezeTimeout": "20s" }))?;
     ensure!(frozen.code == 0, "{}", frozen.text());
     let begun = Instant::now();
@@ -105,7 +105,7 @@ fn freezes(namespace: &Namespace) -> Result<()> {
     namespace.wait("vmi", "debian", "to be frozen", Duration::from_secs(15), is_frozen)?;
     namespace.wait("vmi", "debian", "to be thawed", SOON, |vmi| !is_frozen(vmi))?;
     ensure!(begun.elapsed() > Duration::from_secs(15), "it was thawed after {:?}", begun.elapsed());
-    // And by hand.
+    // Thawed by request.
     put(namespace, "debian", "freeze", &json!({}))?;
     namespace.wait("vmi", "debian", "to be frozen", SOON, is_frozen)?;
     let thawed = put(namespace, "debian", "unfreeze", &json!({}))?;
@@ -114,8 +114,8 @@ fn freezes(namespace: &Namespace) -> Result<()> {
     Ok(())
 }
 
-/// An agent that ends is missed, and found when it is there again. It takes a soft reboot: without one, the guest would be asked by
-/// its power button, and go down.
+/// When the agent ends, the condition is removed, and it comes back with the agent. The test uses a soft
+/// reboot: without an agent, that would press the power button and shut the guest down.
 fn loses_and_finds_its_agent(namespace: &Namespace, console: &mut Console) -> Result<()> {
     let agent = |vmi: &Value| condition(vmi, "AgentConnected").is_some();
     console.ok("sudo systemctl stop qemu-guest-agent", COMMAND)?;
@@ -127,7 +127,7 @@ fn loses_and_finds_its_agent(namespace: &Namespace, console: &mut Console) -> Re
     console.expect("Restarting system", BOOT).map(drop)
 }
 
-/// A program of the guest's: whatever comes by UDP goes back.
+/// A program for the guest that echoes UDP datagrams.
 const ECHO: &str = "import socket\n\
     s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n\
     s.bind((\"\", 5300))\n\
@@ -168,7 +168,7 @@ fn echoes_datagrams(namespace: &Namespace, console: &mut Console) -> Result<()> 
         wait::until_true("the datagram to come back", COMMAND, || {
             socket.send(&datagram)?;
             let mut answer = [0; 2048];
-            // Until the program listens nothing comes; answers to what was sent before may.
+            // There are no answers until the program listens; answers to earlier datagrams may arrive later.
             Ok(socket.recv(&mut answer).is_ok_and(|length| answer[..length] == datagram[..]))
         })?;
     }

@@ -1,5 +1,5 @@
-//! CPUs of a guest's own. Few clusters of tests have a kubelet that gives them: there the pod waits for a node that does, and what it
-//! waits with is what such a kubelet asks for.
+//! Dedicated CPUs of a guest. Few test clusters have a kubelet that gives them. On the others the pod waits
+//! for such a node, and the test checks that the pod meets the kubelet's requirements.
 
 use anyhow::{Context, Result, ensure};
 use barevirt_e2e::command::objects;
@@ -14,7 +14,7 @@ fn compute(pod: &Value) -> Result<Value> {
     containers.into_iter().find(|container| container["name"] == "compute").context("no compute container")
 }
 
-/// A quota asks for requests and limits of every container, which such a pod has by itself.
+/// A quota requires requests and limits of every container, which such a pod has anyway.
 #[test]
 fn a_guest_with_cpus_of_its_own_has_a_guaranteed_pod_on_a_node_that_gives_them() {
     in_namespace("dedicated", |namespace| {

@@ -1,4 +1,4 @@
-//! Deletion in every form: nothing is left, nothing is stuck, and what is to stay stays.
+//! Deletion in every form: nothing is left behind or stuck, and objects that should stay do.
 
 use anyhow::{Result, ensure};
 use barevirt_e2e::wait::{self, RUNNING, SHUTDOWN, SOON};
@@ -27,7 +27,7 @@ fn nothing_is_left(namespace: &Namespace) -> Result<()> {
     })
 }
 
-/// The machine is deleted so; the instance is ended first, and everything goes.
+/// Deletes the machine in that way; the instance ends first, and everything is deleted.
 fn deleted(label: &str, cascade: &'static str) {
     in_namespace(label, move |namespace| {
         run(namespace)?;
@@ -81,7 +81,7 @@ fn an_orphaned_instance_runs_on_and_the_machine_of_its_name_adopts_it() {
         })?;
         ensure!(uid(&vmi) == first && vmi["status"]["phase"] == "Running", "{}", vmi["status"]);
         namespace.wait_status("vm", "Running", SOON)?;
-        // What it was started from is that of the former machine, and goes with the next start.
+        // The revision is the former machine's, and is deleted at the next start.
         namespace.virtctl(&["restart", "vm"])?;
         namespace.wait("vmi", "vm", "to be another, and Running", RUNNING + SOON, |vmi| {
             uid(vmi) != first && vmi["status"]["phase"] == "Running"

@@ -1,4 +1,4 @@
-//! The ways in which a launcher pod is taken away, and what becomes of the guest.
+//! The ways in which a launcher pod is removed, and what happens to the guest.
 
 use anyhow::{Result, ensure};
 use barevirt_e2e::command::try_kubectl_with;
@@ -23,7 +23,7 @@ fn boot(namespace: &Namespace, manifest: &Value) -> Result<Console> {
     Ok(console)
 }
 
-/// Takes the pod away somehow; the guest has to see its power button and the instance to end well.
+/// Removes the pod with `take_away`; the guest has to see its power button, and the instance has to succeed.
 fn guest_is_shut_down_by(namespace: &Namespace, take_away: impl Fn(&str) -> Result<()>) -> Result<()> {
     let mut console = boot(namespace, &guest::with_grace(guest::instance("vm"), 120))?;
     take_away(&name(&namespace.launcher("vm")?))?;
@@ -63,7 +63,7 @@ fn an_evicted_pod_shuts_its_guest_down() {
 fn a_guest_that_ignores_its_power_button_ends_with_its_grace_period() {
     in_namespace("deaf", |namespace| {
         let mut console = boot(namespace, &guest::with_grace(guest::machine("vm", "Always"), 10))?;
-        // Without the one who waits for the button nobody acts on it.
+        // Without the process that waits for the button, the guest ignores it.
         console.ok("for p in /proc/[0-9]*; do grep -qs event $p/cmdline && kill -STOP ${p#/proc/}; done; killall -q -STOP acpid; true", SOON)?;
         console.ok("for e in /sys/bus/acpi/drivers/button/*/; do echo -n $(basename $e) >/sys/bus/acpi/drivers/button/unbind; done 2>/dev/null; true", SOON)?;
         namespace.virtctl(&["stop", "vm"])?;
@@ -74,8 +74,8 @@ fn a_guest_that_ignores_its_power_button_ends_with_its_grace_period() {
     });
 }
 
-/// The kubelet evicts a pod that writes more to its node than its limit. It waits for nobody, so whether the guest
-/// would have been given time makes no difference.
+/// The kubelet evicts a pod that writes more to its node than its limit. It does not wait, so the guest's
+/// grace period makes no difference.
 fn hard_eviction_is_a_failure(namespace: &Namespace, grace: u32) -> Result<()> {
     namespace.apply(&json!({
         "apiVersion": "v1", "kind": "LimitRange", "metadata": { "name": "storage" },
@@ -93,7 +93,7 @@ fn hard_eviction_is_a_failure(namespace: &Namespace, grace: u32) -> Result<()> {
     );
     guest::push(&mut spec["volumes"], json!({ "name": "blank", "emptyDisk": { "capacity": "1Gi" } }));
     let mut console = boot(namespace, &manifest)?;
-    // 60 MiB for each of the pod's containers: this is more than all of them may have together.
+    // The limit is 60 MiB for each of the pod's containers; this is more than their sum.
     console.send("dd if=/dev/urandom of=/dev/vdb bs=1M count=400\n")?;
     let vmi = namespace.wait("vmi", "vm", "to be final", Duration::from_secs(300), is_final)?;
     let status = &vmi["status"];

@@ -1,4 +1,4 @@
-//! What `kubectl describe` tells about a run: each thing once.
+//! The events of a run in `kubectl describe`: each occurs once.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use barevirt_e2e::wait::{self, RUNNING, SOON};
 use barevirt_e2e::{Namespace, guest, in_namespace};
 use serde_json::json;
 
-/// How often each reason was told about the instance.
+/// How often each reason occurred for the instance.
 fn told(namespace: &Namespace) -> Result<BTreeMap<String, u64>> {
     let selector = "involvedObject.kind=VirtualMachineInstance,involvedObject.name=vm";
     let events = objects(&["events", "-n", namespace.name(), "--field-selector", selector])?;
@@ -24,7 +24,7 @@ fn told(namespace: &Namespace) -> Result<BTreeMap<String, u64>> {
 fn each_step_of_a_run_is_told_once() {
     in_namespace("events", |namespace| {
         let mut manifest = guest::instance("vm");
-        // Who wants a migration of a guest that cannot move is told so.
+        // An event warns about the strategy LiveMigrate of a guest that cannot move.
         manifest["spec"]["evictionStrategy"] = json!("LiveMigrate");
         manifest["spec"]["domain"]["devices"]["clientPassthrough"] = json!({});
         namespace.apply(&manifest)?;

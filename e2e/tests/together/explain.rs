@@ -1,4 +1,4 @@
-//! What a change of a machine comes to, and what its instance was made of.
+//! What a change of a machine does, and what its instance was made from.
 
 use anyhow::{Context, Result, ensure};
 use barevirt_e2e::command::{try_virtctl, virtctl};
@@ -24,7 +24,7 @@ fn a_change_is_told_before_it_is_made_and_while_it_waits() {
         namespace.wait_phase("vm", "Running", RUNNING)?;
         ensure!(pending(namespace)?.is_empty(), "{:?}", pending(namespace)?);
 
-        // What runs is what is planned: the pod too, but for what the cluster adds.
+        // The running instance is as planned; so is the pod, except for the cluster's additions.
         let explained = virtctl(&["explain", "vm", "-n", namespace.name(), "-o", "json"])?;
         let explained: Value = serde_json::from_str(&explained)?;
         ensure!(explained["podDiffers"] == json!([]), "{}", explained["podDiffers"]);
@@ -33,7 +33,7 @@ fn a_change_is_told_before_it_is_made_and_while_it_waits() {
         let line = explained["commandLine"].as_array().context("a command line")?;
         ensure!(line.iter().any(|part| part["fields"][0] == "spec.domain.devices.disks[0]"), "{line:?}");
 
-        // Sockets are taken over; cores are not, and nothing is while they wait.
+        // Sockets change in place; cores do not, and nothing changes in place while they wait.
         let file = std::env::temp_dir().join(format!("explain-{}.json", std::process::id()));
         let path = file.display().to_string();
         let mut ask = |cpu: Value| -> Result<String> {

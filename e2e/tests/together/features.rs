@@ -1,4 +1,4 @@
-//! Features of the machine, as its guest sees them: a few machines with many features each.
+//! Features of the machine in its guest: a few machines with many features each.
 
 use anyhow::{Context, Result, ensure};
 use barevirt_e2e::wait::{BOOT, RUNNING, SHUTDOWN, SOON};
@@ -175,7 +175,7 @@ fn a_guest_reads_its_case_its_clock_its_cpu_and_its_blocks() {
         ensure!(has("sse4_2") && !has("aes"), "features do not follow: {flags}");
         let size = "for d in /sys/block/vd*; do [ \"$(cat $d/serial)\" = DATA ] && cat $d/queue/logical_block_size; done; true";
         ensure!(console.ok(size, SOON)? == "4096");
-        // What is required of Hyper-V's interfaces came along, though emulation has none of them.
+        // Required Hyper-V interfaces were added, although emulation has none of them.
         let hyperv = namespace.need("vmi", "vm")?["spec"]["domain"]["features"]["hyperv"].clone();
         ensure!(hyperv["synic"]["enabled"] == true && hyperv["vpindex"]["enabled"] == true, "{hyperv}");
         Ok(())
@@ -190,7 +190,7 @@ fn a_watchdog_that_is_not_fed_fails_the_instance() {
         manifest["spec"]["domain"]["devices"]["watchdog"] = watchdog;
         let mut console = boot(namespace, &manifest)?;
         console.ok("modprobe i6300esb && [ -c /dev/watchdog ]", SOON)?;
-        // Fed once a minute, and hungry after four seconds.
+        // The guest resets the watchdog once a minute, but it fires after four seconds.
         console.send("watchdog -t 60 -T 4 /dev/watchdog\n")?;
         namespace.wait_phase("vm", "Failed", SHUTDOWN).map(drop)
     });
@@ -203,7 +203,7 @@ fn a_feature_that_no_node_has_is_named_by_the_failed_instance() {
         manifest["spec"]["domain"]["cpu"] =
             json!({ "features": [{ "name": "avx512-fp16", "policy": "require" }] });
         namespace.apply(&manifest)?;
-        // A scheduler that knows the nodes' features leaves it pending; one that does not has the launcher refuse it.
+        // If the nodes have feature labels, the pod stays pending; otherwise the launcher refuses the guest.
         namespace.wait("vmi", "vm", "to fail or to wait for a node", RUNNING, |vmi| {
             let text = vmi["status"].to_string();
             let refused = vmi["status"]["phase"] == "Failed" && text.contains("avx512-fp16");

@@ -1,5 +1,5 @@
-//! Directories by virtiofs: the guest mounts them, and sees what becomes of them while it runs. The guest's system is the initial
-//! file system: its kernel is Debian's, which has virtiofs.
+//! Directories by virtiofs: the guest mounts them, and sees changes while it runs. The guest's system is the
+//! initial file system, with Debian's kernel, which has virtiofs.
 
 use anyhow::{Context, Result, ensure};
 use barevirt_e2e::wait::{self, BOOT, RUNNING, SOON};
@@ -7,7 +7,7 @@ use barevirt_e2e::{Console, Namespace, Node, guest, in_namespace};
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// Until a kubelet brings a change of an object into a pod.
+/// Time until a kubelet updates a mounted object in a pod.
 const KUBELET: Duration = Duration::from_secs(180);
 
 /// A guest with these volumes as directories.
@@ -72,7 +72,7 @@ fn a_guest_reads_objects_and_sees_them_change() {
         })?;
         console.leave()?;
 
-        // Neither QEMU nor the launcher has them.
+        // Neither QEMU nor the launcher has these volumes.
         let pod = namespace.launcher("vm")?;
         let containers = pod["spec"]["containers"].as_array().cloned().unwrap_or_default();
         let compute = containers.iter().find(|container| container["name"] == "compute");
@@ -101,7 +101,7 @@ fn what_a_guest_writes_in_a_claims_directory_is_there_for_the_next() {
         ensure!(found.contains("kept") && found.contains("4194304"), "{found}");
         console.leave()?;
 
-        // What serves it dies: that is told, and the guest goes on.
+        // virtiofsd dies: the condition says so, and the guest goes on.
         let pod = namespace.launcher("second")?;
         Node::of(&pod)?.kill(&pod, "virtiofsd", "KILL")?;
         let vmi = namespace.wait("vmi", "second", "to tell of it", SOON, |vmi| {

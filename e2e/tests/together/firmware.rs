@@ -1,4 +1,4 @@
-//! What a machine starts with: UEFI, a kernel of an image, a TPM, and what they keep.
+//! UEFI, kernel boot and TPM, and their persistent state.
 
 use anyhow::{Context, Result, ensure};
 use barevirt_e2e::wait::{BOOT, RUNNING, SOON};
@@ -11,7 +11,7 @@ use std::time::Duration;
 /// How long a command of the guest may take.
 pub(crate) const COMMAND: Duration = Duration::from_secs(60);
 
-/// Without a disk and a network: the firmware has nothing to boot from, and does not look for long.
+/// Removes disks and network, so that the firmware has nothing to boot from, and soon stops looking.
 pub(crate) fn without_disks(manifest: Value) -> Value {
     let mut manifest = without_network(manifest);
     let spec = guest::spec_of(&mut manifest);
@@ -28,10 +28,10 @@ fn without_network(mut manifest: Value) -> Value {
     manifest
 }
 
-/// Started from the kernel in the small guest's image.
+/// Boots the kernel in the small guest's image.
 fn with_kernel(mut manifest: Value) -> Value {
     let domain = &mut guest::spec_of(&mut manifest)["domain"];
-    // UEFI and the initial file system need their room at the same time.
+    // UEFI and the initial file system need memory at the same time.
     domain["memory"]["guest"] = json!("256Mi");
     domain["firmware"]["kernelBoot"] = json!({
         "kernelArgs": "console=ttyS0 quiet net.ifnames=0 from=the-image",
@@ -51,12 +51,12 @@ pub(crate) fn with_uefi(mut manifest: Value, efi: Value) -> Value {
     manifest
 }
 
-/// The shell of UEFI, which is what there is without secure boot and without a disk.
+/// The UEFI shell, which starts without secure boot and without a disk.
 pub(crate) fn shell(namespace: &Namespace, name: &str) -> Result<Console> {
     namespace.wait_phase(name, "Running", RUNNING)?;
     let mut console = Console::open(namespace, name)?;
-    // It waits for five seconds for a key; one that comes late does no harm. A shell that was there before anybody listened is
-    // asked by one.
+    // The firmware waits five seconds for a key; a late key does no harm. A key makes a shell that started
+    // earlier print its prompt again.
     for _ in 0..60 {
         if console.expect("Shell>", Duration::from_secs(2)).is_ok() {
             return Ok(console);
@@ -127,7 +127,7 @@ fn a_kernel_that_is_not_in_the_image_is_named() {
 #[test]
 fn a_table_of_a_secret_is_among_the_guests_and_another_one_is_not() {
     in_namespace("acpitable", |namespace| {
-        // The header, and a licence of four bytes; QEMU corrects no sum that is right.
+        // The header, and a licence of four bytes; QEMU leaves a correct checksum as it is.
         let mut table =
             b"MSDM\x28\0\0\0\x01\0VENDORLICENCES\x01\0\0\0MADE\x01\0\0\0\x11\x22\x33\x44".to_vec();
         table[9] = table.iter().fold(0_u8, |sum, byte| sum.wrapping_sub(*byte));
@@ -237,7 +237,7 @@ fn variables_of_uefi_are_kept_over_a_restart_and_go_with_the_machine() {
     });
 }
 
-/// A command to the TPM, as `printf` writes it, and whether the TPM carried it out.
+/// Sends a command to the TPM, in the syntax of `printf`, and returns whether it succeeded.
 pub(crate) fn tpm(console: &mut Console, command: &str) -> Result<bool> {
     let line = format!(
         "exec 3<>/dev/tpm0; printf '{command}' >&3; dd bs=4096 count=1 <&3 2>/dev/null >/tmp/answer; hexdump -s 6 -n 4 -e '4/1 \"%02x\"' /tmp/answer; exec 3>&-"
@@ -268,7 +268,7 @@ fn a_persistent_tpm_keeps_what_it_holds_over_a_restart() {
         console.login(BOOT)?;
         ensure!(tpm(&mut console, READ)?, "the TPM has forgotten");
         console.leave()?;
-        // A machine that keeps nothing any more has no claim either.
+        // A machine without persistent state has no claim.
         let claim = claims(namespace, "vm")?.first().context("no claim")?["metadata"]["name"].clone();
         let without = json!({"spec": {"template": {"spec": {"domain": {"devices": {"tpm": null}}}}}});
         namespace.kubectl(&["patch", "vm", "vm", "--type=merge", "-p", &without.to_string()])?;

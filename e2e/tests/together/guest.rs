@@ -1,4 +1,4 @@
-//! A guest boots, answers on its console, and is what its manifest says.
+//! A guest boots, answers on its console, and matches its manifest.
 
 use anyhow::{Result, ensure};
 use barevirt_e2e::wait::{BOOT, RUNNING, SOON};
@@ -83,7 +83,7 @@ fn cpus_and_memory_are_those_of_the_manifest() {
         console.login(BOOT)?;
         ensure!(console.ok("nproc", SOON)? == "2");
         let kib: u64 = console.ok("awk '/MemTotal/ {print $2}' /proc/meminfo", SOON)?.parse()?;
-        // The kernel keeps some for itself.
+        // The kernel reserves some memory.
         ensure!((140 * 1024..192 * 1024).contains(&kib), "the guest has {kib} KiB");
         Ok(())
     });

@@ -7,10 +7,10 @@ use barevirt_e2e::{Console, Namespace, guest, in_namespace};
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// A claim is filled, a pod holds it, and the guest finds a disk or loses one.
+/// Time until a claim is filled, a pod holds it, and the guest gets or loses a disk.
 const CHANGE: Duration = Duration::from_secs(120);
 
-/// A guest that runs, and its console.
+/// A running guest, and its console.
 fn boot(namespace: &Namespace, manifest: &Value) -> Result<Console> {
     namespace.apply(manifest)?;
     namespace.wait_phase("vm", "Running", RUNNING)?;
@@ -25,7 +25,7 @@ pub(crate) fn open(namespace: &Namespace) -> Result<Console> {
     Ok(console)
 }
 
-/// The disk with that serial number, as the guest names it; nothing where there is none.
+/// The guest's name of the disk with that serial number; empty if there is none.
 fn disk(console: &mut Console, serial: &str) -> Result<String> {
     let line = format!(
         "for d in /sys/block/*; do cat $d/serial $d/device/vpd_pg80 2>/dev/null | tr -d '\\000' | grep -q '{serial}$' && basename $d; done; true"
@@ -41,7 +41,7 @@ pub(crate) fn wait_disk(console: &mut Console, serial: &str, there: bool) -> Res
     })
 }
 
-/// What the instance tells of a volume.
+/// The instance's status of a volume.
 pub(crate) fn told(vmi: &Value, name: &str) -> Option<Value> {
     vmi["status"]["volumeStatus"].as_array()?.iter().find(|volume| volume["name"] == name).cloned()
 }
@@ -61,7 +61,7 @@ pub(crate) fn wait_untold(namespace: &Namespace, name: &str) -> Result<()> {
     namespace.wait("vmi", "vm", &gone, CHANGE, |vmi| told(vmi, name).is_none()).map(drop)
 }
 
-/// Names of the volumes of a manifest that is stored.
+/// Names of the volumes of a stored object.
 fn volumes(namespace: &Namespace, kind: &str) -> Result<Vec<String>> {
     let mut object = namespace.need(kind, "vm")?;
     let spec = if kind == "vm" { object["spec"]["template"]["spec"].take() } else { object["spec"].take() };
@@ -101,7 +101,7 @@ fn a_machine_s_volume_comes_stays_over_a_restart_and_goes() {
         namespace.wait("vmi", "vm", "to be another, and Running", RUNNING, |vmi| {
             vmi["metadata"]["uid"] != uid && vmi["status"]["phase"] == "Running"
         })?;
-        // The cluster's claims are each on one node.
+        // Each of the cluster's claims is on one node.
         let placed = namespace.need("vmi", "vm")?["status"]["nodeName"].clone();
         ensure!(placed == node, "{placed} is not where its volume is");
         let mut console = open(namespace)?;
@@ -166,7 +166,7 @@ fn a_changed_template_brings_volumes_and_takes_them() {
             wait_disk(&mut console, name, true)?;
         }
         needs_no_restart(namespace)?;
-        // `apply` takes away what it brought.
+        // `apply` removes what it added.
         namespace.apply(&bare)?;
         for name in ["one", "two"] {
             wait_disk(&mut console, name, false)?;
@@ -181,7 +181,7 @@ fn a_dry_run_of_a_volume_changes_nothing() {
     in_namespace("plug-dry", |namespace| {
         namespace.claim("data")?;
         namespace.apply(&guest::machine("vm", "Halted"))?;
-        // Its controller may write at any time, for reasons of its own.
+        // virt-controller may write the object at any time, for other reasons.
         let asked = || -> Result<(Value, Value)> {
             let vm = namespace.need("vm", "vm")?;
             Ok((vm["spec"].clone(), vm["status"]["volumeRequests"].clone()))
@@ -192,7 +192,7 @@ fn a_dry_run_of_a_volume_changes_nothing() {
         ensure!(output.starts_with("Dry Run execution") && output.contains("Successfully"), "{output}");
         ensure!(asked()? == before);
 
-        // A machine that does not run keeps it for its next start.
+        // A stopped machine keeps it for its next start.
         namespace.virtctl(&add)?;
         ensure!(volumes(namespace, "vm")? == ["root", "data"]);
         let before = asked()?;
@@ -253,7 +253,7 @@ fn what_cannot_be_added_or_removed_is_refused_by_words() {
         }
         ensure!(volumes(namespace, "vm")? == ["root", "data"]);
 
-        // Nobody changes an instance by hand, and none that a machine owns goes its own way.
+        // An instance cannot be edited, and an instance of a machine cannot be changed separately.
         let base = format!("/apis/subresources.kubevirt.io/v1/namespaces/{}", namespace.name());
         namespace.virtctl(&["start", "vm"])?;
         namespace.wait_phase("vm", "Running", RUNNING)?;
@@ -265,7 +265,7 @@ fn what_cannot_be_added_or_removed_is_refused_by_words() {
     });
 }
 
-/// Makes a call of the subresource API that is to be refused.
+/// Makes a call of the subresource API that should be refused; returns the message.
 fn replace(path: &str, body: &str) -> Result<String> {
     let output = try_kubectl_with(&["replace", "--raw", path, "-f", "-"], body)?;
     ensure!(output.code != 0, "{path} is not refused");

@@ -1,5 +1,6 @@
-//! Who is believed: only the API server's aggregator may speak for users at virt-api, and only virt-api is answered by handlers.
-//! Stale and wrong certificates are made with the real authorities' keys, which only an administrator can read.
+//! Authentication: only the API server's aggregator may act for users at virt-api, and handlers answer only
+//! virt-api. The tests make expired and wrong certificates with the real authorities' keys, which only an
+//! administrator can read.
 
 use anyhow::{Context, Result, ensure};
 use barevirt_e2e::command::{Output, cluster_script, kubectl, objects, run, succeed};
@@ -16,14 +17,14 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use tempfile::TempDir;
 
-/// Certificates of people who would like to be the aggregator.
+/// Certificates of clients that pose as the aggregator.
 struct Forgery {
     folder: TempDir,
     front_proxy: Issuer<'static, KeyPair>,
     another: Issuer<'static, KeyPair>,
 }
 
-/// An authority of the very name of a real one, with a key of its own.
+/// An authority with the name of a real one, but another key.
 fn pretender(name: &str) -> Result<Issuer<'static, KeyPair>> {
     let mut params = CertificateParams::default();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -43,7 +44,7 @@ fn installations_own() -> Result<Issuer<'static, KeyPair>> {
 }
 
 impl Forgery {
-    /// With the key of the cluster's own front-proxy authority, which lies beside its kubeconfig.
+    /// With the key of the cluster's front-proxy authority, which is in the folder of its kubeconfig.
     fn prepare() -> Result<Self> {
         let kubeconfig = succeed(&mut cluster_script("kubeconfig.sh"), None)?;
         let pki = Path::new(kubeconfig.trim()).with_file_name("pki");
@@ -69,7 +70,7 @@ impl Forgery {
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
         change(&mut params);
         let key = KeyPair::generate()?;
-        // Each in files of its own: several are in use at a time.
+        // Each has its own files, since several are in use at a time.
         let number = fs::read_dir(self.folder.path())?.count();
         let file = |ending: &str, text: String| -> Result<String> {
             let path: PathBuf = self.folder.path().join(format!("client-{number}.{ending}"));
@@ -83,7 +84,7 @@ impl Forgery {
     }
 }
 
-/// A request straight at virt-api, with the headers that the aggregator would send for a powerful user.
+/// Sends a request directly to virt-api, with the headers that the aggregator would send for a powerful user.
 fn ask_virt_api(address: &str, path: &str, method: &str, certificate: &[String]) -> Result<Answer> {
     let mut settings = vec![
         setting("url", &format!("https://{}:8444{path}", pods::host(address))),
@@ -96,7 +97,7 @@ fn ask_virt_api(address: &str, path: &str, method: &str, certificate: &[String])
     curl(&settings)
 }
 
-/// Address of a virt-api that runs.
+/// Address of a running virt-api.
 fn virt_api() -> Result<String> {
     let pods = objects(&["pod", "-n", "kubevirt", "-l", "kubevirt.io=virt-api"])?;
     let ready = |pod: &&Value| pod["status"]["containerStatuses"][0]["ready"] == true;
@@ -138,20 +139,21 @@ fn only_the_aggregator_speaks_for_users() -> Result<()> {
     };
     refused("a server's certificate", &forgery.certificate(&forgery.front_proxy, name, serving)?)?;
 
-    // The same requests with all in order: what was refused above was refused for the certificate.
+    // The same requests with a valid certificate, which proves that the refusals above were because of the
+    // certificate.
     let proper = forgery.certificate(&forgery.front_proxy, name, |_| {})?;
     for ((path, method), wanted) in calls.into_iter().zip([404, 405, 404, 404]) {
         let answer = ask_virt_api(&address, path, method, &proper)?;
         ensure!(answer.code == wanted, "{method} {path}: {answer:?}");
     }
-    // What the server says of itself is for everybody.
+    // The server's version needs no authentication.
     let version = ask_virt_api(&address, &format!("{base}/version"), "GET", &[])?;
     ensure!(version.code == 200, "{version:?}");
     Ok(())
 }
 
-/// A handler answers virt-api, and nobody with a stale certificate, with one for something else, or with one of another
-/// authority.
+/// A handler answers virt-api, but no client whose certificate is expired, has another purpose, or is of
+/// another authority.
 #[test]
 fn only_virt_api_is_answered_by_a_handler() -> Result<()> {
     let (_, address) = handlers::addresses()?.into_iter().next().context("no handler is ready")?;
@@ -189,7 +191,7 @@ fn only_virt_api_is_answered_by_a_handler() -> Result<()> {
         ("one of tomorrow", 0, forgery.certificate(&ours, name, early)?),
         ("another authority's", 0, forgery.certificate(&pretender, name, |_| {})?),
         ("the aggregator", 0, forgery.certificate(&forgery.front_proxy, "front-proxy-client", |_| {})?),
-        // All in order: what was refused above was refused for the certificate.
+        // A valid certificate, which proves that the refusals above were because of the certificate.
         ("virt-api", 404, forgery.certificate(&ours, name, |_| {})?),
     ] {
         let answered = ask(&certificate)?;
@@ -198,11 +200,11 @@ fn only_virt_api_is_answered_by_a_handler() -> Result<()> {
     Ok(())
 }
 
-/// What a server shows: its names, as `openssl` prints them.
+/// The names in a server's certificate, as `openssl` prints them.
 fn shown(address: &str) -> Result<String> {
     let mut connect = Command::new("openssl");
     connect.args(["s_client", "-connect", address]);
-    // It ends with what it is told, which is nothing.
+    // `openssl` ends with its empty input.
     let session = run(&mut connect, Some(""))?;
     let mut read = Command::new("openssl");
     read.args(["x509", "-noout", "-subject", "-ext", "subjectAltName,extendedKeyUsage,keyUsage"]);
@@ -231,7 +233,8 @@ fn each_server_shows_a_certificate_of_its_own_for_servers_only() -> Result<()> {
     Ok(())
 }
 
-/// The API server calls nobody in virt-api's place: a webhook whose bundle does not know virt-api's authority fails.
+/// The API server calls no other server in place of virt-api: a webhook whose bundle does not contain
+/// virt-api's authority fails.
 #[test]
 fn the_api_server_calls_virt_api_by_its_certificate() {
     in_namespace("callers", |namespace| {
@@ -278,7 +281,7 @@ fn the_api_server_calls_virt_api_by_its_certificate() {
         let is_strange = |output: &Output| output.text().contains("certificate signed by unknown authority");
         let result = (|| {
             ask(&json!(strange), "virt-api not to be believed", is_strange)?;
-            // By the real bundle it is called, whatever it says to a review of another kind.
+            // With the real bundle it is called; its answer to a review of this kind does not matter.
             ask(&real["caBundle"], "virt-api to be believed", |output| !output.text().contains("x509"))
         })();
         kubectl(&["delete", "validatingwebhookconfiguration", &name, "--ignore-not-found"])?;

@@ -1,8 +1,9 @@
 //! `virtctl image-upload` through the cluster's API server.
 //!
-//! The cluster has no CDI. This test plays its part: the kinds that an upload asks for, cut down, are there while it runs
-//! (`barevirt_e2e::cdi`); its controller is a thread here, and its upload proxy a server (`proxy.rs`). A token is what the API server
-//! fills in by default: an API of this test's own behind the aggregator would hold up every namespace that ends meanwhile.
+//! The cluster has no CDI, so this test provides a fake one: reduced kinds for an upload
+//! (`barevirt_e2e::cdi`), a controller in a thread, and an upload proxy (`proxy.rs`). The token is a default
+//! value that the API server fills in, because an API of this test behind the aggregator would block the
+//! deletion of other namespaces.
 
 mod proxy;
 
@@ -24,7 +25,7 @@ fn annotate(namespace: &Namespace, claim: &str, annotations: &[&str]) -> Result<
     namespace.kubectl(&arguments).map(drop)
 }
 
-/// CDI's controller for a claim: its pod is ready, and once an image has come, done.
+/// CDI's controller for a claim: its pod is ready, and done once an image has arrived.
 fn fill(namespace: &Namespace, proxy: &Proxy, claim: &str) -> Result<()> {
     let came = proxy.images().len();
     annotate(namespace, claim, &["pod.phase=Running", "pod.ready=true"])?;
@@ -32,7 +33,7 @@ fn fill(namespace: &Namespace, proxy: &Proxy, claim: &str) -> Result<()> {
     annotate(namespace, claim, &["pod.phase=Succeeded", "pod.ready=false"])
 }
 
-/// And for a DataVolume: its claim, and then the same.
+/// CDI's controller for a DataVolume: makes its claim, and then does the same.
 fn fill_data_volume(namespace: &Namespace, proxy: &Proxy, name: &str) -> Result<()> {
     let made = namespace.wait(DATA_VOLUMES, name, "to be made", SOON, |_| true)?;
     namespace.apply(&json!({
@@ -47,7 +48,7 @@ fn fill_data_volume(namespace: &Namespace, proxy: &Proxy, name: &str) -> Result<
     phase("Succeeded")
 }
 
-/// Runs CDI's part beside virtctl, and returns what that said.
+/// Runs the fake CDI during a call of virtctl, and returns virtctl's output.
 fn upload(
     namespace: &Namespace,
     arguments: &[&str],
@@ -127,7 +128,7 @@ fn an_image_of_this_machine_is_uploaded_into_a_volume() {
         ensure!(said.contains(&format!("PersistentVolumeClaim {name}/disk created")), "{said:?}");
         ensure!(proxy.images().len() == 2, "the second image came");
 
-        // One that is there, of somebody else's making.
+        // An existing claim that was not made for an upload.
         namespace.claim("other")?;
         let refused = namespace.try_virtctl(&["image-upload", "pvc", "other", "--size=16Mi", &path])?;
         ensure!(

@@ -1,4 +1,5 @@
-//! DataImportCrons without CDI: a newer image of a registry takes the place of the former, and a machine is made of it by name.
+//! DataImportCrons without CDI: a newer image of a registry replaces the former one, and a machine is made
+//! from it by name.
 
 use crate::imports::{Insecure, condition, host, publish, publish_image, shell, tiny};
 use anyhow::{Context, Result, ensure};
@@ -12,7 +13,7 @@ use std::time::Duration;
 const CRONS: &str = "dataimportcrons.cdi.kubevirt.io";
 const PROFILES: &str = "storageprofiles.cdi.kubevirt.io";
 const SERVER: &str = "web";
-/// Until a pod has looked, and others have filled a claim.
+/// Time until a pod has polled the source, and others have filled a claim.
 const FILLED: Duration = Duration::from_secs(RUNNING.as_secs() + 240);
 
 fn served(definition: &str) -> Result<()> {
@@ -29,7 +30,7 @@ fn cron(host: &str) -> Value {
             "name": "tiny", "labels": { "instancetype.kubevirt.io/default-instancetype": "u1.nano" },
         },
         "spec": {
-            // Tests have no time: twice an hour would do for others.
+            // Every minute, so that the test does not wait long.
             "schedule": "* * * * *", "managedDataSource": "tiny", "importsToKeep": 1, "retentionPolicy": "None",
             "template": { "spec": {
                 "source": { "registry": { "url": format!("docker://{host}/images/data:1") } },
@@ -39,7 +40,7 @@ fn cron(host: &str) -> Value {
     })
 }
 
-/// What the DataSource stands for, once it is up to date and that is another claim than `former`.
+/// The claim of the DataSource, once it is up to date and another claim than `former`.
 fn stands_for(namespace: &Namespace, former: &str) -> Result<String> {
     let name =
         |source: &Value| source["status"]["source"]["pvc"]["name"].as_str().unwrap_or_default().to_owned();
@@ -77,7 +78,7 @@ fn a_newer_image_of_a_registry_takes_the_place_of_the_former() {
         namespace.wait_gone(DATA_VOLUMES, &first, SOON)?;
         namespace.wait_gone("pvc", &first, SOON)?;
 
-        // A machine is made of it, and has its instance type by it.
+        // A machine is made from it, and infers its instance type from it.
         let mut machine = guest::machine("vm", "Always");
         machine["spec"]["instancetype"] = json!({ "inferFromVolume": "root" });
         machine["spec"]["dataVolumeTemplates"] = json!([{
@@ -131,7 +132,7 @@ fn a_source_that_cannot_be_looked_at_is_told() {
             let refusal = namespace.refusal(&bad)?;
             ensure!(refusal.contains(field), "{refusal}");
         }
-        // The source stays what it was.
+        // The source cannot be changed.
         let mut other = cron.clone();
         other["spec"]["template"]["spec"]["source"] = at("something");
         let output = try_kubectl_with(&["-n", namespace.name(), "apply", "-f", "-"], &other.to_string())?;
@@ -174,7 +175,7 @@ fn what_a_claim_leaves_open_comes_from_the_profile_of_its_class() {
     in_namespace("importsprofile", |namespace| {
         let _absent = Absent::prepare()?;
         served(PROFILES)?;
-        // A class of the test's own, which provides nothing: the claim is looked at, not filled.
+        // A storage class without a provisioner: the test looks at the claim, which is not filled.
         let class = namespace.name().to_owned();
         let manifest = json!({
             "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": { "name": class },

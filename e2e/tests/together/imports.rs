@@ -1,4 +1,4 @@
-//! DataVolumes without CDI: filled from a web server and a registry in the namespace of the test, and what cannot be.
+//! DataVolumes without CDI: filled from a web server and a registry in the namespace of the test, and errors.
 
 use anyhow::{Result, ensure};
 use barevirt_e2e::cdi::{Absent, DATA_SOURCES, DATA_VOLUMES, wait_for_own};
@@ -10,14 +10,14 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// Until an importer's pod has run, and its machine runs.
+/// Time until an importer's pod has run, and its machine runs.
 const FILLED: Duration = Duration::from_secs(RUNNING.as_secs() + 120);
 /// Name of the web server and of its service.
 const SERVER: &str = "web";
 /// Config map with registries that have no TLS.
 const REGISTRIES: &str = "cdi-insecure-registries";
 
-/// A test that has the cluster's DataVolumes for itself, without CDI.
+/// Runs a test while there is no CDI.
 fn without_cdi(name: &str, test: impl FnOnce(&Namespace) -> Result<()> + Send + 'static) {
     in_namespace(name, move |namespace| {
         let _absent = Absent::prepare()?;
@@ -29,7 +29,8 @@ pub(crate) fn host(namespace: &Namespace) -> String {
     format!("{SERVER}.{}.svc", namespace.name())
 }
 
-/// Puts a file on the web server. What goes into a pod through `kubectl exec` may be cut short, so it is tried until all is there.
+/// Puts a file on the web server. Input of `kubectl exec` may be cut short, so this is repeated until the
+/// whole file has arrived.
 pub(crate) fn publish(namespace: &Namespace, path: &str, file: &Path) -> Result<()> {
     let text = succeed(Command::new("base64").arg(file), None)?;
     let script = format!(
@@ -58,7 +59,7 @@ pub(crate) fn tiny() -> PathBuf {
     target.join("images/guest-tiny.qcow2")
 }
 
-/// A container image with that disk, as files of a web server: it is a registry for who only reads.
+/// A container image with that disk, as files of a web server: that is enough of a registry for reading.
 pub(crate) fn publish_image(namespace: &Namespace, work: &Path, disk: &Path) -> Result<()> {
     shell(
         work,
@@ -78,13 +79,14 @@ pub(crate) fn publish_image(namespace: &Namespace, work: &Path, disk: &Path) -> 
     });
     let file = work.join("manifest");
     std::fs::write(&file, manifest.to_string())?;
-    // The name comes last: whoever looks finds all of it, or the former image.
+    // The name is written last, so that a client finds all of the image, or the former image.
     publish(namespace, &format!("v2/images/data/blobs/{digest}"), &layer)?;
     publish(namespace, &format!("v2/images/data/manifests/sha256:{}", sha256(&file)?), &file)?;
     publish(namespace, "v2/images/data/manifests/1", &file)
 }
 
-/// Says that the test's registry has no TLS, until this is dropped. Each test has a key of its own in the config map.
+/// Lists the test's registry as one without TLS, until this is dropped. Each test has a key of its own in the
+/// config map.
 pub(crate) struct Insecure {
     key: String,
 }
@@ -100,7 +102,16 @@ impl Insecure {
 
     fn set(&self, host: &Value) -> Result<()> {
         let change = json!({ "data": { &self.key: host } }).to_string();
-        let output = try_kubectl(&["patch", "configmap", "-n", "kubevirt", REGISTRIES, "--type=merge", "-p", &change])?;
+        let output = try_kubectl(&[
+            "patch",
+            "configmap",
+            "-n",
+            "kubevirt",
+            REGISTRIES,
+            "--type=merge",
+            "-p",
+            &change,
+        ])?;
         ensure!(output.code == 0, "{}", output.text());
         Ok(())
     }
@@ -136,7 +147,7 @@ pub(crate) fn condition<'a>(object: &'a Value, type_: &str) -> &'a Value {
     all.and_then(|all| all.iter().find(|condition| condition["type"] == type_)).unwrap_or(&Value::Null)
 }
 
-/// The disk with that serial, in the guest.
+/// The device of the disk with that serial in the guest.
 fn device(serial: &str) -> String {
     format!("/dev/$(basename $(dirname $(grep -lx {serial} /sys/block/*/serial)))")
 }
@@ -194,7 +205,7 @@ fn a_machine_boots_from_a_download_beside_a_disk_from_a_registry_and_an_empty_on
         let empty = console.ok(&format!("tr -d '\\000' <{} | wc -c", device("EMPTY")), SOON)?;
         ensure!(empty.trim() == "0", "{empty}");
         console.leave()?;
-        // It goes with its machine.
+        // It is deleted with its machine.
         namespace.kubectl(&["delete", "vm", "vm"])?;
         namespace.wait_gone(DATA_VOLUMES, "root", FILLED)?;
         namespace.wait_gone("pvc", "root", FILLED)
@@ -208,7 +219,7 @@ fn a_claim_is_copied_within_its_namespace() {
         publish(namespace, "tiny.qcow2", &tiny())?;
         let source = json!({ "http": { "url": format!("http://{}/tiny.qcow2", host(namespace)) } });
         namespace.apply(&data_volume("golden", &source, "160Mi"))?;
-        // It waits until there is something to copy, and until that is filled.
+        // It waits until the source exists and is filled.
         let mut copy = data_volume("root", &json!({}), "160Mi");
         copy["spec"] = json!({ "sourceRef": { "kind": "DataSource", "name": "outer" }, "storage": {} });
         namespace.apply(&copy)?;
@@ -316,14 +327,14 @@ fn a_cdi_that_comes_later_has_the_work_and_gives_it_back() {
             volume["status"]["phase"] == "Succeeded"
         })?;
         let kinds = absent.install()?;
-        // Until it was noticed.
+        // Wait until virt-controller has noticed.
         std::thread::sleep(Duration::from_secs(15));
         namespace.apply(&data_volume("theirs", &json!({ "blank": {} }), "16Mi"))?;
         std::thread::sleep(Duration::from_secs(10));
         let theirs = namespace.need(DATA_VOLUMES, "theirs")?;
         ensure!(theirs["status"].is_null(), "{theirs}");
         ensure!(namespace.get("pvc", "theirs")?.is_none(), "a claim was made");
-        // What is filled is marked as CDI marks it, and so filled by nobody again.
+        // A filled claim is marked as CDI marks it, so it is not filled again.
         let claim = namespace.need("pvc", "before")?;
         let annotations = &claim["metadata"]["annotations"];
         ensure!(annotations["cdi.kubevirt.io/storage.populatedFor"] == "before", "{annotations}");

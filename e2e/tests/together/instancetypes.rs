@@ -1,4 +1,5 @@
-//! Instance types and preferences: what they make of a machine, and that a machine stays what it was.
+//! Instance types and preferences: their effect on a machine, and that an existing machine does not change
+//! with them.
 
 use anyhow::{Context, Result, ensure};
 use barevirt_e2e::command::{kubectl, try_kubectl_with};
@@ -26,7 +27,7 @@ fn preference(name: &str) -> Value {
     })
 }
 
-/// The small guest, with nothing of its own that either decides.
+/// The small guest, without fields that either of them sets.
 fn machine(name: &str, run_strategy: &str) -> Value {
     let mut machine = guest::machine(name, run_strategy);
     let spec = guest::spec_of(&mut machine);
@@ -67,7 +68,7 @@ fn a_guest_is_of_the_size_that_its_instance_type_says() {
         let mut console = Console::open(namespace, "vm")?;
         console.login(BOOT)?;
         ensure!(console.ok("nproc", SOON)? == "2");
-        // The kernel keeps some of it for itself.
+        // The kernel reserves some of it.
         let memory = console.ok("awk '/^MemTotal/ { print $2 }' /proc/meminfo", SOON)?;
         let kibibytes: u32 = memory.trim().parse().with_context(|| format!("memory {memory:?}"))?;
         ensure!((64 << 10..128 << 10).contains(&kibibytes), "{kibibytes} KiB are not of 128 MiB");
@@ -105,7 +106,7 @@ fn a_machine_starts_again_as_it_was() {
         let labels = &kept["metadata"]["labels"];
         ensure!(labels["instancetype.kubevirt.io/object-name"] == "own", "{labels}");
 
-        // Only a machine that is seen from now on is smaller.
+        // Only a new machine is smaller.
         namespace.apply(&instancetype("own", 1))?;
         let cores = |namespace: &Namespace, cores: u32| -> Result<()> {
             namespace.virtctl(&["start", "vm"])?;
@@ -120,7 +121,7 @@ fn a_machine_starts_again_as_it_was() {
         let kept = namespace.need("controllerrevision", &revision(&other, "instancetypeRef"))?;
         ensure!(kept["data"]["spec"]["cpu"]["guest"] == 1, "{}", kept["data"]);
 
-        // Without its copy the machine takes over what is there now.
+        // Without its copy the machine uses the current objects.
         let before = revision(&vm, "instancetypeRef");
         let none = json!({ "status": { "instancetypeRef": null } }).to_string();
         namespace.kubectl(&["patch", "vm", "vm", "--subresource=status", "--type=merge", "-p", &none])?;

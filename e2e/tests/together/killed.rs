@@ -1,4 +1,4 @@
-//! Processes of a machine itself killed with signal 9: what becomes of the machine, and what of the other process.
+//! Kills the processes of a machine with signal 9: what happens to the machine, and to the other process.
 
 use anyhow::ensure;
 use barevirt_e2e::wait::{self, RUNNING, SOON};
@@ -35,7 +35,7 @@ fn a_machine_whose_qemu_is_killed_starts_again() {
         let first = uid(&namespace.wait_phase("vm", "Running", RUNNING)?);
         let launcher = namespace.launcher("vm")?;
         Node::of(&launcher)?.kill(&launcher, "qemu-system-x86_64", "KILL")?;
-        // A crash is followed by a pause of ten seconds and some.
+        // After a crash there is a pause of a little more than ten seconds.
         namespace.wait("vmi", "vm", "to be another, and Running", RUNNING + SOON, |vmi| {
             uid(vmi) != first && vmi["status"]["phase"] == "Running"
         })?;

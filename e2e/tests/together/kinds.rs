@@ -1,4 +1,5 @@
-//! Every kind: its manifest is taken or refused with the reason, it is explained, listed and found by its short names.
+//! Every kind: its manifest is accepted or refused with the reason, and `kubectl` explains it, lists it and
+//! knows its short names.
 
 use anyhow::{Context, Result, ensure};
 use barevirt_e2e::command::{Output, kubectl, repository, try_kubectl, try_kubectl_with};
@@ -6,7 +7,7 @@ use barevirt_e2e::wait::{self, SOON};
 use barevirt_e2e::{Namespace, guest, in_namespace, installation};
 use serde_json::{Value, json};
 
-/// What comes before the reason in an example that is refused.
+/// The text before the reason in an example that is refused.
 const REFUSED: &str = "# Refused for now: ";
 
 /// Resource and group, short names, and whether it belongs to a namespace.
@@ -36,7 +37,7 @@ const KINDS: [(&str, &str, bool); 19] = [
     ("migrationpolicies.migrations.kubevirt.io", "", false),
 ];
 
-/// `kubectl apply` that only asks. An object with a namespace of its own stays there.
+/// `kubectl apply` as a dry run. An object that names a namespace keeps it.
 fn dry_run(namespace: &Namespace, manifest: &Value) -> Result<Output> {
     let own = manifest["metadata"]["namespace"].as_str().unwrap_or(namespace.name());
     try_kubectl_with(&["apply", "--dry-run=server", "-n", own, "-f", "-"], &manifest.to_string())
@@ -223,7 +224,7 @@ fn a_gated_field_names_its_gate_until_it_is_on() {
         let mut more = gates.as_array().cloned().unwrap_or_default();
         more.push(json!("HostDisk"));
         set_gates(&before, &json!(more))?;
-        // No restart: virt-api watches the object.
+        // Without a restart, since virt-api watches the object.
         let seen = wait::until_true("the gate to count", SOON, || {
             Ok(!dry_run(namespace, &host_disk())?.text().contains(GATE))
         });

@@ -1,4 +1,4 @@
-//! What changes in a running guest: sockets, memory, placement.
+//! Changes of a running guest: sockets, memory, placement.
 
 use anyhow::{Context, Result, ensure};
 use barevirt_e2e::wait::{self, BOOT, RUNNING, SOON};
@@ -6,7 +6,7 @@ use barevirt_e2e::{Console, Namespace, guest, in_namespace};
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// The kubelet resizes a pod, and a guest plugs memory in or out.
+/// Time until the kubelet resizes a pod, and a guest plugs or unplugs memory.
 const CHANGE: Duration = Duration::from_secs(120);
 
 fn condition<'v>(object: &'v Value, wanted: &str) -> Option<&'v Value> {
@@ -34,14 +34,14 @@ fn set_sockets(namespace: &Namespace, sockets: u32) -> Result<()> {
     change(namespace, &json!({"domain": {"cpu": {"sockets": sockets}}}))
 }
 
-/// Waits until the instance has so many sockets and nothing is under way.
+/// Waits until the instance has that many sockets and no change is under way.
 fn wait_sockets(namespace: &Namespace, sockets: u32) -> Result<Value> {
     namespace.wait("vmi", "vm", &format!("to have {sockets} sockets"), CHANGE, |vmi| {
         vmi["status"]["currentCPUTopology"]["sockets"] == sockets && condition(vmi, "HotVCPUChange").is_none()
     })
 }
 
-/// What the launcher's container asks for.
+/// The requests of the launcher's container.
 fn requests(namespace: &Namespace) -> Result<Value> {
     let pod = namespace.launcher("vm")?;
     let containers = pod["spec"]["containers"].as_array().context("a pod with containers")?;
@@ -71,8 +71,8 @@ fn sockets_come_and_the_pod_grows_with_them() {
     });
 }
 
-/// A guest of Linux 6.9 or later that knows no hypervisor, as under emulation, admits no processors that were not there at
-/// its start: this one starts with two.
+/// Linux 6.9 or later without a visible hypervisor, as under emulation, accepts only processors that existed
+/// at its start, so this guest starts with two.
 #[test]
 fn a_guest_gives_sockets_back_and_gets_them_again() {
     in_namespace("live-sockets-back", |namespace| {
@@ -84,7 +84,7 @@ fn a_guest_gives_sockets_back_and_gets_them_again() {
         set_sockets(namespace, 1)?;
         wait_sockets(namespace, 1)?;
         ensure!(!console.ok(present, SOON)?.contains("0-1"));
-        // The pod gives back what the guest has given back before.
+        // The pod shrinks after the guest has given its CPU back.
         wait::until_true("the pod to be smaller", SOON, || Ok(requests(namespace)?["cpu"] == "100m"))?;
         set_sockets(namespace, 2)?;
         wait_sockets(namespace, 2)?;

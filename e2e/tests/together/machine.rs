@@ -78,7 +78,7 @@ fn start_and_restart_make_new_instances() {
     });
 }
 
-/// The PCI bus behind whose root port a device with that id sits.
+/// The PCI bus of the device with that id, behind its root port.
 fn bus_of(devices: &Value, id: &str) -> Option<Value> {
     match devices {
         Value::Array(items) => items.iter().find_map(|item| bus_of(item, id)),

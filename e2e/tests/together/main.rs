@@ -1,6 +1,6 @@
-//! What disturbs nobody, in one program: several tests run at once, and beside them all a rotation of the certificates, which
-//! takes ten minutes, most of them waited. Tests begin in the order of their names: `certificates` is among the first, so that
-//! nothing waits for it in the end.
+//! Tests that do not disturb others, in one program. Several run at once, and at the same time a rotation of
+//! the certificates, which takes ten minutes, mostly waiting. Tests begin in the order of their names:
+//! `certificates` is among the first, so that the run does not wait for it at the end.
 
 mod bad_input;
 mod bridge;

@@ -1,7 +1,8 @@
-//! Prometheus from Debian, outside the cluster, asks the components, and is asked about a running guest.
+//! Debian's Prometheus, outside the cluster, scrapes the components, and the tests query it about a running
+//! guest.
 //!
-//! It goes through the API server, which trusts its client certificate and passes its requests on to the pods: their network
-//! cannot be reached from everywhere.
+//! It scrapes through the API server, which trusts its client certificate and passes its requests on to the
+//! pods, because the pod network cannot be reached from everywhere.
 
 use std::net::TcpListener;
 use std::path::Path;
@@ -15,10 +16,10 @@ use barevirt_e2e::{Console, Namespace, Running, guest, in_namespace};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// Until Prometheus has started, or has asked once more.
+/// Time until Prometheus has started, or has scraped again.
 const SCRAPED: Duration = Duration::from_secs(60);
 
-/// A Prometheus of this test's own.
+/// A Prometheus for this test.
 struct Prometheus {
     program: Running,
     address: String,
@@ -26,13 +27,13 @@ struct Prometheus {
 }
 
 impl Prometheus {
-    /// One that asks all pods with metrics.
+    /// Starts one that scrapes all pods with metrics.
     fn start() -> Result<Self> {
         let program = succeed(&mut Command::new(repository().join("e2e/prometheus.sh")), None)?;
         let files = tempfile::tempdir()?;
         let config = configuration(files.path())?;
         std::fs::write(files.path().join("prometheus.yml"), config.to_string())?;
-        // Free a moment ago.
+        // A port that was free a moment ago.
         let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string();
         let log = std::fs::File::create(files.path().join("log"))?;
         let child = Command::new(program.trim())
@@ -58,7 +59,7 @@ impl Prometheus {
         succeed(Command::new("curl").args(["-sSf", "--max-time", "10", &url]), None)
     }
 
-    /// What an expression gives now: labels, and the value.
+    /// The current result of an expression: labels, and the value.
     fn query(&self, expression: &str) -> Result<Vec<(Value, f64)>> {
         let url = format!("http://{}/api/v1/query", self.address);
         let query = format!("query={expression}");
@@ -73,7 +74,7 @@ impl Prometheus {
         result.iter().map(one).collect()
     }
 
-    /// The value of the one line there is, once there is one above that.
+    /// The value of the only result, once it is above `least`.
     fn above(&self, expression: &str, least: f64) -> Result<f64> {
         wait::until(&format!("{expression} above {least}"), SCRAPED, || {
             let lines = self.query(expression)?;
@@ -83,7 +84,7 @@ impl Prometheus {
     }
 }
 
-/// What Prometheus is told, in JSON, which is YAML.
+/// Prometheus' configuration, in JSON, which is valid YAML.
 fn configuration(files: &Path) -> Result<Value> {
     let config: Value =
         serde_json::from_str(&kubectl(&["config", "view", "--raw", "--minify", "-o", "json"])?)?;
@@ -139,7 +140,7 @@ fn prometheus_sees_what_a_guest_does() {
         console.login(BOOT)?;
         let prometheus = Prometheus::start()?;
 
-        // Who it is: once from its node, once from the leading controller.
+        // The metrics that identify it: one from its node, one from the leading controller.
         let label = ",kubernetes_vmi_label_example_com_tier=\"web-1\"";
         let cpu = prometheus.above(&of("kubevirt_vmi_cpu_usage_seconds_total", namespace, label), 0.0)?;
         prometheus.above(&of("kubevirt_vmi_info", namespace, ",phase=\"running\""), 0.0)?;
@@ -153,12 +154,12 @@ fn prometheus_sees_what_a_guest_does() {
         ensure!((memory - f64::from(128 << 20)).abs() < 1.0, "the guest was given {memory} bytes");
         let vcpu = of("kubevirt_vmi_vcpu_seconds_total", namespace, ",id=\"0\",state=\"running\"");
         let ran = prometheus.above(&vcpu, 0.0)?;
-        // The balloon driver's own word.
+        // A figure of the balloon driver.
         let unused = of("kubevirt_vmi_memory_unused_bytes", namespace, "");
         prometheus.above(&unused, 0.0)?;
         let resident = of("kubevirt_vmi_memory_resident_bytes", namespace, "");
         let resident = prometheus.above(&resident, 1e7)?;
-        // Measured after one scrape and told at a later one.
+        // Measured after one scrape and reported at a later one.
         prometheus.above(&of("kubevirt_vmi_dirty_rate_bytes_per_second", namespace, ""), -1.0)?;
         prometheus.above(
             "max(kubevirt_workqueue_work_duration_seconds_count{name=\"virt-controller-vmi\"})",
@@ -170,9 +171,9 @@ fn prometheus_sees_what_a_guest_does() {
         let received = of("kubevirt_vmi_network_receive_bytes_total", namespace, ",interface=\"default\"");
         let (out, into) = (prometheus.above(&sent, 0.0)?, prometheus.above(&received, 0.0)?);
 
-        // And what it does.
+        // Metrics of its activity.
         console.ok("dd if=/dev/urandom of=/root/load bs=1M count=4 2>/dev/null && sync", SOON)?;
-        // The gateway answers, or at least is asked who it is.
+        // The gateway answers, or at least gets an ARP request.
         console.run("ping -c 3 -s 1000 -W 1 10.0.2.1", SOON)?;
         prometheus.above(&written, before + 4e6)?;
         prometheus.above(&sent, out)?;
@@ -181,7 +182,7 @@ fn prometheus_sees_what_a_guest_does() {
         prometheus.above(&of("kubevirt_vmi_cpu_usage_seconds_total", namespace, ""), cpu)?;
         ensure!(resident < 1e9, "QEMU with a small guest has {resident} bytes");
 
-        // What is gone is told no more.
+        // A deleted instance is no longer reported.
         namespace.kubectl(&["delete", "vmi", "vm"])?;
         wait::until_true("the guest to be told no more", SCRAPED, || {
             Ok(prometheus.query(&of("kubevirt_vmi_info", namespace, ""))?.is_empty()

@@ -1,5 +1,6 @@
-//! Live migration: a guest that runs goes to another node and notices nothing, stays when it is told to, and says why where it
-//! cannot go. Most of the guests have no disk: their system is the initial file system, in their memory.
+//! Live migration: a running guest moves to another node and notices nothing, stays when the migration is
+//! cancelled, and the instance says why if it cannot move. Most of the guests have no disk: their system is
+//! the initial file system, in their memory.
 
 use anyhow::{Context, Result, ensure};
 use barevirt_e2e::command::{try_kubectl_with, try_virtctl};
@@ -42,7 +43,7 @@ fn condition(vmi: &Value, wanted: &str) -> Value {
     conditions.into_iter().find(|condition| condition["type"] == wanted).unwrap_or_default()
 }
 
-/// A guest with a process that counts in its memory, which only this boot knows.
+/// A guest with a process that counts in memory, so the count shows that it is still the same boot.
 struct Guest<'a> {
     namespace: &'a Namespace,
     name: &'a str,
@@ -51,7 +52,7 @@ struct Guest<'a> {
 }
 
 impl<'a> Guest<'a> {
-    /// Starts the machine, waits until it can move and has it count.
+    /// Starts the machine, waits until it can move, and starts the counter.
     fn start(namespace: &'a Namespace, manifest: &Value, name: &'a str) -> Result<Self> {
         namespace.apply(manifest)?;
         namespace.wait_phase(name, "Running", RUNNING)?;
@@ -72,7 +73,7 @@ impl<'a> Guest<'a> {
         self.namespace.need("vmi", self.name)
     }
 
-    /// How far it has counted; an error where it is not the same boot of the same instance any more.
+    /// The current count; an error if it is no longer the same boot of the same instance.
     fn count(&self) -> Result<u64> {
         let vmi = self.vmi()?;
         ensure!(vmi["metadata"]["uid"] == self.uid, "it is another instance");
@@ -85,7 +86,7 @@ impl<'a> Guest<'a> {
         count.trim().parse().with_context(|| format!("{count:?} is no number"))
     }
 
-    /// It counts on from there.
+    /// Checks that it counts on from there.
     fn goes_on(&self, from: u64) -> Result<()> {
         wait::until_true("the guest to count on", COMMAND, || Ok(self.count()? > from))
     }
@@ -102,7 +103,7 @@ impl<'a> Guest<'a> {
             .collect())
     }
 
-    /// Waits until the only migration there is has that phase. The instance runs all the while.
+    /// Waits until the only migration has that phase. The instance must be Running all the time.
     fn wait_migration(&self, phase: &str) -> Result<Value> {
         let what = format!("the migration of {} to be {phase}", self.name);
         wait::until(&what, MOVED, || {
@@ -117,7 +118,7 @@ impl<'a> Guest<'a> {
         })
     }
 
-    /// Waits until it has one pod alone, on that node.
+    /// Waits until it has only one pod, on that node.
     fn wait_alone_on(&self, node: &str) -> Result<()> {
         wait::until_true("one pod to be left", SOON, || {
             let pods = self.pods()?;
@@ -166,7 +167,7 @@ fn a_guest_moves_and_notices_nothing() {
                 && vmi["metadata"]["labels"]["kubevirt.io/migrationTargetNodeName"].is_null()
         })?;
 
-        // And back: nothing of the first one is in the way of the next.
+        // And back, to check that nothing of the first migration blocks the next.
         namespace.kubectl(&["delete", "vmim", "--all"])?;
         let before = guest.count()?;
         namespace.virtctl(&[
@@ -181,7 +182,7 @@ fn a_guest_moves_and_notices_nothing() {
     });
 }
 
-/// The disk of its image, an empty one and the one with its user data.
+/// The disk of its image, an empty disk, and the disk with its user data.
 #[test]
 fn what_is_on_the_disks_of_a_guest_goes_along() {
     in_namespace("migratedisks", |namespace| {
@@ -218,7 +219,7 @@ fn what_is_on_the_disks_of_a_guest_goes_along() {
             console.login(SOON)?;
             let after = console.ok(&sums, COMMAND)?;
             ensure!(after == before, "the disks were {before} and are {after}");
-            // What is written there goes back with it.
+            // Data that is written on the target moves back with it.
             console.ok("echo more >>/root/written && sync", COMMAND)?;
             console.leave()?;
         }
@@ -244,7 +245,7 @@ fn what_a_guest_writes_while_it_moves_is_on_its_shared_disk() {
         let guest = Guest::start(namespace, &with_claim(machine("vm"), "data"), "vm")?;
         let mut console = Console::open(namespace, "vm")?;
         console.login(SOON)?;
-        // A line of 512 bytes with a number, one after the other, each on the disk before the next.
+        // Numbered lines of 512 bytes, each synced to the disk before the next.
         let disk = "disk=/dev/$(basename $(dirname $(grep -lx DATA /sys/block/*/serial)))";
         let write = format!(
             "({disk}; i=0; while [ ! -e /tmp/stop ]; do printf '%0511d\\n' $i | \
@@ -294,7 +295,7 @@ fn one_migration_at_a_time_and_only_of_what_is_there() {
         let output = namespace.try_virtctl(&["migrate", "vm"])?;
         ensure!(output.code == 1 && output.text().contains("in-flight migration detected"), "{output:?}");
         guest.wait_migration("Succeeded")?;
-        // The next one may come.
+        // The next migration may begin.
         namespace.virtctl(&["migrate", "vm", "--dry-run"]).map(drop)
     });
 }
@@ -304,14 +305,14 @@ fn a_guest_whose_migration_is_cancelled_runs_on_where_it_is() {
     in_namespace("migratecancel", |namespace| {
         let guest = Guest::start(namespace, &machine("vm"), "vm")?;
         let home = node(&guest.vmi()?);
-        // Before anything of the guest is sent.
+        // Cancel before anything of the guest is sent.
         let before = guest.count()?;
         namespace.virtctl(&["migrate", "vm"])?;
         let output = namespace.virtctl(&["migrate-cancel", "vm"])?;
         ensure!(output == "VM vm was scheduled to migrate-cancel\n", "{output}");
         stays(&guest, &home, before)?;
 
-        // And in the midst of it: so slow that it does not end by itself.
+        // And cancel while it runs, so slowly that it does not end by itself.
         let policy = json!({
             "apiVersion": "migrations.kubevirt.io/v1alpha1", "kind": "MigrationPolicy",
             "metadata": { "name": namespace.name() },
@@ -334,7 +335,7 @@ fn a_guest_whose_migration_is_cancelled_runs_on_where_it_is() {
     });
 }
 
-/// It is where it was, alone, counts on, and nothing moves it.
+/// Checks that it is where it was, with one pod, counts on, and is not moved.
 fn stays(guest: &Guest<'_>, home: &str, before: u64) -> Result<()> {
     wait::until_true("no migration to be left", SOON, || Ok(guest.namespace.list("vmim")?.is_empty()))?;
     guest.wait_alone_on(home)?;
@@ -357,7 +358,7 @@ fn a_guest_that_cannot_move_says_why() {
         let told = condition(&vmi, "LiveMigratable");
         ensure!(told["status"] == "False" && told["reason"] == "DisksNotLiveMigratable", "{told}");
         ensure!(told["message"].as_str().unwrap_or_default().contains("PVC data is not shared"), "{told}");
-        // On other disks it could.
+        // Without regard to disks it could move.
         let told = condition(&vmi, "StorageLiveMigratable");
         ensure!(told["status"] == "True", "{told}");
         let refusal = namespace.refusal(&migration("move", "vm"))?;
@@ -374,7 +375,7 @@ fn an_eviction_moves_a_guest_that_can_move() {
         let guest = Guest::start(namespace, &machine("vm"), "vm")?;
         let (home, before) = (node(&guest.vmi()?), guest.count()?);
         let [(pod, _)] = &guest.pods()?[..] else { anyhow::bail!("one pod was expected") };
-        // What `kubectl drain` does again and again, without the node's being closed to everybody else.
+        // The evictions of `kubectl drain`, repeated, without a cordon of the node.
         let path = format!("/api/v1/namespaces/{}/pods/{pod}/eviction", namespace.name());
         let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction",
             "metadata": {"name": pod, "namespace": namespace.name()}});

@@ -1,4 +1,5 @@
-//! A node that is drained again and again: a guest that writes all the while goes there and back, and loses nothing.
+//! A node is drained again and again: a guest that writes all the time moves there and back, and loses
+//! nothing.
 
 use anyhow::{Context, Result, ensure};
 use barevirt_e2e::command::kubectl;
@@ -61,7 +62,7 @@ fn a_guest_of_nodes_that_are_drained_twenty_times_loses_nothing() {
             let now = ask(namespace, "cat /proc/sys/kernel/random/boot_id")?;
             ensure!(now == boot.trim(), "{round}: it has booted again");
         }
-        // Every number once, in order, up to one that was synced.
+        // Every number occurs once, in order, up to the last synced one at least.
         let synced: u64 = ask(namespace, "cat /tmp/synced")?.parse()?;
         let wrong = ask(namespace, "awk '$1 != NR' /root/numbers | wc -l")?;
         let written: u64 = ask(namespace, "wc -l </root/numbers")?.parse()?;

@@ -1,4 +1,4 @@
-//! What the firmware and the TPM of a guest know goes along when it moves.
+//! The state of firmware and TPM moves with a guest.
 
 use crate::firmware::{COMMAND, DEFINE, READ, shell, tpm, with_uefi, without_disks};
 use anyhow::{Result, ensure};
@@ -30,7 +30,7 @@ fn variables_of_uefi_go_along() {
         let mut console = shell(namespace, "vm")?;
         console.send(&format!("setvar {NAME}\r"))?;
         console.expect("moved - 0001 Bytes", COMMAND)?;
-        // The firmware begins anew, and reads them from the flash that the target has.
+        // The firmware restarts, and reads the variables from the target's flash.
         console.send("reset -w\r")?;
         console.leave()?;
         let mut console = shell(namespace, "vm")?;
@@ -73,7 +73,7 @@ fn what_a_tpm_holds_goes_along_and_one_on_a_claim_of_one_node_stays() {
     });
 }
 
-/// The claim is there before the machine, as one of a class that is shared would be.
+/// The claim exists before the machine, like a claim of a shared storage class.
 #[test]
 fn what_a_machine_keeps_on_a_shared_claim_goes_along_and_outlives_it() {
     in_namespace("movekept", |namespace| {

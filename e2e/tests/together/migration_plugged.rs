@@ -1,4 +1,4 @@
-//! A guest moves with what it got while it ran: volumes, processors, memory.
+//! A guest moves with volumes, processors and memory that were plugged while it ran.
 
 use crate::hotplug_volumes::{open, told, wait_disk, wait_ready, wait_untold};
 use anyhow::{Context, Result, ensure};
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 /// How long a command of the guest may take.
 const COMMAND: Duration = Duration::from_secs(60);
-/// The kubelet resizes a pod, and a guest takes memory.
+/// Time until the kubelet resizes a pod, and a guest plugs memory.
 const CHANGE: Duration = Duration::from_secs(120);
 
 /// A claim that every node reaches.
@@ -56,7 +56,7 @@ fn disks_that_came_while_a_guest_ran_go_along() {
             namespace.virtctl(&["addvolume", "vm", &volume, &serial, &format!("--bus={bus}")])?;
             wait_ready(namespace, claim)?;
         }
-        // The others stay where they are.
+        // The other disks keep their addresses.
         namespace.virtctl(&["removevolume", "vm", "--volume-name=first"])?;
         wait_untold(namespace, "first")?;
         let name = wait_disk(&mut console, "PLUGGED-data", true)?;
@@ -78,7 +78,7 @@ fn disks_that_came_while_a_guest_ran_go_along() {
                 })
             })
         })?;
-        // Each disk that it has is offered where it is, and no other.
+        // There is an attachment pod on its node for each of its disks, and no other.
         let pods = namespace.list("pod")?;
         let pods = pods.iter().filter(|pod| pod["metadata"]["labels"]["kubevirt.io"] == "hotplug-disk");
         let here = pods.filter(|pod| pod["spec"]["nodeName"] == vmi["status"]["nodeName"]).count();
@@ -93,7 +93,7 @@ fn disks_that_came_while_a_guest_ran_go_along() {
             .ok(&format!("dd if=/dev/zero of=/dev/{name} bs=1M count=4 conv=fsync 2>/dev/null"), COMMAND)?;
         console.leave()?;
 
-        // It goes back, and gives its disks away there.
+        // It moves back, and its disks are unplugged there.
         moves(namespace)?;
         let mut console = Console::open(namespace, "vm")?;
         console.login(BOOT)?;
@@ -140,7 +140,7 @@ fn a_guest_that_has_grown_moves_and_grows_on() {
     });
 }
 
-/// Gives the guest so many sockets and so much memory, and waits until it has both.
+/// Gives the guest that many sockets and that much memory, and waits until it has both.
 fn grow(namespace: &Namespace, sockets: u32, memory: &str) -> Result<()> {
     let domain = json!({ "cpu": { "sockets": sockets }, "memory": { "guest": memory } });
     let patch = json!({ "spec": { "template": { "spec": { "domain": domain } } } }).to_string();

@@ -1,4 +1,5 @@
-//! A guest moves with a disk that only its node has, to another claim and back; and stays on the former one when somebody says so.
+//! A guest moves with a disk that only its node has, to another claim and back; and stays on the former claim
+//! when the move is cancelled.
 
 use anyhow::{Context, Result, ensure};
 use barevirt_e2e::wait::{BOOT, MOVED, RUNNING, SOON};
@@ -8,7 +9,7 @@ use std::time::Duration;
 
 /// How long a command of the guest may take.
 const COMMAND: Duration = Duration::from_secs(60);
-/// Names the disk of the claim in the guest.
+/// Shell code that sets `disk` to the claim's disk in the guest.
 const DISK: &str = "disk=/dev/$(basename $(dirname $(grep -lx DATA /sys/block/*/serial)))";
 
 /// A machine with a disk on that claim, which moves with its guest.
@@ -28,7 +29,7 @@ fn claim_of(volumes: &Value) -> &str {
     volume.and_then(|volume| volume["persistentVolumeClaim"]["claimName"].as_str()).unwrap_or_default()
 }
 
-/// The claim that the status tells of.
+/// The claim in the status.
 fn told(vmi: &Value) -> &str {
     let volumes = vmi["status"]["volumeStatus"].as_array();
     let volume = volumes.into_iter().flatten().find(|volume| volume["name"] == "data");
@@ -40,7 +41,7 @@ fn condition(object: &Value, wanted: &str) -> Value {
     conditions.into_iter().find(|condition| condition["type"] == wanted).unwrap_or_default()
 }
 
-/// The machine is to have its disk on that claim.
+/// Changes the machine so that its disk is on that claim.
 fn name_claim(namespace: &Namespace, claim: &str) -> Result<()> {
     let machine = namespace.need("vm", "vm")?;
     let volumes = machine["spec"]["template"]["spec"]["volumes"].as_array().context("it has no volumes")?;
@@ -51,7 +52,7 @@ fn name_claim(namespace: &Namespace, claim: &str) -> Result<()> {
     namespace.kubectl(&["patch", "vm", "vm", "--type=json", "-p", &patch]).map(drop)
 }
 
-/// Waits until the instance is to move its disk to that claim, and asks for a migration where nobody has.
+/// Waits until the instance is to move its disk to that claim, and asks for a migration if there is none.
 fn begin(namespace: &Namespace, claim: &str) -> Result<()> {
     let vmi = namespace.wait("vmi", "vm", "to be to move its volume", SOON, |vmi| {
         condition(vmi, "VolumesChange")["status"] == "True" && claim_of(&vmi["spec"]["volumes"]) == claim
@@ -64,12 +65,12 @@ fn begin(namespace: &Namespace, claim: &str) -> Result<()> {
         vm["status"]["volumeUpdateState"]["volumeMigrationState"]["migratedVolumes"][0] == *moved
     })?;
     let asked = namespace.try_virtctl(&["migrate", "vm"])?;
-    // An installation whose workload updates migrate has asked for one itself.
+    // With `LiveMigrate` among its workload update methods, the installation asks for one itself.
     ensure!(asked.code == 0 || asked.text().contains("in-flight migration detected"), "{asked:?}");
     Ok(())
 }
 
-/// Moves the guest with its disk to that claim. The node that it is on then.
+/// Moves the guest with its disk to that claim. Returns the new node.
 fn moves(namespace: &Namespace, claim: &str) -> Result<String> {
     let home = namespace.need("vmi", "vm")?["status"]["nodeName"].clone();
     namespace.kubectl(&["delete", "vmim", "--all"])?;
@@ -111,7 +112,7 @@ fn a_disk_of_one_node_goes_along_to_another_claim_and_back() {
         let fill = "dd if=/dev/urandom of=$disk bs=1M count=8 conv=fsync 2>/dev/null";
         let sum = "echo 3 >/proc/sys/vm/drop_caches; dd if=$disk bs=1M count=8 2>/dev/null | md5sum";
         let before = run(namespace, &format!("{DISK}; {fill}; {sum}"))?;
-        // Behind that, a line of 512 bytes with a number, one after the other, each on the disk before the next.
+        // After that, numbered lines of 512 bytes, each synced to the disk before the next.
         let write = format!(
             "({DISK}; i=0; while [ ! -e /tmp/stop ]; do printf '%0511d\\n' $i | \
              dd of=$disk bs=512 seek=$((16384+i)) conv=notrunc,fsync; echo $i >/tmp/written; i=$((i+1)); sleep 0.2; done; \
@@ -134,7 +135,7 @@ fn a_disk_of_one_node_goes_along_to_another_claim_and_back() {
         ensure!(found == wanted, "what it wrote on the way is not what is there: {found}, not {wanted}");
         ensure!(run(namespace, &format!("{DISK}; {sum}"))? == before, "the disk on {away} is another one");
 
-        // What is written there comes back with it, over what the former claim had.
+        // Data that is written there comes back with it, and overwrites the former claim.
         let after = run(namespace, &format!("{DISK}; {fill}; {sum}"))?;
         ensure!(after != before, "the guest writes nothing");
         let back = moves(namespace, "data")?;
@@ -160,7 +161,7 @@ fn a_volume_stays_where_it_is_when_its_claim_is_named_again() {
             let message = "One of the destination volumes doesn't exist: the pvc nowhere doesn't exist";
             told["status"] == "False" && told["message"] == message
         })?;
-        // Nobody provides it: the migration waits for its pod.
+        // The class has no provisioner, so the migration waits for its pod.
         namespace.apply(&json!({
             "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": { "name": "nowhere" },
             "spec": {

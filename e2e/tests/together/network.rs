@@ -54,7 +54,7 @@ fn a_guests_port_is_reached_from_pods_on_every_node_by_both_families() {
 fn a_guest_is_pinged_from_another_pod() {
     in_namespace("ping", |namespace| {
         start(namespace, &guest::instance("vm"))?;
-        // To ping, busybox has to be root, which `restricted` forbids. The launcher has been admitted by now.
+        // `ping` of busybox needs root, which `restricted` forbids. The launcher was admitted before.
         namespace.enforce("baseline")?;
         let client = pods::root_client(namespace, "client")?;
         for address in addresses(namespace)? {
@@ -96,7 +96,8 @@ fn a_guest_gets_the_addresses_of_the_binding() {
         let node = barevirt_e2e::Node::of(&pod)?;
         let process = node.processes(&pod, "virt-launcher")?.first().copied().context("no launcher")?;
         let outside = node.sh(&format!("nsenter -t {process} -n cat /sys/class/net/eth0/mtu"))?;
-        // /sys shows the network of whoever mounted it, so the pod's is asked from `ip` where it differs.
+        // /sys shows the network namespace in which it was mounted, so the pod's MTU may have to be read from
+        // `ip`.
         ensure!(mtu == outside.trim() || mtu.parse::<u32>()? <= 1500, "the guest's MTU is {mtu}");
         Ok(())
     });

@@ -1,4 +1,4 @@
-//! What nodes say of themselves, and where machines are placed by it.
+//! Labels and other reports of nodes, and how they decide where machines are placed.
 
 use anyhow::{Context, Result, ensure};
 use barevirt_e2e::command::{kubectl, objects, try_kubectl_with};
@@ -22,7 +22,7 @@ fn labels(node: &Value, prefix: &str) -> Vec<String> {
 
 #[test]
 fn nodes_say_what_guests_can_have() -> Result<()> {
-    // A handler that has just started says it within seconds.
+    // A handler that has just started writes them within seconds.
     wait::until_true("every node to have its labels", SOON, || {
         Ok(nodes()?.iter().all(|node| !labels(node, "machine-type.node.kubevirt.io/").is_empty()))
     })?;
@@ -72,7 +72,7 @@ fn a_machine_of_a_model_that_no_node_has_stays_scheduling() {
 #[test]
 fn a_machine_of_a_named_model_runs_where_the_model_is() {
     in_namespace("model", |namespace| {
-        // One that every node can have.
+        // A model that every node supports.
         let of = |node: &Value| labels(node, "cpu-model.node.kubevirt.io/");
         let nodes = nodes()?;
         let model = nodes
@@ -91,7 +91,7 @@ fn a_machine_of_a_named_model_runs_where_the_model_is() {
     });
 }
 
-/// The scheduler's part is played here, badly: the kubelet does not take the pod.
+/// The test binds the pod instead of the scheduler, to a node whose kubelet refuses it.
 #[test]
 fn a_pod_that_its_node_refuses_is_replaced() {
     in_namespace("refused", |namespace| {
@@ -152,7 +152,7 @@ fn a_plugin_whose_socket_is_gone_comes_back() -> Result<()> {
     let nodes = nodes()?;
     let name = nodes.first().and_then(|node| node["metadata"]["name"].as_str()).context("no node")?;
     let node = Node::named(name);
-    // Nobody asks for this one.
+    // No pod uses this device.
     let socket = "/var/lib/kubelet/device-plugins/kubevirt-tun.sock";
     node.sh(&format!("rm {socket}"))?;
     wait::until_true("the socket to be back", SOON, || {

@@ -1,4 +1,4 @@
-//! Disks made of the cluster's objects: what the guest reads on them is what the objects hold.
+//! Disks made of the cluster's objects: the guest reads the contents of the objects.
 
 use anyhow::{Context, Result, ensure};
 use barevirt_e2e::command::try_kubectl_with;
@@ -6,7 +6,8 @@ use barevirt_e2e::wait::{BOOT, RUNNING, SOON};
 use barevirt_e2e::{Console, Namespace, guest, in_namespace};
 use serde_json::{Value, json};
 
-/// guest-tiny with a volume of that source on a virtio disk, or in a CD drive, neither of which it reads by itself.
+/// guest-tiny with a volume of that source on a virtio disk or in a CD drive, which it does not mount by
+/// itself.
 fn with_object(mut manifest: Value, name: &str, source: &Value, target: &str) -> Value {
     let spec = guest::spec_of(&mut manifest);
     let bus = if target == "cdrom" { "sata" } else { "virtio" };
@@ -17,7 +18,7 @@ fn with_object(mut manifest: Value, name: &str, source: &Value, target: &str) ->
     manifest
 }
 
-/// Starts it, and opens its console with all that is needed to mount such disks.
+/// Starts it, opens its console, and loads the drivers to mount such disks.
 fn boot(namespace: &Namespace, manifest: &Value) -> Result<Console> {
     namespace.apply(manifest)?;
     namespace.wait_phase("vm", "Running", RUNNING)?;
@@ -29,7 +30,7 @@ fn boot(namespace: &Namespace, manifest: &Value) -> Result<Console> {
 
 /// Each file of the disk with that label, as a line of its name and contents.
 fn files(console: &mut Console, label: &str) -> Result<String> {
-    // Drives take their time to appear.
+    // Drives appear after some time.
     let find =
         format!("for try in $(seq 50); do findfs LABEL={label} >/disk 2>/dev/null && break; sleep 0.2; done");
     console.ok(&format!("{find}; mount -r -t iso9660 $(cat /disk) /mnt"), SOON)?;
@@ -58,7 +59,7 @@ fn keys_of_a_config_map_and_of_a_secret_are_files() {
         ensure!(found == "./a.b: c\n./color: blue", "{found:?}");
         let found = files(&mut console, "SECRETS")?;
         ensure!(found == "./password: sesame", "{found:?}");
-        // The secret's contents are in no object.
+        // The secret's contents must not be in the instance.
         ensure!(!namespace.need("vmi", "vm")?.to_string().contains("sesame"));
         console.leave().map(drop)
     });

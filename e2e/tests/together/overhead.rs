@@ -1,4 +1,4 @@
-//! A guest that uses all it was given, and all at once, lives within what its pod was given.
+//! A guest that uses all its resources at once stays within the limits of its pod.
 
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ fn a_guest_under_full_load_is_not_killed_by_its_cgroup() {
         let mut manifest = guest::instance("vm");
         let spec = &mut manifest["spec"];
         spec["domain"]["cpu"] = json!({ "sockets": 1, "cores": 2, "threads": 1 });
-        // A limit is what kills; the pod's is this and the overhead.
+        // The kernel kills at the limit; the pod's limit is this plus the overhead.
         spec["domain"]["memory"]["guest"] = json!("256Mi");
         spec["domain"]["resources"] =
             json!({ "requests": { "memory": "256Mi" }, "limits": { "memory": "256Mi" } });
@@ -50,7 +50,7 @@ fn a_guest_under_full_load_is_not_killed_by_its_cgroup() {
         let mut console = Console::open(namespace, "vm")?;
         console.login(BOOT)?;
         let boot = console.ok("cat /proc/sys/kernel/random/boot_id", SOON)?;
-        // Both CPUs run code of many kinds, the disk is written, and then every page that is free is touched.
+        // Both CPUs run many programs, the disk is written, and then every free page is touched.
         console.ok("mkdir -p /m && mount -t tmpfs -o size=200M none /m", SOON)?;
         console.ok(
             "for i in 1 2; do (for f in /bin/busybox /lib/modules/*/*; do sha256sum $f; md5sum $f; gzip -c <$f | wc -c; done >/dev/null 2>&1) & done; \

@@ -1,4 +1,4 @@
-//! Pools: so many machines as are wanted, each with its number, and a template that they follow.
+//! Pools: the wanted number of machines, each with its number, and a template that they follow.
 
 use anyhow::{Context, Result, ensure};
 use barevirt_e2e::wait::{self, RUNNING, SHUTDOWN, SOON};
@@ -77,7 +77,7 @@ fn a_pool_numbers_its_machines_and_scales_in_by_its_policy() {
         wait_for(namespace, &["web-2"], SOON)?;
         scale(namespace, 2)?;
         wait_for(namespace, &["web-0", "web-2"], SOON)?;
-        // In the place of a machine that somebody deletes comes one with the first number that is free: here its own.
+        // A machine that a user deletes is replaced by one with the first free number: here its own.
         let before = uid(&namespace.need("vm", "web-0")?);
         namespace.kubectl(&["delete", "vm", "web-0", "--wait=false"])?;
         namespace.wait("vm", "web-0", "to be another", SOON, |vm| uid(vm) != before)?;
@@ -135,7 +135,7 @@ fn a_changed_template_restarts_guests_within_max_unavailable() {
         wait::until_true("both guests to be new", RUNNING * 3, || {
             let mut done = 0;
             let mut away = 0;
-            // Both as they are at one moment.
+            // One list, so that both are from the same moment.
             let now = namespace.list("vmi")?;
             for (name, before) in ["web-0", "web-1"].iter().zip(&before) {
                 match now.iter().find(|vmi| vmi["metadata"]["name"] == *name) {
@@ -269,7 +269,7 @@ fn the_guest_reads_the_objects_of_its_machines_number() {
             volume["name"] = json!(name);
             guest::push(&mut spec["volumes"], volume);
         }
-        // There are none without a number: the pod would wait for them.
+        // Objects without a number do not exist, so the pod would wait for them.
         namespace.kubectl(&["create", "configmap", "settings-0", "--from-literal=color=blue"])?;
         namespace.kubectl(&["create", "secret", "generic", "key-0", "--from-literal=password=sesame"])?;
         namespace.apply(&pool)?;
@@ -277,7 +277,7 @@ fn the_guest_reads_the_objects_of_its_machines_number() {
     });
 }
 
-/// A pool of one machine that does not run, with a disk on the claim `data`, scaled in by that strategy.
+/// A pool of one stopped machine with a disk on the claim `data`, and that scale-in strategy.
 fn with_claim(strategy: &Value) -> Value {
     let mut pool = manifest(1, "Halted");
     pool["spec"]["scaleInStrategy"] = strategy.clone();
@@ -289,7 +289,7 @@ fn with_claim(strategy: &Value) -> Value {
     pool
 }
 
-/// Makes such a pool, and has its machine own the claim; the UID of the machine.
+/// Makes such a pool, and makes its machine the owner of the claim. Returns the UID of the machine.
 fn own_claim(namespace: &Namespace, strategy: &Value) -> Result<String> {
     namespace.claim("data")?;
     namespace.apply(&with_claim(strategy))?;
@@ -301,7 +301,7 @@ fn own_claim(namespace: &Namespace, strategy: &Value) -> Result<String> {
     Ok(uid(&machine))
 }
 
-/// Whether the claim is there, and nobody's.
+/// Checks that the claim exists and has no owner.
 fn is_kept(namespace: &Namespace) -> Result<()> {
     let claim = namespace.need("pvc", "data")?;
     let metadata = &claim["metadata"];

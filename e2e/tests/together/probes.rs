@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use std::time::Duration;
 
 const COMMAND: Duration = Duration::from_secs(60);
-/// A probe each second, and what the kubelet takes to tell.
+/// Time for a probe each second, and for the kubelet to report it.
 const TOLD: Duration = Duration::from_secs(60);
 
 fn ready(vmi: &Value) -> Option<bool> {
@@ -87,7 +87,7 @@ fn pings_of_the_agent_can_be_paused_and_a_failed_one_is_told() {
         manifest["metadata"]["annotations"] = json!({ pause: "true" });
         namespace.apply(&manifest)?;
         namespace.wait_phase("vm", "Running", RUNNING)?;
-        // There is no agent in it.
+        // The guest has no agent.
         wait_ready(namespace, true)?;
         namespace.kubectl(&["annotate", "vmi", "vm", &format!("{pause}-")])?;
         wait_ready(namespace, false)?;

@@ -1,4 +1,4 @@
-//! QEMU's monitor for people: who may say what, what is written down of it, and a QEMU that does not answer.
+//! QEMU's monitor for users: rights for commands, the audit log, and a QEMU that does not answer.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -13,10 +13,10 @@ use serde_json::{Value, json};
 
 use crate::roles::bind_in;
 
-/// As in the other tests: until a guest runs.
+/// Time until a guest runs, as in the other tests.
 const RUNNING: Duration = Duration::from_secs(180);
 
-/// One command as somebody: exit code and text.
+/// Runs one command as a user; returns exit code and output.
 fn say(namespace: &Namespace, user: &str, command: &Value) -> Result<(i32, String)> {
     let path = format!(
         "/apis/subresources.kubevirt.io/v1/namespaces/{}/virtualmachineinstances/vm/qmp",
@@ -49,7 +49,7 @@ fn people_say_what_their_role_allows_and_it_is_written_down() {
             ("edit", json!({"execute": "quit"}), false),
             ("nobody", json!({"execute": "query-status"}), false),
             ("admin", json!({"execute": "system_reset"}), true),
-            // To nobody, whoever it is.
+            // Forbidden for everybody.
             ("admin", json!({"execute": "screendump", "arguments": {"filename": "/tmp/x"}}), false),
             (
                 "admin",
@@ -113,7 +113,7 @@ fn a_person_talks_watches_and_lends_a_socket() {
             heard("{\"execute\":\"qmp_capabilities\",\"arguments\":{\"enable\":[]}}")?["return"] == json!({})
         );
         ensure!(heard("{\"execute\":\"getfd\",\"arguments\":{\"fdname\":\"x\"},\"id\":1}\n")?["id"] == 1);
-        // The shell, by a person.
+        // The shell on a terminal.
         let mut shell = Console::start(&mut virtctl())?;
         shell.expect("vm> ", SOON)?;
         shell.send("help query-stats\r")?;
@@ -154,7 +154,7 @@ fn a_qemu_that_stands_still_is_told_of_in_time_and_a_bundle_has_no_secret() {
         }
         let status: Value = serde_json::from_str(&namespace.virtctl(&["qmp", "other", "query-status"])?)?;
         ensure!(status["running"] == true, "{status}");
-        // The bundle is made all the same.
+        // The bundle is made even while QEMU does not answer.
         let directory = tempfile::tempdir()?;
         let file = directory.path().join("vm.tar");
         let bundled = namespace.try_virtctl(&["debug", "vm", "-o", &file.to_string_lossy()])?;

@@ -1,4 +1,4 @@
-//! Replica sets: so many instances as are wanted, whatever becomes of each.
+//! Replica sets: the wanted number of instances, whatever happens to each.
 
 use anyhow::{Result, ensure};
 use barevirt_e2e::wait::{self, RUNNING, SHUTDOWN, SOON};
@@ -28,7 +28,7 @@ fn name(object: &Value) -> String {
     object["metadata"]["name"].as_str().unwrap_or_default().to_owned()
 }
 
-/// The set's instances that have not ended and are not on their way out.
+/// The set's instances that have not ended and are not being deleted.
 fn living(namespace: &Namespace) -> Result<Vec<Value>> {
     let all = namespace.list("vmi")?;
     let lives = |vmi: &Value| {
@@ -88,7 +88,7 @@ fn what_ends_or_is_deleted_is_replaced() {
         };
         let second = other(&uid(&first))?;
         namespace.wait_phase(&name(&second), "Running", RUNNING)?;
-        // A pod that leaves is reason enough: nobody waits for the guest to end.
+        // A deleted pod is enough: the set does not wait for the guest to end.
         let pod = name(&namespace.launcher(&name(&second))?);
         namespace.kubectl(&["delete", "pod", &pod, "--wait=false"])?;
         other(&uid(&second))?;

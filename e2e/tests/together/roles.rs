@@ -1,5 +1,5 @@
-//! What KubeVirt's roles allow: asked of the API server, for every role, resource and verb; and what the calls that are
-//! allowed answer where there is nothing behind them yet.
+//! The rights of KubeVirt's roles: the tests ask the API server about every role, resource and verb, and
+//! check the answers of allowed calls that are not built yet.
 
 use anyhow::{Context, Result, bail, ensure};
 use barevirt_e2e::command::{Output, cluster_script, kubectl, run, succeed, try_kubectl};
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::io::Write;
 
-/// Whose columns the tables have. `nobody` has an identity and nothing else.
+/// The columns of the tables. `nobody` is an authenticated user without a role.
 const ROLES: [&str; 5] = ["admin", "edit", "view", "migrate", "nobody"];
 
 const VERBS: [(char, &str); 8] = [
@@ -23,8 +23,8 @@ const VERBS: [(char, &str); 8] = [
     ('D', "deletecollection"),
 ];
 
-/// What a person may do in a namespace where they have that role: `admin`, `edit` and `view` are Kubernetes' own roles,
-/// `migrate` is `kubevirt.io:migrate`.
+/// The rights of a user in a namespace where they have that role: `admin`, `edit` and `view` are Kubernetes'
+/// own roles, `migrate` is `kubevirt.io:migrate`.
 const IN_A_NAMESPACE: &str = "
 kubevirt.io virtualmachines                                   glwcupdD  glwcupd  glw  -         -
 kubevirt.io virtualmachineinstances                           glwcupdD  glwcupd  glw  -         -
@@ -98,7 +98,7 @@ subresources.kubevirt.io virtualmachineinstances/redefine-checkpoint         -  
 subresources.kubevirt.io expand-vm-spec                       u         u        u    -         -
 ";
 
-/// What is in no namespace: a role in one gives nothing there.
+/// Cluster-scoped resources: a role in a namespace gives no rights to them.
 const OUTSIDE_BY_A_NAMESPACE: &str = "
 instancetype.kubevirt.io virtualmachineclusterinstancetypes   glw       glw      glw  glw       glw
 instancetype.kubevirt.io virtualmachineclusterpreferences     glw       glw      glw  glw       glw
@@ -108,7 +108,7 @@ subresources.kubevirt.io guestfs                              gl        gl      
 subresources.kubevirt.io dump-cluster-profiler                -         -        -    -         -
 ";
 
-/// The same for people who have the roles in the whole cluster.
+/// The same for users who have the roles in the whole cluster.
 const OUTSIDE_BY_THE_CLUSTER: &str = "
 instancetype.kubevirt.io virtualmachineclusterinstancetypes   glwcupdD  glwcupd  glw  glw       glw
 instancetype.kubevirt.io virtualmachineclusterpreferences     glwcupdD  glwcupd  glw  glw       glw
@@ -181,7 +181,7 @@ impl Question {
     }
 }
 
-/// Asks all at once: one command, one review after the other.
+/// Asks all questions with one command, which sends one review after the other.
 fn ask(questions: &[Question]) -> Result<Vec<bool>> {
     let reviews: Vec<Value> = questions.iter().map(Question::review).collect();
     let mut file = tempfile::NamedTempFile::with_suffix(".json")?;
@@ -197,14 +197,14 @@ fn ask(questions: &[Question]) -> Result<Vec<bool>> {
             review["spec"],
             answer["spec"]
         );
-        // An answer without a status is none.
+        // An answer must have a status.
         answers.push(answer["status"]["allowed"].as_bool().with_context(|| format!("no answer: {answer}"))?);
     }
     ensure!(answers.len() == questions.len(), "{} of {} were answered", answers.len(), questions.len());
     Ok(answers)
 }
 
-/// Asks, and tells all answers that are not the wanted ones.
+/// Asks, and reports all unexpected answers.
 fn compare(questions: &[Question]) -> Result<()> {
     let answers = ask(questions)?;
     let wrong: Vec<String> = questions
@@ -225,7 +225,7 @@ fn cluster_role(role: &str) -> String {
 
 /// Waits until bindings that were just made are known to the API server.
 fn wait_bound(questions: &[Question]) -> Result<()> {
-    // The last of what is allowed: bindings become known one after the other.
+    // One allowed question of each role, since bindings become known one after the other.
     let allowed: Vec<Question> = ROLES
         .iter()
         .filter_map(|role| {
@@ -255,7 +255,7 @@ pub(crate) fn bind_in(namespace: &Namespace) -> Result<String> {
     Ok(people)
 }
 
-/// Bindings in the whole cluster, gone at the end of the test however it ends.
+/// Bindings in the whole cluster, which are removed however the test ends.
 struct ClusterBindings {
     names: Vec<String>,
 }
@@ -293,7 +293,7 @@ fn each_role_in_a_namespace_allows_what_it_should_and_nothing_more() {
         wait_bound(&all)?;
         all.extend(questions(OUTSIDE_BY_A_NAMESPACE, &people, None)?);
         compare(&all)?;
-        // Another namespace: only what everybody has.
+        // In another namespace they have only the rights of everybody.
         let reads =
             all.iter().filter(|question| question.resource == "virtualmachines" && question.verb == "get");
         let elsewhere: Vec<Question> = reads
@@ -308,7 +308,7 @@ fn each_role_in_a_namespace_allows_what_it_should_and_nothing_more() {
 fn each_role_in_the_cluster_allows_what_is_in_no_namespace() {
     in_namespace("croles", |namespace| {
         let (_bindings, people) = ClusterBindings::make(namespace)?;
-        // `migrate` has nothing of its own here: what it has is waited for where it has it.
+        // `migrate` has no rights here, so the wait for its binding uses another table.
         let mut inside = questions(IN_A_NAMESPACE, &people, Some(namespace.name()))?;
         inside.retain(|question| question.resource == "virtualmachineinstancemigrations");
         wait_bound(&inside)?;
@@ -316,7 +316,7 @@ fn each_role_in_the_cluster_allows_what_is_in_no_namespace() {
     });
 }
 
-/// Every call that discovery names is one of the table, and the other way round.
+/// Discovery and the table have the same calls.
 #[test]
 fn the_calls_announced_are_the_calls_of_the_table() -> Result<()> {
     let in_table: BTreeSet<String> = IN_A_NAMESPACE
@@ -335,13 +335,13 @@ fn the_calls_announced_are_the_calls_of_the_table() -> Result<()> {
     Ok(())
 }
 
-/// What `kubectl` makes of discovery and of the documents.
+/// `kubectl` works with discovery and the OpenAPI documents.
 #[test]
 fn kubectl_finds_its_way() {
     in_namespace("discovery", |namespace| {
         let table = kubectl(&["api-resources", "--api-group=kubevirt.io", "--no-headers"])?;
         ensure!(table.contains("virtualmachines") && table.contains("vmi,vmis"), "{table}");
-        // Short names and plain names lead to the custom resources, not to the group of the calls.
+        // Short names and plain names mean the custom resources, not the group of the calls.
         namespace.apply(&guest::machine("vm", "Halted"))?;
         for name in ["vm", "virtualmachine", "virtualmachines"] {
             let found = namespace.kubectl(&["get", name, "vm", "-o", "name"])?;
@@ -386,7 +386,7 @@ fn can_i_answers_for_calls() {
     });
 }
 
-/// A request with a body to any path, as somebody.
+/// Sends a request with a body to any path, as that user.
 fn raw(verb: &str, path: &str, user: Option<&str>) -> Result<Output> {
     let mut command = cluster_script("kubectl.sh");
     command.args([verb, "--raw", path]);
@@ -415,17 +415,17 @@ fn what_is_not_there_says_so() {
         wait::until_true("the binding to be known", SOON, || {
             Ok(raw("replace", &format!("{base}/{change}"), Some(&edit))?.text().contains(refusal))
         })?;
-        // Known, allowed, and nothing behind it.
+        // Known and allowed, but not built.
         says(
             "get",
             "virtualmachineinstances/vm/sev/fetchcertchain",
             None,
             "sev/fetchcertchain is not supported yet",
         )?;
-        // Known, and not allowed.
+        // Known, but not allowed.
         says("replace", change, Some(&format!("{people}:view")), "cannot update resource")?;
         says("get", "virtualmachineinstances/vm/vsock", Some(&edit), "cannot get resource")?;
-        // A part of a path that the API server does not look at: asked of it by virt-api.
+        // A part of the path that the API server does not check, so virt-api asks for an access review.
         says(
             "get",
             "virtualmachineinstances/vm/vnc/screenshot",
@@ -433,7 +433,7 @@ fn what_is_not_there_says_so() {
             "virtualmachineinstances/vnc/screenshot",
         )?;
         says("get", "virtualmachineinstances/vm/vnc/screenshot", Some(&edit), "cannot get resource")?;
-        // Not known, or not in that way.
+        // Not known, or not with this method.
         says(
             "get",
             "virtualmachineinstances/vm/selfdestruct",
@@ -448,7 +448,7 @@ fn what_is_not_there_says_so() {
     });
 }
 
-/// The whole way of a person with `edit`: their manifest, their command, and no further.
+/// A user with `edit` applies a manifest and runs a command, and can do nothing else.
 #[test]
 fn a_person_with_edit_works_with_machines() {
     in_namespace("person", |namespace| {
@@ -472,7 +472,7 @@ fn a_person_with_edit_works_with_machines() {
         let vm = namespace.need("vm", "vm")?;
         ensure!(vm["spec"]["runStrategy"] == "Always", "{}", vm["spec"]);
         let output = namespace.try_kubectl(&["delete", "vm", "--all", &user, group])?;
-        // kubectl deletes one after the other, which `edit` may.
+        // kubectl deletes the objects one by one, which `edit` allows.
         ensure!(output.code == 0, "{}", output.text());
         let status = r#"{"status":{"created":true}}"#;
         namespace.apply(&guest::machine("other", "Halted"))?;

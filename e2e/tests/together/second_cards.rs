@@ -1,19 +1,20 @@
-//! Cards beside the first one, on networks that the test bed's own delegate attaches in the place of Multus
-//! (`cluster-up/go/networks`): one wire over all nodes, to which the reference plugin `bridge` joins pods.
+//! Further cards, on networks that the test bed's own delegate attaches in place of Multus
+//! (`cluster-up/go/networks`): one network over all nodes, to which the reference plugin `bridge` connects
+//! pods.
 
 use anyhow::{Context, Result, ensure};
 use barevirt_e2e::wait::{self, BOOT, RUNNING, SOON};
 use barevirt_e2e::{Console, Namespace, Node, guest, in_namespace, pods};
 use serde_json::{Value, json};
 
-/// Of networks here, bytes.
+/// MTU of these networks, in bytes.
 const MTU: u32 = 1400;
 /// MAC address of the first guest's card.
 const MAC: &str = "02:00:00:77:00:01";
 /// MAC address of a card that both guests have.
 const TWICE: &str = "02:00:00:77:00:02";
 
-/// A definition of a network on the wire between the nodes.
+/// Defines a network on the link between the nodes.
 fn define(namespace: &Namespace, name: &str, more: &Value) -> Result<()> {
     let mut config =
         json!({ "cniVersion": "1.0.0", "type": "bridge", "bridge": "lan0", "mtu": MTU, "macspoofchk": true });
@@ -46,7 +47,7 @@ fn placed(mut manifest: Value, node: &str, address: &str) -> Value {
     manifest
 }
 
-/// What the status tells of a card.
+/// The status of a card.
 fn told(namespace: &Namespace, guest: &str, card: &str) -> Result<Value> {
     let vmi = namespace.need("vmi", guest)?;
     let all = vmi["status"]["interfaces"].as_array().cloned().unwrap_or_default();
@@ -54,7 +55,7 @@ fn told(namespace: &Namespace, guest: &str, card: &str) -> Result<Value> {
     found.cloned().with_context(|| format!("{guest} tells of no card {card}: {all:?}"))
 }
 
-/// What a launcher's pod has on its node beside its own network namespace.
+/// What a launcher's pod has on its node outside its own network namespace.
 struct Left {
     node: Node,
     namespace: String,
@@ -68,7 +69,7 @@ impl Left {
         let process = node.processes(pod, "virt-launcher")?.first().copied().context("no launcher")?;
         let namespace = node.sh(&format!("readlink /proc/{process}/ns/net"))?.trim().to_owned();
         let uid = pod["metadata"]["uid"].as_str().context("no uid")?.to_owned();
-        // The other ends of the pod's links, by the numbers that the node has for them.
+        // The other ends of the pod's links, by their interface indexes on the node.
         let there = format!("nsenter -t {process} -n ip -o link show type veth");
         let numbers = node.sh(&format!("{there} | sed -n 's/.*@if\\([0-9]*\\):.*/\\1/p'"))?;
         let here = node.sh("ip -o link show type veth")?;
@@ -80,8 +81,8 @@ impl Left {
         Ok(Self { node, namespace, uid, links })
     }
 
-    /// What of it is on the node now: links, rules, notes of what is attached, and who holds the pod's namespace, in which
-    /// taps, bridges and further rules are.
+    /// The parts that are on the node now: links, rules, records of attachments, and processes that hold the
+    /// pod's namespace, which contains taps, bridges and further rules.
     fn now(&self) -> Result<Vec<String>> {
         let links = self.links.join("|");
         let script = format!(
@@ -101,7 +102,7 @@ impl Left {
     }
 }
 
-/// The first guest: its cards are what its instance says, and it reaches the second one.
+/// Checks the first guest: its cards match its instance, and it reaches the second guest.
 fn look_at_first(namespace: &Namespace, console: &mut Console) -> Result<()> {
     let inside = console.ok("ip -o link show dev eth1", SOON)?;
     ensure!(inside.contains(MAC) && inside.contains(&format!("mtu {MTU} ")), "{inside}");
@@ -117,14 +118,14 @@ fn look_at_first(namespace: &Namespace, console: &mut Console) -> Result<()> {
     Ok(())
 }
 
-/// Ping of a small packet and of one as long as the network takes, and TCP.
+/// Ping with a small packet and with one of the MTU's size, and TCP.
 fn reach(console: &mut Console) -> Result<()> {
     let long = MTU - 28;
     console.ok("ping -c 1 -W 5 10.77.0.2", SOON)?;
     console.ok(&format!("ping -c 1 -W 5 -s {long} 10.77.0.2"), SOON)?;
     let answer = console.ok("timeout 20 wget -qO- http://10.77.0.2/hostname", SOON)?;
     ensure!(answer == "second", "the second guest answers {answer}");
-    // The definition says that nobody sends from another's address.
+    // The definition forbids sending from another MAC address.
     console.ok("ip link set eth1 address 02:00:00:77:00:99", SOON)?;
     let (said, code) = console.run("ping -c 1 -W 2 10.77.0.2", SOON)?;
     ensure!(code != 0, "a guest with another MAC address than its own is answered: {said}");
@@ -158,7 +159,7 @@ fn guests_whose_second_cards_the_test_beds_delegate_attaches_reach_each_other_ac
         }
         let mut other = Console::open(namespace, "second")?;
         other.login(BOOT)?;
-        // Where the network gives addresses, the launcher hands the pod's own to the guest.
+        // If the network assigns addresses, the launcher hands the pod's own to the guest.
         let leased = told(namespace, "second", "leased")?;
         let address = leased["ipAddress"].as_str().context("no address of the network that has some")?;
         let inside = other.ok("ip -4 -o address show dev eth3", SOON)?;

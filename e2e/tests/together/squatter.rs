@@ -1,5 +1,5 @@
-//! Pods that somebody puts where a launcher is expected. Who may make pods in a namespace makes none that looks like a launcher;
-//! and a pod that only has a launcher's name harms nothing, and is said.
+//! Pods that a user puts in place of a launcher. A user who may make pods in a namespace cannot make one with
+//! a launcher's labels; and a pod that only has a launcher's name does no harm, and is reported.
 
 use anyhow::{Context, Result, ensure};
 use barevirt_e2e::command::{Output, succeed, try_kubectl_with};
@@ -10,7 +10,7 @@ use std::process::Command;
 
 const REFUSAL: &str = "only virt-controller makes pods with the label";
 
-/// Somebody with Kubernetes' own role `edit` in the namespace, and nothing else.
+/// A user with only Kubernetes' role `edit` in the namespace.
 struct Tenant<'a> {
     namespace: &'a Namespace,
     user: String,
@@ -35,7 +35,7 @@ impl<'a> Tenant<'a> {
     }
 }
 
-/// A pod that is admitted anywhere and is never placed.
+/// A pod that every namespace admits and that is never scheduled.
 fn squatter(name: &str, labels: &Value) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Pod",
@@ -55,7 +55,7 @@ fn squatter(name: &str, labels: &Value) -> Value {
     })
 }
 
-/// The name of an instance's launcher, which anybody can foretell who sees its UID.
+/// The name of an instance's launcher, which users who can read the instance's UID can predict.
 fn foretold(vmi: &Value) -> Result<String> {
     const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
     let text = |field: &str| vmi["metadata"][field].as_str().with_context(|| format!("no {field}"));
@@ -90,12 +90,13 @@ fn nobody_else_makes_pods_that_look_like_launchers() {
             let refused = tenant.creates(&squatter("lookalike", &labels))?;
             ensure!(refused.code != 0 && refused.text().contains(REFUSAL), "{labels}: {}", refused.text());
         }
-        // Not even an administrator: what is refused above is refused for what it is.
+        // Not even an administrator may, which proves that the refusals above were not because of missing
+        // rights.
         let refused =
             namespace.try_apply(&squatter("lookalike", &json!({ "kubevirt.io": "virt-launcher" })))?;
         ensure!(refused.code != 0 && refused.text().contains(REFUSAL), "{}", refused.text());
 
-        // With any other label a pod is made, and labelled later.
+        // A pod is made with other labels, and labelled later.
         let made =
             tenant.creates(&squatter("plain", &json!({ "kubevirt.io/vm": "vm", "kubevirt.io": "x" })))?;
         ensure!(made.code == 0, "{}", made.text());
@@ -127,7 +128,7 @@ fn nobody_else_makes_pods_that_look_like_launchers() {
 fn a_pod_with_a_launchers_name_harms_nothing_and_is_said() {
     in_namespace("squatter", |namespace| {
         let tenant = Tenant::new(namespace)?;
-        // Its launcher waits for a claim, so that somebody can be there before it.
+        // Its launcher waits for a claim, so that the other pod can be made first.
         let mut instance = guest::instance("vm");
         let spec = guest::spec_of(&mut instance);
         guest::push(
@@ -146,7 +147,7 @@ fn a_pod_with_a_launchers_name_harms_nothing_and_is_said() {
         let refused = tenant.creates(&squatter(&name, &labels))?;
         ensure!(refused.code != 0 && refused.text().contains(REFUSAL), "{}", refused.text());
 
-        // Without labels it is a pod like any other.
+        // Without the labels it is an ordinary pod.
         let _squatter = pods::client(namespace, &name)?;
         let squatter = namespace.need("pod", &name)?["metadata"]["uid"].clone();
         namespace.claim("data")?;

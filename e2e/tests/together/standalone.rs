@@ -9,7 +9,7 @@ use nix::unistd::Pid;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// The launcher built last, and the folder of the guests' disks.
+/// The most recently built launcher, and the folder of the guests' disks.
 fn places() -> Result<(PathBuf, PathBuf)> {
     let target =
         std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| repository().join("target"), PathBuf::from);

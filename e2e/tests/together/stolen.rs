@@ -1,4 +1,4 @@
-//! A handler's stolen token is worth no more than the node that it was stolen from.
+//! A stolen token of a handler gives rights only for the node that it was stolen from.
 
 use anyhow::{Context, Result, ensure};
 use barevirt_e2e::command::{kubectl, succeed};
@@ -10,14 +10,14 @@ use serde_json::{Value, json};
 use std::fs;
 use std::process::Command;
 
-/// A token of virt-handler's service account, away from where it belongs.
+/// A token of virt-handler's service account, used from elsewhere.
 struct Stolen {
     token: String,
     server: String,
 }
 
 impl Stolen {
-    /// One like that which the kubelet mounts into the pod, or one for no pod at all.
+    /// A token like the one that the kubelet mounts into the pod, or one without a pod.
     fn of(pod: Option<&str>) -> Result<Self> {
         let mut create = vec!["create", "token", "kubevirt-handler", "-n", "kubevirt"];
         if let Some(name) = pod {
@@ -51,7 +51,7 @@ impl Stolen {
 
     fn may_not(&self, method: &str, path: &str, body: Option<&Value>, words: &str) -> Result<()> {
         let answer = self.request(method, path, body)?;
-        // 403 from a rule, 422 from the policy, which calls the object invalid.
+        // 403 comes from RBAC, 422 from the policy, which calls the object invalid.
         let refused = matches!(answer.code, 403 | 422);
         ensure!(refused && answer.body.contains(words), "{method} {path} should be refused: {answer:?}");
         Ok(())
@@ -80,11 +80,11 @@ fn a_stolen_token_of_a_handler_changes_nothing_on_another_node() {
         stolen.may_not("PATCH", &vmi, Some(&dead), "only allowed to modify VMIs it owns")?;
         stolen.may_not("PATCH", &vmi, Some(&moved), "only allowed to modify VMIs it owns")?;
         of_no_pod.may_not("PATCH", &vmi, Some(&note), "missing node name")?;
-        // Its own handler's may report, and may not give the instance away.
+        // The token of its own node's handler may report status, but may not hand the instance over.
         let report = json!({ "status": { "guestOSInfo": { "name": "e2e" } } });
         own.may("PATCH", &vmi, Some(&report))?;
         own.may_not("PATCH", &vmi, Some(&moved), "not allowed to set target node")?;
-        // Nor may it bring claims to its node, or say whose the instance is and which pod it runs in.
+        // Nor may it bring claims to its node, or change the instance's owner or its launcher pod.
         let volumes = json!([{ "name": "loot", "persistentVolumeClaim": { "claimName": "of-another" } }]);
         for (change, words) in [
             (json!({ "spec": { "volumes": volumes } }), "modify spec"),
@@ -152,7 +152,7 @@ fn a_stolen_token_of_a_handler_reads_no_secret() {
         let handlers = handlers::pods()?;
         let (_, pod) = handlers.first().context("no handler runs")?;
         let stolen = Stolen::of(Some(pod))?;
-        // The token is good for what a handler does.
+        // The token works for the tasks of a handler.
         stolen.may("GET", "/apis/kubevirt.io/v1/virtualmachineinstances", None)?;
         let own = format!("/api/v1/namespaces/{}", namespace.name());
         let install = "/api/v1/namespaces/kubevirt";
@@ -204,7 +204,7 @@ fn certificate_request(node: &str, change: impl FnOnce(&mut Value)) -> Result<(V
     Ok((object, key))
 }
 
-/// What becomes of a request: the certificate, or the reason of its denial.
+/// The outcome of a request: the certificate, or the reason of its denial.
 fn outcome(created: &Value) -> Result<std::result::Result<String, String>> {
     let name = created["metadata"]["name"].as_str().context("a name")?;
     let answered = wait::until(&format!("an answer to {name}"), SOON, || {
@@ -223,7 +223,7 @@ fn outcome(created: &Value) -> Result<std::result::Result<String, String>> {
     }
 }
 
-/// Whoever steals a handler's token can be the handler of that node, and of no other.
+/// With a stolen token, an attacker can be the handler only of that node.
 #[test]
 fn a_stolen_token_gets_no_certificate_of_another_node() -> Result<()> {
     let handlers = handlers::pods()?;
@@ -250,14 +250,14 @@ fn a_stolen_token_gets_no_certificate_of_another_node() -> Result<()> {
     let (object, _) = certificate_request(home, |_| {})?;
     let denied = reason(outcome(&asked(&Stolen::of(None)?, &object)?)?);
     ensure!(denied == "UnknownNode", "of no pod: {denied}");
-    // An administrator is no handler either.
+    // An administrator cannot request it either.
     let created =
         barevirt_e2e::command::try_kubectl_with(&["create", "-o", "json", "-f", "-"], &object.to_string())?;
     ensure!(created.code == 0, "{}", created.text());
     let denied = reason(outcome(&serde_json::from_str(&created.stdout)?)?);
     ensure!(denied == "WrongRequester", "an administrator: {denied}");
 
-    // Its own node's, which is worth nothing as a client's.
+    // A certificate for its own node, which cannot be used as a client certificate.
     let (object, key) = certificate_request(home, |_| {})?;
     let certificate = match outcome(&asked(&own, &object)?)? {
         Ok(certificate) => certificate,
@@ -281,7 +281,7 @@ fn a_stolen_token_gets_no_certificate_of_another_node() -> Result<()> {
     settings.extend_from_slice(&shown);
     let answer = curl(&settings)?;
     ensure!(answer.code == 0, "a handler's certificate was taken for a client's: {answer:?}");
-    // The token may not approve what it asked for, nor ask another signer.
+    // The token may not approve its request, nor use another signer.
     let approve = json!({"status": {"conditions": [{"type": "Approved", "status": "True", "reason": "x"}]}});
     own.may_not("PATCH", &format!("{path}/virt-handler-any/approval"), Some(&approve), "forbidden")?;
     let (object, _) = certificate_request(home, |object| {

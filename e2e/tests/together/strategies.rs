@@ -1,4 +1,5 @@
-//! Run strategies: when a machine is started again, and what it says meanwhile; and what it was started from.
+//! Run strategies: when a machine is started again, its status meanwhile, and the revision that it was
+//! started from.
 
 use anyhow::{Result, ensure};
 use barevirt_e2e::wait::{self, BOOT, RUNNING, SHUTDOWN, SOON};
@@ -25,7 +26,7 @@ fn patch(namespace: &Namespace, patch: &Value) -> Result<()> {
     namespace.kubectl(&["patch", "vm", "vm", "--type=merge", "-p", &patch.to_string()]).map(drop)
 }
 
-/// Has the guest shut itself down.
+/// Makes the guest shut itself down.
 fn power_off(namespace: &Namespace) -> Result<()> {
     let mut console = Console::open(namespace, "vm")?;
     console.login(BOOT)?;
@@ -38,7 +39,7 @@ fn kill_qemu(namespace: &Namespace) -> Result<()> {
     Node::of(&launcher)?.kill(&launcher, "qemu-system-x86_64", "KILL")
 }
 
-/// Nothing changes for a while that is longer than the controller would take.
+/// Checks that nothing changes for longer than the controller would need.
 fn stays(namespace: &Namespace, status: &str, instance: bool) -> Result<()> {
     std::thread::sleep(Duration::from_secs(8));
     let vm = namespace.need("vm", "vm")?;
@@ -213,7 +214,7 @@ fn a_template_that_moved_on_asks_for_a_restart() {
     in_namespace("restartreq", |namespace| {
         namespace.apply(&guest::machine("vm", "Always"))?;
         let vmi = namespace.wait_phase("vm", "Running", RUNNING)?;
-        // Nothing that the guest could have.
+        // A change that does not affect the guest.
         patch(namespace, &json!({"spec": {"runStrategy": "Manual"}}))?;
         let noted = |object: &Value| object["metadata"]["annotations"]["kubevirt.io/vm-generation"].clone();
         let generation = namespace.need("vm", "vm")?["metadata"]["generation"].to_string();
@@ -247,7 +248,7 @@ fn evictions_of_what_cannot_move_follow_the_strategy() {
             let mut manifest = guest::instance(name);
             let spec = guest::spec_of(&mut manifest);
             spec["evictionStrategy"] = json!(strategy);
-            // Slots for USB devices of clients do not move.
+            // A guest with slots for USB devices of clients cannot move.
             spec["domain"]["devices"]["clientPassthrough"] = json!({});
             manifest
         };
@@ -284,7 +285,7 @@ fn evictions_of_what_cannot_move_follow_the_strategy() {
         ensure!(stays == format!("VMI {}/external was canceled evacuation\n", namespace.name()), "{stays}");
         let vmi = namespace.need("vmi", "external")?;
         ensure!(vmi["status"]["evacuationNodeName"].is_null(), "{}", vmi["status"]);
-        // There is nothing left to cancel, which is no failure.
+        // Cancelling when there is nothing to cancel succeeds.
         namespace.virtctl(&["evacuate-cancel", "vmi", "external"])?;
         ensure!(evict("external")?.text().contains("Eviction triggered evacuation"));
         let passed = evict("maybe")?;

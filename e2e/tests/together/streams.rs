@@ -29,7 +29,7 @@ fn a_guests_tcp_port_is_forwarded_to_many_clients_and_to_standard_output() {
             let answer = forward.get("/hostname")?;
             ensure!(answer.contains(" 200 ") && answer.trim_end().ends_with("guest-tiny"), "{answer}");
         }
-        // Another one by its own name of the namespace, and for one connection only.
+        // Another forward, which names the namespace in its target, for one connection only.
         let target = format!("vmi/vm/{}", namespace.name());
         let mut once = cluster_script("virtctl.sh");
         once.args(["port-forward", "--stdio=true", &target, "80"]);

@@ -1,4 +1,5 @@
-//! Uploads without CDI: `virtctl image-upload` by way of the API server and of the upload proxy, and one that breaks off.
+//! Uploads without CDI: `virtctl image-upload` through the API server and through the upload proxy, and an
+//! upload that breaks off.
 
 use anyhow::{Context, Result, ensure};
 use barevirt_e2e::cdi::{Absent, DATA_VOLUMES};
@@ -11,13 +12,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// Until a claim was filled, and its machine runs.
+/// Time until a claim was filled, and its machine runs.
 const FILLED: Duration = Duration::from_secs(RUNNING.as_secs() + 120);
-/// Bytes of the disk that comes packed, and of the one that breaks off.
+/// Size in bytes of the disk that is sent packed, and of the one that breaks off.
 const DATA: usize = 1 << 20;
 const LONG: usize = 8 << 20;
 
-/// A test that has the cluster's DataVolumes for itself, without CDI.
+/// Runs a test while there is no CDI.
 fn without_cdi(name: &str, test: impl FnOnce(&Namespace) -> Result<()> + Send + 'static) {
     in_namespace(name, move |namespace| {
         let _absent = Absent::prepare()?;
@@ -73,10 +74,7 @@ fn a_machine_boots_from_an_upload_beside_one_that_came_packed() {
             "--size=16Mi",
             &format!("--archive-path={}", data.display()),
         ])?;
-        ensure!(
-            archive.code == 1 && archive.text().contains("archives are taken by CDI alone"),
-            "{archive:?}"
-        );
+        ensure!(archive.code == 1 && archive.text().contains("only CDI takes archives"), "{archive:?}");
 
         let path = format!("--image-path={}", tiny().display());
         let said = upload(namespace, &["dv", "root", "--size=160Mi", "--force-bind", &path])?;
@@ -98,7 +96,7 @@ fn a_machine_boots_from_an_upload_beside_one_that_came_packed() {
         let again = namespace.try_virtctl(&["image-upload", "pvc", "data", "--no-create", &path])?;
         ensure!(again.code == 1 && again.text().contains("already successfully imported"), "{again:?}");
 
-        // Each claim is on the node that its upload was sent to: one machine may not reach both.
+        // Each claim is on the node of its upload pod, so one machine may not reach both.
         let mut machine = guest::machine("vm", "Always");
         guest::spec_of(&mut machine)["volumes"] =
             json!([{ "name": "root", "dataVolume": { "name": "root" } }]);
@@ -164,7 +162,7 @@ fn an_upload_that_breaks_off_begins_anew_and_a_bad_image_is_refused() {
         let answer: Value = serde_json::from_str(&answer)?;
         let token = answer["status"]["token"].as_str().context("no token")?.to_owned();
 
-        // One each: a connection that breaks off may take its forwarder along.
+        // Each has its own forwarder, since a broken connection may end it.
         let send = |token: &str, more: &[&str], file: &Path| {
             let proxy = proxy()?;
             let url = format!("https://127.0.0.1:{}/v1beta1/upload", proxy.port);
@@ -189,7 +187,7 @@ fn an_upload_that_breaks_off_begins_anew_and_a_bad_image_is_refused() {
         ensure!(cut.code == 28, "{cut:?}");
         ready("to be ready still")?;
 
-        // As KubeVirt's virtctl does it.
+        // The way of KubeVirt's virtctl.
         let proxy = proxy()?;
         let url = format!("https://127.0.0.1:{}", proxy.port);
         let path = format!("--image-path={}", data.display());

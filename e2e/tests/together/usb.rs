@@ -16,7 +16,7 @@ struct Slot {
 }
 
 impl Slot {
-    /// None where there is no slot for it.
+    /// None if there is no free slot.
     fn take(namespace: &Namespace) -> Result<Option<Self>> {
         let mut command: Command = cluster_script("virtctl.sh");
         command.args(["usbredir", "vm", "--no-launch", "-n", namespace.name()]);
@@ -29,7 +29,7 @@ impl Slot {
         let address = line.trim().strip_prefix("User can connect usbredir client at: ");
         let mut client = TcpStream::connect(address.with_context(|| format!("it says {line:?}"))?)?;
         client.set_read_timeout(Some(SOON))?;
-        // Type 0, 68 bytes, no number; then who it is.
+        // Type 0, 68 bytes, no id; then the name of the peer.
         let mut hello = [0; 80];
         client.read_exact(&mut hello).context("QEMU's greeting")?;
         ensure!(hello[..12] == [0, 0, 0, 0, 68, 0, 0, 0, 0, 0, 0, 0], "{hello:?}");

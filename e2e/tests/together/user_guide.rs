@@ -1,4 +1,4 @@
-//! KubeVirt's user guide, done step by step as it is written, on `examples/vm.yaml`.
+//! The steps of KubeVirt's user guide, with `examples/vm.yaml`.
 
 use anyhow::{Result, ensure};
 use barevirt_e2e::command::repository;
@@ -30,7 +30,7 @@ fn the_walk_through_works_as_written() {
         namespace.wait_status(NAME, "Stopped", SOON)?;
         ensure!(namespace.get("vmi", NAME)?.is_none(), "running is false, so there is no instance yet");
 
-        // Exposed before it runs: the service is there, and has no endpoints.
+        // Exposed before it runs: the service exists, and has no endpoints.
         namespace.virtctl(&[
             "expose",
             "vm",
@@ -102,7 +102,8 @@ fn an_orphaned_instance_goes_on_and_is_adopted() {
         })?;
         ensure!(vmi["status"]["phase"] == "Running" && uid(&vmi) == before);
 
-        // A machine that is to be running finds its instance; one that is not would end it.
+        // The machine that is applied again has to be a running one: it adopts the instance, while a halted
+        // machine would end it.
         let example = std::fs::read_to_string(repository().join("examples/vm.yaml"))?;
         let mut manifest: Value = serde_saphyr::from_str(&example)?;
         manifest["spec"]["running"] = true.into();

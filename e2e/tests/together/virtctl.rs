@@ -1,4 +1,5 @@
-//! virtctl's commands that have no area of their own: manifests, credentials, displays, consoles that are had again.
+//! Commands of virtctl without a separate area: manifests, credentials, displays, consoles that connect
+//! again.
 
 use anyhow::{Context, Result, ensure};
 use barevirt_e2e::command::{cluster_script, repository, succeed, try_virtctl};
@@ -37,7 +38,8 @@ fn png_size(bytes: &[u8]) -> Result<(u16, u16)> {
     Ok((number(16)?, number(20)?))
 }
 
-/// A VNC client that is not ours. It waits for something else than one colour, and keeps what it sees for people.
+/// Runs another project's VNC client. It waits until the screen has more than one colour, and saves a
+/// picture.
 fn looked_at_by_another_program(proxy: &Proxy) -> Result<()> {
     let folder = repository().join("target/screens");
     std::fs::create_dir_all(&folder)?;
@@ -46,7 +48,7 @@ fn looked_at_by_another_program(proxy: &Proxy) -> Result<()> {
     client.arg("-quiet").arg(format!("127.0.0.1::{}", proxy.port)).arg(&picture);
     succeed(&mut client, None)?;
     let bytes = std::fs::read(&picture)?;
-    // The firmware's words are some 100 KiB in this format, a screen of one colour 5.
+    // A screen with the firmware's text has some 100 KiB in this format, a screen of one colour 5.
     ensure!(bytes.starts_with(&[0xff, 0xd8]) && bytes.len() > 20_000, "{} bytes", bytes.len());
     Ok(())
 }
@@ -54,7 +56,7 @@ fn looked_at_by_another_program(proxy: &Proxy) -> Result<()> {
 #[test]
 fn a_viewer_sees_the_guests_screen_and_the_next_one_takes_it() {
     in_namespace("vnc", |namespace| {
-        // With nothing on its disk: the firmware says so on the screen, and no more comes.
+        // With an empty disk: the firmware says so on the screen, which then does not change.
         let mut vmi = guest::instance("vm");
         vmi["spec"]["volumes"] = json!([{ "name": "root", "emptyDisk": { "capacity": "1Mi" } }]);
         namespace.apply(&vmi)?;
@@ -64,7 +66,7 @@ fn a_viewer_sees_the_guests_screen_and_the_next_one_takes_it() {
         let mut screen = Screen::connect(proxy.port)?;
         ensure!(screen.name.contains("vm"), "{}", screen.name);
         ensure!(screen.update()? > 0);
-        // The same as a picture shows; the guest may set another mode between the two.
+        // The size is the same as in a screenshot; the guest may change the mode in between.
         let file = tempfile::NamedTempFile::new()?;
         let path = file.path().to_str().context("the path is text")?;
         wait::until_true("a screenshot of the screen's size", SOON, || {
@@ -78,7 +80,7 @@ fn a_viewer_sees_the_guests_screen_and_the_next_one_takes_it() {
         })?;
         let first = Proxy::start(namespace, &[])?;
         let mut seen = Screen::connect(first.port)?;
-        // Whoever wants to disturb nobody is refused, whoever does not takes it.
+        // With `--preserve-session` the second viewer is refused, without it takes the display.
         let refused = namespace.try_virtctl(&["vnc", "vm", "--proxy-only", "--preserve-session"])?;
         ensure!(refused.code == 1 && refused.text().contains("Active VNC connection"), "{refused:?}");
         ensure!(seen.update()? == usize::from(seen.size.0) * usize::from(seen.size.1));
@@ -110,7 +112,7 @@ fn a_manifest_made_by_virtctl_boots() {
         namespace.wait_phase("vm", "Running", RUNNING)?;
         let mut console = Console::open(namespace, "vm")?;
         console.login(BOOT)?;
-        // Its data for cloud-init is a second disk.
+        // The data for cloud-init is on a second disk.
         console.ok("test -b /dev/sdb || test -b /dev/vdb", SOON)?;
         console.leave()?;
         for words in [
@@ -152,7 +154,7 @@ fn credentials_are_written_to_the_secrets_of_a_machine() {
         ensure!(secret["data"].to_string().contains("c3NoLWVkMjU1MTkgQUFBQQ=="), "{secret}");
         ensure!(key("remove-ssh-key", &[])?.code == 0);
         ensure!(namespace.need("secret", named)?["data"].is_null());
-        // Another's secret is changed only by force.
+        // A secret that the machine does not own is changed only with --force.
         let password = ["credentials", "set-password", "vm", "--user=jdoe", "--password=secret"];
         let refused = namespace.try_virtctl(&password)?;
         ensure!(

@@ -42,7 +42,7 @@ pub(crate) struct LogVerbosity {
     /// Level of virt-handler.
     #[arg(long, value_name = "LEVEL", num_args = 0..=1, require_equals = true, default_missing_value = "10")]
     virt_handler: Option<u64>,
-    /// Level of virt-launcher, for those that start from then on.
+    /// Level of virt-launcher; it applies to launchers that start later.
     #[arg(long, value_name = "LEVEL", num_args = 0..=1, require_equals = true, default_missing_value = "10")]
     virt_launcher: Option<u64>,
     /// Level of virt-operator.
@@ -54,7 +54,7 @@ pub(crate) struct LogVerbosity {
         conflicts_with = "reset"
     )]
     all: Option<u64>,
-    /// Forget every level that was set, those of nodes included.
+    /// Remove every level that was set, including those of nodes.
     #[arg(long)]
     reset: bool,
 }
@@ -140,7 +140,7 @@ fn shown(components: &[Component], spec: &Value) -> String {
     components.iter().map(line).collect()
 }
 
-/// The change as a merge patch, which leaves what it does not name; none where there is nothing to forget.
+/// The change as a merge patch, which leaves other fields alone; none if there is no level to remove.
 fn patch(reset: bool, levels: &BTreeMap<&'static str, u64>, spec: &Value) -> Option<Value> {
     let mut fields: serde_json::Map<String, Value> = serde_json::Map::new();
     if reset {
@@ -182,7 +182,7 @@ mod tests {
             "virt-api=0\nvirt-controller=2\nvirt-handler=7\nvirt-launcher=2\nvirt-operator=2\n"
         );
         assert_eq!(shown(&all[..1], &json!({"configuration": {}})), "virt-api=2\n");
-        // KubeVirt's virtctl cannot tell 10 from no level, and people may have got used to it.
+        // KubeVirt's virtctl cannot distinguish 10 from no level, and scripts may rely on that.
         let two = Wish::Show(vec![("virt-api", "virtAPI"), ("virt-handler", "virtHandler")]);
         assert_eq!(wish(&["--virt-handler", "--virt-api=10"]), Ok(two));
     }

@@ -14,7 +14,8 @@ use crate::stream;
 
 /// How long a component may take to restart.
 const COMPONENT: Duration = Duration::from_secs(120);
-/// How long a guest whose console has ended may still be called running. After that, somebody else has its console.
+/// How long the status may still say that a guest runs after its console has ended. After that, another user
+/// must have the console.
 const ENDING: Duration = Duration::from_secs(10);
 /// How long a machine may take from one run to the next.
 const NEXT_RUN: Duration = Duration::from_secs(300);
@@ -23,7 +24,7 @@ const NEXT_RUN: Duration = Duration::from_secs(300);
 pub(super) enum Again {
     /// It answers.
     Line(Box<Line>),
-    /// The person did not want to wait.
+    /// The user did not want to wait.
     Left,
     /// There is nothing to wait for.
     No,
@@ -60,7 +61,7 @@ pub(super) async fn again(
         match look(session, name, uid, end, began.elapsed()).await {
             (Next::GiveUp, _) => return Ok(Again::No),
             (Next::Open, vmi) => {
-                // A refusal and a server that is not there both may pass; the deadline ends it.
+                // A refusal and an unreachable server may both be temporary; the deadline ends the tries.
                 if let Ok(Ok(socket)) = stream::open(session, &path(session, name)).await {
                     eprint!("Connected to {name} console again.\r\n");
                     return Ok(Again::Line(Box::new(Line { socket, uid: vmi })));
@@ -89,7 +90,7 @@ async fn look(session: &Session, name: &str, uid: &str, end: &End, waited: Durat
     let vmis: Api<VirtualMachineInstance> = Api::namespaced(session.client.clone(), &session.namespace);
     let vmi = match vmis.get_opt(name).await {
         Ok(vmi) => vmi,
-        // The API server is not there, or says no for good.
+        // The API server refuses for good.
         Err(kube::Error::Api(status)) if status.code < 500 && status.code != 429 => {
             return (Next::GiveUp, String::new());
         }
@@ -198,9 +199,9 @@ mod tests {
     #[test]
     fn a_guest_that_ended_is_waited_for_where_its_machine_runs_again() {
         let ended = || Some(vmi("1", "Succeeded"));
-        // It has not been seen yet.
+        // The end of the guest has not been seen yet.
         assert_eq!(next(Some(vmi("1", "Running")), None, &End::Ended, 1), Next::Wait);
-        // Somebody else has the console.
+        // Another user has the console.
         assert_eq!(next(Some(vmi("1", "Running")), None, &End::Ended, 11), Next::GiveUp);
         assert_eq!(next(ended(), None, &End::Ended, 1), Next::GiveUp);
         assert_eq!(next(None, None, &End::Ended, 1), Next::GiveUp);

@@ -37,19 +37,19 @@ pub(super) struct Clone {
     /// Type of the target: vm.
     #[arg(long, default_value = "vm")]
     target_type: String,
-    /// A filter of labels; as often as needed.
+    /// A filter of labels; can be repeated.
     #[arg(long)]
     label_filter: Vec<String>,
-    /// A filter of annotations; as often as needed.
+    /// A filter of annotations; can be repeated.
     #[arg(long)]
     annotation_filter: Vec<String>,
-    /// A filter of the template's labels; as often as needed.
+    /// A filter of the template's labels; can be repeated.
     #[arg(long)]
     template_label_filter: Vec<String>,
-    /// A filter of the template's annotations; as often as needed.
+    /// A filter of the template's annotations; can be repeated.
     #[arg(long)]
     template_annotation_filter: Vec<String>,
-    /// A new MAC address, interface:address, the address with hyphens; as often as needed.
+    /// A new MAC address, interface:address, the address with hyphens; can be repeated.
     #[arg(long)]
     new_mac_address: Vec<String>,
     /// The new SMBIOS serial.

@@ -38,10 +38,10 @@ pub(super) struct Instancetype {
     /// Create a VirtualMachineInstancetype. By default a VirtualMachineClusterInstancetype is created.
     #[arg(long)]
     namespaced: bool,
-    /// A GPU that is passed through, name:string,devicename:string; as often as needed.
+    /// A GPU that is passed through, name:string,devicename:string; can be repeated.
     #[arg(long)]
     gpu: Vec<String>,
-    /// A host device that is passed through, name:string,devicename:string; as often as needed.
+    /// A host device that is passed through, name:string,devicename:string; can be repeated.
     #[arg(long)]
     hostdevice: Vec<String>,
 }

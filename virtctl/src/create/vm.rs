@@ -35,7 +35,7 @@ impl Vm {
         yaml::text(&vm)
     }
 
-    /// The machine, and what is to be said beside its manifest.
+    /// The machine, and the warnings about its manifest.
     pub(super) fn made(&self, namespace: Option<&str>) -> anyhow::Result<(VirtualMachine, Vec<String>)> {
         let Draft { vm, mut warnings, .. } = self.draft(namespace)?;
         warnings.extend(not_there(&vm));
@@ -122,7 +122,7 @@ impl Vm {
     }
 }
 
-/// Kind, where one is given, and name of an instance type or a preference.
+/// Kind, if one is given, and name of an instance type or a preference.
 fn kind(flag: &str, text: &str, kinds: &[&str]) -> anyhow::Result<(Option<String>, String)> {
     let (kind, name) = params::prefixed(text).map_err(|error| flag_error(flag, error))?;
     let kind = kind.map(|kind| kind.to_lowercase());
@@ -135,7 +135,8 @@ fn kind(flag: &str, text: &str, kinds: &[&str]) -> anyhow::Result<(Option<String
     }
 }
 
-/// What Barevirt cannot do yet of what the manifest asks for. On another cluster it may be there.
+/// Warnings about features of the manifest that Barevirt does not support yet. Another cluster may support
+/// them.
 fn not_there(vm: &VirtualMachine) -> Vec<String> {
     let causes = validate::vm(vm, Requester::User, &Gates::default());
     let missing = |cause: &validate::Cause| {

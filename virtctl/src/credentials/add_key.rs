@@ -36,11 +36,12 @@ pub(super) struct AddKey {
     vm: String,
     #[command(flatten)]
     flags: KeyFlags,
-    /// Create a new secret for the key. It is not added to a running machine; --force writes it down all the same, for the
+    /// Create a new secret for the key. Refused while the machine runs; with --force the key takes effect at the
     /// next start.
     #[arg(long, conflicts_with = "update_secret")]
     create_secret: bool,
-    /// Add the key to a secret that the machine names already. Needs --force where the secret is not owned by the machine.
+    /// Add the key to a secret that the machine already names. Needs --force if the machine does not own the
+    /// secret.
     #[arg(long)]
     update_secret: bool,
     /// Change the secret even if it is not owned by the machine.

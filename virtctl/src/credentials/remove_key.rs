@@ -65,7 +65,7 @@ impl RemoveKey {
     ) -> anyhow::Result<()> {
         let api = secrets::api(session);
         for tries in 1.. {
-            // Where there is no secret there is no key.
+            // Without the secret there is no key to remove.
             let Some(mut secret) = api.get_opt(name).await.map_err(session::plain)? else { return Ok(()) };
             if !self.force {
                 secrets::owned(&secret, vm)?;
@@ -125,7 +125,7 @@ mod tests {
         assert!(without(&mut secret, "ssh-rsa A"));
         let left = BTreeMap::from([
             ("both".to_owned(), text("ssh-rsa B")),
-            // Nothing of it is the key: it is left as it is.
+            // No line is the key, so the value is unchanged.
             ("other".to_owned(), text("ssh-rsa AB\n")),
         ]);
         assert_eq!(secret.data, Some(left));

@@ -85,7 +85,7 @@ fn named(vm: &VirtualMachine, name: impl Fn(&AccessCredential) -> Option<String>
     credentials.iter().filter_map(name).filter(|name| !name.is_empty()).collect()
 }
 
-/// The one secret of several that the arguments choose.
+/// The secret that the arguments choose among several.
 pub(super) fn choose(wanted: Option<&str>, secrets: &[String]) -> anyhow::Result<String> {
     match (wanted, secrets) {
         (Some(wanted), _) => {

@@ -1,7 +1,8 @@
-//! Takes secrets out of what goes into a bundle. Pure.
+//! Removes secrets from the contents of a bundle. Pure.
 //!
 //! Objects lose the fields that hold a guest's secrets: cloud-init, Ignition, passwords, and copies of all
-//! of them in annotations. The values of those fields, and what looks like a token, are then removed from everything else.
+//! of them in annotations. The values of those fields, and everything that looks like a token, are then
+//! removed from all other parts.
 
 use k8s_openapi::ByteString;
 use serde_json::Value;
@@ -27,7 +28,7 @@ const SECRET: [&str; 12] = [
 /// Shortest line that is searched elsewhere. Shorter ones occur everywhere.
 const SHORTEST: usize = 8;
 
-/// Takes secrets out of an object, and remembers them.
+/// Removes secrets from an object, and collects them.
 pub(super) fn object(value: &mut Value, found: &mut Vec<String>) {
     match value {
         Value::Object(members) => {
@@ -36,7 +37,7 @@ pub(super) fn object(value: &mut Value, found: &mut Vec<String>) {
                 match member {
                     Value::String(text) if SECRET.contains(&key.to_lowercase().as_str()) => {
                         found.extend(lines(text));
-                        // Of what is base64, the guest's logs have the text.
+                        // Logs have the decoded text of a base64 value.
                         if let Ok(bytes) = serde_json::from_value::<ByteString>(Value::String(text.clone())) {
                             found.extend(lines(&String::from_utf8_lossy(&bytes.0)));
                         }
@@ -51,14 +52,14 @@ pub(super) fn object(value: &mut Value, found: &mut Vec<String>) {
     }
 }
 
-/// A secret's own lines, since a log may have one of them; and each as it stands in JSON.
+/// The lines of a secret, since a log may contain one of them; each also in its JSON form.
 fn lines(text: &str) -> Vec<String> {
     let long = |line: &&str| line.len() >= SHORTEST && !line.starts_with('#');
     let plain = text.lines().map(str::trim).filter(long);
     plain.flat_map(|line| [line.to_owned(), escaped(line)]).collect()
 }
 
-/// As a JSON text has it, without the quotes around it.
+/// The line escaped as in JSON, without the quotes.
 fn escaped(line: &str) -> String {
     Value::from(line)
         .to_string()
@@ -68,7 +69,7 @@ fn escaped(line: &str) -> String {
         .to_owned()
 }
 
-/// Takes what was found, and what looks like a token, out of a text.
+/// Removes the secrets that were found, and everything that looks like a token, from a text.
 pub(super) fn text(text: &str, found: &[String]) -> String {
     let mut text = text.to_owned();
     for secret in found {
@@ -120,7 +121,7 @@ mod tests {
         object(&mut vmi, &mut found);
         assert!(!vmi.to_string().contains(secret), "{vmi}");
         assert_eq!(vmi["spec"]["volumes"][0]["cloudInitNoCloud"]["userData"], REMOVED);
-        // What is no secret stays.
+        // Other values stay.
         assert_eq!(vmi["spec"]["volumes"][1]["secret"]["secretName"], "keys");
         let log = format!("ok\ncloud-init says: password: {secret} was set\nsaid: \"hush-hush\"\n");
         let clean = text(&log, &found);

@@ -1,7 +1,7 @@
-//! Commands: what the docs tell people to type is what the parsers take.
+//! Commands: the parsers accept what the docs tell people to type.
 //!
-//! Those of virtctl are given to its own parser, a target of make has to be in the Makefile, and a file of the repository has to be
-//! there. Nothing is run.
+//! Commands of virtctl are parsed by its own parser, a target of make has to be in the Makefile, and a file
+//! of the repository has to exist. Nothing is run.
 
 use std::fs;
 
@@ -16,7 +16,7 @@ use crate::{Options, program};
 /// Folders whose files a command may name.
 const FOLDERS: [&str; 6] = [".ci/", "cluster-up/", "examples/", "images/", "manifests/", "virtctl/"];
 
-/// The commands of a line: words as a shell makes them, without comments.
+/// The commands of a line, split into words as a shell does it, without comments.
 fn commands(line: &str) -> Vec<Vec<String>> {
     let mut all = vec![Vec::new()];
     let (mut word, mut begun, mut quote, mut depth) = (String::new(), false, None, 0_u32);
@@ -33,7 +33,7 @@ fn commands(line: &str) -> Vec<Vec<String>> {
             (Some(open), letter) if letter == open => quote = None,
             (Some(_), letter) => word.push(letter),
             (None, '\'' | '"') => (quote, begun) = (Some(letter), true),
-            // What is within parentheses stays one word.
+            // Text in parentheses stays one word.
             (None, '(' | ')') => {
                 depth = if letter == '(' { depth + 1 } else { depth.saturating_sub(1) };
                 word.push(letter);
@@ -56,7 +56,7 @@ fn commands(line: &str) -> Vec<Vec<String>> {
     all
 }
 
-/// Lines of a block, those that go on in the next one joined, with their numbers.
+/// Lines of a block with their numbers; continued lines are joined.
 fn lines(block: &Block) -> Vec<(usize, String)> {
     let mut all: Vec<(usize, String)> = Vec::new();
     let mut goes_on = false;
@@ -121,7 +121,7 @@ fn virtctl(words: &[&str]) -> Option<String> {
     (!help).then(|| error.to_string())
 }
 
-/// A patch of the `KubeVirt` object or a machine has to lead to one that is taken.
+/// A patch of the `KubeVirt` object or of a machine has to result in an object that admission accepts.
 fn patch(words: &[&str]) -> Option<String> {
     words.iter().find(|word| **word == "patch")?;
     let given = words.iter().skip_while(|word| **word != "-p").nth(1)?;
@@ -152,7 +152,7 @@ fn commands_are_taken_by_their_parsers() {
     nothing_is_wrong(&all);
 }
 
-/// In prose a command may be shortened, so only its name and its flags are looked at.
+/// In prose a command may be shortened, so only its name and its flags are checked.
 #[test]
 fn commands_in_prose_have_names_and_flags_that_there_are() {
     let make = targets_of_make();

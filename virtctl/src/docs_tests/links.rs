@@ -1,4 +1,4 @@
-//! Links: each leads to something that is there, and SUMMARY.md to every page.
+//! Links: each leads to an existing target, and SUMMARY.md to every page.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,7 +9,7 @@ use super::pages::{self, Page};
 /// The list of all pages, from which the site is made.
 const SUMMARY: &str = "docs/SUMMARY.md";
 
-/// The path in the repository to which a link of a page leads; none where it leads out of the repository.
+/// The path in the repository to which a link of a page leads; none if it leads out of the repository.
 fn resolve(page: &str, link: &str) -> Option<String> {
     let mut parts: Vec<&str> = page.split('/').collect();
     parts.pop();
@@ -53,7 +53,8 @@ fn links_lead_to_files_and_headings() {
     nothing_is_wrong(&all);
 }
 
-/// Whether a word in prose is a file or a folder of the repository by its looks: it begins with a folder of it, and has an ending.
+/// Whether a word in prose looks like a file or a folder of the repository: it begins with one of its
+/// folders, and has an extension.
 fn looks_like_a_file(word: &str, folders: &[String]) -> bool {
     let is_path = word.chars().all(|letter| letter.is_ascii_alphanumeric() || "._-/".contains(letter));
     let Some((folder, rest)) = word.split_once('/') else { return false };
@@ -62,7 +63,7 @@ fn looks_like_a_file(word: &str, folders: &[String]) -> bool {
 
 #[test]
 fn files_that_prose_names_are_there() {
-    // What is built is not there before.
+    // These exist only after a build.
     let built = ["target", "dist"];
     let folders: Vec<String> = fs::read_dir(pages::repository())
         .unwrap()
@@ -155,7 +156,7 @@ fn every_page_is_in_the_summary_once() {
 #[test]
 fn a_broken_link_is_told() {
     let page = Page { path: "docs/adr/a.md".to_owned(), text: "# Here\n".to_owned() };
-    // The text of another page is that of the file, so this one is about files alone.
+    // The text of other pages is read from their files, so this test uses real files.
     assert_eq!(wrong(&page, "../../README.md"), None);
     assert_eq!(wrong(&page, "https://semver.org/"), None);
     assert!(wrong(&page, "../none.md").unwrap().contains("docs/none.md"));

@@ -1,7 +1,8 @@
-//! Manifests: what the docs show is what admission takes.
+//! Manifests: admission accepts what the docs show.
 //!
-//! A block of YAML is a whole object, or says in its fence where it belongs: `yaml vmi.spec.domain` is put there in an object that is
-//! valid without it. `yaml other` is something else, and has to be YAML.
+//! A block of YAML is a whole object, or the info string of its fence says where it belongs:
+//! `yaml vmi.spec.domain` is put there in an object that is valid without it. `yaml other` is any other YAML,
+//! which only has to parse.
 
 use serde_json::{Value, json};
 
@@ -43,11 +44,12 @@ fn merge(into: &mut Value, from: Value) {
     }
 }
 
-/// Gives each disk a volume and each network an interface, and names what a fragment only asks for.
+/// Gives each disk a volume and each network an interface, and adds values that a fragment leaves to the
+/// cluster.
 fn complete(object: &mut Value) {
     let is_machine = object["kind"] == "VirtualMachine";
     for field in ["instancetype", "preference"] {
-        // Found out when the machine is admitted, from a volume in the cluster.
+        // Admission infers this from a volume in the cluster.
         if let Some(matcher) = object["spec"][field].as_object_mut()
             && matcher.remove("inferFromVolume").is_some()
         {
@@ -68,7 +70,7 @@ fn complete(object: &mut Value) {
     spec["volumes"] = there.into_iter().chain(volumes).collect();
 }
 
-/// Instance types and preferences that a machine names: what they are is no matter of the page.
+/// Instance types and preferences that a machine names; their contents do not matter here.
 fn named(object: &Value) -> Vec<Value> {
     let one = |field: &str, kind: &str, spec: Value| {
         let matcher = &object["spec"][field];

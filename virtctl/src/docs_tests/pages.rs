@@ -1,4 +1,5 @@
-//! Pages of Markdown, and what is in them: prose, links, headings, blocks of code. As much of Markdown as the docs use.
+//! Pages of Markdown and their contents: prose, links, headings, blocks of code. Supports only the Markdown
+//! that the docs use.
 
 use std::collections::HashMap;
 use std::fs;
@@ -24,9 +25,9 @@ pub(super) struct Page {
 /// A block of code: indented by four spaces, or between fences.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Block {
-    /// Of its first line of code, from 1.
+    /// Number of its first line of code, from 1.
     pub(super) line: usize,
-    /// What the fence says; empty for an indented block.
+    /// The info string of the fence; empty for an indented block.
     pub(super) info: String,
     pub(super) text: String,
 }
@@ -62,7 +63,7 @@ pub(super) fn all() -> Vec<Page> {
     paths.map(|path| Page { text: fs::read_to_string(repository().join(&path)).unwrap(), path }).collect()
 }
 
-/// A fence at the start of a line, and what it says.
+/// The info string of a fence at the start of a line.
 fn fence(line: &str) -> Option<&str> {
     line.trim_start().strip_prefix("```")
 }
@@ -130,7 +131,7 @@ pub(super) fn anchors(text: &str) -> Vec<String> {
 
 fn anchor(heading: &str) -> String {
     let shown = heading.trim().replace("](", "\0");
-    // Of a link only its words are shown.
+    // A heading shows only the text of a link.
     let mut text = String::new();
     for (index, part) in shown.split('\0').enumerate() {
         text += if index == 0 { part } else { part.split_once(')').map_or("", |(_, after)| after) };

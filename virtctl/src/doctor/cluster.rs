@@ -4,7 +4,8 @@ use serde_json::Value;
 
 use super::findings::{Facts, Finding, condition, word};
 
-/// The oldest minor version of Kubernetes 1 that has all that is used: admission policies are there since 1.30.
+/// The oldest minor version of Kubernetes 1 that has everything Barevirt uses: admission policies exist since
+/// 1.30.
 const OLDEST: u32 = 30;
 /// Resource that handlers offer on nodes with hardware virtualization.
 const KVM: &str = "devices.kubevirt.io/kvm";
@@ -57,11 +58,11 @@ fn ready(nodes: &[Value]) -> Finding {
     let is_ready = |node: &&Value| condition(node, "Ready").is_some_and(|ready| ready["status"] == "True");
     let (ready, others): (Vec<&Value>, Vec<&Value>) = nodes.iter().partition(is_ready);
     if ready.is_empty() {
-        let remedy = "kubectl describe nodes tells why";
+        let remedy = "kubectl describe nodes says why";
         return Finding::problem(area, format!("none of {} nodes is ready", nodes.len()), remedy);
     }
     if !others.is_empty() {
-        let remedy = format!("kubectl describe node {} tells why", name(others[0]));
+        let remedy = format!("kubectl describe node {} says why", name(others[0]));
         return Finding::warning(area, format!("not ready: {}", names(others)), remedy);
     }
     Finding::good(area, format!("{0} of {0} nodes are ready", nodes.len()))
@@ -78,7 +79,7 @@ fn architecture(nodes: &[Value]) -> Finding {
         (0, _) => Finding::problem(
             area,
             "no node is linux on amd64",
-            "add one: the images are built for linux on amd64 alone",
+            "add one: the images are built only for linux on amd64",
         ),
         (_, 0) => Finding::good(area, "all nodes are linux on amd64"),
         _ => Finding::warning(
@@ -114,7 +115,7 @@ fn network(nodes: &[Value]) -> Finding {
     Finding::good(area, families)
 }
 
-/// Handlers offer KVM; before there are any, nobody says which node has it.
+/// Handlers report KVM; before they run, no one knows which nodes have it.
 fn kvm(facts: &Facts, nodes: &[Value]) -> Finding {
     let area = "kvm";
     let amount = |node: &&Value| {
@@ -143,7 +144,7 @@ fn kvm(facts: &Facts, nodes: &[Value]) -> Finding {
         (with, false) if with < nodes.len() => Finding::warning(
             area,
             format!("{with} of {} nodes offer KVM", nodes.len()),
-            "guests run on these nodes alone; the others have no /dev/kvm, or no virt-handler",
+            "guests run only on these nodes; the others have no /dev/kvm, or no virt-handler",
         ),
         (_, false) => Finding::good(area, "all nodes offer KVM"),
     }
@@ -161,10 +162,10 @@ fn cgroups(metrics: &Result<String, String>) -> Finding {
         Some("2") => Finding::good(area, "the kubelet works with cgroup v2"),
         Some("1") => Finding::warning(
             area,
-            "the kubelet works with cgroup v1, which Kubernetes gives up",
+            "the kubelet works with cgroup v1, which Kubernetes is phasing out",
             "boot the nodes with cgroup v2; guests run with v1 as well",
         ),
-        _ => Finding::unknown(area, "the kubelet does not tell its version of cgroups"),
+        _ => Finding::unknown(area, "the kubelet does not report its version of cgroups"),
     }
 }
 
@@ -178,7 +179,7 @@ fn storage(classes: &Result<Vec<Value>, String>) -> Finding {
     match (classes.is_empty(), default) {
         (true, _) => Finding::warning(
             area,
-            "there is no storage class: machines run from container disks alone",
+            "there is no storage class: machines run only from container disks",
             "install a storage driver",
         ),
         (false, None) => Finding::warning(
@@ -203,7 +204,7 @@ fn importer(groups: &Result<Vec<Value>, String>) -> Finding {
         Ok(_) => Finding::warning(
             area,
             "DataVolumes are not served: images come as container disks or on claims",
-            "virt-operator makes the kind DataVolume for downloads; install CDI for copies and uploads",
+            "virt-operator makes the kind DataVolume: its log says why the kind is missing; or install CDI",
         ),
         Err(why) => Finding::unknown(area, format!("API groups cannot be listed: {why}")),
     }

@@ -1,39 +1,39 @@
-//! What was seen of a cluster, and what is found in it.
+//! Facts about a cluster, and the findings that follow from them.
 
 use serde_json::Value;
 
-/// What the API server answered to each question; an error is its reason, as it gave it.
+/// The API server's answer to each request; an error holds the server's reason.
 #[derive(Debug)]
 pub(super) struct Facts {
-    /// Of Kubernetes.
+    /// The version of Kubernetes.
     pub(super) version: Result<Value, String>,
     pub(super) nodes: Result<Vec<Value>, String>,
-    /// What one kubelet tells of itself, in Prometheus' format.
+    /// Metrics of one kubelet, in Prometheus' format.
     pub(super) metrics: Result<String, String>,
     pub(super) storage_classes: Result<Vec<Value>, String>,
     /// API groups that are served.
     pub(super) groups: Result<Vec<Value>, String>,
     /// `KubeVirt` objects.
     pub(super) installations: Result<Vec<Value>, String>,
-    /// Those of the components.
+    /// Deployments of the components.
     pub(super) deployments: Result<Vec<Value>, String>,
     pub(super) daemon_sets: Result<Vec<Value>, String>,
     /// The registration of virt-api's subresources.
     pub(super) api_service: Result<Value, String>,
-    /// What virt-api says of its version.
+    /// The version that virt-api reports.
     pub(super) server_version: Result<Value, String>,
     /// Whether a machine passes admission, in a dry run.
     pub(super) trial: Result<(), String>,
 }
 
-/// How something is.
+/// How serious a finding is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// As it should be.
     Good,
-    /// It could not be looked at, or is known later.
+    /// It could not be checked, or is not known yet.
     Unknown,
-    /// Machines run, and something that people expect will not work.
+    /// Machines run, but an expected feature does not work.
     Warning,
     /// Machines do not run.
     Problem,
@@ -50,7 +50,7 @@ impl Verdict {
     }
 }
 
-/// One thing that was looked at.
+/// The result of one check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Finding {
     pub(super) area: &'static str,
@@ -78,7 +78,7 @@ impl Finding {
     }
 }
 
-/// A text in an object; empty where there is none.
+/// A text in an object; empty if there is none.
 pub(crate) fn word<'a>(value: &'a Value, at: &str) -> &'a str {
     value.pointer(at).and_then(Value::as_str).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! Findings of the installation: whether all of it runs and is believed.
+//! Findings of the installation: whether everything runs, and whether the API server trusts it.
 
 use serde_json::Value;
 
@@ -6,7 +6,7 @@ use super::findings::{Facts, Finding, condition, word};
 
 /// Deployments of an installation.
 const DEPLOYMENTS: [&str; 3] = ["virt-operator", "virt-api", "virt-controller"];
-/// What runs on every node.
+/// The daemon set that runs on every node.
 const HANDLER: &str = "virt-handler";
 
 pub(super) fn findings(facts: &Facts) -> Vec<Finding> {
@@ -76,7 +76,7 @@ fn components(facts: &Facts) -> Vec<Finding> {
         objects.iter().find(|object| object["metadata"]["name"] == name).cloned()
     };
     let one = |name: &str, object: Option<Value>, ready: &str, wanted: &str| match object {
-        None => Finding::problem(area, format!("{name} is not there"), "the log of virt-operator tells why"),
+        None => Finding::problem(area, format!("{name} is not there"), "the log of virt-operator says why"),
         Some(object) => {
             let (ready, wanted) = (number(&object, ready), number(&object, wanted));
             if ready < wanted {
@@ -107,7 +107,7 @@ fn reachable(service: &Result<Value, String>) -> Finding {
         Ok(service) => service,
         Err(why) => {
             let remedy =
-                "without them there are no consoles, starts and stops; the log of virt-operator tells why";
+                "without them there are no consoles, starts and stops; the log of virt-operator says why";
             return Finding::problem(area, format!("virt-api is not registered: {why}"), remedy);
         }
     };
@@ -132,18 +132,18 @@ fn versions(server: &Result<Value, String>) -> Finding {
             let theirs = word(server, "/gitVersion");
             Finding::good(area, format!("virtctl {ours}, virt-api {theirs}"))
         }
-        Err(why) => Finding::unknown(area, format!("virt-api does not tell its version: {why}")),
+        Err(why) => Finding::unknown(area, format!("virt-api does not report its version: {why}")),
     }
 }
 
-/// A webhook whose certificate is not believed, or that cannot be reached, is named in the refusal.
+/// The refusal names a webhook that cannot be reached or whose certificate is not trusted.
 fn trial(trial: &Result<(), String>) -> Finding {
     let area = "admission";
     match trial {
         Ok(()) => Finding::good(area, "a machine passes admission (dry run)"),
         Err(why) if why.contains("x509") => Finding::problem(
             area,
-            format!("the API server does not believe a webhook's certificate: {why}"),
+            format!("the API server does not trust a webhook's certificate: {why}"),
             "virt-operator renews certificates and the webhooks' bundles: look at its log",
         ),
         Err(why) if why.contains("forbidden") => {
@@ -185,7 +185,7 @@ mod tests {
         }
     }
 
-    /// Verdict of an area, the worst one.
+    /// The worst verdict of an area.
     fn verdict(facts: &Facts, area: &str) -> Verdict {
         let of_area = findings(facts).into_iter().filter(|finding| finding.area == area);
         let order = [Verdict::Good, Verdict::Unknown, Verdict::Warning, Verdict::Problem];

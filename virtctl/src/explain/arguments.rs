@@ -17,7 +17,7 @@ use crate::yaml::Format;
 #[command(
     group = ArgGroup::new("what").required(true).args(["files", "words"]),
     after_help = "Examples:\n  \
-        # What a manifest leads to, without a cluster:\n  virtctl explain -f vm.yaml\n  \
+        # What a manifest results in, without a cluster:\n  virtctl explain -f vm.yaml\n  \
         # The same with the instance type that it names and the installation's settings:\n  \
         virtctl explain -f vm.yaml -f instancetype.yaml -f kubevirt.yaml\n  \
         # Only QEMU's command line of a VM that runs, and what of its VM it does not have yet:\n  \
@@ -30,7 +30,7 @@ pub(crate) struct Explain {
     /// Manifest to explain, `-` for standard input; instance types, preferences and the KubeVirt object in it are used.
     #[arg(short = 'f', long = "filename", value_name = "FILE")]
     pub(super) files: Vec<PathBuf>,
-    /// Output format; for people where it is left out.
+    /// Output format; readable text by default.
     #[arg(short, long, value_enum)]
     pub(super) output: Option<Format>,
     /// Parts to print.
@@ -55,7 +55,7 @@ pub(crate) enum Section {
     Qemu,
     /// Memory and CPUs.
     Resources,
-    /// Differences from what runs.
+    /// Differences from the running instance.
     Changes,
 }
 
@@ -65,7 +65,7 @@ impl Explain {
         settings.use_emulation |= self.emulation;
         let config =
             Config { launcher_image: self.launcher_image.clone(), image_pull_policy: None, settings };
-        // Nothing is known of its namespace.
+        // The labels and quotas of the namespace are not known.
         let config = config.in_namespace(None, &[]);
         Surroundings { config, namespace: namespace.map(str::to_owned), now: Timestamp::now() }
     }
@@ -78,7 +78,7 @@ impl Explain {
             _ => bail!("expected [vm|vmi] NAME"),
         };
         match kind {
-            // A machine and its instance have one name.
+            // A machine and its instance have the same name.
             Some(kind) if crate::session::Kind::parse(kind).is_none() => {
                 bail!("unsupported resource type: {kind}")
             }

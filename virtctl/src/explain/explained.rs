@@ -1,9 +1,9 @@
-//! What a manifest leads to. Pure: each step is the code that Barevirt's components run.
+//! What a manifest results in. Pure: each step uses the code of Barevirt's components.
 //!
 //! ```text
 //!   manifest --(admission)--> machine --(start)--> instance --(admission)--> instance --+--> launcher pod
 //!                                                                                       +--> QEMU's command line
-//!            causes, wherever something is wrong: all of that step                      +--> memory and CPU
+//!            causes, if something is wrong: all of that step                            +--> memory and CPU
 //! ```
 
 use barevirt_api::defaults;
@@ -35,13 +35,13 @@ pub(crate) struct Explained {
     pub(crate) kind: String,
     /// Its name.
     pub(crate) name: String,
-    /// Its namespace; empty where the manifest gives none.
+    /// Its namespace; empty if the manifest gives none.
     pub(crate) namespace: String,
     /// What an API server would accept with a warning.
     pub(crate) warnings: Vec<String>,
     /// Why it would be refused, or could not start.
     pub(crate) causes: Vec<ShownCause>,
-    /// What follows, where nothing is wrong.
+    /// The result, if nothing is wrong.
     #[serde(flatten)]
     pub(crate) outcome: Option<Outcome>,
 }
@@ -54,7 +54,7 @@ pub(crate) struct ShownCause {
     pub(crate) reason: String,
 }
 
-/// What a valid manifest leads to.
+/// What a valid manifest results in.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Outcome {
@@ -67,15 +67,15 @@ pub(crate) struct Outcome {
     pub(crate) pod: Pod,
     /// QEMU's command line.
     pub(crate) command_line: Vec<Part>,
-    /// Fields that this accelerator does not have and that are left out.
+    /// Fields that are left out because this accelerator does not support them.
     pub(crate) left_out: Vec<String>,
-    /// What is assumed of the node.
+    /// Assumptions about the node.
     pub(crate) assumptions: Vec<&'static str>,
     /// Memory and CPUs.
     pub(crate) resources: Resources,
 }
 
-/// Where memory and CPUs go.
+/// How memory and CPUs are used.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Resources {
@@ -114,13 +114,13 @@ pub(crate) struct Surroundings {
     pub(crate) now: Timestamp,
 }
 
-/// Of a machine with templates.
+/// An assumption for machines with DataVolume templates.
 const DATA_VOLUMES_FIRST: &str =
-    "DataVolumes of the templates are made before, and filled by the CDI of the cluster";
+    "DataVolumes of the templates are made before, and filled by CDI or Barevirt";
 
 type Causes = Vec<Cause>;
 
-/// Explains a manifest. `lookups` finds what a machine names.
+/// Explains a manifest. `lookups` finds the objects that a machine names.
 pub(crate) fn explain(
     manifest: &Value,
     around: &Surroundings,
@@ -155,7 +155,7 @@ pub(crate) fn explain(
     explained
 }
 
-/// The rest is checked in spite of unknown fields.
+/// Adds the causes of the other checks to those of unknown fields.
 fn together<T>(mut unknown: Causes, rest: Result<T, Causes>) -> Result<T, Causes> {
     match rest {
         Ok(rest) if unknown.is_empty() => Ok(rest),
@@ -208,7 +208,7 @@ fn machine(
     let lookups = lookups(&vm);
     let started = started(vm.clone(), &lookups, around)?;
     let has_templates = !vm.spec.data_volume_templates.is_empty();
-    // The same without an instance type and a preference shows what those decide.
+    // Comparing with the machine without them shows which values they set.
     vm.spec.instancetype = None;
     vm.spec.preference = None;
     let mut alone = vm;
@@ -233,7 +233,7 @@ pub(crate) fn started(
     defaults::admit_vm(&mut vm, guest);
     let admitted = expand::admit(None, vm.clone(), lookups, guest.binding)?;
     let mut causes = validate::vm(&admitted, Requester::User, gates);
-    // Admission takes a machine whose instance type is not there; it does not start before it is.
+    // Admission accepts a machine whose instance type does not exist; the machine starts only once it exists.
     causes.extend(missing(&lookups.instancetype, Family::Instancetype));
     causes.extend(missing(&lookups.preference, Family::Preference));
     if !causes.is_empty() {
@@ -254,7 +254,7 @@ fn missing<T>(lookup: &Lookup<T>, family: Family) -> Option<Cause> {
     }
 }
 
-/// What an admitted instance leads to.
+/// What an admitted instance results in.
 pub(crate) fn outcome(
     vmi: VirtualMachineInstance,
     given: &VirtualMachineInstanceSpec,
@@ -272,7 +272,7 @@ pub(crate) fn outcome(
     let machine = barevirt_machine::plan(&vmi, &facts).map_err(|error| vec![unplanned(&error)])?;
     let mut pod = pod::build(&vmi, config);
     if vmi.uid().is_empty() {
-        // It depends on the UID, which does not exist yet.
+        // The name depends on the UID, which does not exist yet.
         pod.metadata.name = None;
         for owner in pod.metadata.owner_references.iter_mut().flatten() {
             "<uid>".clone_into(&mut owner.uid);
@@ -316,12 +316,12 @@ fn resources(vmi: &ValidVmi, settings: &Settings) -> Resources {
     }
 }
 
-/// What is known only on a node and at a start.
+/// Values that are known only on a node and at a start.
 fn assumptions(vmi: &ValidVmi, facts: &Facts) -> Vec<&'static str> {
     let mut list = vec!["numbers of descriptors are given at the start"];
     let kvm = matches!(facts.accelerator, Accelerator::Kvm { .. });
     if !facts.volumes.is_empty() && vmi.volumes().iter().any(|volume| volume.container_disk.is_some()) {
-        list.push("container disks are taken for qcow2; the launcher looks");
+        list.push("container disks are assumed to be qcow2; the launcher checks");
     }
     if vmi.volumes().iter().any(Volume::is_hotpluggable) {
         list.push("hotpluggable volumes are added once the guest runs, and are in neither the pod nor this command line");
@@ -329,10 +329,10 @@ fn assumptions(vmi: &ValidVmi, facts: &Facts) -> Vec<&'static str> {
     if kvm && vmi.cpu_model() == "host-model" {
         list.push("host-model: the launcher names the CPU features of its node one by one");
     } else if facts.host_cpu.is_some() {
-        list.push("the node's CPU is taken to have what the manifest asks for");
+        list.push("the node's CPU is assumed to have what the manifest asks for");
     }
     if !facts.interfaces.is_empty() {
-        list.push("host_mtu is the network's, and told by the node");
+        list.push("host_mtu is the network's, which only the node knows");
     }
     if vmi.spec().domain.clock.is_some() {
         list.push("a clock that does not show UTC is set to the time of the start");

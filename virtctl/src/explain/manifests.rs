@@ -11,10 +11,10 @@ use barevirt_api::v1::{KubeVirt, VirtualMachine};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-/// Largest file, in bytes: what an API server would take.
+/// Largest file, in bytes: the limit of an API server.
 const LARGEST: u64 = 3 << 20;
 
-/// What the files hold.
+/// The objects of the files.
 #[derive(Debug, Default)]
 pub(crate) struct Manifests {
     /// Machines and instances, in their order.
@@ -125,7 +125,7 @@ impl Manifests {
                 .to_owned());
         };
         if matcher.revision_name.is_some() {
-            return Err("revisionName names what only a cluster has".to_owned());
+            return Err("revisionName names an object that only a cluster has".to_owned());
         }
         let kind = matcher.family.object_kind(scope);
         let same = |field: &Value, other: Option<&str>| {

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use barevirt_api::v1::VirtualMachineInstanceSpec;
 use serde_json::Value;
 
-/// Where a value comes from that is not in the manifest.
+/// The origin of a value that is not in the manifest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Origin {
     /// A default.
@@ -65,7 +65,7 @@ fn compare(path: &str, whole: &Value, given: Option<&Value>, alone: Option<&Valu
     }
 }
 
-/// The same element in another list: by its name, where it has one.
+/// The same element in another list: by its name, if it has one.
 fn twin<'a>(item: &Value, index: usize, list: &'a Value) -> Option<&'a Value> {
     let list = list.as_array()?;
     match item.get("name") {
@@ -74,7 +74,7 @@ fn twin<'a>(item: &Value, index: usize, list: &'a Value) -> Option<&'a Value> {
     }
 }
 
-/// Removes what may be secret: the data for cloud-init.
+/// Removes possible secrets: the data for cloud-init.
 pub(crate) fn redact(spec: &mut VirtualMachineInstanceSpec) {
     let hide = |field: &mut Option<String>| {
         if let Some(text) = field.as_mut().filter(|text| !text.is_empty()) {
@@ -148,7 +148,7 @@ fn write_members(text: &mut String, value: &Value, path: &str, depth: usize, mar
     }
 }
 
-/// What follows a colon or a dash.
+/// Writes the value after a colon or a dash.
 fn write_value(text: &mut String, value: &Value, path: &str, depth: usize, marks: &[Mark]) {
     let note = note(path, marks);
     match value {
@@ -179,7 +179,7 @@ fn scalar(value: &Value) -> String {
     }
 }
 
-/// A text as YAML: as it is where it can be nothing but a text, else as JSON has it.
+/// A text as YAML: unchanged if it can only be read as a text, else as JSON.
 fn word(text: &str) -> String {
     const OTHER: [&str; 8] = ["true", "false", "null", "yes", "no", "on", "off", "y"];
     let plain = text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '/')

@@ -129,7 +129,7 @@ fn amounts(list: &BTreeMap<String, Quantity>) -> String {
     list.iter().map(amount).collect::<Vec<_>>().join(", ")
 }
 
-/// Bytes in MiB, with one decimal where it is no whole number.
+/// Bytes in MiB, with one decimal if it is not a whole number.
 fn mib(bytes: u64) -> String {
     let tenths = bytes * 10 / (1 << 20);
     match tenths % 10 {

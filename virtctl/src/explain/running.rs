@@ -1,7 +1,7 @@
 //! A running VM: what it was made from, and which changes of its virtual machine it does not have yet.
 //!
-//! The command line is planned from the instance as it is, and compared with the one that QEMU was started with. The launcher
-//! reports that one to users who may call `debug`.
+//! The command line is planned from the instance as it is, and compared with the one that QEMU was started
+//! with. The launcher reports QEMU's arguments to users who may call `debug`.
 
 use anyhow::Context;
 use barevirt_api::names::CREATED_BY_LABEL;
@@ -37,7 +37,7 @@ pub(super) async fn explain(asked: &Explain, session: &Session) -> anyhow::Resul
 
     let mut settings = diff::settings(session).await;
     settings.use_emulation |= asked.emulation;
-    // Whether the cluster has such volumes shows in what the controller made of it.
+    // The pod that the controller made shows whether the cluster supports image volumes.
     settings.pods.image_volumes = pod.as_ref().is_some_and(has_image_volumes);
     let image = pod.as_ref().and_then(image).unwrap_or_else(|| asked.launcher_image.clone());
     let namespace = vmi.metadata.namespace.clone().unwrap_or_default();
@@ -117,7 +117,8 @@ async fn line(session: &Session, vmi: &str) -> anyhow::Result<Vec<String>> {
     serde_json::from_value(report["commandLine"].take()).context("read the launcher's report")
 }
 
-/// Applies the namespace's limits. What the user may not read counts as absent, and shows as a difference of the pod.
+/// Applies the namespace's limits. Objects that the user may not read count as absent, and show up as a
+/// difference of the pod.
 async fn in_namespace(session: &Session, config: Config) -> Config {
     let namespaces: Api<Namespace> = Api::all(session.client.clone());
     let namespace = namespaces.get(&session.namespace).await.ok();
@@ -131,7 +132,7 @@ fn indented(text: &str) -> String {
     text.lines().map(|line| format!("  {line}\n")).collect()
 }
 
-/// The launcher pod that runs it.
+/// The launcher pod of the instance.
 async fn launcher(session: &Session, vmi: &VirtualMachineInstance) -> anyhow::Result<Option<Pod>> {
     let uid = vmi.metadata.uid.as_deref().unwrap_or_default();
     let active = vmi.status.as_ref().map(|status| &status.active_pods);
@@ -149,7 +150,7 @@ fn image(pod: &Pod) -> Option<String> {
     compute.image.clone()
 }
 
-/// Where the running pod differs from the planned one. What the cluster added to it is no difference.
+/// Where the running pod differs from the planned one. Fields that the cluster added do not count.
 fn differing(planned: &Pod, running: &Pod) -> Vec<Change> {
     let value = |pod: &Pod| json!({ "spec": pod.spec });
     let changes = changed("", &value(planned), &value(running));
@@ -157,7 +158,7 @@ fn differing(planned: &Pod, running: &Pod) -> Vec<Change> {
         let states_its_claim = change.path.contains("vm-state");
         !change.from.is_null() && !states_its_claim && change.from != Value::Array(Vec::new())
     };
-    // Lists without names, such as tolerations, only grow.
+    // The cluster only adds to lists without names, such as tolerations.
     let grew = |change: &Change| match (&change.from, &change.to) {
         (Value::Array(from), Value::Array(to)) => from.iter().all(|item| to.contains(item)),
         _ => false,

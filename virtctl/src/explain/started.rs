@@ -1,36 +1,36 @@
 //! Differences between the command line of a running QEMU and the planned one.
 //!
-//! Options are matched by what they are about: an id, a node name, a property. Numbers of descriptors differ from start to
-//! start and mean nothing, and the network's MTU is known on the node only.
+//! Options are matched by their subject: an id, a node name, a property. Descriptor numbers differ from start
+//! to start and are ignored, and the network's MTU is known only on the node.
 
 use std::collections::BTreeSet;
 
 use barevirt_plan::fields::{Change, changed};
 use serde_json::{Map, Value};
 
-/// Replaces what may be secret; the launcher writes it.
+/// Replaces a possible secret; the launcher writes it.
 const REMOVED: &str = "(removed)";
 
-/// The settings of both lines that differ.
+/// The settings that differ between both command lines.
 pub(super) fn differing(planned: &[String], running: &[String]) -> Vec<Change> {
     let (mut planned, mut running) = (options(planned), options(running));
     let option = |about: &str| about.split(' ').next().unwrap_or_default().to_owned();
     let removed = running.iter().filter(|(_, value)| value.as_str() == Some(REMOVED));
     let secret: BTreeSet<String> = removed.map(|(about, _)| option(about)).collect();
-    // What may not be shown is not compared either: the output tells neither its absence nor its presence.
+    // Redacted values are not compared, so the output does not show whether they are present.
     for options in [&mut planned, &mut running] {
         options.retain(|about, _| !secret.contains(&option(about)));
     }
     changed("", &Value::Object(planned), &Value::Object(running))
 }
 
-/// Settings by what they are about.
+/// Settings by their subject.
 fn options(words: &[String]) -> Map<String, Value> {
     let mut options = Map::new();
     let mut words = words.iter().skip_while(|word| !word.starts_with('-')).peekable();
     while let Some(option) = words.next() {
         let value = words.next_if(|word| !word.starts_with('-')).map_or("", String::as_str);
-        // Which descriptors there are is seen where they are used.
+        // Descriptors show up in the options that use them.
         if option == "-add-fd" {
             continue;
         }
@@ -73,7 +73,7 @@ fn about(settings: &Value) -> Option<String> {
     named.or_else(|| property().map(String::as_str)).map(str::to_owned)
 }
 
-/// Without what the plan cannot know.
+/// Without values that the plan cannot know.
 fn comparable(settings: Value) -> Value {
     let Value::Object(mut object) = settings else { return settings };
     object.remove("host_mtu");

@@ -51,7 +51,7 @@ pub(crate) struct ImageUpload {
     /// Create a block volume. Deprecated: use --volume-mode=block.
     #[arg(long)]
     pub(super) block_volume: bool,
-    /// block or filesystem; without it as the storage profile says, or for an archive filesystem.
+    /// block or filesystem; the default is that of the storage profile, and filesystem for an archive.
     #[arg(long, default_value = "", hide_default_value = true, value_name = "MODE")]
     pub(super) volume_mode: String,
     /// Path to the local VM image.
@@ -60,16 +60,16 @@ pub(crate) struct ImageUpload {
     /// Path to the local archive.
     #[arg(long, value_name = "FILE")]
     pub(super) archive_path: Option<PathBuf>,
-    /// Upload to a DataVolume or PersistentVolumeClaim that is there.
+    /// Upload to an existing DataVolume or PersistentVolumeClaim.
     #[arg(long)]
     pub(super) no_create: bool,
     /// Seconds to wait for the upload pod to start.
     #[arg(long, default_value_t = 300, value_name = "SECONDS")]
     pub(super) wait_secs: u32,
-    /// How often to send the file before giving up, where the server's error may pass.
+    /// How often to send the file at most, after temporary errors of the server.
     #[arg(long, default_value_t = 5, value_name = "TIMES")]
     pub(super) retry: u32,
-    /// Bind the volume at once, also where its storage class waits for the first consumer.
+    /// Bind the volume at once, even if its storage class waits for the first consumer.
     #[arg(long)]
     pub(super) force_bind: bool,
     /// Create a DataSource that points to the volume.

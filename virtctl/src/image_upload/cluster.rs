@@ -14,12 +14,12 @@ use super::objects;
 use super::upload::{Target, Upload};
 use crate::session::{self, Session};
 
-/// What the group has where Barevirt serves it.
+/// A resource that the API group has only if Barevirt serves it.
 const OWN: &str = "uploads/proxy";
-/// Name of the one CDIConfig there is.
+/// Name of the only CDIConfig.
 const CONFIG: &str = "config";
 
-/// The namespace of an upload, and the calls that an upload makes there.
+/// The namespace of an upload, and the requests that an upload makes there.
 pub(super) struct Cluster<'a> {
     session: &'a Session,
 }
@@ -47,8 +47,8 @@ impl<'a> Cluster<'a> {
         Api::namespaced_with(self.session.client.clone(), self.namespace(), &cdi::resource(name))
     }
 
-    /// Whether CDI takes uploads, and not Barevirt in its place. Fails where neither does: the objects of an upload would wait for
-    /// ever.
+    /// Whether CDI serves uploads, rather than Barevirt. Fails if neither does: the objects of an upload
+    /// would wait for ever.
     pub(super) async fn need_uploads(&self) -> anyhow::Result<bool> {
         let served = match self.session.client.list_api_groups().await {
             Ok(served) => served,
@@ -62,14 +62,14 @@ impl<'a> Cluster<'a> {
                 "this cluster has no CDI, which takes uploads: nothing serves {group}. Install the Containerized Data Importer, and upload again"
             );
         }
-        // Barevirt's own group has what CDI's has not.
+        // Barevirt's group has a resource that CDI's does not have.
         let version = format!("{TOKENS}/{VERSION}");
         let served = self.session.client.list_api_group_resources(&version).await.map_err(session::plain);
         let served = served.with_context(|| format!("list the resources of {version}"))?;
         Ok(!served.resources.iter().any(|resource| resource.name == OWN))
     }
 
-    /// Path at the API server that passes an image on to the claim's pod.
+    /// Path of the API server that passes an image on to the claim's pod.
     pub(super) fn upload_path(&self, claim: &str) -> String {
         format!("/apis/{TOKENS}/{VERSION}/namespaces/{}/uploads/{claim}/proxy", self.namespace())
     }
@@ -172,7 +172,7 @@ impl<'a> Cluster<'a> {
         }
     }
 
-    /// Where the cluster says that its upload proxy is; nowhere where images go through the API server.
+    /// The upload proxy's URL in the cluster's settings; none if images go through the API server.
     pub(super) async fn proxy_url(&self, is_of_cdi: bool) -> anyhow::Result<Option<String>> {
         if !is_of_cdi {
             return Ok(None);
@@ -184,7 +184,7 @@ impl<'a> Cluster<'a> {
             found.with_context(|| format!("get CDIConfig {CONFIG}; --uploadproxy-url does without"))?;
         url_of(&config.data)
             .map(Some)
-            .context("uploadproxy URL not found: CDIConfig config has none, say it with --uploadproxy-url")
+            .context("uploadproxy URL not found: CDIConfig config has none, give it with --uploadproxy-url")
     }
 
     /// A token that lets its bearer upload to the claim, for five minutes.
@@ -202,7 +202,7 @@ impl<'a> Cluster<'a> {
         token.map(str::to_owned).context("CDI answers a request for a token without one")
     }
 
-    /// Has the DataSource of the claim's name point to it, and returns what was done.
+    /// Makes the DataSource of the claim's name point to the claim, and returns what was done.
     pub(super) async fn point_data_source(&self, upload: &Upload) -> anyhow::Result<String> {
         let (sources, namespace, name) = (self.of_cdi("DataSource"), self.namespace(), &upload.name);
         let found = sources.get_metadata_opt(name).await.map_err(session::plain);

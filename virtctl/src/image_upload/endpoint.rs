@@ -1,9 +1,9 @@
-//! Where at the proxy an upload goes.
+//! The endpoint of the proxy for an upload.
 
 use anyhow::{Context, ensure};
 use http::Uri;
 
-/// Answers once the file is there; what is in it is looked at afterwards.
+/// Answers once the file has arrived, before it is processed.
 const ASYNCHRONOUS: &str = "/v1beta1/upload-async";
 /// Answers once the volume is filled. Every proxy has it.
 const SYNCHRONOUS: &str = "/v1beta1/upload";
@@ -11,20 +11,20 @@ const SYNCHRONOUS: &str = "/v1beta1/upload";
 /// The endpoints of a proxy. A URL that names one leaves no choice.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Endpoints {
-    /// To be preferred, where the proxy knows it.
+    /// Preferred, if the proxy has it.
     pub(super) asynchronous: Option<Uri>,
     pub(super) synchronous: Uri,
 }
 
-/// A URL as the user wrote it; https where it has no scheme.
+/// The user's URL, with https if it has no scheme.
 pub(super) fn whole(url: &str) -> String {
     if url.contains("://") { url.to_owned() } else { format!("https://{url}") }
 }
 
 impl Endpoints {
-    /// Those of a proxy with that URL, which may have a path of its own.
+    /// The endpoints of a proxy with that URL, which may have a path.
     pub(super) fn of(url: &str) -> anyhow::Result<Self> {
-        let context = || format!("the upload proxy's URL {url:?} is no URL");
+        let context = || format!("the upload proxy's URL {url:?} is not a URL");
         let base: Uri = url.parse().with_context(context)?;
         ensure!(
             matches!(base.scheme_str(), Some("http" | "https")),
@@ -80,6 +80,6 @@ mod tests {
     #[test]
     fn what_is_no_address_of_a_proxy_is_refused() {
         assert!(Endpoints::of(&whole("ftp://example.com")).unwrap_err().to_string().contains("neither"));
-        assert!(Endpoints::of(&whole("a b")).unwrap_err().to_string().contains("is no URL"));
+        assert!(Endpoints::of(&whole("a b")).unwrap_err().to_string().contains("is not a URL"));
     }
 }

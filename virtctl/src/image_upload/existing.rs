@@ -1,4 +1,4 @@
-//! Whether a claim that is there may be uploaded to.
+//! Whether an existing claim may be uploaded to.
 
 use barevirt_api::cdi::annotation;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
@@ -9,9 +9,9 @@ use super::upload::{Content, Upload};
 /// Which claim an upload to a DataVolume goes into.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Filled {
-    /// The one of the DataVolume's name.
+    /// The claim with the DataVolume's name.
     Own,
-    /// Another one, whose volume becomes the DataVolume's.
+    /// Another claim, whose volume becomes the DataVolume's.
     By(String),
 }
 
@@ -20,7 +20,7 @@ pub(super) fn annotated<'a>(claim: &'a PersistentVolumeClaim, name: &str) -> Opt
     claim.metadata.annotations.as_ref()?.get(name).map(String::as_str)
 }
 
-/// The claim that is to be filled for a DataVolume, of whose name there is one.
+/// The claim that is filled for a DataVolume, given the claim of the same name.
 pub(super) fn filled(
     claim: &PersistentVolumeClaim,
     data_volume: Option<&DynamicObject>,

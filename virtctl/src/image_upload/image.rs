@@ -1,7 +1,7 @@
 //! The file that is uploaded, as the body of a request.
 //!
-//! It is read piece by piece, each when the one before is on its way: however large the file, one piece is in memory. Pieces are
-//! read at their place, so that a try that is over leaves nothing behind for the next one.
+//! It is read piece by piece, each after the previous one was sent, so only one piece is in memory, however
+//! large the file is. Each piece is read at its offset, so an earlier try does not affect the next one.
 
 use std::fs::File;
 use std::io;
@@ -35,7 +35,7 @@ impl Image {
         ensure!(!metadata.is_dir(), "{shown} is a directory, not an image");
         // A disk has no length in its metadata.
         let length = io::Seek::seek(&mut file, io::SeekFrom::End(0));
-        let length = length.with_context(|| format!("{shown} cannot be sent again if need be"))?;
+        let length = length.with_context(|| format!("{shown} cannot be read again for another try"))?;
         ensure!(length > 0, "{shown} is empty: there is nothing to upload");
         Ok(Self { file: Arc::new(file), length })
     }

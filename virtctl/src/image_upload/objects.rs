@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::upload::Upload;
 
-/// Lets CDI's webhook fill what the claim leaves open from the storage class's profile.
+/// Lets CDI's webhook fill empty fields of the claim from the storage class's profile.
 const PROFILE_LABEL: &str = "cdi.kubevirt.io/applyStorageProfile";
 
 fn requests(size: &Quantity) -> VolumeResourceRequirements {
@@ -31,7 +31,7 @@ fn bind(upload: &Upload) -> Option<(String, String)> {
     upload.force_bind.then(|| (annotation::BIND.to_owned(), String::new()))
 }
 
-/// A DataVolume of that size, to be uploaded to.
+/// A DataVolume of that size for an upload.
 pub(super) fn data_volume(upload: &Upload, size: &Quantity) -> Value {
     let storage = StorageSpec {
         access_modes: upload.access_mode.iter().cloned().collect(),
@@ -55,7 +55,7 @@ pub(super) fn data_volume(upload: &Upload, size: &Quantity) -> Value {
     })
 }
 
-/// A claim of that size, to be uploaded to.
+/// A claim of that size for an upload.
 pub(super) fn claim(upload: &Upload, size: &Quantity) -> PersistentVolumeClaim {
     let mut annotations = BTreeMap::from([
         (annotation::UPLOAD.to_owned(), String::new()),
@@ -92,7 +92,7 @@ pub(super) fn data_source(upload: &Upload, namespace: &str) -> Value {
     })
 }
 
-/// What makes a DataSource that is there point to the claim, whatever it pointed to.
+/// The patch that makes an existing DataSource point to the claim, whatever it pointed to before.
 pub(super) fn data_source_patch(upload: &Upload, namespace: &str) -> Value {
     json!({
         "metadata": { "labels": labels(upload) },

@@ -61,7 +61,9 @@ pub(super) async fn wait(cluster: &Cluster<'_>, name: &str, before: Option<u32>)
                 }
             }
             Ok(None) => {
-                bail!("persistentvolumeclaims \"{name}\" not found: it went while its image was processed")
+                bail!(
+                    "persistentvolumeclaims \"{name}\" not found: it was deleted while its image was processed"
+                )
             }
             // A large image takes hours. The wait continues when the API server restarts meanwhile.
             Err(_) if failures < FAILURES => failures += 1,
@@ -83,7 +85,7 @@ pub(super) async fn wait(cluster: &Cluster<'_>, name: &str, before: Option<u32>)
 fn lost(namespace: &str, name: &str, message: &str) -> String {
     let why = if message.is_empty() { String::new() } else { format!(" ({message})") };
     format!(
-        "processing of the image in PVC {namespace}/{name} failed: its upload pod has started anew{why}. The pod's events and log say more; upload again with --no-create"
+        "processing of the image in PVC {namespace}/{name} failed: its upload pod has restarted{why}. The pod's events and log say more; upload again with --no-create"
     )
 }
 

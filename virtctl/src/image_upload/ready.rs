@@ -142,7 +142,7 @@ fn failure(events: &[Event], kind: &str, uid: Option<&str>) -> Option<String> {
     })
 }
 
-/// Whether a DataVolume in that phase can be uploaded to. Fails where no wait leads there.
+/// Whether a DataVolume in that phase can be uploaded to. Fails if waiting cannot help.
 fn takes_uploads(phase: &str, force_bind: bool) -> Result<bool, String> {
     match phase {
         "UploadReady" => Ok(true),
@@ -154,7 +154,7 @@ fn takes_uploads(phase: &str, force_bind: bool) -> Result<bool, String> {
     }
 }
 
-/// Reads a time as Go prints it.
+/// Reads a boolean as Go prints it.
 fn is_true(text: &str) -> bool {
     matches!(text, "1" | "t" | "T" | "true" | "TRUE" | "True")
 }

@@ -1,10 +1,10 @@
-//! Sending the file, again where what went wrong may pass.
+//! Sends the file, and sends it again after a temporary error.
 //!
 //! ```text
 //!  HEAD upload-async ── 200 ──> POST upload-async ──> 200  done
 //!          └─ anything else ──> POST upload       ──> 401, later than in the first try: another token, again
 //!                                                     5xx, 408, 425, 429, connection lost: again, after a while
-//!                                                     anything else: said, and the end
+//!                                                     anything else: reported, no further try
 //! ```
 
 mod attempts;
@@ -25,14 +25,14 @@ use attempts::{Attempts, Next, Outcome};
 pub(super) use proxy::Proxy;
 use proxy::{Broken, Said};
 
-/// How often the progress is looked at.
+/// How often the progress is checked.
 const LOOK: Duration = Duration::from_millis(500);
-/// Longest that the proxy may take nothing.
+/// Longest time that the proxy may read nothing.
 const STALLED: Duration = Duration::from_secs(5 * 60);
-/// Longest that a try may take: the proxy itself gives up then.
+/// Longest time of a try: the proxy itself gives up then.
 const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Sends the file in at most so many tries, and returns in how many.
+/// Sends the file in at most that many tries, and returns how many it took.
 pub(super) async fn send<F: Future<Output = anyhow::Result<String>>>(
     proxy: &Proxy,
     image: &Image,
@@ -52,7 +52,7 @@ pub(super) async fn send<F: Future<Output = anyhow::Result<String>>>(
             Next::GiveUp(why) => bail!(why),
             Next::Again { after, with_another_token, because } => {
                 eprintln!("{because}, trying again");
-                // Others who were refused at the same moment come back at another one.
+                // The random part spreads clients that were refused at the same moment.
                 tokio::time::sleep(after + after.mul_f64(fastrand::f64() / 4.0)).await;
                 if with_another_token {
                     bearer = token().await.context("failed to get upload token")?;
@@ -62,7 +62,7 @@ pub(super) async fn send<F: Future<Output = anyhow::Result<String>>>(
     }
 }
 
-/// One try. Ends also where the proxy stops taking the file.
+/// One try. It also ends if the proxy stops reading the file.
 async fn attempt(proxy: &Proxy, image: &Image, token: &str) -> Result<Said, Broken> {
     let sent = Arc::new(AtomicU64::new(0));
     let endpoint = proxy.endpoint(token).await;
@@ -85,7 +85,7 @@ async fn attempt(proxy: &Proxy, image: &Image, token: &str) -> Result<Said, Brok
                     moved = (at, now);
                 }
                 if at < image.length() && now - moved.1 > STALLED {
-                    let why = format!("the upload proxy has taken nothing for {} s", STALLED.as_secs());
+                    let why = format!("the upload proxy has read nothing for {} s", STALLED.as_secs());
                     return Err(Broken::Lost(why));
                 }
                 if now - started > LONGEST {

@@ -1,4 +1,4 @@
-//! What the flags ask for, once they fit together.
+//! An upload as the flags describe it, after checking that they fit together.
 
 use std::path::PathBuf;
 
@@ -23,7 +23,7 @@ pub(super) enum Content {
 }
 
 impl Content {
-    /// As CDI calls it.
+    /// CDI's name for it.
     pub(super) fn word(self) -> &'static str {
         match self {
             Self::Image => "kubevirt",
@@ -32,7 +32,7 @@ impl Content {
     }
 }
 
-/// An upload, with flags that fit together. What a flag leaves open is `None`.
+/// An upload, from flags that fit together. A value that no flag gives is `None`.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Upload {
     pub(super) target: Target,
@@ -44,13 +44,13 @@ pub(super) struct Upload {
     pub(super) size: Option<Quantity>,
     pub(super) storage_class: Option<String>,
     pub(super) access_mode: Option<String>,
-    /// As claims have it.
+    /// In the spelling of claims.
     pub(super) volume_mode: Option<&'static str>,
     pub(super) force_bind: bool,
     pub(super) data_source: bool,
     /// Labels that say which instance type and preference a machine with this image has.
     pub(super) labels: Vec<(&'static str, String)>,
-    /// Empty where the cluster says it.
+    /// Empty if the cluster's settings have it.
     pub(super) proxy: String,
     pub(super) insecure: bool,
     pub(super) wait_secs: u32,
@@ -84,7 +84,7 @@ impl ImageUpload {
         .collect()
     }
 
-    /// Reads all flags; nothing is looked up for it.
+    /// Reads all flags, without requests to the cluster.
     pub(super) fn upload(&self) -> anyhow::Result<Upload> {
         let size = self.size()?;
         let volume_mode = self.volume_mode()?;
@@ -209,7 +209,7 @@ pub(super) mod tests {
         Wrapped::parse_from([&["image-upload"], arguments].concat()).inner
     }
 
-    /// What flags ask for, of flags that fit together.
+    /// The upload of flags that fit together.
     pub(in super::super) fn read(arguments: &[&str]) -> Upload {
         flags(arguments).upload().unwrap()
     }

@@ -13,7 +13,7 @@ const FILES: [&str; 2] = ["barevirt-operator.yaml", "barevirt-cr.yaml"];
 const OPERATOR: &str = "virt-operator";
 /// Largest file, in bytes.
 const LARGEST: u64 = 8 << 20;
-/// Kinds that a manifest may have: API, kind, plural, and whether they are in namespaces.
+/// Kinds that a manifest may contain: API, kind, plural, and whether they are namespaced.
 const KINDS: [(&str, &str, &str, bool); 14] = [
     ("v1", "Namespace", "namespaces", false),
     ("v1", "ServiceAccount", "serviceaccounts", true),
@@ -34,7 +34,7 @@ const KINDS: [(&str, &str, &str, bool); 14] = [
 /// Where an object is in the API.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Place {
-    /// Path of its list, from which it is made.
+    /// Path of its list, to which it is posted.
     pub(super) list: String,
     /// Its own path.
     pub(super) object: String,
@@ -72,7 +72,7 @@ fn place(object: &Value) -> anyhow::Result<Place> {
     let (api, kind, name) = (text("/apiVersion"), text("/kind"), text("/metadata/name"));
     let known = KINDS.iter().find(|known| (known.0, known.1) == (api, kind));
     let Some((_, _, plural, in_namespace)) = known else {
-        bail!("{kind:?} of {api:?} is no kind that an installation has");
+        bail!("{kind:?} of {api:?} is not a kind of an installation");
     };
     let namespace = text("/metadata/namespace");
     for part in [name, if *in_namespace { namespace } else { "some" }] {
@@ -80,7 +80,7 @@ fn place(object: &Value) -> anyhow::Result<Place> {
             && part.chars().all(|letter| {
                 letter.is_ascii_lowercase() || letter.is_ascii_digit() || ".:-".contains(letter)
             });
-        ensure!(is_name, "{kind} {namespace:?} {name:?} has no name that an object can have");
+        ensure!(is_name, "{kind} {namespace:?} {name:?} has no valid name");
     }
     let group = if api.contains('/') { format!("/apis/{api}") } else { format!("/api/{api}") };
     let list = match in_namespace {
@@ -93,7 +93,8 @@ fn place(object: &Value) -> anyhow::Result<Place> {
 /// A release's objects.
 #[derive(Debug)]
 pub(super) struct Bundle {
-    /// In the order in which they are made: virt-operator's deployment, and all that it needs.
+    /// In the order in which they are made: everything that virt-operator's deployment needs, and the
+    /// deployment.
     pub(super) objects: Vec<Object>,
     /// What virt-operator is to install, if the files say it.
     pub(super) kubevirt: Option<Object>,
@@ -102,12 +103,12 @@ pub(super) struct Bundle {
 }
 
 impl Bundle {
-    /// From files and folders; from this program where none are named.
+    /// From files and folders; from this program if none are named.
     pub(super) fn load(from: &[PathBuf]) -> anyhow::Result<Self> {
         if from.is_empty() {
             let Some(texts) = EMBEDDED else {
                 bail!(
-                    "this virtctl is no release and brings no manifests: name those of one, --from FILE or --from FOLDER"
+                    "this virtctl is not from a release and has no manifests: name those of a release, --from FILE or --from FOLDER"
                 );
             };
             return Self::of_texts(&texts);
@@ -134,7 +135,7 @@ impl Bundle {
         let mut objects = Vec::new();
         for text in texts {
             let documents: Vec<Value> =
-                serde_saphyr::from_multiple(text).context("the manifest is no YAML")?;
+                serde_saphyr::from_multiple(text).context("the manifest is not YAML")?;
             for document in documents.into_iter().filter(|document| !document.is_null()) {
                 objects.push(Object::new(document).context("the manifest")?);
             }
@@ -143,7 +144,7 @@ impl Bundle {
             objects.into_iter().partition(|object| object.is("KubeVirt"));
         ensure!(
             kubevirts.len() < 2,
-            "the manifest has {} KubeVirt objects; one is all there can be",
+            "the manifest has {} KubeVirt objects; there can be only one",
             kubevirts.len()
         );
         let operator = objects
@@ -164,7 +165,7 @@ fn text(path: &Path) -> anyhow::Result<String> {
     std::fs::read_to_string(path).with_context(told)
 }
 
-/// What virt-operator installs: the tag of its image, or what it is told where its image is named by digest.
+/// The version that virt-operator installs: the tag of its image, or a variable if the image has a digest.
 pub(super) fn version(deployment: &Value) -> Option<String> {
     let container = &deployment["spec"]["template"]["spec"]["containers"][0];
     let variables = container["env"].as_array().into_iter().flatten();
@@ -231,8 +232,8 @@ mod tests {
     #[test]
     fn what_is_no_installation_is_refused() {
         let refused = |text: &str| format!("{:#}", Bundle::of_texts(&[text]).unwrap_err());
-        assert!(refused("a: [").contains("no YAML"));
-        assert!(refused("{}").contains("no kind"));
+        assert!(refused("a: [").contains("not YAML"));
+        assert!(refused("{}").contains("not a kind"));
         assert!(refused("{apiVersion: v1, kind: Pod, metadata: {name: a, namespace: b}}").contains("Pod"));
         assert!(
             refused("{apiVersion: v1, kind: Namespace, metadata: {name: kubevirt}}")
@@ -240,7 +241,7 @@ mod tests {
         );
         let stranger = "{apiVersion: v1, kind: Secret, metadata: {name: '../../nodes/a', namespace: b}}";
         assert!(refused(stranger).contains("no name"));
-        assert!(refused(&OURS.concat().replace("kind: Deployment", "kind: Service")).contains("no kind"));
+        assert!(refused(&OURS.concat().replace("kind: Deployment", "kind: Service")).contains("not a kind"));
         assert!(
             Bundle::of_texts(&[OURS[0], OURS[1], OURS[1]]).unwrap_err().to_string().contains("2 KubeVirt")
         );

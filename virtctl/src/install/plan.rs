@@ -18,16 +18,16 @@ pub(super) struct Found {
 
 /// An argument that only Barevirt's virt-operator has.
 const OURS: &str = "--webhook-listen=";
-/// Label and value of what Helm keeps.
+/// Label and value of objects that Helm manages.
 const HELM: (&str, &str) = ("app.kubernetes.io/managed-by", "Helm");
 
 impl Found {
-    /// The version that was last installed whole.
+    /// The version that was last installed completely.
     pub(super) fn version(&self) -> Option<&str> {
         self.kubevirt.as_ref()?["status"]["observedKubeVirtVersion"].as_str()
     }
 
-    /// The tag that the object names for all images, whatever virt-operator's own is.
+    /// The tag that the object sets for all images, whatever virt-operator's own tag is.
     pub(super) fn tag(&self) -> Option<&str> {
         self.kubevirt.as_ref()?["spec"]["imageTag"].as_str().filter(|tag| !tag.is_empty())
     }
@@ -37,7 +37,7 @@ impl Found {
         available.is_some_and(|available| available["status"] == "True")
     }
 
-    /// Why virt-operator must be left alone.
+    /// Why virt-operator must not be changed.
     fn somebody_elses(&self) -> Option<String> {
         if self
             .kubevirt
@@ -59,19 +59,19 @@ impl Found {
         let ours =
             arguments.into_iter().flatten().filter_map(Value::as_str).any(|word| word.starts_with(OURS));
         (!ours).then(|| {
-            "the virt-operator of this cluster is not Barevirt's, and one cluster has room for one: \
+            "the virt-operator of this cluster is not Barevirt's, and a cluster can have only one: \
              docs/moving-from-kubevirt.md says how to move"
                 .to_owned()
         })
     }
 }
 
-/// Why an installation must not begin. What was begun before goes on.
+/// Why an installation must not begin. An installation that was begun before may go on.
 pub(super) fn refuse_install(found: &Found, wanted: &str, has_kubevirt: bool) -> Vec<String> {
     let mut why: Vec<String> = found.somebody_elses().into_iter().collect();
     if let Some(installed) = found.version().filter(|installed| *installed != wanted && found.tag().is_none())
     {
-        why.push(format!("version {installed} is installed: virtctl upgrade brings {wanted}"));
+        why.push(format!("version {installed} is installed: virtctl upgrade installs {wanted}"));
     }
     if found.kubevirt.is_none() && !has_kubevirt {
         why.push(
@@ -82,7 +82,7 @@ pub(super) fn refuse_install(found: &Found, wanted: &str, has_kubevirt: bool) ->
     why
 }
 
-/// Why an upgrade must not begin: what --force does not change, and what it does.
+/// Why an upgrade must not begin: reasons that --force does not override, and reasons that it does.
 pub(super) fn refuse_upgrade(found: &Found, wanted: &str) -> (Vec<String>, Vec<String>) {
     let mut never: Vec<String> = found.somebody_elses().into_iter().collect();
     if found.operator.is_none() || found.kubevirt.is_none() {
@@ -95,7 +95,7 @@ pub(super) fn refuse_upgrade(found: &Found, wanted: &str) -> (Vec<String>, Vec<S
     }
     if let Some(tag) = found.tag() {
         forced.push(format!(
-            "spec.imageTag of the KubeVirt object keeps the components at {tag}: take it out, or set it to the new version"
+            "spec.imageTag of the KubeVirt object keeps the components at {tag}: remove it, or set it to the new version"
         ));
     }
     if let Some(installed) = found.version()
@@ -106,7 +106,7 @@ pub(super) fn refuse_upgrade(found: &Found, wanted: &str) -> (Vec<String>, Vec<S
     (never, forced)
 }
 
-/// Which of two versions is older, where both are semantic: `v1.2.3`, `v1.2.3-rc.1`.
+/// The order of two versions, if both are semantic: `v1.2.3`, `v1.2.3-rc.1`.
 fn order(one: &str, other: &str) -> Option<Ordering> {
     Some(parts(one)?.cmp(&parts(other)?))
 }
@@ -118,7 +118,8 @@ enum Part<'a> {
     Word(&'a str),
 }
 
-/// Its numbers, whether it is the release itself, and what comes before that: in the order in which versions are compared.
+/// Its numbers, whether it is a final release, and its pre-release parts: in the order in which versions are
+/// compared.
 fn parts(version: &str) -> Option<([u64; 3], bool, Vec<Part<'_>>)> {
     let version = version.strip_prefix('v')?.split('+').next()?;
     let (numbers, before) = version.split_once('-').unwrap_or((version, ""));
@@ -128,7 +129,7 @@ fn parts(version: &str) -> Option<([u64; 3], bool, Vec<Part<'_>>)> {
     Some((numbers.try_into().ok()?, before.is_empty(), before_parts))
 }
 
-/// The version that is installed when all is done.
+/// The version that is installed at the end.
 pub(super) fn expected(found: &Found, bundle: &str) -> String {
     found.tag().unwrap_or(bundle).to_owned()
 }

@@ -4,14 +4,14 @@ use serde_json::Value;
 
 use crate::doctor::{condition, word};
 
-/// How something is that is waited for.
+/// The state of something that an installation waits for.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum State {
-    /// It is there.
+    /// It is ready.
     Done,
-    /// Not yet: what is waited for, as a sentence.
+    /// Not ready: a sentence that says what it waits for.
     Waiting(String),
-    /// It will not come: why.
+    /// It will never be ready: the reason.
     Never(String),
 }
 
@@ -23,7 +23,8 @@ pub(super) fn definition(definition: &Value) -> State {
     }
 }
 
-/// Whether the pods of virt-operator are those of its deployment as it is now; `pods` tell what keeps them.
+/// Whether all pods of virt-operator are those of its current deployment; `pods` say what keeps them from
+/// running.
 pub(super) fn operator(deployment: &Value, pods: &[Value]) -> State {
     let number = |at: &str| deployment.pointer(at).and_then(Value::as_u64).unwrap_or_default();
     let wanted = deployment.pointer("/spec/replicas").and_then(Value::as_u64).unwrap_or(1);
@@ -37,7 +38,7 @@ pub(super) fn operator(deployment: &Value, pods: &[Value]) -> State {
     State::Waiting(format!("waiting for virt-operator: {ready} of {wanted} pods are ready{told}"))
 }
 
-/// Why a pod does not run, where that is known.
+/// Why a pod does not run, if that is known.
 fn trouble(pod: &Value) -> Option<String> {
     let name = word(pod, "/metadata/name");
     let containers = pod["status"]["containerStatuses"].as_array().into_iter().flatten();
@@ -53,7 +54,7 @@ fn trouble(pod: &Value) -> Option<String> {
     })
 }
 
-/// Whether the installation runs as its object says now, in that version.
+/// Whether the installation runs as its object currently says, in that version.
 pub(super) fn installation(kubevirt: &Value, version: &str) -> State {
     let status = &kubevirt["status"];
     let is = |name: &str, value: &str| {
@@ -144,7 +145,7 @@ mod tests {
         assert_eq!(installation(&kubevirt("new", "True", "False"), "v2"), State::Done);
         let told = State::Waiting("waiting for DaemonSet virt-handler".to_owned());
         assert_eq!(installation(&kubevirt("old", "False", "True"), "v2"), told);
-        // Of the former version all is well, and the new operator has not looked yet.
+        // The conditions are still those of the former version; the new operator has not begun yet.
         let begin = State::Waiting("waiting for virt-operator to begin".to_owned());
         assert_eq!(installation(&kubevirt("new", "True", "False"), "v3"), begin);
         assert_eq!(installation(&json!({"metadata": {"generation": 1}}), "v2"), begin);

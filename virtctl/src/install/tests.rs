@@ -1,4 +1,4 @@
-//! install and upgrade against an API server that keeps what it is given, on a socket.
+//! install and upgrade against a fake API server on a socket, which stores what it is given.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -14,12 +14,12 @@ use tokio::net::TcpListener;
 
 use super::*;
 
-/// What the server has, and what it was asked to write.
+/// The server's objects, and the writes that it got.
 #[derive(Default)]
 struct Store {
     objects: BTreeMap<String, Value>,
     writes: Vec<(Method, String)>,
-    /// As long as it is above 0, a new `KubeVirt` object finds no webhook.
+    /// While this is above 0, creating a `KubeVirt` object fails because there is no webhook.
     without_webhook: u32,
 }
 
@@ -52,9 +52,9 @@ impl Store {
         (StatusCode::OK, json!({}))
     }
 
-    /// Objects that are there, of a kind that is there.
+    /// The objects of a kind.
     fn list(&self, path: &str) -> (StatusCode, Value) {
-        // Those of all namespaces.
+        // The list over all namespaces.
         let path = if path == "/apis/kubevirt.io/v1/kubevirts" { KUBEVIRTS } else { path };
         let within = format!("{path}/");
         let is_item = |at: &&String| at.strip_prefix(&within).is_some_and(|name| !name.contains('/'));
@@ -79,7 +79,7 @@ impl Store {
         }
     }
 
-    /// virt-operator does its work at once.
+    /// Does the work of virt-operator at once.
     fn operate(&mut self) {
         let version = self.objects.get(DEPLOYMENT).and_then(bundle::version);
         let kubevirt = self.objects.get_mut(&format!("{KUBEVIRTS}/kubevirt"));
@@ -109,7 +109,7 @@ fn failure(code: StatusCode, message: &str) -> (StatusCode, Value) {
     )
 }
 
-/// What the cluster makes of an object.
+/// The object as the cluster would complete it.
 fn with_status(mut object: Value) -> Value {
     if object["kind"] == "CustomResourceDefinition" {
         object["status"] = json!({"conditions": [{"type": "Established", "status": "True"}]});
@@ -133,7 +133,7 @@ async fn answer(
     Ok(answer.body(Full::new(Bytes::from(value.to_string()))).unwrap())
 }
 
-/// A session with a server that has this.
+/// A session with a server that has these objects.
 async fn session(store: &Arc<Mutex<Store>>) -> Session {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -203,7 +203,7 @@ async fn an_upgrade_replaces_the_operator_and_leaves_the_object_alone() {
     assert!(refused.contains("virtctl upgrade"), "{refused}");
 
     store.lock().unwrap().writes.clear();
-    // doctor misses the components here.
+    // doctor finds no components here.
     let refused =
         Upgrade { source: source(from.clone(), false) }.run(&session).await.unwrap_err().to_string();
     assert!(refused.contains("--force"), "{refused}");

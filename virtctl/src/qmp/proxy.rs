@@ -1,4 +1,4 @@
-//! A local socket that speaks QMP, for tools such as QEMU's own qmp-shell: each connection is a session of its own.
+//! A local socket that serves QMP, for tools such as QEMU's qmp-shell. Each connection is a separate session.
 
 use std::io;
 use std::os::unix::fs::PermissionsExt;
@@ -19,7 +19,7 @@ struct Listening<'a>(&'a Path);
 
 impl Drop for Listening<'_> {
     fn drop(&mut self) {
-        // Nothing is lost where it is gone already.
+        // It does not matter if the socket is already gone.
         let _ = std::fs::remove_file(self.0);
     }
 }

@@ -76,10 +76,10 @@ impl Schema {
                     self.0.iter().filter(|(_, (own, _))| *own == class).map(|(name, _)| name.as_str());
                 text += &format!("{}:\n  {}\n", class.word(), names.collect::<Vec<_>>().join(" "));
             }
-            return text + "help COMMAND tells its arguments; quit-shell or ctrl-d leaves.";
+            return text + "help COMMAND shows its arguments; quit-shell or ctrl-d leaves.";
         };
         let Some((class, arguments)) = self.0.get(command) else {
-            return format!("{command} is no command of this QEMU's that is open to people");
+            return format!("{command} is not a command of this QEMU that users may run");
         };
         let mut text = format!("{command} ({})", class.word());
         for Argument { name, kind, optional } in arguments {
@@ -144,6 +144,6 @@ mod tests {
         assert_eq!(help, "query-stats (query)\n  target=vm|vcpu\n  vcpus=[string]  (may be left out)");
         let all = schema().help(None);
         assert!(all.contains("disruptive:\n  quit\n") && !all.contains("getfd"), "{all}");
-        assert!(schema().help(Some("getfd")).contains("no command"));
+        assert!(schema().help(Some("getfd")).contains("not a command"));
     }
 }

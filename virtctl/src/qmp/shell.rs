@@ -32,7 +32,7 @@ use super::words;
 /// After this time without an answer, the user is told that it takes long.
 const SLOW_ANSWER: Duration = Duration::from_secs(5);
 
-/// What the line editor gives.
+/// A result of the line editor.
 enum Typed {
     Line(String),
     /// Ctrl-C: the line is forgotten.
@@ -72,7 +72,7 @@ impl Keyboard {
         let config = Config::builder().completion_type(CompletionType::List).build();
         let mut editor: Editor<Assistant, DefaultHistory> = Editor::with_config(config)?;
         editor.set_helper(Some(Assistant(schema)));
-        // Where there is no terminal, lines are printed as they come.
+        // Without a terminal, lines are printed as they come.
         let printer = if stdin().is_terminal() {
             editor.create_external_printer().ok().map(|mut printer| -> Box<dyn FnMut(String) + Send> {
                 Box::new(move |text| drop(printer.print(text)))
@@ -85,7 +85,7 @@ impl Keyboard {
         std::thread::spawn(move || {
             let history = history();
             if let Some(path) = &history {
-                // The first time there is none.
+                // The first time there is no history.
                 let _ = editor.load_history(path);
             }
             while wanted.recv().is_ok() {
@@ -135,9 +135,9 @@ fn history() -> Option<PathBuf> {
     Some(directory.join("qmp_history"))
 }
 
-/// Runs until the person leaves or the guest ends.
+/// Runs until the user leaves or the guest ends.
 pub(super) async fn run(mut lines: Lines, vmi: &str) -> anyhow::Result<()> {
-    // A line editor that is left in the middle of a line leaves the terminal as it had it.
+    // A line editor that is stopped in the middle of a line does not restore the terminal.
     let terminal = tcgetattr(stdin()).ok();
     let ended = converse(&mut lines, vmi).await;
     if let Some(settings) = terminal {
@@ -218,7 +218,7 @@ fn shown(answer: &Value) -> anyhow::Result<String> {
     })
 }
 
-/// What a line asks for.
+/// The request of a line.
 #[derive(Debug, PartialEq)]
 enum Asked {
     Leave,
@@ -226,7 +226,7 @@ enum Asked {
     Execute(Value),
 }
 
-/// Pure: `COMMAND key=value...`, a whole QMP line as JSON, or a word of the shell's own.
+/// Pure: `COMMAND key=value...`, a whole QMP line as JSON, or a command of the shell itself.
 fn understand(line: &str, schema: &Schema) -> Asked {
     let line = line.trim();
     if line.starts_with('{') {

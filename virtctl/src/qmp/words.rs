@@ -1,9 +1,9 @@
-//! Turns what a user types into QMP: `key=value` and JSON, in the manner of QEMU's own qmp-shell. Pure.
+//! Turns what a user types into QMP: `key=value` and JSON, as in QEMU's qmp-shell. Pure.
 
 use anyhow::{Context, bail};
 use serde_json::{Map, Value};
 
-/// Arguments of a command: none, one JSON object, or `key=value` with dots for what is within.
+/// Arguments of a command: none, one JSON object, or `key=value` with dots for nested keys.
 pub(crate) fn arguments(words: &[String]) -> anyhow::Result<Value> {
     match words {
         [] => Ok(Value::Null),
@@ -42,7 +42,7 @@ fn put(all: &mut Map<String, Value>, key: &str, value: Value) -> anyhow::Result<
         bail!("there is no key");
     }
     match rest {
-        None if all.contains_key(first) => bail!("{first} is there twice"),
+        None if all.contains_key(first) => bail!("{first} is given twice"),
         None => {
             all.insert(first.to_owned(), value);
             Ok(())
@@ -54,8 +54,8 @@ fn put(all: &mut Map<String, Value>, key: &str, value: Value) -> anyhow::Result<
     }
 }
 
-/// Splits a line into words at spaces that are in no quotes, braces or brackets. Quotes that hold a whole value stay, since
-/// they say that it is text; single ones go.
+/// Splits a line into words at spaces outside quotes, braces and brackets. Double quotes around a whole value
+/// stay, since they mark it as text; single quotes are removed.
 pub(crate) fn split(line: &str) -> anyhow::Result<Vec<String>> {
     let (mut words, mut word, mut depth) = (Vec::new(), String::new(), 0_usize);
     let (mut quote, mut escaped) = (None, false);

@@ -10,15 +10,16 @@ use serde_json::{Value, json};
 
 use super::assets::Asset;
 
-/// An answer, whole or as it comes.
+/// An answer, complete or streamed.
 pub(super) type Answer = Response<UnsyncBoxBody<Bytes, Infallible>>;
 
-/// What the page may do: scripts and connections are its own. Terminals write styles of their own.
+/// What the page may do: load only its own scripts and make only its own connections. Inline styles are
+/// allowed because the terminal uses them.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; \
     img-src 'self' data: blob:; font-src 'self'; connect-src 'self'; \
     base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-/// Why a request failed: a status, and a sentence for the person at the page.
+/// Why a request failed: a status, and a sentence for the user of the page.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Failure {
     pub(super) status: StatusCode,
@@ -26,7 +27,7 @@ pub(super) struct Failure {
 }
 
 impl Failure {
-    /// A failure that the person can mend.
+    /// A failure that the user can correct.
     pub(super) fn bad(message: impl ToString) -> Self {
         Self { status: StatusCode::BAD_REQUEST, message: message.to_string() }
     }
@@ -43,7 +44,7 @@ pub(super) fn bytes(status: StatusCode, media_type: &'static str, bytes: impl In
     with_headers(status, media_type, Full::new(bytes.into()).boxed_unsync())
 }
 
-/// An answer with the headers that all have.
+/// An answer with the headers that all answers have.
 pub(super) fn with_headers(
     status: StatusCode,
     media_type: &'static str,
@@ -87,8 +88,9 @@ pub(super) fn failure(failure: &Failure) -> Answer {
     answer
 }
 
-/// To the page itself, with the cookie. By a page and not by a status: who follows a link on another site is sent on by that site
-/// as long as the browser is redirected, and such a request has no strict cookie.
+/// Leads to the page itself, with the cookie. It uses a page and not a redirect: when a user follows a link
+/// on another site, a redirect still counts as a request from that site, and the browser sends no strict
+/// cookie with it.
 pub(super) fn enter(cookie: &str) -> Answer {
     const NEXT: &str = "<!doctype html><title>Barevirt</title><meta http-equiv=\"refresh\" content=\"0; url=/\">\
         <a href=\"/\">To the page</a>";

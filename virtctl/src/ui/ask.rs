@@ -1,4 +1,4 @@
-//! Questions to the API server, each with a deadline.
+//! Requests to the API server, each with a deadline.
 
 use std::time::Duration;
 
@@ -13,29 +13,29 @@ use crate::session::{self, Session};
 
 /// How long the API server may take for an answer.
 pub(super) const ANSWER: Duration = Duration::from_secs(30);
-/// Machines, and what they run as.
+/// The API group of machines and instances.
 pub(super) const KUBEVIRT: &str = "/apis/kubevirt.io/v1";
 
 /// The cluster, with the rights of the user.
 pub(super) struct Cluster {
     client: Client,
-    /// Version of the API server, for the person at the page; empty where it is not known.
+    /// Version of the API server, to show on the page; empty if it is not known.
     pub(super) server: String,
     /// The namespace of a manifest that names none.
     pub(super) namespace: String,
-    /// The one namespace whose machines are shown; all where there is none.
+    /// The only namespace whose machines are shown; all namespaces if there is none.
     pub(super) scope: Option<String>,
 }
 
 impl Cluster {
-    /// Of that client, with nothing known yet.
+    /// A cluster with that client, about which nothing is known yet.
     pub(super) fn new(client: Client, namespace: &str, scope: Option<&str>) -> Self {
         let (namespace, scope) = (namespace.to_owned(), scope.map(str::to_owned));
         Self { client, server: String::new(), namespace, scope }
     }
 
     /// Finds out whether the user may see the machines of all namespaces; else one namespace is shown. `asked` is the namespace of
-    /// the command line. Fails where the API server does not answer or knows no machines.
+    /// the command line. Fails if the API server does not answer or does not have the kind.
     pub(super) async fn of(session: &Session, asked: Option<&str>) -> anyhow::Result<Self> {
         let mut cluster = Self::new(session.client.clone(), &session.namespace, asked);
         if let Ok(version) = cluster.get("/version").await {
@@ -63,7 +63,7 @@ impl Cluster {
         Session { client: self.client.clone(), namespace: namespace.to_owned() }
     }
 
-    /// For streams of answers, whose deadlines are their readers' task.
+    /// For streamed answers, whose readers have their own deadlines.
     pub(super) fn client(&self) -> &Client {
         &self.client
     }
@@ -73,7 +73,7 @@ impl Cluster {
         self.json(Method::GET, path, None).await
     }
 
-    /// An object, or none where there is no such one.
+    /// An object, or none if it does not exist.
     pub(super) async fn find(&self, path: &str) -> Result<Option<Value>, Failure> {
         match self.get(path).await {
             Ok(object) => Ok(Some(object)),
@@ -104,7 +104,7 @@ impl Cluster {
         })
     }
 
-    /// Any answer. Fails with the API server's status and words.
+    /// Any answer. Fails with the API server's status and message.
     pub(super) async fn text(
         &self,
         method: Method,
@@ -121,7 +121,7 @@ impl Cluster {
     }
 }
 
-/// The result within the time that the API server has.
+/// The result, if it arrives before the deadline.
 pub(super) async fn within<T>(answer: impl Future<Output = T>) -> Result<T, Failure> {
     timeout(ANSWER, answer).await.map_err(|_| Failure {
         status: StatusCode::GATEWAY_TIMEOUT,
@@ -135,7 +135,7 @@ pub(super) fn failed(error: kube::Error) -> Failure {
         kube::Error::Api(status) => StatusCode::from_u16(status.code).ok(),
         _ => None,
     };
-    // 401 is this server's own word for a missing cookie.
+    // This server uses 401 for a missing cookie.
     let status =
         status.filter(|status| *status != StatusCode::UNAUTHORIZED).unwrap_or(StatusCode::BAD_GATEWAY);
     Failure { status, message: format!("{:#}", session::plain(error)) }

@@ -1,21 +1,21 @@
 //! The files of the page: a fixed table that is part of the program.
 
-/// Names of the files, and their bytes as gzip made them.
+/// Names of the files, and their bytes compressed by gzip.
 const FILES: &[(&str, &[u8])] = include!(concat!(env!("OUT_DIR"), "/assets.rs"));
 
-/// The file that the address `/` stands for.
+/// The file for the address `/`.
 const PAGE: &str = "index.html";
 
 /// A file of the page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Asset {
-    /// What it is, for the browser.
+    /// Its media type.
     pub(super) media_type: &'static str,
     /// Its bytes, compressed by gzip.
     pub(super) bytes: &'static [u8],
 }
 
-/// The file of an address's path; none where the table has no such name.
+/// The file of an address's path; none if the table has no such name.
 pub(super) fn find(path: &str) -> Option<Asset> {
     let name = match path.strip_prefix('/')? {
         "" => PAGE,
@@ -46,7 +46,7 @@ mod tests {
         {
             assert_eq!(find(path), None, "{path}");
         }
-        // The table is empty where the page was not built.
+        // The table is empty if the page was not built.
         for (name, bytes) in FILES {
             assert_eq!(find(&format!("/{name}")).map(|asset| asset.bytes), Some(*bytes));
             assert!(bytes.starts_with(&[0x1f, 0x8b]), "{name} is not compressed");

@@ -1,20 +1,20 @@
-//! Who is answered. Pure.
+//! Decides which requests are answered. Pure.
 //!
-//! The loopback is open to every user and every page of this machine. So a request has to show a cookie that only who knows
-//! the printed address gets, and it has to come from our own page:
+//! The loopback is open to every user and every page of this machine. So a request must have a cookie, which
+//! only a browser with the printed address gets, and must come from our own page:
 //!
-//! - `Host` is ours: another name that leads to this address (DNS rebinding) is refused.
-//! - `Origin`, and `Sec-Fetch-Site` where the browser sends it, are ours. What changes something, and a websocket, has an
-//!   `Origin` in any case.
-//! - No answer has a CORS header, so no other page reads one.
+//! - `Host` is ours: another name that resolves to this address (DNS rebinding) is refused.
+//! - `Origin`, and `Sec-Fetch-Site` if the browser sends it, are ours. A request that changes something, or
+//!   asks for a websocket, must have an `Origin`.
+//! - No answer has a CORS header, so no other page can read an answer.
 
 use http::header::{COOKIE, HOST, HeaderMap, HeaderName, ORIGIN};
 use http::{Method, StatusCode};
 
-/// Of browsers: from where a request comes.
+/// The header in which browsers say from which site a request comes.
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// The secrets of one run, and the port that it is on.
+/// The secrets of one run, and its port.
 #[derive(Debug)]
 pub(super) struct Gate {
     port: u16,
@@ -43,7 +43,7 @@ impl Refusal {
         }
     }
 
-    /// For the person who reads the answer.
+    /// A sentence for the user.
     pub(super) fn text(self) -> &'static str {
         match self {
             Self::Host => "This page is on 127.0.0.1 and localhost only.",
@@ -54,7 +54,8 @@ impl Refusal {
 }
 
 impl Gate {
-    /// Of a run on that port. `token` is what the address has, `cookie` what the browser gets for it.
+    /// The gate of a run on that port. `token` is part of the address; the browser gets `cookie` in exchange
+    /// for it.
     pub(super) fn new(port: u16, token: String, cookie: String) -> Self {
         Self { port, token, cookie }
     }
@@ -83,7 +84,7 @@ impl Gate {
             None => !headers.contains_key(ORIGIN) && method == Method::GET && !upgrade,
         };
         let site = text(headers, &FETCH_SITE);
-        // Browsers say `none` of what a person typed.
+        // Browsers send `none` if the user typed the address.
         let same = !headers.contains_key(FETCH_SITE) || matches!(site, Some("same-origin" | "none"));
         if !(ours && same) {
             return Err(Refusal::Origin);
@@ -91,14 +92,15 @@ impl Gate {
         if self.has_cookie(headers) { Ok(()) } else { Err(Refusal::Cookie) }
     }
 
-    /// The cookie for who knows the token: the value of `Set-Cookie`. `query` is what follows the question mark.
+    /// The cookie for a request with the right token: the value of `Set-Cookie`. `query` is what follows the
+    /// question mark.
     pub(super) fn exchange(&self, query: Option<&str>) -> Option<String> {
         let given = query?.split('&').find_map(|pair| pair.strip_prefix("token="))?;
         let cookie = format!("{}={}; Path=/; HttpOnly; SameSite=Strict", self.cookie_name(), self.cookie);
         same(given, &self.token).then_some(cookie)
     }
 
-    /// Cookies know no ports: two runs at once have two names.
+    /// Cookies are not bound to a port, so each run has its own name.
     fn cookie_name(&self) -> String {
         format!("virtctl-ui-{}", self.port)
     }
@@ -119,7 +121,7 @@ fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
     headers.get(name)?.to_str().ok()
 }
 
-/// Whether two secrets are the same, in a time that does not tell where they differ.
+/// Whether two secrets are the same, compared in constant time.
 fn same(given: &str, secret: &str) -> bool {
     let differ = given.bytes().zip(secret.bytes()).fold(0, |differ, (a, b)| differ | (a ^ b));
     given.len() == secret.len() && differ == 0
@@ -192,7 +194,7 @@ mod tests {
                 Err(Refusal::Origin)
             );
         }
-        // What changes something says where it comes from, and so does a websocket.
+        // Requests that change something, and websockets, need an `Origin`.
         for method in [Method::POST, Method::PUT, Method::DELETE] {
             assert_eq!(admitted(method, &[HOSTS, COOKIES]), Err(Refusal::Origin));
         }

@@ -30,14 +30,14 @@ use crate::session;
 const MOST: usize = 5000;
 /// Lines that wait for the browser.
 const WAITING: usize = 256;
-/// How long a browser may take for a line.
+/// How long a browser may take to accept a line.
 const BROWSER: Duration = Duration::from_secs(30);
 /// How long one watch lasts, and how long it may last in any case.
 const WATCH_SECONDS: u64 = 240;
 const WATCH: Duration = Duration::from_secs(WATCH_SECONDS + 30);
 /// How often the browser is told that the connection is alive.
 const ALIVE_EVERY: Duration = Duration::from_secs(10);
-/// Between two attempts: longer each time.
+/// Pause between two attempts, which grows each time.
 const PAUSE: Duration = Duration::from_secs(5);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
@@ -67,10 +67,10 @@ impl Kind {
     }
 }
 
-/// The browser; gone when it takes no more lines.
+/// The browser's end of the stream.
 struct Browser(mpsc::Sender<Bytes>);
 
-/// The browser has closed the page, or takes nothing any more.
+/// The browser has closed the page, or no longer reads.
 struct Gone;
 
 impl Browser {
@@ -86,7 +86,7 @@ impl Browser {
     }
 }
 
-/// The answer that tells all changes.
+/// The streamed answer with all changes.
 pub(super) fn answer(cluster: Arc<Cluster>) -> Answer {
     let (sender, receiver) = mpsc::channel(WAITING);
     tokio::spawn(async move {
@@ -135,7 +135,8 @@ async fn follow(cluster: &Cluster, kind: Kind, browser: &Browser) -> Gone {
     }
 }
 
-/// Lists once, and watches from there until the API server wants a new list. The inner result: whether the browser is there.
+/// Lists once, and watches from there until the API server wants a new list. The inner result says whether
+/// the browser is still connected.
 async fn once(cluster: &Cluster, kind: Kind, browser: &Browser) -> anyhow::Result<Result<(), Gone>> {
     let list = cluster.get(&kind.path(cluster, &format!("limit={MOST}"))).await;
     let mut list = list.map_err(|failure| anyhow::anyhow!(failure.message))?;
@@ -159,7 +160,7 @@ async fn once(cluster: &Cluster, kind: Kind, browser: &Browser) -> anyhow::Resul
         let mut lines =
             opened.context("the API server did not answer in time")?.map_err(session::plain)?.lines();
         loop {
-            // A quiet watch ends by itself, and is opened again.
+            // A watch without events ends after this time, and is opened again.
             let Ok(line) = timeout(WATCH, lines.next()).await else { break };
             let Some(line) = line.transpose().context("watch")? else { break };
             let mut event: Value = serde_json::from_str(&line).context("read a change")?;

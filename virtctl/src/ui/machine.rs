@@ -1,4 +1,4 @@
-//! One machine: everything that is known of it, and what is done to it.
+//! One machine: everything that is known about it, and the actions on it.
 
 use barevirt_api::names::CREATED_BY_LABEL;
 use http::{Method, StatusCode};
@@ -14,12 +14,12 @@ const MACHINES: &str = "virtualmachines";
 /// Most events that are shown.
 const EVENTS: usize = 200;
 
-/// The path of an object of KubeVirt's.
+/// The path of an object of the KubeVirt API.
 pub(super) fn path(target: &Target, plural: &str) -> String {
     format!("{KUBEVIRT}/namespaces/{}/{plural}/{}", target.namespace, target.name)
 }
 
-/// The machine, its instance, the pods of it, and the events of all of them, the newest first.
+/// The machine, its instance, its pods, and the events of all of them, the newest first.
 pub(super) async fn show(cluster: &Cluster, target: &Target) -> Result<Value, Failure> {
     let machine = cluster.find(&path(target, MACHINES)).await?;
     let instance = cluster.find(&path(target, INSTANCES)).await?;
@@ -29,7 +29,7 @@ pub(super) async fn show(cluster: &Cluster, target: &Target) -> Result<Value, Fa
     }
     let core = format!("/api/v1/namespaces/{}", target.namespace);
     let mut missing: Vec<String> = Vec::new();
-    // What the user may not read is left out, and that is said.
+    // Parts that the user may not read are left out, and the page says so.
     let mut or_nothing = |listed: Result<Vec<Value>, Failure>| {
         listed.unwrap_or_else(|failure| {
             missing.push(failure.message);
@@ -51,11 +51,11 @@ pub(super) async fn show(cluster: &Cluster, target: &Target) -> Result<Value, Fa
         let selected = format!("{core}/events?fieldSelector=involvedObject.name%3D{name}&limit={EVENTS}");
         events.extend(or_nothing(cluster.list(&selected).await).into_iter().map(event));
     }
-    // Of one machine's or its pod's, not of another object with its name.
+    // Events of the machine or its pods, not of another object with the same name.
     events.retain(|event| {
         matches!(event["of"].as_str(), Some("VirtualMachine" | "VirtualMachineInstance" | "Pod"))
     });
-    // A whole second is before its parts: not so with the letter at its end.
+    // Without the final letter, a whole second sorts before its fractions.
     let when = |event: &Value| event["when"].as_str().unwrap_or_default().trim_end_matches('Z').to_owned();
     events.sort_by_key(|event| std::cmp::Reverse(when(event)));
     events.truncate(EVENTS);
@@ -93,7 +93,7 @@ fn event(event: Value) -> Value {
     })
 }
 
-/// An object without the API server's notes of who wrote which field.
+/// An object without managed fields.
 pub(super) fn without_notes(mut object: Value) -> Value {
     if let Some(metadata) = object["metadata"].as_object_mut() {
         metadata.remove("managedFields");
@@ -101,7 +101,7 @@ pub(super) fn without_notes(mut object: Value) -> Value {
     object
 }
 
-/// Does it, and says so.
+/// Performs the action, and returns a sentence about it.
 pub(super) async fn act(cluster: &Cluster, target: &Target, action: Action) -> Result<Value, Failure> {
     let (plural, word) = call(action);
     let path = session::path(&target.namespace, plural, &target.name, word);
@@ -129,7 +129,7 @@ fn said(action: Action) -> &'static str {
         Action::Stop => "the guest is asked to shut down",
         Action::Restart => "the machine will restart",
         Action::Migrate => "the guest will move to another node",
-        Action::Pause => "the guest stands still",
+        Action::Pause => "the guest is paused",
         Action::Unpause => "the guest runs again",
         Action::SoftReboot => "the guest is asked to reboot",
         Action::Reset => "the guest is reset",

@@ -14,7 +14,7 @@ use crate::explain::{self, Manifests};
 use crate::session::INSTANCES;
 use crate::{create, diff, yaml};
 
-/// What the form asks for. Texts are those of the flags of `virtctl create vm`; an empty one is left out.
+/// The values of the form. Texts are those of the flags of `virtctl create vm`; an empty one is left out.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct Form {
@@ -27,7 +27,7 @@ pub(super) struct Form {
     memory: String,
     /// A container disk: an image.
     image: String,
-    /// A claim that is there.
+    /// An existing claim.
     claim: String,
     /// The size of an empty volume.
     blank: String,
@@ -62,7 +62,7 @@ impl Form {
     }
 }
 
-/// The manifest of a form's answers.
+/// The manifest for the values of a form.
 pub(super) fn draft(form: &Form, default_namespace: &str) -> Result<Value, Failure> {
     let namespace = match form.namespace.trim() {
         "" => default_namespace,
@@ -78,7 +78,7 @@ pub(super) fn draft(form: &Form, default_namespace: &str) -> Result<Value, Failu
     Ok(json!({ "text": yaml::text(&manifest)?, "warnings": warnings }))
 }
 
-/// The manifest of a machine that is there, as it can be applied again.
+/// The manifest of an existing machine, which can be applied again.
 pub(super) async fn show(cluster: &Cluster, target: &Target) -> Result<Value, Failure> {
     let found = match cluster.find(&machine::path(target, "virtualmachines")).await? {
         Some(machine) => machine,
@@ -111,7 +111,7 @@ pub(super) async fn ask(cluster: &Cluster, question: Question, text: &str) -> Re
         Question::Explain => explain(cluster, manifests).await,
         Question::Diff => compare(cluster, &manifests).await,
         Question::Check => {
-            create(cluster, &manifests, "?dryRun=All", "The API server takes this manifest.").await
+            create(cluster, &manifests, "?dryRun=All", "The API server accepts this manifest.").await
         }
         Question::Create => create(cluster, &manifests, "", "made").await,
     }
@@ -129,9 +129,9 @@ async fn explain(cluster: &Cluster, mut manifests: Manifests) -> Result<Value, F
     Ok(json!({ "text": text, "accepted": accepted }))
 }
 
-/// The instance type and the preference that a machine names, where the cluster has them.
+/// The instance type and the preference that a machine names, if the cluster has them.
 async fn named(cluster: &Cluster, subject: Value) -> Result<Vec<Value>, Failure> {
-    // What cannot be read is told by the explanation.
+    // The explanation reports a manifest that cannot be parsed.
     let Ok(vm) = serde_json::from_value::<VirtualMachine>(subject) else { return Ok(Vec::new()) };
     let mut found = Vec::new();
     for family in [Family::Instancetype, Family::Preference] {
@@ -162,7 +162,7 @@ async fn compare(cluster: &Cluster, manifests: &Manifests) -> Result<Value, Fail
     let (name, changes) = within(diff::of_manifest(&session, None, subject.object)).await??;
     let mut text = diff::text(&format!("VirtualMachine {name}"), &changes);
     if !runs {
-        text.push_str("It does not run: its next start is from what it is then.\n");
+        text.push_str("It does not run: its next start uses what it is then.\n");
     }
     Ok(json!({ "text": text }))
 }
@@ -175,7 +175,7 @@ async fn create(cluster: &Cluster, manifests: &Manifests, query: &str, said: &st
     Ok(json!({ "message": said, "namespace": namespace, "name": name }))
 }
 
-/// The one machine or instance of a manifest.
+/// The only machine or instance of a manifest.
 struct Subject {
     object: Value,
     plural: &'static str,

@@ -1,4 +1,5 @@
-//! Figures of a guest, as the virt-handler of its node counts them: through the API server, where the user may.
+//! Figures of a guest from the virt-handler of its node, read through the API server if the user has the
+//! right.
 
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
@@ -9,10 +10,10 @@ use super::machine;
 use super::route::{Target, is_name};
 use crate::session::INSTANCES;
 
-/// Namespace of an installation that cannot be looked up.
+/// Namespace of the installation if it cannot be looked up.
 const USUAL: &str = "kubevirt";
 
-/// The figures that the page draws, and the label that tells two of one name apart.
+/// The figures that the page draws, and the label that distinguishes several with the same name.
 const DRAWN: [(&str, &str); 9] = [
     ("kubevirt_vmi_cpu_usage_seconds_total", ""),
     ("kubevirt_vmi_memory_resident_bytes", ""),
@@ -72,7 +73,7 @@ fn figures(text: &str, target: &Target) -> Vec<Value> {
         .collect()
 }
 
-/// The labels of a line, and what follows them.
+/// The labels of a line, and the rest of the line.
 fn labels(mut rest: &str) -> Option<(Vec<(String, String)>, &str)> {
     let mut labels = Vec::new();
     loop {

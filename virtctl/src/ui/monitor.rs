@@ -1,4 +1,5 @@
-//! A line for QEMU's monitor. The page asks; what changes a guest is left to `virtctl qmp`.
+//! A command line for QEMU's monitor. The page allows only queries; commands that change a guest need
+//! `virtctl qmp`.
 
 use http::StatusCode;
 use serde_json::{Value, json};
@@ -11,7 +12,7 @@ use crate::session::{self, INSTANCES};
 
 /// How many seconds QEMU may take for an answer.
 const TIMEOUT: u64 = 10;
-/// Commands that ask, beside those that begin with `query-`.
+/// Commands that only read, besides those that begin with `query-`.
 const ASKING: [&str; 5] =
     ["qom-list", "qom-get", "qom-list-types", "qom-list-properties", "device-list-properties"];
 
@@ -36,7 +37,7 @@ fn understand(line: &str) -> Result<(String, Value), Failure> {
     };
     if !(command.starts_with("query-") || ASKING.contains(&command.as_str())) {
         return Err(Failure::bad(format!(
-            "the page sends commands that ask, such as query-status; for {command}, use virtctl qmp"
+            "the page sends only queries, such as query-status; for {command}, use virtctl qmp"
         )));
     }
     Ok((command.clone(), words::arguments(arguments)?))

@@ -2,14 +2,14 @@
 
 use http::Method;
 
-/// A machine, or an instance, by names that are in order.
+/// A machine, or an instance, with valid names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Target {
     pub(super) namespace: String,
     pub(super) name: String,
 }
 
-/// What is done to a machine.
+/// An action on a machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Action {
     Start,
@@ -29,16 +29,16 @@ pub(super) enum Stream {
     Display,
 }
 
-/// What is asked of a manifest.
+/// A question about a manifest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Question {
-    /// What it leads to.
+    /// What it results in.
     Explain,
     /// Which of its changes need a restart.
     Diff,
-    /// Whether the API server takes it: nothing is made.
+    /// Whether the API server accepts it, without creating anything.
     Check,
-    /// That it is made.
+    /// Create it.
     Create,
 }
 
@@ -49,7 +49,7 @@ pub(super) enum Route {
     About,
     /// Machines, instances and nodes, as they change.
     Live,
-    /// A form's answers as a manifest.
+    /// The values of a form as a manifest.
     Draft,
     /// A question about a manifest.
     Ask(Question),
@@ -57,9 +57,9 @@ pub(super) enum Route {
     Show(Target),
     /// Its manifest.
     Manifest(Target),
-    /// Its manifest is replaced.
+    /// Replace its manifest.
     Save(Target),
-    /// It is acted upon.
+    /// An action on it.
     Act(Target, Action),
     /// A line for QEMU's monitor.
     Monitor(Target),
@@ -69,10 +69,10 @@ pub(super) enum Route {
     Open(Target, Stream),
 }
 
-/// Longest name that Kubernetes takes.
+/// Longest name that Kubernetes accepts.
 const LONGEST: usize = 253;
 
-/// What stands beneath `/api/`. None: there is no such thing, or it is not asked that way.
+/// The route of a path beneath `/api/`. None if there is no such path, or not with this method.
 pub(super) fn route(method: &Method, path: &str) -> Option<Route> {
     let words: Vec<&str> = path.strip_prefix("/api/")?.split('/').collect();
     let get = method == Method::GET;
@@ -121,7 +121,7 @@ fn checked(name: &str) -> Option<String> {
     is_name(name).then(|| name.to_owned())
 }
 
-/// Whether it is a name of an object: nothing of it means something else in an address.
+/// Whether it is a valid name of an object, without characters that have a meaning in a path.
 pub(super) fn is_name(name: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     let at = |byte: Option<u8>| byte.is_some_and(plain);

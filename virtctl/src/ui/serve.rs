@@ -27,15 +27,15 @@ const CONNECTIONS: usize = 128;
 /// How long a browser may take for the head of a request, and for its body.
 const HEAD: Duration = Duration::from_secs(15);
 const BODY: Duration = Duration::from_secs(30);
-/// Largest body: what an API server would take.
+/// Largest body: the limit of an API server.
 const LARGEST: usize = 3 << 20;
-/// After a connection could not be accepted.
+/// Pause after a connection could not be accepted.
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// Consoles and displays at once.
 const STREAMS: usize = 32;
 
-/// What one run serves.
+/// The server of one run.
 pub(super) struct Server {
     gate: Gate,
     cluster: Arc<Cluster>,
@@ -43,7 +43,7 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// Of that cluster, for who passes the gate.
+    /// A server for that cluster, for requests that pass the gate.
     pub(super) fn new(gate: Gate, cluster: Cluster) -> Self {
         Self { gate, cluster: Arc::new(cluster), streams: Arc::new(Semaphore::new(STREAMS)) }
     }
@@ -127,7 +127,7 @@ async fn serve(connection: TcpStream, server: Arc<Server>) {
     });
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(HEAD);
-    // A browser that breaks off is told nothing, and there is nobody else to tell.
+    // An error means that the browser closed the connection, and is not reported.
     let _ = http.serve_connection(TokioIo::new(connection), service).with_upgrades().await;
 }
 
@@ -162,9 +162,9 @@ mod tests {
     use kube::{Client, Config};
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-    /// What a server, whose cluster answers nothing, says to these bytes.
+    /// The answer to these bytes from a server whose cluster does not answer.
     async fn said(request: &str) -> String {
-        // Nobody listens on the port of an API server that is not there.
+        // No API server listens on this port.
         let config = Config::new("http://127.0.0.1:9".parse().unwrap());
         let cluster = Cluster::new(Client::try_from(config).unwrap(), "home", None);
         let gate = Gate::new(8080, "token".to_owned(), "secret".to_owned());

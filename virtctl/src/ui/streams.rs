@@ -46,7 +46,8 @@ pub(super) fn is_upgrade<B>(request: &Request<B>) -> bool {
         .is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"websocket"))
 }
 
-/// Switches to a websocket, and carries the guest's stream in it until either side ends. Then `place` is free again.
+/// Switches to a websocket, and carries the guest's stream in it until either side ends. Then `place` is
+/// released.
 pub(super) fn open(
     request: Request<Incoming>,
     cluster: &Arc<Cluster>,
@@ -98,7 +99,7 @@ async fn connect(session: &Session, path: &str) -> Result<Socket, String> {
     }
 }
 
-/// Carries messages until a side ends; how the guest's side ended, if it was the one.
+/// Carries messages until a side ends. Returns how the guest's side ended, if that was the side.
 async fn carry(browser: &mut Browser, mut guest: Socket) -> Option<CloseFrame> {
     let mut ping = interval(PING_EVERY);
     loop {

@@ -42,7 +42,8 @@ async fn head(connection: &mut BufReader<TcpStream>) -> Option<(String, Option<S
     }
 }
 
-/// An API server with one machine. Its first watch tells of a change and then that its version is too old; others are quiet.
+/// An API server with one machine. Its first watch sends a change and then the error that the version is too
+/// old; others send nothing.
 async fn api_server() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -89,7 +90,8 @@ async fn api_server() -> SocketAddr {
     address
 }
 
-/// The stream of a guest: it says everything twice, until it is told that another user has it. The guest `off` refuses.
+/// The stream of a guest: it echoes everything twice, until a message makes it close as taken by another
+/// user. The guest `off` refuses.
 async fn guest(mut connection: BufReader<TcpStream>, path: String, key: String) {
     if path.contains("/off/") {
         let body = json!({"kind": "Status", "message": "VMI is not running", "code": 400});

@@ -1,4 +1,4 @@
-//! The supported VNC viewers: where each is installed, and how each takes the port.
+//! The supported VNC viewers: where each is installed, and how the port is given to each.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -45,7 +45,7 @@ impl Search {
     }
 
     fn find(&self, program: &str) -> Option<PathBuf> {
-        // A path stays itself when it is joined to another.
+        // Joining an absolute path to a folder returns that path.
         self.path.iter().map(|directory| directory.join(program)).find(|file| file.is_file())
     }
 }

@@ -1,5 +1,5 @@
-//! An API server with CDI behind it, as far as an upload sees of them: objects by their paths, and one step of CDI's controller
-//! after each look at an object, so that whoever looks first sees it wait.
+//! A fake API server with CDI, as far as an upload uses them: it stores objects by their paths, and CDI's
+//! controller makes one step after each read of an object, so that the first read shows it waiting.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -22,19 +22,19 @@ use tokio_rustls::TlsAcceptor;
 const CLAIMS: &str = "/api/v1/namespaces/shop/persistentvolumeclaims";
 const CDI: &str = "/apis/cdi.kubevirt.io/v1beta1";
 const ANNOTATION: &str = "cdi.kubevirt.io/storage.";
-/// More of an image is only counted.
+/// Most bytes of an image that are stored; further bytes are only counted.
 const KEPT: usize = 2 << 20;
 
-/// What is other than usual.
+/// Deviations from normal behaviour.
 #[derive(Default)]
 pub(crate) struct Script {
-    /// What the proxy says to uploads before it takes one.
+    /// The proxy's answers to uploads before it accepts one.
     pub(crate) answers: Vec<u16>,
-    /// The proxy does not know the asynchronous endpoint.
+    /// The proxy does not have the asynchronous endpoint.
     pub(crate) only_synchronous: bool,
     pub(crate) without_cdi: bool,
     pub(crate) without_tls: bool,
-    /// No pod comes for a claim.
+    /// The pod of a claim never becomes ready.
     pub(crate) never_ready: bool,
     /// The pod ends while it converts the image.
     pub(crate) loses_images: bool,
@@ -58,7 +58,7 @@ impl Kind {
     }
 }
 
-/// An image that was taken.
+/// An image that was accepted.
 #[derive(Debug, Clone)]
 pub(crate) struct Received {
     pub(crate) path: String,
@@ -75,7 +75,7 @@ struct State {
     received: Vec<Received>,
 }
 
-/// A cluster of a test's own, until it is dropped.
+/// A cluster for one test, until it is dropped.
 pub(crate) struct Cluster {
     state: Arc<Mutex<State>>,
     _until_dropped: oneshot::Sender<()>,
@@ -140,17 +140,17 @@ impl Cluster {
         &self.proxy
     }
 
-    /// A kubeconfig that says nothing, so that nobody's own is used.
+    /// An empty kubeconfig, so that the user's own is not used.
     pub(crate) fn kubeconfig(&self) -> PathBuf {
         self.files.path().join("kubeconfig")
     }
 
-    /// The certificate that the proxy is trusted by.
+    /// The certificate of the authority that signed the proxy's.
     pub(crate) fn authority(&self) -> PathBuf {
         self.files.path().join("ca.crt")
     }
 
-    /// One that it is not trusted by.
+    /// The certificate of another authority.
     pub(crate) fn other_authority(&self) -> PathBuf {
         self.files.path().join("other.crt")
     }
@@ -163,12 +163,12 @@ impl Cluster {
         self.state().objects.insert(format!("{}/{name}", kind.path()), object);
     }
 
-    /// Images that were taken.
+    /// Images that were accepted.
     pub(crate) fn received(&self) -> Vec<Received> {
         self.state().received.clone()
     }
 
-    /// How often the proxy was asked to take one.
+    /// How many uploads the proxy got.
     pub(crate) fn posts(&self) -> usize {
         self.state().posts
     }
@@ -195,7 +195,7 @@ where
                 async move { Ok::<_, std::convert::Infallible>(answered.await) }
             });
             tokio::spawn(async move {
-                // Who breaks off says so on the other side.
+                // The client reports a broken connection.
                 let _ = match tls {
                     None => http1::Builder::new().serve_connection(TokioIo::new(stream), service).await,
                     Some(tls) => match tls.accept(stream).await {
@@ -252,7 +252,7 @@ async fn answer(state: Arc<Mutex<State>>, request: Request<Incoming>) -> Answer 
             let groups: Vec<Value> = served.iter().map(group).collect();
             object(200, &json!({ "kind": "APIGroupList", "apiVersion": "v1", "groups": groups }))
         }
-        // What CDI's group has: of uploads by way of the API server it knows nothing.
+        // The resources of CDI's group, which has no uploads through the API server.
         (Method::GET, "v1beta1") => {
             assert_eq!(path, "/apis/upload.cdi.kubevirt.io/v1beta1");
             let tokens = json!({
@@ -270,7 +270,7 @@ async fn answer(state: Arc<Mutex<State>>, request: Request<Incoming>) -> Answer 
         (Method::GET, "events") => {
             object(200, &json!({ "kind": "EventList", "apiVersion": "v1", "metadata": {}, "items": [] }))
         }
-        // As CDI answers: what came, with a token, and no name.
+        // CDI answers with the request's object and a token, without a name.
         (Method::POST, "uploadtokenrequests") => {
             assert_eq!(path, "/apis/upload.cdi.kubevirt.io/v1beta1/namespaces/shop/uploadtokenrequests");
             assert_eq!(body["spec"]["pvcName"], "disk");
@@ -369,7 +369,7 @@ async fn take(state: Arc<Mutex<State>>, request: Request<Incoming>) -> Answer {
         (!state.script.answers.is_empty()).then(|| state.script.answers.remove(0))
     };
     if let Some(status) = told {
-        // A connection that is closed on unread bytes may take the answer with it.
+        // If a connection is closed while bytes are unread, the answer may be lost.
         let _ = body.collect().await;
         return said(status, "told to");
     }

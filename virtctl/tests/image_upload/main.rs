@@ -1,5 +1,5 @@
 //! `virtctl image-upload`, the program itself, against an API server and an upload proxy that speak the real protocol
-//! (`cluster.rs`): objects of the API server's, CDI's controller behind them, tokens, TLS, and a proxy that fails as it is told to.
+//! (`cluster.rs`): objects, CDI's controller, tokens, TLS, and a proxy that fails on request.
 
 #![allow(clippy::unwrap_used)] // A test fails by panicking, helpers of tests too.
 
@@ -13,7 +13,7 @@ use std::time::Duration;
 use cluster::{Cluster, Kind, Script};
 use serde_json::json;
 
-/// What the program said, and how it ended.
+/// The output and the exit code of the program.
 #[derive(Debug)]
 struct Ended {
     code: Option<i32>,
@@ -23,7 +23,7 @@ struct Ended {
     peak: u64,
 }
 
-/// `virtctl image-upload`, as somebody of that cluster and no other.
+/// `virtctl image-upload` for a user of that cluster only.
 fn command(cluster: &Cluster, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_virtctl"));
     command.args(["--server", &cluster.api(), "-n", "shop", "image-upload"]).args(arguments);
@@ -198,7 +198,7 @@ fn the_proxys_certificate_has_to_be_trusted() {
     assert_eq!(refused.code, Some(1));
     assert!(refused.err.contains("is not trusted") && refused.err.contains("--insecure"), "{refused:?}");
     assert_eq!(cluster.posts(), 0);
-    // The claim is there and waits: the same command goes on from it.
+    // The claim exists and waits, so the same command continues.
     let trusting = run(command(&cluster, &arguments).env("SSL_CERT_FILE", cluster.authority()));
     assert_eq!(trusting.code, Some(0), "{trusting:?}");
     assert!(trusting.out.contains("Using existing PVC shop/disk\n"), "{trusting:?}");

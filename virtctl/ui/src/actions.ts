@@ -1,4 +1,4 @@
-// What can be done to a machine, as buttons and as keys.
+// Actions on a machine, as buttons and as keys.
 import { ask, Failed, machinePath } from "./api";
 import { confirmed, h, notice } from "./dom";
 import type { Guest } from "./store";
@@ -8,9 +8,9 @@ interface Action {
     word: string;
     label: string;
     key: string;
-    /** Whether it makes sense now; the API server has the last word. */
+    /** Whether the action makes sense now; the API server decides. */
     fits(guest: Guest): boolean;
-    /** Asked before it is done. */
+    /** A question to confirm the action. */
     question?(guest: Guest): string;
 }
 
@@ -82,7 +82,7 @@ async function act(action: Action, guest: Guest): Promise<void> {
     }
 }
 
-/** Buttons for all that makes sense now. `rest`: rare ones too. */
+/** Buttons for all actions that make sense now. `rest`: also rare ones. */
 export function buttons(guest: Guest, rest = false): HTMLElement {
     const fitting = (rest ? [...ACTIONS, ...MORE] : ACTIONS).filter((action) => action.fits(guest));
     return h(
@@ -105,7 +105,7 @@ export function buttons(guest: Guest, rest = false): HTMLElement {
     );
 }
 
-/** Does what a key stands for; whether it stands for anything. */
+/** Performs the action of a key; returns whether the key has one. */
 export function key(pressed: string, guest: Guest): boolean {
     const action = ACTIONS.find((action) => action.key === pressed && action.fits(guest));
     if (action) void act(action, guest);

@@ -1,6 +1,6 @@
 // Requests to `virtctl ui`.
 
-/** A request that failed, in words for the person at the page. */
+/** A failed request, with a message for the user. */
 export class Failed extends Error {
     constructor(
         message: string,
@@ -10,7 +10,7 @@ export class Failed extends Error {
     }
 }
 
-/** The answer to a request; fails with the server's own words. */
+/** The answer to a request; fails with the server's message. */
 export async function ask<T>(method: string, path: string, body?: string | object): Promise<T> {
     let answer: Response;
     try {
@@ -28,7 +28,7 @@ export async function ask<T>(method: string, path: string, body?: string | objec
     try {
         message = (JSON.parse(text) as { message: string }).message;
     } catch {
-        // The text itself says it.
+        // The text itself is the message.
     }
     throw new Failed(message || `The answer is ${answer.status}.`, answer.status);
 }
@@ -45,14 +45,14 @@ export function websocket(namespace: string, name: string, what: "console" | "vn
     return socket;
 }
 
-/** How a stream of a guest ended, in words. */
+/** A sentence about how a stream of a guest ended. */
 export function goodbye(event: CloseEvent): string {
     if (event.code === 4001) return "Another user has opened it, and took it over.";
     if (event.code === 4000 || event.code === 1000) return "The guest has ended it.";
     return event.reason || "The connection broke off.";
 }
 
-/** The lines of an answer that does not end, as objects. Ends when nothing came for `silence` milliseconds. */
+/** The lines of a streamed answer, as objects. Ends when nothing has arrived for `silence` milliseconds. */
 export async function* lines(path: string, silence: number): AsyncGenerator<unknown> {
     const abort = new AbortController();
     let timer = setTimeout(() => abort.abort(), silence);

@@ -1,4 +1,4 @@
-// The page of `virtctl ui`: which view is shown, and what keys do.
+// The page of `virtctl ui`: the current view, and the keys.
 import "./app.css";
 import { ask, Failed } from "./api";
 import { fill, h } from "./dom";
@@ -74,7 +74,7 @@ function help(): void {
     dialog.showModal();
 }
 
-/** Whether keys are somebody else's: text fields', a guest's, or a dialog's. */
+/** Whether keys belong to a text field, a guest, or a dialog. */
 function isTaken(event: KeyboardEvent): boolean {
     const target = event.target as Element | null;
     return Boolean(

@@ -21,7 +21,7 @@ interface Sample {
 
 interface Chart {
     title: string;
-    /** Names of the lines, and the metric of each; those with `rate` count up. */
+    /** Names of the lines, and the metric of each; metrics with `rate` are counters. */
     lines: [label: string, metric: string][];
     rate: boolean;
     unit(value: number): string;
@@ -75,7 +75,7 @@ function draw(chart: Chart, samples: Sample[]): HTMLElement {
     const lines = chart.lines.map(([label, metric]) => ({ label, values: series(samples, metric, chart.rate) }));
     const known = lines.flatMap(({ values }) => values.filter((value) => value !== undefined));
     const top = Math.max(...known, chart.rate ? 1e-9 : 1) * 1.1;
-    // The first minute fills a line of its own; then the drawing gets narrower until it holds all that is kept.
+    // The chart shows at least one minute; then the scale shrinks until it shows all stored values.
     const slots = Math.max(12, samples.length - 1);
     const x = (at: number, count: number) => WIDTH - ((count - 1 - at) * WIDTH) / slots;
     const y = (value: number) => HEIGHT - 2 - (value / top) * (HEIGHT - 6);
@@ -116,7 +116,7 @@ export function charts(namespace: string, name: string): { element: HTMLElement;
                 if (!(error instanceof Failed)) throw error;
                 const why = error.status === 404 ? "There are no figures yet" : "The figures cannot be read";
                 fill(element, h("p", { class: "note" }, `${why}: ${error.message}`));
-                // Nobody gets a right within a minute.
+                // Rights do not change within a minute.
                 if (error.status === 403) return;
             }
             await new Promise((resolve) => setTimeout(resolve, EVERY));

@@ -1,4 +1,5 @@
-// Elements, made in one line. Text is always text: nothing of a cluster or a guest becomes markup.
+// Makes elements in one line. Text is always text: nothing from a cluster or a guest becomes
+// markup.
 
 export type Child = Node | string | number | null | undefined | false;
 type Attributes = Record<string, unknown>;
@@ -40,7 +41,7 @@ function kept(children: Child[]): (Node | string)[] {
 
 const notices = h("div", { class: "notices", role: "status", "aria-live": "polite" });
 
-/** Says something at the edge of the page; failures stay until they are closed. */
+/** Shows a message at the edge of the page; failures stay until they are closed. */
 export function notice(text: string, bad = false): void {
     if (!notices.isConnected) document.body.append(notices);
     const box = h("div", { class: bad ? "notice bad" : "notice" }, h("span", {}, text));
@@ -49,7 +50,7 @@ export function notice(text: string, bad = false): void {
     if (!bad) setTimeout(() => box.remove(), 5000);
 }
 
-/** Asks before something is done. */
+/** Asks the user to confirm. */
 export function confirmed(question: string, yes: string): Promise<boolean> {
     return new Promise((resolve) => {
         const dialog = h("dialog", {});

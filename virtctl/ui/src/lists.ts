@@ -9,7 +9,7 @@ export function badge({ text, tone }: Said, title = ""): HTMLElement {
     return h("span", { class: `badge ${tone}`, title }, text);
 }
 
-/** Rows by key: those that did not change keep their place, their element and the focus. */
+/** Rows by key: unchanged rows keep their position, their element and the focus. */
 class Rows {
     private readonly known = new Map<string, { was: string; row: HTMLTableRowElement }>();
 
@@ -53,7 +53,7 @@ function go(key: string): void {
     location.hash = `#/m/${key}`;
 }
 
-// What was searched last, and where the user was, stay when the list is shown again.
+// The last search and the selected row are kept for when the list is shown again.
 let searched = "";
 let chosen = "";
 

@@ -201,13 +201,13 @@ export function machine(namespace: string, name: string, word: string): View {
             fill(doings, actions.buttons(one, true));
         }
         if (tab?.runs && !isRunning(one)) {
-            // What the guest said last stays to be read.
+            // The guest's last output stays visible.
             if (!content) fill(body, h("p", { class: "note" }, `${name} does not run: there is nothing to connect to.`));
             run = "";
             return;
         }
         const next = one.instance?.metadata.uid ?? "";
-        // The next run of the machine is another guest.
+        // The machine's next run needs a new terminal.
         if (content && tab?.runs && run !== next) close();
         run = next;
         if (!content && tab) {

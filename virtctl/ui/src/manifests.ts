@@ -1,4 +1,4 @@
-// Manifests: of a machine that is there, and of a new one.
+// Manifests of an existing machine and of a new one.
 import { ask, Failed, machinePath } from "./api";
 import { h, notice } from "./dom";
 import type { View } from "./view";
@@ -20,7 +20,7 @@ function field(text: string, label: string): HTMLTextAreaElement {
     return area;
 }
 
-/** Runs what a button stands for; its answer, or why there is none, is shown in `output`. */
+/** Runs the request of a button, and shows its answer or the error in `output`. */
 async function answered(output: HTMLElement, work: () => Promise<string>): Promise<boolean> {
     output.textContent = "…";
     output.classList.remove("bad");
@@ -36,7 +36,7 @@ async function answered(output: HTMLElement, work: () => Promise<string>): Promi
 
 const explained = async (text: string) => (await ask<Text>("POST", "explain", text)).text;
 
-/** The manifest of a machine, to be edited, explained, compared and saved. */
+/** The manifest of a machine, which can be edited, explained, compared and saved. */
 export function editor(namespace: string, name: string): HTMLElement {
     const area = field("", `Manifest of ${name}`);
     const output = h("pre", { class: "answer", "aria-live": "polite" });

@@ -1,9 +1,9 @@
-// A line to QEMU's monitor and its answer.
+// A command line for QEMU's monitor, and the answer.
 import { ask, Failed, machinePath } from "./api";
 import { h } from "./dom";
 
 const SHOWN = 50;
-// Kept while the page is open, over all machines.
+// Kept while the page is open, for all machines together.
 const typed: string[] = [];
 
 export function monitor(namespace: string, name: string): HTMLElement {
@@ -61,7 +61,7 @@ export function monitor(namespace: string, name: string): HTMLElement {
             const names = answer.map((one) => one.name).filter((one) => one.startsWith("query-"));
             known.append(...names.sort().map((value) => h("option", { value })));
         } catch {
-            // Without the list, commands are typed in full; the answer to one says what is wrong.
+            // Without the list there is no completion; the answer to a command reports the error.
         }
     };
     void read();

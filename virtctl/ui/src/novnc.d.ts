@@ -1,4 +1,4 @@
-// What this page uses of noVNC, which comes without types.
+// Types of the parts of noVNC that this page uses; noVNC has none.
 declare module "@novnc/novnc" {
     export default class RFB extends EventTarget {
         constructor(target: HTMLElement, channel: WebSocket | string, options?: { shared?: boolean });

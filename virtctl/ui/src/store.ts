@@ -1,4 +1,4 @@
-// What is known of the cluster, as it changes.
+// The current state of the cluster.
 import { Failed, lines } from "./api";
 
 export interface Condition {
@@ -68,19 +68,19 @@ export const objects: Record<Kind, Map<string, Resource>> = {
 };
 /** Kinds whose list is complete. */
 export const synced = new Set<Kind>();
-/** Kinds of which there is more than is shown. */
+/** Kinds with more objects than are shown. */
 export const cut = new Set<Kind>();
 /** Why a kind cannot be shown. */
 export const failures = new Map<Kind, string>();
 /** Whether changes arrive. */
 export let connected = false;
-/** Why they do not. */
+/** Why changes do not arrive. */
 export let trouble = "";
 
 const listeners = new Set<() => void>();
 let drawn = 0;
 
-/** Calls back after changes; the result ends that. */
+/** Calls the function after changes; the returned function ends that. */
 export function subscribe(listener: () => void): () => void {
     listeners.add(listener);
     return () => listeners.delete(listener);
@@ -88,7 +88,7 @@ export function subscribe(listener: () => void): () => void {
 
 function changed(): void {
     if (drawn) return;
-    // Many changes at once are drawn once, in a hidden page too.
+    // Many changes at once are drawn together, also in a hidden page.
     drawn = window.setTimeout(() => {
         drawn = 0;
         for (const listener of listeners) listener();
@@ -99,7 +99,7 @@ export function key(object: Resource): string {
     return `${object.metadata.namespace ?? ""}/${object.metadata.name}`;
 }
 
-// A list that is read anew replaces what was there, without a moment in which it is empty.
+// A new list replaces the former one at once, so that the page never shows an empty list.
 const fresh: Partial<Record<Kind, Map<string, Resource>>> = {};
 
 function take(line: Line): void {
@@ -119,7 +119,7 @@ function take(line: Line): void {
     }
 }
 
-/** Follows the cluster without end. */
+/** Follows the changes of the cluster for ever. */
 export async function follow(): Promise<never> {
     for (;;) {
         try {

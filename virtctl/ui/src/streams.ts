@@ -13,7 +13,7 @@ export interface Stream {
 
 const COLUMNS = 80;
 const ROWS = 24;
-/** Of a character, as part of the size of its font. */
+/** The width of a character, relative to the font size. */
 const SLIM = 0.605;
 
 /** A terminal on the first serial line. */
@@ -21,7 +21,7 @@ export function terminal(namespace: string, name: string): Stream {
     const state = h("span", { class: "note" });
     const screen = h("div", { class: "serial" });
     const again = h("button", { onclick: () => connect() }, "Connect");
-    // A serial line knows no size: guests take it for 80 by 24.
+    // A serial line has no size: guests assume 80 by 24.
     const term = new Terminal({
         cols: COLUMNS,
         rows: ROWS,
@@ -131,7 +131,7 @@ export function display(namespace: string, name: string): Stream {
         },
         "Save a picture",
     );
-    // The element is on the page when this turn ends.
+    // The element is on the page only after the current task.
     const timer = setTimeout(connect);
     return {
         element: h("div", {}, h("div", { class: "bar" }, state, again, keys, full, save), screen),

@@ -1,11 +1,11 @@
-/** What fills the page. */
+/** The element that fills the page. */
 export interface View {
     element: HTMLElement;
     title: string;
-    /** After anything in the cluster changed. */
+    /** Called after anything in the cluster changed. */
     update?(): void;
-    /** A key outside of text fields; whether it was taken. */
+    /** Handles a key outside text fields; returns whether it was used. */
     key?(pressed: string): boolean;
-    /** The page shows something else now. */
+    /** Called when the page shows another view. */
     close?(): void;
 }

@@ -1,4 +1,4 @@
-// What the cluster says, in plain words.
+// Descriptions of the cluster's status values.
 import type { Condition, Guest, Resource } from "./store";
 
 export type Tone = "good" | "bad" | "busy" | "idle";
@@ -34,7 +34,7 @@ const STATUS: Record<string, Said> = {
     Failed: { text: "Failed", tone: "bad" },
 };
 
-/** The status as the cluster has it, and in words. */
+/** The status value, and its description. */
 export function status({ machine, instance }: Guest): Said & { raw: string } {
     let raw = machine?.status?.printableStatus ?? instance?.status?.phase ?? "";
     if (!machine && has(instance, "Paused")) raw = "Paused";
@@ -131,7 +131,7 @@ const CONDITIONS: Record<string, [whenTrue: Said, otherwise: Said]> = {
     ],
 };
 
-/** A condition in words. What this page does not know, it shows as it is. */
+/** The description of a condition. An unknown condition is shown unchanged. */
 export function condition(one: Condition): Said & { detail: string } {
     const known = CONDITIONS[one.type];
     const detail = one.message || (one.status === "True" ? "" : (one.reason ?? ""));
@@ -165,7 +165,7 @@ export function ago(time: string | undefined): string {
     return "now";
 }
 
-/** When it was, in words. */
+/** The time as a text. */
 export function past(time: string | undefined): string {
     const since = ago(time);
     return since && since !== "now" ? `${since} ago` : since;
@@ -179,7 +179,7 @@ export function bytes(count: number): string {
     return `${count >= 100 || at === 0 ? Math.round(count) : count.toFixed(1)} ${units[at]}`;
 }
 
-/** A quantity of Kubernetes in bytes; not a number where it is none. */
+/** A quantity of Kubernetes in bytes; NaN if it is not valid. */
 export function quantity(text: string | undefined): number {
     const match = /^([0-9.]+)(m|[KMGTPE]i?|k)?$/.exec(text ?? "");
     if (!match) return NaN;

@@ -1,8 +1,9 @@
-// `virtctl ui` in a real Chromium, against the cluster of this machine, in a namespace of its own. Run by `make ui-test`.
+// `virtctl ui` in a real Chromium, against the cluster of this machine, in its own namespace. Run by `make ui-test`.
 //
 //   node virtctl/ui/test/page.mjs [--picture FILE.png]
 //
-// With --picture, a picture of the page for the docs is kept.
+// With --picture, it saves a picture of the page for the docs. VIRTCTL and MACHINE name another program and another machine's manifest
+// than those of the repository, for example those of a release.
 import { execFileSync, spawn } from "node:child_process";
 import { readFileSync, writeFileSync } from "node:fs";
 import { createRequire } from "node:module";
@@ -33,7 +34,7 @@ async function until(what, within, look) {
 
 /** Starts `virtctl ui`, and waits for the address that it prints. */
 async function serve() {
-    const child = spawn(join(root, "cluster-up/virtctl.sh"), ["ui", "-n", namespace], { stdio: ["ignore", "pipe", "inherit"] });
+    const child = spawn(process.env.VIRTCTL ?? join(root, "cluster-up/virtctl.sh"), ["ui", "-n", namespace], { stdio: ["ignore", "pipe", "inherit"] });
     let said = "";
     child.stdout.on("data", (bytes) => (said += bytes));
     const url = await until("the address of the page", SOON, () => {
@@ -78,7 +79,7 @@ const steps = {
         await page.getByText("Connected.").waitFor({ timeout: SOON });
         let pressed = 0;
         await until("a prompt to log in", BOOT, async () => {
-            // What the guest said before is not said again.
+            // The guest does not print its earlier output again.
             if (pressed++ % 12 === 0) await page.keyboard.press("Enter");
             return /login: *$/.test(await terminal(page));
         });
@@ -173,7 +174,7 @@ const steps = {
         const manifest = page.getByLabel("Manifest of the new machine");
         await until("the manifest", SOON, async () => /name: formed[^]*guest-tiny/.test(await manifest.inputValue()));
         await page.getByRole("button", { name: "Check" }).click();
-        await page.getByText("The API server takes this manifest.").waitFor({ timeout: SOON });
+        await page.getByText("The API server accepts this manifest.").waitFor({ timeout: SOON });
         await page.getByRole("button", { name: "Create" }).click();
         await page.getByRole("heading", { name: "formed" }).waitFor({ timeout: SOON });
         kubectl(["get", "vm", "formed", "-n", namespace]);
@@ -209,7 +210,7 @@ function pixels(canvas) {
     return canvas.evaluate((canvas) => canvas.toDataURL());
 }
 
-/** What is seen of a screen on which only a cursor blinks. */
+/** The visible part of a screen on which only a cursor blinks. */
 async function still(canvas) {
     const seen = new Set();
     for (let look = 0; look < 8; look++) {
@@ -221,7 +222,7 @@ async function still(canvas) {
 
 async function portrait(page) {
     await page.setViewportSize({ width: 1200, height: 860 });
-    // Some figures of a guest that does something, for lines in the charts.
+    // Load in the guest, so that the charts have lines.
     await new Promise((done) => setTimeout(done, 75_000));
     await page.screenshot({ path: picture });
     await page.setViewportSize({ width: 1280, height: 800 });
@@ -231,7 +232,7 @@ async function main() {
     kubectl(["create", "namespace", namespace]);
     let child, browser;
     try {
-        kubectl(["apply", "-n", namespace, "-f", "-"], readFileSync(join(root, "examples/vm-tiny.yaml"), "utf8"));
+        kubectl(["apply", "-n", namespace, "-f", "-"], readFileSync(process.env.MACHINE ?? join(root, "examples/vm-tiny.yaml"), "utf8"));
         const served = await serve();
         child = served.child;
         browser = await chromium.launch({ executablePath: "/usr/bin/chromium", args: ["--no-sandbox"] });

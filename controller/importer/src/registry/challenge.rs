@@ -1,21 +1,21 @@
-//! `WWW-Authenticate`: what a registry wants to see (RFC 9110, 11.6.1).
+//! Parses `WWW-Authenticate`, by which a registry asks for credentials (RFC 9110, 11.6.1).
 
-/// What is wanted.
+/// The credentials that are asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Challenge {
     /// User name and password.
     Basic,
-    /// A token of another server.
+    /// A token from another server.
     Bearer {
         /// Its address.
         realm: String,
-        /// Whom it is for.
+        /// The service that the token is for.
         service: Option<String>,
     },
 }
 
 impl Challenge {
-    /// Reads a header line; nothing where it is of another scheme.
+    /// Parses a header line; `None` where it has another scheme.
     #[must_use]
     pub fn parse(line: &str) -> Option<Self> {
         let (scheme, rest) = line.trim().split_once(' ').unwrap_or((line.trim(), ""));
@@ -35,7 +35,7 @@ impl Challenge {
             match name.trim().to_ascii_lowercase().as_str() {
                 "realm" => realm = Some(value.to_owned()),
                 "service" => service = Some(value.to_owned()),
-                // The scope is what is asked for anyway.
+                // The scope is set by the request.
                 _ => {}
             }
             rest = next.trim_start_matches([',', ' ']);
@@ -44,7 +44,7 @@ impl Challenge {
     }
 }
 
-/// The address to ask for a token.
+/// The address for a token request.
 #[must_use]
 pub fn with_query(realm: &str, service: Option<&str>, scope: &str) -> String {
     let mut address = realm.to_owned();

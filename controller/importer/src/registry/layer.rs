@@ -1,14 +1,14 @@
-//! The archive that a layer is: which file of `/disk` it has (POSIX ustar and pax, GNU's long names and large numbers).
+//! Parses the archive of a layer, to find its file in `/disk` (POSIX ustar and pax, GNU's long names and large numbers).
 //!
-//! Nothing is unpacked by name: names are compared, and the contents of one file are read.
+//! No file is created by name: names are only compared, and the contents of one file are read.
 
 use std::io::{self, Read};
 
-/// A header, and what contents are padded to, in bytes.
+/// Size of a header, and alignment of contents, in bytes.
 const RECORD: usize = 512;
-/// Longest name, or list of pax settings, that is read, in bytes.
+/// Longest name, or list of pax settings, in bytes.
 const LONGEST: u64 = 64 << 10;
-/// Where disks are.
+/// Directory with disks.
 const DIRECTORY: &str = "disk";
 
 /// A file of an archive.
@@ -16,14 +16,14 @@ const DIRECTORY: &str = "disk";
 pub struct Entry {
     /// Its path, without a leading `./` or `/`.
     pub path: String,
-    /// Its type, as the header has it: `0` is a file.
+    /// Its type in the header: `0` is a regular file.
     pub kind: u8,
     /// Length of its contents, in bytes.
     pub size: u64,
 }
 
 impl Entry {
-    /// Its name where it is directly below `/disk`; what marks deletions in layers is not.
+    /// Its name if it is directly in `/disk`; markers of deletions in layers do not count.
     #[must_use]
     pub fn disk(&self) -> Option<&str> {
         let name = self.path.strip_prefix(DIRECTORY)?.strip_prefix('/')?;
@@ -32,7 +32,7 @@ impl Entry {
         is_one.then_some(name)
     }
 
-    /// Whether it is a file with contents.
+    /// Whether it is a regular file.
     #[must_use]
     pub fn is_file(&self) -> bool {
         matches!(self.kind, b'0' | 0 | b'7')
@@ -43,10 +43,10 @@ fn bad(why: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("not an archive of a layer: {why}"))
 }
 
-/// Reads up to the contents of the next file; nothing at the end.
+/// Reads up to the contents of the next file; `None` at the end.
 ///
 /// # Errors
-/// When it is no archive.
+/// It is not an archive.
 pub fn next(archive: &mut impl Read) -> io::Result<Option<Entry>> {
     let (mut name, mut size) = (None, None);
     loop {
@@ -65,12 +65,12 @@ pub fn next(archive: &mut impl Read) -> io::Result<Option<Entry>> {
                 for (key, value) in settings(&contents(archive, said)?)? {
                     match key.as_str() {
                         "path" => name = Some(value),
-                        "size" => size = Some(value.parse().map_err(|_| bad("a size is no number"))?),
+                        "size" => size = Some(value.parse().map_err(|_| bad("a size is not a number"))?),
                         _ => {}
                     }
                 }
             }
-            // Settings for all, long targets of links, volume names: nothing that is of use here.
+            // Global settings, long targets of links, volume names: not needed here.
             b'g' | b'K' | b'V' => skip(archive, padded(said)?)?,
             _ => {
                 let own = || {
@@ -87,7 +87,7 @@ pub fn next(archive: &mut impl Read) -> io::Result<Option<Entry>> {
                 };
                 let path =
                     path.trim_start_matches("./").trim_start_matches('/').trim_end_matches('/').to_owned();
-                // Links, directories and devices have no contents, whatever they say.
+                // Links, directories and devices have no contents, whatever size the header has.
                 let size = if matches!(kind, b'1'..=b'6') { 0 } else { size.unwrap_or(said) };
                 return Ok(Some(Entry { path, kind, size }));
             }
@@ -95,10 +95,10 @@ pub fn next(archive: &mut impl Read) -> io::Result<Option<Entry>> {
     }
 }
 
-/// Reads past so many bytes of contents that are left, and their padding.
+/// Skips the remaining contents of a file, and their padding.
 ///
 /// # Errors
-/// When the archive ends before.
+/// The archive ends too early.
 pub fn skip_contents(archive: &mut impl Read, size: u64, read: u64) -> io::Result<()> {
     skip(archive, padded(size)?.checked_sub(read).ok_or_else(|| bad("more was read than there is"))?)
 }
@@ -112,7 +112,7 @@ fn skip(archive: &mut impl Read, count: u64) -> io::Result<()> {
     if skipped < count { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(()) }
 }
 
-/// False where there is nothing at all.
+/// False at the end of the archive.
 fn fill(archive: &mut impl Read, buffer: &mut [u8]) -> io::Result<bool> {
     let mut filled = 0;
     while filled < buffer.len() {
@@ -149,7 +149,7 @@ fn check(header: &[u8; RECORD]) -> io::Result<()> {
     if number(&header[148..156])? == sum { Ok(()) } else { Err(bad("a header has another checksum")) }
 }
 
-/// Octal digits, or with the first bit set GNU's binary number.
+/// Octal digits, or GNU's binary number if the first bit is set.
 fn number(field: &[u8]) -> io::Result<u64> {
     if field.first().is_some_and(|first| first & 0x80 != 0) {
         let (head, tail) = field.split_at(field.len().saturating_sub(8));
@@ -178,7 +178,7 @@ fn text(bytes: &[u8]) -> io::Result<String> {
     Ok(String::from_utf8_lossy(bytes).into_owned())
 }
 
-/// `LENGTH KEY=VALUE\n`, again and again.
+/// Repeated `LENGTH KEY=VALUE\n`.
 fn settings(mut bytes: &[u8]) -> io::Result<Vec<(String, String)>> {
     let mut all = vec![];
     while !bytes.is_empty() {

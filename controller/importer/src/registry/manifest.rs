@@ -1,5 +1,5 @@
-//! Manifests: which layers an image has, and which image is for which architecture (OCI image specification 1.1, Docker's second
-//! version).
+//! Manifests: the layers of an image, and the images of an index by architecture (OCI image specification 1.1, Docker's
+//! version 2).
 
 use crate::failure::Failure;
 use crate::registry::name::Name;
@@ -14,7 +14,7 @@ const MOST_LAYERS: usize = 127;
 /// Most images of an index.
 const MOST_IMAGES: usize = 1024;
 
-/// What a digest leads to.
+/// A reference by digest.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Descriptor {
@@ -22,18 +22,18 @@ pub struct Descriptor {
     pub digest: String,
     /// Length in bytes.
     pub size: u64,
-    /// Of an image in an index.
+    /// The platform of an image in an index.
     #[serde(default)]
     pub platform: Option<Platform>,
 }
 
-/// What an image is for.
+/// A platform of images.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub struct Platform {
-    /// Go's name of an architecture.
+    /// The architecture by Go's name.
     #[serde(default)]
     pub architecture: String,
-    /// Go's name of a system.
+    /// The system by Go's name.
     #[serde(default)]
     pub os: String,
 }
@@ -60,10 +60,10 @@ pub enum Manifest {
 pub struct Index(Vec<Descriptor>);
 
 impl Manifest {
-    /// Reads one. `name` is the image's, for messages.
+    /// Parses a manifest. `name` is the image's, for messages.
     ///
     /// # Errors
-    /// When it is none, or one that nobody can use.
+    /// It is not a manifest, or not usable.
     pub fn parse(body: &[u8], name: &Name) -> Result<Self, Failure> {
         let wrong =
             |why: String| Failure::Final(format!("image {name} has a manifest that cannot be used: {why}"));
@@ -89,7 +89,7 @@ impl Index {
     /// The image for Linux on an architecture.
     ///
     /// # Errors
-    /// When there is none.
+    /// There is none.
     pub fn choose(&self, architecture: &str, name: &Name) -> Result<&Descriptor, Failure> {
         let fits = |entry: &&Descriptor| {
             entry.platform.as_ref().is_some_and(|platform| {
@@ -101,7 +101,7 @@ impl Index {
             let there: Vec<_> =
                 there.iter().map(|found| format!("{}/{}", found.os, found.architecture)).collect();
             Failure::Final(format!(
-                "image {name} is not there for {architecture}, only for {}",
+                "image {name} does not exist for {architecture}, only for {}",
                 there.join(", ")
             ))
         })

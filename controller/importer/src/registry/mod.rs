@@ -24,12 +24,12 @@ use manifest::{Descriptor, Manifest};
 use name::Name;
 use serde::Deserialize;
 
-/// Longest manifest, in bytes: what registries take.
+/// Longest manifest, in bytes: the limit of registries.
 const LONGEST_MANIFEST: usize = 4 << 20;
 /// Longest answer with a token, in bytes.
 const LONGEST_TOKEN: usize = 1 << 20;
 
-/// A registry, and who asks it.
+/// A registry with the credentials for it.
 #[derive(Debug)]
 pub struct Registry<'a> {
     web: &'a Web,
@@ -49,7 +49,7 @@ struct Token {
 }
 
 impl<'a> Registry<'a> {
-    /// The registry of that image. `insecure`: it is spoken to without TLS.
+    /// The registry of that image. `insecure`: it is used without TLS.
     #[must_use]
     pub fn new(web: &'a Web, name: Name, insecure: bool, login: Option<(String, String)>) -> Self {
         Registry { web, name, insecure, login, authorization: None }
@@ -58,7 +58,7 @@ impl<'a> Registry<'a> {
     /// The layers of the image for an architecture, the uppermost first.
     ///
     /// # Errors
-    /// When there is no such image, or nobody may see it.
+    /// The image does not exist, or access is denied.
     pub async fn layers(&mut self, architecture: &str) -> Result<Vec<Descriptor>, Failure> {
         let reference = self.name.reference.clone();
         let mut body = self.manifest(&reference).await?;
@@ -72,22 +72,22 @@ impl<'a> Registry<'a> {
         }
     }
 
-    /// The digest of the image's manifest; of its index, where it is there for several architectures.
+    /// The digest of the image's manifest, or of its index if there are several architectures.
     ///
     /// # Errors
-    /// When there is no such image, or nobody may see it.
+    /// The image does not exist, or access is denied.
     pub async fn digest(&mut self) -> Result<String, Failure> {
         let reference = self.name.reference.clone();
         let body = self.manifest(&reference).await?;
-        // It is one: what is no image is told now, and not by each import.
+        // An invalid manifest is reported now, not by each import.
         Manifest::parse(&body, &self.name)?;
         Ok(if is_digest(&reference) { reference } else { checksum::of(&body) })
     }
 
-    /// What to ask for a layer.
+    /// The request for a layer.
     ///
     /// # Errors
-    /// When the address cannot be made.
+    /// The address is invalid.
     pub fn blob(&self, layer: &Descriptor) -> Result<Ask, Failure> {
         self.ask(&format!("blobs/{}", layer.digest))
     }
@@ -126,7 +126,7 @@ impl<'a> Registry<'a> {
         Ok(Ask { url, private, headers, signer: None })
     }
 
-    /// Gets what the registry wants to see.
+    /// Gets the credentials that the registry asks for.
     async fn authorize(&mut self, answer: &Answer) -> Result<(), Failure> {
         let refused = |why: &str| Failure::Final(format!("image {}: {why}", self.name));
         let own = self.login.as_ref().map(|(user, password)| basic(user, password));
@@ -142,7 +142,7 @@ impl<'a> Registry<'a> {
                 let url = answer.url.follow(&challenge::with_query(&realm, service.as_deref(), &scope))?;
                 let mut ask = Ask { url, private: HeaderMap::new(), headers: HeaderMap::new(), signer: None };
                 if let Some(own) = &own {
-                    // A password is for the registry's host, and for others only where nobody listens.
+                    // The password is for the registry's host; any other host gets it only over TLS.
                     if !ask.url.tls && !self.insecure {
                         return Err(refused("its token is given by a server without TLS"));
                     }
@@ -160,7 +160,7 @@ impl<'a> Registry<'a> {
                 }
                 let body = answer.whole(LONGEST_TOKEN, self.web.patience.answer).await?;
                 let token: Token = serde_json::from_slice(&body).map_err(|error| {
-                    refused(&format!("the token's server does not answer as one: {error}"))
+                    refused(&format!("the token's server sent an invalid answer: {error}"))
                 })?;
                 let token = if token.token.is_empty() { token.access_token } else { token.token };
                 format!("Bearer {token}")

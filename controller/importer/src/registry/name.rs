@@ -4,14 +4,14 @@ use crate::failure::Failure;
 use barevirt_import_job::is_digest;
 use std::fmt;
 
-/// A name in its parts.
+/// The parts of a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Name {
     /// Host of the registry, with a port where it has one.
     pub host: String,
     /// Path of the image there.
     pub path: String,
-    /// Tag, or digest.
+    /// Tag or digest.
     pub reference: String,
 }
 
@@ -23,10 +23,10 @@ impl fmt::Display for Name {
 }
 
 impl Name {
-    /// Reads a name with its scheme. Without a host it is one of Docker's, as with Docker.
+    /// Parses a name with its scheme. Without a host it is an image of Docker's registry, as with Docker.
     ///
     /// # Errors
-    /// When it is none.
+    /// It is not a valid name.
     pub fn parse(text: &str) -> Result<Self, Failure> {
         let wrong = |why: &str| Failure::Final(format!("image name {text:?} cannot be used: {why}"));
         let rest = text.trim().strip_prefix("docker://");
@@ -49,7 +49,7 @@ impl Name {
             !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || more.contains(&byte))
         };
         if !plain(host, b".-:[]") {
-            return Err(wrong("its registry is no host"));
+            return Err(wrong("its registry is not a host"));
         }
         if path.len() > 255 || !path.split('/').all(|part| plain(part, b"._-") && !part.starts_with('.')) {
             return Err(wrong("its path has other characters than letters, digits, '.', '_' and '-'"));
@@ -58,7 +58,7 @@ impl Name {
             Some(digest) if is_digest(digest) => digest,
             Some(_) => return Err(wrong("its digest is not sha256: and 64 hexadecimal digits")),
             None if tag.len() <= 128 && plain(tag, b"._-") => tag,
-            None => return Err(wrong("its tag is none")),
+            None => return Err(wrong("its tag is invalid")),
         };
         Ok(Name { host: host.to_owned(), path, reference: reference.to_owned() })
     }

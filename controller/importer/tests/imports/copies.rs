@@ -1,4 +1,4 @@
-//! A claim of another namespace: a sender and an importer, over TLS, each with a key of its own.
+//! Copies of a claim of another namespace: a sender and an importer, over TLS, each with its own key.
 
 use crate::world::{World, backed, contents};
 use barevirt_import_job::Source;
@@ -43,7 +43,7 @@ impl Copy {
         copy
     }
 
-    /// Tells the sender of the importer.
+    /// Tells the sender which importer it serves.
     fn introduce(&self, certificate: &str) {
         std::fs::write(self.source.receiver.join(RECEIVER_FILE), certificate).unwrap();
     }
@@ -82,7 +82,7 @@ async fn a_claim_is_sent_byte_for_byte() {
 async fn who_has_another_key_gets_nothing_and_is_not_believed() {
     let copy = Copy::of(&contents(1 << 20));
     let (address, sender) = copy.serve(LONG).await;
-    // Nobody is known yet, then somebody else is: it may still be told.
+    // The importer is not known yet, then another one is: the sender can still be told.
     for other in [String::new(), certificate()] {
         copy.introduce(&other);
         let failure = copy.run(address).await.unwrap_err();
@@ -90,7 +90,7 @@ async fn who_has_another_key_gets_nothing_and_is_not_believed() {
     }
     let own = keys::make(&copy.world.importer.places.keys).unwrap();
     copy.introduce(&own);
-    // What shows another certificate is not the sender.
+    // A server with another certificate is not the sender.
     let failure = copy.run_with(address, certificate()).await.unwrap_err();
     assert!(failure.to_string().contains("with TLS"), "{failure}");
     copy.run(address).await.unwrap();
@@ -115,7 +115,7 @@ async fn an_importer_waits_until_its_sender_knows_it() {
     sender.abort();
 }
 
-/// That of nobody.
+/// The certificate of neither.
 fn certificate() -> String {
     let directory = tempfile::tempdir().unwrap();
     let made = keys::make(directory.path()).unwrap();

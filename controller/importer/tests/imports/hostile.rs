@@ -1,4 +1,4 @@
-//! Images and servers that mean harm or are broken: each ends as a failure that says why, and leaves nothing behind.
+//! Malicious and broken images and servers: each ends with a failure that names the reason, and leaves nothing behind.
 
 use crate::server::{Server, Then, file, head, said};
 use crate::world::{
@@ -8,7 +8,7 @@ use barevirt_import_job::Source;
 use std::net::Ipv4Addr;
 use virt_importer::failure::Failure;
 
-/// The reason of a failure that is for good.
+/// The reason of a final failure.
 #[track_caller]
 fn last(result: Result<u64, Failure>) -> String {
     match result {
@@ -36,7 +36,7 @@ async fn an_image_that_names_another_file_is_refused() {
     assert!(status.unwrap().success());
     let reason = refused(std::fs::read(directory.path().join("image")).unwrap()).await;
     assert!(reason.contains("external data file"), "{reason}");
-    // Packed, too.
+    // Compressed, too.
     let reason = refused(packed(&["gzip", "-c"], &backed("/etc/passwd"))).await;
     assert!(reason.contains("backing file"), "{reason}");
 }
@@ -47,7 +47,7 @@ async fn an_image_that_does_not_fit_is_refused() {
         let reason = refused(image(&vec![1; SIZE as usize + 512], format, &[])).await;
         assert!(reason.contains(&format!("is a disk of {} bytes", SIZE + 512)), "{reason}");
     }
-    // Without a length it is found out while it comes.
+    // Without a length it is noticed during the transfer.
     let world = World::new();
     let server = Server::start(|_| endless("200 OK", &[1; 512], vec![1; 1 << 16]));
     let reason = last(world.run(http(server.url("/"))).await);
@@ -173,7 +173,7 @@ async fn a_redirect_leads_neither_to_this_pod_nor_to_metadata_nor_in_circles() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_lies_or_stalls_is_given_up() {
     let body = contents(1 << 20);
-    // Fewer bytes than it says, each time.
+    // Fewer bytes than announced, each time.
     let short = body.clone();
     let server = Server::start(move |_| head("200 OK", &[("Content-Length", "2000000")], &short));
     let failure = World::new().run(http(server.url("/"))).await.unwrap_err();
@@ -196,7 +196,7 @@ async fn a_server_that_lies_or_stalls_is_given_up() {
     });
     let reason = last(World::new().run(http(server.url("/"))).await);
     assert!(reason.contains("has changed while it was read"), "{reason}");
-    // Another part than it was asked for.
+    // Another part than requested.
     let server = Server::start(move |request| match request.start() {
         None => cut(said("200 OK", &[], &body), 5000),
         Some(_) => said("206 Partial Content", &[("Content-Range", "bytes 0-1048575/1048576")], &body),
@@ -213,7 +213,7 @@ async fn who_says_no_is_believed_and_who_has_troubles_is_asked_again() {
     let failure = World::new().run(http(server.url("/"))).await.unwrap_err();
     assert!(!failure.is_final(), "{failure}");
     assert_eq!(server.requests().len(), 3);
-    // Nobody is there.
+    // No server is there.
     let failure = World::new().run(http("http://127.0.0.1:1/".to_owned())).await.unwrap_err();
     assert!(!failure.is_final() && failure.to_string().contains("connect to"), "{failure}");
     let server = Server::start(|_| said("200 OK", &[("Content-Encoding", "gzip")], b"x"));

@@ -46,7 +46,7 @@ async fn a_transfer_that_breaks_off_is_taken_up_where_it_was() {
         let (world, body) = (World::new(), contents.clone());
         let server = Server::start(move |request| {
             let answer = if ranges { file(request, &body) } else { said("200 OK", &[], &body) };
-            // A server without ranges gets further each time; the last time to the end.
+            // A server without ranges sends more each time, and finally everything.
             let most = request.start().unwrap_or(0) + (3 << 20);
             cut(answer, if ranges { 2 << 20 } else { most })
         });

@@ -1,4 +1,4 @@
-//! Copies of claims, and disks of images that the node has.
+//! Copies of claims, and disks of images that the node has pulled.
 
 use crate::world::{World, backed, contents, image, packed};
 use barevirt_import_job::Source;
@@ -14,7 +14,7 @@ fn source(world: &World, path: &str, bytes: &[u8]) -> PathBuf {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_claim_is_copied_byte_for_byte_whatever_a_guest_has_written_to_it() {
-    // A guest that writes an image's header to its disk does not choose what is read for the copy.
+    // A guest that writes an image's header to its disk cannot choose what the copy reads.
     for bytes in
         [contents(2 << 20), backed("/etc/passwd"), packed(&["gzip", "-c"], &contents(1 << 20)), vec![]]
     {

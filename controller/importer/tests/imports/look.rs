@@ -1,4 +1,4 @@
-//! What sources have, without getting it.
+//! Digests of sources, without downloading them.
 
 use crate::server::{Server, head, said};
 use crate::world::{World, http, redirect, sha256};
@@ -48,7 +48,7 @@ async fn a_file_of_a_web_server_is_told_by_what_changes_with_it() {
     ];
     let server = Server::start(move |request| {
         let (name, value, length) = answers[request.path[1..].parse::<usize>().unwrap()];
-        // No body: nothing of it is waited for.
+        // Without a body: it is not waited for.
         head("200 OK", &[(name, value), ("Content-Length", length)], b"")
     });
     let world = World::new();

@@ -28,7 +28,7 @@ fn archive(files: &[(&str, &[u8])]) -> Vec<u8> {
     builder.into_inner().unwrap()
 }
 
-/// What a registry has: manifests by tag or digest, and blobs by digest.
+/// The contents of a registry: manifests by tag or digest, and blobs by digest.
 #[derive(Clone, Default)]
 struct Store(BTreeMap<String, Vec<u8>>);
 
@@ -79,7 +79,7 @@ async fn the_disk_of_a_container_image_becomes_the_disk() {
     ] {
         let layer = archive(&[("etc/x", b"x"), ("disk/guest.img", &disk), ("usr/y", &[1; 3000])]);
         let layer = pack.map_or(layer.clone(), |pack| packed(pack, &layer));
-        // The lowest layer is not even asked for.
+        // The lowest layer is not even requested.
         let server = serve(image_of(vec![b"never read".to_vec(), layer, archive(&[("run/z", b"z")])]));
         let world = World::new();
         world.run(source(&server, None)).await.unwrap_or_else(|failure| panic!("{name}: {failure}"));

@@ -1,4 +1,4 @@
-//! Objects of S3, from a server that reads signatures as the documentation of AWS has them.
+//! Objects of S3, from a server that verifies signatures as in the documentation of AWS.
 
 use crate::server::{Answer, Request, Server, file, said};
 use crate::world::{World, contents, cut, image, redirect};
@@ -13,7 +13,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Why a request is not one of who has the keys; nothing where it is.
+/// Why a request is not signed with the keys; `None` if it is.
 fn problem(request: &Request) -> Option<String> {
     let header = |name: &str| request.headers.get(name).cloned();
     let Some(authorization) = header("authorization") else { return Some("AccessDenied".to_owned()) };
@@ -65,7 +65,7 @@ async fn an_object_is_got_by_who_has_its_keys() {
     for body in [contents.clone(), image(&contents, "qcow2", &[])] {
         let server = Server::start(move |request| answer(request, &body));
         let url = server.url("/bucket/golden images/a+b(1).img").replace(' ', "%20");
-        // Keys often have a line's end.
+        // Keys often end with a newline.
         let right = world(ACCESS, &format!("{SECRET}\n"));
         right.run(Source::S3 { url: url.clone() }).await.unwrap();
         right.has(&contents);

@@ -1,4 +1,4 @@
-//! A web server that does what a test says: the real protocol on loopback, without a library that would do it right.
+//! A web server that answers as a test says: the real protocol on loopback, without a library that would correct errors.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -28,11 +28,11 @@ pub(crate) struct Answer {
 
 /// What follows an answer.
 pub(crate) enum Then {
-    /// The connection ends.
+    /// The connection is closed.
     Close,
-    /// The connection stays as it is for a while.
+    /// The connection stays open for a while.
     Wait,
-    /// These bytes, again and again.
+    /// These bytes, repeatedly.
     Repeat(Vec<u8>),
 }
 
@@ -43,7 +43,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Answers each request by what `answer` says.
+    /// Starts a server that answers each request with `answer`.
     pub(crate) fn start(answer: impl Fn(&Request) -> Answer + Send + Sync + 'static) -> Self {
         Self::start_at(Ipv4Addr::LOCALHOST, answer)
     }
@@ -109,7 +109,7 @@ fn serve(mut stream: TcpStream, seen: &Mutex<Vec<Request>>, answer: &dyn Fn(&Req
     let _ = stream.shutdown(Shutdown::Both);
 }
 
-/// A whole answer.
+/// A complete answer.
 pub(crate) fn said(status: &str, headers: &[(&str, &str)], body: &[u8]) -> Answer {
     let mut headers = headers.to_vec();
     let length = body.len().to_string();
@@ -117,7 +117,7 @@ pub(crate) fn said(status: &str, headers: &[(&str, &str)], body: &[u8]) -> Answe
     head(status, &headers, body)
 }
 
-/// An answer with just these header lines.
+/// An answer with only these header lines.
 pub(crate) fn head(status: &str, headers: &[(&str, &str)], body: &[u8]) -> Answer {
     let mut text = format!("HTTP/1.1 {status}\r\n");
     for (name, value) in headers {
@@ -128,7 +128,7 @@ pub(crate) fn head(status: &str, headers: &[(&str, &str)], body: &[u8]) -> Answe
     Answer { bytes, then: Then::Close }
 }
 
-/// A file, as a server that knows ranges has it.
+/// A file, from a server that supports ranges.
 pub(crate) fn file(request: &Request, body: &[u8]) -> Answer {
     match request.start() {
         Some(start) => {

@@ -1,4 +1,4 @@
-//! Uploads over TLS on loopback: from who may send, from who may not, whole, broken off, and meant badly.
+//! Uploads over TLS on loopback: by allowed and other clients, complete, broken off, and malicious.
 
 use crate::world::{SIZE, World, backed, contents, image, packed};
 use barevirt_import_job::{DISK, Job, Source, UPLOAD, UPLOAD_ASYNC};
@@ -21,7 +21,7 @@ use virt_importer::upload::{Upload, tls};
 
 const SHOWN: &str = "upload.barevirt.dev";
 
-/// Who signs virt-api's certificate.
+/// The authority that signs virt-api's certificate.
 struct Authority {
     issuer: Issuer<'static, KeyPair>,
     pem: String,
@@ -36,7 +36,7 @@ impl Authority {
         Authority { issuer: Issuer::new(params, key), pem }
     }
 
-    /// A client that trusts the certificate, and shows one for that use, if any.
+    /// A client that trusts the certificate, and presents one with that usage, if any.
     fn client(&self, trusted: &str, usage: Option<ExtendedKeyUsagePurpose>) -> TlsConnector {
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_slice(trusted.as_bytes()).unwrap()).unwrap();
@@ -100,7 +100,7 @@ impl Uploads {
         self.connect(&client).await.unwrap()
     }
 
-    /// Sends a request with that body; status and text of the answer.
+    /// Sends a request with that body; returns status and text of the answer.
     async fn ask(&self, method: &str, path: &str, body: &[u8]) -> (u16, String) {
         let mut stream = self.proxy().await;
         let head = format!("{method} {path} HTTP/1.1\r\nHost: pod\r\nContent-Length: {}\r\n\r\n", body.len());
@@ -108,7 +108,7 @@ impl Uploads {
         let (mut reader, mut writer) = tokio::io::split(stream);
         let body = body.to_vec();
         let sending = tokio::spawn(async move {
-            // An answer that comes first may end it.
+            // An early answer may close the connection.
             let _ = writer.write_all(&body).await;
             writer
         });
@@ -128,7 +128,7 @@ impl Uploads {
     }
 }
 
-/// An image whose head is in order, and whose packed contents are not.
+/// An image with a valid header and corrupt compressed contents.
 fn corrupt() -> Vec<u8> {
     let mut image = image(&contents(1 << 20), "qcow2", &["-c"]);
     let length = image.len();
@@ -173,7 +173,7 @@ async fn each_format_becomes_the_disk_and_the_server_ends() {
     }
 }
 
-/// Only the image's own sender gets as far as HTTP.
+/// Only virt-api's client certificate gets as far as HTTP.
 #[tokio::test(flavor = "multi_thread")]
 async fn nobody_else_is_let_in() {
     let uploads = Uploads::start().await;
@@ -181,7 +181,7 @@ async fn nobody_else_is_let_in() {
     for client in [
         uploads.authority.client(&uploads.certificate, None),
         stranger.client(&uploads.certificate, Some(ExtendedKeyUsagePurpose::ClientAuth)),
-        // A server of ours is no client of ours: handlers have such certificates.
+        // A server certificate of ours, such as handlers have, is not accepted as a client's.
         uploads.authority.client(&uploads.certificate, Some(ExtendedKeyUsagePurpose::ServerAuth)),
     ] {
         // With TLS 1.3 the client learns it when it reads.
@@ -210,7 +210,7 @@ async fn what_is_refused_leaves_nothing_and_the_next_one_may_come() {
         (packed(&["gzip", "-c"], &backed("/etc/passwd")), "names a backing file"),
         (image(&vec![1; SIZE as usize + 512], "qcow2", &[]), "is a disk of 16777728 bytes"),
         (vec![1; SIZE as usize + 512], "is a disk of 16777728 bytes"),
-        // A bomb.
+        // A compression bomb.
         (packed(&["gzip", "-c"], &vec![0; 64 << 20]), "more than the 16777216 bytes"),
         (image(&contents(1 << 20), "vmdk", &[]), "vmdk"),
         (corrupt(), "convert the image"),
@@ -256,16 +256,16 @@ async fn an_upload_that_breaks_off_is_none() {
         bytes.extend(&disk[..2 << 20]);
         bytes
     };
-    // Cut.
+    // Cut off.
     let mut stream = uploads.proxy().await;
     stream.write_all(&part(disk.len())).await.unwrap();
     drop(stream);
-    // Silent, while another one asks.
+    // Silent, while another client asks.
     let mut stream = loop {
         let mut stream = uploads.proxy().await;
         stream.write_all(&part(disk.len())).await.unwrap();
         tokio::time::sleep(Duration::from_millis(50)).await;
-        // What never fills the claim, also where it comes before the silent one.
+        // An image that never fills the claim, even if it comes before the silent one.
         let (status, text) = uploads.ask("POST", UPLOAD, &corrupt()).await;
         if status == 503 && text == "another upload is under way" {
             break stream;
@@ -276,7 +276,7 @@ async fn an_upload_that_breaks_off_is_none() {
         status == 503 && (text.contains("nothing of the image came") || text.contains("another upload")),
         "{status} {text}"
     );
-    // Nothing of either stays, and a third one is whole.
+    // Nothing of either stays, and a third upload is complete.
     let sent = async {
         while uploads.ask("POST", UPLOAD_ASYNC, &disk).await.0 != 200 {
             tokio::time::sleep(Duration::from_millis(50)).await;
@@ -288,7 +288,7 @@ async fn an_upload_that_breaks_off_is_none() {
     world.has(&disk);
 }
 
-/// Nobody is told any more, so the server starts again.
+/// The client cannot be told any more, so the server starts again.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_image_that_was_taken_and_cannot_be_converted_ends_the_server() {
     let uploads = Uploads::start().await;

@@ -99,7 +99,7 @@ pub(crate) fn http(url: String) -> Source {
     Source::Http { url, headers: vec![], checksum: None }
 }
 
-/// Contents of a disk: not compressible to nothing, and with holes.
+/// Contents of a disk: hard to compress, and with holes.
 pub(crate) fn contents(length: usize) -> Vec<u8> {
     let mut state = 1u32;
     (0..length)
@@ -120,7 +120,7 @@ fn qemu_img(arguments: &[&str], directory: &Path) {
     assert!(status.success());
 }
 
-/// The contents as an image of a format, by qemu-img with these further arguments.
+/// The contents as an image of a format, made by qemu-img with these further arguments.
 pub(crate) fn image(contents: &[u8], format: &str, more: &[&str]) -> Vec<u8> {
     let directory = tempfile::tempdir().unwrap();
     std::fs::write(directory.path().join("raw"), contents).unwrap();
@@ -140,7 +140,7 @@ pub(crate) fn backed(by: &str) -> Vec<u8> {
     std::fs::read(directory.path().join("image")).unwrap()
 }
 
-/// The bytes, through a program.
+/// The bytes after a program has processed them.
 pub(crate) fn packed(command: &[&str], bytes: &[u8]) -> Vec<u8> {
     let directory = tempfile::tempdir().unwrap();
     let path: PathBuf = directory.path().join("file");
@@ -154,19 +154,19 @@ pub(crate) fn packed(command: &[&str], bytes: &[u8]) -> Vec<u8> {
     output.stdout
 }
 
-/// A server with one file, which knows ranges.
+/// A server with one file, which supports ranges.
 pub(crate) fn server(body: Vec<u8>) -> Server {
     Server::start(move |request| crate::server::file(request, &body))
 }
 
-/// The first `most` bytes of an answer, then the end of the connection.
+/// The first `most` bytes of an answer, then the connection is closed.
 pub(crate) fn cut(mut answer: Answer, most: usize) -> Answer {
     let head = answer.bytes.windows(4).position(|end| end == b"\r\n\r\n").unwrap() + 4;
     answer.bytes.truncate(head + most);
     answer
 }
 
-/// An answer that goes on for ever.
+/// An answer that never ends.
 pub(crate) fn endless(status: &str, first: &[u8], again: Vec<u8>) -> Answer {
     let mut answer = crate::server::head(status, &[("Content-Type", "application/octet-stream")], first);
     answer.then = Then::Repeat(again);

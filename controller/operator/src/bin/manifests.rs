@@ -1,16 +1,16 @@
-//! Writes what a person installs: files for `kubectl apply`, and a chart for Helm.
+//! Writes what users install: files for `kubectl apply`, and a chart for Helm.
 
 use anyhow::{Context, ensure};
 use barevirt_install::{INSTALLED, Images, catalogue, chart, is_digest, kubevirt, manifest, operator, yaml};
 use clap::Parser;
 use std::path::{Path, PathBuf};
 
-/// Writes what a person installs: barevirt-operator.yaml, barevirt-cr.yaml and cloud-images.yaml for `kubectl apply`, and chart/
+/// Writes what users install: barevirt-operator.yaml, barevirt-cr.yaml and cloud-images.yaml for `kubectl apply`, and chart/
 /// for Helm.
 #[derive(Debug, Parser)]
 #[command(name = "manifests", version = barevirt_api::release::line())]
 struct Options {
-    /// Folder that they are written to; when not given, operator and object go to standard output.
+    /// Folder for the files; without it, operator and object are written to standard output.
     #[arg(long)]
     out: Option<PathBuf>,
     /// Registry of the images and the path before their names.
@@ -19,7 +19,7 @@ struct Options {
     /// Tag of the images.
     #[arg(long, default_value = "devel")]
     tag: String,
-    /// Digest of an image, by which it is named: virt-api=sha256:...; once for each image.
+    /// Digest by which an image is named: virt-api=sha256:...; once for each image.
     #[arg(long, value_name = "NAME=DIGEST", value_parser = digest)]
     digest: Vec<(String, String)>,
     /// Version of the chart.
@@ -48,7 +48,7 @@ fn main() -> anyhow::Result<()> {
         let reference = format!("{}/{name}@{digest}", images.registry);
         images.pin(&name, &reference).context("--digest")?;
     }
-    // With some by digest and some by tag, two builds could run together.
+    // If only some images were named by digest, two builds could run together.
     let pinned = images.pinned.len();
     ensure!(pinned == 0 || pinned == INSTALLED.len() + 1, "--digest is missing for some images");
     let operator = yaml::print(&manifest(&images))?;

@@ -1,4 +1,4 @@
-//! Installs what the `KubeVirt` object asks for and keeps it so, behind a lease.
+//! Installs what the `KubeVirt` object asks for and keeps it installed, behind a lease.
 
 use anyhow::Context;
 use barevirt_api::release;
@@ -27,7 +27,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::watch;
 
-/// Installs what the KubeVirt object asks for and keeps it so; makes the components' certificates.
+/// Installs what the KubeVirt object asks for and keeps it installed; makes the components' certificates.
 ///
 /// VIRT_API_IMAGE, VIRT_CONTROLLER_IMAGE, VIRT_HANDLER_IMAGE, VIRT_IMPORTER_IMAGE and VIRT_LAUNCHER_IMAGE name an image in full,
 /// by tag or by digest. The same names with DIGEST at their end, and VIRT_OPERATOR_DIGEST, tell which build a tag stands for, so
@@ -41,7 +41,7 @@ struct Flags {
     /// This program's own image: the others have its registry and tag, unless the KubeVirt object says otherwise.
     #[arg(long, env = "VIRT_OPERATOR_IMAGE")]
     image: String,
-    /// Version of the images, where this program's own is named by its digest; that of this program where not given.
+    /// Version of the images, if this program's own image is named by its digest; by default this program's version.
     #[arg(long = "kubevirt-version", env = "KUBEVIRT_VERSION")]
     images_version: Option<String>,
     /// Address of an alert's page, with %s for the alert.
@@ -87,7 +87,7 @@ fn own(flags: &Flags) -> anyhow::Result<Own> {
             images.pin(name, &reference).context(variable)?;
         }
     }
-    // Of each image the build can be told.
+    // The digest of each image may be given.
     let all = INSTALLED.into_iter().chain([NAME]);
     Ok(Own {
         namespace: flags.namespace.clone(),
@@ -128,7 +128,7 @@ async fn work(flags: Flags, level: Level) -> anyhow::Result<ExitCode> {
     let policy = tls::policy(&installation);
     let webhook = Webhook::follow(client.clone(), &flags.namespace, policy.clone());
     let proper = Server::follow(webhook.shown(), Clients::Everybody, policy.clone(), &[b"http/1.1"]);
-    // Until the leading operator has made the proper one.
+    // A temporary certificate, until the leading operator has made the proper one.
     let server = Server::follow(shown, Clients::Everybody, policy, &[b"http/1.1"]);
     let tls = move || proper.current().or_else(|| server.current());
     let told = Probes { installation, leading: Some(leading.clone()), metrics };
@@ -160,6 +160,6 @@ async fn work(flags: Flags, level: Level) -> anyhow::Result<ExitCode> {
         _ = &mut reviews => Some("the webhook ended"),
         () = &mut stop => None,
     };
-    // From here on nothing is written any more: the work was dropped.
+    // The work was dropped: nothing is written from here on.
     Ok(process::end(&candidate, ended).await)
 }

@@ -1,4 +1,4 @@
-//! Making certificates: authorities, and what they sign.
+//! Makes authorities, and certificates that they sign.
 
 use barevirt_api::names::HANDLER_CLIENT_COMMON_NAME;
 use barevirt_component::certificates::Seen;
@@ -9,18 +9,18 @@ use rcgen::{
 };
 use std::time::Duration;
 
-/// Certificates are valid from a little before they are made, for peers whose clocks are behind.
+/// Certificates are valid from some time before they are made, for peers whose clocks are slow.
 const SKEW: Duration = Duration::from_secs(300);
 
 /// Failure to make or read a certificate.
 #[derive(Debug, thiserror::Error)]
 pub enum CertificateError {
-    /// It could not be made.
+    /// A certificate could not be made.
     #[error("cannot issue a certificate for {subject}")]
     Issue {
         /// Its common name.
         subject: String,
-        /// What the library says.
+        /// The library's error.
         #[source]
         source: rcgen::Error,
     },
@@ -29,12 +29,12 @@ pub enum CertificateError {
     Authority(#[source] rcgen::Error),
 }
 
-/// What a certificate is good for: one of these, never both.
+/// The use of a certificate: one of these, never both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// To be shown by a server.
+    /// For servers.
     Server,
-    /// To be shown by a client.
+    /// For clients.
     Client,
 }
 
@@ -47,15 +47,15 @@ pub enum Leaf {
     Controller,
     /// Serving certificate of virt-operator.
     Operator,
-    /// What virt-api shows to virt-handler.
+    /// Client certificate of virt-api for virt-handler.
     HandlerClient,
 }
 
 impl Leaf {
-    /// All of them.
+    /// All of these certificates.
     pub const ALL: [Leaf; 4] = [Leaf::Api, Leaf::Controller, Leaf::Operator, Leaf::HandlerClient];
 
-    /// The secret that it is kept in.
+    /// The secret that contains it.
     pub fn secret(self) -> &'static str {
         match self {
             Leaf::Api => "kubevirt-virt-api-certs",
@@ -65,7 +65,7 @@ impl Leaf {
         }
     }
 
-    /// What it is.
+    /// The profile of the certificate.
     pub fn profile(self, namespace: &str) -> Profile {
         match self {
             Leaf::Api => Profile::of_service("virt-api", namespace),
@@ -80,14 +80,14 @@ impl Leaf {
     }
 }
 
-/// What a certificate says of its holder.
+/// The contents of a certificate that identify its holder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Profile {
     /// Its subject's common name.
     pub common_name: String,
-    /// The names that a client may know the server by, sorted.
+    /// The server's names, sorted.
     pub dns_names: Vec<String>,
-    /// What it is good for.
+    /// Its use.
     pub role: Role,
 }
 
@@ -105,7 +105,7 @@ impl Profile {
         }
     }
 
-    /// Whether a certificate says this, no more and no less.
+    /// Whether a certificate has exactly this profile.
     pub fn is_of(&self, seen: &Seen) -> bool {
         seen.common_name == self.common_name
             && seen.dns_names == self.dns_names
@@ -136,13 +136,13 @@ pub(super) fn seconds(time: Duration) -> i64 {
 pub struct Authority {
     /// Its certificate and key.
     pub issued: Issued,
-    /// What decides about its renewal.
+    /// The fields that decide about its renewal.
     pub seen: Seen,
     issuer: Issuer<'static, KeyPair>,
 }
 
 impl Authority {
-    /// Makes a new one.
+    /// Makes a new authority.
     pub fn generate(now: Timestamp, life: Duration) -> Result<Self, CertificateError> {
         let failed = |source| CertificateError::Issue { subject: "kubevirt.io".to_owned(), source };
         let ends = now.as_second().saturating_add(seconds(life));
@@ -154,7 +154,7 @@ impl Authority {
         Self::load(&certificate.pem(), &key.serialize_pem())
     }
 
-    /// Takes up a stored one.
+    /// Loads a stored authority.
     pub fn load(certificate: &str, key: &str) -> Result<Self, CertificateError> {
         let pair = KeyPair::from_pem(key).map_err(CertificateError::Authority)?;
         let seen = Seen::first(certificate.as_bytes())
@@ -178,8 +178,8 @@ impl Authority {
         Ok(Issued { certificate, key: key.serialize_pem() })
     }
 
-    /// Signs a certificate for a key that only its holder knows. It ends no later than this authority: nobody but its holder
-    /// can renew it.
+    /// Signs a certificate for a key that only its holder knows. It ends no later than this authority: only its holder can
+    /// renew it.
     pub fn sign(
         &self,
         profile: &Profile,

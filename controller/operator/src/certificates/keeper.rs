@@ -1,4 +1,4 @@
-//! The certificates as the leading process keeps them: when it looks, and what it knows of who was told.
+//! The certificates in the leading process: when it looks at them, and which bundle all callers have.
 
 use super::publish::{Publisher, Round, RoundError};
 use super::signer;
@@ -10,23 +10,23 @@ use kube::Client;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
-/// Time between two looks, for what somebody else may have taken away.
+/// Pause between two looks, in case another client has removed something.
 const LOOK: Duration = Duration::from_secs(15);
 
-/// Keeps the certificates. All of it can be lost.
+/// Keeps the certificates. Its memory can be lost.
 pub struct Keeper {
     client: Client,
     publisher: Publisher,
     rotation: watch::Sender<Rotation>,
     looked: Option<(Instant, Round)>,
-    /// The bundle that all who call us hold; empty while that is not known.
+    /// The bundle that all callers of our servers have; empty while that is not known.
     told: String,
-    /// Whether what former versions left was taken away.
+    /// Whether objects of former versions were removed.
     cleared: bool,
 }
 
 impl Keeper {
-    /// For the components in this namespace.
+    /// A keeper for the components in this namespace.
     pub fn new(client: Client, namespace: &str) -> Self {
         Keeper {
             publisher: Publisher::new(client.clone(), namespace),
@@ -38,12 +38,12 @@ impl Keeper {
         }
     }
 
-    /// Answers handlers' requests until it is dropped.
+    /// Answers handlers' requests until the future is dropped.
     pub fn signer(&self) -> impl Future<Output = ()> + use<> {
         signer::run(self.client.clone(), self.publisher.clone(), self.rotation.subscribe())
     }
 
-    /// Takes over how long certificates live; what cannot be leaves the last that could in force.
+    /// Takes over the lifetimes of certificates; invalid ones leave the last valid ones in force.
     pub fn follow(&mut self, spec: &KubeVirtSpec) {
         let Some(rotation) = Rotation::possible(spec) else { return };
         let changed =
@@ -53,7 +53,7 @@ impl Keeper {
         }
     }
 
-    /// The bundle of authorities that are to be believed, PEM, after a look where one is due.
+    /// The bundle of trusted authorities, PEM, after a look if one is due.
     pub async fn bundle(&mut self) -> Result<String, RoundError> {
         if let Some((looked, round)) = &self.looked
             && looked.elapsed() < pause(round)
@@ -67,27 +67,28 @@ impl Keeper {
         Ok(bundle)
     }
 
-    /// By what virt-api knows who calls it, as of the last look.
+    /// The seal by which virt-api recognises the API server, as of the last look.
     pub fn seal(&self) -> Option<Seal> {
         self.looked.as_ref().and_then(|(_, round)| round.seal.clone())
     }
 
-    /// How long nothing is to be done here, if nobody else writes.
+    /// The pause without any work, if no other client writes.
     pub fn pause(&self) -> Duration {
         let rest = self.looked.as_ref().map(|(looked, round)| pause(round).saturating_sub(looked.elapsed()));
         rest.unwrap_or_default()
     }
 
-    /// All webhook configurations and API services hold this bundle now. An authority that they do not know does not sign.
+    /// Records that all webhook configurations and API services contain this bundle. An authority that they do not know does
+    /// not sign.
     pub fn told(&mut self, bundle: &str) {
         if self.told != bundle {
             bundle.clone_into(&mut self.told);
-            // What waited for that need not wait longer.
+            // Work that waited for this may begin now.
             self.looked = None;
         }
     }
 
-    /// Nothing of a former version runs any more.
+    /// Removes secrets of former versions, which nothing uses any more.
     pub async fn clear(&mut self) -> Result<(), Error> {
         if !self.cleared {
             self.publisher.remove_former().await?;
@@ -96,20 +97,20 @@ impl Keeper {
         Ok(())
     }
 
-    /// What is known does not hold any more.
+    /// Forgets what was known.
     pub fn forget(&mut self) {
         self.looked = None;
         self.told.clear();
     }
 
-    /// Takes all of it away.
+    /// Removes all certificates.
     pub async fn remove(&mut self) -> Result<(), Error> {
         self.forget();
         self.publisher.remove().await
     }
 }
 
-/// To the moment when something is due, and a little more: its seconds are whole ones.
+/// The time until the next work, plus a little: due times are whole seconds.
 fn pause(round: &Round) -> Duration {
     round.pause.map_or(LOOK, |pause| LOOK.min(pause + Duration::from_millis(100)))
 }

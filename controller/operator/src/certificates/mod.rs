@@ -7,15 +7,14 @@
 //!        +--is in--> ConfigMap kubevirt-ca (ca-bundle) --> caBundle of our webhook configurations and APIServices
 //! ```
 //!
-//! How long each lives is the `KubeVirt` object's to say ([`barevirt_api::rotation`]). A new authority is first put into
-//! the bundle and into every `caBundle`, and signs later, when every reader has it; the old one stays in the bundle until
-//! what it has signed is replaced. So peers agree at every moment of a rotation.
+//! The `KubeVirt` object sets the lifetimes ([`barevirt_api::rotation`]). A new authority is first added to the bundle and
+//! to every `caBundle`, and signs only when every reader has it; the old one stays in the bundle until everything that it
+//! signed is replaced. So peers trust each other at every moment of a rotation.
 //!
-//! Each certificate has one role: a server's is refused where a client's is asked for, and the other way round. A handler's
-//! key never leaves its process; [`requests`] decides who gets which node's certificate.
+//! Each certificate has one role: a server's certificate is refused where a client's is required, and vice versa. A
+//! handler's key never leaves its process; [`requests`] decides which handler gets which node's certificate.
 //!
-//! Nothing here is kept in the process: each round looks at the cluster, [`plan`]s, and writes what is missing by
-//! server-side apply.
+//! This module keeps no state: each round looks at the cluster, [`plan`]s, and writes what is missing by server-side apply.
 
 mod issue;
 mod keeper;

@@ -1,65 +1,65 @@
-//! What is to be made, given what there is. Pure.
+//! Plans the certificates from those that exist. Pure.
 //!
 //! ```text
-//!              due                    in the bundle, and everybody has it
+//!              due                    in the bundle, and every reader has it
 //!   authority ------> next is made -------------------------------------> next is the authority
 //!      |                 |                                                    |
-//!      +--signs leaves   +--is believed, signs nothing                        +--signs all leaves anew
+//!      +--signs leaves   +--is trusted, signs nothing                         +--signs all leaves again
 //! ```
 //!
-//! So at every moment there is an authority that everybody believes, and nothing that has to be renewed waits for another
-//! authority to be known. A former authority stays in the bundle until what it has signed is replaced everywhere.
+//! So at every moment there is an authority that all readers trust, and no renewal waits until another authority is known. A
+//! former authority stays in the bundle until everything that it signed is replaced.
 
 use super::issue::{Leaf, made, seconds};
 use barevirt_api::rotation::{KUBELET, Lifetime, Rotation};
 use barevirt_component::certificates::Seen;
 use std::collections::BTreeMap;
 
-/// How many former authorities are believed. Each has signed for at least as long as it waited, so that what the third last
-/// one has signed is replaced.
+/// How many former authorities are trusted. Each has signed for at least as long as it waited, so everything that the third
+/// last one signed is replaced.
 const FORMER: usize = 2;
 
 /// The stored certificates.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Observed {
-    /// The authority, if its secret holds a usable one.
+    /// The authority, if its secret contains a usable one.
     pub(super) authority: Option<Seen>,
-    /// Since when it signs, where it was a successor.
+    /// Since when it signs, if it was a successor.
     pub(super) since: Option<i64>,
-    /// Its successor, likewise.
+    /// Its successor, if its secret contains a usable one.
     pub(super) next: Option<Seen>,
     /// Authorities in the bundle.
     pub(super) bundle: Vec<Seen>,
-    /// Identifiers of the keys of authorities that the API server was told to believe when it calls us.
+    /// Key identifiers of the authorities that the API server trusts when it calls us.
     pub(super) told: Vec<Vec<u8>>,
-    /// Leaves, those that could be read.
+    /// The readable leaf certificates.
     pub(super) leaves: BTreeMap<Leaf, Seen>,
 }
 
-/// What becomes of the authority.
+/// The change of the authority.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Change {
     /// It stays.
     #[default]
     None,
-    /// A new one takes its place at once: there is none, or it has expired.
+    /// A new one replaces it at once: there is none, or it has expired.
     New,
     /// A successor is made.
     Next,
-    /// The successor takes its place.
+    /// The successor replaces it.
     Promote,
 }
 
-/// What is to be made.
+/// The planned changes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Plan {
-    /// First; then plan again.
+    /// Done first; then the plan is made again.
     pub(super) change: Change,
     /// The bundle's new contents, if they change: PEM texts, the signing authority last.
     pub(super) bundle: Option<Vec<String>>,
     /// Leaves to issue, after the bundle is written.
     pub(super) issue: Vec<Leaf>,
-    /// When there is something to do again, seconds since 1970.
+    /// When work is due again, seconds since 1970.
     pub(super) due: Option<i64>,
 }
 
@@ -68,20 +68,20 @@ impl Plan {
         Plan { change, ..Plan::default() }
     }
 
-    /// Whether nothing is to be made now.
+    /// Whether nothing is to be done now.
     #[cfg(test)]
     fn is_quiet(&self) -> bool {
         self.change == Change::None && self.bundle.is_none() && self.issue.is_empty()
     }
 }
 
-/// Decides; `now` is in seconds since 1970.
+/// Plans the changes; `now` is in seconds since 1970.
 pub(super) fn plan(observed: &Observed, rotation: &Rotation, namespace: &str, now: i64) -> Plan {
     let settle = seconds(rotation.settle());
     let valid = |seen: &&Seen| seen.is_valid(now);
     let next = observed.next.as_ref().filter(valid);
     let Some(authority) = observed.authority.as_ref().filter(valid) else {
-        // Better one that not everybody knows yet than none.
+        // An authority that not all readers know yet is better than none.
         return Plan::of(if next.is_some() { Change::Promote } else { Change::New });
     };
     let settled_at = |seen: &Seen| made(seen).saturating_add(settle);
@@ -96,7 +96,7 @@ pub(super) fn plan(observed: &Observed, rotation: &Rotation, namespace: &str, no
         None => {}
     }
 
-    // What the former one has signed is replaced by then, whatever the lives were meanwhile.
+    // Everything that the former one signed is replaced by then, even if lifetimes were changed meanwhile.
     let replaced = rotation.authority.renew_before.saturating_sub(rotation.settle()).max(2 * KUBELET);
     let since = observed.since.unwrap_or_else(|| settled_at(authority));
     let known = [Some(authority), next].into_iter().flatten();
@@ -107,7 +107,7 @@ pub(super) fn plan(observed: &Observed, rotation: &Rotation, namespace: &str, no
         .collect();
     former.sort_by_key(|old| made(old));
     let last = former.last().map(|last| last.key_id.clone());
-    // Those before the last one had ceased to sign when the present one was made.
+    // Authorities before the last one had stopped signing when the present one was made.
     let forgotten = |old: &Seen| {
         let ceased = if last.as_ref() == Some(&old.key_id) { since } else { made(authority) };
         ceased.saturating_add(seconds(replaced))
@@ -118,7 +118,7 @@ pub(super) fn plan(observed: &Observed, rotation: &Rotation, namespace: &str, no
     let wanted: Vec<String> = wanted.map(|seen| seen.pem.clone()).collect();
     let changed = !observed.bundle.iter().map(|seen| &seen.pem).eq(&wanted);
 
-    // Only where the authority's secret was lost has it not been waited for.
+    // The authority has settled, unless its former secret was lost.
     let settled = observed.since.is_some()
         || now >= settled_at(authority)
         || observed.bundle.iter().all(|known| known.key_id == authority.key_id);
@@ -150,8 +150,8 @@ pub(super) fn plan(observed: &Observed, rotation: &Rotation, namespace: &str, no
     }
 }
 
-/// When a successor signs: once it has settled, and in time for what it signs to be everywhere before the present one ends,
-/// which was made for another overlap, perhaps.
+/// When a successor signs: once it has settled, and early enough that its certificates are everywhere before the present one
+/// ends, which may have been made for another overlap.
 fn promoted_at(next: &Seen, authority: &Seen, settle: i64) -> i64 {
     let kubelet = seconds(KUBELET);
     let in_time = authority.not_after.saturating_sub(kubelet);
@@ -162,7 +162,7 @@ fn knows(bundle: &[Seen], authority: &Seen) -> bool {
     bundle.iter().any(|known| known.key_id == authority.key_id)
 }
 
-/// When a certificate is to be renewed; it was long ago for one of another life than is wanted now.
+/// When a certificate is to be renewed; in the past if its lifetime is not the wanted one.
 fn due(seen: &Seen, life: Lifetime) -> i64 {
     if seen.not_after.saturating_sub(made(seen)) == seconds(life.duration) {
         seen.not_after.saturating_sub(seconds(life.renew_before))

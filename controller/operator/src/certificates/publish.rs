@@ -1,4 +1,4 @@
-//! Looks at the stored certificates and writes what the plan says.
+//! Looks at the stored certificates and executes the plan.
 
 use super::issue::{Authority, CertificateError, Issued, Leaf};
 use super::plan::{Change, Observed, plan};
@@ -24,7 +24,7 @@ const AUTHORITY: &str = "kubevirt-ca";
 const BUNDLE_KEY: &str = "ca-bundle";
 /// Annotation of the authority's secret: since when it signs, seconds since 1970.
 const SINCE_ANNOTATION: &str = "operator.barevirt.dev/signs-since";
-/// Secrets of former versions: a handler's certificate for all nodes, and another name of virt-api's for handlers.
+/// Secrets of former versions: one certificate of all handlers, and another name for virt-api's client certificate.
 pub const FORMER_SECRETS: [&str; 2] =
     ["kubevirt-virt-handler-server-certs", "kubevirt-virt-handler-client-certs"];
 
@@ -37,19 +37,19 @@ pub enum RoundError {
     /// A certificate could not be made or read.
     #[error(transparent)]
     Certificate(#[from] CertificateError),
-    /// Something else writes them, too.
+    /// Another client writes them, too.
     #[error("the certificates do not settle")]
     Unsettled,
 }
 
-/// What a round has found or left.
+/// The result of a round.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Round {
-    /// The bundle of authorities that are to be believed, PEM.
+    /// The bundle of trusted authorities, PEM.
     pub bundle: String,
-    /// That of virt-api's certificate, where there is one.
+    /// The seal of virt-api's certificate, if there is one.
     pub seal: Option<Seal>,
-    /// How long there is nothing to do, if nobody else writes.
+    /// The pause without any work, if no other client writes.
     pub pause: Option<Duration>,
 }
 
@@ -60,24 +60,24 @@ pub struct Publisher {
     namespace: String,
 }
 
-/// The authority's secret.
+/// The contents of the authority's secret.
 struct Stored {
     authority: Option<Authority>,
     next: Option<Authority>,
-    /// That of virt-api's certificate.
+    /// The seal of virt-api's certificate.
     seal: Option<Seal>,
 }
 
 impl Publisher {
-    /// For the components in this namespace.
+    /// A publisher for the components in this namespace.
     pub fn new(client: Client, namespace: impl Into<String>) -> Self {
         Publisher { client, namespace: namespace.into() }
     }
 
     /// Looks once and writes what is missing. `told` is the bundle that all webhook configurations and API services are
-    /// known to hold; empty where that is not known.
+    /// known to contain; empty where that is not known.
     pub async fn round(&self, rotation: &Rotation, told: &str) -> Result<Round, RoundError> {
-        // The authority, its successor, bundle and leaves; the last look finds nothing left.
+        // One round each for the authority, its successor, bundle and leaves; in the last one nothing is left to do.
         for _ in 0..5 {
             let (Stored { authority, next, mut seal }, mut observed) = self.observe().await?;
             observed.told = Seen::all(told.as_bytes()).into_iter().map(|seen| seen.key_id).collect();
@@ -123,7 +123,7 @@ impl Publisher {
                     self.write_secret(AUTHORITY, &data(&made.issued, None), None).await?;
                     info!(secret = AUTHORITY, "made a new certificate authority");
                 }
-                // The plan keeps, follows and promotes only what was observed.
+                // The plan keeps or promotes only what was observed.
                 (Change::None | Change::Next | Change::Promote, _, _) => return Err(RoundError::Unsettled),
             }
         }
@@ -213,12 +213,12 @@ impl Publisher {
         apply(&config_maps, "config map", AUTHORITY, &body).await
     }
 
-    /// Takes away what former versions left and nobody reads any more.
+    /// Removes secrets of former versions that nothing reads any more.
     pub async fn remove_former(&self) -> Result<(), Error> {
         self.remove_secrets(FORMER_SECRETS).await
     }
 
-    /// Takes all of it away.
+    /// Removes everything.
     pub async fn remove(&self) -> Result<(), Error> {
         self.remove_secrets(Leaf::ALL.map(Leaf::secret).into_iter().chain([AUTHORITY])).await?;
         self.remove_former().await?;
@@ -235,7 +235,7 @@ impl Publisher {
     }
 }
 
-/// By what virt-api knows the API server; none where the certificate cannot be used.
+/// The seal by which virt-api recognises the API server; `None` where the certificate cannot be used.
 fn sealed(certificate: &str, key: &str) -> Option<Seal> {
     let pair = Pair::read(certificate.as_bytes(), key.as_bytes()).ok()?;
     Some(pair.seal().clone())
@@ -243,9 +243,9 @@ fn sealed(certificate: &str, key: &str) -> Option<Seal> {
 
 type Data = BTreeMap<&'static str, ByteString>;
 
-/// Keys of the certificate in force and its private key.
+/// Keys of the present certificate and its private key.
 const SIGNING: [&str; 2] = ["tls.crt", "tls.key"];
-/// Those of the successor.
+/// Keys of the successor's certificate and its private key.
 const NEXT: [&str; 2] = ["next.crt", "next.key"];
 
 fn data(present: &Issued, next: Option<&Issued>) -> Data {
@@ -267,7 +267,7 @@ fn component_labels() -> Value {
     json!({MANAGED_BY_LABEL: NAME, "app.kubernetes.io/part-of": "kubevirt"})
 }
 
-/// Deletes what has that name, if it is ours.
+/// Deletes the object of that name, if it is ours.
 async fn delete<K>(api: &Api<K>, kind: &str, name: &str) -> Result<(), Error>
 where
     K: Resource + Clone + serde::de::DeserializeOwned + std::fmt::Debug,

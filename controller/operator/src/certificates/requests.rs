@@ -1,8 +1,8 @@
-//! Requests of handlers for certificates: whether one is granted, and why not. Pure.
+//! Certificate requests of handlers: whether one is granted, and why not. Pure.
 //!
-//! A handler's certificate names its node, and who has it can be that node's handler and nothing else. So a request is granted
-//! only to the handler's service account, and only for the node that the API server itself says the token's pod is on:
-//! whoever steals a handler's token cannot become the handler of another node.
+//! A handler's certificate names its node, and its holder can be that node's handler and nothing else. So a request is
+//! granted only to the handler's service account, and only for the node of the token's pod, which the API server itself adds
+//! to the request: a stolen token of a handler cannot be used for another node.
 
 use super::issue::{Profile, Role};
 use barevirt_api::names::{
@@ -13,76 +13,76 @@ use k8s_openapi::jiff::Timestamp;
 use rcgen::{CertificateSigningRequestParams, DistinguishedName, DnType, IsCa, PublicKey, SanType};
 use std::time::Duration;
 
-/// What the API server writes into requests made with a token that is bound to a pod: the pod's node.
+/// The pod's node, which the API server adds to requests made with a token that is bound to a pod.
 pub const NODE_EXTRA: &str = "authentication.kubernetes.io/node-name";
-/// What a handler's certificate is for, in the words of the API; sorted.
+/// Usages of a handler's certificate, in the words of the API; sorted.
 pub const USAGES: [&str; 2] = ["digital signature", "server auth"];
-/// How long a request stays after it was granted: its handler looks every second.
+/// How long a request stays after it was granted: its handler looks at it every second.
 const TAKEN: Duration = Duration::from_secs(60);
-/// How long a request stays after it was denied, for people to see why.
+/// How long a request stays after it was denied, so that users can see why.
 const DENIED: Duration = Duration::from_secs(600);
 /// Length of a key on the curve P-256.
 const P256_POINT: usize = 65;
 
-/// What to do about a request.
+/// The decision about a request.
 #[derive(Debug, PartialEq)]
 pub enum Decision {
-    /// To approve it: it is as it should be.
+    /// Approve it: it is valid.
     Approve,
-    /// To sign this: it is as it should be, and approved.
+    /// Sign this: it is valid and approved.
     Sign(Box<Granted>),
-    /// To deny it.
+    /// Deny it.
     Deny(Refusal),
-    /// It was approved by somebody else, and is not signed.
+    /// Mark it as failed: another client approved it, but it is not signed.
     Fail(Refusal),
-    /// Nothing, until then.
+    /// Do nothing until then.
     Leave(Option<Duration>),
-    /// To delete it: it has served.
+    /// Delete it: it is not needed any more.
     Delete,
 }
 
-/// What is signed.
+/// The certificate to sign.
 #[derive(Debug, PartialEq)]
 pub struct Granted {
-    /// What the certificate says.
+    /// Its profile.
     pub profile: Profile,
-    /// The key that it is for.
+    /// The key that it certifies.
     pub key: PublicKey,
 }
 
 /// Why a request is not granted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// Somebody else asks.
+    /// Another user asks.
     #[error("spec.username is {0:?}, and only handlers get this certificate")]
     Requester(String),
-    /// The token was bound to no pod, or the API server does not tell of which node.
+    /// The token is not bound to a pod, or the API server does not name its node.
     #[error("spec.extra[{NODE_EXTRA}] does not name one node: the token is not that of a pod")]
     Node,
-    /// It is asked for other uses.
+    /// It asks for other usages.
     #[error("spec.usages are {0:?}, expected {USAGES:?}")]
     Usages(Vec<String>),
-    /// The request itself.
+    /// The request cannot be decoded.
     #[error("spec.request: {0}")]
     Unreadable(String),
-    /// Its key.
+    /// The key is of another type.
     #[error("spec.request: the key is not one of ECDSA on P-256")]
     Key,
-    /// Its subject.
+    /// The subject is wrong.
     #[error("spec.request: the subject is not CN={HANDLER_COMMON_NAME} alone")]
     Subject,
-    /// Its names.
+    /// The names are wrong.
     #[error("spec.request: the names are {found}, expected DNS:{expected} alone")]
     Names {
-        /// What was asked for.
+        /// The requested names.
         found: String,
-        /// What this node's handler may have.
+        /// The names that this node's handler may have.
         expected: String,
     },
-    /// It wants to sign others.
+    /// It asks for a certificate authority.
     #[error("spec.request: it is for an authority")]
     Authority,
-    /// It asks for uses in the request itself, which are others.
+    /// It asks for other usages in the request itself.
     #[error("spec.request: it is for other uses than a server's")]
     Purpose,
 }
@@ -103,13 +103,13 @@ impl Refusal {
     }
 }
 
-/// Decides.
+/// Decides about a request.
 pub fn decide(request: &CertificateSigningRequest, now: Timestamp) -> Decision {
     if request.spec.signer_name != HANDLER_SIGNER || request.metadata.deletion_timestamp.is_some() {
         return Decision::Leave(None);
     }
     let after = |since: Option<Timestamp>, stays: Duration| {
-        // Without a time it is as good as old.
+        // Without a time it counts as old.
         let age = since.map_or(stays, |since| now.duration_since(since).unsigned_abs());
         match stays.checked_sub(age) {
             Some(rest) if !rest.is_zero() => Decision::Leave(Some(rest)),
@@ -136,7 +136,7 @@ pub fn decide(request: &CertificateSigningRequest, now: Timestamp) -> Decision {
     }
 }
 
-/// What the request may have.
+/// The certificate for a valid request.
 fn granted(request: &CertificateSigningRequest) -> Result<Granted, Refusal> {
     let spec = &request.spec;
     let handler = format!("system:serviceaccount:{INSTALL_NAMESPACE}:{SERVICE_ACCOUNT_HANDLER}");
@@ -158,7 +158,7 @@ fn granted(request: &CertificateSigningRequest) -> Result<Granted, Refusal> {
     let CertificateSigningRequestParams { params, public_key } =
         CertificateSigningRequestParams::from_pem(text)
             .map_err(|error| Refusal::Unreadable(error.to_string()))?;
-    // The algorithm is that of the request's signature, which the length of the key completes.
+    // The algorithm is that of the request's signature; the length of the key confirms the curve.
     let on_p256 = *public_key.algorithm() == rcgen::PKCS_ECDSA_P256_SHA256;
     if !on_p256 || rcgen::PublicKeyData::der_bytes(&public_key).len() != P256_POINT {
         return Err(Refusal::Key);
@@ -174,7 +174,7 @@ fn granted(request: &CertificateSigningRequest) -> Result<Granted, Refusal> {
     if matches!(params.is_ca, IsCa::Ca(_)) {
         return Err(Refusal::Authority);
     }
-    // Where the request itself says nothing of uses, those of the object stand.
+    // If the request itself names no usages, those of the object count.
     let only = |usage: &rcgen::ExtendedKeyUsagePurpose| *usage == rcgen::ExtendedKeyUsagePurpose::ServerAuth;
     let signature = |usage: &rcgen::KeyUsagePurpose| *usage == rcgen::KeyUsagePurpose::DigitalSignature;
     if !params.extended_key_usages.iter().all(only) || !params.key_usages.iter().all(signature) {
@@ -185,7 +185,7 @@ fn granted(request: &CertificateSigningRequest) -> Result<Granted, Refusal> {
     Ok(Granted { profile, key: public_key })
 }
 
-/// For people; what is no name of a host as it comes.
+/// The names for a message; names of other types in their debug form.
 fn listed(names: &[SanType]) -> String {
     let words = names.iter().map(|name| match name {
         SanType::DnsName(name) => format!("DNS:{name}"),

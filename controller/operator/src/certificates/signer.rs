@@ -1,4 +1,4 @@
-//! Answers handlers' requests for certificates: watches them, and does what [`super::requests`] decides.
+//! Answers certificate requests of handlers: watches them, and carries out the decisions of [`super::requests`].
 
 use super::issue::CertificateError;
 use super::publish::Publisher;
@@ -26,9 +26,9 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 use tracing::{info, warn};
 
-/// Time to the next try of what failed.
+/// Pause before a retry after an error.
 const RETRY: Duration = Duration::from_secs(2);
-/// Time to the next look where nothing happens.
+/// Pause before the next look without an event.
 const IDLE: Duration = Duration::from_secs(60);
 
 /// Why a request could not be answered.
@@ -79,7 +79,7 @@ pub async fn run(client: Client, publisher: Publisher, rotation: watch::Receiver
             let name = request.name_any();
             let after = match answer(&api, &publisher, &request, life).await {
                 Ok(after) => after,
-                // It has changed meanwhile: the watch brings it.
+                // It has changed meanwhile: the watch reports it.
                 Err(AnswerError::Api(error)) if error.category() == Category::Conflict => None,
                 Err(error) => {
                     warn!(request = name, error = %chain(&error), "cannot answer a certificate request");
@@ -94,7 +94,7 @@ pub async fn run(client: Client, publisher: Publisher, rotation: watch::Receiver
     }
 }
 
-/// Does what is to be done now about a request; when to look at it again. What is written comes back by the watch.
+/// Carries out the present decision about a request; returns when to look at it again. The watch reports what is written.
 async fn answer(
     api: &Api<CertificateSigningRequest>,
     publisher: &Publisher,
@@ -141,7 +141,7 @@ async fn refuse(
     condition(api, request, subresource, (type_, reason, &message), now).await
 }
 
-/// Adds a condition to those that are there.
+/// Adds a condition to the existing ones.
 async fn condition(
     api: &Api<CertificateSigningRequest>,
     request: &CertificateSigningRequest,
@@ -161,7 +161,7 @@ async fn condition(
     write(api, request, subresource, &json!({"conditions": conditions})).await
 }
 
-/// Writes to the request as it was seen, or not at all.
+/// Writes to exactly the observed version of the request.
 async fn write(
     api: &Api<CertificateSigningRequest>,
     request: &CertificateSigningRequest,

@@ -19,7 +19,7 @@ fn file(images: &Images, path: &str) -> String {
     files("1.20.0", images).unwrap().into_iter().find(|(known, _)| *known == path).unwrap().1
 }
 
-/// What Helm makes of the template with these values, done by hand. `tests/helm.rs` has Helm do it.
+/// The template with these values, rendered by hand. `tests/helm.rs` lets Helm do it.
 fn rendered(text: &str, images: &Images) -> Vec<Value> {
     let secrets = "{{- with .Values.imagePullSecrets }}";
     let mut lines = vec![];
@@ -93,7 +93,7 @@ fn what_machines_depend_on_outlives_the_release() {
         .collect();
     assert_eq!(kept, KEPT);
     assert!(file(&images, "templates/kubevirt.yaml").contains("helm.sh/resource-policy: keep"));
-    // What is in templates/ is deleted with the release.
+    // Objects in templates/ are deleted with the release.
     assert!(!file(&images, "templates/operator.yaml").contains("kind: CustomResourceDefinition"));
 }
 

@@ -13,7 +13,7 @@ fn of_kind(kind: &str) -> Vec<Value> {
     objects().into_iter().filter(|object| object["kind"] == kind).collect()
 }
 
-/// A right: verb, group, resource, and the name where it is for one object only.
+/// A right: verb, group, resource, and the name if it is for one object only.
 type Right = (String, String, String, Option<String>);
 
 fn rights(role: &Value) -> BTreeSet<Right> {
@@ -95,7 +95,7 @@ fn the_operator_may_not_do_everything() {
             }
         }
     }
-    // What could be used to get at more is for its own objects only.
+    // Rights that could be used to gain more are only for its own objects.
     let risky = [
         "clusterroles",
         "clusterrolebindings",
@@ -121,7 +121,7 @@ fn the_operator_may_not_do_everything() {
     }
 }
 
-/// What the operator may do; a change of it is a change of what its token is worth.
+/// The rights of the operator; a change means that its token is worth more or less.
 #[test]
 fn rights_of_the_operator() {
     let mut text = String::new();
@@ -170,7 +170,7 @@ fn nothing_is_in_both_lists() {
     };
     let (own, installed) = (names(objects()), names(strategy(&Images::default())));
     assert_eq!(own.intersection(&installed).collect::<Vec<_>>(), Vec::<&String>::new());
-    // The operator would otherwise take itself away.
+    // Otherwise the operator would remove itself.
     for object in objects() {
         assert!(object["metadata"]["labels"].get(crate::operator::MANAGED_BY_LABEL).is_none());
     }

@@ -1,4 +1,4 @@
-//! The dashboard of `manifests/grafana` for tests: a panel over a metric that nobody exports stays empty, and nobody knows why.
+//! Tests of the dashboard in `manifests/grafana`: a panel over a metric that no component exports would silently stay empty.
 #![cfg(test)]
 
 use super::expression::metrics;
@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 const DASHBOARD: &str = include_str!("../../../../manifests/grafana/barevirt.json");
 
-/// Where virt-handler names what the kernel counts of a guest's control group.
+/// File in which virt-handler names the metrics of a guest's control group.
 const CONTROL_GROUPS: &str = include_str!("../../../../handler/src/metrics/container.rs");
 
 fn is_known(name: &str) -> bool {

@@ -1,4 +1,4 @@
-//! The metrics that an expression of Prometheus names, for tests: what nobody exports makes a rule that says nothing.
+//! The metrics in a Prometheus expression, for tests: a rule over a metric that no component exports would have no effect.
 #![cfg(test)]
 
 use std::collections::BTreeSet;
@@ -18,7 +18,7 @@ const WORDS: [&str; 12] = [
     "inf",
 ];
 
-/// Names of metrics: words that are no functions, no keywords, and not within the braces of labels or the parentheses of
+/// Names of metrics: words that are not functions or keywords, and not within the braces of labels or the parentheses of
 /// label lists.
 pub(super) fn metrics(expression: &str) -> BTreeSet<String> {
     let mut names = BTreeSet::new();

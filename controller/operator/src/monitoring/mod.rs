@@ -1,5 +1,5 @@
-//! What a monitoring stack expects: a service by which all components' metrics are found, and, where Prometheus' operator
-//! is there, its objects: who is to be asked, by whom, and which rules are made of the answers.
+//! Objects for a monitoring stack: a service that selects all components' metrics, and, if Prometheus' operator is
+//! installed, its objects: scrape targets, the scraping account, and rules.
 //!
 //! Names are KubeVirt's.
 
@@ -14,35 +14,35 @@ use crate::rbac::{role_ref, rule};
 use barevirt_api::names::INSTALL_NAMESPACE;
 use serde_json::{Value, json};
 
-/// Label of all pods that have metrics, and of what belongs to monitoring.
+/// Label of all pods with metrics, and of monitoring objects.
 pub(crate) const METRICS_LABEL: &str = "prometheus.kubevirt.io";
 /// Name of the pods' port with metrics.
 pub(crate) const METRICS_PORT_NAME: &str = "metrics";
-/// The service by which they are found.
+/// The service that selects them.
 pub(crate) const METRICS_SERVICE: &str = "kubevirt-prometheus-metrics";
 /// Name of the objects of Prometheus' operator.
 pub(crate) const NAME: &str = "prometheus-kubevirt-rules";
-/// Name of the role of who asks.
+/// Name of the role of the scraping account.
 pub(crate) const ROLE: &str = "kubevirt-monitoring";
-/// Address of an alert's page, with `%s` for the alert, where the operator is told no other (`RUNBOOK_URL_TEMPLATE`).
+/// Address of an alert's page, with `%s` for the alert, unless the operator has another one (`RUNBOOK_URL_TEMPLATE`).
 pub const RUNBOOKS: &str = "https://barevirt.dev/runbooks/%s.html";
 /// Group of Prometheus' operator.
 pub const GROUP: &str = "monitoring.coreos.com";
 
-/// Who watches the components.
+/// The monitoring stack of the cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Monitor {
     /// Service account of Prometheus.
     pub account: String,
-    /// Namespace of that.
+    /// Its namespace.
     pub namespace: String,
-    /// Where Prometheus looks for whom it is to ask, if its operator is there.
+    /// Namespace in which Prometheus looks for scrape targets, if its operator is installed.
     pub objects_in: Option<String>,
     /// Address of an alert's page, with `%s` for the alert.
     pub runbooks: String,
 }
 
-/// All objects for it.
+/// All objects for the monitoring stack.
 pub(crate) fn objects(monitor: &Monitor) -> Vec<Value> {
     let mut objects = vec![
         json!({
@@ -62,7 +62,7 @@ pub(crate) fn objects(monitor: &Monitor) -> Vec<Value> {
     objects
 }
 
-/// What it takes to find the pods.
+/// The rights to find the pods.
 pub(crate) fn rights() -> Vec<Value> {
     let read = ["get", "list", "watch"];
     vec![
@@ -85,7 +85,7 @@ fn service_monitor(namespace: &str) -> Value {
             "endpoints": [{
                 "port": METRICS_PORT_NAME,
                 "scheme": "https",
-                // Nothing secret is told there, and nothing that is told is believed for more than a graph.
+                // The metrics contain no secrets, and false ones only affect graphs.
                 "tlsConfig": {"insecureSkipVerify": true},
                 "honorLabels": true,
             }],

@@ -1,24 +1,24 @@
-//! Recording rules and alerts, over metrics that our components export and those of kube-state-metrics.
+//! Recording rules and alerts over metrics of our components and of kube-state-metrics.
 //!
-//! Names and thresholds are KubeVirt's, so that dashboards and duty rosters made for it go on. What KubeVirt has over metrics
-//! that nobody exports here is left out: a rule that can never be true looks like one that is never needed.
+//! Names and thresholds are KubeVirt's, so that existing dashboards and on-call rules keep working. KubeVirt's rules over
+//! metrics that no component exports here are left out: a rule that can never be true looks like one that never fires.
 
 use serde_json::{Value, json};
 
-/// Components, with the metric that tells whether a pod of theirs is ready.
+/// Components, with the metric that shows whether a pod of theirs is ready.
 const COMPONENTS: [(&str, &str); 4] = [
     ("api", "kubevirt_virt_api_ready_status"),
     ("controller", "kubevirt_virt_controller_ready_status"),
     ("operator", "kubevirt_virt_operator_ready_status"),
     ("handler", "kubevirt_virt_handler_ready_status"),
 ];
-/// Those of which one pod leads.
+/// Components of which one pod leads.
 const LED: [(&str, &str); 2] = [
     ("controller", "kubevirt_virt_controller_leading_status"),
     ("operator", "kubevirt_virt_operator_leading_status"),
 ];
 
-/// Recordings about machines and nodes. Those without colons are KubeVirt's former names, for dashboards that have them.
+/// Recordings about machines and nodes. Names without colons are KubeVirt's former names, for dashboards that use them.
 const GUESTS: [(&str, &str); 19] = [
     ("namespace:kubevirt_vm:sum", "sum by (namespace) (count by (name, namespace) (kubevirt_vm_info))"),
     ("kubevirt_number_of_vms", "namespace:kubevirt_vm:sum"),
@@ -72,7 +72,7 @@ const GUESTS: [(&str, &str); 19] = [
     ("kubevirt_nodes_with_kvm", "cluster:kubevirt_nodes_with_kvm:count"),
 ];
 
-/// How bad an alert is.
+/// The severity of an alert.
 #[derive(Clone, Copy)]
 enum Severity {
     Critical,
@@ -88,7 +88,7 @@ impl Severity {
     }
 }
 
-/// All groups, for components in that namespace, with the pages about the alerts at that address (`%s`: the alert).
+/// All groups, for components in that namespace, with the address of alerts' pages (`%s`: the alert).
 pub(crate) fn groups(namespace: &str, runbooks: &str) -> Value {
     let mut alerts = alerts(namespace);
     for alert in &mut alerts {
@@ -135,7 +135,7 @@ fn recordings(namespace: &str) -> Vec<Value> {
     rules
 }
 
-/// Something that is about the installation, and not about single machines.
+/// An alert about the installation, not about single machines.
 fn alert(
     name: &str,
     namespace: &str,
@@ -299,7 +299,7 @@ fn alerts(namespace: &str) -> Vec<Value> {
         "Instances have been running with a launcher of a former version for a day.",
         "kubevirt_vmi_number_of_outdated{namespace!=''} != 0".to_owned(),
     );
-    // These are about machines: the installation is well.
+    // These are about machines: the installation is healthy.
     let stays = alert(
         "VMCannotBeEvicted",
         namespace,
@@ -335,7 +335,7 @@ mod tests {
     use barevirt_component::metrics::names::is_exported;
     use std::collections::BTreeSet;
 
-    /// What others export.
+    /// Metrics that other programs export.
     const OTHERS: [&str; 8] = [
         "kube_node_status_allocatable",
         "up",
@@ -365,7 +365,7 @@ mod tests {
                 assert!(known, "{name} in {rule}");
             }
         }
-        // And what is recorded is used, or could be.
+        // Each recorded name exists once.
         assert_eq!(recorded.len(), rules("record").len(), "each name once");
     }
 

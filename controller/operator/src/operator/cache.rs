@@ -1,4 +1,4 @@
-//! What is in the cluster, as the watches tell it: of most objects only the metadata, and only of those that are ours.
+//! The objects in the cluster, from watches: of most only the metadata, and only our own objects.
 
 use super::kind::{Identity, Kind};
 use super::rollout::Rollout;
@@ -25,7 +25,7 @@ use tracing::{debug, warn};
 pub struct Scope {
     /// The kind.
     pub kind: Kind,
-    /// The namespace; none for all of them, or where the kind has none.
+    /// The namespace; `None` for all namespaces, or for a cluster-wide kind.
     pub namespace: Option<String>,
 }
 
@@ -51,7 +51,7 @@ impl Scope {
         }
     }
 
-    /// Whether that object would be listed here.
+    /// Whether that object belongs to this scope.
     fn covers(&self, identity: &Identity) -> bool {
         identity.kind == self.kind && (self.namespace.is_none() || identity.namespace == self.namespace)
     }
@@ -65,12 +65,12 @@ impl Scope {
     }
 }
 
-/// Label by which ours are found.
+/// The label selector of our objects.
 pub fn selector() -> String {
     format!("{MANAGED_BY_LABEL}={NAME}")
 }
 
-/// An object as far as it matters.
+/// The observed state of an object.
 pub fn seen(meta: &ObjectMeta, rollout: Option<Rollout>) -> Seen {
     let version = || Mark::Version(meta.resource_version.clone().unwrap_or_default());
     Seen {
@@ -85,9 +85,9 @@ pub fn seen(meta: &ObjectMeta, rollout: Option<Rollout>) -> Seen {
 #[derive(Default)]
 struct Inner {
     objects: BTreeMap<Identity, Seen>,
-    /// What is watched and was not listed yet; none before anything is watched.
+    /// Watched scopes that were not listed yet; `None` before anything is watched.
     unlisted: Option<BTreeSet<Scope>>,
-    /// None until they were listed.
+    /// `None` until they were listed.
     kubevirts: Option<BTreeMap<String, KubeVirt>>,
 }
 
@@ -103,7 +103,7 @@ impl Cache {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Comes back after something changed that was not waited for yet.
+    /// Returns after a change that was not yet waited for.
     pub async fn changed(&self) {
         self.changed.notified().await;
     }
@@ -113,18 +113,18 @@ impl Cache {
         self.lock().objects.clone()
     }
 
-    /// Whether everything that is watched was listed at least once: what is not in here is not there.
+    /// Whether everything watched was listed at least once: what the cache lacks does not exist.
     pub fn is_filled(&self) -> bool {
         self.lock().unlisted.as_ref().is_some_and(BTreeSet::is_empty)
     }
 
-    /// All `KubeVirt` objects; none while they are not known.
+    /// All `KubeVirt` objects; `None` while they are not known.
     pub fn kubevirts(&self) -> Option<Vec<KubeVirt>> {
         self.lock().kubevirts.as_ref().map(|known| known.values().cloned().collect())
     }
 
-    /// A `KubeVirt` object as a write to the one `before` has left it: the watch will tell the same a moment later. Where the watch
-    /// was faster, what it told stays: it may be newer than what the write has left, and is not told again.
+    /// Stores a `KubeVirt` object as a write to `before` left it; the watch will report the same soon. If the watch was
+    /// faster, its state stays: it may be newer than the write's result, and is not reported again.
     pub fn put_kubevirt(&self, before: &KubeVirt, object: KubeVirt) {
         if let Some(known) = &mut self.lock().kubevirts
             && let Some(known) = known.get_mut(&key(object.meta()))
@@ -134,15 +134,15 @@ impl Cache {
         }
     }
 
-    /// The object as it is known now.
+    /// The newest known state of the object.
     pub fn newest(&self, object: &KubeVirt) -> KubeVirt {
         let inner = self.lock();
         let known = inner.kubevirts.as_ref().and_then(|known| known.get(&key(object.meta())));
         known.filter(|known| known.metadata.uid == object.metadata.uid).unwrap_or(object).clone()
     }
 
-    /// What a write to the object as it was `before` has left behind: the watch will tell the same a moment later. Where the watch
-    /// was faster, what it told stays: it may be newer than what the write has left, and is not told again.
+    /// Stores an object as a write to `before` left it; the watch will report the same soon. If the watch was faster, its
+    /// state stays: it may be newer than the write's result, and is not reported again.
     pub fn put(&self, identity: &Identity, before: Option<&Seen>, seen: Seen) {
         let mut inner = self.lock();
         if inner.objects.get(identity) == before {
@@ -171,7 +171,7 @@ impl Cache {
         self.changed.notify_one();
     }
 
-    /// Watches all of that until the future is dropped.
+    /// Watches these scopes until the future is dropped.
     pub async fn follow(self: Arc<Self>, client: Client, scopes: Vec<Scope>) {
         self.lock().unlisted = Some(scopes.iter().cloned().collect());
         let watches = scopes.into_iter().map(|scope| {
@@ -216,7 +216,7 @@ impl Cache {
                     self.update(scope.identity(object.meta()), Some(seen(object.meta(), rollout(&object))));
                 }
                 Ok(Event::Delete(object)) => self.update(scope.identity(object.meta()), None),
-                // A kind that is not defined yet, or no longer, has no objects.
+                // A kind that is not defined has no objects.
                 Err(error) if is_missing(&error) => {
                     debug!(kind = scope.kind.name(), "there is no such kind");
                     self.replace_if_any(scope);
@@ -323,7 +323,7 @@ mod tests {
             Identity { kind: Kind::Deployment, namespace: Some("ns".to_owned()), name: "api".to_owned() };
         cache.put(&identity, None, state("written"));
         assert_eq!(cache.objects().get(&identity), Some(&state("written")));
-        // The next write: the watch tells of its end before its answer has come.
+        // The next write: the watch reports its result before its answer arrives.
         let before = cache.objects().get(&identity).cloned();
         cache.update(identity.clone(), Some(state("done")));
         cache.put(&identity, before.as_ref(), state("its change is not seen yet"));

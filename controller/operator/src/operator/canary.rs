@@ -1,14 +1,15 @@
-//! One node first: a daemon set's new pods replace the old ones on one node, and on the others only when a new one is ready.
+//! One node first: a daemon set's new pods replace the old ones on one node, and on the others only when one new pod is
+//! ready.
 //!
 //! ```text
-//!   old pods --write canary form--> at most one pod is away --one new pod is ready--> write full form --> the rest
+//!   old pods --write canary form--> at most one pod is missing --one new pod is ready--> write full form --> the rest
 //!                                        |
-//!                                        +-- it does not become ready: nothing more happens until something else is wanted
+//!                                        +-- it does not become ready: nothing more happens until another version is wanted
 //! ```
 //!
-//! The canary form is the object with an update strategy that lets one pod be away at a time. Which form the cluster has is
-//! read from the hash that was applied, so that a process that is killed in between goes on from there. While nothing is
-//! there at all, nothing can break, and the full form comes at once.
+//! The canary form is the object with an update strategy that lets one pod be missing at a time. The applied hash shows
+//! which form the cluster has, so that a killed process continues where it stopped. If the object does not exist at all,
+//! nothing can break, and the full form is written at once.
 
 use super::kind::Kind;
 use super::rollout::Rollout;
@@ -16,16 +17,16 @@ use super::seen::Seen;
 use super::wanted::{Form, Wanted};
 use serde_json::{Value, json};
 
-/// The contents of an object's canary; none where its pods are not replaced by Kubernetes node by node.
+/// The contents of an object's canary; `None` for kinds whose pods Kubernetes does not replace node by node.
 pub fn form(kind: Kind, body: &Value) -> Option<Value> {
     let strategy = &body["spec"]["updateStrategy"];
     if kind != Kind::DaemonSet || strategy["type"] == "OnDelete" {
         return None;
     }
     let one = match &strategy["rollingUpdate"]["maxSurge"] {
-        // Without a surge, one is away.
+        // Without a surge, one pod may be missing.
         surge if surge.is_null() || *surge == 0 || *surge == "0%" => json!({"maxUnavailable": 1}),
-        // With one, another pod comes before the old one goes.
+        // With a surge, the new pod comes before the old one goes.
         _ => json!({"maxSurge": 1, "maxUnavailable": 0}),
     };
     let mut body = body.clone();
@@ -33,7 +34,7 @@ pub fn form(kind: Kind, body: &Value) -> Option<Value> {
     Some(body)
 }
 
-/// The canary, where the object is to be that now.
+/// The canary form, if the object is to have it now.
 pub fn is_due<'a>(wanted: &'a Wanted, seen: Option<&Seen>) -> Option<&'a Form> {
     let (canary, seen) = (wanted.canary.as_ref()?, seen?);
     let due = match &seen.hash {

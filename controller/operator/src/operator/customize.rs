@@ -1,8 +1,8 @@
-//! `customizeComponents`: what the person who installs changes about the installed objects.
+//! `customizeComponents`: the user's changes of the installed objects.
 //!
-//! KubeVirt's rules: a patch is for all objects whose kind and name match (`*` for any, letter case does not matter), and
-//! only deployments, daemon sets, services, webhook configurations and API services can be patched. A patch that matches
-//! nothing is refused, so that it is not forgotten in silence.
+//! KubeVirt's rules: a patch applies to all objects whose kind and name match (`*` for any; case does not matter), and only
+//! deployments, daemon sets, services, webhook configurations and API services can be patched. A patch that matches nothing
+//! is refused, so that it is not ignored silently.
 
 use super::kind::{Identity, Kind};
 use super::strategic;
@@ -39,7 +39,7 @@ fn is_open(kind: Kind) -> bool {
     }
 }
 
-/// Applies patches, then flags; all that cannot be applied at once.
+/// Applies patches, then flags; returns everything that cannot be applied at once.
 pub fn apply(objects: &mut [(Identity, Value)], customize: &CustomizeComponents) -> Result<(), Vec<Refused>> {
     let mut refused = vec![];
     for (index, patch) in customize.patches.iter().enumerate() {
@@ -90,11 +90,11 @@ fn patch_one(
     patch: &CustomizeComponentsPatch,
 ) -> Result<(), String> {
     let read =
-        || serde_json::from_str::<Value>(&patch.patch).map_err(|error| format!("it is no JSON: {error}"));
+        || serde_json::from_str::<Value>(&patch.patch).map_err(|error| format!("it is not JSON: {error}"));
     match patch.type_.as_str() {
         "json" => {
             let operations: json_patch::Patch = serde_json::from_str(&patch.patch)
-                .map_err(|error| format!("it is no JSON patch: {error}"))?;
+                .map_err(|error| format!("it is not a JSON patch: {error}"))?;
             json_patch::patch(object, &operations).map_err(|error| error.to_string())?;
         }
         "merge" => json_patch::merge(object, &read()?),
@@ -108,8 +108,7 @@ fn patch_one(
     }
 }
 
-/// Flags take the place of those of the same name. As in KubeVirt they are in lower case, and one without a value is a
-/// switch.
+/// Flags replace those of the same name. As in KubeVirt they are in lower case, and a flag without a value is a switch.
 fn add_flags(workload: &mut Value, flags: &BTreeMap<String, String>) {
     if flags.is_empty() {
         return;

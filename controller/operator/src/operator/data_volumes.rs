@@ -1,13 +1,13 @@
-//! The definitions of CDI's kinds that are served without it. Where a cluster has none, ours are made, and virt-controller fills
-//! DataVolumes; one that somebody else has made, or made of ours, is never changed. A CDI that is installed later does that: from
-//! then on it is CDI's.
+//! The definitions of CDI's kinds that we serve without CDI. If a cluster has none, ours are made, and virt-controller fills
+//! DataVolumes; a definition of another owner, or one that another owner took over, is never changed. A CDI that is
+//! installed later takes them over: from then on they are CDI's.
 //!
 //! ```text
 //!   none ---------------------------------> made
 //!   ours, of another version -------------> changed
-//!   ours, and somebody wants no Barevirt -> deleted, if no object of the kind is left: with it would go what they hold; profiles
-//!                                           of storage classes hold nothing
-//!   somebody else's, or CDI's kind there -> left alone
+//!   ours, and Barevirt is removed --------> deleted, if no object of the kind is left, since their contents would go, too;
+//!                                           profiles of storage classes have no contents
+//!   another owner's, or CDI exists -------> left alone
 //! ```
 
 use super::cache::Cache;
@@ -28,17 +28,17 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use tracing::info;
 
-/// Annotation: which of our definitions it is.
+/// Annotation: hash of our definition.
 const HASH_ANNOTATION: &str = "operator.barevirt.dev/definition";
 
-/// A definition that is made where there is none.
+/// A kind whose definition is made where there is none.
 struct Kind {
     name: &'static str,
     kind: &'static str,
     definition: fn() -> CustomResourceDefinition,
 }
 
-/// In the order in which they are made: once DataVolumes are served, so is what they name.
+/// In the order in which they are made: the kinds that a DataVolume names come before it.
 const KINDS: [Kind; 4] = [
     Kind {
         name: STORAGE_PROFILE_DEFINITION,
@@ -50,23 +50,23 @@ const KINDS: [Kind; 4] = [
     Kind { name: IMPORT_CRON_DEFINITION, kind: IMPORT_CRON, definition: cdi::import_cron_definition },
 ];
 
-/// Keeps them right, while there is an installation.
+/// Keeps the definitions correct while there is an installation.
 pub(super) async fn follow(client: Client, cache: Arc<Cache>) {
     looks::follow(cache, "a definition of CDI's", || keep(&client)).await;
 }
 
-/// What to do about the definition.
+/// What to do about a definition.
 #[derive(Debug, PartialEq, Eq)]
 enum Turn {
     /// Make it.
     Make,
-    /// Change it to that of this version.
+    /// Update it to this version's.
     Change,
     /// Nothing.
     Leave,
 }
 
-/// Decides. `found` is the definition that is there; `cdi`, whether CDI's own kind is.
+/// Decides. `found` is the existing definition; `has_cdi`: CDI's own kind exists.
 fn turn(found: Option<&PartialObjectMeta<CustomResourceDefinition>>, has_cdi: bool, hash: &str) -> Turn {
     match found {
         _ if has_cdi => Turn::Leave,
@@ -79,7 +79,7 @@ fn turn(found: Option<&PartialObjectMeta<CustomResourceDefinition>>, has_cdi: bo
     }
 }
 
-/// The definition as it is applied, and its hash.
+/// The definition to apply, and its hash.
 fn wanted(kind: &Kind) -> (Value, String) {
     let mut wanted = definition(&(kind.definition)());
     let hash = hash(&wanted.to_string());
@@ -91,7 +91,7 @@ fn wanted(kind: &Kind) -> (Value, String) {
 async fn keep(client: &Client) -> Result<(), Error> {
     let mut first = Ok(());
     for kind in &KINDS {
-        // The others are kept all the same.
+        // A failure does not keep the others from being handled.
         let kept = keep_one(client, kind).await;
         first = first.and(kept);
     }
@@ -107,7 +107,7 @@ async fn keep_one(client: &Client, kind: &Kind) -> Result<(), Error> {
     let params = PatchParams::apply(NAME);
     let (params, done) = match turn(found.as_ref(), cdi, &hash) {
         Turn::Leave => return Ok(()),
-        // Without force: who made one in the meantime keeps it.
+        // Without force: if another client made it in the meantime, that one keeps it.
         Turn::Make => (params, "made"),
         Turn::Change => (params.force(), "changed"),
     };
@@ -116,7 +116,7 @@ async fn keep_one(client: &Client, kind: &Kind) -> Result<(), Error> {
     Ok(())
 }
 
-/// Deletes ours, unless there are objects of the kind.
+/// Deletes ours, unless objects of the kind exist.
 pub(super) async fn remove(client: &Client) -> Result<(), Error> {
     for kind in &KINDS {
         remove_one(client, kind).await?;
@@ -125,7 +125,7 @@ pub(super) async fn remove(client: &Client) -> Result<(), Error> {
 }
 
 async fn remove_one(client: &Client, kind: &Kind) -> Result<(), Error> {
-    // There is one for each storage class, and nothing belongs to it.
+    // There is a profile for each storage class, and it has no dependents.
     let holds = kind.name != STORAGE_PROFILE_DEFINITION;
     let api: Api<CustomResourceDefinition> = Api::all(client.clone());
     let about = || format!("definition {}", kind.name);
@@ -137,7 +137,7 @@ async fn remove_one(client: &Client, kind: &Kind) -> Result<(), Error> {
     if holds && left.is_some_and(|left| !left.items.is_empty()) {
         info!(
             definition = kind.name,
-            "stays: there are objects of the kind, and what belongs to them would go with it"
+            "stays: there are objects of the kind, and their dependents would be deleted with it"
         );
         return Ok(());
     }

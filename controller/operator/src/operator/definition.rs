@@ -1,6 +1,7 @@
-//! The definition of the `KubeVirt` kind. Whoever installs virt-operator makes it, since such an object tells the operator what to
-//! do. Some ways to install never change it again: Helm leaves definitions alone once they are there, so that no upgrade deletes
-//! objects. So the leading operator gives the definition the fields of its own version. It never deletes it.
+//! The definition of the `KubeVirt` kind. The user who installs virt-operator makes it, since the `KubeVirt` object
+//! configures the operator. Some installation methods never change it again: Helm leaves existing definitions alone, so that
+//! no upgrade deletes objects. So the leading operator gives the definition the fields of its own version. It never deletes
+//! it.
 
 use super::NAME;
 use crate::objects::definition;
@@ -12,7 +13,7 @@ use kube::api::{Api, Patch, PatchParams};
 use serde_json::Value;
 use tracing::info;
 
-/// Makes the definition what this version knows; where it is already, nothing is written.
+/// Updates the definition to this version; writes nothing where it is up to date.
 pub(super) async fn keep(client: &Client) -> Result<(), Error> {
     let wanted = crd::kubevirt();
     let name = wanted.metadata.name.clone().unwrap_or_default();
@@ -29,7 +30,7 @@ pub(super) async fn keep(client: &Client) -> Result<(), Error> {
     Ok(())
 }
 
-/// Whether all that is wanted is there. What the API server or others added does not count.
+/// Whether everything wanted is there. Additions of the API server or of others are ignored.
 fn covers(found: &Value, wanted: &Value) -> bool {
     match (found, wanted) {
         (Value::Object(found), Value::Object(wanted)) => {

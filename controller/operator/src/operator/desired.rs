@@ -1,4 +1,4 @@
-//! The objects that are to be in the cluster, each with its place in the order and a hash of its contents.
+//! The objects that should be in the cluster, each with its stage and a hash of its contents.
 
 use super::kind::{Identity, Kind};
 use super::target::{Product, Refused, Target, hash};
@@ -13,14 +13,14 @@ use barevirt_component::certificates::Seal;
 use k8s_openapi::ByteString;
 use serde_json::{Value, json};
 
-/// What an installation depends on beside what it is to be.
+/// Inputs of an installation beside its target.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Around {
-    /// The certificates by which servers of ours are known, PEM.
+    /// The authorities by which our servers are recognised, PEM.
     pub authorities: String,
-    /// By what virt-api knows that the API server calls it; none before it has a certificate.
+    /// The seal by which virt-api recognises the API server; `None` before it has a certificate.
     pub seal: Option<Seal>,
-    /// Who monitors, if somebody does.
+    /// The monitoring stack, if there is one.
     pub monitor: Option<Monitor>,
 }
 
@@ -80,7 +80,7 @@ pub fn objects(target: &Target, around: &Around) -> Result<Vec<Wanted>, Vec<Refu
 
 fn is_wanted(identity: &Identity, target: &Target) -> bool {
     match identity.kind {
-        // Of one pod, a budget that keeps one would let no node be drained.
+        // With one replica, a budget that keeps one pod would block every drain.
         Kind::PodDisruptionBudget => target.replicas > 1,
         Kind::ClusterInstancetype | Kind::ClusterPreference => target.instancetypes,
         Kind::CustomResourceDefinition
@@ -113,8 +113,8 @@ fn place(workload: &mut Value, placement: Option<&barevirt_api::v1::NodePlacemen
     }
 }
 
-/// A launcher's image that takes credentials is pulled with those of virt-handler, and held on its node: the namespaces of
-/// machines need not have the secrets, whose copies anybody there could use.
+/// If the launcher's image needs credentials, virt-handler's pod pulls it with its own and keeps it on the node: so
+/// namespaces of machines need no copies of the secrets, which any user there could use.
 fn hold_launcher(handler: &mut Value, target: &Target) {
     if target.pull_secrets.is_empty() {
         return;
@@ -132,7 +132,7 @@ fn hold_launcher(handler: &mut Value, target: &Target) {
     }
 }
 
-/// Credentials for the images, and which build of them it is.
+/// Adds pull secrets, and the digests of the images.
 fn pull(workload: &mut Value, target: &Target) {
     let template = &mut workload["spec"]["template"];
     if !target.pull_secrets.is_empty() {
@@ -172,7 +172,7 @@ fn name_product(object: &mut Value, product: &Product) {
     }
 }
 
-/// The object, after everything else was said about it.
+/// The completed object.
 fn finished(identity: Identity, body: Value) -> Wanted {
     let canary = canary::form(identity.kind, &body).map(marked);
     let Form { hash, body } = marked(body);
@@ -242,7 +242,7 @@ mod tests {
         assert!(all.iter().rev().take(2).all(|wanted| wanted.stage == Stage::Monitoring));
     }
 
-    /// One webhook decides and fails closed; the other marks, at a path that nobody is told.
+    /// One webhook decides and fails closed; the other marks the instance, at a secret path.
     #[test]
     fn an_eviction_is_asked_about_twice() {
         let made = barevirt_component::tls::self_made("virt-api").unwrap();
@@ -268,7 +268,7 @@ mod tests {
         assert_eq!(path, format!("/pod-eviction-evacuate/{}", made.seal().as_str()));
     }
 
-    /// Who watches finds all of them by one label, at one port.
+    /// Monitoring selects all of them by one label, at one port.
     #[test]
     fn every_component_has_a_port_for_metrics() {
         for (kind, name) in [
@@ -334,7 +334,7 @@ mod tests {
             assert_eq!(template["spec"]["containers"][0]["image"], format!("r.example:5000/x/{name}:v9"));
             assert_eq!(template["spec"]["containers"][0]["imagePullPolicy"], "Always");
             assert_eq!(template["spec"]["imagePullSecrets"], json!([{"name": "mine"}]));
-            // Digests are those of the operator's own version.
+            // The digests are those of the operator's own version.
             assert!(template["metadata"]["annotations"].get(IMAGES_ANNOTATION).is_none());
         }
         let handler = body(&objects, Kind::DaemonSet, "virt-handler");

@@ -1,4 +1,4 @@
-//! What would be lost with an installation: looked for before it is.
+//! Workloads that would be lost with an installation: checked before its removal.
 
 use barevirt_component::request::Error;
 use barevirt_component::request::call_opt;
@@ -7,7 +7,7 @@ use kube::ResourceExt;
 use kube::api::{Api, DynamicObject, ListParams};
 use kube::core::ApiResource;
 
-/// Kinds that keep a KubeVirt with `BlockUninstallIfWorkloadsExist` from being removed: name, plural, and in words.
+/// Kinds that block the removal of a KubeVirt with `BlockUninstallIfWorkloadsExist`: name, plural, display name.
 const KINDS: [(&str, &str, &str); 3] = [
     ("VirtualMachineInstance", "virtualmachineinstances", "Virtual Machine Instances"),
     ("VirtualMachine", "virtualmachines", "Virtual Machines"),
@@ -18,7 +18,7 @@ const KINDS: [(&str, &str, &str); 3] = [
     ),
 ];
 
-/// The first that is found, for people.
+/// The first workload found, for a message.
 pub(super) async fn workloads(client: &Client) -> Result<Option<String>, Error> {
     for (kind, plural, words) in KINDS {
         let resource = ApiResource {

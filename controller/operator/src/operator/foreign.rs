@@ -1,15 +1,15 @@
-//! What others added to an object of ours. Server-side apply leaves alone what we never named, so an argument or a
-//! webhook that somebody added would stay; the API server tells who wrote which field, and what is not ours is removed.
+//! Additions of others to our objects. Server-side apply leaves fields alone that we never set, so an argument or a webhook
+//! that another client added would stay; managed fields show who wrote which field, and fields of others are removed.
 //!
 //! Left alone: metadata, status, and what `kubectl rollout restart` writes.
 
 use super::NAME;
 use serde_json::{Map, Value, json};
 
-/// Annotation of a pod template by which pods are replaced on demand.
+/// Annotation of a pod template by which a user restarts its pods.
 const RESTARTED: &str = "kubectl.kubernetes.io/restartedAt";
 
-/// A JSON patch that removes what others wrote into the object; none where there is nothing.
+/// A JSON patch that removes what others wrote into the object; `None` where there is nothing.
 pub fn removal(object: &Value) -> Option<Value> {
     let entries = object["metadata"]["managedFields"].as_array()?;
     let whole = |entry: &&Value| entry["subresource"].as_str().unwrap_or_default().is_empty();
@@ -30,7 +30,7 @@ pub fn removal(object: &Value) -> Option<Value> {
     if paths.is_empty() {
         return None;
     }
-    // Later items of a list first, so that the places of the others stay what they are.
+    // Later items of a list first, so that the indexes of the others stay valid.
     paths.sort_by(|one, other| compare(other, one));
     let mut operations = vec![json!({
         "op": "test", "path": "/metadata/resourceVersion", "value": object["metadata"]["resourceVersion"],
@@ -39,7 +39,7 @@ pub fn removal(object: &Value) -> Option<Value> {
     Some(Value::Array(operations))
 }
 
-/// By parts, numbers as numbers.
+/// Compares part by part, numbers numerically.
 fn compare(one: &str, other: &str) -> std::cmp::Ordering {
     let parts = |path: &str| -> Vec<(u64, String)> {
         path.split('/').map(|part| (part.parse().unwrap_or(0), part.to_owned())).collect()
@@ -47,9 +47,9 @@ fn compare(one: &str, other: &str) -> std::cmp::Ordering {
     parts(one).cmp(&parts(other))
 }
 
-/// Adds the paths of what is in `below` and in none of `ours`.
+/// Adds the paths of fields that are in `below` and in none of `ours`.
 fn collect(parent: &Value, key: &str, below: &Value, ours: &[&Value], path: &str, paths: &mut Vec<String>) {
-    // "." stands for the thing itself; "v:" for an item of a set, which comes with the list.
+    // "." stands for the field itself; "v:" for an item of a set, which belongs to the list.
     let Some((part, value)) = step(parent, key) else { return };
     let path = format!("{path}/{}", part.replace('~', "~0").replace('/', "~1"));
     let ours: Vec<&Value> = ours.iter().filter_map(|fields| fields.get(key)).collect();
@@ -59,7 +59,7 @@ fn collect(parent: &Value, key: &str, below: &Value, ours: &[&Value], path: &str
         }
         return;
     }
-    // Ours as a whole, though others may have parts of it: an apply has set it.
+    // The whole field is ours, even if others own parts of it: an apply has set it.
     if ours.iter().any(|fields| fields.as_object().is_none_or(Map::is_empty)) {
         return;
     }
@@ -68,7 +68,7 @@ fn collect(parent: &Value, key: &str, below: &Value, ours: &[&Value], path: &str
     }
 }
 
-/// The member or item that a key of managed fields stands for: its name or place, and its value.
+/// The member or item that a key of managed fields stands for: its name or index, and its value.
 fn step<'a>(parent: &'a Value, key: &str) -> Option<(String, &'a Value)> {
     let (form, rest) = key.split_once(':')?;
     match form {
@@ -76,7 +76,7 @@ fn step<'a>(parent: &'a Value, key: &str) -> Option<(String, &'a Value)> {
         "k" => {
             let wanted: Map<String, Value> = serde_json::from_str(rest).ok()?;
             let (place, item) = parent.as_array()?.iter().enumerate().find(|(_, item)| {
-                // A key may be a default that the item does not spell out, such as a port's protocol.
+                // A key may contain a default that the item leaves out, such as a port's protocol.
                 wanted.iter().all(|(name, value)| item.get(name).is_none_or(|found| found == value))
             })?;
             Some((place.to_string(), item))
@@ -122,7 +122,7 @@ mod tests {
     #[test]
     fn what_is_only_ours_stays() {
         assert_eq!(removal(&deployment()), None);
-        // Somebody who wrote the same values shares them.
+        // A client that wrote the same values shares the fields.
         let shared = with(deployment(), json!({"f:spec": {"f:replicas": {}}}));
         assert_eq!(removal(&shared), None);
         assert_eq!(removal(&json!({"metadata": {}})), None);
@@ -161,7 +161,7 @@ mod tests {
                 "/spec/paused",
             ]
         );
-        // And it is one that can be applied.
+        // It is a valid JSON patch.
         let patch: json_patch::Patch = serde_json::from_value(patch).unwrap();
         json_patch::patch(&mut object, &patch).unwrap();
         assert_eq!(object["spec"]["template"]["spec"], deployment()["spec"]["template"]["spec"]);

@@ -1,4 +1,4 @@
-//! The kinds of objects that an installation consists of, and which object is meant.
+//! The kinds of objects in an installation, and identities of objects.
 
 use kube::core::ApiResource;
 use serde_json::Value;
@@ -31,7 +31,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Kind; 20] = [
         Kind::CustomResourceDefinition,
         Kind::ServiceAccount,
@@ -146,12 +146,12 @@ impl Kind {
         }
     }
 
-    /// Whether its objects stand for pods.
+    /// Whether its objects control pods.
     pub fn has_pods(self) -> bool {
         matches!(self, Kind::Deployment | Kind::DaemonSet)
     }
 
-    /// What a client needs to know.
+    /// The resource description for a client.
     pub fn resource(self) -> ApiResource {
         let (group, version, kind, plural) = self.words();
         ApiResource {
@@ -172,7 +172,7 @@ impl Kind {
     }
 }
 
-/// Which object.
+/// The identity of an object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Identity {
     /// Its kind.
@@ -184,7 +184,7 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// That of a manifest, if its kind is one of ours.
+    /// The identity of a manifest, if its kind is one of ours.
     pub fn of(object: &Value) -> Option<Identity> {
         let text = |value: &Value| value.as_str().map(str::to_owned);
         Some(Identity {

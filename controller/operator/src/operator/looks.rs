@@ -1,4 +1,4 @@
-//! What is kept right by looking at it every few seconds, beside the objects of an installation: others may own it as well.
+//! Keeps objects correct by looking at them regularly: objects outside the installation, which may have other owners.
 
 use super::cache::Cache;
 use super::target::deciding;
@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use tracing::warn;
 
-/// Between two looks.
+/// Pause between two looks.
 const LOOK: Duration = Duration::from_secs(10);
 
-/// Looks again and again, while there is an installation. `what` is what is kept, for the log.
+/// Looks repeatedly while there is an installation. `what` names the object in the log.
 pub(super) async fn follow<K>(cache: Arc<Cache>, what: &'static str, keep: impl Fn() -> K)
 where
     K: Future<Output = Result<(), Error>>,

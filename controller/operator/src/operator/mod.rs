@@ -3,16 +3,16 @@
 //! ```text
 //!   KubeVirt --target--> what is to run --desired--> objects --+
 //!                                                              +--plan--> writes, waits --reconcile--> cluster
-//!   watches --cache--> what there is --------------------------+             |
+//!   watches --cache--> what exists ----------------------------+             |
 //!                                                                            +--report--> status of the KubeVirt
 //! ```
 //!
-//! Everything but [`reconcile`], [`cache`], `definition`, `monitors` and [`webhook`] is pure. Nothing is remembered that could not be forgotten: a
-//! process that was killed at any step looks again, writes again what it does not know to be right, and goes on. What it
-//! remembers (which state of an object it has left behind, [`plan::Left`]) only spares requests.
+//! Everything except [`reconcile`], [`cache`], `definition`, `monitors` and [`webhook`] is pure. No memory is required: a
+//! process that was killed at any step looks again, writes everything that it does not know to be correct, and continues.
+//! Its memory (the state in which it left each object, [`plan::Left`]) only saves requests.
 //!
-//! An object is written by server-side apply when it is missing, when what is wanted has changed, or when somebody else
-//! wrote it since; what others added to it is taken away ([`foreign`]).
+//! An object is written by server-side apply when it is missing, when the wanted contents have changed, or when another
+//! client wrote it since; additions of others are removed ([`foreign`]).
 
 pub mod cache;
 pub mod canary;
@@ -44,9 +44,9 @@ pub mod webhook;
 
 pub use barevirt_api::names::{MANAGED_BY_LABEL, OPERATOR as NAME};
 
-/// Annotation of everything that we install: hash of what was asked for.
+/// Annotation of all installed objects: hash of the applied contents.
 pub const APPLIED_ANNOTATION: &str = "operator.barevirt.dev/applied";
-/// Annotation of pod templates: which images they are made of, where their digests are known.
+/// Annotation of pod templates: digests of their images, where they are known.
 pub const IMAGES_ANNOTATION: &str = "operator.barevirt.dev/images";
-/// Finalizer of the `KubeVirt` object: what was installed is gone before it is.
+/// Finalizer of the `KubeVirt` object: it stays until the installation is gone.
 pub const FINALIZER: &str = "kubevirt.io/foregroundDeleteKubeVirt";

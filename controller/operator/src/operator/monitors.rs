@@ -1,5 +1,4 @@
-//! Who watches the components, as far as the cluster has anybody who could: looked for now and then, since Prometheus may come
-//! and go.
+//! Finds the cluster's monitoring stack. The check is repeated, since Prometheus may come and go.
 
 use super::target::Monitoring;
 use crate::monitoring::{GROUP, Monitor};
@@ -11,19 +10,19 @@ use kube::api::Api;
 use std::time::{Duration, Instant};
 use tracing::{info, warn};
 
-/// Time between two looks.
+/// Pause between two looks.
 pub(super) const PAUSE: Duration = Duration::from_secs(30);
-/// Kinds that it takes.
+/// Kinds of Prometheus' operator that are needed.
 const KINDS: [&str; 2] = ["ServiceMonitor", "PrometheusRule"];
 
-/// What was found, and when.
+/// The last result, and its time.
 #[derive(Default)]
 pub(super) struct Monitors {
     found: Option<(Instant, Monitoring, Option<Monitor>)>,
 }
 
 impl Monitors {
-    /// Who it is now.
+    /// The present monitoring stack.
     pub(super) async fn current(
         &mut self,
         client: &Client,
@@ -43,7 +42,7 @@ impl Monitors {
                 None if wanted.is_asked_for => warn!(
                     account = wanted.account,
                     namespaces = wanted.namespaces.join(", "),
-                    "there is no such service account: nobody is told to monitor"
+                    "there is no such service account: monitoring is not set up"
                 ),
                 None => {}
             }

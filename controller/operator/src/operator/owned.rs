@@ -1,14 +1,14 @@
-//! What may be deleted: the very object that was looked at, if it is ours. Pure.
+//! Deletes only the observed object, and only if it is ours. Pure.
 //!
-//! Names can be anybody's: whoever may make objects in a namespace may make one with a name of ours after we have looked, and what
-//! was ours may have been replaced. So each deletion says which object it means (its uid), and the API server refuses
-//! it where another has the name by then.
+//! Names prove nothing: a client that may make objects in a namespace may make one with our name after we have looked, and
+//! our object may have been replaced. So each deletion names the object's UID, and the API server refuses it if another
+//! object has the name by then.
 
 use super::{MANAGED_BY_LABEL, NAME};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{DeleteParams, Preconditions};
 
-/// How to delete the object; none where it is not ours.
+/// How to delete the object; `None` where it is not ours.
 pub fn deletion(object: &ObjectMeta) -> Option<DeleteParams> {
     let label = object.labels.as_ref().and_then(|labels| labels.get(MANAGED_BY_LABEL));
     let uid = object.uid.as_deref().filter(|_| label.is_some_and(|by| by == NAME))?;

@@ -1,9 +1,9 @@
-//! Where pods of the components may run: what the `KubeVirt` object says is added to what they need anyway.
+//! Where pods of the components may run: the `KubeVirt` object's placement is added to their own requirements.
 
 use barevirt_api::v1::NodePlacement;
 use serde_json::{Value, json};
 
-/// Adds a placement to a pod's spec. A node label that the component itself selects by keeps the component's value.
+/// Adds a placement to a pod's spec. If the component itself selects by a node label, its own value stays.
 pub fn place(pod: &mut Value, placement: &NodePlacement) {
     for (label, value) in &placement.node_selector {
         if pod["nodeSelector"].get(label).is_none() {
@@ -18,7 +18,7 @@ pub fn place(pod: &mut Value, placement: &NodePlacement) {
     }
 }
 
-/// Members are taken over, lists are joined.
+/// Members are copied, lists are joined.
 fn add(into: &mut Value, value: Value) {
     match (into, value) {
         (Value::Object(into), Value::Object(members)) => {

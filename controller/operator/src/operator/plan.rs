@@ -1,4 +1,4 @@
-//! What to write and what to wait for, given what is wanted and what is there. Pure.
+//! Plans writes and waits from the wanted and the existing objects. Pure.
 //!
 //! ```text
 //!   new, back   definitions, rights, basics | virt-api =ready=> virt-controller, virt-handler | webhooks, APIs | ready-made
@@ -7,12 +7,12 @@
 //!
 //! virt-handler is replaced on one node first, in either order ([`canary`]).
 //!
-//! A component whose pods are still being replaced holds up other versions of the components after it, and nothing else:
-//! what was edited is put right at once. A webhook that is not there yet waits for virt-api, since nothing
-//! could be written while nobody answers it; and so does what virt-api is asked about. The webhook of the `KubeVirt` object
-//! waits for the operator's own certificate only.
+//! While pods of a component are being replaced, later components wait if their version changes; everything else goes on,
+//! and edits are reverted at once. A missing webhook waits for virt-api, since nothing could be written while it has no
+//! server; so do objects that virt-api has to validate. The webhook of the `KubeVirt` object waits only for the operator's
+//! own certificate.
 //!
-//! What is not wanted any more is removed last, but never a definition: with it would go what people made.
+//! Objects that are no longer wanted are removed last, but never a definition: its objects would be deleted with it.
 
 use super::canary;
 use super::kind::{Identity, Kind};
@@ -25,21 +25,22 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The state in which we left an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Left {
-    /// Which object.
+    /// UID of the object.
     pub uid: String,
-    /// What we applied.
+    /// Hash of the applied contents.
     pub hash: String,
     /// Its state afterwards.
     pub mark: Mark,
 }
 
-/// In which order components are changed.
+/// The order in which components are changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// Nothing runs, or what runs is of the wanted version, or of a newer one: what the older one does not know is not let
-    /// in any more before those who would have to do it are replaced.
+    /// Nothing runs, or the running version is the wanted one or newer: virt-api first, so that it does not accept what the
+    /// older components cannot handle.
     ApiFirst,
-    /// An older version runs, or one that cannot be compared: what is new is let in when everybody knows it.
+    /// An older version runs, or one that cannot be compared: virt-api last, so that it accepts new features only when all
+    /// components know them.
     HandlerFirst,
 }
 
@@ -74,7 +75,7 @@ impl Order {
         }
     }
 
-    /// Whether the components after this one wait until its pods are replaced.
+    /// Whether later components wait until this stage's pods are replaced.
     fn holds(self, stage: Stage) -> bool {
         match self {
             Order::ApiFirst => stage == Stage::Api,
@@ -86,18 +87,18 @@ impl Order {
 /// Why an object is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
-    /// It is not there.
+    /// It does not exist.
     Missing,
-    /// It was not asked for like this before.
+    /// Its wanted contents have changed.
     Wanted,
-    /// Somebody else wrote it.
+    /// Another client wrote it.
     Edited,
-    /// This process has not looked at it yet; most likely it is right.
+    /// This process has not looked at it yet; most likely it is correct.
     Unknown,
 }
 
 impl Why {
-    /// For logs.
+    /// The reason for logs.
     pub fn name(self) -> &'static str {
         match self {
             Why::Missing => "missing",
@@ -111,37 +112,37 @@ impl Why {
 /// An object to be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Write {
-    /// Its place in the list of what is wanted.
+    /// Its index in the list of wanted objects.
     pub place: usize,
-    /// Whether it is to be its canary first.
+    /// Whether its canary form is written.
     pub canary: bool,
-    /// Why.
+    /// The reason.
     pub why: Why,
 }
 
-/// What to do now.
+/// The plan.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
     /// What to write, in order.
     pub write: Vec<Write>,
-    /// What is waited for, for people.
+    /// What is waited for, as text.
     pub waiting: Vec<String>,
-    /// Which components' pods are waited for.
+    /// Components whose pods are waited for.
     pub unready: Vec<Identity>,
-    /// Whether all objects are there once this was written.
+    /// Whether all objects exist once the writes are done.
     pub complete: bool,
-    /// What nobody wants any more; only when all else is done.
+    /// Objects that are no longer wanted; removed only when all else is done.
     pub remove: Vec<Identity>,
 }
 
 impl Plan {
-    /// Whether nothing is left to be done or waited for, but for removing what is not wanted.
+    /// Whether nothing is left to be done or waited for, except removals.
     pub fn is_ready(&self) -> bool {
         self.write.is_empty() && self.waiting.is_empty()
     }
 }
 
-/// Decides. `own` tells whether this operator answers about the `KubeVirt` object.
+/// Plans the next writes. `own`: this operator can answer about the `KubeVirt` object.
 pub fn plan(
     wanted: &[Wanted],
     seen: &BTreeMap<Identity, Seen>,
@@ -150,9 +151,9 @@ pub fn plan(
     own: bool,
 ) -> Plan {
     let mut plan = Plan { complete: true, ..Plan::default() };
-    // A component that others wait for.
+    // An earlier component holds up later ones.
     let mut held = false;
-    // virt-api answers.
+    // virt-api can answer.
     let mut answered = true;
     for stage in order.stages() {
         for (place, wanted) in wanted.iter().enumerate().filter(|(_, wanted)| wanted.stage == stage) {
@@ -164,7 +165,7 @@ pub fn plan(
             let why = difference(hash, object, left.get(&wanted.identity));
             let rollout = object.and_then(|object| object.rollout.as_ref());
             if stage == Stage::Api {
-                // None while it is not there at all.
+                // False while it does not exist.
                 answered &= !terminating
                     && rollout.is_some_and(|rollout| match rollout {
                         Rollout::Done => true,
@@ -191,7 +192,7 @@ pub fn plan(
                     plan.write.push(write(why));
                     held |= order.holds(stage);
                 }
-                // It is of the wanted version, or was until somebody wrote to it: put right whatever else goes on.
+                // It has the wanted version, or had it before another client wrote to it: corrected in any case.
                 None | Some(Why::Edited | Why::Unknown) => {
                     plan.write.extend(why.map(write));
                     if let Some(Rollout::Going { why, .. }) = rollout {
@@ -220,13 +221,13 @@ pub fn plan(
     plan
 }
 
-/// Whether it is this operator that is asked.
+/// Whether it is the webhook of this operator.
 fn is_own(wanted: &Wanted) -> bool {
     wanted.identity.kind == Kind::ValidatingWebhookConfiguration
         && wanted.identity.name == Configuration::Operator.name()
 }
 
-/// Why the object has to be written; none where it is as it should be.
+/// Why the object has to be written; `None` where it is correct.
 fn difference(hash: &String, object: Option<&Seen>, left: Option<&Left>) -> Option<Why> {
     let Some(object) = object else { return Some(Why::Missing) };
     if object.hash.as_ref() != Some(hash) {

@@ -1,4 +1,4 @@
-//! One pass: look, plan, write, report. It never waits for pods; what is not ready yet is looked at in the next pass.
+//! One pass: look, plan, write, report. It never waits for pods; the next pass looks at what is not ready yet.
 
 mod remove;
 mod status;
@@ -31,11 +31,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tracing::info;
 
-/// Time to the next look where more can be written.
+/// Pause before the next look while more can be written.
 const AGAIN: Duration = Duration::from_millis(200);
-/// Time between two looks at the pods that are waited for.
+/// Pause between two looks at pods that are waited for.
 const PODS: Duration = Duration::from_secs(5);
-/// Time to the next look where there is nothing to do.
+/// Pause before the next look when there is nothing to do.
 const IDLE: Duration = Duration::from_secs(60);
 /// Why a pass ended early.
 #[derive(Debug, thiserror::Error)]
@@ -49,7 +49,7 @@ pub enum PassError {
 }
 
 impl PassError {
-    /// Whether the next try may well succeed, so that nobody need be told.
+    /// Whether the next try may well succeed, so that it need not be reported.
     fn is_passing(&self) -> bool {
         match self {
             PassError::Api(error) | PassError::Certificates(RoundError::Api(error)) => {
@@ -67,7 +67,7 @@ impl PassError {
     }
 }
 
-/// What the leading process remembers from pass to pass. All of it can be lost.
+/// The leading process's memory across passes. All of it can be lost.
 pub struct Reconciler {
     client: Client,
     own: Own,
@@ -75,19 +75,19 @@ pub struct Reconciler {
     notes: Notes,
     certificates: Keeper,
     left: BTreeMap<Identity, Left>,
-    /// What is wanted, with what it was made from.
+    /// The wanted objects, with the inputs that they were made from.
     wanted: Option<(Target, Around, Arc<Vec<Wanted>>)>,
-    /// Who monitors.
+    /// The monitoring stack.
     monitors: Monitors,
-    /// What answers about the `KubeVirt` object.
+    /// The webhook of the `KubeVirt` object.
     webhook: Arc<Webhook>,
-    /// What keeps the pods of a component, and when that was looked at.
+    /// Why a component's pods are not ready, and when that was looked at.
     trouble: Option<(Instant, Identity, Option<Trouble>)>,
     failures: u32,
 }
 
 impl Reconciler {
-    /// One that has seen nothing yet.
+    /// A reconciler without memory.
     pub fn new(client: Client, own: Own, cache: Arc<Cache>, webhook: Arc<Webhook>, instance: &str) -> Self {
         Reconciler {
             notes: Notes::new(client.clone(), NAME, instance),
@@ -104,7 +104,7 @@ impl Reconciler {
         }
     }
 
-    /// Looks once; when to look again, if nothing happens until then.
+    /// Looks once; returns when to look again without an event.
     pub async fn pass(&mut self) -> Result<Duration, PassError> {
         let Some(objects) = self.cache.kubevirts() else { return Ok(IDLE) };
         let Some(kubevirt) = deciding(&objects).cloned() else { return Ok(IDLE) };
@@ -133,7 +133,7 @@ impl Reconciler {
             }
             Err(error) => {
                 self.failures = self.failures.saturating_add(1);
-                // One that passes is told when it does not.
+                // A temporary error is reported only if it does not pass.
                 if !error.is_passing() || self.failures >= 5 {
                     let outcome = if kubevirt.metadata.deletion_timestamp.is_some() {
                         Outcome::RemovalFailed(error.message())
@@ -147,12 +147,12 @@ impl Reconciler {
         }
     }
 
-    /// Answers handlers' requests for certificates until it is dropped.
+    /// Answers handlers' certificate requests until the future is dropped.
     pub fn signer(&self) -> impl Future<Output = ()> + use<> {
         self.certificates.signer()
     }
 
-    /// Failures in a row.
+    /// Number of consecutive failures.
     pub fn failures(&self) -> u32 {
         self.failures
     }
@@ -166,7 +166,7 @@ impl Reconciler {
 
     async fn install(&mut self, kubevirt: &KubeVirt) -> Result<Duration, PassError> {
         if self.set_finalizer(kubevirt, true).await? {
-            // The watch brings the object as it is now.
+            // The watch will deliver the new state of the object.
             return Ok(IDLE);
         }
         let causes = standing(kubevirt);
@@ -182,7 +182,7 @@ impl Reconciler {
         let deployment = target.deployment(&self.own);
         let old = kubevirt.status.clone().unwrap_or_default();
         if old.target_deployment_id.as_ref() != Some(&deployment.id) {
-            // Told before it is begun.
+            // Reported before it begins.
             let outcome = Outcome::Installing { complete: false, waiting: vec![], stuck: false };
             if self.report(kubevirt, &outcome, Some(&deployment)).await? {
                 info!(
@@ -224,14 +224,14 @@ impl Reconciler {
         };
         self.report(kubevirt, &outcome, Some(&deployment)).await?;
         Ok(match (after.write.is_empty(), after.unready.is_empty()) {
-            // Something can be written that could not before.
+            // Objects that had to wait can be written now.
             (false, _) => AGAIN,
             (true, false) => PODS,
             (true, true) => self.certificates.pause().min(monitors::PAUSE),
         })
     }
 
-    /// What keeps the pods of a component that is waited for.
+    /// Why the pods of a component are not ready.
     async fn trouble(&mut self, component: &Identity) -> Result<Option<Trouble>, Error> {
         if let Some((looked, of, trouble)) = &self.trouble
             && of == component
@@ -240,7 +240,7 @@ impl Reconciler {
             return Ok(trouble.clone());
         }
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), &self.own.namespace);
-        // From the API server's memory: there may be as many as there are nodes.
+        // From the API server's cache: there may be as many pods as nodes.
         let params = ListParams::default().labels(&format!("{APP_LABEL}={}", component.name)).match_any();
         let listed = call("list", || format!("pods of {component}"), pods.list(&params)).await?;
         let trouble = trouble::of(&listed.items);
@@ -248,7 +248,7 @@ impl Reconciler {
         Ok(trouble)
     }
 
-    /// Writes what differs, as far as its turn has come; what is left to be done then.
+    /// Writes the differences whose turn has come; returns the remaining plan.
     async fn put_right(
         &mut self,
         target: &Target,
@@ -271,14 +271,14 @@ impl Reconciler {
                 self.write(wanted, write).await?;
             }
         }
-        // What was written may have changed what is ready.
+        // The writes may have changed what is ready.
         let after = plan::plan(&wanted, &self.cache.objects(), &self.left, order, own);
         if !after.write.iter().any(|write| wanted.get(write.place).is_some_and(Wanted::is_called)) {
             self.certificates.told(&authorities);
         }
         let known = self.cache.objects();
         for identity in &after.remove {
-            // It was planned from these.
+            // The removals were planned from these objects.
             let Some(object) = known.get(identity) else { continue };
             self.delete(identity, &object.uid).await?;
             info!(object = %identity, "removed what is not wanted any more");
@@ -297,15 +297,15 @@ impl Reconciler {
         Ok(wanted)
     }
 
-    /// What runs is kept as it is until somebody puts the object right: it was written while nobody was asked, or is of
-    /// another version's days.
+    /// The running installation is kept as it is until a user corrects the object: it was written without admission, or
+    /// dates from another version.
     async fn keep(&mut self, kubevirt: &KubeVirt, causes: Vec<String>) -> Result<Duration, PassError> {
         self.report(kubevirt, &Outcome::Invalid(causes), None).await?;
         let status = kubevirt.status.clone().unwrap_or_default();
         if status.observed_deployment_id.is_none() {
             return Ok(IDLE);
         }
-        // What this process has wanted last; else what the object asks for, if that is what runs.
+        // This process's last target; otherwise the object's, if that is what runs.
         let known = self.wanted.as_ref().map(|(target, ..)| target.clone());
         let target = known.or_else(|| Target::of(&kubevirt.spec, &self.own).ok()).filter(|target| {
             status.observed_deployment_id.as_ref() == Some(&target.deployment(&self.own).id)
@@ -315,7 +315,7 @@ impl Reconciler {
                 let order = versions::order(&status, &target.deployment(&self.own));
                 self.put_right(&target, order).await?.ok();
             }
-            // Certificates do not wait.
+            // The certificates are still renewed.
             _ => drop(self.certificates.bundle().await?),
         }
         Ok(IDLE.min(self.certificates.pause()))
@@ -327,23 +327,23 @@ impl Reconciler {
         if kubevirt.status.as_ref().is_none_or(|status| status.observed_deployment_id.is_none()) {
             return Ok(IDLE);
         }
-        // What runs goes on, and its certificates do not wait for somebody to put the object right.
+        // The running installation stays, and its certificates are renewed meanwhile.
         self.certificates.bundle().await?;
         Ok(IDLE.min(self.certificates.pause()))
     }
 }
 
-/// All kinds that we install, where we install them.
+/// All kinds that we install, with their namespaces.
 pub fn scopes(own: &Own) -> Vec<Scope> {
     let mut scopes: Vec<Scope> = Kind::ALL
         .into_iter()
         .map(|kind| Scope {
             kind,
-            // Where these are is the cluster's choice.
+            // Their namespace is the cluster's choice.
             namespace: (kind.is_namespaced() && kind != Kind::ServiceMonitor).then(|| own.namespace.clone()),
         })
         .collect();
-    // Who the aggregator is, is read there.
+    // The role for reading the aggregator's identity is there.
     scopes.push(Scope { kind: Kind::RoleBinding, namespace: Some("kube-system".to_owned()) });
     scopes
 }

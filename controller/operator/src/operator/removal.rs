@@ -1,17 +1,16 @@
-//! In which order an installation is taken away, given what is left of it. Pure.
+//! The order in which an installation is removed, given what is left of it. Pure.
 //!
-//! Definitions go first, while everything still runs: with a definition go its objects, and machines are stopped by the
-//! controllers and handlers that look after them. Then nobody is asked about writes any more, then the components go, and
-//! last what they lived on. Each step is waited for.
+//! Definitions go first, while everything still runs: their objects are deleted with them, and controllers and handlers stop
+//! the machines. Then the webhooks go, then the components, and last the objects that these needed. Each step is waited for.
 
 use super::kind::{Identity, Kind};
 
-/// What to do next about an installation that is to be gone.
+/// The next step of a removal.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Removal {
-    /// To be deleted now.
+    /// Objects to delete now.
     pub delete: Vec<Identity>,
-    /// Being deleted: waited for.
+    /// Objects that are being deleted, and waited for.
     pub wait: Vec<Identity>,
 }
 
@@ -22,10 +21,10 @@ impl Removal {
     }
 }
 
-/// The turn in which objects of a kind go.
+/// The step in which objects of a kind are deleted.
 fn turn(kind: Kind) -> u8 {
     match kind {
-        // They go with their definitions.
+        // They are deleted with their definitions.
         Kind::CustomResourceDefinition | Kind::ClusterInstancetype | Kind::ClusterPreference => 0,
         Kind::MutatingWebhookConfiguration | Kind::ValidatingWebhookConfiguration | Kind::ApiService => 1,
         Kind::Deployment | Kind::DaemonSet => 2,
@@ -41,7 +40,7 @@ fn turn(kind: Kind) -> u8 {
     }
 }
 
-/// Decides; each object comes with whether it is being deleted already.
+/// Plans the next step; each object comes with whether it is being deleted already.
 pub fn plan(found: &[(Identity, bool)]) -> Removal {
     let Some(now) = found.iter().map(|(identity, _)| turn(identity.kind)).min() else {
         return Removal::default();
@@ -76,7 +75,7 @@ mod tests {
             }
             assert!(removal.wait.is_empty());
             order.extend(removal.delete.iter().map(|identity| identity.kind));
-            // Deleting them takes its time, in which nothing else happens.
+            // Deleting them takes time, in which nothing else happens.
             for (identity, deleting) in &mut found {
                 *deleting |= removal.delete.contains(identity);
             }

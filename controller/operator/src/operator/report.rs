@@ -1,82 +1,83 @@
-//! The status of the `KubeVirt` object, computed whole from what a pass came to. Phases, conditions, reasons are KubeVirt's.
+//! The status of the `KubeVirt` object, computed whole from the outcome of a pass. Phases, conditions, reasons are
+//! KubeVirt's.
 //!
 //! | outcome | phase | Available | Progressing | Degraded | Created | Synchronized |
 //! |---|---|---|---|---|---|---|
 //! | installing | Deploying | F DeploymentInProgress | T | F | T once all objects are there | - |
-//! | another version | as it was | T UpdateInProgress | T | T | T once all objects are there | - |
+//! | another version | unchanged | T UpdateInProgress | T | T | T once all objects are there | - |
 //! | one of these, stuck | | | | T DeploymentFailed | | |
 //! | ready | Deployed | T AllComponentsReady | F | F | T AllResourcesCreated | - |
-//! | failed | as it was | F DeploymentFailed | F | T | as it was | F DeploymentFailed |
-//! | not valid | as it was | as it was | | | | F InvalidConfiguration |
+//! | failed | unchanged | F DeploymentFailed | F | T | unchanged | F DeploymentFailed |
+//! | not valid | unchanged | unchanged | | | | F InvalidConfiguration |
 //! | removing | Deleting | F DeletionInProgress | F | T | - | -, or F DeletionFailed |
-//! | not the one that decides | as it was | as it was | | | | F ExistingDeployment |
+//! | another object decides | unchanged | unchanged | | | | F ExistingDeployment |
 
 use super::target::Deployment;
 use barevirt_api::v1::{Condition, GenerationStatus, KubeVirtStatus, merge_condition};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use std::time::Duration;
 
-/// Condition: every object is there.
+/// Condition: every object exists.
 pub const CREATED: &str = "Created";
 /// Condition: machines can be used.
 pub const AVAILABLE: &str = "Available";
-/// Condition: something is being changed.
+/// Condition: a change is in progress.
 pub const PROGRESSING: &str = "Progressing";
-/// Condition: something is wrong, or not as it was.
+/// Condition: something is wrong, or changing.
 pub const DEGRADED: &str = "Degraded";
-/// Condition: set, and false, where what is asked for cannot be done.
+/// Condition: present, and false, where the wanted installation is not possible.
 pub const SYNCHRONIZED: &str = "Synchronized";
 
-/// After how long a wait is reported as trouble.
+/// How long a wait may take until it is reported as a problem.
 pub const OVERDUE: Duration = Duration::from_secs(600);
 
-/// What a pass came to.
+/// The outcome of a pass.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Something is left to be done or to become ready.
+    /// Work is left, or a component is not ready.
     Installing {
-        /// Whether all objects are there.
+        /// Whether all objects exist.
         complete: bool,
         /// What is waited for.
         waiting: Vec<String>,
-        /// Whether it will most likely not come.
+        /// Whether it will most likely not become ready.
         stuck: bool,
     },
-    /// All is as it should be.
+    /// Everything is as wanted.
     Ready,
-    /// It cannot be done, for this reason.
+    /// The installation is not possible, for this reason.
     Failed(String),
-    /// The object is one that admission refuses; what runs stays as it is. All that is wrong with it.
+    /// Admission would refuse the object; the running installation stays. All errors in it.
     Invalid(Vec<String>),
-    /// Being removed.
+    /// It is being removed.
     Removing {
         /// What is waited for.
         waiting: Vec<String>,
     },
-    /// Removing is refused or does not succeed.
+    /// The removal is refused or fails.
     RemovalFailed(String),
     /// Nothing is left.
     Removed,
-    /// Another object decides, or this one is in the wrong place.
+    /// Another object decides, or this one is in the wrong namespace.
     Ignored(String),
 }
 
-/// What the status tells beside the outcome.
+/// Inputs of the status beside the outcome.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Facts {
-    /// What is to be installed; none where it could not be read.
+    /// The wanted installation; `None` where it could not be read.
     pub target: Option<Deployment>,
-    /// Generation of the object that was read.
+    /// Generation of the observed object.
     pub generation: Option<i64>,
     /// Version of this operator.
     pub operator_version: String,
-    /// Architecture of instances that name none.
+    /// Default architecture of instances.
     pub architecture: String,
-    /// State in which objects were left.
+    /// Generations in which objects were left.
     pub generations: Vec<GenerationStatus>,
 }
 
-/// Whether what was installed and what is to be installed differ.
+/// Whether the installed and the wanted installation differ.
 pub fn is_update(status: &KubeVirtStatus, target: &Deployment) -> bool {
     status.observed_deployment_id.as_ref().is_some_and(|observed| *observed != target.id)
 }
@@ -162,7 +163,7 @@ pub fn status(old: &KubeVirtStatus, outcome: &Outcome, facts: &Facts, now: &Time
             status.phase.get_or_insert_with(|| "Deploying".to_owned());
             let message = format!("An error occurred during deployment: {why}");
             all(&mut status.conditions, [false, false, true], "DeploymentFailed", &message);
-            // What runs goes on as it was.
+            // The running installation stays as it was.
             if old.phase.as_deref() == Some("Deployed") && Condition::is_set(&old.conditions, AVAILABLE) {
                 let message = format!("{message}; what was installed before stays");
                 merge_condition(
@@ -180,7 +181,7 @@ pub fn status(old: &KubeVirtStatus, outcome: &Outcome, facts: &Facts, now: &Time
         Outcome::Invalid(causes) => {
             let message = format!("The configuration is not valid: {}", causes.join("; "));
             if old.observed_deployment_id.is_none() {
-                // Nothing runs, and nothing will until somebody puts it right.
+                // Nothing runs, and nothing will until a user corrects it.
                 status.phase.get_or_insert_with(|| "Deploying".to_owned());
                 all(&mut status.conditions, [false, false, true], "InvalidConfiguration", &message);
             }
@@ -306,7 +307,7 @@ mod tests {
         assert_eq!((ready.phase.as_deref(), ready.observed_generation), (Some("Deployed"), Some(3)));
         assert_eq!(ready.observed_deployment_id, ready.target_deployment_id);
         assert_eq!(ready.observed_kube_virt_version.as_deref(), Some("v-a"));
-        // The same again changes nothing.
+        // The same outcome again changes nothing.
         assert_eq!(status(&ready, &Outcome::Ready, &facts("a"), &at(9)), ready);
     }
 
@@ -372,7 +373,7 @@ mod tests {
         assert!(later.conditions.iter().any(|condition| {
             condition.message.as_deref().is_some_and(|message| message.contains("spec.infra.replicas"))
         }));
-        // And it is taken back when it is over.
+        // It is withdrawn when it is over.
         let again = status(&later, &Outcome::Ready, &facts("a"), &at(3));
         assert!(!table(&again).contains("Synchronized"));
     }

@@ -1,4 +1,4 @@
-//! How far the pods of a component are what its deployment or daemon set says.
+//! The progress of a component's pods towards its deployment or daemon set.
 
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 
@@ -7,19 +7,19 @@ use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 pub enum Rollout {
     /// All pods are of the newest revision, and enough are ready.
     Done,
-    /// Not yet.
+    /// Not all pods are new or ready, for this reason.
     Going {
-        /// For this reason.
+        /// The reason.
         why: String,
-        /// Whether some pod, of whichever revision, can be used meanwhile.
+        /// Whether a pod of any revision is usable meanwhile.
         serves: bool,
-        /// Whether at least one pod of the newest revision is ready, as far as the numbers prove it.
+        /// Whether at least one pod of the newest revision is ready, as far as the counts prove it.
         proven: bool,
     },
 }
 
 impl Rollout {
-    /// Of a deployment: no pod of another revision, and at least one that can be used.
+    /// Of a deployment: done without pods of other revisions and with at least one usable pod.
     pub fn of_deployment(deployment: &Deployment) -> Rollout {
         let status = deployment.status.clone().unwrap_or_default();
         let wanted = deployment.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1);
@@ -40,13 +40,13 @@ impl Rollout {
         }
     }
 
-    /// Of a daemon set: the newest revision, ready on every node that it is meant for.
+    /// Of a daemon set: done when the newest revision is ready on every node.
     pub fn of_daemon_set(set: &DaemonSet) -> Rollout {
         let status = set.status.clone().unwrap_or_default();
         let wanted = status.desired_number_scheduled;
         let updated = status.updated_number_scheduled.unwrap_or(0);
         let seen = status.observed_generation >= set.metadata.generation;
-        // Were all that are not ready among the new ones, this many new ones would be ready still.
+        // Even if all pods that are not ready were new ones, this many new ones would be ready.
         let proven = seen && updated.saturating_sub(wanted.saturating_sub(status.number_ready)) > 0;
         let going = |why: String| Rollout::Going { why, serves: status.number_ready > 0, proven };
         if !seen {
@@ -117,7 +117,7 @@ mod tests {
         for (generation, wanted, updated, ready) in [(1, 2, 2, 2), (2, 2, 1, 2), (2, 2, 2, 1), (2, 0, 0, 0)] {
             assert!(matches!(set(generation, wanted, updated, ready), Rollout::Going { .. }));
         }
-        // Of five nodes: none new, one new that is not ready, one that is, and then the next one.
+        // Of five nodes: no new pod, one that is not ready, one that is ready, and then the next one.
         let proven = |rollout: &Rollout| matches!(rollout, Rollout::Going { proven: true, .. });
         for (generation, updated, ready, expected) in [
             (2, 0, 5, false),

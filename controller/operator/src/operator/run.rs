@@ -1,4 +1,4 @@
-//! What the leading process does: it watches, and looks whenever something changed.
+//! The work of the leading process: it watches, and makes a pass after each change.
 
 use super::cache::Cache;
 use super::reconcile::{Reconciler, scopes};
@@ -12,11 +12,11 @@ use std::sync::Arc;
 use std::time::Duration;
 use tracing::warn;
 
-/// Changes come in bundles: one look for each.
+/// Changes come in bursts: one pass for each burst.
 const GATHER: Duration = Duration::from_millis(100);
-/// Time between two looks while something fails.
+/// Pause between two passes while something fails.
 const LEAST: Duration = Duration::from_secs(2);
-/// How long one look may take; each of its requests has a deadline of its own.
+/// How long a pass may take; each of its requests has its own deadline.
 const DEADLINE: Duration = Duration::from_secs(120);
 
 /// Works until the future is dropped.
@@ -30,7 +30,7 @@ pub async fn run(client: Client, own: Own, cache: Arc<Cache>, webhook: Arc<Webho
         let mut is_defined = false;
         loop {
             if !is_defined {
-                // An installation that works goes on without the fields of this version.
+                // A working installation continues without the fields of this version.
                 is_defined = match definition::keep(&client).await {
                     Ok(()) => true,
                     Err(error) => {
@@ -44,7 +44,7 @@ pub async fn run(client: Client, own: Own, cache: Arc<Cache>, webhook: Arc<Webho
                 Ok(Err(error)) => {
                     let pause = back_off(reconciler.failures());
                     warn!(error = %chain(&error), ?pause, "the pass ended early");
-                    // What keeps one object from being written must not keep others from being put right.
+                    // A failed write of one object must not keep others from being corrected.
                     tokio::time::sleep(pause.min(LEAST)).await;
                     pause.saturating_sub(LEAST)
                 }

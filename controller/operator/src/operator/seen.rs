@@ -1,8 +1,8 @@
-//! Objects as they are in the cluster, as far as it matters.
+//! The observed state of objects in the cluster.
 
 use super::rollout::Rollout;
 
-/// By what a change of an object is noticed: its generation where it has one, which others' reports do not move.
+/// Shows whether an object has changed: its generation if it has one, which status reports do not change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Mark {
     /// `metadata.generation`.
@@ -11,17 +11,17 @@ pub enum Mark {
     Version(String),
 }
 
-/// An object as it is in the cluster, as far as it matters.
+/// The observed state of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seen {
-    /// Its identity in time.
+    /// Its UID.
     pub uid: String,
-    /// Its state.
+    /// Its generation or version.
     pub mark: Mark,
-    /// What was applied to it, if it was us.
+    /// Hash of the applied contents, if we applied it.
     pub hash: Option<String>,
     /// Whether it is being deleted.
     pub terminating: bool,
-    /// How far its pods are, where it has pods.
+    /// The progress of its pods, if it has pods.
     pub rollout: Option<Rollout>,
 }

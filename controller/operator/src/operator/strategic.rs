@@ -1,12 +1,12 @@
-//! Strategic merge, Kubernetes' own patch format, for the kinds that the components are made of.
+//! Strategic merge, Kubernetes' own patch format, for the kinds of the components.
 //!
-//! Lists of things with names are merged by name, all others are replaced. Of the directives `$patch` (`replace`,
-//! `delete`, `merge`) is known; the others are refused by name.
+//! Lists of named items are merged by name, all others are replaced. The directive `$patch` (`replace`, `delete`, `merge`)
+//! is supported; others are refused by name.
 
 use serde_json::{Map, Value};
 
-/// Lists that are merged, and the member by which their items are told apart. A list of that name means the same
-/// wherever it stands in the kinds that can be patched.
+/// Lists that are merged, and the key of their items. A list of that name has the same key wherever it occurs in the kinds
+/// that can be patched.
 const KEYED: [(&str, &str); 13] = [
     ("containers", "name"),
     ("initContainers", "name"),
@@ -23,7 +23,7 @@ const KEYED: [(&str, &str); 13] = [
     ("ownerReferences", "uid"),
 ];
 
-/// The key of a list, where it is merged. Ports are told apart by another member in a pod than in a service.
+/// The key of a list that is merged. The key of ports differs between pods and services.
 fn key(list: &str, items: &[Value]) -> Option<&'static str> {
     if list == "ports" {
         let in_pod = items.iter().any(|item| item.get("containerPort").is_some());
@@ -32,7 +32,7 @@ fn key(list: &str, items: &[Value]) -> Option<&'static str> {
     KEYED.iter().find(|(name, _)| *name == list).map(|(_, key)| *key)
 }
 
-/// Applies a patch; says which part of it is not known here.
+/// Applies a patch; returns the unsupported part as an error.
 pub fn merge(object: &mut Value, patch: &Value) -> Result<(), String> {
     member(object, "", patch)
 }

@@ -1,5 +1,5 @@
-//! What the `KubeVirt` object asks to be installed. What it asks for and cannot have is named, and then nothing is
-//! written: what was installed stays.
+//! The installation that the `KubeVirt` object asks for. If a part of it is not possible, that part is reported and nothing
+//! is written: what was installed stays.
 
 use crate::Images;
 use barevirt_api::v1::{CustomizeComponents, KubeVirt, KubeVirtSpec, NodePlacement};
@@ -8,34 +8,34 @@ use serde_json::json;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 
-/// What the operator knows about itself.
+/// Facts about the operator itself.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Own {
     /// Namespace of the installation.
     pub namespace: String,
     /// Images of the operator's own version.
     pub images: Images,
-    /// Digests of images of that version, by name, where they were told: a new build under the same tag is then a new
+    /// Digests of images of that version, by name, where they are given: then a new build under the same tag is a new
     /// revision.
     pub digests: BTreeMap<String, String>,
     /// Version of the operator.
     pub version: String,
-    /// Architecture that the operator runs on, in Kubernetes' words.
+    /// Architecture that the operator runs on, by Kubernetes' name.
     pub architecture: String,
     /// Address of an alert's page, with `%s` for the alert.
     pub runbooks: String,
 }
 
-/// What is to be installed.
+/// The wanted installation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Target {
-    /// Images and how they are pulled.
+    /// Images and their pull policy.
     pub images: Images,
     /// Digests, as far as they are known for these images.
     pub digests: BTreeMap<String, String>,
     /// Secrets with credentials for the registry.
     pub pull_secrets: Vec<String>,
-    /// Pods of virt-api and of virt-controller.
+    /// Number of pods of virt-api and of virt-controller.
     pub replicas: u32,
     /// Nodes of virt-api and virt-controller.
     pub infra: Option<NodePlacement>,
@@ -43,24 +43,24 @@ pub struct Target {
     pub workloads: Option<NodePlacement>,
     /// Patches and flags.
     pub customize: CustomizeComponents,
-    /// Values of the labels part-of, version and component, where they are given.
+    /// Values of the labels part-of, version and component, if given.
     pub product: Product,
     /// Whether the ready-made instance types and preferences are installed.
     pub instancetypes: bool,
-    /// Who is to monitor.
+    /// The monitoring stack to look for.
     pub monitoring: Monitoring,
 }
 
-/// Who is to monitor, if it is there.
+/// The monitoring stack to look for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Monitoring {
     /// Service account of Prometheus.
     pub account: String,
-    /// Where it is looked for, in this order.
+    /// Namespaces in which it is looked for, in this order.
     pub namespaces: Vec<String>,
-    /// Where Prometheus looks for whom it is to ask; the account's namespace where that is not given.
+    /// Namespace in which Prometheus looks for scrape targets; the account's namespace by default.
     pub objects_in: Option<String>,
-    /// Whether any of this was asked for.
+    /// Whether any of this was set.
     pub is_asked_for: bool,
     /// Address of an alert's page, with `%s` for the alert.
     pub runbooks: String,
@@ -82,7 +82,7 @@ impl Monitoring {
     }
 }
 
-/// What the product calls itself.
+/// The product's labels.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Product {
     /// `app.kubernetes.io/part-of`.
@@ -93,7 +93,7 @@ pub struct Product {
     pub component: Option<String>,
 }
 
-/// What was asked for and cannot be had: field and reason.
+/// A refused field, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {why}")]
 pub struct Refused {
@@ -104,21 +104,21 @@ pub struct Refused {
 }
 
 impl Refused {
-    /// At that field, for that reason.
+    /// A refusal of that field for that reason.
     pub fn new(field: impl Into<String>, why: impl Into<String>) -> Self {
         Refused { field: field.into(), why: why.into() }
     }
 }
 
-/// Replicas of virt-api and virt-controller where nothing is said.
+/// Default number of replicas of virt-api and virt-controller.
 const REPLICAS: u32 = 2;
-/// Account of Prometheus where nothing is said.
+/// Default account of Prometheus.
 const MONITOR_ACCOUNT: &str = "prometheus-k8s";
-/// Namespaces of Prometheus where nothing is said.
+/// Default namespaces of Prometheus.
 const MONITOR_NAMESPACES: [&str; 2] = ["openshift-monitoring", "monitoring"];
 
 impl Target {
-    /// Reads the object; all that is wrong with it at once.
+    /// Reads the object; returns all errors at once.
     pub fn of(spec: &KubeVirtSpec, own: &Own) -> Result<Target, Vec<Refused>> {
         let mut refused = vec![];
         let given = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
@@ -188,7 +188,7 @@ impl Target {
         })
     }
 
-    /// What decides whether an installation is another one: the status keeps it as text.
+    /// The identity of the installation, which the status keeps as text.
     pub fn deployment(&self, own: &Own) -> Deployment {
         #[derive(Serialize)]
         #[serde(rename_all = "camelCase")]
@@ -223,7 +223,7 @@ impl Target {
     }
 }
 
-/// One installation, as the status names it.
+/// The identity of an installation, as the status names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Deployment {
     /// Hash of the configuration.
@@ -232,16 +232,16 @@ pub struct Deployment {
     pub config: String,
     /// Tag of its images.
     pub version: String,
-    /// Where they come from.
+    /// Registry of its images.
     pub registry: String,
 }
 
-/// A short hash of a text, for comparing only.
+/// A short hash of a text, only for comparisons.
 pub fn hash(text: &str) -> String {
     Sha256::digest(text).iter().take(20).map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// What the distribution of images lets a tag be.
+/// Whether the OCI distribution specification accepts a tag.
 fn is_tag(text: &str) -> bool {
     text.len() <= 128
         && !text.starts_with(['.', '-'])
@@ -256,7 +256,7 @@ fn is_label_value(text: &str) -> bool {
         && text.chars().all(|letter| letter.is_ascii_alphanumeric() || "-_.".contains(letter))
 }
 
-/// The object that decides: the oldest. Others have no effect.
+/// The object that counts: the oldest. Others have no effect.
 pub fn deciding<'a>(objects: impl IntoIterator<Item = &'a KubeVirt>) -> Option<&'a KubeVirt> {
     objects.into_iter().min_by_key(|object| {
         (

@@ -1,9 +1,9 @@
-//! Why a component's pod is not ready, for people: which pod, on which node, and what keeps it.
+//! Why a component's pod is not ready, for people: the pod, its node, and the reason.
 
 use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus, Pod};
 use kube::ResourceExt;
 
-/// Reasons of a waiting container that do not pass by themselves within seconds.
+/// Reasons of a waiting container that do not resolve themselves within seconds.
 const STUCK: [&str; 8] = [
     "CrashLoopBackOff",
     "ImagePullBackOff",
@@ -18,14 +18,13 @@ const STUCK: [&str; 8] = [
 /// A pod that is not ready.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trouble {
-    /// The sentence.
+    /// The explanation.
     pub why: String,
-    /// Whether it will most likely stay so.
+    /// Whether it will most likely not resolve itself.
     pub stuck: bool,
 }
 
-/// What is wrong with a component's pods: of those that are not ready the stuck ones come first, then the newest. None
-/// where all are ready, or going away.
+/// The problem of a component's pods: stuck ones first, then the newest. `None` where all are ready or being deleted.
 pub fn of<'a>(pods: impl IntoIterator<Item = &'a Pod>) -> Option<Trouble> {
     pods.into_iter()
         .filter(|pod| pod.metadata.deletion_timestamp.is_none() && !is_ready(pod))
@@ -72,14 +71,14 @@ fn trouble(pod: &Pod) -> Trouble {
     Trouble { why: format!("{place}: {why}"), stuck: false }
 }
 
-/// What keeps a container from running, and whether that lasts. Counts and times are left out: the sentence is a condition's
-/// message, and changes only when there is news.
+/// Why a container does not run, and whether that lasts. Counts and times are left out: the text is a condition's message,
+/// and should change only when there is news.
 fn stopped(container: &ContainerStatus) -> Option<(String, bool)> {
     let last = container.last_state.as_ref().and_then(ended);
     let state = container.state.as_ref()?;
     if let Some(waiting) = &state.waiting {
         let reason = waiting.reason.as_deref().unwrap_or("waiting");
-        // The message of a crash tells times only; how it ended says more.
+        // The message of a crash loop has only times; the end of the container says more.
         let more = match &last {
             Some(last) => Some(last.as_str()),
             None => waiting.message.as_deref(),
@@ -93,7 +92,7 @@ fn stopped(container: &ContainerStatus) -> Option<(String, bool)> {
 fn ended(state: &ContainerState) -> Option<String> {
     let ended = state.terminated.as_ref()?;
     let reason = ended.reason.as_deref().unwrap_or("ended");
-    // What the process said last: its whole log may be in it.
+    // The last line of the process's output: the message may contain its whole log.
     let said = ended.message.as_deref().and_then(|message| message.trim().lines().last());
     let said: String = said.unwrap_or_default().chars().take(200).collect();
     let said = if said.is_empty() { said } else { format!(": {said}") };

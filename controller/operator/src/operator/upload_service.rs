@@ -1,14 +1,14 @@
-//! Who answers for `upload.cdi.kubevirt.io`: virt-api, where DataVolumes are ours and nobody else does. CDI writes the same object when it
-//! is installed, and then it is CDI's; one that is still ours then goes.
+//! The API service of `upload.cdi.kubevirt.io`: virt-api answers it where DataVolumes are ours and there is no other server.
+//! CDI writes the same object when it is installed, and owns it from then on; if it is still ours by then, it is deleted.
 //!
 //! ```text
 //!   DataVolumes are ours, no object ------> made
-//!   ours, not as it has to be ------------> changed: authorities come and go
+//!   ours, not as wanted ------------------> changed: authorities come and go
 //!   ours, DataVolumes are not any more ---> deleted: CDI makes its own
-//!   somebody else's ----------------------> left alone
+//!   another owner's ----------------------> left alone
 //! ```
 //!
-//! Whose it is, the service says that it names: no label outlives a change of that.
+//! The service that it names shows the owner: no label would follow a change of that.
 
 use super::cache::Cache;
 use super::{looks, owned};
@@ -29,9 +29,9 @@ use tracing::info;
 
 /// Name of the object.
 pub(crate) const UPLOAD_SERVICE: &str = "v1beta1.upload.cdi.kubevirt.io";
-/// The service that is ours.
+/// Our service.
 const SERVICE: &str = "virt-api";
-/// Keeps it right, while there is an installation.
+/// Keeps it correct while there is an installation.
 pub(super) async fn follow(client: Client, cache: Arc<Cache>) {
     looks::follow(cache, "who answers for uploads", || keep(&client)).await;
 }
@@ -45,7 +45,7 @@ enum Turn {
     Leave,
 }
 
-/// Decides. `bundle` is what it has to believe; none where DataVolumes are not ours.
+/// Decides. `bundle` has the authorities that it must trust; `None` where DataVolumes are not ours.
 fn turn(found: Option<&APIService>, bundle: Option<&str>) -> Turn {
     match (found, bundle) {
         (None, Some(_)) => Turn::Make,
@@ -69,7 +69,7 @@ fn is_ours(found: &APIService) -> bool {
     })
 }
 
-/// As it is applied.
+/// The object to apply.
 fn wanted(bundle: &str) -> Value {
     json!({
         "apiVersion": "apiregistration.k8s.io/v1",
@@ -94,7 +94,7 @@ async fn keep(client: &Client) -> Result<(), Error> {
     let (params, done) = match turn(found.as_ref(), bundle.as_deref()) {
         Turn::Leave => return Ok(()),
         Turn::Remove => return remove(client).await,
-        // Without force: who made one in the meantime keeps it.
+        // Without force: if another client made it in the meantime, that one keeps it.
         Turn::Make => (params, "made"),
         Turn::Change => (params.force(), "changed"),
     };
@@ -104,21 +104,21 @@ async fn keep(client: &Client) -> Result<(), Error> {
     Ok(())
 }
 
-/// Whom the API server has to believe; nobody before there are authorities.
+/// The authorities that the API server must trust; `None` before there are any.
 async fn bundle(client: &Client) -> Result<Option<String>, Error> {
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), INSTALL_NAMESPACE);
     let found = call_opt("get", || format!("config map {CA_CONFIG_MAP}"), maps.get(CA_CONFIG_MAP)).await?;
     Ok(found.and_then(|map| map.data).and_then(|mut data| data.remove(CA_BUNDLE_KEY)))
 }
 
-/// Deletes ours: the namespaces of a cluster do not end while nobody answers for a group.
+/// Deletes ours: namespaces cannot be deleted while an API group has no server.
 pub(super) async fn remove(client: &Client) -> Result<(), Error> {
     let api: Api<APIService> = Api::all(client.clone());
     let Some(found) = call_opt("get", about, api.get(UPLOAD_SERVICE)).await? else { return Ok(()) };
     let Some(uid) = found.uid().filter(|_| is_ours(&found)) else { return Ok(()) };
     let params = owned::of(&uid, DeleteParams::default());
     call_opt("delete", about, api.delete(UPLOAD_SERVICE, &params)).await?;
-    info!(service = UPLOAD_SERVICE, "uploads are somebody else's");
+    info!(service = UPLOAD_SERVICE, "deleted the API service of uploads");
     Ok(())
 }
 
@@ -141,7 +141,7 @@ mod tests {
         let same = found(|_| {});
         let of_cdi =
             found(|value| value["spec"]["service"] = json!({ "name": "cdi-api", "namespace": "cdi" }));
-        // A definition of that group has one without a service.
+        // The API service that a definition of that group creates names no service.
         let local = found(|value| drop(value["spec"].as_object_mut().unwrap().remove("service")));
         let former = found(|value| value["spec"]["service"]["port"] = json!(443));
         for (found, bundle, expected) in [

@@ -1,4 +1,4 @@
-//! Whether a change of versions goes forward or back, which decides about the order of components.
+//! Whether a change of versions is an upgrade or a downgrade, which decides the order of components.
 
 use super::plan::Order;
 use super::report;
@@ -6,8 +6,8 @@ use super::target::Deployment;
 use barevirt_api::v1::KubeVirtStatus;
 use semver::Version;
 
-/// The order in which components are changed to that target. Nothing but what the cluster has decides, so that the next
-/// process comes to the same.
+/// The order in which components are changed to reach the target. It depends only on the cluster, so that the next process
+/// gets the same order.
 pub fn order(status: &KubeVirtStatus, target: &Deployment) -> Order {
     if !report::is_update(status, target) {
         return Order::ApiFirst;
@@ -16,8 +16,7 @@ pub fn order(status: &KubeVirtStatus, target: &Deployment) -> Order {
     if is_back(observed, &target.version) { Order::ApiFirst } else { Order::HandlerFirst }
 }
 
-/// Whether the second version is not newer than the first. Of versions that are not numbers nobody knows: as in KubeVirt
-/// they count as newer.
+/// Whether the second version is not newer than the first. Versions that are not numbers count as newer, as in KubeVirt.
 fn is_back(observed: &str, target: &str) -> bool {
     let read = |text: &str| Version::parse(text.strip_prefix('v').unwrap_or(text)).ok();
     match (read(observed), read(target)) {

@@ -1,28 +1,28 @@
-//! An object that is to be in the cluster: its place in the order, its contents and their hash.
+//! An object that should be in the cluster: its stage, its contents and their hash.
 
 use super::kind::{Identity, Kind};
 use serde_json::Value;
 
-/// Steps of an installation; see [`super::plan`] for their order.
+/// Stages of an installation; see [`super::plan`] for their order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
     /// Custom resource definitions.
     Definitions,
-    /// Service accounts and what they may do.
+    /// Service accounts and their rights.
     Rights,
-    /// What components need around them: services, policies, budgets.
+    /// Objects that components need: services, policies, budgets.
     Basics,
     /// virt-api.
     Api,
-    /// virt-controller, and what else runs as a deployment.
+    /// virt-controller, and other deployments.
     Controllers,
     /// virt-handler.
     Handler,
-    /// Webhooks and aggregated APIs, which are answered by virt-api.
+    /// Webhooks and aggregated APIs, which virt-api answers.
     Admission,
     /// Instance types and preferences.
     ReadyMade,
-    /// What others' operators look at; nothing waits for it.
+    /// Objects for other operators; nothing waits for them.
     Monitoring,
 }
 
@@ -51,29 +51,29 @@ impl Stage {
         }
     }
 
-    /// Whether it consists of pods.
+    /// Whether its objects have pods.
     pub fn has_pods(self) -> bool {
         matches!(self, Stage::Api | Stage::Controllers | Stage::Handler)
     }
 }
 
-/// An object that is to be there.
+/// An object that should exist.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Wanted {
-    /// Which.
+    /// Its identity.
     pub identity: Identity,
-    /// When.
+    /// Its stage.
     pub stage: Stage,
     /// Hash of its contents.
     pub hash: String,
     /// Its contents.
     pub body: Value,
-    /// What it is first, until a pod of it is ready, where it replaces other pods on all nodes.
+    /// Its first form, until one of its pods is ready, if it replaces pods on all nodes.
     pub canary: Option<Form>,
 }
 
 impl Wanted {
-    /// Whether by it the API server is told whom to believe when it calls us.
+    /// Whether it tells the API server which authorities to trust when it calls us.
     pub fn is_called(&self) -> bool {
         matches!(
             self.identity.kind,

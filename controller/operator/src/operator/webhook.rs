@@ -1,12 +1,12 @@
-//! Admission of the `KubeVirt` object, answered here rather than by virt-api: what would bring virt-api back can be written
-//! while it is away.
+//! Admission of the `KubeVirt` object, answered by virt-operator instead of virt-api: so a fix for virt-api can be written
+//! while virt-api is down.
 //!
 //! ```text
 //!   API server --TLS, 8444--> review: facts (is there another? what would be lost?) --> virt-api's rules --> answer
 //! ```
 //!
-//! Every replica answers, whether it leads or not. The certificate comes from its secret through the API, not from a mounted
-//! file: the secret is made by the operator itself, and there is none when it starts.
+//! Every replica answers, leading or not. The certificate comes from its secret through the API, not from a mounted file:
+//! the operator itself makes the secret, and there is none when it first starts.
 
 use super::existing;
 use crate::certificates::Leaf;
@@ -39,7 +39,7 @@ use tracing::{info, warn};
 use virt_api::admission::{Facts, Known, review};
 use virt_api::answer::{self, Answer, Refusal};
 
-/// What an answer is made with.
+/// The webhook's state.
 pub struct Webhook {
     client: Client,
     namespace: String,
@@ -49,7 +49,7 @@ pub struct Webhook {
 }
 
 impl Webhook {
-    /// One that follows its certificate in that namespace, and what the installation allows in TLS.
+    /// A webhook that follows its certificate in that namespace, and the installation's TLS settings.
     pub fn follow(client: Client, namespace: &str, policy: watch::Receiver<TlsPolicy>) -> Arc<Self> {
         let (sender, shown) = watch::channel(None);
         tokio::spawn(follow_secret(client.clone(), namespace.to_owned(), sender));
@@ -57,12 +57,12 @@ impl Webhook {
         Arc::new(Webhook { client, namespace: namespace.to_owned(), shown, tls, bodies: Bodies::default() })
     }
 
-    /// Whether there is a certificate: before that nobody need be sent here.
+    /// Whether there is a certificate: before that, no request should be sent here.
     pub fn answers(&self) -> bool {
         self.shown.borrow().is_some()
     }
 
-    /// The certificate, as it is followed.
+    /// The certificate that the server presents.
     pub fn shown(&self) -> Shown {
         self.shown.clone()
     }
@@ -70,7 +70,7 @@ impl Webhook {
     /// Answers until the future is dropped.
     ///
     /// # Errors
-    /// Where the address cannot be used.
+    /// The address cannot be used.
     pub async fn serve(self: Arc<Self>, address: SocketAddr) -> std::io::Result<()> {
         let listener = listen(address).await?;
         let tls = self.tls.clone();
@@ -94,7 +94,7 @@ impl Webhook {
         decide(hook, &self.namespace, &facts, &body).map(|review| answer::ok(&review))
     }
 
-    /// What the rules look at beside the object.
+    /// The facts that the rules need beside the object.
     async fn facts(&self, hook: Hook) -> Result<Facts, Error> {
         let mut facts = Facts::default();
         if hook == Hook::KubeVirtCreate {
@@ -116,12 +116,12 @@ fn decide(
     facts: &Facts,
     body: &[u8],
 ) -> Result<AdmissionReview<DynamicObject>, Refusal> {
-    // Nothing about the object depends on the settings in force: it is what they are made of.
+    // The object does not depend on the settings in force, since these are made from it.
     let (settings, now) = (Settings::default(), Time(Timestamp::now()));
     review(hook, &Known { namespace, settings: &settings, facts, now: &now }, body)
 }
 
-/// Watches the one secret; the last good certificate stays until the secret is gone.
+/// Watches only this secret; the last good certificate stays until the secret is gone.
 async fn follow_secret(client: Client, namespace: String, sender: watch::Sender<Option<Arc<Pair>>>) {
     let name = Leaf::Operator.secret();
     let secrets: Api<Secret> = Api::namespaced(client, &namespace);

@@ -1,8 +1,8 @@
-//! Who may copy a claim of another namespace: CDI's rule, asked of the API server while a DataVolume is written.
+//! Restricts copies of claims of other namespaces: CDI's rule, checked by the API server when a DataVolume is written.
 //!
-//! A DataVolume says nothing of who made it, so it is judged when it is made, and what it copies is not changed afterwards.
-//! virt-controller copies from elsewhere only what was made while this policy was there. The DataVolumes of machines are made by
-//! virt-controller itself, which has asked for the machine's account before.
+//! A DataVolume does not name its author, so it is checked when it is made, and its source cannot be changed afterwards.
+//! virt-controller copies from other namespaces only for DataVolumes that were made while this policy existed. The
+//! DataVolumes of machines are made by virt-controller itself, which has already checked the machine's account.
 
 use crate::objects::metadata;
 use barevirt_api::cdi::GROUP;
@@ -32,13 +32,13 @@ pub(super) fn objects() -> [Value; 2] {
                 "variables": [
                     {"name": "claim", "expression": "object.?spec.?source.?pvc.?namespace.orValue('')"},
                     {
-                        // Empty where nothing is copied, or something of the same namespace.
+                        // Empty where nothing is copied, or from the same namespace.
                         "name": "from",
                         "expression": "variables.claim != '' ? variables.claim : \
                                        object.?spec.?sourceRef.?namespace.orValue('')",
                     },
                     {
-                        // What a DataSource stands for has another name, and may have a third one tomorrow: the namespace counts.
+                        // A DataSource may refer to another claim at any time, so only its namespace is checked.
                         "name": "name",
                         "expression": "variables.claim != '' ? object.?spec.?source.?pvc.?name.orValue('') : ''",
                     },
@@ -77,7 +77,8 @@ pub(super) fn objects() -> [Value; 2] {
 mod tests {
     use super::*;
 
-    /// What the expressions do is shown by the API server (`e2e/tests/together/copies.rs`); here, what they are about.
+    /// An end-to-end test checks the expressions in the API server (`e2e/tests/together/copies.rs`); this test checks their
+    /// scope.
     #[test]
     fn who_copies_from_elsewhere_is_asked_about_and_nothing_is_exchanged_afterwards() {
         let [policy, binding] = objects();

@@ -1,26 +1,26 @@
-//! What a handler's token changes of an instance: what a handler changes, and nothing else.
+//! Restricts a handler's token to the fields of an instance that handlers change.
 //!
-//! The same rules as virt-api's `validate::handler_update`, for when virt-api is away. Of a specification everything hangs: with
-//! it a stolen token would bring any claim of the namespace to its node. Labels and owner references say whose an instance is,
-//! finalizers say when it is gone, and `status.activePods` says which pod is believed to be the launcher.
+//! The same rules as virt-api's `validate::handler_update`, for when virt-api is down. The specification is critical: with
+//! it, a stolen token could bring any claim of the namespace to its node. Labels and owner references show the owner of an
+//! instance, finalizers show when it is gone, and `status.activePods` names the pod that counts as the launcher.
 
 use barevirt_api::names::{NODE_NAME_LABEL, PCI_LAYOUT_ANNOTATION};
 use serde_json::{Value, json};
 
-/// What of a migration is the controller's to write. `migrationConfiguration`, the names in both sides' details and the pods that
-/// offer disks to a guest that stays are left to virt-api.
+/// Fields of a migration that only the controller writes. `migrationConfiguration`, the names in both sides' details and the
+/// pods that offer disks to a guest that stays are left to virt-api.
 const OF_CONTROLLER: [&str; 6] = [
     "migrationUid",
     "sourceNode",
     "sourcePod",
     "targetPod",
     "migrationPolicyName",
-    // A handler takes the disks that these pods offer.
+    // A handler uses the disks that these pods offer.
     "targetAttachmentPodUID",
 ];
 
-/// What the rules are about. `before`, `after`: the node that the instance is on; `target`: the one that a migration moves it to,
-/// for as long as the migration is not over.
+/// Variables of the rules. `before`, `after`: the node of the instance; `target`: the target node of its migration, until
+/// the migration has ended.
 pub(super) fn variables() -> Vec<Value> {
     let text = |name: &str, expression: &str| json!({"name": name, "expression": expression});
     vec![
@@ -88,7 +88,7 @@ pub(super) fn validations() -> Vec<Value> {
     ]
 }
 
-/// Whether a migration is the one it was, and is wanted or not as it was.
+/// Whether the migration and its abort request are unchanged.
 fn of_controller() -> String {
     let value =
         |of: &str, name: &str, none: &str| format!("{of}.?status.?migrationState.?{name}.orValue({none})");
@@ -104,7 +104,7 @@ fn rule(expression: &str, message: &str) -> Value {
     json!({"expression": format!("variables.isNode || ({expression})"), "message": message})
 }
 
-/// Whether a map is as it was, but for one key.
+/// Whether a map is unchanged, except for one key.
 fn same(map: &str, but: &str) -> String {
     format!(
         "variables.{map}Before.all(k, k == '{but}' || \
@@ -113,7 +113,7 @@ fn same(map: &str, but: &str) -> String {
     )
 }
 
-/// Whether a list of the metadata is as it was.
+/// Whether a list of the metadata is unchanged.
 fn list(name: &str) -> String {
     format!("object.metadata.?{name}.orValue([]) == oldObject.metadata.?{name}.orValue([])")
 }
@@ -122,7 +122,8 @@ fn list(name: &str) -> String {
 mod tests {
     use super::*;
 
-    /// What the expressions do is shown by the API server (`e2e/tests/together/stolen.rs`); here, that none is missing.
+    /// An end-to-end test checks the expressions in the API server (`e2e/tests/together/stolen.rs`); this test checks that
+    /// none is missing.
     #[test]
     fn the_policy_has_a_rule_for_each_field() {
         let rules = validations();

@@ -1,8 +1,8 @@
-//! Only virt-controller makes pods that look like launchers, and like those that bring disks to them.
+//! Only virt-controller may make pods that look like launchers, or like the pods that bring disks to them.
 //!
-//! Who may make pods in a namespace could else put one where a launcher is expected: services and network policies select
-//! launchers by their labels, and so do people. virt-controller itself believes no label: it takes the pod whose UID the API
-//! server gave it for the launcher.
+//! Otherwise a user who may make pods in a namespace could put one where a launcher is expected: services and network
+//! policies select launchers by their labels, and so do users. virt-controller itself trusts no label: the launcher is the
+//! pod whose UID the API server returned to it.
 
 use crate::objects::metadata;
 use barevirt_api::names::{
@@ -14,7 +14,7 @@ const NAME: &str = "kubevirt-launcher-pods-policy";
 
 /// The policy and its binding.
 pub(super) fn objects(controller: &str) -> [Value; 2] {
-    // What components are called by the same label is nobody's business here.
+    // Other values of the label, such as those of components, are ignored.
     let values =
         [APP_LAUNCHER, APP_HOTPLUG_DISK, APP_FIRST_CONSUMER].map(|value| format!("'{value}'")).join(", ");
     let app = |labels: &str| format!("variables.{labels}[?'{APP_LABEL}'].orValue('')");
@@ -26,7 +26,7 @@ pub(super) fn objects(controller: &str) -> [Value; 2] {
             "metadata": metadata(NAME, "virt-controller"),
             "spec": {
                 "failurePolicy": "Fail",
-                // Labels can be written along with a status, too.
+                // Labels can also be written together with a status.
                 "matchConstraints": {"resourceRules": [{
                     "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods", "pods/status"],
                     "operations": ["CREATE", "UPDATE"],
@@ -80,7 +80,8 @@ pub(super) fn objects(controller: &str) -> [Value; 2] {
 mod tests {
     use super::*;
 
-    /// What the expressions do is shown by the API server (`e2e/tests/together/squatter.rs`); here, what they are about.
+    /// An end-to-end test checks the expressions in the API server (`e2e/tests/together/squatter.rs`); this test checks
+    /// their scope.
     #[test]
     fn labels_of_launchers_are_compared_before_and_after() {
         let [policy, binding] = objects("system:serviceaccount:kubevirt:kubevirt-controller");

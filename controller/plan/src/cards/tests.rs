@@ -1,4 +1,4 @@
-//! Cards that come and go: steps, and random machines until their instances have what they want.
+//! Cards that come and go: single steps, and random machines until their instances have what they want.
 
 use super::*;
 use proptest::prelude::*;
@@ -26,7 +26,7 @@ fn spec(cards: &[&str]) -> VirtualMachineInstanceSpec {
     .unwrap()
 }
 
-/// A running instance with such cards, of which its status tells.
+/// A running instance with such cards; its status lists `told`.
 fn vmi(cards: &[&str], told: &[&str], moves: bool) -> VirtualMachineInstance {
     let told: Vec<Value> = told.iter().map(|name| json!({"name": name, "infoSource": "domain"})).collect();
     let moves = json!([{"type": "LiveMigratable", "status": if moves { "True" } else { "False" }}]);
@@ -64,7 +64,7 @@ fn planned(wanted: &[&str], vmi: &VirtualMachineInstance) -> (Vec<String>, bool)
     (shown(&cards.interfaces, &cards.networks), cards.waits)
 }
 
-/// Whether this version does what the test is about.
+/// Whether this version serves what these tests check.
 const SERVED: bool =
     networks::PLUGGED_CARDS_SERVED && networks::LINK_STATE_SERVED && networks::SEVERAL_CARDS_SERVED;
 
@@ -77,16 +77,16 @@ fn cards_come_go_and_change_their_state() {
         (&["a", "b::down"][..], &[][..], &[][..], &["a", "b::down"][..], false),
         (&["a::down"], &["a"], &["a"], &["a::down"], false),
         (&["a::absent"], &["a"], &["a"], &["a::absent"], false),
-        // Told of it or not, it is in the guest until somebody has looked.
+        // Whether the status lists it or not: it counts as in the guest until the handler has looked.
         (&["a::absent"], &["a"], &[], &["a::absent"], false),
         (&["a::absent"], &["a::absent"], &["a"], &["a::absent"], false),
         (&["a::absent"], &["a::absent"], &[], &[], false),
         (&[], &["a::absent"], &[], &[], false),
-        // It comes back once the former one has gone.
+        // The card returns once the former one has left.
         (&["a"], &["a::absent"], &["a"], &["a::absent"], true),
         (&["a"], &[], &["a"], &[], true),
         (&["a"], &["a"], &["a"], &["a"], false),
-        // One that was taken out without being unplugged stays.
+        // A card that was removed without being unplugged stays.
         (&[], &["a"], &["a"], &["a"], false),
         (&["a::absent"], &[], &[], &[], false),
     ] {
@@ -165,14 +165,14 @@ fn some_changes_take_a_restart() {
 fn what_others_have_added_to_an_instance_is_no_change() {
     let nothing: VirtualMachineInstanceSpec =
         serde_json::from_value(json!({"domain": {"devices": {}}})).unwrap();
-    // By default; by a preference; plugged since, and unplugged since.
+    // Added by default; by a preference; plugged since, and unplugged since.
     assert!(!take_a_restart(&nothing, &nothing, &vmi(&[], &[], true)));
     let mut preferred = vmi(&["a"], &["a"], true);
     preferred.spec.domain.devices.interfaces[1].model = Some("e1000e".to_owned());
     assert!(!take_a_restart(&spec(&["a"]), &spec(&["a"]), &preferred));
     assert!(!take_a_restart(&spec(&[]), &spec(&["a"]), &preferred));
     assert!(!take_a_restart(&spec(&["a"]), &spec(&[]), &vmi(&[], &[], true)));
-    // Plugged since, and then taken out of the machine alone.
+    // Plugged since, and then removed from the machine alone.
     assert!(take_a_restart(&spec(&[]), &spec(&[]), &vmi(&["a"], &["a"], true)));
 }
 
@@ -201,7 +201,7 @@ fn the_address_of_a_card_that_comes_is_written_into_the_machine() {
     let written = addressed(&wanted, &has, &patch(&["a", "b"])).unwrap();
     let addresses: Vec<Option<String>> = written.iter().map(|card| card.mac_address.clone()).collect();
     assert_eq!(addresses, [None, None, own("b")]);
-    // Once it is written, and where it is given; and for none that does not come.
+    // No address is written once it is there, where it is given, or for a card that is not added.
     let mut known = wanted.clone();
     known.domain.devices.interfaces = written;
     assert_eq!(addressed(&known, &has, &patch(&["a", "b"])), None);
@@ -209,7 +209,7 @@ fn the_address_of_a_card_that_comes_is_written_into_the_machine() {
     assert_eq!(addressed(&known, &has, &patch(&["a", "b"])), None);
     assert_eq!(addressed(&wanted, &has, &patch(&["a"])), None);
     assert_eq!(addressed(&wanted, &has, &json!({"domain": {"cpu": {"sockets": 2}}})), None);
-    // Taken out of the machine again it is the same; another is not.
+    // A card that is removed from the machine again has the same address; another card has another one.
     let mut has = vmi(&["a", "b"], &["a", "b"], true);
     has.spec.domain.devices.interfaces[2].mac_address = own("b");
     assert!(!take_a_restart(&spec(&["a"]), &wanted, &has));
@@ -221,13 +221,13 @@ fn list() -> impl Strategy<Value = Vec<&'static str>> {
 }
 
 proptest! {
-    /// Whatever there was, the instance comes to have what the machine wants, in steps that admission lets pass.
+    /// From any state, the instance reaches what the machine wants, in steps that admission accepts.
     #[test]
     fn the_instance_comes_to_have_what_is_wanted(has in list(), wants in list(), told in list()) {
         if !SERVED {
             return Ok(());
         }
-        // What is not wanted is unplugged.
+        // A card that is not wanted is unplugged.
         let name = |card: &str| card.split(':').next().unwrap_or_default().to_owned();
         let mut cards: Vec<String> = wants.iter().map(|card| (*card).to_owned()).collect();
         for card in &has {
@@ -248,7 +248,7 @@ proptest! {
             (next.spec.domain.devices.interfaces, next.spec.networks) = (cards.interfaces, cards.networks);
             let causes = validate::vmi_update(&vmi, &next, Requester::Component, &Gates::default());
             prop_assert!(causes.is_empty(), "{:?}", causes);
-            // The guest tells of what it has, and of nothing else.
+            // The status lists exactly what the guest has.
             let there: Vec<String> = next.spec.domain.devices.interfaces.iter()
                 .filter(|interface| !networks::is_absent(interface)).map(|interface| interface.name.clone()).collect();
             next.status.as_mut().unwrap().interfaces

@@ -1,4 +1,4 @@
-//! What CDI writes into a DataVolume's status. Nothing of it is taken for granted: another version may write something else.
+//! CDI's status of a DataVolume. No field is taken for granted: another version may write something else.
 
 use serde_json::Value;
 
@@ -6,9 +6,9 @@ use serde_json::Value;
 pub const SUCCEEDED: &str = "Succeeded";
 /// Phase: given up.
 pub const FAILED: &str = "Failed";
-/// Phase: filled once its claim is bound, for which a pod has to be placed.
+/// Phase: it is filled once its claim is bound, which needs a pod to be placed.
 pub const WAIT_FOR_FIRST_CONSUMER: &str = "WaitForFirstConsumer";
-/// Phase: filled as soon as a pod is to be placed, and bound only then.
+/// Phase: it is filled as soon as a pod is to be placed, and bound only then.
 pub const PENDING_POPULATION: &str = "PendingPopulation";
 
 /// The status of a DataVolume.
@@ -16,7 +16,7 @@ pub const PENDING_POPULATION: &str = "PendingPopulation";
 pub struct Status<'a>(&'a Value);
 
 impl<'a> Status<'a> {
-    /// That of a DataVolume, without its metadata.
+    /// The status of a DataVolume, given without its metadata.
     pub fn of(data: &'a Value) -> Self {
         Status(&data["status"])
     }
@@ -32,7 +32,7 @@ impl<'a> Status<'a> {
         all.into_iter().find(|condition| condition["type"] == type_)
     }
 
-    /// Why the pod that fills it has stopped over an error.
+    /// Why the pod that fills it has stopped with an error.
     pub fn stopped(self) -> Option<&'a str> {
         let running = self.condition("Running").filter(|running| {
             running["status"] == "False"

@@ -22,7 +22,7 @@ fn object(of: Value) -> DynamicObject {
     serde_json::from_value(of).unwrap()
 }
 
-/// What is there of one template's DataVolume, the machine's own.
+/// The state of one template's DataVolume, which the machine owns.
 fn told(phase: &str, conditions: Value) -> Told {
     told_of(json!([owner("VirtualMachine", "web", "m1")]), phase, conditions)
 }
@@ -125,7 +125,7 @@ fn what_is_copied_is_named_whole() {
         );
     }
     assert!(copied(by, None).is_err());
-    // What becomes part of a request's path is a name.
+    // Only valid names become part of a request's path.
     for (namespace, name) in [("a/../b", "x"), ("a", "x?y"), ("a", ".."), ("a", ""), ("A", "x")] {
         let named = json!({"namespace": namespace, "name": name});
         for kind in ["pvc", "snapshot"] {
@@ -207,7 +207,7 @@ fn every_phase_has_its_meaning() {
     let going = DataVolumes(vec![Some(going)]);
     assert!(!going.are_ready() && !going.are_filled());
     assert_eq!(going.status(), Some("Provisioning"));
-    // Nothing was looked for.
+    // Nothing was looked up.
     let none = DataVolumes::default();
     assert!(none.are_ready() && none.work(&plain(), true).is_none() && none.status().is_none());
 }
@@ -219,7 +219,7 @@ fn whose_it_is_decides() {
         (json!([]), true, false),
         (json!([owner("DataImportCron", "c", "x")]), false, false),
         (json!([owner("VirtualMachine", "other", "m9")]), false, false),
-        // Of a machine of this name that is gone.
+        // Of a deleted machine of the same name.
         (json!([owner("VirtualMachine", "web", "m0")]), false, true),
     ] {
         let told = told_of(owners.clone(), "Succeeded", json!([]));

@@ -17,10 +17,10 @@ use serde_json::{Value, json};
 
 /// Annotation on a claim: for which DataVolume it was filled.
 const POPULATED_FOR_ANNOTATION: &str = "cdi.kubevirt.io/storage.populatedFor";
-/// What kubectl keeps for itself.
+/// Kubectl's own annotation.
 const LAST_APPLIED_ANNOTATION: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// What of a claim's file system is left to it, in thousandths: CDI's share where nobody says another.
+/// The share of a claim that its file system takes, in thousandths: CDI's default.
 pub(super) const OVERHEAD: u16 = 60;
 /// Sizes of disks are multiples of this, in bytes.
 const ALIGNMENT: u64 = 1 << 20;
@@ -32,8 +32,8 @@ pub fn is_filled(claim: &PersistentVolumeClaim, data_volume: &str) -> bool {
     claim.annotations().get(POPULATED_FOR_ANNOTATION).is_some_and(|name| name == data_volume)
 }
 
-/// The claim to make; or what keeps it from being made. `source` is the claim that is copied, where one is.
-/// `profile`: what the storage class is good for.
+/// The claim to make, or why it cannot be made. `source` is the claim that is copied, if any. `profile` is what the storage
+/// class advises.
 pub(super) fn of(
     data_volume: &DataVolume,
     source: Option<&SourceClaim>,
@@ -70,7 +70,7 @@ pub(super) fn of(
     })
 }
 
-/// A claim that is large enough for a disk of the size that was asked for.
+/// A claim that is large enough for a disk of the requested size.
 fn of_storage(
     storage: &StorageSpec,
     copy: Option<&PersistentVolumeClaim>,
@@ -82,7 +82,7 @@ fn of_storage(
         .and_then(|all| all.requests.as_ref())
         .is_some_and(|all| all.contains_key("storage"));
     if let Some(copy) = copy.filter(|_| !asks) {
-        // As large as what it copies, which includes what the file system takes.
+        // As large as the source, whose size includes the file system's share.
         let spec = copy.spec.clone().unwrap_or_default();
         let mode =
             storage.volume_mode.clone().filter(|mode| mode != "FromStorageProfile").or(spec.volume_mode);
@@ -124,14 +124,14 @@ fn size(resources: Option<&VolumeResourceRequirements>, field: &str) -> Result<u
     let asked: Option<&Quantity> = resources.and_then(|all| all.requests.as_ref()?.get("storage"));
     let asked = asked.ok_or_else(|| format!("{field} must be given"))?;
     match quantity::bytes(asked) {
-        Ok(0) => Err(format!("{field} must be more than nothing")),
+        Ok(0) => Err(format!("{field} must be more than 0")),
         Ok(bytes) => Ok(bytes),
         Err(error) => Err(format!("{field}: {error}")),
     }
 }
 
-/// Size of the disk that was asked for, in bytes. What a claim asks for itself includes the file system's share; the importer
-/// sees how much room there is.
+/// Requested size of the disk, in bytes. The request of a claim includes the file system's share; the importer measures the
+/// free space.
 pub(super) fn disk_size(spec: &DataVolumeSpec, copy: Option<&PersistentVolumeClaim>) -> u64 {
     let resources = match (&spec.pvc, &spec.storage) {
         (Some(claim), _) => claim.resources.as_ref(),
@@ -139,7 +139,7 @@ pub(super) fn disk_size(spec: &DataVolumeSpec, copy: Option<&PersistentVolumeCla
         (None, None) => None,
     };
     let copied = || size(copy?.spec.as_ref()?.resources.as_ref(), "spec").ok();
-    // A DataVolume that says nothing has no claim, so no importer either.
+    // A DataVolume without a size has no claim, so it has no importer either.
     size(resources, "spec").ok().or_else(copied).unwrap_or_default()
 }
 
@@ -148,14 +148,14 @@ pub(super) fn is_block(claim: &PersistentVolumeClaim) -> bool {
     claim.spec.as_ref().and_then(|spec| spec.volume_mode.as_deref()) == Some(BLOCK)
 }
 
-/// What makes a claim that is there the DataVolume's, filled as it is.
+/// The patch that gives an existing claim to the DataVolume, with its contents.
 pub(super) fn adoption(data_volume: &DataVolume) -> Value {
     let mut patch = mark(data_volume);
     patch["metadata"]["ownerReferences"] = json!([owner(data_volume)]);
     patch
 }
 
-/// What marks a claim as filled.
+/// The patch that marks a claim as filled.
 pub(super) fn mark(data_volume: &DataVolume) -> Value {
     json!({ "metadata": { "annotations": {
         POPULATED_FOR_ANNOTATION: data_volume.name_any(),

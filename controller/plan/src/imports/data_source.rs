@@ -1,4 +1,4 @@
-//! What is said of a DataSource: what it stands for in the end, and whether that can be copied.
+//! Status of a DataSource: which claim it refers to in the end, and whether that claim can be copied.
 //!
 //! ```text
 //!   DataSource --> claim                    is it there, and filled?
@@ -14,32 +14,32 @@ use kube::ResourceExt;
 use std::borrow::Cow;
 use std::time::Duration;
 
-/// DataSources on the way from one to its claim, itself not counted.
+/// Longest chain of DataSources from one to its claim, the first not counted.
 pub const MOST_STEPS: usize = 4;
-/// How often one is looked at whose claim nobody watches.
+/// How often a DataSource is looked at whose claim is not watched.
 const UNWATCHED: Duration = Duration::from_secs(10);
 
 /// Where a DataSource leads.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Next {
-    /// To another one.
+    /// To another DataSource.
     DataSource(Place),
     /// To a claim of its namespace.
     Claim(Place, DataSourceSource),
-    /// It is known already what is to be said.
+    /// The result is already known.
     End(End),
 }
 
 /// Where a DataSource ends.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct End {
-    /// What it stands for.
+    /// What it refers to.
     pub source: DataSourceSource,
-    /// Whether that can be copied; nothing where it is not known.
+    /// Whether that can be copied; `None` where this is not known.
     pub is_ready: Option<bool>,
-    /// In a word.
+    /// Reason of the condition.
     pub reason: Cow<'static, str>,
-    /// For people.
+    /// Message of the condition.
     pub message: String,
 }
 
@@ -47,7 +47,7 @@ fn not_ready(source: DataSourceSource, reason: &'static str, message: String) ->
     Next::End(End { source, is_ready: Some(false), reason: reason.into(), message })
 }
 
-/// Where `at` leads, after so many steps.
+/// Where `at` leads after `steps` steps.
 pub fn next(at: &DataSource, steps: usize) -> Next {
     let own = at.namespace().unwrap_or_default();
     let said = &at.spec.source;
@@ -82,17 +82,17 @@ pub fn next(at: &DataSource, steps: usize) -> Next {
     match Place::new("claim", namespace, &claim.name) {
         Err(why) => not_ready(said.clone(), "NotFound", why),
         Ok(place) if place.namespace == own => Next::Claim(place, said.clone()),
-        // Who makes a DataSource need not be allowed to know of it.
+        // The author of a DataSource may not be allowed to learn whether the claim exists.
         Ok(place) => Next::End(End {
             source: said.clone(),
             is_ready: None,
             reason: "OtherNamespace".into(),
-            message: format!("whether claim {place} is there, is told to who may copy it"),
+            message: format!("whether claim {place} exists is shown only to users who may copy it"),
         }),
     }
 }
 
-/// What there is to be said where another DataSource on the way is not there.
+/// The result where another DataSource of the chain does not exist.
 pub fn missing(place: &Place) -> End {
     End {
         is_ready: Some(false),
@@ -102,7 +102,7 @@ pub fn missing(place: &Place) -> End {
     }
 }
 
-/// What there is to be said of a claim: whether it is there, and the phase of the DataVolume of its name, if there is one.
+/// The result for a claim: whether it exists, and the phase of the DataVolume of its name, if there is one.
 pub fn claim(source: DataSourceSource, is_there: bool, data_volume: Option<&str>) -> End {
     let (is_ready, reason, message): (bool, Cow<'static, str>, String) = match (data_volume, is_there) {
         (Some(SUCCEEDED), true) | (None, true) => {
@@ -114,7 +114,7 @@ pub fn claim(source: DataSourceSource, is_there: bool, data_volume: Option<&str>
     End { source, is_ready: Some(is_ready), reason, message }
 }
 
-/// The status, where it is another one.
+/// The status, where it changes.
 pub fn status(data_source: &DataSource, end: &End, now: &Time) -> Option<DataSourceStatus> {
     let old = data_source.status.clone().unwrap_or_default();
     let ready = match end.is_ready {
@@ -130,7 +130,7 @@ pub fn status(data_source: &DataSource, end: &End, now: &Time) -> Option<DataSou
     (new != old || data_source.status.is_none()).then_some(new)
 }
 
-/// When to look again: claims that are no DataVolume's are not watched.
+/// When to look again: only claims of DataVolumes are watched.
 pub fn again(end: &End) -> Option<Duration> {
     (end.is_ready == Some(false)).then_some(UNWATCHED)
 }

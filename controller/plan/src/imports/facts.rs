@@ -1,4 +1,4 @@
-//! What is known of a DataVolume, and words that several steps need.
+//! What is known of a DataVolume, and constants that several steps need.
 
 use super::profile::Profile;
 use crate::data_volumes::Place;
@@ -8,12 +8,12 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-/// Label, by which claims and pods of DataVolumes are watched: CDI's.
+/// CDI's label, by which claims and pods of DataVolumes are watched.
 pub const LABEL: (&str, &str) = ("app", "containerized-data-importer");
-/// Annotation on a DataVolume: a claim of its name that is there is taken over with what it holds.
+/// Annotation on a DataVolume: a claim of its name that exists is taken over with its contents.
 pub(super) const ADOPTION_ANNOTATION: &str = "cdi.kubevirt.io/allowClaimAdoption";
 
-/// Phases that are no other module's.
+/// Phases that no other module defines.
 pub(super) mod phase {
     pub(in super::super) const PENDING: &str = "Pending";
     pub(in super::super) const SCHEDULED: &str = "ImportScheduled";
@@ -24,25 +24,25 @@ pub(super) mod phase {
     pub(in super::super) const UPLOAD_READY: &str = "UploadReady";
 }
 
-/// What an import is made with.
+/// Settings that imports are made with.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Installation {
     /// Image of the importer.
     pub image: String,
     /// Pull policy for it.
     pub pull_policy: Option<String>,
-    /// Secrets with which it is pulled, looked for in the DataVolume's namespace.
+    /// Pull secrets of that image, looked up in the DataVolume's namespace.
     pub pull_secrets: Vec<String>,
     /// Whether images can be volumes of pods.
     pub image_volumes: bool,
-    /// Registries that are spoken to without TLS, `host` or `host:port`.
+    /// Registries that are used without TLS, `host` or `host:port`.
     pub insecure_registries: BTreeSet<String>,
 }
 
 /// Restarts after which an import is given up: more than half an hour, with the kubelet's pauses.
 pub(super) const MOST_RESTARTS: i32 = 10;
 
-/// Something to be done.
+/// A step of the plan.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
     /// Make the claim.
@@ -55,7 +55,7 @@ pub enum Step {
     RemovePod(String),
     /// Make the pod that sends a claim of another namespace.
     MakeSender(Box<Pod>),
-    /// Tell that pod of another namespace whom it sends to: its annotation `import.barevirt.dev/receiver`.
+    /// Tell that pod of another namespace which importer it sends to: its annotation `import.barevirt.dev/receiver`.
     Introduce {
         /// Its namespace.
         namespace: String,
@@ -81,16 +81,16 @@ pub enum Copied {
     /// Nothing: its contents come from elsewhere.
     #[default]
     Nothing,
-    /// It is not known yet what: why.
+    /// Not known yet, for this reason.
     Unknown(String),
-    /// What it must not copy: why.
+    /// Must not be copied, for this reason.
     Refused(String),
     /// A claim.
     Claim(Box<SourceClaim>),
 }
 
 impl Copied {
-    /// The claim, where it is known which.
+    /// The claim, where it is known.
     pub(super) fn source(&self) -> Option<&SourceClaim> {
         match self {
             Copied::Claim(source) => Some(source),
@@ -102,51 +102,51 @@ impl Copied {
 /// A claim that is copied.
 #[derive(Clone, Debug)]
 pub struct SourceClaim {
-    /// Which one.
+    /// Its namespace and name.
     pub place: Place,
-    /// It, where it is there.
+    /// The claim, where it exists.
     pub claim: Option<PersistentVolumeClaim>,
     /// A pod that uses it.
     pub used_by: Option<String>,
-    /// What sends it, where it is one of another namespace.
+    /// Its sender, where it is a claim of another namespace.
     pub sender: Option<Sender>,
 }
 
-/// What sends a claim of another namespace.
+/// The sender of a claim of another namespace.
 #[derive(Clone, Debug, Default)]
 pub struct Sender {
-    /// The pod of the sender's name.
+    /// The pod with the sender's name.
     pub pod: Option<Pod>,
 }
 
-/// The cluster, as far as a DataVolume is concerned.
+/// The parts of the cluster that concern a DataVolume.
 #[derive(Clone, Debug)]
 pub struct Observed {
-    /// It.
+    /// The DataVolume.
     pub data_volume: DataVolume,
     /// The claim of its name.
     pub claim: Option<PersistentVolumeClaim>,
-    /// What its storage class is good for, where that is asked.
+    /// What its storage class advises, where that is asked.
     pub profile: Profile,
     /// What it copies.
     pub copied: Copied,
-    /// The pod of its importer's name.
+    /// The pod with its importer's name.
     pub pod: Option<Pod>,
-    /// Whether the claim's class binds once a pod is placed.
+    /// Whether the claim's class binds only once a pod is placed.
     pub waits: bool,
-    /// How far the importer says it is, in per cent.
+    /// The progress that the importer reports, in per cent.
     pub progress: Option<f64>,
-    /// The time.
+    /// The present time.
     pub now: Time,
 }
 
-/// Something to be told.
+/// An event to emit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// Whether it needs somebody's look.
+    /// Whether it is a warning.
     pub warning: bool,
-    /// One word.
+    /// Its reason, one word.
     pub reason: &'static str,
-    /// For people.
+    /// Its message.
     pub message: String,
 }

@@ -1,4 +1,5 @@
-//! The pod that fills a claim: admitted under Pod Security `restricted`, with no right and no secret but what its source names.
+//! The pod that fills a claim: admitted under Pod Security `restricted`, without rights, and with no secret except those
+//! that its source names.
 
 use super::claim::is_block;
 use super::facts::{Installation, LABEL};
@@ -25,12 +26,12 @@ use std::collections::BTreeMap;
 
 /// Name of its container.
 pub(super) const CONTAINER: &str = "importer";
-/// Annotation on the pod: how often the import was begun before it.
+/// Annotation on the pod: how often the import was started before this pod.
 pub(super) const RESTARTS_ANNOTATION: &str = "import.barevirt.dev/restarts";
 const CLAIM: &str = "claim";
 pub(super) const SOURCE_VOLUME: &str = "source";
 
-/// Requests and limits: CDI's, so that quotas that were made for CDI fit.
+/// Requests and limits: CDI's, so that quotas made for CDI fit.
 pub(super) const REQUESTS: [(&str, &str); 2] = [("cpu", "100m"), ("memory", "60M")];
 pub(super) const LIMITS: [(&str, &str); 2] = [("cpu", "750m"), ("memory", "600M")];
 
@@ -39,26 +40,26 @@ pub(super) const LIMITS: [(&str, &str); 2] = [("cpu", "750m"), ("memory", "600M"
 pub struct Running {
     /// Whether it runs at the moment.
     pub runs: bool,
-    /// Restarts, with those before this pod.
+    /// Restarts, with those of earlier pods.
     pub restarts: i32,
-    /// Why it has stopped, while it waits for its next try.
+    /// Why it stopped, while it waits for its next try.
     pub stopped: Option<String>,
     /// Why it cannot be placed.
     pub unschedulable: Option<String>,
-    /// Why its image does not come.
+    /// Why its image cannot be pulled.
     pub no_image: Option<String>,
     /// Its address, while it runs.
     pub address: Option<String>,
 }
 
-/// How it has ended for good.
+/// How it ended for good.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum End {
     /// The claim is filled.
     Filled,
-    /// No other try can help.
+    /// No retry can help.
     Hopeless(String),
-    /// Somebody ended it.
+    /// Something ended the pod from outside.
     Lost(String),
 }
 
@@ -165,7 +166,7 @@ fn metadata(data_volume: &DataVolume, restarts: i32) -> ObjectMeta {
         labels: Some(labels.map(text).into()),
         annotations: Some(BTreeMap::from([
             (RESTARTS_ANNOTATION.to_owned(), restarts.to_string()),
-            // A proxy beside it would keep the pod from ending.
+            // A proxy container would keep the pod from ending.
             text(("sidecar.istio.io/inject", "false")),
         ])),
         owner_references: Some(vec![owner(data_volume)]),
@@ -173,7 +174,7 @@ fn metadata(data_volume: &DataVolume, restarts: i32) -> ObjectMeta {
     }
 }
 
-/// The claim's files belong to the group of QEMU.
+/// The claim's files belong to QEMU's group.
 pub(super) fn security() -> PodSecurityContext {
     PodSecurityContext {
         run_as_non_root: Some(true),
@@ -207,7 +208,7 @@ pub(super) struct Volumes {
 }
 
 impl Volumes {
-    /// The claim that is filled; a device has a directory beside it for what cannot be streamed.
+    /// The claim that is filled; beside a device there is a directory for what cannot be streamed.
     pub(super) fn of_claim(claim: &PersistentVolumeClaim) -> Self {
         let mut volumes = Volumes::default();
         let claimed = PersistentVolumeClaimVolumeSource { claim_name: claim.name_any(), read_only: None };
@@ -238,7 +239,7 @@ impl Volumes {
         self.add(name, path, Volume { secret: Some(source), ..Volume::default() });
     }
 
-    /// What the source names.
+    /// Adds the objects that the source names.
     pub(super) fn of_source(&mut self, spec: &DataVolumeSpec) {
         let Some(source) = &spec.source else { return };
         let http = source.http.as_ref().map(|http| (&http.secret_ref, &http.cert_config_map));
@@ -260,19 +261,19 @@ impl Volumes {
     }
 }
 
-/// How its container has ended the last time.
+/// How its container ended last.
 fn last(pod: &Pod) -> Option<ContainerStateTerminated> {
     let container = container(pod)?;
     let of = |state: &Option<ContainerState>| state.as_ref().and_then(|state| state.terminated.clone());
     of(&container.state).or_else(|| of(&container.last_state))
 }
 
-/// What it has left behind.
+/// The outcome that it wrote.
 pub(super) fn outcome(pod: &Pod) -> Option<Outcome> {
     Outcome::of_message(last(pod)?.message.as_deref().unwrap_or_default())
 }
 
-/// How a pod has ended, if it has.
+/// How a pod ended, if it has ended.
 pub(super) fn ended(pod: &Pod) -> Option<End> {
     let status = pod.status.as_ref()?;
     let last = last(pod);
@@ -303,7 +304,7 @@ fn hopeless(last: &ContainerStateTerminated) -> Option<String> {
     }
 }
 
-/// Why a container has ended.
+/// Why a container ended.
 fn why(last: &ContainerStateTerminated) -> String {
     let message = last.message.as_deref().unwrap_or_default();
     match Outcome::of_message(message) {
@@ -319,7 +320,7 @@ fn why(last: &ContainerStateTerminated) -> String {
     }
 }
 
-/// What a pod does that has not ended.
+/// The state of a pod that has not ended.
 pub(super) fn running(pod: &Pod) -> Running {
     let container = container(pod);
     let state = container.and_then(|container| container.state.as_ref());
@@ -347,7 +348,7 @@ pub(super) fn running(pod: &Pod) -> Running {
     }
 }
 
-/// The address of a pod that fills a claim and can be asked how far it is.
+/// The address of a pod that fills a claim and can be asked for its progress.
 pub fn address(pod: &Pod) -> Option<String> {
     running(pod).address
 }

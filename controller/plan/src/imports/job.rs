@@ -1,4 +1,4 @@
-//! What the importer is told.
+//! The job that the importer is given.
 
 use super::claim::{OVERHEAD, disk_size};
 use super::facts::Installation;
@@ -8,10 +8,11 @@ use barevirt_import_job::{Job, Source};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use std::collections::BTreeSet;
 
-/// How an image is pulled: by the node.
+/// Pull method: the node pulls the image.
 const NODE: &str = "node";
 
-/// Why a DataVolume cannot be filled. The definition's rules refuse these; one of another's definition may be there still.
+/// Why a DataVolume cannot be filled. The definition's rules refuse such objects, but one that was made under another
+/// definition may still exist.
 pub(super) fn source_problem(data_volume: &DataVolume) -> Option<String> {
     let spec = &data_volume.spec;
     let source = match (&spec.source, &spec.source_ref) {
@@ -62,7 +63,7 @@ pub(super) fn source_problem(data_volume: &DataVolume) -> Option<String> {
     None
 }
 
-/// Whether somebody sends the image.
+/// Whether a client sends the image.
 pub(super) fn is_upload(spec: &DataVolumeSpec) -> bool {
     spec.source.as_ref().is_some_and(|source| source.upload.is_some())
 }
@@ -85,8 +86,7 @@ pub(super) fn pulled_by_node(spec: &DataVolumeSpec) -> Option<&str> {
     Some(url.strip_prefix("docker://").unwrap_or(url))
 }
 
-/// The job; a source that has a [`source_problem`] is a blank one.
-/// `copy` is the claim that is copied.
+/// The job; it is a blank disk where the source has a [`source_problem`]. `copy` is the claim that is copied.
 pub(super) fn of(
     data_volume: &DataVolume,
     copy: Option<&PersistentVolumeClaim>,
@@ -100,7 +100,7 @@ pub(super) fn of(
             (false, None) => source(spec.source.as_ref(), &installation.insecure_registries),
         },
         size: disk_size(spec, copy),
-        // The room that the disk of the other claim has had is enough.
+        // The space that the other claim had for its disk is enough.
         overhead: if copies(spec) { 0 } else { OVERHEAD },
         preallocation: spec.preallocation == Some(true),
         owner: data_volume.metadata.uid.clone().unwrap_or_default(),

@@ -1,11 +1,11 @@
-//! What a DataVolume copies: the claim that it names, or that a DataSource stands for.
+//! What a DataVolume copies: the claim that it names, or the claim that its DataSource refers to.
 //!
 //! ```text
 //!   source.pvc ------------------------------------------> claim
-//!   sourceRef --> DataSource --> (others of its namespace) --> claim, remembered at the DataVolume's own claim
+//!   sourceRef --> DataSource --> (others of its namespace) --> claim, recorded on the DataVolume's own claim
 //! ```
 //!
-//! A DataSource may change at any time; a DataVolume copies what it stood for when the claim was made.
+//! A DataSource may change at any time; a DataVolume copies what it referred to when the claim was made.
 
 use super::facts::Copied;
 use crate::data_volumes::status::{FAILED, SUCCEEDED};
@@ -16,13 +16,13 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::SignedDuration;
 use kube::ResourceExt;
 
-/// Annotation on a claim: which one it is a copy of.
+/// Annotation on a claim: the claim that it is a copy of.
 const SOURCE_ANNOTATION: &str = "import.barevirt.dev/source";
 
-/// How long a policy may take until every API server follows it.
+/// How long a new policy may take until every API server applies it.
 const MARGIN: SignedDuration = SignedDuration::from_secs(10);
 
-/// What a DataVolume names.
+/// The source that a DataVolume names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Named {
     /// Nothing to copy.
@@ -31,20 +31,20 @@ pub enum Named {
     Claim(Place),
     /// A DataSource.
     DataSource(Place),
-    /// What is no name.
+    /// An invalid name.
     Wrong(String),
 }
 
-/// Whether it copies something.
+/// Whether its source is a claim or a DataSource.
 pub(super) fn copies(spec: &DataVolumeSpec) -> bool {
     spec.source_ref.is_some() || spec.source.as_ref().is_some_and(|source| source.pvc.is_some())
 }
 
-/// Whether a DataVolume may copy from a namespace. `since`: when it was begun to be asked who makes one that does
-/// ([`barevirt_api::names::COPIES_POLICY`]).
+/// Whether a DataVolume may copy from a namespace. `since`: the time from which admission checks the creators of such
+/// DataVolumes ([`barevirt_api::names::COPIES_POLICY`]).
 ///
 /// # Errors
-/// Why not.
+/// The reason why it may not.
 pub fn permitted(data_volume: &DataVolume, from: &str, since: Option<&Time>) -> Result<(), String> {
     if data_volume.metadata.namespace.as_deref() == Some(from) {
         return Ok(());
@@ -54,7 +54,7 @@ pub fn permitted(data_volume: &DataVolume, from: &str, since: Option<&Time>) -> 
     let named = named.or_else(|| spec.source_ref.as_ref()?.namespace.as_deref());
     if named != Some(from) {
         return Err(format!(
-            "the {DATA_SOURCE} stands for a claim of a third namespace, {from}: name that claim in spec.source.pvc"
+            "the {DATA_SOURCE} refers to a claim of a third namespace, {from}: name that claim in spec.source.pvc"
         ));
     }
     let made = data_volume.metadata.creation_timestamp.as_ref();
@@ -64,9 +64,7 @@ pub fn permitted(data_volume: &DataVolume, from: &str, since: Option<&Time>) -> 
     if asked {
         return Ok(());
     }
-    Err(format!(
-        "it was made before it was asked who may copy from namespace {from}: delete it and make it again"
-    ))
+    Err(format!("it was made before copies from namespace {from} were checked: delete it and make it again"))
 }
 
 /// Whether it is still to be filled.
@@ -75,7 +73,7 @@ pub fn is_waiting(data_volume: &DataVolume) -> bool {
     !matches!(phase, Some(SUCCEEDED | FAILED))
 }
 
-/// Whether it waits for something to copy, and that may be this claim.
+/// Whether it waits for a source, which may be this claim.
 pub fn may_copy(data_volume: &DataVolume, claim: &PersistentVolumeClaim) -> bool {
     let named = data_volume.spec.source.as_ref().and_then(|source| source.pvc.as_ref());
     let place = (claim.metadata.namespace.as_ref(), claim.metadata.name.as_ref());
@@ -83,12 +81,12 @@ pub fn may_copy(data_volume: &DataVolume, claim: &PersistentVolumeClaim) -> bool
     (names || data_volume.spec.source_ref.is_some()) && is_waiting(data_volume)
 }
 
-/// What a claim says of the one that it is a copy of: an annotation.
+/// The annotation that names the source of a copy.
 pub(super) fn remembered(place: &Place) -> (String, String) {
     (SOURCE_ANNOTATION.to_owned(), place.to_string())
 }
 
-/// What it names. `claim` is the claim of its name.
+/// The source that it names. `claim` is the claim of its name.
 pub fn named(data_volume: &DataVolume, claim: Option<&PersistentVolumeClaim>) -> Named {
     let spec = &data_volume.spec;
     if let Some(source) = spec.source.as_ref().and_then(|source| source.pvc.as_ref()) {
@@ -107,10 +105,10 @@ pub fn named(data_volume: &DataVolume, claim: Option<&PersistentVolumeClaim>) ->
     }
 }
 
-/// The claim that a DataSource stands for; or why there is none to copy.
+/// The claim that a DataSource refers to, or why there is none to copy.
 ///
 /// # Errors
-/// What is then known of what is copied.
+/// What is then known of the source.
 pub fn followed(place: &Place, found: Option<&DataSource>) -> Result<Place, Copied> {
     let unknown = |why: String| Copied::Unknown(why);
     let Some(found) = found else { return Err(unknown(format!("there is no {DATA_SOURCE} {place}"))) };
@@ -119,7 +117,7 @@ pub fn followed(place: &Place, found: Option<&DataSource>) -> Result<Place, Copi
     let source = if said.data_source.is_some() { resolved } else { Some(said) };
     if source.is_some_and(|source| source.snapshot.is_some()) {
         return Err(Copied::Refused(format!(
-            "{DATA_SOURCE} {place} stands for a snapshot, which is served by CDI alone, and this cluster has none"
+            "{DATA_SOURCE} {place} refers to a snapshot, which is served by CDI alone, and this cluster has none"
         )));
     }
     let Some(claim) = source.and_then(|source| source.pvc.as_ref()) else {

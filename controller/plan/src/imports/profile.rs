@@ -1,7 +1,8 @@
-//! What a storage class is good for: what its StorageProfile says of it, and what claims take from that for what they leave open.
+//! What a storage class advises: the contents of its StorageProfile, and what claims take from it for the fields that they
+//! leave open.
 //!
 //! ```text
-//!   StorageClass --> StorageProfile of its name: spec.claimPropertySets, by people; else what is known of the provisioner
+//!   StorageClass --> StorageProfile of its name: spec.claimPropertySets, by users; else what is known of the provisioner
 //!                                  \--> status.claimPropertySets --> claims of `storage` without access modes or volume mode
 //! ```
 
@@ -9,11 +10,11 @@ use barevirt_api::cdi::{ClaimPropertySet, StorageProfile, StorageProfileStatus, 
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::ResourceExt;
 
-/// Volume mode of who wants what the profile advises.
+/// Volume mode of a claim that takes the profile's.
 const FROM_PROFILE: &str = "FromStorageProfile";
 /// How claims are copied without CDI.
 const COPY: &str = "copy";
-/// What images are kept as without CDI.
+/// The form in which images are kept without CDI.
 const FORMAT: &str = "pvc";
 
 const BLOCK: &str = "Block";
@@ -21,7 +22,7 @@ const FILES: &str = "Filesystem";
 const ONE: &str = "ReadWriteOnce";
 const MANY: &str = "ReadWriteMany";
 
-/// Modes that go together, the best first.
+/// Access mode and volume mode that go together, the best first.
 type Known = &'static [(&'static str, &'static str)];
 
 const ONE_FILES: Known = &[(ONE, FILES)];
@@ -31,7 +32,7 @@ const EITHER_FILES: Known = &[(MANY, FILES), (ONE, FILES)];
 const ONE_EITHER: Known = &[(ONE, BLOCK), (ONE, FILES)];
 const SHARED_BLOCK: Known = &[(MANY, BLOCK), (ONE, BLOCK), (ONE, FILES)];
 
-/// What CDI knows of provisioners that are common without a vendor's cluster.
+/// CDI's table of common provisioners.
 const PROVISIONERS: &[(&str, Known)] = &[
     ("kubevirt.io.hostpath-provisioner", ONE_FILES),
     ("kubevirt.io/hostpath-provisioner", ONE_FILES),
@@ -55,16 +56,16 @@ const PROVISIONERS: &[(&str, Known)] = &[
     ("driver.longhorn.io", ONE_BLOCK),
 ];
 
-/// What a claim of `storage` is to have where it leaves it open.
+/// What a claim of `storage` takes where it leaves a field open.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Profile {
-    /// The class, where it is not the one that Kubernetes takes by itself.
+    /// The class, where it is not Kubernetes' default class.
     pub class: Option<String>,
-    /// What its StorageProfile says, the best first.
+    /// The sets of its StorageProfile, the best first.
     pub sets: Vec<ClaimPropertySet>,
 }
 
-/// Whether claims of it take something from a profile.
+/// Whether such claims take something from a profile.
 pub fn is_open(storage: &StorageSpec) -> bool {
     storage.access_modes.is_empty() || asked_mode(storage).is_none() || storage.storage_class_name.is_none()
 }
@@ -78,7 +79,7 @@ pub(super) fn modes(storage: &StorageSpec, sets: &[ClaimPropertySet]) -> (Vec<St
     let asked = asked_mode(storage);
     let set = match (asked, storage.access_modes.as_slice()) {
         (None, []) => sets.first(),
-        // Who says one of them gets the other one that goes with it, if one does.
+        // A claim with one of the two gets the matching other one, if there is one.
         (Some(mode), []) => sets.iter().find(|set| set.volume_mode.as_deref() == Some(mode)),
         (None, modes) => sets
             .iter()
@@ -91,12 +92,12 @@ pub(super) fn modes(storage: &StorageSpec, sets: &[ClaimPropertySet]) -> (Vec<St
         given => Some(given.to_vec()),
     };
     let mode = asked.or_else(|| set?.volume_mode.as_deref());
-    // What Kubernetes takes by itself is not written.
+    // Kubernetes' default is not written.
     let mode = mode.filter(|mode| *mode == BLOCK).map(str::to_owned);
     (access_modes.unwrap_or_else(|| vec![ONE.to_owned()]), mode)
 }
 
-/// The status of a class's profile, where it is another one.
+/// The status of a class's profile, where it changes.
 pub fn status(profile: &StorageProfile, class: &StorageClass) -> Option<StorageProfileStatus> {
     let old = profile.status.clone().unwrap_or_default();
     let known = PROVISIONERS.iter().find(|(name, _)| *name == class.provisioner);

@@ -1,15 +1,15 @@
-//! A copy from another namespace: a pod beside the claim that is copied sends it to the importer.
+//! A copy from another namespace: a pod beside the source claim sends its contents to the importer.
 //!
 //! ```text
-//!   no sender --make--> sender --runs, has a key--> importer is made, knows it --has a key--> the sender is told of it
+//!   no sender --make--> sender --runs, has a key--> importer is made, knows it --has a key--> the sender is told
 //!       ^                  |                                                                        |
 //!       +----- ended ------+                                          filled, or given up: both pods are removed; so is
-//!                                                                     the sender of a DataVolume that is not there any more
+//!                                                                     the sender of a DataVolume that no longer exists
 //! ```
 //!
-//! A claim can be mounted in its own namespace alone. Each of the two pods makes a key that never leaves it, and its status says
-//! the certificate: only its kubelet writes that. The sender belongs to nobody of the other namespace; it goes at the latest with
-//! the claim that it sends.
+//! A claim can only be mounted in its own namespace. Each of the two pods makes a key that never leaves it, and its status
+//! has the certificate: only its kubelet writes that status. The sender has no owner in the other namespace; it is deleted
+//! with its source claim at the latest.
 
 use super::claim::is_block;
 use super::facts::{Installation, LABEL, SourceClaim, Step};
@@ -31,7 +31,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 use kube::ResourceExt;
 use std::collections::BTreeMap;
 
-/// Labels by which senders are found.
+/// Selector of senders.
 pub const SELECTOR: &str = "cdi.kubevirt.io=cdi-clone-source,app.kubernetes.io/managed-by=virt-controller";
 const LABELS: [(&str, &str); 3] =
     [LABEL, ("cdi.kubevirt.io", "cdi-clone-source"), ("app.kubernetes.io/managed-by", "virt-controller")];
@@ -44,19 +44,19 @@ const KEYS_CONTAINER: &str = "keys";
 const KEYS_VOLUME: &str = "keys";
 const RECEIVER_VOLUME: &str = "receiver";
 
-/// What follows for the sender.
+/// The next step for the sender.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Next {
     /// Make it.
     Make,
-    /// Take it away, so that another can be made.
+    /// Remove it, so that another can be made.
     Remove(Step),
-    /// Wait: why.
+    /// Wait, for this reason.
     Wait(String),
 }
 
 impl Next {
-    /// For people.
+    /// Message for people.
     pub(super) fn told(&self) -> String {
         match self {
             Next::Make | Next::Remove(_) => "the pod that sends the claim is made".to_owned(),
@@ -70,7 +70,7 @@ pub fn name(data_volume: &DataVolume) -> String {
     format!("{}-source-pod", data_volume.metadata.uid.as_deref().unwrap_or_default())
 }
 
-/// The DataVolume that a sender sends for: namespace, name and UID.
+/// The DataVolume that a sender serves: namespace, name and UID.
 pub fn asked_by(sender: &Pod) -> Option<(String, String, String)> {
     let annotations = sender.annotations();
     let (namespace, name) = annotations.get(FOR_ANNOTATION)?.split_once('/')?;
@@ -86,7 +86,7 @@ fn has_ended(pod: &Pod) -> bool {
     pod.metadata.deletion_timestamp.is_some() || matches!(phase, Some("Succeeded" | "Failed"))
 }
 
-/// What follows before there is an importer; nothing where it can be made, and where nothing has to be sent.
+/// The step before there is an importer; `None` where the importer can be made, or nothing has to be sent.
 pub(super) fn next(data_volume: &DataVolume, source: &SourceClaim) -> Option<Next> {
     let sender = source.sender.as_ref()?;
     let Some(pod) = &sender.pod else { return Some(Next::Make) };
@@ -119,20 +119,20 @@ fn certificate(pod: &Pod) -> Option<&str> {
     (message.len() <= LONGEST_CERTIFICATE && message.starts_with("-----BEGIN CERTIFICATE")).then_some(message)
 }
 
-/// What an importer knows of its sender.
+/// The sender that an importer knows.
 fn known(importer: &Pod) -> Option<Source> {
     let container = importer.spec.as_ref()?.containers.first()?;
     let text = container.env.as_ref()?.iter().find(|variable| variable.name == JOB)?.value.as_ref()?;
     serde_json::from_str::<Job>(text).ok().map(|job| job.source)
 }
 
-/// The sender as an importer has to know it; nothing while it does not run.
+/// The sender as an importer has to know it; `None` while it does not run.
 fn as_known(sender: &Pod) -> Option<Source> {
     let (address, certificate) = (importer::address(sender)?, certificate(sender)?.to_owned());
     Some(Source::Sender { address, port: SEND_PORT, certificate })
 }
 
-/// Whether an importer waits for what nobody sends.
+/// Whether an importer waits for a sender that is gone.
 pub(super) fn is_lost(importer: &Pod, source: Option<&SourceClaim>) -> bool {
     let Some(sender) = source.and_then(|source| source.sender.as_ref()) else { return false };
     if importer::ended(importer).is_some() {
@@ -142,7 +142,7 @@ pub(super) fn is_lost(importer: &Pod, source: Option<&SourceClaim>) -> bool {
     as_known(pod).is_some_and(|now| known(importer).as_ref() != Some(&now))
 }
 
-/// What tells the sender of its importer, where it does not know it.
+/// The step that tells the sender of its importer, where it does not know the importer.
 pub(super) fn introduction(importer: Option<&Pod>, source: Option<&SourceClaim>) -> Option<Step> {
     let source = source?;
     let pod = source.sender.as_ref()?.pod.as_ref()?;
@@ -152,7 +152,7 @@ pub(super) fn introduction(importer: Option<&Pod>, source: Option<&SourceClaim>)
     Some(Step::Introduce { namespace: source.place.namespace.clone(), name: pod.name_any(), certificate })
 }
 
-/// What takes the sender away.
+/// The step that removes the sender.
 pub(super) fn removal(data_volume: &DataVolume, source: Option<&SourceClaim>) -> Option<Step> {
     let source = source?;
     let pod = source.sender.as_ref()?.pod.as_ref()?;
@@ -241,7 +241,7 @@ fn metadata(
         annotations: Some(BTreeMap::from([
             (FOR_ANNOTATION.to_owned(), place),
             (UID_ANNOTATION.to_owned(), data_volume.metadata.uid.clone().unwrap_or_default()),
-            // A proxy beside it would come between the two pods.
+            // A proxy container would interfere between the two pods.
             text(("sidecar.istio.io/inject", "false")),
         ])),
         owner_references: Some(vec![owner]),
@@ -272,7 +272,7 @@ fn keys_container(installation: &Installation) -> Container {
     }
 }
 
-/// On no disk.
+/// In memory, never on a disk.
 fn keys_volume() -> Volume {
     let memory = EmptyDirVolumeSource {
         medium: Some("Memory".to_owned()),
@@ -295,7 +295,7 @@ fn receiver_volume() -> Volume {
     Volume { name: RECEIVER_VOLUME.to_owned(), downward_api: Some(source), ..Volume::default() }
 }
 
-/// The importer, which gets what the sender sends.
+/// The importer, which receives what the sender sends.
 pub(super) fn receiver(
     data_volume: &DataVolume,
     (claim, source): (&PersistentVolumeClaim, &SourceClaim),

@@ -1,4 +1,4 @@
-//! Where an import stands, by what is there.
+//! The stage of an import, derived from the observation.
 
 use super::claim::{self, is_filled};
 use super::facts::{ADOPTION_ANNOTATION, Copied, MOST_RESTARTS, Observed, SourceClaim};
@@ -11,14 +11,14 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{Resource, ResourceExt};
 
-/// Where an import stands.
+/// The stage of an import.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Stage {
     /// There is no claim.
     Unclaimed,
-    /// Somebody else's claim has the name.
+    /// Another owner's claim has the name.
     Foreign,
-    /// The claim is nobody's, and may be taken with what it holds.
+    /// The claim has no owner, and may be taken over with its contents.
     Adoptable,
     /// The claim is not bound.
     Unbound,
@@ -26,17 +26,17 @@ pub(super) enum Stage {
     Lost,
     /// The claim waits for a pod.
     Waiting,
-    /// What is to be copied or pulled is not there, or not as it has to be.
+    /// The source does not exist, or is not ready.
     SourceWaits(String),
-    /// The claim can be filled, and nothing fills it.
+    /// The claim can be filled, and no pod fills it yet.
     Ready,
-    /// What is to be copied has to be sent, and the sender is not ready.
+    /// The source has to be sent, and the sender is not ready.
     Sender(sender::Next),
-    /// Somebody else's pod has the name.
+    /// Another owner's pod has the name.
     Occupied,
-    /// A pod is there that fills it.
+    /// A pod fills it.
     Filling(Running),
-    /// The pod ended in another way than by its own will: another one is made.
+    /// The pod was ended from outside: another one is made.
     Ended(String),
     /// It is filled.
     Filled,
@@ -44,7 +44,7 @@ pub(super) enum Stage {
     Hopeless(String),
 }
 
-/// Decides. `own_pod` is the pod of the importer's name, where it is the DataVolume's.
+/// Derives the stage. `own_pod` is the pod with the importer's name, where the DataVolume owns it.
 pub(super) fn stage(observed: &Observed, own_pod: Option<&Pod>, image_volumes: bool) -> Stage {
     let data_volume = &observed.data_volume;
     if let Some(problem) = source_problem(data_volume) {
@@ -92,7 +92,7 @@ pub(super) fn stage(observed: &Observed, own_pod: Option<&Pod>, image_volumes: b
     let source_waits = source_waits(observed, image_volumes);
     match (&observed.pod, own_pod) {
         (_, Some(pod)) if pod.metadata.deletion_timestamp.is_some() => {
-            // Another one can be made when it is gone.
+            // Another pod can be made once this one is gone.
             Stage::Filling(Running { runs: false, ..importer::running(pod) })
         }
         (_, Some(pod)) if sender::is_lost(pod, observed.copied.source()) => {
@@ -129,7 +129,8 @@ pub(super) fn stage(observed: &Observed, own_pod: Option<&Pod>, image_volumes: b
                 None => Stage::Ready,
             }
         }
-        // A copy is made where the other claim is: its pod is the consumer. One that is sent can be made anywhere.
+        // A copy within a namespace runs where the source claim is: its pod is the consumer. A copy that is sent can run
+        // anywhere.
         (None, None) if observed.waits && copy.is_some_and(|copy| copy.sender.is_none()) => Stage::Ready,
         (None, None) if observed.waits => Stage::Waiting,
         (None, None) => Stage::Unbound,
@@ -140,7 +141,7 @@ pub(super) fn stage(observed: &Observed, own_pod: Option<&Pod>, image_volumes: b
 fn source_waits(observed: &Observed, image_volumes: bool) -> Option<String> {
     if pulled_by_node(&observed.data_volume.spec).is_some() && !image_volumes {
         return Some(
-            "pullMethod node takes images as volumes of pods, which this cluster has not".to_owned(),
+            "pullMethod node needs images as volumes of pods, which this cluster does not support".to_owned(),
         );
     }
     if let Some(why) = source_missing(&observed.copied) {
@@ -167,18 +168,18 @@ fn source_missing(copied: &Copied) -> Option<String> {
     match copied {
         Copied::Unknown(why) => Some(why.clone()),
         Copied::Claim(source) if source.claim.is_none() => {
-            Some("the claim that is to be copied is not there".to_owned())
+            Some("the claim that is to be copied does not exist".to_owned())
         }
         Copied::Nothing | Copied::Refused(_) | Copied::Claim(_) => None,
     }
 }
 
-/// What is said of an import or upload that is not tried again.
+/// Message of an import or upload that is not tried again.
 pub(super) fn given_up(restarts: i32, why: &str) -> String {
     format!("given up after {restarts} restarts: {why}")
 }
 
-/// Whether it is `controller` that controls an object with these owners.
+/// Whether `controller` is the controller among these owners.
 pub(super) fn is_of(owners: &[OwnerReference], controller: &impl Resource) -> bool {
     let uid = controller.meta().uid.as_deref().unwrap_or_default();
     owners.iter().any(|owner| owner.controller == Some(true) && owner.uid == uid && !uid.is_empty())

@@ -1,4 +1,4 @@
-//! What is said of a DataVolume: words that CDI says, too.
+//! Status of a DataVolume, in CDI's words.
 
 use super::facts::{ADOPTION_ANNOTATION, Event, Observed, phase};
 use super::importer;
@@ -12,7 +12,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 use std::borrow::Cow;
 
-/// No progress is known.
+/// The progress is not known.
 const UNKNOWN: &str = "N/A";
 
 /// The whole status.
@@ -34,12 +34,12 @@ pub(super) fn of(observed: &Observed, stage: &Stage) -> DataVolumeStatus {
         Stage::SourceWaits(_) if observed.claim.is_none() => (phase::PENDING, None, None),
         Stage::Ready | Stage::SourceWaits(_) | Stage::Sender(_) => (scheduled, None, None),
         Stage::Filling(running) => {
-            // Nothing can be sent to a pod that is not ready, however often it was.
+            // Nothing can be sent to a pod that is not ready, however often it was restarted.
             let begun = running.runs || running.restarts > 0 && !upload;
             let phase = if begun { in_progress } else { scheduled };
             (phase, observed.progress.filter(|_| running.runs), Some(running.restarts))
         }
-        // Another pod is made, and counts as another try.
+        // Another pod is made, which counts as another try.
         Stage::Ended(_) => (scheduled, None, Some(old.restart_count.unwrap_or_default().saturating_add(1))),
         Stage::Adoptable | Stage::Filled => (SUCCEEDED, None, None),
         Stage::Lost | Stage::Hopeless(_) => (FAILED, None, None),
@@ -47,13 +47,13 @@ pub(super) fn of(observed: &Observed, stage: &Stage) -> DataVolumeStatus {
     let progress = match (phase, progress) {
         (SUCCEEDED, _) => Some("100.0%".to_owned()),
         (_, Some(progress)) => Some(format!("{progress:.2}%")),
-        // What was known last is not taken back while it goes on.
+        // The last known progress stays while the import goes on.
         (phase::IN_PROGRESS | phase::CLONE_IN_PROGRESS, None) => {
             old.progress.clone().or_else(|| Some(UNKNOWN.to_owned()))
         }
         (_, None) => Some(UNKNOWN.to_owned()),
     };
-    // A claim that is about to be taken over is bound as it is; what is said next of it is said of it.
+    // A claim that is about to be taken over is bound as it is; the next status is about its new owner.
     let said = conditions(observed, stage, &name);
     let restart_count = match (restarts, old.restart_count) {
         (Some(now), before) => Some(now.max(before.unwrap_or_default())),
@@ -68,7 +68,7 @@ pub(super) fn of(observed: &Observed, stage: &Stage) -> DataVolumeStatus {
     }
 }
 
-/// The status, where it is another one, after the API server has refused to make the claim, or else the pod.
+/// The status, where it changes, after the API server refused to create the claim or the pod.
 pub fn refused(
     observed: &Observed,
     claim: bool,
@@ -84,7 +84,7 @@ pub fn refused(
     (new != old).then_some(new)
 }
 
-/// One statement.
+/// A condition's fields.
 pub(super) struct Said {
     type_: &'static str,
     status: &'static str,
@@ -162,7 +162,7 @@ fn taken(name: &str) -> String {
     )
 }
 
-/// The conditions with one said anew: in its place, with the time of its last change.
+/// The conditions with one of them changed: at its place, with the time of its last transition.
 pub(super) fn merged(mut all: Vec<DataVolumeCondition>, said: Said, now: &Time) -> Vec<DataVolumeCondition> {
     let text = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
     let mut new = DataVolumeCondition {
@@ -188,7 +188,7 @@ pub(super) fn merged(mut all: Vec<DataVolumeCondition>, said: Said, now: &Time) 
     all
 }
 
-/// What is told of a change.
+/// The events of a change.
 pub(super) fn events(
     old: &DataVolumeStatus,
     new: &DataVolumeStatus,
@@ -246,7 +246,7 @@ pub(super) fn events(
     events
 }
 
-/// The same of a copy; `what` says from where to where.
+/// The events of a copy; `what` names source and target.
 fn copy_events(old: &DataVolumeStatus, new: &DataVolumeStatus, stage: &Stage, what: &str) -> Vec<Event> {
     if old.phase == new.phase {
         return vec![];

@@ -55,7 +55,7 @@ fn condition<'a>(status: &'a DataVolumeStatus, type_: &str) -> (&'a str, &'a str
     (&found.status, found.reason.as_deref().unwrap_or_default(), found.message.as_deref().unwrap_or_default())
 }
 
-/// A DataVolume, followed step by step as the cluster would.
+/// A DataVolume, followed step by step as the cluster would do it.
 struct World {
     observed: Observed,
     events: Vec<&'static str>,
@@ -66,7 +66,7 @@ impl World {
         World { observed: observed(data_volume), events: vec![] }
     }
 
-    /// Plans, and does what was planned.
+    /// Plans, and carries the plan out.
     fn step(&mut self) -> Plan {
         let plan = plan(&self.observed, &installation());
         self.does(plan.step.clone());
@@ -178,7 +178,7 @@ fn runs() -> Value {
     json!({ "phase": "Running", "podIP": "10.0.0.1", "containerStatuses": container(0, &json!({ "running": {} }), &json!({})) })
 }
 
-/// One whose pod runs.
+/// A DataVolume whose pod runs.
 fn running() -> World {
     let mut world = World::new(data_volume(|_| {}));
     world.settle();
@@ -208,9 +208,9 @@ fn from_nothing_to_a_filled_claim() {
     assert_eq!(world.status().progress.as_deref(), Some("41.50%"));
     assert_eq!(condition(world.status(), "Running").0, "True");
     assert_eq!(condition(world.status(), "Ready"), ("False", "TransferRunning", ""));
-    // Nothing new: nothing is written.
+    // Nothing has changed: nothing is written.
     assert_eq!(world.step().status, None);
-    // It was not told a moment ago how far it is.
+    // The last progress is kept where a look finds none.
     world.observed.progress = None;
     assert_eq!(world.step().status, None);
     world.pod_is(json!({ "phase": "Succeeded", "containerStatuses": container(0, &ended(0, r#"{"result":"done","size":1}"#), &json!({})) }));
@@ -222,7 +222,7 @@ fn from_nothing_to_a_filled_claim() {
     assert!(is_filled(claim, "root"));
     assert_eq!(claim.annotations()["cdi.kubevirt.io/storage.pod.phase"], "Succeeded");
     assert_eq!(world.events, ["Pending", "Bound", "ImportScheduled", "ImportInProgress", "ImportSucceeded"]);
-    // Whatever becomes of the claim, it is not filled again.
+    // Whatever happens to the claim, it is not filled again.
     world.observed.claim = None;
     assert_eq!(world.step(), Plan::default());
 }
@@ -234,7 +234,7 @@ fn the_claim_is_marked_before_it_is_said_that_it_is_filled() {
     let planned = plan(&world.observed, &installation());
     assert!(matches!(planned.step, Some(Step::PatchClaim(_))));
     assert!(matches!(planned.after, Some(Step::RemovePod(_))));
-    // The status could not be written, and the pod is gone: the claim tells.
+    // The status was not written, and the pod is gone: the claim's mark counts.
     world.does(planned.step);
     world.observed.pod = None;
     world.settle();
@@ -246,7 +246,7 @@ fn what_no_try_can_help_fails_with_its_reason() {
     let outcome = Outcome::failed(true, "image is in vmdk format").to_message();
     for status in [
         json!({ "phase": "Running", "containerStatuses": container(0, &ended(2, &outcome), &json!({})) }),
-        // The kubelet was quicker.
+        // The kubelet has already restarted the container.
         json!({ "phase": "Running", "containerStatuses": container(1, &json!({ "running": {} }), &ended(2, &outcome)) }),
         json!({ "phase": "Failed", "containerStatuses": container(0, &ended(2, &outcome), &json!({})) }),
     ] {
@@ -273,7 +273,7 @@ fn what_may_pass_is_tried_again_until_it_was_tried_often() {
         world.settle();
         assert_eq!(world.phase(), "ImportInProgress");
         assert_eq!(world.status().restart_count, Some(restarts));
-        // So the machine of this DataVolume says DataVolumeError.
+        // With this the machine of this DataVolume shows DataVolumeError.
         assert_eq!(condition(world.status(), "Running"), ("False", "Error", "connect to x: refused"));
         world.pod_is(json!({ "phase": "Running", "podIP": "10.0.0.1",
             "containerStatuses": container(restarts, &json!({ "running": {} }), &ended(1, &outcome)) }));
@@ -321,11 +321,11 @@ fn a_class_that_waits_for_a_consumer_is_waited_for() {
     world.settle();
     assert_eq!(world.phase(), "WaitForFirstConsumer");
     assert_eq!(world.observed.pod, None);
-    // Somebody's pod has bound it.
+    // Another pod has bound it.
     world.claim_is("Bound");
     world.settle();
     assert!(world.observed.pod.is_some());
-    // Or nobody's need.
+    // An annotation asks to bind it without a consumer.
     let immediate = data_volume(|value| value["metadata"]["annotations"] = json!({ (annotation::BIND): "" }));
     let mut world = World::new(immediate);
     world.observed.waits = true;
@@ -348,7 +348,7 @@ fn what_is_somebody_elses_is_left_alone() {
         assert_eq!(condition(world.status(), "Bound").1, "ErrClaimNotOwned");
         assert_eq!(world.observed.pod, None);
     }
-    // A pod of the importer's name.
+    // A pod with the importer's name.
     let mut world = World::new(data_volume(|_| {}));
     world.settle();
     world.claim_is("Bound");
@@ -371,7 +371,7 @@ fn a_claim_that_may_be_taken_over_is_taken_with_what_it_holds() {
     assert_eq!(world.phase(), "Succeeded");
     assert_eq!(world.observed.claim.as_ref().unwrap().owner_references()[0].uid, UID);
     assert_eq!(world.observed.pod, None);
-    // Not from its owner.
+    // It is not taken from an owner.
     let mut world = World::new(adopts());
     let owned = json!({ "metadata": { "name": "root", "ownerReferences": [
         { "apiVersion": "v1", "kind": "X", "name": "y", "uid": "another", "controller": true }] } });
@@ -399,7 +399,7 @@ fn what_is_not_served_fails_by_name_also_where_no_rule_has_refused_it() {
         (json!({ "source": { "blank": {} }, "storage": {} }), "spec.storage.resources.requests.storage"),
         (
             json!({ "source": { "blank": {} }, "storage": { "resources": { "requests": { "storage": "0" } } } }),
-            "more than nothing",
+            "more than 0",
         ),
     ] {
         let mut world = World::new(data_volume(|value| value["spec"] = spec.clone()));
@@ -480,7 +480,7 @@ fn a_claim_takes_what_it_leaves_open_from_the_profile_of_its_class() {
     assert_eq!(claim.access_modes, Some(vec!["ReadWriteMany".to_owned()]));
     assert_eq!(claim.volume_mode.as_deref(), Some("Block"));
     assert_eq!(claim.storage_class_name.as_deref(), Some("fast"));
-    // A device has no file system that takes room.
+    // A device has no file system that takes space.
     let asked = barevirt_api::quantity::bytes(&claim.resources.unwrap().requests.unwrap()["storage"]);
     assert_eq!(asked.unwrap(), 1 << 30);
 }
@@ -579,7 +579,7 @@ fn copy(storage: &Value) -> World {
     world
 }
 
-/// What is known of the claim `golden`.
+/// Facts about the claim `golden`.
 fn source(claim: Option<PersistentVolumeClaim>, used_by: Option<&str>) -> Copied {
     let place = crate::data_volumes::Place::new("claim", "ns", "golden").unwrap();
     Copied::Claim(Box::new(SourceClaim { place, claim, used_by: used_by.map(str::to_owned), sender: None }))
@@ -604,7 +604,7 @@ fn a_claim_is_copied_once_it_is_there_and_filled_and_nobody_uses_it() {
     assert_eq!(world.phase(), "Pending");
     assert_eq!(condition(world.status(), "Running").1, "SourceNotReady");
     assert!(world.observed.claim.is_none());
-    // It is there, and being filled.
+    // It exists, and is being filled.
     let owner = json!([{ "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "DataVolume", "name": "golden", "uid": "g", "controller": true }]);
     let unfilled = golden(|value| value["metadata"]["ownerReferences"] = owner);
     world.observed.copied = source(Some(unfilled.clone()), None);
@@ -616,14 +616,14 @@ fn a_claim_is_copied_once_it_is_there_and_filled_and_nobody_uses_it() {
         (world.phase(), condition(world.status(), "Running").2),
         ("CloneScheduled", "claim golden is not filled yet")
     );
-    // It is filled, and used.
+    // It is filled, and a pod uses it.
     let mut filled = unfilled;
     filled.annotations_mut().insert("cdi.kubevirt.io/storage.populatedFor".to_owned(), "golden".to_owned());
     world.observed.copied = source(Some(filled.clone()), Some("virt-launcher-vm"));
     assert_eq!(world.step().again, Some(SOURCE));
     assert_eq!(condition(world.status(), "Running").2, "claim golden is used by pod virt-launcher-vm");
     assert!(world.observed.pod.is_none());
-    // Its pod is the consumer that its claim waits for.
+    // The copy's pod is the consumer that the copy's claim waits for.
     world.observed.copied = source(Some(filled), None);
     world.observed.waits = true;
     world.settle();
@@ -669,7 +669,7 @@ fn a_copy_may_be_larger_and_of_another_kind() {
     assert_eq!(devices, ["/dev/cdi-block-volume", "/dev/cdi-source-volume"]);
 }
 
-/// A DataSource `tiny` in `ns` with this source and, resolved, that one.
+/// A DataSource `tiny` in `ns`: `source` is in its spec, `resolved` in its status.
 fn tiny(source: &Value, resolved: &Value) -> barevirt_api::cdi::DataSource {
     let value = json!({
         "metadata": { "name": "tiny", "namespace": "ns" }, "spec": { "source": source },
@@ -710,7 +710,7 @@ fn a_data_source_stands_for_a_claim_by_itself_or_by_another_one() {
     let pvc = json!({ "pvc": { "name": "golden", "namespace": "ns" } });
     let other = json!({ "dataSource": { "name": "b", "namespace": "ns" } });
     assert_eq!(followed(&place, Some(&tiny(&other, &pvc))).unwrap().to_string(), "ns/golden");
-    // What it says itself counts before what was said of it.
+    // Its spec counts more than its status.
     let stale = json!({ "pvc": { "name": "old", "namespace": "ns" } });
     assert_eq!(followed(&place, Some(&tiny(&pvc, &stale))).unwrap().to_string(), "ns/golden");
     let snapshot = json!({ "snapshot": { "name": "s", "namespace": "ns" } });
@@ -744,7 +744,7 @@ fn an_image_of_the_node_is_a_volume_of_the_pod() {
     let pod = pod(by_node, false);
     let image = pod.spec.as_ref().unwrap().volumes.as_ref().unwrap()[1].image.clone().unwrap();
     assert_eq!(image.reference.as_deref(), Some("localhost/disk:1"));
-    // Where the cluster has no such volumes it is said.
+    // Where the cluster has no such volumes, the status says so.
     let mut world = World::new(data_volume(by_node));
     world.settle();
     world.claim_is("Bound");

@@ -1,11 +1,11 @@
-//! What is told of a DataVolume that somebody is to send an image for.
+//! Events of a DataVolume that a client is to send an image for.
 
 use super::facts::{Event, phase};
 use super::stage::Stage;
 use crate::data_volumes::status::{FAILED, SUCCEEDED, WAIT_FOR_FIRST_CONSUMER};
 use barevirt_api::cdi::DataVolumeStatus;
 
-/// What is told of a change of a DataVolume.
+/// The events of a DataVolume's change.
 pub(super) fn of(old: &DataVolumeStatus, new: &DataVolumeStatus, stage: &Stage, name: &str) -> Vec<Event> {
     let is_bound = |status: &DataVolumeStatus| {
         status.conditions.iter().any(|condition| condition.type_ == "Bound" && condition.status == "True")

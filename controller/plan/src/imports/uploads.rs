@@ -1,15 +1,15 @@
-//! What follows for a claim that somebody is to send an image into, where there is no CDI. Pure.
+//! What is done for a claim that a client is to send an image into, where there is no CDI. Pure.
 //!
 //! ```text
-//!   claim with storage.upload.target --bound--> pod --ready--> pod.ready=true --ends well--> pod.phase=Succeeded, pod goes
+//!   claim with storage.upload.target --bound--> pod --ready--> pod.ready=true --succeeds--> pod.phase=Succeeded, pod is deleted
 //!                                                 \-- starts again: pod.restarts, and why
-//!   DataVolume with source upload --> such a claim; its phase is what the claim's annotations say
+//!   DataVolume with source upload --> such a claim; the DataVolume's phase follows the claim's annotations
 //! ```
 //!
-//! The claim is what counts, as with CDI: a person may annotate one without a DataVolume. Its annotations are those of CDI; who sends
-//! waits for them, and a CDI that is installed later reads in them what is filled.
+//! The claim is decisive, as with CDI: a user may annotate a claim without a DataVolume. Its annotations are CDI's: the
+//! sending client waits for them, and a CDI that is installed later reads in them which claims are filled.
 //!
-//! A claim that a pod uses is left alone until that pod has ended: what a guest has open is not written over.
+//! A claim that a pod uses is left alone until that pod has ended: a disk that a guest has open is not overwritten.
 
 mod pod;
 mod target;
@@ -26,28 +26,28 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Event: somebody uses the claim.
+/// Event: a pod uses the claim.
 const IN_USE: &str = "UploadTargetInUse";
-/// Event: nothing that is served.
+/// Event: the claim asks for something that is not served.
 const NOT_SERVED: &str = "UploadNotServed";
 
-/// How often a claim is looked at that cannot be filled yet: nobody watches what keeps it.
+/// How often a claim is looked at that cannot be filled yet: what blocks it is not watched.
 const AGAIN: Duration = Duration::from_secs(5);
 
-/// What to do.
+/// The plan.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Plan {
-    /// To be done first.
+    /// The first step.
     pub step: Option<Step>,
-    /// Its pod is to be made, as [`pod`] has it: with keys that nobody else has.
+    /// Whether its pod is to be made with [`pod`], which needs keys that no other pod has.
     pub opens: bool,
-    /// To be told.
+    /// An event to emit.
     pub event: Option<Event>,
-    /// When to look again, where no watch tells.
+    /// When to look again, where no watch reports a change.
     pub again: Option<Duration>,
 }
 
-/// Whether a claim is one to upload into: what others are is nothing to look at.
+/// Whether a claim is an upload target; all other claims are ignored.
 pub fn is_target(annotations: &BTreeMap<String, String>) -> bool {
     annotations.contains_key(annotation::UPLOAD)
 }
@@ -60,11 +60,11 @@ fn is_bound(claim: &PersistentVolumeClaim) -> bool {
     claim.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Bound")
 }
 
-/// What follows.
+/// Plans the next steps.
 pub fn plan(target: &Target) -> Plan {
     let claim = &target.claim;
     if claim.metadata.deletion_timestamp.is_some() {
-        // The pod goes with it.
+        // The pod is deleted with it.
         return Plan::default();
     }
     let own = target.pod.as_ref().filter(|pod| is_of(pod.owner_references(), claim));
@@ -88,12 +88,12 @@ pub fn plan(target: &Target) -> Plan {
             let message = format!("pod {} is not of this claim: delete it", pod.name_any());
             refused(claim, "ErrPodNotOwned", message, Some(AGAIN))
         }
-        // It was deleted, whatever it was doing: who waits for it learns that it begins anew.
+        // The pod was deleted while it worked: the waiting client learns that the upload starts again.
         (None, None) if said(claim, annotation::PHASE) == Some("Running") => {
             let restarts = (restarts(claim) + 1).to_string();
             Plan { step: patch(claim, &lost(&restarts, "its pod was deleted")), ..Plan::default() }
         }
-        // Its class may wait for a pod: that is not this one, unless the claim says so.
+        // Its class may wait for a pod: the upload's pod binds it only where the claim says so.
         (None, None) if !is_bound(claim) && said(claim, annotation::BIND).is_none() => Plan::default(),
         (None, None) => match &target.used_by {
             Some(pod) => {
@@ -105,7 +105,7 @@ pub fn plan(target: &Target) -> Plan {
     }
 }
 
-/// The pod that takes the image.
+/// The pod that receives the image.
 pub fn pod(target: &Target, keys: &Keys, installation: &Installation) -> Pod {
     pod::of(target, keys, installation, restarts(&target.claim))
 }
@@ -114,7 +114,7 @@ fn restarts(claim: &PersistentVolumeClaim) -> i32 {
     said(claim, annotation::RESTARTS).and_then(|text| text.parse::<i32>().ok()).unwrap_or_default().max(0)
 }
 
-/// Says once that it cannot be, and why.
+/// Reports once that the claim cannot be filled, and why.
 fn refused(
     claim: &PersistentVolumeClaim,
     reason: &'static str,
@@ -128,10 +128,10 @@ fn refused(
     Plan { step, event, again, opens: false }
 }
 
-/// What a pod says is said on the claim.
+/// Copies the pod's state to the claim.
 fn follow(claim: &PersistentVolumeClaim, pod: &Pod) -> Plan {
     let running = importer::running(pod);
-    // Of a pod that is gone and one that came after it, the larger number counts.
+    // Of the counts of a former pod and its successor, the larger one counts.
     let restarts = running.restarts.max(restarts(claim)).to_string();
     let state = |phase: &str, ready: bool, reason: &str, message: &str| {
         patch(
@@ -158,7 +158,7 @@ fn follow(claim: &PersistentVolumeClaim, pod: &Pod) -> Plan {
         Some(End::Lost(why)) if running.restarts + 1 >= MOST_RESTARTS => {
             return failed(&given_up(MOST_RESTARTS, &why));
         }
-        // The next pod counts on from what is written here.
+        // The next pod continues this count.
         Some(End::Lost(why)) => {
             let next = (running.restarts + 1).to_string();
             let gone = pod.metadata.deletion_timestamp.is_some();
@@ -172,7 +172,7 @@ fn follow(claim: &PersistentVolumeClaim, pod: &Pod) -> Plan {
         None => {
             let ready = is_ready(pod) && pod.metadata.deletion_timestamp.is_none();
             let (reason, message) = state_of(&running);
-            // What ended an upload is read by who sent it, after the next start.
+            // The client that sent the image reads why the upload ended, after the next start.
             let message = match message {
                 Some(message) => message,
                 None if running.restarts > 0 => said(claim, annotation::MESSAGE).unwrap_or_default(),
@@ -184,7 +184,7 @@ fn follow(claim: &PersistentVolumeClaim, pod: &Pod) -> Plan {
     Plan { step, ..Plan::default() }
 }
 
-/// What a claim says whose pod is no more.
+/// The annotations of a claim whose pod is gone.
 fn lost<'a>(restarts: &'a str, why: &'a str) -> [(&'a str, &'a str); 6] {
     [
         (annotation::PHASE, "Pending"),
@@ -211,24 +211,24 @@ fn is_ready(pod: &Pod) -> bool {
     conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
-/// What makes the claim say this; nothing where it does.
+/// The patch that gives the claim these annotations; `None` where it has them.
 fn patch(claim: &PersistentVolumeClaim, wanted: &[(&str, &str)]) -> Option<Step> {
     let changed: BTreeMap<&str, &str> = wanted
         .iter()
         .copied()
-        // What was never said need not be said to be nothing.
+        // An annotation that was never there need not be cleared.
         .filter(|(annotation, value)| said(claim, annotation).unwrap_or_default() != *value)
         .collect();
     let patch: Value = json!({ "metadata": { "annotations": changed } });
     (!changed.is_empty()).then_some(Step::PatchClaim(patch))
 }
 
-/// What the annotations of a claim say of its upload.
+/// The state of an upload by the annotations of its claim.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Says {
     /// Nothing yet.
     Nothing,
-    /// It is opened, or about to be.
+    /// The pod is open, or about to open.
     Opened(Running),
     /// It is filled.
     Filled,
@@ -236,7 +236,7 @@ pub(super) enum Says {
     Failed(String),
 }
 
-/// What a claim says to the DataVolume that asked for it.
+/// The state of the upload, for the DataVolume that asked for it.
 pub(super) fn says(claim: &PersistentVolumeClaim) -> Says {
     let message = || said(claim, annotation::MESSAGE).unwrap_or_default().to_owned();
     match said(claim, annotation::PHASE) {

@@ -1,15 +1,15 @@
-//! The pod that brings the claim of a volume to the node of a guest that runs. Building it is pure and cannot fail.
+//! The pod that brings a volume's claim to the node of a running guest. Building it is pure and cannot fail.
 //!
 //! ```text
 //!   hotplug-disk   opens the disk on the claim, and offers its descriptor to the node's handler
 //!
-//!   emptyDir sockets   where it does so         (the handler finds it beneath the kubelet's directory)
-//!   claim    disk      mounted where it is a file system, a device where it is not
+//!   emptyDir sockets   where it offers the descriptor   (the handler finds it beneath the kubelet's directory)
+//!   claim    disk      mounted if it is a file system, otherwise a device
 //! ```
 //!
-//! Nothing of the claim is mounted into the launcher's pod: what the launcher gets is a descriptor. A pod that could not have
-//! the claim is not admitted, here as anywhere else. One pod for each volume: one that waits for its claim keeps no other
-//! waiting, and none is replaced because another comes or goes.
+//! Nothing of the claim is mounted into the launcher's pod: the launcher gets a descriptor. Kubernetes admits this pod by
+//! the same rules as any other. There is one pod for each volume: a pod that waits for its claim does not delay other
+//! volumes, and no pod is replaced because another volume comes or goes.
 
 use super::claims::{self, Mode};
 use super::disks;
@@ -30,15 +30,15 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
 
-/// Names of the pod's volumes. The handler looks for the first.
+/// Volumes of the pod. The handler looks for the first.
 const SOCKETS: &str = "sockets";
 const DISK: &str = "disk";
 /// How the pod's name begins.
 pub(super) const PREFIX: &str = "hp-volume-";
-/// Most characters of a volume's name in that of its pod.
+/// Longest part of a volume's name in its pod's name.
 const SHOWN: usize = 42;
 
-/// Taints that do not keep the pod from its node: the guest is there already. The same as KubeVirt's.
+/// Taints that do not keep the pod from its node, since the guest is there already. The same as KubeVirt's.
 const TOLERATED: [&str; 5] = [
     "node.kubernetes.io/unschedulable",
     "node.kubernetes.io/network-unavailable",
@@ -47,32 +47,32 @@ const TOLERATED: [&str; 5] = [
     "node.kubernetes.io/pid-pressure",
 ];
 
-/// A volume that is to be brought to its guest.
+/// A volume that is to be brought to its guest's node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wanted<'a> {
     /// Its name.
     pub volume: &'a str,
-    /// The claim that it is on.
+    /// Its claim.
     pub claim: VolumeClaim<'a>,
-    /// What the pod sees of the claim.
+    /// How containers see the claim.
     pub mode: Mode,
-    /// Bytes of a new disk, where they are known.
+    /// Size of a new disk in bytes, where it is known.
     pub size: Option<u64>,
-    /// The guest only reads it: so it is opened.
+    /// The guest only reads the disk, so it is opened read-only.
     pub reads: bool,
 }
 
-/// Whether a volume's disk is only read: its claim is so, or the guest's drive.
+/// Whether a volume's disk is only read: because of its claim or of the guest's drive.
 pub fn reads(spec: &VirtualMachineInstanceSpec, volume: &str, claim: VolumeClaim<'_>) -> bool {
     let disks = &spec.domain.devices.disks;
     claim.is_read_only || disks.iter().any(|disk| disk.name == volume && disk.is_readonly())
 }
 
-/// The name of a volume's pod. It follows from the instance, the volume, its claim and the launcher, so that there cannot be two
-/// of them; volumes of many instances are called the same, so more characters follow than of a launcher's name. `target`: name
-/// of the launcher, where a migration made it.
+/// The name of a volume's pod. It is derived from the instance, the volume, its claim and the launcher, so there cannot be
+/// two such pods. Volumes of many instances have the same name, so the derived part is longer than in a launcher's name.
+/// `target`: name of the launcher, where a migration made it.
 pub fn name(vmi_uid: &str, volume: &str, claim: &str, reads: bool, target: Option<&str>) -> String {
-    // One that is opened in another way is another pod.
+    // A disk that is opened in another way needs another pod.
     let mut seed = format!("{vmi_uid}/{volume}/{claim}{}", if reads { "/reads" } else { "" });
     if let Some(target) = target {
         seed.extend(["/at/", target]);
@@ -82,13 +82,13 @@ pub fn name(vmi_uid: &str, volume: &str, claim: &str, reads: bool, target: Optio
     generated::name(&format!("{PREFIX}{shown}-{half}"), &format!("{half}/{seed}"))
 }
 
-/// The name of an instance's launcher, where a migration made it.
+/// The name of an instance's launcher, if a migration made it.
 pub fn target<'a>(vmi: &VirtualMachineInstance, launcher: &'a str) -> Option<&'a str> {
     let first = super::name(&vmi.name_any(), vmi.metadata.uid.as_deref().unwrap_or_default());
     (launcher != first).then_some(launcher)
 }
 
-/// Builds the pod. It belongs to the launcher's, and goes where that one is.
+/// Builds the pod. The launcher's pod owns it, and it runs on the same node.
 pub fn build(vmi: &ValidVmi, wanted: &Wanted<'_>, launcher: &Pod, config: &Config) -> Pod {
     let spec = launcher.spec.as_ref();
     let node = spec.and_then(|spec| spec.node_name.as_deref()).unwrap_or_default();
@@ -100,7 +100,7 @@ pub fn build(vmi: &ValidVmi, wanted: &Wanted<'_>, launcher: &Pod, config: &Confi
         spec: Some(PodSpec {
             automount_service_account_token: Some(false),
             enable_service_links: Some(false),
-            // With none, the object would go before the kubelet has said that the claim is free.
+            // With zero seconds the object would go before the kubelet has released the claim.
             termination_grace_period_seconds: Some(1),
             security_context: Some(pod_security(config)),
             affinity: Some(on_node(node)),
@@ -118,7 +118,7 @@ pub fn build(vmi: &ValidVmi, wanted: &Wanted<'_>, launcher: &Pod, config: &Confi
     }
 }
 
-/// It has none of the labels by which services and people select guests: it would be an address of theirs.
+/// It has no label by which services or users select guests: the pod's address would be taken for the guest's.
 fn metadata(vmi: &ValidVmi, wanted: &Wanted<'_>, launcher: &Pod) -> ObjectMeta {
     let labels = [(APP_LABEL, APP_HOTPLUG_DISK), (CREATED_BY_LABEL, vmi.uid())];
     let annotations = [
@@ -178,7 +178,7 @@ fn container(wanted: &Wanted<'_>, config: &Config) -> Container {
     }
 }
 
-/// Not by `nodeName`: the scheduler binds claims that wait for their first consumer.
+/// Not `nodeName`: the scheduler binds claims that wait for their first consumer.
 fn on_node(node: &str) -> Affinity {
     let is_it = NodeSelectorRequirement {
         key: "metadata.name".to_owned(),

@@ -1,4 +1,4 @@
-//! Claims in the pod: mounted where they are file systems, devices where they are not; with the launcher, or with the container
+//! Claims in the pod: mounted if they are file systems, otherwise devices; in the launcher's container, or in the container
 //! that shares them.
 
 use super::filesystems;
@@ -9,7 +9,7 @@ use barevirt_api::v1::VirtualMachineInstance;
 use barevirt_api::valid::ValidVmi;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaimVolumeSource, Pod, Volume, VolumeDevice, VolumeMount};
 
-/// What a pod's containers see of a claim.
+/// How a pod's containers see a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// Files.
@@ -26,7 +26,7 @@ impl Mode {
     }
 }
 
-/// What a program that makes disks on claims is told of their room, where the installation says anything.
+/// Arguments about the free space on claims, for a program that makes disks on them, where the installation sets any.
 pub(super) fn room_args(room: &Room) -> Vec<String> {
     let (Room { reserve, tolerated_percent }, usual) = (room, Room::default());
     let reserve = (*reserve != usual.reserve).then(|| ["--claim-reserve".to_owned(), reserve.to_string()]);
@@ -35,7 +35,7 @@ pub(super) fn room_args(room: &Room) -> Vec<String> {
     [reserve, tolerance].into_iter().flatten().flatten().collect()
 }
 
-/// Puts the claims of an instance where the launcher looks for them. `mode` tells that of a claim, by its name.
+/// Puts the claims of an instance where the launcher looks for them. `mode` returns a claim's mode by its name.
 pub fn add(pod: &mut Pod, vmi: &ValidVmi, mode: impl Fn(&str) -> Mode) {
     let Some(spec) = &mut pod.spec else { return };
     for volume in vmi.boot_volumes() {
@@ -68,7 +68,7 @@ pub fn add(pod: &mut Pod, vmi: &ValidVmi, mode: impl Fn(&str) -> Mode) {
     }
 }
 
-/// Whether a launcher's pod has the claims that the volumes of its instance are on.
+/// Whether a launcher's pod has all claims of its instance's volumes.
 #[must_use]
 pub fn are_of(pod: &Pod, vmi: &VirtualMachineInstance) -> bool {
     let volumes = || pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
@@ -85,7 +85,7 @@ pub fn are_of(pod: &Pod, vmi: &VirtualMachineInstance) -> bool {
     })
 }
 
-/// The volumes of the pod have names of their own; one of the instance may be called as one of them.
+/// The name of the pod's volume: a prefix avoids conflicts with the pod's other volumes.
 fn pod_volume(volume: &str) -> String {
     format!("disk-{volume}")
 }

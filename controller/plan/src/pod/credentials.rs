@@ -1,4 +1,4 @@
-//! Secrets with access credentials: mounted, and so read by nobody but the kubelet and the launcher, which sees them change.
+//! Secrets with access credentials: mounted, so that only the kubelet and the launcher read them; the launcher sees changes.
 
 use super::disks::{Disks, SECRETS};
 use super::parts::mount;
@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 /// Longest name of a volume.
 const NAME_MAX: usize = 63;
 
-/// Adds a volume for each secret, with KubeVirt's name and place.
+/// Adds a volume for each secret, with KubeVirt's name and path.
 pub(super) fn add(vmi: &ValidVmi, disks: &mut Disks) {
     let secrets = vmi.spec().access_credentials.iter().filter_map(|credential| {
         let key = credential.ssh_public_key.as_ref().and_then(|key| key.source.secret.as_ref());
@@ -36,8 +36,7 @@ pub(super) fn add(vmi: &ValidVmi, disks: &mut Disks) {
     }
 }
 
-/// A volume's name is shorter than a secret's may be, and without dots: where the secret's does not do, one that follows from
-/// it.
+/// A volume's name is shorter than a secret's may be, and has no dots: where the secret's name does not fit, a derived name.
 fn volume_name(secret: &str) -> String {
     if secret.len() + ACCESS_CREDENTIAL_SUFFIX.len() <= NAME_MAX && !secret.contains('.') {
         format!("{secret}{ACCESS_CREDENTIAL_SUFFIX}")

@@ -1,4 +1,4 @@
-//! What the instance's volumes become in the pod.
+//! The instance's volumes in the pod.
 
 use super::parts::{CONTAINER_DISKS, mount, unprivileged};
 use crate::config::Config;
@@ -27,19 +27,20 @@ pub(super) struct Disks {
     pub(super) pull_secrets: Vec<LocalObjectReference>,
 }
 
-/// An image of a user's, and what the launcher needs of it.
+/// A user's image, and what the launcher needs of it.
 pub(super) struct UserImage<'a, F> {
-    /// Name of the volume that it is; as a container it is called `volume` and that of the volume it stands for.
+    /// Name of its volume; a container for it is called `volume` and the name of the disk's volume.
     pub(super) mount: &'a str,
     pub(super) volume: &'a str,
     /// Where it is mounted as a volume.
     pub(super) path: String,
-    /// What is handed over where it is a container: what the launcher calls each, and its path in the image.
+    /// What a container hands over: the launcher's name of each file, and its path in the image.
     pub(super) files: F,
 }
 
 impl Disks {
-    /// Adds an image: as a volume where the cluster has such volumes, so that no container runs in it, else as a container.
+    /// Adds an image: as a volume where the cluster supports that, so that no container runs in it, otherwise as a
+    /// container.
     pub(super) fn add<'a>(
         &mut self,
         image: UserImage<'a, impl IntoIterator<Item = (&'a str, &'a str)>>,
@@ -88,12 +89,12 @@ pub(super) fn of(vmi: &ValidVmi, config: &Config) -> Disks {
             });
             disks.volumes.push(secrets);
         }
-        // Inline cloud-init data and empty disks are the launcher's: it makes them in ephemeral-disks.
+        // The launcher makes inline cloud-init data and empty disks in ephemeral-disks.
     }
     disks
 }
 
-/// Copies the helper to where the users' images can run it.
+/// Copies the helper to where containers of users' images can run it.
 pub(super) fn binary(config: &Config) -> Container {
     Container {
         name: "container-disk-binary".to_owned(),
@@ -136,7 +137,7 @@ fn container_disk<'a>(
     }
 }
 
-/// The user's secrets, all their keys in one directory; network data from its own secret wins.
+/// The user's secrets, all their keys in one directory; network data in its own secret replaces the other's.
 fn secrets(volume: &str, given: &CloudInit<'_>) -> Option<Volume> {
     let secret =
         |name: String| SecretVolumeSource { secret_name: Some(name), ..SecretVolumeSource::default() };
@@ -170,8 +171,8 @@ fn container_disk_resources(config: &Config) -> ResourceRequirements {
     helper_resources(&config.settings.pods.container_disk, ["1m", "4Mi"], ["100m", "40Mi"])
 }
 
-/// What a helper asks for: of CPU, then of memory. What the installation gives takes the place of what is built in; of two that
-/// do not fit, the one that was not given makes way.
+/// Resources of a helper: CPU, then memory. The installation's values replace the built-in ones; where request and limit
+/// conflict, the value that was not given is adjusted.
 pub(super) fn helper_resources(
     given: &HelperResources,
     requests: [&str; 2],

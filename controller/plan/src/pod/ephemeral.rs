@@ -1,7 +1,7 @@
-//! How much of its node's disk a guest may take: the size limit of the folder with the disks that end with it.
+//! How much of its node's disk a guest may use: the size limit of the folder with its ephemeral disks.
 //!
-//! Each of these disks is a file that grows as its guest writes, up to the disk's size. Their sum is the limit, so that no honest
-//! guest is evicted for it; the installation may set a lower one for all of them together.
+//! Each of these disks is a file that grows as its guest writes, up to the disk's size. The limit is their sum, so that no
+//! guest is evicted for its own disks; the installation may set a lower limit for all of them together.
 
 use barevirt_api::cloud_init;
 use barevirt_api::quantity;
@@ -9,9 +9,9 @@ use barevirt_api::settings::NodeDisk;
 use barevirt_api::valid::{ValidDisk, ValidVmi};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-/// What the folder takes by itself, and the disk of metrics.
+/// Space for the folder itself and the disk of metrics.
 const MARGIN: u64 = 16 << 20;
-/// An image of cloud-init: Kubernetes' secrets have 1 MiB at most, and several become one image.
+/// An image of cloud-init: a Kubernetes secret has 1 MiB at most, and several become one image.
 const CLOUD_INIT: u64 = 16 << 20;
 /// The first tables of a qcow2 file.
 const TABLES: u64 = 1 << 20;
@@ -23,16 +23,16 @@ pub(super) fn limit(vmi: &ValidVmi, node_disk: &NodeDisk) -> Quantity {
     quantity::from_bytes(node_disk.total.map_or(sum, |total| sum.min(total)))
 }
 
-/// Most that the file of a disk takes; none where it is elsewhere or not written.
+/// Largest size of a disk's file; 0 where it is elsewhere or never written.
 fn most_of(vmi: &ValidVmi, disk: &ValidDisk, node_disk: &NodeDisk) -> u64 {
     let volume = &disk.volume;
     if volume.container_disk.is_some() {
-        // How large it is, its launcher sees, and refuses what is larger.
+        // The image's size is not known here: the launcher sees it, and refuses larger images.
         return if disk.disk.is_cdrom() { 0 } else { qcow2(node_disk.largest_image) };
     }
     if let Some(claim) = volume.claim() {
         let size = claim_size(vmi, &volume.name);
-        // The disk on a claim may be larger than the claim says: a folder has no limits.
+        // The disk on a claim may be larger than the claim's request: a folder has no quota.
         return if claim.is_ephemeral {
             qcow2(node_disk.largest_image.max(size.saturating_mul(2)))
         } else {
@@ -45,7 +45,7 @@ fn most_of(vmi: &ValidVmi, disk: &ValidDisk, node_disk: &NodeDisk) -> u64 {
     if cloud_init::of(volume).is_some() { CLOUD_INIT } else { 0 }
 }
 
-/// A qcow2 file with all of its disk written: tables take 10 bytes of each 64 KiB.
+/// A qcow2 file whose disk is completely written: tables take 10 bytes for each 64 KiB.
 fn qcow2(size: u64) -> u64 {
     size.saturating_add(size / 4096).saturating_add(TABLES)
 }

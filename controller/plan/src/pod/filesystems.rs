@@ -1,10 +1,11 @@
-//! Directories that the guest mounts by virtiofs: a container for each, which serves that volume and sees no other. It runs as the
-//! launcher does, without any privilege.
+//! Directories that the guest mounts by virtiofs: a container for each, which serves that volume and sees no other. It runs
+//! unprivileged, like the launcher.
 //!
-//! Guest memory counts where it is touched first, and that is in such a container for what the guest reads into memory that it has
-//! not used yet. So each may have as much memory as the guest has, and what virtiofsd needs. It asks for little: the node counts
-//! guest memory once, in the launcher's container. In a pod of the class `Guaranteed`, where it would be counted again, the guest's
-//! memory is all touched before the guest runs.
+//! Guest memory is charged to the container that touches it first. For memory that the guest has not used yet and reads file
+//! contents into, that is the virtiofs container. So each may use as much memory as the guest has, plus what virtiofsd
+//! needs. Its request is small: the node counts guest memory once, in the launcher's container. In a pod of the class
+//! `Guaranteed`, where requests equal limits and it would be counted again, all guest memory is touched before the guest
+//! runs.
 
 use super::disks::{Disks, helper_resources};
 use super::parts::{SOCKETS_SIZE, empty_dir, mount, unprivileged};
@@ -18,10 +19,10 @@ use k8s_openapi::api::core::v1::{Container, ResourceRequirements, VolumeMount};
 
 /// The volume with the sockets: KubeVirt's name.
 const VOLUME: &str = "virtiofs-containers";
-/// What virtiofsd may use beside the guest's memory, in bytes: KubeVirt's limit.
+/// What virtiofsd may use itself beside guest memory, in bytes: KubeVirt's limit.
 const OWN_MEMORY: u64 = 80_000_000;
 
-/// Adds a container for each, and where they meet the launcher.
+/// Adds a container for each directory, and the volume with the sockets.
 pub(super) fn add(vmi: &ValidVmi, guaranteed: bool, config: &Config, disks: &mut Disks) {
     let resources = resources(vmi, guaranteed, config);
     let containers: Vec<Container> =
@@ -34,7 +35,7 @@ pub(super) fn add(vmi: &ValidVmi, guaranteed: bool, config: &Config, disks: &mut
     disks.compute_mounts.push(mount(VOLUME, SOCKETS));
 }
 
-/// The container of the pod that has a volume.
+/// The name of the container that has a volume.
 pub(super) fn holder(vmi: &ValidVmi, volume: &str) -> String {
     if filesystem::is_shared(vmi.spec(), volume) {
         filesystem::container(volume)
@@ -43,7 +44,7 @@ pub(super) fn holder(vmi: &ValidVmi, volume: &str) -> String {
     }
 }
 
-/// Puts a mount into the container that has the volume.
+/// Adds a mount to the container that has the volume.
 pub(super) fn mount_object(vmi: &ValidVmi, volume: &str, mounted: VolumeMount, disks: &mut Disks) {
     let holder = holder(vmi, volume);
     match disks.containers.iter_mut().find(|container| container.name == holder) {
@@ -53,7 +54,7 @@ pub(super) fn mount_object(vmi: &ValidVmi, volume: &str, mounted: VolumeMount, d
 }
 
 fn container(volume: &Volume, resources: &ResourceRequirements, config: &Config) -> Option<Container> {
-    // Admission lets no other kind through.
+    // Admission accepts no other kind of volume.
     let directory = filesystem::directory(volume)?;
     let mut command: Vec<String> =
         ["/usr/bin/virt-launcher", "filesystem", "--volume", &volume.name, "--directory", &directory]
@@ -72,14 +73,14 @@ fn container(volume: &Volume, resources: &ResourceRequirements, config: &Config)
         command: Some(command),
         resources: Some(resources.clone()),
         security_context: Some(unprivileged()),
-        // Why it ended is told of the instance.
+        // The reason why it ended becomes part of the instance's status.
         termination_message_policy: Some("FallbackToLogsOnError".to_owned()),
         volume_mounts: Some(vec![mount(VOLUME, SOCKETS)]),
         ..Container::default()
     })
 }
 
-/// KubeVirt's numbers, and the guest's memory.
+/// KubeVirt's numbers, plus the guest's memory.
 fn resources(vmi: &ValidVmi, guaranteed: bool, config: &Config) -> ResourceRequirements {
     let given = &config.settings.pods.virtiofs;
     let mut resources = helper_resources(given, ["10m", "1M"], ["100m", "80M"]);
@@ -159,7 +160,7 @@ mod tests {
         for other in ["object-0", "object-3", "disk-files"] {
             assert!(!compute.contains(other), "{compute}");
         }
-        // No helper of container disks is needed for these.
+        // These volumes need no container-disk helper.
         assert_eq!(spec["initContainers"], Value::Null);
     }
 

@@ -1,15 +1,15 @@
-//! The pod that claims wait for before somebody fills them. Building it is pure and cannot fail.
+//! The pod that claims wait for before they are filled. Building it is pure and cannot fail.
 //!
-//! Storage that belongs to nodes waits until a pod that uses it is placed (`WaitForFirstConsumer`). Who fills a claim waits for
-//! the storage, and the launcher waits until the claim is filled. So this pod goes first: it is placed as the pod that comes after
-//! it will be, with the same claims and with room for the same containers, and ends as soon as it runs.
+//! Storage that is local to nodes waits until a pod that uses it is placed (`WaitForFirstConsumer`). The importer of a claim
+//! waits for the storage, and the launcher waits until the claim is filled. So this pod goes first: it is placed as its
+//! successor will be, with the same claims and with the same resources of containers, and ends as soon as it runs.
 //!
 //! ```text
-//!   before a launcher          each of its containers, the claims of its disks and the one with what it keeps
-//!   before an attachment pod   its container and its claim, on the guest's node
+//!   before a launcher          a copy of each container, the claims of its disks and the claim with its state
+//!   before an attachment pod   a copy of its container and its claim, on the guest's node
 //! ```
 //!
-//! It is no launcher: it has none of the labels by which launchers and guests are found, and is never ready.
+//! It is not a launcher: it has none of the labels by which launchers and guests are found, and is never ready.
 
 use super::attachment;
 use super::parts::unprivileged;
@@ -23,10 +23,10 @@ use barevirt_api::valid::ValidVmi;
 use k8s_openapi::api::core::v1::{Container, Pod, PodReadinessGate, PodSpec, Volume};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-/// A condition that nobody sets: services that select guests by people's labels never send anything here.
+/// A condition that is never set: so a service that selects guests by users' labels never sends anything here.
 const GATE: &str = "barevirt.dev/guest";
 
-/// Annotations that say what it is for. Those of people may ask for networks or containers.
+/// Annotations that say what the pod is for. Users' annotations are not copied: they may ask for networks or containers.
 const OWN_ANNOTATIONS: [&str; 3] = [DOMAIN_ANNOTATION, VOLUME_ANNOTATION, CLAIM_ANNOTATION];
 
 /// The name of the pod that goes before an instance's launcher.
@@ -34,13 +34,13 @@ pub fn name(vmi_name: &str, vmi_uid: &str) -> String {
     generated::name(&format!("first-consumer-{vmi_name}-"), vmi_uid)
 }
 
-/// The name of the one that goes before an attachment pod, which is as long and follows from it alone.
+/// The name of the pod that goes before an attachment pod, derived from that pod's name alone, and as long.
 pub fn name_beside(attachment: &str) -> String {
     let rest = attachment.strip_prefix(attachment::PREFIX).unwrap_or(attachment);
     format!("hp-binder-{rest}")
 }
 
-/// The pod that goes before a launcher. It belongs to the instance as that one does.
+/// The pod that goes before a launcher. It has the same owner.
 pub fn before(launcher: &Pod, vmi: &ValidVmi, config: &Config) -> Pod {
     of(launcher, name(vmi.name(), vmi.uid()), config)
 }
@@ -64,7 +64,7 @@ fn of(next: &Pod, name: String, config: &Config) -> Pod {
             restart_policy: Some("Never".to_owned()),
             termination_grace_period_seconds: Some(1),
             readiness_gates: Some(vec![PodReadinessGate { condition_type: GATE.to_owned() }]),
-            // What only a guest needs.
+            // Fields that only a guest needs.
             hostname: None,
             subdomain: None,
             dns_policy: None,
@@ -78,7 +78,7 @@ fn of(next: &Pod, name: String, config: &Config) -> Pod {
     }
 }
 
-/// People's own labels stay: affinities and spreads may go by them.
+/// Users' own labels stay: affinities and topology spreads may use them.
 fn metadata(next: &ObjectMeta, name: String) -> ObjectMeta {
     let mut labels = next.labels.clone().unwrap_or_default();
     labels.retain(|label, _| ![VM_NAME_LABEL, VMI_ID_LABEL].contains(&label.as_str()));
@@ -96,7 +96,7 @@ fn metadata(next: &ObjectMeta, name: String) -> ObjectMeta {
     }
 }
 
-/// A container with the resources and the claims of another one, and none of what it does.
+/// A container with the resources and claims of another one, which does nothing and ends.
 fn ends_at_once(container: Container, volumes: &[Volume], config: &Config) -> Container {
     let has = |name: &str| volumes.iter().any(|volume| volume.name == name);
     let mounts = container.volume_mounts.map(|mut mounts| {
@@ -211,7 +211,7 @@ mod tests {
         let labels = pod.metadata.labels.unwrap();
         assert_eq!(labels[APP_LABEL], APP_FIRST_CONSUMER);
         assert!(!labels.contains_key(VM_NAME_LABEL) && !labels.contains_key(VMI_ID_LABEL), "{labels:?}");
-        // By this one affinities find it.
+        // Affinities find it by this label.
         assert_eq!(labels["app"], "web");
     }
 

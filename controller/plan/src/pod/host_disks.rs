@@ -1,5 +1,5 @@
-//! Disks that are files of a node: the kubelet mounts the directory of each, where the launcher looks for it. Kubernetes decides
-//! whether the pod may have it: Pod Security lets such a volume through at the level `privileged` alone.
+//! Disks that are files of a node: the kubelet mounts the directory of each where the launcher looks for it. Kubernetes
+//! decides whether the pod may have it: Pod Security allows such volumes only at the level `privileged`.
 
 use super::disks::Disks;
 use super::parts::mount;
@@ -7,12 +7,12 @@ use barevirt_api::names::CLAIMS;
 use barevirt_api::valid::ValidVmi;
 use k8s_openapi::api::core::v1::{HostPathVolumeSource, Volume, VolumeMount};
 
-/// Adds a mount for each such disk. The pod calls it by its place in the list: the user's name for it may be that of another
+/// Adds a mount for each such disk. Its volume in the pod is named by its index: the user's name may be that of another
 /// volume of the pod.
 pub(super) fn add(vmi: &ValidVmi, disks: &mut Disks) {
     for (index, volume) in vmi.volumes().iter().enumerate() {
         let Some(source) = &volume.host_disk else { continue };
-        // Admission lets no other path through.
+        // Admission accepts no other path.
         let Some((directory, _)) = source.place() else { continue };
         let name = format!("host-disk-{index}");
         let is_read = vmi.disks().iter().any(|disk| disk.disk.name == volume.name && disk.disk.is_readonly());

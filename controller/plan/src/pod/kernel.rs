@@ -1,5 +1,5 @@
-//! The container of a kernel boot: the user's image with the helper in it, as a container disk has, which hands over the
-//! kernel and its initial file system.
+//! The container of a kernel boot: the user's image with the helper in it, like a container disk. It hands over the kernel
+//! and its initial file system.
 
 use super::disks::{Disks, UserImage};
 use crate::config::Config;
@@ -8,7 +8,7 @@ use barevirt_api::names::kernel_image_volume;
 use barevirt_api::v1::ContainerDiskSource;
 use barevirt_api::valid::ValidVmi;
 
-/// The container is named as that of a volume of this name, the same as KubeVirt's.
+/// The container is named as for a volume of this name, as in KubeVirt.
 const VOLUME: &str = "kernel-boot-volume";
 
 pub(super) fn add(vmi: &ValidVmi, config: &Config, disks: &mut Disks) {

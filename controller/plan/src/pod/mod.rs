@@ -14,12 +14,12 @@
 //!   emptyDir virtiofs-containers sockets of shared directories
 //! ```
 //!
-//! All of them have a size limit: where one is exceeded the kubelet evicts the pod, and the node keeps its disk.
+//! All of them have a size limit: a pod that exceeds one is evicted by the kubelet, which protects the node's disk.
 //!
-//! Where the cluster has images as volumes, the users' images are such volumes: there are no containers for them.
+//! Where the cluster supports images as volumes, the users' images are volumes and have no containers.
 //!
-//! Nothing in it needs privilege: it is admitted under the Pod Security level `restricted`, unless a disk is a file of the node
-//! (`hostDisk`). Whatever does need privilege is opened by the node's handler and handed over as a descriptor.
+//! Nothing in it needs privilege: it is admitted under the Pod Security level `restricted`, unless a disk is a file of the
+//! node (`hostDisk`). The node's handler opens what needs privilege and hands over its descriptor.
 
 pub mod attachment;
 pub mod claims;
@@ -68,15 +68,16 @@ use std::collections::BTreeMap;
 
 /// Seconds that a pod gets beyond the guest's grace period, for the launcher to end by itself.
 const GRACE_MARGIN: u64 = 10;
-/// Prefixes of annotations that are about the instance's own object; the same as KubeVirt's. All others are the pod's as well.
+/// Prefixes of annotations that concern only the instance's object; the same as KubeVirt's. All others are copied to the
+/// pod.
 const OWN_ANNOTATIONS: [&str; 3] = [
     "kubectl.kubernetes.io",
     "kubevirt.io/storage-observed-api-version",
     "kubevirt.io/latest-observed-api-version",
 ];
 
-/// The name of an instance's launcher pod: it looks like one that the API server made up, and follows from the instance's
-/// UID, so that there cannot be two of them, whoever creates them and however old his observation is.
+/// The name of an instance's launcher pod: it looks like a generated one, and is derived from the instance's UID, so that
+/// there cannot be two launchers, even if a controller acts on an old observation.
 pub fn name(vmi_name: &str, vmi_uid: &str) -> String {
     generated::name(&generate_name(vmi_name), vmi_uid)
 }
@@ -88,7 +89,7 @@ fn generate_name(vmi_name: &str) -> String {
 /// How long the pod of an instance has from SIGTERM to SIGKILL, in seconds.
 pub fn grace_seconds(vmi_grace: u64) -> u32 {
     match vmi_grace {
-        // Zero would take the pod object away while its processes may still run.
+        // With zero, the pod object could go while its processes still run.
         0 => 1,
         grace => u32::try_from(grace.saturating_add(GRACE_MARGIN)).unwrap_or(u32::MAX),
     }
@@ -99,7 +100,7 @@ pub fn build(vmi: &ValidVmi, config: &Config) -> Pod {
     let spec = vmi.spec();
     let mut disks = disks::of(vmi, config);
     kernel::add(vmi, config, &mut disks);
-    // Users' images, each of which runs the helper.
+    // Containers of users' images, each of which runs the helper.
     let helped = !disks.containers.is_empty();
     let guaranteed = sizing::is_guaranteed(vmi);
     filesystems::add(vmi, guaranteed, config, &mut disks);
@@ -160,13 +161,13 @@ pub fn build(vmi: &ValidVmi, config: &Config) -> Pod {
     }
 }
 
-/// The account that it runs under; where the guest is shown the token of one, it is that.
+/// The pod's account; where the guest is given a service account's token, that account.
 fn service_account(vmi: &ValidVmi) -> Option<&str> {
     let own = vmi.spec().service_account_name.as_deref().filter(|name| !name.is_empty());
     own.or_else(|| object_volume::service_account(vmi.spec()))
 }
 
-/// In a pod of the class `Guaranteed` every container requests what it may use.
+/// In a pod of the class `Guaranteed`, the requests of every container equal its limits.
 fn guarantee(container: &mut Container) {
     if let Some(resources) = &mut container.resources {
         resources.requests.get_or_insert_default().extend(resources.limits.clone().unwrap_or_default());
@@ -176,8 +177,8 @@ fn guarantee(container: &mut Container) {
 fn metadata(vmi: &ValidVmi, config: &Config) -> ObjectMeta {
     let given = &vmi.vmi().metadata;
     let mut labels = given.labels.clone().unwrap_or_default();
-    // Services select pods by people's labels, also by those in our name space such as kubevirt.io/vm; these are about the
-    // instance.
+    // Users' labels are copied, since services select pods by them, also labels in our domain such as kubevirt.io/vm. These
+    // three concern the instance.
     for label in [NODE_NAME_LABEL, MIGRATION_TARGET_NODE_LABEL, OUTDATED_LAUNCHER_LABEL] {
         labels.remove(label);
     }
@@ -229,7 +230,7 @@ fn compute(vmi: &ValidVmi, config: &Config, disk_mounts: Vec<VolumeMount>) -> Co
     if config.settings.pods.image_volumes {
         args.push("--image-volumes".to_owned());
     }
-    // An instance that says for itself has its word from its own specification.
+    // An instance's own setting is read from its specification.
     if config.settings.pods.without_serial_log {
         args.push("--without-serial-log".to_owned());
     }
@@ -253,7 +254,7 @@ fn compute(vmi: &ValidVmi, config: &Config, disk_mounts: Vec<VolumeMount>) -> Co
     if wants_metrics(vmi) {
         env.push(downward("NODE_NAME", "spec.nodeName"));
     }
-    // A node's level is not known before the pod has one; KubeVirt's launchers have none of their own either.
+    // The pod's node, which may have its own level, is not known yet; KubeVirt's launchers get no node's level either.
     if let Some(level) = settings.verbosity.of(Component::Launcher, "") {
         env.push(EnvVar {
             name: "VIRT_LAUNCHER_LOG_VERBOSITY".to_owned(),
@@ -292,13 +293,13 @@ fn compute(vmi: &ValidVmi, config: &Config, disk_mounts: Vec<VolumeMount>) -> Co
     }
 }
 
-/// Whether the guest is told about its node.
+/// Whether the guest is given metrics of its node.
 fn wants_metrics(vmi: &ValidVmi) -> bool {
     let on_disk = vmi.volumes().iter().any(|volume| volume.downward_metrics.is_some());
     on_disk || vmi.spec().domain.devices.downward_metrics.is_some()
 }
 
-/// The guest's ports, so that services and probes can go by their names.
+/// The guest's ports, so that services and probes can refer to their names.
 fn ports(vmi: &ValidVmi) -> Vec<ContainerPort> {
     let ports = vmi.interfaces().iter().flat_map(|interface| interface.interface.ports.iter());
     let port = |port: &barevirt_api::v1::Port| ContainerPort {
@@ -312,11 +313,11 @@ fn ports(vmi: &ValidVmi) -> Vec<ContainerPort> {
     ports.map(port).collect()
 }
 
-/// What a launcher keeps on its node besides what its guest writes: KubeVirt's number, in bytes.
+/// Disk space that a launcher uses beside what its guest writes: KubeVirt's number, in bytes.
 const STORAGE_OVERHEAD: u64 = 50_000_000;
 
-/// The scheduler and the kubelet count what a launcher writes by itself. A request or limit of the instance's is for its guest, and
-/// comes on top.
+/// Adds what the launcher writes itself, for the scheduler and the kubelet. An instance's own request or limit is for its
+/// guest, so this is added to it.
 fn with_storage(mut resources: ResourceRequirements) -> ResourceRequirements {
     let name = "ephemeral-storage";
     let more = |given: Option<&Quantity>| {
@@ -335,8 +336,8 @@ fn with_storage(mut resources: ResourceRequirements) -> ResourceRequirements {
     resources
 }
 
-/// A guest is placed where its devices are, and counts in quotas of them. One that may not be emulated needs KVM; that and
-/// vsock are handed over by the handler.
+/// Resources of devices: a guest is placed where its devices are, and counts in quotas of them. A guest that may not be
+/// emulated needs KVM; the handler hands over KVM and vsock.
 fn with_devices(
     mut resources: ResourceRequirements,
     vmi: &ValidVmi,
@@ -357,11 +358,11 @@ fn with_devices(
     resources
 }
 
-/// Resources that handlers offer to kubelets.
+/// Resource that handlers offer to kubelets.
 const KVM_RESOURCE: &str = "devices.kubevirt.io/kvm";
 const VSOCK_RESOURCE: &str = "devices.kubevirt.io/vhost-vsock";
 
-/// A guest grows and shrinks while it runs: see `vmi::resize`.
+/// CPU and memory of a running guest grow and shrink without a restart: see `vmi::resize`.
 fn resize_policy() -> Vec<ContainerResizePolicy> {
     ["cpu", "memory"]
         .map(|resource| ContainerResizePolicy {

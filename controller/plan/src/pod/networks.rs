@@ -1,11 +1,11 @@
-//! What a launcher pod tells Multus, and what Multus has noted on it. Pure.
+//! What a launcher pod asks of Multus, and what Multus reports on it. Pure.
 //!
 //! ```text
 //!   instance --annotations--> k8s.v1.cni.cncf.io/networks, v1.multus-cni.io/default-network --> Multus
-//!   instance <----noted------ k8s.v1.cni.cncf.io/network-status <----------------------------- Multus
+//!   instance <---reported---- k8s.v1.cni.cncf.io/network-status <----------------------------- Multus
 //! ```
 //!
-//! What is noted was written by whatever the cluster has for Multus: anything but a list of links with names counts as nothing.
+//! The report is written by whatever implementation the cluster has: anything but a list of named links is ignored.
 
 use barevirt_api::names::COMPUTE_CONTAINER;
 use barevirt_api::networks::{self, Attachment};
@@ -19,14 +19,14 @@ use std::collections::BTreeMap;
 
 /// Annotation: networks to attach to the pod beside its first one.
 pub const NETWORKS: &str = "k8s.v1.cni.cncf.io/networks";
-/// Annotation: the network to attach to the pod in place of the cluster's own.
+/// Annotation: the network to attach to the pod instead of the cluster's own.
 pub const DEFAULT_NETWORK: &str = "v1.multus-cni.io/default-network";
-/// Annotation: what is attached to the pod.
+/// Annotation: the links that are attached to the pod.
 pub const NETWORK_STATUS: &str = "k8s.v1.cni.cncf.io/network-status";
 /// Its former name.
 const FORMER_NETWORK_STATUS: &str = "k8s.v1.cni.cncf.io/networks-status";
 
-/// Longest note that is read, in bytes: a pod's annotations together are no longer.
+/// Longest report that is read, in bytes: the limit of a pod's annotations together.
 const LONGEST: usize = 256 << 10;
 /// Most links that are read: more than an instance may have.
 const MOST: usize = 512;
@@ -44,7 +44,7 @@ struct Selection {
     arguments: Option<BTreeMap<String, Value>>,
 }
 
-/// Takes away what people wrote on an instance that only Multus writes on a pod, and adds what it is to do.
+/// Removes user annotations that only Multus may write on a pod, and adds the networks to attach.
 pub(super) fn annotate(
     annotations: &mut BTreeMap<String, String>,
     namespace: &str,
@@ -53,8 +53,8 @@ pub(super) fn annotate(
 ) {
     annotations.remove(NETWORK_STATUS);
     annotations.remove(FORMER_NETWORK_STATUS);
-    // A guest that moves keeps the MAC addresses of its cards: where a definition has spoofed ones dropped, the network has to
-    // know them. It is the first pod's network that chose them, where the instance names none.
+    // A migrating guest keeps the MAC addresses of its cards: a network that drops spoofed addresses has to know them. The
+    // first pod's network chose them, where the instance names none.
     let of_guest = |one: &Selection| guest_mac(vmi, &one.interface);
     if let Some(wanted) = written(&selections(namespace, vmi, bindings, of_guest)) {
         annotations.insert(NETWORKS.to_owned(), wanted);
@@ -65,9 +65,9 @@ pub(super) fn annotate(
     }
 }
 
-/// The networks that Multus is to attach to a running pod beside its first one; none where there are none. What is taken away
-/// while the guest still has it on its card would take something else from the pod than what Multus gave it, so it stays until
-/// then. What stays is asked for as before.
+/// The networks that Multus is to attach to a running pod beside its first one; `None` where there are none. A network stays
+/// until the guest's card has left, since the pod would otherwise lose the link beneath it. Networks that stay are asked for
+/// as before.
 pub fn wanted(
     pod: &Pod,
     namespace: &str,
@@ -79,11 +79,11 @@ pub fn wanted(
 }
 
 fn written(selections: &[Selection]) -> Option<String> {
-    // Texts and lists always have a JSON form.
+    // Strings and lists always have a JSON form.
     (!selections.is_empty()).then(|| serde_json::to_string(selections).unwrap_or_default())
 }
 
-/// MAC address of the guest's card on a link, where it has the card already.
+/// MAC address of the guest's card on a link, where the guest has that card already.
 fn guest_mac(vmi: &VirtualMachineInstance, link: &str) -> Option<String> {
     let name = &networks::secondary(&vmi.spec).find(|(network, _)| networks::link(network) == link)?.0.name;
     let mut told = vmi.status.iter().flat_map(|status| &status.interfaces);
@@ -91,7 +91,7 @@ fn guest_mac(vmi: &VirtualMachineInstance, link: &str) -> Option<String> {
     networks::is_in_guest(vmi, name).then(|| card.mac.clone())?.filter(|mac| !mac.is_empty())
 }
 
-/// MAC address that a pod asks for on the same network by the same link.
+/// MAC address that a pod asks for on the same network and link.
 fn asked_mac(asked: &[Selection], wanted: &Selection) -> Option<String> {
     let mut same = asked.iter().filter(|one| {
         (&one.name, &one.namespace, &one.interface) == (&wanted.name, &wanted.namespace, &wanted.interface)
@@ -99,7 +99,7 @@ fn asked_mac(asked: &[Selection], wanted: &Selection) -> Option<String> {
     same.find_map(|one| one.mac.clone())
 }
 
-/// What an instance is to have. `known` tells the MAC address of a card whose instance names none.
+/// The networks of an instance. `known` returns the MAC address of a card where the instance names none.
 fn selections(
     namespace: &str,
     vmi: &VirtualMachineInstance,
@@ -113,7 +113,7 @@ fn selections(
         let one = Selection { name, namespace, mac, interface: networks::link(network), arguments: None };
         Some(Selection { mac: one.mac.clone().or_else(|| known(&one)), ..one })
     };
-    // A plugin's own network is told which of the instance's it is for; KubeVirt's order and word.
+    // A plugin's own network is told which of the instance's networks it serves; KubeVirt's order and key.
     let of_plugin = |network: &barevirt_api::v1::Network| {
         let mut cards = vmi.spec.domain.devices.interfaces.iter();
         let plugin = bindings.of(cards.find(|card| card.name == network.name)?)?;
@@ -130,7 +130,7 @@ fn selections(
     vmi.spec.networks.iter().flat_map(of_network).collect()
 }
 
-/// Has the launcher's container ask for resources of nodes that come with networks, one for each.
+/// Adds requests for node resources that come with networks to the launcher's container, one for each.
 pub fn ask(pod: &mut Pod, resources: &[String]) {
     let compute = pod.spec.iter_mut().flat_map(|spec| &mut spec.containers);
     let Some(compute) = compute.into_iter().find(|container| container.name == COMPUTE_CONTAINER) else {
@@ -145,28 +145,28 @@ pub fn ask(pod: &mut Pod, resources: &[String]) {
     }
 }
 
-/// Whether the pod asks for other networks than the instance has.
+/// Whether the pod asks for other networks than its instance does.
 pub fn differs(pod: &Pod, namespace: &str, vmi: &VirtualMachineInstance, bindings: &Bindings) -> bool {
     let wanted = |asked: &[Selection]| selections(namespace, vmi, bindings, |one| asked_mac(asked, one));
     asked(pod).is_none_or(|asked| asked != wanted(&asked))
 }
 
-/// What a pod asks for; none where that is not in the form that we write.
+/// What a pod asks for; `None` where the annotation is not in our form.
 fn asked(pod: &Pod) -> Option<Vec<Selection>> {
     let asked = annotation(pod, NETWORKS).unwrap_or_default();
     if asked.is_empty() { Some(Vec::new()) } else { serde_json::from_str(asked).ok() }
 }
 
-/// A link that is there.
+/// An attached link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Noted {
     /// Its name in the pod.
     pub link: String,
-    /// The NetworkAttachmentDefinition that it is of, with its namespace as a rule.
+    /// Its NetworkAttachmentDefinition, usually with the namespace.
     pub definition: String,
 }
 
-/// The links that are noted on a pod. None where nothing is: that nobody has attached anything, not even its first network.
+/// The links that are reported on a pod. `None` without a report: then nothing has attached even its first network.
 pub fn noted(pod: &Pod) -> Option<Vec<Noted>> {
     let text = annotation(pod, NETWORK_STATUS).filter(|text| text.len() <= LONGEST)?;
     let Ok(Value::Array(entries)) = serde_json::from_str(text) else { return None };
@@ -180,7 +180,7 @@ pub fn noted(pod: &Pod) -> Option<Vec<Noted>> {
     Some(noted.collect())
 }
 
-/// Whether a link is noted to be of the definition that a network names.
+/// Whether a link is reported to be of the definition that a network names.
 pub fn is_of(noted: &Noted, namespace: &str, network_name: &str) -> bool {
     noted.definition == network_name
         || noted.definition == Attachment::of(namespace, network_name).to_string()
@@ -226,7 +226,7 @@ mod tests {
         );
         assert_eq!(wanted(json!({"state": "absent"}), "blue"), None);
         assert!(wanted(json!({"state": "down"}), "blue").is_some());
-        // What the guest has not let go of stays attached.
+        // A network that the guest still uses stays attached.
         let mut leaving = vmi(json!({"state": "absent"}), json!({"networkName": "blue"}));
         for (source, stays) in [("domain, multus-status", true), ("multus-status", false)] {
             let told = json!({"interfaces": [{"name": "red", "infoSource": source}]});
@@ -258,7 +258,7 @@ mod tests {
         let mut named = vmi(json!({"macAddress": "02:00:00:00:00:05"}), json!({"networkName": "blue"}));
         named.status = moves.status.clone();
         assert_eq!(asks(&named), Some(json!("02:00:00:00:00:05")));
-        // A pod that runs goes on asking for what it asked for: nothing is attached anew.
+        // A running pod keeps asking for what it asked for: nothing is attached again.
         for mac in [None, Some("02:00:00:00:00:07")] {
             let one = json!({"name": "blue", "namespace": "shop", "interface": "podb1f51a511f1", "mac": mac});
             let pod = pod(json!({NETWORKS: json!([one]).to_string()}));

@@ -1,5 +1,5 @@
-//! Volumes made of the cluster's objects: the kubelet mounts them where the launcher makes a disk of each, or into the container
-//! that shares them. Nothing else of ours reads them.
+//! Volumes made of ConfigMaps, Secrets, the downward API and service accounts: the kubelet mounts them where the launcher
+//! makes a disk of each, or into the container that shares them. No other component of ours reads them.
 
 use super::disks::Disks;
 use super::filesystems;
@@ -13,13 +13,14 @@ use k8s_openapi::api::core::v1::{
     ServiceAccountTokenProjection, Volume, VolumeMount, VolumeProjection,
 };
 
-/// Where each namespace has the certificate of its cluster's API server.
+/// ConfigMap in each namespace with the CA certificate of the cluster's API server.
 const ROOT_CERTIFICATE: &str = "kube-root-ca.crt";
-/// How long a token is asked for, in seconds: what Kubernetes asks for in other pods. API servers know this number, and take
-/// such a token for a year where they are set up as usual; the guest is not shown a newer one before it is started again.
+/// Requested lifetime of a token, in seconds: the same as Kubernetes' for other pods. API servers in their usual
+/// configuration recognise this number and extend such a token to a year; the guest gets a newer one only when it is started
+/// again.
 const TOKEN_SECONDS: i64 = 3607;
 
-/// Adds a mount for each such volume. The pod calls it by its place in the list: the user's name for it may be that of another
+/// Adds a mount for each such volume. Its volume in the pod is named by its index: the user's name may be that of another
 /// volume of the pod.
 pub(super) fn add(vmi: &ValidVmi, disks: &mut Disks) {
     for (index, volume) in vmi.volumes().iter().enumerate() {
@@ -32,7 +33,7 @@ pub(super) fn add(vmi: &ValidVmi, disks: &mut Disks) {
     }
 }
 
-/// What the kubelet mounts. Admission lets one source of a volume through.
+/// The source of the pod's volume. Admission accepts exactly one source.
 fn source(volume: &v1::Volume) -> Volume {
     let mut mounted = Volume::default();
     if let Some(given) = &volume.config_map {
@@ -65,8 +66,8 @@ fn secret(secret_name: Option<String>, optional: Option<bool>) -> SecretVolumeSo
     SecretVolumeSource { secret_name, optional, ..SecretVolumeSource::default() }
 }
 
-/// What Kubernetes mounts by itself into all containers of other pods; here it is in the launcher's alone, since others are
-/// users' images.
+/// What Kubernetes mounts by itself into all containers of other pods. Here only the launcher's container has it, since the
+/// others may be users' images.
 fn service_account() -> ProjectedVolumeSource {
     let token = ServiceAccountTokenProjection {
         expiration_seconds: Some(TOKEN_SECONDS),

@@ -1,4 +1,4 @@
-//! What several containers and pods have in common: security, secrets of registries, mounts.
+//! What several containers and pods have in common: security, pull secrets, mounts.
 
 use crate::config::Config;
 use barevirt_api::names::LAUNCHER_UID;
@@ -9,14 +9,14 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-/// Most that a folder with sockets holds: they are files without contents.
+/// Limit of a folder with sockets: they are files without contents.
 pub(super) const SOCKETS_SIZE: &str = "1Mi";
-/// Most that the launcher keeps for itself: 4 MiB of the serial console, UEFI variables, TPM state, tables for firmware.
+/// Limit of the launcher's own files: 4 MiB of serial console, UEFI variables, TPM state, tables for firmware.
 pub(super) const PRIVATE_SIZE: &str = "64Mi";
-/// Most that the helper's program takes.
+/// Limit of the helper's program.
 pub(super) const PROGRAM_SIZE: &str = "16Mi";
 
-/// A folder on the node's disk, of that size at most. The kubelet evicts a pod that exceeds it.
+/// A folder on the node's disk with a size limit. The kubelet evicts a pod that exceeds it.
 pub(super) fn empty_dir(name: &str, size: &str) -> Volume {
     let size_limit = Some(Quantity(size.to_owned()));
     Volume {
@@ -26,7 +26,7 @@ pub(super) fn empty_dir(name: &str, size: &str) -> Volume {
     }
 }
 
-/// Where the launcher waits for container disks, in all containers that mount it.
+/// Where the launcher waits for container disks; the same path in all containers that mount it.
 pub(super) const CONTAINER_DISKS: &str = "/var/run/kubevirt/container-disks";
 
 fn seccomp(profile: &Seccomp) -> SeccompProfile {
@@ -40,7 +40,7 @@ fn seccomp(profile: &Seccomp) -> SeccompProfile {
     }
 }
 
-/// What `restricted` asks of the pod.
+/// What `restricted` requires of the pod.
 pub(super) fn pod_security(config: &Config) -> PodSecurityContext {
     PodSecurityContext {
         run_as_non_root: Some(true),
@@ -52,7 +52,7 @@ pub(super) fn pod_security(config: &Config) -> PodSecurityContext {
     }
 }
 
-/// What `restricted` asks of each container, and a root file system that cannot be written.
+/// What `restricted` requires of each container, and a read-only root file system.
 pub(crate) fn unprivileged() -> SecurityContext {
     SecurityContext {
         allow_privilege_escalation: Some(false),
@@ -65,7 +65,7 @@ pub(crate) fn unprivileged() -> SecurityContext {
     }
 }
 
-/// The disks' own come first; the installation's are looked for in the instance's namespace, and need not be there.
+/// The disks' secrets come first; the installation's are looked up in the instance's namespace, and may be missing.
 pub(super) fn pull_secrets(
     mut secrets: Vec<LocalObjectReference>,
     config: &Config,
@@ -79,12 +79,12 @@ pub(super) fn pull_secrets(
     secrets
 }
 
-/// A volume of the pod at a path of a container.
+/// A volume of the pod mounted at a path.
 pub(super) fn mount(name: &str, path: &str) -> VolumeMount {
     VolumeMount { name: name.to_owned(), mount_path: path.to_owned(), ..VolumeMount::default() }
 }
 
-/// Kubernetes' form of a list: none where it is empty.
+/// A list in Kubernetes' form: `None` where it is empty.
 pub(super) fn some<T: Clone>(list: &[T]) -> Option<Vec<T>> {
     (!list.is_empty()).then(|| list.to_vec())
 }

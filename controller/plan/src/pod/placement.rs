@@ -1,5 +1,5 @@
-//! Which nodes the pod may be placed on: those that have what the guest asks for, by the labels that handlers write.
-//! The same as in KubeVirt: under emulation, too.
+//! Nodes that the pod may be placed on: those that have what the guest asks for, according to the labels that handlers
+//! write. The rules are KubeVirt's, also under emulation.
 
 use crate::config::Config;
 use barevirt_api::names::{
@@ -13,11 +13,11 @@ use k8s_openapi::api::core::v1::{
 };
 use std::collections::BTreeMap;
 
-/// CPU models that are not one of QEMU's: every node has its own.
+/// CPU models that are not a model of QEMU: they are the node's own.
 const OF_THE_HOST: [&str; 2] = ["host-model", "host-passthrough"];
 
-/// Labels that the node has to have. The instance's own come before those of the installation, and what the guest needs
-/// before both.
+/// Labels that the node must have. The instance's own replace those of the installation, and what the guest needs replaces
+/// both.
 pub(super) fn node_selector(vmi: &ValidVmi, config: &Config) -> BTreeMap<String, String> {
     let spec = vmi.spec();
     let mut selector = config.settings.pods.node_selectors.clone();
@@ -53,12 +53,12 @@ pub(super) fn node_selector(vmi: &ValidVmi, config: &Config) -> BTreeMap<String,
     selector
 }
 
-/// One that is named is on, unless it says otherwise.
+/// A feature that is named is on, unless it says otherwise.
 fn is_on(state: Option<&FeatureState>) -> bool {
     state.is_some_and(|state| state.enabled != Some(false))
 }
 
-/// Enlightenments that need help of the node's kernel, by the names of their labels.
+/// Enlightenments that need support in the node's kernel, by the names of their labels.
 fn enlightenments(hyperv: &FeatureHyperv) -> impl Iterator<Item = &'static str> + use<> {
     let tlbflush = hyperv.tlbflush.as_ref().is_some_and(|tlbflush| tlbflush.enabled != Some(false));
     let synictimer = hyperv.synictimer.as_ref().is_some_and(|timer| timer.enabled != Some(false));
@@ -77,8 +77,8 @@ fn enlightenments(hyperv: &FeatureHyperv) -> impl Iterator<Item = &'static str> 
     .filter_map(|(name, on)| on.then_some(name))
 }
 
-/// The instance's affinity, and no node with a label that rules it out: a processor that counts as obsolete, where the guest
-/// would have the same; a feature that the guest forbids.
+/// The instance's affinity, excluding nodes by label: nodes with an obsolete processor, where the guest would have the same
+/// one; nodes with a feature that the guest forbids.
 pub(super) fn affinity(vmi: &ValidVmi) -> Option<Affinity> {
     let features = vmi.spec().domain.cpu.iter().flat_map(|cpu| &cpu.features);
     let forbidden = features.filter(|feature| feature.policy.as_deref() == Some("forbid"));
@@ -96,7 +96,8 @@ pub(super) fn affinity(vmi: &ValidVmi) -> Option<Affinity> {
     let nodes: &mut NodeAffinity = affinity.node_affinity.get_or_insert_default();
     let required: &mut NodeSelector =
         nodes.required_during_scheduling_ignored_during_execution.get_or_insert_default();
-    // Any one term is enough for the scheduler, so each has to say it; and a term that asks for nothing fits no node.
+    // The scheduler accepts any one term, so each must have the requirement; and a term without requirements matches no
+    // node.
     if required.node_selector_terms.is_empty() {
         required.node_selector_terms.push(NodeSelectorTerm::default());
         required.node_selector_terms.iter_mut().for_each(|term| add(term, &without));
@@ -121,7 +122,7 @@ mod tests {
     use barevirt_api::v1::KubeVirtSpec;
     use serde_json::{Value, json};
 
-    /// What is not supported yet is placed all the same once it is.
+    /// A valid instance with this domain, including features that are not served yet.
     fn vmi(domain: &Value, affinity: &Value) -> ValidVmi {
         let mut domain = domain.clone();
         domain["memory"] = json!({"guest": "64Mi"});

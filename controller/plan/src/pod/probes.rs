@@ -1,15 +1,15 @@
 //! Probes of the guest as probes of the `compute` container. The rules are KubeVirt's.
 //!
-//! HTTP and TCP go to the pod's address, from where they reach the guest. What asks the guest agent runs the launcher's own
-//! program in the container, which asks the launcher.
+//! HTTP and TCP probes go to the pod's address, from where they reach the guest. Probes of the guest agent run the
+//! launcher's own program in the container, which asks the launcher.
 
 use barevirt_api::v1;
 use k8s_openapi::api::core::v1::{ExecAction, Probe};
 
-/// Seconds that a guest is given before its liveness is looked at, beyond what the specification says. KubeVirt's are for
-/// libvirt; guests are not to be killed sooner than there.
+/// Seconds that a guest gets before its first liveness probe, beyond its specification. KubeVirt's number is for libvirt;
+/// guests must not be killed sooner than in KubeVirt.
 const START_UP: i32 = 10;
-/// Seconds that the kubelet gives a probe by the agent beyond the agent's, so that it is the agent's answer that counts.
+/// Seconds that the kubelet's timeout is longer than that of the agent, so that the agent's answer counts.
 const MARGIN: i32 = 1;
 
 /// Readiness of the container.
@@ -57,7 +57,7 @@ fn of(probe: &v1::Probe, alive: bool) -> Probe {
     }
 }
 
-/// The launcher's program, asking for a command in the guest, or for nothing but an answer.
+/// The launcher's program, asking for a command in the guest, or only for an answer of the agent.
 fn ask(timeout: i32, alive: bool, command: Vec<String>) -> Vec<String> {
     let seconds = timeout.to_string();
     let mut words =

@@ -1,6 +1,7 @@
-//! From which nodes volumes can be reached that the pod itself does not have: those that are plugged in once the guest runs.
+//! The nodes from which volumes can be reached that the pod does not have itself: those that are plugged in once the guest
+//! runs.
 //!
-//! The scheduler knows nothing of them. So what their storage says of nodes becomes part of what the pod asks of its own:
+//! The scheduler does not know them. So the node requirements of their storage are added to the pod's own:
 //!
 //! ```text
 //!   the pod's terms          one of them ┐
@@ -8,38 +9,38 @@
 //!   another volume's terms   one of them ┘
 //! ```
 //!
-//! A guest runs without a volume that cannot be brought to it. So none keeps the pod from every node: one that contradicts what
-//! was asked for before it has no say, nor has one with which the terms would be too many.
+//! A guest runs without a volume that cannot be brought to it. So no volume keeps the pod from every node: a volume is
+//! ignored if it contradicts the former requirements, or if it would make the terms too many.
 
 use k8s_openapi::api::core::v1::{
     NodeAffinity, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Pod, PodSpec,
 };
 
-/// Most requirements and values in all terms of a pod: every one is looked at for every node.
+/// Most requirements and values in all terms of a pod: the scheduler looks at each of them for every node.
 const MOST: usize = 1000;
 
-/// Where a volume can be reached from. Volumes that can be reached from everywhere have none.
+/// The nodes that reach a volume. A volume that every node reaches has no terms.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reach {
     /// Its name.
     pub volume: String,
-    /// The pod does not have it: it is plugged in once the guest runs.
+    /// Whether the pod does not have it: it is plugged in once the guest runs.
     pub comes_later: bool,
-    /// Nodes for which any one of these holds.
+    /// The node has to match at least one of these.
     pub terms: Vec<NodeSelectorTerm>,
 }
 
-/// Why a volume has no say in where the pod is placed.
+/// Why a volume is ignored when the pod is placed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unheard {
-    /// No node reaches it and all that came before it.
+    /// No node reaches it and everything before it.
     Contradicts,
     /// The terms would be too many.
     TooMany,
 }
 
 impl Unheard {
-    /// In words.
+    /// Text of the reason.
     #[must_use]
     pub fn reason(self) -> &'static str {
         match self {
@@ -51,8 +52,8 @@ impl Unheard {
     }
 }
 
-/// Places the pod where volumes that come later can be reached; those that have no say in it. The pod's own volumes come
-/// first: the scheduler places it by them anyway.
+/// Limits the pod to nodes that reach the volumes that come later; returns the ignored volumes. The pod's own volumes come
+/// first: the scheduler honours them anyway.
 pub fn add<'a>(pod: &mut Pod, reaches: &'a [Reach]) -> Vec<(&'a str, Unheard)> {
     let Some(spec) = &mut pod.spec else { return vec![] };
     let labels = labels(spec);
@@ -78,18 +79,18 @@ pub fn add<'a>(pod: &mut Pod, reaches: &'a [Reach]) -> Vec<(&'a str, Unheard)> {
     unheard
 }
 
-/// What the pod asks of its node, of which any one has to hold.
+/// The pod's own terms, of which at least one has to match.
 fn own_terms(spec: &PodSpec) -> Vec<NodeSelectorTerm> {
     let nodes = spec.affinity.as_ref().and_then(|affinity| affinity.node_affinity.as_ref());
     match nodes.and_then(|nodes| nodes.required_during_scheduling_ignored_during_execution.as_ref()) {
-        // A term that asks for nothing fits no node.
+        // A term without requirements matches no node.
         Some(own) => own.node_selector_terms.iter().filter(|term| size(term) > 0).cloned().collect(),
-        // Only here it stands for all of them.
+        // Only here it matches all nodes.
         None => vec![NodeSelectorTerm::default()],
     }
 }
 
-/// Labels that the node has to have in any case.
+/// Labels that every node must have.
 fn labels(spec: &PodSpec) -> Vec<NodeSelectorRequirement> {
     let selector = spec.node_selector.iter().flatten();
     selector
@@ -101,7 +102,7 @@ fn labels(spec: &PodSpec) -> Vec<NodeSelectorRequirement> {
         .collect()
 }
 
-/// Terms that hold where one of each holds. What contradicts itself is left out, and what another one says already.
+/// Terms that hold where one of each list holds, without contradictory and redundant ones.
 fn both(
     terms: &[NodeSelectorTerm],
     others: &[NodeSelectorTerm],
@@ -148,14 +149,14 @@ fn joined(one: &Requirements, other: &Requirements) -> Requirements {
     (!all.is_empty()).then_some(all)
 }
 
-/// Whether one says nothing that the other does not say, too.
+/// Whether every requirement of `one` is also in `of`.
 fn is_part(one: &NodeSelectorTerm, of: &NodeSelectorTerm) -> bool {
     [(&one.match_expressions, &of.match_expressions), (&one.match_fields, &of.match_fields)].iter().all(
         |(one, of)| one.iter().flatten().all(|requirement| of.iter().flatten().any(|o| o == requirement)),
     )
 }
 
-/// Whether no node can be like that, as far as it shows without looking at any: a list of values of which none is left.
+/// Whether no node can match, as far as the term alone shows: all values of a list are excluded.
 fn contradicts(term: &NodeSelectorTerm, labels: &[NodeSelectorRequirement]) -> bool {
     let expressions: Vec<_> = term.match_expressions.iter().flatten().chain(labels).collect();
     let fields: Vec<_> = term.match_fields.iter().flatten().collect();
@@ -174,7 +175,7 @@ fn allows(requirement: &NodeSelectorRequirement, value: &String) -> bool {
         "In" => listed(),
         "NotIn" => !listed(),
         "DoesNotExist" => false,
-        // Of the others only the node can tell.
+        // The others can only be judged against a node.
         _ => true,
     }
 }

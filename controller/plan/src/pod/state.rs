@@ -1,4 +1,4 @@
-//! The claim with what a machine keeps, in its pod.
+//! The claim with a machine's persistent state (UEFI variables, TPM), in its pod.
 
 use super::parts::mount;
 use barevirt_api::firmware::STATE_DIRECTORY;
@@ -20,7 +20,7 @@ pub fn add(pod: &mut Pod, claim: &str) {
     }
 }
 
-/// The claim that a pod was given.
+/// The state claim of a pod.
 pub fn claim(pod: &Pod) -> Option<&str> {
     let volumes = pod.spec.as_ref()?.volumes.as_ref()?;
     let volume = volumes.iter().find(|volume| volume.name == VOLUME)?;

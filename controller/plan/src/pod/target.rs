@@ -1,11 +1,11 @@
-//! The pod that a migration moves a guest to: the launcher of its instance once more, on another node. And which of two is an
-//! instance's launcher.
+//! The pod that a migration moves a guest to: a second launcher of its instance, on another node. Also: which of two pods is
+//! an instance's launcher.
 //!
 //! ```text
-//!   the instance's own pod ──┬── a name that follows from the migration, labelled with it
+//!   the instance's own pod ──┬── a name derived from the migration, and a label with it
 //!                            ├── not on a node with another pod of the instance
-//!                            ├── where the source's processor can be had
-//!                            └── container disks of the very images that the source has
+//!                            ├── on a node that offers the source's processor
+//!                            └── container disks of exactly the images that the source has
 //! ```
 
 use super::{COMPUTE_CONTAINER, generate_name, name};
@@ -23,21 +23,21 @@ use std::collections::BTreeMap;
 
 /// Annotation on target pods: name of the migration.
 pub const JOB_NAME_ANNOTATION: &str = "kubevirt.io/migrationJobName";
-/// Nodes by themselves.
+/// Label with the node's name.
 const HOSTNAME: &str = "kubernetes.io/hostname";
 /// CPU models that are the node's own.
 const OF_THE_HOST: [&str; 2] = ["host-model", "host-passthrough"];
-/// What an SELinux context is where there is no SELinux.
+/// SELinux context where there is no SELinux.
 const NO_SELINUX: &str = "none";
 
-/// The name of the pod that a migration makes. It follows from the migration's UID, so that there cannot be two.
+/// The name of the pod that a migration makes. It is derived from the migration's UID, so that there cannot be two.
 #[must_use]
 pub fn target_name(vmi_name: &str, migration_uid: &str) -> String {
     generated::name(&generate_name(vmi_name), migration_uid)
 }
 
-/// The name of the pod that has an instance's guest, or is to have it: the one that was made for the instance, or where its
-/// latest migration found or brought it.
+/// The name of the pod that has an instance's guest, or is to have it: the instance's first launcher, or the one where its
+/// latest migration found or brought the guest.
 #[must_use]
 pub fn launcher_name(vmi: &VirtualMachineInstance) -> String {
     let first = || name(&vmi.name_any(), vmi.metadata.uid.as_deref().unwrap_or_default());
@@ -53,7 +53,7 @@ pub fn launcher_name(vmi: &VirtualMachineInstance) -> String {
 pub struct Target<'a> {
     /// The migration.
     pub migration: &'a VirtualMachineInstanceMigration,
-    /// The pod that has the guest.
+    /// The pod that has the guest now.
     pub source: &'a Pod,
     /// Labels of its node.
     pub node_labels: &'a BTreeMap<String, String>,
@@ -79,7 +79,7 @@ pub fn make(pod: &mut Pod, vmi: &ValidVmi, target: &Target<'_>) {
     }
 }
 
-/// Two launchers of an instance are never on one node. What attaches its volumes is to be beside its launcher.
+/// Two launchers of an instance are never on one node. Attachment pods, however, run beside their launcher.
 fn keep_apart(spec: &mut PodSpec, vmi: &ValidVmi) {
     let launchers = [(APP_LABEL, APP_LAUNCHER), (CREATED_BY_LABEL, vmi.uid())];
     let labels = launchers.map(|(label, value)| (label.to_owned(), value.to_owned()));
@@ -92,8 +92,7 @@ fn keep_apart(spec: &mut PodSpec, vmi: &ValidVmi) {
     affinity.required_during_scheduling_ignored_during_execution.get_or_insert_default().push(term);
 }
 
-/// What the instance asks of its nodes comes before what the migration adds. What the guest has of its processor is asked for
-/// last.
+/// The instance's own requirements come before the migration's, and the source's processor is added last.
 fn select(spec: &mut PodSpec, vmi: &ValidVmi, target: &Target<'_>) {
     let own = spec.node_selector.take().unwrap_or_default();
     let mut selector = target.migration.spec.added_node_selector.clone();
@@ -109,8 +108,8 @@ fn select(spec: &mut PodSpec, vmi: &ValidVmi, target: &Target<'_>) {
     spec.node_selector = Some(selector);
 }
 
-/// The processor that a guest with its node's own has seen. A pod that a migration made says it: its node may have more, and
-/// the guest could not go back.
+/// The processor that a guest with its node's own model has seen. A pod that a migration made has it in its node selector:
+/// its node may have more features, and the guest could not go back.
 fn processor(
     former: Option<&BTreeMap<String, String>>,
     node: &BTreeMap<String, String>,
@@ -128,19 +127,19 @@ fn processor(
     };
     let model = renamed(HOST_MODEL_LABEL, CPU_MODEL_MIGRATION_LABEL);
     if model.is_empty() {
-        // Nothing is known of the node's processor.
+        // The node's processor is not known.
         return BTreeMap::new();
     }
     model.into_iter().chain(renamed(HOST_MODEL_FEATURE_LABEL, CPU_FEATURE_LABEL)).collect()
 }
 
-/// A tag may have moved since the source was started. Where the source's node says which image it has, the target gets the
-/// same.
+/// A tag may have moved since the source was started. Where the source's status names the image, the target gets the same
+/// one.
 fn pin_images(spec: &mut PodSpec, source: &Pod) {
     let statuses = source.status.iter().flat_map(|status| status.container_statuses.iter().flatten());
     let ids: BTreeMap<&str, &str> =
         statuses.map(|status| (status.name.as_str(), status.image_id.as_str())).collect();
-    // Our own is that of this version, in every container that has it.
+    // Our own image is this version's, in every container that uses it.
     let ours = spec.containers.iter().find(|container| container.name == COMPUTE_CONTAINER);
     let ours = ours.and_then(|compute| compute.image.clone());
     for container in spec.containers.iter_mut().filter(|container| container.image != ours) {
@@ -164,7 +163,7 @@ fn pin_images(spec: &mut PodSpec, source: &Pod) {
     }
 }
 
-/// The image by its digest; none where the identifier has none that can be pulled.
+/// The image by its digest; `None` where the identifier has no digest that can be pulled.
 fn pinned(image: &str, id: &str) -> Option<String> {
     let (_, digest) = id.rsplit_once('@').filter(|(_, digest)| digest.starts_with("sha256:"))?;
     let without_digest = image.split_once('@').map_or(image, |(repository, _)| repository);
@@ -238,11 +237,11 @@ mod tests {
         let terms =
             &pod["spec"]["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
         assert_eq!(terms.as_array().unwrap().len(), 2);
-        // Not the pods that attach its volumes there.
+        // The pods that attach its volumes are not excluded.
         let launchers = json!({APP_LABEL: APP_LAUNCHER, CREATED_BY_LABEL: "u1"});
         assert_eq!(terms[1]["labelSelector"]["matchLabels"], launchers);
         assert_eq!(terms[1]["topologyKey"], HOSTNAME);
-        // What the instance says comes first.
+        // The instance's own requirement comes first.
         let selector = &pod["spec"]["nodeSelector"];
         assert_eq!((&selector["disk"], &selector["rack"]), (&json!("fast"), &json!("7")));
         assert_eq!(pod["spec"]["securityContext"]["seLinuxOptions"]["level"], "s0:c1,c2");

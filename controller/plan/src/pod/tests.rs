@@ -128,7 +128,7 @@ fn folders(vmi: &ValidVmi, config: &Config) -> BTreeMap<String, String> {
     volumes.into_iter().filter_map(folder).collect()
 }
 
-/// No guest fills the node's disk.
+/// No guest can fill the node's disk.
 #[test]
 fn folders_on_the_node_are_bounded() {
     let vmi = valid(json!({
@@ -169,7 +169,7 @@ fn what_guests_write_is_bounded_by_the_sizes_of_their_disks() {
     let ephemeral = json!({"name": "data", "ephemeral": {"persistentVolumeClaim": {"claimName": "c"}}});
     let kept = json!({"name": "data", "persistentVolumeClaim": {"claimName": "c"}});
     let seed = json!({"name": "seed", "cloudInitNoCloud": {"userData": "#!/bin/sh"}});
-    // Of each: its size, a share of 1/4096 and 1 MiB for tables; 16 MiB for the rest.
+    // For each disk: its size, 1/4096 of it and 1 MiB for tables; 16 MiB for the rest.
     assert_eq!(of(json!([]), usual), mebi(16));
     assert_eq!(of(json!([image]), usual), mebi(16 + (1 << 20) + 256 + 1));
     assert_eq!(of(json!([image]), small), mebi(16 + 8192 + 2 + 1));
@@ -218,7 +218,8 @@ fn what_the_launcher_writes_is_requested() {
     assert_eq!(storage(given), (text("1G"), text("2050M")));
 }
 
-/// The rules of <https://kubernetes.io/docs/concepts/security/pod-security-standards/#restricted>, for what we use.
+/// The rules of <https://kubernetes.io/docs/concepts/security/pod-security-standards/#restricted>, as far as the pod is
+/// concerned.
 #[test]
 fn admitted_under_restricted() {
     let vmi = valid(json!({
@@ -334,7 +335,7 @@ fn what_the_installation_says_of_pods() {
     let told = args.iter().position(|arg| *arg == "--smbios").and_then(|place| args.get(place + 1)).unwrap();
     let told: Smbios = told.parse().unwrap();
     assert_eq!((told.manufacturer.as_str(), told.family.as_str()), ("Acme", "KubeVirt"));
-    // Where the namespace is not selected there is no limit.
+    // In a namespace that is not selected there is no limit.
     let elsewhere = build(&vmi, &config.in_namespace(None, &[])).spec.unwrap().containers.remove(0);
     let limits = elsewhere.resources.unwrap().limits.unwrap();
     assert_eq!(limits.keys().collect::<Vec<_>>(), ["devices.kubevirt.io/kvm"]);
@@ -410,7 +411,7 @@ fn images_are_volumes_where_the_cluster_has_them() {
     assert!(!volumes.iter().any(|volume| volume["name"] == "container-disks"));
 }
 
-/// The kubelet gives CPUs to containers of such pods only.
+/// The kubelet gives exclusive CPUs only to containers of such pods.
 #[test]
 fn a_guest_with_cpus_of_its_own_has_a_guaranteed_pod() {
     let vmi = valid(json!({

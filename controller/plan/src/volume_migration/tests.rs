@@ -1,4 +1,4 @@
-//! When volumes move, when they do not, and what is left of it.
+//! When volumes move and when they do not, and the state afterwards.
 
 use super::*;
 use k8s_openapi::jiff::Timestamp;
@@ -23,7 +23,7 @@ fn vm(strategy: &str, claims: &[(&str, &str)]) -> VirtualMachine {
     .unwrap()
 }
 
-/// Its instance, whose disks are on these.
+/// Its instance, whose disks are on these claims.
 fn vmi(claims: &[(&str, &str)]) -> VirtualMachineInstance {
     let volumes: Vec<Value> = claims.iter().map(|(name, claim)| volume(name, claim)).collect();
     let disks: Vec<Value> =
@@ -108,7 +108,7 @@ fn a_volume_moves_where_the_strategy_says_so() {
         (&told[0].source_pvc_info, &told[0].destination_pvc_info),
         (&Some(info("a")), &Some(info("b")))
     );
-    // Once is enough.
+    // One patch is enough.
     assert_eq!(planned(&machine, &moves), Move::Nothing);
     assert_eq!(kept(&machine, Some(&moves)).len(), 1);
 }
@@ -132,7 +132,7 @@ fn the_former_claim_can_be_named_again_and_nothing_else() {
         assert_eq!(volumes_change(&back), condition("False", "VolumesChangeCancellation", ""));
         assert!(kept(&vm(strategy, &former), Some(&back)).is_empty());
     }
-    // Not while the guest is on its way.
+    // Not while the guest migrates.
     let mut goes = moves;
     let state = json!({"migrationUid": "m", "sourceNode": "a"});
     goes.status.as_mut().unwrap().migration_state = serde_json::from_value(state).unwrap();
@@ -228,7 +228,7 @@ fn every_claim_of_one_node_is_to_move_and_to_one_that_nobody_uses() {
     let told = &mut shared.status.as_mut().unwrap().volume_status[1];
     told.persistent_volume_claim_info.as_mut().unwrap().access_modes = vec!["ReadWriteMany".to_owned()];
     assert!(matches!(planned(&one, &shared), Move::Apply(_)));
-    // Two that change places.
+    // Two volumes that exchange their claims.
     let exchanged = vm("Migration", &[("root", "d"), ("data", "a")]);
     assert!(restart(&exchanged, &instance).ends_with("The claim d of volume root is used by volume data"));
     let both = vm("Migration", &[("root", "x"), ("data", "x")]);
@@ -250,7 +250,7 @@ fn only_what_moves_or_has_moved_is_no_reason_for_a_restart() {
     };
     assert!(differs("a", spec("Replacement", "b"), "a"));
     assert!(!differs("a", spec("Migration", "b"), "a"));
-    // It has moved, and the strategy is another one by now.
+    // It has moved, and the strategy has changed since.
     assert!(!differs("a", spec("Replacement", "b"), "b"));
     assert!(differs("a", spec("Replacement", "a"), "b"));
     let mut reads = spec("Migration", "b");

@@ -1,4 +1,4 @@
-//! A watch fills a cache, and each change is told.
+//! Fills a cache from a watch, and reports each change.
 
 use barevirt_component::error::chain;
 use futures::StreamExt;
@@ -12,19 +12,19 @@ use std::collections::HashSet;
 use std::fmt::Debug;
 use tracing::warn;
 
-/// What a watch says about an object.
+/// A change that a watch reports.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Change {
-    /// It is there.
+    /// The object exists.
     Seen,
     /// It was deleted; this was its last state.
     Gone,
-    /// It is not there any more, and its end was not seen; this is an earlier state.
+    /// It no longer exists, and its deletion was not seen; this is an earlier state.
     Missed,
 }
 
-/// Keeps a cache filled and tells each change, also those that happened while the watch was away. What is in a list is told
-/// by `listed` before the cache counts as filled.
+/// Keeps a cache filled and reports each change, also changes during an interruption of the watch. The objects of a list are
+/// passed to `listed` before the cache counts as filled.
 pub(super) async fn feed<K>(
     api: Api<K>,
     config: watcher::Config,
@@ -38,8 +38,8 @@ pub(super) async fn feed<K>(
     fill(api, config, writer, |_| true, listed, changed).await;
 }
 
-/// The same with a cache that keeps some objects only. A list ends with `listed(None)`; of what is not kept nothing else is told
-/// then.
+/// The same with a cache that keeps only some objects. A list ends with `listed(None)`; nothing else is reported of objects
+/// that are not kept.
 pub(super) async fn feed_some<K>(
     api: Api<K>,
     writer: Writer<K>,
@@ -74,7 +74,7 @@ async fn fill<K>(
             }
         };
         if let Event::Apply(object) | Event::InitApply(object) = &mut event {
-            // By far the largest part of many objects, and nothing here reads it.
+            // Managed fields are by far the largest part of many objects, and nothing here reads them.
             object.meta_mut().managed_fields = None;
         }
         let before = if matches!(event, Event::InitDone) { reader.state() } else { vec![] };

@@ -1,4 +1,4 @@
-//! What changes of migrations, and of what they make, are noted and whom they concern.
+//! Records changes of migrations, of their pods and of their instances, and the objects that each change concerns.
 
 use super::fill::{Change, feed, feed_some};
 use super::place;
@@ -22,21 +22,21 @@ use kube::{Client, Resource, ResourceExt};
 use std::cell::RefCell;
 use std::collections::HashSet;
 
-/// Whom a change concerns.
+/// The objects that a change concerns.
 #[derive(Debug, Default, PartialEq)]
 struct Concerned {
     /// The instance.
     vmi: Option<Box<str>>,
-    /// Migrations that wait, of any namespace.
+    /// Waiting migrations, of any namespace.
     waiting: Vec<Key>,
 }
 
 /// A name, then its namespace.
 type Queue<'a> = &'a dyn Fn(&str, &str);
 
-/// Where changes are told.
+/// The queues for changed objects.
 pub(super) struct Queues<'a> {
-    /// What this program has written comes back.
+    /// Reports what the watch shows of our own writes.
     pub(super) seen: &'a dyn Fn(Kind, &ObjectMeta, Change),
     /// Instances.
     pub(super) vmi: Queue<'a>,
@@ -67,7 +67,7 @@ pub(super) async fn follow_policies(client: Client, policies: Writer<Deserialize
     }
 }
 
-/// Watches migrations, where there are such.
+/// Watches migrations, where they are served.
 pub(super) async fn follow(cluster: &Cluster, vmims: Writer<Vmim>, queues: &Queues<'_>) {
     if !SERVED {
         return std::future::pending().await;
@@ -95,7 +95,7 @@ pub(super) async fn follow(cluster: &Cluster, vmims: Writer<Vmim>, queues: &Queu
             (queues.vmim)(name, namespace);
             let concerned = match change {
                 Change::Seen => cluster.note_migration(vmim),
-                // It is not kept any more, or it is gone: the list has said which.
+                // It is no longer kept, or it is gone: the list has reported which.
                 Change::Missed => Concerned::default(),
                 Change::Gone => cluster.migration_gone(namespace, name),
             };
@@ -106,10 +106,10 @@ pub(super) async fn follow(cluster: &Cluster, vmims: Writer<Vmim>, queues: &Queu
 }
 
 impl Cluster {
-    /// Notes a migration as it is.
+    /// Records the state of a migration.
     fn note_migration(&self, vmim: &Vmim) -> Concerned {
         let (namespace, name) = place(vmim.meta());
-        // Named in the log by its own reconciler.
+        // Its own reconciler logs it.
         let Ok(migration) = vmim.unpack() else { return Concerned::default() };
         let row = Row::of(&migration);
         let vmi = row.vmi.clone();
@@ -119,7 +119,7 @@ impl Cluster {
         Concerned { vmi: Some(vmi), waiting: if ended { self.next_migrations() } else { vec![] } }
     }
 
-    /// Notes that a migration is gone.
+    /// Records that a migration is gone.
     fn migration_gone(&self, namespace: &str, name: &str) -> Concerned {
         let vmi = self.migrations.gone(namespace, name);
         Concerned { vmi, waiting: self.next_migrations() }
@@ -135,12 +135,13 @@ impl Cluster {
         self.pods.get(&ObjectRef::new(name).within(namespace)).is_some()
     }
 
-    /// Whether nothing is to be done for a migration any more, so that it is not kept.
+    /// Whether the cache keeps a migration: only while it still needs work.
     fn is_kept(vmim: &Vmim) -> bool {
         vmim.unpack().is_ok_and(|migration| !Row::of(&migration).done)
     }
 
-    /// Notes where an instance is, for its migrations; their names, and whether it may have to leave its node.
+    /// Records the node of an instance for its migrations; returns their names, and whether the instance may have to leave
+    /// its node.
     pub(super) fn note_home(&self, vmi: &Vmi) -> (Vec<Box<str>>, bool) {
         if !SERVED {
             return (vec![], false);
@@ -167,7 +168,7 @@ impl Cluster {
         taints.iter().any(|taint| taint.key == key && taint.effect == "NoSchedule")
     }
 
-    /// Notes a pod that a migration made, or that it is gone.
+    /// Records whether a pod that a migration made exists.
     pub(super) fn note_target(&self, pod: &Pod, there: bool) {
         let (namespace, name) = place(pod.meta());
         if let (Some(vmi), true) =

@@ -1,10 +1,10 @@
-//! A model of the API server, kubelets, both nodes' handlers and launchers, users and nodes, in which plans for an instance and
-//! for its migrations that were made from old observations are carried out as the real shells do: names are unique, patches hold
-//! for one version, what one has written is seen before one looks again.
+//! A model of the API server, kubelets, both nodes' handlers and launchers, users and nodes. It executes plans for an
+//! instance and for its migrations that were made from old observations, as the real shells do: names are unique, patches
+//! apply only to one version, and a process sees its own writes before it observes again.
 //!
-//! The model knows where the guest runs. Handlers and launchers do what they are agreed to do: the source begins once the
-//! target has an address, stands still once everything is sent, and goes on only when it reads that the migration failed; the
-//! target runs the guest when it has arrived, and says so in one patch; while it only waits it answers a cancel.
+//! The model knows where the guest runs. Handlers and launchers follow the protocol: the source begins once the target has
+//! an address, stops once everything is sent, and resumes only when it reads that the migration failed; the target runs the
+//! guest when it has arrived, and reports that in one patch; while it only waits, it accepts a cancellation.
 
 use super::*;
 use crate::migration::{begin, course, observe, plan as decide};
@@ -24,13 +24,13 @@ const NODES: [&str; 3] = ["a", "b", "c"];
 
 #[derive(Clone, Debug)]
 enum Event {
-    /// The instance's reconciler looks, with caches so many events old.
+    /// The instance's reconciler runs, with caches that lag by this many events.
     Vmi(usize),
-    /// A migration's.
+    /// A migration's reconciler runs.
     Migration(usize, usize),
-    /// The watch of migrations comes.
+    /// The watch of migrations delivers.
     Watch(usize),
-    /// A user asks for a migration; though there is one, where admission saw an old list.
+    /// A user creates a migration; even a second one, as when admission saw an old list.
     Ask(bool),
     Cancel(usize),
     DeleteVmi,
@@ -91,7 +91,7 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
     proptest::collection::vec(event, 1..200)
 }
 
-/// The guest on its way.
+/// The guest during its transfer.
 #[derive(Clone, Debug)]
 struct Flight {
     migration: String,
@@ -104,18 +104,18 @@ struct Flight {
 struct World {
     vmi: Option<VirtualMachineInstance>,
     vmi_history: Vec<Option<VirtualMachineInstance>>,
-    /// Nothing older is seen: this process wrote it.
+    /// Nothing older is observed: this process wrote it.
     vmi_barrier: usize,
     pods: BTreeMap<String, Pod>,
     pod_history: Vec<BTreeMap<String, Pod>>,
     pod_barrier: usize,
     vmims: BTreeMap<String, VirtualMachineInstanceMigration>,
-    /// Written by this process and not seen yet.
+    /// Written by this process and not observed yet.
     unseen: BTreeSet<String>,
     migrations: Migrations,
     births: BTreeSet<String>,
     nodes: BTreeMap<&'static str, NodeState>,
-    /// Containers that were started, and those that have not ended.
+    /// Containers that have started, and those that have not ended.
     started: BTreeSet<String>,
     alive: BTreeSet<String>,
     places: BTreeMap<String, String>,
@@ -180,7 +180,7 @@ impl World {
         self.pod_history.push(self.pods.clone());
     }
 
-    /// As old as that many events ago, but not older than what this process has written.
+    /// The state of that many events ago, but not older than this process's own writes.
     fn seen<T: Clone>(history: &[T], barrier: usize, lag: usize, now: &T) -> T {
         let index = history.len().saturating_sub(lag).max(barrier);
         history.get(index).cloned().unwrap_or_else(|| now.clone())
@@ -207,7 +207,7 @@ impl World {
         self.places.get(uid).is_some_and(|node| self.node(node) == NodeState::Ready)
     }
 
-    /// What the API server makes of a patch; whether it was taken.
+    /// Applies a patch as the API server does; returns whether it was accepted.
     fn patch_vmi(&mut self, body: &Value) -> bool {
         let Some(vmi) = &self.vmi else { return false };
         if body["metadata"]["resourceVersion"] != json!(vmi.metadata.resource_version) {
@@ -252,7 +252,7 @@ impl World {
         let launcher = seen.get(&name).or_else(|| self.pods.get(&name)).cloned();
         let mut others: BTreeMap<String, Pod> = seen;
         others.remove(&name);
-        // Past the cache, where a pod may have had the guest.
+        // From the API server, where a pod may have had the guest.
         let state = vmi.status.as_ref().and_then(|status| status.migration_state.as_ref());
         for pod in state.into_iter().flat_map(|state| [&state.source_pod, &state.target_pod]).flatten() {
             if let (true, Some(found)) = (*pod != name, self.pods.get(pod)) {
@@ -358,7 +358,7 @@ impl World {
         }
     }
 
-    /// Whether the next one follows.
+    /// Whether the next action follows.
     fn act(&mut self, observed: &Observed, name: &str, action: Action) -> bool {
         match action {
             Action::Create(mut pod) => {
@@ -412,7 +412,7 @@ impl World {
         true
     }
 
-    /// What a handler writes, of the instance as it is now.
+    /// A handler's write, based on the present instance.
     fn handler(&mut self, change: impl FnOnce(&mut Value)) {
         let Some(vmi) = &self.vmi else { return };
         let mut value = serde_json::to_value(vmi).unwrap();
@@ -426,7 +426,7 @@ impl World {
         self.vmi.as_ref()?.status.as_ref()?.migration_state.clone()
     }
 
-    /// The record of a migration that is not over, and the UID of its target.
+    /// The record of an unfinished migration, and the UID of its target.
     fn open(&self) -> Option<(barevirt_api::v1::VirtualMachineInstanceMigrationState, Option<String>)> {
         let state = self.record().filter(|state| !is_over(state))?;
         let pod = self.pods.get(state.target_pod.as_deref()?);
@@ -480,7 +480,7 @@ impl World {
             }
             Event::SourceSends => {
                 let Some(mut flight) = self.flight.clone().filter(|flight| !flight.sent) else { return };
-                // A record that is closed meanwhile is seen before everything is sent.
+                // A source reads that its record has ended before everything is sent.
                 let ours =
                     open.is_some_and(|(state, _)| state.migration_uid.as_ref() == Some(&flight.migration));
                 if ours
@@ -502,7 +502,7 @@ impl World {
                 }
                 self.flight = None;
             }
-            // Nothing has come, and nothing is let in any more.
+            // The guest has not arrived, and the target accepts it no more.
             Event::TargetRefuses => {
                 let Some((state, Some(uid))) = open else { return };
                 if self.flight.is_none()
@@ -625,7 +625,7 @@ impl World {
                 }
             }
             Event::ForcePod(which) => {
-                // Of the launcher that is known: by force it ends the instance at once, as ever.
+                // Never the known launcher's pod: its forced deletion ends the instance at once, as without migrations.
                 let launcher = self.vmi.as_ref().map(launcher_name).unwrap_or_default();
                 if let Some((name, _)) = self.pod(*which).filter(|(name, _)| *name != launcher) {
                     self.remove_pod(&name);
@@ -695,7 +695,7 @@ impl World {
                 self.now += 7;
                 let missing = self.missing.clone();
                 for (uid, since) in missing {
-                    // A kubelet that answers has ended by now what it is not to run.
+                    // A kubelet that answers has ended by now what should not run.
                     if self.now - since >= 21 && self.is_ready(&uid) {
                         self.dies(&uid);
                     }
@@ -706,7 +706,7 @@ impl World {
         self.remember();
     }
 
-    /// Nodes of sources, which live in this model: that their loss ends an instance is told elsewhere.
+    /// Nodes of sources, which are never lost in this model: other tests cover that their loss ends an instance.
     fn sources(&self) -> BTreeSet<String> {
         let flight = self.flight.iter().map(|flight| &flight.from);
         let running =
@@ -714,7 +714,7 @@ impl World {
         flight.chain(running).filter_map(|uid| self.places.get(uid).cloned()).collect()
     }
 
-    /// Pods without a node get one that has no other pod.
+    /// Places unscheduled pods on a node without another pod of the instance.
     fn schedule(&mut self) {
         let taken: BTreeSet<String> =
             self.pods.values().filter_map(|pod| pod.spec.as_ref()?.node_name.clone()).collect();
@@ -754,7 +754,7 @@ impl World {
             let status = vmi.status.as_ref().unwrap();
             let phase = status.phase.as_deref().unwrap();
             let ended = ["Failed", "Succeeded"].contains(&phase);
-            // Whoever takes the pod of a guest away by force ends the instance at once, as ever.
+            // A forced deletion of a guest's pod ends the instance at once, as without migrations.
             let mut runs = self.running.iter().filter(|uid| !self.missing.contains_key(*uid));
             let why = &status.reason;
             assert!(!ended || runs.next().is_none(), "{phase} {why:?}, and {:?} runs", self.running);
@@ -765,7 +765,7 @@ impl World {
                     status.active_pods
                 );
             }
-            // Everything is sent: the target may run it any moment.
+            // Everything is sent: the target may run the guest at any moment.
             if let Some(flight) =
                 self.flight.as_ref().filter(|flight| flight.sent && self.alive.contains(&flight.to))
             {
@@ -778,7 +778,7 @@ impl World {
         assert!(count <= 2, "{count} pods");
     }
 
-    /// Everybody does what he should until nothing changes.
+    /// All components act correctly until nothing changes.
     fn settle(&mut self) {
         for node in NODES {
             if self.node(node) == NodeState::Lost {
@@ -805,7 +805,7 @@ impl World {
                 self.step(&event);
                 self.check();
             }
-            // A launcher whose guest breaks off on its way ends.
+            // A launcher whose guest's transfer breaks off ends.
             if let Some((_, Some(uid))) = self.open() {
                 let broken = self.flight.as_ref().is_some_and(|flight| {
                     flight.to == uid && !flight.sent && !self.alive.contains(&flight.from)
@@ -814,7 +814,7 @@ impl World {
                     self.dies(&uid);
                 }
             }
-            // A source whose target is gone or whose migration is over gives up what it has not sent.
+            // A source whose target is gone or whose migration is over aborts an incomplete transfer.
             let hopeless = self.flight.as_ref().is_some_and(|flight| {
                 let over = self
                     .open()
@@ -842,7 +842,7 @@ impl World {
         panic!("{}", self.unrest().unwrap());
     }
 
-    /// What is not as it should be at the end.
+    /// Anything that is wrong at the end.
     fn unrest(&self) -> Option<String> {
         for (name, one) in &self.vmims {
             let phase = Phase::of(one).unwrap();
@@ -899,7 +899,7 @@ fn on_its_way() -> World {
     world
 }
 
-/// The target's pod is taken away by force, and its container lives on.
+/// The target's pod is force-deleted while its container still runs.
 fn force_target(world: &mut World) {
     let to = world.flight.as_ref().unwrap().to.clone();
     let found = world.pods.values().find(|pod| pod.uid().as_ref() == Some(&to));
@@ -917,7 +917,7 @@ fn a_target_taken_away_by_force_may_run_the_guest_for_a_while() {
         world.check();
     }
     assert_eq!(world.running.len(), 1, "the target has it");
-    // Or nothing came of it any more, and the source's goes on.
+    // Alternatively the transfer failed, and the source continues.
     let mut world = on_its_way();
     force_target(&mut world);
     for event in
@@ -945,7 +945,7 @@ fn a_node_that_does_not_answer_may_run_the_guest_for_ever() {
     assert!(world.running.is_empty(), "nobody has decided");
     world.step(&Event::TargetArrives);
     world.check();
-    // An administrator says that it is off.
+    // An administrator declares the node to be off.
     world.step(&Event::NodeGone(1));
     world.settle();
     assert_eq!(world.running, BTreeSet::from(["s1".to_owned()]));

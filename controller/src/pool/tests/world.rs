@@ -1,4 +1,4 @@
-//! A pool under random scaling, changes of the template, ends and deletions.
+//! A pool under random scaling, changes of the template, guests that end, and deletions.
 
 use super::*;
 use proptest::prelude::*;
@@ -32,7 +32,7 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
 
 struct World {
     pool: VirtualMachinePool,
-    /// All machines of the namespace, also those that the pool let go of.
+    /// All machines of the namespace, including released ones.
     machines: Vec<Machine>,
     revisions: BTreeMap<String, barevirt_api::pool::VirtualMachinePoolSpec>,
     made: u32,
@@ -104,7 +104,7 @@ impl World {
         !plan.actions.is_empty()
     }
 
-    /// As the machine's controller does.
+    /// Starts the machine as its controller does.
     fn start(&mut self, index: usize) {
         let Some(machine) = self.machines.get_mut(index) else { return };
         if machine.instance.is_some() || machine.vm.metadata.deletion_timestamp.is_some() {

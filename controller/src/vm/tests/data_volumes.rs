@@ -1,8 +1,8 @@
-//! DataVolumes of templates: made before the start, waited for, told of.
+//! DataVolumes of templates: made before the start, waited for, reported.
 
 use super::*;
 
-/// A machine with one template, and what there is of its DataVolume.
+/// A machine with one template, whose DataVolume has this phase or does not exist.
 fn with_template(strategy: &str, phase: Option<&str>) -> Observed {
     let mut vm = vm(strategy, json!({}));
     vm.spec.data_volume_templates =
@@ -35,21 +35,21 @@ fn data_volumes_are_made_before_the_start_and_waited_for() {
         assert_eq!(matches!(step, Step::Start(_)), starts, "{phase}: {step:?}");
         assert_eq!(matches!(step, Step::Wait(_)), !starts, "{phase}: {step:?}");
         assert_eq!(word(&observed), status, "{phase}");
-        // Nobody wants it to run; it is filled all the same.
+        // The machine is not to run; the DataVolume is filled all the same.
         assert_eq!(plan(&with_template("Halted", Some(phase))), Step::Rest, "{phase}");
     }
-    // One that is not there is no reason to go on running.
+    // A missing DataVolume is no reason to keep the instance running.
     let mut observed = with_template("Halted", None);
     observed.vmi = Some(ran(vmi("i1", "Running")));
     assert_eq!(plan(&observed), stop("i1"));
-    // Where nobody asked for them yet.
+    // Where they are not to be made before the start.
     let mut later = with_template("Halted", None);
     let annotation = ("kubevirt.io/immediate-data-volume-creation".to_owned(), "false".to_owned());
     later.vm.metadata.annotations = Some([annotation].into());
     assert_eq!(plan(&later), Step::Rest);
     later.vm.spec.run_strategy = Some("Always".to_owned());
     assert_eq!(plan(&later), make);
-    // A machine that is going away makes nothing.
+    // A machine that is being deleted makes nothing.
     let mut going = with_template("Always", None);
     going.vm.metadata.deletion_timestamp = Some(Time(at(NOW)));
     assert_eq!(plan(&going), Step::Release);
@@ -84,7 +84,7 @@ fn an_instance_that_waits_for_data_volumes_says_so() {
         ("ImportInProgress", instance("PodScheduled", "Unschedulable"), "ErrorUnschedulable"),
         ("Succeeded", plain(), "Starting"),
         ("ImportInProgress", ran(self::vmi("i1", "Running")), "Running"),
-        // Those that are of no template.
+        // DataVolumes that belong to no template.
         ("Succeeded", instance("Synchronized", "DataVolumeNotReady"), "Provisioning"),
         ("Succeeded", instance("Synchronized", "FailedDataVolumeImport"), "DataVolumeError"),
         ("Succeeded", provisioning(plain()), "WaitingForVolumeBinding"),

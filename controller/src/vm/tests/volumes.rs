@@ -1,4 +1,4 @@
-//! Volumes that move to other claims with their guest: what the machine does and says.
+//! Volumes that move to other claims with their guest: steps and status of the machine.
 
 use super::*;
 use crate::vm::Move;
@@ -53,7 +53,7 @@ fn a_guest_that_ends_while_its_volumes_move_is_not_started_on_either_claim_by_it
     assert!(!is_told(&status));
     let before = VirtualMachine { status: Some(status), ..fresh };
 
-    // Told before anything of it is taken away.
+    // Reported before the instance is deleted.
     let ended = moves(ran(vmi("i1", "Failed")));
     assert_eq!(step(&before, Some(ended.clone())), Step::Report);
     assert_eq!(step(&before, None), Step::Report);

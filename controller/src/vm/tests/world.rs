@@ -1,4 +1,4 @@
-//! Machines under random commands, ends and deletions. The API server's part: one object for a name, finalizers.
+//! Machines under random commands, guest ends and deletions. The API server's part: one object for each name, finalizers.
 
 use super::*;
 use barevirt_api::names::MIGRATION_TARGET_ANNOTATION;
@@ -10,14 +10,14 @@ enum Event {
     Reconcile,
     /// The user changes the strategy.
     Strategy(&'static str),
-    /// The user gives a command as virt-api writes it.
+    /// The user gives a command, written as virt-api does it.
     Start,
     Stop,
-    /// The instance goes on to its next phase.
+    /// The instance enters its next phase.
     Progress,
     Fails,
     Succeeds,
-    /// Pods and finalizer are gone.
+    /// Its pods and its finalizer are gone.
     Removed,
     UserDeletesVmi,
     Wait(i64),
@@ -59,7 +59,7 @@ impl World {
         World { vm: vm("Always", json!({})), vmi: None, made: 0, now: NOW }
     }
 
-    /// As the revisions tell it: only strategies change here, never the template.
+    /// As the revisions show it: here only strategies change, never the template.
     fn drift(&self) -> Drift {
         let of = self.vmi.as_ref().and_then(super::super::revision::generation);
         let alive = self.vmi.as_ref().is_some_and(|vmi| {
@@ -88,7 +88,7 @@ impl World {
         }
     }
 
-    /// As the shell does; whether anything was written.
+    /// Acts as the real shell does; returns whether anything was written.
     fn reconcile(&mut self) -> bool {
         let observed = self.observed();
         let mut wrote = false;
@@ -203,7 +203,7 @@ proptest! {
         for event in &events {
             world.step(event);
         }
-        // Nothing changes from outside any more, and time passes.
+        // No further change from outside, and time passes.
         let mut rounds = 0;
         loop {
             let waits = matches!(plan(&world.observed()), Step::Wait(_));
@@ -225,11 +225,11 @@ proptest! {
             "Always" => prop_assert_eq!(phase, Some("Running")),
             "Halted" => prop_assert_eq!(phase, None),
             "Once" => prop_assert!(phase.is_some()),
-            // One that ran here before is the user's to end.
+            // An instance that ran here before is for the user to stop.
             "WaitAsReceiver" => prop_assert!(matches!(phase, Some("WaitingForSync" | "Running"))),
             _ => prop_assert!(phase != Some("WaitingForSync")),
         }
-        // Settled means that nothing more is planned or written.
+        // In a settled world nothing more is planned or written.
         let step = plan(&world.observed());
         let blocked = world.vm.spec.run_strategy.as_deref() == Some("WaitAsReceiver") && phase == Some("Running");
         prop_assert_eq!(matches!(step, Step::Blocked(_)), blocked, "{:?}", step);
@@ -237,7 +237,7 @@ proptest! {
         let status = compute(&world.observed(), world.vmi.as_ref(), &Outcome::Quiet);
         prop_assert_eq!(Some(&status), world.vm.status.as_ref());
         prop_assert_eq!(status.created.unwrap_or(false), world.vmi.is_some());
-        // What the machine can do nothing with is of the generation that it was made from.
+        // An instance that blocks its machine has the generation that it was made from.
         if phase == Some("Running") && !blocked {
             prop_assert_eq!(status.observed_generation, world.vm.metadata.generation);
         }

@@ -1,4 +1,4 @@
-//! Pods beside an instance's launcher, made and deleted: those that offer disks, and those that claims wait for.
+//! Creates and deletes pods beside an instance's launcher: those that offer disks, and those that claims wait for.
 
 use super::requests::{is_current, make_pod, tell};
 use crate::cluster::Cluster;
@@ -19,27 +19,27 @@ use kube::{Resource, ResourceExt};
 use std::time::Instant;
 use tracing::{info, warn};
 
-/// What such a pod is for.
+/// The purpose of such a pod.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Role<'a> {
     /// It offers the disk of a volume.
     Attachment(&'a str),
-    /// Claims wait for it before somebody fills them: that of a volume that is plugged in, else the launcher's.
+    /// Claims wait for it before they are filled: the claim of a hot-plugged volume, or the launcher's claims.
     Consumer(Option<&'a str>),
 }
 
-/// What became of one that was to be made.
+/// The result of creating a pod.
 pub(super) enum Made {
-    /// It is there.
+    /// It exists.
     There,
-    /// It was not let in; that is told.
+    /// It was refused; that is reported.
     Refused,
     /// The instance has changed since it was observed.
     Changed,
 }
 
 impl Role<'_> {
-    /// That one was made; KubeVirt's words, as the next.
+    /// Message about its creation; KubeVirt's words, like the next.
     fn created(self, name: &str) -> String {
         match self {
             Role::Attachment(_) => format!("Created attachment pod {name}"),
@@ -48,7 +48,7 @@ impl Role<'_> {
         }
     }
 
-    /// What to do about one that was not let in.
+    /// The plan that reports its refusal.
     fn refused(self, vmi: &VirtualMachineInstance, why: &str) -> Plan {
         match self {
             Role::Attachment(volume) => {
@@ -66,7 +66,7 @@ impl Role<'_> {
     }
 }
 
-/// Creates one, unless the instance changed since it was observed.
+/// Creates a pod, unless the instance has changed since it was observed.
 pub(super) async fn make(
     cluster: &Cluster,
     vmi: &VirtualMachineInstance,
@@ -97,7 +97,7 @@ pub(super) async fn make(
     Ok(Made::There)
 }
 
-/// Deletes one. `what` it is called in events; `grace` where it is not its own, in seconds.
+/// Deletes a pod. `what` names it in events; `grace` replaces its own grace period, in seconds.
 pub(super) async fn delete(
     cluster: &Cluster,
     vmi: &VirtualMachineInstance,

@@ -1,4 +1,4 @@
-//! Requests that more than one step makes.
+//! Requests that several actions make.
 
 use crate::cluster::Cluster;
 use crate::expectations::{Key, Kind};
@@ -16,7 +16,7 @@ use serde_json::Value;
 use std::time::Instant;
 use tracing::info;
 
-/// Whether the instance is as it was observed.
+/// Whether the instance is still as it was observed.
 pub(crate) async fn is_current(cluster: &Cluster, vmi: &VirtualMachineInstance) -> Result<bool, Error> {
     let namespace = vmi.namespace().unwrap_or_default();
     let vmis: Api<VirtualMachineInstance> = Api::namespaced(cluster.client.clone(), &namespace);
@@ -27,7 +27,7 @@ pub(crate) async fn is_current(cluster: &Cluster, vmi: &VirtualMachineInstance) 
     }))
 }
 
-/// Makes a pod; gives its UID as the API server answered, or none where one of its name was made for the instance already.
+/// Creates a pod; returns its UID from the API server's answer, or `None` where the instance already has a pod of that name.
 pub(crate) async fn make_pod(
     cluster: &Cluster,
     vmi: &VirtualMachineInstance,
@@ -55,7 +55,7 @@ pub(crate) async fn make_pod(
     Ok(made)
 }
 
-/// Writes down and tells what a plan has to say.
+/// Carries out a plan that only reports: patches and events.
 pub(super) async fn tell(cluster: &Cluster, vmi: &VirtualMachineInstance, plan: Plan) -> Result<(), Error> {
     for action in plan.actions {
         if let Action::Patch(body) = action {
@@ -68,7 +68,7 @@ pub(super) async fn tell(cluster: &Cluster, vmi: &VirtualMachineInstance, plan: 
     Ok(())
 }
 
-/// Merges something into the instance, and logs where its phase changes.
+/// Applies a merge patch to the instance, and logs a change of its phase.
 pub(super) async fn patch(
     cluster: &Cluster,
     vmi: &VirtualMachineInstance,

@@ -28,7 +28,7 @@ fn an_instance_waits_for_its_claims() {
         // The launcher is the pod that it waits for.
         (there.clone(), Some("PendingPopulation"), None),
         (json!(null), Some("PendingPopulation"), Some("PVC ns/c does not exist, waiting for it to appear")),
-        // It waits for a pod, and not for nothing.
+        // It waits for a pod only while it exists and is not bound.
         (there.clone(), Some("WaitForFirstConsumer"), None),
         (
             json!({"metadata": {"name": "c"}, "status": {"phase": "Bound"}}),
@@ -102,7 +102,7 @@ fn a_data_volume_tells_its_phase_and_whether_it_is_ready() {
 #[test]
 fn what_cannot_be_filled_is_told_apart_from_what_is_not_yet() {
     let running = |status: &str, reason: &str| json!([{"type": "Running", "status": status, "reason": reason, "message": "no route"}]);
-    let stopped = "what fills it has stopped over an error: no route";
+    let stopped = "the pod that fills it has stopped with an error: no route";
     for (phase, conditions, reason, why) in [
         ("ImportInProgress", running("True", "Pod is running"), "DataVolumeNotReady", "ImportInProgress"),
         ("ImportScheduled", running("False", "ContainerCreating"), "DataVolumeNotReady", "ImportScheduled"),

@@ -1,4 +1,4 @@
-//! What follows from claims and their pod: single cases, then random worlds.
+//! Steps for claims and their pod: single cases, then random worlds.
 
 use super::super::claims::{Filling, Found};
 use super::super::tests::{deleting, observed, other, patch_of, running, vmi as instance};
@@ -44,7 +44,7 @@ fn consumer(phase: &str) -> Consumer {
     Consumer { pod: serde_json::from_value(pod).unwrap(), pause: Duration::ZERO }
 }
 
-/// What follows without a pod, with one that waits for its place, with one that runs, and with one that is over.
+/// The steps without a pod, with one that waits for its node, with one that runs, and with one that has ended.
 fn steps(all: &[(&str, &str)]) -> [&'static str; 4] {
     let consumers = [Consumer::default(), consumer("Pending"), consumer("Running"), consumer("Succeeded")];
     consumers.map(|consumer| match step(&vmi(), &claims(all), &consumer) {
@@ -69,7 +69,7 @@ fn it_is_there_while_a_claim_waits_for_it() {
         (&[waits, waits], made),
         (&[waits, ("Succeeded", "Bound")], made),
         (&[waits, ("", "Pending")], made),
-        // The launcher is the one that it waits for; where a pod goes before it anyway, that one.
+        // It waits for the launcher; but if another pod goes first anyway, for that one.
         (&[("PendingPopulation", "Pending")], idle),
         (&[waits, ("PendingPopulation", "Pending")], made),
         // It was placed.
@@ -79,12 +79,12 @@ fn it_is_there_while_a_claim_waits_for_it() {
         (&[("ImportInProgress", "Bound")], idle),
         (&[("Succeeded", "Bound")], idle),
         (&[("Failed", "Bound")], idle),
-        // Something else holds the instance up.
+        // Another claim delays the instance.
         (&[("WaitForFirstConsumer", "")], idle),
         (&[waits, ("", "")], ["", "keep", "keep", "remove"]),
         (&[waits, ("ImportInProgress", "Bound")], ["", "keep", "keep", "remove"]),
         (&[waits, ("Failed", "Bound")], ["", "keep", "keep", "remove"]),
-        // One that came with it is bound only when it is filled.
+        // A claim of the same pod is bound only when it is filled.
         (&[("ImportInProgress", "Bound"), ("ImportInProgress", "Pending")], ["", "keep", "keep", "remove"]),
         (&[("Succeeded", "Bound"), ("PendingPopulation", "Pending")], idle),
     ] {
@@ -199,7 +199,7 @@ fn a_pod_that_finds_no_place_is_told_and_taken_back() {
     let condition = &unschedulable.status.as_ref().unwrap().conditions[2];
     assert_eq!((condition.type_.as_str(), condition.status.as_str()), ("PodScheduled", "False"));
     assert_eq!(condition.reason.as_deref(), Some("Unschedulable"));
-    // Told once.
+    // Reported once.
     assert!(planned(unschedulable.clone(), &[WAITS], waiting).actions.is_empty());
     let placed = planned(unschedulable.clone(), &[WAITS], consumer("Pending"));
     let expected = told(&[("Provisioning", "True"), ("DataVolumesReady", "Unknown")]);
@@ -260,7 +260,7 @@ fn it_goes_with_its_instance() {
     assert!(matches!(plan.actions.as_slice(), [Action::Release { grace: 1, .. }]), "{plan:?}");
     let metadata = &mut going.strays[0].pod.metadata;
     metadata.deletion_timestamp = serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
-    // The finalizer stays while it does.
+    // The finalizer stays while the pod exists.
     assert_eq!(whole_plan(&going).actions, []);
 
     let mut ended = observed(instance(json!({"phase": "Failed"})), None);

@@ -1,5 +1,5 @@
-//! What is there for volumes that come and go: their claims, and the pods that offer their disks. Looked up in the pods' cache, and
-//! past it where an entry of the status would go.
+//! The observation of volumes that come and go: their claims, and the pods that offer their disks. Read from the pods'
+//! cache, and from the API server where an entry of the status would be removed.
 
 use super::volumes::{Stage, Wanted, entries, pod_of, wanted};
 use crate::cluster::Cluster;
@@ -20,28 +20,28 @@ use kube::runtime::reflector::ObjectRef;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-/// What is there for the volumes that come and go.
+/// The observation of volumes that come and go.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Attachments {
-    /// Claims that pods are to be made for, by the names of their volumes.
+    /// Claims for which pods are to be made, by the names of their volumes.
     pub(super) claims: BTreeMap<String, Found>,
-    /// Pods that have the names of attachment pods, or of those that go before them.
+    /// Pods with the names of attachment pods, or of the pods before them.
     pub(super) pods: BTreeMap<String, Pod>,
-    /// How long there is no other pod of that name yet.
+    /// How long to wait before another pod of that name is made.
     pub(super) pauses: BTreeMap<String, Duration>,
 }
 
-/// How an attachment pod is.
+/// The state of an attachment pod.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Standing<'a> {
     Absent,
-    /// Something else has its name.
+    /// Another object has its name.
     Foreign,
     /// It offers its disk.
     Serves(&'a Pod),
-    /// It may do so yet, or again.
+    /// It may offer the disk soon, or again.
     Starts(&'a Pod),
-    /// It is over, or being deleted.
+    /// It has ended, or is being deleted.
     Ended(&'a Pod),
 }
 
@@ -70,7 +70,7 @@ impl Attachments {
     }
 }
 
-/// Whether a pod is an attachment pod of this very instance, for this very launcher.
+/// Whether a pod is an attachment pod of exactly this instance and this launcher.
 fn is_ours(pod: &Pod, vmi: &VirtualMachineInstance, launcher: &Pod) -> bool {
     let created_by = pod.labels().get(CREATED_BY_LABEL);
     created_by.is_some()
@@ -79,12 +79,12 @@ fn is_ours(pod: &Pod, vmi: &VirtualMachineInstance, launcher: &Pod) -> bool {
         && kin::is_controlled_by(&pod.metadata, &launcher.metadata)
 }
 
-/// Whether a pod is an attachment pod, and no launcher.
+/// Whether a pod is an attachment pod and not a launcher.
 pub(crate) fn is_attachment(pod: &Pod) -> bool {
     pod.labels().get(APP_LABEL).map(String::as_str) == Some(APP_HOTPLUG_DISK)
 }
 
-/// Looks; nothing is asked for an instance that has no such volumes. None while the pods' cache is behind our own writes.
+/// Looks; makes no requests for an instance without such volumes. `None` while the pods' cache lags behind our own writes.
 pub(in crate::vmi) async fn observe(
     cluster: &Cluster,
     vmi: &VirtualMachineInstance,
@@ -102,7 +102,7 @@ pub(in crate::vmi) async fn observe(
         let cached = cluster.pods.get(&ObjectRef::new(name).within(&namespace));
         let mut pod = cached.and_then(|pod| pod.unpack().ok());
         if pod.is_none() && launcher.is_some() && wanted.iter().all(|wanted| wanted.pod != *name) {
-            // The entry goes with it: only where the API server itself says that nothing is left.
+            // The entry is removed with the pod: only where the API server confirms that nothing is left.
             let pods: Api<Pod> = Api::namespaced(cluster.client.clone(), &namespace);
             pod = call_opt("get", || format!("pod {namespace}/{name}"), pods.get(name)).await?;
         }
@@ -132,7 +132,7 @@ pub(in crate::vmi) async fn observe(
     Ok(Some(found))
 }
 
-/// Whether a volume's claim has to be looked at: not while it is with the guest and its pod serves.
+/// Whether a volume's claim has to be read: not while the guest has the volume and its pod serves.
 pub(super) fn is_asked_for(
     vmi: &VirtualMachineInstance,
     wanted: &Wanted<'_>,

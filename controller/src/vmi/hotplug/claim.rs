@@ -1,4 +1,4 @@
-//! What the claim of a volume that comes and goes allows, and what is told of it.
+//! Whether the claim of a hot-plugged volume can be used, and its state for the status.
 
 use crate::vmi::claims::{Found, claim_phase};
 use barevirt_api::names::{REASON_PVC_NOT_FOUND, REASON_PVC_NOT_READY, VOLUME_BOUND, VOLUME_PENDING};
@@ -6,7 +6,7 @@ use barevirt_api::v1::VirtualMachineInstance;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::ResourceExt;
 
-/// The claim, where a pod can be made for it. One that is not bound yet may wait for just that pod.
+/// The claim, where a pod can be made for it. An unbound claim may be waiting for exactly that pod.
 pub(super) fn usable<'a>(
     found: &'a Found,
     vmi: &VirtualMachineInstance,
@@ -17,7 +17,7 @@ pub(super) fn usable<'a>(
     (!in_trouble && claim_phase(claim) != "Lost").then_some(claim)
 }
 
-/// Phase, reason and message of a volume that has no disk yet, by its claim; KubeVirt's words.
+/// Phase, reason and message of a volume without a disk, by its claim; KubeVirt's words.
 pub(super) fn told_of_claim(
     name: &str,
     found: Option<&Found>,
@@ -36,7 +36,7 @@ pub(super) fn told_of_claim(
         _ => (VOLUME_PENDING, "PVC is in phase ClaimPending"),
     };
     let plain = || (REASON_PVC_NOT_READY.to_owned(), message.to_owned());
-    // One that only waits for a pod gets it.
+    // A claim that only waits for a pod gets one.
     let trouble = trouble(found, vmi, name).filter(|_| !found.waits_for_consumer());
     let (reason, message) = trouble.unwrap_or_else(plain);
     (phase, reason, message)

@@ -1,7 +1,8 @@
-//! Disks that a guest got while it ran, where it goes: each is offered there by a pod of its own, before the guest is handed over.
+//! Hot-plugged disks of a migrating guest: each is offered on the target node by its own pod, before the guest is handed
+//! over.
 //!
-//! The pods belong to the target's launcher pod, and go with it. Volumes that are on their way in or out come first: what the
-//! guest has when it is handed over it has when it arrives.
+//! The target's launcher pod owns these pods, and they are deleted with it. Volumes that are being added or removed come
+//! first: the guest arrives with the volumes that it had at the hand-over.
 
 use super::attachments::{Attachments, Standing};
 use super::is_told_by_handler;
@@ -21,16 +22,16 @@ use kube::ResourceExt;
 use kube::runtime::reflector::ObjectRef;
 use std::time::Instant;
 
-/// How far the disks are.
+/// The state of the disks.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Brought {
-    /// A volume is on its way to the guest, or from it.
+    /// A volume is being added to the guest, or removed from it.
     Unsettled,
     /// Not all are offered yet. These pods are to be made, each for a volume.
     Waits(Vec<(Box<Pod>, String)>),
-    /// One cannot be.
+    /// A disk cannot be offered, for this reason.
     Failed(String),
-    /// All are: the UIDs of their pods, in the order of [`plugged`].
+    /// All are offered: the UIDs of their pods, in the order of [`plugged`].
     Ready(Vec<String>),
 }
 
@@ -40,16 +41,16 @@ impl Default for Brought {
     }
 }
 
-/// Whether no volume is on its way to the guest, or from it.
+/// Whether no volume is being added to the guest, or removed from it.
 pub(crate) fn is_settled(vmi: &VirtualMachineInstance) -> bool {
     let wanted = wanted(vmi);
     entries(vmi).all(|(entry, _)| match Stage::of(entry) {
         Stage::Waiting | Stage::Left => true,
         Stage::Leaving => false,
-        // What QEMU refuses is not there.
+        // The guest does not have a disk that QEMU refused.
         Stage::Offered => is_told_by_handler(entry),
         Stage::Taken => {
-            // By the name of its pod, which says the claim.
+            // The name of its pod depends on the claim.
             let pod = entry.hotplug_volume.as_ref().and_then(|noted| noted.attach_pod_name.as_deref());
             pod_of(vmi, entry).as_deref() == pod
                 && wanted.iter().any(|wanted| Some(wanted.pod.as_str()) == pod)
@@ -57,7 +58,8 @@ pub(crate) fn is_settled(vmi: &VirtualMachineInstance) -> bool {
     })
 }
 
-/// Looks for the pods that offer the disks where that launcher pod is. None while the pods' cache is behind our own writes.
+/// Looks for the pods that offer the disks on that launcher pod's node. `None` while the pods' cache lags behind our own
+/// writes.
 pub(in crate::vmi) fn find(
     cluster: &Cluster,
     vmi: &VirtualMachineInstance,
@@ -81,7 +83,7 @@ pub(in crate::vmi) fn find(
     Some(found)
 }
 
-/// What is wanted of each disk, in the order of [`plugged`]. The disks are there: none is made.
+/// The wanted form of each disk, in the order of [`plugged`]. The disks exist: none is created.
 fn disks(vmi: &VirtualMachineInstance) -> Vec<Wanted<'_>> {
     let told = vmi.status.iter().flat_map(|status| &status.volume_status);
     let told: Vec<_> = told.collect();
@@ -105,7 +107,7 @@ fn names(vmi: &VirtualMachineInstance, target: &Pod) -> Vec<String> {
     disks(vmi).into_iter().map(name).collect()
 }
 
-/// How far they are by what was found. Pure.
+/// Judges the state of the disks by what was found. Pure.
 pub(in crate::vmi) fn judge(
     vmi: &VirtualMachineInstance,
     target: &Pod,
@@ -228,7 +230,7 @@ mod tests {
         found.pods.insert(names[1].clone(), offers(&make[1].0, "p2", true));
         let both = Brought::Ready(vec!["p1".to_owned(), "p2".to_owned()]);
         assert_eq!(judge(&vmi, &target(), &found, &config()), both);
-        // Another's pod by that name, and one that has ended.
+        // Another owner's pod of that name, and a pod that has ended.
         found.pods.get_mut(&names[0]).unwrap().metadata.owner_references = None;
         assert!(matches!(judge(&vmi, &target(), &found, &config()), Brought::Failed(_)));
         let mut ended = offers(&make[0].0, "p1", false);

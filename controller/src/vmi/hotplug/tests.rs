@@ -20,7 +20,7 @@ fn now() -> Timestamp {
     Timestamp::from_second(NOW).unwrap()
 }
 
-/// A running instance with these volumes, each on a claim, and these entries in its status.
+/// A running instance with these volumes, each on a claim, and with these entries in its status.
 fn vmi(volumes: &[(&str, &str)], entries: Value) -> VirtualMachineInstance {
     let mut all = vec![json!({"name": "root", "containerDisk": {"image": "a"}})];
     let mut disks = vec![json!({"name": "root", "disk": {"bus": "virtio"}})];
@@ -114,7 +114,7 @@ fn observed(vmi: VirtualMachineInstance, claims: Vec<(&str, Found)>, pods: Vec<P
     }
 }
 
-/// The entries that a plan leaves, from the one patch that it makes.
+/// The entries that a plan leaves, from its only patch.
 fn told(plan: &Plan) -> Vec<Value> {
     let [Action::Patch(body)] = plan.actions.as_slice() else { panic!("{plan:?}") };
     assert_eq!(body["metadata"]["resourceVersion"], "7");
@@ -207,7 +207,7 @@ fn a_claim_that_is_not_there_yet_is_told_in_kubevirts_words() {
     }
 }
 
-/// A pod that goes before that of a volume.
+/// A pod that goes before a volume's pod.
 fn binder(volume: &str, claim: &str, status: Value) -> Pod {
     let mut pod = pod(volume, claim, "b1", status);
     pod.metadata.name = Some(consumer::name_beside(&pod_name(volume, claim)));
@@ -252,7 +252,7 @@ fn a_claim_that_waits_for_a_pod_gets_one_before_that_with_the_disk() {
     let words = ["phase", "reason", "message"].map(|field| entries[0][field].as_str().unwrap());
     assert_eq!(words, ["Pending", "Unschedulable", "no room"]);
 
-    // It goes when it is over, and when nothing waits for it any more; that with the disk comes after it.
+    // It is deleted when it has ended, and when nothing waits for it any more; the pod with the disk comes after it.
     let gone = |grace| Action::Release { name: name.clone(), uid: "b1".to_owned(), grace };
     assert_eq!(after(waits(), json!({"phase": "Failed"})).actions, [gone(0)]);
     for (phase, grace) in [("Running", 1), ("Succeeded", 0)] {
@@ -467,7 +467,7 @@ fn a_volume_that_is_wanted_again_while_it_leaves_is_offered_again() {
     };
     let entries = told(&back("Detaching", vec![pod("data", "c", "a1", serves())]));
     assert_eq!(entries[0]["phase"], "AttachedToNode");
-    // The launcher has let go of it: from the beginning.
+    // The launcher has released it: from the beginning.
     let left = back("UnMountedFromPod", vec![pod("data", "c", "a1", serves())]);
     assert!(matches!(left.actions.as_slice(), [Action::Detach { wanted: true, .. }]), "{left:?}");
     assert_eq!(told(&back("UnMountedFromPod", vec![]))[0]["phase"], "Bound");
@@ -487,7 +487,7 @@ fn a_refusal_is_told_once_and_stays_until_there_is_a_pod() {
     assert_eq!(first.notes, [Note::warning("FailedCreate", message)]);
     let told_of = vmi(&[("data", "c")], json!(entries));
     assert_eq!(refused(&told_of, "data", message).actions, []);
-    // Tried again without a write in between.
+    // Retried without a write in between.
     assert!(matches!(plan_of(&told_of, vec![]).actions.as_slice(), [Action::Attach { .. }]));
     let starts = told(&plan_of(&told_of, vec![pod("data", "c", "a1", json!({"phase": "Pending"}))]));
     assert_eq!(starts[0]["reason"], "PVCNotReady");
@@ -566,13 +566,13 @@ fn a_guest_that_has_moved_keeps_its_disks_and_its_entries_name_the_pods_there() 
     let entries = told(&plan(&observed(vmi.clone(), bound(), vec![offers()]), &launcher));
     assert_eq!((&entries[0]["phase"], &entries[0]["target"]), (&json!("Ready"), &json!("sda")));
     assert_eq!(entries[0]["hotplugVolume"], json!({"attachPodName": there, "attachPodUID": "a2"}));
-    // Without its pod it keeps the disk, and gets another one.
+    // Without its pod the guest keeps the disk, and gets another pod.
     let entries = told(&plan(&observed(vmi, bound(), vec![]), &launcher));
     assert_eq!(
         (&entries[0]["phase"], &entries[0]["hotplugVolume"]["attachPodName"]),
         (&json!("Ready"), &json!(there))
     );
-    // It is not wanted any more: the pod that goes is the one there.
+    // It is not wanted any more: the pod on the new node is deleted.
     let left = observed(moved("UnMountedFromPod", &[]), vec![], vec![offers()]);
     let planned = plan(&left, &launcher);
     let Some(Action::Patch(_)) = planned.actions.first() else { panic!("{planned:?}") };

@@ -1,4 +1,4 @@
-//! Volumes that come and go: those that are wanted, and how far those of the status have come.
+//! Volumes that come and go: those that are wanted, and the stage of each entry in the status.
 
 use barevirt_api::names::{
     VOLUME_ATTACHED, VOLUME_BOUND, VOLUME_DETACHING, VOLUME_PENDING, VOLUME_UNMOUNTED,
@@ -15,7 +15,7 @@ pub(super) struct Wanted<'a> {
     pub(super) pod: String,
 }
 
-/// Those that the specification has.
+/// The volumes of the specification.
 pub(super) fn wanted(vmi: &VirtualMachineInstance) -> Vec<Wanted<'_>> {
     let uid = vmi.metadata.uid.as_deref().unwrap_or_default();
     let launcher = launcher_name(vmi);
@@ -29,14 +29,14 @@ pub(super) fn wanted(vmi: &VirtualMachineInstance) -> Vec<Wanted<'_>> {
     .collect()
 }
 
-/// The name of the pod that offers the disk of an entry where its guest is now: that of the pod which it names, or of the
-/// one that is in its place since the guest has moved.
+/// The name of the pod that offers an entry's disk on the guest's present node: the pod that the entry names, or its
+/// successor after a migration.
 pub(super) fn pod_of(vmi: &VirtualMachineInstance, entry: &VolumeStatus) -> Option<String> {
     let noted = entry.hotplug_volume.as_ref()?.attach_pod_name.as_deref()?;
     Some(successor(vmi, entry, noted).unwrap_or_else(|| noted.to_owned()))
 }
 
-/// The one in the place of a pod of the launcher before.
+/// The successor of a pod that belonged to the former launcher.
 fn successor(vmi: &VirtualMachineInstance, entry: &VolumeStatus, noted: &str) -> Option<String> {
     let launcher = launcher_name(vmi);
     let now = Some(attachment::target(vmi, &launcher)?);
@@ -50,7 +50,7 @@ fn successor(vmi: &VirtualMachineInstance, entry: &VolumeStatus, noted: &str) ->
     Some(name(reads, now))
 }
 
-/// Those that the status has.
+/// The entries of the status.
 pub(super) fn entries(
     vmi: &VirtualMachineInstance,
 ) -> impl Iterator<Item = (&VolumeStatus, &HotplugVolumeStatus)> {
@@ -58,18 +58,18 @@ pub(super) fn entries(
     volumes.filter_map(|entry| Some((entry, entry.hotplug_volume.as_ref()?)))
 }
 
-/// How far a volume has come.
+/// The stage of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// Nobody but us knows of it.
+    /// Only this program knows of it.
     Waiting,
     /// Its pod offers the disk: the launcher may have it at any time.
     Offered,
-    /// The launcher or the guest has it; the entry is the handler's.
+    /// The launcher or the guest has it; the handler owns the entry.
     Taken,
-    /// The handler takes it out.
+    /// The handler is removing it.
     Leaving,
-    /// The launcher has let go of it.
+    /// The launcher has released it.
     Left,
 }
 

@@ -5,7 +5,7 @@ use super::super::tests::{observed, patch_of, running};
 use super::*;
 use serde_json::Value;
 
-/// Whether this version serves what these tests are about.
+/// Whether this version serves what these tests check.
 const SERVED: bool = networks::SEVERAL_CARDS_SERVED;
 /// The link of the network `red`.
 const RED: &str = "podb1f51a511f1";
@@ -23,7 +23,7 @@ fn vmi(status: Value, red: Value) -> VirtualMachineInstance {
     vmi
 }
 
-/// A pod that runs, with such links beside the first.
+/// A running pod with such links beside the first.
 fn pod(links: &[(&str, &str)]) -> Pod {
     let mut pod = running();
     let mut noted = vec![json!({"name": "cbr0", "interface": "eth0", "default": true})];
@@ -99,7 +99,7 @@ fn a_pod_without_a_network_is_not_handed_over() {
     }
 }
 
-/// What a running instance's status becomes, by the links of its pod.
+/// A running instance's status, given the links of its pod.
 fn noted_as(told: Value, red: Value, links: &[(&str, &str)]) -> Value {
     let vmi = vmi(json!({"phase": "Running", "interfaces": told}), red);
     let mut interfaces = vmi.status.clone().unwrap().interfaces;
@@ -148,7 +148,7 @@ fn a_network_that_comes_is_asked_for_and_then_waits_for_another_pod() {
     assert_eq!((&condition["type"], &condition["status"]), (&json!("MigrationRequired"), &json!("False")));
     assert_eq!((&condition["reason"], asks.again), (&json!("AutoMigrationPending"), Some(PLUGS)));
     assert_eq!(asks.notes, [same_address("twins")]);
-    // Asked for, and not there in time.
+    // Asked for, and not attached in time.
     let conditions = serde_json::from_value(body["status"]["conditions"].clone()).unwrap();
     observed.vmi.status.as_mut().unwrap().conditions = conditions;
     let asking = super::tests::pod(&[]);
@@ -161,7 +161,7 @@ fn a_network_that_comes_is_asked_for_and_then_waits_for_another_pod() {
         (&json!("True"), &json!("AutoMigrationDueToLiveUpdate"))
     );
     assert!(condition["message"].as_str().unwrap().contains("network red (shop/blue)"));
-    // There, in whichever pod.
+    // Attached, to whichever pod.
     observed.vmi.status.as_mut().unwrap().conditions =
         serde_json::from_value(patch_of(&late)["status"]["conditions"].clone()).unwrap();
     let there = plan(&observed, &super::tests::pod(&[("shop/blue", RED)]));
@@ -188,7 +188,7 @@ fn a_network_that_goes_is_asked_for_until_the_guest_has_let_go() {
     };
     assert_eq!(networks, "[]");
     assert_eq!(body["status"]["conditions"][0]["status"], "False");
-    // Nobody detaches it.
+    // Nothing detaches it.
     let mut asked = there.clone();
     asked.metadata.annotations.as_mut().unwrap().insert(NETWORKS.to_owned(), "[]".to_owned());
     let lingers = plan(&observed(told("multus-status"), Some(asked.clone())), &asked);
@@ -216,7 +216,7 @@ fn another_definition_takes_another_pod_at_once() {
 fn who_has_none_is_left_alone() {
     let alone = super::super::tests::vmi(json!({"phase": "Running"}));
     assert_eq!(plan(&observed(alone, Some(running())), &running()), Plan::default());
-    // Whatever the pod asked for, nothing comes and nothing goes.
+    // Whatever the pod asked for, no network is added or removed.
     let entry = json!({"name": "red", "infoSource": "domain, multus-status", "podInterfaceName": RED});
     let settled =
         vmi(json!({"phase": "Running", "interfaces": [entry]}), json!({"macAddress": "02:00:00:00:00:07"}));

@@ -74,7 +74,7 @@ fn of(type_: &str, status: &str, reason: &str) -> Option<(String, String, String
 
 const ONE: (u32, &str, &str) = (1, "1Gi", "1Gi");
 
-/// CPU and memory of a pod that is created for such a guest.
+/// CPU and memory requests of a new pod for such a guest.
 fn size(sockets: u32, guest: &str) -> (String, String) {
     let vmi = observed(sockets, guest, ONE, json!([])).vmi;
     let resources = sizing::pod_resources(&ValidVmi::new(vmi).unwrap(), &Settings::default());
@@ -90,7 +90,7 @@ fn two() -> (String, String) {
     size(2, "1Gi")
 }
 
-/// A pod that asks for that and has this.
+/// A pod that asks for `asks` and has `has`.
 fn pod_of(asks: &(String, String), has: &(String, String), conditions: Value) -> Pod {
     pod(&asks.0, &asks.1, (&has.0, &has.1), conditions)
 }
@@ -109,7 +109,7 @@ fn the_pod_grows_before_the_guest() {
     assert_eq!(patched(&first), of("HotVCPUChange", "True", "PodResizing"));
     let resizing = observed(2, "1Gi", ONE, condition("HotVCPUChange", "True", "PodResizing"));
     assert_eq!(asked(&plan(&resizing, &as_made)), Some(two()));
-    // The specification is there, the kubelet has not said anything yet.
+    // The specification has changed, the kubelet has not confirmed it yet.
     assert_eq!(plan(&resizing, &pod_of(&two(), &small(), json!([]))).actions, []);
     let resized = pod_of(&two(), &two(), json!([]));
     assert_eq!(patched(&plan(&resizing, &resized)), of("HotVCPUChange", "True", "PodResized"));
@@ -135,10 +135,10 @@ fn limits_grow_with_the_guest() {
         let resources = (**resources).clone();
         (resources.requests.unwrap(), resources.limits.unwrap())
     };
-    // Without a quota that counts them, no more than is requested.
+    // Without a quota that counts limits, they equal the requests.
     let (requests, limits) = asked(&observed);
     assert_eq!((&limits["cpu"].0[..], &limits["memory"]), ("1", &requests["memory"]));
-    // With one as much as a new pod has.
+    // With such a quota, they are those of a new pod.
     let quota = json!({"metadata": {}, "spec": {"hard": {"limits.cpu": "9", "limits.memory": "99Gi"}}});
     observed.config = observed.config.in_namespace(None, &[serde_json::from_value(quota).unwrap()]);
     let new = sizing::pod_resources(&ValidVmi::new(observed.vmi.clone()).unwrap(), &observed.config.settings);
@@ -156,7 +156,7 @@ fn the_guest_shrinks_before_the_pod() {
     let given_back = observed(1, "1Gi", ONE, granted);
     assert_eq!(asked(&plan(&given_back, &large)), Some(small()));
     assert_eq!(patched(&plan(&given_back, &pod_of(&small(), &small(), json!([])))), of("", "", ""));
-    // Memory is asked for at once and comes slowly.
+    // Memory is requested at once and released slowly.
     let memory = condition("HotMemoryChange", "True", "PodResized");
     let roomy = pod_of(&size(1, "2Gi"), &size(1, "2Gi"), json!([]));
     assert_eq!(plan(&observed(1, "1Gi", (1, "1Gi", "2Gi"), memory.clone()), &roomy).actions, []);
@@ -180,7 +180,7 @@ fn what_the_node_cannot_do_is_told_and_given_back() {
     assert_eq!(asked(&plan(&failed, &pod_of(&two(), &small(), pending("Infeasible")))), Some(small()));
     let as_made = pod_of(&small(), &small(), json!([]));
     assert_eq!(plan(&failed, &as_made).actions, []);
-    // Whoever takes the change back has it forgotten.
+    // A user who reverts the change clears the condition.
     let back = observed(1, "1Gi", ONE, condition("HotVCPUChange", "False", "PodResizeInfeasible"));
     assert_eq!(patched(&plan(&back, &as_made)), of("", "", ""));
     assert_eq!(
@@ -190,7 +190,7 @@ fn what_the_node_cannot_do_is_told_and_given_back() {
 }
 
 proptest! {
-    /// A launcher may be in the hands of its guest: whatever it says is there, the pod gets no more than the maxima.
+    /// A guest may control its launcher: whatever size it reports, the pod never gets more than the maxima.
     #[test]
     fn no_word_of_a_launcher_makes_the_pod_larger_than_the_maxima(
         wanted in 1_u32..=4, gibibytes in 1_u32..=4, sockets in any::<u32>(), asked in any::<u64>(), current in any::<u64>(),
@@ -206,7 +206,7 @@ proptest! {
         let (cpu, memory) = size(4, "4Gi");
         let pod = pod("100m", "1Gi", ("100m", "1Gi"), json!([]));
         let actions = plan(&observed, &pod).actions;
-        // Nor does any keep it from what it is to have.
+        // Nor does any report prevent the wanted size.
         prop_assert!(condition != 1 || matches!(actions.as_slice(), [Action::ResizePod { .. }]), "{:?}", actions);
         for action in actions {
             let Action::ResizePod { resources, .. } = action else { continue };

@@ -71,13 +71,13 @@ fn the_end_of_the_source_is_not_the_instances_while_the_guest_may_be_elsewhere()
         moving(started.clone(), None, Target::Lives),
         moving(started.clone(), Some(ended(running())), Target::Lives),
         gone_node(moving(started.clone(), Some(running()), Target::Lives)),
-        // It may run there, though nobody knows.
+        // It may run there, but that is not known.
         moving(started.clone(), None, Target::Unknown),
     ] {
         let asks = plan(&observed);
         let status = &patch_of(&asks)["status"];
         assert_eq!(*status, json!({"migrationState": {"abortRequested": true}}));
-        // Once.
+        // Only once.
         let mut asked = observed.clone();
         asked.vmi = handed(with(started.clone(), &json!({"abortRequested": true})));
         assert!(plan(&asked).actions.is_empty() && plan(&asked).again.is_some());
@@ -124,7 +124,7 @@ fn a_migration_that_nobody_wants_any_more_is_ended_or_asked_to() {
     let alone = abort(&handed(json!({})), at(NOW)).unwrap();
     assert_eq!(alone["metadata"]["resourceVersion"], "7");
     assert_eq!(alone["status"]["migrationState"]["failureReason"], "Live migration aborted");
-    // What was said before stays.
+    // A former report stays.
     let said = handed(json!({"failureReason": "told", "endTimestamp": text(NOW - 1)}));
     let patch = failed(&said, "x", at(NOW)).unwrap();
     assert_eq!(patch["status"]["migrationState"], json!({"completed": true, "failed": true}));
@@ -143,16 +143,16 @@ fn after_the_switch_the_target_is_the_launcher_and_the_source_goes() {
     assert_eq!(body["status"]["launcherContainerImageVersion"], "newer");
     assert_eq!(body["metadata"]["labels"], json!({MIGRATION_TARGET_NODE_LABEL: null}));
     assert_eq!(body["status"].get("phase"), None);
-    // One that has ended has no guest, and is taken away.
+    // A source that has ended has no guest, and is deleted.
     let over = plan(&moved(vec![ended(running())]));
     assert!(matches!(&over.actions[..], [Action::DeletePod { grace: 0, .. }, Action::Patch(_)]), "{over:?}");
-    // The kubelet takes it away where it was deleted already.
+    // The kubelet removes a deleted pod.
     let mut going = ended(running());
     going.metadata.deletion_timestamp = Some(Time(at(NOW)));
     going.metadata.deletion_grace_period_seconds = Some(10);
     let going = plan(&moved(vec![going]));
     assert!(matches!(&going.actions[..], [Action::Patch(_)]), "{going:?}");
-    // The end of the target is that of the instance.
+    // The end of the target is the end of the instance.
     let mut lost = moved(vec![]);
     lost.pod = Some(ended(target()));
     assert_eq!(patch_of(&plan(&lost))["status"]["phase"], "Succeeded");
@@ -185,7 +185,7 @@ fn marks_go_with_what_they_are_about() {
     };
     assert_eq!(marked("node01").get("evacuationNodeName"), Some(&Value::Null));
     assert_eq!(marked("node02").get("evacuationNodeName"), None);
-    // Nothing is touched of an instance that never moved.
+    // An instance that never moved is left alone.
     let calm = json!({"phase": "Running", "nodeName": "node01", "activePods": {"p1": "node01"}});
     assert_eq!(plan(&observed(vmi(calm), Some(running()))), Plan::default());
 }
@@ -232,13 +232,13 @@ fn an_eviction_is_told_to_people_and_to_the_descheduler_and_so_is_its_end() {
     assert_eq!((uid.as_str(), *annotation, value.as_str()), ("p1", EVICTION_IN_PROGRESS_ANNOTATION, "true"));
     let condition = &body["status"]["conditions"][0];
     assert_eq!((&condition["type"], &condition["status"]), (&json!("EvictionRequested"), &json!("True")));
-    // Once.
+    // Only once.
     let mut pod = running();
     let note = (EVICTION_IN_PROGRESS_ANNOTATION.to_owned(), "true".to_owned());
     pod.metadata.annotations.get_or_insert_default().extend([note]);
     let told = with(marked, &json!({"conditions": body["status"]["conditions"]}));
     assert_eq!(plan(&observed(vmi(told.clone()), Some(pod.clone()))), Plan::default());
-    // Somebody took the mark away.
+    // The mark was removed.
     let cancelled = plan(&observed(vmi(with(told, &json!({"evacuationNodeName": null}))), Some(pod)));
     let [
         Action::AnnotatePod { annotation: EVICTION_IN_PROGRESS_ANNOTATION, value: None, .. },

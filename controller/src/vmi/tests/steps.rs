@@ -1,24 +1,24 @@
-//! What the plan for an instance does, for worlds of others.
+//! The steps of an instance's plan, for the models of other tests.
 
 use super::*;
 use crate::migrations::Migrations;
 use crate::vmi::others;
 use std::time::Instant;
 
-/// What is there.
+/// An observation.
 pub(crate) struct Look<'a> {
     pub(crate) vmi: VirtualMachineInstance,
     pub(crate) launcher: Option<Pod>,
     pub(crate) launcher_node: Option<NodeState>,
     pub(crate) others: Vec<(NodeState, Pod)>,
-    /// Of the node that the guest is on its way to.
+    /// State of the node that the guest is migrating to.
     pub(crate) target_node: NodeState,
     pub(crate) migrations: &'a Migrations,
     pub(crate) instant: Instant,
     pub(crate) now: Timestamp,
 }
 
-/// What is done.
+/// A step.
 #[derive(Debug)]
 pub(crate) enum Step {
     Patch(Value),
@@ -26,7 +26,7 @@ pub(crate) enum Step {
     Create,
 }
 
-/// Plans.
+/// Plans the steps.
 pub(crate) fn steps(look: Look<'_>) -> Vec<Step> {
     let Look { vmi, launcher, launcher_node, others: beside, target_node, migrations, instant, now } = look;
     let wanted = |pod: &Pod| others::is_wanted(migrations, &vmi, pod);

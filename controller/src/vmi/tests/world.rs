@@ -1,27 +1,27 @@
-//! A model of the API server, kubelet, scheduler, handler, users and nodes, in which plans made from old observations
-//! are carried out as the real shell does: names are unique, preconditions count.
+//! A model of the API server, kubelet, scheduler, handler, users and nodes. It executes plans that were made from old
+//! observations, as the real shell does: names are unique, preconditions count.
 
 use super::*;
 use proptest::prelude::*;
 
 #[derive(Clone, Debug)]
 enum Event {
-    /// Reconcile with the pod as it was so many events ago.
+    /// Reconcile with the pod as it was this many events ago.
     Reconcile {
         pod_lag: usize,
     },
     PodRuns,
     PodEnds,
-    /// The kubelet refuses the pod, also after a restart one that it ran, of which it then says nothing.
+    /// The kubelet refuses the pod; after a restart even one that it ran, about which it then reports nothing.
     PodRefused,
     /// The kubelet finishes a deletion.
     PodRemoved,
     UserDeletesPod,
     UserForcesPod,
     UserDeletesVmi,
-    /// A pod with our name and labels that somebody else made.
+    /// Another client makes a pod with our name and labels.
     Squatter,
-    /// Another process takes over, and knows only what was written down.
+    /// Another process takes over, and knows only what was written.
     ControllerDies,
     HandlerRuns,
     NodeLost,
@@ -57,14 +57,14 @@ struct World {
     now: i64,
     version: u64,
     pods_made: usize,
-    /// Pods that somebody else took away.
+    /// Number of pods that other clients removed.
     pods_lost: usize,
     /// UIDs of pods that this process made.
     births: Vec<String>,
-    /// Processes that died.
+    /// Number of processes that died.
     deaths: usize,
     squatters: usize,
-    /// Pods of which the guest may have run: handed over, and not removed by someone who knows.
+    /// Pods whose guest may have run: handed over, and not confirmed as removed.
     guests: Vec<String>,
 }
 
@@ -101,7 +101,7 @@ impl World {
             let index = self.pod_history.len().checked_sub(pod_lag);
             index.and_then(|index| self.pod_history.get(index)).cloned().unwrap_or_default()
         };
-        // As `observe` does: what harm could come from is asked of the API server.
+        // As in `observe`: where a stale answer could do harm, the API server is asked.
         let past = super::super::phase(&vmi) != "Pending" || vmi.metadata.deletion_timestamp.is_some();
         let pod = if seen.is_none() && past { self.pod.clone() } else { seen };
         let mut observed = observed(vmi, pod.clone());
@@ -123,12 +123,12 @@ impl World {
                 Action::Provision { .. } | Action::Release { .. } => panic!("nor claims"),
                 Action::AnnotatePod { .. } => panic!("nor networks beside the first, and nobody evicts it"),
                 Action::CreatePod(mut pod) => {
-                    // The fresh look before creation, and the API server's unique names.
+                    // The instance is read again before the creation, and the API server's names are unique.
                     let fresh = self.vmi.as_ref().map(|vmi| vmi.metadata.resource_version.clone());
                     if fresh != Some(observed.vmi.metadata.resource_version.clone()) || self.pod.is_some() {
                         return;
                     }
-                    // Where a guest may have run no pod is made any more.
+                    // Where a guest may have run, no pod is made any more.
                     assert_eq!(self.guests, Vec::<String>::new());
                     self.pods_made += 1;
                     pod.metadata.uid = Some(format!("p{}", self.pods_made));
@@ -253,9 +253,9 @@ impl World {
     }
 
     fn check(&self) {
-        // A guest runs in one pod only, over the whole life of the instance.
+        // A guest runs in only one pod, over the whole life of the instance.
         assert!(self.guests.len() <= 1, "guests in {:?}", self.guests);
-        // And in none that somebody else made.
+        // And never in one that another client made.
         assert!(self.guests.iter().all(|uid| uid.starts_with('p')), "guests in {:?}", self.guests);
         // Each pod but the first has a reason.
         if let Some(vmi) = &self.vmi {
@@ -263,7 +263,7 @@ impl World {
             assert!(refused <= refusal::MOST);
             assert!(self.pods_made <= 1 + refused + self.pods_lost + self.deaths);
         }
-        // An instance is never gone before its pod, unless it is known that nothing runs.
+        // An instance is never gone before its pod, unless nothing runs there for certain.
         if self.vmi.is_none() {
             assert!(self.pod.is_none(), "a pod outlives its instance");
         }
@@ -297,7 +297,7 @@ proptest! {
             world.check();
         }
         world.settle();
-        // A settled world stays as it is.
+        // A settled world does not change.
         if let Some(observed) = world.observe(0) {
             prop_assert_eq!(plan(&observed).actions, vec![]);
         }
@@ -311,7 +311,7 @@ proptest! {
         }
         world.step(&Event::UserDeletesVmi);
         world.settle();
-        // What holds it, if anything, is a pod on a node that does not answer, or one that is on its way.
+        // Only a pod on a node that does not answer, or a pod that is being deleted, can still hold it.
         world.node = NodeState::Ready;
         for _ in 0..3 {
             world.step(&Event::PodRemoved);

@@ -1,4 +1,5 @@
-//! An upload proxy: HTTPS on this machine's loopback, one request a connection. The first upload is put off with a 503.
+//! An upload proxy: HTTPS on this machine's loopback, one request per connection. The first upload is
+//! answered with 503.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -11,12 +12,12 @@ use anyhow::{Context, Result, bail, ensure};
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::{ServerConfig, ServerConnection, StreamOwned, crypto};
 
-/// Longest that a client may keep quiet.
+/// Longest time that a client may be silent.
 const QUIET: Duration = Duration::from_secs(30);
-/// More than any request of these tests has.
+/// Larger than any request of these tests.
 const LONGEST: u64 = 64 << 20;
 
-/// What the proxy knows.
+/// The state of the proxy.
 struct Shared {
     token: String,
     put_off: AtomicBool,
@@ -24,7 +25,7 @@ struct Shared {
     images: Mutex<Vec<Vec<u8>>>,
 }
 
-/// A proxy of one test's own, until it is dropped.
+/// A proxy for one test, until it is dropped.
 pub(super) struct Proxy {
     url: String,
     address: std::net::SocketAddr,
@@ -32,7 +33,7 @@ pub(super) struct Proxy {
 }
 
 impl Proxy {
-    /// One that takes images from whoever has the token.
+    /// Starts a proxy that accepts images with that token.
     pub(super) fn start(token: &str) -> Result<Self> {
         let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()])?;
         let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(made.signing_key.serialize_der()));
@@ -65,12 +66,12 @@ impl Proxy {
         Ok(Self { url: format!("https://127.0.0.1:{}", address.port()), address, shared })
     }
 
-    /// As a CDIConfig has it.
+    /// The URL for a CDIConfig.
     pub(super) fn url(&self) -> &str {
         &self.url
     }
 
-    /// Images that came.
+    /// The images that arrived.
     pub(super) fn images(&self) -> Vec<Vec<u8>> {
         self.shared.images.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -79,7 +80,7 @@ impl Proxy {
 impl Drop for Proxy {
     fn drop(&mut self) {
         self.shared.ended.store(true, Ordering::Relaxed);
-        // The listener looks up once more.
+        // This connection wakes the listener, so that it can end.
         let _ = TcpStream::connect(self.address);
     }
 }

@@ -60,7 +60,7 @@ fn of_keys(
                     "user must be specified with access credential ssh method ga (\"--user\" flag or param \"user\")",
                 ));
             };
-            // The agent may write keys only where the guest's policy lets it.
+            // The agent may write keys only if the guest's policy allows it.
             draft.cloud_init.manage_ssh.get_or_insert(true);
             propagation.qemu_guest_agent =
                 Some(QemuGuestAgentSshPublicKeyAccessCredentialPropagation { users: vec![user] });
@@ -83,7 +83,7 @@ fn of_keys(
     Ok(propagation)
 }
 
-/// The keys are in the data of cloud-init, which has to be of that kind.
+/// Puts the keys into the data of cloud-init, which has to be of that kind.
 fn by_cloud_init(draft: &mut Draft, params: &Params<'_>, kind: &str) -> anyhow::Result<()> {
     no_user(params)?;
     let wanted = draft.cloud_init.kind.get_or_insert_with(|| kind.to_owned());

@@ -40,7 +40,7 @@ pub(in crate::create) struct Vm {
     /// Instance type of the VM, [kind/]name.
     #[arg(long, conflicts_with_all = ["infer_instancetype", "infer_instancetype_from"])]
     pub(super) instancetype: Option<String>,
-    /// Infer the instance type from the first boot disk. Where it is not said, it is tried.
+    /// Infer the instance type from the first boot disk. Without the flag this is tried, and may fail.
     #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true,
         conflicts_with = "infer_instancetype_from")]
     pub(super) infer_instancetype: Option<bool>,
@@ -50,21 +50,21 @@ pub(in crate::create) struct Vm {
     /// Preference of the VM, [kind/]name.
     #[arg(long, conflicts_with_all = ["infer_preference", "infer_preference_from"])]
     pub(super) preference: Option<String>,
-    /// Infer the preference from the first boot disk. Where it is not said, it is tried.
+    /// Infer the preference from the first boot disk. Without the flag this is tried, and may fail.
     #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true,
         conflicts_with = "infer_preference_from")]
     pub(super) infer_preference: Option<bool>,
     /// Volume to infer the preference from.
     #[arg(long)]
     pub(super) infer_preference_from: Option<String>,
-    /// A container disk, src:string,name:string,bootorder:uint; as often as needed.
+    /// A container disk, src:string,name:string,bootorder:uint; can be repeated.
     #[arg(long)]
     pub(super) volume_containerdisk: Vec<String>,
-    /// A claim, src:string,name:string,bootorder:uint; as often as needed.
+    /// A claim, src:string,name:string,bootorder:uint; can be repeated.
     #[arg(long)]
     pub(super) volume_pvc: Vec<String>,
-    /// A DataVolume; as often as needed. type:blank,gcs,http,imageio,pvc,registry,s3,vddk,snapshot or ds, each with
-    /// size,name,bootorder and parameters of its own (docs/virtctl.md).
+    /// A DataVolume; can be repeated. type:blank,gcs,http,imageio,pvc,registry,s3,vddk,snapshot or ds, each
+    /// with size,name,bootorder and further parameters (docs/virtctl.md).
     #[arg(long)]
     pub(super) volume_import: Vec<String>,
     /// A ConfigMap or Secret as sysprep volume, src:string,type:configmap or secret.
@@ -83,8 +83,8 @@ pub(in crate::create) struct Vm {
     #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true,
         conflicts_with = "cloud_init_user_data")]
     pub(super) ga_manage_ssh: Option<bool>,
-    /// A credential from a secret, type:ssh or password,src:string,method:ga, nocloud or configdrive,user:string; as often as
-    /// needed.
+    /// A credential from a secret, type:ssh or password,src:string,method:ga, nocloud or
+    /// configdrive,user:string; can be repeated.
     #[arg(long)]
     pub(super) access_cred: Vec<String>,
     /// Type of the cloud-init data source: nocloud, configdrive or none.

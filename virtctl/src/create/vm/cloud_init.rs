@@ -64,7 +64,7 @@ impl Vm {
             }
         }
         let data = self.data(manage_ssh.unwrap_or(false))?;
-        // A header alone says nothing, and is there only for whom asks for it.
+        // A header alone configures nothing, and is written only if a flag asks for it.
         if kind.is_none() && data.user.as_deref() == Some(HEADER) && data.network_base64.is_none() {
             return Ok(());
         }
@@ -128,7 +128,7 @@ fn read(path: &Path) -> anyhow::Result<String> {
         .map_err(|error| flag_error("password-file", format!("{}: {error}", path.display())))
 }
 
-/// The text as YAML: as it is where that means the same, in quotes where not.
+/// The text as YAML: unchanged if that means the same, otherwise in quotes.
 fn scalar(text: &str) -> String {
     match serde_saphyr::from_str::<Value>(text) {
         Ok(Value::String(read)) if read == text => text.to_owned(),

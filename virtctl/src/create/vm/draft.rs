@@ -1,21 +1,21 @@
-//! A machine that is being made, step by step.
+//! A machine that is built step by step.
 
 use std::collections::BTreeMap;
 
 use barevirt_api::v1::VirtualMachine;
 
-/// A machine that is being made.
+/// A machine that is not complete yet.
 pub(super) struct Draft {
     pub(super) vm: VirtualMachine,
     /// Volumes by the boot order that was asked for.
     pub(super) boot_orders: BTreeMap<i32, String>,
     /// What the credentials ask of cloud-init.
     pub(super) cloud_init: CloudInit,
-    /// What is to be said beside the manifest.
+    /// Warnings to print beside the manifest.
     pub(super) warnings: Vec<String>,
 }
 
-/// What is asked of cloud-init, by its own flags or by what other flags need.
+/// What cloud-init has to do, for its own flags and for other flags.
 #[derive(Debug, Default)]
 pub(super) struct CloudInit {
     /// `--cloud-init`.

@@ -154,7 +154,7 @@ fn spec<'a>(kind: &str, params: Params<'a>) -> anyhow::Result<(Params<'a>, DataV
     Ok((params, DataVolumeSpec { source: Some(source), ..DataVolumeSpec::default() }))
 }
 
-/// Namespace and name of what is copied: both have to be said.
+/// Namespace and name of the source of a copy; both are required.
 fn elsewhere(params: &Params<'_>, kind: &str) -> anyhow::Result<(String, String)> {
     let (namespace, name) = params.prefixed("src")?;
     let namespace =

@@ -6,7 +6,8 @@ use barevirt_api::v1::{InstancetypeMatcher, PreferenceMatcher, VirtualMachine};
 use super::arguments::Vm;
 use super::draft::Draft;
 
-/// The failure policy where the user did not ask for inference: the machine is made without.
+/// The failure policy if the user did not ask for inference: the machine is made without an instance type or
+/// preference.
 const IGNORE: &str = "Ignore";
 
 /// Which volume, and whether the user asked for it.
@@ -48,7 +49,8 @@ impl Vm {
     }
 }
 
-/// The volume to infer from; none where the value is given, or where it cannot be inferred and the user did not ask for it.
+/// The volume to infer from; none if the value is given, or if it cannot be inferred and the user did not ask
+/// for that.
 fn inferred(
     draft: &Draft,
     given: bool,
@@ -66,7 +68,7 @@ fn inferred(
     }
 }
 
-/// The volume that is named, or the first to boot from, where it can tell.
+/// The named volume, or the first boot volume, if a value can be inferred from it.
 fn volume(draft: &Draft, from: Option<&str>) -> anyhow::Result<String> {
     let volumes = &draft.vm.spec.template.spec.volumes;
     let first = || draft.boot_orders.values().next().or_else(|| volumes.first().map(|volume| &volume.name));

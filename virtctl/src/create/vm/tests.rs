@@ -121,7 +121,7 @@ fn imports_are_templates_of_data_volumes() {
     ]);
     assert_eq!(spec["dataVolumeTemplates"], wanted);
     assert_eq!(spec["template"]["spec"]["volumes"][1], json!({"name": "a", "dataVolume": {"name": "a"}}));
-    // The first one can tell; nobody asked, so that it may fail.
+    // The first one has a source to infer from; the user did not ask for inference, so it may fail.
     let inferred = json!({"inferFromVolume": "first", "inferFromVolumeFailurePolicy": "Ignore"});
     assert_eq!((&spec["instancetype"], &spec["preference"]), (&inferred, &inferred));
 }

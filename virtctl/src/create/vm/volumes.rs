@@ -93,7 +93,8 @@ pub(super) fn boot(
     Ok(())
 }
 
-/// Once one volume has a disk in the manifest, each needs one: only where none has do all get theirs by default.
+/// If one volume has a disk in the manifest, each volume needs one: volumes get default disks only if the
+/// manifest lists none.
 pub(super) fn disks_for_all(draft: &mut Draft) {
     let spec = &mut draft.vm.spec.template.spec;
     let disks = &mut spec.domain.devices.disks;

@@ -98,13 +98,13 @@ fn a_machine_with_its_instance_type() {
     assert_eq!(from("spec.domain.memory"), "instance type or preference");
     assert_eq!(from("spec.architecture"), "default");
     assert_eq!(from("spec.domain.devices.disks[0].disk.bus"), "the manifest");
-    // Every word of the command line is the launcher's.
+    // Every argument of the command line comes from the launcher's code.
     let disk = outcome.command_line.iter().find(|part| part.what == "disk root").unwrap();
     assert_eq!(disk.fields, ["spec.domain.devices.disks[0]"]);
     assert!(disk.arguments.iter().any(|word| word.contains("virtio-blk-pci")), "{:?}", disk.arguments);
     let smp = outcome.command_line.iter().find(|part| part.what == "CPU").unwrap();
     assert!(smp.arguments.iter().any(|word| word.starts_with("cpus=2,")), "{:?}", smp.arguments);
-    // The parts add up to what the pod gets.
+    // The parts add up to the pod's overhead.
     let sum: u64 = outcome.resources.overhead_parts.iter().map(|part| part.bytes).sum();
     assert!(outcome.resources.overhead >= sum && outcome.resources.overhead - sum < 1 << 20);
     let text = print::text(&explained, &[]);
@@ -153,7 +153,7 @@ fn every_cause_at_once_with_its_field() {
     for field in ["spec.runing", "spec.runStrategy", "spec.template.spec.domain.devices.disks[1].name"] {
         assert!(told.iter().any(|told| told == field), "{field}: {told:?}");
     }
-    // An instance type that is in no file is none that is ignored.
+    // An instance type that is in no file is a cause, and is not ignored.
     assert_eq!(fields(VM), ["spec.instancetype"]);
     let shapeless = "{apiVersion: kubevirt.io/v1, kind: VirtualMachine, metadata: {name: a}, spec: {}}";
     assert_eq!(fields(shapeless), ["spec.template"]);
@@ -174,7 +174,7 @@ fn all_examples_are_explained() {
                 let mut around = around();
                 around.config.settings.use_emulation = use_emulation;
                 let explained = explain(subject, &around, |vm| manifests.lookups(vm));
-                // One example names an instance type and a preference that a cluster has.
+                // One example names an instance type and a preference that exist only in a cluster.
                 let causes =
                     explained.causes.iter().filter(|cause| !cause.message.contains("not in these files"));
                 assert_eq!(causes.count(), 0, "{}: {:?}", file.display(), explained.causes);

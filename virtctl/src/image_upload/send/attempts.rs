@@ -1,12 +1,12 @@
-//! What a try that failed leads to.
+//! What follows a failed try.
 
 use std::time::Duration;
 
 use http::StatusCode;
 
-/// How often a token that has run out is replaced.
+/// How often an expired token is replaced.
 const TOKENS: u32 = 3;
-/// Before the second try; twice as long before each further one.
+/// Pause before the second try; it doubles before each further try.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const MAX_PAUSE: Duration = Duration::from_secs(8);
 
@@ -26,7 +26,7 @@ pub(super) enum Next {
     GiveUp(String),
 }
 
-/// Tries so far, of those there may be.
+/// The tries so far, and how many are allowed.
 #[derive(Debug)]
 pub(super) struct Attempts {
     made: u32,
@@ -57,7 +57,7 @@ impl Outcome {
 }
 
 impl Attempts {
-    /// At most so many.
+    /// With at most that many tries.
     pub(super) fn new(limit: u32) -> Self {
         Self { made: 0, limit, tokens: TOKENS }
     }
@@ -67,11 +67,11 @@ impl Attempts {
         self.made
     }
 
-    /// What comes after another one that failed.
+    /// What follows another failed try.
     pub(super) fn after(&mut self, outcome: Outcome) -> Next {
         let text = outcome.text();
         let unauthorized = matches!(&outcome, Outcome::Refused(StatusCode::UNAUTHORIZED, _));
-        // A token that is new and refused is not one that has run out.
+        // A new token that is refused has not expired.
         if unauthorized && (self.made == 0 || self.tokens == 0) {
             return Next::GiveUp(format!("authentication failed: {text}"));
         }

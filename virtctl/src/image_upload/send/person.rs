@@ -1,4 +1,4 @@
-//! A request as the person of the kubeconfig makes it: the API server's address, credentials and whom they act for.
+//! A request as the user of the kubeconfig: the API server's address, credentials and impersonation.
 
 use anyhow::Context;
 use http::{Request, Response};
@@ -8,19 +8,19 @@ use kube::Config;
 use kube::client::ConfigExt;
 use tower::{Layer, ServiceExt, service_fn};
 
-/// The person, as far as requests are concerned.
+/// The user's part of requests.
 pub(super) struct Person(Config);
 
 impl Person {
-    /// That of a kubeconfig.
+    /// The user of a kubeconfig.
     pub(super) fn of(config: &Config) -> Self {
         Self(config.clone())
     }
 
-    /// Adds what is the person's. Each time anew: tokens run out.
+    /// Adds address and credentials of the user. It computes them each time, since tokens expire.
     pub(super) async fn sign(&self, request: Request<()>) -> anyhow::Result<Request<()>> {
         let context = || "read the credentials of the kubeconfig";
-        // What the layers have made of the request comes back by way of an answer.
+        // This service returns the request, as changed by the layers, inside its answer.
         let end = service_fn(|request: Request<Empty<Bytes>>| async move {
             let (parts, _) = request.into_parts();
             Ok::<_, tower::BoxError>(Response::new(parts))

@@ -1,4 +1,5 @@
-//! The upload proxy, CDI's or by way of the API server: one connection a request, over TLS as the URL says.
+//! The upload proxy, either CDI's or the API server as a proxy. Each request has its own connection, with TLS
+//! if the URL says so.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -23,11 +24,11 @@ use super::super::endpoint::Endpoints;
 use super::person::Person;
 use crate::session::sentence;
 
-/// Until a connection is there, with TLS.
+/// Time limit for a connection, including TLS.
 const CONNECTED: Duration = Duration::from_secs(30);
-/// Until a question without a body is answered: the proxy waits ten seconds for the pod behind it.
+/// Time limit for the answer to a request without a body: the proxy waits ten seconds for the pod behind it.
 const ANSWERED: Duration = Duration::from_secs(60);
-/// More of an answer's text is not read.
+/// Most bytes that are read of an answer's text.
 const MAX_TEXT: usize = 4 << 10;
 
 /// What the proxy answered.
@@ -40,26 +41,26 @@ pub(in super::super) struct Said {
 /// Why there is no answer.
 #[derive(Debug)]
 pub(in super::super) enum Broken {
-    /// TLS says no, and will again.
+    /// TLS fails, and another try would fail, too.
     Untrusted(String),
-    /// The connection did not last, or there was none.
+    /// The connection broke, or could not be made.
     Lost(String),
 }
 
 /// The upload proxy of a cluster.
 pub(in super::super) struct Proxy {
     endpoints: Endpoints,
-    /// `None` for one without TLS.
+    /// `None` for a proxy without TLS.
     tls: Option<Arc<ClientConfig>>,
-    /// Who asks, where the API server is asked: it knows people, not tokens of uploads.
+    /// The user, for requests to the API server, which authenticates users and knows no upload tokens.
     person: Option<Person>,
-    /// The name that the certificate has to have, where it is not the URL's.
+    /// The name that the certificate must have, if it is not the URL's host.
     name: Option<String>,
 }
 
 impl Proxy {
-    /// The one with those endpoints. Its certificate is checked against the authorities that this machine trusts, unless
-    /// `insecure`.
+    /// A proxy with those endpoints. Its certificate is checked against the authorities that this machine
+    /// trusts, unless `insecure`.
     pub(in super::super) fn new(endpoints: &Endpoints, insecure: bool) -> anyhow::Result<Self> {
         let tls = match endpoints.synchronous.scheme_str() {
             Some("http") => None,
@@ -68,16 +69,16 @@ impl Proxy {
         let host = endpoints.synchronous.host().unwrap_or_default();
         ensure!(
             ServerName::try_from(bare(host)).is_ok(),
-            "the upload proxy's name {host:?} is no name of a host"
+            "the upload proxy's name {host:?} is not a host name"
         );
         Ok(Self { endpoints: endpoints.clone(), tls, person: None, name: None })
     }
 
-    /// The API server, which passes on to a path of its own what the person of the kubeconfig sends.
+    /// The API server as a proxy: it passes on what the user of the kubeconfig sends to the given path.
     pub(in super::super) fn through_api_server(config: &kube::Config, path: &str) -> anyhow::Result<Self> {
         let base = config.cluster_url.to_string();
         let whole = format!("{}{path}", base.trim_end_matches('/'));
-        let synchronous: Uri = whole.parse().with_context(|| format!("{whole:?} is no URL"))?;
+        let synchronous: Uri = whole.parse().with_context(|| format!("{whole:?} is not a URL"))?;
         let tls = match synchronous.scheme_str() {
             Some("http") => None,
             _ => Some(Arc::new(config.rustls_client_config().context("prepare TLS for the API server")?)),
@@ -90,7 +91,7 @@ impl Proxy {
         })
     }
 
-    /// Where to send the file: a proxy that does not know the better endpoint has the other one.
+    /// The endpoint for the file: the synchronous one if the proxy does not have the asynchronous one.
     pub(super) async fn endpoint(&self, token: &str) -> Uri {
         let synchronous = self.endpoints.synchronous.clone();
         let Some(asynchronous) = &self.endpoints.asynchronous else { return synchronous };
@@ -101,7 +102,7 @@ impl Proxy {
         }
     }
 
-    /// Sends the file and waits for what the proxy says to it.
+    /// Sends the file and waits for the proxy's answer.
     pub(super) async fn post<B>(&self, endpoint: &Uri, token: &str, body: B) -> Result<Said, Broken>
     where
         B: Body<Data = Bytes> + Send + 'static,
@@ -116,7 +117,7 @@ impl Proxy {
         B::Error: Into<Box<dyn Error + Send + Sync>>,
     {
         let host = uri.authority().map(|authority| authority.as_str()).unwrap_or_default();
-        // What is before an @ is nobody's business but the connection's.
+        // The Host header must not contain the credentials before an @.
         let host = host.rsplit_once('@').map_or(host, |(_, host)| host);
         let mut request = Request::builder()
             .method(&method)
@@ -135,7 +136,8 @@ impl Proxy {
                 let request = request.body(()).map_err(|error| Broken::Lost(error.to_string()))?;
                 let signed = person.sign(request).await;
                 let signed = signed.map_err(|error| Broken::Untrusted(format!("{error:#}")))?;
-                // Where it goes is known; its path as it was may have a part of the server's before it.
+                // The address is known; the layers may have put a path of the server before the request's
+                // path.
                 let (mut parts, ()) = signed.into_parts();
                 parts.uri = uri.path_and_query().cloned().map_or(Uri::default(), Uri::from);
                 Request::from_parts(parts, body)
@@ -145,7 +147,7 @@ impl Proxy {
             Ok(connected) => connected?,
             Err(_) => return Err(lost(uri, &format!("no connection within {} s", CONNECTED.as_secs()))),
         };
-        // Whatever becomes of the answer, the connection ends with it: a refused file is not sent on.
+        // The connection ends with the answer, so that the rest of a refused file is not sent.
         let mut connections = JoinSet::new();
         let (mut sender, connection) = http1::handshake(stream).await.map_err(|error| broken(uri, error))?;
         connections.spawn(connection);
@@ -158,7 +160,8 @@ impl Proxy {
         let port = uri.port_u16().unwrap_or(if self.tls.is_some() { 443 } else { 80 });
         let plain = TcpStream::connect((host.as_str(), port)).await;
         let plain = plain.map_err(|error| lost(uri, &error.to_string()))?;
-        // The answer may take hours: a proxy that is gone without a word is noticed. As good as it can be had.
+        // The answer may take hours, and keepalive notices a proxy that has disappeared. A failure to set it
+        // does not matter.
         let _ = setsockopt(&plain, sockopt::KeepAlive, &true);
         let Some(tls) = &self.tls else { return Ok(TokioIo::new(Box::new(plain))) };
         let name = self.name.clone().unwrap_or(host);
@@ -174,7 +177,7 @@ impl Proxy {
 fn tls(url: &Uri, insecure: bool) -> anyhow::Result<ClientConfig> {
     let mut config = kube::Config::new(url.clone());
     config.accept_invalid_certs = insecure;
-    // A machine without any authorities of its own can do this much.
+    // Without verification no authorities are needed, so this also works on a machine that has none.
     config.root_cert = insecure.then(Vec::new);
     config.rustls_client_config().context("prepare TLS for the upload proxy")
 }
@@ -196,7 +199,7 @@ fn lost(uri: &Uri, why: &str) -> Broken {
     Broken::Lost(format!("the upload proxy at {} cannot be talked to: {why}", at(uri)))
 }
 
-/// With all that caused it.
+/// The error with all its causes.
 fn broken(uri: &Uri, error: hyper::Error) -> Broken {
     lost(uri, &format!("{:#}", anyhow::Error::from(error)))
 }
@@ -218,7 +221,8 @@ async fn said(answer: Response<Incoming>) -> Said {
     let status = answer.status();
     let mut body = answer.into_body();
     let mut text = Vec::new();
-    // An answer that breaks off has said what it has said, and one to a file that was taken needs no words.
+    // The part of the text that arrived before the connection broke is used, and the text of a success is not
+    // needed.
     while status != StatusCode::OK
         && text.len() < MAX_TEXT
         && let Ok(Some(Ok(frame))) = timeout(ANSWERED, body.frame()).await
@@ -226,6 +230,6 @@ async fn said(answer: Response<Incoming>) -> Said {
         text.extend_from_slice(frame.data_ref().map_or(&[][..], |data| data));
     }
     text.truncate(MAX_TEXT);
-    // Kubernetes has a sentence in it.
+    // A Kubernetes status contains a message.
     Said { status, text: sentence(&text).trim().to_owned() }
 }

@@ -1,33 +1,33 @@
-//! Schemas beside types, from a kind's root down.
+//! Compares schemas with types, from a kind's root down.
 
 use crate::list::{Field, Form, Types};
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// What differs.
+/// A kind of difference.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum What {
-    /// The list has it, we do not.
+    /// The list has the field, our schema does not.
     Missing,
-    /// We have it, the list does not.
+    /// Our schema has the field, the list does not.
     Surplus,
-    /// Another JSON type: the list's, and ours.
+    /// The JSON types differ: the list's, and ours.
     Form(String, String),
-    /// The list says that it has to be given.
+    /// The list requires the field.
     NotRequired,
-    /// We say that it has to be given.
+    /// Our schema requires the field.
     Required,
 }
 
-/// One difference, at the place where it was seen first.
+/// A difference, at the place where it was found first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Difference {
-    /// Type and field, joined by a dot; a kind alone where it is not in the list at all.
+    /// Type and field, joined by a dot; only the kind if the list does not contain it.
     pub(crate) place: String,
-    /// What differs.
+    /// The kind of difference.
     pub(crate) what: What,
-    /// Path in the first kind that has it.
+    /// Path in the first kind that has the field.
     pub(crate) path: String,
 }
 
@@ -44,21 +44,21 @@ impl fmt::Display for Difference {
     }
 }
 
-/// A comparison under way.
+/// A comparison in progress.
 #[derive(Debug)]
 pub(crate) struct Comparison<'a> {
     types: &'a Types,
     seen: BTreeSet<(String, What)>,
-    /// What differs, in the order in which it was seen.
+    /// The differences in the order in which they were found.
     pub(crate) differences: Vec<Difference>,
-    /// Types that a kind leads to, each with the schemas that stood for it.
+    /// Types that a kind leads to, each with its schemas.
     pub(crate) reached: BTreeMap<String, Vec<Value>>,
-    /// Properties that were looked at.
+    /// Number of compared properties.
     pub(crate) compared: usize,
 }
 
 impl<'a> Comparison<'a> {
-    /// One that has seen nothing.
+    /// A comparison that has seen nothing.
     pub(crate) fn new(types: &'a Types) -> Self {
         Comparison {
             types,
@@ -69,13 +69,13 @@ impl<'a> Comparison<'a> {
         }
     }
 
-    /// Looks at a definition. All versions of a kind have one schema; the first one's name is that of the type.
+    /// Compares a definition. All versions of a kind have one schema; the first version's name is the type's.
     pub(crate) fn kind(&mut self, definition: &Value) {
         let version = &definition["spec"]["versions"][0];
         let kind = text(&definition["spec"]["names"]["kind"]);
         let name = format!("{}.{kind}", text(&version["name"]));
         let mut root = version["schema"]["openAPIV3Schema"].clone();
-        // The API machinery has these, whatever a definition says of them.
+        // The API machinery defines these fields for every object.
         let own = ["apiVersion", "kind", "metadata"];
         if let Some(properties) = root["properties"].as_object_mut() {
             properties.retain(|name, _| !own.contains(&name.as_str()));
@@ -89,7 +89,7 @@ impl<'a> Comparison<'a> {
             return self.differs(name, What::Surplus, path);
         };
         let before = self.reached.entry(name.to_owned()).or_default();
-        // The same type in another place; a second schema for it is looked at like the first.
+        // The same type in another place; a different schema for it is compared like the first.
         if before.contains(schema) {
             return;
         }

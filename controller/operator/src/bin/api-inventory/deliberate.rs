@@ -1,8 +1,8 @@
-//! Differences that are meant, each with its reason: `deliberate.txt`.
+//! Intended differences, each with its reason: `deliberate.txt`.
 
 use crate::compare::Difference;
 
-/// One of them.
+/// An intended difference.
 #[derive(Debug)]
 pub(crate) struct Deliberate {
     /// Type and field, joined by a dot.
@@ -10,13 +10,13 @@ pub(crate) struct Deliberate {
 }
 
 impl Deliberate {
-    /// Whether the difference is this one.
+    /// Whether it is this difference.
     pub(crate) fn is(&self, difference: &Difference) -> bool {
         difference.place == self.place
     }
 }
 
-/// All of them.
+/// All intended differences.
 pub(crate) fn all() -> Vec<Deliberate> {
     let lines = include_str!("deliberate.txt").lines();
     lines

@@ -5,56 +5,56 @@ use std::collections::BTreeMap;
 /// Types by name, their fields by name.
 pub(crate) type Types = BTreeMap<String, BTreeMap<String, Field>>;
 
-/// Stands for the fields of a type that has none.
+/// Marks a type without fields.
 const NONE: &str = "-";
 
-/// One field.
+/// A field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Field {
-    /// What it holds.
+    /// Its JSON form.
     pub(crate) form: Form,
-    /// Whether it has to be given.
+    /// Whether it is required.
     pub(crate) required: bool,
 }
 
 /// The JSON form of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// Text.
+    /// A string.
     String,
-    /// True or false.
+    /// A boolean.
     Boolean,
-    /// A whole number, with its format.
+    /// An integer, with its format.
     Integer(String),
     /// Any number.
     Number,
-    /// A number or a text: quantities, and what Kubernetes calls so.
+    /// An integer or a string: quantities, and Kubernetes' type of this name.
     IntOrString,
     /// An object of a type of the list.
     Object(String),
-    /// An object whose properties are not looked at: Kubernetes' own types, and free ones.
+    /// An object whose properties are not compared: Kubernetes' own types, and free-form objects.
     AnyObject,
     /// A list.
     Array(Box<Form>),
-    /// An object with names of the user's choice.
+    /// An object with keys of the user's choice.
     Map(Box<Form>),
 }
 
-/// Why the list is not understood.
+/// Why the list cannot be parsed.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub(crate) enum ListError {
-    /// Not four columns.
+    /// A line without four columns.
     #[error("line {0} does not have four columns")]
     Columns(usize),
-    /// A JSON type that is none of ours.
+    /// An unknown JSON type.
     #[error("line {0} has the JSON type {1:?}, which is not known")]
     Form(usize, String),
 }
 
-/// Reads a list. Lines that start with `#` are comments, the first other one is the heading.
+/// Parses a list. Lines that start with `#` are comments, the first other line is the heading.
 ///
 /// # Errors
-/// The number of the line that is not understood.
+/// A line cannot be parsed; the error has its number.
 pub(crate) fn parse(text: &str) -> Result<Types, ListError> {
     let mut types = Types::new();
     let lines = text.lines().enumerate().filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
@@ -83,7 +83,7 @@ fn read(text: &str) -> Option<Form> {
     if let Some(name) = text.strip_prefix("object:") {
         return Some(object(name));
     }
-    // Behind a space: the words of an enumeration, or a default.
+    // After a space: the values of an enumeration, or a default.
     let (form, format) = text.split_once(':').unwrap_or((text, ""));
     match form.split(' ').next()? {
         "string" | "string|null" => Some(Form::String),

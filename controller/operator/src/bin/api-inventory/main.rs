@@ -7,8 +7,8 @@
 //!   api/src/crd.rs ----> schemas --/
 //! ```
 //!
-//! The list is not part of the repository: its path is a parameter. What our own definitions hold is kept as a snapshot
-//! beside them (`api/src/crd/snapshots`).
+//! The list is not part of the repository: its path is a parameter. The repository has snapshots of our own definitions
+//! (`api/src/crd/snapshots`).
 
 mod compare;
 mod deliberate;
@@ -24,7 +24,7 @@ use std::process::ExitCode;
 #[derive(Debug, Parser)]
 #[command(version)]
 struct Options {
-    /// File with one property a line: type, field, JSON type, required mark, separated by tabs.
+    /// File with one property per line: type, field, JSON type, required mark, separated by tabs.
     #[arg(long)]
     against: PathBuf,
 }
@@ -45,7 +45,7 @@ fn main() -> anyhow::Result<ExitCode> {
     for difference in &others {
         println!("{difference}");
     }
-    // An exception that nothing needs any more would hide the next mistake.
+    // An exception that is not needed any more would hide the next mistake.
     let idle: Vec<_> = deliberate
         .iter()
         .filter(|one| !comparison.differences.iter().any(|difference| one.is(difference)))

@@ -1,39 +1,40 @@
-//! What something is made of, read from what cargo and Debian say, and written as CycloneDX. The same input makes the same text.
+//! The parts of an image or program, read from the output of cargo and Debian, and written as CycloneDX. The same input
+//! gives the same text.
 
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Where crates come from that have a place in the registry.
+/// Source of crates that come from the registry.
 const REGISTRY: &str = "registry+https://github.com/rust-lang/crates.io-index";
 
-/// What the bill is about.
+/// The subject of the bill.
 #[derive(Clone, Debug)]
 pub(crate) struct Subject {
     /// Name of the image or the program.
     pub(crate) name: String,
-    /// Version of it.
+    /// Its version.
     pub(crate) version: String,
     /// When it was made, RFC 3339.
     pub(crate) time: String,
-    /// Reference and digest, of an image.
+    /// Reference and digest, if it is an image.
     pub(crate) image: Option<(String, String)>,
 }
 
-/// A part.
+/// A component of the subject.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Part {
-    /// What others refer to it by.
+    /// Its identifier within the bill.
     id: String,
     name: String,
     version: String,
-    /// Package URL; none for what is in no registry.
+    /// Package URL; `None` for what is in no registry.
     url: Option<String>,
     /// SPDX expression.
     licence: Option<String>,
-    /// SHA-256 of what was downloaded.
+    /// SHA-256 of the downloaded archive.
     sha256: Option<String>,
-    /// Parts that it needs.
+    /// Components that it needs.
     needs: Vec<String>,
     /// Whether it is a program of the subject.
     is_root: bool,
@@ -42,27 +43,27 @@ pub(crate) struct Part {
 /// A bill of materials.
 #[derive(Clone, Debug)]
 pub(crate) struct Bill {
-    /// What it is about.
+    /// Its subject.
     pub(crate) subject: Subject,
-    /// What that is made of.
+    /// The subject's components.
     pub(crate) parts: Vec<Part>,
 }
 
-/// What was given is not what cargo or Debian write.
+/// The input is not in the form that cargo or Debian write.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum BillError {
-    /// No such package.
+    /// A missing package.
     #[error("cargo's metadata has no package {0} in this workspace")]
     NoPackage(String),
-    /// A package without what each has.
+    /// A package without a required field.
     #[error("cargo's metadata has a package without {0}")]
     Incomplete(&'static str),
-    /// A line that is no package.
+    /// A line that does not describe a package.
     #[error("line {0} of the packages is not a name and a version")]
     Line(usize),
 }
 
-/// Hashes of crates by name and version, as Cargo.lock has them.
+/// Hashes of crates by name and version, from Cargo.lock.
 pub(crate) fn lock(text: &str) -> BTreeMap<(String, String), String> {
     let mut hashes = BTreeMap::new();
     for package in text.split("[[package]]").skip(1) {
@@ -87,11 +88,11 @@ pub(crate) fn tree(text: &str) -> BTreeSet<(String, String)> {
     text.lines().filter_map(part).collect()
 }
 
-/// The crates in programs of these packages: what they need to run, not what only builds or tests them. Of what the metadata
-/// has for the whole workspace, `linked` are those that these programs are made of.
+/// The crates in the programs of these packages: what they need at run time, not what only builds or tests them. The
+/// metadata covers the whole workspace; `linked` are the crates of these programs.
 ///
 /// # Errors
-/// When a package is not there, or the metadata is none.
+/// A package is missing, or the metadata is invalid.
 pub(crate) fn crates(
     metadata: &Value,
     roots: &[String],
@@ -150,7 +151,7 @@ pub(crate) fn crates(
     Ok(parts)
 }
 
-/// Name and version: cargo's own ids have folders of the machine in them.
+/// Name and version: cargo's own ids contain folders of the machine.
 fn reference(known: &BTreeMap<String, Value>, id: &str) -> String {
     let word = |key: &str| known.get(id).and_then(|package| package[key].as_str()).unwrap_or_default();
     format!("crate:{}@{}", word("name"), word("version"))
@@ -159,7 +160,7 @@ fn reference(known: &BTreeMap<String, Value>, id: &str) -> String {
 /// Packages of Debian, from lines of name and version.
 ///
 /// # Errors
-/// When a line is not that.
+/// A line is not of that form.
 pub(crate) fn packages(text: &str, suite: &str) -> Result<Vec<Part>, BillError> {
     let part = |(index, line): (usize, &str)| {
         let mut words = line.split_whitespace();
@@ -181,7 +182,7 @@ pub(crate) fn packages(text: &str, suite: &str) -> Result<Vec<Part>, BillError> 
     text.lines().enumerate().map(part).collect()
 }
 
-/// As a part of a URL.
+/// Escapes a text for a part of a URL.
 fn escape(text: &str) -> String {
     let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b".-_~".contains(byte);
     text.bytes()
@@ -190,7 +191,7 @@ fn escape(text: &str) -> String {
 }
 
 impl Bill {
-    /// The whole document.
+    /// The complete document.
     pub(crate) fn json(&self) -> Value {
         let Subject { name, version, time, image } = &self.subject;
         let subject = format!("barevirt:{name}@{version}");
@@ -241,7 +242,7 @@ impl Part {
     }
 }
 
-/// A UUID (version 8) that follows from the contents.
+/// A UUID (version 8) derived from the contents.
 fn identity(text: &str) -> String {
     let hash = Sha256::digest(text);
     let digits: String = hash.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
@@ -335,7 +336,7 @@ mod tests {
             crates(&metadata(), &[name.to_owned()], linked, &BTreeMap::new())
         };
         assert_eq!(of("virt-y", &linked()), Err(BillError::NoPackage("virt-y".into())));
-        // One of a registry is no program of ours, whatever its name.
+        // A crate of the registry is not our program, whatever its name.
         assert!(of("used", &linked()).is_err());
         let mut less = linked();
         less.remove(&("deep".to_owned(), "1.0.0".to_owned()));

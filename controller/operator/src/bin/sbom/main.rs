@@ -7,38 +7,38 @@ use bill::{Bill, Subject, crates, lock, packages, tree};
 use clap::Parser;
 use std::path::{Path, PathBuf};
 
-/// Prints what an image or a program is made of, as CycloneDX 1.5.
+/// Prints the bill of materials of an image or a program, as CycloneDX 1.5.
 #[derive(Debug, Parser)]
 #[command(name = "sbom", version = barevirt_api::release::line())]
 struct Options {
     /// Output of `cargo metadata --format-version 1 --filter-platform TRIPLE`.
     #[arg(long)]
     metadata: PathBuf,
-    /// Output of `cargo tree --prefix none` for the packages: what is linked with the features that they have alone.
+    /// Output of `cargo tree --prefix none` for the packages: the crates that are linked with the packages' own features.
     #[arg(long)]
     tree: PathBuf,
     /// Cargo.lock, for the hashes of crates.
     #[arg(long)]
     lock: PathBuf,
-    /// Package of this workspace whose program is in it; once for each.
+    /// Package of this workspace whose program is contained; repeated for several.
     #[arg(long = "crate", required = true)]
     crates: Vec<String>,
     /// Lines "package version" of Debian.
     #[arg(long)]
     packages: Option<PathBuf>,
-    /// Suite of Debian that they are of.
+    /// Debian suite of these packages.
     #[arg(long, default_value = "trixie")]
     suite: String,
-    /// What it is about.
+    /// Name of the image or program.
     #[arg(long)]
     name: String,
-    /// Version of that.
+    /// Its version.
     #[arg(long)]
     release: String,
-    /// When that was made, RFC 3339: the same for each build of a commit.
+    /// When it was made, RFC 3339: the same for each build of a commit.
     #[arg(long)]
     time: String,
-    /// Reference of the image, where it is one.
+    /// Reference of the image, if it is one.
     #[arg(long, requires = "digest")]
     image: Option<String>,
     /// Digest of the image.

@@ -19,7 +19,7 @@ fn minutes(duration: u64, renew_before: u64) -> Lifetime {
     Lifetime { duration: of(duration), renew_before: of(renew_before) }
 }
 
-/// The cluster as a value: applies a plan like the publisher does.
+/// A model of the cluster: applies a plan as the publisher does.
 struct World {
     rotation: Rotation,
     authority: Option<Authority>,
@@ -36,7 +36,7 @@ impl World {
         plan(&self.observed, &self.rotation, "kubevirt", now)
     }
 
-    /// Plans and applies until nothing is left to do; all plans that were not quiet.
+    /// Plans and applies until nothing is left to do; returns all plans with changes.
     fn settle(&mut self, now: i64) -> Vec<Plan> {
         let mut plans = vec![];
         for _ in 0..5 {
@@ -89,14 +89,14 @@ fn changes(plans: &[Plan]) -> Vec<Change> {
     plans.iter().map(|plan| plan.change).collect()
 }
 
-/// What pods have: the kubelet brings it after a while. The API server has it at once.
+/// The certificates that pods have: the kubelet updates them after a while. The API server has them at once.
 #[derive(Clone)]
 struct Pods {
     bundle: Vec<Seen>,
     leaves: BTreeMap<Leaf, Seen>,
 }
 
-/// Follows a world minute by minute, with pods that are behind by up to `behind` minutes, each its own.
+/// Follows a world minute by minute, with pods that lag by up to `behind` minutes, each by its own number.
 struct Followed {
     world: World,
     history: VecDeque<Pods>,
@@ -115,7 +115,7 @@ impl Followed {
         let Observed { bundle, leaves, .. } = &self.world.observed;
         self.history.push_front(Pods { bundle: bundle.clone(), leaves: leaves.clone() });
         self.history.truncate(self.behind + 1);
-        // Any pod may be anywhere in between: what each shows is believed by all of them, and by the API server.
+        // Any pod may have any of these states: the certificates of each are trusted by all pods and by the API server.
         for shown in &self.history {
             for (leaf, seen) in &shown.leaves {
                 assert!(seen.is_valid(now), "{leaf:?} has expired at {}", now - START);
@@ -172,7 +172,7 @@ fn a_successor_is_known_before_it_signs() {
     assert!(world.observed.leaves.values().all(|leaf| leaf.issuer_key_id == first.key_id));
     assert!(world.settle(due + 5 * MINUTE - 1).is_empty());
 
-    // Unless the API server was told, it does not sign, however long that takes.
+    // It does not sign until the API server has it, however long that takes.
     let told = std::mem::take(&mut world.observed.told);
     assert_eq!(world.plan(due + 10 * HOUR).change, Change::None);
     world.observed.told = told;
@@ -206,7 +206,7 @@ fn shorter_lives_are_in_force_at_once() {
     let before = followed.world.observed.clone();
     followed.world.rotation = Rotation { authority: minutes(20, 12), leaf: minutes(14, 10) };
     followed.minute(now);
-    // Leaves first, by the authority that is known; the next one is known to all before it signs.
+    // Leaves first, by the authority that is known; all readers know the next one before it signs.
     for (leaf, seen) in &followed.world.observed.leaves {
         assert_eq!(seen.not_after, now + 14 * MINUTE, "{leaf:?}");
         assert_eq!(seen.issuer_key_id, before.authority.as_ref().unwrap().key_id);
@@ -216,7 +216,7 @@ fn shorter_lives_are_in_force_at_once() {
         followed.minute(now + minute * MINUTE);
     }
     assert!(followed.promoted >= 3, "{}", followed.promoted);
-    // The one for a week is not believed for a week.
+    // The authority for a week is not trusted for a week.
     let week = before.authority.unwrap().key_id;
     assert!(followed.world.observed.bundle.iter().all(|known| known.key_id != week));
     // And back.
@@ -238,7 +238,7 @@ fn a_lost_bundle_or_secret_comes_back() {
     assert_eq!(plans[0].bundle.as_ref().map(Vec::len), Some(1));
     world.observed.leaves.remove(&Leaf::Api);
     assert_eq!(world.settle(START + 20)[0].issue, [Leaf::Api]);
-    // Leaves by the former authority stay trusted: it is in the bundle. They are renewed when the new one is known.
+    // Leaves of the former authority stay trusted: it is in the bundle. They are renewed when the new one is known.
     world.observed.authority = None;
     world.authority = None;
     let plans = world.settle(START + 30);
@@ -260,7 +260,7 @@ fn what_is_not_what_it_should_be_is_issued_anew() {
     let mut world = World::new(Rotation::default());
     world.settle(START);
     let server = world.observed.leaves[&Leaf::Api].clone();
-    // Another's certificate in its place.
+    // Another certificate in its place.
     world.observed.leaves.insert(Leaf::HandlerClient, server.clone());
     assert_eq!(world.settle(START + 10)[0].issue, [Leaf::HandlerClient]);
     let both = Seen { for_clients: true, ..server };
@@ -281,7 +281,7 @@ fn an_expired_authority_gives_way_at_once() {
 }
 
 prop_compose! {
-    /// What the validation lets through.
+    /// Lifetimes that validation accepts.
     fn rotations()(
         (renewal, overlap) in (0..20_u64, 0..40_u64),
         (used, longer) in (0..40_u64, 0..60_u64),

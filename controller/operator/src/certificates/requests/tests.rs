@@ -78,7 +78,7 @@ fn a_proper_request_is_approved_and_then_signed() {
         (seen.common_name.as_str(), seen.for_servers, seen.for_clients),
         ("virt-handler", true, false)
     );
-    // It is for the key that asked.
+    // It is for the requester's key.
     let pair =
         barevirt_component::certificates::Pair::read(certificate.as_bytes(), key.serialize_pem().as_bytes());
     assert!(pair.is_ok(), "{pair:?}");
@@ -100,7 +100,7 @@ fn every_wrong_field_is_denied() {
         let Decision::Deny(refusal) = decided(object) else { panic!("{what}: {:?}", decided(object)) };
         assert_eq!(refusal.reason(), reason, "{what}: {refusal}");
         assert!(refusal.to_string().contains(words), "{what}: {refusal}");
-        // Approved by hand, it is not signed for that.
+        // A manual approval does not get it signed.
         let by_hand = decided(&approved(object.clone(), 1));
         assert_eq!(by_hand, Decision::Fail(refusal), "{what}");
     };
@@ -237,7 +237,7 @@ fn every_wrong_field_is_denied() {
         let key = KeyPair::generate_for(algorithm).unwrap();
         refused(what, &object(&pem(&params(), &key)), "WrongKey", "P-256");
     }
-    // Signed with another key than the one it is for.
+    // Signed with another key than the one in it.
     let text = pem(&params(), &KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap());
     let middle = text.len() / 2;
     let letter = if text.as_bytes()[middle] == b'A' { "B" } else { "A" };

@@ -1,5 +1,5 @@
-//! An operator that is killed after any write, as often as may be, and started anew comes to the same end as one that is
-//! left alone; on the way nothing happens out of turn.
+//! An operator that is killed after any write, any number of times, and restarted reaches the same state as an undisturbed
+//! one; on the way the order is kept.
 
 use super::super::target::{Deployment, hash};
 use super::super::versions;
@@ -29,13 +29,13 @@ struct Object {
     body: Value,
     hash: Option<String>,
     generation: i64,
-    /// What the controller of its kind has seen.
+    /// The generation that its controller has seen.
     observed: i64,
     pods: Vec<Pod>,
 }
 
 impl Object {
-    /// Of what its pods are to be made.
+    /// The template of its pods.
     fn template(&self) -> (String, bool) {
         let template = self.body["spec"]["template"].to_string();
         let broken = template.contains(&format!(":{BROKEN}"));
@@ -46,7 +46,7 @@ impl Object {
         if !kind.has_pods() {
             return None;
         }
-        // What its controller reports is as old as what it has seen.
+        // Its controller's report is as old as what it has seen.
         let new = self.pods.iter().filter(|pod| pod.template == self.template().0).count();
         let ready = self.pods.iter().filter(|pod| pod.ready).count();
         let mut object = json!({
@@ -96,9 +96,9 @@ impl Object {
             return;
         }
         let away = self.pods.iter().filter(|pod| !pod.ready).count();
-        // Old ones that are not ready are replaced first; they are away anyhow.
+        // Old pods that are not ready are replaced first; they are missing anyway.
         let old = |pod: &&mut Pod| pod.template != template;
-        // More at a time than there are in truth, so that a canary that is none is seen.
+        // More at a time than in reality, so that a missing canary is noticed.
         let allowed = match &self.body["spec"]["updateStrategy"]["rollingUpdate"]["maxUnavailable"] {
             Value::Number(one) => usize::try_from(one.as_u64().unwrap()).unwrap(),
             _ => 2,
@@ -113,16 +113,16 @@ impl Object {
     }
 }
 
-/// Everything that outlives an operator.
+/// The state that outlives an operator.
 #[derive(Clone, Debug, PartialEq)]
 struct Cluster {
     objects: BTreeMap<Identity, Object>,
     tag: &'static str,
-    /// Tag in the status: what was last installed whole.
+    /// Tag in the status: the last version that was installed completely.
     observed: Option<&'static str>,
 }
 
-/// What is wanted for a version, without most of the definitions and ready-made types, which are many, large and alike.
+/// The wanted objects of a version, without most of the definitions and ready-made types, which are many, large and similar.
 /// Versions that end in 1 have fewer replicas, and so fewer objects.
 fn of_tag(tag: &'static str) -> Arc<Vec<Wanted>> {
     static MADE: Mutex<BTreeMap<&str, Arc<Vec<Wanted>>>> = Mutex::new(BTreeMap::new());
@@ -192,7 +192,7 @@ impl Cluster {
         }
     }
 
-    /// What is the same at the end whatever happened on the way.
+    /// The final state, which must not depend on the way.
     fn end(&self) -> BTreeMap<&Identity, (&Value, &[Pod])> {
         self.objects.iter().map(|(identity, object)| (identity, (&object.body, &*object.pods))).collect()
     }
@@ -204,17 +204,17 @@ impl Cluster {
             .map_or(&[], |(_, object)| &object.pods)
     }
 
-    /// What must hold at every moment.
+    /// Invariants at every moment.
     fn check(&self) {
         let handlers = self.pods("virt-handler");
-        // A version that does not work gets no further than one node.
+        // A broken version reaches only one node.
         assert!(handlers.iter().filter(|pod| pod.broken).count() <= 1, "{handlers:?}");
         assert!(self.pods("virt-api").iter().chain(self.pods("virt-controller")).all(|pod| !pod.broken));
     }
 }
 
-/// One life of an operator: passes until nothing is left to be done, or until it is killed after so many writes, or until
-/// nothing more happens.
+/// One life of an operator: passes until nothing is left to be done, until it is killed after `writes` writes, or until
+/// nothing changes.
 fn live(cluster: &mut Cluster, mut writes: Option<usize>) -> bool {
     let mut left: BTreeMap<Identity, Left> = BTreeMap::new();
     let mut quiet = 0;
@@ -266,7 +266,7 @@ fn killed(writes: &mut Option<usize>) -> bool {
     }
 }
 
-/// A cluster with that version, by an operator that nobody disturbed.
+/// A cluster with that version, installed by an undisturbed operator.
 fn installed(tag: &'static str) -> Cluster {
     static MADE: Mutex<BTreeMap<&str, Cluster>> = Mutex::new(BTreeMap::new());
     let make = || {

@@ -6,7 +6,7 @@ use barevirt_api::v1::KubeVirtSpec;
 use serde_json::{Value, json};
 use std::sync::Mutex;
 
-/// A cluster as a value: writes are done, pods become ready when they are told to.
+/// A model of the cluster: writes are done, pods become ready when the test says so.
 struct World {
     wanted: Vec<Wanted>,
     seen: BTreeMap<Identity, Seen>,
@@ -34,7 +34,7 @@ impl World {
         plan(&self.wanted, &self.seen, &self.left, self.order, true)
     }
 
-    /// One pass; the names of what was written.
+    /// One pass; returns the names of the written objects.
     fn step(&mut self) -> Vec<String> {
         let plan = self.plan();
         plan.write
@@ -81,7 +81,7 @@ impl World {
     }
 }
 
-/// Definitions are large: each installation is made once.
+/// Definitions are large, so each installation is made once.
 pub(super) fn wanted(spec: Value) -> Vec<Wanted> {
     static MADE: Mutex<BTreeMap<String, Vec<Wanted>>> = Mutex::new(BTreeMap::new());
     let mut made = MADE.lock().unwrap();
@@ -118,7 +118,7 @@ fn from_nothing_virt_api_is_ready_before_anything_else_runs() {
     let mut world = World::new(json!({}));
     let first = world.step();
     assert_eq!(workloads(&first), [API]);
-    // The operator answers about its own object already.
+    // The operator already answers about its own object.
     let asked: Vec<&String> =
         first.iter().filter(|name| name.contains("Webhook") || name.contains("APIService")).collect();
     assert_eq!(asked, ["ValidatingWebhookConfiguration virt-operator-validator"]);
@@ -189,7 +189,7 @@ fn the_others_follow_when_one_pod_is_proven() {
     world.seen.get_mut(&handler).unwrap().rollout = Some(proven.clone());
     assert_eq!(workloads(&world.step()), [HANDLER]);
     assert_ne!(world.seen[&handler].hash, canary);
-    // From then on it is no canary any more, whatever its pods do.
+    // From then on it is no longer a canary, whatever its pods do.
     let failing = Rollout::Going { why: "3 of 5 pods are new".into(), serves: true, proven: false };
     world.seen.get_mut(&handler).unwrap().rollout = Some(failing);
     assert!(world.step().is_empty() && !world.plan().is_ready());
@@ -201,7 +201,7 @@ fn the_kubevirt_object_has_its_webhook_when_the_operator_can_answer_and_not_befo
     let own = world.find(Kind::ValidatingWebhookConfiguration, "virt-operator-validator");
     let api = world.find(Kind::Deployment, "virt-api");
     world.seen.remove(&own);
-    // That virt-api is away does not matter.
+    // It does not matter that virt-api is not ready.
     world.seen.get_mut(&api).unwrap().rollout =
         Some(Rollout::Going { why: "none is ready".into(), serves: false, proven: false });
     let later = plan(&world.wanted, &world.seen, &world.left, world.order, false);
@@ -243,7 +243,7 @@ fn a_component_in_trouble_holds_up_no_repair() {
     let role = world.find(Kind::ClusterRole, "kubevirt-handler");
     world.seen.remove(&role);
     assert_eq!(world.step(), [role.to_string(), webhook.to_string()]);
-    // One that is not there stays away as long as nobody could answer it.
+    // A missing webhook is not written while no server could answer it.
     world.seen.remove(&webhook);
     assert!(world.step().is_empty());
     world.pods_ready();
@@ -288,7 +288,7 @@ fn what_nobody_wants_any_more_goes_last_and_only_if_it_is_ours() {
     }
     let other = world.find(Kind::PodDisruptionBudget, "virt-controller-pdb");
     assert_eq!(world.plan().remove, [budget, other]);
-    // A definition of another version stays, with all that people made by it.
+    // A definition of another version stays, with all objects that users made of it.
     let mut world = World::installed();
     let definition = world.find(Kind::CustomResourceDefinition, "virtualmachines.kubevirt.io");
     let newer = Identity { name: "virtualmachinethings.kubevirt.io".into(), ..definition.clone() };

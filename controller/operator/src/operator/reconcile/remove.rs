@@ -1,4 +1,4 @@
-//! Removes an installation: what was made goes, then the finalizer.
+//! Removes an installation: first its objects, then the finalizer.
 
 use super::status::is_ours;
 use super::{IDLE, PassError, Reconciler, scopes};
@@ -17,9 +17,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use tracing::info;
 
-/// Time to the next look at something that is being removed.
+/// Pause before the next look during a removal.
 const REMOVING: Duration = Duration::from_secs(2);
-/// What our components made by themselves.
+/// Objects that our components make themselves.
 const LEASES: [&str; 1] = ["virt-controller"];
 
 impl Reconciler {
@@ -39,8 +39,8 @@ impl Reconciler {
             let why =
                 format!("spec.uninstallStrategy is BlockUninstallIfWorkloadsExist and there are {workloads}");
             self.report(kubevirt, &Outcome::RemovalFailed(why), None).await?;
-            // Until they are gone, everything goes on as it was. What cannot be had was told before; now the condition tells of
-            // the machines.
+            // Until the machines are gone, the installation is kept as it was. Earlier refusals were reported; now the
+            // condition names the machines.
             if self.cache.is_filled()
                 && let Ok(target) = Target::of(&kubevirt.spec, &self.own)
             {
@@ -52,7 +52,7 @@ impl Reconciler {
         }
         self.left.clear();
         self.certificates.forget();
-        // While somebody answers still.
+        // While virt-api still answers.
         upload_service::remove(&self.client).await?;
         let (mut found, mut uids) = (vec![], BTreeMap::new());
         for scope in scopes(&self.own) {
@@ -60,7 +60,7 @@ impl Reconciler {
             let params = ListParams::default().labels(&selector());
             let listed = call_opt("list", || scope.kind.plural().to_owned(), api.list(&params)).await?;
             for object in listed.into_iter().flat_map(|list| list.items) {
-                // Made by us, and not merely called so.
+                // Applied by us, not merely labelled as ours.
                 if object.annotations().contains_key(APPLIED_ANNOTATION) {
                     let identity =
                         Identity { kind: scope.kind, namespace: object.namespace(), name: object.name_any() };
@@ -81,7 +81,7 @@ impl Reconciler {
         }
         let waiting: Vec<String> =
             removal.delete.iter().chain(&removal.wait).map(ToString::to_string).collect();
-        // Told before it is begun: from then on workloads that appear do not stop it half-way.
+        // Reported before it begins: from then on, new workloads do not stop it half-way.
         if self.report(kubevirt, &Outcome::Removing { waiting }, None).await? {
             return Ok(Duration::ZERO);
         }

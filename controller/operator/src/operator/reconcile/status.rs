@@ -1,4 +1,4 @@
-//! Writes the `KubeVirt` object: its finalizer and its status.
+//! Writes the `KubeVirt` object's finalizer and status.
 
 use super::Reconciler;
 use crate::operator::kind::Kind;
@@ -17,11 +17,11 @@ use kube::{Client, Resource, ResourceExt};
 use serde_json::json;
 use tracing::info;
 
-/// A finalizer of former versions of KubeVirt.
+/// The finalizer of former versions of KubeVirt.
 const FORMER_FINALIZER: &str = "foregroundDeleteKubeVirt";
 
 impl Reconciler {
-    /// Sets or takes away the finalizer; whether that was a write.
+    /// Sets or removes the finalizer; returns whether it was written.
     pub(super) async fn set_finalizer(&self, kubevirt: &KubeVirt, wanted: bool) -> Result<bool, Error> {
         let kubevirt = &self.cache.newest(kubevirt);
         let mut finalizers: Vec<String> =
@@ -51,14 +51,14 @@ impl Reconciler {
         Ok(true)
     }
 
-    /// Writes the status if it differs; whether it did.
+    /// Writes the status if it differs; returns whether it did.
     pub(super) async fn report(
         &self,
         kubevirt: &KubeVirt,
         outcome: &Outcome,
         target: Option<&Deployment>,
     ) -> Result<bool, Error> {
-        // The outcome is that of the object as the pass saw it: a change that came meanwhile is not observed yet.
+        // The outcome is about the generation that the pass saw: a later change is not observed yet.
         let generation = kubevirt.metadata.generation;
         let kubevirt = &self.cache.newest(kubevirt);
         let old = kubevirt.status.clone().unwrap_or_default();
@@ -92,7 +92,7 @@ impl Reconciler {
         Ok(true)
     }
 
-    /// One line and one event for each condition that is another than before.
+    /// Logs each changed condition, and emits an event for it.
     fn tell(&self, kubevirt: &KubeVirt, old: &KubeVirtStatus, new: &KubeVirtStatus) {
         for condition in &new.conditions {
             let before = Condition::find(&old.conditions, &condition.type_);
@@ -125,7 +125,7 @@ impl Reconciler {
         }
     }
 
-    /// The state in which we left the objects that KubeVirt tells it of.
+    /// The generations in which we left the objects that KubeVirt's status lists.
     fn generations(&self) -> Vec<GenerationStatus> {
         self.left
             .iter()
@@ -159,7 +159,7 @@ fn subject(kubevirt: &KubeVirt) -> String {
     format!("KubeVirt {}/{}", kubevirt.namespace().unwrap_or_default(), kubevirt.name_any())
 }
 
-/// Whether it is the finalizer of this version of the operator, or of a former one.
+/// Whether it is a finalizer of this version of the operator, or of a former one.
 pub(super) fn is_ours(finalizer: &str) -> bool {
     finalizer == FINALIZER || finalizer == FORMER_FINALIZER
 }

@@ -15,7 +15,7 @@ use kube::{Client, Resource};
 use tracing::{debug, info};
 
 impl Reconciler {
-    /// Makes an object what it should be, and takes away what others added.
+    /// Applies an object, and removes additions of others.
     pub(super) async fn write(&mut self, wanted: &Wanted, write: &Write) -> Result<(), Error> {
         let Write { canary, why, .. } = *write;
         let identity = &wanted.identity;
@@ -31,9 +31,9 @@ impl Reconciler {
         let mut object = match apply().await {
             Ok(object) => object,
             Err(error) if cannot_be_changed(identity, &error) => {
-                // The role of a binding is fixed: another one takes its place.
+                // The role of a binding cannot be changed: the binding is replaced.
                 let Some(before) = &before else {
-                    // Nothing of ours is known by that name.
+                    // No object of ours has that name.
                     let owner = "somebody else".to_owned();
                     return Err(Error::Foreign { subject: identity.to_string(), owner });
                 };
@@ -43,7 +43,7 @@ impl Reconciler {
             }
             Err(error) => return Err(error),
         };
-        // An object has a JSON form.
+        // An object of the API has a JSON form.
         if let Some(patch) = foreign::removal(&serde_json::to_value(&object).unwrap_or_default()) {
             let patch: json_patch::Patch = serde_json::from_value(patch).unwrap_or_default();
             let params = PatchParams { field_manager: Some(NAME.to_owned()), ..PatchParams::default() };
@@ -67,10 +67,10 @@ impl Reconciler {
         Ok(())
     }
 
-    /// Deletes the object with that uid, if it still has the name.
+    /// Deletes the object with that UID, if it still has the name.
     pub(super) async fn delete(&self, identity: &Identity, uid: &str) -> Result<(), Error> {
         let params = match identity.kind.has_pods() {
-            // It is gone when its pods are.
+            // It is gone only when its pods are.
             true => DeleteParams::foreground(),
             false => DeleteParams::background(),
         };

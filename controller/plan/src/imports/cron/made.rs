@@ -1,4 +1,4 @@
-//! What is made for a DataImportCron: DataVolumes, and the DataSource.
+//! The objects that a DataImportCron makes: DataVolumes and the DataSource.
 
 use crate::imports::job::source_problem;
 use crate::owner::owner;
@@ -13,11 +13,11 @@ use std::collections::BTreeMap;
 
 /// Digits of a digest in a name.
 const DIGITS: usize = 12;
-/// Longest name of a DataVolume: it becomes that of a claim and part of those of pods.
+/// Longest name of a DataVolume: it becomes the name of a claim and part of the names of pods.
 const LONGEST: usize = 253;
 /// Longest value of a label.
 const LONGEST_LABEL: usize = 63;
-/// Labels that are passed on: by them machines get instance types and preferences.
+/// Prefix of labels that are passed on: machines get their instance types and preferences from them.
 const PASSED: &str = "instancetype.kubevirt.io/default-";
 
 /// Name of the import of a digest.
@@ -28,7 +28,8 @@ pub fn import_name(managed: &str, digest: &str) -> String {
     format!("{managed}-{digits}")
 }
 
-/// Why nothing can be imported for it. The definition's rules refuse these; one of another's definition may be there still.
+/// Why nothing can be imported for it. The definition's rules refuse such objects, but one that was made under another
+/// definition may still exist.
 pub(super) fn problem(cron: &DataImportCron) -> Option<String> {
     let spec = &cron.spec;
     let template = &spec.template.spec;
@@ -66,7 +67,7 @@ fn goes_along(cron: &DataImportCron) -> bool {
     cron.spec.retention_policy.as_deref() == Some("None")
 }
 
-/// Owned by it, where it is to go with it. CDI goes by a label.
+/// Its owner reference, where an object is to be deleted with it. CDI uses a label.
 fn owners(cron: &DataImportCron) -> Option<Vec<OwnerReference>> {
     let owner = || OwnerReference { block_owner_deletion: None, controller: None, ..owner(cron) };
     goes_along(cron).then(|| vec![owner()])
@@ -107,12 +108,12 @@ fn pinned(url: &str, digest: &str) -> String {
     format!("{path}/{last}@{digest}")
 }
 
-/// What says of an import that it is the current one.
+/// The patch that marks an import as the current one.
 pub(super) fn used(now: &Time) -> Value {
     json!({ "metadata": { "annotations": { LAST_USE_TIME: now.0.to_string() } } })
 }
 
-/// When an import was the current one last, as text that can be compared.
+/// When an import was last the current one, as text that can be compared.
 pub(super) fn last_used(import: &DataVolume) -> String {
     let said = import.annotations().get(LAST_USE_TIME).cloned();
     let made = || import.metadata.creation_timestamp.as_ref().map(|time| time.0.to_string());
@@ -124,7 +125,7 @@ pub(super) fn claim(cron: &DataImportCron, name: &str) -> DataVolumeSourcePvc {
     DataVolumeSourcePvc { name: name.to_owned(), namespace: cron.namespace().unwrap_or_default() }
 }
 
-/// The DataSource as it is to be.
+/// The DataSource as it should be.
 pub(super) fn data_source(cron: &DataImportCron, last: Option<&DataVolumeSourcePvc>) -> DataSource {
     DataSource {
         metadata: ObjectMeta {
@@ -141,10 +142,10 @@ pub(super) fn data_source(cron: &DataImportCron, last: Option<&DataVolumeSourceP
     }
 }
 
-/// What makes a DataSource the one that it is to be; nothing where it is.
+/// The patch that makes a DataSource as it should be; `None` where it already is.
 pub(super) fn pointed(found: &DataSource, wanted: &DataSource) -> Option<Value> {
     let lacks = wanted.labels().iter().any(|(label, value)| found.labels().get(label) != Some(value));
-    // Without an import it stands for what it stood for.
+    // Without an import it keeps its former source.
     let source = Some(&wanted.spec.source).filter(|source| source.pvc.is_some());
     let points = source.is_none_or(|source| *source == found.spec.source);
     if !lacks && points {

@@ -1,13 +1,13 @@
-//! What follows for a DataImportCron where there is no CDI: its source is looked at by a pod, each new image gets a DataVolume, and
-//! its DataSource stands for the newest that is filled. Pure.
+//! What is done for a DataImportCron where there is no CDI: a pod looks at its source, each new image gets a DataVolume, and
+//! the DataSource refers to the newest filled one. Pure.
 //!
 //! ```text
-//!   schedule: it is time --make--> pod --says--> digest, an annotation (people may write it, too)
-//!   digest, another one than that of the current import --make--> DataVolume MANAGED-DIGEST --succeeds--> lastImportedPVC
-//!                                                                                            \--> DataSource, and old ones go
+//!   schedule: it is time --make--> pod --reports--> digest, an annotation (users may write it, too)
+//!   digest, not that of the current import --make--> DataVolume MANAGED-DIGEST --succeeds--> lastImportedPVC
+//!                                                                                        \--> DataSource; old ones are deleted
 //! ```
 //!
-//! Names, labels, annotations, conditions and defaults are CDI's: one that is installed later goes on with what is there.
+//! Names, labels, annotations, conditions and defaults are CDI's: a CDI that is installed later continues with what exists.
 
 mod made;
 mod poller;
@@ -34,31 +34,31 @@ pub use poller::name as poller_name;
 
 /// Annotation on a DataImportCron: why its source could not be looked at.
 const POLL_FAILURE: &str = "import.barevirt.dev/pollFailure";
-/// The longest pause until one is looked at again: clocks are set.
+/// The longest pause before the schedule is looked at again: the clock may be set.
 const LONGEST_PAUSE: Duration = Duration::from_secs(3600);
-/// How many imports stay where nobody says.
+/// How many imports are kept by default.
 const KEEP: usize = 3;
 
-/// The cluster, as far as a DataImportCron is concerned.
+/// The parts of the cluster that concern a DataImportCron.
 #[derive(Clone, Debug)]
 pub struct Observed {
-    /// It.
+    /// The DataImportCron.
     pub cron: DataImportCron,
     /// The DataSource that it names.
     pub data_source: Option<DataSource>,
-    /// Whether another DataImportCron that is there manages that DataSource, and which.
+    /// Name of another existing DataImportCron that manages that DataSource.
     pub rival: Option<String>,
-    /// The DataVolume of the digest that is wanted.
+    /// The DataVolume of the wanted digest.
     pub wanted: Option<DataVolume>,
     /// All DataVolumes with its label.
     pub imports: Vec<DataVolume>,
-    /// The pod of its poller's name.
+    /// The pod with the name of its poller.
     pub poller: Option<Pod>,
-    /// The time.
+    /// The present time.
     pub now: Time,
 }
 
-/// Something to be done.
+/// A step of the plan.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
     /// Make the pod that looks at the source.
@@ -79,27 +79,27 @@ pub enum Step {
     Point(Value),
 }
 
-/// What to do.
+/// The plan.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Plan {
-    /// To be done, in this order.
+    /// Steps, in this order.
     pub steps: Vec<Step>,
-    /// The status, where it is another one. It is written once the steps are done.
+    /// The status, where it changes. It is written after the steps.
     pub status: Option<DataImportCronStatus>,
-    /// To be told then.
+    /// Events to emit after that.
     pub events: Vec<Event>,
-    /// When to look again, where no watch tells.
+    /// When to look again, where no watch reports a change.
     pub again: Option<Duration>,
 }
 
 impl Plan {
-    /// Whether something is changed, and not just looked at again later.
+    /// Whether the plan writes anything, rather than only looking again later.
     pub fn changes(&self) -> bool {
         !self.steps.is_empty() || self.status.is_some()
     }
 }
 
-/// The digest that is wanted; what is none ends up in no name.
+/// The wanted digest; an annotation that is not a digest never becomes part of a name.
 pub fn desired(cron: &DataImportCron) -> Option<&str> {
     let digest = cron.annotations().get(DESIRED_DIGEST)?;
     barevirt_import_job::is_digest(digest).then_some(digest.as_str())
@@ -109,11 +109,11 @@ fn current(status: &DataImportCronStatus) -> Option<&ImportStatus> {
     status.current_imports.first()
 }
 
-/// What follows.
+/// Plans the next steps.
 pub fn plan(observed: &Observed, installation: &Installation) -> Plan {
     let Observed { cron, .. } = observed;
     if cron.metadata.deletion_timestamp.is_some() {
-        // What goes with it belongs to it.
+        // Its dependents are deleted with it.
         return Plan::default();
     }
     let old = cron.status.clone().unwrap_or_default();
@@ -159,14 +159,14 @@ fn told(old: DataImportCronStatus, new: DataImportCronStatus, reason: &'static s
     Plan { status: Some(new), events: vec![Event { warning: true, reason, message }], ..Plan::default() }
 }
 
-/// Looks at the source when it is time.
+/// Looks at the source when the schedule says so.
 fn poll(observed: &Observed, schedule: Option<&Schedule>, installation: &Installation, plan: &mut Plan) {
     let (cron, now) = (&observed.cron, observed.now.0);
     let pod = observed.poller.as_ref().filter(|pod| is_of(pod.owner_references(), cron));
     if let Some(pod) = pod {
         let Some(found) = poller::found(pod) else { return };
         let next = schedule.and_then(|schedule| schedule.next(now)).map(|next| next.to_string());
-        // Null takes an annotation away.
+        // Null removes an annotation.
         let (digest, failure) = match found {
             Ok(digest) => (Some(digest), None),
             Err(why) => {
@@ -190,9 +190,9 @@ fn poll(observed: &Observed, schedule: Option<&Schedule>, installation: &Install
     let known = cron.annotations().get(NEXT_CRON_TIME).and_then(|text| text.parse::<Timestamp>().ok());
     match known {
         Some(next) if next > now => plan.again = Some(pause(now, next)),
-        // One that is somebody else's is in the way until it is gone.
+        // A pod of another owner blocks the name until it is gone.
         _ if observed.poller.is_some() => plan.again = Some(Duration::from_secs(60)),
-        // At the beginning, and when it is time.
+        // At first, and when the schedule says so.
         _ => {
             let pod = poller::of(cron, installation);
             plan.steps.push(Step::MakePoller(Box::new(pod)));
@@ -205,14 +205,14 @@ fn pause(now: Timestamp, next: Timestamp) -> Duration {
     (left + Duration::from_secs(1)).min(LONGEST_PAUSE)
 }
 
-/// Imports what the source has; the status that follows.
+/// Imports the source's image; returns the resulting status.
 fn import(observed: &Observed, old: &DataImportCronStatus, plan: &mut Plan) -> DataImportCronStatus {
     let (cron, now) = (&observed.cron, &observed.now);
     let mut new = old.clone();
     let named = |name: &str| observed.imports.iter().find(|import| import.name_any() == name);
     let mut import = current(old).and_then(|current| named(&current.data_volume_name));
     if import.is_none() {
-        // Somebody has deleted it: what is wanted is imported again.
+        // The DataVolume was deleted: the wanted digest is imported again.
         new.current_imports.clear();
     }
     let phase = |import: &DataVolume| {
@@ -221,7 +221,7 @@ fn import(observed: &Observed, old: &DataImportCronStatus, plan: &mut Plan) -> D
     let mut done = import.is_some_and(|import| phase(import) == SUCCEEDED);
     let wanted = desired(cron);
     let is_new = wanted.is_some_and(|wanted| current(&new).is_none_or(|current| current.digest != wanted));
-    // Of a newer image nobody waits for one that cannot be had.
+    // A stuck import does not delay a newer image.
     if let Some(stuck) = import.filter(|import| is_new && status::is_stuck(import)) {
         plan.steps.extend(remove(stuck));
         new.current_imports.clear();
@@ -272,19 +272,19 @@ fn remove(import: &DataVolume) -> Option<Step> {
     import.uid().filter(|_| goes).map(|uid| Step::RemoveImport(import.name_any(), uid))
 }
 
-/// Has the DataSource stand for the last import.
+/// Makes the DataSource refer to the last import.
 fn point(observed: &Observed, status: &DataImportCronStatus, plan: &mut Plan) {
     let wanted = made::data_source(&observed.cron, status.last_imported_pvc.as_ref());
     match &observed.data_source {
         None => plan.steps.push(Step::MakeDataSource(Box::new(wanted))),
         Some(found) if found.metadata.deletion_timestamp.is_some() => {}
-        // Who takes the label away wants it to stand for something else.
+        // A user who removes the label takes the DataSource over.
         Some(found) if found.labels().get(IMPORT_CRON_LABEL) != Some(&observed.cron.name_any()) => {}
         Some(found) => plan.steps.extend(made::pointed(found, &wanted).map(Step::Point)),
     }
 }
 
-/// Takes former imports away.
+/// Deletes old imports.
 fn collect(observed: &Observed, status: &DataImportCronStatus, plan: &mut Plan) {
     let spec = &observed.cron.spec;
     let Some(last) = status.last_imported_pvc.as_ref().map(|claim| claim.name.as_str()) else { return };

@@ -1,5 +1,5 @@
-//! The pod that looks at the source of a DataImportCron: an importer that gets nothing. It runs in the DataImportCron's namespace,
-//! with its secrets and within its quota, and is kept from the same addresses as imports are.
+//! The pod that looks at the source of a DataImportCron: an importer that downloads nothing. It runs in the DataImportCron's
+//! namespace, with its secrets and within its quota, and the same addresses are forbidden to it as to imports.
 
 use crate::generated;
 use crate::imports::facts::{Installation, LABEL};
@@ -13,7 +13,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
 use std::collections::BTreeMap;
 
-/// How long one look may take, with the kubelet's tries, in seconds.
+/// How long one look may take, with the kubelet's restarts, in seconds.
 const DEADLINE: i64 = 600;
 
 /// Name of the pod for the DataImportCron of that name.
@@ -39,7 +39,7 @@ pub(super) fn of(cron: &DataImportCron, installation: &Installation) -> Pod {
         spec.active_deadline_seconds = Some(DEADLINE);
         for container in &mut spec.containers {
             container.args = Some(vec![LOOK.to_owned()]);
-            // Nobody asks how far it is.
+            // Its progress is not read.
             container.ports = None;
         }
     }
@@ -58,7 +58,7 @@ pub(super) fn of(cron: &DataImportCron, installation: &Installation) -> Pod {
     pod
 }
 
-/// The digest that a pod has found, or why it has found none; nothing while it runs.
+/// The digest that a pod has found, or why it found none; `None` while it runs.
 pub(super) fn found(pod: &Pod) -> Option<Result<String, String>> {
     Some(match importer::ended(pod)? {
         End::Hopeless(why) | End::Lost(why) => Err(why),

@@ -1,4 +1,4 @@
-//! When a schedule of cron comes next, in UTC. The format is that of Kubernetes' CronJobs.
+//! The next time of a cron schedule, in UTC. The format is that of Kubernetes' CronJobs.
 
 use k8s_openapi::jiff::civil::Date;
 use k8s_openapi::jiff::tz::TimeZone;
@@ -6,7 +6,7 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 /// Longest schedule, in bytes.
 const LONGEST: usize = 256;
-/// Days within which a time has to come: all leap days do.
+/// Days within which a time has to come: every leap day does.
 const MOST_DAYS: usize = 9 * 366;
 /// Minutes of a day.
 const DAY: u16 = 24 * 60;
@@ -22,7 +22,7 @@ const WEEKDAYS: [&str; 7] = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"];
 pub(super) enum Schedule {
     /// At these minutes.
     At(Fields),
-    /// After such a time, again and again.
+    /// After this pause, again and again.
     Every(SignedDuration),
 }
 
@@ -34,22 +34,23 @@ pub(super) struct Fields {
     days: u64,
     months: u64,
     weekdays: u64,
-    /// Whether one of the two fields for days takes any: then both have to fit, otherwise one of them.
+    /// Whether one of the two fields for days takes any value: then both have to match, otherwise one of them.
     both_days: bool,
 }
 
 impl Schedule {
-    /// Reads one.
+    /// Parses a schedule.
     ///
     /// # Errors
-    /// Why it is none.
+    /// Why the text is not a schedule.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let text = text.trim();
         if text.len() > LONGEST {
             return Err(format!("it is longer than {LONGEST} bytes"));
         }
         if let Some(pause) = text.strip_prefix("@every ") {
-            let pause = duration(pause.trim()).ok_or_else(|| format!("{pause:?} is no time like 1h30m"))?;
+            let pause =
+                duration(pause.trim()).ok_or_else(|| format!("{pause:?} is not a duration like 1h30m"))?;
             return Ok(Schedule::Every(pause.max(SHORTEST)));
         }
         let text = match text {
@@ -74,7 +75,7 @@ impl Schedule {
         }))
     }
 
-    /// The first time after another one; none where it never comes.
+    /// The first time after the given one; `None` where there is none.
     pub(super) fn next(&self, after: Timestamp) -> Option<Timestamp> {
         let fields = match self {
             Schedule::Every(pause) => return after.checked_add(*pause).ok(),
@@ -119,7 +120,7 @@ fn is_any(field: &str) -> bool {
 fn field(text: &str, least: u8, most: u8, names: &[&str]) -> Result<u64, String> {
     let mut bits = 0;
     for part in text.split(',') {
-        let wrong = || format!("{part:?} is no part of a schedule: from {least} to {most}");
+        let wrong = || format!("{part:?} is not a value from {least} to {most}");
         let value = |text: &str| {
             let named = names.iter().position(|name| text.eq_ignore_ascii_case(name));
             let named = named.and_then(|at| u8::try_from(at).ok()).map(|at| at + least);
@@ -131,7 +132,7 @@ fn field(text: &str, least: u8, most: u8, names: &[&str]) -> Result<u64, String>
             None if matches!(range, "*" | "?") => (least, most),
             None => {
                 let first = value(range).ok_or_else(wrong)?;
-                // `5/15` goes on to the end.
+                // `5/15` runs to the end.
                 (first, if step.is_some() { most } else { first })
             }
             Some((first, last)) => (value(first).ok_or_else(wrong)?, value(last).ok_or_else(wrong)?),
@@ -148,7 +149,7 @@ fn field(text: &str, least: u8, most: u8, names: &[&str]) -> Result<u64, String>
     Ok(bits)
 }
 
-/// `1h30m` and the like.
+/// Parses `1h30m` and the like.
 fn duration(text: &str) -> Option<SignedDuration> {
     let (mut rest, mut all) = (text, SignedDuration::ZERO);
     while !rest.is_empty() {

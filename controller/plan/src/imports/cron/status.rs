@@ -1,4 +1,4 @@
-//! What is said of a DataImportCron: words that CDI says, too.
+//! Status of a DataImportCron, in CDI's words.
 
 use crate::data_volumes::status::FAILED;
 use crate::imports::facts::phase::{IN_PROGRESS, SCHEDULED};
@@ -8,26 +8,26 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 const PROGRESSING: &str = "Progressing";
 const UP_TO_DATE: &str = "UpToDate";
-/// Reason: an import is on its way.
+/// Reason: an import is in progress.
 const PROGRESS: &str = "ImportProgressing";
 
-/// What is known.
+/// Facts for the conditions.
 pub(super) struct Said<'a> {
-    /// Why the source could not be looked at, the last time.
+    /// Why the last look at the source failed.
     pub(super) failure: Option<&'a str>,
     /// Phase of the current import.
     pub(super) phase: Option<String>,
-    /// Whether the current import is the one that is wanted.
+    /// Whether the current import is the wanted one.
     pub(super) is_current: bool,
     /// Whether it is filled.
     pub(super) is_done: bool,
-    /// Whether there is one.
+    /// Whether there is an import.
     pub(super) has_import: bool,
-    /// The name of an import, which somebody else's DataVolume has.
+    /// The name of an import that another owner's DataVolume has.
     pub(super) taken: Option<&'a str>,
 }
 
-/// Whether an import has come to nothing, or will not get on by itself.
+/// Whether an import has failed, or will not continue by itself.
 pub(super) fn is_stuck(import: &DataVolume) -> bool {
     let Some(status) = &import.status else { return false };
     status.phase.as_deref() == Some(FAILED)
@@ -60,7 +60,7 @@ pub(super) fn with_conditions(
         }
     };
     let up_to_date = match (known.is_current, known.is_done, known.failure) {
-        // What was the newest may be that no more.
+        // The newest import may be outdated by now.
         (true, true, Some(why)) => {
             said(UP_TO_DATE, "Unknown", "PollFailed", format!("the source cannot be looked at: {why}"))
         }
@@ -83,7 +83,7 @@ pub(super) fn with_conditions(
     status
 }
 
-/// The status of one that nothing is done for.
+/// The status of a DataImportCron that cannot be served.
 pub(super) fn refused(
     old: &DataImportCronStatus,
     reason: &'static str,

@@ -10,7 +10,7 @@ fn digest(of: char) -> String {
     format!("sha256:{}", of.to_string().repeat(64))
 }
 
-/// A DataImportCron, followed step by step as the cluster would.
+/// A DataImportCron, followed step by step as the cluster would do it.
 struct World {
     observed: Observed,
     events: Vec<&'static str>,
@@ -45,7 +45,7 @@ impl World {
         World { observed, events: vec![], made: 0 }
     }
 
-    /// Plans, and does what was planned.
+    /// Plans, and carries the plan out.
     fn step(&mut self) -> Plan {
         let desired = desired(&self.observed.cron).map(str::to_owned);
         let name = desired.map(|digest| import_name(&self.observed.cron.spec.managed_data_source, &digest));
@@ -248,12 +248,12 @@ fn a_newer_image_takes_the_place_of_the_former_once_it_is_filled() {
     world.is(B, SUCCEEDED);
     assert_eq!(world.stands_for().as_deref(), Some(B));
     assert_eq!(world.names(), [A, B], "three stay");
-    // The same again is nothing new.
+    // The same digest again is nothing new.
     world.later(12);
     world.finds('b');
     assert_eq!(world.names(), [A, B]);
     assert_eq!(world.condition("UpToDate"), pair(TRUE, "UpToDate"));
-    // And the former one is there still.
+    // The former import still exists.
     world.later(12);
     world.finds('a');
     assert_eq!((world.names().len(), world.stands_for().as_deref()), (2, Some(A)));
@@ -313,7 +313,7 @@ fn a_source_that_cannot_be_looked_at_is_told_and_looked_at_again_when_it_is_time
     world.rest();
     assert_eq!(world.condition("UpToDate"), pair("Unknown", "PollFailed"));
     assert_eq!(world.stands_for().as_deref(), Some(A));
-    // What a pod says that is no digest is none.
+    // A pod's text that is not a digest is ignored.
     world.later(12);
     world.rest();
     world.says(&Outcome::Done { size: 1 });
@@ -331,7 +331,7 @@ fn an_import_that_came_to_nothing_makes_way_for_a_newer_image_alone() {
     world.later(12);
     world.finds('b');
     assert_eq!(world.names(), [B]);
-    // One that somebody deletes is imported again.
+    // An import that was deleted is made again.
     world.observed.imports.clear();
     world.rest();
     assert_eq!(world.names(), [B]);

@@ -45,7 +45,7 @@ fn run(world: &mut World) {
     world.settle();
 }
 
-/// It, with its importer running.
+/// A copy in progress: the importer runs.
 fn sending() -> World {
     let mut world = far();
     run(&mut world);
@@ -62,7 +62,7 @@ fn a_claim_of_another_namespace_is_sent_and_nothing_is_left_there() {
     let sender = world.sender().pod.clone().unwrap();
     insta::assert_snapshot!(serde_saphyr::to_string(&serde_json::to_value(&sender).unwrap()).unwrap());
     assert_eq!(asked_by(&sender), Some(("ns".to_owned(), "root".to_owned(), UID.to_owned())));
-    // Without a key it would not be known from another.
+    // Without a key the importer could not tell the sender from another pod.
     world.sender_is(runs());
     world.settle();
     assert!(world.observed.pod.is_none());
@@ -123,7 +123,7 @@ fn a_sender_that_ends_takes_its_importer_along_and_both_are_made_again_until_it_
         world.step();
         assert!(world.observed.pod.is_none());
         assert_eq!(world.status().restart_count, Some(time));
-        // The former one goes, and then there is another.
+        // The former sender is removed, and another one is made.
         world.step();
         assert!(world.sender().pod.is_none());
         run(&mut world);
@@ -145,7 +145,7 @@ fn a_sender_with_another_key_or_address_has_another_importer_and_an_importer_wit
         assert!(world.observed.pod.is_none());
         assert_eq!(world.status().restart_count, Some(1));
     }
-    // While it is started again nothing is concluded.
+    // While the sender restarts, nothing is decided.
     let mut world = sending();
     world.sender_is(
         json!({ "phase": "Running", "containerStatuses": container(1, &ended(1, ""), &json!({})) }),
@@ -192,7 +192,7 @@ fn only_what_was_made_while_it_was_asked_may_come_from_another_namespace() {
             assert!(why.contains("make it again"), "{why}");
         }
     }
-    // Nobody was asked about this one.
+    // Admission did not check copies from these namespaces.
     for (data_volume, from) in [(&own, "golden"), (&by_name, "third"), (&claim, "third")] {
         let why = permitted(data_volume, from, early.as_ref()).unwrap_err();
         assert!(why.contains("third namespace"), "{why}");

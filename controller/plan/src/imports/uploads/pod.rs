@@ -1,4 +1,5 @@
-//! The pod that takes an upload: the importer's, with a server in it. It has no right and no secret but the key of its own server.
+//! The pod that receives an upload: the importer's, running a server. It has no rights, and no secret except the key of its
+//! own server.
 
 use super::super::claim::{OVERHEAD, disk_size};
 use super::super::facts::{Installation, LABEL};
@@ -16,7 +17,7 @@ use std::collections::BTreeMap;
 /// The pod.
 pub(super) fn of(target: &Target, keys: &Keys, installation: &Installation, restarts: i32) -> Pod {
     let Target { claim, data_volume, .. } = target;
-    // A claim without a DataVolume is as large as it is.
+    // The disk of a claim without a DataVolume is as large as the claim.
     let of_claim = DataVolumeSpec { pvc: claim.spec.clone(), ..DataVolumeSpec::default() };
     let spec = data_volume.as_ref().map_or(&of_claim, |data_volume| &data_volume.spec);
     let Keys { authorities, certificate, key } = keys.clone();
@@ -31,7 +32,7 @@ pub(super) fn of(target: &Target, keys: &Keys, installation: &Installation, rest
     let mut pod = importer::pod(spec, &job, volumes, ("upload", UPLOAD_PORT), installation);
     pod.metadata = metadata(target, restarts);
     if let Some(container) = pod.spec.as_mut().and_then(|spec| spec.containers.first_mut()) {
-        // Who has no certificate cannot ask more.
+        // Without a certificate a client can open a connection, and nothing more.
         let open = TCPSocketAction { host: None, port: IntOrString::Int(UPLOAD_PORT.into()) };
         container.readiness_probe =
             Some(Probe { tcp_socket: Some(open), period_seconds: Some(2), ..Probe::default() });
@@ -53,10 +54,10 @@ fn metadata(target: &Target, restarts: i32) -> ObjectMeta {
         labels: Some(labels.map(text).into()),
         annotations: Some(BTreeMap::from([
             (RESTARTS_ANNOTATION.to_owned(), restarts.to_string()),
-            // A proxy beside it would keep the pod from ending.
+            // A proxy container would keep the pod from ending.
             text(("sidecar.istio.io/inject", "false")),
         ])),
-        // Nobody need wait for it before the claim goes: that would take a right to write the finalizers of claims.
+        // The claim's deletion need not wait for it: that would need a right to write the finalizers of claims.
         owner_references: Some(vec![OwnerReference { block_owner_deletion: None, ..owner(claim) }]),
         ..ObjectMeta::default()
     }

@@ -19,7 +19,7 @@ fn opened(bound: bool) -> PersistentVolumeClaim {
     claim(&json!({ (annotation::UPLOAD): "" }), bound)
 }
 
-/// A claim, followed step by step as the cluster would.
+/// A claim, followed step by step as the cluster would do it.
 struct World {
     target: Target,
     events: Vec<&'static str>,
@@ -124,7 +124,7 @@ fn a_pod_that_was_lost_or_started_again_counts() {
         "convert the image: corrupt",
         "who sent it has not read it yet"
     );
-    // Evicted: another pod, which goes on counting.
+    // Evicted: another pod, which continues the count.
     world.pod_is("Failed", false, 2, &json!({}), &json!({}));
     world.settle();
     assert_eq!(world.says(annotation::RESTARTS), "3");
@@ -149,13 +149,13 @@ const RESTARTS_ANNOTATION_OF_PODS: &str = importer::RESTARTS_ANNOTATION;
 
 #[test]
 fn what_is_not_to_be_filled_is_left_alone() {
-    // Somebody else's claim.
+    // A claim that is not an upload target.
     let plain = claim(&json!({}), true);
     assert!(!is_target(plain.annotations()));
     let mut world = World::new(plain);
     world.settle();
     assert_eq!(world.target.pod, None);
-    // One that a guest has open.
+    // A claim that a guest has open.
     let mut world = World::new(opened(true));
     world.target.used_by = Some("virt-launcher-a".to_owned());
     world.settle();
@@ -171,13 +171,13 @@ fn what_is_not_to_be_filled_is_left_alone() {
     let mut world = World::new(claim(&archive, true));
     world.settle();
     assert_eq!((world.target.pod.as_ref(), world.events.as_slice()), (None, &["UploadNotServed"][..]));
-    // Somebody else's pod.
+    // A pod of another owner.
     let mut world = World::new(opened(true));
     world.settle();
     world.target.pod.as_mut().unwrap().metadata.owner_references = None;
     world.settle();
     assert!(world.target.pod.is_some() && world.says(annotation::MESSAGE).contains("is not of this claim"));
-    // One that need not wait.
+    // A claim that need not wait.
     let bind = json!({ (annotation::UPLOAD): "", (annotation::BIND): "" });
     let mut world = World::new(claim(&bind, false));
     world.settle();
@@ -202,7 +202,7 @@ fn the_pod_is_restricted_and_knows_whom_to_let_in() {
     );
 }
 
-/// Both planners, as the cluster would run them.
+/// Runs both planners, as the cluster would.
 #[test]
 fn a_data_volume_says_what_its_claim_says() {
     let mut data_volume = tests::data_volume(|value| {
@@ -233,7 +233,7 @@ fn a_data_volume_says_what_its_claim_says() {
     };
     assert_eq!(say(annotation::PHASE, "Running"), (None, "UploadScheduled".to_owned()));
     assert_eq!(say(annotation::READY, "true"), (None, "UploadReady".to_owned()));
-    // Not while it is started again.
+    // Not while it restarts.
     say(annotation::RESTARTS, "1");
     assert_eq!(say(annotation::READY, "false"), (None, "UploadScheduled".to_owned()));
     say(annotation::READY, "true");

@@ -29,7 +29,7 @@ fn asks(terms: &Value) -> Value {
     json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}})
 }
 
-/// The pod's terms and the volumes without a say.
+/// The pod's terms and the ignored volumes.
 fn placed(mut pod: Pod, reaches: &[Reach]) -> (Value, Vec<(&str, Unheard)>) {
     let unheard = add(&mut pod, reaches);
     let pod = serde_json::to_value(pod).unwrap();
@@ -42,7 +42,7 @@ fn a_volume_of_one_node_brings_the_pod_there() {
     let data = [later("data", on(&["node01"]))];
     assert_eq!(placed(pod(json!({})), &data), (on(&["node01"]), vec![]));
     assert_eq!(placed(pod(json!({})), &[]), (Value::Null, vec![]));
-    // Of the pod's own volumes the scheduler knows.
+    // The scheduler knows the pod's own volumes.
     assert_eq!(placed(pod(json!({})), &[reach("root", false, on(&["node01"]))]), (Value::Null, vec![]));
 }
 
@@ -83,7 +83,7 @@ fn a_volume_that_no_node_reaches_with_the_others_keeps_the_pod_from_none() {
     let (here, other) = (on(&["node01"]), on(&["node02"]));
     let volumes = [later("one", here.clone()), later("two", other.clone()), later("three", here.clone())];
     assert_eq!(placed(pod(json!({})), &volumes), (here.clone(), vec![("two", there)]));
-    // The pod's own come first, wherever they stand.
+    // The pod's own volumes come first, at any place in the list.
     let volumes = [later("data", other.clone()), reach("root", false, here.clone())];
     assert_eq!(placed(pod(json!({})), &volumes), (Value::Null, vec![("data", there)]));
     let data = [later("data", other.clone())];
@@ -94,7 +94,7 @@ fn a_volume_that_no_node_reaches_with_the_others_keeps_the_pod_from_none() {
         {"key": "kubernetes.io/hostname", "operator": "NotIn", "values": ["node02"]},
     ]}]);
     assert_eq!(placed(pod(json!({"affinity": asks(&not)})), &data), (not, vec![("data", there)]));
-    // A term that asks for nothing fits no node, with anything else or without.
+    // A term without requirements matches no node, alone or with others.
     let none = json!([{}]);
     assert_eq!(placed(pod(json!({"affinity": asks(&none)})), &data), (none.clone(), vec![("data", there)]));
     assert_eq!(placed(pod(json!({})), &[later("data", none)]), (Value::Null, vec![("data", there)]));
@@ -116,10 +116,10 @@ fn terms_without_end_are_not_put_into_a_pod() {
     assert_eq!(placed, (own, vec![("a", Unheard::TooMany)]));
 }
 
-/// What a node is like: its labels and its name.
+/// A node: its labels and its name.
 type Labels = BTreeMap<String, String>;
 
-/// As Kubernetes has it.
+/// As Kubernetes decides it.
 fn holds(requirement: &NodeSelectorRequirement, labels: &Labels) -> bool {
     let value = labels.get(&requirement.key);
     let listed = || value.is_some_and(|value| requirement.values.iter().flatten().any(|one| one == value));
@@ -177,7 +177,7 @@ fn terms() -> impl Strategy<Value = Vec<NodeSelectorTerm>> {
     proptest::collection::vec(term, 1..4)
 }
 
-/// Every node that there can be.
+/// Every possible node.
 fn nodes() -> Vec<Labels> {
     let mut nodes: Vec<Labels> = vec![Labels::new()];
     for key in ["a", "b", "metadata.name"] {
@@ -190,7 +190,7 @@ fn nodes() -> Vec<Labels> {
                     node
                 };
                 let mut all = vec![with("x"), with("y"), with("z")];
-                // A node without a label, but none without a name.
+                // A node may lack a label, but not its name.
                 all.extend((key != "metadata.name").then(|| node.clone()));
                 all
             })
@@ -200,8 +200,8 @@ fn nodes() -> Vec<Labels> {
 }
 
 proptest! {
-    /// The nodes that are left are those that took the pod before and reach every volume with a say; and a volume without
-    /// one could not have been reached from any of them.
+    /// The remaining nodes are those that took the pod before and reach every volume that counts; an ignored volume could
+    /// not have been reached from any of them.
     #[test]
     fn the_pod_goes_where_its_volumes_are(
         own in proptest::option::of(terms()),

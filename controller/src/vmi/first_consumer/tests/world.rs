@@ -1,4 +1,4 @@
-//! A model of the API server, the scheduler, kubelets, users and of who fills claims in both of its ways.
+//! A model of the API server, the scheduler, kubelets, users and the importer, which fills claims in both ways.
 
 use super::*;
 use proptest::prelude::*;
@@ -8,17 +8,17 @@ enum Event {
     Reconcile,
     /// The scheduler places a pod; storage that waited is bound.
     Places,
-    /// The kubelet runs what was placed to its end.
+    /// The kubelet runs a placed pod to its end.
     Runs,
     /// The kubelet refuses the pod.
     Fails,
     UserForcesPod,
     UserDeletesVmi,
-    /// Who fills the claim goes on by a step.
+    /// The importer makes a step with the claim.
     Fills {
         claim: usize,
     },
-    /// Filling begins anew, with another claim.
+    /// Filling starts again, with another claim.
     Anew {
         claim: usize,
     },
@@ -38,10 +38,10 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
     proptest::collection::vec(event, 1..60)
 }
 
-/// One claim and how far its filling is.
+/// A claim and the state of its filling.
 #[derive(Clone, Debug, PartialEq)]
 struct Filled {
-    /// It is bound when it is filled.
+    /// It is bound only when it is filled.
     late: bool,
     placed: bool,
     phase: &'static str,
@@ -95,7 +95,7 @@ impl World {
         }
         let phase = |claim: &Filled| if claim.is_bound() { "Bound" } else { "Pending" };
         observed.claims = claims(&self.claims.each_ref().map(|claim| (claim.phase, phase(claim))));
-        // A DataVolume that tells nothing yet is one all the same.
+        // A DataVolume without a phase counts, too.
         let silent = self.claims.iter().any(|claim| claim.phase.is_empty());
         if silent {
             let filling = Found { claim: None, filling: Some(Filling::default()) };
@@ -175,7 +175,7 @@ impl World {
             Event::UserForcesPod => self.consumer = None,
             Event::UserDeletesVmi => self.vmi = self.vmi.take().map(deleting),
             Event::Fills { claim } => self.claims[*claim].go_on(),
-            // Of a claim that a launcher has nobody takes the contents.
+            // The contents of a launcher's claim are never removed.
             Event::Anew { claim } if self.launcher.is_none() => {
                 self.claims[*claim] = Filled::new(self.claims[*claim].late);
             }
@@ -183,7 +183,7 @@ impl World {
         }
     }
 
-    /// Everybody does what he has to, until nothing changes.
+    /// All components act until nothing changes.
     fn settle(&mut self) {
         for _ in 0..40 {
             let before =

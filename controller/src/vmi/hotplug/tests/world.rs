@@ -1,5 +1,5 @@
-//! A model of the API server, kubelet, handler and users, in which plans made from old observations are carried out as
-//! the real shell does: names are unique, writes carry the version that they were computed from.
+//! A model of the API server, kubelet, handler and users. It executes plans that were made from old observations, as the
+//! real shell does: names are unique, writes carry the version that they were computed from.
 
 use super::super::attachments::is_asked_for;
 use super::*;
@@ -11,7 +11,7 @@ const CLAIMS: [&str; 2] = ["c", "d"];
 
 #[derive(Clone, Debug)]
 enum Event {
-    /// Reconcile with the pods and the instance as they were so many events ago.
+    /// Reconcile with pods and instance as they were this many events ago.
     Reconcile {
         pod_lag: usize,
         vmi_lag: usize,
@@ -42,7 +42,7 @@ enum Event {
     PodForced {
         pod: usize,
     },
-    /// The handler takes a disk that is offered, without a word of it yet.
+    /// The handler takes an offered disk, and does not report it yet.
     HandlerTakes {
         volume: usize,
     },
@@ -126,7 +126,7 @@ impl World {
         let before = |lag: usize| self.history.len().checked_sub(lag).and_then(|at| self.history.get(at));
         let vmi = before(vmi_lag).filter(|_| vmi_lag > 0).map_or(&self.vmi, |(vmi, _)| vmi).clone();
         let mut pods = before(pod_lag).filter(|_| pod_lag > 0).map_or(&self.pods, |(_, pods)| pods).clone();
-        // As `observe` does: what an entry's end follows from is asked of the API server.
+        // As in `observe`: before an entry is removed, the API server is asked.
         let names: Vec<String> = wanted(&vmi).into_iter().map(|wanted| wanted.pod).collect();
         for (name, pod) in &self.pods {
             if !names.contains(name) && !pods.contains_key(name) {
@@ -162,7 +162,7 @@ impl World {
     fn apply(&mut self, observed: &Observed, plan: Plan) {
         let seen = observed.vmi.metadata.resource_version.clone();
         for action in plan.actions {
-            // The fresh look before each, and the precondition of a patch.
+            // Before each action the instance is read again, and a patch has a precondition.
             if self.vmi.metadata.resource_version != seen {
                 return;
             }
@@ -176,11 +176,11 @@ impl World {
                 }
                 Action::Attach { mut pod, .. } => {
                     let name = pod.name_any();
-                    // None is made that the status does not name.
+                    // A pod is made only if the status names it.
                     assert!(
                         entries(&self.vmi).any(|(_, noted)| noted.attach_pod_name.as_ref() == Some(&name))
                     );
-                    // Both would have the claim.
+                    // Otherwise both pods would have the claim.
                     assert!(!self.pods.contains_key(&consumer::name_beside(&name)));
                     self.make(&mut pod);
                 }
@@ -208,7 +208,7 @@ impl World {
                         disk(barevirt_api::names::VOLUME_ANNOTATION),
                         disk(barevirt_api::names::CLAIM_ANNOTATION),
                     );
-                    // No pod that runs is deleted while the launcher has its disk.
+                    // No running pod is deleted while the launcher has its disk.
                     assert!(over || !self.taken.contains(&disk), "{disk:?} is in use");
                     self.pods.remove(&name);
                 }
@@ -226,7 +226,7 @@ impl World {
         }
     }
 
-    /// A claim that waits for it is bound, and it ends.
+    /// A claim that waits for it is bound, and the pod ends.
     fn place(&mut self, index: usize) {
         let placed = self.pods.values_mut().nth(index).filter(|pod| is_first_consumer(pod));
         if let Some(pod) = placed {
@@ -245,8 +245,8 @@ impl World {
         }
     }
 
-    /// The handler opens a disk only of the very pod that the status names, and hands it to the launcher: whatever was told
-    /// of it before, but that it was let go of.
+    /// The handler opens a disk only of exactly the pod that the status names, and hands it to the launcher: in any phase
+    /// except after its release.
     fn take(&mut self, volume: &str) {
         let Some(wanted) = wanted(&self.vmi).into_iter().find(|wanted| wanted.name == volume) else {
             return;
@@ -263,12 +263,12 @@ impl World {
         }
     }
 
-    /// It says what the launcher has, and what it has no more.
+    /// The handler reports the disks that the launcher has, and those that it no longer has.
     fn tell(&mut self) {
         let taken = self.taken.clone();
         let wanted = self.wanted_disks();
         let mut told = false;
-        // As it does: of an entry that names no pod it says nothing.
+        // As the real handler: it reports nothing about an entry that names no pod.
         let named = |entry: &&mut VolumeStatus| {
             entry.hotplug_volume.as_ref().is_some_and(|noted| noted.attach_pod_uid.is_some())
         };
@@ -289,7 +289,7 @@ impl World {
         }
     }
 
-    /// The guest gives back what is not wanted any more.
+    /// The guest releases a disk that is not wanted any more.
     fn let_go(&mut self, volume: &str) {
         let wanted = self.wanted_disks();
         self.taken.retain(|disk| disk.0 != volume || wanted.contains(disk));
@@ -334,7 +334,7 @@ impl World {
         self.history.push((self.vmi.clone(), self.pods.clone()));
     }
 
-    /// Everybody does what he has to, until nothing changes.
+    /// All components act until nothing changes.
     fn settle(&mut self) {
         for _ in 0..40 {
             let before = (self.vmi.clone(), self.pods.clone(), self.taken.clone());
@@ -374,7 +374,7 @@ proptest! {
             world.pods.keys().cloned().collect::<BTreeSet<_>>(),
             there.iter().cloned().collect::<BTreeSet<_>>()
         );
-        // Each wanted volume has its entry, which is the guest's where its claim is there; no other has one.
+        // Each wanted volume has an entry, which the guest uses where its claim exists; no other volume has one.
         let mut told: Vec<(String, bool)> = entries(&world.vmi)
             .map(|(entry, _)| (entry.name.clone(), entry.phase.as_deref() == Some("Ready")))
             .collect();
