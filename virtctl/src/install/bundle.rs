@@ -240,7 +240,7 @@ mod tests {
                 .contains("virt-operator")
         );
         let stranger = "{apiVersion: v1, kind: Secret, metadata: {name: '../../nodes/a', namespace: b}}";
-        assert!(refused(stranger).contains("no name"));
+        assert!(refused(stranger).contains("no valid name"));
         assert!(refused(&OURS.concat().replace("kind: Deployment", "kind: Service")).contains("not a kind"));
         assert!(
             Bundle::of_texts(&[OURS[0], OURS[1], OURS[1]]).unwrap_err().to_string().contains("2 KubeVirt")
