@@ -9,6 +9,7 @@
 //!
 //! The names are KubeVirt's, so that a pod of either is understood by both.
 
+use crate::syntax::{is_dns_label, is_dns_subdomain};
 use crate::v1::{Interface, MultusNetwork, Network, VirtualMachineInstance, VirtualMachineInstanceSpec};
 use sha2::{Digest, Sha256};
 use std::fmt::{Display, Formatter};
@@ -22,8 +23,12 @@ pub const LINK_STATE_SERVED: bool = true;
 /// Whether cards come and go while the guest runs.
 pub const PLUGGED_CARDS_SERVED: bool = true;
 
+/// Annotation by which a pod asks Multus for networks.
+pub const NETWORKS_ANNOTATION: &str = "k8s.v1.cni.cncf.io/networks";
 /// Link of the pod's first network.
 pub const FIRST_LINK: &str = "eth0";
+/// Link of a handler's pod on the network for migrations.
+pub const MIGRATION_LINK: &str = "migration0";
 /// How links of other networks begin.
 pub const PREFIX: &str = "pod";
 /// Digits that follow: with `-nic` behind them, as the binding needs it, the name is as long as the kernel allows.
@@ -135,6 +140,11 @@ impl Attachment {
     pub fn of(namespace: &str, network_name: &str) -> Self {
         let (namespace, name) = network_name.split_once('/').unwrap_or((namespace, network_name));
         Attachment { namespace: namespace.to_owned(), name: name.to_owned() }
+    }
+
+    /// Whether an object can have that name.
+    pub fn is_sound(&self) -> bool {
+        is_dns_label(&self.namespace) && is_dns_subdomain(&self.name)
     }
 }
 

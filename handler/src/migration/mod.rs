@@ -18,8 +18,9 @@
 //! object: a handler that had one and starts anew has no more use for it.
 //!
 //! [`plan`] and [`status`] are pure: what is to be done, and what is to be written. [`control`] is what handlers say to each other,
-//! [`listen`] and [`call`] are both ends of it, [`arrivals`] the guests that may come here.
+//! [`listen`] and [`call`] are both ends of it, [`arrivals`] the guests that may come here, [`address`] where this handler is reached.
 
+pub mod address;
 pub mod arrivals;
 pub mod call;
 pub mod control;
