@@ -92,8 +92,9 @@ pub(super) fn causes(
         Hook::KubeVirtDelete => {
             Ok(kubevirt::delete(&read(request.old_object.as_ref())?, facts.workloads.as_deref()))
         }
-        // Decided elsewhere: machines and instances above, evictions with the pod at hand.
+        // Decided elsewhere: machines, instances and pods above, evictions with the pod at hand.
         Hook::MutateMachine
+        | Hook::MutateLauncher
         | Hook::MutateInstance
         | Hook::MutateMigration
         | Hook::Machine

@@ -278,6 +278,27 @@ mod tests {
         assert_eq!(path, format!("/pod-eviction-evacuate/{}", made.seal().as_str()));
     }
 
+    /// Only launchers with directories that others put there wait for virt-api, and it sees them as they are stored.
+    #[test]
+    fn launchers_are_completed_after_all_who_change_them() {
+        let mutator = body(&of(json!({})), Kind::MutatingWebhookConfiguration, "virt-api-mutator");
+        let webhooks = mutator["webhooks"].as_array().unwrap();
+        let of_pods: Vec<&Value> =
+            webhooks.iter().filter(|webhook| webhook["rules"][0]["resources"] == json!(["pods"])).collect();
+        let [webhook] = of_pods[..] else { panic!("{of_pods:?}") };
+        assert_eq!(webhook["reinvocationPolicy"], "IfNeeded");
+        assert_eq!(webhook["rules"][0]["operations"], json!(["CREATE"]));
+        assert_eq!(
+            webhook["objectSelector"],
+            json!({
+                "matchLabels": {"kubevirt.io": "virt-launcher"},
+                "matchExpressions": [{"key": "barevirt.dev/container-paths", "operator": "Exists"}],
+            })
+        );
+        let mut others = webhooks.iter().filter(|other| other["rules"][0]["resources"] != json!(["pods"]));
+        assert!(others.all(|other| other.get("objectSelector").is_none()));
+    }
+
     /// Who watches finds all of them by one label, at one port.
     #[test]
     fn every_component_has_a_port_for_metrics() {
