@@ -5,8 +5,11 @@
 //!  volume ─ kubelet ─► directory of container virtiofs-<volume> ─ virtiofsd ─► SOCKETS/<volume>.sock ─ launcher ─► QEMU ─► guest
 //! ```
 //!
-//! Names and paths are KubeVirt's, except the path of claims: KubeVirt mounts them at the root, where a claim
-//! named `usr` would hide a directory.
+//! A directory of the container `compute` (`containerPath`) exists only after other webhooks have changed the pod. Its
+//! container is made without the mount, names the directory in [`CONTAINER_PATH`], and gets the mount at admission.
+//!
+//! Names and paths are KubeVirt's, except the paths of claims and of directories of `compute`: KubeVirt mounts them at the
+//! root, where a claim named `usr` would hide a directory.
 
 use crate::names::CLAIMS;
 use crate::object_volume::{self, DIRECTORY};
@@ -14,12 +17,28 @@ use crate::v1::{VirtualMachineInstanceSpec, Volume};
 
 /// Directory of the sockets, in these containers and in the launcher's container.
 pub const SOCKETS: &str = "/var/run/kubevirt/virtiofs-containers";
+/// Where a container has the directory of the container `compute` that it serves.
+const CONTAINER_PATHS: &str = "/var/run/kubevirt-private/container-paths";
+/// Variable of a container that serves a directory of the container `compute`: which one.
+pub const CONTAINER_PATH: &str = "CONTAINER_PATH";
+/// How paths of the container `compute` begin that no guest is shown.
+pub const PRIVATE_PATHS: [&str; 2] = ["/var/run/kubevirt", "/var/run/libvirt"];
 /// Longest tag that a guest can mount by, in bytes; a limit of virtio.
 pub const TAG_LIMIT: usize = 36;
 
 /// The name of the container that serves a volume.
 pub fn container(volume: &str) -> String {
     format!("virtiofs-{volume}")
+}
+
+/// The volume that a container of that name serves.
+pub fn served(container: &str) -> Option<&str> {
+    container.strip_prefix("virtiofs-")
+}
+
+/// Where the container of a volume has the directory of the container `compute` that it serves.
+pub fn container_path(volume: &str) -> String {
+    format!("{CONTAINER_PATHS}/{volume}")
 }
 
 /// The name of its socket.
@@ -31,6 +50,9 @@ pub fn socket(volume: &str) -> String {
 pub fn directory(volume: &Volume) -> Option<String> {
     if let Some(object) = object_volume::of(volume).filter(|_| volume.sysprep.is_none()) {
         return Some(format!("{DIRECTORY}/{}", object.files()));
+    }
+    if volume.container_path.is_some() {
+        return Some(container_path(&volume.name));
     }
     let is_claim = volume.persistent_volume_claim.is_some() || volume.data_volume.is_some();
     is_claim.then(|| format!("{CLAIMS}/{}", volume.name))
@@ -58,6 +80,12 @@ mod tests {
     use serde_json::{Value, json};
 
     #[test]
+    fn a_container_is_known_by_its_name() {
+        assert_eq!(served(&container("a-b")), Some("a-b"));
+        assert_eq!(served("compute"), None);
+    }
+
+    #[test]
     fn a_directory_is_that_of_its_kind() {
         let of = |source: &str, value: Value| {
             let volume: Volume = serde_json::from_value(json!({"name": "v", source: value})).unwrap();
@@ -70,6 +98,8 @@ mod tests {
         let claim = |read_only: bool| json!({"claimName": "a", "readOnly": read_only});
         assert_eq!(of("persistentVolumeClaim", claim(true)), (private("vmi-disks/v"), true));
         assert_eq!(of("persistentVolumeClaim", claim(false)), (private("vmi-disks/v"), false));
+        let path = json!({"path": "/var/run/secrets/cloud"});
+        assert_eq!(of("containerPath", path), (private("container-paths/v"), true));
         assert_eq!(of("sysprep", json!({"secret": {"name": "a"}})).0, None);
         assert_eq!(of("emptyDisk", json!({"capacity": "1Gi"})).0, None);
     }

@@ -9,6 +9,7 @@
 //!
 //! The names are KubeVirt's, so that Barevirt and KubeVirt understand each other's pods.
 
+use crate::syntax::{is_dns_label, is_dns_subdomain};
 use crate::v1::{Interface, MultusNetwork, Network, VirtualMachineInstance, VirtualMachineInstanceSpec};
 use sha2::{Digest, Sha256};
 use std::fmt::{Display, Formatter};
@@ -23,8 +24,12 @@ pub const LINK_STATE_SERVED: bool = true;
 /// Whether cards can be plugged and unplugged while the guest runs.
 pub const PLUGGED_CARDS_SERVED: bool = true;
 
+/// Annotation by which a pod asks Multus for networks.
+pub const NETWORKS_ANNOTATION: &str = "k8s.v1.cni.cncf.io/networks";
 /// Link of the pod's first network.
 pub const FIRST_LINK: &str = "eth0";
+/// Link of a handler's pod on the network for migrations.
+pub const MIGRATION_LINK: &str = "migration0";
 /// Prefix of links of other networks.
 pub const PREFIX: &str = "pod";
 /// Number of digits after the prefix. With the suffix `-nic`, which the binding adds, the name has the
@@ -137,6 +142,11 @@ impl Attachment {
     pub fn of(namespace: &str, network_name: &str) -> Self {
         let (namespace, name) = network_name.split_once('/').unwrap_or((namespace, network_name));
         Attachment { namespace: namespace.to_owned(), name: name.to_owned() }
+    }
+
+    /// Whether an object can have that name.
+    pub fn is_sound(&self) -> bool {
+        is_dns_label(&self.namespace) && is_dns_subdomain(&self.name)
     }
 }
 

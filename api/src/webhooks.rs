@@ -16,6 +16,8 @@ pub enum Hook {
     MutateInstance,
     /// Label and finalizer of a VirtualMachineInstanceMigration.
     MutateMigration,
+    /// Directories of a launcher pod's container `compute` that others of its containers serve.
+    MutateLauncher,
     /// The eviction of a launcher pod.
     Eviction,
     /// A VirtualMachineInstance on create.
@@ -146,6 +148,7 @@ pub const WEBHOOKS: &[Webhook] = webhooks![
     MutateMachine Mutator "virtualmachines-mutator.kubevirt.io" "virtualmachines-mutate" CORE ["virtualmachines"] BOTH;
     MutateInstance Mutator "virtualmachineinstances-mutator.kubevirt.io" "virtualmachineinstances-mutate" CORE ["virtualmachineinstances"] BOTH;
     MutateMigration Mutator "migrations-mutator.kubevirt.io" "migration-mutate-create" CORE ["virtualmachineinstancemigrations"] CREATE;
+    MutateLauncher Mutator "virt-launcher-pod-mutator.kubevirt.io" "virt-launcher-pod-mutate" PODS ["pods"] CREATE;
     Eviction Validator "virt-launcher-eviction-interceptor.kubevirt.io" "pod-eviction-validate" PODS ["pods/eviction"] CREATE;
     InstanceCreate Validator "virtualmachineinstances-create-validator.kubevirt.io" "virtualmachineinstances-validate-create" CORE ["virtualmachineinstances"] CREATE;
     InstanceUpdate Validator "virtualmachineinstances-update-validator.kubevirt.io" "virtualmachineinstances-validate-update" CORE ["virtualmachineinstances"] UPDATE;

@@ -60,11 +60,12 @@ use clap::Parser;
 use kube::runtime::events::{Recorder, Reporter};
 use tokio::runtime::Handle;
 use tokio::signal::unix::{SignalKind, signal};
-use tracing::info;
+use tracing::{info, warn};
 use virt_handler::certificate::OwnCertificate;
 use virt_handler::devices::{self, Resource};
 use virt_handler::launchers::pods_dir::PodsDir;
 use virt_handler::metrics::Guests;
+use virt_handler::migration::address::Reached;
 use virt_handler::migration::arrivals::Arrivals;
 use virt_handler::migration::listen::Door;
 use virt_handler::registry::Launchers;
@@ -98,7 +99,8 @@ struct Flags {
     /// Address on which other handlers and incoming guests connect for migrations.
     #[arg(long, env = "MIGRATION_LISTEN", default_value = "[::]:8187")]
     migration_listen: SocketAddr,
-    /// Address of this pod, for other handlers. By default the address from which the API server is reached.
+    /// Address of this pod, for other handlers, unless there is a network for migrations. By default the address from which the
+    /// API server is reached.
     #[arg(long, env = "POD_IP")]
     pod_ip: Option<IpAddr>,
     /// Address on which /healthz and /metrics are served, over TLS.
@@ -141,10 +143,15 @@ async fn main() -> anyhow::Result<()> {
     };
     let at_door = listen(flags.migration_listen).await;
     let at_door = at_door.with_context(|| format!("listen on {}", flags.migration_listen))?;
+    let reached = Reached { pod: flags.pod_ip.or_else(own_address) };
+    match reached.now() {
+        Some(address) => info!(%address, "guests come in at this address"),
+        None => warn!("no address is known for guests to come to: no migration to this node succeeds"),
+    }
     let migration = Migration {
         arrivals,
         own: certificates::Client::follow(own.shown(), trusted.clone(), policy.clone()),
-        address: flags.pod_ip.or_else(own_address),
+        reached,
     };
     let context = Context {
         migration,

@@ -15,7 +15,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use barevirt_api::filesystem::{self, SOCKETS};
+use barevirt_api::filesystem::{self, CONTAINER_PATH, SOCKETS};
 use barevirt_api::names::LAUNCHER_UID;
 use barevirt_confinement::{Calls, Domain, Files, May, Plan, Rule};
 use barevirt_protocol::readable;
@@ -35,6 +35,10 @@ pub struct Args {
     /// The directory.
     #[arg(long, value_name = "DIR")]
     pub directory: PathBuf,
+
+    /// Which directory of the container `compute` it is.
+    #[arg(long, env = CONTAINER_PATH, value_name = "DIR")]
+    pub container_path: Option<PathBuf>,
 
     /// Whether the guest may only read.
     #[arg(long)]
@@ -64,7 +68,12 @@ pub struct Args {
 pub async fn listen(args: &Args) -> anyhow::Result<Option<UnixListener>> {
     let mut stops = Stops::new().context("cannot wait for signals")?;
     let found = fs::metadata(&args.directory);
-    let found = found.with_context(|| format!("cannot find {}", args.directory.display()))?;
+    let found = found.with_context(|| match &args.container_path {
+        Some(path) => {
+            format!("nothing that can be shared is mounted at {} of container compute", path.display())
+        }
+        None => format!("cannot find {}", args.directory.display()),
+    })?;
     anyhow::ensure!(found.is_dir(), "{} is no directory", args.directory.display());
     let socket = args.sockets.join(filesystem::socket(&args.volume));
     // This container is the only one that uses this name.
@@ -143,6 +152,7 @@ mod tests {
         Args {
             volume: "data".to_owned(),
             directory: directory.to_owned(),
+            container_path: None,
             read_only: false,
             as_root: false,
             sockets: directory.to_owned(),
@@ -171,6 +181,11 @@ mod tests {
         assert_eq!(error, "the launcher did not connect within 0 s");
         let none = Args { directory: directory.path().join("none"), ..args };
         assert!(listen(&none).await.unwrap_err().to_string().starts_with("cannot find"));
+        let unmounted = Args { container_path: Some("/var/run/secrets/cloud".into()), ..none };
+        assert_eq!(
+            listen(&unmounted).await.unwrap_err().to_string(),
+            "nothing that can be shared is mounted at /var/run/secrets/cloud of container compute"
+        );
     }
 
     #[test]

@@ -14,6 +14,7 @@ mod created;
 mod eviction;
 mod facts;
 mod kinds;
+mod launcher_pod;
 mod request;
 
 pub use created::Created;
@@ -180,6 +181,7 @@ fn decide(hook: Hook, known: &Known<'_>, request: &Request) -> Result<Option<Pat
             .map(Some)
         }
         Hook::MutateMigration => mutate(request, migration::complete).map(Some),
+        Hook::MutateLauncher => Ok(Some(launcher_pod::complete(&read(request.object.as_ref())?))),
         Hook::Machine => {
             let vm: VirtualMachine = read(request.object.as_ref())?;
             let old: Option<VirtualMachine> =

@@ -25,6 +25,9 @@ static KINDS: LazyLock<Vec<[String; 3]>> = LazyLock::new(|| {
 
 /// The kind of a webhook's objects.
 fn kind(webhook: &Webhook) -> String {
+    if webhook.resources == ["pods"] {
+        return "Pod".to_owned();
+    }
     let plural = webhook.resources[0].split('/').next().unwrap();
     let names = KINDS.iter().find(|[group, of, _]| group == webhook.api.0 && of == plural);
     names.map_or_else(|| "Eviction".to_owned(), |[_, _, kind]| kind.clone())
@@ -79,6 +82,14 @@ fn specification(kind: &str) -> Value {
             "developerConfiguration": { "featureGates": ["HostDisk"], "cpuAllocationRatio": 10 },
             "machineType": "q35", "tlsConfiguration": { "minTLSVersion": "VersionTLS12" },
         } }),
+        "Pod" => json!({
+            "containers": [
+                { "name": "compute", "volumeMounts": [{ "name": "a", "mountPath": "/a", "subPath": "b" }] },
+                { "name": "virtiofs-a", "env": [{ "name": "CONTAINER_PATH", "value": "/a/b" }], "volumeMounts": [] },
+                { "name": "virtiofs-b", "env": [{ "name": "CONTAINER_PATH", "value": "/a" }] },
+            ],
+            "volumes": [{ "name": "a", "emptyDir": {} }],
+        }),
         "MigrationPolicy" => {
             json!({ "selectors": { "namespaceSelector": { "a": "b" } }, "bandwidthPerMigration": "1Mi" })
         }

@@ -44,12 +44,8 @@ pub(super) fn validate(path: &Path, spec: &VirtualMachineInstanceSpec, causes: &
 
 /// Only a volume that is a directory in a pod and not a disk can be shared.
 fn source(field: &Path, volume: &Volume, causes: &mut Vec<Cause>) {
-    // The volume itself has a cause already.
-    if volume.container_path.is_some() {
-        return;
-    }
     if filesystem::directory(volume).is_none() {
-        let kinds = "configMap, secret, serviceAccount, downwardAPI, persistentVolumeClaim or dataVolume";
+        let kinds = "configMap, secret, serviceAccount, downwardAPI, containerPath, persistentVolumeClaim or dataVolume";
         causes.push(Cause::not_supported_yet(field, &format!("of a volume that is no {kinds}")));
     } else if volume.is_hotpluggable() {
         causes.push(Cause::not_supported_yet(field, "of a volume that is plugged into a running machine"));

@@ -3,6 +3,7 @@
 use super::memory::not_negative;
 use super::supported::given;
 use super::{Cause, CauseKind, Path, cloud_init, firmware, object_volumes};
+use crate::filesystem::PRIVATE_PATHS;
 use crate::gates::Gates;
 use crate::syntax::{DNS_LABEL, is_dns_label, is_dns_subdomain, quoted};
 use crate::v1::{
@@ -15,8 +16,8 @@ use std::collections::{HashMap, HashSet};
 const NAME_LIMIT: usize = 57;
 /// Largest empty disk: the limit of qcow2 with its usual cluster size is 2 PiB.
 const EMPTY_DISK_LIMIT: u64 = 1 << 50;
-/// Directories of the launcher's container that may not be shared with guests.
-const PRIVATE_PATHS: [&str; 2] = ["/var/run/kubevirt", "/var/run/libvirt"];
+/// Longest path of a directory of the launcher's container, in characters.
+const CONTAINER_PATH_LIMIT: usize = 4096;
 
 pub(super) fn validate(
     path: &Path,
@@ -115,10 +116,28 @@ fn container_path(
             ),
         ));
     }
+    let field_path = field.child("containerPath.path");
     if let Some(prefix) = PRIVATE_PATHS.iter().find(|prefix| source.path.starts_with(**prefix)) {
         causes.push(Cause::invalid(
-            &field.child("containerPath.path"),
+            &field_path,
             format!("ContainerPath volume '{name}' uses reserved path prefix '{prefix}'"),
+        ));
+    }
+    // KubeVirt has these rules in the definition of the kind.
+    let wrong = if !source.path.starts_with('/') {
+        Some("path must be absolute (start with '/')".to_owned())
+    } else if source.path.contains("..") {
+        Some("path must not contain '..'".to_owned())
+    } else if source.path.chars().count() > CONTAINER_PATH_LIMIT {
+        Some(format!("path must have at most {CONTAINER_PATH_LIMIT} characters"))
+    } else {
+        None
+    };
+    causes.extend(wrong.map(|why| Cause::invalid(&field_path, why)));
+    if source.read_only == Some(false) {
+        causes.push(Cause::invalid(
+            &field.child("containerPath.readOnly"),
+            "readOnly must be true, write access is not supported",
         ));
     }
 }

@@ -5,8 +5,8 @@ use crate::objects::metadata;
 use crate::operator::NAME;
 use crate::workloads::{api_metadata, api_reference, operator_reference};
 use barevirt_api::names::{
-    INSTALL_NAMESPACE, SERVICE_ACCOUNT_API, SERVICE_ACCOUNT_CONTROLLER, SERVICE_ACCOUNT_HANDLER,
-    SERVICE_ACCOUNT_OPERATOR,
+    APP_LABEL, APP_LAUNCHER, CONTAINER_PATHS_LABEL, INSTALL_NAMESPACE, SERVICE_ACCOUNT_API,
+    SERVICE_ACCOUNT_CONTROLLER, SERVICE_ACCOUNT_HANDLER, SERVICE_ACCOUNT_OPERATOR,
 };
 use barevirt_api::webhooks::{Configuration, Hook, WEBHOOKS, Webhook};
 use barevirt_component::certificates::Seal;
@@ -57,6 +57,15 @@ fn entry(webhook: &Webhook) -> Value {
         "sideEffects": "None",
         "timeoutSeconds": 10,
     });
+    if webhook.hook == Hook::MutateLauncher {
+        // No other pod waits for virt-api.
+        entry["objectSelector"] = json!({
+            "matchLabels": {APP_LABEL: APP_LAUNCHER},
+            "matchExpressions": [{"key": CONTAINER_PATHS_LABEL, "operator": "Exists"}],
+        });
+        // What others mount in the pod afterwards is looked at, too.
+        entry["reinvocationPolicy"] = json!("IfNeeded");
+    }
     if let Some((name, expression)) = condition(webhook.hook) {
         entry["matchConditions"] = json!([{"name": name, "expression": expression}]);
     }
@@ -90,6 +99,7 @@ fn condition(hook: Hook) -> Option<(&'static str, String)> {
         Hook::MutateMachine
         | Hook::MutateInstance
         | Hook::MutateMigration
+        | Hook::MutateLauncher
         | Hook::InstanceCreate
         | Hook::InstanceUpdate
         | Hook::Machine

@@ -23,6 +23,31 @@ pub(super) fn not_shared(vmi: &VirtualMachineInstance, claims: &Claims) -> Optio
     })
 }
 
+/// Directories of the container `compute` that nobody has mounted there, or that are none that can be shared.
+pub(super) fn unserved(vmi: &VirtualMachineInstance, pod: &Pod) -> Option<String> {
+    let containers = &pod.spec.as_ref()?.containers;
+    let is_mounted = |volume: &str| {
+        let (name, place) = (filesystem::container(volume), filesystem::container_path(volume));
+        let container = containers.iter().find(|container| container.name == name);
+        let mut mounts = container.into_iter().flat_map(|container| container.volume_mounts.iter().flatten());
+        mounts.any(|mount| mount.mount_path == place)
+    };
+    let missing: Vec<(&str, &str)> = filesystem::of(&vmi.spec)
+        .filter_map(|volume| Some((volume.name.as_str(), volume.container_path.as_ref()?.path.as_str())))
+        .filter(|(volume, _)| !is_mounted(volume))
+        .collect();
+    let names: Vec<String> = missing.iter().map(|(volume, _)| filesystem::container(volume)).collect();
+    let paths: Vec<&str> = missing.iter().map(|(_, path)| *path).collect();
+    (!missing.is_empty()).then(|| {
+        format!(
+            "pod is missing virtiofs containers for ContainerPath volumes: [{}]: no configMap, secret, projected, downwardAPI or \
+             emptyDir volume is mounted in container compute at {}",
+            names.join(" "),
+            paths.join(", ")
+        )
+    })
+}
+
 /// Reports a container that ended before its guest. Its volume is out of the guest's reach until the guest is started again.
 pub(super) fn plan(observed: &Observed, pod: &Pod) -> Plan {
     let vmi = &observed.vmi;
@@ -66,6 +91,29 @@ mod tests {
             "state": {"terminated": terminated}});
         let status = json!({"phase": "Running", "containerStatuses": [container]});
         serde_json::from_value(json!({"metadata": {"name": "p"}, "status": status})).unwrap()
+    }
+
+    #[test]
+    fn a_directory_that_nobody_has_put_into_the_pod_is_named() {
+        let vmi: VirtualMachineInstance = serde_json::from_value(json!({
+            "metadata": {"name": "vm"},
+            "spec": {
+                "domain": {"devices": {"filesystems": [{"name": "conf", "virtiofs": {}}, {"name": "token", "virtiofs": {}}]}},
+                "volumes": [{"name": "conf", "configMap": {"name": "c"}},
+                    {"name": "token", "containerPath": {"path": "/var/run/secrets/cloud"}}],
+            },
+        }))
+        .unwrap();
+        let pod = |mounts: serde_json::Value| -> Pod {
+            let containers = json!([{"name": "compute"}, {"name": "virtiofs-token", "volumeMounts": mounts}]);
+            serde_json::from_value(json!({"metadata": {}, "spec": {"containers": containers}})).unwrap()
+        };
+        let sockets = json!({"name": "s", "mountPath": "/var/run/kubevirt/virtiofs-containers"});
+        let message = unserved(&vmi, &pod(json!([sockets]))).unwrap();
+        let wanted = "pod is missing virtiofs containers for ContainerPath volumes: [virtiofs-token]: ";
+        assert!(message.starts_with(wanted) && message.ends_with("at /var/run/secrets/cloud"), "{message}");
+        let token = json!({"name": "t", "mountPath": "/var/run/kubevirt-private/container-paths/token"});
+        assert_eq!(unserved(&vmi, &pod(json!([sockets, token]))), None);
     }
 
     #[test]

@@ -13,12 +13,9 @@
 
 use super::action::{Action, Plan};
 use super::observed::Observed;
-use super::status::{age, note_trouble, status_patch};
+use super::status::{age, status_patch};
 use crate::cluster::Cluster;
-use barevirt_api::names::{
-    CONDITION_MIGRATION_REQUIRED, CONDITION_SYNCHRONIZED, REASON_MIGRATION_DUE, REASON_MIGRATION_PENDING,
-    REASON_NETWORK_NOT_ATTACHED,
-};
+use barevirt_api::names::{CONDITION_MIGRATION_REQUIRED, REASON_MIGRATION_DUE, REASON_MIGRATION_PENDING};
 use barevirt_api::networks::{self, Attachment, SOURCE_DOMAIN, SOURCE_MULTUS};
 use barevirt_api::settings::Bindings;
 use barevirt_api::v1::{
@@ -167,16 +164,6 @@ pub(super) fn unattached(observed: &Observed, pod: &Pod) -> Option<(Duration, St
     let since = pod.status.as_ref().and_then(|status| status.start_time.as_ref());
     let since = since.or(pod.metadata.creation_timestamp.as_ref()).map_or(observed.now, |since| since.0);
     Some((ATTACHES.saturating_sub(age(since, observed.now)), message))
-}
-
-/// Reports that a network is not attached.
-pub(super) fn tell_unattached(
-    status: &mut VirtualMachineInstanceStatus,
-    notes: &mut Vec<Note>,
-    message: &str,
-    now: Timestamp,
-) {
-    note_trouble(status, notes, CONDITION_SYNCHRONIZED, REASON_NETWORK_NOT_ATTACHED, message, now);
 }
 
 /// Updates the status of networks beside the first by the report on the pod. All other fields stay.

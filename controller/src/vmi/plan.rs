@@ -28,8 +28,9 @@ use barevirt_api::names::{
     COMPUTE_CONTAINER, CONDITION_POD_SCHEDULED, CONDITION_PROVISIONING, CONDITION_SYNCHRONIZED,
     NODE_NAME_LABEL, PHASE_FAILED, PHASE_PENDING, PHASE_RUNNING, PHASE_SCHEDULED, PHASE_SCHEDULING,
     PHASE_WAITING_FOR_SYNC, REASON_FAILED_CREATE, REASON_FAILED_DATA_VOLUME_IMPORT, REASON_GUEST_NOT_RUNNING,
-    REASON_NODE_UNRESPONSIVE, REASON_NOT_GUARANTEED, REASON_POD_NOT_EXISTS, REASON_STOPPED,
-    REASON_SUCCESSFUL_CREATE, REASON_SYNC_FAILED, REFUSED_PODS_ANNOTATION, VMI_FINALIZER, is_final_phase,
+    REASON_MISSING_VIRTIOFS_CONTAINERS, REASON_NETWORK_NOT_ATTACHED, REASON_NODE_UNRESPONSIVE,
+    REASON_NOT_GUARANTEED, REASON_POD_NOT_EXISTS, REASON_STOPPED, REASON_SUCCESSFUL_CREATE,
+    REASON_SYNC_FAILED, REFUSED_PODS_ANNOTATION, VMI_FINALIZER, is_final_phase,
 };
 use barevirt_api::v1::{Condition, merge_condition};
 use barevirt_api::valid::ValidVmi;
@@ -225,10 +226,12 @@ fn with_living_pod(observed: &Observed, pod: &Pod) -> Plan {
             if pod.metadata.deletion_timestamp.is_some() {
                 // It will not run any more; its end decides.
                 Plan::default()
+            } else if let Some(message) = filesystems::unserved(vmi, pod) {
+                hold(observed, pod, REASON_MISSING_VIRTIOFS_CONTAINERS, &message)
             } else if runs(pod) {
                 match networks::unattached(observed, pod) {
                     Some((left, _)) if !left.is_zero() => Plan::default().again_in(left),
-                    Some((_, message)) => hold(observed, pod, &message),
+                    Some((_, message)) => hold(observed, pod, REASON_NETWORK_NOT_ATTACHED, &message),
                     None => hand_over(observed, pod, node),
                 }
             } else {
@@ -304,14 +307,14 @@ fn await_pod(observed: &Observed, pod: &Pod) -> Plan {
     Plan { actions: status_patch(vmi, json!({}), &status).into_iter().collect(), notes, again }
 }
 
-/// The pod runs without a network of the instance: no handler could give it to the guest.
-fn hold(observed: &Observed, pod: &Pod, message: &str) -> Plan {
+/// The pod is without a network or a directory of the instance: no handler could give it to the guest.
+fn hold(observed: &Observed, pod: &Pod, reason: &str, message: &str) -> Plan {
     let vmi = &observed.vmi;
     let mut status = vmi.status.clone().unwrap_or_default();
     let mut notes = vec![];
     enter(&mut status, PHASE_SCHEDULING, observed.now);
     proof::note(&mut status, pod);
-    networks::tell_unattached(&mut status, &mut notes, message, observed.now);
+    note_trouble(&mut status, &mut notes, CONDITION_SYNCHRONIZED, reason, message, observed.now);
     not_running(&mut status, REASON_GUEST_NOT_RUNNING, NOT_RUNNING_MESSAGE, observed.now);
     Plan { actions: status_patch(vmi, json!({}), &status).into_iter().collect(), notes, again: None }
 }

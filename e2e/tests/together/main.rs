@@ -6,6 +6,7 @@ mod bad_input;
 mod bridge;
 mod certificates;
 mod claims;
+mod container_paths;
 mod controls;
 mod copies;
 mod credentials;

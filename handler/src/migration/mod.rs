@@ -18,9 +18,10 @@
 //! are stored in no object: a handler that had a key and restarts no longer needs it.
 //!
 //! [`plan`] and [`status`] are pure: what has to be done, and what has to be written. [`control`] has the
-//! messages between handlers, [`listen`] and [`call`] are the two sides of such a conversation, and
-//! [`arrivals`] has the guests that may arrive here.
+//! messages between handlers, [`listen`] and [`call`] are the two sides of such a conversation,
+//! [`arrivals`] has the guests that may arrive here, and [`address`] the address at which they arrive.
 
+pub mod address;
 pub mod arrivals;
 pub mod call;
 pub mod control;

@@ -50,7 +50,7 @@ fn wanted(ports: Vec<Port>) -> Wanted {
 }
 
 /// Runs `work` on a thread in that namespace.
-fn inside<T: Send + 'static>(netns: &OwnedFd, work: impl FnOnce() -> T + Send + 'static) -> T {
+pub(crate) fn inside<T: Send + 'static>(netns: &OwnedFd, work: impl FnOnce() -> T + Send + 'static) -> T {
     let netns = netns.try_clone().unwrap();
     let work = move || {
         setns(&netns, CloneFlags::CLONE_NEWNET).unwrap();
@@ -149,6 +149,15 @@ pub(crate) fn connect(node: &OwnedFd, pod: &OwnedFd, ipv6: bool) {
             gateways.push(NODE6.into());
         }
         configure(&netlink, "eth0", &addresses, &gateways).await;
+    });
+}
+
+/// Gives a namespace a link of that name with these addresses, and nobody behind it.
+pub(crate) fn add_link(netns: &OwnedFd, name: &'static str, addresses: Vec<(IpAddr, u8)>) {
+    with_netlink(netns, move |netlink| async move {
+        netlink.link().add(LinkVeth::new("nobody", name).build()).execute().await.unwrap();
+        configure(&netlink, "nobody", &[], &[]).await;
+        configure(&netlink, name, &addresses, &[]).await;
     });
 }
 

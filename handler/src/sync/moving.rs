@@ -1,6 +1,5 @@
 //! The work of a VM's task for a guest that migrates.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use barevirt_api::settings::Bindings;
@@ -15,6 +14,7 @@ use tracing::info;
 
 use super::{API_DEADLINE, Context, Task, TaskError};
 use crate::migration;
+use crate::migration::address::Reached;
 use crate::migration::arrivals::Arrivals;
 use crate::migration::source_pod;
 use crate::pods::LauncherPod;
@@ -27,9 +27,8 @@ pub struct Migration {
     pub arrivals: Arrivals,
     /// The certificate that is presented to handlers of other nodes.
     pub own: Arc<certificates::Client>,
-    /// The address at which handlers of other nodes reach this one. `None` if it is unknown: then no guest
-    /// can arrive.
-    pub address: Option<IpAddr>,
+    /// The address at which handlers of other nodes reach this one.
+    pub reached: Reached,
 }
 
 impl Migration {
@@ -39,7 +38,7 @@ impl Migration {
         let (shown, trusted) = (tokio::sync::watch::channel(None).1, tokio::sync::watch::channel(None).1);
         let policy = tokio::sync::watch::channel(certificates::TlsPolicy::default()).1;
         let own = certificates::Client::follow(shown, trusted, policy);
-        Self { arrivals: Arrivals::default(), own, address: None }
+        Self { arrivals: Arrivals::default(), own, reached: Reached::default() }
     }
 }
 
@@ -63,12 +62,14 @@ impl Task {
         let launcher = seen.launcher;
         if let Some((uid, _)) = migration::plan::incoming(vmi, node) {
             let listens = self.session.as_ref().is_some_and(|session| session.awaits(uid));
-            let address = self.context.migration.address.map(|address| address.to_string());
+            // Where it is not known, nothing comes here.
+            let address = listens.then(|| self.context.migration.reached.now()).flatten();
+            let address = address.map(|address| address.to_string());
             let target = migration::status::Target {
                 node,
                 address: address.as_deref().unwrap_or_default(),
                 launcher,
-                listens: listens && address.is_some(),
+                listens: address.is_some(),
                 pod: pod.map(|pod| pod.uid.as_str()),
             };
             let status = migration::status::target(vmi, target, now);

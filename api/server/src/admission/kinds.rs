@@ -92,8 +92,9 @@ pub(super) fn causes(
         Hook::KubeVirtDelete => {
             Ok(kubevirt::delete(&read(request.old_object.as_ref())?, facts.workloads.as_deref()))
         }
-        // Decided elsewhere: machines and instances in the parent module, evictions together with the pod.
+        // Decided elsewhere: machines, instances and pods in the parent module, evictions together with the pod.
         Hook::MutateMachine
+        | Hook::MutateLauncher
         | Hook::MutateInstance
         | Hook::MutateMigration
         | Hook::Machine

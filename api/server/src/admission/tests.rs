@@ -100,6 +100,30 @@ fn a_new_migration_gets_its_label_and_its_finalizer() {
 }
 
 #[test]
+fn a_launcher_is_completed_by_what_others_have_mounted_in_it() {
+    let object = json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "virt-launcher-web", "namespace": "shop" },
+        "spec": {
+            "containers": [
+                { "name": "compute", "volumeMounts": [{ "name": "cloud", "mountPath": "/cloud" }] },
+                { "name": "virtiofs-token", "env": [{ "name": "CONTAINER_PATH", "value": "/cloud" }] },
+            ],
+            "volumes": [{ "name": "cloud", "secret": { "secretName": "cloud" } }],
+            "from_the_future": { "a": 1 },
+        },
+    });
+    let made = patched(&ask(Hook::MutateLauncher, "CREATE", "ann", &object, None), &object);
+    let mount = json!({
+        "name": "cloud", "mountPath": "/var/run/kubevirt-private/container-paths/token", "readOnly": true,
+    });
+    assert_eq!(made["spec"]["containers"][1]["volumeMounts"], json!([mount]));
+    assert_eq!(
+        (&made["spec"]["containers"][0], &made["spec"]["from_the_future"]["a"]),
+        (&object["spec"]["containers"][0], &json!(1))
+    );
+}
+
+#[test]
 fn only_the_controller_says_what_an_instance_was_made_from() {
     let object =
         vmi(|vmi| vmi["status"] = json!({ "virtualMachineRevisionName": "r", "nodeName": "node02" }));

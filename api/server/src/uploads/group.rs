@@ -102,7 +102,11 @@ mod tests {
         });
         assert_eq!(read(&request), Ok("disk".to_owned()));
         assert!(read(&json!({ "spec": {} })).unwrap_err().contains("spec.pvcName: must be given"));
-        assert!(read(&json!({ "spec": { "pvcName": "../a" } })).unwrap_err().contains("is not the name of a claim"));
+        assert!(
+            read(&json!({ "spec": { "pvcName": "../a" } }))
+                .unwrap_err()
+                .contains("is not the name of a claim")
+        );
         let elsewhere = json!({ "metadata": { "namespace": "other" }, "spec": { "pvcName": "disk" } });
         assert!(read(&elsewhere).unwrap_err().contains("metadata.namespace"));
         assert!(read(&json!([])).is_err() && read(&json!({ "kind": "Pod" })).is_err());

@@ -12,6 +12,7 @@ pub use removal::{BLOCK_UNINSTALL, delete};
 use super::migration_policy::{amounts, max_downtime};
 use super::{rotation, workload_updates};
 use crate::gates::{GATES, Gates, State};
+use crate::networks::Attachment as Definition;
 use crate::settings::{NODE_DISK_ANNOTATIONS, node_disk_size};
 use crate::syntax::{is_label_key, quoted};
 use crate::v1::{
@@ -223,6 +224,13 @@ fn configured(
         {
             let message = format!("{} is not the key of a taint", quoted(key));
             causes.push(Cause::invalid(&path.child("nodeDrainTaintKey"), message));
+        }
+        if let Some(given) = migrations.network.as_deref().filter(|given| !given.is_empty())
+            && !Definition::of("default", given).is_sound()
+        {
+            let field = path.child("network");
+            let message = format!("{field} must be a name, or a namespace and a name separated by a slash");
+            causes.push(Cause::invalid(&field, message));
         }
     }
     let downtime = |configuration: &KubeVirtConfiguration| configuration.migrations.as_ref()?.max_downtime_ms;

@@ -148,7 +148,7 @@ fn a_gate_that_is_off_is_named_and_one_that_is_on_leads_to_what_is_not_there() {
             ],
             "spec.volumes[3].containerPath",
             "VMI has ContainerPath volumes but the ContainerPathVolumes feature gate is disabled",
-            "spec.volumes[3].containerPath",
+            "",
         ),
         (
             "EnableVirtioFsStorageVolumes",

@@ -55,6 +55,14 @@ fn rules_of_volumes_that_are_not_there_yet() {
                    "spec.volumes[3]", "ContainerPath volume 'a' must have a matching filesystem defined in spec.domain.devices.filesystems";
             ["/spec/volumes/-" => {"name": "a", "containerPath": {"path": "/var/run/kubevirt/a"}}, "/spec/domain/devices/filesystems" => [{"name": "a", "virtiofs": {}}]]
                 => "spec.volumes[3].containerPath.path", "ContainerPath volume 'a' uses reserved path prefix '/var/run/kubevirt'";
+            ["/spec/volumes/-" => {"name": "a", "containerPath": {"path": "a"}}, "/spec/domain/devices/filesystems" => [{"name": "a", "virtiofs": {}}]]
+                => "spec.volumes[3].containerPath.path", "path must be absolute (start with '/')";
+            ["/spec/volumes/-" => {"name": "a", "containerPath": {"path": "/a/../b"}}, "/spec/domain/devices/filesystems" => [{"name": "a", "virtiofs": {}}]]
+                => "spec.volumes[3].containerPath.path", "path must not contain '..'";
+            ["/spec/volumes/-" => {"name": "a", "containerPath": {"path": (format!("/{}", "a".repeat(4096)))}}, "/spec/domain/devices/filesystems" => [{"name": "a", "virtiofs": {}}]]
+                => "spec.volumes[3].containerPath.path", "path must have at most 4096 characters";
+            ["/spec/volumes/-" => {"name": "a", "containerPath": {"path": "/a", "readOnly": false}}, "/spec/domain/devices/filesystems" => [{"name": "a", "virtiofs": {}}]]
+                => "spec.volumes[3].containerPath.readOnly", "readOnly must be true, write access is not supported";
         ],
     );
 }
@@ -70,7 +78,7 @@ fn rules_of_shared_directories() {
         ["/spec/domain/devices/filesystems" => one] => "spec.domain.devices.filesystems[0].name", "spec.domain.devices.filesystems[0].Name 'a' not found.";
         ["/spec/volumes/-" => {"name": name, "configMap": {"name": "a"}}, "/spec/domain/devices/filesystems" => long] => "spec.domain.devices.filesystems[0].name", "is longer than 36 characters";
         ["/spec/volumes/-" => {"name": "a", "configMap": {"name": "a"}}, "/spec/domain/devices/filesystems" => twice] => "spec.domain.devices.filesystems[1].name", "spec.domain.devices.filesystems[1] and spec.domain.devices.filesystems[0] must not have the same Name.";
-        ["/spec/volumes/-" => {"name": "a", "emptyDisk": {"capacity": "1Gi"}}, "/spec/domain/devices/filesystems" => one] => "spec.domain.devices.filesystems[0].name", "of a volume that is no configMap, secret, serviceAccount, downwardAPI, persistentVolumeClaim or dataVolume is not supported yet";
+        ["/spec/volumes/-" => {"name": "a", "emptyDisk": {"capacity": "1Gi"}}, "/spec/domain/devices/filesystems" => one] => "spec.domain.devices.filesystems[0].name", "of a volume that is no configMap, secret, serviceAccount, downwardAPI, containerPath, persistentVolumeClaim or dataVolume is not supported yet";
         ["/spec/volumes/-" => {"name": "a", "configMap": {"name": "a"}}, "/spec/domain/devices/disks/-" => {"name": "a", "disk": {"bus": "virtio"}}, "/spec/domain/devices/filesystems" => one] => "spec.domain.devices.filesystems[0].name", "of a volume that is a disk as well is not supported yet";
     ]);
     check_with(

@@ -8,6 +8,7 @@ use crate::images::Reference;
 use crate::monitoring::{self, Monitor};
 use crate::workloads::unprivileged;
 use crate::{strategy, webhooks};
+use barevirt_api::networks::{MIGRATION_LINK, NETWORKS_ANNOTATION};
 use barevirt_api::webhooks::Configuration;
 use barevirt_component::certificates::Seal;
 use k8s_openapi::ByteString;
@@ -43,6 +44,7 @@ pub fn objects(target: &Target, around: &Around) -> Result<Vec<Wanted>, Vec<Refu
             Kind::DaemonSet => {
                 place(object, target.workloads.as_ref());
                 hold_launcher(object, target);
+                join_migrations(object, target);
                 pull(object, target);
             }
             Kind::MutatingWebhookConfiguration | Kind::ValidatingWebhookConfiguration => {
@@ -129,6 +131,14 @@ fn hold_launcher(handler: &mut Value, target: &Target) {
             "resources": {"requests": {"cpu": "1m", "memory": "4Mi"}, "limits": {"memory": "20Mi"}},
             "securityContext": unprivileged(),
         }));
+    }
+}
+
+/// Handlers alone are on the network that carries migrations, each by a link of the same name.
+fn join_migrations(handler: &mut Value, target: &Target) {
+    if let Some(network) = &target.migration_network {
+        let annotations = &mut handler["spec"]["template"]["metadata"]["annotations"];
+        annotations[NETWORKS_ANNOTATION] = json!(format!("{network}@{MIGRATION_LINK}"));
     }
 }
 
@@ -268,6 +278,27 @@ mod tests {
         assert_eq!(path, format!("/pod-eviction-evacuate/{}", made.seal().as_str()));
     }
 
+    /// Only launchers with directories that others put there wait for virt-api, and it sees them as they are stored.
+    #[test]
+    fn launchers_are_completed_after_all_who_change_them() {
+        let mutator = body(&of(json!({})), Kind::MutatingWebhookConfiguration, "virt-api-mutator");
+        let webhooks = mutator["webhooks"].as_array().unwrap();
+        let of_pods: Vec<&Value> =
+            webhooks.iter().filter(|webhook| webhook["rules"][0]["resources"] == json!(["pods"])).collect();
+        let [webhook] = of_pods[..] else { panic!("{of_pods:?}") };
+        assert_eq!(webhook["reinvocationPolicy"], "IfNeeded");
+        assert_eq!(webhook["rules"][0]["operations"], json!(["CREATE"]));
+        assert_eq!(
+            webhook["objectSelector"],
+            json!({
+                "matchLabels": {"kubevirt.io": "virt-launcher"},
+                "matchExpressions": [{"key": "barevirt.dev/container-paths", "operator": "Exists"}],
+            })
+        );
+        let mut others = webhooks.iter().filter(|other| other["rules"][0]["resources"] != json!(["pods"]));
+        assert!(others.all(|other| other.get("objectSelector").is_none()));
+    }
+
     /// Monitoring selects all of them by one label, at one port.
     #[test]
     fn every_component_has_a_port_for_metrics() {
@@ -367,6 +398,36 @@ mod tests {
         let selector = &handler["spec"]["template"]["spec"]["nodeSelector"];
         assert_eq!((selector.get("a"), &selector["c"]), (None, &json!("d")));
         assert!(objects.iter().all(|wanted| wanted.identity.kind != Kind::PodDisruptionBudget));
+    }
+
+    /// Nothing else changes: no port is opened, and no launcher is on that network.
+    #[test]
+    fn only_handlers_join_the_network_of_migrations_and_another_network_replaces_their_pods() {
+        let with = |network: Value| of(json!({"configuration": {"migrations": {"network": network}}}));
+        let annotation = |objects: &[Wanted]| {
+            let handler = body(objects, Kind::DaemonSet, "virt-handler");
+            handler["spec"]["template"]["metadata"]["annotations"][NETWORKS_ANNOTATION].clone()
+        };
+        let plain = of(json!({}));
+        assert_eq!((annotation(&plain), annotation(&with(json!("")))), (Value::Null, Value::Null));
+        let (one, other) = (with(json!("migrations")), with(json!("net/other")));
+        assert_eq!(annotation(&one), "migrations@migration0");
+        assert_eq!(annotation(&other), "net/other@migration0");
+        for (before, after) in [(&plain, &one), (&one, &other), (&other, &plain)] {
+            let changed: Vec<String> = before
+                .iter()
+                .zip(after)
+                .filter(|(before, after)| before.hash != after.hash)
+                .map(|(before, _)| before.identity.to_string())
+                .collect();
+            assert_eq!(changed, ["DaemonSet kubevirt/virt-handler"]);
+        }
+        // On one node first: where the network is not defined, the others keep the handlers that they have.
+        let canary = one.iter().find_map(|wanted| wanted.canary.as_ref()).unwrap();
+        assert_eq!(
+            canary.body["spec"]["template"]["metadata"]["annotations"][NETWORKS_ANNOTATION],
+            "migrations@migration0"
+        );
     }
 
     #[test]

@@ -45,6 +45,8 @@ pub struct Target {
     pub customize: CustomizeComponents,
     /// Values of the labels part-of, version and component, if given.
     pub product: Product,
+    /// Definition of the network that carries migrations, as a handler's pod names it; none: that of the pods.
+    pub migration_network: Option<String>,
     /// Whether the ready-made instance types and preferences are installed.
     pub instancetypes: bool,
     /// The monitoring stack to look for.
@@ -168,9 +170,9 @@ impl Target {
         let placement = |config: &Option<barevirt_api::v1::ComponentConfig>| {
             config.as_ref().and_then(|config| config.node_placement.clone())
         };
-        let instancetypes = spec
-            .configuration
-            .as_ref()
+        let configuration = spec.configuration.as_ref();
+        let migrations = configuration.and_then(|configuration| configuration.migrations.as_ref());
+        let instancetypes = configuration
             .and_then(|configuration| configuration.common_instancetypes_deployment.as_ref())
             .and_then(|deployment| deployment.enabled)
             .unwrap_or(true);
@@ -183,6 +185,7 @@ impl Target {
             workloads: placement(&spec.workloads),
             customize: spec.customize_components.clone().unwrap_or_default(),
             product,
+            migration_network: migrations.and_then(|migrations| given(&migrations.network)),
             instancetypes,
             monitoring: Monitoring::of(spec, own),
         })

@@ -10,12 +10,12 @@
 use super::disks::{Disks, helper_resources};
 use super::parts::{SOCKETS_SIZE, empty_dir, mount, unprivileged};
 use crate::config::Config;
-use barevirt_api::filesystem::{self, SOCKETS};
+use barevirt_api::filesystem::{self, CONTAINER_PATH, SOCKETS};
 use barevirt_api::names::COMPUTE_CONTAINER;
 use barevirt_api::quantity;
 use barevirt_api::v1::Volume;
 use barevirt_api::valid::ValidVmi;
-use k8s_openapi::api::core::v1::{Container, ResourceRequirements, VolumeMount};
+use k8s_openapi::api::core::v1::{Container, EnvVar, ResourceRequirements, VolumeMount};
 
 /// The volume with the sockets: KubeVirt's name.
 const VOLUME: &str = "virtiofs-containers";
@@ -33,6 +33,11 @@ pub(super) fn add(vmi: &ValidVmi, guaranteed: bool, config: &Config, disks: &mut
     disks.containers.extend(containers);
     disks.volumes.push(empty_dir(VOLUME, SOCKETS_SIZE));
     disks.compute_mounts.push(mount(VOLUME, SOCKETS));
+}
+
+/// Whether directories of the container `compute` are shared, which are mounted when the pod is admitted.
+pub(super) fn shares_container_paths(vmi: &ValidVmi) -> bool {
+    filesystem::of(vmi.spec()).any(|volume| volume.container_path.is_some())
 }
 
 /// The name of the container that has a volume.
@@ -63,14 +68,21 @@ fn container(volume: &Volume, resources: &ResourceRequirements, config: &Config)
     if filesystem::is_read_only(volume) {
         command.push("--read-only".to_owned());
     }
-    if volume.service_account.is_some() {
+    // Tokens are often readable by the user of the pod alone.
+    if volume.service_account.is_some() || volume.container_path.is_some() {
         command.push("--as-root".to_owned());
     }
+    let path = volume.container_path.as_ref().map(|source| EnvVar {
+        name: CONTAINER_PATH.to_owned(),
+        value: Some(source.path.clone()),
+        value_from: None,
+    });
     Some(Container {
         name: filesystem::container(&volume.name),
         image: Some(config.launcher_image.clone()),
         image_pull_policy: config.pull_policy().map(str::to_owned),
         command: Some(command),
+        env: path.map(|path| vec![path]),
         resources: Some(resources.clone()),
         security_context: Some(unprivileged()),
         // The reason why it ended becomes part of the instance's status.
@@ -96,6 +108,7 @@ fn resources(vmi: &ValidVmi, guaranteed: bool, config: &Config) -> ResourceRequi
 mod tests {
     use super::*;
     use crate::pod::claims::{self, Mode};
+    use barevirt_api::names::CONTAINER_PATHS_LABEL;
     use barevirt_api::settings::Settings;
     use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
     use serde_json::{Value, json};
@@ -162,6 +175,36 @@ mod tests {
         }
         // These volumes need no container-disk helper.
         assert_eq!(spec["initContainers"], Value::Null);
+    }
+
+    #[test]
+    fn a_directory_of_compute_is_named_and_not_mounted_yet() {
+        let of = |source: Value| {
+            let vmi = serde_json::from_value(json!({
+                "metadata": {"name": "vm", "namespace": "ns", "uid": "u"},
+                "spec": {
+                    "domain": {"memory": {"guest": "128Mi"}, "devices": {"filesystems": [{"name": "token", "virtiofs": {}}]}},
+                    "volumes": [source],
+                },
+            }));
+            let vmi = ValidVmi::new(vmi.unwrap()).unwrap_or_else(|causes| panic!("{causes:?}"));
+            let pod = serde_json::to_value(crate::pod::build(&vmi, &config())).unwrap();
+            let label = pod["metadata"]["labels"][CONTAINER_PATHS_LABEL].clone();
+            let mut containers = pod["spec"]["containers"].as_array().unwrap().clone();
+            (label, containers.remove(1))
+        };
+        let (label, container) =
+            of(json!({"name": "token", "containerPath": {"path": "/var/run/secrets/cloud"}}));
+        assert_eq!((label, &container["name"]), (json!(""), &json!("virtiofs-token")));
+        assert_eq!(container["env"], json!([{"name": "CONTAINER_PATH", "value": "/var/run/secrets/cloud"}]));
+        let sockets = json!({"name": VOLUME, "mountPath": "/var/run/kubevirt/virtiofs-containers"});
+        assert_eq!(container["volumeMounts"], json!([sockets]));
+        let command: Vec<&str> =
+            container["command"].as_array().unwrap().iter().filter_map(Value::as_str).skip(4).collect();
+        let place = "/var/run/kubevirt-private/container-paths/token";
+        assert_eq!(command, ["--directory", place, "--read-only", "--as-root"]);
+        let (label, container) = of(json!({"name": "token", "configMap": {"name": "c"}}));
+        assert_eq!((label, &container["env"]), (Value::Null, &Value::Null));
     }
 
     #[test]

@@ -50,9 +50,9 @@ use crate::config::Config;
 use crate::generated;
 use crate::owner::owner;
 use barevirt_api::names::{
-    APP_LABEL, APP_LAUNCHER, COMPUTE_CONTAINER, CREATED_BY_LABEL, DOMAIN_ANNOTATION, EVICT_ONLY_ANNOTATION,
-    FAIL_FAST_ANNOTATION, MEMORY_OVERHEAD_ANNOTATION, MIGRATION_TARGET_NODE_LABEL, NODE_NAME_LABEL,
-    OUTDATED_LAUNCHER_LABEL, VM_NAME_LABEL, VMI_ID_LABEL, vmi_id,
+    APP_LABEL, APP_LAUNCHER, COMPUTE_CONTAINER, CONTAINER_PATHS_LABEL, CREATED_BY_LABEL, DOMAIN_ANNOTATION,
+    EVICT_ONLY_ANNOTATION, FAIL_FAST_ANNOTATION, MEMORY_OVERHEAD_ANNOTATION, MIGRATION_TARGET_NODE_LABEL,
+    NODE_NAME_LABEL, OUTDATED_LAUNCHER_LABEL, VM_NAME_LABEL, VMI_ID_LABEL, vmi_id,
 };
 use barevirt_api::object_volume;
 use barevirt_api::settings::{Component, NodeDisk, Smbios};
@@ -191,6 +191,9 @@ fn metadata(vmi: &ValidVmi, config: &Config) -> ObjectMeta {
         ]
         .map(|(name, value)| (name.to_owned(), value)),
     );
+    if filesystems::shares_container_paths(vmi) {
+        labels.insert(CONTAINER_PATHS_LABEL.to_owned(), String::new());
+    }
     let mut annotations = given.annotations.clone().unwrap_or_default();
     annotations.retain(|name, _| !OWN_ANNOTATIONS.iter().any(|prefix| name.starts_with(prefix)));
     networks::annotate(&mut annotations, vmi.namespace(), vmi.vmi(), &config.settings.bindings);

@@ -18,7 +18,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 
 /// Annotation: networks to attach to the pod beside its first one.
-pub const NETWORKS: &str = "k8s.v1.cni.cncf.io/networks";
+pub const NETWORKS: &str = barevirt_api::networks::NETWORKS_ANNOTATION;
 /// Annotation: the network to attach to the pod instead of the cluster's own.
 pub const DEFAULT_NETWORK: &str = "v1.multus-cni.io/default-network";
 /// Annotation: the links that are attached to the pod.

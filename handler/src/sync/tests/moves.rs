@@ -1,9 +1,10 @@
 //! Tests of a guest that migrates between two handlers, each with a launcher that speaks the real protocol.
 //! The handlers call each other over real TLS, with certificates as handlers have them.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use barevirt_api::names::handler_host;
+use barevirt_api::networks::MIGRATION_LINK;
 use barevirt_component::certificates::{Authorities, Client, Clients, Pair, Server as TlsServer, TlsPolicy};
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
@@ -13,10 +14,12 @@ use tokio::net::{TcpListener, TcpStream};
 
 use super::*;
 use crate::migration::PORT;
+use crate::migration::address::Reached;
 use crate::migration::arrivals::Arrivals;
 use crate::migration::call::{CallError, Target};
 use crate::migration::control::MAGIC;
 use crate::migration::listen::{self, Door};
+use crate::network::tests::{add_link, inside};
 
 const TARGET: &str = "node02";
 
@@ -50,8 +53,8 @@ async fn own(node: &str, by: &Authority) -> Arc<Client> {
     client
 }
 
-/// State of a node's handler that others can call.
-async fn migration(node: &str, by: &Authority, address: IpAddr) -> Migration {
+/// State of a node's handler that others can call: it listens at one address, and its pod has another one.
+async fn migration(node: &str, by: &Authority, pod: IpAddr, listens: IpAddr) -> Migration {
     let own = own(node, by).await;
     let trusted = watch::channel(Some(Arc::new(Authorities::read(by.pem().as_bytes()).unwrap()))).1;
     let policy = watch::channel(TlsPolicy::default()).1;
@@ -60,9 +63,9 @@ async fn migration(node: &str, by: &Authority, address: IpAddr) -> Migration {
     certificates.ready().await;
     let arrivals = Arrivals::default();
     let door = Door { certificates, trusted, arrivals: arrivals.clone() };
-    let listener = TcpListener::bind((address, PORT)).await.unwrap();
+    let listener = TcpListener::bind((listens, PORT)).await.unwrap();
     tokio::spawn(listen::run(listener, door));
-    Migration { arrivals, own, address: Some(address) }
+    Migration { arrivals, own, reached: Reached { pod: Some(pod) } }
 }
 
 /// Both nodes. The guest runs on the first one and migrates to the second.
@@ -77,8 +80,12 @@ struct Move {
 
 impl Move {
     async fn start(address: [u8; 4]) -> Option<Self> {
-        let by = authority();
         let address = IpAddr::V4(Ipv4Addr::from(address));
+        Self::start_at(address, address).await
+    }
+
+    async fn start_at(address: IpAddr, listens: IpAddr) -> Option<Self> {
+        let by = authority();
         let mut source = Node::new()?;
         source.context.migration.own = own(NODE, &by).await;
         let mut target = Node::new()?;
@@ -87,7 +94,7 @@ impl Move {
             client: source.context.client.clone(),
             recorder: source.context.recorder.clone(),
             node: TARGET.to_owned(),
-            migration: migration(TARGET, &by, address).await,
+            migration: migration(TARGET, &by, address, listens).await,
             ..target.context.clone()
         };
         let at_source = source.start();
@@ -211,4 +218,53 @@ async fn a_migration_that_cannot_be_begun_fails_and_the_guest_stays() {
     let state = status.migration_state.unwrap();
     let why = state.failure_reason.unwrap();
     assert!(state.completed == Some(true) && why.contains("virt-handler of node node02"), "{why}");
+}
+
+/// Runs a test of two handlers in a network namespace where both have a link of the network for migrations, with that address. They
+/// listen at all addresses, as handlers do.
+fn on_a_network_for_migrations(address: Option<IpAddr>, test: impl AsyncFnOnce(Move) + Send + 'static) {
+    let Some(netns) = namespace() else { return };
+    let prefix = |address: IpAddr| (address, if address.is_ipv4() { 24 } else { 64 });
+    add_link(&netns, MIGRATION_LINK, address.map(prefix).into_iter().collect());
+    inside(&netns, || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let pod = IpAddr::from([127, 81, 0, 5]);
+            let Some(moves) = Move::start_at(pod, Ipv6Addr::UNSPECIFIED.into()).await else { return };
+            test(moves).await;
+        });
+    });
+}
+
+#[test]
+fn a_guest_comes_over_the_network_for_migrations_where_there_is_one() {
+    for address in ["10.90.0.2", "fd00:90::2"] {
+        on_a_network_for_migrations(address.parse().ok(), async move |moves| {
+            moves.until("on the target", |status| status["nodeName"] == TARGET).await;
+            let state = moves.source.server.vmi.lock().unwrap()["status"]["migrationState"].clone();
+            assert_eq!(state["targetNodeAddress"], address, "{state}");
+            assert_eq!(state["targetState"]["nodeAddress"], address, "{state}");
+            assert!(state["completed"] == true && state.get("failed").is_none(), "{state}");
+        });
+    }
+}
+
+#[test]
+fn a_network_for_migrations_that_gives_no_address_lets_no_guest_come_by_another() {
+    on_a_network_for_migrations(None, async |moves| {
+        let awaited = async {
+            while moves.target.context.migration.arrivals.find("m-1").is_none() {
+                sleep(Duration::from_millis(20)).await;
+            }
+        };
+        timeout(WAIT, awaited).await.unwrap();
+        for _ in 0..10 {
+            bump(&mut moves.source.server.vmi.lock().unwrap());
+            moves.target.tell(&moves.at_target);
+            sleep(Duration::from_millis(20)).await;
+        }
+        let status = moves.source.server.read().status.unwrap();
+        assert_eq!(status.node_name.as_deref(), Some(NODE));
+        assert_eq!(status.migration_state.unwrap().target_node_address, None);
+    });
 }

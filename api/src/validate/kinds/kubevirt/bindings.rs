@@ -3,7 +3,7 @@
 use crate::networks::Attachment as Definition;
 use crate::quantity;
 use crate::settings::{Attachment, LINK_REFRESH};
-use crate::syntax::{is_dns_label, is_dns_subdomain, quoted};
+use crate::syntax::quoted;
 use crate::v1::InterfaceBindingPlugin;
 use crate::validate::{Cause, Path};
 use std::collections::BTreeMap;
@@ -59,13 +59,11 @@ fn validate_one(path: &Path, plugin: &InterfaceBindingPlugin, causes: &mut Vec<C
         let message = format!("{field} {} is not {LINK_REFRESH}", quoted(&method));
         causes.push(Cause::invalid(&field, message));
     }
-    if let Some(given) = text(network_attachment_definition) {
-        let Definition { namespace, name } = Definition::of("default", &given);
-        if !is_dns_label(&namespace) || !is_dns_subdomain(&name) {
-            let field = path.child("networkAttachmentDefinition");
-            let message = format!("{field} must be a name, or a namespace and a name separated by a slash");
-            causes.push(Cause::invalid(&field, message));
-        }
+    let definition = text(network_attachment_definition).map(|given| Definition::of("default", &given));
+    if definition.is_some_and(|definition| !definition.is_sound()) {
+        let field = path.child("networkAttachmentDefinition");
+        let message = format!("{field} must be a name, or a namespace and a name separated by a slash");
+        causes.push(Cause::invalid(&field, message));
     }
     let Some(overhead) = compute_resource_overhead else { return };
     let path = path.child("computeResourceOverhead");

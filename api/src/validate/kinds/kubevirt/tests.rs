@@ -34,7 +34,9 @@ fn what_is_right_passes() {
             "webhookConfiguration": bucket}),
         json!({"tlsConfiguration": {"minTLSVersion": "VersionTLS13"}}),
         json!({"migrations": {"parallelMigrationsPerCluster": 5, "allowPostCopy": false, "bandwidthPerMigration": "0Mi",
-            "completionTimeoutPerGiB": 150, "utilityVolumesTimeout": 150}}),
+            "completionTimeoutPerGiB": 150, "utilityVolumesTimeout": 150, "network": "migrations"}}),
+        json!({"migrations": {"network": "net/migrations.second"}}),
+        json!({"migrations": {"network": ""}}),
         json!({"seccompConfiguration": {"virtualMachineInstanceProfile": {"customProfile": {"localhostProfile": "a/b.json"}}}}),
     ] {
         assert_eq!(causes(&right), Vec::<String>::new(), "{right}");
@@ -152,7 +154,16 @@ fn what_is_wrong_is_named() {
             "tlsConfiguration.ciphers[0]",
             "the components speak",
         ),
-        (json!({"migrations": {"network": "migrations"}}), "migrations.network", "is not supported yet"),
+        (
+            json!({"migrations": {"network": "migrations@eth0,other"}}),
+            "migrations.network",
+            "must be a name, or a namespace and a name separated by a slash",
+        ),
+        (
+            json!({"migrations": {"network": "a/b/c"}}),
+            "migrations.network",
+            "must be a name, or a namespace and a name separated by a slash",
+        ),
         (
             json!({"migrations": {"parallelMigrationsPerCluster": -1}}),
             "migrations.parallelMigrationsPerCluster",

@@ -1,0 +1,150 @@
+//! A network of its own for migrations: guests go over it, and handlers alone are on it. The test bed's delegate attaches it in the
+//! place of Multus (`cluster-up/go/networks`).
+//!
+//! It changes the `KubeVirt` object and replaces all handlers, and so is alone in its file.
+
+use anyhow::{Context, Result, ensure};
+use barevirt_e2e::command::{kubectl, object, objects, try_kubectl_with};
+use barevirt_e2e::installation::{Changed, NAMESPACE, patch, wait_available};
+use barevirt_e2e::wait::{self, BOOT, MOVED, RUNNING, SOON};
+use barevirt_e2e::{Console, Namespace, Node, alone, guest, in_namespace};
+use serde_json::{Value, json};
+
+const DEFINITION: &str = "network-attachment-definition";
+/// What a guest sends of its memory at the least, bytes: its system is in there.
+const SENT: u64 = 8 << 20;
+
+/// A network on the wire between the nodes, defined beside the handlers for as long as this is there.
+struct Defined {
+    name: String,
+    addresses: String,
+}
+
+impl Defined {
+    fn begin(name: &str, subnet: &str) -> Result<Self> {
+        // The nodes of the test bed are on one machine: one list of addresses in use serves all of them.
+        let defined = Self { name: name.to_owned(), addresses: format!("/var/tmp/{name}") };
+        let config = json!({
+            "cniVersion": "1.0.0", "name": name, "type": "bridge", "bridge": "lan0", "mtu": 1400,
+            "ipam": {"type": "host-local", "dataDir": defined.addresses, "ranges": [[{"subnet": subnet}]]},
+        });
+        let definition = json!({
+            "apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition",
+            "metadata": {"name": name, "namespace": NAMESPACE}, "spec": {"config": config.to_string()},
+        });
+        let applied = try_kubectl_with(&["apply", "-f", "-"], &definition.to_string())?;
+        ensure!(applied.code == 0, "{}", applied.text());
+        Ok(defined)
+    }
+
+    fn end(&self) -> Result<()> {
+        kubectl(&["delete", DEFINITION, &self.name, "-n", NAMESPACE, "--ignore-not-found"])?;
+        let nodes = objects(&["node"])?;
+        let node = nodes.first().and_then(|node| node["metadata"]["name"].as_str()).context("no node")?;
+        Node::named(node).sh(&format!("rm -rf {}", self.addresses)).map(drop)
+    }
+}
+
+impl Drop for Defined {
+    fn drop(&mut self) {
+        if let Err(error) = self.end() {
+            eprintln!("network {} is not away: {error:#}", self.name);
+        }
+    }
+}
+
+/// Nodes with the addresses that their handlers have on that network, as is noted on their pods.
+fn addresses(network: &str) -> Result<Vec<(String, String)>> {
+    let pods = objects(&["pod", "-n", NAMESPACE, "-l", "kubevirt.io=virt-handler"])?;
+    let mut found = vec![];
+    for pod in pods.iter().filter(|pod| pod["metadata"]["deletionTimestamp"].is_null()) {
+        let noted = pod["metadata"]["annotations"]["k8s.v1.cni.cncf.io/network-status"].as_str();
+        let noted: Value = serde_json::from_str(noted.context("nothing is noted on a handler's pod")?)?;
+        let named = format!("{NAMESPACE}/{network}");
+        let own = noted.as_array().into_iter().flatten().find(|one| one["name"] == named.as_str());
+        let own = own.with_context(|| format!("a handler is not on {network}: {noted}"))?;
+        ensure!(own["interface"] == "migration0", "{own}");
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        found.push((text(&pod["spec"]["nodeName"]), text(&own["ips"][0])));
+    }
+    Ok(found)
+}
+
+/// Bytes that a node has sent over the wire of further networks.
+fn sent(node: &str) -> Result<u64> {
+    let text = Node::named(node).sh("awk '$1 == \"eth1:\" { print $10 }' /proc/net/dev")?;
+    text.trim().parse().with_context(|| format!("{text:?} is no number"))
+}
+
+/// Moves the guest; the record of it.
+fn moves(namespace: &Namespace) -> Result<Value> {
+    namespace.kubectl(&["delete", "vmim", "--all"])?;
+    namespace.virtctl(&["migrate", "vm"])?;
+    wait::until("the guest to move", MOVED, || {
+        let vmi = namespace.need("vmi", "vm")?;
+        let migrations = namespace.list("vmim")?;
+        let phase = migrations.first().map(|one| one["status"]["phase"].clone()).unwrap_or_default();
+        ensure!(phase != "Failed", "{}", vmi["status"]);
+        Ok((phase == "Succeeded").then(|| vmi["status"]["migrationState"].clone()))
+    })
+}
+
+#[test]
+fn guests_move_over_the_network_for_migrations_that_the_test_beds_delegate_attaches() {
+    in_namespace("mignet", |namespace| {
+        let _alone = alone();
+        wait_available()?;
+        namespace.apply(&guest::movable(guest::machine("vm", "Always")))?;
+        namespace.wait_phase("vm", "Running", RUNNING)?;
+        let mut console = Console::open(namespace, "vm")?;
+        console.login(BOOT)?;
+        let boot = console.ok("cat /proc/sys/kernel/random/boot_id", SOON)?;
+        console.leave()?;
+
+        let named = |family: &str| format!("{}-{family}", namespace.name());
+        let networks = [
+            (Defined::begin(&named("v4"), "10.90.0.0/24")?, "10.90.0."),
+            (Defined::begin(&named("v6"), "fd00:90::/64")?, "fd00:90::"),
+        ];
+        {
+            // What was there before comes back before the definitions go.
+            let _changed = Changed::begin(&json!({}))?;
+            for (network, prefix) in &networks {
+                patch(&json!({"configuration": {"migrations": {"network": network.name}}}))?;
+                wait_available()?;
+                let all = addresses(&network.name)?;
+                ensure!(all.len() >= 2 && all.iter().all(|(_, one)| one.starts_with(prefix)), "{all:?}");
+                let home = namespace.need("vmi", "vm")?["status"]["nodeName"]
+                    .as_str()
+                    .unwrap_or_default()
+                    .to_owned();
+                let before = sent(&home)?;
+                let state = moves(namespace)?;
+                let told = |field: &str| state[field].as_str().unwrap_or_default().to_owned();
+                let target = (told("targetNode"), told("targetNodeAddress"));
+                ensure!(all.contains(&target), "{target:?} is none of {all:?}");
+                let bytes = sent(&home)?.saturating_sub(before);
+                ensure!(bytes > SENT, "{bytes} bytes went over {}", network.name);
+                ensure!(state["migrationConfiguration"]["network"] == network.name.as_str(), "{state}");
+            }
+            // No launcher is on it.
+            let launcher = namespace.launcher("vm")?;
+            let annotations = &launcher["metadata"]["annotations"];
+            ensure!(annotations["k8s.v1.cni.cncf.io/networks"].is_null(), "{annotations}");
+        }
+        wait_available()?;
+        let handlers = object(&["daemonset", "virt-handler", "-n", NAMESPACE])?.context("no handlers")?;
+        let annotations = &handlers["spec"]["template"]["metadata"]["annotations"];
+        ensure!(annotations["k8s.v1.cni.cncf.io/networks"].is_null(), "{annotations}");
+        let state = moves(namespace)?;
+        let address = state["targetNodeAddress"].as_str().unwrap_or_default();
+        ensure!(!networks.iter().any(|(_, prefix)| address.starts_with(prefix)), "{state}");
+
+        let mut console = Console::open(namespace, "vm")?;
+        console.login(SOON)?;
+        let now = console.ok("cat /proc/sys/kernel/random/boot_id", SOON)?;
+        console.leave()?;
+        ensure!(now == boot, "the guest has booted again");
+        Ok(())
+    });
+}
