@@ -123,7 +123,8 @@ mod tests {
     fn added(path: &str, mounts: Value) -> Value {
         let mut object = json!(pod(path, mounts));
         let before = object["spec"]["containers"][1]["volumeMounts"].as_array().unwrap().len();
-        json_patch::patch(&mut object, &complete(&serde_json::from_value(object.clone()).unwrap())).unwrap();
+        let patch = complete(&serde_json::from_value(object.clone()).unwrap());
+        json_patch::patch(&mut object, &patch).unwrap();
         let after = object["spec"]["containers"][1]["volumeMounts"].as_array().unwrap().clone();
         assert!(after.len() <= before + 1);
         after.get(before).cloned().unwrap_or_default()
