@@ -3,7 +3,8 @@
 # boots a machine, upgrades under it, removes everything, installs by manifest, and removes that. Prints each command with what
 # it said and how long it took.
 #
-#   images/release-try.sh OLDER NEWER          folders of two releases, OLDER the former one
+#   images/release-try.sh RELEASE              the folder of a release
+#   images/release-try.sh OLDER NEWER          folders of two releases: Helm installs OLDER and upgrades to NEWER
 #
 # Environment: KUBECONFIG names the cluster, which pulls images from where the releases say, and has KVM or not: guests are
 # emulated. VERBOSE=1 shows long output in full. UI_CHECK=1 drives the page of `virtctl ui` in Chromium as well.
@@ -11,9 +12,9 @@
 set -euo pipefail
 shopt -s inherit_errexit
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-[[ $# -eq 2 ]] || { echo "usage: images/release-try.sh OLDER NEWER" >&2; exit 2; }
+[[ $# -eq 1 || $# -eq 2 ]] || { echo "usage: images/release-try.sh [OLDER] NEWER" >&2; exit 2; }
 older=$(realpath "$1")
-newer=$(realpath "$2")
+newer=$(realpath "${2:-$1}")
 [[ -n ${KUBECONFIG:-} ]] || { echo "release-try: KUBECONFIG names no cluster" >&2; exit 2; }
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -140,7 +141,7 @@ by_virtctl() {
 
 by_helm
 first_machine
-upgrade
+[[ $older == "$newer" ]] || upgrade
 removal "Helm's installation"
 by_manifest
 removal "the manifest's installation"
