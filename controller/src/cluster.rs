@@ -60,7 +60,9 @@ pub struct Options {
     pub launcher_image: String,
     /// Image of the importer; without one DataVolumes are left to CDI.
     pub importer_image: Option<String>,
-    /// Pull policy for both.
+    /// Image of passt; without one no guest is joined to the pod network by it.
+    pub passt_image: Option<String>,
+    /// Pull policy for all of them.
     pub image_pull_policy: Option<String>,
     /// After how long a silent node is lost.
     pub node_grace: Duration,
@@ -236,6 +238,7 @@ impl Cluster {
         let mut settings = self.options.installation.settings();
         settings.pods.image_volumes =
             settings.gates.is_on("ImageVolume") && self.image_volumes.load(Ordering::Relaxed);
+        settings.pods.passt_image.clone_from(&self.options.passt_image);
         Config {
             launcher_image: self.options.launcher_image.clone(),
             image_pull_policy: self.options.image_pull_policy.clone(),

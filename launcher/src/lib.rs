@@ -8,7 +8,8 @@
 //! **What the program does**, one for each subcommand
 //!
 //! - [`pod`]: the first process of a VM pod; [`run`]: a manifest without Kubernetes; [`volume`]: the program of an attachment
-//!   pod; [`filesystem`]: that of a container that shares a directory; [`node_capabilities`]: what guests of this node can have.
+//!   pod; [`filesystem`]: that of a container that shares a directory; [`passt`]: that of one that joins the guest to the pod network;
+//!   [`awaited`]: where they meet the launcher; [`node_capabilities`]: what guests of this node can have.
 //!
 //! **The VM**
 //!
@@ -35,6 +36,7 @@
 pub mod accelerator;
 pub mod acpi_table;
 pub mod assembly;
+pub mod awaited;
 pub mod bare_qemu;
 pub mod cards;
 pub mod clock;
@@ -56,6 +58,7 @@ pub mod lifecycle;
 pub mod migration;
 pub mod node_capabilities;
 pub mod object_disk;
+pub mod passt;
 pub mod people;
 pub mod pins;
 pub mod pod;

@@ -106,6 +106,8 @@ pub const REASON_VMI_NOT_EXISTS: &str = "VMINotExists";
 pub const REASON_CLAIM_IN_USE: &str = "ClaimInUse";
 /// Condition reason: what shared a directory with the guest has ended before it.
 pub const REASON_FILESYSTEM_ENDED: &str = "FilesystemEnded";
+/// Condition reason: passt, which joined the guest to the pod network, has ended before it.
+pub const REASON_PASST_ENDED: &str = "PasstEnded";
 /// Condition reason: a network of the instance is not attached to its pod.
 pub const REASON_NETWORK_NOT_ATTACHED: &str = "NetworkNotAttached";
 /// Event reason: two cards on one network have the same hardware address.

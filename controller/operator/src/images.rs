@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 /// Images that virt-operator installs, beside its own.
-pub const INSTALLED: [&str; 5] =
-    ["virt-api", "virt-controller", "virt-handler", "virt-importer", "virt-launcher"];
+pub const INSTALLED: [&str; 6] =
+    ["virt-api", "virt-controller", "virt-handler", "virt-importer", "virt-launcher", "virt-passt"];
 
 /// Where the images are and which version of them is installed.
 #[derive(Clone, Debug, PartialEq, Eq)]

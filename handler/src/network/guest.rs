@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use barevirt_api::masquerade::{self, RangeError};
 use barevirt_api::names::{LAUNCHER_UID, PHASE_RUNNING};
 use barevirt_api::networks::{self, FIRST_LINK};
+use barevirt_api::resolver::Resolver;
 use barevirt_api::settings::{Attachment, Bindings};
 use barevirt_api::v1::{self as api, NetworkInterfaceStatus, VirtualMachineInstance};
 use barevirt_api::valid::{ValidInterface, ValidVmi};
@@ -17,13 +18,12 @@ use super::Prepared;
 use super::addresses::AddressError;
 use super::links;
 use super::nft::rules::{Port, Protocol};
-use super::resolv::Resolver;
 use super::state::{Binding, Masquerade, Route, Wanted};
 
 /// Why interfaces cannot be made. Validation refuses all of it, so only an object that went around admission has it.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum InterfaceError {
-    /// Masquerade on the pod network, bridges and plugins are there.
+    /// Masquerade and passt on the pod network, bridges and plugins are there.
     #[error("interface {0} has no binding that this version supports")]
     Binding(String),
     /// The installation does not have it, or not any more.
@@ -134,6 +134,7 @@ fn card(
                 ports: ports(valid).ok_or_else(|| InterfaceError::Port(name.clone()))?,
             })
         }
+        (None, None, Some(_)) if interface.passt_binding.is_some() => Binding::Passt,
         (None, None, _) => match (bindings.of(interface), &interface.binding) {
             (Some(plugin), _) if plugin.attachment == Attachment::Tap => Binding::Tap,
             (Some(_), _) => Binding::ManagedTap,
@@ -146,7 +147,7 @@ fn card(
     // A guest keeps the address that it started with, wherever it goes.
     let told = status(vmi.vmi(), &name).and_then(|status| status.mac.as_deref());
     let mac = match binding {
-        Binding::Masquerade(_) => Some(valid.mac.as_str()),
+        Binding::Masquerade(_) | Binding::Passt => Some(valid.mac.as_str()),
         Binding::Bridge | Binding::ManagedTap | Binding::Tap | Binding::Gone => given.or(told),
     };
     let mac = mac.map(str::parse).transpose().map_err(|source| InterfaceError::Mac(name.clone(), source))?;
@@ -204,7 +205,8 @@ pub fn queues<'a>(wanted: &Wanted, descriptors: impl Iterator<Item = &'a String>
     let taps = descriptors.filter(|name| {
         NetworkDescriptor::parse(name) == Some((wanted.network.as_str(), NetworkDescriptor::Tap))
     });
-    u32::try_from(taps.collect::<BTreeSet<_>>().len()).unwrap_or(1)
+    // passt has one, and no tap.
+    u32::try_from(taps.collect::<BTreeSet<_>>().len()).unwrap_or(1).max(1)
 }
 
 /// What the launcher is told about the interface.

@@ -43,6 +43,8 @@ pub enum Binding {
     ManagedTap,
     /// By the tap or macvtap that is in the pod.
     Tap,
+    /// By passt, which has sockets in the pod's network namespace and nothing else there.
+    Passt,
     /// No more: what was made is taken away, and the pod's link is as it was.
     Gone,
 }

@@ -77,11 +77,13 @@ impl Rule {
     }
 }
 
-/// What may be opened. In any case no TCP port is bound or connected to, and no process outside is sent a signal.
+/// What may be opened. In any case no process outside is sent a signal.
 #[derive(Debug)]
 pub struct Files {
     /// Whatever may be read at all may be read on, and sockets connected to: only the other rights need a rule.
     pub reads_all: bool,
+    /// TCP ports may be bound and connected to.
+    pub tcp: bool,
     /// What may be done where.
     pub rules: Vec<Rule>,
 }
@@ -92,12 +94,11 @@ pub(crate) fn ruleset(what: &str, files: Files) -> Result<Option<OwnedFd>, Rules
     if files.reads_all {
         handled &= !(AccessFs::ReadFile | AccessFs::ReadDir | AccessFs::ResolveUnix);
     }
-    let mut ruleset = Ruleset::default()
-        .set_compatibility(CompatLevel::BestEffort)
-        .handle_access(handled)?
-        .handle_access(AccessNet::BindTcp | AccessNet::ConnectTcp)?
-        .scope(Scope::Signal | Scope::AbstractUnixSocket)?
-        .create()?;
+    let mut ruleset = Ruleset::default().set_compatibility(CompatLevel::BestEffort).handle_access(handled)?;
+    if !files.tcp {
+        ruleset = ruleset.handle_access(AccessNet::BindTcp | AccessNet::ConnectTcp)?;
+    }
+    let mut ruleset = ruleset.scope(Scope::Signal | Scope::AbstractUnixSocket)?.create()?;
     for Rule { place, may } in files.rules {
         add(&mut ruleset, &place, may.rights() & handled);
     }

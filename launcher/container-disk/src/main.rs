@@ -104,7 +104,7 @@ struct CopyError {
 fn confine() -> Result<(), String> {
     hide_memory().map_err(|error| format!("cannot hide the memory of this process: {error}"))?;
     // The file of the image may be anywhere, so all that may be read may be read on.
-    let files = Files { reads_all: true, rules: vec![Rule::path(May::Use, TERMINATION_LOG)] };
+    let files = Files { reads_all: true, tcp: false, rules: vec![Rule::path(May::Use, TERMINATION_LOG)] };
     let plan = Plan { files: Some(files), calls: Calls::HandOver };
     let entered = Domain::new("container-disk", plan).and_then(Domain::enter);
     entered.map_err(|error| {

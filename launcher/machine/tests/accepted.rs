@@ -53,6 +53,10 @@ impl Qemu {
         }
         // A tap needs privilege that a test does not have; QEMU's own network has the same place in the machine.
         for interface in &mut facts.interfaces {
+            if let NetBackend::Stream(number) = interface.backend {
+                other_ends.push(socket(number, &mut mappings));
+                continue;
+            }
             interface.backend = NetBackend::User { ipv4: IPV4, forwards: Vec::new() };
         }
         facts.vnc_socket = files.path().join("vnc,1.sock").to_str().unwrap().to_owned();

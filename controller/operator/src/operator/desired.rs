@@ -113,7 +113,7 @@ fn place(workload: &mut Value, placement: Option<&barevirt_api::v1::NodePlacemen
     }
 }
 
-/// A launcher's image that takes credentials is pulled with those of virt-handler, and held on its node: the namespaces of
+/// Images of launcher pods that take credentials are pulled with those of virt-handler, and held on its node: the namespaces of
 /// machines need not have the secrets, whose copies anybody there could use.
 fn hold_launcher(handler: &mut Value, target: &Target) {
     if target.pull_secrets.is_empty() {
@@ -121,13 +121,15 @@ fn hold_launcher(handler: &mut Value, target: &Target) {
     }
     let containers = &mut handler["spec"]["template"]["spec"]["containers"];
     if let Some(containers) = containers.as_array_mut() {
-        containers.push(json!({
-            "name": "virt-launcher-image-holder",
-            "image": target.images.reference("virt-launcher"),
-            "imagePullPolicy": target.images.pull_policy,
-            "command": ["/usr/bin/virt-launcher", "hold"],
-            "resources": {"requests": {"cpu": "1m", "memory": "4Mi"}, "limits": {"memory": "20Mi"}},
-            "securityContext": unprivileged(),
+        containers.extend(["virt-launcher", "virt-passt"].map(|image| {
+            json!({
+                "name": format!("{image}-image-holder"),
+                "image": target.images.reference(image),
+                "imagePullPolicy": target.images.pull_policy,
+                "command": ["/usr/bin/virt-launcher", "hold"],
+                "resources": {"requests": {"cpu": "1m", "memory": "4Mi"}, "limits": {"memory": "20Mi"}},
+                "securityContext": unprivileged(),
+            })
         }));
     }
 }

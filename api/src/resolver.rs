@@ -1,6 +1,6 @@
-//! The pod's resolver settings, as DHCP hands them to the guest.
+//! The resolver settings of a pod, as DHCP hands them to the guest.
 
-use barevirt_api::addresses;
+use crate::addresses;
 use std::net::IpAddr;
 
 /// More than glibc reads, and what a DHCP answer has room for.
