@@ -107,7 +107,7 @@ fn start(command: Command, verbose: u8) -> anyhow::Result<ExitCode> {
         Command::Passt(args) => {
             log_as_json(level(LevelFilter::INFO));
             if let Some(connection) = block_on(passt::listen(&args))?? {
-                passt::serve(&args, &connection)?;
+                passt::serve(&args, connection)?;
             }
             Ok(ExitCode::SUCCESS)
         }

@@ -5,8 +5,9 @@
 //! that no pod here has, and passt ends where it has none. So it is answered that it has ([`Calls::AsIfSandboxed`]).
 
 use std::fs;
-use std::io;
+use std::io::{self, Read as _, Write as _};
 use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -30,6 +31,8 @@ use crate::signals::Stops;
 const RESOLVER: &str = "/etc/resolv.conf";
 /// The range of ports that the system hands out itself, which passt leaves to it.
 const OWN_PORTS: &str = "/proc/sys/net/ipv4/ip_local_port_range";
+/// In the place of a frame's length: what follows says why there is no passt.
+pub const REFUSAL: u32 = u32::MAX;
 /// What passt opens beside its ports.
 const OTHER_FILES: u64 = 256;
 
@@ -70,7 +73,6 @@ pub struct Args {
 /// # Errors
 /// When the pod is not as it should be, or nobody connects in time.
 pub async fn listen(args: &Args) -> anyhow::Result<Option<OwnedFd>> {
-    enough_files(args)?;
     let mut stops = Stops::new().context("cannot wait for signals")?;
     let socket = args.sockets.join(SOCKET);
     let Some(listener) = awaited::listen(&socket, args.deadline_seconds, &mut stops).await? else {
@@ -92,11 +94,29 @@ pub async fn listen(args: &Args) -> anyhow::Result<Option<OwnedFd>> {
     Ok((!left).then_some(connection))
 }
 
-/// Becomes passt.
+/// Becomes passt. The launcher waits for an answer to its question: where there is no passt, it is told why.
 ///
 /// # Errors
 /// When it cannot be confined or is not there. Otherwise this does not return.
-pub fn serve(args: &Args, connection: &OwnedFd) -> anyhow::Result<()> {
+pub fn serve(args: &Args, connection: OwnedFd) -> anyhow::Result<()> {
+    let failed = become_passt(args, &connection);
+    if let Err(error) = &failed {
+        refuse(connection.into(), &format!("{error:#}"));
+    }
+    failed
+}
+
+fn refuse(mut launcher: UnixStream, why: &str) {
+    let refusal = [&REFUSAL.to_be_bytes()[..], why.as_bytes()].concat();
+    // What is left in a connection makes its end an error at the other side.
+    let refused = launcher.read(&mut [0; 64]).and_then(|_| launcher.write_all(&refusal));
+    if let Err(error) = refused {
+        tracing::warn!(%error, "the launcher is not told why there is no passt");
+    }
+}
+
+fn become_passt(args: &Args, connection: &OwnedFd) -> anyhow::Result<()> {
+    enough_files(args)?;
     fcntl(connection, FcntlArg::F_SETFD(FdFlag::empty())).context("cannot hand over the connection")?;
     let settings = fs::read_to_string(RESOLVER).unwrap_or_default();
     let mut command = Command::new(&args.passt);
@@ -166,8 +186,6 @@ fn confinement(args: &Args) -> Result<Domain, ConfinementError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::Write as _;
-    use std::os::unix::net::UnixStream;
     use std::time::Duration;
 
     fn args(directory: &Path) -> Args {
@@ -200,11 +218,21 @@ mod tests {
             launcher
         });
         let mut question = [0; 3];
-        std::io::Read::read_exact(&mut UnixStream::from(asked.unwrap().unwrap()), &mut question).unwrap();
+        UnixStream::from(asked.unwrap().unwrap()).read_exact(&mut question).unwrap();
         assert_eq!(&question, b"who");
         // A launcher that ends before it has asked wants no passt.
         let (asked, ()) = tokio::join!(listen(&args), async { drop(client(&socket).await) });
         assert!(asked.unwrap().is_none());
+    }
+
+    #[test]
+    fn where_there_is_no_passt_the_launcher_is_told_why() {
+        let (ours, mut launcher) = UnixStream::pair().unwrap();
+        launcher.write_all(b"who").unwrap();
+        refuse(ours, "there is none");
+        let mut told = Vec::new();
+        launcher.read_to_end(&mut told).unwrap();
+        assert_eq!(told, [&[0xff; 4][..], b"there is none"].concat());
     }
 
     #[test]

@@ -24,12 +24,15 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time::{Instant, timeout_at};
 
 use crate::awaited;
+use crate::passt::REFUSAL;
 use crate::verdict::Verdict;
 
 /// An address of the range that is for documents.
 const ASKED_FOR: [u8; 4] = [192, 0, 2, 1];
 /// Longest frame that passt sends.
 const LONGEST: u32 = 65535 + 14;
+/// Longest reason of a container that becomes no passt.
+const LONGEST_REFUSAL: u64 = 1024;
 /// The kernel's routes in IPv4: a line of titles, and one for each.
 const ROUTES: &str = "/proc/self/net/route";
 
@@ -95,6 +98,11 @@ async fn ask(connection: OwnedFd, question: &[u8], answers: bool, deadline: Inst
         stream.write_all(question).await?;
         if answers {
             let length = stream.read_u32().await?;
+            if length == REFUSAL {
+                let mut why = String::new();
+                (&mut stream).take(LONGEST_REFUSAL).read_to_string(&mut why).await?;
+                return Err(io::Error::other(why));
+            }
             if length > LONGEST {
                 return Err(io::Error::new(ErrorKind::InvalidData, format!("a frame of {length} bytes")));
             }
@@ -110,12 +118,14 @@ async fn ask(connection: OwnedFd, question: &[u8], answers: bool, deadline: Inst
             Ok(stream.into())
         }
         // The end of the connection is that of passt.
-        Ok(Err(error)) if matches!(error.kind(), ErrorKind::UnexpectedEof | ErrorKind::BrokenPipe) => {
-            Err(io::Error::new(error.kind(), "passt ended at once"))
-        }
+        Ok(Err(error)) if is_end(&error) => Err(io::Error::new(error.kind(), "passt ended at once")),
         Ok(Err(error)) => Err(error),
         Err(_) => Err(io::Error::new(ErrorKind::TimedOut, "passt does not answer in time")),
     }
+}
+
+fn is_end(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::UnexpectedEof | ErrorKind::BrokenPipe | ErrorKind::ConnectionReset)
 }
 
 #[cfg(test)]
@@ -126,10 +136,14 @@ mod tests {
 
     const MAC: [u8; 6] = [2, 0, 0, 0, 0, 7];
 
-    /// What becomes of the question where the other side does that.
-    async fn asked(other: impl FnOnce(UnixStream) + Send + 'static) -> io::Result<OwnedFd> {
-        let (ours, theirs) = UnixStream::pair().unwrap();
-        let other = std::thread::spawn(move || other(theirs));
+    /// What becomes of the question where the other side reads it and does that.
+    async fn asked(other: impl FnOnce(UnixStream, [u8; 46]) + Send + 'static) -> io::Result<OwnedFd> {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let other = std::thread::spawn(move || {
+            let mut question = [0; 46];
+            theirs.read_exact(&mut question).unwrap();
+            other(theirs, question);
+        });
         let asked = ask(ours.into(), &question(MAC), true, Instant::now() + Duration::from_secs(2)).await;
         other.join().unwrap();
         asked
@@ -137,9 +151,7 @@ mod tests {
 
     #[tokio::test]
     async fn passt_works_once_it_has_answered() {
-        let answered = asked(|mut passt| {
-            let mut question = [0; 46];
-            passt.read_exact(&mut question).unwrap();
+        let answered = asked(|mut passt, question| {
             assert_eq!(question[..4], [0, 0, 0, 42]);
             assert_eq!((&question[4..10], &question[10..16]), (&[0xff; 6][..], &MAC[..]));
             assert_eq!(question[42..], ASKED_FOR);
@@ -147,21 +159,21 @@ mod tests {
             answer.extend([1; 42]);
             passt.write_all(&answer).unwrap();
             passt.write_all(b"next").unwrap();
-        })
-        .await;
+        });
         // What comes after the answer is the guest's.
         let mut next = String::new();
-        UnixStream::from(answered.unwrap()).read_to_string(&mut next).unwrap();
+        UnixStream::from(answered.await.unwrap()).read_to_string(&mut next).unwrap();
         assert_eq!(next, "next");
     }
 
     #[tokio::test]
-    async fn a_passt_that_ends_or_says_nothing_is_named() {
-        let ended = asked(|mut passt| passt.read_exact(&mut [0; 46]).unwrap()).await.unwrap_err();
-        assert_eq!(ended.to_string(), "passt ended at once");
-        let silent = asked(|_passt| std::thread::sleep(Duration::from_secs(3))).await.unwrap_err();
-        assert_eq!(silent.to_string(), "passt does not answer in time");
-        let nonsense = asked(|mut passt| passt.write_all(&[0xff; 64]).unwrap()).await.unwrap_err();
-        assert_eq!(nonsense.to_string(), "a frame of 4294967295 bytes");
+    async fn a_passt_that_does_not_work_is_named() {
+        let says = |bytes: &'static [u8]| asked(move |mut passt, _| passt.write_all(bytes).unwrap());
+        let why = |asked: io::Result<OwnedFd>| asked.unwrap_err().to_string();
+        assert_eq!(why(says(b"").await), "passt ended at once");
+        assert_eq!(why(says(&[0x7f; 64]).await), "a frame of 2139062143 bytes");
+        assert_eq!(why(says(b"\xff\xff\xff\xffthere is none").await), "there is none");
+        let silent = asked(|_passt, _| std::thread::sleep(Duration::from_secs(3))).await;
+        assert_eq!(why(silent), "passt does not answer in time");
     }
 }
