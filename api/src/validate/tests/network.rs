@@ -11,7 +11,7 @@ fn network_rules() {
         ["/spec/domain/devices/interfaces/0/passt" => {}] => "spec.domain.devices.interfaces[0].passt", "Passt network binding has been discontinued since v1.3";
         ["/spec/domain/devices/interfaces/0/macvtap" => {}] => "spec.domain.devices.interfaces[0].macvtap", "Macvtap network binding has been discontinued since v1.3";
         ["/spec/networks/0" => {"name": "default", "multus": {"networkName": "a"}}] => "spec.domain.devices.interfaces[0].name", "Masquerade interface only implemented with pod network";
-        ["/spec/networks/0" => {"name": "default", "multus": {"networkName": "a"}}, "/spec/domain/devices/interfaces/0/masquerade" => null, "/spec/domain/devices/interfaces/0/passtBinding" => {}]
+        ["/spec/networks/0" => {"name": "default", "multus": {"networkName": "a"}}, "/spec/domain/devices/interfaces/0/masquerade" => null, "/spec/domain/devices/interfaces/0/dhcpOptions" => null, "/spec/domain/devices/interfaces/0/passtBinding" => {}]
             => "spec.domain.devices.interfaces[0].name", "PasstBinding interface only implemented with pod network";
         ["/spec/domain/devices/interfaces/0/pciAddress" => "81:01.0"] => "spec.domain.devices.interfaces[0].pciAddress", "interface spec.domain.devices.interfaces[0].name has malformed PCI address (81:01.0).";
         ["/spec/domain/devices/interfaces/0/acpiIndex" => 16384] => "spec.domain.devices.interfaces[0].acpiIndex", "must be between 1 and 16383";
