@@ -26,6 +26,7 @@ use super::*;
 use barevirt_api::masquerade::{IPV4, IPV6};
 
 pub(crate) mod bridge;
+mod passt;
 mod tap;
 
 const NODE4: Ipv4Addr = Ipv4Addr::new(10, 244, 9, 1);

@@ -21,6 +21,9 @@ pub enum Calls {
     Usual,
     /// The same, but no socket can be connected: for a process that gets all its connections.
     Connected,
+    /// As [`Usual`](Self::Usual), and who would make a sandbox of namespaces is answered that he has, though nothing is done: for a
+    /// program that takes no other. What the namespaces would keep from it has to be kept from it otherwise.
+    AsIfSandboxed,
     /// Only the calls that open files, send them over a socket and wait.
     HandOver,
 }
@@ -75,6 +78,10 @@ const REFUSED: &[libc::c_long] = &[
     libc::SYS_ioperm,
     libc::SYS_modify_ldt,
 ];
+
+/// What a program makes such a sandbox with, from namespaces to a root of its own.
+const SANDBOX: &[libc::c_long] =
+    &[libc::SYS_unshare, libc::SYS_mount, libc::SYS_umount2, libc::SYS_pivot_root];
 
 /// io_uring would run operations that a filter does not see; the flags of clone3 are in memory, which a
 /// filter cannot read. All callers here fall back to an older call.
@@ -164,10 +171,15 @@ pub(crate) fn filters(calls: Calls) -> Result<Vec<BpfProgram>, BackendError> {
     if calls == Calls::Connected {
         refused.extend(all(&[libc::SYS_connect]));
     }
-    Ok(vec![
+    let mut filters = vec![
         filter(refused, SeccompAction::Allow, refuse)?,
         filter(all(ABSENT), SeccompAction::Allow, absent)?,
-    ])
+    ];
+    if calls == Calls::AsIfSandboxed {
+        // Of several filters that refuse a call, the last one says with which errno: 0 is none.
+        filters.push(filter(all(SANDBOX), SeccompAction::Allow, SeccompAction::Errno(0))?);
+    }
+    Ok(filters)
 }
 
 type Rules = BTreeMap<libc::c_long, Vec<SeccompRule>>;

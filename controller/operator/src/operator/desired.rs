@@ -115,21 +115,23 @@ fn place(workload: &mut Value, placement: Option<&barevirt_api::v1::NodePlacemen
     }
 }
 
-/// If the launcher's image needs credentials, virt-handler's pod pulls it with its own and keeps it on the node: so
-/// namespaces of machines need no copies of the secrets, which any user there could use.
+/// If the images of launcher pods need credentials, virt-handler's pod pulls them with its own and keeps them on the node:
+/// so namespaces of machines need no copies of the secrets, which any user there could use.
 fn hold_launcher(handler: &mut Value, target: &Target) {
     if target.pull_secrets.is_empty() {
         return;
     }
     let containers = &mut handler["spec"]["template"]["spec"]["containers"];
     if let Some(containers) = containers.as_array_mut() {
-        containers.push(json!({
-            "name": "virt-launcher-image-holder",
-            "image": target.images.reference("virt-launcher"),
-            "imagePullPolicy": target.images.pull_policy,
-            "command": ["/usr/bin/virt-launcher", "hold"],
-            "resources": {"requests": {"cpu": "1m", "memory": "4Mi"}, "limits": {"memory": "20Mi"}},
-            "securityContext": unprivileged(),
+        containers.extend(["virt-launcher", "virt-passt"].map(|image| {
+            json!({
+                "name": format!("{image}-image-holder"),
+                "image": target.images.reference(image),
+                "imagePullPolicy": target.images.pull_policy,
+                "command": ["/usr/bin/virt-launcher", "hold"],
+                "resources": {"requests": {"cpu": "1m", "memory": "4Mi"}, "limits": {"memory": "20Mi"}},
+                "securityContext": unprivileged(),
+            })
         }));
     }
 }
