@@ -1,5 +1,5 @@
-//! Cards that passt joins to the pod network: a container of the pod runs it, with no privilege, and forwards between the guest and
-//! the sockets of the pod.
+//! Cards that passt joins to the pod network. passt runs without privileges in a container of the pod, and
+//! forwards between the guest and sockets of the pod.
 //!
 //! ```text
 //!  network ─ eth0 ─ sockets of the pod ─ passt, in container passt ─► SOCKETS/passt.sock ─ launcher ─► QEMU ─► guest
@@ -9,16 +9,16 @@ use crate::v1::{Interface, Port, VirtualMachineInstanceSpec};
 
 /// The name of the container.
 pub const CONTAINER: &str = "passt";
-/// Where it has its socket, in its file system and in the launcher's.
+/// Directory of the socket, in this container and in the launcher's container.
 pub const SOCKETS: &str = "/var/run/kubevirt/passt";
-/// The name of its socket.
+/// The name of the socket.
 pub const SOCKET: &str = "passt.sock";
-/// What the container is told where all ports of the pod are the guest's.
+/// Argument of the container: all ports of the pod are forwarded to the guest.
 pub const ALL_PORTS: &str = "all";
-/// What it is told where none is.
+/// Argument of the container: no port is forwarded.
 pub const NO_PORTS: &str = "none";
 
-/// The card that passt joins to the pod network; there is at most one pod network.
+/// The card that passt joins to the pod network. There is at most one, because there is at most one pod network.
 pub fn of(spec: &VirtualMachineInstanceSpec) -> Option<&Interface> {
     spec.domain.devices.interfaces.iter().find(|interface| interface.passt_binding.is_some())
 }
@@ -31,8 +31,8 @@ fn ports(interface: &Interface, protocol: &str) -> impl Iterator<Item = i32> {
     interface.ports.iter().filter(of).map(|port| port.port)
 }
 
-/// The ports of the pod that are the guest's, as the container is told: of TCP and of UDP. Where the interface lists none of either,
-/// all of both are, as with KubeVirt.
+/// The TCP and the UDP ports of the pod that are forwarded to the guest, as arguments of the container. If the
+/// interface lists no port at all, all ports of both protocols are forwarded, as in KubeVirt.
 pub fn forwarded(interface: &Interface) -> [String; 2] {
     if interface.ports.is_empty() {
         return [ALL_PORTS, ALL_PORTS].map(str::to_owned);

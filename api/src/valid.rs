@@ -183,7 +183,7 @@ impl ValidVmi {
     }
 
     /// Queues of an interface: one for each virtual CPU, if that is requested and the card can have several. A card of
-    /// passt has one.
+    /// passt has one queue.
     pub fn queues(&self, interface: &Interface) -> u32 {
         let wanted = self.spec().domain.devices.network_interface_multiqueue == Some(true);
         let virtio = interface.model.as_deref().is_none_or(|model| model.is_empty() || model == "virtio");

@@ -38,10 +38,10 @@ struct Flags {
     /// Image of virt-importer, which fills DataVolumes where there is no CDI; without it they are left to CDI.
     #[arg(long, env = "IMPORTER_IMAGE")]
     importer_image: Option<String>,
-    /// Image of passt, which joins guests to the pod network that ask for it; without it they wait.
+    /// Image of passt, which joins guests with `passtBinding` to the pod network; without it such guests wait.
     #[arg(long, env = "PASST_IMAGE")]
     passt_image: Option<String>,
-    /// Pull policy for all of them, unless the KubeVirt object names one.
+    /// Pull policy for these images, unless the KubeVirt object names one.
     #[arg(long, env = "IMAGE_PULL_POLICY")]
     image_pull_policy: Option<String>,
     /// Seconds after which a silent node counts as lost.

@@ -1,5 +1,5 @@
-# passt, which joins guests to the pod network that ask for it: the static launcher, which becomes it, and passt with the library
-# that it loads. Sourced by ../build.sh. No shell, no package manager, no other program.
+# The image of passt, which joins guests with passtBinding to the pod network: the static launcher, which becomes passt, and
+# passt with its library. Sourced by ../build.sh. No shell, no package manager, no other program.
 # shellcheck shell=bash disable=SC2154,SC2046
 # programs: virt-launcher
 
@@ -7,12 +7,12 @@
 stage() {
     local parts programs=(/usr/bin/passt /usr/bin/passt.avx2)
     parts=$(debian extract passt)
-    # The first looks what the processor has, and becomes the second.
+    # passt executes passt.avx2 if the processor supports it.
     copy "$parts" "$1" "${programs[@]}"
     copy "$parts" "$1" $(libraries "$parts" "${programs[@]}")
     programs virt-passt "$1"
     accounts "$1" qemu 107
-    # passt goes there once it has begun.
+    # passt changes to this directory when it starts.
     install -d -m 1777 "$1/tmp"
     say "$(chroot "$1" /usr/bin/passt --version | head -n 1)"
 }

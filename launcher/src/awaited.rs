@@ -1,5 +1,5 @@
-//! Where programs of other containers of the pod and the launcher meet: the program listens at a socket of its own and waits, and
-//! the launcher calls it once.
+//! Connections between the launcher and programs in other containers of the pod: each program listens at its own
+//! socket, and the launcher connects once.
 
 use std::fs;
 use std::io;
@@ -18,10 +18,11 @@ use crate::signals::Stops;
 /// Interval of checks for a container that has no socket yet.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Listens until the launcher has connected, and leaves the connection in the socket. None when told to end before.
+/// Listens until the launcher has connected, and leaves the connection in the socket. `None` if it is told to end
+/// before.
 ///
 /// # Errors
-/// When the socket cannot be made, or nobody connects in time.
+/// If the socket cannot be made, or the launcher does not connect in time.
 pub async fn listen(socket: &Path, seconds: u64, stops: &mut Stops) -> anyhow::Result<Option<UnixListener>> {
     // This container is the only one that uses this name.
     let _ = fs::remove_file(socket);
@@ -43,10 +44,10 @@ pub async fn listen(socket: &Path, seconds: u64, stops: &mut Stops) -> anyhow::R
     Ok(Some(listener.into()))
 }
 
-/// Connects to such a program, which may begin to listen later. `late` says what it has not done where it never does.
+/// Connects to such a program, which may begin to listen later. `late` is the error message if it never does.
 ///
 /// # Errors
-/// When it does not listen by the deadline, or the system refuses.
+/// If the program does not listen by the deadline, or the kernel refuses the connection.
 pub async fn call(socket: &Path, deadline: Instant, late: &'static str) -> io::Result<OwnedFd> {
     loop {
         match UnixStream::connect(socket).await {

@@ -34,7 +34,7 @@ pub struct Args {
     #[arg(long, value_name = "DIR")]
     pub directory: PathBuf,
 
-    /// Which directory of the container `compute` it is.
+    /// The directory of the container `compute` that this directory is.
     #[arg(long, env = CONTAINER_PATH, value_name = "DIR")]
     pub container_path: Option<PathBuf>,
 

@@ -1,8 +1,10 @@
-//! `virt-launcher passt`: the program of a container that joins the guest to the pod network. It listens, and becomes passt once the
-//! launcher has connected and asked its first question: a connection that nobody wants any more ends it, however the launcher ended.
+//! `virt-launcher passt`: the program of the container that joins the guest to the pod network. It listens, and
+//! becomes passt as soon as the launcher has connected and sent its first request. When the connection is closed,
+//! it ends, in whichever way the launcher ended.
 //!
-//! passt has the pod's network and its own program, by Landlock and seccomp. Its own sandbox are namespaces, which take privileges
-//! that no pod here has, and passt ends where it has none. So it is answered that it has ([`Calls::AsIfSandboxed`]).
+//! Landlock and seccomp confine passt to its own program; it can use the pod's network. Its own sandbox consists
+//! of namespaces, which need privileges that no pod here has, and passt ends if it cannot make them. So the calls
+//! that make the sandbox succeed without an effect ([`Calls::AsIfSandboxed`]).
 
 use std::fs;
 use std::io::{self, Read as _, Write as _};
@@ -29,21 +31,21 @@ use crate::signals::Stops;
 
 /// The pod's resolver settings.
 const RESOLVER: &str = "/etc/resolv.conf";
-/// The range of ports that the system hands out itself, which passt leaves to it.
+/// The range of ports that the kernel assigns to outgoing connections. passt does not listen at them.
 const OWN_PORTS: &str = "/proc/sys/net/ipv4/ip_local_port_range";
-/// In the place of a frame's length: what follows says why there is no passt.
+/// Sent in place of a frame's length: the text that follows says why passt was not started.
 pub const REFUSAL: u32 = u32::MAX;
-/// What passt opens beside its ports.
+/// Upper limit of the files that passt opens besides the sockets of its ports.
 const OTHER_FILES: u64 = 256;
 
 /// Join the guest of this pod to the pod network.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
-    /// TCP ports of the pod that are the guest's: numbers with commas between them, `all` or `none`.
+    /// TCP ports of the pod that are forwarded to the guest: numbers separated by commas, `all` or `none`.
     #[arg(long, value_name = "PORTS", default_value = ALL_PORTS)]
     pub tcp: String,
 
-    /// UDP ports of the pod that are the guest's.
+    /// UDP ports of the pod that are forwarded to the guest, in the same form.
     #[arg(long, value_name = "PORTS", default_value = ALL_PORTS)]
     pub udp: String,
 
@@ -51,7 +53,7 @@ pub struct Args {
     #[arg(long, value_name = "NAME")]
     pub hostname: String,
 
-    /// Where the guest looks up names first, below the services of its namespace.
+    /// Subdomain of the guest's namespace in which the guest looks up names first.
     #[arg(long, value_name = "NAME", default_value = "")]
     pub subdomain: String,
 
@@ -68,36 +70,37 @@ pub struct Args {
     pub passt: PathBuf,
 }
 
-/// Listens until the launcher has connected and asked something. None when told to end before, or when the launcher has ended.
+/// Listens until the launcher has connected and sent a request. `None` if this program is told to end before, or the
+/// launcher has ended.
 ///
 /// # Errors
-/// When the pod is not as it should be, or nobody connects in time.
+/// If the pod is not set up as expected, or the launcher does not connect in time.
 pub async fn listen(args: &Args) -> anyhow::Result<Option<OwnedFd>> {
     let mut stops = Stops::new().context("cannot wait for signals")?;
     let socket = args.sockets.join(SOCKET);
     let Some(listener) = awaited::listen(&socket, args.deadline_seconds, &mut stops).await? else {
         return Ok(None);
     };
-    let (connection, _) = listener.accept().context("cannot take the launcher's connection")?;
+    let (connection, _) = listener.accept().context("cannot accept the launcher's connection")?;
     let connection = tokio::select! {
         why = stops.next() => {
             tracing::info!(why, "told to end");
             return Ok(None);
         }
-        asked = readable(connection.into()) => asked.context("cannot wait for the launcher's question")?,
+        asked = readable(connection.into()) => asked.context("cannot wait for the launcher's request")?,
     };
     let left = recv(connection.as_raw_fd(), &mut [0], MsgFlags::MSG_PEEK);
-    let left = left.context("cannot look at the launcher's question")? == 0;
+    let left = left.context("cannot read the launcher's request")? == 0;
     if left {
         tracing::info!("the launcher has ended");
     }
     Ok((!left).then_some(connection))
 }
 
-/// Becomes passt. The launcher waits for an answer to its question: where there is no passt, it is told why.
+/// Becomes passt. The launcher waits for an answer to its request: if passt cannot be started, the answer says why.
 ///
 /// # Errors
-/// When it cannot be confined or is not there. Otherwise this does not return.
+/// If passt cannot be confined or does not exist. Otherwise this function does not return.
 pub fn serve(args: &Args, connection: OwnedFd) -> anyhow::Result<()> {
     let failed = become_passt(args, &connection);
     if let Err(error) = &failed {
@@ -108,10 +111,10 @@ pub fn serve(args: &Args, connection: OwnedFd) -> anyhow::Result<()> {
 
 fn refuse(mut launcher: UnixStream, why: &str) {
     let refusal = [&REFUSAL.to_be_bytes()[..], why.as_bytes()].concat();
-    // What is left in a connection makes its end an error at the other side.
+    // Unread data in a connection makes its end an error at the other side, so the request is read first.
     let refused = launcher.read(&mut [0; 64]).and_then(|_| launcher.write_all(&refusal));
     if let Err(error) = refused {
-        tracing::warn!(%error, "the launcher is not told why there is no passt");
+        tracing::warn!(%error, "cannot tell the launcher why passt was not started");
     }
 }
 
@@ -121,16 +124,17 @@ fn become_passt(args: &Args, connection: &OwnedFd) -> anyhow::Result<()> {
     let settings = fs::read_to_string(RESOLVER).unwrap_or_default();
     let mut command = Command::new(&args.passt);
     command.args(arguments(args, connection.as_raw_fd(), &settings));
-    // A pod that is to end signals all of its containers, and the guest needs its network to end well. passt ends with QEMU.
+    // When a pod ends, all its containers get a signal, but the guest needs its network to shut down. passt ends with
+    // QEMU.
     let mut signals = SigSet::empty();
     signals.extend([Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP]);
-    signals.thread_block().context("cannot hold signals back")?;
+    signals.thread_block().context("cannot block signals")?;
     confinement(args)?.enter()?;
     let error: io::Error = command.exec();
     Err(error).with_context(|| format!("cannot run {}", args.passt.display()))
 }
 
-/// passt listens at each port, and ends where it may not open so many files.
+/// Checks the limit of open files: passt opens a socket for each port, and ends if it may not open that many.
 fn enough_files(args: &Args) -> anyhow::Result<()> {
     let of_all = [&args.tcp, &args.udp].into_iter().filter(|ports| *ports == ALL_PORTS).count();
     let own = fs::read_to_string(OWN_PORTS).unwrap_or_default();
@@ -138,13 +142,14 @@ fn enough_files(args: &Args) -> anyhow::Result<()> {
     let (_, limit) = getrlimit(Resource::RLIMIT_NOFILE).context("cannot read the limit of open files")?;
     anyhow::ensure!(
         needed <= limit,
-        "passt listens at all ports where the interface lists none: that takes {needed} open files, and a container of this \
-         node may have {limit}; list the ports that are to reach the guest"
+        "the interface lists no ports, so passt listens at all of them: that needs {needed} open files, and a container of this \
+         node may have {limit}; list the ports of the guest"
     );
     Ok(())
 }
 
-/// How many files it takes to listen at all ports of so many protocols, where the system hands out `own`.
+/// The number of files that are open when passt listens at all ports of this many protocols, except the range `own` of
+/// the kernel.
 fn files(protocols: u64, own: &str) -> u64 {
     let mut bounds = own.split_whitespace().filter_map(|bound| bound.parse::<u16>().ok());
     let own = match (bounds.next(), bounds.next()) {
@@ -154,17 +159,17 @@ fn files(protocols: u64, own: &str) -> u64 {
     protocols * (u64::from(u16::MAX) - own) + OTHER_FILES
 }
 
-/// What passt is told: `settings` are the pod's, of its resolver.
+/// passt's arguments. `settings` are the pod's resolver settings.
 fn arguments(args: &Args, connection: i32, settings: &str) -> Vec<String> {
     let mut arguments = vec![
         "--foreground".to_owned(),
-        // What it says of each question of the guest's would fill the log.
+        // Messages about each DHCP request of the guest would fill the log.
         "--quiet".to_owned(),
         format!("--fd={connection}"),
         format!("--interface={FIRST_LINK}"),
         format!("--tcp-ports={}", args.tcp),
         format!("--udp-ports={}", args.udp),
-        // The guest reaches nothing that listens on the pod's loopback.
+        // The guest must not reach servers on the pod's loopback.
         "--map-host-loopback=none".to_owned(),
         format!("--hostname={}", args.hostname),
     ];
@@ -220,7 +225,7 @@ mod tests {
         let mut question = [0; 3];
         UnixStream::from(asked.unwrap().unwrap()).read_exact(&mut question).unwrap();
         assert_eq!(&question, b"who");
-        // A launcher that ends before it has asked wants no passt.
+        // A launcher that ends before its request needs no passt.
         let (asked, ()) = tokio::join!(listen(&args), async { drop(client(&socket).await) });
         assert!(asked.unwrap().is_none());
     }

@@ -31,7 +31,7 @@ pub struct Pods {
     /// Whether images of container disks are volumes of the pod instead of containers; set by callers that
     /// know that the cluster supports such volumes, because the feature gate alone does not say so.
     pub image_volumes: bool,
-    /// Image of what joins guests to the pod network by passt; for who knows it to set.
+    /// Image of passt; set by callers that know it.
     pub passt_image: Option<String>,
     /// Storage class of the claims that keep UEFI variables and TPM state.
     pub state_class: Option<String>,

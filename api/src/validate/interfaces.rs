@@ -160,8 +160,8 @@ fn not_served(field: &Path, interface: &Interface, network: Option<&Network>, ca
     }
 }
 
-/// What is the launcher's to do where it hands out the guest's addresses. KubeVirt takes these fields beside passt, and does
-/// nothing with them.
+/// Refuses fields that only apply where the launcher hands out the guest's addresses. KubeVirt accepts these
+/// fields together with passt, and ignores them.
 fn not_of_passt(
     path: &Path,
     field: &Path,

@@ -1,5 +1,5 @@
-//! Containers beside the launcher's that work for the guest, and end with it where all is well. One that ends before it is told of.
-//! Pure.
+//! Containers that work for the guest beside the launcher's container: virtiofsd and passt. They should end with the
+//! guest; a container that ends before the guest is reported. Pure.
 
 use super::action::Plan;
 use super::observed::Observed;
@@ -11,10 +11,11 @@ use barevirt_api::{filesystem, passt};
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, Pod};
 use serde_json::json;
 
-/// The image of passt is an option of this process, which whoever runs it without virt-operator may leave out.
+/// Message about an instance that needs passt while this process has no image of passt: the option may be
+/// missing if this process runs without virt-operator.
 pub(super) fn without_passt(vmi: &VirtualMachineInstance, config: &Config) -> Option<String> {
     let interface = passt::of(&vmi.spec).filter(|_| config.settings.pods.passt_image.is_none())?;
-    let message = "is to be joined to the pod network by passt, and virt-controller was given no image of it (--passt-image)";
+    let message = "needs passt, and virt-controller has no image of passt (--passt-image)";
     Some(format!("failed to render launch manifest: interface {} {message}", interface.name))
 }
 

@@ -17,7 +17,8 @@ pub(super) fn not_shared(vmi: &VirtualMachineInstance, claims: &Claims) -> Optio
     })
 }
 
-/// Directories of the container `compute` that nobody has mounted there, or that are none that can be shared.
+/// Message about shared directories of the container `compute` that are not mounted there, or whose volume cannot
+/// be shared.
 pub(super) fn unserved(vmi: &VirtualMachineInstance, pod: &Pod) -> Option<String> {
     let containers = &pod.spec.as_ref()?.containers;
     let is_mounted = |volume: &str| {

@@ -309,7 +309,7 @@ fn await_pod(observed: &Observed, pod: &Pod) -> Plan {
     Plan { actions: status_patch(vmi, json!({}), &status).into_iter().collect(), notes, again }
 }
 
-/// The pod is without a network or a directory of the instance: no handler could give it to the guest.
+/// The pod lacks a network or a directory of the instance, so no handler could give it to the guest.
 fn hold(observed: &Observed, pod: &Pod, reason: &str, message: &str) -> Plan {
     let vmi = &observed.vmi;
     let mut status = vmi.status.clone().unwrap_or_default();

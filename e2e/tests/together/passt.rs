@@ -1,4 +1,5 @@
-//! The passt binding: the guest has its pod's addresses, and a process of its pod without privilege carries what it says.
+//! The passt binding: the guest has its pod's addresses, and a process of the pod without privileges forwards its
+//! traffic.
 
 use anyhow::{Result, bail, ensure};
 use barevirt_e2e::command::cluster_script;
@@ -6,7 +7,7 @@ use barevirt_e2e::wait::{self, BOOT, MOVED, RUNNING, SOON};
 use barevirt_e2e::{Console, Forward, Namespace, Node, guest, in_namespace, pods};
 use serde_json::{Value, json};
 
-/// A guest behind passt. It lists its ports: a socket for each that there is takes more open files than some nodes allow.
+/// A guest behind passt. It lists its ports, because sockets for all ports need more open files than some nodes allow.
 fn behind_passt(mut manifest: Value) -> Value {
     let interface = &mut guest::spec_of(&mut manifest)["domain"]["devices"]["interfaces"][0];
     *interface = json!({
@@ -30,7 +31,7 @@ fn addresses_of(pod: &Value) -> Vec<String> {
     addresses.iter().filter_map(|address| address["ip"].as_str().map(str::to_owned)).collect()
 }
 
-/// Its program, which depends on the node's processor, and its process id.
+/// passt's program, which depends on the node's processor, and its process id.
 fn passt(node: &Node, pod: &Value) -> Result<(&'static str, u32)> {
     for program in ["passt.avx2", "passt"] {
         if let Some(process) = node.processes(pod, program)?.first() {
@@ -95,7 +96,7 @@ fn a_port_that_is_not_listed_and_the_pods_loopback_are_out_of_reach_and_port_for
         answers(&client, &pods::host(&address))?;
         let other = client.fetch(&format!("http://{}:8080/", pods::host(&address)))?;
         ensure!(other.is_empty(), "port 8080 is not in the list and says {other}");
-        // What listens on the pod's loopback is passt itself, at the guest's ports alone.
+        // Only passt itself listens on the pod's loopback, at the guest's ports.
         let gateway = console.ok("ip route | sed -n 's/^default via \\([^ ]*\\).*/\\1/p'", SOON)?;
         let (said, code) =
             console.run(&format!("timeout 5 wget -qO- http://{}:80/hostname", gateway.trim()), SOON)?;
@@ -159,7 +160,7 @@ fn a_guest_that_moves_is_reached_at_its_next_pod() {
             vmi["status"]["interfaces"][0]["ipAddress"].as_str().is_some_and(|address| address != before)
         })?;
         let after = vmi["status"]["interfaces"][0]["ipAddress"].as_str().unwrap_or_default().to_owned();
-        // passt knows where the guest is once it has said something.
+        // passt learns the guest's address from the first packet that the guest sends.
         let mut console = Console::open(namespace, "vm")?;
         console.login(SOON)?;
         console.run("timeout 5 nc 192.0.2.1 53 </dev/null", SOON)?;

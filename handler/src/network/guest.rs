@@ -207,7 +207,7 @@ pub fn queues<'a>(wanted: &Wanted, descriptors: impl Iterator<Item = &'a String>
     let taps = descriptors.filter(|name| {
         NetworkDescriptor::parse(name) == Some((wanted.network.as_str(), NetworkDescriptor::Tap))
     });
-    // passt has one, and no tap.
+    // A card of passt has one queue, and no tap.
     u32::try_from(taps.collect::<BTreeSet<_>>().len()).unwrap_or(1).max(1)
 }
 

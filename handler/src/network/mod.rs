@@ -73,7 +73,7 @@ pub struct Prepared {
     pub mac: MacAddress,
     /// MTU of the pod's interface, and of bridge and tap.
     pub mtu: u32,
-    /// Index of the bridge; 0 where there is none.
+    /// Index of the bridge; 0 if there is none.
     pub bridge_index: u32,
     /// The pod's own addresses on that network.
     pub pod_addresses: Vec<IpAddr>,
@@ -235,7 +235,7 @@ fn tapped(wanted: &Wanted, names: &links::Names, after: &Observed) -> Result<Pre
     })
 }
 
-/// Of a card that passt joins to the pod's link: there is no link of its own.
+/// Facts of a card that passt joins to the pod network: the card has no link of its own.
 fn joined(wanted: &Wanted, names: &links::Names, pod: &Link) -> Result<Prepared, NetworkError> {
     Ok(Prepared {
         mac: wanted.mac.ok_or_else(|| PlanError::NotEthernet(names.pod.clone()))?,

@@ -21,8 +21,8 @@ pub enum Calls {
     Usual,
     /// The same, but no socket can be connected: for a process that gets all its connections.
     Connected,
-    /// As [`Usual`](Self::Usual), and who would make a sandbox of namespaces is answered that he has, though nothing is done: for a
-    /// program that takes no other. What the namespaces would keep from it has to be kept from it otherwise.
+    /// As [`Usual`](Self::Usual), but the calls that make a sandbox of namespaces succeed without an effect: for a
+    /// program that ends without its sandbox. Other measures must give the protection of these namespaces.
     AsIfSandboxed,
     /// Only the calls that open files, send them over a socket and wait.
     HandOver,
@@ -79,7 +79,7 @@ const REFUSED: &[libc::c_long] = &[
     libc::SYS_modify_ldt,
 ];
 
-/// What a program makes such a sandbox with, from namespaces to a root of its own.
+/// The calls that make such a sandbox: namespaces, mounts and a new root.
 const SANDBOX: &[libc::c_long] =
     &[libc::SYS_unshare, libc::SYS_mount, libc::SYS_umount2, libc::SYS_pivot_root];
 
@@ -176,7 +176,7 @@ pub(crate) fn filters(calls: Calls) -> Result<Vec<BpfProgram>, BackendError> {
         filter(all(ABSENT), SeccompAction::Allow, absent)?,
     ];
     if calls == Calls::AsIfSandboxed {
-        // Of several filters that refuse a call, the last one says with which errno: 0 is none.
+        // If several filters refuse a call, the last one determines the errno; 0 means success.
         filters.push(filter(all(SANDBOX), SeccompAction::Allow, SeccompAction::Errno(0))?);
     }
     Ok(filters)

@@ -84,7 +84,7 @@ pub struct Files {
     /// Whether all files may still be read and all sockets connected to, so that only other rights need a
     /// rule.
     pub reads_all: bool,
-    /// TCP ports may be bound and connected to.
+    /// Whether TCP ports may be bound and connected to.
     pub tcp: bool,
     /// The rules.
     pub rules: Vec<Rule>,

@@ -131,7 +131,7 @@ fn a_sandbox_that_was_not_made_is_said_to_be_there() {
         let none = None::<&str>;
         let tmpfs = nix::mount::mount(none, "/nowhere", Some("tmpfs"), nix::mount::MsFlags::empty(), none);
         assert_eq!(tmpfs, Ok(()));
-        // Nothing was done, and what is no part of such a sandbox is refused.
+        // The calls had no effect, and calls that do not belong to such a sandbox are refused.
         assert_eq!(fs::read_link("/proc/thread-self/ns/user").unwrap(), before);
         assert!(File::open("/dev/null").is_ok());
         assert_eq!(nix::unistd::chroot("/"), Err(Errno::EPERM));
@@ -150,9 +150,9 @@ fn ports_are_bound_where_that_is_said() {
         within(plan, || std::net::TcpListener::bind("127.0.0.1:0").map(drop).map_err(|error| error.kind()))
     };
     assert_eq!(bind(true), Ok(()));
-    // A kernel before Landlock's fourth version knows nothing of ports.
+    // Landlock restricts ports from its fourth version on.
     if bind(false).is_ok() {
-        eprintln!("skipped: this kernel does not guard ports");
+        eprintln!("skipped: this kernel does not restrict ports");
     }
 }
 

@@ -97,7 +97,7 @@ pub struct Args {
     #[arg(long, value_name = "DIR", default_value = barevirt_api::filesystem::SOCKETS)]
     pub filesystems: PathBuf,
 
-    /// Directory of the socket of what joins the guest to the pod network.
+    /// Directory of passt's socket.
     #[arg(long, value_name = "DIR", default_value = barevirt_api::passt::SOCKETS)]
     pub passt: PathBuf,
 

@@ -1,4 +1,4 @@
-//! Connections to the other containers of the pod that work for the guest.
+//! Connections to the containers of the pod that work for the guest: virtiofsd and passt.
 
 use std::os::fd::OwnedFd;
 
@@ -9,20 +9,20 @@ use super::wanted::Wanted;
 use super::{filesystems, passt};
 use crate::verdict::Verdict;
 
-/// All of them. Where the guest is never started, the containers end when these are closed.
+/// All these connections. If the guest is never started, the containers end when the connections are closed.
 #[derive(Debug)]
 pub(super) struct Beside {
-    /// To what serves directories, by the names of their volumes.
+    /// Connections to the servers of directories, by the names of their volumes.
     pub directories: Vec<(String, OwnedFd)>,
-    /// To passt.
+    /// The connection to passt.
     pub passt: Option<OwnedFd>,
 }
 
 impl Beside {
-    /// Waits for all of them, and connects.
+    /// Waits for all containers, and connects.
     ///
     /// # Errors
-    /// The verdict on a guest for which one does not begin by the deadline.
+    /// The verdict on a guest if a container does not listen by the deadline.
     pub(super) async fn connect(
         pod: &Pod,
         wanted: &Wanted,
@@ -34,10 +34,10 @@ impl Beside {
         Ok(Self { directories, passt })
     }
 
-    /// Has those begin that wait until the pod's network is there.
+    /// Starts passt, which waits until the pod's network is prepared.
     ///
     /// # Errors
-    /// The verdict on a guest for which one does not work by the deadline.
+    /// The verdict on a guest if passt does not work by the deadline.
     pub(super) async fn begin(
         self,
         wanted: &Wanted,

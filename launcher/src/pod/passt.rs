@@ -1,15 +1,16 @@
-//! The connection to passt, which joins the guest to the pod network from a container of its own. The launcher connects, since QEMU
-//! may not.
+//! The connection to passt, which joins the guest to the pod network from its own container. The launcher connects,
+//! because QEMU may not.
 //!
 //! ```text
 //!  launcher                      container passt
 //!    connects  ----------------> waits
-//!    asks for an address ------> becomes passt, by now the pod's network is as passt needs it
-//!    has the answer <----------- passt works
+//!    sends a request ----------> becomes passt; by now the handler has prepared the pod's network
+//!    gets the answer <---------- passt works
 //!    hands the connection to QEMU
 //! ```
 //!
-//! The question is one of ARP, for an address that no guest asks for. passt answers for all addresses but the guest's own.
+//! The request is an ARP request for an address that no guest uses. passt answers for all addresses except the
+//! guest's own.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -27,19 +28,19 @@ use crate::awaited;
 use crate::passt::REFUSAL;
 use crate::verdict::Verdict;
 
-/// An address of the range that is for documents.
+/// An address of the range that is reserved for documentation.
 const ASKED_FOR: [u8; 4] = [192, 0, 2, 1];
 /// Longest frame that passt sends.
 const LONGEST: u32 = 65535 + 14;
-/// Longest reason of a container that becomes no passt.
+/// Longest error message of a container that cannot start passt.
 const LONGEST_REFUSAL: u64 = 1024;
-/// The kernel's routes in IPv4: a line of titles, and one for each.
+/// The kernel's IPv4 routes: a line of titles, and one line for each route.
 const ROUTES: &str = "/proc/self/net/route";
 
-/// Connects to passt's container, where the guest has a card that it joins.
+/// Connects to passt's container, if the guest has a card with `passtBinding`.
 ///
 /// # Errors
-/// The verdict on a guest whose container does not listen by the deadline.
+/// The verdict on a guest if the container does not listen by the deadline.
 pub(super) async fn connect(
     vmi: &ValidVmi,
     sockets: &Path,
@@ -51,14 +52,14 @@ pub(super) async fn connect(
     }
     say(format!("waiting for container {CONTAINER}"));
     let socket = sockets.join(SOCKET);
-    let connection = awaited::call(&socket, deadline, "it does not begin in time").await;
+    let connection = awaited::call(&socket, deadline, "it does not listen in time").await;
     connection.map(Some).map_err(|error| failed(&error))
 }
 
-/// Has passt begin, and waits until it works. `mac` is the card's address.
+/// Starts passt, and waits until it works. `mac` is the card's address.
 ///
 /// # Errors
-/// The verdict on a guest whose passt does not answer by the deadline.
+/// The verdict on a guest if passt does not answer by the deadline.
 pub(super) async fn begin(
     connection: OwnedFd,
     mac: &str,
@@ -68,7 +69,7 @@ pub(super) async fn begin(
     say("waiting for passt".to_owned());
     let invalid = || io::Error::new(ErrorKind::InvalidInput, format!("{mac} is no MAC address"));
     let question = parse_mac(mac).ok_or_else(invalid).map(question).map_err(|error| failed(&error))?;
-    // Without IPv4 passt answers no question about it.
+    // Without IPv4, passt does not answer ARP requests.
     let answers = fs::read_to_string(ROUTES).is_ok_and(|routes| routes.lines().nth(1).is_some());
     ask(connection, &question, answers, deadline).await.map_err(|error| failed(&error))
 }
@@ -77,7 +78,7 @@ fn failed(error: &io::Error) -> Verdict {
     Verdict::failed("PasstFailed", format!("container {CONTAINER}: {error}"))
 }
 
-/// Who has the address: a frame after its length, from nobody's address to all.
+/// The ARP request, a broadcast frame from the card's MAC address without an IPv4 address. Its length comes first.
 fn question(mac: [u8; 6]) -> Vec<u8> {
     const ARP: [u8; 2] = [0x08, 0x06];
     const ETHERNET_IPV4_REQUEST: [u8; 8] = [0, 1, 0x08, 0, 6, 4, 0, 1];
@@ -89,7 +90,7 @@ fn question(mac: [u8; 6]) -> Vec<u8> {
     [&length.to_be_bytes()[..], &frame].concat()
 }
 
-/// Sends the question and waits for a whole frame, whichever it is. Nobody else has used the connection yet.
+/// Sends the request and waits for one whole frame, which may be any frame: the connection has no other user yet.
 async fn ask(connection: OwnedFd, question: &[u8], answers: bool, deadline: Instant) -> io::Result<OwnedFd> {
     let stream = UnixStream::from(connection);
     stream.set_nonblocking(true)?;
@@ -117,7 +118,7 @@ async fn ask(connection: OwnedFd, question: &[u8], answers: bool, deadline: Inst
             stream.set_nonblocking(false)?;
             Ok(stream.into())
         }
-        // The end of the connection is that of passt.
+        // The connection ends only if passt ends.
         Ok(Err(error)) if is_end(&error) => Err(io::Error::new(error.kind(), "passt ended at once")),
         Ok(Err(error)) => Err(error),
         Err(_) => Err(io::Error::new(ErrorKind::TimedOut, "passt does not answer in time")),
@@ -136,7 +137,7 @@ mod tests {
 
     const MAC: [u8; 6] = [2, 0, 0, 0, 0, 7];
 
-    /// What becomes of the question where the other side reads it and does that.
+    /// The result of a request if the other side reads it and then runs `other`.
     async fn asked(other: impl FnOnce(UnixStream, [u8; 46]) + Send + 'static) -> io::Result<OwnedFd> {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         let other = std::thread::spawn(move || {
@@ -160,7 +161,7 @@ mod tests {
             passt.write_all(&answer).unwrap();
             passt.write_all(b"next").unwrap();
         });
-        // What comes after the answer is the guest's.
+        // Data after the answer is for the guest.
         let mut next = String::new();
         UnixStream::from(answered.await.unwrap()).read_to_string(&mut next).unwrap();
         assert_eq!(next, "next");

@@ -396,7 +396,7 @@ fn interface(
     let guest = wanted
         .served(facts)
         .map_err(|error| Verdict::failed("NetworkFailed", format!("interface {}: {error}", facts.name)))?;
-    // passt takes longer frames than the pod's link, and says so to the guest.
+    // passt accepts longer frames than the pod's link, and tells the guest its own MTU.
     let (mtu, backend) = match passt {
         Some(connection) => (None, NetBackend::Stream(descriptors.add(connection))),
         None => (u16::try_from(facts.mtu).ok(), NetBackend::Tap(taps)),

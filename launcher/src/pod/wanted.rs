@@ -158,7 +158,7 @@ impl Wanted {
         self.facts.interfaces.iter().find(|facts| self.is_joined_by_passt(facts))
     }
 
-    /// Names of the descriptors of an interface's queues; passt has none.
+    /// Names of the descriptors of an interface's queues; a card of passt has none.
     #[must_use]
     pub fn taps(&self, facts: &Interface) -> Vec<String> {
         if self.is_joined_by_passt(facts) {

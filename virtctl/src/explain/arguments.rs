@@ -44,7 +44,7 @@ pub(crate) struct Explain {
     pub(super) launcher_image: String,
 }
 
-/// What is shown of passt's image, which the installation knows.
+/// Shown as passt's image, which only the installation knows.
 pub(super) const PASST_IMAGE: &str = "virt-passt";
 
 /// A part of what is printed.

@@ -5,7 +5,7 @@
 //!   compute                      the launcher, and QEMU as its child
 //!   volume<name>                 one per container disk: the user's image, running the helper; one for a kernel boot
 //!   virtiofs-<name>              one per shared directory: virtiofsd, with that volume
-//!   passt                        where passt joins the guest to the pod network
+//!   passt                        passt, if the guest has a card with `passtBinding`
 //!
 //!   emptyDir sockets             handler <-> launcher           (the handler finds it beneath the kubelet's directory)
 //!   emptyDir private             monitor, VNC and serial sockets, serial log

@@ -1,7 +1,8 @@
-//! The container of passt, which joins the guest to the pod network. It runs as the launcher does, without any privilege.
+//! The container of passt, which joins the guest to the pod network. Like the launcher, it has no privileges.
 //!
-//! passt has a socket for each port that it listens at, and those count as memory of its container: measured, 3.5 kB each. Where the
-//! interface lists no ports that is about 260 MB (KubeVirt counts 250 MiB), in a container that lists some nearly nothing.
+//! passt has a socket for each port at which it listens. Sockets count as memory of the container: measured,
+//! 3.5 kB each. If the interface lists no ports, that is about 260 MB (KubeVirt adds 250 MiB); if it lists some,
+//! nearly nothing.
 
 use super::disks::{Disks, helper_resources};
 use super::parts::{SOCKETS_SIZE, empty_dir, mount, unprivileged};
@@ -14,15 +15,15 @@ use k8s_openapi::api::core::v1::{Container, ResourceRequirements};
 
 /// The volume with the socket.
 const VOLUME: &str = "passt";
-/// Memory with a socket for each port, and with few.
+/// Memory requests with a socket for each port, and with few sockets.
 const ALL_PORTS_MEMORY: &str = "280Mi";
 const SOME_PORTS_MEMORY: &str = "32Mi";
-/// Most that it may use: what the guest's own connections take is the guest's affair. passt is one thread.
+/// Limits of CPU and memory. The guest's connections need memory beyond the request; passt has one thread.
 const LIMITS: [&str; 2] = ["1", "1Gi"];
-/// The same in a pod of the class `Guaranteed`, which requests what it may use.
+/// The limits in a pod of the class `Guaranteed`, which requests as much as its limits.
 const GUARANTEED_LIMITS: [&str; 2] = ["1", "512Mi"];
 
-/// Adds the container, and where it meets the launcher, where the guest has such a card.
+/// Adds the container and the volume of the socket, if the guest has such a card.
 pub(super) fn add(vmi: &ValidVmi, guaranteed: bool, config: &Config, disks: &mut Disks) {
     let Some(interface) = passt::of(vmi.spec()) else { return };
     disks.containers.push(container(vmi, interface, guaranteed, config));
@@ -48,7 +49,7 @@ fn container(vmi: &ValidVmi, interface: &Interface, guaranteed: bool, config: &C
         command: Some(command),
         resources: Some(resources),
         security_context: Some(unprivileged()),
-        // Why it ended is told of the instance.
+        // The instance's status says why the container ended.
         termination_message_policy: Some("FallbackToLogsOnError".to_owned()),
         volume_mounts: Some(vec![mount(VOLUME, SOCKETS)]),
         ..Container::default()

@@ -1,20 +1,22 @@
-//! The passt binding: a process of the pod without privilege forwards between the guest and the pod's own sockets.
+//! The passt binding: a process of the pod without privileges forwards between the guest and sockets of the pod.
 //!
 //! ```text
 //! network == eth0 (pod address) == sockets of the pod -- passt -- guest (pod address)
 //! ```
 //!
-//! Nothing is made here. Settings of the namespace let the launcher's user listen at ports below 1024 and send pings.
+//! The handler creates nothing. Two settings of the network namespace let the launcher's user listen at ports below
+//! 1024 and send pings.
 
 use super::common::{Setting, plan_sysctls};
 use super::step::{PlanError, Step};
 use crate::network::links::Names;
 use crate::network::state::Observed;
 
-/// The group that may send pings: [`LAUNCHER_UID`](barevirt_api::names::LAUNCHER_UID), first and last, as the kernel writes it.
+/// The range of groups that may send pings, as the kernel writes it: [`LAUNCHER_UID`](barevirt_api::names::LAUNCHER_UID)
+/// alone.
 const PING_GROUPS: &str = "107\t107";
 
-/// Settings that the binding needs. Those of IPv4 count for IPv6, too.
+/// Settings that the binding needs. These IPv4 settings apply to IPv6, too.
 pub(super) fn sysctls() -> Vec<Setting> {
     vec![
         Setting::needed("net/ipv4/ip_unprivileged_port_start".to_owned(), "0"),

@@ -1,4 +1,4 @@
-//! Pods whose guest is joined to them by passt: the launcher's user may do as passt needs it, and nothing is made.
+//! Pods of guests with passt: the launcher's user gets the rights that passt needs, and nothing is created.
 
 use super::bridge::link_names;
 use super::*;

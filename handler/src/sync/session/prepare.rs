@@ -79,7 +79,7 @@ impl Session {
                 let valid = valid.interfaces().get(wanted.index);
                 let plugin = valid.and_then(|valid| bindings.of(&valid.interface));
                 let mut facts = guest::facts(&wanted, &one, &resolver);
-                // passt of another pod hands out another address, and has none of the guest's connections.
+                // passt of the new pod hands out another address, and has none of the guest's connections.
                 facts.refreshes_link =
                     wanted.binding == Binding::Passt || plugin.is_some_and(|plugin| plugin.refreshes_link);
                 prepared.insert(wanted.index, (interface, facts));

@@ -46,7 +46,7 @@ pub struct HostForward {
 pub enum NetBackend {
     /// A tap device, opened by a process with the right to do so: once for each of its queues.
     Tap(Vec<TapFd>),
-    /// A connection to passt, over which frames go one after the other, each after its length.
+    /// A connection to passt: a sequence of frames, each preceded by its length.
     Stream(Fd),
     /// QEMU's own network stack: it needs no privilege, and only forwarded ports lead to the guest. The guest
     /// has the IPv4 addresses of the masquerade binding.
