@@ -21,7 +21,7 @@ provider=${KUBE_PROVIDER:-local}
 images=${CARGO_TARGET_DIR:-$repository/target}/images
 timeout=${SYNC_TIMEOUT:-180}
 # Images whose digests the operator gets, so that it rolls out a changed one.
-told=(virt-operator virt-api virt-controller virt-handler virt-launcher virt-importer)
+told=(virt-operator virt-api virt-controller virt-handler virt-launcher virt-passt virt-importer)
 # The prefix that images are built with.
 built_prefix=localhost
 

@@ -38,7 +38,7 @@ tag=${TAG:-devel}
 suite=${SUITE:-trixie}
 qemu_suite=${QEMU_SUITE:-$suite}
 triple=${TRIPLE:-x86_64-unknown-linux-musl}
-all='virt-launcher virt-importer virt-operator virt-api virt-controller virt-handler guest-tiny guest-debian'
+all='virt-launcher virt-passt virt-importer virt-operator virt-api virt-controller virt-handler guest-tiny guest-debian'
 
 die() { printf 'images/build.sh: %s\n' "$*" >&2; exit 1; }
 say() { printf '%-16s %s\n' "$name" "$*"; }

@@ -15,7 +15,7 @@ helm=${HELM:-helm}
 fail() { printf 'release-check: %s\n' "$*" >&2; exit 1; }
 
 # references FILE: all references of our images in a stream of YAML.
-references() { grep -oE '[^ "]+/(virt-(operator|api|controller|handler|importer|launcher)|guest-tiny)[:@][^ "]+' "$1" | sort -u; }
+references() { grep -oE '[^ "]+/(virt-(operator|api|controller|handler|importer|launcher|passt)|guest-tiny)[:@][^ "]+' "$1" | sort -u; }
 
 sums() {
     local listed there
@@ -42,7 +42,7 @@ images() {
             [[ " ${known[*]} " == *" $reference "* ]] || fail "$file names $reference, which is no image of this release"
         done < <(references "$file")
     done
-    [[ $(references "$release/barevirt-operator.yaml" | wc -l) == 6 ]] || fail "the manifest does not name six images"
+    [[ $(references "$release/barevirt-operator.yaml" | wc -l) == 7 ]] || fail "the manifest does not name seven images"
     diff <(references "$release/barevirt-operator.yaml") <(references "$work/chart.yaml") >/dev/null ||
         fail "manifest and chart name different images"
     diff <(kinds "$release/barevirt-operator.yaml" "$release/barevirt-cr.yaml") <(kinds "$work/chart.yaml") ||
@@ -64,7 +64,7 @@ programs() {
 
 materials() {
     local name file
-    for name in virt-operator virt-api virt-controller virt-handler virt-launcher virt-importer virtctl; do
+    for name in virt-operator virt-api virt-controller virt-handler virt-launcher virt-passt virt-importer virtctl; do
         file=$release/$name.cdx.json
         jq -e '
             .bomFormat == "CycloneDX" and .specVersion == "1.5" and (.components | length) > 50
@@ -74,6 +74,8 @@ materials() {
     done
     jq -e 'any(.components[]; .name == "qemu-system-x86")' "$release/virt-launcher.cdx.json" >/dev/null ||
         fail "the launcher's bill of materials has no QEMU"
+    jq -e 'any(.components[]; .name == "passt")' "$release/virt-passt.cdx.json" >/dev/null ||
+        fail "the bill of materials of virt-passt has no passt"
 }
 
 work=$(mktemp -d)

@@ -27,7 +27,7 @@ out=$(realpath -m "${OUT:-$top/dist}")
 registry=${REGISTRY:-localhost}
 rehearsal=${REHEARSAL:-}
 # The images of an installation, and a guest to try it with.
-components=(virt-operator virt-api virt-controller virt-handler virt-launcher virt-importer)
+components=(virt-operator virt-api virt-controller virt-handler virt-launcher virt-passt virt-importer)
 guest="guest-tiny"
 # Platforms of virtctl: Rust's target, system and architecture.
 platforms=("x86_64-unknown-linux-musl linux amd64" "aarch64-unknown-linux-musl linux arm64")
@@ -193,6 +193,7 @@ materials() {
         case $name in
             virt-operator) crates=(barevirt-install) ;;
             virt-launcher) crates=(virt-launcher container-disk) ;;
+            virt-passt) crates=(virt-launcher) ;;
             *) crates=("$name") ;;
         esac
         (cd "$top" && cargo tree --locked --edges normal,no-proc-macro --target x86_64-unknown-linux-musl --prefix none \

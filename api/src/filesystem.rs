@@ -17,11 +17,11 @@ use crate::v1::{VirtualMachineInstanceSpec, Volume};
 
 /// Directory of the sockets, in these containers and in the launcher's container.
 pub const SOCKETS: &str = "/var/run/kubevirt/virtiofs-containers";
-/// Where a container has the directory of the container `compute` that it serves.
+/// Directory below which a container has the directory of the container `compute` that it serves.
 const CONTAINER_PATHS: &str = "/var/run/kubevirt-private/container-paths";
-/// Variable of a container that serves a directory of the container `compute`: which one.
+/// Environment variable with the directory of the container `compute` that a container serves.
 pub const CONTAINER_PATH: &str = "CONTAINER_PATH";
-/// How paths of the container `compute` begin that no guest is shown.
+/// Prefixes of paths in the container `compute` that no guest may see.
 pub const PRIVATE_PATHS: [&str; 2] = ["/var/run/kubevirt", "/var/run/libvirt"];
 /// Longest tag that a guest can mount by, in bytes; a limit of virtio.
 pub const TAG_LIMIT: usize = 36;
@@ -36,7 +36,7 @@ pub fn served(container: &str) -> Option<&str> {
     container.strip_prefix("virtiofs-")
 }
 
-/// Where the container of a volume has the directory of the container `compute` that it serves.
+/// Path at which the container of a volume has the directory of the container `compute` that it serves.
 pub fn container_path(volume: &str) -> String {
     format!("{CONTAINER_PATHS}/{volume}")
 }

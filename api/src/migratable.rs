@@ -198,7 +198,9 @@ fn is_reached_elsewhere(spec: &VirtualMachineInstanceSpec, bindings: &Bindings) 
     let Some(interface) = interfaces.iter().find(|interface| interface.name == network.name) else {
         return interfaces.is_empty();
     };
-    interface.masquerade.is_some() || bindings.of(interface).is_some_and(|plugin| plugin.moves)
+    interface.masquerade.is_some()
+        || interface.passt_binding.is_some()
+        || bindings.of(interface).is_some_and(|plugin| plugin.moves)
 }
 
 /// The first disk that the target's node cannot have.

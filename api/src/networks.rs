@@ -144,7 +144,7 @@ impl Attachment {
         Attachment { namespace: namespace.to_owned(), name: name.to_owned() }
     }
 
-    /// Whether an object can have that name.
+    /// Whether an object can have this namespace and name.
     pub fn is_sound(&self) -> bool {
         is_dns_label(&self.namespace) && is_dns_subdomain(&self.name)
     }

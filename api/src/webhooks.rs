@@ -16,7 +16,7 @@ pub enum Hook {
     MutateInstance,
     /// Label and finalizer of a VirtualMachineInstanceMigration.
     MutateMigration,
-    /// Directories of a launcher pod's container `compute` that others of its containers serve.
+    /// Mounts of directories of a launcher pod's container `compute` in the containers that serve them.
     MutateLauncher,
     /// The eviction of a launcher pod.
     Eviction,

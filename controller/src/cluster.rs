@@ -61,7 +61,9 @@ pub struct Options {
     pub launcher_image: String,
     /// Image of the importer; without it DataVolumes are left to CDI.
     pub importer_image: Option<String>,
-    /// Pull policy for both images.
+    /// Image of passt; without it no guest is joined to the pod network by passt.
+    pub passt_image: Option<String>,
+    /// Pull policy for these images.
     pub image_pull_policy: Option<String>,
     /// How long a node may be silent before it counts as lost.
     pub node_grace: Duration,
@@ -237,6 +239,7 @@ impl Cluster {
         let mut settings = self.options.installation.settings();
         settings.pods.image_volumes =
             settings.gates.is_on("ImageVolume") && self.image_volumes.load(Ordering::Relaxed);
+        settings.pods.passt_image.clone_from(&self.options.passt_image);
         Config {
             launcher_image: self.options.launcher_image.clone(),
             image_pull_policy: self.options.image_pull_policy.clone(),

@@ -38,7 +38,10 @@ struct Flags {
     /// Image of virt-importer, which fills DataVolumes where there is no CDI; without it they are left to CDI.
     #[arg(long, env = "IMPORTER_IMAGE")]
     importer_image: Option<String>,
-    /// Pull policy for both, unless the KubeVirt object names one.
+    /// Image of passt, which joins guests with `passtBinding` to the pod network; without it such guests wait.
+    #[arg(long, env = "PASST_IMAGE")]
+    passt_image: Option<String>,
+    /// Pull policy for these images, unless the KubeVirt object names one.
     #[arg(long, env = "IMAGE_PULL_POLICY")]
     image_pull_policy: Option<String>,
     /// Seconds after which a silent node counts as lost.
@@ -107,6 +110,7 @@ async fn work(flags: Flags, level: Level) -> anyhow::Result<ExitCode> {
     let options = cluster::Options {
         launcher_image: flags.launcher_image,
         importer_image: flags.importer_image,
+        passt_image: flags.passt_image,
         image_pull_policy: flags.image_pull_policy,
         node_grace: Duration::from_secs(flags.node_grace_seconds),
         installation,

@@ -1,7 +1,7 @@
-//! A network of its own for migrations: guests go over it, and handlers alone are on it. The test bed's delegate attaches it in the
-//! place of Multus (`cluster-up/go/networks`).
+//! A separate network for migrations: guests migrate over it, and only handlers are attached to it. The test bed's
+//! delegate attaches it in place of Multus (`cluster-up/go/networks`).
 //!
-//! It changes the `KubeVirt` object and replaces all handlers, and so is alone in its file.
+//! The test changes the `KubeVirt` object and replaces all handlers, so it has its own file.
 
 use anyhow::{Context, Result, ensure};
 use barevirt_e2e::command::{kubectl, object, objects, try_kubectl_with};
@@ -11,10 +11,10 @@ use barevirt_e2e::{Console, Namespace, Node, alone, guest, in_namespace};
 use serde_json::{Value, json};
 
 const DEFINITION: &str = "network-attachment-definition";
-/// What a guest sends of its memory at the least, bytes: its system is in there.
+/// Lower limit of the bytes that a migration sends: the guest's memory contains at least its system.
 const SENT: u64 = 8 << 20;
 
-/// A network on the wire between the nodes, defined beside the handlers for as long as this is there.
+/// A network between the nodes, defined in the handlers' namespace until this value is dropped.
 struct Defined {
     name: String,
     addresses: String,
@@ -22,7 +22,7 @@ struct Defined {
 
 impl Defined {
     fn begin(name: &str, subnet: &str) -> Result<Self> {
-        // The nodes of the test bed are on one machine: one list of addresses in use serves all of them.
+        // The nodes of the test bed are on one machine, so they share one list of addresses in use.
         let defined = Self { name: name.to_owned(), addresses: format!("/var/tmp/{name}") };
         let config = json!({
             "cniVersion": "1.0.0", "name": name, "type": "bridge", "bridge": "lan0", "mtu": 1400,
@@ -48,18 +48,18 @@ impl Defined {
 impl Drop for Defined {
     fn drop(&mut self) {
         if let Err(error) = self.end() {
-            eprintln!("network {} is not away: {error:#}", self.name);
+            eprintln!("cannot remove network {}: {error:#}", self.name);
         }
     }
 }
 
-/// Nodes with the addresses that their handlers have on that network, as is noted on their pods.
+/// Nodes with the addresses of their handlers on that network, from the annotations of the handlers' pods.
 fn addresses(network: &str) -> Result<Vec<(String, String)>> {
     let pods = objects(&["pod", "-n", NAMESPACE, "-l", "kubevirt.io=virt-handler"])?;
     let mut found = vec![];
     for pod in pods.iter().filter(|pod| pod["metadata"]["deletionTimestamp"].is_null()) {
         let noted = pod["metadata"]["annotations"]["k8s.v1.cni.cncf.io/network-status"].as_str();
-        let noted: Value = serde_json::from_str(noted.context("nothing is noted on a handler's pod")?)?;
+        let noted: Value = serde_json::from_str(noted.context("a handler's pod has no network status")?)?;
         let named = format!("{NAMESPACE}/{network}");
         let own = noted.as_array().into_iter().flatten().find(|one| one["name"] == named.as_str());
         let own = own.with_context(|| format!("a handler is not on {network}: {noted}"))?;
@@ -70,13 +70,13 @@ fn addresses(network: &str) -> Result<Vec<(String, String)>> {
     Ok(found)
 }
 
-/// Bytes that a node has sent over the wire of further networks.
+/// Bytes that a node has sent over the link of additional networks.
 fn sent(node: &str) -> Result<u64> {
     let text = Node::named(node).sh("awk '$1 == \"eth1:\" { print $10 }' /proc/net/dev")?;
     text.trim().parse().with_context(|| format!("{text:?} is no number"))
 }
 
-/// Moves the guest; the record of it.
+/// Migrates the guest, and returns the migration state of the instance.
 fn moves(namespace: &Namespace) -> Result<Value> {
     namespace.kubectl(&["delete", "vmim", "--all"])?;
     namespace.virtctl(&["migrate", "vm"])?;
@@ -107,7 +107,7 @@ fn guests_move_over_the_network_for_migrations_that_the_test_beds_delegate_attac
             (Defined::begin(&named("v6"), "fd00:90::/64")?, "fd00:90::"),
         ];
         {
-            // What was there before comes back before the definitions go.
+            // The former configuration is restored before the definitions are deleted.
             let _changed = Changed::begin(&json!({}))?;
             for (network, prefix) in &networks {
                 patch(&json!({"configuration": {"migrations": {"network": network.name}}}))?;
@@ -127,7 +127,7 @@ fn guests_move_over_the_network_for_migrations_that_the_test_beds_delegate_attac
                 ensure!(bytes > SENT, "{bytes} bytes went over {}", network.name);
                 ensure!(state["migrationConfiguration"]["network"] == network.name.as_str(), "{state}");
             }
-            // No launcher is on it.
+            // No launcher is attached to it.
             let launcher = namespace.launcher("vm")?;
             let annotations = &launcher["metadata"]["annotations"];
             ensure!(annotations["k8s.v1.cni.cncf.io/networks"].is_null(), "{annotations}");

@@ -145,8 +145,8 @@ async fn main() -> anyhow::Result<()> {
     let at_door = at_door.with_context(|| format!("listen on {}", flags.migration_listen))?;
     let reached = Reached { pod: flags.pod_ip.or_else(own_address) };
     match reached.now() {
-        Some(address) => info!(%address, "guests come in at this address"),
-        None => warn!("no address is known for guests to come to: no migration to this node succeeds"),
+        Some(address) => info!(%address, "guests migrate to this address"),
+        None => warn!("no address for migrations is known, so no migration to this node succeeds"),
     }
     let migration = Migration {
         arrivals,

@@ -9,7 +9,8 @@
 //!
 //! - [`pod`]: the first process of a VM pod; [`run`]: runs a manifest without Kubernetes; [`volume`]: the
 //!   program of an attachment pod; [`filesystem`]: the program of a container that shares a directory;
-//!   [`node_capabilities`]: the features that guests of this node can have.
+//!   [`passt`]: the program of the container that joins the guest to the pod network; [`awaited`]: how these
+//!   containers and the launcher connect; [`node_capabilities`]: the features that guests of this node can have.
 //!
 //! **The VM**
 //!
@@ -41,6 +42,7 @@
 pub mod accelerator;
 pub mod acpi_table;
 pub mod assembly;
+pub mod awaited;
 pub mod bare_qemu;
 pub mod cards;
 pub mod clock;
@@ -62,6 +64,7 @@ pub mod lifecycle;
 pub mod migration;
 pub mod node_capabilities;
 pub mod object_disk;
+pub mod passt;
 pub mod people;
 pub mod pins;
 pub mod pod;

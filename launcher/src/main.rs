@@ -8,7 +8,7 @@ use clap::Parser;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
-use virt_launcher::{filesystem, node_capabilities, pod, probe, run, serial_log, signals, volume};
+use virt_launcher::{filesystem, node_capabilities, passt, pod, probe, run, serial_log, signals, volume};
 
 /// Parent of exactly one QEMU.
 #[derive(Debug, Parser)]
@@ -29,6 +29,7 @@ enum Command {
     NodeCapabilities(node_capabilities::Args),
     Volume(volume::Args),
     Filesystem(filesystem::Args),
+    Passt(passt::Args),
     /// Print the output of the guest of this pod on its serial console.
     SerialLog {
         /// File of the log.
@@ -100,6 +101,13 @@ fn start(command: Command, verbose: u8) -> anyhow::Result<ExitCode> {
             log_as_json(level(LevelFilter::INFO));
             if let Some(listener) = block_on(filesystem::listen(&args))?? {
                 filesystem::serve(&args, listener)?;
+            }
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Passt(args) => {
+            log_as_json(level(LevelFilter::INFO));
+            if let Some(connection) = block_on(passt::listen(&args))?? {
+                passt::serve(&args, connection)?;
             }
             Ok(ExitCode::SUCCESS)
         }

@@ -14,6 +14,7 @@
 //! termination log and into the exit code.
 
 pub mod args;
+mod beside;
 pub mod cards;
 pub mod confine;
 pub mod debug;
@@ -23,6 +24,7 @@ mod images;
 pub mod incoming;
 pub mod migrate;
 mod monitored;
+mod passt;
 pub mod plug;
 pub mod probes;
 pub mod refresh;

@@ -19,6 +19,7 @@ use k8s_openapi::jiff::Timestamp;
 
 use crate::session::Connection;
 pub(crate) use arguments::Explain;
+use arguments::PASST_IMAGE;
 use explained::{Explained, Surroundings};
 pub(crate) use manifests::Manifests;
 
@@ -62,7 +63,8 @@ impl Explain {
 
 /// The explanation of manifests as the command prints it, and whether all of them would be accepted.
 /// `namespace` is for manifests that name none.
-pub(crate) fn in_words(manifests: &Manifests, settings: Settings, namespace: &str) -> (String, bool) {
+pub(crate) fn in_words(manifests: &Manifests, mut settings: Settings, namespace: &str) -> (String, bool) {
+    settings.pods.passt_image = Some(PASST_IMAGE.to_owned());
     let config = Config { launcher_image: "virt-launcher".to_owned(), image_pull_policy: None, settings };
     let config = config.in_namespace(None, &[]);
     let around = Surroundings { config, namespace: Some(namespace.to_owned()), now: Timestamp::now() };

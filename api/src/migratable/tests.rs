@@ -139,6 +139,13 @@ fn a_volume_without_a_disk_keeps_nothing() {
 }
 
 #[test]
+fn passt_on_the_target_takes_over_from_that_on_the_source() {
+    let interfaces = json!([{"name": "default", "passtBinding": {}}]);
+    let vmi = instance("ReadWriteMany", json!({"spec": {"domain": {"devices": {"interfaces": interfaces}}}}));
+    assert_eq!(condition_when(&vmi, &Bindings::default(), true).status, "True");
+}
+
+#[test]
 fn what_belongs_to_a_node_keeps_a_guest_there() {
     let devices = |devices: Value| json!({"spec": {"domain": {"devices": devices}}});
     let features = |features: Value| json!({"spec": {"domain": {"features": features}}});

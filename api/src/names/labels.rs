@@ -38,7 +38,8 @@ pub const LARGEST_IMAGE_ANNOTATION: &str = "barevirt.dev/largest-image";
 pub const EPHEMERAL_DISKS_ANNOTATION: &str = "barevirt.dev/ephemeral-disks";
 /// Annotation on attachment pods: the volume of the instance that they are for.
 pub const VOLUME_ANNOTATION: &str = "barevirt.dev/volume";
-/// Label of a launcher pod with containers that serve directories of its container `compute`: they are mounted there when it is admitted.
+/// Label of launcher pods in which other containers serve directories of the container `compute`. The directories
+/// are mounted in these containers when the pod is admitted.
 pub const CONTAINER_PATHS_LABEL: &str = "barevirt.dev/container-paths";
 /// Annotation on attachment pods: the claim of the volume.
 pub const CLAIM_ANNOTATION: &str = "barevirt.dev/claim";

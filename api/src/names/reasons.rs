@@ -106,8 +106,10 @@ pub const REASON_VMI_NOT_EXISTS: &str = "VMINotExists";
 pub const REASON_CLAIM_IN_USE: &str = "ClaimInUse";
 /// Condition reason: the program that shared a directory with the guest ended before the guest.
 pub const REASON_FILESYSTEM_ENDED: &str = "FilesystemEnded";
-/// Condition reason: a directory of the pod that is to be shared is not there. KubeVirt's.
+/// Condition reason: a directory of the pod that has to be shared does not exist. KubeVirt's name.
 pub const REASON_MISSING_VIRTIOFS_CONTAINERS: &str = "MissingVirtiofsContainers";
+/// Condition reason: passt, which joined the guest to the pod network, ended before the guest.
+pub const REASON_PASST_ENDED: &str = "PasstEnded";
 /// Condition reason: a network of the instance is not attached to its pod.
 pub const REASON_NETWORK_NOT_ATTACHED: &str = "NetworkNotAttached";
 /// Event reason: two cards on one network have the same hardware address.

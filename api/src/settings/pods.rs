@@ -31,6 +31,8 @@ pub struct Pods {
     /// Whether images of container disks are volumes of the pod instead of containers; set by callers that
     /// know that the cluster supports such volumes, because the feature gate alone does not say so.
     pub image_volumes: bool,
+    /// Image of passt; set by callers that know it.
+    pub passt_image: Option<String>,
     /// Storage class of the claims that keep UEFI variables and TPM state.
     pub state_class: Option<String>,
     /// Free space for new disks on claims.
@@ -192,6 +194,7 @@ impl Pods {
             quota: QuotaLimits::default(),
             node_disk: NodeDisk::default(),
             image_volumes: false,
+            passt_image: None,
             room: developer.map(Room::of).unwrap_or_default(),
             state_class: configuration.vm_state_storage_class.clone().filter(|name| !name.is_empty()),
             without_serial_log: configuration

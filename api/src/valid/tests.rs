@@ -78,6 +78,12 @@ fn queues_follow_the_cpus_where_that_is_asked_for_and_the_card_has_them() {
         let vmi = ValidVmi::new(read(json!({"metadata": {"name": "vm"}, "spec": object}))).unwrap();
         vmi.queues(&vmi.interfaces()[0].interface)
     };
+    let mut passt = spec();
+    passt["domain"]["devices"]["networkInterfaceMultiqueue"] = json!(true);
+    passt["domain"]["devices"]["interfaces"] = json!([{"name": "n", "passtBinding": {}}]);
+    passt["domain"]["cpu"] = json!({"sockets": 3});
+    let vmi = ValidVmi::new(read(json!({"metadata": {"name": "vm"}, "spec": passt}))).unwrap();
+    assert_eq!(vmi.queues(&vmi.interfaces()[0].interface), 1);
     for (multiqueue, model, sockets, wanted) in [
         (json!(true), json!(null), 3, 3),
         (json!(true), json!("virtio"), 1, 1),

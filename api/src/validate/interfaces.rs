@@ -86,6 +86,9 @@ pub(super) fn validate(
         let is_first = first_network.is_some_and(|network| network.name == interface.name);
         state(&field.child("state"), interface, is_first, causes);
         not_served(&field, interface, network, causes);
+        if interface.passt_binding.is_some() {
+            not_of_passt(path, &field, interface, spec, causes);
+        }
         hardware(&field, interface, causes);
         ports(&field.child("ports"), &interface.ports, causes);
         if on_pod_network == Some(true) && gates.is_on(port_ranges::GATE) {
@@ -153,6 +156,32 @@ fn not_served(field: &Path, interface: &Interface, network: Option<&Network>, ca
         let field = field.child(name);
         if given && !served && !causes.iter().any(|cause| field.holds(&cause.field)) {
             causes.push(Cause::not_supported_yet(&field, ""));
+        }
+    }
+}
+
+/// Refuses fields that only apply where the launcher hands out the guest's addresses. KubeVirt accepts these
+/// fields together with passt, and ignores them.
+fn not_of_passt(
+    path: &Path,
+    field: &Path,
+    interface: &Interface,
+    spec: &VirtualMachineInstanceSpec,
+    causes: &mut Vec<Cause>,
+) {
+    const WITH: &str = "with passtBinding";
+    if interface.dhcp_options.is_some() {
+        causes.push(Cause::not_supported_yet(&field.child("dhcpOptions"), WITH));
+    }
+    for (index, network) in spec.networks.iter().enumerate() {
+        let Some(pod) = network.pod.as_ref().filter(|_| network.name == interface.name) else { continue };
+        let ranges =
+            [("vmNetworkCIDR", &pod.vm_network_cidr), ("vmIPv6NetworkCIDR", &pod.vm_ipv6_network_cidr)];
+        for (name, given) in ranges {
+            if given.as_deref().is_some_and(|range| !range.is_empty()) {
+                let field = path.child("networks").index(index).child("pod").child(name);
+                causes.push(Cause::not_supported_yet(&field, WITH));
+            }
         }
     }
 }

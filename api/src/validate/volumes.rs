@@ -123,7 +123,7 @@ fn container_path(
             format!("ContainerPath volume '{name}' uses reserved path prefix '{prefix}'"),
         ));
     }
-    // KubeVirt has these rules in the definition of the kind.
+    // KubeVirt has these rules in its CustomResourceDefinition.
     let wrong = if !source.path.starts_with('/') {
         Some("path must be absolute (start with '/')".to_owned())
     } else if source.path.contains("..") {

@@ -94,7 +94,7 @@ impl Limited {
         rules.push(Rule::path(May::Use, "/dev/null"));
         rules.extend(self.read.into_iter().map(|path| Rule::path(May::Read, path)));
         rules.extend(self.write.into_iter().map(|path| Rule::path(May::Use, path)));
-        let files = Files { reads_all: false, rules };
+        let files = Files { reads_all: false, tcp: false, rules };
         Domain::new("qemu-img", Plan { files: Some(files), calls: Calls::Connected })?.enter()?;
         setrlimit(Resource::RLIMIT_AS, self.memory, self.memory)?;
         // First a signal that identifies the cause, and a little later the end.

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 /// Images that virt-operator installs, without its own.
-pub const INSTALLED: [&str; 5] =
-    ["virt-api", "virt-controller", "virt-handler", "virt-importer", "virt-launcher"];
+pub const INSTALLED: [&str; 6] =
+    ["virt-api", "virt-controller", "virt-handler", "virt-importer", "virt-launcher", "virt-passt"];
 
 /// The location and version of the installed images.
 #[derive(Clone, Debug, PartialEq, Eq)]

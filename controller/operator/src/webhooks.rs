@@ -63,7 +63,7 @@ fn entry(webhook: &Webhook) -> Value {
             "matchLabels": {APP_LABEL: APP_LAUNCHER},
             "matchExpressions": [{"key": CONTAINER_PATHS_LABEL, "operator": "Exists"}],
         });
-        // What others mount in the pod afterwards is looked at, too.
+        // Mounts that other webhooks add later count, too.
         entry["reinvocationPolicy"] = json!("IfNeeded");
     }
     if let Some((name, expression)) = condition(webhook.hook) {

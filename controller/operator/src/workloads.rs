@@ -129,6 +129,7 @@ fn controller(images: &Images) -> Value {
         "args": [
             format!("--launcher-image={}", images.reference("virt-launcher")),
             format!("--importer-image={}", images.reference("virt-importer")),
+            format!("--passt-image={}", images.reference("virt-passt")),
             format!("--image-pull-policy={}", images.pull_policy),
             format!("--namespace={INSTALL_NAMESPACE}"),
             format!("--listen=[::]:{PROBES_PORT}"),

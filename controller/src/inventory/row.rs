@@ -61,6 +61,8 @@ impl Vnic {
                 ("core", "masquerade")
             } else if interface.bridge.is_some() {
                 ("core", "bridge")
+            } else if interface.passt_binding.is_some() {
+                ("core", "passt")
             } else if interface.sriov.is_some() {
                 ("core", "sriov")
             } else {

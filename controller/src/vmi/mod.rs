@@ -22,6 +22,7 @@
 mod action;
 mod again;
 mod apply;
+mod beside;
 mod brought;
 mod claim_lock;
 mod claims;

@@ -1,6 +1,7 @@
 //! Plans an instance. Pure: the same observation gives the same plan.
 
 use super::action::{Action, Plan};
+use super::beside;
 use super::eviction;
 use super::filesystems;
 use super::first_consumer::{self, Step};
@@ -134,7 +135,8 @@ fn without_pod(observed: &Observed) -> Plan {
     match ValidVmi::new(vmi.clone()) {
         Ok(valid) => {
             let unknown = || networks::unknown_binding(vmi, &observed.config.settings.bindings);
-            if let Some(message) = not_permitted(&valid, &observed.config).or_else(unknown) {
+            let without = || beside::without_passt(vmi, &observed.config);
+            if let Some(message) = not_permitted(&valid, &observed.config).or_else(unknown).or_else(without) {
                 return trouble(observed, CONDITION_SYNCHRONIZED, REASON_FAILED_CREATE, &message)
                     .again_in(SETTINGS_PATIENCE);
             }
@@ -239,7 +241,7 @@ fn with_living_pod(observed: &Observed, pod: &Pod) -> Plan {
             }
         }
         _ => {
-            let told = filesystems::plan(observed, pod);
+            let told = beside::plan(observed, pod);
             if !told.actions.is_empty() {
                 told
             } else if phase(vmi) == PHASE_RUNNING && pod.metadata.deletion_timestamp.is_none() {
@@ -307,7 +309,7 @@ fn await_pod(observed: &Observed, pod: &Pod) -> Plan {
     Plan { actions: status_patch(vmi, json!({}), &status).into_iter().collect(), notes, again }
 }
 
-/// The pod is without a network or a directory of the instance: no handler could give it to the guest.
+/// The pod lacks a network or a directory of the instance, so no handler could give it to the guest.
 fn hold(observed: &Observed, pod: &Pod, reason: &str, message: &str) -> Plan {
     let vmi = &observed.vmi;
     let mut status = vmi.status.clone().unwrap_or_default();

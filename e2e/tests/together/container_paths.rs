@@ -1,5 +1,5 @@
-//! Directories that others put into a launcher's pod and that its guest mounts (`containerPath`). A webhook of the test's own, on this
-//! machine, does what those of clouds and vaults do.
+//! Directories that webhooks put into a launcher's pod and that its guest mounts (`containerPath`). The test runs a
+//! webhook on this machine, which acts like those of clouds and vaults.
 
 use anyhow::{Context, Result, ensure};
 use barevirt_e2e::command::{kubectl, try_kubectl_with};
@@ -17,11 +17,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// Where the webhook mounts a token and the name of a region.
+/// The directory in which the webhook mounts a token and the name of a region.
 const CLOUD: &str = "/var/run/secrets/cloud.example";
-/// Longest that the API server may keep quiet.
+/// How long the API server may be silent.
 const QUIET: Duration = Duration::from_secs(30);
-/// More than any review of these tests has.
+/// Size limit of a review; those of these tests are smaller.
 const LONGEST: u64 = 1 << 20;
 
 /// A webhook that changes the launchers of one namespace, until it is dropped.
@@ -53,7 +53,7 @@ impl Injector {
                 }
             }
         });
-        // After Barevirt's by its name: what it mounts is seen by that all the same.
+        // By its name it is called after Barevirt's webhook, which must see the mount nevertheless.
         let injector = Self { name: format!("zz-{}", namespace.name()), address, ended };
         let webhook = json!({
             "name": "cloud.example.com",
@@ -81,15 +81,15 @@ impl Drop for Injector {
         if let Err(error) =
             kubectl(&["delete", "mutatingwebhookconfiguration", &self.name, "--ignore-not-found"])
         {
-            eprintln!("the webhook is not away: {error:#}");
+            eprintln!("cannot remove the webhook: {error:#}");
         }
         self.ended.store(true, Ordering::Relaxed);
-        // The listener looks up once more.
+        // This wakes the listener, which then ends.
         let _ = TcpStream::connect(self.address);
     }
 }
 
-/// One review, and its answer.
+/// Reads a review and answers it.
 fn serve(stream: TcpStream, tls: Arc<ServerConfig>) -> Result<()> {
     stream.set_read_timeout(Some(QUIET))?;
     stream.set_write_timeout(Some(QUIET))?;
@@ -122,7 +122,7 @@ fn serve(stream: TcpStream, tls: Arc<ServerConfig>) -> Result<()> {
     stream.flush().context("answer")
 }
 
-/// The pod with a volume, mounted in its container `compute` alone.
+/// An answer that adds a volume to the pod, mounted only in the container `compute`.
 fn answer(review: &Value) -> Value {
     let containers =
         review["request"]["object"]["spec"]["containers"].as_array().cloned().unwrap_or_default();

@@ -41,6 +41,7 @@ mod network;
 mod nodes;
 mod objects;
 mod overhead;
+mod passt;
 mod pools;
 mod probes;
 mod qmp;

@@ -2,8 +2,8 @@
 //! it.
 #![no_main]
 
+use barevirt_api::resolver::Resolver;
 use libfuzzer_sys::fuzz_target;
-use virt_handler::network::resolv::Resolver;
 
 fuzz_target!(|text: &str| {
     let Resolver { servers, search } = Resolver::parse(text);

@@ -1,7 +1,8 @@
-//! Which address of this handler others are told, to bring guests to.
+//! The address of this handler to which other handlers send guests.
 //!
-//! A pod that has a link `migration0` is on a network for migrations: what comes in there spares the network of the pods. Where the
-//! link has no address, none is told, and the migration fails: it does not go over the network that was to be spared.
+//! A pod with a link `migration0` is on a network for migrations, which keeps their load off the pods' network. If
+//! that link has no address, this handler announces none, and the migration fails instead of going over the pods'
+//! network.
 
 use std::io;
 use std::net::IpAddr;
@@ -10,28 +11,29 @@ use barevirt_api::networks::MIGRATION_LINK;
 use nix::ifaddrs::getifaddrs;
 use tracing::warn;
 
-/// Where handlers of other nodes reach this one.
+/// The way in which handlers of other nodes reach this one.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Reached {
-    /// Address of this pod, where it is known.
+    /// Address of this pod, if it is known.
     pub pod: Option<IpAddr>,
 }
 
 impl Reached {
-    /// The address to be told now; none: no guest can come.
+    /// The address to announce now. If there is `None`, no guest can migrate to this node.
     #[must_use]
     pub fn now(self) -> Option<IpAddr> {
         match links() {
             Ok(links) => choose(self.pod, &links),
             Err(error) => {
-                warn!(%error, "the links of this pod cannot be read: no address is told for guests to come to");
+                warn!(%error, "cannot read the links of this pod, so no address for migrations is announced");
                 None
             }
         }
     }
 }
 
-/// The address to be told by a pod with these links and their addresses, in the kernel's order. A link that has none is there too.
+/// The address that a pod announces. `links` are its links with their addresses, in the kernel's order; each link is
+/// also listed once without an address.
 #[must_use]
 pub fn choose(pod: Option<IpAddr>, links: &[(String, Option<IpAddr>)]) -> Option<IpAddr> {
     let mut own =
@@ -40,11 +42,11 @@ pub fn choose(pod: Option<IpAddr>, links: &[(String, Option<IpAddr>)]) -> Option
         return pod;
     }
     let usable: Vec<IpAddr> = own.flatten().filter(is_usable).collect();
-    // Where nodes have both, all of them speak the same.
+    // If nodes have addresses of both families, all of them choose the same one.
     usable.iter().find(|address| address.is_ipv4()).or(usable.first()).copied()
 }
 
-/// Whether another node reaches it without knowing by which link.
+/// Whether other nodes can reach the address without knowing the link.
 fn is_usable(address: &IpAddr) -> bool {
     let is_local = match address {
         IpAddr::V4(address) => address.is_link_local() || address.is_broadcast(),
@@ -53,7 +55,7 @@ fn is_usable(address: &IpAddr) -> bool {
     !is_local && !address.is_unspecified() && !address.is_loopback() && !address.is_multicast()
 }
 
-/// Links in the network namespace of the calling thread: one entry for each that is there, and one for each of its addresses.
+/// Links in the network namespace of the calling thread: one entry for each link, and one for each of its addresses.
 fn links() -> io::Result<Vec<(String, Option<IpAddr>)>> {
     let all = getifaddrs().map_err(io::Error::from)?;
     Ok(all
@@ -102,7 +104,7 @@ mod tests {
         }
     }
 
-    /// Not that of the pod: the network of the pods was to be spared.
+    /// The pod's own address would put the migration on the pods' network.
     #[test]
     fn a_link_without_an_address_has_none_to_tell() {
         for address in ["", "fe80::1", "169.254.3.4", "127.0.0.1", "::1", "224.0.0.1", "ff02::1", "0.0.0.0"] {

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use barevirt_api::masquerade::{self, RangeError};
 use barevirt_api::names::{LAUNCHER_UID, PHASE_RUNNING};
 use barevirt_api::networks::{self, FIRST_LINK};
+use barevirt_api::resolver::Resolver;
 use barevirt_api::settings::{Attachment, Bindings};
 use barevirt_api::v1::{self as api, NetworkInterfaceStatus, VirtualMachineInstance};
 use barevirt_api::valid::{ValidInterface, ValidVmi};
@@ -17,14 +18,13 @@ use super::Prepared;
 use super::addresses::AddressError;
 use super::links;
 use super::nft::rules::{Port, Protocol};
-use super::resolv::Resolver;
 use super::state::{Binding, Masquerade, Route, Wanted};
 
 /// Why the network of an interface cannot be set up. Validation refuses all these cases, so only an object
 /// that bypassed admission has one.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum InterfaceError {
-    /// The binding is not supported. Masquerade on the pod network, bridges and plugins are.
+    /// The binding is not supported. Masquerade and passt on the pod network, bridges and plugins are.
     #[error("interface {0} has no binding that this version supports")]
     Binding(String),
     /// The installation does not have the plugin, or no longer has it.
@@ -136,6 +136,7 @@ fn card(
                 ports: ports(valid).ok_or_else(|| InterfaceError::Port(name.clone()))?,
             })
         }
+        (None, None, Some(_)) if interface.passt_binding.is_some() => Binding::Passt,
         (None, None, _) => match (bindings.of(interface), &interface.binding) {
             (Some(plugin), _) if plugin.attachment == Attachment::Tap => Binding::Tap,
             (Some(_), _) => Binding::ManagedTap,
@@ -148,7 +149,7 @@ fn card(
     // A guest keeps the address that it started with, on every node.
     let told = status(vmi.vmi(), &name).and_then(|status| status.mac.as_deref());
     let mac = match binding {
-        Binding::Masquerade(_) => Some(valid.mac.as_str()),
+        Binding::Masquerade(_) | Binding::Passt => Some(valid.mac.as_str()),
         Binding::Bridge | Binding::ManagedTap | Binding::Tap | Binding::Gone => given.or(told),
     };
     let mac = mac.map(str::parse).transpose().map_err(|source| InterfaceError::Mac(name.clone(), source))?;
@@ -206,7 +207,8 @@ pub fn queues<'a>(wanted: &Wanted, descriptors: impl Iterator<Item = &'a String>
     let taps = descriptors.filter(|name| {
         NetworkDescriptor::parse(name) == Some((wanted.network.as_str(), NetworkDescriptor::Tap))
     });
-    u32::try_from(taps.collect::<BTreeSet<_>>().len()).unwrap_or(1)
+    // A card of passt has one queue, and no tap.
+    u32::try_from(taps.collect::<BTreeSet<_>>().len()).unwrap_or(1).max(1)
 }
 
 /// What the launcher gets to know about the interface.

@@ -12,7 +12,6 @@ pub mod netns;
 pub mod nft;
 pub mod observe;
 pub mod plan;
-pub mod resolv;
 pub mod services;
 pub mod state;
 #[cfg(test)]
@@ -74,7 +73,7 @@ pub struct Prepared {
     pub mac: MacAddress,
     /// MTU of the pod's interface, and of bridge and tap.
     pub mtu: u32,
-    /// Index of the bridge.
+    /// Index of the bridge; 0 if there is none.
     pub bridge_index: u32,
     /// The pod's own addresses on that network.
     pub pod_addresses: Vec<IpAddr>,
@@ -194,6 +193,9 @@ fn prepared(wanted: &Wanted, after: &Observed) -> Result<Prepared, NetworkError>
     if wanted.binding == Binding::Tap {
         return tapped(wanted, &names, after);
     }
+    if wanted.binding == Binding::Passt {
+        return joined(wanted, &names, link(&names.pod)?);
+    }
     let (pod, bridge) = (link(&names.pod)?, link(&names.bridge)?);
     let own = MacAddress::read(&pod.mac);
     let mac = wanted.mac.or(own).ok_or_else(|| PlanError::NotEthernet(names.pod.clone()))?;
@@ -210,7 +212,7 @@ fn prepared(wanted: &Wanted, after: &Observed) -> Result<Prepared, NetworkError>
     Ok(match &wanted.binding {
         Binding::Masquerade(binding) => translated(binding, pod, prepared),
         Binding::Bridge | Binding::Gone => Prepared { ipv4: bridged(wanted.index, pod, bridge), ..prepared },
-        Binding::ManagedTap | Binding::Tap => prepared,
+        Binding::ManagedTap | Binding::Tap | Binding::Passt => prepared,
     })
 }
 
@@ -225,6 +227,20 @@ fn tapped(wanted: &Wanted, names: &links::Names, after: &Observed) -> Result<Pre
         mac: wanted.mac.or(own).ok_or_else(|| PlanError::NotEthernet(name.to_owned()))?,
         mtu: tap.mtu,
         bridge_index: tap.index,
+        pod_addresses: pod.global().map(|(address, _)| address).collect(),
+        ipv4: None,
+        ipv6: None,
+        link_local: None,
+        pod_interface: names.pod.clone(),
+    })
+}
+
+/// Facts of a card that passt joins to the pod network: the card has no link of its own.
+fn joined(wanted: &Wanted, names: &links::Names, pod: &Link) -> Result<Prepared, NetworkError> {
+    Ok(Prepared {
+        mac: wanted.mac.ok_or_else(|| PlanError::NotEthernet(names.pod.clone()))?,
+        mtu: pod.mtu,
+        bridge_index: 0,
         pod_addresses: pod.global().map(|(address, _)| address).collect(),
         ipv4: None,
         ipv6: None,

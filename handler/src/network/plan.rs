@@ -8,6 +8,7 @@ pub mod bridge;
 mod common;
 mod gone;
 pub mod masquerade;
+mod passt;
 mod step;
 pub mod tap;
 
@@ -22,6 +23,7 @@ pub fn sysctls(wanted: &Wanted, names: &Names) -> Vec<Setting> {
     match &wanted.binding {
         Binding::Masquerade(_) => masquerade::sysctls(&names.bridge, true),
         Binding::Tap => Vec::new(),
+        Binding::Passt => passt::sysctls(),
         Binding::Bridge | Binding::ManagedTap | Binding::Gone => {
             let port = bridge::port_sysctls(names);
             bridge::sysctls(names, true).into_iter().chain(port).collect()
@@ -36,6 +38,7 @@ pub fn plan(wanted: &Wanted, observed: &Observed) -> Result<Vec<Step>, PlanError
         Binding::Masquerade(binding) => masquerade::plan(wanted, binding, &names, observed),
         Binding::Bridge | Binding::ManagedTap => bridge::plan(wanted, &names, observed),
         Binding::Tap => tap::plan(wanted, &names, observed),
+        Binding::Passt => passt::plan(&names, observed),
         Binding::Gone => Ok(gone::plan(&names, observed)),
     }
 }

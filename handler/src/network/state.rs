@@ -44,6 +44,8 @@ pub enum Binding {
     ManagedTap,
     /// By a tap or macvtap in the pod.
     Tap,
+    /// By passt, which has only sockets in the pod's network namespace.
+    Passt,
     /// Not at all: what was created is removed, and the pod's link gets its original configuration.
     Gone,
 }

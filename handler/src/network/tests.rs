@@ -26,6 +26,7 @@ use super::*;
 use barevirt_api::masquerade::{IPV4, IPV6};
 
 pub(crate) mod bridge;
+mod passt;
 mod tap;
 
 const NODE4: Ipv4Addr = Ipv4Addr::new(10, 244, 9, 1);
@@ -152,7 +153,7 @@ pub(crate) fn connect(node: &OwnedFd, pod: &OwnedFd, ipv6: bool) {
     });
 }
 
-/// Gives a namespace a link of that name with these addresses, and nobody behind it.
+/// Adds a link with this name and these addresses to a namespace. Its other end has no address.
 pub(crate) fn add_link(netns: &OwnedFd, name: &'static str, addresses: Vec<(IpAddr, u8)>) {
     with_netlink(netns, move |netlink| async move {
         netlink.link().add(LinkVeth::new("nobody", name).build()).execute().await.unwrap();

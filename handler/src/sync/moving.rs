@@ -62,7 +62,7 @@ impl Task {
         let launcher = seen.launcher;
         if let Some((uid, _)) = migration::plan::incoming(vmi, node) {
             let listens = self.session.as_ref().is_some_and(|session| session.awaits(uid));
-            // Where it is not known, nothing comes here.
+            // Without a known address no guest migrates to this node.
             let address = listens.then(|| self.context.migration.reached.now()).flatten();
             let address = address.map(|address| address.to_string());
             let target = migration::status::Target {

@@ -21,6 +21,9 @@ pub enum Calls {
     Usual,
     /// The same, but no socket can be connected: for a process that gets all its connections.
     Connected,
+    /// As [`Usual`](Self::Usual), but the calls that make a sandbox of namespaces succeed without an effect: for a
+    /// program that ends without its sandbox. Other measures must give the protection of these namespaces.
+    AsIfSandboxed,
     /// Only the calls that open files, send them over a socket and wait.
     HandOver,
 }
@@ -75,6 +78,10 @@ const REFUSED: &[libc::c_long] = &[
     libc::SYS_ioperm,
     libc::SYS_modify_ldt,
 ];
+
+/// The calls that make such a sandbox: namespaces, mounts and a new root.
+const SANDBOX: &[libc::c_long] =
+    &[libc::SYS_unshare, libc::SYS_mount, libc::SYS_umount2, libc::SYS_pivot_root];
 
 /// io_uring would run operations that a filter does not see; the flags of clone3 are in memory, which a
 /// filter cannot read. All callers here fall back to an older call.
@@ -164,10 +171,15 @@ pub(crate) fn filters(calls: Calls) -> Result<Vec<BpfProgram>, BackendError> {
     if calls == Calls::Connected {
         refused.extend(all(&[libc::SYS_connect]));
     }
-    Ok(vec![
+    let mut filters = vec![
         filter(refused, SeccompAction::Allow, refuse)?,
         filter(all(ABSENT), SeccompAction::Allow, absent)?,
-    ])
+    ];
+    if calls == Calls::AsIfSandboxed {
+        // If several filters refuse a call, the last one determines the errno; 0 means success.
+        filters.push(filter(all(SANDBOX), SeccompAction::Allow, SeccompAction::Errno(0))?);
+    }
+    Ok(filters)
 }
 
 type Rules = BTreeMap<libc::c_long, Vec<SeccompRule>>;

@@ -78,13 +78,14 @@ impl Rule {
     }
 }
 
-/// Files that may be opened. In any case the process can bind or connect to no TCP port, and signal no
-/// process outside.
+/// Files that may be opened. In any case the process can signal no process outside.
 #[derive(Debug)]
 pub struct Files {
     /// Whether all files may still be read and all sockets connected to, so that only other rights need a
     /// rule.
     pub reads_all: bool,
+    /// Whether TCP ports may be bound and connected to.
+    pub tcp: bool,
     /// The rules.
     pub rules: Vec<Rule>,
 }
@@ -95,12 +96,11 @@ pub(crate) fn ruleset(what: &str, files: Files) -> Result<Option<OwnedFd>, Rules
     if files.reads_all {
         handled &= !(AccessFs::ReadFile | AccessFs::ReadDir | AccessFs::ResolveUnix);
     }
-    let mut ruleset = Ruleset::default()
-        .set_compatibility(CompatLevel::BestEffort)
-        .handle_access(handled)?
-        .handle_access(AccessNet::BindTcp | AccessNet::ConnectTcp)?
-        .scope(Scope::Signal | Scope::AbstractUnixSocket)?
-        .create()?;
+    let mut ruleset = Ruleset::default().set_compatibility(CompatLevel::BestEffort).handle_access(handled)?;
+    if !files.tcp {
+        ruleset = ruleset.handle_access(AccessNet::BindTcp | AccessNet::ConnectTcp)?;
+    }
+    let mut ruleset = ruleset.scope(Scope::Signal | Scope::AbstractUnixSocket)?.create()?;
     for Rule { place, may } in files.rules {
         add(&mut ruleset, &place, may.rights() & handled);
     }

@@ -20,7 +20,7 @@ fn within<T: Send + 'static>(plan: Plan, work: impl FnOnce() -> T + Send + 'stat
 }
 
 fn files(reads_all: bool, rules: Vec<Rule>) -> Plan {
-    Plan { files: Some(Files { reads_all, rules }), calls: Calls::Usual }
+    Plan { files: Some(Files { reads_all, tcp: false, rules }), calls: Calls::Usual }
 }
 
 /// Two directories with one file each.
@@ -117,6 +117,43 @@ fn one_that_has_its_connections_makes_no_others() {
         UnixListener::bind(root.path().join("own")).unwrap();
         UnixStream::pair().unwrap();
     });
+}
+
+#[test]
+fn a_sandbox_that_was_not_made_is_said_to_be_there() {
+    let before = fs::read_link("/proc/thread-self/ns/user").unwrap();
+    let plan = Plan { files: None, calls: Calls::AsIfSandboxed };
+    within(plan, move || {
+        let flags = CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWPID;
+        assert_eq!(nix::sched::unshare(flags), Ok(()));
+        assert_eq!(nix::mount::umount2("/nowhere", nix::mount::MntFlags::MNT_DETACH), Ok(()));
+        assert_eq!(nix::unistd::pivot_root("/nowhere", "/nowhere"), Ok(()));
+        let none = None::<&str>;
+        let tmpfs = nix::mount::mount(none, "/nowhere", Some("tmpfs"), nix::mount::MsFlags::empty(), none);
+        assert_eq!(tmpfs, Ok(()));
+        // The calls had no effect, and calls that do not belong to such a sandbox are refused.
+        assert_eq!(fs::read_link("/proc/thread-self/ns/user").unwrap(), before);
+        assert!(File::open("/dev/null").is_ok());
+        assert_eq!(nix::unistd::chroot("/"), Err(Errno::EPERM));
+        assert_eq!(
+            nix::sched::setns(File::open("/proc/self/ns/net").unwrap(), CloneFlags::CLONE_NEWNET),
+            Err(Errno::EPERM)
+        );
+    });
+}
+
+#[test]
+fn ports_are_bound_where_that_is_said() {
+    let bind = |tcp: bool| {
+        let files = Files { reads_all: true, tcp, rules: Vec::new() };
+        let plan = Plan { files: Some(files), calls: Calls::AsIfSandboxed };
+        within(plan, || std::net::TcpListener::bind("127.0.0.1:0").map(drop).map_err(|error| error.kind()))
+    };
+    assert_eq!(bind(true), Ok(()));
+    // Landlock restricts ports from its fourth version on.
+    if bind(false).is_ok() {
+        eprintln!("skipped: this kernel does not restrict ports");
+    }
 }
 
 #[test]

@@ -106,7 +106,7 @@ struct CopyError {
 fn confine() -> Result<(), String> {
     hide_memory().map_err(|error| format!("cannot hide the memory of this process: {error}"))?;
     // The file may be anywhere in the image, so all files may be read.
-    let files = Files { reads_all: true, rules: vec![Rule::path(May::Use, TERMINATION_LOG)] };
+    let files = Files { reads_all: true, tcp: false, rules: vec![Rule::path(May::Use, TERMINATION_LOG)] };
     let plan = Plan { files: Some(files), calls: Calls::HandOver };
     let entered = Domain::new("container-disk", plan).and_then(Domain::enter);
     entered.map_err(|error| {

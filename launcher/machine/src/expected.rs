@@ -51,9 +51,12 @@ pub fn expected(vmi: &ValidVmi, accelerator: Accelerator, smbios: Smbios) -> Fac
         name: valid.interface.name.clone(),
         mac: valid.mac.clone(),
         mtu: None,
-        backend: NetBackend::Tap(
-            (0..vmi.queues(&valid.interface)).map(|_| TapFd::Number(numbers.next())).collect(),
-        ),
+        backend: if valid.interface.passt_binding.is_some() {
+            NetBackend::Stream(numbers.next())
+        } else {
+            let queues = 0..vmi.queues(&valid.interface);
+            NetBackend::Tap(queues.map(|_| TapFd::Number(numbers.next())).collect())
+        },
     };
     let interfaces = vmi.interfaces().iter().map(interface).collect();
     // Only the node knows the kind and address of a device.

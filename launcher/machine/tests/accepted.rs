@@ -53,6 +53,10 @@ impl Qemu {
         }
         // A tap needs a privilege that a test does not have; QEMU's own network is a replacement.
         for interface in &mut facts.interfaces {
+            if let NetBackend::Stream(number) = interface.backend {
+                other_ends.push(socket(number, &mut mappings));
+                continue;
+            }
             interface.backend = NetBackend::User { ipv4: IPV4, forwards: Vec::new() };
         }
         facts.vnc_socket = files.path().join("vnc,1.sock").to_str().unwrap().to_owned();

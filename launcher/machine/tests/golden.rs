@@ -114,6 +114,11 @@ fn many_sata() {
 }
 
 #[test]
+fn passt() {
+    insta::assert_snapshot!(command_line("passt"));
+}
+
+#[test]
 fn tiny_with_kvm_and_user_networking() {
     let vmi = manifest("tiny");
     let mut facts = facts(&vmi);

@@ -97,6 +97,10 @@ pub struct Args {
     #[arg(long, value_name = "DIR", default_value = barevirt_api::filesystem::SOCKETS)]
     pub filesystems: PathBuf,
 
+    /// Directory of passt's socket.
+    #[arg(long, value_name = "DIR", default_value = barevirt_api::passt::SOCKETS)]
+    pub passt: PathBuf,
+
     /// File from which Kubernetes reads the termination message.
     #[arg(long, value_name = "FILE", default_value = "/dev/termination-log")]
     pub termination_log: PathBuf,

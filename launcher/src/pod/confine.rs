@@ -47,7 +47,7 @@ const OF_THE_NODE: [&str; 4] = ["/dev/kvm", "/dev/vhost-net", "/dev/vfio", "/dev
 /// # Errors
 /// If the kernel supports the confinement but refuses it.
 pub fn enter(args: &Args) -> Result<(), ConfinementError> {
-    let files = Some(Files { reads_all: true, rules: of_launcher(args) });
+    let files = Some(Files { reads_all: true, tcp: false, rules: of_launcher(args) });
     Domain::new("the launcher", Plan { files, calls: Calls::Usual })?.enter()
 }
 
@@ -124,7 +124,7 @@ pub fn qemu(
     rules.extend(disks.iter().map(|disk| Rule::path(disk.may, &disk.path)));
     // QEMU reopens kernels, tables and variables by their descriptor numbers.
     rules.extend(command.descriptors.iter().filter_map(|(_, descriptor)| again(descriptor.as_fd())));
-    let files = Some(Files { reads_all: false, rules });
+    let files = Some(Files { reads_all: false, tcp: false, rules });
     Domain::new("QEMU", Plan { files, calls: Calls::Connected })
 }
 
@@ -137,7 +137,7 @@ pub fn tpm(args: &Args, command: &Command) -> Result<Domain, ConfinementError> {
     rules.extend(["/etc", "/proc"].map(read));
     rules.extend(PLAIN.map(|path| Rule::path(May::Use, path)));
     rules.extend(command.descriptors.iter().filter_map(|(_, descriptor)| again(descriptor.as_fd())));
-    let files = Some(Files { reads_all: false, rules });
+    let files = Some(Files { reads_all: false, tcp: false, rules });
     Domain::new("swtpm", Plan { files, calls: Calls::Connected })
 }
 

@@ -20,9 +20,9 @@ use tokio::sync::watch;
 use tokio::task::{spawn_blocking, spawn_local};
 use tokio::time::{Instant, timeout_at};
 
+use super::beside::Beside;
 use super::cards::Cards;
 use super::confine;
-use super::filesystems;
 use super::holdings::Holdings;
 use super::images::images;
 use super::incoming::{as_started, incoming};
@@ -84,14 +84,15 @@ pub async fn prepare(pod: &Pod) -> Result<Prepared, Verdict> {
         }
     };
 
-    // This comes first: the servers end when these connections are closed, even if the guest is never
+    // This comes first: the containers end when these connections are closed, even if the guest is never
     // started.
-    let directories = filesystems::connect(&wanted.vmi, &pod.args.filesystems, deadline, &say).await?;
+    let beside = Beside::connect(pod, &wanted, deadline, &say).await?;
     let disks = container_disks(pod, &wanted, deadline, &say).await?;
     let wanted = complete(pod, wanted_watch, deadline, within, &say).await?;
     let wanted = as_started(&wanted)?;
+    let beside = beside.begin(&wanted, deadline, &say).await?;
     let host_cpu = host_cpu(pod, &wanted).await?;
-    put_together(pod, &wanted, disks, directories, host_cpu)
+    put_together(pod, &wanted, disks, beside, host_cpu)
 }
 
 async fn container_disks(
@@ -179,9 +180,10 @@ fn put_together(
     pod: &Pod,
     wanted: &Wanted,
     mut disks: BTreeMap<String, ContainerDisk>,
-    filesystems: Vec<(String, OwnedFd)>,
+    beside: Beside,
     host_cpu: Option<HostCpu>,
 ) -> Result<Prepared, Verdict> {
+    let Beside { directories: filesystems, mut passt } = beside;
     let mut descriptors = Descriptors::default();
     let mut connections = Vec::new();
     let mut bases = BTreeMap::new();
@@ -214,7 +216,8 @@ fn put_together(
     let mut interfaces = Vec::new();
     let mut dhcp = Vec::new();
     for facts in &wanted.facts.interfaces {
-        let (interface, served) = interface(wanted, facts, &mut holdings, &mut descriptors)?;
+        let passt = passt.take_if(|_| wanted.is_joined_by_passt(facts));
+        let (interface, served) = interface(wanted, facts, passt, &mut holdings, &mut descriptors)?;
         interfaces.push(interface);
         dhcp.push(served);
     }
@@ -371,6 +374,7 @@ type Served = (String, dhcp::Guest, dhcp::Sockets);
 fn interface(
     wanted: &Wanted,
     facts: &Interface,
+    passt: Option<OwnedFd>,
     holdings: &mut Holdings,
     descriptors: &mut Descriptors,
 ) -> Result<(InterfaceFacts, Served), Verdict> {
@@ -392,11 +396,12 @@ fn interface(
     let guest = wanted
         .served(facts)
         .map_err(|error| Verdict::failed("NetworkFailed", format!("interface {}: {error}", facts.name)))?;
-    let interface = InterfaceFacts {
-        name: facts.name.clone(),
-        mac: facts.mac.clone(),
-        mtu: u16::try_from(facts.mtu).ok(),
-        backend: NetBackend::Tap(taps),
+    // passt accepts longer frames than the pod's link, and tells the guest its own MTU.
+    let (mtu, backend) = match passt {
+        Some(connection) => (None, NetBackend::Stream(descriptors.add(connection))),
+        None => (u16::try_from(facts.mtu).ok(), NetBackend::Tap(taps)),
     };
+    let (name, mac) = (facts.name.clone(), facts.mac.clone());
+    let interface = InterfaceFacts { name, mac, mtu, backend };
     Ok((interface, (facts.network.clone(), guest, sockets)))
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use barevirt_api::hotplug;
 use barevirt_api::networks::is_absent;
+use barevirt_api::passt;
 use barevirt_api::v1::{self, VirtualMachineInstance};
 use barevirt_api::valid::ValidVmi;
 use barevirt_api::validate::Cause;
@@ -145,9 +146,24 @@ impl Wanted {
         dhcp::Guest::new(facts, Some(&self.vmi.hostname()), options)
     }
 
-    /// Names of the descriptors of an interface's queues.
+    /// Whether passt joins an interface to the pod network.
+    #[must_use]
+    pub fn is_joined_by_passt(&self, facts: &Interface) -> bool {
+        passt::of(self.vmi.spec()).is_some_and(|interface| interface.name == facts.name)
+    }
+
+    /// The interface that passt joins to the pod network, once the handler has prepared it.
+    #[must_use]
+    pub fn joined_by_passt(&self) -> Option<&Interface> {
+        self.facts.interfaces.iter().find(|facts| self.is_joined_by_passt(facts))
+    }
+
+    /// Names of the descriptors of an interface's queues; a card of passt has none.
     #[must_use]
     pub fn taps(&self, facts: &Interface) -> Vec<String> {
+        if self.is_joined_by_passt(facts) {
+            return Vec::new();
+        }
         let interface = self.vmi.interfaces().iter().find(|valid| valid.interface.name == facts.name);
         let queues = interface.map_or(1, |valid| self.vmi.queues(&valid.interface));
         tap_queues(&facts.network, queues).collect()
@@ -182,6 +198,20 @@ mod tests {
         let wanted = Wanted { revision: 1, spec_hash: String::new(), vmi, facts, incoming: None };
         let needed = Vec::from_iter(wanted.needed(true));
         assert_eq!(needed, ["net/pod/dhcp4", "net/pod/tap", "net/pod/tap.1", "net/pod/tap.2"]);
+    }
+
+    #[test]
+    fn passt_takes_no_descriptor() {
+        let mut vmi = judge("u", None, request(1, "u")).unwrap().vmi.vmi().clone();
+        let interface = json!([{"name": "default", "passtBinding": {}}]);
+        vmi.spec.domain.devices.interfaces = serde_json::from_value(interface).unwrap();
+        vmi.spec.networks = serde_json::from_value(json!([{"name": "default", "pod": {}}])).unwrap();
+        let facts = Interface { name: "default".into(), network: "default".into(), ..Interface::default() };
+        let facts = Facts { interfaces: vec![facts], ..Facts::default() };
+        let vmi = ValidVmi::new(vmi).unwrap();
+        let wanted = Wanted { revision: 1, spec_hash: String::new(), vmi, facts, incoming: None };
+        assert_eq!(wanted.needed(true), BTreeSet::new());
+        assert_eq!(wanted.joined_by_passt().unwrap().name, "default");
     }
 
     fn default() -> Interface {

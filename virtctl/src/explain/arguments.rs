@@ -44,6 +44,9 @@ pub(crate) struct Explain {
     pub(super) launcher_image: String,
 }
 
+/// Shown as passt's image, which only the installation knows.
+pub(super) const PASST_IMAGE: &str = "virt-passt";
+
 /// A part of what is printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Section {
@@ -63,6 +66,7 @@ impl Explain {
     pub(super) fn surroundings(&self, manifests: &Manifests, namespace: Option<&str>) -> Surroundings {
         let mut settings = Settings::from_kubevirt(manifests.kubevirt.as_ref().map(|object| &object.spec));
         settings.use_emulation |= self.emulation;
+        settings.pods.passt_image = Some(PASST_IMAGE.to_owned());
         let config =
             Config { launcher_image: self.launcher_image.clone(), image_pull_policy: None, settings };
         // The labels and quotas of the namespace are not known.

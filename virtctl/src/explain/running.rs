@@ -13,7 +13,7 @@ use kube::Api;
 use kube::api::ListParams;
 use serde_json::{Value, json};
 
-use super::arguments::{Explain, Section};
+use super::arguments::{Explain, PASST_IMAGE, Section};
 use super::explained::{Explained, outcome, shown_cause};
 use super::{print, started};
 use crate::session::{self, Session};
@@ -37,6 +37,7 @@ pub(super) async fn explain(asked: &Explain, session: &Session) -> anyhow::Resul
 
     let mut settings = diff::settings(session).await;
     settings.use_emulation |= asked.emulation;
+    settings.pods.passt_image = Some(PASST_IMAGE.to_owned());
     // The pod that the controller made shows whether the cluster supports image volumes.
     settings.pods.image_volumes = pod.as_ref().is_some_and(has_image_volumes);
     let image = pod.as_ref().and_then(image).unwrap_or_else(|| asked.launcher_image.clone());

@@ -1,16 +1,17 @@
-//! A launcher's pod before it is stored: what others have mounted in its container `compute` for the guest is mounted where it is
-//! served, too. Pure.
+//! Completes a launcher's pod before it is stored: directories that webhooks have mounted in its container
+//! `compute` are also mounted in the containers that serve them to the guest. Pure.
 //!
-//! Tokens of a cloud or secrets of a vault come into pods by webhooks, which change the pod after virt-controller has made it. So this
-//! looks at the pod as they leave it, and the API server asks again where others change it afterwards.
+//! Webhooks add tokens of a cloud or secrets of a vault to pods after virt-controller has made them. So this
+//! module reads the pod as these webhooks leave it, and the API server asks again if later webhooks change it.
 //!
 //! ```text
-//!   compute          mounts: token at /var/run/secrets/cloud                <── somebody's webhook
+//!   compute          mounts: token at /var/run/secrets/cloud                <── a user's webhook
 //!   virtiofs-token   CONTAINER_PATH=/var/run/secrets/cloud
-//!                    mounts: token at .../container-paths/token, read-only  <── this one
+//!                    mounts: token at .../container-paths/token, read-only  <── this webhook
 //! ```
 //!
-//! No path is opened here. What is below a mount becomes its `subPath`, which the kubelet looks up without leaving the volume.
+//! No path is opened here. A path below a mount becomes a `subPath`, which the kubelet resolves without leaving
+//! the volume.
 
 use std::path::{Component, Path};
 
@@ -21,7 +22,8 @@ use json_patch::{AddOperation, Patch, PatchOperation};
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, Volume, VolumeMount};
 use serde_json::json;
 
-/// The mounts that are missing. A directory that is not there, or must not be shared, gets none: virt-controller tells of it.
+/// Adds the missing mounts. A directory that does not exist or must not be shared gets none: virt-controller
+/// reports it.
 pub(super) fn complete(pod: &Pod) -> Patch {
     let Some(spec) = &pod.spec else { return Patch::default() };
     let missing = spec.containers.iter().enumerate().filter_map(|(index, container)| {
@@ -40,7 +42,7 @@ fn add<'a>(path: impl IntoIterator<Item = &'a str>, value: serde_json::Value) ->
     PatchOperation::Add(AddOperation { path: PointerBuf::from_tokens(path), value })
 }
 
-/// The directory that a container is to serve, unless it has it.
+/// The mount that a container needs for the directory that it serves, unless it has this mount.
 fn missing(spec: &PodSpec, container: &Container) -> Option<VolumeMount> {
     let place = filesystem::container_path(filesystem::served(&container.name)?);
     let variable = container.env.iter().flatten().find(|variable| variable.name == CONTAINER_PATH)?;
@@ -52,7 +54,7 @@ fn missing(spec: &PodSpec, container: &Container) -> Option<VolumeMount> {
     let (mount, below) = deepest(compute.volume_mounts.as_deref().unwrap_or_default(), path)?;
     let volume = spec.volumes.iter().flatten().find(|volume| volume.name == mount.name)?;
     let is_private = PRIVATE_PATHS.iter().any(|prefix| mount.mount_path.starts_with(prefix));
-    // An expression of variables is another container's.
+    // `subPathExpr` uses environment variables of the container `compute`, which this container does not have.
     if is_private
         || !can_be_shared(volume)
         || mount.sub_path_expr.as_deref().is_some_and(|text| !text.is_empty())
@@ -70,7 +72,7 @@ fn missing(spec: &PodSpec, container: &Container) -> Option<VolumeMount> {
     })
 }
 
-/// What is mounted at a path or nearest above it, and the rest of the path.
+/// The mount at a path or nearest above it, and the rest of the path.
 fn deepest<'a>(mounts: &'a [VolumeMount], path: &'a Path) -> Option<(&'a VolumeMount, &'a str)> {
     let is_plain = |part: Component<'_>| matches!(part, Component::RootDir | Component::Normal(_));
     if !path.is_absolute() || !path.components().all(is_plain) {
@@ -81,7 +83,7 @@ fn deepest<'a>(mounts: &'a [VolumeMount], path: &'a Path) -> Option<(&'a VolumeM
     above.max_by_key(|(mount, _)| Path::new(&mount.mount_path).components().count())
 }
 
-/// Volumes that Kubernetes itself fills, or that are the pod's own: KubeVirt's list.
+/// Volumes that Kubernetes fills, and volumes that exist only in the pod: KubeVirt's list.
 fn can_be_shared(volume: &Volume) -> bool {
     volume.config_map.is_some()
         || volume.secret.is_some()
@@ -97,7 +99,7 @@ mod tests {
 
     const PLACE: &str = "/var/run/kubevirt-private/container-paths/token";
 
-    /// A pod whose guest is to have that path, with these mounts in its container `compute`.
+    /// A pod whose guest shares this path, with these mounts in its container `compute`.
     fn pod(path: &str, mounts: Value) -> Pod {
         serde_json::from_value(json!({
             "metadata": {"name": "virt-launcher-vm"},
@@ -119,7 +121,7 @@ mod tests {
         .unwrap()
     }
 
-    /// The mount that is added; null where there is none.
+    /// The mount that is added; null if there is none.
     fn added(path: &str, mounts: Value) -> Value {
         let mut object = json!(pod(path, mounts));
         let before = object["spec"]["containers"][1]["volumeMounts"].as_array().unwrap().len();
@@ -162,7 +164,7 @@ mod tests {
             |inner: &str| json!([{"name": "vault", "mountPath": "/a"}, {"name": inner, "mountPath": "/a/b"}]);
         assert_eq!(added("/a/b/c", nested("cloud"))["name"], "cloud");
         assert_eq!(added("/a/bc", nested("cloud"))["subPath"], "bc");
-        // What the outer volume has below /a/b is something else than what the container sees there.
+        // The container does not see the outer volume's files below /a/b: the inner mount hides them.
         assert_eq!(added("/a/b/c", nested("claim")), Value::Null);
     }
 
@@ -206,7 +208,7 @@ mod tests {
         assert_eq!(patch.len(), 1);
         json_patch::patch(&mut object, &patch).unwrap();
         assert!(complete(&read(&object)).is_empty());
-        // A container that serves something else, and one that only says so.
+        // A container that serves another volume, and a container that only has the variable.
         let other = json!({"spec": {"containers": [
             {"name": "compute", "volumeMounts": [{"name": "cloud", "mountPath": "/cloud"}]},
             {"name": "virtiofs-conf"},

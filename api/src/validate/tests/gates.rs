@@ -104,10 +104,14 @@ fn a_gate_that_is_off_is_named_and_one_that_is_on_leads_to_what_is_not_there() {
         ),
         (
             "PasstBinding",
-            vec![(interface("masquerade"), Value::Null), (interface("passtBinding"), json!({}))],
+            vec![
+                (interface("masquerade"), Value::Null),
+                (interface("dhcpOptions"), Value::Null),
+                (interface("passtBinding"), json!({})),
+            ],
             "spec.domain.devices.interfaces[0].name",
             "PasstBinding feature gate is not enabled",
-            "spec.domain.devices.interfaces[0].passtBinding",
+            "",
         ),
         (
             "PortRangesSpec",

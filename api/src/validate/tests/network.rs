@@ -11,7 +11,7 @@ fn network_rules() {
         ["/spec/domain/devices/interfaces/0/passt" => {}] => "spec.domain.devices.interfaces[0].passt", "Passt network binding has been discontinued since v1.3";
         ["/spec/domain/devices/interfaces/0/macvtap" => {}] => "spec.domain.devices.interfaces[0].macvtap", "Macvtap network binding has been discontinued since v1.3";
         ["/spec/networks/0" => {"name": "default", "multus": {"networkName": "a"}}] => "spec.domain.devices.interfaces[0].name", "Masquerade interface only implemented with pod network";
-        ["/spec/networks/0" => {"name": "default", "multus": {"networkName": "a"}}, "/spec/domain/devices/interfaces/0/masquerade" => null, "/spec/domain/devices/interfaces/0/passtBinding" => {}]
+        ["/spec/networks/0" => {"name": "default", "multus": {"networkName": "a"}}, "/spec/domain/devices/interfaces/0/masquerade" => null, "/spec/domain/devices/interfaces/0/dhcpOptions" => null, "/spec/domain/devices/interfaces/0/passtBinding" => {}]
             => "spec.domain.devices.interfaces[0].name", "PasstBinding interface only implemented with pod network";
         ["/spec/domain/devices/interfaces/0/pciAddress" => "81:01.0"] => "spec.domain.devices.interfaces[0].pciAddress", "interface spec.domain.devices.interfaces[0].name has malformed PCI address (81:01.0).";
         ["/spec/domain/devices/interfaces/0/acpiIndex" => 16384] => "spec.domain.devices.interfaces[0].acpiIndex", "must be between 1 and 16383";
@@ -125,18 +125,40 @@ fn cards_are_taken_as_soon_as_they_are_carried_out() {
 }
 
 #[test]
-fn bindings_that_are_not_served_are_named() {
-    for binding in ["sriov", "passtBinding"] {
-        let value = json!({});
-        let mut object = with(right(), "/spec/domain/devices/interfaces/0/masquerade", Value::Null);
-        object = with(object, &format!("/spec/domain/devices/interfaces/0/{binding}"), value);
-        object = with(object, "/spec/domain/devices/interfaces/0/tag", json!("red"));
-        let fields: Vec<String> =
-            causes_with(&object, &Gates::all()).into_iter().map(|cause| cause.field).collect();
-        let interface = "spec.domain.devices.interfaces[0]";
-        let expected = [format!("{interface}.{binding}"), format!("{interface}.tag")];
-        assert_eq!(fields, expected);
-    }
+fn a_binding_that_is_not_served_is_named() {
+    let mut object = with(right(), "/spec/domain/devices/interfaces/0/masquerade", Value::Null);
+    object = with(object, "/spec/domain/devices/interfaces/0/sriov", json!({}));
+    object = with(object, "/spec/domain/devices/interfaces/0/tag", json!("red"));
+    let fields: Vec<String> =
+        causes_with(&object, &Gates::all()).into_iter().map(|cause| cause.field).collect();
+    let interface = "spec.domain.devices.interfaces[0]";
+    assert_eq!(fields, ["sriov", "tag"].map(|field| format!("{interface}.{field}")));
+}
+
+#[test]
+fn passt_is_for_the_pod_network_and_leaves_the_addresses_of_it() {
+    let interface = "/spec/domain/devices/interfaces/0";
+    let passt = |more: &[(&str, Value)]| {
+        let mut object = with(right(), &format!("{interface}/masquerade"), Value::Null);
+        object = with(object, &format!("{interface}/dhcpOptions"), Value::Null);
+        object = with(object, &format!("{interface}/passtBinding"), json!({}));
+        for (pointer, value) in more {
+            object = with(object, pointer, value.clone());
+        }
+        let causes = causes_with(&object, &Gates::all()).into_iter();
+        causes.map(|cause| format!("{}: {}", cause.field, cause.message)).collect::<Vec<_>>()
+    };
+    assert_eq!(passt(&[]), [""; 0]);
+    let options = format!("{interface}/dhcpOptions");
+    let refused = passt(&[
+        (&options, json!({"tftpServerName": "t"})),
+        ("/spec/networks/0/pod", json!({"vmNetworkCIDR": "10.1.0.0/24", "vmIPv6NetworkCIDR": ""})),
+    ]);
+    let field = "spec.domain.devices.interfaces[0].dhcpOptions";
+    let range = "spec.networks[0].pod.vmNetworkCIDR";
+    let expected =
+        [field, range].map(|field| format!("{field}: {field} with passtBinding is not supported yet"));
+    assert_eq!(refused, expected);
 }
 
 #[test]

@@ -115,26 +115,28 @@ fn place(workload: &mut Value, placement: Option<&barevirt_api::v1::NodePlacemen
     }
 }
 
-/// If the launcher's image needs credentials, virt-handler's pod pulls it with its own and keeps it on the node: so
-/// namespaces of machines need no copies of the secrets, which any user there could use.
+/// If the images of launcher pods need credentials, virt-handler's pod pulls them with its own and keeps them on the node:
+/// so namespaces of machines need no copies of the secrets, which any user there could use.
 fn hold_launcher(handler: &mut Value, target: &Target) {
     if target.pull_secrets.is_empty() {
         return;
     }
     let containers = &mut handler["spec"]["template"]["spec"]["containers"];
     if let Some(containers) = containers.as_array_mut() {
-        containers.push(json!({
-            "name": "virt-launcher-image-holder",
-            "image": target.images.reference("virt-launcher"),
-            "imagePullPolicy": target.images.pull_policy,
-            "command": ["/usr/bin/virt-launcher", "hold"],
-            "resources": {"requests": {"cpu": "1m", "memory": "4Mi"}, "limits": {"memory": "20Mi"}},
-            "securityContext": unprivileged(),
+        containers.extend(["virt-launcher", "virt-passt"].map(|image| {
+            json!({
+                "name": format!("{image}-image-holder"),
+                "image": target.images.reference(image),
+                "imagePullPolicy": target.images.pull_policy,
+                "command": ["/usr/bin/virt-launcher", "hold"],
+                "resources": {"requests": {"cpu": "1m", "memory": "4Mi"}, "limits": {"memory": "20Mi"}},
+                "securityContext": unprivileged(),
+            })
         }));
     }
 }
 
-/// Handlers alone are on the network that carries migrations, each by a link of the same name.
+/// Attaches handlers, and no other component, to the network for migrations. The link has the same name in each pod.
 fn join_migrations(handler: &mut Value, target: &Target) {
     if let Some(network) = &target.migration_network {
         let annotations = &mut handler["spec"]["template"]["metadata"]["annotations"];
@@ -278,7 +280,7 @@ mod tests {
         assert_eq!(path, format!("/pod-eviction-evacuate/{}", made.seal().as_str()));
     }
 
-    /// Only launchers with directories that others put there wait for virt-api, and it sees them as they are stored.
+    /// Only launchers with directories from webhooks wait for virt-api, which sees them in the form that is stored.
     #[test]
     fn launchers_are_completed_after_all_who_change_them() {
         let mutator = body(&of(json!({})), Kind::MutatingWebhookConfiguration, "virt-api-mutator");
@@ -400,7 +402,7 @@ mod tests {
         assert!(objects.iter().all(|wanted| wanted.identity.kind != Kind::PodDisruptionBudget));
     }
 
-    /// Nothing else changes: no port is opened, and no launcher is on that network.
+    /// Nothing else changes: no port is opened, and no launcher is attached to that network.
     #[test]
     fn only_handlers_join_the_network_of_migrations_and_another_network_replaces_their_pods() {
         let with = |network: Value| of(json!({"configuration": {"migrations": {"network": network}}}));
@@ -422,7 +424,7 @@ mod tests {
                 .collect();
             assert_eq!(changed, ["DaemonSet kubevirt/virt-handler"]);
         }
-        // On one node first: where the network is not defined, the others keep the handlers that they have.
+        // One node comes first: if the network is not defined, the other nodes keep their handlers.
         let canary = one.iter().find_map(|wanted| wanted.canary.as_ref()).unwrap();
         assert_eq!(
             canary.body["spec"]["template"]["metadata"]["annotations"][NETWORKS_ANNOTATION],

@@ -45,7 +45,7 @@ pub struct Target {
     pub customize: CustomizeComponents,
     /// Values of the labels part-of, version and component, if given.
     pub product: Product,
-    /// Definition of the network that carries migrations, as a handler's pod names it; none: that of the pods.
+    /// Definition of the network for migrations, as a handler's pod names it; if `None`, the pods' network is used.
     pub migration_network: Option<String>,
     /// Whether the ready-made instance types and preferences are installed.
     pub instancetypes: bool,

@@ -35,7 +35,7 @@ pub(super) fn add(vmi: &ValidVmi, guaranteed: bool, config: &Config, disks: &mut
     disks.compute_mounts.push(mount(VOLUME, SOCKETS));
 }
 
-/// Whether directories of the container `compute` are shared, which are mounted when the pod is admitted.
+/// Whether directories of the container `compute` are shared. They are mounted when the pod is admitted.
 pub(super) fn shares_container_paths(vmi: &ValidVmi) -> bool {
     filesystem::of(vmi.spec()).any(|volume| volume.container_path.is_some())
 }
@@ -68,7 +68,7 @@ fn container(volume: &Volume, resources: &ResourceRequirements, config: &Config)
     if filesystem::is_read_only(volume) {
         command.push("--read-only".to_owned());
     }
-    // Tokens are often readable by the user of the pod alone.
+    // Often only the pod's user can read tokens.
     if volume.service_account.is_some() || volume.container_path.is_some() {
         command.push("--as-root".to_owned());
     }

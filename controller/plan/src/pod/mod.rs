@@ -5,6 +5,7 @@
 //!   compute                      the launcher, and QEMU as its child
 //!   volume<name>                 one per container disk: the user's image, running the helper; one for a kernel boot
 //!   virtiofs-<name>              one per shared directory: virtiofsd, with that volume
+//!   passt                        passt, if the guest has a card with `passtBinding`
 //!
 //!   emptyDir sockets             handler <-> launcher           (the handler finds it beneath the kubelet's directory)
 //!   emptyDir private             monitor, VNC and serial sockets, serial log
@@ -12,6 +13,7 @@
 //!   emptyDir container-disks     launcher.sock, where helpers hand over their disks
 //!   emptyDir virt-bin-share-dir  the helper, on its way into the users' images
 //!   emptyDir virtiofs-containers sockets of shared directories
+//!   emptyDir passt               the socket of passt
 //! ```
 //!
 //! All of them have a size limit: a pod that exceeds one is evicted by the kubelet, which protects the node's disk.
@@ -33,6 +35,7 @@ mod kernel;
 pub mod networks;
 mod objects;
 mod parts;
+mod passt;
 mod placement;
 mod probes;
 pub mod reach;
@@ -104,6 +107,7 @@ pub fn build(vmi: &ValidVmi, config: &Config) -> Pod {
     let helped = !disks.containers.is_empty();
     let guaranteed = sizing::is_guaranteed(vmi);
     filesystems::add(vmi, guaranteed, config, &mut disks);
+    passt::add(vmi, guaranteed, config, &mut disks);
     credentials::add(vmi, &mut disks);
     objects::add(vmi, &mut disks);
     host_disks::add(vmi, &mut disks);

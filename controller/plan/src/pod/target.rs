@@ -14,9 +14,10 @@ use barevirt_api::names::{
     APP_LABEL, APP_LAUNCHER, CPU_FEATURE_LABEL, CPU_MODEL_MIGRATION_LABEL, CPU_VENDOR_LABEL,
     CREATED_BY_LABEL, HOST_MODEL_FEATURE_LABEL, HOST_MODEL_LABEL, MIGRATION_JOB_LABEL,
 };
+use barevirt_api::passt;
 use barevirt_api::v1::{VirtualMachineInstance, VirtualMachineInstanceMigration};
 use barevirt_api::valid::ValidVmi;
-use k8s_openapi::api::core::v1::{Pod, PodAffinityTerm, PodSpec, SELinuxOptions};
+use k8s_openapi::api::core::v1::{Container, Pod, PodAffinityTerm, PodSpec, SELinuxOptions};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::ResourceExt;
 use std::collections::BTreeMap;
@@ -142,7 +143,8 @@ fn pin_images(spec: &mut PodSpec, source: &Pod) {
     // Our own image is this version's, in every container that uses it.
     let ours = spec.containers.iter().find(|container| container.name == COMPUTE_CONTAINER);
     let ours = ours.and_then(|compute| compute.image.clone());
-    for container in spec.containers.iter_mut().filter(|container| container.image != ours) {
+    let theirs = |container: &&mut Container| container.image != ours && container.name != passt::CONTAINER;
+    for container in spec.containers.iter_mut().filter(theirs) {
         let image = container.image.as_deref().unwrap_or_default();
         let pinned = ids.get(container.name.as_str()).and_then(|id| pinned(image, id));
         if pinned.is_some() {
@@ -278,6 +280,20 @@ mod tests {
         assert_eq!(selector("host-model", source, &node), older);
         let named = ["cpu-model.node.kubevirt.io/Nehalem", "cpu-vendor.node.kubevirt.io/Intel"];
         assert_eq!(selector("Nehalem", json!({}), &node), named);
+    }
+
+    #[test]
+    fn passt_is_that_of_this_version() {
+        let interfaces = json!([{"name": "default", "passtBinding": {}}]);
+        let spec = json!({"domain": {"devices": {"interfaces": interfaces}},
+            "networks": [{"name": "default", "pod": {}}]});
+        let image = format!("registry:5000/virt-passt@sha256:{}", "a".repeat(64));
+        let status =
+            json!({"name": "passt", "image": "", "imageID": image, "ready": true, "restartCount": 0});
+        let source = json!({"status": {"containerStatuses": [status]}});
+        let pod = target(&valid(&spec, &Value::Null), source, &[], json!({}));
+        let passt = pod["spec"]["containers"].as_array().unwrap().last().cloned().unwrap();
+        assert_eq!((&passt["name"], passt.get("image")), (&json!("passt"), None));
     }
 
     #[test]

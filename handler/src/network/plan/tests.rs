@@ -415,3 +415,17 @@ fn a_managed_tap_is_a_bridge_without_anybody_who_hands_out_addresses() {
     assert_eq!(steps, expected);
     assert_eq!(plan(&managed, &carry_out(&observed, &steps)), Ok(vec![]));
 }
+
+#[test]
+fn passt_needs_settings_of_a_pod_with_an_address_and_nothing_else() {
+    let wanted = Wanted { binding: Binding::Passt, ..wanted() };
+    let fresh = pod(&[("10.244.9.7", 24)]);
+    let steps = plan(&wanted, &fresh).unwrap();
+    let set = |path: &str, value| Step::Sysctl { path: path.to_owned(), value, optional: false };
+    let expected =
+        [set("net/ipv4/ip_unprivileged_port_start", "0"), set("net/ipv4/ping_group_range", "107\t107")];
+    assert_eq!(steps, expected);
+    assert_eq!(plan(&wanted, &carry_out(&fresh, &steps)), Ok(Vec::new()));
+    let none = PlanError::NoPodInterface("eth0".to_owned());
+    assert_eq!(plan(&wanted, &pod(&[("fe80::1", 64)])), Err(none));
+}

@@ -10,6 +10,7 @@ use std::os::fd::OwnedFd;
 
 use barevirt_api::names::LAUNCHER_UID;
 use barevirt_api::networks::FIRST_LINK;
+use barevirt_api::resolver::Resolver;
 use barevirt_api::settings::Bindings;
 use barevirt_api::v1::VirtualMachineInstance;
 use barevirt_api::valid::ValidVmi;
@@ -21,7 +22,6 @@ use tracing::warn;
 
 use super::{MAPPED_BYTES, Made, Session, StepError, VSOCK_DEVICE, held, revision, valid};
 use crate::kernel;
-use crate::network::resolv::Resolver;
 use crate::network::state::{Binding, Wanted};
 use crate::network::{self, Prepared, guest};
 use crate::pods::LauncherPod;
@@ -79,7 +79,9 @@ impl Session {
                 let valid = valid.interfaces().get(wanted.index);
                 let plugin = valid.and_then(|valid| bindings.of(&valid.interface));
                 let mut facts = guest::facts(&wanted, &one, &resolver);
-                facts.refreshes_link = plugin.is_some_and(|plugin| plugin.refreshes_link);
+                // passt of the new pod hands out another address, and has none of the guest's connections.
+                facts.refreshes_link =
+                    wanted.binding == Binding::Passt || plugin.is_some_and(|plugin| plugin.refreshes_link);
                 prepared.insert(wanted.index, (interface, facts));
             }
             for (wanted, error) in outcome.failed {

@@ -53,7 +53,7 @@ async fn own(node: &str, by: &Authority) -> Arc<Client> {
     client
 }
 
-/// State of a node's handler that others can call: it listens at one address, and its pod has another one.
+/// State of a node's handler that others can call: it listens at `listens`, and its pod has the address `pod`.
 async fn migration(node: &str, by: &Authority, pod: IpAddr, listens: IpAddr) -> Migration {
     let own = own(node, by).await;
     let trusted = watch::channel(Some(Arc::new(Authorities::read(by.pem().as_bytes()).unwrap()))).1;
@@ -220,8 +220,8 @@ async fn a_migration_that_cannot_be_begun_fails_and_the_guest_stays() {
     assert!(state.completed == Some(true) && why.contains("virt-handler of node node02"), "{why}");
 }
 
-/// Runs a test of two handlers in a network namespace where both have a link of the network for migrations, with that address. They
-/// listen at all addresses, as handlers do.
+/// Runs a test of two handlers in a network namespace that has a link of the network for migrations, with this
+/// address. They listen at all addresses, as handlers do.
 fn on_a_network_for_migrations(address: Option<IpAddr>, test: impl AsyncFnOnce(Move) + Send + 'static) {
     let Some(netns) = namespace() else { return };
     let prefix = |address: IpAddr| (address, if address.is_ipv4() { 24 } else { 64 });

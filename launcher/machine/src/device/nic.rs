@@ -46,6 +46,8 @@ pub struct HostForward {
 pub enum NetBackend {
     /// A tap device, opened by a process with the right to do so: once for each of its queues.
     Tap(Vec<TapFd>),
+    /// A connection to passt: a sequence of frames, each preceded by its length.
+    Stream(Fd),
     /// QEMU's own network stack: it needs no privilege, and only forwarded ports lead to the guest. The guest
     /// has the IPv4 addresses of the masquerade binding.
     User {
@@ -142,7 +144,7 @@ impl Nic {
     fn queues(&self) -> usize {
         match &self.backend {
             NetBackend::Tap(queues) => queues.len(),
-            NetBackend::User { .. } => 1,
+            NetBackend::Stream(_) | NetBackend::User { .. } => 1,
         }
     }
 
@@ -154,6 +156,10 @@ impl Nic {
                 let name = if queues.len() > 1 { "fds" } else { "fd" };
                 Props::new("type", "tap").with("id", id).with(name, numbers.join(":"))
             }
+            NetBackend::Stream(connection) => Props::new("type", "stream")
+                .with("id", id)
+                .with("server", false)
+                .with("addr", json!({ "type": "fd", "str": connection.to_string() })),
             NetBackend::User { ipv4, forwards } => {
                 let forwards: Vec<Value> =
                     forwards.iter().map(|forward| json!({ "str": forward.text() })).collect();

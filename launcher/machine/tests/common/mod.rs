@@ -7,7 +7,7 @@ use barevirt_api::valid::ValidVmi;
 use barevirt_machine::*;
 
 /// The manifests, by name.
-pub(crate) const MANIFESTS: [(&str, &str); 9] = [
+pub(crate) const MANIFESTS: [(&str, &str); 10] = [
     ("addresses", include_str!("../manifests/addresses.yaml")),
     ("devices", include_str!("../manifests/devices.yaml")),
     ("features", include_str!("../manifests/features.yaml")),
@@ -17,6 +17,7 @@ pub(crate) const MANIFESTS: [(&str, &str); 9] = [
     ("cloud-init", include_str!("../manifests/cloud-init.yaml")),
     ("everything", include_str!("../manifests/everything.yaml")),
     ("many-sata", include_str!("../manifests/many-sata.yaml")),
+    ("passt", include_str!("../manifests/passt.yaml")),
 ];
 
 pub(crate) fn manifest(name: &str) -> ValidVmi {
@@ -45,13 +46,17 @@ pub(crate) fn host_cpu(_: &CpuQuestion) -> HostCpu {
 pub(crate) fn facts(vmi: &ValidVmi) -> Facts {
     let mut sets = Vec::new();
     let volumes = vmi.spec().volumes.iter().map(|volume| volume_facts(volume, &mut sets)).collect();
-    let interfaces = vmi.interfaces().iter().zip(20..).map(|(valid, fd)| InterfaceFacts {
-        name: valid.interface.name.clone(),
-        mac: valid.interface.mac_address.clone().unwrap_or_else(|| "02:00:00:00:00:01".to_owned()),
-        mtu: Some(1480),
-        backend: NetBackend::Tap(
-            (0..vmi.queues(&valid.interface)).map(|queue| TapFd::Number(Fd(fd + 100 * queue))).collect(),
-        ),
+    let interfaces = vmi.interfaces().iter().zip(20..).map(|(valid, fd)| {
+        let queues = 0..vmi.queues(&valid.interface);
+        let (mtu, backend) = match &valid.interface.passt_binding {
+            Some(_) => (None, NetBackend::Stream(Fd(fd))),
+            None => {
+                let taps = queues.map(|queue| TapFd::Number(Fd(fd + 100 * queue)));
+                (Some(1480), NetBackend::Tap(taps.collect()))
+            }
+        };
+        let mac = valid.interface.mac_address.clone().unwrap_or_else(|| "02:00:00:00:00:01".to_owned());
+        InterfaceFacts { name: valid.interface.name.clone(), mac, mtu, backend }
     });
     Facts {
         accelerator: TCG,

@@ -1,6 +1,6 @@
-//! The pod's resolver settings, which DHCP passes to the guest.
+//! A pod's resolver settings, which DHCP passes to the guest.
 
-use barevirt_api::addresses;
+use crate::addresses;
 use std::net::IpAddr;
 
 /// More servers than glibc uses, and as many as fit into a DHCP answer.
