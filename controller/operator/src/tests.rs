@@ -292,8 +292,8 @@ fn image_names_follow_registry_and_tag() {
     }
     let text = yaml::print(&[strategy(&images), manifest(&images)].concat()).unwrap();
     let named: Vec<&str> = text.lines().filter(|line| line.contains("r.example:5000")).collect();
-    // Four components, launcher, importer and operator, and the operator's variables for all of them.
-    assert_eq!(named.len(), 13, "{named:?}");
+    // Four components, launcher, passt, importer and operator, and the operator's variables for all of them.
+    assert_eq!(named.len(), 15, "{named:?}");
     assert!(named.iter().all(|line| line.contains(&digest)), "{named:?}");
     assert!(text.contains("name: KUBEVIRT_VERSION\n          value: v1\n"));
 }
