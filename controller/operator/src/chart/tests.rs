@@ -8,7 +8,7 @@ fn pinned() -> Images {
         pull_policy: "Always".into(),
         ..Images::default()
     };
-    for (name, digit) in INSTALLED.iter().chain(&[crate::operator::NAME]).zip("012345".chars()) {
+    for (name, digit) in INSTALLED.iter().chain(&[crate::operator::NAME]).zip("0123456".chars()) {
         let digest = format!("sha256:{}", digit.to_string().repeat(64));
         images.pin(name, &format!("r.example:5000/x/{name}@{digest}")).unwrap();
     }
