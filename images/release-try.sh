@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What a new user does with a release, from its folder alone, on a cluster without Barevirt: checks the files, installs by Helm,
-# boots a machine, upgrades under it, removes everything, installs by manifest, and removes that. Prints each command with what
-# it said and how long it took.
+# boots a machine, upgrades under it, removes everything, installs by manifest and by virtctl, and removes that. Prints each
+# command with its output and its time, as Markdown.
 #
 #   images/release-try.sh RELEASE              the folder of a release
 #   images/release-try.sh OLDER NEWER          folders of two releases: Helm installs OLDER and upgrades to NEWER
@@ -30,13 +30,13 @@ run() {
     local begun=$EPOCHREALTIME code=0 lines
     bash -o pipefail -c "$1" >"$work/said" 2>&1 </dev/null || code=$?
     lines=$(wc -l <"$work/said")
-    printf '\n    $ %s\n' "$1"
+    printf '\n```text\n$ %s\n' "$1"
     if [[ $lines -gt 12 && -z ${VERBOSE:-} ]]; then
-        { head -n 5 "$work/said"; echo "... $((lines - 10)) lines"; tail -n 5 "$work/said"; } | sed 's/\r//g; s/^/    /'
+        { head -n 5 "$work/said"; echo "... $((lines - 10)) lines"; tail -n 5 "$work/said"; } | tr -d '\r'
     else
-        sed 's/\r//g; s/^/    /' "$work/said"
+        tr -d '\r' <"$work/said"
     fi
-    awk -v a="$begun" -v b="$EPOCHREALTIME" 'BEGIN { printf "    # %.1f s\n", b - a }'
+    awk -v a="$begun" -v b="$EPOCHREALTIME" 'BEGIN { printf "# %.1f s\n```\n", b - a }'
     [[ $code == 0 ]] || fail "$1 ended with $code"
 }
 
@@ -57,10 +57,10 @@ console() {
         grep -q "^42-is-it" <(tr -d '\r' <"$work/console") && break
         ((SECONDS - begun < 240)) || fail "no shell on the console: $(tail -n 5 "$work/console")"
     done
-    printf '\n    $ virtctl console testvm\n'
+    printf '\n```text\n$ virtctl console testvm\n'
     # Control sequences are the guest's to its terminal.
-    tr -d '\r' <"$work/console" | sed 's/\x1b\[[0-9;?]*[A-Za-z]//g' | grep -v '^ *$' | tail -n 8 | sed 's/^/    /'
-    printf '    # a shell after %s s\n' $((SECONDS - begun))
+    tr -d '\r' <"$work/console" | sed 's/\x1b\[[0-9;?]*[A-Za-z]//g' | grep -v '^ *$' | tail -n 8
+    printf '# a shell after %s s\n```\n' $((SECONDS - begun))
 }
 
 boots() {
