@@ -95,6 +95,11 @@ impl Console {
         }
     }
 
+    /// Whether the program has ended, and all its output is read.
+    fn has_ended(&self) -> bool {
+        self.heard.0.lock().unwrap_or_else(PoisonError::into_inner).ended
+    }
+
     /// The whole output so far.
     pub fn heard(&self) -> String {
         self.heard.0.lock().unwrap_or_else(PoisonError::into_inner).text.clone()
@@ -118,7 +123,10 @@ impl Console {
             match self.expect_one(&["login: ", ":~# ", ":~$ "], Duration::from_secs(4)) {
                 Ok(("login: ", _)) => break,
                 Ok(_) => return Ok(()),
-                Err(error) if Instant::now() > deadline => return Err(error.context("no login prompt")),
+                // Nothing reads the keys of an ended program, and a pty that is full blocks the next one forever.
+                Err(error) if self.has_ended() || Instant::now() > deadline => {
+                    return Err(error.context("no login prompt"));
+                }
                 Err(_) => self.send("\n")?,
             }
         }
