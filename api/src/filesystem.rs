@@ -22,18 +22,20 @@ const CONTAINER_PATHS: &str = "/var/run/kubevirt-private/container-paths";
 /// Environment variable with the directory of the container `compute` that a container serves.
 pub const CONTAINER_PATH: &str = "CONTAINER_PATH";
 /// Prefixes of paths in the container `compute` that no guest may see.
-pub const PRIVATE_PATHS: [&str; 2] = ["/var/run/kubevirt", "/var/run/libvirt"];
+const PRIVATE_PATHS: [&str; 2] = ["/var/run/kubevirt", "/var/run/libvirt"];
+/// Prefix of the names of these containers; a volume's name follows.
+const CONTAINER_PREFIX: &str = "virtiofs-";
 /// Longest tag that a guest can mount by, in bytes; a limit of virtio.
 pub const TAG_LIMIT: usize = 36;
 
 /// The name of the container that serves a volume.
 pub fn container(volume: &str) -> String {
-    format!("virtiofs-{volume}")
+    format!("{CONTAINER_PREFIX}{volume}")
 }
 
 /// The volume that a container of that name serves.
 pub fn served(container: &str) -> Option<&str> {
-    container.strip_prefix("virtiofs-")
+    container.strip_prefix(CONTAINER_PREFIX)
 }
 
 /// Path at which the container of a volume has the directory of the container `compute` that it serves.
@@ -41,7 +43,12 @@ pub fn container_path(volume: &str) -> String {
     format!("{CONTAINER_PATHS}/{volume}")
 }
 
-/// The name of its socket.
+/// The prefix by which a path of the container `compute` is private: no guest may see it.
+pub fn private_prefix(path: &str) -> Option<&'static str> {
+    PRIVATE_PATHS.into_iter().find(|prefix| path.starts_with(prefix))
+}
+
+/// The name of the socket of a volume's container.
 pub fn socket(volume: &str) -> String {
     format!("{volume}.sock")
 }

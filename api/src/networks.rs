@@ -9,7 +9,6 @@
 //!
 //! The names are KubeVirt's, so that Barevirt and KubeVirt understand each other's pods.
 
-use crate::syntax::{is_dns_label, is_dns_subdomain};
 use crate::v1::{Interface, MultusNetwork, Network, VirtualMachineInstance, VirtualMachineInstanceSpec};
 use sha2::{Digest, Sha256};
 use std::fmt::{Display, Formatter};
@@ -142,11 +141,6 @@ impl Attachment {
     pub fn of(namespace: &str, network_name: &str) -> Self {
         let (namespace, name) = network_name.split_once('/').unwrap_or((namespace, network_name));
         Attachment { namespace: namespace.to_owned(), name: name.to_owned() }
-    }
-
-    /// Whether an object can have this namespace and name.
-    pub fn is_sound(&self) -> bool {
-        is_dns_label(&self.namespace) && is_dns_subdomain(&self.name)
     }
 }
 

@@ -54,15 +54,21 @@ pub(super) fn validate(
 /// The NetworkAttachmentDefinition that a network names.
 fn definition(field: &Path, network_name: &str, causes: &mut Vec<Cause>) {
     let field_name = field.child("networkName");
-    let Attachment { namespace, name } = Attachment::of("default", network_name);
     if network_name.is_empty() {
         causes.push(Cause::required(&field_name, "CNI delegating plugin must have a networkName"));
-    } else if !is_dns_label(&namespace) || !is_dns_subdomain(&name) {
-        let message = format!("{field_name} must be a name, or a namespace and a name separated by a slash");
-        causes.push(Cause::invalid(&field_name, message));
+    } else if let Some(cause) = misnamed(&field_name, network_name) {
+        causes.push(cause);
     } else if !SEVERAL_CARDS_SERVED {
         causes.push(Cause::not_supported_yet(field, ""));
     }
+}
+
+/// The cause if a field cannot be the name of a NetworkAttachmentDefinition.
+pub(super) fn misnamed(field: &Path, given: &str) -> Option<Cause> {
+    let Attachment { namespace, name } = Attachment::of("default", given);
+    let message = format!("{field} must be a name, or a namespace and a name separated by a slash");
+    let is_name = is_dns_label(&namespace) && is_dns_subdomain(&name);
+    (!is_name).then(|| Cause::invalid(field, message))
 }
 
 /// The ranges behind a masquerade binding.

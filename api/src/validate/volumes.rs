@@ -3,7 +3,7 @@
 use super::memory::not_negative;
 use super::supported::given;
 use super::{Cause, CauseKind, Path, cloud_init, firmware, object_volumes};
-use crate::filesystem::PRIVATE_PATHS;
+use crate::filesystem::private_prefix;
 use crate::gates::Gates;
 use crate::syntax::{DNS_LABEL, is_dns_label, is_dns_subdomain, quoted};
 use crate::v1::{
@@ -117,7 +117,7 @@ fn container_path(
         ));
     }
     let field_path = field.child("containerPath.path");
-    if let Some(prefix) = PRIVATE_PATHS.iter().find(|prefix| source.path.starts_with(**prefix)) {
+    if let Some(prefix) = private_prefix(&source.path) {
         causes.push(Cause::invalid(
             &field_path,
             format!("ContainerPath volume '{name}' uses reserved path prefix '{prefix}'"),

@@ -15,7 +15,7 @@
 
 use std::path::{Component, Path};
 
-use barevirt_api::filesystem::{self, CONTAINER_PATH, PRIVATE_PATHS};
+use barevirt_api::filesystem::{self, CONTAINER_PATH};
 use barevirt_api::names::COMPUTE_CONTAINER;
 use json_patch::jsonptr::PointerBuf;
 use json_patch::{AddOperation, Patch, PatchOperation};
@@ -53,9 +53,8 @@ fn missing(spec: &PodSpec, container: &Container) -> Option<VolumeMount> {
     let path = Path::new(variable.value.as_deref()?);
     let (mount, below) = deepest(compute.volume_mounts.as_deref().unwrap_or_default(), path)?;
     let volume = spec.volumes.iter().flatten().find(|volume| volume.name == mount.name)?;
-    let is_private = PRIVATE_PATHS.iter().any(|prefix| mount.mount_path.starts_with(prefix));
     // `subPathExpr` uses environment variables of the container `compute`, which this container does not have.
-    if is_private
+    if filesystem::private_prefix(&mount.mount_path).is_some()
         || !can_be_shared(volume)
         || mount.sub_path_expr.as_deref().is_some_and(|text| !text.is_empty())
     {

@@ -12,14 +12,13 @@ pub use removal::{BLOCK_UNINSTALL, delete};
 use super::migration_policy::{amounts, max_downtime};
 use super::{rotation, workload_updates};
 use crate::gates::{GATES, Gates, State};
-use crate::networks::Attachment as Definition;
 use crate::settings::{NODE_DISK_ANNOTATIONS, node_disk_size};
 use crate::syntax::{is_label_key, quoted};
 use crate::v1::{
     DeveloperConfiguration, KubeVirt, KubeVirtConfiguration, KubeVirtSpec, SeccompConfiguration,
     TlsConfiguration,
 };
-use crate::validate::{Cause, CauseKind, Path, supported};
+use crate::validate::{Cause, CauseKind, Path, networks, supported};
 
 const PULL_POLICIES: [&str; 3] = ["Always", "IfNotPresent", "Never"];
 const UNINSTALL_STRATEGIES: [&str; 2] = ["RemoveWorkloads", BLOCK_UNINSTALL];
@@ -225,13 +224,8 @@ fn configured(
             let message = format!("{} is not the key of a taint", quoted(key));
             causes.push(Cause::invalid(&path.child("nodeDrainTaintKey"), message));
         }
-        if let Some(given) = migrations.network.as_deref().filter(|given| !given.is_empty())
-            && !Definition::of("default", given).is_sound()
-        {
-            let field = path.child("network");
-            let message = format!("{field} must be a name, or a namespace and a name separated by a slash");
-            causes.push(Cause::invalid(&field, message));
-        }
+        let network = migrations.network.as_deref().filter(|given| !given.is_empty());
+        causes.extend(network.and_then(|given| networks::misnamed(&path.child("network"), given)));
     }
     let downtime = |configuration: &KubeVirtConfiguration| configuration.migrations.as_ref()?.max_downtime_ms;
     if downtime(configuration).is_some() && downtime(configuration) != before.and_then(downtime) {

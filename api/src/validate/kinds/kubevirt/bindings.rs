@@ -1,11 +1,10 @@
 //! Network binding plugins.
 
-use crate::networks::Attachment as Definition;
 use crate::quantity;
 use crate::settings::{Attachment, LINK_REFRESH};
 use crate::syntax::quoted;
 use crate::v1::InterfaceBindingPlugin;
-use crate::validate::{Cause, Path};
+use crate::validate::{Cause, Path, networks};
 use std::collections::BTreeMap;
 
 /// Everything wrong with the plugins.
@@ -59,12 +58,9 @@ fn validate_one(path: &Path, plugin: &InterfaceBindingPlugin, causes: &mut Vec<C
         let message = format!("{field} {} is not {LINK_REFRESH}", quoted(&method));
         causes.push(Cause::invalid(&field, message));
     }
-    let definition = text(network_attachment_definition).map(|given| Definition::of("default", &given));
-    if definition.is_some_and(|definition| !definition.is_sound()) {
-        let field = path.child("networkAttachmentDefinition");
-        let message = format!("{field} must be a name, or a namespace and a name separated by a slash");
-        causes.push(Cause::invalid(&field, message));
-    }
+    let definition = text(network_attachment_definition);
+    let field = path.child("networkAttachmentDefinition");
+    causes.extend(definition.and_then(|given| networks::misnamed(&field, &given)));
     let Some(overhead) = compute_resource_overhead else { return };
     let path = path.child("computeResourceOverhead");
     for (list, resources) in [("limits", &overhead.limits), ("requests", &overhead.requests)] {
