@@ -191,24 +191,19 @@ fn prepared(wanted: &Wanted, after: &Observed) -> Result<Prepared, NetworkError>
     let names = wanted.names(&after.links);
     let link = |name: &String| after.links.get(name).ok_or_else(|| NetworkError::Missing(name.clone()));
     if wanted.binding == Binding::Tap {
-        return tapped(wanted, &names, after);
+        // If the pod has a link next to the tap, the guest has that link's MAC address.
+        let tap = plan::tap::find(&names, after);
+        let (name, tap) = tap.ok_or_else(|| NetworkError::Missing(names.tap.clone()))?;
+        let pod = after.links.get(&names.pod).unwrap_or(tap);
+        return without_addresses(wanted, &names, (name, pod), tap.mtu, tap.index);
     }
+    let pod = link(&names.pod)?;
     if wanted.binding == Binding::Passt {
-        return joined(wanted, &names, link(&names.pod)?);
+        // passt forwards by sockets: the card has no link of its own.
+        return without_addresses(wanted, &names, (&names.pod, pod), pod.mtu, 0);
     }
-    let (pod, bridge) = (link(&names.pod)?, link(&names.bridge)?);
-    let own = MacAddress::read(&pod.mac);
-    let mac = wanted.mac.or(own).ok_or_else(|| PlanError::NotEthernet(names.pod.clone()))?;
-    let prepared = Prepared {
-        mac,
-        mtu: pod.mtu,
-        bridge_index: bridge.index,
-        pod_addresses: pod.global().map(|(address, _)| address).collect(),
-        ipv4: None,
-        ipv6: None,
-        link_local: None,
-        pod_interface: names.pod,
-    };
+    let bridge = link(&names.bridge)?;
+    let prepared = without_addresses(wanted, &names, (&names.pod, pod), pod.mtu, bridge.index)?;
     Ok(match &wanted.binding {
         Binding::Masquerade(binding) => translated(binding, pod, prepared),
         Binding::Bridge | Binding::Gone => Prepared { ipv4: bridged(wanted.index, pod, bridge), ..prepared },
@@ -216,31 +211,20 @@ fn prepared(wanted: &Wanted, after: &Observed) -> Result<Prepared, NetworkError>
     })
 }
 
-/// The result for a card whose tap was in the pod. If the pod has a link next to the tap, the guest has that
-/// link's MAC address.
-fn tapped(wanted: &Wanted, names: &links::Names, after: &Observed) -> Result<Prepared, NetworkError> {
-    let (name, tap) =
-        plan::tap::find(names, after).ok_or_else(|| NetworkError::Missing(names.tap.clone()))?;
-    let pod = after.links.get(&names.pod).unwrap_or(tap);
+/// The result for a card whose guest gets no address from its binding. `pod` is the link, with its name, whose
+/// addresses the pod has; the guest gets the link's MAC address if the manifest sets none.
+fn without_addresses(
+    wanted: &Wanted,
+    names: &links::Names,
+    (name, pod): (&str, &Link),
+    mtu: u32,
+    bridge_index: u32,
+) -> Result<Prepared, NetworkError> {
     let own = MacAddress::read(&pod.mac);
     Ok(Prepared {
         mac: wanted.mac.or(own).ok_or_else(|| PlanError::NotEthernet(name.to_owned()))?,
-        mtu: tap.mtu,
-        bridge_index: tap.index,
-        pod_addresses: pod.global().map(|(address, _)| address).collect(),
-        ipv4: None,
-        ipv6: None,
-        link_local: None,
-        pod_interface: names.pod.clone(),
-    })
-}
-
-/// Facts of a card that passt joins to the pod network: the card has no link of its own.
-fn joined(wanted: &Wanted, names: &links::Names, pod: &Link) -> Result<Prepared, NetworkError> {
-    Ok(Prepared {
-        mac: wanted.mac.ok_or_else(|| PlanError::NotEthernet(names.pod.clone()))?,
-        mtu: pod.mtu,
-        bridge_index: 0,
+        mtu,
+        bridge_index,
         pod_addresses: pod.global().map(|(address, _)| address).collect(),
         ipv4: None,
         ipv6: None,

@@ -43,7 +43,7 @@ pub fn objects(target: &Target, around: &Around) -> Result<Vec<Wanted>, Vec<Refu
             }
             Kind::DaemonSet => {
                 place(object, target.workloads.as_ref());
-                hold_launcher(object, target);
+                hold_images(object, target);
                 join_migrations(object, target);
                 pull(object, target);
             }
@@ -117,7 +117,7 @@ fn place(workload: &mut Value, placement: Option<&barevirt_api::v1::NodePlacemen
 
 /// If the images of launcher pods need credentials, virt-handler's pod pulls them with its own and keeps them on the node:
 /// so namespaces of machines need no copies of the secrets, which any user there could use.
-fn hold_launcher(handler: &mut Value, target: &Target) {
+fn hold_images(handler: &mut Value, target: &Target) {
     if target.pull_secrets.is_empty() {
         return;
     }
