@@ -10,7 +10,7 @@ use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::net::UnixListener;
 use std::os::unix::process::CommandExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::Context as _;
@@ -116,9 +116,7 @@ fn arguments(args: &Args, socket: i32) -> Vec<String> {
 
 fn confinement(args: &Args) -> Result<Domain, barevirt_confinement::ConfinementError> {
     let may = if args.read_only { May::Read } else { May::Write };
-    let mut rules = confine::programs(&[&args.virtiofsd]);
-    rules.extend(["/etc", "/proc"].map(|path| Rule::path(May::Read, Path::new(path))));
-    rules.extend(confine::PLAIN.map(|path| Rule::path(May::Use, path)));
+    let mut rules = confine::helper(&args.virtiofsd);
     rules.push(Rule::path(may, &args.directory));
     let files = Some(Files { reads_all: false, tcp: false, rules });
     Domain::new("virtiofsd", Plan { files, calls: Calls::Connected })
@@ -127,7 +125,9 @@ fn confinement(args: &Args) -> Result<Domain, barevirt_confinement::ConfinementE
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::net::UnixStream;
+    use std::path::Path;
+    use std::time::Duration;
+    use tokio::time::Instant;
 
     fn args(directory: &Path) -> Args {
         Args {
@@ -147,13 +147,10 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let socket = directory.path().join("data.sock");
         let args = args(directory.path());
-        let (listener, client) = tokio::join!(listen(&args), async {
-            while !socket.exists() {
-                tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-            }
-            UnixStream::connect(&socket).unwrap()
-        });
-        let listener = listener.unwrap().unwrap();
+        let deadline = Instant::now() + Duration::from_secs(20);
+        let (listener, client) =
+            tokio::join!(listen(&args), awaited::call(&socket, deadline, "nothing listens"));
+        let (listener, client) = (listener.unwrap().unwrap(), client.unwrap());
         assert!(!socket.exists());
         listener.accept().unwrap();
         drop(client);

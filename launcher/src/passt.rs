@@ -11,14 +11,14 @@ use std::io::{self, Read as _, Write as _};
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::Context as _;
 use barevirt_api::networks::FIRST_LINK;
 use barevirt_api::passt::{ALL_PORTS, SOCKET, SOCKETS};
 use barevirt_api::resolver::Resolver;
-use barevirt_confinement::{Calls, ConfinementError, Domain, Files, May, Plan, Rule};
+use barevirt_confinement::{Calls, ConfinementError, Domain, Files, Plan};
 use barevirt_protocol::readable;
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::sys::resource::{Resource, getrlimit};
@@ -181,9 +181,7 @@ fn arguments(args: &Args, connection: i32, settings: &str) -> Vec<String> {
 }
 
 fn confinement(args: &Args) -> Result<Domain, ConfinementError> {
-    let mut rules = confine::programs(&[&args.passt]);
-    rules.extend(["/etc", "/proc"].map(|path| Rule::path(May::Read, Path::new(path))));
-    rules.extend(confine::PLAIN.map(|path| Rule::path(May::Use, path)));
+    let rules = confine::helper(&args.passt);
     let files = Some(Files { reads_all: false, tcp: true, rules });
     Domain::new("passt", Plan { files, calls: Calls::AsIfSandboxed })
 }
@@ -191,7 +189,9 @@ fn confinement(args: &Args) -> Result<Domain, ConfinementError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::path::Path;
     use std::time::Duration;
+    use tokio::time::Instant;
 
     fn args(directory: &Path) -> Args {
         Args {
@@ -206,10 +206,8 @@ mod tests {
     }
 
     async fn client(socket: &Path) -> UnixStream {
-        while !socket.exists() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-        UnixStream::connect(socket).unwrap()
+        let deadline = Instant::now() + Duration::from_secs(20);
+        awaited::call(socket, deadline, "nothing listens").await.unwrap().into()
     }
 
     #[tokio::test]

@@ -13,6 +13,7 @@
 //! nothing changes. The pod is kept until QEMU has ended; then the verdict goes to the handler, to the
 //! termination log and into the exit code.
 
+mod accelerator;
 pub mod args;
 mod beside;
 pub mod cards;

@@ -36,7 +36,7 @@ use crate::supervisor::Launch;
 const PROGRAMS: [&str; 4] = ["/usr", "/lib", "/lib64", "/bin"];
 
 /// Devices that programs expect.
-pub(crate) const PLAIN: [&str; 5] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
+const PLAIN: [&str; 5] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
 
 /// Devices of the node, which a pod only has if they were assigned to it, for QEMU. Devices that the handler
 /// opened come as descriptors; a driver reopens the files of a device that is passed through.
@@ -133,16 +133,22 @@ pub fn qemu(
 /// # Errors
 /// If the kernel refuses.
 pub fn tpm(args: &Args, command: &Command) -> Result<Domain, ConfinementError> {
-    let mut rules = programs(&[&args.swtpm]);
-    rules.extend(["/etc", "/proc"].map(read));
-    rules.extend(PLAIN.map(|path| Rule::path(May::Use, path)));
+    let mut rules = helper(&args.swtpm);
     rules.extend(command.descriptors.iter().filter_map(|(_, descriptor)| again(descriptor.as_fd())));
     let files = Some(Files { reads_all: false, tcp: false, rules });
     Domain::new("swtpm", Plan { files, calls: Calls::Connected })
 }
 
+/// Rules for a program of the image beside QEMU, with the settings and devices that programs expect.
+pub(crate) fn helper(program: &PathBuf) -> Vec<Rule> {
+    let mut rules = programs(&[program]);
+    rules.extend(["/etc", "/proc"].map(read));
+    rules.extend(PLAIN.map(|path| Rule::path(May::Use, path)));
+    rules
+}
+
 /// Rules for programs of the image, and for these files.
-pub(crate) fn programs(named: &[&PathBuf]) -> Vec<Rule> {
+fn programs(named: &[&PathBuf]) -> Vec<Rule> {
     let run = |path: &Path| Rule::path(May::Run, path);
     PROGRAMS.iter().map(|path| run(Path::new(path))).chain(named.iter().map(|path| run(path))).collect()
 }

@@ -8,18 +8,18 @@ use std::time::Duration;
 
 use barevirt_api::firmware;
 use barevirt_api::names::PCI_LAYOUT_ANNOTATION;
-use barevirt_api::sizing;
 use barevirt_api::valid::ValidVmi;
 use barevirt_machine::{
-    Accelerator, Bytes, CpuQuestion, FdSet, FdSetMember, HostCpu, InterfaceFacts, Layout, NetBackend, TapFd,
+    Accelerator, Bytes, FdSet, FdSetMember, HostCpu, InterfaceFacts, Layout, NetBackend, TapFd,
 };
-use barevirt_protocol::names::{HotDisk, KVM, NetworkDescriptor, VHOST_VSOCK};
+use barevirt_protocol::names::{HotDisk, NetworkDescriptor, VHOST_VSOCK};
 use barevirt_protocol::seqpacket::PacketSocket;
 use barevirt_protocol::v1::Interface;
 use tokio::sync::watch;
 use tokio::task::{spawn_blocking, spawn_local};
 use tokio::time::{Instant, timeout_at};
 
+use super::accelerator::{accelerator, host_cpu};
 use super::beside::Beside;
 use super::cards::Cards;
 use super::confine;
@@ -32,21 +32,16 @@ use super::report::Circumstances;
 use super::resize;
 use super::shared::Pod;
 use super::wanted::Wanted;
-use crate::accelerator::processor_virtualises;
 use crate::assembly::{Assembly, FromNode, Installation, Parts, assemble};
 use crate::descriptors::Descriptors;
 use crate::dhcp;
 use crate::disk::ContainerDisk;
 use crate::firmware::Kernel;
-use crate::host_cpu;
 use crate::host_devices;
 use crate::real_time::{self, RealTime};
 use crate::state;
 use crate::verdict::Verdict;
 use crate::volumes::{self, Base, Places};
-
-/// The set of descriptors for /dev/kvm.
-const KVM_SET: u32 = 1;
 
 /// The result of the preparation.
 #[derive(Debug)]
@@ -328,44 +323,6 @@ fn saved_layout(vmi: &ValidVmi) -> Option<Layout> {
             tracing::warn!(%error, "devices get new PCI addresses");
             None
         }
-    }
-}
-
-/// CPU features that a guest can have here, if the manifest needs to know.
-async fn host_cpu(pod: &Pod, wanted: &Wanted) -> Result<Option<HostCpu>, Verdict> {
-    let kvm =
-        pod.holdings.borrow().copy(KVM).filter(|_| is_usable(wanted.may_emulate(pod.args.allow_emulation)));
-    let accelerator = match kvm {
-        Some(_) => Accelerator::Kvm { device: None },
-        None => emulation(),
-    };
-    let Some(question) = CpuQuestion::of(&wanted.vmi, &accelerator) else { return Ok(None) };
-    match host_cpu::ask(&pod.args.qemu, &accelerator, kvm, &question).await {
-        Ok(host_cpu) => Ok(Some(host_cpu)),
-        Err(error) => Err(Verdict::failed("StartFailed", error.to_string())),
-    }
-}
-
-/// If emulation is allowed, KVM is only used if guests can boot with it.
-fn is_usable(may_emulate: bool) -> bool {
-    !may_emulate || processor_virtualises()
-}
-
-fn emulation() -> Accelerator {
-    Accelerator::Tcg { buffer: Bytes(sizing::TCG_BUFFER_BYTES) }
-}
-
-fn accelerator(
-    holdings: &mut Holdings,
-    may_emulate: bool,
-    descriptors: &mut Descriptors,
-) -> (Accelerator, Vec<FdSet>) {
-    match holdings.take(KVM).filter(|_| is_usable(may_emulate)) {
-        Some(kvm) => {
-            let members = vec![FdSetMember { fd: descriptors.add(kvm), what: KVM.to_owned() }];
-            (Accelerator::Kvm { device: Some(KVM_SET) }, vec![FdSet { number: KVM_SET, members }])
-        }
-        None => (emulation(), Vec::new()),
     }
 }
 
