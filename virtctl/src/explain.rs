@@ -14,12 +14,10 @@ mod started;
 use anyhow::bail;
 
 use barevirt_api::settings::Settings;
-use barevirt_plan::config::Config;
 use k8s_openapi::jiff::Timestamp;
 
 use crate::session::Connection;
 pub(crate) use arguments::Explain;
-use arguments::PASST_IMAGE;
 use explained::{Explained, Surroundings};
 pub(crate) use manifests::Manifests;
 
@@ -63,10 +61,8 @@ impl Explain {
 
 /// The explanation of manifests as the command prints it, and whether all of them would be accepted.
 /// `namespace` is for manifests that name none.
-pub(crate) fn in_words(manifests: &Manifests, mut settings: Settings, namespace: &str) -> (String, bool) {
-    settings.pods.passt_image = Some(PASST_IMAGE.to_owned());
-    let config = Config { launcher_image: "virt-launcher".to_owned(), image_pull_policy: None, settings };
-    let config = config.in_namespace(None, &[]);
+pub(crate) fn in_words(manifests: &Manifests, settings: Settings, namespace: &str) -> (String, bool) {
+    let config = arguments::config("virt-launcher".to_owned(), settings).in_namespace(None, &[]);
     let around = Surroundings { config, namespace: Some(namespace.to_owned()), now: Timestamp::now() };
     let explain = |subject| explained::explain(subject, &around, |vm| manifests.lookups(vm));
     let all: Vec<Explained> = manifests.subjects.iter().map(explain).collect();

@@ -44,8 +44,12 @@ pub(crate) struct Explain {
     pub(super) launcher_image: String,
 }
 
-/// Shown as passt's image, which only the installation knows.
-pub(super) const PASST_IMAGE: &str = "virt-passt";
+/// The configuration of a virt-controller with these settings and this image of the launcher. The image of passt, which
+/// only the installation knows, is shown as its name.
+pub(super) fn config(launcher_image: String, mut settings: Settings) -> Config {
+    settings.pods.passt_image = Some("virt-passt".to_owned());
+    Config { launcher_image, image_pull_policy: None, settings }
+}
 
 /// A part of what is printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -66,9 +70,7 @@ impl Explain {
     pub(super) fn surroundings(&self, manifests: &Manifests, namespace: Option<&str>) -> Surroundings {
         let mut settings = Settings::from_kubevirt(manifests.kubevirt.as_ref().map(|object| &object.spec));
         settings.use_emulation |= self.emulation;
-        settings.pods.passt_image = Some(PASST_IMAGE.to_owned());
-        let config =
-            Config { launcher_image: self.launcher_image.clone(), image_pull_policy: None, settings };
+        let config = config(self.launcher_image.clone(), settings);
         // The labels and quotas of the namespace are not known.
         let config = config.in_namespace(None, &[]);
         Surroundings { config, namespace: namespace.map(str::to_owned), now: Timestamp::now() }

@@ -13,7 +13,7 @@ use kube::Api;
 use kube::api::ListParams;
 use serde_json::{Value, json};
 
-use super::arguments::{Explain, PASST_IMAGE, Section};
+use super::arguments::{Explain, Section, config};
 use super::explained::{Explained, outcome, shown_cause};
 use super::{print, started};
 use crate::session::{self, Session};
@@ -37,13 +37,11 @@ pub(super) async fn explain(asked: &Explain, session: &Session) -> anyhow::Resul
 
     let mut settings = diff::settings(session).await;
     settings.use_emulation |= asked.emulation;
-    settings.pods.passt_image = Some(PASST_IMAGE.to_owned());
     // The pod that the controller made shows whether the cluster supports image volumes.
     settings.pods.image_volumes = pod.as_ref().is_some_and(has_image_volumes);
     let image = pod.as_ref().and_then(image).unwrap_or_else(|| asked.launcher_image.clone());
     let namespace = vmi.metadata.namespace.clone().unwrap_or_default();
-    let config = Config { launcher_image: image, image_pull_policy: None, settings };
-    let config = in_namespace(session, config).await;
+    let config = in_namespace(session, config(image, settings)).await;
     let given = vm.as_ref().map_or(&vmi.spec, |vm| &vm.spec.template.spec).clone();
     let mut explained = Explained {
         kind: "VirtualMachineInstance".to_owned(),
