@@ -3,8 +3,10 @@
 use crate::command::{cluster_script, repository};
 use crate::namespace::Namespace;
 use crate::running::Running;
+use crate::wait::{BOOT, RUNNING};
 use anyhow::{Context, Result, bail};
 use nix::pty::{Winsize, openpty};
+use serde_json::Value;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::process::{Command, Stdio};
@@ -36,6 +38,15 @@ impl Console {
     /// `virtctl console VMI`.
     pub fn open(namespace: &Namespace, vmi: &str) -> Result<Self> {
         Self::start(cluster_script("virtctl.sh").args(["console", vmi, "-n", namespace.name()]))
+    }
+
+    /// The console of `vm`, which the manifest makes, once its guest has booted; logged in as root.
+    pub fn boot(namespace: &Namespace, manifest: &Value) -> Result<Self> {
+        namespace.apply(manifest)?;
+        namespace.wait_phase("vm", "Running", RUNNING)?;
+        let mut console = Self::open(namespace, "vm")?;
+        console.login(BOOT)?;
+        Ok(console)
     }
 
     /// Any program, in the repository's root.

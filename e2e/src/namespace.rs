@@ -6,7 +6,7 @@ use crate::command::{
 };
 use crate::diagnosis;
 use crate::undisturbed;
-use crate::wait::{self, SOON};
+use crate::wait::{self, MOVED, SOON};
 use anyhow::{Context, Result, anyhow, ensure};
 use serde_json::{Value, json};
 use std::panic::resume_unwind;
@@ -251,5 +251,24 @@ impl Namespace {
             vmi["status"]["interfaces"][0]["ipAddress"].is_string()
         })?;
         Ok(object["status"]["interfaces"][0]["ipAddress"].as_str().unwrap_or_default().to_owned())
+    }
+
+    /// Moves the guest of a machine to another node; returns its instance then. Records of former migrations are deleted.
+    pub fn migrate(&self, name: &str) -> Result<Value> {
+        self.kubectl(&["delete", "vmim", "--all"])?;
+        self.wait("vmi", name, "to be migratable", SOON, |vmi| {
+            let conditions = vmi["status"]["conditions"].as_array();
+            let mut conditions = conditions.into_iter().flatten();
+            conditions.any(|one| one["type"] == "LiveMigratable" && one["status"] == "True")
+        })?;
+        let home = self.need("vmi", name)?["status"]["nodeName"].clone();
+        self.virtctl(&["migrate", name])?;
+        let vmi = self.wait("vmi", name, "to have moved", MOVED, |vmi| {
+            let state = &vmi["status"]["migrationState"];
+            let ended = state["completed"] == true && state["endTimestamp"].is_string();
+            ended && (state["failed"] == true || vmi["status"]["nodeName"] != home)
+        })?;
+        ensure!(vmi["status"]["nodeName"] != home, "{}", vmi["status"]["migrationState"]);
+        Ok(vmi)
     }
 }

@@ -6,8 +6,8 @@
 use anyhow::{Context, Result, ensure};
 use barevirt_e2e::command::{kubectl, object, objects, try_kubectl_with};
 use barevirt_e2e::installation::{Changed, NAMESPACE, patch, wait_available};
-use barevirt_e2e::wait::{self, BOOT, MOVED, RUNNING, SOON};
-use barevirt_e2e::{Console, Namespace, Node, alone, guest, in_namespace};
+use barevirt_e2e::wait::{BOOT, RUNNING, SOON};
+use barevirt_e2e::{Console, Node, alone, guest, in_namespace};
 use serde_json::{Value, json};
 
 const DEFINITION: &str = "network-attachment-definition";
@@ -76,19 +76,6 @@ fn sent(node: &str) -> Result<u64> {
     text.trim().parse().with_context(|| format!("{text:?} is no number"))
 }
 
-/// Migrates the guest, and returns the migration state of the instance.
-fn moves(namespace: &Namespace) -> Result<Value> {
-    namespace.kubectl(&["delete", "vmim", "--all"])?;
-    namespace.virtctl(&["migrate", "vm"])?;
-    wait::until("the guest to move", MOVED, || {
-        let vmi = namespace.need("vmi", "vm")?;
-        let migrations = namespace.list("vmim")?;
-        let phase = migrations.first().map(|one| one["status"]["phase"].clone()).unwrap_or_default();
-        ensure!(phase != "Failed", "{}", vmi["status"]);
-        Ok((phase == "Succeeded").then(|| vmi["status"]["migrationState"].clone()))
-    })
-}
-
 #[test]
 fn guests_move_over_the_network_for_migrations_that_the_test_beds_delegate_attaches() {
     in_namespace("mignet", |namespace| {
@@ -119,7 +106,7 @@ fn guests_move_over_the_network_for_migrations_that_the_test_beds_delegate_attac
                     .unwrap_or_default()
                     .to_owned();
                 let before = sent(&home)?;
-                let state = moves(namespace)?;
+                let state = namespace.migrate("vm")?["status"]["migrationState"].clone();
                 let told = |field: &str| state[field].as_str().unwrap_or_default().to_owned();
                 let target = (told("targetNode"), told("targetNodeAddress"));
                 ensure!(all.contains(&target), "{target:?} is none of {all:?}");
@@ -136,7 +123,7 @@ fn guests_move_over_the_network_for_migrations_that_the_test_beds_delegate_attac
         let handlers = object(&["daemonset", "virt-handler", "-n", NAMESPACE])?.context("no handlers")?;
         let annotations = &handlers["spec"]["template"]["metadata"]["annotations"];
         ensure!(annotations["k8s.v1.cni.cncf.io/networks"].is_null(), "{annotations}");
-        let state = moves(namespace)?;
+        let state = namespace.migrate("vm")?["status"]["migrationState"].clone();
         let address = state["targetNodeAddress"].as_str().unwrap_or_default();
         ensure!(!networks.iter().any(|(_, prefix)| address.starts_with(prefix)), "{state}");
 

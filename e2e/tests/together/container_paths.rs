@@ -1,65 +1,34 @@
 //! Directories that webhooks put into a launcher's pod and that its guest mounts (`containerPath`). The test runs a
 //! webhook on this machine, which acts like those of clouds and vaults.
 
+use crate::https::{Answer, Request, Server};
 use anyhow::{Context, Result, ensure};
 use barevirt_e2e::command::{kubectl, try_kubectl_with};
-use barevirt_e2e::wait::{BOOT, RUNNING, SOON};
+use barevirt_e2e::wait::SOON;
 use barevirt_e2e::{Console, Namespace, guest, in_namespace};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
-use rustls::{ServerConfig, ServerConnection, StreamOwned, crypto};
 use serde_json::{Value, json};
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
-use std::time::Duration;
 
 /// The directory in which the webhook mounts a token and the name of a region.
 const CLOUD: &str = "/var/run/secrets/cloud.example";
-/// How long the API server may be silent.
-const QUIET: Duration = Duration::from_secs(30);
-/// Size limit of a review; those of these tests are smaller.
-const LONGEST: u64 = 1 << 20;
 
 /// A webhook that changes the launchers of one namespace, until it is dropped.
 struct Injector {
     name: String,
-    address: SocketAddr,
-    ended: Arc<AtomicBool>,
+    _server: Server,
 }
 
 impl Injector {
     fn start(namespace: &Namespace) -> Result<Self> {
-        let made = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()])?;
-        let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(made.signing_key.serialize_der()));
-        let tls = ServerConfig::builder_with_provider(Arc::new(crypto::ring::default_provider()))
-            .with_safe_default_protocol_versions()?
-            .with_no_client_auth()
-            .with_single_cert(vec![made.cert.der().clone()], key)?;
-        let listener = TcpListener::bind("127.0.0.1:0")?;
-        let address = listener.local_addr()?;
-        let ended = Arc::new(AtomicBool::new(false));
-        let (tls, over) = (Arc::new(tls), ended.clone());
-        thread::spawn(move || {
-            for stream in listener.incoming().map_while(Result::ok) {
-                if over.load(Ordering::Relaxed) {
-                    break;
-                }
-                if let Err(error) = serve(stream, tls.clone()) {
-                    eprintln!("webhook: {error:#}");
-                }
-            }
-        });
+        let server = Server::start(answer)?;
         // By its name it is called after Barevirt's webhook, which must see the mount nevertheless.
-        let injector = Self { name: format!("zz-{}", namespace.name()), address, ended };
+        let name = format!("zz-{}", namespace.name());
         let webhook = json!({
             "name": "cloud.example.com",
             "clientConfig": {
-                "url": format!("https://127.0.0.1:{}/inject", address.port()),
-                "caBundle": STANDARD.encode(made.cert.pem()),
+                "url": format!("{}/inject", server.url()),
+                "caBundle": STANDARD.encode(server.certificate()),
             },
             "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}],
             "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace.name()}},
@@ -68,8 +37,10 @@ impl Injector {
         });
         let configuration = json!({
             "apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration",
-            "metadata": {"name": injector.name}, "webhooks": [webhook],
+            "metadata": {"name": name}, "webhooks": [webhook],
         });
+        // Dropped, it removes what may have been applied.
+        let injector = Self { name, _server: server };
         let applied = try_kubectl_with(&["apply", "-f", "-"], &configuration.to_string())?;
         ensure!(applied.code == 0, "{}", applied.text());
         Ok(injector)
@@ -83,47 +54,12 @@ impl Drop for Injector {
         {
             eprintln!("cannot remove the webhook: {error:#}");
         }
-        self.ended.store(true, Ordering::Relaxed);
-        // This wakes the listener, which then ends.
-        let _ = TcpStream::connect(self.address);
     }
-}
-
-/// Reads a review and answers it.
-fn serve(stream: TcpStream, tls: Arc<ServerConfig>) -> Result<()> {
-    stream.set_read_timeout(Some(QUIET))?;
-    stream.set_write_timeout(Some(QUIET))?;
-    let mut stream = BufReader::new(StreamOwned::new(ServerConnection::new(tls)?, stream));
-    let mut length = 0;
-    loop {
-        let mut line = String::new();
-        stream.by_ref().take(16 << 10).read_line(&mut line)?;
-        ensure!(line.ends_with('\n'), "a request ends in its head: {line:?}");
-        let header = line.trim_end().to_lowercase();
-        if header.is_empty() {
-            break;
-        }
-        if let Some(value) = header.strip_prefix("content-length: ") {
-            length = value.parse()?;
-        }
-    }
-    ensure!(length <= LONGEST, "{length} bytes are too many");
-    let mut body = Vec::new();
-    stream.by_ref().take(length).read_to_end(&mut body)?;
-    let review: Value = serde_json::from_slice(&body).context("a review")?;
-    let text = answer(&review).to_string();
-    let mut stream = stream.into_inner();
-    let length = text.len();
-    write!(
-        stream,
-        "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{text}"
-    )?;
-    stream.conn.send_close_notify();
-    stream.flush().context("answer")
 }
 
 /// An answer that adds a volume to the pod, mounted only in the container `compute`.
-fn answer(review: &Value) -> Value {
+fn answer(request: Request) -> Result<Answer> {
+    let review: Value = serde_json::from_slice(&request.body).context("a review")?;
     let containers =
         review["request"]["object"]["spec"]["containers"].as_array().cloned().unwrap_or_default();
     let compute = containers.iter().position(|container| container["name"] == "compute").unwrap_or_default();
@@ -136,13 +72,14 @@ fn answer(review: &Value) -> Value {
         {"op": "add", "path": format!("/spec/containers/{compute}/volumeMounts/-"),
             "value": {"name": "cloud", "mountPath": CLOUD, "readOnly": true}},
     ]);
-    json!({
+    let reviewed = json!({
         "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
         "response": {
             "uid": review["request"]["uid"], "allowed": true,
             "patchType": "JSONPatch", "patch": STANDARD.encode(patch.to_string()),
         },
-    })
+    });
+    Ok(("200 OK", reviewed.to_string()))
 }
 
 /// A guest that mounts that directory of its pod.
@@ -159,10 +96,7 @@ fn a_guest_reads_what_a_webhook_puts_into_its_pod() {
     in_namespace("containerpath", |namespace| {
         namespace.kubectl(&["create", "configmap", "cloud", "--from-literal=region=north"])?;
         let _injector = Injector::start(namespace)?;
-        namespace.apply(&with_path("vm", CLOUD))?;
-        namespace.wait_phase("vm", "Running", RUNNING)?;
-        let mut console = Console::open(namespace, "vm")?;
-        console.login(BOOT)?;
+        let mut console = Console::boot(namespace, &with_path("vm", CLOUD))?;
         console.ok("mkdir -p /mnt/cloud && mount -t virtiofs cloud /mnt/cloud", SOON)?;
         let region = console.ok("cat /mnt/cloud/region", SOON)?;
         ensure!(region.trim() == "north", "{region}");

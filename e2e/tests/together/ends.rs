@@ -2,7 +2,7 @@
 
 use anyhow::{Result, ensure};
 use barevirt_e2e::command::try_kubectl_with;
-use barevirt_e2e::wait::{BOOT, RUNNING, SHUTDOWN, SOON};
+use barevirt_e2e::wait::{SHUTDOWN, SOON};
 use barevirt_e2e::{Console, Namespace, guest, in_namespace};
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -15,17 +15,9 @@ fn name(object: &Value) -> String {
     object["metadata"]["name"].as_str().unwrap_or_default().to_owned()
 }
 
-fn boot(namespace: &Namespace, manifest: &Value) -> Result<Console> {
-    namespace.apply(manifest)?;
-    namespace.wait_phase("vm", "Running", RUNNING)?;
-    let mut console = Console::open(namespace, "vm")?;
-    console.login(BOOT)?;
-    Ok(console)
-}
-
 /// Removes the pod with `take_away`; the guest has to see its power button, and the instance has to succeed.
 fn guest_is_shut_down_by(namespace: &Namespace, take_away: impl Fn(&str) -> Result<()>) -> Result<()> {
-    let mut console = boot(namespace, &guest::with_grace(guest::instance("vm"), 120))?;
+    let mut console = Console::boot(namespace, &guest::with_grace(guest::instance("vm"), 120))?;
     take_away(&name(&namespace.launcher("vm")?))?;
     console.expect("power button, shutting down", SHUTDOWN)?;
     console.expect("Power down", SHUTDOWN)?;
@@ -62,7 +54,7 @@ fn an_evicted_pod_shuts_its_guest_down() {
 #[test]
 fn a_guest_that_ignores_its_power_button_ends_with_its_grace_period() {
     in_namespace("deaf", |namespace| {
-        let mut console = boot(namespace, &guest::with_grace(guest::machine("vm", "Always"), 10))?;
+        let mut console = Console::boot(namespace, &guest::with_grace(guest::machine("vm", "Always"), 10))?;
         // Without the process that waits for the button, the guest ignores it.
         console.ok("for p in /proc/[0-9]*; do grep -qs event $p/cmdline && kill -STOP ${p#/proc/}; done; killall -q -STOP acpid; true", SOON)?;
         console.ok("for e in /sys/bus/acpi/drivers/button/*/; do echo -n $(basename $e) >/sys/bus/acpi/drivers/button/unbind; done 2>/dev/null; true", SOON)?;
@@ -92,7 +84,7 @@ fn hard_eviction_is_a_failure(namespace: &Namespace, grace: u32) -> Result<()> {
         json!({ "name": "blank", "disk": { "bus": "virtio" } }),
     );
     guest::push(&mut spec["volumes"], json!({ "name": "blank", "emptyDisk": { "capacity": "1Gi" } }));
-    let mut console = boot(namespace, &manifest)?;
+    let mut console = Console::boot(namespace, &manifest)?;
     // The limit is 60 MiB for each of the pod's containers; this is more than their sum.
     console.send("dd if=/dev/urandom of=/dev/vdb bs=1M count=400\n")?;
     let vmi = namespace.wait("vmi", "vm", "to be final", Duration::from_secs(300), is_final)?;

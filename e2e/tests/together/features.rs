@@ -1,18 +1,9 @@
 //! Features of the machine in its guest: a few machines with many features each.
 
 use anyhow::{Context, Result, ensure};
-use barevirt_e2e::wait::{BOOT, RUNNING, SHUTDOWN, SOON};
-use barevirt_e2e::{Console, Namespace, guest, in_namespace};
-use serde_json::{Value, json};
-
-/// Starts an instance and logs in.
-fn boot(namespace: &Namespace, manifest: &Value) -> Result<Console> {
-    namespace.apply(manifest)?;
-    namespace.wait_phase("vm", "Running", RUNNING)?;
-    let mut console = Console::open(namespace, "vm")?;
-    console.login(BOOT)?;
-    Ok(console)
-}
+use barevirt_e2e::wait::{RUNNING, SHUTDOWN, SOON};
+use barevirt_e2e::{Console, guest, in_namespace};
+use serde_json::json;
 
 /// Vendor and device of everything on the guest's PCI buses, such as `0x8086 0x25ab`.
 fn pci_devices(console: &mut Console) -> Result<String> {
@@ -31,7 +22,7 @@ fn a_guest_finds_the_small_devices_of_its_manifest() {
             { "name": "pen", "type": "tablet" },
             { "name": "touch", "type": "tablet", "bus": "virtio" },
         ]);
-        let mut console = boot(namespace, &manifest)?;
+        let mut console = Console::boot(namespace, &manifest)?;
         let found = pci_devices(&mut console)?;
         for (what, device) in [
             ("the watchdog", "0x8086 0x25ab"),
@@ -65,7 +56,7 @@ fn devices_sit_where_their_manifest_puts_them() {
         let devices = &mut spec["domain"]["devices"];
         devices["interfaces"][0]["pciAddress"] = json!("0000:05:00.0");
         devices["interfaces"][0]["acpiIndex"] = json!(7);
-        let mut console = boot(namespace, &manifest)?;
+        let mut console = Console::boot(namespace, &manifest)?;
         for (name, address) in places {
             let disk = console.ok(&format!("dirname $(grep -lx {name} /sys/block/*/serial)"), SOON)?;
             let path = console.ok(&format!("readlink -f {}/device", disk.trim()), SOON)?;
@@ -107,7 +98,7 @@ fn a_guest_of_older_devices_has_a_network_queue_for_each_cpu() {
         for name in ["data", "in", "out"] {
             guest::push(volumes, json!({ "name": name, "emptyDisk": { "capacity": "16Mi" } }));
         }
-        let mut console = boot(namespace, &manifest)?;
+        let mut console = Console::boot(namespace, &manifest)?;
 
         let media =
             console.ok("for d in sr0 sr1; do head -c 1 /dev/$d >/dev/null 2>&1; echo $d=$?; done", SOON)?;
@@ -160,7 +151,7 @@ fn a_guest_reads_its_case_its_clock_its_cpu_and_its_blocks() {
         );
         let volumes = &mut manifest["spec"]["volumes"];
         guest::push(volumes, json!({ "name": "data", "emptyDisk": { "capacity": "16Mi" } }));
-        let mut console = boot(namespace, &manifest)?;
+        let mut console = Console::boot(namespace, &manifest)?;
 
         ensure!(console.ok("cat /sys/class/dmi/id/chassis_vendor", SOON)? == "Acme, Inc.");
         ensure!(console.ok("cat /sys/class/dmi/id/chassis_asset_tag", SOON)? == "A-17");
@@ -188,7 +179,7 @@ fn a_watchdog_that_is_not_fed_fails_the_instance() {
         let mut manifest = guest::instance("vm");
         let watchdog = json!({ "name": "dog", "i6300esb": { "action": "poweroff" } });
         manifest["spec"]["domain"]["devices"]["watchdog"] = watchdog;
-        let mut console = boot(namespace, &manifest)?;
+        let mut console = Console::boot(namespace, &manifest)?;
         console.ok("modprobe i6300esb && [ -c /dev/watchdog ]", SOON)?;
         // The guest resets the watchdog once a minute, but it fires after four seconds.
         console.send("watchdog -t 60 -T 4 /dev/watchdog\n")?;
@@ -247,7 +238,7 @@ fn a_reboot_that_terminates_ends_the_instance_as_succeeded() {
     in_namespace("terminate", |namespace| {
         let mut manifest = guest::instance("vm");
         manifest["spec"]["domain"]["rebootPolicy"] = json!("Terminate");
-        let mut console = boot(namespace, &manifest)?;
+        let mut console = Console::boot(namespace, &manifest)?;
         console.send("reboot -f\n")?;
         namespace.wait_phase("vm", "Succeeded", SHUTDOWN).map(drop)
     });

@@ -76,7 +76,7 @@ fn an_image_of_this_machine_is_uploaded_into_a_volume() {
 
         let proxy = Proxy::start(TOKEN)?;
         let kinds = absent.install()?;
-        kinds.configure(proxy.url())?;
+        kinds.configure(&proxy.url())?;
         let said = upload(
             namespace,
             &[

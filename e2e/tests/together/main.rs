@@ -22,6 +22,7 @@ mod filesystems;
 mod firmware;
 mod guest;
 mod hotplug_volumes;
+mod https;
 mod identity;
 mod image_upload;
 mod import_crons;

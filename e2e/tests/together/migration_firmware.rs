@@ -1,20 +1,10 @@
 //! The state of firmware and TPM moves with a guest.
 
 use crate::firmware::{COMMAND, DEFINE, READ, shell, tpm, with_uefi, without_disks};
-use anyhow::{Result, ensure};
-use barevirt_e2e::wait::{BOOT, MOVED, RUNNING, SOON};
-use barevirt_e2e::{Console, Namespace, guest, in_namespace};
+use anyhow::ensure;
+use barevirt_e2e::wait::{BOOT, RUNNING, SOON};
+use barevirt_e2e::{Console, guest, in_namespace};
 use serde_json::json;
-
-/// Moves the guest of `vm` to another node.
-fn moves(namespace: &Namespace) -> Result<()> {
-    let home = namespace.need("vmi", "vm")?["status"]["nodeName"].clone();
-    namespace.virtctl(&["migrate", "vm"])?;
-    namespace.wait("vmi", "vm", "to have moved", MOVED, |vmi| {
-        vmi["status"]["migrationState"]["completed"] == true && vmi["status"]["nodeName"] != home
-    })?;
-    Ok(())
-}
 
 #[test]
 fn variables_of_uefi_go_along() {
@@ -26,7 +16,7 @@ fn variables_of_uefi_go_along() {
         console.send(&format!("setvar {NAME} -nv -bs =42\r"))?;
         console.expect("Shell>", COMMAND)?;
         console.leave()?;
-        moves(namespace)?;
+        namespace.migrate("vm")?;
         let mut console = shell(namespace, "vm")?;
         console.send(&format!("setvar {NAME}\r"))?;
         console.expect("moved - 0001 Bytes", COMMAND)?;
@@ -52,7 +42,7 @@ fn what_a_tpm_holds_goes_along_and_one_on_a_claim_of_one_node_stays() {
         ensure!(!tpm(&mut console, READ)?, "a new TPM holds nothing");
         ensure!(tpm(&mut console, DEFINE)?, "the TPM does not take it");
         console.leave()?;
-        moves(namespace)?;
+        namespace.migrate("vm")?;
         let mut console = Console::open(namespace, "vm")?;
         console.login(SOON)?;
         ensure!(tpm(&mut console, READ)?, "the TPM has forgotten");
@@ -95,7 +85,7 @@ fn what_a_machine_keeps_on_a_shared_claim_goes_along_and_outlives_it() {
         console.expect("Shell>", COMMAND)?;
         console.leave()?;
         for _ in 0..2 {
-            moves(namespace)?;
+            namespace.migrate("vm")?;
             let state = namespace.need("vmi", "vm")?["status"]["migrationState"].clone();
             for side in ["sourcePersistentStatePVCName", "targetPersistentStatePVCName"] {
                 ensure!(state[side] == "kept", "{side}: {state}");

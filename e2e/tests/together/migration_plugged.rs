@@ -2,9 +2,9 @@
 
 use crate::hotplug_volumes::{open, told, wait_disk, wait_ready, wait_untold};
 use anyhow::{Context, Result, ensure};
-use barevirt_e2e::wait::{BOOT, MOVED, RUNNING, SOON};
+use barevirt_e2e::wait::{BOOT, RUNNING, SOON};
 use barevirt_e2e::{Console, Namespace, guest, in_namespace};
-use serde_json::{Value, json};
+use serde_json::json;
 use std::time::Duration;
 
 /// How long a command of the guest may take.
@@ -21,24 +21,6 @@ fn shared_claim(namespace: &Namespace, name: &str) -> Result<()> {
             "resources": { "requests": { "storage": "16Mi" } },
         },
     }))
-}
-
-/// Moves the guest of `vm` to another node.
-fn moves(namespace: &Namespace) -> Result<Value> {
-    namespace.kubectl(&["delete", "vmim", "--all"])?;
-    namespace.wait("vmi", "vm", "to be migratable", SOON, |vmi| {
-        let conditions = vmi["status"]["conditions"].as_array();
-        conditions.into_iter().flatten().any(|one| one["type"] == "LiveMigratable" && one["status"] == "True")
-    })?;
-    let home = namespace.need("vmi", "vm")?["status"]["nodeName"].clone();
-    namespace.virtctl(&["migrate", "vm"])?;
-    let vmi = namespace.wait("vmi", "vm", "to have moved", MOVED, |vmi| {
-        let state = &vmi["status"]["migrationState"];
-        let ended = state["completed"] == true && state["endTimestamp"].is_string();
-        ended && (state["failed"] == true || vmi["status"]["nodeName"] != home)
-    })?;
-    ensure!(vmi["status"]["nodeName"] != home, "{}", vmi["status"]["migrationState"]);
-    Ok(vmi)
 }
 
 #[test]
@@ -69,7 +51,7 @@ fn disks_that_came_while_a_guest_ran_go_along() {
         let before = console.ok(&sum(&name), COMMAND)?;
         console.leave()?;
         let former = told(&namespace.need("vmi", "vm")?, "data").context("no such volume")?;
-        moves(namespace)?;
+        namespace.migrate("vm")?;
         let vmi = namespace.wait("vmi", "vm", "to have its volumes there", SOON, |vmi| {
             ["data", "fast"].iter().all(|name| {
                 told(vmi, name).is_some_and(|volume| {
@@ -94,7 +76,7 @@ fn disks_that_came_while_a_guest_ran_go_along() {
         console.leave()?;
 
         // It moves back, and its disks are unplugged there.
-        moves(namespace)?;
+        namespace.migrate("vm")?;
         let mut console = Console::open(namespace, "vm")?;
         console.login(BOOT)?;
         let read = format!("echo 3 >/proc/sys/vm/drop_caches; dd if=/dev/{name} bs=1M count=4 2>/dev/null");
@@ -123,7 +105,7 @@ fn a_guest_that_has_grown_moves_and_grows_on() {
         let boot = console.ok("cat /proc/sys/kernel/random/boot_id", COMMAND)?;
         console.leave()?;
         grow(namespace, 2, "1280Mi")?;
-        moves(namespace)?;
+        namespace.migrate("vm")?;
         let mut console = Console::open(namespace, "vm")?;
         console.login(BOOT)?;
         ensure!(console.ok("cat /proc/sys/kernel/random/boot_id", COMMAND)? == boot, "it has booted again");
@@ -133,7 +115,7 @@ fn a_guest_that_has_grown_moves_and_grows_on() {
         console.ok("dd if=/dev/urandom of=/root/written bs=1M count=2 2>/dev/null && sync", COMMAND)?;
         console.leave()?;
         grow(namespace, 3, "1536Mi")?;
-        moves(namespace)?;
+        namespace.migrate("vm")?;
         let vmi = namespace.need("vmi", "vm")?;
         ensure!(vmi["status"]["currentCPUTopology"]["sockets"] == 3, "{}", vmi["status"]);
         Ok(())

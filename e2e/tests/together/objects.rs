@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, ensure};
 use barevirt_e2e::command::try_kubectl_with;
-use barevirt_e2e::wait::{BOOT, RUNNING, SOON};
+use barevirt_e2e::wait::{RUNNING, SOON};
 use barevirt_e2e::{Console, Namespace, guest, in_namespace};
 use serde_json::{Value, json};
 
@@ -20,10 +20,7 @@ fn with_object(mut manifest: Value, name: &str, source: &Value, target: &str) ->
 
 /// Starts it, opens its console, and loads the drivers to mount such disks.
 fn boot(namespace: &Namespace, manifest: &Value) -> Result<Console> {
-    namespace.apply(manifest)?;
-    namespace.wait_phase("vm", "Running", RUNNING)?;
-    let mut console = Console::open(namespace, "vm")?;
-    console.login(BOOT)?;
+    let mut console = Console::boot(namespace, manifest)?;
     console.ok("modprobe -a isofs ahci sr_mod", SOON)?;
     Ok(console)
 }

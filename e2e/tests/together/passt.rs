@@ -3,8 +3,8 @@
 
 use anyhow::{Result, bail, ensure};
 use barevirt_e2e::command::cluster_script;
-use barevirt_e2e::wait::{self, BOOT, MOVED, RUNNING, SOON};
-use barevirt_e2e::{Console, Forward, Namespace, Node, guest, in_namespace, pods};
+use barevirt_e2e::wait::{self, BOOT, MOVED, SOON};
+use barevirt_e2e::{Console, Forward, Node, guest, in_namespace, pods};
 use serde_json::{Value, json};
 
 /// A guest behind passt. It lists its ports, because sockets for all ports need more open files than some nodes allow.
@@ -15,14 +15,6 @@ fn behind_passt(mut manifest: Value) -> Value {
         "ports": [{ "port": 80 }, { "name": "ssh", "port": 22 }],
     });
     manifest
-}
-
-fn boot(namespace: &Namespace, manifest: &Value) -> Result<Console> {
-    namespace.apply(manifest)?;
-    namespace.wait_phase("vm", "Running", RUNNING)?;
-    let mut console = Console::open(namespace, "vm")?;
-    console.login(BOOT)?;
-    Ok(console)
 }
 
 /// The pod's addresses, as its status has them.
@@ -50,7 +42,7 @@ fn answers(client: &pods::Client<'_>, host: &str) -> Result<()> {
 fn a_guest_has_its_pods_addresses_and_both_sides_reach_each_other() {
     in_namespace("passt", |namespace| {
         pods::server(namespace, "greeter", "hello from a pod")?;
-        let mut console = boot(namespace, &behind_passt(guest::instance("vm")))?;
+        let mut console = Console::boot(namespace, &behind_passt(guest::instance("vm")))?;
         let pod = namespace.launcher("vm")?;
         let addresses = addresses_of(&pod);
         let inside = console.ok("ip address show dev eth0", SOON)?;
@@ -88,7 +80,7 @@ fn a_guest_has_its_pods_addresses_and_both_sides_reach_each_other() {
 #[test]
 fn a_port_that_is_not_listed_and_the_pods_loopback_are_out_of_reach_and_port_forward_is_not() {
     in_namespace("passtports", |namespace| {
-        let mut console = boot(namespace, &behind_passt(guest::instance("vm")))?;
+        let mut console = Console::boot(namespace, &behind_passt(guest::instance("vm")))?;
         console
             .ok("mkdir -p /tmp/www && echo other >/tmp/www/index.html && httpd -p 8080 -h /tmp/www", SOON)?;
         let client = pods::client(namespace, "client")?;
@@ -115,7 +107,7 @@ fn a_port_that_is_not_listed_and_the_pods_loopback_are_out_of_reach_and_port_for
 #[test]
 fn a_passt_has_no_privilege_and_its_end_is_told() {
     in_namespace("passtends", |namespace| {
-        boot(namespace, &behind_passt(guest::instance("vm")))?.leave()?;
+        Console::boot(namespace, &behind_passt(guest::instance("vm")))?.leave()?;
         let pod = namespace.launcher("vm")?;
         let node = Node::of(&pod)?;
         let (program, process) = passt(&node, &pod)?;
@@ -147,7 +139,7 @@ fn a_passt_has_no_privilege_and_its_end_is_told() {
 #[test]
 fn a_guest_that_moves_is_reached_at_its_next_pod() {
     in_namespace("passtmoves", |namespace| {
-        boot(namespace, &behind_passt(guest::movable(guest::instance("vm"))))?.leave()?;
+        Console::boot(namespace, &behind_passt(guest::movable(guest::instance("vm"))))?.leave()?;
         let before = namespace.address("vm")?;
         let client = pods::client(namespace, "client")?;
         answers(&client, &pods::host(&before))?;
