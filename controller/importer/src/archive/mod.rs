@@ -107,9 +107,10 @@ impl Unpacking<'_> {
             let Some(entry) = entries.next() else { break };
             self.meter.reads_contents();
             let mut entry = entry.map_err(|error| match self.trouble.failure() {
-                None if count == 0 => self.refused(format_args!(
-                    "is not a tar archive, plain or packed by gzip, xz or zstd: {error}"
-                )),
+                // The error would quote bytes of whatever it is.
+                None if count == 0 => {
+                    self.refused("is not a tar archive, plain or packed by gzip, xz or zstd")
+                }
                 _ => self.damaged(&error),
             })?;
             if count == most {
