@@ -5,6 +5,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use tar::Header;
 
+mod random;
+
 /// An entry whose name, target and type nobody has checked.
 struct Raw<'a> {
     kind: u8,
