@@ -210,15 +210,13 @@ mod tests {
         let own = json!({
             "allowAutoConverge": true, "bandwidthPerMigration": "64Mi", "completionTimeoutPerGiB": 30,
             "nodeDrainTaintKey": "mine", "parallelMigrationsPerCluster": 1, "parallelOutboundMigrationsPerNode": 1,
-            "progressTimeout": 5,
+            "progressTimeout": 5, "allowPostCopy": true, "allowWorkloadDisruption": true,
         });
         assert_eq!(refused(true, own.clone()), Vec::<String>::new());
-        assert_eq!(refused(false, own).len(), 7);
+        assert_eq!(refused(false, own).len(), 9);
         for served in [false, true] {
             for given in [
                 json!({"network": "migrations"}),
-                json!({"allowPostCopy": true}),
-                json!({"allowWorkloadDisruption": true}),
                 json!({"disableTLS": true}),
                 json!({"unsafeMigrationOverride": true}),
                 json!({"utilityVolumesTimeout": 1}),

@@ -6,11 +6,13 @@
 //!   kubelet ──ListAndWatch, Allocate──> plugin                .../kubevirt-<name>.sock
 //! ```
 //!
-//! A pod gets no device node by these: launchers are handed what they need as descriptors. Devices that guests are given whole
+//! A pod gets no device node by these: launchers are handed what they need as descriptors. What QEMU opens by itself is the
+//! exception: the target of a migration that may go by post-copy is given `/dev/userfaultfd`. Devices that guests are given whole
 //! ([`permitted`]) are opened by QEMU by their paths: of these the pod gets the nodes. A kubelet that starts forgets all
 //! plugins and removes their sockets; each plugin looks every two seconds whether its socket and the kubelet's are still the
 //! ones it knows, and registers again where they are not.
 
+mod copy;
 pub mod host;
 pub mod permitted;
 mod plugin;
@@ -19,6 +21,7 @@ mod tests;
 
 use std::path::{Path, PathBuf};
 
+use barevirt_api::names::USERFAULTFD_RESOURCE;
 use tokio::sync::watch;
 
 /// The generated types of `proto/device_plugin.proto`.
@@ -50,6 +53,18 @@ impl Resource {
         ]
         .map(|(name, device)| Resource { name, device: PathBuf::from(device) })
     }
+}
+
+/// Offers what QEMU takes a guest in with before its memory is there, also where the node has none of it.
+pub fn offer_userfaultfd(folder: &Path) -> Registered {
+    let (registered, seen) = watch::channel(false);
+    let offer = plugin::Offer {
+        resource: USERFAULTFD_RESOURCE.to_owned(),
+        endpoint: "kubevirt-userfaultfd.sock".to_owned(),
+        supply: plugin::Supply::Copied { name: "userfaultfd", copy: copy::NodeCopy::userfaultfd(folder) },
+    };
+    tokio::spawn(plugin::run(offer, folder.to_owned(), registered));
+    seen
 }
 
 /// Whether the kubelet knows a resource, as a channel to wait on.

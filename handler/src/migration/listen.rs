@@ -21,6 +21,7 @@ use tracing::{debug, info, warn};
 
 use super::arrivals::{Arrival, Arrivals};
 use super::control::{Answer, LONGEST, MAGIC, Request, Secret, WELCOME, line};
+use super::plan::offers_post_copy;
 
 /// Connections at one time that have not said yet what they are for, or are being answered.
 const MOST: usize = 64;
@@ -152,7 +153,7 @@ async fn converse(stream: TcpStream, door: &Door) -> Result<(), Turned> {
 /// Only the handler of the node that the guest comes from is answered. Others learn nothing, not even whether it is awaited.
 async fn answer(request: &Request, shown: &[CertificateDer<'static>], door: &Door) -> Answer {
     let nothing = || Answer::Refused("no guest is awaited by this migration from that node".to_owned());
-    let Some(Arrival { source, launcher, plain }) = door.arrivals.find(request.migration()) else {
+    let Some(Arrival { source, launcher, plain, heard }) = door.arrivals.find(request.migration()) else {
         return nothing();
     };
     let trusted = door.trusted.borrow().clone();
@@ -170,7 +171,9 @@ async fn answer(request: &Request, shown: &[CertificateDer<'static>], door: &Doo
             }
             door.arrivals.admit(migration, ticket, key);
             info!(migration, source, "guest is let in");
-            Answer::Begun { key, ticket }
+            let post_copy =
+                heard.borrow().status.as_ref().is_some_and(|status| offers_post_copy(status, migration));
+            Answer::Begun { key, ticket, post_copy }
         }
         Request::Go { migration, hold } => {
             let order = Order::Go(MigrationGo { hold: *hold });

@@ -11,6 +11,10 @@ pub enum Said {
     Active,
     /// The guest stands still, and nothing of its devices was sent.
     PreSwitchover,
+    /// The guest is the target's, which fetches the rest of its memory as it runs.
+    PostCopy,
+    /// In post-copy the connection broke.
+    Broken,
     /// All was sent, or received.
     Completed,
     /// It failed, with the reason. The source's guest is as it was before.
@@ -61,6 +65,8 @@ pub enum Event {
     },
     /// QEMU has begun to send.
     Begun,
+    /// Whether the target's QEMU could let the guest run before all of its memory is there.
+    Offers(bool),
     /// The guest is to be received: key and connection are there.
     Receive,
     /// QEMU says how it is.
@@ -102,6 +108,10 @@ pub enum Effect {
     Cancel,
     /// Have the guest stand still, so that the copy can end.
     Pause,
+    /// Ask whether the guest could run here before all of its memory is here.
+    Probe,
+    /// Hand the guest over now, and send the rest of its memory afterwards.
+    PostCopy,
     /// Take back what was made for it.
     CleanUp,
 }
@@ -122,6 +132,8 @@ pub enum Outcome {
     Left,
     /// It will never come, with the reason.
     Lost(String),
+    /// It was handed over in post-copy and is lost for good, with the reason.
+    Gone(String),
     /// Nobody has said where it is, and what is here has to end.
     Undecided,
 }
@@ -133,7 +145,8 @@ pub enum State {
     Awaited,
     /// The target takes it in.
     Receiving,
-    /// The target has all of it, and waits for the word to let it go.
+    /// The target has all of it, and waits for the word to let it go. In post-copy it has the guest, which runs after the word,
+    /// and not all of its memory.
     Received,
     /// The guest is the target's.
     Arrived,
@@ -141,7 +154,7 @@ pub enum State {
     Sending,
     /// The source's guest stands still for the last of it.
     Switching,
-    /// The source has sent everything, and its guest stands still.
+    /// The source has sent everything, or the rest is the target's to fetch, and its guest stands still.
     Sent,
     /// The source's guest is elsewhere.
     Left,
@@ -166,6 +179,10 @@ pub struct Told {
     pub aborted: bool,
     /// The guest was paused by somebody.
     pub hold: bool,
+    /// The guest was handed over before all of its memory was sent.
+    pub post_copy: bool,
+    /// The target could take a guest over like that.
+    pub offers_post_copy: bool,
 }
 
 impl Told {

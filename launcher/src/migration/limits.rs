@@ -17,6 +17,9 @@ pub struct Limits {
     pub progress: Option<Duration>,
     /// At the end of that time the guest is stopped until all is sent, and nothing is given up.
     pub may_pause: bool,
+    /// At the end of that time the guest is handed over, and the rest of its memory is sent while it runs on the target. The
+    /// target can do that.
+    pub post_copy: bool,
 }
 
 impl Limits {

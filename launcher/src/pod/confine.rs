@@ -26,6 +26,7 @@ use barevirt_machine::{FileSource, VolumeFacts};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 
 use super::args::Args;
+use crate::migration::qemu::USERFAULTFD;
 use crate::process::Command;
 use crate::supervisor::Launch;
 
@@ -37,7 +38,7 @@ pub(crate) const PLAIN: [&str; 5] = ["/dev/null", "/dev/zero", "/dev/full", "/de
 
 /// Devices of the node that a pod has only where it was given them: they are QEMU's. What the handler opened comes as a
 /// descriptor; a driver opens again what belongs to a device that is passed through.
-const OF_THE_NODE: [&str; 4] = ["/dev/kvm", "/dev/vhost-net", "/dev/vfio", "/dev/bus/usb"];
+const OF_THE_NODE: [&str; 5] = ["/dev/kvm", "/dev/vhost-net", "/dev/vfio", "/dev/bus/usb", USERFAULTFD];
 
 /// Confines this process, which is the launcher.
 ///
