@@ -128,9 +128,10 @@ impl Supervisor<'_> {
                 let (keys, disks) = (self.keys.clone(), self.disks.clone());
                 self.beside(async move { needless(qemu::clean_up(&qmp, &keys, &disks).await, "object-del") });
             }
-            Effect::Probe => {
-                self.beside(async move { vec![migration::Event::Offers(qemu::offers_post_copy(&qmp).await)] })
-            }
+            Effect::Probe => self.beside(async move {
+                let offers = qemu::offers_post_copy(&qmp).await;
+                vec![migration::Event::Offers(offers)]
+            }),
             Effect::PostCopy => self.beside(async move { begun(qemu::start_post_copy(&qmp).await) }),
             Effect::Pause => self.beside(async move {
                 let stopped = qmp.execute(qmp::stop {}, Deadline::after(COMMAND)).await;
