@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, chown};
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, lchown};
 use std::path::{Path, PathBuf};
 
 use barevirt_api::names::LAUNCHER_UID;
@@ -63,7 +63,7 @@ impl NodeCopy {
         }
         mknod(&new, SFlag::S_IFCHR, Mode::S_IRUSR | Mode::S_IWUSR, numbers)?;
         let user = u32::try_from(LAUNCHER_UID).map_err(io::Error::other)?;
-        chown(&new, Some(user), Some(user))?;
+        lchown(&new, Some(user), Some(user))?;
         fs::rename(new, &self.copy)
     }
 }
