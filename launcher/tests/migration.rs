@@ -3,6 +3,8 @@
 
 #[path = "support/counter.rs"]
 mod counter;
+#[path = "migration/post_copy.rs"]
+mod post_copy;
 mod support;
 
 use std::collections::BTreeMap;
@@ -174,6 +176,7 @@ fn limits() -> Limits {
         completion: Some(Duration::from_secs(60)),
         progress: Some(Duration::from_secs(60)),
         may_pause: false,
+        post_copy: false,
     }
 }
 
@@ -323,17 +326,17 @@ fn without_the_key_nothing_is_sent() {
 
 #[test]
 fn what_was_on_a_disk_and_what_is_written_meanwhile_goes_along() {
-    a_disk_goes_along(false, 0);
+    a_disk_goes_along(false, 0, None);
 }
 
 #[test]
 fn so_does_a_disk_that_moves_to_another_claim_which_may_be_larger() {
-    a_disk_goes_along(true, 0);
-    a_disk_goes_along(true, 1 << 20);
+    a_disk_goes_along(true, 0, None);
+    a_disk_goes_along(true, 1 << 20, None);
 }
 
-/// `more` is the number of bytes by which the target's disk is larger.
-fn a_disk_goes_along(on_claim: bool, more: usize) {
+/// `more` is the number of bytes by which the target's disk is larger. `other` replaces the usual limits.
+fn a_disk_goes_along(on_claim: bool, more: usize, other: Option<Limits>) {
     local(async {
         let directory = tempfile::tempdir().unwrap();
         let at = |name: &str| directory.path().join(name);
@@ -355,7 +358,8 @@ fn a_disk_goes_along(on_claim: bool, more: usize) {
         };
         target.order(MigrationOrder::Receive { baggage: baggage(theirs, their_disk) }).await.unwrap();
         // The disk takes a second, and memory some more.
-        let limits = Limits { bandwidth: Some(96 << 10), downtime: Duration::from_millis(1), ..limits() };
+        let usual = Limits { bandwidth: Some(96 << 10), downtime: Duration::from_millis(1), ..limits() };
+        let limits = other.unwrap_or(usual);
         source.order(MigrationOrder::Send { baggage: baggage(ours, our_disk), limits }).await.unwrap();
         let of_disk =
             |status: &Status| status.migration.as_ref().is_some_and(|told| told.state == State::Sending);
@@ -363,10 +367,12 @@ fn a_disk_goes_along(on_claim: bool, more: usize) {
         let write = json!({"command-line": "qemu-io -d data/virtio-backend \"write -P 0x55 64k 64k\""});
         let said = people.execute_raw("human-monitor-command", write, deadline()).await.unwrap();
         assert_eq!(said, json!(""));
-        source.reaches(State::Sent).await;
+        let sent = source.reaches(State::Sent).await;
+        assert_eq!(sent.post_copy, limits.post_copy);
         target.order(MigrationOrder::Go { hold: false }).await.unwrap();
         target.until("running", |status| status.stage == Stage::Running).await;
         target.count().await;
+        target.reaches(State::Arrived).await;
         source.order(MigrationOrder::Verdict { went: true }).await.unwrap();
         assert_eq!(source.verdict().await.reason, "Migrated");
         let mut after = before.clone();

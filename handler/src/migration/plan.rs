@@ -74,6 +74,12 @@ pub fn told<'a>(launcher: &'a LauncherStatus, uid: &str) -> Option<&'a Migration
     launcher.migration.as_ref().filter(|told| told.uid == uid)
 }
 
+/// Whether the target's launcher could run the guest of that migration before all of its memory is there.
+#[must_use]
+pub fn offers_post_copy(launcher: &LauncherStatus, uid: &str) -> bool {
+    told(launcher, uid).is_some_and(|told| told.offers_post_copy)
+}
+
 /// Whether the guest is, or may be, on another node. What is left here then says nothing about the guest.
 #[must_use]
 pub fn is_away(launcher: &LauncherStatus) -> bool {

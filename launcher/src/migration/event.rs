@@ -11,6 +11,10 @@ pub enum Said {
     Active,
     /// The guest is paused, and no device state was sent.
     PreSwitchover,
+    /// The guest is the target's, which fetches the rest of its memory as it runs.
+    PostCopy,
+    /// In post-copy the connection broke.
+    Broken,
     /// Everything was sent or received.
     Completed,
     /// It failed, with the reason. The source's guest is in its former state.
@@ -61,6 +65,8 @@ pub enum Event {
     },
     /// QEMU has begun to send.
     Begun,
+    /// Whether the target's QEMU could let the guest run before all of its memory is there.
+    Offers(bool),
     /// Receive the guest: key and connection have arrived.
     Receive,
     /// QEMU's state of the migration.
@@ -102,6 +108,10 @@ pub enum Effect {
     Cancel,
     /// Pause the guest, so that the copy can complete.
     Pause,
+    /// Ask whether the guest could run here before all of its memory is here.
+    Probe,
+    /// Hand the guest over now, and send the rest of its memory afterwards.
+    PostCopy,
     /// Undo the preparations.
     CleanUp,
 }
@@ -122,6 +132,8 @@ pub enum Outcome {
     Left,
     /// It will never arrive, with the reason.
     Lost(String),
+    /// It was handed over in post-copy and is lost for good, with the reason.
+    Gone(String),
     /// Its location is unknown, and the rest here has to end.
     Undecided,
 }
@@ -133,7 +145,8 @@ pub enum State {
     Awaited,
     /// The target receives it.
     Receiving,
-    /// The target has received everything, and waits for the order to let the guest run.
+    /// The target has received everything, and waits for the order to let the guest run. In post-copy, some of the
+    /// memory is still missing.
     Received,
     /// The guest belongs to the target.
     Arrived,
@@ -141,7 +154,8 @@ pub enum State {
     Sending,
     /// The source's guest is paused while the rest is sent.
     Switching,
-    /// The source has sent everything, and its guest is paused.
+    /// The source has sent everything, or in post-copy everything but the memory that the target still fetches. Its
+    /// guest is paused.
     Sent,
     /// The source's guest is on the other node.
     Left,
@@ -166,6 +180,10 @@ pub struct Told {
     pub aborted: bool,
     /// Whether a user had paused the guest.
     pub hold: bool,
+    /// The guest was handed over before all of its memory was sent.
+    pub post_copy: bool,
+    /// The target could take a guest over like that.
+    pub offers_post_copy: bool,
 }
 
 impl Told {

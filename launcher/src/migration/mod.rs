@@ -9,6 +9,9 @@
 //!   target:  Awaited ──key, connection──> Receiving ──completed──> Received ──go──> Arrived
 //! ```
 //!
+//! In post-copy `postcopy-active` stands in the place of `completed`, and the target reports `Arrived` when it has all of the
+//! memory. From there on the guest never runs at the source again: a verdict that it did not go ends it (`Lost`).
+//!
 //! There are never two running guests, and the guest is never lost. QEMU on the target is started so that it
 //! never lets an arrived guest run by itself. QEMU on the source resumes its guest by itself after every
 //! failure, until it says `completed`, and never after that. So the ownership of the guest changes at
@@ -84,7 +87,9 @@ impl Moving {
         match self {
             Self::Stays => true,
             Self::Comes(target) => target.stage == target::Stage::Arrived,
-            Self::Goes(source) => !matches!(source.stage, source::Stage::Sent | source::Stage::Left),
+            Self::Goes(source) => {
+                !matches!(source.stage, source::Stage::Sent | source::Stage::Left | source::Stage::Lost)
+            }
         }
     }
 
@@ -103,8 +108,11 @@ impl Moving {
     pub fn has_begun(&self) -> bool {
         match self {
             Self::Stays => false,
-            Self::Comes(target) => matches!(target.stage, target::Stage::Receiving),
-            Self::Goes(source) => matches!(source.stage, source::Stage::Sending | source::Stage::Switching),
+            Self::Comes(target) => target.stage == target::Stage::Receiving || target.is_missing_memory(),
+            Self::Goes(source) => {
+                matches!(source.stage, source::Stage::Sending | source::Stage::Switching)
+                    || source.is_fetched()
+            }
         }
     }
 
@@ -113,7 +121,8 @@ impl Moving {
     pub fn is_switching(&self) -> bool {
         match self {
             Self::Goes(source) => {
-                matches!(source.stage, source::Stage::Switching | source::Stage::Sent | source::Stage::Left)
+                use source::Stage::{Left, Lost, Sent, Switching};
+                matches!(source.stage, Switching | Sent | Left | Lost)
             }
             Self::Stays | Self::Comes(_) => false,
         }

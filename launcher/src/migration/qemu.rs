@@ -29,6 +29,11 @@ const GROUP_FILE: &str = "dh-params.pem";
 /// The group ffdhe2048 of RFC 7919.
 const GROUP: &str = include_str!("ffdhe2048.pem");
 
+/// What QEMU opens to let a guest wait for its memory. A pod has it where post-copy is allowed and its node has it.
+pub const USERFAULTFD: &str = "/dev/userfaultfd";
+/// The capability that lets a guest run before all of its memory is there.
+const POST_COPY: &str = "postcopy-ram";
+
 /// What the handler provided for a migration.
 #[derive(Debug)]
 pub struct Baggage {
@@ -124,8 +129,9 @@ pub async fn send(
     parameters.insert("downtime-limit".to_owned(), json!(limits.downtime_ms()));
     // QEMU requires a name for every kind of credentials, but does not check it for ours.
     parameters.insert("tls-hostname".to_owned(), json!("migration"));
-    let converge = json!({"capabilities": [{"capability": "auto-converge", "state": limits.auto_converge}]});
-    qmp.execute_raw("migrate-set-capabilities", converge, Deadline::after(COMMAND)).await?;
+    parameters.insert("max-postcopy-bandwidth".to_owned(), json!(limits.bytes_per_second()));
+    let wanted = [("auto-converge", limits.auto_converge), (POST_COPY, limits.post_copy)];
+    set_capabilities(qmp, &wanted).await?;
     let tls = baggage.key.is_some();
     let connections = prepare(qmp, keys, baggage, "client", parameters).await?;
     if disks.all.is_empty() {
@@ -144,6 +150,34 @@ pub async fn send_memory(qmp: &Qmp) -> Result<(), NotBegun> {
     Ok(())
 }
 
+async fn set_capabilities(qmp: &Qmp, wanted: &[(&str, bool)]) -> Result<(), Error> {
+    let list = wanted.iter().map(|(name, state)| json!({"capability": name, "state": state}));
+    let arguments = json!({ "capabilities": list.collect::<Vec<_>>() });
+    qmp.execute_raw("migrate-set-capabilities", arguments, Deadline::after(COMMAND)).await.map(drop)
+}
+
+/// Whether QEMU could take a guest in that runs before all of its memory is here. Where it can, it is ready to.
+pub async fn offers_post_copy(qmp: &Qmp) -> bool {
+    if !Path::new(USERFAULTFD).exists() {
+        return false;
+    }
+    match set_capabilities(qmp, &[(POST_COPY, true)]).await {
+        Ok(()) => true,
+        Err(error) => {
+            tracing::warn!(%error, "no post-copy here");
+            false
+        }
+    }
+}
+
+/// Hands the guest over as soon as what cannot come later is sent.
+///
+/// # Errors
+/// When QEMU refuses.
+pub async fn start_post_copy(qmp: &Qmp) -> Result<(), Error> {
+    qmp.execute_raw("migrate-start-postcopy", Value::Null, Deadline::after(COMMAND)).await.map(drop)
+}
+
 async fn prepare(
     qmp: &Qmp,
     keys: &Path,
@@ -154,9 +188,7 @@ async fn prepare(
     let Baggage { memory, key, disks } = baggage;
     // The target's QEMU does not let the guest run by itself, and takes over no disk before the guest runs.
     let capabilities = ["events", "pause-before-switchover", "return-path", "late-block-activate"];
-    let capabilities = capabilities.map(|name| json!({"capability": name, "state": true}));
-    let capabilities = json!({ "capabilities": capabilities });
-    qmp.execute_raw("migrate-set-capabilities", capabilities, Deadline::after(COMMAND)).await?;
+    set_capabilities(qmp, &capabilities.map(|name| (name, true))).await?;
     // Removes the key of an earlier migration.
     forget_key(qmp).await?;
     let credentials = match key {
@@ -278,6 +310,8 @@ pub fn said(status: &str, why: &str) -> Option<Said> {
     Some(match status {
         "active" => Said::Active,
         "pre-switchover" => Said::PreSwitchover,
+        "postcopy-active" => Said::PostCopy,
+        "postcopy-paused" => Said::Broken,
         "completed" => Said::Completed,
         "failed" => Said::Failed(why.to_owned()),
         "cancelled" => Said::Cancelled,

@@ -67,6 +67,7 @@ fn limits(send: &MigrationSend) -> Limits {
         completion: seconds(send.completion_timeout_seconds),
         progress: seconds(send.progress_timeout_seconds),
         may_pause: send.may_pause,
+        post_copy: send.post_copy,
     }
 }
 

@@ -128,6 +128,11 @@ impl Supervisor<'_> {
                 let (keys, disks) = (self.keys.clone(), self.disks.clone());
                 self.beside(async move { needless(qemu::clean_up(&qmp, &keys, &disks).await, "object-del") });
             }
+            Effect::Probe => self.beside(async move {
+                let offers = qemu::offers_post_copy(&qmp).await;
+                vec![migration::Event::Offers(offers)]
+            }),
+            Effect::PostCopy => self.beside(async move { begun(qemu::start_post_copy(&qmp).await) }),
             Effect::Pause => self.beside(async move {
                 let stopped = qmp.execute(qmp::stop {}, Deadline::after(COMMAND)).await;
                 needless(stopped.map(drop), "stop")
@@ -150,9 +155,12 @@ impl Supervisor<'_> {
                 self.look_at_migration();
                 None
             }
-            said @ (Said::Active | Said::PreSwitchover | Said::Completed | Said::Cancelled) => {
-                Some(Event::Migration(migration::Event::Said(said)))
-            }
+            said @ (Said::Active
+            | Said::PreSwitchover
+            | Said::PostCopy
+            | Said::Broken
+            | Said::Completed
+            | Said::Cancelled) => Some(Event::Migration(migration::Event::Said(said))),
         }
     }
 

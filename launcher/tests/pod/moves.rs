@@ -121,6 +121,23 @@ async fn a_guest_with_its_disks_goes_from_one_pod_to_another() {
     assert_eq!(status["return"]["status"], "running");
 }
 
+/// The launcher's filter refuses the system call in any case.
+#[tokio::test]
+async fn a_confined_target_offers_post_copy_where_its_pod_has_userfaultfd() {
+    let there = std::fs::File::options().read(true).write(true).open("/dev/userfaultfd").is_ok();
+    let target = Pod::start(&[]).await;
+    let mut client = target.handler().await;
+    let mut watch = Watch::open(&mut client).await;
+    let mut wanted = sync(1);
+    wanted.get_mut().incoming_migration = MIGRATION.to_owned();
+    client.sync(wanted).await.unwrap();
+    let _helper = target.root_disk().await;
+    let offers =
+        |status: &LauncherStatus| status.migration.as_ref().is_some_and(|told| told.offers_post_copy);
+    let told = watch.until("awaits it", |status| awaits(status) && (!there || offers(status))).await;
+    assert_eq!(offers(&told), there);
+}
+
 #[tokio::test]
 async fn a_target_starts_no_guest_by_itself() {
     let target = Pod::start(&[]).await;

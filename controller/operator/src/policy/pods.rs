@@ -3,10 +3,14 @@
 //! Otherwise a user who may make pods in a namespace could put one where a launcher is expected: services and network
 //! policies select launchers by their labels, and so do users. virt-controller itself trusts no label: the launcher is the
 //! pod whose UID the API server returned to it.
+//!
+//! `/dev/userfaultfd` is for targets of migrations alone ([`USERFAULTFD_RESOURCE`]): a process that has it can stop
+//! the kernel at its memory, which nodes allow to privileged processes alone.
 
 use crate::objects::metadata;
 use barevirt_api::names::{
     APP_FIRST_CONSUMER, APP_HOTPLUG_DISK, APP_LABEL, APP_LAUNCHER, CREATED_BY_LABEL, MIGRATION_JOB_LABEL,
+    USERFAULTFD_RESOURCE,
 };
 use serde_json::{Value, json};
 
@@ -64,6 +68,14 @@ pub(super) fn objects(controller: &str) -> [Value; 2] {
                              {MIGRATION_JOB_LABEL}, and labels pods so"
                         ),
                     },
+                    {
+                        "expression": format!(
+                            "request.operation != 'CREATE' || \
+                             (object.spec.containers + object.spec.?initContainers.orValue([])).all(c, \
+                             !('{USERFAULTFD_RESOURCE}' in c.?resources.?limits.orValue({{}})))"
+                        ),
+                        "message": format!("only virt-controller makes pods that ask for {USERFAULTFD_RESOURCE}"),
+                    },
                 ],
             },
         }),
@@ -83,7 +95,7 @@ mod tests {
     /// An end-to-end test checks the expressions in the API server (`e2e/tests/together/squatter.rs`); this test checks
     /// their scope.
     #[test]
-    fn labels_of_launchers_are_compared_before_and_after() {
+    fn labels_of_launchers_are_compared_and_userfaultfd_is_for_no_other_pod() {
         let [policy, binding] = objects("system:serviceaccount:kubevirt:kubevirt-controller");
         assert_eq!(binding["spec"]["policyName"], policy["metadata"]["name"]);
         let spec = &policy["spec"];
@@ -102,6 +114,9 @@ mod tests {
                 "['kubevirt.io/created-by', 'kubevirt.io/migrationJobUID'].all(k, \
                  variables.before[?k].orValue('') == variables.after[?k].orValue('') && \
                  (k in variables.before) == (k in variables.after))",
+                "request.operation != 'CREATE' || \
+                 (object.spec.containers + object.spec.?initContainers.orValue([])).all(c, \
+                 !('devices.kubevirt.io/userfaultfd' in c.?resources.?limits.orValue({})))",
             ]
         );
     }
