@@ -72,7 +72,7 @@ pub const REASON_IO_ERROR: &str = "IOerror";
 pub const REASON_GUEST_PANICKED: &str = "GuestPanicked";
 /// Event reason: a probe by `guestAgentPing` failed.
 pub const REASON_PING_FAILED: &str = "GuestAgentPingFailed";
-/// A migration that may go by post-copy does not.
+/// Event reason: a migration that may use post-copy cannot use it.
 pub const REASON_NO_POST_COPY: &str = "PostCopyUnavailable";
 /// Event reason: about a migration, including one that is impossible.
 pub const REASON_MIGRATED: &str = "Migrated";

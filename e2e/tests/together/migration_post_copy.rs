@@ -1,5 +1,5 @@
-//! Post-copy: a guest that writes faster than can be sent runs on the target before all of its memory is there, where a policy
-//! allows that.
+//! Post-copy: if a policy allows it, a guest that writes faster than its memory can be sent runs on the target before
+//! all of its memory has arrived.
 
 use anyhow::{Context, Result, ensure};
 use barevirt_e2e::wait::{self, BOOT, MOVED, RUNNING, SOON};
@@ -7,10 +7,10 @@ use barevirt_e2e::{Console, Namespace, guest, in_namespace};
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// How long a command of the guest may take.
+/// How long a command in the guest may take.
 const COMMAND: Duration = Duration::from_secs(60);
 
-/// Allows post-copy after ten seconds, to guests of this namespace alone.
+/// Allows post-copy after ten seconds, only for guests of this namespace.
 fn policy(namespace: &Namespace) -> Value {
     json!({
         "apiVersion": "migrations.kubevirt.io/v1alpha1", "kind": "MigrationPolicy",
@@ -22,18 +22,18 @@ fn policy(namespace: &Namespace) -> Value {
     })
 }
 
-/// What it has counted in its memory, which nothing but this boot knows, and the sum of a file there.
+/// Returns a counter in the guest's memory, and the boot ID with the checksum of a file in memory.
 fn look(namespace: &Namespace) -> Result<(u64, String)> {
     let mut console = Console::open(namespace, "vm")?;
     console.login(SOON)?;
     let count = console.ok("cat /tmp/count", COMMAND)?;
     let sum = console.ok("cat /proc/sys/kernel/random/boot_id; md5sum /tmp/kept", COMMAND)?;
     console.leave()?;
-    let count = count.trim().parse().with_context(|| format!("{count:?} is no number"))?;
+    let count = count.trim().parse().with_context(|| format!("{count:?} is not a number"))?;
     Ok((count, sum))
 }
 
-/// Moves the guest, and its instance as it is then.
+/// Moves the guest, and returns its instance afterwards.
 fn moves(namespace: &Namespace) -> Result<Value> {
     namespace.virtctl(&["migrate", "vm"])?;
     namespace
@@ -52,7 +52,7 @@ fn a_guest_that_writes_too_fast_moves_where_post_copy_is_allowed() {
                      >/dev/null 2>&1 &";
         console.ok(&format!("{{ {count} }}"), COMMAND)?;
         console.ok("dd if=/dev/urandom of=/tmp/kept bs=64k count=128 2>/dev/null", COMMAND)?;
-        // Sixteen megabytes, written again and again.
+        // The guest writes sixteen megabytes again and again.
         let write = "(while true; do tr '\\0' x </dev/zero | dd of=/tmp/hot bs=64k count=256 conv=notrunc; done) \
                      >/dev/null 2>&1 &";
         console.ok(&format!("{{ {write} }}"), COMMAND)?;
@@ -68,19 +68,19 @@ fn a_guest_that_writes_too_fast_moves_where_post_copy_is_allowed() {
         ensure!(state["mode"] == "PostCopy", "{state}");
         ensure!(state["migrationConfiguration"]["allowPostCopy"] == true, "{state}");
         ensure!(vmi["status"]["phase"] == "Running", "{}", vmi["status"]);
-        wait::until_true("the guest to count on", COMMAND, || {
+        wait::until_true("the guest to continue to count", COMMAND, || {
             let (now, found) = look(namespace)?;
-            ensure!(found == kept, "it has {found}, and had {kept}");
+            ensure!(found == kept, "found {found}, expected {kept}");
             Ok(now > before)
         })?;
-        // The target was given what it takes; a pod that no migration made is not.
+        // The target's pod has asked for userfaultfd.
         let pods = namespace.list("pods")?;
         let resource = |pod: &Value| {
             pod["spec"]["containers"][0]["resources"]["limits"]["devices.kubevirt.io/userfaultfd"].clone()
         };
         ensure!(pods.iter().any(|pod| resource(pod) == "1"), "no pod asked for userfaultfd");
 
-        // Nobody else makes pods that have it.
+        // Other users cannot make pods that ask for it.
         let pod = json!({
             "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "other" },
             "spec": { "containers": [{
@@ -91,13 +91,13 @@ fn a_guest_that_writes_too_fast_moves_where_post_copy_is_allowed() {
         let refusal = namespace.refusal(&pod)?;
         ensure!(refusal.contains("only virt-controller makes pods that ask for"), "{refusal}");
 
-        // And without it, the next time.
+        // The next migration goes without post-copy.
         namespace.kubectl(&["delete", "vmim", "--all"])?;
         let vmi = moves(namespace)?;
         let state = &vmi["status"]["migrationState"];
         ensure!(state["failed"] != true && state["mode"] == "PreCopy", "{state}");
         let (_, found) = look(namespace)?;
-        ensure!(found == kept, "it has {found}, and had {kept}");
+        ensure!(found == kept, "found {found}, expected {kept}");
         Ok(())
     });
 }

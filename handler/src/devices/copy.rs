@@ -1,5 +1,6 @@
-//! A device node for pods whose user may open it. That of the node belongs to root alone, and stays as it is: the runtime makes the
-//! node in a container with kind, numbers, owner and mode of the one that it is shown, so it is shown another one.
+//! A copy of a device node that the user of a pod may open. The original belongs to root and is not changed. The
+//! container runtime gives a device node in a container the type, numbers, owner and mode of the device node that the
+//! plugin names, so the plugin names the copy.
 
 use std::fs;
 use std::io;
@@ -11,33 +12,33 @@ use nix::sys::stat::{Mode, SFlag, mknod};
 
 use super::v1beta1::DeviceSpec;
 
-/// The node's own file for user faults.
+/// The original device node.
 const USERFAULTFD: &str = "/dev/userfaultfd";
-/// The kubelet's folder of plugins as the runtime sees it. This process may see it elsewhere.
+/// The kubelet's folder of plugins as the runtime sees it. The path in this process may differ.
 const OF_THE_RUNTIME: &str = "/var/lib/kubelet/device-plugins";
-/// The node that the runtime is shown. A kubelet that starts removes it.
+/// File name of the copy. A kubelet that starts removes the copy.
 const NAME: &str = "kubevirt-userfaultfd.node";
 
-/// A node that is made once more.
+/// A device node and its copy.
 #[derive(Clone, Debug)]
 pub(super) struct NodeCopy {
-    /// The device of the node.
+    /// The original.
     device: PathBuf,
     /// Where the copy is made.
     copy: PathBuf,
 }
 
 impl NodeCopy {
-    /// That of `/dev/userfaultfd`, in the kubelet's folder of plugins.
+    /// The copy of `/dev/userfaultfd` in the kubelet's folder of plugins.
     pub(super) fn userfaultfd(folder: &Path) -> Self {
         Self { device: PathBuf::from(USERFAULTFD), copy: folder.join(NAME) }
     }
 
-    /// Makes it, and says how a container gets it.
+    /// Makes the copy, and returns how a container gets it.
     pub(super) fn make(&self) -> io::Result<DeviceSpec> {
         let found = fs::metadata(&self.device)?;
         if !found.file_type().is_char_device() {
-            return Err(io::Error::other(format!("{} is no device", self.device.display())));
+            return Err(io::Error::other(format!("{} is not a character device", self.device.display())));
         }
         let is_it = |there: &fs::Metadata| {
             there.file_type().is_char_device()
@@ -54,7 +55,7 @@ impl NodeCopy {
         })
     }
 
-    /// Under another name first, so that nobody sees one that belongs to root.
+    /// Makes it under another name first, so that the copy never belongs to root under its own name.
     fn make_node(&self, numbers: u64) -> io::Result<()> {
         let new = self.copy.with_extension("new");
         match fs::remove_file(&new) {
@@ -77,7 +78,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let device = PathBuf::from("/dev/null");
         let copy = NodeCopy { device: device.clone(), copy: folder.path().join(NAME) };
-        // Nobody else than root makes nodes.
+        // Only root may make device nodes.
         let given = match copy.make() {
             Ok(given) => given,
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return,
@@ -92,7 +93,7 @@ mod tests {
             (own.rdev(), 0o600, 107, 107)
         );
         assert_eq!(own.uid(), 0);
-        // Made once, and again where it is gone.
+        // It is made once, and again if it was removed.
         copy.make().unwrap();
         assert_eq!(fs::metadata(folder.path().join(NAME)).unwrap().ino(), made.ino());
         fs::remove_file(folder.path().join(NAME)).unwrap();

@@ -55,7 +55,8 @@ impl Resource {
     }
 }
 
-/// Offers what QEMU takes a guest in with before its memory is there, also where the node has none of it.
+/// Offers `/dev/userfaultfd`, which QEMU needs to receive a guest in post-copy. It is offered on nodes without the
+/// device, too.
 pub fn offer_userfaultfd(folder: &Path) -> Registered {
     let (registered, seen) = watch::channel(false);
     let offer = plugin::Offer {

@@ -61,9 +61,10 @@ pub(super) enum Supply {
         /// The device that must exist.
         device: PathBuf,
     },
-    /// One device for all guests, of which a pod gets a node that its user may open. Where there is none, the pod starts without.
+    /// One device for all guests. A pod gets a device node that its user may open. If the node has no such device,
+    /// the pod starts without it.
     Copied {
-        /// What numbers of places in it are behind.
+        /// Prefix of the numbered names.
         name: &'static str,
         /// The node to give to pods.
         copy: NodeCopy,
@@ -106,7 +107,7 @@ impl Supply {
                 let mut response = ContainerAllocateResponse::default();
                 match copy.make() {
                     Ok(device) => response.devices.push(device),
-                    Err(error) => info!(resource, %error, "a pod starts without its device"),
+                    Err(error) => info!(resource, %error, "pod starts without the device"),
                 }
                 return Ok(response);
             }

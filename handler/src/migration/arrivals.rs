@@ -28,7 +28,7 @@ pub struct Arrival {
     pub launcher: Launcher,
     /// The settings turn encryption off for this migration.
     pub plain: bool,
-    /// What was heard from the launcher.
+    /// The latest report of the launcher.
     pub heard: watch::Receiver<Heard>,
 }
 

@@ -94,7 +94,7 @@ pub struct Begun {
     pub connections: Vec<(MigrationStream, OwnedFd)>,
     /// The key; `None` if nothing is encrypted.
     pub key: Option<Secret>,
-    /// The guest could run there before all of its memory is there.
+    /// Whether the target can run the guest before all of its memory has arrived.
     pub post_copy: bool,
 }
 

@@ -44,7 +44,7 @@ pub enum Answer {
         key: Option<Secret>,
         /// Ticket for the connections between them. It is valid once for each stream, and for a short time.
         ticket: Secret,
-        /// The guest could run here before all of its memory is here.
+        /// Whether the target can run the guest before all of its memory has arrived.
         #[serde(default)]
         post_copy: bool,
     },

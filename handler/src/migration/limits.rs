@@ -28,12 +28,12 @@ pub fn limits(settings: &VmimConfigurationOptions, bytes: u64, offered: bool) ->
     }
 }
 
-/// Whether a migration that takes too long is brought to its end, at the guest's expense.
+/// Whether a migration that takes too long may disrupt the guest in order to complete.
 fn may_disrupt(settings: &VmimConfigurationOptions) -> bool {
     settings.allow_workload_disruption.unwrap_or_else(|| settings.allow_post_copy.unwrap_or_default())
 }
 
-/// Whether it is by post-copy, where the target can do that.
+/// Whether the migration uses post-copy if the target supports it.
 #[must_use]
 pub fn wants_post_copy(settings: &VmimConfigurationOptions) -> bool {
     settings.allow_post_copy == Some(true) && may_disrupt(settings)
@@ -71,7 +71,7 @@ mod tests {
         assert_eq!((told.bandwidth, told.downtime_ms, told.auto_converge), (64 << 20, 5, true));
         assert_eq!((told.completion_timeout_seconds, told.progress_timeout_seconds), (10, 20));
         assert!(told.may_pause && told.post_copy);
-        // The guest is paused instead.
+        // Without post-copy, the guest is paused instead.
         let told = limits(&settings, 1, false);
         assert!(told.may_pause && !told.post_copy);
         let kept = VmimConfigurationOptions { allow_workload_disruption: Some(false), ..settings };

@@ -74,7 +74,7 @@ pub fn told<'a>(launcher: &'a LauncherStatus, uid: &str) -> Option<&'a Migration
     launcher.migration.as_ref().filter(|told| told.uid == uid)
 }
 
-/// Whether the target's launcher could run the guest of that migration before all of its memory is there.
+/// Whether the target's launcher can run the guest of the migration before all of its memory has arrived.
 #[must_use]
 pub fn offers_post_copy(launcher: &LauncherStatus, uid: &str) -> bool {
     told(launcher, uid).is_some_and(|told| told.offers_post_copy)

@@ -130,10 +130,11 @@ pub fn shutting_down() -> Event {
     event(EventType::Normal, REASON_SHUTTING_DOWN, "Signaled Graceful Shutdown".to_owned())
 }
 
-/// A migration that may go by post-copy does not.
+/// A migration that may use post-copy cannot use it.
 pub fn no_post_copy(node: &str) -> Event {
-    let words = "no /dev/userfaultfd in its pod, or QEMU cannot use it";
-    let message = format!("The migration goes on without post-copy: node {node} cannot receive it ({words})");
+    let words = "the target's pod has no /dev/userfaultfd, or QEMU cannot use it";
+    let message =
+        format!("The migration continues without post-copy: node {node} does not support it ({words})");
     event(EventType::Normal, REASON_NO_POST_COPY, message)
 }
 

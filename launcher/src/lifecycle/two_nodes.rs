@@ -18,9 +18,9 @@ enum Stream {
     Active,
     PreSwitchover,
     Device,
-    /// QEMU 10.0: it failed at the switch to post-copy, says nothing more, and lets nothing run.
+    /// The stream failed at the switch to post-copy. QEMU 10.0 reports nothing more, and its guest cannot be resumed.
     Stuck,
-    /// Handed over, with memory to fetch.
+    /// The guest was handed over, and the target fetches the rest of the memory.
     PostCopy,
     Completed,
 }
@@ -32,7 +32,7 @@ struct Side {
     inbox: VecDeque<Event>,
     alive: bool,
     running: bool,
-    /// It is in post-copy, or is told to be soon.
+    /// The migration uses post-copy, or QEMU was ordered to start it.
     post_copy: bool,
     stream: Stream,
     now: Duration,
@@ -58,9 +58,9 @@ struct World {
     word: Word,
     stopped: bool,
     allows_post_copy: bool,
-    /// The target's guest ran.
+    /// Whether the target's guest has run.
     target_ran: bool,
-    /// In post-copy the target has all of the memory.
+    /// Whether the target has received all of the memory in post-copy.
     fetched: bool,
 }
 
@@ -129,7 +129,7 @@ impl Side {
             return;
         }
         match self.stream {
-            // It pauses, and nothing cancels it.
+            // The migration pauses, and cannot be cancelled.
             Stream::PostCopy => {
                 if said != Said::Cancelled {
                     self.say(Said::Broken);
@@ -195,7 +195,7 @@ impl World {
     fn happen(&mut self, what: u64) {
         self.happens(what);
         self.target_ran |= self.target.running;
-        // In post-copy the guest at the source is an old one from the moment on at which that of the target ran.
+        // In post-copy, the source's guest is out of date as soon as the target's guest has run.
         let is_old = self.target.post_copy && self.target_ran;
         assert!(!(is_old && self.source.running), "{what}: {self:?}");
     }
@@ -203,7 +203,7 @@ impl World {
     fn happens(&mut self, what: u64) {
         match what {
             0..4 => self.source.hear(),
-            // Where post-copy is allowed time passes faster, or few would live to see it.
+            // If post-copy is allowed, time passes faster: otherwise few runs would reach post-copy.
             7 if self.allows_post_copy => self.pass_time(),
             4..8 => self.target.hear(),
             8..10 if !self.begun && self.source.alive && self.target.alive => {
@@ -255,7 +255,7 @@ impl World {
                 self.source.stream = stream;
                 self.source.say(said);
             }
-            // All is fetched.
+            // The target has fetched all of the memory.
             14..16
                 if self.source.alive
                     && self.source.stream == Stream::PostCopy

@@ -11,9 +11,9 @@ pub enum Said {
     Active,
     /// The guest is paused, and no device state was sent.
     PreSwitchover,
-    /// The guest is the target's, which fetches the rest of its memory as it runs.
+    /// The guest belongs to the target, which fetches the rest of the memory while the guest runs.
     PostCopy,
-    /// In post-copy the connection broke.
+    /// The connection broke in post-copy.
     Broken,
     /// Everything was sent or received.
     Completed,
@@ -65,7 +65,7 @@ pub enum Event {
     },
     /// QEMU has begun to send.
     Begun,
-    /// Whether the target's QEMU could let the guest run before all of its memory is there.
+    /// Whether the target's QEMU can run the guest before all of its memory has arrived.
     Offers(bool),
     /// Receive the guest: key and connection have arrived.
     Receive,
@@ -108,7 +108,7 @@ pub enum Effect {
     Cancel,
     /// Pause the guest, so that the copy can complete.
     Pause,
-    /// Ask whether the guest could run here before all of its memory is here.
+    /// Ask QEMU whether it can run the guest here before all of its memory has arrived.
     Probe,
     /// Hand the guest over now, and send the rest of its memory afterwards.
     PostCopy,
@@ -182,7 +182,7 @@ pub struct Told {
     pub hold: bool,
     /// The guest was handed over before all of its memory was sent.
     pub post_copy: bool,
-    /// The target could take a guest over like that.
+    /// The target can run a guest before all of its memory has arrived.
     pub offers_post_copy: bool,
 }
 

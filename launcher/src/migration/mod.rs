@@ -9,8 +9,9 @@
 //!   target:  Awaited ──key, connection──> Receiving ──completed──> Received ──go──> Arrived
 //! ```
 //!
-//! In post-copy `postcopy-active` stands in the place of `completed`, and the target reports `Arrived` when it has all of the
-//! memory. From there on the guest never runs at the source again: a verdict that it did not go ends it (`Lost`).
+//! In post-copy, `postcopy-active` takes the place of `completed`, and the target reports `Arrived` when it has all
+//! of the memory. From `postcopy-active` on, the guest never runs at the source again: if the verdict says that it
+//! did not arrive, the guest is lost (`Lost`).
 //!
 //! There are never two running guests, and the guest is never lost. QEMU on the target is started so that it
 //! never lets an arrived guest run by itself. QEMU on the source resumes its guest by itself after every

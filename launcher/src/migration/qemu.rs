@@ -29,7 +29,8 @@ const GROUP_FILE: &str = "dh-params.pem";
 /// The group ffdhe2048 of RFC 7919.
 const GROUP: &str = include_str!("ffdhe2048.pem");
 
-/// What QEMU opens to let a guest wait for its memory. A pod has it where post-copy is allowed and its node has it.
+/// The device that QEMU opens so that a guest can wait for missing memory. A pod has it if post-copy is allowed
+/// and the node has the device.
 pub const USERFAULTFD: &str = "/dev/userfaultfd";
 /// The capability that lets a guest run before all of its memory is there.
 const POST_COPY: &str = "postcopy-ram";
@@ -156,7 +157,7 @@ async fn set_capabilities(qmp: &Qmp, wanted: &[(&str, bool)]) -> Result<(), Erro
     qmp.execute_raw("migrate-set-capabilities", arguments, Deadline::after(COMMAND)).await.map(drop)
 }
 
-/// Whether QEMU could take a guest in that runs before all of its memory is here. Where it can, it is ready to.
+/// Asks QEMU whether it can run a guest before all of its memory has arrived. If it can, this also prepares it.
 pub async fn offers_post_copy(qmp: &Qmp) -> bool {
     if !Path::new(USERFAULTFD).exists() {
         return false;
@@ -164,13 +165,13 @@ pub async fn offers_post_copy(qmp: &Qmp) -> bool {
     match set_capabilities(qmp, &[(POST_COPY, true)]).await {
         Ok(()) => true,
         Err(error) => {
-            tracing::warn!(%error, "no post-copy here");
+            tracing::warn!(%error, "post-copy is not possible here");
             false
         }
     }
 }
 
-/// Hands the guest over as soon as what cannot come later is sent.
+/// Hands the guest over as soon as the device state is sent. The rest of the memory follows.
 ///
 /// # Errors
 /// When QEMU refuses.

@@ -34,7 +34,7 @@ pub enum Stage {
     Left,
     /// The migration has ended, and the guest is here.
     Over,
-    /// It was handed over in post-copy, and is not there: it must not run here either.
+    /// The guest was handed over in post-copy and is lost on the target. It must not run here either.
     Lost,
 }
 
@@ -130,7 +130,7 @@ impl Source {
                 Stage::Sent | Stage::Left | Stage::Over | Stage::Lost => (vec![], Outcome::None),
             },
             Event::Abort => match self.stage {
-                // In the next moment it is handed over.
+                // It is too late: QEMU was already ordered to hand the guest over.
                 Stage::Switching if self.post_copy == PostCopy::Asked => (vec![], Outcome::None),
                 Stage::Preparing | Stage::Copying | Stage::Sending | Stage::Switching => {
                     self.aborted = true;
@@ -288,7 +288,8 @@ impl Source {
                 self.switch = now + SWITCH;
                 return (self.give_up("the switch took too long".to_owned()), Outcome::None);
             }
-            // A stream that breaks between the switch and post-copy leaves QEMU 10.0 without a word, and its guest stopped for good.
+            // If the stream breaks between the switch and post-copy, QEMU 10.0 reports nothing and never resumes
+            // its guest.
             Stage::Switching if now >= self.switch && self.post_copy == PostCopy::Asked => {
                 return self.lost("the connection broke at the switch to post-copy");
             }

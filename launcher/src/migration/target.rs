@@ -16,14 +16,14 @@ pub enum Stage {
     Arrived,
 }
 
-/// Where its memory is, once the guest is handed over.
+/// Where the memory is when the guest is handed over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Memory {
-    /// It came before the guest.
+    /// All of it arrived before the hand-over.
     First,
-    /// Some of it is at the source: without that, the guest cannot go on for long.
+    /// Some of it is still at the source. Without this part, the guest cannot continue for long.
     Missing,
-    /// It came after the guest, and is here.
+    /// The rest arrived after the hand-over.
     After,
 }
 
@@ -61,7 +61,7 @@ impl Target {
             }
             (Event::Said(Said::PostCopy), Stage::Awaited | Stage::Receiving) => {
                 (self.stage, self.memory) = (Stage::Received, Memory::Missing);
-                // Its disks are the guest's now, and connections that are there need the key no more.
+                // The disks belong to the guest now, and existing connections do not need the key any more.
                 let outcome = self.go.map_or(Outcome::None, |hold| self.arrive(hold));
                 (vec![Effect::CleanUp], outcome)
             }
@@ -110,13 +110,13 @@ impl Target {
         }
     }
 
-    /// The guest may run here, and some of its memory is still at the source.
+    /// Whether some of the memory of a guest that may run here is still at the source.
     #[must_use]
     pub fn is_missing_memory(&self) -> bool {
         self.memory == Memory::Missing
     }
 
-    /// The guest has ended by itself: it needs no more memory.
+    /// The guest has ended by itself and needs no more memory.
     pub fn guest_ended(&mut self) {
         if self.stage == Stage::Arrived && self.is_missing_memory() {
             self.memory = Memory::After;
@@ -133,7 +133,7 @@ impl Target {
             Stage::Awaited => State::Awaited,
             Stage::Receiving => State::Receiving,
             Stage::Received => State::Received,
-            // The source has to stay until all is here.
+            // The source has to stay until all of the memory has arrived.
             Stage::Arrived if self.is_missing_memory() => State::Received,
             Stage::Arrived => State::Arrived,
         };
@@ -180,7 +180,7 @@ mod tests {
         assert_eq!(target.step(Event::CannotGoOn("late".into())).1, Outcome::None);
     }
 
-    /// One that was handed over in post-copy, and was told to run.
+    /// A guest that was handed over in post-copy and was ordered to run.
     fn runs_without_all(first: Event, second: Event) -> Target {
         let mut target = Target::new("m".into());
         target.step(Event::Receive);
@@ -207,7 +207,7 @@ mod tests {
             assert_eq!((target.stage, told.state, told.post_copy), (Stage::Arrived, State::Received, true));
             assert_eq!(target.step(Event::Said(Said::Completed)), (vec![], Outcome::None));
             assert_eq!(target.told().state, State::Arrived);
-            // Too late to break.
+            // A connection that breaks now has no effect.
             assert_eq!(target.step(Event::Said(Said::Broken)).1, Outcome::None);
         }
     }
@@ -218,7 +218,7 @@ mod tests {
         let mut target = runs_without_all(post_copy.clone(), go.clone());
         assert!(matches!(target.step(Event::Said(Said::Broken)).1, Outcome::Gone(_)));
         assert_eq!(target.told().state, State::Received);
-        // One that shut itself down needs nothing of it any more.
+        // A guest that has shut itself down needs no more memory.
         let mut target = runs_without_all(post_copy, go);
         target.guest_ended();
         assert_eq!(target.step(Event::Said(Said::Broken)).1, Outcome::None);

@@ -1,11 +1,11 @@
-//! Post-copy: a guest that runs at the target before all of its memory is there. What it takes only root and a pod that was given
-//! it has: `/dev/userfaultfd`.
+//! Post-copy: the guest runs on the target before all of its memory has arrived. This needs `/dev/userfaultfd`, which
+//! only root has, and a pod that was given the device.
 
 use tokio::io::AsyncReadExt as _;
 
 use super::*;
 
-/// Memory is on its way for some seconds after the guest.
+/// Memory is sent for some seconds after the hand-over.
 fn in_post_copy() -> Limits {
     Limits {
         bandwidth: Some(64 << 10),
@@ -16,7 +16,7 @@ fn in_post_copy() -> Limits {
     }
 }
 
-/// Whether there can be post-copy for this user on this machine.
+/// Whether this user can use post-copy on this machine.
 fn has_userfaultfd() -> bool {
     let found = std::fs::File::options().read(true).write(true).open("/dev/userfaultfd");
     if let Err(error) = &found {
@@ -25,7 +25,7 @@ fn has_userfaultfd() -> bool {
     found.is_ok()
 }
 
-/// A guest that runs at the target, and not all of its memory is there. And the last count at the source.
+/// Returns a guest that runs on the target without all of its memory, and the last count at the source.
 async fn handed_over() -> (Pair, u32) {
     let mut pair = Pair::start().await;
     pair.target
@@ -37,10 +37,10 @@ async fn handed_over() -> (Pair, u32) {
     pair.begin(in_post_copy(), [7, 7]).await;
     let sent = pair.source.reaches(State::Sent).await;
     assert!(sent.post_copy && !sent.paused, "{sent:?}");
-    // It cannot be undone.
+    // An abort has no effect any more.
     pair.source.order(MigrationOrder::Abort).await.unwrap();
     assert!(pair.target.reaches(State::Received).await.post_copy);
-    assert_eq!(pair.target.status.borrow().stage, Stage::Starting, "it was not told to run");
+    assert_eq!(pair.target.status.borrow().stage, Stage::Starting, "it was not ordered to run");
     let mut last = 5;
     while let Ok(count) =
         timeout(Duration::from_millis(200), counter::next_count(&mut pair.source.serial)).await
@@ -50,7 +50,7 @@ async fn handed_over() -> (Pair, u32) {
     pair.target.order(MigrationOrder::Go { hold: false }).await.unwrap();
     pair.target.until("running", |status| status.stage == Stage::Running).await;
     let told = pair.target.status.borrow().migration.clone().unwrap();
-    assert_eq!(told.state, State::Received, "its memory is on its way: {told:?}");
+    assert_eq!(told.state, State::Received, "some memory is still missing: {told:?}");
     (pair, last)
 }
 

@@ -121,7 +121,7 @@ async fn a_guest_with_its_disks_goes_from_one_pod_to_another() {
     assert_eq!(status["return"]["status"], "running");
 }
 
-/// The launcher's filter refuses the system call in any case.
+/// QEMU opens the device: the launcher's filter always refuses the system call `userfaultfd`.
 #[tokio::test]
 async fn a_confined_target_offers_post_copy_where_its_pod_has_userfaultfd() {
     let there = std::fs::File::options().read(true).write(true).open("/dev/userfaultfd").is_ok();

@@ -4,8 +4,8 @@
 //! policies select launchers by their labels, and so do users. virt-controller itself trusts no label: the launcher is the
 //! pod whose UID the API server returned to it.
 //!
-//! `/dev/userfaultfd` is for targets of migrations alone ([`USERFAULTFD_RESOURCE`]): a process that has it can stop
-//! the kernel at its memory, which nodes allow to privileged processes alone.
+//! Only targets of migrations may ask for `/dev/userfaultfd` ([`USERFAULTFD_RESOURCE`]): a process that has it can make
+//! the kernel wait when it accesses the process's memory. Nodes allow that only to privileged processes.
 
 use crate::objects::metadata;
 use barevirt_api::names::{
@@ -95,7 +95,7 @@ mod tests {
     /// An end-to-end test checks the expressions in the API server (`e2e/tests/together/squatter.rs`); this test checks
     /// their scope.
     #[test]
-    fn labels_of_launchers_are_compared_and_userfaultfd_is_for_no_other_pod() {
+    fn labels_of_launchers_are_compared_before_and_after() {
         let [policy, binding] = objects("system:serviceaccount:kubevirt:kubevirt-controller");
         assert_eq!(binding["spec"]["policyName"], policy["metadata"]["name"]);
         let spec = &policy["spec"];

@@ -86,7 +86,8 @@ pub fn make(pod: &mut Pod, vmi: &ValidVmi, target: &Target<'_>) {
     }
 }
 
-/// What QEMU waits for memory with. Every handler offers it, also where the node has none: there the guest moves without.
+/// QEMU needs `/dev/userfaultfd` to wait for missing memory. Every handler offers the resource, also on a node
+/// without the device: to such a node the guest moves without post-copy.
 fn give_userfaultfd(spec: &mut PodSpec) {
     let compute = spec.containers.iter_mut().find(|container| container.name == COMPUTE_CONTAINER);
     let Some(resources) = compute.map(|container| container.resources.get_or_insert_default()) else {
@@ -282,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn only_where_post_copy_is_allowed_it_has_what_that_takes() {
+    fn only_a_target_that_may_use_post_copy_gets_userfaultfd() {
         let vmi = valid(&json!({"domain": {}}), &Value::Null);
         let asks = |post_copy: bool| {
             let pod = target_with(&vmi, json!({}), &[], json!({}), post_copy);

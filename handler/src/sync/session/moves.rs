@@ -73,7 +73,7 @@ impl Session {
         (of == uid && *times >= TRIES).then_some(why.as_str())
     }
 
-    /// A step of a guest that leaves. Returns events about it.
+    /// A step of a guest that leaves. Returns the events to publish.
     pub async fn make_move(
         &mut self,
         vmi: &VirtualMachineInstance,

@@ -1,4 +1,4 @@
-//! Scripts of what QEMU, the handler and the clock say to a source.
+//! Sequences of events from QEMU, the handler and the clock at a source.
 
 use super::*;
 
@@ -160,13 +160,13 @@ fn a_stop_cancels_it_or_waits_for_the_verdict() {
     assert_eq!(source.tick(33 * S).1, Outcome::Undecided);
 }
 
-/// One that has taken too long, and is handed over.
+/// A source whose migration took too long, so that post-copy was ordered.
 fn in_post_copy() -> Source {
     let mut source = begun(Limits { may_pause: true, post_copy: true, progress: None, ..limits() });
     assert_eq!(look(&mut source, 11, 10), [Effect::Look, Effect::PostCopy]);
-    // Once is enough, and nothing is given up for it.
+    // Post-copy is ordered only once, and the migration is not cancelled.
     assert_eq!(look(&mut source, 12, 10), [Effect::Look]);
-    assert!(!source.told(false).post_copy, "it has not begun");
+    assert!(!source.told(false).post_copy, "post-copy has not begun");
     assert_eq!(source.step(13 * S, Event::Said(Said::PreSwitchover)).0, [Effect::Switch]);
     source
 }
@@ -177,11 +177,11 @@ fn where_it_may_the_guest_is_handed_over_and_never_runs_here_again() {
     assert_eq!(source.step(13 * S, Event::Said(Said::PostCopy)).0, [Effect::Look]);
     let told = source.told(false);
     assert_eq!((told.state, told.post_copy, told.paused), (State::Sent, true, false));
-    // What cannot be undone is not.
+    // From now on nothing undoes the hand-over.
     for event in [Event::Abort, Event::Said(Said::Broken), Event::CannotGoOn("late".into())] {
         assert_eq!(source.step(13 * S, event), (vec![], Outcome::None));
     }
-    // Figures go on until all is there.
+    // The figures are queried until all of the memory was sent.
     assert_eq!((source.wake(), source.tick(14 * S).0), (Some(14 * S), vec![Effect::Look]));
     source.step(14 * S, Event::Said(Said::Completed));
     assert_eq!((source.wake(), source.stage), (None, Stage::Sent));
@@ -206,7 +206,7 @@ fn a_switch_to_post_copy_that_qemu_never_ends_is_the_end_of_the_guest() {
     assert!(second > first);
     assert!(matches!(source.tick(second).1, Outcome::Gone(_)));
     assert_eq!((source.stage, source.told(false).state), (Stage::Lost, State::Over));
-    // One that QEMU could cancel after all is here.
+    // If QEMU could cancel it after all, the guest is here.
     let mut source = in_post_copy();
     source.tick(first);
     source.step(first, Event::Said(Said::Cancelled));
