@@ -7,13 +7,7 @@ use super::*;
 
 /// Memory is on its way for some seconds after the guest.
 fn in_post_copy() -> Limits {
-    Limits {
-        bandwidth: Some(64 << 10),
-        completion: Some(Duration::from_secs(1)),
-        may_pause: true,
-        post_copy: true,
-        ..slow()
-    }
+    Limits { completion: Some(Duration::from_secs(1)), may_pause: true, post_copy: true, ..slow() }
 }
 
 /// Whether there can be post-copy for this user on this machine.
