@@ -7,13 +7,7 @@ use super::*;
 
 /// Memory is sent for some seconds after the hand-over.
 fn in_post_copy() -> Limits {
-    Limits {
-        bandwidth: Some(64 << 10),
-        completion: Some(Duration::from_secs(1)),
-        may_pause: true,
-        post_copy: true,
-        ..slow()
-    }
+    Limits { completion: Some(Duration::from_secs(1)), may_pause: true, post_copy: true, ..slow() }
 }
 
 /// Whether this user can use post-copy on this machine.
