@@ -130,7 +130,10 @@ struct Pair {
 
 impl Pair {
     async fn start() -> Self {
-        let directory = tempfile::tempdir().unwrap();
+        Self::start_in(tempfile::tempdir().unwrap()).await
+    }
+
+    async fn start_in(directory: tempfile::TempDir) -> Self {
         let mut source = End::start(directory.path(), false);
         let mut target = End::start(directory.path(), true);
         source.until("running", |status| status.stage == Stage::Running).await;
