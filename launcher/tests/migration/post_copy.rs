@@ -58,7 +58,7 @@ fn in_post_copy_a_guest_runs_before_its_memory_is_there() {
     local(async {
         let (pair, last) = handed_over().await;
         let Pair { mut source, mut target, _directory } = pair;
-        // What the serial port had not said yet, three lines at most, is said at both ends.
+        // Both ends may print what the serial port had not printed yet: at most three lines.
         let first = target.count().await;
         assert!(first + 3 >= last, "{last}, then {first}");
         while target.count().await <= last {}

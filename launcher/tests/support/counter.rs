@@ -31,7 +31,7 @@ const CODE: [u8; 44] = [
     0xeb, 0xd9, // jmp next
 ];
 
-/// The same for one that writes to each page of half a megabyte before it counts further, and says the middle half of the count.
+/// A guest that writes to each page of half a megabyte before it counts on, and prints the middle 16 bits of the count.
 const WRITING: [u8; 64] = [
     0xfa, // cli
     0x31, 0xc0, // xor ax, ax
@@ -59,13 +59,13 @@ const WRITING: [u8; 64] = [
     0xeb, 0xc5, // jmp next
 ];
 
-/// Writes its disk, unless another one is there.
+/// Writes its disk, unless the disk exists.
 pub fn disk(directory: &Path) -> PathBuf {
     let path = directory.join(NAME);
     if path.exists() { path } else { write(path, &CODE) }
 }
 
-/// Writes the disk of one that writes more memory than is sent in a second.
+/// Writes the disk of a guest that writes to more memory than is sent in a second.
 pub fn writing_disk(directory: &Path) -> PathBuf {
     write(directory.join(NAME), &WRITING)
 }
