@@ -374,5 +374,5 @@ fn never_two_and_never_none() {
         stayed += u64::from(source.running);
     }
     assert!(went > RUNS / 100 && stayed > RUNS / 10, "{went} went, {stayed} stayed");
-    assert!(fetched > RUNS / 1000, "{fetched} went in post-copy");
+    assert!(fetched > RUNS / 2000, "{fetched} went in post-copy");
 }
