@@ -4,11 +4,13 @@
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, lchown};
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
 use barevirt_api::names::LAUNCHER_UID;
+use nix::fcntl::AtFlags;
 use nix::sys::stat::{Mode, SFlag, mknod};
+use nix::unistd::{Gid, Uid, fchownat};
 
 use super::v1beta1::DeviceSpec;
 
@@ -64,7 +66,10 @@ impl NodeCopy {
         }
         mknod(&new, SFlag::S_IFCHR, Mode::S_IRUSR | Mode::S_IWUSR, numbers)?;
         let user = u32::try_from(LAUNCHER_UID).map_err(io::Error::other)?;
-        lchown(&new, Some(user), Some(user))?;
+        let (user, group) = (Some(Uid::from_raw(user)), Some(Gid::from_raw(user)));
+        let folder = fs::File::open(new.parent().unwrap_or(Path::new("/")))?;
+        let name = new.file_name().unwrap_or_default();
+        fchownat(&folder, name, user, group, AtFlags::AT_SYMLINK_NOFOLLOW)?;
         fs::rename(new, &self.copy)
     }
 }
