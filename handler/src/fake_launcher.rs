@@ -434,8 +434,8 @@ impl Launcher for Fake {
             Order::Receive(_) => MigrationState::Received,
             Order::Send(_) => MigrationState::Sent,
             Order::Go(MigrationGo { .. }) => MigrationState::Arrived,
-            Order::Verdict(MigrationVerdict { went: true }) => MigrationState::Left,
-            Order::Verdict(MigrationVerdict { went: false }) | Order::Abort(_) => MigrationState::Over,
+            Order::Verdict(MigrationVerdict { went: true, .. }) => MigrationState::Left,
+            Order::Verdict(MigrationVerdict { went: false, .. }) | Order::Abort(_) => MigrationState::Over,
         };
         told.set_state(state);
         self.status.send_modify(|status| {

@@ -187,6 +187,7 @@ async fn main() -> anyhow::Result<()> {
     for resource in rest {
         drop(devices::offer(resource, &plugins));
     }
+    drop(devices::offer_userfaultfd(&plugins));
     tokio::spawn(devices::permitted::run(devices_allowed, PathBuf::from("/sys"), plugins.clone()));
     let sources = heartbeat::Sources {
         installation: told_by,

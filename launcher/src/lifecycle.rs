@@ -32,7 +32,7 @@ mod vm;
 use std::time::Duration;
 
 use self::ladder::{kill, leave, stopping, terminate};
-use crate::migration::{Moving, Target};
+use crate::migration::{self, Moving, Target};
 use crate::verdict::{Asked, Exit, Seen, verdict};
 
 pub use control::{Control, Refused, judge};
@@ -54,7 +54,12 @@ pub fn step(mut vm: Vm, now: Duration, event: Event) -> (Vm, Vec<Effect>) {
                 (vm.moving, vm.hold) = (Moving::Comes(Target::new(uid.clone())), false);
             }
         }
-        Event::Shutdown(reason) => vm.seen.shutdown = Some(reason.clone()),
+        Event::Shutdown(reason) => {
+            vm.seen.shutdown = Some(reason.clone());
+            if let Moving::Comes(target) = &mut vm.moving {
+                target.guest_ended();
+            }
+        }
         Event::Panicked => vm.seen.panicked = true,
         Event::Watchdog(action) => vm.seen.watchdog = Some(action.clone()),
         Event::IoError => vm.io_error = true,
@@ -110,7 +115,9 @@ fn starting(now: Duration, event: Event, vm: &Vm) -> (Phase, Vec<Effect>) {
         Event::CannotRun(why) => kill(Why::Failure(why), now),
         // The monitor cannot be used yet.
         Event::Stop { .. } => terminate(Why::Asked(Asked::BeforeStart), now, FORCE_AT_ONCE),
-        Event::Answered if !vm.moving.may_run() => (Phase::Paused(Pause::Incoming), vec![]),
+        Event::Answered if !vm.moving.may_run() => {
+            (Phase::Paused(Pause::Incoming), vec![Effect::Migrate(migration::Effect::Probe)])
+        }
         Event::Answered if vm.hold => (Phase::Paused(Pause::User), vec![]),
         Event::Answered => (Phase::Paused(Pause::Start), vec![Effect::Continue]),
         Event::Shutdown(_) => leave(Why::Itself, now + LEAVE),

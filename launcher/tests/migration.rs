@@ -3,6 +3,8 @@
 
 #[path = "support/counter.rs"]
 mod counter;
+#[path = "migration/post_copy.rs"]
+mod post_copy;
 mod support;
 
 use std::collections::BTreeMap;
@@ -19,7 +21,7 @@ use tokio::task::{JoinHandle, LocalSet, spawn_local};
 use tokio::time::timeout;
 use virt_launcher::migration::disks::{Copyable, LocalDisk};
 use virt_launcher::migration::qemu::{Baggage, Key};
-use virt_launcher::migration::{Limits, State, Told};
+use virt_launcher::migration::{Limits, Location, State, Told};
 use virt_launcher::status::{Stage, Status};
 use virt_launcher::supervisor::{MigrationOrder, NotDone, Request, supervise};
 use virt_launcher::verdict::Verdict;
@@ -128,7 +130,10 @@ struct Pair {
 
 impl Pair {
     async fn start() -> Self {
-        let directory = tempfile::tempdir().unwrap();
+        Self::start_in(tempfile::tempdir().unwrap()).await
+    }
+
+    async fn start_in(directory: tempfile::TempDir) -> Self {
         let mut source = End::start(directory.path(), false);
         let mut target = End::start(directory.path(), true);
         source.until("running", |status| status.stage == Stage::Running).await;
@@ -174,6 +179,7 @@ fn limits() -> Limits {
         completion: Some(Duration::from_secs(60)),
         progress: Some(Duration::from_secs(60)),
         may_pause: false,
+        post_copy: false,
     }
 }
 
@@ -218,7 +224,7 @@ fn a_guest_counts_on_where_it_goes_and_nowhere_else() {
         let first = target.count().await;
         assert!(first > last, "{last}, then {first}");
         assert!(target.count().await > first);
-        source.order(MigrationOrder::Verdict { went: true }).await.unwrap();
+        source.order(MigrationOrder::Verdict(Location::Target)).await.unwrap();
         let verdict = source.verdict().await;
         assert_eq!((verdict.succeeded, verdict.reason.as_str()), (true, "Migrated"));
         target.count().await;
@@ -255,7 +261,7 @@ fn a_target_that_dies_after_the_switch_is_known_to_have_before_the_guest_goes_on
         }
         // A stop also waits for the verdict.
         pair.source.requests.send(Request::Stop { grace: SOON, why: "test".into() }).await.unwrap();
-        pair.source.order(MigrationOrder::Verdict { went: false }).await.unwrap();
+        pair.source.order(MigrationOrder::Verdict(Location::Source)).await.unwrap();
         pair.is_at_source().await;
         assert_eq!(pair.source.reaches(State::Over).await.reason, "the guest did not arrive");
     });
@@ -323,19 +329,23 @@ fn without_the_key_nothing_is_sent() {
 
 #[test]
 fn what_was_on_a_disk_and_what_is_written_meanwhile_goes_along() {
-    a_disk_goes_along(false, 0);
+    a_disk_goes_along(false, 0, None);
 }
 
 #[test]
 fn so_does_a_disk_that_moves_to_another_claim_which_may_be_larger() {
-    a_disk_goes_along(true, 0);
-    a_disk_goes_along(true, 1 << 20);
+    a_disk_goes_along(true, 0, None);
+    a_disk_goes_along(true, 1 << 20, None);
 }
 
-/// `more` is the number of bytes by which the target's disk is larger.
-fn a_disk_goes_along(on_claim: bool, more: usize) {
+/// `more` is the number of bytes by which the target's disk is larger. `other` replaces the usual limits.
+fn a_disk_goes_along(on_claim: bool, more: usize, other: Option<Limits>) {
     local(async {
         let directory = tempfile::tempdir().unwrap();
+        if other.as_ref().is_some_and(|limits| limits.post_copy) {
+            // Otherwise all of the memory is sent before post-copy is due.
+            counter::writing_disk(directory.path());
+        }
         let at = |name: &str| directory.path().join(name);
         let before: Vec<u8> = (0..256_u32 << 10).map(|at| (at / 4096 % 251) as u8).collect();
         std::fs::write(at("source"), &before).unwrap();
@@ -355,7 +365,8 @@ fn a_disk_goes_along(on_claim: bool, more: usize) {
         };
         target.order(MigrationOrder::Receive { baggage: baggage(theirs, their_disk) }).await.unwrap();
         // The disk takes a second, and memory some more.
-        let limits = Limits { bandwidth: Some(96 << 10), downtime: Duration::from_millis(1), ..limits() };
+        let usual = Limits { bandwidth: Some(96 << 10), downtime: Duration::from_millis(1), ..limits() };
+        let limits = other.unwrap_or(usual);
         source.order(MigrationOrder::Send { baggage: baggage(ours, our_disk), limits }).await.unwrap();
         let of_disk =
             |status: &Status| status.migration.as_ref().is_some_and(|told| told.state == State::Sending);
@@ -363,11 +374,13 @@ fn a_disk_goes_along(on_claim: bool, more: usize) {
         let write = json!({"command-line": "qemu-io -d data/virtio-backend \"write -P 0x55 64k 64k\""});
         let said = people.execute_raw("human-monitor-command", write, deadline()).await.unwrap();
         assert_eq!(said, json!(""));
-        source.reaches(State::Sent).await;
+        let sent = source.reaches(State::Sent).await;
+        assert_eq!(sent.post_copy, limits.post_copy);
         target.order(MigrationOrder::Go { hold: false }).await.unwrap();
         target.until("running", |status| status.stage == Stage::Running).await;
         target.count().await;
-        source.order(MigrationOrder::Verdict { went: true }).await.unwrap();
+        target.reaches(State::Arrived).await;
+        source.order(MigrationOrder::Verdict(Location::Target)).await.unwrap();
         assert_eq!(source.verdict().await.reason, "Migrated");
         let mut after = before.clone();
         after.resize(before.len() + more, 0);

@@ -214,14 +214,12 @@ mod tests {
         let own = json!({
             "allowAutoConverge": true, "bandwidthPerMigration": "64Mi", "completionTimeoutPerGiB": 30,
             "nodeDrainTaintKey": "mine", "parallelMigrationsPerCluster": 1, "parallelOutboundMigrationsPerNode": 1,
-            "progressTimeout": 5, "network": "migrations",
+            "progressTimeout": 5, "network": "migrations", "allowPostCopy": true, "allowWorkloadDisruption": true,
         });
         assert_eq!(refused(true, own.clone()), Vec::<String>::new());
-        assert_eq!(refused(false, own).len(), 8);
+        assert_eq!(refused(false, own).len(), 10);
         for served in [false, true] {
             for given in [
-                json!({"allowPostCopy": true}),
-                json!({"allowWorkloadDisruption": true}),
                 json!({"disableTLS": true}),
                 json!({"unsafeMigrationOverride": true}),
                 json!({"utilityVolumesTimeout": 1}),

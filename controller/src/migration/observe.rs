@@ -180,7 +180,8 @@ async fn turn(cluster: &Cluster, observed: &Observed, vmi: &VirtualMachineInstan
     let node = vmi.status.as_ref().and_then(|status| status.node_name.as_deref()).unwrap_or_default();
     let labels = cluster.node(node).and_then(|node| node.metadata.labels.clone()).unwrap_or_default();
     let same_selinux_level = cluster.migration_settings().match_se_linux_level_on_migration != Some(false);
-    let target = Target { migration, source: &source, node_labels: &labels, same_selinux_level };
+    let post_copy = settings(cluster, vmi).await?.configuration.allow_post_copy == Some(true);
+    let target = Target { migration, source: &source, node_labels: &labels, same_selinux_level, post_copy };
     Ok(Turn::Now(again(cluster, vmi, target).await?))
 }
 

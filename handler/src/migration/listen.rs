@@ -22,6 +22,7 @@ use tracing::{debug, info, warn};
 
 use super::arrivals::{Arrival, Arrivals};
 use super::control::{Answer, LONGEST, MAGIC, Request, Secret, WELCOME, line};
+use super::plan::offers_post_copy;
 
 /// Most concurrent connections that have not yet said what they are for, or are being answered.
 const MOST: usize = 64;
@@ -154,7 +155,7 @@ async fn converse(stream: TcpStream, door: &Door) -> Result<(), Turned> {
 /// whether the guest is expected.
 async fn answer(request: &Request, shown: &[CertificateDer<'static>], door: &Door) -> Answer {
     let nothing = || Answer::Refused("no guest is expected by this migration from that node".to_owned());
-    let Some(Arrival { source, launcher, plain }) = door.arrivals.find(request.migration()) else {
+    let Some(Arrival { source, launcher, plain, heard }) = door.arrivals.find(request.migration()) else {
         return nothing();
     };
     let trusted = door.trusted.borrow().clone();
@@ -172,7 +173,9 @@ async fn answer(request: &Request, shown: &[CertificateDer<'static>], door: &Doo
             }
             door.arrivals.admit(migration, ticket, key);
             info!(migration, source, "guest is admitted");
-            Answer::Begun { key, ticket }
+            let post_copy =
+                heard.borrow().status.as_ref().is_some_and(|status| offers_post_copy(status, migration));
+            Answer::Begun { key, ticket, post_copy }
         }
         Request::Go { migration, hold } => {
             let order = Order::Go(MigrationGo { hold: *hold });

@@ -29,6 +29,8 @@ pub enum Move {
         uid: String,
         /// Whether the target has the guest.
         went: bool,
+        /// Whether the target has ended and may have run the guest.
+        lost: bool,
     },
 }
 
@@ -72,6 +74,12 @@ pub fn is_handed_over(vmi: &VirtualMachineInstance, node: &str) -> bool {
 #[must_use]
 pub fn told<'a>(launcher: &'a LauncherStatus, uid: &str) -> Option<&'a MigrationStatus> {
     launcher.migration.as_ref().filter(|told| told.uid == uid)
+}
+
+/// Whether the target's launcher can run the guest of the migration before all of its memory has arrived.
+#[must_use]
+pub fn offers_post_copy(launcher: &LauncherStatus, uid: &str) -> bool {
+    told(launcher, uid).is_some_and(|told| told.offers_post_copy)
 }
 
 /// Whether the guest is, or may be, on another node. What is left here then says nothing about the guest.
@@ -125,7 +133,9 @@ pub fn source(
             let went = state.failed != Some(true) && owner(vmi) != node;
             // A migration that completed without a failure, while the guest is still here, contradicts
             // itself. The handler waits for the next status.
-            (went || state.failed == Some(true)).then(|| Move::Verdict { uid: uid(), went })
+            let never_ran = state.target_state.as_ref().and_then(|own| own.domain_detected) == Some(false);
+            let lost = !went && !never_ran;
+            (went || state.failed == Some(true)).then(|| Move::Verdict { uid: uid(), went, lost })
         }
         Stage::Sending | Stage::Switching if aborts && !told.is_some_and(|told| told.aborted) => {
             Some(Move::Abort { uid: uid() })
@@ -226,14 +236,17 @@ mod tests {
 
     #[test]
     fn the_verdict_is_what_the_status_says() {
-        let verdict = |went| Some(Move::Verdict { uid: "m".to_owned(), went });
+        let verdict = |went, lost| Some(Move::Verdict { uid: "m".to_owned(), went, lost });
         let sent = launcher(Stage::Sent);
         let completed = json!({"completed": true});
-        assert_eq!(source(&vmi("b", completed.clone()), "a", &sent, Some("m")), verdict(true));
+        assert_eq!(source(&vmi("b", completed.clone()), "a", &sent, Some("m")), verdict(true, false));
         // The owner is written in the same patch.
         assert_eq!(source(&vmi("a", completed), "a", &sent, Some("m")), None);
+        // The target's handler knows that it never ran there; the controller does not know.
+        let never = json!({"completed": true, "failed": true, "targetState": {"domainDetected": false}});
+        assert_eq!(source(&vmi("a", never), "a", &sent, Some("m")), verdict(false, false));
         let failed = json!({"completed": true, "failed": true});
-        assert_eq!(source(&vmi("a", failed), "a", &sent, Some("m")), verdict(false));
+        assert_eq!(source(&vmi("a", failed), "a", &sent, Some("m")), verdict(false, true));
     }
 
     #[test]

@@ -4,8 +4,8 @@ use barevirt_api::names::{
     CONDITION_ACCESS_CREDENTIALS, CONDITION_LIVE_MIGRATABLE, CONDITION_PAUSED, CONDITION_SYNCHRONIZED,
     PHASE_FAILED, PHASE_RUNNING, PHASE_SUCCEEDED, REASON_ACCESS_CREDENTIALS_FAILED,
     REASON_ACCESS_CREDENTIALS_SYNCED, REASON_DELETED, REASON_GUEST_PANICKED, REASON_IO_ERROR,
-    REASON_MIGRATED, REASON_PAUSED_IO_ERROR, REASON_PING_FAILED, REASON_SHUTTING_DOWN, REASON_STARTED,
-    REASON_STOPPED, REASON_SYNC_FAILED, is_final_phase,
+    REASON_MIGRATED, REASON_NO_POST_COPY, REASON_PAUSED_IO_ERROR, REASON_PING_FAILED, REASON_SHUTTING_DOWN,
+    REASON_STARTED, REASON_STOPPED, REASON_SYNC_FAILED, is_final_phase,
 };
 use barevirt_api::v1::{Condition, VirtualMachineInstance, VirtualMachineInstanceStatus};
 use kube::runtime::events::{Event, EventType};
@@ -128,6 +128,14 @@ pub fn not_movable(
 /// The guest is being shut down.
 pub fn shutting_down() -> Event {
     event(EventType::Normal, REASON_SHUTTING_DOWN, "Signaled Graceful Shutdown".to_owned())
+}
+
+/// A migration that may use post-copy cannot use it.
+pub fn no_post_copy(node: &str) -> Event {
+    let words = "the target's pod has no /dev/userfaultfd, or QEMU cannot use it";
+    let message =
+        format!("The migration continues without post-copy: node {node} does not support it ({words})");
+    event(EventType::Normal, REASON_NO_POST_COPY, message)
 }
 
 /// A probe pinged the guest agent, and the agent did not answer.

@@ -49,7 +49,7 @@ pub(super) async fn release(context: Context, vm: Vm) {
         let Some(present) = found.filter(|found| is_elsewhere(found, &before, &context.node, uid)) else {
             return;
         };
-        let verdict = Order::Verdict(MigrationVerdict { went: true });
+        let verdict = Order::Verdict(MigrationVerdict { went: true, lost: false });
         match launcher.migrate(MigrateRequest { uid: uid.to_owned(), order: Some(verdict) }).await {
             Ok(()) => {
                 let node = present.status.and_then(|status| status.node_name);

@@ -314,7 +314,10 @@ impl Task {
             Step::Move(step) => {
                 let Some(session) = &mut self.session else { return Ok(()) };
                 let name = format!("{step:?}");
-                session.make_move(&vmi, step, &self.context.migration.own).await?;
+                let told = session.make_move(&vmi, step, &self.context.migration.own).await?;
+                if !told.is_empty() {
+                    self.publish(&vmi, told).await;
+                }
                 info!(step = name, "migration");
             }
             Step::ReportFailedPings(count) => {

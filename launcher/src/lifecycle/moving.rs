@@ -125,9 +125,18 @@ fn come_of(
             let verdict = Verdict::failed("MigrationFailed", message);
             return ends(kill(Why::Failure(verdict), now), effects);
         }
+        Outcome::Gone(why) => return ends(kill(Why::Failure(gone(vm, &why)), now), effects),
     };
     effects.extend(live::wake(pause, vm).map(Effect::Wake));
     (pause.map_or(Phase::Running, Phase::Paused), effects)
+}
+
+fn gone(vm: &Vm, why: &str) -> Verdict {
+    if vm.moving.told(false).is_some_and(|told| told.post_copy) {
+        Verdict::failed("PostCopyFailed", format!("the guest was lost in post-copy migration: {why}"))
+    } else {
+        Verdict::failed("MigrationFailed", format!("the guest was lost in migration: {why}"))
+    }
 }
 
 /// The same for a guest that is stopping: it may still be sent, if the stop came too late.
@@ -146,6 +155,7 @@ pub(super) fn while_stopping(
         Outcome::Lost(why) => {
             stopping(ladder, now, Event::CannotRun(Verdict::failed("MigrationFailed", why)), &vm.seen)
         }
+        Outcome::Gone(why) => stopping(ladder, now, Event::CannotRun(gone(vm, &why)), &vm.seen),
         Outcome::None | Outcome::Arrived { .. } | Outcome::Undecided => (Phase::Stopping(ladder), vec![]),
     };
     effects.extend(more);

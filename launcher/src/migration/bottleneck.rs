@@ -57,6 +57,7 @@ mod tests {
             completion: None,
             progress: None,
             may_pause: false,
+            post_copy: false,
         }
     }
 

@@ -29,6 +29,12 @@ const GROUP_FILE: &str = "dh-params.pem";
 /// The group ffdhe2048 of RFC 7919.
 const GROUP: &str = include_str!("ffdhe2048.pem");
 
+/// The device that QEMU opens so that a guest can wait for missing memory. A pod has it if post-copy is allowed
+/// and the node has the device.
+pub const USERFAULTFD: &str = "/dev/userfaultfd";
+/// The capability that lets a guest run before all of its memory is there.
+const POST_COPY: &str = "postcopy-ram";
+
 /// What the handler provided for a migration.
 #[derive(Debug)]
 pub struct Baggage {
@@ -124,8 +130,9 @@ pub async fn send(
     parameters.insert("downtime-limit".to_owned(), json!(limits.downtime_ms()));
     // QEMU requires a name for every kind of credentials, but does not check it for ours.
     parameters.insert("tls-hostname".to_owned(), json!("migration"));
-    let converge = json!({"capabilities": [{"capability": "auto-converge", "state": limits.auto_converge}]});
-    qmp.execute_raw("migrate-set-capabilities", converge, Deadline::after(COMMAND)).await?;
+    parameters.insert("max-postcopy-bandwidth".to_owned(), json!(limits.bytes_per_second()));
+    let wanted = [("auto-converge", limits.auto_converge), (POST_COPY, limits.post_copy)];
+    set_capabilities(qmp, &wanted).await?;
     let tls = baggage.key.is_some();
     let connections = prepare(qmp, keys, baggage, "client", parameters).await?;
     if disks.all.is_empty() {
@@ -144,6 +151,34 @@ pub async fn send_memory(qmp: &Qmp) -> Result<(), NotBegun> {
     Ok(())
 }
 
+async fn set_capabilities(qmp: &Qmp, wanted: &[(&str, bool)]) -> Result<(), Error> {
+    let list = wanted.iter().map(|(name, state)| json!({"capability": name, "state": state}));
+    let arguments = json!({ "capabilities": list.collect::<Vec<_>>() });
+    qmp.execute_raw("migrate-set-capabilities", arguments, Deadline::after(COMMAND)).await.map(drop)
+}
+
+/// Asks QEMU whether it can run a guest before all of its memory has arrived. If it can, this also prepares it.
+pub async fn offers_post_copy(qmp: &Qmp) -> bool {
+    if !Path::new(USERFAULTFD).exists() {
+        return false;
+    }
+    match set_capabilities(qmp, &[(POST_COPY, true)]).await {
+        Ok(()) => true,
+        Err(error) => {
+            tracing::warn!(%error, "post-copy is not possible here");
+            false
+        }
+    }
+}
+
+/// Hands the guest over as soon as the device state is sent. The rest of the memory follows.
+///
+/// # Errors
+/// When QEMU refuses.
+pub async fn start_post_copy(qmp: &Qmp) -> Result<(), Error> {
+    qmp.execute_raw("migrate-start-postcopy", Value::Null, Deadline::after(COMMAND)).await.map(drop)
+}
+
 async fn prepare(
     qmp: &Qmp,
     keys: &Path,
@@ -154,9 +189,7 @@ async fn prepare(
     let Baggage { memory, key, disks } = baggage;
     // The target's QEMU does not let the guest run by itself, and takes over no disk before the guest runs.
     let capabilities = ["events", "pause-before-switchover", "return-path", "late-block-activate"];
-    let capabilities = capabilities.map(|name| json!({"capability": name, "state": true}));
-    let capabilities = json!({ "capabilities": capabilities });
-    qmp.execute_raw("migrate-set-capabilities", capabilities, Deadline::after(COMMAND)).await?;
+    set_capabilities(qmp, &capabilities.map(|name| (name, true))).await?;
     // Removes the key of an earlier migration.
     forget_key(qmp).await?;
     let credentials = match key {
@@ -278,6 +311,8 @@ pub fn said(status: &str, why: &str) -> Option<Said> {
     Some(match status {
         "active" => Said::Active,
         "pre-switchover" => Said::PreSwitchover,
+        "postcopy-active" => Said::PostCopy,
+        "postcopy-paused" => Said::Broken,
         "completed" => Said::Completed,
         "failed" => Said::Failed(why.to_owned()),
         "cancelled" => Said::Cancelled,

@@ -9,7 +9,7 @@ use barevirt_protocol::v1::{
 };
 
 use crate::migration::qemu::{Baggage, Key};
-use crate::migration::{Connections, Limits};
+use crate::migration::{Connections, Limits, Location};
 use crate::supervisor::MigrationOrder;
 
 /// Longest UID of a migration, in bytes.
@@ -52,7 +52,9 @@ pub fn read(request: MigrateRequest, connections: &Connections) -> Result<(Strin
         Order::Receive(MigrationReceive { key }) => MigrationOrder::Receive { baggage: baggage(key)? },
         Order::Send(send) => MigrationOrder::Send { limits: limits(&send), baggage: baggage(send.key)? },
         Order::Abort(MigrationAbort {}) => MigrationOrder::Abort,
-        Order::Verdict(MigrationVerdict { went }) => MigrationOrder::Verdict { went },
+        Order::Verdict(MigrationVerdict { went: true, .. }) => MigrationOrder::Verdict(Location::Target),
+        Order::Verdict(MigrationVerdict { lost: true, .. }) => MigrationOrder::Verdict(Location::Nowhere),
+        Order::Verdict(_) => MigrationOrder::Verdict(Location::Source),
         Order::Go(MigrationGo { hold }) => MigrationOrder::Go { hold },
     };
     Ok((uid, order))
@@ -67,6 +69,7 @@ fn limits(send: &MigrationSend) -> Limits {
         completion: seconds(send.completion_timeout_seconds),
         progress: seconds(send.progress_timeout_seconds),
         may_pause: send.may_pause,
+        post_copy: send.post_copy,
     }
 }
 

@@ -143,7 +143,7 @@ fn facts(facts: &Facts) -> GuestFacts {
 }
 
 fn moves(told: Told) -> MigrationStatus {
-    let Told { uid, state, progress, reason, paused, aborted, hold } = told;
+    let Told { uid, state, progress, reason, paused, aborted, hold, post_copy, offers_post_copy } = told;
     let state = match state {
         State::Awaited => MigrationState::Awaited,
         State::Receiving => MigrationState::Receiving,
@@ -167,6 +167,8 @@ fn moves(told: Told) -> MigrationStatus {
         remaining_bytes: remaining,
         total_bytes: total,
         downtime_ms: u64::try_from(downtime.as_millis()).unwrap_or(u64::MAX),
+        post_copy,
+        offers_post_copy,
     }
 }
 

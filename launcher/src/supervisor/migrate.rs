@@ -7,7 +7,7 @@ use super::{COMMAND, NotDone, Outcome, Reply, Supervisor};
 use crate::lifecycle::{Event, Order, judge_order};
 use crate::migration::disks::Copied;
 use crate::migration::qemu::{self, Baggage, Seen};
-use crate::migration::{self, Effect, Limits, Moving, Said};
+use crate::migration::{self, Effect, Limits, Location, Moving, Said};
 
 /// An order from the handler about a migration.
 #[derive(Debug)]
@@ -27,10 +27,7 @@ pub enum MigrationOrder {
     /// Give up.
     Abort,
     /// The location of the guest.
-    Verdict {
-        /// Whether the target has it.
-        went: bool,
-    },
+    Verdict(Location),
     /// Let the guest run.
     Go {
         /// Whether it stays paused.
@@ -43,7 +40,7 @@ impl MigrationOrder {
         match self {
             Self::Send { .. } => Order::Send,
             Self::Receive { .. } => Order::Receive,
-            Self::Abort | Self::Verdict { .. } => Order::OfSource,
+            Self::Abort | Self::Verdict(_) => Order::OfSource,
             Self::Go { .. } => Order::Go,
         }
     }
@@ -71,7 +68,7 @@ impl Supervisor<'_> {
                 migration::Event::Receive
             }
             MigrationOrder::Abort => migration::Event::Abort,
-            MigrationOrder::Verdict { went } => migration::Event::Verdict { went },
+            MigrationOrder::Verdict(location) => migration::Event::Verdict(location),
             MigrationOrder::Go { hold } => migration::Event::Go { hold },
         };
         self.happened(Event::Migration(event));
@@ -128,6 +125,11 @@ impl Supervisor<'_> {
                 let (keys, disks) = (self.keys.clone(), self.disks.clone());
                 self.beside(async move { needless(qemu::clean_up(&qmp, &keys, &disks).await, "object-del") });
             }
+            Effect::Probe => self.beside(async move {
+                let offers = qemu::offers_post_copy(&qmp).await;
+                vec![migration::Event::Offers(offers)]
+            }),
+            Effect::PostCopy => self.beside(async move { begun(qemu::start_post_copy(&qmp).await) }),
             Effect::Pause => self.beside(async move {
                 let stopped = qmp.execute(qmp::stop {}, Deadline::after(COMMAND)).await;
                 needless(stopped.map(drop), "stop")
@@ -150,9 +152,12 @@ impl Supervisor<'_> {
                 self.look_at_migration();
                 None
             }
-            said @ (Said::Active | Said::PreSwitchover | Said::Completed | Said::Cancelled) => {
-                Some(Event::Migration(migration::Event::Said(said)))
-            }
+            said @ (Said::Active
+            | Said::PreSwitchover
+            | Said::PostCopy
+            | Said::Broken
+            | Said::Completed
+            | Said::Cancelled) => Some(Event::Migration(migration::Event::Said(said))),
         }
     }
 

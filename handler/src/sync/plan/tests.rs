@@ -240,6 +240,10 @@ fn a_guest_that_comes_is_prepared_awaited_and_claimed() {
     let session = Session { status: Some(&status), prepared: true, awaits: Some("m"), ..FRESH };
     let claim = Step::Claim { uid: "m".to_owned(), source: "node02".to_owned() };
     assert_eq!(next(&vmi, Some(session), false), claim);
+    let mut runs = status.clone();
+    runs.set_phase(Phase::Running);
+    let without_all = Session { status: Some(&runs), ..session };
+    assert_eq!(next(&vmi, Some(without_all), false), Step::Wait);
     assert_eq!(next(&vmi, Some(Session { lost: true, ..session }), false), Step::Disconnect);
 }
 
