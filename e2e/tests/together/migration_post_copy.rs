@@ -3,7 +3,7 @@
 
 use anyhow::{Context, Result, ensure};
 use barevirt_e2e::wait::{self, BOOT, MOVED, RUNNING, SOON};
-use barevirt_e2e::{Console, Namespace, guest, in_namespace};
+use barevirt_e2e::{Console, Namespace, guest, in_namespace, pods};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -81,13 +81,9 @@ fn a_guest_that_writes_too_fast_moves_where_post_copy_is_allowed() {
         ensure!(pods.iter().any(|pod| resource(pod) == "1"), "no pod asked for userfaultfd");
 
         // Other users cannot make pods that ask for it.
-        let pod = json!({
-            "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "other" },
-            "spec": { "containers": [{
-                "name": "main", "image": "nothing",
-                "resources": { "limits": { "devices.kubevirt.io/userfaultfd": "1" } },
-            }] },
-        });
+        let mut pod = pods::pod("other", &["true"]);
+        pod["spec"]["containers"][0]["resources"] =
+            json!({ "limits": { "devices.kubevirt.io/userfaultfd": "1" } });
         let refusal = namespace.refusal(&pod)?;
         ensure!(refusal.contains("only virt-controller makes pods that ask for"), "{refusal}");
 
