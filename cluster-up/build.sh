@@ -41,9 +41,11 @@ build_group() {
     flags=$(link_flags "$group")
     ! grep -q '^tool' "$here/go/$group/go.mod" || packages=tool
     say "building $group (a cold build takes minutes)"
+    # The programs have no debugging information, so the compiler need not make it. A compiler that collects garbage more rarely takes
+    # a third more memory, some hundred MB. Both together save a third of the processor time of the largest packages.
     (cd "$here/go/$group" &&
-        CGO_ENABLED=0 GOFLAGS="-mod=readonly -p=${BAREVIRT_GO_JOBS:-$(nproc)}" \
-            go build -buildvcs=false -trimpath -ldflags "$flags" -o "$partial/" "$packages")
+        CGO_ENABLED=0 GOGC=${GOGC:-400} GOFLAGS="-mod=readonly -p=${BAREVIRT_GO_JOBS:-$(nproc)}" \
+            go build -buildvcs=false -trimpath -gcflags all=-dwarf=false -ldflags "$flags" -o "$partial/" "$packages")
     [[ $group != etcd ]] || mv "$partial/server" "$partial/etcd"
     say "built $group in $((SECONDS - started)) s"
     rm -rf "$directory"
