@@ -33,7 +33,7 @@ use barevirt_protocol::v1::migrate_request::Order;
 use barevirt_protocol::v1::{
     Card, Control, ControlRequest, ControlResponse, DebugRequest, DebugResponse, GuestRequest, GuestResponse,
     HelloRequest, HelloResponse, LauncherStatus, MigrateRequest, MigrateResponse, MigrationGo,
-    MigrationState, MigrationStatus, MigrationVerdict, Pause, Phase, ProcessStats, QmpRequest, QmpResponse,
+    MigrationResult, MigrationState, MigrationStatus, Pause, Phase, ProcessStats, QmpRequest, QmpResponse,
     RealTimeRequest, RealTimeResponse, ScreenshotRequest, ScreenshotResponse, ShutdownRequest,
     ShutdownResponse, StatsRequest, StatsResponse, SyncRequest, SyncResponse, WatchRequest,
 };
@@ -434,8 +434,8 @@ impl Launcher for Fake {
             Order::Receive(_) => MigrationState::Received,
             Order::Send(_) => MigrationState::Sent,
             Order::Go(MigrationGo { .. }) => MigrationState::Arrived,
-            Order::Verdict(MigrationVerdict { went: true, .. }) => MigrationState::Left,
-            Order::Verdict(MigrationVerdict { went: false, .. }) | Order::Abort(_) => MigrationState::Over,
+            Order::Result(MigrationResult { went: true, .. }) => MigrationState::Left,
+            Order::Result(MigrationResult { went: false, .. }) | Order::Abort(_) => MigrationState::Over,
         };
         told.set_state(state);
         self.status.send_modify(|status| {

@@ -33,7 +33,7 @@ impl From<&Phase> for Stage {
             Phase::Paused(_) => Self::Paused,
             Phase::Running => Self::Running,
             Phase::Stopping(_) => Self::Stopping,
-            Phase::Ended(verdict) if verdict.succeeded => Self::Succeeded,
+            Phase::Ended(end) if end.succeeded => Self::Succeeded,
             Phase::Ended(_) => Self::Failed,
         }
     }

@@ -17,6 +17,7 @@ use tokio::net::UnixStream;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, LocalSet, spawn_local};
 use tonic::transport::Channel;
+use virt_launcher::guest_end::GuestEnd;
 use virt_launcher::people::journal::Journal;
 use virt_launcher::pod::report::{Circumstances, report};
 use virt_launcher::pod::service::Service;
@@ -24,7 +25,6 @@ use virt_launcher::real_time::{RealTime, Word};
 use virt_launcher::stats::Meter;
 use virt_launcher::status::Status;
 use virt_launcher::supervisor::{Request, supervise};
-use virt_launcher::verdict::Verdict;
 
 const SOON: Duration = Duration::from_secs(60);
 
@@ -37,7 +37,7 @@ fn local<F: Future>(test: F) -> F::Output {
 struct Launcher {
     directory: tempfile::TempDir,
     requests: mpsc::Sender<Request>,
-    verdict: JoinHandle<Verdict>,
+    end: JoinHandle<GuestEnd>,
     people: UnixStream,
 }
 
@@ -74,8 +74,8 @@ impl Launcher {
                 told.send_replace(report(&seen.borrow_and_update(), &Circumstances::default(), None));
             }
         });
-        let verdict = async move { supervise(std::future::ready(Ok(launch)), asked, &status).await };
-        Self { directory, requests, verdict: spawn_local(verdict), people }
+        let end = async move { supervise(std::future::ready(Ok(launch)), asked, &status).await };
+        Self { directory, requests, end: spawn_local(end), people }
     }
 
     async fn handler(&self) -> LauncherClient<Channel> {
@@ -133,7 +133,7 @@ fn the_guest_is_let_go_by_the_handlers_word() {
         // A repetition is accepted: the next handler reports it, too.
         say(&mut second, waiting.qemu_pid, "").await;
         launcher.requests.send(Request::Stop { grace: Duration::ZERO, why: "test".into() }).await.unwrap();
-        assert_eq!(launcher.verdict.await.unwrap().reason, "Stopped");
+        assert_eq!(launcher.end.await.unwrap().reason, "Stopped");
     });
 }
 
@@ -148,7 +148,7 @@ fn a_guest_that_is_not_realtime_in_time_never_runs() {
         assert_eq!((failed.reason.as_str(), failed.running_since_unix_ms), ("RealTimeMissing", 0));
         let message = "spec.domain.cpu.realtime: not within 2 s: virtual CPU 0 cannot be scheduled";
         assert_eq!(
-            (failed.message.as_str(), launcher.verdict.await.unwrap().message.as_str()),
+            (failed.message.as_str(), launcher.end.await.unwrap().message.as_str()),
             (message, message)
         );
     });

@@ -24,7 +24,7 @@ pub enum Move {
         hold: bool,
     },
     /// Tells the launcher on this node where the guest is.
-    Verdict {
+    Result {
         /// UID of the migration.
         uid: String,
         /// Whether the target has the guest.
@@ -135,7 +135,7 @@ pub fn source(
             // itself. The handler waits for the next status.
             let never_ran = state.target_state.as_ref().and_then(|own| own.domain_detected) == Some(false);
             let lost = !went && !never_ran;
-            (went || state.failed == Some(true)).then(|| Move::Verdict { uid: uid(), went, lost })
+            (went || state.failed == Some(true)).then(|| Move::Result { uid: uid(), went, lost })
         }
         Stage::Sending | Stage::Switching if aborts && !told.is_some_and(|told| told.aborted) => {
             Some(Move::Abort { uid: uid() })
@@ -236,17 +236,17 @@ mod tests {
 
     #[test]
     fn the_verdict_is_what_the_status_says() {
-        let verdict = |went, lost| Some(Move::Verdict { uid: "m".to_owned(), went, lost });
+        let result = |went, lost| Some(Move::Result { uid: "m".to_owned(), went, lost });
         let sent = launcher(Stage::Sent);
         let completed = json!({"completed": true});
-        assert_eq!(source(&vmi("b", completed.clone()), "a", &sent, Some("m")), verdict(true, false));
+        assert_eq!(source(&vmi("b", completed.clone()), "a", &sent, Some("m")), result(true, false));
         // The owner is written in the same patch.
         assert_eq!(source(&vmi("a", completed), "a", &sent, Some("m")), None);
         // The target's handler knows that it never ran there; the controller does not know.
         let never = json!({"completed": true, "failed": true, "targetState": {"domainDetected": false}});
-        assert_eq!(source(&vmi("a", never), "a", &sent, Some("m")), verdict(false, false));
+        assert_eq!(source(&vmi("a", never), "a", &sent, Some("m")), result(false, false));
         let failed = json!({"completed": true, "failed": true});
-        assert_eq!(source(&vmi("a", failed), "a", &sent, Some("m")), verdict(false, true));
+        assert_eq!(source(&vmi("a", failed), "a", &sent, Some("m")), result(false, true));
     }
 
     #[test]

@@ -134,7 +134,7 @@ pub fn plan(observed: Observed<'_>) -> Step {
     }
     if !ours
         && let Some(session) = session.filter(|session| !session.lost)
-        && let Some(step @ Move::Verdict { .. }) = session
+        && let Some(step @ Move::Result { .. }) = session
             .status
             .and_then(|status| migration::plan::source(vmi, observed.node, status, session.gone))
     {

@@ -164,7 +164,7 @@ impl Side {
     }
 
     fn has_ended(&self) -> bool {
-        self.vm.verdict().is_some()
+        self.vm.end().is_some()
     }
 }
 
@@ -290,7 +290,7 @@ impl World {
             }
             26..28 if judge_order(&self.source.vm, "m", Order::OfSource) == Ok(true) => {
                 if let Some(location) = self.word {
-                    self.source.take(Event::Migration(Moves::Verdict(location)));
+                    self.source.take(Event::Migration(Moves::Result(location)));
                 }
             }
             28 if self.target.alive => self.target.die(),

@@ -89,7 +89,7 @@ pub enum Event {
     /// Give up.
     Abort,
     /// The location of the guest, after it was sent.
-    Verdict(Location),
+    Result(Location),
     /// The source has sent everything, and its guest stays paused: the guest here is the only one.
     Go {
         /// Whether a user had paused it, so that it stays paused.

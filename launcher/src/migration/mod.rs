@@ -2,15 +2,15 @@
 //! that talk to QEMU ([`qemu`], [`disks`]) and connect it ([`connections`], [`relay`]).
 //!
 //! ```text
-//!   source:  Preparing, Copying, Sending ──pre-switchover──> Switching ──completed──> Sent ──verdict──> Left
-//!               │                            │                      └───verdict──> Over, the guest runs here
+//!   source:  Preparing, Copying, Sending ──pre-switchover──> Switching ──completed──> Sent ──result──> Left
+//!               │                            │                      └───result──> Over, the guest runs here
 //!               └── failed, cancelled ───────┴──> Over, the guest runs here
 //!
 //!   target:  Awaited ──key, connection──> Receiving ──completed──> Received ──go──> Arrived
 //! ```
 //!
 //! In post-copy, `postcopy-active` takes the place of `completed`, and the target reports `Arrived` when it has all
-//! of the memory. From `postcopy-active` on, the guest never runs at the source again: if the verdict says that it
+//! of the memory. From `postcopy-active` on, the guest never runs at the source again: if the result says that it
 //! did not arrive, the guest is lost (`Lost`).
 //!
 //! There are never two running guests. QEMU on the target is started so that it

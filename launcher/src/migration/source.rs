@@ -61,7 +61,7 @@ pub struct Source {
     aborted: bool,
     /// Why it is or was given up.
     why: Option<String>,
-    /// When a sent guest ends here without a verdict.
+    /// When a sent guest ends here without a result.
     stop: Option<Duration>,
 }
 
@@ -139,7 +139,7 @@ impl Source {
                 // It is too late, or has ended.
                 Stage::Sent | Stage::Left | Stage::Over | Stage::Lost => (vec![], Outcome::None),
             },
-            Event::Verdict(location) => self.verdict(location),
+            Event::Result(location) => self.result(location),
             Event::Send { .. } | Event::Receive | Event::Go { .. } | Event::Offers(_) => {
                 (vec![], Outcome::None)
             }
@@ -201,7 +201,7 @@ impl Source {
         (vec![Effect::CleanUp], outcome)
     }
 
-    fn verdict(&mut self, location: Location) -> (Vec<Effect>, Outcome) {
+    fn result(&mut self, location: Location) -> (Vec<Effect>, Outcome) {
         match (self.stage, location) {
             // The instance's status says so, and no other source can: the rest here ends.
             (
@@ -221,7 +221,7 @@ impl Source {
                 self.why.get_or_insert_with(|| "the guest did not arrive".to_owned());
                 (vec![Effect::CleanUp], Outcome::Back)
             }
-            // QEMU has not handed it over. If it does before the cancellation, the verdict comes again.
+            // QEMU has not handed it over. If it does before the cancellation, the result comes again.
             (Stage::Preparing | Stage::Copying | Stage::Sending | Stage::Switching, _) => {
                 (self.give_up("it is over for the instance".to_owned()), Outcome::None)
             }
@@ -249,7 +249,7 @@ impl Source {
         }
     }
 
-    /// Stops the guest. Returns whether the stop waits for the verdict.
+    /// Stops the guest. Returns whether the stop waits for the result.
     pub fn stop(&mut self, now: Duration, grace: Duration) -> (Vec<Effect>, bool) {
         match self.stage {
             Stage::Preparing | Stage::Copying | Stage::Sending | Stage::Switching => {

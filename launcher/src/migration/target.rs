@@ -103,7 +103,7 @@ impl Target {
                 | Event::Seen(_)
                 | Event::CannotGoOn(_)
                 | Event::Abort
-                | Event::Verdict(_)
+                | Event::Result(_)
                 | Event::Go { .. },
                 Stage::Awaited | Stage::Receiving | Stage::Received | Stage::Arrived,
             ) => (vec![], Outcome::None),

@@ -9,8 +9,8 @@ use super::shared::Pod;
 use super::wanted::Wanted;
 use crate::accelerator::processor_virtualises;
 use crate::descriptors::Descriptors;
+use crate::guest_end::GuestEnd;
 use crate::host_cpu;
-use crate::verdict::Verdict;
 
 /// The set of descriptors for /dev/kvm.
 const KVM_SET: u32 = 1;
@@ -18,8 +18,8 @@ const KVM_SET: u32 = 1;
 /// CPU features that a guest can have here, if the manifest needs to know.
 ///
 /// # Errors
-/// The verdict on a guest if QEMU cannot be asked.
-pub(super) async fn host_cpu(pod: &Pod, wanted: &Wanted) -> Result<Option<HostCpu>, Verdict> {
+/// The end of the guest if QEMU cannot be asked.
+pub(super) async fn host_cpu(pod: &Pod, wanted: &Wanted) -> Result<Option<HostCpu>, GuestEnd> {
     let kvm =
         pod.holdings.borrow().copy(KVM).filter(|_| is_usable(wanted.may_emulate(pod.args.allow_emulation)));
     let accelerator = match kvm {
@@ -29,7 +29,7 @@ pub(super) async fn host_cpu(pod: &Pod, wanted: &Wanted) -> Result<Option<HostCp
     let Some(question) = CpuQuestion::of(&wanted.vmi, &accelerator) else { return Ok(None) };
     match host_cpu::ask(&pod.args.qemu, &accelerator, kvm, &question).await {
         Ok(host_cpu) => Ok(Some(host_cpu)),
-        Err(error) => Err(Verdict::failed("StartFailed", error.to_string())),
+        Err(error) => Err(GuestEnd::failed("StartFailed", error.to_string())),
     }
 }
 

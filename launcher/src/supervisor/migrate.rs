@@ -27,7 +27,7 @@ pub enum MigrationOrder {
     /// Give up.
     Abort,
     /// The location of the guest.
-    Verdict(Location),
+    Result(Location),
     /// Let the guest run.
     Go {
         /// Whether it stays paused.
@@ -40,7 +40,7 @@ impl MigrationOrder {
         match self {
             Self::Send { .. } => Order::Send,
             Self::Receive { .. } => Order::Receive,
-            Self::Abort | Self::Verdict(_) => Order::OfSource,
+            Self::Abort | Self::Result(_) => Order::OfSource,
             Self::Go { .. } => Order::Go,
         }
     }
@@ -68,7 +68,7 @@ impl Supervisor<'_> {
                 migration::Event::Receive
             }
             MigrationOrder::Abort => migration::Event::Abort,
-            MigrationOrder::Verdict(location) => migration::Event::Verdict(location),
+            MigrationOrder::Result(location) => migration::Event::Result(location),
             MigrationOrder::Go { hold } => migration::Event::Go { hold },
         };
         self.happened(Event::Migration(event));

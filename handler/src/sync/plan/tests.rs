@@ -169,7 +169,7 @@ fn a_deleted_vmi_is_not_started() {
 }
 
 #[test]
-fn a_verdict_is_reported_even_when_the_launcher_is_gone() {
+fn a_guests_end_is_reported_even_when_its_launcher_is_gone() {
     let failed = launcher(Phase::Failed);
     let session = Session { status: Some(&failed), lost: true, ..FRESH };
     assert_eq!(next(&vmi(PHASE_RUNNING), Some(session), true), Step::Report);

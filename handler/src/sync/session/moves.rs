@@ -7,7 +7,7 @@ use barevirt_component::certificates::Client;
 use barevirt_component::error::chain;
 use barevirt_protocol::names::MigrationChannel;
 use barevirt_protocol::v1::migrate_request::Order;
-use barevirt_protocol::v1::{MigrateRequest, MigrationAbort, MigrationGo, MigrationVerdict};
+use barevirt_protocol::v1::{MigrateRequest, MigrationAbort, MigrationGo, MigrationResult};
 use kube::runtime::events::Event;
 use tokio::time::{Instant, timeout};
 
@@ -97,9 +97,9 @@ impl Session {
                 self.launcher.migrate(order(uid, Order::Abort(MigrationAbort {}))).await?;
                 Ok(vec![])
             }
-            Move::Verdict { uid, went, lost } => {
-                let verdict = Order::Verdict(MigrationVerdict { went, lost });
-                self.launcher.migrate(order(uid, verdict)).await?;
+            Move::Result { uid, went, lost } => {
+                let result = Order::Result(MigrationResult { went, lost });
+                self.launcher.migrate(order(uid, result)).await?;
                 Ok(vec![])
             }
             Move::Go { uid, hold } => {

@@ -24,22 +24,22 @@ fn begun(limits: Limits) -> Source {
 
 fn look(source: &mut Source, second: u32, remaining: u64) -> Vec<Effect> {
     let progress = Progress { remaining, total: 1000, ..Progress::default() };
-    source.step(second * S, Event::Seen(progress));
+    source.step(second * S, Event::MonitorReports(progress));
     source.tick(second * S).0
 }
 
 #[test]
-fn one_that_goes_well_ends_with_the_verdict() {
+fn a_successful_migration_ends_with_the_result() {
     let mut source = begun(limits());
     assert_eq!(source.step(S, Event::Said(Said::PreSwitchover)).0, [Effect::Switch]);
     source.step(S, Event::Said(Said::Completed));
     assert_eq!((source.stage, source.wake()), (Stage::Sent, None));
-    // From now on only the verdict counts.
+    // From now on only the result counts.
     for event in [Event::Abort, Event::Said(Said::Failed("late".into())), Event::CannotGoOn("late".into())] {
         assert_eq!(source.step(S, event).1, Outcome::None);
         assert_eq!(source.stage, Stage::Sent);
     }
-    assert_eq!(source.step(S, Event::Verdict(Location::Target)).1, Outcome::Left);
+    assert_eq!(source.step(S, Event::Result(Location::Target)).1, Outcome::Left);
 }
 
 #[test]
@@ -47,7 +47,7 @@ fn one_that_is_lost_on_the_way_goes_on_here() {
     let mut source = begun(limits());
     source.step(S, Event::Said(Said::PreSwitchover));
     source.step(S, Event::Said(Said::Completed));
-    assert_eq!(source.step(S, Event::Verdict(Location::Source)), (vec![Effect::CleanUp], Outcome::Back));
+    assert_eq!(source.step(S, Event::Result(Location::Source)), (vec![Effect::CleanUp], Outcome::Back));
     assert_eq!(source.told(false).reason, "the guest did not arrive");
 }
 
@@ -56,9 +56,9 @@ fn a_guest_that_may_have_run_on_the_target_never_runs_here_again() {
     let mut source = begun(limits());
     source.step(S, Event::Said(Said::PreSwitchover));
     // The target is gone, and QEMU has not handed the guest over yet.
-    assert_eq!(source.step(S, Event::Verdict(Location::Nowhere)), (vec![Effect::Cancel], Outcome::None));
+    assert_eq!(source.step(S, Event::Result(Location::Nowhere)), (vec![Effect::Cancel], Outcome::None));
     source.step(S, Event::Said(Said::Completed));
-    let (effects, outcome) = source.step(S, Event::Verdict(Location::Nowhere));
+    let (effects, outcome) = source.step(S, Event::Result(Location::Nowhere));
     assert!(effects.is_empty() && matches!(outcome, Outcome::Gone(_)), "{effects:?} {outcome:?}");
     assert_eq!(source.stage, Stage::Lost);
 }
@@ -92,7 +92,7 @@ fn what_kept_it_from_its_end_is_told() {
     for (second, remaining) in [(2, 999), (6, 998), (10, 997)] {
         let progress =
             Progress { remaining, total: 1000, rate: 1 << 20, dirty_rate: 2 << 20, ..Progress::default() };
-        source.step(second * S, Event::Seen(progress));
+        source.step(second * S, Event::MonitorReports(progress));
     }
     assert_eq!(source.tick(11 * S).0, [Effect::Look, Effect::Cancel]);
     let reason = source.told(false).reason;
@@ -160,7 +160,7 @@ fn disks_come_first_and_a_migration_that_is_given_up_meanwhile_sends_nothing() {
 }
 
 #[test]
-fn a_stop_cancels_it_or_waits_for_the_verdict() {
+fn a_stop_cancels_a_migration_or_waits_for_its_result() {
     let mut source = begun(limits());
     assert_eq!(source.stop(2 * S, S), (vec![Effect::Cancel], false));
     // It is too late: the guest was sent.
@@ -197,9 +197,9 @@ fn where_it_may_the_guest_is_handed_over_and_never_runs_here_again() {
     assert_eq!((source.wake(), source.tick(14 * S).0), (Some(14 * S), vec![Effect::Look]));
     source.step(14 * S, Event::Said(Said::Completed));
     assert_eq!((source.wake(), source.stage), (None, Stage::Sent));
-    let (effects, outcome) = source.clone().step(15 * S, Event::Verdict(Location::Source));
+    let (effects, outcome) = source.clone().step(15 * S, Event::Result(Location::Source));
     assert!(effects.is_empty() && matches!(outcome, Outcome::Gone(_)));
-    assert_eq!(source.step(15 * S, Event::Verdict(Location::Target)).1, Outcome::Left);
+    assert_eq!(source.step(15 * S, Event::Result(Location::Target)).1, Outcome::Left);
 }
 
 #[test]
