@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 /// The client that requested the eviction.
 const SOURCE_ANNOTATION: &str = "kubevirt.io/eviction-source";
 /// How often an instance is looked at that has not left yet.
-const PATIENCE: Duration = Duration::from_secs(5);
+const INTERVAL: Duration = Duration::from_secs(5);
 
 /// Looks at an instance once; returns when to look again while it is to leave.
 ///
@@ -42,12 +42,12 @@ pub async fn reconcile(cluster: &Cluster, namespace: &str, name: &str) -> Result
     }
     let owed = cluster.expectations.owes(&Key::new(Kind::Vmi, namespace, name), now);
     if owed || !is_free(&vmi) || cluster.migrations.is_wanted(namespace, name, now) {
-        return Ok(Some(PATIENCE));
+        return Ok(Some(INTERVAL));
     }
     let uid = vmi.uid().unwrap_or_default();
     let mover = Mover { namespace, name, uid: &uid };
     moves::ask(cluster, mover, &wish(&vmi, node)).await?;
-    Ok(Some(PATIENCE))
+    Ok(Some(INTERVAL))
 }
 
 /// Whether the instance is to leave its node, and can.

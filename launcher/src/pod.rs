@@ -301,7 +301,7 @@ async fn serve_people(
             }
             spawn_local(journal.keep(events));
             known.send_replace(Some(qmp.clone()));
-            let guest = people::Guest { qmp, status: Some(status), patience: people::COMMAND };
+            let guest = people::Guest { qmp, status: Some(status), command_timeout: people::COMMAND };
             people::serve_guest(guest, Some(listener), sent).await;
             known.send_replace(None);
         }

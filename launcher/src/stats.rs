@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!  handler ─ Stats ─► Meter ─┬─ /proc of QEMU            at once
-//!                            ├─ monitor for users        at most PATIENCE, one question at a time
+//!                            ├─ monitor for users        at most QUERY_TIMEOUT, one question at a time
 //!                            ├─ pages of its memory      measured after the previous request
 //!                            └─ guest agent's last report at once
 //! ```
@@ -31,7 +31,7 @@ use crate::migration::{Progress, State, Told};
 use crate::status::Status;
 
 /// How long a request waits for QEMU.
-pub const PATIENCE: Duration = Duration::from_secs(2);
+pub const QUERY_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long QEMU may take before it is queried again.
 const ANSWER: Duration = Duration::from_secs(600);
 /// Interval of the guest's memory reports in seconds, as in KubeVirt; they start with the first request.
@@ -95,7 +95,7 @@ impl Meter {
 
     /// QEMU's metrics, if it answers in time.
     pub async fn machine(&self) -> Option<MachineStats> {
-        timeout(PATIENCE, self.ask()).await.ok().flatten()
+        timeout(QUERY_TIMEOUT, self.ask()).await.ok().flatten()
     }
 
     /// The last measurement. Starts a new one for the next request.

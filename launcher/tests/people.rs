@@ -39,13 +39,13 @@ struct Vm {
 }
 
 impl Vm {
-    async fn start(patience: Duration) -> Self {
+    async fn start(command_timeout: Duration) -> Self {
         let bare = bare(&[]);
         let process = Process::spawn(bare.launch.command).unwrap();
         let (qmp, _) = Qmp::open(bare.people, Options::default(), soon()).await.unwrap();
         let status = Status { qemu_pid: process.pid(), ..Status::default() };
         let (_, status) = watch::channel(status);
-        let guest = Guest { qmp: qmp.clone(), status: Some(status), patience };
+        let guest = Guest { qmp: qmp.clone(), status: Some(status), command_timeout };
         let (sender, sent) = mpsc::channel(1);
         spawn_local(people::serve_guest(guest, None, sent));
         Self { qmp, process, sender, _ends: (bare.launch.monitor, bare.serial) }
@@ -136,8 +136,8 @@ fn nobody_reaches_beyond_the_guest() {
 #[test]
 fn a_qemu_that_stands_still_is_said_to_and_what_it_does_is_shown() {
     local(async {
-        let patience = Duration::from_secs(1);
-        let (stopped, other) = (Vm::start(patience).await, Vm::start(patience).await);
+        let command_timeout = Duration::from_secs(1);
+        let (stopped, other) = (Vm::start(command_timeout).await, Vm::start(command_timeout).await);
         let (mut at_stopped, mut at_other) = (stopped.person().await, other.person().await);
         stopped.signal(Signal::SIGSTOP);
         let begun = Instant::now();
@@ -147,7 +147,7 @@ fn a_qemu_that_stands_still_is_said_to_and_what_it_does_is_shown() {
             (answer, begun.elapsed())
         });
         assert_eq!(soon.0["return"]["status"], "prelaunch");
-        assert!(soon.1 < patience, "{:?}", soon.1);
+        assert!(soon.1 < command_timeout, "{:?}", soon.1);
         let text = late["error"]["desc"].as_str().unwrap();
         for wanted in ["has not answered query-status within 1 s", "is stopped (state T)", "T, stopped"] {
             assert!(text.contains(wanted), "{wanted} is not in\n{text}");

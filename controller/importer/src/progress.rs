@@ -11,7 +11,7 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 /// Time limit for a client.
-const PATIENCE: Duration = Duration::from_secs(5);
+const CLIENT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Most concurrent clients.
 const MOST_CLIENTS: usize = 8;
 /// Longest request, in bytes.
@@ -85,7 +85,7 @@ pub async fn serve(listener: TcpListener, progress: Arc<Progress>, owner: String
         let (progress, owner) = (progress.clone(), owner.clone());
         async move {
             // An invalid request is not answered.
-            let _ = timeout(PATIENCE, answer(stream, &progress, &owner)).await;
+            let _ = timeout(CLIENT_TIMEOUT, answer(stream, &progress, &owner)).await;
         }
     })
     .await;

@@ -29,7 +29,7 @@ use std::time::Duration;
 use tracing::info;
 
 /// How often unfilled DataVolumes are looked at.
-pub(super) const PATIENCE: Duration = Duration::from_secs(5);
+pub(super) const INTERVAL: Duration = Duration::from_secs(5);
 /// How often DataVolumes are looked at that CDI has given up: a user has to act.
 const FAILED: Duration = Duration::from_secs(30);
 
@@ -88,11 +88,11 @@ pub(super) async fn observe(
 }
 
 /// When to look again, where something may still change.
-pub(super) fn patience(volumes: &DataVolumes, vmi: Option<&VirtualMachineInstance>) -> Option<Duration> {
+pub(super) fn interval(volumes: &DataVolumes, vmi: Option<&VirtualMachineInstance>) -> Option<Duration> {
     // Without an instance no pod will bind claims that wait for a first consumer.
     let settled = volumes.are_filled() || (vmi.is_none() && volumes.are_ready());
     let any = volumes.0.iter().any(Option::is_some);
-    (any && !settled).then(|| if volumes.failed().next().is_some() { FAILED } else { PATIENCE })
+    (any && !settled).then(|| if volumes.failed().next().is_some() { FAILED } else { INTERVAL })
 }
 
 /// Does the work, up to the first refusal.
@@ -273,18 +273,18 @@ mod tests {
     fn what_may_still_change_is_looked_at_again() {
         let vmi = VirtualMachineInstance::new("web", Default::default());
         for (phase, alone, with_instance) in [
-            ("", Some(PATIENCE), Some(PATIENCE)),
-            ("ImportInProgress", Some(PATIENCE), Some(PATIENCE)),
+            ("", Some(INTERVAL), Some(INTERVAL)),
+            ("ImportInProgress", Some(INTERVAL), Some(INTERVAL)),
             ("Failed", Some(FAILED), Some(FAILED)),
             // No pod will bind it.
-            ("WaitForFirstConsumer", None, Some(PATIENCE)),
-            ("PendingPopulation", None, Some(PATIENCE)),
+            ("WaitForFirstConsumer", None, Some(INTERVAL)),
+            ("PendingPopulation", None, Some(INTERVAL)),
             ("Succeeded", None, None),
         ] {
-            assert_eq!(patience(&volumes(phase), None), alone, "{phase}");
-            assert_eq!(patience(&volumes(phase), Some(&vmi)), with_instance, "{phase}");
+            assert_eq!(interval(&volumes(phase), None), alone, "{phase}");
+            assert_eq!(interval(&volumes(phase), Some(&vmi)), with_instance, "{phase}");
         }
-        assert_eq!(patience(&DataVolumes(vec![None]), None), None);
-        assert_eq!(patience(&DataVolumes::default(), Some(&vmi)), None);
+        assert_eq!(interval(&DataVolumes(vec![None]), None), None);
+        assert_eq!(interval(&DataVolumes::default(), Some(&vmi)), None);
     }
 }

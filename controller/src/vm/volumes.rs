@@ -20,7 +20,7 @@ use std::time::Duration;
 use tracing::info;
 
 /// How often missing claims and a migrating guest are looked at.
-const PATIENCE: Duration = Duration::from_secs(5);
+const INTERVAL: Duration = Duration::from_secs(5);
 /// How often volumes that cannot move are looked at again.
 const STUCK: Duration = Duration::from_secs(30);
 
@@ -67,9 +67,9 @@ fn user(cluster: &Cluster, vmi: &VirtualMachineInstance, claim: &str) -> Option<
 }
 
 /// When to look again.
-pub(super) fn patience(volumes: &Move) -> Option<Duration> {
+pub(super) fn interval(volumes: &Move) -> Option<Duration> {
     match volumes {
-        Move::Wait | Move::GiveUp => Some(PATIENCE),
+        Move::Wait | Move::GiveUp => Some(INTERVAL),
         Move::Restart(_) | Move::Blocked(_) => Some(STUCK),
         Move::Nothing | Move::Apply(_) => None,
     }

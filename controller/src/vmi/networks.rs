@@ -39,7 +39,7 @@ const ATTACHES: Duration = Duration::from_secs(10);
 /// How long networks may take that are added while the guest runs; after that the guest needs another pod. KubeVirt's.
 const PLUGS: Duration = Duration::from_secs(15);
 /// How often a missing object is looked at.
-pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+pub(super) const INTERVAL: Duration = Duration::from_secs(10);
 /// Group and version of definitions.
 const GROUP_VERSION: &str = "k8s.cni.cncf.io/v1";
 /// The gate under which another component adds the resources of definitions to pods.

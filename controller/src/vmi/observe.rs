@@ -3,12 +3,12 @@
 use super::claims::{self, Claims};
 use super::consumer::{self, Consumer};
 use super::hotplug::attachments::{self, Attachments};
+use super::instance_end::InstanceEnd;
 use super::networks::Definitions;
 use super::observed::Observed;
 use super::others::{self, Other};
 use super::places::node_of;
 use super::subject::subject;
-use super::verdict::Verdict;
 use super::{networks, progress, proof, reach, resize, state};
 use crate::cluster::Cluster;
 use crate::config::Config;
@@ -54,7 +54,7 @@ pub(super) async fn observe(
         launcher = call_opt("get", || format!("pod {namespace}/{pod_name}"), pods.get(&pod_name)).await?;
     }
 
-    let lives = |pod: &Pod| pod.metadata.deletion_timestamp.is_none() && Verdict::of(pod).is_none();
+    let lives = |pod: &Pod| pod.metadata.deletion_timestamp.is_none() && InstanceEnd::of(pod).is_none();
     let runs = !deleting && phase(&vmi) == PHASE_RUNNING && launcher.as_ref().is_some_and(lives);
     let attachments = if runs || (!deleting && is_final_phase(phase(&vmi))) {
         let Some(found) = attachments::observe(cluster, &vmi, launcher.as_ref().filter(|_| runs)).await?

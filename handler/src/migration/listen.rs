@@ -27,7 +27,7 @@ use super::plan::offers_post_copy;
 /// Most concurrent connections that have not yet said what they are for, or are being answered.
 const MOST: usize = 64;
 /// Longest time for a connection to say what it is for and to be answered.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The state of the listener.
 #[derive(Debug, Clone)]
@@ -72,7 +72,7 @@ pub async fn run(listener: TcpListener, door: Door) {
         };
         let door = door.clone();
         tokio::spawn(async move {
-            let served = timeout(PATIENCE, serve(stream, &door)).await;
+            let served = timeout(TIMEOUT, serve(stream, &door)).await;
             if let Err(error) = served.unwrap_or(Err(Turned::Silent)) {
                 debug!(%from, error = chain(&error), "a caller was rejected");
             }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   guest ─ GET /metrics/XML ─► virtio-serial port ─► serve ─┐
-//!                                                           ├─► Source ─► Meter (QEMU, at most PATIENCE), /proc, /sys
+//!                                                           ├─► Source ─► Meter (QEMU, at most QUERY_TIMEOUT), /proc, /sys
 //!   guest ◄─ virtio disk ◄─ file ◄─────── refresh, every 5 s ┘
 //! ```
 //!
@@ -29,7 +29,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 use self::host::Host;
 use self::request::Requests;
 use self::xml::{Amount, Metric, Whose};
-use crate::stats::{Meter, PATIENCE};
+use crate::stats::{Meter, QUERY_TIMEOUT};
 
 /// Time between two answers, as KubeVirt's.
 const PACE: Duration = Duration::from_secs(1);
@@ -77,7 +77,7 @@ impl Source {
 
     async fn ask_version(&self) -> Option<String> {
         let qmp = self.people.borrow().clone()?;
-        let answer = qmp.execute(qmp::query_version {}, Deadline::after(PATIENCE)).await.ok()?;
+        let answer = qmp.execute(qmp::query_version {}, Deadline::after(QUERY_TIMEOUT)).await.ok()?;
         Some(version(&answer.qemu))
     }
 }

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! The current state is always queried, so a repeated Sync, or one from a restarted handler, changes nothing.
-//! If a guest does not give back processors or memory within [`PATIENCE`], this is reported as trouble, and
+//! If a guest does not give back processors or memory within [`TIMEOUT`], this is reported as trouble, and
 //! the guest is asked again.
 
 use std::sync::Arc;
@@ -34,7 +34,7 @@ const LATER: Duration = Duration::from_secs(10);
 /// Delay before a guest is asked again for what it has not given back.
 const AGAIN: Duration = Duration::from_secs(5);
 /// Time limit for giving back.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The wanted size of the machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,7 +73,7 @@ impl Seen {
         let sockets = self.processors.sockets(goal.sockets);
         let (size, requested) = self.plugged.map_or((0, 0), |plugged| (plugged.size.0, plugged.requested.0));
         let keeps =
-            |what: &str| format!("the guest has not given back {what} within {} s", PATIENCE.as_secs());
+            |what: &str| format!("the guest has not given back {what} within {} s", TIMEOUT.as_secs());
         MachineSize {
             sockets,
             memory_bytes: boot.0.saturating_add(size),
@@ -131,7 +131,7 @@ pub async fn serve(
                     }
                     // A kubelet may change the CPUs of a container at any time.
                     pause = seen.pause(goal).or(places.is_some().then_some(LATER));
-                    let size = refused.told(seen.report(goal, boot, since.elapsed() >= PATIENCE));
+                    let size = refused.told(seen.report(goal, boot, since.elapsed() >= TIMEOUT));
                     circumstances.send_if_modified(|told| {
                         let new = told.size.as_ref() != Some(&size);
                         told.size = Some(size);

@@ -270,11 +270,11 @@ impl Drop for Open {
 async fn quiet(requests: &mut watch::Receiver<Requests>, limits: Limits) {
     loop {
         let Requests { begun, open } = *requests.borrow_and_update();
-        let patience = if begun { limits.idle } else { limits.head };
+        let time_limit = if begun { limits.idle } else { limits.head };
         let changed = if open > 0 {
             requests.changed().await
         } else {
-            match timeout(patience, requests.changed()).await {
+            match timeout(time_limit, requests.changed()).await {
                 Ok(changed) => changed,
                 Err(_) => return,
             }

@@ -48,10 +48,10 @@ impl Copy {
         std::fs::write(self.source.receiver.join(RECEIVER_FILE), certificate).unwrap();
     }
 
-    async fn serve(&self, patience: Duration) -> (SocketAddr, JoinHandle<Result<(), Failure>>) {
+    async fn serve(&self, idle_timeout: Duration) -> (SocketAddr, JoinHandle<Result<(), Failure>>) {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
-        (address, tokio::spawn(Sender::open(&self.source).unwrap().serve(listener, patience)))
+        (address, tokio::spawn(Sender::open(&self.source).unwrap().serve(listener, idle_timeout)))
     }
 
     async fn run(&self, address: SocketAddr) -> Result<u64, Failure> {
@@ -101,7 +101,7 @@ async fn who_has_another_key_gets_nothing_and_is_not_believed() {
 async fn an_importer_waits_until_its_sender_knows_it() {
     let bytes = contents(1 << 20);
     let mut copy = Copy::of(&bytes);
-    copy.world.importer.web.patience.tries = 50;
+    copy.world.importer.web.idle_timeout.tries = 50;
     let own = keys::make(&copy.world.importer.places.keys).unwrap();
     copy.introduce("");
     let (address, sender) = copy.serve(LONG).await;

@@ -772,8 +772,9 @@ impl World {
                 assert!(status.active_pods.contains_key(&flight.to) || ended, "{flight:?} {status:?}");
             }
         }
-        let living =
-            |pod: &&Pod| pod.metadata.deletion_timestamp.is_none() && crate::vmi::Verdict::of(pod).is_none();
+        let living = |pod: &&Pod| {
+            pod.metadata.deletion_timestamp.is_none() && crate::vmi::InstanceEnd::of(pod).is_none()
+        };
         let count = self.pods.values().filter(living).count();
         assert!(count <= 2, "{count} pods");
     }

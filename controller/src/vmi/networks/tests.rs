@@ -57,7 +57,7 @@ fn a_definition_that_is_missing_is_told_before_there_is_a_pod() {
     assert_eq!((&condition["type"], &condition["reason"]), (&json!("Synchronized"), &json!("FailedCreate")));
     let message = condition["message"].as_str().unwrap();
     assert!(message.starts_with("failed to render launch manifest: failed to locate network attachment definition shop/blue: the cluster has no kind"), "{message}");
-    assert_eq!(told.again, Some(PATIENCE));
+    assert_eq!(told.again, Some(INTERVAL));
     observed.definitions = Definitions::default();
     observed.same_addresses = vec!["twins".to_owned()];
     let made = plan_of(&observed);

@@ -194,7 +194,7 @@ impl World {
                 }
             }
             Event::PodRefused => {
-                let lives = |pod: &&mut Pod| crate::vmi::Verdict::of(pod).is_none();
+                let lives = |pod: &&mut Pod| crate::vmi::InstanceEnd::of(pod).is_none();
                 if let Some(pod) = self.pod.as_mut().filter(|_| alive).filter(lives) {
                     pod.status = refused().status;
                 }
