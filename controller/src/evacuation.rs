@@ -10,7 +10,7 @@
 use crate::cluster::Cluster;
 use crate::expectations::{Key, Kind};
 use crate::migrations::row::EVACUATION_ANNOTATION;
-use crate::moves::{self, CRITICAL, MAINTENANCE, Mover, Wish};
+use crate::moves::{self, CRITICAL, MAINTENANCE, MigrationRequest, Mover};
 use crate::vmi::others::is_moving;
 use crate::vmi::phase;
 use barevirt_api::names::{CONDITION_LIVE_MIGRATABLE, PHASE_RUNNING};
@@ -46,7 +46,7 @@ pub async fn reconcile(cluster: &Cluster, namespace: &str, name: &str) -> Result
     }
     let uid = vmi.uid().unwrap_or_default();
     let mover = Mover { namespace, name, uid: &uid };
-    moves::ask(cluster, mover, &wish(&vmi, node)).await?;
+    moves::ask(cluster, mover, &request(&vmi, node)).await?;
     Ok(Some(INTERVAL))
 }
 
@@ -67,9 +67,9 @@ fn is_free(vmi: &VirtualMachineInstance) -> bool {
     !is_moving(vmi) && vmi.status.as_ref().is_none_or(|status| status.active_pods.len() <= 1)
 }
 
-fn wish<'a>(vmi: &VirtualMachineInstance, node: &'a str) -> Wish<'a> {
+fn request<'a>(vmi: &VirtualMachineInstance, node: &'a str) -> MigrationRequest<'a> {
     let by_descheduler = vmi.annotations().get(SOURCE_ANNOTATION).is_some_and(|by| by == "descheduler");
-    Wish {
+    MigrationRequest {
         beginning: "kubevirt-evacuation-",
         why: (EVACUATION_ANNOTATION, node),
         moves_volumes: false,
@@ -129,8 +129,8 @@ mod tests {
     #[test]
     fn a_deschedulers_wish_comes_last() {
         let plain = vmi(json!({}), json!({}));
-        assert_eq!((wish(&plain, "a").priority, wish(&plain, "a").why.1), (CRITICAL, "a"));
+        assert_eq!((request(&plain, "a").priority, request(&plain, "a").why.1), (CRITICAL, "a"));
         let annotations = json!({"metadata": {"annotations": {SOURCE_ANNOTATION: "descheduler"}}});
-        assert_eq!(wish(&vmi(json!({}), annotations), "a").priority, MAINTENANCE);
+        assert_eq!(request(&vmi(json!({}), annotations), "a").priority, MAINTENANCE);
     }
 }

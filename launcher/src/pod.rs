@@ -3,7 +3,7 @@
 //! ```text
 //!              launcher-sock (gRPC)  Sync, Watch, Control, .. ─► service ───┐
 //!  virt-handler                                                            ├─► start ─► supervisor ─► QEMU
-//!              launcher-fds          give ─► holdings ─────────────────────┘      │
+//!              launcher-fds          give ─► descriptor store ─────────────┘      │
 //!                                    take ─► console, users' monitor, VNC, USB    ├─► dhcp
 //!  container-disk ─ launcher.sock ─► disk::container ─────────────────────────────┘
 //!  kubelet ─ SIGTERM ─► stop ladder
@@ -19,8 +19,8 @@ mod beside;
 pub mod cards;
 pub mod confine;
 pub mod debug;
+pub mod descriptor_store;
 mod filesystems;
-pub mod holdings;
 mod images;
 pub mod incoming;
 pub mod migrate;
@@ -36,7 +36,7 @@ pub mod service;
 pub mod settle;
 pub mod shared;
 pub mod start;
-pub mod switchboard;
+pub mod stream_router;
 pub mod termination;
 pub mod usb;
 pub mod wanted;
@@ -60,7 +60,7 @@ use self::probes::serve_probes;
 use self::report::{Circumstances, report};
 use self::service::Service;
 use self::shared::Pod;
-use self::switchboard::Switchboard;
+use self::stream_router::StreamRouter;
 use self::usb::UsbSlots;
 use self::wanted::Wanted;
 use crate::assembly::{Assembly, Ends};
@@ -118,7 +118,7 @@ pub async fn run(args: Args) -> anyhow::Result<GuestEnd> {
         uid,
         wanted: watch::Sender::new(None),
         circumstances: watch::Sender::new(Circumstances::default()),
-        holdings: Rc::default(),
+        store: Rc::default(),
         container_disks,
         people: watch::Sender::new(None),
         journal: people::journal::Journal::default(),
@@ -154,16 +154,16 @@ pub async fn run(args: Args) -> anyhow::Result<GuestEnd> {
     spawn_local(descriptors::serve(fds_listener, allowed, calls));
     let (console, seats) = mpsc::channel(4);
     let (clients, sent) = mpsc::channel(4);
-    let switchboard = Switchboard {
+    let router = StreamRouter {
         console,
         people: clients,
         vnc: pod.vnc_socket(),
         usb: UsbSlots::new(pod.usb_sockets()),
-        holdings: pod.holdings.clone(),
+        store: pod.store.clone(),
         connections: pod.connections.clone(),
         circumstances: pod.circumstances.clone(),
     };
-    spawn_local(switchboard.serve(called));
+    spawn_local(router.serve(called));
     spawn_local(reap_strangers());
     let settled = watch::Sender::new(Status::default());
     let (agent_status, told_status) = (settled.subscribe(), settled.subscribe());

@@ -27,7 +27,7 @@ use tokio::sync::{Mutex, OwnedMutexGuard, watch};
 use tokio::time::{Instant, timeout};
 
 use crate::guest_agent::Facts;
-use crate::migration::{Progress, State, Told};
+use crate::migration::{MigrationReport, Progress, State};
 use crate::status::Status;
 
 /// How long a request waits for QEMU.
@@ -89,7 +89,7 @@ impl Meter {
             machine,
             agent: self.guest.borrow().as_ref().map(agent),
             dirty_bytes_per_second: self.written(pid),
-            migration: self.status.borrow().migration.as_ref().and_then(way),
+            migration: self.status.borrow().migration.as_ref().and_then(migration),
         }
     }
 
@@ -129,16 +129,16 @@ async fn machine(monitor: Qmp, pid: u32, mut asking: OwnedMutexGuard<Asking>) ->
     let threads = answers::threads(&monitor.execute_list(qmp::query_cpus_fast {}, by).await?);
     let blocks =
         answers::blocks(&monitor.execute_list(qmp::query_blockstats { query_nodes: None }, by).await?);
-    let balloon = told(monitor.execute(qmp::query_balloon {}, by).await)?;
+    let balloon = unless_refused(monitor.execute(qmp::query_balloon {}, by).await)?;
     let mut memory = None;
     if balloon.is_some() {
         if !asking.polled {
             let property = "guest-stats-polling-interval".to_owned();
             let poll = qmp::qom_set { path: BALLOON.to_owned(), property, value: POLLING.into() };
-            asking.polled = told(monitor.execute(poll, by).await)?.is_some();
+            asking.polled = unless_refused(monitor.execute(poll, by).await)?.is_some();
         }
         let which = qmp::qom_get { path: BALLOON.to_owned(), property: "guest-stats".to_owned() };
-        memory = told(monitor.execute(which, by).await)?;
+        memory = unless_refused(monitor.execute(which, by).await)?;
     }
     Ok(MachineStats {
         vcpus: threads.into_iter().filter_map(|(index, thread)| proc::vcpu(pid, thread, index)).collect(),
@@ -149,7 +149,7 @@ async fn machine(monitor: Qmp, pid: u32, mut asking: OwnedMutexGuard<Asking>) ->
 }
 
 /// An answer, or `None` if QEMU refuses, because the machine has no such device.
-fn told<T>(answer: Result<T, Error>) -> Result<Option<T>, Error> {
+fn unless_refused<T>(answer: Result<T, Error>) -> Result<Option<T>, Error> {
     match answer {
         Ok(value) => Ok(Some(value)),
         Err(Error::Refused { .. }) => Ok(None),
@@ -176,9 +176,9 @@ fn agent(facts: &Facts) -> AgentStats {
 }
 
 /// Progress of an outgoing migration.
-fn way(told: &Told) -> Option<MigrationStats> {
-    let Progress { transferred, remaining, total, rate, dirty_rate, .. } = told.progress;
-    matches!(told.state, State::Sending | State::Switching).then_some(MigrationStats {
+fn migration(report: &MigrationReport) -> Option<MigrationStats> {
+    let Progress { transferred, remaining, total, rate, dirty_rate, .. } = report.progress;
+    matches!(report.state, State::Sending | State::Switching).then_some(MigrationStats {
         total_bytes: total,
         transferred_bytes: transferred,
         remaining_bytes: remaining,

@@ -3,7 +3,7 @@
 use std::time::SystemTime;
 
 use crate::lifecycle::{Pause, Phase};
-use crate::migration::Told;
+use crate::migration::MigrationReport;
 
 /// The stage of the VM's life, as published.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -93,5 +93,5 @@ pub struct Status {
     /// Whether the handler must make virtual CPUs realtime before the guest runs.
     pub awaits_real_time: bool,
     /// Its last migration.
-    pub migration: Option<Told>,
+    pub migration: Option<MigrationReport>,
 }

@@ -219,7 +219,7 @@ pub async fn supervise(
                 Some(supervisor.prepared(prepared))
             }
             Some(request) = requests.recv() => supervisor.asked(request),
-            event = next_event(&mut supervisor.events) => supervisor.heard(event),
+            event = next_event(&mut supervisor.events) => supervisor.take_event(event),
             Some(outcome) = supervisor.work.next() => supervisor.came_of(outcome),
             exit = child_exit(&mut supervisor.process) => Some(supervisor.exited(exit).await),
             exit = child_exit(&mut supervisor.tpm) => {

@@ -22,7 +22,7 @@ use tokio::time::timeout;
 use virt_launcher::guest_end::GuestEnd;
 use virt_launcher::migration::disks::{Copyable, LocalDisk};
 use virt_launcher::migration::qemu::{Baggage, Key};
-use virt_launcher::migration::{Limits, Location, State, Told};
+use virt_launcher::migration::{Limits, Location, MigrationReport, State};
 use virt_launcher::status::{Stage, Status};
 use virt_launcher::supervisor::{MigrationOrder, NotDone, Request, supervise};
 
@@ -95,7 +95,7 @@ impl End {
             .clone()
     }
 
-    async fn reaches(&mut self, state: State) -> Told {
+    async fn reaches(&mut self, state: State) -> MigrationReport {
         let is = |status: &Status| status.migration.as_ref().is_some_and(|told| told.state == state);
         self.until(&format!("{state:?}"), is).await.migration.unwrap()
     }

@@ -21,7 +21,7 @@ use virt_launcher::guest_end::GuestEnd;
 use virt_launcher::people::journal::Journal;
 use virt_launcher::pod::report::{Circumstances, report};
 use virt_launcher::pod::service::Service;
-use virt_launcher::real_time::{RealTime, Word};
+use virt_launcher::real_time::{RealTime, RealTimeReport};
 use virt_launcher::stats::Meter;
 use virt_launcher::status::Status;
 use virt_launcher::supervisor::{Request, supervise};
@@ -44,9 +44,9 @@ struct Launcher {
 impl Launcher {
     fn start(within: Duration) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let word = watch::Sender::new(Word::default());
+        let real_time = watch::Sender::new(RealTimeReport::default());
         let Bare { mut launch, people, serial: _ } = bare(&["-name", "debug-threads=on"]);
-        launch.real_time = Some(RealTime { word: word.subscribe(), within });
+        launch.real_time = Some(RealTime { report: real_time.subscribe(), within });
         let (requests, asked) = mpsc::channel(4);
         let status = watch::Sender::new(Status::default());
         let told = watch::Sender::new(LauncherStatus::default());
@@ -62,7 +62,7 @@ impl Launcher {
             meter: Meter::new(no_people.subscribe(), status.subscribe(), no_facts.subscribe()),
             process: status.subscribe(),
             journal: Journal::default(),
-            real_time: word,
+            real_time,
             connections: Default::default(),
         };
         let listener = grpc::listen_at(&directory.path().join(GRPC_SOCKET)).unwrap();
@@ -101,8 +101,8 @@ async fn until(
 }
 
 async fn say(handler: &mut LauncherClient<Channel>, qemu_pid: u32, refusal: &str) {
-    let word = RealTimeRequest { qemu_pid, refusal: refusal.to_owned() };
-    handler.real_time(grpc::request(word, SOON)).await.unwrap();
+    let report = RealTimeRequest { qemu_pid, refusal: refusal.to_owned() };
+    handler.real_time(grpc::request(report, SOON)).await.unwrap();
 }
 
 #[test]

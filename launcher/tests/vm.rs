@@ -178,16 +178,16 @@ fn a_stop_before_the_start_starts_nothing() {
 }
 
 /// A user at the monitor.
-struct Person(BufReader<UnixStream>);
+struct MonitorClient(BufReader<UnixStream>);
 
-impl Person {
+impl MonitorClient {
     async fn connect(socket: &std::path::Path) -> Self {
-        let mut person = Self(BufReader::new(UnixStream::connect(socket).await.unwrap()));
-        assert!(person.hear().await.get("QMP").is_some());
-        let refused = person.ask(json!({"execute": "query-name", "id": 0})).await;
+        let mut client = Self(BufReader::new(UnixStream::connect(socket).await.unwrap()));
+        assert!(client.hear().await.get("QMP").is_some());
+        let refused = client.ask(json!({"execute": "query-name", "id": 0})).await;
         assert_eq!(refused["error"]["class"], "CommandNotFound");
-        assert_eq!(person.ask(json!({"execute": "qmp_capabilities"})).await, json!({"return": {}}));
-        person
+        assert_eq!(client.ask(json!({"execute": "qmp_capabilities"})).await, json!({"return": {}}));
+        client
     }
 
     async fn say(&mut self, line: Value) {
@@ -235,8 +235,8 @@ fn people_share_a_monitor_and_what_they_do_is_seen() {
             people::serve(qmp, Some(listener), sent).await;
         });
         let mut vm = Vm::running(bare.launch).await;
-        let mut a = Person::connect(&socket).await;
-        let mut b = Person::connect(&socket).await;
+        let mut a = MonitorClient::connect(&socket).await;
+        let mut b = MonitorClient::connect(&socket).await;
 
         // The same id in different commands: each gets its own answer.
         a.say(json!({"execute": "query-status", "id": "same"})).await;
@@ -259,7 +259,7 @@ fn people_share_a_monitor_and_what_they_do_is_seen() {
         for _ in 0..3 {
             assert!(b.hear().await.get("error").is_some());
         }
-        let mut rude = Person::connect(&socket).await;
+        let mut rude = MonitorClient::connect(&socket).await;
         rude.0.write_all(b"{\"execute\": \"query-st").await.unwrap();
         drop(rude);
 
@@ -291,12 +291,12 @@ fn a_person_who_does_not_read_holds_up_nobody() {
             people::serve(qmp, Some(listener), sent).await;
         });
         let vm = Vm::running(bare.launch).await;
-        let mut sleeper = Person::connect(&socket).await;
+        let mut sleeper = MonitorClient::connect(&socket).await;
         for n in 0..50 {
             // 0.2 MB each, never read.
             sleeper.say(json!({"execute": "query-qmp-schema", "id": n})).await;
         }
-        let mut other = Person::connect(&socket).await;
+        let mut other = MonitorClient::connect(&socket).await;
         let begun = Instant::now();
         for n in 0..20 {
             assert_eq!(other.ask(json!({"execute": "query-status", "id": n})).await["id"], n);

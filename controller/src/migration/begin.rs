@@ -5,7 +5,7 @@
 //! ```
 //!
 //! No guest runs in the pod yet, so the pod may be deleted at any time. Only its UID proves that it is ours, as for every
-//! launcher ([`crate::births`]): our own request created it, or the instance's status names it.
+//! launcher ([`crate::created_pods`]): our own request created it, or the instance's status names it.
 
 use super::action::{Action, Plan};
 use super::hand_over::{change, hand_over};
@@ -240,7 +240,7 @@ fn delete(observed: &Observed, pod: &Pod) -> Plan {
 fn is_proven(observed: &Observed, vmi: &VirtualMachineInstance, pod: &Pod) -> bool {
     let uid = pod.metadata.uid.as_deref().unwrap_or_default();
     let named = || vmi.status.as_ref().is_some_and(|status| status.active_pods.contains_key(uid));
-    !uid.is_empty() && (observed.is_born_here || named())
+    !uid.is_empty() && (observed.is_created_here || named())
 }
 
 fn without_pod(observed: &Observed, vmi: &VirtualMachineInstance, reached: Phase) -> Plan {

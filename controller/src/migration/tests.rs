@@ -94,7 +94,7 @@ fn observed(
         effective: target.as_ref().filter(|pod| crate::vmi::runs(pod)).map(|_| settings()),
         target_node: target.as_ref().map(|_| NodeState::Ready),
         target,
-        is_born_here: true,
+        is_created_here: true,
         has_rival: false,
         back_off: Duration::ZERO,
         turn: Turn::NotAsked,
@@ -364,7 +364,7 @@ fn disks_that_came_while_the_guest_ran_are_there_before_it_is_handed_over() {
 #[test]
 fn a_pod_is_believed_for_its_uid_alone() {
     let mut not_ours = observed(migration(in_phase("Pending")), Some(vmi(json!({}))), Some(runs()));
-    not_ours.is_born_here = false;
+    not_ours.is_created_here = false;
     let replaced = plan(&not_ours);
     assert!(deletes(&replaced) && replaced.actions.len() == 1, "{replaced:?}");
     // A pod that the status names is ours, whichever process leads.

@@ -19,7 +19,7 @@ use barevirt_api::v1::{DataVolumeTemplateSpec, VirtualMachine, VirtualMachineIns
 use barevirt_component::notes::Note;
 use barevirt_component::request::{Category, Error};
 use barevirt_component::request::{call, call_opt};
-use barevirt_plan::data_volumes::{self as planned, DataVolumes, Origin, Told, Work};
+use barevirt_plan::data_volumes::{self as planned, DataVolumeState, DataVolumes, Origin, Work};
 use k8s_openapi::api::authorization::v1::SubjectAccessReview;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
@@ -78,7 +78,7 @@ pub(super) async fn observe(
     for template in templates {
         let name = template.name();
         let there = call_opt("get", || format!("data volume {namespace}/{name}"), all.get(name)).await?;
-        found.push(there.map(|there| Told::by(&there, vm)));
+        found.push(there.map(|there| DataVolumeState::of(&there, vm)));
     }
     let found = DataVolumes(found);
     if found.are_filled() {
@@ -265,8 +265,12 @@ mod tests {
     use super::*;
 
     fn volumes(phase: &str) -> DataVolumes {
-        let told = Told { name: "root".to_owned(), phase: phase.to_owned(), ..Told::default() };
-        DataVolumes(vec![Some(told)])
+        let state = DataVolumeState {
+            name: "root".to_owned(),
+            phase: phase.to_owned(),
+            ..DataVolumeState::default()
+        };
+        DataVolumes(vec![Some(state)])
     }
 
     #[test]

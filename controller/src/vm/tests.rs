@@ -6,7 +6,7 @@ use super::status::{Outcome, compute};
 use super::{DataVolumes, Drift, Work};
 use barevirt_api::names::VM_FINALIZER;
 use barevirt_api::v1::{VirtualMachine, VirtualMachineInstance, VirtualMachineStatus};
-use barevirt_plan::data_volumes::Told;
+use barevirt_plan::data_volumes::DataVolumeState;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};

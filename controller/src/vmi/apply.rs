@@ -128,7 +128,7 @@ async fn create_pod(
     let (namespace, name) = (vmi.namespace().unwrap_or_default(), pod.name_any());
     match make_pod(cluster, vmi, pod).await {
         Ok(Some(uid)) => {
-            cluster.births.note(&uid);
+            cluster.created_pods.note(&uid);
             info!(namespace, vmi = vmi.name_any(), pod = name, uid, "created the launcher pod");
             Ok(None)
         }

@@ -121,16 +121,16 @@ pub(super) async fn observe(
     let wants_vsock = vmi.spec.domain.devices.autoattach_vsock == Some(true);
     let context_id = if starting && wants_vsock { cluster.context_ids.of(&uid) } else { None };
     let made = launcher.as_ref().and_then(|pod| pod.metadata.uid.as_deref()).unwrap_or_default();
-    let is_born_here = cluster.births.knows(made);
-    if is_born_here && proof::names(&vmi, made) {
-        cluster.births.forget(made);
+    let is_created_here = cluster.created_pods.knows(made);
+    if is_created_here && proof::names(&vmi, made) {
+        cluster.created_pods.forget(made);
     }
     let same_addresses = if begins || runs { cluster.macs.same(&vmi) } else { Vec::new() };
     let now = Timestamp::now();
     Ok(Some(Observed {
         definitions,
         same_addresses,
-        is_born_here,
+        is_created_here,
         state,
         claims,
         consumer,

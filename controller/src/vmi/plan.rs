@@ -155,7 +155,7 @@ fn without_pod(observed: &Observed) -> Plan {
             let mut pod = pod::build(&valid, &observed.config);
             pod::claims::add(&mut pod, &valid, |claim| observed.claims.mode(claim));
             pod::networks::ask(&mut pod, &observed.definitions.resources);
-            let unheard = pod::reach::add(&mut pod, &observed.reaches);
+            let ignored = pod::reach::add(&mut pod, &observed.reaches);
             let mut plan = Plan::default();
             match state::step(vmi, observed.state.as_ref()) {
                 state::Step::Nothing => {}
@@ -181,7 +181,7 @@ fn without_pod(observed: &Observed) -> Plan {
                 format!("Created virtual machine pod {}", pod.name_any()),
             );
             let mut plan = plan.act(Action::CreatePod(Box::new(pod))).tell(note);
-            plan.notes.extend(reach::note(&unheard));
+            plan.notes.extend(reach::note(&ignored));
             plan.notes.extend(observed.same_addresses.iter().map(|text| networks::same_address(text)));
             plan
         }

@@ -39,7 +39,7 @@ pub fn source(
         return;
     }
     let Some(state) = status.migration_state.as_mut() else { return };
-    let Some(told) = plan::told(launcher, uid) else {
+    let Some(told) = plan::reported(launcher, uid) else {
         if let Some(why) = refused {
             fail(state, why, now);
         }
@@ -105,7 +105,7 @@ pub fn target(vmi: &VirtualMachineInstance, seen: Target<'_>, now: &Time) -> Vir
     };
     let is_ours = ours(&status);
     let Some(state) = status.migration_state.as_mut().filter(|_| is_ours) else { return status };
-    let told = seen.launcher.and_then(|launcher| plan::told(launcher, uid));
+    let told = seen.launcher.and_then(|launcher| plan::reported(launcher, uid));
     let stage = told.map_or(Stage::Unspecified, MigrationStatus::state);
     let phase = seen.launcher.map_or(Phase::Unspecified, LauncherStatus::phase);
     if stage == Stage::Arrived {

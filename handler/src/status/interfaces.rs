@@ -1,7 +1,9 @@
 //! Interfaces in a VMI's status. The sources are the handler for those that it set up, the launcher for their
 //! cards, the controller for their networks, and the guest agent for these and others.
 
-use barevirt_api::networks::{DOWN, SOURCE_AGENT, SOURCE_DOMAIN, SOURCE_MULTUS, UP, is_told_by, with_source};
+use barevirt_api::networks::{
+    DOWN, SOURCE_AGENT, SOURCE_DOMAIN, SOURCE_MULTUS, UP, is_reported_by, with_source,
+};
 use barevirt_api::v1::NetworkInterfaceStatus;
 use barevirt_protocol::v1::{Card, GuestInterface};
 
@@ -86,7 +88,7 @@ fn attached(seen: &NetworkInterfaceStatus) -> NetworkInterfaceStatus {
 }
 
 fn has_source(one: &NetworkInterfaceStatus, source: &str) -> bool {
-    is_told_by(one.info_source.as_deref(), source)
+    is_reported_by(one.info_source.as_deref(), source)
 }
 
 fn add_source(one: &mut NetworkInterfaceStatus, source: &str) {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use super::xml::{Amount, Metric, Whose};
+use super::xml::{Amount, Metric, Subject};
 
 /// Clock ticks per second in `/proc`, on every architecture that we support.
 const TICKS: u64 = 100;
@@ -57,7 +57,7 @@ impl Host {
     /// The metrics with KubeVirt's names and order.
     #[must_use]
     pub fn metrics(&self) -> Vec<Metric> {
-        let of = |name, amount, unit| Metric::new(Whose::Host, name, amount, unit);
+        let of = |name, amount, unit| Metric::new(Subject::Host, name, amount, unit);
         let kibibytes = |name, amount| of(name, Amount::Unsigned(amount), "KiB");
         let mut metrics = Vec::new();
         if let Some(packages) = self.packages {

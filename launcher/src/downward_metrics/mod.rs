@@ -28,7 +28,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
 use self::host::Host;
 use self::request::Requests;
-use self::xml::{Amount, Metric, Whose};
+use self::xml::{Amount, Metric, Subject};
 use crate::stats::{Meter, QUERY_TIMEOUT};
 
 /// Time between two answers, as KubeVirt's.
@@ -95,14 +95,14 @@ fn names(node: &str, version: &str) -> Vec<Metric> {
         ("VirtualizationVendor", "kubevirt.io"),
         ("VirtProductInfo", version),
     ]
-    .map(|(name, value)| Metric::new(Whose::Host, name, Amount::Text(value.to_owned()), ""))
+    .map(|(name, value)| Metric::new(Subject::Host, name, Amount::Text(value.to_owned()), ""))
     .into()
 }
 
 fn guest(machine: &MachineStats, memory: u64) -> Vec<Metric> {
     let ran: u64 = machine.vcpus.iter().map(|cpu| cpu.run_ns).sum();
     let kibibytes = Amount::Unsigned(machine.balloon_bytes.unwrap_or(memory) / 1024);
-    let of = |name, amount, unit| Metric::new(Whose::Guest, name, amount, unit);
+    let of = |name, amount, unit| Metric::new(Subject::Guest, name, amount, unit);
     let processors = i64::try_from(machine.vcpus.len()).unwrap_or(i64::MAX);
     vec![
         of("TotalCPUTime", Amount::Micros(ran / 1000), "s"),

@@ -77,7 +77,7 @@ pub(super) fn step(
     event: migration::Event,
 ) -> (Phase, Vec<Effect>) {
     let (effects, outcome) = vm.moving.step(now, event);
-    come_of(pause, vm, now, effects.into_iter().map(Effect::Migrate).collect(), outcome)
+    apply_outcome(pause, vm, now, effects.into_iter().map(Effect::Migrate).collect(), outcome)
 }
 
 /// Time has passed. `effects` are those of other parts at the same moment.
@@ -89,10 +89,10 @@ pub(super) fn tick(
 ) -> (Phase, Vec<Effect>) {
     let (more, outcome) = vm.moving.tick(now);
     effects.extend(more.into_iter().map(Effect::Migrate));
-    come_of(pause, vm, now, effects, outcome)
+    apply_outcome(pause, vm, now, effects, outcome)
 }
 
-fn come_of(
+fn apply_outcome(
     pause: Option<Pause>,
     vm: &mut Vm,
     now: Duration,
@@ -132,7 +132,7 @@ fn come_of(
 }
 
 fn gone(vm: &Vm, why: &str) -> GuestEnd {
-    if vm.moving.told(false).is_some_and(|told| told.post_copy) {
+    if vm.moving.report(false).is_some_and(|report| report.post_copy) {
         GuestEnd::failed("PostCopyFailed", format!("the guest was lost in post-copy migration: {why}"))
     } else {
         GuestEnd::failed("MigrationFailed", format!("the guest was lost in migration: {why}"))

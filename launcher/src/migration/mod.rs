@@ -34,7 +34,7 @@ pub mod target;
 use std::time::Duration;
 
 pub use connections::Connections;
-pub use event::{Effect, Event, Location, Outcome, Progress, Said, State, Told};
+pub use event::{Effect, Event, Location, MigrationReport, Outcome, Progress, QemuState, State};
 pub use limits::Limits;
 pub use source::Source;
 pub use target::Target;
@@ -132,11 +132,11 @@ impl Moving {
 
     /// The published information. `hold` says whether a user wants the guest paused.
     #[must_use]
-    pub fn told(&self, hold: bool) -> Option<Told> {
+    pub fn report(&self, hold: bool) -> Option<MigrationReport> {
         match self {
             Self::Stays => None,
-            Self::Comes(target) => Some(target.told()),
-            Self::Goes(source) => Some(source.told(hold)),
+            Self::Comes(target) => Some(target.report()),
+            Self::Goes(source) => Some(source.report(hold)),
         }
     }
 }

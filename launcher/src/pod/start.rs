@@ -23,7 +23,7 @@ use super::accelerator::{accelerator, host_cpu};
 use super::beside::Beside;
 use super::cards::Cards;
 use super::confine;
-use super::holdings::Holdings;
+use super::descriptor_store::DescriptorStore;
 use super::images::images;
 use super::incoming::{as_started, incoming};
 use super::plug::{self, Plugs};
@@ -203,20 +203,20 @@ fn put_together(
     let disks = confine::disks(&volumes.volumes);
     let claim_disks = volumes.on_claims.clone();
 
-    let mut holdings = pod.holdings.borrow_mut();
-    let plugged = plugged(wanted, &mut holdings, &mut descriptors, &mut volumes)?;
+    let mut store = pod.store.borrow_mut();
+    let plugged = plugged(wanted, &mut store, &mut descriptors, &mut volumes)?;
     let may_emulate = wanted.may_emulate(pod.args.allow_emulation);
-    let (accelerator, fd_sets) = accelerator(&mut holdings, may_emulate, &mut descriptors);
-    let vhost_vsock = holdings.take(VHOST_VSOCK).map(|vsock| descriptors.add(vsock));
+    let (accelerator, fd_sets) = accelerator(&mut store, may_emulate, &mut descriptors);
+    let vhost_vsock = store.take(VHOST_VSOCK).map(|vsock| descriptors.add(vsock));
     let mut interfaces = Vec::new();
     let mut dhcp = Vec::new();
     for facts in &wanted.facts.interfaces {
         let passt = passt.take_if(|_| wanted.is_joined_by_passt(facts));
-        let (interface, served) = interface(wanted, facts, passt, &mut holdings, &mut descriptors)?;
+        let (interface, served) = interface(wanted, facts, passt, &mut store, &mut descriptors)?;
         interfaces.push(interface);
         dhcp.push(served);
     }
-    drop(holdings);
+    drop(store);
     let word = match accelerator {
         Accelerator::Kvm { .. } => "kvm",
         Accelerator::Tcg { .. } => "tcg",
@@ -265,7 +265,7 @@ fn put_together(
     })?;
     let real_time = wanted.vmi.spec().domain.cpu.as_ref().and_then(|cpu| cpu.realtime.as_ref());
     assembly.launch.real_time =
-        real_time.map(|_| RealTime { word: pod.real_time.subscribe(), within: real_time::WITHIN });
+        real_time.map(|_| RealTime { report: pod.real_time.subscribe(), within: real_time::WITHIN });
     pod.circumstances.send_modify(|circumstances: &mut Circumstances| {
         circumstances.pci_layout = assembly.layout.to_saved();
         let disks = assembly.launch.disks.local.iter();
@@ -284,7 +284,7 @@ fn put_together(
     let room = assembly.hot_disks.clone();
     let due = refresh::due(wanted, &assembly.launch.cards);
     spawn_local(refresh::serve(people.clone(), pod.wanted.subscribe(), due));
-    let plugs = Plugs::new(room, cards, pod.holdings.clone(), pod.circumstances.clone());
+    let plugs = Plugs::new(room, cards, pod.store.clone(), pod.circumstances.clone());
     let plugs = plugs.with(plugged, &assembly.came);
     spawn_local(plugs.serve(people, pod.wanted.subscribe()));
     Ok(Prepared { assembly, connections })
@@ -294,14 +294,14 @@ fn put_together(
 /// the set of descriptors of each.
 fn plugged(
     wanted: &Wanted,
-    holdings: &mut Holdings,
+    store: &mut DescriptorStore,
     descriptors: &mut Descriptors,
     volumes: &mut volumes::Prepared,
 ) -> Result<Vec<(HotDisk, u32)>, GuestEnd> {
     let mut plugged = Vec::new();
     for (key, set) in wanted.plugged().into_iter().zip(plug::FIRST_SET..) {
         let volume = &key.volume;
-        let given = holdings.take(&key.descriptor()).ok_or_else(|| {
+        let given = store.take(&key.descriptor()).ok_or_else(|| {
             GuestEnd::failed("DescriptorsMissing", format!("volume {volume}: its disk is in use already"))
         })?;
         let facts = plug::facts(&key, &wanted.vmi, &given, set)
@@ -332,10 +332,10 @@ fn interface(
     wanted: &Wanted,
     facts: &Interface,
     passt: Option<OwnedFd>,
-    holdings: &mut Holdings,
+    store: &mut DescriptorStore,
     descriptors: &mut Descriptors,
 ) -> Result<(InterfaceFacts, Served), GuestEnd> {
-    let mut take = |kind: NetworkDescriptor| -> Option<OwnedFd> { holdings.take(&kind.of(&facts.network)) };
+    let mut take = |kind: NetworkDescriptor| -> Option<OwnedFd> { store.take(&kind.of(&facts.network)) };
     let sockets = dhcp::Sockets {
         dhcp4: take(NetworkDescriptor::Dhcp4),
         dhcp6: take(NetworkDescriptor::Dhcp6),
@@ -343,7 +343,7 @@ fn interface(
         bridge_index: facts.bridge_index,
     };
     let taps = wanted.taps(facts).into_iter().map(|name| {
-        let tap = holdings.take(&name).ok_or_else(|| {
+        let tap = store.take(&name).ok_or_else(|| {
             let message = format!("interface {}: its tap is in use already", facts.name);
             GuestEnd::failed("DescriptorsMissing", message)
         })?;

@@ -23,8 +23,8 @@ fn line(end: &GuestEnd) -> String {
         message.truncate(cut);
         message.push_str(" ...");
     }
-    let word = json!({"phase": end.phase(), "reason": end.reason, "message": message});
-    format!("{word}\n")
+    let line = json!({"phase": end.phase(), "reason": end.reason, "message": message});
+    format!("{line}\n")
 }
 
 #[cfg(test)]
@@ -37,7 +37,7 @@ mod tests {
         let end = GuestEnd::failed("QemuFailed", "é\n\"".repeat(5000));
         let line = line(&end);
         assert!(line.len() < 4096 && line.ends_with("}\n") && line.matches('\n').count() == 1);
-        let word: Value = serde_json::from_str(&line).unwrap();
-        assert_eq!((&word["phase"], &word["reason"]), (&json!("Failed"), &json!("QemuFailed")));
+        let written: Value = serde_json::from_str(&line).unwrap();
+        assert_eq!((&written["phase"], &written["reason"]), (&json!("Failed"), &json!("QemuFailed")));
     }
 }

@@ -34,7 +34,7 @@ impl Supervisor<'_> {
         // for the guest.
         let waits = matches!(self.vm.phase, Phase::Paused(Pause::Incoming));
         let migration =
-            self.vm.moving.told(self.vm.hold).filter(|told| waits || told.state != State::Awaited);
+            self.vm.moving.report(self.vm.hold).filter(|report| waits || report.state != State::Awaited);
         self.status.send_if_modified(|status| {
             let before = status.clone();
             status.reason = reason;

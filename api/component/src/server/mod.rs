@@ -85,7 +85,7 @@ impl Limits {
 }
 
 /// Time for a client that was told to close its connection.
-const GOODBYE: Duration = Duration::from_secs(5);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The sender of a request, as far as the connection shows.
 #[derive(Clone, Debug)]
@@ -205,7 +205,7 @@ async fn connection<K, S, F, B>(
         ended = http.as_mut() => return done(ended),
         () = quiet(&mut requests, limits) => http.as_mut().graceful_shutdown(),
     }
-    match timeout(GOODBYE, http).await {
+    match timeout(DRAIN_TIMEOUT, http).await {
         Ok(ended) => done(ended),
         Err(_) => debug!(%address, "an idle connection was closed"),
     }

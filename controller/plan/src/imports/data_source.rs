@@ -5,7 +5,7 @@
 //!            \---> another of its namespace --> ... at most MOST_STEPS times
 //! ```
 
-use super::status::{Said, merged, said};
+use super::status::{ConditionFields, condition, merged};
 use crate::data_volumes::Place;
 use crate::data_volumes::status::SUCCEEDED;
 use barevirt_api::cdi::{DATA_SOURCE, DataSource, DataSourceSource, DataSourceStatus};
@@ -122,9 +122,9 @@ pub fn status(data_source: &DataSource, end: &End, now: &Time) -> Option<DataSou
         Some(false) => "False",
         None => "Unknown",
     };
-    let said: Said = said("Ready", ready, end.reason.clone(), end.message.clone());
+    let condition: ConditionFields = condition("Ready", ready, end.reason.clone(), end.message.clone());
     let new = DataSourceStatus {
-        conditions: merged(old.conditions.clone(), said, now),
+        conditions: merged(old.conditions.clone(), condition, now),
         source: end.source.clone(),
     };
     (new != old || data_source.status.is_none()).then_some(new)

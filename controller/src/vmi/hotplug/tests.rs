@@ -91,7 +91,7 @@ fn observed(vmi: VirtualMachineInstance, claims: Vec<(&str, Found)>, pods: Vec<P
     Observed {
         vmi,
         pod: Some(launcher()),
-        is_born_here: true,
+        is_created_here: true,
         strays: vec![],
         others: vec![],
         target: crate::vmi::others::Target::Lives,

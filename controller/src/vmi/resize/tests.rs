@@ -25,7 +25,7 @@ fn observed(sockets: u32, guest: &str, there: (u32, &str, &str), conditions: Val
     Observed {
         vmi,
         pod: None,
-        is_born_here: true,
+        is_created_here: true,
         strays: vec![],
         others: vec![],
         target: crate::vmi::others::Target::Lives,

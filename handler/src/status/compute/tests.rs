@@ -47,12 +47,12 @@ fn interfaces() -> [Interface; 1] {
     }]
 }
 
-fn seen(launcher: &LauncherStatus) -> Seen<'_> {
-    Seen {
+fn seen(launcher: &LauncherStatus) -> LauncherView<'_> {
+    LauncherView {
         launcher: Some(launcher),
         interfaces: None,
         failure: None,
-        told: true,
+        is_current: true,
         readiness: None,
         bindings: &NO_BINDINGS,
     }
@@ -61,7 +61,7 @@ fn seen(launcher: &LauncherStatus) -> Seen<'_> {
 #[test]
 fn running_is_reported_whole_and_then_stays_the_same() {
     let (launcher, interfaces) = (launcher(Phase::Running), interfaces());
-    let seen = Seen { interfaces: Some(&interfaces), ..seen(&launcher) };
+    let seen = LauncherView { interfaces: Some(&interfaces), ..seen(&launcher) };
     let status = compute(&scheduled(), seen, &at(5));
     assert_eq!(status.phase.as_deref(), Some("Running"));
     assert_eq!(status.node_name.as_deref(), Some("node01"));
@@ -82,12 +82,13 @@ fn running_is_reported_whole_and_then_stays_the_same() {
 fn a_new_handler_takes_nothing_back() {
     let running = launcher(Phase::Running);
     let interfaces = interfaces();
-    let status = compute(&scheduled(), Seen { interfaces: Some(&interfaces), ..seen(&running) }, &at(5));
-    let nothing = Seen {
+    let status =
+        compute(&scheduled(), LauncherView { interfaces: Some(&interfaces), ..seen(&running) }, &at(5));
+    let nothing = LauncherView {
         launcher: None,
         interfaces: None,
         failure: None,
-        told: true,
+        is_current: true,
         readiness: None,
         bindings: &NO_BINDINGS,
     };
@@ -147,7 +148,7 @@ fn a_guest_with_a_probe_is_ready_when_its_pod_is() {
     probed.spec.readiness_probe = Some(Default::default());
     let launcher = launcher(Phase::Running);
     let ready = |vmi: &VirtualMachineInstance, readiness: Option<&Readiness>| {
-        let status = compute(vmi, Seen { readiness, ..seen(&launcher) }, &at(5));
+        let status = compute(vmi, LauncherView { readiness, ..seen(&launcher) }, &at(5));
         assert_eq!(status.phase.as_deref(), Some("Running"));
         Condition::find(&status.conditions, CONDITION_READY)
             .map(|ready| (ready.status.clone(), ready.reason.clone().unwrap_or_default()))
@@ -217,7 +218,7 @@ fn the_guest_s_word_adds_a_name_and_no_address() {
     facts.interfaces.extend((0..50).map(|n| told(&format!("tap{n}"), "", "192.0.2.9")));
     now.guest = Some(facts);
     let interfaces = interfaces();
-    let status = compute(&scheduled(), Seen { interfaces: Some(&interfaces), ..seen(&now) }, &at(5));
+    let status = compute(&scheduled(), LauncherView { interfaces: Some(&interfaces), ..seen(&now) }, &at(5));
     assert_eq!(status.interfaces.len(), 1 + MOST_GUEST_ONLY);
     let ours = &status.interfaces[0];
     assert_eq!(ours.ip_addresses, ["10.244.0.5", "fd00::5"]);
@@ -234,7 +235,7 @@ fn the_guest_s_word_adds_a_name_and_no_address() {
     // The agent disconnects: its reports about interfaces and freezing are removed, while facts about the
     // operating system stay.
     let gone = launcher(Phase::Running);
-    let without = Seen { interfaces: Some(&interfaces), ..seen(&gone) };
+    let without = LauncherView { interfaces: Some(&interfaces), ..seen(&gone) };
     let after = compute(&vmi(status.clone()), without, &at(9));
     assert_eq!((after.interfaces.len(), after.interfaces[0].info_source.as_deref()), (1, Some("domain")));
     assert_eq!((after.guest_os_info, after.fs_freeze_status), (status.guest_os_info, None));
@@ -259,11 +260,11 @@ fn a_card_that_is_not_as_wanted_is_told_while_that_lasts() {
 
 #[test]
 fn a_failure_to_synchronize_is_a_condition_while_it_lasts() {
-    let failing = Seen {
+    let failing = LauncherView {
         launcher: None,
         interfaces: None,
         failure: Some("open tap tap0"),
-        told: true,
+        is_current: true,
         readiness: None,
         bindings: &NO_BINDINGS,
     };
@@ -271,6 +272,6 @@ fn a_failure_to_synchronize_is_a_condition_while_it_lasts() {
     let condition = Condition::find(&status.conditions, CONDITION_SYNCHRONIZED).unwrap();
     assert_eq!(condition.reason.as_deref(), Some("SyncFailed"));
     assert_eq!(status.phase.as_deref(), Some("Scheduled"));
-    let healed = compute(&vmi(status), Seen { failure: None, ..failing }, &at(6));
+    let healed = compute(&vmi(status), LauncherView { failure: None, ..failing }, &at(6));
     assert_eq!(Some(healed), scheduled().status);
 }

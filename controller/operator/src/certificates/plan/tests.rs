@@ -61,13 +61,15 @@ impl World {
             self.observed.authority = self.authority.as_ref().map(|authority| authority.seen.clone());
             self.observed.next = self.next.as_ref().map(|authority| authority.seen.clone());
             if let Some(bundle) = &plan.bundle {
-                self.observed.bundle = Seen::all(bundle.concat().as_bytes());
+                self.observed.bundle = ParsedCertificate::all(bundle.concat().as_bytes());
             }
             for leaf in &plan.issue {
                 let profile = leaf.profile("kubevirt");
                 let life = self.rotation.leaf.duration;
                 let issued = self.authority.as_ref().unwrap().issue(&profile, at(now), life).unwrap();
-                self.observed.leaves.insert(*leaf, Seen::first(issued.certificate.as_bytes()).unwrap());
+                self.observed
+                    .leaves
+                    .insert(*leaf, ParsedCertificate::first(issued.certificate.as_bytes()).unwrap());
             }
             // The webhooks are written after the round.
             self.tell();
@@ -92,8 +94,8 @@ fn changes(plans: &[Plan]) -> Vec<Change> {
 /// The certificates that pods have: the kubelet updates them after a while. The API server has them at once.
 #[derive(Clone)]
 struct Pods {
-    bundle: Vec<Seen>,
-    leaves: BTreeMap<Leaf, Seen>,
+    bundle: Vec<ParsedCertificate>,
+    leaves: BTreeMap<Leaf, ParsedCertificate>,
 }
 
 /// Follows a world minute by minute, with pods that lag by up to `behind` minutes, each by its own number.
@@ -263,7 +265,7 @@ fn what_is_not_what_it_should_be_is_issued_anew() {
     // Another certificate in its place.
     world.observed.leaves.insert(Leaf::HandlerClient, server.clone());
     assert_eq!(world.settle(START + 10)[0].issue, [Leaf::HandlerClient]);
-    let both = Seen { for_clients: true, ..server };
+    let both = ParsedCertificate { for_clients: true, ..server };
     world.observed.leaves.insert(Leaf::Api, both);
     assert_eq!(world.settle(START + 20)[0].issue, [Leaf::Api]);
 }

@@ -145,11 +145,11 @@ impl Cluster {
         Cluster { objects: BTreeMap::new(), tag, observed: None }
     }
 
-    fn seen(&self) -> BTreeMap<Identity, Seen> {
+    fn seen(&self) -> BTreeMap<Identity, ObservedObject> {
         self.objects
             .iter()
             .map(|(identity, object)| {
-                let seen = Seen {
+                let seen = ObservedObject {
                     uid: "1".into(),
                     mark: Mark::Generation(object.generation),
                     hash: object.hash.clone(),

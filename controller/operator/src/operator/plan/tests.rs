@@ -9,7 +9,7 @@ use std::sync::Mutex;
 /// A model of the cluster: writes are done, pods become ready when the test says so.
 struct World {
     wanted: Vec<Wanted>,
-    seen: BTreeMap<Identity, Seen>,
+    seen: BTreeMap<Identity, ObservedObject>,
     left: BTreeMap<Identity, Left>,
     order: Order,
 }
@@ -50,7 +50,7 @@ impl World {
                     Some(Mark::Generation(old)) => *old + 1,
                     _ => 1,
                 };
-                let seen = Seen {
+                let seen = ObservedObject {
                     uid: old.map_or_else(|| "1".to_owned(), |old| old.uid.clone()),
                     mark: Mark::Generation(generation),
                     hash: Some(hash.clone()),
