@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_definition_is_in_the_namespace_of_who_names_it() {
+    fn a_network_definition_is_in_the_namespace_of_its_instance() {
         assert_eq!(Attachment::of("shop", "blue").to_string(), "shop/blue");
         assert_eq!(Attachment::of("shop", "net/blue").to_string(), "net/blue");
     }

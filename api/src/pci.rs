@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_device_can_have_is_refused() {
+    fn impossible_pci_addresses_are_refused() {
         let free =
             ["0000:00:10.0", "0000:00:02.1", "0000:00:02.0", "0000:00:1a.0", "0000:03:00.0", "0000:b0:00.0"];
         assert_eq!(judged(&free, true), [""; 0]);

@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_marked_runs_and_can_leaves() {
+    fn running_migratable_marked_instances_leave() {
         let none = || json!({});
         assert!(leaves(&vmi(none(), none()), false, None));
         assert!(leaves(&vmi(json!({"evictionStrategy": "LiveMigrateIfPossible"}), none()), false, None));

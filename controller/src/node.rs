@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_word_of_someone_who_knows_makes_it_dead() {
+    fn only_the_out_of_service_taint_makes_a_node_dead() {
         let (nodes, start) = (Nodes::new(GRACE), Instant::now());
         nodes.saw(&node("Unknown", "1", &[]), start);
         let state = nodes.state("n", start + GRACE * 9);

@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_the_word_that_all_is_well_with_this_qemu_counts() {
+    async fn only_a_good_report_about_this_qemu_counts() {
         let good = tokio::join!(after(&[(12, "")]), after(&[(12, "not permitted"), (12, "")]));
         assert_eq!(good, (Ok(()), Ok(())));
         let bad = tokio::join!(after(&[]), after(&[(11, "")]), after(&[(12, "not permitted")]));

@@ -335,7 +335,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_shell_would_split_is_quoted() {
+    fn arguments_are_quoted_for_a_shell() {
         assert_eq!(quoted("-m"), "-m");
         assert_eq!(quoted(r#"{"driver":"VGA"}"#), r#"'{"driver":"VGA"}'"#);
         assert_eq!(quoted("it's"), r"'it'\''s'");

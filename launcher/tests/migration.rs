@@ -327,12 +327,12 @@ fn without_the_key_nothing_is_sent() {
 }
 
 #[test]
-fn what_was_on_a_disk_and_what_is_written_meanwhile_goes_along() {
+fn disk_contents_and_concurrent_writes_move_with_the_guest() {
     a_disk_goes_along(false, 0, None);
 }
 
 #[test]
-fn so_does_a_disk_that_moves_to_another_claim_which_may_be_larger() {
+fn a_disk_moves_to_another_larger_claim_with_its_guest() {
     a_disk_goes_along(true, 0, None);
     a_disk_goes_along(true, 1 << 20, None);
 }

@@ -107,7 +107,7 @@ fn every_command_of_this_qemu_is_decided() {
 }
 
 #[test]
-fn nobody_reaches_beyond_the_guest() {
+fn monitor_users_cannot_reach_beyond_the_guest() {
     local(async {
         let vm = Vm::start(people::COMMAND).await;
         let mut client = vm.client().await;

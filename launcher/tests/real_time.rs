@@ -106,7 +106,7 @@ async fn say(handler: &mut LauncherClient<Channel>, qemu_pid: u32, refusal: &str
 }
 
 #[test]
-fn the_guest_is_let_go_by_the_handlers_word() {
+fn the_guest_starts_after_the_handlers_real_time_report() {
     local(async {
         let launcher = Launcher::start(SOON);
         let mut first = launcher.handler().await;

@@ -99,7 +99,7 @@ const WRITER: [u8; 94] = [
 const BEGUN: u8 = 1;
 
 #[test]
-fn what_a_guest_writes_to_its_memory_is_told_at_the_next_question() {
+fn the_dirty_rate_is_reported_with_the_next_request() {
     local(async {
         let mut disk = tempfile::NamedTempFile::new().unwrap();
         disk.write_all(&WRITER).unwrap();

@@ -278,7 +278,7 @@ fn people_share_a_monitor_and_what_they_do_is_seen() {
 }
 
 #[test]
-fn a_person_who_does_not_read_holds_up_nobody() {
+fn a_monitor_client_that_does_not_read_does_not_delay_others() {
     local(async {
         let directory = tempfile::tempdir().unwrap();
         let socket = directory.path().join("qmp.sock");

@@ -40,7 +40,7 @@ fn changed(spec: &Value, change: &VolumeChange) -> Result<Value, String> {
 }
 
 #[test]
-fn what_is_added_can_go_again() {
+fn an_added_volume_can_be_removed_again() {
     let body = json!({
         "name": "new", "volumeSource": {"dataVolume": {"name": "dv"}},
         "disk": {"name": "other", "serial": "S", "disk": {"bus": "virtio"}},
@@ -57,7 +57,7 @@ fn what_is_added_can_go_again() {
 }
 
 #[test]
-fn what_is_missing_is_named() {
+fn missing_options_are_named() {
     let source = claim("c");
     for (body, code, message) in [
         (json!({}), 400, "AddVolumeOptions requires name to be set"),
@@ -169,7 +169,7 @@ fn conflicts_are_kubevirts() {
 }
 
 #[test]
-fn an_instance_runs_and_is_nobodys() {
+fn volumes_are_added_only_to_running_instances_without_an_owner() {
     let vmi = |phase: &str, owner: Option<&str>| -> DynamicObject {
         let owners: Vec<Value> = owner
             .map(|kind| {

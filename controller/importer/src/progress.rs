@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_asks_is_told() {
+    async fn progress_is_served_over_http() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let progress = Arc::new(Progress::default());

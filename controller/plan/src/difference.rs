@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_live_applies_in_place_and_the_rest_takes_a_restart() {
+    fn live_changes_apply_in_place_and_others_need_a_restart() {
         let of = |path: &str, word| vec![(format!("spec.template.{path}"), word)];
         assert_eq!(told(json!({})), []);
         assert_eq!(told(json!({"spec": {"runStrategy": "Manual"}})), []);

@@ -179,7 +179,7 @@ fn it_waits_for_its_turn_and_then_makes_its_pod() {
 }
 
 #[test]
-fn what_comes_first_is_waited_for_without_a_pod() {
+fn a_migration_waits_for_other_work_without_a_pod() {
     let cases = [
         json!({"status": {"phase": "Scheduled"}}),
         json!({"status": {"activePods": {"old": "c"}}}),
@@ -207,7 +207,7 @@ fn what_comes_first_is_waited_for_without_a_pod() {
 }
 
 #[test]
-fn what_cannot_be_fails_and_says_why() {
+fn an_impossible_migration_fails_with_the_reason() {
     let mut rival = observed(migration(in_phase("Pending")), Some(vmi(json!({}))), None);
     rival.has_rival = true;
     let movable = json!({"status": {"conditions": [{"type": "LiveMigratable", "status": "False",
@@ -232,7 +232,7 @@ fn what_cannot_be_fails_and_says_why() {
 }
 
 #[test]
-fn disks_that_move_to_other_claims_keep_nobody() {
+fn volume_migration_ignores_unshared_source_disks() {
     let change = |reason: &str, moved: Value| {
         let condition =
             json!([{"type": "LiveMigratable", "status": "False", "reason": reason, "message": "no"}]);
@@ -362,7 +362,7 @@ fn disks_that_came_while_the_guest_ran_are_there_before_it_is_handed_over() {
 }
 
 #[test]
-fn a_pod_is_believed_for_its_uid_alone() {
+fn a_pod_is_identified_by_its_uid_alone() {
     let mut not_ours = observed(migration(in_phase("Pending")), Some(vmi(json!({}))), Some(runs()));
     not_ours.is_created_here = false;
     let replaced = plan(&not_ours);
@@ -503,7 +503,7 @@ fn phases_follow_the_record() {
 }
 
 #[test]
-fn a_guest_that_has_moved_has_moved_though_somebody_cancels() {
+fn cancelling_a_completed_migration_changes_nothing() {
     let done = record(json!({"completed": true, "endTimestamp": text(NOW)}));
     let plan = plan(&observed(migration(canceled("Running")), Some(vmi(done)), Some(runs())));
     assert_eq!(status(&plan)["phase"], "Succeeded");
@@ -520,7 +520,7 @@ fn a_record_that_is_gone_or_anothers_ends_it() {
 }
 
 #[test]
-fn a_target_that_nobody_prepares_is_given_up() {
+fn a_target_without_preparation_times_out() {
     let since = json!({"status": {"phase": "PreparingTarget", "phaseTransitionTimestamps": [
         {"phase": "PreparingTarget", "phaseTransitionTimestamp": text(NOW - 300)}]}});
     let late = plan(&observed(migration(since.clone()), Some(vmi(record(json!({})))), Some(runs())));
@@ -533,7 +533,7 @@ fn a_target_that_nobody_prepares_is_given_up() {
 }
 
 #[test]
-fn one_that_has_ended_goes_and_takes_the_oldest_along() {
+fn an_ended_migration_releases_its_finalizer_and_collects_the_oldest() {
     let mut ended = observed(migration(in_phase("Succeeded")), Some(vmi(json!({}))), None);
     ended.surplus = vec![("old".to_owned(), "m0".to_owned())];
     let plan = super::plan::plan(&ended);

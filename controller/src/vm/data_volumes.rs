@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_still_change_is_looked_at_again() {
+    fn unfinished_data_volumes_are_looked_at_again() {
         let vmi = VirtualMachineInstance::new("web", Default::default());
         for (phase, alone, with_instance) in [
             ("", Some(INTERVAL), Some(INTERVAL)),

@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn the_launchers_last_word_counts() {
+    fn the_termination_message_decides_the_phase() {
         let word = r#"{"phase":"Failed","reason":"QemuKilled","message":"qemu was ended by signal 9"}"#;
         let end = ended(json!({"exitCode": 1, "message": format!("noise\n{word}\n")})).unwrap();
         assert_eq!(end, InstanceEnd::failed("QemuKilled", "qemu was ended by signal 9"));
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_word_the_exit_counts() {
+    fn without_a_termination_message_the_exit_code_decides() {
         assert_eq!(ended(json!({"exitCode": 0})).unwrap().phase, PHASE_SUCCEEDED);
         assert_eq!(ended(json!({"exitCode": 137})).unwrap().message, "the launcher was ended by signal 9");
         assert_eq!(ended(json!({"exitCode": 137, "reason": "OOMKilled"})).unwrap().reason, "OOMKilled");

@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn what_passes_is_a_refusal() {
+    fn temporary_kubelet_rejections_are_refusals() {
         for reason in
             ["NodeAffinity", "OutOfcpu", "OutOfpods", "OutOfdevices.kubevirt.io/kvm", "NodeShutdown"]
         {

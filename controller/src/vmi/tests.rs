@@ -268,7 +268,7 @@ fn an_image_that_does_not_exist_is_named() {
 }
 
 #[test]
-fn what_is_solved_is_taken_back() {
+fn resolved_conditions_are_removed() {
     let stored = json!({"phase": "Scheduling", "conditions": [
         {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"},
         {"type": "Synchronized", "status": "False", "reason": "ErrImagePull"},
@@ -380,7 +380,7 @@ fn a_squatter_is_reported_and_left_alone() {
 
 /// Any client that may create pods can have made one before us, with any name and any label.
 #[test]
-fn a_pod_that_nobody_vouches_for_is_no_launcher() {
+fn a_pod_with_an_unknown_uid_is_no_launcher() {
     let not_ours = |vmi: VirtualMachineInstance| {
         let mut observed = observed(vmi, Some(running()));
         observed.is_created_here = false;

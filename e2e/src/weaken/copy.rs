@@ -206,7 +206,7 @@ mod tests {
     use super::why;
 
     #[test]
-    fn why_a_test_failed_is_its_panic_on_one_line() {
+    fn a_failures_reason_is_its_panic_on_one_line() {
         let said = "running 1 test\nthread 'a' panicked at a.rs:1:2:\nassertion `left == right` failed\n  left: 1\n right: 2\nnote: run with";
         assert_eq!(why(said), "assertion `left == right` failed left: 1 right: 2");
         assert_eq!(why("killed"), "");

@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_not_be_run_is_run_again() {
+    fn a_protection_that_was_not_run_is_run_again() {
         let yaml = "- {without_it: w, file: f, find: a, replace: b, test: 'c::t'}\n";
         let list = super::super::list::read(yaml).unwrap();
         let mut record = Record::new(String::new());

@@ -104,7 +104,7 @@ fn a_claim_that_waits_for_its_first_consumer_is_given_one() {
 }
 
 #[test]
-fn what_cannot_be_filled_is_said() {
+fn a_failed_data_volume_is_reported() {
     with_cdi("templatefails", FillMode::Never, |namespace| {
         namespace.apply(&imported("Always"))?;
         namespace.wait_status("vm", "DataVolumeError", SOON)?;
@@ -145,7 +145,7 @@ fn without_cdi_a_machine_says_what_only_cdi_fills() {
 }
 
 #[test]
-fn what_is_copied_from_elsewhere_is_the_accounts_to_be_allowed() {
+fn a_copy_from_another_namespace_needs_the_accounts_right() {
     in_namespace("golden", |golden| {
         let golden = golden.clone();
         in_namespace("copies", move |namespace| {

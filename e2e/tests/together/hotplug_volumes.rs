@@ -122,7 +122,7 @@ fn a_machine_s_volume_comes_stays_over_a_restart_and_goes() {
 }
 
 #[test]
-fn an_instance_of_nobody_is_given_a_volume_on_virtio() {
+fn an_ownerless_instance_gets_a_volume_on_virtio() {
     in_namespace("plug-vmi", |namespace| {
         namespace.claim("data")?;
         let mut console = boot(namespace, &guest::instance("vm"))?;
@@ -203,7 +203,7 @@ fn a_dry_run_of_a_volume_changes_nothing() {
 }
 
 #[test]
-fn what_cannot_be_added_or_removed_is_refused_by_words() {
+fn impossible_volume_changes_are_refused_with_the_reason() {
     in_namespace("plug-refused", |namespace| {
         namespace.claim("data")?;
         namespace.claim("other")?;

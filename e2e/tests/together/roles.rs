@@ -400,7 +400,7 @@ fn raw(verb: &str, path: &str, user: Option<&str>) -> Result<Output> {
 }
 
 #[test]
-fn what_is_not_there_says_so() {
+fn calls_on_absent_features_say_so() {
     in_namespace("notyet", |namespace| {
         let people = bind_in(namespace)?;
         let edit = format!("{people}:edit");

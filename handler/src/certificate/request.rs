@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn what_became_of_it() {
+    fn a_certificate_requests_result_is_read() {
         let of = |status: Value| {
             let mut object = serde_json::to_value(Request::new("a").unwrap().object("a")).unwrap();
             object["status"] = status;

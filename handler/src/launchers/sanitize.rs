@@ -433,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_order_stays_as_it_is() {
+    fn valid_answers_are_not_changed() {
         let status = LauncherStatus {
             reason: "QemuCrashed".to_owned(),
             message: "QEMU says: größer".to_owned(),

@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn the_verdict_is_what_the_status_says() {
+    fn the_migration_result_follows_the_status() {
         let result = |went, lost| Some(Move::Result { uid: "m".to_owned(), went, lost });
         let sent = launcher(Stage::Sent);
         let completed = json!({"completed": true});

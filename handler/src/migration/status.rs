@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_target_to_which_nothing_has_come_ends_what_nobody_wants() {
+    fn a_target_that_received_nothing_ends_an_aborted_migration() {
         let aborts = json!({"abortRequested": true, "targetNodeAddress": "10.0.0.2"});
         let state =
             |stage| by_target(&aborts, Some(&launcher(stage, Phase::Starting))).migration_state.unwrap();

@@ -422,7 +422,7 @@ fn heard(socket: &UdpSocket) -> Vec<String> {
 }
 
 #[test]
-fn the_guest_neither_reaches_the_pods_loopback_nor_speaks_for_others() {
+fn the_guest_cannot_reach_the_pods_loopback_or_use_foreign_addresses() {
     let Some((node, pod)) = node_and_pod(true) else { return };
     let wanted = wanted(Vec::new());
     let (_, _, mut descriptors) = prepare_blocking(&pod, &wanted, &BTreeSet::new());

@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_wants_to_move_and_cannot_is_told_so_once() {
+    fn an_unmigratable_guest_with_an_eviction_strategy_causes_one_event() {
         let mut running = status("Running");
         running.conditions.push(Condition::new("LiveMigratable", false, "DisksNotLiveMigratable", "why"));
         let wants = Some("LiveMigrate");

@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_controller_saw_is_kept_and_merged() {
+    fn interface_entries_of_the_controller_are_kept_and_merged() {
         let made = [made("default", "02:01", true), made("red", "02:02", false)];
         let told = [GuestInterface {
             name: "enp2s0".to_owned(),
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_card_that_the_guest_does_not_have_is_none_of_the_machine() {
+    fn an_unplugged_card_has_no_interface_status() {
         let made = [made("default", "02:01", true), made("red", "02:02", false)];
         let card =
             |name: &str, plugged, down| Card { name: name.to_owned(), plugged, down, ..Card::default() };

@@ -162,7 +162,7 @@ fn a_panic_with_exit_is_a_failure() {
 }
 
 #[test]
-fn a_paused_guest_goes_on_when_somebody_says_so() {
+fn a_paused_guest_resumes_on_request() {
     let (vm, effects) = after(&[(s(5), Event::Asked(Control::Pause)), (s(5), Event::Stopped)]);
     assert_eq!((&vm.phase, effects), (&Phase::Paused(Pause::User), vec![Effect::Hold]));
     let (vm, effects) = step(vm, s(9), Event::Asked(Control::Unpause));

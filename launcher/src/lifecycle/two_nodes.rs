@@ -334,7 +334,7 @@ impl Dice {
 }
 
 #[test]
-fn never_two_and_never_none() {
+fn exactly_one_side_has_the_guest() {
     let (mut went, mut stayed, mut fetched) = (0, 0, 0);
     for run in 1..=RUNS {
         let mut dice = Dice(run.wrapping_mul(0x9e37_79b9_7f4a_7c15));

@@ -325,7 +325,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_qemu_answers() {
+    fn qemus_migration_answer_is_understood() {
         let answer = json!({
             "status": "active", "total-time": 5, "downtime": 31, "expected-downtime": 300,
             "ram": {"transferred": 7, "remaining": 8, "total": 9, "mbps": 8.5, "dirty-pages-rate": 3, "page-size": 4096},
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_written_for_qemu_alone_and_shown_to_nobody() {
+    fn a_migration_key_is_readable_by_qemu_alone_and_not_printed() {
         use std::os::unix::fs::PermissionsExt as _;
         let directory = tempfile::tempdir().unwrap();
         let key = Key::new(vec![0xab; 32]).unwrap();

@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_runs_only_when_all_is_here_and_the_word_has_come() {
+    fn the_target_runs_the_guest_after_all_data_and_the_go_order() {
         let go = Event::Go { hold: false };
         let completed = Event::QemuState(QemuState::Completed);
         for (first, second) in [(go.clone(), completed.clone()), (completed, go)] {
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_before_it_runs_is_its_end() {
+    fn a_failure_before_the_target_runs_ends_the_target() {
         let mut target = Target::new("m".into());
         target.step(Event::Receive);
         let lost = target.step(Event::QemuState(QemuState::Failed("bad section".into()))).1;
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn in_post_copy_it_runs_with_the_word_and_has_arrived_when_all_is_here() {
+    fn a_post_copy_target_runs_at_the_go_order_and_arrives_with_all_memory() {
         let (go, post_copy) = (Event::Go { hold: false }, Event::QemuState(QemuState::PostCopy));
         for (first, second) in [(go.clone(), post_copy.clone()), (post_copy, go)] {
             let mut target = runs_without_all(first, second);

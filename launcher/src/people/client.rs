@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn what_reaches_beyond_the_guest_is_not_passed_on() {
+    fn commands_that_reach_beyond_the_guest_are_not_passed_on() {
         let lines = [
             json!({"execute": "getfd", "arguments": {"fdname": "x"}, "id": 1}),
             json!({"execute": "screendump", "arguments": {"filename": "/tmp/x"}, "id": 1}),

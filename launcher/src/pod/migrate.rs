@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_order_is_refused() {
+    fn an_invalid_migration_order_is_refused() {
         let read = |uid: &str, order| {
             let request = MigrateRequest { uid: uid.to_owned(), order };
             read(request, &Connections::default()).map(|(_, order)| order)

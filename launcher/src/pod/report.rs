@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_guest_says_goes_along() {
+    fn guest_facts_are_reported() {
         let interface = answers::Interface {
             name: "eth0".into(),
             mac: "02:00:00:00:00:01".into(),

@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_is_told_and_what_is_kept_is_trouble_after_a_while() {
+    fn the_machines_size_is_reported_and_unreleased_parts_become_trouble() {
         let shrinking = seen(3, 512, 0);
         let early = shrinking.report(goal(1, 0), BOOT, false);
         assert_eq!(

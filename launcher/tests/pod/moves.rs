@@ -313,7 +313,7 @@ async fn a_guest_moves_that_has_got_processors_and_memory() {
 }
 
 #[tokio::test]
-async fn what_a_machine_keeps_on_a_shared_claim_goes_along_from_pod_to_pod() {
+async fn persistent_state_on_a_shared_claim_moves_from_pod_to_pod() {
     let shared = tempfile::tempdir().unwrap();
     let state_of_machine = shared.path().to_str().unwrap();
     let mut object = vmi();

@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn what_flags_do_not_mean_is_told() {
+    fn invalid_verbosity_flags_are_refused() {
         for (arguments, message) in [
             (&["--virt-api=11"][..], "virt-api: log verbosity must be 0-9"),
             (&["--all=12"], "all: log verbosity must be 0-9"),

@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_found_where_it_is() {
+    fn problems_are_found_in_their_area() {
         let mut wrong = facts();
         wrong.installations = Err("the server could not find the requested resource".to_owned());
         wrong.groups = Ok(vec![]);

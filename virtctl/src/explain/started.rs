@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_differs_is_told_by_option_and_setting() {
+    fn differences_are_listed_by_option_and_setting() {
         let planned = r#"-smp cpus=2,cores=1 -device {"driver":"x","id":"a","bootindex":1} -global A.b=1 -global A.c=1"#;
         let running = r#"qemu -smp cpus=1,cores=1 -device {"driver":"x","id":"a"} -device {"driver":"y","id":"b"} -global A.b=2 -global A.c=1"#;
         assert_eq!(
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_taken_out_is_not_compared() {
+    fn removed_secrets_are_not_compared() {
         assert_eq!(told("-append quiet -m 64", "qemu -append (removed) -m 64"), Vec::<String>::new());
         assert_eq!(told("-fw_cfg name=a,string=s", "qemu -fw_cfg (removed)"), Vec::<String>::new());
     }

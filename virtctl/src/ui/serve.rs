@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_not_there_is_not_found() {
+    async fn unknown_files_and_paths_are_not_found() {
         for path in
             ["/../../etc/passwd", "/%2e%2e/Cargo.toml", "/api/machines/a/../metrics", "/api/x", "/nothing"]
         {

@@ -119,7 +119,7 @@ mod tests {
     use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, KeyPair, date_time_ymd};
 
     #[test]
-    fn what_a_certificate_says() {
+    fn a_certificate_is_parsed() {
         let mut params = CertificateParams::new(vec!["b".to_owned(), "a".to_owned()]).unwrap();
         params.distinguished_name.push(DnType::CommonName, "somebody");
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];

@@ -168,7 +168,7 @@ async fn an_image_goes_through_whole() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_pod_says_is_said_and_what_breaks_off_is_none() {
+async fn the_pods_answer_is_forwarded_and_a_broken_upload_leaves_no_disk() {
     let authority = Authority::new();
     let pod = Pod::start(&authority).await;
     let client = authority.client();

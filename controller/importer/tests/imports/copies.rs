@@ -79,7 +79,7 @@ async fn a_claim_is_sent_byte_for_byte() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_has_another_key_gets_nothing_and_is_not_believed() {
+async fn a_peer_with_another_key_is_refused_on_both_sides() {
     let copy = Copy::of(&contents(1 << 20));
     let (address, sender) = copy.serve(LONG).await;
     // The importer is not known yet, then another one is: the sender can still be told.
@@ -156,7 +156,7 @@ async fn a_copy_that_breaks_off_is_taken_up_and_a_disk_that_is_too_large_refused
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_sender_that_nobody_asks_ends() {
+async fn a_sender_without_requests_ends() {
     let copy = Copy::of(b"x");
     let (address, sender) = copy.serve(Duration::from_millis(300)).await;
     assert!(tokio::time::timeout(LONG, sender).await.unwrap().unwrap().is_ok());

@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn each_leaf_has_one_role_and_says_who_it_is() {
+    fn each_certificate_has_one_role_and_its_name() {
         let authority = authority();
         for leaf in Leaf::ALL {
             let profile = leaf.profile("kubevirt");
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_signed_for_another_ends_with_the_authority() {
+    fn a_certificate_does_not_outlive_its_authority() {
         let authority = Authority::generate(now(), HOUR).unwrap();
         let later = Timestamp::from_second(START + 3000).unwrap();
         let key = KeyPair::generate().unwrap();

@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_watch_told_during_a_write_is_not_replaced_by_what_the_write_answered() {
+    fn a_writes_answer_does_not_replace_a_newer_watch_event() {
         let cache = Cache::default();
         let identity =
             Identity { kind: Kind::Deployment, namespace: Some("ns".to_owned()), name: "api".to_owned() };

@@ -83,7 +83,7 @@ fn a_template_becomes_a_data_volume_with_all_that_it_says() {
 }
 
 #[test]
-fn what_is_copied_is_named_whole() {
+fn a_copys_source_is_resolved_with_its_namespace() {
     let copied = |of: Value, found: Option<Value>| {
         let spec = resolved(&spec(of), "shop", found.as_ref())?;
         origin(&spec).map(|origin| (spec.source_ref, origin))
@@ -213,7 +213,7 @@ fn every_phase_has_its_meaning() {
 }
 
 #[test]
-fn whose_it_is_decides() {
+fn the_owner_decides_whether_a_data_volume_is_used() {
     for (owners, nobodys, going) in [
         (json!([owner("VirtualMachine", "web", "m1")]), false, false),
         (json!([]), true, false),
@@ -229,7 +229,7 @@ fn whose_it_is_decides() {
 }
 
 #[test]
-fn missing_ones_are_made_and_nobodys_adopted() {
+fn missing_data_volumes_are_created_and_ownerless_ones_adopted() {
     let there = || Some(owned("Succeeded", json!([])));
     let mut free = owned("Pending", json!([]));
     free.is_nobodys = true;

@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_is_said_once() {
+    fn an_unchanged_status_is_not_written_again() {
         let now = serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
         let mut data_source = data_source("a", &json!({}));
         let end = claim(DataSourceSource::default(), true, None);

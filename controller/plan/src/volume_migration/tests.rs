@@ -171,7 +171,7 @@ fn a_claim_that_is_not_there_is_waited_for() {
 }
 
 #[test]
-fn what_cannot_be_copied_takes_a_restart_with_kubevirts_words() {
+fn volumes_that_cannot_be_copied_need_a_restart() {
     let machine = vm("Migration", &[("root", "b"), ("data", "c")]);
     let instance = vmi(&[("root", "a"), ("data", "d")]);
     let with = |change: fn(&mut VirtualMachineInstance)| {
@@ -260,7 +260,7 @@ fn only_what_moves_or_has_moved_is_no_reason_for_a_restart() {
 }
 
 #[test]
-fn a_guest_that_ends_on_the_way_is_not_started_before_somebody_says_with_which_claims() {
+fn a_guest_that_ends_in_a_volume_migration_waits_for_the_users_choice_of_claims() {
     let machine = |strategy: &str, claim: &str, conditions: Value| {
         let mut machine = vm(strategy, &[("root", claim)]);
         let moved = json!([{"volumeName": "root", "sourcePVCInfo": {"claimName": "a"},

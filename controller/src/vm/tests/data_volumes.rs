@@ -59,7 +59,7 @@ fn data_volumes_are_made_before_the_start_and_waited_for() {
 }
 
 #[test]
-fn a_data_volume_of_nobody_is_taken_over_and_one_without_room_told() {
+fn an_ownerless_data_volume_is_adopted_and_a_quota_failure_reported() {
     let mut observed = with_template("Always", Some("Succeeded"));
     let state = observed.data_volumes.0[0].as_mut().unwrap();
     state.is_nobodys = true;

@@ -102,7 +102,7 @@ fn the_next_one_comes_after_a_pause() {
 }
 
 #[test]
-fn one_that_is_going_is_waited_for() {
+fn a_terminating_consumer_pod_is_waited_for() {
     let mut going = consumer("Running");
     let metadata = &mut going.pod.as_mut().unwrap().metadata;
     metadata.deletion_timestamp = serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
@@ -113,7 +113,7 @@ fn one_that_is_going_is_waited_for() {
 }
 
 #[test]
-fn what_has_its_name_and_is_no_such_pod_is_left_alone() {
+fn a_foreign_pod_with_the_consumers_name_is_not_touched() {
     for label in [CREATED_BY_LABEL, APP_LABEL] {
         let mut foreign = consumer("Running");
         foreign.pod.as_mut().unwrap().labels_mut().remove(label);
@@ -124,7 +124,7 @@ fn what_has_its_name_and_is_no_such_pod_is_left_alone() {
 }
 
 #[test]
-fn one_that_is_over_goes_at_once() {
+fn an_ended_consumer_pod_is_deleted_at_once() {
     let grace = |phase: Value| {
         let pod = consumer(phase.as_str().unwrap()).pod.unwrap();
         match release(&pod) {
@@ -227,7 +227,7 @@ fn it_goes_when_the_claims_are_bound_and_the_launcher_comes_when_they_are_filled
 }
 
 #[test]
-fn what_is_told_of_it_ends_with_the_launcher() {
+fn conditions_of_the_consumer_pod_end_with_the_launcher() {
     let noted =
         json!([{"type": "Provisioning", "status": "True"}, {"type": "Synchronized", "status": "False"}]);
     let mut observed = observed(vmi_with(&noted), Some(running()));
@@ -240,7 +240,7 @@ fn what_is_told_of_it_ends_with_the_launcher() {
 }
 
 #[test]
-fn why_one_was_refused_stays_until_there_is_one() {
+fn a_consumers_refusal_is_shown_until_its_pod_exists() {
     let noted = patched(&vmi(), patch_of(&planned(vmi(), &[WAITS], Consumer::default())));
     let told_of =
         crate::vmi::status::refused(&noted, "FailedCreate", "exceeded quota", observed(vmi(), None).now);

@@ -327,7 +327,7 @@ fn a_pod_that_serves_is_offered_under_its_uid() {
 }
 
 #[test]
-fn nobody_elses_pod_is_ever_offered() {
+fn only_the_instances_own_attachment_pods_are_offered() {
     let foreign = |change: &dyn Fn(&mut Pod)| {
         let mut pod = pod("data", "c", "a1", serves());
         change(&mut pod);
@@ -359,14 +359,14 @@ fn nobody_elses_pod_is_ever_offered() {
 }
 
 #[test]
-fn what_the_handler_says_stays() {
+fn the_handlers_volume_status_is_kept() {
     let vmi = vmi(&[("data", "c")], json!([entry("Ready", "data", "c", Some("a1"))]));
     let planned = plan(&observed(vmi, vec![], vec![pod("data", "c", "a1", serves())]), &launcher());
     assert_eq!(planned, Plan::default());
 }
 
 #[test]
-fn why_a_disk_cannot_be_plugged_in_is_not_talked_over() {
+fn the_handlers_plug_failure_is_not_overwritten() {
     let mut told = entry("AttachedToNode", "data", "c", Some("a1"));
     (told["reason"], told["message"]) = (json!("FailedHotplugSync"), json!("no room on the bus"));
     let vmi = vmi(&[("data", "c")], json!([told]));
@@ -402,7 +402,7 @@ fn a_guest_keeps_its_disk_when_the_pod_is_lost_and_another_one_is_made() {
 }
 
 #[test]
-fn what_was_offered_once_stays_so_and_the_handler_still_knows_it() {
+fn an_offered_volume_stays_offered_without_its_pod() {
     let offered = vmi(&[("data", "c")], json!([entry("AttachedToNode", "data", "c", Some("a1"))]));
     let mut dying = pod("data", "c", "a1", serves());
     dying.metadata.deletion_timestamp = Some(Time(now()));

@@ -111,7 +111,7 @@ fn on_the_way_up_and_down_nothing_is_written() {
 }
 
 #[test]
-fn the_verdict_of_the_launcher_is_final() {
+fn the_phase_of_an_ended_launcher_is_final() {
     let mut failed = launcher(Phase::Failed);
     failed.reason = "KilledBySignal".to_owned();
     failed.message = "QEMU was killed by signal 9".to_owned();
@@ -186,7 +186,7 @@ fn credentials_and_what_the_agent_lacks_are_told_as_kubevirt_tells_them() {
 }
 
 #[test]
-fn why_a_guest_is_paused_is_said_also_before_it_ran() {
+fn the_pause_reason_is_reported_before_the_guest_ran() {
     for (pause, reason) in [(Pause::User, "PausedByUser"), (Pause::IoError, "PausedIOError")] {
         let mut now = launcher(Phase::Paused);
         now.running_since_unix_ms = 0;
@@ -198,7 +198,7 @@ fn why_a_guest_is_paused_is_said_also_before_it_ran() {
 }
 
 #[test]
-fn the_guest_s_word_adds_a_name_and_no_address() {
+fn the_guests_report_adds_an_interface_name_and_no_address() {
     let mut now = launcher(Phase::Running);
     let told = |name: &str, mac: &str, address: &str| GuestInterface {
         name: name.to_owned(),

@@ -54,7 +54,7 @@ async fn report_in(session: &mut Session, phase: Phase) -> LauncherStatus {
 }
 
 #[tokio::test]
-async fn from_the_first_connection_to_the_verdict() {
+async fn a_session_from_the_first_connection_to_the_end_of_the_guest() {
     let Some(fake) = FakeLauncher::start() else { return };
     let Some(node) = namespace() else { return };
     connect(&node, &fake.network_namespace(), true);

@@ -24,7 +24,7 @@ fn begun(limits: Limits) -> Source {
 
 fn look(source: &mut Source, second: u32, remaining: u64) -> Vec<Effect> {
     let progress = Progress { remaining, total: 1000, ..Progress::default() };
-    source.step(second * S, Event::MonitorReports(progress));
+    source.step(second * S, Event::Progress(progress));
     source.tick(second * S).0
 }
 
@@ -45,7 +45,7 @@ fn a_successful_migration_ends_with_the_result() {
 }
 
 #[test]
-fn one_that_is_lost_on_the_way_goes_on_here() {
+fn a_guest_that_did_not_arrive_continues_at_the_source() {
     let mut source = begun(limits());
     source.step(S, Event::QemuState(QemuState::PreSwitchover));
     source.step(S, Event::QemuState(QemuState::Completed));
@@ -89,12 +89,12 @@ fn no_progress_and_too_long_are_given_up_with_kubevirts_words() {
 }
 
 #[test]
-fn what_kept_it_from_its_end_is_told() {
+fn the_bottleneck_of_a_failed_migration_is_reported() {
     let mut source = begun(limits());
     for (second, remaining) in [(2, 999), (6, 998), (10, 997)] {
         let progress =
             Progress { remaining, total: 1000, rate: 1 << 20, dirty_rate: 2 << 20, ..Progress::default() };
-        source.step(second * S, Event::MonitorReports(progress));
+        source.step(second * S, Event::Progress(progress));
     }
     assert_eq!(source.tick(11 * S).0, [Effect::Look, Effect::Cancel]);
     let reason = source.report(false).reason;
@@ -205,7 +205,7 @@ fn where_it_may_the_guest_is_handed_over_and_never_runs_here_again() {
 }
 
 #[test]
-fn what_breaks_before_post_copy_leaves_the_guest_here() {
+fn a_failure_before_post_copy_leaves_the_guest_at_the_source() {
     let mut source = in_post_copy();
     let failed = source.step(13 * S, Event::QemuState(QemuState::Failed("reset".into())));
     assert_eq!((failed, source.stage), ((vec![Effect::CleanUp], Outcome::None), Stage::Over));

@@ -258,7 +258,7 @@ fn a_lost_bundle_or_secret_comes_back() {
 }
 
 #[test]
-fn what_is_not_what_it_should_be_is_issued_anew() {
+fn a_wrong_certificate_is_replaced() {
     let mut world = World::new(Rotation::default());
     world.settle(START);
     let server = world.observed.leaves[&Leaf::Api].clone();

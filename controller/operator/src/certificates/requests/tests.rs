@@ -246,7 +246,7 @@ fn every_wrong_field_is_denied() {
 }
 
 #[test]
-fn others_requests_are_none_of_ours() {
+fn certificate_requests_of_other_signers_are_ignored() {
     let mut object = usual();
     object["spec"]["signerName"] = json!("kubernetes.io/kube-apiserver-client");
     assert_eq!(decided(&object), Decision::Leave(None));

@@ -47,7 +47,7 @@ fn a_volume_of_one_node_brings_the_pod_there() {
 }
 
 #[test]
-fn what_the_pod_asks_for_stays() {
+fn the_pods_own_affinity_is_kept() {
     let [a, b] = ["a", "b"].map(|zone| is_in("zone", &[zone]));
     let [fast, metadata] = [is_in("fast", &["true"]), is_in("metadata.name", &["node01"])];
     let own = json!([{"matchExpressions": [fast]}, {"matchFields": [metadata]}, {}]);
@@ -78,7 +78,7 @@ fn volumes_of_the_same_storage_say_it_once() {
 }
 
 #[test]
-fn a_volume_that_no_node_reaches_with_the_others_keeps_the_pod_from_none() {
+fn an_unreachable_volume_is_ignored_for_placement() {
     let there = IgnoreReason::Contradicts;
     let (here, other) = (on(&["node01"]), on(&["node02"]));
     let volumes = [later("one", here.clone()), later("two", other.clone()), later("three", here.clone())];
