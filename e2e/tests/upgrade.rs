@@ -95,12 +95,12 @@ fn follow_update() -> Result<()> {
             ensure!(*strategy == "10%", "in the end it is {strategy}");
             return Ok(());
         }
-        ensure!(Instant::now() < deadline, "the update is not done: {}", told()?);
+        ensure!(Instant::now() < deadline, "the update is not done: {}", conditions()?);
         std::thread::sleep(Duration::from_millis(200));
     }
 }
 
-fn told() -> Result<Value> {
+fn conditions() -> Result<Value> {
     Ok(kubevirt()?.context("there is no KubeVirt")?["status"]["conditions"].clone())
 }
 

@@ -135,7 +135,7 @@ fn of_vmi(plan: &Plan) -> Value {
     }
 }
 
-fn told(plan: &Plan) -> Vec<&str> {
+fn messages(plan: &Plan) -> Vec<&str> {
     plan.notes.iter().map(|(_, note)| note.message.as_str()).collect()
 }
 
@@ -227,7 +227,7 @@ fn an_impossible_migration_fails_with_the_reason() {
     ] {
         let plan = plan(&observed);
         assert_eq!(status(&plan)["phase"], "Failed");
-        assert!(told(&plan).iter().any(|message| message.contains(why)), "{why}: {plan:?}");
+        assert!(messages(&plan).iter().any(|message| message.contains(why)), "{why}: {plan:?}");
     }
 }
 
@@ -395,7 +395,7 @@ fn a_pod_that_takes_long_is_noted_and_one_that_takes_too_long_is_given_up() {
     let noted = pending(5, json!({}));
     assert_eq!(of_vmi(&noted)["status"], json!({"activePods": {"t1": ""}}));
     assert_eq!(noted.again, Some(Duration::from_secs(295)));
-    assert!(told(&noted).iter().any(|text| text.contains("is currently unschedulable")));
+    assert!(messages(&noted).iter().any(|text| text.contains("is currently unschedulable")));
     let given_up = |plan: &Plan| plan.actions.iter().any(|action| matches!(action, Action::Delete { .. }));
     assert!(given_up(&pending(300, json!({}))) && !given_up(&pending(299, json!({}))));
     let soon = json!({"metadata": {"annotations": {
@@ -513,10 +513,10 @@ fn cancelling_a_completed_migration_changes_nothing() {
 #[test]
 fn a_record_that_is_gone_or_anothers_ends_it() {
     let cleared = plan(&observed(migration(in_phase("Running")), Some(vmi(json!({}))), Some(runs())));
-    assert!(told(&cleared)[0].contains("was cleared") && deletes(&cleared));
+    assert!(messages(&cleared)[0].contains("was cleared") && deletes(&cleared));
     let taken = record(json!({"migrationUid": "m2"}));
     let taken = plan(&observed(migration(in_phase("Running")), Some(vmi(taken)), None));
-    assert!(told(&taken)[0].contains("taken over"));
+    assert!(messages(&taken)[0].contains("taken over"));
 }
 
 #[test]
@@ -548,7 +548,7 @@ fn an_ended_migration_releases_its_finalizer_and_collects_the_oldest() {
 fn between_clusters_is_refused() {
     let send = json!({"status": {"phase": "Pending"}, "spec": {"sendTo": {"connectURL": "h:1", "migrationID": "x"}}});
     let plan = plan(&its_turn(observed(migration(send), Some(vmi(json!({}))), None)));
-    assert!(told(&plan)[0].contains("not supported"));
+    assert!(messages(&plan)[0].contains("not supported"));
     let waiting = migration(in_phase("WaitingForSync"));
     assert_eq!(super::plan::plan(&observed(waiting, None, None)), Plan::default());
 }

@@ -65,7 +65,7 @@ impl Noise {
         let flood = Flood::start()?;
         wait::until_true("the flood to reach virt-api", SOON, || Ok(flood.rounds() > 0))?;
         wait::until_true("virt-handler to listen to the hostile launcher", SOON * 2, || {
-            Ok(hostile_launcher.heard() > 0)
+            Ok(hostile_launcher.count() > 0)
         })?;
         Ok(Self { flood, hostile_launcher, namespace: namespace.clone() })
     }
@@ -119,7 +119,7 @@ impl Remote {
         Ok(Self { program, heard })
     }
 
-    fn heard(&self) -> usize {
+    fn count(&self) -> usize {
         self.heard.load(Ordering::Relaxed)
     }
 
@@ -177,7 +177,7 @@ impl Flood {
 
     /// How many rounds both have finished.
     fn rounds(&self) -> usize {
-        self.silent.heard().min(self.bodies.heard())
+        self.silent.count().min(self.bodies.count())
     }
 
     fn is_there(&mut self) -> Result<bool> {
@@ -223,8 +223,8 @@ impl HostileLauncher {
     }
 
     /// How often virt-handler has connected to it.
-    fn heard(&self) -> usize {
-        self.program.heard()
+    fn count(&self) -> usize {
+        self.program.count()
     }
 
     fn is_there(&mut self) -> Result<bool> {

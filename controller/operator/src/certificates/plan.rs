@@ -31,7 +31,7 @@ pub(super) struct Observed {
     /// Authorities in the bundle.
     pub(super) bundle: Vec<ParsedCertificate>,
     /// Key identifiers of the authorities that the API server trusts when it calls us.
-    pub(super) told: Vec<Vec<u8>>,
+    pub(super) published: Vec<Vec<u8>>,
     /// The readable leaf certificates.
     pub(super) leaves: BTreeMap<Leaf, ParsedCertificate>,
 }
@@ -87,7 +87,7 @@ pub(super) fn plan(observed: &Observed, rotation: &Rotation, namespace: &str, no
     let settled_at = |seen: &ParsedCertificate| made(seen).saturating_add(settle);
     match next {
         Some(next) => {
-            let known = knows(&observed.bundle, next) && observed.told.contains(&next.key_id);
+            let known = knows(&observed.bundle, next) && observed.published.contains(&next.key_id);
             if known && now >= promoted_at(next, authority, settle) {
                 return Plan::of(Change::Promote);
             }

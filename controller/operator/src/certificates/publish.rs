@@ -74,14 +74,14 @@ impl Publisher {
         Publisher { client, namespace: namespace.into() }
     }
 
-    /// Looks once and writes what is missing. `told` is the bundle that all webhook configurations and API services are
+    /// Looks once and writes what is missing. `published` is the bundle that all webhook configurations and API services are
     /// known to contain; empty where that is not known.
-    pub async fn round(&self, rotation: &Rotation, told: &str) -> Result<Round, RoundError> {
+    pub async fn round(&self, rotation: &Rotation, published: &str) -> Result<Round, RoundError> {
         // One round each for the authority, its successor, bundle and leaves; in the last one nothing is left to do.
         for _ in 0..5 {
             let (Stored { authority, next, mut seal }, mut observed) = self.observe().await?;
-            observed.told =
-                ParsedCertificate::all(told.as_bytes()).into_iter().map(|seen| seen.key_id).collect();
+            observed.published =
+                ParsedCertificate::all(published.as_bytes()).into_iter().map(|seen| seen.key_id).collect();
             let now = Timestamp::now();
             let plan = plan(&observed, rotation, &self.namespace, now.as_second());
             let life = rotation.authority.duration;
@@ -182,7 +182,7 @@ impl Publisher {
             since,
             next: seen(&stored.next),
             bundle: ParsedCertificate::all(bundle.unwrap_or_default().as_bytes()),
-            told: vec![],
+            published: vec![],
             leaves,
         };
         Ok((stored, observed))

@@ -83,7 +83,7 @@ impl World {
     }
 
     fn tell(&mut self) {
-        self.observed.told = self.observed.bundle.iter().map(|known| known.key_id.clone()).collect();
+        self.observed.published = self.observed.bundle.iter().map(|known| known.key_id.clone()).collect();
     }
 }
 
@@ -175,9 +175,9 @@ fn a_successor_is_known_before_it_signs() {
     assert!(world.settle(due + 5 * MINUTE - 1).is_empty());
 
     // It does not sign until the API server has it, however long that takes.
-    let told = std::mem::take(&mut world.observed.told);
+    let published = std::mem::take(&mut world.observed.published);
     assert_eq!(world.plan(due + 10 * HOUR).change, Change::None);
-    world.observed.told = told;
+    world.observed.published = published;
     let plans = world.settle(due + 5 * MINUTE);
     assert_eq!(changes(&plans)[0], Change::Promote);
     let second = world.authority.as_ref().unwrap().seen.clone();
@@ -275,7 +275,7 @@ fn an_expired_authority_gives_way_at_once() {
     let mut world = World::new(Rotation::default());
     world.settle(START);
     world.settle(START + 6 * 24 * HOUR);
-    world.observed.told.clear();
+    world.observed.published.clear();
     let plans = world.settle(START + 8 * 24 * HOUR);
     assert_eq!(changes(&plans)[0], Change::Promote);
     let plans = world.settle(START + 80 * 24 * HOUR);
