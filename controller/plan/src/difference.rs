@@ -262,15 +262,15 @@ mod tests {
         let then = on("Migration", "a");
         let vmi = json!({"metadata": {"name": "web"}, "spec": then.spec.template.spec, "status": {"phase": "Running"}});
         let vmi: VirtualMachineInstance = serde_json::from_value(vmi).unwrap();
-        let told = |now: VirtualMachine| {
+        let differences_of = |now: VirtualMachine| {
             let wanted = now.spec.template.spec.clone();
             let follows = Follows::of(&Settings::default());
             of(&now, &wanted, &vmi, &revision::of(&then), &follows).unwrap()
         };
-        let [(change, When::Migration)] = &words_of(on("Migration", "b"))[..] else { panic!() };
+        let [(change, When::Migration)] = &differences_of(on("Migration", "b"))[..] else { panic!() };
         assert_eq!((&*change.path, &change.to), ("spec.template.spec.volumes[data]", &json!("b")));
-        assert!(matches!(&words_of(on("Replacement", "b"))[..], [(_, When::Restart(_))]));
-        assert!(words_of(on("Migration", "a")).is_empty());
+        assert!(matches!(&differences_of(on("Replacement", "b"))[..], [(_, When::Restart(_))]));
+        assert!(differences_of(on("Migration", "a")).is_empty());
     }
 
     fn domain(change: Value) -> Value {

@@ -1,5 +1,5 @@
-//! `cargo run --bin module-circles`: circles of imports, the longest files and the longest functions of every crate. Fails on a circle
-//! that is not known and on a file that is too long.
+//! `cargo run --bin module-circles`: circles of imports, the longest files and the longest functions of every crate. Fails on
+//! a circle that is not known and on a file that is too long.
 
 use anyhow::{Context, Result};
 use barevirt_e2e::module_circles::circles::{Circle, Edges, circles, edges};

@@ -67,11 +67,11 @@ pub fn transitions(
 
 /// Access credentials were applied, or could not be applied. The texts are KubeVirt's.
 fn credentials(before: &VirtualMachineInstanceStatus, after: &VirtualMachineInstanceStatus) -> Option<Event> {
-    let told = |status: &VirtualMachineInstanceStatus| {
+    let synced = |status: &VirtualMachineInstanceStatus| {
         let condition = Condition::find(&status.conditions, CONDITION_ACCESS_CREDENTIALS)?;
         Some((condition.status == "True", condition.message.clone().unwrap_or_default()))
     };
-    let (worked, message) = events_of(after).filter(|now| events_of(before).as_ref() != Some(now))?;
+    let (worked, message) = synced(after).filter(|now| synced(before).as_ref() != Some(now))?;
     Some(if worked {
         let note = "Access credentials sync successful.".to_owned();
         event(EventType::Normal, REASON_ACCESS_CREDENTIALS_SYNCED, note)

@@ -19,7 +19,7 @@ fn understood<T>(answer: Result<T, Error>) -> Result<Option<T>, Error> {
 
 impl Task {
     /// The agent's answer, if there is one: it may not know the command, or may refuse it.
-    async fn answer<C: qga::QgaCommand>(&self, command: C) -> Result<Option<C::Ok>, Error> {
+    async fn queried<C: qga::QgaCommand>(&self, command: C) -> Result<Option<C::Ok>, Error> {
         understood(self.ask(command, ANSWER).await)
     }
 
@@ -57,12 +57,12 @@ impl Task {
     async fn learn(&mut self, topic: Topic) -> Result<(), Error> {
         match topic {
             Topic::Freeze => {
-                if let Some(status) = self.answer(qga::guest_fsfreeze_status {}).await? {
+                if let Some(status) = self.queried(qga::guest_fsfreeze_status {}).await? {
                     self.saw_frozen(is_frozen(status));
                 }
             }
             Topic::Version => {
-                if let Some(answer) = self.answer(qga::guest_info {}).await? {
+                if let Some(answer) = self.queried(qga::guest_info {}).await? {
                     let (version, commands) = answers::agent(&answer);
                     (self.known.version, self.known.commands) = (Some(version), commands);
                 }
@@ -79,7 +79,7 @@ impl Task {
                 }
             }
             Topic::Load => {
-                if let Some(answer) = self.answer(GuestGetLoad {}).await? {
+                if let Some(answer) = self.queried(GuestGetLoad {}).await? {
                     self.known.load = answers::load(&answer);
                 }
             }
@@ -88,16 +88,16 @@ impl Task {
     }
 
     async fn learn_system(&mut self) -> Result<(), Error> {
-        if let Some(answer) = self.answer(qga::guest_get_osinfo {}).await? {
+        if let Some(answer) = self.queried(qga::guest_get_osinfo {}).await? {
             self.known.os = answers::os(&answer);
         }
         if let Some(answer) = self.listed(qga::guest_network_get_interfaces {}).await? {
             self.known.interfaces = answers::interfaces(&answer);
         }
-        if let Some(answer) = self.answer(qga::guest_get_host_name {}).await? {
+        if let Some(answer) = self.queried(qga::guest_get_host_name {}).await? {
             self.known.host_name = answers::host_name(&answer);
         }
-        if let Some(answer) = self.answer(qga::guest_get_timezone {}).await? {
+        if let Some(answer) = self.queried(qga::guest_get_timezone {}).await? {
             self.known.time_zone = Some(answers::time_zone(&answer));
         }
         Ok(())

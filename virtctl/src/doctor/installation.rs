@@ -185,7 +185,7 @@ mod tests {
         }
     }
 
-    /// The worst verdict of an area.
+    /// The worst severity of an area.
     fn severity(facts: &Facts, area: &str) -> Severity {
         let of_area = findings(facts).into_iter().filter(|finding| finding.area == area);
         let order = [Severity::Good, Severity::Unknown, Severity::Warning, Severity::Problem];

@@ -101,7 +101,7 @@ async fn a_peer_with_another_key_is_refused_on_both_sides() {
 async fn an_importer_waits_until_its_sender_knows_it() {
     let bytes = contents(1 << 20);
     let mut copy = Copy::of(&bytes);
-    copy.world.importer.web.idle_timeout.tries = 50;
+    copy.world.importer.web.policy.tries = 50;
     let own = keys::make(&copy.world.importer.places.keys).unwrap();
     copy.introduce("");
     let (address, sender) = copy.serve(LONG).await;
