@@ -34,10 +34,10 @@ demo: cluster-up cluster-sync ## a Kubernetes on this machine, Barevirt on it, a
 .PHONY: test
 test: begin fmt deny shellcheck ## everything CI runs: what check does, the end-to-end tests on a real cluster with real guests, and each measurement once
 	@$(MAKE) --no-print-directory --jobs=$(LANES) images-of-components images-of-guests cluster-programs tests-built
-	@$(MAKE) --no-print-directory clippy rooms image-check cluster-up cluster-sync
+	@$(MAKE) --no-print-directory clippy module-circles image-check cluster-up cluster-sync
 	@$(BUILT)/tests all --threads $(E2E_THREADS)
-	@# Without moves, network and neighbours, which have not run on a cluster since they were written anew.
-	@.ci/timed "bench, once" $(BUILT)/bench --once $(addprefix --only ,size launch disk migrate import start streams scale)
+	@# Without moves and neighbours, which have not run on a cluster since they were written anew.
+	@.ci/timed "bench, once" $(BUILT)/bench --once $(addprefix --only ,size launch disk migrate import start streams scale network)
 	@$(BUILT)/tests report
 
 .PHONY: begin
@@ -45,7 +45,7 @@ begin: deps
 	@rm -f target/steps.tsv target/times.json
 
 .PHONY: check
-check: static unit rooms ## formatting, lints, licences, module circles, unit and protocol tests
+check: static unit module-circles ## formatting, lints, licences, module circles, unit and protocol tests
 
 .PHONY: static
 static: fmt clippy deny shellcheck
@@ -83,9 +83,9 @@ unit: deps guest-tiny tests-built
 tests-built: deps ui
 	@.ci/timed "compile: tests and lints" .ci/compile
 
-.PHONY: rooms
-rooms: tests-built ## circles of imports between modules, the longest files and functions; fails on a new circle
-	@$(BUILT)/rooms
+.PHONY: module-circles
+module-circles: tests-built ## circles of imports between modules, the longest files and functions; fails on a new circle
+	@$(BUILT)/module-circles
 
 .PHONY: image-check
 image-check: images ## checks the contents of the launcher's image, and boots a guest with it

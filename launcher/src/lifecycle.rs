@@ -32,8 +32,8 @@ mod vm;
 use std::time::Duration;
 
 use self::ladder::{kill, leave, stopping, terminate};
+use crate::guest_end::{Asked, Exit, MonitorReports, guest_end};
 use crate::migration::{self, Moving, Target};
-use crate::verdict::{Asked, Exit, Seen, verdict};
 
 pub use control::{Control, Refused, judge};
 pub use event::{Effect, Event};
@@ -90,8 +90,8 @@ fn waiting(event: Event) -> (Phase, Vec<Effect>) {
         Event::Start { .. } => (Phase::Starting, vec![Effect::Spawn]),
         Event::CannotStart(why) | Event::CannotRun(why) => (Phase::Ended(why), vec![]),
         Event::Stop { .. } => {
-            let verdict = verdict(Exit::Signal(0), &Seen::default(), Asked::BeforeStart);
-            (Phase::Ended(verdict), vec![])
+            let end = guest_end(Exit::Signal(0), &MonitorReports::default(), Asked::BeforeStart);
+            (Phase::Ended(end), vec![])
         }
         // There is no child: these events are not about this VM.
         Event::Answered
@@ -121,7 +121,7 @@ fn starting(now: Duration, event: Event, vm: &Vm) -> (Phase, Vec<Effect>) {
         Event::Answered if vm.hold => (Phase::Paused(Pause::User), vec![]),
         Event::Answered => (Phase::Paused(Pause::Start), vec![Effect::Continue]),
         Event::Shutdown(_) => leave(Why::Itself, now + LEAVE),
-        Event::Exited(exit) => (Phase::Ended(verdict(exit, &vm.seen, Asked::No)), vec![]),
+        Event::Exited(exit) => (Phase::Ended(guest_end(exit, &vm.seen, Asked::No)), vec![]),
         // Its monitor is opened before its vCPUs are started, so these events mean nothing yet.
         Event::Start { .. }
         | Event::Resumed

@@ -19,12 +19,12 @@ use tokio::net::UnixStream;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{JoinHandle, LocalSet, spawn_local};
 use tokio::time::timeout;
+use virt_launcher::guest_end::GuestEnd;
 use virt_launcher::migration::disks::{Copyable, LocalDisk};
 use virt_launcher::migration::qemu::{Baggage, Key};
-use virt_launcher::migration::{Limits, Location, State, Told};
+use virt_launcher::migration::{Limits, Location, MigrationReport, State};
 use virt_launcher::status::{Stage, Status};
 use virt_launcher::supervisor::{MigrationOrder, NotDone, Request, supervise};
-use virt_launcher::verdict::Verdict;
 
 const SOON: Duration = Duration::from_secs(60);
 const UID: &str = "migration-1";
@@ -32,7 +32,7 @@ const UID: &str = "migration-1";
 struct End {
     requests: mpsc::Sender<Request>,
     status: watch::Receiver<Status>,
-    verdict: JoinHandle<Verdict>,
+    end: JoinHandle<GuestEnd>,
     serial: UnixStream,
     people: Option<UnixStream>,
     _keys: tempfile::TempDir,
@@ -88,9 +88,8 @@ impl End {
         let sender = watch::Sender::new(Status::default());
         let status = sender.subscribe();
         let launch = bare.launch;
-        let verdict =
-            spawn_local(async move { supervise(std::future::ready(Ok(launch)), asked, &sender).await });
-        Self { requests, status, verdict, serial: bare.serial, people: Some(bare.people), _keys: keys }
+        let end = spawn_local(async move { supervise(std::future::ready(Ok(launch)), asked, &sender).await });
+        Self { requests, status, end, serial: bare.serial, people: Some(bare.people), _keys: keys }
     }
 
     async fn until(&mut self, what: &str, is: impl Fn(&Status) -> bool) -> Status {
@@ -101,7 +100,7 @@ impl End {
             .clone()
     }
 
-    async fn reaches(&mut self, state: State) -> Told {
+    async fn reaches(&mut self, state: State) -> MigrationReport {
         let is = |status: &Status| status.migration.as_ref().is_some_and(|told| told.state == state);
         self.until(&format!("{state:?}"), is).await.migration.unwrap()
     }
@@ -121,8 +120,8 @@ impl End {
         kill(pid, Signal::SIGKILL).unwrap();
     }
 
-    async fn verdict(self) -> Verdict {
-        timeout(SOON, self.verdict).await.expect("no verdict").unwrap()
+    async fn end(self) -> GuestEnd {
+        timeout(SOON, self.end).await.expect("the guest did not end").unwrap()
     }
 }
 
@@ -229,9 +228,9 @@ fn a_guest_counts_on_where_it_goes_and_nowhere_else() {
         let first = target.count().await;
         assert!(first > last, "{last}, then {first}");
         assert!(target.count().await > first);
-        source.order(MigrationOrder::Verdict(Location::Target)).await.unwrap();
-        let verdict = source.verdict().await;
-        assert_eq!((verdict.succeeded, verdict.reason.as_str()), (true, "Migrated"));
+        source.order(MigrationOrder::Result(Location::Target)).await.unwrap();
+        let end = source.end().await;
+        assert_eq!((end.succeeded, end.reason.as_str()), (true, "Migrated"));
         target.count().await;
     });
 }
@@ -250,7 +249,7 @@ fn a_target_that_dies_on_the_way_leaves_the_guest_where_it_is() {
         let over = pair.source.reaches(State::Over).await;
         assert!(!over.reason.is_empty() && !over.aborted, "{over:?}");
         pair.is_at_source().await;
-        assert_eq!(pair.target.verdict().await.reason, "QemuKilled");
+        assert_eq!(pair.target.end().await.reason, "QemuKilled");
     });
 }
 
@@ -264,9 +263,9 @@ fn a_target_that_dies_after_the_switch_is_known_to_have_before_the_guest_goes_on
         while timeout(Duration::from_millis(500), counter::next_count(&mut pair.source.serial)).await.is_ok()
         {
         }
-        // A stop also waits for the verdict.
+        // A stop also waits for the result.
         pair.source.requests.send(Request::Stop { grace: SOON, why: "test".into() }).await.unwrap();
-        pair.source.order(MigrationOrder::Verdict(Location::Source)).await.unwrap();
+        pair.source.order(MigrationOrder::Result(Location::Source)).await.unwrap();
         pair.is_at_source().await;
         assert_eq!(pair.source.reaches(State::Over).await.reason, "the guest did not arrive");
     });
@@ -315,8 +314,8 @@ fn a_claim_that_is_to_be_filled_and_has_no_connection_lets_no_guest_in() {
         target.until("ready", |status| status.ready).await;
         let baggage = Baggage { memory: connection().0, key: None, disks: BTreeMap::new() };
         target.order(MigrationOrder::Receive { baggage: Some(baggage) }).await.unwrap();
-        let verdict = target.verdict().await;
-        assert!(verdict.message.contains("disk data has no connection"), "{verdict:?}");
+        let end = target.end().await;
+        assert!(end.message.contains("disk data has no connection"), "{end:?}");
     });
 }
 
@@ -333,12 +332,12 @@ fn without_the_key_nothing_is_sent() {
 }
 
 #[test]
-fn what_was_on_a_disk_and_what_is_written_meanwhile_goes_along() {
+fn disk_contents_and_concurrent_writes_move_with_the_guest() {
     a_disk_goes_along(false, 0, None);
 }
 
 #[test]
-fn so_does_a_disk_that_moves_to_another_claim_which_may_be_larger() {
+fn a_disk_moves_to_another_larger_claim_with_its_guest() {
     a_disk_goes_along(true, 0, None);
     a_disk_goes_along(true, 1 << 20, None);
 }
@@ -436,13 +435,13 @@ fn a_disk_goes_along(on_claim: bool, more: usize, other: Option<Limits>) {
         target.until("running", |status| status.stage == Stage::Running).await;
         target.count().await;
         target.reaches(State::Arrived).await;
-        source.order(MigrationOrder::Verdict(Location::Target)).await.unwrap();
-        assert_eq!(source.verdict().await.reason, "Migrated");
+        source.order(MigrationOrder::Result(Location::Target)).await.unwrap();
+        assert_eq!(source.end().await.reason, "Migrated");
         let mut after = before.clone();
         after.resize(before.len() + more, 0);
         after[64 << 10..128 << 10].fill(0x55);
         target.requests.send(Request::Stop { grace: Duration::ZERO, why: "test".into() }).await.unwrap();
-        target.verdict().await;
+        target.end().await;
         assert!(std::fs::read(at("target")).unwrap() == after);
     });
 }

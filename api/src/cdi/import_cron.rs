@@ -187,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_data_import_cron_names_is_bounded_and_stays() {
+    fn names_of_a_data_import_cron_are_bounded_and_immutable() {
         let mut definition = import_cron_definition();
         assert_eq!(definition.metadata.name.as_deref(), Some(super::super::IMPORT_CRON_DEFINITION));
         let schema =

@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_effect_is_named_once_at_its_top() {
+    fn an_unsupported_field_is_named_once() {
         let spec = json!({
             "hostname": "a",
             "domain": {"devices": {
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changes_nothing_is_accepted() {
+    fn unsupported_fields_with_default_values_are_accepted() {
         let spec = json!({
             "affinity": {"nodeAffinity": {"anything": [1]}},
             "livenessProbe": null,

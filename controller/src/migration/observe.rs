@@ -45,7 +45,7 @@ pub(super) async fn observe(
     let mut observed = Observed {
         vmi: instance(cluster, &migration, &vmi_name, reached).await?,
         target: None,
-        is_born_here: false,
+        is_created_here: false,
         target_node: None,
         has_rival: false,
         back_off: Duration::ZERO,
@@ -71,7 +71,8 @@ pub(super) async fn observe(
         observed.target = call_opt("get", subject, pods.get(&target_name)).await?;
     }
     if let Some(pod) = &observed.target {
-        observed.is_born_here = cluster.births.knows(pod.metadata.uid.as_deref().unwrap_or_default());
+        observed.is_created_here =
+            cluster.created_pods.knows(pod.metadata.uid.as_deref().unwrap_or_default());
         let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
         observed.target_node = node.map(|node| cluster.nodes.state(node, instant));
     }
@@ -95,7 +96,7 @@ pub(super) async fn observe(
             }
         }
         Standing::Handed => {
-            let matter = Matter::Phase(course::said(&vmi));
+            let matter = Matter::Phase(course::reported_phase(&vmi));
             observed.phase_due = cluster.migrations.noticed(&uid, matter, instant);
         }
         Standing::Moved | Standing::Stayed => {}

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::control::{Secret, is_same};
 use crate::launchers::Launcher;
-use crate::sync::heard::Heard;
+use crate::sync::launcher_report::LauncherReport;
 
 /// How long a ticket is valid.
 const TICKET: Duration = Duration::from_secs(30);
@@ -29,7 +29,7 @@ pub struct Arrival {
     /// The settings turn encryption off for this migration.
     pub plain: bool,
     /// The latest report of the launcher.
-    pub heard: watch::Receiver<Heard>,
+    pub report: watch::Receiver<LauncherReport>,
 }
 
 #[derive(Debug)]

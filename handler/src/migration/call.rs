@@ -19,7 +19,7 @@ use super::PORT;
 use super::control::{Answer, LONGEST, MAGIC, Request, Secret, WELCOME, line};
 
 /// Longest time for one complete call.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Why a call to the other handler failed.
 #[derive(Debug, thiserror::Error)]
@@ -138,7 +138,7 @@ impl Target {
     }
 
     async fn in_time<T>(&self, work: impl Future<Output = Result<T, CallError>>) -> Result<T, CallError> {
-        timeout(PATIENCE, work).await.unwrap_or_else(|_| Err(CallError::Deadline { node: self.node.clone() }))
+        timeout(TIMEOUT, work).await.unwrap_or_else(|_| Err(CallError::Deadline { node: self.node.clone() }))
     }
 
     async fn converse(&self, own: &Client, request: &Request) -> Result<Answer, CallError> {

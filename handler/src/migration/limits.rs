@@ -45,7 +45,7 @@ mod tests {
     use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
     #[test]
-    fn what_is_not_said_is_as_in_kubevirt() {
+    fn default_migration_limits_are_kubevirts() {
         let usual = limits(&VmimConfigurationOptions::default(), 3 << 29, true);
         let wanted = MigrationSend {
             downtime_ms: 900,
@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_counts() {
+    fn configured_migration_limits_are_applied() {
         let settings = VmimConfigurationOptions {
             bandwidth_per_migration: Some(Quantity("64Mi".to_owned())),
             completion_timeout_per_gi_b: Some(10),

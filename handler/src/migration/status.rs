@@ -39,7 +39,7 @@ pub fn source(
         return;
     }
     let Some(state) = status.migration_state.as_mut() else { return };
-    let Some(told) = plan::told(launcher, uid) else {
+    let Some(told) = plan::reported(launcher, uid) else {
         if let Some(why) = refused {
             fail(state, why, now);
         }
@@ -105,7 +105,7 @@ pub fn target(vmi: &VirtualMachineInstance, seen: Target<'_>, now: &Time) -> Vir
     };
     let is_ours = ours(&status);
     let Some(state) = status.migration_state.as_mut().filter(|_| is_ours) else { return status };
-    let told = seen.launcher.and_then(|launcher| plan::told(launcher, uid));
+    let told = seen.launcher.and_then(|launcher| plan::reported(launcher, uid));
     let stage = told.map_or(Stage::Unspecified, MigrationStatus::state);
     let phase = seen.launcher.map_or(Phase::Unspecified, LauncherStatus::phase);
     if stage == Stage::Arrived {
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_target_to_which_nothing_has_come_ends_what_nobody_wants() {
+    fn a_target_that_received_nothing_ends_an_aborted_migration() {
         let aborts = json!({"abortRequested": true, "targetNodeAddress": "10.0.0.2"});
         let state =
             |stage| by_target(&aborts, Some(&launcher(stage, Phase::Starting))).migration_state.unwrap();

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::migration::source::Stage as Going;
-use crate::migration::{Effect as Tell, Event as Moves, Limits, Location, Said};
+use crate::migration::{Effect as Tell, Event as Moves, Limits, Location, QemuState};
 
 const RUNS: u64 = 100_000;
 const LONGEST: u64 = 120;
@@ -48,7 +48,7 @@ struct World {
     /// Messages to the target that let its guest run.
     going: u32,
     /// The migration's result in the instance's status.
-    word: Option<Location>,
+    result: Option<Location>,
     stopped: bool,
     allows_post_copy: bool,
     /// Whether the target's guest has run.
@@ -77,8 +77,8 @@ impl Side {
         side
     }
 
-    fn say(&mut self, said: Said) {
-        self.inbox.push_back(Event::Migration(Moves::Said(said)));
+    fn say(&mut self, state: QemuState) {
+        self.inbox.push_back(Event::Migration(Moves::QemuState(state)));
     }
 
     /// The launcher handles an event, and its QEMU carries out the effects.
@@ -110,22 +110,22 @@ impl Side {
                     self.stream = Stream::Device;
                 }
                 Effect::Migrate(Tell::PostCopy) if self.stream == Stream::Active => self.post_copy = true,
-                Effect::Migrate(Tell::Cancel) => self.fail(Said::Cancelled),
+                Effect::Migrate(Tell::Cancel) => self.fail(QemuState::Cancelled),
                 _ => {}
             }
         }
     }
 
     /// QEMU's own reaction to a broken stream at the source.
-    fn fail(&mut self, said: Said) {
+    fn fail(&mut self, state: QemuState) {
         if !self.alive || matches!(self.stream, Stream::None | Stream::Stuck | Stream::Completed) {
             return;
         }
         match self.stream {
             // The migration pauses, and cannot be cancelled.
             Stream::PostCopy => {
-                if said != Said::Cancelled {
-                    self.say(Said::Broken);
+                if state != QemuState::Cancelled {
+                    self.say(QemuState::Broken);
                 }
                 return;
             }
@@ -140,7 +140,7 @@ impl Side {
             self.inbox.push_back(Event::Resumed);
         }
         self.stream = Stream::None;
-        self.say(said);
+        self.say(state);
     }
 
     fn die(&mut self) {
@@ -159,12 +159,12 @@ impl Side {
     }
 
     fn has_arrived(&self) -> bool {
-        let told = self.vm.moving.told(false);
-        told.is_some_and(|told| told.state == crate::migration::State::Arrived)
+        let report = self.vm.moving.report(false);
+        report.is_some_and(|report| report.state == crate::migration::State::Arrived)
     }
 
     fn has_ended(&self) -> bool {
-        self.vm.verdict().is_some()
+        self.vm.end().is_some()
     }
 }
 
@@ -177,7 +177,7 @@ impl World {
             begun: false,
             received: false,
             going: 0,
-            word: None,
+            result: None,
             stopped: false,
             allows_post_copy,
             target_ran: false,
@@ -217,7 +217,7 @@ impl World {
                 if std::mem::take(&mut self.source.running) {
                     self.source.inbox.push_back(Event::Stopped);
                 }
-                self.source.say(Said::PreSwitchover);
+                self.source.say(QemuState::PreSwitchover);
             }
             12..14
                 if self.source.stream == Stream::Device
@@ -228,9 +228,9 @@ impl World {
                 self.received = true;
                 if self.source.post_copy {
                     self.target.post_copy = true;
-                    self.target.say(Said::PostCopy);
+                    self.target.say(QemuState::PostCopy);
                 } else {
-                    self.target.say(Said::Completed);
+                    self.target.say(QemuState::Completed);
                 }
             }
             14..16
@@ -239,13 +239,13 @@ impl World {
                     && self.received
                     && self.connected =>
             {
-                let (stream, said) = if self.source.post_copy {
-                    (Stream::PostCopy, Said::PostCopy)
+                let (stream, state) = if self.source.post_copy {
+                    (Stream::PostCopy, QemuState::PostCopy)
                 } else {
-                    (Stream::Completed, Said::Completed)
+                    (Stream::Completed, QemuState::Completed)
                 };
                 self.source.stream = stream;
-                self.source.say(said);
+                self.source.say(state);
             }
             // The target has fetched all of the memory.
             14..16
@@ -255,21 +255,21 @@ impl World {
                     && self.target.alive =>
             {
                 self.source.stream = Stream::Completed;
-                self.source.say(Said::Completed);
+                self.source.say(QemuState::Completed);
                 self.fetched = true;
-                self.target.say(Said::Completed);
+                self.target.say(QemuState::Completed);
             }
             16 if self.begun => {
                 self.connected = false;
-                self.source.fail(Said::Failed("reset".to_owned()));
+                self.source.fail(QemuState::Failed("reset".to_owned()));
                 if !self.received && self.target.alive {
                     self.target.die();
                 }
                 if self.target.post_copy && !self.fetched && self.target.alive {
-                    self.target.say(Said::Broken);
+                    self.target.say(QemuState::Broken);
                 }
             }
-            17..20 if self.source.is_sent() && self.word.is_none() => self.going += 1,
+            17..20 if self.source.is_sent() && self.result.is_none() => self.going += 1,
             20..22 if self.going > 0 && !self.target.has_ended() => {
                 self.going -= u32::from(what == 20);
                 if judge_order(&self.target.vm, "m", Order::Go) == Ok(true) {
@@ -277,20 +277,20 @@ impl World {
                 }
             }
             22 => self.going = 0,
-            23..25 if self.word.is_none() => {
+            23..25 if self.result.is_none() => {
                 if self.target.has_arrived() {
-                    self.word = Some(Location::Target);
+                    self.result = Some(Location::Target);
                 } else if self.target.has_ended() {
-                    self.word = Some(Location::Source);
+                    self.result = Some(Location::Source);
                 }
             }
             // The controller decides when the target's pod has certainly ended.
-            25 if self.word.is_none() && self.begun && self.target.has_ended() => {
-                self.word = Some(Location::Nowhere);
+            25 if self.result.is_none() && self.begun && self.target.has_ended() => {
+                self.result = Some(Location::Nowhere);
             }
             26..28 if judge_order(&self.source.vm, "m", Order::OfSource) == Ok(true) => {
-                if let Some(location) = self.word {
-                    self.source.take(Event::Migration(Moves::Verdict(location)));
+                if let Some(location) = self.result {
+                    self.source.take(Event::Migration(Moves::Result(location)));
                 }
             }
             28 if self.target.alive => self.target.die(),
@@ -334,7 +334,7 @@ impl Dice {
 }
 
 #[test]
-fn never_two_and_never_none() {
+fn exactly_one_side_has_the_guest() {
     let (mut went, mut stayed, mut fetched) = (0, 0, 0);
     for run in 1..=RUNS {
         let mut dice = Dice(run.wrapping_mul(0x9e37_79b9_7f4a_7c15));

@@ -6,7 +6,7 @@ use super::limits::Limits;
 
 /// QEMU's state of a migration.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Said {
+pub enum QemuState {
     /// Memory is sent, and the guest may run.
     Active,
     /// The guest is paused, and no device state was sent.
@@ -81,15 +81,15 @@ pub enum Event {
     /// Receive the guest: key and connection have arrived.
     Receive,
     /// QEMU's state of the migration.
-    Said(Said),
+    QemuState(QemuState),
     /// Figures.
-    Seen(Progress),
+    Progress(Progress),
     /// A command failed that the migration needs.
     CannotGoOn(String),
     /// Give up.
     Abort,
     /// The location of the guest, after it was sent.
-    Verdict(Location),
+    Result(Location),
     /// The source has sent everything, and its guest stays paused: the guest here is the only one.
     Go {
         /// Whether a user had paused it, so that it stays paused.
@@ -173,7 +173,7 @@ pub enum State {
 
 /// The published information about a migration.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Told {
+pub struct MigrationReport {
     /// Its UID.
     pub uid: String,
     /// Its state.
@@ -194,7 +194,7 @@ pub struct Told {
     pub offers_post_copy: bool,
 }
 
-impl Told {
+impl MigrationReport {
     /// Whether the guest is paused here for the switch or for good: it must not be resumed, nor may anything
     /// that is sent be changed.
     #[must_use]

@@ -2,15 +2,15 @@
 //! that talk to QEMU ([`qemu`], [`disks`]) and connect it ([`connections`], [`relay`]).
 //!
 //! ```text
-//!   source:  Preparing, Copying, Sending ──pre-switchover──> Switching ──completed──> Sent ──verdict──> Left
-//!               │                            │                      └───verdict──> Over, the guest runs here
+//!   source:  Preparing, Copying, Sending ──pre-switchover──> Switching ──completed──> Sent ──result──> Left
+//!               │                            │                      └───result──> Over, the guest runs here
 //!               └── failed, cancelled ───────┴──> Over, the guest runs here
 //!
 //!   target:  Awaited ──key, connection──> Receiving ──completed──> Received ──go──> Arrived
 //! ```
 //!
 //! In post-copy, `postcopy-active` takes the place of `completed`, and the target reports `Arrived` when it has all
-//! of the memory. From `postcopy-active` on, the guest never runs at the source again: if the verdict says that it
+//! of the memory. From `postcopy-active` on, the guest never runs at the source again: if the result says that it
 //! did not arrive, the guest is lost (`Lost`).
 //!
 //! There are never two running guests. QEMU on the target is started so that it
@@ -34,7 +34,7 @@ pub mod target;
 use std::time::Duration;
 
 pub use connections::Connections;
-pub use event::{Effect, Event, Location, Outcome, Progress, Said, State, Told};
+pub use event::{Effect, Event, Location, MigrationReport, Outcome, Progress, QemuState, State};
 pub use limits::Limits;
 pub use source::Source;
 pub use target::Target;
@@ -132,11 +132,11 @@ impl Moving {
 
     /// The published information. `hold` says whether a user wants the guest paused.
     #[must_use]
-    pub fn told(&self, hold: bool) -> Option<Told> {
+    pub fn report(&self, hold: bool) -> Option<MigrationReport> {
         match self {
             Self::Stays => None,
-            Self::Comes(target) => Some(target.told()),
-            Self::Goes(source) => Some(source.told(hold)),
+            Self::Comes(target) => Some(target.report()),
+            Self::Goes(source) => Some(source.report(hold)),
         }
     }
 }

@@ -12,7 +12,7 @@ use barevirt_qmp::{Deadline, Error, Qmp};
 use serde_json::{Map, Value, json};
 
 use super::disks::{DiskConnections, LocalDisks};
-use super::event::{Progress, Said};
+use super::event::{Progress, QemuState};
 use super::limits::Limits;
 
 /// Time limit for a command of QEMU.
@@ -93,9 +93,9 @@ pub enum NotBegun {
 
 /// QEMU's answer about a migration.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Seen {
+pub struct QemuAnswer {
     /// Its state; `None` if it has not begun, or is between two states.
-    pub said: Option<Said>,
+    pub state: Option<QemuState>,
     /// Figures.
     pub progress: Progress,
 }
@@ -275,18 +275,18 @@ pub async fn clean_up(qmp: &Qmp, keys: &Path, disks: &LocalDisks) -> Result<(), 
 ///
 /// # Errors
 /// If QEMU does not answer.
-pub async fn look(qmp: &Qmp) -> Result<Seen, Error> {
+pub async fn look(qmp: &Qmp) -> Result<QemuAnswer, Error> {
     let answer = qmp.execute_raw("query-migrate", Value::Null, Deadline::after(COMMAND)).await?;
     Ok(understood(&answer))
 }
 
 /// Parses the answer to `query-migrate`. Pure.
-fn understood(answer: &Value) -> Seen {
+fn understood(answer: &Value) -> QemuAnswer {
     let number = |value: &Value| value.as_u64().unwrap_or_default();
     let ram = &answer["ram"];
     let why = answer["error-desc"].as_str().unwrap_or("QEMU gives no reason");
-    Seen {
-        said: said(answer["status"].as_str().unwrap_or_default(), why),
+    QemuAnswer {
+        state: state(answer["status"].as_str().unwrap_or_default(), why),
         progress: Progress {
             transferred: number(&ram["transferred"]),
             remaining: number(&ram["remaining"]),
@@ -307,15 +307,15 @@ fn bytes_per_second(mbps: f64) -> u64 {
 
 /// The meaning of a migration status of QEMU. `why` is the reason of a failure.
 #[must_use]
-pub fn said(status: &str, why: &str) -> Option<Said> {
+pub fn state(status: &str, why: &str) -> Option<QemuState> {
     Some(match status {
-        "active" => Said::Active,
-        "pre-switchover" => Said::PreSwitchover,
-        "postcopy-active" => Said::PostCopy,
-        "postcopy-paused" => Said::Broken,
-        "completed" => Said::Completed,
-        "failed" => Said::Failed(why.to_owned()),
-        "cancelled" => Said::Cancelled,
+        "active" => QemuState::Active,
+        "pre-switchover" => QemuState::PreSwitchover,
+        "postcopy-active" => QemuState::PostCopy,
+        "postcopy-paused" => QemuState::Broken,
+        "completed" => QemuState::Completed,
+        "failed" => QemuState::Failed(why.to_owned()),
+        "cancelled" => QemuState::Cancelled,
         _ => return None,
     })
 }
@@ -325,13 +325,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_qemu_answers() {
+    fn qemus_migration_answer_is_understood() {
         let answer = json!({
             "status": "active", "total-time": 5, "downtime": 31, "expected-downtime": 300,
             "ram": {"transferred": 7, "remaining": 8, "total": 9, "mbps": 8.5, "dirty-pages-rate": 3, "page-size": 4096},
         });
         let seen = understood(&answer);
-        assert_eq!(seen.said, Some(Said::Active));
+        assert_eq!(seen.state, Some(QemuState::Active));
         let expected = Progress {
             transferred: 7,
             remaining: 8,
@@ -343,13 +343,13 @@ mod tests {
         };
         assert_eq!(seen.progress, expected);
         assert_eq!((bytes_per_second(f64::NAN), bytes_per_second(-1.0)), (0, 0));
-        assert_eq!(understood(&json!({})).said, None);
+        assert_eq!(understood(&json!({})).state, None);
         let failed = understood(&json!({"status": "failed", "error-desc": "reset"}));
-        assert_eq!(failed.said, Some(Said::Failed("reset".into())));
+        assert_eq!(failed.state, Some(QemuState::Failed("reset".into())));
     }
 
     #[test]
-    fn a_key_is_written_for_qemu_alone_and_shown_to_nobody() {
+    fn a_migration_key_is_readable_by_qemu_alone_and_not_printed() {
         use std::os::unix::fs::PermissionsExt as _;
         let directory = tempfile::tempdir().unwrap();
         let key = Key::new(vec![0xab; 32]).unwrap();

@@ -5,7 +5,7 @@ mod post_copy;
 use std::time::Duration;
 
 use super::bottleneck;
-use super::event::{Effect, Event, Location, Outcome, Progress, Said, State, Told};
+use super::event::{Effect, Event, Location, MigrationReport, Outcome, Progress, QemuState, State};
 use super::limits::Limits;
 use post_copy::PostCopy;
 
@@ -61,7 +61,7 @@ pub struct Source {
     aborted: bool,
     /// Why it is or was given up.
     why: Option<String>,
-    /// When a sent guest ends here without a verdict.
+    /// When a sent guest ends here without a result.
     stop: Option<Duration>,
 }
 
@@ -89,8 +89,8 @@ impl Source {
 
     pub(super) fn step(&mut self, now: Duration, event: Event) -> (Vec<Effect>, Outcome) {
         match event {
-            Event::Said(said) => self.said(now, said),
-            Event::Seen(progress) => {
+            Event::QemuState(state) => self.qemu_state(now, state),
+            Event::Progress(progress) => {
                 self.seen(now, progress);
                 (vec![], Outcome::None)
             }
@@ -139,47 +139,52 @@ impl Source {
                 // It is too late, or has ended.
                 Stage::Sent | Stage::Left | Stage::Over | Stage::Lost => (vec![], Outcome::None),
             },
-            Event::Verdict(location) => self.verdict(location),
+            Event::Result(location) => self.result(location),
             Event::Send { .. } | Event::Receive | Event::Go { .. } | Event::Offers(_) => {
                 (vec![], Outcome::None)
             }
         }
     }
 
-    fn said(&mut self, now: Duration, said: Said) -> (Vec<Effect>, Outcome) {
-        match (said, self.stage) {
-            (Said::PreSwitchover, Stage::Preparing | Stage::Sending) => {
+    fn qemu_state(&mut self, now: Duration, state: QemuState) -> (Vec<Effect>, Outcome) {
+        match (state, self.stage) {
+            (QemuState::PreSwitchover, Stage::Preparing | Stage::Sending) => {
                 self.stage = Stage::Switching;
                 self.switch = now + self.limits.downtime + SWITCH;
                 // A migration that was given up is already cancelled.
                 let switch = self.why.is_none().then_some(Effect::Switch);
                 (switch.into_iter().collect(), Outcome::None)
             }
-            (Said::Completed, Stage::Preparing | Stage::Sending | Stage::Switching) => {
+            (QemuState::Completed, Stage::Preparing | Stage::Sending | Stage::Switching) => {
                 self.stage = Stage::Sent;
                 (vec![Effect::Look], Outcome::None)
             }
-            (Said::PostCopy | Said::Broken, Stage::Preparing | Stage::Sending | Stage::Switching) => {
+            (
+                QemuState::PostCopy | QemuState::Broken,
+                Stage::Preparing | Stage::Sending | Stage::Switching,
+            ) => {
                 (self.stage, self.post_copy) = (Stage::Sent, PostCopy::Began);
                 self.look = now + LOOK;
                 (vec![Effect::Look], Outcome::None)
             }
-            (Said::Completed, Stage::Sent) if self.post_copy == PostCopy::Began => {
+            (QemuState::Completed, Stage::Sent) if self.post_copy == PostCopy::Began => {
                 self.post_copy = PostCopy::Done;
                 (vec![Effect::Look], Outcome::None)
             }
-            (Said::Failed(why), Stage::Preparing | Stage::Sending | Stage::Switching) => self.is_over(why),
-            (Said::Cancelled, Stage::Preparing | Stage::Sending | Stage::Switching) => {
+            (QemuState::Failed(why), Stage::Preparing | Stage::Sending | Stage::Switching) => {
+                self.is_over(why)
+            }
+            (QemuState::Cancelled, Stage::Preparing | Stage::Sending | Stage::Switching) => {
                 self.is_over("it was cancelled".to_owned())
             }
             (
-                Said::Active
-                | Said::PreSwitchover
-                | Said::PostCopy
-                | Said::Broken
-                | Said::Completed
-                | Said::Failed(_)
-                | Said::Cancelled,
+                QemuState::Active
+                | QemuState::PreSwitchover
+                | QemuState::PostCopy
+                | QemuState::Broken
+                | QemuState::Completed
+                | QemuState::Failed(_)
+                | QemuState::Cancelled,
                 Stage::Preparing
                 | Stage::Copying
                 | Stage::Sending
@@ -201,7 +206,7 @@ impl Source {
         (vec![Effect::CleanUp], outcome)
     }
 
-    fn verdict(&mut self, location: Location) -> (Vec<Effect>, Outcome) {
+    fn result(&mut self, location: Location) -> (Vec<Effect>, Outcome) {
         match (self.stage, location) {
             // The instance's status says so, and no other source can: the rest here ends.
             (
@@ -221,7 +226,7 @@ impl Source {
                 self.why.get_or_insert_with(|| "the guest did not arrive".to_owned());
                 (vec![Effect::CleanUp], Outcome::Back)
             }
-            // QEMU has not handed it over. If it does before the cancellation, the verdict comes again.
+            // QEMU has not handed it over. If it does before the cancellation, the result comes again.
             (Stage::Preparing | Stage::Copying | Stage::Sending | Stage::Switching, _) => {
                 (self.give_up("it is over for the instance".to_owned()), Outcome::None)
             }
@@ -249,7 +254,7 @@ impl Source {
         }
     }
 
-    /// Stops the guest. Returns whether the stop waits for the verdict.
+    /// Stops the guest. Returns whether the stop waits for the result.
     pub fn stop(&mut self, now: Duration, grace: Duration) -> (Vec<Effect>, bool) {
         match self.stage {
             Stage::Preparing | Stage::Copying | Stage::Sending | Stage::Switching => {
@@ -343,8 +348,9 @@ impl Source {
 
     /// A reason, with the known bottleneck of the migration.
     fn explained(&self, why: String) -> String {
-        let told = (self.stage == Stage::Sending).then(|| bottleneck::told(&self.progress, &self.limits));
-        told.flatten().map_or_else(|| why.clone(), |told| format!("{why}: {told}"))
+        let bottleneck =
+            (self.stage == Stage::Sending).then(|| bottleneck::bottleneck(&self.progress, &self.limits));
+        bottleneck.flatten().map_or_else(|| why.clone(), |bottleneck| format!("{why}: {bottleneck}"))
     }
 
     pub(super) fn wake(&self) -> Option<Duration> {
@@ -358,7 +364,7 @@ impl Source {
         }
     }
 
-    pub(super) fn told(&self, hold: bool) -> Told {
+    pub(super) fn report(&self, hold: bool) -> MigrationReport {
         let state = match self.stage {
             Stage::Preparing | Stage::Copying | Stage::Sending => State::Sending,
             Stage::Switching => State::Switching,
@@ -367,7 +373,7 @@ impl Source {
             Stage::Over | Stage::Lost => State::Over,
         };
         let Self { uid, progress, paused, aborted, post_copy, why, .. } = self;
-        Told {
+        MigrationReport {
             uid: uid.clone(),
             state,
             progress: *progress,

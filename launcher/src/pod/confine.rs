@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_open_may_be_opened_again_as_it_is() {
+    fn a_given_open_file_may_be_reopened_with_its_mode() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("file");
         std::fs::write(&path, "").unwrap();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use barevirt_protocol::names::MigrationStream;
 use barevirt_protocol::v1::migrate_request::Order;
 use barevirt_protocol::v1::{
-    MigrateRequest, MigrationAbort, MigrationGo, MigrationReceive, MigrationSend, MigrationVerdict,
+    MigrateRequest, MigrationAbort, MigrationGo, MigrationReceive, MigrationResult, MigrationSend,
 };
 
 use crate::migration::qemu::{Baggage, Key};
@@ -52,9 +52,9 @@ pub fn read(request: MigrateRequest, connections: &Connections) -> Result<(Strin
         Order::Receive(MigrationReceive { key }) => MigrationOrder::Receive { baggage: baggage(key)? },
         Order::Send(send) => MigrationOrder::Send { limits: limits(&send), baggage: baggage(send.key)? },
         Order::Abort(MigrationAbort {}) => MigrationOrder::Abort,
-        Order::Verdict(MigrationVerdict { went: true, .. }) => MigrationOrder::Verdict(Location::Target),
-        Order::Verdict(MigrationVerdict { lost: true, .. }) => MigrationOrder::Verdict(Location::Nowhere),
-        Order::Verdict(_) => MigrationOrder::Verdict(Location::Source),
+        Order::Result(MigrationResult { went: true, .. }) => MigrationOrder::Result(Location::Target),
+        Order::Result(MigrationResult { lost: true, .. }) => MigrationOrder::Result(Location::Nowhere),
+        Order::Result(_) => MigrationOrder::Result(Location::Source),
         Order::Go(MigrationGo { hold }) => MigrationOrder::Go { hold },
     };
     Ok((uid, order))
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_order_is_refused() {
+    fn an_invalid_migration_order_is_refused() {
         let read = |uid: &str, order| {
             let request = MigrateRequest { uid: uid.to_owned(), order };
             read(request, &Connections::default()).map(|(_, order)| order)

@@ -65,8 +65,8 @@ fn in_post_copy_a_guest_runs_before_its_memory_is_there() {
         assert!(target.reaches(State::Arrived).await.post_copy);
         assert!(!source.status.borrow().migration.as_ref().unwrap().aborted);
         assert!(timeout(Duration::from_millis(500), counter::next_count(&mut source.serial)).await.is_err());
-        source.order(MigrationOrder::Verdict(Location::Target)).await.unwrap();
-        assert_eq!(source.verdict().await.reason, "Migrated");
+        source.order(MigrationOrder::Result(Location::Target)).await.unwrap();
+        assert_eq!(source.end().await.reason, "Migrated");
         let first = target.count().await;
         assert!(target.count().await > first);
     });
@@ -80,8 +80,8 @@ fn a_source_that_dies_in_post_copy_takes_the_guest_with_it() {
     local(async {
         let (pair, _) = handed_over().await;
         pair.source.kill();
-        let verdict = pair.target.verdict().await;
-        assert_eq!((verdict.succeeded, verdict.reason.as_str()), (false, "PostCopyFailed"), "{verdict:?}");
+        let end = pair.target.end().await;
+        assert_eq!((end.succeeded, end.reason.as_str()), (false, "PostCopyFailed"), "{end:?}");
     });
 }
 
@@ -94,11 +94,11 @@ fn after_post_copy_a_guest_never_goes_on_at_the_source() {
         let (pair, _) = handed_over().await;
         let Pair { source, target, _directory } = pair;
         target.kill();
-        target.verdict().await;
-        source.order(MigrationOrder::Verdict(Location::Source)).await.unwrap();
-        let verdict = source.verdict().await;
-        assert_eq!((verdict.succeeded, verdict.reason.as_str()), (false, "PostCopyFailed"), "{verdict:?}");
-        assert!(verdict.message.contains("lost in post-copy"), "{verdict:?}");
+        target.end().await;
+        source.order(MigrationOrder::Result(Location::Source)).await.unwrap();
+        let end = source.end().await;
+        assert_eq!((end.succeeded, end.reason.as_str()), (false, "PostCopyFailed"), "{end:?}");
+        assert!(end.message.contains("lost in post-copy"), "{end:?}");
     });
 }
 

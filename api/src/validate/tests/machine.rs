@@ -264,7 +264,7 @@ fn data_volume_template_rules() {
 
 /// As in KubeVirt, the namespace of a template is checked when the template changes.
 #[test]
-fn what_stays_is_not_looked_at_again() {
+fn unchanged_templates_are_not_validated_again() {
     let template = |size: &str| {
         json!([{"metadata": {"name": "dv", "namespace": "other"},
                 "spec": {"storage": {"resources": {"requests": {"storage": size}}}, "source": {"blank": {}}}}])

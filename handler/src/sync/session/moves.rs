@@ -7,18 +7,18 @@ use barevirt_component::certificates::Client;
 use barevirt_component::error::chain;
 use barevirt_protocol::names::MigrationChannel;
 use barevirt_protocol::v1::migrate_request::Order;
-use barevirt_protocol::v1::{MigrateRequest, MigrationAbort, MigrationGo, MigrationVerdict};
+use barevirt_protocol::v1::{MigrateRequest, MigrationAbort, MigrationGo, MigrationResult};
 use kube::runtime::events::Event;
 use tokio::time::{Instant, timeout};
 
-use super::{HEARD, Session, StepError, revision, valid};
+use super::{REPORT_TIMEOUT, Session, StepError, revision, valid};
 use crate::migration;
 use crate::migration::arrivals::{Arrival, Arrivals};
 use crate::migration::call::{Begun, Target};
 use crate::migration::limits::{limits, wants_post_copy};
 use crate::migration::plan::Move;
 use crate::status::events;
-use crate::sync::heard::Heard;
+use crate::sync::launcher_report::LauncherReport;
 
 /// How long to wait for a source that has sent everything before its pod is checked.
 const WORD: Duration = Duration::from_secs(2);
@@ -39,7 +39,7 @@ impl Session {
         let settings = state.and_then(|state| state.migration_configuration.as_ref());
         let plain = settings.and_then(|settings| settings.disable_tls).unwrap_or_default();
         self.tell(vmi, spec_hash, uid.to_owned()).await?;
-        let arrival = Arrival { source, launcher: self.launcher.clone(), plain, heard: self.heard.clone() };
+        let arrival = Arrival { source, launcher: self.launcher.clone(), plain, report: self.report.clone() };
         self.awaits = Some((uid.to_owned(), arrivals.await_one(uid.to_owned(), arrival)));
         Ok(())
     }
@@ -97,9 +97,9 @@ impl Session {
                 self.launcher.migrate(order(uid, Order::Abort(MigrationAbort {}))).await?;
                 Ok(vec![])
             }
-            Move::Verdict { uid, went, lost } => {
-                let verdict = Order::Verdict(MigrationVerdict { went, lost });
-                self.launcher.migrate(order(uid, verdict)).await?;
+            Move::Result { uid, went, lost } => {
+                let result = Order::Result(MigrationResult { went, lost });
+                self.launcher.migrate(order(uid, result)).await?;
                 Ok(vec![])
             }
             Move::Go { uid, hold } => {
@@ -118,8 +118,8 @@ impl Session {
     ) -> Result<Vec<Event>, StepError> {
         let state = vmi.status.as_ref().and_then(|status| status.migration_state.as_ref());
         let settings = state.and_then(|state| state.migration_configuration.clone()).unwrap_or_default();
-        let heard = self.heard().status.unwrap_or_default();
-        let disks = migration::plan::copied(vmi, &heard).map_err(StepError::NotCopied)?;
+        let report = self.report().status.unwrap_or_default();
+        let disks = migration::plan::copied(vmi, &report).map_err(StepError::NotCopied)?;
         let target = target(vmi);
         let Begun { connections, key, post_copy } = target.begin(own, uid, &disks).await?;
         let named = connections.into_iter().map(|(stream, connection)| {
@@ -131,11 +131,11 @@ impl Session {
         let request = MigrateRequest { uid: uid.to_owned(), order: Some(Order::Send(send)) };
         self.launcher.migrate(request).await?;
         // Until the launcher reports that it is sending, the plan would repeat the step.
-        let says = |heard: &Heard| {
-            let told = heard.status.as_ref().and_then(|status| migration::plan::told(status, uid));
-            heard.lost || told.is_some()
+        let says = |report: &LauncherReport| {
+            let told = report.status.as_ref().and_then(|status| migration::plan::reported(status, uid));
+            report.lost || told.is_some()
         };
-        let _ = timeout(HEARD, self.heard.clone().wait_for(says)).await;
+        let _ = timeout(REPORT_TIMEOUT, self.report.clone().wait_for(says)).await;
         let without = wants_post_copy(&settings) && !post_copy;
         Ok(without.then(|| events::no_post_copy(&target.node)).into_iter().collect())
     }

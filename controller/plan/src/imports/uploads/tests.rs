@@ -148,7 +148,7 @@ fn a_pod_that_was_lost_or_started_again_counts() {
 const RESTARTS_ANNOTATION_OF_PODS: &str = importer::RESTARTS_ANNOTATION;
 
 #[test]
-fn what_is_not_to_be_filled_is_left_alone() {
+fn claims_that_are_no_free_upload_targets_are_ignored() {
     // A claim that is not an upload target.
     let plain = claim(&json!({}), true);
     assert!(!is_target(plain.annotations()));
@@ -185,7 +185,7 @@ fn what_is_not_to_be_filled_is_left_alone() {
 }
 
 #[test]
-fn the_pod_is_restricted_and_knows_whom_to_let_in() {
+fn the_upload_pod_is_restricted_and_knows_its_clients() {
     let mut world = World::new(opened(true));
     world.settle();
     let pod = world.target.pod.unwrap();
