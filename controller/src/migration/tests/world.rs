@@ -328,7 +328,7 @@ impl World {
         observed.has_rival = own.is_some_and(|own| observe::is_behind(name, &own, &known));
         observed.phase_due = self.migrations.noticed(
             &uid,
-            crate::migrations::Matter::Phase(course::said(&vmi)),
+            crate::migrations::Matter::Phase(course::reported_phase(&vmi)),
             self.instant(),
         );
         if !reached.is_final() && begin::asks(&observed, &vmi, reached) {

@@ -71,7 +71,7 @@ impl World {
     }
 
     fn says(&self, annotation: &str) -> &str {
-        said(&self.target.claim, annotation).unwrap_or_default()
+        annotated(&self.target.claim, annotation).unwrap_or_default()
     }
 }
 
@@ -223,7 +223,7 @@ fn a_data_volume_says_what_its_claim_says() {
     };
     let (step, phase) = look(None);
     let Some(Step::MakeClaim(mut claim)) = step else { panic!("{step:?}") };
-    assert_eq!((phase.as_str(), said(&claim, annotation::UPLOAD)), ("Pending", Some("")));
+    assert_eq!((phase.as_str(), annotated(&claim, annotation::UPLOAD)), ("Pending", Some("")));
     claim.metadata.uid = Some("c1".to_owned());
     claim.status.get_or_insert_default().phase = Some("Bound".to_owned());
     assert_eq!(look(Some(&claim)), (None, "UploadScheduled".to_owned()));
