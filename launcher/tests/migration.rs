@@ -380,7 +380,7 @@ fn of_a_disk_over_an_image_only_the_written_part_is_copied() {
         target.order(MigrationOrder::Go { hold: false }).await.unwrap();
         target.reaches(State::Arrived).await;
         target.requests.send(Request::Stop { grace: Duration::ZERO, why: "test".into() }).await.unwrap();
-        target.verdict().await;
+        target.end().await;
         let written = std::fs::metadata(at("target.qcow2")).unwrap().len();
         assert!(written < 1 << 20, "the overlay has {written} bytes, so the image was copied into it");
         let convert = ["convert", "-O", "raw", "target.qcow2", "after"];
