@@ -104,7 +104,7 @@ mod tests {
     use serde_json::{Value, json};
 
     #[test]
-    fn what_the_guest_has_got_goes_along() {
+    fn plugged_volumes_move_with_the_guest() {
         let told = |name: &str, phase: &str, hot: bool| {
             let mut told = json!({"name": name, "target": "", "phase": phase,
                 "persistentVolumeClaimInfo": {"claimName": format!("on-{name}")}});
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_and_goes_is_no_difference() {
+    fn plugged_and_unplugged_volumes_are_no_difference() {
         let then =
             spec(json!([root(), claim("a", "a"), claim("b", "b")]), json!(["root", "a", "b"].map(disk)));
         for now in [

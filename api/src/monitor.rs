@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn what_reaches_beyond_the_guest_is_open_to_nobody() {
+    fn commands_that_reach_beyond_the_guest_are_refused_for_all_users() {
         for command in [
             "human-monitor-command",
             "getfd",

@@ -101,7 +101,7 @@ pub fn attached(vmi: &VirtualMachineInstance) -> impl Iterator<Item = (&Network,
 pub fn is_in_guest(vmi: &VirtualMachineInstance, name: &str) -> bool {
     let mut told = vmi.status.iter().flat_map(|status| &status.interfaces);
     told.any(|told| {
-        told.name.as_deref() == Some(name) && is_told_by(told.info_source.as_deref(), SOURCE_DOMAIN)
+        told.name.as_deref() == Some(name) && is_reported_by(told.info_source.as_deref(), SOURCE_DOMAIN)
     })
 }
 
@@ -110,7 +110,7 @@ pub fn are_on_their_way(vmi: &VirtualMachineInstance) -> bool {
     let is_attached = |name: &str| {
         let mut told = vmi.status.iter().flat_map(|status| &status.interfaces);
         told.any(|told| {
-            told.name.as_deref() == Some(name) && is_told_by(told.info_source.as_deref(), SOURCE_MULTUS)
+            told.name.as_deref() == Some(name) && is_reported_by(told.info_source.as_deref(), SOURCE_MULTUS)
         })
     };
     secondary(&vmi.spec).any(|(network, card)| {
@@ -158,7 +158,7 @@ fn sources(text: Option<&str>) -> impl Iterator<Item = &str> {
 }
 
 /// Whether `infoSource` names a source.
-pub fn is_told_by(text: Option<&str>, source: &str) -> bool {
+pub fn is_reported_by(text: Option<&str>, source: &str) -> bool {
     sources(text).any(|known| known == source)
 }
 
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_definition_is_in_the_namespace_of_who_names_it() {
+    fn a_network_definition_is_in_the_namespace_of_its_instance() {
         assert_eq!(Attachment::of("shop", "blue").to_string(), "shop/blue");
         assert_eq!(Attachment::of("shop", "net/blue").to_string(), "net/blue");
     }
@@ -211,7 +211,7 @@ mod tests {
         let both = with_source(Some("domain, guest-agent"), SOURCE_MULTUS, true);
         assert_eq!(both.as_deref(), Some("domain, guest-agent, multus-status"));
         assert_eq!(with_source(both.as_deref(), SOURCE_MULTUS, true), both);
-        assert!(is_told_by(both.as_deref(), "guest-agent") && !is_told_by(both.as_deref(), "agent"));
+        assert!(is_reported_by(both.as_deref(), "guest-agent") && !is_reported_by(both.as_deref(), "agent"));
         assert_eq!(
             with_source(both.as_deref(), SOURCE_DOMAIN, false).as_deref(),
             Some("guest-agent, multus-status")

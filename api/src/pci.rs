@@ -55,7 +55,7 @@ pub enum Owner<'a> {
 
 /// The address that a manifest gives to one device.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wish<'a> {
+pub struct AddressRequest<'a> {
     /// The device.
     pub owner: Owner<'a>,
     /// Path of the address's field, below `domain.devices` of the specification.
@@ -70,12 +70,12 @@ pub struct Wish<'a> {
     pub conventional: bool,
 }
 
-impl<'a> Wish<'a> {
+impl<'a> AddressRequest<'a> {
     /// `None` if no address is given or it is invalid.
     fn new(owner: Owner<'a>, field: String, address: Option<&'a String>, conventional: bool) -> Option<Self> {
         let address = address?;
         let (domain, place) = parse(address)?;
-        Some(Wish { owner, field, address, domain, place, conventional })
+        Some(AddressRequest { owner, field, address, domain, place, conventional })
     }
 }
 
@@ -88,14 +88,14 @@ impl Place {
 }
 
 /// All addresses that a specification gives to virtio disks that are there from the start, and to interfaces.
-pub fn wishes(spec: &VirtualMachineInstanceSpec) -> Vec<Wish<'_>> {
+pub fn requests(spec: &VirtualMachineInstanceSpec) -> Vec<AddressRequest<'_>> {
     let is_plugged_in =
         |name: &str| spec.volumes.iter().any(|volume| volume.name == name && volume.is_hotpluggable());
     let devices = &spec.domain.devices;
     let disks = devices.disks.iter().enumerate().filter_map(|(at, disk)| {
         let target =
             disk.disk.as_ref().filter(|_| disk.bus() == Some("virtio") && !is_plugged_in(&disk.name))?;
-        Wish::new(
+        AddressRequest::new(
             Owner::Disk(&disk.name),
             format!("disks[{at}].disk.pciAddress"),
             target.pci_address.as_ref(),
@@ -105,7 +105,12 @@ pub fn wishes(spec: &VirtualMachineInstanceSpec) -> Vec<Wish<'_>> {
     let interfaces = devices.interfaces.iter().enumerate().filter_map(|(at, interface)| {
         let owner = Owner::Interface(&interface.name);
         let conventional = interface.model.as_deref().is_some_and(|model| CONVENTIONAL.contains(&model));
-        Wish::new(owner, format!("interfaces[{at}].pciAddress"), interface.pci_address.as_ref(), conventional)
+        AddressRequest::new(
+            owner,
+            format!("interfaces[{at}].pciAddress"),
+            interface.pci_address.as_ref(),
+            conventional,
+        )
     });
     disks.chain(interfaces).collect()
 }
@@ -128,14 +133,17 @@ const ONE_DEVICE: &str = "a bus other than 00 is that of one device, at 00.0, or
 
 /// The addresses that no device can have, and why. `has_ports` says that all root ports exist, used or not,
 /// so that the buses have fixed numbers.
-pub fn refused<'a, 'b>(wishes: &'b [Wish<'a>], has_ports: bool) -> Vec<(&'b Wish<'a>, &'static str)> {
-    let places: BTreeSet<Place> = wishes.iter().map(|wish| wish.place).collect();
+pub fn refused<'a, 'b>(
+    requests: &'b [AddressRequest<'a>],
+    has_ports: bool,
+) -> Vec<(&'b AddressRequest<'a>, &'static str)> {
+    let places: BTreeSet<Place> = requests.iter().map(|request| request.place).collect();
     let slots: BTreeSet<u16> = places.iter().filter(|place| place.bus == 0).map(|place| place.slot).collect();
     let bridges: BTreeSet<u16> =
         places.iter().filter(|place| place.is_bridged()).map(|place| place.bus).collect();
     let mut seen = BTreeSet::new();
-    let mut why = |wish: &Wish<'_>| match wish.place {
-        _ if wish.domain != 0 => Some("the machine has the PCI domain 0000 alone"),
+    let mut why = |request: &AddressRequest<'_>| match request.place {
+        _ if request.domain != 0 => Some("the machine has the PCI domain 0000 alone"),
         place if !seen.insert(place) => Some("another device has it"),
         Place { bus: 0, slot, .. } if !SLOTS.contains(&slot) => Some("of bus 00 the slots 02 to 1a are free"),
         Place { bus, .. } if bus > 0 && bus > most_ports(&slots) => Some("there are not so many root ports"),
@@ -145,7 +153,7 @@ pub fn refused<'a, 'b>(wishes: &'b [Wish<'a>], has_ports: bool) -> Vec<(&'b Wish
         Place { bus, .. } if bus > 0 && !has_ports => {
             Some("without hotplug (disableHotplug) there are addresses on bus 00 alone")
         }
-        Place { bus, .. } if bridges.contains(&bus) && !wish.conventional => Some(ONE_DEVICE),
+        Place { bus, .. } if bridges.contains(&bus) && !request.conventional => Some(ONE_DEVICE),
         Place { bus, slot, .. } if bridges.contains(&bus) && !BRIDGED_SLOTS.contains(&slot) => {
             Some("behind a bridge to conventional PCI the slots 01 to 1f are free")
         }
@@ -154,7 +162,7 @@ pub fn refused<'a, 'b>(wishes: &'b [Wish<'a>], has_ports: bool) -> Vec<(&'b Wish
         }
         _ => None,
     };
-    wishes.iter().filter_map(|wish| Some((wish, why(wish)?))).collect()
+    requests.iter().filter_map(|request| Some((request, why(request)?))).collect()
 }
 
 #[cfg(test)]
@@ -169,12 +177,13 @@ mod tests {
     fn judged_cards(all: &[&'static str], cards: &[&'static str], has_ports: bool) -> Vec<&'static str> {
         let cards: Vec<String> = cards.iter().map(|address| (*address).to_owned()).collect();
         let all: Vec<String> = all.iter().map(|address| (*address).to_owned()).collect();
-        let wish =
-            |address, conventional| Wish::new(Owner::Disk("d"), String::new(), Some(address), conventional);
-        let disks = all.iter().filter_map(|address| wish(address, false));
-        let wishes: Vec<Wish<'_>> =
-            disks.chain(cards.iter().filter_map(|address| wish(address, true))).collect();
-        refused(&wishes, has_ports).into_iter().map(|(_, why)| why).collect()
+        let request = |address, conventional| {
+            AddressRequest::new(Owner::Disk("d"), String::new(), Some(address), conventional)
+        };
+        let disks = all.iter().filter_map(|address| request(address, false));
+        let requests: Vec<AddressRequest<'_>> =
+            disks.chain(cards.iter().filter_map(|address| request(address, true))).collect();
+        refused(&requests, has_ports).into_iter().map(|(_, why)| why).collect()
     }
 
     #[test]
@@ -195,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_device_can_have_is_refused() {
+    fn impossible_pci_addresses_are_refused() {
         let free =
             ["0000:00:10.0", "0000:00:02.1", "0000:00:02.0", "0000:00:1a.0", "0000:03:00.0", "0000:b0:00.0"];
         assert_eq!(judged(&free, true), [""; 0]);

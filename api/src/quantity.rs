@@ -226,7 +226,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_written_reads_the_same(value in 0..=(i64::MAX as u64)) {
+        fn a_written_quantity_is_read_back(value in 0..=(i64::MAX as u64)) {
             prop_assert_eq!(bytes(&from_bytes(value)), Ok(value));
         }
     }

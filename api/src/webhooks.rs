@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_about_exists() {
+    fn webhooks_name_existing_resources() {
         let known: BTreeSet<(String, String)> =
             crd::all().into_iter().map(|crd| (crd.spec.group, crd.spec.names.plural)).collect();
         for webhook in WEBHOOKS.iter().filter(|webhook| webhook.api != PODS) {

@@ -8,8 +8,8 @@
 mod feeds;
 
 use crate::backlog::Backlogs;
-use crate::births::Births;
 use crate::config::Config;
+use crate::created_pods::CreatedPods;
 use crate::expectations::Expectations;
 use crate::generations::Generations;
 use crate::inventory::Inventory;
@@ -116,7 +116,7 @@ pub struct Cluster {
     /// Attachment pods that were made a moment ago.
     pub pauses: Pauses,
     /// Launcher pods that were made and that no status names yet.
-    pub births: Births,
+    pub created_pods: CreatedPods,
     /// Pods that send claims to other namespaces.
     pub senders: Senders,
     kubevirts: Store<DeserializeGuard<KubeVirt>>,
@@ -198,7 +198,7 @@ impl Cluster {
             context_ids: ContextIds::default(),
             macs: Macs::default(),
             pauses: Pauses::default(),
-            births: Births::default(),
+            created_pods: CreatedPods::default(),
             senders: Senders::default(),
             kubevirts,
             known_nodes,

@@ -10,7 +10,7 @@
 use crate::cluster::Cluster;
 use crate::expectations::{Key, Kind};
 use crate::migrations::row::EVACUATION_ANNOTATION;
-use crate::moves::{self, CRITICAL, MAINTENANCE, Mover, Wish};
+use crate::moves::{self, CRITICAL, MAINTENANCE, MigrationRequest, Mover};
 use crate::vmi::others::is_moving;
 use crate::vmi::phase;
 use barevirt_api::names::{CONDITION_LIVE_MIGRATABLE, PHASE_RUNNING};
@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 /// The client that requested the eviction.
 const SOURCE_ANNOTATION: &str = "kubevirt.io/eviction-source";
 /// How often an instance is looked at that has not left yet.
-const PATIENCE: Duration = Duration::from_secs(5);
+const INTERVAL: Duration = Duration::from_secs(5);
 
 /// Looks at an instance once; returns when to look again while it is to leave.
 ///
@@ -42,12 +42,12 @@ pub async fn reconcile(cluster: &Cluster, namespace: &str, name: &str) -> Result
     }
     let owed = cluster.expectations.owes(&Key::new(Kind::Vmi, namespace, name), now);
     if owed || !is_free(&vmi) || cluster.migrations.is_wanted(namespace, name, now) {
-        return Ok(Some(PATIENCE));
+        return Ok(Some(INTERVAL));
     }
     let uid = vmi.uid().unwrap_or_default();
     let mover = Mover { namespace, name, uid: &uid };
-    moves::ask(cluster, mover, &wish(&vmi, node)).await?;
-    Ok(Some(PATIENCE))
+    moves::ask(cluster, mover, &request(&vmi, node)).await?;
+    Ok(Some(INTERVAL))
 }
 
 /// Whether the instance is to leave its node, and can.
@@ -67,9 +67,9 @@ fn is_free(vmi: &VirtualMachineInstance) -> bool {
     !is_moving(vmi) && vmi.status.as_ref().is_none_or(|status| status.active_pods.len() <= 1)
 }
 
-fn wish<'a>(vmi: &VirtualMachineInstance, node: &'a str) -> Wish<'a> {
+fn request<'a>(vmi: &VirtualMachineInstance, node: &'a str) -> MigrationRequest<'a> {
     let by_descheduler = vmi.annotations().get(SOURCE_ANNOTATION).is_some_and(|by| by == "descheduler");
-    Wish {
+    MigrationRequest {
         beginning: "kubevirt-evacuation-",
         why: (EVACUATION_ANNOTATION, node),
         moves_volumes: false,
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_marked_runs_and_can_leaves() {
+    fn running_migratable_marked_instances_leave() {
         let none = || json!({});
         assert!(leaves(&vmi(none(), none()), false, None));
         assert!(leaves(&vmi(json!({"evictionStrategy": "LiveMigrateIfPossible"}), none()), false, None));
@@ -129,8 +129,8 @@ mod tests {
     #[test]
     fn a_deschedulers_wish_comes_last() {
         let plain = vmi(json!({}), json!({}));
-        assert_eq!((wish(&plain, "a").priority, wish(&plain, "a").why.1), (CRITICAL, "a"));
+        assert_eq!((request(&plain, "a").priority, request(&plain, "a").why.1), (CRITICAL, "a"));
         let annotations = json!({"metadata": {"annotations": {SOURCE_ANNOTATION: "descheduler"}}});
-        assert_eq!(wish(&vmi(json!({}), annotations), "a").priority, MAINTENANCE);
+        assert_eq!(request(&vmi(json!({}), annotations), "a").priority, MAINTENANCE);
     }
 }

@@ -5,14 +5,14 @@
 //! each watch event settles the writes that it covers, and a reconciliation waits while an event is still owed.
 //!
 //! This saves writes; correctness does not depend on it. Names derived from UIDs, and preconditions, prevent a second pod,
-//! also across processes. An expectation therefore expires after [`PATIENCE`].
+//! also across processes. An expectation therefore expires after [`TIMEOUT`].
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How long an event may be overdue before the cache is trusted again.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Kind of an expected object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -141,7 +141,7 @@ impl Expectations {
     pub fn owes(&self, key: &Key, now: Instant) -> bool {
         let mut all = self.lock();
         let Some(owed) = all.get(key) else { return false };
-        if owed.since.is_some_and(|since| now.duration_since(since) < PATIENCE) {
+        if owed.since.is_some_and(|since| now.duration_since(since) < TIMEOUT) {
             return true;
         }
         all.remove(key);
@@ -210,15 +210,15 @@ mod tests {
         assert!(!all.owes_any(Kind::Vmi, "a", "db-", now));
         assert!(!all.owes_any(Kind::Vm, "a", "web-", now));
         assert!(!all.owes_any(Kind::Vmi, "b", "web-", now));
-        assert!(!all.owes_any(Kind::Vmi, "a", "web-", now + PATIENCE));
+        assert!(!all.owes_any(Kind::Vmi, "a", "web-", now + TIMEOUT));
     }
 
     #[test]
-    fn patience_ends() {
+    fn an_expectation_expires() {
         let (all, now) = (Expectations::default(), Instant::now());
         all.begin(key(), now).done(Some("10"));
-        assert!(all.owes(&key(), now + PATIENCE - Duration::from_millis(1)));
-        assert!(!all.owes(&key(), now + PATIENCE));
+        assert!(all.owes(&key(), now + TIMEOUT - Duration::from_millis(1)));
+        assert!(!all.owes(&key(), now + TIMEOUT));
         all.begin(key(), now).done(Some("not a number"));
         assert!(!all.owes(&key(), now));
     }

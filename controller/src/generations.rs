@@ -34,7 +34,7 @@ mod tests {
     use barevirt_api::v1::VirtualMachine;
 
     #[test]
-    fn what_is_done_is_known_until_the_object_changes() {
+    fn finished_work_is_remembered_until_the_object_changes() {
         let of = |generation: i64| {
             let mut vm = VirtualMachine::new("web", Default::default());
             vm.metadata.uid = Some("m1".to_owned());

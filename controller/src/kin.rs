@@ -18,24 +18,24 @@ pub struct Parent {
 
 /// The owner of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Whose {
+pub enum Ownership {
     /// A parent of the expected kind.
-    Of(Parent),
+    Parent(Parent),
     /// No controller: it may be adopted.
-    Nobodys,
+    Unowned,
     /// Another owner.
-    Others,
+    Other,
 }
 
-impl Whose {
+impl Ownership {
     /// By the owner that controls the object. `kind` is the parents' kind.
-    pub fn by(metadata: &ObjectMeta, kind: &str) -> Self {
+    pub fn of(metadata: &ObjectMeta, kind: &str) -> Self {
         match controller(metadata) {
-            None => Whose::Nobodys,
+            None => Ownership::Unowned,
             Some(owner) if owner.kind == kind => {
-                Whose::Of(Parent { name: owner.name.clone(), uid: owner.uid.clone() })
+                Ownership::Parent(Parent { name: owner.name.clone(), uid: owner.uid.clone() })
             }
-            Some(_) => Whose::Others,
+            Some(_) => Ownership::Other,
         }
     }
 }
@@ -73,19 +73,19 @@ impl Kin {
     }
 
     /// Records the owner of an object; returns its former parent, where that has changed.
-    pub fn saw(&self, namespace: &str, name: &str, whose: &Whose) -> Option<Parent> {
+    pub fn saw(&self, namespace: &str, name: &str, ownership: &Ownership) -> Option<Parent> {
         let mut known = self.lock();
         let former = known.forget(namespace, name);
-        match whose {
-            Whose::Of(parent) => {
+        match ownership {
+            Ownership::Parent(parent) => {
                 known.children.entry(parent.uid.clone()).or_default().insert(name.to_owned());
                 known.parents.insert((namespace.to_owned(), name.to_owned()), parent.clone());
                 return former.filter(|former| former != parent);
             }
-            Whose::Nobodys => {
+            Ownership::Unowned => {
                 known.free.entry(namespace.to_owned()).or_default().insert(name.to_owned());
             }
-            Whose::Others => {}
+            Ownership::Other => {}
         }
         former
     }
@@ -134,8 +134,8 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn of(uid: &str) -> Whose {
-        Whose::Of(Parent { name: "set".to_owned(), uid: uid.to_owned() })
+    fn of(uid: &str) -> Ownership {
+        Ownership::Parent(Parent { name: "set".to_owned(), uid: uid.to_owned() })
     }
 
     #[test]
@@ -143,8 +143,8 @@ mod tests {
         let kin = Kin::default();
         assert_eq!(kin.saw("ns", "a", &of("u1")), None);
         assert_eq!(kin.saw("ns", "b", &of("u1")), None);
-        assert_eq!(kin.saw("ns", "c", &Whose::Nobodys), None);
-        assert_eq!(kin.saw("ns", "d", &Whose::Others), None);
+        assert_eq!(kin.saw("ns", "c", &Ownership::Unowned), None);
+        assert_eq!(kin.saw("ns", "d", &Ownership::Other), None);
         assert_eq!(kin.children("u1"), ["a", "b"]);
         assert_eq!(kin.free("ns"), ["c"]);
         assert_eq!(kin.saw("ns", "a", &of("u1")), None);
@@ -152,7 +152,7 @@ mod tests {
         assert_eq!(kin.saw("ns", "c", &of("u2")), None);
         assert_eq!(kin.parent("ns", "c").unwrap().uid, "u2");
         assert_eq!((kin.free("ns").len(), kin.children("u2").len()), (0, 2));
-        assert_eq!(kin.saw("ns", "a", &Whose::Nobodys).unwrap().uid, "u2");
+        assert_eq!(kin.saw("ns", "a", &Ownership::Unowned).unwrap().uid, "u2");
         assert_eq!(kin.gone("ns", "b").unwrap().uid, "u1");
         assert_eq!(kin.gone("ns", "b"), None);
         assert_eq!(kin.children("u1").len(), 0);
@@ -162,12 +162,13 @@ mod tests {
 
     #[test]
     fn the_controlling_owner_counts() {
-        let by =
-            |owners| Whose::by(&serde_json::from_value(json!({ "ownerReferences": owners })).unwrap(), "K");
+        let by = |owners| {
+            Ownership::of(&serde_json::from_value(json!({ "ownerReferences": owners })).unwrap(), "K")
+        };
         let owner = |kind: &str, controller: bool| json!({"apiVersion": "v1", "kind": kind, "name": "set", "uid": "u1", "controller": controller});
-        assert_eq!(by(json!([])), Whose::Nobodys);
-        assert_eq!(by(json!([owner("K", false)])), Whose::Nobodys);
-        assert_eq!(by(json!([owner("K", false), owner("L", true)])), Whose::Others);
+        assert_eq!(by(json!([])), Ownership::Unowned);
+        assert_eq!(by(json!([owner("K", false)])), Ownership::Unowned);
+        assert_eq!(by(json!([owner("K", false), owner("L", true)])), Ownership::Other);
         assert_eq!(by(json!([owner("K", true)])), of("u1"));
     }
 }

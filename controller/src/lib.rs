@@ -40,9 +40,9 @@
 //! - [`write`] and [`expectations`]: writes that the caches have to show; [`adoption`]: objects that may own others.
 //! - [`migrations`]: running migrations, and which one may start next; [`moves`]: migrations that this program creates.
 //! - [`kin`]: children of sets and pools; [`generations`]: work that is known to be done; [`pauses`]: pods that were made a
-//!   moment ago; [`births`]: launcher pods that this process made; [`senders`]: whether claims are sent to other namespaces;
-//!   [`vsock`]: vsock addresses of guests; [`image_volumes`]: whether images can be volumes; [`macs`]: duplicate MAC
-//!   addresses; [`backlog`]: the queues as metrics.
+//!   moment ago; [`created_pods`]: launcher pods that this process made; [`senders`]: whether claims are sent to other
+//!   namespaces; [`vsock`]: vsock addresses of guests; [`image_volumes`]: whether images can be volumes; [`macs`]: duplicate
+//!   MAC addresses; [`backlog`]: the queues as metrics.
 //!
 //! **Shared with other programs**
 //!
@@ -51,8 +51,8 @@
 
 pub mod adoption;
 pub mod backlog;
-pub mod births;
 pub mod cluster;
+pub mod created_pods;
 pub mod data_volumes;
 pub mod evacuation;
 pub mod expectations;

@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_gone_or_ended_or_is_alone_is_not_in_the_way() {
+    fn mac_addresses_of_deleted_and_final_instances_do_not_conflict() {
         let macs = Macs::default();
         let (first, twin) = (on("a", "02:00:00:00:00:01", "blue"), on("b", "02:00:00:00:00:01", "blue"));
         macs.saw(&first);

@@ -46,9 +46,9 @@ pub struct Mover<'a> {
     pub uid: &'a str,
 }
 
-/// The migration to create.
+/// A request for a migration.
 #[derive(Clone, Copy, Debug)]
-pub struct Wish<'a> {
+pub struct MigrationRequest<'a> {
     /// Prefix of its name.
     pub beginning: &'a str,
     /// The annotation with the reason: key and value.
@@ -62,25 +62,29 @@ pub struct Wish<'a> {
 }
 
 /// Builds the migration. `latest` is the UID of the instance's latest migration.
-fn migration(mover: Mover<'_>, wish: &Wish<'_>, latest: &str) -> VirtualMachineInstanceMigration {
+fn migration(
+    mover: Mover<'_>,
+    request: &MigrationRequest<'_>,
+    latest: &str,
+) -> VirtualMachineInstanceMigration {
     let mut labels = BTreeMap::from([(MIGRATION_SELECTOR_LABEL.to_owned(), vmi_id(mover.name))]);
-    if wish.moves_volumes {
+    if request.moves_volumes {
         // The longest names do not fit into a label; KubeVirt uses the UID, too.
-        let whose = if mover.name.len() > LONGEST_LABEL { mover.uid } else { mover.name };
-        labels.insert(VOLUME_UPDATE_MIGRATION_LABEL.to_owned(), whose.to_owned());
+        let owner = if mover.name.len() > LONGEST_LABEL { mover.uid } else { mover.name };
+        labels.insert(VOLUME_UPDATE_MIGRATION_LABEL.to_owned(), owner.to_owned());
     }
     VirtualMachineInstanceMigration {
         metadata: ObjectMeta {
-            name: Some(generated::name(wish.beginning, &format!("{}/{latest}", mover.uid))),
+            name: Some(generated::name(request.beginning, &format!("{}/{latest}", mover.uid))),
             namespace: Some(mover.namespace.to_owned()),
             labels: Some(labels),
-            annotations: Some([(wish.why.0.to_owned(), wish.why.1.to_owned())].into()),
+            annotations: Some([(request.why.0.to_owned(), request.why.1.to_owned())].into()),
             finalizers: Some(vec![MIGRATION_FINALIZER.to_owned()]),
             ..ObjectMeta::default()
         },
         spec: VirtualMachineInstanceMigrationSpec {
             vmi_name: Some(mover.name.to_owned()),
-            priority: Some(wish.priority.to_owned()),
+            priority: Some(request.priority.to_owned()),
             ..VirtualMachineInstanceMigrationSpec::default()
         },
         status: None,
@@ -91,12 +95,12 @@ fn migration(mover: Mover<'_>, wish: &Wish<'_>, latest: &str) -> VirtualMachineI
 ///
 /// # Errors
 /// The API server fails to create it; an event of the instance reports that.
-pub async fn ask(cluster: &Cluster, mover: Mover<'_>, wish: &Wish<'_>) -> Result<(), Error> {
+pub async fn ask(cluster: &Cluster, mover: Mover<'_>, request: &MigrationRequest<'_>) -> Result<(), Error> {
     let Mover { namespace, name, .. } = mover;
     let known = cluster.migrations.of_instance(namespace, name);
     let latest = known.iter().max_by_key(|(name, row)| (row.created, name.clone()));
     let latest = latest.map(|(_, row)| row.uid.as_ref()).unwrap_or_default();
-    let migration = migration(mover, wish, latest);
+    let migration = migration(mover, request, latest);
     let own = migration.name_any();
     let api: Api<VirtualMachineInstanceMigration> = Api::namespaced(cluster.client.clone(), namespace);
     let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
@@ -106,7 +110,7 @@ pub async fn ask(cluster: &Cluster, mover: Mover<'_>, wish: &Wish<'_>) -> Result
         Ok(created) => {
             write.done(created.metadata.resource_version.as_deref());
             info!(namespace, vmi = name, migration = own, "asked for a migration");
-            let message = format!("Created Migration {own}{}", wish.purpose);
+            let message = format!("Created Migration {own}{}", request.purpose);
             cluster.notes.tell(Note::normal(REASON_SUCCESSFUL_CREATE, message), reference(mover));
             Ok(())
         }
@@ -115,7 +119,7 @@ pub async fn ask(cluster: &Cluster, mover: Mover<'_>, wish: &Wish<'_>) -> Result
         }
         Err(error) => {
             cluster.migrations.not_asked(namespace, name);
-            let message = format!("Error creating a Migration{}: {}", wish.purpose, error.message());
+            let message = format!("Error creating a Migration{}: {}", request.purpose, error.message());
             cluster.notes.tell(Note::warning(REASON_FAILED_CREATE, message), reference(mover));
             Err(error)
         }
@@ -141,23 +145,23 @@ mod tests {
     #[test]
     fn a_name_follows_from_the_instance_and_its_latest_migration() {
         let mover = Mover { namespace: "ns", name: "web", uid: "u1" };
-        let wish = Wish {
+        let request = MigrationRequest {
             beginning: "kubevirt-evacuation-",
             why: ("kubevirt.io/evacuationMigration", "node01"),
             moves_volumes: false,
             priority: CRITICAL,
             purpose: "",
         };
-        let first = migration(mover, &wish, "");
-        assert_eq!(first, migration(mover, &wish, ""));
-        assert_ne!(first.metadata.name, migration(mover, &wish, "m1").metadata.name);
+        let first = migration(mover, &request, "");
+        assert_eq!(first, migration(mover, &request, ""));
+        assert_ne!(first.metadata.name, migration(mover, &request, "m1").metadata.name);
         let value = serde_json::to_value(&first).unwrap();
         assert!(value["metadata"]["name"].as_str().unwrap().starts_with("kubevirt-evacuation-"));
         assert_eq!(value["metadata"]["annotations"], json!({"kubevirt.io/evacuationMigration": "node01"}));
         assert_eq!(value["metadata"]["labels"], json!({"kubevirt.io/vmi-name": "web"}));
         assert_eq!(value["spec"], json!({"vmiName": "web", "priority": "system-critical"}));
         let label = |mover| {
-            let moved = migration(mover, &Wish { moves_volumes: true, ..wish }, "");
+            let moved = migration(mover, &MigrationRequest { moves_volumes: true, ..request }, "");
             moved.labels().get("kubevirt.io/volume-update-migration").cloned().unwrap()
         };
         assert_eq!(label(mover), "web");

@@ -117,7 +117,7 @@ impl Signs {
 }
 
 #[derive(Clone, Debug)]
-enum Seen {
+enum Presence {
     /// Its signs, and when they last changed.
     There(Signs, Instant),
     /// It has been missing since then, and was Ready or unknown before.
@@ -137,7 +137,7 @@ struct Beat {
 /// The last observation of each node, and when it changed.
 pub struct Nodes {
     grace: Duration,
-    seen: Mutex<HashMap<String, Seen>>,
+    seen: Mutex<HashMap<String, Presence>>,
     beats: Mutex<HashMap<String, Beat>>,
 }
 
@@ -147,7 +147,7 @@ impl Nodes {
         Nodes { grace, seen: Mutex::default(), beats: Mutex::default() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Seen>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Presence>> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -155,17 +155,17 @@ impl Nodes {
     pub fn saw(&self, node: &Node, now: Instant) -> bool {
         let Some(name) = node.metadata.name.clone() else { return false };
         let signs = Signs::of(node);
-        self.heard(&name, node, signs.heartbeat.as_deref(), now);
+        self.note_heartbeat(&name, node, signs.heartbeat.as_deref(), now);
         let mut seen = self.lock();
         match seen.get_mut(&name) {
-            Some(Seen::There(known, _)) if *known == signs => false,
-            Some(Seen::There(known, since)) => {
+            Some(Presence::There(known, _)) if *known == signs => false,
+            Some(Presence::There(known, since)) => {
                 let matters = (known.ready, known.out_of_service) != (signs.ready, signs.out_of_service);
                 (*known, *since) = (signs, now);
                 matters
             }
-            Some(Seen::Missed(_) | Seen::Gone) | None => {
-                seen.insert(name, Seen::There(signs, now));
+            Some(Presence::Missed(_) | Presence::Gone) | None => {
+                seen.insert(name, Presence::There(signs, now));
                 true
             }
         }
@@ -175,7 +175,7 @@ impl Nodes {
         self.beats.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn heard(&self, name: &str, node: &Node, heartbeat: Option<&str>, now: Instant) {
+    fn note_heartbeat(&self, name: &str, node: &Node, heartbeat: Option<&str>, now: Instant) {
         let labels = node.metadata.labels.as_ref();
         let takes_guests =
             labels.and_then(|labels| labels.get(SCHEDULABLE_LABEL)).is_some_and(|value| value == "true");
@@ -204,8 +204,8 @@ impl Nodes {
     pub fn gone(&self, name: &str, now: Instant) {
         self.beats().remove(name);
         let mut seen = self.lock();
-        let known_silent = matches!(seen.get(name), Some(Seen::There(signs, _)) if !signs.ready);
-        seen.insert(name.to_owned(), if known_silent { Seen::Gone } else { Seen::Missed(now) });
+        let known_silent = matches!(seen.get(name), Some(Presence::There(signs, _)) if !signs.ready);
+        seen.insert(name.to_owned(), if known_silent { Presence::Gone } else { Presence::Missed(now) });
     }
 
     /// The state of a node. Only meaningful once the nodes were listed.
@@ -214,15 +214,15 @@ impl Nodes {
         let left = |limit: Duration, since: Instant| {
             limit.checked_sub(now.duration_since(since)).filter(|left| !left.is_zero())
         };
-        match seen.entry(name.to_owned()).or_insert(Seen::Missed(now)) {
-            Seen::Gone => NodeState::Gone,
-            Seen::Missed(since) => {
+        match seen.entry(name.to_owned()).or_insert(Presence::Missed(now)) {
+            Presence::Gone => NodeState::Gone,
+            Presence::Missed(since) => {
                 left(QUARANTINE, *since).map_or(NodeState::Gone, |left| NodeState::NotReady { left })
             }
             // As in Kubernetes itself, the taint counts only while the kubelet is silent.
-            Seen::There(signs, _) if signs.ready => NodeState::Ready,
-            Seen::There(signs, _) if signs.out_of_service => NodeState::OutOfService,
-            Seen::There(_, since) => {
+            Presence::There(signs, _) if signs.ready => NodeState::Ready,
+            Presence::There(signs, _) if signs.out_of_service => NodeState::OutOfService,
+            Presence::There(_, since) => {
                 left(self.grace, *since).map_or(NodeState::Lost, |left| NodeState::NotReady { left })
             }
         }
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_word_of_someone_who_knows_makes_it_dead() {
+    fn only_the_out_of_service_taint_makes_a_node_dead() {
         let (nodes, start) = (Nodes::new(GRACE), Instant::now());
         nodes.saw(&node("Unknown", "1", &[]), start);
         let state = nodes.state("n", start + GRACE * 9);

@@ -133,7 +133,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn what_goes_in_comes_out_without_managed_fields() {
+    fn a_packed_object_is_unpacked_without_managed_fields() {
         let mut object = json!({
             "apiVersion": "v1", "kind": "Pod",
             "metadata": {
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_has_a_name_and_says_why() {
+    fn an_unreadable_object_keeps_its_name_and_reports_why() {
         let object = json!({"metadata": {"name": "a"}, "spec": {"containers": 3}});
         let packed: Packed<Pod> = serde_json::from_value(object).unwrap();
         assert_eq!(packed.meta().name.as_deref(), Some("a"));

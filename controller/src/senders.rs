@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_is_made_during_a_look_is_looked_for_again() {
+    fn a_sender_created_during_a_look_is_looked_for_again() {
         let senders = Senders::default();
         assert!(senders.are_there(), "a former process may have left some");
         senders.are_gone();

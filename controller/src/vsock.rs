@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_id_is_kept_and_nobody_elses() {
+    fn each_instance_keeps_its_own_context_id() {
         let ids = ContextIds::default();
         let first = ids.of("a").unwrap();
         assert!((FIRST..END).contains(&first));

@@ -245,7 +245,7 @@ pub fn report(namespace: &Namespace, name: &str, phase: &str, is_bound: bool) ->
 
 /// How the namespace's DataVolumes are handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum FillMode {
     /// They are filled at once.
     AtOnce,
     /// They are filled once another pod than CDI's has bound the claim.
@@ -255,13 +255,13 @@ pub enum Way {
 }
 
 /// Runs the fake controller of CDI while `test` runs.
-pub fn play<T>(namespace: &Namespace, way: Way, test: impl FnOnce() -> Result<T>) -> Result<T> {
+pub fn play<T>(namespace: &Namespace, mode: FillMode, test: impl FnOnce() -> Result<T>) -> Result<T> {
     let ended = AtomicBool::new(false);
     thread::scope(|scope| {
         let controller = scope.spawn(|| -> Result<()> {
             while !ended.load(Ordering::Relaxed) {
                 for volume in namespace.list(DATA_VOLUMES)? {
-                    let played = step(namespace, way, &volume);
+                    let played = step(namespace, mode, &volume);
                     // An error for a DataVolume that was deleted meanwhile does not matter.
                     if played.is_err() && is_there(namespace, &volume)? {
                         played?;
@@ -293,19 +293,19 @@ fn is_there(namespace: &Namespace, volume: &Value) -> Result<bool> {
 }
 
 /// Moves one DataVolume one step forward.
-fn step(namespace: &Namespace, way: Way, volume: &Value) -> Result<()> {
+fn step(namespace: &Namespace, mode: FillMode, volume: &Value) -> Result<()> {
     if !volume["metadata"]["deletionTimestamp"].is_null() {
         return Ok(());
     }
     let name = volume["metadata"]["name"].as_str().context("a DataVolume without a name")?;
     let importer = format!("importer-{name}");
-    match (volume["status"]["phase"].as_str().unwrap_or_default(), way) {
-        ("", Way::Never) => report(namespace, name, "Failed", false),
-        ("", Way::AtOnce) => {
+    match (volume["status"]["phase"].as_str().unwrap_or_default(), mode) {
+        ("", FillMode::Never) => report(namespace, name, "Failed", false),
+        ("", FillMode::AtOnce) => {
             claim(namespace, volume, name)?;
             report(namespace, name, "ImportScheduled", false)
         }
-        ("", Way::FirstConsumer) => {
+        ("", FillMode::FirstConsumer) => {
             claim(namespace, volume, name)?;
             report(namespace, name, "WaitForFirstConsumer", false)
         }
@@ -318,7 +318,7 @@ fn step(namespace: &Namespace, way: Way, volume: &Value) -> Result<()> {
         }
         ("ImportScheduled", _) => {
             namespace.apply(&pod(&importer, name))?;
-            report(namespace, name, "ImportInProgress", way == Way::FirstConsumer)
+            report(namespace, name, "ImportInProgress", mode == FillMode::FirstConsumer)
         }
         ("ImportInProgress", _) => {
             let pod = namespace.get("pod", &importer)?.unwrap_or_default();

@@ -112,7 +112,7 @@ impl Console {
     }
 
     /// The whole output so far.
-    pub fn heard(&self) -> String {
+    pub fn output(&self) -> String {
         self.heard.0.lock().unwrap_or_else(PoisonError::into_inner).text.clone()
     }
 

@@ -73,7 +73,7 @@ const BAD_FIELDS: [&str; 3] = [
 ];
 
 #[test]
-fn a_changed_setting_reaches_every_component_and_none_is_started_anew() {
+fn a_changed_setting_reaches_every_component_without_a_restart() {
     in_namespace("settings", |namespace| {
         let _alone = alone();
         wait_available()?;
@@ -511,7 +511,7 @@ fn a_cluster_that_keeps_no_serial_logs_keeps_those_that_are_asked_for() {
 }
 
 #[test]
-fn a_guest_reads_about_its_node_and_gets_none_of_its_devices_that_are_not_permitted() {
+fn a_guest_gets_downward_metrics_and_only_permitted_host_devices() {
     in_namespace("hostdevices", |namespace| {
         let _alone = alone();
         wait_available()?;

@@ -36,7 +36,7 @@ fn guest_counts_through(namespace: &Namespace, disturb: impl FnOnce() -> Result<
 
 // One kill for both tests, since the kubelet's pause grows with each restart.
 #[test]
-fn neither_a_guest_nor_a_paused_one_notices_the_death_of_the_handler() {
+fn running_and_paused_guests_survive_the_death_of_the_handler() {
     in_namespace("killhandler", |namespace| {
         let (_, paused) = counting(namespace, "paused")?;
         let is_paused = |vmi: &Value| {

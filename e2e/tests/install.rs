@@ -70,7 +70,7 @@ fn the_kubevirt_tells_that_all_of_it_runs() {
 }
 
 #[test]
-fn what_is_deleted_comes_back() {
+fn deleted_objects_of_the_installation_come_back() {
     in_namespace("deleted", |_| {
         let _alone = alone();
         wait_available()?;
@@ -87,7 +87,7 @@ fn what_is_deleted_comes_back() {
 }
 
 #[test]
-fn what_is_edited_is_put_back() {
+fn edited_objects_of_the_installation_are_restored() {
     in_namespace("edited", |_| {
         let _alone = alone();
         wait_available()?;
@@ -155,7 +155,7 @@ fn components_are_customized_by_flags_and_patches() {
 /// A patch of an object that does not exist is named: at admission, or in a condition while everything goes
 /// on.
 #[test]
-fn what_cannot_be_had_is_named_and_what_runs_goes_on() {
+fn an_impossible_setting_is_named_and_the_installation_goes_on() {
     in_namespace("refused", |_| {
         let _alone = alone();
         let before = wait_available()?;
@@ -332,7 +332,7 @@ impl Drop for PrometheusKinds {
 }
 
 #[test]
-fn prometheus_is_told_whom_to_ask_where_it_is_there() {
+fn monitoring_objects_are_installed_if_prometheus_operator_is_there() {
     in_namespace("monitoring", |namespace| {
         let _alone = alone();
         wait_available()?;

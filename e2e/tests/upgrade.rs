@@ -45,15 +45,15 @@ fn tag_images() -> Result<()> {
 }
 
 /// The state of one component at one moment.
-struct Seen {
+struct ComponentState {
     new: bool,
     rolled_out: bool,
     object: Value,
 }
 
-fn components() -> Result<[Seen; 3]> {
+fn components() -> Result<[ComponentState; 3]> {
     let all = objects(&["daemonset,deployment", "-n", NAMESPACE])?;
-    let find = |name: &str| -> Result<Seen> {
+    let find = |name: &str| -> Result<ComponentState> {
         let object = all.iter().find(|object| object["metadata"]["name"] == name);
         let object = object.with_context(|| format!("no {name}"))?.clone();
         let image = object["spec"]["template"]["spec"]["containers"][0]["image"].clone();
@@ -71,7 +71,7 @@ fn components() -> Result<[Seen; 3]> {
                     && number("availableReplicas") > 0
             };
         let new = image.as_str().is_some_and(|image| image.ends_with(&format!(":{TAG}")));
-        Ok(Seen { new, rolled_out, object })
+        Ok(ComponentState { new, rolled_out, object })
     };
     Ok([find("virt-handler")?, find("virt-controller")?, find("virt-api")?])
 }
@@ -95,12 +95,12 @@ fn follow_update() -> Result<()> {
             ensure!(*strategy == "10%", "in the end it is {strategy}");
             return Ok(());
         }
-        ensure!(Instant::now() < deadline, "the update is not done: {}", told()?);
+        ensure!(Instant::now() < deadline, "the update is not done: {}", conditions()?);
         std::thread::sleep(Duration::from_millis(200));
     }
 }
 
-fn told() -> Result<Value> {
+fn conditions() -> Result<Value> {
     Ok(kubevirt()?.context("there is no KubeVirt")?["status"]["conditions"].clone())
 }
 
@@ -194,8 +194,9 @@ fn a_version_that_does_not_start_stays_on_one_node_and_is_taken_back() {
             std::thread::sleep(Duration::from_secs(5));
             let [handler, controller, api] = components()?;
             for (was, is) in [(&before[1], &controller), (&before[2], &api)] {
-                let image =
-                    |seen: &Seen| seen.object["spec"]["template"]["spec"]["containers"][0]["image"].clone();
+                let image = |seen: &ComponentState| {
+                    seen.object["spec"]["template"]["spec"]["containers"][0]["image"].clone()
+                };
                 ensure!(image(was) == image(is), "{} has become {}", image(was), image(is));
             }
             let (wanted, ready) = (

@@ -33,7 +33,7 @@ use barevirt_protocol::v1::migrate_request::Order;
 use barevirt_protocol::v1::{
     Card, Control, ControlRequest, ControlResponse, DebugRequest, DebugResponse, GuestRequest, GuestResponse,
     HelloRequest, HelloResponse, LauncherStatus, MigrateRequest, MigrateResponse, MigrationGo,
-    MigrationState, MigrationStatus, MigrationVerdict, Pause, Phase, ProcessStats, QmpRequest, QmpResponse,
+    MigrationResult, MigrationState, MigrationStatus, Pause, Phase, ProcessStats, QmpRequest, QmpResponse,
     RealTimeRequest, RealTimeResponse, ScreenshotRequest, ScreenshotResponse, ShutdownRequest,
     ShutdownResponse, StatsRequest, StatsResponse, SyncRequest, SyncResponse, WatchRequest,
 };
@@ -42,12 +42,12 @@ use tokio::sync::{mpsc, watch};
 use tokio_stream::{Stream, StreamExt, wrappers::WatchStream};
 use tonic::{Response, Status};
 
-use self::hostile::Manner;
+use self::hostile::Behaviour;
 use crate::launchers::cgroup::Container;
 
 const CGROUPS: &str = "/sys/fs/cgroup";
 const DIRECTORY: &str = "BAREVIRT_FAKE_LAUNCHER";
-const MANNER: &str = "BAREVIRT_FAKE_LAUNCHER_MANNER";
+const BEHAVIOUR: &str = "BAREVIRT_FAKE_LAUNCHER_BEHAVIOUR";
 /// A file in the launcher's root that gets a byte for each connection.
 const HELLOS: &str = "hellos";
 const STARTUP: Duration = Duration::from_secs(10);
@@ -69,11 +69,11 @@ pub(crate) struct FakeLauncher {
 impl FakeLauncher {
     /// Starts one; `None` where the machine does not permit it.
     pub(crate) fn start() -> Option<Self> {
-        Self::start_that(Manner::Good)
+        Self::start_that(Behaviour::Good)
     }
 
     /// Starts one with this behaviour.
-    pub(crate) fn start_that(manner: Manner) -> Option<Self> {
+    pub(crate) fn start_that(behaviour: Behaviour) -> Option<Self> {
         static NUMBER: AtomicU32 = AtomicU32::new(1);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let container = Container {
@@ -100,7 +100,7 @@ impl FakeLauncher {
             .arg(std::env::current_exe().unwrap())
             .args(["--exact", "fake_launcher::be_the_launcher", "--nocapture"])
             .env(DIRECTORY, &pod)
-            .env(MANNER, manner.as_str())
+            .env(BEHAVIOUR, behaviour.as_str())
             .stdout(Stdio::null())
             .spawn()
             .unwrap();
@@ -223,9 +223,9 @@ fn be_the_launcher() {
         tokio::spawn(descriptors::serve(packet_listener, vec![0], calls));
         let held = Held::default();
         tokio::spawn(hold(received, status.clone(), Arc::clone(&held)));
-        let manner = Manner::of(&std::env::var(MANNER).unwrap_or_default());
-        let fake = Fake { status, manner, held };
-        if manner == Manner::KeepsBodies {
+        let behaviour = Behaviour::of(&std::env::var(BEHAVIOUR).unwrap_or_default());
+        let fake = Fake { status, behaviour, held };
+        if behaviour == Behaviour::KeepsBodies {
             return hostile::serve_heads(grpc_listener, fake).await;
         }
         grpc::serve(grpc_listener, vec![0], fake, std::future::pending()).await.unwrap();
@@ -271,7 +271,7 @@ fn echo(mut stream: UnixStream) {
 
 struct Fake {
     status: watch::Sender<LauncherStatus>,
-    manner: Manner,
+    behaviour: Behaviour,
     held: Held,
 }
 
@@ -344,7 +344,7 @@ impl Launcher for Fake {
     }
 
     async fn watch(&self, _: tonic::Request<WatchRequest>) -> Result<Response<Self::WatchStream>, Status> {
-        if let Some(statuses) = hostile::statuses(self.manner) {
+        if let Some(statuses) = hostile::statuses(self.behaviour) {
             return Ok(Response::new(statuses));
         }
         Ok(Response::new(Box::pin(WatchStream::new(self.status.subscribe()).map(Ok))))
@@ -434,8 +434,8 @@ impl Launcher for Fake {
             Order::Receive(_) => MigrationState::Received,
             Order::Send(_) => MigrationState::Sent,
             Order::Go(MigrationGo { .. }) => MigrationState::Arrived,
-            Order::Verdict(MigrationVerdict { went: true }) => MigrationState::Left,
-            Order::Verdict(MigrationVerdict { went: false }) | Order::Abort(_) => MigrationState::Over,
+            Order::Result(MigrationResult { went: true, .. }) => MigrationState::Left,
+            Order::Result(MigrationResult { went: false, .. }) | Order::Abort(_) => MigrationState::Over,
         };
         told.set_state(state);
         self.status.send_modify(|status| {

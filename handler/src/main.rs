@@ -67,7 +67,7 @@ use virt_handler::launchers::pods_dir::PodsDir;
 use virt_handler::metrics::Guests;
 use virt_handler::migration::address::Reached;
 use virt_handler::migration::arrivals::Arrivals;
-use virt_handler::migration::listen::Door;
+use virt_handler::migration::listen::ListenState;
 use virt_handler::registry::Launchers;
 use virt_handler::sync::panics::Panics;
 use virt_handler::sync::{Context, Migration};
@@ -136,13 +136,14 @@ async fn main() -> anyhow::Result<()> {
         Some(tls::self_made("localhost").context("make a certificate")?),
     );
     let arrivals = Arrivals::default();
-    let door = Door {
+    let state = ListenState {
         certificates: Server::follow(own.shown(), Clients::Shown, policy.clone(), &[]),
         trusted: trusted.clone(),
         arrivals: arrivals.clone(),
     };
-    let at_door = listen(flags.migration_listen).await;
-    let at_door = at_door.with_context(|| format!("listen on {}", flags.migration_listen))?;
+    let migration_listener = listen(flags.migration_listen).await;
+    let migration_listener =
+        migration_listener.with_context(|| format!("listen on {}", flags.migration_listen))?;
     let reached = Reached { pod: flags.pod_ip.or_else(own_address) };
     match reached.now() {
         Some(address) => info!(%address, "guests migrate to this address"),
@@ -175,7 +176,7 @@ async fn main() -> anyhow::Result<()> {
     let told = Arc::new(Probes { installation, leading: None, metrics });
     info!(node = flags.node_name, version = barevirt_api::release::VERSION, "virt-handler starts");
 
-    tokio::spawn(virt_handler::migration::listen::run(at_door, door));
+    tokio::spawn(virt_handler::migration::listen::run(migration_listener, state));
     tokio::spawn(server::run(listener, tls, own.not_ready(), launchers.clone()));
     tokio::spawn(own.run(client.clone(), trusted));
     let probes = tokio::spawn(probes::serve(flags.probes_listen, told, move || open.current()));
@@ -187,6 +188,7 @@ async fn main() -> anyhow::Result<()> {
     for resource in rest {
         drop(devices::offer(resource, &plugins));
     }
+    drop(devices::offer_userfaultfd(&plugins));
     tokio::spawn(devices::permitted::run(devices_allowed, PathBuf::from("/sys"), plugins.clone()));
     let sources = heartbeat::Sources {
         installation: told_by,

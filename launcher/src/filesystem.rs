@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_it_is_told_follows_from_the_volume() {
+    fn virtiofsds_arguments_follow_from_the_volume() {
         let plain = args(Path::new("/d"));
         let told = arguments(&plain, 7).join(" ");
         assert_eq!(

@@ -156,7 +156,7 @@ mod tests {
 
     /// In its own thread, because the affinity is narrowed.
     #[test]
-    fn what_was_narrowed_is_still_found_and_stays_narrow() {
+    fn a_narrowed_affinity_is_restored_only_for_reading_the_hosts_cpus() {
         let all = affinity(SELF).unwrap();
         std::thread::spawn(move || {
             let last: CpuSet = all.iter().last().into_iter().collect();

@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_named() {
+    fn missing_host_devices_are_named() {
         let error = of(&vmi(&["a.b/c"], &[]), &[]).unwrap_err().to_string();
         assert!(error.starts_with("spec.domain.devices.gpus[0]: "), "{error}");
         assert!(error.contains("a.b/c") && error.contains(" PCI_RESOURCE_A_B_C,"), "{error}");
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_address_is_never_passed_on() {
+    fn an_invalid_device_address_is_not_passed_to_qemu() {
         for (variable, value) in [
             ("PCI_RESOURCE_A_B_C", "0000:65:00.0,display=on"),
             ("PCI_RESOURCE_A_B_C", "65:00.0"),

@@ -282,7 +282,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn who_may_read_something_may_go_there() {
+    fn directories_are_searchable_by_the_readers_of_their_files() {
         let mut files = vec![file("a/for-all", "x"), file("b/for-root", "y")];
         files[1].mode = 0o400;
         let (entries, readers) = {

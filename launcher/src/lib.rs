@@ -17,7 +17,7 @@
 //! - [`supervisor`]: the one task that owns it. It turns what happens into events of [`lifecycle`], a pure
 //!   state machine, and carries out the effects.
 //! - [`migration`]: how the VM moves to another node, or comes from one.
-//! - [`status`]: its published state; [`verdict`]: how it ended; [`standstill`]: observations about a QEMU
+//! - [`status`]: its published state; [`guest_end`]: how it ended; [`standstill`]: observations about a QEMU
 //!   that does not answer.
 //! - [`process`]: QEMU and swtpm as processes; [`descriptors`]: descriptors that they inherit; [`signals`]:
 //!   signals to stop.
@@ -56,6 +56,7 @@ pub mod downward_metrics;
 pub mod filesystem;
 pub mod firmware;
 pub mod guest_agent;
+pub mod guest_end;
 pub mod host_cpu;
 pub mod host_cpus;
 pub mod host_devices;
@@ -80,6 +81,5 @@ pub mod state;
 pub mod stats;
 pub mod status;
 pub mod supervisor;
-pub mod verdict;
 pub mod volume;
 pub mod volumes;

@@ -32,8 +32,8 @@ mod vm;
 use std::time::Duration;
 
 use self::ladder::{kill, leave, stopping, terminate};
-use crate::migration::{Moving, Target};
-use crate::verdict::{Asked, Exit, Seen, verdict};
+use crate::guest_end::{Asked, Exit, MonitorReports, guest_end};
+use crate::migration::{self, Moving, Target};
 
 pub use control::{Control, Refused, judge};
 pub use event::{Effect, Event};
@@ -54,7 +54,12 @@ pub fn step(mut vm: Vm, now: Duration, event: Event) -> (Vm, Vec<Effect>) {
                 (vm.moving, vm.hold) = (Moving::Comes(Target::new(uid.clone())), false);
             }
         }
-        Event::Shutdown(reason) => vm.seen.shutdown = Some(reason.clone()),
+        Event::Shutdown(reason) => {
+            vm.seen.shutdown = Some(reason.clone());
+            if let Moving::Comes(target) = &mut vm.moving {
+                target.guest_ended();
+            }
+        }
         Event::Panicked => vm.seen.panicked = true,
         Event::Watchdog(action) => vm.seen.watchdog = Some(action.clone()),
         Event::IoError => vm.io_error = true,
@@ -85,8 +90,8 @@ fn waiting(event: Event) -> (Phase, Vec<Effect>) {
         Event::Start { .. } => (Phase::Starting, vec![Effect::Spawn]),
         Event::CannotStart(why) | Event::CannotRun(why) => (Phase::Ended(why), vec![]),
         Event::Stop { .. } => {
-            let verdict = verdict(Exit::Signal(0), &Seen::default(), Asked::BeforeStart);
-            (Phase::Ended(verdict), vec![])
+            let end = guest_end(Exit::Signal(0), &MonitorReports::default(), Asked::BeforeStart);
+            (Phase::Ended(end), vec![])
         }
         // There is no child: these events are not about this VM.
         Event::Answered
@@ -110,11 +115,13 @@ fn starting(now: Duration, event: Event, vm: &Vm) -> (Phase, Vec<Effect>) {
         Event::CannotRun(why) => kill(Why::Failure(why), now),
         // The monitor cannot be used yet.
         Event::Stop { .. } => terminate(Why::Asked(Asked::BeforeStart), now, FORCE_AT_ONCE),
-        Event::Answered if !vm.moving.may_run() => (Phase::Paused(Pause::Incoming), vec![]),
+        Event::Answered if !vm.moving.may_run() => {
+            (Phase::Paused(Pause::Incoming), vec![Effect::Migrate(migration::Effect::Probe)])
+        }
         Event::Answered if vm.hold => (Phase::Paused(Pause::User), vec![]),
         Event::Answered => (Phase::Paused(Pause::Start), vec![Effect::Continue]),
         Event::Shutdown(_) => leave(Why::Itself, now + LEAVE),
-        Event::Exited(exit) => (Phase::Ended(verdict(exit, &vm.seen, Asked::No)), vec![]),
+        Event::Exited(exit) => (Phase::Ended(guest_end(exit, &vm.seen, Asked::No)), vec![]),
         // Its monitor is opened before its vCPUs are started, so these events mean nothing yet.
         Event::Start { .. }
         | Event::Resumed

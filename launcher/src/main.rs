@@ -74,8 +74,8 @@ fn start(command: Command, verbose: u8) -> anyhow::Result<ExitCode> {
             confinement::hide_memory().context("cannot hide the memory of this process")?;
             pod::confine::enter(&args)?;
             anyhow::ensure!(!args.simulate_crash, "told to fail at once (--simulate-crash)");
-            let verdict = block_on(pod::run(*args))??;
-            Ok(if verdict.succeeded { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+            let end = block_on(pod::run(*args))??;
+            Ok(if end.succeeded { ExitCode::SUCCESS } else { ExitCode::FAILURE })
         }
         Command::Run(args) => {
             tracing_subscriber::fmt()

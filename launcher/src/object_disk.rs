@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn who_may_read_a_file_is_as_the_kubelet_has_it() {
+    fn files_of_an_object_disk_have_the_kubelets_mode() {
         let directory = tempfile::tempdir().unwrap();
         let object = object(Kind::ServiceAccount);
         mount(directory.path(), &object, &[("token", "t")]);
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_that_need_not_be_there_is_an_empty_disk_and_no_mount_is_none() {
+    fn an_optional_missing_object_is_an_empty_disk_and_a_missing_mount_an_error() {
         let directory = tempfile::tempdir().unwrap();
         let object = object(Kind::ConfigMap);
         let error = make(&object, directory.path()).unwrap_err().to_string();

@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn what_it_is_told_follows_from_the_interface() {
+    fn passts_arguments_follow_from_the_interface() {
         let plain = args(Path::new("/s"));
         let settings = "nameserver 10.96.0.10\nsearch a.svc.cluster.local svc.cluster.local\n";
         let told = arguments(&plain, 7, settings).join(" ");

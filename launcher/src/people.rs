@@ -5,7 +5,7 @@
 //! its own ids. The launcher itself uses another session, which users cannot disturb; the effect of a command
 //! on the VM (`quit`, `stop`) arrives there as an event.
 //!
-//! Each client has a task and limits: one line of [`MAX_LINE`] bytes, [`IN_FLIGHT`] commands, [`PATIENCE`] to
+//! Each client has a task and limits: one line of [`MAX_LINE`] bytes, [`IN_FLIGHT`] commands, [`WRITE_TIMEOUT`] to
 //! read its data. Descriptors cannot be passed, and commands that reach beyond the guest are refused here for
 //! every client ([`barevirt_api::monitor`]). A client's bytes are never sent to QEMU; each command is parsed
 //! and encoded again.
@@ -32,7 +32,7 @@ pub const IN_FLIGHT: usize = 8;
 /// Most clients at a time; more are disconnected.
 pub const MOST_CLIENTS: usize = 16;
 /// How long a client may leave its data unread.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a user's command may take before the answer says that it takes long, and why. QEMU may carry it
 /// out later.
 pub const COMMAND: Duration = Duration::from_secs(60);
@@ -60,7 +60,7 @@ pub struct Guest {
     /// The VM's status, if known.
     pub status: Option<watch::Receiver<Status>>,
     /// How long a command may take.
-    pub patience: Duration,
+    pub command_timeout: Duration,
 }
 
 impl Guest {
@@ -78,7 +78,7 @@ impl Guest {
 
 /// Serves clients of a QEMU without a known status; see [`serve_guest`].
 pub async fn serve(qmp: Qmp, listener: Option<UnixListener>, sent: mpsc::Receiver<UnixStream>) {
-    serve_guest(Guest { qmp, status: None, patience: COMMAND }, listener, sent).await;
+    serve_guest(Guest { qmp, status: None, command_timeout: COMMAND }, listener, sent).await;
 }
 
 /// Serves clients that connect to the listener, and those that are sent as connections, until the session

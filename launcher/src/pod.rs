@@ -3,14 +3,14 @@
 //! ```text
 //!              launcher-sock (gRPC)  Sync, Watch, Control, .. ─► service ───┐
 //!  virt-handler                                                            ├─► start ─► supervisor ─► QEMU
-//!              launcher-fds          give ─► holdings ─────────────────────┘      │
+//!              launcher-fds          give ─► descriptor store ─────────────┘      │
 //!                                    take ─► console, users' monitor, VNC, USB    ├─► dhcp
 //!  container-disk ─ launcher.sock ─► disk::container ─────────────────────────────┘
 //!  kubelet ─ SIGTERM ─► stop ladder
 //! ```
 //!
 //! It listens on unix sockets in the pod's directories and on no network address. If a handler goes away,
-//! nothing changes. The pod is kept until QEMU has ended; then the verdict goes to the handler, to the
+//! nothing changes. The pod is kept until QEMU has ended; then its end is reported to the handler, to the
 //! termination log and into the exit code.
 
 mod accelerator;
@@ -19,8 +19,8 @@ mod beside;
 pub mod cards;
 pub mod confine;
 pub mod debug;
+pub mod descriptor_store;
 mod filesystems;
-pub mod holdings;
 mod images;
 pub mod incoming;
 pub mod migrate;
@@ -36,7 +36,7 @@ pub mod service;
 pub mod settle;
 pub mod shared;
 pub mod start;
-pub mod switchboard;
+pub mod stream_router;
 pub mod termination;
 pub mod usb;
 pub mod wanted;
@@ -60,13 +60,14 @@ use self::probes::serve_probes;
 use self::report::{Circumstances, report};
 use self::service::Service;
 use self::shared::Pod;
-use self::switchboard::Switchboard;
+use self::stream_router::StreamRouter;
 use self::usb::UsbSlots;
 use self::wanted::Wanted;
 use crate::assembly::{Assembly, Ends};
 use crate::credentials::serve::Outcome;
 use crate::credentials::{self, Kinds};
 use crate::disk::ContainerDisks;
+use crate::guest_end::GuestEnd;
 use crate::migration::Connections;
 use crate::process::reap_strangers;
 use crate::serial_log::{self, DEFAULT_LIMIT, SerialLog};
@@ -74,10 +75,9 @@ use crate::signals::Stops;
 use crate::stats::Meter;
 use crate::status::{Stage, Status};
 use crate::supervisor::{Launch, Request, supervise};
-use crate::verdict::Verdict;
 use crate::{console, downward_metrics, guest_agent, people};
 
-/// How long the launcher waits until a watching handler has received the verdict.
+/// How long the launcher waits until a watching handler has received how the guest ended.
 const FAREWELL: Duration = Duration::from_secs(2);
 /// How long QEMU may take to open the monitor for users.
 const PEOPLE: Duration = Duration::from_secs(300);
@@ -86,7 +86,7 @@ const PEOPLE: Duration = Duration::from_secs(300);
 ///
 /// # Errors
 /// If the pod is not set up as expected: a directory is missing.
-pub async fn run(args: Args) -> anyhow::Result<Verdict> {
+pub async fn run(args: Args) -> anyhow::Result<GuestEnd> {
     tracing::info!(
         name = args.name,
         namespace = args.namespace,
@@ -118,7 +118,7 @@ pub async fn run(args: Args) -> anyhow::Result<Verdict> {
         uid,
         wanted: watch::Sender::new(None),
         circumstances: watch::Sender::new(Circumstances::default()),
-        holdings: Rc::default(),
+        store: Rc::default(),
         container_disks,
         people: watch::Sender::new(None),
         journal: people::journal::Journal::default(),
@@ -154,16 +154,16 @@ pub async fn run(args: Args) -> anyhow::Result<Verdict> {
     spawn_local(descriptors::serve(fds_listener, allowed, calls));
     let (console, seats) = mpsc::channel(4);
     let (clients, sent) = mpsc::channel(4);
-    let switchboard = Switchboard {
+    let router = StreamRouter {
         console,
         people: clients,
         vnc: pod.vnc_socket(),
         usb: UsbSlots::new(pod.usb_sockets()),
-        holdings: pod.holdings.clone(),
+        store: pod.store.clone(),
         connections: pod.connections.clone(),
         circumstances: pod.circumstances.clone(),
     };
-    spawn_local(switchboard.serve(called));
+    spawn_local(router.serve(called));
     spawn_local(reap_strangers());
     let settled = watch::Sender::new(Status::default());
     let (agent_status, told_status) = (settled.subscribe(), settled.subscribe());
@@ -180,13 +180,13 @@ pub async fn run(args: Args) -> anyhow::Result<Verdict> {
     let mut connections = Vec::new();
     let agent = AgentSeat { asks: agent_asked, status: agent_status, meter };
     let prepare = launch(&pod, seats, people_listener, sent, agent, &mut connections);
-    let verdict = supervise(prepare, asked, &status).await;
+    let end = supervise(prepare, asked, &status).await;
     // From here on the containers of the images may end.
     drop(connections);
-    tracing::info!(phase = verdict.phase(), reason = verdict.reason, message = verdict.message, "verdict");
-    termination::write(&pod.args.termination_log, &verdict);
+    tracing::info!(phase = end.phase(), reason = end.reason, message = end.message, "guest ended");
+    termination::write(&pod.args.termination_log, &end);
     farewell(&status, &pod, &told, over, served).await;
-    Ok(verdict)
+    Ok(end)
 }
 
 /// What the tasks that talk to the guest need from other tasks.
@@ -204,7 +204,7 @@ async fn launch(
     sent: mpsc::Receiver<UnixStream>,
     seat: AgentSeat,
     kept: &mut Vec<PacketSocket>,
-) -> Result<Launch, Verdict> {
+) -> Result<Launch, GuestEnd> {
     let start::Prepared { assembly, connections } = start::prepare(pod).await?;
     *kept = connections;
     let Assembly { launch, ends: Ends { people, serial, agent, downward_metrics }, .. } = assembly;
@@ -301,7 +301,7 @@ async fn serve_people(
             }
             spawn_local(journal.keep(events));
             known.send_replace(Some(qmp.clone()));
-            let guest = people::Guest { qmp, status: Some(status), patience: people::COMMAND };
+            let guest = people::Guest { qmp, status: Some(status), command_timeout: people::COMMAND };
             people::serve_guest(guest, Some(listener), sent).await;
             known.send_replace(None);
         }
@@ -348,7 +348,7 @@ async fn stop_on_signals(mut stops: Stops, requests: mpsc::Sender<Request>, grac
     }
 }
 
-/// Gives the verdict to a watching handler before the sockets close.
+/// Reports the end to a watching handler before the sockets close.
 async fn farewell(
     status: &watch::Sender<Status>,
     pod: &Pod,

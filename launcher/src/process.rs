@@ -20,7 +20,7 @@ pub use reaper::reap_strangers;
 pub use stderr::Tail;
 pub use system::{AsInFile, may_bind_memory};
 
-use crate::verdict::Exit;
+use crate::guest_end::Exit;
 
 /// Why a child cannot be executed.
 #[derive(Debug, thiserror::Error)]

@@ -12,12 +12,12 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-/// How long the launcher waits for the handler's word, which may be restarting.
+/// How long the launcher waits for the report of the handler, which may be restarting.
 pub const WITHIN: Duration = Duration::from_secs(60);
 
 /// The handler's report.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Word {
+pub struct RealTimeReport {
     /// Process id of the QEMU in question.
     pub qemu: u32,
     /// Why its virtual CPUs are not realtime; empty if they are.
@@ -28,7 +28,7 @@ pub struct Word {
 #[derive(Debug, Clone)]
 pub struct RealTime {
     /// The handler's last report.
-    pub word: watch::Receiver<Word>,
+    pub report: watch::Receiver<RealTimeReport>,
     /// The time limit.
     pub within: Duration,
 }
@@ -56,11 +56,11 @@ impl RealTime {
     /// If they are not realtime in time.
     pub async fn wait(mut self, qemu: u32) -> Result<(), RealTimeError> {
         let within = self.within;
-        let done = |word: &Word| word.qemu == qemu && word.refusal.is_empty();
-        if matches!(timeout(within, self.word.wait_for(done)).await, Ok(Ok(_))) {
+        let done = |report: &RealTimeReport| report.qemu == qemu && report.refusal.is_empty();
+        if matches!(timeout(within, self.report.wait_for(done)).await, Ok(Ok(_))) {
             return Ok(());
         }
-        let Word { qemu: meant, refusal } = self.word.borrow().clone();
+        let RealTimeReport { qemu: meant, refusal } = self.report.borrow().clone();
         Err(if meant == qemu && !refusal.is_empty() {
             RealTimeError::Refused { within, refusal }
         } else {
@@ -74,11 +74,11 @@ mod tests {
     use super::*;
 
     async fn after(words: &[(u32, &str)]) -> Result<(), String> {
-        let word = watch::Sender::new(Word::default());
-        let waiting = RealTime { word: word.subscribe(), within: Duration::from_secs(1) };
+        let report = watch::Sender::new(RealTimeReport::default());
+        let waiting = RealTime { report: report.subscribe(), within: Duration::from_secs(1) };
         let saying = async {
             for (qemu, refusal) in words {
-                word.send_replace(Word { qemu: *qemu, refusal: (*refusal).to_owned() });
+                report.send_replace(RealTimeReport { qemu: *qemu, refusal: (*refusal).to_owned() });
                 tokio::task::yield_now().await;
             }
         };
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_the_word_that_all_is_well_with_this_qemu_counts() {
+    async fn only_a_good_report_about_this_qemu_counts() {
         let good = tokio::join!(after(&[(12, "")]), after(&[(12, "not permitted"), (12, "")]));
         assert_eq!(good, (Ok(()), Ok(())));
         let bad = tokio::join!(after(&[]), after(&[(11, "")]), after(&[(12, "not permitted")]));

@@ -37,6 +37,7 @@ use crate::console;
 use crate::descriptors::Descriptors;
 use crate::disk::claim;
 use crate::firmware;
+use crate::guest_end::GuestEnd;
 use crate::host_cpu;
 use crate::people;
 use crate::process::Command;
@@ -44,15 +45,14 @@ use crate::serial_log::{DEFAULT_LIMIT, SerialLog};
 use crate::signals::Stops;
 use crate::status::Status;
 use crate::supervisor::{Request, supervise};
-use crate::verdict::Verdict;
 use crate::volumes::{self, Base, Places};
 
-/// Runs the manifest to its end. Must run within a `LocalSet`. Returns no verdict if nothing was to be
+/// Runs the manifest to its end. Must run within a `LocalSet`. Returns `None` if nothing was to be
 /// started.
 ///
 /// # Errors
-/// If it cannot be started; the fate of a started guest is the verdict.
-pub async fn run(args: Args) -> anyhow::Result<Option<Verdict>> {
+/// If it cannot be started; the end of a started guest is returned.
+pub async fn run(args: Args) -> anyhow::Result<Option<GuestEnd>> {
     let local: Vec<&str> = args.disks.iter().map(|disk| disk.volume.as_str()).collect();
     let vmi = manifest::load(&args.manifest, args.memory.as_deref(), &local)?;
     let (bases, found) = images::open_all(&vmi, &args.disks, &args.images)?;
@@ -69,7 +69,7 @@ pub async fn run(args: Args) -> anyhow::Result<Option<Verdict>> {
         return Ok(None);
     }
     let saves = save::plan(&args.saves, &found, scratch.path())?;
-    let verdict = boot(&vmi, assembly, &args).await?;
+    let end = boot(&vmi, assembly, &args).await?;
     // If one disk cannot be saved, the others still are.
     let mut failed = Vec::new();
     for one in &saves {
@@ -79,7 +79,7 @@ pub async fn run(args: Args) -> anyhow::Result<Option<Verdict>> {
         }
     }
     anyhow::ensure!(failed.is_empty(), "{}", failed.join("; "));
-    Ok(Some(verdict))
+    Ok(Some(end))
 }
 
 fn prepare(
@@ -228,7 +228,7 @@ fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 
-async fn boot(vmi: &ValidVmi, assembly: Assembly, args: &Args) -> anyhow::Result<Verdict> {
+async fn boot(vmi: &ValidVmi, assembly: Assembly, args: &Args) -> anyhow::Result<GuestEnd> {
     let Assembly { launch, ends, .. } = assembly;
     let stops = Stops::new().context("cannot wait for signals")?;
     let grace = Duration::from_secs(vmi.grace_period_seconds());
@@ -251,30 +251,30 @@ async fn boot(vmi: &ValidVmi, assembly: Assembly, args: &Args) -> anyhow::Result
     let signals = tokio::task::spawn_local(stop_on_signals(stops, requests, grace));
     let (status, _watched) = watch::channel(Status::default());
     let supervised = supervise(std::future::ready(Ok(launch)), asked, &status);
-    let verdict = with_console(supervised, person).await;
+    let end = with_console(supervised, person).await;
     signals.abort();
     // The guest's last output is delivered before this function returns.
     let _ = tokio::time::timeout(Duration::from_secs(3), hub).await;
-    say(&format!("{}: {}", verdict.phase(), verdict.message));
-    Ok(verdict)
+    say(&format!("{}: {}", end.phase(), end.message));
+    Ok(end)
 }
 
 /// The supervisor continues after the user has left the console; the console is read to its end after the
 /// guest has ended.
 async fn with_console(
-    supervised: impl Future<Output = Verdict>,
+    supervised: impl Future<Output = GuestEnd>,
     person: Option<tokio::task::JoinHandle<std::io::Result<Left>>>,
-) -> Verdict {
+) -> GuestEnd {
     let Some(mut person) = person else { return supervised.await };
     let mut supervised = std::pin::pin!(supervised);
     let mut watching = true;
     loop {
         tokio::select! {
-            verdict = &mut supervised => {
+            end = &mut supervised => {
                 if watching {
                     let _ = tokio::time::timeout(Duration::from_secs(3), person).await;
                 }
-                return verdict;
+                return end;
             }
             left = &mut person, if watching => {
                 watching = false;
@@ -335,7 +335,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_shell_would_split_is_quoted() {
+    fn arguments_are_quoted_for_a_shell() {
         assert_eq!(quoted("-m"), "-m");
         assert_eq!(quoted(r#"{"driver":"VGA"}"#), r#"'{"driver":"VGA"}'"#);
         assert_eq!(quoted("it's"), r"'it'\''s'");

@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_found_again_and_what_is_not_is_fresh() {
+    fn persistent_state_is_found_again_and_temporary_state_is_fresh() {
         let (_root, places, template) = places();
         for (kept, second) in [(true, "lived"), (false, "lived")] {
             let open = || places.directory("nvram", kept).unwrap().copy_once("vars", &template).unwrap();
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_put_on_the_claim_leads_nowhere_else() {
+    fn links_on_the_state_claim_are_not_followed() {
         let (root, places, template) = places();
         std::fs::write(root.path().join("other"), "other").unwrap();
         symlink(root.path(), places.claim.join("tpm")).unwrap();

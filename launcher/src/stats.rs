@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!  handler ─ Stats ─► Meter ─┬─ /proc of QEMU            at once
-//!                            ├─ monitor for users        at most PATIENCE, one question at a time
+//!                            ├─ monitor for users        at most QUERY_TIMEOUT, one question at a time
 //!                            ├─ pages of its memory      measured after the previous request
 //!                            └─ guest agent's last report at once
 //! ```
@@ -27,11 +27,11 @@ use tokio::sync::{Mutex, OwnedMutexGuard, watch};
 use tokio::time::{Instant, timeout};
 
 use crate::guest_agent::Facts;
-use crate::migration::{Progress, State, Told};
+use crate::migration::{MigrationReport, Progress, State};
 use crate::status::Status;
 
 /// How long a request waits for QEMU.
-pub const PATIENCE: Duration = Duration::from_secs(2);
+pub const QUERY_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long QEMU may take before it is queried again.
 const ANSWER: Duration = Duration::from_secs(600);
 /// Interval of the guest's memory reports in seconds, as in KubeVirt; they start with the first request.
@@ -89,13 +89,13 @@ impl Meter {
             machine,
             agent: self.guest.borrow().as_ref().map(agent),
             dirty_bytes_per_second: self.written(pid),
-            migration: self.status.borrow().migration.as_ref().and_then(way),
+            migration: self.status.borrow().migration.as_ref().and_then(migration),
         }
     }
 
     /// QEMU's metrics, if it answers in time.
     pub async fn machine(&self) -> Option<MachineStats> {
-        timeout(PATIENCE, self.ask()).await.ok().flatten()
+        timeout(QUERY_TIMEOUT, self.ask()).await.ok().flatten()
     }
 
     /// The last measurement. Starts a new one for the next request.
@@ -129,16 +129,16 @@ async fn machine(monitor: Qmp, pid: u32, mut asking: OwnedMutexGuard<Asking>) ->
     let threads = answers::threads(&monitor.execute_list(qmp::query_cpus_fast {}, by).await?);
     let blocks =
         answers::blocks(&monitor.execute_list(qmp::query_blockstats { query_nodes: None }, by).await?);
-    let balloon = told(monitor.execute(qmp::query_balloon {}, by).await)?;
+    let balloon = unless_refused(monitor.execute(qmp::query_balloon {}, by).await)?;
     let mut memory = None;
     if balloon.is_some() {
         if !asking.polled {
             let property = "guest-stats-polling-interval".to_owned();
             let poll = qmp::qom_set { path: BALLOON.to_owned(), property, value: POLLING.into() };
-            asking.polled = told(monitor.execute(poll, by).await)?.is_some();
+            asking.polled = unless_refused(monitor.execute(poll, by).await)?.is_some();
         }
         let which = qmp::qom_get { path: BALLOON.to_owned(), property: "guest-stats".to_owned() };
-        memory = told(monitor.execute(which, by).await)?;
+        memory = unless_refused(monitor.execute(which, by).await)?;
     }
     Ok(MachineStats {
         vcpus: threads.into_iter().filter_map(|(index, thread)| proc::vcpu(pid, thread, index)).collect(),
@@ -149,7 +149,7 @@ async fn machine(monitor: Qmp, pid: u32, mut asking: OwnedMutexGuard<Asking>) ->
 }
 
 /// An answer, or `None` if QEMU refuses, because the machine has no such device.
-fn told<T>(answer: Result<T, Error>) -> Result<Option<T>, Error> {
+fn unless_refused<T>(answer: Result<T, Error>) -> Result<Option<T>, Error> {
     match answer {
         Ok(value) => Ok(Some(value)),
         Err(Error::Refused { .. }) => Ok(None),
@@ -176,9 +176,9 @@ fn agent(facts: &Facts) -> AgentStats {
 }
 
 /// Progress of an outgoing migration.
-fn way(told: &Told) -> Option<MigrationStats> {
-    let Progress { transferred, remaining, total, rate, dirty_rate, .. } = told.progress;
-    matches!(told.state, State::Sending | State::Switching).then_some(MigrationStats {
+fn migration(report: &MigrationReport) -> Option<MigrationStats> {
+    let Progress { transferred, remaining, total, rate, dirty_rate, .. } = report.progress;
+    matches!(report.state, State::Sending | State::Switching).then_some(MigrationStats {
         total_bytes: total,
         transferred_bytes: transferred,
         remaining_bytes: remaining,

@@ -3,7 +3,7 @@
 use std::time::SystemTime;
 
 use crate::lifecycle::{Pause, Phase};
-use crate::migration::Told;
+use crate::migration::MigrationReport;
 
 /// The stage of the VM's life, as published.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -33,7 +33,7 @@ impl From<&Phase> for Stage {
             Phase::Paused(_) => Self::Paused,
             Phase::Running => Self::Running,
             Phase::Stopping(_) => Self::Stopping,
-            Phase::Ended(verdict) if verdict.succeeded => Self::Succeeded,
+            Phase::Ended(end) if end.succeeded => Self::Succeeded,
             Phase::Ended(_) => Self::Failed,
         }
     }
@@ -93,5 +93,5 @@ pub struct Status {
     /// Whether the handler must make virtual CPUs realtime before the guest runs.
     pub awaits_real_time: bool,
     /// Its last migration.
-    pub migration: Option<Told>,
+    pub migration: Option<MigrationReport>,
 }

@@ -34,6 +34,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 pub use self::migrate::MigrationOrder;
 use self::unused::stay_small;
 use crate::cards::Card;
+use crate::guest_end::{Exit, GuestEnd};
 use crate::lifecycle::{Control, Event, NotOrdered, Refused, Vm, judge, step};
 use crate::migration::disks::{Copyable, LocalDisks};
 use crate::migration::qemu::Baggage;
@@ -41,7 +42,6 @@ use crate::pins::Pins;
 use crate::process::{Command, Process};
 use crate::real_time::RealTime;
 use crate::status::{Stage, Status};
-use crate::verdict::{Exit, Verdict};
 
 /// Time limit for the launcher's own commands.
 const COMMAND: Duration = Duration::from_secs(10);
@@ -182,10 +182,10 @@ impl Default for Lines {
 /// Runs one VM to its end. `prepare` returns what the start needs; until then the VM waits, and a stop ends
 /// it.
 pub async fn supervise(
-    prepare: impl Future<Output = Result<Launch, Verdict>>,
+    prepare: impl Future<Output = Result<Launch, GuestEnd>>,
     mut requests: mpsc::Receiver<Request>,
     status: &watch::Sender<Status>,
-) -> Verdict {
+) -> GuestEnd {
     let mut prepare = pin!(prepare);
     let mut preparing = true;
     let mut supervisor = Supervisor {
@@ -219,7 +219,7 @@ pub async fn supervise(
                 Some(supervisor.prepared(prepared))
             }
             Some(request) = requests.recv() => supervisor.asked(request),
-            event = next_event(&mut supervisor.events) => supervisor.heard(event),
+            event = next_event(&mut supervisor.events) => supervisor.take_event(event),
             Some(outcome) = supervisor.work.next() => supervisor.came_of(outcome),
             exit = child_exit(&mut supervisor.process) => Some(supervisor.exited(exit).await),
             exit = child_exit(&mut supervisor.tpm) => {
@@ -231,8 +231,8 @@ pub async fn supervise(
         if let Some(event) = event {
             supervisor.happened(event);
         }
-        if let Some(verdict) = supervisor.vm.verdict() {
-            return verdict.clone();
+        if let Some(end) = supervisor.vm.end() {
+            return end.clone();
         }
     }
 }
@@ -289,14 +289,14 @@ impl Supervisor<'_> {
         }
     }
 
-    fn prepared(&mut self, prepared: Result<Launch, Verdict>) -> Event {
+    fn prepared(&mut self, prepared: Result<Launch, GuestEnd>) -> Event {
         match prepared {
             Ok(launch) => {
                 let (acpi, paused, incoming) = (launch.acpi, launch.paused, launch.incoming.clone());
                 self.launch = Some(launch);
                 Event::Start { acpi, paused, incoming }
             }
-            Err(verdict) => Event::CannotStart(verdict),
+            Err(end) => Event::CannotStart(end),
         }
     }
 
@@ -327,7 +327,7 @@ impl Supervisor<'_> {
                 Ok((qmp, events)) => Some(self.answered(qmp, events)),
                 Err(error) => {
                     let message = format!("QEMU's monitor does not answer: {error}");
-                    Some(Event::CannotRun(Verdict::failed("StartFailed", message)))
+                    Some(Event::CannotRun(GuestEnd::failed("StartFailed", message)))
                 }
             },
             Outcome::MachineType(name) => {

@@ -100,7 +100,7 @@ mod tests {
     use std::fs::File;
 
     #[test]
-    fn the_disk_is_given_to_who_asks_for_it_and_why_there_is_none_is_said() {
+    fn a_disk_is_handed_to_its_caller_or_its_absence_explained() {
         let root = tempfile::tempdir().unwrap();
         let claims = root.path().join("claims");
         let args = |read_only| Args {

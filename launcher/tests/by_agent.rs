@@ -55,7 +55,7 @@ impl Inside {
         json!({"return": said})
     }
 
-    fn told(&self, command: &str) -> Vec<Value> {
+    fn arguments_of(&self, command: &str) -> Vec<Value> {
         self.told.iter().filter(|(told, _)| told == command).map(|(_, arguments)| arguments.clone()).collect()
     }
 }
@@ -135,9 +135,9 @@ fn credentials_are_put_into_effect_and_again_when_a_secret_changes() {
         let done = told.wait_for(|outcome| outcome.as_ref().is_some_and(|one| one.synchronized));
         tokio::time::timeout(Duration::from_secs(30), done).await.expect("never in effect").unwrap();
         let expected = json!({"username": "debian", "keys": ["ssh-ed25519 A"], "reset": true});
-        assert_eq!(inside.borrow().told("guest-ssh-add-authorized-keys"), [expected]);
+        assert_eq!(inside.borrow().arguments_of("guest-ssh-add-authorized-keys"), [expected]);
         let expected = json!({"username": "debian", "password": STANDARD.encode("sesame"), "crypted": false});
-        assert_eq!(inside.borrow().told("guest-set-user-password"), [expected]);
+        assert_eq!(inside.borrow().arguments_of("guest-set-user-password"), [expected]);
 
         // A user is added that the guest does not have; the other user still gets the key.
         write(secrets.path(), "keys", "b", "ssh-ed25519 B");
@@ -145,7 +145,7 @@ fn credentials_are_put_into_effect_and_again_when_a_secret_changes() {
         until(&mut told, "Error encountered setting password for user [nobody]: ").await;
         let message = told.borrow().as_ref().unwrap().message.clone();
         assert!(message.contains("no such user") && !message.contains('\u{1b}'), "{message}");
-        let keys = inside.borrow().told("guest-ssh-add-authorized-keys");
+        let keys = inside.borrow().arguments_of("guest-ssh-add-authorized-keys");
         assert_eq!(keys.last().unwrap()["keys"], json!(["ssh-ed25519 A", "ssh-ed25519 B"]));
     });
 }
@@ -192,10 +192,10 @@ fn a_probe_has_the_exit_code_and_the_output_of_its_command() {
         let fine = probed.probe(&["--", "cat", "--all", "/a b"]).await;
         assert_eq!((fine.status.code(), fine.stdout.as_slice()), (Some(0), &b"fine\n"[..]));
         let expected = json!({"path": "cat", "arg": ["--all", "/a b"], "capture-output": true});
-        assert_eq!(probed.inside.borrow().told("guest-exec"), [expected]);
+        assert_eq!(probed.inside.borrow().arguments_of("guest-exec"), [expected]);
         assert_eq!(probed.probe(&["--", "false"]).await.status.code(), Some(1));
         assert_eq!(probed.probe(&[]).await.status.code(), Some(0));
-        assert_eq!(probed.inside.borrow().told("guest-ping").len(), 1);
+        assert_eq!(probed.inside.borrow().arguments_of("guest-ping").len(), 1);
     });
 }
 
@@ -208,10 +208,10 @@ fn a_command_that_hangs_fails_in_time_and_is_not_begun_again() {
         assert!(String::from_utf8_lossy(&late.stderr).contains("not ended in time"), "{late:?}");
         let still = probed.probe(&["--timeout-seconds", "1", "--", "hang"]).await;
         assert!(String::from_utf8_lossy(&still.stderr).contains("has not ended yet"), "{still:?}");
-        assert_eq!(probed.inside.borrow().told("guest-exec").len(), 1);
+        assert_eq!(probed.inside.borrow().arguments_of("guest-exec").len(), 1);
         probed.inside.borrow_mut().hung = false;
         probed.probe(&["--timeout-seconds", "1", "--", "hang"]).await;
-        assert_eq!(probed.inside.borrow().told("guest-exec").len(), 2);
+        assert_eq!(probed.inside.borrow().arguments_of("guest-exec").len(), 2);
     });
 }
 
@@ -221,7 +221,7 @@ fn a_paused_guest_is_alive_and_not_ready_and_a_frozen_one_is_both() {
         let probed = Probed::begin();
         probed.facts.send_replace(Some(Facts { frozen: true, ..Facts::default() }));
         assert_eq!(probed.probe(&["--", "false"]).await.status.code(), Some(0));
-        assert!(probed.inside.borrow().told("guest-exec").is_empty());
+        assert!(probed.inside.borrow().arguments_of("guest-exec").is_empty());
         probed.status.send_modify(|status| status.stage = Stage::Paused);
         assert_eq!(probed.probe(&["--alive"]).await.status.code(), Some(0));
         let unready = probed.probe(&[]).await;
@@ -247,7 +247,7 @@ fn pings_that_are_paused_succeed_unasked_and_of_failures_in_a_row_the_first_coun
         }
         probed.pings_paused.send_replace(true);
         assert_eq!((probed.probe(&["--alive"]).await.status.code(), failed()), (Some(0), 1));
-        assert_eq!(probed.inside.borrow().told("guest-ping").len(), 1);
+        assert_eq!(probed.inside.borrow().arguments_of("guest-ping").len(), 1);
         // A command does not count as a ping.
         assert_eq!((probed.probe(&["--", "cat"]).await.status.code(), failed()), (Some(1), 1));
         probed.pings_paused.send_replace(false);

@@ -183,7 +183,7 @@ fn hostname_over_http(port: u16) -> String {
 }
 
 #[test]
-fn what_the_guest_wrote_is_saved_as_one_image_and_boots_again() {
+fn a_saved_guest_disk_boots_again() {
     let kept = tempfile::tempdir().unwrap();
     std::fs::set_permissions(kept.path(), std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
     let image = kept.path().join("kept.qcow2");

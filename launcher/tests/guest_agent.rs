@@ -158,7 +158,7 @@ fn an_agent_that_comes_is_asked_and_what_it_said_goes_with_it() {
 }
 
 #[test]
-fn what_is_frozen_is_thawed_when_its_time_is_up() {
+fn frozen_file_systems_are_thawed_at_the_timeout() {
     local(async {
         let mut scene = Scene::begin();
         scene.freeze(Duration::from_secs(2)).await.unwrap();

@@ -3,6 +3,8 @@
 
 #[path = "support/counter.rs"]
 mod counter;
+#[path = "migration/post_copy.rs"]
+mod post_copy;
 mod support;
 
 use std::collections::BTreeMap;
@@ -17,12 +19,12 @@ use tokio::net::UnixStream;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{JoinHandle, LocalSet, spawn_local};
 use tokio::time::timeout;
+use virt_launcher::guest_end::GuestEnd;
 use virt_launcher::migration::disks::{Copyable, LocalDisk};
 use virt_launcher::migration::qemu::{Baggage, Key};
-use virt_launcher::migration::{Limits, State, Told};
+use virt_launcher::migration::{Limits, Location, MigrationReport, State};
 use virt_launcher::status::{Stage, Status};
 use virt_launcher::supervisor::{MigrationOrder, NotDone, Request, supervise};
-use virt_launcher::verdict::Verdict;
 
 const SOON: Duration = Duration::from_secs(60);
 const UID: &str = "migration-1";
@@ -30,7 +32,7 @@ const UID: &str = "migration-1";
 struct End {
     requests: mpsc::Sender<Request>,
     status: watch::Receiver<Status>,
-    verdict: JoinHandle<Verdict>,
+    end: JoinHandle<GuestEnd>,
     serial: UnixStream,
     people: Option<UnixStream>,
     _keys: tempfile::TempDir,
@@ -62,8 +64,13 @@ impl End {
             extra.extend(["-incoming", "defer"]);
         }
         let data = data.map(|data| format!("driver=file,node-name=data-file,filename={}", data.display()));
+        let disk_data;
         if let Some(data) = &data {
-            extra.extend(["-blockdev", data, "-blockdev", "driver=raw,node-name=disk-data,file=data-file"]);
+            // An overlay finds the image beneath it by itself.
+            let format = if data.ends_with(".qcow2") { "qcow2" } else { "raw" };
+            extra.extend(["-blockdev", data, "-blockdev"]);
+            disk_data = format!("driver={format},node-name=disk-data,file=data-file");
+            extra.push(&disk_data);
             extra.extend(["-device", "virtio-blk-pci,drive=disk-data,id=data"]);
         }
         let mut bare = support::bare(&extra);
@@ -81,9 +88,8 @@ impl End {
         let sender = watch::Sender::new(Status::default());
         let status = sender.subscribe();
         let launch = bare.launch;
-        let verdict =
-            spawn_local(async move { supervise(std::future::ready(Ok(launch)), asked, &sender).await });
-        Self { requests, status, verdict, serial: bare.serial, people: Some(bare.people), _keys: keys }
+        let end = spawn_local(async move { supervise(std::future::ready(Ok(launch)), asked, &sender).await });
+        Self { requests, status, end, serial: bare.serial, people: Some(bare.people), _keys: keys }
     }
 
     async fn until(&mut self, what: &str, is: impl Fn(&Status) -> bool) -> Status {
@@ -94,7 +100,7 @@ impl End {
             .clone()
     }
 
-    async fn reaches(&mut self, state: State) -> Told {
+    async fn reaches(&mut self, state: State) -> MigrationReport {
         let is = |status: &Status| status.migration.as_ref().is_some_and(|told| told.state == state);
         self.until(&format!("{state:?}"), is).await.migration.unwrap()
     }
@@ -114,8 +120,8 @@ impl End {
         kill(pid, Signal::SIGKILL).unwrap();
     }
 
-    async fn verdict(self) -> Verdict {
-        timeout(SOON, self.verdict).await.expect("no verdict").unwrap()
+    async fn end(self) -> GuestEnd {
+        timeout(SOON, self.end).await.expect("the guest did not end").unwrap()
     }
 }
 
@@ -128,7 +134,10 @@ struct Pair {
 
 impl Pair {
     async fn start() -> Self {
-        let directory = tempfile::tempdir().unwrap();
+        Self::start_in(tempfile::tempdir().unwrap()).await
+    }
+
+    async fn start_in(directory: tempfile::TempDir) -> Self {
         let mut source = End::start(directory.path(), false);
         let mut target = End::start(directory.path(), true);
         source.until("running", |status| status.stage == Stage::Running).await;
@@ -174,6 +183,7 @@ fn limits() -> Limits {
         completion: Some(Duration::from_secs(60)),
         progress: Some(Duration::from_secs(60)),
         may_pause: false,
+        post_copy: false,
     }
 }
 
@@ -218,9 +228,9 @@ fn a_guest_counts_on_where_it_goes_and_nowhere_else() {
         let first = target.count().await;
         assert!(first > last, "{last}, then {first}");
         assert!(target.count().await > first);
-        source.order(MigrationOrder::Verdict { went: true }).await.unwrap();
-        let verdict = source.verdict().await;
-        assert_eq!((verdict.succeeded, verdict.reason.as_str()), (true, "Migrated"));
+        source.order(MigrationOrder::Result(Location::Target)).await.unwrap();
+        let end = source.end().await;
+        assert_eq!((end.succeeded, end.reason.as_str()), (true, "Migrated"));
         target.count().await;
     });
 }
@@ -239,7 +249,7 @@ fn a_target_that_dies_on_the_way_leaves_the_guest_where_it_is() {
         let over = pair.source.reaches(State::Over).await;
         assert!(!over.reason.is_empty() && !over.aborted, "{over:?}");
         pair.is_at_source().await;
-        assert_eq!(pair.target.verdict().await.reason, "QemuKilled");
+        assert_eq!(pair.target.end().await.reason, "QemuKilled");
     });
 }
 
@@ -253,9 +263,9 @@ fn a_target_that_dies_after_the_switch_is_known_to_have_before_the_guest_goes_on
         while timeout(Duration::from_millis(500), counter::next_count(&mut pair.source.serial)).await.is_ok()
         {
         }
-        // A stop also waits for the verdict.
+        // A stop also waits for the result.
         pair.source.requests.send(Request::Stop { grace: SOON, why: "test".into() }).await.unwrap();
-        pair.source.order(MigrationOrder::Verdict { went: false }).await.unwrap();
+        pair.source.order(MigrationOrder::Result(Location::Source)).await.unwrap();
         pair.is_at_source().await;
         assert_eq!(pair.source.reaches(State::Over).await.reason, "the guest did not arrive");
     });
@@ -304,8 +314,8 @@ fn a_claim_that_is_to_be_filled_and_has_no_connection_lets_no_guest_in() {
         target.until("ready", |status| status.ready).await;
         let baggage = Baggage { memory: connection().0, key: None, disks: BTreeMap::new() };
         target.order(MigrationOrder::Receive { baggage: Some(baggage) }).await.unwrap();
-        let verdict = target.verdict().await;
-        assert!(verdict.message.contains("disk data has no connection"), "{verdict:?}");
+        let end = target.end().await;
+        assert!(end.message.contains("disk data has no connection"), "{end:?}");
     });
 }
 
@@ -322,20 +332,75 @@ fn without_the_key_nothing_is_sent() {
 }
 
 #[test]
-fn what_was_on_a_disk_and_what_is_written_meanwhile_goes_along() {
-    a_disk_goes_along(false, 0);
+fn disk_contents_and_concurrent_writes_move_with_the_guest() {
+    a_disk_goes_along(false, 0, None);
 }
 
 #[test]
-fn so_does_a_disk_that_moves_to_another_claim_which_may_be_larger() {
-    a_disk_goes_along(true, 0);
-    a_disk_goes_along(true, 1 << 20);
+fn a_disk_moves_to_another_larger_claim_with_its_guest() {
+    a_disk_goes_along(true, 0, None);
+    a_disk_goes_along(true, 1 << 20, None);
 }
 
-/// `more` is the number of bytes by which the target's disk is larger.
-fn a_disk_goes_along(on_claim: bool, more: usize) {
+#[test]
+fn of_a_disk_over_an_image_only_the_written_part_is_copied() {
     local(async {
         let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        let image: Vec<u8> = (0..8_u32 << 20).map(|at| (at / 4096 % 251) as u8).collect();
+        std::fs::write(at("image"), &image).unwrap();
+        let create = |name: &str| {
+            let create = ["create", "-q", "-f", "qcow2", "-F", "raw", "-b", "image", name];
+            let made =
+                std::process::Command::new("qemu-img").args(create).current_dir(directory.path()).status();
+            assert!(made.unwrap().success());
+        };
+        create("source.qcow2");
+        create("target.qcow2");
+        let mut source = End::start_on(directory.path(), false, Some(&at("source.qcow2")), false);
+        let mut target = End::start_on(directory.path(), true, Some(&at("target.qcow2")), false);
+        source.until("running", |status| status.stage == Stage::Running).await;
+        target.until("ready", |status| status.ready).await;
+        let people = source.people.take().unwrap();
+        let deadline = || Deadline::after(SOON);
+        let (people, _events) = Qmp::open(people, Options::default(), deadline()).await.unwrap();
+        let write = json!({"command-line": "qemu-io -d data/virtio-backend \"write -P 0x55 64k 64k\""});
+        let said = people.execute_raw("human-monitor-command", write, deadline()).await.unwrap();
+        assert_eq!(said, json!(""));
+        let mut ends = [connection(), connection()].into_iter();
+        let ((ours, theirs), (our_disk, their_disk)) = (ends.next().unwrap(), ends.next().unwrap());
+        let baggage = |memory, disk| {
+            let disks = BTreeMap::from([("data".to_owned(), disk)]);
+            Some(Baggage { memory, key: Key::new(vec![7; 32]), disks })
+        };
+        target.order(MigrationOrder::Receive { baggage: baggage(theirs, their_disk) }).await.unwrap();
+        let order = MigrationOrder::Send { baggage: baggage(ours, our_disk), limits: limits() };
+        source.order(order).await.unwrap();
+        source.reaches(State::Sent).await;
+        target.order(MigrationOrder::Go { hold: false }).await.unwrap();
+        target.reaches(State::Arrived).await;
+        target.requests.send(Request::Stop { grace: Duration::ZERO, why: "test".into() }).await.unwrap();
+        target.end().await;
+        let written = std::fs::metadata(at("target.qcow2")).unwrap().len();
+        assert!(written < 1 << 20, "the overlay has {written} bytes, so the image was copied into it");
+        let convert = ["convert", "-O", "raw", "target.qcow2", "after"];
+        let converted =
+            std::process::Command::new("qemu-img").args(convert).current_dir(directory.path()).status();
+        assert!(converted.unwrap().success());
+        let mut expected = image;
+        expected[64 << 10..128 << 10].fill(0x55);
+        assert!(std::fs::read(at("after")).unwrap() == expected);
+    });
+}
+
+/// `more` is the number of bytes by which the target's disk is larger. `other` replaces the usual limits.
+fn a_disk_goes_along(on_claim: bool, more: usize, other: Option<Limits>) {
+    local(async {
+        let directory = tempfile::tempdir().unwrap();
+        if other.as_ref().is_some_and(|limits| limits.post_copy) {
+            // Otherwise all of the memory is sent before post-copy is due.
+            counter::writing_disk(directory.path());
+        }
         let at = |name: &str| directory.path().join(name);
         let before: Vec<u8> = (0..256_u32 << 10).map(|at| (at / 4096 % 251) as u8).collect();
         std::fs::write(at("source"), &before).unwrap();
@@ -355,7 +420,8 @@ fn a_disk_goes_along(on_claim: bool, more: usize) {
         };
         target.order(MigrationOrder::Receive { baggage: baggage(theirs, their_disk) }).await.unwrap();
         // The disk takes a second, and memory some more.
-        let limits = Limits { bandwidth: Some(96 << 10), downtime: Duration::from_millis(1), ..limits() };
+        let usual = Limits { bandwidth: Some(96 << 10), downtime: Duration::from_millis(1), ..limits() };
+        let limits = other.unwrap_or(usual);
         source.order(MigrationOrder::Send { baggage: baggage(ours, our_disk), limits }).await.unwrap();
         let of_disk =
             |status: &Status| status.migration.as_ref().is_some_and(|told| told.state == State::Sending);
@@ -363,17 +429,19 @@ fn a_disk_goes_along(on_claim: bool, more: usize) {
         let write = json!({"command-line": "qemu-io -d data/virtio-backend \"write -P 0x55 64k 64k\""});
         let said = people.execute_raw("human-monitor-command", write, deadline()).await.unwrap();
         assert_eq!(said, json!(""));
-        source.reaches(State::Sent).await;
+        let sent = source.reaches(State::Sent).await;
+        assert_eq!(sent.post_copy, limits.post_copy);
         target.order(MigrationOrder::Go { hold: false }).await.unwrap();
         target.until("running", |status| status.stage == Stage::Running).await;
         target.count().await;
-        source.order(MigrationOrder::Verdict { went: true }).await.unwrap();
-        assert_eq!(source.verdict().await.reason, "Migrated");
+        target.reaches(State::Arrived).await;
+        source.order(MigrationOrder::Result(Location::Target)).await.unwrap();
+        assert_eq!(source.end().await.reason, "Migrated");
         let mut after = before.clone();
         after.resize(before.len() + more, 0);
         after[64 << 10..128 << 10].fill(0x55);
         target.requests.send(Request::Stop { grace: Duration::ZERO, why: "test".into() }).await.unwrap();
-        target.verdict().await;
+        target.end().await;
         assert!(std::fs::read(at("target")).unwrap() == after);
     });
 }

@@ -39,25 +39,25 @@ struct Vm {
 }
 
 impl Vm {
-    async fn start(patience: Duration) -> Self {
+    async fn start(command_timeout: Duration) -> Self {
         let bare = bare(&[]);
         let process = Process::spawn(bare.launch.command).unwrap();
         let (qmp, _) = Qmp::open(bare.people, Options::default(), soon()).await.unwrap();
         let status = Status { qemu_pid: process.pid(), ..Status::default() };
         let (_, status) = watch::channel(status);
-        let guest = Guest { qmp: qmp.clone(), status: Some(status), patience };
+        let guest = Guest { qmp: qmp.clone(), status: Some(status), command_timeout };
         let (sender, sent) = mpsc::channel(1);
         spawn_local(people::serve_guest(guest, None, sent));
         Self { qmp, process, sender, _ends: (bare.launch.monitor, bare.serial) }
     }
 
-    async fn person(&self) -> Person {
+    async fn client(&self) -> MonitorClient {
         let (ours, theirs) = UnixStream::pair().unwrap();
         self.sender.send(theirs).await.unwrap();
-        let mut person = Person(BufReader::new(ours));
-        assert!(person.hear().await.get("QMP").is_some());
-        assert_eq!(person.ask(&json!({"execute": "qmp_capabilities"})).await, json!({"return": {}}));
-        person
+        let mut client = MonitorClient(BufReader::new(ours));
+        assert!(client.hear().await.get("QMP").is_some());
+        assert_eq!(client.ask(&json!({"execute": "qmp_capabilities"})).await, json!({"return": {}}));
+        client
     }
 
     fn signal(&self, signal: Signal) {
@@ -71,9 +71,9 @@ impl Drop for Vm {
     }
 }
 
-struct Person(BufReader<UnixStream>);
+struct MonitorClient(BufReader<UnixStream>);
 
-impl Person {
+impl MonitorClient {
     async fn hear(&mut self) -> Value {
         let mut line = String::new();
         let read = tokio::time::timeout(Duration::from_secs(20), self.0.read_line(&mut line)).await;
@@ -107,14 +107,14 @@ fn every_command_of_this_qemu_is_decided() {
 }
 
 #[test]
-fn nobody_reaches_beyond_the_guest() {
+fn monitor_users_cannot_reach_beyond_the_guest() {
     local(async {
         let vm = Vm::start(people::COMMAND).await;
-        let mut person = vm.person().await;
+        let mut client = vm.client().await;
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("screen");
         let dump = json!({"execute": "pmemsave", "arguments": {"val": 0, "size": 4096, "filename": file}});
-        let refused = person.ask(&dump).await;
+        let refused = client.ask(&dump).await;
         assert!(refused["error"]["desc"].as_str().unwrap().contains("files outside the guest"), "{refused}");
         assert!(!file.exists());
         // QEMU itself would have carried it out.
@@ -122,13 +122,13 @@ fn nobody_reaches_beyond_the_guest() {
         assert!(file.exists());
         // Many clients send garbage at once, and the next one is still served.
         for seed in 0..8_u8 {
-            let mut rude = vm.person().await;
+            let mut rude = vm.client().await;
             let garbage: Vec<u8> =
                 (0..20_000_u32).map(|n| n.wrapping_mul(2_654_435_761).to_be_bytes()[1] ^ seed).collect();
             let _ = rude.0.write_all(&garbage).await;
             let _ = rude.0.write_all(b"{\"execute\":{}}\n{\"execute\":\"quit\",\"x\":1}\n").await;
         }
-        let status = person.ask(&json!({"execute": "query-status", "id": 1})).await;
+        let status = client.ask(&json!({"execute": "query-status", "id": 1})).await;
         assert_eq!(status["return"]["status"], "prelaunch", "{status}");
     });
 }
@@ -136,9 +136,9 @@ fn nobody_reaches_beyond_the_guest() {
 #[test]
 fn a_qemu_that_stands_still_is_said_to_and_what_it_does_is_shown() {
     local(async {
-        let patience = Duration::from_secs(1);
-        let (stopped, other) = (Vm::start(patience).await, Vm::start(patience).await);
-        let (mut at_stopped, mut at_other) = (stopped.person().await, other.person().await);
+        let command_timeout = Duration::from_secs(1);
+        let (stopped, other) = (Vm::start(command_timeout).await, Vm::start(command_timeout).await);
+        let (mut at_stopped, mut at_other) = (stopped.client().await, other.client().await);
         stopped.signal(Signal::SIGSTOP);
         let begun = Instant::now();
         let status = json!({"execute": "query-status"});
@@ -147,7 +147,7 @@ fn a_qemu_that_stands_still_is_said_to_and_what_it_does_is_shown() {
             (answer, begun.elapsed())
         });
         assert_eq!(soon.0["return"]["status"], "prelaunch");
-        assert!(soon.1 < patience, "{:?}", soon.1);
+        assert!(soon.1 < command_timeout, "{:?}", soon.1);
         let text = late["error"]["desc"].as_str().unwrap();
         for wanted in ["has not answered query-status within 1 s", "is stopped (state T)", "T, stopped"] {
             assert!(text.contains(wanted), "{wanted} is not in\n{text}");

@@ -65,8 +65,7 @@ fn each_thread_runs_where_it_was_planned_also_one_that_is_plugged_in() {
         let (requests, asked) = mpsc::channel(4);
         let sender = watch::Sender::new(Status::default());
         let mut status = sender.subscribe();
-        let verdict =
-            spawn_local(async move { supervise(std::future::ready(Ok(launch)), asked, &sender).await });
+        let end = spawn_local(async move { supervise(std::future::ready(Ok(launch)), asked, &sender).await });
         let running = status.wait_for(|status| matches!(status.stage, Stage::Running | Stage::Failed));
         let running = tokio::time::timeout(Duration::from_secs(60), running).await.unwrap().unwrap().clone();
         assert_eq!(running.stage, Stage::Running, "{running:?}");
@@ -93,7 +92,7 @@ fn each_thread_runs_where_it_was_planned_also_one_that_is_plugged_in() {
         assert_eq!(of(&found, "CPU 1/TCG"), [&one(last)], "{found:?}");
 
         requests.send(Request::Stop { grace: Duration::ZERO, why: "test".into() }).await.unwrap();
-        verdict.await.unwrap();
+        end.await.unwrap();
     });
 }
 
@@ -107,13 +106,9 @@ fn a_guest_is_not_let_go_without_its_cpus() {
         let (_requests, asked) = mpsc::channel(4);
         let sender = watch::Sender::new(Status::default());
         let supervised = supervise(std::future::ready(Ok(launch)), asked, &sender);
-        let verdict = tokio::time::timeout(Duration::from_secs(60), supervised).await.unwrap();
-        assert_eq!(verdict.reason, "StartFailed", "{verdict:?}");
-        assert!(
-            verdict.message.contains("virtual CPU 0 cannot be put on host CPUs 1000"),
-            "{}",
-            verdict.message
-        );
+        let end = tokio::time::timeout(Duration::from_secs(60), supervised).await.unwrap();
+        assert_eq!(end.reason, "StartFailed", "{end:?}");
+        assert!(end.message.contains("virtual CPU 0 cannot be put on host CPUs 1000"), "{}", end.message);
         assert!(sender.borrow().running_since.is_none());
     });
 }

@@ -17,14 +17,14 @@ use tokio::net::UnixStream;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, LocalSet, spawn_local};
 use tonic::transport::Channel;
+use virt_launcher::guest_end::GuestEnd;
 use virt_launcher::people::journal::Journal;
 use virt_launcher::pod::report::{Circumstances, report};
 use virt_launcher::pod::service::Service;
-use virt_launcher::real_time::{RealTime, Word};
+use virt_launcher::real_time::{RealTime, RealTimeReport};
 use virt_launcher::stats::Meter;
 use virt_launcher::status::Status;
 use virt_launcher::supervisor::{Request, supervise};
-use virt_launcher::verdict::Verdict;
 
 const SOON: Duration = Duration::from_secs(60);
 
@@ -37,16 +37,16 @@ fn local<F: Future>(test: F) -> F::Output {
 struct Launcher {
     directory: tempfile::TempDir,
     requests: mpsc::Sender<Request>,
-    verdict: JoinHandle<Verdict>,
+    end: JoinHandle<GuestEnd>,
     people: UnixStream,
 }
 
 impl Launcher {
     fn start(within: Duration) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let word = watch::Sender::new(Word::default());
+        let real_time = watch::Sender::new(RealTimeReport::default());
         let Bare { mut launch, people, serial: _ } = bare(&["-name", "debug-threads=on"]);
-        launch.real_time = Some(RealTime { word: word.subscribe(), within });
+        launch.real_time = Some(RealTime { report: real_time.subscribe(), within });
         let (requests, asked) = mpsc::channel(4);
         let status = watch::Sender::new(Status::default());
         let told = watch::Sender::new(LauncherStatus::default());
@@ -62,7 +62,7 @@ impl Launcher {
             meter: Meter::new(no_people.subscribe(), status.subscribe(), no_facts.subscribe()),
             process: status.subscribe(),
             journal: Journal::default(),
-            real_time: word,
+            real_time,
             connections: Default::default(),
         };
         let listener = grpc::listen_at(&directory.path().join(GRPC_SOCKET)).unwrap();
@@ -74,8 +74,8 @@ impl Launcher {
                 told.send_replace(report(&seen.borrow_and_update(), &Circumstances::default(), None));
             }
         });
-        let verdict = async move { supervise(std::future::ready(Ok(launch)), asked, &status).await };
-        Self { directory, requests, verdict: spawn_local(verdict), people }
+        let end = async move { supervise(std::future::ready(Ok(launch)), asked, &status).await };
+        Self { directory, requests, end: spawn_local(end), people }
     }
 
     async fn handler(&self) -> LauncherClient<Channel> {
@@ -101,12 +101,12 @@ async fn until(
 }
 
 async fn say(handler: &mut LauncherClient<Channel>, qemu_pid: u32, refusal: &str) {
-    let word = RealTimeRequest { qemu_pid, refusal: refusal.to_owned() };
-    handler.real_time(grpc::request(word, SOON)).await.unwrap();
+    let report = RealTimeRequest { qemu_pid, refusal: refusal.to_owned() };
+    handler.real_time(grpc::request(report, SOON)).await.unwrap();
 }
 
 #[test]
-fn the_guest_is_let_go_by_the_handlers_word() {
+fn the_guest_starts_after_the_handlers_real_time_report() {
     local(async {
         let launcher = Launcher::start(SOON);
         let mut first = launcher.handler().await;
@@ -133,7 +133,7 @@ fn the_guest_is_let_go_by_the_handlers_word() {
         // A repetition is accepted: the next handler reports it, too.
         say(&mut second, waiting.qemu_pid, "").await;
         launcher.requests.send(Request::Stop { grace: Duration::ZERO, why: "test".into() }).await.unwrap();
-        assert_eq!(launcher.verdict.await.unwrap().reason, "Stopped");
+        assert_eq!(launcher.end.await.unwrap().reason, "Stopped");
     });
 }
 
@@ -148,7 +148,7 @@ fn a_guest_that_is_not_realtime_in_time_never_runs() {
         assert_eq!((failed.reason.as_str(), failed.running_since_unix_ms), ("RealTimeMissing", 0));
         let message = "spec.domain.cpu.realtime: not within 2 s: virtual CPU 0 cannot be scheduled";
         assert_eq!(
-            (failed.message.as_str(), launcher.verdict.await.unwrap().message.as_str()),
+            (failed.message.as_str(), launcher.end.await.unwrap().message.as_str()),
             (message, message)
         );
     });

@@ -14,7 +14,7 @@ use tokio::io::AsyncReadExt;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{LocalSet, spawn_local};
 use virt_launcher::guest_agent::Facts;
-use virt_launcher::stats::{Meter, PATIENCE};
+use virt_launcher::stats::{Meter, QUERY_TIMEOUT};
 use virt_launcher::status::{Stage, Status};
 use virt_launcher::supervisor::supervise;
 
@@ -71,7 +71,7 @@ fn of_a_qemu_that_runs_and_of_one_that_hangs() {
         for _ in 0..2 {
             let begun = Instant::now();
             let hung = meter.read().await;
-            assert!(begun.elapsed() < PATIENCE + Duration::from_secs(2), "{:?}", begun.elapsed());
+            assert!(begun.elapsed() < QUERY_TIMEOUT + Duration::from_secs(2), "{:?}", begun.elapsed());
             assert_eq!(hung.machine, None);
             assert!(hung.process.is_some() && hung.agent.is_some());
         }
@@ -99,7 +99,7 @@ const WRITER: [u8; 94] = [
 const BEGUN: u8 = 1;
 
 #[test]
-fn what_a_guest_writes_to_its_memory_is_told_at_the_next_question() {
+fn the_dirty_rate_is_reported_with_the_next_request() {
     local(async {
         let mut disk = tempfile::NamedTempFile::new().unwrap();
         disk.write_all(&WRITER).unwrap();

@@ -14,17 +14,17 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, LocalSet, spawn_local};
+use virt_launcher::guest_end::GuestEnd;
 use virt_launcher::lifecycle::Control;
 use virt_launcher::people;
 use virt_launcher::screenshot;
 use virt_launcher::status::{Paused, Stage, Status};
 use virt_launcher::supervisor::{Launch, NotDone, Request, supervise};
-use virt_launcher::verdict::Verdict;
 
 struct Vm {
     requests: mpsc::Sender<Request>,
     status: watch::Receiver<Status>,
-    verdict: JoinHandle<Verdict>,
+    end: JoinHandle<GuestEnd>,
 }
 
 impl Vm {
@@ -32,9 +32,8 @@ impl Vm {
         let (requests, asked) = mpsc::channel(4);
         let sender = watch::Sender::new(Status::default());
         let status = sender.subscribe();
-        let verdict =
-            spawn_local(async move { supervise(std::future::ready(Ok(launch)), asked, &sender).await });
-        Self { requests, status, verdict }
+        let end = spawn_local(async move { supervise(std::future::ready(Ok(launch)), asked, &sender).await });
+        Self { requests, status, end }
     }
 
     async fn running(launch: Launch) -> Self {
@@ -60,8 +59,8 @@ impl Vm {
         tokio::time::timeout(Duration::from_secs(30), replied).await.expect("no reply").unwrap()
     }
 
-    async fn verdict(self) -> Verdict {
-        tokio::time::timeout(Duration::from_secs(60), self.verdict).await.expect("no verdict").unwrap()
+    async fn end(self) -> GuestEnd {
+        tokio::time::timeout(Duration::from_secs(60), self.end).await.expect("the guest did not end").unwrap()
     }
 
     fn pid(&self) -> Pid {
@@ -80,8 +79,8 @@ fn the_ladder_ends_a_guest_that_does_not_listen_within_its_grace_period() {
         let vm = Vm::running(bare(&[]).launch).await;
         let begun = Instant::now();
         vm.stop(2).await;
-        let verdict = vm.verdict().await;
-        assert_eq!((verdict.succeeded, verdict.reason.as_str()), (false, "GracePeriodExpired"));
+        let end = vm.end().await;
+        assert_eq!((end.succeeded, end.reason.as_str()), (false, "GracePeriodExpired"));
         let took = begun.elapsed();
         assert!(took >= Duration::from_secs(2) && took < Duration::from_secs(5), "{took:?}");
     });
@@ -96,8 +95,8 @@ fn no_grace_is_at_once() {
         assert!(status.ready && status.running_since.is_some() && !status.qemu_version.is_empty());
         let begun = Instant::now();
         vm.stop(0).await;
-        let verdict = vm.verdict().await;
-        assert_eq!((verdict.succeeded, verdict.reason.as_str()), (true, "Stopped"));
+        let end = vm.end().await;
+        assert_eq!((end.succeeded, end.reason.as_str()), (true, "Stopped"));
         assert!(begun.elapsed() < Duration::from_secs(3));
     });
 }
@@ -109,8 +108,8 @@ fn a_qemu_that_hangs_is_killed_in_bounded_time() {
         kill(vm.pid(), Signal::SIGSTOP).unwrap();
         let begun = Instant::now();
         vm.stop(1).await;
-        let verdict = vm.verdict().await;
-        assert_eq!(verdict.reason, "GracePeriodExpired");
+        let end = vm.end().await;
+        assert_eq!(end.reason, "GracePeriodExpired");
         assert!(begun.elapsed() < Duration::from_secs(12));
     });
 }
@@ -124,9 +123,9 @@ fn sigkill_and_sigterm_from_outside_are_told_apart() {
             let vm = Vm::running(bare(&[]).launch).await;
             let mut status = vm.status.clone();
             kill(vm.pid(), signal).unwrap();
-            let verdict = vm.verdict().await;
-            assert_eq!((verdict.succeeded, verdict.reason.as_str()), (false, reason));
-            assert!(verdict.message.contains(text), "{}", verdict.message);
+            let end = vm.end().await;
+            assert_eq!((end.succeeded, end.reason.as_str()), (false, reason));
+            assert!(end.message.contains(text), "{}", end.message);
             let last = status.wait_for(|status| status.stage == Stage::Failed).await.unwrap().clone();
             assert_eq!((last.reason.as_str(), last.qemu_pid, last.ready), (reason, 0, false));
         }
@@ -134,17 +133,17 @@ fn sigkill_and_sigterm_from_outside_are_told_apart() {
 }
 
 #[test]
-fn what_qemu_refuses_is_in_the_verdict() {
+fn a_refusal_by_qemu_is_in_the_end_of_the_guest() {
     local(async {
-        let verdict = Vm::start(bare(&["-device", "no-such-device"]).launch).verdict().await;
-        assert_eq!(verdict.reason, "QemuFailed");
-        assert!(verdict.message.contains("no-such-device"), "{}", verdict.message);
+        let end = Vm::start(bare(&["-device", "no-such-device"]).launch).end().await;
+        assert_eq!(end.reason, "QemuFailed");
+        assert!(end.message.contains("no-such-device"), "{}", end.message);
 
         let mut missing = bare(&[]).launch;
         missing.command.program = "/nowhere/qemu".into();
-        let verdict = Vm::start(missing).verdict().await;
-        assert_eq!(verdict.reason, "StartFailed");
-        assert!(verdict.message.contains("/nowhere/qemu"), "{}", verdict.message);
+        let end = Vm::start(missing).end().await;
+        assert_eq!(end.reason, "StartFailed");
+        assert!(end.message.contains("/nowhere/qemu"), "{}", end.message);
     });
 }
 
@@ -158,8 +157,8 @@ fn a_monitor_that_never_answers_is_a_failed_start_and_leaves_nothing() {
         let mut vm = Vm::start(silent);
         let pid = vm.reaches(Stage::Starting).await.qemu_pid;
         assert!(is_alive(pid));
-        let verdict = vm.verdict().await;
-        assert_eq!(verdict.reason, "StartFailed");
+        let end = vm.end().await;
+        assert_eq!(end.reason, "StartFailed");
         assert!(!is_alive(pid));
     });
 }
@@ -169,26 +168,26 @@ fn a_stop_before_the_start_starts_nothing() {
     local(async {
         let (requests, asked) = mpsc::channel(4);
         let status = watch::Sender::new(Status::default());
-        let never = std::future::pending::<Result<Launch, Verdict>>();
+        let never = std::future::pending::<Result<Launch, GuestEnd>>();
         let stop = Request::Stop { grace: Duration::from_secs(30), why: "test".into() };
-        let (verdict, ()) = tokio::join!(supervise(never, asked, &status), async {
+        let (end, ()) = tokio::join!(supervise(never, asked, &status), async {
             requests.send(stop).await.unwrap();
         });
-        assert_eq!((verdict.succeeded, verdict.reason.as_str()), (true, "StoppedBeforeStart"));
+        assert_eq!((end.succeeded, end.reason.as_str()), (true, "StoppedBeforeStart"));
     });
 }
 
 /// A user at the monitor.
-struct Person(BufReader<UnixStream>);
+struct MonitorClient(BufReader<UnixStream>);
 
-impl Person {
+impl MonitorClient {
     async fn connect(socket: &std::path::Path) -> Self {
-        let mut person = Self(BufReader::new(UnixStream::connect(socket).await.unwrap()));
-        assert!(person.hear().await.get("QMP").is_some());
-        let refused = person.ask(json!({"execute": "query-name", "id": 0})).await;
+        let mut client = Self(BufReader::new(UnixStream::connect(socket).await.unwrap()));
+        assert!(client.hear().await.get("QMP").is_some());
+        let refused = client.ask(json!({"execute": "query-name", "id": 0})).await;
         assert_eq!(refused["error"]["class"], "CommandNotFound");
-        assert_eq!(person.ask(json!({"execute": "qmp_capabilities"})).await, json!({"return": {}}));
-        person
+        assert_eq!(client.ask(json!({"execute": "qmp_capabilities"})).await, json!({"return": {}}));
+        client
     }
 
     async fn say(&mut self, line: Value) {
@@ -236,8 +235,8 @@ fn people_share_a_monitor_and_what_they_do_is_seen() {
             people::serve(qmp, Some(listener), sent).await;
         });
         let mut vm = Vm::running(bare.launch).await;
-        let mut a = Person::connect(&socket).await;
-        let mut b = Person::connect(&socket).await;
+        let mut a = MonitorClient::connect(&socket).await;
+        let mut b = MonitorClient::connect(&socket).await;
 
         // The same id in different commands: each gets its own answer.
         a.say(json!({"execute": "query-status", "id": "same"})).await;
@@ -260,7 +259,7 @@ fn people_share_a_monitor_and_what_they_do_is_seen() {
         for _ in 0..3 {
             assert!(b.hear().await.get("error").is_some());
         }
-        let mut rude = Person::connect(&socket).await;
+        let mut rude = MonitorClient::connect(&socket).await;
         rude.0.write_all(b"{\"execute\": \"query-st").await.unwrap();
         drop(rude);
 
@@ -274,12 +273,12 @@ fn people_share_a_monitor_and_what_they_do_is_seen() {
 
         b.say(json!({"execute": "quit"})).await;
         assert_eq!(a.event("SHUTDOWN").await["data"]["reason"], "host-qmp-quit");
-        assert_eq!(vm.verdict().await.reason, "QuitByMonitor");
+        assert_eq!(vm.end().await.reason, "QuitByMonitor");
     });
 }
 
 #[test]
-fn a_person_who_does_not_read_holds_up_nobody() {
+fn a_monitor_client_that_does_not_read_does_not_delay_others() {
     local(async {
         let directory = tempfile::tempdir().unwrap();
         let socket = directory.path().join("qmp.sock");
@@ -292,19 +291,19 @@ fn a_person_who_does_not_read_holds_up_nobody() {
             people::serve(qmp, Some(listener), sent).await;
         });
         let vm = Vm::running(bare.launch).await;
-        let mut sleeper = Person::connect(&socket).await;
+        let mut sleeper = MonitorClient::connect(&socket).await;
         for n in 0..50 {
             // 0.2 MB each, never read.
             sleeper.say(json!({"execute": "query-qmp-schema", "id": n})).await;
         }
-        let mut other = Person::connect(&socket).await;
+        let mut other = MonitorClient::connect(&socket).await;
         let begun = Instant::now();
         for n in 0..20 {
             assert_eq!(other.ask(json!({"execute": "query-status", "id": n})).await["id"], n);
         }
         assert!(begun.elapsed() < Duration::from_secs(10));
         vm.stop(0).await;
-        assert_eq!(vm.verdict().await.reason, "Stopped");
+        assert_eq!(vm.end().await.reason, "Stopped");
     });
 }
 
@@ -330,7 +329,7 @@ fn controls_of_the_real_qemu() {
         vm.control(Control::SoftReboot).await.unwrap();
         vm.control(Control::Reset).await.unwrap();
         vm.stop(0).await;
-        assert_eq!(vm.verdict().await.reason, "Stopped");
+        assert_eq!(vm.end().await.reason, "Stopped");
     });
 }
 
@@ -375,8 +374,8 @@ fn a_guest_that_hears_its_button_boots_again_for_a_soft_reboot_and_ends_without_
         }
         // A stop presses the same button, but QEMU then ends.
         vm.stop(30).await;
-        let verdict = vm.verdict().await;
-        assert_eq!((verdict.succeeded, verdict.reason.as_str()), (true, "GuestShutdown"));
+        let end = vm.end().await;
+        assert_eq!((end.succeeded, end.reason.as_str()), (true, "GuestShutdown"));
     });
 }
 
@@ -397,7 +396,7 @@ fn a_disk_that_fails_once_pauses_the_guest_until_it_answers() {
         let status = tokio::time::timeout(Duration::from_secs(60), again).await.expect("it stays paused");
         assert_eq!((status.as_ref().unwrap().stage, status.unwrap().paused), (Stage::Running, None));
         vm.stop(0).await;
-        assert_eq!(vm.verdict().await.reason, "Stopped");
+        assert_eq!(vm.end().await.reason, "Stopped");
     });
 }
 
@@ -423,7 +422,7 @@ fn a_picture_of_the_display_is_a_png() {
         let sets = qmp.execute_raw("query-fdsets", Value::Null, deadline).await.unwrap();
         assert_eq!(sets, json!([]), "nothing is left behind");
         vm.stop(0).await;
-        vm.verdict().await;
+        vm.end().await;
     });
 }
 
@@ -438,7 +437,7 @@ fn a_machine_without_a_display_has_no_picture() {
         let error = screenshot::take(&qmp, false).await.unwrap_err();
         assert!(matches!(error, screenshot::NoPicture::Monitor(_)), "{error}");
         vm.stop(0).await;
-        vm.verdict().await;
+        vm.end().await;
     });
 }
 
@@ -451,7 +450,7 @@ fn the_descriptors_of_a_child_are_its_own_and_its_end_is_noticed_once() {
         // The standard streams, three sockets, and QEMU's own event descriptors; none of this process.
         assert!(open.len() < 25, "{} descriptors", open.len());
         vm.stop(0).await;
-        vm.verdict().await;
+        vm.end().await;
         eventually("QEMU is gone", Duration::from_secs(5), || !is_alive(pid)).await;
     });
 }

@@ -111,7 +111,7 @@ async fn a_guest_that_floods_the_channel_of_its_agent_gets_one_line_and_the_answ
 }
 
 #[tokio::test]
-async fn a_monitor_that_says_what_nobody_knows_gets_one_line() {
+async fn unknown_messages_of_a_monitor_are_logged_in_one_line() {
     let (log, _guard) = Log::start();
     let (ours, theirs) = UnixStream::pair().unwrap();
     let mut peer = BufReader::new(theirs);

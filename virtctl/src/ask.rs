@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_may_pass_is_tried_again_and_a_refusal_is_not() {
+    fn temporary_failures_are_retried_and_refusals_are_not() {
         let of = |code: u16| {
             Failure { status: StatusCode::from_u16(code).ok(), message: String::new() }.may_pass()
         };

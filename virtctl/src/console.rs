@@ -230,7 +230,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_goodbye_says_what_it_was() {
+    fn a_close_frame_explains_the_end_of_a_stream() {
         let of = |code: u16| end(Some(&CloseFrame { code: code.into(), reason: "EOF".into() }));
         assert_eq!((of(4001), of(4000), of(1000)), (End::Taken, End::Ended, End::Ended));
         // A server that shuts down, and one that gives no reason.

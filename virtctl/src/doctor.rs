@@ -21,7 +21,7 @@ use kube::Client;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use self::findings::{Facts, Finding, Verdict};
+use self::findings::{Facts, Finding, Severity};
 pub(crate) use self::findings::{condition, word};
 use crate::ask;
 use crate::session::Session;
@@ -56,7 +56,7 @@ impl Doctor {
             Output::Text => print!("{}", text(&findings)),
             Output::Json => println!("{}", serde_json::to_string_pretty(&as_json(&findings))?),
         }
-        let bad = findings.iter().filter(|finding| finding.verdict == Verdict::Problem).count();
+        let bad = findings.iter().filter(|finding| finding.severity == Severity::Problem).count();
         if bad > 0 {
             bail!("{bad} of {} findings are problems", findings.len());
         }
@@ -90,7 +90,7 @@ pub(crate) async fn problems(client: &Client, scope: Scope) -> Vec<String> {
     }
     findings
         .into_iter()
-        .filter(|finding| finding.verdict == Verdict::Problem)
+        .filter(|finding| finding.severity == Severity::Problem)
         .map(|Finding { area, says, remedy, .. }| match remedy {
             Some(remedy) => format!("{area}: {says}; {remedy}"),
             None => format!("{area}: {says}"),
@@ -151,9 +151,9 @@ async fn trial(client: &Client) -> Result<(), String> {
 
 fn text(findings: &[Finding]) -> String {
     let mut text = String::new();
-    for Finding { area, verdict, says, remedy } in findings {
+    for Finding { area, severity, says, remedy } in findings {
         // Writing into a string cannot fail.
-        let _ = writeln!(text, "{:<8} {area:<13} {says}", verdict.word());
+        let _ = writeln!(text, "{:<8} {area:<13} {says}", severity.word());
         if let Some(remedy) = remedy {
             let _ = writeln!(text, "{:<22} -> {remedy}", "");
         }
@@ -162,7 +162,7 @@ fn text(findings: &[Finding]) -> String {
 }
 
 fn as_json(findings: &[Finding]) -> Value {
-    let one = |Finding { area, verdict, says, remedy }: &Finding| json!({"area": area, "verdict": verdict.word(), "says": says, "remedy": remedy});
+    let one = |Finding { area, severity, says, remedy }: &Finding| json!({"area": area, "verdict": severity.word(), "says": says, "remedy": remedy});
     findings.iter().map(one).collect()
 }
 

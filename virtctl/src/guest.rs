@@ -127,25 +127,25 @@ impl Instance {
     /// Prints the guest agent's report about the guest.
     pub(crate) async fn guest_os_info(&self, session: &Session) -> anyhow::Result<()> {
         let context = || format!("Error getting guestosinfo of VirtualMachineInstance {}", self.vmi);
-        println!("{}", self.told(session, "guestosinfo").await.with_context(context)?);
+        println!("{}", self.get(session, "guestosinfo").await.with_context(context)?);
         Ok(())
     }
 
     /// Prints the users who are logged in.
     pub(crate) async fn user_list(&self, session: &Session) -> anyhow::Result<()> {
         let context = || format!("Error listing users of VirtualMachineInstance {}", self.vmi);
-        println!("{}", self.told(session, "userlist").await.with_context(context)?);
+        println!("{}", self.get(session, "userlist").await.with_context(context)?);
         Ok(())
     }
 
     /// Prints the mounted file systems.
     pub(crate) async fn fs_list(&self, session: &Session) -> anyhow::Result<()> {
         let context = || format!("Error listing filesystems of VirtualMachineInstance {}", self.vmi);
-        println!("{}", self.told(session, "filesystemlist").await.with_context(context)?);
+        println!("{}", self.get(session, "filesystemlist").await.with_context(context)?);
         Ok(())
     }
 
-    async fn told(&self, session: &Session, what: &str) -> anyhow::Result<String> {
+    async fn get(&self, session: &Session, what: &str) -> anyhow::Result<String> {
         let path = session::path(&session.namespace, INSTANCES, &self.vmi, what);
         let told: Value = session.call_json(Method::GET, path, &()).await?;
         Ok(plain_text(&serde_json::to_string_pretty(&told)?))

@@ -94,12 +94,12 @@ struct Port {
 }
 
 /// Opens streams to one port of the guest.
-struct Way {
+struct PortOpener {
     session: Session,
     path: String,
 }
 
-impl Way {
+impl PortOpener {
     async fn open(&self) -> anyhow::Result<Socket> {
         match stream::open(&self.session, &self.path).await? {
             Ok(socket) => Ok(socket),
@@ -112,30 +112,30 @@ impl PortForward {
     pub(crate) async fn run(&self, session: &Session) -> anyhow::Result<()> {
         let target = target(&self.target)?;
         let ports: Vec<Port> = self.ports.iter().map(|text| port(text)).collect::<Result<_, _>>()?;
-        let way = |port: &Port| Way {
+        let opener = |port: &Port| PortOpener {
             session: Session { client: session.client.clone(), namespace: session.namespace.clone() },
             path: path(&target, &session.namespace, port),
         };
         if self.stdio {
             let [port] = ports.as_slice() else { bail!("only one port supported when forwarding to stdout") };
-            let socket = way(port).open().await?;
+            let socket = opener(port).open().await?;
             return carry(socket, tokio::io::join(tokio::io::stdin(), tokio::io::stdout())).await;
         }
         let address = resolve(&self.address).await?;
         let mut served = tokio::task::JoinSet::new();
         for port in &ports {
-            let (way, local) = (Arc::new(way(port)), SocketAddr::new(address, port.local));
+            let (opener, local) = (Arc::new(opener(port)), SocketAddr::new(address, port.local));
             let opened = || format!("open {} {local}", port.protocol.word());
             match port.protocol {
                 Protocol::Tcp => {
                     let listener = TcpListener::bind(local).await.with_context(opened)?;
                     announce(port, listener.local_addr()?);
-                    served.spawn(async move { tcp(listener, way).await });
+                    served.spawn(async move { tcp(listener, opener).await });
                 }
                 Protocol::Udp => {
                     let socket = UdpSocket::bind(local).await.with_context(opened)?;
                     announce(port, socket.local_addr()?);
-                    served.spawn(async move { udp(Arc::new(socket), way).await });
+                    served.spawn(async move { udp(Arc::new(socket), opener).await });
                 }
             }
         }
@@ -206,16 +206,16 @@ async fn resolve(address: &str) -> anyhow::Result<IpAddr> {
 }
 
 /// Each connection has its own stream; a failure does not affect other connections.
-async fn tcp(listener: TcpListener, way: Arc<Way>) -> anyhow::Result<()> {
+async fn tcp(listener: TcpListener, opener: Arc<PortOpener>) -> anyhow::Result<()> {
     loop {
         let (connection, client) = listener.accept().await.context("accept a connection")?;
-        let way = Arc::clone(&way);
-        report(client, async move { carry(way.open().await?, connection).await });
+        let opener = Arc::clone(&opener);
+        report(client, async move { carry(opener.open().await?, connection).await });
     }
 }
 
 /// Each client, identified by its address, has its own stream.
-async fn udp(local: Arc<UdpSocket>, way: Arc<Way>) -> anyhow::Result<()> {
+async fn udp(local: Arc<UdpSocket>, opener: Arc<PortOpener>) -> anyhow::Result<()> {
     let mut clients: HashMap<SocketAddr, mpsc::Sender<Bytes>> = HashMap::new();
     let mut buffer = vec![0; CHUNK];
     loop {
@@ -229,8 +229,8 @@ async fn udp(local: Arc<UdpSocket>, way: Arc<Way>) -> anyhow::Result<()> {
             let (sender, receiver) = mpsc::channel(WAITING);
             let _ = sender.try_send(datagram);
             clients.insert(client, sender);
-            let (way, local) = (Arc::clone(&way), Arc::clone(&local));
-            report(client, async move { datagrams(way.open().await?, receiver, &local, client).await });
+            let (opener, local) = (Arc::clone(&opener), Arc::clone(&local));
+            report(client, async move { datagrams(opener.open().await?, receiver, &local, client).await });
         }
     }
 }

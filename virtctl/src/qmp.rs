@@ -12,7 +12,7 @@ use clap::Args;
 use http::Method;
 use serde_json::{Value, json};
 
-use self::stream::{Lines, Said};
+use self::stream::{Lines, QmpMessage};
 use crate::session::{self, Session};
 
 /// Arguments of `virtctl qmp`.
@@ -84,8 +84,8 @@ pub(crate) async fn ask(
 
 /// Prints events, a line each, until the guest ends.
 async fn watch(mut lines: Lines, wanted: &[String]) -> anyhow::Result<()> {
-    while let Some(said) = lines.hear().await? {
-        if let Said::Event(event) = said
+    while let Some(message) = lines.hear().await? {
+        if let QmpMessage::Event(event) = message
             && wanted
                 .iter()
                 .any(|wanted| words::stands_for(wanted, event["event"].as_str().unwrap_or_default()))

@@ -29,7 +29,7 @@ pub(crate) struct Connection {
     #[command(flatten)]
     server: Server,
     #[command(flatten)]
-    person: Person,
+    user: UserOverrides,
 }
 
 /// Overrides of the kubeconfig: the API server.
@@ -51,7 +51,7 @@ struct Server {
 
 /// Overrides of the kubeconfig: the user.
 #[derive(Debug, Default, Args)]
-struct Person {
+struct UserOverrides {
     /// Bearer token for authentication to the API server.
     #[arg(long, global = true)]
     token: Option<String>,
@@ -81,16 +81,16 @@ pub(crate) struct Session {
 impl Connection {
     /// The flags that choose the same cluster in another call of this program; the namespace is left out.
     pub(crate) fn flags(&self) -> Vec<OsString> {
-        let Self { kubeconfig, context, namespace: _, cluster, server, person } = self;
+        let Self { kubeconfig, context, namespace: _, cluster, server, user } = self;
         let Server { server, certificate_authority, tls_server_name, insecure_skip_tls_verify } = server;
-        let Person {
+        let UserOverrides {
             token,
             client_certificate,
             client_key,
             impersonate,
             impersonate_groups,
             impersonate_uid,
-        } = person;
+        } = user;
         let files = [
             ("--kubeconfig", kubeconfig),
             ("--certificate-authority", certificate_authority),
@@ -129,7 +129,7 @@ impl Connection {
     pub(crate) async fn open_with_config(&self) -> anyhow::Result<(Session, Config)> {
         let mut config = self.config().await?;
         self.server.apply(&mut config)?;
-        self.person.apply(&mut config);
+        self.user.apply(&mut config);
         let namespace = self.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
         // A refusal is reported at once: 503 and 504 are answers about a guest here, and a command must not
         // be sent twice.
@@ -186,7 +186,7 @@ impl Server {
     }
 }
 
-impl Person {
+impl UserOverrides {
     fn apply(&self, config: &mut Config) {
         let Self { token, client_certificate, client_key, impersonate, impersonate_groups, impersonate_uid } =
             self;
@@ -365,14 +365,14 @@ mod tests {
         config.auth_info.impersonate = Some("bob".to_owned());
         let mut left = config.clone();
         read(&[]).server.apply(&mut left).unwrap();
-        read(&[]).person.apply(&mut left);
+        read(&[]).user.apply(&mut left);
         assert_eq!(left.cluster_url, "https://former");
         assert_eq!(left.auth_info.client_certificate.as_deref(), Some("former.crt"));
         assert!(!left.accept_invalid_certs);
 
         let asked = read(&["-s", "here:6443", "--token=t", "--as-group=a", "--insecure-skip-tls-verify"]);
         asked.server.apply(&mut config).unwrap();
-        asked.person.apply(&mut config);
+        asked.user.apply(&mut config);
         assert_eq!(config.cluster_url, "https://here:6443");
         assert!(config.accept_invalid_certs && config.auth_info.token.is_some());
         // The certificate of the kubeconfig would be another user's.

@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused_is_unknown_and_what_is_not_there_is_told() {
+    fn forbidden_parts_are_unknown_and_a_missing_installation_is_reported() {
         let mut facts = facts();
         facts.machines = Err("forbidden".to_owned());
         facts.deployments = Err("forbidden too".to_owned());

@@ -50,7 +50,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn what_is_read_again_is_the_same() {
+    fn printed_yaml_is_read_back() {
         let object = json!({
             "b": {"text": "#cloud-config\nuser: a\n", "nothing": null, "list": [{"c": null, "d": "0644"}]},
             "a": ["yes", "1", "", "a: b"],

@@ -27,7 +27,7 @@ const LARGEST: usize = 1 << 20;
 /// How long the switch of protocols may take.
 const UPGRADE: Duration = Duration::from_secs(10);
 /// Longest time for sending the close frame, and for the user's answer to it.
-const GOODBYE: Duration = Duration::from_secs(1);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Interval of pings to the other side.
 const PING: Duration = Duration::from_secs(30);
 /// How long either side may accept no data, or the user's side send nothing, not even an answer to a ping.
@@ -35,21 +35,21 @@ const STALL: Duration = Duration::from_secs(300);
 
 /// The close frame for a stream that the user did not end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Goodbye {
+pub struct CloseReason {
     code: CloseCode,
     reason: &'static str,
 }
 
 /// The end of a stream that a guest has only once: clients of KubeVirt look for EOF.
-pub const TAKEN_OR_ENDED: Goodbye = Goodbye {
+pub const TAKEN_OR_ENDED: CloseReason = CloseReason {
     code: CloseCode::Library(4000),
     reason: "EOF: the guest ended, or another user has taken the stream over",
 };
 /// Another user has certainly taken over the stream.
-pub const TAKEN: Goodbye =
-    Goodbye { code: CloseCode::Library(4001), reason: "EOF: another user has taken the stream over" };
+pub const TAKEN: CloseReason =
+    CloseReason { code: CloseCode::Library(4001), reason: "EOF: another user has taken the stream over" };
 /// The end of a connection that was opened for this stream only: no error.
-pub const CLOSED: Goodbye = Goodbye { code: CloseCode::Normal, reason: "" };
+pub const CLOSED: CloseReason = CloseReason { code: CloseCode::Normal, reason: "" };
 
 /// A valid request for a websocket.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -106,19 +106,19 @@ impl Upgrade {
 
 /// Copies bytes between the upgraded connection of `request` and the guest's stream until one of them ends;
 /// returns the reason.
-pub async fn run<G>(request: Request<Incoming>, guest: G, goodbye: Goodbye) -> String
+pub async fn run<G>(request: Request<Incoming>, guest: G, close: CloseReason) -> String
 where
     G: AsyncRead + AsyncWrite,
 {
-    run_until(request, guest, goodbye, std::future::pending()).await
+    run_until(request, guest, close, std::future::pending()).await
 }
 
 /// The same, ended earlier with the close frame that `stop` gives.
 pub async fn run_until<G>(
     mut request: Request<Incoming>,
     guest: G,
-    goodbye: Goodbye,
-    stop: impl Future<Output = Goodbye>,
+    close: CloseReason,
+    stop: impl Future<Output = CloseReason>,
 ) -> String
 where
     G: AsyncRead + AsyncWrite,
@@ -135,15 +135,15 @@ where
         .write_buffer_size(0)
         .max_write_buffer_size(4 * CHUNK);
     let socket = WebSocketStream::from_raw_socket(upgraded, Role::Server, Some(config)).await;
-    pump(socket, guest, goodbye, stop).await
+    pump(socket, guest, close, stop).await
 }
 
 /// The same between an open websocket and a stream.
 pub async fn pump<S, G>(
     socket: WebSocketStream<S>,
     guest: G,
-    mut goodbye: Goodbye,
-    stop: impl Future<Output = Goodbye>,
+    mut close: CloseReason,
+    stop: impl Future<Output = CloseReason>,
 ) -> String
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -196,15 +196,15 @@ where
         ended = inward => ended,
         ended = outward => ended,
         reason = stop => {
-            goodbye = reason;
-            goodbye.reason.to_owned()
+            close = reason;
+            close.reason.to_owned()
         }
     };
     // Sends the close frame if the other side is still there. The reason is already known, so errors are
     // ignored.
-    let goodbye = CloseFrame { code: goodbye.code, reason: goodbye.reason.into() };
-    let _ = timeout(GOODBYE, async {
-        to_user.send(Message::Close(Some(goodbye))).await?;
+    let close = CloseFrame { code: close.code, reason: close.reason.into() };
+    let _ = timeout(CLOSE_TIMEOUT, async {
+        to_user.send(Message::Close(Some(close))).await?;
         // Closing a connection with unread data resets it, and the last data sent may be lost.
         while let Some(Ok(_)) = from_user.next().await {}
         to_user.close().await

@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_call_does_not_have_is_not_asked_for() {
+    fn a_review_has_only_the_parts_of_its_call() {
         let access = access(http::Method::GET, "v1/dump-cluster-profiler");
         let spec = serde_json::to_value(review(&ann(), &access)).unwrap()["spec"].clone();
         let wanted = serde_json::json!({

@@ -72,7 +72,7 @@ fn only_what_runs_is_controlled() {
 }
 
 #[test]
-fn what_runs_is_controlled_as_its_state_allows() {
+fn a_control_is_refused_if_the_guests_state_forbids_it() {
     let running = || vmi("Running", &[], json!({}));
     let with = |conditions: &[&str]| vmi("Running", conditions, json!({}));
     let agent = "VMI does not have guest agent connected";

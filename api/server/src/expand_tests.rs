@@ -114,7 +114,7 @@ fn an_instance_type_may_come_later() {
 }
 
 #[test]
-fn what_is_inferred_is_written_into_the_machine() {
+fn inferred_names_are_written_into_the_machine() {
     use barevirt_api::instancetype::infer::{Choice, Named};
     use barevirt_api::instancetype::matcher::Family;
     let spec = json!({

@@ -74,7 +74,7 @@ fn start_of_what_runs_is_a_conflict() {
 }
 
 #[test]
-fn nobody_starts_a_guest_whose_volumes_were_on_their_way_to_other_claims() {
+fn a_machine_with_unfinished_volume_migration_is_not_started() {
     let mut machine = vm("Manual");
     let mut told = |condition: &str, action, vmi: Option<VirtualMachineInstance>| {
         let status = json!({"conditions": [{"type": condition, "status": "True"}]});

@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_run_does_not_move() {
+    fn a_guest_that_does_not_run_is_not_migrated() {
         for phase in ["", "Pending", "Scheduled", "Succeeded", "Failed"] {
             let refusal = migration("web", &instance(phase), &MigrateOptions::default()).unwrap_err();
             assert_eq!(refusal.code, StatusCode::CONFLICT, "{phase}");

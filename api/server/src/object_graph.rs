@@ -9,7 +9,7 @@
 //!                 +- NetworkAttachmentDefinition (optional)
 //! ```
 //!
-//! The tree is computed from the object itself; only [`Seen`] is looked up in addition. A named object need
+//! The tree is computed from the object itself; only [`LookedUpObjects`] is looked up in addition. A named object need
 //! not exist: the user may have no permission to know.
 
 mod tree;
@@ -32,7 +32,7 @@ const GATE: &str = "ObjectGraph";
 
 /// Objects that were looked up for a tree.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Seen {
+struct LookedUpObjects {
     /// The launcher pod.
     pod: Option<String>,
     /// The claim with a machine's UEFI variables and TPM state.
@@ -59,7 +59,7 @@ pub async fn of(
         On::Machine => {
             let vms: Api<VirtualMachine> = Api::namespaced(client.clone(), namespace);
             let vm = vms.get(name).await.map_err(|error| Refusal::from_kube("get VirtualMachine", error))?;
-            let seen = Seen {
+            let seen = LookedUpObjects {
                 pod: match tree::is_created(&vm) {
                     true => launcher(client, namespace, instance_of(client, namespace, name).await?).await?,
                     false => None,

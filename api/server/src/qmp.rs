@@ -172,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_command_is_refused() {
+    fn an_invalid_qmp_command_is_refused() {
         for body in [
             "",
             "[]",

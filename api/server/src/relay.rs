@@ -90,7 +90,7 @@ mod tests {
     use tokio::io::duplex;
 
     #[tokio::test]
-    async fn what_a_handler_said_last_reaches_the_client() {
+    async fn the_last_bytes_of_a_handler_reach_the_client() {
         let (mut client, ours) = duplex(64);
         let (theirs, mut handler) = duplex(64);
         let relayed = tokio::spawn(run(ours, theirs));

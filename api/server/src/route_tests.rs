@@ -63,7 +63,7 @@ fn no_two_calls_share_a_request() {
 }
 
 #[test]
-fn what_is_not_listed_is_not_found() {
+fn unknown_paths_are_not_found() {
     for path in [
         "/healthz",
         "/metrics",
@@ -102,7 +102,7 @@ fn a_wrong_method_is_told_apart() {
 }
 
 #[test]
-fn an_eviction_marks_nothing_without_the_word() {
+fn an_evacuation_path_needs_a_token() {
     let post = |path: &str| parse(&Method::POST, path);
     assert_eq!(post("/pod-eviction-evacuate/ab12"), Ok(Route::Evacuation("ab12".to_owned())));
     for path in ["/pod-eviction-evacuate", "/pod-eviction-evacuate/", "/pod-eviction-evacuate/a/b"] {
@@ -111,7 +111,7 @@ fn an_eviction_marks_nothing_without_the_word() {
 }
 
 #[test]
-fn what_this_server_says_of_itself_is_open() {
+fn discovery_paths_need_no_review() {
     for path in [
         "/",
         "/apis",
@@ -145,7 +145,7 @@ proptest::proptest! {
     }
 
     #[test]
-    fn whoever_reaches_an_object_is_reviewed(words in "(/[a-z-]{1,12}){1,4}") {
+    fn each_call_on_an_object_has_an_access_review(words in "(/[a-z-]{1,12}){1,4}") {
         for method in [Method::GET, Method::PUT, Method::POST] {
             let path = format!("/apis/{GROUP}/v1/namespaces/a/virtualmachineinstances/b{words}");
             if let Ok(route) = parse(&method, &path) {

@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_open_is_told_by_kind_and_guest() {
+    fn open_streams_are_counted_by_kind_and_guest() {
         let streams = Streams::default();
         let mut metrics = barevirt_component::metrics::Metrics::default();
         metrics.collect(streams.clone());

@@ -4,7 +4,7 @@
 use super::*;
 use crate::tls::{Certificates, Files};
 use barevirt_component::certificates::{
-    Authorities, Clients, Pair, Seen, Server, TlsPolicy, install_provider,
+    Authorities, Clients, Pair, ParsedCertificate, Server, TlsPolicy, install_provider,
 };
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
@@ -59,7 +59,8 @@ async fn asked(certificates: &Certificates, ours: &Authority, shown: &[String; 2
         let Ok(mut tls) = TlsAcceptor::from(server.current().unwrap()).accept(tcp).await else { return };
         // The server answers with the name of the client.
         let chain = tls.get_ref().1.peer_certificates().unwrap_or_default().to_vec();
-        let seen = chain.first().and_then(Seen::read).map_or_else(String::new, |seen| seen.common_name);
+        let seen =
+            chain.first().and_then(ParsedCertificate::read).map_or_else(String::new, |seen| seen.common_name);
         tls.write_all(seen.as_bytes()).await.unwrap();
         tls.shutdown().await.unwrap();
     });

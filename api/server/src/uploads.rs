@@ -36,7 +36,7 @@ use crate::authorize;
 use crate::front_proxy::{self, User};
 use crate::route::NoRoute;
 use crate::state::State;
-use proxy::Way;
+use proxy::UploadMode;
 use route::Route;
 
 /// Uploads at the same time, in each replica. Each takes some hundred kilobytes.
@@ -98,16 +98,16 @@ async fn respond(uploads: &Uploads, caller: &Caller, request: Request<Incoming>)
             let access = route::upload_access(&namespace, &claim);
             let user = allowed(uploads, caller, &request, &access).await?;
             tracing::info!(user = user.name, namespace, claim, "an upload begins");
-            uploads.forward(caller, &(namespace, claim), Way::Asynchronous, request).await
+            uploads.forward(caller, &(namespace, claim), UploadMode::Asynchronous, request).await
         }
-        Route::Proxied(way) => {
+        Route::Proxied(mode) => {
             let pair = state.certificates.shown();
             let pair = pair.ok_or_else(|| Refusal::unavailable("there is no certificate yet"))?;
             let read = token::bearer(request.headers())
                 .and_then(|token| token::read(&pair, token, Timestamp::now()))
                 .map_err(|refused| Refusal::unauthorized(refused.to_string()))?;
             tracing::info!(namespace = read.namespace, claim = read.claim, "an upload begins");
-            uploads.forward(caller, &(read.namespace, read.claim), way, request).await
+            uploads.forward(caller, &(read.namespace, read.claim), mode, request).await
         }
         Route::NotServed(what) => {
             Err(Refusal::bad_request(format!("{what} are taken by CDI alone, and this cluster has none")))
@@ -141,7 +141,7 @@ impl Uploads {
         &self,
         caller: &Caller,
         (namespace, claim): &(String, String),
-        way: Way,
+        mode: UploadMode,
         request: Request<Incoming>,
     ) -> Result<Answer, Refusal> {
         // An authorized request is not displaced by unknown clients.
@@ -156,7 +156,7 @@ impl Uploads {
         let tls = self.state.certificates.to_handlers();
         let tls = tls.ok_or_else(|| Refusal::unavailable("there is no certificate for pods yet"))?;
         tokio::select! {
-            answer = proxy::send(&tls, &server, way, request, seat) => answer,
+            answer = proxy::send(&tls, &server, mode, request, seat) => answer,
             () = server.gone(&self.state.client.0) => {
                 Err(Refusal::unavailable(format!("the upload pod of claim {claim} is gone: send it again")))
             }

@@ -39,7 +39,7 @@ struct Options {
 
 /// The requested change.
 #[derive(Debug, Clone, PartialEq)]
-enum Wish {
+enum VolumeChange {
     /// A volume and its disk, both with this name.
     Add { volume: Value, disk: Value },
     /// A volume with this name, or on a claim with this name.
@@ -65,7 +65,7 @@ pub async fn act(
     }
     let options: Options = machine::given(body)?;
     let dry_run = machine::is_dry_run(&options.dry_run);
-    let wish = wish(action, options)?;
+    let change = change(action, options)?;
     let kind = match on {
         On::Machine => ApiResource::erase::<VirtualMachine>(&()),
         On::Instance | On::Everyone | On::Cluster | On::Namespace => {
@@ -87,13 +87,13 @@ pub async fn act(
             // No other client changed the object: the change itself is wrong.
             return Err(refusal.clone());
         }
-        let change = match on {
-            On::Machine => of_machine(name, &object.data, &wish)?,
+        let operations = match on {
+            On::Machine => of_machine(name, &object.data, &change)?,
             On::Instance | On::Everyone | On::Cluster | On::Namespace => {
-                of_instance((namespace, name), &object, &wish)?
+                of_instance((namespace, name), &object, &change)?
             }
         };
-        let patch = serde_json::from_value(change)
+        let patch = serde_json::from_value(operations)
             .map(Patch::<()>::Json)
             .map_err(|error| Refusal::internal(format!("write patch: {error}")))?;
         match objects.patch(name, &params, &patch).await {
@@ -119,13 +119,13 @@ pub async fn act(
 }
 
 /// The requested change. An added disk has the volume's name, and its volume can be removed again.
-fn wish(action: VolumeAction, options: Options) -> Result<Wish, Refusal> {
+fn change(action: VolumeAction, options: Options) -> Result<VolumeChange, Refusal> {
     let Options { name, disk, volume_source, dry_run: _ } = options;
     let requires = |kind: &str, what: &str| Err(Refusal::bad_request(format!("{kind} requires {what}")));
     if action == VolumeAction::Remove {
         return match name.as_str() {
             "" => requires("RemoveVolumeOptions", "name to be set"),
-            _ => Ok(Wish::Remove(name)),
+            _ => Ok(VolumeChange::Remove(name)),
         };
     }
     let kind = "AddVolumeOptions";
@@ -160,7 +160,7 @@ fn wish(action: VolumeAction, options: Options) -> Result<Wish, Refusal> {
         return Err(Refusal::invalid(cause.message));
     }
     let volume = json!({"name": name, member: source[member]});
-    Ok(Wish::Add { volume, disk: serde_json::to_value(&disk).map_err(unreadable)? })
+    Ok(VolumeChange::Add { volume, disk: serde_json::to_value(&disk).map_err(unreadable)? })
 }
 
 fn default_bus(bus: &mut Option<String>) {
@@ -173,13 +173,17 @@ fn default_bus(bus: &mut Option<String>) {
 const SOURCES: [(&str, &str); 2] = [("dataVolume", "name"), ("persistentVolumeClaim", "claimName")];
 
 /// The change of a machine.
-fn of_machine(name: &str, vm: &Value, wish: &Wish) -> Result<Value, Refusal> {
-    patch("/spec/template/spec", &vm["spec"]["template"]["spec"], wish)
+fn of_machine(name: &str, vm: &Value, change: &VolumeChange) -> Result<Value, Refusal> {
+    patch("/spec/template/spec", &vm["spec"]["template"]["spec"], change)
         .map_err(|why| Refusal::conflict("virtualmachine", name, why))
 }
 
 /// The change of an instance without a machine.
-fn of_instance((namespace, name): (&str, &str), vmi: &DynamicObject, wish: &Wish) -> Result<Value, Refusal> {
+fn of_instance(
+    (namespace, name): (&str, &str),
+    vmi: &DynamicObject,
+    change: &VolumeChange,
+) -> Result<Value, Refusal> {
     let conflict = |why: String| Refusal::conflict("virtualmachineinstance", name, why);
     let owner = vmi.metadata.owner_references.iter().flatten().find(|owner| owner.controller == Some(true));
     let is_machine = |kind: &str, version: &str| {
@@ -195,7 +199,7 @@ fn of_instance((namespace, name): (&str, &str), vmi: &DynamicObject, wish: &Wish
     if is_on_its_way(&vmi.data["status"]["migrationState"]) {
         return Err(conflict("Cannot handle volume requests while VMI migration is in progress".to_owned()));
     }
-    patch("/spec", &vmi.data["spec"], wish).map_err(conflict)
+    patch("/spec", &vmi.data["spec"], change).map_err(conflict)
 }
 
 /// Whether handlers are carrying out a migration that has not ended.
@@ -205,10 +209,10 @@ fn is_on_its_way(state: &Value) -> bool {
 }
 
 /// The patch of a specification at this path; a conflict has KubeVirt's message.
-fn patch(path: &str, spec: &Value, wish: &Wish) -> Result<Value, String> {
+fn patch(path: &str, spec: &Value, change: &VolumeChange) -> Result<Value, String> {
     let (mut volumes, mut disks) = (list(&spec["volumes"]), list(&spec["domain"]["devices"]["disks"]));
-    match wish {
-        Wish::Add { volume, disk } => {
+    match change {
+        VolumeChange::Add { volume, disk } => {
             let (name, source) = (name_of(volume), source_of(volume).unwrap_or_default());
             if volumes.iter().any(|other| name_of(other) == name) {
                 return Err(format!(
@@ -221,7 +225,7 @@ fn patch(path: &str, spec: &Value, wish: &Wish) -> Result<Value, String> {
             volumes.push(volume.clone());
             disks.push(disk.clone());
         }
-        Wish::Remove(wanted) => {
+        VolumeChange::Remove(wanted) => {
             let mut named = volumes.iter().filter(|volume| name_of(volume) == wanted);
             let mut on = volumes.iter().filter(|volume| source_of(volume) == Some(wanted));
             let Some(volume) = named.next().or_else(|| on.next()) else {

@@ -6,12 +6,12 @@ fn claim(name: &str) -> Value {
     json!({"persistentVolumeClaim": {"claimName": name}})
 }
 
-fn asked(action: VolumeAction, body: &Value) -> Result<Wish, (u16, String)> {
+fn asked(action: VolumeAction, body: &Value) -> Result<VolumeChange, (u16, String)> {
     let options = machine::given(body.to_string().as_bytes()).unwrap();
-    wish(action, options).map_err(|refusal| (refusal.code.as_u16(), refusal.message))
+    change(action, options).map_err(|refusal| (refusal.code.as_u16(), refusal.message))
 }
 
-fn add(name: &str, source: &Value) -> Wish {
+fn add(name: &str, source: &Value) -> VolumeChange {
     let body = json!({"name": name, "disk": {"disk": {}}, "volumeSource": source});
     asked(VolumeAction::Add, &body).unwrap()
 }
@@ -28,9 +28,9 @@ fn spec() -> Value {
 }
 
 /// The specification after the change, if the patch's tests succeed.
-fn changed(spec: &Value, wish: &Wish) -> Result<Value, String> {
+fn changed(spec: &Value, change: &VolumeChange) -> Result<Value, String> {
     let mut object = json!({ "spec": spec });
-    let operations: json_patch::Patch = serde_json::from_value(patch("/spec", spec, wish)?).unwrap();
+    let operations: json_patch::Patch = serde_json::from_value(patch("/spec", spec, change)?).unwrap();
     // In Kubernetes, a test of a missing member succeeds if its value is null.
     let absent = |operation: &json_patch::PatchOperation| matches!(operation, json_patch::PatchOperation::Test(test) if test.value.is_null());
     let (absent, operations): (Vec<_>, Vec<_>) = operations.0.into_iter().partition(absent);
@@ -40,24 +40,24 @@ fn changed(spec: &Value, wish: &Wish) -> Result<Value, String> {
 }
 
 #[test]
-fn what_is_added_can_go_again() {
+fn an_added_volume_can_be_removed_again() {
     let body = json!({
         "name": "new", "volumeSource": {"dataVolume": {"name": "dv"}},
         "disk": {"name": "other", "serial": "S", "disk": {"bus": "virtio"}},
     });
-    let Wish::Add { volume, disk } = asked(VolumeAction::Add, &body).unwrap() else { panic!() };
+    let VolumeChange::Add { volume, disk } = asked(VolumeAction::Add, &body).unwrap() else { panic!() };
     assert_eq!(volume, json!({"name": "new", "dataVolume": {"name": "dv", "hotpluggable": true}}));
     assert_eq!(disk, json!({"name": "new", "serial": "S", "disk": {"bus": "virtio"}}));
     for target in ["disk", "lun"] {
         let body = json!({"name": "new", "volumeSource": claim("c"), "disk": {target: {}}});
-        let Wish::Add { volume, disk } = asked(VolumeAction::Add, &body).unwrap() else { panic!() };
+        let VolumeChange::Add { volume, disk } = asked(VolumeAction::Add, &body).unwrap() else { panic!() };
         assert_eq!(volume["persistentVolumeClaim"], json!({"claimName": "c", "hotpluggable": true}));
         assert_eq!(disk[target], json!({"bus": "scsi"}));
     }
 }
 
 #[test]
-fn what_is_missing_is_named() {
+fn missing_options_are_named() {
     let source = claim("c");
     for (body, code, message) in [
         (json!({}), 400, "AddVolumeOptions requires name to be set"),
@@ -107,19 +107,19 @@ fn what_is_missing_is_named() {
 
 #[test]
 fn a_volume_comes_with_its_disk_and_goes_with_it() {
-    let wish = add("new", &claim("c"));
-    let after = changed(&spec(), &wish).unwrap();
+    let change = add("new", &claim("c"));
+    let after = changed(&spec(), &change).unwrap();
     assert_eq!(after["volumes"].as_array().unwrap().len(), 4);
     assert_eq!(after["domain"]["devices"]["disks"][3], json!({"name": "new", "disk": {"bus": "scsi"}}));
     // By the volume's own name, and by that of its claim.
     for name in ["new", "c"] {
-        assert_eq!(changed(&after, &Wish::Remove(name.to_owned())), Ok(spec()), "{name}");
+        assert_eq!(changed(&after, &VolumeChange::Remove(name.to_owned())), Ok(spec()), "{name}");
     }
     // A template without the lists, and one with empty lists.
     for bare in
         [json!({"domain": {"devices": {}}}), json!({"volumes": [], "domain": {"devices": {"disks": []}}})]
     {
-        let after = changed(&bare, &wish).unwrap();
+        let after = changed(&bare, &change).unwrap();
         assert_eq!(after["volumes"][0]["name"], "new");
         assert_eq!(after["domain"]["devices"]["disks"][0]["name"], "new");
     }
@@ -128,13 +128,13 @@ fn a_volume_comes_with_its_disk_and_goes_with_it() {
 #[test]
 fn a_name_goes_before_a_claim_s() {
     let both = changed(&spec(), &add("data", &claim("c"))).unwrap();
-    let after = changed(&both, &Wish::Remove("data".to_owned())).unwrap();
+    let after = changed(&both, &VolumeChange::Remove("data".to_owned())).unwrap();
     assert_eq!(after, spec());
 }
 
 #[test]
 fn conflicts_are_kubevirts() {
-    for (wish, why) in [
+    for (change, why) in [
         (
             add("root", &claim("c")),
             "Unable to add volume [root] because volume with that name already exists",
@@ -144,26 +144,32 @@ fn conflicts_are_kubevirts() {
             add("new", &json!({"dataVolume": {"name": "data"}})),
             "Unable to add volume source [data] because it already exists",
         ),
-        (Wish::Remove("gone".to_owned()), "Unable to remove volume [gone] because it does not exist"),
-        (Wish::Remove("root".to_owned()), "Unable to remove volume [root] because it is not hotpluggable"),
-        (Wish::Remove("fixed".to_owned()), "Unable to remove volume [fixed] because it is not hotpluggable"),
+        (VolumeChange::Remove("gone".to_owned()), "Unable to remove volume [gone] because it does not exist"),
+        (
+            VolumeChange::Remove("root".to_owned()),
+            "Unable to remove volume [root] because it is not hotpluggable",
+        ),
+        (
+            VolumeChange::Remove("fixed".to_owned()),
+            "Unable to remove volume [fixed] because it is not hotpluggable",
+        ),
     ] {
-        assert_eq!(changed(&spec(), &wish), Err(why.to_owned()));
+        assert_eq!(changed(&spec(), &change), Err(why.to_owned()));
     }
     let vm = json!({"spec": {"template": {"spec": spec()}}});
-    let refusal = of_machine("web", &vm, &Wish::Remove("gone".to_owned())).unwrap_err();
+    let refusal = of_machine("web", &vm, &VolumeChange::Remove("gone".to_owned())).unwrap_err();
     assert_eq!(refusal.code.as_u16(), 409);
     assert!(
         refusal.message.starts_with("Operation cannot be fulfilled on virtualmachine.kubevirt.io \"web\": ")
     );
     assert!(
-        of_machine("web", &vm, &Wish::Remove("hot".to_owned())).unwrap()[0]["path"]
+        of_machine("web", &vm, &VolumeChange::Remove("hot".to_owned())).unwrap()[0]["path"]
             == "/spec/template/spec/volumes"
     );
 }
 
 #[test]
-fn an_instance_runs_and_is_nobodys() {
+fn volumes_are_added_only_to_running_instances_without_an_owner() {
     let vmi = |phase: &str, owner: Option<&str>| -> DynamicObject {
         let owners: Vec<Value> = owner
             .map(|kind| {
@@ -176,8 +182,8 @@ fn an_instance_runs_and_is_nobodys() {
         }))
         .unwrap()
     };
-    let wish = Wish::Remove("hot".to_owned());
-    let asked = |vmi: &DynamicObject| of_instance(("shop", "web"), vmi, &wish);
+    let change = VolumeChange::Remove("hot".to_owned());
+    let asked = |vmi: &DynamicObject| of_instance(("shop", "web"), vmi, &change);
     assert!(asked(&vmi("Running", None)).is_ok());
     assert!(asked(&vmi("Running", Some("VirtualMachineInstanceReplicaSet"))).is_ok());
     let owned = asked(&vmi("Scheduled", Some("VirtualMachine"))).unwrap_err();

@@ -6,7 +6,8 @@ use crate::crd;
 use crate::v1::DataVolumeTemplateSpec;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kube::{CustomResource, CustomResourceExt};
+use kube_core::CustomResourceExt;
+use kube_derive::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -62,6 +63,7 @@ pub struct DataImportCronStatus {
 #[derive(Clone, CustomResource, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[kube(
+    crates(kube_core = "::kube_core"),
     group = "cdi.kubevirt.io",
     version = "v1beta1",
     kind = "DataImportCron",
@@ -185,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_data_import_cron_names_is_bounded_and_stays() {
+    fn names_of_a_data_import_cron_are_bounded_and_immutable() {
         let mut definition = import_cron_definition();
         assert_eq!(definition.metadata.name.as_deref(), Some(super::super::IMPORT_CRON_DEFINITION));
         let schema =

@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_needed_comes_along_with_its_own_needs() {
+    fn an_enlightenment_switches_on_its_dependencies() {
         let timer = hyperv(&json!({"synictimer": {}}));
         assert!(is_on(timer.synic.as_ref()) && is_on(timer.vpindex.as_ref()) && timer.vapic.is_none());
         assert!(is_on(hyperv(&json!({"ipi": {}})).vpindex.as_ref()));
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_switched_off_stays_off() {
+    fn an_enlightenment_that_is_off_stays_off() {
         let off = hyperv(&json!({"synictimer": {}, "synic": {"enabled": false}}));
         assert!(!is_on(off.synic.as_ref()) && off.vpindex.is_none());
     }

@@ -37,7 +37,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_tablet_comes_where_it_is_asked_for_and_none_is_listed() {
+    fn a_requested_tablet_is_added_if_no_input_is_listed() {
         for (devices, tablets) in [
             (json!({}), vec![]),
             (json!({"autoattachInputDevice": false}), vec![]),

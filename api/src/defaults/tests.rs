@@ -41,7 +41,7 @@ fn the_least_that_can_be_written() {
 }
 
 #[test]
-fn what_is_given_stays() {
+fn defaults_do_not_replace_given_values() {
     let given = json!({
         "architecture": "arm64",
         "terminationGracePeriodSeconds": 0,

@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_matcher_may_say() {
+    fn matcher_rules() {
         let none: Vec<String> = vec![];
         assert_eq!(causes(json!({"name": "a"})), none);
         assert_eq!(causes(json!({"name": "a", "revisionName": "r"})), none);

@@ -146,7 +146,7 @@ fn passt_on_the_target_takes_over_from_that_on_the_source() {
 }
 
 #[test]
-fn what_belongs_to_a_node_keeps_a_guest_there() {
+fn devices_of_a_node_prevent_migration() {
     let devices = |devices: Value| json!({"spec": {"domain": {"devices": devices}}});
     let features = |features: Value| json!({"spec": {"domain": {"features": features}}});
     let cpu = |cpu: Value| json!({"spec": {"domain": {"cpu": cpu}}});
@@ -206,7 +206,7 @@ fn switched_off_devices_keep_nothing() {
 }
 
 #[test]
-fn what_firmware_and_tpm_keep_for_one_boot_moves() {
+fn temporary_firmware_and_tpm_state_moves_with_the_guest() {
     let vmi = instance(
         "ReadWriteMany",
         json!({"spec": {"domain": {"devices": {"tpm": {}}, "firmware": {"bootloader": {"efi": {}}}}}}),
@@ -235,7 +235,7 @@ fn a_volume_that_was_plugged_in_moves_where_its_claim_is_shared() {
 }
 
 #[test]
-fn what_is_kept_on_a_claim_goes_along_where_the_claim_is_shared() {
+fn persistent_state_moves_if_its_claim_is_shared() {
     let told = |mode: &str| {
         let kept = json!({"name": "persistent-state-for-this-vm", "target": "",
             "persistentVolumeClaimInfo": {"claimName": "kept", "accessModes": [mode]}});

@@ -2,6 +2,8 @@
 
 /// User and group id of launchers.
 pub const LAUNCHER_UID: i64 = 107;
+/// Resource of nodes that gives a pod `/dev/userfaultfd`, if the node has it.
+pub const USERFAULTFD_RESOURCE: &str = "devices.kubevirt.io/userfaultfd";
 /// Main container of a launcher pod.
 pub const COMPUTE_CONTAINER: &str = "compute";
 /// Suffix of a secret with access credentials in the name of its volume and in its mount directory.

@@ -72,6 +72,8 @@ pub const REASON_IO_ERROR: &str = "IOerror";
 pub const REASON_GUEST_PANICKED: &str = "GuestPanicked";
 /// Event reason: a probe by `guestAgentPing` failed.
 pub const REASON_PING_FAILED: &str = "GuestAgentPingFailed";
+/// Event reason: a migration that may use post-copy cannot use it.
+pub const REASON_NO_POST_COPY: &str = "PostCopyUnavailable";
 /// Event reason: about a migration, including one that is impossible.
 pub const REASON_MIGRATED: &str = "Migrated";
 /// Event reason: the guest's CPUs are paused.

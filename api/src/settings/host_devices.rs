@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_listed_is_not_permitted_where_there_is_a_list() {
+    fn devices_outside_a_given_list_are_not_permitted() {
         assert!(HostDevices::default().is_permitted("a.b/c"));
         assert!(!of(json!({})).is_permitted("a.b/c"));
         let external = json!([{"pciVendorSelector": "10DE:1EB8", "resourceName": "a.b/c", "externalResourceProvider": true}]);

@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_out_of_range_counts_as_not_given() {
+    fn values_out_of_range_count_as_not_given() {
         let of = |image: &str, total: &str| {
             let all = [(LARGEST_IMAGE_ANNOTATION, image), (EPHEMERAL_DISKS_ANNOTATION, total)];
             let all = all.map(|(name, value)| (name.to_owned(), value.to_owned())).into();

@@ -40,9 +40,9 @@ pub(super) fn validate(path: &Path, spec: &VirtualMachineInstanceSpec, causes: &
                 .map(|(index, interface)| (interfaces.index(index), interface.boot_order)),
         );
     let has_ports = devices.disable_hotplug != Some(true);
-    for (wish, why) in pci::refused(&pci::wishes(spec), has_ports) {
-        let message = format!("Invalid PCI address {}: {why}", wish.address);
-        causes.push(Cause::invalid(&path.child("domain.devices").child(&wish.field), message));
+    for (request, why) in pci::refused(&pci::requests(spec), has_ports) {
+        let message = format!("Invalid PCI address {}: {why}", request.address);
+        causes.push(Cause::invalid(&path.child("domain.devices").child(&request.field), message));
     }
     let mut seen = HashSet::new();
     for (device, order) in orders {

@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reason_is_bounded_by_who_says_it_and_by_who_reads_it() {
+    fn writer_and_reader_bound_a_failure_reason() {
         let long = "ü\n".repeat(LONGEST_REASON);
         let message = Outcome::failed(true, &long).to_message();
         assert!(message.len() < 4096 && !message.contains("\\n"), "{}", message.len());

@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_sent_has_its_checksum_and_no_other() {
+    fn a_checksum_matches_only_its_content() {
         for good in [
             "md5:900150983CD24FB0D6963F7D28E17F72",
             "sha1:a9993e364706816aba3e25717850c26c9cd0d89d",

@@ -70,13 +70,13 @@ pub async fn convert(
     let mut child = command.spawn().map_err(|error| failed(error.to_string()))?;
     let (output, errors) = (child.stdout.take(), child.stderr.take());
     // Waiting for a slow disk takes no processor time, so the time limit is a multiple of it.
-    let patience = Duration::from_secs(seconds.saturating_mul(10).saturating_add(600));
-    let ended = timeout(patience, async {
+    let time_limit = Duration::from_secs(seconds.saturating_mul(10).saturating_add(600));
+    let ended = timeout(time_limit, async {
         let (_, words, status) = tokio::join!(follow(output, progress), words(errors), child.wait());
         (words, status)
     });
     let (words, status) =
-        ended.await.map_err(|_| failed(format!("not done after {} s", patience.as_secs())))?;
+        ended.await.map_err(|_| failed(format!("not done after {} s", time_limit.as_secs())))?;
     let status = status.map_err(|error| failed(error.to_string()))?;
     if status.success() {
         return target.zero_from(image.virtual_size);

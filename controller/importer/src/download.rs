@@ -100,7 +100,7 @@ impl Download {
         progress: &Progress,
     ) -> Result<Ended, Failure> {
         let mut described = Some(described);
-        let (mut tries, mut pause) = (0, web.patience.pause);
+        let (mut tries, mut pause) = (0, web.policy.pause);
         loop {
             let before = position.offset;
             let failure = match self.part(web, position, &mut described, sink, progress).await {
@@ -109,15 +109,15 @@ impl Download {
                 Err(failure) => failure,
             };
             if position.offset - before >= WORTHWHILE {
-                (tries, pause) = (0, web.patience.pause);
+                (tries, pause) = (0, web.policy.pause);
             }
             tries += 1;
-            if tries >= web.patience.tries {
+            if tries >= web.policy.tries {
                 return Err(failure);
             }
             warn!(why = %failure, offset = position.offset, ?pause, "the transfer broke off; it is resumed");
             tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(web.patience.longest_pause);
+            pause = (pause * 2).min(web.policy.longest_pause);
         }
     }
 
@@ -142,7 +142,7 @@ impl Download {
             // If the receiver is gone, `sink` reports that.
             let _ = described.send(Described { length: position.length, media_type });
         }
-        let (mut deadline, mut since) = (Instant::now() + web.patience.stall, 0);
+        let (mut deadline, mut since) = (Instant::now() + web.policy.stall, 0);
         loop {
             let frame = timeout_at(deadline, answer.body.frame()).await;
             let frame = match frame {
@@ -157,9 +157,9 @@ impl Download {
             };
             let Ok(mut bytes) = frame.into_data() else { continue };
             since += bytes.len() as u64;
-            if since >= web.patience.least {
+            if since >= web.policy.least {
                 since = 0;
-                deadline = Instant::now() + web.patience.stall;
+                deadline = Instant::now() + web.policy.stall;
             }
             let skipped = skip.min(bytes.len() as u64);
             skip -= skipped;

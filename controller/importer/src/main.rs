@@ -36,7 +36,7 @@ use virt_importer::send::Sender;
 use virt_importer::target::Places;
 use virt_importer::trust;
 use virt_importer::upload::{self, Upload};
-use virt_importer::web::{Patience, Web};
+use virt_importer::web::{RetryPolicy, Web};
 
 /// Longest secret that is read, in bytes.
 const LONGEST_SECRET: u64 = 64 << 10;
@@ -109,7 +109,7 @@ fn importer(progress: Arc<Progress>) -> Result<Importer, Failure> {
         web: Web {
             tls: Arc::new(trust::tls(Path::new(trust::USUAL), Path::new(AUTHORITIES))?),
             addresses: Addresses::default(),
-            patience: Patience::default(),
+            policy: RetryPolicy::default(),
             name: None,
         },
         places: places(),

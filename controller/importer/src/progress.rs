@@ -11,7 +11,7 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 /// Time limit for a client.
-const PATIENCE: Duration = Duration::from_secs(5);
+const CLIENT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Most concurrent clients.
 const MOST_CLIENTS: usize = 8;
 /// Longest request, in bytes.
@@ -85,7 +85,7 @@ pub async fn serve(listener: TcpListener, progress: Arc<Progress>, owner: String
         let (progress, owner) = (progress.clone(), owner.clone());
         async move {
             // An invalid request is not answered.
-            let _ = timeout(PATIENCE, answer(stream, &progress, &owner)).await;
+            let _ = timeout(CLIENT_TIMEOUT, answer(stream, &progress, &owner)).await;
         }
     })
     .await;
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_asks_is_told() {
+    async fn progress_is_served_over_http() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let progress = Arc::new(Progress::default());

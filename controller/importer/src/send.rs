@@ -73,11 +73,11 @@ impl Sender {
         keys::server(&self.keys, &keys::of_receiver(&self.receiver)?)
     }
 
-    /// Serves until there was no request for `patience`.
+    /// Serves until there was no request for `idle_timeout`.
     ///
     /// # Errors
     /// None, except when the process ends.
-    pub async fn serve(self, listener: TcpListener, patience: Duration) -> Result<(), Failure> {
+    pub async fn serve(self, listener: TcpListener, idle_timeout: Duration) -> Result<(), Failure> {
         let (sender, room) = (Arc::new(self), Arc::new(Semaphore::new(MOST_CONNECTIONS)));
         let (asked, mut seen) = mpsc::channel::<()>(MOST_CONNECTIONS);
         let accept = connections(&listener, &room, |stream| {
@@ -85,7 +85,7 @@ impl Sender {
             async move { sender.greet(stream, &asked).await }
         });
         let idle = async {
-            while timeout(patience, seen.recv()).await.is_ok() {}
+            while timeout(idle_timeout, seen.recv()).await.is_ok() {}
             info!("no requests any more");
         };
         tokio::select! {

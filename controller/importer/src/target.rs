@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_reserved_is_there() {
+    fn a_preallocated_disk_takes_its_blocks() {
         let directory = tempfile::tempdir().unwrap();
         let target = Target::open(&places(directory.path()), 4 << 20, 60, true).unwrap();
         target.finish().unwrap();

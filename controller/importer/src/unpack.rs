@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_usual_programs_pack_is_unpacked_also_in_several_parts() {
+    fn gzip_xz_and_zstd_files_of_several_parts_are_unpacked() {
         let image: Vec<u8> = (0..300_000_u32).flat_map(|n| (n / 7).to_le_bytes()).collect();
         assert_eq!(read(image.clone()).unwrap(), (image.clone(), false));
         assert_eq!(read(vec![]).unwrap(), (vec![], false));
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_between_the_frames_of_zstd_is_skipped() {
+    fn skippable_zstd_frames_are_skipped() {
         let mut packed = vec![0x50, 0x2a, 0x4d, 0x18, 3, 0, 0, 0, 1, 2, 3];
         packed.extend(through(&["zstd", "-q", "-c"], b"abc"));
         packed.extend([0x5f, 0x2a, 0x4d, 0x18, 0, 0, 0, 0]);

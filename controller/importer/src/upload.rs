@@ -51,7 +51,7 @@ const MOST_CONNECTIONS: usize = 16;
 /// Time limit of the TLS handshake, and of a request's head.
 const GREETING: Duration = Duration::from_secs(10);
 /// Time for the last answers.
-const GOODBYE: Duration = Duration::from_secs(5);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 /// How much of an unwanted body is read, and for how long: its sender has to read the answer.
 const MOST_UNWANTED: u64 = 64 << 20;
 const UNWANTED: Duration = Duration::from_secs(10);
@@ -126,7 +126,7 @@ impl Upload {
         };
         // The last answer may still be on its way.
         let all = u32::try_from(MOST_CONNECTIONS).unwrap_or(u32::MAX);
-        let _ = timeout(GOODBYE, room.acquire_many(all)).await;
+        let _ = timeout(DRAIN_TIMEOUT, room.acquire_many(all)).await;
         ended.unwrap_or_else(|| Err(Failure::Passing("the upload server has ended".to_owned())))
     }
 }

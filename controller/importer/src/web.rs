@@ -32,28 +32,28 @@ const MOST_ADDRESSES: usize = 4;
 /// Most header lines of an answer.
 const MOST_HEADERS: usize = 100;
 
-/// Time limits.
+/// Time limits and retries.
 #[derive(Clone, Debug)]
-pub struct Patience {
+pub struct RetryPolicy {
     /// For a connection, with TLS; for each of a host's addresses.
     pub connect: Duration,
     /// For the head of an answer.
     pub answer: Duration,
-    /// The time within which [`Patience::least`] bytes must arrive.
+    /// The time within which [`RetryPolicy::least`] bytes must arrive.
     pub stall: Duration,
-    /// Minimum number of bytes in [`Patience::stall`]; with fewer the connection is given up.
+    /// Minimum number of bytes in [`RetryPolicy::stall`]; with fewer the connection is given up.
     pub least: u64,
     /// Most consecutive tries without progress.
     pub tries: u32,
-    /// Pause before the second try; doubled each time, up to [`Patience::longest_pause`].
+    /// Pause before the second try; doubled each time, up to [`RetryPolicy::longest_pause`].
     pub pause: Duration,
     /// The longest pause.
     pub longest_pause: Duration,
 }
 
-impl Default for Patience {
+impl Default for RetryPolicy {
     fn default() -> Self {
-        Patience {
+        RetryPolicy {
             connect: Duration::from_secs(15),
             answer: Duration::from_secs(60),
             stall: Duration::from_secs(120),
@@ -72,8 +72,8 @@ pub struct Web {
     pub tls: Arc<ClientConfig>,
     /// The addresses that may be connected to.
     pub addresses: Addresses,
-    /// Its time limits.
-    pub patience: Patience,
+    /// Its time limits and retries.
+    pub policy: RetryPolicy,
     /// The name that a server's certificate must have, if it is not the host's.
     pub name: Option<&'static str>,
 }
@@ -186,7 +186,7 @@ impl Web {
         });
         let late = |_| Failure::Passing(format!("ask {}: no answer in time", url.shown()));
         let answer =
-            timeout(self.patience.answer, sender.send_request(request)).await.map_err(late)?.map_err(lost)?;
+            timeout(self.policy.answer, sender.send_request(request)).await.map_err(late)?.map_err(lost)?;
         let (head, body) = answer.into_parts();
         let answer = Answer {
             url: url.clone(),
@@ -201,7 +201,7 @@ impl Web {
     async fn connect(&self, url: &Url, from: Option<Reach>) -> Result<(Box<dyn Stream>, Reach), Failure> {
         let failed =
             |why: &dyn std::fmt::Display| Failure::Passing(format!("connect to {}: {why}", url.origin()));
-        let found = timeout(self.patience.connect, lookup_host((url.host.as_str(), url.port))).await;
+        let found = timeout(self.policy.connect, lookup_host((url.host.as_str(), url.port))).await;
         let found = found.map_err(|_| failed(&"its name was not resolved in time"))?;
         let found: Vec<SocketAddr> = found.map_err(|error| failed(&error))?.take(MOST_ADDRESSES).collect();
         let mut last = failed(&"it has no address");
@@ -216,7 +216,7 @@ impl Web {
                 ));
                 continue;
             }
-            match timeout(self.patience.connect, self.open(url, address)).await {
+            match timeout(self.policy.connect, self.open(url, address)).await {
                 Ok(Ok(stream)) => return Ok((stream, reach)),
                 Ok(Err(failure)) => last = failure,
                 Err(_) => last = failed(&"no connection in time"),

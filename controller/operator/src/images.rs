@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_pinned_follows_a_mirror_and_yields_to_a_tag() {
+    fn a_pinned_image_follows_a_mirror_and_yields_to_a_tag() {
         let mut images = Images::beside("r/x/virt-operator:v1", "v9", "Always").unwrap();
         images.pin("virt-api", &format!("other/y/api@{}", digest('b'))).unwrap();
         images.pin("virt-handler", "other/y/handler:special").unwrap();

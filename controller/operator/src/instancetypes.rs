@@ -454,7 +454,7 @@ pub(crate) mod tests {
 
     /// For each preference, the instance types that are refused and the reason. A new feature makes this list shorter.
     #[test]
-    fn what_can_be_used_together() {
+    fn preferences_and_instance_types_that_fit() {
         let mut text = String::new();
         for preference in names("VirtualMachineClusterPreference") {
             let mut by_reason: BTreeMap<String, Vec<String>> = BTreeMap::new();

@@ -121,7 +121,7 @@ fn no_object_comes_twice() {
 }
 
 #[test]
-fn what_is_referred_to_comes_before() {
+fn referenced_objects_are_installed_first() {
     let objects = everything();
     let place = |kind: &str, name: &str| {
         objects
@@ -156,7 +156,7 @@ fn roles() {
 }
 
 #[test]
-fn nobody_gets_everything() {
+fn no_role_has_wildcards() {
     for kind in ["ClusterRole", "Role"] {
         for role in of_kind(kind) {
             assert!(!role["rules"].to_string().contains('*'), "{}", role["metadata"]["name"]);
@@ -228,7 +228,7 @@ fn selectors_find_their_pods() {
 }
 
 #[test]
-fn webhooks_ask_those_who_decide_and_fail_closed() {
+fn webhooks_name_the_deciding_service_and_fail_closed() {
     for kind in ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"] {
         for configuration in of_kind(kind) {
             for webhook in configuration["webhooks"].as_array().unwrap() {
@@ -329,7 +329,7 @@ fn the_committed_manifests_are_these() {
 
 /// The installed objects, except definitions, which have golden files beside their types.
 #[test]
-fn what_is_installed() {
+fn installed_objects() {
     let objects: Vec<Value> =
         objects().into_iter().filter(|object| object["kind"] != "CustomResourceDefinition").collect();
     insta::assert_snapshot!("installed", yaml::print(&objects).unwrap());

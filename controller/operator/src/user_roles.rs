@@ -248,7 +248,7 @@ mod tests {
 
     /// All rights, one line for each role and resource.
     #[test]
-    fn who_may_do_what() {
+    fn rights_of_user_roles() {
         let mut table = String::new();
         for (role, granted) in grants() {
             for (resource, verbs) in granted {

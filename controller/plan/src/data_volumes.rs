@@ -229,7 +229,7 @@ pub fn manifest(
 
 /// The state of a DataVolume.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Told {
+pub struct DataVolumeState {
     /// Its name.
     pub name: String,
     /// Its phase; empty before CDI has seen it.
@@ -246,10 +246,10 @@ pub struct Told {
     pub is_going: bool,
 }
 
-impl Told {
+impl DataVolumeState {
     /// The state of that DataVolume for `vm`. A DataVolume of a deleted machine of the same name is deleted with that
     /// machine.
-    pub fn by(object: &DynamicObject, vm: &VirtualMachine) -> Self {
+    pub fn of(object: &DynamicObject, vm: &VirtualMachine) -> Self {
         let owner = object.owner_references().iter().find(|owner| owner.controller == Some(true));
         let is_former = owner.is_some_and(|owner| {
             let (kind, name) = (VirtualMachine::kind(&()), vm.metadata.name.as_ref());
@@ -260,7 +260,7 @@ impl Told {
         let over_quota = bound
             .filter(|bound| bound["status"] != "True" && bound["reason"] == "ErrExceededQuota")
             .map(|bound| bound["message"].as_str().unwrap_or_default().to_owned());
-        Told {
+        DataVolumeState {
             name: object.name_any(),
             phase: status.phase().to_owned(),
             is_bound: bound.is_some_and(|bound| bound["status"] == "True"),
@@ -306,55 +306,56 @@ pub struct Work {
 /// The DataVolumes of a machine's templates, in the order of the templates; `None` for those that do not exist. Empty where
 /// they were not looked up.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct DataVolumes(pub Vec<Option<Told>>);
+pub struct DataVolumes(pub Vec<Option<DataVolumeState>>);
 
 impl DataVolumes {
-    fn told(&self) -> impl Iterator<Item = &Told> {
+    fn existing(&self) -> impl Iterator<Item = &DataVolumeState> {
         self.0.iter().flatten()
     }
 
     /// What is to be done before the machine goes on. `starts`: its instance is made next.
     pub fn work(&self, vm: &VirtualMachine, starts: bool) -> Option<Work> {
-        let missing = self.0.iter().enumerate().filter(|(_, told)| told.is_none()).map(|(index, _)| index);
+        let missing =
+            self.0.iter().enumerate().filter(|(_, volume)| volume.is_none()).map(|(index, _)| index);
         let make = if starts || are_immediate(vm) { missing.collect() } else { vec![] };
-        let free = self.told().filter(|told| told.is_nobodys && !told.is_going);
-        let work = Work { make, adopt: free.map(|told| told.name.clone()).collect() };
+        let free = self.existing().filter(|volume| volume.is_nobodys && !volume.is_going);
+        let work = Work { make, adopt: free.map(|volume| volume.name.clone()).collect() };
         (work != Work::default()).then_some(work)
     }
 
     /// The first DataVolume whose claim exceeds a quota.
-    pub fn over_quota(&self) -> Option<(&Told, &str)> {
-        self.told()
-            .filter(|told| told.phase == "Pending")
-            .find_map(|told| Some((told, told.over_quota.as_deref()?)))
+    pub fn over_quota(&self) -> Option<(&DataVolumeState, &str)> {
+        self.existing()
+            .filter(|volume| volume.phase == "Pending")
+            .find_map(|volume| Some((volume, volume.over_quota.as_deref()?)))
     }
 
     /// The DataVolumes that CDI has given up.
-    pub fn failed(&self) -> impl Iterator<Item = &Told> {
-        self.told().filter(|told| told.has_failed())
+    pub fn failed(&self) -> impl Iterator<Item = &DataVolumeState> {
+        self.existing().filter(|volume| volume.has_failed())
     }
 
     /// Whether an instance can have them all.
     pub fn are_ready(&self) -> bool {
-        self.0.iter().all(|told| told.as_ref().is_some_and(Told::is_ready))
+        self.0.iter().all(|volume| volume.as_ref().is_some_and(DataVolumeState::is_ready))
     }
 
     /// Whether their states are final.
     pub fn are_filled(&self) -> bool {
-        self.0.iter().all(|told| told.as_ref().is_some_and(Told::is_filled))
+        self.0.iter().all(|volume| volume.as_ref().is_some_and(DataVolumeState::is_filled))
     }
 
     /// The machine's printable status, where the DataVolumes decide it.
     pub fn status(&self) -> Option<&'static str> {
-        if self.told().any(|told| told.has_failed() || told.has_stopped) {
+        if self.existing().any(|volume| volume.has_failed() || volume.has_stopped) {
             return Some(STATUS_DATA_VOLUME_ERROR);
         }
-        self.told().any(Told::is_being_filled).then_some(STATUS_PROVISIONING)
+        self.existing().any(DataVolumeState::is_being_filled).then_some(STATUS_PROVISIONING)
     }
 
     /// Whether one waits for its first consumer.
     pub fn wait_for_binding(&self) -> bool {
-        self.told().any(|told| told.is_ready() && told.phase != SUCCEEDED && !told.is_bound)
+        self.existing().any(|volume| volume.is_ready() && volume.phase != SUCCEEDED && !volume.is_bound)
     }
 }
 

@@ -227,7 +227,7 @@ mod tests {
     }
 
     /// Each changed field with the word for when it takes effect.
-    fn told(change: Value) -> Vec<(String, &'static str)> {
+    fn words_of(change: Value) -> Vec<(String, &'static str)> {
         let (then, now) = (vm(1, json!({})), vm(2, change));
         let mut instance = json!({"metadata": {"name": "web"}, "spec": then.spec.template.spec,
             "status": {"phase": "Running", "memory": {"guestAtBoot": "1Gi", "guestCurrent": "1Gi"},
@@ -262,15 +262,15 @@ mod tests {
         let then = on("Migration", "a");
         let vmi = json!({"metadata": {"name": "web"}, "spec": then.spec.template.spec, "status": {"phase": "Running"}});
         let vmi: VirtualMachineInstance = serde_json::from_value(vmi).unwrap();
-        let told = |now: VirtualMachine| {
+        let differences_of = |now: VirtualMachine| {
             let wanted = now.spec.template.spec.clone();
             let follows = Follows::of(&Settings::default());
             of(&now, &wanted, &vmi, &revision::of(&then), &follows).unwrap()
         };
-        let [(change, When::Migration)] = &told(on("Migration", "b"))[..] else { panic!() };
+        let [(change, When::Migration)] = &differences_of(on("Migration", "b"))[..] else { panic!() };
         assert_eq!((&*change.path, &change.to), ("spec.template.spec.volumes[data]", &json!("b")));
-        assert!(matches!(&told(on("Replacement", "b"))[..], [(_, When::Restart(_))]));
-        assert!(told(on("Migration", "a")).is_empty());
+        assert!(matches!(&differences_of(on("Replacement", "b"))[..], [(_, When::Restart(_))]));
+        assert!(differences_of(on("Migration", "a")).is_empty());
     }
 
     fn domain(change: Value) -> Value {
@@ -278,23 +278,26 @@ mod tests {
     }
 
     #[test]
-    fn what_is_live_applies_in_place_and_the_rest_takes_a_restart() {
+    fn live_changes_apply_in_place_and_others_need_a_restart() {
         let of = |path: &str, word| vec![(format!("spec.template.{path}"), word)];
-        assert_eq!(told(json!({})), []);
-        assert_eq!(told(json!({"spec": {"runStrategy": "Manual"}})), []);
-        assert_eq!(told(domain(json!({"cpu": {"sockets": 2}}))), of("spec.domain.cpu.sockets", "in place"));
+        assert_eq!(words_of(json!({})), []);
+        assert_eq!(words_of(json!({"spec": {"runStrategy": "Manual"}})), []);
         assert_eq!(
-            told(domain(json!({"memory": {"guest": "2Gi"}}))),
+            words_of(domain(json!({"cpu": {"sockets": 2}}))),
+            of("spec.domain.cpu.sockets", "in place")
+        );
+        assert_eq!(
+            words_of(domain(json!({"memory": {"guest": "2Gi"}}))),
             of("spec.domain.memory.guest", "in place")
         );
-        assert_eq!(told(domain(json!({"memory": {"guest": "1024Mi"}}))), []);
+        assert_eq!(words_of(domain(json!({"memory": {"guest": "1024Mi"}}))), []);
         assert_eq!(
-            told(domain(json!({"memory": {"guest": "8Gi"}}))),
+            words_of(domain(json!({"memory": {"guest": "8Gi"}}))),
             of("spec.domain.memory.guest", "restart, refused")
         );
-        assert_eq!(told(domain(json!({"cpu": {"cores": 2}}))), of("spec.domain.cpu.cores", "restart"));
+        assert_eq!(words_of(domain(json!({"cpu": {"cores": 2}}))), of("spec.domain.cpu.cores", "restart"));
         let labels = json!({"spec": {"template": {"metadata": {"labels": {"a": "c"}}}}});
-        assert_eq!(told(labels), of("metadata.labels.a", "next start"));
+        assert_eq!(words_of(labels), of("metadata.labels.a", "next start"));
     }
 
     #[test]
@@ -309,19 +312,19 @@ mod tests {
                 .map(|at| (format!("spec.template.spec.{at}"), word))
                 .to_vec()
         };
-        assert_eq!(told(plugged("virtio")), of("in place"));
-        assert_eq!(told(plugged("sata")), of("restart, refused"));
+        assert_eq!(words_of(plugged("virtio")), of("in place"));
+        assert_eq!(words_of(plugged("sata")), of("restart, refused"));
         let mut more = plugged("scsi");
         more["spec"]["template"]["spec"]["domain"]["cpu"] = json!({"cores": 2});
         let cores = ("spec.template.spec.domain.cpu.cores".to_owned(), "restart");
-        assert_eq!(told(more), [vec![cores], of("in place")].concat());
+        assert_eq!(words_of(more), [vec![cores], of("in place")].concat());
     }
 
     #[test]
     fn half_of_a_change_is_told_as_such() {
-        let both = told(domain(json!({"cpu": {"sockets": 2}, "memory": {"guest": "8Gi"}})));
+        let both = words_of(domain(json!({"cpu": {"sockets": 2}, "memory": {"guest": "8Gi"}})));
         assert_eq!(both.iter().map(|(_, word)| *word).collect::<Vec<_>>(), ["in place", "restart, refused"]);
-        let blocked = told(domain(json!({"cpu": {"sockets": 2, "cores": 2}})));
+        let blocked = words_of(domain(json!({"cpu": {"sockets": 2, "cores": 2}})));
         assert_eq!(
             blocked.iter().map(|(_, word)| *word).collect::<Vec<_>>(),
             ["restart", "restart together"]

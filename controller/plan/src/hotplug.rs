@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_plugged_does_not_keep_the_others_away() {
+    fn a_volume_that_cannot_be_plugged_does_not_block_others() {
         let mut wanted = spec(&["a", "b"]);
         wanted.domain.devices.disks[1].disk.as_mut().unwrap().bus = Some("sata".to_owned());
         let plugs = plan(&wanted, &vmi(&[], &[]), &Gates::default());
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_from_the_start_stays() {
+    fn volumes_from_the_start_are_not_unplugged() {
         let fixed = |spec: &mut VirtualMachineInstanceSpec| {
             spec.volumes[1].persistent_volume_claim.as_mut().unwrap().hotpluggable = None;
         };

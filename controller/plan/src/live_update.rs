@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_out_of_bounds_takes_a_restart() {
+    fn changes_out_of_bounds_need_a_restart() {
         for (sockets, guest, why) in [
             (5, "2Gi", "CPU sockets updated in template spec to a value higher than what's available"),
             (2, "5Gi", "memory updated in template spec to a value higher than what's available"),

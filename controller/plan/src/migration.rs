@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_out_of_range_are_none() {
+    fn limits_out_of_range_get_defaults() {
         let wrong = given(json!({"parallelMigrationsPerCluster": 0, "parallelOutboundMigrationsPerNode": -1,
             "nodeDrainTaintKey": ""}));
         assert_eq!(Limits::of(&wrong), Limits::of(&given(json!({}))));

@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_over_live_is_no_difference_where_it_is() {
+    fn live_changes_are_no_difference_if_live_update_is_on() {
         let cores = |sockets: u32| json!({"devices": {}, "cpu": {"sockets": sockets, "cores": 2}});
         let machine = |generation, domain: Value| {
             vm(generation, |vm| *vm.pointer_mut("/spec/template/spec/domain").unwrap() = domain)

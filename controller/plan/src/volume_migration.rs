@@ -40,9 +40,9 @@ const ONLY_BACK: &str = "The volume can only be reverted to the previous version
 /// Why a user has to choose the claims of a machine; KubeVirt's words.
 pub const LOST_ON_THE_WAY: &str = "VMI was removed or was final during the volume migration";
 
-/// What was found about the claims of one volume.
+/// The claims of one volume, as they were found.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Looked {
+pub struct VolumeClaims {
     /// Its present claim.
     pub source: Option<PersistentVolumeClaimInfo>,
     /// The claim that it is to move to.
@@ -122,11 +122,11 @@ pub(crate) fn take_over(
     }
 }
 
-/// Plans the change. `looked` has the result for each volume in [`changed`].
+/// Plans the change. `claims` has the result for each volume in [`changed`].
 pub fn plan(
     vm: &VirtualMachine,
     vmi: &VirtualMachineInstance,
-    looked: &BTreeMap<String, Looked>,
+    claims: &BTreeMap<String, VolumeClaims>,
     now: &Time,
 ) -> Move {
     let template = &vm.spec.template.spec;
@@ -163,7 +163,7 @@ pub fn plan(
     if !moved.is_empty() || is_on_its_way(vmi) {
         return Move::Wait;
     }
-    match judge(template, vmi, &changed, looked) {
+    match judge(template, vmi, &changed, claims) {
         Err(Obstacle::Missing(why)) => apply(vmi, |next| {
             let told = format!("{MISSING}: {why}");
             let condition = Condition::new(CONDITION_VOLUMES_CHANGE, false, "", told);
@@ -230,7 +230,7 @@ fn judge(
     template: &VirtualMachineInstanceSpec,
     vmi: &VirtualMachineInstance,
     changed: &BTreeMap<&str, (&str, &str)>,
-    looked: &BTreeMap<String, Looked>,
+    claims: &BTreeMap<String, VolumeClaims>,
 ) -> Result<Vec<StorageMigratedVolumeInfo>, Obstacle> {
     let devices = &vmi.spec.domain.devices;
     let mut invalid: BTreeMap<(u8, &str), Vec<&str>> = BTreeMap::new();
@@ -239,7 +239,7 @@ fn judge(
         let name = volume.name.as_str();
         let Some((from, to)) = changed.get(name) else { continue };
         let disk = devices.disks.iter().find(|disk| disk.name == name);
-        let looked = looked.get(name).cloned().unwrap_or_default();
+        let claims = claims.get(name).cloned().unwrap_or_default();
         let plugged = vmi.spec.volumes.iter().find(|is| is.name == name).is_some_and(Volume::is_hotpluggable);
         let reads = volume.claim().is_some_and(|claim| claim.is_read_only);
         let kind = if devices.filesystems.iter().any(|filesystem| filesystem.name == name) {
@@ -259,11 +259,11 @@ fn judge(
             invalid.entry(kind).or_default().push(name);
             continue;
         }
-        let Some(destination) = &looked.destination else {
+        let Some(destination) = &claims.destination else {
             let kind = if volume.data_volume.is_some() { "datavolume" } else { "pvc" };
             return Err(Obstacle::Missing(format!("the {kind} {to} doesn't exist")));
         };
-        if looked.is_being_filled && !looked.is_filled_for_pod {
+        if claims.is_being_filled && !claims.is_filled_for_pod {
             invalid
                 .entry((4, "DV storage class isn't a CSI or not using volume populators"))
                 .or_default()
@@ -272,7 +272,7 @@ fn judge(
         }
         let also = vmi.spec.volumes.iter().chain(&template.volumes);
         let also = also.filter(|other| other.name != name).find(|other| claim(other) == Some(to));
-        let user = also.map(|other| format!("volume {}", other.name)).or(looked.user);
+        let user = also.map(|other| format!("volume {}", other.name)).or(claims.user);
         if let Some(user) = user {
             return Err(Obstacle::Restart(format!(
                 "cannot migrate the VM. The claim {to} of volume {name} is used by {user}"
@@ -284,7 +284,7 @@ fn judge(
         };
         infos.push(StorageMigratedVolumeInfo {
             volume_name: name.to_owned(),
-            source_pvc_info: Some(looked.source.unwrap_or_else(unknown)),
+            source_pvc_info: Some(claims.source.unwrap_or_else(unknown)),
             destination_pvc_info: Some(destination.clone()),
         });
     }

@@ -6,7 +6,7 @@ mod migrations;
 use self::fill::{Change, feed};
 use super::{Cluster, Feeds, Launcher, Pool, Set, Vm, Vmi};
 use crate::expectations::{Key, Kind};
-use crate::kin::{Parent, Whose};
+use crate::kin::{Ownership, Parent};
 use crate::pool::is_held;
 use crate::vmi;
 use barevirt_api::names::{APP_FIRST_CONSUMER, APP_HOTPLUG_DISK, APP_LABEL, APP_LAUNCHER, DOMAIN_ANNOTATION};
@@ -29,26 +29,26 @@ impl Cluster {
     /// Records the owner of a machine; returns its former pool, where that has changed.
     fn note_machine(&self, vm: &Vm) -> Option<Parent> {
         let (namespace, name) = place(vm.meta());
-        let whose = match vm.unpack() {
+        let ownership = match vm.unpack() {
             Ok(vm) => {
                 self.options.inventory.saw_machine(&vm);
-                match Whose::by(vm.meta(), &VirtualMachinePool::kind(&())) {
+                match Ownership::of(vm.meta(), &VirtualMachinePool::kind(&())) {
                     // A pool adopts no machines. A machine that it still holds is recorded, so that the pool can release it.
-                    Whose::Nobodys if !is_held(&vm) => Whose::Others,
-                    whose => whose,
+                    Ownership::Unowned if !is_held(&vm) => Ownership::Other,
+                    ownership => ownership,
                 }
             }
             // Its own reconciler logs it.
-            Err(_) => Whose::Others,
+            Err(_) => Ownership::Other,
         };
-        self.machines.saw(namespace, name, &whose)
+        self.machines.saw(namespace, name, &ownership)
     }
 
     /// Records the owner of an instance; returns its former set, where that has changed, and the sets that may adopt it.
     fn note_instance(&self, vmi: &Vmi) -> (Option<Parent>, Vec<String>) {
         let (namespace, name) = place(vmi.meta());
         let Ok(vmi) = vmi.unpack() else {
-            return (self.instances.saw(namespace, name, &Whose::Others), vec![]);
+            return (self.instances.saw(namespace, name, &Ownership::Other), vec![]);
         };
         self.options.inventory.saw_instance(&vmi);
         let id = vmi.status.as_ref().and_then(|status| status.vsockcid);
@@ -56,9 +56,9 @@ impl Cluster {
             self.context_ids.saw(uid, id);
         }
         self.macs.saw(&vmi);
-        let whose = Whose::by(vmi.meta(), &VirtualMachineInstanceReplicaSet::kind(&()));
-        let former = self.instances.saw(namespace, name, &whose);
-        let sets = if whose == Whose::Nobodys { self.sets.state() } else { vec![] };
+        let ownership = Ownership::of(vmi.meta(), &VirtualMachineInstanceReplicaSet::kind(&()));
+        let former = self.instances.saw(namespace, name, &ownership);
+        let sets = if ownership == Ownership::Unowned { self.sets.state() } else { vec![] };
         let selects = |set: &&Arc<Set>| {
             place(set.meta()).0 == namespace
                 && set.unpack().is_ok_and(|set| {
@@ -212,7 +212,7 @@ impl Feeds {
                 |pod: &Launcher, change| {
                     saw(Kind::Pod, pod.meta(), change);
                     if change != Change::Seen {
-                        cluster.births.forget(pod.meta().uid.as_deref().unwrap_or_default());
+                        cluster.created_pods.forget(pod.meta().uid.as_deref().unwrap_or_default());
                     }
                     let (namespace, name) = place(pod.meta());
                     let pod = match pod.unpack() {

@@ -9,14 +9,14 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 /// How long an answer may take: a network policy that forbids the connection drops packets.
-const PATIENCE: Duration = Duration::from_millis(500);
+const TIMEOUT: Duration = Duration::from_millis(500);
 /// Longest answer, in bytes.
 const LONGEST: u64 = 4096;
 
 /// Asks the pod at that address; `None` without an answer.
 pub(super) async fn ask(address: &str) -> Option<f64> {
     let address: IpAddr = address.parse().ok()?;
-    timeout(PATIENCE, read((address, METRICS_PORT))).await.ok()?.ok().as_deref().and_then(progress_of)
+    timeout(TIMEOUT, read((address, METRICS_PORT))).await.ok()?.ok().as_deref().and_then(progress_of)
 }
 
 async fn read(address: (IpAddr, u16)) -> std::io::Result<String> {

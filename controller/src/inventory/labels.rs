@@ -58,7 +58,7 @@ impl Labels {
 
     /// The selected labels under Prometheus names. Two may get the same name: the last counts, since a line may not repeat a
     /// label.
-    pub(super) fn told(&self, shown: &Shown) -> BTreeMap<String, &str> {
+    pub(super) fn exported(&self, shown: &Shown) -> BTreeMap<String, &str> {
         let all = self.0.iter().filter(|(key, _)| shown.shows(key));
         all.map(|(key, value)| (name(key), &**value)).collect()
     }
@@ -122,10 +122,11 @@ mod tests {
         ]);
         let template = map(&[("tier", "new")]);
         let labels = Labels::of([Some(&own), None, Some(&template)]);
-        let told = labels.told(&Shown::default());
-        let told: Vec<(&str, &str)> = told.iter().map(|(name, value)| (name.as_str(), *value)).collect();
+        let exported = labels.exported(&Shown::default());
+        let exported: Vec<(&str, &str)> =
+            exported.iter().map(|(name, value)| (name.as_str(), *value)).collect();
         assert_eq!(
-            told,
+            exported,
             [
                 ("label__1st", "x"),
                 ("label_a_b", "2"),
@@ -134,6 +135,6 @@ mod tests {
             ]
         );
         let many: BTreeMap<String, String> = (0..100).map(|n| (format!("k{n}"), String::new())).collect();
-        assert_eq!(Labels::of([Some(&many)]).told(&Shown::default()).len(), MOST);
+        assert_eq!(Labels::of([Some(&many)]).exported(&Shown::default()).len(), MOST);
     }
 }

@@ -46,10 +46,10 @@ pub static OUTDATED: AtomicUsize = AtomicUsize::new(0);
 
 /// The rows of all objects, up to date with the caches.
 #[derive(Clone, Default)]
-pub struct Inventory(Arc<Told>);
+pub struct Inventory(Arc<Contents>);
 
 #[derive(Default)]
-struct Told {
+struct Contents {
     installation: Installation,
     leading: AtomicBool,
     machines: Mutex<HashMap<Key, MachineRow>>,
@@ -74,7 +74,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Inventory {
     /// Empty, under these settings.
     pub fn new(installation: Installation) -> Self {
-        Inventory(Arc::new(Told { installation, ..Told::default() }))
+        Inventory(Arc::new(Contents { installation, ..Contents::default() }))
     }
 
     /// Registers the metrics.
@@ -188,11 +188,13 @@ impl Collector for Inventory {
         let shown = locked(&self.0.shown).clone();
         let mut family = begin(&mut encoder, &VM_LABELS)?;
         for ((namespace, name), row) in machines.iter() {
-            let told = row.own.told(&shown);
-            if !told.is_empty() {
+            let exported = row.own.exported(&shown);
+            if !exported.is_empty() {
                 let own = [("namespace", &**namespace), ("name", &**name)];
-                let all: Vec<(&str, &str)> =
-                    own.into_iter().chain(told.iter().map(|(name, value)| (name.as_str(), *value))).collect();
+                let all: Vec<(&str, &str)> = own
+                    .into_iter()
+                    .chain(exported.iter().map(|(name, value)| (name.as_str(), *value)))
+                    .collect();
                 ConstGauge::new(1.0).encode(family.encode_family(&all)?)?;
             }
         }

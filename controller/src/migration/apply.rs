@@ -101,7 +101,7 @@ async fn create(cluster: &Cluster, observed: &Observed, pod: &Pod) -> Result<Opt
     }
     match make_pod(cluster, vmi, pod).await {
         Ok(Some(uid)) => {
-            cluster.births.note(&uid);
+            cluster.created_pods.note(&uid);
             info!(namespace, migration = name, pod = pod.name_any(), uid, "created the target pod");
             Ok(None)
         }

@@ -5,7 +5,7 @@
 //! ```
 //!
 //! No guest runs in the pod yet, so the pod may be deleted at any time. Only its UID proves that it is ours, as for every
-//! launcher ([`crate::births`]): our own request created it, or the instance's status names it.
+//! launcher ([`crate::created_pods`]): our own request created it, or the instance's status names it.
 
 use super::action::{Action, Plan};
 use super::hand_over::{change, hand_over};
@@ -17,7 +17,7 @@ use super::status::{
 use super::target::{is_ready, started};
 use crate::migrations::row::{Phase, Priority};
 use crate::node::NodeState;
-use crate::vmi::{Again, Brought, Verdict, is_settled, runs, unschedulable};
+use crate::vmi::{Again, Brought, InstanceEnd, is_settled, runs, unschedulable};
 use barevirt_api::migratable::REASON_DISKS;
 use barevirt_api::names::{
     CONDITION_HOT_MEMORY_CHANGE, CONDITION_HOT_VCPU_CHANGE, CONDITION_LIVE_MIGRATABLE, CREATED_BY_LABEL,
@@ -40,7 +40,7 @@ const PENDING_ANNOTATION: &str = "kubevirt.io/migrationPendingPodTimeoutSeconds"
 const UNSCHEDULABLE_SECONDS: u64 = 300;
 const PENDING_SECONDS: u64 = 900;
 /// How long a pod may take before its UID is written to the status: another process would not know it.
-const PATIENCE: Duration = Duration::from_secs(4);
+const UID_DELAY: Duration = Duration::from_secs(4);
 /// How soon to look again where no event is expected.
 const WAITS: Duration = Duration::from_secs(5);
 /// How long a running target pod waits for cards that are being added to the guest or removed from it.
@@ -162,7 +162,7 @@ pub(super) fn plan(observed: &Observed, vmi: &VirtualMachineInstance, reached: P
         let message = "Migration failed because volumes of the VMI are on other claims than when its target pod was made";
         return fail(observed, delete(observed, pod), message);
     }
-    if Verdict::of(pod).is_some() || observed.target_node.is_some_and(NodeState::is_lost) {
+    if InstanceEnd::of(pod).is_some() || observed.target_node.is_some_and(NodeState::is_lost) {
         let message = "Migration failed because target pod shutdown during migration";
         return fail(observed, delete(observed, pod), message);
     }
@@ -228,7 +228,7 @@ pub(super) fn without_target(observed: &Observed) -> Plan {
 fn delete(observed: &Observed, pod: &Pod) -> Plan {
     let (name, uid) = (pod.name_any(), pod.uid().unwrap_or_default());
     let dead = observed.target_node.is_some_and(NodeState::is_known_dead);
-    let grace = if dead || Verdict::of(pod).is_some() { 0 } else { GRACE };
+    let grace = if dead || InstanceEnd::of(pod).is_some() { 0 } else { GRACE };
     let granted = pod.metadata.deletion_grace_period_seconds.unwrap_or(i64::MAX);
     if pod.metadata.deletion_timestamp.is_some() && granted <= i64::from(grace) {
         return Plan::default();
@@ -240,7 +240,7 @@ fn delete(observed: &Observed, pod: &Pod) -> Plan {
 fn is_proven(observed: &Observed, vmi: &VirtualMachineInstance, pod: &Pod) -> bool {
     let uid = pod.metadata.uid.as_deref().unwrap_or_default();
     let named = || vmi.status.as_ref().is_some_and(|status| status.active_pods.contains_key(uid));
-    !uid.is_empty() && (observed.is_born_here || named())
+    !uid.is_empty() && (observed.is_created_here || named())
 }
 
 fn without_pod(observed: &Observed, vmi: &VirtualMachineInstance, reached: Phase) -> Plan {
@@ -310,12 +310,12 @@ fn await_pod(observed: &Observed, vmi: &VirtualMachineInstance, pod: &Pod, reach
     let age = age(pod.metadata.creation_timestamp.as_ref(), observed);
     let uid = pod.uid().unwrap_or_default();
     let named = vmi.status.as_ref().is_some_and(|status| status.active_pods.contains_key(&uid));
-    if !named && age >= PATIENCE {
+    if !named && age >= UID_DELAY {
         plan = plan.act_if(change(vmi, |vmi| {
             vmi.status.get_or_insert_default().active_pods.insert(uid.clone(), String::new());
         }));
     } else if !named {
-        plan = plan.again_in(PATIENCE.saturating_sub(age).max(Duration::from_millis(100)));
+        plan = plan.again_in(UID_DELAY.saturating_sub(age).max(Duration::from_millis(100)));
     }
     let is_pending = pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Pending");
     if !is_pending {

@@ -18,7 +18,7 @@ const PREPARES: Duration = Duration::from_secs(300);
 pub(super) const WORTH_A_WRITE: Duration = Duration::from_secs(1);
 
 /// The phase according to the instance's record.
-pub(super) fn said(vmi: &VirtualMachineInstance) -> Phase {
+pub(super) fn reported_phase(vmi: &VirtualMachineInstance) -> Phase {
     match state(vmi) {
         Some(state) if state.start_timestamp.is_some() => Phase::Running,
         Some(state) if is_prepared(state) => Phase::TargetReady,
@@ -38,7 +38,7 @@ pub(super) fn plan(observed: &Observed, vmi: &VirtualMachineInstance, reached: P
             plan = plan.act_if(abort(vmi, observed.now).map(Action::Vmi)).tell(note);
         }
     }
-    let phase = said(vmi);
+    let phase = reported_phase(vmi);
     if phase == Phase::PreparingTarget {
         let since = entered(&observed.migration, Phase::PreparingTarget).unwrap_or(observed.now);
         let age = Duration::try_from(observed.now.duration_since(since)).unwrap_or(Duration::ZERO);

@@ -45,7 +45,7 @@ pub(super) async fn observe(
     let mut observed = Observed {
         vmi: instance(cluster, &migration, &vmi_name, reached).await?,
         target: None,
-        is_born_here: false,
+        is_created_here: false,
         target_node: None,
         has_rival: false,
         back_off: Duration::ZERO,
@@ -71,7 +71,8 @@ pub(super) async fn observe(
         observed.target = call_opt("get", subject, pods.get(&target_name)).await?;
     }
     if let Some(pod) = &observed.target {
-        observed.is_born_here = cluster.births.knows(pod.metadata.uid.as_deref().unwrap_or_default());
+        observed.is_created_here =
+            cluster.created_pods.knows(pod.metadata.uid.as_deref().unwrap_or_default());
         let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
         observed.target_node = node.map(|node| cluster.nodes.state(node, instant));
     }
@@ -95,7 +96,7 @@ pub(super) async fn observe(
             }
         }
         Standing::Handed => {
-            let matter = Matter::Phase(course::said(&vmi));
+            let matter = Matter::Phase(course::reported_phase(&vmi));
             observed.phase_due = cluster.migrations.noticed(&uid, matter, instant);
         }
         Standing::Moved | Standing::Stayed => {}
@@ -180,7 +181,8 @@ async fn turn(cluster: &Cluster, observed: &Observed, vmi: &VirtualMachineInstan
     let node = vmi.status.as_ref().and_then(|status| status.node_name.as_deref()).unwrap_or_default();
     let labels = cluster.node(node).and_then(|node| node.metadata.labels.clone()).unwrap_or_default();
     let same_selinux_level = cluster.migration_settings().match_se_linux_level_on_migration != Some(false);
-    let target = Target { migration, source: &source, node_labels: &labels, same_selinux_level };
+    let post_copy = settings(cluster, vmi).await?.configuration.allow_post_copy == Some(true);
+    let target = Target { migration, source: &source, node_labels: &labels, same_selinux_level, post_copy };
     Ok(Turn::Now(again(cluster, vmi, target).await?))
 }
 

@@ -30,7 +30,7 @@ pub(super) struct Observed {
     /// The pod with the target's name.
     pub(super) target: Option<Pod>,
     /// Whether our own request created that pod.
-    pub(super) is_born_here: bool,
+    pub(super) is_created_here: bool,
     /// The state of its node.
     pub(super) target_node: Option<NodeState>,
     /// Whether another migration of the instance comes before it.

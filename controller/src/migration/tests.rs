@@ -94,7 +94,7 @@ fn observed(
         effective: target.as_ref().filter(|pod| crate::vmi::runs(pod)).map(|_| settings()),
         target_node: target.as_ref().map(|_| NodeState::Ready),
         target,
-        is_born_here: true,
+        is_created_here: true,
         has_rival: false,
         back_off: Duration::ZERO,
         turn: Turn::NotAsked,
@@ -135,7 +135,7 @@ fn of_vmi(plan: &Plan) -> Value {
     }
 }
 
-fn told(plan: &Plan) -> Vec<&str> {
+fn messages(plan: &Plan) -> Vec<&str> {
     plan.notes.iter().map(|(_, note)| note.message.as_str()).collect()
 }
 
@@ -179,7 +179,7 @@ fn it_waits_for_its_turn_and_then_makes_its_pod() {
 }
 
 #[test]
-fn what_comes_first_is_waited_for_without_a_pod() {
+fn a_migration_waits_for_other_work_without_a_pod() {
     let cases = [
         json!({"status": {"phase": "Scheduled"}}),
         json!({"status": {"activePods": {"old": "c"}}}),
@@ -207,7 +207,7 @@ fn what_comes_first_is_waited_for_without_a_pod() {
 }
 
 #[test]
-fn what_cannot_be_fails_and_says_why() {
+fn an_impossible_migration_fails_with_the_reason() {
     let mut rival = observed(migration(in_phase("Pending")), Some(vmi(json!({}))), None);
     rival.has_rival = true;
     let movable = json!({"status": {"conditions": [{"type": "LiveMigratable", "status": "False",
@@ -227,12 +227,12 @@ fn what_cannot_be_fails_and_says_why() {
     ] {
         let plan = plan(&observed);
         assert_eq!(status(&plan)["phase"], "Failed");
-        assert!(told(&plan).iter().any(|message| message.contains(why)), "{why}: {plan:?}");
+        assert!(messages(&plan).iter().any(|message| message.contains(why)), "{why}: {plan:?}");
     }
 }
 
 #[test]
-fn disks_that_move_to_other_claims_keep_nobody() {
+fn volume_migration_ignores_unshared_source_disks() {
     let change = |reason: &str, moved: Value| {
         let condition =
             json!([{"type": "LiveMigratable", "status": "False", "reason": reason, "message": "no"}]);
@@ -362,9 +362,9 @@ fn disks_that_came_while_the_guest_ran_are_there_before_it_is_handed_over() {
 }
 
 #[test]
-fn a_pod_is_believed_for_its_uid_alone() {
+fn a_pod_is_identified_by_its_uid_alone() {
     let mut not_ours = observed(migration(in_phase("Pending")), Some(vmi(json!({}))), Some(runs()));
-    not_ours.is_born_here = false;
+    not_ours.is_created_here = false;
     let replaced = plan(&not_ours);
     assert!(deletes(&replaced) && replaced.actions.len() == 1, "{replaced:?}");
     // A pod that the status names is ours, whichever process leads.
@@ -395,7 +395,7 @@ fn a_pod_that_takes_long_is_noted_and_one_that_takes_too_long_is_given_up() {
     let noted = pending(5, json!({}));
     assert_eq!(of_vmi(&noted)["status"], json!({"activePods": {"t1": ""}}));
     assert_eq!(noted.again, Some(Duration::from_secs(295)));
-    assert!(told(&noted).iter().any(|text| text.contains("is currently unschedulable")));
+    assert!(messages(&noted).iter().any(|text| text.contains("is currently unschedulable")));
     let given_up = |plan: &Plan| plan.actions.iter().any(|action| matches!(action, Action::Delete { .. }));
     assert!(given_up(&pending(300, json!({}))) && !given_up(&pending(299, json!({}))));
     let soon = json!({"metadata": {"annotations": {
@@ -503,7 +503,7 @@ fn phases_follow_the_record() {
 }
 
 #[test]
-fn a_guest_that_has_moved_has_moved_though_somebody_cancels() {
+fn cancelling_a_completed_migration_changes_nothing() {
     let done = record(json!({"completed": true, "endTimestamp": text(NOW)}));
     let plan = plan(&observed(migration(canceled("Running")), Some(vmi(done)), Some(runs())));
     assert_eq!(status(&plan)["phase"], "Succeeded");
@@ -513,14 +513,14 @@ fn a_guest_that_has_moved_has_moved_though_somebody_cancels() {
 #[test]
 fn a_record_that_is_gone_or_anothers_ends_it() {
     let cleared = plan(&observed(migration(in_phase("Running")), Some(vmi(json!({}))), Some(runs())));
-    assert!(told(&cleared)[0].contains("was cleared") && deletes(&cleared));
+    assert!(messages(&cleared)[0].contains("was cleared") && deletes(&cleared));
     let taken = record(json!({"migrationUid": "m2"}));
     let taken = plan(&observed(migration(in_phase("Running")), Some(vmi(taken)), None));
-    assert!(told(&taken)[0].contains("taken over"));
+    assert!(messages(&taken)[0].contains("taken over"));
 }
 
 #[test]
-fn a_target_that_nobody_prepares_is_given_up() {
+fn a_target_without_preparation_times_out() {
     let since = json!({"status": {"phase": "PreparingTarget", "phaseTransitionTimestamps": [
         {"phase": "PreparingTarget", "phaseTransitionTimestamp": text(NOW - 300)}]}});
     let late = plan(&observed(migration(since.clone()), Some(vmi(record(json!({})))), Some(runs())));
@@ -533,7 +533,7 @@ fn a_target_that_nobody_prepares_is_given_up() {
 }
 
 #[test]
-fn one_that_has_ended_goes_and_takes_the_oldest_along() {
+fn an_ended_migration_releases_its_finalizer_and_collects_the_oldest() {
     let mut ended = observed(migration(in_phase("Succeeded")), Some(vmi(json!({}))), None);
     ended.surplus = vec![("old".to_owned(), "m0".to_owned())];
     let plan = super::plan::plan(&ended);
@@ -548,7 +548,7 @@ fn one_that_has_ended_goes_and_takes_the_oldest_along() {
 fn between_clusters_is_refused() {
     let send = json!({"status": {"phase": "Pending"}, "spec": {"sendTo": {"connectURL": "h:1", "migrationID": "x"}}});
     let plan = plan(&its_turn(observed(migration(send), Some(vmi(json!({}))), None)));
-    assert!(told(&plan)[0].contains("not supported"));
+    assert!(messages(&plan)[0].contains("not supported"));
     let waiting = migration(in_phase("WaitingForSync"));
     assert_eq!(super::plan::plan(&observed(waiting, None, None)), Plan::default());
 }

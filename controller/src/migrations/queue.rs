@@ -125,7 +125,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn limits_hold_and_nobody_waits_without_need(
+        fn queue_limits_hold_and_no_migration_waits_needlessly(
             all in proptest::collection::vec((0..4u8, 0..3u8, 0..9i64), 0..30),
             taken in proptest::collection::vec(0..4u8, 0..6),
             cluster in 0..8usize, node in 0..4usize,

@@ -135,7 +135,7 @@ fn failures_delay_what_this_program_asks_for() {
 }
 
 #[test]
-fn what_is_gone_leaves_nothing() {
+fn a_deleted_migration_leaves_no_entry() {
     let (all, now) = (Migrations::default(), Instant::now());
     saw(&all, "m1", "web", "Pending", json!({}));
     assert!(all.is_wanted("ns", "web", now));

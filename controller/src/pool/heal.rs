@@ -14,7 +14,7 @@ use std::time::Duration;
 /// Default number of consecutive failed starts after which a machine is replaced.
 const THRESHOLD: i64 = 3;
 /// Default time that a machine may fail before it is replaced.
-const PATIENCE: Duration = Duration::from_secs(300);
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(300);
 /// Printable statuses of failing machines.
 const FAILING: [&str; 6] = [
     STATUS_CRASH_LOOP_BACK_OFF,
@@ -51,14 +51,14 @@ pub(super) fn of(observed: &Observed, machine: &Machine) -> Health {
     let Some(since) = ready.and_then(|ready| ready.last_transition_time.as_ref()) else {
         return Health::Well;
     };
-    match patience(healing).checked_sub(age(since.0, observed.now)).filter(|left| !left.is_zero()) {
+    match timeout(healing).checked_sub(age(since.0, observed.now)).filter(|left| !left.is_zero()) {
         Some(left) => Health::Failing(left),
         None => Health::Hopeless,
     }
 }
 
-fn patience(healing: &VirtualMachinePoolAutohealingStrategy) -> Duration {
-    healing.min_failing_to_start_duration.as_deref().and_then(duration::parse).unwrap_or(PATIENCE)
+fn timeout(healing: &VirtualMachinePoolAutohealingStrategy) -> Duration {
+    healing.min_failing_to_start_duration.as_deref().and_then(duration::parse).unwrap_or(DEFAULT_TIMEOUT)
 }
 
 fn age(since: Timestamp, now: Timestamp) -> Duration {

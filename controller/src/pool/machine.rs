@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn what_each_machine_has_of_its_own_gets_its_number() {
+    fn names_of_a_machines_own_objects_get_its_number() {
         let plain = new(&pool(json!({"selector": {}, "virtualMachineTemplate": template()})), 3);
         assert_eq!(plain.metadata.name.as_deref(), Some("web-3"));
         assert_eq!(

@@ -14,7 +14,7 @@ use std::time::Instant;
 use tracing::warn;
 
 /// The result of a look.
-pub(super) enum Seen {
+pub(super) enum Observation {
     /// The pool does not exist, or cannot be decoded.
     Nothing,
     /// The caches lag behind our own writes.
@@ -23,8 +23,8 @@ pub(super) enum Seen {
     Whole(Box<Observed>),
 }
 
-pub(super) async fn observe(cluster: &Cluster, namespace: &str, name: &str) -> Result<Seen, Error> {
-    let Some(mut observed) = cached(cluster, namespace, name) else { return Ok(Seen::Nothing) };
+pub(super) async fn observe(cluster: &Cluster, namespace: &str, name: &str) -> Result<Observation, Error> {
+    let Some(mut observed) = cached(cluster, namespace, name) else { return Ok(Observation::Nothing) };
     let now = Instant::now();
     let owes = |kind, name: &str| cluster.expectations.owes(&Key::new(kind, namespace, name), now);
     let names = observed.machines.iter().map(|machine| machine.vm.name_any());
@@ -32,11 +32,11 @@ pub(super) async fn observe(cluster: &Cluster, namespace: &str, name: &str) -> R
         || names.into_iter().any(|name| owes(Kind::Vm, &name) || owes(Kind::Vmi, &name))
         || cluster.expectations.owes_any(Kind::Vm, namespace, &format!("{name}-"), now);
     if owed {
-        return Ok(Seen::Owed);
+        return Ok(Observation::Owed);
     }
     let older = revision::referenced(&observed);
     observed.older = revision::read(cluster, &observed.pool, older).await?;
-    Ok(Seen::Whole(Box::new(observed)))
+    Ok(Observation::Whole(Box::new(observed)))
 }
 
 fn cached(cluster: &Cluster, namespace: &str, name: &str) -> Option<Observed> {

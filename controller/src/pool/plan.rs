@@ -68,14 +68,14 @@ pub fn plan(observed: &Observed) -> Plan {
     if !hopeless.is_empty() {
         return Plan::of(hopeless);
     }
-    let patience = health
+    let recheck = health
         .iter()
         .filter_map(|(_, health)| match health {
             Health::Failing(left) => Some(*left),
             Health::Well | Health::Hopeless => None,
         })
         .min();
-    scale(observed).or_else(|| relax(observed)).unwrap_or_else(|| update(observed)).no_later_than(patience)
+    scale(observed).or_else(|| relax(observed)).unwrap_or_else(|| update(observed)).no_later_than(recheck)
 }
 
 /// The plan for the number of machines; `None` where nothing is to be done.

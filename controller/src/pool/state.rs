@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_machine_may_own_is_named_once() {
+    fn claims_of_a_machine_are_named_once() {
         let machine = machine(json!({
             "dataVolumeTemplates": [{"metadata": {"name": "root-3"}, "spec": {}}],
             "template": {"spec": {"domain": {"devices": {}}, "volumes": [

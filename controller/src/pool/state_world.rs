@@ -201,7 +201,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_machines_leave_is_kept_by_whomever_they_are_deleted(events in events()) {
+    fn claims_of_deleted_machines_are_kept_for_any_deleter(events in events()) {
         let mut world = World::new(1);
         for event in &events {
             world.step(event, false);
@@ -211,7 +211,7 @@ proptest! {
     }
 
     #[test]
-    fn what_the_pool_deletes_leaves_all_it_had(events in events()) {
+    fn machines_deleted_by_the_pool_leave_their_claims(events in events()) {
         let mut world = World::new(0);
         // No other client deletes any.
         for event in events.iter().filter(|event| !matches!(event, Event::Deletes(_))) {

@@ -138,7 +138,7 @@ fn surplus_goes_by_the_policy() {
 }
 
 #[test]
-fn what_leaves_already_counts() {
+fn machines_being_deleted_count_for_scale_in() {
     let machines = vec![running(0, "web-1"), running(1, "web-1"), deleting(running(2, "web-1"))];
     let one = pool(
         1,
@@ -321,7 +321,7 @@ fn keeping(strategy: &str, replicas: u32) -> VirtualMachinePool {
 }
 
 #[test]
-fn a_machine_whose_state_stays_is_held_before_it_is_deleted_and_let_go_of_after() {
+fn a_machine_with_kept_state_has_a_finalizer_until_its_claims_are_released() {
     let mut loose = keeping("proactive", 1);
     loose.metadata.finalizers = None;
     assert_eq!(plan(&observed(loose, vec![running(0, "web-1")])).actions, [Action::Guard]);

@@ -32,9 +32,9 @@ const OWED: Duration = Duration::from_millis(500);
 /// One reconciliation; returns when the next one is due without an event.
 pub async fn reconcile(cluster: &Cluster, namespace: &str, name: &str) -> Result<Option<Duration>, Error> {
     match observe::observe(cluster, namespace, name) {
-        observe::Seen::Nothing => Ok(None),
-        observe::Seen::Owed => Ok(Some(OWED)),
-        observe::Seen::Whole(observed) => {
+        observe::Observation::Nothing => Ok(None),
+        observe::Observation::Owed => Ok(Some(OWED)),
+        observe::Observation::Whole(observed) => {
             let plan = plan(&observed);
             apply::apply(cluster, &observed, plan).await
         }

@@ -11,7 +11,7 @@ use std::time::Instant;
 use tracing::warn;
 
 /// The result of a look.
-pub(super) enum Seen {
+pub(super) enum Observation {
     /// The set does not exist, or cannot be decoded.
     Nothing,
     /// The caches lag behind our own writes.
@@ -20,18 +20,20 @@ pub(super) enum Seen {
     Whole(Box<Observed>),
 }
 
-pub(super) fn observe(cluster: &Cluster, namespace: &str, name: &str) -> Seen {
+pub(super) fn observe(cluster: &Cluster, namespace: &str, name: &str) -> Observation {
     let now = Instant::now();
     if cluster.expectations.owes(&Key::new(Kind::Set, namespace, name), now) {
-        return Seen::Owed;
+        return Observation::Owed;
     }
-    let Some(set) = cluster.sets.get(&ObjectRef::new(name).within(namespace)) else { return Seen::Nothing };
+    let Some(set) = cluster.sets.get(&ObjectRef::new(name).within(namespace)) else {
+        return Observation::Nothing;
+    };
     let set = match set.unpack() {
         Ok(set) => set,
         Err(error) => {
             // It is logged and left alone; the others go on.
             warn!(namespace, name, error = %chain(&error), "a replica set that cannot be read");
-            return Seen::Nothing;
+            return Observation::Nothing;
         }
     };
     let children = cluster.instances.children(&set.uid().unwrap_or_default());
@@ -39,11 +41,11 @@ pub(super) fn observe(cluster: &Cluster, namespace: &str, name: &str) -> Seen {
         children.iter().any(|child| cluster.expectations.owes(&Key::new(Kind::Vmi, namespace, child), now))
             || cluster.expectations.owes_any(Kind::Vmi, namespace, &plan::beginning(&set), now);
     if owed {
-        return Seen::Owed;
+        return Observation::Owed;
     }
     let candidates = children.into_iter().chain(cluster.instances.free(namespace));
     let members = candidates.filter_map(|child| member(cluster, namespace, &child)).collect();
-    Seen::Whole(Box::new(Observed { set, members }))
+    Observation::Whole(Box::new(Observed { set, members }))
 }
 
 /// An instance that may be the set's; `None` where it cannot be decoded, which its own reconciler logs.

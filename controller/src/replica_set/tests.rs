@@ -60,7 +60,7 @@ fn created(actions: &[Action]) -> Vec<String> {
 }
 
 #[test]
-fn what_is_missing_is_created_from_the_template() {
+fn missing_instances_are_created_from_the_template() {
     let made = actions(set(json!({"replicas": 3})), vec![member("a", "Running")]);
     let [Action::Create(first), Action::Create(second)] = made.as_slice() else { panic!("{made:?}") };
     let name = first.metadata.name.as_deref().unwrap();
@@ -83,7 +83,7 @@ fn what_is_missing_is_created_from_the_template() {
 }
 
 #[test]
-fn what_is_too_much_goes_those_that_are_not_ready_first_then_the_youngest() {
+fn surplus_instances_are_deleted_unready_first_then_youngest() {
     let mut old = member("c", "Running");
     old.created = Some(at(NOW - 100));
     let members = vec![old, member("a", "Running"), member("b", "Running"), member("d", "Scheduling")];
@@ -99,7 +99,7 @@ fn what_is_too_much_goes_those_that_are_not_ready_first_then_the_youngest() {
 }
 
 #[test]
-fn what_ended_is_cleared_away_and_replaced() {
+fn ended_instances_are_deleted_and_replaced() {
     let made = actions(set(json!({})), vec![member("a", "Failed")]);
     assert_eq!(created(&made).len(), 1);
     assert_eq!(made[1], Action::Clear(member("a", "Failed")));
@@ -113,7 +113,7 @@ fn what_ended_is_cleared_away_and_replaced() {
 }
 
 #[test]
-fn a_paused_set_neither_makes_nor_takes_away() {
+fn a_paused_set_creates_and_deletes_nothing() {
     let paused = || set(json!({"replicas": 2, "paused": true}));
     assert_eq!(actions(paused(), vec![]), []);
     assert_eq!(actions(paused(), vec![member("a", "Failed")]), []);

@@ -9,7 +9,7 @@ use crate::cluster::Cluster;
 use crate::expectations::{Key, Kind};
 use crate::kin;
 use crate::merge;
-use crate::vmi::Verdict;
+use crate::vmi::InstanceEnd;
 use crate::write;
 use crate::write::FIELD_MANAGER;
 use barevirt_api::names::{
@@ -131,11 +131,11 @@ pub(super) async fn apply(
         },
     };
     let postponed = report(cluster, observed, vmi.as_ref(), &outcome).await?;
-    let filling = data_volumes::patience(&observed.data_volumes, vmi.as_ref());
+    let filling = data_volumes::interval(&observed.data_volumes, vmi.as_ref());
     match failure {
         Some(error) => Err(error),
         None => {
-            let moves = volumes::patience(&observed.volumes);
+            let moves = volumes::interval(&observed.volumes);
             Ok([again, postponed, filling, moves].into_iter().flatten().min())
         }
     }
@@ -233,7 +233,7 @@ async fn start(
     let launchers = ListParams::default()
         .labels(&format!("{APP_LABEL}={APP_LAUNCHER},{VM_NAME_LABEL}={}", vmi_id(&name)));
     let found = call("list", || format!("launcher pods of {}", subject(vm)), pods.list(&launchers)).await?;
-    if let Some(pod) = found.iter().find(|pod| Verdict::of(pod).is_none()) {
+    if let Some(pod) = found.iter().find(|pod| InstanceEnd::of(pod).is_none()) {
         info!(namespace, vm = name, pod = pod.name_any(), "the start waits for a former launcher pod");
         return Ok(None);
     }

@@ -19,7 +19,7 @@ use barevirt_api::v1::{DataVolumeTemplateSpec, VirtualMachine, VirtualMachineIns
 use barevirt_component::notes::Note;
 use barevirt_component::request::{Category, Error};
 use barevirt_component::request::{call, call_opt};
-use barevirt_plan::data_volumes::{self as planned, DataVolumes, Origin, Told, Work};
+use barevirt_plan::data_volumes::{self as planned, DataVolumeState, DataVolumes, Origin, Work};
 use k8s_openapi::api::authorization::v1::SubjectAccessReview;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
@@ -29,7 +29,7 @@ use std::time::Duration;
 use tracing::info;
 
 /// How often unfilled DataVolumes are looked at.
-pub(super) const PATIENCE: Duration = Duration::from_secs(5);
+pub(super) const INTERVAL: Duration = Duration::from_secs(5);
 /// How often DataVolumes are looked at that CDI has given up: a user has to act.
 const FAILED: Duration = Duration::from_secs(30);
 
@@ -78,7 +78,7 @@ pub(super) async fn observe(
     for template in templates {
         let name = template.name();
         let there = call_opt("get", || format!("data volume {namespace}/{name}"), all.get(name)).await?;
-        found.push(there.map(|there| Told::by(&there, vm)));
+        found.push(there.map(|there| DataVolumeState::of(&there, vm)));
     }
     let found = DataVolumes(found);
     if found.are_filled() {
@@ -88,11 +88,11 @@ pub(super) async fn observe(
 }
 
 /// When to look again, where something may still change.
-pub(super) fn patience(volumes: &DataVolumes, vmi: Option<&VirtualMachineInstance>) -> Option<Duration> {
+pub(super) fn interval(volumes: &DataVolumes, vmi: Option<&VirtualMachineInstance>) -> Option<Duration> {
     // Without an instance no pod will bind claims that wait for a first consumer.
     let settled = volumes.are_filled() || (vmi.is_none() && volumes.are_ready());
     let any = volumes.0.iter().any(Option::is_some);
-    (any && !settled).then(|| if volumes.failed().next().is_some() { FAILED } else { PATIENCE })
+    (any && !settled).then(|| if volumes.failed().next().is_some() { FAILED } else { INTERVAL })
 }
 
 /// Does the work, up to the first refusal.
@@ -265,26 +265,30 @@ mod tests {
     use super::*;
 
     fn volumes(phase: &str) -> DataVolumes {
-        let told = Told { name: "root".to_owned(), phase: phase.to_owned(), ..Told::default() };
-        DataVolumes(vec![Some(told)])
+        let state = DataVolumeState {
+            name: "root".to_owned(),
+            phase: phase.to_owned(),
+            ..DataVolumeState::default()
+        };
+        DataVolumes(vec![Some(state)])
     }
 
     #[test]
-    fn what_may_still_change_is_looked_at_again() {
+    fn unfinished_data_volumes_are_looked_at_again() {
         let vmi = VirtualMachineInstance::new("web", Default::default());
         for (phase, alone, with_instance) in [
-            ("", Some(PATIENCE), Some(PATIENCE)),
-            ("ImportInProgress", Some(PATIENCE), Some(PATIENCE)),
+            ("", Some(INTERVAL), Some(INTERVAL)),
+            ("ImportInProgress", Some(INTERVAL), Some(INTERVAL)),
             ("Failed", Some(FAILED), Some(FAILED)),
             // No pod will bind it.
-            ("WaitForFirstConsumer", None, Some(PATIENCE)),
-            ("PendingPopulation", None, Some(PATIENCE)),
+            ("WaitForFirstConsumer", None, Some(INTERVAL)),
+            ("PendingPopulation", None, Some(INTERVAL)),
             ("Succeeded", None, None),
         ] {
-            assert_eq!(patience(&volumes(phase), None), alone, "{phase}");
-            assert_eq!(patience(&volumes(phase), Some(&vmi)), with_instance, "{phase}");
+            assert_eq!(interval(&volumes(phase), None), alone, "{phase}");
+            assert_eq!(interval(&volumes(phase), Some(&vmi)), with_instance, "{phase}");
         }
-        assert_eq!(patience(&DataVolumes(vec![None]), None), None);
-        assert_eq!(patience(&DataVolumes::default(), Some(&vmi)), None);
+        assert_eq!(interval(&DataVolumes(vec![None]), None), None);
+        assert_eq!(interval(&DataVolumes::default(), Some(&vmi)), None);
     }
 }

@@ -51,7 +51,7 @@ pub(super) struct Refusal {
 }
 
 /// The result of a look at the API server: found, or refused with a reason.
-type Looked<T> = Result<Result<T, Refusal>, Error>;
+type LookupResult<T> = Result<Result<T, Refusal>, Error>;
 
 /// Whether the status names copies of everything that the machine names.
 pub(super) fn is_recorded(vm: &VirtualMachine) -> bool {
@@ -62,7 +62,7 @@ pub(super) fn is_recorded(vm: &VirtualMachine) -> bool {
 }
 
 /// Stores copies of what the machine names, where they are missing.
-pub(super) async fn record(cluster: &Cluster, vm: &VirtualMachine) -> Looked<References> {
+pub(super) async fn record(cluster: &Cluster, vm: &VirtualMachine) -> LookupResult<References> {
     let mut references = References::default();
     for family in Family::ALL {
         let Some(matcher) = family.matcher(vm) else { continue };
@@ -82,7 +82,7 @@ async fn record_one(
     cluster: &Cluster,
     vm: &VirtualMachine,
     matcher: &Matcher<'_>,
-) -> Looked<InstancetypeStatusRef> {
+) -> LookupResult<InstancetypeStatusRef> {
     let mut reference = revision::reference(vm, matcher);
     if let Some(name) = reference.controller_revision_ref.as_ref().and_then(|kept| kept.name.clone()) {
         return Ok(stored(cluster, vm, matcher.family, &name).await?.map(|_| reference));
@@ -124,7 +124,7 @@ pub(super) async fn applied(
     cluster: &Cluster,
     vm: &VirtualMachine,
     instance: VirtualMachineInstance,
-) -> Looked<VirtualMachineInstance> {
+) -> LookupResult<VirtualMachineInstance> {
     let instancetype = match kept(cluster, vm, Family::Instancetype).await? {
         Ok(instancetype) => instancetype,
         Err(refusal) => return Ok(Err(refusal)),
@@ -148,7 +148,7 @@ async fn kept<T: DeserializeOwned>(
     cluster: &Cluster,
     vm: &VirtualMachine,
     family: Family,
-) -> Looked<Option<T>> {
+) -> LookupResult<Option<T>> {
     let Some(matcher) = family.matcher(vm) else { return Ok(Ok(None)) };
     let name = match revision::source(vm, &matcher) {
         Ok(Source::Revision(name)) => name,
@@ -167,7 +167,7 @@ async fn stored(
     vm: &VirtualMachine,
     family: Family,
     name: &str,
-) -> Looked<ControllerRevision> {
+) -> LookupResult<ControllerRevision> {
     let namespace = vm.namespace().unwrap_or_default();
     let revisions: Api<ControllerRevision> = Api::namespaced(cluster.client.clone(), &namespace);
     let found = call("get", || format!("controller revision {namespace}/{name}"), revisions.get(name)).await;
@@ -181,7 +181,7 @@ async fn object(
     family: Family,
     scope: Scope,
     name: &str,
-) -> Looked<serde_json::Value> {
+) -> LookupResult<serde_json::Value> {
     let kind = GroupVersionKind::gvk(GROUP, VERSION, family.object_kind(scope));
     let resource = ApiResource::from_gvk_with_plural(&kind, &family.plural(scope));
     let objects: Api<DynamicObject> = match scope {
@@ -196,7 +196,7 @@ async fn object(
 }
 
 /// A missing object is not our failure: it is reported to the user, in the API server's words.
-fn looked<T>(family: Family, found: Result<T, Error>) -> Looked<T> {
+fn looked<T>(family: Family, found: Result<T, Error>) -> LookupResult<T> {
     match found {
         Ok(found) => Ok(Ok(found)),
         Err(Error::Api { source, .. }) if response(&source).is_some_and(|answer| answer.code == 404) => {
@@ -208,7 +208,7 @@ fn looked<T>(family: Family, found: Result<T, Error>) -> Looked<T> {
 }
 
 /// Creates the copy, or finds it; returns its name.
-async fn store(cluster: &Cluster, vm: &VirtualMachine, wanted: ControllerRevision) -> Looked<String> {
+async fn store(cluster: &Cluster, vm: &VirtualMachine, wanted: ControllerRevision) -> LookupResult<String> {
     let (namespace, name) = (vm.namespace().unwrap_or_default(), wanted.name_any());
     let revisions: Api<ControllerRevision> = Api::namespaced(cluster.client.clone(), &namespace);
     let revision_subject = || format!("controller revision {namespace}/{name}");

@@ -1,6 +1,6 @@
 //! Plans a machine. Pure: the same observation gives the same step.
 
-use super::data_volumes::PATIENCE;
+use super::data_volumes::INTERVAL;
 use super::{back_off, instancetype, revision};
 use crate::kin;
 use barevirt_api::names::{
@@ -195,7 +195,7 @@ fn provided(observed: &Observed, step: Step) -> Step {
         return Step::OverQuota(told.name.clone(), why.to_owned());
     }
     if starts && !data_volumes.are_ready() {
-        return Step::Wait(PATIENCE);
+        return Step::Wait(INTERVAL);
     }
     step
 }

@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_machine_left_is_its_own() {
+    fn revisions_of_another_machine_are_not_ours() {
         let machine = machine();
         let revision = |name: &str, owner: Option<&str>| -> ObjectMeta {
             let owners: Vec<_> = owner

@@ -6,7 +6,7 @@ use super::status::{Outcome, compute};
 use super::{DataVolumes, Drift, Work};
 use barevirt_api::names::VM_FINALIZER;
 use barevirt_api::v1::{VirtualMachine, VirtualMachineInstance, VirtualMachineStatus};
-use barevirt_plan::data_volumes::Told;
+use barevirt_plan::data_volumes::DataVolumeState;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
@@ -148,7 +148,7 @@ fn a_receiver_waits_until_it_is_to_run_here() {
 }
 
 #[test]
-fn running_is_the_older_word() {
+fn running_is_read_without_a_run_strategy() {
     let mut machine = vm("Always", json!({}));
     machine.spec.run_strategy = None;
     assert_eq!(step(&machine, None), Step::Rest);
@@ -268,7 +268,7 @@ fn the_finalizer_comes_before_the_instance() {
 }
 
 #[test]
-fn what_a_machine_names_is_kept_before_it_starts() {
+fn revisions_are_recorded_before_a_machine_starts() {
     let named = |strategy: &str, status: Value| {
         let mut machine = vm(strategy, status);
         machine.spec.instancetype = serde_json::from_value(json!({"name": "small"})).unwrap();
@@ -390,7 +390,7 @@ fn conditions_follow_the_instance() {
 }
 
 #[test]
-fn once_means_once_until_somebody_deletes_the_instance() {
+fn a_machine_that_runs_once_starts_again_after_its_instance_is_deleted() {
     let machine = vm("Once", json!({}));
     let failed = vmi("i1", "Failed");
     assert_eq!(step(&machine, Some(failed.clone())), Step::Report);
@@ -420,7 +420,7 @@ fn an_instance_names_the_revision_it_is_made_from() {
 }
 
 #[test]
-fn what_moved_on_needs_a_restart() {
+fn a_changed_template_sets_restart_required() {
     let running = || ran(vmi("i1", "Running"));
     let with = |vm: &VirtualMachine, vmi: Option<VirtualMachineInstance>, drift| {
         let observed = Observed {

@@ -10,7 +10,7 @@ use crate::write;
 use barevirt_api::names::is_final_phase;
 use barevirt_api::v1::{VirtualMachineInstance, VirtualMachineInstanceMigration};
 use barevirt_component::request::Error;
-use barevirt_plan::volume_migration::{Looked, Move, changed, concerns, plan};
+use barevirt_plan::volume_migration::{Move, VolumeClaims, changed, concerns, plan};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 use kube::api::{DeleteParams, Preconditions};
@@ -20,7 +20,7 @@ use std::time::Duration;
 use tracing::info;
 
 /// How often missing claims and a migrating guest are looked at.
-const PATIENCE: Duration = Duration::from_secs(5);
+const INTERVAL: Duration = Duration::from_secs(5);
 /// How often volumes that cannot move are looked at again.
 const STUCK: Duration = Duration::from_secs(30);
 
@@ -30,7 +30,7 @@ pub(super) async fn observe(cluster: &Cluster, observed: &Observed) -> Result<Mo
     let alive = |vmi: &&VirtualMachineInstance| vmi.metadata.deletion_timestamp.is_none();
     let Some(vmi) = observed.own_vmi().filter(alive) else { return Ok(Move::Nothing) };
     let namespace = vm.namespace().unwrap_or_default();
-    let mut looked = BTreeMap::new();
+    let mut claims = BTreeMap::new();
     if concerns(vm, vmi) {
         for (name, (from, to)) in changed(&vm.spec.template.spec, vmi) {
             let volume = vm.spec.template.spec.volumes.iter().find(|volume| volume.name == name);
@@ -40,17 +40,17 @@ pub(super) async fn observe(cluster: &Cluster, observed: &Observed) -> Result<Mo
             let (is_being_filled, is_filled_for_pod) = destination.is_being_filled();
             let user = user(cluster, vmi, to);
             let there = destination.claim.filter(|claim| claim.metadata.deletion_timestamp.is_none());
-            let found = Looked {
+            let found = VolumeClaims {
                 source: source.as_ref().map(claim_info),
                 destination: there.as_ref().map(claim_info),
                 is_being_filled,
                 is_filled_for_pod,
                 user,
             };
-            looked.insert(name.to_owned(), found);
+            claims.insert(name.to_owned(), found);
         }
     }
-    Ok(plan(vm, vmi, &looked, &Time(observed.now)))
+    Ok(plan(vm, vmi, &claims, &Time(observed.now)))
 }
 
 /// Another instance of the namespace that uses the claim.
@@ -67,9 +67,9 @@ fn user(cluster: &Cluster, vmi: &VirtualMachineInstance, claim: &str) -> Option<
 }
 
 /// When to look again.
-pub(super) fn patience(volumes: &Move) -> Option<Duration> {
+pub(super) fn interval(volumes: &Move) -> Option<Duration> {
     match volumes {
-        Move::Wait | Move::GiveUp => Some(PATIENCE),
+        Move::Wait | Move::GiveUp => Some(INTERVAL),
         Move::Restart(_) | Move::Blocked(_) => Some(STUCK),
         Move::Nothing | Move::Apply(_) => None,
     }

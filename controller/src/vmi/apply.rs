@@ -128,7 +128,7 @@ async fn create_pod(
     let (namespace, name) = (vmi.namespace().unwrap_or_default(), pod.name_any());
     match make_pod(cluster, vmi, pod).await {
         Ok(Some(uid)) => {
-            cluster.births.note(&uid);
+            cluster.created_pods.note(&uid);
             info!(namespace, vmi = vmi.name_any(), pod = name, uid, "created the launcher pod");
             Ok(None)
         }
@@ -139,7 +139,7 @@ async fn create_pod(
             let plan = status::refused(vmi, REASON_SYNC_FAILED, &status::taken(&name), Timestamp::now());
             tell(cluster, vmi, plan).await?;
             warn!(vmi = subject(vmi), error = %error, "the launcher's name is taken");
-            Ok(Some(status::TAKEN_PATIENCE))
+            Ok(Some(status::TAKEN_NAME_INTERVAL))
         }
         Err(error) => {
             if matches!(error, Error::Api { .. }) && error.category() == Category::Refused {

@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_out_of_reach_is_named() {
+    fn unreachable_containers_are_named() {
         let vmi: VirtualMachineInstance = serde_json::from_value(json!({
             "metadata": {"name": "vm"},
             "spec": {

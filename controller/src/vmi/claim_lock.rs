@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_begun_is_before_and_then_who_is_older() {
+    fn running_guests_then_older_guests_hold_a_claim() {
         let own = json!({"disk": {"bus": "virtio"}});
         let shared = json!({"disk": {"bus": "virtio"}, "shareable": true});
         let read = json!({"disk": {"bus": "virtio", "readonly": true}});

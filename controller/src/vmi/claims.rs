@@ -38,7 +38,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// How often a claim that is not ready is looked at.
-pub(super) const PATIENCE: Duration = Duration::from_secs(5);
+pub(super) const INTERVAL: Duration = Duration::from_secs(5);
 
 /// The claims that volumes name, by their names; and the message about one that another guest writes to.
 #[derive(Clone, Debug, Default, PartialEq)]

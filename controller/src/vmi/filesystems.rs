@@ -49,7 +49,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_directory_that_nobody_has_put_into_the_pod_is_named() {
+    fn a_missing_shared_directory_is_named() {
         let vmi: VirtualMachineInstance = serde_json::from_value(json!({
             "metadata": {"name": "vm"},
             "spec": {

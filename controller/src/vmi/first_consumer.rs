@@ -105,7 +105,7 @@ pub(super) fn plan(observed: &Observed, step: Step<'_>, consumer: Option<Pod>) -
     }
     observed.claims.note_filling(&mut status.conditions, observed.now);
     let patch = status_patch(vmi, json!({}), &status);
-    let mut again = claims::PATIENCE;
+    let mut again = claims::INTERVAL;
     let action = match step {
         // Once the status has it, which is an event.
         Step::Make if patch.is_some() => None,

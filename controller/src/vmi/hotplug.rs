@@ -33,10 +33,10 @@ use self::volumes::{Stage, Wanted, entries, pod_of, wanted};
 use super::action::{Action, Plan};
 use super::claims::{self, Found};
 use super::consumer::{is_first_consumer, release};
+use super::instance_end::bounded;
 use super::observed::Observed;
 use super::progress;
 use super::status;
-use super::verdict::bounded;
 use barevirt_api::names::{
     REASON_FAILED_CREATE, REASON_HOTPLUG_FAILED, REASON_MISSING_ATTACHMENT_POD, REASON_SUCCESSFUL_CREATE,
     VOLUME_ATTACHED, VOLUME_DETACHING,
@@ -53,7 +53,7 @@ use serde_json::json;
 use std::time::Duration;
 
 /// How often an obstacle is looked at again.
-const PATIENCE: Duration = Duration::from_secs(10);
+const INTERVAL: Duration = Duration::from_secs(10);
 
 /// The plan for a running instance and its launcher.
 pub(super) fn plan(observed: &Observed, launcher: &Pod) -> Plan {
@@ -233,7 +233,7 @@ impl<'a> Work<'a> {
         let trouble = match standing {
             Standing::Absent => self.begin(wanted, entry, is_noted, found),
             Standing::Foreign => {
-                self.again_in(PATIENCE);
+                self.again_in(INTERVAL);
                 Some(taken(&wanted.pod))
             }
             Standing::Ended(pod) => {
@@ -286,7 +286,7 @@ impl<'a> Work<'a> {
         let observed = self.observed;
         let waits = found.filter(|found| found.waits_for_consumer());
         if waits.is_some() {
-            self.again_in(claims::PATIENCE);
+            self.again_in(claims::INTERVAL);
         }
         match (self.consumer(&wanted.pod), waits) {
             (Standing::Foreign, Some(_)) => Some(taken(&consumer::name_beside(&wanted.pod))),
@@ -301,7 +301,7 @@ impl<'a> Work<'a> {
             (Standing::Absent | Standing::Foreign, None) => {
                 let claim = found.and_then(|found| usable(found, &observed.vmi, wanted.claim.name));
                 let Some(claim) = claim else {
-                    self.again_in(claims::PATIENCE);
+                    self.again_in(claims::INTERVAL);
                     return None;
                 };
                 self.make(wanted, entry, is_noted, claim, Next::Attachment)

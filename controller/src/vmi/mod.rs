@@ -31,6 +31,7 @@ mod eviction;
 mod filesystems;
 mod first_consumer;
 mod hotplug;
+mod instance_end;
 pub(crate) mod moving;
 mod networks;
 mod observe;
@@ -49,7 +50,6 @@ mod status;
 mod subject;
 #[cfg(test)]
 pub(crate) mod tests;
-mod verdict;
 
 pub(crate) use again::{Again, again};
 pub(crate) use apply::attach;
@@ -60,9 +60,9 @@ pub(crate) use claims::{info as claim_info, look as look_for_volume, look_for_cl
 pub(crate) use consumer::is_first_consumer;
 pub(crate) use hotplug::attachments::is_attachment;
 pub(crate) use hotplug::target::{Brought, is_settled};
+pub use instance_end::InstanceEnd;
 pub(crate) use progress::{runs, unschedulable};
 pub use status::NOT_RUNNING_MESSAGE;
-pub use verdict::Verdict;
 
 use crate::cluster::Cluster;
 use crate::expectations::{Key, Kind};

@@ -17,11 +17,11 @@
 
 use super::action::{Action, Plan};
 use super::eviction;
+use super::instance_end::InstanceEnd;
 use super::observed::Observed;
 use super::others::{Other, Target, is_moving, is_over, state};
 use super::removal::remove_others;
 use super::status::{age, change, patch};
-use super::verdict::Verdict;
 use crate::node::NodeState;
 use barevirt_api::names::{COMPUTE_CONTAINER, MIGRATION_TARGET_NODE_LABEL};
 use barevirt_api::v1::{VirtualMachineInstance, VirtualMachineInstanceMigrationState};
@@ -34,13 +34,13 @@ use serde_json::{Value, json};
 use std::time::Duration;
 
 /// How long handlers have to report the end of a migration whose target is gone.
-const VERDICT: Duration = Duration::from_secs(10);
+const END_REPORT_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a responsive node may need to end what ran in a force-deleted pod.
-const MARGIN: Duration = Duration::from_secs(30);
+const FORCED_END_TIMEOUT: Duration = Duration::from_secs(30);
 /// How often an instance is looked at whose guest is migrating and whose pods are not as expected.
-const PATIENCE: Duration = Duration::from_secs(5);
+const INTERVAL: Duration = Duration::from_secs(5);
 /// How long the marks of a migration stay while one of its pods does not go.
-const SETTLES: Duration = Duration::from_secs(30);
+const MARKS_TIMEOUT: Duration = Duration::from_secs(30);
 /// Event reason: a migration failed. KubeVirt's.
 const REASON_FAILED_MIGRATION: &str = "FailedMigration";
 /// KubeVirt's text for a target that is gone.
@@ -58,8 +58,8 @@ pub(super) fn plan(observed: &Observed) -> Plan {
     let prepared = is_prepared(state);
     let (lost, deadline) = match observed.target {
         Target::Lives | Target::Unknown => (None, Duration::MAX),
-        Target::Ended(since) => (Some(since), if prepared { VERDICT } else { Duration::ZERO }),
-        Target::Missing(since) => (Some(since), if prepared { MARGIN } else { Duration::ZERO }),
+        Target::Ended(since) => (Some(since), if prepared { END_REPORT_TIMEOUT } else { Duration::ZERO }),
+        Target::Missing(since) => (Some(since), if prepared { FORCED_END_TIMEOUT } else { Duration::ZERO }),
     };
     if let Some(since) = lost {
         if since < deadline {
@@ -71,7 +71,7 @@ pub(super) fn plan(observed: &Observed) -> Plan {
         let body = failed(vmi, TARGET_IS_DOWN, observed.now);
         return Plan::default().act_if(body.map(Action::Patch)).tell(note);
     }
-    let source_lives = observed.pod.as_ref().is_some_and(|pod| Verdict::of(pod).is_none())
+    let source_lives = observed.pod.as_ref().is_some_and(|pod| InstanceEnd::of(pod).is_none())
         && !observed.node.is_some_and(NodeState::is_lost);
     // The migration is not wanted any more, or no source is left to begin: a target that only waits reports its failure. If
     // the guest is being transferred, or has arrived, this changes nothing.
@@ -81,7 +81,7 @@ pub(super) fn plan(observed: &Observed) -> Plan {
     if source_lives && observed.target == Target::Lives {
         return Plan::default();
     }
-    Plan::default().again_in(PATIENCE)
+    Plan::default().again_in(INTERVAL)
 }
 
 /// The patch that reports a failed migration. Only where the target cannot run the guest, or the source cannot have begun.
@@ -146,13 +146,13 @@ pub(super) fn tidy(observed: &Observed, launcher: &Pod) -> Plan {
             || found.is_some_and(|other| {
                 // A pod that was not handed over has no guest, and a pod of an ended migration may have none: if it stays
                 // because its node does not answer, the next migration does not wait for it.
-                let stays = !node.is_empty() && since.is_none_or(|since| since < SETTLES);
-                Verdict::of(&other.pod).is_none() && (other.wanted || stays)
+                let stays = !node.is_empty() && since.is_none_or(|since| since < MARKS_TIMEOUT);
+                InstanceEnd::of(&other.pod).is_none() && (other.wanted || stays)
             })
     };
     status.active_pods.retain(|uid, node| may_run(uid, node));
     let settled = status.active_pods.len() <= 1
-        || since.is_none_or(|since| since >= SETTLES)
+        || since.is_none_or(|since| since >= MARKS_TIMEOUT)
         || observed.others.iter().any(|other| other.wanted);
     let mut metadata = json!({});
     if settled {
@@ -175,7 +175,7 @@ pub(super) fn tidy(observed: &Observed, launcher: &Pod) -> Plan {
             status.qos_class = class.or(status.qos_class);
         }
     } else if plan.again.is_none() {
-        plan = plan.again_in(SETTLES);
+        plan = plan.again_in(MARKS_TIMEOUT);
     }
     let change = change(vmi, &status);
     if change.is_some() || metadata != json!({}) {

@@ -39,7 +39,7 @@ const ATTACHES: Duration = Duration::from_secs(10);
 /// How long networks may take that are added while the guest runs; after that the guest needs another pod. KubeVirt's.
 const PLUGS: Duration = Duration::from_secs(15);
 /// How often a missing object is looked at.
-pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+pub(super) const INTERVAL: Duration = Duration::from_secs(10);
 /// Group and version of definitions.
 const GROUP_VERSION: &str = "k8s.cni.cncf.io/v1";
 /// The gate under which another component adds the resources of definitions to pods.
@@ -227,7 +227,7 @@ pub(super) fn same_address(text: &str) -> Note {
     Note::warning(barevirt_api::names::REASON_SAME_MAC_ADDRESS, text)
 }
 
-fn told<'a>(status: &'a VirtualMachineInstanceStatus, name: &str) -> Option<&'a NetworkInterfaceStatus> {
+fn reported<'a>(status: &'a VirtualMachineInstanceStatus, name: &str) -> Option<&'a NetworkInterfaceStatus> {
     status.interfaces.iter().find(|entry| entry.name.as_deref() == Some(name))
 }
 
@@ -236,7 +236,7 @@ fn told<'a>(status: &'a VirtualMachineInstanceStatus, name: &str) -> Option<&'a 
 fn changes(vmi: &VirtualMachineInstance) -> bool {
     let status = vmi.status.clone().unwrap_or_default();
     networks::secondary(&vmi.spec)
-        .any(|(network, card)| networks::is_absent(card) || told(&status, &network.name).is_none())
+        .any(|(network, card)| networks::is_absent(card) || reported(&status, &network.name).is_none())
 }
 
 /// Why a card is not as the instance wants it.
@@ -254,9 +254,9 @@ fn waiting(
 ) -> Option<Waiting> {
     let namespace = vmi.metadata.namespace.as_deref().unwrap_or_default();
     networks::secondary(&vmi.spec).find_map(|(network, card)| {
-        let (name, entry) = (&network.name, told(status, &network.name));
+        let (name, entry) = (&network.name, reported(status, &network.name));
         let source = |source: &str| {
-            entry.is_some_and(|entry| networks::is_told_by(entry.info_source.as_deref(), source))
+            entry.is_some_and(|entry| networks::is_reported_by(entry.info_source.as_deref(), source))
         };
         let definition =
             network.multus.as_ref().map(|multus| multus.network_name.as_str()).unwrap_or_default();

@@ -3,12 +3,12 @@
 use super::claims::{self, Claims};
 use super::consumer::{self, Consumer};
 use super::hotplug::attachments::{self, Attachments};
+use super::instance_end::InstanceEnd;
 use super::networks::Definitions;
 use super::observed::Observed;
 use super::others::{self, Other};
 use super::places::node_of;
 use super::subject::subject;
-use super::verdict::Verdict;
 use super::{networks, progress, proof, reach, resize, state};
 use crate::cluster::Cluster;
 use crate::config::Config;
@@ -54,7 +54,7 @@ pub(super) async fn observe(
         launcher = call_opt("get", || format!("pod {namespace}/{pod_name}"), pods.get(&pod_name)).await?;
     }
 
-    let lives = |pod: &Pod| pod.metadata.deletion_timestamp.is_none() && Verdict::of(pod).is_none();
+    let lives = |pod: &Pod| pod.metadata.deletion_timestamp.is_none() && InstanceEnd::of(pod).is_none();
     let runs = !deleting && phase(&vmi) == PHASE_RUNNING && launcher.as_ref().is_some_and(lives);
     let attachments = if runs || (!deleting && is_final_phase(phase(&vmi))) {
         let Some(found) = attachments::observe(cluster, &vmi, launcher.as_ref().filter(|_| runs)).await?
@@ -121,16 +121,16 @@ pub(super) async fn observe(
     let wants_vsock = vmi.spec.domain.devices.autoattach_vsock == Some(true);
     let context_id = if starting && wants_vsock { cluster.context_ids.of(&uid) } else { None };
     let made = launcher.as_ref().and_then(|pod| pod.metadata.uid.as_deref()).unwrap_or_default();
-    let is_born_here = cluster.births.knows(made);
-    if is_born_here && proof::names(&vmi, made) {
-        cluster.births.forget(made);
+    let is_created_here = cluster.created_pods.knows(made);
+    if is_created_here && proof::names(&vmi, made) {
+        cluster.created_pods.forget(made);
     }
     let same_addresses = if begins || runs { cluster.macs.same(&vmi) } else { Vec::new() };
     let now = Timestamp::now();
     Ok(Some(Observed {
         definitions,
         same_addresses,
-        is_born_here,
+        is_created_here,
         state,
         claims,
         consumer,

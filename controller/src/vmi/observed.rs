@@ -21,7 +21,7 @@ pub(super) struct Observed {
     /// The pod with its launcher's name.
     pub pod: Option<Pod>,
     /// Whether our own request created that pod; the status may name it, too ([`super::proof`]).
-    pub is_born_here: bool,
+    pub is_created_here: bool,
     /// Other pods that were created for it, including attachment pods; looked for when it is being deleted.
     pub strays: Vec<Other>,
     /// Its other launcher pods: the one that a migration moves it to, or moved it from.

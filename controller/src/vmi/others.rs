@@ -3,8 +3,8 @@
 //! Their names are known: the watch of pods records those that migrations made, and the first pod's name follows from the
 //! instance. If a pod that may have had the guest seems to be gone, the API server is asked.
 
+use super::instance_end::InstanceEnd;
 use super::places::node_state;
-use super::verdict::Verdict;
 use crate::cluster::Cluster;
 use crate::migrations::{Matter, Migrations};
 use crate::node::NodeState;
@@ -138,7 +138,7 @@ pub(super) fn judge(
     let since = || migrations.noticed(uid, Matter::TargetLost, now);
     let found = others.iter().find(|other| is_target(vmi, state, &other.pod));
     let target = match (found, node) {
-        (Some(other), _) if Verdict::of(&other.pod).is_some() => Target::Ended(since()),
+        (Some(other), _) if InstanceEnd::of(&other.pod).is_some() => Target::Ended(since()),
         (_, NodeState::Gone | NodeState::OutOfService) => Target::Ended(since()),
         (Some(_), _) => Target::Lives,
         (None, NodeState::Ready) => Target::Missing(since()),

@@ -6,6 +6,7 @@ use super::eviction;
 use super::filesystems;
 use super::first_consumer::{self, Step};
 use super::hotplug;
+use super::instance_end::InstanceEnd;
 use super::moving;
 use super::networks;
 use super::observed::Observed;
@@ -18,10 +19,9 @@ use super::removal::{clean_up, delete_pod, take_down};
 use super::resize;
 use super::state;
 use super::status::{
-    NOT_RUNNING_MESSAGE, TAKEN_PATIENCE, age, change, enter, is_ours, not_running, note_trouble, patch,
+    NOT_RUNNING_MESSAGE, TAKEN_NAME_INTERVAL, age, change, enter, is_ours, not_running, note_trouble, patch,
     status_patch, taken,
 };
-use super::verdict::Verdict;
 use crate::config::Config;
 use crate::node::NodeState;
 use crate::pod;
@@ -47,13 +47,13 @@ use std::time::Duration;
 
 /// How long a pod may take until `Scheduling` is written. Creation times are whole seconds, rounded down, so this is at
 /// least three seconds.
-const PATIENCE: Duration = Duration::from_secs(4);
+const SCHEDULING_DELAY: Duration = Duration::from_secs(4);
 /// How soon a new claim is looked at.
 const AFTER_CLAIM: Duration = Duration::from_millis(50);
 /// How often a claim that cannot be mounted yet is looked at.
-const CLAIM_PATIENCE: Duration = Duration::from_secs(1);
+const CLAIM_INTERVAL: Duration = Duration::from_secs(1);
 /// How often settings that keep an instance from its pod are looked at.
-const SETTINGS_PATIENCE: Duration = Duration::from_secs(10);
+const SETTINGS_INTERVAL: Duration = Duration::from_secs(10);
 /// Plans the next actions.
 pub(super) fn plan(observed: &Observed) -> Plan {
     if observed.vmi.metadata.deletion_timestamp.is_some() {
@@ -71,10 +71,10 @@ pub(super) fn plan(observed: &Observed) -> Plan {
         Some(pod) if !proof::is_proven(observed, pod) => {
             proof::replace(observed, pod).unwrap_or_else(|| was_replaced(observed, pod))
         }
-        Some(pod) => match Verdict::of(pod) {
-            Some(verdict) => Refusal::of(&observed.vmi, pod)
+        Some(pod) => match InstanceEnd::of(pod) {
+            Some(outcome) => Refusal::of(&observed.vmi, pod)
                 .and_then(|refusal| replace(observed, pod, &refusal))
-                .unwrap_or_else(|| end(observed, &verdict)),
+                .unwrap_or_else(|| end(observed, &outcome)),
             None => with_living_pod(observed, pod),
         },
     }
@@ -115,10 +115,10 @@ fn without_pod(observed: &Observed) -> Plan {
     if phase(vmi) != PHASE_PENDING {
         let name = launcher_name(vmi);
         let message = format!("the launcher pod {name} does not exist any more");
-        return end(observed, &Verdict::failed(REASON_POD_NOT_EXISTS, message));
+        return end(observed, &InstanceEnd::failed(REASON_POD_NOT_EXISTS, message));
     }
     if let Some(message) = observed.claims.failure(vmi) {
-        return end(observed, &Verdict::failed(REASON_FAILED_DATA_VOLUME_IMPORT, message));
+        return end(observed, &InstanceEnd::failed(REASON_FAILED_DATA_VOLUME_IMPORT, message));
     }
     if !vmi.finalizers().iter().any(|finalizer| finalizer == VMI_FINALIZER) {
         // Admission adds it; without it the pod could outlive the instance.
@@ -138,11 +138,11 @@ fn without_pod(observed: &Observed) -> Plan {
             let without = || beside::without_passt(vmi, &observed.config);
             if let Some(message) = not_permitted(&valid, &observed.config).or_else(unknown).or_else(without) {
                 return trouble(observed, CONDITION_SYNCHRONIZED, REASON_FAILED_CREATE, &message)
-                    .again_in(SETTINGS_PATIENCE);
+                    .again_in(SETTINGS_INTERVAL);
             }
             if let Some(message) = observed.definitions.trouble() {
                 return trouble(observed, CONDITION_SYNCHRONIZED, REASON_FAILED_CREATE, &message)
-                    .again_in(networks::PATIENCE);
+                    .again_in(networks::INTERVAL);
             }
             let step = first_consumer::step(vmi, &observed.claims, &observed.consumer);
             if observed.claims.trouble(vmi).is_some() {
@@ -150,12 +150,12 @@ fn without_pod(observed: &Observed) -> Plan {
             }
             if let Some(message) = filesystems::not_shared(vmi, &observed.claims) {
                 return trouble(observed, CONDITION_SYNCHRONIZED, REASON_FAILED_CREATE, &message)
-                    .again_in(SETTINGS_PATIENCE);
+                    .again_in(SETTINGS_INTERVAL);
             }
             let mut pod = pod::build(&valid, &observed.config);
             pod::claims::add(&mut pod, &valid, |claim| observed.claims.mode(claim));
             pod::networks::ask(&mut pod, &observed.definitions.resources);
-            let unheard = pod::reach::add(&mut pod, &observed.reaches);
+            let ignored = pod::reach::add(&mut pod, &observed.reaches);
             let mut plan = Plan::default();
             match state::step(vmi, observed.state.as_ref()) {
                 state::Step::Nothing => {}
@@ -169,7 +169,7 @@ fn without_pod(observed: &Observed) -> Plan {
                 }
                 state::Step::Wait(reason, message) => {
                     return trouble(observed, CONDITION_SYNCHRONIZED, reason, &message)
-                        .again_in(CLAIM_PATIENCE);
+                        .again_in(CLAIM_INTERVAL);
                 }
             }
             if step != Step::Nothing {
@@ -181,7 +181,7 @@ fn without_pod(observed: &Observed) -> Plan {
                 format!("Created virtual machine pod {}", pod.name_any()),
             );
             let mut plan = plan.act(Action::CreatePod(Box::new(pod))).tell(note);
-            plan.notes.extend(reach::note(&unheard));
+            plan.notes.extend(reach::note(&ignored));
             plan.notes.extend(observed.same_addresses.iter().map(|text| networks::same_address(text)));
             plan
         }
@@ -204,13 +204,13 @@ fn not_permitted(vmi: &ValidVmi, config: &Config) -> Option<String> {
 
 fn name_is_taken(observed: &Observed, pod: &Pod) -> Plan {
     trouble(observed, CONDITION_SYNCHRONIZED, REASON_SYNC_FAILED, &taken(&pod.name_any()))
-        .again_in(TAKEN_PATIENCE)
+        .again_in(TAKEN_NAME_INTERVAL)
 }
 
 /// The pod that was handed over is gone; this one only has its name.
 fn was_replaced(observed: &Observed, pod: &Pod) -> Plan {
     let message = format!("the launcher pod {} was replaced", pod.name_any());
-    end(observed, &Verdict::failed(REASON_POD_NOT_EXISTS, message))
+    end(observed, &InstanceEnd::failed(REASON_POD_NOT_EXISTS, message))
 }
 
 fn with_living_pod(observed: &Observed, pod: &Pod) -> Plan {
@@ -221,7 +221,7 @@ fn with_living_pod(observed: &Observed, pod: &Pod) -> Plan {
             NodeState::Gone => format!("node {node} is not part of the cluster any more"),
             _ => format!("node {node} is not responsive"),
         };
-        return end(observed, &Verdict::failed(REASON_NODE_UNRESPONSIVE, message));
+        return end(observed, &InstanceEnd::failed(REASON_NODE_UNRESPONSIVE, message));
     }
     let plan = match phase(vmi) {
         PHASE_PENDING | PHASE_SCHEDULING => {
@@ -296,8 +296,9 @@ fn await_pod(observed: &Observed, pod: &Pod) -> Plan {
     }
     let created = pod.metadata.creation_timestamp.as_ref().map_or(observed.now, |time| time.0);
     let age = age(created, observed.now);
-    if !trouble && phase(vmi) == PHASE_PENDING && age < PATIENCE {
-        return Plan::default().again_in(PATIENCE.saturating_sub(age).max(Duration::from_millis(100)));
+    if !trouble && phase(vmi) == PHASE_PENDING && age < SCHEDULING_DELAY {
+        return Plan::default()
+            .again_in(SCHEDULING_DELAY.saturating_sub(age).max(Duration::from_millis(100)));
     }
     Condition::remove(&mut status.conditions, CONDITION_PROVISIONING);
     enter(&mut status, PHASE_SCHEDULING, observed.now);
@@ -305,7 +306,7 @@ fn await_pod(observed: &Observed, pod: &Pod) -> Plan {
     not_running(&mut status, REASON_GUEST_NOT_RUNNING, NOT_RUNNING_MESSAGE, observed.now);
     // No event reports a definition that is missing or is created.
     let again =
-        vmi.spec.networks.iter().any(|network| network.multus.is_some()).then_some(networks::PATIENCE);
+        vmi.spec.networks.iter().any(|network| network.multus.is_some()).then_some(networks::INTERVAL);
     Plan { actions: status_patch(vmi, json!({}), &status).into_iter().collect(), notes, again }
 }
 
@@ -358,20 +359,20 @@ fn hand_over(observed: &Observed, pod: &Pod, node: &str) -> Plan {
 }
 
 /// The instance enters its final phase.
-fn end(observed: &Observed, verdict: &Verdict) -> Plan {
+fn end(observed: &Observed, outcome: &InstanceEnd) -> Plan {
     let vmi = &observed.vmi;
     let mut status = vmi.status.clone().unwrap_or_default();
-    enter(&mut status, verdict.phase, observed.now);
-    status.reason = (!verdict.reason.is_empty()).then(|| verdict.reason.clone());
-    let reason = if verdict.reason.is_empty() { REASON_GUEST_NOT_RUNNING } else { &verdict.reason };
-    not_running(&mut status, reason, &verdict.message, observed.now);
-    let note = if verdict.phase == PHASE_FAILED {
-        let text = if verdict.message.is_empty() { &verdict.reason } else { &verdict.message };
-        match verdict.reason.as_str() {
+    enter(&mut status, outcome.phase, observed.now);
+    status.reason = (!outcome.reason.is_empty()).then(|| outcome.reason.clone());
+    let reason = if outcome.reason.is_empty() { REASON_GUEST_NOT_RUNNING } else { &outcome.reason };
+    not_running(&mut status, reason, &outcome.message, observed.now);
+    let note = if outcome.phase == PHASE_FAILED {
+        let text = if outcome.message.is_empty() { &outcome.reason } else { &outcome.message };
+        match outcome.reason.as_str() {
             REASON_NODE_UNRESPONSIVE => {
-                Note::warning(&verdict.reason, format!("The VirtualMachineInstance failed: {text}"))
+                Note::warning(&outcome.reason, format!("The VirtualMachineInstance failed: {text}"))
             }
-            REASON_FAILED_DATA_VOLUME_IMPORT => Note::warning(&verdict.reason, text),
+            REASON_FAILED_DATA_VOLUME_IMPORT => Note::warning(&outcome.reason, text),
             // KubeVirt's text, whatever ended.
             _ => Note::warning(REASON_STOPPED, format!("The VirtualMachineInstance crashed: {text}")),
         }

@@ -38,7 +38,7 @@ pub(super) fn is_handed_over(vmi: &VirtualMachineInstance) -> bool {
 pub(super) fn is_proven(observed: &Observed, pod: &Pod) -> bool {
     let uid = pod.metadata.uid.as_deref().unwrap_or_default();
     // Once a pod was handed over, no other replaces it.
-    let is_ours = observed.is_born_here && !is_handed_over(&observed.vmi);
+    let is_ours = observed.is_created_here && !is_handed_over(&observed.vmi);
     !uid.is_empty() && (is_ours || names(&observed.vmi, uid))
 }
 

@@ -12,7 +12,7 @@ use barevirt_api::v1::VirtualMachineInstance;
 use barevirt_component::notes::Note;
 use barevirt_component::request::call_opt;
 use barevirt_component::request::{Category, Error};
-use barevirt_plan::pod::reach::{Reach, Unheard};
+use barevirt_plan::pod::reach::{IgnoreReason, Reach};
 use k8s_openapi::api::core::v1::{NodeSelectorTerm, PersistentVolume, PersistentVolumeClaim};
 use kube::ResourceExt;
 use kube::api::Api;
@@ -80,15 +80,15 @@ fn bound_to(claim: &PersistentVolumeClaim) -> Option<&str> {
 /// volume's name into a claim.
 fn told_by(claim: &PersistentVolumeClaim, volume: PersistentVolume) -> Option<Vec<NodeSelectorTerm>> {
     let spec = volume.spec?;
-    let whose = spec.claim_ref.and_then(|claim| claim.uid);
-    whose.filter(|uid| claim.metadata.uid.as_ref() == Some(uid))?;
+    let bound = spec.claim_ref.and_then(|claim| claim.uid);
+    bound.filter(|uid| claim.metadata.uid.as_ref() == Some(uid))?;
     Some(spec.node_affinity?.required?.node_selector_terms)
 }
 
 /// The event about ignored volumes, if there are any.
-pub(super) fn note(unheard: &[(&str, Unheard)]) -> Option<Note> {
-    let told = |(volume, why): &(&str, Unheard)| format!("volume {volume}: {}", why.reason());
-    let told: Vec<String> = unheard.iter().map(told).collect();
+pub(super) fn note(ignored: &[(&str, IgnoreReason)]) -> Option<Note> {
+    let told = |(volume, why): &(&str, IgnoreReason)| format!("volume {volume}: {}", why.reason());
+    let told: Vec<String> = ignored.iter().map(told).collect();
     let message = || format!("The guest is placed without regard to what is plugged in: {}", told.join("; "));
     (!told.is_empty()).then(|| Note::warning(OUT_OF_REACH, message()))
 }

@@ -9,9 +9,9 @@
 //! that each refusal counts once, whichever client deletes the pod; and an instance that was handed over to a node is never
 //! started again.
 
+use super::instance_end::bounded;
 use super::proof::is_handed_over;
 use super::status::age;
-use super::verdict::bounded;
 use barevirt_api::names::{PHASE_FAILED, PHASE_PENDING, PHASE_SCHEDULING, REFUSED_PODS_ANNOTATION};
 use barevirt_api::v1::VirtualMachineInstance;
 use barevirt_plan::phase;
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn what_passes_is_a_refusal() {
+    fn temporary_kubelet_rejections_are_refusals() {
         for reason in
             ["NodeAffinity", "OutOfcpu", "OutOfpods", "OutOfdevices.kubevirt.io/kvm", "NodeShutdown"]
         {

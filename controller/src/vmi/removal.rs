@@ -4,10 +4,10 @@ use super::action::{Action, Plan};
 use super::consumer::is_first_consumer;
 use super::hotplug;
 use super::hotplug::attachments::is_attachment;
+use super::instance_end::InstanceEnd;
 use super::observed::Observed;
 use super::others::Other;
 use super::status::{age, is_ours, patch};
-use super::verdict::Verdict;
 use crate::node::NodeState;
 use crate::pod;
 use barevirt_api::names::{REASON_NODE_UNRESPONSIVE, REASON_SUCCESSFUL_DELETE, VMI_FINALIZER};
@@ -31,7 +31,7 @@ pub(super) fn clean_up(observed: &Observed) -> Plan {
     if !others.actions.is_empty() {
         return others;
     }
-    let Some(pod) = observed.pod.as_ref().filter(|pod| is_ours(pod, vmi) && Verdict::of(pod).is_none())
+    let Some(pod) = observed.pod.as_ref().filter(|pod| is_ours(pod, vmi) && InstanceEnd::of(pod).is_none())
     else {
         // While the launcher ran, its guest may have had their disks.
         let left = observed.attachments.pods().chain(&observed.consumer.pod);
@@ -111,7 +111,7 @@ const NO_GUEST: u32 = 10;
 pub(super) fn remove_others<'a>(others: impl IntoIterator<Item = &'a Other>) -> Plan {
     others.into_iter().fold(Plan::default(), |plan, other| {
         let dead = other.node.is_some_and(NodeState::is_known_dead);
-        let over = Verdict::of(&other.pod).is_some();
+        let over = InstanceEnd::of(&other.pod).is_some();
         // The kubelet removes a deleted pod that has ended: no shorter grace period is needed.
         let going = other.pod.metadata.deletion_timestamp.is_some();
         delete_pod(plan, &other.pod, if dead || (over && !going) { 0 } else { NO_GUEST })

@@ -10,9 +10,9 @@
 //! former resources back, and the machine reports that it has to be restarted.
 
 use super::action::{Action, Plan};
+use super::instance_end::bounded;
 use super::observed::Observed;
 use super::status::status_patch;
-use super::verdict::bounded;
 use barevirt_api::names::{
     COMPUTE_CONTAINER, CONDITION_HOT_MEMORY_CHANGE, CONDITION_HOT_VCPU_CHANGE, REASON_POD_RESIZE_DEFERRED,
     REASON_POD_RESIZE_INFEASIBLE, REASON_POD_RESIZE_TIMED_OUT, REASON_POD_RESIZED, REASON_POD_RESIZING,
@@ -32,7 +32,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// How long a node may defer a pod's resize.
-const PATIENCE: Duration = Duration::from_secs(300);
+const TIMEOUT: Duration = Duration::from_secs(300);
 const BOTH: [&str; 2] = [CONDITION_HOT_VCPU_CHANGE, CONDITION_HOT_MEMORY_CHANGE];
 type Amounts = BTreeMap<String, Quantity>;
 
@@ -186,17 +186,17 @@ fn step(
             let text = format!("the node cannot resize the launcher pod: {message}");
             (new(false, REASON_POD_RESIZE_INFEASIBLE, text), None)
         }
-        (pending, failing) if age >= PATIENCE => {
+        (pending, failing) if age >= TIMEOUT => {
             let why = pending.or(failing).map(|(_, message)| format!(": {message}")).unwrap_or_default();
-            let text = format!("the launcher pod was not resized within {} s{why}", PATIENCE.as_secs());
+            let text = format!("the launcher pod was not resized within {} s{why}", TIMEOUT.as_secs());
             (new(false, REASON_POD_RESIZE_TIMED_OUT, text), None)
         }
         (Some((_, message)), _) => {
-            (new(true, REASON_POD_RESIZE_DEFERRED, message), Some(PATIENCE.saturating_sub(age)))
+            (new(true, REASON_POD_RESIZE_DEFERRED, message), Some(TIMEOUT.saturating_sub(age)))
         }
         (None, failing) => {
             let message = failing.map(|(_, message)| message).unwrap_or_default();
-            (new(true, REASON_POD_RESIZING, message), Some(PATIENCE.saturating_sub(age)))
+            (new(true, REASON_POD_RESIZING, message), Some(TIMEOUT.saturating_sub(age)))
         }
     }
 }

@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn who_keeps_nothing_needs_no_claim() {
+    fn a_machine_without_persistent_state_needs_no_claim() {
         let mut vmi = vmi(json!([]));
         vmi.spec.domain.devices.tpm = None;
         assert_eq!(step(&vmi, Some(&State::default())), Step::Nothing);

@@ -1,7 +1,7 @@
 //! Texts and changes of an instance's status that several plans use.
 
 use super::action::{Action, Plan};
-use super::verdict::bounded;
+use super::instance_end::bounded;
 use crate::merge;
 use barevirt_api::names::{
     CONDITION_POD_SCHEDULED, CONDITION_READY, CONDITION_SYNCHRONIZED, CREATED_BY_LABEL,
@@ -21,7 +21,7 @@ use std::time::Duration;
 pub const NOT_RUNNING_MESSAGE: &str = "Guest VM is not reported as running";
 
 /// How often an object that has one of our names is looked at.
-pub(super) const TAKEN_PATIENCE: Duration = Duration::from_secs(30);
+pub(super) const TAKEN_NAME_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Message about a pod that has one of our names.
 pub(super) fn taken(name: &str) -> String {

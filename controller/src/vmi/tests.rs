@@ -73,7 +73,7 @@ pub(super) fn observed(vmi: VirtualMachineInstance, pod: Option<Pod>) -> Observe
         vmi,
         node: pod.as_ref().map(|_| NodeState::Ready),
         pod,
-        is_born_here: true,
+        is_created_here: true,
         strays: vec![],
         others: vec![],
         target: Target::Lives,
@@ -268,7 +268,7 @@ fn an_image_that_does_not_exist_is_named() {
 }
 
 #[test]
-fn what_is_solved_is_taken_back() {
+fn resolved_conditions_are_removed() {
     let stored = json!({"phase": "Scheduling", "conditions": [
         {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"},
         {"type": "Synchronized", "status": "False", "reason": "ErrImagePull"},
@@ -380,10 +380,10 @@ fn a_squatter_is_reported_and_left_alone() {
 
 /// Any client that may create pods can have made one before us, with any name and any label.
 #[test]
-fn a_pod_that_nobody_vouches_for_is_no_launcher() {
+fn a_pod_with_an_unknown_uid_is_no_launcher() {
     let not_ours = |vmi: VirtualMachineInstance| {
         let mut observed = observed(vmi, Some(running()));
-        observed.is_born_here = false;
+        observed.is_created_here = false;
         observed
     };
     let pending = plan(&not_ours(vmi(json!({"phase": "Pending"}))));
@@ -412,7 +412,7 @@ fn a_pod_that_the_status_names_is_the_launcher() {
     assert_eq!(patch_of(&noted)["status"]["activePods"], json!({"p1": ""}));
     let stored = vmi(json!({"phase": "Scheduling", "activePods": {"p1": ""}}));
     let mut later = observed(stored, Some(running()));
-    later.is_born_here = false;
+    later.is_created_here = false;
     let status = &patch_of(&plan(&later))["status"].clone();
     assert_eq!((&status["phase"], &status["activePods"]), (&json!("Scheduled"), &json!({"p1": "node01"})));
 }

@@ -15,7 +15,7 @@ mod plan;
 use crate::cluster::Cluster;
 use crate::inventory::OUTDATED;
 use crate::migrations::row::WORKLOAD_UPDATE_ANNOTATION;
-use crate::moves::{self, MAINTENANCE, Mover, USER, Wish};
+use crate::moves::{self, MAINTENANCE, MigrationRequest, Mover, USER};
 use crate::write::FIELD_MANAGER;
 use barevirt_api::migratable::SERVED;
 use barevirt_api::names::OUTDATED_LAUNCHER_LABEL;
@@ -121,7 +121,7 @@ async fn apply(
     batches.looks = batches.looks.wrapping_add(1);
     for instance in &plan.migrate {
         let Instance { namespace, name, uid, moves_volumes, .. } = instance;
-        let wish = Wish {
+        let request = MigrationRequest {
             beginning: "kubevirt-workload-update-",
             why: (WORKLOAD_UPDATE_ANNOTATION, ""),
             moves_volumes: *moves_volumes,
@@ -129,7 +129,7 @@ async fn apply(
             purpose: " for automated workload update",
         };
         // An event of the instance reports it, and the next look retries.
-        if let Err(error) = moves::ask(cluster, Mover { namespace, name, uid }, &wish).await {
+        if let Err(error) = moves::ask(cluster, Mover { namespace, name, uid }, &request).await {
             warn!(
                 namespace,
                 vmi = name,

@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn who_can_move_moves_and_is_not_evicted() {
+    fn movable_instances_migrate_and_are_not_evicted() {
         let mut all: Vec<Instance> = ["a", "b", "c", "d", "e"].map(|name| instance(name, "old")).into();
         all[0].movable = true;
         all[1].movable = true;
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_to_move_for_a_change_moves_and_is_never_evicted_for_it() {
+    fn instances_with_a_required_migration_are_never_evicted() {
         let due = Instance { has_to_move: true, movable: true, ..instance("a", "new") };
         let all = [
             due.clone(),

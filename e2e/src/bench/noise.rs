@@ -46,17 +46,17 @@ done
 /// All three neighbours, until this is dropped.
 pub(super) struct Noise {
     flood: Flood,
-    liar: Liar,
+    hostile_launcher: HostileLauncher,
     namespace: Namespace,
 }
 
 impl Noise {
     /// Starts them, and waits until each has an effect.
     pub(super) fn start(namespace: &Namespace) -> Result<Self> {
-        namespace.apply(&bounded(guest::instance("liar")))?;
+        namespace.apply(&bounded(guest::instance("hostile")))?;
         namespace.apply(&bounded(guest::with_user_data(guest::instance("spammer"), SPAM)))?;
-        namespace.wait_phase("liar", "Running", RUNNING)?;
-        let liar = Liar::start(namespace)?;
+        namespace.wait_phase("hostile", "Running", RUNNING)?;
+        let hostile_launcher = HostileLauncher::start(namespace)?;
         namespace.wait_phase("spammer", "Running", RUNNING)?;
         let mut console = Console::open(namespace, "spammer")?;
         // The guest has a fraction of a processor, so this takes long.
@@ -64,20 +64,22 @@ impl Noise {
         drop(console);
         let flood = Flood::start()?;
         wait::until_true("the flood to reach virt-api", SOON, || Ok(flood.rounds() > 0))?;
-        wait::until_true("virt-handler to listen to the liar", SOON * 2, || Ok(liar.heard() > 0))?;
-        Ok(Self { flood, liar, namespace: namespace.clone() })
+        wait::until_true("virt-handler to listen to the hostile launcher", SOON * 2, || {
+            Ok(hostile_launcher.count() > 0)
+        })?;
+        Ok(Self { flood, hostile_launcher, namespace: namespace.clone() })
     }
 
     /// Ends them; an error if one of them ended before.
     pub(super) fn end(mut self) -> Result<()> {
         ensure!(self.flood.is_there()?, "the flood has dried up");
-        ensure!(self.liar.is_there()?, "the liar has ended");
+        ensure!(self.hostile_launcher.is_there()?, "the hostile launcher has ended");
         let namespace = self.namespace.clone();
         drop(self);
-        for name in ["liar", "spammer"] {
+        for name in ["hostile", "spammer"] {
             namespace.kubectl(&["delete", "vmi", name, "--wait=false"])?;
         }
-        for name in ["liar", "spammer"] {
+        for name in ["hostile", "spammer"] {
             namespace.wait_gone("vmi", name, SOON * 2)?;
         }
         Ok(())
@@ -117,7 +119,7 @@ impl Remote {
         Ok(Self { program, heard })
     }
 
-    fn heard(&self) -> usize {
+    fn count(&self) -> usize {
         self.heard.load(Ordering::Relaxed)
     }
 
@@ -175,7 +177,7 @@ impl Flood {
 
     /// How many rounds both have finished.
     fn rounds(&self) -> usize {
-        self.silent.heard().min(self.bodies.heard())
+        self.silent.count().min(self.bodies.count())
     }
 
     fn is_there(&mut self) -> Result<bool> {
@@ -184,7 +186,7 @@ impl Flood {
 }
 
 /// A program in place of a launcher, in its container.
-struct Liar {
+struct HostileLauncher {
     program: Remote,
     node: Node,
     /// The launcher, which is stopped.
@@ -192,25 +194,25 @@ struct Liar {
     sockets: String,
 }
 
-impl Liar {
+impl HostileLauncher {
     fn start(namespace: &Namespace) -> Result<Self> {
-        let pod = namespace.launcher("liar")?;
+        let pod = namespace.launcher("hostile")?;
         let node = Node::of(&pod)?;
         let launcher = node.processes(&pod, "virt-launcher")?.first().copied().context("no launcher")?;
         let uid = pod["metadata"]["uid"].as_str().context("the pod has no uid")?;
         let sockets = format!("/var/lib/kubelet/pods/{uid}/volumes/kubernetes.io~empty-dir/sockets");
-        let file = std::env::current_exe()?.with_file_name("liar");
+        let file = std::env::current_exe()?.with_file_name("hostile-launcher");
         let size = file.metadata().with_context(|| format!("no {}", file.display()))?.len();
         // The node has other files than this machine, so it gets the program as input. The program joins the
         // control groups of the launcher's container, by which virt-handler identifies its peer.
         let script = format!(
-            "set -e; cd {sockets}; head -c {size} >/run/liar; chmod 755 /run/liar; \
+            "set -e; cd {sockets}; head -c {size} >/run/hostile-launcher; chmod 755 /run/hostile-launcher; \
              while IFS=: read -r number names path; do \
                for place in /sys/fs/cgroup/$names$path /sys/fs/cgroup/${{names#name=}}$path; do \
                  if [ -w $place/cgroup.procs ]; then echo $$ >$place/cgroup.procs || true; break; fi; \
                done; \
              done </proc/{launcher}/cgroup; \
-             kill -STOP {launcher}; mv launcher-sock launcher-sock.away; exec /run/liar launcher-sock"
+             kill -STOP {launcher}; mv launcher-sock launcher-sock.away; exec /run/hostile-launcher launcher-sock"
         );
         Ok(Self {
             program: Remote::start(&node, &script, File::open(&file)?, "watch")?,
@@ -221,8 +223,8 @@ impl Liar {
     }
 
     /// How often virt-handler has connected to it.
-    fn heard(&self) -> usize {
-        self.program.heard()
+    fn count(&self) -> usize {
+        self.program.count()
     }
 
     fn is_there(&mut self) -> Result<bool> {
@@ -230,13 +232,13 @@ impl Liar {
     }
 }
 
-impl Drop for Liar {
+impl Drop for HostileLauncher {
     fn drop(&mut self) {
         // The program ends with its input. Then the launcher's socket is restored, so that the pod can be
         // deleted.
         drop(self.program.program.stdin.take());
         let script = format!(
-            "cd {} && [ ! -e launcher-sock.away ] || mv -f launcher-sock.away launcher-sock; rm -f /run/liar; \
+            "cd {} && [ ! -e launcher-sock.away ] || mv -f launcher-sock.away launcher-sock; rm -f /run/hostile-launcher; \
              kill -CONT {}; true",
             self.sockets, self.launcher
         );

@@ -32,7 +32,7 @@ fn main() -> Result<()> {
         console.send(&format!("{line}\n"))?;
         console.expect(":~# ", Duration::from_secs(30))?;
     }
-    for line in console.heard().lines().map(printable).filter(|line| !line.is_empty()) {
+    for line in console.output().lines().map(printable).filter(|line| !line.is_empty()) {
         println!("  | {line}");
     }
     console.leave()?;

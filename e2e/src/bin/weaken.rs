@@ -1,9 +1,9 @@
 //! `make weaken`: takes out each protection of `e2e/weaken.yaml`; its test has to fail. Prints a table.
 
 use anyhow::{Result, ensure};
-use barevirt_e2e::weaken::copy::{Copy, Seen, head};
+use barevirt_e2e::weaken::copy::{Copy, TestOutcome, head};
 use barevirt_e2e::weaken::list::Protection;
-use barevirt_e2e::weaken::record::{Record, Verdict};
+use barevirt_e2e::weaken::record::{Assessment, Record};
 use clap::Parser;
 use std::process::ExitCode;
 use std::time::Instant;
@@ -38,16 +38,16 @@ fn main() -> Result<ExitCode> {
         let whole: Vec<_> = group.iter().map(|each| or_problem(each, copy.with(each))).collect();
         for (each, with) in group.iter().zip(whole) {
             let begun = Instant::now();
-            let passes = with == Some(Seen::Passed);
+            let passes = with == Some(TestOutcome::Passed);
             let without = if passes { or_problem(each, copy.without(each)) } else { None };
-            let verdict = Verdict::of(with.as_ref(), without.as_ref());
+            let assessment = Assessment::of(with.as_ref(), without.as_ref());
             let words = without.or(with).map_or_else(String::new, words);
             let seconds = begun.elapsed().as_secs();
             println!(
-                "{verdict}: {} ({seconds} s)\n    {} {}\n    {words}",
+                "{assessment}: {} ({seconds} s)\n    {} {}\n    {words}",
                 each.without_it, each.file, each.test
             );
-            record.found.insert(each.without_it.clone(), (verdict, words));
+            record.found.insert(each.without_it.clone(), (assessment, words));
             record.save()?;
         }
     }
@@ -76,12 +76,12 @@ fn program(of: &Protection) -> &str {
 }
 
 /// The result of a test; `None` if it could not be run, in which case the other tests still run.
-fn or_problem(of: &Protection, seen: Result<Seen>) -> Option<Seen> {
+fn or_problem(of: &Protection, seen: Result<TestOutcome>) -> Option<TestOutcome> {
     seen.map_err(|problem| eprintln!("{}: {problem:#}", of.test)).ok()
 }
 
-fn words(seen: Seen) -> String {
-    if let Seen::Failed(words) = seen { words } else { String::new() }
+fn words(seen: TestOutcome) -> String {
+    if let TestOutcome::Failed(words) = seen { words } else { String::new() }
 }
 
 /// Prints the failures. Returns whether there are none.
@@ -89,9 +89,9 @@ fn sum_up(wanted: &[&Protection], record: &Record) -> bool {
     let mut good = 0;
     for each in wanted {
         match record.found.get(&each.without_it) {
-            Some((verdict, _)) if verdict.is_good() => good += 1,
-            Some((verdict, words)) => println!("{verdict}: {}: {words}", each.without_it),
-            None => println!("{}: {}", Verdict::NotRun, each.without_it),
+            Some((assessment, _)) if assessment.is_good() => good += 1,
+            Some((assessment, words)) => println!("{assessment}: {}: {words}", each.without_it),
+            None => println!("{}: {}", Assessment::NotRun, each.without_it),
         }
     }
     println!("{good} of {} protections have a test that fails without them", wanted.len());

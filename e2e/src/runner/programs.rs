@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_test_program_is_left_out() {
+    fn other_programs_are_no_test_programs() {
         let mut plain = message("path+file:///w/virtctl#0.1.0", "bin", "virtctl");
         plain["profile"]["test"] = json!(false);
         assert_eq!(program(&plain), None);

@@ -13,7 +13,7 @@ const TEST_WITHIN: Duration = Duration::from_secs(90);
 
 /// The result of a test.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Seen {
+pub enum TestOutcome {
     /// It passed.
     Passed,
     /// It failed, with this message.
@@ -81,7 +81,7 @@ impl Copy {
     ///
     /// # Errors
     /// When nothing can be run, or there is no such test.
-    pub fn with(&self, protection: &Protection) -> Result<Seen> {
+    pub fn with(&self, protection: &Protection) -> Result<TestOutcome> {
         self.test(protection)
     }
 
@@ -89,7 +89,7 @@ impl Copy {
     ///
     /// # Errors
     /// When the protection is not in its file, nothing can be run, or there is no such test.
-    pub fn without(&self, protection: &Protection) -> Result<Seen> {
+    pub fn without(&self, protection: &Protection) -> Result<TestOutcome> {
         let path = self.source.join(&protection.file);
         let text = std::fs::read_to_string(&path).with_context(|| protection.file.clone())?;
         std::fs::write(&path, protection.taken_out_of(&text)?)?;
@@ -99,10 +99,10 @@ impl Copy {
         seen
     }
 
-    fn test(&self, protection: &Protection) -> Result<Seen> {
+    fn test(&self, protection: &Protection) -> Result<TestOutcome> {
         let (name, test) = protection.test()?;
         for targets in self.targets(name) {
-            let Some(programs) = self.compile(name, &targets)? else { return Ok(Seen::NotCompiled) };
+            let Some(programs) = self.compile(name, &targets)? else { return Ok(TestOutcome::NotCompiled) };
             for program in programs {
                 if let Some(seen) = run(&program, test)? {
                     return Ok(seen);
@@ -178,19 +178,19 @@ impl Copy {
 }
 
 /// The result of a program's test; `None` if the program has no such test.
-fn run(program: &Program, test: &str) -> Result<Option<Seen>> {
+fn run(program: &Program, test: &str) -> Result<Option<TestOutcome>> {
     let mut command = Command::new(&program.path);
     command.args(["--exact", test]).current_dir(&program.folder).env("CARGO_MANIFEST_DIR", &program.folder);
     let begun = Instant::now();
     let output = match run_within(&mut command, None, TEST_WITHIN) {
         Ok(output) => output,
-        Err(_) if begun.elapsed() >= TEST_WITHIN => return Ok(Some(Seen::Hung)),
+        Err(_) if begun.elapsed() >= TEST_WITHIN => return Ok(Some(TestOutcome::Hung)),
         Err(problem) => return Err(problem),
     };
     if output.stdout.contains("running 0 tests") {
         return Ok(None);
     }
-    Ok(Some(if output.code == 0 { Seen::Passed } else { Seen::Failed(why(&output.text())) }))
+    Ok(Some(if output.code == 0 { TestOutcome::Passed } else { TestOutcome::Failed(why(&output.text())) }))
 }
 
 /// The beginning of a panic's message, on one line.
@@ -206,7 +206,7 @@ mod tests {
     use super::why;
 
     #[test]
-    fn why_a_test_failed_is_its_panic_on_one_line() {
+    fn a_failures_reason_is_its_panic_on_one_line() {
         let said = "running 1 test\nthread 'a' panicked at a.rs:1:2:\nassertion `left == right` failed\n  left: 1\n right: 2\nnote: run with";
         assert_eq!(why(said), "assertion `left == right` failed left: 1 right: 2");
         assert_eq!(why("killed"), "");

@@ -1,9 +1,9 @@
 //! The results of a run so far, so that it can be run in parts. Reading and writing them as text is pure.
 //!
 //! The first line is the commit that the run began with; each other line is a protection, the result, and the
-//! message of its test: `without_it TAB verdict TAB message`.
+//! message of its test: `without_it TAB assessment TAB message`.
 
-use super::copy::{Seen, folder};
+use super::copy::{TestOutcome, folder};
 use super::list::Protection;
 use anyhow::{Context, Result};
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use std::fmt;
 
 /// The result for one protection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum Assessment {
     /// Its test fails without it.
     Protected,
     /// Its test does not end without it.
@@ -26,34 +26,36 @@ pub enum Verdict {
     NotRun,
 }
 
-const WORDS: [(Verdict, &str); 6] = [
-    (Verdict::Protected, "protected"),
-    (Verdict::Hangs, "protected (its test hangs)"),
-    (Verdict::Unprotected, "NOT PROTECTED"),
-    (Verdict::NotCompiled, "DOES NOT COMPILE WITHOUT IT"),
-    (Verdict::FailsAsItIs, "FAILS AS IT IS"),
-    (Verdict::NotRun, "CANNOT BE RUN"),
+const WORDS: [(Assessment, &str); 6] = [
+    (Assessment::Protected, "protected"),
+    (Assessment::Hangs, "protected (its test hangs)"),
+    (Assessment::Unprotected, "NOT PROTECTED"),
+    (Assessment::NotCompiled, "DOES NOT COMPILE WITHOUT IT"),
+    (Assessment::FailsAsItIs, "FAILS AS IT IS"),
+    (Assessment::NotRun, "CANNOT BE RUN"),
 ];
 
-impl fmt::Display for Verdict {
+impl fmt::Display for Assessment {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let word = WORDS.iter().find(|(verdict, _)| verdict == self).map_or("", |(_, word)| word);
+        let word = WORDS.iter().find(|(assessment, _)| assessment == self).map_or("", |(_, word)| word);
         out.write_str(word)
     }
 }
 
-impl Verdict {
-    /// The verdict from the results of the test with and without the protection; `None` is a test that could
+impl Assessment {
+    /// The assessment from the results of the test with and without the protection; `None` is a test that could
     /// not be run.
-    pub fn of(with: Option<&Seen>, without: Option<&Seen>) -> Self {
+    pub fn of(with: Option<&TestOutcome>, without: Option<&TestOutcome>) -> Self {
         match (with, without) {
             (None, _) => Self::NotRun,
-            (Some(Seen::Passed), None) => Self::NotRun,
-            (Some(Seen::Passed), Some(Seen::Passed)) => Self::Unprotected,
-            (Some(Seen::Passed), Some(Seen::Failed(_))) => Self::Protected,
-            (Some(Seen::Passed), Some(Seen::Hung)) => Self::Hangs,
-            (Some(Seen::Passed), Some(Seen::NotCompiled)) => Self::NotCompiled,
-            (Some(Seen::Failed(_) | Seen::Hung | Seen::NotCompiled), _) => Self::FailsAsItIs,
+            (Some(TestOutcome::Passed), None) => Self::NotRun,
+            (Some(TestOutcome::Passed), Some(TestOutcome::Passed)) => Self::Unprotected,
+            (Some(TestOutcome::Passed), Some(TestOutcome::Failed(_))) => Self::Protected,
+            (Some(TestOutcome::Passed), Some(TestOutcome::Hung)) => Self::Hangs,
+            (Some(TestOutcome::Passed), Some(TestOutcome::NotCompiled)) => Self::NotCompiled,
+            (Some(TestOutcome::Failed(_) | TestOutcome::Hung | TestOutcome::NotCompiled), _) => {
+                Self::FailsAsItIs
+            }
         }
     }
 
@@ -63,7 +65,7 @@ impl Verdict {
     }
 
     fn read(word: &str) -> Option<Self> {
-        WORDS.iter().find(|(_, one)| *one == word).map(|(verdict, _)| *verdict)
+        WORDS.iter().find(|(_, one)| *one == word).map(|(assessment, _)| *assessment)
     }
 }
 
@@ -73,7 +75,7 @@ pub struct Record {
     /// The commit that it began with.
     pub commit: String,
     /// The result of each protection, by its `without_it`.
-    pub found: BTreeMap<String, (Verdict, String)>,
+    pub found: BTreeMap<String, (Assessment, String)>,
 }
 
 impl Record {
@@ -99,7 +101,9 @@ impl Record {
 
     /// Whether there is a result for this protection, so that it need not be tried again.
     pub fn has(&self, protection: &Protection) -> bool {
-        self.found.get(&protection.without_it).is_some_and(|(verdict, _)| *verdict != Verdict::NotRun)
+        self.found
+            .get(&protection.without_it)
+            .is_some_and(|(assessment, _)| *assessment != Assessment::NotRun)
     }
 
     /// Whether all protections of a list have been tried.
@@ -108,7 +112,8 @@ impl Record {
     }
 
     fn text(&self) -> String {
-        let rows = self.found.iter().map(|(key, (verdict, said))| format!("{key}\t{verdict}\t{said}\n"));
+        let rows =
+            self.found.iter().map(|(key, (assessment, said))| format!("{key}\t{assessment}\t{said}\n"));
         format!("{}\n{}", self.commit, rows.collect::<String>())
     }
 
@@ -117,8 +122,8 @@ impl Record {
         let mut record = Self::new(lines.next()?.to_owned());
         for line in lines {
             let mut fields = line.splitn(3, '\t');
-            let (key, verdict) = (fields.next()?, Verdict::read(fields.next()?)?);
-            record.found.insert(key.to_owned(), (verdict, fields.next().unwrap_or_default().to_owned()));
+            let (key, assessment) = (fields.next()?, Assessment::read(fields.next()?)?);
+            record.found.insert(key.to_owned(), (assessment, fields.next().unwrap_or_default().to_owned()));
         }
         Some(record)
     }
@@ -131,8 +136,8 @@ mod tests {
     #[test]
     fn a_record_is_read_as_it_was_written() {
         let mut record = Record::new("c0ffee".to_owned());
-        for (verdict, word) in WORDS {
-            record.found.insert(format!("without {word}"), (verdict, "it said so".to_owned()));
+        for (assessment, word) in WORDS {
+            record.found.insert(format!("without {word}"), (assessment, "it said so".to_owned()));
         }
         assert_eq!(Record::parse(&record.text()), Some(record));
         assert_eq!(Record::parse(""), None);
@@ -141,26 +146,28 @@ mod tests {
 
     #[test]
     fn only_a_test_that_passes_and_then_fails_protects() {
-        let failed = Seen::Failed(String::new());
-        let good = |with: Option<&Seen>, without: Option<&Seen>| Verdict::of(with, without).is_good();
-        assert!(good(Some(&Seen::Passed), Some(&failed)));
-        assert!(good(Some(&Seen::Passed), Some(&Seen::Hung)));
-        assert!(!good(Some(&Seen::Passed), Some(&Seen::Passed)));
-        assert!(!good(Some(&Seen::Passed), Some(&Seen::NotCompiled)));
-        assert!(!good(Some(&Seen::Passed), None));
+        let failed = TestOutcome::Failed(String::new());
+        let good = |with: Option<&TestOutcome>, without: Option<&TestOutcome>| {
+            Assessment::of(with, without).is_good()
+        };
+        assert!(good(Some(&TestOutcome::Passed), Some(&failed)));
+        assert!(good(Some(&TestOutcome::Passed), Some(&TestOutcome::Hung)));
+        assert!(!good(Some(&TestOutcome::Passed), Some(&TestOutcome::Passed)));
+        assert!(!good(Some(&TestOutcome::Passed), Some(&TestOutcome::NotCompiled)));
+        assert!(!good(Some(&TestOutcome::Passed), None));
         assert!(!good(Some(&failed), Some(&failed)));
         assert!(!good(None, None));
     }
 
     #[test]
-    fn what_could_not_be_run_is_run_again() {
+    fn a_protection_that_was_not_run_is_run_again() {
         let yaml = "- {without_it: w, file: f, find: a, replace: b, test: 'c::t'}\n";
         let list = super::super::list::read(yaml).unwrap();
         let mut record = Record::new(String::new());
         assert!(!record.is_whole(&list));
-        record.found.insert("w".to_owned(), (Verdict::NotRun, String::new()));
+        record.found.insert("w".to_owned(), (Assessment::NotRun, String::new()));
         assert!(!record.is_whole(&list));
-        record.found.insert("w".to_owned(), (Verdict::Unprotected, String::new()));
+        record.found.insert("w".to_owned(), (Assessment::Unprotected, String::new()));
         assert!(record.is_whole(&list));
     }
 }

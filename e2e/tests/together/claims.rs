@@ -31,7 +31,7 @@ fn first_line(console: &mut Console) -> Result<String> {
 }
 
 #[test]
-fn what_a_guest_writes_outlives_it_and_a_claim_may_come_later() {
+fn data_on_a_claim_outlives_its_guest_and_a_claim_may_come_later() {
     in_namespace("claim", |namespace| {
         let source = json!({ "persistentVolumeClaim": { "claimName": "data" } });
         namespace.apply(&with_disk(guest::machine("vm", "Always"), &source))?;
@@ -60,7 +60,7 @@ fn what_a_guest_writes_outlives_it_and_a_claim_may_come_later() {
 }
 
 #[test]
-fn what_is_written_over_an_ephemeral_claim_is_lost() {
+fn data_written_over_an_ephemeral_claim_is_lost() {
     in_namespace("ephemeral", |namespace| {
         namespace.claim("data")?;
         let kept = json!({ "persistentVolumeClaim": { "claimName": "data" } });

@@ -121,7 +121,7 @@ fn a_guest_reads_what_a_webhook_puts_into_its_pod() {
 }
 
 #[test]
-fn a_directory_that_nobody_puts_into_the_pod_is_told() {
+fn a_missing_shared_directory_is_reported() {
     in_namespace("containerpathnone", |namespace| {
         namespace.apply(&with_path("vm", "/etc"))?;
         let vmi = namespace.wait("vmi", "vm", "to say what is missing", SOON, |vmi| {

@@ -39,7 +39,7 @@ fn traces(namespace: &Namespace) -> Result<Vec<String>> {
 }
 
 #[test]
-fn a_machine_boots_from_a_copy_of_another_namespace_by_who_may() {
+fn a_machine_boots_from_a_permitted_copy_of_another_namespace() {
     in_namespace("images", |golden| {
         let golden = golden.clone();
         in_namespace("copies", move |namespace| {

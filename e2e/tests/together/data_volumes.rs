@@ -2,7 +2,7 @@
 //! (`barevirt_e2e::cdi`).
 
 use anyhow::{Result, ensure};
-use barevirt_e2e::cdi::{self, Absent, DATA_SOURCES, DATA_VOLUMES, Kinds, Way};
+use barevirt_e2e::cdi::{self, Absent, DATA_SOURCES, DATA_VOLUMES, FillMode, Kinds};
 use barevirt_e2e::wait::{BOOT, RUNNING, SOON};
 use barevirt_e2e::{Console, Namespace, guest, in_namespace};
 use serde_json::{Value, json};
@@ -31,10 +31,10 @@ fn imported(strategy: &str) -> Value {
 }
 
 /// Runs a test in a namespace with the fake CDI.
-fn with_cdi(name: &str, way: Way, test: impl FnOnce(&Namespace) -> Result<()> + Send + 'static) {
+fn with_cdi(name: &str, mode: FillMode, test: impl FnOnce(&Namespace) -> Result<()> + Send + 'static) {
     in_namespace(name, move |namespace| {
         let _kinds = Kinds::install()?;
-        cdi::play(namespace, way, || test(namespace))
+        cdi::play(namespace, mode, || test(namespace))
     });
 }
 
@@ -58,7 +58,7 @@ fn failure(namespace: &Namespace) -> Result<String> {
 
 #[test]
 fn a_machine_boots_from_what_its_template_was_filled_with_and_takes_it_along() {
-    with_cdi("template", Way::AtOnce, |namespace| {
+    with_cdi("template", FillMode::AtOnce, |namespace| {
         namespace.apply(&imported("Always"))?;
         namespace.wait_status("vm", "Provisioning", SOON)?;
         ensure!(namespace.get("vmi", "vm")?.is_none(), "an instance was made of an empty disk");
@@ -90,7 +90,7 @@ fn a_machine_boots_from_what_its_template_was_filled_with_and_takes_it_along() {
 
 #[test]
 fn a_claim_that_waits_for_its_first_consumer_is_given_one() {
-    with_cdi("templatewaits", Way::FirstConsumer, |namespace| {
+    with_cdi("templatewaits", FillMode::FirstConsumer, |namespace| {
         namespace.apply(&imported("Halted"))?;
         // The machine is not to run, so its claim is not bound.
         namespace.wait(DATA_VOLUMES, "root", "to wait", SOON, |volume| {
@@ -104,8 +104,8 @@ fn a_claim_that_waits_for_its_first_consumer_is_given_one() {
 }
 
 #[test]
-fn what_cannot_be_filled_is_said() {
-    with_cdi("templatefails", Way::Never, |namespace| {
+fn a_failed_data_volume_is_reported() {
+    with_cdi("templatefails", FillMode::Never, |namespace| {
         namespace.apply(&imported("Always"))?;
         namespace.wait_status("vm", "DataVolumeError", SOON)?;
         let said = namespace.wait_event("vm", "FailedDataVolumeImport")?;
@@ -145,7 +145,7 @@ fn without_cdi_a_machine_says_what_only_cdi_fills() {
 }
 
 #[test]
-fn what_is_copied_from_elsewhere_is_the_accounts_to_be_allowed() {
+fn a_copy_from_another_namespace_needs_the_accounts_right() {
     in_namespace("golden", |golden| {
         let golden = golden.clone();
         in_namespace("copies", move |namespace| {

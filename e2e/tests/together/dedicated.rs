@@ -54,7 +54,7 @@ fn a_guest_with_cpus_of_its_own_has_a_guaranteed_pod_on_a_node_that_gives_them()
 }
 
 #[test]
-fn what_dedicated_cpus_need_is_refused_by_name_where_it_is_missing() {
+fn missing_requirements_of_dedicated_cpus_are_refused_by_name() {
     in_namespace("undedicated", |namespace| {
         for (cpu, field) in [
             (json!({"cores": 1, "isolateEmulatorThread": true}), "isolateEmulatorThread"),

@@ -125,7 +125,7 @@ fn a_pod_deleted_by_force_ends_its_instance_and_the_machine_starts_again() {
 }
 
 #[test]
-fn a_finalizer_of_somebody_else_holds_the_machine_and_ours_goes() {
+fn a_foreign_finalizer_holds_a_machine_and_ours_is_removed() {
     in_namespace("delfinal", |namespace| {
         let mut manifest = guest::machine("vm", "Always");
         manifest["metadata"]["finalizers"] = json!(["example.com/wait"]);

@@ -61,7 +61,7 @@ fn a_guest_that_ignores_its_power_button_ends_with_its_grace_period() {
         namespace.virtctl(&["stop", "vm"])?;
         namespace.wait_gone("vmi", "vm", Duration::from_secs(45))?;
         namespace.wait_status("vm", "Stopped", SOON)?;
-        ensure!(!console.heard().contains("Power down"), "the guest was not deaf");
+        ensure!(!console.output().contains("Power down"), "the guest was not deaf");
         Ok(())
     });
 }

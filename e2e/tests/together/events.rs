@@ -9,15 +9,15 @@ use barevirt_e2e::{Namespace, guest, in_namespace};
 use serde_json::json;
 
 /// How often each reason occurred for the instance.
-fn told(namespace: &Namespace) -> Result<BTreeMap<String, u64>> {
+fn event_counts(namespace: &Namespace) -> Result<BTreeMap<String, u64>> {
     let selector = "involvedObject.kind=VirtualMachineInstance,involvedObject.name=vm";
     let events = objects(&["events", "-n", namespace.name(), "--field-selector", selector])?;
-    let mut told = BTreeMap::new();
+    let mut counts = BTreeMap::new();
     for event in events {
         let times = event["series"]["count"].as_u64().or(event["count"].as_u64()).unwrap_or(1).max(1);
-        *told.entry(event["reason"].as_str().unwrap_or_default().to_owned()).or_default() += times;
+        *counts.entry(event["reason"].as_str().unwrap_or_default().to_owned()).or_default() += times;
     }
-    Ok(told)
+    Ok(counts)
 }
 
 #[test]
@@ -30,14 +30,16 @@ fn each_step_of_a_run_is_told_once() {
         namespace.apply(&manifest)?;
         namespace.wait_phase("vm", "Running", RUNNING)?;
         wait::until_true("the events of a start", SOON, || {
-            let told = told(namespace)?;
-            Ok(["SuccessfulCreate", "Started", "Migrated"].iter().all(|reason| told.contains_key(*reason)))
+            let counts = event_counts(namespace)?;
+            Ok(["SuccessfulCreate", "Started", "Migrated"].iter().all(|reason| counts.contains_key(*reason)))
         })?;
         namespace.kubectl(&["delete", "vmi", "vm"])?;
-        wait::until_true("the events of an end", SOON, || Ok(told(namespace)?.contains_key("ShuttingDown")))?;
-        let told = told(namespace)?;
-        ensure!(told.values().all(|times| *times == 1), "{told:?}");
-        ensure!(!told.contains_key("SyncFailed"), "{told:?}");
+        wait::until_true("the events of an end", SOON, || {
+            Ok(event_counts(namespace)?.contains_key("ShuttingDown"))
+        })?;
+        let counts = event_counts(namespace)?;
+        ensure!(counts.values().all(|times| *times == 1), "{counts:?}");
+        ensure!(!counts.contains_key("SyncFailed"), "{counts:?}");
         Ok(())
     });
 }

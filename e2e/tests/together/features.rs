@@ -205,7 +205,7 @@ fn a_feature_that_no_node_has_is_named_by_the_failed_instance() {
 }
 
 #[test]
-fn what_is_not_there_is_refused_by_name() {
+fn an_unsupported_field_is_refused_by_name() {
     in_namespace("refused", |namespace| {
         let mut manifest = guest::instance("vm");
         manifest["spec"]["domain"]["devices"]["disks"][0]["blockSize"] = json!({"matchVolume": {}});

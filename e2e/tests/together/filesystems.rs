@@ -83,7 +83,7 @@ fn a_guest_reads_objects_and_sees_them_change() {
 }
 
 #[test]
-fn what_a_guest_writes_in_a_claims_directory_is_there_for_the_next() {
+fn files_in_a_shared_directory_outlive_the_guest() {
     in_namespace("virtiofsclaim", |namespace| {
         namespace.claim("data")?;
         let volumes = [("data", json!({ "persistentVolumeClaim": { "claimName": "data" } }))];

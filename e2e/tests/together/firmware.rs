@@ -278,7 +278,7 @@ fn a_persistent_tpm_keeps_what_it_holds_over_a_restart() {
 }
 
 #[test]
-fn the_claim_of_an_instance_of_nobody_goes_with_it() {
+fn the_claim_of_an_ownerless_instance_is_deleted_with_it() {
     in_namespace("nobodys", |namespace| {
         namespace.enforce("restricted")?;
         let mut vmi = guest::instance("vmi");

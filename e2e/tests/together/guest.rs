@@ -205,8 +205,8 @@ fn a_second_console_takes_over_from_the_first() {
         first.login(BOOT)?;
         let mut second = Console::open(namespace, "vm")?;
         second.login(SOON)?;
-        ensure!(first.wait(SOON)? == 1, "{}", first.heard());
-        ensure!(first.heard().contains("another user connected to it"), "{}", first.heard());
+        ensure!(first.wait(SOON)? == 1, "{}", first.output());
+        ensure!(first.output().contains("another user connected to it"), "{}", first.output());
         ensure!(second.ok("echo still here", SOON)? == "still here");
         Ok(())
     });
@@ -217,7 +217,7 @@ fn a_console_of_nothing_is_refused_with_a_reason() {
     in_namespace("noconsole", |namespace| {
         let mut console = Console::open(namespace, "nobody")?;
         let code = console.wait(SOON)?;
-        ensure!(code != 0 && console.heard().contains("nobody"), "{}", console.heard());
+        ensure!(code != 0 && console.output().contains("nobody"), "{}", console.output());
         Ok(())
     });
 }

@@ -42,23 +42,23 @@ pub(crate) fn wait_disk(console: &mut Console, serial: &str, there: bool) -> Res
 }
 
 /// The instance's status of a volume.
-pub(crate) fn told(vmi: &Value, name: &str) -> Option<Value> {
+pub(crate) fn volume_status(vmi: &Value, name: &str) -> Option<Value> {
     vmi["status"]["volumeStatus"].as_array()?.iter().find(|volume| volume["name"] == name).cloned()
 }
 
 /// Waits until the volume is in the guest, and nothing in it needs a restart.
 pub(crate) fn wait_ready(namespace: &Namespace, name: &str) -> Result<()> {
     let vmi = namespace.wait("vmi", "vm", &format!("to have the volume {name}"), CHANGE, |vmi| {
-        told(vmi, name).is_some_and(|volume| volume["phase"] == "Ready")
+        volume_status(vmi, name).is_some_and(|volume| volume["phase"] == "Ready")
     })?;
-    let volume = told(&vmi, name).context("no such volume")?;
+    let volume = volume_status(&vmi, name).context("no such volume")?;
     ensure!(volume["hotplugVolume"]["attachPodName"].is_string(), "{volume}");
     Ok(())
 }
 
-pub(crate) fn wait_untold(namespace: &Namespace, name: &str) -> Result<()> {
+pub(crate) fn wait_unreported(namespace: &Namespace, name: &str) -> Result<()> {
     let gone = format!("to have lost the volume {name}");
-    namespace.wait("vmi", "vm", &gone, CHANGE, |vmi| told(vmi, name).is_none()).map(drop)
+    namespace.wait("vmi", "vm", &gone, CHANGE, |vmi| volume_status(vmi, name).is_none()).map(drop)
 }
 
 /// Names of the volumes of a stored object.
@@ -115,14 +115,14 @@ fn a_machine_s_volume_comes_stays_over_a_restart_and_goes() {
             "{output}"
         );
         wait_disk(&mut console, "PLUGGED-WHILE-IT-RUNS-1", false)?;
-        wait_untold(namespace, "data")?;
+        wait_unreported(namespace, "data")?;
         ensure!(volumes(namespace, "vm")? == ["root"] && volumes(namespace, "vmi")? == ["root"]);
         needs_no_restart(namespace)
     });
 }
 
 #[test]
-fn an_instance_of_nobody_is_given_a_volume_on_virtio() {
+fn an_ownerless_instance_gets_a_volume_on_virtio() {
     in_namespace("plug-vmi", |namespace| {
         namespace.claim("data")?;
         let mut console = boot(namespace, &guest::instance("vm"))?;
@@ -140,7 +140,7 @@ fn an_instance_of_nobody_is_given_a_volume_on_virtio() {
         // By the name of its claim, too.
         namespace.virtctl(&["removevolume", "vm", "--volume-name=data"])?;
         wait_disk(&mut console, "scratch", false)?;
-        wait_untold(namespace, "scratch")
+        wait_unreported(namespace, "scratch")
     });
 }
 
@@ -170,7 +170,7 @@ fn a_changed_template_brings_volumes_and_takes_them() {
         namespace.apply(&bare)?;
         for name in ["one", "two"] {
             wait_disk(&mut console, name, false)?;
-            wait_untold(namespace, name)?;
+            wait_unreported(namespace, name)?;
         }
         needs_no_restart(namespace)
     });
@@ -203,7 +203,7 @@ fn a_dry_run_of_a_volume_changes_nothing() {
 }
 
 #[test]
-fn what_cannot_be_added_or_removed_is_refused_by_words() {
+fn impossible_volume_changes_are_refused_with_the_reason() {
     in_namespace("plug-refused", |namespace| {
         namespace.claim("data")?;
         namespace.claim("other")?;

@@ -171,7 +171,7 @@ fn an_object_of_a_bucket_fills_a_claim() {
 }
 
 #[test]
-fn what_a_claim_leaves_open_comes_from_the_profile_of_its_class() {
+fn missing_claim_settings_come_from_the_profile_of_its_class() {
     in_namespace("importsprofile", |namespace| {
         let _absent = Absent::prepare()?;
         served(PROFILES)?;

@@ -247,7 +247,7 @@ fn a_claim_is_copied_within_its_namespace() {
 }
 
 #[test]
-fn what_must_not_be_filled_fails_and_says_why() {
+fn a_forbidden_import_fails_with_the_reason() {
     without_cdi("importsbad", |namespace| {
         pods::server(namespace, SERVER, "images")?;
         let work = tempfile::tempdir()?;
@@ -297,7 +297,7 @@ fn what_must_not_be_filled_fails_and_says_why() {
 }
 
 #[test]
-fn what_is_not_served_is_refused_by_its_field() {
+fn unsupported_import_sources_are_refused_by_field() {
     without_cdi("importsrules", |namespace| {
         for (source, field) in [
             (json!({ "vddk": {} }), "spec.source.vddk"),

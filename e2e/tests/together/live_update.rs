@@ -124,7 +124,7 @@ fn memory_comes_and_goes_while_the_guest_runs() {
 }
 
 #[test]
-fn what_is_out_of_bounds_waits_for_a_restart() {
+fn a_change_out_of_bounds_waits_for_a_restart() {
     in_namespace("live-bounds", |namespace| {
         start(namespace, json!({"sockets": 1}), "128Mi")?;
         set_sockets(namespace, 9)?;

@@ -59,7 +59,7 @@ fn stop_with_force_ends_the_guest_at_once() {
         namespace.virtctl(&["stop", "vm", "--force", "--grace-period=0"])?;
         namespace.wait_gone("vmi", "vm", SOON)?;
         ensure!(asked.elapsed() < Duration::from_secs(30), "it took {:?}", asked.elapsed());
-        ensure!(!console.heard().contains("Power down"), "the guest was asked");
+        ensure!(!console.output().contains("Power down"), "the guest was asked");
         namespace.wait_status("vm", "Stopped", SOON).map(drop)
     });
 }

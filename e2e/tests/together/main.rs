@@ -38,6 +38,7 @@ mod migration;
 mod migration_drain;
 mod migration_firmware;
 mod migration_plugged;
+mod migration_post_copy;
 mod migration_volumes;
 mod network;
 mod nodes;

@@ -184,7 +184,7 @@ fn a_guest_moves_and_notices_nothing() {
 
 /// The disk of its image, an empty disk, and the disk with its user data.
 #[test]
-fn what_is_on_the_disks_of_a_guest_goes_along() {
+fn disk_contents_move_with_the_guest() {
     in_namespace("migratedisks", |namespace| {
         let mut manifest = guest::with_user_data(guest::machine("vm", "Always"), "#!/bin/sh\ntrue\n");
         let spec = guest::spec_of(&mut manifest);
@@ -233,7 +233,7 @@ fn what_is_on_the_disks_of_a_guest_goes_along() {
 }
 
 #[test]
-fn what_a_guest_writes_while_it_moves_is_on_its_shared_disk() {
+fn writes_during_a_migration_are_on_the_shared_disk() {
     in_namespace("migraterwx", |namespace| {
         namespace.apply(&json!({
             "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": { "name": "data" },

@@ -31,7 +31,7 @@ fn variables_of_uefi_go_along() {
 }
 
 #[test]
-fn what_a_tpm_holds_goes_along_and_one_on_a_claim_of_one_node_stays() {
+fn tpm_state_moves_with_the_guest_unless_its_claim_is_on_one_node() {
     in_namespace("movetpm", |namespace| {
         let mut vm = guest::machine("vm", "Always");
         guest::spec_of(&mut vm)["domain"]["devices"]["tpm"] = json!({});
@@ -65,7 +65,7 @@ fn what_a_tpm_holds_goes_along_and_one_on_a_claim_of_one_node_stays() {
 
 /// The claim exists before the machine, like a claim of a shared storage class.
 #[test]
-fn what_a_machine_keeps_on_a_shared_claim_goes_along_and_outlives_it() {
+fn persistent_state_on_a_shared_claim_moves_and_outlives_the_machine() {
     in_namespace("movekept", |namespace| {
         const NAME: &str = "moved -guid 12345678-1234-1234-1234-123456789abc";
         namespace.apply(&json!({

@@ -1,6 +1,6 @@
 //! A guest moves with volumes, processors and memory that were plugged while it ran.
 
-use crate::hotplug_volumes::{open, told, wait_disk, wait_ready, wait_untold};
+use crate::hotplug_volumes::{open, volume_status, wait_disk, wait_ready, wait_unreported};
 use anyhow::{Context, Result, ensure};
 use barevirt_e2e::wait::{BOOT, RUNNING, SOON};
 use barevirt_e2e::{Console, Namespace, guest, in_namespace};
@@ -40,7 +40,7 @@ fn disks_that_came_while_a_guest_ran_go_along() {
         }
         // The other disks keep their addresses.
         namespace.virtctl(&["removevolume", "vm", "--volume-name=first"])?;
-        wait_untold(namespace, "first")?;
+        wait_unreported(namespace, "first")?;
         let name = wait_disk(&mut console, "PLUGGED-data", true)?;
         wait_disk(&mut console, "PLUGGED-fast", true)?;
         let fill = format!("dd if=/dev/urandom of=/dev/{name} bs=1M count=4 conv=fsync 2>/dev/null");
@@ -50,11 +50,11 @@ fn disks_that_came_while_a_guest_ran_go_along() {
         };
         let before = console.ok(&sum(&name), COMMAND)?;
         console.leave()?;
-        let former = told(&namespace.need("vmi", "vm")?, "data").context("no such volume")?;
+        let former = volume_status(&namespace.need("vmi", "vm")?, "data").context("no such volume")?;
         namespace.migrate("vm")?;
         let vmi = namespace.wait("vmi", "vm", "to have its volumes there", SOON, |vmi| {
             ["data", "fast"].iter().all(|name| {
-                told(vmi, name).is_some_and(|volume| {
+                volume_status(vmi, name).is_some_and(|volume| {
                     let pod = &volume["hotplugVolume"]["attachPodName"];
                     volume["phase"] == "Ready" && *pod != former["hotplugVolume"]["attachPodName"]
                 })
@@ -85,7 +85,7 @@ fn disks_that_came_while_a_guest_ran_go_along() {
         for volume in ["data", "fast"] {
             namespace.virtctl(&["removevolume", "vm", &format!("--volume-name={volume}")])?;
             wait_disk(&mut console, &format!("PLUGGED-{volume}"), false)?;
-            wait_untold(namespace, volume)?;
+            wait_unreported(namespace, volume)?;
         }
         console.leave().map(drop)
     });

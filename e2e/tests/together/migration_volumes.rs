@@ -30,7 +30,7 @@ fn claim_of(volumes: &Value) -> &str {
 }
 
 /// The claim in the status.
-fn told(vmi: &Value) -> &str {
+fn claim_in_status(vmi: &Value) -> &str {
     let volumes = vmi["status"]["volumeStatus"].as_array();
     let volume = volumes.into_iter().flatten().find(|volume| volume["name"] == "data");
     volume.and_then(|volume| volume["persistentVolumeClaimInfo"]["claimName"].as_str()).unwrap_or_default()
@@ -60,7 +60,7 @@ fn begin(namespace: &Namespace, claim: &str) -> Result<()> {
     let moved = &vmi["status"]["migratedVolumes"][0];
     ensure!(moved["volumeName"] == "data", "{moved}");
     ensure!(moved["destinationPVCInfo"]["claimName"] == claim, "{moved}");
-    ensure!(moved["sourcePVCInfo"]["claimName"] == told(&vmi), "{moved}");
+    ensure!(moved["sourcePVCInfo"]["claimName"] == claim_in_status(&vmi), "{moved}");
     namespace.wait("vm", "vm", "to keep what moves", SOON, |vm| {
         vm["status"]["volumeUpdateState"]["volumeMigrationState"]["migratedVolumes"][0] == *moved
     })?;
@@ -82,7 +82,11 @@ fn moves(namespace: &Namespace, claim: &str) -> Result<String> {
     })?;
     ensure!(vmi["status"]["nodeName"] != home, "{}", vmi["status"]);
     ensure!(vmi["status"]["migratedVolumes"].is_null(), "{}", vmi["status"]);
-    ensure!(condition(&vmi, "VolumesChange").is_null() && told(&vmi) == claim, "{}", vmi["status"]);
+    ensure!(
+        condition(&vmi, "VolumesChange").is_null() && claim_in_status(&vmi) == claim,
+        "{}",
+        vmi["status"]
+    );
     namespace.wait("vm", "vm", "to need nothing", SOON, |vm| {
         ["RestartRequired", "VolumesChange", "ManualRecoveryRequired"]
             .iter()
@@ -188,7 +192,7 @@ fn a_volume_stays_where_it_is_when_its_claim_is_named_again() {
         namespace.wait("vm", "vm", "to keep nothing of it", SOON, |vm| {
             vm["status"]["volumeUpdateState"].is_null() && condition(vm, "RestartRequired").is_null()
         })?;
-        ensure!(told(&vmi) == "data" && run(namespace, boot)? == booted);
+        ensure!(claim_in_status(&vmi) == "data" && run(namespace, boot)? == booted);
         Ok(())
     });
 }

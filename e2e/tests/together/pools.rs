@@ -310,7 +310,7 @@ fn is_kept(namespace: &Namespace) -> Result<()> {
 }
 
 #[test]
-fn what_the_pool_deletes_leaves_its_claims_to_the_next_of_its_number() {
+fn a_machine_deleted_by_the_pool_leaves_its_claims_to_its_successor() {
     in_namespace("poolkeep", |namespace| {
         let before = own_claim(namespace, &json!({"proactive": {"statePreservation": "Offline"}}))?;
         scale(namespace, 0)?;
@@ -323,7 +323,7 @@ fn what_the_pool_deletes_leaves_its_claims_to_the_next_of_its_number() {
 }
 
 #[test]
-fn what_others_delete_leaves_its_claims_where_the_strategy_is_opportunistic() {
+fn a_machine_deleted_by_users_leaves_its_claims_with_the_opportunistic_strategy() {
     in_namespace("poolleave", |namespace| {
         let before = own_claim(namespace, &json!({"opportunistic": {"statePreservation": "Offline"}}))?;
         namespace.kubectl(&["delete", "vm", "web-0", "--wait=false"])?;

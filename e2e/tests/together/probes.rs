@@ -65,7 +65,7 @@ fn a_guest_that_does_not_answer_its_liveness_probe_is_ended() {
 }
 
 #[test]
-fn a_probe_by_the_agent_fails_and_says_why_where_there_is_none() {
+fn an_agent_probe_without_an_agent_fails_with_the_reason() {
     in_namespace("execprobe", |namespace| {
         namespace
             .apply(&probed("readinessProbe", json!({"exec": {"command": ["true"]}, "periodSeconds": 2})))?;

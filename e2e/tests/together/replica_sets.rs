@@ -75,7 +75,7 @@ fn a_set_scales_up_and_down_and_takes_its_instances_with_it() {
 }
 
 #[test]
-fn what_ends_or_is_deleted_is_replaced() {
+fn ended_and_deleted_instances_are_replaced() {
     in_namespace("rsreplace", |namespace| {
         namespace.apply(&manifest(1))?;
         ready(namespace, 1)?;
@@ -148,7 +148,7 @@ fn instances_are_adopted_and_released_by_their_labels() {
 }
 
 #[test]
-fn what_cannot_be_made_is_told_on_the_set() {
+fn a_failed_creation_is_reported_on_the_set() {
     in_namespace("rsquota", |namespace| {
         namespace.apply(&json!({
             "apiVersion": "v1", "kind": "ResourceQuota", "metadata": { "name": "none" },

@@ -175,7 +175,7 @@ impl Question {
         })
     }
 
-    fn told(&self) -> String {
+    fn describe(&self) -> String {
         let subresource = self.subresource.as_ref().map_or_else(String::new, |name| format!("/{name}"));
         format!("{} {} {} {}{subresource}", self.user, self.verb, self.group, self.resource)
     }
@@ -212,7 +212,11 @@ fn compare(questions: &[Question]) -> Result<()> {
         .zip(answers)
         .filter(|(question, allowed)| question.wanted != *allowed)
         .map(|(question, allowed)| {
-            format!("{}: {}", question.told(), if allowed { "should be denied" } else { "should be allowed" })
+            format!(
+                "{}: {}",
+                question.describe(),
+                if allowed { "should be denied" } else { "should be allowed" }
+            )
         })
         .collect();
     ensure!(wrong.is_empty(), "{} of {} are wrong:\n{}", wrong.len(), questions.len(), wrong.join("\n"));
@@ -400,7 +404,7 @@ fn raw(verb: &str, path: &str, user: Option<&str>) -> Result<Output> {
 }
 
 #[test]
-fn what_is_not_there_says_so() {
+fn calls_on_absent_features_say_so() {
     in_namespace("notyet", |namespace| {
         let people = bind_in(namespace)?;
         let edit = format!("{people}:edit");

@@ -48,7 +48,7 @@ fn placed(mut manifest: Value, node: &str, address: &str) -> Value {
 }
 
 /// The status of a card.
-fn told(namespace: &Namespace, guest: &str, card: &str) -> Result<Value> {
+fn card_status(namespace: &Namespace, guest: &str, card: &str) -> Result<Value> {
     let vmi = namespace.need("vmi", guest)?;
     let all = vmi["status"]["interfaces"].as_array().cloned().unwrap_or_default();
     let found = all.iter().find(|entry| entry["name"] == card);
@@ -109,12 +109,12 @@ fn look_at_first(namespace: &Namespace, console: &mut Console) -> Result<()> {
     console.ok("ip link set eth2 up", SOON)?;
     let carrier = console.ok("cat /sys/class/net/eth2/carrier", SOON)?;
     ensure!(carrier == "0", "the link that is down at the start is {carrier}");
-    let card = told(namespace, "first", "lan")?;
+    let card = card_status(namespace, "first", "lan")?;
     let source = card["infoSource"].as_str().unwrap_or_default();
     ensure!(source.contains("domain") && source.contains("multus-status"), "{card}");
     ensure!(card["mac"] == MAC && card["linkState"] == "up" && card["queueCount"] == 1, "{card}");
     ensure!(card["podInterfaceName"].as_str().is_some_and(|link| link.starts_with("pod")), "{card}");
-    ensure!(told(namespace, "first", "quiet")?["linkState"] == "down");
+    ensure!(card_status(namespace, "first", "quiet")?["linkState"] == "down");
     Ok(())
 }
 
@@ -160,7 +160,7 @@ fn guests_whose_second_cards_the_test_beds_delegate_attaches_reach_each_other_ac
         let mut other = Console::open(namespace, "second")?;
         other.login(BOOT)?;
         // If the network assigns addresses, the launcher hands the pod's own to the guest.
-        let leased = told(namespace, "second", "leased")?;
+        let leased = card_status(namespace, "second", "leased")?;
         let address = leased["ipAddress"].as_str().context("no address of the network that has some")?;
         let inside = other.ok("ip -4 -o address show dev eth3", SOON)?;
         ensure!(inside.contains(&format!("inet {address}/24")), "the pod has {address}, the guest {inside}");
@@ -209,7 +209,7 @@ fn a_guest_whose_network_is_not_defined_says_so_and_starts_once_the_test_beds_de
         define(namespace, "later", &json!({}))?;
         namespace.wait_phase("vm", "Running", RUNNING)?;
         wait::until_true("the card's link", SOON, || {
-            Ok(told(namespace, "vm", "late").is_ok_and(|card| card["podInterfaceName"].is_string()))
+            Ok(card_status(namespace, "vm", "late").is_ok_and(|card| card["podInterfaceName"].is_string()))
         })
     });
 }
@@ -261,7 +261,8 @@ fn a_card_comes_and_goes_while_the_guest_runs_and_the_test_beds_delegate_attache
             ]),
         )?;
         wait::until_true("the guest to have the card", SOON, || {
-            Ok(told(namespace, "vm", "red").is_ok_and(|card| card["infoSource"] == "domain, multus-status"))
+            Ok(card_status(namespace, "vm", "red")
+                .is_ok_and(|card| card["infoSource"] == "domain, multus-status"))
         })?;
         console.ok(&format!("grep -q {MAC} /sys/class/net/eth1/address && ip link set eth1 up"), SOON)?;
         console.ok("udhcpc -i eth1 -q -n -t 10 -T 1 -s /etc/udhcpc.script", SOON)?;
@@ -270,7 +271,7 @@ fn a_card_comes_and_goes_while_the_guest_runs_and_the_test_beds_delegate_attache
         let state = format!("{template}/domain/devices/interfaces/1/state");
         change(namespace, &json!([{ "op": "add", "path": state, "value": "down" }]))?;
         wait::until_true("the card's link to be down", SOON, || {
-            Ok(told(namespace, "vm", "red")?["linkState"] == "down")
+            Ok(card_status(namespace, "vm", "red")?["linkState"] == "down")
         })?;
         let carrier = console.ok("cat /sys/class/net/eth1/carrier", SOON)?;
         ensure!(carrier == "0", "the link is {carrier}");

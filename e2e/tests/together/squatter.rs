@@ -70,7 +70,7 @@ fn foretold(vmi: &Value) -> Result<String> {
 }
 
 #[test]
-fn nobody_else_makes_pods_that_look_like_launchers() {
+fn other_users_cannot_create_pods_that_look_like_launchers() {
     in_namespace("lookalike", |namespace| {
         namespace.apply(&guest::instance("vm"))?;
         namespace.wait_phase("vm", "Running", RUNNING)?;

@@ -38,7 +38,7 @@ fn a_manifest_boots_to_a_prompt_in_a_terminal() -> Result<()> {
     let addresses = console.ok("ip address show dev eth0", SOON)?;
     ensure!(addresses.contains("10.0.2.2/"), "not the address of masquerade: {addresses}");
     console.send("poweroff\n")?;
-    ensure!(console.wait(SHUTDOWN)? == 0, "{}", console.heard());
+    ensure!(console.wait(SHUTDOWN)? == 0, "{}", console.output());
     Ok(())
 }
 
@@ -49,7 +49,7 @@ fn an_interrupt_shuts_the_guest_down() -> Result<()> {
     let launcher = Pid::from_raw(i32::try_from(console.pid())?);
     kill(launcher, Signal::SIGINT)?;
     console.expect("power button, shutting down", SHUTDOWN)?;
-    ensure!(console.wait(SHUTDOWN)? == 0, "{}", console.heard());
+    ensure!(console.wait(SHUTDOWN)? == 0, "{}", console.output());
     Ok(())
 }
 
@@ -62,7 +62,7 @@ fn two_interrupts_end_it_hard() -> Result<()> {
     std::thread::sleep(std::time::Duration::from_millis(300));
     kill(launcher, Signal::SIGINT)?;
     console.wait(std::time::Duration::from_secs(15))?;
-    ensure!(!console.heard().contains("Power down"), "the guest had time to shut down");
+    ensure!(!console.output().contains("Power down"), "the guest had time to shut down");
     Ok(())
 }
 

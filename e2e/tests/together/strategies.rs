@@ -155,7 +155,7 @@ fn a_crash_loop_can_be_stopped() {
 }
 
 #[test]
-fn what_no_node_has_room_for_is_left_to_the_scheduler() {
+fn a_guest_that_fits_on_no_node_stays_unschedulable() {
     in_namespace("unschedulable", |namespace| {
         let mut manifest = guest::machine("vm", "Always");
         let domain = &mut guest::spec_of(&mut manifest)["domain"];
@@ -184,7 +184,7 @@ fn an_image_that_is_not_there_is_told() {
 }
 
 #[test]
-fn what_a_machine_was_started_from_is_kept_and_the_newest_only() {
+fn only_the_latest_start_revision_is_kept() {
     in_namespace("revision", |namespace| {
         namespace.apply(&guest::machine("vm", "Halted"))?;
         let started = || {

@@ -39,7 +39,7 @@ impl Slot {
 }
 
 #[test]
-fn clients_with_usb_devices_get_a_slot_each_until_there_is_none() {
+fn usb_clients_of_a_guest_get_a_slot_each_until_all_are_taken() {
     in_namespace("usbredir", |namespace| {
         let mut manifest = guest::instance("without");
         namespace.apply(&manifest)?;

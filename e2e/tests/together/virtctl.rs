@@ -183,7 +183,7 @@ fn a_console_follows_its_machine_into_the_next_run() {
 }
 
 #[test]
-fn what_is_not_there_is_named_and_usage_errors_are_errors() {
+fn missing_commands_are_named_and_usage_errors_fail() {
     in_namespace("virtctlmissing", |namespace| {
         namespace.apply(&guest::machine("vm", "Halted"))?;
         let expanded = namespace.virtctl(&["expand", "--vm=vm", "-o", "json"])?;

@@ -8,7 +8,7 @@ use barevirt_protocol::v1::LauncherStatus;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use libfuzzer_sys::fuzz_target;
 use prost::Message as _;
-use virt_handler::status::compute::{Seen, compute};
+use virt_handler::status::compute::{LauncherView, compute};
 use virt_handler::status::patch::patch;
 use virt_handler::status::volumes::missing;
 
@@ -18,7 +18,7 @@ fuzz_target!(|bytes: &[u8]| {
     let status = VirtualMachineInstanceStatus { phase: Some("Scheduled".to_owned()), ..Default::default() };
     let mut vmi = VirtualMachineInstance { status: Some(status), ..Default::default() };
     let seen =
-        Seen { launcher: Some(&launcher), interfaces: Some(&[]), failure: None, told: true, readiness: None };
+        LauncherView { launcher: Some(&launcher), interfaces: Some(&[]), failure: None, is_current: true, readiness: None };
     let wanted = compute(&vmi, seen, &now);
     let _ = patch(&vmi, &wanted, &launcher.pci_layout);
     let _ = missing(&vmi, &launcher);

@@ -14,7 +14,7 @@ mod request;
 use std::sync::Arc;
 use std::time::Duration;
 
-use barevirt_component::certificates::{CertificateError, Pair, Seen, Trusted};
+use barevirt_component::certificates::{CertificateError, Pair, ParsedCertificate, Trusted};
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::PostParams;
@@ -109,7 +109,10 @@ impl OwnCertificate {
     }
 
     /// Makes one request and waits until it is answered.
-    async fn obtain(&self, api: &Api<CertificateSigningRequest>) -> Result<(Pair, Seen), NoCertificate> {
+    async fn obtain(
+        &self,
+        api: &Api<CertificateSigningRequest>,
+    ) -> Result<(Pair, ParsedCertificate), NoCertificate> {
         let request = Request::new(&self.node)?;
         let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
         let created = match timeout(API_DEADLINE, api.create(&params, &request.object(&self.node))).await {
@@ -139,7 +142,7 @@ impl OwnCertificate {
                         Ok(pair) => pair,
                         Err(source) => return Err(NoCertificate::Unusable { name, source }),
                     };
-                    let seen = pair.chain().first().and_then(Seen::read);
+                    let seen = pair.chain().first().and_then(ParsedCertificate::read);
                     return seen.map(|seen| (pair, seen)).ok_or(NoCertificate::Unreadable(name));
                 }
                 Some(Answer::Refused(why)) => return Err(NoCertificate::Refused { name, why }),
@@ -171,14 +174,14 @@ impl OwnCertificate {
 }
 
 /// Returns when the certificate has to be renewed.
-async fn renewal(own: &Seen, trusted: &mut Trusted) {
+async fn renewal(own: &ParsedCertificate, trusted: &mut Trusted) {
     let taken = Timestamp::now().as_second();
     let mut changed = false;
     loop {
         let newest = trusted
             .borrow_and_update()
             .as_ref()
-            .and_then(|authorities| Seen::read(authorities.certificates().last()?))
+            .and_then(|authorities| ParsedCertificate::read(authorities.certificates().last()?))
             .map(|authority| authority.key_id);
         let now = Timestamp::now().as_second();
         if request::is_due(own, newest.as_deref(), changed, now.saturating_sub(taken), now) {

@@ -1,7 +1,7 @@
 //! A certificate request, the answer to it, and when another one is due. Pure.
 
 use barevirt_api::names::{HANDLER_COMMON_NAME, HANDLER_SIGNER, handler_host};
-use barevirt_component::certificates::{CertificateError, Pair, Seen};
+use barevirt_component::certificates::{CertificateError, Pair, ParsedCertificate};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -86,7 +86,13 @@ pub(super) fn answer(request: &CertificateSigningRequest) -> Answer {
 /// Whether a new certificate is due. `newest` is the key of the authority that signs now, as far as the
 /// bundle shows. `changed` says whether the bundle has changed since the current certificate was received,
 /// `age` seconds ago.
-pub(super) fn is_due(own: &Seen, newest: Option<&[u8]>, changed: bool, age: i64, now: i64) -> bool {
+pub(super) fn is_due(
+    own: &ParsedCertificate,
+    newest: Option<&[u8]>,
+    changed: bool,
+    age: i64,
+    now: i64,
+) -> bool {
     let signed_by_newest = newest.is_none_or(|newest| newest == own.issuer_key_id);
     now >= own.last_fifth() || !signed_by_newest && (changed || age >= BEHIND)
 }
@@ -114,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn what_became_of_it() {
+    fn a_certificate_requests_result_is_read() {
         let of = |status: Value| {
             let mut object = serde_json::to_value(Request::new("a").unwrap().object("a")).unwrap();
             object["status"] = status;
@@ -137,7 +143,12 @@ mod tests {
 
     #[test]
     fn another_is_due_in_the_last_fifth_or_when_another_authority_signs() {
-        let own = Seen { not_before: 0, not_after: 1000, issuer_key_id: vec![1], ..Seen::default() };
+        let own = ParsedCertificate {
+            not_before: 0,
+            not_after: 1000,
+            issuer_key_id: vec![1],
+            ..ParsedCertificate::default()
+        };
         for (newest, changed, age, now, due) in [
             (Some([1]), false, 0, 799, false),
             (Some([1]), false, 0, 800, true),

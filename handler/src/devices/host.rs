@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_permitted_and_handed_over_is_found() {
+    fn permitted_devices_bound_to_vfio_are_found() {
         let sys = tempfile::tempdir().unwrap();
         let sys = sys.path();
         pci_device(sys, "0000:65:00.0", "10DE:1EB8", "vfio-pci", "45");

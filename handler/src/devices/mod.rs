@@ -6,11 +6,13 @@
 //!   kubelet ──ListAndWatch, Allocate──> plugin                .../kubevirt-<name>.sock
 //! ```
 //!
-//! These resources give a pod no device nodes: launchers get what they need as descriptors. Host devices that
-//! a guest gets as a whole ([`permitted`]) are the exception: QEMU opens them by path, so the pod gets their
-//! nodes. A kubelet that starts forgets all plugins and removes their sockets. Each plugin checks every two
-//! seconds whether its socket and the kubelet's socket have changed, and registers again if they have.
+//! These resources give a pod no device nodes: launchers get what they need as descriptors. Devices that QEMU
+//! opens by path are the exception, so the pod gets their nodes: `/dev/userfaultfd` for the target of a
+//! migration that may use post-copy, and host devices that a guest gets as a whole ([`permitted`]). A kubelet
+//! that starts forgets all plugins and removes their sockets. Each plugin checks every two seconds whether its
+//! socket and the kubelet's socket have changed, and registers again if they have.
 
+mod copy;
 pub mod host;
 pub mod permitted;
 mod plugin;
@@ -19,6 +21,7 @@ mod tests;
 
 use std::path::{Path, PathBuf};
 
+use barevirt_api::names::USERFAULTFD_RESOURCE;
 use tokio::sync::watch;
 
 /// The generated types of `proto/device_plugin.proto`.
@@ -50,6 +53,19 @@ impl Resource {
         ]
         .map(|(name, device)| Resource { name, device: PathBuf::from(device) })
     }
+}
+
+/// Offers `/dev/userfaultfd`, which QEMU needs to receive a guest in post-copy. It is offered on nodes without the
+/// device, too.
+pub fn offer_userfaultfd(folder: &Path) -> Registered {
+    let (registered, seen) = watch::channel(false);
+    let offer = plugin::Offer {
+        resource: USERFAULTFD_RESOURCE.to_owned(),
+        endpoint: "kubevirt-userfaultfd.sock".to_owned(),
+        supply: plugin::Supply::Copied { name: "userfaultfd", copy: copy::NodeCopy::userfaultfd(folder) },
+    };
+    tokio::spawn(plugin::run(offer, folder.to_owned(), registered));
+    seen
 }
 
 /// Whether the kubelet knows a resource, as a channel to wait on.

@@ -18,6 +18,7 @@ use tower::service_fn;
 use tracing::{info, warn};
 
 use super::MOST;
+use super::copy::NodeCopy;
 use super::host::HostDevice;
 use super::v1beta1::device_plugin_server::{DevicePlugin, DevicePluginServer};
 use super::v1beta1::registration_client::RegistrationClient;
@@ -60,6 +61,14 @@ pub(super) enum Supply {
         /// The device that must exist.
         device: PathBuf,
     },
+    /// One device for all guests. A pod gets a device node that its user may open. If the node has no such device,
+    /// the pod starts without it.
+    Copied {
+        /// Prefix of the numbered names.
+        name: &'static str,
+        /// The node to give to pods.
+        copy: NodeCopy,
+    },
     /// One device for each guest. The list changes with the devices of the node.
     Single(watch::Receiver<Vec<HostDevice>>),
 }
@@ -77,6 +86,9 @@ impl Supply {
                 let there = path.exists();
                 (0..MOST).map(|number| device(format!("{name}{number}"), there, None)).collect()
             }
+            Supply::Copied { name, .. } => {
+                (0..MOST).map(|number| device(format!("{name}{number}"), true, None)).collect()
+            }
             Supply::Single(devices) => {
                 let devices = devices.borrow();
                 let one = |one: &HostDevice| {
@@ -89,7 +101,18 @@ impl Supply {
 
     /// What a container gets with devices of those names. Shared devices give it nothing: see the module.
     fn allocate(&self, resource: &str, ids: &[String]) -> Result<ContainerAllocateResponse, Status> {
-        let Supply::Single(devices) = self else { return Ok(ContainerAllocateResponse::default()) };
+        let devices = match self {
+            Supply::Shared { .. } => return Ok(ContainerAllocateResponse::default()),
+            Supply::Copied { copy, .. } => {
+                let mut response = ContainerAllocateResponse::default();
+                match copy.make() {
+                    Ok(device) => response.devices.push(device),
+                    Err(error) => info!(resource, %error, "pod starts without the device"),
+                }
+                return Ok(response);
+            }
+            Supply::Single(devices) => devices,
+        };
         let devices = devices.borrow();
         let mut response = ContainerAllocateResponse::default();
         for id in ids {

@@ -24,7 +24,7 @@ use super::Fake;
 
 /// How the fake launcher behaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Manner {
+pub(crate) enum Behaviour {
     /// As a launcher should.
     Good,
     /// It changes its status as fast as the handler reads it.
@@ -39,7 +39,7 @@ pub(crate) enum Manner {
     KeepsBodies,
 }
 
-impl Manner {
+impl Behaviour {
     const ALL: [Self; 6] =
         [Self::Good, Self::Floods, Self::Leaves, Self::Swells, Self::Mute, Self::KeepsBodies];
 
@@ -55,23 +55,23 @@ impl Manner {
     }
 
     pub(super) fn of(text: &str) -> Self {
-        Self::ALL.into_iter().find(|manner| manner.as_str() == text).unwrap_or(Self::Good)
+        Self::ALL.into_iter().find(|behaviour| behaviour.as_str() == text).unwrap_or(Self::Good)
     }
 }
 
 type Statuses = Pin<Box<dyn Stream<Item = Result<LauncherStatus, Status>> + Send>>;
 
 /// The statuses that it reports; `None` where this behaviour has no special ones.
-pub(super) fn statuses(manner: Manner) -> Option<Statuses> {
-    Some(match manner {
-        Manner::Good | Manner::KeepsBodies => return None,
-        Manner::Floods => Box::pin(stream::iter((1..).map(|number| Ok(status(number))))),
-        Manner::Leaves => Box::pin(stream::iter((1..3).map(|number| Ok(status(number))))),
-        Manner::Swells => {
+pub(super) fn statuses(behaviour: Behaviour) -> Option<Statuses> {
+    Some(match behaviour {
+        Behaviour::Good | Behaviour::KeepsBodies => return None,
+        Behaviour::Floods => Box::pin(stream::iter((1..).map(|number| Ok(status(number))))),
+        Behaviour::Leaves => Box::pin(stream::iter((1..3).map(|number| Ok(status(number))))),
+        Behaviour::Swells => {
             let hot_disks = vec![HotDisk::default(); 2_000_000];
             Box::pin(stream::iter([Ok(LauncherStatus { hot_disks, ..status(1) })]))
         }
-        Manner::Mute => Box::pin(stream::pending()),
+        Behaviour::Mute => Box::pin(stream::pending()),
     })
 }
 

@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_true_is_a_label() {
+    fn facts_become_labels() {
         let labels = labels(&facts(), &CpuModels::default());
         let list: Vec<String> = labels.iter().map(|(label, value)| format!("{label}={value}")).collect();
         assert_eq!(
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn only_changes_are_written_and_nobody_elses() {
+    fn only_changes_of_our_own_labels_are_written() {
         let wanted = labels(&facts(), &CpuModels::default());
         assert_eq!(patch(&wanted, &wanted), None);
         let mut present = wanted.clone();

@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_tenant_makes_beneath_its_container_names_nobody() {
+    fn control_groups_below_a_tenants_container_identify_no_launcher() {
         let (attacker, id) = (UID.replace('0', "1"), ID.replace('9', "8"));
         let (dashes, lines) = (&attacker, attacker.replace('-', "_"));
         let its = Container { pod_uid: attacker.clone(), id: id.clone() };
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_container_of_a_pod() {
+    fn paths_of_no_container_are_refused() {
         for sample in [
             "/",
             "",

@@ -6,14 +6,14 @@
 //! the tenant and prove nothing. [`counters`] reads the kernel's counters for that container.
 //!
 //! A guest may have taken over its launcher. So every answer is limited: in size before it is decoded, and in
-//! content by [`said`], the one place for all answers. Every wait for a launcher has a deadline.
+//! content by [`sanitize`], the one place for all answers. Every wait for a launcher has a deadline.
 
 pub mod attachment;
 pub mod cgroup;
 pub mod counters;
 pub mod peer;
 pub mod pods_dir;
-mod said;
+mod sanitize;
 #[cfg(test)]
 mod tests;
 
@@ -41,7 +41,7 @@ use self::cgroup::Container;
 use self::counters::Counters;
 use self::peer::{Peer, PeerError};
 use self::pods_dir::{PodsDir, PodsDirError};
-use self::said::Said;
+use self::sanitize::Sanitize;
 use crate::pace::Bucket;
 
 /// Longest time to connect to a launcher.
@@ -96,7 +96,7 @@ pub enum LauncherError {
 
 impl From<CallError> for LauncherError {
     fn from(error: CallError) -> Self {
-        Self::Descriptor(said::sanitized(error))
+        Self::Descriptor(sanitize::sanitized(error))
     }
 }
 
@@ -287,21 +287,21 @@ impl Statuses {
         if let Some(until) = self.pace.until(Instant::now()) {
             sleep_until(until).await;
         }
-        let status = self.stream.message().await.map_err(said::sanitized)?;
+        let status = self.stream.message().await.map_err(sanitize::sanitized)?;
         self.pace.take(Instant::now());
-        Ok(status.map(said::sanitized))
+        Ok(status.map(sanitize::sanitized))
     }
 }
 
 /// Awaits an answer of a launcher, with a deadline, and limits its content. The headers of an answer alone
 /// meet the channel's own deadline: without this one, the wait for a body that never comes would not end.
-async fn answer<T: Said>(
+async fn answer<T: Sanitize>(
     call: &'static str,
     within: Duration,
     answer: impl Future<Output = Result<Response<T>, Status>>,
 ) -> Result<T, LauncherError> {
     let answer = timeout(within + MARGIN, answer).await.unwrap_or_else(|_| Err(silent()));
-    answer.map(|answer| said::sanitized(answer.into_inner())).map_err(failed(call))
+    answer.map(|answer| sanitize::sanitized(answer.into_inner())).map_err(failed(call))
 }
 
 fn silent() -> Status {
@@ -309,7 +309,7 @@ fn silent() -> Status {
 }
 
 fn failed(call: &'static str) -> impl FnOnce(Status) -> LauncherError {
-    move |status| LauncherError::Call { call, status: Box::new(said::sanitized(status)) }
+    move |status| LauncherError::Call { call, status: Box::new(sanitize::sanitized(status)) }
 }
 
 /// The launcher's message, for a log line or error of the handler.

@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_counted_is_absent() {
+    fn missing_counters_have_no_sample() {
         let throttling =
             Throttling { periods: 10, throttled_periods: 4, throttled: Duration::from_millis(1500) };
         let memory = Memory { limit_hits: Some(3), oom_kills: Some(1), ..Memory::default() };
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_told_apart_and_say_whose_they_are() {
+    fn metric_names_are_unique_and_have_our_prefix() {
         let mut names: Vec<&str> = ALL.iter().map(|metric| metric.name).collect();
         assert!(names.iter().all(|name| name.starts_with("barevirt_vmi_")), "{names:?}");
         assert!(ALL.iter().all(|metric| metric.name.ends_with("_total") == (metric.kind == Kind::Counter)));

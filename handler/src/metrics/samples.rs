@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_tap_sends_the_guest_receives() {
+    fn bytes_sent_by_the_tap_are_received_by_the_guest() {
         let direction =
             |bytes| Direction { bytes, packets: bytes + 1, errors: bytes + 2, dropped: bytes + 3 };
         let device = Device { received: direction(10), sent: direction(20) };

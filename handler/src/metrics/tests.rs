@@ -44,7 +44,7 @@ fn count(text: &str, line: &str) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_guest_whose_monitor_hangs_is_told_of_as_far_as_the_kernel_knows() {
+async fn kernel_metrics_are_reported_while_qemus_monitor_hangs() {
     let Some((_fake, metrics)) = node().await else { return };
     let text = scrape(&metrics).await;
     let labels = r#"{node="",namespace="shop",name="web",kubernetes_vmi_label_a="quote \" and\nline"}"#;
@@ -59,7 +59,7 @@ async fn a_guest_whose_monitor_hangs_is_told_of_as_far_as_the_kernel_knows() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn scrapes_share_one_collection_that_waits_for_nobody() {
+async fn concurrent_scrapes_share_one_bounded_collection() {
     let Some((fake, metrics)) = node().await else { return };
     let pid = Pid::from_raw(fake.process_id().try_into().unwrap());
     kill(pid, Signal::SIGSTOP).unwrap();

@@ -106,7 +106,7 @@ mod tests {
 
     /// The pod's own address would put the migration on the pods' network.
     #[test]
-    fn a_link_without_an_address_has_none_to_tell() {
+    fn a_link_without_a_routable_address_gives_no_migration_address() {
         for address in ["", "fe80::1", "169.254.3.4", "127.0.0.1", "::1", "224.0.0.1", "ff02::1", "0.0.0.0"] {
             let links = [("eth0", "10.244.1.5"), ("migration0", ""), ("migration0", address)];
             assert_eq!(chosen(&links), None, "{address}");

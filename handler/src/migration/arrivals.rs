@@ -6,10 +6,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use barevirt_protocol::names::MigrationStream;
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::control::{Secret, is_same};
 use crate::launchers::Launcher;
+use crate::sync::launcher_report::LauncherReport;
 
 /// How long a ticket is valid.
 const TICKET: Duration = Duration::from_secs(30);
@@ -26,6 +28,8 @@ pub struct Arrival {
     pub launcher: Launcher,
     /// The settings turn encryption off for this migration.
     pub plain: bool,
+    /// The latest report of the launcher.
+    pub report: watch::Receiver<LauncherReport>,
 }
 
 #[derive(Debug)]

@@ -19,7 +19,7 @@ use super::PORT;
 use super::control::{Answer, LONGEST, MAGIC, Request, Secret, WELCOME, line};
 
 /// Longest time for one complete call.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Why a call to the other handler failed.
 #[derive(Debug, thiserror::Error)]
@@ -94,6 +94,8 @@ pub struct Begun {
     pub connections: Vec<(MigrationStream, OwnedFd)>,
     /// The key; `None` if nothing is encrypted.
     pub key: Option<Secret>,
+    /// Whether the target can run the guest before all of its memory has arrived.
+    pub post_copy: bool,
 }
 
 impl Target {
@@ -104,7 +106,7 @@ impl Target {
     pub async fn begin(&self, own: &Client, migration: &str, disks: &[String]) -> Result<Begun, CallError> {
         let request = Request::Begin { migration: migration.to_owned() };
         match self.ask(own, &request).await? {
-            Answer::Begun { key, ticket } => {
+            Answer::Begun { key, ticket, post_copy } => {
                 let disks = disks.iter().map(|disk| MigrationStream::Disk(disk.clone()));
                 let mut connections = Vec::new();
                 // The connection for the memory starts the migration at the target, so it comes last.
@@ -112,7 +114,7 @@ impl Target {
                     let connection = self.in_time(self.connect(&ticket, &stream)).await?;
                     connections.push((stream, connection));
                 }
-                Ok(Begun { connections, key })
+                Ok(Begun { connections, key, post_copy })
             }
             Answer::Done => Err(self.refused("it gives no key".to_owned())),
             Answer::Refused(why) => Err(self.refused(why)),
@@ -136,7 +138,7 @@ impl Target {
     }
 
     async fn in_time<T>(&self, work: impl Future<Output = Result<T, CallError>>) -> Result<T, CallError> {
-        timeout(PATIENCE, work).await.unwrap_or_else(|_| Err(CallError::Deadline { node: self.node.clone() }))
+        timeout(TIMEOUT, work).await.unwrap_or_else(|_| Err(CallError::Deadline { node: self.node.clone() }))
     }
 
     async fn converse(&self, own: &Client, request: &Request) -> Result<Answer, CallError> {

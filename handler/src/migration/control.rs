@@ -44,6 +44,9 @@ pub enum Answer {
         key: Option<Secret>,
         /// Ticket for the connections between them. It is valid once for each stream, and for a short time.
         ticket: Secret,
+        /// Whether the target can run the guest before all of its memory has arrived.
+        #[serde(default)]
+        post_copy: bool,
     },
     /// The request was carried out.
     Done,
@@ -97,7 +100,7 @@ mod tests {
         assert_eq!(line(&go).unwrap(), b"{\"go\":{\"migration\":\"m\",\"hold\":true}}\n");
         let begin: Request = serde_json::from_str(r#"{"begin":{"migration":"m","later":1}}"#).unwrap();
         assert_eq!(begin, Request::Begin { migration: "m".to_owned() });
-        let begun = Answer::Begun { key: Some([255; 32]), ticket: [254; 32] };
+        let begun = Answer::Begun { key: Some([255; 32]), ticket: [254; 32], post_copy: true };
         let text = line(&begun).unwrap();
         assert!(text.len() < LONGEST);
         assert_eq!(serde_json::from_slice::<Answer>(&text).unwrap(), begun);

@@ -10,9 +10,9 @@ const COMPLETION_SECONDS_PER_GIB: i64 = 150;
 const PROGRESS_SECONDS: i64 = 150;
 
 /// The limits for the launcher, without the key. `bytes` is the size of the memory and of the disks that are
-/// copied.
+/// copied. `offered` says whether the target can run the guest before all of its memory has arrived.
 #[must_use]
-pub fn limits(settings: &VmimConfigurationOptions, bytes: u64) -> MigrationSend {
+pub fn limits(settings: &VmimConfigurationOptions, bytes: u64, offered: bool) -> MigrationSend {
     let positive = |value: Option<i64>, usual: i64| u64::try_from(value.unwrap_or(usual)).unwrap_or_default();
     let bandwidth = settings.bandwidth_per_migration.as_ref();
     let per_gib = positive(settings.completion_timeout_per_gi_b, COMPLETION_SECONDS_PER_GIB);
@@ -23,12 +23,20 @@ pub fn limits(settings: &VmimConfigurationOptions, bytes: u64) -> MigrationSend 
         auto_converge: settings.allow_auto_converge.unwrap_or_default(),
         completion_timeout_seconds: per_gib.saturating_mul(bytes.div_ceil(1 << 30).max(1)),
         progress_timeout_seconds: positive(settings.progress_timeout, PROGRESS_SECONDS),
-        // If post-copy is allowed, the guest may be paused instead, because this version does not support
-        // post-copy.
-        may_pause: settings
-            .allow_workload_disruption
-            .unwrap_or_else(|| settings.allow_post_copy.unwrap_or_default()),
+        may_pause: may_disrupt(settings),
+        post_copy: offered && wants_post_copy(settings),
     }
+}
+
+/// Whether a migration that takes too long may disrupt the guest in order to complete.
+fn may_disrupt(settings: &VmimConfigurationOptions) -> bool {
+    settings.allow_workload_disruption.unwrap_or_else(|| settings.allow_post_copy.unwrap_or_default())
+}
+
+/// Whether the migration uses post-copy if the target supports it.
+#[must_use]
+pub fn wants_post_copy(settings: &VmimConfigurationOptions) -> bool {
+    settings.allow_post_copy == Some(true) && may_disrupt(settings)
 }
 
 #[cfg(test)]
@@ -37,8 +45,8 @@ mod tests {
     use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
     #[test]
-    fn what_is_not_said_is_as_in_kubevirt() {
-        let usual = limits(&VmimConfigurationOptions::default(), 3 << 29);
+    fn default_migration_limits_are_kubevirts() {
+        let usual = limits(&VmimConfigurationOptions::default(), 3 << 29, true);
         let wanted = MigrationSend {
             downtime_ms: 900,
             completion_timeout_seconds: 300,
@@ -49,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_counts() {
+    fn configured_migration_limits_are_applied() {
         let settings = VmimConfigurationOptions {
             bandwidth_per_migration: Some(Quantity("64Mi".to_owned())),
             completion_timeout_per_gi_b: Some(10),
@@ -59,11 +67,15 @@ mod tests {
             allow_post_copy: Some(true),
             ..VmimConfigurationOptions::default()
         };
-        let told = limits(&settings, 1);
+        let told = limits(&settings, 1, true);
         assert_eq!((told.bandwidth, told.downtime_ms, told.auto_converge), (64 << 20, 5, true));
         assert_eq!((told.completion_timeout_seconds, told.progress_timeout_seconds), (10, 20));
-        assert!(told.may_pause);
+        assert!(told.may_pause && told.post_copy);
+        // Without post-copy, the guest is paused instead.
+        let told = limits(&settings, 1, false);
+        assert!(told.may_pause && !told.post_copy);
         let kept = VmimConfigurationOptions { allow_workload_disruption: Some(false), ..settings };
-        assert!(!limits(&kept, 1).may_pause);
+        let told = limits(&kept, 1, true);
+        assert!(!told.may_pause && !told.post_copy);
     }
 }

@@ -22,15 +22,16 @@ use tracing::{debug, info, warn};
 
 use super::arrivals::{Arrival, Arrivals};
 use super::control::{Answer, LONGEST, MAGIC, Request, Secret, WELCOME, line};
+use super::plan::offers_post_copy;
 
 /// Most concurrent connections that have not yet said what they are for, or are being answered.
 const MOST: usize = 64;
 /// Longest time for a connection to say what it is for and to be answered.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The state of the listener.
 #[derive(Debug, Clone)]
-pub struct Door {
+pub struct ListenState {
     /// This handler's certificate. Callers are asked for a certificate, and any one is accepted at first.
     pub certificates: Arc<Server>,
     /// The authorities whose certificates are trusted.
@@ -41,7 +42,7 @@ pub struct Door {
 
 /// Why a caller was rejected.
 #[derive(Debug, thiserror::Error)]
-enum Turned {
+enum Rejection {
     #[error("the connection failed")]
     Io(#[from] io::Error),
     #[error("it is neither a TLS session nor a connection with a ticket")]
@@ -57,7 +58,7 @@ enum Turned {
 }
 
 /// Serves for as long as the process lives.
-pub async fn run(listener: TcpListener, door: Door) {
+pub async fn run(listener: TcpListener, state: ListenState) {
     let places = Arc::new(Semaphore::new(MOST));
     loop {
         let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
@@ -69,10 +70,10 @@ pub async fn run(listener: TcpListener, door: Door) {
                 continue;
             }
         };
-        let door = door.clone();
+        let state = state.clone();
         tokio::spawn(async move {
-            let served = timeout(PATIENCE, serve(stream, &door)).await;
-            if let Err(error) = served.unwrap_or(Err(Turned::Silent)) {
+            let served = timeout(TIMEOUT, serve(stream, &state)).await;
+            if let Err(error) = served.unwrap_or(Err(Rejection::Silent)) {
                 debug!(%from, error = chain(&error), "a caller was rejected");
             }
             drop(place);
@@ -80,26 +81,27 @@ pub async fn run(listener: TcpListener, door: Door) {
     }
 }
 
-async fn serve(mut stream: TcpStream, door: &Door) -> Result<(), Turned> {
+async fn serve(mut stream: TcpStream, state: &ListenState) -> Result<(), Rejection> {
     stream.set_nodelay(true)?;
     let mut first = [0; 1];
     if stream.peek(&mut first).await? == 0 {
-        return Err(Turned::Stranger);
+        return Err(Rejection::Stranger);
     }
     if first[0] != MAGIC[0] {
-        return converse(stream, door).await;
+        return converse(stream, state).await;
     }
     let mut magic = [0; MAGIC.len()];
     stream.read_exact(&mut magic).await?;
     if magic != MAGIC {
-        return Err(Turned::Stranger);
+        return Err(Rejection::Stranger);
     }
     let mut ticket: Secret = [0; 32];
     stream.read_exact(&mut ticket).await?;
     let mut name = vec![0; stream.read_u8().await?.into()];
     stream.read_exact(&mut name).await?;
-    let carries = std::str::from_utf8(&name).ok().and_then(MigrationStream::parse).ok_or(Turned::Stranger)?;
-    let (uid, launcher, key) = door.arrivals.take(&ticket, &carries).ok_or(Turned::Ticket)?;
+    let carries =
+        std::str::from_utf8(&name).ok().and_then(MigrationStream::parse).ok_or(Rejection::Stranger)?;
+    let (uid, launcher, key) = state.arrivals.take(&ticket, &carries).ok_or(Rejection::Ticket)?;
     let channel = MigrationChannel { uid: uid.clone(), stream: carries };
     if channel.stream != MigrationStream::Memory {
         let given = [(channel.descriptor(), stream.as_fd().try_clone_to_owned()?)];
@@ -128,8 +130,8 @@ async fn serve(mut stream: TcpStream, door: &Door) -> Result<(), Turned> {
     Ok(())
 }
 
-async fn converse(stream: TcpStream, door: &Door) -> Result<(), Turned> {
-    let config = door.certificates.current().ok_or(Turned::NotReady)?;
+async fn converse(stream: TcpStream, state: &ListenState) -> Result<(), Rejection> {
+    let config = state.certificates.current().ok_or(Rejection::NotReady)?;
     let mut stream = BufReader::new(TlsAcceptor::from(config).accept(stream).await?);
     let shown: Vec<CertificateDer<'static>> = stream
         .get_ref()
@@ -141,7 +143,7 @@ async fn converse(stream: TcpStream, door: &Door) -> Result<(), Turned> {
     let mut text = Vec::new();
     (&mut stream).take(LONGEST as u64).read_until(b'\n', &mut text).await?;
     let request: Request = serde_json::from_slice(&text)?;
-    let answer = answer(&request, &shown, door).await;
+    let answer = answer(&request, &shown, state).await;
     if let Answer::Refused(why) = &answer {
         info!(migration = request.migration(), why, "refused");
     }
@@ -152,12 +154,12 @@ async fn converse(stream: TcpStream, door: &Door) -> Result<(), Turned> {
 
 /// Only the handler of the node that the guest comes from gets an answer. Others learn nothing, not even
 /// whether the guest is expected.
-async fn answer(request: &Request, shown: &[CertificateDer<'static>], door: &Door) -> Answer {
+async fn answer(request: &Request, shown: &[CertificateDer<'static>], state: &ListenState) -> Answer {
     let nothing = || Answer::Refused("no guest is expected by this migration from that node".to_owned());
-    let Some(Arrival { source, launcher, plain }) = door.arrivals.find(request.migration()) else {
+    let Some(Arrival { source, launcher, plain, report }) = state.arrivals.find(request.migration()) else {
         return nothing();
     };
-    let trusted = door.trusted.borrow().clone();
+    let trusted = state.trusted.borrow().clone();
     if !trusted.is_some_and(|trusted| is_server_of(shown, &handler_host(&source), &trusted)) {
         return nothing();
     }
@@ -170,9 +172,11 @@ async fn answer(request: &Request, shown: &[CertificateDer<'static>], door: &Doo
             if key.is_none() && !plain {
                 return Answer::Refused("there are no random numbers".to_owned());
             }
-            door.arrivals.admit(migration, ticket, key);
+            state.arrivals.admit(migration, ticket, key);
             info!(migration, source, "guest is admitted");
-            Answer::Begun { key, ticket }
+            let post_copy =
+                report.borrow().status.as_ref().is_some_and(|status| offers_post_copy(status, migration));
+            Answer::Begun { key, ticket, post_copy }
         }
         Request::Go { migration, hold } => {
             let order = Order::Go(MigrationGo { hold: *hold });

@@ -11,7 +11,7 @@
 //!   │ <── sent ───────────── source's launcher            │
 //!   │ ── TLS: go ───────────────────────────────────────> │ ── go ───────────────────────────> guest runs
 //!   │ <── status.nodeName ─────────────────────────────── │ <── arrived ──────────────────────
-//!   │ ── verdict ──────────> source's launcher ends
+//!   │ ── result ──────────> source's launcher ends
 //! ```
 //!
 //! A handler that restarts finds all of this again in the status of the instance and of the launchers. Keys

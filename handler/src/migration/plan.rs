@@ -24,11 +24,13 @@ pub enum Move {
         hold: bool,
     },
     /// Tells the launcher on this node where the guest is.
-    Verdict {
+    Result {
         /// UID of the migration.
         uid: String,
         /// Whether the target has the guest.
         went: bool,
+        /// Whether the target has ended and may have run the guest.
+        lost: bool,
     },
 }
 
@@ -70,21 +72,27 @@ pub fn is_handed_over(vmi: &VirtualMachineInstance, node: &str) -> bool {
 
 /// What the launcher reports about that migration.
 #[must_use]
-pub fn told<'a>(launcher: &'a LauncherStatus, uid: &str) -> Option<&'a MigrationStatus> {
-    launcher.migration.as_ref().filter(|told| told.uid == uid)
+pub fn reported<'a>(launcher: &'a LauncherStatus, uid: &str) -> Option<&'a MigrationStatus> {
+    launcher.migration.as_ref().filter(|status| status.uid == uid)
+}
+
+/// Whether the target's launcher can run the guest of the migration before all of its memory has arrived.
+#[must_use]
+pub fn offers_post_copy(launcher: &LauncherStatus, uid: &str) -> bool {
+    reported(launcher, uid).is_some_and(|status| status.offers_post_copy)
 }
 
 /// Whether the guest is, or may be, on another node. What is left here then says nothing about the guest.
 #[must_use]
 pub fn is_away(launcher: &LauncherStatus) -> bool {
-    launcher.migration.as_ref().is_some_and(|told| matches!(told.state(), Stage::Sent | Stage::Left))
+    launcher.migration.as_ref().is_some_and(|status| matches!(status.state(), Stage::Sent | Stage::Left))
 }
 
 /// Whether the guest is leaving this node. Nothing about it is changed meanwhile.
 #[must_use]
 pub fn is_leaving(launcher: &LauncherStatus) -> bool {
     let stages = [Stage::Sending, Stage::Switching, Stage::Sent, Stage::Left];
-    launcher.migration.as_ref().is_some_and(|told| stages.contains(&told.state()))
+    launcher.migration.as_ref().is_some_and(|status| stages.contains(&status.state()))
 }
 
 /// Disks that a migration copies: those that exist only on this node, and those whose volumes move to other
@@ -116,8 +124,8 @@ pub fn source(
 ) -> Option<Move> {
     let (state, uid) = outgoing(vmi, node)?;
     let uid = || uid.to_owned();
-    let told = told(launcher, &uid());
-    let stage = told.map_or(Stage::Unspecified, MigrationStatus::state);
+    let status = reported(launcher, &uid());
+    let stage = status.map_or(Stage::Unspecified, MigrationStatus::state);
     let is_over = state.completed == Some(true);
     let aborts = state.abort_requested == Some(true);
     match stage {
@@ -125,13 +133,15 @@ pub fn source(
             let went = state.failed != Some(true) && owner(vmi) != node;
             // A migration that completed without a failure, while the guest is still here, contradicts
             // itself. The handler waits for the next status.
-            (went || state.failed == Some(true)).then(|| Move::Verdict { uid: uid(), went })
+            let never_ran = state.target_state.as_ref().and_then(|own| own.domain_detected) == Some(false);
+            let lost = !went && !never_ran;
+            (went || state.failed == Some(true)).then(|| Move::Result { uid: uid(), went, lost })
         }
-        Stage::Sending | Stage::Switching if aborts && !told.is_some_and(|told| told.aborted) => {
+        Stage::Sending | Stage::Switching if aborts && !status.is_some_and(|status| status.aborted) => {
             Some(Move::Abort { uid: uid() })
         }
         Stage::Sent if gone != Some(uid().as_str()) => {
-            Some(Move::Go { uid: uid(), hold: told.is_some_and(|told| told.hold) })
+            Some(Move::Go { uid: uid(), hold: status.is_some_and(|status| status.hold) })
         }
         Stage::Unspecified if !is_over && !aborts && owner(vmi) == node => {
             let address = state.target_node_address.as_deref().filter(|address| !address.is_empty());
@@ -216,24 +226,27 @@ mod tests {
         let aborts = vmi("a", json!({"abortRequested": true}));
         let abort = Some(Move::Abort { uid: "m".to_owned() });
         assert_eq!(source(&aborts, "a", &launcher(Stage::Sending), None), abort);
-        let mut told = launcher(Stage::Sending);
-        told.migration.as_mut().unwrap().aborted = true;
-        assert_eq!(source(&aborts, "a", &told, None), None);
+        let mut sending = launcher(Stage::Sending);
+        sending.migration.as_mut().unwrap().aborted = true;
+        assert_eq!(source(&aborts, "a", &sending, None), None);
         let go = Some(Move::Go { uid: "m".to_owned(), hold: false });
         assert_eq!(source(&aborts, "a", &launcher(Stage::Sent), None), go);
         assert_eq!(source(&aborts, "a", &launcher(Stage::Sent), Some("m")), None);
     }
 
     #[test]
-    fn the_verdict_is_what_the_status_says() {
-        let verdict = |went| Some(Move::Verdict { uid: "m".to_owned(), went });
+    fn the_migration_result_follows_the_status() {
+        let result = |went, lost| Some(Move::Result { uid: "m".to_owned(), went, lost });
         let sent = launcher(Stage::Sent);
         let completed = json!({"completed": true});
-        assert_eq!(source(&vmi("b", completed.clone()), "a", &sent, Some("m")), verdict(true));
+        assert_eq!(source(&vmi("b", completed.clone()), "a", &sent, Some("m")), result(true, false));
         // The owner is written in the same patch.
         assert_eq!(source(&vmi("a", completed), "a", &sent, Some("m")), None);
+        // The target's handler knows that it never ran there; the controller does not know.
+        let never = json!({"completed": true, "failed": true, "targetState": {"domainDetected": false}});
+        assert_eq!(source(&vmi("a", never), "a", &sent, Some("m")), result(false, false));
         let failed = json!({"completed": true, "failed": true});
-        assert_eq!(source(&vmi("a", failed), "a", &sent, Some("m")), verdict(false));
+        assert_eq!(source(&vmi("a", failed), "a", &sent, Some("m")), result(false, true));
     }
 
     #[test]

@@ -15,6 +15,7 @@ use super::{PORT, plan};
 /// How the memory is moved, in KubeVirt's terms.
 const PRE_COPY: &str = "PreCopy";
 const PAUSED: &str = "Paused";
+const POST_COPY: &str = "PostCopy";
 /// Why a migration failed that was cancelled before anything was sent.
 const GIVEN_UP: &str = "the migration was cancelled before the guest began to move";
 /// The result of an abort.
@@ -38,7 +39,7 @@ pub fn source(
         return;
     }
     let Some(state) = status.migration_state.as_mut() else { return };
-    let Some(told) = plan::told(launcher, uid) else {
+    let Some(told) = plan::reported(launcher, uid) else {
         if let Some(why) = refused {
             fail(state, why, now);
         }
@@ -65,7 +66,12 @@ pub fn source(
 
 fn begun(state: &mut State, told: &MigrationStatus, now: &Time) {
     state.start_timestamp.get_or_insert_with(|| now.clone());
-    state.mode = Some(if told.paused { PAUSED } else { PRE_COPY }.to_owned());
+    let mode = match (told.post_copy, told.paused) {
+        (true, _) => POST_COPY,
+        (false, true) => PAUSED,
+        (false, false) => PRE_COPY,
+    };
+    state.mode = Some(mode.to_owned());
 }
 
 fn fail(state: &mut State, why: &str, now: &Time) {
@@ -99,12 +105,12 @@ pub fn target(vmi: &VirtualMachineInstance, seen: Target<'_>, now: &Time) -> Vir
     };
     let is_ours = ours(&status);
     let Some(state) = status.migration_state.as_mut().filter(|_| is_ours) else { return status };
-    let told = seen.launcher.and_then(|launcher| plan::told(launcher, uid));
+    let told = seen.launcher.and_then(|launcher| plan::reported(launcher, uid));
     let stage = told.map_or(Stage::Unspecified, MigrationStatus::state);
     let phase = seen.launcher.map_or(Phase::Unspecified, LauncherStatus::phase);
     if stage == Stage::Arrived {
         // This also holds if the guest has ended since: it ran here, so this node reports its end.
-        arrived(state, now);
+        arrived(state, told.is_some_and(|told| told.post_copy), now);
         status.node_name = Some(seen.node.to_owned());
         settle_volumes(&mut status);
     } else if matches!(phase, Phase::Succeeded | Phase::Failed) {
@@ -132,9 +138,12 @@ pub fn target(vmi: &VirtualMachineInstance, seen: Target<'_>, now: &Time) -> Vir
     status
 }
 
-fn arrived(state: &mut State, now: &Time) {
+fn arrived(state: &mut State, post_copy: bool, now: &Time) {
     // A migration that took no time was never reported as started.
     state.start_timestamp.get_or_insert_with(|| now.clone());
+    if post_copy {
+        state.mode = Some(POST_COPY.to_owned());
+    }
     state.mode.get_or_insert_with(|| PRE_COPY.to_owned());
     state.completed = Some(true);
     state.end_timestamp = Some(now.clone());
@@ -216,6 +225,10 @@ mod tests {
             (&json!("PreCopy"), &json!("1970-01-01T00:16:40Z"))
         );
         assert!(sending.get("completed").is_none());
+        let mut handed_over = launcher(Stage::Sent, Phase::Running);
+        handed_over.migration.as_mut().unwrap().post_copy = true;
+        let post_copy = by_source(&none, &handed_over, None);
+        assert_eq!((&post_copy["mode"], post_copy.get("completed")), (&json!("PostCopy"), None));
         let over = by_source(&none, &launcher(Stage::Over, Phase::Running), None);
         assert_eq!(
             (&over["failed"], &over["completed"], &over["failureReason"]),
@@ -242,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_target_to_which_nothing_has_come_ends_what_nobody_wants() {
+    fn a_target_that_received_nothing_ends_an_aborted_migration() {
         let aborts = json!({"abortRequested": true, "targetNodeAddress": "10.0.0.2"});
         let state =
             |stage| by_target(&aborts, Some(&launcher(stage, Phase::Starting))).migration_state.unwrap();

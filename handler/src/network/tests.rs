@@ -411,7 +411,7 @@ fn send_from(guest: &OwnedFd, source: IpAddr, to: SocketAddr, text: &'static str
 }
 
 /// The datagrams that a socket receives within a moment.
-fn heard(socket: &UdpSocket) -> Vec<String> {
+fn received(socket: &UdpSocket) -> Vec<String> {
     socket.set_read_timeout(Some(Duration::from_millis(700))).unwrap();
     let mut buffer = [0; 64];
     let mut all = Vec::new();
@@ -422,7 +422,7 @@ fn heard(socket: &UdpSocket) -> Vec<String> {
 }
 
 #[test]
-fn the_guest_neither_reaches_the_pods_loopback_nor_speaks_for_others() {
+fn the_guest_cannot_reach_the_pods_loopback_or_use_foreign_addresses() {
     let Some((node, pod)) = node_and_pod(true) else { return };
     let wanted = wanted(Vec::new());
     let (_, _, mut descriptors) = prepare_blocking(&pod, &wanted, &BTreeSet::new());
@@ -452,9 +452,9 @@ fn the_guest_neither_reaches_the_pods_loopback_nor_speaks_for_others() {
     });
     send_from(&guest, own4, (Ipv4Addr::LOCALHOST, 7070).into(), "loopback");
 
-    assert_eq!((heard(&pod4), heard(&node4)), (vec!["own".to_owned()], vec!["own".to_owned()]));
-    assert_eq!((heard(&pod6), heard(&node6)), (vec!["own".to_owned()], vec!["own".to_owned()]));
-    assert_eq!(heard(&loopback), Vec::<String>::new());
+    assert_eq!((received(&pod4), received(&node4)), (vec!["own".to_owned()], vec!["own".to_owned()]));
+    assert_eq!((received(&pod6), received(&node6)), (vec!["own".to_owned()], vec!["own".to_owned()]));
+    assert_eq!(received(&loopback), Vec::<String>::new());
 }
 
 #[test]

@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_done_is_told_and_so_is_a_freeze_that_failed() {
+    fn controls_and_failed_freezes_cause_events() {
         let error = refused(tonic::Code::Internal);
         let told = |control, error| event(control, error).map(|event| event.reason);
         for (control, done, failed) in [

@@ -87,7 +87,7 @@ mod tests {
     use tokio::time::timeout;
 
     #[tokio::test]
-    async fn who_comes_takes_it_from_whom_it_had() {
+    async fn a_new_client_displaces_the_former_holder_of_a_stream() {
         let holders = StreamHolders::default();
         let mut first = holders.take("shop", "web", "vnc");
         let mut other = holders.take("shop", "web", "serial0");

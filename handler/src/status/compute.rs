@@ -31,9 +31,9 @@ const PAUSED_IO_ERROR: &str = "VMI was paused, low-level IO error detected";
 /// The status' value for frozen file systems.
 const FROZEN: &str = "frozen";
 
-/// What the handler knows about a VMI.
+/// What the handler knows about a VMI and its launcher.
 #[derive(Debug, Clone, Copy)]
-pub struct Seen<'a> {
+pub struct LauncherView<'a> {
     /// The launcher's last status; `None` without a connection.
     pub launcher: Option<&'a LauncherStatus>,
     /// The interfaces; `None` before they are prepared.
@@ -41,7 +41,7 @@ pub struct Seen<'a> {
     /// Why the specification could not be applied for some time.
     pub failure: Option<&'a str>,
     /// Whether the launcher has the current specification, and its status is newer than that.
-    pub told: bool,
+    pub is_current: bool,
     /// The pod's readiness, if the guest has a readiness probe.
     pub readiness: Option<&'a Readiness>,
     /// Network binding plugins.
@@ -49,7 +49,11 @@ pub struct Seen<'a> {
 }
 
 /// The status that the VMI should have.
-pub fn compute(vmi: &VirtualMachineInstance, seen: Seen<'_>, now: &Time) -> VirtualMachineInstanceStatus {
+pub fn compute(
+    vmi: &VirtualMachineInstance,
+    seen: LauncherView<'_>,
+    now: &Time,
+) -> VirtualMachineInstanceStatus {
     let mut status = vmi.status.clone().unwrap_or_default();
     if status.phase.as_deref().is_some_and(is_final_phase) {
         return status;
@@ -73,7 +77,7 @@ pub fn compute(vmi: &VirtualMachineInstance, seen: Seen<'_>, now: &Time) -> Virt
         if let Some(size) = &launcher.size {
             super::size::report(&mut status, &vmi.spec, size, now);
         }
-        super::volumes::report(&mut status.volume_status, vmi, launcher, seen.told);
+        super::volumes::report(&mut status.volume_status, vmi, launcher, seen.is_current);
         super::volumes::report_moved(&mut status, launcher);
         let guest = launcher.guest.as_ref();
         if let Some(interfaces) = seen.interfaces {

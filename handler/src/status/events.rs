@@ -4,8 +4,8 @@ use barevirt_api::names::{
     CONDITION_ACCESS_CREDENTIALS, CONDITION_LIVE_MIGRATABLE, CONDITION_PAUSED, CONDITION_SYNCHRONIZED,
     PHASE_FAILED, PHASE_RUNNING, PHASE_SUCCEEDED, REASON_ACCESS_CREDENTIALS_FAILED,
     REASON_ACCESS_CREDENTIALS_SYNCED, REASON_DELETED, REASON_GUEST_PANICKED, REASON_IO_ERROR,
-    REASON_MIGRATED, REASON_PAUSED_IO_ERROR, REASON_PING_FAILED, REASON_SHUTTING_DOWN, REASON_STARTED,
-    REASON_STOPPED, REASON_SYNC_FAILED, is_final_phase,
+    REASON_MIGRATED, REASON_NO_POST_COPY, REASON_PAUSED_IO_ERROR, REASON_PING_FAILED, REASON_SHUTTING_DOWN,
+    REASON_STARTED, REASON_STOPPED, REASON_SYNC_FAILED, is_final_phase,
 };
 use barevirt_api::v1::{Condition, VirtualMachineInstance, VirtualMachineInstanceStatus};
 use kube::runtime::events::{Event, EventType};
@@ -67,11 +67,11 @@ pub fn transitions(
 
 /// Access credentials were applied, or could not be applied. The texts are KubeVirt's.
 fn credentials(before: &VirtualMachineInstanceStatus, after: &VirtualMachineInstanceStatus) -> Option<Event> {
-    let told = |status: &VirtualMachineInstanceStatus| {
+    let synced = |status: &VirtualMachineInstanceStatus| {
         let condition = Condition::find(&status.conditions, CONDITION_ACCESS_CREDENTIALS)?;
         Some((condition.status == "True", condition.message.clone().unwrap_or_default()))
     };
-    let (worked, message) = told(after).filter(|now| told(before).as_ref() != Some(now))?;
+    let (worked, message) = synced(after).filter(|now| synced(before).as_ref() != Some(now))?;
     Some(if worked {
         let note = "Access credentials sync successful.".to_owned();
         event(EventType::Normal, REASON_ACCESS_CREDENTIALS_SYNCED, note)
@@ -130,6 +130,14 @@ pub fn shutting_down() -> Event {
     event(EventType::Normal, REASON_SHUTTING_DOWN, "Signaled Graceful Shutdown".to_owned())
 }
 
+/// A migration that may use post-copy cannot use it.
+pub fn no_post_copy(node: &str) -> Event {
+    let words = "the target's pod has no /dev/userfaultfd, or QEMU cannot use it";
+    let message =
+        format!("The migration continues without post-copy: node {node} does not support it ({words})");
+    event(EventType::Normal, REASON_NO_POST_COPY, message)
+}
+
 /// A probe pinged the guest agent, and the agent did not answer.
 pub fn ping_failed(vmi: &VirtualMachineInstance) -> Event {
     let name = vmi.metadata.name.as_deref().unwrap_or_default();
@@ -159,7 +167,7 @@ mod tests {
         VirtualMachineInstanceStatus { phase: Some(phase.to_owned()), ..Default::default() }
     }
 
-    fn told(
+    fn events_of(
         before: &VirtualMachineInstanceStatus,
         after: &VirtualMachineInstanceStatus,
     ) -> Vec<(String, String)> {
@@ -171,11 +179,11 @@ mod tests {
     fn a_start_and_an_end_are_told_once() {
         let (scheduled, running, succeeded) = (status("Scheduled"), status("Running"), status("Succeeded"));
         assert_eq!(
-            told(&scheduled, &running),
+            events_of(&scheduled, &running),
             [("Started".to_owned(), "VirtualMachineInstance started.".to_owned())]
         );
-        assert_eq!(told(&running, &running), []);
-        assert_eq!(told(&running, &succeeded)[0].0, "Stopped");
+        assert_eq!(events_of(&running, &running), []);
+        assert_eq!(events_of(&running, &succeeded)[0].0, "Stopped");
         let reasons: Vec<String> =
             transitions(&running, &succeeded, true).into_iter().map(|event| event.reason).collect();
         assert_eq!(reasons, ["Stopped", "Deleted"]);
@@ -202,7 +210,7 @@ mod tests {
     fn a_note_is_as_long_as_the_api_server_takes() {
         let mut failed = status("Failed");
         failed.conditions.push(Condition::new("Ready", false, "GuestNotRunning", "ä".repeat(2000)));
-        let note = told(&status("Running"), &failed).remove(0).1;
+        let note = events_of(&status("Running"), &failed).remove(0).1;
         assert!((1020..=1024).contains(&note.len()), "{}", note.len());
     }
 
@@ -217,18 +225,18 @@ mod tests {
         let (none, failed, worked) =
             (status("Running"), with(false, "Guest agent is offline"), with(true, ""));
         assert_eq!(
-            told(&none, &failed),
+            events_of(&none, &failed),
             [(
                 "AccessCredentialsSyncFailed".to_owned(),
                 "Access credentials sync failed: Guest agent is offline".to_owned()
             )]
         );
         assert_eq!(
-            told(&failed, &worked),
+            events_of(&failed, &worked),
             [("AccessCredentialsSyncSuccess".to_owned(), "Access credentials sync successful.".to_owned())]
         );
-        assert_eq!(told(&worked, &worked), []);
-        assert_eq!(told(&worked, &none), []);
+        assert_eq!(events_of(&worked, &worked), []);
+        assert_eq!(events_of(&worked, &none), []);
     }
 
     #[test]
@@ -236,23 +244,23 @@ mod tests {
         let mut stopped = status("Running");
         stopped.conditions.push(Condition::new("Paused", true, "PausedIOError", "low-level IO error"));
         assert_eq!(
-            told(&status("Running"), &stopped),
+            events_of(&status("Running"), &stopped),
             [("IOerror".to_owned(), "low-level IO error".to_owned())]
         );
-        assert_eq!(told(&stopped, &stopped), []);
+        assert_eq!(events_of(&stopped, &stopped), []);
         let by_user = Condition::new("Paused", true, "PausedByUser", "");
         let by_user = VirtualMachineInstanceStatus { conditions: vec![by_user], ..status("Running") };
-        assert_eq!(told(&status("Running"), &by_user), []);
+        assert_eq!(events_of(&status("Running"), &by_user), []);
         let panicked =
             VirtualMachineInstanceStatus { reason: Some("GuestPanicked".to_owned()), ..status("Failed") };
         let reasons: Vec<String> =
-            told(&status("Running"), &panicked).into_iter().map(|(reason, _)| reason).collect();
+            events_of(&status("Running"), &panicked).into_iter().map(|(reason, _)| reason).collect();
         assert_eq!(reasons, ["GuestPanicked", "Stopped"]);
-        assert_eq!(told(&panicked, &panicked), []);
+        assert_eq!(events_of(&panicked, &panicked), []);
     }
 
     #[test]
-    fn whoever_wants_to_move_and_cannot_is_told_so_once() {
+    fn an_unmigratable_guest_with_an_eviction_strategy_causes_one_event() {
         let mut running = status("Running");
         running.conditions.push(Condition::new("LiveMigratable", false, "DisksNotLiveMigratable", "why"));
         let wants = Some("LiveMigrate");
@@ -269,10 +277,10 @@ mod tests {
         let mut failing = status("Scheduled");
         failing.conditions.push(Condition::new("Synchronized", false, "SyncFailed", "open tap tap0"));
         assert_eq!(
-            told(&status("Scheduled"), &failing),
+            events_of(&status("Scheduled"), &failing),
             [("SyncFailed".to_owned(), "open tap tap0".to_owned())]
         );
-        assert_eq!(told(&failing, &failing), []);
-        assert_eq!(told(&failing, &status("Scheduled")), []);
+        assert_eq!(events_of(&failing, &failing), []);
+        assert_eq!(events_of(&failing, &status("Scheduled")), []);
     }
 }

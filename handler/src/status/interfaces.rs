@@ -1,7 +1,9 @@
 //! Interfaces in a VMI's status. The sources are the handler for those that it set up, the launcher for their
 //! cards, the controller for their networks, and the guest agent for these and others.
 
-use barevirt_api::networks::{DOWN, SOURCE_AGENT, SOURCE_DOMAIN, SOURCE_MULTUS, UP, is_told_by, with_source};
+use barevirt_api::networks::{
+    DOWN, SOURCE_AGENT, SOURCE_DOMAIN, SOURCE_MULTUS, UP, is_reported_by, with_source,
+};
 use barevirt_api::v1::NetworkInterfaceStatus;
 use barevirt_protocol::v1::{Card, GuestInterface};
 
@@ -86,7 +88,7 @@ fn attached(seen: &NetworkInterfaceStatus) -> NetworkInterfaceStatus {
 }
 
 fn has_source(one: &NetworkInterfaceStatus, source: &str) -> bool {
-    is_told_by(one.info_source.as_deref(), source)
+    is_reported_by(one.info_source.as_deref(), source)
 }
 
 fn add_source(one: &mut NetworkInterfaceStatus, source: &str) {
@@ -162,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_controller_saw_is_kept_and_merged() {
+    fn interface_entries_of_the_controller_are_kept_and_merged() {
         let made = [made("default", "02:01", true), made("red", "02:02", false)];
         let told = [GuestInterface {
             name: "enp2s0".to_owned(),
@@ -181,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_card_that_the_guest_does_not_have_is_none_of_the_machine() {
+    fn an_unplugged_card_has_no_interface_status() {
         let made = [made("default", "02:01", true), made("red", "02:02", false)];
         let card =
             |name: &str, plugged, down| Card { name: name.to_owned(), plugged, down, ..Card::default() };

@@ -60,7 +60,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_word_of_a_launcher_is_above_the_maxima(sockets in any::<u32>(), bytes in any::<u64>(), asked in any::<u64>()) {
+        fn no_reported_size_is_above_the_maxima(sockets in any::<u32>(), bytes in any::<u64>(), asked in any::<u64>()) {
             let spec: VirtualMachineInstanceSpec = serde_json::from_value(json!({"domain": {"devices": {},
                 "cpu": {"sockets": 1, "maxSockets": 4}, "memory": {"guest": "1Gi", "maxGuest": "4Gi"}}}))
             .unwrap();
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn what_there_is_and_why_it_is_not_what_is_wanted() {
+    fn the_machines_size_and_its_trouble_are_reported() {
         let spec: VirtualMachineInstanceSpec = serde_json::from_value(json!({"domain": {"devices": {},
             "cpu": {"sockets": 1, "cores": 2, "maxSockets": 4}, "memory": {"guest": "1Gi", "maxGuest": "4Gi"}}}))
         .unwrap();

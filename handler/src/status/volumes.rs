@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_guest_brings_along_is_taken_from_the_pods_of_this_node() {
+    fn disks_of_an_arriving_guest_come_from_attachment_pods_of_this_node() {
         let coming = |claim: Option<&str>, phase: &str, held: bool| {
             let mut vmi = vmi(claim, phase);
             let state = json!({"migrationUid": "m", "targetAttachmentPodUID": "p9"});
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_offered_and_wanted_is_handed_over_once() {
+    fn an_offered_wanted_disk_is_handed_over_once() {
         let count = |vmi: &VirtualMachineInstance, held| missing(vmi, &launcher(held, None)).len();
         assert_eq!(missing(&vmi(Some("c"), "AttachedToNode"), &launcher(false, None))[0].1, "p1");
         assert_eq!(count(&vmi(Some("c"), "Ready"), false), 1);

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use barevirt_api::v1::VirtualMachineInstance;
 use barevirt_protocol::v1::migrate_request::Order;
-use barevirt_protocol::v1::{MigrateRequest, MigrationVerdict};
+use barevirt_protocol::v1::{MigrateRequest, MigrationResult};
 use kube::Api;
 use kube::api::ListParams;
 use tokio::time::{sleep, timeout};
@@ -49,8 +49,8 @@ pub(super) async fn release(context: Context, vm: Vm) {
         let Some(present) = found.filter(|found| is_elsewhere(found, &before, &context.node, uid)) else {
             return;
         };
-        let verdict = Order::Verdict(MigrationVerdict { went: true });
-        match launcher.migrate(MigrateRequest { uid: uid.to_owned(), order: Some(verdict) }).await {
+        let result = Order::Result(MigrationResult { went: true, lost: false });
+        match launcher.migrate(MigrateRequest { uid: uid.to_owned(), order: Some(result) }).await {
             Ok(()) => {
                 let node = present.status.and_then(|status| status.node_name);
                 return info!(namespace, name, node, "guest is on another node: its launcher here ends");

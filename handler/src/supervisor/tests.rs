@@ -70,7 +70,7 @@ fn addresses(supervisor: &Supervisor, name: &str) -> Option<Vec<String>> {
 }
 
 #[tokio::test]
-async fn what_a_new_watch_does_not_name_is_forgotten() {
+async fn instances_missing_from_a_new_watch_are_forgotten() {
     let mut supervisor = supervisor();
     supervisor.vmi(Side::Here, Event::Apply(vmi("a", "1")));
     supervisor.vmi(Side::Here, Event::Apply(vmi("b", "2")));

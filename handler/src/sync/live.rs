@@ -90,7 +90,7 @@ mod tests {
         .unwrap()
     }
 
-    fn told(vmi: &VirtualMachineInstance) -> (u32, String) {
+    fn granted_size(vmi: &VirtualMachineInstance) -> (u32, String) {
         let told = granted(vmi).into_owned();
         (told.spec.domain.cpu.unwrap().sockets.unwrap(), told.spec.domain.memory.unwrap().guest.unwrap().0)
     }
@@ -115,7 +115,7 @@ mod tests {
             (1, "3Gi", of("PodResizing"), both(1, "2Gi")),
         ] {
             assert_eq!(
-                told(&vmi(sockets, guest, conditions.clone())),
+                granted_size(&vmi(sockets, guest, conditions.clone())),
                 expected,
                 "{sockets} {guest} {conditions}"
             );
@@ -136,6 +136,6 @@ mod tests {
     #[test]
     fn a_failed_resize_grants_nothing() {
         let failed = json!([{"type": "HotVCPUChange", "status": "False", "reason": "PodResized"}]);
-        assert_eq!(told(&vmi(4, "2Gi", failed)).0, 2);
+        assert_eq!(granted_size(&vmi(4, "2Gi", failed)).0, 2);
     }
 }

@@ -5,8 +5,8 @@
 //! Other tasks only read: the server takes the launcher of a VM from [`Vm::launcher`].
 
 pub mod backoff;
-pub mod heard;
 mod kvm;
+pub mod launcher_report;
 pub mod live;
 mod moving;
 mod paces;
@@ -198,22 +198,22 @@ impl Task {
             _ => vmi,
         };
         let spec_hash = live::hash(&vmi);
-        let heard = self.session.as_ref().map(Session::heard);
-        let status = heard.as_ref().and_then(|heard| heard.status.as_ref());
-        let seen = compute::Seen {
+        let report = self.session.as_ref().map(Session::report);
+        let status = report.as_ref().and_then(|report| report.status.as_ref());
+        let seen = compute::LauncherView {
             bindings: &self.context.bindings(),
             launcher: status,
             interfaces: self.session.as_ref().and_then(Session::interfaces),
             failure: self.steps.failure(now).or_else(|| self.session.as_ref()?.cards_failure(now)),
-            told: match (&self.session, &heard) {
-                (Some(session), Some(heard)) => session.is_told(&spec_hash, heard),
+            is_current: match (&self.session, &report) {
+                (Some(session), Some(report)) => session.is_current(&spec_hash, report),
                 _ => false,
             },
             readiness: pod.as_deref().and_then(|pod| pod.readiness.as_ref()),
         };
         let wanted = self.wanted(&vmi, pod.as_deref(), seen, &Time(Timestamp::now()));
-        let session = match (&self.session, &heard) {
-            (Some(session), Some(heard)) => Some(session.view(heard, &vmi, self.is_here(&vmi), now)),
+        let session = match (&self.session, &report) {
+            (Some(session), Some(report)) => Some(session.view(report, &vmi, self.is_here(&vmi), now)),
             _ => None,
         };
         let report = vmi.status.as_ref() != Some(&wanted);
@@ -237,9 +237,9 @@ impl Task {
     /// Waits for a change at the API server or the launcher, or for the time of a retry. Returns whether to
     /// go on.
     async fn wait(&mut self, until: Option<Instant>) -> bool {
-        let heard = async {
+        let report = async {
             match &mut self.session {
-                Some(session) => session.hear().await,
+                Some(session) => session.wait_for_report().await,
                 None => std::future::pending().await,
             }
         };
@@ -251,7 +251,7 @@ impl Task {
         };
         tokio::select! {
             changed = self.inputs.changed() => changed.is_ok(),
-            () = heard => true,
+            () = report => true,
             () = retry => true,
         }
     }
@@ -314,7 +314,10 @@ impl Task {
             Step::Move(step) => {
                 let Some(session) = &mut self.session else { return Ok(()) };
                 let name = format!("{step:?}");
-                session.make_move(&vmi, step, &self.context.migration.own).await?;
+                let told = session.make_move(&vmi, step, &self.context.migration.own).await?;
+                if !told.is_empty() {
+                    self.publish(&vmi, told).await;
+                }
                 info!(step = name, "migration");
             }
             Step::ReportFailedPings(count) => {
@@ -333,9 +336,11 @@ impl Task {
         vmi: &Arc<VirtualMachineInstance>,
         wanted: &VirtualMachineInstanceStatus,
     ) -> Result<(), TaskError> {
-        let heard = self.session.as_ref().map(Session::heard);
-        let layout =
-            heard.as_ref().and_then(|heard| heard.status.as_ref()).map(|status| status.pci_layout.as_str());
+        let report = self.session.as_ref().map(Session::report);
+        let layout = report
+            .as_ref()
+            .and_then(|report| report.status.as_ref())
+            .map(|status| status.pci_layout.as_str());
         let Some(patch) = patch::patch(vmi, wanted, layout.unwrap_or_default()) else { return Ok(()) };
         let namespace = vmi.metadata.namespace.as_deref().unwrap_or_default();
         let name = vmi.metadata.name.as_deref().unwrap_or_default();

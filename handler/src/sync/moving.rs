@@ -55,7 +55,7 @@ impl Task {
         &self,
         vmi: &VirtualMachineInstance,
         pod: Option<&LauncherPod>,
-        seen: compute::Seen<'_>,
+        seen: compute::LauncherView<'_>,
         now: &Time,
     ) -> VirtualMachineInstanceStatus {
         let node = self.context.node.as_str();

@@ -134,7 +134,7 @@ pub fn plan(observed: Observed<'_>) -> Step {
     }
     if !ours
         && let Some(session) = session.filter(|session| !session.lost)
-        && let Some(step @ Move::Verdict { .. }) = session
+        && let Some(step @ Move::Result { .. }) = session
             .status
             .and_then(|status| migration::plan::source(vmi, observed.node, status, session.gone))
     {
@@ -226,8 +226,10 @@ fn incoming(observed: &Observed<'_>, uid: &str, source: &str) -> Step {
         }
         return Step::Await { uid: uid.to_owned() };
     }
-    let told = session.status.and_then(|status| migration::plan::told(status, uid));
-    if !ended && told.is_some_and(|told| told.state() == MigrationState::Received) {
+    let told = session.status.and_then(|status| migration::plan::reported(status, uid));
+    // In post-copy the guest may already run without all of its memory. It needs no further order then.
+    let runs = session.status.is_some_and(|status| status.phase() == Phase::Running);
+    if !ended && !runs && told.is_some_and(|told| told.state() == MigrationState::Received) {
         return Step::Claim { uid: uid.to_owned(), source: source.to_owned() };
     }
     if observed.report { Step::Report } else { Step::Wait }

@@ -22,7 +22,7 @@ use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::{Instant, timeout};
 
 use super::backoff::Backoff;
-use super::heard::{Heard, listen};
+use super::launcher_report::{LauncherReport, listen};
 use super::{kvm, plan};
 use crate::exclusive;
 use crate::launchers::cgroup::Container;
@@ -43,7 +43,7 @@ const MAPPED_BYTES: u64 = 1 << 30;
 const VSOCK_DEVICE: &str = "/dev/vhost-vsock";
 
 /// Longest wait for the launcher to report that it holds what it got.
-const HEARD: Duration = Duration::from_secs(1);
+const REPORT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Why a step failed.
 #[derive(Debug, Error)]
@@ -107,7 +107,7 @@ struct Made {
 #[derive(Debug)]
 pub struct Session {
     launcher: Launcher,
-    heard: watch::Receiver<Heard>,
+    report: watch::Receiver<LauncherReport>,
     listener: JoinHandle<()>,
     made: Option<Made>,
     /// Backoff of cards that failed while the guest runs.
@@ -137,11 +137,11 @@ impl Session {
     pub async fn open(pods: &PodsDir, container: &Container) -> Result<Self, StepError> {
         let launcher = launchers::find(pods, container).await?;
         let (first, statuses) = launcher.watch().await?;
-        let (sender, heard) = watch::channel(Heard::default());
+        let (sender, report) = watch::channel(LauncherReport::default());
         let listener = tokio::spawn(listen(first, statuses, launcher.clone(), sender));
         Ok(Self {
             launcher,
-            heard,
+            report,
             listener,
             made: None,
             cards: Backoff::default(),
@@ -162,14 +162,14 @@ impl Session {
     }
 
     /// The last status and the state of the connection.
-    pub fn heard(&self) -> Heard {
-        self.heard.borrow().clone()
+    pub fn report(&self) -> LauncherReport {
+        self.report.borrow().clone()
     }
 
     /// Waits until the launcher sends something new. Cancel-safe.
-    pub async fn hear(&mut self) {
-        if self.heard.changed().await.is_err() {
-            // The listener has ended and marked the connection as lost, which the caller sees in `heard`.
+    pub async fn wait_for_report(&mut self) {
+        if self.report.changed().await.is_err() {
+            // The listener has ended and marked the connection as lost, which the caller sees in `report`.
             std::future::pending::<()>().await;
         }
     }
@@ -200,21 +200,21 @@ impl Session {
     /// The session in the form that the plan uses.
     pub fn view<'a>(
         &'a self,
-        heard: &'a Heard,
+        report: &'a LauncherReport,
         vmi: &VirtualMachineInstance,
         here: bool,
         now: Instant,
     ) -> plan::Session<'a> {
         let again = self.cards.failures() > 0 && self.cards_until(now).is_none();
-        let is_due = |made: &Made| again || made.due != guest::due(vmi, &held(heard), here);
+        let is_due = |made: &Made| again || made.due != guest::due(vmi, &held(report), here);
         plan::Session {
-            status: heard.status.as_ref(),
-            lost: heard.lost,
+            status: report.status.as_ref(),
+            lost: report.lost,
             prepared: self.made.as_ref().is_some_and(|made| !is_due(made)),
             synced: self.synced.as_ref().map(|(hash, _)| hash.as_str()),
             shutdown: self.shutdown,
             real_time: self.real_time,
-            failed_pings: self.failed_pings.max(heard.failed_pings_before.unwrap_or_default()),
+            failed_pings: self.failed_pings.max(report.failed_pings_before.unwrap_or_default()),
             awaits: self.awaits.as_ref().map(|(uid, _)| uid.as_str()),
             gone: self.gone.as_deref(),
         }
@@ -231,9 +231,9 @@ impl Session {
     }
 
     /// Whether the launcher has that specification, and its last status is newer than that.
-    pub fn is_told(&self, spec_hash: &str, heard: &Heard) -> bool {
-        let heard = heard.status.as_ref().map_or(0, |status| status.observed_revision);
-        self.synced.as_ref().is_some_and(|(hash, revision)| hash == spec_hash && heard >= *revision)
+    pub fn is_current(&self, spec_hash: &str, report: &LauncherReport) -> bool {
+        let report = report.status.as_ref().map_or(0, |status| status.observed_revision);
+        self.synced.as_ref().is_some_and(|(hash, revision)| hash == spec_hash && report >= *revision)
     }
 
     /// Records up to which count failed pings were reported.
@@ -292,12 +292,12 @@ impl Session {
         let outcome: Result<(), StepError> = join_all(all).await.into_iter().collect();
         if outcome.is_ok() {
             // Until the launcher reports that it has them, the plan would repeat the step.
-            let has = |heard: &Heard| {
+            let has = |report: &LauncherReport| {
                 let held =
-                    heard.status.as_ref().map(|status| status.descriptors.as_slice()).unwrap_or_default();
-                heard.lost || disks.iter().all(|(disk, _)| held.contains(&disk.descriptor()))
+                    report.status.as_ref().map(|status| status.descriptors.as_slice()).unwrap_or_default();
+                report.lost || disks.iter().all(|(disk, _)| held.contains(&disk.descriptor()))
             };
-            let _ = timeout(HEARD, self.heard.clone().wait_for(has)).await;
+            let _ = timeout(REPORT_TIMEOUT, self.report.clone().wait_for(has)).await;
         }
         outcome
     }
@@ -309,8 +309,8 @@ impl Session {
     }
 }
 
-fn held(heard: &Heard) -> BTreeSet<String> {
-    heard.status.as_ref().map(|status| status.descriptors.iter().cloned().collect()).unwrap_or_default()
+fn held(report: &LauncherReport) -> BTreeSet<String> {
+    report.status.as_ref().map(|status| status.descriptors.iter().cloned().collect()).unwrap_or_default()
 }
 
 fn valid(vmi: &VirtualMachineInstance) -> Result<ValidVmi, StepError> {

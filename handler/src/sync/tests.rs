@@ -251,7 +251,7 @@ async fn a_guest_from_scheduled_to_its_end_takes_one_write_for_each_phase() {
 }
 
 #[tokio::test]
-async fn a_write_of_somebody_else_is_never_overwritten() {
+async fn a_conflicting_write_is_not_overwritten() {
     let Some(node) = Node::new() else { return };
     node.server.conflict.store(true, Ordering::SeqCst);
     let vm = node.start();

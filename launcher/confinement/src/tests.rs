@@ -92,7 +92,7 @@ fn no_process_outside_is_signalled_or_looked_into() {
 }
 
 #[test]
-fn system_calls_that_nobody_needs_are_refused() {
+fn unneeded_system_calls_are_refused() {
     let plan = Plan { files: None, calls: Calls::Usual };
     within(plan, || {
         assert_eq!(nix::sched::unshare(CloneFlags::CLONE_NEWUSER), Err(Errno::EPERM));
@@ -104,7 +104,7 @@ fn system_calls_that_nobody_needs_are_refused() {
 }
 
 #[test]
-fn one_that_has_its_connections_makes_no_others() {
+fn a_connected_process_cannot_open_other_connections() {
     let root = tempfile::tempdir().unwrap();
     let socket = root.path().join("socket");
     let listener = UnixListener::bind(&socket).unwrap();
@@ -157,7 +157,7 @@ fn ports_are_bound_where_that_is_said() {
 }
 
 #[test]
-fn one_that_hands_over_executes_nothing() {
+fn a_process_that_hands_over_cannot_execute_programs() {
     let plan = Plan { files: None, calls: Calls::HandOver };
     within(plan, || {
         assert!(File::open("/dev/null").is_ok());

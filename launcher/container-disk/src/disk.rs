@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_regular_file_is_refused_without_waiting() {
+    fn only_a_regular_file_is_opened_as_a_disk() {
         let root = image(&["disk/inner/", "other/"]);
         assert_eq!(refused(root.path(), None), "disk /disk/inner is a directory, not a regular file");
         nix::unistd::mkfifo(&root.path().join("other/fifo"), Mode::S_IRWXU).unwrap();
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_mounted_into_the_image_is_not_the_image() {
+    fn a_file_mounted_into_the_image_is_refused() {
         let text = refused(Path::new("/"), Some("/proc/self/environ"));
         // /proc/self is a link, which is found first; the process's own directory is not.
         assert!(text.contains("mounted into it") || text.contains("symbolic link"), "{text}");

@@ -115,7 +115,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_can_be_read(cpus in proptest::collection::btree_set(0..300_u32, 0..40)) {
+        fn a_written_cpu_set_is_read_back(cpus in proptest::collection::btree_set(0..300_u32, 0..40)) {
             let set = CpuSet(cpus);
             prop_assert_eq!(CpuSet::parse(&set.to_string()), Some(set));
         }

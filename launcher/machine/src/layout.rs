@@ -366,7 +366,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn what_is_saved_is_read_back_and_nonsense_is_not() {
+    fn a_saved_layout_is_read_back_and_nonsense_refused() {
         let layout = Layout::new().place(["disk-a", "net-b"], &Given::default()).unwrap();
         assert_eq!(Layout::saved(&layout.to_saved()), Ok(layout.clone()));
         for text in ["", "{}", &layout.to_saved().replace("v1", "v9"), &layout.to_saved().replace(":1", ":0")]

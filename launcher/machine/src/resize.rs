@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn half_a_socket_is_none_that_came_and_one_that_is_still_there() {
+    fn a_half_plugged_socket_counts_as_absent_and_a_half_unplugged_one_as_present() {
         let processors =
             Processors::read(&answer(4, 2, |socket, core| socket < 1 || (socket, core) == (1, 0))).unwrap();
         assert_eq!((processors.sockets(2), processors.sockets(1)), (1, 2));
@@ -194,7 +194,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_steps_lead_to_what_is_wanted_and_then_there_are_none(
+        fn resize_steps_reach_the_goal_and_end(
             sockets in 1..6_u32, cores in 1..4_u32, wanted in 0..8_u32,
             there in proptest::collection::vec(any::<bool>(), 24),
         ) {

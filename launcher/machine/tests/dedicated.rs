@@ -62,7 +62,7 @@ fn one_node() {
 }
 
 #[test]
-fn what_is_missing_is_named_with_the_field() {
+fn missing_cpus_are_named_with_the_field() {
     let refused = |host| planned(host).unwrap_err().to_string();
     let field = "spec.domain.cpu.dedicatedCpuPlacement: cannot give every thread a CPU: ";
     assert_eq!(

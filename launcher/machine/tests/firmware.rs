@@ -49,7 +49,7 @@ fn kernel_boot_and_tpm() {
 }
 
 #[test]
-fn what_is_missing_is_named() {
+fn missing_firmware_is_named() {
     for (text, expected) in [
         (
             include_str!("manifests/uefi.yaml"),

@@ -69,7 +69,7 @@ fn features_with_kvm() {
 }
 
 #[test]
-fn what_emulation_does_not_have_is_left_out_by_name() {
+fn enlightenments_without_kvm_are_left_out_by_name() {
     let vmi = manifest("features");
     insta::assert_snapshot!(plan(&vmi, &facts(&vmi)).unwrap().left_out.join("\n"));
 }

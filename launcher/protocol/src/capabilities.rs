@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_read() {
+    fn written_capabilities_are_read_back() {
         let capabilities = Capabilities {
             accelerator: "kvm".to_owned(),
             vendor: "AMD".to_owned(),
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_a_label_is_no_name() {
+    fn capability_names_that_are_no_labels_are_dropped() {
         let read = written(
             br#"{"vendor": "A M D", "features": ["ok", "", "-x", "y_", "a/b", "a.b"], "hostModel": "a\nb"}"#,
         );

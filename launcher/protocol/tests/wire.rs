@@ -152,7 +152,7 @@ fn credentials_and_what_the_agent_lacks() {
 }
 
 #[test]
-fn what_the_guest_tells() {
+fn guest_messages_have_stable_bytes() {
     golden(&GuestResponse { info: b"{}".to_vec() }, "0a02 7b7d");
     golden(&ScreenshotRequest { move_cursor: true }, "0801");
     golden(&ScreenshotResponse { png: vec![1, 2] }, "0a02 0102");

@@ -104,7 +104,7 @@ async fn a_guest_that_does_not_read_costs_no_memory_and_still_writes() {
 }
 
 #[tokio::test]
-async fn what_the_guest_said_last_is_delivered() {
+async fn the_guests_last_output_is_delivered() {
     let mut served = served();
     let mut person = served.sit().await;
     served.guest.write_all(&[b'z'; 100_000]).await.unwrap();

@@ -33,7 +33,7 @@ pub struct ReadError {
 
 /// Credentials that the guest agent should set.
 #[derive(Clone, Default, PartialEq, Eq)]
-pub struct Wishes {
+pub struct WantedCredentials {
     /// All authorized keys of each user.
     pub keys: BTreeMap<String, Vec<String>>,
     /// Passwords by user.
@@ -66,13 +66,13 @@ impl Kinds {
     }
 }
 
-impl Wishes {
+impl WantedCredentials {
     /// The current content of the secrets below `secrets`.
     ///
     /// # Errors
     /// Names the first file that cannot be read.
     pub fn read(credentials: &[AccessCredential], secrets: &Path) -> Result<Self, ReadError> {
-        let mut wishes = Self::default();
+        let mut wanted = Self::default();
         // Two credentials may name the same secret for the same user.
         let mut taken = BTreeSet::new();
         for credential in credentials {
@@ -80,17 +80,17 @@ impl Wishes {
                 let keys = lines(&values(secrets, secret)?);
                 for user in users {
                     if taken.insert((user, secret)) {
-                        wishes.keys.entry(user.clone()).or_default().extend(keys.iter().cloned());
+                        wanted.keys.entry(user.clone()).or_default().extend(keys.iter().cloned());
                     }
                 }
             }
             if let Some(secret) = passwords_by_agent(credential) {
                 let passwords = values(secrets, secret)?;
                 let passwords = passwords.iter().map(|(user, value)| (user.clone(), value.trim().to_owned()));
-                wishes.passwords.extend(passwords.filter(|(_, password)| !password.is_empty()));
+                wanted.passwords.extend(passwords.filter(|(_, password)| !password.is_empty()));
             }
         }
-        Ok(wishes)
+        Ok(wanted)
     }
 
     /// Distinguishes credentials without storing them.
@@ -116,10 +116,10 @@ impl Wishes {
 }
 
 /// Omits the passwords, which must not appear in logs.
-impl std::fmt::Debug for Wishes {
+impl std::fmt::Debug for WantedCredentials {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { keys, passwords } = self;
-        f.debug_struct("Wishes").field("keys", keys).field("passwords", &passwords.keys()).finish()
+        f.debug_struct("WantedCredentials").field("keys", keys).field("passwords", &passwords.keys()).finish()
     }
 }
 
@@ -239,10 +239,10 @@ mod tests {
             keys("a", agent(&["root"])),
         ]));
         assert_eq!(Kinds::of(&spec.access_credentials), Kinds { keys: true, passwords: false });
-        let wishes = Wishes::read(&spec.access_credentials, directory.path()).unwrap();
-        assert_eq!(wishes.keys["debian"], ["key1", "key2", "key3"]);
-        assert_eq!(wishes.keys["root"], ["key1", "key2", "key3", "key4"]);
-        assert!(wishes.passwords.is_empty());
+        let wanted = WantedCredentials::read(&spec.access_credentials, directory.path()).unwrap();
+        assert_eq!(wanted.keys["debian"], ["key1", "key2", "key3"]);
+        assert_eq!(wanted.keys["root"], ["key1", "key2", "key3", "key4"]);
+        assert!(wanted.passwords.is_empty());
     }
 
     #[test]
@@ -250,12 +250,15 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         mount(directory.path(), "p", &[("debian", "sesame\n"), ("nobody", "\n")]);
         let spec = spec(json!([passwords("p")]));
-        let wishes = Wishes::read(&spec.access_credentials, directory.path()).unwrap();
-        assert_eq!(wishes.passwords, BTreeMap::from([("debian".to_owned(), "sesame".to_owned())]));
-        assert!(!format!("{wishes:?}").contains("sesame"), "{wishes:?}");
-        let digest = wishes.digest();
+        let wanted = WantedCredentials::read(&spec.access_credentials, directory.path()).unwrap();
+        assert_eq!(wanted.passwords, BTreeMap::from([("debian".to_owned(), "sesame".to_owned())]));
+        assert!(!format!("{wanted:?}").contains("sesame"), "{wanted:?}");
+        let digest = wanted.digest();
         std::fs::write(directory.path().join("p-access-cred/..2026/debian"), "open").unwrap();
-        assert_ne!(Wishes::read(&spec.access_credentials, directory.path()).unwrap().digest(), digest);
+        assert_ne!(
+            WantedCredentials::read(&spec.access_credentials, directory.path()).unwrap().digest(),
+            digest
+        );
     }
 
     #[test]
@@ -277,7 +280,8 @@ mod tests {
     fn a_secret_that_is_not_there_is_named() {
         let directory = tempfile::tempdir().unwrap();
         let spec = spec(json!([passwords("p")]));
-        let error = Wishes::read(&spec.access_credentials, directory.path()).unwrap_err().to_string();
+        let error =
+            WantedCredentials::read(&spec.access_credentials, directory.path()).unwrap_err().to_string();
         assert!(error.contains("/p-access-cred: "), "{error}");
     }
 }

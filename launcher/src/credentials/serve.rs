@@ -13,7 +13,7 @@ use barevirt_qmp::{Agent, Deadline, Error};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
-use super::{Kinds, Wishes};
+use super::{Kinds, WantedCredentials};
 use crate::guest_agent::answers::printable;
 use crate::guest_agent::{Facts, ping};
 use crate::status::{Stage, Status};
@@ -87,18 +87,18 @@ pub async fn serve(
             done = None;
             tell(Outcome::failed(OFFLINE));
         } else if running && !frozen {
-            match Wishes::read(&credentials, &secrets) {
-                Ok(wishes) if is_due(done, wishes.digest(), Instant::now()) => {
-                    let outcome = apply(&agent, &wishes).await;
+            match WantedCredentials::read(&credentials, &secrets) {
+                Ok(wanted) if is_due(done, wanted.digest(), Instant::now()) => {
+                    let outcome = apply(&agent, &wanted).await;
                     let worked = outcome.is_ok();
                     if worked
                         && done.is_none()
                         && let Some(left_out) = quiet.line()
                     {
-                        let (users, passwords) = (wishes.keys.len(), wishes.passwords.len());
+                        let (users, passwords) = (wanted.keys.len(), wanted.passwords.len());
                         tracing::info!(users, passwords, left_out, "access credentials are in effect");
                     }
-                    done = Some(Done { digest: wishes.digest(), worked, at: Instant::now() });
+                    done = Some(Done { digest: wanted.digest(), worked, at: Instant::now() });
                     tell(match outcome {
                         Ok(()) => Outcome { synchronized: true, message: String::new() },
                         Err(message) => Outcome::failed(message),
@@ -117,10 +117,10 @@ pub async fn serve(
 }
 
 /// Sets the credentials of all users, even after a failure; returns the first failure as a message for users.
-async fn apply(agent: &Agent, wishes: &Wishes) -> Result<(), String> {
+async fn apply(agent: &Agent, wanted: &WantedCredentials) -> Result<(), String> {
     ping(agent, ANSWER).await.map_err(|_| OFFLINE.to_owned())?;
     let mut first = Ok(());
-    for (user, keys) in &wishes.keys {
+    for (user, keys) in &wanted.keys {
         // All former keys are replaced.
         let add = qga::guest_ssh_add_authorized_keys {
             username: user.clone(),
@@ -133,7 +133,7 @@ async fn apply(agent: &Agent, wishes: &Wishes) -> Result<(), String> {
         };
         first = first.and(done.map_err(failed));
     }
-    for (user, password) in &wishes.passwords {
+    for (user, password) in &wanted.passwords {
         let username = user.clone();
         let set =
             qga::guest_set_user_password { username, password: password.clone().into(), crypted: false };

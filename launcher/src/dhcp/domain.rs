@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn unsound_names_are_none() {
+    fn invalid_domain_names_are_refused() {
         let long_label = "a".repeat(64);
         let long_name = vec!["a".repeat(60); 5].join(".");
         for bad in ["", ".", "a..b", "a b", "ü.example", &long_label, &long_name] {

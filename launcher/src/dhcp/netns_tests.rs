@@ -128,7 +128,7 @@ fn udhcpc(script: &Path) -> bool {
 }
 
 /// What the guest received.
-struct Seen {
+struct Received {
     stranger_was_served: bool,
     v4: BTreeMap<String, String>,
     route: String,
@@ -136,7 +136,7 @@ struct Seen {
     v6: BTreeMap<String, String>,
 }
 
-fn guest(directory: &Path) -> Seen {
+fn guest(directory: &Path) -> Received {
     run("ip link set lo up");
     fs::write("/proc/sys/net/ipv6/conf/guest-end/accept_ra", "1").unwrap();
     fs::write("/proc/sys/net/ipv6/conf/guest-end/accept_dad", "0").unwrap();
@@ -173,7 +173,7 @@ fn guest(directory: &Path) -> Seen {
     let v6 = wait_for("DHCPv6 lease", || variables(&v6));
     client.kill().unwrap();
     client.wait().unwrap();
-    Seen { stranger_was_served, v4, route, mtu: mtu.trim().to_owned(), v6 }
+    Received { stranger_was_served, v4, route, mtu: mtu.trim().to_owned(), v6 }
 }
 
 #[tokio::test]

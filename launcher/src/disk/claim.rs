@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_or_does_not_fit_is_named() {
+    fn a_missing_or_unsuitable_disk_file_is_named() {
         let (_root, places, image) = places();
         let error = |volume, access, size| find(volume, access, size, &places).unwrap_err().to_string();
         assert_eq!(
@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_put_on_a_claim_leads_nowhere_else() {
+    fn links_on_a_claim_are_not_followed() {
         let (root, places, image) = places();
         let elsewhere = root.path().join("elsewhere");
         std::fs::write(&elsewhere, b"secret").unwrap();

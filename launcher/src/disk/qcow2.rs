@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_is_not_overwritten_and_sizes_are_checked() {
+    fn an_existing_file_is_not_overwritten_and_sizes_are_checked() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("disk");
         std::fs::write(&path, "precious").unwrap();

@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_not_written() {
+    fn metrics_above_the_limit_are_not_written() {
         let directory = tempfile::tempdir().unwrap();
         let path = path(directory.path(), "metrics");
         create(&path).unwrap();

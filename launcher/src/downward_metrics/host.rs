@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use super::xml::{Amount, Metric, Whose};
+use super::xml::{Amount, Metric, Subject};
 
 /// Clock ticks per second in `/proc`, on every architecture that we support.
 const TICKS: u64 = 100;
@@ -57,7 +57,7 @@ impl Host {
     /// The metrics with KubeVirt's names and order.
     #[must_use]
     pub fn metrics(&self) -> Vec<Metric> {
-        let of = |name, amount, unit| Metric::new(Whose::Host, name, amount, unit);
+        let of = |name, amount, unit| Metric::new(Subject::Host, name, amount, unit);
         let kibibytes = |name, amount| of(name, Amount::Unsigned(amount), "KiB");
         let mut metrics = Vec::new();
         if let Some(packages) = self.packages {
@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_linux_writes_becomes_kubevirts_names() {
+    fn host_facts_become_kubevirts_metrics() {
         let directory = tempfile::tempdir().unwrap();
         let (proc, sys) = (directory.path().join("proc"), directory.path().join("sys"));
         fs::create_dir_all(&proc).unwrap();
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_absent() {
+    fn missing_host_files_give_no_metrics() {
         let nothing = Host::read(Path::new("/nowhere"), Path::new("/nowhere"), 5);
         assert_eq!(nothing, Host { seconds: 5, ..Host::default() });
         assert_eq!(nothing.metrics().len(), 1);

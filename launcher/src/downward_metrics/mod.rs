@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   guest ─ GET /metrics/XML ─► virtio-serial port ─► serve ─┐
-//!                                                           ├─► Source ─► Meter (QEMU, at most PATIENCE), /proc, /sys
+//!                                                           ├─► Source ─► Meter (QEMU, at most QUERY_TIMEOUT), /proc, /sys
 //!   guest ◄─ virtio disk ◄─ file ◄─────── refresh, every 5 s ┘
 //! ```
 //!
@@ -28,8 +28,8 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
 use self::host::Host;
 use self::request::Requests;
-use self::xml::{Amount, Metric, Whose};
-use crate::stats::{Meter, PATIENCE};
+use self::xml::{Amount, Metric, Subject};
+use crate::stats::{Meter, QUERY_TIMEOUT};
 
 /// Time between two answers, as KubeVirt's.
 const PACE: Duration = Duration::from_secs(1);
@@ -77,7 +77,7 @@ impl Source {
 
     async fn ask_version(&self) -> Option<String> {
         let qmp = self.people.borrow().clone()?;
-        let answer = qmp.execute(qmp::query_version {}, Deadline::after(PATIENCE)).await.ok()?;
+        let answer = qmp.execute(qmp::query_version {}, Deadline::after(QUERY_TIMEOUT)).await.ok()?;
         Some(version(&answer.qemu))
     }
 }
@@ -95,14 +95,14 @@ fn names(node: &str, version: &str) -> Vec<Metric> {
         ("VirtualizationVendor", "kubevirt.io"),
         ("VirtProductInfo", version),
     ]
-    .map(|(name, value)| Metric::new(Whose::Host, name, Amount::Text(value.to_owned()), ""))
+    .map(|(name, value)| Metric::new(Subject::Host, name, Amount::Text(value.to_owned()), ""))
     .into()
 }
 
 fn guest(machine: &MachineStats, memory: u64) -> Vec<Metric> {
     let ran: u64 = machine.vcpus.iter().map(|cpu| cpu.run_ns).sum();
     let kibibytes = Amount::Unsigned(machine.balloon_bytes.unwrap_or(memory) / 1024);
-    let of = |name, amount, unit| Metric::new(Whose::Guest, name, amount, unit);
+    let of = |name, amount, unit| Metric::new(Subject::Guest, name, amount, unit);
     let processors = i64::try_from(machine.vcpus.len()).unwrap_or(i64::MAX);
     vec![
         of("TotalCPUTime", Amount::Micros(ran / 1000), "s"),

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 /// The subject of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Whose {
+pub enum Subject {
     /// The node.
     Host,
     /// The machine.
@@ -27,7 +27,7 @@ pub enum Amount {
 /// A metric.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Metric {
-    whose: Whose,
+    subject: Subject,
     name: &'static str,
     amount: Amount,
     /// Empty if it has no unit.
@@ -37,14 +37,14 @@ pub struct Metric {
 impl Metric {
     /// A metric with this name.
     #[must_use]
-    pub fn new(whose: Whose, name: &'static str, amount: Amount, unit: &'static str) -> Self {
-        Self { whose, name, amount, unit }
+    pub fn new(subject: Subject, name: &'static str, amount: Amount, unit: &'static str) -> Self {
+        Self { subject, name, amount, unit }
     }
 
     fn write(&self, text: &mut String) {
-        let context = match self.whose {
-            Whose::Host => "host",
-            Whose::Guest => "vm",
+        let context = match self.subject {
+            Subject::Host => "host",
+            Subject::Guest => "vm",
         };
         let (kind, value) = match &self.amount {
             Amount::Text(text) => ("string", escaped(text)),
@@ -84,8 +84,8 @@ mod tests {
     #[test]
     fn a_document_is_what_readers_of_vhostmd_expect() {
         let metrics = [
-            Metric::new(Whose::Host, "HostName", Amount::Text("a<&>".to_owned()), ""),
-            Metric::new(Whose::Guest, "TotalCPUTime", Amount::Micros(2_000_030), "s"),
+            Metric::new(Subject::Host, "HostName", Amount::Text("a<&>".to_owned()), ""),
+            Metric::new(Subject::Guest, "TotalCPUTime", Amount::Micros(2_000_030), "s"),
         ];
         let expected = "<metrics>
   <metric type=\"string\" context=\"host\">

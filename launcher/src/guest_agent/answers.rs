@@ -35,14 +35,14 @@ pub struct Interface {
 #[must_use]
 pub fn os(answer: &qga::GuestOSInfo) -> GuestOsInfo {
     GuestOsInfo {
-        name: said(&answer.name),
-        id: said(&answer.id),
-        pretty_name: said(&answer.pretty_name),
-        version: said(&answer.version),
-        version_id: said(&answer.version_id),
-        kernel_release: said(&answer.kernel_release),
-        kernel_version: said(&answer.kernel_version),
-        machine: said(&answer.machine),
+        name: non_empty(&answer.name),
+        id: non_empty(&answer.id),
+        pretty_name: non_empty(&answer.pretty_name),
+        version: non_empty(&answer.version),
+        version_id: non_empty(&answer.version_id),
+        kernel_release: non_empty(&answer.kernel_release),
+        kernel_version: non_empty(&answer.kernel_version),
+        machine: non_empty(&answer.machine),
     }
 }
 
@@ -87,7 +87,7 @@ pub fn agent(answer: &qga::GuestAgentInfo) -> (String, Vec<GuestAgentCommandInfo
 pub fn users(answer: &[qga::GuestUser]) -> Vec<VirtualMachineInstanceGuestOsUser> {
     let user = |one: &qga::GuestUser| VirtualMachineInstanceGuestOsUser {
         user_name: printable(&one.user),
-        domain: said(&one.domain),
+        domain: non_empty(&one.domain),
         login_time: Some(one.login_time).filter(|time| time.is_finite()),
     };
     answer.iter().take(MOST).map(user).collect()
@@ -99,7 +99,7 @@ pub fn file_systems(answer: &[GuestFileSystem]) -> Vec<VirtualMachineInstanceFil
     let bytes = |bytes: Option<u64>| bytes.and_then(|bytes| i64::try_from(bytes).ok()).unwrap_or_default();
     let disk = |one: &GuestFileSystemDisk| VirtualMachineInstanceFileSystemDisk {
         bus_type: printable(&one.bus_type),
-        serial: said(&one.serial),
+        serial: non_empty(&one.serial),
     };
     let file_system = |one: &GuestFileSystem| VirtualMachineInstanceFileSystem {
         disk_name: printable(&one.name),
@@ -120,7 +120,7 @@ pub fn load(answer: &GuestLoadAverage) -> Option<[f64; 3]> {
 }
 
 /// A text that is not empty, made printable.
-fn said(text: &Option<String>) -> Option<String> {
+fn non_empty(text: &Option<String>) -> Option<String> {
     text.as_deref().filter(|text| !text.is_empty()).map(printable)
 }
 

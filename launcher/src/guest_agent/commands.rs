@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_needed_has_to_be_there_and_enabled() {
+    fn needed_agent_commands_must_exist_and_be_enabled() {
         let all = BASIC.iter().chain(&KEYS).chain(&PASSWORDS);
         let mut known: Vec<_> =
             all.map(|name| GuestAgentCommandInfo { name: (*name).to_owned(), enabled: Some(true) }).collect();

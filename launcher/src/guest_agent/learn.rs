@@ -11,7 +11,7 @@ use super::{ANSWER, Facts, Task, answers, commands, is_frozen};
 /// An error answer, or an answer in another form, counts as no answer.
 fn understood<T>(answer: Result<T, Error>) -> Result<Option<T>, Error> {
     match answer {
-        Ok(said) => Ok(Some(said)),
+        Ok(answer) => Ok(Some(answer)),
         Err(Error::Refused { .. } | Error::Answer { .. }) => Ok(None),
         Err(error) => Err(error),
     }
@@ -19,7 +19,7 @@ fn understood<T>(answer: Result<T, Error>) -> Result<Option<T>, Error> {
 
 impl Task {
     /// The agent's answer, if there is one: it may not know the command, or may refuse it.
-    async fn said<C: qga::QgaCommand>(&self, command: C) -> Result<Option<C::Ok>, Error> {
+    async fn queried<C: qga::QgaCommand>(&self, command: C) -> Result<Option<C::Ok>, Error> {
         understood(self.ask(command, ANSWER).await)
     }
 
@@ -57,30 +57,30 @@ impl Task {
     async fn learn(&mut self, topic: Topic) -> Result<(), Error> {
         match topic {
             Topic::Freeze => {
-                if let Some(status) = self.said(qga::guest_fsfreeze_status {}).await? {
+                if let Some(status) = self.queried(qga::guest_fsfreeze_status {}).await? {
                     self.saw_frozen(is_frozen(status));
                 }
             }
             Topic::Version => {
-                if let Some(said) = self.said(qga::guest_info {}).await? {
-                    let (version, commands) = answers::agent(&said);
+                if let Some(answer) = self.queried(qga::guest_info {}).await? {
+                    let (version, commands) = answers::agent(&answer);
                     (self.known.version, self.known.commands) = (Some(version), commands);
                 }
             }
             Topic::System => self.learn_system().await?,
             Topic::FileSystems => {
-                if let Some(said) = self.listed(GuestGetFsinfo {}).await? {
-                    self.known.file_systems = answers::file_systems(&said);
+                if let Some(answer) = self.listed(GuestGetFsinfo {}).await? {
+                    self.known.file_systems = answers::file_systems(&answer);
                 }
             }
             Topic::Users => {
-                if let Some(said) = self.listed(qga::guest_get_users {}).await? {
-                    self.known.users = answers::users(&said);
+                if let Some(answer) = self.listed(qga::guest_get_users {}).await? {
+                    self.known.users = answers::users(&answer);
                 }
             }
             Topic::Load => {
-                if let Some(said) = self.said(GuestGetLoad {}).await? {
-                    self.known.load = answers::load(&said);
+                if let Some(answer) = self.queried(GuestGetLoad {}).await? {
+                    self.known.load = answers::load(&answer);
                 }
             }
         }
@@ -88,17 +88,17 @@ impl Task {
     }
 
     async fn learn_system(&mut self) -> Result<(), Error> {
-        if let Some(said) = self.said(qga::guest_get_osinfo {}).await? {
-            self.known.os = answers::os(&said);
+        if let Some(answer) = self.queried(qga::guest_get_osinfo {}).await? {
+            self.known.os = answers::os(&answer);
         }
-        if let Some(said) = self.listed(qga::guest_network_get_interfaces {}).await? {
-            self.known.interfaces = answers::interfaces(&said);
+        if let Some(answer) = self.listed(qga::guest_network_get_interfaces {}).await? {
+            self.known.interfaces = answers::interfaces(&answer);
         }
-        if let Some(said) = self.said(qga::guest_get_host_name {}).await? {
-            self.known.host_name = answers::host_name(&said);
+        if let Some(answer) = self.queried(qga::guest_get_host_name {}).await? {
+            self.known.host_name = answers::host_name(&answer);
         }
-        if let Some(said) = self.said(qga::guest_get_timezone {}).await? {
-            self.known.time_zone = Some(answers::time_zone(&said));
+        if let Some(answer) = self.queried(qga::guest_get_timezone {}).await? {
+            self.known.time_zone = Some(answers::time_zone(&answer));
         }
         Ok(())
     }

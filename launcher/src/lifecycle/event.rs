@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::control::Control;
+use crate::guest_end::{Exit, GuestEnd};
 use crate::migration;
-use crate::verdict::{Exit, Verdict};
 
 /// An event.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,9 +19,9 @@ pub enum Event {
         incoming: Option<String>,
     },
     /// The start failed, or QEMU cannot be executed: there is no child.
-    CannotStart(Verdict),
+    CannotStart(GuestEnd),
     /// The child exists but cannot run a guest.
-    CannotRun(Verdict),
+    CannotRun(GuestEnd),
     /// The monitor answered its first command.
     Answered,
     /// vCPUs run.

@@ -5,17 +5,22 @@ use std::time::Duration;
 use super::event::{Effect, Event};
 use super::times::{FORCE, FORCE_AT_ONCE, LEAVE_ASKED, PRESS_AGAIN};
 use super::vm::{Ladder, Phase, Rung, Why};
-use crate::verdict::{Asked, Exit, Seen, Verdict, verdict};
+use crate::guest_end::{Asked, Exit, GuestEnd, MonitorReports, guest_end};
 
 /// One step of a guest that is stopping.
-pub(super) fn stopping(ladder: Ladder, now: Duration, event: Event, seen: &Seen) -> (Phase, Vec<Effect>) {
+pub(super) fn stopping(
+    ladder: Ladder,
+    now: Duration,
+    event: Event,
+    seen: &MonitorReports,
+) -> (Phase, Vec<Effect>) {
     let Ladder { rung, why } = ladder;
     match (event, rung) {
         (Event::Exited(exit), _) => (Phase::Ended(conclude(exit, seen, why)), vec![]),
         (Event::Stop { grace }, rung) => hurry(Ladder { rung, why }, now, grace),
-        (Event::CannotRun(verdict) | Event::CannotStart(verdict), rung) if rung != Rung::Kill => {
+        (Event::CannotRun(end) | Event::CannotStart(end), rung) if rung != Rung::Kill => {
             // A guest that is already stopping keeps its reason.
-            kill(if why == Why::Itself { Why::Failure(verdict) } else { why }, now)
+            kill(if why == Why::Itself { Why::Failure(end) } else { why }, now)
         }
         (Event::Shutdown(_), Rung::Powerdown { ends, .. }) => leave(why, ends.max(now + LEAVE_ASKED)),
         (Event::Tick, Rung::Powerdown { ends, .. }) if now >= ends => quit_for(why, now, FORCE),
@@ -103,14 +108,14 @@ pub(super) fn kill(why: Why, now: Duration) -> (Phase, Vec<Effect>) {
     (Phase::Stopping(Ladder { rung: Rung::Kill, why }), vec![Effect::Kill, wake])
 }
 
-/// The verdict on the rest of a guest that has moved to another node.
-pub(super) fn moved() -> Verdict {
-    Verdict::succeeded("Migrated", "the guest runs on another node")
+/// The end of what is left of a guest that has moved to another node.
+pub(super) fn moved() -> GuestEnd {
+    GuestEnd::succeeded("Migrated", "the guest runs on another node")
 }
 
-/// The verdict on the rest of a guest that was sent, if its migration's result is unknown.
-pub(super) fn undecided() -> Verdict {
-    Verdict::failed(
+/// The end of what is left of a guest that was sent, if its migration's result is unknown.
+pub(super) fn undecided() -> GuestEnd {
+    GuestEnd::failed(
         "MigrationUndecided",
         "the guest was sent to another node, and ended here before it was known to run there",
     )
@@ -124,11 +129,11 @@ pub(super) fn quit_undecided(now: Duration) -> (Phase, Vec<Effect>) {
     quit_for(Why::Failure(undecided()), now, FORCE)
 }
 
-fn conclude(exit: Exit, seen: &Seen, why: Why) -> Verdict {
+fn conclude(exit: Exit, seen: &MonitorReports, why: Why) -> GuestEnd {
     match why {
-        Why::Failure(verdict) => verdict,
-        Why::Asked(asked) => verdict(exit, seen, asked),
-        Why::Itself => verdict(exit, seen, Asked::No),
+        Why::Failure(end) => end,
+        Why::Asked(asked) => guest_end(exit, seen, asked),
+        Why::Itself => guest_end(exit, seen, Asked::No),
         Why::Moved => moved(),
     }
 }

@@ -8,9 +8,9 @@ use super::ladder::{kill, leave, moved, quit, undecided};
 use super::moving;
 use super::times::{LEAVE, PRESS_AGAIN, REBOOT, RESET, RETRY, RETRY_LONGEST, STEADY};
 use super::vm::{Ladder, Pause, Phase, Reboot, Retry, Rung, Vm, Why};
+use crate::guest_end::{Asked, guest_end};
 use crate::migration::Moving;
 use crate::migration::source::Stage;
-use crate::verdict::{Asked, verdict};
 
 /// One step of a running guest, or of one that is paused for this reason.
 pub(super) fn step(pause: Option<Pause>, vm: &mut Vm, now: Duration, event: Event) -> (Phase, Vec<Effect>) {
@@ -19,12 +19,12 @@ pub(super) fn step(pause: Option<Pause>, vm: &mut Vm, now: Duration, event: Even
         Event::Shutdown(reason) => return shut_down(pause, vm, now, &reason),
         Event::Stop { grace } => return stop(pause, vm, now, grace),
         Event::Exited(exit) => {
-            let verdict = match &vm.moving {
+            let end = match &vm.moving {
                 Moving::Goes(source) if source.stage == Stage::Sent => undecided(),
                 Moving::Goes(source) if source.stage == Stage::Left => moved(),
-                Moving::Goes(_) | Moving::Comes(_) | Moving::Stays => verdict(exit, &vm.seen, Asked::No),
+                Moving::Goes(_) | Moving::Comes(_) | Moving::Stays => guest_end(exit, &vm.seen, Asked::No),
             };
-            return (Phase::Ended(verdict), vec![]);
+            return (Phase::Ended(end), vec![]);
         }
         Event::Migration(event) => return moving::step(pause, vm, now, event),
         Event::Resumed
@@ -169,7 +169,7 @@ fn stop(pause: Option<Pause>, vm: &mut Vm, now: Duration, grace: Duration) -> (P
     if let Moving::Goes(source) = &mut vm.moving {
         let (effects, waits) = source.stop(now, grace);
         if waits {
-            // The verdict of the migration, or the end of the grace period, will end it.
+            // The result of the migration, or the end of the grace period, will end it.
             let effects = wake(pause, vm).map(Effect::Wake).into_iter().collect();
             return (pause.map_or(Phase::Running, Phase::Paused), effects);
         }

@@ -6,8 +6,8 @@ use super::event::{Effect, Event};
 use super::ladder::{kill, quit_moved, quit_undecided, stopping};
 use super::live;
 use super::vm::{Ladder, Pause, Phase, Vm, Why};
+use crate::guest_end::GuestEnd;
 use crate::migration::{self, Moving, Outcome, source, target};
-use crate::verdict::Verdict;
 
 /// An order from the handler about a migration, without its parameters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,7 +16,7 @@ pub enum Order {
     Send,
     /// Receive the guest.
     Receive,
-    /// Give up, or a verdict.
+    /// Give up, or a result.
     OfSource,
     /// Let the guest run.
     Go,
@@ -77,7 +77,7 @@ pub(super) fn step(
     event: migration::Event,
 ) -> (Phase, Vec<Effect>) {
     let (effects, outcome) = vm.moving.step(now, event);
-    come_of(pause, vm, now, effects.into_iter().map(Effect::Migrate).collect(), outcome)
+    apply_outcome(pause, vm, now, effects.into_iter().map(Effect::Migrate).collect(), outcome)
 }
 
 /// Time has passed. `effects` are those of other parts at the same moment.
@@ -89,10 +89,10 @@ pub(super) fn tick(
 ) -> (Phase, Vec<Effect>) {
     let (more, outcome) = vm.moving.tick(now);
     effects.extend(more.into_iter().map(Effect::Migrate));
-    come_of(pause, vm, now, effects, outcome)
+    apply_outcome(pause, vm, now, effects, outcome)
 }
 
-fn come_of(
+fn apply_outcome(
     pause: Option<Pause>,
     vm: &mut Vm,
     now: Duration,
@@ -122,12 +122,21 @@ fn come_of(
         Outcome::Undecided => return ends(quit_undecided(now), effects),
         Outcome::Lost(why) => {
             let message = format!("the guest could not be taken in: {why}");
-            let verdict = Verdict::failed("MigrationFailed", message);
-            return ends(kill(Why::Failure(verdict), now), effects);
+            let end = GuestEnd::failed("MigrationFailed", message);
+            return ends(kill(Why::Failure(end), now), effects);
         }
+        Outcome::Gone(why) => return ends(kill(Why::Failure(gone(vm, &why)), now), effects),
     };
     effects.extend(live::wake(pause, vm).map(Effect::Wake));
     (pause.map_or(Phase::Running, Phase::Paused), effects)
+}
+
+fn gone(vm: &Vm, why: &str) -> GuestEnd {
+    if vm.moving.report(false).is_some_and(|report| report.post_copy) {
+        GuestEnd::failed("PostCopyFailed", format!("the guest was lost in post-copy migration: {why}"))
+    } else {
+        GuestEnd::failed("MigrationFailed", format!("the guest was lost in migration: {why}"))
+    }
 }
 
 /// The same for a guest that is stopping: it may still be sent, if the stop came too late.
@@ -144,8 +153,9 @@ pub(super) fn while_stopping(
         // When it runs again, it can react to the power button.
         Outcome::Back => (Phase::Stopping(ladder), vec![Effect::Resume]),
         Outcome::Lost(why) => {
-            stopping(ladder, now, Event::CannotRun(Verdict::failed("MigrationFailed", why)), &vm.seen)
+            stopping(ladder, now, Event::CannotRun(GuestEnd::failed("MigrationFailed", why)), &vm.seen)
         }
+        Outcome::Gone(why) => stopping(ladder, now, Event::CannotRun(gone(vm, &why)), &vm.seen),
         Outcome::None | Outcome::Arrived { .. } | Outcome::Undecided => (Phase::Stopping(ladder), vec![]),
     };
     effects.extend(more);

@@ -1,5 +1,5 @@
 use super::*;
-use crate::verdict::Verdict;
+use crate::guest_end::GuestEnd;
 use proptest::prelude::*;
 
 const fn s(seconds: u64) -> Duration {
@@ -35,7 +35,7 @@ fn after(more: &[(Duration, Event)]) -> (Vm, Vec<Effect>) {
 }
 
 fn reason(vm: &Vm) -> &str {
-    &vm.verdict().unwrap().reason
+    &vm.end().unwrap().reason
 }
 
 #[test]
@@ -70,7 +70,7 @@ fn no_grace_is_at_once() {
         (s(11), Event::Exited(Exit::Signal(9))),
     ]);
     assert_eq!(effects, [Effect::Quit, Effect::Terminate, Effect::Kill]);
-    assert_eq!((reason(&vm), vm.verdict().unwrap().succeeded), ("Stopped", true));
+    assert_eq!((reason(&vm), vm.end().unwrap().succeeded), ("Stopped", true));
 }
 
 #[test]
@@ -123,14 +123,14 @@ fn a_stop_before_the_start_starts_nothing() {
 
 #[test]
 fn a_monitor_that_never_answers_costs_the_child_its_life_first() {
-    let why = Verdict::failed("StartFailed", "the monitor did not answer in time");
+    let why = GuestEnd::failed("StartFailed", "the monitor did not answer in time");
     let (vm, effects) = play(&[
         (s(0), Event::Start { acpi: true, paused: false, incoming: None }),
         (s(60), Event::CannotRun(why.clone())),
         (s(61), Event::Exited(Exit::Signal(9))),
     ]);
     assert_eq!(effects, [Effect::Spawn, Effect::Kill]);
-    assert_eq!(vm.verdict(), Some(&why));
+    assert_eq!(vm.end(), Some(&why));
 }
 
 #[test]
@@ -162,7 +162,7 @@ fn a_panic_with_exit_is_a_failure() {
 }
 
 #[test]
-fn a_paused_guest_goes_on_when_somebody_says_so() {
+fn a_paused_guest_resumes_on_request() {
     let (vm, effects) = after(&[(s(5), Event::Asked(Control::Pause)), (s(5), Event::Stopped)]);
     assert_eq!((&vm.phase, effects), (&Phase::Paused(Pause::User), vec![Effect::Hold]));
     let (vm, effects) = step(vm, s(9), Event::Asked(Control::Unpause));
@@ -254,7 +254,7 @@ fn a_stop_during_a_soft_reboot_is_a_stop() {
         (s(7), Event::Exited(Exit::Status(0))),
     ]);
     assert_eq!(effects.last(), Some(&Effect::Quit));
-    assert!(vm.verdict().unwrap().succeeded);
+    assert!(vm.end().unwrap().succeeded);
 }
 
 #[test]
@@ -278,7 +278,7 @@ fn controls_are_judged_by_the_phase() {
 
 fn any_event() -> impl Strategy<Value = Event> {
     let word = prop_oneof![Just("guest-shutdown"), Just("host-qmp-quit"), Just("x")];
-    let failure = || Verdict::failed("X", "x");
+    let failure = || GuestEnd::failed("X", "x");
     prop_oneof![
         (any::<bool>(), any::<bool>()).prop_map(|(acpi, paused)| Event::Start {
             acpi,
@@ -321,7 +321,7 @@ proptest! {
         for (wait, event) in events {
             now += Duration::from_millis(wait);
             let (was_stopping, was_ended) =
-                (matches!(vm.phase, Phase::Stopping(_)), vm.verdict().cloned());
+                (matches!(vm.phase, Phase::Stopping(_)), vm.end().cloned());
             if let (Event::Exited(_), true) = (&event, child) {
                 child = false;
             }
@@ -332,7 +332,7 @@ proptest! {
                 let resumed = effects.iter().any(|effect| matches!(effect, Effect::Continue | Effect::Resume));
                 prop_assert!(!resumed, "what somebody paused was let go by {:?}", given);
             }
-            if matches!(next.phase, Phase::Paused(Pause::Storage { .. })) || (next.reboot.is_some() && next.verdict().is_none()) {
+            if matches!(next.phase, Phase::Paused(Pause::Storage { .. })) || (next.reboot.is_some() && next.end().is_none()) {
                 prop_assert!(wake.is_some() || effects.iter().any(|effect| matches!(effect, Effect::Wake(_))), "nothing leads on");
             }
             spawned += effects.iter().filter(|effect| **effect == Effect::Spawn).count();
@@ -342,8 +342,8 @@ proptest! {
                     wake = Some(*at);
                 }
             }
-            if let Some(verdict) = was_ended {
-                prop_assert_eq!(next.verdict(), Some(&verdict));
+            if let Some(end) = was_ended {
+                prop_assert_eq!(next.end(), Some(&end));
                 prop_assert!(effects.is_empty());
             }
             if was_stopping {
@@ -378,7 +378,7 @@ proptest! {
                 }
             }
             let (vm, _) = step(vm, now, Event::Exited(Exit::Signal(9)));
-            prop_assert!(vm.verdict().is_some());
+            prop_assert!(vm.end().is_some());
         }
     }
 }

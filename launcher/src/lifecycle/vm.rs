@@ -3,16 +3,16 @@
 use std::time::Duration;
 
 use super::times::FORCE;
+use crate::guest_end::{Asked, GuestEnd, MonitorReports};
 use crate::migration::Moving;
-use crate::verdict::{Asked, Seen, Verdict};
 
-/// The state: a phase, and observations for the verdict.
+/// The state: a phase, and observations of how it ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Vm {
     /// The phase of its life.
     pub phase: Phase,
-    /// Observations for the verdict.
-    pub seen: Seen,
+    /// Observations of how it ended.
+    pub seen: MonitorReports,
     /// Whether the guest has an ACPI power button.
     pub acpi: bool,
     /// Whether a user wants it paused.
@@ -41,7 +41,7 @@ pub enum Phase {
     /// It is stopping.
     Stopping(Ladder),
     /// QEMU has ended, or was never started.
-    Ended(Verdict),
+    Ended(GuestEnd),
 }
 
 /// Why the vCPUs are paused.
@@ -110,7 +110,7 @@ pub enum Why {
     /// The guest is on another node.
     Moved,
     /// It could not be started.
-    Failure(Verdict),
+    Failure(GuestEnd),
 }
 
 /// One rung of the ladder. Its moments say when the next rung follows.
@@ -154,7 +154,7 @@ impl Vm {
     pub fn new() -> Self {
         Self {
             phase: Phase::Waiting,
-            seen: Seen::default(),
+            seen: MonitorReports::default(),
             acpi: true,
             hold: false,
             ran: false,
@@ -164,11 +164,11 @@ impl Vm {
         }
     }
 
-    /// The verdict, when it has ended.
+    /// How it ended, once it has.
     #[must_use]
-    pub fn verdict(&self) -> Option<&Verdict> {
+    pub fn end(&self) -> Option<&GuestEnd> {
         match &self.phase {
-            Phase::Ended(verdict) => Some(verdict),
+            Phase::Ended(end) => Some(end),
             _ => None,
         }
     }

@@ -8,14 +8,14 @@ use super::limits::Limits;
 /// If the guest writes faster than can be sent, the migration never completes. Otherwise it completes when
 /// the rest fits into the allowed downtime.
 #[must_use]
-pub(super) fn told(progress: &Progress, limits: &Limits) -> Option<String> {
+pub(super) fn bottleneck(progress: &Progress, limits: &Limits) -> Option<String> {
     let Progress { rate, dirty_rate, expected_downtime, .. } = *progress;
     if rate == 0 {
         return None;
     }
     let (sent, written) = (mib(rate), mib(dirty_rate));
     let capped = limits.bandwidth.filter(|allowed| *allowed > 0 && rate >= allowed / 10 * 9);
-    let told = if let (Some(allowed), true) = (capped, dirty_rate >= rate) {
+    let bottleneck = if let (Some(allowed), true) = (capped, dirty_rate >= rate) {
         format!(
             "limited by bandwidth: the guest writes {written} MiB/s and {sent} of the {} MiB/s of bandwidthPerMigration are sent",
             mib(allowed)
@@ -34,7 +34,7 @@ pub(super) fn told(progress: &Progress, limits: &Limits) -> Option<String> {
     } else {
         format!("{sent} MiB/s are sent and {} MiB are left", mib(progress.remaining))
     };
-    Some(told)
+    Some(bottleneck)
 }
 
 /// Bytes as MiB with one decimal.
@@ -57,6 +57,7 @@ mod tests {
             completion: None,
             progress: None,
             may_pause: false,
+            post_copy: false,
         }
     }
 
@@ -68,24 +69,24 @@ mod tests {
     #[test]
     fn each_limit_is_told_with_its_figures() {
         const MIB: u64 = 1 << 20;
-        let says = |progress: Progress, limits: Limits| told(&progress, &limits).unwrap_or_default();
+        let text = |progress: Progress, limits: Limits| bottleneck(&progress, &limits).unwrap_or_default();
         assert_eq!(
-            says(progress(63 * MIB, 80 * MIB, 0), limits(Some(64 * MIB), false)),
+            text(progress(63 * MIB, 80 * MIB, 0), limits(Some(64 * MIB), false)),
             "limited by bandwidth: the guest writes 80.0 MiB/s and 63.0 of the 64.0 MiB/s of bandwidthPerMigration are sent"
         );
         assert!(
-            says(progress(MIB, 2 * MIB, 0), limits(Some(64 * MIB), false))
+            text(progress(MIB, 2 * MIB, 0), limits(Some(64 * MIB), false))
                 .ends_with("allowAutoConverge helps")
         );
-        assert!(says(progress(MIB, MIB, 0), limits(None, true)).ends_with("allowWorkloadDisruption helps"));
+        assert!(text(progress(MIB, MIB, 0), limits(None, true)).ends_with("allowWorkloadDisruption helps"));
         assert_eq!(
-            says(progress(8 * MIB, MIB / 2, 2500), limits(Some(0), true)),
+            text(progress(8 * MIB, MIB / 2, 2500), limits(Some(0), true)),
             "limited by the allowed downtime: the guest would stand still for 2500 ms, and maxDowntimeMs is 900"
         );
         assert_eq!(
-            says(progress(8 * MIB, 0, 5), limits(None, true)),
+            text(progress(8 * MIB, 0, 5), limits(None, true)),
             "8.0 MiB/s are sent and 3.0 MiB are left"
         );
-        assert_eq!(told(&progress(0, 9, 9), &limits(None, true)), None);
+        assert_eq!(bottleneck(&progress(0, 9, 9), &limits(None, true)), None);
     }
 }

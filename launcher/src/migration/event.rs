@@ -6,11 +6,15 @@ use super::limits::Limits;
 
 /// QEMU's state of a migration.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Said {
+pub enum QemuState {
     /// Memory is sent, and the guest may run.
     Active,
     /// The guest is paused, and no device state was sent.
     PreSwitchover,
+    /// The guest belongs to the target, which fetches the rest of the memory while the guest runs.
+    PostCopy,
+    /// The connection broke in post-copy.
+    Broken,
     /// Everything was sent or received.
     Completed,
     /// It failed, with the reason. The source's guest is in its former state.
@@ -38,6 +42,17 @@ pub struct Progress {
     pub expected_downtime: Duration,
 }
 
+/// Where a guest is that was sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Location {
+    /// The target has it.
+    Target,
+    /// The target never ran it, and never will.
+    Source,
+    /// The target has ended, and may have run it.
+    Nowhere,
+}
+
 /// An event of a migration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
@@ -61,21 +76,20 @@ pub enum Event {
     },
     /// QEMU has begun to send.
     Begun,
+    /// Whether the target's QEMU can run the guest before all of its memory has arrived.
+    Offers(bool),
     /// Receive the guest: key and connection have arrived.
     Receive,
     /// QEMU's state of the migration.
-    Said(Said),
+    QemuState(QemuState),
     /// Figures.
-    Seen(Progress),
+    Progress(Progress),
     /// A command failed that the migration needs.
     CannotGoOn(String),
     /// Give up.
     Abort,
     /// The location of the guest, after it was sent.
-    Verdict {
-        /// Whether the target has it.
-        went: bool,
-    },
+    Result(Location),
     /// The source has sent everything, and its guest stays paused: the guest here is the only one.
     Go {
         /// Whether a user had paused it, so that it stays paused.
@@ -102,6 +116,10 @@ pub enum Effect {
     Cancel,
     /// Pause the guest, so that the copy can complete.
     Pause,
+    /// Ask QEMU whether it can run the guest here before all of its memory has arrived.
+    Probe,
+    /// Hand the guest over now, and send the rest of its memory afterwards.
+    PostCopy,
     /// Undo the preparations.
     CleanUp,
 }
@@ -122,6 +140,8 @@ pub enum Outcome {
     Left,
     /// It will never arrive, with the reason.
     Lost(String),
+    /// It was handed over and is lost for good, with the reason.
+    Gone(String),
     /// Its location is unknown, and the rest here has to end.
     Undecided,
 }
@@ -133,7 +153,8 @@ pub enum State {
     Awaited,
     /// The target receives it.
     Receiving,
-    /// The target has received everything, and waits for the order to let the guest run.
+    /// The target has received everything, and waits for the order to let the guest run. In post-copy, some of the
+    /// memory is still missing.
     Received,
     /// The guest belongs to the target.
     Arrived,
@@ -141,7 +162,8 @@ pub enum State {
     Sending,
     /// The source's guest is paused while the rest is sent.
     Switching,
-    /// The source has sent everything, and its guest is paused.
+    /// The source has sent everything, or in post-copy everything but the memory that the target still fetches. Its
+    /// guest is paused.
     Sent,
     /// The source's guest is on the other node.
     Left,
@@ -151,7 +173,7 @@ pub enum State {
 
 /// The published information about a migration.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Told {
+pub struct MigrationReport {
     /// Its UID.
     pub uid: String,
     /// Its state.
@@ -166,9 +188,13 @@ pub struct Told {
     pub aborted: bool,
     /// Whether a user had paused the guest.
     pub hold: bool,
+    /// The guest was handed over before all of its memory was sent.
+    pub post_copy: bool,
+    /// The target can run a guest before all of its memory has arrived.
+    pub offers_post_copy: bool,
 }
 
-impl Told {
+impl MigrationReport {
     /// Whether the guest is paused here for the switch or for good: it must not be resumed, nor may anything
     /// that is sent be changed.
     #[must_use]

@@ -18,6 +18,9 @@ pub struct Limits {
     /// Whether the guest is paused at the end of the total time, until everything is sent, instead of giving
     /// up.
     pub may_pause: bool,
+    /// Whether the guest is handed over at the end of the total time. The rest of its memory is then sent while
+    /// it runs on the target. Only set if the target supports this.
+    pub post_copy: bool,
 }
 
 impl Limits {

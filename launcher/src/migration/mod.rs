@@ -2,19 +2,24 @@
 //! that talk to QEMU ([`qemu`], [`disks`]) and connect it ([`connections`], [`relay`]).
 //!
 //! ```text
-//!   source:  Preparing, Copying, Sending ──pre-switchover──> Switching ──completed──> Sent ──verdict──> Left
-//!               │                            │                      └───verdict──> Over, the guest runs here
+//!   source:  Preparing, Copying, Sending ──pre-switchover──> Switching ──completed──> Sent ──result──> Left
+//!               │                            │                      └───result──> Over, the guest runs here
 //!               └── failed, cancelled ───────┴──> Over, the guest runs here
 //!
 //!   target:  Awaited ──key, connection──> Receiving ──completed──> Received ──go──> Arrived
 //! ```
 //!
-//! There are never two running guests, and the guest is never lost. QEMU on the target is started so that it
+//! In post-copy, `postcopy-active` takes the place of `completed`, and the target reports `Arrived` when it has all
+//! of the memory. From `postcopy-active` on, the guest never runs at the source again: if the result says that it
+//! did not arrive, the guest is lost (`Lost`).
+//!
+//! There are never two running guests. QEMU on the target is started so that it
 //! never lets an arrived guest run by itself. QEMU on the source resumes its guest by itself after every
 //! failure, until it says `completed`, and never after that. So the ownership of the guest changes at
 //! `completed`: only a handler that has seen it orders the target to let the guest run, and from then on the
 //! source stays paused until the outcome is known. The handler knows it from the instance's status: either
-//! the target has the guest (`Left`), or has certainly lost it, and the guest continues here.
+//! the target has the guest (`Left`), or it certainly never ran it, and the guest continues here. If the target has
+//! ended and may have run the guest, the guest here is older than its disks, and is lost.
 
 mod bottleneck;
 pub mod connections;
@@ -29,7 +34,7 @@ pub mod target;
 use std::time::Duration;
 
 pub use connections::Connections;
-pub use event::{Effect, Event, Outcome, Progress, Said, State, Told};
+pub use event::{Effect, Event, Location, MigrationReport, Outcome, Progress, QemuState, State};
 pub use limits::Limits;
 pub use source::Source;
 pub use target::Target;
@@ -84,7 +89,9 @@ impl Moving {
         match self {
             Self::Stays => true,
             Self::Comes(target) => target.stage == target::Stage::Arrived,
-            Self::Goes(source) => !matches!(source.stage, source::Stage::Sent | source::Stage::Left),
+            Self::Goes(source) => {
+                !matches!(source.stage, source::Stage::Sent | source::Stage::Left | source::Stage::Lost)
+            }
         }
     }
 
@@ -103,8 +110,11 @@ impl Moving {
     pub fn has_begun(&self) -> bool {
         match self {
             Self::Stays => false,
-            Self::Comes(target) => matches!(target.stage, target::Stage::Receiving),
-            Self::Goes(source) => matches!(source.stage, source::Stage::Sending | source::Stage::Switching),
+            Self::Comes(target) => target.stage == target::Stage::Receiving || target.is_missing_memory(),
+            Self::Goes(source) => {
+                matches!(source.stage, source::Stage::Sending | source::Stage::Switching)
+                    || source.is_fetched()
+            }
         }
     }
 
@@ -113,7 +123,8 @@ impl Moving {
     pub fn is_switching(&self) -> bool {
         match self {
             Self::Goes(source) => {
-                matches!(source.stage, source::Stage::Switching | source::Stage::Sent | source::Stage::Left)
+                use source::Stage::{Left, Lost, Sent, Switching};
+                matches!(source.stage, Switching | Sent | Left | Lost)
             }
             Self::Stays | Self::Comes(_) => false,
         }
@@ -121,11 +132,11 @@ impl Moving {
 
     /// The published information. `hold` says whether a user wants the guest paused.
     #[must_use]
-    pub fn told(&self, hold: bool) -> Option<Told> {
+    pub fn report(&self, hold: bool) -> Option<MigrationReport> {
         match self {
             Self::Stays => None,
-            Self::Comes(target) => Some(target.told()),
-            Self::Goes(source) => Some(source.told(hold)),
+            Self::Comes(target) => Some(target.report()),
+            Self::Goes(source) => Some(source.report(hold)),
         }
     }
 }

@@ -12,7 +12,7 @@ use barevirt_qmp::{Deadline, Error, Qmp};
 use serde_json::{Map, Value, json};
 
 use super::disks::{DiskConnections, LocalDisks};
-use super::event::{Progress, Said};
+use super::event::{Progress, QemuState};
 use super::limits::Limits;
 
 /// Time limit for a command of QEMU.
@@ -28,6 +28,12 @@ const KEY_FILE: &str = "keys.psk";
 const GROUP_FILE: &str = "dh-params.pem";
 /// The group ffdhe2048 of RFC 7919.
 const GROUP: &str = include_str!("ffdhe2048.pem");
+
+/// The device that QEMU opens so that a guest can wait for missing memory. A pod has it if post-copy is allowed
+/// and the node has the device.
+pub const USERFAULTFD: &str = "/dev/userfaultfd";
+/// The capability that lets a guest run before all of its memory is there.
+const POST_COPY: &str = "postcopy-ram";
 
 /// What the handler provided for a migration.
 #[derive(Debug)]
@@ -87,9 +93,9 @@ pub enum NotBegun {
 
 /// QEMU's answer about a migration.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Seen {
+pub struct QemuAnswer {
     /// Its state; `None` if it has not begun, or is between two states.
-    pub said: Option<Said>,
+    pub state: Option<QemuState>,
     /// Figures.
     pub progress: Progress,
 }
@@ -124,8 +130,9 @@ pub async fn send(
     parameters.insert("downtime-limit".to_owned(), json!(limits.downtime_ms()));
     // QEMU requires a name for every kind of credentials, but does not check it for ours.
     parameters.insert("tls-hostname".to_owned(), json!("migration"));
-    let converge = json!({"capabilities": [{"capability": "auto-converge", "state": limits.auto_converge}]});
-    qmp.execute_raw("migrate-set-capabilities", converge, Deadline::after(COMMAND)).await?;
+    parameters.insert("max-postcopy-bandwidth".to_owned(), json!(limits.bytes_per_second()));
+    let wanted = [("auto-converge", limits.auto_converge), (POST_COPY, limits.post_copy)];
+    set_capabilities(qmp, &wanted).await?;
     let tls = baggage.key.is_some();
     let connections = prepare(qmp, keys, baggage, "client", parameters).await?;
     if disks.all.is_empty() {
@@ -144,6 +151,34 @@ pub async fn send_memory(qmp: &Qmp) -> Result<(), NotBegun> {
     Ok(())
 }
 
+async fn set_capabilities(qmp: &Qmp, wanted: &[(&str, bool)]) -> Result<(), Error> {
+    let list = wanted.iter().map(|(name, state)| json!({"capability": name, "state": state}));
+    let arguments = json!({ "capabilities": list.collect::<Vec<_>>() });
+    qmp.execute_raw("migrate-set-capabilities", arguments, Deadline::after(COMMAND)).await.map(drop)
+}
+
+/// Asks QEMU whether it can run a guest before all of its memory has arrived. If it can, this also prepares it.
+pub async fn offers_post_copy(qmp: &Qmp) -> bool {
+    if !Path::new(USERFAULTFD).exists() {
+        return false;
+    }
+    match set_capabilities(qmp, &[(POST_COPY, true)]).await {
+        Ok(()) => true,
+        Err(error) => {
+            tracing::warn!(%error, "post-copy is not possible here");
+            false
+        }
+    }
+}
+
+/// Hands the guest over as soon as the device state is sent. The rest of the memory follows.
+///
+/// # Errors
+/// When QEMU refuses.
+pub async fn start_post_copy(qmp: &Qmp) -> Result<(), Error> {
+    qmp.execute_raw("migrate-start-postcopy", Value::Null, Deadline::after(COMMAND)).await.map(drop)
+}
+
 async fn prepare(
     qmp: &Qmp,
     keys: &Path,
@@ -154,9 +189,7 @@ async fn prepare(
     let Baggage { memory, key, disks } = baggage;
     // The target's QEMU does not let the guest run by itself, and takes over no disk before the guest runs.
     let capabilities = ["events", "pause-before-switchover", "return-path", "late-block-activate"];
-    let capabilities = capabilities.map(|name| json!({"capability": name, "state": true}));
-    let capabilities = json!({ "capabilities": capabilities });
-    qmp.execute_raw("migrate-set-capabilities", capabilities, Deadline::after(COMMAND)).await?;
+    set_capabilities(qmp, &capabilities.map(|name| (name, true))).await?;
     // Removes the key of an earlier migration.
     forget_key(qmp).await?;
     let credentials = match key {
@@ -242,18 +275,18 @@ pub async fn clean_up(qmp: &Qmp, keys: &Path, disks: &LocalDisks) -> Result<(), 
 ///
 /// # Errors
 /// If QEMU does not answer.
-pub async fn look(qmp: &Qmp) -> Result<Seen, Error> {
+pub async fn look(qmp: &Qmp) -> Result<QemuAnswer, Error> {
     let answer = qmp.execute_raw("query-migrate", Value::Null, Deadline::after(COMMAND)).await?;
     Ok(understood(&answer))
 }
 
 /// Parses the answer to `query-migrate`. Pure.
-fn understood(answer: &Value) -> Seen {
+fn understood(answer: &Value) -> QemuAnswer {
     let number = |value: &Value| value.as_u64().unwrap_or_default();
     let ram = &answer["ram"];
     let why = answer["error-desc"].as_str().unwrap_or("QEMU gives no reason");
-    Seen {
-        said: said(answer["status"].as_str().unwrap_or_default(), why),
+    QemuAnswer {
+        state: state(answer["status"].as_str().unwrap_or_default(), why),
         progress: Progress {
             transferred: number(&ram["transferred"]),
             remaining: number(&ram["remaining"]),
@@ -274,13 +307,15 @@ fn bytes_per_second(mbps: f64) -> u64 {
 
 /// The meaning of a migration status of QEMU. `why` is the reason of a failure.
 #[must_use]
-pub fn said(status: &str, why: &str) -> Option<Said> {
+pub fn state(status: &str, why: &str) -> Option<QemuState> {
     Some(match status {
-        "active" => Said::Active,
-        "pre-switchover" => Said::PreSwitchover,
-        "completed" => Said::Completed,
-        "failed" => Said::Failed(why.to_owned()),
-        "cancelled" => Said::Cancelled,
+        "active" => QemuState::Active,
+        "pre-switchover" => QemuState::PreSwitchover,
+        "postcopy-active" => QemuState::PostCopy,
+        "postcopy-paused" => QemuState::Broken,
+        "completed" => QemuState::Completed,
+        "failed" => QemuState::Failed(why.to_owned()),
+        "cancelled" => QemuState::Cancelled,
         _ => return None,
     })
 }
@@ -290,13 +325,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_qemu_answers() {
+    fn qemus_migration_answer_is_understood() {
         let answer = json!({
             "status": "active", "total-time": 5, "downtime": 31, "expected-downtime": 300,
             "ram": {"transferred": 7, "remaining": 8, "total": 9, "mbps": 8.5, "dirty-pages-rate": 3, "page-size": 4096},
         });
         let seen = understood(&answer);
-        assert_eq!(seen.said, Some(Said::Active));
+        assert_eq!(seen.state, Some(QemuState::Active));
         let expected = Progress {
             transferred: 7,
             remaining: 8,
@@ -308,13 +343,13 @@ mod tests {
         };
         assert_eq!(seen.progress, expected);
         assert_eq!((bytes_per_second(f64::NAN), bytes_per_second(-1.0)), (0, 0));
-        assert_eq!(understood(&json!({})).said, None);
+        assert_eq!(understood(&json!({})).state, None);
         let failed = understood(&json!({"status": "failed", "error-desc": "reset"}));
-        assert_eq!(failed.said, Some(Said::Failed("reset".into())));
+        assert_eq!(failed.state, Some(QemuState::Failed("reset".into())));
     }
 
     #[test]
-    fn a_key_is_written_for_qemu_alone_and_shown_to_nobody() {
+    fn a_migration_key_is_readable_by_qemu_alone_and_not_printed() {
         use std::os::unix::fs::PermissionsExt as _;
         let directory = tempfile::tempdir().unwrap();
         let key = Key::new(vec![0xab; 32]).unwrap();

@@ -1,10 +1,13 @@
 //! The side that a guest leaves.
 
+mod post_copy;
+
 use std::time::Duration;
 
 use super::bottleneck;
-use super::event::{Effect, Event, Outcome, Progress, Said, State, Told};
+use super::event::{Effect, Event, Location, MigrationReport, Outcome, Progress, QemuState, State};
 use super::limits::Limits;
+use post_copy::PostCopy;
 
 /// How long the switch may take beyond the guest's downtime, because a failed network gives no sign.
 const SWITCH: Duration = Duration::from_secs(10);
@@ -24,12 +27,15 @@ pub enum Stage {
     Sending,
     /// The guest is paused, and the rest is sent.
     Switching,
-    /// Everything was sent. It is unknown whether the guest has arrived, and the guest here is paused.
+    /// Everything was sent, or in post-copy everything but the memory that the target still fetches. It is unknown
+    /// whether the guest has arrived, and the guest here is paused.
     Sent,
     /// The guest is on the other node.
     Left,
     /// The migration has ended, and the guest is here.
     Over,
+    /// The guest was handed over, may have run on the target, and is lost there. It must not run here either.
+    Lost,
 }
 
 /// A guest that is being sent.
@@ -51,10 +57,11 @@ pub struct Source {
     switch: Duration,
     /// Whether the guest was paused so that the copy can complete.
     paused: bool,
+    post_copy: PostCopy,
     aborted: bool,
     /// Why it is or was given up.
     why: Option<String>,
-    /// When a sent guest ends here without a verdict.
+    /// When a sent guest ends here without a result.
     stop: Option<Duration>,
 }
 
@@ -72,6 +79,7 @@ impl Source {
             look: now + LOOK,
             switch: now,
             paused: false,
+            post_copy: PostCopy::No,
             aborted: false,
             why: None,
             stop: None,
@@ -81,8 +89,8 @@ impl Source {
 
     pub(super) fn step(&mut self, now: Duration, event: Event) -> (Vec<Effect>, Outcome) {
         match event {
-            Event::Said(said) => self.said(now, said),
-            Event::Seen(progress) => {
+            Event::QemuState(state) => self.qemu_state(now, state),
+            Event::Progress(progress) => {
                 self.seen(now, progress);
                 (vec![], Outcome::None)
             }
@@ -119,47 +127,72 @@ impl Source {
                     ([Effect::Cancel].into_iter().chain(effects).collect(), outcome)
                 }
                 Stage::Sending | Stage::Switching => (self.give_up(why), Outcome::None),
-                Stage::Sent | Stage::Left | Stage::Over => (vec![], Outcome::None),
+                Stage::Sent | Stage::Left | Stage::Over | Stage::Lost => (vec![], Outcome::None),
             },
             Event::Abort => match self.stage {
+                // It is too late: QEMU was already ordered to hand the guest over.
+                Stage::Switching if self.post_copy == PostCopy::Asked => (vec![], Outcome::None),
                 Stage::Preparing | Stage::Copying | Stage::Sending | Stage::Switching => {
                     self.aborted = true;
                     (self.give_up("Live migration aborted".to_owned()), Outcome::None)
                 }
                 // It is too late, or has ended.
-                Stage::Sent | Stage::Left | Stage::Over => (vec![], Outcome::None),
+                Stage::Sent | Stage::Left | Stage::Over | Stage::Lost => (vec![], Outcome::None),
             },
-            Event::Verdict { went } => self.verdict(went),
-            Event::Send { .. } | Event::Receive | Event::Go { .. } => (vec![], Outcome::None),
+            Event::Result(location) => self.result(location),
+            Event::Send { .. } | Event::Receive | Event::Go { .. } | Event::Offers(_) => {
+                (vec![], Outcome::None)
+            }
         }
     }
 
-    fn said(&mut self, now: Duration, said: Said) -> (Vec<Effect>, Outcome) {
-        match (said, self.stage) {
-            (Said::PreSwitchover, Stage::Preparing | Stage::Sending) => {
+    fn qemu_state(&mut self, now: Duration, state: QemuState) -> (Vec<Effect>, Outcome) {
+        match (state, self.stage) {
+            (QemuState::PreSwitchover, Stage::Preparing | Stage::Sending) => {
                 self.stage = Stage::Switching;
                 self.switch = now + self.limits.downtime + SWITCH;
                 // A migration that was given up is already cancelled.
                 let switch = self.why.is_none().then_some(Effect::Switch);
                 (switch.into_iter().collect(), Outcome::None)
             }
-            (Said::Completed, Stage::Preparing | Stage::Sending | Stage::Switching) => {
+            (QemuState::Completed, Stage::Preparing | Stage::Sending | Stage::Switching) => {
                 self.stage = Stage::Sent;
                 (vec![Effect::Look], Outcome::None)
             }
-            (Said::Failed(why), Stage::Preparing | Stage::Sending | Stage::Switching) => self.is_over(why),
-            (Said::Cancelled, Stage::Preparing | Stage::Sending | Stage::Switching) => {
+            (
+                QemuState::PostCopy | QemuState::Broken,
+                Stage::Preparing | Stage::Sending | Stage::Switching,
+            ) => {
+                (self.stage, self.post_copy) = (Stage::Sent, PostCopy::Began);
+                self.look = now + LOOK;
+                (vec![Effect::Look], Outcome::None)
+            }
+            (QemuState::Completed, Stage::Sent) if self.post_copy == PostCopy::Began => {
+                self.post_copy = PostCopy::Done;
+                (vec![Effect::Look], Outcome::None)
+            }
+            (QemuState::Failed(why), Stage::Preparing | Stage::Sending | Stage::Switching) => {
+                self.is_over(why)
+            }
+            (QemuState::Cancelled, Stage::Preparing | Stage::Sending | Stage::Switching) => {
                 self.is_over("it was cancelled".to_owned())
             }
             (
-                Said::Active | Said::PreSwitchover | Said::Completed | Said::Failed(_) | Said::Cancelled,
+                QemuState::Active
+                | QemuState::PreSwitchover
+                | QemuState::PostCopy
+                | QemuState::Broken
+                | QemuState::Completed
+                | QemuState::Failed(_)
+                | QemuState::Cancelled,
                 Stage::Preparing
                 | Stage::Copying
                 | Stage::Sending
                 | Stage::Switching
                 | Stage::Sent
                 | Stage::Left
-                | Stage::Over,
+                | Stage::Over
+                | Stage::Lost,
             ) => (vec![], Outcome::None),
         }
     }
@@ -173,22 +206,31 @@ impl Source {
         (vec![Effect::CleanUp], outcome)
     }
 
-    fn verdict(&mut self, went: bool) -> (Vec<Effect>, Outcome) {
-        match (self.stage, went) {
+    fn result(&mut self, location: Location) -> (Vec<Effect>, Outcome) {
+        match (self.stage, location) {
             // The instance's status says so, and no other source can: the rest here ends.
-            (Stage::Preparing | Stage::Copying | Stage::Sending | Stage::Switching | Stage::Sent, true) => {
+            (
+                Stage::Preparing | Stage::Copying | Stage::Sending | Stage::Switching | Stage::Sent,
+                Location::Target,
+            ) => {
                 self.stage = Stage::Left;
                 (vec![], Outcome::Left)
             }
-            (Stage::Sent, false) => {
+            (Stage::Sent, _) if self.post_copy != PostCopy::No => {
+                self.lost("the target ended before it had all of the memory")
+            }
+            // Its disks and peers may have seen later states of the guest than the one here.
+            (Stage::Sent, Location::Nowhere) => self.lost("the target ended, and may have run the guest"),
+            (Stage::Sent, Location::Source) => {
                 self.stage = Stage::Over;
                 self.why.get_or_insert_with(|| "the guest did not arrive".to_owned());
                 (vec![Effect::CleanUp], Outcome::Back)
             }
-            (Stage::Preparing | Stage::Copying | Stage::Sending | Stage::Switching, false) => {
+            // QEMU has not handed it over. If it does before the cancellation, the result comes again.
+            (Stage::Preparing | Stage::Copying | Stage::Sending | Stage::Switching, _) => {
                 (self.give_up("it is over for the instance".to_owned()), Outcome::None)
             }
-            (Stage::Left | Stage::Over, _) => (vec![], Outcome::None),
+            (Stage::Left | Stage::Over | Stage::Lost, _) => (vec![], Outcome::None),
         }
     }
 
@@ -206,13 +248,13 @@ impl Source {
                 self.stage = Stage::Over;
                 vec![Effect::CleanUp]
             }
-            Stage::Sending | Stage::Switching | Stage::Sent | Stage::Left | Stage::Over => {
+            Stage::Sending | Stage::Switching | Stage::Sent | Stage::Left | Stage::Over | Stage::Lost => {
                 vec![Effect::Cancel]
             }
         }
     }
 
-    /// Stops the guest. Returns whether the stop waits for the verdict.
+    /// Stops the guest. Returns whether the stop waits for the result.
     pub fn stop(&mut self, now: Duration, grace: Duration) -> (Vec<Effect>, bool) {
         match self.stage {
             Stage::Preparing | Stage::Copying | Stage::Sending | Stage::Switching => {
@@ -223,7 +265,7 @@ impl Source {
                 self.stop = Some(self.stop.map_or(ends, |before| before.min(ends)));
                 (vec![], true)
             }
-            Stage::Left | Stage::Over => (vec![], false),
+            Stage::Left | Stage::Over | Stage::Lost => (vec![], false),
         }
     }
 
@@ -253,11 +295,23 @@ impl Source {
     pub(super) fn tick(&mut self, now: Duration) -> (Vec<Effect>, Outcome) {
         match self.stage {
             Stage::Copying | Stage::Sending => {}
-            Stage::Switching if now >= self.switch => {
+            Stage::Switching if now >= self.switch && self.why.is_none() => {
+                self.switch = now + SWITCH;
                 return (self.give_up("the switch took too long".to_owned()), Outcome::None);
             }
+            // If the stream breaks between the switch and post-copy, QEMU 10.0 reports nothing and never resumes
+            // its guest.
+            Stage::Switching if now >= self.switch && self.post_copy == PostCopy::Asked => {
+                return self.lost("the connection broke at the switch to post-copy");
+            }
+            Stage::Sent
+                if self.is_fetched() && now >= self.look && self.stop.is_none_or(|stop| now < stop) =>
+            {
+                self.look = now + LOOK;
+                return (vec![Effect::Look], Outcome::None);
+            }
             Stage::Sent if self.stop.is_some_and(|stop| now >= stop) => return (vec![], Outcome::Undecided),
-            Stage::Preparing | Stage::Switching | Stage::Sent | Stage::Left | Stage::Over => {
+            Stage::Preparing | Stage::Switching | Stage::Sent | Stage::Left | Stage::Over | Stage::Lost => {
                 return (vec![], Outcome::None);
             }
         }
@@ -272,8 +326,14 @@ impl Source {
         if let Some(limit) = self.limits.progress.filter(|limit| now >= self.least.1 + *limit) {
             let why = format!("Live migration stuck for {} seconds and has been aborted", limit.as_secs());
             effects.extend(self.give_up(self.explained(why)));
-        } else if self.stage == Stage::Sending && self.ends.is_some_and(|ends| now >= ends) && !self.paused {
-            if self.limits.may_pause {
+        } else if self.stage == Stage::Sending
+            && self.ends.is_some_and(|ends| now >= ends)
+            && !self.is_assisted()
+        {
+            if self.limits.post_copy {
+                self.post_copy = PostCopy::Asked;
+                effects.push(Effect::PostCopy);
+            } else if self.limits.may_pause {
                 self.paused = true;
                 effects.push(Effect::Pause);
             } else {
@@ -288,29 +348,32 @@ impl Source {
 
     /// A reason, with the known bottleneck of the migration.
     fn explained(&self, why: String) -> String {
-        let told = (self.stage == Stage::Sending).then(|| bottleneck::told(&self.progress, &self.limits));
-        told.flatten().map_or_else(|| why.clone(), |told| format!("{why}: {told}"))
+        let bottleneck =
+            (self.stage == Stage::Sending).then(|| bottleneck::bottleneck(&self.progress, &self.limits));
+        bottleneck.flatten().map_or_else(|| why.clone(), |bottleneck| format!("{why}: {bottleneck}"))
     }
 
     pub(super) fn wake(&self) -> Option<Duration> {
         match self.stage {
             Stage::Copying | Stage::Sending => Some(self.look),
-            Stage::Switching => self.why.is_none().then_some(self.switch),
-            Stage::Sent => self.stop,
-            Stage::Preparing | Stage::Left | Stage::Over => None,
+            Stage::Switching => {
+                (self.why.is_none() || self.post_copy == PostCopy::Asked).then_some(self.switch)
+            }
+            Stage::Sent => self.stop.into_iter().chain(self.is_fetched().then_some(self.look)).min(),
+            Stage::Preparing | Stage::Left | Stage::Over | Stage::Lost => None,
         }
     }
 
-    pub(super) fn told(&self, hold: bool) -> Told {
+    pub(super) fn report(&self, hold: bool) -> MigrationReport {
         let state = match self.stage {
             Stage::Preparing | Stage::Copying | Stage::Sending => State::Sending,
             Stage::Switching => State::Switching,
             Stage::Sent => State::Sent,
             Stage::Left => State::Left,
-            Stage::Over => State::Over,
+            Stage::Over | Stage::Lost => State::Over,
         };
-        let Self { uid, progress, paused, aborted, why, .. } = self;
-        Told {
+        let Self { uid, progress, paused, aborted, post_copy, why, .. } = self;
+        MigrationReport {
             uid: uid.clone(),
             state,
             progress: *progress,
@@ -318,178 +381,11 @@ impl Source {
             paused: *paused,
             aborted: *aborted,
             hold,
+            post_copy: matches!(post_copy, PostCopy::Began | PostCopy::Done),
+            offers_post_copy: false,
         }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const S: Duration = Duration::from_secs(1);
-
-    fn limits() -> Limits {
-        Limits {
-            bandwidth: None,
-            downtime: Duration::from_millis(900),
-            auto_converge: false,
-            completion: Some(10 * S),
-            progress: Some(5 * S),
-            may_pause: false,
-        }
-    }
-
-    fn begun(limits: Limits) -> Source {
-        let mut source = Source::begin("m".to_owned(), limits, S).0;
-        source.step(S, Event::Begun);
-        source
-    }
-
-    fn look(source: &mut Source, second: u32, remaining: u64) -> Vec<Effect> {
-        let progress = Progress { remaining, total: 1000, ..Progress::default() };
-        source.step(second * S, Event::Seen(progress));
-        source.tick(second * S).0
-    }
-
-    #[test]
-    fn one_that_goes_well_ends_with_the_verdict() {
-        let mut source = begun(limits());
-        assert_eq!(source.step(S, Event::Said(Said::PreSwitchover)).0, [Effect::Switch]);
-        source.step(S, Event::Said(Said::Completed));
-        assert_eq!((source.stage, source.wake()), (Stage::Sent, None));
-        // From now on only the verdict counts.
-        for event in
-            [Event::Abort, Event::Said(Said::Failed("late".into())), Event::CannotGoOn("late".into())]
-        {
-            assert_eq!(source.step(S, event).1, Outcome::None);
-            assert_eq!(source.stage, Stage::Sent);
-        }
-        assert_eq!(source.step(S, Event::Verdict { went: true }).1, Outcome::Left);
-    }
-
-    #[test]
-    fn one_that_is_lost_on_the_way_goes_on_here() {
-        let mut source = begun(limits());
-        source.step(S, Event::Said(Said::PreSwitchover));
-        source.step(S, Event::Said(Said::Completed));
-        assert_eq!(source.step(S, Event::Verdict { went: false }), (vec![Effect::CleanUp], Outcome::Back));
-        assert_eq!(source.told(false).reason, "the guest did not arrive");
-    }
-
-    #[test]
-    fn no_progress_and_too_long_are_given_up_with_kubevirts_words() {
-        let mut source = begun(limits());
-        assert_eq!(look(&mut source, 2, 500), [Effect::Look]);
-        assert_eq!(look(&mut source, 6, 500), [Effect::Look]);
-        assert_eq!(look(&mut source, 7, 600), [Effect::Look, Effect::Cancel]);
-        assert!(source.told(false).reason.starts_with("Live migration stuck for 5 seconds"));
-        // The explanation is only given once.
-        assert_eq!(look(&mut source, 8, 600), [Effect::Look]);
-        let (effects, outcome) = source.step(9 * S, Event::Said(Said::Cancelled));
-        assert_eq!((effects, outcome), (vec![Effect::CleanUp], Outcome::None));
-
-        let mut source = begun(limits());
-        for second in 2..11 {
-            assert_eq!(look(&mut source, second, 1000 - u64::from(second)), [Effect::Look]);
-        }
-        assert_eq!(look(&mut source, 11, 10), [Effect::Look, Effect::Cancel]);
-        assert_eq!(
-            source.told(false).reason,
-            "Live migration is not completed after 10 seconds and has been aborted"
-        );
-    }
-
-    #[test]
-    fn what_kept_it_from_its_end_is_told() {
-        let mut source = begun(limits());
-        for (second, remaining) in [(2, 999), (6, 998), (10, 997)] {
-            let progress = Progress {
-                remaining,
-                total: 1000,
-                rate: 1 << 20,
-                dirty_rate: 2 << 20,
-                ..Progress::default()
-            };
-            source.step(second * S, Event::Seen(progress));
-        }
-        assert_eq!(source.tick(11 * S).0, [Effect::Look, Effect::Cancel]);
-        let reason = source.told(false).reason;
-        assert!(
-            reason.contains("after 10 seconds and has been aborted: limited by the dirty rate"),
-            "{reason}"
-        );
-    }
-
-    #[test]
-    fn where_it_may_the_guest_is_paused_instead_and_goes_on_if_that_fails() {
-        let mut source = begun(Limits { may_pause: true, progress: None, ..limits() });
-        assert_eq!(look(&mut source, 11, 10), [Effect::Look, Effect::Pause]);
-        assert_eq!(look(&mut source, 12, 10), [Effect::Look]);
-        assert!(source.told(false).paused);
-        let failed = source.step(13 * S, Event::Said(Said::Failed("reset".into())));
-        assert_eq!(failed, (vec![Effect::CleanUp], Outcome::Back));
-    }
-
-    #[test]
-    fn an_abort_in_time_is_told_as_one() {
-        let mut source = begun(limits());
-        assert_eq!(source.step(S, Event::Abort).0, [Effect::Cancel]);
-        // The switch was just reached: it does not happen.
-        assert_eq!(source.step(S, Event::Said(Said::PreSwitchover)).0, []);
-        source.step(S, Event::Said(Said::Cancelled));
-        let told = source.told(false);
-        assert_eq!(
-            (told.state, told.aborted, told.reason.as_str()),
-            (State::Over, true, "Live migration aborted")
-        );
-    }
-
-    #[test]
-    fn before_it_has_begun_there_is_nothing_to_cancel() {
-        let mut source = Source::begin("m".to_owned(), limits(), S).0;
-        assert_eq!(source.step(S, Event::Abort).0, []);
-        assert_eq!(source.step(S, Event::Begun).0, [Effect::Cancel]);
-        let mut source = Source::begin("m".to_owned(), limits(), S).0;
-        let (effects, outcome) = source.step(S, Event::CannotGoOn("refused".to_owned()));
-        assert_eq!((effects, outcome), (vec![Effect::Cancel, Effect::CleanUp], Outcome::None));
-        assert_eq!((source.stage, source.told(false).reason.as_str()), (Stage::Over, "refused"));
-    }
-
-    #[test]
-    fn disks_come_first_and_a_migration_that_is_given_up_meanwhile_sends_nothing() {
-        let copying = || {
-            let mut source = Source::begin("m".to_owned(), limits(), S).0;
-            source.step(S, Event::Copies);
-            source
-        };
-        let mut source = copying();
-        assert_eq!(source.tick(2 * S).0, [Effect::LookAtDisks]);
-        assert_eq!(source.step(2 * S, Event::Copied { remaining: 5, total: 9, done: false }).0, []);
-        assert_eq!(
-            source.step(30 * S, Event::Copied { remaining: 0, total: 9, done: true }).0,
-            [Effect::SendMemory]
-        );
-        source.step(30 * S, Event::Begun);
-        // Memory has its own time limit, which starts now.
-        assert_eq!((source.stage, source.tick(31 * S).0), (Stage::Sending, vec![Effect::Look]));
-        let mut source = copying();
-        assert_eq!(source.step(2 * S, Event::Abort).0, [Effect::CleanUp]);
-        assert_eq!((source.stage, source.told(false).aborted), (Stage::Over, true));
-        let mut source = copying();
-        let (effects, _) = source.step(2 * S, Event::CannotGoOn("no space left".to_owned()));
-        assert_eq!((effects, source.stage), (vec![Effect::CleanUp], Stage::Over));
-    }
-
-    #[test]
-    fn a_stop_cancels_it_or_waits_for_the_verdict() {
-        let mut source = begun(limits());
-        assert_eq!(source.stop(2 * S, S), (vec![Effect::Cancel], false));
-        // It is too late: the guest was sent.
-        source.step(2 * S, Event::Said(Said::Completed));
-        assert_eq!(source.stop(3 * S, 30 * S), (vec![], true));
-        assert_eq!(source.stop(3 * S, 60 * S), (vec![], true));
-        assert_eq!(source.wake(), Some(33 * S));
-        assert_eq!(source.tick(32 * S).1, Outcome::None);
-        assert_eq!(source.tick(33 * S).1, Outcome::Undecided);
-    }
-}
+mod tests;

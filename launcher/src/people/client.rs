@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 use tokio::net::UnixStream;
 use tokio::time::timeout;
 
-use super::{Guest, IN_FLIGHT, MAX_LINE, PATIENCE};
+use super::{Guest, IN_FLIGHT, MAX_LINE, WRITE_TIMEOUT};
 use crate::lifecycle::Refused;
 use crate::standstill;
 
@@ -195,7 +195,7 @@ async fn execute(
     if guest.is_closed() && monitor::judge(&name, &arguments) != Ok(Class::Query) {
         return refusal("GenericError", &Refused::Migrating.to_string(), id);
     }
-    let deadline = Deadline::after(guest.patience);
+    let deadline = Deadline::after(guest.command_timeout);
     let answer = if oob {
         guest.qmp.execute_raw_oob(&name, arguments, deadline).await
     } else {
@@ -203,7 +203,7 @@ async fn execute(
     };
     if let Err(Error::Deadline { .. }) = answer {
         let seen = standstill::look(&guest.qmp, guest.pid()).await;
-        return refusal("GenericError", &seen.explain(&name, guest.patience), id);
+        return refusal("GenericError", &seen.explain(&name, guest.command_timeout), id);
     }
     answer_of(answer, id)
 }
@@ -231,7 +231,7 @@ async fn say(stream: &UnixStream, message: &Map<String, Value>) -> Result<(), En
         }
         Ok(())
     };
-    timeout(PATIENCE, writing).await.map_err(|_| Ended::TooSlow)?.map_err(Ended::Io)
+    timeout(WRITE_TIMEOUT, writing).await.map_err(|_| Ended::TooSlow)?.map_err(Ended::Io)
 }
 
 #[cfg(test)]
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn what_reaches_beyond_the_guest_is_not_passed_on() {
+    fn commands_that_reach_beyond_the_guest_are_not_passed_on() {
         let lines = [
             json!({"execute": "getfd", "arguments": {"fdname": "x"}, "id": 1}),
             json!({"execute": "screendump", "arguments": {"filename": "/tmp/x"}, "id": 1}),

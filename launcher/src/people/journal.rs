@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_ones_are_kept_and_none_is_large() {
+    fn the_latest_small_events_are_kept() {
         let journal = Journal::default();
         for n in 0..KEPT + 7 {
             journal.add("STOP", json!({"event": "STOP", "n": n}));

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use super::shared::Pod;
 use super::wanted::Wanted;
 use super::{filesystems, passt};
-use crate::verdict::Verdict;
+use crate::guest_end::GuestEnd;
 
 /// All these connections. If the guest is never started, the containers end when the connections are closed.
 #[derive(Debug)]
@@ -22,13 +22,13 @@ impl Beside {
     /// Waits for all containers, and connects.
     ///
     /// # Errors
-    /// The verdict on a guest if a container does not listen by the deadline.
+    /// The end of the guest if a container does not listen by the deadline.
     pub(super) async fn connect(
         pod: &Pod,
         wanted: &Wanted,
         deadline: Instant,
         say: &impl Fn(String),
-    ) -> Result<Self, Verdict> {
+    ) -> Result<Self, GuestEnd> {
         let directories = filesystems::connect(&wanted.vmi, &pod.args.filesystems, deadline, say).await?;
         let passt = passt::connect(&wanted.vmi, &pod.args.passt, deadline, say).await?;
         Ok(Self { directories, passt })
@@ -37,13 +37,13 @@ impl Beside {
     /// Starts passt, which waits until the pod's network is prepared.
     ///
     /// # Errors
-    /// The verdict on a guest if passt does not work by the deadline.
+    /// The end of the guest if passt does not work by the deadline.
     pub(super) async fn begin(
         self,
         wanted: &Wanted,
         deadline: Instant,
         say: &impl Fn(String),
-    ) -> Result<Self, Verdict> {
+    ) -> Result<Self, GuestEnd> {
         let Self { directories, passt } = self;
         let passt = match (passt, wanted.joined_by_passt()) {
             (Some(connection), Some(facts)) => {

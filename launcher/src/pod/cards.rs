@@ -23,7 +23,7 @@ use barevirt_qmp::{Deadline, Error, Qmp};
 use tokio::task::{JoinHandle, spawn_local};
 use tokio::time::Instant;
 
-use super::holdings::Holdings;
+use super::descriptor_store::DescriptorStore;
 use super::monitored::{
     COMMAND, LATER, Leaving, SOON, ask_for, carry_out, has_device, refused, unless_refused,
 };
@@ -104,7 +104,7 @@ impl Cards {
         qmp: &Qmp,
         wanted: &Wanted,
         room: &mut HotDisks,
-        holdings: &RefCell<Holdings>,
+        store: &RefCell<DescriptorStore>,
     ) -> Result<(), Error> {
         let is_wanted = |name: &str| wanted_card(&wanted.vmi, name);
         let mut outcome = Ok(());
@@ -112,32 +112,32 @@ impl Cards {
         // afterwards.
         let go = self.plugged.iter().filter(|one| one.leaving.is_some() || !is_wanted(&one.card.name));
         for name in go.map(|plugged| plugged.card.name.clone()).collect::<Vec<_>>() {
-            outcome = outcome.and(self.take_out(qmp, &name, room, holdings).await);
+            outcome = outcome.and(self.take_out(qmp, &name, room, store).await);
         }
         self.refused.retain(|refused| is_wanted(&refused.name));
         for facts in wanted.facts.interfaces.iter().filter(|facts| is_wanted(&facts.name)) {
             let tried = |refused: &Refused| refused.name == facts.name && refused.at.elapsed() < LATER;
             let is_there = self.plugged.iter().any(|plugged| plugged.card.name == facts.name);
             if !is_there && !self.refused.iter().any(tried) {
-                outcome = outcome.and(self.plug_in(qmp, wanted, facts, room, holdings).await);
+                outcome = outcome.and(self.plug_in(qmp, wanted, facts, room, store).await);
             }
         }
         for plugged in &mut self.plugged {
             outcome = outcome.and(link(qmp, wanted, plugged).await);
         }
-        self.drop_unwanted(wanted, &mut holdings.borrow_mut());
+        self.drop_unwanted(wanted, &mut store.borrow_mut());
         outcome
     }
 
     /// Forgets the descriptors of cards that were never plugged in and are no longer wanted. Descriptors for
     /// a later revision than the known one are kept.
-    fn drop_unwanted(&self, wanted: &Wanted, holdings: &mut Holdings) {
-        for name in holdings.given_by(wanted.revision) {
+    fn drop_unwanted(&self, wanted: &Wanted, store: &mut DescriptorStore) {
+        for name in store.given_by(wanted.revision) {
             let Some((network, _)) = NetworkDescriptor::parse(&name) else { continue };
             let is_plugged = self.plugged.iter().any(|plugged| plugged.network == network);
             // Networks have the names of their interfaces.
             if !is_plugged && !wanted_card(&wanted.vmi, network) {
-                holdings.forget(&name);
+                store.forget(&name);
             }
         }
     }
@@ -148,15 +148,15 @@ impl Cards {
         wanted: &Wanted,
         facts: &Interface,
         room: &mut HotDisks,
-        holdings: &RefCell<Holdings>,
+        store: &RefCell<DescriptorStore>,
     ) -> Result<(), Error> {
         // The descriptors of its DHCP servers must be there as well, so that it is served from the start.
         let needed = wanted.descriptors(facts);
-        if !needed.is_subset(&holdings.borrow().names()) {
+        if !needed.is_subset(&store.borrow().names()) {
             return Ok(());
         }
         let queues = wanted.taps(facts);
-        let taps: Vec<OwnedFd> = queues.iter().filter_map(|name| holdings.borrow().copy(name)).collect();
+        let taps: Vec<OwnedFd> = queues.iter().filter_map(|name| store.borrow().copy(name)).collect();
         if taps.len() != queues.len() {
             return Ok(());
         }
@@ -191,10 +191,10 @@ impl Cards {
         }
         tracing::info!(interface = facts.name, "card plugged in");
         let sockets = {
-            let mut holdings = holdings.borrow_mut();
+            let mut store = store.borrow_mut();
             // They are in use: no others are accepted under these names.
-            queues.iter().for_each(|name| drop(holdings.take(name)));
-            let mut take = |kind: NetworkDescriptor| holdings.take(&kind.of(&facts.network));
+            queues.iter().for_each(|name| drop(store.take(name)));
+            let mut take = |kind: NetworkDescriptor| store.take(&kind.of(&facts.network));
             dhcp::Sockets {
                 dhcp4: take(NetworkDescriptor::Dhcp4),
                 dhcp6: take(NetworkDescriptor::Dhcp6),
@@ -224,7 +224,7 @@ impl Cards {
         qmp: &Qmp,
         name: &str,
         room: &mut HotDisks,
-        holdings: &RefCell<Holdings>,
+        store: &RefCell<DescriptorStore>,
     ) -> Result<(), Error> {
         let Some(at) = self.plugged.iter().position(|plugged| plugged.card.name == name) else {
             return Ok(());
@@ -254,18 +254,18 @@ impl Cards {
             // Its sockets are closed before the handler is told so.
             let _ = server.await;
         }
-        let mut holdings = holdings.borrow_mut();
+        let mut store = store.borrow_mut();
         let of_network = |name: &&String| {
             NetworkDescriptor::parse(name).is_some_and(|(network, _)| network == gone.network)
         };
-        let names: Vec<String> = holdings.names().iter().filter(of_network).cloned().collect();
-        names.iter().for_each(|name| holdings.forget(name));
+        let names: Vec<String> = store.names().iter().filter(of_network).cloned().collect();
+        names.iter().for_each(|name| store.forget(name));
         tracing::info!(interface = name, "card taken out");
         Ok(())
     }
 
     /// The state that the handler uses.
-    pub fn told(&self) -> Vec<v1::Card> {
+    pub fn status(&self) -> Vec<v1::Card> {
         let plugged = self.plugged.iter().map(|plugged| {
             let trouble = plugged.leaving.as_ref().and_then(|leaving| leaving.trouble("card"));
             let trouble = trouble.unwrap_or_else(|| plugged.trouble.clone());

@@ -29,6 +29,7 @@ use barevirt_machine::{FileSource, VolumeFacts};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 
 use super::args::Args;
+use crate::migration::qemu::USERFAULTFD;
 use crate::process::Command;
 use crate::supervisor::Launch;
 
@@ -40,7 +41,7 @@ const PLAIN: [&str; 5] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", 
 
 /// Devices of the node, which a pod only has if they were assigned to it, for QEMU. Devices that the handler
 /// opened come as descriptors; a driver reopens the files of a device that is passed through.
-const OF_THE_NODE: [&str; 4] = ["/dev/kvm", "/dev/vhost-net", "/dev/vfio", "/dev/bus/usb"];
+const OF_THE_NODE: [&str; 5] = ["/dev/kvm", "/dev/vhost-net", "/dev/vfio", "/dev/bus/usb", USERFAULTFD];
 
 /// Confines this process, which is the launcher.
 ///
@@ -243,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_open_may_be_opened_again_as_it_is() {
+    fn a_given_open_file_may_be_reopened_with_its_mode() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("file");
         std::fs::write(&path, "").unwrap();

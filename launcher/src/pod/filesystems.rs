@@ -9,18 +9,18 @@ use barevirt_api::valid::ValidVmi;
 use tokio::time::Instant;
 
 use crate::awaited;
-use crate::verdict::Verdict;
+use crate::guest_end::GuestEnd;
 
 /// Connects to each server, by the name of its volume.
 ///
 /// # Errors
-/// The verdict on a guest if a directory is not served by the deadline.
+/// The end of the guest if a directory is not served by the deadline.
 pub(super) async fn connect(
     vmi: &ValidVmi,
     sockets: &Path,
     deadline: Instant,
     say: &impl Fn(String),
-) -> Result<Vec<(String, OwnedFd)>, Verdict> {
+) -> Result<Vec<(String, OwnedFd)>, GuestEnd> {
     let mut connections = Vec::new();
     for volume in filesystem::of(vmi.spec()) {
         let container = filesystem::container(&volume.name);
@@ -29,7 +29,7 @@ pub(super) async fn connect(
         let socket = sockets.join(filesystem::socket(&volume.name));
         let connection = awaited::call(&socket, deadline, "it does not serve its directory in time").await;
         let connection = connection.map_err(|error| {
-            Verdict::failed(
+            GuestEnd::failed(
                 "FilesystemFailed",
                 format!("volume {}: container {container}: {error}", volume.name),
             )

@@ -11,7 +11,7 @@ use barevirt_machine::Layout;
 
 use super::wanted::Wanted;
 use crate::assembly::Incoming;
-use crate::verdict::Verdict;
+use crate::guest_end::GuestEnd;
 
 /// The specification with which an incoming guest was started, if it has grown since: the rest of its memory
 /// comes with it, and its devices keep their queues. It has the cards that the handler has described,
@@ -19,7 +19,7 @@ use crate::verdict::Verdict;
 ///
 /// # Errors
 /// If this specification is invalid.
-pub fn as_started(wanted: &Arc<Wanted>) -> Result<Arc<Wanted>, Verdict> {
+pub fn as_started(wanted: &Arc<Wanted>) -> Result<Arc<Wanted>, GuestEnd> {
     if wanted.incoming.is_none() {
         return Ok(Arc::clone(wanted));
     }
@@ -48,7 +48,7 @@ pub fn as_started(wanted: &Arc<Wanted>) -> Result<Arc<Wanted>, Verdict> {
     }
     started.spec.networks.retain(|network| !later.contains(&network.name));
     let vmi = ValidVmi::new(started).map_err(|causes| {
-        Verdict::failed("MachineRefused", format!("as it was started: {}", Cause::joined(&causes)))
+        GuestEnd::failed("MachineRefused", format!("as it was started: {}", Cause::joined(&causes)))
     })?;
     Ok(Arc::new(Wanted { vmi, ..Wanted::clone(wanted) }))
 }

@@ -5,11 +5,11 @@ use std::time::Duration;
 use barevirt_protocol::names::MigrationStream;
 use barevirt_protocol::v1::migrate_request::Order;
 use barevirt_protocol::v1::{
-    MigrateRequest, MigrationAbort, MigrationGo, MigrationReceive, MigrationSend, MigrationVerdict,
+    MigrateRequest, MigrationAbort, MigrationGo, MigrationReceive, MigrationResult, MigrationSend,
 };
 
 use crate::migration::qemu::{Baggage, Key};
-use crate::migration::{Connections, Limits};
+use crate::migration::{Connections, Limits, Location};
 use crate::supervisor::MigrationOrder;
 
 /// Longest UID of a migration, in bytes.
@@ -52,7 +52,9 @@ pub fn read(request: MigrateRequest, connections: &Connections) -> Result<(Strin
         Order::Receive(MigrationReceive { key }) => MigrationOrder::Receive { baggage: baggage(key)? },
         Order::Send(send) => MigrationOrder::Send { limits: limits(&send), baggage: baggage(send.key)? },
         Order::Abort(MigrationAbort {}) => MigrationOrder::Abort,
-        Order::Verdict(MigrationVerdict { went }) => MigrationOrder::Verdict { went },
+        Order::Result(MigrationResult { went: true, .. }) => MigrationOrder::Result(Location::Target),
+        Order::Result(MigrationResult { lost: true, .. }) => MigrationOrder::Result(Location::Nowhere),
+        Order::Result(_) => MigrationOrder::Result(Location::Source),
         Order::Go(MigrationGo { hold }) => MigrationOrder::Go { hold },
     };
     Ok((uid, order))
@@ -67,6 +69,7 @@ fn limits(send: &MigrationSend) -> Limits {
         completion: seconds(send.completion_timeout_seconds),
         progress: seconds(send.progress_timeout_seconds),
         may_pause: send.may_pause,
+        post_copy: send.post_copy,
     }
 }
 
@@ -77,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_order_is_refused() {
+    fn an_invalid_migration_order_is_refused() {
         let read = |uid: &str, order| {
             let request = MigrateRequest { uid: uid.to_owned(), order };
             read(request, &Connections::default()).map(|(_, order)| order)

@@ -16,7 +16,7 @@ pub(super) const LATER: Duration = Duration::from_secs(10);
 /// Delay before the guest is asked again to release a device.
 const AGAIN: Duration = Duration::from_secs(5);
 /// Time after which an unreleased device is reported as trouble.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A device that must be removed: it is no longer wanted, or QEMU refused it but may have kept parts of it.
 #[derive(Debug)]
@@ -45,8 +45,8 @@ impl Leaving {
     /// The trouble to report about a `device` of this kind.
     pub(super) fn trouble(&self, device: &str) -> Option<String> {
         self.refused.clone().or_else(|| {
-            let late = self.since.elapsed() >= PATIENCE;
-            late.then(|| format!("the guest has not let go of the {device} within {} s", PATIENCE.as_secs()))
+            let late = self.since.elapsed() >= TIMEOUT;
+            late.then(|| format!("the guest has not let go of the {device} within {} s", TIMEOUT.as_secs()))
         })
     }
 }

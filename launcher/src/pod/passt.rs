@@ -25,8 +25,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time::{Instant, timeout_at};
 
 use crate::awaited;
+use crate::guest_end::GuestEnd;
 use crate::passt::REFUSAL;
-use crate::verdict::Verdict;
 
 /// An address of the range that is reserved for documentation.
 const ASKED_FOR: [u8; 4] = [192, 0, 2, 1];
@@ -40,13 +40,13 @@ const ROUTES: &str = "/proc/self/net/route";
 /// Connects to passt's container, if the guest has a card with `passtBinding`.
 ///
 /// # Errors
-/// The verdict on a guest if the container does not listen by the deadline.
+/// The end of the guest if the container does not listen by the deadline.
 pub(super) async fn connect(
     vmi: &ValidVmi,
     sockets: &Path,
     deadline: Instant,
     say: &impl Fn(String),
-) -> Result<Option<OwnedFd>, Verdict> {
+) -> Result<Option<OwnedFd>, GuestEnd> {
     if passt::of(vmi.spec()).is_none() {
         return Ok(None);
     }
@@ -59,13 +59,13 @@ pub(super) async fn connect(
 /// Starts passt, and waits until it works. `mac` is the card's address.
 ///
 /// # Errors
-/// The verdict on a guest if passt does not answer by the deadline.
+/// The end of the guest if passt does not answer by the deadline.
 pub(super) async fn begin(
     connection: OwnedFd,
     mac: &str,
     deadline: Instant,
     say: &impl Fn(String),
-) -> Result<OwnedFd, Verdict> {
+) -> Result<OwnedFd, GuestEnd> {
     say("waiting for passt".to_owned());
     let invalid = || io::Error::new(ErrorKind::InvalidInput, format!("{mac} is no MAC address"));
     let question = parse_mac(mac).ok_or_else(invalid).map(question).map_err(|error| failed(&error))?;
@@ -74,8 +74,8 @@ pub(super) async fn begin(
     ask(connection, &question, answers, deadline).await.map_err(|error| failed(&error))
 }
 
-fn failed(error: &io::Error) -> Verdict {
-    Verdict::failed("PasstFailed", format!("container {CONTAINER}: {error}"))
+fn failed(error: &io::Error) -> GuestEnd {
+    GuestEnd::failed("PasstFailed", format!("container {CONTAINER}: {error}"))
 }
 
 /// The ARP request, a broadcast frame from the card's MAC address without an IPv4 address. Its length comes first.

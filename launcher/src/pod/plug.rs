@@ -35,7 +35,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::cards::Cards;
-use super::holdings::Holdings;
+use super::descriptor_store::DescriptorStore;
 use super::monitored::{COMMAND, LATER, Leaving, SOON, ask_for, carry_out, has_device, unless_refused};
 use super::report::Circumstances;
 use super::rest::rest;
@@ -69,7 +69,7 @@ struct Refused {
 pub struct Plugs {
     room: HotDisks,
     cards: Cards,
-    holdings: Rc<RefCell<Holdings>>,
+    store: Rc<RefCell<DescriptorStore>>,
     circumstances: watch::Sender<Circumstances>,
     plugged: Vec<Plugged>,
     refused: Vec<Refused>,
@@ -82,11 +82,11 @@ impl Plugs {
     pub fn new(
         room: HotDisks,
         cards: Cards,
-        holdings: Rc<RefCell<Holdings>>,
+        store: Rc<RefCell<DescriptorStore>>,
         circumstances: watch::Sender<Circumstances>,
     ) -> Self {
         let (plugged, refused) = (Vec::new(), Vec::new());
-        Self { room, cards, holdings, circumstances, plugged, refused, next_set: FIRST_SET }
+        Self { room, cards, store, circumstances, plugged, refused, next_set: FIRST_SET }
     }
 
     /// Records disks that the guest brings along, with the sets of their descriptors.
@@ -146,7 +146,7 @@ impl Plugs {
     async fn turn(&mut self, qmp: &Qmp, latest: &Wanted) -> Result<(), Error> {
         let vmi = &latest.vmi;
         let wanted = wanted(vmi);
-        let mut outcome = self.cards.turn(qmp, latest, &mut self.room, &self.holdings).await;
+        let mut outcome = self.cards.turn(qmp, latest, &mut self.room, &self.store).await;
         // A disk whose removal was requested is removed even if it is wanted again: it is plugged in again
         // afterwards.
         let go = self.plugged.iter().filter(|one| one.leaving.is_some() || !wanted.contains(&one.key));
@@ -168,17 +168,17 @@ impl Plugs {
 
     /// Forgets descriptors that were never used and are no longer wanted.
     fn drop_unwanted(&self, wanted: &[HotDisk]) {
-        let mut holdings = self.holdings.borrow_mut();
-        for name in holdings.names() {
+        let mut store = self.store.borrow_mut();
+        for name in store.names() {
             let Some(key) = HotDisk::parse(&name) else { continue };
             if !wanted.contains(&key) && !self.plugged.iter().any(|plugged| plugged.key == key) {
-                holdings.forget(&name);
+                store.forget(&name);
             }
         }
     }
 
     async fn plug_in(&mut self, qmp: &Qmp, vmi: &ValidVmi, key: &HotDisk) -> Result<(), Error> {
-        let Some(descriptor) = self.holdings.borrow().copy(&key.descriptor()) else { return Ok(()) };
+        let Some(descriptor) = self.store.borrow().copy(&key.descriptor()) else { return Ok(()) };
         self.refused.retain(|refused| refused.key != *key);
         let set = self.next_set;
         self.next_set = self.next_set.saturating_add(1);
@@ -207,7 +207,7 @@ impl Plugs {
         }
         tracing::info!(volume = key.volume, claim = key.claim, target = plugged.target, "disk plugged in");
         // It is in use: no other is accepted under this name.
-        drop(self.holdings.borrow_mut().take(&key.descriptor()));
+        drop(self.store.borrow_mut().take(&key.descriptor()));
         self.plugged.push(plugged);
         Ok(())
     }
@@ -240,7 +240,7 @@ impl Plugs {
         match gone.leaving.and_then(|leaving| leaving.refused) {
             Some(why) => self.refused.push(Refused { key: key.clone(), why, at: Instant::now() }),
             None => {
-                self.holdings.borrow_mut().forget(&key.descriptor());
+                self.store.borrow_mut().forget(&key.descriptor());
                 tracing::info!(volume = key.volume, claim = key.claim, "disk taken out");
             }
         }
@@ -265,8 +265,8 @@ impl Plugs {
             .iter()
             .map(|refused| v1::HotDisk { trouble: refused.why.clone(), ..of(&refused.key) });
         let disks: Vec<v1::HotDisk> = plugged.chain(refused).collect();
-        let (names, layout) = (self.holdings.borrow().names(), self.room.layout().to_saved());
-        let cards = self.cards.told();
+        let (names, layout) = (self.store.borrow().names(), self.room.layout().to_saved());
+        let cards = self.cards.status();
         self.circumstances.send_if_modified(|told| {
             let new = told.hot_disks != disks
                 || told.cards != cards

@@ -11,7 +11,7 @@ use barevirt_protocol::v1::{
 
 use crate::credentials::serve::Outcome;
 use crate::guest_agent::{Facts, answers};
-use crate::migration::{Progress, State, Told};
+use crate::migration::{MigrationReport, Progress, State};
 use crate::status::{Paused, Stage, Status};
 
 /// The parts of the status other than the VM's own.
@@ -142,8 +142,9 @@ fn facts(facts: &Facts) -> GuestFacts {
     }
 }
 
-fn moves(told: Told) -> MigrationStatus {
-    let Told { uid, state, progress, reason, paused, aborted, hold } = told;
+fn moves(report: MigrationReport) -> MigrationStatus {
+    let MigrationReport { uid, state, progress, reason, paused, aborted, hold, post_copy, offers_post_copy } =
+        report;
     let state = match state {
         State::Awaited => MigrationState::Awaited,
         State::Receiving => MigrationState::Receiving,
@@ -167,6 +168,8 @@ fn moves(told: Told) -> MigrationStatus {
         remaining_bytes: remaining,
         total_bytes: total,
         downtime_ms: u64::try_from(downtime.as_millis()).unwrap_or(u64::MAX),
+        post_copy,
+        offers_post_copy,
     }
 }
 
@@ -197,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_guest_says_goes_along() {
+    fn guest_facts_are_reported() {
         let interface = answers::Interface {
             name: "eth0".into(),
             mac: "02:00:00:00:00:01".into(),

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! The current state is always queried, so a repeated Sync, or one from a restarted handler, changes nothing.
-//! If a guest does not give back processors or memory within [`PATIENCE`], this is reported as trouble, and
+//! If a guest does not give back processors or memory within [`TIMEOUT`], this is reported as trouble, and
 //! the guest is asked again.
 
 use std::sync::Arc;
@@ -34,7 +34,7 @@ const LATER: Duration = Duration::from_secs(10);
 /// Delay before a guest is asked again for what it has not given back.
 const AGAIN: Duration = Duration::from_secs(5);
 /// Time limit for giving back.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The wanted size of the machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,12 +54,12 @@ impl Goal {
 
 /// The observed size of the machine.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Seen {
+pub struct ObservedSize {
     processors: Processors,
     plugged: Option<Plugged>,
 }
 
-impl Seen {
+impl ObservedSize {
     /// The commands that QEMU still needs.
     #[must_use]
     pub fn steps(&self, goal: Goal) -> Vec<Command> {
@@ -73,7 +73,7 @@ impl Seen {
         let sockets = self.processors.sockets(goal.sockets);
         let (size, requested) = self.plugged.map_or((0, 0), |plugged| (plugged.size.0, plugged.requested.0));
         let keeps =
-            |what: &str| format!("the guest has not given back {what} within {} s", PATIENCE.as_secs());
+            |what: &str| format!("the guest has not given back {what} within {} s", TIMEOUT.as_secs());
         MachineSize {
             sockets,
             memory_bytes: boot.0.saturating_add(size),
@@ -131,7 +131,7 @@ pub async fn serve(
                     }
                     // A kubelet may change the CPUs of a container at any time.
                     pause = seen.pause(goal).or(places.is_some().then_some(LATER));
-                    let size = refused.told(seen.report(goal, boot, since.elapsed() >= PATIENCE));
+                    let size = refused.add_to(seen.report(goal, boot, since.elapsed() >= TIMEOUT));
                     circumstances.send_if_modified(|told| {
                         let new = told.size.as_ref() != Some(&size);
                         told.size = Some(size);
@@ -165,7 +165,7 @@ struct Refused {
 }
 
 impl Refused {
-    fn told(&self, mut size: MachineSize) -> MachineSize {
+    fn add_to(&self, mut size: MachineSize) -> MachineSize {
         let Self { processors, memory } = self.clone();
         if !processors.is_empty() {
             size.processor_trouble = processors;
@@ -183,7 +183,7 @@ async fn turn(
     goal: Goal,
     ask: bool,
     places: Option<&Result<Pinning, String>>,
-) -> Result<(Seen, Option<Refused>), Error> {
+) -> Result<(ObservedSize, Option<Refused>), Error> {
     let seen = look(qmp).await?;
     let mut steps = seen.steps(goal);
     if steps.is_empty() || !ask {
@@ -229,13 +229,13 @@ async fn keep_places(qmp: &Qmp, places: Option<&Result<Pinning, String>>) {
     }
 }
 
-async fn look(qmp: &Qmp) -> Result<Seen, Error> {
+async fn look(qmp: &Qmp) -> Result<ObservedSize, Error> {
     let processors =
         qmp.execute_raw("query-hotpluggable-cpus", Value::Null, Deadline::after(COMMAND)).await?;
     let memory = qmp.execute_raw("query-memory-devices", Value::Null, Deadline::after(COMMAND)).await?;
     // A machine whose processors cannot be read has none that could be changed.
     let processors = Processors::read(&processors).unwrap_or_default();
-    Ok(Seen { processors, plugged: Plugged::read(&memory) })
+    Ok(ObservedSize { processors, plugged: Plugged::read(&memory) })
 }
 
 #[cfg(test)]
@@ -245,7 +245,7 @@ mod tests {
 
     const BOOT: Bytes = Bytes::mib(1024);
 
-    fn seen(there: u32, size: u64, requested: u64) -> Seen {
+    fn seen(there: u32, size: u64, requested: u64) -> ObservedSize {
         let places: Vec<Value> = (0..4)
             .map(|socket| {
                 let mut place =
@@ -258,7 +258,7 @@ mod tests {
             .collect();
         let plugged =
             Plugged { size: Bytes::mib(size), requested: Bytes::mib(requested), room: Bytes::mib(3072) };
-        Seen { processors: Processors::read(&Value::Array(places)).unwrap(), plugged: Some(plugged) }
+        ObservedSize { processors: Processors::read(&Value::Array(places)).unwrap(), plugged: Some(plugged) }
     }
 
     fn goal(sockets: u32, memory: u64) -> Goal {
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_is_told_and_what_is_kept_is_trouble_after_a_while() {
+    fn the_machines_size_is_reported_and_unreleased_parts_become_trouble() {
         let shrinking = seen(3, 512, 0);
         let early = shrinking.report(goal(1, 0), BOOT, false);
         assert_eq!(

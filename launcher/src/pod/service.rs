@@ -8,7 +8,7 @@ use barevirt_api::monitor::{Class, Forbidden};
 use barevirt_protocol::names::{LOWEST_VERSION, VERSION};
 use barevirt_protocol::v1::launcher_server::Launcher;
 use barevirt_protocol::v1::{
-    Control as Wish, ControlRequest, ControlResponse, DebugRequest, DebugResponse, GuestRequest,
+    Control as WireControl, ControlRequest, ControlResponse, DebugRequest, DebugResponse, GuestRequest,
     GuestResponse, HelloRequest, HelloResponse, LauncherStatus, MigrateRequest, MigrateResponse, QmpRequest,
     QmpResponse, RealTimeRequest, RealTimeResponse, ScreenshotRequest, ScreenshotResponse, ShutdownRequest,
     ShutdownResponse, StatsRequest, StatsResponse, SyncRequest, SyncResponse, WatchRequest,
@@ -27,7 +27,7 @@ use crate::lifecycle::{self, Control};
 use crate::migration::Connections;
 use crate::people::journal::Journal;
 use crate::people::refused;
-use crate::real_time::Word;
+use crate::real_time::RealTimeReport;
 use crate::screenshot::{self, NoPicture};
 use crate::standstill;
 use crate::stats::Meter;
@@ -64,7 +64,7 @@ pub struct Service {
     /// Its last events.
     pub journal: Journal,
     /// The handler's result for virtual CPUs with realtime scheduling.
-    pub real_time: watch::Sender<Word>,
+    pub real_time: watch::Sender<RealTimeReport>,
     /// Connections of a migration.
     pub connections: Connections,
 }
@@ -206,16 +206,16 @@ impl Launcher for Service {
     async fn control(&self, request: Request<ControlRequest>) -> Result<Response<ControlResponse>, Status> {
         let request = request.into_inner();
         match request.control() {
-            Wish::Unspecified => return Err(Status::invalid_argument("an unknown control")),
-            Wish::Pause => self.supervisor(Control::Pause).await?,
-            Wish::Unpause => self.supervisor(Control::Unpause).await?,
-            Wish::Reset => self.supervisor(Control::Reset).await?,
-            Wish::SoftReboot => self.soft_reboot().await?,
-            Wish::Freeze => {
+            WireControl::Unspecified => return Err(Status::invalid_argument("an unknown control")),
+            WireControl::Pause => self.supervisor(Control::Pause).await?,
+            WireControl::Unpause => self.supervisor(Control::Unpause).await?,
+            WireControl::Reset => self.supervisor(Control::Reset).await?,
+            WireControl::SoftReboot => self.soft_reboot().await?,
+            WireControl::Freeze => {
                 let thaw_after = Duration::from_millis(request.unfreeze_after_ms);
                 self.agent(|reply| Ask::Freeze { thaw_after, reply }).await?;
             }
-            Wish::Unfreeze => self.agent(|reply| Ask::Thaw { reply }).await?,
+            WireControl::Unfreeze => self.agent(|reply| Ask::Thaw { reply }).await?,
         }
         Ok(Response::new(ControlResponse {}))
     }
@@ -254,7 +254,7 @@ impl Launcher for Service {
         } else {
             tracing::warn!(refusal, "virtual CPUs are not realtime");
         }
-        self.real_time.send_replace(Word { qemu: qemu_pid, refusal });
+        self.real_time.send_replace(RealTimeReport { qemu: qemu_pid, refusal });
         Ok(Response::new(RealTimeResponse {}))
     }
 

@@ -10,7 +10,7 @@ use barevirt_qmp::Qmp;
 use tokio::sync::watch;
 
 use super::args::Args;
-use super::holdings::Holdings;
+use super::descriptor_store::DescriptorStore;
 use super::report::Circumstances;
 use super::wanted::Wanted;
 use crate::assembly::{UsbSockets, usb_sockets};
@@ -30,7 +30,7 @@ pub struct Pod {
     /// The parts of the status other than the process's.
     pub circumstances: watch::Sender<Circumstances>,
     /// The descriptors that the handler gave.
-    pub holdings: Rc<RefCell<Holdings>>,
+    pub store: Rc<RefCell<DescriptorStore>>,
     /// `None` if the images are volumes.
     pub container_disks: Option<ContainerDisks>,
     /// The monitor for users, while it is open.
@@ -40,7 +40,7 @@ pub struct Pod {
     /// Facts from the guest agent.
     pub guest: watch::Sender<Option<guest_agent::Facts>>,
     /// The handler's result for virtual CPUs with realtime scheduling.
-    pub real_time: watch::Sender<real_time::Word>,
+    pub real_time: watch::Sender<real_time::RealTimeReport>,
     /// Connections of a migration, until QEMU takes them.
     pub connections: Connections,
 }

@@ -23,7 +23,7 @@ use super::accelerator::{accelerator, host_cpu};
 use super::beside::Beside;
 use super::cards::Cards;
 use super::confine;
-use super::holdings::Holdings;
+use super::descriptor_store::DescriptorStore;
 use super::images::images;
 use super::incoming::{as_started, incoming};
 use super::plug::{self, Plugs};
@@ -37,10 +37,10 @@ use crate::descriptors::Descriptors;
 use crate::dhcp;
 use crate::disk::ContainerDisk;
 use crate::firmware::Kernel;
+use crate::guest_end::GuestEnd;
 use crate::host_devices;
 use crate::real_time::{self, RealTime};
 use crate::state;
-use crate::verdict::Verdict;
 use crate::volumes::{self, Base, Places};
 
 /// The result of the preparation.
@@ -55,8 +55,8 @@ pub struct Prepared {
 /// Waits and prepares.
 ///
 /// # Errors
-/// The verdict on a VM that cannot be started.
-pub async fn prepare(pod: &Pod) -> Result<Prepared, Verdict> {
+/// The end of a VM that cannot be started.
+pub async fn prepare(pod: &Pod) -> Result<Prepared, GuestEnd> {
     let begun = Instant::now();
     let within = Duration::from_secs(pod.args.start_deadline_seconds);
     let deadline = begun + within;
@@ -75,7 +75,7 @@ pub async fn prepare(pod: &Pod) -> Result<Prepared, Verdict> {
         Ok(Ok(Some(wanted))) => wanted,
         _ => {
             let message = format!("virt-handler did not say what to run within {} s", within.as_secs());
-            return Err(Verdict::failed("NotSynced", message));
+            return Err(GuestEnd::failed("NotSynced", message));
         }
     };
 
@@ -95,7 +95,7 @@ async fn container_disks(
     wanted: &Wanted,
     deadline: Instant,
     say: &impl Fn(String),
-) -> Result<BTreeMap<String, ContainerDisk>, Verdict> {
+) -> Result<BTreeMap<String, ContainerDisk>, GuestEnd> {
     let images = images(&wanted.vmi);
     if images.is_empty() {
         return Ok(BTreeMap::new());
@@ -129,7 +129,7 @@ async fn container_disks(
     if failures.is_empty() {
         Ok(disks)
     } else {
-        Err(Verdict::failed("ContainerDiskFailed", failures.join("; ")))
+        Err(GuestEnd::failed("ContainerDiskFailed", failures.join("; ")))
     }
 }
 
@@ -140,7 +140,7 @@ async fn complete(
     deadline: Instant,
     within: Duration,
     say: &impl Fn(String),
-) -> Result<Arc<Wanted>, Verdict> {
+) -> Result<Arc<Wanted>, GuestEnd> {
     let mut held = pod.circumstances.subscribe();
     loop {
         let wanted = wanted_watch.borrow_and_update().clone();
@@ -159,7 +159,7 @@ async fn complete(
         if !timeout_at(deadline, change).await.unwrap_or(false) {
             let (missing, seconds) = (missing.join(", "), within.as_secs());
             let message = format!("virt-handler did not hand over {missing} within {seconds} s");
-            return Err(Verdict::failed("DescriptorsMissing", message));
+            return Err(GuestEnd::failed("DescriptorsMissing", message));
         }
     }
 }
@@ -177,7 +177,7 @@ fn put_together(
     mut disks: BTreeMap<String, ContainerDisk>,
     beside: Beside,
     host_cpu: Option<HostCpu>,
-) -> Result<Prepared, Verdict> {
+) -> Result<Prepared, GuestEnd> {
     let Beside { directories: filesystems, mut passt } = beside;
     let mut descriptors = Descriptors::default();
     let mut connections = Vec::new();
@@ -198,25 +198,25 @@ fn put_together(
     let objects = pod.args.private.clone();
     let places = Places { directory: pod.args.ephemeral_disks.clone(), secrets, objects, claims };
     let mut volumes = volumes::prepare(&wanted.vmi, bases, &places, &mut descriptors)
-        .map_err(|error| Verdict::failed("VolumeFailed", error.to_string()))?;
+        .map_err(|error| GuestEnd::failed("VolumeFailed", error.to_string()))?;
 
     let disks = confine::disks(&volumes.volumes);
     let claim_disks = volumes.on_claims.clone();
 
-    let mut holdings = pod.holdings.borrow_mut();
-    let plugged = plugged(wanted, &mut holdings, &mut descriptors, &mut volumes)?;
+    let mut store = pod.store.borrow_mut();
+    let plugged = plugged(wanted, &mut store, &mut descriptors, &mut volumes)?;
     let may_emulate = wanted.may_emulate(pod.args.allow_emulation);
-    let (accelerator, fd_sets) = accelerator(&mut holdings, may_emulate, &mut descriptors);
-    let vhost_vsock = holdings.take(VHOST_VSOCK).map(|vsock| descriptors.add(vsock));
+    let (accelerator, fd_sets) = accelerator(&mut store, may_emulate, &mut descriptors);
+    let vhost_vsock = store.take(VHOST_VSOCK).map(|vsock| descriptors.add(vsock));
     let mut interfaces = Vec::new();
     let mut dhcp = Vec::new();
     for facts in &wanted.facts.interfaces {
         let passt = passt.take_if(|_| wanted.is_joined_by_passt(facts));
-        let (interface, served) = interface(wanted, facts, passt, &mut holdings, &mut descriptors)?;
+        let (interface, served) = interface(wanted, facts, passt, &mut store, &mut descriptors)?;
         interfaces.push(interface);
         dhcp.push(served);
     }
-    drop(holdings);
+    drop(store);
     let word = match accelerator {
         Accelerator::Kvm { .. } => "kvm",
         Accelerator::Tcg { .. } => "tcg",
@@ -239,9 +239,9 @@ fn put_together(
     let comes = wanted.incoming.is_some();
     let machine = crate::firmware::Installation { ovmf, swtpm: pod.args.swtpm.clone(), places, comes };
     let firmware = crate::firmware::prepare(&wanted.vmi, kernel, &machine, &mut descriptors)
-        .map_err(|error| Verdict::failed("FirmwareFailed", error.to_string()))?;
+        .map_err(|error| GuestEnd::failed("FirmwareFailed", error.to_string()))?;
     let host_devices = host_devices::given(&wanted.vmi, |name| std::env::var(name).ok())
-        .map_err(|error| Verdict::failed("HostDeviceMissing", error.to_string()))?;
+        .map_err(|error| GuestEnd::failed("HostDeviceMissing", error.to_string()))?;
     let node = FromNode { vhost_vsock, host_devices };
     let parts = Parts {
         firmware,
@@ -258,14 +258,14 @@ fn put_together(
         keys: pod.keys(),
     };
     let mut assembly = assemble(&wanted.vmi, parts, &installation)
-        .map_err(|error| Verdict::failed("MachineRefused", error.to_string()))?;
+        .map_err(|error| GuestEnd::failed("MachineRefused", error.to_string()))?;
     confine::children(&pod.args, pod.qemu_directory(), &disks, &mut assembly.launch).map_err(|error| {
         let source = std::error::Error::source(&error).map(|source| format!(": {source}"));
-        Verdict::failed("StartFailed", format!("{error}{}", source.unwrap_or_default()))
+        GuestEnd::failed("StartFailed", format!("{error}{}", source.unwrap_or_default()))
     })?;
     let real_time = wanted.vmi.spec().domain.cpu.as_ref().and_then(|cpu| cpu.realtime.as_ref());
     assembly.launch.real_time =
-        real_time.map(|_| RealTime { word: pod.real_time.subscribe(), within: real_time::WITHIN });
+        real_time.map(|_| RealTime { report: pod.real_time.subscribe(), within: real_time::WITHIN });
     pod.circumstances.send_modify(|circumstances: &mut Circumstances| {
         circumstances.pci_layout = assembly.layout.to_saved();
         let disks = assembly.launch.disks.local.iter();
@@ -284,7 +284,7 @@ fn put_together(
     let room = assembly.hot_disks.clone();
     let due = refresh::due(wanted, &assembly.launch.cards);
     spawn_local(refresh::serve(people.clone(), pod.wanted.subscribe(), due));
-    let plugs = Plugs::new(room, cards, pod.holdings.clone(), pod.circumstances.clone());
+    let plugs = Plugs::new(room, cards, pod.store.clone(), pod.circumstances.clone());
     let plugs = plugs.with(plugged, &assembly.came);
     spawn_local(plugs.serve(people, pod.wanted.subscribe()));
     Ok(Prepared { assembly, connections })
@@ -294,18 +294,18 @@ fn put_together(
 /// the set of descriptors of each.
 fn plugged(
     wanted: &Wanted,
-    holdings: &mut Holdings,
+    store: &mut DescriptorStore,
     descriptors: &mut Descriptors,
     volumes: &mut volumes::Prepared,
-) -> Result<Vec<(HotDisk, u32)>, Verdict> {
+) -> Result<Vec<(HotDisk, u32)>, GuestEnd> {
     let mut plugged = Vec::new();
     for (key, set) in wanted.plugged().into_iter().zip(plug::FIRST_SET..) {
         let volume = &key.volume;
-        let given = holdings.take(&key.descriptor()).ok_or_else(|| {
-            Verdict::failed("DescriptorsMissing", format!("volume {volume}: its disk is in use already"))
+        let given = store.take(&key.descriptor()).ok_or_else(|| {
+            GuestEnd::failed("DescriptorsMissing", format!("volume {volume}: its disk is in use already"))
         })?;
         let facts = plug::facts(&key, &wanted.vmi, &given, set)
-            .map_err(|why| Verdict::failed("VolumeFailed", format!("volume {volume}: {why}")))?;
+            .map_err(|why| GuestEnd::failed("VolumeFailed", format!("volume {volume}: {why}")))?;
         let member = FdSetMember { fd: descriptors.add(given), what: format!("volume {volume}") };
         volumes.fd_sets.push(FdSet { number: set, members: vec![member] });
         volumes.volumes.push(facts);
@@ -332,10 +332,10 @@ fn interface(
     wanted: &Wanted,
     facts: &Interface,
     passt: Option<OwnedFd>,
-    holdings: &mut Holdings,
+    store: &mut DescriptorStore,
     descriptors: &mut Descriptors,
-) -> Result<(InterfaceFacts, Served), Verdict> {
-    let mut take = |kind: NetworkDescriptor| -> Option<OwnedFd> { holdings.take(&kind.of(&facts.network)) };
+) -> Result<(InterfaceFacts, Served), GuestEnd> {
+    let mut take = |kind: NetworkDescriptor| -> Option<OwnedFd> { store.take(&kind.of(&facts.network)) };
     let sockets = dhcp::Sockets {
         dhcp4: take(NetworkDescriptor::Dhcp4),
         dhcp6: take(NetworkDescriptor::Dhcp6),
@@ -343,16 +343,16 @@ fn interface(
         bridge_index: facts.bridge_index,
     };
     let taps = wanted.taps(facts).into_iter().map(|name| {
-        let tap = holdings.take(&name).ok_or_else(|| {
+        let tap = store.take(&name).ok_or_else(|| {
             let message = format!("interface {}: its tap is in use already", facts.name);
-            Verdict::failed("DescriptorsMissing", message)
+            GuestEnd::failed("DescriptorsMissing", message)
         })?;
         Ok(TapFd::Number(descriptors.add(tap)))
     });
-    let taps = taps.collect::<Result<_, Verdict>>()?;
+    let taps = taps.collect::<Result<_, GuestEnd>>()?;
     let guest = wanted
         .served(facts)
-        .map_err(|error| Verdict::failed("NetworkFailed", format!("interface {}: {error}", facts.name)))?;
+        .map_err(|error| GuestEnd::failed("NetworkFailed", format!("interface {}: {error}", facts.name)))?;
     // passt accepts longer frames than the pod's link, and tells the guest its own MTU.
     let (mtu, backend) = match passt {
         Some(connection) => (None, NetBackend::Stream(descriptors.add(connection))),

@@ -4,27 +4,27 @@ use std::path::Path;
 
 use serde_json::json;
 
-use crate::verdict::Verdict;
+use crate::guest_end::GuestEnd;
 
 /// Longest message, in bytes: the kubelet accepts 4096 bytes in total.
 const LONGEST: usize = 2048;
 
-/// Writes the verdict. A failure is only logged, because the exit code still shows part of it.
-pub fn write(path: &Path, verdict: &Verdict) {
-    if let Err(error) = std::fs::write(path, line(verdict)) {
+/// Writes how the guest ended. A failure is only logged, because the exit code still shows part of it.
+pub fn write(path: &Path, end: &GuestEnd) {
+    if let Err(error) = std::fs::write(path, line(end)) {
         tracing::warn!(%error, path = %path.display(), "cannot write the termination message");
     }
 }
 
-fn line(verdict: &Verdict) -> String {
-    let mut message = verdict.message.clone();
+fn line(end: &GuestEnd) -> String {
+    let mut message = end.message.clone();
     if message.len() > LONGEST {
-        let end = (0..=LONGEST).rev().find(|end| message.is_char_boundary(*end)).unwrap_or(0);
-        message.truncate(end);
+        let cut = (0..=LONGEST).rev().find(|cut| message.is_char_boundary(*cut)).unwrap_or(0);
+        message.truncate(cut);
         message.push_str(" ...");
     }
-    let word = json!({"phase": verdict.phase(), "reason": verdict.reason, "message": message});
-    format!("{word}\n")
+    let line = json!({"phase": end.phase(), "reason": end.reason, "message": message});
+    format!("{line}\n")
 }
 
 #[cfg(test)]
@@ -34,10 +34,10 @@ mod tests {
 
     #[test]
     fn one_line_that_fits() {
-        let verdict = Verdict::failed("QemuFailed", "é\n\"".repeat(5000));
-        let line = line(&verdict);
+        let end = GuestEnd::failed("QemuFailed", "é\n\"".repeat(5000));
+        let line = line(&end);
         assert!(line.len() < 4096 && line.ends_with("}\n") && line.matches('\n').count() == 1);
-        let word: Value = serde_json::from_str(&line).unwrap();
-        assert_eq!((&word["phase"], &word["reason"]), (&json!("Failed"), &json!("QemuFailed")));
+        let written: Value = serde_json::from_str(&line).unwrap();
+        assert_eq!((&written["phase"], &written["reason"]), (&json!("Failed"), &json!("QemuFailed")));
     }
 }

@@ -12,7 +12,7 @@ use tokio::io::{copy, split};
 use tokio::net::UnixStream;
 use tokio::task::spawn_local;
 
-use super::switchboard::connect;
+use super::stream_router::connect;
 use crate::assembly::UsbSockets;
 
 /// Number of slots.

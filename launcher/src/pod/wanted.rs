@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_needed_follows_the_facts() {
+    fn needed_descriptors_follow_the_facts() {
         let mut wanted = judge("u", None, request(1, "u")).unwrap();
         assert_eq!(wanted.interfaces_without_facts(), ["default"]);
         wanted.facts.interfaces.push(default());

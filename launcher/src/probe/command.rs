@@ -50,14 +50,14 @@ impl Begun {
             return Ok(Answer::failure("too many commands in the guest have not ended yet"));
         }
         let [program, arguments @ ..] = command else { return Ok(Answer::failure("there is no command")) };
-        let wish = qga::guest_exec {
+        let exec = qga::guest_exec {
             path: program.clone(),
             arg: Some(arguments.to_vec()),
             capture_output: Some(qga::GuestExecCaptureOutput::flag(true)),
             env: None,
             input_data: None,
         };
-        let pid = agent.execute(wish, within(deadline)).await?.pid;
+        let pid = agent.execute(exec, within(deadline)).await?.pid;
         if pid <= 0 {
             return Ok(Answer::failure("the guest agent does not say which process it has begun"));
         }
@@ -85,7 +85,7 @@ enum Ended {
 
 async fn status(agent: &Agent, pid: i64, deadline: Instant) -> Result<Ended, Error> {
     let answer = agent.execute(qga::guest_exec_status { pid }, within(deadline)).await?;
-    Ok(if answer.exited { Ended::With(told(&answer)) } else { Ended::No })
+    Ok(if answer.exited { Ended::With(exit_answer(&answer)) } else { Ended::No })
 }
 
 fn within(deadline: Instant) -> Deadline {
@@ -93,7 +93,7 @@ fn within(deadline: Instant) -> Deadline {
 }
 
 /// The result of a command that has ended: its exit code, or 128 plus the signal, as a shell counts.
-fn told(answer: &qga::GuestExecStatus) -> Answer {
+fn exit_answer(answer: &qga::GuestExecStatus) -> Answer {
     let number = |number: Option<i64>| number.and_then(|number| i32::try_from(number).ok());
     let code =
         number(answer.exitcode).or_else(|| number(answer.signal).map(|signal| signal.saturating_add(128)));
@@ -113,22 +113,23 @@ mod tests {
     use serde_json::{Value, json};
 
     fn read(answer: Value) -> Result<Answer, serde_json::Error> {
-        serde_json::from_value(answer).map(|answer| super::told(&answer))
+        serde_json::from_value(answer).map(|answer| super::exit_answer(&answer))
     }
 
-    fn told(answer: &Value) -> Answer {
+    fn exit_answer(answer: &Value) -> Answer {
         read(answer.clone()).unwrap()
     }
 
     #[test]
     fn an_end_is_told_and_its_output_cut() {
         let long = STANDARD.encode("x".repeat(LONGEST_OUTPUT * 3));
-        let answer = told(&json!({"exited": true, "exitcode": 3, "out-data": long, "err-data": "aGkK"}));
+        let answer =
+            exit_answer(&json!({"exited": true, "exitcode": 3, "out-data": long, "err-data": "aGkK"}));
         assert_eq!((answer.code, answer.output.len(), answer.error.as_str()), (3, LONGEST_OUTPUT, "hi\n"));
-        assert_eq!(told(&json!({"exited": true, "signal": 9})).code, 137);
+        assert_eq!(exit_answer(&json!({"exited": true, "signal": 9})).code, 137);
         // A missing exit code does not count as success.
-        assert_eq!(told(&json!({"exited": true})).code, 1);
-        assert_eq!(told(&json!({"exited": true, "exitcode": 0, "out-data": ""})), Answer::success());
+        assert_eq!(exit_answer(&json!({"exited": true})).code, 1);
+        assert_eq!(exit_answer(&json!({"exited": true, "exitcode": 0, "out-data": ""})), Answer::success());
         // Invalid output makes the answer invalid, which is reported as the agent's failure.
         assert!(read(json!({"exited": true, "exitcode": 0, "out-data": "%"})).is_err());
     }

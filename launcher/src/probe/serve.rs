@@ -42,7 +42,7 @@ pub struct Guest {
 struct Failing(Cell<bool>);
 
 impl Failing {
-    fn heard(&self, failed: bool, count: &watch::Sender<u64>) {
+    fn note(&self, failed: bool, count: &watch::Sender<u64>) {
         let failed_before = self.0.replace(failed);
         if failed && !failed_before {
             count.send_modify(|count| *count += 1);
@@ -106,7 +106,7 @@ async fn answer(question: Question, guest: &Guest, shared: &Shared) -> Answer {
     let runs = guest.status.borrow().stage == Stage::Running;
     let answer = of_guest(question, guest, &shared.begun).await;
     if pings && runs {
-        shared.failing.heard(answer.code != 0, &guest.failed_pings);
+        shared.failing.note(answer.code != 0, &guest.failed_pings);
     }
     answer
 }

@@ -1,4 +1,4 @@
-//! A child's stderr: logged line by line; its end is kept for the verdict.
+//! A child's stderr: logged line by line; its end is kept for the report.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,7 +7,7 @@ use barevirt_qmp::quiet::Quiet;
 use tokio::io::AsyncReadExt;
 use tokio::process::ChildStderr;
 
-/// Bytes kept for the verdict.
+/// Bytes kept for the report.
 const KEPT: usize = 2048;
 
 /// Longest line in the log, in bytes.

@@ -10,20 +10,20 @@
 use std::process::ExitCode;
 
 use super::manifest::ManifestError;
-use crate::verdict::Verdict;
+use crate::guest_end::GuestEnd;
 
-/// The exit code; without a verdict the reason is printed on standard error.
+/// The exit code; if no guest was started, the reason is printed on standard error.
 #[must_use]
-pub fn code(outcome: anyhow::Result<Option<Verdict>>) -> ExitCode {
+pub fn code(outcome: anyhow::Result<Option<GuestEnd>>) -> ExitCode {
     if let Err(error) = &outcome {
         eprintln!("virt-launcher: {error:#}");
     }
     ExitCode::from(number(&outcome))
 }
 
-fn number(outcome: &anyhow::Result<Option<Verdict>>) -> u8 {
+fn number(outcome: &anyhow::Result<Option<GuestEnd>>) -> u8 {
     match outcome {
-        Ok(Some(verdict)) if !verdict.succeeded => 1,
+        Ok(Some(end)) if !end.succeeded => 1,
         Ok(_) => 0,
         Err(error) if error.is::<ManifestError>() => 2,
         Err(_) => 3,
@@ -35,9 +35,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_has_to_do_something_is_told_by_the_code() {
+    fn exit_codes_tell_a_failed_guest_from_a_wrong_manifest() {
         assert_eq!(number(&Ok(None)), 0);
-        assert_eq!(number(&Ok(Some(Verdict::failed("QemuCrashed", "gone".to_owned())))), 1);
+        assert_eq!(number(&Ok(Some(GuestEnd::failed("QemuCrashed", "gone".to_owned())))), 1);
         let wrong =
             super::super::manifest::load(std::path::Path::new("/nowhere.yaml"), None, &[]).map(|_| None);
         assert_eq!(number(&wrong.map_err(anyhow::Error::from)), 2);

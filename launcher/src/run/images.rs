@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_named() {
+    fn a_missing_image_is_named() {
         let directory = tempfile::tempdir().unwrap();
         let message = find("root", "x/tiny:1", directory.path()).unwrap_err().to_string();
         assert!(message.contains("--disk root=PATH") && message.contains("tiny.qcow2"), "{message}");

@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_left_is_removed_and_what_is_used_is_not() {
+    fn abandoned_directories_are_removed_and_used_ones_kept() {
         let parent = tempfile::tempdir().unwrap();
         let at = |name: &str| parent.path().join(name);
         let old = std::time::SystemTime::now() - Duration::from_secs(60);

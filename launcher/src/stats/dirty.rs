@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_not_there_is_not_made_by_looking() {
+    async fn measuring_dirty_pages_allocates_no_memory() {
         let memory = File::from(memfd_create(c"memory-backend-memfd", MFdFlags::empty()).unwrap());
         memory.set_len(64 << 20).unwrap();
         let (pid, begun) = (std::process::id(), Instant::now());

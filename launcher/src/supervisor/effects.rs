@@ -11,9 +11,9 @@ use tokio::time::sleep;
 
 use super::{COMMAND, Launch, Outcome, Supervisor};
 use crate::cards::{Card, set_link};
+use crate::guest_end::GuestEnd;
 use crate::lifecycle::{Effect, Event};
 use crate::process::Process;
-use crate::verdict::Verdict;
 
 /// Time limit for `cont`: it opens images for writing and may wait for storage.
 const CONTINUE: Duration = Duration::from_secs(60);
@@ -21,9 +21,9 @@ const CONTINUE: Duration = Duration::from_secs(60);
 const GIVING_UP: Duration = Duration::from_secs(5);
 
 /// QEMU cannot be started, or its guest is not started because its threads are not on their planned CPUs.
-fn not_started(error: &dyn std::error::Error) -> Verdict {
+fn not_started(error: &dyn std::error::Error) -> GuestEnd {
     let source = error.source().map(|source| format!(": {source}"));
-    Verdict::failed("StartFailed", format!("{error}{}", source.unwrap_or_default()))
+    GuestEnd::failed("StartFailed", format!("{error}{}", source.unwrap_or_default()))
 }
 
 /// Sets QEMU's action when its guest powers itself off.
@@ -131,15 +131,15 @@ impl Supervisor<'_> {
                 && let Err(error) = set_links(qmp, &cards).await
             {
                 let message = format!("the links of network cards could not be set: {error}");
-                return Outcome::Happened(vec![Event::CannotRun(Verdict::failed("StartFailed", message))]);
+                return Outcome::Happened(vec![Event::CannotRun(GuestEnd::failed("StartFailed", message))]);
             }
             if let (Ok(_), Some(real_time)) = (&opened, real_time) {
                 status.send_modify(|status| status.awaits_real_time = true);
                 let outcome = real_time.wait(pid).await;
                 status.send_modify(|status| status.awaits_real_time = false);
                 if let Err(error) = outcome {
-                    let verdict = Verdict::failed("RealTimeMissing", error.to_string());
-                    return Outcome::Happened(vec![Event::CannotRun(verdict)]);
+                    let end = GuestEnd::failed("RealTimeMissing", error.to_string());
+                    return Outcome::Happened(vec![Event::CannotRun(end)]);
                 }
             }
             Outcome::Opened(Box::new(opened))
@@ -180,7 +180,7 @@ impl Supervisor<'_> {
                 Err(error) if error.is_closed() => Outcome::Nothing,
                 Err(error) if needed => {
                     let message = format!("the guest could not be made to run: {error}");
-                    Outcome::Happened(vec![Event::CannotRun(Verdict::failed("StartFailed", message))])
+                    Outcome::Happened(vec![Event::CannotRun(GuestEnd::failed("StartFailed", message))])
                 }
                 Err(error) => {
                     tracing::warn!(%error, name, "command failed");

@@ -6,8 +6,8 @@ use barevirt_qmp::{Deadline, Error, Qmp};
 use super::{COMMAND, NotDone, Outcome, Reply, Supervisor};
 use crate::lifecycle::{Event, Order, judge_order};
 use crate::migration::disks::Copied;
-use crate::migration::qemu::{self, Baggage, Seen};
-use crate::migration::{self, Effect, Limits, Moving, Said};
+use crate::migration::qemu::{self, Baggage, QemuAnswer};
+use crate::migration::{self, Effect, Limits, Location, Moving, QemuState};
 
 /// An order from the handler about a migration.
 #[derive(Debug)]
@@ -27,10 +27,7 @@ pub enum MigrationOrder {
     /// Give up.
     Abort,
     /// The location of the guest.
-    Verdict {
-        /// Whether the target has it.
-        went: bool,
-    },
+    Result(Location),
     /// Let the guest run.
     Go {
         /// Whether it stays paused.
@@ -43,7 +40,7 @@ impl MigrationOrder {
         match self {
             Self::Send { .. } => Order::Send,
             Self::Receive { .. } => Order::Receive,
-            Self::Abort | Self::Verdict { .. } => Order::OfSource,
+            Self::Abort | Self::Result(_) => Order::OfSource,
             Self::Go { .. } => Order::Go,
         }
     }
@@ -71,7 +68,7 @@ impl Supervisor<'_> {
                 migration::Event::Receive
             }
             MigrationOrder::Abort => migration::Event::Abort,
-            MigrationOrder::Verdict { went } => migration::Event::Verdict { went },
+            MigrationOrder::Result(location) => migration::Event::Result(location),
             MigrationOrder::Go { hold } => migration::Event::Go { hold },
         };
         self.happened(Event::Migration(event));
@@ -128,6 +125,11 @@ impl Supervisor<'_> {
                 let (keys, disks) = (self.keys.clone(), self.disks.clone());
                 self.beside(async move { needless(qemu::clean_up(&qmp, &keys, &disks).await, "object-del") });
             }
+            Effect::Probe => self.beside(async move {
+                let offers = qemu::offers_post_copy(&qmp).await;
+                vec![migration::Event::Offers(offers)]
+            }),
+            Effect::PostCopy => self.beside(async move { begun(qemu::start_post_copy(&qmp).await) }),
             Effect::Pause => self.beside(async move {
                 let stopped = qmp.execute(qmp::stop {}, Deadline::after(COMMAND)).await;
                 needless(stopped.map(drop), "stop")
@@ -143,16 +145,19 @@ impl Supervisor<'_> {
     }
 
     /// The meaning of a `MIGRATION` event. A failure contains its reason.
-    pub(super) fn migration_said(&mut self, status: &str) -> Option<Event> {
+    pub(super) fn migration_state(&mut self, status: &str) -> Option<Event> {
         tracing::info!(status, "migration");
-        match qemu::said(status, "")? {
-            Said::Failed(_) => {
+        match qemu::state(status, "")? {
+            QemuState::Failed(_) => {
                 self.look_at_migration();
                 None
             }
-            said @ (Said::Active | Said::PreSwitchover | Said::Completed | Said::Cancelled) => {
-                Some(Event::Migration(migration::Event::Said(said)))
-            }
+            state @ (QemuState::Active
+            | QemuState::PreSwitchover
+            | QemuState::PostCopy
+            | QemuState::Broken
+            | QemuState::Completed
+            | QemuState::Cancelled) => Some(Event::Migration(migration::Event::QemuState(state))),
         }
     }
 
@@ -165,9 +170,9 @@ impl Supervisor<'_> {
 
 async fn look(qmp: Qmp) -> Vec<migration::Event> {
     match qemu::look(&qmp).await {
-        Ok(Seen { said, progress }) => {
-            let said = said.map(migration::Event::Said);
-            [migration::Event::Seen(progress)].into_iter().chain(said).collect()
+        Ok(QemuAnswer { state, progress }) => {
+            let state = state.map(migration::Event::QemuState);
+            [migration::Event::Progress(progress)].into_iter().chain(state).collect()
         }
         Err(error) => needless::<Error>(Err(error), "query-migrate"),
     }

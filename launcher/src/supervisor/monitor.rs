@@ -29,7 +29,7 @@ impl Supervisor<'_> {
     }
 
     /// An event of QEMU, a gap in the events, or their end.
-    pub(super) fn heard(&mut self, event: Option<Result<barevirt_qmp::Event, u64>>) -> Option<Event> {
+    pub(super) fn take_event(&mut self, event: Option<Result<barevirt_qmp::Event, u64>>) -> Option<Event> {
         match event {
             Some(Ok(event)) => self.understood(&event),
             Some(Err(missed)) => {
@@ -55,7 +55,7 @@ impl Supervisor<'_> {
         match event.name() {
             qmp::RESUME::NAME => Some(Event::Resumed),
             qmp::STOP::NAME => Some(Event::Stopped),
-            qmp::MIGRATION::NAME => self.migration_said(&text("status")),
+            qmp::MIGRATION::NAME => self.migration_state(&text("status")),
             qmp::SHUTDOWN::NAME => {
                 tracing::info!(reason = text("reason"), "QEMU is leaving");
                 Some(Event::Shutdown(text("reason")))

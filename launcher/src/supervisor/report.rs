@@ -12,29 +12,29 @@ impl Supervisor<'_> {
     /// Computes the complete status; publishes it only if it has changed.
     pub(super) fn report(&mut self) {
         let tail = self.process.as_ref().map(|process| process.tail().last_lines()).unwrap_or_default();
-        if let Phase::Ended(verdict) = &mut self.vm.phase
-            && matches!(verdict.reason.as_str(), "QemuFailed" | "StartFailed" | "QemuCrashed")
+        if let Phase::Ended(end) = &mut self.vm.phase
+            && matches!(end.reason.as_str(), "QemuFailed" | "StartFailed" | "QemuCrashed")
             && !tail.is_empty()
-            && !verdict.message.ends_with(&tail)
+            && !end.message.ends_with(&tail)
         {
-            verdict.message = format!("{}: {tail}", verdict.message);
+            end.message = format!("{}: {tail}", end.message);
         }
         let stage = Stage::from(&self.vm.phase);
         let pid = match self.vm.phase {
             Phase::Ended(_) => 0,
             _ => self.process.as_ref().map_or(0, Process::pid),
         };
-        let (reason, message) = match self.vm.verdict() {
-            Some(verdict) => (verdict.reason.clone(), verdict.message.clone()),
+        let (reason, message) = match self.vm.end() {
+            Some(end) => (end.reason.clone(), end.message.clone()),
             None => (String::new(), String::new()),
         };
-        let ready = self.events.is_some() && self.vm.verdict().is_none();
+        let ready = self.events.is_some() && self.vm.end().is_none();
         let paused = Paused::of(&self.vm.phase);
         // The handler sends the guest as soon as this is published, so it is only published when QEMU waits
         // for the guest.
         let waits = matches!(self.vm.phase, Phase::Paused(Pause::Incoming));
         let migration =
-            self.vm.moving.told(self.vm.hold).filter(|told| waits || told.state != State::Awaited);
+            self.vm.moving.report(self.vm.hold).filter(|report| waits || report.state != State::Awaited);
         self.status.send_if_modified(|status| {
             let before = status.clone();
             status.reason = reason;

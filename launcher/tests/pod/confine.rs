@@ -35,7 +35,7 @@ exec qemu-system-x86_64 "$@" -name "guest=tried$did"
 "#;
 
 #[tokio::test]
-async fn who_breaks_out_of_qemu_has_its_files_and_nothing_else_of_the_pod() {
+async fn a_compromised_qemu_reaches_only_its_own_files() {
     let directory = tempfile::tempdir().unwrap();
     let script = directory.path().join("qemu");
     // The script exists before the launcher, because the launcher may only execute programs that it was

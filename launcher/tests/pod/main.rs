@@ -321,7 +321,7 @@ async fn usb_client(taker: &mut descriptors::Client) -> std::os::unix::net::Unix
 }
 
 #[tokio::test]
-async fn clients_with_usb_devices_get_a_slot_each_until_there_is_none() {
+async fn each_usb_client_gets_a_slot_until_all_are_taken() {
     let pod = Pod::start(&[]).await;
     let mut client = pod.handler().await;
     let mut watch = Watch::open(&mut client).await;
@@ -457,7 +457,7 @@ async fn waiting_has_an_end_and_names_what_is_missing() {
 }
 
 #[tokio::test]
-async fn a_container_disk_that_is_none_fails_with_its_words() {
+async fn an_image_without_a_disk_fails_with_its_message() {
     let mut pod = Pod::start(&[]).await;
     pod.handler().await.sync(sync(1)).await.unwrap();
     let message = json!({"volume": "root", "error": "image has no disk: looked in /disk"});

@@ -4,7 +4,7 @@
 use barevirt_protocol::names::{MigrationChannel, MigrationStream};
 use barevirt_protocol::v1::migrate_request::Order;
 use barevirt_protocol::v1::{
-    MigrateRequest, MigrationGo, MigrationReceive, MigrationSend, MigrationState, MigrationVerdict,
+    MigrateRequest, MigrationGo, MigrationReceive, MigrationResult, MigrationSend, MigrationState,
 };
 
 use super::*;
@@ -103,7 +103,7 @@ async fn a_guest_with_its_disks_goes_from_one_pod_to_another() {
     let arrived = target_watch.running().await;
     assert_eq!((state(&arrived), arrived.phase()), (MigrationState::Arrived, Phase::Running));
 
-    client.migrate(order(Order::Verdict(MigrationVerdict { went: true }))).await.unwrap();
+    client.migrate(order(Order::Result(MigrationResult { went: true, lost: false }))).await.unwrap();
     drop((watch, client));
     let (code, word) = source.end().await;
     assert_eq!((code, &word["reason"]), (0, &json!("Migrated")));
@@ -119,6 +119,23 @@ async fn a_guest_with_its_disks_goes_from_one_pod_to_another() {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     assert_eq!(status["return"]["status"], "running");
+}
+
+/// QEMU opens the device: the launcher's filter always refuses the system call `userfaultfd`.
+#[tokio::test]
+async fn a_confined_target_offers_post_copy_where_its_pod_has_userfaultfd() {
+    let there = std::fs::File::options().read(true).write(true).open("/dev/userfaultfd").is_ok();
+    let target = Pod::start(&[]).await;
+    let mut client = target.handler().await;
+    let mut watch = Watch::open(&mut client).await;
+    let mut wanted = sync(1);
+    wanted.get_mut().incoming_migration = MIGRATION.to_owned();
+    client.sync(wanted).await.unwrap();
+    let _helper = target.root_disk().await;
+    let offers =
+        |status: &LauncherStatus| status.migration.as_ref().is_some_and(|told| told.offers_post_copy);
+    let told = watch.until("awaits it", |status| awaits(status) && (!there || offers(status))).await;
+    assert_eq!(offers(&told), there);
 }
 
 #[tokio::test]
@@ -237,7 +254,7 @@ async fn a_guest_brings_the_disks_along_that_it_got_while_it_ran() {
     }
     travel((&source, &mut watch), (&target, &mut target_watch)).await;
     target_watch.until("it has them", |status| plugged(status) == "logs more").await;
-    client.migrate(order(Order::Verdict(MigrationVerdict { went: true }))).await.unwrap();
+    client.migrate(order(Order::Result(MigrationResult { went: true, lost: false }))).await.unwrap();
     assert_eq!(places(&mut at_target).await, before);
     // They are unplugged and plugged in here as they were there.
     at_target.sync(of(4, &with_plugged(&["more"]))).await.unwrap();
@@ -296,7 +313,7 @@ async fn a_guest_moves_that_has_got_processors_and_memory() {
 }
 
 #[tokio::test]
-async fn what_a_machine_keeps_on_a_shared_claim_goes_along_from_pod_to_pod() {
+async fn persistent_state_on_a_shared_claim_moves_from_pod_to_pod() {
     let shared = tempfile::tempdir().unwrap();
     let state_of_machine = shared.path().to_str().unwrap();
     let mut object = vmi();
@@ -325,5 +342,5 @@ async fn what_a_machine_keeps_on_a_shared_claim_goes_along_from_pod_to_pod() {
     for name in ["nvram/OVMF_VARS_4M.fd", "tpm/tpm2-00.permall", "tpm/.lock"] {
         assert!(std::fs::metadata(shared.path().join(name)).is_ok(), "{name}");
     }
-    client.migrate(order(Order::Verdict(MigrationVerdict { went: true }))).await.unwrap();
+    client.migrate(order(Order::Result(MigrationResult { went: true, lost: false }))).await.unwrap();
 }

@@ -31,12 +31,51 @@ const CODE: [u8; 44] = [
     0xeb, 0xd9, // jmp next
 ];
 
-/// Writes its disk.
+/// A guest that writes to each page of half a megabyte before it counts on, and prints the middle 16 bits of the count.
+const WRITING: [u8; 64] = [
+    0xfa, // cli
+    0x31, 0xc0, // xor ax, ax
+    0x8e, 0xd8, // mov ds, ax
+    0xbb, 0x00, 0x10, // next: mov bx, 0x1000
+    0x8e, 0xc3, // page: mov es, bx
+    0x26, 0xfe, 0x06, 0x10, 0x00, // inc byte [es:0x10]
+    0x81, 0xc3, 0x00, 0x01, // add bx, 0x100
+    0x81, 0xfb, 0x00, 0x90, // cmp bx, 0x9000
+    0x72, 0xef, // jb page
+    0x66, 0xff, 0x06, 0x00, 0x7e, // inc dword [0x7e00]
+    0x80, 0x3e, 0x00, 0x7e, 0x00, // cmp byte [0x7e00], 0
+    0x75, 0xe0, // jne next
+    0x8b, 0x1e, 0x01, 0x7e, // mov bx, [0x7e01]
+    0xb9, 0x04, 0x00, // mov cx, 4
+    0xc1, 0xc3, 0x04, // digit: rol bx, 4
+    0x88, 0xd8, // mov al, bl
+    0x24, 0x0f, // and al, 15
+    0x04, 0x30, // add al, '0'
+    0xba, 0xf8, 0x03, // mov dx, 0x3f8
+    0xee, // out dx, al
+    0xe2, 0xf1, // loop digit
+    0xb0, 0x0a, // mov al, 10
+    0xee, // out dx, al
+    0xeb, 0xc5, // jmp next
+];
+
+/// Writes its disk, unless the disk exists.
 pub fn disk(directory: &Path) -> PathBuf {
+    let path = directory.join(NAME);
+    if path.exists() { path } else { write(path, &CODE) }
+}
+
+/// Writes the disk of a guest that writes to more memory than is sent in a second.
+pub fn writing_disk(directory: &Path) -> PathBuf {
+    write(directory.join(NAME), &WRITING)
+}
+
+const NAME: &str = "counter.img";
+
+fn write(path: PathBuf, code: &[u8]) -> PathBuf {
     let mut image = vec![0; 1 << 20];
-    image[..CODE.len()].copy_from_slice(&CODE);
+    image[..code.len()].copy_from_slice(code);
     image[510..512].copy_from_slice(&[0x55, 0xaa]);
-    let path = directory.join("counter.img");
     std::fs::write(&path, image).unwrap();
     path
 }

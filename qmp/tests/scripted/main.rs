@@ -35,7 +35,7 @@ async fn a_silent_monitor_ends_the_wait_only() {
 }
 
 #[tokio::test]
-async fn a_peer_that_reads_nothing_fills_no_memory_and_blocks_nobody_for_ever() {
+async fn a_peer_that_reads_nothing_fills_no_memory_and_callers_time_out() {
     let (qmp, _, _peer) = session().await;
     let big = "x".repeat(1 << 20);
     let asks: Vec<_> = (0..100)
@@ -104,7 +104,7 @@ async fn a_dropped_caller_leaves_no_half_line() {
 }
 
 #[tokio::test]
-async fn what_nobody_waits_for_any_more_is_not_sent() {
+async fn an_abandoned_command_is_not_sent() {
     let (qmp, _, mut peer) = session().await;
     // The first line blocks the writer; the caller gives up the second one while it is still in the queue.
     let big = "x".repeat(8 << 20);
@@ -219,7 +219,7 @@ async fn an_end_before_the_greeting_is_told() {
 }
 
 #[tokio::test]
-async fn a_listener_that_sleeps_holds_up_nobody_and_is_told_what_it_missed() {
+async fn a_slow_listener_delays_no_one_and_learns_of_missed_events() {
     let (ours, mut peer) = Peer::pair();
     let options = Options { event_backlog: 16, ..Options::default() };
     let (opened, ()) = tokio::join!(Qmp::open(ours, options, soon()), peer.open());

@@ -64,7 +64,7 @@ type Component = (&'static str, &'static str);
 
 /// What the flags ask for.
 #[derive(Debug, PartialEq, Eq)]
-enum Wish {
+enum LevelRequest {
     /// Show the levels of these components.
     Show(Vec<Component>),
     /// Set these levels, by field.
@@ -74,7 +74,7 @@ enum Wish {
 impl LogVerbosity {
     pub(crate) async fn run(&self, connection: &Connection) -> anyhow::Result<()> {
         // Wrong flags are reported without a cluster.
-        let wish = self.wish()?;
+        let request = self.request()?;
         let session = connection.open().await?;
         let everywhere: Api<KubeVirt> = Api::all(session.client.clone());
         let found = everywhere.list(&ListParams::default()).await.map_err(session::plain);
@@ -85,9 +85,9 @@ impl LogVerbosity {
             _ => bail!("invalid kubevirt installation, more than one KubeVirt resource found"),
         };
         let spec = serde_json::to_value(kubevirt).context("read the KubeVirt object")?["spec"].take();
-        match wish {
-            Wish::Show(components) => print!("{}", shown(&components, &spec)),
-            Wish::Set { reset, levels } => {
+        match request {
+            LevelRequest::Show(components) => print!("{}", shown(&components, &spec)),
+            LevelRequest::Set { reset, levels } => {
                 let Some(patch) = patch(reset, &levels, &spec) else { return Ok(()) };
                 let (namespace, name) = (kubevirt.namespace().unwrap_or_default(), kubevirt.name_any());
                 let objects: Api<KubeVirt> = Api::namespaced(session.client.clone(), &namespace);
@@ -111,7 +111,7 @@ impl LogVerbosity {
         ]
     }
 
-    fn wish(&self) -> anyhow::Result<Wish> {
+    fn request(&self) -> anyhow::Result<LevelRequest> {
         let components = self.components();
         let given = components.iter().map(|((name, _), level)| (*name, *level)).chain([("all", self.all)]);
         let given: Vec<(&str, u64)> = given.filter_map(|(name, level)| Some((name, level?))).collect();
@@ -124,8 +124,8 @@ impl LogVerbosity {
         let asked =
             components.into_iter().filter_map(|(component, level)| Some((component, level.or(self.all)?)));
         Ok(match shows {
-            true => Wish::Show(asked.map(|(component, _)| component).collect()),
-            false => Wish::Set {
+            true => LevelRequest::Show(asked.map(|(component, _)| component).collect()),
+            false => LevelRequest::Set {
                 reset: self.reset,
                 levels: asked.map(|((_, field), level)| (field, level)).collect(),
             },
@@ -163,10 +163,10 @@ mod tests {
         inner: LogVerbosity,
     }
 
-    fn wish(arguments: &[&str]) -> Result<Wish, String> {
+    fn request(arguments: &[&str]) -> Result<LevelRequest, String> {
         let words = [&["log-verbosity"], arguments].concat();
         let read = Wrapped::try_parse_from(words).map_err(|error| error.to_string())?.inner;
-        read.wish().map_err(|error| error.to_string())
+        read.request().map_err(|error| error.to_string())
     }
 
     fn spec(levels: Value) -> Value {
@@ -175,7 +175,7 @@ mod tests {
 
     #[test]
     fn a_flag_without_a_level_shows_it() {
-        let Wish::Show(all) = wish(&["--all"]).unwrap() else { panic!("nothing is shown") };
+        let LevelRequest::Show(all) = request(&["--all"]).unwrap() else { panic!("nothing is shown") };
         let spec = spec(json!({"virtHandler": 7, "virtAPI": 0}));
         assert_eq!(
             shown(&all, &spec),
@@ -183,18 +183,18 @@ mod tests {
         );
         assert_eq!(shown(&all[..1], &json!({"configuration": {}})), "virt-api=2\n");
         // KubeVirt's virtctl cannot distinguish 10 from no level, and scripts may rely on that.
-        let two = Wish::Show(vec![("virt-api", "virtAPI"), ("virt-handler", "virtHandler")]);
-        assert_eq!(wish(&["--virt-handler", "--virt-api=10"]), Ok(two));
+        let two = LevelRequest::Show(vec![("virt-api", "virtAPI"), ("virt-handler", "virtHandler")]);
+        assert_eq!(request(&["--virt-handler", "--virt-api=10"]), Ok(two));
     }
 
     #[test]
     fn a_flag_with_a_level_sets_it() {
         let set = |reset, levels: &[(&'static str, u64)]| {
-            Ok(Wish::Set { reset, levels: levels.iter().copied().collect() })
+            Ok(LevelRequest::Set { reset, levels: levels.iter().copied().collect() })
         };
-        assert_eq!(wish(&["--virt-handler=7"]), set(false, &[("virtHandler", 7)]));
-        assert_eq!(wish(&["--reset"]), set(true, &[]));
-        assert_eq!(wish(&["--reset", "--virt-launcher=0"]), set(true, &[("virtLauncher", 0)]));
+        assert_eq!(request(&["--virt-handler=7"]), set(false, &[("virtHandler", 7)]));
+        assert_eq!(request(&["--reset"]), set(true, &[]));
+        assert_eq!(request(&["--reset", "--virt-launcher=0"]), set(true, &[("virtLauncher", 0)]));
         let all = [
             ("virtAPI", 3),
             ("virtController", 3),
@@ -202,11 +202,11 @@ mod tests {
             ("virtLauncher", 3),
             ("virtOperator", 3),
         ];
-        assert_eq!(wish(&["--all=3", "--virt-handler=9"]), set(false, &all));
+        assert_eq!(request(&["--all=3", "--virt-handler=9"]), set(false, &all));
     }
 
     #[test]
-    fn what_flags_do_not_mean_is_told() {
+    fn invalid_verbosity_flags_are_refused() {
         for (arguments, message) in [
             (&["--virt-api=11"][..], "virt-api: log verbosity must be 0-9"),
             (&["--all=12"], "all: log verbosity must be 0-9"),
@@ -217,10 +217,10 @@ mod tests {
             // A level is part of its flag.
             (&["--virt-api", "3"], "unexpected argument '3'"),
         ] {
-            let said = wish(arguments).unwrap_err();
+            let said = request(arguments).unwrap_err();
             assert!(said.contains(message), "{arguments:?}: {said}");
         }
-        assert!(wish(&[]).is_err());
+        assert!(request(&[]).is_err());
     }
 
     #[test]

@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_none_is_refused() {
+    fn invalid_params_are_refused() {
         assert_eq!(error(Params::read("flag", "")), "params may not be empty");
         assert_eq!(error(Params::read("flag", "a:1,b")), "params need to have at least one colon: b");
         let params = Params::read("flag", "n:-1,s:1Zi,p:a/b/c,e:a/").unwrap();

@@ -212,7 +212,7 @@ fn importer(groups: &Result<Vec<Value>, String>) -> Finding {
 
 #[cfg(test)]
 mod tests {
-    use super::super::findings::Verdict;
+    use super::super::findings::Severity;
     use super::*;
     use serde_json::json;
 
@@ -231,12 +231,12 @@ mod tests {
     #[test]
     fn old_versions_of_kubernetes_are_a_problem() {
         let of = |minor: &str| {
-            kubernetes(&Ok(json!({"major": "1", "minor": minor, "gitVersion": "v1.x"}))).verdict
+            kubernetes(&Ok(json!({"major": "1", "minor": minor, "gitVersion": "v1.x"}))).severity
         };
-        assert_eq!(of("29"), Verdict::Problem);
-        assert_eq!((of("30"), of("34+")), (Verdict::Good, Verdict::Good));
-        assert_eq!(of(""), Verdict::Unknown);
-        assert_eq!(kubernetes(&Err("forbidden".to_owned())).verdict, Verdict::Unknown);
+        assert_eq!(of("29"), Severity::Problem);
+        assert_eq!((of("30"), of("34+")), (Severity::Good, Severity::Good));
+        assert_eq!(of(""), Severity::Unknown);
+        assert_eq!(kubernetes(&Err("forbidden".to_owned())).severity, Severity::Unknown);
     }
 
     #[test]
@@ -249,29 +249,29 @@ mod tests {
             node["status"]["conditions"].as_array_mut().unwrap().push(cut_off);
         });
         let nodes = |given: &[&Value]| given.iter().map(|node| (*node).clone()).collect::<Vec<_>>();
-        assert_eq!(ready(&nodes(&[&good])).verdict, Verdict::Good);
+        assert_eq!(ready(&nodes(&[&good])).severity, Severity::Good);
         let half = ready(&nodes(&[&good, &dead]));
-        assert_eq!((half.verdict, half.says.as_str()), (Verdict::Warning, "not ready: b"));
-        assert_eq!(ready(&nodes(&[&dead])).verdict, Verdict::Problem);
-        assert_eq!(architecture(&nodes(&[&arm])).verdict, Verdict::Problem);
+        assert_eq!((half.severity, half.says.as_str()), (Severity::Warning, "not ready: b"));
+        assert_eq!(ready(&nodes(&[&dead])).severity, Severity::Problem);
+        assert_eq!(architecture(&nodes(&[&arm])).severity, Severity::Problem);
         assert_eq!(architecture(&nodes(&[&arm, &good])).says, "no guest runs on c");
         assert_eq!(network(&nodes(&[&good])).says, "pods have IPv4 and IPv6");
-        assert_eq!(network(&nodes(&[&good, &alone])).verdict, Verdict::Problem);
+        assert_eq!(network(&nodes(&[&good, &alone])).severity, Severity::Problem);
     }
 
     #[test]
     fn cgroups_and_storage_are_told() {
         let metrics =
-            |value: &str| cgroups(&Ok(format!("# HELP a b\nkubelet_cgroup_version {value}\n"))).verdict;
-        assert_eq!((metrics("2"), metrics("1")), (Verdict::Good, Verdict::Warning));
-        assert_eq!(cgroups(&Ok(String::new())).verdict, Verdict::Unknown);
+            |value: &str| cgroups(&Ok(format!("# HELP a b\nkubelet_cgroup_version {value}\n"))).severity;
+        assert_eq!((metrics("2"), metrics("1")), (Severity::Good, Severity::Warning));
+        assert_eq!(cgroups(&Ok(String::new())).severity, Severity::Unknown);
         let class =
             |default: &str| json!({"metadata": {"name": "local", "annotations": {DEFAULT_CLASS: default}}});
-        let verdict = |classes: Vec<Value>| storage(&Ok(classes)).verdict;
-        assert_eq!(verdict(vec![]), Verdict::Warning);
-        assert_eq!(verdict(vec![class("false")]), Verdict::Warning);
-        assert_eq!(verdict(vec![class("false"), class("true")]), Verdict::Good);
-        assert_eq!(importer(&Ok(vec![json!({"name": "cdi.kubevirt.io"})])).verdict, Verdict::Good);
-        assert_eq!(importer(&Ok(vec![])).verdict, Verdict::Warning);
+        let severity = |classes: Vec<Value>| storage(&Ok(classes)).severity;
+        assert_eq!(severity(vec![]), Severity::Warning);
+        assert_eq!(severity(vec![class("false")]), Severity::Warning);
+        assert_eq!(severity(vec![class("false"), class("true")]), Severity::Good);
+        assert_eq!(importer(&Ok(vec![json!({"name": "cdi.kubevirt.io"})])).severity, Severity::Good);
+        assert_eq!(importer(&Ok(vec![])).severity, Severity::Warning);
     }
 }

@@ -28,7 +28,7 @@ pub(super) struct Facts {
 
 /// How serious a finding is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum Severity {
     /// As it should be.
     Good,
     /// It could not be checked, or is not known yet.
@@ -39,13 +39,13 @@ pub(super) enum Verdict {
     Problem,
 }
 
-impl Verdict {
+impl Severity {
     pub(crate) fn word(self) -> &'static str {
         match self {
-            Verdict::Good => "ok",
-            Verdict::Unknown => "unknown",
-            Verdict::Warning => "warning",
-            Verdict::Problem => "problem",
+            Severity::Good => "ok",
+            Severity::Unknown => "unknown",
+            Severity::Warning => "warning",
+            Severity::Problem => "problem",
         }
     }
 }
@@ -54,7 +54,7 @@ impl Verdict {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Finding {
     pub(super) area: &'static str,
-    pub(super) verdict: Verdict,
+    pub(super) severity: Severity,
     pub(super) says: String,
     /// What to do about it.
     pub(super) remedy: Option<String>,
@@ -62,19 +62,19 @@ pub(super) struct Finding {
 
 impl Finding {
     pub(super) fn good(area: &'static str, says: impl Into<String>) -> Self {
-        Self { area, verdict: Verdict::Good, says: says.into(), remedy: None }
+        Self { area, severity: Severity::Good, says: says.into(), remedy: None }
     }
 
     pub(super) fn unknown(area: &'static str, says: impl Into<String>) -> Self {
-        Self { area, verdict: Verdict::Unknown, says: says.into(), remedy: None }
+        Self { area, severity: Severity::Unknown, says: says.into(), remedy: None }
     }
 
     pub(super) fn warning(area: &'static str, says: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self { area, verdict: Verdict::Warning, says: says.into(), remedy: Some(remedy.into()) }
+        Self { area, severity: Severity::Warning, says: says.into(), remedy: Some(remedy.into()) }
     }
 
     pub(super) fn problem(area: &'static str, says: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self { area, verdict: Verdict::Problem, says: says.into(), remedy: Some(remedy.into()) }
+        Self { area, severity: Severity::Problem, says: says.into(), remedy: Some(remedy.into()) }
     }
 }
 

@@ -13,8 +13,11 @@ pub(super) fn findings(facts: &Facts) -> Vec<Finding> {
     let area = "installation";
     let kubevirts = match &facts.installations {
         Ok(kubevirts) => kubevirts,
-        Err(why) if is_not_served(facts) => {
-            return vec![Finding::unknown(area, format!("nothing is installed yet: {why}"))];
+        Err(_) if is_not_served(facts) => {
+            return vec![Finding::unknown(
+                area,
+                "nothing is installed yet: the API server does not know the kind KubeVirt".to_owned(),
+            )];
         }
         Err(why) => return vec![Finding::unknown(area, format!("KubeVirt objects cannot be listed: {why}"))],
     };
@@ -159,7 +162,7 @@ fn trial(trial: &Result<(), String>) -> Finding {
 
 #[cfg(test)]
 mod tests {
-    use super::super::findings::Verdict;
+    use super::super::findings::Severity;
     use super::*;
     use serde_json::json;
 
@@ -185,30 +188,30 @@ mod tests {
         }
     }
 
-    /// The worst verdict of an area.
-    fn verdict(facts: &Facts, area: &str) -> Verdict {
+    /// The worst severity of an area.
+    fn severity(facts: &Facts, area: &str) -> Severity {
         let of_area = findings(facts).into_iter().filter(|finding| finding.area == area);
-        let order = [Verdict::Good, Verdict::Unknown, Verdict::Warning, Verdict::Problem];
-        let place = |verdict: &Verdict| order.iter().position(|known| known == verdict);
-        of_area.map(|finding| finding.verdict).max_by_key(place).unwrap()
+        let order = [Severity::Good, Severity::Unknown, Severity::Warning, Severity::Problem];
+        let place = |severity: &Severity| order.iter().position(|known| known == severity);
+        of_area.map(|finding| finding.severity).max_by_key(place).unwrap()
     }
 
     #[test]
     fn an_installation_in_good_order_has_nothing_to_mend() {
         let found = findings(&facts());
-        assert!(found.iter().all(|finding| finding.verdict == Verdict::Good), "{found:?}");
+        assert!(found.iter().all(|finding| finding.severity == Severity::Good), "{found:?}");
         assert_eq!(found.len(), 8);
     }
 
     #[test]
-    fn what_is_wrong_is_found_where_it_is() {
+    fn problems_are_found_in_their_area() {
         let mut wrong = facts();
         wrong.installations = Err("the server could not find the requested resource".to_owned());
         wrong.groups = Ok(vec![]);
-        assert_eq!(verdict(&wrong, "installation"), Verdict::Unknown);
+        assert_eq!(severity(&wrong, "installation"), Severity::Unknown);
         let mut wrong = facts();
         wrong.installations = Ok(vec![]);
-        assert_eq!(verdict(&wrong, "installation"), Verdict::Problem);
+        assert_eq!(severity(&wrong, "installation"), Severity::Problem);
         for (condition, status) in [("Available", "False"), ("Degraded", "True"), ("Synchronized", "False")] {
             let mut wrong = facts();
             let conditions = json!([
@@ -217,23 +220,23 @@ mod tests {
             ]);
             let conditions = if condition == "Available" { json!([conditions[1]]) } else { conditions };
             wrong.installations = Ok(vec![json!({"status": {"conditions": conditions}})]);
-            assert_eq!(verdict(&wrong, "installation"), Verdict::Problem, "{condition}");
+            assert_eq!(severity(&wrong, "installation"), Severity::Problem, "{condition}");
         }
         let mut wrong = facts();
         wrong.deployments = Ok(vec![]);
-        assert_eq!(verdict(&wrong, "components"), Verdict::Problem);
+        assert_eq!(severity(&wrong, "components"), Severity::Problem);
         let mut wrong = facts();
         wrong.daemon_sets.as_mut().unwrap()[0]["status"]["desiredNumberScheduled"] = json!(3);
-        assert_eq!(verdict(&wrong, "components"), Verdict::Warning);
+        assert_eq!(severity(&wrong, "components"), Severity::Warning);
         let mut wrong = facts();
         wrong.api_service = Ok(
             json!({"status": {"conditions": [{"type": "Available", "status": "False", "message": "x509"}]}}),
         );
-        assert_eq!(verdict(&wrong, "subresources"), Verdict::Problem);
+        assert_eq!(severity(&wrong, "subresources"), Severity::Problem);
         let mut wrong = facts();
         wrong.trial = Err("failed calling webhook: x509: certificate signed by unknown authority".to_owned());
-        assert_eq!(verdict(&wrong, "admission"), Verdict::Problem);
+        assert_eq!(severity(&wrong, "admission"), Severity::Problem);
         wrong.trial = Err("virtualmachines is forbidden: User cannot create".to_owned());
-        assert_eq!(verdict(&wrong, "admission"), Verdict::Unknown);
+        assert_eq!(severity(&wrong, "admission"), Severity::Unknown);
     }
 }

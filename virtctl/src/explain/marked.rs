@@ -199,7 +199,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn what_is_filled_in_is_marked_and_the_yaml_says_the_same() {
+    fn defaults_are_marked_and_the_yaml_is_equivalent() {
         let given = json!({"a": {"b": 1}, "list": [{"name": "x", "v": 1}]});
         let alone =
             json!({"a": {"b": 1, "c": true}, "list": [{"name": "x", "v": 1}], "new": {"d": ["0644"]}});

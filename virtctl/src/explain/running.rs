@@ -170,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_cluster_added_is_no_difference() {
+    fn fields_added_by_the_cluster_are_no_difference() {
         let pod = |spec: Value| -> Pod { serde_json::from_value(json!({ "spec": spec })).unwrap() };
         let planned = pod(json!({"hostname": "a", "containers": [{"name": "compute", "image": "i:1"}]}));
         let added = pod(json!({"hostname": "a", "nodeName": "n", "tolerations": [{"key": "k"}],

@@ -95,7 +95,7 @@ mod tests {
         text.split(' ').map(str::to_owned).collect()
     }
 
-    fn told(planned: &str, running: &str) -> Vec<String> {
+    fn differences(planned: &str, running: &str) -> Vec<String> {
         let changes = differing(&words(planned), &words(running));
         let mut told: Vec<_> =
             changes.iter().map(|Change { path, from, to }| format!("{path}: {from} -> {to}")).collect();
@@ -107,15 +107,15 @@ mod tests {
     fn numbers_of_descriptors_and_the_order_are_no_difference() {
         let planned = r#"-S -add-fd fd=3,set=1 -m size=64M -netdev {"id":"net0","fds":"3:4"} -blockdev {"node-name":"a","filename":"/dev/fdset/1"} -device {"id":"nic"}"#;
         let running = r#"/usr/bin/qemu -m size=64M -blockdev {"node-name":"a","filename":"/dev/fdset/7"} -S -netdev {"id":"net0","fds":"13:14"} -device {"id":"nic","host_mtu":1500}"#;
-        assert_eq!(told(planned, running), Vec::<String>::new());
+        assert_eq!(differences(planned, running), Vec::<String>::new());
     }
 
     #[test]
-    fn what_differs_is_told_by_option_and_setting() {
+    fn differences_are_listed_by_option_and_setting() {
         let planned = r#"-smp cpus=2,cores=1 -device {"driver":"x","id":"a","bootindex":1} -global A.b=1 -global A.c=1"#;
         let running = r#"qemu -smp cpus=1,cores=1 -device {"driver":"x","id":"a"} -device {"driver":"y","id":"b"} -global A.b=2 -global A.c=1"#;
         assert_eq!(
-            told(planned, running),
+            differences(planned, running),
             [
                 ".-device a.bootindex: 1 -> null",
                 ".-device b: null -> {\"driver\":\"y\",\"id\":\"b\"}",
@@ -126,9 +126,9 @@ mod tests {
     }
 
     #[test]
-    fn what_was_taken_out_is_not_compared() {
-        assert_eq!(told("-append quiet -m 64", "qemu -append (removed) -m 64"), Vec::<String>::new());
-        assert_eq!(told("-fw_cfg name=a,string=s", "qemu -fw_cfg (removed)"), Vec::<String>::new());
+    fn removed_secrets_are_not_compared() {
+        assert_eq!(differences("-append quiet -m 64", "qemu -append (removed) -m 64"), Vec::<String>::new());
+        assert_eq!(differences("-fw_cfg name=a,string=s", "qemu -fw_cfg (removed)"), Vec::<String>::new());
     }
 
     #[test]

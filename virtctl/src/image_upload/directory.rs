@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_claim_takes_is_refused_before_anything_is_sent() {
+    fn sockets_and_empty_directories_are_refused_before_anything_is_sent() {
         let folder = tempfile::tempdir().unwrap();
         let error = |path: &Path| format!("{:#}", Directory::open(path).unwrap_err());
         assert!(error(folder.path()).contains("is empty"));

@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_address_of_a_proxy_is_refused() {
+    fn an_invalid_proxy_address_is_refused() {
         assert!(Endpoints::of(&whole("ftp://example.com")).unwrap_err().to_string().contains("neither"));
         assert!(Endpoints::of(&whole("a b")).unwrap_err().to_string().contains("is not a URL"));
     }

@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_image_is_not_opened() {
+    fn a_file_that_is_no_image_is_not_opened() {
         let error = |path: &Path| format!("{:#}", Image::open(path, Content::Image).unwrap_err());
         let folder = tempfile::tempdir().unwrap();
         assert!(error(folder.path()).contains("is a directory"));

@@ -18,7 +18,7 @@ const FAILURES: u32 = 15;
 
 /// The state of the image, as the claim reports it.
 #[derive(Debug, PartialEq, Eq)]
-enum Seen {
+enum ClaimProgress {
     Done,
     Going,
     /// The upload server ended before it was done, and waits for another upload.
@@ -31,15 +31,15 @@ pub(super) fn restarts(claim: &PersistentVolumeClaim) -> u32 {
 }
 
 /// `before`: restarts before the image was sent, if known.
-fn seen(claim: &PersistentVolumeClaim, before: Option<u32>) -> Seen {
+fn seen(claim: &PersistentVolumeClaim, before: Option<u32>) -> ClaimProgress {
     if annotated(claim, annotation::PHASE) == Some("Succeeded") {
-        return Seen::Done;
+        return ClaimProgress::Done;
     }
     match before {
         Some(before) if restarts(claim) > before => {
-            Seen::Lost(annotated(claim, annotation::MESSAGE).unwrap_or_default().to_owned())
+            ClaimProgress::Lost(annotated(claim, annotation::MESSAGE).unwrap_or_default().to_owned())
         }
-        _ => Seen::Going,
+        _ => ClaimProgress::Going,
     }
 }
 
@@ -52,12 +52,12 @@ pub(super) async fn wait(cluster: &Cluster<'_>, name: &str, before: Option<u32>)
             Ok(Some(claim)) => {
                 failures = 0;
                 match seen(&claim, before) {
-                    Seen::Done => {
+                    ClaimProgress::Done => {
                         println!("Processing completed successfully");
                         return Ok(());
                     }
-                    Seen::Going => {}
-                    Seen::Lost(message) => bail!(lost(cluster.namespace(), name, &message)),
+                    ClaimProgress::Going => {}
+                    ClaimProgress::Lost(message) => bail!(lost(cluster.namespace(), name, &message)),
                 }
             }
             Ok(None) => {
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
     use serde_json::{Value, json};
 
-    fn look(annotations: Value, before: Option<u32>) -> Seen {
+    fn look(annotations: Value, before: Option<u32>) -> ClaimProgress {
         let claim = json!({ "metadata": { "annotations": annotations } });
         seen(&serde_json::from_value(claim).unwrap(), before)
     }
@@ -102,12 +102,12 @@ mod tests {
     #[test]
     fn a_claim_says_when_its_image_is_processed() {
         let running = json!({ "cdi.kubevirt.io/storage.pod.phase": "Running" });
-        assert_eq!(look(running, Some(0)), Seen::Going);
-        assert_eq!(look(json!({}), Some(0)), Seen::Going);
+        assert_eq!(look(running, Some(0)), ClaimProgress::Going);
+        assert_eq!(look(json!({}), Some(0)), ClaimProgress::Going);
         let done = json!({
             "cdi.kubevirt.io/storage.pod.phase": "Succeeded", "cdi.kubevirt.io/storage.pod.restarts": "3",
         });
-        assert_eq!(look(done, Some(0)), Seen::Done);
+        assert_eq!(look(done, Some(0)), ClaimProgress::Done);
     }
 
     #[test]
@@ -117,9 +117,9 @@ mod tests {
             "cdi.kubevirt.io/storage.pod.restarts": "3",
             "cdi.kubevirt.io/storage.condition.running.message": "unable to convert",
         });
-        assert_eq!(look(anew.clone(), Some(3)), Seen::Going);
-        assert_eq!(look(anew.clone(), None), Seen::Going);
-        assert_eq!(look(anew, Some(2)), Seen::Lost("unable to convert".to_owned()));
+        assert_eq!(look(anew.clone(), Some(3)), ClaimProgress::Going);
+        assert_eq!(look(anew.clone(), None), ClaimProgress::Going);
+        assert_eq!(look(anew, Some(2)), ClaimProgress::Lost("unable to convert".to_owned()));
         let words = lost("shop", "disk", "unable to convert");
         assert!(words.starts_with("processing of the image in PVC shop/disk failed"), "{words}");
         assert!(words.contains("(unable to convert)") && words.contains("--no-create"), "{words}");

@@ -8,7 +8,7 @@
 //! ```
 
 mod attempts;
-mod person;
+mod credentials;
 mod proxy;
 
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use super::image::Image;
 use super::progress::Progress;
 use attempts::{Attempts, Next, Outcome};
 pub(super) use proxy::Proxy;
-use proxy::{Broken, Said};
+use proxy::{Broken, ProxyAnswer};
 
 /// How often the progress is checked.
 const LOOK: Duration = Duration::from_millis(500);
@@ -43,8 +43,8 @@ pub(super) async fn send<F: Future<Output = anyhow::Result<String>>>(
     let mut attempts = Attempts::new(tries);
     loop {
         let outcome = match attempt(proxy, image, &bearer).await {
-            Ok(said) if said.status == StatusCode::OK => return Ok(attempts.made() + 1),
-            Ok(said) => Outcome::Refused(said.status, said.text),
+            Ok(proxy_answer) if proxy_answer.status == StatusCode::OK => return Ok(attempts.made() + 1),
+            Ok(proxy_answer) => Outcome::Refused(proxy_answer.status, proxy_answer.text),
             Err(Broken::Untrusted(why)) => bail!(why),
             Err(Broken::Lost(why)) => Outcome::Lost(why),
         };
@@ -63,7 +63,7 @@ pub(super) async fn send<F: Future<Output = anyhow::Result<String>>>(
 }
 
 /// One try. It also ends if the proxy stops reading the file.
-async fn attempt(proxy: &Proxy, image: &Image, token: &str) -> Result<Said, Broken> {
+async fn attempt(proxy: &Proxy, image: &Image, token: &str) -> Result<ProxyAnswer, Broken> {
     let sent = Arc::new(AtomicU64::new(0));
     let endpoint = proxy.endpoint(token).await;
     let progress = Progress::of(image.length());
@@ -74,9 +74,9 @@ async fn attempt(proxy: &Proxy, image: &Image, token: &str) -> Result<Said, Brok
     let mut moved = (0, started);
     loop {
         tokio::select! {
-            said = &mut answer => {
+            proxy_answer = &mut answer => {
                 progress.show(sent.load(Ordering::Relaxed));
-                return said;
+                return proxy_answer;
             }
             now = look.tick() => {
                 let at = sent.load(Ordering::Relaxed);

@@ -243,7 +243,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_together_is_refused_in_kubevirts_words() {
+    fn conflicting_upload_flags_are_refused() {
         let image = "--image-path=a.img";
         for (arguments, words) in [
             (&["dv", "disk"][..], "either image-path or archive-path must be provided"),

@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_installation_is_refused() {
+    fn manifests_without_an_installation_are_refused() {
         let refused = |text: &str| format!("{:#}", Bundle::of_texts(&[text]).unwrap_err());
         assert!(refused("a: [").contains("not YAML"));
         assert!(refused("{}").contains("not a kind"));

@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_installed_is_left_alone() {
+    fn installations_by_other_tools_are_refused() {
         let mut helm = found("v1.0.0");
         helm.operator.as_mut().unwrap()["metadata"]["labels"] =
             json!({"app.kubernetes.io/managed-by": "Helm"});

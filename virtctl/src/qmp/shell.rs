@@ -26,7 +26,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
 use super::schema::Schema;
-use super::stream::{Lines, Said};
+use super::stream::{Lines, QmpMessage};
 use super::words;
 
 /// After this time without an answer, the user is told that it takes long.
@@ -150,8 +150,8 @@ async fn converse(lines: &mut Lines, vmi: &str) -> anyhow::Result<()> {
     lines.say(&json!({"execute": "query-qmp-schema", "id": 0})).await?;
     let schema = loop {
         match lines.hear().await?.context("the stream ended before the shell began")? {
-            Said::Event(_) => {}
-            Said::Answer(answer) => break Arc::new(Schema::read(&answer["return"])),
+            QmpMessage::Event(_) => {}
+            QmpMessage::Answer(answer) => break Arc::new(Schema::read(&answer["return"])),
         }
     };
     let mut keyboard = Keyboard::new(schema.clone(), format!("{vmi}> "))?;
@@ -164,13 +164,13 @@ async fn converse(lines: &mut Lines, vmi: &str) -> anyhow::Result<()> {
     loop {
         let deadline = late.unwrap_or_else(|| Instant::now() + SLOW_ANSWER);
         tokio::select! {
-            said = lines.hear() => match said? {
+            message = lines.hear() => match message? {
                 None => {
                     keyboard.print("The stream has ended: the guest is gone, or its launcher.");
                     return Ok(());
                 }
-                Some(Said::Event(event)) => keyboard.print(&event.to_string()),
-                Some(Said::Answer(answer)) => {
+                Some(QmpMessage::Event(event)) => keyboard.print(&event.to_string()),
+                Some(QmpMessage::Answer(answer)) => {
                     keyboard.print(&shown(&answer)?);
                     let id = answer["id"].as_u64().unwrap_or_default();
                     // A user who was told that it takes long has the prompt already.

@@ -18,7 +18,7 @@ const BEGIN: Duration = Duration::from_secs(20);
 
 /// A message from QEMU.
 #[derive(Debug, PartialEq)]
-pub(super) enum Said {
+pub(super) enum QmpMessage {
     Event(Value),
     /// `return` or `error`, with its id.
     Answer(Value),
@@ -66,11 +66,10 @@ impl Lines {
     }
 
     /// The next message; nothing at the end. May be cancelled and called again.
-    pub(super) async fn hear(&mut self) -> anyhow::Result<Option<Said>> {
-        Ok(self
-            .line()
-            .await?
-            .map(|line| if line.get("event").is_some() { Said::Event(line) } else { Said::Answer(line) }))
+    pub(super) async fn hear(&mut self) -> anyhow::Result<Option<QmpMessage>> {
+        Ok(self.line().await?.map(|line| {
+            if line.get("event").is_some() { QmpMessage::Event(line) } else { QmpMessage::Answer(line) }
+        }))
     }
 
     async fn line(&mut self) -> anyhow::Result<Option<Value>> {

@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_neither_is_refused() {
+    fn invalid_qmp_lines_are_refused() {
         for line in ["word", "=1", "a=1 a=2", "a=1 a.b=2", "{", "{\"a\"}", "a=\"x", ".=1"] {
             assert!(typed(line).is_err(), "{line}");
         }

@@ -71,17 +71,17 @@ impl Kind {
 struct Browser(mpsc::Sender<Bytes>);
 
 /// The browser has closed the page, or no longer reads.
-struct Gone;
+struct Disconnected;
 
 impl Browser {
-    async fn say(&self, line: &Value) -> Result<(), Gone> {
+    async fn say(&self, line: &Value) -> Result<(), Disconnected> {
         self.send(format!("{line}\n")).await
     }
 
-    async fn send(&self, line: String) -> Result<(), Gone> {
+    async fn send(&self, line: String) -> Result<(), Disconnected> {
         match timeout(BROWSER, self.0.send(line.into())).await {
             Ok(Ok(())) => Ok(()),
-            Ok(Err(_)) | Err(_) => Err(Gone),
+            Ok(Err(_)) | Err(_) => Err(Disconnected),
         }
     }
 }
@@ -94,10 +94,10 @@ pub(super) fn answer(cluster: Arc<Cluster>) -> Answer {
         let follow = |kind| follow(&cluster, kind, &browser);
         // Each ends only when the browser is gone: then all end.
         tokio::select! {
-            Gone = follow(Kind::Machine) => {}
-            Gone = follow(Kind::Instance) => {}
-            Gone = follow(Kind::Node) => {}
-            Gone = stay_alive(&browser) => {}
+            Disconnected = follow(Kind::Machine) => {}
+            Disconnected = follow(Kind::Instance) => {}
+            Disconnected = follow(Kind::Node) => {}
+            Disconnected = stay_alive(&browser) => {}
         }
     });
     let lines = stream::unfold(receiver, async |mut receiver| {
@@ -107,7 +107,7 @@ pub(super) fn answer(cluster: Arc<Cluster>) -> Answer {
     answer::with_headers(StatusCode::OK, "application/x-ndjson", StreamBody::new(lines).boxed_unsync())
 }
 
-async fn stay_alive(browser: &Browser) -> Gone {
+async fn stay_alive(browser: &Browser) -> Disconnected {
     loop {
         if let Err(gone) = browser.send("\n".to_owned()).await {
             return gone;
@@ -116,7 +116,7 @@ async fn stay_alive(browser: &Browser) -> Gone {
     }
 }
 
-async fn follow(cluster: &Cluster, kind: Kind, browser: &Browser) -> Gone {
+async fn follow(cluster: &Cluster, kind: Kind, browser: &Browser) -> Disconnected {
     let mut pause = PAUSE;
     loop {
         let failed = match once(cluster, kind, browser).await {
@@ -137,7 +137,7 @@ async fn follow(cluster: &Cluster, kind: Kind, browser: &Browser) -> Gone {
 
 /// Lists once, and watches from there until the API server wants a new list. The inner result says whether
 /// the browser is still connected.
-async fn once(cluster: &Cluster, kind: Kind, browser: &Browser) -> anyhow::Result<Result<(), Gone>> {
+async fn once(cluster: &Cluster, kind: Kind, browser: &Browser) -> anyhow::Result<Result<(), Disconnected>> {
     let list = cluster.get(&kind.path(cluster, &format!("limit={MOST}"))).await;
     let mut list = list.map_err(|failure| anyhow::anyhow!(failure.message))?;
     let mut version = text(&list["metadata"]["resourceVersion"]);

@@ -106,7 +106,7 @@ pub(super) async fn act(cluster: &Cluster, target: &Target, action: Action) -> R
     let (plural, word) = call(action);
     let path = session::path(&target.namespace, plural, &target.name, word);
     cluster.text(Method::PUT, &path, Some(&json!({}))).await?;
-    Ok(json!({ "message": format!("{}: {}", target.name, said(action)) }))
+    Ok(json!({ "message": format!("{}: {}", target.name, message(action)) }))
 }
 
 /// The subresource of an action: of the machine, or of its instance.
@@ -123,7 +123,7 @@ fn call(action: Action) -> (&'static str, &'static str) {
     }
 }
 
-fn said(action: Action) -> &'static str {
+fn message(action: Action) -> &'static str {
     match action {
         Action::Start => "the machine will start",
         Action::Stop => "the guest is asked to shut down",

@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_unknown_is_not_found() {
+    fn unknown_api_paths_are_not_found() {
         for path in [
             "/api",
             "/api/",

@@ -163,7 +163,7 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     /// The answer to these bytes from a server whose cluster does not answer.
-    async fn said(request: &str) -> String {
+    async fn answer_to(request: &str) -> String {
         // No API server listens on this port.
         let config = Config::new("http://127.0.0.1:9".parse().unwrap());
         let cluster = Cluster::new(Client::try_from(config).unwrap(), "home", None);
@@ -185,45 +185,45 @@ mod tests {
     async fn a_stranger_learns_nothing() {
         let nobody = "host: 127.0.0.1:8080\r\nconnection: close\r\n\r\n";
         for path in ["/", "/index.html", "/app.js", "/api/about", "/api/live", "/no", "/?token=guess"] {
-            let answer = said(&format!("GET {path} HTTP/1.1\r\n{nobody}")).await;
+            let answer = answer_to(&format!("GET {path} HTTP/1.1\r\n{nobody}")).await;
             assert!(answer.starts_with("HTTP/1.1 401"), "{path}: {answer}");
         }
         let elsewhere = OURS.replace("127.0.0.1", "evil.example");
         for path in ["/?token=token", "/api/about"] {
-            let answer = said(&format!("GET {path} HTTP/1.1\r\n{elsewhere}")).await;
+            let answer = answer_to(&format!("GET {path} HTTP/1.1\r\n{elsewhere}")).await;
             assert!(answer.starts_with("HTTP/1.1 421"), "{path}: {answer}");
         }
         let answer =
-            said(&format!("POST /api/create HTTP/1.1\r\norigin: http://evil.example\r\n{OURS}")).await;
+            answer_to(&format!("POST /api/create HTTP/1.1\r\norigin: http://evil.example\r\n{OURS}")).await;
         assert!(answer.starts_with("HTTP/1.1 403"), "{answer}");
     }
 
     #[tokio::test]
     async fn the_user_gets_in() {
         let answer =
-            said(&format!("GET /?token=token HTTP/1.1\r\n{}", OURS.replace("=secret", "=old"))).await;
+            answer_to(&format!("GET /?token=token HTTP/1.1\r\n{}", OURS.replace("=secret", "=old"))).await;
         assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
         assert!(answer.contains("virtctl-ui-8080=secret; Path=/; HttpOnly; SameSite=Strict"), "{answer}");
-        let answer = said(&format!("GET /api/about HTTP/1.1\r\n{OURS}")).await;
+        let answer = answer_to(&format!("GET /api/about HTTP/1.1\r\n{OURS}")).await;
         assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("\"namespace\":\"home\""), "{answer}");
     }
 
     #[tokio::test]
-    async fn what_is_not_there_is_not_found() {
+    async fn unknown_files_and_paths_are_not_found() {
         for path in
             ["/../../etc/passwd", "/%2e%2e/Cargo.toml", "/api/machines/a/../metrics", "/api/x", "/nothing"]
         {
-            let answer = said(&format!("GET {path} HTTP/1.1\r\n{OURS}")).await;
+            let answer = answer_to(&format!("GET {path} HTTP/1.1\r\n{OURS}")).await;
             assert!(answer.starts_with("HTTP/1.1 404"), "{path}: {answer}");
         }
         // A console is a websocket, and nothing else.
-        let answer = said(&format!("GET /api/machines/a/b/console HTTP/1.1\r\n{OURS}")).await;
+        let answer = answer_to(&format!("GET /api/machines/a/b/console HTTP/1.1\r\n{OURS}")).await;
         assert!(answer.starts_with("HTTP/1.1 400"), "{answer}");
     }
 
     #[tokio::test]
     async fn a_cluster_that_is_not_there_is_told_in_words() {
-        let answer = said(&format!("GET /api/machines/a/b HTTP/1.1\r\n{OURS}")).await;
+        let answer = answer_to(&format!("GET /api/machines/a/b HTTP/1.1\r\n{OURS}")).await;
         assert!(answer.starts_with("HTTP/1.1 502") && answer.contains("\"message\":"), "{answer}");
     }
 }

@@ -211,7 +211,7 @@ where
     address
 }
 
-fn said(status: u16, body: impl Into<Bytes>) -> Answer {
+fn json_answer(status: u16, body: impl Into<Bytes>) -> Answer {
     let status = StatusCode::from_u16(status).unwrap();
     Response::builder()
         .status(status)
@@ -221,7 +221,7 @@ fn said(status: u16, body: impl Into<Bytes>) -> Answer {
 }
 
 fn object(status: u16, object: &Value) -> Answer {
-    said(status, object.to_string())
+    json_answer(status, object.to_string())
 }
 
 fn missing(path: &str) -> Answer {
@@ -352,7 +352,7 @@ async fn take(state: Arc<Mutex<State>>, request: Request<Incoming>) -> Answer {
     let told = {
         let mut state = state.lock().unwrap();
         if !token.starts_with("token-") {
-            return said(400, "");
+            return json_answer(400, "");
         }
         let known = match path.as_str() {
             "/v1beta1/upload-async" => !state.script.only_synchronous,
@@ -360,10 +360,10 @@ async fn take(state: Arc<Mutex<State>>, request: Request<Incoming>) -> Answer {
             _ => false,
         };
         match head.method {
-            _ if !known => return said(404, ""),
-            Method::HEAD => return said(200, ""),
+            _ if !known => return json_answer(404, ""),
+            Method::HEAD => return json_answer(200, ""),
             Method::POST => {}
-            _ => return said(404, ""),
+            _ => return json_answer(404, ""),
         }
         state.posts += 1;
         (!state.script.answers.is_empty()).then(|| state.script.answers.remove(0))
@@ -371,13 +371,13 @@ async fn take(state: Arc<Mutex<State>>, request: Request<Incoming>) -> Answer {
     if let Some(status) = told {
         // If a connection is closed while bytes are unread, the answer may be lost.
         let _ = body.collect().await;
-        return said(status, "told to");
+        return json_answer(status, "told to");
     }
     assert_eq!(head.headers[header::CONTENT_TYPE], "application/octet-stream");
     let expected: usize = head.headers[header::CONTENT_LENGTH].to_str().unwrap().parse().unwrap();
     let mut received = Received { path, token, length: 0, begins_with: Vec::new() };
     while let Some(frame) = body.frame().await {
-        let Ok(frame) = frame else { return said(500, "broken off") };
+        let Ok(frame) = frame else { return json_answer(500, "broken off") };
         let Some(data) = frame.data_ref() else { continue };
         received.length += data.len();
         let kept = data.len().min(KEPT - received.begins_with.len());
@@ -385,5 +385,5 @@ async fn take(state: Arc<Mutex<State>>, request: Request<Incoming>) -> Answer {
     }
     assert_eq!(received.length, expected);
     state.lock().unwrap().received.push(received);
-    said(200, "")
+    json_answer(200, "")
 }

@@ -142,7 +142,7 @@ fn a_proxy_that_is_busy_is_asked_again_and_a_token_that_ran_out_is_replaced() {
 }
 
 #[test]
-fn what_the_proxy_refuses_is_said_once() {
+fn a_refusal_by_the_proxy_is_reported_once() {
     for (answers, retry, words, posts) in [
         (vec![400], 5, "error uploading image: unexpected return value 400, told to\n", 1),
         (vec![401], 5, "authentication failed: unexpected return value 401, told to\n", 1),

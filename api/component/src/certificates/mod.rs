@@ -18,10 +18,10 @@
 mod client;
 pub mod files;
 mod pair;
+mod parsed;
 mod peer;
 mod policy;
 mod seal;
-mod seen;
 mod server;
 mod tag;
 #[cfg(test)]
@@ -29,10 +29,10 @@ mod tests;
 
 pub use client::Client;
 pub use pair::{Authorities, Pair};
+pub use parsed::ParsedCertificate;
 pub use peer::is_server_of;
 pub use policy::{PolicyError, TlsPolicy};
 pub use seal::Seal;
-pub use seen::Seen;
 pub use server::{Clients, Server};
 
 use std::future::pending;

@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_had_is_named() {
+    fn unsupported_tls_versions_and_ciphers_are_named() {
         for version in ["VersionTLS10", "VersionTLS11", "VersionSSL30", "tls"] {
             let error = TlsPolicy::new(Some(version), &[]).unwrap_err();
             assert_eq!(error, PolicyError::Version(version.to_owned()));

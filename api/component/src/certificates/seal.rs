@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_seal_is_known_again_and_told_to_nobody() {
+    fn a_seal_is_recognised_and_not_printed() {
         let (one, other) = (Seal::of(b"key"), Seal::of(b"another"));
         assert!(one.is(one.as_str()) && !one.is(other.as_str()) && !one.is(""));
         assert!(!one.is(&one.as_str()[1..]) && !one.is(&format!("{}0", one.as_str())));

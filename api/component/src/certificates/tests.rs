@@ -154,7 +154,7 @@ async fn a_server_takes_over_what_changed_and_open_connections_stay() {
 }
 
 #[tokio::test]
-async fn what_is_shown_until_the_files_are_there() {
+async fn a_server_shows_its_own_certificate_until_the_files_exist() {
     install_provider();
     let directory = tempfile::tempdir().unwrap();
     let (own, ours) = (authority(), authority());

@@ -122,7 +122,7 @@ mod tests {
     use tower::{Layer as _, ServiceExt, service_fn};
 
     #[test]
-    fn what_a_request_is_about_and_does() {
+    fn a_request_is_counted_by_resource_and_verb() {
         for (method, uri, resource, verb) in [
             ("GET", "/api/v1/pods?watch=true&resourceVersion=1", "pods", "WATCH"),
             ("GET", "/api/v1/namespaces/a/pods", "pods", "LIST"),

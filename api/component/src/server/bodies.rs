@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_waits_gets_what_is_given_back() {
+    async fn a_waiting_request_gets_the_freed_memory() {
         let pool = Arc::new(Pool::new(2 * LARGEST));
         let held = pool.take(from(1), LARGEST).await.unwrap();
         let waits = tokio::spawn({

@@ -85,7 +85,7 @@ impl Limits {
 }
 
 /// Time for a client that was told to close its connection.
-const GOODBYE: Duration = Duration::from_secs(5);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The sender of a request, as far as the connection shows.
 #[derive(Clone, Debug)]
@@ -205,7 +205,7 @@ async fn connection<K, S, F, B>(
         ended = http.as_mut() => return done(ended),
         () = quiet(&mut requests, limits) => http.as_mut().graceful_shutdown(),
     }
-    match timeout(GOODBYE, http).await {
+    match timeout(DRAIN_TIMEOUT, http).await {
         Ok(ended) => done(ended),
         Err(_) => debug!(%address, "an idle connection was closed"),
     }
@@ -270,11 +270,11 @@ impl Drop for Open {
 async fn quiet(requests: &mut watch::Receiver<Requests>, limits: Limits) {
     loop {
         let Requests { begun, open } = *requests.borrow_and_update();
-        let patience = if begun { limits.idle } else { limits.head };
+        let time_limit = if begun { limits.idle } else { limits.head };
         let changed = if open > 0 {
             requests.changed().await
         } else {
-            match timeout(patience, requests.changed()).await {
+            match timeout(time_limit, requests.changed()).await {
                 Ok(changed) => changed,
                 Err(_) => return,
             }

@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_known_or_being_answered_stays() {
+    fn known_and_busy_connections_are_kept() {
         let places = Places::new(limits(2, 2));
         let (known, mut of_known) = Places::enter(&places, from(1)).unwrap();
         known.known();

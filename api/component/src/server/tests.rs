@@ -60,7 +60,7 @@ async fn post(tls: &mut TlsStream<TcpStream>, length: usize, body: &[u8]) -> std
 }
 
 #[tokio::test]
-async fn silent_connections_keep_nobody_out() {
+async fn silent_connections_do_not_block_others() {
     let server = start(FEW).await;
     // Connections that send nothing at all, and connections that send nothing after the handshake.
     let (mut dumb, mut silent) = (vec![], vec![]);

@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_grows_when_it_is_read_weighs_more() {
+    fn json_that_grows_when_parsed_weighs_more() {
         let many = |item: &str| format!("[{}0]", format!("{item},").repeat(10_000)).len();
         let weighs = |item: &str| weight(format!("[{}0]", format!("{item},").repeat(10_000)).as_bytes());
         assert!(weighs("{\"a\":0}") > 80 * many("{\"a\":0}"));

@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_review_that_anybody_can_send_writes_nothing() {
+    async fn an_eviction_review_writes_nothing() {
         let writes = Arc::new(AtomicUsize::new(0));
         let client = api_server(writes.clone()).await;
         let (settings, review) = (Settings::default(), request(&json!({ "metadata": {} }), false));

@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_compute_has_is_mounted_where_it_is_served_for_reading() {
+    fn mounts_of_compute_are_copied_read_only_to_their_virtiofs_containers() {
         let mounts = json!([
             {"name": "vault", "mountPath": "/vault"},
             {"name": "cloud", "mountPath": "/var/run/secrets/cloud"},

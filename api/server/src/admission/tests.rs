@@ -137,7 +137,7 @@ fn only_the_controller_says_what_an_instance_was_made_from() {
 }
 
 #[test]
-fn what_the_types_do_not_know_survives() {
+fn unknown_fields_survive_admission() {
     let object = vmi(|vmi| vmi["spec"]["domain"]["devices"]["from_the_future"] = json!({ "a": 1 }));
     let answer = ask(Hook::MutateInstance, "CREATE", "ann", &object, None);
     let object = patched(&answer, &object);

@@ -93,8 +93,10 @@ fn machine() -> VirtualMachine {
 }
 
 fn tree() -> ObjectGraphNode {
-    let seen =
-        Seen { pod: Some("launcher".to_owned()), state: Some("persistent-state-for-web-x".to_owned()) };
+    let seen = LookedUpObjects {
+        pod: Some("launcher".to_owned()),
+        state: Some("persistent-state-for-web-x".to_owned()),
+    };
     tree::machine(&machine(), &seen)
 }
 
@@ -130,7 +132,7 @@ fn a_machine_that_is_off_has_no_instance() {
         "spec": {"template": {"spec": {"domain": {"devices": {}}}}},
     }))
     .unwrap();
-    assert_eq!(lines(&tree::machine(&vm, &Seen::default())), ["VirtualMachine shop/web compute"]);
+    assert_eq!(lines(&tree::machine(&vm, &LookedUpObjects::default())), ["VirtualMachine shop/web compute"]);
 }
 
 #[test]

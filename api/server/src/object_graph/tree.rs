@@ -16,7 +16,7 @@ use barevirt_api::v1::{
 use k8s_openapi::api::core::v1::TypedObjectReference;
 use kube::ResourceExt;
 
-use super::Seen;
+use super::LookedUpObjects;
 
 /// Label of a node: the purpose of its object.
 const TYPE_LABEL: &str = "kubevirt.io/dependency-type";
@@ -51,7 +51,7 @@ pub(super) fn is_created(vm: &VirtualMachine) -> bool {
 }
 
 /// The tree of a machine.
-pub(super) fn machine(vm: &VirtualMachine, seen: &Seen) -> ObjectGraphNode {
+pub(super) fn machine(vm: &VirtualMachine, seen: &LookedUpObjects) -> ObjectGraphNode {
     let namespace = vm.namespace().unwrap_or_default();
     let spec = &vm.spec.template.spec;
     let mut children = Children { namespace: &namespace, nodes: Vec::new() };

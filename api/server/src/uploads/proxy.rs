@@ -36,18 +36,18 @@ const TEXT_WITHIN: Duration = Duration::from_secs(10);
 
 /// When an upload is answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum UploadMode {
     /// As soon as the claim is filled.
     Synchronous,
     /// As soon as the image has arrived.
     Asynchronous,
 }
 
-impl Way {
+impl UploadMode {
     fn path(self) -> &'static str {
         match self {
-            Way::Synchronous => UPLOAD,
-            Way::Asynchronous => UPLOAD_ASYNC,
+            UploadMode::Synchronous => UPLOAD,
+            UploadMode::Asynchronous => UPLOAD_ASYNC,
         }
     }
 }
@@ -58,7 +58,7 @@ impl Way {
 pub(super) async fn send(
     tls: &ClientConfig,
     server: &Server,
-    way: Way,
+    mode: UploadMode,
     request: Request<Incoming>,
     seat: OwnedSemaphorePermit,
 ) -> Result<Answer, Refusal> {
@@ -78,7 +78,7 @@ pub(super) async fn send(
     });
     let passed = Request::builder()
         .method(Method::POST)
-        .uri(way.path())
+        .uri(mode.path())
         .header(header::HOST, "upload")
         .body(request.into_body())
         .map_err(|error| Refusal::internal(error.to_string()))?;

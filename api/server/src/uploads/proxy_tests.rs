@@ -106,7 +106,7 @@ impl Pod {
 async fn through(
     tls: &ClientConfig,
     server: &Server,
-    way: Way,
+    mode: UploadMode,
     image: &[u8],
     only: Option<usize>,
 ) -> (u16, String) {
@@ -122,7 +122,7 @@ async fn through(
             async move {
                 let seat = seats.try_acquire_owned().unwrap();
                 Ok::<_, Infallible>(
-                    send(&tls, &server, way, request, seat).await.unwrap_or_else(Answer::from),
+                    send(&tls, &server, mode, request, seat).await.unwrap_or_else(Answer::from),
                 )
             }
         });
@@ -163,9 +163,9 @@ fn image() -> Vec<u8> {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_image_goes_through_whole() {
     let authority = Authority::new();
-    for way in [Way::Synchronous, Way::Asynchronous] {
+    for mode in [UploadMode::Synchronous, UploadMode::Asynchronous] {
         let pod = Pod::start(&authority).await;
-        let (status, text) = through(&authority.client(), &pod.server, way, &image(), None).await;
+        let (status, text) = through(&authority.client(), &pod.server, mode, &image(), None).await;
         assert_eq!((status, text.as_str()), (200, ""));
         let Pod { claim, ended, .. } = pod;
         assert_eq!(timeout(Duration::from_secs(20), ended).await.unwrap().unwrap().unwrap(), SIZE);
@@ -175,19 +175,19 @@ async fn an_image_goes_through_whole() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_pod_says_is_said_and_what_breaks_off_is_none() {
+async fn the_pods_answer_is_forwarded_and_a_broken_upload_leaves_no_disk() {
     let authority = Authority::new();
     let pod = Pod::start(&authority).await;
     let client = authority.client();
     // The upload is refused long before its end.
     let large = vec![7; 64 << 20];
-    let (status, text) = through(&client, &pod.server, Way::Synchronous, &large, None).await;
+    let (status, text) = through(&client, &pod.server, UploadMode::Synchronous, &large, None).await;
     assert!(status == 400 && text.contains("is a disk of 67108864 bytes"), "{status} {text}");
-    through(&client, &pod.server, Way::Synchronous, &image(), Some(1 << 20)).await;
+    through(&client, &pod.server, UploadMode::Synchronous, &image(), Some(1 << 20)).await;
     assert_eq!(pod.disk(), None);
     assert!(!pod.ended.is_finished());
     let again = async {
-        while through(&client, &pod.server, Way::Synchronous, &image(), None).await.0 != 200 {
+        while through(&client, &pod.server, UploadMode::Synchronous, &image(), None).await.0 != 200 {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
@@ -201,11 +201,11 @@ async fn an_image_goes_to_the_very_pod_and_is_taken_from_us_alone() {
     let (pod, other) = (Pod::start(&authority).await, Pod::start(&authority).await);
     // Another pod has the address by now.
     let moved = Server::at(other.server.address, pod.server.certificate.clone());
-    let (status, text) = through(&authority.client(), &moved, Way::Synchronous, &image(), None).await;
+    let (status, text) = through(&authority.client(), &moved, UploadMode::Synchronous, &image(), None).await;
     assert!(status == 503 && text.contains("cannot use the upload pod"), "{status} {text}");
     // The pod trusts another authority.
     let stranger = Authority::new().client();
-    let (status, text) = through(&stranger, &pod.server, Way::Synchronous, &image(), None).await;
+    let (status, text) = through(&stranger, &pod.server, UploadMode::Synchronous, &image(), None).await;
     assert!(status == 503 && text.contains("cannot use the upload pod"), "{status} {text}");
     for pod in [&pod, &other] {
         assert_eq!(std::fs::read_dir(pod.claim.path()).unwrap().count(), 0);
@@ -213,6 +213,6 @@ async fn an_image_goes_to_the_very_pod_and_is_taken_from_us_alone() {
     // No server listens there.
     let nobody = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap().local_addr().unwrap();
     let gone = Server::at(nobody, pod.server.certificate.clone());
-    assert_eq!(through(&authority.client(), &gone, Way::Synchronous, &image(), None).await.0, 503);
+    assert_eq!(through(&authority.client(), &gone, UploadMode::Synchronous, &image(), None).await.0, 503);
     assert!(!Path::new(&pod.claim.path().join(DISK)).exists());
 }

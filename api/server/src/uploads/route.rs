@@ -3,7 +3,7 @@
 use barevirt_api::cdi::{UPLOAD_GROUP as GROUP, UPLOAD_VERSION as VERSION};
 use http::Method;
 
-use super::proxy::Way;
+use super::proxy::UploadMode;
 use crate::route::{Access, NoRoute, object_name};
 
 /// One request that this listener knows.
@@ -28,7 +28,7 @@ pub(super) enum Route {
         claim: String,
     },
     /// An image, or a check whether it may be sent, from a client with a token.
-    Proxied(Way),
+    Proxied(UploadMode),
     /// A path that only CDI's proxy supports.
     NotServed(&'static str),
 }
@@ -70,8 +70,8 @@ pub(super) fn parse(method: &Method, path: &str) -> Result<Route, NoRoute> {
             let (namespace, claim) = (object_name(namespace)?, object_name(claim)?);
             only(&[Method::POST], Route::Upload { namespace, claim })
         }
-        [VERSION, "upload"] => only(&sent, Route::Proxied(Way::Synchronous)),
-        [VERSION, "upload-async"] => only(&sent, Route::Proxied(Way::Asynchronous)),
+        [VERSION, "upload"] => only(&sent, Route::Proxied(UploadMode::Synchronous)),
+        [VERSION, "upload-async"] => only(&sent, Route::Proxied(UploadMode::Asynchronous)),
         [VERSION, "upload-form" | "upload-form-async"] => Ok(Route::NotServed("forms")),
         _ => Err(NoRoute::NotFound),
     }
@@ -92,8 +92,8 @@ mod tests {
         let path = format!("{apis}/namespaces/shop/uploads/disk/proxy");
         assert_eq!(of(Method::POST, &path), Ok(upload));
         assert_eq!(of(Method::GET, &path), Err(NoRoute::MethodNotAllowed));
-        assert_eq!(of(Method::PUT, "/v1beta1/upload"), Ok(Route::Proxied(Way::Synchronous)));
-        assert_eq!(of(Method::HEAD, "/v1beta1/upload-async"), Ok(Route::Proxied(Way::Asynchronous)));
+        assert_eq!(of(Method::PUT, "/v1beta1/upload"), Ok(Route::Proxied(UploadMode::Synchronous)));
+        assert_eq!(of(Method::HEAD, "/v1beta1/upload-async"), Ok(Route::Proxied(UploadMode::Asynchronous)));
         assert_eq!(of(Method::POST, "/v1beta1/upload-form"), Ok(Route::NotServed("forms")));
         for path in [
             "/",

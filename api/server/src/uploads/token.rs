@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_wrote_is_none() {
+    fn forged_tokens_are_refused() {
         let ours = pair();
         let token = issue(&ours, "shop", "disk", at(1000));
         assert_eq!(read(&pair(), &token, at(1000)), Err(Refused::Forged), "of another cluster");

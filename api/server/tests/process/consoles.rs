@@ -130,7 +130,7 @@ async fn says(console: &mut Console, text: &str) {
 }
 
 #[tokio::test]
-async fn two_hundred_consoles_of_which_some_are_deaf_take_little_memory_and_disturb_nobody() {
+async fn two_hundred_consoles_with_stalled_clients_take_little_memory() {
     let (ours, front) = (authority("ours"), authority("front"));
     let directory = certificates(&ours);
     // All addresses of 127/8 belong to this machine. They are needed because the handlers' port is fixed.

@@ -76,7 +76,7 @@ fn review(padding: &str) -> String {
 const REVIEW: &str = "POST /vmipreset-validate";
 
 #[tokio::test]
-async fn strangers_keep_nobody_out_and_take_no_more_than_their_share() {
+async fn strangers_do_not_block_others_and_are_limited() {
     let (ours, front) = (authority("ours"), authority("front"));
     let directory = certificates(&ours);
     let nowhere = std::net::IpAddr::from([127, 0, 0, 1]);

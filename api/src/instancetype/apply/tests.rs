@@ -205,7 +205,7 @@ fn conflicts_come_all_at_once() {
 }
 
 #[test]
-fn what_says_nothing_is_no_conflict() {
+fn zero_and_empty_values_are_no_conflict() {
     let domain = json!({
         "cpu": {"sockets": 0, "model": "", "dedicatedCpuPlacement": false}, "memory": {}, "resources": {"requests": {}},
     });

@@ -109,7 +109,7 @@ fn conflicts_name_the_template() {
 }
 
 #[test]
-fn what_is_not_there_is_no_reason_to_refuse() {
+fn a_missing_instance_type_is_no_reason_to_refuse() {
     let lookups = Lookups {
         instancetype: Lookup::Missing("instancetypes \"small\" not found".to_owned()),
         preference: Lookup::Missing("preferences \"linux\" not found".to_owned()),

@@ -102,7 +102,7 @@ fn labels_are_found_wherever_they_are() {
 }
 
 #[test]
-fn what_tells_nothing_is_said_and_may_be_ignored() {
+fn a_volume_without_defaults_is_an_error_that_can_be_ignored() {
     let template = |spec: Value| {
         vm(json!({"dataVolume": {"name": "disk"}}), json!([{"metadata": {"name": "disk"}, "spec": spec}]))
     };

@@ -55,7 +55,7 @@ fn a_copy_is_named_and_labelled_as_kubevirts() {
 }
 
 #[test]
-fn what_is_in_a_copy_is_read_as_what_it_is() {
+fn a_controller_revision_is_read_by_its_kind() {
     let spec: VirtualMachineInstancetypeSpec = read(Family::Instancetype, &stored()).unwrap();
     assert_eq!(spec.cpu.guest, 2);
     let other: Result<VirtualMachinePreferenceSpec, String> = read(Family::Preference, &stored());

@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken() {
+    fn valid_rotations_are_accepted() {
         for own in [
             json!({}),
             json!({"ca": {"duration": "24h", "renewBefore": "16h"}, "server": {"duration": "12h", "renewBefore": "10h"}}),
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused() {
+    fn invalid_rotations_are_refused() {
         for (own, words) in [
             (json!({"ca": {"duration": "x"}}), vec!["selfSigned.ca.duration: x is not a duration"]),
             (

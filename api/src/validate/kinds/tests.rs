@@ -155,7 +155,7 @@ fn evictions() {
 }
 
 #[test]
-fn what_changes_nothing_is_told() {
+fn settings_without_effect_cause_warnings() {
     let lists = json!({"developerConfiguration": {
         "featureGates": ["HostDisk", "LiveMigration", "Macvtap", "Unheard"], "disabledFeatureGates": ["NUMA"],
     }, "supportedGuestAgentVersions": ["5.*"]});

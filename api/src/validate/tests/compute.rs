@@ -92,7 +92,7 @@ fn firmware_rules() {
 }
 
 #[test]
-fn what_is_right_about_firmware() {
+fn valid_firmware_is_accepted() {
     for (pointer, value) in [
         ("/spec/domain/firmware/bootloader", json!({"efi": {"secureBoot": false, "persistent": true}})),
         (

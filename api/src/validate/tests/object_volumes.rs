@@ -57,7 +57,7 @@ fn names_labels_and_numbers() {
 }
 
 #[test]
-fn what_kubernetes_would_refuse_of_a_pod_is_refused_first() {
+fn pod_fields_that_kubernetes_would_refuse_are_refused() {
     let name = json!({"fieldPath": "metadata.name"});
     let file = |more: Value| {
         let mut file = json!({"path": "a"});

@@ -236,7 +236,7 @@ fn volumes_come_and_go() {
 
 /// A volume can be unplugged even if newer rules would refuse the rest of the instance.
 #[test]
-fn what_was_wrong_before_is_not_in_the_way() {
+fn an_existing_error_does_not_block_other_changes() {
     let odd = with(right(), "/spec/domain/devices/disks/0/errorPolicy", json!("wait"));
     let volume = json!({"name": "data", "dataVolume": {"name": "data", "hotpluggable": true}});
     let disk = json!({"name": "data", "disk": {"bus": "virtio"}});
@@ -346,7 +346,7 @@ fn a_drive_stays_where_it_is() {
 }
 
 #[test]
-fn what_changes_in_a_running_guest_is_a_components_affair() {
+fn only_components_change_a_running_guest() {
     let old = with(right(), "/spec/domain/cpu/maxSockets", json!(8));
     for (at, value) in [
         ("/spec/domain/cpu/sockets", json!(2)),

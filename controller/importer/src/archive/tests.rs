@@ -167,7 +167,7 @@ fn a_later_entry_replaces_an_earlier_one_and_a_second_archive_the_first() {
 }
 
 #[test]
-fn what_would_lead_out_of_the_claim_is_refused_by_name() {
+fn entries_that_lead_out_of_the_claim_are_refused_by_name() {
     let outside = World::new().directory.path().join("outside").display().to_string();
     for (entries, why) in [
         (vec![file("../outside", b"x")], "leads out of the archive by .."),
@@ -212,7 +212,7 @@ fn nothing_is_written_through_a_link() {
 }
 
 #[test]
-fn what_is_no_file_directory_or_link_is_refused_by_name() {
+fn other_kinds_of_entries_are_refused_by_name() {
     for (entry, why) in [
         (of_kind(b'3', "null", ""), "is a device"),
         (of_kind(b'4', "sda", ""), "is a device"),
@@ -310,7 +310,7 @@ fn entries_names_bytes_and_time_are_bounded() {
 }
 
 #[test]
-fn what_is_no_archive_is_told_from_a_damaged_one() {
+fn a_file_that_is_no_archive_is_told_from_a_damaged_archive() {
     let no_archive = "is not a tar archive";
     for bytes in [&b"PK\x03\x04"[..], &[7; 4096], b"QFI\xfb"] {
         let said = World::new().refuses(bytes);

@@ -104,7 +104,7 @@ impl<'a> Registry<'a> {
             let text = format!("get image {}: {failure}", self.name);
             return Err(if failure.is_final() { Failure::Final(text) } else { Failure::Passing(text) });
         }
-        let body = answer.whole(LONGEST_MANIFEST, self.web.patience.stall).await?;
+        let body = answer.whole(LONGEST_MANIFEST, self.web.policy.stall).await?;
         if reference.contains(':') {
             let checksum = Checksum::parse(reference)?;
             let mut hasher = checksum.hasher();
@@ -158,7 +158,7 @@ impl<'a> Registry<'a> {
                         Failure::Passing(text)
                     });
                 }
-                let body = answer.whole(LONGEST_TOKEN, self.web.patience.answer).await?;
+                let body = answer.whole(LONGEST_TOKEN, self.web.policy.answer).await?;
                 let token: Token = serde_json::from_slice(&body).map_err(|error| {
                     refused(&format!("the token's server sent an invalid answer: {error}"))
                 })?;

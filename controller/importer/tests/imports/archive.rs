@@ -71,7 +71,7 @@ async fn an_archive_whose_transfer_breaks_off_is_resumed_and_its_checksum_holds(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_does_not_fit_or_comes_from_another_source_is_refused() {
+async fn an_archive_that_does_not_fit_or_has_another_source_is_refused() {
     let world = World::new();
     let server = server(packed("-z", 20 << 20));
     let failure = world.importer.run(&job(http(server.url("/files")))).await.unwrap_err();

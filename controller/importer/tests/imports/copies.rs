@@ -48,10 +48,10 @@ impl Copy {
         std::fs::write(self.source.receiver.join(RECEIVER_FILE), certificate).unwrap();
     }
 
-    async fn serve(&self, patience: Duration) -> (SocketAddr, JoinHandle<Result<(), Failure>>) {
+    async fn serve(&self, idle_timeout: Duration) -> (SocketAddr, JoinHandle<Result<(), Failure>>) {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
-        (address, tokio::spawn(Sender::open(&self.source).unwrap().serve(listener, patience)))
+        (address, tokio::spawn(Sender::open(&self.source).unwrap().serve(listener, idle_timeout)))
     }
 
     async fn run(&self, address: SocketAddr) -> Result<u64, Failure> {
@@ -79,7 +79,7 @@ async fn a_claim_is_sent_byte_for_byte() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_has_another_key_gets_nothing_and_is_not_believed() {
+async fn a_peer_with_another_key_is_refused_on_both_sides() {
     let copy = Copy::of(&contents(1 << 20));
     let (address, sender) = copy.serve(LONG).await;
     // The importer is not known yet, then another one is: the sender can still be told.
@@ -101,7 +101,7 @@ async fn who_has_another_key_gets_nothing_and_is_not_believed() {
 async fn an_importer_waits_until_its_sender_knows_it() {
     let bytes = contents(1 << 20);
     let mut copy = Copy::of(&bytes);
-    copy.world.importer.web.patience.tries = 50;
+    copy.world.importer.web.policy.tries = 50;
     let own = keys::make(&copy.world.importer.places.keys).unwrap();
     copy.introduce("");
     let (address, sender) = copy.serve(LONG).await;
@@ -156,7 +156,7 @@ async fn a_copy_that_breaks_off_is_taken_up_and_a_disk_that_is_too_large_refused
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_sender_that_nobody_asks_ends() {
+async fn a_sender_without_requests_ends() {
     let copy = Copy::of(b"x");
     let (address, sender) = copy.serve(Duration::from_millis(300)).await;
     assert!(tokio::time::timeout(LONG, sender).await.unwrap().unwrap().is_ok());

@@ -95,7 +95,7 @@ fn limited(memory: &str, seconds: &str, script: &str) -> std::process::Output {
 }
 
 #[test]
-fn what_reads_tables_has_only_so_much_time_and_memory_and_no_network() {
+fn the_image_converter_has_limits_and_no_network() {
     use std::os::unix::process::ExitStatusExt;
     let output = limited("1000000000", "1", "while :; do :; done");
     assert_eq!(output.status.signal(), Some(24), "{output:?}");
@@ -116,7 +116,7 @@ fn what_reads_tables_has_only_so_much_time_and_memory_and_no_network() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_no_image_is_refused_by_name() {
+async fn files_that_are_no_images_are_refused_by_name() {
     for (body, word) in [
         (vec![], "empty"),
         (image(&contents(1 << 20), "vmdk", &[]), "vmdk"),
@@ -142,7 +142,7 @@ async fn another_checksum_is_another_file() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_redirect_leads_neither_to_this_pod_nor_to_metadata_nor_in_circles() {
+async fn redirects_to_this_pod_or_to_metadata_or_in_circles_are_refused() {
     for to in [
         "http://169.254.169.254/latest/meta-data/",
         "http://127.0.0.2:1/",
@@ -206,7 +206,7 @@ async fn a_server_that_lies_or_stalls_is_given_up() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_says_no_is_believed_and_who_has_troubles_is_asked_again() {
+async fn a_refusal_is_final_and_a_server_error_is_retried() {
     let reason = last(World::new().run(http(Server::start(not_found).url("/x"))).await);
     assert!(reason.contains("answers 404"), "{reason}");
     let server = Server::start(|_| said("503 Service Unavailable", &[], b""));

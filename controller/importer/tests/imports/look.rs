@@ -33,7 +33,7 @@ async fn an_image_of_a_registry_is_told_by_its_manifest() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_no_image_has_no_digest() {
+async fn a_file_that_is_no_image_has_no_digest() {
     let server = Server::start(|_| said("200 OK", &[], b"<html>welcome</html>"));
     assert!(World::new().importer.look(&registry(&server, ":1")).await.is_err());
 }

@@ -60,7 +60,7 @@ fn world(access: &str, secret: &str) -> World {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_object_is_got_by_who_has_its_keys() {
+async fn an_s3_object_is_read_with_its_keys() {
     let contents = contents(3 << 20);
     for body in [contents.clone(), image(&contents, "qcow2", &[])] {
         let server = Server::start(move |request| answer(request, &body));
@@ -80,7 +80,7 @@ async fn an_object_is_got_by_who_has_its_keys() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_object_that_anybody_may_see_needs_no_keys() {
+async fn a_public_s3_object_needs_no_keys() {
     let contents = contents(1 << 20);
     let body = contents.clone();
     let server = Server::start(move |request| {

@@ -187,7 +187,7 @@ async fn each_format_becomes_the_disk_and_the_server_ends() {
 
 /// Only virt-api's client certificate gets as far as HTTP.
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_else_is_let_in() {
+async fn only_virt_api_can_upload() {
     let uploads = Uploads::start().await;
     let stranger = Authority::new();
     for client in [
@@ -215,7 +215,7 @@ async fn nobody_else_is_let_in() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_refused_leaves_nothing_and_the_next_one_may_come() {
+async fn a_refused_upload_leaves_no_disk_and_the_next_upload_works() {
     let uploads = Uploads::start().await;
     for (body, why) in [
         (backed("/etc/passwd"), "names a backing file"),
@@ -259,7 +259,7 @@ async fn a_body_without_an_end_is_ended() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_upload_that_breaks_off_is_none() {
+async fn a_broken_upload_leaves_no_disk() {
     let uploads = Uploads::start().await;
     let disk = contents(4 << 20);
     let part = |length: usize| {

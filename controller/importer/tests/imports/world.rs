@@ -16,7 +16,7 @@ use virt_importer::progress::Progress;
 use virt_importer::run::Importer;
 use virt_importer::target::Places;
 use virt_importer::trust;
-use virt_importer::web::{Patience, Web};
+use virt_importer::web::{RetryPolicy, Web};
 
 /// Size of the claim's disk, in bytes.
 pub(crate) const SIZE: u64 = 16 << 20;
@@ -38,7 +38,7 @@ impl World {
             keys: directory.path().with_extension("keys"),
             receiver: directory.path().with_extension("receiver"),
         };
-        let patience = Patience {
+        let policy = RetryPolicy {
             connect: Duration::from_secs(5),
             answer: Duration::from_secs(5),
             stall: Duration::from_millis(500),
@@ -51,7 +51,7 @@ impl World {
             web: Web {
                 tls: Arc::new(trust::tls(Path::new("/nothing"), Path::new("/nothing")).unwrap()),
                 addresses: Addresses { excepted: vec![IpAddr::V4(Ipv4Addr::LOCALHOST)] },
-                patience,
+                policy,
                 name: None,
             },
             places,

@@ -1,7 +1,7 @@
 //! Makes authorities, and certificates that they sign.
 
 use barevirt_api::names::HANDLER_CLIENT_COMMON_NAME;
-use barevirt_component::certificates::Seen;
+use barevirt_component::certificates::ParsedCertificate;
 use k8s_openapi::jiff::Timestamp;
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
@@ -106,7 +106,7 @@ impl Profile {
     }
 
     /// Whether a certificate has exactly this profile.
-    pub fn is_of(&self, seen: &Seen) -> bool {
+    pub fn is_of(&self, seen: &ParsedCertificate) -> bool {
         seen.common_name == self.common_name
             && seen.dns_names == self.dns_names
             && seen.for_servers == (self.role == Role::Server)
@@ -124,7 +124,7 @@ pub struct Issued {
 }
 
 /// When the certificate was made.
-pub(super) fn made(seen: &Seen) -> i64 {
+pub(super) fn made(seen: &ParsedCertificate) -> i64 {
     seen.not_before.saturating_add(seconds(SKEW))
 }
 
@@ -137,7 +137,7 @@ pub struct Authority {
     /// Its certificate and key.
     pub issued: Issued,
     /// The fields that decide about its renewal.
-    pub seen: Seen,
+    pub seen: ParsedCertificate,
     issuer: Issuer<'static, KeyPair>,
 }
 
@@ -157,7 +157,7 @@ impl Authority {
     /// Loads a stored authority.
     pub fn load(certificate: &str, key: &str) -> Result<Self, CertificateError> {
         let pair = KeyPair::from_pem(key).map_err(CertificateError::Authority)?;
-        let seen = Seen::first(certificate.as_bytes())
+        let seen = ParsedCertificate::first(certificate.as_bytes())
             .ok_or(CertificateError::Authority(rcgen::Error::CouldNotParseCertificate))?;
         let issuer = Issuer::from_ca_cert_pem(certificate, pair).map_err(CertificateError::Authority)?;
         let issued = Issued { certificate: certificate.to_owned(), key: key.to_owned() };
@@ -249,12 +249,12 @@ mod tests {
     }
 
     #[test]
-    fn each_leaf_has_one_role_and_says_who_it_is() {
+    fn each_certificate_has_one_role_and_its_name() {
         let authority = authority();
         for leaf in Leaf::ALL {
             let profile = leaf.profile("kubevirt");
             let issued = authority.issue(&profile, now(), 24 * HOUR).unwrap();
-            let seen = Seen::first(issued.certificate.as_bytes()).unwrap();
+            let seen = ParsedCertificate::first(issued.certificate.as_bytes()).unwrap();
             assert!(profile.is_of(&seen), "{leaf:?}: {seen:?}");
             let others = Leaf::ALL.into_iter().filter(|other| *other != leaf);
             assert!(others.into_iter().all(|other| !other.profile("kubevirt").is_of(&seen)), "{leaf:?}");
@@ -294,19 +294,22 @@ mod tests {
         let made = authority();
         let loaded = Authority::load(&made.issued.certificate, &made.issued.key).unwrap();
         let leaf = loaded.issue(&Leaf::HandlerClient.profile("kubevirt"), now(), HOUR).unwrap();
-        assert_eq!(Seen::first(leaf.certificate.as_bytes()).unwrap().issuer_key_id, made.seen.key_id);
+        assert_eq!(
+            ParsedCertificate::first(leaf.certificate.as_bytes()).unwrap().issuer_key_id,
+            made.seen.key_id
+        );
         assert!(Authority::load("nonsense", &made.issued.key).is_err());
     }
 
     #[test]
-    fn what_is_signed_for_another_ends_with_the_authority() {
+    fn a_certificate_does_not_outlive_its_authority() {
         let authority = Authority::generate(now(), HOUR).unwrap();
         let later = Timestamp::from_second(START + 3000).unwrap();
         let key = KeyPair::generate().unwrap();
         let profile = Leaf::Api.profile("kubevirt");
         for (life, ends) in [(HOUR, START + 3600), (HOUR / 10, START + 3360)] {
             let certificate = authority.sign(&profile, &key, later, life).unwrap();
-            assert_eq!(Seen::first(certificate.as_bytes()).unwrap().not_after, ends);
+            assert_eq!(ParsedCertificate::first(certificate.as_bytes()).unwrap().not_after, ends);
         }
     }
 }

@@ -20,7 +20,7 @@ pub struct Keeper {
     rotation: watch::Sender<Rotation>,
     looked: Option<(Instant, Round)>,
     /// The bundle that all callers of our servers have; empty while that is not known.
-    told: String,
+    published: String,
     /// Whether objects of former versions were removed.
     cleared: bool,
 }
@@ -33,7 +33,7 @@ impl Keeper {
             client,
             rotation: watch::Sender::new(Rotation::default()),
             looked: None,
-            told: String::new(),
+            published: String::new(),
             cleared: false,
         }
     }
@@ -61,7 +61,7 @@ impl Keeper {
             return Ok(round.bundle.clone());
         }
         let rotation = *self.rotation.borrow();
-        let round = self.publisher.round(&rotation, &self.told).await?;
+        let round = self.publisher.round(&rotation, &self.published).await?;
         let bundle = round.bundle.clone();
         self.looked = Some((Instant::now(), round));
         Ok(bundle)
@@ -80,9 +80,9 @@ impl Keeper {
 
     /// Records that all webhook configurations and API services contain this bundle. An authority that they do not know does
     /// not sign.
-    pub fn told(&mut self, bundle: &str) {
-        if self.told != bundle {
-            bundle.clone_into(&mut self.told);
+    pub fn note_published(&mut self, bundle: &str) {
+        if self.published != bundle {
+            bundle.clone_into(&mut self.published);
             // Work that waited for this may begin now.
             self.looked = None;
         }
@@ -100,7 +100,7 @@ impl Keeper {
     /// Forgets what was known.
     pub fn forget(&mut self) {
         self.looked = None;
-        self.told.clear();
+        self.published.clear();
     }
 
     /// Removes all certificates.

@@ -12,7 +12,7 @@
 
 use super::issue::{Leaf, made, seconds};
 use barevirt_api::rotation::{KUBELET, Lifetime, Rotation};
-use barevirt_component::certificates::Seen;
+use barevirt_component::certificates::ParsedCertificate;
 use std::collections::BTreeMap;
 
 /// How many former authorities are trusted. Each has signed for at least as long as it waited, so everything that the third
@@ -23,17 +23,17 @@ const FORMER: usize = 2;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Observed {
     /// The authority, if its secret contains a usable one.
-    pub(super) authority: Option<Seen>,
+    pub(super) authority: Option<ParsedCertificate>,
     /// Since when it signs, if it was a successor.
     pub(super) since: Option<i64>,
     /// Its successor, if its secret contains a usable one.
-    pub(super) next: Option<Seen>,
+    pub(super) next: Option<ParsedCertificate>,
     /// Authorities in the bundle.
-    pub(super) bundle: Vec<Seen>,
+    pub(super) bundle: Vec<ParsedCertificate>,
     /// Key identifiers of the authorities that the API server trusts when it calls us.
-    pub(super) told: Vec<Vec<u8>>,
+    pub(super) published: Vec<Vec<u8>>,
     /// The readable leaf certificates.
-    pub(super) leaves: BTreeMap<Leaf, Seen>,
+    pub(super) leaves: BTreeMap<Leaf, ParsedCertificate>,
 }
 
 /// The change of the authority.
@@ -78,16 +78,16 @@ impl Plan {
 /// Plans the changes; `now` is in seconds since 1970.
 pub(super) fn plan(observed: &Observed, rotation: &Rotation, namespace: &str, now: i64) -> Plan {
     let settle = seconds(rotation.settle());
-    let valid = |seen: &&Seen| seen.is_valid(now);
+    let valid = |seen: &&ParsedCertificate| seen.is_valid(now);
     let next = observed.next.as_ref().filter(valid);
     let Some(authority) = observed.authority.as_ref().filter(valid) else {
         // An authority that not all readers know yet is better than none.
         return Plan::of(if next.is_some() { Change::Promote } else { Change::New });
     };
-    let settled_at = |seen: &Seen| made(seen).saturating_add(settle);
+    let settled_at = |seen: &ParsedCertificate| made(seen).saturating_add(settle);
     match next {
         Some(next) => {
-            let known = knows(&observed.bundle, next) && observed.told.contains(&next.key_id);
+            let known = knows(&observed.bundle, next) && observed.published.contains(&next.key_id);
             if known && now >= promoted_at(next, authority, settle) {
                 return Plan::of(Change::Promote);
             }
@@ -100,7 +100,7 @@ pub(super) fn plan(observed: &Observed, rotation: &Rotation, namespace: &str, no
     let replaced = rotation.authority.renew_before.saturating_sub(rotation.settle()).max(2 * KUBELET);
     let since = observed.since.unwrap_or_else(|| settled_at(authority));
     let known = [Some(authority), next].into_iter().flatten();
-    let mut former: Vec<&Seen> = observed
+    let mut former: Vec<&ParsedCertificate> = observed
         .bundle
         .iter()
         .filter(|old| old.is_valid(now) && known.clone().all(|known| known.key_id != old.key_id))
@@ -108,7 +108,7 @@ pub(super) fn plan(observed: &Observed, rotation: &Rotation, namespace: &str, no
     former.sort_by_key(|old| made(old));
     let last = former.last().map(|last| last.key_id.clone());
     // Authorities before the last one had stopped signing when the present one was made.
-    let forgotten = |old: &Seen| {
+    let forgotten = |old: &ParsedCertificate| {
         let ceased = if last.as_ref() == Some(&old.key_id) { since } else { made(authority) };
         ceased.saturating_add(seconds(replaced))
     };
@@ -152,18 +152,18 @@ pub(super) fn plan(observed: &Observed, rotation: &Rotation, namespace: &str, no
 
 /// When a successor signs: once it has settled, and early enough that its certificates are everywhere before the present one
 /// ends, which may have been made for another overlap.
-fn promoted_at(next: &Seen, authority: &Seen, settle: i64) -> i64 {
+fn promoted_at(next: &ParsedCertificate, authority: &ParsedCertificate, settle: i64) -> i64 {
     let kubelet = seconds(KUBELET);
     let in_time = authority.not_after.saturating_sub(kubelet);
     made(next).saturating_add(settle).min(in_time.max(made(next).saturating_add(kubelet)))
 }
 
-fn knows(bundle: &[Seen], authority: &Seen) -> bool {
+fn knows(bundle: &[ParsedCertificate], authority: &ParsedCertificate) -> bool {
     bundle.iter().any(|known| known.key_id == authority.key_id)
 }
 
 /// When a certificate is to be renewed; in the past if its lifetime is not the wanted one.
-fn due(seen: &Seen, life: Lifetime) -> i64 {
+fn due(seen: &ParsedCertificate, life: Lifetime) -> i64 {
     if seen.not_after.saturating_sub(made(seen)) == seconds(life.duration) {
         seen.not_after.saturating_sub(seconds(life.renew_before))
     } else {

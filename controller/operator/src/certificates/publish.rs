@@ -4,7 +4,7 @@ use super::issue::{Authority, CertificateError, Issued, Leaf};
 use super::plan::{Change, Observed, plan};
 use crate::operator::{MANAGED_BY_LABEL, NAME, owned};
 use barevirt_api::rotation::Rotation;
-use barevirt_component::certificates::{Pair, Seal, Seen};
+use barevirt_component::certificates::{Pair, ParsedCertificate, Seal};
 use barevirt_component::error::chain;
 use barevirt_component::request::Error;
 use barevirt_component::request::{call, call_opt};
@@ -74,13 +74,14 @@ impl Publisher {
         Publisher { client, namespace: namespace.into() }
     }
 
-    /// Looks once and writes what is missing. `told` is the bundle that all webhook configurations and API services are
+    /// Looks once and writes what is missing. `published` is the bundle that all webhook configurations and API services are
     /// known to contain; empty where that is not known.
-    pub async fn round(&self, rotation: &Rotation, told: &str) -> Result<Round, RoundError> {
+    pub async fn round(&self, rotation: &Rotation, published: &str) -> Result<Round, RoundError> {
         // One round each for the authority, its successor, bundle and leaves; in the last one nothing is left to do.
         for _ in 0..5 {
             let (Stored { authority, next, mut seal }, mut observed) = self.observe().await?;
-            observed.told = Seen::all(told.as_bytes()).into_iter().map(|seen| seen.key_id).collect();
+            observed.published =
+                ParsedCertificate::all(published.as_bytes()).into_iter().map(|seen| seen.key_id).collect();
             let now = Timestamp::now();
             let plan = plan(&observed, rotation, &self.namespace, now.as_second());
             let life = rotation.authority.duration;
@@ -169,7 +170,9 @@ impl Publisher {
                 stored.seal =
                     certificate.as_ref().zip(key.as_ref()).and_then(|(shown, key)| sealed(shown, key));
             }
-            if let Some(seen) = certificate.zip(key).and_then(|(found, _)| Seen::first(found.as_bytes())) {
+            if let Some(seen) =
+                certificate.zip(key).and_then(|(found, _)| ParsedCertificate::first(found.as_bytes()))
+            {
                 leaves.insert(leaf, seen);
             }
         }
@@ -178,8 +181,8 @@ impl Publisher {
             authority: seen(&stored.authority),
             since,
             next: seen(&stored.next),
-            bundle: Seen::all(bundle.unwrap_or_default().as_bytes()),
-            told: vec![],
+            bundle: ParsedCertificate::all(bundle.unwrap_or_default().as_bytes()),
+            published: vec![],
             leaves,
         };
         Ok((stored, observed))

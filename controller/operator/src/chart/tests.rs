@@ -84,7 +84,7 @@ fn the_charts_objects_are_the_manifests() {
 }
 
 #[test]
-fn what_machines_depend_on_outlives_the_release() {
+fn helm_keeps_the_objects_that_machines_depend_on() {
     let images = Images::default();
     let kept: Vec<String> = rendered(&file(&images, "templates/operator.yaml"), &images)
         .iter()
@@ -113,6 +113,6 @@ fn values_say_what_the_images_are() {
 }
 
 #[test]
-fn a_word_that_helm_would_read_is_escaped() {
+fn helm_template_braces_are_escaped() {
     assert_eq!(template("a: '{{ $labels.node }}'"), "a: '{{ \"{{\" }} $labels.node }}'");
 }

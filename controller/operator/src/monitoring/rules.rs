@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn expressions_name_nothing_that_nobody_exports() {
+    fn alert_expressions_use_only_exported_metrics() {
         let recorded: BTreeSet<String> =
             rules("record").iter().map(|rule| rule["record"].as_str().unwrap().to_owned()).collect();
         for rule in rules("record").iter().chain(&rules("alert")) {

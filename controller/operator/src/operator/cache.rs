@@ -1,8 +1,8 @@
 //! The objects in the cluster, from watches: of most only the metadata, and only our own objects.
 
 use super::kind::{Identity, Kind};
+use super::observed::{Mark, ObservedObject};
 use super::rollout::Rollout;
-use super::seen::{Mark, Seen};
 use super::{APPLIED_ANNOTATION, MANAGED_BY_LABEL, NAME};
 use barevirt_api::v1::KubeVirt;
 use barevirt_component::error::chain;
@@ -71,9 +71,9 @@ pub fn selector() -> String {
 }
 
 /// The observed state of an object.
-pub fn seen(meta: &ObjectMeta, rollout: Option<Rollout>) -> Seen {
+pub fn seen(meta: &ObjectMeta, rollout: Option<Rollout>) -> ObservedObject {
     let version = || Mark::Version(meta.resource_version.clone().unwrap_or_default());
-    Seen {
+    ObservedObject {
         uid: meta.uid.clone().unwrap_or_default(),
         mark: meta.generation.filter(|generation| *generation > 0).map_or_else(version, Mark::Generation),
         hash: meta.annotations.as_ref().and_then(|annotations| annotations.get(APPLIED_ANNOTATION)).cloned(),
@@ -84,7 +84,7 @@ pub fn seen(meta: &ObjectMeta, rollout: Option<Rollout>) -> Seen {
 
 #[derive(Default)]
 struct Inner {
-    objects: BTreeMap<Identity, Seen>,
+    objects: BTreeMap<Identity, ObservedObject>,
     /// Watched scopes that were not listed yet; `None` before anything is watched.
     unlisted: Option<BTreeSet<Scope>>,
     /// `None` until they were listed.
@@ -109,7 +109,7 @@ impl Cache {
     }
 
     /// The objects.
-    pub fn objects(&self) -> BTreeMap<Identity, Seen> {
+    pub fn objects(&self) -> BTreeMap<Identity, ObservedObject> {
         self.lock().objects.clone()
     }
 
@@ -143,14 +143,14 @@ impl Cache {
 
     /// Stores an object as a write to `before` left it; the watch will report the same soon. If the watch was faster, its
     /// state stays: it may be newer than the write's result, and is not reported again.
-    pub fn put(&self, identity: &Identity, before: Option<&Seen>, seen: Seen) {
+    pub fn put(&self, identity: &Identity, before: Option<&ObservedObject>, seen: ObservedObject) {
         let mut inner = self.lock();
         if inner.objects.get(identity) == before {
             inner.objects.insert(identity.clone(), seen);
         }
     }
 
-    fn update(&self, identity: Identity, seen: Option<Seen>) {
+    fn update(&self, identity: Identity, seen: Option<ObservedObject>) {
         let mut inner = self.lock();
         let before = match &seen {
             Some(seen) => inner.objects.insert(identity, seen.clone()),
@@ -161,7 +161,7 @@ impl Cache {
         }
     }
 
-    fn replace(&self, scope: &Scope, objects: BTreeMap<Identity, Seen>) {
+    fn replace(&self, scope: &Scope, objects: BTreeMap<Identity, ObservedObject>) {
         let mut inner = self.lock();
         inner.objects.retain(|identity, _| !scope.covers(identity));
         inner.objects.extend(objects);
@@ -305,9 +305,9 @@ fn is_missing(error: &watcher::Error) -> bool {
 mod tests {
     use super::*;
 
-    fn state(why: &str) -> Seen {
+    fn state(why: &str) -> ObservedObject {
         let rollout = Rollout::Going { why: why.to_owned(), serves: true, proven: false };
-        Seen {
+        ObservedObject {
             uid: "1".to_owned(),
             mark: Mark::Generation(2),
             hash: None,
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_watch_told_during_a_write_is_not_replaced_by_what_the_write_answered() {
+    fn a_writes_answer_does_not_replace_a_newer_watch_event() {
         let cache = Cache::default();
         let identity =
             Identity { kind: Kind::Deployment, namespace: Some("ns".to_owned()), name: "api".to_owned() };

@@ -12,8 +12,8 @@
 //! nothing can break, and the full form is written at once.
 
 use super::kind::Kind;
+use super::observed::ObservedObject;
 use super::rollout::Rollout;
-use super::seen::Seen;
 use super::wanted::{Form, Wanted};
 use serde_json::{Value, json};
 
@@ -35,7 +35,7 @@ pub fn form(kind: Kind, body: &Value) -> Option<Value> {
 }
 
 /// The canary form, if the object is to have it now.
-pub fn is_due<'a>(wanted: &'a Wanted, seen: Option<&Seen>) -> Option<&'a Form> {
+pub fn is_due<'a>(wanted: &'a Wanted, seen: Option<&ObservedObject>) -> Option<&'a Form> {
     let (canary, seen) = (wanted.canary.as_ref()?, seen?);
     let due = match &seen.hash {
         Some(hash) if *hash == wanted.hash => false,

@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_applied_is_named() {
+    fn a_patch_that_cannot_be_applied_is_named() {
         for (kind, name, type_, patch, words) in [
             (
                 "Deployment",

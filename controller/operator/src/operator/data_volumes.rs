@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_applied_bears_our_name_and_its_hash() {
+    fn applied_definitions_have_our_label_and_a_hash() {
         for kind in &KINDS {
             let (wanted, hash) = wanted(kind);
             assert_eq!(wanted["metadata"]["name"], kind.name);

@@ -50,7 +50,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn what_the_api_server_adds_is_no_difference_and_a_lost_field_is() {
+    fn fields_added_by_the_api_server_are_no_difference_and_lost_fields_are() {
         let wanted = definition(&crd::kubevirt());
         let mut found: CustomResourceDefinition = serde_json::from_value(wanted.clone()).unwrap();
         found.metadata.uid = Some("u".into());

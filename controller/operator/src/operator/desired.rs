@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn who_monitors_has_objects_of_its_own_that_come_last() {
+    fn monitoring_objects_are_installed_last() {
         let monitor = Monitor {
             account: "prometheus-k8s".into(),
             namespace: "monitoring".into(),
@@ -282,7 +282,7 @@ mod tests {
 
     /// Only launchers with directories from webhooks wait for virt-api, which sees them in the form that is stored.
     #[test]
-    fn launchers_are_completed_after_all_who_change_them() {
+    fn the_launcher_webhook_runs_after_other_webhooks() {
         let mutator = body(&of(json!({})), Kind::MutatingWebhookConfiguration, "virt-api-mutator");
         let webhooks = mutator["webhooks"].as_array().unwrap();
         let of_pods: Vec<&Value> =
@@ -433,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn who_calls_virt_api_knows_it_by_the_bundle() {
+    fn callers_of_virt_api_get_the_certificate_bundle() {
         let objects = of(json!({}));
         let mut seen = 0;
         for wanted in objects.iter().filter(|wanted| wanted.stage == Stage::Admission) {
@@ -456,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_had_is_named() {
+    fn unsupported_installation_settings_are_named() {
         for (spec, field) in [
             (json!({"infra": {"replicas": 0}}), "spec.infra.replicas"),
             (json!({"imagePullPolicy": "Sometimes"}), "spec.imagePullPolicy"),

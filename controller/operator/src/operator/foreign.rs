@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_only_ours_stays() {
+    fn fields_of_our_own_are_kept() {
         assert_eq!(removal(&deployment()), None);
         // A client that wrote the same values shares the fields.
         let shared = with(deployment(), json!({"f:spec": {"f:replicas": {}}}));
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_added_is_removed() {
+    fn fields_of_other_writers_are_removed() {
         let mut object = with(
             deployment(),
             json!({"f:spec": {"f:paused": {}, "f:template": {
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_binding_of_somebody_elses_making_is_emptied_of_nothing_that_is_gone() {
+    fn an_absent_field_of_another_writer_is_not_removed() {
         let object = with(deployment(), json!({"f:spec": {"f:gone": {}}}));
         assert_eq!(removal(&object), None);
     }

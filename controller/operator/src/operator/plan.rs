@@ -16,8 +16,8 @@
 
 use super::canary;
 use super::kind::{Identity, Kind};
+use super::observed::{Mark, ObservedObject};
 use super::rollout::Rollout;
-use super::seen::{Mark, Seen};
 use super::wanted::{Stage, Wanted};
 use barevirt_api::webhooks::Configuration;
 use std::collections::{BTreeMap, BTreeSet};
@@ -145,7 +145,7 @@ impl Plan {
 /// Plans the next writes. `own`: this operator can answer about the `KubeVirt` object.
 pub fn plan(
     wanted: &[Wanted],
-    seen: &BTreeMap<Identity, Seen>,
+    seen: &BTreeMap<Identity, ObservedObject>,
     left: &BTreeMap<Identity, Left>,
     order: Order,
     own: bool,
@@ -228,7 +228,7 @@ fn is_own(wanted: &Wanted) -> bool {
 }
 
 /// Why the object has to be written; `None` where it is correct.
-fn difference(hash: &String, object: Option<&Seen>, left: Option<&Left>) -> Option<Why> {
+fn difference(hash: &String, object: Option<&ObservedObject>, left: Option<&Left>) -> Option<Why> {
     let Some(object) = object else { return Some(Why::Missing) };
     if object.hash.as_ref() != Some(hash) {
         return Some(Why::Wanted);

@@ -274,7 +274,7 @@ impl Reconciler {
         // The writes may have changed what is ready.
         let after = plan::plan(&wanted, &self.cache.objects(), &self.left, order, own);
         if !after.write.iter().any(|write| wanted.get(write.place).is_some_and(Wanted::is_called)) {
-            self.certificates.told(&authorities);
+            self.certificates.note_published(&authorities);
         }
         let known = self.cache.objects();
         for identity in &after.remove {

@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_stuck_is_told_at_once_and_no_longer_than_it_is() {
+    fn a_stuck_rollout_is_reported_while_it_lasts() {
         let stuck = Outcome::Installing {
             complete: true,
             waiting: vec!["DaemonSet kubevirt/virt-handler: pod x: ImagePullBackOff".into()],
@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_does_not_decide_says_so_and_nothing_else() {
+    fn an_ignored_kubevirt_reports_only_that_it_is_ignored() {
         let ignored =
             status(&KubeVirtStatus::default(), &Outcome::Ignored("another".into()), &facts("a"), &at(1));
         assert_eq!(table(&ignored), "Synchronized/F/ExistingDeployment");

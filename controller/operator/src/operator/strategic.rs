@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_refused_by_name() {
+    fn unknown_patch_directives_are_refused_by_name() {
         for (patch, word) in [
             (json!({"$retainKeys": ["a"]}), "$retainKeys"),
             (json!({"a": {"$patch": "other"}}), "other"),

@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_keeps_a_pod_is_named() {
+    fn the_trouble_of_a_pod_is_named() {
         let waiting =
             |reason: &str, message: &str| json!({"waiting": {"reason": reason, "message": message}});
         let crashed = json!({"terminated": {"exitCode": 1, "reason": "Error", "message": "INFO begin\nERROR no disk\n"}});

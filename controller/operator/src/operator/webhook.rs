@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_review_is_refused() {
+    fn a_body_that_is_no_review_is_refused() {
         let answer = decide(Hook::KubeVirtCreate, "kubevirt", &Facts::default(), b"{}");
         assert_eq!(answer.unwrap_err().reason, "BadRequest");
     }

@@ -80,7 +80,7 @@ mod tests {
     /// An end-to-end test checks the expressions in the API server (`e2e/tests/together/copies.rs`); this test checks their
     /// scope.
     #[test]
-    fn who_copies_from_elsewhere_is_asked_about_and_nothing_is_exchanged_afterwards() {
+    fn copies_between_namespaces_are_authorized_and_their_source_is_immutable() {
         let [policy, binding] = objects();
         assert_eq!(binding["spec"]["policyName"], policy["metadata"]["name"]);
         let all = policy["spec"]["validations"].as_array().unwrap();

@@ -3,10 +3,14 @@
 //! Otherwise a user who may make pods in a namespace could put one where a launcher is expected: services and network
 //! policies select launchers by their labels, and so do users. virt-controller itself trusts no label: the launcher is the
 //! pod whose UID the API server returned to it.
+//!
+//! Only targets of migrations may ask for `/dev/userfaultfd` ([`USERFAULTFD_RESOURCE`]): a process that has it can make
+//! the kernel wait when it accesses the process's memory. Nodes allow that only to privileged processes.
 
 use crate::objects::metadata;
 use barevirt_api::names::{
     APP_FIRST_CONSUMER, APP_HOTPLUG_DISK, APP_LABEL, APP_LAUNCHER, CREATED_BY_LABEL, MIGRATION_JOB_LABEL,
+    USERFAULTFD_RESOURCE,
 };
 use serde_json::{Value, json};
 
@@ -64,6 +68,14 @@ pub(super) fn objects(controller: &str) -> [Value; 2] {
                              {MIGRATION_JOB_LABEL}, and labels pods so"
                         ),
                     },
+                    {
+                        "expression": format!(
+                            "request.operation != 'CREATE' || \
+                             (object.spec.containers + object.spec.?initContainers.orValue([])).all(c, \
+                             !('{USERFAULTFD_RESOURCE}' in c.?resources.?limits.orValue({{}})))"
+                        ),
+                        "message": format!("only virt-controller makes pods that ask for {USERFAULTFD_RESOURCE}"),
+                    },
                 ],
             },
         }),
@@ -102,6 +114,9 @@ mod tests {
                 "['kubevirt.io/created-by', 'kubevirt.io/migrationJobUID'].all(k, \
                  variables.before[?k].orValue('') == variables.after[?k].orValue('') && \
                  (k in variables.before) == (k in variables.after))",
+                "request.operation != 'CREATE' || \
+                 (object.spec.containers + object.spec.?initContainers.orValue([])).all(c, \
+                 !('devices.kubevirt.io/userfaultfd' in c.?resources.?limits.orValue({})))",
             ]
         );
     }

@@ -128,7 +128,7 @@ fn another_definition_takes_a_migration() {
 }
 
 #[test]
-fn what_admission_would_refuse_takes_a_restart() {
+fn a_card_that_admission_would_refuse_needs_a_restart() {
     let mut wanted = spec(&["a", "b"]);
     wanted.domain.devices.interfaces[1].model = Some("tulip".to_owned());
     let cards = plan(&wanted, &vmi(&[], &[], true), &Gates::default());
@@ -162,7 +162,7 @@ fn some_changes_take_a_restart() {
 }
 
 #[test]
-fn what_others_have_added_to_an_instance_is_no_change() {
+fn fields_that_others_added_to_an_instance_are_no_change() {
     let nothing: VirtualMachineInstanceSpec =
         serde_json::from_value(json!({"domain": {"devices": {}}})).unwrap();
     // Added by default; by a preference; plugged since, and unplugged since.

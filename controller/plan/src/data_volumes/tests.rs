@@ -23,21 +23,21 @@ fn object(of: Value) -> DynamicObject {
 }
 
 /// The state of one template's DataVolume, which the machine owns.
-fn told(phase: &str, conditions: Value) -> Told {
-    told_of(json!([owner("VirtualMachine", "web", "m1")]), phase, conditions)
+fn owned(phase: &str, conditions: Value) -> DataVolumeState {
+    state_of(json!([owner("VirtualMachine", "web", "m1")]), phase, conditions)
 }
 
 fn owner(kind: &str, name: &str, uid: &str) -> Value {
     json!({"apiVersion": "v1", "kind": kind, "name": name, "uid": uid, "controller": true})
 }
 
-fn told_of(owners: Value, phase: &str, conditions: Value) -> Told {
+fn state_of(owners: Value, phase: &str, conditions: Value) -> DataVolumeState {
     let data_volume = object(json!({
         "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "DataVolume",
         "metadata": {"name": "root", "ownerReferences": owners},
         "spec": {}, "status": {"phase": phase, "conditions": conditions},
     }));
-    Told::by(&data_volume, &plain())
+    DataVolumeState::of(&data_volume, &plain())
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn a_template_becomes_a_data_volume_with_all_that_it_says() {
 }
 
 #[test]
-fn what_is_copied_is_named_whole() {
+fn a_copys_source_is_resolved_with_its_namespace() {
     let copied = |of: Value, found: Option<Value>| {
         let spec = resolved(&spec(of), "shop", found.as_ref())?;
         origin(&spec).map(|origin| (spec.source_ref, origin))
@@ -195,14 +195,14 @@ fn every_phase_has_its_meaning() {
         ("ImportInProgress", &stopped("ImagePullFailed"), false, false, Some("DataVolumeError"), false),
         ("ImportInProgress", &stopped("Completed"), false, false, Some("Provisioning"), false),
     ] {
-        let all = DataVolumes(vec![Some(told(phase, conditions.clone()))]);
+        let all = DataVolumes(vec![Some(owned(phase, conditions.clone()))]);
         let case = format!("{phase} {conditions}");
         assert_eq!((all.are_ready(), all.are_filled()), (ready, filled), "{case}");
         assert_eq!((all.status(), all.wait_for_binding()), (status, binding), "{case}");
         assert_eq!(all.work(&plain(), true), None, "{case}");
         assert_eq!(all.failed().count(), usize::from(phase == "Failed"), "{case}");
     }
-    let mut going = told("Succeeded", bound);
+    let mut going = owned("Succeeded", bound);
     going.is_going = true;
     let going = DataVolumes(vec![Some(going)]);
     assert!(!going.are_ready() && !going.are_filled());
@@ -213,7 +213,7 @@ fn every_phase_has_its_meaning() {
 }
 
 #[test]
-fn whose_it_is_decides() {
+fn the_owner_decides_whether_a_data_volume_is_used() {
     for (owners, nobodys, going) in [
         (json!([owner("VirtualMachine", "web", "m1")]), false, false),
         (json!([]), true, false),
@@ -222,16 +222,16 @@ fn whose_it_is_decides() {
         // Of a deleted machine of the same name.
         (json!([owner("VirtualMachine", "web", "m0")]), false, true),
     ] {
-        let told = told_of(owners.clone(), "Succeeded", json!([]));
-        assert_eq!((told.is_nobodys, told.is_going), (nobodys, going), "{owners}");
-        assert_eq!(DataVolumes(vec![Some(told)]).are_ready(), !going, "{owners}");
+        let state = state_of(owners.clone(), "Succeeded", json!([]));
+        assert_eq!((state.is_nobodys, state.is_going), (nobodys, going), "{owners}");
+        assert_eq!(DataVolumes(vec![Some(state)]).are_ready(), !going, "{owners}");
     }
 }
 
 #[test]
-fn missing_ones_are_made_and_nobodys_adopted() {
-    let there = || Some(told("Succeeded", json!([])));
-    let mut free = told("Pending", json!([]));
+fn missing_data_volumes_are_created_and_ownerless_ones_adopted() {
+    let there = || Some(owned("Succeeded", json!([])));
+    let mut free = owned("Pending", json!([]));
     free.is_nobodys = true;
     let make = |make: &[usize]| Some(Work { make: make.to_vec(), adopt: vec![] });
     let some = DataVolumes(vec![None, there(), None]);
@@ -244,7 +244,10 @@ fn missing_ones_are_made_and_nobodys_adopted() {
     let adopt = Some(Work { make: vec![], adopt: vec!["root".to_owned()] });
     let nobodys = DataVolumes(vec![Some(free.clone())]);
     assert_eq!(nobodys.work(&plain(), false), adopt);
-    assert!(!DataVolumes(vec![Some(Told { phase: "Succeeded".to_owned(), ..free.clone() })]).are_filled());
+    assert!(
+        !DataVolumes(vec![Some(DataVolumeState { phase: "Succeeded".to_owned(), ..free.clone() })])
+            .are_filled()
+    );
     free.is_going = true;
     assert_eq!(DataVolumes(vec![Some(free)]).work(&plain(), true), None);
 }
@@ -254,8 +257,8 @@ fn a_claim_without_room_is_told() {
     let full =
         json!([{"type": "Bound", "status": "Unknown", "reason": "ErrExceededQuota", "message": "no more"}]);
     let of = |phase: &str| {
-        let all = DataVolumes(vec![Some(told(phase, full.clone()))]);
-        all.over_quota().map(|(told, why)| (told.name.clone(), why.to_owned()))
+        let all = DataVolumes(vec![Some(owned(phase, full.clone()))]);
+        all.over_quota().map(|(state, why)| (state.name.clone(), why.to_owned()))
     };
     assert_eq!(of("Pending"), Some(("root".to_owned(), "no more".to_owned())));
     assert_eq!(of("ImportScheduled"), None);

@@ -5,7 +5,7 @@
 //!            \---> another of its namespace --> ... at most MOST_STEPS times
 //! ```
 
-use super::status::{Said, merged, said};
+use super::status::{ConditionFields, condition, merged};
 use crate::data_volumes::Place;
 use crate::data_volumes::status::SUCCEEDED;
 use barevirt_api::cdi::{DATA_SOURCE, DataSource, DataSourceSource, DataSourceStatus};
@@ -122,9 +122,9 @@ pub fn status(data_source: &DataSource, end: &End, now: &Time) -> Option<DataSou
         Some(false) => "False",
         None => "Unknown",
     };
-    let said: Said = said("Ready", ready, end.reason.clone(), end.message.clone());
+    let condition: ConditionFields = condition("Ready", ready, end.reason.clone(), end.message.clone());
     let new = DataSourceStatus {
-        conditions: merged(old.conditions.clone(), said, now),
+        conditions: merged(old.conditions.clone(), condition, now),
         source: end.source.clone(),
     };
     (new != old || data_source.status.is_none()).then_some(new)
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_is_said_once() {
+    fn an_unchanged_status_is_not_written_again() {
         let now = serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
         let mut data_source = data_source("a", &json!({}));
         let end = claim(DataSourceSource::default(), true, None);

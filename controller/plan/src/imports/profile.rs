@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_open_comes_from_the_profile() {
+    fn missing_claim_settings_come_from_the_storage_profile() {
         let shared = sets(SHARED_BLOCK);
         let got = |value: Value| {
             let (access, mode) = modes(&storage(value), &shared);

@@ -57,7 +57,7 @@ pub(super) enum Next {
 
 impl Next {
     /// Message for people.
-    pub(super) fn told(&self) -> String {
+    pub(super) fn message(&self) -> String {
         match self {
             Next::Make | Next::Remove(_) => "the pod that sends the claim is made".to_owned(),
             Next::Wait(why) => why.clone(),

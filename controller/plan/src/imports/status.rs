@@ -54,7 +54,7 @@ pub(super) fn of(observed: &Observed, stage: &Stage) -> DataVolumeStatus {
         (_, None) => Some(UNKNOWN.to_owned()),
     };
     // A claim that is about to be taken over is bound as it is; the next status is about its new owner.
-    let said = conditions(observed, stage, &name);
+    let conditions = conditions(observed, stage, &name);
     let restart_count = match (restarts, old.restart_count) {
         (Some(now), before) => Some(now.max(before.unwrap_or_default())),
         (None, before) => before,
@@ -64,7 +64,9 @@ pub(super) fn of(observed: &Observed, stage: &Stage) -> DataVolumeStatus {
         phase: Some(phase.to_owned()),
         progress,
         restart_count: restart_count.filter(|count| *count > 0),
-        conditions: said.into_iter().fold(old.conditions, |all, said| merged(all, said, &observed.now)),
+        conditions: conditions
+            .into_iter()
+            .fold(old.conditions, |all, condition| merged(all, condition, &observed.now)),
     }
 }
 
@@ -79,51 +81,51 @@ pub fn refused(
     let mut new = old.clone();
     new.phase.get_or_insert_with(|| phase::PENDING.to_owned());
     new.progress.get_or_insert_with(|| UNKNOWN.to_owned());
-    let said = said(if claim { "Bound" } else { "Running" }, "False", reason, message);
-    new.conditions = merged(new.conditions, said, &observed.now);
+    let condition = condition(if claim { "Bound" } else { "Running" }, "False", reason, message);
+    new.conditions = merged(new.conditions, condition, &observed.now);
     (new != old).then_some(new)
 }
 
 /// A condition's fields.
-pub(super) struct Said {
+pub(super) struct ConditionFields {
     type_: &'static str,
     status: &'static str,
     reason: Cow<'static, str>,
     message: String,
 }
 
-pub(super) fn said(
+pub(super) fn condition(
     type_: &'static str,
     status: &'static str,
     reason: impl Into<Cow<'static, str>>,
     message: impl Into<String>,
-) -> Said {
-    Said { type_, status, reason: reason.into(), message: message.into() }
+) -> ConditionFields {
+    ConditionFields { type_, status, reason: reason.into(), message: message.into() }
 }
 
-fn conditions(observed: &Observed, stage: &Stage, name: &str) -> [Said; 3] {
+fn conditions(observed: &Observed, stage: &Stage, name: &str) -> [ConditionFields; 3] {
     let claim_phase = observed
         .claim
         .as_ref()
         .map(|claim| claim.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or("Pending"));
     let bound = match (stage, claim_phase) {
-        (Stage::Foreign, _) => said("Bound", "False", "ErrClaimNotOwned", taken(name)),
-        (_, Some("Bound")) => said("Bound", "True", "Bound", format!("PVC {name} Bound")),
-        (_, Some("Lost")) => said("Bound", "False", "ClaimLost", "Claim Lost"),
-        (_, Some(_)) => said("Bound", "False", "Pending", format!("PVC {name} Pending")),
-        (_, None) => said("Bound", "False", "NotFound", "No PVC found"),
+        (Stage::Foreign, _) => condition("Bound", "False", "ErrClaimNotOwned", taken(name)),
+        (_, Some("Bound")) => condition("Bound", "True", "Bound", format!("PVC {name} Bound")),
+        (_, Some("Lost")) => condition("Bound", "False", "ClaimLost", "Claim Lost"),
+        (_, Some(_)) => condition("Bound", "False", "Pending", format!("PVC {name} Pending")),
+        (_, None) => condition("Bound", "False", "NotFound", "No PVC found"),
     };
     let running = match stage {
         Stage::Filling(running) => {
             match (running.runs, &running.unschedulable, &running.no_image, &running.stopped) {
-                (true, ..) => said("Running", "True", "Pod is running", ""),
-                (false, Some(why), ..) => said("Running", "False", "Unschedulable", why.clone()),
-                (false, _, Some(why), _) => said("Running", "False", "ImagePullFailed", why.clone()),
-                (false, _, _, Some(why)) => said("Running", "False", "Error", why.clone()),
-                (false, None, None, None) => said("Running", "False", "ContainerCreating", ""),
+                (true, ..) => condition("Running", "True", "Pod is running", ""),
+                (false, Some(why), ..) => condition("Running", "False", "Unschedulable", why.clone()),
+                (false, _, Some(why), _) => condition("Running", "False", "ImagePullFailed", why.clone()),
+                (false, _, _, Some(why)) => condition("Running", "False", "Error", why.clone()),
+                (false, None, None, None) => condition("Running", "False", "ContainerCreating", ""),
             }
         }
-        Stage::Ended(why) | Stage::Hopeless(why) => said("Running", "False", "Error", why.clone()),
+        Stage::Ended(why) | Stage::Hopeless(why) => condition("Running", "False", "Error", why.clone()),
         Stage::Filled | Stage::Adoptable => {
             let spec = &observed.data_volume.spec;
             let what = if copies(spec) {
@@ -133,25 +135,25 @@ fn conditions(observed: &Observed, stage: &Stage, name: &str) -> [Said; 3] {
             } else {
                 "Import Complete"
             };
-            said("Running", "False", "Completed", what)
+            condition("Running", "False", "Completed", what)
         }
-        Stage::Sender(next) => said("Running", "False", "ContainerCreating", next.told()),
-        Stage::SourceWaits(why) => said("Running", "False", "SourceNotReady", why.clone()),
-        Stage::Occupied => said(
+        Stage::Sender(next) => condition("Running", "False", "ContainerCreating", next.message()),
+        Stage::SourceWaits(why) => condition("Running", "False", "SourceNotReady", why.clone()),
+        Stage::Occupied => condition(
             "Running",
             "False",
             "ErrPodNotOwned",
             format!("pod {} is not of this DataVolume: delete it", importer::name(name)),
         ),
         Stage::Unclaimed | Stage::Foreign | Stage::Unbound | Stage::Lost | Stage::Waiting | Stage::Ready => {
-            said("Running", "False", "", "")
+            condition("Running", "False", "", "")
         }
     };
     let ready = match stage {
-        Stage::Filled | Stage::Adoptable => said("Ready", "True", "", ""),
-        Stage::Filling(running) if running.runs => said("Ready", "False", "TransferRunning", ""),
-        Stage::Hopeless(why) | Stage::Ended(why) => said("Ready", "False", "Error", why.clone()),
-        _ => said("Ready", "False", "", ""),
+        Stage::Filled | Stage::Adoptable => condition("Ready", "True", "", ""),
+        Stage::Filling(running) if running.runs => condition("Ready", "False", "TransferRunning", ""),
+        Stage::Hopeless(why) | Stage::Ended(why) => condition("Ready", "False", "Error", why.clone()),
+        _ => condition("Ready", "False", "", ""),
     };
     [bound, ready, running]
 }
@@ -163,15 +165,19 @@ fn taken(name: &str) -> String {
 }
 
 /// The conditions with one of them changed: at its place, with the time of its last transition.
-pub(super) fn merged(mut all: Vec<DataVolumeCondition>, said: Said, now: &Time) -> Vec<DataVolumeCondition> {
+pub(super) fn merged(
+    mut all: Vec<DataVolumeCondition>,
+    condition: ConditionFields,
+    now: &Time,
+) -> Vec<DataVolumeCondition> {
     let text = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
     let mut new = DataVolumeCondition {
         last_heartbeat_time: Some(now.clone()),
         last_transition_time: Some(now.clone()),
-        message: text(&said.message),
-        reason: text(&said.reason),
-        status: said.status.to_owned(),
-        type_: said.type_.to_owned(),
+        message: text(&condition.message),
+        reason: text(&condition.reason),
+        status: condition.status.to_owned(),
+        type_: condition.type_.to_owned(),
     };
     match all.iter_mut().find(|old| old.type_ == new.type_) {
         None => all.push(new),

@@ -242,7 +242,7 @@ fn the_claim_is_marked_before_it_is_said_that_it_is_filled() {
 }
 
 #[test]
-fn what_no_try_can_help_fails_with_its_reason() {
+fn a_final_failure_fails_the_import_with_its_reason() {
     let outcome = Outcome::failed(true, "image is in vmdk format").to_message();
     for status in [
         json!({ "phase": "Running", "containerStatuses": container(0, &ended(2, &outcome), &json!({})) }),
@@ -264,7 +264,7 @@ fn what_no_try_can_help_fails_with_its_reason() {
 }
 
 #[test]
-fn what_may_pass_is_tried_again_until_it_was_tried_often() {
+fn a_temporary_failure_is_retried_a_limited_number_of_times() {
     let outcome = Outcome::failed(false, "connect to x: refused").to_message();
     let waits = json!({ "waiting": { "reason": "CrashLoopBackOff" } });
     let mut world = running();
@@ -335,7 +335,7 @@ fn a_class_that_waits_for_a_consumer_is_waited_for() {
 }
 
 #[test]
-fn what_is_somebody_elses_is_left_alone() {
+fn a_claim_of_another_owner_is_not_filled() {
     let mut world = World::new(data_volume(|_| {}));
     let claim = |owners: Value| {
         serde_json::from_value(json!({ "metadata": { "name": "root", "ownerReferences": owners } })).unwrap()
@@ -381,7 +381,7 @@ fn a_claim_that_may_be_taken_over_is_taken_with_what_it_holds() {
 }
 
 #[test]
-fn what_is_not_served_fails_by_name_also_where_no_rule_has_refused_it() {
+fn an_unsupported_import_fails_by_name_without_admission() {
     for (spec, word) in [
         (json!({ "source": { "vddk": {} } }), "spec.source.vddk"),
         (json!({ "source": { "blank": {}, "http": { "url": "" } } }), "exactly one source"),
@@ -452,7 +452,7 @@ fn an_archive_has_a_claim_with_a_file_system_whatever_its_class_advises() {
 }
 
 #[test]
-fn what_is_refused_is_said_once() {
+fn a_refusal_by_the_api_server_is_reported_once() {
     let mut world = World::new(data_volume(|_| {}));
     let status = refused(&world.observed, true, "ErrExceededQuota", "exceeded quota: storage").unwrap();
     assert_eq!(
@@ -768,7 +768,7 @@ fn a_data_source_stands_for_a_claim_by_itself_or_by_another_one() {
 }
 
 #[test]
-fn what_must_not_be_copied_fails() {
+fn a_forbidden_copy_fails() {
     let mut world = copy(&json!({}));
     world.observed.copied = Copied::Refused("not this one".to_owned());
     world.settle();

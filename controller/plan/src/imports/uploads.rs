@@ -55,7 +55,7 @@ pub fn is_target(annotations: &BTreeMap<String, String>) -> bool {
     annotations.contains_key(annotation::UPLOAD)
 }
 
-fn said<'a>(claim: &'a PersistentVolumeClaim, annotation: &str) -> Option<&'a str> {
+fn annotated<'a>(claim: &'a PersistentVolumeClaim, annotation: &str) -> Option<&'a str> {
     claim.annotations().get(annotation).map(String::as_str)
 }
 
@@ -72,7 +72,7 @@ pub fn plan(target: &Target) -> Plan {
     }
     let own = target.pod.as_ref().filter(|pod| is_of(pod.owner_references(), claim));
     let remove = || own.filter(|pod| pod.metadata.deletion_timestamp.is_none()).and_then(|pod| pod.uid());
-    let settled = matches!(said(claim, annotation::PHASE), Some(SUCCEEDED | FAILED));
+    let settled = matches!(annotated(claim, annotation::PHASE), Some(SUCCEEDED | FAILED));
     if !is_target(claim.annotations()) || settled {
         return Plan { step: remove().map(Step::RemovePod), ..Plan::default() };
     }
@@ -86,12 +86,12 @@ pub fn plan(target: &Target) -> Plan {
             refused(claim, "ErrPodNotOwned", message, Some(AGAIN))
         }
         // The pod was deleted while it worked: the waiting client learns that the upload starts again.
-        (None, None) if said(claim, annotation::PHASE) == Some("Running") => {
+        (None, None) if annotated(claim, annotation::PHASE) == Some("Running") => {
             let restarts = (restarts(claim) + 1).to_string();
             Plan { step: patch(claim, &lost(&restarts, "its pod was deleted")), ..Plan::default() }
         }
         // Its class may wait for a pod: the upload's pod binds it only where the claim says so.
-        (None, None) if !is_bound(claim) && said(claim, annotation::BIND).is_none() => Plan::default(),
+        (None, None) if !is_bound(claim) && annotated(claim, annotation::BIND).is_none() => Plan::default(),
         (None, None) => match &target.used_by {
             Some(pod) => {
                 let message = format!("claim {} is used by pod {pod}", claim.name_any());
@@ -104,7 +104,7 @@ pub fn plan(target: &Target) -> Plan {
 
 /// What the client is to send, or why the claim does not take it.
 fn content(claim: &PersistentVolumeClaim) -> Result<Content, String> {
-    match said(claim, annotation::CONTENT) {
+    match annotated(claim, annotation::CONTENT) {
         None | Some("" | IMAGE) => Ok(Content::Disk),
         Some(ARCHIVE) if is_block(claim) => {
             Err("spec.volumeMode is Block: an archive needs a claim with a file system".to_owned())
@@ -122,7 +122,10 @@ pub fn pod(target: &Target, keys: &Keys, installation: &Installation) -> Pod {
 }
 
 fn restarts(claim: &PersistentVolumeClaim) -> i32 {
-    said(claim, annotation::RESTARTS).and_then(|text| text.parse::<i32>().ok()).unwrap_or_default().max(0)
+    annotated(claim, annotation::RESTARTS)
+        .and_then(|text| text.parse::<i32>().ok())
+        .unwrap_or_default()
+        .max(0)
 }
 
 /// Reports once that the claim cannot be filled, and why.
@@ -186,7 +189,7 @@ fn follow(claim: &PersistentVolumeClaim, pod: &Pod) -> Plan {
             // The client that sent the image reads why the upload ended, after the next start.
             let message = match message {
                 Some(message) => message,
-                None if running.restarts > 0 => said(claim, annotation::MESSAGE).unwrap_or_default(),
+                None if running.restarts > 0 => annotated(claim, annotation::MESSAGE).unwrap_or_default(),
                 None => "",
             };
             state(if running.runs { "Running" } else { "Pending" }, ready, reason, message)
@@ -228,7 +231,7 @@ fn patch(claim: &PersistentVolumeClaim, wanted: &[(&str, &str)]) -> Option<Step>
         .iter()
         .copied()
         // An annotation that was never there need not be cleared.
-        .filter(|(annotation, value)| said(claim, annotation).unwrap_or_default() != *value)
+        .filter(|(annotation, value)| annotated(claim, annotation).unwrap_or_default() != *value)
         .collect();
     let patch: Value = json!({ "metadata": { "annotations": changed } });
     (!changed.is_empty()).then_some(Step::PatchClaim(patch))
@@ -249,17 +252,19 @@ pub(super) enum Says {
 
 /// The state of the upload, for the DataVolume that asked for it.
 pub(super) fn says(claim: &PersistentVolumeClaim) -> Says {
-    let message = || said(claim, annotation::MESSAGE).unwrap_or_default().to_owned();
-    match said(claim, annotation::PHASE) {
+    let message = || annotated(claim, annotation::MESSAGE).unwrap_or_default().to_owned();
+    match annotated(claim, annotation::PHASE) {
         Some(SUCCEEDED) => return Says::Filled,
         Some(FAILED) => return Says::Failed(message()),
         Some(_) => {}
-        None if said(claim, annotation::BIND).is_none() && said(claim, annotation::MESSAGE).is_none() => {
+        None if annotated(claim, annotation::BIND).is_none()
+            && annotated(claim, annotation::MESSAGE).is_none() =>
+        {
             return Says::Nothing;
         }
         None => {}
     }
-    let ready = said(claim, annotation::READY) == Some("true");
+    let ready = annotated(claim, annotation::READY) == Some("true");
     let stopped = Some(message()).filter(|message| !ready && !message.is_empty());
     Says::Opened(Running { runs: ready, restarts: restarts(claim), stopped, ..Running::default() })
 }

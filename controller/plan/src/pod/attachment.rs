@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_guest_may_only_read_is_opened_for_reading() {
+    fn read_only_volumes_are_opened_for_reading() {
         let disk = |readonly: bool| json!({"name": "data", "disk": {"bus": "scsi", "readonly": readonly}});
         for (volume, disk, opened, mounted) in [
             (files(true), disk(false), true, json!(true)),

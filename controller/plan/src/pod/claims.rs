@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_is_mounted_or_a_device_and_one_that_is_plugged_in_later_is_neither() {
+    fn a_claim_is_mounted_or_a_device_and_a_hotplugged_claim_is_neither() {
         let disks = ["files", "device", "kept", "later"].map(|name| json!({"name": name, "disk": {}}));
         let vmi = json!({
             "metadata": {"name": "vm", "namespace": "ns", "uid": "u"},

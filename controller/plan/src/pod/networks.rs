@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_with_a_network_is_asked_for() {
+    fn the_pod_requests_the_resources_of_its_networks() {
         let mut pod: Pod = serde_json::from_value(json!({"spec": {"containers": [
             {"name": "volumeroot"}, {"name": "compute", "resources": {"requests": {"cpu": "1"}}}]}}))
         .unwrap();

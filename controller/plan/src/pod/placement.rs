@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_named_model_needs_its_label_and_the_hosts_none() {
+    fn a_named_cpu_model_selects_a_node_label() {
         let of = |model: &str| selected(&json!({"cpu": {"model": model}}), &json!({"useEmulation": true}));
         assert!(of("Nehalem").contains(&"cpu-model.node.kubevirt.io/Nehalem=true".to_owned()));
         for model in OF_THE_HOST {

@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn what_asks_the_agent_runs_the_launcher() {
+    fn agent_probes_run_the_launcher() {
         let exec = built(readiness, json!({"exec": {"command": ["cat", "--", "/a b"]}, "timeoutSeconds": 4}));
         assert_eq!(
             exec["exec"]["command"],

@@ -32,20 +32,20 @@ pub struct Reach {
 
 /// Why a volume is ignored when the pod is placed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unheard {
+pub enum IgnoreReason {
     /// No node reaches it and everything before it.
     Contradicts,
     /// The terms would be too many.
     TooMany,
 }
 
-impl Unheard {
+impl IgnoreReason {
     /// Text of the reason.
     #[must_use]
     pub fn reason(self) -> &'static str {
         match self {
-            Unheard::Contradicts => "no node that the guest may run on reaches its storage",
-            Unheard::TooMany => {
+            IgnoreReason::Contradicts => "no node that the guest may run on reaches its storage",
+            IgnoreReason::TooMany => {
                 "its storage and the affinity of the guest name too many nodes to be told together"
             }
         }
@@ -54,29 +54,29 @@ impl Unheard {
 
 /// Limits the pod to nodes that reach the volumes that come later; returns the ignored volumes. The pod's own volumes come
 /// first: the scheduler honours them anyway.
-pub fn add<'a>(pod: &mut Pod, reaches: &'a [Reach]) -> Vec<(&'a str, Unheard)> {
+pub fn add<'a>(pod: &mut Pod, reaches: &'a [Reach]) -> Vec<(&'a str, IgnoreReason)> {
     let Some(spec) = &mut pod.spec else { return vec![] };
     let labels = labels(spec);
     let mut terms = own_terms(spec);
-    let (mut heard, mut unheard) = (false, vec![]);
+    let (mut any_added, mut ignored) = (false, vec![]);
     let own = reaches.iter().filter(|reach| !reach.comes_later);
     for reach in own.chain(reaches.iter().filter(|reach| reach.comes_later)) {
         match both(&terms, &reach.terms, &labels) {
             Ok(met) => {
                 terms = met;
-                heard |= reach.comes_later;
+                any_added |= reach.comes_later;
             }
-            Err(why) if reach.comes_later => unheard.push((reach.volume.as_str(), why)),
+            Err(why) if reach.comes_later => ignored.push((reach.volume.as_str(), why)),
             Err(_) => {}
         }
     }
-    if heard {
+    if any_added {
         let nodes: &mut NodeAffinity =
             spec.affinity.get_or_insert_default().node_affinity.get_or_insert_default();
         nodes.required_during_scheduling_ignored_during_execution =
             Some(NodeSelector { node_selector_terms: terms });
     }
-    unheard
+    ignored
 }
 
 /// The pod's own terms, of which at least one has to match.
@@ -107,10 +107,10 @@ fn both(
     terms: &[NodeSelectorTerm],
     others: &[NodeSelectorTerm],
     labels: &[NodeSelectorRequirement],
-) -> Result<Vec<NodeSelectorTerm>, Unheard> {
+) -> Result<Vec<NodeSelectorTerm>, IgnoreReason> {
     let total = |terms: &[NodeSelectorTerm]| terms.iter().map(size).sum::<usize>();
     if total(terms) > MOST || total(others) > MOST {
-        return Err(Unheard::TooMany);
+        return Err(IgnoreReason::TooMany);
     }
     let mut met: Vec<NodeSelectorTerm> = vec![];
     for term in terms {
@@ -125,11 +125,11 @@ fn both(
             met.retain(|known| !is_part(&one, known));
             met.push(one);
             if total(&met) > MOST {
-                return Err(Unheard::TooMany);
+                return Err(IgnoreReason::TooMany);
             }
         }
     }
-    if met.is_empty() { Err(Unheard::Contradicts) } else { Ok(met) }
+    if met.is_empty() { Err(IgnoreReason::Contradicts) } else { Ok(met) }
 }
 
 type Requirements = Option<Vec<NodeSelectorRequirement>>;

@@ -12,12 +12,13 @@ use super::{COMPUTE_CONTAINER, generate_name, name};
 use crate::generated;
 use barevirt_api::names::{
     APP_LABEL, APP_LAUNCHER, CPU_FEATURE_LABEL, CPU_MODEL_MIGRATION_LABEL, CPU_VENDOR_LABEL,
-    CREATED_BY_LABEL, HOST_MODEL_FEATURE_LABEL, HOST_MODEL_LABEL, MIGRATION_JOB_LABEL,
+    CREATED_BY_LABEL, HOST_MODEL_FEATURE_LABEL, HOST_MODEL_LABEL, MIGRATION_JOB_LABEL, USERFAULTFD_RESOURCE,
 };
 use barevirt_api::passt;
 use barevirt_api::v1::{VirtualMachineInstance, VirtualMachineInstanceMigration};
 use barevirt_api::valid::ValidVmi;
 use k8s_openapi::api::core::v1::{Container, Pod, PodAffinityTerm, PodSpec, SELinuxOptions};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::ResourceExt;
 use std::collections::BTreeMap;
@@ -60,6 +61,8 @@ pub struct Target<'a> {
     pub node_labels: &'a BTreeMap<String, String>,
     /// Whether the target gets the SELinux level of the source.
     pub same_selinux_level: bool,
+    /// Whether the guest may be handed over before all of its memory is sent.
+    pub post_copy: bool,
 }
 
 /// Makes the instance's launcher pod the target of a migration.
@@ -77,6 +80,21 @@ pub fn make(pod: &mut Pod, vmi: &ValidVmi, target: &Target<'_>) {
     if let (true, Some(level)) = (target.same_selinux_level, context.and_then(selinux_level)) {
         let options = SELinuxOptions { level: Some(level.to_owned()), ..SELinuxOptions::default() };
         spec.security_context.get_or_insert_default().se_linux_options = Some(options);
+    }
+    if target.post_copy {
+        give_userfaultfd(spec);
+    }
+}
+
+/// QEMU needs `/dev/userfaultfd` to wait for missing memory. Every handler offers the resource, also on a node
+/// without the device: to such a node the guest moves without post-copy.
+fn give_userfaultfd(spec: &mut PodSpec) {
+    let compute = spec.containers.iter_mut().find(|container| container.name == COMPUTE_CONTAINER);
+    let Some(resources) = compute.map(|container| container.resources.get_or_insert_default()) else {
+        return;
+    };
+    for list in [&mut resources.requests, &mut resources.limits] {
+        list.get_or_insert_default().insert(USERFAULTFD_RESOURCE.to_owned(), Quantity("1".to_owned()));
     }
 }
 
@@ -200,6 +218,16 @@ mod tests {
     }
 
     fn target(vmi: &ValidVmi, source: Value, labels: &[(&str, &str)], added: Value) -> Value {
+        target_with(vmi, source, labels, added, false)
+    }
+
+    fn target_with(
+        vmi: &ValidVmi,
+        source: Value,
+        labels: &[(&str, &str)],
+        added: Value,
+        post_copy: bool,
+    ) -> Value {
         let config = Config {
             launcher_image: "launcher".to_owned(),
             image_pull_policy: None,
@@ -213,8 +241,13 @@ mod tests {
         .unwrap();
         let source: Pod = serde_json::from_value(source).unwrap();
         let labels = labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
-        let target =
-            Target { migration: &migration, source: &source, node_labels: &labels, same_selinux_level: true };
+        let target = Target {
+            migration: &migration,
+            source: &source,
+            node_labels: &labels,
+            same_selinux_level: true,
+            post_copy,
+        };
         make(&mut pod, vmi, &target);
         serde_json::to_value(pod).unwrap()
     }
@@ -247,6 +280,18 @@ mod tests {
         let selector = &pod["spec"]["nodeSelector"];
         assert_eq!((&selector["disk"], &selector["rack"]), (&json!("fast"), &json!("7")));
         assert_eq!(pod["spec"]["securityContext"]["seLinuxOptions"]["level"], "s0:c1,c2");
+    }
+
+    #[test]
+    fn only_a_target_that_may_use_post_copy_gets_userfaultfd() {
+        let vmi = valid(&json!({"domain": {}}), &Value::Null);
+        let asks = |post_copy: bool| {
+            let pod = target_with(&vmi, json!({}), &[], json!({}), post_copy);
+            let resources = &pod["spec"]["containers"][0]["resources"];
+            ["limits", "requests"].map(|list| resources[list][USERFAULTFD_RESOURCE].clone())
+        };
+        assert_eq!(asks(false), [Value::Null, Value::Null]);
+        assert_eq!(asks(true), [json!("1"), json!("1")]);
     }
 
     #[test]

@@ -142,7 +142,7 @@ fn folders_on_the_node_are_bounded() {
 }
 
 #[test]
-fn what_guests_write_is_bounded_by_the_sizes_of_their_disks() {
+fn disk_sizes_bound_the_ephemeral_storage_of_guests() {
     let mebi = |mebibytes: u64| format!("{mebibytes}Mi");
     let of = |volumes: Value, node_disk: NodeDisk| {
         let volumes = volumes.as_array().unwrap();
@@ -200,7 +200,7 @@ fn a_launcher_is_told_how_large_an_image_may_be_where_it_is_not_the_usual_size()
 }
 
 #[test]
-fn what_the_launcher_writes_is_requested() {
+fn the_launchers_ephemeral_storage_is_requested() {
     let storage = |given: serde_json::Value| {
         let vmi = valid(json!({"domain": {
             "memory": {"guest": "128Mi"}, "devices": {}, "resources": given,
@@ -288,7 +288,7 @@ fn grace_leaves_the_launcher_its_time() {
 }
 
 #[test]
-fn what_the_installation_says_of_pods() {
+fn installation_settings_apply_to_pods() {
     let vmi = valid(json!({
         "domain": {"memory": {"guest": "128Mi"}, "devices": {"disks": [{"name": "root", "disk": {"bus": "virtio"}}]},
             "cpu": {"cores": 2}},

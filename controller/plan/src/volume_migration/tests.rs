@@ -47,16 +47,17 @@ fn info(claim: &str) -> PersistentVolumeClaimInfo {
     PersistentVolumeClaimInfo { claim_name: Some(claim.to_owned()), ..PersistentVolumeClaimInfo::default() }
 }
 
-fn looked(vm: &VirtualMachine, vmi: &VirtualMachineInstance) -> BTreeMap<String, Looked> {
+fn found_claims(vm: &VirtualMachine, vmi: &VirtualMachineInstance) -> BTreeMap<String, VolumeClaims> {
     let all = changed(&vm.spec.template.spec, vmi).into_iter().map(|(name, (from, to))| {
-        let found = Looked { source: Some(info(from)), destination: Some(info(to)), ..Looked::default() };
+        let found =
+            VolumeClaims { source: Some(info(from)), destination: Some(info(to)), ..VolumeClaims::default() };
         (name.to_owned(), found)
     });
     all.collect()
 }
 
 fn planned(vm: &VirtualMachine, vmi: &VirtualMachineInstance) -> Move {
-    plan(vm, vmi, &looked(vm, vmi), &now())
+    plan(vm, vmi, &found_claims(vm, vmi), &now())
 }
 
 /// The instance after the patch.
@@ -170,7 +171,7 @@ fn a_claim_that_is_not_there_is_waited_for() {
 }
 
 #[test]
-fn what_cannot_be_copied_takes_a_restart_with_kubevirts_words() {
+fn volumes_that_cannot_be_copied_need_a_restart() {
     let machine = vm("Migration", &[("root", "b"), ("data", "c")]);
     let instance = vmi(&[("root", "a"), ("data", "d")]);
     let with = |change: fn(&mut VirtualMachineInstance)| {
@@ -202,7 +203,7 @@ fn what_cannot_be_copied_takes_a_restart_with_kubevirts_words() {
         vmi.spec.domain.devices.disks = serde_json::from_value(disks).unwrap();
     };
     assert_eq!(with(drive), format!("{invalid} read-only: [root]"));
-    let mut found = looked(&machine, &instance);
+    let mut found = found_claims(&machine, &instance);
     found.get_mut("root").unwrap().is_being_filled = true;
     let told = plan(&machine, &instance, &found, &now());
     let why = format!("{invalid} DV storage class isn't a CSI or not using volume populators: [root]");
@@ -234,7 +235,7 @@ fn every_claim_of_one_node_is_to_move_and_to_one_that_nobody_uses() {
     let both = vm("Migration", &[("root", "x"), ("data", "x")]);
     assert!(restart(&both, &instance).contains("The claim x of volume root is used by volume data"));
     let both = vm("Migration", &[("root", "x"), ("data", "y")]);
-    let mut found = looked(&both, &instance);
+    let mut found = found_claims(&both, &instance);
     found.get_mut("data").unwrap().user = Some("virtual machine instance other".to_owned());
     let Move::Restart(why) = plan(&both, &instance, &found, &now()) else { panic!() };
     assert!(why.ends_with("The claim y of volume data is used by virtual machine instance other"), "{why}");
@@ -259,7 +260,7 @@ fn only_what_moves_or_has_moved_is_no_reason_for_a_restart() {
 }
 
 #[test]
-fn a_guest_that_ends_on_the_way_is_not_started_before_somebody_says_with_which_claims() {
+fn a_guest_that_ends_in_a_volume_migration_waits_for_the_users_choice_of_claims() {
     let machine = |strategy: &str, claim: &str, conditions: Value| {
         let mut machine = vm(strategy, &[("root", claim)]);
         let moved = json!([{"volumeName": "root", "sourcePVCInfo": {"claimName": "a"},

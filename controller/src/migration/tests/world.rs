@@ -113,7 +113,7 @@ struct World {
     /// Written by this process and not observed yet.
     unseen: BTreeSet<String>,
     migrations: Migrations,
-    births: BTreeSet<String>,
+    created_pods: BTreeSet<String>,
     nodes: BTreeMap<&'static str, NodeState>,
     /// Containers that have started, and those that have not ended.
     started: BTreeSet<String>,
@@ -150,7 +150,7 @@ impl World {
             vmims: BTreeMap::new(),
             unseen: BTreeSet::new(),
             migrations: Migrations::default(),
-            births: BTreeSet::new(),
+            created_pods: BTreeSet::new(),
             nodes: NODES.map(|node| (node, NodeState::Ready)).into(),
             started: only(),
             alive: only(),
@@ -318,7 +318,8 @@ impl World {
             target = self.pods.get(&name_of_target).cloned();
         }
         let mut observed = super::observed(migration, vmi.clone(), target.clone());
-        observed.is_born_here = target.as_ref().is_some_and(|pod| self.births.contains(&pod.uid().unwrap()));
+        observed.is_created_here =
+            target.as_ref().is_some_and(|pod| self.created_pods.contains(&pod.uid().unwrap()));
         observed.target_node = target.as_ref().map(|pod| self.node_of(pod));
         observed.now = at(self.now);
         let Some(vmi) = vmi else { return Some(observed) };
@@ -327,7 +328,7 @@ impl World {
         observed.has_rival = own.is_some_and(|own| observe::is_behind(name, &own, &known));
         observed.phase_due = self.migrations.noticed(
             &uid,
-            crate::migrations::Matter::Phase(course::said(&vmi)),
+            crate::migrations::Matter::Phase(course::reported_phase(&vmi)),
             self.instant(),
         );
         if !reached.is_final() && begin::asks(&observed, &vmi, reached) {
@@ -372,7 +373,7 @@ impl World {
                 let uid = format!("t{}", self.made);
                 pod.metadata.uid = Some(uid.clone());
                 pod.metadata.creation_timestamp = Some(Time(at(self.now)));
-                self.births.insert(uid.clone());
+                self.created_pods.insert(uid.clone());
                 if let Some(node) = pod.spec.as_ref().and_then(|spec| spec.node_name.clone()) {
                     self.places.insert(uid, node);
                 }
@@ -632,7 +633,7 @@ impl World {
                 }
             }
             Event::ControllerDies => {
-                self.births.clear();
+                self.created_pods.clear();
                 self.unseen.clear();
                 self.migrations = Migrations::default();
                 for name in self.vmims.keys().cloned().collect::<Vec<_>>() {
@@ -772,8 +773,9 @@ impl World {
                 assert!(status.active_pods.contains_key(&flight.to) || ended, "{flight:?} {status:?}");
             }
         }
-        let living =
-            |pod: &&Pod| pod.metadata.deletion_timestamp.is_none() && crate::vmi::Verdict::of(pod).is_none();
+        let living = |pod: &&Pod| {
+            pod.metadata.deletion_timestamp.is_none() && crate::vmi::InstanceEnd::of(pod).is_none()
+        };
         let count = self.pods.values().filter(living).count();
         assert!(count <= 2, "{count} pods");
     }

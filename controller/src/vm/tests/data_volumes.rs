@@ -7,9 +7,12 @@ fn with_template(strategy: &str, phase: Option<&str>) -> Observed {
     let mut vm = vm(strategy, json!({}));
     vm.spec.data_volume_templates =
         serde_json::from_value(json!([{"metadata": {"name": "root"}, "spec": {}}])).unwrap();
-    let told =
-        phase.map(|phase| Told { name: "root".to_owned(), phase: phase.to_owned(), ..Told::default() });
-    Observed { data_volumes: DataVolumes(vec![told]), ..observed(vm, None) }
+    let state = phase.map(|phase| DataVolumeState {
+        name: "root".to_owned(),
+        phase: phase.to_owned(),
+        ..DataVolumeState::default()
+    });
+    Observed { data_volumes: DataVolumes(vec![state]), ..observed(vm, None) }
 }
 
 fn word(observed: &Observed) -> String {
@@ -56,10 +59,10 @@ fn data_volumes_are_made_before_the_start_and_waited_for() {
 }
 
 #[test]
-fn a_data_volume_of_nobody_is_taken_over_and_one_without_room_told() {
+fn an_ownerless_data_volume_is_adopted_and_a_quota_failure_reported() {
     let mut observed = with_template("Always", Some("Succeeded"));
-    let told = observed.data_volumes.0[0].as_mut().unwrap();
-    told.is_nobodys = true;
+    let state = observed.data_volumes.0[0].as_mut().unwrap();
+    state.is_nobodys = true;
     assert_eq!(plan(&observed), Step::Provide(Work { make: vec![], adopt: vec!["root".to_owned()] }));
     let mut observed = with_template("Always", Some("Pending"));
     observed.data_volumes.0[0].as_mut().unwrap().over_quota = Some("no more".to_owned());

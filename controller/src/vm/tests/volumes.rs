@@ -23,7 +23,7 @@ fn moves(mut vmi: VirtualMachineInstance) -> VirtualMachineInstance {
 }
 
 #[test]
-fn what_is_found_of_the_volumes_is_done_and_told() {
+fn volume_changes_are_applied_and_reported() {
     let running = Some(ran(vmi("i1", "Running")));
     let with = |volumes: Move| {
         let machine = machine("b", json!({}));

@@ -100,7 +100,7 @@ fn a_data_volume_tells_its_phase_and_whether_it_is_ready() {
 }
 
 #[test]
-fn what_cannot_be_filled_is_told_apart_from_what_is_not_yet() {
+fn a_failed_data_volume_is_distinguished_from_an_unfinished_one() {
     let running = |status: &str, reason: &str| json!([{"type": "Running", "status": status, "reason": reason, "message": "no route"}]);
     let stopped = "the pod that fills it has stopped with an error: no route";
     for (phase, conditions, reason, why) in [

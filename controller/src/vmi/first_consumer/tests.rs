@@ -102,7 +102,7 @@ fn the_next_one_comes_after_a_pause() {
 }
 
 #[test]
-fn one_that_is_going_is_waited_for() {
+fn a_terminating_consumer_pod_is_waited_for() {
     let mut going = consumer("Running");
     let metadata = &mut going.pod.as_mut().unwrap().metadata;
     metadata.deletion_timestamp = serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
@@ -113,7 +113,7 @@ fn one_that_is_going_is_waited_for() {
 }
 
 #[test]
-fn what_has_its_name_and_is_no_such_pod_is_left_alone() {
+fn a_foreign_pod_with_the_consumers_name_is_not_touched() {
     for label in [CREATED_BY_LABEL, APP_LABEL] {
         let mut foreign = consumer("Running");
         foreign.pod.as_mut().unwrap().labels_mut().remove(label);
@@ -124,7 +124,7 @@ fn what_has_its_name_and_is_no_such_pod_is_left_alone() {
 }
 
 #[test]
-fn one_that_is_over_goes_at_once() {
+fn an_ended_consumer_pod_is_deleted_at_once() {
     let grace = |phase: Value| {
         let pod = consumer(phase.as_str().unwrap()).pod.unwrap();
         match release(&pod) {
@@ -155,7 +155,7 @@ fn conditions(vmi: &VirtualMachineInstance) -> Vec<(String, String)> {
     conditions.map(|condition| (condition.type_.clone(), condition.status.clone())).collect()
 }
 
-fn told(all: &[(&str, &str)]) -> Vec<(String, String)> {
+fn owned_pairs(all: &[(&str, &str)]) -> Vec<(String, String)> {
     all.iter().map(|(type_, status)| ((*type_).to_owned(), (*status).to_owned())).collect()
 }
 
@@ -168,7 +168,7 @@ fn the_condition_comes_first_and_then_the_pod_with_all_claims() {
     assert_eq!((first.notes.len(), first.again.is_some()), (0, true));
     let noted = patched(&vmi(), patch_of(&first));
     assert_eq!(noted.status.as_ref().unwrap().phase.as_deref(), Some("Pending"));
-    assert_eq!(conditions(&noted), told(&[("Provisioning", "True"), ("DataVolumesReady", "Unknown")]));
+    assert_eq!(conditions(&noted), owned_pairs(&[("Provisioning", "True"), ("DataVolumesReady", "Unknown")]));
 
     let second = planned(noted.clone(), &[WAITS, FILLED], Consumer::default());
     let [Action::Provision { pod, volume: None }] = second.actions.as_slice() else { panic!("{second:?}") };
@@ -202,7 +202,7 @@ fn a_pod_that_finds_no_place_is_told_and_taken_back() {
     // Reported once.
     assert!(planned(unschedulable.clone(), &[WAITS], waiting).actions.is_empty());
     let placed = planned(unschedulable.clone(), &[WAITS], consumer("Pending"));
-    let expected = told(&[("Provisioning", "True"), ("DataVolumesReady", "Unknown")]);
+    let expected = owned_pairs(&[("Provisioning", "True"), ("DataVolumesReady", "Unknown")]);
     assert_eq!(conditions(&patched(&unschedulable, patch_of(&placed))), expected);
 }
 
@@ -216,7 +216,7 @@ fn it_goes_when_the_claims_are_bound_and_the_launcher_comes_when_they_are_filled
     };
     let filling = patched(&noted, body);
     let expected = [("Provisioning", "True"), ("DataVolumesReady", "Unknown"), ("Synchronized", "False")];
-    assert_eq!(conditions(&filling), told(&expected));
+    assert_eq!(conditions(&filling), owned_pairs(&expected));
     assert!(planned(filling.clone(), &bound, Consumer::default()).actions.is_empty());
 
     // A claim may be for a single pod.
@@ -227,7 +227,7 @@ fn it_goes_when_the_claims_are_bound_and_the_launcher_comes_when_they_are_filled
 }
 
 #[test]
-fn what_is_told_of_it_ends_with_the_launcher() {
+fn conditions_of_the_consumer_pod_end_with_the_launcher() {
     let noted =
         json!([{"type": "Provisioning", "status": "True"}, {"type": "Synchronized", "status": "False"}]);
     let mut observed = observed(vmi_with(&noted), Some(running()));
@@ -236,11 +236,11 @@ fn what_is_told_of_it_ends_with_the_launcher() {
     observed.claims = Claims::of([("c0".to_owned(), found)]);
     let running = patched(&observed.vmi, patch_of(&whole_plan(&observed)));
     assert_eq!(running.status.as_ref().unwrap().phase.as_deref(), Some("Scheduled"));
-    assert_eq!(conditions(&running), told(&[("DataVolumesReady", "True"), ("Ready", "False")]));
+    assert_eq!(conditions(&running), owned_pairs(&[("DataVolumesReady", "True"), ("Ready", "False")]));
 }
 
 #[test]
-fn why_one_was_refused_stays_until_there_is_one() {
+fn a_consumers_refusal_is_shown_until_its_pod_exists() {
     let noted = patched(&vmi(), patch_of(&planned(vmi(), &[WAITS], Consumer::default())));
     let told_of =
         crate::vmi::status::refused(&noted, "FailedCreate", "exceeded quota", observed(vmi(), None).now);
@@ -249,7 +249,7 @@ fn why_one_was_refused_stays_until_there_is_one() {
     let waits = planned(refused.clone(), &[WAITS], paused);
     assert_eq!((waits.actions.len(), waits.again), (0, Some(Duration::from_secs(3))));
     let there = patched(&refused, patch_of(&planned(refused.clone(), &[WAITS], consumer("Pending"))));
-    assert_eq!(conditions(&there), told(&[("Provisioning", "True"), ("DataVolumesReady", "Unknown")]));
+    assert_eq!(conditions(&there), owned_pairs(&[("Provisioning", "True"), ("DataVolumesReady", "Unknown")]));
 }
 
 #[test]

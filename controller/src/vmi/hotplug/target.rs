@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_on_its_way_to_the_guest_or_from_it_comes_first() {
+    fn volumes_being_plugged_or_unplugged_are_finished_first() {
         for (phase, settled) in [
             ("Bound", true),
             ("AttachedToNode", false),

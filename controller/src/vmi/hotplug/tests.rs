@@ -91,7 +91,7 @@ fn observed(vmi: VirtualMachineInstance, claims: Vec<(&str, Found)>, pods: Vec<P
     Observed {
         vmi,
         pod: Some(launcher()),
-        is_born_here: true,
+        is_created_here: true,
         strays: vec![],
         others: vec![],
         target: crate::vmi::others::Target::Lives,
@@ -115,7 +115,7 @@ fn observed(vmi: VirtualMachineInstance, claims: Vec<(&str, Found)>, pods: Vec<P
 }
 
 /// The entries that a plan leaves, from its only patch.
-fn told(plan: &Plan) -> Vec<Value> {
+fn planned_entries(plan: &Plan) -> Vec<Value> {
     let [Action::Patch(body)] = plan.actions.as_slice() else { panic!("{plan:?}") };
     assert_eq!(body["metadata"]["resourceVersion"], "7");
     let entries = &body["status"]["volumeStatus"];
@@ -137,7 +137,7 @@ fn the_entry_comes_first_and_then_the_pod() {
         &observed(vmi(&wanted, json!([root])), vec![("data", claim("c", "Bound"))], vec![]),
         &launcher(),
     );
-    let entries = told(&first);
+    let entries = planned_entries(&first);
     assert_eq!(entries[0], root);
     assert_eq!(entries[1]["phase"], "Bound");
     assert_eq!(
@@ -196,7 +196,7 @@ fn a_claim_that_is_not_there_yet_is_told_in_kubevirts_words() {
         let wanted = [("data", "c")];
         let first =
             plan(&observed(vmi(&wanted, json!([])), vec![("data", found.clone())], vec![]), &launcher());
-        let entries = told(&first);
+        let entries = planned_entries(&first);
         let found_words =
             ["phase", "reason", "message"].map(|field| entries[0][field].as_str().unwrap().to_owned());
         assert_eq!(found_words, [phase, reason, message]);
@@ -224,7 +224,7 @@ fn waiting(name: &str, phase: &str, filling: &str) -> Found {
 fn a_claim_that_waits_for_a_pod_gets_one_before_that_with_the_disk() {
     let waits = || vec![("data", waiting("c", "Pending", "WaitForFirstConsumer"))];
     let first = plan(&observed(vmi(&[("data", "c")], json!([])), waits(), vec![]), &launcher());
-    let entries = told(&first);
+    let entries = planned_entries(&first);
     let words = ["phase", "reason", "message"].map(|field| entries[0][field].as_str().unwrap());
     assert_eq!(words, ["Pending", "PVCNotReady", "PVC is in phase ClaimPending"]);
     let vmi = vmi(&[("data", "c")], json!(entries));
@@ -248,7 +248,7 @@ fn a_claim_that_waits_for_a_pod_gets_one_before_that_with_the_disk() {
     assert_eq!((kept.actions.len(), kept.again.is_some()), (0, true));
     let unplaced = json!({"phase": "Pending", "conditions":
         [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no room"}]});
-    let entries = told(&after(waits(), unplaced));
+    let entries = planned_entries(&after(waits(), unplaced));
     let words = ["phase", "reason", "message"].map(|field| entries[0][field].as_str().unwrap());
     assert_eq!(words, ["Pending", "Unschedulable", "no room"]);
 
@@ -258,7 +258,7 @@ fn a_claim_that_waits_for_a_pod_gets_one_before_that_with_the_disk() {
     for (phase, grace) in [("Running", 1), ("Succeeded", 0)] {
         let plan = after(waiting("c", "Bound", "Succeeded"), json!({ "phase": phase }));
         let [Action::Patch(_)] = plan.actions.as_slice() else { panic!("{plan:?}") };
-        let bound = self::vmi(&[("data", "c")], json!(told(&plan)));
+        let bound = self::vmi(&[("data", "c")], json!(planned_entries(&plan)));
         let found = vec![("data", waiting("c", "Bound", "Succeeded"))];
         let there =
             observed(bound.clone(), found.clone(), vec![binder("data", "c", json!({"phase": phase}))]);
@@ -276,7 +276,7 @@ fn plan_of(observed: &Observed) -> Plan {
 fn a_claim_that_is_bound_when_it_is_filled_waits_for_the_pod_with_the_disk() {
     let found = || vec![("data", waiting("c", "Pending", "PendingPopulation"))];
     let first = plan_of(&observed(vmi(&[("data", "c")], json!([])), found(), vec![]));
-    let entries = told(&first);
+    let entries = planned_entries(&first);
     assert_eq!(
         (&entries[0]["phase"], &entries[0]["message"]),
         (&json!("Pending"), &json!("PVC is in phase ClaimPending"))
@@ -290,7 +290,7 @@ fn a_volume_that_is_not_wanted_any_more_takes_the_pod_with_it() {
     let left = vmi(&[], json!([entry("Pending", "data", "c", None)]));
     let there = observed(left.clone(), vec![], vec![binder("data", "c", json!({"phase": "Pending"}))]);
     assert!(matches!(plan_of(&there).actions.as_slice(), [Action::Release { grace: 1, .. }]));
-    assert_eq!(told(&plan_of(&observed(left, vec![], vec![]))), Vec::<Value>::new());
+    assert_eq!(planned_entries(&plan_of(&observed(left, vec![], vec![]))), Vec::<Value>::new());
 }
 
 #[test]
@@ -308,14 +308,14 @@ fn a_pod_that_serves_is_offered_under_its_uid() {
         [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no room"}]}),
         )],
     );
-    let entries = told(&plan(&starts, &launcher()));
+    let entries = planned_entries(&plan(&starts, &launcher()));
     assert_eq!(
         (&entries[0]["phase"], &entries[0]["reason"], &entries[0]["message"]),
         (&json!("Bound"), &json!("Unschedulable"), &json!("no room"))
     );
 
     let offers = plan(&observed(waiting, bound(), vec![pod("data", "c", "a1", serves())]), &launcher());
-    let entries = told(&offers);
+    let entries = planned_entries(&offers);
     let message = format!("Created hotplug attachment pod {}, for volume data", pod_name("data", "c"));
     assert_eq!(
         (&entries[0]["phase"], &entries[0]["reason"], &entries[0]["message"]),
@@ -327,7 +327,7 @@ fn a_pod_that_serves_is_offered_under_its_uid() {
 }
 
 #[test]
-fn nobody_elses_pod_is_ever_offered() {
+fn only_the_instances_own_attachment_pods_are_offered() {
     let foreign = |change: &dyn Fn(&mut Pod)| {
         let mut pod = pod("data", "c", "a1", serves());
         change(&mut pod);
@@ -348,25 +348,28 @@ fn nobody_elses_pod_is_ever_offered() {
         let vmi = vmi(&[("data", "c")], json!([entry("Bound", "data", "c", None)]));
         let planned =
             plan(&observed(vmi, vec![("data", claim("c", "Bound"))], vec![squatter.clone()]), &launcher());
-        let entries = told(&planned);
+        let entries = planned_entries(&planned);
         assert_eq!((&entries[0]["phase"], &entries[0]["reason"]), (&json!("Bound"), &json!("FailedCreate")));
         assert_eq!(entries[0]["hotplugVolume"]["attachPodUID"], Value::Null);
         assert!(planned.again.is_some());
         // Nor is it deleted.
         let left = self::vmi(&[], json!([entry("UnMountedFromPod", "data", "c", None)]));
-        assert_eq!(told(&plan(&observed(left, vec![], vec![squatter]), &launcher())), Vec::<Value>::new());
+        assert_eq!(
+            planned_entries(&plan(&observed(left, vec![], vec![squatter]), &launcher())),
+            Vec::<Value>::new()
+        );
     }
 }
 
 #[test]
-fn what_the_handler_says_stays() {
+fn the_handlers_volume_status_is_kept() {
     let vmi = vmi(&[("data", "c")], json!([entry("Ready", "data", "c", Some("a1"))]));
     let planned = plan(&observed(vmi, vec![], vec![pod("data", "c", "a1", serves())]), &launcher());
     assert_eq!(planned, Plan::default());
 }
 
 #[test]
-fn why_a_disk_cannot_be_plugged_in_is_not_talked_over() {
+fn the_handlers_plug_failure_is_not_overwritten() {
     let mut told = entry("AttachedToNode", "data", "c", Some("a1"));
     (told["reason"], told["message"]) = (json!("FailedHotplugSync"), json!("no room on the bus"));
     let vmi = vmi(&[("data", "c")], json!([told]));
@@ -384,7 +387,7 @@ fn a_guest_keeps_its_disk_when_the_pod_is_lost_and_another_one_is_made() {
     let failed = pod("data", "c", "a1", json!({"phase": "Failed", "reason": "Evicted"}));
     let with_info = {
         let patched = plan(&observed(ready.clone(), bound(), vec![failed.clone()]), &launcher());
-        let entries = told(&patched);
+        let entries = planned_entries(&patched);
         assert_eq!((&entries[0]["phase"], &entries[0]["target"]), (&json!("Ready"), &json!("sda")));
         assert_eq!(entries[0]["hotplugVolume"]["attachPodUID"], "a1");
         vmi(&[("data", "c")], json!(entries))
@@ -395,20 +398,20 @@ fn a_guest_keeps_its_disk_when_the_pod_is_lost_and_another_one_is_made() {
     let gone = plan(&observed(with_info.clone(), bound(), vec![]), &launcher());
     assert!(matches!(gone.actions.as_slice(), [Action::Attach { .. }]), "{gone:?}");
     let next = plan(&observed(with_info, bound(), vec![pod("data", "c", "a2", serves())]), &launcher());
-    let entries = told(&next);
+    let entries = planned_entries(&next);
     assert_eq!(entries[0]["phase"], "Ready");
     assert_eq!(entries[0]["hotplugVolume"]["attachPodUID"], "a2");
     assert_eq!(next.notes, []);
 }
 
 #[test]
-fn what_was_offered_once_stays_so_and_the_handler_still_knows_it() {
+fn an_offered_volume_stays_offered_without_its_pod() {
     let offered = vmi(&[("data", "c")], json!([entry("AttachedToNode", "data", "c", Some("a1"))]));
     let mut dying = pod("data", "c", "a1", serves());
     dying.metadata.deletion_timestamp = Some(Time(now()));
     for pods in [vec![], vec![dying], vec![pod("data", "c", "a2", json!({"phase": "Pending"}))]] {
         let bound = vec![("data", claim("c", "Bound"))];
-        let entries = told(&plan(&observed(offered.clone(), bound, pods), &launcher()));
+        let entries = planned_entries(&plan(&observed(offered.clone(), bound, pods), &launcher()));
         assert_eq!(
             (&entries[0]["phase"], &entries[0]["reason"]),
             (&json!("AttachedToNode"), &json!("MissingAttachmentPod"))
@@ -422,7 +425,7 @@ fn a_disk_is_let_go_of_before_its_pod_goes() {
     let serving = || vec![pod("data", "c", "a1", serves())];
     for phase in ["AttachedToNode", "Ready"] {
         let vmi = vmi(&[], json!([entry(phase, "data", "c", Some("a1"))]));
-        let entries = told(&plan(&observed(vmi, vec![], serving()), &launcher()));
+        let entries = planned_entries(&plan(&observed(vmi, vec![], serving()), &launcher()));
         assert_eq!((&entries[0]["phase"], &entries[0]["target"]), (&json!("Detaching"), &json!("sda")));
         assert_eq!(entries[0]["hotplugVolume"]["attachPodUID"], "a1");
     }
@@ -435,7 +438,7 @@ fn a_disk_is_let_go_of_before_its_pod_goes() {
         let with = plan(&observed(vmi.clone(), vec![], serving()), &launcher());
         let name = pod_name("data", "c");
         assert_eq!(with.actions, [Action::Detach { name, uid: "a1".to_owned(), wanted: false }]);
-        assert_eq!(told(&plan(&observed(vmi, vec![], vec![]), &launcher())), Vec::<Value>::new());
+        assert_eq!(planned_entries(&plan(&observed(vmi, vec![], vec![]), &launcher())), Vec::<Value>::new());
     }
 }
 
@@ -443,7 +446,7 @@ fn a_disk_is_let_go_of_before_its_pod_goes() {
 fn a_volume_on_another_claim_waits_until_the_former_one_has_gone() {
     let on_other = |phase: &str| vmi(&[("data", "d")], json!([entry(phase, "data", "c", Some("a1"))]));
     let other = || vec![("data", claim("d", "Bound"))];
-    let entries = told(&plan(
+    let entries = planned_entries(&plan(
         &observed(on_other("Ready"), other(), vec![pod("data", "c", "a1", serves())]),
         &launcher(),
     ));
@@ -454,7 +457,8 @@ fn a_volume_on_another_claim_waits_until_the_former_one_has_gone() {
     assert_eq!(plan(&leaving, &launcher()), Plan::default());
     let left = observed(on_other("UnMountedFromPod"), other(), vec![pod("data", "c", "a1", serves())]);
     assert!(matches!(plan(&left, &launcher()).actions.as_slice(), [Action::Detach { .. }]));
-    let entries = told(&plan(&observed(on_other("UnMountedFromPod"), other(), vec![]), &launcher()));
+    let entries =
+        planned_entries(&plan(&observed(on_other("UnMountedFromPod"), other(), vec![]), &launcher()));
     assert_eq!(entries[0]["hotplugVolume"], json!({"attachPodName": pod_name("data", "d")}));
     assert_eq!((&entries[0]["phase"], &entries[0]["target"]), (&json!("Bound"), &json!("")));
 }
@@ -465,12 +469,12 @@ fn a_volume_that_is_wanted_again_while_it_leaves_is_offered_again() {
         let vmi = vmi(&[("data", "c")], json!([entry(phase, "data", "c", Some("a1"))]));
         plan(&observed(vmi, vec![("data", claim("c", "Bound"))], pods), &launcher())
     };
-    let entries = told(&back("Detaching", vec![pod("data", "c", "a1", serves())]));
+    let entries = planned_entries(&back("Detaching", vec![pod("data", "c", "a1", serves())]));
     assert_eq!(entries[0]["phase"], "AttachedToNode");
     // The launcher has released it: from the beginning.
     let left = back("UnMountedFromPod", vec![pod("data", "c", "a1", serves())]);
     assert!(matches!(left.actions.as_slice(), [Action::Detach { wanted: true, .. }]), "{left:?}");
-    assert_eq!(told(&back("UnMountedFromPod", vec![]))[0]["phase"], "Bound");
+    assert_eq!(planned_entries(&back("UnMountedFromPod", vec![]))[0]["phase"], "Bound");
 }
 
 #[test]
@@ -479,9 +483,9 @@ fn a_refusal_is_told_once_and_stays_until_there_is_a_pod() {
     let plan_of = |vmi: &VirtualMachineInstance, pods: Vec<Pod>| {
         plan(&observed(vmi.clone(), vec![("data", claim("c", "Bound"))], pods), &launcher())
     };
-    let waiting = vmi(&[("data", "c")], json!(told(&plan_of(&waiting, vec![]))));
+    let waiting = vmi(&[("data", "c")], json!(planned_entries(&plan_of(&waiting, vec![]))));
     let first = refused(&waiting, "data", "Error creating attachment pod: exceeded quota");
-    let entries = told(&first);
+    let entries = planned_entries(&first);
     let message = "Error creating attachment pod: exceeded quota";
     assert_eq!((&entries[0]["reason"], &entries[0]["message"]), (&json!("FailedCreate"), &json!(message)));
     assert_eq!(first.notes, [Note::warning("FailedCreate", message)]);
@@ -489,7 +493,8 @@ fn a_refusal_is_told_once_and_stays_until_there_is_a_pod() {
     assert_eq!(refused(&told_of, "data", message).actions, []);
     // Retried without a write in between.
     assert!(matches!(plan_of(&told_of, vec![]).actions.as_slice(), [Action::Attach { .. }]));
-    let starts = told(&plan_of(&told_of, vec![pod("data", "c", "a1", json!({"phase": "Pending"}))]));
+    let starts =
+        planned_entries(&plan_of(&told_of, vec![pod("data", "c", "a1", json!({"phase": "Pending"}))]));
     assert_eq!(starts[0]["reason"], "PVCNotReady");
     let ready = vmi(&[("data", "c")], json!([entry("Ready", "data", "c", Some("a1"))]));
     assert_eq!(refused(&ready, "data", "exceeded quota").actions, []);
@@ -500,7 +505,7 @@ fn an_instance_that_is_not_valid_gets_no_pod() {
     let mut waiting = vmi(&[("data", "c")], json!([entry("Bound", "data", "c", None)]));
     waiting.spec.domain.memory = None;
     let bound = vec![("data", claim("c", "Bound"))];
-    let entries = told(&plan(&observed(waiting, bound, vec![]), &launcher()));
+    let entries = planned_entries(&plan(&observed(waiting, bound, vec![]), &launcher()));
     assert_eq!(entries[0]["reason"], "FailedCreate");
     assert!(entries[0]["message"].as_str().unwrap().contains("spec.domain"), "{}", entries[0]);
 }
@@ -563,11 +568,11 @@ fn a_guest_that_has_moved_keeps_its_disks_and_its_entries_name_the_pods_there() 
     };
     let bound = || vec![("data", claim("c", "Bound"))];
     let vmi = moved("Ready", &[("data", "c")]);
-    let entries = told(&plan(&observed(vmi.clone(), bound(), vec![offers()]), &launcher));
+    let entries = planned_entries(&plan(&observed(vmi.clone(), bound(), vec![offers()]), &launcher));
     assert_eq!((&entries[0]["phase"], &entries[0]["target"]), (&json!("Ready"), &json!("sda")));
     assert_eq!(entries[0]["hotplugVolume"], json!({"attachPodName": there, "attachPodUID": "a2"}));
     // Without its pod the guest keeps the disk, and gets another pod.
-    let entries = told(&plan(&observed(vmi, bound(), vec![]), &launcher));
+    let entries = planned_entries(&plan(&observed(vmi, bound(), vec![]), &launcher));
     assert_eq!(
         (&entries[0]["phase"], &entries[0]["hotplugVolume"]["attachPodName"]),
         (&json!("Ready"), &json!(there))
@@ -577,7 +582,8 @@ fn a_guest_that_has_moved_keeps_its_disks_and_its_entries_name_the_pods_there() 
     let planned = plan(&left, &launcher);
     let Some(Action::Patch(_)) = planned.actions.first() else { panic!("{planned:?}") };
     let mut vmi = left.vmi.clone();
-    vmi.status.as_mut().unwrap().volume_status = serde_json::from_value(json!(told(&planned))).unwrap();
+    vmi.status.as_mut().unwrap().volume_status =
+        serde_json::from_value(json!(planned_entries(&planned))).unwrap();
     let planned = plan(&observed(vmi, vec![], vec![offers()]), &launcher);
     assert_eq!(
         planned.actions,

@@ -57,7 +57,7 @@ fn a_definition_that_is_missing_is_told_before_there_is_a_pod() {
     assert_eq!((&condition["type"], &condition["reason"]), (&json!("Synchronized"), &json!("FailedCreate")));
     let message = condition["message"].as_str().unwrap();
     assert!(message.starts_with("failed to render launch manifest: failed to locate network attachment definition shop/blue: the cluster has no kind"), "{message}");
-    assert_eq!(told.again, Some(PATIENCE));
+    assert_eq!(told.again, Some(INTERVAL));
     observed.definitions = Definitions::default();
     observed.same_addresses = vec!["twins".to_owned()];
     let made = plan_of(&observed);
@@ -108,7 +108,7 @@ fn noted_as(told: Value, red: Value, links: &[(&str, &str)]) -> Value {
 }
 
 #[test]
-fn what_multus_notes_is_told_beside_what_the_handler_tells() {
+fn multus_status_is_merged_with_the_handlers_report() {
     let red = |source: &str| json!({"name": "red", "infoSource": source, "podInterfaceName": RED});
     let first = json!({"name": "default", "infoSource": "domain", "ipAddress": "10.0.0.1"});
     let there: &[(&str, &str)] = &[("shop/blue", RED)];
@@ -213,7 +213,7 @@ fn another_definition_takes_another_pod_at_once() {
 }
 
 #[test]
-fn who_has_none_is_left_alone() {
+fn an_instance_without_multus_networks_is_not_changed() {
     let alone = super::super::tests::vmi(json!({"phase": "Running"}));
     assert_eq!(plan(&observed(alone, Some(running())), &running()), Plan::default());
     // Whatever the pod asked for, no network is added or removed.

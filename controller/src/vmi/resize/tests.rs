@@ -25,7 +25,7 @@ fn observed(sockets: u32, guest: &str, there: (u32, &str, &str), conditions: Val
     Observed {
         vmi,
         pod: None,
-        is_born_here: true,
+        is_created_here: true,
         strays: vec![],
         others: vec![],
         target: crate::vmi::others::Target::Lives,
@@ -164,7 +164,7 @@ fn the_guest_shrinks_before_the_pod() {
 }
 
 #[test]
-fn what_the_node_cannot_do_is_told_and_given_back() {
+fn a_resize_that_the_node_cannot_do_is_reported_and_reverted() {
     let resizing = observed(2, "1Gi", ONE, condition("HotVCPUChange", "True", "PodResizing"));
     let pending = |reason: &str| json!([{"type": "PodResizePending", "status": "True", "reason": reason, "message": "no room"}]);
     let infeasible = plan(&resizing, &pod_of(&two(), &small(), pending("Infeasible")));
@@ -192,7 +192,7 @@ fn what_the_node_cannot_do_is_told_and_given_back() {
 proptest! {
     /// A guest may control its launcher: whatever size it reports, the pod never gets more than the maxima.
     #[test]
-    fn no_word_of_a_launcher_makes_the_pod_larger_than_the_maxima(
+    fn no_report_of_a_launcher_makes_the_pod_larger_than_the_maxima(
         wanted in 1_u32..=4, gibibytes in 1_u32..=4, sockets in any::<u32>(), asked in any::<u64>(), current in any::<u64>(),
         condition in 0_usize..3,
     ) {

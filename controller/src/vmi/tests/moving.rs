@@ -114,7 +114,7 @@ fn a_target_that_is_gone_for_certain_has_failed() {
 }
 
 #[test]
-fn a_migration_that_nobody_wants_any_more_is_ended_or_asked_to() {
+fn an_unwanted_migration_is_ended_or_aborted() {
     let mut forgotten = moving(json!({"targetNodeAddress": "10.0.0.9"}), Some(running()), Target::Lives);
     forgotten.is_asked_to_move = false;
     let state = patch_of(&plan(&forgotten))["status"]["migrationState"].clone();

@@ -36,7 +36,7 @@ pub(crate) fn steps(look: Look<'_>) -> Vec<Step> {
     let is_asked_to_move = others::is_asked(migrations, &vmi);
     let mut observed = observed(vmi, launcher);
     (observed.others, observed.target, observed.is_asked_to_move) = (beside, target, is_asked_to_move);
-    (observed.node, observed.is_born_here, observed.now) = (launcher_node, false, now);
+    (observed.node, observed.is_created_here, observed.now) = (launcher_node, false, now);
     let step = |action| match action {
         Action::Patch(body) => Step::Patch(body),
         Action::DeletePod { uid, grace, .. } => Step::Delete { uid, grace },

@@ -60,7 +60,7 @@ struct World {
     /// Number of pods that other clients removed.
     pods_lost: usize,
     /// UIDs of pods that this process made.
-    births: Vec<String>,
+    created_pods: Vec<String>,
     /// Number of processes that died.
     deaths: usize,
     squatters: usize,
@@ -79,7 +79,7 @@ impl World {
             version: 100,
             pods_made: 0,
             pods_lost: 0,
-            births: vec![],
+            created_pods: vec![],
             deaths: 0,
             squatters: 0,
             guests: vec![],
@@ -106,7 +106,7 @@ impl World {
         let pod = if seen.is_none() && past { self.pod.clone() } else { seen };
         let mut observed = observed(vmi, pod.clone());
         let uid = pod.as_ref().and_then(|pod| pod.metadata.uid.clone());
-        observed.is_born_here = uid.is_some_and(|uid| self.births.contains(&uid));
+        observed.is_created_here = uid.is_some_and(|uid| self.created_pods.contains(&uid));
         observed.node = pod.map(|_| self.node);
         observed.now = at(self.now);
         Some(observed)
@@ -132,7 +132,7 @@ impl World {
                     assert_eq!(self.guests, Vec::<String>::new());
                     self.pods_made += 1;
                     pod.metadata.uid = Some(format!("p{}", self.pods_made));
-                    self.births.push(format!("p{}", self.pods_made));
+                    self.created_pods.push(format!("p{}", self.pods_made));
                     pod.metadata.creation_timestamp =
                         Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(at(self.now)));
                     pod.spec.as_mut().unwrap().node_name = Some("node01".to_owned());
@@ -194,7 +194,7 @@ impl World {
                 }
             }
             Event::PodRefused => {
-                let lives = |pod: &&mut Pod| crate::vmi::Verdict::of(pod).is_none();
+                let lives = |pod: &&mut Pod| crate::vmi::InstanceEnd::of(pod).is_none();
                 if let Some(pod) = self.pod.as_mut().filter(|_| alive).filter(lives) {
                     pod.status = refused().status;
                 }
@@ -229,7 +229,7 @@ impl World {
                 }
             }
             Event::ControllerDies => {
-                self.births.clear();
+                self.created_pods.clear();
                 self.deaths += 1;
             }
             Event::HandlerRuns => {

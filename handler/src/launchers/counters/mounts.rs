@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_the_containers_or_not_beneath_a_mount_is_not_opened() {
+    fn control_groups_outside_the_container_or_mount_are_not_opened() {
         for path in ["/", "/kubepods/podUID", "/../../kubepods/podUID/CID", "/a/../kubepods/podUID/CID", ""] {
             assert_eq!(found(V2, &[("", path)], "memory"), None, "{path}");
             assert_eq!(found(V1, &[("cpu", path)], "cpu"), None, "{path}");

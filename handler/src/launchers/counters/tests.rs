@@ -87,7 +87,7 @@ fn files_of_v1() {
 }
 
 #[test]
-fn what_no_kernel_writes_is_no_number() {
+fn malformed_counters_are_ignored() {
     let long = "9".repeat(100);
     let files = [
         ("cpu.stat", "nr_periods -1\nnr_throttled x\nthrottled_usec\n"),

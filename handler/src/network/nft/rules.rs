@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_guest_sends_is_dropped_unless_it_is_its_own() {
+    fn packets_with_foreign_source_addresses_are_dropped() {
         let six = |last| IpAddr::V6(Ipv6Addr::new(0xfd10, 0, 2, 0, 0, 0, 0, last));
         for (gateway, guest, count) in [(GATEWAY, GUEST, 3), (six(1), six(2), 5)] {
             let rules = masquerade("eth0", "k6t-eth0", gateway, guest, &[]).rules;

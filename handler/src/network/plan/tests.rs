@@ -399,7 +399,7 @@ fn a_tap_of_the_pod_is_opened_and_nothing_is_made() {
 }
 
 #[test]
-fn a_managed_tap_is_a_bridge_without_anybody_who_hands_out_addresses() {
+fn a_managed_tap_is_planned_as_a_bridge_without_dhcp() {
     let (observed, bridge) = (pod_with_routes(), bridged("default", "eth0"));
     let managed = Wanted { binding: Binding::ManagedTap, ..bridge.clone() };
     let steps = plan(&managed, &observed).unwrap();

@@ -163,7 +163,7 @@ fn a_guest_with_two_cards_is_behind_translation_on_one_and_a_station_on_the_othe
 }
 
 #[test]
-fn a_card_whose_link_is_not_there_yet_holds_up_no_other() {
+fn a_missing_link_of_one_card_does_not_delay_others() {
     let Some((node, pod)) = node_and_pod(true) else { return };
     let card = |alone| Wanted { alone, ..on_red() };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

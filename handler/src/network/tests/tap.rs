@@ -94,7 +94,7 @@ fn a_tap_is_taken_as_it_was_made() {
 }
 
 #[test]
-fn nobody_hands_out_addresses_behind_a_managed_tap() {
+fn a_managed_tap_has_no_dhcp_server() {
     let Some((node, pod)) = node_and_pod(false) else { return };
     let card = Wanted { mac: None, binding: Binding::ManagedTap, ..wanted(Vec::new()) };
     let (_, prepared, mut opened) = prepare_blocking(&pod, &card, &BTreeSet::new());

@@ -47,12 +47,12 @@ fn interfaces() -> [Interface; 1] {
     }]
 }
 
-fn seen(launcher: &LauncherStatus) -> Seen<'_> {
-    Seen {
+fn seen(launcher: &LauncherStatus) -> LauncherView<'_> {
+    LauncherView {
         launcher: Some(launcher),
         interfaces: None,
         failure: None,
-        told: true,
+        is_current: true,
         readiness: None,
         bindings: &NO_BINDINGS,
     }
@@ -61,7 +61,7 @@ fn seen(launcher: &LauncherStatus) -> Seen<'_> {
 #[test]
 fn running_is_reported_whole_and_then_stays_the_same() {
     let (launcher, interfaces) = (launcher(Phase::Running), interfaces());
-    let seen = Seen { interfaces: Some(&interfaces), ..seen(&launcher) };
+    let seen = LauncherView { interfaces: Some(&interfaces), ..seen(&launcher) };
     let status = compute(&scheduled(), seen, &at(5));
     assert_eq!(status.phase.as_deref(), Some("Running"));
     assert_eq!(status.node_name.as_deref(), Some("node01"));
@@ -82,12 +82,13 @@ fn running_is_reported_whole_and_then_stays_the_same() {
 fn a_new_handler_takes_nothing_back() {
     let running = launcher(Phase::Running);
     let interfaces = interfaces();
-    let status = compute(&scheduled(), Seen { interfaces: Some(&interfaces), ..seen(&running) }, &at(5));
-    let nothing = Seen {
+    let status =
+        compute(&scheduled(), LauncherView { interfaces: Some(&interfaces), ..seen(&running) }, &at(5));
+    let nothing = LauncherView {
         launcher: None,
         interfaces: None,
         failure: None,
-        told: true,
+        is_current: true,
         readiness: None,
         bindings: &NO_BINDINGS,
     };
@@ -110,7 +111,7 @@ fn on_the_way_up_and_down_nothing_is_written() {
 }
 
 #[test]
-fn the_verdict_of_the_launcher_is_final() {
+fn the_phase_of_an_ended_launcher_is_final() {
     let mut failed = launcher(Phase::Failed);
     failed.reason = "KilledBySignal".to_owned();
     failed.message = "QEMU was killed by signal 9".to_owned();
@@ -147,7 +148,7 @@ fn a_guest_with_a_probe_is_ready_when_its_pod_is() {
     probed.spec.readiness_probe = Some(Default::default());
     let launcher = launcher(Phase::Running);
     let ready = |vmi: &VirtualMachineInstance, readiness: Option<&Readiness>| {
-        let status = compute(vmi, Seen { readiness, ..seen(&launcher) }, &at(5));
+        let status = compute(vmi, LauncherView { readiness, ..seen(&launcher) }, &at(5));
         assert_eq!(status.phase.as_deref(), Some("Running"));
         Condition::find(&status.conditions, CONDITION_READY)
             .map(|ready| (ready.status.clone(), ready.reason.clone().unwrap_or_default()))
@@ -185,7 +186,7 @@ fn credentials_and_what_the_agent_lacks_are_told_as_kubevirt_tells_them() {
 }
 
 #[test]
-fn why_a_guest_is_paused_is_said_also_before_it_ran() {
+fn the_pause_reason_is_reported_before_the_guest_ran() {
     for (pause, reason) in [(Pause::User, "PausedByUser"), (Pause::IoError, "PausedIOError")] {
         let mut now = launcher(Phase::Paused);
         now.running_since_unix_ms = 0;
@@ -197,7 +198,7 @@ fn why_a_guest_is_paused_is_said_also_before_it_ran() {
 }
 
 #[test]
-fn the_guest_s_word_adds_a_name_and_no_address() {
+fn the_guests_report_adds_an_interface_name_and_no_address() {
     let mut now = launcher(Phase::Running);
     let told = |name: &str, mac: &str, address: &str| GuestInterface {
         name: name.to_owned(),
@@ -217,7 +218,7 @@ fn the_guest_s_word_adds_a_name_and_no_address() {
     facts.interfaces.extend((0..50).map(|n| told(&format!("tap{n}"), "", "192.0.2.9")));
     now.guest = Some(facts);
     let interfaces = interfaces();
-    let status = compute(&scheduled(), Seen { interfaces: Some(&interfaces), ..seen(&now) }, &at(5));
+    let status = compute(&scheduled(), LauncherView { interfaces: Some(&interfaces), ..seen(&now) }, &at(5));
     assert_eq!(status.interfaces.len(), 1 + MOST_GUEST_ONLY);
     let ours = &status.interfaces[0];
     assert_eq!(ours.ip_addresses, ["10.244.0.5", "fd00::5"]);
@@ -234,7 +235,7 @@ fn the_guest_s_word_adds_a_name_and_no_address() {
     // The agent disconnects: its reports about interfaces and freezing are removed, while facts about the
     // operating system stay.
     let gone = launcher(Phase::Running);
-    let without = Seen { interfaces: Some(&interfaces), ..seen(&gone) };
+    let without = LauncherView { interfaces: Some(&interfaces), ..seen(&gone) };
     let after = compute(&vmi(status.clone()), without, &at(9));
     assert_eq!((after.interfaces.len(), after.interfaces[0].info_source.as_deref()), (1, Some("domain")));
     assert_eq!((after.guest_os_info, after.fs_freeze_status), (status.guest_os_info, None));
@@ -259,11 +260,11 @@ fn a_card_that_is_not_as_wanted_is_told_while_that_lasts() {
 
 #[test]
 fn a_failure_to_synchronize_is_a_condition_while_it_lasts() {
-    let failing = Seen {
+    let failing = LauncherView {
         launcher: None,
         interfaces: None,
         failure: Some("open tap tap0"),
-        told: true,
+        is_current: true,
         readiness: None,
         bindings: &NO_BINDINGS,
     };
@@ -271,6 +272,6 @@ fn a_failure_to_synchronize_is_a_condition_while_it_lasts() {
     let condition = Condition::find(&status.conditions, CONDITION_SYNCHRONIZED).unwrap();
     assert_eq!(condition.reason.as_deref(), Some("SyncFailed"));
     assert_eq!(status.phase.as_deref(), Some("Scheduled"));
-    let healed = compute(&vmi(status), Seen { failure: None, ..failing }, &at(6));
+    let healed = compute(&vmi(status), LauncherView { failure: None, ..failing }, &at(6));
     assert_eq!(Some(healed), scheduled().status);
 }

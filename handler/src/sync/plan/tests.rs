@@ -96,7 +96,7 @@ fn realtime_comes_before_the_guest_is_said_to_run_and_once_for_each_qemu() {
 }
 
 #[test]
-fn what_comes_while_the_guest_is_handed_over_waits_until_that_is_over() {
+fn changes_during_a_migration_wait_until_it_is_over() {
     let running = launcher(Phase::Running);
     let changed = Session { status: Some(&running), prepared: true, synced: Some("other"), ..FRESH };
     let unprepared = Session { prepared: false, ..changed };
@@ -169,7 +169,7 @@ fn a_deleted_vmi_is_not_started() {
 }
 
 #[test]
-fn a_verdict_is_reported_even_when_the_launcher_is_gone() {
+fn a_guests_end_is_reported_even_when_its_launcher_is_gone() {
     let failed = launcher(Phase::Failed);
     let session = Session { status: Some(&failed), lost: true, ..FRESH };
     assert_eq!(next(&vmi(PHASE_RUNNING), Some(session), true), Step::Report);
@@ -177,7 +177,7 @@ fn a_verdict_is_reported_even_when_the_launcher_is_gone() {
 }
 
 #[test]
-fn an_end_that_nobody_of_the_cluster_asked_for_is_left_to_the_controller() {
+fn an_unrequested_stop_is_left_to_the_controller() {
     let mut stopped = launcher(Phase::Succeeded);
     stopped.reason = "Stopped".to_owned();
     let session = Session { status: Some(&stopped), ..FRESH };
@@ -240,6 +240,10 @@ fn a_guest_that_comes_is_prepared_awaited_and_claimed() {
     let session = Session { status: Some(&status), prepared: true, awaits: Some("m"), ..FRESH };
     let claim = Step::Claim { uid: "m".to_owned(), source: "node02".to_owned() };
     assert_eq!(next(&vmi, Some(session), false), claim);
+    let mut runs = status.clone();
+    runs.set_phase(Phase::Running);
+    let without_all = Session { status: Some(&runs), ..session };
+    assert_eq!(next(&vmi, Some(without_all), false), Step::Wait);
     assert_eq!(next(&vmi, Some(Session { lost: true, ..session }), false), Step::Disconnect);
 }
 

@@ -7,16 +7,18 @@ use barevirt_component::certificates::Client;
 use barevirt_component::error::chain;
 use barevirt_protocol::names::MigrationChannel;
 use barevirt_protocol::v1::migrate_request::Order;
-use barevirt_protocol::v1::{MigrateRequest, MigrationAbort, MigrationGo, MigrationVerdict};
+use barevirt_protocol::v1::{MigrateRequest, MigrationAbort, MigrationGo, MigrationResult};
+use kube::runtime::events::Event;
 use tokio::time::{Instant, timeout};
 
-use super::{HEARD, Session, StepError, revision, valid};
+use super::{REPORT_TIMEOUT, Session, StepError, revision, valid};
 use crate::migration;
 use crate::migration::arrivals::{Arrival, Arrivals};
 use crate::migration::call::{Begun, Target};
-use crate::migration::limits::limits;
+use crate::migration::limits::{limits, wants_post_copy};
 use crate::migration::plan::Move;
-use crate::sync::heard::Heard;
+use crate::status::events;
+use crate::sync::launcher_report::LauncherReport;
 
 /// How long to wait for a source that has sent everything before its pod is checked.
 const WORD: Duration = Duration::from_secs(2);
@@ -37,7 +39,7 @@ impl Session {
         let settings = state.and_then(|state| state.migration_configuration.as_ref());
         let plain = settings.and_then(|settings| settings.disable_tls).unwrap_or_default();
         self.tell(vmi, spec_hash, uid.to_owned()).await?;
-        let arrival = Arrival { source, launcher: self.launcher.clone(), plain };
+        let arrival = Arrival { source, launcher: self.launcher.clone(), plain, report: self.report.clone() };
         self.awaits = Some((uid.to_owned(), arrivals.await_one(uid.to_owned(), arrival)));
         Ok(())
     }
@@ -71,13 +73,13 @@ impl Session {
         (of == uid && *times >= TRIES).then_some(why.as_str())
     }
 
-    /// A step of a guest that leaves.
+    /// A step of a guest that leaves. Returns the events to publish.
     pub async fn make_move(
         &mut self,
         vmi: &VirtualMachineInstance,
         step: Move,
         own: &Client,
-    ) -> Result<(), StepError> {
+    ) -> Result<Vec<Event>, StepError> {
         let order = |uid: String, order: Order| MigrateRequest { uid, order: Some(order) };
         match step {
             Move::Send { uid } => {
@@ -92,41 +94,50 @@ impl Session {
                 sent
             }
             Move::Abort { uid } => {
-                Ok(self.launcher.migrate(order(uid, Order::Abort(MigrationAbort {}))).await?)
+                self.launcher.migrate(order(uid, Order::Abort(MigrationAbort {}))).await?;
+                Ok(vec![])
             }
-            Move::Verdict { uid, went } => {
-                let verdict = Order::Verdict(MigrationVerdict { went });
-                Ok(self.launcher.migrate(order(uid, verdict)).await?)
+            Move::Result { uid, went, lost } => {
+                let result = Order::Result(MigrationResult { went, lost });
+                self.launcher.migrate(order(uid, result)).await?;
+                Ok(vec![])
             }
             Move::Go { uid, hold } => {
                 target(vmi).go(own, &uid, hold).await?;
                 self.gone = Some(uid);
-                Ok(())
+                Ok(vec![])
             }
         }
     }
 
-    async fn send(&self, vmi: &VirtualMachineInstance, uid: &str, own: &Client) -> Result<(), StepError> {
+    async fn send(
+        &self,
+        vmi: &VirtualMachineInstance,
+        uid: &str,
+        own: &Client,
+    ) -> Result<Vec<Event>, StepError> {
         let state = vmi.status.as_ref().and_then(|status| status.migration_state.as_ref());
         let settings = state.and_then(|state| state.migration_configuration.clone()).unwrap_or_default();
-        let heard = self.heard().status.unwrap_or_default();
-        let disks = migration::plan::copied(vmi, &heard).map_err(StepError::NotCopied)?;
-        let Begun { connections, key } = target(vmi).begin(own, uid, &disks).await?;
+        let report = self.report().status.unwrap_or_default();
+        let disks = migration::plan::copied(vmi, &report).map_err(StepError::NotCopied)?;
+        let target = target(vmi);
+        let Begun { connections, key, post_copy } = target.begin(own, uid, &disks).await?;
         let named = connections.into_iter().map(|(stream, connection)| {
             (MigrationChannel { uid: uid.to_owned(), stream }.descriptor(), connection)
         });
         self.launcher.give(revision(vmi), &named.collect::<Vec<_>>()).await?;
-        let mut send = limits(&settings, valid(vmi)?.guest_memory());
+        let mut send = limits(&settings, valid(vmi)?.guest_memory(), post_copy);
         send.key = key.map(Vec::from).unwrap_or_default();
         let request = MigrateRequest { uid: uid.to_owned(), order: Some(Order::Send(send)) };
         self.launcher.migrate(request).await?;
         // Until the launcher reports that it is sending, the plan would repeat the step.
-        let says = |heard: &Heard| {
-            let told = heard.status.as_ref().and_then(|status| migration::plan::told(status, uid));
-            heard.lost || told.is_some()
+        let says = |report: &LauncherReport| {
+            let told = report.status.as_ref().and_then(|status| migration::plan::reported(status, uid));
+            report.lost || told.is_some()
         };
-        let _ = timeout(HEARD, self.heard.clone().wait_for(says)).await;
-        Ok(())
+        let _ = timeout(REPORT_TIMEOUT, self.report.clone().wait_for(says)).await;
+        let without = wants_post_copy(&settings) && !post_copy;
+        Ok(without.then(|| events::no_post_copy(&target.node)).into_iter().collect())
     }
 }
 

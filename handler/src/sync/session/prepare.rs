@@ -40,7 +40,7 @@ impl Session {
         bindings: &Bindings,
     ) -> Result<usize, StepError> {
         let valid = valid(vmi)?;
-        let held = held(&self.heard());
+        let held = held(&self.report());
         let due = guest::due(vmi, &held, here);
         let mut descriptors: Vec<(String, OwnedFd)> = Vec::new();
         let mut done = 0;

@@ -41,20 +41,20 @@ fn pod(fake: &FakeLauncher) -> LauncherPod {
     }
 }
 
-async fn heard(session: &mut Session, phase: Phase) -> LauncherStatus {
+async fn report_in(session: &mut Session, phase: Phase) -> LauncherStatus {
     let reached = async {
         loop {
-            if let Some(status) = session.heard().status.filter(|status| status.phase() == phase) {
+            if let Some(status) = session.report().status.filter(|status| status.phase() == phase) {
                 return status;
             }
-            session.hear().await;
+            session.wait_for_report().await;
         }
     };
     timeout(WAIT, reached).await.unwrap()
 }
 
 #[tokio::test]
-async fn from_the_first_connection_to_the_verdict() {
+async fn a_session_from_the_first_connection_to_the_end_of_the_guest() {
     let Some(fake) = FakeLauncher::start() else { return };
     let Some(node) = namespace() else { return };
     connect(&node, &fake.network_namespace(), true);
@@ -62,13 +62,13 @@ async fn from_the_first_connection_to_the_verdict() {
     let (vmi, pod) = (vmi(), pod(&fake));
 
     let mut first = Session::open(&pods, &fake.container).await.unwrap();
-    heard(&mut first, Phase::Waiting).await;
+    report_in(&mut first, Phase::Waiting).await;
     assert!(first.prepare(&vmi, &pod, true, &NO_BINDINGS).await.unwrap() > 10);
     let interfaces = first.interfaces().unwrap().to_vec();
     assert_eq!(interfaces[0].mac, "02:00:00:00:00:07");
     assert_eq!(interfaces[0].addresses, ["10.244.9.7", "fd00:10:244:9::7"]);
     first.sync(&vmi, "hash").await.unwrap();
-    let running = heard(&mut first, Phase::Running).await;
+    let running = report_in(&mut first, Phase::Running).await;
     assert_eq!(running.observed_revision, 4);
     let network: Vec<_> = running.descriptors.iter().filter(|name| name.starts_with("net/")).collect();
     assert_eq!(network, ["net/default/dhcp4", "net/default/dhcp6", "net/default/ra", "net/default/tap"]);
@@ -76,14 +76,14 @@ async fn from_the_first_connection_to_the_verdict() {
     // The handler is killed. A new one finds everything in place: nothing to create, nothing to hand over.
     drop(first);
     let mut second = Session::open(&pods, &fake.container).await.unwrap();
-    heard(&mut second, Phase::Running).await;
+    report_in(&mut second, Phase::Running).await;
     assert_eq!(second.prepare(&vmi, &pod, true, &NO_BINDINGS).await.unwrap(), 0);
     assert_eq!(second.interfaces().unwrap(), interfaces);
     second.sync(&vmi, "hash").await.unwrap();
 
     assert!(second.shutdown(30).await.unwrap());
     assert!(!second.shutdown(5).await.unwrap());
-    let ended = heard(&mut second, Phase::Succeeded).await;
+    let ended = report_in(&mut second, Phase::Succeeded).await;
     assert_eq!((ended.reason.as_str(), ended.message.as_str()), ("GuestShutdown", "within 5 s"));
 }
 
@@ -98,14 +98,14 @@ async fn each_card_of_a_guest_is_on_its_network_and_in_its_status() {
     vmi.spec.networks.push(from(json!({"name": "red", "multus": {"networkName": "red"}})));
     let pods = PodsDir::open(fake.pods.path()).unwrap();
     let mut session = Session::open(&pods, &fake.container).await.unwrap();
-    heard(&mut session, Phase::Waiting).await;
+    report_in(&mut session, Phase::Waiting).await;
     session.prepare(&vmi, &pod(&fake), true, &NO_BINDINGS).await.unwrap();
     let [first, red] = session.interfaces().unwrap() else { panic!("{:?}", session.interfaces()) };
     assert_eq!((first.pod_interface.as_str(), first.is_primary, first.addresses.len()), ("eth0", true, 2));
     assert_eq!((red.pod_interface.as_str(), red.is_primary), ("podb1f51a511f1", false));
     assert_eq!((red.name.as_str(), red.addresses.len(), red.queues), ("red", 0, 1));
     session.sync(&vmi, "hash").await.unwrap();
-    let running = heard(&mut session, Phase::Running).await;
+    let running = report_in(&mut session, Phase::Running).await;
     let network: Vec<_> = running.descriptors.iter().filter(|name| name.contains("/red/")).collect();
     assert_eq!(network, ["net/red/tap"]);
 }
@@ -125,12 +125,12 @@ async fn a_handler_that_was_killed_before_it_handed_anything_over_is_made_good()
 
     let pods = PodsDir::open(fake.pods.path()).unwrap();
     let mut session = Session::open(&pods, &fake.container).await.unwrap();
-    heard(&mut session, Phase::Waiting).await;
+    report_in(&mut session, Phase::Waiting).await;
     // Bridge, addresses and rules still exist. The tap went away with its descriptor (it has to be opened,
     // sized, attached and set up), the bridge lost its MTU with its last port, and three sockets are closed.
     assert_eq!(session.prepare(&vmi, &pod, true, &NO_BINDINGS).await.unwrap(), 8);
     session.sync(&vmi, "hash").await.unwrap();
-    heard(&mut session, Phase::Running).await;
+    report_in(&mut session, Phase::Running).await;
 }
 
 #[tokio::test]
@@ -138,17 +138,17 @@ async fn the_last_words_of_a_launcher_are_kept() {
     let Some(mut fake) = FakeLauncher::start() else { return };
     let pods = PodsDir::open(fake.pods.path()).unwrap();
     let mut session = Session::open(&pods, &fake.container).await.unwrap();
-    heard(&mut session, Phase::Waiting).await;
+    report_in(&mut session, Phase::Waiting).await;
     session.shutdown(0).await.unwrap();
-    heard(&mut session, Phase::Succeeded).await;
+    report_in(&mut session, Phase::Succeeded).await;
     fake.kill();
     let lost = async {
-        while !session.heard().lost {
-            session.hear().await;
+        while !session.report().lost {
+            session.wait_for_report().await;
         }
     };
     timeout(WAIT, lost).await.unwrap();
-    assert_eq!(session.heard().status.unwrap().phase(), Phase::Succeeded);
+    assert_eq!(session.report().status.unwrap().phase(), Phase::Succeeded);
 }
 
 #[tokio::test]
@@ -161,12 +161,12 @@ async fn the_end_of_a_qemu_that_was_killed_says_whether_that_was_for_lack_of_mem
         }
         let pods = PodsDir::open(fake.pods.path()).unwrap();
         let mut session = Session::open(&pods, &fake.container).await.unwrap();
-        heard(&mut session, Phase::Waiting).await;
+        report_in(&mut session, Phase::Waiting).await;
         if short {
             fake.run_out_of_memory();
         }
         session.launcher().qmp(KILLED.to_vec(), WAIT).await.unwrap();
-        let ended = heard(&mut session, Phase::Failed).await;
+        let ended = report_in(&mut session, Phase::Failed).await;
         assert_eq!(ended.reason, reason, "{}", ended.message);
         assert_eq!(ended.message.contains("and has a limit of 64 MiB"), short, "{}", ended.message);
         assert!(ended.message.contains("signal 9"), "{}", ended.message);
@@ -190,16 +190,16 @@ async fn the_launcher_hears_why_virtual_cpus_are_not_realtime() {
     let Some(fake) = FakeLauncher::start() else { return };
     let pods = PodsDir::open(fake.pods.path()).unwrap();
     let mut session = Session::open(&pods, &fake.container).await.unwrap();
-    heard(&mut session, Phase::Waiting).await;
+    report_in(&mut session, Phase::Waiting).await;
     // The fake launcher has no QEMU.
     let error = session.make_real_time(&vmi(), 12, fake.pods.path()).await.unwrap_err();
     assert!(matches!(error, StepError::RealTime(RealTimeError::NoQemu { .. })), "{error}");
     let expected = format!("12 is not: {error}");
     let told = async {
-        while session.heard().status.is_none_or(|status| status.message != expected) {
-            session.hear().await;
+        while session.report().status.is_none_or(|status| status.message != expected) {
+            session.wait_for_report().await;
         }
     };
     timeout(WAIT, told).await.unwrap();
-    assert_eq!(session.view(&session.heard(), &vmi(), true, Instant::now()).real_time, None);
+    assert_eq!(session.view(&session.report(), &vmi(), true, Instant::now()).real_time, None);
 }

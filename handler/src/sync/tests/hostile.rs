@@ -1,15 +1,15 @@
 //! Tests with a launcher that its guest has taken over, at the other end of a real connection.
 
 use super::*;
-use crate::fake_launcher::hostile::Manner;
+use crate::fake_launcher::hostile::Behaviour;
 use crate::launchers::{LauncherError, find};
 
 /// How long the handler is exposed to such a launcher.
 const LONG: Duration = Duration::from_secs(5);
 
 /// Runs the task of a VM with such a launcher for that time.
-async fn exposed(manner: Manner) -> Option<Node> {
-    let node = Node::with(FakeLauncher::start_that(manner)?)?;
+async fn exposed(behaviour: Behaviour) -> Option<Node> {
+    let node = Node::with(FakeLauncher::start_that(behaviour)?)?;
     let vm = node.start();
     let until = Instant::now() + LONG;
     while Instant::now() < until {
@@ -21,7 +21,7 @@ async fn exposed(manner: Manner) -> Option<Node> {
 
 #[tokio::test]
 async fn a_launcher_that_changes_its_mind_makes_few_writes_and_events() {
-    let Some(node) = exposed(Manner::Floods).await else { return };
+    let Some(node) = exposed(Behaviour::Floods).await else { return };
     let (writes, events) = (node.writes(), node.events());
     assert!((5..=33).contains(&writes), "{writes} writes");
     assert!((5..=26).contains(&events.len()), "{} events", events.len());
@@ -31,14 +31,14 @@ async fn a_launcher_that_changes_its_mind_makes_few_writes_and_events() {
 
 #[tokio::test]
 async fn a_launcher_that_always_leaves_is_not_always_connected_to() {
-    let Some(node) = exposed(Manner::Leaves).await else { return };
+    let Some(node) = exposed(Behaviour::Leaves).await else { return };
     let connections = node.fake.connections();
     assert!((3..=6).contains(&connections), "{connections} connections");
 }
 
 #[tokio::test]
 async fn a_status_that_swells_takes_no_memory() {
-    let Some(fake) = FakeLauncher::start_that(Manner::Swells) else { return };
+    let Some(fake) = FakeLauncher::start_that(Behaviour::Swells) else { return };
     let pods = PodsDir::open(fake.pods.path()).unwrap();
     let launcher = find(&pods, &fake.container).await.unwrap();
     let before = most_memory();
@@ -52,7 +52,7 @@ async fn a_status_that_swells_takes_no_memory() {
 
 #[tokio::test]
 async fn a_launcher_that_is_silent_is_not_waited_for() {
-    let Some(fake) = FakeLauncher::start_that(Manner::Mute) else { return };
+    let Some(fake) = FakeLauncher::start_that(Behaviour::Mute) else { return };
     let pods = PodsDir::open(fake.pods.path()).unwrap();
     let launcher = find(&pods, &fake.container).await.unwrap();
     let refused = timeout(WAIT * 2, launcher.watch()).await.expect("a deadline").unwrap_err();
@@ -61,7 +61,7 @@ async fn a_launcher_that_is_silent_is_not_waited_for() {
 
 #[tokio::test]
 async fn an_answer_without_a_body_is_not_waited_for() {
-    let Some(fake) = FakeLauncher::start_that(Manner::KeepsBodies) else { return };
+    let Some(fake) = FakeLauncher::start_that(Behaviour::KeepsBodies) else { return };
     let pods = PodsDir::open(fake.pods.path()).unwrap();
     let launcher = find(&pods, &fake.container).await.unwrap();
     let stats = launcher.stats(Duration::from_millis(200));

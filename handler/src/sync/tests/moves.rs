@@ -18,7 +18,7 @@ use crate::migration::address::Reached;
 use crate::migration::arrivals::Arrivals;
 use crate::migration::call::{CallError, Target};
 use crate::migration::control::MAGIC;
-use crate::migration::listen::{self, Door};
+use crate::migration::listen::{self, ListenState};
 use crate::network::tests::{add_link, inside};
 
 const TARGET: &str = "node02";
@@ -62,9 +62,9 @@ async fn migration(node: &str, by: &Authority, pod: IpAddr, listens: IpAddr) -> 
     let certificates = TlsServer::follow(shown, Clients::Shown, policy, &[]);
     certificates.ready().await;
     let arrivals = Arrivals::default();
-    let door = Door { certificates, trusted, arrivals: arrivals.clone() };
+    let state = ListenState { certificates, trusted, arrivals: arrivals.clone() };
     let listener = TcpListener::bind((listens, PORT)).await.unwrap();
-    tokio::spawn(listen::run(listener, door));
+    tokio::spawn(listen::run(listener, state));
     Migration { arrivals, own, reached: Reached { pod: Some(pod) } }
 }
 

@@ -69,7 +69,7 @@ fn other_io_threads_are_with_the_emulator_or_spread_over_the_guests_cpus() {
 }
 
 #[test]
-fn what_is_missing_is_named() {
+fn missing_cpus_are_named() {
     let short = demand(2, 1, 1, 0, 1).pin(&host(1, 2, "1,3")).unwrap_err();
     assert_eq!(short.to_string(), "the container may use 2 CPUs (1,3), and its guest needs 3 of its own");
     let exclusive = |allowed: &str| demand(2, 1, 1, 0, 1).check_exclusive(&host(1, 4, allowed));

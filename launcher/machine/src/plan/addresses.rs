@@ -17,11 +17,11 @@ pub(super) struct Addresses {
 impl Addresses {
     /// The places of a manifest.
     pub(super) fn of(vmi: &ValidVmi) -> Self {
-        let place = |wish: pci::Wish<'_>| match wish.owner {
-            Owner::Disk(name) => (wish.place, name::device("disk", name)),
-            Owner::Interface(name) => (wish.place, name::device("nic", name)),
+        let place = |request: pci::AddressRequest<'_>| match request.owner {
+            Owner::Disk(name) => (request.place, name::device("disk", name)),
+            Owner::Interface(name) => (request.place, name::device("nic", name)),
         };
-        let places: BTreeMap<Place, String> = pci::wishes(vmi.spec()).into_iter().map(place).collect();
+        let places: BTreeMap<Place, String> = pci::requests(vmi.spec()).into_iter().map(place).collect();
         let mut found = Self::default();
         for (&place, device) in &places {
             let Place { bus, slot, function } = place;

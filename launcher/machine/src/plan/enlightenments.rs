@@ -22,50 +22,50 @@ pub(super) struct Enlightenments {
 
 impl Enlightenments {
     pub(super) fn of(domain: &DomainSpec, accelerator: &Accelerator) -> Result<Self, PlanError> {
-        let mut wishes = Wishes::default();
+        let mut requests = FeatureRequests::default();
         if let Some(features) = &domain.features {
             if let Some(hyperv) = &features.hyperv {
-                wishes.hyperv(hyperv)?;
+                requests.hyperv(hyperv)?;
             }
             if features.hyperv_passthrough.as_ref().is_some_and(|all| all.enabled.unwrap_or(true)) {
-                wishes.on(format!("{FEATURES}.hypervPassthrough"), "hv-passthrough");
+                requests.on(format!("{FEATURES}.hypervPassthrough"), "hv-passthrough");
             }
             if let Some(spinlock) = &features.pvspinlock {
-                wishes.state(format!("{FEATURES}.pvspinlock"), "kvm-pv-unhalt", spinlock.is_enabled());
+                requests.state(format!("{FEATURES}.pvspinlock"), "kvm-pv-unhalt", spinlock.is_enabled());
             }
             if let Some(eoi) = features.apic.as_ref().and_then(|apic| apic.end_of_interrupt) {
-                wishes.state(format!("{FEATURES}.apic.endOfInterrupt"), "kvm-pv-eoi", eoi);
+                requests.state(format!("{FEATURES}.apic.endOfInterrupt"), "kvm-pv-eoi", eoi);
             }
             // With emulation, KVM is hidden anyway.
             if features.kvm.as_ref().and_then(|kvm| kvm.hidden) == Some(true) {
-                wishes.state(format!("{FEATURES}.kvm.hidden"), "kvm", false);
+                requests.state(format!("{FEATURES}.kvm.hidden"), "kvm", false);
             }
         }
         let timer = domain.clock.as_ref().and_then(|clock| clock.timer.as_ref());
         if let Some(kvm) = timer.and_then(|timer| timer.kvm.as_ref()) {
-            wishes.state(format!("{TIMERS}.kvm"), "kvmclock", kvm.present.unwrap_or(true));
+            requests.state(format!("{TIMERS}.kvm"), "kvmclock", kvm.present.unwrap_or(true));
         }
         match timer.and_then(|timer| timer.hyperv.as_ref()) {
             Some(hyperv) => {
-                wishes.state(format!("{TIMERS}.hyperv"), "hv-time", hyperv.present.unwrap_or(true));
+                requests.state(format!("{TIMERS}.hyperv"), "hv-time", hyperv.present.unwrap_or(true));
             }
             // The synthetic timers need this reference clock.
-            None if wishes.has("hv-stimer") => wishes.on(format!("{TIMERS}.hyperv"), "hv-time"),
+            None if requests.has("hv-stimer") => requests.on(format!("{TIMERS}.hyperv"), "hv-time"),
             None => {}
         }
         let panics = &domain.devices.panic_devices;
         if let Some(index) = panics.iter().position(|device| device.model.as_deref() == Some("hyperv")) {
-            wishes.on(format!("spec.domain.devices.panicDevices[{index}]"), "hv-crash");
+            requests.on(format!("spec.domain.devices.panicDevices[{index}]"), "hv-crash");
         }
-        Ok(wishes.with(accelerator))
+        Ok(requests.with(accelerator))
     }
 }
 
 /// Every request: its field, the flag with KVM, and whether it switches something on.
 #[derive(Default)]
-struct Wishes(Vec<(String, Flag, bool)>);
+struct FeatureRequests(Vec<(String, Flag, bool)>);
 
-impl Wishes {
+impl FeatureRequests {
     fn on(&mut self, field: String, flag: &str) {
         self.state(field, flag, true);
     }

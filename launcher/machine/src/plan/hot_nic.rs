@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_plugged_is_named() {
+    fn a_card_that_cannot_be_plugged_is_named() {
         let fixed = vmi(&json!({"name": "red", "bridge": {}, "pciAddress": "0000:05:00.0"}));
         let error = room(&fixed).plan_nic(&fixed, &ready(), false).unwrap_err();
         assert_eq!(error.field(), "spec.domain.devices.interfaces[1].pciAddress");

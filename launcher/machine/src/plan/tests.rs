@@ -117,7 +117,7 @@ fn network_boot_without_boot_roms_is_refused_by_name() {
 }
 
 #[test]
-fn what_was_not_prepared_is_named() {
+fn an_unprepared_volume_is_named() {
     let vmi = valid(vmi(&[disk("a", "virtio"), disk("b", "virtio")]));
     let mut without_volume = facts(&vmi);
     without_volume.volumes.remove(1);

@@ -88,7 +88,7 @@ fn inform_gets_settings_without_a_lease() {
 }
 
 #[test]
-fn what_is_not_the_guests_request_is_not_answered() {
+fn only_the_guests_dhcp_requests_are_answered() {
     let guest = guest();
     let discover = request(&[(53, &[1])]);
     assert!(answer(&discover, &guest).is_some());

@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_word_of_yaml_stays_what_it_is() {
+    fn strings_are_quoted_if_yaml_would_read_them_differently() {
         for plain in ["jdoe", "ssh-ed25519 AAAA+/= me@here", "pass-word"] {
             assert_eq!(scalar(plain), plain);
         }

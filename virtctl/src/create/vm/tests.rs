@@ -167,7 +167,7 @@ fn every_type_of_import_is_the_api_s() {
 }
 
 #[test]
-fn what_is_asked_for_has_to_be_inferable() {
+fn inference_needs_a_suitable_volume() {
     let inferred = spec(&["--volume-pvc=src:a", "--volume-pvc=src:b,bootorder:2", "--infer-instancetype"]);
     assert_eq!(inferred["instancetype"], json!({"inferFromVolume": "b"}));
     assert!(inferred["template"]["spec"]["domain"].get("memory").is_none());
@@ -242,7 +242,7 @@ fn credentials_come_from_secrets() {
 }
 
 #[test]
-fn what_barevirt_cannot_do_yet_is_named() {
+fn unsupported_features_are_named() {
     let missing = |flags: &[&str]| not_there(&parse(flags).unwrap().draft(None).unwrap().vm).join("\n");
     assert_eq!(missing(&["--volume-containerdisk=src:a,bootorder:1", "--user=jdoe"]), "");
     assert_eq!(missing(&["--instancetype=a", "--volume-containerdisk=src:a"]), "");

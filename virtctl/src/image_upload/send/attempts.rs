@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_pass_is_tried_again_at_growing_distance() {
+    fn temporary_failures_are_retried_with_growing_pauses() {
         let mut attempts = Attempts::new(8);
         let distances: Vec<u64> = [503, 502, 500, 504, 429, 408]
             .into_iter()
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_pass_is_said_at_once() {
+    fn permanent_failures_are_reported_at_once() {
         for status in [301, 400, 403, 404, 409, 413] {
             assert_eq!(
                 Attempts::new(5).after(refused(status)),

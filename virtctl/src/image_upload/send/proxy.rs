@@ -21,7 +21,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
 use super::super::endpoint::Endpoints;
-use super::person::Person;
+use super::credentials::Credentials;
 use crate::session::sentence;
 
 /// Time limit for a connection, including TLS.
@@ -33,7 +33,7 @@ const MAX_TEXT: usize = 4 << 10;
 
 /// What the proxy answered.
 #[derive(Debug)]
-pub(in super::super) struct Said {
+pub(in super::super) struct ProxyAnswer {
     pub(in super::super) status: StatusCode,
     pub(in super::super) text: String,
 }
@@ -53,7 +53,7 @@ pub(in super::super) struct Proxy {
     /// `None` for a proxy without TLS.
     tls: Option<Arc<ClientConfig>>,
     /// The user, for requests to the API server, which authenticates users and knows no upload tokens.
-    person: Option<Person>,
+    credentials: Option<Credentials>,
     /// The name that the certificate must have, if it is not the URL's host.
     name: Option<String>,
 }
@@ -71,7 +71,7 @@ impl Proxy {
             ServerName::try_from(bare(host)).is_ok(),
             "the upload proxy's name {host:?} is not a host name"
         );
-        Ok(Self { endpoints: endpoints.clone(), tls, person: None, name: None })
+        Ok(Self { endpoints: endpoints.clone(), tls, credentials: None, name: None })
     }
 
     /// The API server as a proxy: it passes on what the user of the kubeconfig sends to the given path.
@@ -86,7 +86,7 @@ impl Proxy {
         Ok(Self {
             endpoints: Endpoints { asynchronous: None, synchronous },
             tls,
-            person: Some(Person::of(config)),
+            credentials: Some(Credentials::of(config)),
             name: config.tls_server_name.clone(),
         })
     }
@@ -97,13 +97,13 @@ impl Proxy {
         let Some(asynchronous) = &self.endpoints.asynchronous else { return synchronous };
         let upload = self.ask(Method::HEAD, asynchronous, token, Empty::<Bytes>::new());
         match timeout(ANSWERED, upload).await {
-            Ok(Ok(said)) if said.status == StatusCode::OK => asynchronous.clone(),
+            Ok(Ok(proxy_answer)) if proxy_answer.status == StatusCode::OK => asynchronous.clone(),
             _ => synchronous,
         }
     }
 
     /// Sends the file and waits for the proxy's answer.
-    pub(super) async fn post<B>(&self, endpoint: &Uri, token: &str, body: B) -> Result<Said, Broken>
+    pub(super) async fn post<B>(&self, endpoint: &Uri, token: &str, body: B) -> Result<ProxyAnswer, Broken>
     where
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<Box<dyn Error + Send + Sync>>,
@@ -111,7 +111,7 @@ impl Proxy {
         self.ask(Method::POST, endpoint, token, body).await
     }
 
-    async fn ask<B>(&self, method: Method, uri: &Uri, token: &str, body: B) -> Result<Said, Broken>
+    async fn ask<B>(&self, method: Method, uri: &Uri, token: &str, body: B) -> Result<ProxyAnswer, Broken>
     where
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<Box<dyn Error + Send + Sync>>,
@@ -127,14 +127,14 @@ impl Proxy {
         if method == Method::POST {
             request = request.header(header::CONTENT_TYPE, "application/octet-stream");
         }
-        let request = match &self.person {
+        let request = match &self.credentials {
             None => request
                 .header(header::AUTHORIZATION, format!("Bearer {token}"))
                 .body(body)
                 .map_err(|error| Broken::Lost(error.to_string()))?,
-            Some(person) => {
+            Some(credentials) => {
                 let request = request.body(()).map_err(|error| Broken::Lost(error.to_string()))?;
-                let signed = person.sign(request).await;
+                let signed = credentials.sign(request).await;
                 let signed = signed.map_err(|error| Broken::Untrusted(format!("{error:#}")))?;
                 // The address is known; the layers may have put a path of the server before the request's
                 // path.
@@ -152,7 +152,7 @@ impl Proxy {
         let (mut sender, connection) = http1::handshake(stream).await.map_err(|error| broken(uri, error))?;
         connections.spawn(connection);
         let answer = sender.send_request(request).await.map_err(|error| broken(uri, error))?;
-        Ok(said(answer).await)
+        Ok(proxy_answer(answer).await)
     }
 
     async fn connect(&self, uri: &Uri) -> Result<TokioIo<Box<dyn Stream>>, Broken> {
@@ -217,7 +217,7 @@ fn refused_by_tls(uri: &Uri, error: &std::io::Error) -> Broken {
 }
 
 /// Status and the first words of an answer.
-async fn said(answer: Response<Incoming>) -> Said {
+async fn proxy_answer(answer: Response<Incoming>) -> ProxyAnswer {
     let status = answer.status();
     let mut body = answer.into_body();
     let mut text = Vec::new();
@@ -231,5 +231,5 @@ async fn said(answer: Response<Incoming>) -> Said {
     }
     text.truncate(MAX_TEXT);
     // A Kubernetes status contains a message.
-    Said { status, text: sentence(&text).trim().to_owned() }
+    ProxyAnswer { status, text: sentence(&text).trim().to_owned() }
 }

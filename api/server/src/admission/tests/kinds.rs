@@ -76,7 +76,7 @@ fn new_objects_are_taken_or_refused_with_the_reason() {
 
 /// An existing object can be labelled, and loses its finalizers when it is deleted.
 #[test]
-fn what_exists_may_go() {
+fn existing_objects_can_be_updated_and_deleted() {
     for Example { object, .. } in examples() {
         let mut old = object.clone();
         old["metadata"]["finalizers"] = json!(["example.com/wait"]);
@@ -115,7 +115,7 @@ fn a_change_without_effect_is_told() {
 }
 
 #[test]
-fn what_is_deprecated_is_taken_with_a_warning() {
+fn a_deprecated_value_is_accepted_with_a_warning() {
     let mut preference = json!({
         "apiVersion": "instancetype.kubevirt.io/v1beta1", "kind": "VirtualMachineClusterPreference",
         "metadata": { "name": "a" }, "spec": { "cpu": { "preferredCPUTopology": "preferCores" } },

@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn what_selects_nothing_is_refused() {
+    fn a_host_device_without_a_selector_is_refused() {
         let good = json!({
             "pciHostDevices": [{"pciVendorSelector": "10DE:1EB8", "resourceName": "nvidia.com/T4"}],
             "mediatedDevices": [{"mdevNameSelector": "GRID T4-1Q", "resourceName": "nvidia.com/GRID_T4-1Q"}],

@@ -30,7 +30,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn what_would_be_lost_keeps_a_whole_installation_that_says_so() {
+    fn workloads_block_the_removal_of_an_installation_with_block_uninstall() {
         let workloads = Some("Virtual Machines present, such as a/b");
         for (strategy, phase, workloads, refused) in [
             (json!(BLOCK_UNINSTALL), "Deployed", workloads, true),

@@ -12,7 +12,7 @@ fn causes(configuration: &Value) -> Vec<String> {
 }
 
 #[test]
-fn what_is_right_passes() {
+fn valid_configurations_are_accepted() {
     let bucket = json!({"restClient": {"rateLimiter": {"tokenBucketRateLimiter": {"qps": 5.5, "burst": 0}}}});
     for right in [
         json!({"developerConfiguration": {"logVerbosity": {"virtAPI": 0, "virtLauncher": 9, "nodeVerbosity": {"a": 4}}}}),
@@ -44,7 +44,7 @@ fn what_is_right_passes() {
 }
 
 #[test]
-fn what_is_wrong_is_named() {
+fn invalid_configurations_are_named_by_field() {
     let bucket = |bucket: Value| json!({"restClient": {"rateLimiter": {"tokenBucketRateLimiter": bucket}}});
     let rows: Vec<(Value, &str, &str)> = vec![
         (
@@ -233,7 +233,7 @@ fn sizes_in_annotations_are_quantities_in_range() {
 }
 
 #[test]
-fn what_a_binding_plugin_cannot_have_is_named() {
+fn unsupported_fields_of_a_binding_plugin_are_named() {
     let of = |plugin: Value| causes(&json!({"network": {"binding": {"mine": plugin}}}));
     for (plugin, field) in [
         (json!({"domainAttachmentType": "tap", "sidecarImage": "x"}), "sidecarImage"),

@@ -297,24 +297,16 @@ fn migration_policies_when(served: bool) {
 #[test]
 fn policies_ask_for_nothing_that_is_not_there() {
     let right = json!({"metadata": {"name": "a"}, "spec": {
-        "selectors": {}, "allowAutoConverge": true, "allowPostCopy": false, "experimental": {"compression": "none"},
+        "selectors": {}, "allowAutoConverge": true, "allowPostCopy": true, "allowWorkloadDisruption": true,
+        "experimental": {"compression": "none"},
     }});
     let rows = || {
-        vec![
-            ("/spec/allowPostCopy", json!(true), "spec.allowPostCopy", "is not supported yet"),
-            (
-                "/spec/allowWorkloadDisruption",
-                json!(true),
-                "spec.allowWorkloadDisruption",
-                "is not supported yet",
-            ),
-            (
-                "/spec/experimental",
-                json!({"compression": "zstd"}),
-                "spec.experimental.compression",
-                "is not supported yet",
-            ),
-        ]
+        vec![(
+            "/spec/experimental",
+            json!({"compression": "zstd"}),
+            "spec.experimental.compression",
+            "is not supported yet",
+        )]
     };
     let gates = Gates::default();
     check(|new| migration_policy::create_when(new, &gates, true), &right, &[], rows());

@@ -120,7 +120,7 @@ fn which_pods_offer_disks_is_the_controllers_to_say() {
 }
 
 #[test]
-fn what_is_migrated_to_where_is_the_controllers_to_say() {
+fn only_the_controller_writes_a_migrations_source_and_target() {
     for (at, value) in [
         ("migrationUid", json!("n")),
         ("sourceNode", json!("c")),
@@ -144,7 +144,7 @@ fn what_is_migrated_to_where_is_the_controllers_to_say() {
 }
 
 #[test]
-fn an_instance_moves_only_where_its_migration_goes_and_by_that_nodes_word() {
+fn only_the_target_nodes_handler_moves_an_instance_to_its_migrations_target() {
     let arrival = [(NODE, json!("b")), (LABEL, json!("b")), (COMPLETED, json!(true))];
     assert!(refused("b", &arrival).is_empty());
     assert!(refused("b", &[(NODE, json!("b"))]).is_empty());

@@ -59,7 +59,7 @@ fn a_size_that_octal_digits_cannot_hold_is_read() {
 }
 
 #[test]
-fn what_is_not_directly_in_the_directory_is_no_disk() {
+fn only_files_directly_in_the_disk_directory_are_disks() {
     let entry = |path: &str, kind| Entry { path: path.to_owned(), kind, size: 0 };
     for path in ["disk", "disks/a", "disk/a/b", "disk/.wh.a", "disk/.wh..wh..opq", "a/disk/b"] {
         assert_eq!(entry(path, b'0').disk(), None, "{path}");
@@ -70,7 +70,7 @@ fn what_is_not_directly_in_the_directory_is_no_disk() {
 }
 
 #[test]
-fn what_is_no_archive_is_refused_without_reading_all_of_it() {
+fn an_invalid_layer_is_refused_early() {
     let mut header = tar::Header::new_gnu();
     header.set_entry_type(tar::EntryType::GNULongName);
     header.set_size(1 << 40);

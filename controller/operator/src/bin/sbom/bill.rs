@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_told() {
+    fn missing_crates_are_named() {
         let of = |name: &str, linked: &BTreeSet<(String, String)>| {
             crates(&metadata(), &[name.to_owned()], linked, &BTreeMap::new())
         };

@@ -61,13 +61,15 @@ impl World {
             self.observed.authority = self.authority.as_ref().map(|authority| authority.seen.clone());
             self.observed.next = self.next.as_ref().map(|authority| authority.seen.clone());
             if let Some(bundle) = &plan.bundle {
-                self.observed.bundle = Seen::all(bundle.concat().as_bytes());
+                self.observed.bundle = ParsedCertificate::all(bundle.concat().as_bytes());
             }
             for leaf in &plan.issue {
                 let profile = leaf.profile("kubevirt");
                 let life = self.rotation.leaf.duration;
                 let issued = self.authority.as_ref().unwrap().issue(&profile, at(now), life).unwrap();
-                self.observed.leaves.insert(*leaf, Seen::first(issued.certificate.as_bytes()).unwrap());
+                self.observed
+                    .leaves
+                    .insert(*leaf, ParsedCertificate::first(issued.certificate.as_bytes()).unwrap());
             }
             // The webhooks are written after the round.
             self.tell();
@@ -81,7 +83,7 @@ impl World {
     }
 
     fn tell(&mut self) {
-        self.observed.told = self.observed.bundle.iter().map(|known| known.key_id.clone()).collect();
+        self.observed.published = self.observed.bundle.iter().map(|known| known.key_id.clone()).collect();
     }
 }
 
@@ -92,8 +94,8 @@ fn changes(plans: &[Plan]) -> Vec<Change> {
 /// The certificates that pods have: the kubelet updates them after a while. The API server has them at once.
 #[derive(Clone)]
 struct Pods {
-    bundle: Vec<Seen>,
-    leaves: BTreeMap<Leaf, Seen>,
+    bundle: Vec<ParsedCertificate>,
+    leaves: BTreeMap<Leaf, ParsedCertificate>,
 }
 
 /// Follows a world minute by minute, with pods that lag by up to `behind` minutes, each by its own number.
@@ -173,9 +175,9 @@ fn a_successor_is_known_before_it_signs() {
     assert!(world.settle(due + 5 * MINUTE - 1).is_empty());
 
     // It does not sign until the API server has it, however long that takes.
-    let told = std::mem::take(&mut world.observed.told);
+    let published = std::mem::take(&mut world.observed.published);
     assert_eq!(world.plan(due + 10 * HOUR).change, Change::None);
-    world.observed.told = told;
+    world.observed.published = published;
     let plans = world.settle(due + 5 * MINUTE);
     assert_eq!(changes(&plans)[0], Change::Promote);
     let second = world.authority.as_ref().unwrap().seen.clone();
@@ -256,14 +258,14 @@ fn a_lost_bundle_or_secret_comes_back() {
 }
 
 #[test]
-fn what_is_not_what_it_should_be_is_issued_anew() {
+fn a_wrong_certificate_is_replaced() {
     let mut world = World::new(Rotation::default());
     world.settle(START);
     let server = world.observed.leaves[&Leaf::Api].clone();
     // Another certificate in its place.
     world.observed.leaves.insert(Leaf::HandlerClient, server.clone());
     assert_eq!(world.settle(START + 10)[0].issue, [Leaf::HandlerClient]);
-    let both = Seen { for_clients: true, ..server };
+    let both = ParsedCertificate { for_clients: true, ..server };
     world.observed.leaves.insert(Leaf::Api, both);
     assert_eq!(world.settle(START + 20)[0].issue, [Leaf::Api]);
 }
@@ -273,7 +275,7 @@ fn an_expired_authority_gives_way_at_once() {
     let mut world = World::new(Rotation::default());
     world.settle(START);
     world.settle(START + 6 * 24 * HOUR);
-    world.observed.told.clear();
+    world.observed.published.clear();
     let plans = world.settle(START + 8 * 24 * HOUR);
     assert_eq!(changes(&plans)[0], Change::Promote);
     let plans = world.settle(START + 80 * 24 * HOUR);

@@ -1,6 +1,6 @@
 use super::*;
 use crate::certificates::Authority;
-use barevirt_component::certificates::Seen;
+use barevirt_component::certificates::ParsedCertificate;
 use k8s_openapi::ByteString;
 use rcgen::{
     BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, KeyPair, KeyUsagePurpose,
@@ -72,7 +72,7 @@ fn a_proper_request_is_approved_and_then_signed() {
     let authority = Authority::generate(now(), Duration::from_secs(3600)).unwrap();
     let life = Duration::from_secs(600);
     let certificate = authority.sign(&granted.profile, &granted.key, now(), life).unwrap();
-    let seen = Seen::first(certificate.as_bytes()).unwrap();
+    let seen = ParsedCertificate::first(certificate.as_bytes()).unwrap();
     assert_eq!(seen.dns_names, ["one.virt-handler.kubevirt"]);
     assert_eq!(
         (seen.common_name.as_str(), seen.for_servers, seen.for_clients),
@@ -246,7 +246,7 @@ fn every_wrong_field_is_denied() {
 }
 
 #[test]
-fn others_requests_are_none_of_ours() {
+fn certificate_requests_of_other_signers_are_ignored() {
     let mut object = usual();
     object["spec"]["signerName"] = json!("kubernetes.io/kube-apiserver-client");
     assert_eq!(decided(&object), Decision::Leave(None));

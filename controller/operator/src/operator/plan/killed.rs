@@ -145,11 +145,11 @@ impl Cluster {
         Cluster { objects: BTreeMap::new(), tag, observed: None }
     }
 
-    fn seen(&self) -> BTreeMap<Identity, Seen> {
+    fn seen(&self) -> BTreeMap<Identity, ObservedObject> {
         self.objects
             .iter()
             .map(|(identity, object)| {
-                let seen = Seen {
+                let seen = ObservedObject {
                     uid: "1".into(),
                     mark: Mark::Generation(object.generation),
                     hash: object.hash.clone(),
@@ -289,7 +289,7 @@ fn each_change_comes_to_the_end_of_a_fresh_installation() {
 }
 
 #[test]
-fn one_that_does_not_work_stays_on_one_node_and_the_former_version_takes_it_back() {
+fn a_broken_version_stays_on_one_node_and_can_be_rolled_back() {
     let mut cluster = installed("v2.0.0");
     cluster.tag = BROKEN;
     assert!(!live(&mut cluster, None));

@@ -9,7 +9,7 @@ use std::sync::Mutex;
 /// A model of the cluster: writes are done, pods become ready when the test says so.
 struct World {
     wanted: Vec<Wanted>,
-    seen: BTreeMap<Identity, Seen>,
+    seen: BTreeMap<Identity, ObservedObject>,
     left: BTreeMap<Identity, Left>,
     order: Order,
 }
@@ -50,7 +50,7 @@ impl World {
                     Some(Mark::Generation(old)) => *old + 1,
                     _ => 1,
                 };
-                let seen = Seen {
+                let seen = ObservedObject {
                     uid: old.map_or_else(|| "1".to_owned(), |old| old.uid.clone()),
                     mark: Mark::Generation(generation),
                     hash: Some(hash.clone()),
@@ -210,7 +210,7 @@ fn the_kubevirt_object_has_its_webhook_when_the_operator_can_answer_and_not_befo
 }
 
 #[test]
-fn what_is_deleted_or_edited_is_put_back_and_nothing_else() {
+fn deleted_and_edited_objects_are_restored() {
     for (kind, name) in [
         (Kind::DaemonSet, "virt-handler"),
         (Kind::ClusterRole, "kubevirt-controller"),
@@ -273,7 +273,7 @@ fn an_object_that_is_going_away_is_waited_for() {
 }
 
 #[test]
-fn what_nobody_wants_any_more_goes_last_and_only_if_it_is_ours() {
+fn unwanted_objects_of_ours_are_removed_last() {
     let mut world = World::installed();
     world.wanted = wanted(json!({"infra": {"replicas": 1}}));
     let budget = world.find(Kind::PodDisruptionBudget, "virt-api-pdb");

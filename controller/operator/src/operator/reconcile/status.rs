@@ -2,8 +2,8 @@
 
 use super::Reconciler;
 use crate::operator::kind::Kind;
+use crate::operator::observed::Mark;
 use crate::operator::report::{self, Facts, Outcome};
-use crate::operator::seen::Mark;
 use crate::operator::target::Deployment;
 use crate::operator::{FINALIZER, NAME};
 use barevirt_api::v1::{Condition, GenerationStatus, KubeVirt, KubeVirtStatus};

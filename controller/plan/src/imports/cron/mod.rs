@@ -123,7 +123,7 @@ pub fn plan(observed: &Observed, installation: &Installation) -> Plan {
             cron.spec.managed_data_source
         );
         let status = status::refused(&old, "ErrDataSourceAlreadyManaged", &message, &observed.now);
-        return told(old, status, "ErrDataSourceAlreadyManaged", message);
+        return with_warning(old, status, "ErrDataSourceAlreadyManaged", message);
     }
     let schedule = match (cron.spec.schedule.trim(), made::problem(cron)) {
         (_, Some(problem)) => Err(problem),
@@ -140,7 +140,7 @@ pub fn plan(observed: &Observed, installation: &Installation) -> Plan {
         Ok(schedule) => schedule,
         Err(why) => {
             let status = status::refused(&old, "Invalid", &why, &observed.now);
-            return told(old, status, "InvalidDataImportCron", why);
+            return with_warning(old, status, "InvalidDataImportCron", why);
         }
     };
     let mut plan = Plan::default();
@@ -152,7 +152,12 @@ pub fn plan(observed: &Observed, installation: &Installation) -> Plan {
     plan
 }
 
-fn told(old: DataImportCronStatus, new: DataImportCronStatus, reason: &'static str, message: String) -> Plan {
+fn with_warning(
+    old: DataImportCronStatus,
+    new: DataImportCronStatus,
+    reason: &'static str,
+    message: String,
+) -> Plan {
     if new == old {
         return Plan::default();
     }
@@ -256,7 +261,7 @@ fn import(observed: &Observed, old: &DataImportCronStatus, plan: &mut Plan) -> D
     }
     let executed = cron.annotations().get(LAST_CRON_TIME).and_then(|text| text.parse::<Timestamp>().ok());
     new.last_execution_timestamp = executed.map(Time).or(new.last_execution_timestamp);
-    let said = status::Said {
+    let facts = status::CronFacts {
         failure: cron.annotations().get(POLL_FAILURE).map(String::as_str),
         phase: import.map(phase),
         is_current: wanted.is_some() && current(&new).map(|current| current.digest.as_str()) == wanted,
@@ -264,7 +269,7 @@ fn import(observed: &Observed, old: &DataImportCronStatus, plan: &mut Plan) -> D
         has_import: !new.current_imports.is_empty(),
         taken: taken.as_deref(),
     };
-    status::with_conditions(new, &said, now)
+    status::with_conditions(new, &facts, now)
 }
 
 fn remove(import: &DataVolume) -> Option<Step> {

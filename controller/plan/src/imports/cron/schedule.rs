@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_schedule_is_told() {
+    fn invalid_schedules_are_refused() {
         for bad in [
             "",
             "* * * *",

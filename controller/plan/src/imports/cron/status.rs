@@ -2,7 +2,7 @@
 
 use crate::data_volumes::status::FAILED;
 use crate::imports::facts::phase::{IN_PROGRESS, SCHEDULED};
-use crate::imports::status::{merged, said};
+use crate::imports::status::{condition, merged};
 use barevirt_api::cdi::{DataImportCronStatus, DataVolume};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
@@ -12,7 +12,7 @@ const UP_TO_DATE: &str = "UpToDate";
 const PROGRESS: &str = "ImportProgressing";
 
 /// Facts for the conditions.
-pub(super) struct Said<'a> {
+pub(super) struct CronFacts<'a> {
     /// Why the last look at the source failed.
     pub(super) failure: Option<&'a str>,
     /// Phase of the current import.
@@ -41,44 +41,49 @@ pub(super) fn is_stuck(import: &DataVolume) -> bool {
 /// The status with its conditions.
 pub(super) fn with_conditions(
     mut status: DataImportCronStatus,
-    known: &Said<'_>,
+    known: &CronFacts<'_>,
     now: &Time,
 ) -> DataImportCronStatus {
     let progressing = match (known.taken, known.phase.as_deref()) {
         (Some(name), _) => {
             let why = format!("DataVolume {name} exists and is not of this DataImportCron: delete it");
-            said(PROGRESSING, "False", "ErrImportNotOwned", why)
+            condition(PROGRESSING, "False", "ErrImportNotOwned", why)
         }
         (None, _) if known.is_done || !known.has_import => {
-            said(PROGRESSING, "False", "NoImport", "No current import")
+            condition(PROGRESSING, "False", "NoImport", "No current import")
         }
-        (None, Some(SCHEDULED)) => said(PROGRESSING, "False", SCHEDULED, "Import is scheduled"),
-        (None, Some(IN_PROGRESS)) => said(PROGRESSING, "True", PROGRESS, "Import is progressing"),
-        (None, None | Some("")) => said(PROGRESSING, "False", "Pending", "Import DataVolume phase Pending"),
+        (None, Some(SCHEDULED)) => condition(PROGRESSING, "False", SCHEDULED, "Import is scheduled"),
+        (None, Some(IN_PROGRESS)) => condition(PROGRESSING, "True", PROGRESS, "Import is progressing"),
+        (None, None | Some("")) => {
+            condition(PROGRESSING, "False", "Pending", "Import DataVolume phase Pending")
+        }
         (None, Some(other)) => {
-            said(PROGRESSING, "False", other.to_owned(), format!("Import DataVolume phase {other}"))
+            condition(PROGRESSING, "False", other.to_owned(), format!("Import DataVolume phase {other}"))
         }
     };
     let up_to_date = match (known.is_current, known.is_done, known.failure) {
         // The newest import may be outdated by now.
         (true, true, Some(why)) => {
-            said(UP_TO_DATE, "Unknown", "PollFailed", format!("the source cannot be looked at: {why}"))
+            condition(UP_TO_DATE, "Unknown", "PollFailed", format!("the source cannot be looked at: {why}"))
         }
-        (true, true, None) => said(UP_TO_DATE, "True", UP_TO_DATE, "Latest import is up to date"),
-        (true, false, _) if known.phase.as_deref() == Some(FAILED) => {
-            said(UP_TO_DATE, "False", "ImportFailed", "Import has failed: delete its DataVolume to try again")
-        }
-        (true, false, _) => said(UP_TO_DATE, "False", PROGRESS, "Import is progressing"),
+        (true, true, None) => condition(UP_TO_DATE, "True", UP_TO_DATE, "Latest import is up to date"),
+        (true, false, _) if known.phase.as_deref() == Some(FAILED) => condition(
+            UP_TO_DATE,
+            "False",
+            "ImportFailed",
+            "Import has failed: delete its DataVolume to try again",
+        ),
+        (true, false, _) => condition(UP_TO_DATE, "False", PROGRESS, "Import is progressing"),
         (false, _, Some(why)) if !known.has_import => {
-            said(UP_TO_DATE, "False", "NoDigest", format!("No source digest: {why}"))
+            condition(UP_TO_DATE, "False", "NoDigest", format!("No source digest: {why}"))
         }
         (false, _, _) if known.has_import || known.taken.is_some() => {
-            said(UP_TO_DATE, "False", "Outdated", "Source digest updated since last import")
+            condition(UP_TO_DATE, "False", "Outdated", "Source digest updated since last import")
         }
-        (false, _, _) => said(UP_TO_DATE, "False", "NoDigest", "No source digest"),
+        (false, _, _) => condition(UP_TO_DATE, "False", "NoDigest", "No source digest"),
     };
-    for said in [progressing, up_to_date] {
-        status.conditions = merged(status.conditions, said, now);
+    for condition in [progressing, up_to_date] {
+        status.conditions = merged(status.conditions, condition, now);
     }
     status
 }
@@ -92,7 +97,7 @@ pub(super) fn refused(
 ) -> DataImportCronStatus {
     let mut status = old.clone();
     for type_ in [PROGRESSING, UP_TO_DATE] {
-        status.conditions = merged(status.conditions, said(type_, "False", reason, message), now);
+        status.conditions = merged(status.conditions, condition(type_, "False", reason, message), now);
     }
     status
 }

@@ -260,7 +260,7 @@ fn a_newer_image_takes_the_place_of_the_former_once_it_is_filled() {
 }
 
 #[test]
-fn of_former_imports_so_many_stay_as_somebody_says() {
+fn the_configured_number_of_former_imports_is_kept() {
     for (collects, keep, expected) in [
         ("Outdated", json!(1), 1),
         ("Outdated", json!(0), 1),
@@ -284,7 +284,7 @@ fn of_former_imports_so_many_stay_as_somebody_says() {
 }
 
 #[test]
-fn what_goes_with_it_belongs_to_it() {
+fn objects_of_a_cron_without_retention_are_owned_by_it() {
     let mut world = World::new(|value| value["spec"]["retentionPolicy"] = json!("None"));
     world.finds('a');
     let import = world.import(A).unwrap();
@@ -351,7 +351,7 @@ fn a_digest_can_be_written_by_people_and_is_used_only_if_it_is_one() {
 }
 
 #[test]
-fn what_is_somebody_elses_is_left_alone() {
+fn objects_of_others_are_not_changed_by_a_cron() {
     let mut world = World::new(|_| {});
     world.observed.rival = Some("other".to_owned());
     let plan = world.step();
@@ -380,7 +380,7 @@ fn what_is_somebody_elses_is_left_alone() {
 type Change = fn(&mut Value);
 
 #[test]
-fn what_cannot_be_served_is_told_once() {
+fn an_invalid_cron_is_reported_once() {
     let change: [(&str, Change); 5] = [
         ("metadata.name", |value| value["metadata"]["name"] = json!("x".repeat(64))),
         ("spec.template.spec.source", |value| {

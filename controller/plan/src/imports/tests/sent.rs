@@ -104,7 +104,7 @@ fn a_class_that_waits_for_a_consumer_is_waited_for_as_with_an_image() {
 }
 
 #[test]
-fn what_cannot_be_sent_fails_and_leaves_nothing() {
+fn a_copy_that_cannot_be_sent_fails_and_is_cleaned_up() {
     let mut world = sending();
     let last = Outcome::failed(true, "too large").to_message();
     world.pod_is(
@@ -160,7 +160,7 @@ fn a_sender_with_another_key_or_address_has_another_importer_and_an_importer_wit
 }
 
 #[test]
-fn a_pod_of_the_senders_name_that_is_somebody_elses_is_left_alone() {
+fn a_foreign_pod_with_the_senders_name_is_not_touched() {
     let mut world = far();
     let foreign = json!({ "metadata": { "name": "u1-source-pod", "uid": "x" }, "status": runs() });
     world.sender().pod = Some(serde_json::from_value(foreign).unwrap());

@@ -71,7 +71,7 @@ impl World {
     }
 
     fn says(&self, annotation: &str) -> &str {
-        said(&self.target.claim, annotation).unwrap_or_default()
+        annotated(&self.target.claim, annotation).unwrap_or_default()
     }
 }
 
@@ -148,7 +148,7 @@ fn a_pod_that_was_lost_or_started_again_counts() {
 const RESTARTS_ANNOTATION_OF_PODS: &str = importer::RESTARTS_ANNOTATION;
 
 #[test]
-fn what_is_not_to_be_filled_is_left_alone() {
+fn claims_that_are_no_free_upload_targets_are_ignored() {
     // A claim that is not an upload target.
     let plain = claim(&json!({}), true);
     assert!(!is_target(plain.annotations()));
@@ -205,7 +205,7 @@ fn the_pod_knows_whether_an_archive_comes() {
 }
 
 #[test]
-fn the_pod_is_restricted_and_knows_whom_to_let_in() {
+fn the_upload_pod_is_restricted_and_knows_its_clients() {
     let mut world = World::new(opened(true));
     world.settle();
     let pod = world.target.pod.unwrap();
@@ -243,7 +243,7 @@ fn a_data_volume_says_what_its_claim_says() {
     };
     let (step, phase) = look(None);
     let Some(Step::MakeClaim(mut claim)) = step else { panic!("{step:?}") };
-    assert_eq!((phase.as_str(), said(&claim, annotation::UPLOAD)), ("Pending", Some("")));
+    assert_eq!((phase.as_str(), annotated(&claim, annotation::UPLOAD)), ("Pending", Some("")));
     claim.metadata.uid = Some("c1".to_owned());
     claim.status.get_or_insert_default().phase = Some("Bound".to_owned());
     assert_eq!(look(Some(&claim)), (None, "UploadScheduled".to_owned()));

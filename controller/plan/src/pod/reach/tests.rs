@@ -30,11 +30,11 @@ fn asks(terms: &Value) -> Value {
 }
 
 /// The pod's terms and the ignored volumes.
-fn placed(mut pod: Pod, reaches: &[Reach]) -> (Value, Vec<(&str, Unheard)>) {
-    let unheard = add(&mut pod, reaches);
+fn placed(mut pod: Pod, reaches: &[Reach]) -> (Value, Vec<(&str, IgnoreReason)>) {
+    let ignored = add(&mut pod, reaches);
     let pod = serde_json::to_value(pod).unwrap();
     let nodes = &pod["spec"]["affinity"]["nodeAffinity"];
-    (nodes["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"].clone(), unheard)
+    (nodes["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"].clone(), ignored)
 }
 
 #[test]
@@ -47,7 +47,7 @@ fn a_volume_of_one_node_brings_the_pod_there() {
 }
 
 #[test]
-fn what_the_pod_asks_for_stays() {
+fn the_pods_own_affinity_is_kept() {
     let [a, b] = ["a", "b"].map(|zone| is_in("zone", &[zone]));
     let [fast, metadata] = [is_in("fast", &["true"]), is_in("metadata.name", &["node01"])];
     let own = json!([{"matchExpressions": [fast]}, {"matchFields": [metadata]}, {}]);
@@ -78,8 +78,8 @@ fn volumes_of_the_same_storage_say_it_once() {
 }
 
 #[test]
-fn a_volume_that_no_node_reaches_with_the_others_keeps_the_pod_from_none() {
-    let there = Unheard::Contradicts;
+fn an_unreachable_volume_is_ignored_for_placement() {
+    let there = IgnoreReason::Contradicts;
     let (here, other) = (on(&["node01"]), on(&["node02"]));
     let volumes = [later("one", here.clone()), later("two", other.clone()), later("three", here.clone())];
     assert_eq!(placed(pod(json!({})), &volumes), (here.clone(), vec![("two", there)]));
@@ -109,11 +109,11 @@ fn terms_without_end_are_not_put_into_a_pod() {
     let (one, two) = (racks("one", 15), racks("two", 15));
     // 15 * 15 terms of two requirements with one value each.
     let volumes = [later("a", one.clone()), later("b", two), later("c", racks("three", 2))];
-    let (terms, unheard) = placed(pod(json!({})), &volumes);
-    assert_eq!((terms.as_array().unwrap().len(), unheard), (225, vec![("c", Unheard::TooMany)]));
+    let (terms, ignored) = placed(pod(json!({})), &volumes);
+    assert_eq!((terms.as_array().unwrap().len(), ignored), (225, vec![("c", IgnoreReason::TooMany)]));
     let own = racks("own", MOST);
     let placed = placed(pod(json!({"affinity": asks(&own)})), &volumes[..1]);
-    assert_eq!(placed, (own, vec![("a", Unheard::TooMany)]));
+    assert_eq!(placed, (own, vec![("a", IgnoreReason::TooMany)]));
 }
 
 /// A node: its labels and its name.
@@ -221,21 +221,21 @@ proptest! {
             .enumerate()
             .map(|(index, (comes_later, terms))| Reach { volume: index.to_string(), comes_later, terms })
             .collect();
-        let unheard = add(&mut pod, &reaches);
-        prop_assert!(unheard.iter().all(|(_, why)| *why == Unheard::Contradicts));
-        let (deaf, heard): (Vec<&Reach>, Vec<&Reach>) = reaches
+        let ignored = add(&mut pod, &reaches);
+        prop_assert!(ignored.iter().all(|(_, why)| *why == IgnoreReason::Contradicts));
+        let (deaf, any_added): (Vec<&Reach>, Vec<&Reach>) = reaches
             .iter()
-            .partition(|reach| unheard.iter().any(|(volume, _)| *volume == reach.volume));
-        if heard.iter().all(|reach| !reach.comes_later) {
+            .partition(|reach| ignored.iter().any(|(volume, _)| *volume == reach.volume));
+        if any_added.iter().all(|reach| !reach.comes_later) {
             prop_assert_eq!(&pod, &before);
         }
         for node in nodes() {
             let reached = |reach: &&&Reach| fits(&reach.terms, &node);
-            let later = heard.iter().filter(|reach| reach.comes_later);
+            let later = any_added.iter().filter(|reach| reach.comes_later);
             if takes(&pod, &node) {
                 prop_assert!(takes(&before, &node) && later.clone().all(|reach| reached(&reach)), "{node:?}");
             }
-            if takes(&before, &node) && heard.iter().all(|reach| reached(&reach)) {
+            if takes(&before, &node) && any_added.iter().all(|reach| reached(&reach)) {
                 prop_assert!(takes(&pod, &node), "{node:?}");
                 prop_assert!(!deaf.iter().any(|reach| reached(&reach)), "{node:?}");
             }

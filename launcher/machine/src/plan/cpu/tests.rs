@@ -36,7 +36,7 @@ fn cpu(cpu: &Value, accelerator: &Accelerator) -> Result<String, String> {
 }
 
 #[test]
-fn only_who_needs_an_answer_asks() {
+fn only_models_that_need_qemus_answer_query_it() {
     let tcg = facts(&with_cpu(&json!({}))).accelerator;
     let question = |cpu: Value, accelerator: &Accelerator| CpuQuestion::of(&with_cpu(&cpu), accelerator);
     assert_eq!(question(json!({}), &tcg), None);

@@ -13,7 +13,7 @@ use tokio::net::UnixStream;
 use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 
-use super::holdings::Holdings;
+use super::descriptor_store::DescriptorStore;
 use super::report::Circumstances;
 use super::usb::UsbSlots;
 use crate::migration::Connections;
@@ -24,7 +24,7 @@ const CONNECT: Duration = Duration::from_secs(5);
 /// The targets of streams. A client of the console or the monitor may come before the guest, and is served
 /// when the guest is there.
 #[derive(Debug, Clone)]
-pub struct Switchboard {
+pub struct StreamRouter {
     /// Connections to the serial console.
     pub console: mpsc::Sender<UnixStream>,
     /// Clients of the monitor for users.
@@ -34,14 +34,14 @@ pub struct Switchboard {
     /// Slots for USB devices of clients.
     pub usb: UsbSlots,
     /// Stored descriptors.
-    pub holdings: Rc<RefCell<Holdings>>,
+    pub store: Rc<RefCell<DescriptorStore>>,
     /// Connections of a migration.
     pub connections: Connections,
     /// Gets the names of stored descriptors.
     pub circumstances: watch::Sender<Circumstances>,
 }
 
-impl Switchboard {
+impl StreamRouter {
     /// Answers calls until the channel closes.
     pub async fn serve(self, mut calls: mpsc::Receiver<Call>) {
         while let Some(Call { request, descriptors, reply }) = calls.recv().await {
@@ -60,11 +60,11 @@ impl Switchboard {
             tracing::info!(name, "connection of a migration");
             return self.connections.give(channel, descriptors).map(|()| Vec::new());
         }
-        let mut holdings = self.holdings.borrow_mut();
-        match holdings.give(*revision, name, descriptors) {
+        let mut store = self.store.borrow_mut();
+        match store.give(*revision, name, descriptors) {
             Ok(()) => {
                 tracing::info!(name, revision, "descriptor");
-                let names = holdings.names();
+                let names = store.names();
                 self.circumstances.send_if_modified(|circumstances| {
                     let new = circumstances.descriptors != names;
                     circumstances.descriptors = names;

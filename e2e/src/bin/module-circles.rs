@@ -1,16 +1,16 @@
-//! `cargo run --bin rooms`: circles of imports, the longest files and the longest functions of every crate. Fails on a circle
-//! that is not known and on a file that is too long.
+//! `cargo run --bin module-circles`: circles of imports, the longest files and the longest functions of every crate. Fails on
+//! a circle that is not known and on a file that is too long.
 
 use anyhow::{Context, Result};
-use barevirt_e2e::rooms::circles::{Circle, Edges, circles, edges};
-use barevirt_e2e::rooms::crates::{self, Crate};
-use barevirt_e2e::rooms::modules::{self, File, Tree};
-use barevirt_e2e::rooms::problems::{FoundCircle, problems};
+use barevirt_e2e::module_circles::circles::{Circle, Edges, circles, edges};
+use barevirt_e2e::module_circles::crates::{self, Crate};
+use barevirt_e2e::module_circles::modules::{self, File, Tree};
+use barevirt_e2e::module_circles::problems::{FoundCircle, problems};
 use std::cmp::Reverse;
 use std::path::Path;
 use std::process::ExitCode;
 
-const KNOWN: &str = include_str!("../rooms/known.txt");
+const KNOWN: &str = include_str!("../module_circles/known.txt");
 const SHOWN: usize = 10;
 
 fn main() -> Result<ExitCode> {
@@ -48,7 +48,7 @@ fn main() -> Result<ExitCode> {
 
     let problems = problems(&found, KNOWN, &lengths);
     for problem in &problems {
-        eprintln!("rooms: {problem}");
+        eprintln!("module-circles: {problem}");
     }
     Ok(if problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -13,7 +13,7 @@ pub enum Mark {
 
 /// The observed state of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Seen {
+pub struct ObservedObject {
     /// Its UID.
     pub uid: String,
     /// Its generation or version.

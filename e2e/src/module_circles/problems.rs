@@ -38,7 +38,7 @@ pub fn problems(circles: &[FoundCircle], known: &str, files: &[(String, usize)])
     });
     let gone = lines.iter().filter(|line| !circles.iter().any(|circle| holds(line, circle))).map(|line| {
         format!(
-            "{}: a circle of the known ones is gone: take its line out of e2e/src/rooms/known.txt",
+            "{}: a circle of the known ones is gone: take its line out of e2e/src/module_circles/known.txt",
             line.0
         )
     });

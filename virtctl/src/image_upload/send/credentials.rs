@@ -9,9 +9,9 @@ use kube::client::ConfigExt;
 use tower::{Layer, ServiceExt, service_fn};
 
 /// The user's part of requests.
-pub(super) struct Person(Config);
+pub(super) struct Credentials(Config);
 
-impl Person {
+impl Credentials {
     /// The user of a kubeconfig.
     pub(super) fn of(config: &Config) -> Self {
         Self(config.clone())
@@ -47,7 +47,7 @@ mod tests {
         config.auth_info.token = Some("secret".to_owned().into());
         config.auth_info.impersonate = Some("ann".to_owned());
         let request = Request::post("/apis/x?y=z").header("host", "h").body(()).unwrap();
-        let signed = Person::of(&config).sign(request).await.unwrap();
+        let signed = Credentials::of(&config).sign(request).await.unwrap();
         assert_eq!(signed.uri(), "https://server.example:6443/below/apis/x?y=z");
         assert_eq!(signed.headers()["authorization"], "Bearer secret");
         assert_eq!(signed.headers()["impersonate-user"], "ann");

@@ -9,7 +9,7 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 /// A parsed certificate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Seen {
+pub struct ParsedCertificate {
     /// The certificate, PEM.
     pub pem: String,
     /// Its subject's common name; empty if it has none or several.
@@ -30,9 +30,9 @@ pub struct Seen {
     pub for_clients: bool,
 }
 
-impl Seen {
+impl ParsedCertificate {
     /// Parses all certificates of a PEM text; those that cannot be parsed are left out.
-    pub fn all(pem: &[u8]) -> Vec<Seen> {
+    pub fn all(pem: &[u8]) -> Vec<ParsedCertificate> {
         CertificateDer::pem_slice_iter(pem)
             .map_while(Result::ok)
             .filter_map(|certificate| Self::read(&certificate))
@@ -40,24 +40,24 @@ impl Seen {
     }
 
     /// Parses the first certificate of a PEM text.
-    pub fn first(pem: &[u8]) -> Option<Seen> {
+    pub fn first(pem: &[u8]) -> Option<ParsedCertificate> {
         Self::all(pem).into_iter().next()
     }
 
     /// Parses a certificate; `None` if it is not one.
-    pub fn read(certificate: &CertificateDer<'_>) -> Option<Seen> {
+    pub fn read(certificate: &CertificateDer<'_>) -> Option<ParsedCertificate> {
         let (_, parsed) = X509Certificate::from_der(certificate).ok()?;
         let mut names = parsed.subject().iter_common_name().map(|name| name.as_str());
         let common_name = match (names.next(), names.next()) {
             (Some(Ok(name)), None) => name.to_owned(),
             _ => String::new(),
         };
-        let mut seen = Seen {
+        let mut seen = ParsedCertificate {
             pem: pem(certificate),
             common_name,
             not_before: parsed.validity().not_before.timestamp(),
             not_after: parsed.validity().not_after.timestamp(),
-            ..Seen::default()
+            ..ParsedCertificate::default()
         };
         for extension in parsed.extensions() {
             match extension.parsed_extension() {
@@ -119,14 +119,14 @@ mod tests {
     use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, KeyPair, date_time_ymd};
 
     #[test]
-    fn what_a_certificate_says() {
+    fn a_certificate_is_parsed() {
         let mut params = CertificateParams::new(vec!["b".to_owned(), "a".to_owned()]).unwrap();
         params.distinguished_name.push(DnType::CommonName, "somebody");
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         params.not_before = date_time_ymd(1970, 1, 2);
         params.not_after = date_time_ymd(1970, 1, 12);
         let certificate = params.self_signed(&KeyPair::generate().unwrap()).unwrap();
-        let seen = Seen::first(certificate.pem().as_bytes()).unwrap();
+        let seen = ParsedCertificate::first(certificate.pem().as_bytes()).unwrap();
         assert_eq!(seen.common_name, "somebody");
         assert_eq!(seen.dns_names, ["a", "b"]);
         assert_eq!((seen.for_servers, seen.for_clients), (true, false));
@@ -134,7 +134,7 @@ mod tests {
         assert_eq!((seen.not_before, seen.last_fifth(), seen.not_after), (day, 9 * day, 11 * day));
         assert!(!seen.is_valid(day - 1) && seen.is_valid(day) && !seen.is_valid(11 * day));
         // The PEM text of a parsed certificate is parsed to the same value.
-        assert_eq!(Seen::all(format!("{0}{0}", seen.pem).as_bytes()), [seen.clone(), seen]);
-        assert!(Seen::all(b"-----BEGIN CERTIFICATE-----\nnope\n").is_empty());
+        assert_eq!(ParsedCertificate::all(format!("{0}{0}", seen.pem).as_bytes()), [seen.clone(), seen]);
+        assert!(ParsedCertificate::all(b"-----BEGIN CERTIFICATE-----\nnope\n").is_empty());
     }
 }

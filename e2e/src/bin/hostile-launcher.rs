@@ -1,7 +1,7 @@
 //! Plays a launcher that its guest has taken over, for `make bench`: it listens on the launcher's socket in a
 //! pod's folder, and changes its status as fast as it is read. It ends with its standard input.
 //!
-//!     liar SOCKET      prints a line for each conversation
+//!     hostile-launcher SOCKET      prints a line for each conversation
 
 use anyhow::{Context, Result};
 use barevirt_protocol::grpc;
@@ -18,7 +18,7 @@ use std::path::Path;
 use std::pin::Pin;
 use tonic::{Request, Response, Status};
 
-struct Liar;
+struct HostileLauncher;
 
 /// A status that alternates between running and a failed disk, with long texts and another failed ping each
 /// time.
@@ -50,7 +50,7 @@ fn refused<T>() -> Refused<T> {
 }
 
 #[tonic::async_trait]
-impl Launcher for Liar {
+impl Launcher for HostileLauncher {
     type WatchStream = Pin<Box<dyn Stream<Item = Result<LauncherStatus, Status>> + Send>>;
 
     async fn hello(&self, _: Request<HelloRequest>) -> Refused<HelloResponse> {
@@ -109,7 +109,7 @@ impl Launcher for Liar {
 
 #[tokio::main]
 async fn main() -> Result<()> {
-    let socket = std::env::args_os().nth(1).context("usage: liar SOCKET")?;
+    let socket = std::env::args_os().nth(1).context("usage: hostile-launcher SOCKET")?;
     let (ended, end) = tokio::sync::oneshot::channel::<()>();
     std::thread::spawn(move || {
         // Only the end of the input matters.
@@ -120,7 +120,7 @@ async fn main() -> Result<()> {
     let listener = grpc::listen_at(Path::new(&socket))?;
     println!("listens");
     tokio::select! {
-        served = grpc::serve(listener, vec![0], Liar, std::future::pending()) => Ok(served?),
+        served = grpc::serve(listener, vec![0], HostileLauncher, std::future::pending()) => Ok(served?),
         _ = end => Ok(()),
     }
 }

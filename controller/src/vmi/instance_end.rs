@@ -12,7 +12,7 @@ pub(super) const TEXT_LIMIT: usize = 1024;
 
 /// The final phase of an instance and the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Verdict {
+pub struct InstanceEnd {
     /// `Succeeded` or `Failed`.
     pub phase: &'static str,
     /// Its reason, one word.
@@ -21,21 +21,21 @@ pub struct Verdict {
     pub message: String,
 }
 
-impl Verdict {
+impl InstanceEnd {
     /// A failure.
     pub fn failed(reason: impl Into<String>, message: impl Into<String>) -> Self {
-        Verdict { phase: PHASE_FAILED, reason: reason.into(), message: message.into() }
+        InstanceEnd { phase: PHASE_FAILED, reason: reason.into(), message: message.into() }
     }
 
-    /// The verdict on a pod; `None` while it may still run.
+    /// How the instance ended, by its pod; `None` while it may still run.
     ///
     /// An eviction by the kubelet counts first, then the launcher's termination message, then its exit code, then the
     /// kubelet's report about the pod.
-    pub fn of(pod: &Pod) -> Option<Verdict> {
+    pub fn of(pod: &Pod) -> Option<InstanceEnd> {
         let status = pod.status.as_ref()?;
         let over = is_over(pod);
         if over && status.reason.as_deref() == Some("Evicted") {
-            return Some(Verdict::failed(
+            return Some(InstanceEnd::failed(
                 REASON_EVICTED,
                 bounded(status.message.as_deref().unwrap_or_default()),
             ));
@@ -44,7 +44,7 @@ impl Verdict {
             // The kubelet reports an eviction in a condition first, and in the status's reason only once all containers
             // ended.
             return Some(match ended_by_kubelet(status) {
-                Some(message) => Verdict::failed(REASON_EVICTED, bounded(message)),
+                Some(message) => InstanceEnd::failed(REASON_EVICTED, bounded(message)),
                 None => of_launcher(end),
             });
         }
@@ -52,7 +52,7 @@ impl Verdict {
         over.then(|| {
             let reason = status.reason.as_deref().filter(|reason| is_word(reason)).unwrap_or("PodFailed");
             let message = status.message.clone().or_else(|| failed_helper(status));
-            Verdict::failed(reason, bounded(message.as_deref().unwrap_or("the launcher pod failed")))
+            InstanceEnd::failed(reason, bounded(message.as_deref().unwrap_or("the launcher pod failed")))
         })
     }
 }
@@ -75,7 +75,7 @@ fn compute_end(status: &PodStatus) -> Option<&ContainerStateTerminated> {
 
 /// The last line of the launcher's termination message.
 #[derive(Deserialize)]
-struct LastWord {
+struct TerminationMessage {
     phase: String,
     #[serde(default)]
     reason: String,
@@ -83,32 +83,34 @@ struct LastWord {
     message: String,
 }
 
-fn of_launcher(end: &ContainerStateTerminated) -> Verdict {
+fn of_launcher(end: &ContainerStateTerminated) -> InstanceEnd {
     let message = end.message.as_deref().unwrap_or_default();
     let last_line = message.lines().rev().find(|line| !line.trim().is_empty());
-    let word = last_line
+    let report = last_line
         .filter(|line| line.len() <= MESSAGE_LIMIT)
-        .and_then(|line| serde_json::from_str::<LastWord>(line).ok());
-    if let Some(word) = word {
-        let reason = if is_word(&word.reason) { word.reason } else { String::new() };
-        let message = bounded(&word.message);
-        match word.phase.as_str() {
-            PHASE_SUCCEEDED => return Verdict { phase: PHASE_SUCCEEDED, reason, message },
-            PHASE_FAILED => return Verdict { phase: PHASE_FAILED, reason, message },
+        .and_then(|line| serde_json::from_str::<TerminationMessage>(line).ok());
+    if let Some(report) = report {
+        let reason = if is_word(&report.reason) { report.reason } else { String::new() };
+        let message = bounded(&report.message);
+        match report.phase.as_str() {
+            PHASE_SUCCEEDED => return InstanceEnd { phase: PHASE_SUCCEEDED, reason, message },
+            PHASE_FAILED => return InstanceEnd { phase: PHASE_FAILED, reason, message },
             _ => {}
         }
     }
     match (end.exit_code, end.signal.unwrap_or(0)) {
-        (0, 0) => Verdict { phase: PHASE_SUCCEEDED, reason: String::new(), message: String::new() },
+        (0, 0) => InstanceEnd { phase: PHASE_SUCCEEDED, reason: String::new(), message: String::new() },
         _ if end.reason.as_deref() == Some("OOMKilled") => {
-            Verdict::failed("OOMKilled", "the launcher pod used more memory than its limit")
+            InstanceEnd::failed("OOMKilled", "the launcher pod used more memory than its limit")
         }
         (code, 0) if code > 128 => {
-            Verdict::failed("LauncherKilled", format!("the launcher was ended by signal {}", code - 128))
+            InstanceEnd::failed("LauncherKilled", format!("the launcher was ended by signal {}", code - 128))
         }
-        (code, 0) => Verdict::failed("LauncherFailed", format!("the launcher ended with exit code {code}")),
+        (code, 0) => {
+            InstanceEnd::failed("LauncherFailed", format!("the launcher ended with exit code {code}"))
+        }
         (_, signal) => {
-            Verdict::failed("LauncherKilled", format!("the launcher was ended by signal {signal}"))
+            InstanceEnd::failed("LauncherKilled", format!("the launcher was ended by signal {signal}"))
         }
     }
 }
@@ -146,8 +148,8 @@ mod tests {
         serde_json::from_value(json!({"metadata": {"name": "p"}, "status": status})).unwrap()
     }
 
-    fn ended(terminated: Value) -> Option<Verdict> {
-        Verdict::of(&pod(json!({
+    fn ended(terminated: Value) -> Option<InstanceEnd> {
+        InstanceEnd::of(&pod(json!({
             "phase": "Running",
             "containerStatuses": [{"name": "compute", "image": "", "imageID": "", "ready": false,
                 "restartCount": 0, "state": {"terminated": terminated}}]
@@ -155,24 +157,24 @@ mod tests {
     }
 
     #[test]
-    fn no_verdict_while_it_may_run() {
+    fn an_instance_has_no_end_while_its_pod_may_run() {
         for phase in ["Pending", "Running", "Unknown"] {
-            assert_eq!(Verdict::of(&pod(json!({"phase": phase}))), None);
+            assert_eq!(InstanceEnd::of(&pod(json!({"phase": phase}))), None);
         }
-        assert_eq!(Verdict::of(&Pod::default()), None);
+        assert_eq!(InstanceEnd::of(&Pod::default()), None);
     }
 
     #[test]
-    fn the_launchers_last_word_counts() {
+    fn the_termination_message_decides_the_phase() {
         let word = r#"{"phase":"Failed","reason":"QemuKilled","message":"qemu was ended by signal 9"}"#;
-        let verdict = ended(json!({"exitCode": 1, "message": format!("noise\n{word}\n")})).unwrap();
-        assert_eq!(verdict, Verdict::failed("QemuKilled", "qemu was ended by signal 9"));
-        let verdict = ended(json!({"exitCode": 0, "message": r#"{"phase":"Succeeded"}"#})).unwrap();
-        assert_eq!(verdict.phase, PHASE_SUCCEEDED);
+        let end = ended(json!({"exitCode": 1, "message": format!("noise\n{word}\n")})).unwrap();
+        assert_eq!(end, InstanceEnd::failed("QemuKilled", "qemu was ended by signal 9"));
+        let end = ended(json!({"exitCode": 0, "message": r#"{"phase":"Succeeded"}"#})).unwrap();
+        assert_eq!(end.phase, PHASE_SUCCEEDED);
     }
 
     #[test]
-    fn without_a_word_the_exit_counts() {
+    fn without_a_termination_message_the_exit_code_decides() {
         assert_eq!(ended(json!({"exitCode": 0})).unwrap().phase, PHASE_SUCCEEDED);
         assert_eq!(ended(json!({"exitCode": 137})).unwrap().message, "the launcher was ended by signal 9");
         assert_eq!(ended(json!({"exitCode": 137, "reason": "OOMKilled"})).unwrap().reason, "OOMKilled");
@@ -183,10 +185,10 @@ mod tests {
 
     #[test]
     fn an_evicted_pod_says_so() {
-        let verdict = Verdict::of(&pod(json!({
+        let end = InstanceEnd::of(&pod(json!({
             "phase": "Failed", "reason": "Evicted", "message": "The node was low on resource: memory."
         })));
-        assert_eq!(verdict.unwrap(), Verdict::failed("Evicted", "The node was low on resource: memory."));
+        assert_eq!(end.unwrap(), InstanceEnd::failed("Evicted", "The node was low on resource: memory."));
     }
 
     #[test]
@@ -194,31 +196,31 @@ mod tests {
         let mut pod =
             pod(json!({"phase": "Running", "conditions": [{"type": "DisruptionTarget", "status": "True",
             "reason": "TerminationByKubelet", "message": "The node was low on resource: memory."}]}));
-        assert_eq!(Verdict::of(&pod), None);
+        assert_eq!(InstanceEnd::of(&pod), None);
         let ended = json!([{"name": "compute", "image": "", "imageID": "", "ready": false, "restartCount": 0,
             "state": {"terminated": {"exitCode": 0, "message": "{\"phase\":\"Succeeded\"}"}}}]);
         pod.status.as_mut().unwrap().container_statuses = serde_json::from_value(ended).unwrap();
-        assert_eq!(Verdict::of(&pod).unwrap().reason, "Evicted");
+        assert_eq!(InstanceEnd::of(&pod).unwrap().reason, "Evicted");
         // Evictions through the API are deletions: the launcher reports how the guest ended.
         pod.status.as_mut().unwrap().conditions.as_mut().unwrap()[0].reason =
             Some("EvictionByEvictionAPI".to_owned());
-        assert_eq!(Verdict::of(&pod).unwrap().phase, PHASE_SUCCEEDED);
+        assert_eq!(InstanceEnd::of(&pod).unwrap().phase, PHASE_SUCCEEDED);
     }
 
     #[test]
     fn a_failed_helper_is_named() {
-        let verdict = Verdict::of(&pod(json!({"phase": "Failed",
+        let end = InstanceEnd::of(&pod(json!({"phase": "Failed",
             "initContainerStatuses": [{"name": "container-disk-binary", "image": "", "imageID": "",
                 "ready": false, "restartCount": 0, "state": {"terminated": {"exitCode": 2}}}]})));
-        let verdict = verdict.unwrap();
-        assert_eq!(verdict.reason, "PodFailed");
-        assert!(verdict.message.contains("container-disk-binary"), "{}", verdict.message);
+        let end = end.unwrap();
+        assert_eq!(end.reason, "PodFailed");
+        assert!(end.message.contains("container-disk-binary"), "{}", end.message);
     }
 
     #[test]
     fn long_texts_are_cut() {
         let word = json!({"phase": "Failed", "reason": "A".repeat(500), "message": "m".repeat(5000)});
-        let verdict = ended(json!({"exitCode": 1, "message": word.to_string()})).unwrap();
-        assert_eq!((verdict.reason.len(), verdict.message.len()), (0, TEXT_LIMIT));
+        let end = ended(json!({"exitCode": 1, "message": word.to_string()})).unwrap();
+        assert_eq!((end.reason.len(), end.message.len()), (0, TEXT_LIMIT));
     }
 }

@@ -6,9 +6,9 @@ use tokio::sync::watch;
 use crate::launchers::{Launcher, Statuses};
 use crate::status::out_of_memory;
 
-/// What the handler has heard from the launcher.
+/// The launcher's last report.
 #[derive(Debug, Clone, Default)]
-pub struct Heard {
+pub struct LauncherReport {
     /// Its last status.
     pub status: Option<LauncherStatus>,
     /// Whether the stream of statuses has ended.
@@ -23,7 +23,7 @@ pub(super) async fn listen(
     first: LauncherStatus,
     mut statuses: Statuses,
     launcher: Launcher,
-    heard: watch::Sender<Heard>,
+    report: watch::Sender<LauncherReport>,
 ) {
     let oom_kills = || launcher.counters().memory().and_then(|memory| memory.oom_kills).unwrap_or_default();
     // Kills that were counted before the first status concern other processes, unless QEMU had already ended.
@@ -34,14 +34,14 @@ pub(super) async fn listen(
         // The launcher still exists, and so does the control group. A moment later they may be gone.
         let memory = if killed { launcher.counters().memory() } else { None };
         let status = out_of_memory::explain(status, before, &memory.unwrap_or_default());
-        heard.send_modify(|heard| {
-            heard.failed_pings_before.get_or_insert(status.failed_pings);
-            heard.status = Some(status);
+        report.send_modify(|report| {
+            report.failed_pings_before.get_or_insert(status.failed_pings);
+            report.status = Some(status);
         });
         next = statuses.next().await.unwrap_or_else(|status| {
             tracing::debug!(code = ?status.code(), message = status.message(), "launcher's status stream broke off");
             None
         });
     }
-    heard.send_modify(|heard| heard.lost = true);
+    report.send_modify(|report| report.lost = true);
 }

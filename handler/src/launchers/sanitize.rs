@@ -42,15 +42,15 @@ const INTERFACES: usize = 64;
 const FILE_SYSTEMS: usize = 64;
 
 /// An answer of a launcher whose content has limits.
-pub(super) trait Said {
+pub(super) trait Sanitize {
     /// Applies the limits.
     fn sanitize(&mut self);
 }
 
 /// The value with the limits applied.
-pub(super) fn sanitized<T: Said>(mut said: T) -> T {
-    said.sanitize();
-    said
+pub(super) fn sanitized<T: Sanitize>(mut answer: T) -> T {
+    answer.sanitize();
+    answer
 }
 
 /// Whether a character acts on a terminal, or changes the order of other characters.
@@ -85,12 +85,12 @@ fn cut(text: &mut String, most: usize) {
     }
 }
 
-fn all<T: Said>(list: &mut Vec<T>, most: usize) {
+fn all<T: Sanitize>(list: &mut Vec<T>, most: usize) {
     if list.len() > most {
         list.truncate(most);
         list.shrink_to_fit();
     }
-    list.iter_mut().for_each(Said::sanitize);
+    list.iter_mut().for_each(Sanitize::sanitize);
 }
 
 fn texts(list: &mut Vec<String>, most: usize, longest: usize) {
@@ -125,7 +125,7 @@ fn within(value: &mut Value) {
     }
 }
 
-impl Said for LauncherStatus {
+impl Sanitize for LauncherStatus {
     fn sanitize(&mut self) {
         let Self {
             observed_revision: _,
@@ -165,7 +165,7 @@ impl Said for LauncherStatus {
         if pci_layout.len() > LAYOUT || pci_layout.chars().any(acts) {
             *pci_layout = String::new();
         }
-        guest.iter_mut().for_each(Said::sanitize);
+        guest.iter_mut().for_each(Sanitize::sanitize);
         if let Some(Credentials { synchronized: _, message }) = credentials {
             line(message, SENTENCE);
         }
@@ -185,14 +185,14 @@ impl Said for LauncherStatus {
     }
 }
 
-impl Said for ClaimDisk {
+impl Sanitize for ClaimDisk {
     fn sanitize(&mut self) {
         let Self { volume, bytes: _ } = self;
         line(volume, WORD);
     }
 }
 
-impl Said for HotDisk {
+impl Sanitize for HotDisk {
     fn sanitize(&mut self) {
         let Self { volume, claim, plugged: _, target, trouble } = self;
         for word in [volume, claim, target] {
@@ -202,7 +202,7 @@ impl Said for HotDisk {
     }
 }
 
-impl Said for Card {
+impl Sanitize for Card {
     fn sanitize(&mut self) {
         let Self { name, plugged: _, down: _, trouble } = self;
         line(name, WORD);
@@ -210,7 +210,7 @@ impl Said for Card {
     }
 }
 
-impl Said for GuestFacts {
+impl Sanitize for GuestFacts {
     fn sanitize(&mut self) {
         let Self { os, interfaces, frozen: _, unsupported } = self;
         if let Some(os) = os {
@@ -234,7 +234,7 @@ impl Said for GuestFacts {
     }
 }
 
-impl Said for GuestInterface {
+impl Sanitize for GuestInterface {
     fn sanitize(&mut self) {
         let Self { name, mac, addresses } = self;
         line(name, WORD);
@@ -243,7 +243,7 @@ impl Said for GuestInterface {
     }
 }
 
-impl Said for StatsResponse {
+impl Sanitize for StatsResponse {
     fn sanitize(&mut self) {
         let Self { process: _, machine, agent, dirty_bytes_per_second: _, migration: _ } = self;
         if let Some(MachineStats { vcpus, blocks, balloon_bytes: _, memory: _ }) = machine {
@@ -257,13 +257,13 @@ impl Said for StatsResponse {
     }
 }
 
-impl Said for BlockStats {
+impl Sanitize for BlockStats {
     fn sanitize(&mut self) {
         line(&mut self.disk, WORD);
     }
 }
 
-impl Said for FileSystemStats {
+impl Sanitize for FileSystemStats {
     fn sanitize(&mut self) {
         let Self { disk, mount_point, r#type, total_bytes: _, used_bytes: _ } = self;
         for word in [disk, mount_point, r#type] {
@@ -272,19 +272,19 @@ impl Said for FileSystemStats {
     }
 }
 
-impl Said for DebugResponse {
+impl Sanitize for DebugResponse {
     fn sanitize(&mut self) {
         json(&mut self.report);
     }
 }
 
-impl Said for GuestResponse {
+impl Sanitize for GuestResponse {
     fn sanitize(&mut self) {
         json(&mut self.info);
     }
 }
 
-impl Said for QmpResponse {
+impl Sanitize for QmpResponse {
     /// QEMU's answer to the user, verbatim. Only characters that act on a terminal are replaced. Within a
     /// string of JSON such characters are escaped anyway.
     fn sanitize(&mut self) {
@@ -297,38 +297,38 @@ impl Said for QmpResponse {
     }
 }
 
-impl Said for HelloResponse {
+impl Sanitize for HelloResponse {
     fn sanitize(&mut self) {
         line(&mut self.pod_uid, REASON);
     }
 }
 
 /// The handler does not interpret pictures.
-impl Said for ScreenshotResponse {
+impl Sanitize for ScreenshotResponse {
     fn sanitize(&mut self) {}
 }
 
-impl Said for SyncResponse {
+impl Sanitize for SyncResponse {
     fn sanitize(&mut self) {}
 }
 
-impl Said for ShutdownResponse {
+impl Sanitize for ShutdownResponse {
     fn sanitize(&mut self) {}
 }
 
-impl Said for ControlResponse {
+impl Sanitize for ControlResponse {
     fn sanitize(&mut self) {}
 }
 
-impl Said for RealTimeResponse {
+impl Sanitize for RealTimeResponse {
     fn sanitize(&mut self) {}
 }
 
-impl Said for MigrateResponse {
+impl Sanitize for MigrateResponse {
     fn sanitize(&mut self) {}
 }
 
-impl Said for Status {
+impl Sanitize for Status {
     /// Keeps the code and the message, without details and metadata.
     fn sanitize(&mut self) {
         let mut message = self.message().to_owned();
@@ -337,7 +337,7 @@ impl Said for Status {
     }
 }
 
-impl Said for CallError {
+impl Sanitize for CallError {
     fn sanitize(&mut self) {
         match self {
             Self::Refused { request: _, error } => line(error, SENTENCE),
@@ -433,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_order_stays_as_it_is() {
+    fn valid_answers_are_not_changed() {
         let status = LauncherStatus {
             reason: "QemuCrashed".to_owned(),
             message: "QEMU says: größer".to_owned(),

@@ -10,9 +10,9 @@ use std::sync::{Mutex, PoisonError};
 
 /// UIDs of pods that our own requests created.
 #[derive(Default)]
-pub struct Births(Mutex<HashSet<String>>);
+pub struct CreatedPods(Mutex<HashSet<String>>);
 
-impl Births {
+impl CreatedPods {
     /// Our request created this pod.
     pub(crate) fn note(&self, uid: &str) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(uid.to_owned());
@@ -35,10 +35,10 @@ mod tests {
 
     #[test]
     fn only_what_was_noted_is_known() {
-        let births = Births::default();
-        births.note("p1");
-        assert!(births.knows("p1") && !births.knows("p2") && !births.knows(""));
-        births.forget("p1");
-        assert!(!births.knows("p1"));
+        let created_pods = CreatedPods::default();
+        created_pods.note("p1");
+        assert!(created_pods.knows("p1") && !created_pods.knows("p2") && !created_pods.knows(""));
+        created_pods.forget("p1");
+        assert!(!created_pods.knows("p1"));
     }
 }

@@ -11,7 +11,7 @@ const MOST: usize = 2048;
 
 /// Descriptors by name.
 #[derive(Debug, Default)]
-pub struct Holdings {
+pub struct DescriptorStore {
     slots: BTreeMap<String, Slot>,
 }
 
@@ -23,7 +23,7 @@ struct Slot {
     revision: i64,
 }
 
-impl Holdings {
+impl DescriptorStore {
     /// Stores a descriptor under a name, for a revision of the instance. A later one replaces it, unless it
     /// is in use.
     ///
@@ -92,24 +92,24 @@ mod tests {
 
     #[test]
     fn replaced_until_in_use() {
-        let mut holdings = Holdings::default();
+        let mut store = DescriptorStore::default();
         let tap = "net/default/tap";
-        holdings.give(1, tap, vec![descriptor()]).unwrap();
-        holdings.give(1, tap, vec![descriptor()]).unwrap();
-        assert!(holdings.take(tap).is_some());
-        assert!(holdings.take(tap).is_none());
-        assert_eq!(holdings.give(1, tap, vec![descriptor()]).unwrap_err(), "net/default/tap is in use");
-        assert_eq!(Vec::from_iter(holdings.names()), [tap]);
-        holdings.forget(tap);
-        holdings.give(1, tap, vec![descriptor()]).unwrap();
+        store.give(1, tap, vec![descriptor()]).unwrap();
+        store.give(1, tap, vec![descriptor()]).unwrap();
+        assert!(store.take(tap).is_some());
+        assert!(store.take(tap).is_none());
+        assert_eq!(store.give(1, tap, vec![descriptor()]).unwrap_err(), "net/default/tap is in use");
+        assert_eq!(Vec::from_iter(store.names()), [tap]);
+        store.forget(tap);
+        store.give(1, tap, vec![descriptor()]).unwrap();
     }
 
     #[test]
     fn unknown_names_and_wrong_numbers_are_refused() {
-        let mut holdings = Holdings::default();
-        assert!(holdings.give(1, "disk/a", vec![descriptor()]).is_err());
-        assert!(holdings.give(1, "kvm", vec![descriptor(), descriptor()]).is_err());
-        assert!(holdings.give(1, "kvm", vec![]).is_err());
-        assert!(holdings.names().is_empty());
+        let mut store = DescriptorStore::default();
+        assert!(store.give(1, "disk/a", vec![descriptor()]).is_err());
+        assert!(store.give(1, "kvm", vec![descriptor(), descriptor()]).is_err());
+        assert!(store.give(1, "kvm", vec![]).is_err());
+        assert!(store.names().is_empty());
     }
 }

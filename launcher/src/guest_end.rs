@@ -1,6 +1,6 @@
-//! The end of a VM as a verdict, from the kernel's exit status of the child and QEMU's last reports.
+//! The end of a VM, concluded from the kernel's exit status of the child and QEMU's last reports.
 //!
-//! | child | last `SHUTDOWN` | stop was asked | verdict |
+//! | child | last `SHUTDOWN` | stop was asked | end |
 //! |---|---|---|---|
 //! | not started, or start given up | - | - | Failed, the reason given |
 //! | signal, or status 0 after `quit` or a signal | any | before the guest ran | Succeeded `StoppedBeforeStart` |
@@ -56,7 +56,7 @@ pub enum Asked {
 
 /// Observations on QEMU's monitor.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Seen {
+pub struct MonitorReports {
     /// Reason of the last `SHUTDOWN` event.
     pub shutdown: Option<String>,
     /// Whether the guest reported a panic.
@@ -67,7 +67,7 @@ pub struct Seen {
 
 /// The end of a VM, in the terms of its status.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Verdict {
+pub struct GuestEnd {
     /// Whether the guest ended as intended; else the phase is Failed.
     pub succeeded: bool,
     /// One CamelCase word.
@@ -76,7 +76,7 @@ pub struct Verdict {
     pub message: String,
 }
 
-impl Verdict {
+impl GuestEnd {
     /// The guest ended as intended.
     #[must_use]
     pub fn succeeded(reason: &str, message: impl Into<String>) -> Self {
@@ -96,32 +96,32 @@ impl Verdict {
     }
 }
 
-/// The verdict, as in the table above.
+/// The end, as in the table above.
 #[must_use]
-pub fn verdict(exit: Exit, seen: &Seen, asked: Asked) -> Verdict {
+pub fn guest_end(exit: Exit, seen: &MonitorReports, asked: Asked) -> GuestEnd {
     match exit {
         Exit::Signal(number) => stopped(asked).unwrap_or_else(|| killed(number, seen)),
         Exit::Status(0) => left(seen, asked),
         Exit::Status(_) if seen.shutdown.as_deref() == Some("guest-panic") => panicked(),
-        Exit::Status(code) => Verdict::failed("QemuFailed", format!("QEMU exited with status {code}")),
+        Exit::Status(code) => GuestEnd::failed("QemuFailed", format!("QEMU exited with status {code}")),
     }
 }
 
-fn stopped(asked: Asked) -> Option<Verdict> {
+fn stopped(asked: Asked) -> Option<GuestEnd> {
     match asked {
         Asked::No => None,
         Asked::BeforeStart => {
-            Some(Verdict::succeeded("StoppedBeforeStart", "stopped before the guest was started"))
+            Some(GuestEnd::succeeded("StoppedBeforeStart", "stopped before the guest was started"))
         }
-        Asked::AtOnce => Some(Verdict::succeeded("Stopped", "the guest was ended at once, as asked")),
-        Asked::WithGrace => Some(Verdict::failed(
+        Asked::AtOnce => Some(GuestEnd::succeeded("Stopped", "the guest was ended at once, as asked")),
+        Asked::WithGrace => Some(GuestEnd::failed(
             "GracePeriodExpired",
             "the guest did not shut down within its grace period and was ended",
         )),
     }
 }
 
-fn killed(number: i32, seen: &Seen) -> Verdict {
+fn killed(number: i32, seen: &MonitorReports) -> GuestEnd {
     let name = Signal::try_from(number).map_or("unknown", Signal::as_str);
     let panicked = if seen.panicked { " after its guest had panicked" } else { "" };
     let message = format!("QEMU was killed by signal {number} ({name}){panicked}");
@@ -134,29 +134,32 @@ fn killed(number: i32, seen: &Seen) -> Verdict {
             | Signal::SIGFPE
             | Signal::SIGSYS)
     );
-    Verdict::failed(if fault { "QemuCrashed" } else { "QemuKilled" }, message)
+    GuestEnd::failed(if fault { "QemuCrashed" } else { "QemuKilled" }, message)
 }
 
-fn panicked() -> Verdict {
-    Verdict::failed("GuestPanicked", "the guest's kernel panicked")
+fn panicked() -> GuestEnd {
+    GuestEnd::failed("GuestPanicked", "the guest's kernel panicked")
 }
 
-fn left(seen: &Seen, asked: Asked) -> Verdict {
+fn left(seen: &MonitorReports, asked: Asked) -> GuestEnd {
     match seen.shutdown.as_deref() {
-        Some("guest-shutdown") => Verdict::succeeded("GuestShutdown", "the guest shut down"),
-        Some("guest-reset") => Verdict::succeeded("GuestReset", "the guest reset itself, which ends this VM"),
-        Some("host-qmp-system-reset") => Verdict::succeeded("GuestReset", "a reset ends this VM"),
+        Some("guest-shutdown") => GuestEnd::succeeded("GuestShutdown", "the guest shut down"),
+        Some("guest-reset") => {
+            GuestEnd::succeeded("GuestReset", "the guest reset itself, which ends this VM")
+        }
+        Some("host-qmp-system-reset") => GuestEnd::succeeded("GuestReset", "a reset ends this VM"),
         Some("guest-panic") => panicked(),
-        Some("host-qmp-quit") => stopped(asked)
-            .unwrap_or_else(|| Verdict::failed("QuitByMonitor", "QEMU was told to quit through its monitor")),
+        Some("host-qmp-quit") => stopped(asked).unwrap_or_else(|| {
+            GuestEnd::failed("QuitByMonitor", "QEMU was told to quit through its monitor")
+        }),
         Some("host-signal") => stopped(asked)
-            .unwrap_or_else(|| Verdict::failed("QemuTerminated", "QEMU was told to terminate by a signal")),
-        Some(other) => Verdict::failed("QemuExited", format!("QEMU exited, giving the reason {other}")),
+            .unwrap_or_else(|| GuestEnd::failed("QemuTerminated", "QEMU was told to terminate by a signal")),
+        Some(other) => GuestEnd::failed("QemuExited", format!("QEMU exited, giving the reason {other}")),
         None if seen.watchdog.as_deref() == Some("poweroff") => {
-            Verdict::failed("WatchdogFired", "the guest's watchdog fired and switched it off")
+            GuestEnd::failed("WatchdogFired", "the guest's watchdog fired and switched it off")
         }
         None => stopped(asked)
-            .unwrap_or_else(|| Verdict::failed("QemuExited", "QEMU exited without giving a reason")),
+            .unwrap_or_else(|| GuestEnd::failed("QemuExited", "QEMU exited without giving a reason")),
     }
 }
 
@@ -164,8 +167,8 @@ fn left(seen: &Seen, asked: Asked) -> Verdict {
 mod tests {
     use super::*;
 
-    fn seen(shutdown: Option<&str>) -> Seen {
-        Seen { shutdown: shutdown.map(str::to_owned), ..Seen::default() }
+    fn seen(shutdown: Option<&str>) -> MonitorReports {
+        MonitorReports { shutdown: shutdown.map(str::to_owned), ..MonitorReports::default() }
     }
 
     #[test]
@@ -195,7 +198,7 @@ mod tests {
             (Exit::Signal(99), None, No, false, "QemuKilled"),
         ];
         for (exit, shutdown, asked, succeeded, reason) in rows {
-            let got = verdict(exit, &seen(shutdown), asked);
+            let got = guest_end(exit, &seen(shutdown), asked);
             assert_eq!(
                 (got.succeeded, got.reason.as_str()),
                 (succeeded, reason),
@@ -206,13 +209,13 @@ mod tests {
 
     #[test]
     fn a_kill_names_the_signal() {
-        let got = verdict(Exit::Signal(9), &seen(None), Asked::No);
+        let got = guest_end(Exit::Signal(9), &seen(None), Asked::No);
         assert_eq!(got.message, "QEMU was killed by signal 9 (SIGKILL)");
     }
 
     #[test]
     fn a_watchdog_switches_off_without_a_shutdown_event() {
-        let seen = Seen { watchdog: Some("poweroff".into()), ..Seen::default() };
-        assert_eq!(verdict(Exit::Status(0), &seen, Asked::No).reason, "WatchdogFired");
+        let seen = MonitorReports { watchdog: Some("poweroff".into()), ..MonitorReports::default() };
+        assert_eq!(guest_end(Exit::Status(0), &seen, Asked::No).reason, "WatchdogFired");
     }
 }

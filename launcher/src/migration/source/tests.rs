@@ -1,0 +1,228 @@
+//! Sequences of events from QEMU, the handler and the clock at a source.
+
+use super::*;
+
+const S: Duration = Duration::from_secs(1);
+
+fn limits() -> Limits {
+    Limits {
+        bandwidth: None,
+        downtime: Duration::from_millis(900),
+        auto_converge: false,
+        completion: Some(10 * S),
+        progress: Some(5 * S),
+        may_pause: false,
+        post_copy: false,
+    }
+}
+
+fn begun(limits: Limits) -> Source {
+    let mut source = Source::begin("m".to_owned(), limits, S).0;
+    source.step(S, Event::Begun);
+    source
+}
+
+fn look(source: &mut Source, second: u32, remaining: u64) -> Vec<Effect> {
+    let progress = Progress { remaining, total: 1000, ..Progress::default() };
+    source.step(second * S, Event::Progress(progress));
+    source.tick(second * S).0
+}
+
+#[test]
+fn a_successful_migration_ends_with_the_result() {
+    let mut source = begun(limits());
+    assert_eq!(source.step(S, Event::QemuState(QemuState::PreSwitchover)).0, [Effect::Switch]);
+    source.step(S, Event::QemuState(QemuState::Completed));
+    assert_eq!((source.stage, source.wake()), (Stage::Sent, None));
+    // From now on only the result counts.
+    for event in
+        [Event::Abort, Event::QemuState(QemuState::Failed("late".into())), Event::CannotGoOn("late".into())]
+    {
+        assert_eq!(source.step(S, event).1, Outcome::None);
+        assert_eq!(source.stage, Stage::Sent);
+    }
+    assert_eq!(source.step(S, Event::Result(Location::Target)).1, Outcome::Left);
+}
+
+#[test]
+fn a_guest_that_did_not_arrive_continues_at_the_source() {
+    let mut source = begun(limits());
+    source.step(S, Event::QemuState(QemuState::PreSwitchover));
+    source.step(S, Event::QemuState(QemuState::Completed));
+    assert_eq!(source.step(S, Event::Result(Location::Source)), (vec![Effect::CleanUp], Outcome::Back));
+    assert_eq!(source.report(false).reason, "the guest did not arrive");
+}
+
+#[test]
+fn a_guest_that_may_have_run_on_the_target_never_runs_here_again() {
+    let mut source = begun(limits());
+    source.step(S, Event::QemuState(QemuState::PreSwitchover));
+    // The target is gone, and QEMU has not handed the guest over yet.
+    assert_eq!(source.step(S, Event::Result(Location::Nowhere)), (vec![Effect::Cancel], Outcome::None));
+    source.step(S, Event::QemuState(QemuState::Completed));
+    let (effects, outcome) = source.step(S, Event::Result(Location::Nowhere));
+    assert!(effects.is_empty() && matches!(outcome, Outcome::Gone(_)), "{effects:?} {outcome:?}");
+    assert_eq!(source.stage, Stage::Lost);
+}
+
+#[test]
+fn no_progress_and_too_long_are_given_up_with_kubevirts_words() {
+    let mut source = begun(limits());
+    assert_eq!(look(&mut source, 2, 500), [Effect::Look]);
+    assert_eq!(look(&mut source, 6, 500), [Effect::Look]);
+    assert_eq!(look(&mut source, 7, 600), [Effect::Look, Effect::Cancel]);
+    assert!(source.report(false).reason.starts_with("Live migration stuck for 5 seconds"));
+    // The explanation is only given once.
+    assert_eq!(look(&mut source, 8, 600), [Effect::Look]);
+    let (effects, outcome) = source.step(9 * S, Event::QemuState(QemuState::Cancelled));
+    assert_eq!((effects, outcome), (vec![Effect::CleanUp], Outcome::None));
+
+    let mut source = begun(limits());
+    for second in 2..11 {
+        assert_eq!(look(&mut source, second, 1000 - u64::from(second)), [Effect::Look]);
+    }
+    assert_eq!(look(&mut source, 11, 10), [Effect::Look, Effect::Cancel]);
+    assert_eq!(
+        source.report(false).reason,
+        "Live migration is not completed after 10 seconds and has been aborted"
+    );
+}
+
+#[test]
+fn the_bottleneck_of_a_failed_migration_is_reported() {
+    let mut source = begun(limits());
+    for (second, remaining) in [(2, 999), (6, 998), (10, 997)] {
+        let progress =
+            Progress { remaining, total: 1000, rate: 1 << 20, dirty_rate: 2 << 20, ..Progress::default() };
+        source.step(second * S, Event::Progress(progress));
+    }
+    assert_eq!(source.tick(11 * S).0, [Effect::Look, Effect::Cancel]);
+    let reason = source.report(false).reason;
+    assert!(reason.contains("after 10 seconds and has been aborted: limited by the dirty rate"), "{reason}");
+}
+
+#[test]
+fn where_it_may_the_guest_is_paused_instead_and_goes_on_if_that_fails() {
+    let mut source = begun(Limits { may_pause: true, progress: None, ..limits() });
+    assert_eq!(look(&mut source, 11, 10), [Effect::Look, Effect::Pause]);
+    assert_eq!(look(&mut source, 12, 10), [Effect::Look]);
+    assert!(source.report(false).paused);
+    let failed = source.step(13 * S, Event::QemuState(QemuState::Failed("reset".into())));
+    assert_eq!(failed, (vec![Effect::CleanUp], Outcome::Back));
+}
+
+#[test]
+fn an_abort_in_time_is_told_as_one() {
+    let mut source = begun(limits());
+    assert_eq!(source.step(S, Event::Abort).0, [Effect::Cancel]);
+    // The switch was just reached: it does not happen.
+    assert_eq!(source.step(S, Event::QemuState(QemuState::PreSwitchover)).0, []);
+    source.step(S, Event::QemuState(QemuState::Cancelled));
+    let report = source.report(false);
+    assert_eq!(
+        (report.state, report.aborted, report.reason.as_str()),
+        (State::Over, true, "Live migration aborted")
+    );
+}
+
+#[test]
+fn before_it_has_begun_there_is_nothing_to_cancel() {
+    let mut source = Source::begin("m".to_owned(), limits(), S).0;
+    assert_eq!(source.step(S, Event::Abort).0, []);
+    assert_eq!(source.step(S, Event::Begun).0, [Effect::Cancel]);
+    let mut source = Source::begin("m".to_owned(), limits(), S).0;
+    let (effects, outcome) = source.step(S, Event::CannotGoOn("refused".to_owned()));
+    assert_eq!((effects, outcome), (vec![Effect::Cancel, Effect::CleanUp], Outcome::None));
+    assert_eq!((source.stage, source.report(false).reason.as_str()), (Stage::Over, "refused"));
+}
+
+#[test]
+fn disks_come_first_and_a_migration_that_is_given_up_meanwhile_sends_nothing() {
+    let copying = || {
+        let mut source = Source::begin("m".to_owned(), limits(), S).0;
+        source.step(S, Event::Copies);
+        source
+    };
+    let mut source = copying();
+    assert_eq!(source.tick(2 * S).0, [Effect::LookAtDisks]);
+    assert_eq!(source.step(2 * S, Event::Copied { remaining: 5, total: 9, done: false }).0, []);
+    assert_eq!(
+        source.step(30 * S, Event::Copied { remaining: 0, total: 9, done: true }).0,
+        [Effect::SendMemory]
+    );
+    source.step(30 * S, Event::Begun);
+    // Memory has its own time limit, which starts now.
+    assert_eq!((source.stage, source.tick(31 * S).0), (Stage::Sending, vec![Effect::Look]));
+    let mut source = copying();
+    assert_eq!(source.step(2 * S, Event::Abort).0, [Effect::CleanUp]);
+    assert_eq!((source.stage, source.report(false).aborted), (Stage::Over, true));
+    let mut source = copying();
+    let (effects, _) = source.step(2 * S, Event::CannotGoOn("no space left".to_owned()));
+    assert_eq!((effects, source.stage), (vec![Effect::CleanUp], Stage::Over));
+}
+
+#[test]
+fn a_stop_cancels_a_migration_or_waits_for_its_result() {
+    let mut source = begun(limits());
+    assert_eq!(source.stop(2 * S, S), (vec![Effect::Cancel], false));
+    // It is too late: the guest was sent.
+    source.step(2 * S, Event::QemuState(QemuState::Completed));
+    assert_eq!(source.stop(3 * S, 30 * S), (vec![], true));
+    assert_eq!(source.stop(3 * S, 60 * S), (vec![], true));
+    assert_eq!(source.wake(), Some(33 * S));
+    assert_eq!(source.tick(32 * S).1, Outcome::None);
+    assert_eq!(source.tick(33 * S).1, Outcome::Undecided);
+}
+
+/// A source whose migration took too long, so that post-copy was ordered.
+fn in_post_copy() -> Source {
+    let mut source = begun(Limits { may_pause: true, post_copy: true, progress: None, ..limits() });
+    assert_eq!(look(&mut source, 11, 10), [Effect::Look, Effect::PostCopy]);
+    // Post-copy is ordered only once, and the migration is not cancelled.
+    assert_eq!(look(&mut source, 12, 10), [Effect::Look]);
+    assert!(!source.report(false).post_copy, "post-copy has not begun");
+    assert_eq!(source.step(13 * S, Event::QemuState(QemuState::PreSwitchover)).0, [Effect::Switch]);
+    source
+}
+
+#[test]
+fn where_it_may_the_guest_is_handed_over_and_never_runs_here_again() {
+    let mut source = in_post_copy();
+    assert_eq!(source.step(13 * S, Event::QemuState(QemuState::PostCopy)).0, [Effect::Look]);
+    let report = source.report(false);
+    assert_eq!((report.state, report.post_copy, report.paused), (State::Sent, true, false));
+    // From now on nothing undoes the hand-over.
+    for event in [Event::Abort, Event::QemuState(QemuState::Broken), Event::CannotGoOn("late".into())] {
+        assert_eq!(source.step(13 * S, event), (vec![], Outcome::None));
+    }
+    // The figures are queried until all of the memory was sent.
+    assert_eq!((source.wake(), source.tick(14 * S).0), (Some(14 * S), vec![Effect::Look]));
+    source.step(14 * S, Event::QemuState(QemuState::Completed));
+    assert_eq!((source.wake(), source.stage), (None, Stage::Sent));
+    let (effects, outcome) = source.clone().step(15 * S, Event::Result(Location::Source));
+    assert!(effects.is_empty() && matches!(outcome, Outcome::Gone(_)));
+    assert_eq!(source.step(15 * S, Event::Result(Location::Target)).1, Outcome::Left);
+}
+
+#[test]
+fn a_failure_before_post_copy_leaves_the_guest_at_the_source() {
+    let mut source = in_post_copy();
+    let failed = source.step(13 * S, Event::QemuState(QemuState::Failed("reset".into())));
+    assert_eq!((failed, source.stage), ((vec![Effect::CleanUp], Outcome::None), Stage::Over));
+}
+
+#[test]
+fn a_switch_to_post_copy_that_qemu_never_ends_is_the_end_of_the_guest() {
+    let mut source = in_post_copy();
+    let first = source.wake().unwrap();
+    assert_eq!(source.tick(first), (vec![Effect::Cancel], Outcome::None));
+    let second = source.wake().unwrap();
+    assert!(second > first);
+    assert!(matches!(source.tick(second).1, Outcome::Gone(_)));
+    assert_eq!((source.stage, source.report(false).state), (Stage::Lost, State::Over));
+    // If QEMU could cancel it after all, the guest is here.
+    let mut source = in_post_copy();
+    source.tick(first);
+    source.step(first, Event::QemuState(QemuState::Cancelled));
+    assert_eq!((source.stage, source.tick(second)), (Stage::Over, (vec![], Outcome::None)));
+}
