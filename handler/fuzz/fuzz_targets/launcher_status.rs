@@ -3,6 +3,7 @@
 //! handler write repeatedly by repeating itself.
 #![no_main]
 
+use barevirt_api::settings::NO_BINDINGS;
 use barevirt_api::v1::{VirtualMachineInstance, VirtualMachineInstanceStatus};
 use barevirt_protocol::v1::LauncherStatus;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -17,8 +18,14 @@ fuzz_target!(|bytes: &[u8]| {
     let now = Time(k8s_openapi::jiff::Timestamp::UNIX_EPOCH);
     let status = VirtualMachineInstanceStatus { phase: Some("Scheduled".to_owned()), ..Default::default() };
     let mut vmi = VirtualMachineInstance { status: Some(status), ..Default::default() };
-    let seen =
-        LauncherView { launcher: Some(&launcher), interfaces: Some(&[]), failure: None, is_current: true, readiness: None };
+    let seen = LauncherView {
+        launcher: Some(&launcher),
+        interfaces: Some(&[]),
+        failure: None,
+        is_current: true,
+        readiness: None,
+        bindings: &NO_BINDINGS,
+    };
     let wanted = compute(&vmi, seen, &now);
     let _ = patch(&vmi, &wanted, &launcher.pci_layout);
     let _ = missing(&vmi, &launcher);
