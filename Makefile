@@ -9,6 +9,8 @@ export NODES ?= 2
 # How often a test may be run before it counts as failed, and how many end-to-end tests run at once.
 export TEST_TRIES ?= 1
 E2E_THREADS ?= 2
+# How many of the long builds `make test` runs at once. Each uses all processors, but none all the time.
+LANES ?= 2
 # The revision with which `make e2e CHANGED=1` compares.
 BASE ?= HEAD~1
 # Folder of compiled programs.
@@ -30,10 +32,12 @@ demo: cluster-up cluster-sync ## a Kubernetes on this machine, Barevirt on it, a
 	@$(BUILT)/demo
 
 .PHONY: test
-test: begin static module-circles image-check cluster-up cluster-sync tests-built ## everything CI runs: what check does, the end-to-end tests on a real cluster with real guests, and each measurement once
+test: begin fmt deny shellcheck ## everything CI runs: what check does, the end-to-end tests on a real cluster with real guests, and each measurement once
+	@$(MAKE) --no-print-directory --jobs=$(LANES) images-of-components images-of-guests cluster-programs tests-built
+	@$(MAKE) --no-print-directory clippy module-circles image-check cluster-up cluster-sync
 	@$(BUILT)/tests all --threads $(E2E_THREADS)
-	@# Without moves, network and neighbours, which have not run on a cluster since they were written anew.
-	@.ci/timed "bench, once" $(BUILT)/bench --once $(addprefix --only ,size launch disk migrate import start streams scale)
+	@# Without moves and neighbours, which have not run on a cluster since they were written anew.
+	@.ci/timed "bench, once" $(BUILT)/bench --once $(addprefix --only ,size launch disk migrate import start streams scale network)
 	@$(BUILT)/tests report
 
 .PHONY: begin
@@ -89,7 +93,7 @@ image-check: images ## checks the contents of the launcher's image, and boots a 
 
 .PHONY: guest-tiny
 guest-tiny: deps
-	@REGISTRY=localhost .ci/timed "images" images/build.sh guest-tiny
+	@REGISTRY=localhost .ci/timed "images: guests" images/build.sh guest-tiny
 
 .PHONY: e2e
 e2e: cluster-up cluster-sync tests-built ## the end-to-end tests on the cluster of this machine; ONLY=word,word for some, CHANGED=1 for those about what changed since BASE
@@ -134,9 +138,12 @@ weaken: deps ## removes each protection of e2e/weaken.yaml from a copy and shows
 	@cargo build --locked -q -p barevirt-e2e --bin weaken
 	@RUSTC_BOOTSTRAP=1 $(BUILT)/weaken $(if $(ONLY),--only '$(ONLY)') $(if $(ANEW),--anew)
 
-.PHONY: images
-images: deps ## all container images as OCI archives in target/images
-	@REGISTRY=localhost .ci/timed "images" images/build.sh
+.PHONY: images images-of-components images-of-guests
+images: images-of-components images-of-guests ## all container images as OCI archives in target/images
+images-of-components: deps
+	@REGISTRY=localhost .ci/timed "images: components" images/build.sh components
+images-of-guests: deps
+	@REGISTRY=localhost .ci/timed "images: guests" images/build.sh guests
 
 .PHONY: manifests
 manifests: deps ## generates manifests/, which users apply or give to helm, from the types
@@ -178,6 +185,11 @@ release-push: ## pushes the images of dist/ to the registry that they are named 
 .PHONY: cluster-up
 cluster-up: deps ## a real Kubernetes on this machine (NODES=1 or 2); does nothing if it is up
 	@.ci/timed "cluster: up" cluster-up/up.sh
+
+# What cluster-up builds when it is missing.
+.PHONY: cluster-programs
+cluster-programs: deps
+	@.ci/timed "cluster: programs" cluster-up/build.sh >/dev/null
 
 .PHONY: cluster-sync
 cluster-sync: images virtctl ## builds, loads the images, installs, waits until it runs

@@ -31,34 +31,23 @@ link_flags() {
     echo "$flags"
 }
 
-# The packages of a group: the tools of its module, or the module itself.
-packages() {
-    (cd "$here/go/$1" && if grep -q '^tool' go.mod; then GOFLAGS=-mod=readonly go list tool; else echo .; fi)
-}
-
-# The file name that a package's program gets.
-program_name() {
-    local name=${1##*/}
-    [[ $1 == . ]] && name=$2
-    [[ $1 == go.etcd.io/etcd/server/* ]] && name=etcd
-    echo "$name"
-}
-
 # Builds one group into its cache directory through a temporary one, so that
-# an interrupted build is never taken for a finished one.
+# an interrupted build is never taken for a finished one. One call of go builds
+# all programs of the group, the tools of its module or the module itself, so
+# that the linking of one runs beside the compilation of the others.
 build_group() {
-    local group=$1 directory=$2 partial=$2.partial.$$ package name started flags
+    local group=$1 directory=$2 partial=$2.partial.$$ packages=. started=$SECONDS flags
     mkdir -p "$partial"
     flags=$(link_flags "$group")
-    for package in $(packages "$group"); do
-        name=$(program_name "$package" "$group")
-        say "building $name (group $group, a cold build takes minutes)"
-        started=$SECONDS
-        (cd "$here/go/$group" &&
-            CGO_ENABLED=0 GOFLAGS="-mod=readonly -p=${BAREVIRT_GO_JOBS:-$(nproc)}" \
-                go build -buildvcs=false -trimpath -ldflags "$flags" -o "$partial/$name" "$package")
-        say "built $name in $((SECONDS - started)) s"
-    done
+    ! grep -q '^tool' "$here/go/$group/go.mod" || packages=tool
+    say "building $group (a cold build takes minutes)"
+    # The programs have no debugging information, so the compiler need not make it. A compiler that collects garbage more rarely takes
+    # a third more memory, some hundred MB. Both together save a third of the processor time of the largest packages.
+    (cd "$here/go/$group" &&
+        CGO_ENABLED=0 GOGC=${GOGC:-400} GOFLAGS="-mod=readonly -p=${BAREVIRT_GO_JOBS:-$(nproc)}" \
+            go build -buildvcs=false -trimpath -gcflags all=-dwarf=false -ldflags "$flags" -o "$partial/" "$packages")
+    [[ $group != etcd ]] || mv "$partial/server" "$partial/etcd"
+    say "built $group in $((SECONDS - started)) s"
     rm -rf "$directory"
     mv "$partial" "$directory"
 }

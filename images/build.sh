@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds the images of Barevirt as OCI archives.
 #
-#   images/build.sh [NAME...]          all images when none is named
+#   images/build.sh [NAME...]          all images when none is named; "components" is all with programs of ours, "guests" the others
 #   images/build.sh --program NAME     only a static program, and prints its path: one of an image, virtctl, manifests, sbom
 #
 # Leaves target/images/NAME.oci.tar, named $REGISTRY/barevirt/NAME:$TAG inside, for guests also target/images/NAME.qcow2, the
@@ -38,7 +38,8 @@ tag=${TAG:-devel}
 suite=${SUITE:-trixie}
 qemu_suite=${QEMU_SUITE:-$suite}
 triple=${TRIPLE:-x86_64-unknown-linux-musl}
-all='virt-launcher virt-passt virt-importer virt-operator virt-api virt-controller virt-handler guest-tiny guest-debian'
+components='virt-launcher virt-passt virt-importer virt-operator virt-api virt-controller virt-handler'
+guests='guest-tiny guest-debian'
 
 die() { printf 'images/build.sh: %s\n' "$*" >&2; exit 1; }
 say() { printf '%-16s %s\n' "$name" "$*"; }
@@ -111,23 +112,37 @@ origins() {
             place($3) in staged { print $1, $2 }' <(find "$1" ! -type d -printf '/%P\n') - | LC_ALL=C sort -u
 }
 
-# program NAME: builds a static program of this workspace and prints its path. The launcher's two programs are each built
-# separately, so that no other package turns on features in their dependencies; the components share their dependencies.
-program() {
-    local path=${CARGO_TARGET_DIR:-$top/target}/$triple/image/$1 packages=(-p "$1")
+# packages PROGRAM: what cargo is asked for with this program. The launcher's two programs and virtctl are each built separately, so that
+# no other package turns on features in their dependencies; the components share their dependencies.
+packages() {
     case $1 in
-        virt-operator | virt-api | virt-controller | virt-handler | manifests | sbom)
-            packages=(-p barevirt-install -p virt-api -p virt-controller -p virt-handler --bin "$1")
-            ;;
+        container-disk) echo "-p $1 -p barevirt-features" ;;
+        virt-launcher | virtctl) echo "-p $1 -p barevirt-features --features barevirt-features/api" ;;
+        *) echo "-p barevirt-install -p virt-api -p virt-controller -p virt-handler -p virt-importer -p barevirt-features --features barevirt-features/api" ;;
     esac
-    # ring contains C code.
-    CC_x86_64_unknown_linux_musl=${CC_x86_64_unknown_linux_musl:-musl-gcc} \
-        CC_aarch64_unknown_linux_musl=${CC_aarch64_unknown_linux_musl:-aarch64-linux-gnu-gcc} \
-        CARGO_TARGET_AARCH64_UNKNOWN_LINUX_MUSL_LINKER=${CARGO_TARGET_AARCH64_UNKNOWN_LINUX_MUSL_LINKER:-rust-lld} \
-        "$top/.ci/timed" "images/compile $1" cargo build --quiet --locked --manifest-path "$top/Cargo.toml" --profile image --target "$triple" "${packages[@]}" >&2 ||
-        die "cargo could not build $1"
-    if readelf -lW "$path" | grep -q INTERP; then die "$path is not static"; fi
-    echo "$path"
+}
+
+# binary PROGRAM: the path of the built program.
+binary() { echo "${CARGO_TARGET_DIR:-$top/target}/$triple/image/$1"; }
+
+# compile PROGRAM...: builds static programs of this workspace. Programs that ask for the same packages are built in one call of cargo.
+compile() {
+    local program call names arguments
+    for program; do printf '%s\t%s\n' "$(packages "$program")" "$program"; done |
+        awk -F '\t' '!($1 in names) { calls[++count] = $1 } { names[$1] = names[$1] " " $2 }
+            END { for (i = 1; i <= count; i++) print calls[i] "\t" names[calls[i]] }' >"$made/calls"
+    while IFS=$'\t' read -r call names; do
+        read -ra arguments <<<"$call ${names// / --bin }"
+        # ring contains C code.
+        CC_x86_64_unknown_linux_musl=${CC_x86_64_unknown_linux_musl:-musl-gcc} \
+            CC_aarch64_unknown_linux_musl=${CC_aarch64_unknown_linux_musl:-aarch64-linux-gnu-gcc} \
+            CARGO_TARGET_AARCH64_UNKNOWN_LINUX_MUSL_LINKER=${CARGO_TARGET_AARCH64_UNKNOWN_LINUX_MUSL_LINKER:-rust-lld} \
+            "$top/.ci/timed" "images/compile$names" cargo build --quiet --locked --manifest-path "$top/Cargo.toml" --profile image --target "$triple" "${arguments[@]}" >&2 </dev/null ||
+            die "cargo could not build$names"
+    done <"$made/calls"
+    for program; do
+        if readelf -lW "$(binary "$program")" | grep -q INTERP; then die "$(binary "$program") is not static"; fi
+    done
 }
 
 # programs NAME FOLDER: the programs that the stage.sh of image NAME lists, into FOLDER/usr/bin.
@@ -200,12 +215,9 @@ archive() {
 
 build() {
     local name=$1 key slot held package started=$SECONDS
-    [ -f "$here/$name/stage.sh" ] || die "no image is named $name (there are: $all)"
-    work=$(mktemp -d)
-    trap 'rm -rf --one-file-system "$work"' EXIT
-    # Copies, because another build of the same workspace may replace them meanwhile.
-    mkdir "$work/programs"
-    for package in $(listed programs "$name"); do cp "$(program "$package")" "$work/programs/$package"; done
+    work=$made/$name
+    mkdir -p "$work/programs"
+    for package in $(listed programs "$name"); do cp "$made/programs/$package" "$work/programs/$package"; done
     key=$(key "$name")
     slot=$cache/images/$key
     lock "$cache/images/$name.lock"
@@ -229,20 +241,38 @@ build() {
     done
     unlock
     rm -rf --one-file-system "$work"
-    trap - EXIT
     touch "$slot"
     say "$(megabytes "$out/$name.oci.tar") compressed, $(cat "$slot/done")"
 }
 
+made=$(mktemp -d)
+trap 'rm -rf --one-file-system "$made"' EXIT
 if [ "${1:-}" = --program ]; then
     [ $# = 2 ] || die "usage: images/build.sh --program NAME"
-    program "$2"
+    compile "$2"
+    binary "$2"
     exit
 fi
 [ "$(id -u)" = 0 ] || die "run me as root: trees of Debian packages hold files of several users"
 mkdir -p "$out" "$cache/images"
-# shellcheck disable=SC2086
-[ $# -gt 0 ] || set -- $all
-for image; do build "$image"; done
+[ $# -gt 0 ] || set -- components guests
+images=()
+for image; do
+    case $image in
+        components) read -ra more <<<"$components" ;;
+        guests) read -ra more <<<"$guests" ;;
+        *) more=("$image") ;;
+    esac
+    images+=("${more[@]}")
+done
+for image in "${images[@]}"; do
+    [ -f "$here/$image/stage.sh" ] || die "no image is named $image (there are: $components $guests)"
+done
+mapfile -t programs < <(for image in "${images[@]}"; do listed programs "$image" | tr ' ' '\n'; done | sort -u)
+# Copies, because another build of the same workspace may replace them meanwhile.
+mkdir "$made/programs"
+[ ${#programs[@]} = 0 ] || compile "${programs[@]}"
+for program in "${programs[@]}"; do cp "$(binary "$program")" "$made/programs/$program"; done
+for image in "${images[@]}"; do build "$image"; done
 # Removes images that were not used for two weeks.
-find "$cache/images" -mindepth 1 -maxdepth 1 -type d -mtime +14 -exec rm -rf --one-file-system {} +
+find "$cache/images" -ignore_readdir_race -mindepth 1 -maxdepth 1 -type d -mtime +14 -exec rm -rf --one-file-system {} +

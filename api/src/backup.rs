@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::TypedLocalObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
-use kube::CustomResource;
+use kube_derive::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -81,6 +81,7 @@ pub struct BackupVolumeInfo {
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[kube(
+    crates(kube_core = "::kube_core"),
     group = "backup.kubevirt.io",
     version = "v1alpha1",
     kind = "VirtualMachineBackup",
@@ -151,6 +152,7 @@ pub struct VirtualMachineBackupStatus {
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[kube(
+    crates(kube_core = "::kube_core"),
     group = "backup.kubevirt.io",
     version = "v1alpha1",
     kind = "VirtualMachineBackupTracker",

@@ -27,8 +27,8 @@ use k8s_openapi::api::core::v1::{
     PersistentVolumeClaimSpec, TypedLocalObjectReference, TypedObjectReference, VolumeResourceRequirements,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
-use kube::CustomResource;
-use kube::core::{ApiResource, GroupVersionKind};
+use kube_core::{ApiResource, GroupVersionKind};
+use kube_derive::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -299,6 +299,7 @@ pub struct DataVolumeSourceVddk {
 #[derive(Clone, CustomResource, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[kube(
+    crates(kube_core = "::kube_core"),
     group = "cdi.kubevirt.io",
     version = "v1beta1",
     kind = "DataVolume",

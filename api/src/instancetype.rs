@@ -14,7 +14,7 @@ pub mod revision;
 
 use crate::v1::{DiskIoThreads, Gpu, HostDevice, Hugepages, LaunchSecurity, Numa, Realtime};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use kube::CustomResource;
+use kube_derive::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -80,6 +80,7 @@ pub struct MemoryInstancetype {
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[kube(
+    crates(kube_core = "::kube_core"),
     group = "instancetype.kubevirt.io",
     version = "v1beta1",
     kind = "VirtualMachineInstancetype",
@@ -132,6 +133,7 @@ pub struct VirtualMachineInstancetypeSpec {
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[kube(
+    crates(kube_core = "::kube_core"),
     group = "instancetype.kubevirt.io",
     version = "v1beta1",
     kind = "VirtualMachineClusterInstancetype",

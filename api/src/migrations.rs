@@ -2,7 +2,7 @@
 
 use crate::v1::ExperimentalMigrationOptions;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use kube::CustomResource;
+use kube_derive::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[kube(
+    crates(kube_core = "::kube_core"),
     group = "migrations.kubevirt.io",
     version = "v1alpha1",
     kind = "MigrationPolicy",

@@ -9,7 +9,7 @@ use crate::v1::{
     InterfaceMasquerade, LaunchSecurity, Rng, Timer, TpmDevice, VgpuOptions,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use kube::CustomResource;
+use kube_derive::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -238,6 +238,7 @@ pub struct SpreadOptions {
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[kube(
+    crates(kube_core = "::kube_core"),
     group = "instancetype.kubevirt.io",
     version = "v1beta1",
     kind = "VirtualMachinePreference",
@@ -310,6 +311,7 @@ pub struct VolumePreferences {
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[kube(
+    crates(kube_core = "::kube_core"),
     group = "instancetype.kubevirt.io",
     version = "v1beta1",
     kind = "VirtualMachineClusterPreference",

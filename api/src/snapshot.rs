@@ -3,7 +3,7 @@
 use crate::v1::{Condition, VirtualMachineSpec, VirtualMachineStatus};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaimSpec, TypedLocalObjectReference};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
-use kube::CustomResource;
+use kube_derive::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -83,6 +83,7 @@ pub struct VirtualMachine {
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[kube(
+    crates(kube_core = "::kube_core"),
     group = "snapshot.kubevirt.io",
     version = "v1beta1",
     kind = "VirtualMachineSnapshotContent",
@@ -132,6 +133,7 @@ pub struct VirtualMachineSnapshotContentStatus {
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[kube(
+    crates(kube_core = "::kube_core"),
     group = "snapshot.kubevirt.io",
     version = "v1beta1",
     kind = "VirtualMachineSnapshot",

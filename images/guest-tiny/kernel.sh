@@ -9,6 +9,8 @@ set -euo pipefail
 source=$1 config=$2 folder=$3
 # The same sources give the same kernel.
 export KBUILD_BUILD_TIMESTAMP='Thu Jan 1 00:00:00 UTC 1970' KBUILD_BUILD_USER=barevirt KBUILD_BUILD_HOST=barevirt
+# The job server of an outer make is not for this one.
+unset MAKEFLAGS
 cd "$source"
 make -s tinyconfig
 scripts/kconfig/merge_config.sh -m .config "$config"

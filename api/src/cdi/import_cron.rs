@@ -6,7 +6,8 @@ use crate::crd;
 use crate::v1::DataVolumeTemplateSpec;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kube::{CustomResource, CustomResourceExt};
+use kube_core::CustomResourceExt;
+use kube_derive::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -62,6 +63,7 @@ pub struct DataImportCronStatus {
 #[derive(Clone, CustomResource, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[kube(
+    crates(kube_core = "::kube_core"),
     group = "cdi.kubevirt.io",
     version = "v1beta1",
     kind = "DataImportCron",

@@ -3,7 +3,8 @@
 use super::DataVolumeCondition;
 use crate::crd;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::{CustomResource, CustomResourceExt};
+use kube_core::CustomResourceExt;
+use kube_derive::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -50,6 +51,7 @@ pub struct StorageProfileStatus {
 #[derive(Clone, CustomResource, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[kube(
+    crates(kube_core = "::kube_core"),
     group = "cdi.kubevirt.io",
     version = "v1beta1",
     kind = "StorageProfile",

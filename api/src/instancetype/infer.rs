@@ -15,7 +15,7 @@ use crate::cdi::{self, DataVolumeSpec};
 use crate::syntax::{is_dns_label, is_dns_subdomain};
 use crate::v1::{InstancetypeMatcher, PreferenceMatcher, VirtualMachine, VirtualMachineSpec};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
-use kube::core::{ApiResource, GroupVersionKind};
+use kube_core::{ApiResource, GroupVersionKind};
 use serde_json::Value;
 
 /// The kinds of objects that an inference reads.

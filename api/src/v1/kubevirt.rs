@@ -2,7 +2,7 @@
 
 use super::{Condition, DeveloperConfiguration, KubeVirtConfiguration};
 use k8s_openapi::api::core::v1::{Affinity, LocalObjectReference, Toleration};
-use kube::CustomResource;
+use kube_derive::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[kube(
+    crates(kube_core = "::kube_core"),
     group = "kubevirt.io",
     version = "v1",
     kind = "KubeVirt",

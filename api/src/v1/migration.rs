@@ -13,7 +13,7 @@ pub use state::{
 
 use super::Condition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kube::CustomResource;
+use kube_derive::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -46,6 +46,7 @@ pub struct VirtualMachineInstanceMigrationSource {
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[kube(
+    crates(kube_core = "::kube_core"),
     group = "kubevirt.io",
     version = "v1",
     kind = "VirtualMachineInstanceMigration",

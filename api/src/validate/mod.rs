@@ -56,7 +56,7 @@ pub use hotplug::plugged as disk_cannot_be_plugged;
 pub use interfaces::{BRIDGE_MAC, MODELS, parse_mac};
 pub use requester::Requester;
 pub use update::{handler_update, protected_status, vmi_update};
-pub use vm::{unreadable, vm, vm_spec, vm_update, vm_warnings};
+pub use vm::{read, vm, vm_spec, vm_update, vm_warnings};
 pub use vmi::{spec, vmi, vmi_create};
 
 pub use kinds::selects;

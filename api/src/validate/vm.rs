@@ -6,6 +6,7 @@ use crate::gates::Gates;
 use crate::names;
 use crate::syntax::quoted;
 use crate::v1::{VirtualMachine, VirtualMachineSpec};
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 /// Everything wrong with a machine, written by `requester`. Its template is validated with the defaults that
@@ -51,13 +52,21 @@ pub fn vm_spec(path: &Path, spec: &VirtualMachineSpec, requester: Requester, gat
     causes
 }
 
-/// The cause for an object that cannot be decoded as its kind.
-pub fn unreadable(object: &Value, error: &serde_json::Error) -> Cause {
-    let is_machine = object["kind"] == "VirtualMachine";
-    if is_machine && object.pointer("/spec/template").is_none_or(Value::is_null) {
-        return Cause::required(&Path::new("spec.template"), "missing virtual machine template.");
-    }
-    Cause::invalid(&Path::new(""), error.to_string())
+/// Decodes an object as its kind.
+///
+/// # Errors
+/// The field that has a value of another type, or that is missing.
+pub fn read<T: DeserializeOwned>(object: &Value) -> Result<T, Cause> {
+    serde_path_to_error::deserialize(object).map_err(|error| {
+        let is_machine = object["kind"] == "VirtualMachine";
+        if is_machine && object.pointer("/spec/template").is_none_or(Value::is_null) {
+            return Cause::required(&Path::new("spec.template"), "missing virtual machine template.");
+        }
+        // Where a kind is flattened into another, the deserializer does not know the rest of the path.
+        let path = error.path().to_string();
+        let known = path.trim_end_matches('?').trim_end_matches('.');
+        Cause::invalid(&Path::new(known), error.inner().to_string())
+    })
 }
 
 /// Warnings for values that are accepted.

@@ -2,8 +2,8 @@
 //! all of its memory has arrived.
 
 use anyhow::{Context, Result, ensure};
-use barevirt_e2e::wait::{self, BOOT, MOVED, RUNNING, SOON};
-use barevirt_e2e::{Console, Namespace, guest, in_namespace};
+use barevirt_e2e::wait::{self, BOOT, RUNNING, SOON};
+use barevirt_e2e::{Console, Namespace, guest, in_namespace, pods};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -33,13 +33,6 @@ fn look(namespace: &Namespace) -> Result<(u64, String)> {
     Ok((count, sum))
 }
 
-/// Moves the guest, and returns its instance afterwards.
-fn moves(namespace: &Namespace) -> Result<Value> {
-    namespace.virtctl(&["migrate", "vm"])?;
-    namespace
-        .wait("vmi", "vm", "to have moved", MOVED, |vmi| vmi["status"]["migrationState"]["completed"] == true)
-}
-
 #[test]
 fn a_guest_that_writes_too_fast_moves_where_post_copy_is_allowed() {
     in_namespace("postcopy", |namespace| {
@@ -60,7 +53,7 @@ fn a_guest_that_writes_too_fast_moves_where_post_copy_is_allowed() {
         let (before, kept) = look(namespace)?;
 
         namespace.apply(&policy(namespace))?;
-        let moved = moves(namespace);
+        let moved = namespace.migrate("vm");
         barevirt_e2e::command::kubectl(&["delete", "migrationpolicy", namespace.name()])?;
         let vmi = moved?;
         let state = &vmi["status"]["migrationState"];
@@ -81,19 +74,14 @@ fn a_guest_that_writes_too_fast_moves_where_post_copy_is_allowed() {
         ensure!(pods.iter().any(|pod| resource(pod) == "1"), "no pod asked for userfaultfd");
 
         // Other users cannot make pods that ask for it.
-        let pod = json!({
-            "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "other" },
-            "spec": { "containers": [{
-                "name": "main", "image": "nothing",
-                "resources": { "limits": { "devices.kubevirt.io/userfaultfd": "1" } },
-            }] },
-        });
+        let mut pod = pods::pod("other", &["true"]);
+        pod["spec"]["containers"][0]["resources"] =
+            json!({ "limits": { "devices.kubevirt.io/userfaultfd": "1" } });
         let refusal = namespace.refusal(&pod)?;
         ensure!(refusal.contains("only virt-controller makes pods that ask for"), "{refusal}");
 
         // The next migration goes without post-copy.
-        namespace.kubectl(&["delete", "vmim", "--all"])?;
-        let vmi = moves(namespace)?;
+        let vmi = namespace.migrate("vm")?;
         let state = &vmi["status"]["migrationState"];
         ensure!(state["failed"] != true && state["mode"] == "PreCopy", "{state}");
         let (_, found) = look(namespace)?;

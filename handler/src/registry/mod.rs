@@ -4,12 +4,13 @@
 mod subject;
 
 use std::collections::BTreeMap;
+use std::pin::pin;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::runtime::events::{Event, Recorder};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::time::timeout;
 use tracing::warn;
 
@@ -22,10 +23,15 @@ pub type Key = (String, String);
 /// Longest time that the API server may take for an event.
 const EVENT: Duration = Duration::from_secs(10);
 
+/// How long a request waits for its guest: virt-api may know that a guest has arrived here before the watch says so.
+const ARRIVES: Duration = Duration::from_secs(2);
+
 /// The launchers of this node by instance, and a recorder for events about their guests. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct Launchers {
     all: Arc<RwLock<BTreeMap<Key, Found>>>,
+    /// Told of each new guest.
+    added: Arc<Notify>,
     recorder: Option<Recorder>,
 }
 
@@ -43,9 +49,23 @@ impl Launchers {
         Self { recorder: Some(recorder), ..Self::default() }
     }
 
-    /// The launcher of a VMI; `None` while the handler is not connected to it.
-    pub fn get(&self, namespace: &str, name: &str) -> Option<Launcher> {
-        self.found(namespace, name).and_then(|found| found.launcher.borrow().clone())
+    /// The launcher of a VMI, after a short wait for a guest that has just arrived, or for the connection to its
+    /// launcher. `None` while the handler is not connected to it.
+    pub async fn wait(&self, namespace: &str, name: &str) -> Option<Launcher> {
+        let found = async {
+            loop {
+                let mut added = pin!(self.added.notified());
+                // A guest that is added between the look and the wait is noticed.
+                added.as_mut().enable();
+                if let Some(mut found) = self.found(namespace, name)
+                    && let Ok(launcher) = found.launcher.wait_for(Option::is_some).await
+                {
+                    return launcher.clone();
+                }
+                added.await;
+            }
+        };
+        timeout(ARRIVES, found).await.ok().flatten()
     }
 
     fn found(&self, namespace: &str, name: &str) -> Option<Found> {
@@ -77,6 +97,7 @@ impl Launchers {
     ) {
         let found = Found { reference, launcher, subject: None };
         self.all.write().unwrap_or_else(PoisonError::into_inner).insert(key, found);
+        self.added.notify_waiters();
     }
 
     /// Sets the labels and facts that metrics of a VMI carry.

@@ -77,7 +77,7 @@ async fn handle(
         Route::Guest(_) if !is_api => {
             refuse(StatusCode::UNAUTHORIZED, "Unauthorized", "only virt-api is answered here")
         }
-        Route::Guest(guest) => match launcher(&guest, launchers) {
+        Route::Guest(guest) => match launcher(&guest, launchers).await {
             Ok(launcher) => serve_guest(request, &guest, launcher, launchers, holders).await,
             Err(refusal) => *refusal,
         },
@@ -88,9 +88,9 @@ async fn handle(
     }
 }
 
-fn launcher(guest: &Guest, launchers: &Launchers) -> Result<Launcher, Box<Response<Body>>> {
+async fn launcher(guest: &Guest, launchers: &Launchers) -> Result<Launcher, Box<Response<Body>>> {
     let Guest { namespace, name, .. } = guest;
-    launchers.get(namespace, name).ok_or_else(|| {
+    launchers.wait(namespace, name).await.ok_or_else(|| {
         Box::new(if launchers.knows(namespace, name) {
             let message =
                 format!("the launcher of virtualmachineinstance {namespace}/{name} is not connected to yet");

@@ -221,6 +221,24 @@ async fn certificates_are_taken_over_when_they_change() {
 }
 
 #[tokio::test]
+async fn a_request_waits_for_a_guest_that_has_just_arrived() {
+    let Some(fake) = FakeLauncher::start() else { return };
+    let pods = PodsDir::open(fake.pods.path()).unwrap();
+    let launcher = find(&pods, &fake.container).await.unwrap();
+    let launchers = Launchers::default();
+    let arrive = async {
+        sleep(Duration::from_millis(200)).await;
+        let (connect, receiver) = watch::channel(None);
+        launchers.insert(("shop".to_owned(), "web".to_owned()), Default::default(), receiver);
+        sleep(Duration::from_millis(200)).await;
+        connect.send_replace(Some(launcher));
+        connect
+    };
+    let (found, _connected) = tokio::join!(launchers.wait("shop", "web"), arrive);
+    assert!(found.is_some());
+}
+
+#[tokio::test]
 async fn console_and_monitor_of_a_guest() {
     let Some(fake) = FakeLauncher::start() else { return };
     let pods = PodsDir::open(fake.pods.path()).unwrap();

@@ -165,8 +165,11 @@ impl LocalDisks {
                 }
                 added => added.map(drop)?,
             }
+            // Both sides have the same image beneath a disk of the node, so only what the guest wrote is copied. A
+            // claim is copied whole. Without an image beneath, `top` is the whole disk, too.
+            let sync = if *on_claim { "full" } else { "top" };
             let mirror = json!({
-                "job-id": copy, "device": node, "target": copy, "sync": "full", "copy-mode": "write-blocking",
+                "job-id": copy, "device": node, "target": copy, "sync": sync, "copy-mode": "write-blocking",
                 "speed": limits.bandwidth.unwrap_or_default(), "auto-dismiss": false,
                 "on-source-error": "report", "on-target-error": "report",
             });

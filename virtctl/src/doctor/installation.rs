@@ -13,8 +13,11 @@ pub(super) fn findings(facts: &Facts) -> Vec<Finding> {
     let area = "installation";
     let kubevirts = match &facts.installations {
         Ok(kubevirts) => kubevirts,
-        Err(why) if is_not_served(facts) => {
-            return vec![Finding::unknown(area, format!("nothing is installed yet: {why}"))];
+        Err(_) if is_not_served(facts) => {
+            return vec![Finding::unknown(
+                area,
+                "nothing is installed yet: the API server does not know the kind KubeVirt".to_owned(),
+            )];
         }
         Err(why) => return vec![Finding::unknown(area, format!("KubeVirt objects cannot be listed: {why}"))],
     };

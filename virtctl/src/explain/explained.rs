@@ -174,8 +174,7 @@ pub(super) fn shown_cause(cause: Cause) -> ShownCause {
 
 /// The decoded object, and a cause for each unknown field.
 fn read<T: DeserializeOwned + Serialize>(manifest: &Value) -> Result<(T, Causes), Causes> {
-    let object: T = serde_json::from_value(manifest.clone())
-        .map_err(|error| vec![validate::unreadable(manifest, &error)])?;
+    let object: T = validate::read(manifest).map_err(|cause| vec![cause])?;
     let again = serde_json::to_value(&object).unwrap_or_default();
     let cause = |field: &String| Cause::invalid(&Path::new(field), format!("unknown field {field}"));
     let unknown = unknown::fields(manifest, &again).iter().map(cause).collect();

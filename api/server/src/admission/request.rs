@@ -38,7 +38,7 @@ pub(super) fn request(body: &[u8]) -> Result<Request, Refusal> {
 pub(super) fn read<T: DeserializeOwned>(object: Option<&DynamicObject>) -> Result<T, Vec<Cause>> {
     let object = object.ok_or_else(|| vec![unreadable("the review has no object")])?;
     let value = value(object)?;
-    T::deserialize(&value).map_err(|error| vec![validate::unreadable(&value, &error)])
+    validate::read(&value).map_err(|cause| vec![cause])
 }
 
 pub(super) fn unreadable(why: impl Into<String>) -> Cause {

@@ -294,13 +294,19 @@ fn a_machine_needs_a_template() {
     for spec in [json!({}), json!({"running": true, "template": null})] {
         let object =
             json!({"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "metadata": {}, "spec": spec});
-        let error = serde_json::from_value::<VirtualMachine>(object.clone()).unwrap_err();
-        let cause = unreadable(&object, &error);
+        let cause = read::<VirtualMachine>(&object).unwrap_err();
         assert_eq!(cause.field, "spec.template");
         assert_eq!(cause.message, "missing virtual machine template.");
         assert_eq!(cause.kind.reason(), "FieldValueRequired");
     }
-    let object = json!({"kind": "VirtualMachine", "metadata": {}, "spec": {"running": 1, "template": {}}});
-    let error = serde_json::from_value::<VirtualMachine>(object.clone()).unwrap_err();
-    assert!(unreadable(&object, &error).message.contains("invalid type"));
+}
+
+#[test]
+fn a_value_of_another_type_is_refused_with_its_field() {
+    let disks = json!([{"name": "a"}, {"name": "b", "bootOrder": "first"}]);
+    let spec = json!({"domain": {"devices": {"disks": disks}}});
+    let object = json!({"kind": "VirtualMachine", "metadata": {}, "spec": {"template": {"spec": spec}}});
+    let cause = read::<VirtualMachine>(&object).unwrap_err();
+    assert_eq!(cause.field, "spec.template.spec.domain.devices.disks[1].bootOrder");
+    assert!(cause.message.contains("invalid type: string"), "{}", cause.message);
 }

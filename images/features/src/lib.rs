@@ -1,0 +1,1 @@
+//! Nothing: this package only turns on features of its dependencies.
