@@ -122,7 +122,7 @@ fuzz: export RUSTC_BOOTSTRAP := 1
 fuzz: export CARGO_TARGET_DIR := $(CURDIR)/target/fuzz
 fuzz: deps ## random input for each parser, for FUZZ_SECONDS (120) each; FUZZ=NAME for one
 	@cargo fuzz --version >/dev/null 2>&1 || env -u CARGO_TARGET_DIR cargo install --locked --quiet cargo-fuzz
-	@for crate in api handler launcher qmp; do \
+	@for crate in api controller/importer handler launcher qmp; do \
 		cd "$(CURDIR)/$$crate"; \
 		for target in $$(cargo fuzz list); do \
 			[[ -z "$(FUZZ)" || "$(FUZZ)" == "$$target" ]] || continue; \

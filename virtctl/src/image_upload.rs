@@ -14,6 +14,7 @@
 
 mod arguments;
 mod cluster;
+mod directory;
 mod endpoint;
 mod existing;
 mod image;
@@ -24,7 +25,6 @@ mod ready;
 mod send;
 mod upload;
 
-use anyhow::ensure;
 use kube::Config;
 
 use crate::session::Session;
@@ -32,7 +32,7 @@ pub(crate) use arguments::ImageUpload;
 use cluster::Cluster;
 use image::Image;
 use send::Proxy;
-use upload::{Content, Target};
+use upload::Target;
 
 impl ImageUpload {
     pub(crate) async fn run(&self, session: &Session, config: &Config) -> anyhow::Result<()> {
@@ -40,13 +40,9 @@ impl ImageUpload {
             eprintln!("{warning}");
         }
         let upload = self.upload()?;
-        let image = Image::open(&upload.path)?;
+        let image = Image::open(&upload.path, upload.content)?;
         let cluster = Cluster::new(session);
         let is_of_cdi = cluster.need_uploads().await?;
-        ensure!(
-            is_of_cdi || upload.content == Content::Image,
-            "--archive-path: only CDI takes archives, and this cluster has none"
-        );
 
         let (namespace, name) = (&session.namespace, &upload.name);
         match cluster.existing(&upload).await? {

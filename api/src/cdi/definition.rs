@@ -50,9 +50,30 @@ const RULES: &[Rule] = &[
     },
     Rule {
         at: &[],
-        rule: "!has(self.contentType) || self.contentType == '' || self.contentType == 'kubevirt'",
-        message: "content other than kubevirt, a disk image, is served by CDI alone, and this cluster has none",
+        rule: "!has(self.contentType) || self.contentType in ['', 'kubevirt', 'archive']",
+        message: "contentType is kubevirt (a disk image) or archive",
         field: ".contentType",
+    },
+    Rule {
+        at: &[],
+        rule: "!has(self.contentType) || self.contentType != 'archive' || has(self.source) && \
+            (has(self.source.http) || has(self.source.s3) || has(self.source.upload))",
+        message: "an archive can be the content of the sources http, s3 and upload only",
+        field: ".contentType",
+    },
+    Rule {
+        at: &[],
+        rule: "!has(self.contentType) || self.contentType != 'archive' || !has(self.pvc) || \
+            !has(self.pvc.volumeMode) || self.pvc.volumeMode != 'Block'",
+        message: "an archive needs a claim with a file system",
+        field: ".pvc.volumeMode",
+    },
+    Rule {
+        at: &[],
+        rule: "!has(self.contentType) || self.contentType != 'archive' || !has(self.storage) || \
+            !has(self.storage.volumeMode) || self.storage.volumeMode != 'Block'",
+        message: "an archive needs a claim with a file system",
+        field: ".storage.volumeMode",
     },
     Rule {
         at: &[],
@@ -213,7 +234,8 @@ mod tests {
             let rules = found.x_kubernetes_validations.as_ref().unwrap();
             assert!(rules.iter().any(|found| found.rule == rule.rule), "{}", rule.rule);
             if let Some(field) = rule.field.strip_prefix('.') {
-                assert!(below(found, &[field]).is_some(), "{} of {path:?}", rule.field);
+                let below_it: Vec<&str> = field.split('.').collect();
+                assert!(below(found, &below_it).is_some(), "{} of {path:?}", rule.field);
             }
         }
     }

@@ -113,13 +113,36 @@ pub enum Source {
     },
 }
 
+/// What the contents are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Content {
+    /// An image of a disk.
+    #[default]
+    Disk,
+    /// An archive (tar), which is unpacked into the file system of a claim. Only for [`Source::Http`], [`Source::S3`] and
+    /// [`Source::Upload`].
+    Archive,
+}
+
+impl Content {
+    /// Whether it is an image of a disk.
+    #[must_use]
+    pub fn is_disk(&self) -> bool {
+        *self == Content::Disk
+    }
+}
+
 /// One import.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Job {
     /// The source of the contents.
     pub source: Source,
-    /// Size of the disk to make, in bytes. For a block device: its minimum size.
+    /// What the contents are.
+    #[serde(default, skip_serializing_if = "Content::is_disk")]
+    pub content: Content,
+    /// Size of the disk to make, in bytes. For a block device: its minimum size. For an archive: its largest size, unpacked.
     pub size: u64,
     /// The share of a claim that is left to its file system, in thousandths; the disk is made smaller if there is less
     /// space.
@@ -209,6 +232,7 @@ mod tests {
                 headers: vec![],
                 checksum: Some("md5:0".to_owned()),
             },
+            content: Content::Disk,
             size: 1 << 20,
             overhead: 60,
             preallocation: false,
@@ -216,7 +240,11 @@ mod tests {
         };
         let text = serde_json::to_string(&job).unwrap();
         assert_eq!(serde_json::from_str::<Job>(&text).unwrap(), job);
-        assert!(text.contains(r#""source":{"http":{"url""#), "{text}");
+        assert!(text.contains(r#""source":{"http":{"url""#) && !text.contains("content"), "{text}");
+        let archive = Job { content: Content::Archive, ..job };
+        let text = serde_json::to_string(&archive).unwrap();
+        assert!(text.contains(r#""content":"archive""#), "{text}");
+        assert_eq!(serde_json::from_str::<Job>(&text).unwrap(), archive);
         assert!(serde_json::from_str::<Job>(r#"{"source":{"ftp":{}},"size":1}"#).is_err());
     }
 

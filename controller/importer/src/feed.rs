@@ -50,6 +50,11 @@ impl Trouble {
         self.0.get().cloned()
     }
 
+    /// The transfer's failure, if there is one.
+    pub(crate) fn failure(&self) -> Option<Failure> {
+        self.0.get().cloned()
+    }
+
     /// Records a failure of reading.
     pub(crate) fn note(&self, failure: Failure) {
         // The first one counts.

@@ -109,7 +109,7 @@ fn fits(what: &str, size: u64, target: &Target) -> Result<(), Failure> {
     )))
 }
 
-fn looks_like_a_page(head: &[u8]) -> bool {
+pub(crate) fn looks_like_a_page(head: &[u8]) -> bool {
     let text = head.trim_ascii_start();
     [&b"<!doctype html"[..], b"<html"]
         .iter()
@@ -176,7 +176,7 @@ fn stage(
     }
 }
 
-fn read_full(stream: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
+pub(crate) fn read_full(stream: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
     let mut filled = 0;
     while filled < buffer.len() {
         match stream.read(&mut buffer[filled..]) {

@@ -1,4 +1,5 @@
-//! Fills one claim: with an image from a web server or a registry, with a copy, or with an empty disk.
+//! Fills one claim: with an image from a web server or a registry, with the files of an archive, with a copy, or with an
+//! empty disk.
 //!
 //! ```text
 //!   run: job --> web (redirects, addresses) --> download (resume, checksum) --feed--> image --> target
@@ -6,19 +7,23 @@
 //!                local (another claim, an image of the node) --------------------------/
 //!   look: a registry or a web server --> the digest of its contents; nothing is downloaded
 //!   upload: job --> server, for virt-api alone --feed--> image --> as above
+//!   a job for an archive: web or upload --feed--> archive --> files in the claim, instead of image --> target
 //!   send: a claim --mutual TLS (keys)--> receive: the importer of another namespace
 //! ```
 //!
 //! All input is untrusted: addresses come from users who make DataVolumes, answers from servers, images from their authors.
 //! [`address`] limits connections; each read into memory is bounded; the claim bounds what is written; only qemu-img parses
-//! an image's tables, and it runs within limits ([`limits`]).
+//! an image's tables, and it runs within limits ([`limits`]); only a thread that can open nothing but the claim reads an
+//! archive ([`mod@archive`]).
 //!
 //! A failure shows whether a retry may help ([`failure::Failure`]); exit code and termination message report the same to
 //! virt-controller.
 
 mod accept;
 pub mod address;
+pub mod archive;
 pub mod checksum;
+mod claim;
 pub mod convert;
 pub mod download;
 pub mod failure;

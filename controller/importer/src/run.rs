@@ -1,6 +1,8 @@
 //! One import, from its job to its outcome.
 
+use crate::archive::{self, Tree};
 use crate::checksum::Checksum;
+use crate::claim::{Claim, Settings};
 use crate::convert::{Tools, convert};
 use crate::download::{Described, Download};
 use crate::failure::Failure;
@@ -43,30 +45,23 @@ pub struct Importer {
 }
 
 impl Importer {
-    /// Fills the claim; returns the size of its disk in bytes. An incomplete disk is removed.
+    /// Fills the claim; returns the size of its disk, or of its archive, in bytes. What is incomplete is removed.
     ///
     /// # Errors
     /// The claim cannot be filled.
     pub async fn run(&self, job: &Job) -> Result<u64, Failure> {
-        let (places, size, overhead) = (self.places.clone(), job.size, job.overhead);
-        let preallocation = job.preallocation;
-        let opened = spawn_blocking(move || Target::open(&places, size, overhead, preallocation));
-        let target = Arc::new(joined(opened).await?);
-        let filled = self.fill(job, &target).await;
+        let (places, settings) = (self.places.clone(), Settings::of(job));
+        let claim = joined(spawn_blocking(move || Claim::open(&places, settings))).await?;
+        let filled = match &claim {
+            Claim::Disk(target) => self.fill(job, target).await,
+            Claim::Tree(tree) => self.unpack(job, tree).await,
+        };
         let finished = match filled {
-            Ok(()) => {
-                let target = target.clone();
-                joined(spawn_blocking(move || target.finish())).await
-            }
+            Ok(()) => claim.finish().await,
             Err(failure) => Err(failure),
         };
         if finished.is_err() {
-            let target = target.clone();
-            joined(spawn_blocking(move || {
-                target.abandon();
-                Ok(())
-            }))
-            .await?;
+            claim.abandon().await?;
         } else {
             self.progress.transferred(1, 1);
             self.progress.converted(u64::MAX);
@@ -98,17 +93,11 @@ impl Importer {
                 let what = local::WHAT.to_owned();
                 self.transfer(&web, download, what, target, verbatim).await
             }
-            Source::Http { url, headers, checksum } => {
-                let checksum = checksum.as_deref().map(Checksum::parse).transpose()?;
-                let ask = self.ask(Url::parse(url)?, headers)?;
-                self.file(Download { ask, checksum, length: None }, target).await
-            }
-            Source::S3 { url } => {
-                let url = s3::canonical(&Url::parse(url)?);
-                let keys = self.login.as_ref();
-                let signer = keys.map(|(access, secret)| Signer::new(&url, (access, secret))).transpose()?;
-                let ask = Ask { url, private: HeaderMap::new(), headers: HeaderMap::new(), signer };
-                self.file(Download { ask, checksum: None, length: None }, target).await
+            Source::Http { .. } | Source::S3 { .. } => {
+                let download = self.download(&job.source)?;
+                let what = download.ask.url.shown();
+                let filled = self.transfer(&self.web, download, what.clone(), target, whole).await?;
+                self.complete(filled, &what, target).await
             }
             Source::Registry { url, architecture, insecure } => {
                 let name = Name::parse(url)?;
@@ -140,11 +129,34 @@ impl Importer {
         Ok(Ask { url, private, headers: HeaderMap::new(), signer: None })
     }
 
-    /// Fills the claim with a file that is the image.
-    async fn file(&self, download: Download, target: &Arc<Target>) -> Result<(), Failure> {
+    /// Unpacks an archive into the claim.
+    async fn unpack(&self, job: &Job, tree: &Arc<Tree>) -> Result<(), Failure> {
+        let download = self.download(&job.source)?;
         let what = download.ask.url.shown();
-        let filled = self.transfer(&self.web, download, what.clone(), target, whole).await?;
-        self.complete(filled, &what, target).await
+        self.transfer(&self.web, download, what, tree, archive::whole).await
+    }
+
+    /// The download of a source that is one file.
+    fn download(&self, source: &Source) -> Result<Download, Failure> {
+        match source {
+            Source::Http { url, headers, checksum } => {
+                let checksum = checksum.as_deref().map(Checksum::parse).transpose()?;
+                Ok(Download { ask: self.ask(Url::parse(url)?, headers)?, checksum, length: None })
+            }
+            Source::S3 { url } => {
+                let url = s3::canonical(&Url::parse(url)?);
+                let keys = self.login.as_ref();
+                let signer = keys.map(|(access, secret)| Signer::new(&url, (access, secret))).transpose()?;
+                let ask = Ask { url, private: HeaderMap::new(), headers: HeaderMap::new(), signer };
+                Ok(Download { ask, checksum: None, length: None })
+            }
+            Source::Registry { .. }
+            | Source::Blank {}
+            | Source::Claim {}
+            | Source::Image {}
+            | Source::Upload { .. }
+            | Source::Sender { .. } => Err(Failure::Final("this source is no file of a server".to_owned())),
+        }
     }
 
     async fn layer(
@@ -160,13 +172,13 @@ impl Importer {
     }
 
     /// Reads a server's file while it is downloaded.
-    async fn transfer<T: Send + 'static>(
+    async fn transfer<T: Send + 'static, C: Send + Sync + 'static>(
         &self,
         web: &Web,
         download: Download,
         what: String,
-        target: &Arc<Target>,
-        read: fn(Reading) -> Result<T, Failure>,
+        target: &Arc<C>,
+        read: fn(Reading<C>) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
         let (sink, pieces) = mpsc::channel(PIECES);
         let (tell, described) = oneshot::channel();
@@ -190,8 +202,8 @@ impl Importer {
     }
 }
 
-/// A transfer that is read on a thread that may block.
-pub(crate) struct Reading {
+/// A transfer that is read on a thread that may block, into a disk or into files.
+pub(crate) struct Reading<C = Target> {
     /// Its bytes.
     pub(crate) feed: Option<Feed>,
     /// Why it failed.
@@ -201,7 +213,7 @@ pub(crate) struct Reading {
     /// What is known of it in advance.
     pub(crate) described: Described,
     /// The claim that it is written to.
-    pub(crate) target: Arc<Target>,
+    pub(crate) target: Arc<C>,
     /// Its progress.
     pub(crate) progress: Arc<Progress>,
 }
@@ -227,8 +239,9 @@ impl Drop for Lent {
     }
 }
 
-impl Reading {
-    fn lend(&mut self) -> (Box<dyn Read + Send>, std::sync::mpsc::Receiver<Feed>) {
+impl<C> Reading<C> {
+    /// Its bytes, which are returned when they are dropped.
+    pub(crate) fn lend(&mut self) -> (Box<dyn Read + Send>, std::sync::mpsc::Receiver<Feed>) {
         let (back, returned) = std::sync::mpsc::channel();
         (Box::new(Lent { feed: self.feed.take(), back }), returned)
     }
@@ -245,7 +258,7 @@ pub(crate) fn whole(mut reading: Reading) -> Result<Filled, Failure> {
 }
 
 /// Reads the rest of a lent transfer after its return.
-fn rest(
+pub(crate) fn rest(
     returned: &std::sync::mpsc::Receiver<Feed>,
     most: u64,
     what: &str,

@@ -239,7 +239,7 @@ impl Target {
 }
 
 /// Free space in the file system of a directory, in bytes.
-fn room(directory: &Path) -> Result<u64, Failure> {
+pub(crate) fn room(directory: &Path) -> Result<u64, Failure> {
     let told =
         statvfs(directory).map_err(|error| Failure::io("look for room on the claim", &error.into()))?;
     Ok(told.blocks_available().saturating_mul(told.fragment_size()))

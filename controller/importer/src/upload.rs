@@ -1,4 +1,4 @@
-//! Receives one image from virt-api into the claim, then ends.
+//! Receives one image, or one archive, from virt-api into the claim, then ends.
 //!
 //! ```text
 //!   virt-api --mutual TLS--> connection --POST--> place: is it free? --feed--> image --> target --> convert
@@ -12,6 +12,8 @@
 //! user.
 
 use crate::accept::connections;
+use crate::archive;
+use crate::claim::{Claim, Settings};
 use crate::convert::{Tools, convert};
 use crate::download::Described;
 use crate::failure::Failure;
@@ -19,7 +21,7 @@ use crate::feed::{Feed, PIECES, Piece};
 use crate::image::Filled;
 use crate::progress::Progress;
 use crate::run::{Reading, joined, whole};
-use crate::target::{Places, Target};
+use crate::target::Places;
 use barevirt_import_job::{Job, Source, UPLOAD, UPLOAD_ASYNC};
 use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Full};
@@ -41,8 +43,9 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tracing::{debug, info, warn};
 
-/// Name of the image in messages.
+/// Names of the image and of the archive in messages.
 const WHAT: &str = "the image";
+const ARCHIVE: &str = "the archive";
 /// Concurrent connections: one sends, others ask.
 const MOST_CONNECTIONS: usize = 16;
 /// Time limit of the TLS handshake, and of a request's head.
@@ -197,21 +200,19 @@ async fn take(
 ) {
     let upload = &shared.upload;
     info!(length = body.size_hint().exact(), "an upload begins");
-    let (places, size, overhead) = (upload.places.clone(), upload.job.size, upload.job.overhead);
-    let preallocation = upload.job.preallocation;
-    let opened = spawn_blocking(move || Target::open(&places, size, overhead, preallocation));
-    let target = match joined(opened).await {
-        Ok(target) => Arc::new(target),
+    let (places, settings) = (upload.places.clone(), Settings::of(&upload.job));
+    let claim = match joined(spawn_blocking(move || Claim::open(&places, settings))).await {
+        Ok(claim) => claim,
         Err(failure) => {
             warn!(%failure, "the claim cannot be written");
             tokio::spawn(unwanted(body));
             return drop(answered.send(Err(failure)));
         }
     };
-    let filled = match receive(body, &target, upload.stall).await {
+    let filled = match receive(body, &claim, upload.stall).await {
         Ok(filled) => filled,
         Err(failure) => {
-            abandon(&target).await;
+            abandon(&claim).await;
             info!(%failure, "an upload was refused");
             // Released before the answer: the client may try again at once.
             drop(place);
@@ -225,9 +226,9 @@ async fn take(
     } else {
         Some(answered)
     };
-    let ended = complete(upload, filled, &target).await;
+    let ended = complete(upload, filled, &claim).await;
     if ended.is_err() {
-        abandon(&target).await;
+        abandon(&claim).await;
     }
     match (waiting, ended) {
         (Some(answered), Err(failure)) => {
@@ -250,19 +251,27 @@ async fn take(
     }
 }
 
-async fn abandon(target: &Arc<Target>) {
-    let target = target.clone();
-    let left = joined(spawn_blocking(move || {
-        target.abandon();
-        Ok(())
-    }));
-    if let Err(failure) = left.await {
+async fn abandon(claim: &Claim) {
+    if let Err(failure) = claim.abandon().await {
         warn!(%failure, "an incomplete upload may be left");
     }
 }
 
-/// Reads an image into the claim while it arrives.
-async fn receive(body: Incoming, target: &Arc<Target>, stall: Duration) -> Result<Filled, Failure> {
+/// Reads an image or an archive into the claim while it arrives.
+async fn receive(body: Incoming, claim: &Claim, stall: Duration) -> Result<Filled, Failure> {
+    match claim {
+        Claim::Disk(target) => read(body, stall, target, WHAT, whole).await,
+        Claim::Tree(tree) => read(body, stall, tree, ARCHIVE, archive::whole).await.map(|()| Filled::Written),
+    }
+}
+
+async fn read<T: Send + 'static, C: Send + Sync + 'static>(
+    body: Incoming,
+    stall: Duration,
+    target: &Arc<C>,
+    what: &str,
+    read: fn(Reading<C>) -> Result<T, Failure>,
+) -> Result<T, Failure> {
     let described = Described { length: body.size_hint().exact(), media_type: None };
     let (sink, pieces) = mpsc::channel(PIECES);
     tokio::spawn(pass(body, sink, stall));
@@ -270,23 +279,19 @@ async fn receive(body: Incoming, target: &Arc<Target>, stall: Duration) -> Resul
     let reading = Reading {
         feed: Some(feed),
         trouble,
-        what: WHAT.to_owned(),
+        what: what.to_owned(),
         described,
         target: target.clone(),
         progress: Arc::new(Progress::default()),
     };
-    joined(spawn_blocking(move || whole(reading))).await
+    joined(spawn_blocking(move || read(reading))).await
 }
 
-async fn complete(upload: &Upload, filled: Filled, target: &Arc<Target>) -> Result<u64, Failure> {
-    match filled {
-        Filled::Written => {}
-        Filled::Staged(image) => {
-            convert(&upload.tools, &image, WHAT, target, &Progress::default()).await?;
-        }
+async fn complete(upload: &Upload, filled: Filled, claim: &Claim) -> Result<u64, Failure> {
+    if let (Filled::Staged(image), Claim::Disk(target)) = (filled, claim) {
+        convert(&upload.tools, &image, WHAT, target, &Progress::default()).await?;
     }
-    let target = target.clone();
-    joined(spawn_blocking(move || target.finish())).await
+    claim.finish().await
 }
 
 /// Passes a body on, piece by piece; only a complete body is reported as complete.

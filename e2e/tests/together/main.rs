@@ -2,6 +2,7 @@
 //! the certificates, which takes ten minutes, mostly waiting. Tests begin in the order of their names:
 //! `certificates` is among the first, so that the run does not wait for it at the end.
 
+mod archives;
 mod bad_input;
 mod bridge;
 mod certificates;

@@ -22,7 +22,9 @@ use clap::Args;
     virtctl image-upload dv fedora-dv --uploadproxy-url=https://cdi-uploadproxy.mycluster.com \
     --image-path=/images/fedora30.qcow2\n\n  \
     # Upload a local archive to a newly created DataVolume:\n  \
-    virtctl image-upload dv fedora-dv --size=10Gi --archive-path=/images/fedora30.tar")]
+    virtctl image-upload dv fedora-dv --size=10Gi --archive-path=/images/fedora30.tar\n\n  \
+    # Upload the files of a local directory:\n  \
+    virtctl image-upload dv files --size=10Gi --archive-path=/srv/files")]
 pub(crate) struct ImageUpload {
     /// dv or pvc, and the name of the DataVolume or PersistentVolumeClaim.
     #[arg(value_names = ["TYPE", "NAME"], num_args = 0..)]
@@ -57,7 +59,7 @@ pub(crate) struct ImageUpload {
     /// Path to the local VM image.
     #[arg(long, value_name = "FILE")]
     pub(super) image_path: Option<PathBuf>,
-    /// Path to the local archive.
+    /// Path to the local archive (tar), or to a directory, which is packed while it is sent.
     #[arg(long, value_name = "FILE")]
     pub(super) archive_path: Option<PathBuf>,
     /// Upload to an existing DataVolume or PersistentVolumeClaim.

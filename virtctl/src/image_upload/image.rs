@@ -1,6 +1,6 @@
-//! The file that is uploaded, as the body of a request.
+//! The file or directory that is uploaded, as the body of a request.
 //!
-//! It is read piece by piece, each after the previous one was sent, so only one piece is in memory, however
+//! A file is read piece by piece, each after the previous one was sent, so only one piece is in memory, however
 //! large the file is. Each piece is read at its offset, so an earlier try does not affect the next one.
 
 use std::fs::File;
@@ -13,23 +13,32 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context as Task, Poll, ready};
 
 use anyhow::{Context, ensure};
+use http_body_util::Either;
 use hyper::body::{Body, Bytes, Frame, SizeHint};
 use tokio::task::JoinHandle;
+
+use super::directory::{Directory, Packed};
+use super::upload::Content;
 
 /// How much is read at once.
 const PIECE: u64 = 256 << 10;
 
-/// A file to be uploaded.
+/// What is to be uploaded.
 #[derive(Debug)]
-pub(super) struct Image {
-    file: Arc<File>,
-    length: u64,
+pub(super) enum Image {
+    /// A file, or a disk.
+    File { file: Arc<File>, length: u64 },
+    /// A directory, as an archive.
+    Directory(Directory),
 }
 
 impl Image {
-    /// Opens a file, or a disk.
-    pub(super) fn open(path: &Path) -> anyhow::Result<Self> {
+    /// Opens a file, a disk, or a directory that is to be an archive.
+    pub(super) fn open(path: &Path, content: Content) -> anyhow::Result<Self> {
         let shown = path.display();
+        if content == Content::Archive && path.is_dir() {
+            return Directory::open(path).map(Self::Directory);
+        }
         let mut file = File::open(path).with_context(|| format!("open {shown}"))?;
         let metadata = file.metadata().with_context(|| format!("open {shown}"))?;
         ensure!(!metadata.is_dir(), "{shown} is a directory, not an image");
@@ -37,17 +46,25 @@ impl Image {
         let length = io::Seek::seek(&mut file, io::SeekFrom::End(0));
         let length = length.with_context(|| format!("{shown} cannot be read again for another try"))?;
         ensure!(length > 0, "{shown} is empty: there is nothing to upload");
-        Ok(Self { file: Arc::new(file), length })
+        Ok(Self::File { file: Arc::new(file), length })
     }
 
-    /// Its length in bytes.
+    /// Its length in bytes; that of a directory is not exact.
     pub(super) fn length(&self) -> u64 {
-        self.length
+        match self {
+            Self::File { length, .. } => *length,
+            Self::Directory(directory) => directory.length(),
+        }
     }
 
-    /// The whole file as a body; `sent` is told how many bytes were sent.
-    pub(super) fn body(&self, sent: Arc<AtomicU64>) -> Pieces {
-        Pieces { file: self.file.clone(), length: self.length, at: 0, sent, reading: None }
+    /// All of it as a body; `sent` is told how many bytes were sent, at the end the length.
+    pub(super) fn body(&self, sent: Arc<AtomicU64>) -> Either<Pieces, Packed> {
+        match self {
+            Self::File { file, length } => {
+                Either::Left(Pieces { file: file.clone(), length: *length, at: 0, sent, reading: None })
+            }
+            Self::Directory(directory) => Either::Right(directory.body(sent)),
+        }
     }
 }
 
@@ -126,7 +143,7 @@ mod tests {
     #[tokio::test]
     async fn all_of_a_file_is_sent_in_pieces_and_can_be_sent_again() {
         let (file, bytes) = file(600 << 10);
-        let image = Image::open(file.path()).unwrap();
+        let image = Image::open(file.path(), Content::Image).unwrap();
         assert_eq!(image.length(), 600 << 10);
         for _ in 0..2 {
             let sent = Arc::new(AtomicU64::new(0));
@@ -144,7 +161,7 @@ mod tests {
     #[tokio::test]
     async fn a_file_that_becomes_shorter_is_an_error() {
         let (file, _) = file(600 << 10);
-        let image = Image::open(file.path()).unwrap();
+        let image = Image::open(file.path(), Content::Archive).unwrap();
         file.as_file().set_len(300 << 10).unwrap();
         let sent = image.body(Arc::default()).collect().await;
         assert!(sent.unwrap_err().to_string().contains("became shorter"));
@@ -152,9 +169,11 @@ mod tests {
 
     #[test]
     fn a_file_that_is_no_image_is_not_opened() {
-        let error = |path: &Path| format!("{:#}", Image::open(path).unwrap_err());
+        let error = |path: &Path| format!("{:#}", Image::open(path, Content::Image).unwrap_err());
         let folder = tempfile::tempdir().unwrap();
         assert!(error(folder.path()).contains("is a directory"));
+        std::fs::write(folder.path().join("a"), "x").unwrap();
+        assert!(matches!(Image::open(folder.path(), Content::Archive), Ok(Image::Directory(_))));
         assert!(error(&folder.path().join("none")).contains("No such file"));
         assert!(error(file(0).0.path()).contains("is empty"));
     }

@@ -106,12 +106,20 @@ impl Server {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use barevirt_import_job::Content;
     use serde_json::{Value, json};
 
     fn objects(change: impl FnOnce(&mut Value, &mut Value)) -> Result<Server, Refusal> {
         let (shown, key) = barevirt_component::tls::self_made_pem("pod").unwrap();
         let source = Source::Upload { authorities: String::new(), certificate: shown, key };
-        let job = Job { source, size: 1, overhead: 0, preallocation: false, owner: String::new() };
+        let job = Job {
+            source,
+            content: Content::Disk,
+            size: 1,
+            overhead: 0,
+            preallocation: false,
+            owner: String::new(),
+        };
         let mut claim = json!({ "metadata": { "name": "disk", "uid": "c1", "annotations": {} } });
         let mut pod = json!({
             "metadata": { "name": "cdi-upload-disk", "namespace": "shop", "uid": "p1", "ownerReferences": [

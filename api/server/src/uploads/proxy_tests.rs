@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use std::net::Ipv4Addr;
 use std::path::Path;
 
-use barevirt_import_job::{DISK, Job, Source};
+use barevirt_import_job::{Content, DISK, Job, Source};
 use hyper::server::conn::http1 as server;
 use hyper::service::service_fn;
 use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
@@ -83,7 +83,14 @@ impl Pod {
                 receiver: nothing,
             },
             tools: Tools { importer: "/nothing".into(), qemu_img: "/usr/bin/qemu-img".into(), seconds: None },
-            job: Job { source, size: SIZE, overhead: 60, preallocation: false, owner: String::new() },
+            job: Job {
+                source,
+                content: Content::Disk,
+                size: SIZE,
+                overhead: 60,
+                preallocation: false,
+                owner: String::new(),
+            },
             stall: Duration::from_secs(2),
         };
         Pod { claim, server, ended: tokio::spawn(upload.serve(listener, tls)) }

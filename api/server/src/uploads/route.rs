@@ -73,7 +73,6 @@ pub(super) fn parse(method: &Method, path: &str) -> Result<Route, NoRoute> {
         [VERSION, "upload"] => only(&sent, Route::Proxied(UploadMode::Synchronous)),
         [VERSION, "upload-async"] => only(&sent, Route::Proxied(UploadMode::Asynchronous)),
         [VERSION, "upload-form" | "upload-form-async"] => Ok(Route::NotServed("forms")),
-        [VERSION, "upload-archive"] | ["v1alpha1", "upload-archive"] => Ok(Route::NotServed("archives")),
         _ => Err(NoRoute::NotFound),
     }
 }
@@ -95,10 +94,12 @@ mod tests {
         assert_eq!(of(Method::GET, &path), Err(NoRoute::MethodNotAllowed));
         assert_eq!(of(Method::PUT, "/v1beta1/upload"), Ok(Route::Proxied(UploadMode::Synchronous)));
         assert_eq!(of(Method::HEAD, "/v1beta1/upload-async"), Ok(Route::Proxied(UploadMode::Asynchronous)));
-        assert_eq!(of(Method::POST, "/v1beta1/upload-archive"), Ok(Route::NotServed("archives")));
+        assert_eq!(of(Method::POST, "/v1beta1/upload-form"), Ok(Route::NotServed("forms")));
         for path in [
             "/",
             "/v1beta1",
+            // CDI's pods have this path; clients send archives as they send images.
+            "/v1beta1/upload-archive",
             "/validate",
             "/apis/subresources.kubevirt.io/v1",
             "/apis/upload.cdi.kubevirt.io/v1beta1/namespaces/a%2fb/uploads/disk/proxy",

@@ -2,7 +2,7 @@
 
 use crate::server::{Server, file, said};
 use crate::world::{SIZE, World, contents, cut, http, image, packed, redirect, server, sha256};
-use barevirt_import_job::{DISK, Job, Source};
+use barevirt_import_job::{Content, DISK, Job, Source};
 use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -103,8 +103,14 @@ async fn an_empty_disk_has_its_size_and_nothing_in_it() {
     assert_eq!(world.run(Source::Blank {}).await, Ok(SIZE));
     world.has(&[]);
     let world = World::new();
-    let job =
-        Job { source: Source::Blank {}, size: SIZE, overhead: 60, preallocation: true, owner: String::new() };
+    let job = Job {
+        source: Source::Blank {},
+        content: Content::Disk,
+        size: SIZE,
+        overhead: 60,
+        preallocation: true,
+        owner: String::new(),
+    };
     world.run_job(&job).await.unwrap();
     let found = std::fs::metadata(world.directory.path().join(DISK)).unwrap();
     assert!(found.blocks() * 512 >= SIZE);

@@ -127,6 +127,7 @@ async fn a_token_is_asked_for_and_an_architecture_chosen() {
 fn job(source: Source) -> barevirt_import_job::Job {
     barevirt_import_job::Job {
         source,
+        content: barevirt_import_job::Content::Disk,
         size: 1 << 20,
         overhead: 60,
         preallocation: false,

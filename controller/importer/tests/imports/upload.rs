@@ -1,7 +1,7 @@
 //! Uploads over TLS on loopback: by allowed and other clients, complete, broken off, and malicious.
 
 use crate::world::{SIZE, World, backed, contents, image, packed};
-use barevirt_import_job::{DISK, Job, Source, UPLOAD, UPLOAD_ASYNC};
+use barevirt_import_job::{Content, DISK, Job, Source, UPLOAD, UPLOAD_ASYNC};
 use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
 use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::pem::PemObject;
@@ -69,6 +69,11 @@ struct Uploads {
 
 impl Uploads {
     async fn start() -> Self {
+        Self::of(Content::Disk).await
+    }
+
+    /// For an image or an archive.
+    async fn of(content: Content) -> Self {
         let (world, authority) = (World::new(), Authority::new());
         let shown = rcgen::generate_simple_self_signed(vec![SHOWN.to_owned()]).unwrap();
         let certificate = shown.cert.pem();
@@ -83,7 +88,14 @@ impl Uploads {
         let upload = Upload {
             places: world.importer.places.clone(),
             tools: world.importer.tools.clone(),
-            job: Job { source, size: SIZE, overhead: 60, preallocation: false, owner: "u".to_owned() },
+            job: Job {
+                source,
+                content,
+                size: SIZE,
+                overhead: 60,
+                preallocation: false,
+                owner: "u".to_owned(),
+            },
             stall: Duration::from_millis(500),
         };
         let serving = tokio::spawn(upload.serve(listener, tls));
@@ -298,4 +310,38 @@ async fn an_image_that_was_taken_and_cannot_be_converted_ends_the_server() {
     assert!(!failure.is_final() && failure.to_string().contains("convert the image"), "{failure}");
     assert_eq!(std::fs::read_dir(world.directory.path()).unwrap().count(), 0);
     assert!(!Path::new(&world.directory.path().join(DISK)).exists());
+}
+
+/// A directory, packed by tar.
+fn tar(mode: &str) -> Vec<u8> {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::create_dir(directory.path().join("d")).unwrap();
+    std::fs::write(directory.path().join("d/a"), contents(1 << 20)).unwrap();
+    let mut tar = std::process::Command::new("tar");
+    let output = tar.arg("-C").arg(directory.path()).args([mode, "."]).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    output.stdout
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_archive_becomes_files_and_one_that_is_refused_leaves_none() {
+    for (path, mode) in [(UPLOAD, "-c"), (UPLOAD_ASYNC, "-cz"), (UPLOAD, "-cJ"), (UPLOAD, "-c")] {
+        let uploads = Uploads::of(Content::Archive).await;
+        let mut cut = tar("-c");
+        cut.truncate(600 << 10);
+        for (body, why) in [
+            (cut, "the archive: entry \"./d/a\" is cut off"),
+            (contents(1 << 20), "is not a tar archive"),
+            (vec![], "the archive is empty"),
+        ] {
+            let (status, text) = uploads.ask("POST", path, &body).await;
+            assert_eq!((status, text.contains(why)), (400, true), "{why}: {status} {text}");
+            uploads.has_nothing();
+        }
+        assert_eq!(uploads.ask("POST", path, &tar(mode)).await, (200, String::new()));
+        let (world, ended) = uploads.ends().await;
+        ended.unwrap();
+        assert_eq!(std::fs::read(world.directory.path().join("d/a")).unwrap(), contents(1 << 20), "{mode}");
+        assert_eq!(std::fs::read_dir(world.directory.path()).unwrap().count(), 1, "{mode}");
+    }
 }

@@ -1,7 +1,7 @@
 //! A claim, and an importer for it.
 
 use crate::server::{Answer, Request, Server, Then, said};
-use barevirt_import_job::{DISK, Job, Source};
+use barevirt_import_job::{Content, DISK, Job, Source};
 use sha2::{Digest, Sha256};
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
@@ -68,8 +68,15 @@ impl World {
     }
 
     pub(crate) async fn run(&self, source: Source) -> Result<u64, Failure> {
-        self.run_job(&Job { source, size: SIZE, overhead: 60, preallocation: false, owner: "u".to_owned() })
-            .await
+        self.run_job(&Job {
+            source,
+            content: Content::Disk,
+            size: SIZE,
+            overhead: 60,
+            preallocation: false,
+            owner: "u".to_owned(),
+        })
+        .await
     }
 
     pub(crate) async fn run_job(&self, job: &Job) -> Result<u64, Failure> {

@@ -1,7 +1,7 @@
 //! The claim of a DataVolume.
 
 use super::facts::{LABEL, SourceClaim};
-use super::job::is_upload;
+use super::job::{ARCHIVE, is_archive, is_upload};
 use super::origin;
 use super::profile::{self, Profile};
 use crate::owner::owner;
@@ -45,6 +45,11 @@ pub(super) fn of(
             size(claim.resources.as_ref(), "spec.pvc")?;
             claim.clone()
         }
+        (None, Some(storage)) if is_archive(&data_volume.spec) && !profile::gives_mode(storage) => {
+            // An archive needs a file system, whatever the class is best at.
+            let files = Some(profile::FILES.to_owned());
+            of_storage(&StorageSpec { volume_mode: files, ..storage.clone() }, copy, profile)?
+        }
         (None, Some(storage)) => of_storage(storage, copy, profile)?,
         _ => return Err("exactly one of spec.pvc and spec.storage must be given".to_owned()),
     };
@@ -54,6 +59,9 @@ pub(super) fn of(
     annotations.retain(|annotation, _| annotation != LAST_APPLIED_ANNOTATION);
     if is_upload(&data_volume.spec) {
         annotations.insert(annotation::UPLOAD.to_owned(), String::new());
+    }
+    if is_archive(&data_volume.spec) {
+        annotations.insert(annotation::CONTENT.to_owned(), ARCHIVE.to_owned());
     }
     annotations.extend(source.map(|source| origin::remembered(&source.place)));
     Ok(PersistentVolumeClaim {

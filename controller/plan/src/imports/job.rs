@@ -4,10 +4,13 @@ use super::claim::{OVERHEAD, disk_size};
 use super::facts::Installation;
 use super::origin::copies;
 use barevirt_api::cdi::{DataVolume, DataVolumeSource, DataVolumeSpec};
-use barevirt_import_job::{Job, Source};
+use barevirt_import_job::{Content, Job, Source};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use std::collections::BTreeSet;
 
+/// `contentType` of an image, and of an archive.
+pub(super) const IMAGE: &str = "kubevirt";
+pub(super) const ARCHIVE: &str = "archive";
 /// Pull method: the node pulls the image.
 const NODE: &str = "node";
 
@@ -68,15 +71,36 @@ pub(super) fn is_upload(spec: &DataVolumeSpec) -> bool {
     spec.source.as_ref().is_some_and(|source| source.upload.is_some())
 }
 
+/// Whether the contents are an archive.
+pub(super) fn is_archive(spec: &DataVolumeSpec) -> bool {
+    spec.content_type.as_deref() == Some(ARCHIVE)
+}
+
 fn content_problem(spec: &DataVolumeSpec) -> Option<String> {
-    if !matches!(spec.content_type.as_deref(), None | Some("" | "kubevirt")) {
+    if !matches!(spec.content_type.as_deref(), None | Some("" | IMAGE | ARCHIVE)) {
+        return Some(format!("spec.contentType is neither {IMAGE} nor {ARCHIVE}"));
+    }
+    let source = spec.source.as_ref();
+    let takes_archives =
+        source.is_some_and(|source| source.http.is_some() || source.s3.is_some() || source.upload.is_some());
+    if is_archive(spec) && !takes_archives {
+        return Some(format!(
+            "spec.contentType is {ARCHIVE}, which only the sources http, s3 and upload have"
+        ));
+    }
+    if is_archive(spec) && asks_for_block(spec) {
         return Some(
-            "spec.contentType other than kubevirt is served by CDI alone, and this cluster has none"
-                .to_owned(),
+            "an archive needs a claim with a file system: volumeMode of the claim is Block".to_owned(),
         );
     }
     let warm = !spec.checkpoints.is_empty();
     warm.then(|| "spec.checkpoints are served by CDI alone, and this cluster has none".to_owned())
+}
+
+fn asks_for_block(spec: &DataVolumeSpec) -> bool {
+    let pvc = spec.pvc.as_ref().and_then(|claim| claim.volume_mode.as_deref());
+    let storage = spec.storage.as_ref().and_then(|claim| claim.volume_mode.as_deref());
+    pvc.or(storage) == Some("Block")
 }
 
 /// The image that the node pulls.
@@ -99,6 +123,7 @@ pub(super) fn of(
             (false, Some(_)) => Source::Image {},
             (false, None) => source(spec.source.as_ref(), &installation.insecure_registries),
         },
+        content: if is_archive(spec) { Content::Archive } else { Content::Disk },
         size: disk_size(spec, copy),
         // The space that the other claim had for its disk is enough.
         overhead: if copies(spec) { 0 } else { OVERHEAD },

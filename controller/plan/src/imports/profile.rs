@@ -18,7 +18,8 @@ const COPY: &str = "copy";
 const FORMAT: &str = "pvc";
 
 const BLOCK: &str = "Block";
-const FILES: &str = "Filesystem";
+/// Volume mode of a claim with a file system.
+pub(super) const FILES: &str = "Filesystem";
 const ONE: &str = "ReadWriteOnce";
 const MANY: &str = "ReadWriteMany";
 
@@ -68,6 +69,11 @@ pub struct Profile {
 /// Whether such claims take something from a profile.
 pub fn is_open(storage: &StorageSpec) -> bool {
     storage.access_modes.is_empty() || asked_mode(storage).is_none() || storage.storage_class_name.is_none()
+}
+
+/// Whether a claim names its volume mode itself.
+pub(super) fn gives_mode(storage: &StorageSpec) -> bool {
+    asked_mode(storage).is_some()
 }
 
 fn asked_mode(storage: &StorageSpec) -> Option<&str> {

@@ -395,6 +395,19 @@ fn an_unsupported_import_fails_by_name_without_admission() {
             "spec.contentType",
         ),
         (json!({ "source": { "blank": {} }, "contentType": "archive" }), "spec.contentType"),
+        (
+            json!({ "source": { "registry": { "url": "docker://a" } }, "contentType": "archive" }),
+            "spec.contentType",
+        ),
+        (json!({ "source": { "http": { "url": "" } }, "contentType": "other" }), "spec.contentType"),
+        (
+            json!({ "source": { "http": { "url": "" } }, "contentType": "archive", "storage": { "volumeMode": "Block" } }),
+            "needs a claim with a file system",
+        ),
+        (
+            json!({ "source": { "upload": {} }, "contentType": "archive", "pvc": { "volumeMode": "Block" } }),
+            "needs a claim with a file system",
+        ),
         (json!({ "source": { "blank": {} } }), "exactly one of spec.pvc and spec.storage"),
         (json!({ "source": { "blank": {} }, "storage": {} }), "spec.storage.resources.requests.storage"),
         (
@@ -407,6 +420,34 @@ fn an_unsupported_import_fails_by_name_without_admission() {
         assert_eq!(world.phase(), "Failed", "{spec}");
         assert!(condition(world.status(), "Ready").2.contains(word), "{spec}: {:?}", world.status());
         assert_eq!(world.observed.claim, None);
+    }
+}
+
+#[test]
+fn an_archive_has_a_claim_with_a_file_system_whatever_its_class_advises() {
+    let set = |access: &str, mode: &str| barevirt_api::cdi::ClaimPropertySet {
+        access_modes: vec![access.to_owned()],
+        volume_mode: Some(mode.to_owned()),
+    };
+    for mode in [json!(null), json!("FromStorageProfile"), json!("Filesystem")] {
+        let mut world = World::new(data_volume(|value| {
+            value["spec"]["contentType"] = json!("archive");
+            value["spec"]["storage"]["volumeMode"] = mode.clone();
+        }));
+        world.observed.profile.sets = vec![set("ReadWriteMany", "Block"), set("ReadWriteOnce", "Filesystem")];
+        world.settle();
+        let claim = world.observed.claim.as_mut().unwrap();
+        let spec = claim.spec.as_ref().unwrap();
+        assert_eq!(spec.volume_mode, None, "Kubernetes' default: Filesystem");
+        assert_eq!(spec.access_modes.as_deref(), Some(&["ReadWriteOnce".to_owned()][..]));
+        assert_eq!(claim.annotations()[annotation::CONTENT], "archive");
+        claim.status = serde_json::from_value(json!({ "phase": "Bound" })).unwrap();
+        world.settle();
+        let pod = world.observed.pod.as_ref().unwrap();
+        let container = &pod.spec.as_ref().unwrap().containers[0];
+        let job = container.env.as_ref().unwrap()[0].value.as_deref().unwrap();
+        let job: Job = serde_json::from_str(job).unwrap();
+        assert_eq!((job.content, job.size), (barevirt_import_job::Content::Archive, 1 << 30));
     }
 }
 

@@ -15,11 +15,14 @@ mod pod;
 mod target;
 
 pub use self::target::{Keys, Target};
+use super::claim::is_block;
 use super::facts::{Event, Installation, MOST_RESTARTS, Step};
 use super::importer::{self, End, Running};
+use super::job::{ARCHIVE, IMAGE};
 use super::stage::{given_up, is_of};
 use crate::data_volumes::status::{FAILED, SUCCEEDED};
 use barevirt_api::cdi::annotation;
+use barevirt_import_job::Content;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::ResourceExt;
 use serde_json::{Value, json};
@@ -73,13 +76,7 @@ pub fn plan(target: &Target) -> Plan {
     if !is_target(claim.annotations()) || settled {
         return Plan { step: remove().map(Step::RemovePod), ..Plan::default() };
     }
-    if let Some(content) =
-        annotated(claim, annotation::CONTENT).filter(|content| !matches!(*content, "" | "kubevirt"))
-    {
-        let message = format!(
-            "{} is {content}: only images are taken without CDI, and this cluster has none",
-            annotation::CONTENT
-        );
+    if let Err(message) = content(claim) {
         return refused(claim, NOT_SERVED, message, None);
     }
     match (own, &target.pod) {
@@ -105,9 +102,23 @@ pub fn plan(target: &Target) -> Plan {
     }
 }
 
-/// The pod that receives the image.
+/// What the client is to send, or why the claim does not take it.
+fn content(claim: &PersistentVolumeClaim) -> Result<Content, String> {
+    match annotated(claim, annotation::CONTENT) {
+        None | Some("" | IMAGE) => Ok(Content::Disk),
+        Some(ARCHIVE) if is_block(claim) => {
+            Err("spec.volumeMode is Block: an archive needs a claim with a file system".to_owned())
+        }
+        Some(ARCHIVE) => Ok(Content::Archive),
+        Some(other) => Err(format!("{} is {other}: it can be {IMAGE} or {ARCHIVE}", annotation::CONTENT)),
+    }
+}
+
+/// The pod that receives the image or the archive.
 pub fn pod(target: &Target, keys: &Keys, installation: &Installation) -> Pod {
-    pod::of(target, keys, installation, restarts(&target.claim))
+    // A claim with other content gets no pod.
+    let content = content(&target.claim).unwrap_or_default();
+    pod::of(target, content, keys, installation, restarts(&target.claim))
 }
 
 fn restarts(claim: &PersistentVolumeClaim) -> i32 {

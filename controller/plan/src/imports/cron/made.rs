@@ -1,6 +1,6 @@
 //! The objects that a DataImportCron makes: DataVolumes and the DataSource.
 
-use crate::imports::job::source_problem;
+use crate::imports::job::{is_archive, source_problem};
 use crate::owner::owner;
 use barevirt_api::cdi::{
     DataImportCron, DataSource, DataSourceSource, DataSourceSpec, DataVolume, DataVolumeSourcePvc,
@@ -49,6 +49,10 @@ pub(super) fn problem(cron: &DataImportCron) -> Option<String> {
         return Some("spec.managedDataSource must be given".to_owned());
     }
     let volume = DataVolume::new("", template.clone());
+    if is_archive(template) {
+        let why = "spec.template.spec.contentType: images alone are imported by schedule";
+        return Some(why.to_owned());
+    }
     source_problem(&volume).map(|problem| format!("spec.template.{problem}"))
 }
 

@@ -7,7 +7,7 @@ use crate::imports::importer::{self, End, Volumes};
 use crate::imports::job;
 use crate::owner::owner;
 use barevirt_api::cdi::{DataImportCron, IMPORT_CRON_LABEL};
-use barevirt_import_job::{Job, LOOK, METRICS_PORT, Outcome};
+use barevirt_import_job::{Content, Job, LOOK, METRICS_PORT, Outcome};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
@@ -29,6 +29,7 @@ pub(super) fn of(cron: &DataImportCron, installation: &Installation) -> Pod {
     volumes.of_source(spec);
     let job = Job {
         source: job::source(spec.source.as_ref(), &installation.insecure_registries),
+        content: Content::Disk,
         size: 0,
         overhead: 0,
         preallocation: false,

@@ -7,7 +7,7 @@ use super::super::importer::{self, RESTARTS_ANNOTATION, Volumes};
 use super::target::{Keys, Target};
 use crate::owner::owner;
 use barevirt_api::cdi::DataVolumeSpec;
-use barevirt_import_job::{Job, Source, UPLOAD_PORT, upload_pod_name};
+use barevirt_import_job::{Content, Job, Source, UPLOAD_PORT, upload_pod_name};
 use k8s_openapi::api::core::v1::{Pod, Probe, TCPSocketAction};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
@@ -15,7 +15,13 @@ use kube::ResourceExt;
 use std::collections::BTreeMap;
 
 /// The pod.
-pub(super) fn of(target: &Target, keys: &Keys, installation: &Installation, restarts: i32) -> Pod {
+pub(super) fn of(
+    target: &Target,
+    content: Content,
+    keys: &Keys,
+    installation: &Installation,
+    restarts: i32,
+) -> Pod {
     let Target { claim, data_volume, .. } = target;
     // The disk of a claim without a DataVolume is as large as the claim.
     let of_claim = DataVolumeSpec { pvc: claim.spec.clone(), ..DataVolumeSpec::default() };
@@ -23,6 +29,7 @@ pub(super) fn of(target: &Target, keys: &Keys, installation: &Installation, rest
     let Keys { authorities, certificate, key } = keys.clone();
     let job = Job {
         source: Source::Upload { authorities, certificate, key },
+        content,
         size: disk_size(spec, None),
         overhead: OVERHEAD,
         preallocation: spec.preallocation == Some(true),

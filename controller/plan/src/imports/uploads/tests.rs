@@ -166,11 +166,18 @@ fn claims_that_are_no_free_upload_targets_are_ignored() {
     world.target.used_by = None;
     world.settle();
     assert!(world.target.pod.is_some());
-    // An archive.
-    let archive = json!({ (annotation::UPLOAD): "", (annotation::CONTENT): "archive" });
-    let mut world = World::new(claim(&archive, true));
-    world.settle();
-    assert_eq!((world.target.pod.as_ref(), world.events.as_slice()), (None, &["UploadNotServed"][..]));
+    // An archive for a block device, and other content.
+    let content = |content: &str| json!({ (annotation::UPLOAD): "", (annotation::CONTENT): content });
+    let mut device = claim(&content("archive"), true);
+    device.spec.as_mut().unwrap().volume_mode = Some("Block".to_owned());
+    for (claim, why) in
+        [(device, "spec.volumeMode is Block"), (claim(&content("iso"), true), "contentType is iso")]
+    {
+        let mut world = World::new(claim);
+        world.settle();
+        assert_eq!((world.target.pod.as_ref(), world.events.as_slice()), (None, &["UploadNotServed"][..]));
+        assert!(world.says(annotation::MESSAGE).contains(why), "{}", world.says(annotation::MESSAGE));
+    }
     // A pod of another owner.
     let mut world = World::new(opened(true));
     world.settle();
@@ -182,6 +189,19 @@ fn claims_that_are_no_free_upload_targets_are_ignored() {
     let mut world = World::new(claim(&bind, false));
     world.settle();
     assert!(world.target.pod.is_some());
+}
+
+#[test]
+fn the_pod_knows_whether_an_archive_comes() {
+    for (content, wanted) in [("", Content::Disk), ("kubevirt", Content::Disk), ("archive", Content::Archive)]
+    {
+        let annotations = json!({ (annotation::UPLOAD): "", (annotation::CONTENT): content });
+        let mut world = World::new(claim(&annotations, true));
+        world.settle();
+        let pod = world.target.pod.unwrap();
+        let job = pod.spec.unwrap().containers[0].env.as_ref().unwrap()[0].value.clone().unwrap();
+        assert_eq!(serde_json::from_str::<Job>(&job).unwrap().content, wanted, "{content:?}");
+    }
 }
 
 #[test]

@@ -1,0 +1,180 @@
+//! Archives without CDI: files that `virtctl image-upload` sends or that a web server has, as a pod sees them in its claim; and
+//! archives that are refused.
+
+use crate::imports::{condition, data_volume, host, publish, shell};
+use anyhow::{Result, ensure};
+use barevirt_e2e::cdi::{Absent, DATA_VOLUMES};
+use barevirt_e2e::command::try_kubectl;
+use barevirt_e2e::wait::{self, RUNNING, SOON};
+use barevirt_e2e::{Namespace, in_namespace, pods};
+use serde_json::{Value, json};
+use std::path::Path;
+use std::time::Duration;
+
+/// Time until a claim was filled.
+const FILLED: Duration = Duration::from_secs(RUNNING.as_secs() + 120);
+
+/// Runs a test while there is no CDI, once virt-api takes uploads.
+fn without_cdi(name: &str, test: impl FnOnce(&Namespace) -> Result<()> + Send + 'static) {
+    in_namespace(name, move |namespace| {
+        let _absent = Absent::prepare()?;
+        wait::until_true("uploads to be served by virt-api", SOON, || {
+            let served = try_kubectl(&["get", "--raw", "/apis/upload.cdi.kubevirt.io/v1beta1"])?;
+            Ok(served.code == 0 && served.stdout.contains("uploads/proxy"))
+        })?;
+        test(namespace)
+    });
+}
+
+/// A directory `files`, and `files.tar.gz` with its contents.
+fn files(work: &Path) -> Result<()> {
+    shell(
+        work,
+        "mkdir -p files/config
+        echo 'of the archive' >files/config/text
+        head -c 100000 /dev/urandom >files/data
+        printf '#!/bin/sh\\necho it runs\\n' >files/tool
+        chmod 4755 files/tool
+        ln -s config/text files/link
+        tar -C files -czf files.tar.gz .",
+    )
+}
+
+fn archive(name: &str, source: &Value) -> Value {
+    let mut volume = data_volume(name, source, "16Mi");
+    volume["spec"]["contentType"] = json!("archive");
+    volume
+}
+
+/// A pod that has the claim below /files sees the files of [`files`].
+fn seen(namespace: &Namespace, claim: &str, work: &Path) -> Result<()> {
+    let name = format!("reader-{claim}");
+    let mut pod = pods::pod(&name, &["sleep", "3600"]);
+    // As a launcher: the root of a claim need not be open to others.
+    pod["spec"]["securityContext"]["runAsUser"] = json!(107);
+    pod["spec"]["securityContext"]["runAsGroup"] = json!(107);
+    pod["spec"]["volumes"] = json!([{ "name": "files", "persistentVolumeClaim": { "claimName": claim } }]);
+    pod["spec"]["containers"][0]["volumeMounts"] = json!([{ "name": "files", "mountPath": "/files" }]);
+    namespace.apply(&pod)?;
+    namespace.wait("pod", &name, "to run", FILLED, |pod| pod["status"]["phase"] == "Running")?;
+    let sh = |script: &str| namespace.kubectl(&["exec", &name, "--", "sh", "-c", script]);
+    let sum = |text: &str| text.split(' ').next().unwrap_or_default().to_owned();
+    let sent = std::fs::read(work.join("files/data"))?;
+    let found = sh("wc -c </files/data; sha256sum </files/data; cat /files/link; /files/tool")?;
+    ensure!(found.contains("of the archive") && found.contains("it runs"), "{found}");
+    ensure!(found.contains(&sent.len().to_string()), "{found}");
+    let expected = barevirt_e2e::command::succeed(
+        std::process::Command::new("sha256sum").arg(work.join("files/data")),
+        None,
+    )?;
+    ensure!(found.contains(&sum(&expected)), "{found}");
+    // The setuid bit does not come along, and no disk is beside the files.
+    let listed = sh("ls -A /files; find /files -perm -4000")?;
+    ensure!(!listed.contains("disk.img") && !listed.contains("/files/tool"), "{listed}");
+    ensure!(!listed.contains(".import"), "{listed}");
+    Ok(())
+}
+
+#[test]
+fn an_archive_and_a_directory_are_uploaded_and_a_pod_sees_their_files() {
+    without_cdi("archives", |namespace| {
+        let work = tempfile::tempdir()?;
+        files(work.path())?;
+        let upload = |kind: &str, name: &str, path: &str| {
+            let path = format!("--archive-path={}", work.path().join(path).display());
+            let words = ["image-upload", kind, name, "--size=16Mi", "--force-bind", &path];
+            let output = namespace.try_virtctl(&words)?;
+            ensure!(output.code == 0, "virtctl ended with {}: {}", output.code, output.text());
+            Ok(())
+        };
+        upload("dv", "packed", "files.tar.gz")?;
+        let filled = namespace.wait(DATA_VOLUMES, "packed", "to be filled", SOON, |volume| {
+            volume["status"]["phase"] == "Succeeded"
+        })?;
+        ensure!(filled["spec"]["contentType"] == "archive", "{filled}");
+        let claim = namespace.need("pvc", "packed")?;
+        let annotations = &claim["metadata"]["annotations"];
+        ensure!(annotations["cdi.kubevirt.io/storage.contentType"] == "archive", "{annotations}");
+        seen(namespace, "packed", work.path())?;
+
+        upload("pvc", "directory", "files")?;
+        let claim = namespace.need("pvc", "directory")?;
+        let annotations = &claim["metadata"]["annotations"];
+        ensure!(annotations["cdi.kubevirt.io/storage.pod.phase"] == "Succeeded", "{annotations}");
+        seen(namespace, "directory", work.path())
+    });
+}
+
+#[test]
+fn an_archive_of_a_web_server_becomes_files_and_a_hostile_one_none() {
+    without_cdi("archivesweb", |namespace| {
+        pods::server(namespace, "web", "archives")?;
+        let work = tempfile::tempdir()?;
+        files(work.path())?;
+        shell(
+            work.path(),
+            "tar -C files -cf above.tar --transform 's,^data$,../data,' -P data
+            tar -C files -cf absolute.tar --transform 's,^data$,/data/data,' -P data
+            ln -s ../../../etc files/out && tar -C files -cf link.tar out && rm files/out
+            mkfifo fifo && tar -cf fifo.tar fifo
+            head -c 40000 files.tar.gz >cut.tar.gz
+            head -c 67108864 /dev/zero >zeros && tar -czf bomb.tar.gz zeros && rm zeros",
+        )?;
+        let bad = [
+            ("above", "above.tar", "leads out of the archive by .."),
+            ("absolute", "absolute.tar", "absolute name"),
+            ("link", "link.tar", "is a link that leads out"),
+            ("fifo", "fifo.tar", "is a FIFO"),
+            ("cut", "cut.tar.gz", "is cut off"),
+            ("bomb", "bomb.tar.gz", "unpacks to more than"),
+            ("none", "files/data", "is not a tar archive"),
+        ];
+        for file in bad.iter().map(|(_, file, _)| *file).chain(["files.tar.gz"]) {
+            publish(namespace, file, &work.path().join(file))?;
+        }
+        let host = host(namespace);
+        let http = |path: &str| json!({ "http": { "url": format!("http://{host}/{path}") } });
+        namespace.apply(&archive("files", &http("files.tar.gz")))?;
+        for (name, file, _) in &bad {
+            namespace.apply(&archive(name, &http(file)))?;
+        }
+        let filled = namespace.wait(DATA_VOLUMES, "files", "to be filled", FILLED, |volume| {
+            ["Succeeded", "Failed"].iter().any(|phase| volume["status"]["phase"] == *phase)
+        })?;
+        ensure!(filled["status"]["phase"] == "Succeeded", "{}", filled["status"]);
+        seen(namespace, "files", work.path())?;
+        for (name, _, why) in &bad {
+            let failed = namespace.wait(DATA_VOLUMES, name, "to fail", FILLED, |volume| {
+                volume["status"]["phase"] == "Failed"
+            })?;
+            let said = condition(&failed, "Running")["message"].as_str().unwrap_or_default();
+            ensure!(said.contains(why), "{name}: {said}");
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn an_archive_is_refused_by_its_field_where_it_has_no_source_or_no_file_system() {
+    without_cdi("archivesrules", |namespace| {
+        let mut other = archive("no", &json!({ "http": { "url": "http://a/b" } }));
+        other["spec"]["contentType"] = json!("iso");
+        let mut block = archive("no", &json!({ "upload": {} }));
+        block["spec"]["storage"]["volumeMode"] = json!("Block");
+        let registry = archive("no", &json!({ "registry": { "url": "docker://a/b" } }));
+        for (volume, field) in [
+            (archive("no", &json!({ "blank": {} })), "spec.contentType"),
+            (registry, "spec.contentType"),
+            (
+                archive("no", &json!({ "pvc": { "name": "a", "namespace": namespace.name() } })),
+                "spec.contentType",
+            ),
+            (other, "spec.contentType"),
+            (block, "spec.storage.volumeMode"),
+        ] {
+            let refusal = namespace.refusal(&volume)?;
+            ensure!(refusal.contains(field), "{refusal}");
+        }
+        Ok(())
+    });
+}
