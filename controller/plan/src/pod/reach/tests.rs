@@ -223,21 +223,21 @@ proptest! {
             .collect();
         let ignored = add(&mut pod, &reaches);
         prop_assert!(ignored.iter().all(|(_, why)| *why == IgnoreReason::Contradicts));
-        let (deaf, any_added): (Vec<&Reach>, Vec<&Reach>) = reaches
+        let (dropped, kept): (Vec<&Reach>, Vec<&Reach>) = reaches
             .iter()
             .partition(|reach| ignored.iter().any(|(volume, _)| *volume == reach.volume));
-        if any_added.iter().all(|reach| !reach.comes_later) {
+        if kept.iter().all(|reach| !reach.comes_later) {
             prop_assert_eq!(&pod, &before);
         }
         for node in nodes() {
             let reached = |reach: &&&Reach| fits(&reach.terms, &node);
-            let later = any_added.iter().filter(|reach| reach.comes_later);
+            let later = kept.iter().filter(|reach| reach.comes_later);
             if takes(&pod, &node) {
                 prop_assert!(takes(&before, &node) && later.clone().all(|reach| reached(&reach)), "{node:?}");
             }
-            if takes(&before, &node) && any_added.iter().all(|reach| reached(&reach)) {
+            if takes(&before, &node) && kept.iter().all(|reach| reached(&reach)) {
                 prop_assert!(takes(&pod, &node), "{node:?}");
-                prop_assert!(!deaf.iter().any(|reach| reached(&reach)), "{node:?}");
+                prop_assert!(!dropped.iter().any(|reach| reached(&reach)), "{node:?}");
             }
         }
     }
