@@ -1,8 +1,7 @@
 //! The claim by its contents: one disk, or the files of an archive.
 
 use crate::archive::Tree;
-use crate::failure::Failure;
-use crate::run::joined;
+use crate::failure::{Failure, joined};
 use crate::target::{Places, Target};
 use barevirt_import_job::{Content, Job};
 use std::sync::Arc;

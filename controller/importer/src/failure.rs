@@ -1,5 +1,7 @@
 //! Failures of an import.
 
+use tokio::task::JoinHandle;
+
 /// A failure, with operation and subject in its text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
@@ -27,4 +29,10 @@ impl Failure {
             _ => Failure::Passing(format!("{operation}: {error}")),
         }
     }
+}
+
+/// The result of work on another thread.
+pub(crate) async fn joined<T>(work: JoinHandle<Result<T, Failure>>) -> Result<T, Failure> {
+    work.await
+        .unwrap_or_else(|error| Err(Failure::Passing(format!("the import ended unexpectedly: {error}"))))
 }

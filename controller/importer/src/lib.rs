@@ -34,6 +34,7 @@ pub mod limits;
 pub mod local;
 pub mod look;
 pub mod progress;
+mod reading;
 pub mod receive;
 pub mod registry;
 pub mod run;

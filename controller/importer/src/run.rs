@@ -4,12 +4,13 @@ use crate::archive::{self, Tree};
 use crate::checksum::Checksum;
 use crate::claim::{Claim, Settings};
 use crate::convert::{Tools, convert};
-use crate::download::{Described, Download};
-use crate::failure::Failure;
+use crate::download::Download;
+use crate::failure::{Failure, joined};
 use crate::feed::{Feed, PIECES, Trouble};
-use crate::image::{Filled, MOST_AFTER, copy, drain, fill};
+use crate::image::{Filled, MOST_AFTER, copy, fill};
 use crate::local;
 use crate::progress::Progress;
+use crate::reading::{Reading, rest};
 use crate::receive;
 use crate::registry::Registry;
 use crate::registry::layer::{self, Entry};
@@ -25,7 +26,7 @@ use http::header::{self, HeaderMap, HeaderValue};
 use std::io::Read;
 use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot};
-use tokio::task::{JoinHandle, spawn_blocking};
+use tokio::task::spawn_blocking;
 
 /// The environment of an import.
 #[derive(Debug)]
@@ -202,51 +203,6 @@ impl Importer {
     }
 }
 
-/// A transfer that is read on a thread that may block, into a disk or into files.
-pub(crate) struct Reading<C = Target> {
-    /// Its bytes.
-    pub(crate) feed: Option<Feed>,
-    /// Why it failed.
-    pub(crate) trouble: Trouble,
-    /// Its name in messages.
-    pub(crate) what: String,
-    /// What is known of it in advance.
-    pub(crate) described: Described,
-    /// The claim that it is written to.
-    pub(crate) target: Arc<C>,
-    /// Its progress.
-    pub(crate) progress: Arc<Progress>,
-}
-
-/// A feed that is returned when its last reader is dropped.
-struct Lent {
-    feed: Option<Feed>,
-    back: std::sync::mpsc::Sender<Feed>,
-}
-
-impl Read for Lent {
-    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
-        self.feed.as_mut().map_or(Ok(0), |feed| feed.read(buffer))
-    }
-}
-
-impl Drop for Lent {
-    fn drop(&mut self) {
-        if let Some(feed) = self.feed.take() {
-            // After a failure it is not wanted back.
-            let _ = self.back.send(feed);
-        }
-    }
-}
-
-impl<C> Reading<C> {
-    /// Its bytes, which are returned when they are dropped.
-    pub(crate) fn lend(&mut self) -> (Box<dyn Read + Send>, std::sync::mpsc::Receiver<Feed>) {
-        let (back, returned) = std::sync::mpsc::channel();
-        (Box::new(Lent { feed: self.feed.take(), back }), returned)
-    }
-}
-
 /// Reads a file that is the image.
 pub(crate) fn whole(mut reading: Reading) -> Result<Filled, Failure> {
     let (stream, returned) = reading.lend();
@@ -255,17 +211,6 @@ pub(crate) fn whole(mut reading: Reading) -> Result<Filled, Failure> {
     // Only padding may follow.
     rest(&returned, MOST_AFTER, what, trouble)?;
     Ok(filled)
-}
-
-/// Reads the rest of a lent transfer after its return.
-pub(crate) fn rest(
-    returned: &std::sync::mpsc::Receiver<Feed>,
-    most: u64,
-    what: &str,
-    trouble: &Trouble,
-) -> Result<(), Failure> {
-    let lost = |_| Failure::Passing(format!("{what}: its transfer was lost"));
-    drain(&mut returned.try_recv().map_err(lost)?, most, what, trouble)
 }
 
 /// Copies a file that is a disk, whatever its contents.
@@ -368,9 +313,4 @@ fn own_architecture() -> &'static str {
         "aarch64" => "arm64",
         other => other,
     }
-}
-
-pub(crate) async fn joined<T>(work: JoinHandle<Result<T, Failure>>) -> Result<T, Failure> {
-    work.await
-        .unwrap_or_else(|error| Err(Failure::Passing(format!("the import ended unexpectedly: {error}"))))
 }

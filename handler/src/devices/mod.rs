@@ -18,20 +18,12 @@ pub mod permitted;
 mod plugin;
 #[cfg(test)]
 mod tests;
+mod v1beta1;
 
 use std::path::{Path, PathBuf};
 
 use barevirt_api::names::USERFAULTFD_RESOURCE;
 use tokio::sync::watch;
-
-/// The generated types of `proto/device_plugin.proto`.
-#[allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic)]
-mod v1beta1 {
-    tonic::include_proto!("v1beta1");
-}
-
-/// How many guests of a node may use the device. The number is KubeVirt's; nothing else limits it.
-const MOST: usize = 1000;
 
 /// A resource of the node.
 #[derive(Clone, Debug, PartialEq, Eq)]

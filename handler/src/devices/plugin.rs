@@ -17,7 +17,6 @@ use tonic::{Request, Response, Status};
 use tower::service_fn;
 use tracing::{info, warn};
 
-use super::MOST;
 use super::copy::NodeCopy;
 use super::host::HostDevice;
 use super::v1beta1::device_plugin_server::{DevicePlugin, DevicePluginServer};
@@ -31,6 +30,8 @@ use super::v1beta1::{
 
 /// Version of the API.
 const VERSION: &str = "v1beta1";
+/// How many guests of a node may use the device. The number is KubeVirt's; nothing else limits it.
+const MOST: usize = 1000;
 /// The kubelet's socket.
 const KUBELET: &str = "kubelet.sock";
 /// How often the sockets and the device are checked.

@@ -17,7 +17,7 @@ mod tree;
 use crate::failure::Failure;
 use crate::feed::Trouble;
 use crate::image::{MOST_AFTER, looks_like_a_page, read_full};
-use crate::run::{Reading, rest};
+use crate::reading::{Reading, rest};
 use crate::unpack::unpacked;
 use meter::{Meter, Metered};
 use std::cell::RefCell;
