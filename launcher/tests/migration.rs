@@ -9,6 +9,7 @@ mod support;
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use barevirt_qmp::{Deadline, Options, Qmp};
@@ -342,6 +343,36 @@ fn a_disk_moves_to_another_larger_claim_with_its_guest() {
     a_disk_goes_along(true, 1 << 20, None);
 }
 
+/// A guest that runs with the first disk, and a target with the second that waits for it.
+async fn with_disks([here, there]: [PathBuf; 2], on_claim: bool) -> (End, End) {
+    let directory = here.parent().unwrap();
+    let mut source = End::start_on(directory, false, Some(&here), on_claim);
+    let mut target = End::start_on(directory, true, Some(&there), on_claim);
+    source.until("running", |status| status.stage == Stage::Running).await;
+    target.until("ready", |status| status.ready).await;
+    (source, target)
+}
+
+async fn send_with_disk(source: &End, target: &End, limits: Limits) {
+    let ((ours, theirs), (our_disk, their_disk)) = (connection(), connection());
+    let baggage = |memory, disk| {
+        let disks = BTreeMap::from([("data".to_owned(), disk)]);
+        Some(Baggage { memory, key: Key::new(vec![7; 32]), disks })
+    };
+    target.order(MigrationOrder::Receive { baggage: baggage(theirs, their_disk) }).await.unwrap();
+    source.order(MigrationOrder::Send { baggage: baggage(ours, our_disk), limits }).await.unwrap();
+}
+
+/// Writes 64 KiB of 0x55 to the guest's disk, at 64 KiB.
+async fn write_to_disk(end: &mut End) {
+    let people = end.people.take().unwrap();
+    let deadline = || Deadline::after(SOON);
+    let (people, _events) = Qmp::open(people, Options::default(), deadline()).await.unwrap();
+    let write = json!({"command-line": "qemu-io -d data/virtio-backend \"write -P 0x55 64k 64k\""});
+    let said = people.execute_raw("human-monitor-command", write, deadline()).await.unwrap();
+    assert_eq!(said, json!(""));
+}
+
 #[test]
 fn of_a_disk_over_an_image_only_the_written_part_is_copied() {
     local(async {
@@ -349,33 +380,16 @@ fn of_a_disk_over_an_image_only_the_written_part_is_copied() {
         let at = |name: &str| directory.path().join(name);
         let image: Vec<u8> = (0..8_u32 << 20).map(|at| (at / 4096 % 251) as u8).collect();
         std::fs::write(at("image"), &image).unwrap();
-        let create = |name: &str| {
-            let create = ["create", "-q", "-f", "qcow2", "-F", "raw", "-b", "image", name];
-            let made =
-                std::process::Command::new("qemu-img").args(create).current_dir(directory.path()).status();
-            assert!(made.unwrap().success());
+        let qemu_img = |arguments: &[&str]| {
+            let mut program = std::process::Command::new("qemu-img");
+            assert!(program.args(arguments).current_dir(directory.path()).status().unwrap().success());
         };
-        create("source.qcow2");
-        create("target.qcow2");
-        let mut source = End::start_on(directory.path(), false, Some(&at("source.qcow2")), false);
-        let mut target = End::start_on(directory.path(), true, Some(&at("target.qcow2")), false);
-        source.until("running", |status| status.stage == Stage::Running).await;
-        target.until("ready", |status| status.ready).await;
-        let people = source.people.take().unwrap();
-        let deadline = || Deadline::after(SOON);
-        let (people, _events) = Qmp::open(people, Options::default(), deadline()).await.unwrap();
-        let write = json!({"command-line": "qemu-io -d data/virtio-backend \"write -P 0x55 64k 64k\""});
-        let said = people.execute_raw("human-monitor-command", write, deadline()).await.unwrap();
-        assert_eq!(said, json!(""));
-        let mut ends = [connection(), connection()].into_iter();
-        let ((ours, theirs), (our_disk, their_disk)) = (ends.next().unwrap(), ends.next().unwrap());
-        let baggage = |memory, disk| {
-            let disks = BTreeMap::from([("data".to_owned(), disk)]);
-            Some(Baggage { memory, key: Key::new(vec![7; 32]), disks })
-        };
-        target.order(MigrationOrder::Receive { baggage: baggage(theirs, their_disk) }).await.unwrap();
-        let order = MigrationOrder::Send { baggage: baggage(ours, our_disk), limits: limits() };
-        source.order(order).await.unwrap();
+        for overlay in ["source.qcow2", "target.qcow2"] {
+            qemu_img(&["create", "-q", "-f", "qcow2", "-F", "raw", "-b", "image", overlay]);
+        }
+        let (mut source, mut target) = with_disks([at("source.qcow2"), at("target.qcow2")], false).await;
+        write_to_disk(&mut source).await;
+        send_with_disk(&source, &target, limits()).await;
         source.reaches(State::Sent).await;
         target.order(MigrationOrder::Go { hold: false }).await.unwrap();
         target.reaches(State::Arrived).await;
@@ -383,10 +397,7 @@ fn of_a_disk_over_an_image_only_the_written_part_is_copied() {
         target.end().await;
         let written = std::fs::metadata(at("target.qcow2")).unwrap().len();
         assert!(written < 1 << 20, "the overlay has {written} bytes, so the image was copied into it");
-        let convert = ["convert", "-O", "raw", "target.qcow2", "after"];
-        let converted =
-            std::process::Command::new("qemu-img").args(convert).current_dir(directory.path()).status();
-        assert!(converted.unwrap().success());
+        qemu_img(&["convert", "-O", "raw", "target.qcow2", "after"]);
         let mut expected = image;
         expected[64 << 10..128 << 10].fill(0x55);
         assert!(std::fs::read(at("after")).unwrap() == expected);
@@ -405,30 +416,15 @@ fn a_disk_goes_along(on_claim: bool, more: usize, other: Option<Limits>) {
         let before: Vec<u8> = (0..256_u32 << 10).map(|at| (at / 4096 % 251) as u8).collect();
         std::fs::write(at("source"), &before).unwrap();
         std::fs::write(at("target"), vec![0; before.len() + more]).unwrap();
-        let mut source = End::start_on(directory.path(), false, Some(&at("source")), on_claim);
-        let mut target = End::start_on(directory.path(), true, Some(&at("target")), on_claim);
-        source.until("running", |status| status.stage == Stage::Running).await;
-        target.until("ready", |status| status.ready).await;
-        let people = source.people.take().unwrap();
-        let deadline = || Deadline::after(SOON);
-        let (people, _events) = Qmp::open(people, Options::default(), deadline()).await.unwrap();
-        let mut ends = [connection(), connection()].into_iter();
-        let ((ours, theirs), (our_disk, their_disk)) = (ends.next().unwrap(), ends.next().unwrap());
-        let baggage = |memory, disk| {
-            let disks = BTreeMap::from([("data".to_owned(), disk)]);
-            Some(Baggage { memory, key: Key::new(vec![7; 32]), disks })
-        };
-        target.order(MigrationOrder::Receive { baggage: baggage(theirs, their_disk) }).await.unwrap();
+        let (mut source, mut target) = with_disks([at("source"), at("target")], on_claim).await;
         // The disk takes a second, and memory some more.
         let usual = Limits { bandwidth: Some(96 << 10), downtime: Duration::from_millis(1), ..limits() };
         let limits = other.unwrap_or(usual);
-        source.order(MigrationOrder::Send { baggage: baggage(ours, our_disk), limits }).await.unwrap();
+        send_with_disk(&source, &target, limits).await;
         let of_disk =
             |status: &Status| status.migration.as_ref().is_some_and(|told| told.state == State::Sending);
         source.until("it is begun", of_disk).await;
-        let write = json!({"command-line": "qemu-io -d data/virtio-backend \"write -P 0x55 64k 64k\""});
-        let said = people.execute_raw("human-monitor-command", write, deadline()).await.unwrap();
-        assert_eq!(said, json!(""));
+        write_to_disk(&mut source).await;
         let sent = source.reaches(State::Sent).await;
         assert_eq!(sent.post_copy, limits.post_copy);
         target.order(MigrationOrder::Go { hold: false }).await.unwrap();
@@ -459,18 +455,8 @@ fn a_size_is_refused(on_claim: bool, here: usize, there: usize, why: &str) {
         let at = |name: &str| directory.path().join(name);
         std::fs::write(at("source"), vec![1; here]).unwrap();
         std::fs::write(at("target"), vec![0; there]).unwrap();
-        let mut source = End::start_on(directory.path(), false, Some(&at("source")), on_claim);
-        let mut target = End::start_on(directory.path(), true, Some(&at("target")), on_claim);
-        source.until("running", |status| status.stage == Stage::Running).await;
-        target.until("ready", |status| status.ready).await;
-        let ((ours, theirs), (our_disk, their_disk)) = (connection(), connection());
-        let baggage = |memory, disk| {
-            let disks = BTreeMap::from([("data".to_owned(), disk)]);
-            Some(Baggage { memory, key: Key::new(vec![7; 32]), disks })
-        };
-        target.order(MigrationOrder::Receive { baggage: baggage(theirs, their_disk) }).await.unwrap();
-        let send = MigrationOrder::Send { baggage: baggage(ours, our_disk), limits: limits() };
-        source.order(send).await.unwrap();
+        let (mut source, target) = with_disks([at("source"), at("target")], on_claim).await;
+        send_with_disk(&source, &target, limits()).await;
         let over = source.reaches(State::Over).await;
         assert!(over.reason.contains(why), "{over:?}");
         source.count().await;
