@@ -50,14 +50,12 @@ impl Resource {
 /// Offers `/dev/userfaultfd`, which QEMU needs to receive a guest in post-copy. It is offered on nodes without the
 /// device, too.
 pub fn offer_userfaultfd(folder: &Path) -> Registered {
-    let (registered, seen) = watch::channel(false);
     let offer = plugin::Offer {
         resource: USERFAULTFD_RESOURCE.to_owned(),
         endpoint: "kubevirt-userfaultfd.sock".to_owned(),
         supply: plugin::Supply::Copied { name: "userfaultfd", copy: copy::NodeCopy::userfaultfd(folder) },
     };
-    tokio::spawn(plugin::run(offer, folder.to_owned(), registered));
-    seen
+    start(offer, folder)
 }
 
 /// Whether the kubelet knows a resource, as a channel to wait on.
@@ -65,13 +63,17 @@ pub type Registered = watch::Receiver<bool>;
 
 /// Offers a resource to the kubelet for as long as the process lives. `folder` contains the kubelet's socket.
 pub fn offer(resource: Resource, folder: &Path) -> Registered {
-    let (registered, seen) = watch::channel(false);
     let Resource { name, device } = resource;
     let offer = plugin::Offer {
         resource: format!("devices.kubevirt.io/{name}"),
         endpoint: format!("kubevirt-{name}.sock"),
         supply: plugin::Supply::Shared { name, device },
     };
+    start(offer, folder)
+}
+
+fn start(offer: plugin::Offer, folder: &Path) -> Registered {
+    let (registered, seen) = watch::channel(false);
     tokio::spawn(plugin::run(offer, folder.to_owned(), registered));
     seen
 }

@@ -82,14 +82,12 @@ impl Supply {
             health: if healthy { "Healthy" } else { "Unhealthy" }.to_owned(),
             topology: numa.map(|id| TopologyInfo { nodes: vec![NumaNode { id }] }),
         };
+        let numbered = |name: &str, healthy: bool| {
+            (0..MOST).map(|number| device(format!("{name}{number}"), healthy, None)).collect()
+        };
         match self {
-            Supply::Shared { name, device: path } => {
-                let there = path.exists();
-                (0..MOST).map(|number| device(format!("{name}{number}"), there, None)).collect()
-            }
-            Supply::Copied { name, .. } => {
-                (0..MOST).map(|number| device(format!("{name}{number}"), true, None)).collect()
-            }
+            Supply::Shared { name, device: path } => numbered(name, path.exists()),
+            Supply::Copied { name, .. } => numbered(name, true),
             Supply::Single(devices) => {
                 let devices = devices.borrow();
                 let one = |one: &HostDevice| {
