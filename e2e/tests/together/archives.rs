@@ -2,29 +2,17 @@
 //! archives that are refused.
 
 use crate::imports::{condition, data_volume, host, publish, shell};
+use crate::uploads::without_cdi;
 use anyhow::{Result, ensure};
-use barevirt_e2e::cdi::{Absent, DATA_VOLUMES};
-use barevirt_e2e::command::try_kubectl;
-use barevirt_e2e::wait::{self, RUNNING, SOON};
-use barevirt_e2e::{Namespace, in_namespace, pods};
+use barevirt_e2e::cdi::DATA_VOLUMES;
+use barevirt_e2e::wait::{RUNNING, SOON};
+use barevirt_e2e::{Namespace, pods};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::time::Duration;
 
 /// Time until a claim was filled.
 const FILLED: Duration = Duration::from_secs(RUNNING.as_secs() + 120);
-
-/// Runs a test while there is no CDI, once virt-api takes uploads.
-fn without_cdi(name: &str, test: impl FnOnce(&Namespace) -> Result<()> + Send + 'static) {
-    in_namespace(name, move |namespace| {
-        let _absent = Absent::prepare()?;
-        wait::until_true("uploads to be served by virt-api", SOON, || {
-            let served = try_kubectl(&["get", "--raw", "/apis/upload.cdi.kubevirt.io/v1beta1"])?;
-            Ok(served.code == 0 && served.stdout.contains("uploads/proxy"))
-        })?;
-        test(namespace)
-    });
-}
 
 /// A directory `files`, and `files.tar.gz` with its contents.
 fn files(work: &Path) -> Result<()> {

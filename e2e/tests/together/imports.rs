@@ -44,7 +44,7 @@ pub(crate) fn publish(namespace: &Namespace, path: &str, file: &Path) -> Result<
     })
 }
 
-fn sha256(file: &Path) -> Result<String> {
+pub(crate) fn sha256(file: &Path) -> Result<String> {
     let said = succeed(Command::new("sha256sum").arg(file), None)?;
     Ok(said.split(' ').next().unwrap_or_default().to_owned())
 }

@@ -1,14 +1,15 @@
 //! Uploads without CDI: `virtctl image-upload` through the API server and through the upload proxy, and an
 //! upload that breaks off.
 
+use crate::imports::{sha256, shell, tiny};
 use anyhow::{Context, Result, ensure};
 use barevirt_e2e::cdi::{Absent, DATA_VOLUMES};
-use barevirt_e2e::command::{cluster_script, repository, run, succeed, try_kubectl};
+use barevirt_e2e::command::{cluster_script, run, try_kubectl};
 use barevirt_e2e::forward::Forward;
 use barevirt_e2e::wait::{self, BOOT, RUNNING, SOON};
 use barevirt_e2e::{Console, Namespace, guest, in_namespace};
 use serde_json::{Value, json};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -18,8 +19,8 @@ const FILLED: Duration = Duration::from_secs(RUNNING.as_secs() + 120);
 const DATA: usize = 1 << 20;
 const LONG: usize = 8 << 20;
 
-/// Runs a test while there is no CDI.
-fn without_cdi(name: &str, test: impl FnOnce(&Namespace) -> Result<()> + Send + 'static) {
+/// Runs a test while there is no CDI, once virt-api takes uploads.
+pub(crate) fn without_cdi(name: &str, test: impl FnOnce(&Namespace) -> Result<()> + Send + 'static) {
     in_namespace(name, move |namespace| {
         let _absent = Absent::prepare()?;
         wait::until_true("uploads to be served by virt-api", SOON, || {
@@ -28,21 +29,6 @@ fn without_cdi(name: &str, test: impl FnOnce(&Namespace) -> Result<()> + Send + 
         })?;
         test(namespace)
     });
-}
-
-fn tiny() -> PathBuf {
-    let target =
-        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| repository().join("target"), PathBuf::from);
-    target.join("images/guest-tiny.qcow2")
-}
-
-fn shell(directory: &Path, script: &str) -> Result<String> {
-    succeed(Command::new("sh").args(["-ec", script]).current_dir(directory), None)
-}
-
-fn sha256(file: &Path) -> Result<String> {
-    let said = succeed(Command::new("sha256sum").arg(file), None)?;
-    Ok(said.split(' ').next().unwrap_or_default().to_owned())
 }
 
 fn upload(namespace: &Namespace, arguments: &[&str]) -> Result<String> {
