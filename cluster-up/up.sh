@@ -85,6 +85,7 @@ CONFIG
 make_credentials() {
     local node directory kubeadm
     kubeadm=$(binary_directory kubernetes)/kubeadm
+    ln -s "$(binary_directory kubernetes)/kubectl" "$run/kubectl"
     kubeadm_config node01 >"$run/kubeadm.yaml"
     "$kubeadm" init phase certs all --config "$run/kubeadm.yaml"
     for phase in super-admin controller-manager scheduler; do

@@ -156,7 +156,8 @@ impl Source {
                 (switch.into_iter().collect(), Outcome::None)
             }
             (QemuState::Completed, Stage::Preparing | Stage::Sending | Stage::Switching) => {
-                self.stage = Stage::Sent;
+                // An ordered post-copy that had not begun was not needed: the target has all of the memory.
+                (self.stage, self.post_copy) = (Stage::Sent, PostCopy::No);
                 (vec![Effect::Look], Outcome::None)
             }
             (

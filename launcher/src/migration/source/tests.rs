@@ -205,6 +205,15 @@ fn where_it_may_the_guest_is_handed_over_and_never_runs_here_again() {
 }
 
 #[test]
+fn a_migration_that_completes_before_an_ordered_post_copy_is_none() {
+    let mut source = in_post_copy();
+    source.step(13 * S, Event::QemuState(QemuState::Completed));
+    assert_eq!((source.stage, source.report(false).post_copy, source.wake()), (Stage::Sent, false, None));
+    // A target that reports that it never ran the guest gives it back.
+    assert_eq!(source.step(14 * S, Event::Result(Location::Source)).1, Outcome::Back);
+}
+
+#[test]
 fn a_failure_before_post_copy_leaves_the_guest_at_the_source() {
     let mut source = in_post_copy();
     let failed = source.step(13 * S, Event::QemuState(QemuState::Failed("reset".into())));
