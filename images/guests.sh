@@ -85,7 +85,7 @@ start=1MiB, size=$(($4 - 7))MiB, type=83, bootable
 size=6MiB, type=ef
 END
     # GRUB 2.06 cannot read file systems with these two features.
-    mke2fs -q -t ext4 -O ^orphan_file,^metadata_csum_seed -m 0 -L "$3" -d "$2" -E offset=1048576,hash_seed=6ba7b810-9dad-11d1-80b4-00c04fd430c8 "$raw" $(($4 - 7))M
+    mke2fs -q -t ext4 -b 4096 -O ^orphan_file,^metadata_csum_seed -m 0 -L "$3" -d "$2" -E offset=1048576,hash_seed=6ba7b810-9dad-11d1-80b4-00c04fd430c8 "$raw" $(($4 - 7))M
     # linux16 copies only the size of the kernel's file; linux copies all the memory that the kernel asks for, byte by byte, which costs an
     # emulated guest more than two seconds.
     if [ -e "$2/boot/small" ]; then
