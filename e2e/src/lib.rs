@@ -32,6 +32,7 @@ pub mod image;
 pub mod installation;
 pub mod module_circles;
 pub mod namespace;
+pub mod networks;
 pub mod node;
 pub mod pods;
 pub mod rfb;

@@ -185,6 +185,26 @@ mod tests {
         assert_eq!(of(Tier::Short, &[]).stale(&all).collect::<Vec<_>>(), ["chaos::a"]);
     }
 
+    /// Otherwise `make e2e CHANGED=1` never runs its tests.
+    #[test]
+    fn each_file_with_tests_is_an_area() {
+        let tests = repository().join("e2e/tests");
+        let areas = table(&repository().join("e2e/areas.txt")).unwrap();
+        let files = |folder: &Path| -> Vec<_> {
+            fs::read_dir(folder).unwrap().map(|file| file.unwrap().path()).collect()
+        };
+        let missing: Vec<_> = files(&tests)
+            .into_iter()
+            .chain(files(&tests.join("together")))
+            .filter(|file| fs::read_to_string(file).is_ok_and(|text| text.contains("#[test]")))
+            .map(|file| {
+                file.strip_prefix(&tests).unwrap().with_extension("").to_string_lossy().replace('/', "::")
+            })
+            .filter(|area| !areas.contains_key(area))
+            .collect();
+        assert!(missing.is_empty(), "not in e2e/areas.txt: {missing:?}");
+    }
+
     #[test]
     fn areas_follow_the_packages_that_changed() {
         let areas =

@@ -11,14 +11,14 @@ use std::process::Command;
 use std::time::Duration;
 
 /// Time until an importer's pod has run, and its machine runs.
-const FILLED: Duration = Duration::from_secs(RUNNING.as_secs() + 120);
+pub(crate) const FILLED: Duration = Duration::from_secs(RUNNING.as_secs() + 120);
 /// Name of the web server and of its service.
-const SERVER: &str = "web";
+pub(crate) const SERVER: &str = "web";
 /// Config map with registries that have no TLS.
 const REGISTRIES: &str = "cdi-insecure-registries";
 
 /// Runs a test while there is no CDI.
-fn without_cdi(name: &str, test: impl FnOnce(&Namespace) -> Result<()> + Send + 'static) {
+pub(crate) fn without_cdi(name: &str, test: impl FnOnce(&Namespace) -> Result<()> + Send + 'static) {
     in_namespace(name, move |namespace| {
         let _absent = Absent::prepare()?;
         test(namespace)

@@ -28,6 +28,7 @@ mod identity;
 mod image_upload;
 mod import_crons;
 mod imports;
+mod imports_in_a_row;
 mod instancetypes;
 mod killed;
 mod kinds;

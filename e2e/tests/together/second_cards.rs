@@ -3,27 +3,15 @@
 //! pods.
 
 use anyhow::{Context, Result, ensure};
+use barevirt_e2e::networks::{self, Left, MTU};
 use barevirt_e2e::wait::{self, BOOT, RUNNING, SOON};
-use barevirt_e2e::{Console, Namespace, Node, guest, in_namespace, pods};
+use barevirt_e2e::{Console, Namespace, guest, in_namespace, pods};
 use serde_json::{Value, json};
 
-/// MTU of these networks, in bytes.
-const MTU: u32 = 1400;
 /// MAC address of the first guest's card.
 const MAC: &str = "02:00:00:77:00:01";
 /// MAC address of a card that both guests have.
 const TWICE: &str = "02:00:00:77:00:02";
-
-/// Defines a network on the link between the nodes.
-fn define(namespace: &Namespace, name: &str, more: &Value) -> Result<()> {
-    let mut config =
-        json!({ "cniVersion": "1.0.0", "type": "bridge", "bridge": "lan0", "mtu": MTU, "macspoofchk": true });
-    config.as_object_mut().context("no object")?.extend(more.as_object().cloned().unwrap_or_default());
-    namespace.apply(&json!({
-        "apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition",
-        "metadata": { "name": name }, "spec": { "config": config.to_string() },
-    }))
-}
 
 /// A guest with further cards, each on the network of its name or of its definition.
 fn with_cards(name: &str, cards: &[(Value, &str)]) -> Value {
@@ -53,53 +41,6 @@ fn card_status(namespace: &Namespace, guest: &str, card: &str) -> Result<Value> 
     let all = vmi["status"]["interfaces"].as_array().cloned().unwrap_or_default();
     let found = all.iter().find(|entry| entry["name"] == card);
     found.cloned().with_context(|| format!("{guest} tells of no card {card}: {all:?}"))
-}
-
-/// What a launcher's pod has on its node outside its own network namespace.
-struct Left {
-    node: Node,
-    namespace: String,
-    uid: String,
-    links: Vec<String>,
-}
-
-impl Left {
-    fn of(pod: &Value) -> Result<Self> {
-        let node = Node::of(pod)?;
-        let process = node.processes(pod, "virt-launcher")?.first().copied().context("no launcher")?;
-        let namespace = node.sh(&format!("readlink /proc/{process}/ns/net"))?.trim().to_owned();
-        let uid = pod["metadata"]["uid"].as_str().context("no uid")?.to_owned();
-        // The other ends of the pod's links, by their interface indexes on the node.
-        let there = format!("nsenter -t {process} -n ip -o link show type veth");
-        let numbers = node.sh(&format!("{there} | sed -n 's/.*@if\\([0-9]*\\):.*/\\1/p'"))?;
-        let here = node.sh("ip -o link show type veth")?;
-        let ours = |line: &&str| {
-            numbers.lines().any(|number| line.split(':').next().is_some_and(|index| index == number.trim()))
-        };
-        let name = |line: &str| Some(line.split(": ").nth(1)?.split('@').next()?.to_owned());
-        let links = here.lines().filter(ours).filter_map(name).collect();
-        Ok(Self { node, namespace, uid, links })
-    }
-
-    /// The parts that are on the node now: links, rules, records of attachments, and processes that hold the
-    /// pod's namespace, which contains taps, bridges and further rules.
-    fn now(&self) -> Result<Vec<String>> {
-        let links = self.links.join("|");
-        let script = format!(
-            "ip -o link show | grep -E ': ({links})@' | cut -c1-40; \
-             nft list table bridge nat 2>/dev/null | grep -E '({links})'; \
-             grep -l {} /var/lib/cni/attached/results/*; \
-             for p in /proc/[0-9]*; do \
-               [ \"$(readlink $p/ns/net 2>/dev/null)\" != '{}' ] || echo \"$p is in it\"; \
-             done; \
-             find /proc/[0-9]*/fd -lname '{}' 2>/dev/null; \
-             for n in /run/netns/*; do \
-               [ \"$(stat -Lc 'net:[%i]' $n 2>/dev/null)\" != '{}' ] || echo \"$n is it\"; \
-             done; true",
-            self.uid, self.namespace, self.namespace, self.namespace
-        );
-        Ok(self.node.sh(&script)?.lines().map(str::to_owned).collect())
-    }
 }
 
 /// Checks the first guest: its cards match its instance, and it reaches the second guest.
@@ -136,9 +77,9 @@ fn reach(console: &mut Console) -> Result<()> {
 #[test]
 fn guests_whose_second_cards_the_test_beds_delegate_attaches_reach_each_other_across_nodes() {
     in_namespace("lan", |namespace| {
-        define(namespace, "lan", &json!({}))?;
+        networks::define(namespace, "lan", &json!({}))?;
         let range = json!({ "type": "host-local", "ranges": [[{ "subnet": "10.78.0.0/24" }]] });
-        define(namespace, "leased", &json!({ "ipam": range }))?;
+        networks::define(namespace, "leased", &json!({ "ipam": range }))?;
         let card = |name: &str| json!({ "name": name, "bridge": {} });
         let quiet = json!({ "name": "quiet", "bridge": {}, "macAddress": TWICE, "state": "down" });
         let mine = json!({ "name": "lan", "bridge": {}, "macAddress": MAC });
@@ -181,7 +122,7 @@ fn guests_whose_second_cards_the_test_beds_delegate_attaches_reach_each_other_ac
         }
         namespace.kubectl(&["delete", "vmi", "first", "second"])?;
         for before in &left {
-            let uid = &before.uid;
+            let uid = &before.pod;
             wait::until_true(&format!("nothing of pod {uid} to be on its node"), SOON, || {
                 Ok(before.now()?.is_empty())
             })?;
@@ -206,7 +147,7 @@ fn a_guest_whose_network_is_not_defined_says_so_and_starts_once_the_test_beds_de
         })?;
         let event = namespace.wait_event("vm", "FailedCreate")?;
         ensure!(event.contains(&wanted), "{event}");
-        define(namespace, "later", &json!({}))?;
+        networks::define(namespace, "later", &json!({}))?;
         namespace.wait_phase("vm", "Running", RUNNING)?;
         wait::until_true("the card's link", SOON, || {
             Ok(card_status(namespace, "vm", "late").is_ok_and(|card| card["podInterfaceName"].is_string()))
@@ -242,7 +183,7 @@ fn neighbour(namespace: &Namespace, network: &str) -> Result<String> {
 fn a_card_comes_and_goes_while_the_guest_runs_and_the_test_beds_delegate_attaches_its_network() {
     in_namespace("plugged", |namespace| {
         let range = json!({ "type": "host-local", "ranges": [[{ "subnet": "10.79.0.0/24" }]] });
-        define(namespace, "leased", &json!({ "ipam": range }))?;
+        networks::define(namespace, "leased", &json!({ "ipam": range }))?;
         let address = neighbour(namespace, "leased")?;
         let mut machine = guest::machine("vm", "Always");
         guest::spec_of(&mut machine)["nodeSelector"] = json!({ "kubernetes.io/hostname": "node01" });

@@ -1,0 +1,79 @@
+//! Networks of the test bed beside that of the pods, and what pods have of networks on their nodes.
+
+use crate::{Namespace, Node};
+use anyhow::{Context, Result};
+use serde_json::{Value, json};
+
+/// MTU of these networks, in bytes.
+pub const MTU: u32 = 1400;
+
+/// Defines a network on the link between the nodes.
+///
+/// # Errors
+/// When the definition is refused.
+pub fn define(namespace: &Namespace, name: &str, more: &Value) -> Result<()> {
+    let mut config =
+        json!({ "cniVersion": "1.0.0", "type": "bridge", "bridge": "lan0", "mtu": MTU, "macspoofchk": true });
+    config.as_object_mut().context("no object")?.extend(more.as_object().cloned().unwrap_or_default());
+    namespace.apply(&json!({
+        "apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition",
+        "metadata": { "name": name }, "spec": { "config": config.to_string() },
+    }))
+}
+
+/// What a launcher's pod has on its node outside its own network namespace.
+pub struct Left {
+    node: Node,
+    /// The pod's network namespace, as its processes name it.
+    namespace: String,
+    /// UID of the pod.
+    pub pod: String,
+    /// The pod's links on the node.
+    pub links: Vec<String>,
+}
+
+impl Left {
+    /// Looks while the pod's launcher runs.
+    ///
+    /// # Errors
+    /// When it does not run, or the node does not answer.
+    pub fn of(pod: &Value) -> Result<Self> {
+        let node = Node::of(pod)?;
+        let process = node.processes(pod, "virt-launcher")?.first().copied().context("no launcher")?;
+        let namespace = node.sh(&format!("readlink /proc/{process}/ns/net"))?.trim().to_owned();
+        let uid = pod["metadata"]["uid"].as_str().context("no uid")?.to_owned();
+        // The other ends of the pod's links, by their interface indexes on the node.
+        let there = format!("nsenter -t {process} -n ip -o link show type veth");
+        let numbers = node.sh(&format!("{there} | sed -n 's/.*@if\\([0-9]*\\):.*/\\1/p'"))?;
+        let here = node.sh("ip -o link show type veth")?;
+        let ours = |line: &&str| {
+            numbers.lines().any(|number| line.split(':').next().is_some_and(|index| index == number.trim()))
+        };
+        let name = |line: &str| Some(line.split(": ").nth(1)?.split('@').next()?.to_owned());
+        let links = here.lines().filter(ours).filter_map(name).collect();
+        Ok(Self { node, namespace, pod: uid, links })
+    }
+
+    /// The parts that are on the node now: links, rules, records of attachments, and processes that hold the
+    /// pod's namespace, which contains taps, bridges and further rules.
+    ///
+    /// # Errors
+    /// When the node does not answer.
+    pub fn now(&self) -> Result<Vec<String>> {
+        let links = self.links.join("|");
+        let script = format!(
+            "ip -o link show | grep -E ': ({links})@' | cut -c1-40; \
+             nft list table bridge nat 2>/dev/null | grep -E '({links})'; \
+             grep -l {} /var/lib/cni/attached/results/*; \
+             for p in /proc/[0-9]*; do \
+               [ \"$(readlink $p/ns/net 2>/dev/null)\" != '{}' ] || echo \"$p is in it\"; \
+             done; \
+             find /proc/[0-9]*/fd -lname '{}' 2>/dev/null; \
+             for n in /run/netns/*; do \
+               [ \"$(stat -Lc 'net:[%i]' $n 2>/dev/null)\" != '{}' ] || echo \"$n is it\"; \
+             done; true",
+            self.pod, self.namespace, self.namespace, self.namespace
+        );
+        Ok(self.node.sh(&script)?.lines().map(str::to_owned).collect())
+    }
+}

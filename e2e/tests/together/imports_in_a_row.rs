@@ -1,0 +1,134 @@
+//! Two hundred imports, whose programs are killed now and then: each claim has the image, and nothing is left behind.
+
+use super::imports::{FILLED, SERVER, data_volume, host, publish, sha256, shell, tiny, without_cdi};
+use anyhow::{Context, Result, ensure};
+use barevirt_e2e::cdi::DATA_VOLUMES;
+use barevirt_e2e::command::objects;
+use barevirt_e2e::wait::{self, SOON};
+use barevirt_e2e::{Namespace, Node, pods};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::thread;
+use std::time::Duration;
+
+const ROUNDS: u64 = 20;
+/// Imports at one time.
+const AT_ONCE: u64 = 10;
+/// Where the test bed's storage class keeps the claims of a node.
+const CLAIMS: &str = "/var/lib/kubelet/local-volumes";
+
+/// Volumes of claims of that namespace in the cluster.
+fn volumes(namespace: &Namespace) -> Result<Vec<Value>> {
+    let mut volumes = objects(&["pv"])?;
+    volumes.retain(|volume| volume["spec"]["claimRef"]["namespace"] == namespace.name());
+    Ok(volumes)
+}
+
+/// Folders of claims of that namespace, on all nodes.
+fn folders(namespace: &Namespace) -> Result<Vec<String>> {
+    let mut found = Vec::new();
+    for node in objects(&["node"])? {
+        let node = Node::named(node["metadata"]["name"].as_str().context("a node without a name")?);
+        let said = node.sh(&format!("ls -d {CLAIMS}/*_{}_* 2>/dev/null || true", namespace.name()))?;
+        found.extend(said.lines().map(str::to_owned));
+    }
+    Ok(found)
+}
+
+/// The program of an importer's pod is killed, or the whole pod, if it is there at that moment.
+fn kill(namespace: &Namespace, name: &str, whole: bool) -> Result<bool> {
+    let Some(pod) = namespace.get("pod", &format!("importer-{name}"))? else { return Ok(false) };
+    if whole {
+        let gone = namespace.try_kubectl(&[
+            "delete",
+            "pod",
+            &format!("importer-{name}"),
+            "--grace-period=0",
+            "--force",
+        ])?;
+        return Ok(gone.code == 0);
+    }
+    let Ok(node) = Node::of(&pod) else { return Ok(false) };
+    let processes = node.processes(&pod, "virt-importer")?;
+    for process in &processes {
+        node.sh(&format!("kill -KILL {process} || true"))?;
+    }
+    Ok(!processes.is_empty())
+}
+
+/// Checks the contents of each claim on its node.
+fn have_the_image(namespace: &Namespace, digest: &str) -> Result<()> {
+    let mut of_node = BTreeMap::<String, Vec<String>>::new();
+    for volume in volumes(namespace)? {
+        let terms = &volume["spec"]["nodeAffinity"]["required"]["nodeSelectorTerms"];
+        let node = terms[0]["matchExpressions"][0]["values"][0].as_str().context("a volume on no node")?;
+        let path = ["hostPath", "local"].iter().find_map(|kind| volume["spec"][kind]["path"].as_str());
+        of_node.entry(node.to_owned()).or_default().push(path.context("a volume without a path")?.to_owned());
+    }
+    for (node, paths) in of_node {
+        for path in paths {
+            let said = Node::named(&node).sh(&format!("head -c 134217728 {path}/disk.img | sha256sum"))?;
+            ensure!(said.starts_with(digest), "{path} of {node} has other contents: {said}");
+        }
+    }
+    Ok(())
+}
+
+/// Imports some at once, kills two of them, checks all and deletes them. Returns how many were killed at work.
+fn round(namespace: &Namespace, number: u64, source: &Value, digest: &str) -> Result<usize> {
+    let names: Vec<_> = (0..AT_ONCE).map(|one| format!("import-{number}-{one}")).collect();
+    for name in &names {
+        namespace.apply(&data_volume(name, source, "160Mi"))?;
+    }
+    let mut killed = 0;
+    // Another moment in each round.
+    for (one, whole) in [(number % AT_ONCE, false), ((number + 1) % AT_ONCE, true)] {
+        let name = &names[usize::try_from(one)?];
+        wait::until_true("an importer's pod", FILLED, || {
+            let phase = namespace.need(DATA_VOLUMES, name)?["status"]["phase"].clone();
+            Ok(phase == "Succeeded"
+                || namespace
+                    .get("pod", &format!("importer-{name}"))?
+                    .is_some_and(|pod| pod["status"]["phase"] == "Running"))
+        })?;
+        thread::sleep(Duration::from_millis(number * 37 % 400));
+        killed += usize::from(kill(namespace, name, whole)?);
+    }
+    for name in &names {
+        let filled = namespace.wait(DATA_VOLUMES, name, "to be filled", FILLED, |volume| {
+            ["Succeeded", "Failed"].iter().any(|phase| volume["status"]["phase"] == *phase)
+        })?;
+        ensure!(filled["status"]["phase"] == "Succeeded", "{name}: {}", filled["status"]);
+    }
+    have_the_image(namespace, digest)?;
+    namespace.kubectl(&["delete", DATA_VOLUMES, "--all", "--wait=false"])?;
+    for name in &names {
+        namespace.wait_gone(DATA_VOLUMES, name, SOON)?;
+    }
+    Ok(killed)
+}
+
+#[test]
+fn two_hundred_imports_leave_no_pod_claim_or_space_behind() {
+    without_cdi("importsrow", |namespace| {
+        pods::server(namespace, SERVER, "images")?;
+        publish(namespace, "tiny.qcow2", &tiny())?;
+        let work = tempfile::tempdir()?;
+        shell(work.path(), &format!("qemu-img convert -O raw {} raw", tiny().display()))?;
+        let digest = sha256(&work.path().join("raw"))?;
+        let source = json!({ "http": { "url": format!("http://{}/tiny.qcow2", host(namespace)) } });
+        let mut killed = 0;
+        for number in 0..ROUNDS {
+            killed += round(namespace, number, &source, &digest)?;
+        }
+        ensure!(killed >= 10, "only {killed} imports were killed at work");
+        wait::until_true("no claim, volume, pod or folder to be left", SOON * 2, || {
+            let pods = namespace.list("pod")?;
+            let others = pods.iter().filter(|pod| pod["metadata"]["name"] != SERVER).count();
+            Ok(others == 0
+                && namespace.list("pvc")?.is_empty()
+                && volumes(namespace)?.is_empty()
+                && folders(namespace)?.is_empty())
+        })
+    });
+}
