@@ -23,7 +23,8 @@ pub fn define(namespace: &Namespace, name: &str, more: &Value) -> Result<()> {
 
 /// What a launcher's pod has on its node outside its own network namespace.
 pub struct Left {
-    node: Node,
+    /// The node that the pod is or was on.
+    pub node: Node,
     /// The pod's network namespace, as its processes name it.
     namespace: String,
     /// UID of the pod.
