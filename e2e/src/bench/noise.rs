@@ -204,7 +204,7 @@ impl HostileLauncher {
         let file = std::env::current_exe()?.with_file_name("hostile-launcher");
         let size = file.metadata().with_context(|| format!("no {}", file.display()))?.len();
         // The node has other files than this machine, so it gets the program as input. The program joins the
-        // control groups of the launcher's container, by which virt-handler identifies its peer.
+        // control groups of the launcher's container, by which virt-handler identifies its peer, and its network.
         let script = format!(
             "set -e; cd {sockets}; head -c {size} >/run/hostile-launcher; chmod 755 /run/hostile-launcher; \
              while IFS=: read -r number names path; do \
@@ -212,7 +212,8 @@ impl HostileLauncher {
                  if [ -w $place/cgroup.procs ]; then echo $$ >$place/cgroup.procs || true; break; fi; \
                done; \
              done </proc/{launcher}/cgroup; \
-             kill -STOP {launcher}; mv launcher-sock launcher-sock.away; exec /run/hostile-launcher launcher-sock"
+             kill -STOP {launcher}; mv launcher-sock launcher-sock.away; \
+             exec nsenter --net=/proc/{launcher}/ns/net /run/hostile-launcher launcher-sock"
         );
         Ok(Self {
             program: Remote::start(&node, &script, File::open(&file)?, "watch")?,

@@ -19,7 +19,7 @@ use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, open, openat, openat2};
-use nix::sys::stat::{Mode, SFlag, fstatat};
+use nix::sys::stat::{Mode, SFlag, fstat, fstatat};
 use nix::unistd::{Gid, Uid, fchownat};
 use thiserror::Error;
 
@@ -32,6 +32,9 @@ const CGROUPS_LARGEST: u64 = 256 * 1024;
 
 /// Larger than what any resolver reads.
 const RESOLV_CONF_LARGEST: u64 = 64 * 1024;
+
+/// The network namespace of the node, whose first process the handler sees as such.
+const NODE_NETWORK: &str = "/proc/1/ns/net";
 
 /// Larger than the interface table of any pod.
 const DEVICES_LARGEST: u64 = 256 * 1024;
@@ -99,6 +102,12 @@ pub enum PeerError {
         found: String,
         /// UID of the pod that the socket belongs to.
         expected: String,
+    },
+    /// The process is in the node's own network namespace, where no pod of a guest is.
+    #[error("launcher process {pid} is in the network namespace of the node")]
+    NodeNetwork {
+        /// Its process id.
+        pid: i32,
     },
     /// A file of the verified process could not be opened.
     #[error("open {what} of launcher process {pid}")]
@@ -227,8 +236,16 @@ impl Peer {
     }
 
     /// Its network namespace, which is the pod's.
+    ///
+    /// The node's own is refused: whoever got a process there into the container must not make the handler change the node's network.
     pub fn network_namespace(&self) -> Result<OwnedFd, PeerError> {
-        self.open("ns/net", OFlag::O_RDONLY)
+        let failed = |what: &str, source| PeerError::Open { what: what.to_owned(), pid: self.pid, source };
+        let namespace = self.open("ns/net", OFlag::O_RDONLY)?;
+        let identity = |file: &OwnedFd| fstat(file).map(|file| (file.st_dev, file.st_ino));
+        let own = identity(&namespace).map_err(|errno| failed("ns/net", errno.into()))?;
+        let node = File::open(NODE_NETWORK).map_err(|source| failed(NODE_NETWORK, source))?;
+        let node = identity(&node.into()).map_err(|errno| failed(NODE_NETWORK, errno.into()))?;
+        if own == node { Err(PeerError::NodeNetwork { pid: self.pid }) } else { Ok(namespace) }
     }
 
     /// The text of the container's `/etc/resolv.conf`, beneath its root and through no link that the container made.

@@ -303,6 +303,7 @@ impl Source {
             // If the stream breaks between the switch and post-copy, QEMU 10.0 reports nothing and never resumes
             // its guest.
             Stage::Switching if now >= self.switch && self.post_copy == PostCopy::Asked => {
+                self.post_copy = PostCopy::Began;
                 return self.lost("the connection broke at the switch to post-copy");
             }
             Stage::Sent

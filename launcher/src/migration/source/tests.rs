@@ -228,7 +228,8 @@ fn a_switch_to_post_copy_that_qemu_never_ends_is_the_end_of_the_guest() {
     let second = source.wake().unwrap();
     assert!(second > first);
     assert!(matches!(source.tick(second).1, Outcome::Gone(_)));
-    assert_eq!((source.stage, source.report(false).state), (Stage::Lost, State::Over));
+    let report = source.report(false);
+    assert_eq!((source.stage, report.state, report.post_copy), (Stage::Lost, State::Over, true));
     // If QEMU could cancel it after all, the guest is here.
     let mut source = in_post_copy();
     source.tick(first);
