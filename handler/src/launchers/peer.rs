@@ -33,8 +33,8 @@ const CGROUPS_LARGEST: u64 = 256 * 1024;
 /// Larger than what any resolver reads.
 const RESOLV_CONF_LARGEST: u64 = 64 * 1024;
 
-/// The network namespace of the node, whose first process the handler sees as such.
-const NODE_NETWORK: &str = "/proc/1/ns/net";
+/// The network namespace of the node, whose first process the handler sees as such, and the handler's own.
+const NOT_OF_A_POD: [&str; 2] = ["/proc/1/ns/net", "/proc/self/ns/net"];
 
 /// Larger than the interface table of any pod.
 const DEVICES_LARGEST: u64 = 256 * 1024;
@@ -103,8 +103,8 @@ pub enum PeerError {
         /// UID of the pod that the socket belongs to.
         expected: String,
     },
-    /// The process is in the node's own network namespace, where no pod of a guest is.
-    #[error("launcher process {pid} is in the network namespace of the node")]
+    /// The process is in the network namespace of the node or of the handler, where no guest's pod is.
+    #[error("launcher process {pid} is in the network namespace of the node or of virt-handler")]
     NodeNetwork {
         /// Its process id.
         pid: i32,
@@ -237,15 +237,22 @@ impl Peer {
 
     /// Its network namespace, which is the pod's.
     ///
-    /// The node's own is refused: whoever got a process there into the container must not make the handler change the node's network.
+    /// That of the node and the handler's own are refused: whoever got a process there into the container must not make the handler
+    /// change those networks.
     pub fn network_namespace(&self) -> Result<OwnedFd, PeerError> {
-        let failed = |what: &str, source| PeerError::Open { what: what.to_owned(), pid: self.pid, source };
         let namespace = self.open("ns/net", OFlag::O_RDONLY)?;
         let identity = |file: &OwnedFd| fstat(file).map(|file| (file.st_dev, file.st_ino));
-        let own = identity(&namespace).map_err(|errno| failed("ns/net", errno.into()))?;
-        let node = File::open(NODE_NETWORK).map_err(|source| failed(NODE_NETWORK, source))?;
-        let node = identity(&node.into()).map_err(|errno| failed(NODE_NETWORK, errno.into()))?;
-        if own == node { Err(PeerError::NodeNetwork { pid: self.pid }) } else { Ok(namespace) }
+        let its = identity(&namespace).map_err(|errno| PeerError::Open {
+            what: "ns/net".to_owned(),
+            pid: self.pid,
+            source: errno.into(),
+        })?;
+        // A handler that may not open the first one may not enter a pod's either.
+        let no_pods = NOT_OF_A_POD.iter().filter_map(|path| File::open(path).ok());
+        if no_pods.map(OwnedFd::from).any(|other| identity(&other) == Ok(its)) {
+            return Err(PeerError::NodeNetwork { pid: self.pid });
+        }
+        Ok(namespace)
     }
 
     /// The text of the container's `/etc/resolv.conf`, beneath its root and through no link that the container made.
