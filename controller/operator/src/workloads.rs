@@ -13,6 +13,9 @@ use serde_json::{Value, json};
 
 /// The operator's service, whose name is in its certificate.
 const OPERATOR_SERVICE: &str = "kubevirt-operator-webhook";
+/// CPU request of the components that consoles go through: the share of a guest that requests nothing. With a smaller one, a client
+/// that floods virt-api would make everybody else's keys wait behind the guests of a busy node.
+const CONSOLE_CPU: &str = "100m";
 /// Port of virt-api's webhooks and of the aggregated API in its pod. In a former version it was 8443.
 const API_PORT: u16 = 8444;
 /// Name of that port, which does not depend on its number.
@@ -208,7 +211,7 @@ fn api(images: &Images) -> Value {
         "readinessProbe": {"httpGet": probe("/readyz"), "periodSeconds": 2, "timeoutSeconds": 5},
         "livenessProbe": {"httpGet": probe("/healthz"), "initialDelaySeconds": 15, "periodSeconds": 10, "timeoutSeconds": 10},
         // The memory that clients can make it use is bounded well below.
-        "resources": {"requests": {"cpu": "5m", "memory": "32Mi"}, "limits": {"memory": "768Mi"}},
+        "resources": {"requests": {"cpu": CONSOLE_CPU, "memory": "32Mi"}, "limits": {"memory": "768Mi"}},
         "securityContext": unprivileged(),
         "volumeMounts": [
             mount("certificates", "/etc/virt-api/certificates"),
@@ -294,7 +297,7 @@ fn handler(images: &Images) -> Value {
         ],
         "readinessProbe": {"httpGet": probe("/readyz"), "periodSeconds": 5, "timeoutSeconds": 5},
         "livenessProbe": {"httpGet": probe("/healthz"), "initialDelaySeconds": 15, "periodSeconds": 10, "timeoutSeconds": 10},
-        "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}, "limits": {"cpu": "2", "memory": "512Mi"}},
+        "resources": {"requests": {"cpu": CONSOLE_CPU, "memory": "32Mi"}, "limits": {"cpu": "2", "memory": "512Mi"}},
         "securityContext": {"privileged": true, "runAsUser": 0, "readOnlyRootFilesystem": true},
         "volumeMounts": [
             // Volumes that are mounts of their own come and go beneath it.
