@@ -52,6 +52,7 @@ mod replica_sets;
 mod roles;
 mod second_cards;
 mod squatter;
+mod sriov;
 mod standalone;
 mod stolen;
 mod strategies;
