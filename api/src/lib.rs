@@ -10,6 +10,7 @@
 //!
 //! - [`valid`]: a valid instance with its defaults, which all other code works on; [`sizing`]: what its pod
 //!   asks of the node; [`firmware`]: what it asks of firmware and TPM.
+//! - [`network_status`]: what Multus reports on a pod.
 //! - [`validate`]: everything wrong with an object or a change, all causes at once, as admission answers.
 //!   There is one file for each part of a specification, and [`validate::kinds`] for all kinds except
 //!   machines and instances.
@@ -39,8 +40,9 @@
 //!   hardware addresses that follow from a name.
 //! - [`architecture`]: processor architectures and their machine types; [`capacity`]: most CPUs, and memory
 //!   that can grow; [`hotplug`]: volumes that are plugged and unplugged; [`networks`]: which networks Multus
-//!   attaches, and the names of links in a pod; [`object_volume`] and [`cloud_init`]: volumes made of objects
-//!   and of text; [`pci`]: addresses of devices; [`vcpu_mask`]: masks of CPUs.
+//!   attaches, and the names of links in a pod; [`network_resource`]: what a network takes of a node;
+//!   [`object_volume`] and [`cloud_init`]: volumes made of objects and of text; [`pci`]: addresses of devices
+//!   in a guest, and [`pci_address`]: in a node; [`vcpu_mask`]: masks of CPUs.
 //! - [`release`]: which build this is.
 //! - [`quantity`], [`duration`], [`boolean`], [`syntax`]: how Kubernetes writes amounts, times, booleans and
 //!   names.
@@ -70,10 +72,13 @@ pub mod migratable;
 pub mod migrations;
 pub mod monitor;
 pub mod names;
+pub mod network_resource;
+pub mod network_status;
 pub mod networks;
 pub mod object_volume;
 pub mod passt;
 pub mod pci;
+pub mod pci_address;
 pub mod pool;
 pub mod preference;
 pub mod quantity;

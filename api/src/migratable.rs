@@ -128,6 +128,13 @@ fn other_than_disks(vmi: &VirtualMachineInstance, bindings: &Bindings) -> Vec<Ob
         REASON_INTERFACE,
         "cannot migrate VMI which does not use masquerade or a migratable plugin to connect to the pod network",
     );
+    let sriov = devices.interfaces.iter().find(|card| card.sriov.is_some()).map(|card| {
+        format!(
+            "cannot migrate VMI with SR-IOV interface {}: its card is not unplugged for the move yet",
+            card.name
+        )
+    });
+    add(sriov.is_some(), REASON_INTERFACE, sriov.as_deref().unwrap_or_default());
     add(
         !devices.host_devices.is_empty(),
         REASON_HOST_DEVICE,

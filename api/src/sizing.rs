@@ -201,7 +201,7 @@ pub fn overhead_parts(vmi: &ValidVmi, settings: &Settings) -> Vec<(&'static str,
     let probes = [&vmi.spec().readiness_probe, &vmi.spec().liveness_probe];
     let by_agent = probes.into_iter().flatten().filter(|probe| probe.is_by_agent()).count();
     let where_it_is = |is_there: bool, bytes: u64| if is_there { bytes } else { 0 };
-    let host_devices = match vmi.host_devices().count() as u64 {
+    let host_devices = match vmi.passed_through() as u64 {
         0 => 0,
         count => HOST_DEVICE_BYTES * count + vmi.max_guest_memory().unwrap_or(guest) / 512,
     };

@@ -202,6 +202,18 @@ impl ValidVmi {
         gpus.chain(others).filter_map(|(path, name)| Some((path, name?)))
     }
 
+    /// Interfaces for which the guest gets a PCI function of the node: field path of each, and the interface.
+    pub fn sriov_cards(&self) -> impl Iterator<Item = (String, &Interface)> {
+        let cards = self.interfaces.iter().enumerate().map(|(index, valid)| (index, &valid.interface));
+        let path = |index: usize| format!("spec.domain.devices.interfaces[{index}]");
+        cards.filter(|(_, card)| card.sriov.is_some()).map(move |(index, card)| (path(index), card))
+    }
+
+    /// Number of the node's devices that are handed to the guest.
+    pub fn passed_through(&self) -> usize {
+        self.host_devices().count() + self.sriov_cards().count()
+    }
+
     /// Its vsock address, once one is assigned.
     pub fn context_id(&self) -> Option<u32> {
         u32::try_from(self.vmi.status.as_ref()?.vsockcid?).ok()

@@ -104,12 +104,16 @@ fn instance(vmi: &VirtualMachineInstance) -> Instance {
     (vmi.namespace().unwrap_or_default(), vmi.name_any())
 }
 
-/// The bridged cards of an instance.
+/// The cards of an instance that are stations of their own, and whose addresses are known.
 fn places(vmi: &VirtualMachineInstance) -> Vec<(Place, &str)> {
     let (namespace, name) = instance(vmi);
     let cards = vmi.spec.domain.devices.interfaces.iter();
-    // With a binding plugin, too, the card is a station of its own on the network.
-    let is_station = |card: &barevirt_api::v1::Interface| card.bridge.is_some() || card.binding.is_some();
+    // With a binding plugin, too, the card is a station of its own on the network. The CNI plugin chooses the address of an
+    // SR-IOV card where the instance names none.
+    let is_station = |card: &barevirt_api::v1::Interface| {
+        let named = card.mac_address.as_deref().is_some_and(|given| !given.is_empty());
+        card.bridge.is_some() || card.binding.is_some() || card.sriov.is_some() && named
+    };
     let bridged = cards.filter(|card| is_station(card) && !networks::is_absent(card));
     let place = |card: &'_ barevirt_api::v1::Interface| {
         let network = vmi.spec.networks.iter().find(|network| network.name == card.name)?;
@@ -179,6 +183,20 @@ mod tests {
         macs.saw(&masked("a"));
         assert_eq!(macs.same(&masked("b")), [""; 0]);
         assert!(macs.lock().of.is_empty() && macs.lock().by.is_empty());
+    }
+
+    #[test]
+    fn a_card_of_the_node_counts_where_its_address_is_named() {
+        let macs = Macs::default();
+        macs.saw(&on("a", "02:00:00:00:00:01", "blue"));
+        let function = |mac: Value| {
+            let card = json!({"name": "red", "sriov": {}, "macAddress": mac});
+            vmi("b", card, json!({"name": "red", "multus": {"networkName": "blue"}}))
+        };
+        assert_eq!(macs.same(&function(json!("02:00:00:00:00:01"))).len(), 1);
+        macs.saw(&function(Value::Null));
+        let derived = identity::mac("shop", "b", "red");
+        assert_eq!(macs.same(&on("c", &derived, "blue")), [""; 0]);
     }
 
     #[test]

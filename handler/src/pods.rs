@@ -3,6 +3,7 @@
 use k8s_openapi::api::core::v1::Pod;
 
 use barevirt_api::names::{COMPUTE_CONTAINER, CONDITION_READY};
+use barevirt_api::network_status::{Noted, noted};
 
 /// The launcher's argument by which the controller permits emulation.
 const ALLOW_EMULATION: &str = "--allow-emulation";
@@ -24,6 +25,8 @@ pub struct LauncherPod {
     pub deleted: bool,
     /// Whether it is ready; only used if the guest has a readiness probe.
     pub readiness: Option<Readiness>,
+    /// The links of its networks, as Multus reports them.
+    pub links: Vec<Noted>,
 }
 
 /// The readiness of a pod, from its condition.
@@ -62,6 +65,7 @@ impl LauncherPod {
             allow_emulation: compute.args.iter().flatten().any(|argument| argument == ALLOW_EMULATION),
             deleted: pod.metadata.deletion_timestamp.is_some(),
             readiness: compute.readiness_probe.is_some().then(|| readiness(pod)),
+            links: noted(pod).unwrap_or_default(),
         })
     }
 }
@@ -78,6 +82,7 @@ fn readiness(pod: &Pod) -> Readiness {
 
 #[cfg(test)]
 mod tests {
+    use barevirt_api::network_status::NETWORK_STATUS;
     use serde_json::json;
 
     use super::*;
@@ -121,6 +126,12 @@ mod tests {
         assert_eq!(running.container.as_deref(), Some("abc"));
         assert_eq!(running.addresses, ["10.244.0.5", "fd00::5"]);
         assert!(running.allow_emulation);
+        assert_eq!(running.links, []);
+        let mut noted = pod(json!({"running": {}}));
+        let report = r#"[{"interface": "net1", "device-info": {"pci": {"pci-address": "0000:65:00.2"}}}]"#;
+        noted.metadata.annotations = Some([(NETWORK_STATUS.to_owned(), report.to_owned())].into());
+        let links = LauncherPod::read(&noted).unwrap().links;
+        assert_eq!((links[0].link.as_str(), links[0].pci), ("net1", "0000:65:00.2".parse().ok()));
         let ended = LauncherPod::read(&pod(json!({"terminated": {"exitCode": 0}}))).unwrap();
         assert_eq!(ended.container, None);
     }

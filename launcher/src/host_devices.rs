@@ -99,16 +99,8 @@ fn pool(
     Ok(single.into_iter().map(|source| vec![source]).chain(sets).collect())
 }
 
-/// Parses an address such as `0000:65:00.0`. Any other text could add a property to the device.
 fn pci(value: &str) -> Option<HostSource> {
-    let (domain, rest) = value.split_once(':')?;
-    let (bus, rest) = rest.split_once(':')?;
-    let (slot, function) = rest.split_once('.')?;
-    let is_hex = |text: &str, digits: usize| {
-        text.len() == digits && text.chars().all(|digit| digit.is_ascii_hexdigit())
-    };
-    let good = is_hex(domain, 4) && is_hex(bus, 2) && is_hex(slot, 2) && is_hex(function, 1);
-    good.then(|| HostSource::Pci(value.to_owned()))
+    value.parse().ok().map(HostSource::Pci)
 }
 
 fn mediated(value: &str) -> Option<HostSource> {
@@ -169,9 +161,9 @@ mod tests {
         assert_eq!(
             given,
             [
-                (field("gpus", 0), vec![HostSource::Pci("0000:65:00.0".into())]),
+                (field("gpus", 0), vec![HostSource::Pci("0000:65:00.0".parse().unwrap())]),
                 (field("gpus", 1), vec![HostSource::Mediated(uuid.into())]),
-                (field("hostDevices", 0), vec![HostSource::Pci("0000:66:00.1".into())]),
+                (field("hostDevices", 0), vec![HostSource::Pci("0000:66:00.1".parse().unwrap())]),
                 (field("hostDevices", 1), usb(3, [7, 8])),
                 (field("hostDevices", 2), usb(4, [1, 2])),
             ]

@@ -28,7 +28,7 @@
 //! - [`volumes`], [`disk`], [`object_disk`], [`cloudinit`], [`iso`], [`acpi_table`], [`state`]: contents and
 //!   files of its disks.
 //! - [`firmware`]: UEFI, kernel boot, TPM; [`clock`]: the hardware clock.
-//! - [`accelerator`], [`host_cpu`], [`host_cpus`], [`host_devices`]: features of this host; [`bare_qemu`]
+//! - [`accelerator`], [`host_cpu`], [`host_cpus`], [`host_devices`], [`sriov`]: features of this host; [`bare_qemu`]
 //!   asks QEMU about them.
 //! - [`pins`] and [`real_time`]: CPUs and scheduling of its threads.
 //!
@@ -76,6 +76,7 @@ pub mod run;
 pub mod screenshot;
 pub mod serial_log;
 pub mod signals;
+pub mod sriov;
 pub mod standstill;
 pub mod state;
 pub mod stats;

@@ -153,6 +153,13 @@ fn devices_of_a_node_prevent_migration() {
     let rows = [
         (devices(json!({"interfaces": [{"name": "default", "bridge": {}}]})), REASON_INTERFACE, "masquerade"),
         (
+            devices(
+                json!({"interfaces": [{"name": "default", "masquerade": {}}, {"name": "red", "sriov": {}}]}),
+            ),
+            REASON_INTERFACE,
+            "SR-IOV interface red",
+        ),
+        (
             devices(json!({"hostDevices": [{"name": "a", "deviceName": "b"}]})),
             REASON_HOST_DEVICE,
             "PCI host device",

@@ -35,6 +35,9 @@ pub const MEDIATED_VARIABLE: &str = "MDEV_PCI_RESOURCE";
 /// The same for USB devices.
 pub const USB_VARIABLE: &str = "USB_RESOURCE";
 
+/// The same for the PCI functions of networks, by which the device plugin of SR-IOV cards tells them.
+pub const NETWORK_DEVICE_VARIABLE: &str = "PCIDEVICE";
+
 /// Name of that variable for a resource: in capitals, with `_` instead of `/` and `.`.
 pub fn device_variable(prefix: &str, resource: &str) -> String {
     format!("{prefix}_{}", resource.to_uppercase().replace(['/', '.'], "_"))

@@ -212,7 +212,10 @@ fn devices(preferred: &DevicePreferences, spec: &mut VirtualMachineInstanceSpec)
         }
     }
     for interface in &mut devices.interfaces {
-        fill_text(&mut interface.model, preferred_interface_model.as_ref());
+        // The card of an SR-IOV interface is hardware: a model has no meaning for it.
+        if interface.sriov.is_none() {
+            fill_text(&mut interface.model, preferred_interface_model.as_ref());
+        }
         let on_pod_network = networks
             .iter()
             .find(|network| network.name == interface.name)

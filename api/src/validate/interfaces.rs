@@ -1,7 +1,7 @@
 //! Rules for network interfaces.
 
 use super::supported::given;
-use super::{Cause, Path, port_ranges};
+use super::{Cause, Path, port_ranges, sriov};
 use crate::addresses;
 use crate::gates::Gates;
 use crate::networks::{self, BRIDGE_SERVED, LINK_STATE_SERVED, SEVERAL_CARDS_SERVED};
@@ -88,6 +88,9 @@ pub(super) fn validate(
         not_served(&field, interface, network, causes);
         if interface.passt_binding.is_some() {
             not_of_passt(path, &field, interface, spec, causes);
+        }
+        if interface.sriov.is_some() {
+            sriov::validate(path, &field, interface, spec, causes);
         }
         hardware(&field, interface, causes);
         ports(&field.child("ports"), &interface.ports, causes);

@@ -35,6 +35,7 @@ mod pod;
 mod port_ranges;
 mod probes;
 mod requester;
+mod sriov;
 mod supported;
 mod update;
 mod vm;

@@ -51,7 +51,7 @@ pub(crate) async fn again(
     if let Some(message) = networks::unknown_binding(vmi, &config.settings.bindings) {
         return Ok(Again::Waits(message));
     }
-    if let Some(message) = definitions.trouble() {
+    if let Some(message) = definitions.refusal() {
         return Ok(Again::Waits(message));
     }
     let reaches = reach::observe(cluster, vmi, &claims, state.as_ref()).await?;

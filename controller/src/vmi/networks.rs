@@ -16,6 +16,7 @@ use super::observed::Observed;
 use super::status::{age, status_patch};
 use crate::cluster::Cluster;
 use barevirt_api::names::{CONDITION_MIGRATION_REQUIRED, REASON_MIGRATION_DUE, REASON_MIGRATION_PENDING};
+use barevirt_api::network_resource::{NetworkResource, RESOURCE_ANNOTATION};
 use barevirt_api::networks::{self, Attachment, SOURCE_DOMAIN, SOURCE_MULTUS};
 use barevirt_api::settings::Bindings;
 use barevirt_api::v1::{
@@ -23,7 +24,9 @@ use barevirt_api::v1::{
 };
 use barevirt_component::notes::Note;
 use barevirt_component::request::{Error, call_opt};
-use barevirt_plan::pod::networks::{NETWORK_STATUS, NETWORKS, Noted, differs, is_of, noted, wanted};
+use barevirt_plan::pod::networks::{
+    NETWORK_STATUS, NETWORKS, Noted, Resources, differs, is_of, noted, wanted,
+};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
@@ -31,7 +34,7 @@ use kube::ResourceExt;
 use kube::api::Api;
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use serde_json::json;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// How long a running pod may lack the report of its networks.
@@ -44,9 +47,6 @@ pub(super) const INTERVAL: Duration = Duration::from_secs(10);
 const GROUP_VERSION: &str = "k8s.cni.cncf.io/v1";
 /// The gate under which another component adds the resources of definitions to pods.
 const INJECTION: &str = "ExternalNetResourceInjection";
-/// Annotation of definitions: a resource of nodes that comes with the network.
-const RESOURCE: &str = "k8s.v1.cni.cncf.io/resourceName";
-
 /// The definitions that an instance names, as far as they were looked up.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Definitions {
@@ -54,24 +54,40 @@ pub(super) struct Definitions {
     missing: BTreeSet<String>,
     /// The cluster does not have this kind.
     no_such_kind: bool,
-    /// Resources of nodes that a pod asks for, one for each.
-    pub(super) resources: Vec<String>,
+    /// SR-IOV networks whose definition names no resource, each with the definition.
+    without_resource: Vec<(String, String)>,
+    /// Resources of nodes that come with the networks.
+    pub(super) resources: Resources,
 }
 
-/// Networks beside the pod's first and those that replace it, without networks of leaving cards and those of plugins.
-fn definitions(vmi: &VirtualMachineInstance, bindings: &Bindings) -> BTreeSet<Attachment> {
+/// A definition is attached for a network.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Use {
+    network: String,
+    /// The network's card is a PCI function of the node.
+    is_function: bool,
+}
+
+/// Networks beside the pod's first and those that replace it, without networks of leaving cards, and networks of plugins: their
+/// definitions, each with its uses.
+fn definitions(vmi: &VirtualMachineInstance, bindings: &Bindings) -> BTreeMap<Attachment, Vec<Use>> {
     let namespace = vmi.metadata.namespace.as_deref().unwrap_or_default();
-    let spec = &vmi.spec;
-    let leaves = |name: &str| {
-        let mut cards = spec.domain.devices.interfaces.iter();
-        cards.any(|card| card.name == name && networks::is_absent(card))
-    };
-    let stay = spec.networks.iter().filter(|network| !leaves(&network.name));
-    let multus = stay.filter_map(|network| network.multus.as_ref());
-    let plugins = spec.domain.devices.interfaces.iter().filter_map(|card| bindings.of(card));
-    let own = plugins.filter_map(|plugin| plugin.definition.as_deref());
-    let named = multus.map(|multus| multus.network_name.as_str()).chain(own);
-    named.map(|name| Attachment::of(namespace, name)).collect()
+    let mut named: BTreeMap<Attachment, Vec<Use>> = BTreeMap::new();
+    for network in &vmi.spec.networks {
+        let mut cards = vmi.spec.domain.devices.interfaces.iter();
+        let card = cards.find(|card| card.name == network.name);
+        let mut add = |definition: &str, is_function: bool| {
+            let attachment = Attachment::of(namespace, definition);
+            named.entry(attachment).or_default().push(Use { network: network.name.clone(), is_function });
+        };
+        if let Some(multus) = network.multus.as_ref().filter(|_| !card.is_some_and(networks::is_absent)) {
+            add(&multus.network_name, card.is_some_and(|card| card.sriov.is_some()));
+        }
+        if let Some(own) = card.and_then(|card| bindings.of(card)?.definition.as_deref()) {
+            add(own, false);
+        }
+    }
+    named
 }
 
 /// Looks up the definitions: if `begins`, because the pod is to be made; otherwise only if the pod takes long.
@@ -84,19 +100,19 @@ pub(super) async fn observe(
     let created = pod.and_then(|pod| pod.metadata.creation_timestamp.as_ref());
     let is_late = created.is_some_and(|created| age(created.0, Timestamp::now()) >= ATTACHES);
     let settings = cluster.config().settings;
-    let named = if begins || is_late { definitions(vmi, &settings.bindings) } else { BTreeSet::new() };
+    let named = if begins || is_late { definitions(vmi, &settings.bindings) } else { BTreeMap::new() };
     let mut found = Definitions::default();
     let injects = settings.gates.is_on(INJECTION);
-    for Attachment { namespace, name } in named {
+    for (Attachment { namespace, name }, uses) in named {
         let kind = GroupVersionKind::gvk("k8s.cni.cncf.io", "v1", "NetworkAttachmentDefinition");
         let resource = ApiResource::from_gvk_with_plural(&kind, "network-attachment-definitions");
         let all: Api<DynamicObject> = Api::namespaced_with(cluster.client.clone(), &namespace, &resource);
         let subject = || format!("network attachment definition {namespace}/{name}");
         match call_opt("get", subject, all.get(&name)).await? {
-            Some(definition) if !injects => {
-                found.resources.extend(definition.annotations().get(RESOURCE).cloned());
+            Some(definition) => {
+                let resource = definition.annotations().get(RESOURCE_ANNOTATION).map(String::as_str);
+                found.add(&format!("{namespace}/{name}"), &uses, resource, injects);
             }
-            Some(_) => {}
             None => drop(found.missing.insert(format!("{namespace}/{name}"))),
         }
     }
@@ -109,6 +125,30 @@ pub(super) async fn observe(
 }
 
 impl Definitions {
+    /// Adds the resource of a definition for each of its uses. With `injects`, another component asks for it.
+    fn add(&mut self, definition: &str, uses: &[Use], resource: Option<&str>, injects: bool) {
+        if let Some(resource) = resource.filter(|resource| !injects && !resource.is_empty()) {
+            self.resources.asked.extend(uses.iter().map(|_| resource.to_owned()));
+        }
+        for one in uses.iter().filter(|one| one.is_function) {
+            match resource.and_then(|resource| NetworkResource::new(&one.network, resource)) {
+                Some(card) => self.resources.of_cards.push(card),
+                None => self.without_resource.push((one.network.clone(), definition.to_owned())),
+            }
+        }
+    }
+
+    /// Why no pod can be made: a definition that is missing, in KubeVirt's words, or one that names no resource.
+    pub(super) fn refusal(&self) -> Option<String> {
+        self.trouble().or_else(|| {
+            let (network, definition) = self.without_resource.first()?;
+            Some(format!(
+                "failed to render launch manifest: network {network} is for an SR-IOV card, and its network attachment \
+                 definition {definition} has no annotation {RESOURCE_ANNOTATION} that names a resource of nodes"
+            ))
+        })
+    }
+
     /// The missing definition, in KubeVirt's words.
     pub(super) fn trouble(&self) -> Option<String> {
         if self.missing.is_empty() {
@@ -133,7 +173,7 @@ impl Definitions {
     #[cfg(test)]
     pub(super) fn of(missing: &[&str], no_such_kind: bool) -> Self {
         let missing = missing.iter().map(|name| (*name).to_owned()).collect();
-        Definitions { missing, no_such_kind, resources: Vec::new() }
+        Definitions { missing, no_such_kind, ..Definitions::default() }
     }
 }
 

@@ -140,7 +140,7 @@ fn without_pod(observed: &Observed) -> Plan {
                 return trouble(observed, CONDITION_SYNCHRONIZED, REASON_FAILED_CREATE, &message)
                     .again_in(SETTINGS_INTERVAL);
             }
-            if let Some(message) = observed.definitions.trouble() {
+            if let Some(message) = observed.definitions.refusal() {
                 return trouble(observed, CONDITION_SYNCHRONIZED, REASON_FAILED_CREATE, &message)
                     .again_in(networks::INTERVAL);
             }

@@ -53,6 +53,7 @@ mod replica_sets;
 mod roles;
 mod second_cards;
 mod squatter;
+mod sriov;
 mod standalone;
 mod stolen;
 mod strategies;

@@ -60,6 +60,7 @@ pub enum Due {
 /// node.
 pub fn due(vmi: &VirtualMachineInstance, held: &BTreeSet<String>, here: bool) -> Vec<(String, Due)> {
     let interfaces = vmi.spec.domain.devices.interfaces.iter();
+    let interfaces = interfaces.filter(|interface| interface.sriov.is_none());
     interfaces.map(|interface| (interface.name.clone(), due_of(vmi, interface, held, here))).collect()
 }
 
@@ -106,7 +107,8 @@ pub fn wanted(
         return Err(InterfaceError::SecondPodInterface);
     }
     let mut cards = Vec::new();
-    for (index, interface) in vmi.interfaces().iter().enumerate() {
+    let interfaces = vmi.interfaces().iter().enumerate();
+    for (index, interface) in interfaces.filter(|(_, valid)| valid.interface.sriov.is_none()) {
         let due = due_of(vmi.vmi(), &interface.interface, held, here);
         if due != Due::Later {
             let alone = here && runs(vmi.vmi()) && networks::is_secondary(&interface.network);
@@ -174,11 +176,11 @@ pub fn taps(vmi: &ValidVmi) -> Vec<(String, String)> {
         let taps: BTreeSet<_> = candidates.iter().map(|candidate| links::Names::of(candidate).tap).collect();
         taps.into_iter().map(move |tap| (name.clone(), tap))
     };
-    vmi.interfaces().iter().flat_map(of).collect()
+    vmi.interfaces().iter().filter(|valid| valid.interface.sriov.is_none()).flat_map(of).collect()
 }
 
 /// Possible names of the pod's link of an interface, the most likely first.
-fn candidates_of(vmi: &VirtualMachineInstance, valid: &ValidInterface) -> Vec<String> {
+pub(super) fn candidates_of(vmi: &VirtualMachineInstance, valid: &ValidInterface) -> Vec<String> {
     if !networks::is_secondary(&valid.network) {
         return vec![FIRST_LINK.to_owned()];
     }

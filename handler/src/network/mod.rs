@@ -13,6 +13,7 @@ pub mod nft;
 pub mod observe;
 pub mod plan;
 pub mod services;
+pub mod sriov;
 pub mod state;
 #[cfg(test)]
 pub(crate) mod tests;

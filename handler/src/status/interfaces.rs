@@ -15,7 +15,7 @@ pub(super) const MOST_GUEST_ONLY: usize = 10;
 pub struct Interface {
     /// Its name in the spec.
     pub name: String,
-    /// The guest's MAC address.
+    /// The guest's MAC address; empty if it is unknown.
     pub mac: String,
     /// The pod's interface.
     pub pod_interface: String,
@@ -25,6 +25,8 @@ pub struct Interface {
     pub queues: u32,
     /// Whether it is on the pod network.
     pub is_primary: bool,
+    /// Whether its card is a device of the node, whose queues and link are unknown.
+    pub is_device: bool,
     /// Whether the guest has released its card, but the network could not be removed yet.
     pub lingers: bool,
 }
@@ -39,9 +41,10 @@ pub(super) fn report(
     told: &[GuestInterface],
 ) -> Vec<NetworkInterfaceStatus> {
     let card = |name: &str| cards.iter().find(|card| card.name == name);
-    // A launcher that reports no cards still has those that it started with.
+    // A launcher that reports no cards still has those that it started with. It never reports devices of the
+    // node.
     let has = |one: &&Interface| {
-        one.lingers || cards.is_empty() || card(&one.name).is_some_and(|card| card.plugged)
+        one.lingers || one.is_device || cards.is_empty() || card(&one.name).is_some_and(|card| card.plugged)
     };
     let mut interfaces: Vec<_> = made
         .iter()
@@ -67,12 +70,12 @@ fn interface(seen: &Interface, is_down: bool) -> NetworkInterfaceStatus {
     NetworkInterfaceStatus {
         ip_address: seen.addresses.first().cloned(),
         ip_addresses: seen.addresses.clone(),
-        mac: Some(seen.mac.clone()),
+        mac: Some(seen.mac.clone()).filter(|mac| !mac.is_empty()),
         name: Some(seen.name.clone()),
         pod_interface_name: Some(seen.pod_interface.clone()),
         info_source: Some(SOURCE_DOMAIN.to_owned()),
-        link_state: Some(if is_down { DOWN } else { UP }.to_owned()),
-        queue_count: i32::try_from(seen.queues).ok(),
+        link_state: (!seen.is_device).then(|| if is_down { DOWN } else { UP }.to_owned()),
+        queue_count: i32::try_from(seen.queues).ok().filter(|_| !seen.is_device),
         ..NetworkInterfaceStatus::default()
     }
 }
@@ -144,6 +147,7 @@ mod tests {
             addresses: if is_primary { vec!["10.244.0.5".to_owned()] } else { Vec::new() },
             queues: 2,
             is_primary,
+            is_device: false,
             lingers: false,
         }
     }
@@ -180,6 +184,18 @@ mod tests {
         assert_eq!(after[2].pod_interface_name.as_deref(), Some("pod-blue"));
         // Once written, the entry stays.
         assert_eq!(report(&after, &made, &[], &told), after);
+    }
+
+    #[test]
+    fn a_device_of_the_node_has_neither_queues_nor_a_link_state() {
+        let device = Interface { is_device: true, ..made("fast", "", false) };
+        let made = [made("default", "02:01", true), device];
+        let card = Card { name: "default".to_owned(), plugged: true, ..Card::default() };
+        let after = report(&[seen("fast", "multus-status")], &made, &[card], &[]);
+        assert_eq!(sources(&after), [("default", "domain"), ("fast", "domain, multus-status")]);
+        let NetworkInterfaceStatus { mac, link_state, queue_count, pod_interface_name, .. } = &after[1];
+        assert_eq!((mac, link_state, queue_count), (&None, &None, &None));
+        assert_eq!(pod_interface_name.as_deref(), Some("pod-fast"));
     }
 
     #[test]

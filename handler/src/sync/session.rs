@@ -33,6 +33,7 @@ use crate::migration::arrivals::Entry;
 use crate::migration::call::CallError;
 use crate::network::NetworkError;
 use crate::network::guest::{self, Due, InterfaceError};
+use crate::network::sriov::NotAttached;
 use crate::real_time::{self, RealTimeError};
 use crate::status::interfaces::Interface;
 
@@ -60,6 +61,9 @@ pub enum StepError {
     /// The interfaces of the spec cannot be set up.
     #[error(transparent)]
     Interface(#[from] InterfaceError),
+    /// The pod does not have the device of a card yet.
+    #[error(transparent)]
+    NotAttached(#[from] NotAttached),
     /// The VMI is not valid: it was stored without admission.
     #[error("{0}")]
     Invalid(String),

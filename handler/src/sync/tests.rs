@@ -171,6 +171,7 @@ impl Node {
             allow_emulation: true,
             deleted: false,
             readiness: None,
+            links: Vec::new(),
         };
         Input { vmi: Arc::new(self.server.read()), pod: Some(Arc::new(pod)) }
     }

@@ -296,8 +296,8 @@ fn devices(argv: &mut Arguments, machine: &Machine) {
         }
         argv.json("-device", &disk.props());
     }
-    for (index, nic) in machine.nics.iter().enumerate() {
-        argv.of_list("interface", &nic.name, "interfaces", index);
+    for nic in &machine.nics {
+        argv.of_list("interface", &nic.name, "interfaces", nic.at);
         argv.json("-netdev", &nic.backend_props());
         argv.json("-device", &nic.props());
     }
@@ -364,13 +364,15 @@ fn devices(argv: &mut Arguments, machine: &Machine) {
         argv.option("-chardev", slot.chardev());
         argv.json("-device", &slot.props());
     }
-    argv.of("panic", &["spec.domain.devices.panicDevices"]);
     if let Some(vsock) = machine.vsock {
+        argv.of("vsock", &["spec.domain.devices.autoattachVSOCK"]);
         argv.json("-device", &vsock.props());
     }
     for device in &machine.host_devices {
+        argv.of(format!("device of the node {}", device.id), &[&device.field]);
         argv.json("-device", &device.props());
     }
+    argv.of("panic", &["spec.domain.devices.panicDevices"]);
     for device in machine.panic.props() {
         argv.json("-device", &device);
     }

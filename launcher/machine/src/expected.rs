@@ -7,6 +7,8 @@ use barevirt_api::cloud_init::{self, Layout};
 use barevirt_api::firmware;
 use barevirt_api::names::CLAIM_DEVICES;
 use barevirt_api::object_volume;
+use barevirt_api::pci::FUNCTIONS;
+use barevirt_api::pci_address::PciAddress;
 use barevirt_api::settings::Smbios;
 use barevirt_api::sizing::DedicatedCpus;
 use barevirt_api::v1::Volume;
@@ -58,12 +60,13 @@ pub fn expected(vmi: &ValidVmi, accelerator: Accelerator, smbios: Smbios) -> Fac
             NetBackend::Tap(queues.map(|_| TapFd::Number(numbers.next())).collect())
         },
     };
-    let interfaces = vmi.interfaces().iter().map(interface).collect();
+    let emulated = vmi.interfaces().iter().filter(|valid| valid.interface.sriov.is_none());
+    let interfaces = emulated.map(interface).collect();
     // Only the node knows the kind and address of a device.
-    let host_devices = vmi
-        .host_devices()
-        .zip(0..)
-        .map(|((field, _), number): (_, u16)| (field, vec![HostSource::Pci(format!("0000:65:00.{number}"))]));
+    let fields = vmi.host_devices().map(|(field, _)| field);
+    let fields = fields.chain(vmi.sriov_cards().map(|(field, _)| field));
+    let host_devices =
+        fields.zip(functions()).map(|(field, address)| (field, vec![HostSource::Pci(address)]));
     let host_devices = host_devices.collect();
     let wants_vsock = vmi.spec().domain.devices.autoattach_vsock == Some(true);
     let vhost_vsock = wants_vsock.then(|| numbers.next());
@@ -98,6 +101,12 @@ pub fn expected(vmi: &ValidVmi, accelerator: Accelerator, smbios: Smbios) -> Fac
         host_cpus: Some(host_cpus(vmi)),
         layout: None,
     }
+}
+
+/// Addresses of functions of one bus.
+fn functions() -> impl Iterator<Item = PciAddress> {
+    let address = |number: u16| format!("0000:65:{:02x}.{}", number / FUNCTIONS, number % FUNCTIONS);
+    (0..32 * FUNCTIONS).filter_map(move |number| address(number).parse().ok())
 }
 
 struct Numbers(u32);

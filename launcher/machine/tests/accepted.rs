@@ -274,6 +274,7 @@ fn hotplug_takes_the_same_interface_and_undoes_it() {
     qemu.negotiate();
     let (_, port) = plan(&vmi, &facts(&vmi)).unwrap().layout.occupy("nic-more").unwrap();
     let nic = Nic {
+        at: 1,
         name: "more".into(),
         model: NicModel::Virtio(Virtio::Current),
         mac: "02:00:00:00:00:09".into(),

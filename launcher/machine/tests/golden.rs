@@ -86,6 +86,28 @@ fn vsock_and_devices_of_the_node() {
 }
 
 #[test]
+fn sriov() {
+    let vmi = common::valid(serde_saphyr::from_str(include_str!("manifests/sriov.yaml")).unwrap());
+    let machine = plan(&vmi, &facts(&vmi)).unwrap();
+    insta::assert_snapshot!(lines(&argv(&machine)));
+    let without = Facts { host_devices: Vec::new(), ..facts(&vmi) };
+    assert_eq!(plan(&vmi, &without).unwrap_err().field(), "spec.domain.devices.interfaces[0]");
+}
+
+#[test]
+fn options_of_cards_name_their_interfaces() {
+    let vmi = common::valid(serde_saphyr::from_str(include_str!("manifests/sriov.yaml")).unwrap());
+    let parts = parts(&plan(&vmi, &facts(&vmi)).unwrap());
+    let of = |text: &str| {
+        let has = |part: &&Part| part.arguments.iter().any(|argument| argument.contains(text));
+        parts.iter().find(has).map(|part| part.fields.clone()).unwrap_or_default()
+    };
+    for (text, index) in [("nic-default", 1), ("nic-fast", 0), ("nic-integrated", 3)] {
+        assert_eq!(of(text), [format!("spec.domain.devices.interfaces[{index}]")], "{text}");
+    }
+}
+
+#[test]
 fn filesystems() {
     let vmi = common::valid(serde_saphyr::from_str(include_str!("manifests/filesystems.yaml")).unwrap());
     let machine = plan(&vmi, &facts(&vmi)).unwrap();

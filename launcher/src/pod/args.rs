@@ -3,6 +3,7 @@
 
 use std::path::PathBuf;
 
+use barevirt_api::network_resource::NetworkResource;
 use barevirt_api::settings::{NodeDisk, Smbios};
 
 use crate::cloudinit;
@@ -38,6 +39,10 @@ pub struct Args {
     /// System information in SMBIOS for the guest, as JSON: manufacturer, product, version, sku, family.
     #[arg(long, value_name = "JSON", default_value_t)]
     pub smbios: Smbios,
+
+    /// A network whose card is a PCI function of the node, and the resource of that function.
+    #[arg(long, value_name = "NETWORK=RESOURCE")]
+    pub network_resource: Vec<NetworkResource>,
 
     /// Log level, as klog counts: 2 is the default, from 3 on more, from 6 on everything.
     #[arg(long, env = "VIRT_LAUNCHER_LOG_VERBOSITY", value_name = "LEVEL", default_value_t = 2)]
@@ -120,4 +125,32 @@ pub struct Args {
     /// QEMU.
     #[arg(long, value_name = "PROGRAM", default_value = "/usr/bin/qemu-system-x86_64")]
     pub qemu: PathBuf,
+}
+
+#[cfg(test)]
+mod tests {
+    use barevirt_api::network_resource::RESOURCE_ARGUMENT;
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, clap::Parser)]
+    struct Program {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    #[test]
+    fn networks_have_resources() {
+        let parse = |more: &[&str]| {
+            let plain = ["pod", "--name", "a", "--namespace", "b", "--uid", "u"];
+            Program::try_parse_from(plain.iter().chain(more)).map(|program| program.args.network_resource)
+        };
+        assert_eq!(parse(&[]).unwrap(), []);
+        let both = ["red", "blue"].map(|network| NetworkResource::new(network, "a.b/c").unwrap());
+        let told = both.each_ref().map(|card| format!("{RESOURCE_ARGUMENT}={card}"));
+        assert_eq!(parse(&told.each_ref().map(String::as_str)).unwrap(), both);
+        let error = parse(&["--network-resource=red"]).unwrap_err().to_string();
+        assert!(error.contains("red"), "{error}");
+    }
 }

@@ -115,7 +115,9 @@ impl Cards {
             outcome = outcome.and(self.take_out(qmp, &name, room, store).await);
         }
         self.refused.retain(|refused| is_wanted(&refused.name));
-        for facts in wanted.facts.interfaces.iter().filter(|facts| is_wanted(&facts.name)) {
+        // The machine starts with its devices of the node.
+        let emulated = wanted.facts.interfaces.iter().filter(|facts| !wanted.is_passed_through(facts));
+        for facts in emulated.filter(|facts| is_wanted(&facts.name)) {
             let tried = |refused: &Refused| refused.name == facts.name && refused.at.elapsed() < LATER;
             let is_there = self.plugged.iter().any(|plugged| plugged.card.name == facts.name);
             if !is_there && !self.refused.iter().any(tried) {

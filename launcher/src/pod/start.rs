@@ -10,7 +10,7 @@ use barevirt_api::firmware;
 use barevirt_api::names::PCI_LAYOUT_ANNOTATION;
 use barevirt_api::valid::ValidVmi;
 use barevirt_machine::{
-    Accelerator, Bytes, FdSet, FdSetMember, HostCpu, InterfaceFacts, Layout, NetBackend, TapFd,
+    Accelerator, Bytes, FdSet, FdSetMember, HostCpu, HostSource, InterfaceFacts, Layout, NetBackend, TapFd,
 };
 use barevirt_protocol::names::{HotDisk, NetworkDescriptor, VHOST_VSOCK};
 use barevirt_protocol::seqpacket::PacketSocket;
@@ -40,6 +40,7 @@ use crate::firmware::Kernel;
 use crate::guest_end::GuestEnd;
 use crate::host_devices;
 use crate::real_time::{self, RealTime};
+use crate::sriov;
 use crate::state;
 use crate::volumes::{self, Base, Places};
 
@@ -210,7 +211,7 @@ fn put_together(
     let vhost_vsock = store.take(VHOST_VSOCK).map(|vsock| descriptors.add(vsock));
     let mut interfaces = Vec::new();
     let mut dhcp = Vec::new();
-    for facts in &wanted.facts.interfaces {
+    for facts in wanted.facts.interfaces.iter().filter(|facts| !wanted.is_passed_through(facts)) {
         let passt = passt.take_if(|_| wanted.is_joined_by_passt(facts));
         let (interface, served) = interface(wanted, facts, passt, &mut store, &mut descriptors)?;
         interfaces.push(interface);
@@ -240,8 +241,7 @@ fn put_together(
     let machine = crate::firmware::Installation { ovmf, swtpm: pod.args.swtpm.clone(), places, comes };
     let firmware = crate::firmware::prepare(&wanted.vmi, kernel, &machine, &mut descriptors)
         .map_err(|error| GuestEnd::failed("FirmwareFailed", error.to_string()))?;
-    let host_devices = host_devices::given(&wanted.vmi, |name| std::env::var(name).ok())
-        .map_err(|error| GuestEnd::failed("HostDeviceMissing", error.to_string()))?;
+    let host_devices = host_devices(pod, wanted)?;
     let node = FromNode { vhost_vsock, host_devices };
     let parts = Parts {
         firmware,
@@ -288,6 +288,17 @@ fn put_together(
     let plugs = plugs.with(plugged, &assembly.came);
     spawn_local(plugs.serve(people, pod.wanted.subscribe()));
     Ok(Prepared { assembly, connections })
+}
+
+/// The devices of the node for the guest, by the paths of their entries.
+fn host_devices(pod: &Pod, wanted: &Wanted) -> Result<Vec<(String, Vec<HostSource>)>, GuestEnd> {
+    let failed = |error: &dyn std::error::Error| GuestEnd::failed("HostDeviceMissing", error.to_string());
+    let environment = |name: &str| std::env::var(name).ok();
+    let mut devices = host_devices::given(&wanted.vmi, environment).map_err(|error| failed(&error))?;
+    let (resources, facts) = (&pod.args.network_resource, &wanted.facts.interfaces);
+    let cards = sriov::given(&wanted.vmi, resources, facts, environment).map_err(|error| failed(&error))?;
+    devices.extend(cards);
+    Ok(devices)
 }
 
 /// Prepares the disks that an incoming guest brings along, because they were plugged in while it ran; returns

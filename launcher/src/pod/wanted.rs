@@ -152,16 +152,23 @@ impl Wanted {
         passt::of(self.vmi.spec()).is_some_and(|interface| interface.name == facts.name)
     }
 
+    /// Whether the card of an interface is a device of the node.
+    #[must_use]
+    pub fn is_passed_through(&self, facts: &Interface) -> bool {
+        self.vmi.sriov_cards().any(|(_, card)| card.name == facts.name)
+    }
+
     /// The interface that passt joins to the pod network, once the handler has prepared it.
     #[must_use]
     pub fn joined_by_passt(&self) -> Option<&Interface> {
         self.facts.interfaces.iter().find(|facts| self.is_joined_by_passt(facts))
     }
 
-    /// Names of the descriptors of an interface's queues; a card of passt has none.
+    /// Names of the descriptors of an interface's queues; a card of passt has none, and a device of the node
+    /// has none.
     #[must_use]
     pub fn taps(&self, facts: &Interface) -> Vec<String> {
-        if self.is_joined_by_passt(facts) {
+        if self.is_joined_by_passt(facts) || self.is_passed_through(facts) {
             return Vec::new();
         }
         let interface = self.vmi.interfaces().iter().find(|valid| valid.interface.name == facts.name);
@@ -212,6 +219,24 @@ mod tests {
         let wanted = Wanted { revision: 1, spec_hash: String::new(), vmi, facts, incoming: None };
         assert_eq!(wanted.needed(true), BTreeSet::new());
         assert_eq!(wanted.joined_by_passt().unwrap().name, "default");
+    }
+
+    #[test]
+    fn a_device_of_the_node_takes_no_descriptor() {
+        let mut vmi = judge("u", None, request(1, "u")).unwrap().vmi.vmi().clone();
+        let interface = json!([{"name": "red", "sriov": {}}]);
+        vmi.spec.domain.devices.interfaces = serde_json::from_value(interface).unwrap();
+        let network = json!([{"name": "red", "multus": {"networkName": "red"}}]);
+        vmi.spec.networks = serde_json::from_value(network).unwrap();
+        let vmi = ValidVmi::new(vmi).unwrap();
+        let facts = Interface { name: "red".into(), network: "red".into(), ..Interface::default() };
+        let mut wanted =
+            Wanted { revision: 1, spec_hash: String::new(), vmi, facts: Facts::default(), incoming: None };
+        assert_eq!(wanted.interfaces_without_facts(), ["red"]);
+        assert!(wanted.is_passed_through(&facts));
+        wanted.facts.interfaces.push(facts);
+        assert_eq!(wanted.needed(true), BTreeSet::new());
+        assert!(wanted.interfaces_without_facts().is_empty());
     }
 
     fn default() -> Interface {

@@ -155,6 +155,7 @@ fn interfaces_and_their_binding() {
         json!({"devices": {"preferredInterfaceModel": "e1000e", "preferredInterfaceMasquerade": {}}});
     let interfaces = json!({"devices": {"interfaces": [
         {"name": "pod"}, {"name": "other", "model": "virtio"}, {"name": "pod", "bridge": {}}, {"name": "nowhere"},
+        {"name": "other", "sriov": {}},
     ]}});
     let result = applied(&preference, interfaces, json!({}));
     assert_eq!(
@@ -164,6 +165,7 @@ fn interfaces_and_their_binding() {
             {"name": "other", "model": "virtio"},
             {"name": "pod", "model": "e1000e", "bridge": {}},
             {"name": "nowhere", "model": "e1000e"},
+            {"name": "other", "sriov": {}},
         ])
     );
 }

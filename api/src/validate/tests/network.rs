@@ -17,8 +17,6 @@ fn network_rules() {
         ["/spec/domain/devices/interfaces/0/acpiIndex" => 16384] => "spec.domain.devices.interfaces[0].acpiIndex", "must be between 1 and 16383";
         ["/spec/domain/devices/interfaces/0/macAddress" => "02:11:22:33:44:55:66:77"] => "spec.domain.devices.interfaces[0].macAddress", "interface spec.domain.devices.interfaces[0].name has too long MAC address (02:11:22:33:44:55:66:77).";
         ["/spec/domain/devices/interfaces/0/state" => "sideways"] => "spec.domain.devices.interfaces[0].state", "logical default interface state value is unsupported: sideways";
-        ["/spec/domain/devices/interfaces/0/state" => "up", "/spec/domain/devices/interfaces/0/masquerade" => null, "/spec/domain/devices/interfaces/0/sriov" => {}]
-            => "spec.domain.devices.interfaces[0].state", "\"default\" interface's state \"up\" is not supported for SR-IOV NICs";
         ["/spec/domain/devices/interfaces/0/state" => "absent"]
             => "spec.domain.devices.interfaces[0].state", "\"default\" interface's state \"absent\" is supported only for bridge binding",
                "spec.domain.devices.interfaces[0].state", "\"default\" interface's state \"absent\" is not supported on default networks";
@@ -125,14 +123,56 @@ fn cards_are_taken_as_soon_as_they_are_carried_out() {
 }
 
 #[test]
-fn a_binding_that_is_not_served_is_named() {
-    let mut object = with(right(), "/spec/domain/devices/interfaces/0/masquerade", Value::Null);
-    object = with(object, "/spec/domain/devices/interfaces/0/sriov", json!({}));
-    object = with(object, "/spec/domain/devices/interfaces/0/tag", json!("red"));
-    let fields: Vec<String> =
-        causes_with(&object, &Gates::all()).into_iter().map(|cause| cause.field).collect();
-    let interface = "spec.domain.devices.interfaces[0]";
-    assert_eq!(fields, ["sriov", "tag"].map(|field| format!("{interface}.{field}")));
+fn a_card_of_the_node_is_on_a_network_beside_the_first() {
+    let sriov = |more: Value, multus: Value| {
+        let mut card = json!({"name": "b", "sriov": {}});
+        card.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let causes = causes_of(&second(card, multus)).into_iter();
+        causes.map(|cause| format!("{}: {}", cause.field, cause.message)).collect::<Vec<_>>()
+    };
+    let named = || json!({"networkName": "net/a"});
+    let card = "spec.domain.devices.interfaces[1]";
+    let accepted = json!({"macAddress": "02:11:22:33:44:66", "bootOrder": 9, "acpiIndex": 7, "pciAddress": "0000:05:00.0"});
+    assert_eq!(sriov(accepted, named()), [""; 0]);
+    let no_effect = |field: &str| {
+        format!(
+            "{card}.{field}: {card}.{field} has no effect with sriov: the guest drives the card of the node"
+        )
+    };
+    for (more, refused) in [
+        (json!({"model": "virtio"}), no_effect("model")),
+        (json!({"dhcpOptions": {"bootFileName": "a"}}), no_effect("dhcpOptions")),
+        (json!({"tag": "red"}), format!("{card}.tag: {card}.tag is not supported yet")),
+        (
+            json!({"state": "down"}),
+            format!(r#"{card}.state: "b" interface's state "down" is not supported for SR-IOV NICs"#),
+        ),
+        (
+            json!({"state": "up"}),
+            format!(r#"{card}.state: "b" interface's state "up" is not supported for SR-IOV NICs"#),
+        ),
+        (
+            json!({"state": "absent"}),
+            format!(r#"{card}.state: "b" interface's state "absent" is supported only for bridge binding"#),
+        ),
+        (
+            json!({"bridge": {}}),
+            format!("{card}: logical b interface must have exactly one binding method or binding plugin"),
+        ),
+    ] {
+        assert_eq!(sriov(more, named()), [refused]);
+    }
+    let replacing = json!([{"name": "default", "multus": {"networkName": "a", "default": true}}]);
+    let alone = json!([{"name": "default", "sriov": {}}]);
+    let object = with(right(), "/spec/domain/devices/interfaces", alone);
+    let first = |object: &Value| causes_of(object)[0].to_string();
+    assert_eq!(
+        first(&object),
+        "spec.domain.devices.interfaces[0].name: SR-IOV interface only implemented with Multus network"
+    );
+    let field = "spec.networks[0].multus.default";
+    let refused = format!("{field} with sriov is not supported yet");
+    assert_eq!(first(&with(object, "/spec/networks", replacing)), refused);
 }
 
 #[test]

@@ -154,6 +154,16 @@ fn some_changes_take_a_restart() {
     assert!(changed(&|now| drop(now.networks.remove(1))));
     assert!(changed(&|now| now.domain.devices.interfaces[1].model = Some("e1000e".to_owned())));
     assert!(changed(&|now| now.networks[1].multus.as_mut().unwrap().default = Some(true)));
+    // A device of the node is neither plugged nor unplugged.
+    let device = |now: &mut VirtualMachineInstanceSpec, index: usize| {
+        let card = &mut now.domain.devices.interfaces[index];
+        (card.bridge, card.sriov) = (None, Some(Default::default()));
+    };
+    assert!(changed(&|now| device(now, 1)));
+    assert!(changed(&|now| {
+        *now = spec(&["a", "b"]);
+        device(now, 2);
+    }));
     assert!(changed(&|now| {
         *now = spec(&["a", "b"]);
         now.networks[2].multus = None;

@@ -5,9 +5,9 @@
 //!   instance <---reported---- k8s.v1.cni.cncf.io/network-status <----------------------------- Multus
 //! ```
 //!
-//! The report is written by whatever implementation the cluster has: anything but a list of named links is ignored.
-
 use barevirt_api::names::COMPUTE_CONTAINER;
+use barevirt_api::network_resource::{NetworkResource, RESOURCE_ARGUMENT};
+pub use barevirt_api::network_status::{NETWORK_STATUS, Noted, noted};
 use barevirt_api::networks::{self, Attachment};
 use barevirt_api::settings::Bindings;
 use barevirt_api::v1::VirtualMachineInstance;
@@ -21,15 +21,8 @@ use std::collections::BTreeMap;
 pub const NETWORKS: &str = barevirt_api::networks::NETWORKS_ANNOTATION;
 /// Annotation: the network to attach to the pod instead of the cluster's own.
 pub const DEFAULT_NETWORK: &str = "v1.multus-cni.io/default-network";
-/// Annotation: the links that are attached to the pod.
-pub const NETWORK_STATUS: &str = "k8s.v1.cni.cncf.io/network-status";
 /// Its former name.
 const FORMER_NETWORK_STATUS: &str = "k8s.v1.cni.cncf.io/networks-status";
-
-/// Longest report that is read, in bytes: the limit of a pod's annotations together.
-const LONGEST: usize = 256 << 10;
-/// Most links that are read: more than an instance may have.
-const MOST: usize = 512;
 
 /// A network to attach, as Multus reads it and KubeVirt writes it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -130,18 +123,32 @@ fn selections(
     vmi.spec.networks.iter().flat_map(of_network).collect()
 }
 
-/// Adds requests for node resources that come with networks to the launcher's container, one for each.
-pub fn ask(pod: &mut Pod, resources: &[String]) {
+/// What networks take of nodes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Resources {
+    /// Resources that the pod asks for, one for each entry.
+    pub asked: Vec<String>,
+    /// Resources of the networks whose cards are PCI functions of the node.
+    pub of_cards: Vec<NetworkResource>,
+}
+
+/// Adds requests for node resources that come with networks to the launcher's container, and tells the launcher which of them
+/// is whose.
+pub fn ask(pod: &mut Pod, resources: &Resources) {
     let compute = pod.spec.iter_mut().flat_map(|spec| &mut spec.containers);
     let Some(compute) = compute.into_iter().find(|container| container.name == COMPUTE_CONTAINER) else {
         return;
     };
-    for resource in resources {
+    for resource in &resources.asked {
         let given = compute.resources.get_or_insert_default();
         for list in [&mut given.requests, &mut given.limits] {
             let count = list.get_or_insert_default().entry(resource.clone()).or_default();
             *count = Quantity((count.0.parse::<u32>().unwrap_or(0) + 1).to_string());
         }
+    }
+    let told = resources.of_cards.iter().map(|card| format!("{RESOURCE_ARGUMENT}={card}"));
+    if !resources.of_cards.is_empty() {
+        compute.args.get_or_insert_default().extend(told);
     }
 }
 
@@ -155,29 +162,6 @@ pub fn differs(pod: &Pod, namespace: &str, vmi: &VirtualMachineInstance, binding
 fn asked(pod: &Pod) -> Option<Vec<Selection>> {
     let asked = annotation(pod, NETWORKS).unwrap_or_default();
     if asked.is_empty() { Some(Vec::new()) } else { serde_json::from_str(asked).ok() }
-}
-
-/// An attached link.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Noted {
-    /// Its name in the pod.
-    pub link: String,
-    /// Its NetworkAttachmentDefinition, usually with the namespace.
-    pub definition: String,
-}
-
-/// The links that are reported on a pod. `None` without a report: then nothing has attached even its first network.
-pub fn noted(pod: &Pod) -> Option<Vec<Noted>> {
-    let text = annotation(pod, NETWORK_STATUS).filter(|text| text.len() <= LONGEST)?;
-    let Ok(Value::Array(entries)) = serde_json::from_str(text) else { return None };
-    let text = |entry: &Value, field: &str| entry[field].as_str().map(str::to_owned);
-    let noted = entries.iter().take(MOST).filter_map(|entry| {
-        Some(Noted {
-            link: text(entry, "interface").filter(|link| !link.is_empty())?,
-            definition: text(entry, "name").unwrap_or_default(),
-        })
-    });
-    Some(noted.collect())
 }
 
 /// Whether a link is reported to be of the definition that a network names.
@@ -286,12 +270,19 @@ mod tests {
         let mut pod: Pod = serde_json::from_value(json!({"spec": {"containers": [
             {"name": "volumeroot"}, {"name": "compute", "resources": {"requests": {"cpu": "1"}}}]}}))
         .unwrap();
-        ask(&mut pod, &["a.b/c", "a.b/c", "x/y"].map(str::to_owned));
-        let pod = serde_json::to_value(pod).unwrap();
-        assert_eq!(pod["spec"]["containers"][0].get("resources"), None);
-        let asked = &pod["spec"]["containers"][1]["resources"];
-        assert_eq!(asked["requests"], json!({"cpu": "1", "a.b/c": "2", "x/y": "1"}));
-        assert_eq!(asked["limits"], json!({"a.b/c": "2", "x/y": "1"}));
+        let asked: Vec<_> = ["a.b/c", "a.b/c", "x/y"].map(str::to_owned).into();
+        ask(&mut pod, &Resources { asked: asked.clone(), of_cards: Vec::new() });
+        let seen = serde_json::to_value(&pod).unwrap();
+        assert_eq!(seen["spec"]["containers"][0].get("resources"), None);
+        let compute = &seen["spec"]["containers"][1];
+        assert_eq!(compute["resources"]["requests"], json!({"cpu": "1", "a.b/c": "2", "x/y": "1"}));
+        assert_eq!(compute["resources"]["limits"], json!({"a.b/c": "2", "x/y": "1"}));
+        assert_eq!(compute.get("args"), None);
+        let of_cards = ["red", "blue"].map(|network| NetworkResource::new(network, "a.b/c").unwrap()).into();
+        ask(&mut pod, &Resources { asked: Vec::new(), of_cards });
+        let seen = serde_json::to_value(&pod).unwrap();
+        let told = ["--network-resource=red=a.b/c", "--network-resource=blue=a.b/c"];
+        assert_eq!(seen["spec"]["containers"][1]["args"], json!(told));
     }
 
     #[test]
@@ -308,22 +299,11 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_noted_is_read_or_left_out() {
-        let noted = |text: &str| noted(&pod(json!({NETWORK_STATUS: text})));
-        let first = r#"{"name":"cbr0","interface":"eth0","ips":["10.1.1.1"],"default":true}"#;
-        let red = r#"{"name":"shop/blue","interface":"podb1f51a511f1","dns":{}}"#;
-        let found = noted(&format!("[{first},{red},7,{{\"name\":\"x\"}},{{\"interface\":\"\"}}]")).unwrap();
-        assert_eq!(found.len(), 2);
-        assert_eq!(found[1].link, "podb1f51a511f1");
-        assert!(is_of(&found[1], "shop", "blue") && is_of(&found[1], "x", "shop/blue"));
-        assert!(!is_of(&found[1], "x", "blue"));
-        for nothing in ["", "{}", "null", "[", "\"a\""] {
-            assert_eq!(noted(nothing), None, "{nothing}");
-        }
-        assert_eq!(noted("[]"), Some(vec![]));
-        assert_eq!(noted(&format!("[{}]", vec![red; 600].join(","))).unwrap().len(), MOST);
-        assert_eq!(noted(&format!("[\"{}\"]", "a".repeat(LONGEST))), None);
-        assert_eq!(super::noted(&pod(json!({}))), None);
+    fn a_link_is_of_the_definition_that_its_network_names() {
+        let red = r#"[{"name":"shop/blue","interface":"podb1f51a511f1","dns":{}}]"#;
+        let found = noted(&pod(json!({NETWORK_STATUS: red}))).unwrap();
+        assert!(is_of(&found[0], "shop", "blue") && is_of(&found[0], "x", "shop/blue"));
+        assert!(!is_of(&found[0], "x", "blue"));
     }
 
     #[test]

@@ -65,6 +65,74 @@ fn a_definition_that_is_missing_is_told_before_there_is_a_pod() {
     assert_eq!(made.notes[1], same_address("twins"));
 }
 
+/// An instance with SR-IOV cards on two networks of one definition, and a bridge on a third.
+fn with_functions() -> VirtualMachineInstance {
+    let mut vmi = vmi(json!({"phase": "Pending"}), json!({}));
+    let spec = json!({
+        "domain": {"memory": {"guest": "64Mi"}, "devices": {"interfaces": [
+            {"name": "fast", "sriov": {}}, {"name": "faster", "sriov": {}}, {"name": "red", "bridge": {}}]}},
+        "networks": [
+            {"name": "fast", "multus": {"networkName": "vf"}}, {"name": "faster", "multus": {"networkName": "default/vf"}},
+            {"name": "red", "multus": {"networkName": "shop/blue"}}],
+    });
+    vmi.spec = serde_json::from_value(spec).unwrap();
+    vmi.metadata.namespace = Some("default".to_owned());
+    vmi
+}
+
+/// The definitions of that instance; that of both cards names this resource.
+fn found(resource: Option<&str>, injects: bool) -> Definitions {
+    let mut found = Definitions::default();
+    for (definition, uses) in definitions(&with_functions(), &Bindings::default()) {
+        let resource = if definition.name == "vf" { resource } else { Some("a.b/bridge") };
+        found.add(&definition.to_string(), &uses, resource, injects);
+    }
+    found
+}
+
+#[test]
+fn the_pod_asks_for_a_function_for_each_card_and_the_launcher_is_told_their_resource() {
+    let mut observed = observed(with_functions(), None);
+    observed.definitions = found(Some("a.b/vf"), false);
+    let made = plan_of(&observed);
+    let [Action::CreatePod(pod)] = made.actions.as_slice() else { panic!("{made:?}") };
+    let compute = &json!(pod)["spec"]["containers"][0];
+    for list in ["requests", "limits"] {
+        let asked = &compute["resources"][list];
+        assert_eq!((&asked["a.b/vf"], &asked["a.b/bridge"]), (&json!("2"), &json!("1")), "{list}");
+    }
+    let told = |compute: &Value| {
+        let args = compute["args"].as_array().unwrap().clone();
+        let args = args.into_iter().filter(|arg| arg.as_str().unwrap().starts_with("--network-resource"));
+        args.collect::<Vec<_>>()
+    };
+    let both = ["--network-resource=fast=a.b/vf", "--network-resource=faster=a.b/vf"];
+    assert_eq!(told(compute), both);
+    // The request is another component's, and the launcher still has to know.
+    let injected = found(Some("a.b/vf"), true).resources;
+    assert_eq!((injected.asked.len(), injected.of_cards.len()), (0, 2));
+}
+
+#[test]
+fn a_definition_without_a_resource_is_told_before_there_is_a_pod() {
+    for resource in [None, Some(""), Some("no resource")] {
+        let mut observed = observed(with_functions(), None);
+        observed.definitions = found(resource, false);
+        let told = plan_of(&observed);
+        let condition = &patch_of(&told)["status"]["conditions"][0];
+        assert_eq!(
+            (&condition["type"], &condition["reason"]),
+            (&json!("Synchronized"), &json!("FailedCreate"))
+        );
+        let message = condition["message"].as_str().unwrap();
+        let expected = "network fast is for an SR-IOV card, and its network attachment definition default/vf has no annotation k8s.v1.cni.cncf.io/resourceName";
+        assert!(message.contains(expected), "{message}");
+        assert_eq!(told.again, Some(INTERVAL));
+        // That pod runs already.
+        assert_eq!(observed.definitions.trouble(), None);
+    }
+}
+
 #[test]
 fn a_pod_without_a_network_is_not_handed_over() {
     if !SERVED {

@@ -43,6 +43,7 @@ fn interfaces() -> [Interface; 1] {
         addresses: vec!["10.244.0.5".to_owned(), "fd00::5".to_owned()],
         queues: 1,
         is_primary: true,
+        is_device: false,
         lingers: false,
     }]
 }

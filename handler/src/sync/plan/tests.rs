@@ -32,6 +32,7 @@ fn pod() -> LauncherPod {
         allow_emulation: true,
         deleted: false,
         readiness: None,
+        links: Vec::new(),
     }
 }
 

@@ -23,7 +23,7 @@ use tracing::warn;
 use super::{MAPPED_BYTES, Made, Session, StepError, VSOCK_DEVICE, held, revision, valid};
 use crate::kernel;
 use crate::network::state::{Binding, Wanted};
-use crate::network::{self, Prepared, guest};
+use crate::network::{self, Prepared, guest, sriov};
 use crate::pods::LauncherPod;
 use crate::status::interfaces::Interface;
 use crate::sync::kvm;
@@ -42,6 +42,7 @@ impl Session {
         let valid = valid(vmi)?;
         let held = held(&self.report());
         let due = guest::due(vmi, &held, here);
+        let mut prepared: BTreeMap<_, _> = sriov::cards(&valid, &pod.links)?.into_iter().collect();
         let mut descriptors: Vec<(String, OwnedFd)> = Vec::new();
         let mut done = 0;
         if !held.contains(KVM) {
@@ -59,11 +60,10 @@ impl Session {
             descriptors.push((VHOST_VSOCK.to_owned(), vsock.map_err(StepError::Vsock)?.into()));
             done += 1;
         }
-        if valid.host_devices().next().is_some() {
+        if valid.passed_through() > 0 {
             done += self.prepare_host_devices(&valid)?;
         }
         let cards = guest::wanted(&valid, &held, here, bindings)?;
-        let mut prepared = BTreeMap::new();
         let mut failed = Vec::new();
         if !cards.is_empty() {
             let peer = self.launcher.peer();
@@ -147,6 +147,7 @@ fn interface(wanted: &Wanted, prepared: &Prepared, queues: u32, pod: &[String]) 
         pod_interface: prepared.pod_interface.clone(),
         addresses,
         is_primary,
+        is_device: false,
         lingers: false,
     }
 }

@@ -38,6 +38,7 @@ fn pod(fake: &FakeLauncher) -> LauncherPod {
         allow_emulation: true,
         deleted: false,
         readiness: None,
+        links: Vec::new(),
     }
 }
 
@@ -108,6 +109,20 @@ async fn each_card_of_a_guest_is_on_its_network_and_in_its_status() {
     let running = report_in(&mut session, Phase::Running).await;
     let network: Vec<_> = running.descriptors.iter().filter(|name| name.contains("/red/")).collect();
     assert_eq!(network, ["net/red/tap"]);
+}
+
+#[tokio::test]
+async fn a_card_of_the_node_waits_until_it_is_seen_on_the_pod() {
+    let Some(fake) = FakeLauncher::start() else { return };
+    let mut vmi = vmi();
+    vmi.spec.domain.devices.interfaces = from(json!([{"name": "red", "sriov": {}}]));
+    vmi.spec.networks = from(json!([{"name": "red", "multus": {"networkName": "red"}}]));
+    let pods = PodsDir::open(fake.pods.path()).unwrap();
+    let mut session = Session::open(&pods, &fake.container).await.unwrap();
+    report_in(&mut session, Phase::Waiting).await;
+    let error = session.prepare(&vmi, &pod(&fake), true, &NO_BINDINGS).await.unwrap_err();
+    assert!(matches!(error, StepError::NotAttached(_)), "{error}");
+    assert!(session.interfaces().is_none());
 }
 
 fn from<T: serde::de::DeserializeOwned>(value: serde_json::Value) -> T {

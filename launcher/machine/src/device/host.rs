@@ -1,15 +1,16 @@
 //! Devices of the node for the guest.
 
-use crate::layout::Port;
+use crate::layout::Seat;
 use crate::name;
 use crate::props::Props;
+use barevirt_api::pci_address::PciAddress;
 use serde_json::Value;
 
 /// A device of the node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HostSource {
-    /// A PCI function, by its address `0000:65:00.0`.
-    Pci(String),
+    /// A PCI function.
+    Pci(PciAddress),
     /// A mediated device, by its UUID.
     Mediated(String),
     /// A USB device, by its bus and its number there.
@@ -24,8 +25,8 @@ pub enum HostSource {
 /// The place of the device in the guest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HostPlace {
-    /// Behind its own root port.
-    Port(Port),
+    /// On the PCI bus.
+    Pci(Seat),
     /// On the machine's USB controller.
     Usb,
 }
@@ -46,16 +47,22 @@ pub enum Screen {
 pub struct HostDevice {
     /// Its id: unique among the machine's devices.
     pub id: String,
+    /// Path of its entry in the manifest.
+    pub field: String,
     /// The device.
     pub source: HostSource,
     /// Its place in the guest.
     pub place: HostPlace,
     /// Its screen.
     pub screen: Screen,
+    /// Number from which guests make the name of a network card (`eno1`), wherever it is.
+    pub acpi_index: Option<u32>,
+    /// Place in the boot order.
+    pub boot_index: Option<u32>,
 }
 
 impl HostDevice {
-    /// The id of a GPU or host device, from its name in the manifest. A resource may consist of several
+    /// The id of a GPU, host device or network card, from its name in the manifest. A resource may consist of several
     /// devices.
     pub(crate) fn id_of(list: &str, entry: &str, number: usize) -> String {
         let id = name::device(list, entry);
@@ -71,7 +78,7 @@ impl HostDevice {
         };
         let props = Props::device(driver, &self.id);
         let props = match &self.source {
-            HostSource::Pci(address) => props.with("host", address.clone()),
+            HostSource::Pci(address) => props.with("host", address.to_string()),
             HostSource::Mediated(uuid) => props.with("sysfsdev", format!("/sys/bus/mdev/devices/{uuid}")),
             HostSource::Usb { bus, device } => {
                 props.with("hostdevice", format!("/dev/bus/usb/{bus:03}/{device:03}"))
@@ -82,9 +89,10 @@ impl HostDevice {
             Screen::Driver => props.with("display", "on"),
             Screen::Always => props.with("display", "on").with("ramfb", Value::Bool(true)),
         };
-        match self.place {
-            HostPlace::Port(port) => props.behind(port),
+        let props = match self.place {
+            HostPlace::Pci(seat) => props.seated(seat, None),
             HostPlace::Usb => props.with("bus", "usb0.0"),
-        }
+        };
+        props.maybe("acpi-index", self.acpi_index).maybe("bootindex", self.boot_index)
     }
 }

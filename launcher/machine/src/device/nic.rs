@@ -109,6 +109,8 @@ impl NicModel {
 /// One network interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Nic {
+    /// Index in the manifest's list of interfaces.
+    pub at: usize,
     /// Name of the interface in the manifest.
     pub name: String,
     /// Model of the card.

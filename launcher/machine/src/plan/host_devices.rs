@@ -1,5 +1,7 @@
 //! Devices of the node: which of the pod's devices belongs to which entry of the manifest.
 
+use super::boot::boot_index;
+use super::nics;
 use super::ports::Ports;
 use crate::device::host::{HostDevice, HostPlace, HostSource, Screen};
 use crate::error::PlanError;
@@ -9,8 +11,11 @@ use barevirt_api::v1::{Devices, VgpuOptions};
 /// A device without its port.
 struct Planned {
     id: String,
+    field: String,
     source: HostSource,
     screen: Screen,
+    acpi_index: Option<u32>,
+    boot_index: Option<u32>,
 }
 
 /// All devices, in the manifest's order.
@@ -24,6 +29,8 @@ struct Entry<'a> {
     name: &'a str,
     gpu: bool,
     options: Option<&'a VgpuOptions>,
+    acpi_index: Option<i32>,
+    boot_order: Option<i32>,
 }
 
 pub(super) fn plan(devices: &Devices, facts: &Facts) -> Result<PlannedHostDevices, PlanError> {
@@ -33,6 +40,8 @@ pub(super) fn plan(devices: &Devices, facts: &Facts) -> Result<PlannedHostDevice
         name: &gpu.name,
         gpu: true,
         options: gpu.virtual_gpu_options.as_ref(),
+        acpi_index: None,
+        boot_order: None,
     });
     let others = devices.host_devices.iter().enumerate().map(|(index, device)| Entry {
         field: format!("spec.domain.devices.hostDevices[{index}]"),
@@ -40,8 +49,20 @@ pub(super) fn plan(devices: &Devices, facts: &Facts) -> Result<PlannedHostDevice
         name: &device.name,
         gpu: false,
         options: None,
+        acpi_index: None,
+        boot_order: None,
     });
-    let entries: Vec<Entry<'_>> = gpus.chain(others).collect();
+    let cards = devices.interfaces.iter().enumerate().filter(|(_, card)| card.sriov.is_some());
+    let cards = cards.map(|(index, card)| Entry {
+        field: nics::field(index),
+        list: nics::LIST,
+        name: &card.name,
+        gpu: false,
+        options: None,
+        acpi_index: card.acpi_index,
+        boot_order: card.boot_order,
+    });
+    let entries: Vec<Entry<'_>> = gpus.chain(others).chain(cards).collect();
     let chosen = entries.iter().any(|entry| display(entry.options).is_some());
     let mut planned: Vec<Planned> = Vec::new();
     for entry in &entries {
@@ -55,8 +76,11 @@ pub(super) fn plan(devices: &Devices, facts: &Facts) -> Result<PlannedHostDevice
             let first = !planned.iter().any(|other| other.screen != Screen::None);
             planned.push(Planned {
                 id,
+                field: entry.field.clone(),
                 source: source.clone(),
                 screen: screen(entry, source, chosen, first),
+                acpi_index: entry.acpi_index.and_then(|index| u32::try_from(index).ok()),
+                boot_index: boot_index(entry.boot_order),
             });
         }
     }
@@ -100,9 +124,10 @@ impl PlannedHostDevices {
 
     pub(super) fn finish(self, ports: &Ports<'_>) -> Result<Vec<HostDevice>, PlanError> {
         let one = |device: Planned| {
-            let place = if device.is_usb() { HostPlace::Usb } else { HostPlace::Port(ports.of(&device.id)?) };
-            let Planned { id, source, screen } = device;
-            Ok(HostDevice { id, source, place, screen })
+            let place =
+                if device.is_usb() { HostPlace::Usb } else { HostPlace::Pci(ports.seat(&device.id)?) };
+            let Planned { id, field, source, screen, acpi_index, boot_index } = device;
+            Ok(HostDevice { id, field, source, place, screen, acpi_index, boot_index })
         };
         self.0.into_iter().map(one).collect()
     }
@@ -148,7 +173,7 @@ mod tests {
     #[test]
     fn one_virtual_gpu_shows_the_screen_unless_the_manifest_says_otherwise() {
         let mediated = || HostSource::Mediated("u".to_owned());
-        let whole = || HostSource::Pci("0000:01:00.0".to_owned());
+        let whole = || HostSource::Pci("0000:01:00.0".parse().unwrap());
         let on = json!({"display": {"enabled": true}});
         let late = json!({"display": {"ramFB": {"enabled": false}}});
         let off = json!({"display": {"enabled": false}});

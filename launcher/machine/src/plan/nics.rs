@@ -9,8 +9,12 @@ use crate::facts::{Facts, InterfaceFacts};
 use crate::name;
 use barevirt_api::valid::{ValidInterface, ValidVmi};
 
+/// Prefix of the ids of cards.
+pub(super) const LIST: &str = "nic";
+
 /// An interface without its port.
 pub(super) struct Planned {
+    at: usize,
     name: String,
     model: NicModel,
     boot_index: Option<u32>,
@@ -19,8 +23,10 @@ pub(super) struct Planned {
 }
 
 pub(super) fn plan(vmi: &ValidVmi, facts: &Facts, virtio: Virtio) -> Result<Vec<Planned>, PlanError> {
-    // A removed card stays in the manifest with this state.
-    let is_there = |valid: &ValidInterface| valid.interface.state.as_deref() != Some("absent");
+    // A removed card stays in the manifest with this state. A card of the node is one of its devices.
+    let is_there = |valid: &ValidInterface| {
+        valid.interface.state.as_deref() != Some("absent") && valid.interface.sriov.is_none()
+    };
     let there = vmi.interfaces().iter().enumerate().filter(|(_, valid)| is_there(valid));
     let one = |(at, valid): (usize, &ValidInterface)| {
         let name = &valid.interface.name;
@@ -61,6 +67,7 @@ pub(super) fn planned(
         });
     }
     Ok(Planned {
+        at,
         acpi_index: wanted.acpi_index.and_then(|index| u32::try_from(index).ok()),
         name: wanted.name.clone(),
         model,
@@ -72,13 +79,13 @@ pub(super) fn planned(
 impl Planned {
     /// The device's id, which is its name in the layout.
     pub(super) fn id(&self) -> String {
-        name::device("nic", &self.name)
+        name::device(LIST, &self.name)
     }
 
     pub(super) fn finish(self, ports: &Ports<'_>) -> Result<Nic, PlanError> {
         let seat = ports.seat(&self.id())?;
-        let Planned { name, model, boot_index, acpi_index, facts } = self;
+        let Planned { at, name, model, boot_index, acpi_index, facts } = self;
         let InterfaceFacts { name: _, mac, mtu, backend } = facts;
-        Ok(Nic { name, model, mac, mtu, backend, seat, acpi_index, boot_index })
+        Ok(Nic { at, name, model, mac, mtu, backend, seat, acpi_index, boot_index })
     }
 }

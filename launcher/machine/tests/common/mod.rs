@@ -46,7 +46,8 @@ pub(crate) fn host_cpu(_: &CpuQuestion) -> HostCpu {
 pub(crate) fn facts(vmi: &ValidVmi) -> Facts {
     let mut sets = Vec::new();
     let volumes = vmi.spec().volumes.iter().map(|volume| volume_facts(volume, &mut sets)).collect();
-    let interfaces = vmi.interfaces().iter().zip(20..).map(|(valid, fd)| {
+    let emulated = vmi.interfaces().iter().filter(|valid| valid.interface.sriov.is_none());
+    let interfaces = emulated.zip(20..).map(|(valid, fd)| {
         let queues = 0..vmi.queues(&valid.interface);
         let (mtu, backend) = match &valid.interface.passt_binding {
             Some(_) => (None, NetBackend::Stream(Fd(fd))),
@@ -129,7 +130,8 @@ fn host_devices(vmi: &ValidVmi) -> Vec<(String, Vec<HostSource>)> {
     let source = |resource: &str, number: u16| match resource {
         "example.com/vgpu" => vec![HostSource::Mediated(uuid.replace("8ac6", &format!("8ac{number}")))],
         "example.com/keys" => [7, 8].map(|device| HostSource::Usb { bus: 3, device }).into(),
-        _ => vec![HostSource::Pci(format!("0000:65:00.{number}"))],
+        _ => vec![HostSource::Pci(format!("0000:65:00.{number}").parse().unwrap())],
     };
-    vmi.host_devices().zip(0..).map(|((field, resource), number)| (field, source(resource, number))).collect()
+    let entries = vmi.host_devices().chain(vmi.sriov_cards().map(|(field, _)| (field, "example.com/vf")));
+    entries.zip(0..).map(|((field, resource), number)| (field, source(resource, number))).collect()
 }

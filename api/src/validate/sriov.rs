@@ -1,0 +1,38 @@
+//! Rules for interfaces whose card is a PCI function of the node. KubeVirt accepts the fields that are refused
+//! here, and ignores them.
+
+use super::{Cause, Path};
+use crate::networks;
+use crate::v1::{Interface, Network, VirtualMachineInstanceSpec};
+
+/// The rules of one interface with this binding; `field` is its path, and `path` that of the specification.
+pub(super) fn validate(
+    path: &Path,
+    field: &Path,
+    interface: &Interface,
+    spec: &VirtualMachineInstanceSpec,
+    causes: &mut Vec<Cause>,
+) {
+    let found = spec.networks.iter().enumerate().find(|(_, network)| network.name == interface.name);
+    match found {
+        Some((_, Network { pod: Some(_), .. })) => causes.push(Cause::invalid(
+            &field.child("name"),
+            "SR-IOV interface only implemented with Multus network",
+        )),
+        // Only networks beside the pod's first have a device.
+        Some((index, network)) if network.multus.as_ref().is_some_and(networks::is_default) => {
+            let field = path.child("networks").index(index).child("multus.default");
+            causes.push(Cause::not_supported_yet(&field, "with sriov"));
+        }
+        // A network by a claim, or none, has its own cause.
+        Some(_) | None => {}
+    }
+    let model = interface.model.as_deref().is_some_and(|model| !model.is_empty());
+    for (name, given) in [("model", model), ("dhcpOptions", interface.dhcp_options.is_some())] {
+        if given {
+            let field = field.child(name);
+            let message = format!("{field} has no effect with sriov: the guest drives the card of the node");
+            causes.push(Cause::not_supported(&field, message));
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! SR-IOV cards: no node of the tests has one. What is missing is named, from admission to the start of the guest.
+//! The test bed's own delegate attaches the network in place of Multus, and reports no PCI function on it.
+
+use anyhow::{Result, ensure};
+use barevirt_e2e::command::kubectl;
+use barevirt_e2e::wait::{RUNNING, SOON};
+use barevirt_e2e::{Namespace, guest, in_namespace};
+use serde_json::{Value, json};
+
+/// The resource of cards that nobody has.
+const RESOURCE: &str = "sriov.e2e.test/vf";
+/// The node that says that it has some.
+const NODE: &str = "node01";
+
+/// A node's claim to have two cards. Dropping it withdraws the claim.
+struct Advertised;
+
+impl Advertised {
+    fn begin() -> Result<Self> {
+        let advertised = Self;
+        patch(&json!([{ "op": "add", "path": Self::path(), "value": "2" }]))?;
+        Ok(advertised)
+    }
+
+    fn path() -> String {
+        format!("/status/capacity/{}", RESOURCE.replace('/', "~1"))
+    }
+}
+
+impl Drop for Advertised {
+    fn drop(&mut self) {
+        patch(&json!([{ "op": "remove", "path": Self::path() }])).ok();
+    }
+}
+
+fn patch(patch: &Value) -> Result<String> {
+    kubectl(&["patch", "node", NODE, "--subresource=status", "--type=json", "-p", &patch.to_string()])
+}
+
+/// A guest whose second card is SR-IOV, with these fields beside.
+fn with_card(more: &Value) -> Result<Value> {
+    let mut manifest = guest::instance("vm");
+    let spec = guest::spec_of(&mut manifest);
+    let mut card = json!({ "name": "fast", "sriov": {} });
+    if let (Some(card), Some(more)) = (card.as_object_mut(), more.as_object()) {
+        card.extend(more.clone());
+    }
+    guest::push(&mut spec["domain"]["devices"]["interfaces"], card);
+    guest::push(&mut spec["networks"], json!({ "name": "fast", "multus": { "networkName": "fast" } }));
+    Ok(manifest)
+}
+
+/// Whether a condition of the instance says this.
+fn says(vmi: &Value, reason: &str, words: &str) -> bool {
+    let conditions = vmi["status"]["conditions"].as_array().cloned().unwrap_or_default();
+    conditions.iter().any(|condition| {
+        condition["reason"] == reason
+            && condition["message"].as_str().is_some_and(|message| message.contains(words))
+    })
+}
+
+fn admission(namespace: &Namespace) -> Result<()> {
+    for (more, field) in [
+        (json!({ "model": "virtio" }), "spec.domain.devices.interfaces[1].model"),
+        (json!({ "state": "down" }), "spec.domain.devices.interfaces[1].state"),
+        (json!({ "tag": "a" }), "spec.domain.devices.interfaces[1].tag"),
+    ] {
+        let message = namespace.refusal(&with_card(&more)?)?;
+        ensure!(message.contains(field), "the message does not name {field}: {message}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_card_that_no_node_has_is_missed_by_name() {
+    in_namespace("sriov", |namespace| {
+        admission(namespace)?;
+        let config = json!({ "cniVersion": "1.0.0", "type": "bridge", "bridge": "lan0" });
+        namespace.apply(&json!({
+            "apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition",
+            "metadata": { "name": "fast" }, "spec": { "config": config.to_string() },
+        }))?;
+        namespace.apply(&with_card(&json!({}))?)?;
+        let nothing = format!(
+            "network attachment definition {}/fast has no annotation k8s.v1.cni.cncf.io/resourceName",
+            namespace.name()
+        );
+        namespace.wait("vmi", "vm", "to say that the definition names no resource", SOON, |vmi| {
+            says(vmi, "FailedCreate", &nothing)
+        })?;
+
+        let annotation = format!("k8s.v1.cni.cncf.io/resourceName={RESOURCE}");
+        namespace.kubectl(&["annotate", "network-attachment-definition", "fast", &annotation])?;
+        namespace.wait("vmi", "vm", "to be unschedulable for want of the resource", SOON, |vmi| {
+            says(vmi, "Unschedulable", RESOURCE)
+        })?;
+
+        // The node counts the resource, and no device plugin gives the pod a device of it.
+        let _advertised = Advertised::begin()?;
+        let failed = namespace.wait_phase("vm", "Failed", RUNNING)?;
+        ensure!(failed["status"]["reason"] == "HostDeviceMissing", "{}", failed["status"]);
+        let event = namespace.wait_event("vm", "Stopped")?;
+        for words in ["network fast", RESOURCE, "PCIDEVICE_SRIOV_E2E_TEST_VF"] {
+            ensure!(event.contains(words), "the event does not name {words}: {event}");
+        }
+        Ok(())
+    });
+}
