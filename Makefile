@@ -134,6 +134,7 @@ fuzz: deps ## random input for each parser, for FUZZ_SECONDS (120) each; FUZZ=NA
 			[[ -z "$(FUZZ)" || "$(FUZZ)" == "$$target" ]] || continue; \
 			echo "$$crate: $$target"; \
 			mkdir -p "fuzz/corpus/$$target"; \
+			[[ ! -e "fuzz/seeds/$$target.tar.xz" ]] || tar -C "fuzz/corpus/$$target" -xJf "fuzz/seeds/$$target.tar.xz"; \
 			cargo fuzz run --dev "$$target" "fuzz/corpus/$$target" "fuzz/seeds/$$target" -- \
 				-max_total_time="$(FUZZ_SECONDS)" -max_len=8192 -timeout=25 -rss_limit_mb=2048 -print_final_stats=1; \
 		done; \
