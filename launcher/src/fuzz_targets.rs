@@ -1,7 +1,7 @@
 //! The crate's fuzz targets, each of which runs here over its seeds.
 
-// The attribute of a program without `main` has no effect in a module.
-#![allow(unused_attributes)]
+// The attribute of a program without `main` has no effect in a module, and two targets have the module `guest`.
+#![allow(unused_attributes, clippy::duplicate_mod)]
 
 #[path = "../../fuzz/replay.rs"]
 mod replay;
