@@ -79,7 +79,7 @@ advisories: deps ## security advisories about the crates of Cargo.lock; needs a 
 
 .PHONY: shellcheck
 shellcheck: deps
-	@shellcheck -x cluster-up/*.sh images/*.sh images/*/*.sh e2e/*.sh .ci/run .ci/timed .ci/compile
+	@shellcheck -x cluster-up/*.sh images/*.sh images/*/*.sh e2e/*.sh .ci/run .ci/timed .ci/compile fuzz/rustc
 
 .PHONY: unit
 # The same random worlds for the same code, so that a failure is caused by the change; `make properties` uses others.
@@ -125,18 +125,27 @@ properties: deps ## the property tests in new random worlds, SEEDS (20) times
 		PROPTEST_RNG_SEED=$$seed cargo test --locked --quiet --workspace --exclude barevirt-e2e --lib --bins; \
 	done
 
-# The sanitizer is an unstable option, and the compiler is a stable one.
+# The sanitizer is an unstable option, and the compiler is a stable one. One target directory and equal lock files: what the fuzz
+# crates have in common is compiled once. Assertions and checks of overflow are on; little optimisation and no debug information
+# save time, and so does fuzz/rustc.
 .PHONY: fuzz
 fuzz: export RUSTC_BOOTSTRAP := 1
 fuzz: export CARGO_TARGET_DIR := $(CURDIR)/target/fuzz
+fuzz: export RUSTC_WRAPPER := $(CURDIR)/fuzz/rustc
+fuzz: export CARGO_PROFILE_DEV_OPT_LEVEL := 1
+fuzz: export CARGO_PROFILE_DEV_DEBUG := false
+fuzz: export CARGO_INCREMENTAL := 0
 fuzz: deps ## random input for each parser, for FUZZ_SECONDS (120) each; FUZZ=NAME for one
-	@cargo fuzz --version >/dev/null 2>&1 || env -u CARGO_TARGET_DIR cargo install --locked --quiet cargo-fuzz
+	@cargo fuzz --version >/dev/null 2>&1 || env -u CARGO_TARGET_DIR -u RUSTC_WRAPPER cargo install --locked --quiet cargo-fuzz
 	@for crate in api controller/importer handler launcher qmp; do \
 		cd "$(CURDIR)/$$crate"; \
 		for target in $$(cargo fuzz list); do \
 			[[ -z "$(FUZZ)" || "$(FUZZ)" == "$$target" ]] || continue; \
 			echo "$$crate: $$target"; \
-			cargo fuzz run "$$target" -- -max_total_time="$(FUZZ_SECONDS)" -print_final_stats=1; \
+			mkdir -p "fuzz/corpus/$$target"; \
+			[[ ! -e "fuzz/seeds/$$target.tar.xz" ]] || tar -C "fuzz/corpus/$$target" -xJf "fuzz/seeds/$$target.tar.xz"; \
+			cargo fuzz run --dev "$$target" "fuzz/corpus/$$target" "fuzz/seeds/$$target" -- \
+				-max_total_time="$(FUZZ_SECONDS)" -max_len=8192 -timeout=25 -rss_limit_mb=2048 -print_final_stats=1; \
 		done; \
 	done
 

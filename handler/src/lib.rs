@@ -11,6 +11,8 @@ pub mod devices;
 pub mod exclusive;
 #[cfg(test)]
 mod fake_launcher;
+#[cfg(test)]
+mod fuzz_targets;
 pub mod heartbeat;
 pub mod kernel;
 pub mod labels;
@@ -26,6 +28,12 @@ pub mod server;
 pub mod status;
 pub mod supervisor;
 pub mod sync;
+
+// Names that the fuzz targets import from.
+#[cfg(test)]
+extern crate self as libfuzzer_sys;
+#[cfg(test)]
+extern crate self as virt_handler;
 
 /// The field manager of what this component writes to the API server.
 pub const FIELD_MANAGER: &str = "virt-handler";

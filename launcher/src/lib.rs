@@ -55,6 +55,8 @@ pub mod disk;
 pub mod downward_metrics;
 pub mod filesystem;
 pub mod firmware;
+#[cfg(test)]
+mod fuzz_targets;
 pub mod guest_agent;
 pub mod guest_end;
 pub mod host_cpu;
@@ -84,3 +86,9 @@ pub mod status;
 pub mod supervisor;
 pub mod volume;
 pub mod volumes;
+
+// Names that the fuzz targets import from.
+#[cfg(test)]
+extern crate self as libfuzzer_sys;
+#[cfg(test)]
+extern crate self as virt_launcher;

@@ -40,10 +40,18 @@ mod connection;
 mod deadline;
 mod error;
 mod event;
+#[cfg(test)]
+mod fuzz_targets;
 pub mod message;
 mod monitor;
 pub mod newer;
 pub mod quiet;
+
+// Names that the fuzz targets import from.
+#[cfg(test)]
+extern crate self as barevirt_qmp;
+#[cfg(test)]
+extern crate self as libfuzzer_sys;
 
 pub use agent::Agent;
 pub use connection::Options;

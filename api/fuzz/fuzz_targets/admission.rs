@@ -1,4 +1,5 @@
 //! Requests of the API server to a webhook, with objects from a tenant: each is answered, or is a bad request.
+//! The first three bytes choose the webhook, the operation and the account.
 #![no_main]
 
 use barevirt_api::settings::Settings;
@@ -9,20 +10,20 @@ use libfuzzer_sys::fuzz_target;
 use serde_json::{Value, json};
 use virt_api::admission::{Facts, Known, review};
 
-fuzz_target!(|input: (u8, bool, bool, &[u8])| {
-    let (which, creating, ours, bytes) = input;
-    let hook = WEBHOOKS[usize::from(which) % WEBHOOKS.len()].hook;
+fuzz_target!(|input: &[u8]| {
+    let [which, creating, ours, bytes @ ..] = input else { return };
+    let hook = WEBHOOKS[usize::from(*which) % WEBHOOKS.len()].hook;
     ask(hook, bytes);
-// Bytes that are an object reach the rules directly.
+    // Bytes that are an object reach the rules directly.
     let Ok(object) = serde_json::from_slice::<Value>(bytes) else { return };
-    let account = if ours { "system:serviceaccount:kubevirt:kubevirt-controller" } else { "ann" };
+    let account = if ours & 1 == 1 { "system:serviceaccount:kubevirt:kubevirt-controller" } else { "ann" };
     let kind = json!({ "group": "kubevirt.io", "version": "v1", "kind": "VirtualMachineInstance" });
     let body = json!({
         "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
         "request": {
             "uid": "u-1", "kind": kind, "name": "web", "namespace": "shop",
             "resource": { "group": "kubevirt.io", "version": "v1", "resource": "virtualmachineinstances" },
-            "operation": if creating { "CREATE" } else { "UPDATE" },
+            "operation": if creating & 1 == 1 { "CREATE" } else { "UPDATE" },
             "userInfo": { "username": account }, "object": object, "oldObject": object, "dryRun": false,
         },
     });

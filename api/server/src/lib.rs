@@ -47,6 +47,8 @@ mod dispatch;
 pub mod endpoints;
 pub mod expand;
 pub mod front_proxy;
+#[cfg(test)]
+mod fuzz_targets;
 pub mod infer;
 pub mod instance;
 pub mod machine;
@@ -64,3 +66,9 @@ pub mod tls;
 pub mod to_handler;
 pub mod uploads;
 pub mod volumes;
+
+// Names that the fuzz targets import from.
+#[cfg(test)]
+extern crate self as libfuzzer_sys;
+#[cfg(test)]
+extern crate self as virt_api;

@@ -28,6 +28,8 @@ pub mod convert;
 pub mod download;
 pub mod failure;
 pub mod feed;
+#[cfg(test)]
+mod fuzz_targets;
 pub mod image;
 pub mod keys;
 pub mod limits;
@@ -46,3 +48,9 @@ pub mod unpack;
 pub mod upload;
 pub mod url;
 pub mod web;
+
+// Names that the fuzz targets import from.
+#[cfg(test)]
+extern crate self as libfuzzer_sys;
+#[cfg(test)]
+extern crate self as virt_importer;

@@ -7,7 +7,8 @@ use std::collections::HashMap;
 use libfuzzer_sys::fuzz_target;
 use virt_handler::launchers::cgroup::{container, group_of, is_uid, parse};
 
-fuzz_target!(|text: &str| {
+fuzz_target!(|bytes: &[u8]| {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
     let mut lines = text.lines();
     let own = lines.next().unwrap_or_default();
     let paths: HashMap<String, String> =

@@ -21,7 +21,8 @@ fuzz_target!(|bytes: &[u8]| {
     let host_name = read(&answer).and_then(|said| answers::host_name(&said));
     let time_zone = read(&answer).map(|said| answers::time_zone(&said));
     let texts = [os.name, os.version, os.kernel_release, host_name, time_zone];
-    let more = answers::file_systems(&list(&answer)).into_iter().flat_map(|one| [one.disk_name, one.mount_point]);
+    let more =
+        answers::file_systems(&list(&answer)).into_iter().flat_map(|one| [one.disk_name, one.mount_point]);
     for text in texts.into_iter().flatten().chain(more) {
         assert!(!text.contains(char::is_control), "{text:?}");
     }

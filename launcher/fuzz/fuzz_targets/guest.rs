@@ -4,7 +4,7 @@ use barevirt_protocol::v1::Interface;
 use virt_launcher::dhcp::Guest;
 
 /// A guest of the masquerade binding.
-pub fn guest() -> Guest {
+pub(super) fn guest() -> Guest {
     let interface = Interface {
         // All zeroes, so that the fuzzer finds the way past the check by itself.
         mac: "00:00:00:00:00:00".into(),

@@ -1,15 +1,15 @@
 //! The first bytes of an untrusted disk image: the check never panics, and never accepts an image for which
-//! QEMU would open another file.
+//! QEMU would open another file. The first eight bytes are the length of the whole file.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use virt_launcher::disk::Format;
 use virt_launcher::disk::header::{INSPECTED, LARGEST, SECTOR, inspect};
 
-fuzz_target!(|input: (u64, &[u8])| {
-    let (length, bytes) = input;
+fuzz_target!(|input: &[u8]| {
+    let Some((length, bytes)) = input.split_first_chunk() else { return };
     let head = &bytes[..bytes.len().min(INSPECTED)];
-    let Ok(image) = inspect(head, length) else { return };
+    let Ok(image) = inspect(head, u64::from_le_bytes(*length)) else { return };
     assert!(image.virtual_size > 0 && image.virtual_size <= LARGEST && image.virtual_size % SECTOR == 0);
     match image.format {
         Format::Qcow2 => {

@@ -1,14 +1,15 @@
 //! Requests of a guest on the port of downward metrics, split anywhere: each request needs two line ends.
+//! The first byte is the size of the pieces.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use virt_launcher::downward_metrics::request::Requests;
 
-fuzz_target!(|input: (u8, &[u8])| {
-    let (cut, bytes) = input;
+fuzz_target!(|input: &[u8]| {
+    let [cut, bytes @ ..] = input else { return };
     let mut requests = Requests::default();
     let mut answered = 0;
-    for piece in bytes.chunks(usize::from(cut).max(1)) {
+    for piece in bytes.chunks(usize::from(*cut).max(1)) {
         requests.push(piece);
         while let Some(request) = requests.take() {
             answered += usize::from(request.is_ok());

@@ -1,0 +1,15 @@
+//! The crate's fuzz targets, each of which runs here over its seeds.
+
+// The attribute of a program without `main` has no effect in a module.
+#![allow(unused_attributes)]
+
+#[path = "../../fuzz/replay.rs"]
+mod replay;
+
+#[path = "../fuzz/fuzz_targets/decoder.rs"]
+mod decoder;
+
+#[test]
+fn every_fuzz_target_holds_for_its_seeds() {
+    replay::all("fuzz", &[("decoder", decoder::run)]);
+}
