@@ -79,7 +79,7 @@ advisories: deps ## security advisories about the crates of Cargo.lock; needs a 
 
 .PHONY: shellcheck
 shellcheck: deps
-	@shellcheck -x cluster-up/*.sh images/*.sh images/*/*.sh e2e/*.sh .ci/run .ci/timed .ci/compile fuzz/rustc
+	@shellcheck -x cluster-up/*.sh images/*.sh images/*/*.sh e2e/*.sh .ci/run .ci/timed .ci/compile e2e/fuzz/rustc
 
 .PHONY: unit
 # The same random worlds for the same code, so that a failure is caused by the change; `make properties` uses others.
@@ -127,11 +127,11 @@ properties: deps ## the property tests in new random worlds, SEEDS (20) times
 
 # The sanitizer is an unstable option, and the compiler is a stable one. One target directory and equal lock files: what the fuzz
 # crates have in common is compiled once. Assertions and checks of overflow are on; little optimisation and no debug information
-# save time, and so does fuzz/rustc.
+# save time, and so does e2e/fuzz/rustc.
 .PHONY: fuzz
 fuzz: export RUSTC_BOOTSTRAP := 1
 fuzz: export CARGO_TARGET_DIR := $(CURDIR)/target/fuzz
-fuzz: export RUSTC_WRAPPER := $(CURDIR)/fuzz/rustc
+fuzz: export RUSTC_WRAPPER := $(CURDIR)/e2e/fuzz/rustc
 fuzz: export CARGO_PROFILE_DEV_OPT_LEVEL := 1
 fuzz: export CARGO_PROFILE_DEV_DEBUG := false
 fuzz: export CARGO_INCREMENTAL := 0

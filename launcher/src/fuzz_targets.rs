@@ -3,7 +3,7 @@
 // The attribute of a program without `main` has no effect in a module, and two targets have the module `guest`.
 #![allow(unused_attributes, clippy::duplicate_mod)]
 
-#[path = "../../fuzz/replay.rs"]
+#[path = "../../e2e/fuzz/replay.rs"]
 mod replay;
 
 #[path = "../fuzz/fuzz_targets/agent_answers.rs"]

@@ -3,7 +3,7 @@
 // The attribute of a program without `main` has no effect in a module.
 #![allow(unused_attributes)]
 
-#[path = "../../../fuzz/replay.rs"]
+#[path = "../../../e2e/fuzz/replay.rs"]
 mod replay;
 
 #[path = "../../fuzz/fuzz_targets/admission.rs"]
