@@ -8,8 +8,6 @@ use barevirt_e2e::wait::{self, SOON};
 use barevirt_e2e::{Namespace, Node, pods};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::thread;
-use std::time::Duration;
 
 const ROUNDS: u64 = 20;
 /// Imports at one time.
@@ -56,6 +54,26 @@ fn kill(namespace: &Namespace, name: &str, whole: bool) -> Result<bool> {
     Ok(!processes.is_empty())
 }
 
+/// Kills the program of an importer at work, or its whole pod, and returns the name of its volume: one that was not killed before.
+/// `None` if all imports are done.
+fn kill_one(namespace: &Namespace, before: &[String], whole: bool) -> Result<Option<String>> {
+    wait::until("an importer at work", FILLED, || {
+        let pods = namespace.list("pod")?;
+        let at_work = pods.iter().filter(|pod| pod["status"]["phase"] == "Running").find_map(|pod| {
+            let name = pod["metadata"]["name"].as_str()?.strip_prefix("importer-")?;
+            (!before.iter().any(|other| other == name)).then(|| name.to_owned())
+        });
+        if let Some(name) = at_work
+            && kill(namespace, &name, whole)?
+        {
+            return Ok(Some(Some(name)));
+        }
+        let volumes = namespace.list(DATA_VOLUMES)?;
+        let all_done = volumes.iter().all(|volume| volume["status"]["phase"] == "Succeeded");
+        Ok(all_done.then_some(None))
+    })
+}
+
 /// Checks the contents of each claim on its node.
 fn have_the_image(namespace: &Namespace, digest: &str) -> Result<()> {
     let mut of_node = BTreeMap::<String, Vec<String>>::new();
@@ -80,19 +98,9 @@ fn round(namespace: &Namespace, number: u64, source: &Value, digest: &str) -> Re
     for name in &names {
         namespace.apply(&data_volume(name, source, "160Mi"))?;
     }
-    let mut killed = 0;
-    // Another moment in each round.
-    for (one, whole) in [(number % AT_ONCE, false), ((number + 1) % AT_ONCE, true)] {
-        let name = &names[usize::try_from(one)?];
-        wait::until_true("an importer's pod", FILLED, || {
-            let phase = namespace.need(DATA_VOLUMES, name)?["status"]["phase"].clone();
-            Ok(phase == "Succeeded"
-                || namespace
-                    .get("pod", &format!("importer-{name}"))?
-                    .is_some_and(|pod| pod["status"]["phase"] == "Running"))
-        })?;
-        thread::sleep(Duration::from_millis(number * 37 % 400));
-        killed += usize::from(kill(namespace, name, whole)?);
+    let mut killed = Vec::new();
+    for whole in [false, true] {
+        killed.extend(kill_one(namespace, &killed, whole)?);
     }
     for name in &names {
         let filled = namespace.wait(DATA_VOLUMES, name, "to be filled", FILLED, |volume| {
@@ -105,7 +113,7 @@ fn round(namespace: &Namespace, number: u64, source: &Value, digest: &str) -> Re
     for name in &names {
         namespace.wait_gone(DATA_VOLUMES, name, SOON)?;
     }
-    Ok(killed)
+    Ok(killed.len())
 }
 
 #[test]
