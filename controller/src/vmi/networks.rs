@@ -47,6 +47,7 @@ pub(super) const INTERVAL: Duration = Duration::from_secs(10);
 const GROUP_VERSION: &str = "k8s.cni.cncf.io/v1";
 /// The gate under which another component adds the resources of definitions to pods.
 const INJECTION: &str = "ExternalNetResourceInjection";
+
 /// The definitions that an instance names, as far as they were looked up.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Definitions {

@@ -3,7 +3,7 @@
 
 use anyhow::{Result, ensure};
 use barevirt_e2e::wait::{RUNNING, SOON};
-use barevirt_e2e::{Namespace, guest, in_namespace};
+use barevirt_e2e::{Namespace, guest, in_namespace, networks};
 use serde_json::{Value, json};
 
 /// The resource of cards that nobody has.
@@ -51,11 +51,7 @@ fn admission(namespace: &Namespace) -> Result<()> {
 fn a_card_that_no_node_has_is_missed_by_name() {
     in_namespace("sriov", |namespace| {
         admission(namespace)?;
-        let config = json!({ "cniVersion": "1.0.0", "type": "bridge", "bridge": "lan0" });
-        namespace.apply(&json!({
-            "apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition",
-            "metadata": { "name": "fast" }, "spec": { "config": config.to_string() },
-        }))?;
+        networks::define(namespace, "fast", &json!({}))?;
         namespace.apply(&with_card(&json!({}))?)?;
         let nothing = format!(
             "network attachment definition {}/fast has no annotation k8s.v1.cni.cncf.io/resourceName",

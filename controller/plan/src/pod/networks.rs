@@ -4,7 +4,7 @@
 //!   instance --annotations--> k8s.v1.cni.cncf.io/networks, v1.multus-cni.io/default-network --> Multus
 //!   instance <---reported---- k8s.v1.cni.cncf.io/network-status <----------------------------- Multus
 //! ```
-//!
+
 use barevirt_api::names::COMPUTE_CONTAINER;
 use barevirt_api::network_resource::{NetworkResource, RESOURCE_ARGUMENT};
 pub use barevirt_api::network_status::{NETWORK_STATUS, Noted, noted};
