@@ -34,20 +34,29 @@ demo: cluster-up cluster-sync ## a Kubernetes on this machine, Barevirt on it, a
 .PHONY: test
 test: begin fmt deny shellcheck ## everything CI runs: what check does, the end-to-end tests on a real cluster with real guests, and each measurement once
 	@$(MAKE) --no-print-directory --jobs=$(LANES) images-of-components images-of-guests cluster-programs tests-built
-	@$(MAKE) --no-print-directory clippy module-circles image-check cluster-up cluster-sync
-	@$(MAKE) --no-print-directory --jobs=2 tests-run bench-alone-once
-	@# Without moves and neighbours, which take minutes.
-	@.ci/timed "bench, once: on the cluster" $(BUILT)/bench --once $(addprefix --only ,start streams scale network)
-	@$(BUILT)/tests report
+	@$(MAKE) --no-print-directory clippy module-circles
+	@passed=1; \
+	$(MAKE) --no-print-directory --keep-going --jobs=3 test-disturbing test-unit bench-alone-once || passed=; \
+	$(MAKE) --no-print-directory --keep-going --jobs=2 test-together bench-cluster-once || passed=; \
+	$(BUILT)/tests end-to-end --program zz_uninstall || passed=; \
+	$(BUILT)/tests report && [ "$$passed" ]
 
-.PHONY: tests-run
-tests-run:
-	@$(BUILT)/tests all --threads $(E2E_THREADS)
-
-# What needs no cluster is measured beside the first tests, many of which wait.
-.PHONY: bench-alone-once
+# The tests that disturb the whole cluster mostly wait. So what needs no cluster runs beside them, and while the cluster starts.
+.PHONY: test-disturbing test-unit bench-alone-once
+test-disturbing:
+	@for each in image-check cluster-up cluster-sync; do $(MAKE) --no-print-directory $$each || exit; done
+	@$(BUILT)/tests end-to-end --threads $(E2E_THREADS) --skip together,zz_uninstall
+test-unit:
+	@$(BUILT)/tests unit
 bench-alone-once:
 	@.ci/timed "bench, once: without a cluster" $(BUILT)/bench --once $(addprefix --only ,size launch disk migrate import)
+
+# The benchmarks once, without moves and neighbours, which take minutes.
+.PHONY: test-together bench-cluster-once
+test-together:
+	@$(BUILT)/tests end-to-end --threads $(E2E_THREADS) --program together
+bench-cluster-once:
+	@.ci/timed "bench, once: on the cluster" $(BUILT)/bench --once $(addprefix --only ,start streams scale network)
 
 .PHONY: begin
 begin: deps

@@ -18,6 +18,9 @@ use std::time::Duration;
 /// components at random for as long.
 const LONGEST: Duration = Duration::from_secs(20 * 60);
 
+/// Time until a changed object is in a pod that mounts it.
+const MOUNTED: Duration = Duration::from_secs(180);
+
 /// Label of namespaces: the Pod Security level for their pods.
 const ENFORCED: &str = "pod-security.kubernetes.io/enforce";
 
@@ -243,6 +246,25 @@ impl Namespace {
                 && !matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"))
         };
         pods.iter().find(of_vmi).cloned().with_context(|| format!("VMI {vmi} has no launcher pod"))
+    }
+
+    /// Asks something again and again until it is true after objects have changed that the launcher's pod mounts. The kubelet
+    /// updates what it has mounted once in a minute or two, and whenever the pod changes; so each round changes an annotation.
+    pub fn wait_mounted(
+        &self,
+        what: &str,
+        vmi: &str,
+        mut question: impl FnMut() -> Result<bool>,
+    ) -> Result<()> {
+        let pod =
+            self.launcher(vmi)?["metadata"]["name"].as_str().context("a pod without a name")?.to_owned();
+        let mut round = 0;
+        wait::until_true(what, MOUNTED, || {
+            round += 1;
+            self.kubectl(&["annotate", "pod", &pod, "--overwrite", &format!("e2e/round={round}")])?;
+            thread::sleep(Duration::from_secs(2));
+            question()
+        })
     }
 
     /// The first address of a running VMI's first interface.

@@ -275,7 +275,7 @@ fn deployment(images: &Images) -> Value {
             {"name": "metrics", "containerPort": PORT, "protocol": "TCP"},
             {"name": "webhooks", "containerPort": WEBHOOK_PORT, "protocol": "TCP"},
         ],
-        "readinessProbe": {"httpGet": probe, "periodSeconds": 5, "timeoutSeconds": 10},
+        "readinessProbe": {"httpGet": probe, "periodSeconds": 2, "timeoutSeconds": 10},
         "livenessProbe": {"httpGet": probe, "initialDelaySeconds": 15, "periodSeconds": 10, "timeoutSeconds": 10},
         // The memory that clients can make it use is bounded well below.
         "resources": {"requests": {"cpu": "10m", "memory": "64Mi"}, "limits": {"memory": "768Mi"}},

@@ -139,7 +139,7 @@ fn controller(images: &Images) -> Value {
         ],
         "env": environment(),
         "ports": [metrics_port()],
-        "readinessProbe": {"httpGet": probe, "periodSeconds": 5, "timeoutSeconds": 5},
+        "readinessProbe": {"httpGet": probe, "periodSeconds": 2, "timeoutSeconds": 5},
         "livenessProbe": {"httpGet": probe, "initialDelaySeconds": 15, "periodSeconds": 10, "timeoutSeconds": 10},
         // It keeps every machine and instance in memory: some kilobytes each.
         "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}, "limits": {"memory": "2Gi"}},
@@ -295,7 +295,7 @@ fn handler(images: &Images) -> Value {
             {"name": "migration", "containerPort": MIGRATION_PORT, "protocol": "TCP"},
             metrics_port(),
         ],
-        "readinessProbe": {"httpGet": probe("/readyz"), "periodSeconds": 5, "timeoutSeconds": 5},
+        "readinessProbe": {"httpGet": probe("/readyz"), "periodSeconds": 2, "timeoutSeconds": 5},
         "livenessProbe": {"httpGet": probe("/healthz"), "initialDelaySeconds": 15, "periodSeconds": 10, "timeoutSeconds": 10},
         "resources": {"requests": {"cpu": CONSOLE_CPU, "memory": "32Mi"}, "limits": {"cpu": "2", "memory": "512Mi"}},
         "securityContext": {"privileged": true, "runAsUser": 0, "readOnlyRootFilesystem": true},

@@ -1,6 +1,7 @@
 //! Runs the tests of the workspace: `make unit`, `make e2e` and `make test-long` call it.
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
+use barevirt_e2e::installation;
 use barevirt_e2e::runner::libtest::{self, Outcome};
 use barevirt_e2e::runner::programs::{self, Program};
 use barevirt_e2e::runner::report;
@@ -21,9 +22,6 @@ enum What {
     Begin,
     /// Tests that need no cluster.
     Unit(How),
-    /// All tests that decide whether a change is right: those that need no cluster run at the same time as
-    /// those on the cluster, which mostly wait.
-    All(How),
     /// Tests on the cluster.
     EndToEnd {
         #[command(flatten)]
@@ -34,6 +32,12 @@ enum What {
         /// Only tests whose path contains one of these words, separated by commas; also long ones.
         #[arg(long, value_delimiter = ',', value_parser = clap::builder::NonEmptyStringValueParser::new())]
         only: Vec<String>,
+        /// Only these test programs.
+        #[arg(long, value_delimiter = ',')]
+        program: Vec<String>,
+        /// All test programs but these.
+        #[arg(long, value_delimiter = ',', conflicts_with = "program")]
+        skip: Vec<String>,
         /// Only those of areas whose packages changed since this revision.
         #[arg(long, value_name = "REVISION")]
         changed: Option<String>,
@@ -56,12 +60,15 @@ fn main() -> Result<ExitCode> {
     let passed = match Options::parse().command {
         What::Begin => report::begin().map(|()| true)?,
         What::Unit(how) => unit(how.tries)?,
-        What::All(how) => std::thread::scope(|scope| -> Result<bool> {
-            let beside = scope.spawn(|| unit(how.tries));
-            let passed = end_to_end(&how, false, &[], None)?;
-            Ok(beside.join().unwrap_or_else(|_| bail!("the tests without a cluster were not run"))? && passed)
-        })?,
-        What::EndToEnd { how, long, only, changed } => end_to_end(&how, long, &only, changed.as_deref())?,
+        What::EndToEnd { how, long, only, program, skip, changed } => {
+            let selection =
+                Selection::new(if long { Tier::Long } else { Tier::Short }, &only, changed.as_deref())?;
+            let among = |name: &str| {
+                !skip.iter().any(|each| each == name)
+                    && (program.is_empty() || program.iter().any(|each| each == name))
+            };
+            end_to_end(&how, &selection, changed.is_some(), among)?
+        }
         What::Report => {
             let (table, too_flaky) = report::finish()?;
             if too_flaky {
@@ -79,8 +86,14 @@ fn unit(tries: usize) -> Result<bool> {
     run(programs, &How { tries, threads: 2 }, |_| true)
 }
 
-fn end_to_end(how: &How, long: bool, only: &[String], changed: Option<&str>) -> Result<bool> {
-    let selection = Selection::new(if long { Tier::Long } else { Tier::Short }, only, changed)?;
+/// Runs the selected tests of those programs on the cluster. It is no error that nothing is selected if what
+/// has changed decides.
+fn end_to_end(
+    how: &How,
+    selection: &Selection,
+    by_change: bool,
+    among: impl Fn(&str) -> bool,
+) -> Result<bool> {
     let programs: Vec<_> = programs::build()?.into_iter().filter(|program| program.end_to_end).collect();
     let mut all = Vec::new();
     for program in &programs {
@@ -89,12 +102,15 @@ fn end_to_end(how: &How, long: bool, only: &[String], changed: Option<&str>) -> 
     let stale: Vec<_> = selection.stale(&all).collect();
     ensure!(stale.is_empty(), "e2e/long.txt lists tests that are not there: {}", stale.join(", "));
     if !all.iter().any(|name| selection.wants(name)) {
-        if changed.is_some() {
+        if by_change {
             println!("tests: nothing has changed that an area of the end-to-end tests is about");
             return Ok(true);
         }
         bail!("no test has that name");
     }
+    let programs = programs.into_iter().filter(|program| among(&program.name));
+    installation::wait_available()
+        .context("tests on the cluster need an installation: make cluster-up cluster-sync")?;
     run(programs, how, |name| selection.wants(name))
 }
 

@@ -6,7 +6,7 @@ use barevirt_e2e::{Console, Namespace, guest, in_namespace};
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// The kubelet updates a mounted secret within two minutes.
+/// Time until the guest agent runs, and has put credentials into effect.
 const CHANGE: Duration = Duration::from_secs(180);
 const COMMAND: Duration = Duration::from_secs(60);
 
@@ -132,5 +132,5 @@ pub(super) fn are_in_effect(namespace: &Namespace, console: &mut Console, public
     };
     wait::until_true("the first key", CHANGE, || has("ssh-ed25519 FIRST"))?;
     namespace.apply(&secret("keys", &json!({"one": public})))?;
-    wait::until_true("the new key", CHANGE, || has(public))
+    namespace.wait_mounted("the new key", "debian", || has(public))
 }

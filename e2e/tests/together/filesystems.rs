@@ -2,13 +2,9 @@
 //! initial file system, with Debian's kernel, which has virtiofs.
 
 use anyhow::{Context, Result, ensure};
-use barevirt_e2e::wait::{self, BOOT, RUNNING, SOON};
+use barevirt_e2e::wait::{BOOT, RUNNING, SOON};
 use barevirt_e2e::{Console, Namespace, Node, guest, in_namespace};
 use serde_json::{Value, json};
-use std::time::Duration;
-
-/// Time until a kubelet updates a mounted object in a pod.
-const KUBELET: Duration = Duration::from_secs(180);
 
 /// A guest with these volumes as directories.
 fn with_directories(name: &str, volumes: &[(&str, Value)]) -> Value {
@@ -67,7 +63,7 @@ fn a_guest_reads_objects_and_sees_them_change() {
         ensure!(code != 0, "it was written: {said}");
 
         namespace.kubectl(&["patch", "configmap", "settings", "-p", r#"{"data":{"color":"red"}}"#])?;
-        wait::until_true("the guest to see the change", KUBELET, || {
+        namespace.wait_mounted("the guest to see the change", "vm", || {
             Ok(console.ok("cat /mnt/settings/color", SOON)?.trim() == "red")
         })?;
         console.leave()?;
