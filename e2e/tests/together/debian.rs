@@ -29,7 +29,8 @@ fn create(namespace: &Namespace) -> Result<()> {
     let interface = &mut guest::spec_of(&mut machine)["domain"]["devices"]["interfaces"][0];
     guest::push(&mut interface["ports"], json!({ "port": 5300, "protocol": "UDP" }));
     credentials::by_agent(namespace, &mut machine)?;
-    namespace.apply(&machine)
+    // In the end it boots again, and would not notice the power button.
+    namespace.apply(&guest::with_grace(machine, 0))
 }
 
 /// The prompt is there before cloud-init has made the user: until then the login is incorrect.
