@@ -32,7 +32,7 @@ packages=(
     util-linux mount psmisc socat jq openssl python3 busybox-static openssh-client
     # container images and guest disks
     mmdebstrap debian-archive-keyring buildah zstd xz-utils cpio gzip
-    e2fsprogs fdisk mtools dosfstools xorriso extlinux syslinux syslinux-common
+    e2fsprogs fdisk mtools dosfstools xorriso syslinux syslinux-common
     grub-pc-bin grub-common flex bison bc libelf-dev
     # checks
     shellcheck isc-dhcp-client binutils ovmf swtpm vncsnapshot

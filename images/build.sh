@@ -21,7 +21,7 @@
 #   BAREVIRT_VERSION, BAREVIRT_COMMIT, BAREVIRT_BUILD_DATE  version, commit and date in programs and labels; make release sets them
 #   TRIPLE          the target that programs are built for (default: x86_64-unknown-linux-musl)
 #   BAREVIRT_CACHE  folder of the cache (default: ~/.cache/barevirt); remove it to get newer packages
-# Needs root, and: mmdebstrap buildah qemu-utils e2fsprogs fdisk cpio zstd xz-utils kmod grub-common grub-pc-bin
+# Needs root, and: mmdebstrap buildah qemu-utils e2fsprogs fdisk cpio zstd xz-utils kmod grub-common grub-pc-bin syslinux mtools
 # flex bison bc libelf-dev binutils musl-tools, and cargo for the images with a program of ours.
 set -euo pipefail
 shopt -s inherit_errexit

@@ -71,48 +71,65 @@ pack_initrd() { (cd "$1" && find . -print0 | sort -z | cpio --quiet --null -o -H
 # A kernel without an initrd finds its disk by this id.
 disk_id=0xba5e0001
 
-# disk FILE TREE LABEL MIB CMDLINE: a qcow2 disk that BIOS and UEFI boot: MBR, GRUB, one ext4 partition with TREE, on
-# which GRUB finds /boot/vmlinuz and /boot/initrd, and one of 6 MiB for UEFI. A BIOS boots /boot/small where it is there. Nothing is mounted: mke2fs fills the
-# partition, GRUB's two stages are copied in front of it.
+# disk FILE TREE LABEL MIB CMDLINE: a qcow2 disk that BIOS and UEFI boot: MBR, one ext4 partition with TREE, and one with FAT of 14 MiB for
+# the loaders. UEFI boots /boot/vmlinuz and /boot/initrd, and so does a BIOS unless there is /boot/small. Nothing is mounted.
 disk() {
-    local raw=$work/disk.raw
+    local raw=$work/disk.raw compress=-c
     rm -f "$raw"
     truncate -s "$4M" "$raw"
     sfdisk --quiet "$raw" <<END
 label: dos
 label-id: $disk_id
-start=1MiB, size=$(($4 - 7))MiB, type=83, bootable
-size=6MiB, type=ef
+start=1MiB, size=$(($4 - 15))MiB, type=83
+size=14MiB, type=ef, bootable
 END
     # GRUB 2.06 cannot read file systems with these two features.
-    mke2fs -q -t ext4 -b 4096 -O ^orphan_file,^metadata_csum_seed -m 0 -L "$3" -d "$2" -E offset=1048576,hash_seed=6ba7b810-9dad-11d1-80b4-00c04fd430c8 "$raw" $(($4 - 7))M
-    # linux16 copies only the size of the kernel's file; linux copies all the memory that the kernel asks for, byte by byte, which costs an
-    # emulated guest more than two seconds.
+    mke2fs -q -t ext4 -b 4096 -O ^orphan_file,^metadata_csum_seed -m 0 -L "$3" -d "$2" -E offset=1048576,hash_seed=6ba7b810-9dad-11d1-80b4-00c04fd430c8 "$raw" $(($4 - 15))M
+    loaders "$work/loaders.img" "$5"
     if [ -e "$2/boot/small" ]; then
-        printf 'linux16 /boot/small %s\nboot\n' "${5/LABEL=$3/PARTUUID=${disk_id#0x}-01 rw rootwait}" >"$work/grub.cfg"
+        by_syslinux "$raw" "$work/loaders.img" "$2/boot/small" "${5/LABEL=$3/PARTUUID=${disk_id#0x}-01 rw rootwait}"
+        # Decompressing takes a tenth of the time of its boot, and saves nothing, since the image's layers are compressed.
+        compress=
     else
-        printf 'linux16 /boot/vmlinuz %s\ninitrd16 /boot/initrd\nboot\n' "$5" >"$work/grub.cfg"
+        by_grub "$raw" "$5"
     fi
-    grub-mkimage -O i386-pc -p '(,msdos1)/boot' -c "$work/grub.cfg" -o "$work/core.img" biosdisk part_msdos ext2 linux16
-    [ "$(stat -c %s "$work/core.img")" -lt $((2047 * 512)) ] || die "GRUB does not fit in front of the partition"
-    # The first 440 bytes are code, the partition table follows them.
-    dd if=/usr/lib/grub/i386-pc/boot.img of="$raw" bs=440 count=1 conv=notrunc status=none
-    dd if="$work/core.img" of="$raw" bs=512 seek=1 conv=notrunc status=none
-    efi_partition "$work/efi.img" "$5"
-    dd if="$work/efi.img" of="$raw" bs=1M seek=$(($4 - 6)) conv=notrunc status=none
-    qemu-img convert -O qcow2 -c "$raw" "$1"
+    dd if="$work/loaders.img" of="$raw" bs=1M seek=$(($4 - 14)) conv=notrunc status=none
+    # shellcheck disable=SC2086
+    qemu-img convert -O qcow2 $compress "$raw" "$1"
     rm -f "$raw"
 }
 
-# efi_partition FILE CMDLINE: shim, signed by Microsoft, starts Debian's GRUB, signed by Debian, which starts Debian's
+# by_syslinux DISK PARTITION KERNEL CMDLINE: a BIOS boots this kernel, without an initrd, from the FAT partition. GRUB needs half a second
+# more for it in an emulated guest.
+by_syslinux() {
+    dd if=/usr/lib/syslinux/mbr/mbr.bin of="$1" bs=440 count=1 conv=notrunc status=none
+    printf 'DEFAULT small\nPROMPT 0\nLABEL small\nLINUX /small\nAPPEND %s\n' "$4" >"$work/syslinux.cfg"
+    mcopy -i "$2" "$3" ::small
+    mcopy -i "$2" "$work/syslinux.cfg" ::syslinux.cfg
+    syslinux --install "$2"
+}
+
+# by_grub DISK CMDLINE: a BIOS boots the kernel of the ext4 partition.
+by_grub() {
+    # linux16 copies only the size of the kernel's file; linux copies all the memory that the kernel asks for, byte by byte, which costs an
+    # emulated guest more than two seconds.
+    printf 'linux16 /boot/vmlinuz %s\ninitrd16 /boot/initrd\nboot\n' "$2" >"$work/grub.cfg"
+    grub-mkimage -O i386-pc -p '(,msdos1)/boot' -c "$work/grub.cfg" -o "$work/core.img" biosdisk part_msdos ext2 linux16
+    [ "$(stat -c %s "$work/core.img")" -lt $((2047 * 512)) ] || die "GRUB does not fit in front of the partition"
+    # The first 440 bytes are code, the partition table follows them.
+    dd if=/usr/lib/grub/i386-pc/boot.img of="$1" bs=440 count=1 conv=notrunc status=none
+    dd if="$work/core.img" of="$1" bs=512 seek=1 conv=notrunc status=none
+}
+
+# loaders FILE CMDLINE: the FAT partition. Shim, signed by Microsoft, starts Debian's GRUB, signed by Debian, which starts Debian's
 # kernel, signed too: with secure boot each asks for the signature of the next.
-efi_partition() {
+loaders() {
     local parts
     parts=$(debian extract shim-signed,grub-efi-amd64-signed)
     # The signed GRUB looks for its configuration in this folder of the partition it came from.
     printf 'set root=(hd0,msdos1)\nlinux /boot/vmlinuz %s\ninitrd /boot/initrd\nboot\n' "$2" >"$work/grub-efi.cfg"
     rm -f "$1"
-    truncate -s 6M "$1"
+    truncate -s 14M "$1"
     mkfs.vfat -i 6ba7b810 --invariant "$1" >/dev/null
     mmd -i "$1" ::EFI ::EFI/BOOT ::EFI/debian
     mcopy -i "$1" "$parts/usr/lib/shim/shimx64.efi.signed" ::EFI/BOOT/BOOTX64.EFI
