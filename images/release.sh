@@ -13,7 +13,7 @@
 #   IMAGES        folder with images of this commit and version that are built already (images/build.sh with OUT)
 #   TOOLS         folder with manifests, sbom and virtctl (for this machine) that are built already
 #   REHEARSAL     1: allow uncommitted changes, and IMAGES and TOOLS of another commit. Never publish the result
-# Needs what images/build.sh needs, and: git, jq, openssl.
+# Needs what images/build.sh needs, and: git, jq, openssl, node, npm.
 set -euo pipefail
 shopt -s inherit_errexit
 umask 022
@@ -128,7 +128,9 @@ can_build() {
 
 virtctl() {
     local platform triple system architecture name
-    # The manifests become part of the program, for `virtctl install`, so the program depends on the registry.
+    # The page of `virtctl ui` becomes part of the program.
+    [[ -n ${TOOLS:-} ]] || node "$top/virtctl/ui/build.mjs"
+    # So do the manifests, for `virtctl install`; hence the program depends on the registry.
     export BAREVIRT_MANIFESTS=$out
     for platform in "${platforms[@]}"; do
         read -r triple system architecture <<<"$platform"
