@@ -74,7 +74,7 @@ fn guests_with_their_pods_ipv6_addresses_reach_each_other_and_pods_by_the_networ
         ensure!(default.is_some_and(|line| line.contains("dev eth0")), "{routes}");
         let url = format!("http://{}/hostname", pods::host(&other));
         wait::until_true(&format!("an answer from {url}"), BOOT, || {
-            Ok(console.run(&format!("timeout 5 wget -qO- {url}"), SOON)?.0 == "second")
+            Ok(console.run(&format!("timeout 5 wget -qO- {url}"), SOON)?.0.trim() == "second")
         })?;
         console.leave()?;
         for node in ["node01", "node02"] {
