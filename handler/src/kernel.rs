@@ -102,6 +102,38 @@ pub fn receive_only_icmp6(socket: impl AsFd, kind: u8) -> io::Result<()> {
     set_option(socket, libc::IPPROTO_ICMPV6, ICMP6_FILTER, &blocked)
 }
 
+/// Opens a packet socket on a link: it receives those frames from outside that `filter` accepts, and sends
+/// frames out of the link.
+///
+/// The link may be a port of a bridge: the socket sees frames before the bridge does, and those that it sends
+/// do not pass the bridge.
+pub fn receive_frames(link: u32, filter: &[libc::sock_filter]) -> io::Result<OwnedFd> {
+    let all = u16::try_from(libc::ETH_P_ALL).unwrap_or_default().to_be();
+    let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+    // Without a protocol it receives nothing until it is bound.
+    // SAFETY: all arguments are numbers.
+    let socket = unsafe { libc::socket(libc::AF_PACKET, kind, 0) };
+    check(socket)?;
+    // SAFETY: the kernel has just made it, and nothing else owns it.
+    let socket = unsafe { OwnedFd::from_raw_fd(socket) };
+    let length = u16::try_from(filter.len()).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
+    // The kernel copies the steps, and writes none of them.
+    let program = libc::sock_fprog { len: length, filter: filter.as_ptr().cast_mut() };
+    set_option(&socket, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)?;
+    set_option(&socket, libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, &1_i32)?;
+    // SAFETY: sockaddr_ll is plain data; all zeroes is a valid value of it.
+    let mut address: libc::sockaddr_ll = unsafe { mem::zeroed() };
+    address.sll_family = u16::try_from(libc::AF_PACKET).unwrap_or_default();
+    address.sll_protocol = all;
+    address.sll_ifindex = i32::try_from(link).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
+    let size = libc::socklen_t::try_from(mem::size_of::<libc::sockaddr_ll>())
+        .map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
+    // SAFETY: the descriptor is open, and `address` is an initialised sockaddr_ll of this size.
+    let result = unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), size) };
+    check(result)?;
+    Ok(socket)
+}
+
 fn set_option<T: Copy>(socket: impl AsFd, level: c_int, name: c_int, value: &T) -> io::Result<()> {
     let length = libc::socklen_t::try_from(mem::size_of::<T>())
         .map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, "option value too long"))?;

@@ -1,9 +1,9 @@
 //! The bridge binding on the pod network: the guest has the pod's own address, and is directly on its
 //! network.
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, Result, ensure};
 use barevirt_e2e::wait::{self, BOOT, RUNNING, SOON};
-use barevirt_e2e::{Console, guest, in_namespace, pods};
+use barevirt_e2e::{Console, Namespace, guest, in_namespace, pods};
 use serde_json::{Value, json};
 
 fn bridged(name: &str) -> Value {
@@ -39,6 +39,55 @@ fn a_guest_has_the_address_of_its_pod_and_is_reached_there() {
         let conditions = vmi["status"]["conditions"].as_array().cloned().unwrap_or_default();
         let migratable = conditions.iter().find(|condition| condition["type"] == "LiveMigratable");
         ensure!(migratable.is_some_and(|it| it["reason"] == "InterfaceNotLiveMigratable"), "{conditions:?}");
+        Ok(())
+    });
+}
+
+/// A running guest on that node: its pod's IPv6 address, and a console that has logged in.
+fn with_ipv6(namespace: &Namespace, name: &str, node: &str) -> Result<(String, Console)> {
+    let mut manifest = bridged(name);
+    guest::spec_of(&mut manifest)["nodeSelector"] = json!({ "kubernetes.io/hostname": node });
+    namespace.apply(&manifest)?;
+    namespace.wait_phase(name, "Running", RUNNING)?;
+    let launcher = namespace.launcher(name)?;
+    let addresses = launcher["status"]["podIPs"].as_array().cloned().unwrap_or_default();
+    let mut addresses = addresses.iter().filter_map(|one| one["ip"].as_str());
+    let address = addresses.find(|address| address.contains(':')).context("the pod has no IPv6 address")?;
+    let mut console = Console::open(namespace, name)?;
+    console.login(BOOT)?;
+    Ok((address.to_owned(), console))
+}
+
+#[test]
+fn guests_with_their_pods_ipv6_addresses_reach_each_other_and_pods_by_the_networks_router() {
+    in_namespace("bridge6", |namespace| {
+        let (address, mut console) = with_ipv6(namespace, "first", "node01")?;
+        let (other, second) = with_ipv6(namespace, "second", "node02")?;
+        second.leave()?;
+        wait::until_true("the pod's IPv6 address in the guest", SOON, || {
+            let has = console.ok("ip -6 address show dev eth0", SOON)?;
+            Ok(has.contains(&format!("inet6 {address}/128")) && !has.contains("dadfailed"))
+        })?;
+        // The router of the advertisement is the network's own, not the pod.
+        let routes = console.ok("ip -6 route show", SOON)?;
+        let default = routes.lines().find(|line| line.starts_with("default via fe80::"));
+        ensure!(default.is_some_and(|line| line.contains("dev eth0")), "{routes}");
+        let url = format!("http://{}/hostname", pods::host(&other));
+        wait::until_true(&format!("an answer from {url}"), BOOT, || {
+            Ok(console.run(&format!("timeout 5 wget -qO- {url}"), SOON)?.0.trim() == "second")
+        })?;
+        console.leave()?;
+        for node in ["node01", "node02"] {
+            let name = format!("client-{node}");
+            let client = pods::client_on(namespace, &name, node)?;
+            let url = format!("http://{}/hostname", pods::host(&address));
+            wait::until_true(&format!("an answer from {url} on {node}"), SOON, || {
+                Ok(client.fetch(&url)?.trim() == "first")
+            })?;
+        }
+        let told = namespace.need("vmi", "first")?["status"]["interfaces"][0].clone();
+        let all = told["ipAddresses"].as_array().cloned().unwrap_or_default();
+        ensure!(all.len() == 2 && all.contains(&json!(address)), "{told}");
         Ok(())
     });
 }

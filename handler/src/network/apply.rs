@@ -253,14 +253,29 @@ async fn add_route(
     route: Route,
 ) -> Result<(), ApplyError> {
     let Route { destination, prefix, gateway } = route;
-    let builder = RouteMessageBuilder::<Ipv4Addr>::new()
-        .destination_prefix(destination, prefix)
-        .output_interface(index)
-        .table_id(table);
-    let message = match gateway {
-        // `onlink`: the table need not contain a route to the gateway.
-        Some(gateway) => builder.gateway(gateway).onlink().build(),
-        None => builder.scope(RouteScope::Link).build(),
+    let message = match destination {
+        IpAddr::V4(destination) => {
+            let builder = RouteMessageBuilder::<Ipv4Addr>::new()
+                .destination_prefix(destination, prefix)
+                .output_interface(index)
+                .table_id(table);
+            match gateway {
+                // `onlink`: the table need not contain a route to the gateway.
+                Some(IpAddr::V4(gateway)) => builder.gateway(gateway).onlink().build(),
+                Some(IpAddr::V6(_)) | None => builder.scope(RouteScope::Link).build(),
+            }
+        }
+        IpAddr::V6(destination) => {
+            let builder = RouteMessageBuilder::<Ipv6Addr>::new()
+                .destination_prefix(destination, prefix)
+                .output_interface(index)
+                .table_id(table);
+            match gateway {
+                // The gateway is a link-local address, which is always on the link.
+                Some(IpAddr::V6(gateway)) => builder.gateway(gateway).build(),
+                Some(IpAddr::V4(_)) | None => builder.build(),
+            }
+        }
     };
     let result = netlink.route().add(message).execute().await;
     unless(result, libc::EEXIST).map_err(|source| ApplyError::Link {

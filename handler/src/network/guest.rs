@@ -215,18 +215,11 @@ pub fn queues<'a>(wanted: &Wanted, descriptors: impl Iterator<Item = &'a String>
 
 /// What the launcher gets to know about the interface.
 pub fn facts(wanted: &Wanted, prepared: &Prepared, resolver: &Resolver) -> v1::Interface {
-    let (ipv6, ipv6_prefix, ipv6_gateway) =
-        prepared.ipv6.map_or_else(Default::default, |(guest, prefix, gateway)| {
-            (guest.to_string(), u32::from(prefix), gateway.to_string())
-        });
     let mut facts = v1::Interface {
         name: wanted.interface.clone(),
         network: wanted.network.clone(),
         mac: prepared.mac.to_string(),
         mtu: prepared.mtu,
-        ipv6,
-        ipv6_prefix,
-        ipv6_gateway,
         ipv6_link_local: prepared.link_local.map(|address| address.to_string()).unwrap_or_default(),
         dns_servers: resolver.servers.iter().map(ToString::to_string).collect(),
         dns_search: resolver.search.clone(),
@@ -239,6 +232,12 @@ pub fn facts(wanted: &Wanted, prepared: &Prepared, resolver: &Resolver) -> v1::I
         facts.ipv4_gateway = ipv4.gateway.map(|gateway| gateway.to_string()).unwrap_or_default();
         facts.ipv4_server = ipv4.server.to_string();
         facts.ipv4_routes = ipv4.routes.iter().map(route).collect();
+    }
+    if let Some(ipv6) = &prepared.ipv6 {
+        facts.ipv6 = ipv6.address.to_string();
+        facts.ipv6_prefix = ipv6.prefix.into();
+        facts.ipv6_gateway = ipv6.gateway.map(|gateway| gateway.to_string()).unwrap_or_default();
+        facts.ipv6_routes = ipv6.routes.iter().map(route).collect();
     }
     facts
 }

@@ -37,6 +37,8 @@ pub struct Names {
     pub tap: String,
     /// The stand-in, before it gets the name `pod`.
     pub kept: String,
+    /// The link at which IPv6 routes are saved: the bridge has no IPv6, and the stand-in is down at that time.
+    pub note: String,
 }
 
 impl Names {
@@ -53,6 +55,7 @@ impl Names {
             bridge: format!("k6t-{short}"),
             tap: if pod == FIRST_LINK { "tap0".to_owned() } else { format!("tap{short}") },
             kept: format!("keep{short}"),
+            note: format!("note{short}"),
         }
     }
 
@@ -83,8 +86,8 @@ mod tests {
         assert_eq!(Names::of("eth0").tap, "tap0");
         assert_eq!(Names::of("net1").bridge, "k6t-net1");
         for name in ["a.b", "an-interface-15", "pod", "..x"] {
-            let Names { port, bridge, tap, kept, .. } = Names::of(name);
-            for made in [port, bridge, tap, kept] {
+            let Names { port, bridge, tap, kept, note, .. } = Names::of(name);
+            for made in [port, bridge, tap, kept, note] {
                 assert!(is_sound(&made) && !made.contains('.'), "{made}");
             }
         }

@@ -12,6 +12,7 @@ pub mod netns;
 pub mod nft;
 pub mod observe;
 pub mod plan;
+pub mod routers;
 pub mod services;
 pub mod sriov;
 pub mod state;
@@ -80,9 +81,9 @@ pub struct Prepared {
     pub pod_addresses: Vec<IpAddr>,
     /// The guest's IPv4 settings, if it gets an address.
     pub ipv4: Option<Ipv4>,
-    /// The guest's IPv6 address, its prefix length and its gateway, if it gets an address.
-    pub ipv6: Option<(Ipv6Addr, u8, Ipv6Addr)>,
-    /// Link-local address of the bridge.
+    /// The guest's IPv6 settings, if it gets an address.
+    pub ipv6: Option<Ipv6>,
+    /// Link-local address of the bridge, if it is the guest's router.
     pub link_local: Option<Ipv6Addr>,
 }
 
@@ -98,6 +99,19 @@ pub struct Ipv4 {
     /// The address of the DHCP server: the bridge.
     pub server: Ipv4Addr,
     /// Further routes.
+    pub routes: Vec<Route>,
+}
+
+/// The guest's settings from DHCPv6 and router advertisements.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ipv6 {
+    /// The guest's address.
+    pub address: Ipv6Addr,
+    /// Length of the prefix, bits.
+    pub prefix: u8,
+    /// The router, if there is one.
+    pub gateway: Option<Ipv6Addr>,
+    /// Further routes, and prefixes that are on the link.
     pub routes: Vec<Route>,
 }
 
@@ -207,7 +221,10 @@ fn prepared(wanted: &Wanted, after: &Observed) -> Result<Prepared, NetworkError>
     let prepared = without_addresses(wanted, &names, (&names.pod, pod), pod.mtu, bridge.index)?;
     Ok(match &wanted.binding {
         Binding::Masquerade(binding) => translated(binding, pod, prepared),
-        Binding::Bridge | Binding::Gone => Prepared { ipv4: bridged(wanted.index, pod, bridge), ..prepared },
+        Binding::Bridge | Binding::Gone => {
+            let ipv6 = bridged_ipv6(pod, after.links.get(&names.note));
+            Prepared { ipv4: bridged(wanted.index, pod, bridge), ipv6, ..prepared }
+        }
         Binding::ManagedTap | Binding::Tap | Binding::Passt => prepared,
     })
 }
@@ -243,7 +260,9 @@ fn translated(binding: &Masquerade, pod: &Link, prepared: Prepared) -> Prepared 
         server: four.gateway,
         routes: Vec::new(),
     };
-    let ipv6 = pod.has_ipv6().then_some((six.guest, six.prefix, six.gateway));
+    let ipv6 =
+        Ipv6 { address: six.guest, prefix: six.prefix, gateway: Some(six.gateway), routes: Vec::new() };
+    let ipv6 = pod.has_ipv6().then_some(ipv6);
     let link_local = pod.has_ipv6().then(|| BRIDGE_MAC.link_local());
     Prepared { ipv4: Some(ipv4), ipv6, link_local, ..prepared }
 }
@@ -254,7 +273,28 @@ fn bridged(index: usize, pod: &Link, bridge: &Link) -> Option<Ipv4> {
         IpAddr::V4(address) if !address.is_link_local() => Some((*address, *prefix)),
         _ => None,
     })?;
-    let gateway = bridge.kept_routes.iter().find(|route| route.is_default()).and_then(|route| route.gateway);
+    let gateway = match default_gateway(bridge) {
+        Some(IpAddr::V4(gateway)) => Some(gateway),
+        Some(IpAddr::V6(_)) | None => None,
+    };
     let routes = bridge.kept_routes.iter().filter(|route| !route.is_default()).copied().collect();
     Some(Ipv4 { address, prefix, gateway, server: plan::bridge::server(index), routes })
+}
+
+/// The same for IPv6, whose routes are saved at the link `note`.
+fn bridged_ipv6(pod: &Link, note: Option<&Link>) -> Option<Ipv6> {
+    let (address, prefix) = pod.lasting_ipv6()?;
+    let gateway = match note.and_then(default_gateway) {
+        Some(IpAddr::V6(gateway)) => Some(gateway),
+        Some(IpAddr::V4(_)) | None => None,
+    };
+    // The kernel has a route to a single address of the link itself.
+    let is_own = |route: &Route| route.follows_from(address.into(), 128);
+    let routes = note.into_iter().flat_map(|note| &note.kept_routes);
+    let routes = routes.filter(|route| !route.is_default() && !is_own(route)).copied().collect();
+    Some(Ipv6 { address, prefix, gateway, routes })
+}
+
+fn default_gateway(link: &Link) -> Option<IpAddr> {
+    link.kept_routes.iter().find(|route| route.is_default()).and_then(|route| route.gateway)
 }

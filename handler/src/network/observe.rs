@@ -3,22 +3,24 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use futures::TryStreamExt;
 use netlink_packet_core::Nla;
-use netlink_packet_route::address::AddressAttribute;
+use netlink_packet_route::AddressFamily;
+use netlink_packet_route::address::{AddressAttribute, AddressHeaderFlags};
 use netlink_packet_route::link::{
     InfoBridgePort, InfoData, InfoKind, InfoPortData, InfoTun, LinkAttribute, LinkFlags, LinkInfo,
     LinkMessage,
 };
-use netlink_packet_route::route::{RouteAddress, RouteAttribute, RouteProtocol, RouteType};
+use netlink_packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, RouteProtocol, RouteType};
 use rtnetlink::{Handle, RouteMessageBuilder};
 use thiserror::Error;
 
 use super::nft::rules::Family;
 use super::nft::{NftError, Nftables};
-use super::plan::sysctls;
+use super::plan::{self, sysctls};
+use super::routers;
 use super::state::{Binding, KEPT_TABLE, Kind, Link, Observed, Route, Wanted};
 
 /// Attributes of links of the kind `tun`, and the type among them that carries Ethernet frames, from the
@@ -39,13 +41,17 @@ pub enum ObserveError {
     /// rtnetlink answered with an error.
     #[error("read the routes of the pod")]
     Routes(#[source] rtnetlink::Error),
+    /// rtnetlink answered with an error.
+    #[error("read the neighbours of the pod")]
+    Neighbours(#[source] rtnetlink::Error),
     /// nftables answered with an error.
     #[error(transparent)]
     Rules(#[from] NftError),
 }
 
 /// Observes everything on which the plans for these cards depend. `held` are the descriptors that the
-/// launcher holds.
+/// launcher holds. The gateways of links that are about to become ports are asked for their link-local
+/// addresses.
 pub async fn observe(
     netlink: &Handle,
     nftables: Option<&Nftables>,
@@ -56,7 +62,8 @@ pub async fn observe(
     addresses(netlink, &mut links).await?;
     let has = |is: fn(&Binding) -> bool| cards.iter().any(|card| is(&card.binding));
     if has(|binding| matches!(binding, Binding::Bridge | Binding::ManagedTap | Binding::Gone)) {
-        routes(netlink, &mut links).await?;
+        routes(netlink, RouteMessageBuilder::<Ipv4Addr>::new().build(), &mut links).await?;
+        routes(netlink, RouteMessageBuilder::<Ipv6Addr>::new().build(), &mut links).await?;
     }
     let mut rules = BTreeMap::new();
     for family in [Family::V4, Family::V6] {
@@ -74,7 +81,10 @@ pub async fn observe(
     let translates = has(|binding| matches!(binding, Binding::Masquerade(_)));
     let ipv6 = links.values().any(Link::has_ipv6);
     let loopback_routes = if translates && ipv6 { loopback_routes(netlink).await? } else { BTreeSet::new() };
-    Ok(Observed { links, rules, sysctls, loopback_routes, held: held.clone() })
+    let observed =
+        Observed { links, rules, sysctls, loopback_routes, held: held.clone(), ..Observed::default() };
+    let routers = routers::find(netlink, &plan::gateways(cards, &observed)).await?;
+    Ok(Observed { routers, ..observed })
 }
 
 async fn links(netlink: &Handle) -> Result<BTreeMap<String, Link>, ObserveError> {
@@ -130,27 +140,16 @@ fn is_attribute(one: &InfoTun, kind: u16, wanted: u8) -> bool {
     one.kind() == kind && value == [wanted]
 }
 
-/// Reads the IPv4 routes of links, and the routes that are saved for them.
-async fn routes(netlink: &Handle, links: &mut BTreeMap<String, Link>) -> Result<(), ObserveError> {
-    let mut dump = netlink.route().get(RouteMessageBuilder::<Ipv4Addr>::new().build()).execute();
+/// Reads the routes of one family of links, and the routes that are saved for them. `of` names the family.
+async fn routes(
+    netlink: &Handle,
+    of: RouteMessage,
+    links: &mut BTreeMap<String, Link>,
+) -> Result<(), ObserveError> {
+    let mut dump = netlink.route().get(of).execute();
     while let Some(message) = dump.try_next().await.map_err(ObserveError::Routes)? {
-        let (mut table, mut oif, mut gateway) = (u32::from(message.header.table), None, None);
-        let mut destination = Ipv4Addr::UNSPECIFIED;
-        for attribute in message.attributes {
-            match attribute {
-                RouteAttribute::Table(value) => table = value,
-                RouteAttribute::Oif(value) => oif = Some(value),
-                RouteAttribute::Gateway(RouteAddress::Inet(value)) => gateway = Some(value),
-                RouteAttribute::Destination(RouteAddress::Inet(value)) => destination = value,
-                _ => {}
-            }
-        }
-        let Some(link) = links.values_mut().find(|link| Some(link.index) == oif) else { continue };
-        // Routes that the kernel made follow from addresses.
-        if message.header.kind != RouteType::Unicast || message.header.protocol == RouteProtocol::Kernel {
-            continue;
-        }
-        let route = Route { destination, prefix: message.header.destination_prefix_length, gateway };
+        let Some((table, index, route)) = route(message) else { continue };
+        let Some(link) = links.values_mut().find(|link| link.index == index) else { continue };
         if table == u32::from(libc::RT_TABLE_MAIN) {
             link.routes.insert(route);
         } else if table == KEPT_TABLE.saturating_add(link.index) {
@@ -158,6 +157,42 @@ async fn routes(netlink: &Handle, links: &mut BTreeMap<String, Link>) -> Result<
         }
     }
     Ok(())
+}
+
+/// A route that matters, with its table and the index of its link.
+fn route(message: RouteMessage) -> Option<(u32, u32, Route)> {
+    let header = message.header;
+    let is_ipv6 = header.address_family == AddressFamily::Inet6;
+    let (mut table, mut link, mut gateway) = (u32::from(header.table), None, None);
+    let mut destination =
+        if is_ipv6 { IpAddr::V6(Ipv6Addr::UNSPECIFIED) } else { IpAddr::V4(Ipv4Addr::UNSPECIFIED) };
+    let mut expires = header.protocol == RouteProtocol::Ra;
+    for attribute in message.attributes {
+        match attribute {
+            RouteAttribute::Table(value) => table = value,
+            RouteAttribute::Oif(value) => link = Some(value),
+            RouteAttribute::Gateway(value) => gateway = address(&value),
+            RouteAttribute::Destination(value) => destination = address(&value)?,
+            RouteAttribute::CacheInfo(info) => expires |= is_ipv6 && info.expires != 0,
+            _ => {}
+        }
+    }
+    // The kernel's IPv4 routes follow from addresses. In IPv6, a network plugin may have removed them, so that
+    // hosts of the same network are reached by the gateway.
+    let follows = header.protocol == RouteProtocol::Kernel && !is_ipv6;
+    let of_link = matches!(destination, IpAddr::V6(address) if address.is_unicast_link_local());
+    if header.kind != RouteType::Unicast || follows || of_link || expires {
+        return None;
+    }
+    Some((table, link?, Route { destination, prefix: header.destination_prefix_length, gateway }))
+}
+
+fn address(value: &RouteAddress) -> Option<IpAddr> {
+    match value {
+        RouteAddress::Inet(address) => Some(IpAddr::V4(*address)),
+        RouteAddress::Inet6(address) => Some(IpAddr::V6(*address)),
+        _ => None,
+    }
 }
 
 async fn addresses(netlink: &Handle, links: &mut BTreeMap<String, Link>) -> Result<(), ObserveError> {
@@ -177,6 +212,10 @@ async fn addresses(netlink: &Handle, links: &mut BTreeMap<String, Link>) -> Resu
             })
         });
         if let Some(address) = address {
+            let lasts = message.header.flags.contains(AddressHeaderFlags::Permanent);
+            if address.is_ipv6() && !lasts {
+                link.expiring.insert(address);
+            }
             link.addresses.insert((address, message.header.prefix_len));
         }
     }

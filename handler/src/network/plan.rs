@@ -15,6 +15,9 @@ pub mod tap;
 pub use self::common::Setting;
 pub use self::step::{PlanError, Service, Step};
 
+use std::collections::BTreeSet;
+use std::net::Ipv6Addr;
+
 use super::links::Names;
 use super::state::{Binding, Observed, Wanted};
 
@@ -25,10 +28,18 @@ pub fn sysctls(wanted: &Wanted, names: &Names) -> Vec<Setting> {
         Binding::Tap => Vec::new(),
         Binding::Passt => passt::sysctls(),
         Binding::Bridge | Binding::ManagedTap | Binding::Gone => {
-            let port = bridge::port_sysctls(names);
-            bridge::sysctls(names, true).into_iter().chain(port).collect()
+            let ports = bridge::port_sysctls(names).into_iter().chain(bridge::tap_sysctls(names));
+            let saved = [&names.kept, &names.note].into_iter().map(|link| bridge::saved_sysctl(link));
+            bridge::sysctls(names, true).into_iter().chain(ports).chain(saved).collect()
         }
     }
+}
+
+/// The IPv6 gateways whose link-local addresses the plans for these cards need, each with the link's name and
+/// index.
+pub fn gateways(cards: &[Wanted], observed: &Observed) -> BTreeSet<(String, u32, Ipv6Addr)> {
+    let bridged = cards.iter().filter(|card| matches!(card.binding, Binding::Bridge | Binding::ManagedTap));
+    bridged.flat_map(|card| bridge::gateways(&card.names(&observed.links), observed)).collect()
 }
 
 /// The missing steps, in the order in which to do them.

@@ -1,5 +1,9 @@
 //! The sockets on which the launcher serves DHCP, DHCPv6 and router advertisements. They need privileges (low
 //! ports, raw, bound to an interface), so the handler opens them in the pod's namespace and hands them over.
+//!
+//! On a bridge with other hosts, an advertisement or an answer of DHCPv6 must reach the guest only. There the
+//! launcher gets a packet socket on the guest's tap: it receives what the guest sends, and what it sends goes to
+//! the guest, past the bridge.
 
 use std::io;
 use std::net::{Ipv6Addr, SocketAddrV4, SocketAddrV6, UdpSocket};
@@ -23,6 +27,16 @@ const DHCP6_SERVERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 1, 2);
 const ALL_ROUTERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 2);
 /// ICMPv6 type of a router solicitation, the only message that the socket receives.
 const ROUTER_SOLICITATION: u8 = 133;
+/// Ethernet's number of IPv6.
+const IPV6: u32 = 0x86dd;
+/// Number of ICMPv6.
+const ICMP6: u32 = 58;
+/// Number of UDP.
+const UDP: u32 = 17;
+/// Where a filter finds whether a frame has a VLAN's tag (`SKF_AD_OFF + SKF_AD_VLAN_TAG_PRESENT`).
+const VLAN_PRESENT: u32 = 0xffff_f030;
+/// Most bytes of a frame that the socket receives. Requests are smaller.
+const FRAME: u32 = 2048;
 /// Hop limit that neighbour discovery requires: it proves that no router forwarded the message.
 const NEIGHBOUR_DISCOVERY_HOPS: i32 = 255;
 
@@ -32,6 +46,7 @@ pub fn open(service: Service, link: &str, index: u32) -> io::Result<OwnedFd> {
         Service::Dhcp4 => dhcp4(link),
         Service::Dhcp6 => dhcp6(link, index),
         Service::RouterAdvertisement => router_advertisement(link, index),
+        Service::Frames => kernel::receive_frames(index, &requests()),
     }
 }
 
@@ -65,6 +80,38 @@ fn router_advertisement(link: &str, index: u32) -> io::Result<OwnedFd> {
     set(&fd, sockopt::Ipv6MulticastHops, &NEIGHBOUR_DISCOVERY_HOPS)?;
     set(&fd, sockopt::Ipv6Ttl, &NEIGHBOUR_DISCOVERY_HOPS)?;
     join(fd, ALL_ROUTERS, index)
+}
+
+/// The filter of frames, in the kernel's language (`linux/filter.h`): router solicitations and requests of
+/// DHCPv6, without a VLAN and without extension headers.
+fn requests() -> [libc::sock_filter; 13] {
+    const LOAD_BYTE: u32 = libc::BPF_LD | libc::BPF_B | libc::BPF_ABS;
+    const LOAD_HALF: u32 = libc::BPF_LD | libc::BPF_H | libc::BPF_ABS;
+    const EQUAL: u32 = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
+    const RETURN: u32 = libc::BPF_RET | libc::BPF_K;
+    // The number of steps to leave out comes after the value: if both are equal, or else if they are not.
+    let step = |code: u32, k: u32, jt: u8, jf: u8| libc::sock_filter {
+        code: u16::try_from(code).unwrap_or(u16::MAX),
+        jt,
+        jf,
+        k,
+    };
+    [
+        // The kernel takes a VLAN's tag out of the frame.
+        step(LOAD_BYTE, VLAN_PRESENT, 0, 0),
+        step(EQUAL, 0, 0, 10),
+        step(LOAD_HALF, 12, 0, 0),
+        step(EQUAL, IPV6, 0, 8),
+        step(LOAD_BYTE, 20, 0, 0),
+        step(EQUAL, ICMP6, 0, 2),
+        step(LOAD_BYTE, 54, 0, 0),
+        step(EQUAL, ROUTER_SOLICITATION.into(), 3, 4),
+        step(EQUAL, UDP, 0, 3),
+        step(LOAD_HALF, 56, 0, 0),
+        step(EQUAL, DHCP6_PORT.into(), 0, 1),
+        step(RETURN, FRAME, 0, 0),
+        step(RETURN, 0, 0, 0),
+    ]
 }
 
 fn flags() -> SockFlag {

@@ -105,21 +105,24 @@ pub struct Link {
     pub learning: bool,
     /// Its addresses with their prefix lengths, including link-local ones.
     pub addresses: BTreeSet<(IpAddr, u8)>,
-    /// Its IPv4 routes, without those that the kernel made.
+    /// Its IPv6 addresses that expire: the network's own router advertises them.
+    pub expiring: BTreeSet<IpAddr>,
+    /// Its routes, without those that expire. IPv4 routes that the kernel made follow from addresses and are
+    /// left out.
     pub routes: BTreeSet<Route>,
     /// Routes of another link that are saved at this one: see [`KEPT_TABLE`].
     pub kept_routes: BTreeSet<Route>,
 }
 
-/// An IPv4 route.
+/// A route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Route {
     /// Its destination.
-    pub destination: Ipv4Addr,
+    pub destination: IpAddr,
     /// Length of the prefix, in bits.
     pub prefix: u8,
     /// The next hop; `None` if the destination is on the link.
-    pub gateway: Option<Ipv4Addr>,
+    pub gateway: Option<IpAddr>,
 }
 
 impl Route {
@@ -127,7 +130,40 @@ impl Route {
     pub fn is_default(&self) -> bool {
         self.prefix == 0
     }
+
+    /// Whether the kernel makes this route when a link gets that address.
+    pub fn follows_from(&self, address: IpAddr, prefix: u8) -> bool {
+        self.gateway.is_none() && self.prefix == prefix && network(address, prefix) == self.destination
+    }
+
+    /// The same route with the router's link-local address as its gateway. `None` if that is unknown.
+    pub fn over_router(&self, link: u32, routers: &Routers) -> Option<Self> {
+        let gateway = match self.gateway {
+            Some(IpAddr::V6(gateway)) if !gateway.is_unicast_link_local() => {
+                Some(IpAddr::V6(*routers.get(&(link, gateway))?))
+            }
+            gateway => gateway,
+        };
+        Some(Self { gateway, ..*self })
+    }
 }
+
+/// The first address of the network with this prefix length that contains `address`.
+fn network(address: IpAddr, prefix: u8) -> IpAddr {
+    match address {
+        IpAddr::V4(address) => {
+            let host = u32::MAX.checked_shr(prefix.into()).unwrap_or(0);
+            Ipv4Addr::from_bits(address.to_bits() & !host).into()
+        }
+        IpAddr::V6(address) => {
+            let host = u128::MAX.checked_shr(prefix.into()).unwrap_or(0);
+            Ipv6Addr::from_bits(address.to_bits() & !host).into()
+        }
+    }
+}
+
+/// Link-local addresses of gateways, by a link's index and the gateway's address there.
+pub type Routers = BTreeMap<(u32, Ipv6Addr), Ipv6Addr>;
 
 /// Number of a routing table that no rule uses, to which a bridge's index is added. The pod's routes are
 /// saved there while the guest uses them. They go away with the bridge.
@@ -137,6 +173,20 @@ impl Link {
     /// Whether the link has an IPv4 address.
     pub fn has_ipv4(&self) -> bool {
         self.addresses.iter().any(|(address, _)| address.is_ipv4())
+    }
+
+    /// Its IPv6 address that a guest gets, with its prefix length: the first one that is valid beyond the link
+    /// and does not expire.
+    pub fn lasting_ipv6(&self) -> Option<(Ipv6Addr, u8)> {
+        self.lasting().find_map(|(address, prefix)| match address {
+            IpAddr::V6(address) => Some((address, prefix)),
+            IpAddr::V4(_) => None,
+        })
+    }
+
+    /// Its addresses that are valid beyond the link and do not expire.
+    pub fn lasting(&self) -> impl Iterator<Item = (IpAddr, u8)> {
+        self.global().filter(|(address, _)| !self.expiring.contains(address))
     }
 
     /// Whether the link has an IPv6 address that is valid beyond the link.
@@ -164,6 +214,8 @@ pub struct Observed {
     pub links: BTreeMap<String, Link>,
     /// Fingerprints in the handler's tables.
     pub rules: BTreeMap<Family, Vec<u8>>,
+    /// Link-local addresses of the IPv6 gateways of links that are about to become ports.
+    pub routers: Routers,
     /// The settings beneath `/proc/sys` that could be read.
     pub sysctls: BTreeMap<String, String>,
     /// Indexes of links from which answers to `::1` are accepted: see

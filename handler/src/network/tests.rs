@@ -26,6 +26,7 @@ use super::*;
 use barevirt_api::masquerade::{IPV4, IPV6};
 
 pub(crate) mod bridge;
+mod bridge_ipv6;
 mod passt;
 mod tap;
 
@@ -86,6 +87,8 @@ pub(crate) fn namespace() -> Option<OwnedFd> {
             with_netlink(&netns, |netlink| async move {
                 change(&netlink, LinkUnspec::new_with_index(1).up().build()).await;
             });
+            // Addresses of new links are usable at once.
+            inside(&netns, || std::fs::write("/proc/sys/net/ipv6/conf/default/accept_dad", "0").unwrap());
             Some(netns)
         }
         Err(error) => {
@@ -119,7 +122,9 @@ async fn configure(netlink: &Handle, name: &str, addresses: &[(IpAddr, u8)], gat
     for gateway in gateways {
         let route = match gateway {
             IpAddr::V4(gateway) => RouteMessageBuilder::<Ipv4Addr>::new().gateway(*gateway).build(),
-            IpAddr::V6(gateway) => RouteMessageBuilder::<Ipv6Addr>::new().gateway(*gateway).build(),
+            IpAddr::V6(gateway) => {
+                RouteMessageBuilder::<Ipv6Addr>::new().gateway(*gateway).output_interface(index).build()
+            }
         };
         netlink.route().add(route).execute().await.unwrap();
     }
@@ -346,7 +351,7 @@ fn a_pod_without_ipv6_has_ipv4_only() {
     let wanted = wanted(Vec::new());
     let (_, prepared, mut descriptors) = prepare_blocking(&pod, &wanted, &BTreeSet::new());
     assert_eq!(names(&descriptors), ["net/default/tap", "net/default/dhcp4"]);
-    assert_eq!((prepared.ipv6, prepared.link_local), (None, None));
+    assert_eq!((prepared.ipv6.as_ref(), prepared.link_local), (None, None));
     let guest = guest(take(&mut descriptors, "net/default/tap"), MAC);
     serve(&guest, (Ipv4Addr::UNSPECIFIED, 8080).into());
     assert_eq!(ask(&node, (POD4, 8080)), Some(NODE4.to_string()));

@@ -132,7 +132,8 @@ pub enum NetworkDescriptor {
     Dhcp4,
     /// UDP socket on port 547 over IPv6, bound to the bridge and joined to `ff02::1:2`.
     Dhcp6,
-    /// Raw ICMPv6 socket bound to the bridge and joined to `ff02::2`.
+    /// Raw ICMPv6 socket bound to the bridge and joined to `ff02::2`. Where the guest is a host on the pod's own
+    /// network: a packet socket bound to the tap, for router advertisements and DHCPv6.
     RouterAdvertisement,
 }
 

@@ -170,6 +170,8 @@ fn routes_and_cards() {
     let route = Route { destination: "10.1.0.0".into(), prefix: 16, gateway: "10.0.0.1".into() };
     let interface = Interface { ipv4_server: "s".into(), ipv4_routes: vec![route], ..Interface::default() };
     golden(&interface, "7a0173 820116 0a08 31302e312e302e30 1010 1a08 31302e302e302e31");
+    let route = Route { destination: "fd00::".into(), prefix: 64, gateway: String::new() };
+    golden(&Interface { ipv6_routes: vec![route], ..Interface::default() }, "9a010a 0a06 666430303a3a 1040");
     golden(&Interface { refreshes_link: true, ..Interface::default() }, "880101");
     let card = Card { name: "n".into(), plugged: true, down: true, trouble: "t".into() };
     golden(

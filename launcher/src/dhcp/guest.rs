@@ -9,6 +9,7 @@ use barevirt_api::v1::{DhcpOptions, DhcpPrivateOption};
 use barevirt_protocol::v1::{self, Interface};
 
 use super::domain::Name;
+use super::ipv6::{self, Ipv6};
 
 /// Smallest MTU for IPv6.
 const SMALLEST_MTU: u16 = 1280;
@@ -105,18 +106,6 @@ impl Ipv4 {
     }
 }
 
-/// Its IPv6 settings.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ipv6 {
-    /// Its address.
-    pub address: Ipv6Addr,
-    /// Length of the network's prefix.
-    pub prefix: u8,
-    /// The bridge's link-local address, from which advertisements are sent; the kernel chooses one if it is
-    /// unknown.
-    pub router: Option<Ipv6Addr>,
-}
-
 /// All settings of the guest on one interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Guest {
@@ -181,7 +170,7 @@ impl Guest {
             mtu: mtu(interface)?,
             hostname: hostname.map(str::to_owned).filter(|name| !name.is_empty() && name.len() <= 63),
             ipv4: ipv4(interface)?,
-            ipv6: ipv6(interface)?,
+            ipv6: ipv6::read(interface)?,
             dns: interface.dns_servers.iter().filter_map(|server| server.parse().ok()).collect(),
             search: interface.dns_search.iter().filter_map(|domain| Name::parse(domain)).collect(),
             extra: options.map_or(Ok(Vec::new()), extra)?,
@@ -205,11 +194,11 @@ impl Guest {
     }
 }
 
-fn parse<T: FromStr>(what: &'static str, value: &str) -> Result<T, GuestError> {
+pub(super) fn parse<T: FromStr>(what: &'static str, value: &str) -> Result<T, GuestError> {
     value.parse().map_err(|_| GuestError::Address { what, value: value.to_owned() })
 }
 
-fn prefix(what: &'static str, value: u32, longest: u8) -> Result<u8, GuestError> {
+pub(super) fn prefix(what: &'static str, value: u32, longest: u8) -> Result<u8, GuestError> {
     u8::try_from(value)
         .ok()
         .filter(|prefix| (1..=longest).contains(prefix))
@@ -250,24 +239,6 @@ fn route(route: &v1::Route) -> Result<Route, GuestError> {
         prefix: prefix("ipv4 prefix of a route", *length, 32)?,
         gateway,
     })
-}
-
-fn ipv6(interface: &Interface) -> Result<Option<Ipv6>, GuestError> {
-    if interface.ipv6.is_empty() {
-        return Ok(None);
-    }
-    let router = match interface.ipv6_link_local.as_str() {
-        "" => None,
-        address => Some(parse::<Ipv6Addr>("ipv6 link-local address", address)?),
-    };
-    if let Some(router) = router.filter(|router| !router.is_unicast_link_local()) {
-        return Err(GuestError::Address { what: "ipv6 link-local address", value: router.to_string() });
-    }
-    Ok(Some(Ipv6 {
-        address: parse("ipv6 address", &interface.ipv6)?,
-        prefix: prefix("ipv6 prefix", interface.ipv6_prefix, 128)?,
-        router,
-    }))
 }
 
 /// The options of the manifest: 66, 67, 42 and 224 to 254.
@@ -356,7 +327,7 @@ pub(crate) mod tests {
     #[test]
     fn nonsense_is_refused_by_name() {
         type Change = fn(&mut Interface);
-        let cases: [(Change, &str); 9] = [
+        let cases: [(Change, &str); 8] = [
             (|interface| interface.mac = "02:12".into(), "bad mac address"),
             (|interface| interface.mac = "02:12:34:56:78:9a:bc".into(), "bad mac address"),
             (|interface| interface.mtu = 100, "bad mtu 100"),
@@ -365,7 +336,6 @@ pub(crate) mod tests {
             (|interface| interface.ipv4_gateway = String::new(), "bad ipv4 gateway"),
             (|interface| interface.ipv4_server = "x".into(), "bad ipv4 server"),
             (|interface| interface.ipv4_routes = vec![v1::Route::default()], "bad ipv4 destination"),
-            (|interface| interface.ipv6_link_local = "fd00::1".into(), "bad ipv6 link-local address"),
         ];
         for (change, expected) in cases {
             let mut interface = interface();

@@ -7,7 +7,15 @@
 //! ```text
 //!  guest ── tap ── bridge ─┬─ UDP :67       ─► v4::answer             ┐
 //!                          ├─ UDP6 :547     ─► v6::answer             ├─ Guest: its MAC, addresses, resolver
-//!                          └─ raw ICMPv6    ─► router::advertisement  ┘
+//!                          └─ raw ICMPv6    ─► router::advertisements ┘
+//! ```
+//!
+//! Where the bridge leads to a network with other hosts, DHCPv6 and router advertisements go through one packet
+//! socket on the tap instead, so that no other host sees them, and the pod has no IPv6 there:
+//!
+//! ```text
+//!  guest ── tap ─┬─ packet socket ─► frame::read ─► v6::answer, router::advertisements ─► frame
+//!                └─ bridge ══ network, whose routers the advertisements name
 //! ```
 //!
 //! There is one guest on the bridge and one address of each family, so there is no pool and no state: every
@@ -15,22 +23,33 @@
 //! ignore what they do not understand.
 
 pub mod domain;
+pub mod frame;
 pub mod guest;
+pub mod ipv6;
 pub mod router;
 pub mod server;
+mod tap;
 pub mod v4;
 pub mod v6;
 
-pub use guest::{Guest, GuestError, Ipv4, Ipv6, Mac};
+use std::net::Ipv6Addr;
+
+pub use guest::{Guest, GuestError, Ipv4, Mac};
+pub use ipv6::Ipv6;
 pub use server::{ServeError, Sockets, serve};
 
 /// Hardware address of the server, on the wire and in its DHCPv6 identity: every masquerade bridge has this
 /// address.
 pub const SERVER_MAC: Mac = Mac([0x02, 0, 0, 0, 0, 0]);
 
+/// The server's link-local address, which belongs to its hardware address.
+pub const SERVER_LINK_LOCAL: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0xff, 0xfe00, 0);
+
 /// Lease time of an address, in seconds: 999 days, which is longer than a pod lives, and avoids the special
 /// value for infinity that some clients handle incorrectly.
 pub const LEASE: u32 = 999 * 24 * 60 * 60;
 
+#[cfg(test)]
+mod netns_network_tests;
 #[cfg(test)]
 mod netns_tests;

@@ -22,10 +22,10 @@ use nix::sys::socket::{
 use super::guest::tests::interface;
 use super::*;
 
-const GUEST_MAC: &str = "02:12:34:56:78:9a";
+pub(super) const GUEST_MAC: &str = "02:12:34:56:78:9a";
 
 /// Runs a program in this thread's namespace.
-fn run(line: &str) -> String {
+pub(super) fn run(line: &str) -> String {
     let mut words = line.split(' ');
     let output = Command::new(words.next().unwrap()).args(words).stdin(Stdio::null()).output().expect(line);
     assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
@@ -88,7 +88,7 @@ fn open_v6(
 }
 
 /// Waits until `probe` returns a value.
-fn wait_for<T>(what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
+pub(super) fn wait_for<T>(what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
     let started = Instant::now();
     loop {
         if let Some(found) = probe() {
@@ -100,7 +100,7 @@ fn wait_for<T>(what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
 }
 
 /// A client's script that writes its environment to a file if its reason matches.
-fn script(directory: &Path, reason: &str) -> (PathBuf, PathBuf) {
+pub(super) fn script(directory: &Path, reason: &str) -> (PathBuf, PathBuf) {
     use std::os::unix::fs::PermissionsExt;
     let (script, result) = (directory.join(format!("script-{reason}")), directory.join(reason));
     let text = format!(
@@ -112,7 +112,7 @@ fn script(directory: &Path, reason: &str) -> (PathBuf, PathBuf) {
     (script, result)
 }
 
-fn variables(path: &Path) -> Option<BTreeMap<String, String>> {
+pub(super) fn variables(path: &Path) -> Option<BTreeMap<String, String>> {
     let text = fs::read_to_string(path).ok()?;
     Some(text.lines().filter_map(|line| line.split_once('=')).map(|(k, v)| (k.into(), v.into())).collect())
 }

@@ -13,17 +13,18 @@ use tokio::net::UdpSocket;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until};
 
 use super::guest::Guest;
-use super::{router, v4, v6};
+use super::ipv6::Neighbours;
+use super::{router, tap, v4, v6};
 
 /// All nodes on the link.
 const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 
 /// Shortest time between two advertisements, which limits the answers to a guest that sends many
 /// solicitations.
-const ADVERTISEMENT_GAP: Duration = Duration::from_millis(100);
+pub(super) const ADVERTISEMENT_GAP: Duration = Duration::from_millis(100);
 
 /// Delay after an error of a socket: the bridge may come back.
-const ERROR_PAUSE: Duration = Duration::from_millis(500);
+pub(super) const ERROR_PAUSE: Duration = Duration::from_millis(500);
 
 /// Sockets that the handler opened, each bound to the bridge.
 #[derive(Debug, Default)]
@@ -32,7 +33,8 @@ pub struct Sockets {
     pub dhcp4: Option<OwnedFd>,
     /// UDP over IPv6, port 547, joined `ff02::1:2`.
     pub dhcp6: Option<OwnedFd>,
-    /// Raw ICMPv6, joined `ff02::2`.
+    /// Raw ICMPv6, joined `ff02::2`. Where other hosts are on the guest's network: a packet socket on the tap,
+    /// which also serves DHCPv6.
     pub router: Option<OwnedFd>,
     /// Interface index of the bridge in the pod.
     pub bridge_index: u32,
@@ -57,10 +59,11 @@ pub async fn serve(guest: Guest, sockets: Sockets) -> Result<Infallible, ServeEr
     let dhcp4 = dhcp4.map(|socket| prepare(socket, "dhcp4", true)).transpose()?;
     let dhcp6 = dhcp6.map(|socket| prepare(socket, "dhcp6", false)).transpose()?;
     let router = router.map(|socket| prepare(socket, "ra", false)).transpose()?;
+    let has_neighbours = guest.ipv6.as_ref().is_some_and(|ipv6| ipv6.neighbours == Neighbours::Network);
     tracing::info!(
         mac = %guest.mac,
         dhcp4 = dhcp4.is_some() && guest.ipv4.is_some(),
-        dhcp6 = dhcp6.is_some() && guest.ipv6.is_some(),
+        dhcp6 = (dhcp6.is_some() || has_neighbours && router.is_some()) && guest.ipv6.is_some(),
         router = router.is_some() && guest.ipv6.is_some(),
         "serving addresses to the guest"
     );
@@ -79,6 +82,7 @@ pub async fn serve(guest: Guest, sockets: Sockets) -> Result<Infallible, ServeEr
         },
         async {
             match &router {
+                Some(socket) if has_neighbours => tap::serve(&guest, socket).await,
                 Some(socket) => serve_router(&guest, socket, bridge_index).await,
                 None => std::future::pending().await,
             }
@@ -135,8 +139,10 @@ async fn serve_v6(guest: &Guest, socket: &UdpSocket, bridge_index: u32) {
 }
 
 async fn serve_router(guest: &Guest, socket: &UdpSocket, bridge_index: u32) {
-    let Some(advertisement) = router::advertisement(guest) else { return std::future::pending().await };
-    let source = guest.ipv6.and_then(|ipv6| ipv6.router);
+    let advertisements = router::advertisements(guest);
+    if advertisements.is_empty() {
+        return std::future::pending().await;
+    }
     let mut unasked = interval(Duration::from_secs(router::INTERVAL));
     unasked.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut last: Option<Instant> = None;
@@ -158,10 +164,11 @@ async fn serve_router(guest: &Guest, socket: &UdpSocket, bridge_index: u32) {
                 sleep_until(last + ADVERTISEMENT_GAP).await;
             }
             last = Some(Instant::now());
-            let sent = socket
-                .async_io(Interest::WRITABLE, || advertise(socket, &advertisement, source, bridge_index))
-                .await;
-            let _ = sent.inspect_err(|error| note("ra", error));
+            for router::Advertisement { from, message } in &advertisements {
+                let send = || advertise(socket, message, *from, bridge_index);
+                let sent = socket.async_io(Interest::WRITABLE, send).await;
+                let _ = sent.inspect_err(|error| note("ra", error));
+            }
         }
     }
 }
@@ -187,6 +194,6 @@ fn advertise(
 
 /// Logged at a low level, because the guest can cause errors at will (with an address that it does not answer
 /// for).
-fn note(socket: &'static str, error: &io::Error) {
+pub(super) fn note(socket: &'static str, error: &io::Error) {
     tracing::debug!(socket, %error, "could not serve the guest");
 }

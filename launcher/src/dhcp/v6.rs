@@ -2,7 +2,8 @@
 
 use std::net::Ipv6Addr;
 
-use super::guest::{Guest, Ipv6};
+use super::guest::Guest;
+use super::ipv6::Ipv6;
 use super::{LEASE, SERVER_MAC, domain};
 
 /// Port clients listen on.
@@ -83,7 +84,7 @@ fn identity() -> [u8; 10] {
 
 /// The reply to a message; `None` for other messages and requests without a reply.
 pub fn answer(bytes: &[u8], guest: &Guest) -> Option<Vec<u8>> {
-    let ipv6 = guest.ipv6?;
+    let ipv6 = guest.ipv6.as_ref()?;
     let request = parse(bytes)?;
     let ours = request.server.map(|server| server == identity());
     // Identities that a message must contain, according to RFC 8415 section 16.
@@ -112,7 +113,7 @@ pub fn answer(bytes: &[u8], guest: &Guest) -> Option<Vec<u8>> {
             if commit {
                 push(&mut reply, code::RAPID_COMMIT, &[]);
             }
-            assign(&mut reply, &request, &ipv6);
+            assign(&mut reply, &request, ipv6);
             settings(&mut reply, guest);
         }
         Kind::Confirm => {

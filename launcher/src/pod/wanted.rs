@@ -125,9 +125,12 @@ impl Wanted {
     #[must_use]
     pub fn descriptors(&self, interface: &Interface) -> BTreeSet<String> {
         let v6 = !interface.ipv6.is_empty();
+        // On the pod's own network, one descriptor serves all of IPv6.
+        let on_network = interface.ipv6_link_local.is_empty();
         let of = |kind: NetworkDescriptor| match kind {
             NetworkDescriptor::Tap => self.taps(interface),
             NetworkDescriptor::Dhcp6 | NetworkDescriptor::RouterAdvertisement if !v6 => Vec::new(),
+            NetworkDescriptor::Dhcp6 if on_network => Vec::new(),
             NetworkDescriptor::Dhcp4 if interface.ipv4.is_empty() => Vec::new(),
             NetworkDescriptor::Dhcp4 | NetworkDescriptor::Dhcp6 | NetworkDescriptor::RouterAdvertisement => {
                 vec![kind.of(&interface.network)]
@@ -296,6 +299,9 @@ mod tests {
         assert_eq!(Vec::from_iter(wanted.needed(true)), ["net/pod/dhcp4", "net/pod/tap", "net/red/tap"]);
         wanted.facts.interfaces.truncate(1);
         wanted.facts.interfaces[0].ipv6 = "fd10:0:2::2".into();
+        let needed = Vec::from_iter(wanted.needed(true));
+        assert_eq!(needed, ["net/pod/dhcp4", "net/pod/ra", "net/pod/tap"], "on the pod's own network");
+        wanted.facts.interfaces[0].ipv6_link_local = "fe80::1".into();
         let needed = Vec::from_iter(wanted.needed(false));
         assert_eq!(needed, ["kvm", "net/pod/dhcp4", "net/pod/dhcp6", "net/pod/ra", "net/pod/tap"]);
         assert!(wanted.interfaces_without_facts().is_empty());

@@ -104,3 +104,48 @@ fn links_are_named_by_the_status_then_by_hash_then_by_number() {
         assert_eq!(super::candidates_of(&whole, &valid[1])[0], "podb1f51a511f1", "{bad}");
     }
 }
+
+#[test]
+fn a_guest_with_its_pods_ipv6_address_is_told_of_the_networks_router() {
+    let wanted = Wanted {
+        interface: "red".to_owned(),
+        network: "red".to_owned(),
+        index: 0,
+        candidates: vec!["eth0".to_owned()],
+        tap_owner: 107,
+        queues: 1,
+        mac: None,
+        binding: Binding::Bridge,
+        alone: false,
+    };
+    let route = |destination: &str, gateway: Option<&str>| Route {
+        destination: destination.parse().unwrap(),
+        prefix: 64,
+        gateway: gateway.map(|gateway| gateway.parse().unwrap()),
+    };
+    let ipv6 = crate::network::Ipv6 {
+        address: "fd00::7".parse().unwrap(),
+        prefix: 64,
+        gateway: Some("fe80::1".parse().unwrap()),
+        routes: vec![route("fd00::", None), route("fd96::", Some("fe80::2"))],
+    };
+    let prepared = Prepared {
+        pod_interface: "eth0".to_owned(),
+        mac: crate::network::addresses::MacAddress([2, 0, 0, 0, 0, 7]),
+        mtu: 1400,
+        bridge_index: 3,
+        pod_addresses: Vec::new(),
+        ipv4: None,
+        ipv6: Some(ipv6),
+        link_local: None,
+    };
+    let facts = facts(&wanted, &prepared, &Resolver::parse(""));
+    assert_eq!((facts.ipv6.as_str(), facts.ipv6_prefix, facts.ipv4.as_str()), ("fd00::7", 64, ""));
+    assert_eq!((facts.ipv6_gateway.as_str(), facts.ipv6_link_local.as_str()), ("fe80::1", ""));
+    let told = |destination: &str, gateway: &str| v1::Route {
+        destination: destination.to_owned(),
+        prefix: 64,
+        gateway: gateway.to_owned(),
+    };
+    assert_eq!(facts.ipv6_routes, [told("fd00::", ""), told("fd96::", "fe80::2")]);
+}

@@ -12,15 +12,19 @@
 //! belongs to the bridge and that no rule uses. After the step `Down`, the stand-in and the table are
 //! authoritative. So a plan can be interrupted after any step, and the next plan continues from there.
 //!
+//! IPv6 routes have a link of their own for this, the note: a bridge without ports. The bridge itself has no
+//! IPv6, so that the pod is no host there. The gateway of a saved IPv6 route is the router's link-local
+//! address, because a router advertisement can name no other ([`routers`](crate::network::routers)).
+//!
 //! A managed tap works the same way, but no DHCP server answers the guest.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::common::{Setting, plan_sockets, plan_sysctls, plan_tap};
 use super::step::{PlanError, Service, Step};
 use crate::network::addresses::MacAddress;
 use crate::network::links::Names;
-use crate::network::state::{Binding, Kind, Link, Observed, Wanted};
+use crate::network::state::{Binding, Kind, Link, Observed, Route, Wanted};
 
 /// First address of the DHCP servers on such bridges, as in KubeVirt. Each interface of the spec has the next
 /// one.
@@ -45,6 +49,8 @@ pub(super) struct There<'a> {
     pub(super) stand_in: Option<(&'a Link, &'a str)>,
     /// The bridge.
     pub(super) bridge: Option<&'a Link>,
+    /// The link with the saved IPv6 routes.
+    pub(super) note: Option<&'a Link>,
 }
 
 impl<'a> There<'a> {
@@ -61,8 +67,31 @@ impl<'a> There<'a> {
             port,
             stand_in: ours.map(|link| (link, names.pod.as_str())).or(kept),
             bridge: link(&names.bridge),
+            note: link(&names.note),
         }
     }
+
+    /// All routes that are saved.
+    pub(super) fn kept_routes(&self) -> impl Iterator<Item = &'a Route> {
+        [self.bridge, self.note].into_iter().flatten().flat_map(|link| &link.kept_routes)
+    }
+}
+
+/// The IPv6 gateways of the pod's link, while it still has its routes, with the link's name and index.
+pub(super) fn gateways(names: &Names, observed: &Observed) -> Vec<(String, u32, Ipv6Addr)> {
+    let there = There::of(names, observed);
+    let Some(pod) = there.pod.filter(|pod| pod.up && there.port.is_none()) else { return Vec::new() };
+    let gateways = pod.routes.iter().filter_map(|route| match route.gateway {
+        Some(IpAddr::V6(gateway)) if !gateway.is_unicast_link_local() => Some(gateway),
+        _ => None,
+    });
+    gateways.map(|gateway| (names.pod.clone(), pod.index, gateway)).collect()
+}
+
+/// The setting of a link that has saved addresses or routes of IPv6. Where a pod's links have no IPv6 at first,
+/// the network plugin enabled it at the pod's link only.
+pub fn saved_sysctl(link: &str) -> Setting {
+    Setting::optional(format!("net/ipv6/conf/{link}/disable_ipv6"), "0")
 }
 
 /// Settings of the links that are not hosts on the network.
@@ -82,6 +111,11 @@ pub fn sysctls(names: &Names, has_ipv4: bool) -> Vec<Setting> {
 /// Settings of the pod's link after it has become a port.
 pub fn port_sysctls(names: &Names) -> Vec<Setting> {
     vec![Setting::optional(format!("net/ipv6/conf/{}/disable_ipv6", names.port), "1")]
+}
+
+/// Settings of the tap. The pod sends nothing of its own to the guest.
+pub fn tap_sysctls(names: &Names) -> Vec<Setting> {
+    vec![Setting::optional(format!("net/ipv6/conf/{}/disable_ipv6", names.tap), "1")]
 }
 
 /// The missing steps, in the order in which to do them.
@@ -116,7 +150,8 @@ pub(super) fn plan(wanted: &Wanted, names: &Names, observed: &Observed) -> Resul
     }
     let is_whole = there.stand_in.is_some_and(|(_, name)| name == names.pod);
     if !is_whole {
-        write_down(source, mac, names, there, &mut steps);
+        write_down(source, mac, names, there, observed, &mut steps);
+        save_ipv6_routes(source, other, names, there, observed, &mut steps);
     }
     if let Some(pod) = there.pod.filter(|_| there.port.is_none()) {
         if pod.up {
@@ -129,30 +164,77 @@ pub(super) fn plan(wanted: &Wanted, names: &Names, observed: &Observed) -> Resul
     }
     plan_port(source, other, names, there, observed, &mut steps);
     plan_tap(wanted, names, observed, mtu, &mut steps);
+    plan_sysctls(tap_sysctls(names), observed, &mut steps);
     if !there.stand_in.is_some_and(|(stand_in, name)| stand_in.up && name == names.pod) {
         steps.push(Step::Up { link: names.pod.clone() });
     }
+    let has_ipv6 = [Some(source), there.stand_in.map(|(stand_in, _)| stand_in)];
+    let has_ipv6 = has_ipv6.into_iter().flatten().any(|link| link.lasting_ipv6().is_some());
+    let mut services = Vec::new();
     if serves {
-        plan_sockets(wanted, names, observed, &[Service::Dhcp4], &mut steps);
+        services.push(Service::Dhcp4);
     }
+    if has_ipv6 && wanted.binding == Binding::Bridge {
+        services.push(Service::Frames);
+    }
+    plan_sockets(wanted, names, observed, &services, &mut steps);
     Ok(steps)
 }
 
 /// Saves the configuration of the pod's link. The link keeps it until the stand-in gets its name.
-fn write_down(pod: &Link, mac: MacAddress, names: &Names, there: There<'_>, steps: &mut Vec<Step>) {
+fn write_down(
+    pod: &Link,
+    mac: MacAddress,
+    names: &Names,
+    there: There<'_>,
+    observed: &Observed,
+    steps: &mut Vec<Step>,
+) {
     let stand_in = there.stand_in.map(|(stand_in, _)| stand_in);
     if stand_in.is_none() {
         steps.push(Step::CreateBridge { name: names.kept.clone(), mac, mtu: pod.mtu });
     }
-    for (address, prefix) in pod.global() {
+    if pod.lasting_ipv6().is_some() {
+        plan_sysctls([saved_sysctl(&names.kept)], observed, steps);
+    }
+    for (address, prefix) in pod.lasting() {
         if !stand_in.is_some_and(|stand_in| stand_in.addresses.contains(&(address, prefix))) {
             steps.push(Step::Address { link: names.kept.clone(), address, prefix });
         }
     }
-    for route in &pod.routes {
+    for route in pod.routes.iter().filter(|route| route.destination.is_ipv4()) {
         if !there.bridge.is_some_and(|bridge| bridge.kept_routes.contains(route)) {
             steps.push(Step::KeepRoute { bridge: names.bridge.clone(), route: *route });
         }
+    }
+}
+
+/// Saves the IPv6 routes of the pod's link, except those whose router has no known link-local address.
+fn save_ipv6_routes(
+    pod: &Link,
+    mac: MacAddress,
+    names: &Names,
+    there: There<'_>,
+    observed: &Observed,
+    steps: &mut Vec<Step>,
+) {
+    let routes = pod.routes.iter().filter(|route| route.destination.is_ipv6());
+    let routes = routes.filter_map(|route| route.over_router(pod.index, &observed.routers));
+    let saved = |route: &Route| there.note.is_some_and(|note| note.kept_routes.contains(route));
+    let missing: Vec<Route> = routes.filter(|route| !saved(route)).collect();
+    if missing.is_empty() {
+        return;
+    }
+    let link = &names.note;
+    if there.note.is_none() {
+        steps.push(Step::CreateBridge { name: link.clone(), mac, mtu: pod.mtu });
+    }
+    plan_sysctls([saved_sysctl(link)], observed, steps);
+    if !there.note.is_some_and(|note| note.up) {
+        steps.push(Step::Up { link: link.clone() });
+    }
+    for route in missing {
+        steps.push(Step::KeepRoute { bridge: link.clone(), route });
     }
 }
 

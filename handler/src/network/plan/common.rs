@@ -83,7 +83,11 @@ pub(super) fn plan_sockets(
     for service in services {
         let descriptor = service.descriptor().of(&wanted.network);
         if !observed.held.contains(&descriptor) {
-            steps.push(Step::Open { service: *service, link: names.bridge.clone(), descriptor });
+            let link = match service {
+                Service::Dhcp4 | Service::Dhcp6 | Service::RouterAdvertisement => &names.bridge,
+                Service::Frames => &names.tap,
+            };
+            steps.push(Step::Open { service: *service, link: link.clone(), descriptor });
         }
     }
 }

@@ -8,7 +8,7 @@ use super::common::plan_sysctls;
 use super::step::Step;
 use crate::network::addresses::MacAddress;
 use crate::network::links::Names;
-use crate::network::state::{Link, Observed};
+use crate::network::state::{Link, Observed, Route};
 
 /// The remaining steps, in order. Empty if nothing was created.
 pub(super) fn plan(names: &Names, observed: &Observed) -> Vec<Step> {
@@ -41,19 +41,26 @@ pub(super) fn plan(names: &Names, observed: &Observed) -> Vec<Step> {
         }
         (None, None) => {}
     }
-    if let (Some(bridge), Some(link)) = (there.bridge, there.port.or(there.pod)) {
+    if let (Some(_), Some(link)) = (there.bridge, there.port.or(there.pod)) {
         let is_up = there.port.is_none() && link.up;
         if !is_up {
             steps.push(Step::Up { link: names.pod.clone() });
         }
         // Routes without a gateway come first: gateways of other routes may be reached by them.
-        let (near, far): (Vec<_>, Vec<_>) =
-            bridge.kept_routes.iter().partition(|route| route.gateway.is_none());
-        for route in near.into_iter().chain(far) {
+        let (near, far): (Vec<&Route>, Vec<&Route>) =
+            there.kept_routes().partition(|route| route.gateway.is_none());
+        let addresses = there.stand_in.map_or(link, |(stand_in, _)| stand_in);
+        let by_kernel = |route: &Route| {
+            addresses.addresses.iter().any(|(address, prefix)| route.follows_from(*address, *prefix))
+        };
+        for route in near.into_iter().chain(far).filter(|route| !by_kernel(route)) {
             if there.port.is_some() || !link.routes.contains(route) {
                 steps.push(Step::Route { link: names.pod.clone(), route: *route });
             }
         }
+    }
+    if there.note.is_some() {
+        steps.push(delete(&names.note));
     }
     if there.bridge.is_some() {
         steps.push(delete(&names.bridge));

@@ -17,6 +17,8 @@ pub enum Service {
     Dhcp6,
     /// Router advertisements, on raw ICMPv6 of the bridge, as a member of `ff02::2`.
     RouterAdvertisement,
+    /// Router advertisements and DHCPv6 in frames on the tap, where other hosts are on the bridge's network.
+    Frames,
 }
 
 impl Service {
@@ -25,7 +27,7 @@ impl Service {
         match self {
             Service::Dhcp4 => NetworkDescriptor::Dhcp4,
             Service::Dhcp6 => NetworkDescriptor::Dhcp6,
-            Service::RouterAdvertisement => NetworkDescriptor::RouterAdvertisement,
+            Service::RouterAdvertisement | Service::Frames => NetworkDescriptor::RouterAdvertisement,
         }
     }
 }

@@ -10,6 +10,8 @@ use crate::network::nft::rules::Family;
 use crate::network::state::{Kind, Link, Masquerade, Route};
 use barevirt_api::masquerade::{IPV4, IPV6};
 
+mod ipv6;
+
 fn wanted() -> Wanted {
     Wanted {
         interface: "default".to_owned(),
@@ -346,6 +348,7 @@ fn a_bridge_is_no_way_into_the_pod_and_only_the_guest_answers_for_its_address() 
             "net/ipv6/conf/k6t-b1f51a511f1/disable_ipv6=1",
             "net/ipv4/conf/k6t-b1f51a511f1/forwarding=0",
             "net/ipv6/conf/b1f51a511f1-nic/disable_ipv6=1",
+            "net/ipv6/conf/tapb1f51a511f1/disable_ipv6=1",
         ]
     );
     assert!(settings(&bridged("default", "eth0")).contains(&"net/ipv4/conf/all/arp_ignore=1".to_owned()));

@@ -13,7 +13,7 @@ pub(super) const RED_GUEST: Ipv4Addr = Ipv4Addr::new(192, 168, 7, 2);
 /// A network to which the pod has a route.
 const FAR: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 0);
 
-fn on_pod_network() -> Wanted {
+pub(super) fn on_pod_network() -> Wanted {
     Wanted { mac: None, binding: Binding::Bridge, ..wanted(Vec::new()) }
 }
 
@@ -40,7 +40,7 @@ pub(crate) fn attach_red(node: &OwnedFd, pod: &OwnedFd, addresses: Vec<(IpAddr, 
     with_netlink(pod, move |netlink| async move { configure(&netlink, RED, &addresses, &[]).await });
 }
 
-fn links(netns: &OwnedFd) -> std::collections::BTreeMap<String, Link> {
+pub(super) fn links(netns: &OwnedFd) -> std::collections::BTreeMap<String, Link> {
     with_netlink(netns, |netlink| async move {
         let cards = [on_pod_network(), on_red()];
         observe::observe(&netlink, None, &cards, &BTreeSet::new()).await.unwrap().links
@@ -76,7 +76,7 @@ fn the_guest_is_the_pods_station_on_its_network() {
     let card = on_pod_network();
     let (_, prepared, mut descriptors) = prepare_blocking(&pod, &card, &BTreeSet::new());
     assert_eq!(names(&descriptors), ["net/default/tap", "net/default/dhcp4"]);
-    let far = Route { destination: FAR, prefix: 12, gateway: Some(NODE4) };
+    let far = Route { destination: FAR.into(), prefix: 12, gateway: Some(NODE4.into()) };
     let told = Ipv4 {
         address: POD4,
         prefix: 24,
@@ -85,7 +85,7 @@ fn the_guest_is_the_pods_station_on_its_network() {
         routes: vec![far],
     };
     assert_eq!((prepared.mac, prepared.mtu, prepared.ipv4.as_ref()), (mac, 1400, Some(&told)));
-    assert_eq!((prepared.ipv6, prepared.link_local), (None, None));
+    assert_eq!((prepared.ipv6.as_ref(), prepared.link_local), (None, None));
     let held: BTreeSet<String> = descriptors.iter().map(|(name, _)| name.clone()).collect();
     let tap = take(&mut descriptors, "net/default/tap");
     let guest = station(tap, mac, vec![(POD4.into(), 24)], vec![NODE4.into()]);
@@ -116,6 +116,7 @@ fn a_handler_that_ends_between_any_two_steps_is_followed_by_one_that_completes_t
         let (node, pod) = node_and_pod(true).unwrap();
         far_route(&pod);
         let before = links(&pod)["eth0"].clone();
+        let router = bridge_ipv6::router(&node);
         let part: Vec<_> = plan_for(&pod).into_iter().take(cut).collect();
         // The descriptors that this part opened are dropped.
         with_netlink(
@@ -126,12 +127,16 @@ fn a_handler_that_ends_between_any_two_steps_is_followed_by_one_that_completes_t
         assert_eq!(prepared.mac.0.to_vec(), before.mac, "{cut}");
         let ipv4 = prepared.ipv4.unwrap();
         assert_eq!((ipv4.address, ipv4.gateway, ipv4.routes.len()), (POD4, Some(NODE4), 1), "{cut}");
+        assert_eq!(prepared.ipv6, Some(bridge_ipv6::told(Some(router))), "{cut}");
         let held = opened.iter().map(|(name, _)| name.clone()).collect();
         let (steps, ..) = prepare_blocking(&pod, &on_pod_network(), &held);
         assert_eq!(steps, 0, "{cut}");
         assert_eq!(Vec::from_iter(links(&pod)["eth0"].global()), Vec::from_iter(before.global()), "{cut}");
         let tap = take(&mut opened, "net/default/tap");
-        speaks(&node, &station(tap, prepared.mac, vec![(POD4.into(), 24)], vec![NODE4.into()]));
+        let addresses = vec![(POD4.into(), 24), (POD6.into(), 128)];
+        let guest = station(tap, prepared.mac, addresses, vec![NODE4.into(), router.into()]);
+        speaks(&node, &guest);
+        bridge_ipv6::speaks(&node, &guest);
     }
 }
 

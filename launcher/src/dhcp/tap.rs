@@ -1,0 +1,63 @@
+//! DHCPv6 and router advertisements in frames, on a packet socket that the handler bound to the guest's tap.
+
+use std::time::Duration;
+
+use tokio::net::UdpSocket;
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until};
+
+use super::frame::{self, Message};
+use super::guest::Guest;
+use super::server::{ADVERTISEMENT_GAP, ERROR_PAUSE, note};
+use super::{SERVER_LINK_LOCAL, router, v6};
+
+/// Serves the guest. `socket` is the packet socket: reading and writing are the same as for other sockets.
+pub(super) async fn serve(guest: &Guest, socket: &UdpSocket) {
+    let advertisements: Vec<Vec<u8>> = router::advertisements(guest)
+        .into_iter()
+        .map(|one| frame::advertisement(one.from.unwrap_or(SERVER_LINK_LOCAL), &one.message))
+        .collect();
+    let mut unasked = interval(Duration::from_secs(router::INTERVAL));
+    unasked.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut last: Option<Instant> = None;
+    let mut buffer = [0; frame::LARGEST];
+    loop {
+        let wanted = tokio::select! {
+            received = socket.recv(&mut buffer) => match received {
+                Ok(length) => receive(guest, socket, &buffer[..length]).await,
+                Err(error) => {
+                    note("tap", &error);
+                    sleep(ERROR_PAUSE).await;
+                    false
+                }
+            },
+            _ = unasked.tick() => true,
+        };
+        if wanted {
+            if let Some(last) = last {
+                sleep_until(last + ADVERTISEMENT_GAP).await;
+            }
+            last = Some(Instant::now());
+            for advertisement in &advertisements {
+                send(socket, advertisement).await;
+            }
+        }
+    }
+}
+
+/// Answers a request of DHCPv6. Returns whether the guest asks for an advertisement.
+async fn receive(guest: &Guest, socket: &UdpSocket, frame: &[u8]) -> bool {
+    match frame::read(frame, guest.mac) {
+        Some(Message::Solicitation) => true,
+        Some(Message::Dhcp { from, bytes }) => {
+            if let Some(reply) = v6::answer(bytes, guest) {
+                send(socket, &frame::dhcp(guest.mac, from, &reply)).await;
+            }
+            false
+        }
+        None => false,
+    }
+}
+
+async fn send(socket: &UdpSocket, frame: &[u8]) {
+    let _ = socket.send(frame).await.inspect_err(|error| note("tap", error));
+}
