@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use barevirt_api::names::{CONDITION_POST_COPY_RECOVERY, CONDITION_VOLUMES_CHANGE, REASON_CONNECTION_BROKEN};
+use barevirt_api::names::{CONDITION_POST_COPY_RECOVERY, CONDITION_VOLUMES_CHANGE};
 use barevirt_api::v1::{
     Condition, VirtualMachineInstance, VirtualMachineInstanceMigrationState as State,
     VirtualMachineInstanceStatus,
