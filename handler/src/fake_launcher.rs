@@ -240,7 +240,10 @@ async fn hold(mut calls: mpsc::Receiver<Call>, status: watch::Sender<LauncherSta
     while let Some(Call { request, descriptors, reply }) = calls.recv().await {
         let mut held = held.lock().unwrap();
         let answer = match request {
-            Request::Give(Give { name, .. }) if held.contains_key(&name) => {
+            // A connection of a migration replaces one that broke.
+            Request::Give(Give { name, .. })
+                if held.contains_key(&name) && !name.starts_with("migration/") =>
+            {
                 Err(format!("{name} is held already"))
             }
             Request::Give(Give { name, .. }) => {
