@@ -240,7 +240,10 @@ async fn hold(mut calls: mpsc::Receiver<Call>, status: watch::Sender<LauncherSta
     while let Some(Call { request, descriptors, reply }) = calls.recv().await {
         let mut held = held.lock().unwrap();
         let answer = match request {
-            Request::Give(Give { name, .. }) if held.contains_key(&name) => {
+            // A connection of a migration replaces one that broke.
+            Request::Give(Give { name, .. })
+                if held.contains_key(&name) && !name.starts_with("migration/") =>
+            {
                 Err(format!("{name} is held already"))
             }
             Request::Give(Give { name, .. }) => {
@@ -427,15 +430,21 @@ impl Launcher for Fake {
         let mut told = MigrationStatus { uid, ..Default::default() };
         told.aborted = matches!(order, Order::Abort(_));
         let state = match order {
-            Order::Receive(_) | Order::Send(_) if !has_connection => {
+            Order::Receive(_) | Order::Send(_) | Order::Rejoin(_) if !has_connection => {
                 return Err(Status::failed_precondition("the migration has no connection"));
             }
             // Nothing is transferred: a word on the connection stands for the guest.
             Order::Receive(_) => MigrationState::Received,
+            Order::Rejoin(_) => {
+                told.post_copy = true;
+                self.status.borrow().migration.as_ref().map(MigrationStatus::state).unwrap_or_default()
+            }
             Order::Send(_) => MigrationState::Sent,
             Order::Go(MigrationGo { .. }) => MigrationState::Arrived,
             Order::Result(MigrationResult { went: true, .. }) => MigrationState::Left,
-            Order::Result(MigrationResult { went: false, .. }) | Order::Abort(_) => MigrationState::Over,
+            Order::Result(MigrationResult { went: false, .. }) | Order::Abort(_) | Order::SourceEnded(_) => {
+                MigrationState::Over
+            }
         };
         told.set_state(state);
         self.status.send_modify(|status| {

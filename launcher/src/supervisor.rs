@@ -19,6 +19,7 @@ mod report;
 mod unused;
 
 use std::future::Future;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::pin::{Pin, pin};
 use std::time::Duration;
@@ -155,6 +156,8 @@ struct Supervisor<'a> {
     disks: LocalDisks,
     /// The handler's connection and key for a migration that is about to begin.
     baggage: Option<Baggage>,
+    /// A copy of the connection that replaced a broken one in post-copy.
+    rejoined: Option<OwnedFd>,
     wake: Option<Instant>,
     /// The reply for the current control, which its first command takes.
     reply: Option<Reply>,
@@ -201,6 +204,7 @@ pub async fn supervise(
         copyable: Copyable::default(),
         disks: LocalDisks::default(),
         baggage: None,
+        rejoined: None,
         wake: None,
         reply: None,
         work: FuturesUnordered::new(),

@@ -5,6 +5,10 @@
 mod counter;
 #[path = "migration/post_copy.rs"]
 mod post_copy;
+#[path = "migration/recovery.rs"]
+mod recovery;
+#[path = "migration/splice.rs"]
+mod splice;
 mod support;
 
 use std::collections::BTreeMap;
@@ -77,11 +81,12 @@ impl End {
         let mut bare = support::bare(&extra);
         let keys = tempfile::tempdir().unwrap();
         bare.launch.keys = keys.path().join("keys");
+        bare.launch.disks.socket = keys.path().join("disks.sock");
         if data.is_some() {
             let disk = LocalDisk { name: "data".to_owned(), node: "disk-data".to_owned(), on_claim };
             let (local, claims) = if on_claim { (vec![], vec![disk]) } else { (vec![disk], vec![]) };
             let awaited = claims.iter().filter(|_| incoming).map(|disk| disk.name.clone()).collect();
-            let socket = keys.path().join("disks.sock");
+            let socket = bare.launch.disks.socket;
             bare.launch.disks = Copyable { local, claims, awaited, socket };
         }
         bare.launch.incoming = incoming.then(|| UID.to_owned());
@@ -149,7 +154,10 @@ impl Pair {
     }
 
     async fn begin(&self, limits: Limits, keys: [u8; 2]) {
-        let (ours, theirs) = connection();
+        self.begin_over(connection(), limits, keys).await;
+    }
+
+    async fn begin_over(&self, (ours, theirs): (OwnedFd, OwnedFd), limits: Limits, keys: [u8; 2]) {
         let baggage =
             |memory, key| Some(Baggage { memory, key: Key::new(vec![key; 32]), disks: BTreeMap::new() });
         let receive = MigrationOrder::Receive { baggage: baggage(theirs, keys[1]) };

@@ -24,6 +24,8 @@ pub const CONDITION_RESTART_REQUIRED: &str = "RestartRequired";
 pub const CONDITION_MIGRATION_REQUIRED: &str = "MigrationRequired";
 /// Condition: volumes move to other claims with the next migration. KubeVirt's.
 pub const CONDITION_VOLUMES_CHANGE: &str = "VolumesChange";
+/// Condition: the connection of a migration broke in post-copy, and the guest waits for a new one.
+pub const CONDITION_POST_COPY_RECOVERY: &str = "PostCopyRecovery";
 /// Condition of machines: volumes were moving to other claims when the guest ended, and a user must choose
 /// the ones to keep. KubeVirt's.
 pub const CONDITION_MANUAL_RECOVERY_REQUIRED: &str = "ManualRecoveryRequired";

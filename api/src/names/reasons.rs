@@ -74,6 +74,10 @@ pub const REASON_GUEST_PANICKED: &str = "GuestPanicked";
 pub const REASON_PING_FAILED: &str = "GuestAgentPingFailed";
 /// Event reason: a migration that may use post-copy cannot use it.
 pub const REASON_NO_POST_COPY: &str = "PostCopyUnavailable";
+/// Event reason, and the condition's: the connection of a migration broke in post-copy.
+pub const REASON_CONNECTION_BROKEN: &str = "MigrationConnectionBroken";
+/// Event reason: a migration in post-copy continues over a new connection.
+pub const REASON_CONNECTION_REPLACED: &str = "MigrationConnectionReplaced";
 /// Event reason: about a migration, including one that is impossible.
 pub const REASON_MIGRATED: &str = "Migrated";
 /// Event reason: the guest's CPUs are paused.

@@ -5,6 +5,7 @@ use super::observed::Observed;
 use crate::merge;
 use crate::migrations::row::Phase;
 use crate::vmi::others::state;
+use barevirt_api::names::CONDITION_POST_COPY_RECOVERY;
 use barevirt_api::v1::{
     Condition, VirtualMachineInstanceMigrationPhaseTransitionTimestamp, VirtualMachineInstanceMigrationState,
     VirtualMachineInstanceMigrationStatus, merge_condition,
@@ -75,7 +76,15 @@ pub(super) fn enter(status: &mut VirtualMachineInstanceMigrationStatus, phase: P
 pub(super) fn copy(observed: &Observed, status: &mut VirtualMachineInstanceMigrationStatus) {
     let Some(vmi) = &observed.vmi else { return };
     match state(vmi).filter(|state| state.migration_uid == observed.migration.metadata.uid) {
-        Some(state) => status.migration_state = Some(state.clone()),
+        Some(state) => {
+            status.migration_state = Some(state.clone());
+            let conditions =
+                vmi.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+            Condition::remove(&mut status.conditions, CONDITION_POST_COPY_RECOVERY);
+            if state.completed != Some(true) {
+                status.conditions.extend(Condition::find(conditions, CONDITION_POST_COPY_RECOVERY).cloned());
+            }
+        }
         None if status.migration_state.is_none() => {
             status.migration_state = Some(VirtualMachineInstanceMigrationState {
                 source_pod: Some(launcher_name(vmi)),

@@ -2,8 +2,10 @@
 //! all of its memory has arrived.
 
 use anyhow::{Context, Result, ensure};
-use barevirt_e2e::wait::{self, BOOT, RUNNING, SOON};
-use barevirt_e2e::{Console, Namespace, guest, in_namespace, pods};
+use barevirt_e2e::command::{kubectl, objects};
+use barevirt_e2e::installation::NAMESPACE;
+use barevirt_e2e::wait::{self, BOOT, MOVED, RUNNING, SOON};
+use barevirt_e2e::{Console, Namespace, Node, guest, in_namespace, pods};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -11,12 +13,12 @@ use std::time::Duration;
 const COMMAND: Duration = Duration::from_secs(60);
 
 /// Allows post-copy after ten seconds, only for guests of this namespace.
-fn policy(namespace: &Namespace) -> Value {
+fn policy(namespace: &Namespace, bandwidth: &str) -> Value {
     json!({
         "apiVersion": "migrations.kubevirt.io/v1alpha1", "kind": "MigrationPolicy",
         "metadata": { "name": namespace.name() },
         "spec": {
-            "allowPostCopy": true, "bandwidthPerMigration": "4Mi", "completionTimeoutPerGiB": 10,
+            "allowPostCopy": true, "bandwidthPerMigration": bandwidth, "completionTimeoutPerGiB": 10,
             "selectors": { "namespaceSelector": { "kubernetes.io/metadata.name": namespace.name() } },
         },
     })
@@ -33,28 +35,34 @@ fn look(namespace: &Namespace) -> Result<(u64, String)> {
     Ok((count, sum))
 }
 
+/// Starts a guest that writes too fast. Returns its node and what is to be kept.
+fn start(namespace: &Namespace) -> Result<(Value, u64, String)> {
+    namespace.apply(&guest::movable(guest::machine("vm", "Always")))?;
+    namespace.wait_phase("vm", "Running", RUNNING)?;
+    let home = namespace.need("vmi", "vm")?["status"]["nodeName"].clone();
+    let mut console = Console::open(namespace, "vm")?;
+    console.login(BOOT)?;
+    let count = "(n=0; while true; do n=$((n+1)); echo $n >/tmp/new; mv /tmp/new /tmp/count; sleep 0.2; done) \
+                 >/dev/null 2>&1 &";
+    console.ok(&format!("{{ {count} }}"), COMMAND)?;
+    console.ok("dd if=/dev/urandom of=/tmp/kept bs=64k count=128 2>/dev/null", COMMAND)?;
+    // The guest writes sixteen megabytes again and again.
+    let write = "(while true; do tr '\\0' x </dev/zero | dd of=/tmp/hot bs=64k count=256 conv=notrunc; done) \
+                 >/dev/null 2>&1 &";
+    console.ok(&format!("{{ {write} }}"), COMMAND)?;
+    console.leave()?;
+    let (before, kept) = look(namespace)?;
+    Ok((home, before, kept))
+}
+
 #[test]
 fn a_guest_that_writes_too_fast_moves_where_post_copy_is_allowed() {
     in_namespace("postcopy", |namespace| {
-        namespace.apply(&guest::movable(guest::machine("vm", "Always")))?;
-        namespace.wait_phase("vm", "Running", RUNNING)?;
-        let home = namespace.need("vmi", "vm")?["status"]["nodeName"].clone();
-        let mut console = Console::open(namespace, "vm")?;
-        console.login(BOOT)?;
-        let count = "(n=0; while true; do n=$((n+1)); echo $n >/tmp/new; mv /tmp/new /tmp/count; sleep 0.2; done) \
-                     >/dev/null 2>&1 &";
-        console.ok(&format!("{{ {count} }}"), COMMAND)?;
-        console.ok("dd if=/dev/urandom of=/tmp/kept bs=64k count=128 2>/dev/null", COMMAND)?;
-        // The guest writes sixteen megabytes again and again.
-        let write = "(while true; do tr '\\0' x </dev/zero | dd of=/tmp/hot bs=64k count=256 conv=notrunc; done) \
-                     >/dev/null 2>&1 &";
-        console.ok(&format!("{{ {write} }}"), COMMAND)?;
-        console.leave()?;
-        let (before, kept) = look(namespace)?;
+        let (home, before, kept) = start(namespace)?;
 
-        namespace.apply(&policy(namespace))?;
+        namespace.apply(&policy(namespace, "4Mi"))?;
         let moved = namespace.migrate("vm");
-        barevirt_e2e::command::kubectl(&["delete", "migrationpolicy", namespace.name()])?;
+        kubectl(&["delete", "migrationpolicy", namespace.name()])?;
         let vmi = moved?;
         let state = &vmi["status"]["migrationState"];
         ensure!(state["failed"] != true && vmi["status"]["nodeName"] != home, "{state}");
@@ -87,5 +95,46 @@ fn a_guest_that_writes_too_fast_moves_where_post_copy_is_allowed() {
         let (_, found) = look(namespace)?;
         ensure!(found == kept, "found {found}, expected {kept}");
         Ok(())
+    });
+}
+
+/// Resets the connections over which guests leave the node.
+fn cut(node: &str) -> Result<()> {
+    let handlers = objects(&["pod", "-n", NAMESPACE, "-l", "kubevirt.io=virt-handler"])?;
+    let handler = handlers.iter().find(|pod| pod["spec"]["nodeName"] == node).context("no virt-handler")?;
+    let node = Node::named(node);
+    let process = node.processes(handler, "virt-handler")?.first().copied().context("no virt-handler")?;
+    node.sh(&format!("nsenter -t {process} -n ss -K dport = :8187")).map(drop)
+}
+
+#[test]
+fn a_guest_whose_connection_breaks_in_post_copy_goes_on_over_a_new_one() {
+    in_namespace("postcopy-cut", |namespace| {
+        let (home, before, kept) = start(namespace)?;
+        let home = home.as_str().context("it is on no node")?;
+        namespace.apply(&policy(namespace, "2Mi"))?;
+        namespace.virtctl(&["migrate", "vm"])?;
+        let handed_over = namespace.wait("vmi", "vm", "to be in post-copy", MOVED, |vmi| {
+            vmi["status"]["migrationState"]["mode"] == "PostCopy"
+        });
+        kubectl(&["delete", "migrationpolicy", namespace.name()])?;
+        handed_over?;
+        cut(home)?;
+        let vmi = namespace.wait("vmi", "vm", "to have moved", MOVED, |vmi| {
+            vmi["status"]["migrationState"]["completed"] == true
+        })?;
+        let state = &vmi["status"]["migrationState"];
+        ensure!(state["failed"] != true && vmi["status"]["nodeName"] != home, "{state}");
+        let events = namespace.list("events")?;
+        for reason in ["MigrationConnectionBroken", "MigrationConnectionReplaced"] {
+            ensure!(events.iter().any(|event| event["reason"] == reason), "no event {reason}");
+        }
+        let conditions = vmi["status"]["conditions"].as_array().context("no conditions")?;
+        ensure!(conditions.iter().all(|one| one["type"] != "PostCopyRecovery"), "{conditions:?}");
+        wait::until_true("the guest to continue to count", COMMAND, || {
+            let (now, found) = look(namespace)?;
+            ensure!(found == kept, "found {found}, expected {kept}");
+            Ok(now > before)
+        })
     });
 }

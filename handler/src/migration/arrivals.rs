@@ -40,10 +40,19 @@ struct Awaited {
     number: u64,
 }
 
+/// The purpose of the memory's connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// The guest begins to arrive. Both QEMUs use this key; `None` means that nothing is encrypted.
+    Begin(Option<Secret>),
+    /// It replaces a connection that broke in post-copy.
+    Rejoin,
+}
+
 #[derive(Debug)]
 struct Ticket {
     secret: Secret,
-    key: Option<Secret>,
+    purpose: Purpose,
     until: Instant,
     /// Streams for which the ticket was used.
     used: BTreeSet<MigrationStream>,
@@ -98,21 +107,17 @@ impl Arrivals {
     }
 
     /// Sets the ticket of a migration and replaces an earlier one.
-    pub fn admit(&self, uid: &str, secret: Secret, key: Option<Secret>) {
+    pub fn admit(&self, uid: &str, secret: Secret, purpose: Purpose) {
         if let Some(awaited) = self.all().awaited.get_mut(uid) {
             let (until, used) = (Instant::now() + TICKET, BTreeSet::new());
-            awaited.ticket = Some(Ticket { secret, key, until, used });
+            awaited.ticket = Some(Ticket { secret, purpose, until, used });
         }
     }
 
-    /// Uses a ticket. Returns the migration, the launcher that the connection is for, and the key. A ticket
+    /// Uses a ticket. Returns the migration, the launcher that the connection is for, and its purpose. A ticket
     /// is valid once for each stream, and for none after the guest's memory.
     #[must_use]
-    pub fn take(
-        &self,
-        shown: &Secret,
-        stream: &MigrationStream,
-    ) -> Option<(String, Launcher, Option<Secret>)> {
+    pub fn take(&self, shown: &Secret, stream: &MigrationStream) -> Option<(String, Launcher, Purpose)> {
         let mut all = self.all();
         let now = Instant::now();
         let (uid, awaited) = all.awaited.iter_mut().find(|(_, awaited)| {
@@ -122,10 +127,10 @@ impl Arrivals {
         if ticket.used.len() >= MOST_STREAMS || !ticket.used.insert(stream.clone()) {
             return None;
         }
-        let key = ticket.key;
+        let purpose = ticket.purpose;
         if *stream == MigrationStream::Memory {
             awaited.ticket = None;
         }
-        Some((uid.clone(), awaited.arrival.launcher.clone(), key))
+        Some((uid.clone(), awaited.arrival.launcher.clone(), purpose))
     }
 }

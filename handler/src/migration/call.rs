@@ -121,6 +121,20 @@ impl Target {
         }
     }
 
+    /// Makes a connection that replaces one that broke in post-copy.
+    ///
+    /// # Errors
+    /// As [`Target::begin`].
+    pub async fn rejoin(&self, own: &Client, migration: &str) -> Result<OwnedFd, CallError> {
+        match self.ask(own, &Request::Rejoin { migration: migration.to_owned() }).await? {
+            Answer::Begun { ticket, .. } => {
+                self.in_time(self.connect(&ticket, &MigrationStream::Memory)).await
+            }
+            Answer::Done => Err(self.refused("it gives no ticket".to_owned())),
+            Answer::Refused(why) => Err(self.refused(why)),
+        }
+    }
+
     /// Tells the target's handler that the guest now belongs to it.
     ///
     /// # Errors

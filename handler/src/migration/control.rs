@@ -23,6 +23,12 @@ pub enum Request {
         /// UID of the migration.
         migration: String,
     },
+    /// Requests a ticket for a connection that replaces one that broke in post-copy. The key stays the same.
+    #[serde(rename_all = "camelCase")]
+    Rejoin {
+        /// UID of the migration.
+        migration: String,
+    },
     /// Lets the guest run: everything was sent.
     #[serde(rename_all = "camelCase")]
     Go {
@@ -37,10 +43,10 @@ pub enum Request {
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Answer {
-    /// The migration may begin.
+    /// The migration may begin, or go on.
     #[serde(rename_all = "camelCase")]
     Begun {
-        /// Key for both QEMUs; `None` if nothing is encrypted.
+        /// Key for both QEMUs; `None` if nothing is encrypted, or if both have it.
         key: Option<Secret>,
         /// Ticket for the connections between them. It is valid once for each stream, and for a short time.
         ticket: Secret,
@@ -69,7 +75,7 @@ impl Request {
     #[must_use]
     pub fn migration(&self) -> &str {
         match self {
-            Self::Begin { migration } | Self::Go { migration, .. } => migration,
+            Self::Begin { migration } | Self::Rejoin { migration } | Self::Go { migration, .. } => migration,
         }
     }
 }

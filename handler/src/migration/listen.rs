@@ -11,7 +11,7 @@ use barevirt_component::certificates::{Server, Trusted, is_server_of};
 use barevirt_component::error::chain;
 use barevirt_protocol::names::{MigrationChannel, MigrationStream};
 use barevirt_protocol::v1::migrate_request::Order;
-use barevirt_protocol::v1::{MigrateRequest, MigrationGo, MigrationReceive};
+use barevirt_protocol::v1::{MigrateRequest, MigrationGo, MigrationReceive, MigrationRejoin};
 use rustls::pki_types::CertificateDer;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
@@ -20,7 +20,7 @@ use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tracing::{debug, info, warn};
 
-use super::arrivals::{Arrival, Arrivals};
+use super::arrivals::{Arrival, Arrivals, Purpose};
 use super::control::{Answer, LONGEST, MAGIC, Request, Secret, WELCOME, line};
 use super::plan::offers_post_copy;
 
@@ -101,7 +101,7 @@ async fn serve(mut stream: TcpStream, state: &ListenState) -> Result<(), Rejecti
     stream.read_exact(&mut name).await?;
     let carries =
         std::str::from_utf8(&name).ok().and_then(MigrationStream::parse).ok_or(Rejection::Stranger)?;
-    let (uid, launcher, key) = state.arrivals.take(&ticket, &carries).ok_or(Rejection::Ticket)?;
+    let (uid, launcher, purpose) = state.arrivals.take(&ticket, &carries).ok_or(Rejection::Ticket)?;
     let channel = MigrationChannel { uid: uid.clone(), stream: carries };
     if channel.stream != MigrationStream::Memory {
         let given = [(channel.descriptor(), stream.as_fd().try_clone_to_owned()?)];
@@ -116,8 +116,13 @@ async fn serve(mut stream: TcpStream, state: &ListenState) -> Result<(), Rejecti
     let stream = stream.into_std()?;
     stream.set_nonblocking(false)?;
     let given = [(channel.descriptor(), OwnedFd::from(stream))];
-    let key = key.map(Vec::from).unwrap_or_default();
-    let order = MigrateRequest { uid: uid.clone(), order: Some(Order::Receive(MigrationReceive { key })) };
+    let order = match purpose {
+        Purpose::Begin(key) => {
+            Order::Receive(MigrationReceive { key: key.map(Vec::from).unwrap_or_default() })
+        }
+        Purpose::Rejoin => Order::Rejoin(MigrationRejoin {}),
+    };
+    let order = MigrateRequest { uid: uid.clone(), order: Some(order) };
     let outcome = async {
         launcher.give(0, &given).await?;
         launcher.migrate(order).await
@@ -172,11 +177,18 @@ async fn answer(request: &Request, shown: &[CertificateDer<'static>], state: &Li
             if key.is_none() && !plain {
                 return Answer::Refused("there are no random numbers".to_owned());
             }
-            state.arrivals.admit(migration, ticket, key);
+            state.arrivals.admit(migration, ticket, Purpose::Begin(key));
             info!(migration, source, "guest is admitted");
             let post_copy =
                 report.borrow().status.as_ref().is_some_and(|status| offers_post_copy(status, migration));
             Answer::Begun { key, ticket, post_copy }
+        }
+        Request::Rejoin { migration } => {
+            let Some(ticket) = secret() else {
+                return Answer::Refused("there are no random numbers".to_owned());
+            };
+            state.arrivals.admit(migration, ticket, Purpose::Rejoin);
+            Answer::Begun { key: None, ticket, post_copy: true }
         }
         Request::Go { migration, hold } => {
             let order = Order::Go(MigrationGo { hold: *hold });

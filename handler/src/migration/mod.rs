@@ -14,6 +14,9 @@
 //!   │ ── result ──────────> source's launcher ends
 //! ```
 //!
+//! If the connection breaks in post-copy, the source's handler asks for a ticket again (`rejoin`), and both launchers get
+//! the two ends of a new connection.
+//!
 //! A handler that restarts finds all of this again in the status of the instance and of the launchers. Keys
 //! are stored in no object: a handler that had a key and restarts no longer needs it.
 //!
@@ -28,6 +31,7 @@ pub mod control;
 pub mod limits;
 pub mod listen;
 pub mod plan;
+pub mod recovery;
 pub mod source_pod;
 pub mod status;
 

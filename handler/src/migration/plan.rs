@@ -23,6 +23,11 @@ pub enum Move {
         /// Whether a user has paused the guest.
         hold: bool,
     },
+    /// Makes a new connection between both ends: the former one broke in post-copy.
+    Rejoin {
+        /// UID of the migration.
+        uid: String,
+    },
     /// Tells the launcher on this node where the guest is.
     Result {
         /// UID of the migration.
@@ -80,6 +85,12 @@ pub fn reported<'a>(launcher: &'a LauncherStatus, uid: &str) -> Option<&'a Migra
 #[must_use]
 pub fn offers_post_copy(launcher: &LauncherStatus, uid: &str) -> bool {
     reported(launcher, uid).is_some_and(|status| status.offers_post_copy)
+}
+
+/// Whether the source's launcher needs a new connection, because the former one broke in post-copy.
+#[must_use]
+pub fn awaits_connection(status: &MigrationStatus) -> bool {
+    status.recovery.as_ref().is_some_and(|recovery| recovery.awaits_connection)
 }
 
 /// Whether the guest is, or may be, on another node. What is left here then says nothing about the guest.
@@ -143,6 +154,7 @@ pub fn source(
         Stage::Sent if gone != Some(uid().as_str()) => {
             Some(Move::Go { uid: uid(), hold: status.is_some_and(|status| status.hold) })
         }
+        Stage::Sent if status.is_some_and(awaits_connection) => Some(Move::Rejoin { uid: uid() }),
         Stage::Unspecified if !is_over && !aborts && owner(vmi) == node => {
             let address = state.target_node_address.as_deref().filter(|address| !address.is_empty());
             address.map(|_| Move::Send { uid: uid() })
@@ -162,7 +174,7 @@ pub fn source(
 
 #[cfg(test)]
 mod tests {
-    use barevirt_protocol::v1::ClaimDisk;
+    use barevirt_protocol::v1::{ClaimDisk, MigrationRecovery};
     use serde_json::{Value, json};
 
     use super::*;
@@ -232,6 +244,25 @@ mod tests {
         let go = Some(Move::Go { uid: "m".to_owned(), hold: false });
         assert_eq!(source(&aborts, "a", &launcher(Stage::Sent), None), go);
         assert_eq!(source(&aborts, "a", &launcher(Stage::Sent), Some("m")), None);
+    }
+
+    #[test]
+    fn a_broken_connection_is_replaced_when_the_launcher_wants_it() {
+        let recovering = |awaits_connection| {
+            let mut sent = launcher(Stage::Sent);
+            let told = sent.migration.as_mut().unwrap();
+            told.recovery = Some(MigrationRecovery { tries: 1, awaits_connection });
+            sent
+        };
+        let step = |launcher: &LauncherStatus, gone| source(&vmi("a", json!({})), "a", launcher, gone);
+        let rejoin = Some(Move::Rejoin { uid: "m".to_owned() });
+        assert_eq!(step(&recovering(true), Some("m")), rejoin);
+        assert_eq!(step(&recovering(false), Some("m")), None);
+        // A target that was not told to let the guest run needs that first.
+        assert!(matches!(step(&recovering(true), None), Some(Move::Go { .. })));
+        // The result comes before everything.
+        let failed = vmi("a", json!({"completed": true, "failed": true}));
+        assert!(matches!(source(&failed, "a", &recovering(true), Some("m")), Some(Move::Result { .. })));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use barevirt_api::names::CONDITION_VOLUMES_CHANGE;
+use barevirt_api::names::{CONDITION_POST_COPY_RECOVERY, CONDITION_VOLUMES_CHANGE};
 use barevirt_api::v1::{
     Condition, VirtualMachineInstance, VirtualMachineInstanceMigrationState as State,
     VirtualMachineInstanceStatus,
@@ -10,7 +10,7 @@ use barevirt_api::v1::{
 use barevirt_protocol::v1::{LauncherStatus, MigrationState as Stage, MigrationStatus, Phase};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use super::{PORT, plan};
+use super::{PORT, plan, recovery};
 
 /// How the memory is moved, in KubeVirt's terms.
 const PRE_COPY: &str = "PreCopy";
@@ -38,8 +38,10 @@ pub fn source(
     if before.completed == Some(true) || status.node_name.as_deref() != Some(node) {
         return;
     }
+    let told = plan::reported(launcher, uid);
+    recovery::tell(&mut status.conditions, before, told, now);
     let Some(state) = status.migration_state.as_mut() else { return };
-    let Some(told) = plan::reported(launcher, uid) else {
+    let Some(told) = told else {
         if let Some(why) = refused {
             fail(state, why, now);
         }
@@ -112,6 +114,7 @@ pub fn target(vmi: &VirtualMachineInstance, seen: Target<'_>, now: &Time) -> Vir
         // This also holds if the guest has ended since: it ran here, so this node reports its end.
         arrived(state, told.is_some_and(|told| told.post_copy), now);
         status.node_name = Some(seen.node.to_owned());
+        Condition::remove(&mut status.conditions, CONDITION_POST_COPY_RECOVERY);
         settle_volumes(&mut status);
     } else if matches!(phase, Phase::Succeeded | Phase::Failed) {
         // Only the launcher's own last report shows that the guest never ran here. If it ends without one,
@@ -301,7 +304,8 @@ mod tests {
                 "volumeStatus": [
                     {"name": "data", "target": "vda", "size": 5, "persistentVolumeClaimInfo": {"claimName": "old"}},
                     {"name": "more", "target": "", "persistentVolumeClaimInfo": {"claimName": "more"}}],
-                "conditions": [{"type": "VolumesChange", "status": "True"}, {"type": "Ready", "status": "True"}],
+                "conditions": [{"type": "VolumesChange", "status": "True"},
+                    {"type": "PostCopyRecovery", "status": "True"}, {"type": "Ready", "status": "True"}],
             });
             let mut stored = serde_json::to_value(vmi.status.clone()).unwrap();
             stored.as_object_mut().unwrap().extend(status.as_object().unwrap().clone());

@@ -1,11 +1,12 @@
 //! Events about a VMI, only on transitions, with the reasons and texts that KubeVirt's users and tools know.
 
 use barevirt_api::names::{
-    CONDITION_ACCESS_CREDENTIALS, CONDITION_LIVE_MIGRATABLE, CONDITION_PAUSED, CONDITION_SYNCHRONIZED,
-    PHASE_FAILED, PHASE_RUNNING, PHASE_SUCCEEDED, REASON_ACCESS_CREDENTIALS_FAILED,
-    REASON_ACCESS_CREDENTIALS_SYNCED, REASON_DELETED, REASON_GUEST_PANICKED, REASON_IO_ERROR,
-    REASON_MIGRATED, REASON_NO_POST_COPY, REASON_PAUSED_IO_ERROR, REASON_PING_FAILED, REASON_SHUTTING_DOWN,
-    REASON_STARTED, REASON_STOPPED, REASON_SYNC_FAILED, is_final_phase,
+    CONDITION_ACCESS_CREDENTIALS, CONDITION_LIVE_MIGRATABLE, CONDITION_PAUSED, CONDITION_POST_COPY_RECOVERY,
+    CONDITION_SYNCHRONIZED, PHASE_FAILED, PHASE_RUNNING, PHASE_SUCCEEDED, REASON_ACCESS_CREDENTIALS_FAILED,
+    REASON_ACCESS_CREDENTIALS_SYNCED, REASON_CONNECTION_BROKEN, REASON_CONNECTION_REPLACED, REASON_DELETED,
+    REASON_GUEST_PANICKED, REASON_IO_ERROR, REASON_MIGRATED, REASON_NO_POST_COPY, REASON_PAUSED_IO_ERROR,
+    REASON_PING_FAILED, REASON_SHUTTING_DOWN, REASON_STARTED, REASON_STOPPED, REASON_SYNC_FAILED,
+    is_final_phase,
 };
 use barevirt_api::v1::{Condition, VirtualMachineInstance, VirtualMachineInstanceStatus};
 use kube::runtime::events::{Event, EventType};
@@ -54,6 +55,7 @@ pub fn transitions(
     events.extend(credentials(before, after));
     events.extend(io_error(before, after));
     events.extend(volumes(before, after));
+    events.extend(post_copy(before, after));
     let failure = |status: &VirtualMachineInstanceStatus| {
         Condition::find(&status.conditions, CONDITION_SYNCHRONIZED)
             .filter(|condition| condition.reason.as_deref() == Some(REASON_SYNC_FAILED))
@@ -79,6 +81,24 @@ fn credentials(before: &VirtualMachineInstanceStatus, after: &VirtualMachineInst
         let note = format!("Access credentials sync failed: {message}");
         event(EventType::Warning, REASON_ACCESS_CREDENTIALS_FAILED, note)
     })
+}
+
+/// The connection of a migration broke in post-copy, or was replaced. One that was not replaced is told by the end of
+/// the guest.
+fn post_copy(before: &VirtualMachineInstanceStatus, after: &VirtualMachineInstanceStatus) -> Option<Event> {
+    let broken = |status: &VirtualMachineInstanceStatus| {
+        let condition = Condition::find(&status.conditions, CONDITION_POST_COPY_RECOVERY)?;
+        Some(condition.message.clone().unwrap_or_default())
+    };
+    let failed = after.migration_state.as_ref().is_some_and(|state| state.failed == Some(true));
+    match (broken(before), broken(after)) {
+        (None, Some(message)) => Some(event(EventType::Warning, REASON_CONNECTION_BROKEN, message)),
+        (Some(_), None) if !failed && !after.phase.as_deref().is_some_and(is_final_phase) => {
+            let note = "the migration continues in post-copy over a new connection".to_owned();
+            Some(event(EventType::Normal, REASON_CONNECTION_REPLACED, note))
+        }
+        (Some(_), None | Some(_)) | (None, None) => None,
+    }
 }
 
 /// Events about hotplugged volumes. The reasons and messages of a new phase are KubeVirt's.

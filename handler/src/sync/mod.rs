@@ -311,6 +311,7 @@ impl Task {
                 info!(migration = uid, "launcher told that the guest comes from another node");
             }
             Step::Claim { uid, source } => self.claim(&vmi, &uid, &source).await?,
+            Step::Orphan { uid, source } => self.orphan(&vmi, &uid, &source).await?,
             Step::Move(step) => {
                 let Some(session) = &mut self.session else { return Ok(()) };
                 let name = format!("{step:?}");

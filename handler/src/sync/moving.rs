@@ -96,9 +96,37 @@ impl Task {
         uid: &str,
         source: &str,
     ) -> Result<(), TaskError> {
-        let (name, of) = source_pod::named(vmi, source);
+        self.source_has_ended(vmi, uid, source).await?;
         let Some(session) = &mut self.session else { return Ok(()) };
-        if !session.has_waited_for_source(uid) {
+        session.claim(uid, source_pod::is_paused(vmi)).await?;
+        info!(migration = uid, "the source has ended: the guest continues here");
+        Ok(())
+    }
+
+    /// Ends a guest that cannot get the rest of its memory, because its source has ended.
+    pub(super) async fn orphan(
+        &mut self,
+        vmi: &VirtualMachineInstance,
+        uid: &str,
+        source: &str,
+    ) -> Result<(), TaskError> {
+        self.source_has_ended(vmi, uid, source).await?;
+        let Some(session) = &self.session else { return Ok(()) };
+        session.source_ended(uid).await?;
+        info!(migration = uid, "the source has ended, and the guest here lacks some of its memory");
+        Ok(())
+    }
+
+    /// # Errors
+    /// If the source's pod may still run, or is not known.
+    async fn source_has_ended(
+        &mut self,
+        vmi: &VirtualMachineInstance,
+        uid: &str,
+        source: &str,
+    ) -> Result<(), TaskError> {
+        let (name, of) = source_pod::named(vmi, source);
+        if !self.session.as_mut().is_some_and(|session| session.has_waited_for_source(uid)) {
             return Err(TaskError::Source);
         }
         let namespace = vmi.metadata.namespace.as_deref().unwrap_or_default();
@@ -106,11 +134,6 @@ impl Task {
         let one = ListParams::default().fields(&format!("metadata.name={name}"));
         let found = timeout(API_DEADLINE, pods.list(&one)).await.map_err(|_| TaskError::ApiDeadline)?;
         let found = found.map_err(|error| TaskError::Api(Box::new(error)))?;
-        if !source_pod::is_gone(found.items.first(), of) {
-            return Err(TaskError::Source);
-        }
-        session.claim(uid, source_pod::is_paused(vmi)).await?;
-        info!(migration = uid, "the source has ended: the guest continues here");
-        Ok(())
+        if source_pod::is_gone(found.items.first(), of) { Ok(()) } else { Err(TaskError::Source) }
     }
 }

@@ -42,6 +42,7 @@ impl Paces {
             | Step::Shutdown { .. }
             | Step::Await { .. }
             | Step::Claim { .. }
+            | Step::Orphan { .. }
             | Step::Move(_)
             | Step::ReportFailedPings(_) => Some(&mut self.steps),
             Step::Wait | Step::Report | Step::Disconnect => None,

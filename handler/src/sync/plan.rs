@@ -110,6 +110,13 @@ pub enum Step {
         /// The node from which it comes.
         source: String,
     },
+    /// End a guest whose connection broke in post-copy, if its source has ended.
+    Orphan {
+        /// UID of the migration.
+        uid: String,
+        /// The node from which it comes.
+        source: String,
+    },
     /// A step of a guest that leaves.
     Move(Move),
     /// Report failed pings of the guest agent by an event.
@@ -227,6 +234,9 @@ fn incoming(observed: &Observed<'_>, uid: &str, source: &str) -> Step {
         return Step::Await { uid: uid.to_owned() };
     }
     let told = session.status.and_then(|status| migration::plan::reported(status, uid));
+    if !ended && told.is_some_and(|told| told.recovery.is_some()) {
+        return Step::Orphan { uid: uid.to_owned(), source: source.to_owned() };
+    }
     // In post-copy the guest may already run without all of its memory. It needs no further order then.
     let runs = session.status.is_some_and(|status| status.phase() == Phase::Running);
     if !ended && !runs && told.is_some_and(|told| told.state() == MigrationState::Received) {

@@ -18,6 +18,10 @@ pub enum Order {
     Receive,
     /// Give up, or a result.
     OfSource,
+    /// Continue over a new connection.
+    Rejoin,
+    /// The source runs nothing any more.
+    SourceEnded,
     /// Let the guest run.
     Go,
 }
@@ -63,9 +67,13 @@ pub fn judge_order(vm: &Vm, uid: &str, order: Order) -> Result<bool, NotOrdered>
             (target::Stage::Awaited, _) => Err(NotOrdered::NotRunning),
             (target::Stage::Receiving | target::Stage::Received | target::Stage::Arrived, _) => Ok(false),
         },
-        (Order::Go, Moving::Comes(coming)) if coming.uid == uid => Ok(true),
+        (Order::Go | Order::SourceEnded, Moving::Comes(coming)) if coming.uid == uid => Ok(true),
+        (Order::Rejoin, Moving::Comes(coming)) if coming.uid == uid && coming.is_missing_memory() => Ok(true),
+        (Order::Rejoin, Moving::Goes(going)) if going.uid == uid => Ok(going.awaits_connection()),
         (Order::OfSource, Moving::Goes(going)) if going.uid == uid => Ok(true),
-        (Order::Receive | Order::Go | Order::OfSource, _) => Err(NotOrdered::Unknown),
+        (Order::Receive | Order::Go | Order::Rejoin | Order::SourceEnded | Order::OfSource, _) => {
+            Err(NotOrdered::Unknown)
+        }
     }
 }
 

@@ -67,6 +67,12 @@ impl Copyable {
         self.with(|name| connections.contains_key(name))
     }
 
+    /// The socket on which QEMU takes a new connection, after one broke in post-copy.
+    #[must_use]
+    pub fn recovery_socket(&self) -> PathBuf {
+        self.socket.with_file_name("recovery.sock")
+    }
+
     fn with(&self, moves: impl Fn(&str) -> bool) -> LocalDisks {
         let claims = self.claims.iter().filter(|disk| moves(&disk.name));
         LocalDisks { all: self.local.iter().chain(claims).cloned().collect(), socket: self.socket.clone() }
@@ -308,7 +314,7 @@ fn unless_refused(answer: Result<Value, Error>) -> Result<(), Error> {
 }
 
 /// Connects a connection from the source to the socket on which QEMU listens.
-async fn connect(socket: &Path, outside: OwnedFd) -> Result<(), NotBegun> {
+pub(super) async fn connect(socket: &Path, outside: OwnedFd) -> Result<(), NotBegun> {
     let lead = async {
         let inside = UnixStream::connect(socket).await?.into_std()?;
         relay(outside, inside)

@@ -13,7 +13,7 @@ pub enum QemuState {
     PreSwitchover,
     /// The guest belongs to the target, which fetches the rest of the memory while the guest runs.
     PostCopy,
-    /// The connection broke in post-copy.
+    /// The connection broke in post-copy. QEMU waits for a new one.
     Broken,
     /// Everything was sent or received.
     Completed,
@@ -88,6 +88,12 @@ pub enum Event {
     CannotGoOn(String),
     /// Give up.
     Abort,
+    /// There is a new connection between both ends, because the first one broke in post-copy.
+    Rejoin,
+    /// QEMU has the new connection.
+    Rejoined,
+    /// The source's pod runs nothing any more.
+    SourceEnded,
     /// The location of the guest, after it was sent.
     Result(Location),
     /// The source has sent everything, and its guest stays paused: the guest here is the only one.
@@ -118,8 +124,14 @@ pub enum Effect {
     Pause,
     /// Ask QEMU whether it can run the guest here before all of its memory has arrived.
     Probe,
-    /// Hand the guest over now, and send the rest of its memory afterwards.
+    /// Pause the guest and hand it over, and send the rest of its memory afterwards.
     PostCopy,
+    /// Give up the connection of post-copy, which may be dead without an error. QEMU then waits for a new one.
+    BreakOff,
+    /// Continue post-copy over the new connection.
+    Rejoin,
+    /// Give the disks to the guest.
+    ReleaseDisks,
     /// Undo the preparations.
     CleanUp,
 }
@@ -171,6 +183,15 @@ pub enum State {
     Over,
 }
 
+/// What is done about a connection that broke in post-copy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Recovery {
+    /// How often a new connection was tried.
+    pub tries: u32,
+    /// Whether the handler has to make a new connection now.
+    pub awaits_connection: bool,
+}
+
 /// The published information about a migration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MigrationReport {
@@ -192,6 +213,8 @@ pub struct MigrationReport {
     pub post_copy: bool,
     /// The target can run a guest before all of its memory has arrived.
     pub offers_post_copy: bool,
+    /// The connection broke in post-copy, and was not replaced yet.
+    pub recovery: Option<Recovery>,
 }
 
 impl MigrationReport {

@@ -1,5 +1,5 @@
 //! A guest that moves: away from here ([`source`]), or to here ([`target`]). Pure, except for the modules
-//! that talk to QEMU ([`qemu`], [`disks`]) and connect it ([`connections`], [`relay`]).
+//! that talk to QEMU ([`qemu`], [`disks`], [`rejoin`]) and connect it ([`connections`], [`relay`]).
 //!
 //! ```text
 //!   source:  Preparing, Copying, Sending ──pre-switchover──> Switching ──completed──> Sent ──result──> Left
@@ -11,7 +11,8 @@
 //!
 //! In post-copy, `postcopy-active` takes the place of `completed`, and the target reports `Arrived` when it has all
 //! of the memory. From `postcopy-active` on, the guest never runs at the source again: if the result says that it
-//! did not arrive, the guest is lost (`Lost`).
+//! did not arrive, the guest is lost (`Lost`). If the connection breaks after `postcopy-active`, the guest waits at the
+//! target, and both ends get a new connection ([`source::RECOVERY`]).
 //!
 //! There are never two running guests. QEMU on the target is started so that it
 //! never lets an arrived guest run by itself. QEMU on the source resumes its guest by itself after every
@@ -27,6 +28,7 @@ pub mod disks;
 mod event;
 pub mod limits;
 pub mod qemu;
+pub mod rejoin;
 pub mod relay;
 pub mod source;
 pub mod target;
@@ -34,7 +36,7 @@ pub mod target;
 use std::time::Duration;
 
 pub use connections::Connections;
-pub use event::{Effect, Event, Location, MigrationReport, Outcome, Progress, QemuState, State};
+pub use event::{Effect, Event, Location, MigrationReport, Outcome, Progress, QemuState, Recovery, State};
 pub use limits::Limits;
 pub use source::Source;
 pub use target::Target;
@@ -61,7 +63,7 @@ impl Moving {
         }
         match self {
             Self::Stays => (vec![], Outcome::None),
-            Self::Comes(target) => target.step(event),
+            Self::Comes(target) => target.step(now, event),
             Self::Goes(source) => source.step(now, event),
         }
     }
@@ -70,7 +72,8 @@ impl Moving {
     pub fn tick(&mut self, now: Duration) -> (Vec<Effect>, Outcome) {
         match self {
             Self::Goes(source) => source.tick(now),
-            Self::Stays | Self::Comes(_) => (vec![], Outcome::None),
+            Self::Comes(target) => target.tick(now),
+            Self::Stays => (vec![], Outcome::None),
         }
     }
 
@@ -79,7 +82,8 @@ impl Moving {
     pub fn wake(&self) -> Option<Duration> {
         match self {
             Self::Goes(source) => source.wake(),
-            Self::Stays | Self::Comes(_) => None,
+            Self::Comes(target) => target.wake(),
+            Self::Stays => None,
         }
     }
 

@@ -16,10 +16,10 @@ use super::event::{Progress, QemuState};
 use super::limits::Limits;
 
 /// Time limit for a command of QEMU.
-const COMMAND: Duration = Duration::from_secs(10);
+pub(super) const COMMAND: Duration = Duration::from_secs(10);
 /// QEMU's name for the object with the key, and for the connection.
 pub(super) const KEY: &str = "migration-key";
-const CONNECTION: &str = "migration";
+pub(super) const CONNECTION: &str = "migration";
 /// Name of the source in the key file.
 const USER: &str = "migration";
 /// Name of the key file that QEMU reads in the given directory.
@@ -171,11 +171,15 @@ pub async fn offers_post_copy(qmp: &Qmp) -> bool {
     }
 }
 
-/// Hands the guest over as soon as the device state is sent. The rest of the memory follows.
+/// Pauses the guest, and hands it over as soon as the device state is sent. The rest of the memory follows.
+///
+/// If the connection breaks after the last byte was written, QEMU 10.0 resumes a guest that ran until the switch, although
+/// it runs on the target. So it must not run until the switch.
 ///
 /// # Errors
 /// When QEMU refuses.
 pub async fn start_post_copy(qmp: &Qmp) -> Result<(), Error> {
+    qmp.execute(qmp::stop {}, Deadline::after(COMMAND)).await?;
     qmp.execute_raw("migrate-start-postcopy", Value::Null, Deadline::after(COMMAND)).await.map(drop)
 }
 

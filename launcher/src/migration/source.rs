@@ -1,13 +1,16 @@
 //! The side that a guest leaves.
 
+mod copies;
 mod post_copy;
 
 use std::time::Duration;
 
 use super::bottleneck;
-use super::event::{Effect, Event, Location, MigrationReport, Outcome, Progress, QemuState, State};
+use super::event::{Effect, Event, Location, MigrationReport, Outcome, Progress, QemuState, Recovery, State};
 use super::limits::Limits;
-use post_copy::PostCopy;
+use post_copy::{Connection, PostCopy};
+
+pub use post_copy::RECOVERY;
 
 /// How long the switch may take beyond the guest's downtime, because a failed network gives no sign.
 const SWITCH: Duration = Duration::from_secs(10);
@@ -58,6 +61,7 @@ pub struct Source {
     /// Whether the guest was paused so that the copy can complete.
     paused: bool,
     post_copy: PostCopy,
+    connection: Connection,
     aborted: bool,
     /// Why it is or was given up.
     why: Option<String>,
@@ -80,6 +84,7 @@ impl Source {
             switch: now,
             paused: false,
             post_copy: PostCopy::No,
+            connection: Connection::new(),
             aborted: false,
             why: None,
             stop: None,
@@ -127,8 +132,17 @@ impl Source {
                     ([Effect::Cancel].into_iter().chain(effects).collect(), outcome)
                 }
                 Stage::Sending | Stage::Switching => (self.give_up(why), Outcome::None),
-                Stage::Sent | Stage::Left | Stage::Over | Stage::Lost => (vec![], Outcome::None),
+                Stage::Sent => {
+                    self.not_rejoined(now);
+                    (vec![], Outcome::None)
+                }
+                Stage::Left | Stage::Over | Stage::Lost => (vec![], Outcome::None),
             },
+            Event::Rejoin => (self.rejoin(now), Outcome::None),
+            Event::Rejoined => {
+                self.rejoined(now);
+                (vec![], Outcome::None)
+            }
             Event::Abort => match self.stage {
                 // It is too late: QEMU was already ordered to hand the guest over.
                 Stage::Switching if self.post_copy == PostCopy::Asked => (vec![], Outcome::None),
@@ -140,9 +154,11 @@ impl Source {
                 Stage::Sent | Stage::Left | Stage::Over | Stage::Lost => (vec![], Outcome::None),
             },
             Event::Result(location) => self.result(location),
-            Event::Send { .. } | Event::Receive | Event::Go { .. } | Event::Offers(_) => {
-                (vec![], Outcome::None)
-            }
+            Event::Send { .. }
+            | Event::Receive
+            | Event::Go { .. }
+            | Event::SourceEnded
+            | Event::Offers(_) => (vec![], Outcome::None),
         }
     }
 
@@ -161,17 +177,10 @@ impl Source {
                 (vec![Effect::Look], Outcome::None)
             }
             (
-                QemuState::PostCopy | QemuState::Broken,
+                state @ (QemuState::PostCopy | QemuState::Broken),
                 Stage::Preparing | Stage::Sending | Stage::Switching,
-            ) => {
-                (self.stage, self.post_copy) = (Stage::Sent, PostCopy::Began);
-                self.look = now + LOOK;
-                (vec![Effect::Look], Outcome::None)
-            }
-            (QemuState::Completed, Stage::Sent) if self.post_copy == PostCopy::Began => {
-                self.post_copy = PostCopy::Done;
-                (vec![Effect::Look], Outcome::None)
-            }
+            ) => self.hand_over(now, &state),
+            (state, Stage::Sent) if self.is_fetched() => self.fetched(now, &state),
             (QemuState::Failed(why), Stage::Preparing | Stage::Sending | Stage::Switching) => {
                 self.is_over(why)
             }
@@ -198,12 +207,12 @@ impl Source {
         }
     }
 
-    /// The guest is here, and QEMU has resumed it if it ran before.
+    /// The guest is here, and QEMU has resumed it if it ran before the migration paused it.
     fn is_over(&mut self, why: String) -> (Vec<Effect>, Outcome) {
         self.stage = Stage::Over;
         // The reason for giving up is more helpful than QEMU's message after it.
         self.why.get_or_insert(why);
-        let outcome = if self.paused { Outcome::Back } else { Outcome::None };
+        let outcome = if self.is_assisted() { Outcome::Back } else { Outcome::None };
         (vec![Effect::CleanUp], outcome)
     }
 
@@ -270,26 +279,13 @@ impl Source {
         }
     }
 
-    fn copied(&mut self, now: Duration, remaining: u64, total: u64, done: bool) -> Vec<Effect> {
-        if self.stage != Stage::Copying {
-            return vec![];
-        }
-        self.progress =
-            Progress { remaining, total, transferred: total.saturating_sub(remaining), ..self.progress };
-        if remaining < self.least.0 {
-            self.least = (remaining, now);
-        }
-        if !done {
-            return vec![];
-        }
-        self.stage = Stage::Preparing;
-        vec![Effect::SendMemory]
-    }
-
     fn seen(&mut self, now: Duration, progress: Progress) {
         self.progress = progress;
         if self.stage == Stage::Sending && progress.total > 0 && progress.remaining < self.least.0 {
             self.least = (progress.remaining, now);
+        }
+        if self.is_fetched() {
+            self.fetched_so_far(now, &progress);
         }
     }
 
@@ -306,13 +302,8 @@ impl Source {
                 self.post_copy = PostCopy::Began;
                 return self.lost("the connection broke at the switch to post-copy");
             }
-            Stage::Sent
-                if self.is_fetched() && now >= self.look && self.stop.is_none_or(|stop| now < stop) =>
-            {
-                self.look = now + LOOK;
-                return (vec![Effect::Look], Outcome::None);
-            }
             Stage::Sent if self.stop.is_some_and(|stop| now >= stop) => return (vec![], Outcome::Undecided),
+            Stage::Sent if self.is_fetched() => return self.tick_fetched(now),
             Stage::Preparing | Stage::Switching | Stage::Sent | Stage::Left | Stage::Over | Stage::Lost => {
                 return (vec![], Outcome::None);
             }
@@ -361,7 +352,8 @@ impl Source {
             Stage::Switching => {
                 (self.why.is_none() || self.post_copy == PostCopy::Asked).then_some(self.switch)
             }
-            Stage::Sent => self.stop.into_iter().chain(self.is_fetched().then_some(self.look)).min(),
+            Stage::Sent if self.is_fetched() => self.stop.into_iter().chain(self.wake_fetched()).min(),
+            Stage::Sent => self.stop,
             Stage::Preparing | Stage::Left | Stage::Over | Stage::Lost => None,
         }
     }
@@ -385,6 +377,7 @@ impl Source {
             hold,
             post_copy: matches!(post_copy, PostCopy::Began | PostCopy::Done),
             offers_post_copy: false,
+            recovery: self.recovery(),
         }
     }
 }

@@ -1,6 +1,14 @@
 //! The side that receives a guest.
 
-use super::event::{Effect, Event, MigrationReport, Outcome, Progress, QemuState, State};
+use std::time::Duration;
+
+use super::event::{Effect, Event, MigrationReport, Outcome, Progress, QemuState, Recovery, State};
+
+/// How long the guest waits for a new connection. The source gives up [earlier](super::source::RECOVERY), and its end
+/// then ends the guest here.
+pub const ORPHANED: Duration = Duration::from_secs(420);
+/// How long memory may still come out of a connection whose other end has ended.
+const REST: Duration = Duration::from_secs(10);
 
 /// The stage of the migration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,6 +46,10 @@ pub struct Target {
     /// it stays paused.
     go: Option<bool>,
     memory: Memory,
+    /// Whether QEMU waits for a new connection.
+    broken: bool,
+    /// When the guest is given up.
+    ends: Option<Duration>,
     offers: bool,
 }
 
@@ -45,10 +57,18 @@ impl Target {
     /// A guest that is awaited.
     #[must_use]
     pub fn new(uid: String) -> Self {
-        Self { uid, stage: Stage::Awaited, go: None, memory: Memory::First, offers: false }
+        Self {
+            uid,
+            stage: Stage::Awaited,
+            go: None,
+            memory: Memory::First,
+            broken: false,
+            ends: None,
+            offers: false,
+        }
     }
 
-    pub(super) fn step(&mut self, event: Event) -> (Vec<Effect>, Outcome) {
+    pub(super) fn step(&mut self, now: Duration, event: Event) -> (Vec<Effect>, Outcome) {
         match (event, self.stage) {
             (Event::Receive, Stage::Awaited) => {
                 self.stage = Stage::Receiving;
@@ -61,20 +81,41 @@ impl Target {
             }
             (Event::QemuState(QemuState::PostCopy), Stage::Awaited | Stage::Receiving) => {
                 (self.stage, self.memory) = (Stage::Received, Memory::Missing);
-                // The disks belong to the guest now, and existing connections do not need the key any more.
+                // The disks belong to the guest now. A new connection would need the key.
                 let outcome = self.go.map_or(Outcome::None, |hold| self.arrive(hold));
-                (vec![Effect::CleanUp], outcome)
+                (vec![Effect::ReleaseDisks], outcome)
             }
             (Event::QemuState(QemuState::Completed), Stage::Received | Stage::Arrived)
                 if self.is_missing_memory() =>
             {
-                self.memory = Memory::After;
+                (self.memory, self.broken, self.ends) = (Memory::After, false, None);
+                (vec![Effect::CleanUp], Outcome::None)
+            }
+            (Event::QemuState(QemuState::PostCopy), Stage::Received | Stage::Arrived)
+                if self.is_missing_memory() =>
+            {
+                (self.broken, self.ends) = (false, None);
                 (vec![], Outcome::None)
             }
             (Event::QemuState(QemuState::Broken), Stage::Received | Stage::Arrived)
                 if self.is_missing_memory() =>
             {
-                (vec![], Outcome::Gone("the connection to the source broke".to_owned()))
+                self.broken = true;
+                self.ends.get_or_insert(now + ORPHANED);
+                (vec![], Outcome::None)
+            }
+            (Event::Rejoin, Stage::Received | Stage::Arrived) if self.is_missing_memory() => {
+                (vec![Effect::Rejoin], Outcome::None)
+            }
+            (Event::SourceEnded, Stage::Received | Stage::Arrived) if self.is_missing_memory() => {
+                if self.broken {
+                    return (
+                        vec![],
+                        Outcome::Gone("the source ended before all of the memory was sent".to_owned()),
+                    );
+                }
+                self.ends = Some(self.ends.map_or(now + REST, |ends| ends.min(now + REST)));
+                (vec![], Outcome::None)
             }
             (Event::QemuState(QemuState::Failed(why)), Stage::Received | Stage::Arrived)
                 if self.is_missing_memory() =>
@@ -107,11 +148,26 @@ impl Target {
                 | Event::Progress(_)
                 | Event::CannotGoOn(_)
                 | Event::Abort
+                | Event::Rejoin
+                | Event::Rejoined
+                | Event::SourceEnded
                 | Event::Result(_)
                 | Event::Go { .. },
                 Stage::Awaited | Stage::Receiving | Stage::Received | Stage::Arrived,
             ) => (vec![], Outcome::None),
         }
+    }
+
+    pub(super) fn tick(&mut self, now: Duration) -> (Vec<Effect>, Outcome) {
+        if self.is_missing_memory() && self.ends.is_some_and(|ends| now >= ends) {
+            let why = "the connection to the source broke, and the rest of the memory did not come in time";
+            return (vec![], Outcome::Gone(why.to_owned()));
+        }
+        (vec![], Outcome::None)
+    }
+
+    pub(super) fn wake(&self) -> Option<Duration> {
+        self.ends.filter(|_| self.is_missing_memory())
     }
 
     /// Whether some of the memory of a guest that may run here is still at the source.
@@ -151,6 +207,8 @@ impl Target {
             hold: false,
             post_copy: self.memory != Memory::First,
             offers_post_copy: self.offers,
+            recovery: (self.broken && self.is_missing_memory())
+                .then_some(Recovery { tries: 0, awaits_connection: false }),
         }
     }
 }
@@ -159,47 +217,49 @@ impl Target {
 mod tests {
     use super::*;
 
+    const NOW: Duration = Duration::from_secs(9);
+
     #[test]
     fn the_target_runs_the_guest_after_all_data_and_the_go_order() {
         let go = Event::Go { hold: false };
         let completed = Event::QemuState(QemuState::Completed);
         for (first, second) in [(go.clone(), completed.clone()), (completed, go)] {
             let mut target = Target::new("m".into());
-            assert_eq!(target.step(Event::Receive).0, [Effect::Receive]);
-            assert_eq!(target.step(Event::Receive).0, []);
-            assert_eq!(target.step(first).1, Outcome::None);
-            assert_eq!(target.step(second.clone()).1, Outcome::Arrived { hold: false });
-            assert_eq!(target.step(second).1, Outcome::None);
+            assert_eq!(target.step(NOW, Event::Receive).0, [Effect::Receive]);
+            assert_eq!(target.step(NOW, Event::Receive).0, []);
+            assert_eq!(target.step(NOW, first).1, Outcome::None);
+            assert_eq!(target.step(NOW, second.clone()).1, Outcome::Arrived { hold: false });
+            assert_eq!(target.step(NOW, second).1, Outcome::None);
         }
     }
 
     #[test]
     fn a_failure_before_the_target_runs_ends_the_target() {
         let mut target = Target::new("m".into());
-        target.step(Event::Receive);
-        let lost = target.step(Event::QemuState(QemuState::Failed("bad section".into()))).1;
+        target.step(NOW, Event::Receive);
+        let lost = target.step(NOW, Event::QemuState(QemuState::Failed("bad section".into()))).1;
         assert_eq!(lost, Outcome::Lost("bad section".into()));
-        target.step(Event::QemuState(QemuState::Completed));
-        target.step(Event::Go { hold: true });
-        assert_eq!(target.step(Event::CannotGoOn("late".into())).1, Outcome::None);
+        target.step(NOW, Event::QemuState(QemuState::Completed));
+        target.step(NOW, Event::Go { hold: true });
+        assert_eq!(target.step(NOW, Event::CannotGoOn("late".into())).1, Outcome::None);
     }
 
     /// A guest that was handed over in post-copy and was ordered to run.
     fn runs_without_all(first: Event, second: Event) -> Target {
         let mut target = Target::new("m".into());
-        target.step(Event::Receive);
-        assert_eq!(target.step(first).1, Outcome::None);
-        assert_eq!(target.step(second).1, Outcome::Arrived { hold: false });
+        target.step(NOW, Event::Receive);
+        assert_eq!(target.step(NOW, first).1, Outcome::None);
+        assert_eq!(target.step(NOW, second).1, Outcome::Arrived { hold: false });
         target
     }
 
     #[test]
     fn in_post_copy_disks_are_given_back_before_the_guest_runs() {
         let mut target = Target::new("m".into());
-        target.step(Event::Receive);
-        target.step(Event::Go { hold: true });
-        let handed_over = target.step(Event::QemuState(QemuState::PostCopy));
-        assert_eq!(handed_over, (vec![Effect::CleanUp], Outcome::Arrived { hold: true }));
+        target.step(NOW, Event::Receive);
+        target.step(NOW, Event::Go { hold: true });
+        let handed_over = target.step(NOW, Event::QemuState(QemuState::PostCopy));
+        assert_eq!(handed_over, (vec![Effect::ReleaseDisks], Outcome::Arrived { hold: true }));
     }
 
     #[test]
@@ -212,23 +272,56 @@ mod tests {
                 (target.stage, report.state, report.post_copy),
                 (Stage::Arrived, State::Received, true)
             );
-            assert_eq!(target.step(Event::QemuState(QemuState::Completed)), (vec![], Outcome::None));
+            assert_eq!(
+                target.step(NOW, Event::QemuState(QemuState::Completed)),
+                (vec![Effect::CleanUp], Outcome::None)
+            );
             assert_eq!(target.report().state, State::Arrived);
             // A connection that breaks now has no effect.
-            assert_eq!(target.step(Event::QemuState(QemuState::Broken)).1, Outcome::None);
+            assert_eq!(target.step(NOW, Event::QemuState(QemuState::Broken)).1, Outcome::None);
         }
     }
 
+    fn without_all() -> Target {
+        runs_without_all(Event::QemuState(QemuState::PostCopy), Event::Go { hold: false })
+    }
+
     #[test]
-    fn a_connection_that_breaks_in_post_copy_is_the_end_of_the_guest() {
-        let (go, post_copy) = (Event::Go { hold: false }, Event::QemuState(QemuState::PostCopy));
-        let mut target = runs_without_all(post_copy.clone(), go.clone());
-        assert!(matches!(target.step(Event::QemuState(QemuState::Broken)).1, Outcome::Gone(_)));
-        assert_eq!(target.report().state, State::Received);
-        // A guest that has shut itself down needs no more memory.
-        let mut target = runs_without_all(post_copy, go);
+    fn after_a_break_in_post_copy_the_guest_waits_for_a_new_connection() {
+        let mut target = without_all();
+        let broken = Event::QemuState(QemuState::Broken);
+        assert_eq!(target.step(NOW, broken.clone()), (vec![], Outcome::None));
+        assert_eq!((target.report().state, target.report().recovery.is_some()), (State::Received, true));
+        assert_eq!(target.step(NOW, Event::Rejoin).0, [Effect::Rejoin]);
+        target.step(NOW, Event::QemuState(QemuState::PostCopy));
+        assert_eq!((target.report().recovery, target.wake()), (None, None));
+        assert_eq!(target.tick(NOW + ORPHANED).1, Outcome::None);
+        // Further reports of the same break do not give it more time.
+        target.step(NOW, broken.clone());
+        target.step(2 * NOW, broken);
+        assert_eq!(target.wake(), Some(NOW + ORPHANED));
+        assert!(matches!(target.tick(NOW + ORPHANED).1, Outcome::Gone(_)));
+    }
+
+    #[test]
+    fn a_guest_whose_source_has_ended_is_lost_unless_the_rest_is_on_its_way() {
+        let mut target = without_all();
+        target.step(NOW, Event::QemuState(QemuState::Broken));
+        assert!(matches!(target.step(NOW, Event::SourceEnded).1, Outcome::Gone(_)));
+        let mut target = without_all();
+        assert_eq!(target.step(NOW, Event::SourceEnded).1, Outcome::None);
+        let mut other = target.clone();
+        target.step(NOW, Event::QemuState(QemuState::Completed));
+        assert_eq!((target.report().state, target.wake()), (State::Arrived, None));
+        assert!(matches!(other.tick(NOW + REST).1, Outcome::Gone(_)));
+    }
+
+    #[test]
+    fn a_guest_that_has_ended_itself_needs_no_connection() {
+        let mut target = without_all();
+        target.step(NOW, Event::QemuState(QemuState::Broken));
         target.guest_ended();
-        assert_eq!(target.step(Event::QemuState(QemuState::Broken)).1, Outcome::None);
-        assert_eq!(target.report().state, State::Arrived);
+        assert_eq!((target.step(NOW, Event::SourceEnded).1, target.wake()), (Outcome::None, None));
+        assert_eq!((target.report().state, target.report().recovery), (State::Arrived, None));
     }
 }

@@ -5,7 +5,8 @@ use std::time::Duration;
 use barevirt_protocol::names::MigrationStream;
 use barevirt_protocol::v1::migrate_request::Order;
 use barevirt_protocol::v1::{
-    MigrateRequest, MigrationAbort, MigrationGo, MigrationReceive, MigrationResult, MigrationSend,
+    MigrateRequest, MigrationAbort, MigrationGo, MigrationReceive, MigrationRejoin, MigrationResult,
+    MigrationSend, MigrationSourceEnded,
 };
 
 use crate::migration::qemu::{Baggage, Key};
@@ -51,6 +52,10 @@ pub fn read(request: MigrateRequest, connections: &Connections) -> Result<(Strin
     let order = match order.ok_or(NoOrder::Unknown)? {
         Order::Receive(MigrationReceive { key }) => MigrationOrder::Receive { baggage: baggage(key)? },
         Order::Send(send) => MigrationOrder::Send { limits: limits(&send), baggage: baggage(send.key)? },
+        Order::Rejoin(MigrationRejoin {}) => {
+            MigrationOrder::Rejoin { connection: connections.take_all(&uid).remove(&MigrationStream::Memory) }
+        }
+        Order::SourceEnded(MigrationSourceEnded {}) => MigrationOrder::SourceEnded,
         Order::Abort(MigrationAbort {}) => MigrationOrder::Abort,
         Order::Result(MigrationResult { went: true, .. }) => MigrationOrder::Result(Location::Target),
         Order::Result(MigrationResult { lost: true, .. }) => MigrationOrder::Result(Location::Nowhere),

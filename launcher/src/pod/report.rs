@@ -6,12 +6,12 @@ use std::time::UNIX_EPOCH;
 use barevirt_api::v1::GuestOsInfo;
 use barevirt_protocol::v1::{
     Card, ClaimDisk, Credentials, GuestFacts, GuestInterface, GuestOs, HotDisk, LauncherStatus, MachineSize,
-    MigrationState, MigrationStatus, Pause, Phase,
+    MigrationRecovery, MigrationState, MigrationStatus, Pause, Phase,
 };
 
 use crate::credentials::serve::Outcome;
 use crate::guest_agent::{Facts, answers};
-use crate::migration::{MigrationReport, Progress, State};
+use crate::migration::{MigrationReport, Progress, Recovery, State};
 use crate::status::{Paused, Stage, Status};
 
 /// The parts of the status other than the VM's own.
@@ -143,8 +143,18 @@ fn facts(facts: &Facts) -> GuestFacts {
 }
 
 fn moves(report: MigrationReport) -> MigrationStatus {
-    let MigrationReport { uid, state, progress, reason, paused, aborted, hold, post_copy, offers_post_copy } =
-        report;
+    let MigrationReport {
+        uid,
+        state,
+        progress,
+        reason,
+        paused,
+        aborted,
+        hold,
+        post_copy,
+        offers_post_copy,
+        recovery,
+    } = report;
     let state = match state {
         State::Awaited => MigrationState::Awaited,
         State::Receiving => MigrationState::Receiving,
@@ -170,6 +180,8 @@ fn moves(report: MigrationReport) -> MigrationStatus {
         downtime_ms: u64::try_from(downtime.as_millis()).unwrap_or(u64::MAX),
         post_copy,
         offers_post_copy,
+        recovery: recovery
+            .map(|Recovery { tries, awaits_connection }| MigrationRecovery { tries, awaits_connection }),
     }
 }
 

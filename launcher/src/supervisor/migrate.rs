@@ -1,5 +1,7 @@
 //! Migrations: the handler's orders, and the commands to QEMU for them.
 
+use std::os::fd::OwnedFd;
+
 use barevirt_qmp::qapi::qmp;
 use barevirt_qmp::{Deadline, Error, Qmp};
 
@@ -7,7 +9,7 @@ use super::{COMMAND, NotDone, Outcome, Reply, Supervisor};
 use crate::lifecycle::{Event, Order, judge_order};
 use crate::migration::disks::Copied;
 use crate::migration::qemu::{self, Baggage, QemuAnswer};
-use crate::migration::{self, Effect, Limits, Location, Moving, QemuState};
+use crate::migration::{self, Effect, Limits, Location, Moving, QemuState, rejoin};
 
 /// An order from the handler about a migration.
 #[derive(Debug)]
@@ -26,6 +28,13 @@ pub enum MigrationOrder {
     },
     /// Give up.
     Abort,
+    /// Continue post-copy over a new connection. A repeated order has no connection.
+    Rejoin {
+        /// The connection.
+        connection: Option<OwnedFd>,
+    },
+    /// The source's pod runs nothing any more.
+    SourceEnded,
     /// The location of the guest.
     Result(Location),
     /// Let the guest run.
@@ -41,6 +50,8 @@ impl MigrationOrder {
             Self::Send { .. } => Order::Send,
             Self::Receive { .. } => Order::Receive,
             Self::Abort | Self::Result(_) => Order::OfSource,
+            Self::Rejoin { .. } => Order::Rejoin,
+            Self::SourceEnded => Order::SourceEnded,
             Self::Go { .. } => Order::Go,
         }
     }
@@ -67,6 +78,13 @@ impl Supervisor<'_> {
                 self.baggage = Some(baggage.ok_or(NotDone::NotConnected)?);
                 migration::Event::Receive
             }
+            MigrationOrder::Rejoin { connection } => {
+                let connection = connection.ok_or(NotDone::NotConnected)?;
+                self.give_up_connection();
+                self.rejoined = Some(connection);
+                migration::Event::Rejoin
+            }
+            MigrationOrder::SourceEnded => migration::Event::SourceEnded,
             MigrationOrder::Abort => migration::Event::Abort,
             MigrationOrder::Result(location) => migration::Event::Result(location),
             MigrationOrder::Go { hold } => migration::Event::Go { hold },
@@ -130,10 +148,46 @@ impl Supervisor<'_> {
                 vec![migration::Event::Offers(offers)]
             }),
             Effect::PostCopy => self.beside(async move { begun(qemu::start_post_copy(&qmp).await) }),
+            Effect::ReleaseDisks => {
+                let disks = self.disks.clone();
+                self.beside(async move { needless(disks.forget(&qmp).await, "nbd-server-stop") });
+            }
+            Effect::BreakOff => {
+                tracing::warn!("nothing comes over the connection of the migration, so it is given up");
+                self.give_up_connection();
+                self.beside(async move { needless(rejoin::break_off(&qmp).await, "migrate-pause") });
+            }
+            Effect::Rejoin => self.rejoin(qmp),
             Effect::Pause => self.beside(async move {
                 let stopped = qmp.execute(qmp::stop {}, Deadline::after(COMMAND)).await;
                 needless(stopped.map(drop), "stop")
             }),
+        }
+    }
+
+    /// Gives QEMU the new connection. A copy is kept, with which the connection can be ended.
+    fn rejoin(&mut self, qmp: Qmp) {
+        let copy = self.rejoined.as_ref().map(OwnedFd::try_clone);
+        let Some(Ok(connection)) = copy else {
+            tracing::warn!("there is no new connection, or no descriptor is left");
+            return;
+        };
+        if matches!(self.vm.moving, Moving::Goes(_)) {
+            self.beside(async move {
+                has_begun(rejoin::resume(&qmp, connection).await, migration::Event::Rejoined)
+            });
+        } else {
+            let socket = self.copyable.recovery_socket();
+            self.beside(async move {
+                needless(rejoin::recover(&qmp, &socket, connection).await, "migrate-recover")
+            });
+        }
+    }
+
+    /// Ends the connection that replaced another one. The first connection belongs to QEMU alone.
+    fn give_up_connection(&mut self) {
+        if let Some(connection) = self.rejoined.take() {
+            rejoin::close(&connection);
         }
     }
 
@@ -148,6 +202,10 @@ impl Supervisor<'_> {
     pub(super) fn migration_state(&mut self, status: &str) -> Option<Event> {
         tracing::info!(status, "migration");
         match qemu::state(status, "")? {
+            QemuState::Broken => {
+                tracing::warn!("the connection broke in post-copy: the guest waits for a new one");
+                Some(Event::Migration(migration::Event::QemuState(QemuState::Broken)))
+            }
             QemuState::Failed(_) => {
                 self.look_at_migration();
                 None
@@ -155,7 +213,6 @@ impl Supervisor<'_> {
             state @ (QemuState::Active
             | QemuState::PreSwitchover
             | QemuState::PostCopy
-            | QemuState::Broken
             | QemuState::Completed
             | QemuState::Cancelled) => Some(Event::Migration(migration::Event::QemuState(state))),
         }
@@ -178,7 +235,10 @@ async fn look(qmp: Qmp) -> Vec<migration::Event> {
     }
 }
 
-fn has_begun(outcome: Result<(), qemu::NotBegun>, event: migration::Event) -> Vec<migration::Event> {
+fn has_begun<E: std::error::Error + IsClosed>(
+    outcome: Result<(), E>,
+    event: migration::Event,
+) -> Vec<migration::Event> {
     let event = outcome.is_ok().then_some(event);
     event.into_iter().chain(begun(outcome)).collect()
 }

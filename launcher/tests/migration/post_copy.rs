@@ -4,14 +4,14 @@
 use super::*;
 
 /// Memory is sent for some seconds after the hand-over.
-fn in_post_copy() -> Limits {
+pub(super) fn in_post_copy() -> Limits {
     let usual =
         Limits { completion: Some(Duration::from_secs(1)), may_pause: true, post_copy: true, ..slow() };
     Limits { bandwidth: Some(64 << 10), ..usual }
 }
 
 /// Whether this user can use post-copy on this machine.
-fn has_userfaultfd() -> bool {
+pub(super) fn has_userfaultfd() -> bool {
     let found = std::fs::File::options().read(true).write(true).open("/dev/userfaultfd");
     if let Err(error) = &found {
         eprintln!("not tested: /dev/userfaultfd: {error}");
@@ -21,6 +21,14 @@ fn has_userfaultfd() -> bool {
 
 /// Returns a guest that runs on the target without all of its memory, and the last count at the source.
 async fn handed_over() -> (Pair, u32) {
+    handed_over_by(connection(), async || {}).await
+}
+
+/// The same over this connection. `handed` is awaited before the guest runs on the target.
+pub(super) async fn handed_over_by(
+    connection: (OwnedFd, OwnedFd),
+    handed: impl AsyncFnOnce(),
+) -> (Pair, u32) {
     let directory = tempfile::tempdir().unwrap();
     counter::writing_disk(directory.path());
     let mut pair = Pair::start_in(directory).await;
@@ -30,7 +38,7 @@ async fn handed_over() -> (Pair, u32) {
         })
         .await;
     while pair.source.count().await < 5 {}
-    pair.begin(in_post_copy(), [7, 7]).await;
+    pair.begin_over(connection, in_post_copy(), [7, 7]).await;
     let sent = pair.source.reaches(State::Sent).await;
     assert!(sent.post_copy && !sent.paused, "{sent:?}");
     // An abort has no effect any more.
@@ -43,6 +51,7 @@ async fn handed_over() -> (Pair, u32) {
     {
         last = count;
     }
+    handed().await;
     pair.target.order(MigrationOrder::Go { hold: false }).await.unwrap();
     pair.target.until("running", |status| status.stage == Stage::Running).await;
     let told = pair.target.status.borrow().migration.clone().unwrap();
@@ -79,8 +88,12 @@ fn a_source_that_dies_in_post_copy_takes_the_guest_with_it() {
     }
     local(async {
         let (pair, _) = handed_over().await;
-        pair.source.kill();
-        let end = pair.target.end().await;
+        let Pair { source, mut target, _directory } = pair;
+        source.kill();
+        target.until("broken", recovery::is_broken).await;
+        // The handler says so when the pod has ended.
+        target.order(MigrationOrder::SourceEnded).await.unwrap();
+        let end = target.end().await;
         assert_eq!((end.succeeded, end.reason.as_str()), (false, "PostCopyFailed"), "{end:?}");
     });
 }

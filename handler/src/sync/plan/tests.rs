@@ -219,7 +219,7 @@ fn a_lost_launcher_is_looked_for_again() {
 
 #[test]
 fn a_guest_that_comes_is_prepared_awaited_and_claimed() {
-    use barevirt_protocol::v1::MigrationStatus;
+    use barevirt_protocol::v1::{MigrationRecovery, MigrationStatus};
     let mut vmi = vmi(PHASE_RUNNING);
     if let Some(status) = &mut vmi.status {
         status.node_name = Some("node02".to_owned());
@@ -245,6 +245,10 @@ fn a_guest_that_comes_is_prepared_awaited_and_claimed() {
     runs.set_phase(Phase::Running);
     let without_all = Session { status: Some(&runs), ..session };
     assert_eq!(next(&vmi, Some(without_all), false), Step::Wait);
+    let mut broken = runs.clone();
+    broken.migration.as_mut().unwrap().recovery = Some(MigrationRecovery::default());
+    let orphan = Step::Orphan { uid: "m".to_owned(), source: "node02".to_owned() };
+    assert_eq!(next(&vmi, Some(Session { status: Some(&broken), ..session }), false), orphan);
     assert_eq!(next(&vmi, Some(Session { lost: true, ..session }), false), Step::Disconnect);
 }
 

@@ -5,9 +5,11 @@ use std::time::Duration;
 use barevirt_api::v1::{VirtualMachineInstance, VirtualMachineInstanceMigrationState};
 use barevirt_component::certificates::Client;
 use barevirt_component::error::chain;
-use barevirt_protocol::names::MigrationChannel;
+use barevirt_protocol::names::{MigrationChannel, MigrationStream};
 use barevirt_protocol::v1::migrate_request::Order;
-use barevirt_protocol::v1::{MigrateRequest, MigrationAbort, MigrationGo, MigrationResult};
+use barevirt_protocol::v1::{
+    MigrateRequest, MigrationAbort, MigrationGo, MigrationRejoin, MigrationResult, MigrationSourceEnded,
+};
 use kube::runtime::events::Event;
 use tokio::time::{Instant, timeout};
 
@@ -62,6 +64,12 @@ impl Session {
         Ok(self.launcher.migrate(MigrateRequest { uid: uid.to_owned(), order }).await?)
     }
 
+    /// Tells a launcher that waits for the rest of its guest's memory that the source has ended.
+    pub async fn source_ended(&self, uid: &str) -> Result<(), StepError> {
+        let order = Some(Order::SourceEnded(MigrationSourceEnded {}));
+        Ok(self.launcher.migrate(MigrateRequest { uid: uid.to_owned(), order }).await?)
+    }
+
     /// Whether a guest is expected by that migration.
     pub fn awaits(&self, uid: &str) -> bool {
         self.awaits.as_ref().is_some_and(|(awaited, _)| awaited == uid)
@@ -97,6 +105,10 @@ impl Session {
                 self.launcher.migrate(order(uid, Order::Abort(MigrationAbort {}))).await?;
                 Ok(vec![])
             }
+            Move::Rejoin { uid } => {
+                self.rejoin(vmi, &uid, own).await?;
+                Ok(vec![])
+            }
             Move::Result { uid, went, lost } => {
                 let result = Order::Result(MigrationResult { went, lost });
                 self.launcher.migrate(order(uid, result)).await?;
@@ -108,6 +120,21 @@ impl Session {
                 Ok(vec![])
             }
         }
+    }
+
+    async fn rejoin(&self, vmi: &VirtualMachineInstance, uid: &str, own: &Client) -> Result<(), StepError> {
+        let connection = target(vmi).rejoin(own, uid).await?;
+        let channel = MigrationChannel { uid: uid.to_owned(), stream: MigrationStream::Memory };
+        self.launcher.give(revision(vmi), &[(channel.descriptor(), connection)]).await?;
+        let order = Some(Order::Rejoin(MigrationRejoin {}));
+        self.launcher.migrate(MigrateRequest { uid: uid.to_owned(), order }).await?;
+        // Until the launcher reports that it uses the connection, the plan would repeat the step.
+        let uses = |report: &LauncherReport| {
+            let told = report.status.as_ref().and_then(|status| migration::plan::reported(status, uid));
+            report.lost || !told.is_some_and(migration::plan::awaits_connection)
+        };
+        let _ = timeout(REPORT_TIMEOUT, self.report.clone().wait_for(uses)).await;
+        Ok(())
     }
 
     async fn send(

@@ -191,6 +191,15 @@ async fn only_the_handler_of_the_source_is_answered_and_a_ticket_is_needed() {
     let begun = called.begin(own(NODE, &by).await.as_ref(), "m-1", &disks).await.unwrap();
     let streams: Vec<String> = begun.connections.iter().map(|(stream, _)| stream.name()).collect();
     assert_eq!((streams, begun.key.is_some()), (vec!["disk/root".to_owned(), "memory".to_owned()], true));
+
+    // A connection that broke in post-copy is replaced for the same handler.
+    let refused = called.rejoin(own("node03", &by).await.as_ref(), "m-1").await.unwrap_err();
+    assert!(matches!(refused, CallError::Refused { .. }), "{refused}");
+    let again = std::net::TcpStream::from(called.rejoin(own(NODE, &by).await.as_ref(), "m-1").await.unwrap());
+    again.set_nonblocking(true).unwrap();
+    let mut again = TcpStream::from_std(again).unwrap();
+    // The handler would close a connection that the launcher does not take.
+    assert!(timeout(Duration::from_millis(300), again.read_u8()).await.is_err());
 }
 
 #[tokio::test]

@@ -192,7 +192,7 @@ fn where_it_may_the_guest_is_handed_over_and_never_runs_here_again() {
     let report = source.report(false);
     assert_eq!((report.state, report.post_copy, report.paused), (State::Sent, true, false));
     // From now on nothing undoes the hand-over.
-    for event in [Event::Abort, Event::QemuState(QemuState::Broken), Event::CannotGoOn("late".into())] {
+    for event in [Event::Abort, Event::CannotGoOn("late".into())] {
         assert_eq!(source.step(13 * S, event), (vec![], Outcome::None));
     }
     // The figures are queried until all of the memory was sent.
@@ -217,7 +217,8 @@ fn a_migration_that_completes_before_an_ordered_post_copy_is_none() {
 fn a_failure_before_post_copy_leaves_the_guest_at_the_source() {
     let mut source = in_post_copy();
     let failed = source.step(13 * S, Event::QemuState(QemuState::Failed("reset".into())));
-    assert_eq!((failed, source.stage), ((vec![Effect::CleanUp], Outcome::None), Stage::Over));
+    // It was paused for the switch.
+    assert_eq!((failed, source.stage), ((vec![Effect::CleanUp], Outcome::Back), Stage::Over));
 }
 
 #[test]
@@ -235,4 +236,115 @@ fn a_switch_to_post_copy_that_qemu_never_ends_is_the_end_of_the_guest() {
     source.tick(first);
     source.step(first, Event::QemuState(QemuState::Cancelled));
     assert_eq!((source.stage, source.tick(second)), (Stage::Over, (vec![], Outcome::None)));
+}
+
+/// A source that sends the rest of the memory, with this much left.
+fn fetched(remaining: u64) -> Source {
+    let mut source = in_post_copy();
+    source.step(13 * S, Event::QemuState(QemuState::PostCopy));
+    source.step(
+        13 * S,
+        Event::Progress(Progress { remaining, transferred: 1, total: 99, ..Progress::default() }),
+    );
+    source
+}
+
+fn broken() -> Event {
+    Event::QemuState(QemuState::Broken)
+}
+
+fn recovery(source: &Source) -> Option<(u32, bool)> {
+    source.report(false).recovery.map(|recovery| (recovery.tries, recovery.awaits_connection))
+}
+
+#[test]
+fn a_broken_connection_is_replaced_and_the_guest_never_runs_here() {
+    let mut source = fetched(50);
+    assert_eq!(
+        (source.step(20 * S, broken()), recovery(&source)),
+        ((vec![], Outcome::None), Some((0, true)))
+    );
+    assert_eq!(source.report(false).state, State::Sent);
+    // QEMU waits, so it is not queried.
+    assert_eq!(source.tick(25 * S), (vec![], Outcome::None));
+    assert_eq!(source.step(26 * S, Event::Rejoin).0, [Effect::Rejoin]);
+    assert_eq!((source.step(26 * S, Event::Rejoin).0, recovery(&source)), (vec![], Some((1, false))));
+    // This is an answer that QEMU gave before it had the new connection.
+    source.step(26 * S, broken());
+    assert_eq!(recovery(&source), Some((1, false)));
+    source.step(27 * S, Event::Rejoined);
+    source.step(27 * S, Event::QemuState(QemuState::PostCopy));
+    assert_eq!((recovery(&source), source.tick(28 * S).0), (Some((1, false)), vec![Effect::Look]));
+    let progress = Progress { remaining: 49, transferred: 2, total: 99, ..Progress::default() };
+    source.step(28 * S, Event::Progress(progress));
+    assert_eq!(recovery(&source), None);
+    source.step(30 * S, Event::QemuState(QemuState::Completed));
+    assert_eq!((source.stage, source.wake()), (Stage::Sent, None));
+}
+
+#[test]
+fn attempts_pause_longer_and_longer_and_end_with_the_guest() {
+    let mut source = fetched(50);
+    source.step(20 * S, broken());
+    let (mut now, mut pauses) = (20 * S, Vec::new());
+    let end = loop {
+        if recovery(&source).is_some_and(|(_, awaits)| awaits) {
+            source.step(now, Event::Rejoin);
+            source.step(now, Event::CannotGoOn("refused".into()));
+            pauses.push(source.wake().unwrap() - now);
+        }
+        now = source.wake().unwrap();
+        if let (_, Outcome::Gone(why)) = source.tick(now) {
+            break why;
+        }
+    };
+    assert_eq!(pauses[..7], [1, 2, 4, 8, 16, 30, 30].map(|seconds| seconds * S));
+    assert_eq!((now, source.stage), (20 * S + RECOVERY, Stage::Lost));
+    assert!(end.contains("no new one worked for 300 seconds"), "{end}");
+}
+
+#[test]
+fn a_new_connection_that_sends_nothing_gives_no_more_time() {
+    let again = |remaining| {
+        let mut source = fetched(50);
+        source.step(20 * S, broken());
+        source.step(20 * S, Event::Rejoin);
+        source.step(20 * S, Event::Rejoined);
+        source.step(21 * S, Event::QemuState(QemuState::PostCopy));
+        let progress = Progress { remaining, transferred: 2, total: 99, ..Progress::default() };
+        source.step(30 * S, Event::Progress(progress));
+        source.step(40 * S, broken());
+        source
+    };
+    let idle = again(50);
+    assert_eq!((recovery(&idle), idle.wake()), (Some((1, false)), Some(41 * S)));
+    assert!(matches!(again(50).tick(20 * S + RECOVERY).1, Outcome::Gone(_)));
+    let mut busy = again(49);
+    assert_eq!((recovery(&busy), busy.wake()), (Some((0, true)), Some(40 * S + RECOVERY)));
+    assert_eq!(busy.tick(20 * S + RECOVERY).1, Outcome::None);
+}
+
+#[test]
+fn a_connection_over_which_nothing_comes_is_given_up() {
+    let mut source = fetched(50);
+    for second in 14..43 {
+        assert_eq!(source.tick(second * S).0, [Effect::Look], "{second}");
+    }
+    assert_eq!(source.tick(43 * S).0, [Effect::Look, Effect::BreakOff]);
+    // With nothing left to send, QEMU only waits for the target's answer.
+    assert_eq!(fetched(0).tick(90 * S).0, [Effect::Look]);
+    // The same holds for an attempt that hangs.
+    source.step(44 * S, broken());
+    source.step(44 * S, Event::Rejoin);
+    source.step(44 * S, Event::Rejoined);
+    assert_eq!(source.tick(74 * S).0, [Effect::Look, Effect::BreakOff]);
+    source.step(75 * S, broken());
+    assert_eq!(recovery(&source), Some((1, false)));
+}
+
+#[test]
+fn a_break_that_qemu_cannot_mend_is_the_end_of_the_guest() {
+    let mut source = fetched(0);
+    let failed = source.step(20 * S, Event::QemuState(QemuState::Failed("reset".into())));
+    assert!(matches!(failed.1, Outcome::Gone(_)) && source.stage == Stage::Lost, "{failed:?}");
 }
