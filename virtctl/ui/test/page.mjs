@@ -109,7 +109,7 @@ const steps = {
         await line.fill("quit");
         await line.press("Enter");
         await page.getByText("use virtctl qmp").first().waitFor({ timeout: SOON });
-        await page.getByText("sends commands that ask").waitFor({ timeout: SOON });
+        await page.getByText("sends only queries").waitFor({ timeout: SOON });
     },
 
     async "the manifest is explained, compared and saved"({ page }) {
