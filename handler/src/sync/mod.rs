@@ -12,6 +12,7 @@ mod moving;
 mod paces;
 pub mod panics;
 pub mod plan;
+mod reporting;
 pub mod session;
 #[cfg(test)]
 mod tests;
@@ -20,18 +21,16 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use barevirt_api::names::REASON_GUEST_PANICKED;
 use barevirt_api::v1::{VirtualMachineInstance, VirtualMachineInstanceStatus};
-use barevirt_component::error::{chain, namespace_ends};
+use barevirt_component::error::chain;
 use barevirt_component::installation::Installation;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{Patch, PatchParams};
-use kube::runtime::events::{Event, Recorder};
-use kube::{Api, Client, Resource};
+use kube::Client;
+use kube::runtime::events::Recorder;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep_until, timeout};
-use tracing::{Instrument, debug, info, info_span, warn};
+use tokio::time::{Instant, sleep_until};
+use tracing::{Instrument, info, info_span, warn};
 
 use self::backoff::Backoff;
 pub use self::moving::Migration;
@@ -39,11 +38,10 @@ use self::paces::Paces;
 use self::panics::Panics;
 use self::plan::{Observed, Step};
 use self::session::Session;
-use crate::FIELD_MANAGER;
 use crate::launchers::Launcher;
 use crate::launchers::pods_dir::PodsDir;
 use crate::pods::LauncherPod;
-use crate::status::{compute, events, patch};
+use crate::status::{compute, events};
 
 /// Longest time that the API server may take.
 const API_DEADLINE: Duration = Duration::from_secs(30);
@@ -330,63 +328,6 @@ impl Task {
             Step::Report => self.report(&vmi, &wanted).await?,
         }
         Ok(())
-    }
-
-    async fn report(
-        &mut self,
-        vmi: &Arc<VirtualMachineInstance>,
-        wanted: &VirtualMachineInstanceStatus,
-    ) -> Result<(), TaskError> {
-        let report = self.session.as_ref().map(Session::report);
-        let layout = report
-            .as_ref()
-            .and_then(|report| report.status.as_ref())
-            .map(|status| status.pci_layout.as_str());
-        let Some(patch) = patch::patch(vmi, wanted, layout.unwrap_or_default()) else { return Ok(()) };
-        let namespace = vmi.metadata.namespace.as_deref().unwrap_or_default();
-        let name = vmi.metadata.name.as_deref().unwrap_or_default();
-        let api: Api<VirtualMachineInstance> = Api::namespaced(self.context.client.clone(), namespace);
-        let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
-        let body = Patch::Merge(&patch);
-        self.paces.patches.take(Instant::now());
-        let answer = timeout(API_DEADLINE, api.patch(name, &params, &body)).await;
-        let after =
-            answer.map_err(|_| TaskError::ApiDeadline)?.map_err(|error| TaskError::Api(Box::new(error)))?;
-        let before = vmi.status.clone().unwrap_or_default();
-        let deleting = vmi.metadata.deletion_timestamp.is_some();
-        let mut events = events::transitions(&before, wanted, deleting);
-        events.extend(events::not_movable(vmi.spec.eviction_strategy.as_deref(), &before, wanted));
-        if before.phase != wanted.phase {
-            info!(phase = wanted.phase, reason = wanted.reason, "phase reported");
-        }
-        if events.iter().any(|event| event.reason == REASON_GUEST_PANICKED) {
-            self.context.panics.count(namespace, name);
-        }
-        let seen = self.inputs.borrow().vmi.metadata.resource_version.clone();
-        self.patched = Some((seen, Arc::new(after)));
-        self.publish(vmi, events).await;
-        Ok(())
-    }
-
-    /// Publishes events. A failure is logged, and there is no retry.
-    async fn publish(&mut self, vmi: &VirtualMachineInstance, events: Vec<Event>) {
-        let reference = vmi.object_ref(&());
-        for event in events {
-            if !self.paces.events.take(Instant::now()) {
-                debug!(reason = event.reason, "event dropped: there were too many");
-                continue;
-            }
-            let published = timeout(API_DEADLINE, self.context.recorder.publish(&event, &reference)).await;
-            match published {
-                Ok(Ok(())) => {}
-                // A namespace that is being deleted accepts no events.
-                Ok(Err(error)) if namespace_ends(&error) => {
-                    debug!(reason = event.reason, "namespace accepts no events");
-                }
-                Ok(Err(error)) => warn!(reason = event.reason, %error, "event not published"),
-                Err(_) => warn!(reason = event.reason, "event not published in time"),
-            }
-        }
     }
 }
 
