@@ -6,7 +6,13 @@ use std::net::Ipv6Addr;
 use barevirt_protocol::v1::{self, Interface};
 
 use super::guest::{GuestError, Mac, parse, prefix};
-use super::{SERVER_LINK_LOCAL, SERVER_MAC};
+
+/// Hardware address of the server, on the wire and in its DHCPv6 identity: every masquerade bridge has this
+/// address.
+pub const SERVER_MAC: Mac = Mac([0x02, 0, 0, 0, 0, 0]);
+
+/// The server's link-local address, which belongs to its hardware address.
+pub const SERVER_LINK_LOCAL: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0xff, 0xfe00, 0);
 
 /// A prefix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -32,18 +32,9 @@ mod tap;
 pub mod v4;
 pub mod v6;
 
-use std::net::Ipv6Addr;
-
 pub use guest::{Guest, GuestError, Ipv4, Mac};
-pub use ipv6::Ipv6;
+pub use ipv6::{Ipv6, SERVER_LINK_LOCAL, SERVER_MAC};
 pub use server::{ServeError, Sockets, serve};
-
-/// Hardware address of the server, on the wire and in its DHCPv6 identity: every masquerade bridge has this
-/// address.
-pub const SERVER_MAC: Mac = Mac([0x02, 0, 0, 0, 0, 0]);
-
-/// The server's link-local address, which belongs to its hardware address.
-pub const SERVER_LINK_LOCAL: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0xff, 0xfe00, 0);
 
 /// Lease time of an address, in seconds: 999 days, which is longer than a pod lives, and avoids the special
 /// value for infinity that some clients handle incorrectly.
