@@ -1,12 +1,13 @@
 //! Post-copy: the guest runs on the target before all of its memory has arrived. This needs `/dev/userfaultfd`, which
 //! only root has, and a pod that was given the device.
 
+use super::splice::Splice;
 use super::*;
 
 /// Memory is sent for some seconds after the hand-over.
 pub(super) fn in_post_copy() -> Limits {
     let usual =
-        Limits { completion: Some(Duration::from_secs(1)), may_pause: true, post_copy: true, ..slow() };
+        Limits { completion: Some(Duration::from_millis(500)), may_pause: true, post_copy: true, ..slow() };
     Limits { bandwidth: Some(64 << 10), ..usual }
 }
 
@@ -21,10 +22,12 @@ pub(super) fn has_userfaultfd() -> bool {
 
 /// Returns a guest that runs on the target without all of its memory, and the last count at the source.
 async fn handed_over() -> (Pair, u32) {
-    handed_over_by(connection(), async || {}).await
+    // The connection goes on without its handle.
+    let (ours, theirs, _) = Splice::new(true);
+    handed_over_by((ours, theirs), async || {}).await
 }
 
-/// The same over this connection. `handed` is awaited before the guest runs on the target.
+/// The same over this connection. `handed` is awaited as soon as the guest has left the source.
 pub(super) async fn handed_over_by(
     connection: (OwnedFd, OwnedFd),
     handed: impl AsyncFnOnce(),
@@ -41,6 +44,7 @@ pub(super) async fn handed_over_by(
     pair.begin_over(connection, in_post_copy(), [7, 7]).await;
     let sent = pair.source.reaches(State::Sent).await;
     assert!(sent.post_copy && !sent.paused, "{sent:?}");
+    handed().await;
     // An abort has no effect any more.
     pair.source.order(MigrationOrder::Abort).await.unwrap();
     assert!(pair.target.reaches(State::Received).await.post_copy);
@@ -51,7 +55,6 @@ pub(super) async fn handed_over_by(
     {
         last = count;
     }
-    handed().await;
     pair.target.order(MigrationOrder::Go { hold: false }).await.unwrap();
     pair.target.until("running", |status| status.stage == Stage::Running).await;
     let told = pair.target.status.borrow().migration.clone().unwrap();

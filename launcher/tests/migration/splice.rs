@@ -10,6 +10,9 @@ use std::time::Duration;
 
 use nix::sys::socket::{setsockopt, sockopt};
 
+/// Bytes per second, so that memory is missing when the guest is handed over. QEMU alone may send more than its limit, by a full
+/// buffer ten times a second.
+const STEADY: u64 = 100 << 10;
 /// Size of the buffers of a connection that holds little on its way.
 const SMALL: usize = 4096;
 
@@ -22,11 +25,11 @@ pub(super) struct Splice {
 
 impl Splice {
     /// Returns the source's and the target's end, and the middle. `small` buffers hold little of what was sent and has not
-    /// arrived.
+    /// arrived. [`STEADY`] bytes pass in a second.
     pub(super) fn new(small: bool) -> (OwnedFd, OwnedFd, Self) {
         let (source, at_source) = pair(small);
         let (at_target, target) = pair(small);
-        let rate = Arc::new(AtomicU64::new(u64::MAX));
+        let rate = Arc::new(AtomicU64::new(STEADY));
         for (from, to) in [(&at_source, &at_target), (&at_target, &at_source)] {
             let (from, to, rate) = (from.try_clone().unwrap(), to.try_clone().unwrap(), Arc::clone(&rate));
             thread::spawn(move || forward(from, to, &rate));
@@ -76,7 +79,6 @@ fn forward(mut from: TcpStream, mut to: TcpStream, rate: &AtomicU64) {
     while let Ok(count @ 1..) = from.read(&mut block) {
         match rate.load(Ordering::Relaxed) {
             0 => return,
-            u64::MAX => {}
             rate => {
                 let bytes = u64::try_from(count).unwrap();
                 thread::sleep(Duration::from_micros(1_000_000 * bytes / rate));
@@ -85,5 +87,8 @@ fn forward(mut from: TcpStream, mut to: TcpStream, rate: &AtomicU64) {
         if to.write_all(&block[..count]).is_err() {
             return;
         }
+    }
+    if rate.load(Ordering::Relaxed) > 0 {
+        let _ = to.shutdown(Shutdown::Both);
     }
 }
