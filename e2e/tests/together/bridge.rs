@@ -43,6 +43,9 @@ fn a_guest_has_the_address_of_its_pod_and_is_reached_there() {
     });
 }
 
+/// Prints what tells one guest from another.
+const BOOT_ID: &str = "cat /www/boot-id";
+
 /// A running guest on that node: its pod's IPv6 address, and a console that has logged in.
 fn with_ipv6(namespace: &Namespace, name: &str, node: &str) -> Result<(String, Console)> {
     let mut manifest = bridged(name);
@@ -62,7 +65,8 @@ fn with_ipv6(namespace: &Namespace, name: &str, node: &str) -> Result<(String, C
 fn guests_with_their_pods_ipv6_addresses_reach_each_other_and_pods_by_the_networks_router() {
     in_namespace("bridge6", |namespace| {
         let (address, mut console) = with_ipv6(namespace, "first", "node01")?;
-        let (other, second) = with_ipv6(namespace, "second", "node02")?;
+        let (other, mut second) = with_ipv6(namespace, "second", "node02")?;
+        let boots = [console.ok(BOOT_ID, SOON)?, second.ok(BOOT_ID, SOON)?];
         second.leave()?;
         wait::until_true("the pod's IPv6 address in the guest", SOON, || {
             let has = console.ok("ip -6 address show dev eth0", SOON)?;
@@ -72,17 +76,17 @@ fn guests_with_their_pods_ipv6_addresses_reach_each_other_and_pods_by_the_networ
         let routes = console.ok("ip -6 route show", SOON)?;
         let default = routes.lines().find(|line| line.starts_with("default via fe80::"));
         ensure!(default.is_some_and(|line| line.contains("dev eth0")), "{routes}");
-        let url = format!("http://{}/hostname", pods::host(&other));
+        let url = format!("http://{}/boot-id", pods::host(&other));
         wait::until_true(&format!("an answer from {url}"), BOOT, || {
-            Ok(console.run(&format!("timeout 5 wget -qO- {url}"), SOON)?.0.trim() == "second")
+            Ok(console.run(&format!("timeout 5 wget -qO- {url}"), SOON)?.0.trim() == boots[1].trim())
         })?;
         console.leave()?;
         for node in ["node01", "node02"] {
             let name = format!("client-{node}");
             let client = pods::client_on(namespace, &name, node)?;
-            let url = format!("http://{}/hostname", pods::host(&address));
+            let url = format!("http://{}/boot-id", pods::host(&address));
             wait::until_true(&format!("an answer from {url} on {node}"), SOON, || {
-                Ok(client.fetch(&url)?.trim() == "first")
+                Ok(client.fetch(&url)?.trim() == boots[0].trim())
             })?;
         }
         let told = namespace.need("vmi", "first")?["status"]["interfaces"][0].clone();
