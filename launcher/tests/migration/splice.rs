@@ -12,7 +12,7 @@ use nix::sys::socket::{setsockopt, sockopt};
 
 /// Bytes per second, so that memory is missing when the guest is handed over. QEMU alone may send more than its limit, by a full
 /// buffer ten times a second.
-const STEADY: u64 = 100 << 10;
+const STEADY: u64 = 300 << 10;
 /// Size of the buffers of a connection that holds little on its way.
 const SMALL: usize = 4096;
 
