@@ -97,7 +97,10 @@ mod tests {
         symlink("elsewhere", volume.join("sockets")).unwrap();
         assert!(matches!(pods.sockets(UID), Err(PodsDirError::Sockets { .. })));
 
-        // A link further up is rejected too.
+        // A link further up is rejected too, when the directory behind it is one.
+        fs::remove_file(volume.join("sockets")).unwrap();
+        fs::rename(volume.join("elsewhere"), volume.join("sockets")).unwrap();
+        pods.sockets(UID).unwrap();
         let other = UID.replace('0', "1");
         symlink(UID, root.path().join(&other)).unwrap();
         assert!(matches!(pods.sockets(&other), Err(PodsDirError::Sockets { .. })));
