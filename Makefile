@@ -158,6 +158,12 @@ fuzz: deps ## random input for each parser, for FUZZ_SECONDS (120) each; FUZZ=NA
 		done; \
 	done
 
+# Miri is a part of nightly compilers only. PROPTEST_CASES: it runs programs a hundred times slower.
+.PHONY: miri
+miri: deps ## parsers and layouts under Miri; needs `rustup toolchain install nightly --component miri,rust-src`
+	@MIRIFLAGS=-Zmiri-disable-isolation PROPTEST_CASES=4 cargo +nightly miri test --locked --target-dir target/miri -p barevirt-machine --lib -- layout quote
+	@MIRIFLAGS=-Zmiri-disable-isolation PROPTEST_CASES=4 cargo +nightly miri test --locked --target-dir target/miri -p virt-handler --lib -- cgroup
+
 # One set of features for all programs, as in .ci/compile, so that dependencies are compiled once. This is an unstable option of
 # cargo.
 .PHONY: weaken
