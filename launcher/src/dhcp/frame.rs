@@ -6,6 +6,7 @@
 use std::net::Ipv6Addr;
 
 use super::guest::Mac;
+use super::router::ALL_NODES;
 use super::{SERVER_LINK_LOCAL, SERVER_MAC, router, v6};
 
 /// Largest frame that is read, in bytes.
@@ -22,7 +23,6 @@ const SERVER_PORT: u16 = 547;
 const NEIGHBOUR_DISCOVERY_HOPS: u8 = 255;
 /// Hop limit of messages to a neighbour.
 const HOPS: u8 = 64;
-const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 const ALL_NODES_MAC: Mac = Mac([0x33, 0x33, 0, 0, 0, 1]);
 
 /// A message of the guest.

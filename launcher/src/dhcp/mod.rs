@@ -26,6 +26,7 @@ pub mod domain;
 pub mod frame;
 pub mod guest;
 pub mod ipv6;
+mod pace;
 pub mod router;
 pub mod server;
 mod tap;

@@ -6,16 +6,16 @@
 //! ```
 
 use super::ipv6::tests::on_network;
-use super::netns_tests::{GUEST_MAC, run, script, variables, wait_for};
+use super::netns_tests::{GUEST_MAC, dhclient, run, side, wait_for};
 use super::*;
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::mpsc;
-use std::thread::{self, JoinHandle};
+use std::thread;
 
 use barevirt_protocol::v1::Route;
 use nix::ifaddrs::getifaddrs;
@@ -25,25 +25,6 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, bind, so
 const GATEWAY: &str = "fd00:10:244:9::1";
 const ADDRESS: &str = "fd00:10:244:9::7";
 const ROUTER: &str = "fe80::ba:5eff:fe00:109";
-
-/// A thread in a network namespace of its own: its number, how to let it go on, and its result.
-struct Side<T> {
-    number: i32,
-    go: mpsc::Sender<()>,
-    thread: JoinHandle<T>,
-}
-
-fn side<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Side<T> {
-    let (tell, told) = mpsc::channel();
-    let (go, gone) = mpsc::channel();
-    let thread = thread::spawn(move || {
-        unshare(CloneFlags::CLONE_NEWNET).expect("needs root");
-        tell.send(nix::unistd::gettid().as_raw()).unwrap();
-        gone.recv().expect("the pod's side");
-        work()
-    });
-    Side { number: told.recv().unwrap(), go, thread }
-}
 
 fn setting(link: &str, name: &str, value: &str) {
     fs::write(format!("/proc/sys/net/ipv6/conf/{link}/{name}"), value).unwrap();
@@ -101,22 +82,7 @@ fn guest(directory: &Path, done: &mpsc::Sender<()>) -> Received {
     run("ip link set guest-end up");
     let routes =
         wait_for("default route", || Some(run("ip -6 route")).filter(|routes| routes.contains("default")));
-    let (bound, lease) = script(directory, "BOUND6");
-    let mut client = Command::new("dhclient")
-        .args(["-6", "-1", "-d", "-lf"])
-        .arg(directory.join("leases"))
-        .arg("-pf")
-        .arg(directory.join("pid"))
-        .arg("-sf")
-        .arg(bound)
-        .arg("guest-end")
-        .stdin(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("dhclient is needed (Debian package isc-dhcp-client)");
-    let lease = wait_for("DHCPv6 lease", || variables(&lease));
-    client.kill().unwrap();
-    client.wait().unwrap();
+    let lease = dhclient(directory);
     run(&format!("ip addr add {}/128 dev guest-end", lease["new_ip6_address"]));
     // Far addresses of the gateway are reached by the default route.
     let ping = |address: &str| {

@@ -9,7 +9,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use nix::net::if_::if_nametoindex;
@@ -30,6 +30,25 @@ pub(super) fn run(line: &str) -> String {
     let output = Command::new(words.next().unwrap()).args(words).stdin(Stdio::null()).output().expect(line);
     assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// A thread in a network namespace of its own: its number, how to let it go on, and its result.
+pub(super) struct Side<T> {
+    pub(super) number: i32,
+    pub(super) go: mpsc::Sender<()>,
+    pub(super) thread: JoinHandle<T>,
+}
+
+pub(super) fn side<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Side<T> {
+    let (tell, told) = mpsc::channel();
+    let (go, gone) = mpsc::channel();
+    let thread = thread::spawn(move || {
+        unshare(CloneFlags::CLONE_NEWNET).expect("needs root");
+        tell.send(nix::unistd::gettid().as_raw()).unwrap();
+        gone.recv().expect("the pod's side");
+        work()
+    });
+    Side { number: told.recv().unwrap(), go, thread }
 }
 
 /// The pod's side: a bridge with the addresses of the masquerade binding, and one end of a veth pair on it.
@@ -100,7 +119,7 @@ pub(super) fn wait_for<T>(what: &str, mut probe: impl FnMut() -> Option<T>) -> T
 }
 
 /// A client's script that writes its environment to a file if its reason matches.
-pub(super) fn script(directory: &Path, reason: &str) -> (PathBuf, PathBuf) {
+fn script(directory: &Path, reason: &str) -> (PathBuf, PathBuf) {
     use std::os::unix::fs::PermissionsExt;
     let (script, result) = (directory.join(format!("script-{reason}")), directory.join(reason));
     let text = format!(
@@ -112,7 +131,7 @@ pub(super) fn script(directory: &Path, reason: &str) -> (PathBuf, PathBuf) {
     (script, result)
 }
 
-pub(super) fn variables(path: &Path) -> Option<BTreeMap<String, String>> {
+fn variables(path: &Path) -> Option<BTreeMap<String, String>> {
     let text = fs::read_to_string(path).ok()?;
     Some(text.lines().filter_map(|line| line.split_once('=')).map(|(k, v)| (k.into(), v.into())).collect())
 }
@@ -125,6 +144,27 @@ fn udhcpc(script: &Path) -> bool {
         .output()
         .expect("busybox with udhcpc is needed (Debian package busybox-static)");
     client.status.success()
+}
+
+/// Asks for an address as the guest; returns the variables of the lease.
+pub(super) fn dhclient(directory: &Path) -> BTreeMap<String, String> {
+    let (bound, lease) = script(directory, "BOUND6");
+    let mut client = Command::new("dhclient")
+        .args(["-6", "-1", "-d", "-lf"])
+        .arg(directory.join("leases"))
+        .arg("-pf")
+        .arg(directory.join("pid"))
+        .arg("-sf")
+        .arg(bound)
+        .arg("guest-end")
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("dhclient is needed (Debian package isc-dhcp-client)");
+    let lease = wait_for("DHCPv6 lease", || variables(&lease));
+    client.kill().unwrap();
+    client.wait().unwrap();
+    lease
 }
 
 /// What the guest received.
@@ -157,22 +197,7 @@ fn guest(directory: &Path) -> Received {
     });
     let mtu = fs::read_to_string("/proc/sys/net/ipv6/conf/guest-end/mtu").unwrap();
 
-    let (bound6, v6) = script(directory, "BOUND6");
-    let mut client = Command::new("dhclient")
-        .args(["-6", "-1", "-d", "-lf"])
-        .arg(directory.join("leases"))
-        .arg("-pf")
-        .arg(directory.join("pid"))
-        .arg("-sf")
-        .arg(bound6)
-        .arg("guest-end")
-        .stdin(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("dhclient is needed (Debian package isc-dhcp-client)");
-    let v6 = wait_for("DHCPv6 lease", || variables(&v6));
-    client.kill().unwrap();
-    client.wait().unwrap();
+    let v6 = dhclient(directory);
     Received { stranger_was_served, v4, route, mtu: mtu.trim().to_owned(), v6 }
 }
 
@@ -184,15 +209,8 @@ async fn real_clients_get_what_the_guest_is_meant_to_have() {
     }
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().to_owned();
-    let (tell_thread, guest_thread) = mpsc::channel();
-    let (tell_ready, ready) = mpsc::channel::<()>();
-    let guest_side = thread::spawn(move || {
-        unshare(CloneFlags::CLONE_NEWNET).expect("needs root");
-        tell_thread.send(nix::unistd::gettid().as_raw()).unwrap();
-        ready.recv().expect("the pod's side");
-        guest(&path)
-    });
-    let sockets = thread::spawn(move || pod(guest_thread.recv().unwrap())).join().unwrap();
+    let Side { number, go, thread: guest_side } = side(move || guest(&path));
+    let sockets = thread::spawn(move || pod(number)).join().unwrap();
 
     let mut facts = interface();
     facts.mac = GUEST_MAC.into();
@@ -202,7 +220,7 @@ async fn real_clients_get_what_the_guest_is_meant_to_have() {
     };
     let guest = Guest::new(&facts, Some("vm1"), Some(&options)).unwrap();
     let server = tokio::spawn(serve(guest, sockets));
-    tell_ready.send(()).unwrap();
+    go.send(()).unwrap();
     let seen = tokio::task::spawn_blocking(move || guest_side.join()).await.unwrap().unwrap();
     assert!(!server.is_finished());
     server.abort();

@@ -10,6 +10,9 @@ use super::domain;
 use super::guest::{Guest, Mac};
 use super::ipv6::{Prefix, Router};
 
+/// All nodes on the link, to which advertisements are sent.
+pub(super) const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
+
 /// Interval of unsolicited advertisements, in seconds.
 pub const INTERVAL: u64 = 600;
 

@@ -10,18 +10,13 @@ use nix::sys::socket::sockopt::Broadcast;
 use nix::sys::socket::{ControlMessage, MsgFlags, SockaddrIn6, sendmsg, setsockopt};
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until};
+use tokio::time::sleep;
 
 use super::guest::Guest;
 use super::ipv6::Neighbours;
+use super::pace::Pace;
+use super::router::ALL_NODES;
 use super::{router, tap, v4, v6};
-
-/// All nodes on the link.
-const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
-
-/// Shortest time between two advertisements, which limits the answers to a guest that sends many
-/// solicitations.
-pub(super) const ADVERTISEMENT_GAP: Duration = Duration::from_millis(100);
 
 /// Delay after an error of a socket: the bridge may come back.
 pub(super) const ERROR_PAUSE: Duration = Duration::from_millis(500);
@@ -143,9 +138,7 @@ async fn serve_router(guest: &Guest, socket: &UdpSocket, bridge_index: u32) {
     if advertisements.is_empty() {
         return std::future::pending().await;
     }
-    let mut unasked = interval(Duration::from_secs(router::INTERVAL));
-    unasked.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut last: Option<Instant> = None;
+    let mut pace = Pace::new();
     let mut buffer = [0; 1500];
     loop {
         let wanted = tokio::select! {
@@ -157,13 +150,10 @@ async fn serve_router(guest: &Guest, socket: &UdpSocket, bridge_index: u32) {
                     false
                 }
             },
-            _ = unasked.tick() => true,
+            () = pace.due() => true,
         };
         if wanted {
-            if let Some(last) = last {
-                sleep_until(last + ADVERTISEMENT_GAP).await;
-            }
-            last = Some(Instant::now());
+            pace.gap().await;
             for router::Advertisement { from, message } in &advertisements {
                 let send = || advertise(socket, message, *from, bridge_index);
                 let sent = socket.async_io(Interest::WRITABLE, send).await;

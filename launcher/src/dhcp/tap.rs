@@ -1,13 +1,12 @@
 //! DHCPv6 and router advertisements in frames, on a packet socket that the handler bound to the guest's tap.
 
-use std::time::Duration;
-
 use tokio::net::UdpSocket;
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until};
+use tokio::time::sleep;
 
 use super::frame::{self, Message};
 use super::guest::Guest;
-use super::server::{ADVERTISEMENT_GAP, ERROR_PAUSE, note};
+use super::pace::Pace;
+use super::server::{ERROR_PAUSE, note};
 use super::{SERVER_LINK_LOCAL, router, v6};
 
 /// Serves the guest. `socket` is the packet socket: reading and writing are the same as for other sockets.
@@ -16,9 +15,7 @@ pub(super) async fn serve(guest: &Guest, socket: &UdpSocket) {
         .into_iter()
         .map(|one| frame::advertisement(one.from.unwrap_or(SERVER_LINK_LOCAL), &one.message))
         .collect();
-    let mut unasked = interval(Duration::from_secs(router::INTERVAL));
-    unasked.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut last: Option<Instant> = None;
+    let mut pace = Pace::new();
     let mut buffer = [0; frame::LARGEST];
     loop {
         let wanted = tokio::select! {
@@ -30,13 +27,10 @@ pub(super) async fn serve(guest: &Guest, socket: &UdpSocket) {
                     false
                 }
             },
-            _ = unasked.tick() => true,
+            () = pace.due() => true,
         };
         if wanted {
-            if let Some(last) = last {
-                sleep_until(last + ADVERTISEMENT_GAP).await;
-            }
-            last = Some(Instant::now());
+            pace.gap().await;
             for advertisement in &advertisements {
                 send(socket, advertisement).await;
             }

@@ -12,12 +12,19 @@ pub(super) fn in_post_copy() -> Limits {
 }
 
 /// Whether this user can use post-copy on this machine.
-pub(super) fn has_userfaultfd() -> bool {
+fn has_userfaultfd() -> bool {
     let found = std::fs::File::options().read(true).write(true).open("/dev/userfaultfd");
     if let Err(error) = &found {
         eprintln!("not tested: /dev/userfaultfd: {error}");
     }
     found.is_ok()
+}
+
+/// Runs a test of post-copy, where this user can use it.
+pub(super) fn local_in_post_copy(test: impl Future<Output = ()>) {
+    if has_userfaultfd() {
+        local(test);
+    }
 }
 
 /// Returns a guest that runs on the target without all of its memory, and the last count at the source.
@@ -64,10 +71,7 @@ pub(super) async fn handed_over_by(
 
 #[test]
 fn in_post_copy_a_guest_runs_before_its_memory_is_there() {
-    if !has_userfaultfd() {
-        return;
-    }
-    local(async {
+    local_in_post_copy(async {
         let (pair, last) = handed_over().await;
         let Pair { mut source, mut target, _directory } = pair;
         // Both ends may print what the serial port had not printed yet: at most three lines.
@@ -86,10 +90,7 @@ fn in_post_copy_a_guest_runs_before_its_memory_is_there() {
 
 #[test]
 fn a_source_that_dies_in_post_copy_takes_the_guest_with_it() {
-    if !has_userfaultfd() {
-        return;
-    }
-    local(async {
+    local_in_post_copy(async {
         let (pair, _) = handed_over().await;
         let Pair { source, mut target, _directory } = pair;
         source.kill();
@@ -103,10 +104,7 @@ fn a_source_that_dies_in_post_copy_takes_the_guest_with_it() {
 
 #[test]
 fn after_post_copy_a_guest_never_goes_on_at_the_source() {
-    if !has_userfaultfd() {
-        return;
-    }
-    local(async {
+    local_in_post_copy(async {
         let (pair, _) = handed_over().await;
         let Pair { source, target, _directory } = pair;
         target.kill();

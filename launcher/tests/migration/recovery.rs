@@ -1,6 +1,6 @@
 //! A connection that breaks in post-copy, after the guest was handed over.
 
-use super::post_copy::{handed_over_by, has_userfaultfd};
+use super::post_copy::{handed_over_by, local_in_post_copy};
 use super::splice::Splice;
 use super::*;
 
@@ -42,10 +42,7 @@ async fn arrives(source: &mut End, target: &mut End, last: u32) {
 
 #[test]
 fn after_a_break_in_post_copy_the_guest_goes_on_over_a_new_connection() {
-    if !has_userfaultfd() {
-        return;
-    }
-    local(async {
+    local_in_post_copy(async {
         let (pair, last, splice) = over_a_slow_connection().await;
         let Pair { mut source, mut target, _directory } = pair;
         splice.cut();
@@ -63,10 +60,7 @@ fn after_a_break_in_post_copy_the_guest_goes_on_over_a_new_connection() {
 
 #[test]
 fn a_target_that_does_not_notice_the_break_takes_the_new_connection() {
-    if !has_userfaultfd() {
-        return;
-    }
-    local(async {
+    local_in_post_copy(async {
         let (pair, last, splice) = over_a_slow_connection().await;
         let Pair { mut source, mut target, _directory } = pair;
         let _half = splice.cut_at_source();
@@ -79,10 +73,7 @@ fn a_target_that_does_not_notice_the_break_takes_the_new_connection() {
 
 #[test]
 fn an_attempt_that_fails_is_followed_by_another() {
-    if !has_userfaultfd() {
-        return;
-    }
-    local(async {
+    local_in_post_copy(async {
         let (pair, last, splice) = over_a_slow_connection().await;
         let Pair { mut source, mut target, _directory } = pair;
         splice.cut();
@@ -103,10 +94,7 @@ fn an_attempt_that_fails_is_followed_by_another() {
 /// switch.
 #[test]
 fn a_break_after_the_last_byte_was_written_never_lets_the_guest_run_twice() {
-    if !has_userfaultfd() {
-        return;
-    }
-    local(async {
+    local_in_post_copy(async {
         let (ours, theirs, splice) = Splice::new(false);
         let (pair, _) = handed_over_by((ours, theirs), async || splice.slow_down(SLOW)).await;
         let Pair { mut source, mut target, _directory } = pair;
