@@ -54,7 +54,7 @@ pub async fn recover(qmp: &Qmp, socket: &Path, connection: OwnedFd) -> Result<()
             Ok(()) => break,
             // It still uses the former connection, which may be dead.
             Err(Error::Refused { .. }) if requests < REQUESTS => {
-                let _ = out_of_band(qmp, "migrate-pause", &Value::Null).await;
+                let _ = break_off(qmp).await;
                 sleep(BETWEEN).await;
             }
             Err(error) => return Err(error.into()),
