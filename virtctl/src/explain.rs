@@ -1,4 +1,5 @@
-//! explain: what a manifest results in, without a cluster; and what a running VM was made from.
+//! explain: what a manifest results in, without a cluster; what a running VM was made from; and how a migration
+//! goes.
 //!
 //! Defaults, validation, the launcher pod and QEMU's command line come from the same code that virt-api,
 //! virt-controller and virt-launcher use.
@@ -7,6 +8,7 @@ mod arguments;
 mod explained;
 mod manifests;
 mod marked;
+mod migration;
 mod print;
 mod running;
 mod started;
@@ -18,6 +20,7 @@ use k8s_openapi::jiff::Timestamp;
 
 use crate::session::Connection;
 pub(crate) use arguments::Explain;
+use arguments::Subject;
 use explained::{Explained, Surroundings};
 pub(crate) use manifests::Manifests;
 
@@ -25,7 +28,11 @@ impl Explain {
     /// Explains; fails if something would be refused.
     pub(crate) async fn run(&self, connection: &Connection) -> anyhow::Result<()> {
         if self.files.is_empty() {
-            return running::explain(self, &connection.open().await?).await;
+            let session = connection.open().await?;
+            return match self.subject()? {
+                Subject::Instance(name) => running::explain(self, name, &session).await,
+                Subject::Migration(name) => migration::explain(self, name, &session).await,
+            };
         }
         let manifests = Manifests::load(&self.files)?;
         let around = self.surroundings(&manifests, connection.asked_namespace());

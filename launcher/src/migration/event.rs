@@ -203,6 +203,8 @@ pub struct MigrationReport {
     pub progress: Progress,
     /// Why it has ended, as a sentence.
     pub reason: String,
+    /// What limits it while memory is sent, with figures and the setting that helps.
+    pub bottleneck: Option<String>,
     /// Whether the guest was paused so that the copy could complete.
     pub paused: bool,
     /// Whether it was given up on request.

@@ -341,9 +341,12 @@ impl Source {
 
     /// A reason, with the known bottleneck of the migration.
     fn explained(&self, why: String) -> String {
-        let bottleneck =
-            (self.stage == Stage::Sending).then(|| bottleneck::bottleneck(&self.progress, &self.limits));
-        bottleneck.flatten().map_or_else(|| why.clone(), |bottleneck| format!("{why}: {bottleneck}"))
+        self.bottleneck().map_or_else(|| why.clone(), |bottleneck| format!("{why}: {bottleneck}"))
+    }
+
+    fn bottleneck(&self) -> Option<String> {
+        let sending = self.stage == Stage::Sending;
+        sending.then(|| bottleneck::bottleneck(&self.progress, &self.limits)).flatten()
     }
 
     pub(super) fn wake(&self) -> Option<Duration> {
@@ -372,6 +375,7 @@ impl Source {
             state,
             progress: *progress,
             reason: why.clone().unwrap_or_default(),
+            bottleneck: self.bottleneck(),
             paused: *paused,
             aborted: *aborted,
             hold,

@@ -202,6 +202,7 @@ impl Target {
             state,
             progress: Progress::default(),
             reason: String::new(),
+            bottleneck: None,
             paused: false,
             aborted: false,
             hold: false,

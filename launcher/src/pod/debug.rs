@@ -5,15 +5,16 @@ use std::fs;
 
 use serde_json::{Value, json};
 
+use crate::migration::MigrationReport;
 use crate::people::journal::Journal;
 use crate::standstill;
 
 /// Options whose value may contain secrets of a user: the guest's kernel arguments, strings for its firmware.
 const HIDDEN: [&str; 2] = ["-append", "-fw_cfg"];
 
-/// QEMU's command line, its threads, its cgroup's pressure, its last events.
+/// QEMU's command line, its threads, its cgroup's pressure, its last events, and what limits a migration under way.
 #[must_use]
-pub fn report(pid: u32, version: &str, journal: &Journal) -> Value {
+pub fn report(pid: u32, version: &str, journal: &Journal, migration: Option<&MigrationReport>) -> Value {
     let (threads, pressure) = standstill::outside(pid);
     let mut report = standstill::as_json(&threads, &pressure);
     report["qemuVersion"] = json!(version);
@@ -21,6 +22,9 @@ pub fn report(pid: u32, version: &str, journal: &Journal) -> Value {
     report["commandLine"] =
         json!(command_line(&fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default()));
     report["events"] = json!(journal.last());
+    if let Some(MigrationReport { uid, bottleneck, .. }) = migration {
+        report["migration"] = json!({"uid": uid, "bottleneck": bottleneck});
+    }
     report
 }
 
@@ -54,7 +58,7 @@ mod tests {
 
     #[test]
     fn without_a_process_there_is_a_report_all_the_same() {
-        let report = report(0, "", &Journal::default());
+        let report = report(0, "", &Journal::default(), None);
         assert_eq!((&report["threads"], &report["events"]), (&json!([]), &json!([])));
     }
 }

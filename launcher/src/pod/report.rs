@@ -148,6 +148,8 @@ fn moves(report: MigrationReport) -> MigrationStatus {
         state,
         progress,
         reason,
+        // A part of the debug report, which is asked for: the status would change with each figure.
+        bottleneck: _,
         paused,
         aborted,
         hold,

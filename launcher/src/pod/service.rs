@@ -269,11 +269,12 @@ impl Launcher for Service {
     }
 
     async fn debug(&self, _: Request<DebugRequest>) -> Result<Response<DebugResponse>, Status> {
-        let (pid, version) = {
+        let (pid, version, migration) = {
             let known = self.process.borrow();
-            (known.qemu_pid, known.qemu_version.clone())
+            (known.qemu_pid, known.qemu_version.clone(), known.migration.clone())
         };
-        let report = super::debug::report(pid, &version, &self.journal).to_string().into_bytes();
+        let report = super::debug::report(pid, &version, &self.journal, migration.as_ref());
+        let report = report.to_string().into_bytes();
         Ok(Response::new(DebugResponse { report }))
     }
 

@@ -25,8 +25,7 @@ fn has_image_volumes(pod: &Pod) -> bool {
 }
 
 /// Explains an instance of the cluster.
-pub(super) async fn explain(asked: &Explain, session: &Session) -> anyhow::Result<()> {
-    let name = asked.name()?;
+pub(super) async fn explain(asked: &Explain, name: &str, session: &Session) -> anyhow::Result<()> {
     let vmis: Api<VirtualMachineInstance> = Api::namespaced(session.client.clone(), &session.namespace);
     let vmi = vmis.get(name).await.map_err(session::plain);
     let vmi = vmi.with_context(|| format!("get VirtualMachineInstance {name}"))?;

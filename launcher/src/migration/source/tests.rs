@@ -96,6 +96,8 @@ fn the_bottleneck_of_a_failed_migration_is_reported() {
             Progress { remaining, total: 1000, rate: 1 << 20, dirty_rate: 2 << 20, ..Progress::default() };
         source.step(second * S, Event::Progress(progress));
     }
+    let bottleneck = source.report(false).bottleneck.unwrap_or_default();
+    assert!(bottleneck.starts_with("limited by the dirty rate"), "{bottleneck}");
     assert_eq!(source.tick(11 * S).0, [Effect::Look, Effect::Cancel]);
     let reason = source.report(false).reason;
     assert!(reason.contains("after 10 seconds and has been aborted: limited by the dirty rate"), "{reason}");
