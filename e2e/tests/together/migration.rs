@@ -324,8 +324,18 @@ fn a_guest_whose_migration_is_cancelled_runs_on_where_it_is() {
         namespace.apply(&policy)?;
         let before = guest.count()?;
         let moving = namespace.virtctl(&["migrate", "vm"]).and_then(|_| guest.wait_migration("Running"));
+        let explained = moving.as_ref().map(|migration| {
+            let name = migration["metadata"]["name"].as_str().unwrap_or_default();
+            wait::until_true("figures of what limits the migration", SOON, || {
+                let text = namespace.virtctl(&["explain", "vmim", name])?;
+                Ok(text.contains(&format!("from {home} to ")) && text.contains(" MiB/s"))
+            })
+        });
         let cancelled = namespace.kubectl(&["delete", "vmim", "--all", "--timeout=100s"]);
         barevirt_e2e::command::kubectl(&["delete", "migrationpolicy", namespace.name()])?;
+        if let Ok(explained) = explained {
+            explained?;
+        }
         let (migration, _) = (moving?, cancelled?);
         ensure!(migration["metadata"]["finalizers"].is_array(), "nothing holds it until it is ended");
         let state = guest.vmi()?["status"]["migrationState"].clone();
