@@ -117,8 +117,16 @@ fn a_guest_whose_connection_breaks_in_post_copy_goes_on_over_a_new_one() {
         let handed_over = namespace.wait("vmi", "vm", "to be in post-copy", MOVED, |vmi| {
             vmi["status"]["migrationState"]["mode"] == "PostCopy"
         });
+        // A connection that breaks before the guest runs on the target ends the migration, and the source goes on.
+        let runs = handed_over.and_then(|vmi| {
+            let target =
+                vmi["status"]["migrationState"]["targetPod"].as_str().context("no target")?.to_owned();
+            wait::until_true("the guest to run on the target", MOVED, || {
+                Ok(namespace.kubectl(&["logs", &target, "-c", "compute"])?.contains("the guest runs"))
+            })
+        });
         kubectl(&["delete", "migrationpolicy", namespace.name()])?;
-        handed_over?;
+        runs?;
         cut(home)?;
         let vmi = namespace.wait("vmi", "vm", "to have moved", MOVED, |vmi| {
             vmi["status"]["migrationState"]["completed"] == true

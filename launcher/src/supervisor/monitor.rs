@@ -53,8 +53,18 @@ impl Supervisor<'_> {
     pub(super) fn understood(&mut self, event: &barevirt_qmp::Event) -> Option<Event> {
         let text = |field: &str| event.data(field).as_str().unwrap_or_default().to_owned();
         match event.name() {
-            qmp::RESUME::NAME => Some(Event::Resumed),
-            qmp::STOP::NAME => Some(Event::Stopped),
+            qmp::RESUME::NAME => {
+                if let Some(left_out) = self.lines.habits.line() {
+                    tracing::info!(left_out, "the guest runs");
+                }
+                Some(Event::Resumed)
+            }
+            qmp::STOP::NAME => {
+                if let Some(left_out) = self.lines.habits.line() {
+                    tracing::info!(left_out, "the guest stands still");
+                }
+                Some(Event::Stopped)
+            }
             qmp::MIGRATION::NAME => self.migration_state(&text("status")),
             qmp::SHUTDOWN::NAME => {
                 tracing::info!(reason = text("reason"), "QEMU is leaving");
