@@ -14,7 +14,7 @@ fn name(object: &Value) -> String {
 }
 
 fn run(namespace: &Namespace) -> Result<Value> {
-    namespace.apply(&guest::machine("vm", "Always"))?;
+    namespace.apply(&guest::without_system(guest::machine("vm", "Always")))?;
     namespace.wait_phase("vm", "Running", RUNNING)
 }
 
@@ -58,7 +58,7 @@ fn a_machine_deleted_in_the_foreground_leaves_nothing() {
 #[test]
 fn a_machine_deleted_while_it_starts_leaves_nothing() {
     in_namespace("delstart", |namespace| {
-        namespace.apply(&guest::machine("vm", "Always"))?;
+        namespace.apply(&guest::without_system(guest::machine("vm", "Always")))?;
         wait::until_true("the instance to be there", SOON, || Ok(namespace.get("vmi", "vm")?.is_some()))?;
         namespace.kubectl(&["delete", "vm", "vm", "--wait=false"])?;
         nothing_is_left(namespace)
@@ -74,7 +74,7 @@ fn an_orphaned_instance_runs_on_and_the_machine_of_its_name_adopts_it() {
         namespace.wait("vmi", "vm", "to have no owner", SOON, |vmi| {
             vmi["metadata"]["ownerReferences"].is_null()
         })?;
-        namespace.apply(&guest::machine("vm", "Always"))?;
+        namespace.apply(&guest::without_system(guest::machine("vm", "Always")))?;
         let machine = uid(&namespace.need("vm", "vm")?);
         let vmi = namespace.wait("vmi", "vm", "to be adopted", SOON, |vmi| {
             vmi["metadata"]["ownerReferences"][0]["uid"] == machine.as_str()
@@ -127,7 +127,7 @@ fn a_pod_deleted_by_force_ends_its_instance_and_the_machine_starts_again() {
 #[test]
 fn a_foreign_finalizer_holds_a_machine_and_ours_is_removed() {
     in_namespace("delfinal", |namespace| {
-        let mut manifest = guest::machine("vm", "Always");
+        let mut manifest = guest::without_system(guest::machine("vm", "Always"));
         manifest["metadata"]["finalizers"] = json!(["example.com/wait"]);
         namespace.apply(&manifest)?;
         namespace.wait_phase("vm", "Running", RUNNING)?;

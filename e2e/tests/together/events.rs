@@ -23,7 +23,7 @@ fn event_counts(namespace: &Namespace) -> Result<BTreeMap<String, u64>> {
 #[test]
 fn each_step_of_a_run_is_told_once() {
     in_namespace("events", |namespace| {
-        let mut manifest = guest::instance("vm");
+        let mut manifest = guest::without_system(guest::instance("vm"));
         // An event warns about the strategy LiveMigrate of a guest that cannot move.
         manifest["spec"]["evictionStrategy"] = json!("LiveMigrate");
         manifest["spec"]["domain"]["devices"]["clientPassthrough"] = json!({});

@@ -207,7 +207,7 @@ fn impossible_volume_changes_are_refused_with_the_reason() {
     in_namespace("plug-refused", |namespace| {
         namespace.claim("data")?;
         namespace.claim("other")?;
-        namespace.apply(&guest::machine("vm", "Halted"))?;
+        namespace.apply(&guest::without_system(guest::machine("vm", "Halted")))?;
         namespace.virtctl(&["addvolume", "vm", "--volume-name=data"])?;
         let conflict = "Operation cannot be fulfilled on virtualmachine.kubevirt.io \"vm\"";
         for (words, why) in [

@@ -98,7 +98,7 @@ fn a_field_that_both_decide_is_refused_by_its_path() {
 fn a_machine_starts_again_as_it_was() {
     in_namespace("copies", |namespace| {
         prepare(namespace)?;
-        namespace.apply(&machine("vm", "Halted"))?;
+        namespace.apply(&guest::without_system(machine("vm", "Halted")))?;
         let vm = recorded(namespace, "vm")?;
         let kept = namespace.need("controllerrevision", &revision(&vm, "instancetypeRef"))?;
         ensure!(kept["data"]["spec"]["cpu"]["guest"] == 2, "{}", kept["data"]);
@@ -137,7 +137,7 @@ fn a_machine_starts_again_as_it_was() {
 fn an_instance_type_may_come_back() {
     in_namespace("gone", |namespace| {
         prepare(namespace)?;
-        namespace.apply(&machine("vm", "Halted"))?;
+        namespace.apply(&guest::without_system(machine("vm", "Halted")))?;
         recorded(namespace, "vm")?;
         namespace.kubectl(&["delete", "virtualmachineinstancetype", "own"])?;
         let none = json!({ "status": { "instancetypeRef": null } }).to_string();

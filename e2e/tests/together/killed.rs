@@ -17,7 +17,7 @@ fn is_final(vmi: &Value) -> bool {
 #[test]
 fn an_instance_whose_qemu_is_killed_fails_and_says_by_what() {
     in_namespace("killqemu", |namespace| {
-        namespace.apply(&guest::instance("vm"))?;
+        namespace.apply(&guest::without_system(guest::instance("vm")))?;
         namespace.wait_phase("vm", "Running", RUNNING)?;
         let launcher = namespace.launcher("vm")?;
         Node::of(&launcher)?.kill(&launcher, "qemu-system-x86_64", "KILL")?;
@@ -31,7 +31,7 @@ fn an_instance_whose_qemu_is_killed_fails_and_says_by_what() {
 #[test]
 fn a_machine_whose_qemu_is_killed_starts_again() {
     in_namespace("killqemuvm", |namespace| {
-        namespace.apply(&guest::machine("vm", "Always"))?;
+        namespace.apply(&guest::without_system(guest::machine("vm", "Always")))?;
         let first = uid(&namespace.wait_phase("vm", "Running", RUNNING)?);
         let launcher = namespace.launcher("vm")?;
         Node::of(&launcher)?.kill(&launcher, "qemu-system-x86_64", "KILL")?;
@@ -46,7 +46,7 @@ fn a_machine_whose_qemu_is_killed_starts_again() {
 #[test]
 fn qemu_does_not_outlive_its_launcher() {
     in_namespace("killlauncher", |namespace| {
-        namespace.apply(&guest::instance("vm"))?;
+        namespace.apply(&guest::without_system(guest::instance("vm")))?;
         namespace.wait_phase("vm", "Running", RUNNING)?;
         let launcher = namespace.launcher("vm")?;
         let node = Node::of(&launcher)?;

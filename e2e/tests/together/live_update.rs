@@ -14,14 +14,17 @@ fn condition<'v>(object: &'v Value, wanted: &str) -> Option<&'v Value> {
 }
 
 /// A machine `vm` with these CPUs and this memory.
-fn start(namespace: &Namespace, cpu: Value, memory: &str) -> Result<()> {
+fn machine(cpu: Value, memory: &str) -> Value {
     let mut machine = guest::machine("vm", "Always");
     let domain = &mut guest::spec_of(&mut machine)["domain"];
     domain["cpu"] = cpu;
     domain["memory"] = json!({"guest": memory});
-    namespace.apply(&machine)?;
-    namespace.wait_phase("vm", "Running", RUNNING)?;
-    Ok(())
+    machine
+}
+
+fn start(namespace: &Namespace, machine: &Value) -> Result<()> {
+    namespace.apply(machine)?;
+    namespace.wait_phase("vm", "Running", RUNNING).map(drop)
 }
 
 fn change(namespace: &Namespace, template: &Value) -> Result<()> {
@@ -58,7 +61,7 @@ fn needs_no_restart(namespace: &Namespace) -> Result<()> {
 #[test]
 fn sockets_come_and_the_pod_grows_with_them() {
     in_namespace("live-sockets", |namespace| {
-        start(namespace, json!({"sockets": 1}), "128Mi")?;
+        start(namespace, &guest::without_system(machine(json!({"sockets": 1}), "128Mi")))?;
         let vmi = namespace.need("vmi", "vm")?;
         ensure!(vmi["spec"]["domain"]["cpu"]["maxSockets"] == 4, "{}", vmi["spec"]["domain"]["cpu"]);
         let (before, uid) = (requests(namespace)?, vmi["metadata"]["uid"].clone());
@@ -76,7 +79,7 @@ fn sockets_come_and_the_pod_grows_with_them() {
 #[test]
 fn a_guest_gives_sockets_back_and_gets_them_again() {
     in_namespace("live-sockets-back", |namespace| {
-        start(namespace, json!({"sockets": 2}), "128Mi")?;
+        start(namespace, &machine(json!({"sockets": 2}), "128Mi"))?;
         let mut console = Console::open(namespace, "vm")?;
         console.login(BOOT)?;
         let present = "cat /sys/devices/system/cpu/present";
@@ -98,7 +101,7 @@ fn a_guest_gives_sockets_back_and_gets_them_again() {
 #[test]
 fn memory_comes_and_goes_while_the_guest_runs() {
     in_namespace("live-memory", |namespace| {
-        start(namespace, json!({"sockets": 1}), "1Gi")?;
+        start(namespace, &machine(json!({"sockets": 1}), "1Gi"))?;
         let mut console = Console::open(namespace, "vm")?;
         console.login(BOOT)?;
         let total = |console: &mut Console| -> Result<u64> {
@@ -126,7 +129,7 @@ fn memory_comes_and_goes_while_the_guest_runs() {
 #[test]
 fn a_change_out_of_bounds_waits_for_a_restart() {
     in_namespace("live-bounds", |namespace| {
-        start(namespace, json!({"sockets": 1}), "128Mi")?;
+        start(namespace, &guest::without_system(machine(json!({"sockets": 1}), "128Mi")))?;
         set_sockets(namespace, 9)?;
         let required =
             |vm: &Value| condition(vm, "RestartRequired").is_some_and(|found| found["status"] == "True");
@@ -143,7 +146,7 @@ fn a_change_out_of_bounds_waits_for_a_restart() {
 #[test]
 fn placement_is_taken_over_by_the_instance() {
     in_namespace("live-placement", |namespace| {
-        start(namespace, json!({"sockets": 1}), "128Mi")?;
+        start(namespace, &guest::without_system(machine(json!({"sockets": 1}), "128Mi")))?;
         let toleration = json!([{"key": "a", "operator": "Exists", "effect": "NoExecute"}]);
         change(namespace, &json!({"nodeSelector": {"kubernetes.io/os": "none"}, "tolerations": toleration}))?;
         namespace.wait("vmi", "vm", "to take the placement over", SOON, |vmi| {

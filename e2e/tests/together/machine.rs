@@ -20,7 +20,7 @@ fn wait_for_another(namespace: &Namespace, before: &str, within: Duration) -> Re
 #[test]
 fn a_machine_that_always_runs_gets_a_deleted_instance_back() {
     in_namespace("always", |namespace| {
-        namespace.apply(&guest::machine("vm", "Always"))?;
+        namespace.apply(&guest::without_system(guest::machine("vm", "Always")))?;
         let first = uid(&namespace.wait_phase("vm", "Running", RUNNING)?);
         namespace.wait_status("vm", "Running", SOON)?;
         namespace.kubectl(&["delete", "vmi", "vm", "--wait=false"])?;
@@ -67,7 +67,7 @@ fn stop_with_force_ends_the_guest_at_once() {
 #[test]
 fn start_and_restart_make_new_instances() {
     in_namespace("restart", |namespace| {
-        namespace.apply(&guest::machine("vm", "Halted"))?;
+        namespace.apply(&guest::without_system(guest::machine("vm", "Halted")))?;
         namespace.wait_status("vm", "Stopped", SOON)?;
         ensure!(namespace.get("vmi", "vm")?.is_none(), "a halted machine has no instance");
         namespace.virtctl(&["start", "vm"])?;
@@ -93,7 +93,7 @@ fn bus_of(devices: &Value, id: &str) -> Option<Value> {
 #[test]
 fn a_disk_that_goes_moves_no_other() {
     in_namespace("pci", |namespace| {
-        let mut manifest = guest::machine("vm", "Manual");
+        let mut manifest = guest::without_system(guest::machine("vm", "Manual"));
         for name in ["first", "second"] {
             let spec = guest::spec_of(&mut manifest);
             let disk = json!({"name": name, "disk": {"bus": "virtio"}});
@@ -125,7 +125,7 @@ fn a_disk_that_goes_moves_no_other() {
 #[test]
 fn commands_that_make_no_sense_are_refused() {
     in_namespace("nonsense", |namespace| {
-        namespace.apply(&guest::machine("vm", "Halted"))?;
+        namespace.apply(&guest::without_system(guest::machine("vm", "Halted")))?;
         namespace.wait_status("vm", "Stopped", SOON)?;
         for (command, words) in [("stop", "not running"), ("restart", "")] {
             let output = namespace.try_virtctl(&[command, "vm"])?;
@@ -214,7 +214,7 @@ fn an_image_that_does_not_exist_is_reported() {
 #[test]
 fn a_user_cannot_write_an_instances_status() {
     in_namespace("statuswrite", |namespace| {
-        namespace.apply(&guest::instance("vm"))?;
+        namespace.apply(&guest::without_system(guest::instance("vm")))?;
         namespace.wait_phase("vm", "Running", RUNNING)?;
         let patch = r#"{"status":{"phase":"Failed","nodeName":"elsewhere"}}"#;
         // Refused or without effect, either is fine.
@@ -247,7 +247,7 @@ fn nothing_is_written_while_nothing_happens() {
 #[test]
 fn the_monitor_answers_people() {
     in_namespace("qmp", |namespace| {
-        namespace.apply(&guest::instance("vm"))?;
+        namespace.apply(&guest::without_system(guest::instance("vm")))?;
         namespace.wait_phase("vm", "Running", RUNNING)?;
         let status: Value = serde_json::from_str(&namespace.virtctl(&["qmp", "vm", "query-status"])?)?;
         ensure!(status["running"] == true, "{status}");

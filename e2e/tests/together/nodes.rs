@@ -80,7 +80,7 @@ fn a_machine_of_a_named_model_runs_where_the_model_is() {
             .flat_map(of)
             .find(|model| nodes.iter().all(|node| of(node).contains(model)))
             .context("no model is on every node")?;
-        let mut manifest = guest::instance("vm");
+        let mut manifest = guest::without_system(guest::instance("vm"));
         guest::spec_of(&mut manifest)["domain"]["cpu"] = json!({ "model": model });
         namespace.apply(&manifest)?;
         namespace.wait_phase("vm", "Running", RUNNING)?;

@@ -17,7 +17,7 @@ fn where_a_quota_counts_limits_a_guest_gets_them() {
             "apiVersion": "v1", "kind": "ResourceQuota", "metadata": { "name": "limits" },
             "spec": { "hard": { "limits.cpu": "4", "limits.memory": "4Gi" } },
         }))?;
-        namespace.apply(&guest::instance("vm"))?;
+        namespace.apply(&guest::without_system(guest::instance("vm")))?;
         namespace.wait_phase("vm", "Running", RUNNING)?;
         let launcher = namespace.launcher("vm")?;
         let compute = &launcher["spec"]["containers"][0]["resources"];

@@ -52,10 +52,8 @@ fn a_guest_is_ready_while_its_port_is_open() {
 #[test]
 fn a_guest_that_does_not_answer_its_liveness_probe_is_ended() {
     in_namespace("liveness", |namespace| {
-        namespace.apply(&probed(
-            "livenessProbe",
-            json!({"tcpSocket": {"port": 1500}, "periodSeconds": 1, "failureThreshold": 3}),
-        ))?;
+        let probe = json!({"tcpSocket": {"port": 1500}, "periodSeconds": 1, "failureThreshold": 3});
+        namespace.apply(&guest::without_system(probed("livenessProbe", probe)))?;
         wait::until_true("the end of the guest", BOOT, || {
             let vmi = namespace.need("vmi", "vm")?;
             Ok(matches!(vmi["status"]["phase"].as_str(), Some("Succeeded" | "Failed")))
@@ -67,8 +65,8 @@ fn a_guest_that_does_not_answer_its_liveness_probe_is_ended() {
 #[test]
 fn an_agent_probe_without_an_agent_fails_with_the_reason() {
     in_namespace("execprobe", |namespace| {
-        namespace
-            .apply(&probed("readinessProbe", json!({"exec": {"command": ["true"]}, "periodSeconds": 2})))?;
+        let probe = json!({"exec": {"command": ["true"]}, "periodSeconds": 2});
+        namespace.apply(&guest::without_system(probed("readinessProbe", probe)))?;
         namespace.wait_phase("vm", "Running", RUNNING)?;
         let pod = namespace.launcher("vm")?;
         let name = pod["metadata"]["name"].as_str().unwrap_or_default().to_owned();
@@ -82,7 +80,8 @@ fn an_agent_probe_without_an_agent_fails_with_the_reason() {
 #[test]
 fn pings_of_the_agent_can_be_paused_and_a_failed_one_is_told() {
     in_namespace("agentping", |namespace| {
-        let mut manifest = probed("readinessProbe", json!({"guestAgentPing": {}, "periodSeconds": 1}));
+        let probe = json!({"guestAgentPing": {}, "periodSeconds": 1});
+        let mut manifest = guest::without_system(probed("readinessProbe", probe));
         let pause = "kubevirt.io/pause-guest-agent-probes";
         manifest["metadata"]["annotations"] = json!({ pause: "true" });
         namespace.apply(&manifest)?;

@@ -33,7 +33,7 @@ fn say(namespace: &Namespace, user: &str, command: &Value) -> Result<(i32, Strin
 fn people_say_what_their_role_allows_and_it_is_written_down() {
     in_namespace("qmproles", |namespace| {
         let people = bind_in(namespace)?;
-        namespace.apply(&guest::instance("vm"))?;
+        namespace.apply(&guest::without_system(guest::instance("vm")))?;
         namespace.wait_phase("vm", "Running", RUNNING)?;
         let as_role = |role: &str, command: Value| say(namespace, &format!("{people}:{role}"), &command);
         wait::until_true("view may look", SOON, || {
@@ -80,7 +80,7 @@ fn people_say_what_their_role_allows_and_it_is_written_down() {
 #[test]
 fn a_person_talks_watches_and_lends_a_socket() {
     in_namespace("qmptalk", |namespace| {
-        namespace.apply(&guest::instance("vm"))?;
+        namespace.apply(&guest::without_system(guest::instance("vm")))?;
         namespace.wait_phase("vm", "Running", RUNNING)?;
         let virtctl = || -> Command {
             let mut command = cluster_script("virtctl.sh");
@@ -138,8 +138,8 @@ fn a_qemu_that_stands_still_is_told_of_in_time_and_a_bundle_has_no_secret() {
     in_namespace("qmphang", |namespace| {
         let secret = "planted-4711-in-cloud-init";
         let user_data = format!("#!/bin/sh\n# nothing\necho {secret}\n");
-        namespace.apply(&guest::with_user_data(guest::instance("vm"), &user_data))?;
-        namespace.apply(&guest::instance("other"))?;
+        namespace.apply(&guest::with_user_data(guest::without_system(guest::instance("vm")), &user_data))?;
+        namespace.apply(&guest::without_system(guest::instance("other")))?;
         namespace.wait_phase("vm", "Running", RUNNING)?;
         namespace.wait_phase("other", "Running", RUNNING)?;
         let pod = namespace.launcher("vm")?;

@@ -9,7 +9,7 @@ use std::time::Duration;
 const SET: &str = "vmirs";
 
 fn manifest(replicas: u32) -> Value {
-    let instance = guest::instance("web");
+    let instance = guest::without_system(guest::instance("web"));
     json!({
         "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstanceReplicaSet",
         "metadata": { "name": "web" },
@@ -123,7 +123,7 @@ fn a_paused_set_stands_still_until_it_goes_on() {
 #[test]
 fn instances_are_adopted_and_released_by_their_labels() {
     in_namespace("rsadopt", |namespace| {
-        let mut orphan = guest::instance("mine");
+        let mut orphan = guest::without_system(guest::instance("mine"));
         orphan["metadata"]["labels"] = json!({ "guest": "web" });
         namespace.apply(&orphan)?;
         namespace.apply(&manifest(1))?;

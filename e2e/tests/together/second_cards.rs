@@ -134,7 +134,8 @@ fn guests_whose_second_cards_the_test_beds_delegate_attaches_reach_each_other_ac
 #[test]
 fn a_guest_whose_network_is_not_defined_says_so_and_starts_once_the_test_beds_delegate_has_it() {
     in_namespace("undefined", |namespace| {
-        namespace.apply(&with_cards("vm", &[(json!({ "name": "late", "bridge": {} }), "later")]))?;
+        let card = json!({ "name": "late", "bridge": {} });
+        namespace.apply(&guest::without_system(with_cards("vm", &[(card, "later")])))?;
         let wanted = format!("{}/later", namespace.name());
         namespace.wait("vmi", "vm", "to say what is missing", SOON, |vmi| {
             let conditions = vmi["status"]["conditions"].as_array().cloned().unwrap_or_default();

@@ -72,7 +72,7 @@ fn foretold(vmi: &Value) -> Result<String> {
 #[test]
 fn other_users_cannot_create_pods_that_look_like_launchers() {
     in_namespace("lookalike", |namespace| {
-        namespace.apply(&guest::instance("vm"))?;
+        namespace.apply(&guest::without_system(guest::instance("vm")))?;
         namespace.wait_phase("vm", "Running", RUNNING)?;
         let launcher = namespace.launcher("vm")?;
         let real = launcher["metadata"]["name"].as_str().context("no name")?;
@@ -129,7 +129,7 @@ fn a_pod_with_a_launchers_name_harms_nothing_and_is_said() {
     in_namespace("squatter", |namespace| {
         let tenant = Tenant::new(namespace)?;
         // Its launcher waits for a claim, so that the other pod can be made first.
-        let mut instance = guest::instance("vm");
+        let mut instance = guest::without_system(guest::instance("vm"));
         let spec = guest::spec_of(&mut instance);
         guest::push(
             &mut spec["domain"]["devices"]["disks"],

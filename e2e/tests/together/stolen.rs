@@ -61,7 +61,7 @@ impl Stolen {
 #[test]
 fn a_stolen_token_of_a_handler_changes_nothing_on_another_node() {
     in_namespace("stolen", |namespace| {
-        namespace.apply(&guest::instance("vm"))?;
+        namespace.apply(&guest::without_system(guest::instance("vm")))?;
         let vmi = namespace.wait_phase("vm", "Running", RUNNING)?;
         let home = vmi["status"]["nodeName"].as_str().context("the instance is on no node")?;
         let handlers = handlers::pods()?;

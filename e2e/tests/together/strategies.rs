@@ -51,7 +51,7 @@ fn stays(namespace: &Namespace, status: &str, instance: bool) -> Result<()> {
 #[test]
 fn rerun_on_failure_starts_again_after_a_failure() {
     in_namespace("rerunfail", |namespace| {
-        namespace.apply(&guest::machine("vm", "RerunOnFailure"))?;
+        namespace.apply(&guest::without_system(guest::machine("vm", "RerunOnFailure")))?;
         let first = uid(&namespace.wait_phase("vm", "Running", RUNNING)?);
         kill_qemu(namespace)?;
         namespace.wait("vmi", "vm", "to be another, and Running", RUNNING + SOON, |vmi| {
@@ -105,7 +105,7 @@ fn once_is_started_once() {
 #[test]
 fn a_receiver_waits_until_it_is_to_run_here() {
     in_namespace("receiver", |namespace| {
-        namespace.apply(&guest::machine("vm", "WaitAsReceiver"))?;
+        namespace.apply(&guest::without_system(guest::machine("vm", "WaitAsReceiver")))?;
         namespace.wait_status("vm", "WaitingForReceiver", SOON)?;
         let waiting = namespace.wait_phase("vm", "WaitingForSync", SOON)?;
         let output = namespace.try_virtctl(&["start", "vm"])?;
@@ -127,7 +127,7 @@ fn a_receiver_waits_until_it_is_to_run_here() {
 #[test]
 fn a_launcher_that_always_fails_is_tried_less_and_less_often_until_it_does_not() {
     in_namespace("crashloop", |namespace| {
-        let mut manifest = guest::machine("vm", "Always");
+        let mut manifest = guest::without_system(guest::machine("vm", "Always"));
         manifest["spec"]["template"]["metadata"]["annotations"] = json!({ FAIL_FAST: "" });
         namespace.apply(&manifest)?;
         let vm = namespace.wait_status("vm", "CrashLoopBackOff", RUNNING)?;
@@ -186,7 +186,7 @@ fn an_image_that_is_not_there_is_told() {
 #[test]
 fn only_the_latest_start_revision_is_kept() {
     in_namespace("revision", |namespace| {
-        namespace.apply(&guest::machine("vm", "Halted"))?;
+        namespace.apply(&guest::without_system(guest::machine("vm", "Halted")))?;
         let started = || {
             namespace.virtctl(&["start", "vm"])?;
             let vmi = namespace.wait_phase("vm", "Running", RUNNING)?;
@@ -212,7 +212,7 @@ fn only_the_latest_start_revision_is_kept() {
 #[test]
 fn a_template_that_moved_on_asks_for_a_restart() {
     in_namespace("restartreq", |namespace| {
-        namespace.apply(&guest::machine("vm", "Always"))?;
+        namespace.apply(&guest::without_system(guest::machine("vm", "Always")))?;
         let vmi = namespace.wait_phase("vm", "Running", RUNNING)?;
         // A change that does not affect the guest.
         patch(namespace, &json!({"spec": {"runStrategy": "Manual"}}))?;
@@ -245,7 +245,7 @@ fn a_template_that_moved_on_asks_for_a_restart() {
 fn evictions_of_what_cannot_move_follow_the_strategy() {
     in_namespace("evictions", |namespace| {
         let with = |name: &str, strategy: &str| {
-            let mut manifest = guest::instance(name);
+            let mut manifest = guest::without_system(guest::instance(name));
             let spec = guest::spec_of(&mut manifest);
             spec["evictionStrategy"] = json!(strategy);
             // A guest with slots for USB devices of clients cannot move.

@@ -41,7 +41,7 @@ impl Slot {
 #[test]
 fn usb_clients_of_a_guest_get_a_slot_each_until_all_are_taken() {
     in_namespace("usbredir", |namespace| {
-        let mut manifest = guest::instance("without");
+        let mut manifest = guest::without_system(guest::instance("without"));
         namespace.apply(&manifest)?;
         manifest["metadata"]["name"] = json!("vm");
         manifest["spec"]["domain"]["devices"]["clientPassthrough"] = json!({});
