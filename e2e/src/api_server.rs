@@ -287,12 +287,40 @@ pub fn get(arguments: &[&str]) -> Result<Option<Value>> {
 /// # Errors
 /// When the server does not answer in a minute, or refuses.
 pub fn text(path: &str) -> Result<String> {
+    send(path, Request::get(path).body(Vec::new())?)
+}
+
+/// Creates the object in the collection at that path.
+///
+/// # Errors
+/// When the server does not answer in a minute, or refuses.
+pub fn create(path: &str, object: &Value) -> Result<()> {
+    let request = Request::post(path).header("content-type", "application/json");
+    send(path, request.body(object.to_string().into_bytes())?).map(drop)
+}
+
+/// Deletes the object at that path, if it exists, and does not wait until it is gone.
+///
+/// # Errors
+/// When the server does not answer in a minute, or refuses.
+pub fn delete(path: &str) -> Result<()> {
+    match send(path, Request::delete(path).body(Vec::new())?) {
+        Err(error) if is_not_found(&error) => Ok(()),
+        sent => sent.map(drop),
+    }
+}
+
+fn is_not_found(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(kube::Error::Api(status)) if status.code == 404)
+}
+
+fn send(path: &str, request: Request<Vec<u8>>) -> Result<String> {
     let server = api_server()?;
-    let request = Request::get(path).body(Vec::new())?;
+    let what = format!("{} {path}", request.method());
     let answer = server.block_on(DEADLINE, async { Ok(server.client.request_text(request).await?) });
     answer
-        .with_context(|| format!("get {path}"))?
-        .with_context(|| format!("get {path}: no answer within {} s", DEADLINE.as_secs()))
+        .with_context(|| what.clone())?
+        .with_context(|| format!("{what}: no answer within {} s", DEADLINE.as_secs()))
 }
 
 /// Calls `look` with an object now and after each of its changes, with `None` if it does not exist, until

@@ -130,15 +130,20 @@ impl Console {
     /// again.
     pub fn login_as(&mut self, user: &str, password: Option<&str>, within: Duration) -> Result<()> {
         let deadline = Instant::now() + within;
+        // Short at first: a guest that booted earlier prints nothing without a key.
+        let mut pause = Duration::from_millis(500);
         loop {
-            match self.expect_one(&["login: ", ":~# ", ":~$ "], Duration::from_secs(4)) {
+            match self.expect_one(&["login: ", ":~# ", ":~$ "], pause) {
                 Ok(("login: ", _)) => break,
                 Ok(_) => return Ok(()),
                 // Nothing reads the keys of an ended program, and a pty that is full blocks the next one forever.
                 Err(error) if self.has_ended() || Instant::now() > deadline => {
                     return Err(error.context("no login prompt"));
                 }
-                Err(_) => self.send("\n")?,
+                Err(_) => {
+                    self.send("\n")?;
+                    pause = (pause * 2).min(Duration::from_secs(4));
+                }
             }
         }
         self.send(&format!("{user}\n"))?;

@@ -6,6 +6,7 @@
 //!   tests/together/<area>.rs   one short function a behaviour, its name says which
 //!     in_namespace("name", |namespace| ...)   a namespace of its own, Pod Security `restricted`, removed at the end;
 //!                                             what went wrong is shown with all there is to know about it
+//!     in_no_namespace(|namespace| ...)        for tests that only ask admission
 //!       namespace.apply(&guest::instance("vm"))    manifests from one builder
 //!       wait::until(...)                           every wait has a deadline and says what it waited for
 //!       Console::open(...)                         a person at the serial console, on a pty
@@ -44,7 +45,7 @@ pub mod weaken;
 
 pub use console::Console;
 pub use forward::Forward;
-pub use namespace::{Namespace, in_namespace};
+pub use namespace::{Namespace, in_namespace, in_no_namespace};
 pub use node::Node;
 pub use running::Running;
 

@@ -1,15 +1,14 @@
 //! A namespace for one test.
 
 use crate::api_server;
-use crate::command::{
-    Output, cluster_script, kubectl, object, objects, succeed, try_kubectl, try_kubectl_with,
-};
+use crate::command::{Output, kubectl, object, objects, try_kubectl, try_kubectl_with};
 use crate::diagnosis;
 use crate::undisturbed;
 use crate::wait::{self, MOVED, SOON};
-use anyhow::{Context, Result, anyhow, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use serde_json::{Value, json};
 use std::panic::resume_unwind;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
@@ -21,29 +20,72 @@ const LONGEST: Duration = Duration::from_secs(20 * 60);
 /// Time until a changed object is in a pod that mounts it.
 const MOUNTED: Duration = Duration::from_secs(180);
 
+/// Time until a namespace and all in it are gone.
+const GONE: Duration = Duration::from_secs(120);
+
+/// Beginning of the names of all namespaces.
+const PREFIX: &str = "e2e-";
+
 /// Label of namespaces: the Pod Security level for their pods.
 const ENFORCED: &str = "pod-security.kubernetes.io/enforce";
+
+/// The test that waits for the namespaces of all other tests of its program; see [`wait_all_gone`].
+const LAST: &str = "zz_namespaces::each_namespace_of_a_test_is_deleted_with_everything_in_it";
+
+/// How many tests of this program are in a namespace now.
+static BUSY: AtomicUsize = AtomicUsize::new(0);
+
+/// Counts a test, until it is dropped.
+struct Counted;
+
+impl Counted {
+    fn begin() -> Self {
+        BUSY.fetch_add(1, Ordering::SeqCst);
+        Self
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        BUSY.fetch_sub(1, Ordering::SeqCst);
+    }
+}
 
 /// A namespace with Pod Security `restricted`, which is deleted with its test.
 #[derive(Clone)]
 pub struct Namespace {
     name: String,
+    /// Whether manifests are stored, or only admission is asked.
+    stores: bool,
+}
+
+/// Runs a test that stores nothing. It only asks admission, by `--dry-run=server`, in a namespace that every cluster has. Making
+/// and deleting a namespace needs more processor time than such a test.
+#[expect(clippy::panic, reason = "this is how a test fails")]
+pub fn in_no_namespace(test: impl FnOnce(&Namespace) -> Result<()> + Send + 'static) {
+    let namespace = Namespace { name: "default".to_owned(), stores: false };
+    match within_deadline(namespace, test) {
+        Err(panic) => resume_unwind(panic),
+        Ok(Err(error)) => panic!("{error:#}"),
+        Ok(Ok(())) => {}
+    }
 }
 
 /// Runs a test in its own namespace, and returns the test's result.
 ///
 /// When the test fails, everything about the namespace is shown. When it succeeds, deleting the namespace
-/// with everything in it has to succeed, or the test fails. A test that hangs fails too, and the output shows
-/// where it hangs.
+/// with everything in it has to succeed, or the test fails. If the program's last test waits for all namespaces,
+/// the deletion is not waited for here. A test that hangs fails too, and the output shows where it hangs.
 #[expect(clippy::panic, reason = "this is how a test fails")]
 pub fn in_namespace<T: Send + 'static>(
     name: &str,
     test: impl FnOnce(&Namespace) -> Result<T> + Send + 'static,
 ) -> T {
+    let _counted = Counted::begin();
     let started = jiff::Timestamp::now();
     // A unique name, since the name of a namespace that is being deleted cannot be used.
-    let name = format!("e2e-{name}-{:x}", started.as_millisecond() & 0xff_ffff);
-    let namespace = Namespace { name };
+    let name = format!("{PREFIX}{name}-{:x}", started.as_millisecond() & 0xff_ffff);
+    let namespace = Namespace { name, stores: true };
     let result = within_deadline(namespace.clone(), test);
     let failed = !matches!(result, Ok(Ok(_)));
     if failed {
@@ -54,7 +96,7 @@ pub fn in_namespace<T: Send + 'static>(
     }
     let removed = {
         let _undisturbed = undisturbed();
-        namespace.remove(!failed)
+        namespace.remove(!failed && !last_test_waits())
     };
     match result {
         Err(panic) => resume_unwind(panic),
@@ -69,6 +111,45 @@ pub fn in_namespace<T: Send + 'static>(
     }
 }
 
+/// Whether the program's last test is among those that run.
+fn last_test_waits() -> bool {
+    std::env::args().any(|argument| argument == LAST)
+}
+
+/// Waits until no other test of this program is in a namespace, and the namespaces of all tests are gone.
+///
+/// # Errors
+/// When one is still there two minutes after it was deleted.
+pub fn wait_all_gone() -> Result<()> {
+    loop {
+        let busy = BUSY.load(Ordering::SeqCst) > 0;
+        let mut left = 0;
+        for namespace in objects(&["namespaces"])? {
+            let metadata = &namespace["metadata"];
+            let name = metadata["name"].as_str().unwrap_or_default();
+            let Some(deleted) = metadata["deletionTimestamp"].as_str().filter(|_| name.starts_with(PREFIX))
+            else {
+                continue;
+            };
+            left += 1;
+            let deleted: jiff::Timestamp = deleted.parse().context("when a namespace was deleted")?;
+            let since = jiff::Timestamp::now().duration_since(deleted);
+            if since > jiff::SignedDuration::try_from(GONE)? {
+                diagnosis::print(name, &format!("{deleted:.0}"));
+                bail!(
+                    "{name} was deleted {} s ago, and is not gone: {}",
+                    since.as_secs(),
+                    namespace["status"]
+                );
+            }
+        }
+        if !busy && left == 0 {
+            return Ok(());
+        }
+        thread::sleep(Duration::from_secs(1));
+    }
+}
+
 /// Runs a test on its own thread; `Err` is its panic.
 fn within_deadline<T: Send + 'static>(
     namespace: Namespace,
@@ -78,7 +159,7 @@ fn within_deadline<T: Send + 'static>(
     let run = thread::spawn(move || {
         // Dropped when the test ends, also by a panic.
         let _alive = alive;
-        {
+        if namespace.stores {
             let _undisturbed = undisturbed();
             namespace.create()?;
         }
@@ -102,8 +183,7 @@ impl Namespace {
             "apiVersion": "v1", "kind": "Namespace",
             "metadata": { "name": self.name, "labels": { ENFORCED: "restricted" } },
         });
-        succeed(cluster_script("kubectl.sh").args(["create", "-f", "-"]), Some(&namespace.to_string()))
-            .map(drop)
+        api_server::create("/api/v1/namespaces", &namespace)
     }
 
     /// Sets the level of Pod Security for pods made from now on.
@@ -113,14 +193,12 @@ impl Namespace {
     }
 
     fn remove(&self, wait: bool) -> Result<()> {
-        kubectl(&["delete", "namespace", &self.name, "--ignore-not-found", "--wait=false"])?;
+        api_server::delete(&format!("/api/v1/namespaces/{}", self.name))?;
         if !wait {
             return Ok(());
         }
-        api_server::watch(&["namespace", &self.name], Duration::from_secs(120), |found| {
-            found.is_none().then_some(())
-        })?
-        .context("waited 120 s for the namespace and all in it to be gone")
+        api_server::watch(&["namespace", &self.name], GONE, |found| found.is_none().then_some(()))?
+            .context("waited 120 s for the namespace and all in it to be gone")
     }
 
     /// `kubectl apply`; an error unless the manifest is accepted.
@@ -132,7 +210,11 @@ impl Namespace {
 
     /// `kubectl apply`, also if it fails. Unknown fields are refused, as by default.
     pub fn try_apply(&self, manifest: &Value) -> Result<Output> {
-        try_kubectl_with(&["apply", "-n", &self.name, "-f", "-"], &manifest.to_string())
+        let mut words = vec!["apply", "-n", &self.name, "-f", "-"];
+        if !self.stores {
+            words.push("--dry-run=server");
+        }
+        try_kubectl_with(&words, &manifest.to_string())
     }
 
     /// The message of admission for a manifest that it refuses.

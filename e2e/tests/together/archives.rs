@@ -4,9 +4,9 @@
 use crate::imports::{condition, data_volume, host, publish, shell};
 use crate::uploads::without_cdi;
 use anyhow::{Result, ensure};
-use barevirt_e2e::cdi::DATA_VOLUMES;
+use barevirt_e2e::cdi::{Absent, DATA_VOLUMES};
 use barevirt_e2e::wait::{RUNNING, SOON};
-use barevirt_e2e::{Namespace, pods};
+use barevirt_e2e::{Namespace, in_no_namespace, pods};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::time::Duration;
@@ -144,7 +144,8 @@ fn an_archive_of_a_web_server_becomes_files_and_a_hostile_one_none() {
 
 #[test]
 fn an_archive_is_refused_by_its_field_where_it_has_no_source_or_no_file_system() {
-    without_cdi("archivesrules", |namespace| {
+    in_no_namespace(|namespace| {
+        let _absent = Absent::prepare()?;
         let mut other = archive("no", &json!({ "http": { "url": "http://a/b" } }));
         other["spec"]["contentType"] = json!("iso");
         let mut block = archive("no", &json!({ "upload": {} }));

@@ -1,9 +1,9 @@
 //! Bad input: every mistake gets a message that names the field or the object, and nothing hangs.
 
 use anyhow::{Result, ensure};
-use barevirt_e2e::command::succeed;
+use barevirt_e2e::command::{succeed, try_kubectl_with};
 use barevirt_e2e::wait::{self, RUNNING, SOON};
-use barevirt_e2e::{Namespace, guest, image, in_namespace};
+use barevirt_e2e::{Namespace, guest, image, in_namespace, in_no_namespace};
 use serde_json::{Value, json};
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -27,14 +27,14 @@ fn refused(namespace: &Namespace, change: impl Fn(&mut Value), field: &str, word
 
 #[test]
 fn an_unknown_field_is_named() {
-    in_namespace("bad-field", |namespace| {
+    in_no_namespace(|namespace| {
         refused(namespace, |spec| spec["domain"]["turbo"] = json!(true), "domain.turbo", "unknown field")
     });
 }
 
 #[test]
 fn an_unknown_bus_is_named() {
-    in_namespace("bad-bus", |namespace| {
+    in_no_namespace(|namespace| {
         let change =
             |spec: &mut Value| spec["domain"]["devices"]["disks"][0]["disk"]["bus"] = json!("punched-tape");
         refused(namespace, change, "domain.devices.disks[0].disk.bus", "punched-tape")
@@ -43,7 +43,7 @@ fn an_unknown_bus_is_named() {
 
 #[test]
 fn an_unknown_network_card_is_named() {
-    in_namespace("bad-model", |namespace| {
+    in_no_namespace(|namespace| {
         let change =
             |spec: &mut Value| spec["domain"]["devices"]["interfaces"][0]["model"] = json!("token-ring");
         refused(namespace, change, "domain.devices.interfaces[0].model", "token-ring")
@@ -52,7 +52,7 @@ fn an_unknown_network_card_is_named() {
 
 #[test]
 fn an_unknown_run_strategy_is_named() {
-    in_namespace("bad-strategy", |namespace| {
+    in_no_namespace(|namespace| {
         let message = namespace.refusal(&guest::machine("bad", "Sometimes"))?;
         ensure!(message.contains("spec.runStrategy") && message.contains("Sometimes"), "{message}");
         Ok(())
@@ -61,7 +61,7 @@ fn an_unknown_run_strategy_is_named() {
 
 #[test]
 fn running_and_run_strategy_exclude_each_other() {
-    in_namespace("bad-both", |namespace| {
+    in_no_namespace(|namespace| {
         let mut manifest = guest::machine("bad", "Halted");
         manifest["spec"]["running"] = json!(true);
         let message = namespace.refusal(&manifest)?;
@@ -72,7 +72,7 @@ fn running_and_run_strategy_exclude_each_other() {
 
 #[test]
 fn two_disks_of_one_name_are_refused() {
-    in_namespace("bad-twins", |namespace| {
+    in_no_namespace(|namespace| {
         let change = |spec: &mut Value| {
             let disk = spec["domain"]["devices"]["disks"][0].clone();
             guest::push(&mut spec["domain"]["devices"]["disks"], disk);
@@ -83,7 +83,7 @@ fn two_disks_of_one_name_are_refused() {
 
 #[test]
 fn a_disk_without_a_volume_is_refused() {
-    in_namespace("bad-disk", |namespace| {
+    in_no_namespace(|namespace| {
         let change = |spec: &mut Value| {
             guest::push(&mut spec["domain"]["devices"]["disks"], json!({ "name": "lost", "disk": {} }));
         };
@@ -93,14 +93,17 @@ fn a_disk_without_a_volume_is_refused() {
 
 #[test]
 fn a_volume_that_no_disk_names_gets_one() {
-    in_namespace("forgotten", |namespace| {
+    in_no_namespace(|namespace| {
         let mut manifest = guest::instance("vm");
         guest::push(
             &mut manifest["spec"]["volumes"],
             json!({ "name": "spare", "emptyDisk": { "capacity": "1Mi" } }),
         );
-        namespace.apply(&manifest)?;
-        let disks = namespace.need("vmi", "vm")?["spec"]["domain"]["devices"]["disks"].clone();
+        let words = ["create", "-n", namespace.name(), "--dry-run=server", "-o", "json", "-f", "-"];
+        let taken = try_kubectl_with(&words, &manifest.to_string())?;
+        ensure!(taken.code == 0, "{}", taken.text());
+        let taken: Value = serde_json::from_str(&taken.stdout)?;
+        let disks = &taken["spec"]["domain"]["devices"]["disks"];
         ensure!(disks[1]["name"] == "spare" && disks[1]["disk"]["bus"].is_string(), "{disks}");
         // A typo in a volume's name is a disk without a volume, which is refused.
         let mut typo = guest::instance("typo");
@@ -113,7 +116,7 @@ fn a_volume_that_no_disk_names_gets_one() {
 
 #[test]
 fn cloud_init_beyond_its_limit_is_refused() {
-    in_namespace("bad-cloudinit", |namespace| {
+    in_no_namespace(|namespace| {
         let change = |spec: &mut Value| {
             guest::push(&mut spec["domain"]["devices"]["disks"], json!({ "name": "seed", "disk": {} }));
             let data = "#".repeat(2049);
@@ -128,7 +131,7 @@ fn cloud_init_beyond_its_limit_is_refused() {
 
 #[test]
 fn a_path_that_leaves_the_image_is_refused() {
-    in_namespace("bad-path", |namespace| {
+    in_no_namespace(|namespace| {
         let change =
             |spec: &mut Value| spec["volumes"][0]["containerDisk"]["path"] = json!("../../etc/shadow");
         refused(namespace, change, "volumes[0].containerDisk", "without relative components")
@@ -179,60 +182,46 @@ fn make_odd_image(name: &str) -> Result<()> {
     image::load(name, root.path())
 }
 
-/// The instance with that containerDisk does not run, and reports these words, in a condition or its end and
-/// in an event.
-fn reported(namespace: &Namespace, container_disk: &Value, words: &[&str]) -> Result<()> {
-    let mut manifest = guest::instance("vm");
-    manifest["spec"]["volumes"][0]["containerDisk"] = container_disk.clone();
-    namespace.apply(&manifest)?;
+/// What each of these images leads to is reported, in a condition of the instance or its end, and in an event. None of the
+/// instances runs.
+#[test]
+fn images_without_the_disk_and_with_malicious_ones_are_reported() {
+    in_namespace("odd-disks", |namespace| {
+        let odd = odd_image()?;
+        let empty = "localhost/barevirt-cluster/busybox:devel";
+        let all = [
+            ("no-disk", json!({ "image": empty }), ["root", "/disk"]),
+            ("no-path", json!({ "image": odd, "path": "/odd/missing.img" }), ["root", "odd/missing.img"]),
+            // Symbolic links are not followed.
+            ("link", json!({ "image": odd, "path": "/odd/absolute.img" }), ["root", "odd/absolute.img"]),
+            ("relative", json!({ "image": odd, "path": "/odd/relative.img" }), ["root", "odd/relative.img"]),
+            ("backed", json!({ "image": odd, "path": "/odd/backed.qcow2" }), ["root", "backing file"]),
+        ];
+        for (name, container_disk, _) in &all {
+            let mut manifest = guest::instance(name);
+            manifest["spec"]["volumes"][0]["containerDisk"] = container_disk.clone();
+            namespace.apply(&manifest)?;
+        }
+        for (name, _, words) in &all {
+            reported(namespace, name, words)?;
+        }
+        Ok(())
+    });
+}
+
+fn reported(namespace: &Namespace, name: &str, words: &[&str]) -> Result<()> {
     let says = |text: &str| words.iter().all(|word| text.contains(word));
     namespace
-        .wait("vmi", "vm", &format!("to say {words:?}"), RUNNING, |vmi| says(&vmi["status"].to_string()))?;
-    wait::until_true(&format!("an event that says {words:?}"), SOON, || {
+        .wait("vmi", name, &format!("to say {words:?}"), RUNNING, |vmi| says(&vmi["status"].to_string()))?;
+    wait::until_true(&format!("an event about {name} that says {words:?}"), SOON, || {
         let events = namespace.list("events")?;
-        Ok(events.iter().any(|event| says(event["message"].as_str().unwrap_or_default())))
+        // An event of the instance, or of its pod.
+        let about = |event: &Value| {
+            event["involvedObject"]["name"].as_str().is_some_and(|object| object.contains(name))
+        };
+        Ok(events.iter().any(|event| about(event) && says(event["message"].as_str().unwrap_or_default())))
     })?;
-    let vmi = namespace.need("vmi", "vm")?;
-    ensure!(vmi["status"]["phase"] != "Running", "it runs");
+    let vmi = namespace.need("vmi", name)?;
+    ensure!(vmi["status"]["phase"] != "Running", "{name} runs");
     Ok(())
-}
-
-#[test]
-fn an_image_without_a_disk_is_reported() {
-    in_namespace("no-disk", |namespace| {
-        let disk = json!({ "image": "localhost/barevirt-cluster/busybox:devel" });
-        reported(namespace, &disk, &["root", "/disk"])
-    });
-}
-
-#[test]
-fn a_path_that_is_not_in_the_image_is_reported() {
-    in_namespace("no-path", |namespace| {
-        let disk = json!({ "image": odd_image()?, "path": "/odd/missing.img" });
-        reported(namespace, &disk, &["root", "odd/missing.img"])
-    });
-}
-
-#[test]
-fn a_symbolic_link_in_an_image_is_not_followed() {
-    in_namespace("link", |namespace| {
-        let disk = json!({ "image": odd_image()?, "path": "/odd/absolute.img" });
-        reported(namespace, &disk, &["root", "odd/absolute.img"])
-    });
-}
-
-#[test]
-fn a_relative_symbolic_link_in_an_image_is_not_followed() {
-    in_namespace("rellink", |namespace| {
-        let disk = json!({ "image": odd_image()?, "path": "/odd/relative.img" });
-        reported(namespace, &disk, &["root", "odd/relative.img"])
-    });
-}
-
-#[test]
-fn a_disk_that_names_a_backing_file_is_refused() {
-    in_namespace("backing", |namespace| {
-        let disk = json!({ "image": odd_image()?, "path": "/odd/backed.qcow2" });
-        reported(namespace, &disk, &["root", "backing file"])
-    });
 }

@@ -4,7 +4,7 @@
 use anyhow::{Context, Result, ensure};
 use barevirt_e2e::command::objects;
 use barevirt_e2e::wait::{RUNNING, SOON};
-use barevirt_e2e::{guest, in_namespace};
+use barevirt_e2e::{guest, in_namespace, in_no_namespace};
 use serde_json::{Value, json};
 
 const CPU_MANAGER: &str = "kubevirt.io/cpumanager=true";
@@ -55,7 +55,7 @@ fn a_guest_with_cpus_of_its_own_has_a_guaranteed_pod_on_a_node_that_gives_them()
 
 #[test]
 fn missing_requirements_of_dedicated_cpus_are_refused_by_name() {
-    in_namespace("undedicated", |namespace| {
+    in_no_namespace(|namespace| {
         for (cpu, field) in [
             (json!({"cores": 1, "isolateEmulatorThread": true}), "isolateEmulatorThread"),
             (json!({"cores": 1, "realtime": {}}), "realtime"),

@@ -4,7 +4,7 @@ use anyhow::{Result, ensure};
 use barevirt_e2e::cdi::{Absent, DATA_SOURCES, DATA_VOLUMES, wait_for_own};
 use barevirt_e2e::command::{kubectl, repository, succeed, try_kubectl, try_kubectl_with};
 use barevirt_e2e::wait::{self, BOOT, RUNNING, SOON};
-use barevirt_e2e::{Console, Namespace, guest, in_namespace, pods};
+use barevirt_e2e::{Console, Namespace, guest, in_namespace, in_no_namespace, pods};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -298,7 +298,8 @@ fn a_forbidden_import_fails_with_the_reason() {
 
 #[test]
 fn unsupported_import_sources_are_refused_by_field() {
-    without_cdi("importsrules", |namespace| {
+    in_no_namespace(|namespace| {
+        let _absent = Absent::prepare()?;
         for (source, field) in [
             (json!({ "vddk": {} }), "spec.source.vddk"),
             (json!({ "gcs": { "url": "gs://a" } }), "spec.source.gcs"),

@@ -62,3 +62,4 @@ mod uploads;
 mod usb;
 mod user_guide;
 mod virtctl;
+mod zz_namespaces;

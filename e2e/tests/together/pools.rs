@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, ensure};
 use barevirt_e2e::wait::{self, RUNNING, SHUTDOWN, SOON};
-use barevirt_e2e::{Namespace, guest, in_namespace};
+use barevirt_e2e::{Namespace, guest, in_namespace, in_no_namespace};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ const POOL: &str = "vmpool";
 const FAIL_FAST: &str = "kubevirt.io/func-test-virt-launcher-fail-fast";
 
 fn manifest(replicas: u32, run_strategy: &str) -> Value {
-    let machine = guest::machine("web", run_strategy);
+    let machine = guest::without_system(guest::machine("web", run_strategy));
     json!({
         "apiVersion": "pool.kubevirt.io/v1beta1", "kind": "VirtualMachinePool",
         "metadata": { "name": "web" },
@@ -350,7 +350,7 @@ fn a_pool_without_preservation_takes_claims_along_and_a_deleted_one_too() {
 
 #[test]
 fn the_memory_of_guests_is_not_preserved_yet_and_that_is_said() {
-    in_namespace("poolrefuse", |namespace| {
+    in_no_namespace(|namespace| {
         let mut pool = manifest(1, "Halted");
         pool["spec"]["scaleInStrategy"] = json!({"proactive": {"statePreservation": "Online"}});
         let message = namespace.refusal(&pool)?;
