@@ -95,22 +95,3 @@ fn guests_with_their_pods_ipv6_addresses_reach_each_other_and_pods_by_the_networ
         Ok(())
     });
 }
-
-#[test]
-fn a_card_whose_link_is_down_says_so_to_the_guest() {
-    in_namespace("linkdown", |namespace| {
-        let mut manifest = guest::instance("vm");
-        manifest["spec"]["domain"]["devices"]["interfaces"][0]["state"] = json!("down");
-        namespace.apply(&manifest)?;
-        namespace.wait_phase("vm", "Running", RUNNING)?;
-        let mut console = Console::open(namespace, "vm")?;
-        console.login(BOOT)?;
-        console.ok("ip link set eth0 up", SOON)?;
-        let carrier = console.ok("cat /sys/class/net/eth0/carrier", SOON)?;
-        ensure!(carrier.trim() == "0", "the link is {carrier}");
-        console.leave()?;
-        let told = namespace.need("vmi", "vm")?["status"]["interfaces"][0].clone();
-        ensure!(told["linkState"] == "down", "{told}");
-        Ok(())
-    });
-}

@@ -2,7 +2,7 @@
 
 use anyhow::{Result, ensure};
 use barevirt_e2e::wait::{BOOT, RUNNING, SOON};
-use barevirt_e2e::{Console, Namespace, guest, in_namespace};
+use barevirt_e2e::{Console, Namespace, guest, in_namespace, pods};
 use serde_json::{Value, json};
 
 /// guest-tiny with a disk `data` on that source.
@@ -63,12 +63,19 @@ fn data_on_a_claim_outlives_its_guest_and_a_claim_may_come_later() {
 fn data_written_over_an_ephemeral_claim_is_lost() {
     in_namespace("ephemeral", |namespace| {
         namespace.claim("data")?;
-        let kept = json!({ "persistentVolumeClaim": { "claimName": "data" } });
-        namespace.apply(&with_disk(guest::instance("vm"), &kept))?;
-        let mut guest = console(namespace)?;
-        guest.ok(&format!("echo golden >{DISK} && sync"), SOON)?;
-        guest.leave()?;
-        namespace.kubectl(&["delete", "vmi", "vm"])?;
+        // A disk is a file of user 107 in its claim.
+        let script = "echo golden >/data/disk.img && truncate -s 16M /data/disk.img";
+        let mut pod = pods::pod("writer", &["sh", "-c", script]);
+        pod["spec"]["restartPolicy"] = json!("Never");
+        pod["spec"]["securityContext"]["runAsUser"] = json!(107);
+        pod["spec"]["securityContext"]["runAsGroup"] = json!(107);
+        pod["spec"]["volumes"] =
+            json!([{ "name": "data", "persistentVolumeClaim": { "claimName": "data" } }]);
+        pod["spec"]["containers"][0]["volumeMounts"] = json!([{ "name": "data", "mountPath": "/data" }]);
+        namespace.apply(&pod)?;
+        namespace
+            .wait("pod", "writer", "to have written", RUNNING, |pod| pod["status"]["phase"] == "Succeeded")?;
+        namespace.kubectl(&["delete", "pod", "writer"])?;
 
         let over = json!({ "ephemeral": { "persistentVolumeClaim": { "claimName": "data" } } });
         for _ in 0..2 {
@@ -89,9 +96,9 @@ fn two_guests_do_not_write_to_one_disk() {
     in_namespace("claimtwice", |namespace| {
         namespace.claim("data")?;
         let source = json!({ "persistentVolumeClaim": { "claimName": "data" } });
-        namespace.apply(&with_disk(guest::instance("vm"), &source))?;
+        namespace.apply(&with_disk(guest::without_system(guest::instance("vm")), &source))?;
         namespace.wait_phase("vm", "Running", RUNNING)?;
-        namespace.apply(&with_disk(guest::instance("second"), &source))?;
+        namespace.apply(&with_disk(guest::without_system(guest::instance("second")), &source))?;
         let failed = namespace.wait_phase("second", "Failed", RUNNING)?;
         let conditions = failed["status"]["conditions"].to_string();
         ensure!(conditions.contains("lock"), "{conditions}");

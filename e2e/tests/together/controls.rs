@@ -104,48 +104,48 @@ fn a_paused_guest_stands_still_and_goes_on() {
     });
 }
 
+/// One guest that boots three times. Each step is a behaviour of its own.
 #[test]
-fn a_reset_boots_the_guest_again_in_the_same_instance() {
+fn a_reset_and_a_soft_reboot_without_an_agent_boot_the_guest_again_in_the_same_instance() {
     in_namespace("reset", |namespace| {
         namespace.apply(&guest::instance("vm"))?;
         let before = namespace.wait_phase("vm", "Running", RUNNING)?;
         let log = Log::of(namespace)?;
         log.wait_boots(1)?;
-        let said = namespace.virtctl(&["reset", "vm"])?;
-        ensure!(said.contains("VMI vm was scheduled to reset"), "{said}");
-        let boots = log.wait_boots(2)?;
-        ensure!(boots[0] != boots[1], "{boots:?}");
+        reset_boots_again(namespace, &log)?;
+        soft_reboot_goes_by_the_power_button(namespace, &log)?;
         let after = namespace.need("vmi", "vm")?;
         ensure!(
             after["metadata"]["uid"] == before["metadata"]["uid"] && after["status"]["phase"] == "Running"
         );
-        namespace.wait_event("vm", "Reset").map(drop)
-    });
-}
-
-#[test]
-fn a_soft_reboot_without_an_agent_goes_by_the_power_button() {
-    in_namespace("softreboot", |namespace| {
-        namespace.apply(&guest::instance("vm"))?;
-        let before = namespace.wait_phase("vm", "Running", RUNNING)?;
-        let log = Log::of(namespace)?;
-        wait::until_true("the login prompt", BOOT, || Ok(log.text()?.contains("login: ")))?;
-        let said = namespace.virtctl(&["soft-reboot", "vm"])?;
-        ensure!(said.contains("VMI vm was scheduled to soft-reboot"), "{said}");
-        let boots = log.wait_boots(2)?;
-        ensure!(boots[0] != boots[1], "{boots:?}");
-        ensure!(log.text()?.contains("power button, shutting down"), "the guest was not asked");
-        let after = namespace.need("vmi", "vm")?;
-        ensure!(
-            after["metadata"]["uid"] == before["metadata"]["uid"] && after["status"]["phase"] == "Running"
-        );
-        namespace.wait_event("vm", "SoftRebooted")?;
         // A later power-off counts as the guest's own.
         let mut console = Console::open(namespace, "vm")?;
         console.login(BOOT)?;
         console.send("poweroff\n")?;
         namespace.wait_phase("vm", "Succeeded", BOOT).map(drop)
     });
+}
+
+fn reset_boots_again(namespace: &Namespace, log: &Log) -> Result<()> {
+    let said = namespace.virtctl(&["reset", "vm"])?;
+    ensure!(said.contains("VMI vm was scheduled to reset"), "{said}");
+    let boots = log.wait_boots(2)?;
+    ensure!(boots[0] != boots[1], "{boots:?}");
+    ensure!(!log.text()?.contains("power button"), "the guest was asked");
+    namespace.wait_event("vm", "Reset").map(drop)
+}
+
+fn soft_reboot_goes_by_the_power_button(namespace: &Namespace, log: &Log) -> Result<()> {
+    wait::until_true("the login prompt after the second boot", BOOT, || {
+        let text = log.text()?;
+        Ok(text.rsplit("boot-id: ").next().is_some_and(|rest| rest.contains("login: ")))
+    })?;
+    let said = namespace.virtctl(&["soft-reboot", "vm"])?;
+    ensure!(said.contains("VMI vm was scheduled to soft-reboot"), "{said}");
+    let boots = log.wait_boots(3)?;
+    ensure!(boots[1] != boots[2], "{boots:?}");
+    ensure!(log.text()?.contains("power button, shutting down"), "the guest was not asked");
+    namespace.wait_event("vm", "SoftRebooted").map(drop)
 }
 
 #[test]
@@ -188,7 +188,7 @@ fn a_machine_is_started_paused() {
 #[test]
 fn a_screenshot_is_a_picture_of_the_display() {
     in_namespace("screenshot", |namespace| {
-        namespace.apply(&guest::instance("vm"))?;
+        namespace.apply(&guest::without_system(guest::instance("vm")))?;
         namespace.wait_phase("vm", "Running", RUNNING)?;
         let file = std::env::temp_dir().join(format!("{}.png", namespace.name()));
         namespace.virtctl(&["vnc", "screenshot", "vm", "-f", &file.to_string_lossy()])?;
@@ -200,7 +200,7 @@ fn a_screenshot_is_a_picture_of_the_display() {
         let (width, height) = (side(16), side(20));
         ensure!((320..=4096).contains(&width) && (200..=4096).contains(&height), "{width} x {height}");
 
-        let mut headless = guest::instance("headless");
+        let mut headless = guest::without_system(guest::instance("headless"));
         headless["spec"]["domain"]["devices"]["autoattachGraphicsDevice"] = json!(false);
         namespace.apply(&headless)?;
         namespace.wait_phase("headless", "Running", RUNNING)?;
@@ -222,7 +222,7 @@ fn controls_of_what_does_not_run_say_so() {
         let refused = namespace.try_virtctl(&["pause", "vm", "vm"])?;
         let why = "VirtualMachine vm is not set to run";
         ensure!(refused.code != 0 && refused.text().contains(why), "{}", refused.text());
-        namespace.apply(&guest::instance("tiny"))?;
+        namespace.apply(&guest::without_system(guest::instance("tiny")))?;
         namespace.wait_phase("tiny", "Running", RUNNING)?;
         for command in ["guestosinfo", "userlist", "fslist"] {
             let refused = namespace.try_virtctl(&[command, "tiny"])?;

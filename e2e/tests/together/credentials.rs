@@ -29,30 +29,30 @@ fn with_disk(mut manifest: Value, name: &str, source: &Value) -> Value {
 }
 
 /// All files of the disk with that label.
-fn files(namespace: &Namespace, label: &str) -> Result<String> {
-    let mut console = Console::open(namespace, "vm")?;
-    console.login(BOOT)?;
-    console.ok("modprobe isofs", COMMAND)?;
+fn files(console: &mut Console, label: &str) -> Result<String> {
     console.ok(&format!("mount -r -t iso9660 $(findfs LABEL={label}) /mnt"), COMMAND)?;
-    let files =
-        console.ok("cd /mnt; for f in $(find . -type f); do echo \"$f: $(cat $f)\"; done", COMMAND)?;
-    console.leave()?;
-    Ok(files)
+    let list = "cd /mnt; for f in $(find . -type f); do echo \"$f: $(cat $f)\"; done; cd /; umount /mnt";
+    console.ok(list, COMMAND)
 }
 
 #[test]
-fn a_config_drive_has_what_its_secrets_and_the_manifest_say() {
-    in_namespace("configdrive", |namespace| {
+fn a_config_drive_and_a_nocloud_disk_have_what_their_secrets_and_the_manifest_say() {
+    in_namespace("clouddisks", |namespace| {
         namespace.apply(&secret("user", &json!({"userdata": "#user-of-secret"})))?;
         namespace
             .apply(&secret("keys", &json!({"one": "ssh-ed25519 FIRST", "two": "ssh-ed25519 SECOND"})))?;
+        namespace.apply(&secret("other", &json!({"one": "ssh-ed25519 THIRD"})))?;
         let source = json!({"cloudInitConfigDrive": {"secretRef": {"name": "user"}, "networkData": "{\"config\":\"net\"}"}});
-        let mut manifest = with_disk(guest::instance("vm"), "drive", &source);
+        let manifest = guest::with_user_data(guest::instance("vm"), "#!/bin/sh\ntrue\n");
+        let mut manifest = with_disk(manifest, "drive", &source);
         guest::spec_of(&mut manifest)["accessCredentials"] =
-            json!([keys("keys", &json!({"configDrive": {}}))]);
+            json!([keys("keys", &json!({"configDrive": {}})), keys("other", &json!({"noCloud": {}}))]);
         namespace.apply(&manifest)?;
         namespace.wait_phase("vm", "Running", RUNNING)?;
-        let files = files(namespace, "config-2")?;
+        let mut console = Console::open(namespace, "vm")?;
+        console.login(BOOT)?;
+        console.ok("modprobe isofs", COMMAND)?;
+        let drive = files(&mut console, "config-2")?;
         let instance = format!("\"instance_id\":\"vm.{}\",\"hostname\":\"vm\",\"uuid\":\"", namespace.name());
         for wanted in [
             "./openstack/latest/user_data: #user-of-secret",
@@ -60,8 +60,11 @@ fn a_config_drive_has_what_its_secrets_and_the_manifest_say() {
             "\"public_keys\":{\"0\":\"ssh-ed25519 FIRST\",\"1\":\"ssh-ed25519 SECOND\"}",
             &instance,
         ] {
-            ensure!(files.contains(wanted), "{wanted} is not in {files}");
+            ensure!(drive.contains(wanted), "{wanted} is not in {drive}");
         }
+        let nocloud = files(&mut console, "cidata")?;
+        ensure!(nocloud.contains("\"public-keys\":{\"0\":\"ssh-ed25519 THIRD\"}"), "{nocloud}");
+        console.leave()?;
         // The secret's contents are in no object.
         let vmi = namespace.need("vmi", "vm")?;
         ensure!(!vmi.to_string().contains("user-of-secret"));
@@ -70,24 +73,10 @@ fn a_config_drive_has_what_its_secrets_and_the_manifest_say() {
 }
 
 #[test]
-fn keys_of_a_secret_are_in_the_meta_data_of_a_nocloud_disk() {
-    in_namespace("nocloudkeys", |namespace| {
-        namespace.apply(&secret("keys", &json!({"one": "ssh-ed25519 FIRST"})))?;
-        let mut manifest = guest::with_user_data(guest::instance("vm"), "#!/bin/sh\ntrue\n");
-        guest::spec_of(&mut manifest)["accessCredentials"] = json!([keys("keys", &json!({"noCloud": {}}))]);
-        namespace.apply(&manifest)?;
-        namespace.wait_phase("vm", "Running", RUNNING)?;
-        let files = files(namespace, "cidata")?;
-        ensure!(files.contains("\"public-keys\":{\"0\":\"ssh-ed25519 FIRST\"}"), "{files}");
-        Ok(())
-    });
-}
-
-#[test]
 fn credentials_without_an_agent_are_named_as_not_in_effect() {
     in_namespace("nocredentials", |namespace| {
         namespace.apply(&secret("password", &json!({"root": "x"})))?;
-        let mut manifest = guest::instance("vm");
+        let mut manifest = guest::without_system(guest::instance("vm"));
         guest::spec_of(&mut manifest)["accessCredentials"] = json!([{"userPassword": {
             "source": {"secret": {"secretName": "password"}}, "propagationMethod": {"qemuGuestAgent": {}}}}]);
         namespace.apply(&manifest)?;

@@ -85,8 +85,8 @@ fn hard_eviction_is_a_failure(namespace: &Namespace, grace: u32) -> Result<()> {
     );
     guest::push(&mut spec["volumes"], json!({ "name": "blank", "emptyDisk": { "capacity": "1Gi" } }));
     let mut console = Console::boot(namespace, &manifest)?;
-    // The limit is 60 MiB for each of the pod's containers; this is more than their sum.
-    console.send("dd if=/dev/urandom of=/dev/vdb bs=1M count=400\n")?;
+    // The limit is 60 MiB for each of the pod's containers; this is more than their sum. QEMU allocates zeros, too.
+    console.send("dd if=/dev/zero of=/dev/vdb bs=1M count=400\n")?;
     let vmi = namespace.wait("vmi", "vm", "to be final", Duration::from_secs(300), is_final)?;
     let status = &vmi["status"];
     ensure!(status["phase"] == "Failed" && status["reason"] == "Evicted", "{status}");

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, ensure};
 use barevirt_e2e::wait::{RUNNING, SHUTDOWN, SOON};
-use barevirt_e2e::{Console, guest, in_namespace};
+use barevirt_e2e::{Console, guest, in_namespace, in_no_namespace};
 use serde_json::json;
 
 /// Vendor and device of everything on the guest's PCI buses, such as `0x8086 0x25ab`.
@@ -126,7 +126,7 @@ fn a_guest_of_older_devices_has_a_network_queue_for_each_cpu() {
 }
 
 #[test]
-fn a_guest_reads_its_case_its_clock_its_cpu_and_its_blocks() {
+fn a_guest_reads_its_case_its_clock_its_cpu_its_blocks_and_that_its_link_is_down() {
     in_namespace("board", |namespace| {
         let mut manifest = guest::instance("vm");
         let domain = &mut manifest["spec"]["domain"];
@@ -141,6 +141,7 @@ fn a_guest_reads_its_case_its_clock_its_cpu_and_its_blocks() {
         domain["ioThreadsPolicy"] = json!("auto");
         domain["devices"]["blockMultiQueue"] = json!(true);
         domain["devices"]["disableHotplug"] = json!(true);
+        domain["devices"]["interfaces"][0]["state"] = json!("down");
         guest::push(
             &mut domain["devices"]["disks"],
             json!({
@@ -169,6 +170,12 @@ fn a_guest_reads_its_case_its_clock_its_cpu_and_its_blocks() {
         // Required Hyper-V interfaces were added, although emulation has none of them.
         let hyperv = namespace.need("vmi", "vm")?["spec"]["domain"]["features"]["hyperv"].clone();
         ensure!(hyperv["synic"]["enabled"] == true && hyperv["vpindex"]["enabled"] == true, "{hyperv}");
+
+        console.ok("ip link set eth0 up", SOON)?;
+        let carrier = console.ok("cat /sys/class/net/eth0/carrier", SOON)?;
+        ensure!(carrier.trim() == "0", "the link is {carrier}");
+        let card = namespace.need("vmi", "vm")?["status"]["interfaces"][0].clone();
+        ensure!(card["linkState"] == "down", "{card}");
         Ok(())
     });
 }
@@ -206,7 +213,7 @@ fn a_feature_that_no_node_has_is_named_by_the_failed_instance() {
 
 #[test]
 fn an_unsupported_field_is_refused_by_name() {
-    in_namespace("refused", |namespace| {
+    in_no_namespace(|namespace| {
         let mut manifest = guest::instance("vm");
         manifest["spec"]["domain"]["devices"]["disks"][0]["blockSize"] = json!({"matchVolume": {}});
         let refusal = namespace.refusal(&manifest)?;

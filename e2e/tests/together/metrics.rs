@@ -127,7 +127,7 @@ fn of(metric: &str, namespace: &Namespace, more: &str) -> String {
 }
 
 #[test]
-fn prometheus_sees_what_a_guest_does() {
+fn prometheus_scrapes_every_component_and_sees_what_a_guest_does() {
     in_namespace("prometheus", |namespace| {
         let mut manifest = guest::instance("vm");
         manifest["metadata"]["labels"]["example.com/tier"] = json!("web-1");
@@ -139,6 +139,7 @@ fn prometheus_sees_what_a_guest_does() {
         let mut console = Console::open(namespace, "vm")?;
         console.login(BOOT)?;
         let prometheus = Prometheus::start()?;
+        every_component_is_scraped(&prometheus)?;
 
         // The metrics that identify it: one from its node, one from the leading controller.
         let label = ",kubernetes_vmi_label_example_com_tier=\"web-1\"";
@@ -191,9 +192,7 @@ fn prometheus_sees_what_a_guest_does() {
     });
 }
 
-#[test]
-fn every_component_is_scraped() -> Result<()> {
-    let prometheus = Prometheus::start()?;
+fn every_component_is_scraped(prometheus: &Prometheus) -> Result<()> {
     for component in ["virt-api", "virt-controller", "virt-handler", "virt-operator"] {
         prometheus.above(&format!("min(up{{pod=~\"{component}-.*\"}})"), 0.0)?;
     }

@@ -29,78 +29,83 @@ fn ready_nodes() -> Result<Vec<String>> {
     Ok(names.map(str::to_owned).collect())
 }
 
+/// One guest with the default binding. Each step is a behaviour of its own.
 #[test]
-fn a_guests_port_is_reached_from_pods_on_every_node_by_both_families() {
+fn a_guest_has_the_addresses_of_the_binding_reaches_services_and_is_reached() {
     in_namespace("reach", |namespace| {
-        start(namespace, &guest::instance("vm"))?;
-        let addresses = addresses(namespace)?;
-        ensure!(addresses.iter().any(|address| address.contains(':')), "no IPv6 address in {addresses:?}");
-        ensure!(addresses.iter().any(|address| address.contains('.')), "no IPv4 address in {addresses:?}");
-        for node in ready_nodes()? {
-            let name = format!("client-{node}");
-            let client = pods::client_on(namespace, &name, &node)?;
-            for address in &addresses {
-                let url = format!("http://{}/hostname", pods::host(address));
-                wait::until_true(&format!("an answer from {url} on {node}"), BOOT, || {
-                    Ok(!client.fetch(&url)?.trim().is_empty())
-                })?;
-            }
-        }
-        Ok(())
-    });
-}
-
-#[test]
-fn a_guest_is_pinged_from_another_pod() {
-    in_namespace("ping", |namespace| {
-        start(namespace, &guest::instance("vm"))?;
-        // `ping` of busybox needs root, which `restricted` forbids. The launcher was admitted before.
-        namespace.enforce("baseline")?;
-        let client = pods::root_client(namespace, "client")?;
-        for address in addresses(namespace)? {
-            wait::until_true(&format!("an echo from {address}"), BOOT, || {
-                Ok(client.sh(&format!("ping -c 1 -W 2 {address}"))?.code == 0)
-            })?;
-        }
-        Ok(())
-    });
-}
-
-#[test]
-fn a_guest_reaches_a_service_by_its_dns_name() {
-    in_namespace("service", |namespace| {
         pods::server(namespace, "greeter", "hello from a pod")?;
         start(namespace, &guest::instance("vm"))?;
         let mut console = Console::open(namespace, "vm")?;
         console.login(BOOT)?;
-        for name in ["greeter", &format!("greeter.{}.svc.cluster.local", namespace.name())] {
-            let answer = console.ok(&format!("timeout 20 wget -qO- http://{name}/"), SOON)?;
-            ensure!(answer == "hello from a pod", "{name} answers {answer}");
-        }
-        Ok(())
+        gets_the_addresses_of_the_binding(namespace, &mut console)?;
+        reaches_a_service_by_its_dns_name(namespace, &mut console)?;
+        console.leave()?;
+        is_reached_from_pods_on_every_node_by_both_families(namespace)?;
+        is_reached_by_port_forward_to_its_pod(namespace)?;
+        is_pinged_from_another_pod(namespace)
     });
 }
 
-#[test]
-fn a_guest_gets_the_addresses_of_the_binding() {
-    in_namespace("dhcp", |namespace| {
-        start(namespace, &guest::instance("vm"))?;
-        let mut console = Console::open(namespace, "vm")?;
-        console.login(BOOT)?;
-        let addresses = console.ok("ip address show dev eth0", SOON)?;
-        ensure!(addresses.contains("10.0.2.2/24"), "{addresses}");
-        ensure!(addresses.contains("fd10:0:2::2/"), "{addresses}");
-        ensure!(console.ok("ip route", SOON)?.contains("default via 10.0.2.1"));
-        let pod = namespace.launcher("vm")?;
-        let mtu = console.ok("cat /sys/class/net/eth0/mtu", SOON)?;
-        let node = barevirt_e2e::Node::of(&pod)?;
-        let process = node.processes(&pod, "virt-launcher")?.first().copied().context("no launcher")?;
-        let outside = node.sh(&format!("nsenter -t {process} -n cat /sys/class/net/eth0/mtu"))?;
-        // /sys shows the network namespace in which it was mounted, so the pod's MTU may have to be read from
-        // `ip`.
-        ensure!(mtu == outside.trim() || mtu.parse::<u32>()? <= 1500, "the guest's MTU is {mtu}");
-        Ok(())
-    });
+fn gets_the_addresses_of_the_binding(namespace: &Namespace, console: &mut Console) -> Result<()> {
+    let addresses = console.ok("ip address show dev eth0", SOON)?;
+    ensure!(addresses.contains("10.0.2.2/24"), "{addresses}");
+    ensure!(addresses.contains("fd10:0:2::2/"), "{addresses}");
+    ensure!(console.ok("ip route", SOON)?.contains("default via 10.0.2.1"));
+    let pod = namespace.launcher("vm")?;
+    let mtu = console.ok("cat /sys/class/net/eth0/mtu", SOON)?;
+    let node = barevirt_e2e::Node::of(&pod)?;
+    let process = node.processes(&pod, "virt-launcher")?.first().copied().context("no launcher")?;
+    let outside = node.sh(&format!("nsenter -t {process} -n cat /sys/class/net/eth0/mtu"))?;
+    // /sys shows the network namespace in which it was mounted, so the pod's MTU may have to be read from
+    // `ip`.
+    ensure!(mtu == outside.trim() || mtu.parse::<u32>()? <= 1500, "the guest's MTU is {mtu}");
+    Ok(())
+}
+
+fn reaches_a_service_by_its_dns_name(namespace: &Namespace, console: &mut Console) -> Result<()> {
+    for name in ["greeter", &format!("greeter.{}.svc.cluster.local", namespace.name())] {
+        let answer = console.ok(&format!("timeout 20 wget -qO- http://{name}/"), SOON)?;
+        ensure!(answer == "hello from a pod", "{name} answers {answer}");
+    }
+    Ok(())
+}
+
+fn is_reached_from_pods_on_every_node_by_both_families(namespace: &Namespace) -> Result<()> {
+    let addresses = addresses(namespace)?;
+    ensure!(addresses.iter().any(|address| address.contains(':')), "no IPv6 address in {addresses:?}");
+    ensure!(addresses.iter().any(|address| address.contains('.')), "no IPv4 address in {addresses:?}");
+    for node in ready_nodes()? {
+        let name = format!("client-{node}");
+        let client = pods::client_on(namespace, &name, &node)?;
+        for address in &addresses {
+            let url = format!("http://{}/hostname", pods::host(address));
+            wait::until_true(&format!("an answer from {url} on {node}"), BOOT, || {
+                Ok(!client.fetch(&url)?.trim().is_empty())
+            })?;
+        }
+    }
+    Ok(())
+}
+
+fn is_reached_by_port_forward_to_its_pod(namespace: &Namespace) -> Result<()> {
+    let launcher = namespace.launcher("vm")?;
+    let pod = format!("pod/{}", launcher["metadata"]["name"].as_str().unwrap_or_default());
+    let arguments = ["port-forward", "-n", namespace.name(), &pod, ":80"];
+    let answer = Forward::start(cluster_script("kubectl.sh").args(arguments))?.get("/hostname")?;
+    ensure!(answer.starts_with("HTTP/1.") && answer.contains(" 200 "), "{answer}");
+    Ok(())
+}
+
+fn is_pinged_from_another_pod(namespace: &Namespace) -> Result<()> {
+    // `ping` of busybox needs root, which `restricted` forbids. The launcher was admitted before.
+    namespace.enforce("baseline")?;
+    let client = pods::root_client(namespace, "client")?;
+    for address in addresses(namespace)? {
+        wait::until_true(&format!("an echo from {address}"), BOOT, || {
+            Ok(client.sh(&format!("ping -c 1 -W 2 {address}"))?.code == 0)
+        })?;
+    }
+    Ok(())
 }
 
 #[test]
@@ -139,27 +144,6 @@ fn with_a_port_list_only_those_ports_are_reached() {
             Ok(client.sh(&format!("timeout 5 nc {address} 22 </dev/null"))?.stdout.contains("SSH-"))
         })?;
         ensure!(client.fetch(&format!("http://{address}/"))?.is_empty(), "port 80 is not in the list");
-        Ok(())
-    });
-}
-
-#[test]
-fn port_forward_to_the_pod_reaches_the_guest() {
-    in_namespace("forward", |namespace| {
-        start(namespace, &guest::instance("vm"))?;
-        let mut console = Console::open(namespace, "vm")?;
-        console.login(BOOT)?;
-        let launcher = namespace.launcher("vm")?;
-        let pod = format!("pod/{}", launcher["metadata"]["name"].as_str().unwrap_or_default());
-        let forward = Forward::start(cluster_script("kubectl.sh").args([
-            "port-forward",
-            "-n",
-            namespace.name(),
-            &pod,
-            ":80",
-        ]))?;
-        let answer = forward.get("/hostname")?;
-        ensure!(answer.starts_with("HTTP/1.") && answer.contains(" 200 "), "{answer}");
         Ok(())
     });
 }

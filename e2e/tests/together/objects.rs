@@ -37,66 +37,70 @@ fn files(console: &mut Console, label: &str) -> Result<String> {
     Ok(files)
 }
 
+/// One guest with a disk of each kind. Each step is a behaviour of its own.
 #[test]
-fn keys_of_a_config_map_and_of_a_secret_are_files() {
+fn a_guest_reads_objects_its_pod_and_answers_for_windows_from_disks() {
     in_namespace("objects", |namespace| {
-        namespace.kubectl(&[
-            "create",
-            "configmap",
-            "settings",
-            "--from-literal=color=blue",
-            "--from-literal=a.b=c",
-        ])?;
-        namespace.kubectl(&["create", "secret", "generic", "key", "--from-literal=password=sesame"])?;
+        let literal = |kind: &[&str], name: &str, data: &[&str]| {
+            let all = [&["create"][..], kind, &[name], data].concat();
+            namespace.kubectl(&all).map(drop)
+        };
+        literal(&["configmap"], "settings", &["--from-literal=color=blue", "--from-literal=a.b=c"])?;
+        literal(&["secret", "generic"], "key", &["--from-literal=password=sesame"])?;
+        literal(&["configmap"], "answers", &["--from-literal=Autounattend.xml=<unattend/>"])?;
         let settings = json!({ "configMap": { "name": "settings" } });
         let key = json!({ "secret": { "secretName": "key", "volumeLabel": "SECRETS" } });
-        let manifest = with_object(guest::instance("vm"), "settings", &settings, "disk");
-        let mut console = boot(namespace, &with_object(manifest, "key", &key, "cdrom"))?;
-        let found = files(&mut console, "cfgdata")?;
-        ensure!(found == "./a.b: c\n./color: blue", "{found:?}");
-        let found = files(&mut console, "SECRETS")?;
-        ensure!(found == "./password: sesame", "{found:?}");
-        // The secret's contents must not be in the instance.
-        ensure!(!namespace.need("vmi", "vm")?.to_string().contains("sesame"));
-        console.leave().map(drop)
-    });
-}
-
-#[test]
-fn a_config_map_that_need_not_be_there_is_an_empty_disk() {
-    in_namespace("objectgone", |namespace| {
-        let source =
+        let optional =
             json!({ "configMap": { "name": "nowhere", "optional": true, "volumeLabel": "NOTHING" } });
-        let manifest = with_object(guest::instance("vm"), "settings", &source, "disk");
-        let mut console = boot(namespace, &manifest)?;
-        let found = files(&mut console, "NOTHING")?;
-        ensure!(found.is_empty(), "{found:?}");
-        console.leave().map(drop)
-    });
-}
-
-#[test]
-fn a_guest_reads_its_pods_labels_and_resources() {
-    in_namespace("downwardapi", |namespace| {
-        let source = json!({ "downwardAPI": { "volumeLabel": "POD", "fields": [
+        let pod = json!({ "downwardAPI": { "volumeLabel": "POD", "fields": [
             { "path": "team", "fieldRef": { "fieldPath": "metadata.labels['team']" } },
             { "path": "pod/namespace", "fieldRef": { "fieldPath": "metadata.namespace" } },
             { "path": "pod/memory", "resourceFieldRef":
                 { "containerName": "compute", "resource": "requests.memory", "divisor": "1Mi" } },
         ] } });
-        let mut manifest = with_object(guest::instance("vm"), "me", &source, "disk");
+        let answers = json!({ "sysprep": { "configMap": { "name": "answers" } } });
+        let mut manifest = guest::instance("vm");
         manifest["metadata"]["labels"]["team"] = json!("green");
-        let mut console = boot(namespace, &manifest)?;
-        let found = files(&mut console, "POD")?;
-        let own = format!("./pod/namespace: {}", namespace.name());
-        for wanted in ["./team: green", &own] {
-            ensure!(found.contains(wanted), "{wanted} is not in {found}");
+        for (name, source, target) in [
+            ("settings", &settings, "disk"),
+            ("key", &key, "cdrom"),
+            ("optional", &optional, "disk"),
+            ("me", &pod, "disk"),
+            ("sysprep", &answers, "cdrom"),
+        ] {
+            manifest = with_object(manifest, name, source, target);
         }
-        let memory = found.lines().find_map(|line| line.trim().strip_prefix("./pod/memory: "));
-        let memory: u32 = memory.with_context(|| format!("no memory in {found}"))?.parse()?;
-        ensure!(memory > 128, "the pod's memory is the guest's and more, not {memory} MiB");
+        let mut console = boot(namespace, &manifest)?;
+        keys_are_files(namespace, &mut console)?;
+        let found = files(&mut console, "NOTHING")?;
+        ensure!(found.is_empty(), "a config map that need not be there is an empty disk: {found:?}");
+        labels_and_resources_are_files(namespace, &mut console)?;
+        let found = files(&mut console, "unattendCD")?;
+        ensure!(found == "./Autounattend.xml: <unattend/>", "{found:?}");
         console.leave().map(drop)
     });
+}
+
+fn keys_are_files(namespace: &Namespace, console: &mut Console) -> Result<()> {
+    let found = files(console, "cfgdata")?;
+    ensure!(found == "./a.b: c\n./color: blue", "{found:?}");
+    let found = files(console, "SECRETS")?;
+    ensure!(found == "./password: sesame", "{found:?}");
+    // The secret's contents must not be in the instance.
+    ensure!(!namespace.need("vmi", "vm")?.to_string().contains("sesame"));
+    Ok(())
+}
+
+fn labels_and_resources_are_files(namespace: &Namespace, console: &mut Console) -> Result<()> {
+    let found = files(console, "POD")?;
+    let own = format!("./pod/namespace: {}", namespace.name());
+    for wanted in ["./team: green", &own] {
+        ensure!(found.contains(wanted), "{wanted} is not in {found}");
+    }
+    let memory = found.lines().find_map(|line| line.trim().strip_prefix("./pod/memory: "));
+    let memory: u32 = memory.with_context(|| format!("no memory in {found}"))?.parse()?;
+    ensure!(memory > 128, "the pod's memory is the guest's and more, not {memory} MiB");
+    Ok(())
 }
 
 #[test]
@@ -132,22 +136,9 @@ fn the_token_of_an_account_is_on_its_disk_and_in_no_other_container() {
 }
 
 #[test]
-fn answers_for_windows_are_on_a_cd_that_has_to_have_them() {
+fn answers_for_windows_have_to_be_there() {
     in_namespace("sysprep", |namespace| {
-        namespace.kubectl(&[
-            "create",
-            "configmap",
-            "answers",
-            "--from-literal=Autounattend.xml=<unattend/>",
-        ])?;
         namespace.kubectl(&["create", "secret", "generic", "questions", "--from-literal=ask.xml=<ask/>"])?;
-        let answers = json!({ "sysprep": { "configMap": { "name": "answers" } } });
-        let manifest = with_object(guest::instance("vm"), "sysprep", &answers, "cdrom");
-        let mut console = boot(namespace, &manifest)?;
-        let found = files(&mut console, "unattendCD")?;
-        ensure!(found == "./Autounattend.xml: <unattend/>", "{found:?}");
-        console.leave()?;
-
         let questions = json!({ "sysprep": { "secret": { "name": "questions" } } });
         namespace.apply(&with_object(guest::instance("none"), "sysprep", &questions, "cdrom"))?;
         let vmi = namespace.wait_phase("none", "Failed", RUNNING)?;

@@ -4,7 +4,7 @@
 use anyhow::{Result, bail, ensure};
 use barevirt_e2e::command::cluster_script;
 use barevirt_e2e::wait::{self, BOOT, MOVED, SOON};
-use barevirt_e2e::{Console, Forward, Node, guest, in_namespace, pods};
+use barevirt_e2e::{Console, Forward, Namespace, Node, guest, in_namespace, pods};
 use serde_json::{Value, json};
 
 /// A guest behind passt. It lists its ports, because sockets for all ports need more open files than some nodes allow.
@@ -38,102 +38,111 @@ fn answers(client: &pods::Client<'_>, host: &str) -> Result<()> {
     wait::until_true(&format!("an answer from {url}"), BOOT, || Ok(!client.fetch(&url)?.trim().is_empty()))
 }
 
+/// One guest behind passt. Each step is a behaviour of its own.
 #[test]
-fn a_guest_has_its_pods_addresses_and_both_sides_reach_each_other() {
+fn a_guest_behind_passt_has_its_pods_addresses_and_only_listed_ports_and_passt_has_no_privilege() {
     in_namespace("passt", |namespace| {
         pods::server(namespace, "greeter", "hello from a pod")?;
         let mut console = Console::boot(namespace, &behind_passt(guest::instance("vm")))?;
         let pod = namespace.launcher("vm")?;
         let addresses = addresses_of(&pod);
-        let inside = console.ok("ip address show dev eth0", SOON)?;
-        for address in &addresses {
-            ensure!(inside.contains(&format!("{address}/")), "the guest has no {address}: {inside}");
-        }
-        ensure!(inside.contains("02:00:00:70:61:73"), "{inside}");
-        for name in ["greeter", &format!("greeter.{}.svc.cluster.local", namespace.name())] {
-            let answer = console.ok(&format!("timeout 20 wget -qO- http://{name}/"), SOON)?;
-            ensure!(answer == "hello from a pod", "{name} answers {answer}");
-        }
-        console.leave()?;
-
-        namespace.address("vm")?;
-        let vmi = namespace.need("vmi", "vm")?;
-        let told = &vmi["status"]["interfaces"][0];
-        ensure!(told["ipAddresses"] == json!(addresses), "{told} does not have {addresses:?}");
-        ensure!(told["mac"] == "02:00:00:70:61:73" && told["queueCount"] == 1, "{told}");
-
+        has_its_pods_addresses(namespace, &mut console, &addresses)?;
         let client = pods::client(namespace, "client")?;
-        for address in &addresses {
-            answers(&client, &pods::host(address))?;
-        }
-        namespace.apply(&json!({
-            "apiVersion": "v1", "kind": "Service", "metadata": { "name": "web" },
-            "spec": { "selector": { "guest": "vm" }, "ports": [{ "port": 80 }] },
-        }))?;
-        answers(&client, "web")?;
-        let ssh = format!("timeout 5 nc {} 22 </dev/null", addresses[0]);
-        ensure!(client.sh(&ssh)?.stdout.contains("SSH-"), "no SSH from a pod");
-        Ok(())
-    });
-}
-
-#[test]
-fn a_port_that_is_not_listed_and_the_pods_loopback_are_out_of_reach_and_port_forward_is_not() {
-    in_namespace("passtports", |namespace| {
-        let mut console = Console::boot(namespace, &behind_passt(guest::instance("vm")))?;
-        console
-            .ok("mkdir -p /tmp/www && echo other >/tmp/www/index.html && httpd -p 8080 -h /tmp/www", SOON)?;
-        let client = pods::client(namespace, "client")?;
-        let address = namespace.address("vm")?;
-        answers(&client, &pods::host(&address))?;
-        let other = client.fetch(&format!("http://{}:8080/", pods::host(&address)))?;
-        ensure!(other.is_empty(), "port 8080 is not in the list and says {other}");
-        // Only passt itself listens on the pod's loopback, at the guest's ports.
-        let gateway = console.ok("ip route | sed -n 's/^default via \\([^ ]*\\).*/\\1/p'", SOON)?;
-        let (said, code) =
-            console.run(&format!("timeout 5 wget -qO- http://{}:80/hostname", gateway.trim()), SOON)?;
-        ensure!(code != 0, "the gateway leads the guest to its pod's loopback: {said}");
+        is_reached(namespace, &client, &addresses)?;
+        does_not_reach_its_pods_loopback_and_hides_other_ports(&client, &mut console, &addresses[0])?;
         console.leave()?;
-
-        let launcher = namespace.launcher("vm")?;
-        let pod = format!("pod/{}", launcher["metadata"]["name"].as_str().unwrap_or_default());
-        let arguments = ["port-forward", "-n", namespace.name(), &pod, ":80"];
-        let answer = Forward::start(cluster_script("kubectl.sh").args(arguments))?.get("/hostname")?;
-        ensure!(answer.starts_with("HTTP/1.") && answer.contains(" 200 "), "{answer}");
-        Ok(())
-    });
-}
-
-#[test]
-fn a_passt_has_no_privilege_and_its_end_is_told() {
-    in_namespace("passtends", |namespace| {
-        Console::boot(namespace, &behind_passt(guest::instance("vm")))?.leave()?;
-        let pod = namespace.launcher("vm")?;
+        is_reached_by_port_forward(namespace, &pod)?;
         let node = Node::of(&pod)?;
         let (program, process) = passt(&node, &pod)?;
-        let status =
-            node.sh(&format!("grep -E '^(Uid|CapEff|CapBnd|NoNewPrivs|Seccomp):' /proc/{process}/status"))?;
-        for line in [
-            "Uid:\t107\t107",
-            "CapEff:\t0000000000000000",
-            "CapBnd:\t0000000000000000",
-            "NoNewPrivs:\t1",
-            "Seccomp:\t2",
-        ] {
-            ensure!(status.contains(line), "{line} is not in {status}");
-        }
+        has_no_privilege(&node, process)?;
         node.kill(&pod, program, "KILL")?;
-        let vmi = namespace.wait("vmi", "vm", "to tell of it", SOON, |vmi| {
-            vmi["status"]["conditions"].to_string().contains("PasstEnded")
-        })?;
-        let conditions = vmi["status"]["conditions"].to_string();
-        ensure!(
-            conditions.contains("interface default is not joined to the pod network any more"),
-            "{conditions}"
-        );
-        ensure!(vmi["status"]["phase"] == "Running", "{}", vmi["status"]);
-        namespace.wait_event("vm", "PasstEnded").map(drop)
+        tells_of_the_end_of_passt(namespace)
     });
+}
+
+fn has_its_pods_addresses(namespace: &Namespace, console: &mut Console, addresses: &[String]) -> Result<()> {
+    let inside = console.ok("ip address show dev eth0", SOON)?;
+    for address in addresses {
+        ensure!(inside.contains(&format!("{address}/")), "the guest has no {address}: {inside}");
+    }
+    ensure!(inside.contains("02:00:00:70:61:73"), "{inside}");
+    for name in ["greeter", &format!("greeter.{}.svc.cluster.local", namespace.name())] {
+        let answer = console.ok(&format!("timeout 20 wget -qO- http://{name}/"), SOON)?;
+        ensure!(answer == "hello from a pod", "{name} answers {answer}");
+    }
+    namespace.address("vm")?;
+    let vmi = namespace.need("vmi", "vm")?;
+    let told = &vmi["status"]["interfaces"][0];
+    ensure!(told["ipAddresses"] == json!(addresses), "{told} does not have {addresses:?}");
+    ensure!(told["mac"] == "02:00:00:70:61:73" && told["queueCount"] == 1, "{told}");
+    Ok(())
+}
+
+fn is_reached(namespace: &Namespace, client: &pods::Client<'_>, addresses: &[String]) -> Result<()> {
+    for address in addresses {
+        answers(client, &pods::host(address))?;
+    }
+    namespace.apply(&json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": { "name": "web" },
+        "spec": { "selector": { "guest": "vm" }, "ports": [{ "port": 80 }] },
+    }))?;
+    answers(client, "web")?;
+    let ssh = format!("timeout 5 nc {} 22 </dev/null", addresses[0]);
+    ensure!(client.sh(&ssh)?.stdout.contains("SSH-"), "no SSH from a pod");
+    Ok(())
+}
+
+fn does_not_reach_its_pods_loopback_and_hides_other_ports(
+    client: &pods::Client<'_>,
+    console: &mut Console,
+    address: &str,
+) -> Result<()> {
+    let serve = "mkdir -p /tmp/www && echo other >/tmp/www/index.html && httpd -p 8080 -h /tmp/www";
+    console.ok(serve, SOON)?;
+    let other = client.fetch(&format!("http://{}:8080/", pods::host(address)))?;
+    ensure!(other.is_empty(), "port 8080 is not in the list and says {other}");
+    // Only passt itself listens on the pod's loopback, at the guest's ports.
+    let gateway = console.ok("ip route | sed -n 's/^default via \\([^ ]*\\).*/\\1/p'", SOON)?;
+    let (said, code) =
+        console.run(&format!("timeout 5 wget -qO- http://{}:80/hostname", gateway.trim()), SOON)?;
+    ensure!(code != 0, "the gateway leads the guest to its pod's loopback: {said}");
+    Ok(())
+}
+
+fn is_reached_by_port_forward(namespace: &Namespace, launcher: &Value) -> Result<()> {
+    let pod = format!("pod/{}", launcher["metadata"]["name"].as_str().unwrap_or_default());
+    let arguments = ["port-forward", "-n", namespace.name(), &pod, ":80"];
+    let answer = Forward::start(cluster_script("kubectl.sh").args(arguments))?.get("/hostname")?;
+    ensure!(answer.starts_with("HTTP/1.") && answer.contains(" 200 "), "{answer}");
+    Ok(())
+}
+
+fn has_no_privilege(node: &Node, process: u32) -> Result<()> {
+    let status =
+        node.sh(&format!("grep -E '^(Uid|CapEff|CapBnd|NoNewPrivs|Seccomp):' /proc/{process}/status"))?;
+    for line in [
+        "Uid:\t107\t107",
+        "CapEff:\t0000000000000000",
+        "CapBnd:\t0000000000000000",
+        "NoNewPrivs:\t1",
+        "Seccomp:\t2",
+    ] {
+        ensure!(status.contains(line), "{line} is not in {status}");
+    }
+    Ok(())
+}
+
+fn tells_of_the_end_of_passt(namespace: &Namespace) -> Result<()> {
+    let vmi = namespace.wait("vmi", "vm", "to tell of it", SOON, |vmi| {
+        vmi["status"]["conditions"].to_string().contains("PasstEnded")
+    })?;
+    let conditions = vmi["status"]["conditions"].to_string();
+    ensure!(
+        conditions.contains("interface default is not joined to the pod network any more"),
+        "{conditions}"
+    );
+    ensure!(vmi["status"]["phase"] == "Running", "{}", vmi["status"]);
+    namespace.wait_event("vm", "PasstEnded").map(drop)
 }
 
 #[test]

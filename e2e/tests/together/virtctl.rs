@@ -93,7 +93,7 @@ fn a_viewer_sees_the_guests_screen_and_the_next_one_takes_it() {
 }
 
 #[test]
-fn a_manifest_made_by_virtctl_boots() {
+fn a_manifest_made_by_virtctl_boots_and_a_console_follows_its_machine_into_the_next_run() {
     in_namespace("createvm", |namespace| {
         let image = format!("src:{},bootorder:1", guest::tiny_image());
         let manifest = namespace.virtctl(&[
@@ -114,7 +114,10 @@ fn a_manifest_made_by_virtctl_boots() {
         console.login(BOOT)?;
         // The data for cloud-init is on a second disk.
         console.ok("test -b /dev/sdb || test -b /dev/vdb", SOON)?;
-        console.leave()?;
+        namespace.virtctl(&["restart", "vm"])?;
+        console.expect("Connected to vm console again", RUNNING)?;
+        console.login(BOOT)?;
+        ensure!(console.leave()? == 0);
         for words in [
             &["instancetype", "--name=small", "--cpu=1", "--memory=128Mi"][..],
             &["preference", "--name=plain", "--cpu-topology=cores"],
@@ -163,21 +166,6 @@ fn credentials_are_written_to_the_secrets_of_a_machine() {
         );
         namespace.virtctl(&[&password[..], &["--force"]].concat())?;
         ensure!(namespace.need("secret", "passwords")?["data"] == json!({"jdoe": "c2VjcmV0"}));
-        Ok(())
-    });
-}
-
-#[test]
-fn a_console_follows_its_machine_into_the_next_run() {
-    in_namespace("consoleagain", |namespace| {
-        namespace.apply(&guest::machine("vm", "Always"))?;
-        namespace.wait_phase("vm", "Running", RUNNING)?;
-        let mut console = Console::open(namespace, "vm")?;
-        console.login(BOOT)?;
-        namespace.virtctl(&["restart", "vm"])?;
-        console.expect("Connected to vm console again", RUNNING)?;
-        console.login(BOOT)?;
-        ensure!(console.leave()? == 0);
         Ok(())
     });
 }
