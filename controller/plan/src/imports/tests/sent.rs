@@ -1,5 +1,6 @@
 //! Copies from other namespaces.
 
+use super::copies::golden;
 use super::*;
 use crate::data_volumes::Place;
 

@@ -1,0 +1,168 @@
+//! Copies of claims of the same namespace.
+
+use super::*;
+
+/// A copy of the claim `golden`.
+pub(super) fn copy(storage: &Value) -> World {
+    let from = json!({ "pvc": { "name": "golden", "namespace": "ns" } });
+    let mut world =
+        World::new(data_volume(|value| value["spec"] = json!({ "source": from, "storage": storage })));
+    world.observed.copied = source(None, None);
+    world
+}
+
+/// Facts about the claim `golden`.
+pub(super) fn source(claim: Option<PersistentVolumeClaim>, used_by: Option<&str>) -> Copied {
+    let place = crate::data_volumes::Place::new("claim", "ns", "golden").unwrap();
+    Copied::Claim(Box::new(SourceClaim { place, claim, used_by: used_by.map(str::to_owned), sender: None }))
+}
+
+/// The claim that is copied.
+pub(super) fn golden(change: impl FnOnce(&mut Value)) -> PersistentVolumeClaim {
+    let mut value = json!({
+        "metadata": { "name": "golden" },
+        "spec": { "accessModes": ["ReadWriteOnce"], "storageClassName": "fast",
+            "resources": { "requests": { "storage": "1100Mi" } } },
+        "status": { "phase": "Bound" },
+    });
+    change(&mut value);
+    serde_json::from_value(value).unwrap()
+}
+
+#[test]
+fn a_claim_is_copied_once_it_is_there_and_filled_and_nobody_uses_it() {
+    let mut world = copy(&json!({}));
+    world.settle();
+    assert_eq!(world.phase(), "Pending");
+    assert_eq!(condition(world.status(), "Running").1, "SourceNotReady");
+    assert!(world.observed.claim.is_none());
+    // It exists, and is being filled.
+    let owner = json!([{ "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "DataVolume", "name": "golden", "uid": "g", "controller": true }]);
+    let unfilled = golden(|value| value["metadata"]["ownerReferences"] = owner);
+    world.observed.copied = source(Some(unfilled.clone()), None);
+    world.settle();
+    let claim = world.observed.claim.clone().unwrap().spec.unwrap();
+    assert_eq!(claim.resources.unwrap().requests.unwrap()["storage"].0, "1100Mi");
+    assert_eq!(claim.storage_class_name.as_deref(), Some("fast"));
+    assert_eq!(
+        (world.phase(), condition(world.status(), "Running").2),
+        ("CloneScheduled", "claim golden is not filled yet")
+    );
+    // It is filled, and a pod uses it.
+    let mut filled = unfilled;
+    filled.annotations_mut().insert("cdi.kubevirt.io/storage.populatedFor".to_owned(), "golden".to_owned());
+    world.observed.copied = source(Some(filled.clone()), Some("virt-launcher-vm"));
+    assert_eq!(world.step().again, Some(SOURCE));
+    assert_eq!(condition(world.status(), "Running").2, "claim golden is used by pod virt-launcher-vm");
+    assert!(world.observed.pod.is_none());
+    // The copy's pod is the consumer that the copy's claim waits for.
+    world.observed.copied = source(Some(filled), None);
+    world.observed.waits = true;
+    world.settle();
+    let pod = world.observed.pod.clone().unwrap().spec.unwrap();
+    assert_eq!(
+        pod.volumes.as_ref().unwrap()[1].persistent_volume_claim.as_ref().unwrap().claim_name,
+        "golden"
+    );
+    let mounts = pod.containers[0].volume_mounts.as_ref().unwrap();
+    assert!(mounts.iter().any(|mount| mount.mount_path == "/source" && mount.read_only == Some(true)));
+    let job: Job =
+        serde_json::from_str(pod.containers[0].env.as_ref().unwrap()[0].value.as_ref().unwrap()).unwrap();
+    assert_eq!((job.source, job.size, job.overhead), (Source::Claim {}, 1100 << 20, 0));
+    world.claim_is("Bound");
+    world.pod_is(runs());
+    world.settle();
+    assert_eq!(world.phase(), "CloneInProgress");
+    world.pod_is(json!({ "phase": "Succeeded" }));
+    world.settle();
+    assert_eq!(world.phase(), "Succeeded");
+    assert_eq!(world.events, ["CloneScheduled", "CloneInProgress", "CloneSucceeded"]);
+}
+
+#[test]
+fn a_copy_may_be_larger_and_of_another_kind() {
+    let mut world =
+        copy(&json!({ "volumeMode": "Block", "resources": { "requests": { "storage": "2Gi" } } }));
+    world.observed.copied = source(Some(golden(|_| {})), None);
+    world.settle();
+    world.claim_is("Bound");
+    world.settle();
+    let pod = world.observed.pod.clone().unwrap().spec.unwrap();
+    assert_eq!(pod.containers[0].volume_devices.as_ref().unwrap()[0].device_path, "/dev/cdi-block-volume");
+    let mut world = copy(&json!({}));
+    let block = golden(|value| value["spec"]["volumeMode"] = json!("Block"));
+    world.observed.copied = source(Some(block), None);
+    world.settle();
+    world.claim_is("Bound");
+    world.settle();
+    let pod = world.observed.pod.clone().unwrap().spec.unwrap();
+    let devices: Vec<_> =
+        pod.containers[0].volume_devices.iter().flatten().map(|device| device.device_path.as_str()).collect();
+    assert_eq!(devices, ["/dev/cdi-block-volume", "/dev/cdi-source-volume"]);
+}
+
+/// A DataSource `tiny` in `ns`: `source` is in its spec, `resolved` in its status.
+fn tiny(source: &Value, resolved: &Value) -> barevirt_api::cdi::DataSource {
+    let value = json!({
+        "metadata": { "name": "tiny", "namespace": "ns" }, "spec": { "source": source },
+        "status": { "source": resolved },
+    });
+    serde_json::from_value(value).unwrap()
+}
+
+#[test]
+fn a_data_source_is_followed_until_the_claim_is_made_and_not_after() {
+    let by_name = data_volume(|value| {
+        value["spec"] = json!({ "sourceRef": { "kind": "DataSource", "name": "tiny" }, "storage": {} });
+    });
+    let mut world = World::new(by_name.clone());
+    let Named::DataSource(place) = named(&by_name, None) else { panic!() };
+    assert_eq!(place.to_string(), "ns/tiny");
+    world.observed.copied = followed(&place, None).unwrap_err();
+    world.settle();
+    assert_eq!(world.phase(), "Pending");
+    assert_eq!(condition(world.status(), "Running").2, "there is no DataSource ns/tiny");
+    assert_eq!(world.step().again, Some(SOURCE));
+    let pvc = json!({ "pvc": { "name": "golden", "namespace": "ns" } });
+    let found = followed(&place, Some(&tiny(&pvc, &json!({})))).unwrap();
+    assert_eq!(found.to_string(), "ns/golden");
+    world.observed.copied = source(Some(golden(|_| {})), None);
+    world.settle();
+    let claim = world.observed.claim.clone();
+    assert_eq!(named(&by_name, claim.as_ref()), Named::Claim(found));
+    world.claim_is("Bound");
+    world.settle();
+    assert!(world.observed.pod.is_some());
+    assert_eq!(world.phase(), "CloneScheduled");
+}
+
+#[test]
+fn a_data_source_stands_for_a_claim_by_itself_or_by_another_one() {
+    let place = crate::data_volumes::Place::new("DataSource", "ns", "tiny").unwrap();
+    let pvc = json!({ "pvc": { "name": "golden", "namespace": "ns" } });
+    let other = json!({ "dataSource": { "name": "b", "namespace": "ns" } });
+    assert_eq!(followed(&place, Some(&tiny(&other, &pvc))).unwrap().to_string(), "ns/golden");
+    // Its spec counts more than its status.
+    let stale = json!({ "pvc": { "name": "old", "namespace": "ns" } });
+    assert_eq!(followed(&place, Some(&tiny(&pvc, &stale))).unwrap().to_string(), "ns/golden");
+    let snapshot = json!({ "snapshot": { "name": "s", "namespace": "ns" } });
+    for (source, resolved, refused) in [
+        (&other, &json!({}), false),
+        (&json!({}), &pvc, false),
+        (&json!({ "pvc": { "name": "../x", "namespace": "ns" } }), &json!({}), false),
+        (&snapshot, &json!({}), true),
+        (&other, &snapshot, true),
+    ] {
+        let copied = followed(&place, Some(&tiny(source, resolved))).unwrap_err();
+        assert_eq!(matches!(copied, Copied::Refused(_)), refused, "{source}: {copied:?}");
+    }
+}
+
+#[test]
+fn a_forbidden_copy_fails() {
+    let mut world = copy(&json!({}));
+    world.observed.copied = Copied::Refused("not this one".to_owned());
+    world.settle();
+    assert_eq!((world.phase(), condition(world.status(), "Ready").2), ("Failed", "not this one"));
+    assert!(world.observed.claim.is_none());
+}

@@ -1,0 +1,94 @@
+//! The pods that fill claims.
+
+use super::*;
+
+fn pod(change: impl FnOnce(&mut Value), block: bool) -> Pod {
+    let data_volume = data_volume(change);
+    let mut claim = claim::of(&data_volume, None, &Profile::default()).unwrap();
+    if block {
+        claim.spec.as_mut().unwrap().volume_mode = Some("Block".to_owned());
+    }
+    importer::of(&data_volume, (&claim, None), &installation(), Some(3))
+}
+
+#[test]
+fn an_object_of_s3_is_asked_for_with_the_keys_of_its_secret() {
+    let pod = pod(
+        |value| {
+            value["spec"]["source"] = json!({ "s3": {
+                "url": "https://s3.example/bucket/a.img", "secretRef": "keys", "certConfigMap": "ca",
+            } });
+        },
+        false,
+    );
+    let spec = serde_json::to_value(pod.spec.unwrap()).unwrap();
+    let job: Job = serde_json::from_str(spec["containers"][0]["env"][0]["value"].as_str().unwrap()).unwrap();
+    assert_eq!(job.source, Source::S3 { url: "https://s3.example/bucket/a.img".to_owned() });
+    let text = spec["volumes"].to_string();
+    assert!(text.contains(r#""secretName":"keys""#) && text.contains(r#""name":"ca""#), "{text}");
+}
+
+#[test]
+fn a_pod_with_everything() {
+    let pod = pod(
+        |value| {
+            value["spec"]["priorityClassName"] = json!("high");
+            value["spec"]["serviceAccountName"] = json!("robot");
+            value["spec"]["source"] = json!({ "http": {
+                "url": "https://images.example/a", "checksum": "sha256:00", "secretRef": "login", "certConfigMap": "ca",
+                "extraHeaders": ["X-A: b"], "secretExtraHeaders": ["h1", "h2"],
+            } });
+        },
+        false,
+    );
+    insta::assert_snapshot!(serde_saphyr::to_string(&serde_json::to_value(&pod).unwrap()).unwrap());
+}
+
+#[test]
+fn a_block_device_is_given_as_one_with_room_beside_it() {
+    let pod = pod(
+        |value| value["spec"]["source"] = json!({ "registry": { "url": "docker://r.example:5000/a:1" } }),
+        true,
+    );
+    let spec = pod.spec.unwrap();
+    let container = &spec.containers[0];
+    assert_eq!(container.volume_devices.as_ref().unwrap()[0].device_path, "/dev/cdi-block-volume");
+    assert_eq!(container.volume_mounts.as_ref().unwrap()[0].mount_path, "/scratch");
+    let job: Job = serde_json::from_str(container.env.as_ref().unwrap()[0].value.as_ref().unwrap()).unwrap();
+    assert_eq!(
+        job.source,
+        Source::Registry {
+            url: "docker://r.example:5000/a:1".to_owned(),
+            architecture: None,
+            insecure: true
+        }
+    );
+    assert_eq!((job.size, job.overhead, job.owner.as_str()), (1 << 30, 60, UID));
+}
+
+#[test]
+fn a_long_name_is_cut_and_stays_another_one() {
+    let (one, other) = ("x".repeat(253), format!("{}y", "x".repeat(252)));
+    assert_eq!(pod_name("root"), "importer-root");
+    assert!(pod_name(&one).len() <= 63);
+    assert_ne!(pod_name(&one), pod_name(&other));
+}
+
+#[test]
+fn an_image_of_the_node_is_a_volume_of_the_pod() {
+    let by_node = |value: &mut Value| {
+        value["spec"]["source"] =
+            json!({ "registry": { "url": "docker://localhost/disk:1", "pullMethod": "node" } });
+    };
+    let pod = pod(by_node, false);
+    let image = pod.spec.as_ref().unwrap().volumes.as_ref().unwrap()[1].image.clone().unwrap();
+    assert_eq!(image.reference.as_deref(), Some("localhost/disk:1"));
+    // Where the cluster has no such volumes, the status says so.
+    let mut world = World::new(data_volume(by_node));
+    world.settle();
+    world.claim_is("Bound");
+    let without = Installation { image_volumes: false, ..installation() };
+    let planned = plan(&world.observed, &without);
+    assert!(planned.step.is_none());
+    assert_eq!(condition(&planned.status.unwrap(), "Running").1, "SourceNotReady");
+}
