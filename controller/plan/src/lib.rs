@@ -9,6 +9,25 @@
 //!
 //!   DataVolume --imports--> claim, importer pod, status             where there is no CDI
 //! ```
+//!
+//! The modules, from the outside in. Each module uses only modules that are listed below it.
+//!
+//! **What is planned for an object**
+//!
+//! - [`template`]: the instance that a machine starts; [`difference`]: what a change of a machine means for its instance.
+//! - [`imports`]: claims, pods and status of DataVolumes; [`migration`]: settings of a migration.
+//! - [`pod`]: the launcher pod of an instance, and pods beside it.
+//!
+//! **Parts of these plans**
+//!
+//! - [`data_volumes`]: DataVolumes that a machine's templates ask for; [`revision`]: copies of machines.
+//! - [`volume_migration`]: volumes that move to other claims; [`live_update`]: changes that a running instance takes over;
+//!   [`cards`] and [`hotplug`]: network cards and volumes that come and go.
+//!
+//! **Shared by all**
+//!
+//! - [`config`]: settings of the installation; [`requests`]: commands in the status of a machine.
+//! - [`fields`] and [`merge`]: differences of values; [`generated`]: names that follow from a text; [`owner`]: owner references.
 
 pub mod cards;
 pub mod config;
