@@ -80,17 +80,39 @@ pub fn with_user_data(mut manifest: Value, user_data: &str) -> Value {
     manifest
 }
 
+/// A guest without a system: its root disk is empty, so its firmware stops and waits. For tests that do not look
+/// into the guest, because an emulated boot needs several seconds of processor time.
+pub fn without_system(mut manifest: Value) -> Value {
+    spec_of(&mut manifest)["volumes"][0] = json!({ "name": "root", "emptyDisk": { "capacity": "1Mi" } });
+    manifest
+}
+
 /// A guest that moves when it is evicted, and has no disk: its system is the initial file system, in its memory.
-pub fn movable(mut manifest: Value) -> Value {
+pub fn movable(manifest: Value) -> Value {
+    let mut manifest = in_memory(manifest, &["/boot/small", "/boot/small-initrd"]);
     let spec = spec_of(&mut manifest);
     spec["evictionStrategy"] = json!("LiveMigrate");
+    // The last ones are also those of this kernel on the small guest's disk.
+    let arguments = "root=none console=ttyS0 quiet net.ifnames=0 nokaslr tsc=reliable \
+                     no_timer_check memhp_default_state=online_movable pcie_ports=compat";
+    spec["domain"]["firmware"]["kernelBoot"]["kernelArgs"] = json!(arguments);
+    manifest
+}
+
+/// A guest without a disk whose kernel is Debian's, which has more drivers, but boots much more slowly than the small one.
+pub fn with_debians_kernel(manifest: Value) -> Value {
+    in_memory(manifest, &["/boot/vmlinuz", "/boot/initrd"])
+}
+
+fn in_memory(mut manifest: Value, [kernel, initrd]: &[&str; 2]) -> Value {
+    let spec = spec_of(&mut manifest);
     spec["volumes"] = json!([]);
     let domain = &mut spec["domain"];
     domain["devices"]["disks"] = json!([]);
     domain["memory"]["guest"] = json!("192Mi");
     domain["firmware"]["kernelBoot"] = json!({
         "kernelArgs": "console=ttyS0 quiet net.ifnames=0",
-        "container": { "image": tiny_image(), "kernelPath": "/boot/vmlinuz", "initrdPath": "/boot/initrd" },
+        "container": { "image": tiny_image(), "kernelPath": kernel, "initrdPath": initrd },
     });
     manifest
 }

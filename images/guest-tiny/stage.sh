@@ -1,4 +1,4 @@
-# The smallest useful Linux guest: busybox, dropbear, a small kernel, and for UEFI and kernel boots Debian's. Sourced by
+# The smallest useful Linux guest: busybox, dropbear, a small kernel, and for UEFI and some kernel boots Debian's. Sourced by
 # ../build.sh.
 # also: guests.sh
 # shellcheck shell=bash disable=SC2154 source=images/guests.sh
@@ -24,6 +24,12 @@ stage() {
 
     disk "$work/disk.qcow2" "$tree" guest-tiny 128 "$(command_line guest-tiny)"
     container_disk "$1" "$work/disk.qcow2"
-    # For a kernel boot: without a root disk the initrd is the system.
-    for file in vmlinuz initrd; do install -D -m 440 -o 107 -g 107 "$tree/boot/$file" "$1/boot/$file"; done
+    # For kernel boots, where the initrd is the system: Debian's kernel, and the small one, which has no use for Debian's drivers.
+    rm -r "$initrd/lib/modules"
+    cp -a "$tree/lib/modules" "$initrd/lib/"
+    rm -r "$initrd/lib/modules/$version"
+    pack_initrd "$initrd" "$work/small-initrd"
+    for file in "$tree"/boot/{vmlinuz,initrd,small} "$work/small-initrd"; do
+        install -D -m 440 -o 107 -g 107 "$file" "$1/boot/$(basename "$file")"
+    done
 }

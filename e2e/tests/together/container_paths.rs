@@ -84,7 +84,7 @@ fn answer(request: Request) -> Result<Answer> {
 
 /// A guest that mounts that directory of its pod.
 fn with_path(name: &str, path: &str) -> Value {
-    let mut manifest = guest::movable(guest::instance(name));
+    let mut manifest = guest::with_debians_kernel(guest::instance(name));
     let spec = guest::spec_of(&mut manifest);
     guest::push(&mut spec["domain"]["devices"]["filesystems"], json!({"name": "cloud", "virtiofs": {}}));
     guest::push(&mut spec["volumes"], json!({"name": "cloud", "containerPath": {"path": path}}));
