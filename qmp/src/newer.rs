@@ -100,8 +100,8 @@ impl Command for QueryCpuModelExpansion {
     const ALLOW_OOB: bool = false;
 }
 
-/// `query-named-block-nodes`, of which only names are decoded, so that an unknown driver does not hide a
-/// node.
+/// `query-named-block-nodes`, of which only names and sizes are decoded, so that an unknown driver does not hide
+/// a node.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct QueryNamedBlockNodes {
     /// Omits the nodes below each node.
@@ -114,6 +114,16 @@ pub struct NamedBlockNode {
     /// The node's name.
     #[serde(rename = "node-name", default)]
     pub node_name: Option<String>,
+    /// Its image.
+    pub image: NamedBlockImage,
+}
+
+/// The image of a [`NamedBlockNode`] (`ImageInfo`).
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct NamedBlockImage {
+    /// Size of the disk in bytes.
+    #[serde(rename = "virtual-size")]
+    pub virtual_size: u64,
 }
 
 impl QmpCommand for QueryNamedBlockNodes {}

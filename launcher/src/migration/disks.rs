@@ -10,7 +10,8 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use barevirt_qmp::qapi::qmp;
+use barevirt_qmp::newer::QueryNamedBlockNodes;
+use barevirt_qmp::qapi::qmp::{self, BlockJobInfo};
 use barevirt_qmp::{Deadline, Error, Qmp};
 use serde_json::{Value, json};
 use tokio::net::UnixStream;
@@ -122,18 +123,16 @@ impl LocalDisks {
             return Ok(());
         }
         let path = self.socket.display().to_string();
-        let mut start = json!({
-            "addr": {"type": "unix", "data": {"path": path}}, "max-connections": self.all.len(),
-        });
-        if tls {
-            start["tls-creds"] = json!(KEY);
-        }
-        qmp.execute_raw("nbd-server-start", start, Deadline::after(COMMAND)).await?;
+        let start = qmp::nbd_server_start {
+            addr: qmp::UnixSocketAddress { path, abstract_: None, tight: None }.into(),
+            max_connections: u32::try_from(self.all.len()).ok(),
+            tls_creds: tls.then(|| KEY.to_owned()),
+            tls_authz: None,
+        };
+        qmp.execute(start, Deadline::after(COMMAND)).await?;
         for LocalDisk { name, node, .. } in &self.all {
             let connection = connections.remove(name).ok_or_else(|| NotBegun::NoConnection(name.clone()))?;
-            let export =
-                json!({"type": "nbd", "id": node, "node-name": node, "name": name, "writable": true});
-            qmp.execute_raw("block-export-add", export, Deadline::after(COMMAND)).await?;
+            qmp.execute(export(name, node), Deadline::after(COMMAND)).await?;
             connect(&self.socket, connection).await?;
         }
         Ok(())
@@ -173,13 +172,9 @@ impl LocalDisks {
             }
             // Both sides have the same image beneath a disk of the node, so only what the guest wrote is copied. A
             // claim is copied whole. Without an image beneath, `top` is the whole disk, too.
-            let sync = if *on_claim { "full" } else { "top" };
-            let mirror = json!({
-                "job-id": copy, "device": node, "target": copy, "sync": sync, "copy-mode": "write-blocking",
-                "speed": limits.bandwidth.unwrap_or_default(), "auto-dismiss": false,
-                "on-source-error": "report", "on-target-error": "report",
-            });
-            qmp.execute_raw("blockdev-mirror", mirror, Deadline::after(COMMAND)).await?;
+            let sync = if *on_claim { qmp::MirrorSyncMode::full } else { qmp::MirrorSyncMode::top };
+            let mirror = mirror(node, copy, sync, limits.bandwidth.unwrap_or_default());
+            qmp.execute(mirror, Deadline::after(COMMAND)).await?;
         }
         Ok(())
     }
@@ -189,23 +184,26 @@ impl LocalDisks {
     /// # Errors
     /// If QEMU does not answer, or a copy has failed.
     pub async fn look(&self, qmp: &Qmp) -> Result<Copied, NotBegun> {
-        let jobs = qmp.execute_raw("query-block-jobs", Value::Null, Deadline::after(COMMAND)).await?;
+        let jobs = qmp.execute_list(qmp::query_block_jobs {}, Deadline::after(COMMAND)).await?;
         self.understood(&jobs).map_err(NotBegun::Copy)
     }
 
-    /// Parses the answer to `query-block-jobs`. Pure. Jobs that are not copies are ignored.
-    fn understood(&self, jobs: &Value) -> Result<Copied, String> {
+    /// The meaning of QEMU's answer. Pure. Jobs that are not copies are ignored.
+    fn understood(&self, jobs: &[BlockJobInfo]) -> Result<Copied, String> {
+        let copies = jobs.iter().filter_map(|job| match job {
+            BlockJobInfo::mirror { base, .. } => Some(base),
+            _ => None,
+        });
         let mut seen = Copied { done: true, ..Copied::default() };
         for (index, LocalDisk { name, .. }) in self.all.iter().enumerate() {
-            let job = jobs.as_array().into_iter().flatten().find(|job| job["device"] == copy_name(index));
+            let job = copies.clone().find(|job| job.device == copy_name(index));
             let job = job.ok_or_else(|| format!("the copy of disk {name} has ended"))?;
-            if let Some(why) = job["error"].as_str() {
+            if let Some(why) = &job.error {
                 return Err(format!("disk {name} cannot be copied: {why}"));
             }
-            let number = |field: &str| job[field].as_u64().unwrap_or_default();
-            seen.total += number("len");
-            seen.remaining += number("len").saturating_sub(number("offset"));
-            seen.done &= job["ready"] == true;
+            seen.total += bytes(job.len);
+            seen.remaining += bytes(job.len).saturating_sub(bytes(job.offset));
+            seen.done &= job.ready;
         }
         Ok(seen)
     }
@@ -222,16 +220,16 @@ impl LocalDisks {
             return Err(NotBegun::Copy("a disk was not copied completely".to_owned()));
         }
         for index in 0..self.all.len() {
-            let end = json!({"device": copy_name(index)});
-            qmp.execute_raw("block-job-cancel", end, Deadline::after(COMMAND)).await?;
+            let end = qmp::block_job_cancel { device: copy_name(index), force: None };
+            qmp.execute(end, Deadline::after(COMMAND)).await?;
         }
         for (index, LocalDisk { name, .. }) in self.all.iter().enumerate() {
             let copy = copy_name(index);
             if let Some(why) = concluded(qmp, &copy).await? {
                 return Err(NotBegun::Copy(format!("disk {name} cannot be copied: {why}")));
             }
-            qmp.execute_raw("job-dismiss", json!({"id": copy}), Deadline::after(COMMAND)).await?;
-            qmp.execute_raw("blockdev-del", json!({"node-name": copy}), Deadline::after(COMMAND)).await?;
+            qmp.execute(qmp::job_dismiss { id: copy.clone() }, Deadline::after(COMMAND)).await?;
+            qmp.execute(qmp::blockdev_del { node_name: copy }, Deadline::after(COMMAND)).await?;
         }
         Ok(())
     }
@@ -244,7 +242,7 @@ impl LocalDisks {
         if self.all.is_empty() {
             return Ok(());
         }
-        unless_refused(qmp.execute_raw("nbd-server-stop", Value::Null, Deadline::after(COMMAND)).await)
+        unless_refused(qmp.execute(qmp::nbd_server_stop {}, Deadline::after(COMMAND)).await)
     }
 
     /// Undoes everything on either side, as far as it was done.
@@ -258,28 +256,66 @@ impl LocalDisks {
         self.unexport(qmp).await?;
         for index in 0..self.all.len() {
             let copy = copy_name(index);
-            let end = json!({"device": copy, "force": true});
-            unless_refused(qmp.execute_raw("block-job-cancel", end, Deadline::after(COMMAND)).await)?;
+            let end = qmp::block_job_cancel { device: copy.clone(), force: Some(true) };
+            unless_refused(qmp.execute(end, Deadline::after(COMMAND)).await)?;
             match concluded(qmp, &copy).await {
                 Ok(_) | Err(NotBegun::Copy(_)) => {}
                 Err(NotBegun::Monitor(error)) => return Err(error),
                 Err(NotBegun::Key(_) | NotBegun::NoConnection(_) | NotBegun::Connect(_)) => {}
             }
-            let dismiss = json!({"id": copy});
-            unless_refused(qmp.execute_raw("job-dismiss", dismiss, Deadline::after(COMMAND)).await)?;
-            let node = json!({"node-name": copy});
-            unless_refused(qmp.execute_raw("blockdev-del", node, Deadline::after(COMMAND)).await)?;
+            let dismiss = qmp::job_dismiss { id: copy.clone() };
+            unless_refused(qmp.execute(dismiss, Deadline::after(COMMAND)).await)?;
+            let delete = qmp::blockdev_del { node_name: copy };
+            unless_refused(qmp.execute(delete, Deadline::after(COMMAND)).await)?;
         }
         Ok(())
     }
 }
 
+/// The command that exports a disk.
+fn export(name: &str, node: &str) -> qmp::block_export_add {
+    let base = qmp::BlockExportOptionsBase {
+        id: node.to_owned(),
+        node_name: node.to_owned(),
+        writable: Some(true),
+        fixed_iothread: None,
+        iothread: None,
+        writethrough: None,
+    };
+    let name = qmp::BlockExportOptionsNbdBase { name: Some(name.to_owned()), description: None };
+    qmp::block_export_add((qmp::BlockExportOptionsNbd::from(name), base).into())
+}
+
+/// The command that copies a node to the node of this name.
+fn mirror(node: &str, copy: String, sync: qmp::MirrorSyncMode, bandwidth: u64) -> qmp::blockdev_mirror {
+    qmp::blockdev_mirror {
+        job_id: Some(copy.clone()),
+        device: node.to_owned(),
+        target: copy,
+        sync,
+        copy_mode: Some(qmp::MirrorCopyMode::write_blocking),
+        speed: Some(i64::try_from(bandwidth).unwrap_or(i64::MAX)),
+        auto_dismiss: Some(false),
+        on_source_error: Some(qmp::BlockdevOnError::report),
+        on_target_error: Some(qmp::BlockdevOnError::report),
+        auto_finalize: None,
+        buf_size: None,
+        filter_node_name: None,
+        granularity: None,
+        replaces: None,
+    }
+}
+
+/// Bytes as QEMU counts them.
+fn bytes(count: i64) -> u64 {
+    u64::try_from(count).unwrap_or_default()
+}
+
 /// Size of a node in bytes.
 async fn size_of(qmp: &Qmp, node: &str) -> Result<u64, NotBegun> {
-    let all = json!({"flat": true});
-    let nodes = qmp.execute_raw("query-named-block-nodes", all, Deadline::after(COMMAND)).await?;
-    let found = nodes.as_array().into_iter().flatten().find(|found| found["node-name"] == node);
-    let size = found.and_then(|found| found["image"]["virtual-size"].as_u64());
+    let nodes = qmp.execute(QueryNamedBlockNodes { flat: true }, Deadline::after(COMMAND)).await?;
+    let found = nodes.into_iter().find(|found| found.node_name.as_deref() == Some(node));
+    let size = found.map(|found| found.image.virtual_size);
     size.ok_or_else(|| NotBegun::Copy(format!("QEMU does not tell the size of {node}")))
 }
 
@@ -293,12 +329,12 @@ fn first(size: u64, of: Value) -> Value {
 async fn concluded(qmp: &Qmp, id: &str) -> Result<Option<String>, NotBegun> {
     let ends = Instant::now() + END;
     while Instant::now() < ends {
-        let jobs = qmp.execute_raw("query-jobs", Value::Null, Deadline::after(COMMAND)).await?;
-        let Some(job) = jobs.as_array().into_iter().flatten().find(|job| job["id"] == id) else {
+        let jobs = qmp.execute_list(qmp::query_jobs {}, Deadline::after(COMMAND)).await?;
+        let Some(job) = jobs.into_iter().find(|job| job.id == id) else {
             return Ok(None);
         };
-        if job["status"] == "concluded" {
-            return Ok(job["error"].as_str().map(str::to_owned));
+        if job.status == qmp::JobStatus::concluded {
+            return Ok(job.error);
         }
         sleep(LOOK).await;
     }
@@ -306,7 +342,7 @@ async fn concluded(qmp: &Qmp, id: &str) -> Result<Option<String>, NotBegun> {
 }
 
 /// An error answer means that the object was never made.
-fn unless_refused(answer: Result<Value, Error>) -> Result<(), Error> {
+pub(super) fn unless_refused<T>(answer: Result<T, Error>) -> Result<(), Error> {
     match answer {
         Ok(_) | Err(Error::Refused { .. }) => Ok(()),
         Err(error) => Err(error),
@@ -331,14 +367,19 @@ mod tests {
         let disk =
             |name: &str| LocalDisk { name: name.to_owned(), node: format!("disk-{name}"), on_claim: false };
         let disks = LocalDisks { all: vec![disk("a"), disk("b")], socket: PathBuf::new() };
-        let job = |index: u32, ready: bool| json!({"device": format!("copy-{index}"), "len": 10, "offset": 4, "ready": ready});
-        let seen = disks.understood(&json!([job(0, true), job(1, false), job(7, false)])).unwrap();
+        let job = |index: u32, ready: bool| {
+            json!({"type": "mirror", "device": format!("copy-{index}"), "len": 10, "offset": 4, "ready": ready, "speed": 0,
+                "busy": true, "paused": false, "io-status": "ok", "status": "ready", "auto-finalize": true,
+                "auto-dismiss": false, "actively-synced": ready})
+        };
+        let understood = |jobs: Value| disks.understood(&serde_json::from_value::<Vec<_>>(jobs).unwrap());
+        let seen = understood(json!([job(0, true), job(1, false), job(7, false)])).unwrap();
         assert_eq!(seen, Copied { remaining: 12, total: 20, done: false });
-        assert!(disks.understood(&json!([job(0, true), job(1, true)])).unwrap().done);
-        assert_eq!(disks.understood(&json!([job(0, true)])).unwrap_err(), "the copy of disk b has ended");
+        assert!(understood(json!([job(0, true), job(1, true)])).unwrap().done);
+        assert_eq!(understood(json!([job(0, true)])).unwrap_err(), "the copy of disk b has ended");
         let mut failed = job(1, false);
         failed["error"] = json!("No space left on device");
-        let why = disks.understood(&json!([job(0, true), failed])).unwrap_err();
+        let why = understood(json!([job(0, true), failed])).unwrap_err();
         assert_eq!(why, "disk b cannot be copied: No space left on device");
     }
 

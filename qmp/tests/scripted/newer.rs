@@ -2,8 +2,8 @@
 //! fewer or newer fields than these types.
 
 use barevirt_qmp::newer::{
-    GuestFileSystem, GuestFileSystemDisk, GuestGetFsinfo, GuestGetLoad, GuestLoadAverage, NamedBlockNode,
-    QueryCpuModelExpansion, QueryNamedBlockNodes,
+    GuestFileSystem, GuestFileSystemDisk, GuestGetFsinfo, GuestGetLoad, GuestLoadAverage, NamedBlockImage,
+    NamedBlockNode, QueryCpuModelExpansion, QueryNamedBlockNodes,
 };
 use barevirt_qmp::qapi::qga::QgaCommand;
 use barevirt_qmp::qapi::qmp::{CpuModelExpansionType, CpuModelInfo};
@@ -86,13 +86,15 @@ async fn block_nodes_are_named_whatever_their_driver_tells() {
     let (qmp, _events, mut peer) = session().await;
     let (nodes, heard) = tokio::join!(qmp.execute(QueryNamedBlockNodes { flat: true }, soon()), async {
         let heard = peer.hear().await;
-        let nodes =
-            json!([{"node-name": "disk-root", "drv": "a-driver-of-tomorrow", "image": 5}, {"drv": "file"}]);
+        let image = json!({"virtual-size": 512, "format-specific": {"type": "tomorrow"}});
+        let nodes = json!([{"node-name": "disk-root", "drv": "a-driver-of-tomorrow", "image": image},
+            {"drv": "file", "image": image}]);
         peer.answer(&heard, nodes).await;
         heard
     });
-    let names: Vec<_> = nodes.unwrap().into_iter().map(|NamedBlockNode { node_name }| node_name).collect();
-    assert_eq!(names, [Some("disk-root".to_owned()), None]);
+    let image = NamedBlockImage { virtual_size: 512 };
+    let named = NamedBlockNode { node_name: Some("disk-root".to_owned()), image: image.clone() };
+    assert_eq!(nodes.unwrap(), [named, NamedBlockNode { node_name: None, image }]);
     assert_eq!(heard["execute"], "query-named-block-nodes");
     assert_eq!(heard["arguments"], json!({"flat": true}));
 }
