@@ -7,11 +7,14 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::Path;
 use std::time::Duration;
 
-use barevirt_qmp::qapi::qmp;
+use barevirt_qmp::qapi::Enum as _;
+use barevirt_qmp::qapi::qmp::{
+    self, MigrateSetParameters, MigrationCapability, MigrationCapabilityStatus, MigrationStatus,
+    QCryptoTLSCredsEndpoint, StrOrNull,
+};
 use barevirt_qmp::{Deadline, Error, Qmp};
-use serde_json::{Map, Value, json};
 
-use super::disks::{DiskConnections, LocalDisks};
+use super::disks::{DiskConnections, LocalDisks, unless_refused};
 use super::event::{Progress, QemuState};
 use super::limits::Limits;
 
@@ -33,7 +36,7 @@ const GROUP: &str = include_str!("ffdhe2048.pem");
 /// and the node has the device.
 pub const USERFAULTFD: &str = "/dev/userfaultfd";
 /// The capability that lets a guest run before all of its memory is there.
-const POST_COPY: &str = "postcopy-ram";
+const POST_COPY: MigrationCapability = MigrationCapability::postcopy_ram;
 
 /// What the handler provided for a migration.
 #[derive(Debug)]
@@ -106,10 +109,11 @@ pub struct QemuAnswer {
 /// If QEMU refuses, or the key cannot be written.
 pub async fn receive(qmp: &Qmp, keys: &Path, disks: &LocalDisks, baggage: Baggage) -> Result<(), NotBegun> {
     let tls = baggage.key.is_some();
-    let connections = prepare(qmp, keys, baggage, "server", Map::new()).await?;
+    let connections =
+        prepare(qmp, keys, baggage, QCryptoTLSCredsEndpoint::server, MigrateSetParameters::default()).await?;
     disks.export(qmp, connections, tls).await?;
-    let uri = json!({ "uri": format!("fd:{CONNECTION}") });
-    qmp.execute_raw("migrate-incoming", uri, Deadline::after(COMMAND)).await?;
+    let from = qmp::migrate_incoming { channels: None, exit_on_error: None, uri: Some(uri()) };
+    qmp.execute(from, Deadline::after(COMMAND)).await?;
     Ok(())
 }
 
@@ -125,16 +129,18 @@ pub async fn send(
     baggage: Baggage,
     limits: Limits,
 ) -> Result<(), NotBegun> {
-    let mut parameters = Map::new();
-    parameters.insert("max-bandwidth".to_owned(), json!(limits.bytes_per_second()));
-    parameters.insert("downtime-limit".to_owned(), json!(limits.downtime_ms()));
-    // QEMU requires a name for every kind of credentials, but does not check it for ours.
-    parameters.insert("tls-hostname".to_owned(), json!("migration"));
-    parameters.insert("max-postcopy-bandwidth".to_owned(), json!(limits.bytes_per_second()));
-    let wanted = [("auto-converge", limits.auto_converge), (POST_COPY, limits.post_copy)];
+    let parameters = MigrateSetParameters {
+        max_bandwidth: Some(limits.bytes_per_second()),
+        downtime_limit: Some(limits.downtime_ms()),
+        // QEMU requires a name for every kind of credentials, but does not check it for ours.
+        tls_hostname: Some(StrOrNull::s("migration".to_owned())),
+        max_postcopy_bandwidth: Some(limits.bytes_per_second()),
+        ..MigrateSetParameters::default()
+    };
+    let wanted = [(MigrationCapability::auto_converge, limits.auto_converge), (POST_COPY, limits.post_copy)];
     set_capabilities(qmp, &wanted).await?;
     let tls = baggage.key.is_some();
-    let connections = prepare(qmp, keys, baggage, "client", parameters).await?;
+    let connections = prepare(qmp, keys, baggage, QCryptoTLSCredsEndpoint::client, parameters).await?;
     if disks.all.is_empty() {
         return send_memory(qmp).await;
     }
@@ -146,15 +152,20 @@ pub async fn send(
 /// # Errors
 /// If QEMU refuses.
 pub async fn send_memory(qmp: &Qmp) -> Result<(), NotBegun> {
-    let uri = json!({ "uri": format!("fd:{CONNECTION}") });
-    qmp.execute_raw("migrate", uri, Deadline::after(COMMAND)).await?;
+    let to = qmp::migrate { channels: None, detach: None, resume: None, uri: Some(uri()) };
+    qmp.execute(to, Deadline::after(COMMAND)).await?;
     Ok(())
 }
 
-async fn set_capabilities(qmp: &Qmp, wanted: &[(&str, bool)]) -> Result<(), Error> {
-    let list = wanted.iter().map(|(name, state)| json!({"capability": name, "state": state}));
-    let arguments = json!({ "capabilities": list.collect::<Vec<_>>() });
-    qmp.execute_raw("migrate-set-capabilities", arguments, Deadline::after(COMMAND)).await.map(drop)
+/// The connection, as QEMU is told to use it.
+pub(super) fn uri() -> String {
+    format!("fd:{CONNECTION}")
+}
+
+async fn set_capabilities(qmp: &Qmp, wanted: &[(MigrationCapability, bool)]) -> Result<(), Error> {
+    let status = |&(capability, state)| MigrationCapabilityStatus { capability, state };
+    let set = qmp::migrate_set_capabilities { capabilities: wanted.iter().map(status).collect() };
+    qmp.execute(set, Deadline::after(COMMAND)).await.map(drop)
 }
 
 /// Asks QEMU whether it can run a guest before all of its memory has arrived. If it can, this also prepares it.
@@ -180,20 +191,25 @@ pub async fn offers_post_copy(qmp: &Qmp) -> bool {
 /// When QEMU refuses.
 pub async fn start_post_copy(qmp: &Qmp) -> Result<(), Error> {
     qmp.execute(qmp::stop {}, Deadline::after(COMMAND)).await?;
-    qmp.execute_raw("migrate-start-postcopy", Value::Null, Deadline::after(COMMAND)).await.map(drop)
+    qmp.execute(qmp::migrate_start_postcopy {}, Deadline::after(COMMAND)).await.map(drop)
 }
 
 async fn prepare(
     qmp: &Qmp,
     keys: &Path,
     baggage: Baggage,
-    endpoint: &str,
-    mut parameters: Map<String, Value>,
+    endpoint: QCryptoTLSCredsEndpoint,
+    mut parameters: MigrateSetParameters,
 ) -> Result<DiskConnections, NotBegun> {
     let Baggage { memory, key, disks } = baggage;
     // The target's QEMU does not let the guest run by itself, and takes over no disk before the guest runs.
-    let capabilities = ["events", "pause-before-switchover", "return-path", "late-block-activate"];
-    set_capabilities(qmp, &capabilities.map(|name| (name, true))).await?;
+    let capabilities = [
+        MigrationCapability::events,
+        MigrationCapability::pause_before_switchover,
+        MigrationCapability::return_path,
+        MigrationCapability::late_block_activate,
+    ];
+    set_capabilities(qmp, &capabilities.map(|capability| (capability, true))).await?;
     // Removes the key of an earlier migration.
     forget_key(qmp).await?;
     let credentials = match key {
@@ -201,23 +217,26 @@ async fn prepare(
         Some(key) => {
             // The target only reads the file when the source connects.
             write_key(keys, &key)?;
-            qmp.execute_raw("object-add", credentials(keys, endpoint), Deadline::after(COMMAND)).await?;
+            qmp.execute(credentials(keys, endpoint), Deadline::after(COMMAND)).await?;
             KEY
         }
     };
-    parameters.insert("tls-creds".to_owned(), json!(credentials));
-    qmp.execute_raw("migrate-set-parameters", Value::Object(parameters), Deadline::after(COMMAND)).await?;
+    parameters.tls_creds = Some(StrOrNull::s(credentials.to_owned()));
+    qmp.execute(qmp::migrate_set_parameters(parameters), Deadline::after(COMMAND)).await?;
     let name = qmp::getfd { fdname: CONNECTION.to_owned() };
     qmp.execute_with_fds(name, &[memory.as_fd()], Deadline::after(COMMAND)).await?;
     Ok(disks)
 }
 
-fn credentials(keys: &Path, endpoint: &str) -> Value {
-    let mut object = json!({"qom-type": "tls-creds-psk", "id": KEY, "dir": keys, "endpoint": endpoint});
-    if endpoint == "client" {
-        object["username"] = json!(USER);
-    }
-    object
+fn credentials(keys: &Path, endpoint: QCryptoTLSCredsEndpoint) -> qmp::object_add {
+    let mut psk = qmp::TlsCredsPskProperties::from(qmp::TlsCredsProperties {
+        dir: Some(keys.display().to_string()),
+        endpoint: Some(endpoint),
+        priority: None,
+        verify_peer: None,
+    });
+    psk.username = (endpoint == QCryptoTLSCredsEndpoint::client).then(|| USER.to_owned());
+    qmp::object_add((psk, KEY.to_owned()).into())
 }
 
 fn write_key(keys: &Path, key: &Key) -> io::Result<()> {
@@ -238,12 +257,9 @@ fn remove_key(keys: &Path) -> io::Result<()> {
 }
 
 async fn forget_key(qmp: &Qmp) -> Result<(), Error> {
-    let gone = qmp.execute_raw("object-del", json!({ "id": KEY }), Deadline::after(COMMAND)).await;
-    match gone {
-        // The object does not exist.
-        Ok(_) | Err(Error::Refused { .. }) => Ok(()),
-        Err(error) => Err(error),
-    }
+    // QEMU refuses if the object does not exist.
+    let delete = qmp::object_del { id: KEY.to_owned() };
+    unless_refused(qmp.execute(delete, Deadline::after(COMMAND)).await)
 }
 
 /// Sends the rest of the guest.
@@ -252,8 +268,8 @@ async fn forget_key(qmp: &Qmp) -> Result<(), Error> {
 /// If QEMU refuses, or a disk is not identical on both sides.
 pub async fn switch(qmp: &Qmp, disks: &LocalDisks) -> Result<(), NotBegun> {
     disks.finish(qmp).await?;
-    let state = json!({"state": "pre-switchover"});
-    qmp.execute_raw("migrate-continue", state, Deadline::after(COMMAND)).await?;
+    let go_on = qmp::migrate_continue { state: MigrationStatus::pre_switchover };
+    qmp.execute(go_on, Deadline::after(COMMAND)).await?;
     Ok(())
 }
 
@@ -262,7 +278,7 @@ pub async fn switch(qmp: &Qmp, disks: &LocalDisks) -> Result<(), NotBegun> {
 /// # Errors
 /// If QEMU does not answer.
 pub async fn cancel(qmp: &Qmp) -> Result<(), Error> {
-    qmp.execute_raw("migrate_cancel", Value::Null, Deadline::after(COMMAND)).await.map(drop)
+    qmp.execute(qmp::migrate_cancel {}, Deadline::after(COMMAND)).await.map(drop)
 }
 
 /// Undoes the preparations.
@@ -280,25 +296,28 @@ pub async fn clean_up(qmp: &Qmp, keys: &Path, disks: &LocalDisks) -> Result<(), 
 /// # Errors
 /// If QEMU does not answer.
 pub async fn look(qmp: &Qmp) -> Result<QemuAnswer, Error> {
-    let answer = qmp.execute_raw("query-migrate", Value::Null, Deadline::after(COMMAND)).await?;
-    Ok(understood(&answer))
+    Ok(understood(&qmp.execute(qmp::query_migrate {}, Deadline::after(COMMAND)).await?))
 }
 
-/// Parses the answer to `query-migrate`. Pure.
-fn understood(answer: &Value) -> QemuAnswer {
-    let number = |value: &Value| value.as_u64().unwrap_or_default();
-    let ram = &answer["ram"];
-    let why = answer["error-desc"].as_str().unwrap_or("QEMU gives no reason");
+/// The meaning of QEMU's answer. Pure.
+fn understood(answer: &qmp::MigrationInfo) -> QemuAnswer {
+    let number = |value: i64| u64::try_from(value).unwrap_or_default();
+    let milliseconds = |value: Option<i64>| Duration::from_millis(number(value.unwrap_or_default()));
+    let why = answer.error_desc.as_deref().unwrap_or("QEMU gives no reason");
+    let memory = answer.ram.as_ref().map(|ram| Progress {
+        transferred: number(ram.transferred),
+        remaining: number(ram.remaining),
+        total: number(ram.total),
+        rate: bytes_per_second(ram.mbps),
+        dirty_rate: number(ram.dirty_pages_rate).saturating_mul(number(ram.page_size)),
+        ..Progress::default()
+    });
     QemuAnswer {
-        state: state(answer["status"].as_str().unwrap_or_default(), why),
+        state: answer.status.and_then(|status| state(status.name(), why)),
         progress: Progress {
-            transferred: number(&ram["transferred"]),
-            remaining: number(&ram["remaining"]),
-            total: number(&ram["total"]),
-            downtime: Duration::from_millis(number(&answer["downtime"])),
-            rate: bytes_per_second(ram["mbps"].as_f64().unwrap_or_default()),
-            dirty_rate: number(&ram["dirty-pages-rate"]).saturating_mul(number(&ram["page-size"])),
-            expected_downtime: Duration::from_millis(number(&answer["expected-downtime"])),
+            downtime: milliseconds(answer.downtime),
+            expected_downtime: milliseconds(answer.expected_downtime),
+            ..memory.unwrap_or_default()
         },
     }
 }
@@ -327,14 +346,18 @@ pub fn state(status: &str, why: &str) -> Option<QemuState> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::{Value, json};
 
     #[test]
     fn qemus_migration_answer_is_understood() {
-        let answer = json!({
+        let understood = |answer: Value| understood(&serde_json::from_value(answer).unwrap());
+        let seen = understood(json!({
             "status": "active", "total-time": 5, "downtime": 31, "expected-downtime": 300,
-            "ram": {"transferred": 7, "remaining": 8, "total": 9, "mbps": 8.5, "dirty-pages-rate": 3, "page-size": 4096},
-        });
-        let seen = understood(&answer);
+            "ram": {"transferred": 7, "remaining": 8, "total": 9, "mbps": 8.5, "dirty-pages-rate": 3, "page-size": 4096,
+                "duplicate": 0, "normal": 0, "normal-bytes": 0, "dirty-sync-count": 1, "postcopy-requests": 0,
+                "multifd-bytes": 0, "pages-per-second": 0, "precopy-bytes": 7, "downtime-bytes": 0,
+                "postcopy-bytes": 0, "dirty-sync-missed-zero-copy": 0},
+        }));
         assert_eq!(seen.state, Some(QemuState::Active));
         let expected = Progress {
             transferred: 7,
@@ -347,8 +370,8 @@ mod tests {
         };
         assert_eq!(seen.progress, expected);
         assert_eq!((bytes_per_second(f64::NAN), bytes_per_second(-1.0)), (0, 0));
-        assert_eq!(understood(&json!({})).state, None);
-        let failed = understood(&json!({"status": "failed", "error-desc": "reset"}));
+        assert_eq!(understood(json!({})).state, None);
+        let failed = understood(json!({"status": "failed", "error-desc": "reset"}));
         assert_eq!(failed.state, Some(QemuState::Failed("reset".into())));
     }
 
