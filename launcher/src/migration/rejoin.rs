@@ -9,14 +9,13 @@ use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::path::Path;
 use std::time::Duration;
 
-use barevirt_qmp::qapi::qmp;
+use barevirt_qmp::qapi::qmp::{self, QmpCommand};
 use barevirt_qmp::{Deadline, Error, Qmp};
 use nix::sys::socket::{Shutdown, shutdown};
-use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use super::disks::connect;
-use super::qemu::{COMMAND, CONNECTION, NotBegun};
+use super::qemu::{COMMAND, CONNECTION, NotBegun, uri};
 
 /// How often the target's QEMU is asked to listen. It refuses for as long as it uses the former connection.
 const REQUESTS: u32 = 20;
@@ -31,8 +30,8 @@ pub async fn resume(qmp: &Qmp, connection: OwnedFd) -> Result<(), Error> {
     let name = qmp::getfd { fdname: CONNECTION.to_owned() };
     let begun = async {
         qmp.execute_with_fds(name, &[connection.as_fd()], Deadline::after(COMMAND)).await?;
-        let again = json!({ "uri": format!("fd:{CONNECTION}"), "resume": true });
-        qmp.execute_raw("migrate", again, Deadline::after(COMMAND)).await
+        let again = qmp::migrate { channels: None, detach: None, resume: Some(true), uri: Some(uri()) };
+        qmp.execute(again, Deadline::after(COMMAND)).await
     };
     let begun = begun.await;
     if begun.is_err() {
@@ -46,11 +45,11 @@ pub async fn resume(qmp: &Qmp, connection: OwnedFd) -> Result<(), Error> {
 /// # Errors
 /// If QEMU refuses or does not answer, or cannot be connected to.
 pub async fn recover(qmp: &Qmp, socket: &Path, connection: OwnedFd) -> Result<(), NotBegun> {
-    let listen = json!({ "uri": format!("unix:{}", socket.display()) });
+    let listen = qmp::migrate_recover { uri: format!("unix:{}", socket.display()) };
     let mut requests = 0;
     loop {
         requests += 1;
-        match out_of_band(qmp, "migrate-recover", &listen).await {
+        match out_of_band(qmp, listen.clone()).await {
             Ok(()) => break,
             // It still uses the former connection, which may be dead.
             Err(Error::Refused { .. }) if requests < REQUESTS => {
@@ -68,15 +67,15 @@ pub async fn recover(qmp: &Qmp, socket: &Path, connection: OwnedFd) -> Result<()
 /// # Errors
 /// If QEMU refuses, because it has no connection, or does not answer.
 pub async fn break_off(qmp: &Qmp) -> Result<(), Error> {
-    out_of_band(qmp, "migrate-pause", &Value::Null).await
+    out_of_band(qmp, qmp::migrate_pause {}).await
 }
 
-async fn out_of_band(qmp: &Qmp, command: &str, arguments: &Value) -> Result<(), Error> {
-    let (arguments, deadline) = (arguments.clone(), Deadline::after(COMMAND));
+async fn out_of_band<C: QmpCommand>(qmp: &Qmp, command: C) -> Result<(), Error> {
+    let deadline = Deadline::after(COMMAND);
     let done = if qmp.has_oob() {
-        qmp.execute_raw_oob(command, arguments, deadline).await
+        qmp.execute_oob(command, deadline).await
     } else {
-        qmp.execute_raw(command, arguments, deadline).await
+        qmp.execute(command, deadline).await
     };
     done.map(drop)
 }
