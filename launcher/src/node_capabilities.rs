@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use barevirt_protocol::capabilities::{Capabilities, FILE};
 
-pub use answers::{Answers, Definition, Expansion};
+pub use answers::Answers;
 pub use ask::{Accelerator, AskError, ask};
 
 /// Command line of `virt-launcher node-capabilities`.

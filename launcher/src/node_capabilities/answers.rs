@@ -7,88 +7,51 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use barevirt_api::validate::is_machine_type_of_amd64;
 use barevirt_protocol::capabilities::Capabilities;
-use serde::Deserialize;
+use barevirt_qmp::qapi::qmp::{CpuDefinitionInfo, CpuModelInfo, MachineInfo};
 use serde_json::Value;
 
-/// An entry of `query-cpu-definitions`.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default, rename_all = "kebab-case")]
-pub struct Definition {
-    /// The model's name.
-    pub name: String,
-    /// Features that are missing here; `None` if unknown.
-    pub unavailable_features: Option<Vec<String>>,
-    /// The model that this name is an alias of.
-    pub alias_of: Option<String>,
-    /// Whether it is the same on every host.
-    pub migration_safe: bool,
+/// Whether no feature of the model is missing here.
+fn is_usable(model: &CpuDefinitionInfo) -> bool {
+    model.unavailable_features.as_ref().is_some_and(Vec::is_empty)
 }
 
-impl Definition {
-    fn is_usable(&self) -> bool {
-        self.unavailable_features.as_ref().is_some_and(Vec::is_empty)
-    }
-
-    /// Whether the model stands for a CPU. The others stand for all features of the accelerator, or for none.
-    fn is_named(&self) -> bool {
-        self.migration_safe && self.name != "base"
-    }
+/// Whether the model stands for a CPU. The others stand for all features of the accelerator, or for none.
+fn is_named(model: &CpuDefinitionInfo) -> bool {
+    model.migration_safe == Some(true) && model.name != "base"
 }
 
-/// The answer of `query-cpu-model-expansion`.
-#[derive(Clone, Debug, Default, Deserialize)]
-pub struct Expansion {
-    model: Model,
+fn vendor_id(model: &CpuModelInfo) -> &str {
+    model.props.as_ref().and_then(|props| props.get("vendor")?.as_str()).unwrap_or_default()
 }
 
-#[derive(Clone, Debug, Default, Deserialize)]
-struct Model {
-    props: BTreeMap<String, Value>,
+fn on(model: &CpuModelInfo) -> impl Iterator<Item = &str> {
+    let on = model.props.iter().flatten().filter(|(_, value)| **value == Value::Bool(true));
+    on.map(|(name, _)| name.as_str())
 }
 
-/// An entry of `query-machines`.
-#[derive(Clone, Debug, Default, Deserialize)]
-pub struct Machine {
-    name: String,
-    #[serde(default)]
-    alias: Option<String>,
+/// The features of an expanded model, each once.
+fn features(model: &CpuModelInfo) -> BTreeSet<&str> {
+    on(model).filter_map(feature).collect()
 }
 
-impl Expansion {
-    fn vendor(&self) -> &str {
-        self.model.props.get("vendor").and_then(Value::as_str).unwrap_or_default()
-    }
-
-    fn on(&self) -> impl Iterator<Item = &str> {
-        let on = self.model.props.iter().filter(|(_, value)| **value == Value::Bool(true));
-        on.map(|(name, _)| name.as_str())
-    }
-
-    /// The features, each once.
-    fn features(&self) -> BTreeSet<&str> {
-        self.on().filter_map(feature).collect()
-    }
-
-    /// The features under all of their names.
-    fn spellings(&self) -> BTreeSet<&str> {
-        let names = self.on().filter_map(|name| Some([name, feature(name)?]));
-        names.flatten().collect()
-    }
+/// The features of an expanded model under all of their names.
+fn spellings(model: &CpuModelInfo) -> BTreeSet<&str> {
+    on(model).filter_map(|name| Some([name, feature(name)?])).flatten().collect()
 }
 
 /// All answers of one QEMU.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Answers {
     /// The accelerator.
     pub accelerator: String,
     /// CPU models.
-    pub definitions: Vec<Definition>,
+    pub definitions: Vec<CpuDefinitionInfo>,
     /// Machine types.
-    pub machines: Vec<Machine>,
+    pub machines: Vec<MachineInfo>,
     /// The node's own CPU, as far as guests can have it.
-    pub host: Expansion,
-    /// The models of [`Answers::candidates`].
-    pub models: BTreeMap<String, Expansion>,
+    pub host: CpuModelInfo,
+    /// The models of [`Answers::candidates`], expanded.
+    pub models: BTreeMap<String, CpuModelInfo>,
     /// Whether memory encryption is available.
     pub sev: bool,
 }
@@ -97,7 +60,7 @@ impl Answers {
     /// Models that may describe the node's own CPU: guests can have all of their features here.
     #[must_use]
     pub fn candidates(&self) -> Vec<String> {
-        let fit = |one: &&Definition| one.is_named() && one.is_usable() && one.alias_of.is_none();
+        let fit = |one: &&CpuDefinitionInfo| is_named(one) && is_usable(one) && one.alias_of.is_none();
         self.definitions.iter().filter(fit).map(|one| one.name.clone()).collect()
     }
 
@@ -105,25 +68,25 @@ impl Answers {
     #[must_use]
     pub fn capabilities(&self) -> Capabilities {
         let names = |usable: bool| {
-            let fit = |one: &&Definition| one.is_named() && (!usable || one.is_usable());
+            let fit = |one: &&CpuDefinitionInfo| is_named(one) && (!usable || is_usable(one));
             let names: BTreeSet<&str> =
                 self.definitions.iter().filter(fit).map(|one| one.name.as_str()).collect();
             owned(names)
         };
-        let host = self.host.features();
+        let host = features(&self.host);
         let near = self.nearest(&host);
-        let beyond = near.map(|near| host.difference(&near.1.features()).copied().collect());
+        let beyond = near.map(|near| host.difference(&features(near.1)).copied().collect());
         let machine_types = self.machines.iter().flat_map(|one| [Some(&one.name), one.alias.as_ref()]);
         let machine_types =
             machine_types.flatten().map(String::as_str).filter(|name| is_machine_type_of_amd64(name));
         Capabilities {
             accelerator: self.accelerator.clone(),
-            vendor: vendor(self.host.vendor()).to_owned(),
+            vendor: vendor(vendor_id(&self.host)).to_owned(),
             known_models: names(false),
             usable_models: names(true),
             host_model: near.map(|(name, _)| self.shown_name(name).to_owned()),
             host_model_features: owned(beyond.unwrap_or_default()),
-            features: owned(self.host.spellings()),
+            features: owned(spellings(&self.host)),
             machine_types: owned(machine_types.collect()),
             sev: self.sev,
             ..Capabilities::default()
@@ -132,11 +95,11 @@ impl Answers {
 
     /// The model that has most of the host's features. If possible it has the same vendor, because a guest's
     /// kernel checks the vendor, too. Emulation has no vendor of its own.
-    fn nearest(&self, host: &BTreeSet<&str>) -> Option<(&String, &Expansion)> {
+    fn nearest(&self, host: &BTreeSet<&str>) -> Option<(&String, &CpuModelInfo)> {
         let emulated = self.accelerator == "tcg";
         self.models.iter().max_by_key(|(name, model)| {
-            let related = emulated || model.vendor() == self.host.vendor();
-            (related, model.features().intersection(host).count(), *name)
+            let related = emulated || vendor_id(model) == vendor_id(&self.host);
+            (related, features(model).intersection(host).count(), *name)
         })
     }
 
@@ -221,25 +184,42 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn expansion(vendor: &str, on: &[&str]) -> Expansion {
-        let mut props: BTreeMap<String, Value> =
-            on.iter().map(|name| ((*name).to_owned(), json!(true))).collect();
-        props.insert("vendor".to_owned(), json!(vendor));
-        props.insert("avx512f".to_owned(), json!(false));
-        Expansion { model: Model { props } }
+    fn expansion(vendor: &str, on: &[&str]) -> CpuModelInfo {
+        let mut props = json!({"vendor": vendor, "avx512f": false});
+        on.iter().for_each(|name| props[name] = json!(true));
+        serde_json::from_value(json!({"name": "base", "props": props})).unwrap()
     }
 
-    fn definitions() -> Vec<Definition> {
-        serde_json::from_value(json!([
-            {"name": "host", "unavailable-features": [], "migration-safe": false},
-            {"name": "base", "unavailable-features": [], "migration-safe": true},
-            {"name": "Old-v1", "unavailable-features": [], "migration-safe": true},
-            {"name": "New-v1", "unavailable-features": ["avx512f"], "migration-safe": true},
-            {"name": "Mid-v2", "unavailable-features": [], "migration-safe": true},
-            {"name": "Mid-IBRS", "unavailable-features": [], "migration-safe": true, "alias-of": "Mid-v2"},
-            {"name": "Rival-v1", "unavailable-features": [], "migration-safe": true},
-            {"name": "Unsure-v1", "migration-safe": true},
-        ]))
+    fn definition(name: &str, missing: Option<&[&str]>, alias_of: Option<&str>) -> CpuDefinitionInfo {
+        CpuDefinitionInfo {
+            name: name.to_owned(),
+            unavailable_features: missing.map(|missing| missing.iter().copied().map(str::to_owned).collect()),
+            alias_of: alias_of.map(str::to_owned),
+            migration_safe: Some(name != "host"),
+            deprecated: false,
+            static_: false,
+            typename: String::new(),
+        }
+    }
+
+    fn definitions() -> Vec<CpuDefinitionInfo> {
+        vec![
+            definition("host", Some(&[]), None),
+            definition("base", Some(&[]), None),
+            definition("Old-v1", Some(&[]), None),
+            definition("New-v1", Some(&["avx512f"]), None),
+            definition("Mid-v2", Some(&[]), None),
+            definition("Mid-IBRS", Some(&[]), Some("Mid-v2")),
+            definition("Rival-v1", Some(&[]), None),
+            definition("Unsure-v1", None, None),
+        ]
+    }
+
+    fn machine((name, alias): (&str, Option<&str>)) -> MachineInfo {
+        serde_json::from_value(
+            json!({"name": name, "alias": alias, "acpi": true, "cpu-max": 255, "deprecated": false,
+            "hotpluggable-cpus": true, "numa-mem-supported": true}),
+        )
         .unwrap()
     }
 
@@ -247,11 +227,13 @@ mod tests {
         Answers {
             accelerator: accelerator.to_owned(),
             definitions: definitions(),
-            machines: serde_json::from_value(json!([
-                {"name": "pc-q35-10.0", "alias": "q35"}, {"name": "pc-i440fx-10.0", "alias": "pc"}, {"name": "none"},
-            ]))
-            .unwrap(),
-            host: expansion("GenuineIntel", &["sse", "sse3", "pni", "sse4-1", "sse4.1", "aes", "kvm-mmu", "x-force", "migratable"]),
+            machines: [("pc-q35-10.0", Some("q35")), ("pc-i440fx-10.0", Some("pc")), ("none", None)]
+                .map(machine)
+                .into(),
+            host: expansion(
+                "GenuineIntel",
+                &["sse", "sse3", "pni", "sse4-1", "sse4.1", "aes", "kvm-mmu", "x-force", "migratable"],
+            ),
             models: [
                 ("Old-v1", expansion("GenuineIntel", &["sse"])),
                 ("Mid-v2", expansion("GenuineIntel", &["sse", "pni", "sse3", "hypervisor"])),

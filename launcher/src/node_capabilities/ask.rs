@@ -5,12 +5,12 @@ use std::fs::File;
 use std::path::Path;
 use std::time::Duration;
 
+use barevirt_qmp::newer::QueryCpuModelExpansion;
+use barevirt_qmp::qapi::qmp::{self, CpuModelExpansionType, CpuModelInfo};
 use barevirt_qmp::{Deadline, Error, Options, Qmp};
-use serde::de::DeserializeOwned;
-use serde_json::{Value, json};
 use tokio::net::UnixStream;
 
-use super::answers::{Answers, Expansion, Machine};
+use super::answers::Answers;
 use crate::accelerator::processor_virtualises;
 use crate::bare_qemu::{self, BareQemu, StartError};
 
@@ -58,21 +58,13 @@ pub enum AskError {
     /// It does not start.
     #[error(transparent)]
     Start(#[from] StartError),
-    /// It has ended, or refused a query.
+    /// It has ended, refused a query, or its answer has another form.
     #[error("cannot ask QEMU{said}")]
     Qmp {
         /// Its last output, after a colon.
         said: String,
         /// The error of the monitor.
         source: Error,
-    },
-    /// Its answer has another form.
-    #[error("answer to {question} is not understood")]
-    Answer {
-        /// The query.
-        question: &'static str,
-        /// Where parsing failed.
-        source: serde_json::Error,
     },
 }
 
@@ -89,43 +81,30 @@ pub async fn ask(qemu: &Path, accelerator: Accelerator) -> Result<Answers, AskEr
     let by = Deadline::after(WITHIN);
     let answers = questions(monitor, accelerator, by).await;
     let last = qemu.end().await;
-    answers.map_err(|error| match error {
-        AskError::Qmp { source, .. } => {
-            let said = if last.is_empty() { String::new() } else { format!(", which said: {last}") };
-            AskError::Qmp { said, source }
-        }
-        other => other,
+    answers.map_err(|source| {
+        let said = if last.is_empty() { String::new() } else { format!(", which said: {last}") };
+        AskError::Qmp { said, source }
     })
 }
 
-async fn questions(monitor: UnixStream, accelerator: Accelerator, by: Deadline) -> Result<Answers, AskError> {
-    let refused = |source| AskError::Qmp { said: String::new(), source };
-    let (qmp, _events) = Qmp::open(monitor, Options::default(), by).await.map_err(refused)?;
-    let ask = async |question: &'static str, arguments: Value| {
-        qmp.execute_raw(question, arguments, by).await.map_err(refused)
-    };
-    let definitions = read("query-cpu-definitions", ask("query-cpu-definitions", Value::Null).await?)?;
-    let machines: Vec<Machine> = read("query-machines", ask("query-machines", Value::Null).await?)?;
-    let expand = async |model: &str| {
-        let question = "query-cpu-model-expansion";
-        let answer = ask(question, json!({"type": "full", "model": {"name": model}})).await?;
-        read::<Expansion>(question, answer)
+async fn questions(monitor: UnixStream, accelerator: Accelerator, by: Deadline) -> Result<Answers, Error> {
+    let (qmp, _events) = Qmp::open(monitor, Options::default(), by).await?;
+    let expand = async |name: &str| {
+        let model = CpuModelInfo { name: name.to_owned(), props: None };
+        let question = QueryCpuModelExpansion { kind: CpuModelExpansionType::full, model };
+        qmp.execute(question, by).await.map(|expansion| expansion.model)
     };
     let mut answers = Answers {
         accelerator: accelerator.name().to_owned(),
-        definitions,
-        machines,
+        definitions: qmp.execute_list(qmp::query_cpu_definitions {}, by).await?,
+        machines: qmp.execute_list(qmp::query_machines { compat_props: None }, by).await?,
         host: expand(accelerator.host()).await?,
         models: BTreeMap::new(),
         // QEMU refuses this command if there is none.
-        sev: qmp.execute_raw("query-sev-capabilities", Value::Null, by).await.is_ok(),
+        sev: qmp.execute(qmp::query_sev_capabilities {}, by).await.is_ok(),
     };
     for name in answers.candidates() {
         answers.models.insert(name.clone(), expand(&name).await?);
     }
     Ok(answers)
-}
-
-fn read<T: DeserializeOwned>(question: &'static str, answer: Value) -> Result<T, AskError> {
-    serde_json::from_value(answer).map_err(|source| AskError::Answer { question, source })
 }
