@@ -11,50 +11,33 @@
 use crate::device::virtio_mem::VirtioMem;
 use crate::hotplug::Command;
 use crate::units::Bytes;
-use serde_json::{Map, Value, json};
+use qapi::qmp::{HotpluggableCPU, MemoryDeviceInfo};
+use serde_json::json;
 use std::collections::BTreeMap;
 
-/// A place for a processor, as `query-hotpluggable-cpus` gives it.
-#[derive(Clone, Debug, PartialEq)]
-struct Place {
-    socket: u32,
-    /// QEMU's type for it.
-    kind: String,
-    /// Its properties for `device_add`.
-    props: Map<String, Value>,
-    /// Path of the processor that occupies it.
-    there: Option<String>,
-}
-
-/// The machine's processors.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Processors(Vec<Place>);
+/// The places for the machine's processors, sorted by their numbers.
+#[derive(Clone, Debug)]
+pub struct Processors(Vec<HotpluggableCPU>);
 
 impl Processors {
-    /// Parses the answer to `query-hotpluggable-cpus`; `None` if it has another form.
+    /// The processors by the answer to `query-hotpluggable-cpus`, which lists the last place first. A place
+    /// outside of all sockets cannot be changed.
     #[must_use]
-    pub fn read(answer: &Value) -> Option<Self> {
-        let place = |value: &Value| {
-            let props = value["props"].as_object()?.clone();
-            Some(Place {
-                socket: u32::try_from(props.get("socket-id")?.as_u64()?).ok()?,
-                kind: value["type"].as_str()?.to_owned(),
-                there: value["qom-path"].as_str().map(str::to_owned),
-                props,
-            })
-        };
-        answer.as_array()?.iter().map(place).collect::<Option<Vec<_>>>().map(Self)
+    pub fn new(mut places: Vec<HotpluggableCPU>) -> Self {
+        places.retain(|place| place.props.socket_id.is_some());
+        places.sort_by_key(numbers);
+        Self(places)
     }
 
     /// Number of sockets that count as plugged in, if `wanted` are wanted: while their number decreases,
     /// those with any processor left, else those that are complete.
     #[must_use]
     pub fn sockets(&self, wanted: u32) -> u32 {
-        let mut sockets: BTreeMap<u32, (bool, bool)> = BTreeMap::new();
+        let mut sockets: BTreeMap<_, (bool, bool)> = BTreeMap::new();
         for place in &self.0 {
-            let (any, all) = sockets.entry(place.socket).or_insert((false, true));
-            *any |= place.there.is_some();
-            *all &= place.there.is_some();
+            let (any, all) = sockets.entry(place.props.socket_id).or_insert((false, true));
+            *any |= place.qom_path.is_some();
+            *all &= place.qom_path.is_some();
         }
         let count = |of: fn(&(bool, bool)) -> bool| {
             u32::try_from(sockets.values().filter(|socket| of(socket)).count()).unwrap_or(u32::MAX)
@@ -67,28 +50,27 @@ impl Processors {
     /// to be done.
     #[must_use]
     pub fn steps(&self, wanted: u32) -> Vec<Command> {
-        let wanted = wanted.max(1);
-        let mut places: Vec<&Place> = self.0.iter().collect();
-        // QEMU lists the last place first.
-        places.sort_by_key(|place| (place.socket, number(place, "core-id"), number(place, "thread-id")));
-        let missing = places.iter().filter(|place| place.socket < wanted && place.there.is_none());
+        let is_wanted = |place: &&HotpluggableCPU| numbers(place).0 < i64::from(wanted.max(1));
+        let missing = self.0.iter().filter(is_wanted).filter(|place| place.qom_path.is_none());
         let plug = missing.map(|place| {
-            let mut arguments = place.props.clone();
-            let (socket, core, thread) = (place.socket, number(place, "core-id"), number(place, "thread-id"));
-            arguments.insert("driver".to_owned(), json!(place.kind));
-            arguments.insert("id".to_owned(), json!(format!("cpu-{socket}-{core}-{thread}")));
-            Command { execute: "device_add", arguments: Value::Object(arguments) }
+            let mut arguments = json!(place.props);
+            let (socket, core, thread) = numbers(place);
+            arguments["driver"] = json!(place.type_);
+            arguments["id"] = json!(format!("cpu-{socket}-{core}-{thread}"));
+            Command { execute: "device_add", arguments }
         });
-        let unplug = places.iter().rev().filter(|place| place.socket >= wanted).filter_map(|place| {
-            let path = place.there.as_ref()?;
+        let unplug = self.0.iter().rev().filter(|place| !is_wanted(place)).filter_map(|place| {
+            let path = place.qom_path.as_ref()?;
             Some(Command { execute: "device_del", arguments: json!({ "id": path }) })
         });
         plug.chain(unplug).collect()
     }
 }
 
-fn number(place: &Place, key: &str) -> u64 {
-    place.props.get(key).and_then(Value::as_u64).unwrap_or_default()
+/// The numbers of a place's socket, core, and thread.
+fn numbers(place: &HotpluggableCPU) -> (i64, i64, i64) {
+    let of = |number: Option<i64>| number.unwrap_or_default();
+    (of(place.props.socket_id), of(place.props.core_id), of(place.props.thread_id))
 }
 
 /// The plugged memory, in addition to the memory at the start.
@@ -103,12 +85,19 @@ pub struct Plugged {
 }
 
 impl Plugged {
-    /// Parses the answer to `query-memory-devices`; `None` if the machine has no pluggable memory.
+    /// Finds it in the answer to `query-memory-devices`; `None` if the machine has no pluggable memory.
     #[must_use]
-    pub fn read(answer: &Value) -> Option<Self> {
-        let device = answer.as_array()?.iter().find(|device| device["data"]["id"] == VirtioMem::ID)?;
-        let bytes = |key: &str| device["data"][key].as_u64().map(Bytes);
-        Some(Self { size: bytes("size")?, requested: bytes("requested-size")?, room: bytes("max-size")? })
+    pub fn find(devices: &[MemoryDeviceInfo]) -> Option<Self> {
+        devices.iter().find_map(|device| match device {
+            MemoryDeviceInfo::virtio_mem(device) if device.id.as_deref() == Some(VirtioMem::ID) => {
+                Some(Self {
+                    size: Bytes(device.size),
+                    requested: Bytes(device.requested_size),
+                    room: Bytes(device.max_size),
+                })
+            }
+            _ => None,
+        })
     }
 
     /// The size to request for a wanted size: whole blocks, and not more than the largest size.
@@ -136,9 +125,10 @@ impl Plugged {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use serde_json::from_value;
 
-    /// An answer like QEMU's: the last place first, each occupied one with its path.
-    fn answer(sockets: u32, cores: u32, there: impl Fn(u32, u32) -> bool) -> Value {
+    /// Processors by an answer like QEMU's: the last place first, each occupied one with its path.
+    fn processors(sockets: u32, cores: u32, there: impl Fn(u32, u32) -> bool) -> Processors {
         let mut places = Vec::new();
         for socket in (0..sockets).rev() {
             for core in (0..cores).rev() {
@@ -148,15 +138,15 @@ mod tests {
                     place["qom-path"] =
                         json!(format!("/machine/unattached/device[{}]", socket * cores + core));
                 }
-                places.push(place);
+                places.push(from_value(place).unwrap());
             }
         }
-        Value::Array(places)
+        Processors::new(places)
     }
 
     #[test]
     fn a_socket_is_plugged_in_as_a_whole() {
-        let processors = Processors::read(&answer(4, 2, |socket, _| socket < 1)).unwrap();
+        let processors = processors(4, 2, |socket, _| socket < 1);
         assert_eq!(processors.sockets(2), 1);
         let steps = processors.steps(2);
         assert_eq!(steps.len(), 2);
@@ -171,8 +161,7 @@ mod tests {
 
     #[test]
     fn a_half_plugged_socket_counts_as_absent_and_a_half_unplugged_one_as_present() {
-        let processors =
-            Processors::read(&answer(4, 2, |socket, core| socket < 1 || (socket, core) == (1, 0))).unwrap();
+        let processors = processors(4, 2, |socket, core| socket < 1 || (socket, core) == (1, 0));
         assert_eq!((processors.sockets(2), processors.sockets(1)), (1, 2));
         assert_eq!(processors.steps(2).len(), 1);
         assert_eq!(processors.steps(1)[0].arguments, json!({"id": "/machine/unattached/device[2]"}));
@@ -182,14 +171,14 @@ mod tests {
 
     #[test]
     fn memory_is_requested_in_blocks_and_within_the_room() {
-        let answer = json!([{"type": "virtio-mem", "data": {"id": VirtioMem::ID, "size": 0, "requested-size": 0,
-            "max-size": 8 << 20, "block-size": 2 << 20}}]);
-        let plugged = Plugged::read(&answer).unwrap();
+        let device = json!({"type": "virtio-mem", "data": {"id": VirtioMem::ID, "size": 0, "requested-size": 0,
+            "max-size": 8 << 20, "block-size": 2 << 20, "memaddr": 1_u64 << 32, "memdev": "/objects/x", "node": 0}});
+        let plugged = Plugged::find(&[from_value(device).unwrap()]).unwrap();
         assert_eq!(plugged.step(Bytes(0)), None);
         for (wanted, request) in [(1, 2 << 20), (4 << 20, 4 << 20), (u64::MAX, 8 << 20)] {
             assert_eq!(plugged.step(Bytes(wanted)).unwrap().arguments["value"], json!(request));
         }
-        assert_eq!(Plugged::read(&json!([])), None);
+        assert_eq!(Plugged::find(&[]), None);
     }
 
     proptest! {
@@ -201,7 +190,7 @@ mod tests {
             let mut there: Vec<bool> = there;
             there[0] = true;
             let at = |socket: u32, core: u32| usize::try_from(socket * cores + core).unwrap();
-            let before = Processors::read(&answer(sockets, cores, |socket, core| there[at(socket, core)])).unwrap();
+            let before = processors(sockets, cores, |socket, core| there[at(socket, core)]);
             for step in before.steps(wanted) {
                 if step.execute == "device_add" {
                     let id = |key: &str| u32::try_from(step.arguments[key].as_u64().unwrap()).unwrap();
@@ -215,7 +204,7 @@ mod tests {
                     there[place] = false;
                 }
             }
-            let after = Processors::read(&answer(sockets, cores, |socket, core| there[at(socket, core)])).unwrap();
+            let after = processors(sockets, cores, |socket, core| there[at(socket, core)]);
             prop_assert_eq!(after.steps(wanted), []);
             prop_assert_eq!(after.sockets(wanted), wanted.clamp(1, sockets));
         }

@@ -301,7 +301,8 @@ fn processors_and_memory_come_and_are_asked_to_go() {
     let look = |qemu: &mut Qemu| {
         let processors = qemu.execute("query-hotpluggable-cpus", json!({})).unwrap();
         let memory = qemu.execute("query-memory-devices", json!({})).unwrap();
-        (Processors::read(&processors).unwrap(), Plugged::read(&memory).unwrap())
+        let memory: Vec<_> = serde_json::from_value(memory).unwrap();
+        (Processors::new(serde_json::from_value(processors).unwrap()), Plugged::find(&memory).unwrap())
     };
     let (processors, plugged) = look(&mut qemu);
     assert_eq!((processors.sockets(1), plugged.size, plugged.room), (1, Bytes(0), Bytes::mib(384)));

@@ -15,8 +15,8 @@ use std::time::Duration;
 
 use barevirt_machine::{Bytes, Command, Pinning, Plugged, Processors};
 use barevirt_protocol::v1::MachineSize;
+use barevirt_qmp::qapi::qmp;
 use barevirt_qmp::{Deadline, Error, Qmp};
-use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -53,7 +53,7 @@ impl Goal {
 }
 
 /// The observed size of the machine.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub struct ObservedSize {
     processors: Processors,
     plugged: Option<Plugged>,
@@ -230,35 +230,27 @@ async fn keep_places(qmp: &Qmp, places: Option<&Result<Pinning, String>>) {
 }
 
 async fn look(qmp: &Qmp) -> Result<ObservedSize, Error> {
-    let processors =
-        qmp.execute_raw("query-hotpluggable-cpus", Value::Null, Deadline::after(COMMAND)).await?;
-    let memory = qmp.execute_raw("query-memory-devices", Value::Null, Deadline::after(COMMAND)).await?;
-    // A machine whose processors cannot be read has none that could be changed.
-    let processors = Processors::read(&processors).unwrap_or_default();
-    Ok(ObservedSize { processors, plugged: Plugged::read(&memory) })
+    let processors = qmp.execute_list(qmp::query_hotpluggable_cpus {}, Deadline::after(COMMAND)).await?;
+    let memory = qmp.execute_list(qmp::query_memory_devices {}, Deadline::after(COMMAND)).await?;
+    Ok(ObservedSize { processors: Processors::new(processors), plugged: Plugged::find(&memory) })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     const BOOT: Bytes = Bytes::mib(1024);
 
     fn seen(there: u32, size: u64, requested: u64) -> ObservedSize {
-        let places: Vec<Value> = (0..4)
-            .map(|socket| {
-                let mut place =
-                    json!({"type": "t", "props": {"socket-id": socket, "core-id": 0, "thread-id": 0}});
-                if socket < there {
-                    place["qom-path"] = json!(format!("/cpu/{socket}"));
-                }
-                place
-            })
-            .collect();
+        let place = |socket: u32| qmp::HotpluggableCPU {
+            qom_path: (socket < there).then(|| format!("/cpu/{socket}")),
+            props: qmp::CpuInstanceProperties { socket_id: Some(socket.into()), ..Default::default() },
+            type_: "t".to_owned(),
+            vcpus_count: 1,
+        };
         let plugged =
             Plugged { size: Bytes::mib(size), requested: Bytes::mib(requested), room: Bytes::mib(3072) };
-        ObservedSize { processors: Processors::read(&Value::Array(places)).unwrap(), plugged: Some(plugged) }
+        ObservedSize { processors: Processors::new((0..4).map(place).collect()), plugged: Some(plugged) }
     }
 
     fn goal(sockets: u32, memory: u64) -> Goal {
