@@ -16,10 +16,10 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use barevirt_qmp::qapi::qmp::{human_monitor_command, query_jobs};
 use barevirt_qmp::{Deadline, Options, Qmp};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use serde_json::{Value, json};
 use tokio::net::UnixStream;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{JoinHandle, LocalSet, spawn_local};
@@ -376,9 +376,10 @@ async fn write_to_disk(end: &mut End) {
     let people = end.people.take().unwrap();
     let deadline = || Deadline::after(SOON);
     let (people, _events) = Qmp::open(people, Options::default(), deadline()).await.unwrap();
-    let write = json!({"command-line": "qemu-io -d data/virtio-backend \"write -P 0x55 64k 64k\""});
-    let said = people.execute_raw("human-monitor-command", write, deadline()).await.unwrap();
-    assert_eq!(said, json!(""));
+    let command_line = "qemu-io -d data/virtio-backend \"write -P 0x55 64k 64k\"".to_owned();
+    let write = human_monitor_command { command_line, cpu_index: None };
+    let said = people.execute(write, deadline()).await.unwrap();
+    assert_eq!(said, "");
 }
 
 #[test]
@@ -472,9 +473,7 @@ fn a_size_is_refused(on_claim: bool, here: usize, there: usize, why: &str) {
         let people = source.people.take().unwrap();
         let (people, _events) = Qmp::open(people, Options::default(), Deadline::after(SOON)).await.unwrap();
         let is_clean = async {
-            while people.execute_raw("query-jobs", Value::Null, Deadline::after(SOON)).await.unwrap()
-                != json!([])
-            {
+            while !people.execute(query_jobs {}, Deadline::after(SOON)).await.unwrap().is_empty() {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         };

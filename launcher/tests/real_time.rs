@@ -10,8 +10,8 @@ use barevirt_protocol::grpc;
 use barevirt_protocol::names::GRPC_SOCKET;
 use barevirt_protocol::v1::launcher_client::LauncherClient;
 use barevirt_protocol::v1::{LauncherStatus, Phase, RealTimeRequest, WatchRequest};
+use barevirt_qmp::qapi::qmp::{RunState, query_status};
 use barevirt_qmp::{Deadline, Options, Qmp};
-use serde_json::Value;
 use support::{Bare, bare};
 use tokio::net::UnixStream;
 use tokio::sync::{mpsc, watch};
@@ -124,8 +124,8 @@ fn the_guest_starts_after_the_handlers_real_time_report() {
         until(&mut second, |status| status.awaits_real_time).await;
         let deadline = || Deadline::after(SOON);
         let (qmp, _events) = Qmp::open(launcher.people, Options::default(), deadline()).await.unwrap();
-        let status = qmp.execute_raw("query-status", Value::Null, deadline()).await.unwrap();
-        assert_eq!(status["status"], "prelaunch");
+        let status = qmp.execute(query_status {}, deadline()).await.unwrap().status;
+        assert_eq!(status, RunState::prelaunch);
 
         say(&mut second, waiting.qemu_pid, "").await;
         let running = until(&mut second, |status| status.phase() == Phase::Running).await;

@@ -5,6 +5,7 @@ mod support;
 
 use std::time::{Duration, Instant};
 
+use barevirt_qmp::qapi::qmp::query_fdsets;
 use barevirt_qmp::{Deadline, Options, Qmp};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -419,8 +420,8 @@ fn a_picture_of_the_display_is_a_png() {
                 side(20)
             );
         }
-        let sets = qmp.execute_raw("query-fdsets", Value::Null, deadline).await.unwrap();
-        assert_eq!(sets, json!([]), "nothing is left behind");
+        let sets = qmp.execute(query_fdsets {}, deadline).await.unwrap();
+        assert!(sets.is_empty(), "nothing is left behind: {sets:?}");
         vm.stop(0).await;
         vm.end().await;
     });
