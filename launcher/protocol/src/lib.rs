@@ -23,6 +23,7 @@
 //! before it sends anything, and a broken connection is never reopened implicitly.
 
 pub mod capabilities;
+mod control;
 pub mod descriptors;
 pub mod directory;
 pub mod grpc;

@@ -4,11 +4,14 @@
 //! so closed, even if the message is refused. If control data was truncated (no space, or this process has no
 //! descriptors left), safer wrappers report an error and leak the descriptors that did arrive.
 #![allow(unsafe_code)]
+#![warn(clippy::undocumented_unsafe_blocks)]
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use tokio::io::unix::AsyncFd;
+
+use crate::control;
 
 /// Most descriptors in one message (SCM_MAX_FD). Space for all of them means that none is truncated.
 const SCM_MAX_FD: usize = 253;
@@ -26,7 +29,7 @@ pub(crate) struct Packet {
     pub(crate) descriptors: Vec<OwnedFd>,
 }
 
-/// Control buffer aligned as `cmsghdr` needs it.
+/// Buffer for control data, aligned as the kernel's `cmsghdr`.
 #[repr(C, align(8))]
 struct Control([u8; CONTROL_BYTES]);
 
@@ -34,42 +37,23 @@ const CONTROL_BYTES: usize = 64 + SCM_MAX_FD * size_of::<RawFd>();
 
 /// Receives one packet without blocking. A length of 0 without descriptors is the end of the stream.
 pub(crate) fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<Packet> {
-    let mut control = Control([0; CONTROL_BYTES]);
+    let mut data = Control([0; CONTROL_BYTES]);
     let mut part = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
     // SAFETY: msghdr is plain data for which all zeroes is a valid value.
     let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
     header.msg_iov = &raw mut part;
     header.msg_iovlen = 1;
-    header.msg_control = control.0.as_mut_ptr().cast();
+    header.msg_control = data.0.as_mut_ptr().cast();
     header.msg_controllen = CONTROL_BYTES as _;
     let flags = libc::MSG_CMSG_CLOEXEC | libc::MSG_DONTWAIT;
     // SAFETY: the header points at a buffer and a control buffer that outlive the call, with their true lengths.
     let length = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut header, flags) };
     let length = usize::try_from(length).map_err(|_| io::Error::last_os_error())?;
 
-    let mut descriptors = Vec::new();
-    // SAFETY: the kernel filled msg_control and msg_controllen; the CMSG macros stay within them.
-    let mut message = unsafe { libc::CMSG_FIRSTHDR(&raw const header) };
-    while !message.is_null() {
-        // SAFETY: a non-null pointer from CMSG_FIRSTHDR or CMSG_NXTHDR points at a whole cmsghdr in the buffer.
-        let this = unsafe { &*message };
-        if this.cmsg_level == libc::SOL_SOCKET && this.cmsg_type == libc::SCM_RIGHTS {
-            // SAFETY: pure arithmetic on a constant.
-            let overhead = unsafe { libc::CMSG_LEN(0) } as usize;
-            #[allow(clippy::unnecessary_cast)] // size_t with glibc, socklen_t with musl
-            let count = (this.cmsg_len as usize).saturating_sub(overhead) / size_of::<RawFd>();
-            // SAFETY: the data of an SCM_RIGHTS message is `count` descriptors, possibly unaligned; each was just
-            // installed for this process by the kernel and has no other owner.
-            unsafe {
-                let data = libc::CMSG_DATA(message).cast::<RawFd>();
-                for index in 0..count {
-                    descriptors.push(OwnedFd::from_raw_fd(data.add(index).read_unaligned()));
-                }
-            }
-        }
-        // SAFETY: as above, both pointers are into the same header.
-        message = unsafe { libc::CMSG_NXTHDR(&raw const header, message) };
-    }
+    #[allow(clippy::unnecessary_cast)] // size_t with glibc, socklen_t with musl
+    let filled = data.0.get(..header.msg_controllen as usize).unwrap_or(&data.0);
+    // The kernel has just installed these descriptors for this process.
+    let descriptors = control::descriptors(filled).into_iter().map(own).collect();
     Ok(Packet {
         length,
         truncated: header.msg_flags & libc::MSG_TRUNC != 0,
@@ -78,9 +62,9 @@ pub(crate) fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<P
     })
 }
 
-/// Takes ownership of a descriptor that a system call has just returned to this process.
+/// Takes ownership of a descriptor that a system call has just given to this process.
 pub(crate) fn own(raw: RawFd) -> OwnedFd {
-    // SAFETY: callers pass a descriptor straight from a successful system call; nothing else owns it.
+    // SAFETY: callers pass each descriptor once, straight from a successful system call; nothing else owns it.
     unsafe { OwnedFd::from_raw_fd(raw) }
 }
 
