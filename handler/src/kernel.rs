@@ -3,6 +3,7 @@
 //! Each function takes and returns owned or borrowed descriptors, so callers need not know about the raw
 //! call.
 #![allow(unsafe_code)]
+#![warn(clippy::undocumented_unsafe_blocks)]
 
 use std::ffi::{CStr, c_int};
 use std::fs::File;

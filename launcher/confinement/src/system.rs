@@ -1,5 +1,6 @@
 //! The system call of Landlock between fork and exec: the only unsafe code of this crate.
 #![allow(unsafe_code)]
+#![warn(clippy::undocumented_unsafe_blocks)]
 
 use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd};

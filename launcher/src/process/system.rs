@@ -1,6 +1,7 @@
 //! Code between fork and exec, and two system calls that have no safe form: the only unsafe code of this
 //! crate.
 #![allow(unsafe_code)]
+#![warn(clippy::undocumented_unsafe_blocks)]
 
 use std::ops::Range;
 use std::{fs, io};

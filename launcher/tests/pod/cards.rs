@@ -11,6 +11,7 @@ use super::*;
 
 /// A tap in its own network namespace; `None` without root.
 #[allow(unsafe_code)]
+#[warn(clippy::undocumented_unsafe_blocks)]
 fn tap(name: &'static str) -> Option<OwnedFd> {
     let make = move || {
         unshare(CloneFlags::CLONE_NEWNET).inspect_err(|error| eprintln!("skipped: {error}")).ok()?;
