@@ -87,4 +87,23 @@ mod tests {
             }
         }
     }
+
+    /// A flood of one of its other ports does not get a pod killed.
+    #[test]
+    fn every_component_is_alive_at_the_port_of_probes() {
+        let all = [manifest(&Images::default()), strategy(&Images::default())].concat();
+        let mut count = 0;
+        for workload in
+            all.iter().filter(|one| ["Deployment", "DaemonSet"].contains(&one["kind"].as_str().unwrap()))
+        {
+            let container = &workload["spec"]["template"]["spec"]["containers"][0];
+            assert_eq!(
+                container["livenessProbe"]["httpGet"]["port"], 8443,
+                "{}",
+                workload["metadata"]["name"]
+            );
+            count += 1;
+        }
+        assert_eq!(count, 4);
+    }
 }

@@ -275,7 +275,7 @@ fn api_service() -> Value {
 /// It runs on every node that can run pods, tainted or not, since guests on a node outlive its taints.
 fn handler(images: &Images) -> Value {
     let name = "virt-handler";
-    let probe = |path: &str| json!({"path": path, "port": CONSOLE_PORT, "scheme": "HTTPS"});
+    let probe = |path: &str, port: u16| json!({"path": path, "port": port, "scheme": "HTTPS"});
     let container = json!({
         "name": name,
         "image": images.reference(name),
@@ -295,8 +295,11 @@ fn handler(images: &Images) -> Value {
             {"name": "migration", "containerPort": MIGRATION_PORT, "protocol": "TCP"},
             metrics_port(),
         ],
-        "readinessProbe": {"httpGet": probe("/readyz"), "periodSeconds": 2, "timeoutSeconds": 5},
-        "livenessProbe": {"httpGet": probe("/healthz"), "initialDelaySeconds": 15, "periodSeconds": 10, "timeoutSeconds": 10},
+        // It is ready when the server of consoles has its certificate. Whoever floods that server must not get it restarted.
+        "readinessProbe": {"httpGet": probe("/readyz", CONSOLE_PORT), "periodSeconds": 2, "timeoutSeconds": 5},
+        "livenessProbe": {
+            "httpGet": probe("/healthz", PROBES_PORT), "initialDelaySeconds": 15, "periodSeconds": 10, "timeoutSeconds": 10,
+        },
         "resources": {"requests": {"cpu": CONSOLE_CPU, "memory": "32Mi"}, "limits": {"cpu": "2", "memory": "512Mi"}},
         "securityContext": {"privileged": true, "runAsUser": 0, "readOnlyRootFilesystem": true},
         "volumeMounts": [
