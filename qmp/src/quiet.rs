@@ -1,4 +1,5 @@
-//! Limits log lines that a guest, or a program in it, can cause. It may cause any number; few are written.
+//! Limits log lines that a guest, a program in it, or an unknown client can cause. It may cause any number; few
+//! are written.
 //!
 //! [`Quiet`] lets some lines through at once, then one in each [`EVERY`], together with the number of lines
 //! left out before it. Without this limit a guest could fill its node's log, and the lines of others would be
@@ -57,12 +58,14 @@ impl Quiet {
 
 /// Names as shown in a log line: some of them, shortened, without characters that act on a terminal.
 pub fn names<'a>(all: impl IntoIterator<Item = &'a String>) -> String {
-    let shown: Vec<String> = all
-        .into_iter()
-        .take(MOST_NAMES)
-        .map(|name| name.chars().take(LONGEST_NAME).flat_map(char::escape_debug).collect())
-        .collect();
+    let shown: Vec<String> = all.into_iter().take(MOST_NAMES).map(|name| start(name, LONGEST_NAME)).collect();
     shown.join(", ")
+}
+
+/// The first characters of a text as shown in a log line, at most `most`, without those that act on a terminal.
+#[must_use]
+pub fn start(text: &str, most: usize) -> String {
+    text.chars().take(most).flat_map(char::escape_debug).collect()
 }
 
 #[cfg(test)]

@@ -192,9 +192,7 @@ fn identity(
         .ok_or(front_proxy::Refused::NotConfigured)
         .and_then(|front_proxy| front_proxy.user(shown, request.headers()))
         .map_err(|refused| {
-            // Only the first part of the path is logged, because it cannot contain a seal.
-            let path = request.uri().path().trim_start_matches('/').split('/').next();
-            tracing::info!(path, %refused, "request without identity");
+            refused.log(request.uri().path());
             Refusal::unauthorized("Unauthorized")
         })
 }

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
+use barevirt_qmp::quiet::{self, Quiet};
 use http::HeaderMap;
 use k8s_openapi::api::core::v1::ConfigMap;
 use rustls::RootCertStore;
@@ -55,6 +56,25 @@ pub enum Refused {
     /// denies access to the group.
     #[error("header {0} is not UTF-8")]
     NotText(String),
+}
+
+impl Refused {
+    /// Logs that a request has no identity. Every client that reaches a port can cause this, as often as it likes and
+    /// with any path or certificate.
+    pub fn log(&self, path: &str) {
+        static LINES: Quiet = Quiet::new(8);
+        if let Some((path, refused, left_out)) = self.line(path, &LINES) {
+            tracing::info!(path, refused, left_out, "request without identity");
+        }
+    }
+
+    /// What is logged of the path and of the reason, and how many lines were left out before; `None` if there are too many.
+    /// Only the first part of the path is logged, because it cannot contain a seal.
+    fn line(&self, path: &str, lines: &Quiet) -> Option<(String, String, u64)> {
+        let left_out = lines.line()?;
+        let first = path.trim_start_matches('/').split('/').next().unwrap_or_default();
+        Some((quiet::start(first, 64), quiet::start(&self.to_string(), 256), left_out))
+    }
 }
 
 /// The configuration from the config map.
@@ -342,6 +362,21 @@ mod tests {
         let ca = ca();
         let refused = front_proxy(&ca, "[]").user(&leaf(&ca, "x", |_| {}), &HeaderMap::new());
         assert_eq!(refused, Err(Refused::NoUser));
+    }
+
+    #[test]
+    fn requests_without_identity_cause_few_and_short_lines_without_a_seal() {
+        let lines = Quiet::new(8);
+        let name = "\u{1b}[2J\u{202e}".repeat(10_000);
+        let refused = Refused::NameNotAllowed(name.clone());
+        let logged: Vec<_> = (0..1000).filter_map(|_| refused.line(&name, &lines)).collect();
+        assert_eq!(logged.len(), 8);
+        let (path, refused, _) = &logged[0];
+        assert!(path.len() < 1000 && refused.len() < 3000, "{path} {refused}");
+        assert!(!path.contains(['\u{1b}', '\u{202e}']) && !refused.contains('\u{1b}'), "{path} {refused}");
+        let (path, refused, _) =
+            Refused::NoCertificate.line("//pod-eviction-evacuate/0123", &Quiet::new(1)).unwrap();
+        assert_eq!((path.as_str(), refused.as_str()), ("pod-eviction-evacuate", "no client certificate"));
     }
 
     #[test]

@@ -128,7 +128,7 @@ async fn allowed(
         .ok_or(front_proxy::Refused::NotConfigured)
         .and_then(|front_proxy| front_proxy.user(&caller.shown, request.headers()))
         .map_err(|refused| {
-            tracing::info!(%refused, "request without identity");
+            refused.log(request.uri().path());
             Refusal::unauthorized("Unauthorized")
         })?;
     authorize::allow(&uploads.state.client.0, &user, access).await?;
