@@ -37,7 +37,7 @@
 //!
 //! - [`cause`]: a field and what is wrong with it; [`unknown`]: unknown fields.
 //! - [`names`]: labels, annotations, phases, conditions and reasons that several programs share; [`identity`]: UUIDs and
-//!   hardware addresses that follow from a name.
+//!   hardware addresses that follow from a name; [`account`]: the account of a machine.
 //! - [`architecture`]: processor architectures and their machine types; [`capacity`]: most CPUs, and memory
 //!   that can grow; [`hotplug`]: volumes that are plugged and unplugged; [`networks`]: which networks Multus
 //!   attaches, and the names of links in a pod; [`network_resource`]: what a network takes of a node;
@@ -47,6 +47,7 @@
 //! - [`quantity`], [`duration`], [`boolean`], [`syntax`]: how Kubernetes writes amounts, times, booleans and
 //!   names.
 
+pub mod account;
 pub mod addresses;
 pub mod architecture;
 pub mod backup;

@@ -40,7 +40,7 @@ use kube::core::response::{StatusCause, StatusDetails};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use self::request::{Request, read, request, value};
+use self::request::{Request, read, request, user, value};
 use crate::answer::Refusal;
 use crate::infer;
 
@@ -78,7 +78,9 @@ pub async fn answer(
     if hook == Hook::Eviction {
         return Ok(eviction::answer(client, settings, &request).await.into_review());
     }
-    let facts = facts::observe(client, config, hook, &request).await?;
+    let user = user(&request);
+    let user = component(namespace, &request).is_none().then_some(&user);
+    let facts = facts::observe(client, config, hook, &request, user).await?;
     let now = Time(jiff::Timestamp::now());
     let review = respond(hook, &Known { namespace, settings, facts: &facts, now: &now }, &request)?;
     if creates_machine(hook, &request) && review.response.as_ref().is_some_and(|response| response.allowed) {

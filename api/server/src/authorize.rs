@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
+use k8s_openapi::api::authorization::v1::{
+    ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec, SubjectAccessReviewStatus,
+};
 use kube::api::PostParams;
 use kube::{Api, Client};
 
@@ -36,21 +38,35 @@ pub fn review(user: &User, access: &Access) -> SubjectAccessReview {
     }
 }
 
-/// Asks the API server.
+/// Asks the API server, and refuses a user who is not allowed.
 ///
 /// # Errors
 /// 403 with the API server's reason, or 500 if the API server does not answer.
 pub async fn allow(client: &Client, user: &User, access: &Access) -> Result<(), Refusal> {
-    let reviews: Api<SubjectAccessReview> = Api::all(client.clone());
-    let answer = reviews
-        .create(&PostParams::default(), &review(user, access))
-        .await
-        .map_err(|error| Refusal::internal(format!("review access: {error}")))?;
-    let status = answer.status.unwrap_or_default();
-    if status.allowed && !status.denied.unwrap_or_default() {
+    let status = answer(client, user, access).await?;
+    if is_allowed(&status) {
         return Ok(());
     }
     Err(Refusal::forbidden(denial(user, access, status.reason.as_deref().unwrap_or_default())))
+}
+
+/// Asks the API server whether a user is allowed.
+///
+/// # Errors
+/// 500 if the API server does not answer.
+pub async fn may(client: &Client, user: &User, access: &Access) -> Result<bool, Refusal> {
+    answer(client, user, access).await.map(|status| is_allowed(&status))
+}
+
+async fn answer(client: &Client, user: &User, access: &Access) -> Result<SubjectAccessReviewStatus, Refusal> {
+    let reviews: Api<SubjectAccessReview> = Api::all(client.clone());
+    let answer = reviews.create(&PostParams::default(), &review(user, access)).await;
+    let answer = answer.map_err(|error| Refusal::internal(format!("review access: {error}")))?;
+    Ok(answer.status.unwrap_or_default())
+}
+
+fn is_allowed(status: &SubjectAccessReviewStatus) -> bool {
+    status.allowed && !status.denied.unwrap_or_default()
 }
 
 /// A denial in the form of the API server's own.

@@ -103,9 +103,9 @@ async fn call(
             match name.as_str() {
                 "" => {
                     let body = body(request).await?;
-                    expand::body(client, guest, namespace, &body).await
+                    expand::body(client, guest, user, namespace, &body).await
                 }
-                name => expand::machine(client, guest, namespace, name).await,
+                name => expand::machine(client, guest, user, namespace, name).await,
             }
         }
         Call::ObjectGraph => {

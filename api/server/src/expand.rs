@@ -19,6 +19,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::answer::{self, Answer, Refusal};
+use crate::front_proxy::User;
 use crate::infer;
 
 /// The machine of a review. `None` for a machine that cannot be decoded, which validation reports, and for
@@ -41,12 +42,13 @@ pub fn reviewed(request: &AdmissionRequest<DynamicObject>) -> Option<VirtualMach
 pub async fn machine(
     client: &Client,
     guest: &GuestDefaults,
+    user: &User,
     namespace: &str,
     name: &str,
 ) -> Result<Answer, Refusal> {
     let vms: Api<VirtualMachine> = Api::namespaced(client.clone(), namespace);
     let vm = vms.get(name).await.map_err(|error| Refusal::from_kube("get VirtualMachine", error))?;
-    let expanded = on_its_own(client, guest, &vm).await.map_err(Refusal::internal)?;
+    let expanded = on_its_own(client, guest, user, &vm).await.map_err(Refusal::internal)?;
     Ok(answer::ok(&expanded))
 }
 
@@ -57,11 +59,12 @@ pub async fn machine(
 pub async fn body(
     client: &Client,
     guest: &GuestDefaults,
+    user: &User,
     namespace: &str,
     body: &Bytes,
 ) -> Result<Answer, Refusal> {
     let vm = given(namespace, body)?;
-    let expanded = on_its_own(client, guest, &vm).await.map_err(Refusal::bad_request)?;
+    let expanded = on_its_own(client, guest, user, &vm).await.map_err(Refusal::bad_request)?;
     Ok(answer::ok(&expanded))
 }
 
@@ -127,10 +130,11 @@ fn says_nothing(value: &Value) -> bool {
 async fn on_its_own(
     client: &Client,
     guest: &GuestDefaults,
+    user: &User,
     vm: &VirtualMachine,
 ) -> Result<VirtualMachine, String> {
     let mut vm = vm.clone();
-    let inferred = infer::inferred(client, &vm).await;
+    let inferred = infer::inferred(client, Some(user), &vm).await;
     if let Some((_, Err(cause))) = inferred.iter().find(|(_, choice)| choice.is_err()) {
         return Err(cause.to_string());
     }

@@ -13,9 +13,9 @@ pub mod status;
 
 use self::status::{FAILED, PENDING_POPULATION, SUCCEEDED, Status, WAIT_FOR_FIRST_CONSUMER};
 use crate::owner::owner;
+use barevirt_api::account::Account;
 use barevirt_api::cdi::{self, DataVolumeSource, DataVolumeSpec};
 use barevirt_api::names::{CREATED_BY_LABEL, STATUS_DATA_VOLUME_ERROR, STATUS_PROVISIONING};
-use barevirt_api::object_volume;
 use barevirt_api::v1::{DataVolumeTemplateSpec, VirtualMachine};
 use barevirt_api::validate::{is_dns_label, is_dns_subdomain};
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
@@ -28,8 +28,6 @@ use serde_json::Value;
 const CLAIM_ADOPTION_ANNOTATION: &str = "cdi.kubevirt.io/allowClaimAdoption";
 /// Annotation on a machine, "false": its DataVolumes are made when it starts, not earlier.
 const IMMEDIATE_ANNOTATION: &str = "kubevirt.io/immediate-data-volume-creation";
-/// The account of a machine that names no account.
-const DEFAULT_ACCOUNT: &str = "default";
 /// Phases in which an instance can have the claim: it is filled, or it waits for the instance's pod.
 const READY: [&str; 3] = [SUCCEEDED, WAIT_FOR_FIRST_CONSUMER, PENDING_POPULATION];
 
@@ -152,12 +150,9 @@ impl Origin {
     }
 }
 
-/// The user name of a machine's account: the account whose token the guest has, otherwise the account of its launcher.
+/// The user name of a machine's account.
 pub fn account(vm: &VirtualMachine) -> String {
-    let spec = &vm.spec.template.spec;
-    let own = spec.service_account_name.as_deref().filter(|name| !name.is_empty());
-    let name = own.or_else(|| object_volume::service_account(spec)).unwrap_or(DEFAULT_ACCOUNT);
-    format!("system:serviceaccount:{}:{name}", vm.namespace().unwrap_or_default())
+    Account::of(vm).name
 }
 
 /// The permissions that the machine's account needs for a copy: all of at least one of these lists. CDI's rules; a copy
@@ -168,14 +163,11 @@ pub fn questions(vm: &VirtualMachine, origin: &Origin) -> Vec<Vec<SubjectAccessR
     if place.namespace == own {
         return vec![];
     }
+    let Account { name, groups } = Account::of(vm);
     let create = |group: &str, resource: &str, subresource: Option<&str>| SubjectAccessReview {
         spec: SubjectAccessReviewSpec {
-            user: Some(account(vm)),
-            groups: Some(vec![
-                "system:serviceaccounts".to_owned(),
-                format!("system:serviceaccounts:{own}"),
-                "system:authenticated".to_owned(),
-            ]),
+            user: Some(name.clone()),
+            groups: Some(groups.clone()),
             resource_attributes: Some(ResourceAttributes {
                 group: Some(group.to_owned()),
                 resource: Some(resource.to_owned()),

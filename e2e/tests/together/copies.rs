@@ -27,6 +27,19 @@ fn copy(name: &str, of: &str, source: &Value) -> Value {
     copy
 }
 
+/// A machine that takes its instance type from a DataSource of that namespace.
+fn inferring(namespace: &Namespace, source: &str) -> Value {
+    let mut machine = guest::machine("curious", "Halted");
+    machine["spec"]["instancetype"] = json!({ "inferFromVolume": "root" });
+    let source = json!({ "kind": "DataSource", "name": source, "namespace": namespace.name() });
+    machine["spec"]["dataVolumeTemplates"] =
+        json!([{ "metadata": { "name": "curious" }, "spec": { "sourceRef": source, "storage": {} } }]);
+    let spec = guest::spec_of(&mut machine);
+    spec["volumes"] = json!([{ "name": "root", "dataVolume": { "name": "curious" } }]);
+    spec["domain"].as_object_mut().and_then(|domain| domain.remove("memory"));
+    machine
+}
+
 fn is_filled(volume: &Value) -> bool {
     ["Succeeded", "Failed"].iter().any(|phase| volume["status"]["phase"] == *phase)
 }
@@ -71,6 +84,12 @@ fn a_machine_boots_from_a_permitted_copy_of_another_namespace() {
             })?;
             let refused = create_as(namespace, &user, &by_name)?;
             ensure!(refused.code != 0 && refused.text().contains(&why), "{}", refused.text());
+            // The tenant does not learn what is there either: the answer is the same for what does not exist.
+            for name in ["tiny", "none"] {
+                let refused = create_as(namespace, &user, &inferring(&golden, name))?;
+                let why = format!("may read DataSource {}/{name}", golden.name());
+                ensure!(refused.code != 0 && refused.text().contains(&why), "{}", refused.text());
+            }
 
             golden.kubectl(&[
                 "create",

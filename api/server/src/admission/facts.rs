@@ -15,6 +15,7 @@ use serde::de::DeserializeOwned;
 use super::request::Request;
 use crate::answer::Refusal;
 use crate::expand;
+use crate::front_proxy::User;
 use crate::infer::{self, Inferred};
 
 /// Facts about other objects.
@@ -38,19 +39,20 @@ pub struct Facts {
     pub inferred: Inferred,
 }
 
-/// Reads the objects that the hook's rules need.
+/// Reads the objects that the hook's rules need. `user` sends the request; `None` is one of our components.
 pub(super) async fn observe(
     client: &Client,
     config: &Reading,
     hook: Hook,
     request: &Request,
+    user: Option<&User>,
 ) -> Result<Facts, Refusal> {
     let mut facts = Facts { installed: config.installed, ..Facts::default() };
     if matches!(hook, Hook::MutateMachine | Hook::Machine)
         && let Some(mut vm) = expand::reviewed(request)
     {
         if hook == Hook::MutateMachine {
-            facts.inferred = infer::inferred(client, &vm).await;
+            facts.inferred = infer::inferred(client, user, &vm).await;
             infer::apply(&facts.inferred, &mut vm);
         }
         facts.named = expand::lookups(client, &vm).await;

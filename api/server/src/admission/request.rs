@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use super::Facts;
 use crate::answer::Refusal;
+use crate::front_proxy::User;
 
 pub(super) type Request = AdmissionRequest<DynamicObject>;
 
@@ -33,6 +34,16 @@ pub(super) fn request(body: &[u8]) -> Result<Request, Refusal> {
     review
         .try_into()
         .map_err(|error| Refusal::bad_request(format!("the AdmissionReview has no request: {error}")))
+}
+
+/// The user who sends the request.
+pub(super) fn user(request: &Request) -> User {
+    let info = request.user_info.clone();
+    User {
+        name: info.username.unwrap_or_default(),
+        groups: info.groups.unwrap_or_default(),
+        extra: info.extra.unwrap_or_default(),
+    }
 }
 
 pub(super) fn read<T: DeserializeOwned>(object: Option<&DynamicObject>) -> Result<T, Vec<Cause>> {
