@@ -1,5 +1,8 @@
 //! The target's side of a migration. Handlers of sources connect over TLS, and connections between QEMUs
 //! bring a ticket.
+//!
+//! Every pod can connect here. A connection that has shown neither gives way to later ones, so that no client keeps guests
+//! from coming by connections on which it says nothing.
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -9,13 +12,14 @@ use std::time::Duration;
 use barevirt_api::names::handler_host;
 use barevirt_component::certificates::{Server, Trusted, is_server_of};
 use barevirt_component::error::chain;
+use barevirt_component::server::Limits;
+use barevirt_component::server::places::{Place, Places};
 use barevirt_protocol::names::{MigrationChannel, MigrationStream};
 use barevirt_protocol::v1::migrate_request::Order;
 use barevirt_protocol::v1::{MigrateRequest, MigrationGo, MigrationReceive, MigrationRejoin};
 use rustls::pki_types::CertificateDer;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tracing::{debug, info, warn};
@@ -25,7 +29,7 @@ use super::control::{Answer, LONGEST, MAGIC, Request, Secret, WELCOME, line};
 use super::plan::offers_post_copy;
 
 /// Most concurrent connections that have not yet said what they are for, or are being answered.
-const MOST: usize = 64;
+const LIMITS: Limits = Limits { connections: 256, of_address: 64, ..Limits::BUSY };
 /// Longest time for a connection to say what it is for and to be answered.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -55,13 +59,14 @@ enum Rejection {
     Request(#[from] serde_json::Error),
     #[error("it sent nothing in time")]
     Silent,
+    #[error("it was silent while others connected")]
+    Displaced,
 }
 
 /// Serves for as long as the process lives.
 pub async fn run(listener: TcpListener, state: ListenState) {
-    let places = Arc::new(Semaphore::new(MOST));
+    let places = Places::new(LIMITS);
     loop {
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
         let (stream, from) = match listener.accept().await {
             Ok(accepted) => accepted,
             Err(error) => {
@@ -70,25 +75,33 @@ pub async fn run(listener: TcpListener, state: ListenState) {
                 continue;
             }
         };
+        let Some((place, displaced)) = Places::enter(&places, from.ip().to_canonical()) else {
+            debug!(%from, "too many connections of migrations");
+            continue;
+        };
         let state = state.clone();
         tokio::spawn(async move {
-            let served = timeout(TIMEOUT, serve(stream, &state)).await;
-            if let Err(error) = served.unwrap_or(Err(Rejection::Silent)) {
+            let ended = tokio::select! {
+                served = timeout(TIMEOUT, serve(stream, &place, &state)) => {
+                    served.unwrap_or(Err(Rejection::Silent))
+                }
+                () = displaced.wait() => Err(Rejection::Displaced),
+            };
+            if let Err(error) = ended {
                 debug!(%from, error = chain(&error), "a caller was rejected");
             }
-            drop(place);
         });
     }
 }
 
-async fn serve(mut stream: TcpStream, state: &ListenState) -> Result<(), Rejection> {
+async fn serve(mut stream: TcpStream, place: &Place, state: &ListenState) -> Result<(), Rejection> {
     stream.set_nodelay(true)?;
     let mut first = [0; 1];
     if stream.peek(&mut first).await? == 0 {
         return Err(Rejection::Stranger);
     }
     if first[0] != MAGIC[0] {
-        return converse(stream, state).await;
+        return converse(stream, place, state).await;
     }
     let mut magic = [0; MAGIC.len()];
     stream.read_exact(&mut magic).await?;
@@ -102,6 +115,7 @@ async fn serve(mut stream: TcpStream, state: &ListenState) -> Result<(), Rejecti
     let carries =
         std::str::from_utf8(&name).ok().and_then(MigrationStream::parse).ok_or(Rejection::Stranger)?;
     let (uid, launcher, purpose) = state.arrivals.take(&ticket, &carries).ok_or(Rejection::Ticket)?;
+    place.known();
     let channel = MigrationChannel { uid: uid.clone(), stream: carries };
     if channel.stream != MigrationStream::Memory {
         let given = [(channel.descriptor(), stream.as_fd().try_clone_to_owned()?)];
@@ -135,7 +149,7 @@ async fn serve(mut stream: TcpStream, state: &ListenState) -> Result<(), Rejecti
     Ok(())
 }
 
-async fn converse(stream: TcpStream, state: &ListenState) -> Result<(), Rejection> {
+async fn converse(stream: TcpStream, place: &Place, state: &ListenState) -> Result<(), Rejection> {
     let config = state.certificates.current().ok_or(Rejection::NotReady)?;
     let mut stream = BufReader::new(TlsAcceptor::from(config).accept(stream).await?);
     let shown: Vec<CertificateDer<'static>> = stream
@@ -148,26 +162,33 @@ async fn converse(stream: TcpStream, state: &ListenState) -> Result<(), Rejectio
     let mut text = Vec::new();
     (&mut stream).take(LONGEST as u64).read_until(b'\n', &mut text).await?;
     let request: Request = serde_json::from_slice(&text)?;
-    let answer = answer(&request, &shown, state).await;
-    if let Answer::Refused(why) = &answer {
-        info!(migration = request.migration(), why, "refused");
-    }
+    let answer = match expected(&request, &shown, state) {
+        Some(arrival) => {
+            place.known();
+            let answer = answer(&request, arrival, state).await;
+            if let Answer::Refused(why) = &answer {
+                info!(migration = request.migration(), why, "refused");
+            }
+            answer
+        }
+        // Every client can cause this, with any text: it is not logged.
+        None => Answer::Refused("no guest is expected by this migration from that node".to_owned()),
+    };
     stream.write_all(&line(&answer)?).await?;
     stream.shutdown().await?;
     Ok(())
 }
 
-/// Only the handler of the node that the guest comes from gets an answer. Others learn nothing, not even
-/// whether the guest is expected.
-async fn answer(request: &Request, shown: &[CertificateDer<'static>], state: &ListenState) -> Answer {
-    let nothing = || Answer::Refused("no guest is expected by this migration from that node".to_owned());
-    let Some(Arrival { source, launcher, plain, report }) = state.arrivals.find(request.migration()) else {
-        return nothing();
-    };
-    let trusted = state.trusted.borrow().clone();
-    if !trusted.is_some_and(|trusted| is_server_of(shown, &handler_host(&source), &trusted)) {
-        return nothing();
-    }
+/// The guest that a request is about. Only the handler of the node that the guest comes from gets it. Others learn
+/// nothing, not even whether the guest is expected.
+fn expected(request: &Request, shown: &[CertificateDer<'static>], state: &ListenState) -> Option<Arrival> {
+    let arrival = state.arrivals.find(request.migration())?;
+    let trusted = state.trusted.borrow().clone()?;
+    is_server_of(shown, &handler_host(&arrival.source), &trusted).then_some(arrival)
+}
+
+async fn answer(request: &Request, arrival: Arrival, state: &ListenState) -> Answer {
+    let Arrival { source, launcher, plain, report } = arrival;
     match request {
         Request::Begin { migration } => {
             let (Some(ticket), key) = (secret(), secret()) else {

@@ -107,8 +107,8 @@ impl Place {
         }
     }
 
-    /// The server knows the client.
-    pub(super) fn known(&self) {
+    /// The server knows the client: the connection is never displaced.
+    pub fn known(&self) {
         self.change(|taken, _| taken.known = true);
     }
 

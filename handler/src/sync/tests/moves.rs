@@ -10,7 +10,7 @@ use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
 use super::*;
 use crate::migration::PORT;
@@ -200,6 +200,23 @@ async fn only_the_handler_of_the_source_is_answered_and_a_ticket_is_needed() {
     let mut again = TcpStream::from_std(again).unwrap();
     // The handler would close a connection that the launcher does not take.
     assert!(timeout(Duration::from_millis(300), again.read_u8()).await.is_err());
+}
+
+/// Every pod can connect to the handlers' port for migrations.
+#[tokio::test]
+async fn silent_connections_keep_no_guest_from_coming() {
+    let (by, address) = (authority(), IpAddr::from([127, 81, 0, 6]));
+    let _target = migration(TARGET, &by, address, address).await;
+    // More than the listener takes.
+    let mut silent = Vec::new();
+    for number in 0..300 {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind(([127, 81, 1, u8::try_from(number % 5).unwrap()], 0).into()).unwrap();
+        silent.push(socket.connect((address, PORT).into()).await.unwrap());
+    }
+    let called = Target { node: TARGET.to_owned(), address: address.to_string() };
+    let refused = called.begin(own(NODE, &by).await.as_ref(), "m-1", &[]).await.unwrap_err();
+    assert!(matches!(&refused, CallError::Refused { .. }), "{refused}");
 }
 
 #[tokio::test]
