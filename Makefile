@@ -161,6 +161,8 @@ fuzz: deps ## random input for each parser, for FUZZ_SECONDS (120) each; FUZZ=NA
 # Miri is a part of nightly compilers only. PROPTEST_CASES: it runs programs a hundred times slower.
 .PHONY: miri
 miri: deps ## parsers and layouts under Miri; needs `rustup toolchain install nightly --component miri,rust-src`
+	@MIRIFLAGS=-Zmiri-disable-isolation PROPTEST_CASES=4 cargo +nightly miri test --locked --target-dir target/miri -p container-disk --lib -- header
+	@MIRIFLAGS=-Zmiri-disable-isolation PROPTEST_CASES=4 cargo +nightly miri test --locked --target-dir target/miri -p barevirt-protocol --lib -- control
 	@MIRIFLAGS=-Zmiri-disable-isolation PROPTEST_CASES=4 cargo +nightly miri test --locked --target-dir target/miri -p barevirt-machine --lib -- layout quote
 	@MIRIFLAGS=-Zmiri-disable-isolation PROPTEST_CASES=4 cargo +nightly miri test --locked --target-dir target/miri -p virt-handler --lib -- cgroup
 

@@ -345,8 +345,40 @@ pub fn state(status: &str, why: &str) -> Option<QemuState> {
 
 #[cfg(test)]
 mod tests {
+    use barevirt_qmp::Options;
+    use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+    use tokio::net::UnixStream;
+
     use super::*;
     use serde_json::{Value, json};
+
+    const GREETING: &[u8] =
+        b"{\"QMP\": {\"version\": {\"qemu\": {\"micro\": 0, \"minor\": 0, \"major\": 10}, \"package\": \"\"}, \"capabilities\": []}}\n";
+
+    #[tokio::test]
+    async fn a_guest_is_paused_before_its_switch_to_post_copy() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let monitor = async {
+            let mut peer = BufReader::new(theirs);
+            peer.write_all(GREETING).await.unwrap();
+            let mut commands = Vec::new();
+            while commands.last().is_none_or(|last| last != "migrate-start-postcopy") {
+                let mut line = String::new();
+                peer.read_line(&mut line).await.unwrap();
+                let command: Value = serde_json::from_str(&line).unwrap();
+                commands.push(command["execute"].as_str().unwrap().to_owned());
+                let answer = json!({"return": {}, "id": command["id"]}).to_string();
+                peer.write_all(format!("{answer}\n").as_bytes()).await.unwrap();
+            }
+            commands
+        };
+        let order = async {
+            let opened = Qmp::open(ours, Options::default(), Deadline::after(COMMAND)).await;
+            start_post_copy(&opened.unwrap().0).await.unwrap();
+        };
+        let (commands, ()) = tokio::join!(monitor, order);
+        assert_eq!(commands, ["qmp_capabilities", "stop", "migrate-start-postcopy"]);
+    }
 
     #[test]
     fn qemus_migration_answer_is_understood() {
