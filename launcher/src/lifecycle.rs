@@ -39,7 +39,8 @@ pub use control::{Control, Refused, judge};
 pub use event::{Effect, Event};
 pub use moving::{NotOrdered, Order, judge_order};
 pub use times::{
-    FORCE, FORCE_AT_ONCE, LEAVE, LEAVE_ASKED, PRESS_AGAIN, REBOOT, RESET, RETRY, RETRY_LONGEST, STEADY,
+    CONTINUE, FORCE, FORCE_AT_ONCE, LEAVE, LEAVE_ASKED, PRESS_AGAIN, REBOOT, RESET, RETRY, RETRY_LONGEST,
+    STEADY,
 };
 pub use vm::{Ladder, Pause, Phase, Reboot, Retry, Rung, Vm, Why};
 
@@ -69,7 +70,7 @@ pub fn step(mut vm: Vm, now: Duration, event: Event) -> (Vm, Vec<Effect>) {
     }
     let (phase, mut effects) = match std::mem::replace(&mut vm.phase, Phase::Waiting) {
         Phase::Waiting => waiting(event),
-        Phase::Starting => starting(now, event, &vm),
+        Phase::Starting => starting(now, event, &mut vm),
         Phase::Paused(pause) => live::step(Some(pause), &mut vm, now, event),
         Phase::Running => live::step(None, &mut vm, now, event),
         Phase::Stopping(ladder) => match event {
@@ -95,6 +96,7 @@ fn waiting(event: Event) -> (Phase, Vec<Effect>) {
         }
         // There is no child: these events are not about this VM.
         Event::Answered
+        | Event::Continued
         | Event::Resumed
         | Event::Stopped
         | Event::Shutdown(_)
@@ -109,7 +111,7 @@ fn waiting(event: Event) -> (Phase, Vec<Effect>) {
     }
 }
 
-fn starting(now: Duration, event: Event, vm: &Vm) -> (Phase, Vec<Effect>) {
+fn starting(now: Duration, event: Event, vm: &mut Vm) -> (Phase, Vec<Effect>) {
     match event {
         Event::CannotStart(why) => (Phase::Ended(why), vec![]),
         Event::CannotRun(why) => kill(Why::Failure(why), now),
@@ -119,11 +121,15 @@ fn starting(now: Duration, event: Event, vm: &Vm) -> (Phase, Vec<Effect>) {
             (Phase::Paused(Pause::Incoming), vec![Effect::Migrate(migration::Effect::Probe)])
         }
         Event::Answered if vm.hold => (Phase::Paused(Pause::User), vec![]),
-        Event::Answered => (Phase::Paused(Pause::Start), vec![Effect::Continue]),
+        Event::Answered => {
+            vm.runs_by = Some(now + CONTINUE);
+            (Phase::Paused(Pause::Start), vec![Effect::Continue, Effect::Wake(now + CONTINUE)])
+        }
         Event::Shutdown(_) => leave(Why::Itself, now + LEAVE),
         Event::Exited(exit) => (Phase::Ended(guest_end(exit, &vm.seen, Asked::No)), vec![]),
         // Its monitor is opened before its vCPUs are started, so these events mean nothing yet.
         Event::Start { .. }
+        | Event::Continued
         | Event::Resumed
         | Event::Stopped
         | Event::Panicked

@@ -4,6 +4,7 @@
 
 mod support;
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -13,8 +14,10 @@ use tokio::net::UnixStream;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{LocalSet, spawn_local};
 use virt_launcher::lifecycle::Control;
+use virt_launcher::migration::State;
+use virt_launcher::migration::qemu::Baggage;
 use virt_launcher::status::{Paused, Stage, Status};
-use virt_launcher::supervisor::{NotDone, Request, supervise};
+use virt_launcher::supervisor::{MigrationOrder, NotDone, Request, supervise};
 
 /// QEMU's side of a monitor.
 struct Monitor(BufReader<UnixStream>);
@@ -28,14 +31,23 @@ impl Monitor {
         self.say(json!({"event": name, "data": data, "timestamp": {"seconds": 1, "microseconds": 2}})).await;
     }
 
+    /// The next command, which is not answered.
+    async fn hear_silently(&mut self) -> Value {
+        let mut line = String::new();
+        let read = tokio::time::timeout(Duration::from_secs(20), self.0.read_line(&mut line)).await;
+        assert!(read.expect("no command").unwrap() > 0, "the launcher has gone");
+        serde_json::from_str(&line).unwrap()
+    }
+
+    async fn answer(&mut self, command: &Value) {
+        self.say(json!({"return": {}, "id": command["id"]})).await;
+    }
+
     /// The next command, which is answered; irrelevant commands before it are answered as well.
     async fn hear(&mut self) -> Value {
         loop {
-            let mut line = String::new();
-            let read = tokio::time::timeout(Duration::from_secs(20), self.0.read_line(&mut line)).await;
-            assert!(read.expect("no command").unwrap() > 0, "the launcher has gone");
-            let command: Value = serde_json::from_str(&line).unwrap();
-            self.say(json!({"return": {}, "id": command["id"]})).await;
+            let command = self.hear_silently().await;
+            self.answer(&command).await;
             if !matches!(command["execute"].as_str().unwrap(), "qmp_capabilities" | "qom-get") {
                 return command;
             }
@@ -56,9 +68,10 @@ struct Vm {
 }
 
 impl Vm {
-    /// A running VM, with an idle process as QEMU.
-    async fn running() -> Self {
+    /// A VM that has just opened its monitor, with an idle process as QEMU.
+    async fn starting(incoming: Option<&str>) -> Self {
         let mut launch = bare(&[]).launch;
+        launch.incoming = incoming.map(str::to_owned);
         let (ours, theirs) = UnixStream::pair().unwrap();
         launch.monitor = theirs;
         launch.command.program = "sleep".into();
@@ -70,6 +83,12 @@ impl Vm {
         let mut vm = Self { monitor: Monitor(BufReader::new(ours)), requests, status };
         let version = json!({"qemu": {"major": 10, "minor": 0, "micro": 2}});
         vm.monitor.say(json!({"QMP": {"version": version, "capabilities": []}})).await;
+        vm
+    }
+
+    /// A running VM.
+    async fn running() -> Self {
+        let mut vm = Self::starting(None).await;
         vm.monitor.expect("cont").await;
         vm.monitor.event("RESUME", json!({})).await;
         vm.reaches(Stage::Running).await;
@@ -80,6 +99,12 @@ impl Vm {
         let reached = self.status.wait_for(|status| status.stage == stage);
         let reached = tokio::time::timeout(Duration::from_secs(20), reached).await;
         reached.unwrap_or_else(|_| panic!("not {stage:?} in time")).unwrap().clone()
+    }
+
+    async fn order(&self, order: MigrationOrder) {
+        let (reply, replied) = oneshot::channel();
+        self.requests.send(Request::Migrate { uid: UID.to_owned(), order, reply }).await.unwrap();
+        replied.await.unwrap().unwrap();
     }
 
     async fn ask(&self, control: Control) -> oneshot::Receiver<Result<(), NotDone>> {
@@ -159,5 +184,72 @@ fn a_pause_that_qemu_refuses_is_not_done() {
         // The state of the vCPUs is queried.
         vm.monitor.expect("query-status").await;
         assert_eq!(vm.status.borrow().stage, Stage::Running);
+    });
+}
+
+const UID: &str = "migration-1";
+
+/// A guest that came in post-copy, whose QEMU was told to let it run and waits for memory. Also the unanswered command.
+async fn waits_for_memory() -> (Vm, Value) {
+    let mut vm = Vm::starting(Some(UID)).await;
+    // The start of the session, and the question for the machine type or for post-copy.
+    for _ in 0..2 {
+        let command = vm.monitor.hear_silently().await;
+        vm.monitor.answer(&command).await;
+    }
+    let is_awaited = |status: &Status| status.migration.is_some();
+    tokio::time::timeout(Duration::from_secs(20), vm.status.wait_for(is_awaited)).await.unwrap().unwrap();
+    vm.order(MigrationOrder::Receive { baggage: Some(baggage()) }).await;
+    while vm.monitor.hear().await["execute"] != "migrate-incoming" {}
+    vm.monitor.event("MIGRATION", json!({"status": "postcopy-active"})).await;
+    vm.monitor.event("MIGRATION", json!({"status": "postcopy-paused"})).await;
+    let is_broken = |status: &Status| status.migration.as_ref().is_some_and(|told| told.recovery.is_some());
+    tokio::time::timeout(Duration::from_secs(20), vm.status.wait_for(is_broken)).await.unwrap().unwrap();
+    vm.order(MigrationOrder::Go { hold: false }).await;
+    let command = vm.monitor.hear_silently().await;
+    assert_eq!(command["execute"], "cont");
+    tokio::time::pause();
+    tokio::time::sleep(Duration::from_secs(200)).await;
+    tokio::time::resume();
+    (vm, command)
+}
+
+fn baggage() -> Baggage {
+    Baggage {
+        memory: UnixStream::pair().unwrap().0.into_std().unwrap().into(),
+        key: None,
+        disks: BTreeMap::new(),
+    }
+}
+
+#[test]
+fn a_guest_in_post_copy_whose_qemu_waits_for_memory_is_not_given_up() {
+    local(async {
+        let (mut vm, command) = waits_for_memory().await;
+        assert_eq!(vm.status.borrow().stage, Stage::Starting, "{:?}", vm.status.borrow());
+        // The connection was replaced, and QEMU does what it was told.
+        vm.monitor.event("MIGRATION", json!({"status": "postcopy-active"})).await;
+        vm.monitor.event("RESUME", json!({})).await;
+        vm.monitor.answer(&command).await;
+        vm.reaches(Stage::Running).await;
+        vm.monitor.event("MIGRATION", json!({"status": "completed"})).await;
+        let has_arrived =
+            |status: &Status| status.migration.as_ref().is_some_and(|told| told.state == State::Arrived);
+        let arrived = vm.status.wait_for(has_arrived);
+        tokio::time::timeout(Duration::from_secs(20), arrived).await.unwrap().unwrap();
+    });
+}
+
+#[test]
+fn a_guest_with_all_of_its_memory_has_to_run_in_time() {
+    local(async {
+        let (mut vm, _command) = waits_for_memory().await;
+        vm.monitor.event("MIGRATION", json!({"status": "completed"})).await;
+        vm.monitor.expect("object-del").await;
+        tokio::time::pause();
+        tokio::time::sleep(Duration::from_secs(70)).await;
+        tokio::time::resume();
+        let status = vm.reaches(Stage::Failed).await;
+        assert_eq!(status.reason, "StartFailed", "{status:?}");
     });
 }

@@ -24,6 +24,8 @@ pub enum Event {
     CannotRun(GuestEnd),
     /// The monitor answered its first command.
     Answered,
+    /// QEMU has answered the first `cont`.
+    Continued,
     /// vCPUs run.
     Resumed,
     /// vCPUs are paused.
@@ -58,7 +60,7 @@ pub enum Event {
 pub enum Effect {
     /// Execute QEMU.
     Spawn,
-    /// `cont` for the first time; its failure ends the VM.
+    /// `cont` for the first time; its failure ends the VM, and so does no answer within [`CONTINUE`](super::CONTINUE).
     Continue,
     /// `cont` later on.
     Resume,

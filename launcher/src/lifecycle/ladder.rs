@@ -43,6 +43,7 @@ pub(super) fn stopping(
         (
             Event::Start { .. }
             | Event::Answered
+            | Event::Continued
             | Event::Resumed
             | Event::Stopped
             | Event::Shutdown(_)

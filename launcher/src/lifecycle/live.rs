@@ -6,9 +6,9 @@ use super::control::Control;
 use super::event::{Effect, Event};
 use super::ladder::{kill, leave, moved, quit, undecided};
 use super::moving;
-use super::times::{LEAVE, PRESS_AGAIN, REBOOT, RESET, RETRY, RETRY_LONGEST, STEADY};
+use super::times::{CONTINUE, LEAVE, PRESS_AGAIN, REBOOT, RESET, RETRY, RETRY_LONGEST, STEADY};
 use super::vm::{Ladder, Pause, Phase, Reboot, Retry, Rung, Vm, Why};
-use crate::guest_end::{Asked, guest_end};
+use crate::guest_end::{Asked, GuestEnd, guest_end};
 use crate::migration::Moving;
 use crate::migration::source::Stage;
 
@@ -27,7 +27,11 @@ pub(super) fn step(pause: Option<Pause>, vm: &mut Vm, now: Duration, event: Even
             return (Phase::Ended(end), vec![]);
         }
         Event::Migration(event) => return moving::step(pause, vm, now, event),
-        Event::Resumed
+        Event::Tick if vm.must_run_by().is_some_and(|by| now >= by) => {
+            return kill(Why::Failure(does_not_run()), now);
+        }
+        Event::Continued
+        | Event::Resumed
         | Event::Stopped
         | Event::WasReset
         | Event::Asked(_)
@@ -39,6 +43,10 @@ pub(super) fn step(pause: Option<Pause>, vm: &mut Vm, now: Duration, event: Even
         | Event::IoError => {}
     }
     let (pause, mut effects) = match event {
+        Event::Continued => {
+            vm.runs_by = None;
+            (pause, vec![])
+        }
         Event::Resumed => (resumed(pause, vm, now), vec![]),
         Event::Stopped => (stopped(pause, vm, now), vec![]),
         Event::WasReset => was_reset(pause, vm),
@@ -53,8 +61,14 @@ pub(super) fn step(pause: Option<Pause>, vm: &mut Vm, now: Duration, event: Even
     (pause.map_or(Phase::Running, Phase::Paused), effects)
 }
 
+fn does_not_run() -> GuestEnd {
+    let seconds = CONTINUE.as_secs();
+    let message = format!("the guest could not be made to run: no answer to cont within {seconds} seconds");
+    GuestEnd::failed("StartFailed", message)
+}
+
 fn resumed(pause: Option<Pause>, vm: &mut Vm, now: Duration) -> Option<Pause> {
-    vm.ran = true;
+    (vm.ran, vm.runs_by) = (true, None);
     match pause {
         Some(Pause::Storage { tries, .. }) => {
             Some(Pause::Storage { tries, retry: Retry::Trial { ends: now + STEADY } })
@@ -203,5 +217,5 @@ pub(super) fn wake(pause: Option<Pause>, vm: &Vm) -> Option<Duration> {
         Some(Reboot::Resetting { ends }) => Some(ends),
         None => None,
     };
-    retry.into_iter().chain(reboot).chain(vm.moving.wake()).min()
+    retry.into_iter().chain(reboot).chain(vm.must_run_by()).chain(vm.moving.wake()).min()
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::event::{Effect, Event};
 use super::ladder::{kill, quit_moved, quit_undecided, stopping};
 use super::live;
+use super::times::CONTINUE;
 use super::vm::{Ladder, Pause, Phase, Vm, Why};
 use crate::guest_end::GuestEnd;
 use crate::migration::{self, Moving, Outcome, source, target};
@@ -84,7 +85,12 @@ pub(super) fn step(
     now: Duration,
     event: migration::Event,
 ) -> (Phase, Vec<Effect>) {
+    let was_missing_memory = vm.moving.is_missing_memory();
     let (effects, outcome) = vm.moving.step(now, event);
+    if was_missing_memory && !vm.moving.is_missing_memory() {
+        // QEMU's main loop waits for nothing any more.
+        vm.runs_by = vm.runs_by.map(|_| now + CONTINUE);
+    }
     apply_outcome(pause, vm, now, effects.into_iter().map(Effect::Migrate).collect(), outcome)
 }
 
@@ -118,7 +124,7 @@ fn apply_outcome(
             Some(Pause::User)
         }
         Outcome::Arrived { hold: false } => {
-            vm.ran = true;
+            (vm.ran, vm.runs_by) = (true, Some(now + CONTINUE));
             effects.push(Effect::Continue);
             pause
         }

@@ -134,6 +134,56 @@ fn a_monitor_that_never_answers_costs_the_child_its_life_first() {
 }
 
 #[test]
+fn a_guest_that_qemu_does_not_let_run_in_time_is_given_up() {
+    let asked = [(s(0), Event::Start { acpi: true, paused: false, incoming: None }), (s(1), Event::Answered)];
+    let late = [(s(60), Event::Tick), (s(61), Event::Tick), (s(61), Event::Exited(Exit::Signal(9)))];
+    let (vm, effects) = play(&[&asked[..], &late[..]].concat());
+    assert_eq!((reason(&vm), effects), ("StartFailed", vec![Effect::Spawn, Effect::Continue, Effect::Kill]));
+    for answer in [Event::Continued, Event::Resumed] {
+        let (vm, _) = play(&[&asked[..], &[(s(30), answer)], &late[..2]].concat());
+        assert_eq!(vm.end(), None);
+        assert!(!matches!(vm.phase, Phase::Stopping(_)));
+    }
+}
+
+/// A guest that arrives in post-copy, whose connection breaks before QEMU has let it run.
+fn waits_for_memory() -> Vec<(Duration, Event)> {
+    use crate::migration::{Event as Moves, QemuState};
+    let moves = |event| (s(10), Event::Migration(event));
+    vec![
+        (s(0), Event::Start { acpi: true, paused: false, incoming: Some("m".into()) }),
+        (s(1), Event::Answered),
+        moves(Moves::Receive),
+        moves(Moves::QemuState(QemuState::PostCopy)),
+        moves(Moves::QemuState(QemuState::Broken)),
+        moves(Moves::Go { hold: false }),
+        (s(70), Event::Tick),
+        (s(200), Event::Tick),
+    ]
+}
+
+#[test]
+fn while_memory_is_missing_a_late_answer_to_cont_does_not_end_the_guest() {
+    use crate::migration::{Event as Moves, QemuState};
+    let events = waits_for_memory();
+    let (vm, effects) = play(&events);
+    assert_eq!((effects.last(), &vm.phase), (Some(&Effect::Continue), &Phase::Paused(Pause::Incoming)));
+    // The answer counts when it comes.
+    let whole = (s(210), Event::Migration(Moves::QemuState(QemuState::Completed)));
+    let runs = [(s(200), Event::Continued), (s(200), Event::Resumed), whole.clone(), (s(300), Event::Tick)];
+    assert_eq!(play(&[&events[..], &runs[..]].concat()).0.phase, Phase::Running);
+    // With all of its memory, QEMU has the usual time.
+    let mut late = vec![whole, (s(269), Event::Tick)];
+    let (vm, _) = play(&[&events[..], &late[..]].concat());
+    assert_eq!(vm.phase, Phase::Paused(Pause::Incoming));
+    late.extend([(s(270), Event::Tick), (s(270), Event::Exited(Exit::Signal(9)))]);
+    assert_eq!(reason(&play(&[&events[..], &late[..]].concat()).0), "StartFailed");
+    // Without a new connection, the time for it ends the guest.
+    let lost = [(s(430), Event::Tick), (s(430), Event::Exited(Exit::Signal(9)))];
+    assert_eq!(reason(&play(&[&events[..], &lost[..]].concat()).0), "PostCopyFailed");
+}
+
+#[test]
 fn quit_by_a_person_is_seen() {
     let (vm, effects) =
         after(&[(s(5), Event::Shutdown("host-qmp-quit".into())), (s(5), Event::Exited(Exit::Status(0)))]);
@@ -288,6 +338,7 @@ fn any_event() -> impl Strategy<Value = Event> {
         Just(Event::CannotStart(failure())),
         Just(Event::CannotRun(failure())),
         Just(Event::Answered),
+        Just(Event::Continued),
         Just(Event::Resumed),
         Just(Event::Stopped),
         word.prop_map(|word| Event::Shutdown(word.into())),

@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+/// How long the first `cont` may take: it opens images for writing and may wait for storage.
+pub const CONTINUE: Duration = Duration::from_secs(60);
+
 /// Delay before the power button is pressed again.
 pub const PRESS_AGAIN: Duration = Duration::from_secs(3);
 /// How long QEMU may take to end after a guest has shut down by itself.

@@ -14,6 +14,9 @@ const RUNS: u64 = 100_000;
 const LONGEST: u64 = 120;
 /// What leads to post-copy.
 const HAND_OVER: [u64; 12] = [8, 0, 7, 0, 10, 0, 12, 4, 14, 0, 17, 20];
+/// The same; the connection breaks before the target is told to let the guest run, and is missing for longer than `cont`
+/// may take elsewhere.
+const BREAK: [u64; 15] = [8, 0, 7, 0, 10, 0, 12, 4, 14, 0, 16, 0, 4, 17, 20];
 /// What happens in post-copy, half of the time: few runs would get through it otherwise.
 const IN_POST_COPY: [u64; 12] = [0, 0, 4, 4, 14, 16, 17, 20, 33, 36, 38, 39];
 
@@ -165,10 +168,8 @@ impl World {
                     .iter()
                     .all(|side| side.alive && side.stream == Stream::Rejoining) =>
             {
-                for side in [&mut self.source, &mut self.target] {
-                    side.stream = Stream::PostCopy;
-                    side.say(QemuState::PostCopy);
-                }
+                self.source.fetches();
+                self.target.fetches();
                 self.recovered = true;
             }
             38 if self.source.stream == Stream::PostCopy => self.all_written = true,
@@ -246,15 +247,17 @@ impl Dice {
 
 #[test]
 fn exactly_one_side_has_the_guest() {
-    let (mut went, mut stayed, mut fetched, mut recovered) = (0, 0, 0, 0);
+    let (mut went, mut stayed, mut fetched, mut recovered, mut late) = (0, 0, 0, 0, 0);
     for run in 1..=RUNS {
         let mut dice = Dice(run.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let mut world = World::new(run % 2 == 0);
         // Crashes and stops only occur in some runs, so that other runs get far.
         let (sides, length) = ([28, 29, 33][(run % 3) as usize], dice.throw(LONGEST));
         let mut played = Vec::new();
-        if run % 8 == 0 {
-            HAND_OVER.into_iter().for_each(|what| world.happen(what));
+        match run % 16 {
+            0 => HAND_OVER.into_iter().for_each(|what| world.happen(what)),
+            8 => BREAK.into_iter().chain([32; 4]).for_each(|what| world.happen(what)),
+            _ => {}
         }
         for _ in 0..length {
             let what = if world.source.is_in_post_copy() && dice.throw(2) == 0 {
@@ -280,10 +283,12 @@ fn exactly_one_side_has_the_guest() {
             went += 1;
             fetched += u64::from(world.fetched);
             recovered += u64::from(world.recovered);
+            late += u64::from(target.ran_late);
         }
         stayed += u64::from(source.running);
     }
     assert!(went > RUNS / 100 && stayed > RUNS / 10, "{went} went, {stayed} stayed");
     assert!(fetched > RUNS / 2000, "{fetched} went in post-copy");
     assert!(recovered > RUNS / 2000, "{recovered} went over a new connection");
+    assert!(late > RUNS / 2000, "{late} ran long after they were told to");
 }

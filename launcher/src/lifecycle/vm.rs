@@ -19,6 +19,8 @@ pub struct Vm {
     pub hold: bool,
     /// Whether it has run, even for a moment.
     pub ran: bool,
+    /// When QEMU must have answered the first `cont`, while it has not.
+    pub runs_by: Option<Duration>,
     /// Whether a disk failed so that the guest is stopped; the stop itself follows.
     pub io_error: bool,
     /// A soft reboot in progress.
@@ -158,10 +160,17 @@ impl Vm {
             acpi: true,
             hold: false,
             ran: false,
+            runs_by: None,
             io_error: false,
             reboot: None,
             moving: Moving::Stays,
         }
+    }
+
+    /// When QEMU must have answered the first `cont`. While memory is missing there is no such moment: QEMU's main
+    /// loop may wait for a page, as long as the guest has time for a new connection.
+    pub(super) fn must_run_by(&self) -> Option<Duration> {
+        self.runs_by.filter(|_| !self.moving.is_missing_memory())
     }
 
     /// How it ended, once it has.

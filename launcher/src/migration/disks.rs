@@ -238,11 +238,11 @@ impl LocalDisks {
     ///
     /// # Errors
     /// If QEMU does not answer.
-    pub async fn unexport(&self, qmp: &Qmp) -> Result<(), Error> {
+    pub async fn unexport(&self, qmp: &Qmp, by: Deadline) -> Result<(), Error> {
         if self.all.is_empty() {
             return Ok(());
         }
-        unless_refused(qmp.execute(qmp::nbd_server_stop {}, Deadline::after(COMMAND)).await)
+        unless_refused(qmp.execute(qmp::nbd_server_stop {}, by).await)
     }
 
     /// Undoes everything on either side, as far as it was done.
@@ -253,7 +253,7 @@ impl LocalDisks {
         if self.all.is_empty() {
             return Ok(());
         }
-        self.unexport(qmp).await?;
+        self.unexport(qmp, Deadline::after(COMMAND)).await?;
         for index in 0..self.all.len() {
             let copy = copy_name(index);
             let end = qmp::block_job_cancel { device: copy.clone(), force: Some(true) };

@@ -99,6 +99,15 @@ impl Moving {
         }
     }
 
+    /// Whether some of the memory of a guest that came here is still at the source.
+    #[must_use]
+    pub fn is_missing_memory(&self) -> bool {
+        match self {
+            Self::Comes(target) => target.is_missing_memory(),
+            Self::Stays | Self::Goes(_) => false,
+        }
+    }
+
     /// Whether QEMU pauses and resumes the guest by itself.
     #[must_use]
     pub fn is_under_way(&self) -> bool {

@@ -122,6 +122,8 @@ impl Target {
             {
                 (vec![], Outcome::Gone(why))
             }
+            // The source cannot have the guest back, and QEMU may have been busy: this is not the end of the guest.
+            (Event::CannotGoOn(_), Stage::Received) if self.is_missing_memory() => (vec![], Outcome::None),
             (Event::Offers(offers), _) => {
                 self.offers = offers;
                 (vec![], Outcome::None)

@@ -12,11 +12,9 @@ use tokio::time::sleep;
 use super::{COMMAND, Launch, Outcome, Supervisor};
 use crate::cards::{Card, set_link};
 use crate::guest_end::GuestEnd;
-use crate::lifecycle::{Effect, Event};
+use crate::lifecycle::{CONTINUE, Effect, Event};
 use crate::process::Process;
 
-/// Time limit for `cont`: it opens images for writing and may wait for storage.
-const CONTINUE: Duration = Duration::from_secs(60);
 /// How long a QEMU that has closed its monitor during the start may take to exit.
 const GIVING_UP: Duration = Duration::from_secs(5);
 
@@ -44,37 +42,38 @@ impl Supervisor<'_> {
     pub(super) fn carry_out(&mut self, effect: Effect) -> Option<Event> {
         match effect {
             Effect::Spawn => return self.spawn(),
-            Effect::Continue => {
-                // From here on an incoming guest owns its disks.
-                let disks = self.disks.clone();
-                self.tell("cont", CONTINUE, true, |qmp, by| async move {
-                    disks.unexport(&qmp).await?;
+            Effect::Continue => self.let_run(),
+            Effect::Resume => {
+                self.tell("cont", CONTINUE, |qmp, by| async move {
                     qmp.execute(qmp::cont {}, by).await.map(drop)
                 });
             }
-            Effect::Resume => self.tell("cont", CONTINUE, false, |qmp, by| async move {
-                qmp.execute(qmp::cont {}, by).await.map(drop)
-            }),
-            Effect::Hold => self.tell("stop", CONTINUE, false, |qmp, by| async move {
-                qmp.execute(qmp::stop {}, by).await.map(drop)
-            }),
-            Effect::Reset => self.tell("system_reset", COMMAND, false, |qmp, by| async move {
+            Effect::Hold => {
+                self.tell("stop", CONTINUE, |qmp, by| async move {
+                    qmp.execute(qmp::stop {}, by).await.map(drop)
+                });
+            }
+            Effect::Reset => self.tell("system_reset", COMMAND, |qmp, by| async move {
                 qmp.execute(qmp::system_reset {}, by).await.map(drop)
             }),
             // Both commands are sent together: without the first, the second would end the VM.
-            Effect::PressForReboot => self.tell("system_powerdown", COMMAND, false, |qmp, by| async move {
+            Effect::PressForReboot => self.tell("system_powerdown", COMMAND, |qmp, by| async move {
                 on_shutdown(&qmp, qmp::ShutdownAction::pause, by).await?;
                 qmp.execute(qmp::system_powerdown {}, by).await.map(drop)
             }),
-            Effect::LeaveOnShutdown => self.tell("set-action", COMMAND, false, |qmp, by| async move {
+            Effect::LeaveOnShutdown => self.tell("set-action", COMMAND, |qmp, by| async move {
                 on_shutdown(&qmp, qmp::ShutdownAction::poweroff, by).await
             }),
-            Effect::Powerdown => self.tell("system_powerdown", COMMAND, false, |qmp, by| async move {
+            Effect::Powerdown => self.tell("system_powerdown", COMMAND, |qmp, by| async move {
                 qmp.execute(qmp::system_powerdown {}, by).await.map(drop)
             }),
-            Effect::Quit => self.tell("quit", COMMAND, false, |qmp, by| async move {
-                qmp.execute(qmp::quit {}, by).await.map(drop)
-            }),
+            Effect::Quit => {
+                self.tell(
+                    "quit",
+                    COMMAND,
+                    |qmp, by| async move { qmp.execute(qmp::quit {}, by).await.map(drop) },
+                );
+            }
             Effect::Migrate(effect) => self.migrate(effect),
             Effect::Terminate => self.signal(Signal::SIGTERM),
             Effect::Kill => self.signal(Signal::SIGKILL),
@@ -147,14 +146,33 @@ impl Supervisor<'_> {
         None
     }
 
+    /// Lets the guest run for the first time. The state machine has the deadline, because only it knows whether QEMU
+    /// waits for memory.
+    fn let_run(&mut self) {
+        let Some(qmp) = self.qmp.clone() else { return };
+        // From here on an incoming guest owns its disks.
+        let disks = self.disks.clone();
+        self.work.push(Box::pin(async move {
+            let whenever = Deadline::after(Duration::MAX);
+            let run = async {
+                disks.unexport(&qmp, whenever).await?;
+                qmp.execute(qmp::cont {}, whenever).await
+            };
+            match run.await {
+                Ok(_) => Outcome::Happened(vec![Event::Continued]),
+                // The end of the stream means the end of QEMU, which its exit reports.
+                Err(error) if error.is_closed() => Outcome::Nothing,
+                Err(error) => {
+                    let message = format!("the guest could not be made to run: {error}");
+                    Outcome::Happened(vec![Event::CannotRun(GuestEnd::failed("StartFailed", message))])
+                }
+            }
+        }));
+    }
+
     /// Executes one command beside the loop.
-    pub(super) fn tell<F>(
-        &mut self,
-        name: &'static str,
-        wait: Duration,
-        needed: bool,
-        run: impl FnOnce(Qmp, Deadline) -> F,
-    ) where
+    pub(super) fn tell<F>(&mut self, name: &'static str, wait: Duration, run: impl FnOnce(Qmp, Deadline) -> F)
+    where
         F: Future<Output = Result<(), Error>> + 'static,
     {
         let Some(qmp) = self.qmp.clone() else { return };
@@ -178,10 +196,6 @@ impl Supervisor<'_> {
                 Ok(()) => Outcome::Nothing,
                 // The end of the stream means the end of QEMU, which its exit reports.
                 Err(error) if error.is_closed() => Outcome::Nothing,
-                Err(error) if needed => {
-                    let message = format!("the guest could not be made to run: {error}");
-                    Outcome::Happened(vec![Event::CannotRun(GuestEnd::failed("StartFailed", message))])
-                }
                 Err(error) => {
                     tracing::warn!(%error, name, "command failed");
                     Outcome::Doubt

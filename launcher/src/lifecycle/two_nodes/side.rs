@@ -42,6 +42,10 @@ pub(super) struct Side {
     /// The guest ran when the switch began. QEMU resumes only such a guest by itself.
     pub(super) ran_before: bool,
     pub(super) stream: Stream,
+    /// QEMU was told to let the guest run, and its main loop waits for memory since then.
+    pub(super) told_to_run: Option<Duration>,
+    /// It has run the guest later than `cont` may take elsewhere.
+    pub(super) ran_late: bool,
     pub(super) now: Duration,
 }
 
@@ -55,6 +59,8 @@ impl Side {
             post_copy: false,
             ran_before: false,
             stream: Stream::None,
+            told_to_run: None,
+            ran_late: false,
             now: Duration::ZERO,
         };
         let incoming = incoming.then(|| "m".to_owned());
@@ -79,7 +85,9 @@ impl Side {
                 return;
             }
             match effect {
-                Effect::Continue | Effect::Resume if !self.refuses_to_run() => {
+                Effect::Continue if self.waits_for_memory() => self.told_to_run = Some(self.now),
+                Effect::Continue if !self.refuses_to_run() => self.run(),
+                Effect::Resume if !self.refuses_to_run() => {
                     self.running = true;
                     self.inbox.push_back(Event::Resumed);
                 }
@@ -113,6 +121,26 @@ impl Side {
                 Effect::Migrate(Tell::Cancel) => self.fail(QemuState::Cancelled),
                 _ => {}
             }
+        }
+    }
+
+    /// The main loop of a target's QEMU may wait for a page while the connection is broken.
+    fn waits_for_memory(&self) -> bool {
+        !self.is_source() && matches!(self.stream, Stream::Broken | Stream::Rejoining)
+    }
+
+    fn run(&mut self) {
+        self.running = true;
+        self.inbox.extend([Event::Resumed, Event::Continued]);
+    }
+
+    /// The target's QEMU fetches memory again, and answers what it was told.
+    pub(super) fn fetches(&mut self) {
+        self.stream = Stream::PostCopy;
+        self.say(QemuState::PostCopy);
+        if let Some(told) = self.told_to_run.take() {
+            self.ran_late |= self.now > told + CONTINUE;
+            self.run();
         }
     }
 
