@@ -32,6 +32,7 @@ pub mod harm;
 pub mod image;
 pub mod installation;
 pub mod module_circles;
+pub mod moving_volume;
 pub mod namespace;
 pub mod networks;
 pub mod node;

@@ -1,0 +1,166 @@
+//! A guest with a disk on a claim that moves to another claim (`updateVolumesStrategy: Migration`).
+
+use crate::console::Console;
+use crate::guest;
+use crate::namespace::Namespace;
+use crate::wait::{BOOT, MOVED, SOON};
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// How long a command of the guest may take.
+const COMMAND: Duration = Duration::from_secs(60);
+/// Shell code that sets `disk` to the claim's disk in the guest.
+const DISK: &str = "disk=/dev/$(basename $(dirname $(grep -lx DATA /sys/block/*/serial)))";
+/// Shell code that prints the checksum of what [`fill`] wrote.
+const SUM: &str = "echo 3 >/proc/sys/vm/drop_caches; dd if=$disk bs=1M count=8 2>/dev/null | md5sum";
+/// The first sector of what [`write_on`] writes.
+const FIRST: u64 = 16384;
+
+/// The machine `vm` with a disk on that claim, which moves with its guest.
+pub fn machine(claim: &str) -> Value {
+    let mut machine = guest::movable(guest::machine("vm", "Always"));
+    machine["spec"]["updateVolumesStrategy"] = json!("Migration");
+    let spec = guest::spec_of(&mut machine);
+    let disk = json!({ "name": "data", "serial": "DATA", "disk": { "bus": "virtio" } });
+    guest::push(&mut spec["domain"]["devices"]["disks"], disk);
+    let volume = json!({ "name": "data", "persistentVolumeClaim": { "claimName": claim } });
+    guest::push(&mut spec["volumes"], volume);
+    machine
+}
+
+/// The claim in a list of volumes.
+pub fn claim_of(volumes: &Value) -> &str {
+    let volume = volumes.as_array().into_iter().flatten().find(|volume| volume["name"] == "data");
+    volume.and_then(|volume| volume["persistentVolumeClaim"]["claimName"].as_str()).unwrap_or_default()
+}
+
+/// The claim in the status.
+pub fn claim_in_status(vmi: &Value) -> &str {
+    let volumes = vmi["status"]["volumeStatus"].as_array();
+    let volume = volumes.into_iter().flatten().find(|volume| volume["name"] == "data");
+    volume.and_then(|volume| volume["persistentVolumeClaimInfo"]["claimName"].as_str()).unwrap_or_default()
+}
+
+/// A condition of an object.
+pub fn condition(object: &Value, wanted: &str) -> Value {
+    let conditions = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
+    conditions.into_iter().find(|condition| condition["type"] == wanted).unwrap_or_default()
+}
+
+/// Changes the machine so that its disk is on that claim.
+pub fn name_claim(namespace: &Namespace, claim: &str) -> Result<()> {
+    let machine = namespace.need("vm", "vm")?;
+    let volumes = machine["spec"]["template"]["spec"]["volumes"].as_array().context("it has no volumes")?;
+    let index =
+        volumes.iter().position(|volume| volume["name"] == "data").context("it has no such volume")?;
+    let path = format!("/spec/template/spec/volumes/{index}/persistentVolumeClaim/claimName");
+    let patch = json!([{ "op": "replace", "path": path, "value": claim }]).to_string();
+    namespace.kubectl(&["patch", "vm", "vm", "--type=json", "-p", &patch]).map(drop)
+}
+
+/// Waits until the instance is to move its disk to that claim, and asks for a migration if there is none.
+pub fn begin(namespace: &Namespace, claim: &str) -> Result<()> {
+    let vmi = namespace.wait("vmi", "vm", "to be to move its volume", SOON, |vmi| {
+        condition(vmi, "VolumesChange")["status"] == "True" && claim_of(&vmi["spec"]["volumes"]) == claim
+    })?;
+    let moved = &vmi["status"]["migratedVolumes"][0];
+    ensure!(moved["volumeName"] == "data", "{moved}");
+    ensure!(moved["destinationPVCInfo"]["claimName"] == claim, "{moved}");
+    ensure!(moved["sourcePVCInfo"]["claimName"] == claim_in_status(&vmi), "{moved}");
+    namespace.wait("vm", "vm", "to keep what moves", SOON, |vm| {
+        vm["status"]["volumeUpdateState"]["volumeMigrationState"]["migratedVolumes"][0] == *moved
+    })?;
+    ask(namespace)
+}
+
+/// Asks for a migration if there is none.
+pub fn ask(namespace: &Namespace) -> Result<()> {
+    let asked = namespace.try_virtctl(&["migrate", "vm"])?;
+    // With `LiveMigrate` among its workload update methods, the installation asks for one itself.
+    ensure!(asked.code == 0 || asked.text().contains("in-flight migration detected"), "{asked:?}");
+    Ok(())
+}
+
+/// Waits until the guest has moved with its disk to that claim. Returns the new node.
+pub fn wait_moved(namespace: &Namespace, home: &Value, claim: &str) -> Result<String> {
+    let vmi = namespace.wait("vmi", "vm", "to have moved", MOVED, |vmi| {
+        let state = &vmi["status"]["migrationState"];
+        state["completed"] == true && (state["failed"] == true || vmi["status"]["nodeName"] != *home)
+    })?;
+    ensure!(vmi["status"]["nodeName"] != *home, "{}", vmi["status"]);
+    ensure!(vmi["status"]["migratedVolumes"].is_null(), "{}", vmi["status"]);
+    ensure!(
+        condition(&vmi, "VolumesChange").is_null() && claim_in_status(&vmi) == claim,
+        "{}",
+        vmi["status"]
+    );
+    namespace.wait("vm", "vm", "to need nothing", SOON, |vm| {
+        ["RestartRequired", "VolumesChange", "ManualRecoveryRequired"]
+            .iter()
+            .all(|name| condition(vm, name).is_null())
+    })?;
+    Ok(vmi["status"]["nodeName"].as_str().unwrap_or_default().to_owned())
+}
+
+/// Moves the guest with its disk to that claim. Returns the new node.
+pub fn moves(namespace: &Namespace, claim: &str) -> Result<String> {
+    let home = namespace.need("vmi", "vm")?["status"]["nodeName"].clone();
+    namespace.kubectl(&["delete", "vmim", "--all"])?;
+    name_claim(namespace, claim)?;
+    begin(namespace, claim)?;
+    wait_moved(namespace, &home, claim)
+}
+
+/// Runs a command in the guest.
+pub fn run(namespace: &Namespace, command: &str) -> Result<String> {
+    let mut console = Console::open(namespace, "vm")?;
+    console.login(BOOT)?;
+    let said = console.ok(command, COMMAND)?;
+    console.leave()?;
+    Ok(said)
+}
+
+/// The guest's boot ID.
+pub fn boot(namespace: &Namespace) -> Result<String> {
+    run(namespace, "cat /proc/sys/kernel/random/boot_id")
+}
+
+/// Writes random bytes to the beginning of the disk, and returns their checksum.
+pub fn fill(namespace: &Namespace) -> Result<String> {
+    run(
+        namespace,
+        &format!("{DISK}; dd if=/dev/urandom of=$disk bs=1M count=8 conv=fsync 2>/dev/null; {SUM}"),
+    )
+}
+
+/// The checksum of the beginning of the disk.
+pub fn sum(namespace: &Namespace) -> Result<String> {
+    run(namespace, &format!("{DISK}; {SUM}"))
+}
+
+/// Makes the guest write numbered lines of 512 bytes, each synced to the disk before the next.
+pub fn write_on(namespace: &Namespace) -> Result<()> {
+    let write = format!(
+        "({DISK}; rm -f /tmp/stop /tmp/stopped; i=0; while [ ! -e /tmp/stop ]; do printf '%0511d\\n' $i | \
+         dd of=$disk bs=512 seek=$(({FIRST}+i)) conv=notrunc,fsync; echo $i >/tmp/written; i=$((i+1)); sleep 0.2; done; \
+         touch /tmp/stopped) >/dev/null 2>&1 &"
+    );
+    run(namespace, &format!("{{ {write} }}")).map(drop)
+}
+
+/// Ends that, and checks that every line is on the disk.
+pub fn has_written(namespace: &Namespace) -> Result<()> {
+    let stop = "touch /tmp/stop; while [ ! -e /tmp/stopped ]; do sleep 1; done; sync; echo 3 >/proc/sys/vm/drop_caches";
+    run(namespace, stop)?;
+    let lines = run(namespace, "cat /tmp/written")?;
+    let lines: u64 = lines.trim().parse().with_context(|| format!("{lines:?} is no number"))?;
+    ensure!(lines > 10, "it has written {lines} lines");
+    let count = lines + 1;
+    let read =
+        format!("{DISK}; dd if=$disk bs=512 skip={FIRST} count={count} 2>/dev/null | sed 's/^0*//' | md5sum");
+    let wanted = format!("seq 0 {lines} | sed 's/^0$//' | md5sum");
+    let (found, wanted) = (run(namespace, &read)?, run(namespace, &wanted)?);
+    ensure!(found == wanted, "what it wrote on the way is not what is there: {found}, not {wanted}");
+    Ok(())
+}
