@@ -5,7 +5,6 @@
 //! have its general reason, `NotMigratable`. An instance with several obstacles names the first of them in
 //! `LiveMigratable`, and all but its disks in `StorageLiveMigratable`, as in KubeVirt.
 
-use crate::firmware;
 use crate::names::{CONDITION_LIVE_MIGRATABLE, CONDITION_STORAGE_LIVE_MIGRATABLE};
 use crate::settings::Bindings;
 use crate::v1::{
@@ -110,7 +109,8 @@ fn method_when_served(vmi: &VirtualMachineInstance) -> &'static str {
     if vmi.spec.volumes.iter().any(not_shared) { METHOD_BLOCK } else { METHOD_LIVE }
 }
 
-/// All obstacles except disks, in KubeVirt's order, then our own.
+/// All obstacles except disks, in KubeVirt's order, then our own. The state of a TPM and the UEFI variables are none: they move
+/// in QEMU's stream, to another claim if their claim is reached from one node only.
 fn other_than_disks(vmi: &VirtualMachineInstance, bindings: &Bindings) -> Vec<Obstacle> {
     let spec = &vmi.spec;
     let devices = &spec.domain.devices;
@@ -168,14 +168,6 @@ fn other_than_disks(vmi: &VirtualMachineInstance, bindings: &Bindings) -> Vec<Ob
         passthrough.is_some_and(|passthrough| passthrough.enabled.unwrap_or(true)),
         REASON_HYPERV_PASSTHROUGH,
         "VMI uses hyperv passthrough",
-    );
-    // State that only this boot has moves along in QEMU's stream: the TPM's state, and the variables in the
-    // flash. State on a claim that both nodes reach stays there.
-    add(
-        firmware::needs_state(spec) && !is_on_shared_claim(vmi, firmware::STATE_VOLUME),
-        REASON_OTHER,
-        "VMI keeps the state of its TPM or its UEFI variables on a claim of one node (persistent), which does not move with \
-         it yet",
     );
     add(devices.autoattach_vsock.unwrap_or(false), REASON_OTHER, "VMI uses VSOCK");
     add(
@@ -249,12 +241,7 @@ fn is_local_disk(spec: &VirtualMachineInstanceSpec, volume: &Volume) -> bool {
 
 /// Whether several nodes may write to the volume's claim at once.
 fn is_shared(vmi: &VirtualMachineInstance, volume: &Volume) -> bool {
-    is_on_shared_claim(vmi, &volume.name)
-}
-
-/// The same, by the volume's name in the status.
-fn is_on_shared_claim(vmi: &VirtualMachineInstance, volume: &str) -> bool {
-    let modes = claim_info(vmi, volume).map(|info| info.access_modes.as_slice()).unwrap_or_default();
+    let modes = claim_info(vmi, &volume.name).map(|info| info.access_modes.as_slice()).unwrap_or_default();
     modes.iter().any(|mode| mode == "ReadWriteMany")
 }
 

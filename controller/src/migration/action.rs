@@ -1,13 +1,20 @@
 //! Parts of a migration's plan.
 
+use crate::vmi::kept::Moved;
 use barevirt_component::notes::Note;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use serde_json::Value;
 use std::time::Duration;
 
 /// A step on the cluster.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Action {
+    /// Create the claim for the state of the instance at the target.
+    CreateClaim(Box<PersistentVolumeClaim>),
+    /// Make that claim the instance's only one: the state has moved there.
+    SettleState(Moved),
+    /// Delete that claim, if it got no state.
+    DiscardState,
     /// Create the target pod.
     Create(Box<Pod>),
     /// Create the pod that offers a volume's disk on the target pod's node.

@@ -6,14 +6,15 @@ use super::status::{REJECTED_BY_QUOTA, condition, copy, enter, of, write as writ
 use super::subject::subject;
 use crate::cluster::Cluster;
 use crate::migrations::row::Phase;
-use crate::vmi::{attach, is_current, make_pod};
+use crate::vmi::{attach, is_current, kept, make_pod};
 use crate::write;
 use barevirt_api::names::{REASON_FAILED_CREATE, REASON_FAILED_DELETE};
 use barevirt_api::v1::{VirtualMachineInstance, VirtualMachineInstanceMigration};
+use barevirt_component::error::response;
 use barevirt_component::notes::Note;
-use barevirt_component::request::{Category, Error};
-use k8s_openapi::api::core::v1::Pod;
-use kube::api::{DeleteParams, Preconditions};
+use barevirt_component::request::{Category, Error, call};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use kube::api::{Api, DeleteParams, PostParams, Preconditions};
 use kube::{Resource, ResourceExt};
 use serde_json::Value;
 use std::time::Duration;
@@ -36,6 +37,16 @@ pub(super) async fn apply(
     let (namespace, name) = (migration.namespace().unwrap_or_default(), migration.name_any());
     for action in plan.actions {
         match action {
+            Action::CreateClaim(claim) => {
+                if let Err(error) = create_claim(cluster, &namespace, &claim).await {
+                    return refused(cluster, observed, "PVC", error).await;
+                }
+            }
+            Action::SettleState(moved) => {
+                let Some(vmi) = &observed.vmi else { continue };
+                kept::settle(cluster, vmi, &moved).await?;
+            }
+            Action::DiscardState => kept::discard(cluster, migration).await?,
             Action::Create(pod) => {
                 if let Some(again) = create(cluster, observed, &pod).await? {
                     return Ok(Some(again));
@@ -107,30 +118,61 @@ async fn create(cluster: &Cluster, observed: &Observed, pod: &Pod) -> Result<Opt
         }
         // The next reconciliation comes when the cache shows it.
         Ok(None) => Ok(Some(CHANGED)),
-        Err(error) => {
-            cluster.migrations.give_back(&namespace, &name);
-            if error.category() != Category::Refused {
-                return Err(error);
-            }
-            let message = error.message();
-            let note = Note::warning(REASON_FAILED_CREATE, format!("Error creating pod: {message}"));
-            tell(cluster, observed, About::Vmi, note);
-            warn!(migration = subject(migration), error = message, "the target pod was refused");
-            let mut status = of(observed);
-            if Phase::of(migration) == Some(Phase::Unset) {
-                enter(&mut status, Phase::Pending, observed.now);
-            }
-            copy(observed, &mut status);
-            let quota = message.contains(EXCEEDED_QUOTA);
-            if quota {
-                condition(&mut status, REJECTED_BY_QUOTA, "", "", observed.now);
-            }
-            if let Some(Action::Status(body)) = write_status(observed, &status) {
-                report(cluster, &namespace, &name, &body).await?;
-            }
-            if quota { Ok(Some(QUOTA)) } else { Err(error) }
-        }
+        Err(error) => refused(cluster, observed, "pod", error).await,
     }
+}
+
+/// Creates the claim for state at the target. One that exists is that of an earlier attempt.
+async fn create_claim(
+    cluster: &Cluster,
+    namespace: &str,
+    claim: &PersistentVolumeClaim,
+) -> Result<(), Error> {
+    let name = claim.name_any();
+    let claims: Api<PersistentVolumeClaim> = Api::namespaced(cluster.client.clone(), namespace);
+    let params = PostParams { field_manager: Some(write::FIELD_MANAGER.to_owned()), ..PostParams::default() };
+    match call("create", || format!("claim {namespace}/{name}"), claims.create(&params, claim)).await {
+        Ok(_) => {
+            info!(namespace, claim = name, "created the claim for state at the target");
+            Ok(())
+        }
+        Err(Error::Api { source, .. }) if response(&source).is_some_and(|a| a.reason == "AlreadyExists") => {
+            Ok(())
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// The target pod or its claim was not created: reports why, and returns when to look again.
+async fn refused(
+    cluster: &Cluster,
+    observed: &Observed,
+    what: &str,
+    error: Error,
+) -> Result<Option<Duration>, Error> {
+    let migration = &observed.migration;
+    let (namespace, name) = (migration.namespace().unwrap_or_default(), migration.name_any());
+    cluster.migrations.give_back(&namespace, &name);
+    if error.category() != Category::Refused {
+        return Err(error);
+    }
+    let message = error.message();
+    let note = Note::warning(REASON_FAILED_CREATE, format!("Error creating {what}: {message}"));
+    tell(cluster, observed, About::Vmi, note);
+    warn!(migration = subject(migration), error = message, what, "creation for the target was refused");
+    let mut status = of(observed);
+    if Phase::of(migration) == Some(Phase::Unset) {
+        enter(&mut status, Phase::Pending, observed.now);
+    }
+    copy(observed, &mut status);
+    let quota = message.contains(EXCEEDED_QUOTA);
+    if quota {
+        condition(&mut status, REJECTED_BY_QUOTA, "", "", observed.now);
+    }
+    if let Some(Action::Status(body)) = write_status(observed, &status) {
+        report(cluster, &namespace, &name, &body).await?;
+    }
+    if quota { Ok(Some(QUOTA)) } else { Err(error) }
 }
 
 async fn delete(

@@ -273,12 +273,13 @@ fn without_pod(observed: &Observed, vmi: &VirtualMachineInstance, reached: Phase
         None => {}
     }
     match &observed.turn {
-        Turn::Now(Again::Pod(pod)) => {
+        Turn::Now(Again::Pod(pod, claim)) => {
             let note = Note::normal(
                 REASON_SUCCESSFUL_CREATE,
                 format!("Created migration target pod {}", pod.name_any()),
             );
-            Plan::default().act(Action::Create(pod.clone())).tell(note)
+            let claim = claim.clone().map(Action::CreateClaim);
+            Plan::default().act_if(claim).act(Action::Create(pod.clone())).tell(note)
         }
         Turn::Now(Again::Waits(_)) => Plan::default().act_if(write(observed, &status)).again_in(WAITS),
         Turn::Now(Again::Invalid(message)) => {

@@ -6,7 +6,9 @@ use super::course;
 use super::observed::Observed;
 use super::status::{SUCCESSFUL_MIGRATION, copy, enter, fail, metadata, of, write};
 use crate::migrations::row::Phase;
+use crate::vmi::kept;
 use crate::vmi::others::{is_over, state};
+use barevirt_api::firmware;
 use barevirt_api::names::{
     MIGRATION_FINALIZER as FINALIZER, MIGRATION_SELECTOR_LABEL, is_final_phase, vmi_id,
 };
@@ -63,7 +65,8 @@ pub(super) fn plan(observed: &Observed) -> Plan {
             enter(&mut status, Phase::Succeeded, observed.now);
             copy(observed, &mut status);
             let note = Note::normal(SUCCESSFUL_MIGRATION, "Source node reported migration succeeded");
-            Plan::default().act_if(write(observed, &status)).tell(note)
+            let settle = kept::moved(vmi).map(Action::SettleState);
+            Plan::default().act_if(settle).act_if(write(observed, &status)).tell(note)
         }
         Standing::Stayed => fail(observed, Plan::default(), "source node reported migration failed"),
         // Both pods end with the instance, whose end decides.
@@ -108,7 +111,8 @@ fn missing_marks(migration: &VirtualMachineInstanceMigration) -> Option<Value> {
     Some(marks)
 }
 
-/// The migration has ended: its finalizer is removed, and surplus former migrations are deleted.
+/// The migration has ended: its finalizer is removed, and surplus former migrations are deleted. The claim that a failed one
+/// made is deleted first.
 fn finish(observed: &Observed) -> Plan {
     let finalizers = observed.migration.finalizers();
     if !finalizers.iter().any(|finalizer| finalizer == FINALIZER) {
@@ -117,5 +121,8 @@ fn finish(observed: &Observed) -> Plan {
     let left: Vec<&String> = finalizers.iter().filter(|finalizer| *finalizer != FINALIZER).collect();
     let surplus = observed.surplus.iter().cloned();
     let plan = surplus.fold(Plan::default(), |plan, (name, uid)| plan.act(Action::Collect { name, uid }));
+    let failed = Phase::of(&observed.migration) == Some(Phase::Failed);
+    let keeps = observed.vmi.as_ref().is_none_or(|vmi| firmware::needs_state(&vmi.spec));
+    let plan = plan.act_if((failed && keeps).then_some(Action::DiscardState));
     plan.act(metadata(observed, json!({ "finalizers": left })))
 }

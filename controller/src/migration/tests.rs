@@ -107,7 +107,7 @@ fn observed(
 }
 
 fn its_turn(mut observed: Observed) -> Observed {
-    observed.turn = Turn::Now(Again::Pod(Box::new(target(Value::Null))));
+    observed.turn = Turn::Now(Again::Pod(Box::new(target(Value::Null)), None));
     observed
 }
 
@@ -336,6 +336,37 @@ fn the_record_names_the_claims_with_what_the_machine_keeps() {
         (&state["sourcePersistentStatePVCName"], &state["targetPersistentStatePVCName"]),
         (&json!("kept"), &json!("there"))
     );
+}
+
+#[test]
+fn state_on_a_claim_of_one_node_gets_a_claim_at_the_target() {
+    let claim: k8s_openapi::api::core::v1::PersistentVolumeClaim =
+        serde_json::from_value(json!({"metadata": {"name": "there"}})).unwrap();
+    let mut asks = its_turn(observed(migration(in_phase("Pending")), Some(vmi(json!({}))), None));
+    asks.turn = Turn::Now(Again::Pod(Box::new(target(Value::Null)), Some(Box::new(claim))));
+    // Without the claim, the scheduler would not place the pod.
+    assert!(matches!(plan(&asks).actions[..], [Action::CreateClaim(_), Action::Create(_)]));
+    let names = json!({"sourcePersistentStatePVCName": "here", "targetPersistentStatePVCName": "there"});
+    let ended = |change: Value| {
+        let state = record(with(names.clone(), change));
+        plan(&observed(migration(in_phase("Running")), Some(vmi(state)), Some(runs())))
+    };
+    let moved = crate::vmi::kept::Moved { from: "here".to_owned(), to: "there".to_owned() };
+    let succeeded = ended(json!({"completed": true, "endTimestamp": text(NOW)}));
+    assert!(
+        matches!(&succeeded.actions[..], [Action::SettleState(claims), Action::Status(_)] if *claims == moved),
+        "{succeeded:?}"
+    );
+    let failed = ended(json!({"completed": true, "failed": true, "endTimestamp": text(NOW)}));
+    assert!(matches!(&failed.actions[..], [Action::Status(_)]), "{failed:?}");
+    // The claim of a failed migration is deleted, unless the instance keeps nothing.
+    let keeps = json!({"spec": {"domain": {"devices": {"tpm": {"persistent": true}}}}});
+    let ended = |phase: &str, vmi| {
+        let plan = plan(&observed(migration(in_phase(phase)), vmi, None));
+        plan.actions.contains(&Action::DiscardState)
+    };
+    assert!(ended("Failed", Some(vmi(keeps.clone()))) && ended("Failed", None));
+    assert!(!ended("Failed", Some(vmi(json!({})))) && !ended("Succeeded", Some(vmi(keeps))));
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Parts of an instance's plan.
 
+use super::kept::Moved;
 use barevirt_component::notes::Note;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, ResourceRequirements};
 use serde_json::Value;
@@ -17,6 +18,8 @@ pub(super) enum Action {
         /// Its UID: no other claim is meant.
         uid: String,
     },
+    /// Make the claim to which the state has moved the only one.
+    SettleState(Moved),
     /// Create the launcher pod.
     CreatePod(Box<Pod>),
     /// Delete a pod.

@@ -1,5 +1,6 @@
 //! Another launcher pod of a running instance, which a migration moves the guest to.
 
+use super::kept;
 use super::observe::in_namespace;
 use super::reach;
 use super::state;
@@ -11,14 +12,14 @@ use barevirt_api::valid::ValidVmi;
 use barevirt_api::validate::Cause;
 use barevirt_component::request::Error;
 use barevirt_plan::pod::target::{Target, make};
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::ResourceExt;
 
 /// The result of building it.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Again {
-    /// The pod.
-    Pod(Box<Pod>),
+    /// The pod, and the claim for the instance's state that comes before it.
+    Pod(Box<Pod>, Option<Box<PersistentVolumeClaim>>),
     /// An object that the guest uses is not ready now.
     Waits(String),
     /// No such pod is possible.
@@ -54,17 +55,23 @@ pub(crate) async fn again(
     if let Some(message) = definitions.refusal() {
         return Ok(Again::Waits(message));
     }
-    let reaches = reach::observe(cluster, vmi, &claims, state.as_ref()).await?;
+    let own = state.as_ref().and_then(|state| state.claim.as_ref());
+    let new = own.and_then(|own| kept::of_target(vmi, target.migration, own));
+    // A claim that is not bound yet imposes no node.
+    let bound = state.as_ref().filter(|_| new.is_none());
+    let reaches = reach::observe(cluster, vmi, &claims, bound).await?;
     let mut pod = pod::build(&valid, &config);
     pod::claims::add(&mut pod, &valid, |claim| claims.mode(claim));
     pod::networks::ask(&mut pod, &definitions.resources);
     pod::reach::add(&mut pod, &reaches);
     match state::step(vmi, state.as_ref()) {
         state::Step::Nothing | state::Step::Forget(_) => {}
-        state::Step::Ready(claim) => pod::state::add(&mut pod, &claim),
+        state::Step::Ready(own) => {
+            pod::state::add(&mut pod, &new.as_ref().map_or(own, ResourceExt::name_any));
+        }
         state::Step::Create(_) => return Ok(Again::Waits("the claim for its state is not there".to_owned())),
         state::Step::Wait(_, message) => return Ok(Again::Waits(message)),
     }
     make(&mut pod, &valid, &target);
-    Ok(Again::Pod(Box::new(pod)))
+    Ok(Again::Pod(Box::new(pod), new.map(Box::new)))
 }

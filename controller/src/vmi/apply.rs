@@ -7,7 +7,7 @@ use self::beside::{Made, Role};
 use self::requests::{is_current, make_pod, patch, tell};
 use super::action::{Action, Plan};
 use super::subject::subject;
-use super::{resize, state, status};
+use super::{kept, resize, state, status};
 use crate::cluster::Cluster;
 use crate::expectations::{Key, Kind};
 use crate::write;
@@ -48,6 +48,7 @@ pub(super) async fn apply(
         match action {
             Action::CreateClaim(claim) => create_claim(cluster, vmi, &claim).await?,
             Action::DeleteClaim { name, uid } => delete_claim(cluster, vmi, &name, uid).await?,
+            Action::SettleState(moved) => kept::settle(cluster, vmi, &moved).await?,
             Action::CreatePod(pod) => {
                 if let Some(again) = create_pod(cluster, vmi, &pod).await? {
                     return Ok(Some(again));

@@ -32,6 +32,7 @@ mod filesystems;
 mod first_consumer;
 mod hotplug;
 mod instance_end;
+pub(crate) mod kept;
 pub(crate) mod moving;
 mod networks;
 mod observe;

@@ -5,6 +5,7 @@ use super::consumer::is_first_consumer;
 use super::hotplug;
 use super::hotplug::attachments::is_attachment;
 use super::instance_end::InstanceEnd;
+use super::kept;
 use super::observed::Observed;
 use super::others::Other;
 use super::status::{age, is_ours, patch};
@@ -78,7 +79,9 @@ pub(super) fn take_down(observed: &Observed) -> Plan {
         return Plan::default();
     }
     let left: Vec<&String> = finalizers.iter().filter(|finalizer| *finalizer != VMI_FINALIZER).collect();
-    Plan::default().act(patch(vmi, json!({"finalizers": left}), None))
+    // The next instance finds the state where it is now.
+    let settle = kept::moved(vmi).map(Action::SettleState);
+    Plan::default().act_if(settle).act(patch(vmi, json!({"finalizers": left}), None))
 }
 
 fn delete_pods<'a>(

@@ -5,6 +5,7 @@
 //! from its owner, so that there cannot be two. It is read from the API server, and only for instances that have not
 //! started. A machine without persistent state loses its claim at its next start, as in KubeVirt.
 
+use super::kept;
 use crate::cluster::Cluster;
 use crate::generated;
 use crate::kin;
@@ -200,7 +201,7 @@ pub(super) async fn observe(
         let left_over = left_over(machine.map(|machine| machine.uid.as_str()).unwrap_or_default(), &found);
         return Ok(Some(State { left_over, ..State::default() }));
     }
-    let claim = found.into_iter().find(|claim| claim.metadata.deletion_timestamp.is_none());
+    let claim = kept::current(vmi, found);
 
     let classes: Api<StorageClass> = Api::all(cluster.client.clone());
     if let Some(claim) = claim {

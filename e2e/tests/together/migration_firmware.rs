@@ -1,9 +1,9 @@
 //! The state of firmware and TPM moves with a guest.
 
 use crate::firmware::{COMMAND, DEFINE, READ, shell, tpm, with_uefi, without_disks};
-use anyhow::ensure;
-use barevirt_e2e::wait::{BOOT, RUNNING, SOON};
-use barevirt_e2e::{Console, guest, in_namespace};
+use anyhow::{Result, ensure};
+use barevirt_e2e::wait::{self, BOOT, RUNNING, SOON};
+use barevirt_e2e::{Console, Namespace, guest, in_namespace};
 use serde_json::json;
 
 #[test]
@@ -31,7 +31,7 @@ fn variables_of_uefi_go_along() {
 }
 
 #[test]
-fn tpm_state_moves_with_the_guest_unless_its_claim_is_on_one_node() {
+fn tpm_state_moves_with_the_guest() {
     in_namespace("movetpm", |namespace| {
         let mut vm = guest::machine("vm", "Always");
         guest::spec_of(&mut vm)["domain"]["devices"]["tpm"] = json!({});
@@ -46,20 +46,7 @@ fn tpm_state_moves_with_the_guest_unless_its_claim_is_on_one_node() {
         let mut console = Console::open(namespace, "vm")?;
         console.login(SOON)?;
         ensure!(tpm(&mut console, READ)?, "the TPM has forgotten");
-        console.leave()?;
-
-        let mut kept = guest::machine("kept", "Always");
-        guest::spec_of(&mut kept)["domain"]["devices"]["tpm"] = json!({ "persistent": true });
-        namespace.apply(&kept)?;
-        namespace.wait("vmi", "kept", "to say that it stays", RUNNING, |vmi| {
-            let conditions = vmi["status"]["conditions"].as_array().cloned().unwrap_or_default();
-            conditions.iter().any(|condition| {
-                condition["type"] == "LiveMigratable"
-                    && condition["status"] == "False"
-                    && condition["message"].as_str().unwrap_or_default().contains("(persistent)")
-            })
-        })?;
-        Ok(())
+        console.leave().map(drop)
     });
 }
 
@@ -105,5 +92,71 @@ fn persistent_state_on_a_shared_claim_moves_and_outlives_the_machine() {
         console.send(&format!("setvar {NAME}\r"))?;
         console.expect("moved - 0001 Bytes", COMMAND)?;
         console.leave().map(drop)
+    });
+}
+
+/// The claims that begin with the name of those for state.
+fn claims(namespace: &Namespace) -> Result<Vec<String>> {
+    let claims = namespace.list("persistentvolumeclaims")?;
+    let names = claims.iter().filter_map(|claim| claim["metadata"]["name"].as_str());
+    Ok(names.filter(|name| name.starts_with("persistent-state-for-vm-")).map(str::to_owned).collect())
+}
+
+/// Waits until there is one claim for state, and returns its name.
+fn one_claim(namespace: &Namespace) -> Result<String> {
+    wait::until("one claim for state to be left", SOON, || {
+        let claims = claims(namespace)?;
+        Ok(if let [one] = &claims[..] { Some(one.clone()) } else { None })
+    })
+}
+
+#[test]
+fn persistent_state_on_a_claim_of_one_node_moves_to_another_claim() {
+    in_namespace("movekeptlocal", |namespace| {
+        let mut vm = guest::machine("vm", "Always");
+        guest::spec_of(&mut vm)["domain"]["devices"]["tpm"] = json!({ "persistent": true });
+        namespace.apply(&vm)?;
+        namespace.wait_phase("vm", "Running", RUNNING)?;
+        let mut console = Console::open(namespace, "vm")?;
+        console.login(BOOT)?;
+        ensure!(tpm(&mut console, DEFINE)?, "the TPM does not take it");
+        console.leave()?;
+        for _ in 0..2 {
+            let former = one_claim(namespace)?;
+            let vmi = namespace.migrate("vm")?;
+            let state = &vmi["status"]["migrationState"];
+            let target = &state["targetPersistentStatePVCName"];
+            ensure!(state["sourcePersistentStatePVCName"] == former && *target != former, "{state}");
+            let volumes = vmi["status"]["volumeStatus"].as_array().cloned().unwrap_or_default();
+            let named = volumes.iter().any(|volume| {
+                volume["name"] == "persistent-state-for-this-vm"
+                    && volume["persistentVolumeClaimInfo"]["claimName"] == *target
+            });
+            ensure!(named, "{volumes:?}");
+            namespace.wait_gone("persistentvolumeclaims", &former, SOON)?;
+            ensure!(*target == one_claim(namespace)?, "{state}");
+            let mut console = Console::open(namespace, "vm")?;
+            console.login(SOON)?;
+            ensure!(tpm(&mut console, READ)?, "the TPM has forgotten");
+            console.leave()?;
+        }
+        // A migration that is cancelled leaves no claim.
+        namespace.kubectl(&["delete", "vmim", "--all"])?;
+        namespace.virtctl(&["migrate", "vm", "--addedNodeSelector=is=nowhere"])?;
+        wait::until_true("a claim for the target", SOON, || Ok(claims(namespace)?.len() == 2))?;
+        namespace.virtctl(&["migrate-cancel", "vm"])?;
+        let last = one_claim(namespace)?;
+        let uid = namespace.need("vmi", "vm")?["metadata"]["uid"].clone();
+        namespace.virtctl(&["restart", "vm"])?;
+        namespace.wait("vmi", "vm", "to be another, and Running", RUNNING, |vmi| {
+            vmi["metadata"]["uid"] != uid && vmi["status"]["phase"] == "Running"
+        })?;
+        let mut console = Console::open(namespace, "vm")?;
+        console.login(BOOT)?;
+        ensure!(tpm(&mut console, READ)?, "the TPM has forgotten after the restart");
+        console.leave()?;
+        ensure!(one_claim(namespace)? == last, "the restart made another claim");
+        namespace.kubectl(&["delete", "vm", "vm"])?;
+        namespace.wait_gone("persistentvolumeclaims", &last, RUNNING)
     });
 }

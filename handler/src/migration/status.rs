@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use barevirt_api::firmware::STATE_VOLUME;
 use barevirt_api::names::{CONDITION_POST_COPY_RECOVERY, CONDITION_VOLUMES_CHANGE};
 use barevirt_api::v1::{
     Condition, VirtualMachineInstance, VirtualMachineInstanceMigrationState as State,
@@ -116,6 +117,7 @@ pub fn target(vmi: &VirtualMachineInstance, seen: Target<'_>, now: &Time) -> Vir
         status.node_name = Some(seen.node.to_owned());
         Condition::remove(&mut status.conditions, CONDITION_POST_COPY_RECOVERY);
         settle_volumes(&mut status);
+        settle_state(&mut status);
     } else if matches!(phase, Phase::Succeeded | Phase::Failed) {
         // Only the launcher's own last report shows that the guest never ran here. If it ends without one,
         // the controller decides.
@@ -167,6 +169,16 @@ fn settle_volumes(status: &mut VirtualMachineInstanceStatus) {
         }
     }
     Condition::remove(&mut status.conditions, CONDITION_VOLUMES_CHANGE);
+}
+
+/// The state of firmware and TPM is on the claim of the target's pod.
+fn settle_state(status: &mut VirtualMachineInstanceStatus) {
+    let state = status.migration_state.as_ref();
+    let Some(claim) = state.and_then(|state| state.target_persistent_state_pvc_name.clone()) else { return };
+    let told = status.volume_status.iter_mut().find(|told| told.name == STATE_VOLUME);
+    if let Some(info) = told.and_then(|told| told.persistent_volume_claim_info.as_mut()) {
+        info.claim_name = Some(claim);
+    }
 }
 
 #[cfg(test)]
@@ -331,6 +343,26 @@ mod tests {
         assert_eq!(claims, [("new", None), ("more", None)]);
         let types: Vec<_> = status.conditions.iter().map(|condition| condition.type_.as_str()).collect();
         assert_eq!(types, ["Ready"]);
+    }
+
+    #[test]
+    fn persistent_state_is_on_the_claim_of_the_pod_that_has_the_guest() {
+        let claim = |stage, to: Option<&str>| {
+            let mut vmi = vmi(&json!({"targetPersistentStatePVCName": to}));
+            let told = json!([{"name": STATE_VOLUME, "target": "",
+                "persistentVolumeClaimInfo": {"claimName": "old", "accessModes": ["ReadWriteOnce"]}}]);
+            vmi.status.as_mut().unwrap().volume_status = serde_json::from_value(told).unwrap();
+            let launcher = launcher(stage, Phase::Running);
+            let seen =
+                Target { node: "b", address: "x", launcher: Some(&launcher), listens: true, pod: Some("t") };
+            let info =
+                target(&vmi, seen, &now()).volume_status[0].persistent_volume_claim_info.clone().unwrap();
+            assert_eq!(info.access_modes, ["ReadWriteOnce"]);
+            info.claim_name.unwrap()
+        };
+        assert_eq!(claim(Stage::Received, Some("new")), "old");
+        assert_eq!(claim(Stage::Arrived, Some("new")), "new");
+        assert_eq!(claim(Stage::Arrived, None), "old");
     }
 
     #[test]

@@ -249,3 +249,20 @@ fn an_eviction_is_told_to_people_and_to_the_descheduler_and_so_is_its_end() {
     };
     assert_eq!(body["status"]["conditions"], Value::Null);
 }
+
+#[test]
+fn state_that_has_moved_is_settled_before_a_deleted_instance_is_gone() {
+    let names = json!({"sourcePersistentStatePVCName": "here", "targetPersistentStatePVCName": "there"});
+    let last = |end: Value| {
+        let mut observed = observed(deleting(handed(with(names.clone(), &end))), None);
+        observed.others = vec![];
+        plan(&observed)
+    };
+    let settled = last(over());
+    assert!(
+        matches!(&settled.actions[..], [Action::SettleState(moved), Action::Patch(_)] if moved.to == "there"),
+        "{settled:?}"
+    );
+    let stayed = last(with(over(), &json!({"failed": true})));
+    assert!(matches!(&stayed.actions[..], [Action::Patch(_)]), "{stayed:?}");
+}

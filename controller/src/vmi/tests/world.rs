@@ -115,7 +115,7 @@ impl World {
     fn apply(&mut self, observed: &Observed, plan: Plan) {
         for action in plan.actions {
             match action {
-                Action::CreateClaim(_) | Action::DeleteClaim { .. } => {
+                Action::CreateClaim(_) | Action::DeleteClaim { .. } | Action::SettleState(_) => {
                     panic!("this instance keeps nothing")
                 }
                 Action::ResizePod { .. } => panic!("this instance does not grow"),

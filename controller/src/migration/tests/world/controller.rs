@@ -102,7 +102,7 @@ impl World {
                 let next = (1..NODES.len()).map(|step| NODES[(index + step) % NODES.len()]);
                 let ready = next.into_iter().find(|node| self.node(node) == NodeState::Ready);
                 pod.spec.as_mut().unwrap().node_name = ready.map(str::to_owned);
-                observed.turn = Turn::Now(Again::Pod(Box::new(pod)));
+                observed.turn = Turn::Now(Again::Pod(Box::new(pod), None));
             }
         }
         Some(observed)
@@ -165,6 +165,9 @@ impl World {
                 }
                 self.unseen.insert(name.to_owned());
             }
+            Action::CreateClaim(_) | Action::SettleState(_) => panic!("this instance keeps nothing"),
+            // Nor was a claim made.
+            Action::DiscardState => {}
             Action::Attach { .. } => panic!("no volume came while it ran"),
             Action::Collect { .. } => panic!("there are not that many"),
         }
