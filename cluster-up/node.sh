@@ -126,6 +126,8 @@ oom_score = 0
   # Restrictions, because the node shares the machine.
   restrict_oom_score_adj = true
   disable_apparmor = true
+  # Block claims of pods with another user than root, as KubeVirt asks for it.
+  device_ownership_from_security_context = true
   [plugins.'io.containerd.cri.v1.runtime'.cni]
     bin_dirs = ['$(binary_directory networks)', '$(binary_directory cni)']
     conf_dir = '/etc/cni/net.d'
