@@ -169,6 +169,8 @@ fn a_guest_stays_on_its_claim_when_the_target_dies_and_moves_later() {
         if claim_in_status(&namespace.need("vmi", "vm")?) != "other" {
             ask(namespace)?;
         }
+        let uid = |vmi: &Value| vmi["status"]["migrationState"]["migrationUid"].clone();
+        namespace.wait("vmi", "vm", "to move again", MOVED, |vmi| uid(vmi) != uid(&failed))?;
         wait_moved(namespace, guest.home(), "other")?;
         guest.goes_on(namespace)
     });
