@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 /// Lines of a file without its tests, above which it holds more than one idea.
-pub const MAX_FILE_LINES: usize = 600;
+pub const MAX_FILE_LINES: usize = 400;
 
 /// A circle that was found.
 #[derive(Debug)]

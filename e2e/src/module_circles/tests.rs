@@ -146,10 +146,10 @@ fn new_circles_stale_lines_and_long_files_are_said() {
     };
     let known = "# a comment\none: a.rs b.rs c.rs d.rs # why\ntwo: x.rs y.rs z.rs\n";
     let found = [circle("one", &["a.rs", "b.rs", "c.rs"]), circle("three", &["a.rs", "b.rs", "c.rs"])];
-    let files = [("long.rs".to_owned(), 601), ("short.rs".to_owned(), 600)];
+    let files = [("long.rs".to_owned(), 401), ("short.rs".to_owned(), 400)];
     let problems = problems(&found, known, &files);
     assert_eq!(problems.len(), 3, "{problems:?}");
     assert!(problems[0].starts_with("three: 3 files"), "{problems:?}");
     assert!(problems[1].starts_with("two: a circle of the known ones is gone"), "{problems:?}");
-    assert!(problems[2].starts_with("long.rs: 601 lines"), "{problems:?}");
+    assert!(problems[2].starts_with("long.rs: 401 lines"), "{problems:?}");
 }
