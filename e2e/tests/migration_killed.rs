@@ -88,6 +88,19 @@ impl Guest {
     }
 }
 
+/// A guest whose disk is being copied to the claim `other`, slowly until the policy is dropped.
+fn on_its_way(namespace: &Namespace) -> Result<(Guest, Slow)> {
+    let guest = {
+        let _undisturbed = undisturbed();
+        Guest::start(namespace)?
+    };
+    let slow = Slow::begin(namespace)?;
+    name_claim(namespace, "other")?;
+    begin(namespace, "other")?;
+    wait_begun(namespace)?;
+    Ok((guest, slow))
+}
+
 /// Waits until the disk is being copied.
 fn wait_begun(namespace: &Namespace) -> Result<()> {
     let begun = |vmi: &Value| vmi["status"]["migrationState"]["startTimestamp"].is_string();
@@ -108,14 +121,7 @@ fn kill(namespace: &Namespace, field: &str, program: &str) -> Result<()> {
 #[test]
 fn a_guest_moves_to_a_block_claim_and_back_while_components_die() {
     in_namespace("killmove", |namespace| {
-        let guest = {
-            let _undisturbed = undisturbed();
-            Guest::start(namespace)?
-        };
-        let slow = Slow::begin(namespace)?;
-        name_claim(namespace, "other")?;
-        begin(namespace, "other")?;
-        wait_begun(namespace)?;
+        let (guest, slow) = on_its_way(namespace)?;
         {
             let _alone = alone();
             for component in ["virt-handler", "virt-controller", "virt-api"] {
@@ -142,14 +148,7 @@ fn a_guest_moves_to_a_block_claim_and_back_while_components_die() {
 #[test]
 fn a_guest_stays_on_its_claim_when_the_target_dies_and_moves_later() {
     in_namespace("killtarget", |namespace| {
-        let guest = {
-            let _undisturbed = undisturbed();
-            Guest::start(namespace)?
-        };
-        let slow = Slow::begin(namespace)?;
-        name_claim(namespace, "other")?;
-        begin(namespace, "other")?;
-        wait_begun(namespace)?;
+        let (guest, slow) = on_its_way(namespace)?;
         kill(namespace, "targetPod", "virt-launcher")?;
         let failed = namespace.wait("vmi", "vm", "to have stayed", MOVED, |vmi| {
             vmi["status"]["migrationState"]["failed"] == true
@@ -179,14 +178,7 @@ fn a_guest_stays_on_its_claim_when_the_target_dies_and_moves_later() {
 #[test]
 fn a_guest_whose_source_dies_while_its_disk_is_copied_starts_again_with_what_it_wrote() {
     in_namespace("killsource", |namespace| {
-        let guest = {
-            let _undisturbed = undisturbed();
-            Guest::start(namespace)?
-        };
-        let _slow = Slow::begin(namespace)?;
-        name_claim(namespace, "other")?;
-        begin(namespace, "other")?;
-        wait_begun(namespace)?;
+        let (guest, _slow) = on_its_way(namespace)?;
         kill(namespace, "sourcePod", "qemu-system-x86_64")?;
         // The new claim has one part only, so the machine waits for a decision.
         namespace.wait("vm", "vm", "to need a decision", MOVED, |vm| {

@@ -6,6 +6,7 @@ use anyhow::{Context, bail};
 use barevirt_api::v1::{
     Condition, VirtualMachineInstance, VirtualMachineInstanceMigration, VirtualMachineInstanceMigrationState,
 };
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::Api;
 use serde::Serialize;
 use serde_json::json;
@@ -95,11 +96,9 @@ fn text(explained: &Explained) -> String {
         row("nodes", &format!("from {} to {}", node(&state.source_node), node(&state.target_node)));
         row("mode", state.mode.as_deref().unwrap_or_default());
         row("policy", state.migration_policy_name.as_deref().unwrap_or_default());
-        let time = |at: &Option<_>| {
-            at.as_ref().map(|k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(at)| at.to_string())
-        };
-        row("began", &time(&state.start_timestamp).unwrap_or_default());
-        row("ended", &time(&state.end_timestamp).unwrap_or_default());
+        let time = |at: &Option<Time>| at.as_ref().map(|Time(at)| at.to_string()).unwrap_or_default();
+        row("began", &time(&state.start_timestamp));
+        row("ended", &time(&state.end_timestamp));
         row("aborted", state.abort_status.as_deref().unwrap_or_default());
         row("failed", state.failure_reason.as_deref().unwrap_or_default());
     }
