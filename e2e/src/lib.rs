@@ -40,6 +40,7 @@ pub mod pods;
 pub mod rfb;
 pub mod runner;
 pub mod running;
+pub mod slow_moves;
 pub mod ssh;
 pub mod wait;
 pub mod weaken;

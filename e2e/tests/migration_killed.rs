@@ -4,17 +4,17 @@
 //! Components serve all guests, so this is a program of its own.
 
 use anyhow::{Context, Result, ensure};
-use barevirt_e2e::command::kubectl;
 use barevirt_e2e::harm::component_is_ready;
 use barevirt_e2e::moving_volume::{
     ask, begin, boot, claim_in_status, condition, fill, has_written, machine, moves, name_claim, sum,
     wait_moved, write_on,
 };
+use barevirt_e2e::slow_moves::SlowMoves;
 use barevirt_e2e::wait::{self, MOVED, RUNNING, SOON};
 use barevirt_e2e::{Namespace, Node, alone, in_namespace, installation, undisturbed};
 use serde_json::{Value, json};
 
-/// Size of the claims. At the bandwidth of the [`policy`], a copy takes sixteen seconds.
+/// Size of the claims. At 4 MiB a second, a copy takes sixteen seconds.
 const SIZE: &str = "64Mi";
 
 /// A claim of one node; with a class, a block device.
@@ -28,32 +28,6 @@ fn claim(namespace: &Namespace, name: &str, class: Option<&str>) -> Result<()> {
         claim["spec"]["volumeMode"] = json!("Block");
     }
     namespace.apply(&claim)
-}
-
-/// Makes migrations of this namespace slow.
-struct Slow(String);
-
-impl Slow {
-    fn begin(namespace: &Namespace) -> Result<Self> {
-        let name = namespace.name();
-        namespace.apply(&json!({
-            "apiVersion": "migrations.kubevirt.io/v1alpha1", "kind": "MigrationPolicy",
-            "metadata": { "name": name },
-            "spec": {
-                "bandwidthPerMigration": "4Mi",
-                "selectors": { "namespaceSelector": { "kubernetes.io/metadata.name": name } },
-            },
-        }))?;
-        Ok(Self(name.to_owned()))
-    }
-}
-
-impl Drop for Slow {
-    fn drop(&mut self) {
-        if let Err(error) = kubectl(&["delete", "migrationpolicy", &self.0, "--ignore-not-found"]) {
-            eprintln!("cannot delete the policy {}: {error:#}", self.0);
-        }
-    }
 }
 
 /// A guest with a disk on the claim `data`, that writes all the time.
@@ -89,12 +63,12 @@ impl Guest {
 }
 
 /// A guest whose disk is being copied to the claim `other`, slowly until the policy is dropped.
-fn on_its_way(namespace: &Namespace) -> Result<(Guest, Slow)> {
+fn on_its_way(namespace: &Namespace) -> Result<(Guest, SlowMoves)> {
     let guest = {
         let _undisturbed = undisturbed();
         Guest::start(namespace)?
     };
-    let slow = Slow::begin(namespace)?;
+    let slow = SlowMoves::begin(namespace, "4Mi")?;
     name_claim(namespace, "other")?;
     begin(namespace, "other")?;
     wait_begun(namespace)?;
@@ -110,12 +84,27 @@ fn wait_begun(namespace: &Namespace) -> Result<()> {
     Ok(())
 }
 
+/// Whether the handlers are killed at the same moment.
+#[derive(Clone, Copy, PartialEq)]
+enum Handlers {
+    Run,
+    Killed,
+}
+
 /// Kills a program of the pod that this field of the migration names.
-fn kill(namespace: &Namespace, field: &str, program: &str) -> Result<()> {
+fn kill(namespace: &Namespace, field: &str, program: &str, handlers: Handlers) -> Result<()> {
+    let _alone = (handlers == Handlers::Killed).then(alone);
     let vmi = namespace.need("vmi", "vm")?;
     let pod = vmi["status"]["migrationState"][field].as_str().context("there is no such pod")?;
     let pod = namespace.need("pod", pod)?;
-    Node::of(&pod)?.kill(&pod, program, "KILL")
+    if handlers == Handlers::Killed {
+        installation::kill("virt-handler")?;
+    }
+    Node::of(&pod)?.kill(&pod, program, "KILL")?;
+    if handlers == Handlers::Killed {
+        component_is_ready("virt-handler")?;
+    }
+    Ok(())
 }
 
 #[test]
@@ -147,9 +136,18 @@ fn a_guest_moves_to_a_block_claim_and_back_while_components_die() {
 
 #[test]
 fn a_guest_stays_on_its_claim_when_the_target_dies_and_moves_later() {
-    in_namespace("killtarget", |namespace| {
+    the_target_dies("killtarget", Handlers::Run);
+}
+
+#[test]
+fn a_guest_stays_on_its_claim_when_the_target_dies_while_handlers_restart() {
+    the_target_dies("killtargets", Handlers::Killed);
+}
+
+fn the_target_dies(name: &str, handlers: Handlers) {
+    in_namespace(name, move |namespace| {
         let (guest, slow) = on_its_way(namespace)?;
-        kill(namespace, "targetPod", "virt-launcher")?;
+        kill(namespace, "targetPod", "virt-launcher", handlers)?;
         let failed = namespace.wait("vmi", "vm", "to have stayed", MOVED, |vmi| {
             vmi["status"]["migrationState"]["failed"] == true
         })?;
@@ -177,9 +175,18 @@ fn a_guest_stays_on_its_claim_when_the_target_dies_and_moves_later() {
 
 #[test]
 fn a_guest_whose_source_dies_while_its_disk_is_copied_starts_again_with_what_it_wrote() {
-    in_namespace("killsource", |namespace| {
+    the_source_dies("killsource", Handlers::Run);
+}
+
+#[test]
+fn a_guest_whose_source_dies_while_handlers_restart_starts_again_with_what_it_wrote() {
+    the_source_dies("killsources", Handlers::Killed);
+}
+
+fn the_source_dies(name: &str, handlers: Handlers) {
+    in_namespace(name, move |namespace| {
         let (guest, _slow) = on_its_way(namespace)?;
-        kill(namespace, "sourcePod", "qemu-system-x86_64")?;
+        kill(namespace, "sourcePod", "qemu-system-x86_64", handlers)?;
         // The new claim has one part only, so the machine waits for a decision.
         namespace.wait("vm", "vm", "to need a decision", MOVED, |vm| {
             condition(vm, "ManualRecoveryRequired")["status"] == "True"

@@ -3,7 +3,8 @@
 use anyhow::{Context, Result, ensure};
 use barevirt_e2e::command::{kubectl, object, objects};
 use barevirt_e2e::installation::{Changed, wait_available};
-use barevirt_e2e::wait::{self, RUNNING, SOON};
+use barevirt_e2e::slow_moves::SlowMoves;
+use barevirt_e2e::wait::{self, MOVED, RUNNING, SOON};
 use barevirt_e2e::{Node, alone, guest, in_namespace};
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -49,11 +50,29 @@ fn node_of_api() -> Result<String> {
     Ok(node.context("virt-api is on no node")?.to_owned())
 }
 
+/// A guest that does not start on that node, if there is another one.
+fn away_from_api(mut manifest: Value) -> Result<Value> {
+    guest::spec_of(&mut manifest)["affinity"] = json!({ "nodeAffinity": {
+        "preferredDuringSchedulingIgnoredDuringExecution": [{ "weight": 100, "preference": { "matchExpressions": [{
+            "key": "kubernetes.io/hostname", "operator": "NotIn", "values": [node_of_api()?],
+        }] } }],
+    } });
+    Ok(manifest)
+}
+
 fn is_ready(node: &str) -> Result<Option<bool>> {
     let Some(node) = object(&["node", node])? else { return Ok(None) };
     let conditions = node["status"]["conditions"].as_array().cloned().unwrap_or_default();
     let ready = conditions.iter().find(|condition| condition["type"] == "Ready").cloned();
     Ok(ready.map(|condition| condition["status"] == "True"))
+}
+
+/// Replicas are useful only if they are not on the same node.
+fn a_controller_is_elsewhere(node: &Node) -> Result<()> {
+    let controllers = objects(&["pod", "-n", "kubevirt", "-l", "kubevirt.io=virt-controller"])?;
+    let elsewhere = controllers.iter().filter(|pod| pod["spec"]["nodeName"] != node.name()).count();
+    ensure!(elsewhere > 0, "all of virt-controller is on {}, nobody would be left to notice", node.name());
+    Ok(())
 }
 
 fn uid(object: &Value) -> String {
@@ -69,30 +88,18 @@ fn a_machine_runs_elsewhere_once_its_node_is_known_to_be_off() {
     }
     in_namespace("nodeloss", |namespace| {
         let _alone = alone();
-        let mut manifest = guest::machine("vm", "Always");
+        let mut manifest = away_from_api(guest::machine("vm", "Always"))?;
         guest::spec_of(&mut manifest)["tolerations"] = json!([{
             "key": "node.kubernetes.io/unreachable", "operator": "Exists",
             "effect": "NoExecute", "tolerationSeconds": 5,
         }]);
-        guest::spec_of(&mut manifest)["affinity"] = json!({ "nodeAffinity": {
-            "preferredDuringSchedulingIgnoredDuringExecution": [{ "weight": 100, "preference": { "matchExpressions": [{
-                "key": "kubernetes.io/hostname", "operator": "NotIn", "values": [node_of_api()?],
-            }] } }],
-        } });
         let _short = short_grace()?;
         namespace.apply(&manifest)?;
         let before = namespace.wait_phase("vm", "Running", RUNNING)?;
         let launcher = namespace.launcher("vm")?;
         let node = Node::of(&launcher)?;
 
-        // Replicas are useful only if they are not on the same node.
-        let controllers = objects(&["pod", "-n", "kubevirt", "-l", "kubevirt.io=virt-controller"])?;
-        let elsewhere = controllers.iter().filter(|pod| pod["spec"]["nodeName"] != node.name()).count();
-        ensure!(
-            elsewhere > 0,
-            "all of virt-controller is on {}, nobody would be left to notice",
-            node.name()
-        );
+        a_controller_is_elsewhere(&node)?;
 
         let cut = PowerCut::of(&node)?;
         wait::until_true("the node to be not ready", SOON, || Ok(is_ready(node.name())? == Some(false)))?;
@@ -117,5 +124,36 @@ fn a_machine_runs_elsewhere_once_its_node_is_known_to_be_off() {
         ensure!(pods.iter().all(|pod| uid(pod) != uid(&launcher)), "the old pod is still there");
         ensure!(node.processes(&launcher, "qemu-system-x86_64")?.is_empty(), "the old QEMU runs");
         Ok(())
+    });
+}
+
+#[test]
+fn a_migration_ends_when_the_node_of_its_source_is_off() {
+    in_namespace("lostsource", |namespace| {
+        let _alone = alone();
+        let _short = short_grace()?;
+        namespace.apply(&away_from_api(guest::movable(guest::instance("vm")))?)?;
+        namespace.wait_phase("vm", "Running", RUNNING)?;
+        let node = Node::of(&namespace.launcher("vm")?)?;
+        a_controller_is_elsewhere(&node)?;
+        let _slow = SlowMoves::begin(namespace, "256Ki")?;
+        namespace.apply(&json!({
+            "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstanceMigration",
+            "metadata": { "name": "away" }, "spec": { "vmiName": "vm" },
+        }))?;
+        let state = |vmi: &Value| vmi["status"]["migrationState"].clone();
+        let moving = |vmi: &Value| state(vmi)["startTimestamp"].is_string();
+        let vmi = namespace.wait("vmi", "vm", "to be on its way", MOVED, moving)?;
+        ensure!(state(&vmi)["completed"].is_null(), "it has moved already: {}", vmi["status"]);
+
+        let cut = PowerCut::of(&node)?;
+        let within = Duration::from_secs(300);
+        let failed = |vmim: &Value| vmim["status"]["phase"] == "Failed";
+        namespace.wait("vmim", "away", "to fail", within, failed)?;
+        let vmi = namespace.wait("vmi", "vm", "to be reported as lost", within, |vmi| {
+            vmi["status"]["reason"] == "NodeUnresponsive"
+        })?;
+        ensure!(vmi["status"]["phase"] == "Failed" && vmi["status"]["nodeName"] == node.name(), "{vmi}");
+        cut.end()
     });
 }

@@ -10,9 +10,10 @@ use super::start::{remove, until};
 use super::streams::echo;
 use super::{Figure, Figures, Rounds};
 use crate::namespace::Namespace;
-use crate::wait::{self, BOOT, SOON};
+use crate::wait::{BOOT, SOON};
 use crate::{Console, guest};
 use anyhow::Result;
+use serde_json::Value;
 use std::time::{Duration, Instant};
 
 /// The budget: how much slower it may be.
@@ -93,12 +94,13 @@ fn turn(namespace: &Namespace, rounds: Rounds, console: &mut Console, felt: &mut
     Ok(())
 }
 
-/// Waits until the instance's status says that the guest is paused, or that it is not.
+/// Waits until the instance's status says that the guest is paused, or that it is not. By a watch: a pause between two
+/// questions would be longer than what is measured.
 fn is_paused(namespace: &Namespace, name: &str, wanted: bool) -> Result<()> {
-    wait::until_true("the status to follow", SOON, || {
-        let vmi = namespace.need("vmi", name)?;
-        let conditions = vmi["status"]["conditions"].as_array().cloned().unwrap_or_default();
-        let paused = conditions.iter().any(|one| one["type"] == "Paused" && one["status"] == "True");
-        Ok(paused == wanted)
-    })
+    let so = |vmi: &Value| {
+        let mut conditions = vmi["status"]["conditions"].as_array().into_iter().flatten();
+        conditions.any(|one| one["type"] == "Paused" && one["status"] == "True") == wanted
+    };
+    let what = if wanted { "to be reported paused" } else { "to be reported running" };
+    namespace.wait("vmi", name, what, SOON, so).map(drop)
 }

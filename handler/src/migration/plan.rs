@@ -59,6 +59,12 @@ pub fn incoming<'a>(vmi: &'a VirtualMachineInstance, node: &str) -> Option<(&'a 
     (here && state.completed != Some(true)).then_some((uid, source))
 }
 
+/// Whether the migration in progress is not wanted any more, or its source's pod or node has ended.
+#[must_use]
+pub fn is_cancelled(vmi: &VirtualMachineInstance) -> bool {
+    state(vmi).is_some_and(|(state, _)| state.abort_requested == Some(true))
+}
+
 /// The state of the migration by which the instance leaves or has left this node.
 #[must_use]
 pub fn outgoing<'a>(vmi: &'a VirtualMachineInstance, node: &str) -> Option<(&'a State, &'a str)> {

@@ -310,6 +310,7 @@ impl Task {
             }
             Step::Claim { uid, source } => self.claim(&vmi, &uid, &source).await?,
             Step::Orphan { uid, source } => self.orphan(&vmi, &uid, &source).await?,
+            Step::Abandon { uid, source } => self.abandon(&vmi, &uid, &source).await?,
             Step::Move(step) => {
                 let Some(session) = &mut self.session else { return Ok(()) };
                 let name = format!("{step:?}");
@@ -343,6 +344,9 @@ enum TaskError {
     /// The complete guest is on this node, but its source has neither let it run nor ended.
     #[error("the guest is here, but its source has not released it")]
     Source,
+    /// The migration is cancelled, and its source has neither ended it nor ended itself.
+    #[error("the migration is cancelled, but its source still runs")]
+    NotCancelled,
     /// The API server did not answer.
     #[error("patch status: the API server did not answer in time")]
     ApiDeadline,

@@ -1,6 +1,7 @@
 //! The work of a VM's task for a guest that migrates.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use barevirt_api::settings::Bindings;
 use barevirt_api::v1::{VirtualMachineInstance, VirtualMachineInstanceStatus};
@@ -19,6 +20,11 @@ use crate::migration::arrivals::Arrivals;
 use crate::migration::source_pod;
 use crate::pods::LauncherPod;
 use crate::status::compute;
+
+/// How long to wait for a source before its pod is checked.
+const WORD: Duration = Duration::from_secs(2);
+/// How long a source has to end a cancelled migration, if its pod seems to run: its node may be off.
+const SILENT: Duration = Duration::from_secs(60);
 
 /// State for guests that migrate.
 #[derive(Debug, Clone)]
@@ -117,6 +123,27 @@ impl Task {
         Ok(())
     }
 
+    /// Gives up a guest that comes by a cancelled migration: at once if the source has ended, else after a while. A guest
+    /// that still runs there goes on there.
+    pub(super) async fn abandon(
+        &mut self,
+        vmi: &VirtualMachineInstance,
+        uid: &str,
+        source: &str,
+    ) -> Result<(), TaskError> {
+        let is_silent = self.session.as_mut().is_some_and(|session| session.waited(uid) >= SILENT);
+        if !is_silent {
+            let ended = self.source_has_ended(vmi, uid, source).await;
+            ended.map_err(|error| {
+                if matches!(error, TaskError::Source) { TaskError::NotCancelled } else { error }
+            })?;
+        }
+        let Some(session) = &self.session else { return Ok(()) };
+        session.abandon(uid).await?;
+        info!(migration = uid, "the guest does not arrive: its launcher here ends");
+        Ok(())
+    }
+
     /// # Errors
     /// If the source's pod may still run, or is not known.
     async fn source_has_ended(
@@ -126,7 +153,7 @@ impl Task {
         source: &str,
     ) -> Result<(), TaskError> {
         let (name, of) = source_pod::named(vmi, source);
-        if !self.session.as_mut().is_some_and(|session| session.has_waited_for_source(uid)) {
+        if self.session.as_mut().is_none_or(|session| session.waited(uid) < WORD) {
             return Err(TaskError::Source);
         }
         let namespace = vmi.metadata.namespace.as_deref().unwrap_or_default();

@@ -43,6 +43,7 @@ impl Paces {
             | Step::Await { .. }
             | Step::Claim { .. }
             | Step::Orphan { .. }
+            | Step::Abandon { .. }
             | Step::Move(_)
             | Step::ReportFailedPings(_) => Some(&mut self.steps),
             Step::Wait | Step::Report | Step::Disconnect => None,

@@ -13,7 +13,8 @@
 //!   status differs from observation      -> Report         one patch
 //!   else                                 -> Wait           for the API server, the launcher, or a retry
 //!
-//! VMI migrates to this node: Connect, Prepare, Plug, Await, Report, and Claim if the source falls silent at the end
+//! VMI migrates to this node: Connect, Prepare, Plug, Await, Report; Claim if the source falls silent at the end, and Abandon
+//! if it does so before
 //! ```
 //!
 //! A handler that restarts goes through the same steps; each finds that its work is done.
@@ -112,6 +113,14 @@ pub enum Step {
     },
     /// End a guest whose connection broke in post-copy, if its source has ended.
     Orphan {
+        /// UID of the migration.
+        uid: String,
+        /// The node from which it comes.
+        source: String,
+    },
+    /// Give up a guest of which not everything has arrived, if the migration is cancelled and its source does not
+    /// end it.
+    Abandon {
         /// UID of the migration.
         uid: String,
         /// The node from which it comes.
@@ -238,6 +247,13 @@ fn incoming(observed: &Observed<'_>, uid: &str, source: &str) -> Step {
         return Step::Orphan { uid: uid.to_owned(), source: source.to_owned() };
     }
     // In post-copy the guest may already run without all of its memory. It needs no further order then.
+    let is_cancelled = migration::plan::is_cancelled(vmi);
+    if !ended
+        && is_cancelled
+        && told.is_some_and(|told| told.state() == MigrationState::Receiving && !told.aborted)
+    {
+        return Step::Abandon { uid: uid.to_owned(), source: source.to_owned() };
+    }
     let runs = session.status.is_some_and(|status| status.phase() == Phase::Running);
     if !ended && !runs && told.is_some_and(|told| told.state() == MigrationState::Received) {
         return Step::Claim { uid: uid.to_owned(), source: source.to_owned() };

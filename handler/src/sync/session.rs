@@ -124,8 +124,8 @@ pub struct Session {
     /// The expected guest: UID of its migration, and its entry.
     awaits: Option<(String, Entry)>,
     gone: Option<String>,
-    /// Since when the guest of that migration is completely here, but may not run.
-    whole: Option<(String, Instant)>,
+    /// Since when the guest of that migration waits for its source.
+    waits: Option<(String, Instant)>,
     /// How often a migration could not be started, and why.
     refused: Option<(String, u32, String)>,
 }
@@ -155,7 +155,7 @@ impl Session {
             failed_pings: 0,
             awaits: None,
             gone: None,
-            whole: None,
+            waits: None,
             refused: None,
         })
     }

@@ -17,8 +17,10 @@ pub enum Order {
     Send,
     /// Receive the guest.
     Receive,
-    /// Give up, or a result.
-    OfSource,
+    /// Give up.
+    Abort,
+    /// The location of the guest.
+    Result,
     /// Continue over a new connection.
     Rejoin,
     /// The source runs nothing any more.
@@ -71,10 +73,12 @@ pub fn judge_order(vm: &Vm, uid: &str, order: Order) -> Result<bool, NotOrdered>
         (Order::Go | Order::SourceEnded, Moving::Comes(coming)) if coming.uid == uid => Ok(true),
         (Order::Rejoin, Moving::Comes(coming)) if coming.uid == uid && coming.is_missing_memory() => Ok(true),
         (Order::Rejoin, Moving::Goes(going)) if going.uid == uid => Ok(going.awaits_connection()),
-        (Order::OfSource, Moving::Goes(going)) if going.uid == uid => Ok(true),
-        (Order::Receive | Order::Go | Order::Rejoin | Order::SourceEnded | Order::OfSource, _) => {
-            Err(NotOrdered::Unknown)
-        }
+        (Order::Abort | Order::Result, Moving::Goes(going)) if going.uid == uid => Ok(true),
+        (Order::Abort, Moving::Comes(coming)) if coming.uid == uid => Ok(coming.is_awaited()),
+        (
+            Order::Receive | Order::Go | Order::Rejoin | Order::SourceEnded | Order::Abort | Order::Result,
+            _,
+        ) => Err(NotOrdered::Unknown),
     }
 }
 

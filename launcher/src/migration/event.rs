@@ -86,7 +86,7 @@ pub enum Event {
     Progress(Progress),
     /// A command failed that the migration needs.
     CannotGoOn(String),
-    /// Give up.
+    /// Give up. A target waits a little longer, because the rest may be on its way.
     Abort,
     /// There is a new connection between both ends, because the first one broke in post-copy.
     Rejoin,

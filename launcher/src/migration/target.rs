@@ -75,12 +75,12 @@ impl Target {
                 (vec![Effect::Receive], Outcome::None)
             }
             (Event::QemuState(QemuState::Completed), Stage::Awaited | Stage::Receiving) => {
-                self.stage = Stage::Received;
+                (self.stage, self.ends) = (Stage::Received, None);
                 let outcome = self.go.map_or(Outcome::None, |hold| self.arrive(hold));
                 (vec![Effect::CleanUp], outcome)
             }
             (Event::QemuState(QemuState::PostCopy), Stage::Awaited | Stage::Receiving) => {
-                (self.stage, self.memory) = (Stage::Received, Memory::Missing);
+                (self.stage, self.memory, self.ends) = (Stage::Received, Memory::Missing, None);
                 // The disks belong to the guest now. A new connection would need the key.
                 let outcome = self.go.map_or(Outcome::None, |hold| self.arrive(hold));
                 (vec![Effect::ReleaseDisks], outcome)
@@ -124,6 +124,11 @@ impl Target {
             }
             // The source cannot have the guest back, and QEMU may have been busy: this is not the end of the guest.
             (Event::CannotGoOn(_), Stage::Received) if self.is_missing_memory() => (vec![], Outcome::None),
+            // QEMU 10.0 waits for ever if its source ends before both have agreed on encryption.
+            (Event::Abort, Stage::Awaited | Stage::Receiving) => {
+                self.ends.get_or_insert(now + REST);
+                (vec![], Outcome::None)
+            }
             (Event::Offers(offers), _) => {
                 self.offers = offers;
                 (vec![], Outcome::None)
@@ -161,15 +166,27 @@ impl Target {
     }
 
     pub(super) fn tick(&mut self, now: Duration) -> (Vec<Effect>, Outcome) {
-        if self.is_missing_memory() && self.ends.is_some_and(|ends| now >= ends) {
+        let outcome = if self.wake().is_none_or(|ends| now < ends) {
+            Outcome::None
+        } else if self.is_missing_memory() {
             let why = "the connection to the source broke, and the rest of the memory did not come in time";
-            return (vec![], Outcome::Gone(why.to_owned()));
-        }
-        (vec![], Outcome::None)
+            Outcome::Gone(why.to_owned())
+        } else {
+            Outcome::Lost(
+                "the migration was cancelled, or the source ended, before the guest arrived".to_owned(),
+            )
+        };
+        (vec![], outcome)
     }
 
     pub(super) fn wake(&self) -> Option<Duration> {
-        self.ends.filter(|_| self.is_missing_memory())
+        self.ends.filter(|_| self.is_missing_memory() || self.is_awaited())
+    }
+
+    /// Whether the guest has not been handed over to QEMU yet.
+    #[must_use]
+    pub fn is_awaited(&self) -> bool {
+        matches!(self.stage, Stage::Awaited | Stage::Receiving)
     }
 
     /// Whether some of the memory of a guest that may run here is still at the source.
@@ -206,7 +223,7 @@ impl Target {
             reason: String::new(),
             bottleneck: None,
             paused: false,
-            aborted: false,
+            aborted: self.is_awaited() && self.ends.is_some(),
             hold: false,
             post_copy: self.memory != Memory::First,
             offers_post_copy: self.offers,
@@ -317,6 +334,29 @@ mod tests {
         target.step(NOW, Event::QemuState(QemuState::Completed));
         assert_eq!((target.report().state, target.wake()), (State::Arrived, None));
         assert!(matches!(other.tick(NOW + REST).1, Outcome::Gone(_)));
+    }
+
+    #[test]
+    fn a_target_that_is_told_to_give_up_waits_for_what_is_on_its_way() {
+        for begins in [false, true] {
+            let mut target = Target::new("m".into());
+            if begins {
+                target.step(NOW, Event::Receive);
+            }
+            assert!(!target.report().aborted);
+            assert_eq!(target.step(NOW, Event::Abort), (vec![], Outcome::None));
+            // A repeated order does not give it more time.
+            target.step(NOW + REST / 2, Event::Abort);
+            assert_eq!((target.wake(), target.report().aborted), (Some(NOW + REST), true));
+            for last in [QemuState::Completed, QemuState::PostCopy] {
+                let mut late = target.clone();
+                late.step(NOW, Event::QemuState(last));
+                assert_eq!((late.wake(), late.report().aborted), (None, false));
+                assert_eq!(late.step(NOW, Event::Abort), (vec![], Outcome::None));
+                assert_eq!(late.tick(NOW + REST).1, Outcome::None);
+            }
+            assert!(matches!(target.tick(NOW + REST).1, Outcome::Lost(_)));
+        }
     }
 
     #[test]

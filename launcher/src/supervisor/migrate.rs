@@ -49,7 +49,8 @@ impl MigrationOrder {
         match self {
             Self::Send { .. } => Order::Send,
             Self::Receive { .. } => Order::Receive,
-            Self::Abort | Self::Result(_) => Order::OfSource,
+            Self::Abort => Order::Abort,
+            Self::Result(_) => Order::Result,
             Self::Rejoin { .. } => Order::Rejoin,
             Self::SourceEnded => Order::SourceEnded,
             Self::Go { .. } => Order::Go,

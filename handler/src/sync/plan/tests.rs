@@ -236,6 +236,23 @@ fn a_guest_that_comes_is_prepared_awaited_and_claimed() {
     assert_eq!(next(&vmi, Some(session), false), Step::Await { uid: "m".to_owned() });
     let session = Session { awaits: Some("m"), ..session };
     assert_eq!(next(&vmi, Some(session), false), Step::Wait);
+    let mut cancelled = vmi.clone();
+    let state = cancelled.status.as_mut().and_then(|status| status.migration_state.as_mut()).unwrap();
+    state.abort_requested = Some(true);
+    for (state, aborted, abandons) in [
+        (MigrationState::Awaited, false, false),
+        (MigrationState::Receiving, false, true),
+        (MigrationState::Receiving, true, false),
+    ] {
+        let told =
+            MigrationStatus { uid: "m".to_owned(), state: state.into(), aborted, ..Default::default() };
+        let status = LauncherStatus { migration: Some(told), ..status.clone() };
+        let session = Session { status: Some(&status), ..session };
+        assert_eq!(next(&vmi, Some(session), false), Step::Wait);
+        let abandon = Step::Abandon { uid: "m".to_owned(), source: "node02".to_owned() };
+        let wanted = if abandons { abandon } else { Step::Wait };
+        assert_eq!(next(&cancelled, Some(session), false), wanted, "{state:?}");
+    }
     let received = MigrationState::Received.into();
     status.migration = Some(MigrationStatus { uid: "m".to_owned(), state: received, ..Default::default() });
     let session = Session { status: Some(&status), prepared: true, awaits: Some("m"), ..FRESH };

@@ -22,8 +22,6 @@ use crate::migration::plan::Move;
 use crate::status::events;
 use crate::sync::launcher_report::LauncherReport;
 
-/// How long to wait for a source that has sent everything before its pod is checked.
-const WORD: Duration = Duration::from_secs(2);
 /// Most attempts to start a migration.
 const TRIES: u32 = 8;
 
@@ -46,16 +44,28 @@ impl Session {
         Ok(())
     }
 
-    /// Whether a complete guest has waited long enough for its source, so that the source's pod has to be
-    /// checked.
-    pub fn has_waited_for_source(&mut self, uid: &str) -> bool {
-        match &self.whole {
-            Some((of, since)) if of == uid => since.elapsed() >= WORD,
+    /// How long the guest of that migration has waited for its source, since this was asked first.
+    pub fn waited(&mut self, uid: &str) -> Duration {
+        match &self.waits {
+            Some((of, since)) if of == uid => since.elapsed(),
             Some(_) | None => {
-                self.whole = Some((uid.to_owned(), Instant::now()));
-                false
+                self.waits = Some((uid.to_owned(), Instant::now()));
+                Duration::ZERO
             }
         }
+    }
+
+    /// Tells a launcher to give up a guest of which not everything has arrived.
+    pub async fn abandon(&self, uid: &str) -> Result<(), StepError> {
+        let order = Some(Order::Abort(MigrationAbort {}));
+        self.launcher.migrate(MigrateRequest { uid: uid.to_owned(), order }).await?;
+        // Until the launcher reports that it gives up, the plan would repeat the step.
+        let reported = |report: &LauncherReport| {
+            let told = report.status.as_ref().and_then(|status| migration::plan::reported(status, uid));
+            report.lost || told.is_none_or(|told| told.aborted)
+        };
+        let _ = timeout(REPORT_TIMEOUT, self.report.clone().wait_for(reported)).await;
+        Ok(())
     }
 
     /// Lets a guest run whose source has ended without letting it run.
