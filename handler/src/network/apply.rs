@@ -6,8 +6,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::OwnedFd;
 
 use futures::TryStreamExt;
+use netlink_packet_route::AddressFamily;
 use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressHeaderFlags};
 use netlink_packet_route::link::{LinkAttribute, LinkMessage};
+use netlink_packet_route::neighbour::{NeighbourAttribute, NeighbourFlags, NeighbourMessage};
 use netlink_packet_route::route::{RouteScope, RouteType};
 use rtnetlink::{
     AddressMessageBuilder, Handle, LinkBridge, LinkBridgePort, LinkMessageBuilder, LinkUnspec,
@@ -15,6 +17,7 @@ use rtnetlink::{
 };
 use thiserror::Error;
 
+use super::addresses::MacAddress;
 use super::macvtap;
 use super::nft::{NftError, Nftables};
 use super::plan::Step;
@@ -130,6 +133,7 @@ async fn apply_one(
             let result = netlink.link().set_port(port).execute().await;
             result.map_err(|source| ApplyError::Link { action, link, source })?;
         }
+        Step::Forget { link, mac } => forget(netlink, link, mac).await?,
         Step::Detach { link } => change(netlink, "detach", &link, LinkMessageBuilder::nocontroller).await?,
         Step::Down { link } => change(netlink, "set down", &link, LinkMessageBuilder::down).await?,
         Step::Delete { link } => delete(netlink, link).await?,
@@ -232,6 +236,17 @@ async fn remove_address(
     };
     let result = netlink.address().del(message).execute().await;
     unless(result, libc::EADDRNOTAVAIL).map_err(|source| ApplyError::Link { action, link, source })
+}
+
+async fn forget(netlink: &Handle, link: String, mac: MacAddress) -> Result<(), ApplyError> {
+    let action = "forget the MAC address of";
+    let mut message = NeighbourMessage::default();
+    message.header.family = AddressFamily::Bridge;
+    message.header.ifindex = index(netlink, action, &link).await?;
+    message.header.flags = NeighbourFlags::Controller;
+    message.attributes.push(NeighbourAttribute::LinkLayerAddress(mac.0.to_vec()));
+    let result = netlink.neighbours().del(message).execute().await;
+    unless(result, libc::ENOENT).map_err(|source| ApplyError::Link { action, link, source })
 }
 
 async fn delete(netlink: &Handle, link: String) -> Result<(), ApplyError> {

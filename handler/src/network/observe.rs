@@ -119,6 +119,7 @@ fn link(message: LinkMessage) -> (String, Link) {
 fn kind(info: LinkInfo, link: &mut Link) {
     match info {
         LinkInfo::Kind(InfoKind::Bridge) => link.kind = Kind::Bridge,
+        LinkInfo::Kind(InfoKind::MacVlan) => link.kind = Kind::Macvlan,
         LinkInfo::Kind(InfoKind::MacVtap) => link.kind = Kind::Macvtap,
         LinkInfo::Data(InfoData::Tun(data)) => {
             let is = |kind: u16, wanted: u8| data.iter().any(|one| is_attribute(one, kind, wanted));

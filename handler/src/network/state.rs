@@ -71,7 +71,7 @@ impl Wanted {
 /// The kind of a link, as far as it matters here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Kind {
-    /// A veth, a macvlan, or another link that leads out of the pod.
+    /// A veth, or another link that leads out of the pod.
     #[default]
     Other,
     /// A bridge. The handler creates them; one without ports holds a pod's addresses while the guest uses
@@ -82,6 +82,8 @@ pub enum Kind {
         /// Whether it may have more than one queue. Each descriptor has to be opened accordingly.
         multi_queue: bool,
     },
+    /// A macvlan. It leads out of the pod, and receives packets for its own MAC address only.
+    Macvlan,
     /// A macvtap.
     Macvtap,
 }

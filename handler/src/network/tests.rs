@@ -27,6 +27,7 @@ use barevirt_api::masquerade::{IPV4, IPV6};
 
 pub(crate) mod bridge;
 mod bridge_ipv6;
+mod macvlan;
 mod passt;
 mod tap;
 

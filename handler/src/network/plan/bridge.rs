@@ -16,6 +16,9 @@
 //! IPv6, so that the pod is no host there. The gateway of a saved IPv6 route is the router's link-local
 //! address, because a router advertisement can name no other ([`routers`](crate::network::routers)).
 //!
+//! A macvlan receives packets for its own MAC address only, and can be given no further one. So as a port it keeps address a,
+//! and the bridge is told to forget that this is the address of its port.
+//!
 //! A managed tap works the same way, but no DHCP server answers the guest.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -162,7 +165,7 @@ pub(super) fn plan(wanted: &Wanted, names: &Names, observed: &Observed) -> Resul
     if !is_whole {
         steps.push(Step::Rename { link: names.kept.clone(), to: names.pod.clone() });
     }
-    plan_port(source, other, names, there, observed, &mut steps);
+    plan_port(source, mac, names, there, observed, &mut steps);
     plan_tap(wanted, names, observed, mtu, &mut steps);
     plan_sysctls(tap_sysctls(names), observed, &mut steps);
     if !there.stand_in.is_some_and(|(stand_in, name)| stand_in.up && name == names.pod) {
@@ -249,18 +252,26 @@ fn plan_port(
     steps: &mut Vec<Step>,
 ) {
     let link = &names.port;
+    let is_macvlan = source.kind == Kind::Macvlan;
+    let own = if is_macvlan { mac } else { mac.other() };
     plan_sysctls(port_sysctls(names), observed, steps);
     for (address, prefix) in source.addresses.iter().filter(|(address, _)| address.is_ipv4()) {
         steps.push(Step::RemoveAddress { link: link.clone(), address: *address, prefix: *prefix });
     }
-    if source.mac != mac.0 {
-        steps.push(Step::Mac { link: link.clone(), mac });
+    let renamed = source.mac != own.0;
+    if renamed {
+        steps.push(Step::Mac { link: link.clone(), mac: own });
     }
     let bridge = there.bridge.map(|bridge| bridge.index);
-    if source.controller.is_none() || source.controller != bridge {
+    let attach = source.controller.is_none() || source.controller != bridge;
+    if attach {
         steps.push(Step::Attach { link: link.clone(), bridge: names.bridge.clone() });
-        steps.push(Step::NoLearning { link: link.clone() });
-    } else if source.learning {
+    }
+    // What a bridge knows is not observed. So this comes before the step that is: if learning is off, it was done.
+    if is_macvlan && (renamed || attach || source.learning) {
+        steps.push(Step::Forget { link: link.clone(), mac });
+    }
+    if attach || source.learning {
         steps.push(Step::NoLearning { link: link.clone() });
     }
     if there.port.is_none_or(|port| !port.up) {

@@ -126,6 +126,13 @@ pub enum Step {
         /// The port.
         link: String,
     },
+    /// Let a bridge forget that a MAC address is its own port's: packets for it go to the port behind which it is.
+    Forget {
+        /// The port.
+        link: String,
+        /// The address.
+        mac: MacAddress,
+    },
     /// Remove a port from its bridge.
     Detach {
         /// The port.

@@ -50,7 +50,7 @@ pub(super) fn plan(wanted: &Wanted, names: &Names, observed: &Observed) -> Resul
             Kind::Tap { multi_queue } => {
                 Step::OpenTap { name, owner: wanted.tap_owner, multi_queue, descriptor }
             }
-            Kind::Macvtap | Kind::Bridge | Kind::Other => {
+            Kind::Macvtap | Kind::Macvlan | Kind::Bridge | Kind::Other => {
                 Step::OpenMacvtap { name, index: link.index, multi_queue: queues.len() > 1, descriptor }
             }
         });

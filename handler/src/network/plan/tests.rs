@@ -79,6 +79,7 @@ fn carry_out_one(after: &mut Observed, step: &Step) {
             assert!(at(after, name).controller.is_some());
             at(after, name).learning = false;
         }
+        Step::Forget { link: name, .. } => assert!(at(after, name).controller.is_some()),
         Step::Detach { link: name } => at(after, name).controller = None,
         Step::LoopbackRoute { link: name } => {
             assert!(at(after, name).up);
