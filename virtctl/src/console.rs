@@ -6,6 +6,7 @@
 //!                          |    |
 //!                          |    +--connection broke (a component restarted)--> the same guest again
 //!                          |    +--the guest ended----------------------------> the machine's next run, if it has one
+//!                          |    +--the guest moved to another node------------> the same guest there
 //!                          +------------------------------------------------------+   else message, failed
 //! ```
 
@@ -55,10 +56,24 @@ pub(crate) struct Console {
     timeout: u64,
 }
 
-/// An open console, and the instance that it belongs to.
+/// An open console, and where its guest is.
 struct Line {
     socket: Socket,
+    place: Place,
+}
+
+/// An instance, and the node that its guest is on.
+#[derive(Clone, Debug, Default)]
+struct Place {
     uid: String,
+    node: String,
+}
+
+impl Place {
+    fn of(vmi: &VirtualMachineInstance) -> Self {
+        let node = vmi.status.as_ref().and_then(|status| status.node_name.clone());
+        Self { uid: vmi.metadata.uid.clone().unwrap_or_default(), node: node.unwrap_or_default() }
+    }
 }
 
 /// How a connection ended.
@@ -94,7 +109,7 @@ impl Console {
                 End::Taken => break Err(self.taken()),
                 End::Lost if broke_again => break Err(self.gone()),
                 end @ (End::Ended | End::Lost) => {
-                    match again::again(session, &self.vmi, &line.uid, &end, &mut keys).await {
+                    match again::again(session, &self.vmi, &line.place, &end, &mut keys).await {
                         Ok(Again::Line(next)) => line = *next,
                         Ok(Again::Left) => break Ok(()),
                         Ok(Again::No) => break Err(self.gone()),
@@ -131,13 +146,14 @@ impl Console {
         let vmis: Api<VirtualMachineInstance> = Api::namespaced(session.client.clone(), &session.namespace);
         loop {
             let vmi = vmis.get(&self.vmi).await.map_err(session::plain)?;
+            let place = Place::of(&vmi);
             let phase = vmi.status.and_then(|status| status.phase).unwrap_or_default();
             if names::is_final_phase(&phase) {
                 bail!("{} has ended ({phase}): it has no console", self.vmi);
             }
             if phase == names::PHASE_RUNNING {
                 match stream::open(session, &path(session, &self.vmi)).await? {
-                    Ok(socket) => return Ok(Line { socket, uid: vmi.metadata.uid.unwrap_or_default() }),
+                    Ok(socket) => return Ok(Line { socket, place }),
                     Err(text) if Instant::now() > deadline => bail!("{text}"),
                     Err(_) => {}
                 }

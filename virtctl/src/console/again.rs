@@ -1,4 +1,4 @@
-//! Reopens a console after a component on the way, or the machine, restarted.
+//! Reopens a console after a component on the way, or the machine, restarted, or the guest moved to another node.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use hyper::body::Bytes;
 use kube::Api;
 use tokio::sync::mpsc;
 
-use super::{End, LOOK_EVERY, Line, path, until_escape};
+use super::{End, LOOK_EVERY, Line, Place, path, until_escape};
 use crate::session::Session;
 use crate::stream;
 
@@ -45,7 +45,7 @@ enum Next {
 pub(super) async fn again(
     session: &Session,
     name: &str,
-    uid: &str,
+    place: &Place,
     end: &End,
     keys: &mut mpsc::Receiver<Bytes>,
 ) -> anyhow::Result<Again> {
@@ -58,17 +58,21 @@ pub(super) async fn again(
     let mut told = false;
     let mut typing = true;
     loop {
-        match look(session, name, uid, end, began.elapsed()).await {
-            (Next::GiveUp, _) => return Ok(Again::No),
-            (Next::Open, vmi) => {
+        let (next, found) = look(session, name, place, end, began.elapsed()).await;
+        match next {
+            Next::GiveUp => return Ok(Again::No),
+            Next::Open => {
                 // A refusal and an unreachable server may both be temporary; the deadline ends the tries.
                 if let Ok(Ok(socket)) = stream::open(session, &path(session, name)).await {
+                    if found.uid == place.uid && found.node != place.node {
+                        eprint!("\r\n{name} has moved to node {}.\r\n", found.node);
+                    }
                     eprint!("Connected to {name} console again.\r\n");
-                    return Ok(Again::Line(Box::new(Line { socket, uid: vmi })));
+                    return Ok(Again::Line(Box::new(Line { socket, place: found })));
                 }
             }
-            (Next::Wait, _) => {
-                if *end == End::Ended && !told {
+            Next::Wait => {
+                if *end == End::Ended && !told && found.uid != place.uid {
                     eprint!("\r\n{name} has ended: waiting for its next run, Ctrl+] leaves.\r\n");
                     told = true;
                 }
@@ -86,21 +90,22 @@ pub(super) async fn again(
 }
 
 /// Looks at the instance, and at its machine when the instance has ended.
-async fn look(session: &Session, name: &str, uid: &str, end: &End, waited: Duration) -> (Next, String) {
+async fn look(session: &Session, name: &str, place: &Place, end: &End, waited: Duration) -> (Next, Place) {
     let vmis: Api<VirtualMachineInstance> = Api::namespaced(session.client.clone(), &session.namespace);
     let vmi = match vmis.get_opt(name).await {
         Ok(vmi) => vmi,
         // The API server refuses for good.
         Err(kube::Error::Api(status)) if status.code < 500 && status.code != 429 => {
-            return (Next::GiveUp, String::new());
+            return (Next::GiveUp, Place::default());
         }
-        Err(_) if waited > COMPONENT => return (Next::GiveUp, String::new()),
-        Err(_) => return (Next::Wait, String::new()),
+        Err(_) if waited > COMPONENT => return (Next::GiveUp, Place::default()),
+        Err(_) => return (Next::Wait, place.clone()),
     };
-    let present = vmi.as_ref().and_then(|vmi| vmi.metadata.uid.clone()).unwrap_or_default();
+    let present = vmi.as_ref().filter(|vmi| !is_ending(vmi)).map(Place::of).unwrap_or_default();
     let vms: Api<VirtualMachine> = Api::namespaced(session.client.clone(), &session.namespace);
-    let vm = if needs_machine(vmi.as_ref(), uid) { vms.get_opt(name).await.ok().flatten() } else { None };
-    (decide(vmi.as_ref(), vm.as_ref(), uid, end, waited), present)
+    let vm =
+        if needs_machine(vmi.as_ref(), &place.uid) { vms.get_opt(name).await.ok().flatten() } else { None };
+    (decide(vmi.as_ref(), vm.as_ref(), place, end, waited), present)
 }
 
 fn phase(vmi: &VirtualMachineInstance) -> &str {
@@ -120,7 +125,7 @@ fn is_ending(vmi: &VirtualMachineInstance) -> bool {
 fn decide(
     vmi: Option<&VirtualMachineInstance>,
     vm: Option<&VirtualMachine>,
-    uid: &str,
+    place: &Place,
     end: &End,
     waited: Duration,
 ) -> Next {
@@ -128,7 +133,7 @@ fn decide(
     let Some(vmi) = vmi else {
         return if vm.is_some_and(|vm| runs_again(vm, None)) { within(NEXT_RUN) } else { Next::GiveUp };
     };
-    if vmi.metadata.uid.as_deref() != Some(uid) {
+    if vmi.metadata.uid.as_deref() != Some(&place.uid) {
         return match phase(vmi) {
             names::PHASE_RUNNING if waited <= NEXT_RUN => Next::Open,
             phase if names::is_final_phase(phase) => Next::GiveUp,
@@ -141,6 +146,7 @@ fn decide(
     match end {
         // The guest runs: only the connection broke.
         End::Lost if waited <= COMPONENT => Next::Open,
+        End::Ended if Place::of(vmi).node != place.node && waited <= COMPONENT => Next::Open,
         End::Ended => within(ENDING),
         End::Lost | End::Left | End::Taken => Next::GiveUp,
     }
@@ -168,7 +174,7 @@ mod tests {
     fn vmi(uid: &str, phase: &str) -> VirtualMachineInstance {
         serde_json::from_value(json!({
             "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance",
-            "metadata": {"name": "vm", "uid": uid}, "spec": {"domain": {"devices": {}}}, "status": {"phase": phase}}))
+            "metadata": {"name": "vm", "uid": uid}, "spec": {"domain": {"devices": {}}}, "status": {"phase": phase, "nodeName": "a"}}))
         .unwrap()
     }
 
@@ -187,7 +193,8 @@ mod tests {
         end: &End,
         seconds: u64,
     ) -> Next {
-        decide(vmi.as_ref(), vm.as_ref(), "1", end, Duration::from_secs(seconds))
+        let place = Place { uid: "1".to_owned(), node: "a".to_owned() };
+        decide(vmi.as_ref(), vm.as_ref(), &place, end, Duration::from_secs(seconds))
     }
 
     #[test]
@@ -218,6 +225,15 @@ mod tests {
         let failed = Some(vmi("1", "Failed"));
         assert_eq!(next(failed, Some(vm("RerunOnFailure", false)), &End::Ended, 1), Next::Wait);
         assert_eq!(next(ended(), Some(vm("Always", false)), &End::Ended, 301), Next::GiveUp);
+    }
+
+    #[test]
+    fn a_guest_that_has_moved_is_found_on_its_new_node() {
+        let mut moved = vmi("1", "Running");
+        assert_eq!(next(Some(moved.clone()), None, &End::Ended, 1), Next::Wait);
+        moved.status.as_mut().unwrap().node_name = Some("b".to_owned());
+        assert_eq!(next(Some(moved.clone()), None, &End::Ended, 1), Next::Open);
+        assert_eq!(next(Some(moved), None, &End::Taken, 1), Next::GiveUp);
     }
 
     #[test]
