@@ -41,6 +41,7 @@ pub mod rfb;
 pub mod runner;
 pub mod running;
 pub mod ssh;
+pub mod tpm;
 pub mod wait;
 pub mod weaken;
 
