@@ -109,7 +109,7 @@ fn method_when_served(vmi: &VirtualMachineInstance) -> &'static str {
     if vmi.spec.volumes.iter().any(not_shared) { METHOD_BLOCK } else { METHOD_LIVE }
 }
 
-/// All obstacles except disks, in KubeVirt's order, then our own. The state of a TPM and the UEFI variables are none: they move
+/// All obstacles except disks, in KubeVirt's order, then our own. The state of a TPM and the UEFI variables are no obstacle: they move
 /// in QEMU's stream, to another claim if their claim is reached from one node only.
 fn other_than_disks(vmi: &VirtualMachineInstance, bindings: &Bindings) -> Vec<Obstacle> {
     let spec = &vmi.spec;

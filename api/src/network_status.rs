@@ -1,7 +1,7 @@
 //! What Multus reports on a pod: the links that it attached, and the PCI functions behind them. Pure.
 //!
-//! The annotation is written by whatever implementation the cluster has, and by whoever may change the pod:
-//! anything but a list of named links is ignored, and so are addresses in another form.
+//! The cluster's implementation writes the annotation, and so can every user who may change the pod. So anything
+//! but a list of named links is ignored, as are addresses in another form.
 
 use crate::pci_address::PciAddress;
 use crate::validate::parse_mac;

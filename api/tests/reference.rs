@@ -93,5 +93,5 @@ fn reference_page_of_fields_is_up_to_date() {
     if std::env::var_os("UPDATE_DOCS").is_some() {
         fs::write(&path, page()).unwrap();
     }
-    assert_eq!(fs::read_to_string(&path).unwrap(), page(), "make docs writes docs/reference/fields.md anew");
+    assert_eq!(fs::read_to_string(&path).unwrap(), page(), "`make docs` updates docs/reference/fields.md");
 }

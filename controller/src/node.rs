@@ -281,7 +281,7 @@ mod tests {
         assert_eq!(nodes.silent(start + GRACE), ["n"]);
         assert_eq!(nodes.state("n", start + GRACE), NodeState::Ready);
         nodes.saw(&with_label("1", "false"), start + GRACE);
-        assert!(nodes.silent(start + GRACE * 2).is_empty(), "it is said already");
+        assert!(nodes.silent(start + GRACE * 2).is_empty(), "the loss is reported already");
         nodes.saw(&with_label("2", "true"), start + GRACE * 2);
         assert!(nodes.silent(start + GRACE * 2).is_empty());
         nodes.gone("n", start + GRACE * 2);

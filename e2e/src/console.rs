@@ -52,7 +52,7 @@ impl Console {
     /// Any program, in the repository's root.
     pub fn start(command: &mut Command) -> Result<Self> {
         let size = Winsize { ws_row: 24, ws_col: 200, ws_xpixel: 0, ws_ypixel: 0 };
-        let pty = openpty(Some(&size), None).context("no pty to be had")?;
+        let pty = openpty(Some(&size), None).context("open a pty")?;
         let child = command
             .current_dir(repository())
             .stdin(Stdio::from(pty.slave.try_clone()?))

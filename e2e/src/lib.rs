@@ -42,6 +42,7 @@ pub mod runner;
 pub mod running;
 pub mod slow_moves;
 pub mod ssh;
+pub mod tpm;
 pub mod wait;
 pub mod weaken;
 

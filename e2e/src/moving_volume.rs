@@ -161,6 +161,6 @@ pub fn has_written(namespace: &Namespace) -> Result<()> {
         format!("{DISK}; dd if=$disk bs=512 skip={FIRST} count={count} 2>/dev/null | sed 's/^0*//' | md5sum");
     let wanted = format!("seq 0 {lines} | sed 's/^0$//' | md5sum");
     let (found, wanted) = (run(namespace, &read)?, run(namespace, &wanted)?);
-    ensure!(found == wanted, "what it wrote on the way is not what is there: {found}, not {wanted}");
+    ensure!(found == wanted, "the disk has lost what the guest wrote during the move: {found}, not {wanted}");
     Ok(())
 }

@@ -228,7 +228,7 @@ fn every_machine_ends_as_it_should_whatever_dies() {
         for machine in &machines {
             let Some((instance, counting)) = &machine.untouched else { continue };
             let vmi = namespace.need("vmi", &machine.name)?;
-            ensure!(uid(&vmi) == *instance, "{} was started anew, nobody touched it", machine.name);
+            ensure!(uid(&vmi) == *instance, "{} was restarted, and no test did that", machine.name);
             counting.goes_on().with_context(|| machine.name.clone())?;
         }
         // There is one launcher for each running machine, and no pod that cannot end.

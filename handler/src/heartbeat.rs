@@ -92,7 +92,7 @@ pub async fn run(client: Client, node: String, mut sources: Sources) {
                         node,
                         schedulable = state.schedulable,
                         cpu_manager = state.cpu_manager,
-                        "node is told of"
+                        "reported the node"
                     );
                 }
                 spread(PERIOD, now)

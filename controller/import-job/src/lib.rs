@@ -5,6 +5,12 @@
 //!   virt-controller <-- termination message: Outcome (JSON) ------ virt-importer
 //!   virt-controller <-- GET /metrics on METRICS_PORT: progress --- virt-importer
 //! ```
+//!
+//! [`Job`] and [`Outcome`] are here, with the names of files, variables and ports that both programs use. The modules:
+//!
+//! - [`copy`]: a copy from another namespace, between two importers.
+//! - `upload`: an upload, between virt-api and an importer.
+//! - `digest`: the form of a digest, by which a new version of a source is recognised.
 
 pub mod copy;
 mod digest;

@@ -18,6 +18,36 @@
 //!
 //! A failure shows whether a retry may help ([`failure::Failure`]); exit code and termination message report the same to
 //! virt-controller.
+//!
+//! The modules, from the outside in. Each module uses only modules that are listed below it.
+//!
+//! **What the program does**: `main.rs` reads the job, and calls one of these
+//!
+//! - [`upload`]: receives an image or an archive from virt-api; [`look`]: the digest of a source; [`run`]: all other imports.
+//! - [`send`]: sends a claim to the importer of another namespace.
+//! - [`limits`]: executes another program within limits.
+//!
+//! **Into the claim**
+//!
+//! - `claim`: a claim with one disk, or with the files of an archive; [`mod@archive`]: unpacks an archive into a claim.
+//! - `reading`: a transfer that is read while it arrives; [`local`]: the disk of another claim, or of an image of the node.
+//! - [`image`]: writes an image as it arrives; [`unpack`]: decompresses it; [`convert`]: runs qemu-img on an image that is
+//!   not raw.
+//! - [`target`]: the disk on a claim: a file or a block device.
+//!
+//! **From the network**
+//!
+//! - [`registry`]: images of a registry; [`download`]: one file, over as many connections as needed; [`receive`]: the claim
+//!   of another namespace.
+//! - [`web`]: one request with its redirects; [`s3`]: signatures of requests.
+//! - [`address`]: addresses that may be connected to; [`url`]: addresses as text; [`trust`]: trusted authorities; [`keys`]:
+//!   keys of the two pods of a copy.
+//!
+//! **Shared by all**
+//!
+//! - [`feed`]: passes bytes from a transfer to the thread that writes; [`checksum`]: checksums of these bytes.
+//! - [`progress`]: the progress of an import, and the server that reports it; `accept`: a limited number of connections.
+//! - [`failure`]: failures, and whether a retry may help.
 
 mod accept;
 pub mod address;

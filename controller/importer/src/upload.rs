@@ -104,7 +104,7 @@ pub fn tls(source: &Source) -> Result<ServerConfig, Failure> {
 /// State that all connections share.
 struct Shared {
     upload: Upload,
-    /// Held while an image is received and converted, and for ever once the claim is filled.
+    /// Held while an image is received and converted, and forever once the claim is filled.
     place: Arc<Mutex<()>>,
     ended: mpsc::Sender<Ended>,
 }

@@ -295,7 +295,7 @@ fn handler(images: &Images) -> Value {
             {"name": "migration", "containerPort": MIGRATION_PORT, "protocol": "TCP"},
             metrics_port(),
         ],
-        // It is ready when the server of consoles has its certificate. Whoever floods that server must not get it restarted.
+        // It is ready when the server of consoles has its certificate. A client that floods that server must not cause a restart.
         "readinessProbe": {"httpGet": probe("/readyz", CONSOLE_PORT), "periodSeconds": 2, "timeoutSeconds": 5},
         "livenessProbe": {
             "httpGet": probe("/healthz", PROBES_PORT), "initialDelaySeconds": 15, "periodSeconds": 10, "timeoutSeconds": 10,

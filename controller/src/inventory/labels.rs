@@ -80,7 +80,7 @@ pub(super) async fn follow(client: Client, namespace: &str, mut tell: impl FnMut
     while let Some(change) = changes.next().await {
         match change.map(|config| Shown::of(config.as_ref())) {
             Ok(shown) if shown != last => {
-                info!(?shown, "labels of machines that are told");
+                info!(?shown, "labels of machines in metrics");
                 last = shown.clone();
                 tell(shown);
             }

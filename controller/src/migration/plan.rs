@@ -47,7 +47,7 @@ pub(super) fn standing(
 /// Plans the next steps.
 pub(super) fn plan(observed: &Observed) -> Plan {
     let migration = &observed.migration;
-    // A migration that is not served was refused by admission; nothing is done for one that exists all the same.
+    // A migration that is not served was refused by admission; nothing is done for one that exists anyway.
     let Some(reached) = Phase::of(migration) else { return Plan::default() };
     if reached.is_final() {
         return finish(observed);

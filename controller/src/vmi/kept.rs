@@ -184,7 +184,7 @@ pub(crate) async fn settle(
     Ok(())
 }
 
-/// Deletes the claim that a failed migration made, unless the state has moved there all the same.
+/// Deletes the claim that a failed migration made, unless the state has moved there anyway.
 ///
 /// # Errors
 /// The API server's error.

@@ -57,7 +57,7 @@ async fn terms(
     let volumes: Api<PersistentVolume> = Api::all(cluster.client.clone());
     match call_opt("get", || format!("persistent volume {name}"), volumes.get(name)).await {
         Ok(volume) => Ok(volume.and_then(|volume| told_by(claim, volume))),
-        // Without the right to read volumes the guest is placed all the same, perhaps where the volume cannot be brought.
+        // Without the right to read volumes the guest is placed anyway, perhaps where the volume cannot be brought.
         Err(error) if error.category() == Category::Refused => {
             warn!(
                 vmi = subject(vmi),

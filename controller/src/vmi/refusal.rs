@@ -5,7 +5,7 @@
 //! ```
 //!
 //! The scheduler and a kubelet may disagree for a moment: about a label, about free resources, about a device whose plugin
-//! has just returned. A refused pod stays `Failed` for ever and never ran. The record is written before the deletion, so
+//! has just returned. A refused pod stays `Failed` forever and never ran. The record is written before the deletion, so
 //! that each refusal counts once, whichever client deletes the pod; and an instance that was handed over to a node is never
 //! started again.
 

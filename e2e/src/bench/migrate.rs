@@ -147,7 +147,7 @@ pub(super) fn connection() -> Result<(OwnedFd, OwnedFd)> {
 /// How long the guest was silent between its two places.
 pub(super) async fn gap(from: &Serial, to: &Serial) -> Result<Duration> {
     let first = to.heard_within(SOON, |heard| heard.first).await.context("the guest does not arrive")?;
-    let last = from.last().context("the guest never said anything")?;
+    let last = from.last().context("the guest wrote nothing to its serial port")?;
     Ok(first.saturating_duration_since(last))
 }
 

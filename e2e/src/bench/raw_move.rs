@@ -6,9 +6,12 @@ use super::raw::{Control, Raw};
 use crate::command::repository;
 use crate::running::Running;
 use anyhow::{Context, Result, bail};
-use barevirt_qmp::qapi::qmp::getfd;
+use barevirt_qmp::qapi::Enum as _;
+use barevirt_qmp::qapi::qmp::{
+    self, MigrateSetParameters, MigrationCapability, MigrationCapabilityStatus, MigrationStatus,
+    QCryptoTLSCredsEndpoint, QmpCommand, StrOrNull,
+};
 use barevirt_qmp::{Deadline, Events, Options, Qmp};
-use serde_json::{Map, Value, json};
 use std::fmt::Write;
 use std::fs;
 use std::os::fd::{AsFd, OwnedFd};
@@ -21,39 +24,52 @@ use std::time::Instant;
 const GROUP: &str = "launcher/src/migration/ffdhe2048.pem";
 /// The value that launchers use for no limit.
 const UNLIMITED: u64 = 1 << 50;
-const CAPABILITIES: [&str; 4] = ["events", "pause-before-switchover", "return-path", "late-block-activate"];
+const CAPABILITIES: [MigrationCapability; 4] = [
+    MigrationCapability::events,
+    MigrationCapability::pause_before_switchover,
+    MigrationCapability::return_path,
+    MigrationCapability::late_block_activate,
+];
+/// QEMU's name for the object with the key.
+const KEY_OBJECT: &str = "migration-key";
+/// QEMU's name for the connection; also the source's name in the key file.
+const CONNECTION: &str = "migration";
 
 /// Moves the guest from the source to the target.
 pub(super) async fn go(source: &Raw, target: &Raw) -> Result<Trip> {
     let keys = tempfile::tempdir()?;
-    let mut line = String::from("migration:");
+    let mut line = format!("{CONNECTION}:");
     for byte in KEY {
         write!(line, "{byte:02x}")?;
     }
     fs::write(keys.path().join("keys.psk"), format!("{line}\n"))?;
     fs::copy(repository().join(GROUP), keys.path().join("dh-params.pem"))?;
     let (mut source, mut target) = (Qemu::start(source).await?, Qemu::start(target).await?);
-    source.say("cont", Value::Null).await?;
+    source.execute(qmp::cont {}).await?;
     source.serial.filled().await?;
     let (ours, theirs) = connection()?;
-    let parameters = json!({
-        "max-bandwidth": UNLIMITED, "downtime-limit": u64::try_from(DOWNTIME.as_millis())?, "tls-hostname": "migration",
-    });
-    target.prepare(keys.path(), "server", json!({}), theirs).await?;
-    target.say("migrate-incoming", json!({ "uri": "fd:migration" })).await?;
-    source.prepare(keys.path(), "client", parameters, ours).await?;
+    let parameters = MigrateSetParameters {
+        max_bandwidth: Some(UNLIMITED),
+        downtime_limit: Some(u64::try_from(DOWNTIME.as_millis())?),
+        tls_hostname: Some(StrOrNull::s(CONNECTION.to_owned())),
+        ..MigrateSetParameters::default()
+    };
+    let uri = Some(format!("fd:{CONNECTION}"));
+    let no_parameters = MigrateSetParameters::default();
+    target.prepare(keys.path(), QCryptoTLSCredsEndpoint::server, no_parameters, theirs).await?;
+    target.execute(qmp::migrate_incoming { channels: None, exit_on_error: None, uri: uri.clone() }).await?;
+    source.prepare(keys.path(), QCryptoTLSCredsEndpoint::client, parameters, ours).await?;
     let begun = Instant::now();
-    source.say("migrate", json!({ "uri": "fd:migration" })).await?;
+    source.execute(qmp::migrate { channels: None, detach: None, resume: None, uri }).await?;
     let sent = async {
-        source.migration("pre-switchover").await?;
-        let state = json!({ "state": "pre-switchover" });
-        source.qmp.execute_raw("migrate-continue", state, Deadline::after(SOON)).await?;
-        source.migration("completed").await?;
+        source.migration(MigrationStatus::pre_switchover).await?;
+        source.execute(qmp::migrate_continue { state: MigrationStatus::pre_switchover }).await?;
+        source.migration(MigrationStatus::completed).await?;
         anyhow::Ok(begun.elapsed())
     };
     let arrived = async {
-        target.migration("completed").await?;
-        target.qmp.execute_raw("cont", Value::Null, Deadline::after(SOON)).await?;
+        target.migration(MigrationStatus::completed).await?;
+        target.execute(qmp::cont {}).await?;
         anyhow::Ok(())
     };
     let (sent, ()) = tokio::try_join!(sent, arrived)?;
@@ -82,50 +98,50 @@ impl Qemu {
         Ok(Self { qmp, events, serial, _others: others, _running: running })
     }
 
-    async fn say(&self, name: &str, arguments: Value) -> Result<()> {
-        self.qmp.execute_raw(name, arguments, Deadline::after(SOON)).await?;
+    async fn execute(&self, command: impl QmpCommand) -> Result<()> {
+        self.qmp.execute(command, Deadline::after(SOON)).await?;
         Ok(())
     }
 
     async fn prepare(
         &self,
         keys: &Path,
-        endpoint: &str,
-        mut parameters: Value,
+        endpoint: QCryptoTLSCredsEndpoint,
+        mut parameters: MigrateSetParameters,
         connection: OwnedFd,
     ) -> Result<()> {
-        let capabilities = CAPABILITIES.map(|name| json!({ "capability": name, "state": true }));
-        self.say("migrate-set-capabilities", json!({ "capabilities": capabilities })).await?;
-        let mut credentials = Map::new();
-        for (key, value) in [("qom-type", "tls-creds-psk"), ("id", "migration-key"), ("endpoint", endpoint)] {
-            credentials.insert(key.to_owned(), json!(value));
-        }
-        credentials.insert("dir".to_owned(), json!(keys));
-        if endpoint == "client" {
-            credentials.insert("username".to_owned(), json!("migration"));
-        }
-        self.say("object-add", Value::Object(credentials)).await?;
-        parameters["tls-creds"] = json!("migration-key");
-        self.say("migrate-set-parameters", parameters).await?;
-        let name = getfd { fdname: "migration".to_owned() };
+        let enabled = |capability| MigrationCapabilityStatus { capability, state: true };
+        let capabilities = CAPABILITIES.map(enabled).to_vec();
+        self.execute(qmp::migrate_set_capabilities { capabilities }).await?;
+        let mut credentials = qmp::TlsCredsPskProperties::from(qmp::TlsCredsProperties {
+            dir: Some(keys.display().to_string()),
+            endpoint: Some(endpoint),
+            priority: None,
+            verify_peer: None,
+        });
+        credentials.username = (endpoint == QCryptoTLSCredsEndpoint::client).then(|| CONNECTION.to_owned());
+        self.execute(qmp::object_add((credentials, KEY_OBJECT.to_owned()).into())).await?;
+        parameters.tls_creds = Some(StrOrNull::s(KEY_OBJECT.to_owned()));
+        self.execute(qmp::migrate_set_parameters(parameters)).await?;
+        let name = qmp::getfd { fdname: CONNECTION.to_owned() };
         self.qmp.execute_with_fds(name, &[connection.as_fd()], Deadline::after(SOON)).await?;
         Ok(())
     }
 
     /// Waits until QEMU's migration has that status.
-    async fn migration(&mut self, wanted: &str) -> Result<()> {
+    async fn migration(&mut self, wanted: MigrationStatus) -> Result<()> {
         let search = async {
             while let Some(event) = self.events.next().await {
-                let event = event?;
-                let status = event.data("status").as_str().unwrap_or_default();
-                match (event.name(), status) {
-                    ("MIGRATION", "failed" | "cancelled") => bail!("the migration by hand {status}"),
-                    ("MIGRATION", status) if status == wanted => return Ok(()),
+                match event?.read::<qmp::MIGRATION>().map(|event| event.status) {
+                    Some(status @ (MigrationStatus::failed | MigrationStatus::cancelled)) => {
+                        bail!("the migration by hand {}", status.name())
+                    }
+                    Some(status) if status == wanted => return Ok(()),
                     _ => {}
                 }
             }
-            bail!("QEMU ended, and its migration was never {wanted}")
+            bail!("QEMU ended, and its migration was never {}", wanted.name())
         };
-        tokio::time::timeout(SOON, search).await.with_context(|| format!("never {wanted}"))?
+        tokio::time::timeout(SOON, search).await.with_context(|| format!("never {}", wanted.name()))?
     }
 }

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Longest time of one test. Without its protection it may wait for ever.
+/// Longest time of one test. Without its protection it may wait forever.
 const TEST_WITHIN: Duration = Duration::from_secs(90);
 
 /// The result of a test.

@@ -40,7 +40,7 @@ fn a_changed_setting_reaches_every_component_without_a_restart() {
                 "developerConfiguration": {"logVerbosity": {"virtHandler": 6, "virtLauncher": 4}},
             }}))?;
             wait_in_force(before.keys())?;
-            ensure!(lives(ALL_COMPONENTS)? == before, "a component was started anew");
+            ensure!(lives(ALL_COMPONENTS)? == before, "a component was restarted");
 
             // Each handler logs that its level has changed.
             for pod in before.keys().filter(|name| name.starts_with("virt-handler-")) {
@@ -68,7 +68,7 @@ fn a_changed_setting_reaches_every_component_without_a_restart() {
             ensure!(line.contains("manufacturer=Acme,, Inc.") && line.contains("sku=7"), "{line}");
         }
         wait_in_force(before.keys())?;
-        ensure!(lives(ALL_COMPONENTS)? == before, "a component was started anew");
+        ensure!(lives(ALL_COMPONENTS)? == before, "a component was restarted");
         Ok(())
     });
 }
@@ -201,7 +201,7 @@ fn settings_that_slip_through_are_reported_and_the_last_good_ones_stay_in_force(
         }
         ensure!(condition(&told, "Available").is_some_and(|(status, _)| status == "True"));
         wait::until_true("its admission to be back", ROLLOUT, || Ok(object(&WEBHOOK)?.is_some()))?;
-        ensure!(lives(RUNNING_COMPONENTS)? == before, "a component was started anew");
+        ensure!(lives(RUNNING_COMPONENTS)? == before, "a component was restarted");
 
         wait::until_true("the object to be put right", ROLLOUT, || {
             // The webhook may exist a moment before its server answers.
@@ -210,7 +210,7 @@ fn settings_that_slip_through_are_reported_and_the_last_good_ones_stay_in_force(
         let right = wait_available()?;
         ensure!(condition(&right, "Synchronized").is_none(), "{}", right["status"]);
         wait_in_force(before.keys())?;
-        ensure!(lives(RUNNING_COMPONENTS)? == before, "a component was started anew");
+        ensure!(lives(RUNNING_COMPONENTS)? == before, "a component was restarted");
         Ok(())
     });
 }

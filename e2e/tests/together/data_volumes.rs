@@ -81,7 +81,7 @@ fn a_machine_boots_from_what_its_template_was_filled_with_and_takes_it_along() {
         namespace.virtctl(&["stop", "vm"])?;
         namespace.wait_status("vm", "Stopped", SOON)?;
         let kept = namespace.need(DATA_VOLUMES, "root")?;
-        ensure!(kept["metadata"]["uid"] == made["metadata"]["uid"], "the data volume was made anew");
+        ensure!(kept["metadata"]["uid"] == made["metadata"]["uid"], "the data volume was made again");
         namespace.kubectl(&["delete", "vm", "vm"])?;
         namespace.wait_gone(DATA_VOLUMES, "root", COLLECTED)?;
         namespace.wait_gone("pvc", "root", COLLECTED)

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, ensure};
 use barevirt_e2e::wait::{BOOT, RUNNING, SOON};
-use barevirt_e2e::{Console, Namespace, guest, in_namespace, in_no_namespace};
+use barevirt_e2e::{Console, Namespace, guest, in_namespace, in_no_namespace, tpm};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
@@ -233,37 +233,12 @@ fn variables_of_uefi_are_kept_over_a_restart_and_go_with_the_machine() {
     });
 }
 
-/// Sends a command to the TPM, in the syntax of `printf`, and returns whether it succeeded.
-pub(crate) fn tpm(console: &mut Console, command: &str) -> Result<bool> {
-    let line = format!(
-        "exec 3<>/dev/tpm0; printf '{command}' >&3; dd bs=4096 count=1 <&3 2>/dev/null >/tmp/answer; hexdump -s 6 -n 4 -e '4/1 \"%02x\"' /tmp/answer; exec 3>&-"
-    );
-    Ok(console.ok(&line, COMMAND)?.ends_with("00000000"))
-}
-
-/// TPM2_NV_DefineSpace of the index 0x01500001, by the owner.
-pub(crate) const DEFINE: &str = r"\200\002\000\000\000\055\000\000\001\052\100\000\000\001\000\000\000\011\100\000\000\011\000\000\000\000\000\000\000\000\016\001\120\000\001\000\013\000\006\000\006\000\000\000\010";
-/// TPM2_NV_ReadPublic of the same.
-pub(crate) const READ: &str = r"\200\001\000\000\000\016\000\000\001\151\001\120\000\001";
-
 #[test]
 fn a_persistent_tpm_keeps_what_it_holds_over_a_restart() {
     in_namespace("tpm", |namespace| {
-        let mut vm = guest::machine("vm", "Always");
-        guest::spec_of(&mut vm)["domain"]["devices"]["tpm"] = json!({ "persistent": true });
-        namespace.apply(&vm)?;
-        namespace.wait_phase("vm", "Running", RUNNING)?;
-        let mut console = Console::open(namespace, "vm")?;
-        console.login(BOOT)?;
-        ensure!(console.ok("cat /sys/class/tpm/tpm0/tpm_version_major", COMMAND)? == "2");
-        ensure!(!tpm(&mut console, READ)?, "a new TPM holds nothing");
-        ensure!(tpm(&mut console, DEFINE)?, "the TPM does not take it");
-        console.leave()?;
+        tpm::start_machine(namespace, json!({ "persistent": true }))?;
         restart(namespace, "vm")?;
-        let mut console = Console::open(namespace, "vm")?;
-        console.login(BOOT)?;
-        ensure!(tpm(&mut console, READ)?, "the TPM has forgotten");
-        console.leave()?;
+        tpm::ensure_kept(namespace, BOOT)?;
         // A machine without persistent state has no claim.
         let claim = claims(namespace, "vm")?.first().context("no claim")?["metadata"]["name"].clone();
         let without = json!({"spec": {"template": {"spec": {"domain": {"devices": {"tpm": null}}}}}});

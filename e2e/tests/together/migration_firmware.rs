@@ -1,9 +1,9 @@
 //! The state of firmware and TPM moves with a guest.
 
-use crate::firmware::{COMMAND, DEFINE, READ, shell, tpm, with_uefi, without_disks};
-use anyhow::{Result, ensure};
+use crate::firmware::{COMMAND, shell, with_uefi, without_disks};
+use anyhow::{Context as _, Result, ensure};
 use barevirt_e2e::wait::{self, BOOT, RUNNING, SOON};
-use barevirt_e2e::{Console, Namespace, guest, in_namespace};
+use barevirt_e2e::{Namespace, guest, in_namespace, tpm};
 use serde_json::json;
 
 #[test]
@@ -33,20 +33,9 @@ fn variables_of_uefi_go_along() {
 #[test]
 fn tpm_state_moves_with_the_guest() {
     in_namespace("movetpm", |namespace| {
-        let mut vm = guest::machine("vm", "Always");
-        guest::spec_of(&mut vm)["domain"]["devices"]["tpm"] = json!({});
-        namespace.apply(&vm)?;
-        namespace.wait_phase("vm", "Running", RUNNING)?;
-        let mut console = Console::open(namespace, "vm")?;
-        console.login(BOOT)?;
-        ensure!(!tpm(&mut console, READ)?, "a new TPM holds nothing");
-        ensure!(tpm(&mut console, DEFINE)?, "the TPM does not take it");
-        console.leave()?;
+        tpm::start_machine(namespace, json!({}))?;
         namespace.migrate("vm")?;
-        let mut console = Console::open(namespace, "vm")?;
-        console.login(SOON)?;
-        ensure!(tpm(&mut console, READ)?, "the TPM has forgotten");
-        console.leave().map(drop)
+        tpm::ensure_kept(namespace, SOON)
     });
 }
 
@@ -113,14 +102,7 @@ fn one_claim(namespace: &Namespace) -> Result<String> {
 #[test]
 fn persistent_state_on_a_claim_of_one_node_moves_to_another_claim() {
     in_namespace("movekeptlocal", |namespace| {
-        let mut vm = guest::machine("vm", "Always");
-        guest::spec_of(&mut vm)["domain"]["devices"]["tpm"] = json!({ "persistent": true });
-        namespace.apply(&vm)?;
-        namespace.wait_phase("vm", "Running", RUNNING)?;
-        let mut console = Console::open(namespace, "vm")?;
-        console.login(BOOT)?;
-        ensure!(tpm(&mut console, DEFINE)?, "the TPM does not take it");
-        console.leave()?;
+        tpm::start_machine(namespace, json!({ "persistent": true }))?;
         for _ in 0..2 {
             let former = one_claim(namespace)?;
             let vmi = namespace.migrate("vm")?;
@@ -135,10 +117,7 @@ fn persistent_state_on_a_claim_of_one_node_moves_to_another_claim() {
             ensure!(named, "{volumes:?}");
             namespace.wait_gone("persistentvolumeclaims", &former, SOON)?;
             ensure!(*target == one_claim(namespace)?, "{state}");
-            let mut console = Console::open(namespace, "vm")?;
-            console.login(SOON)?;
-            ensure!(tpm(&mut console, READ)?, "the TPM has forgotten");
-            console.leave()?;
+            tpm::ensure_kept(namespace, SOON)?;
         }
         // A migration that is cancelled leaves no claim.
         namespace.kubectl(&["delete", "vmim", "--all"])?;
@@ -151,10 +130,7 @@ fn persistent_state_on_a_claim_of_one_node_moves_to_another_claim() {
         namespace.wait("vmi", "vm", "to be another, and Running", RUNNING, |vmi| {
             vmi["metadata"]["uid"] != uid && vmi["status"]["phase"] == "Running"
         })?;
-        let mut console = Console::open(namespace, "vm")?;
-        console.login(BOOT)?;
-        ensure!(tpm(&mut console, READ)?, "the TPM has forgotten after the restart");
-        console.leave()?;
+        tpm::ensure_kept(namespace, BOOT).context("after the restart")?;
         ensure!(one_claim(namespace)? == last, "the restart made another claim");
         namespace.kubectl(&["delete", "vm", "vm"])?;
         namespace.wait_gone("persistentvolumeclaims", &last, RUNNING)

@@ -63,10 +63,7 @@ fn a_guest_under_full_load_is_not_killed_by_its_cgroup() {
         for status in &statuses {
             ensure!(status["restartCount"] == 0 && status["lastState"]["terminated"].is_null(), "{status}");
         }
-        ensure!(
-            console.ok("cat /proc/sys/kernel/random/boot_id", SOON)? == boot,
-            "the guest was started anew"
-        );
+        ensure!(console.ok("cat /proc/sys/kernel/random/boot_id", SOON)? == boot, "the guest was restarted");
         let vmi = namespace.wait_phase("vm", "Running", SOON)?;
         ensure!(vmi["status"]["phase"] == "Running", "{}", vmi["status"]);
         Ok(())

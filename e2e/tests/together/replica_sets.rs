@@ -140,7 +140,7 @@ fn instances_are_adopted_and_released_by_their_labels() {
         wait::until_true("another to take its place", SOON, || Ok(living(namespace)?.len() == 2))?;
         namespace.kubectl(&["delete", SET, "web", "--cascade=orphan"])?;
         namespace.wait_gone(SET, "web", SOON)?;
-        wait::until_true("nobody to own them", SOON, || {
+        wait::until_true("the instances to have no owner", SOON, || {
             let all = living(namespace)?;
             Ok(all.len() == 2 && all.iter().all(|vmi| vmi["metadata"]["ownerReferences"].is_null()))
         })

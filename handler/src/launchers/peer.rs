@@ -237,8 +237,8 @@ impl Peer {
 
     /// Its network namespace, which is the pod's.
     ///
-    /// That of the node and the handler's own are refused: whoever got a process there into the container must not make the handler
-    /// change those networks.
+    /// The node's and the handler's own are refused: a process that came into the container from there must not make
+    /// the handler change those networks.
     pub fn network_namespace(&self) -> Result<OwnedFd, PeerError> {
         let namespace = self.open("ns/net", OFlag::O_RDONLY)?;
         let identity = |file: &OwnedFd| fstat(file).map(|file| (file.st_dev, file.st_ino));

@@ -17,6 +17,13 @@
 //!
 //! Exit status: 0 when the disk was handed over and the launcher closed the connection, 1 otherwise, 2 for bad
 //! arguments. What went wrong is also sent to the launcher and written as the container's termination message.
+//!
+//! The modules, from the outside in:
+//!
+//! - `arguments`: the command line.
+//! - `handover`: the protocol with the launcher; it sends the descriptor, and waits until the launcher closes the
+//!   connection.
+//! - [`container_disk`]: finds and opens the disk.
 
 mod arguments;
 mod handover;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open, openat};
-use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, bind, connect, socket};
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
 use nix::sys::stat::{Mode, SFlag, fstat};
 use tokio::net::UnixStream;
 use tokio::time::{Instant, sleep, timeout_at};
@@ -161,19 +161,4 @@ fn connect_stream(address: &UnixAddr) -> Result<OwnedFd, Errno> {
     let socket = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
     connect(socket.as_raw_fd(), address)?;
     Ok(socket)
-}
-
-/// Binds a socket to a path of any length (the address of a socket can only hold 107 bytes), replacing a
-/// socket left there.
-pub(crate) fn bind_in_parent(socket: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
-    let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
-    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let directory = open(parent, OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty())?;
-    match std::fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    let through = Path::new("/proc/self/fd").join(directory.as_raw_fd().to_string()).join(name);
-    bind(socket.as_raw_fd(), &UnixAddr::new(&through)?)?;
-    Ok(())
 }

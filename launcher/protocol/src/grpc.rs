@@ -16,7 +16,7 @@ use tonic::transport::server::UdsConnectInfo;
 use tonic::transport::{Channel, Endpoint, Server, Uri};
 use tower::service_fn;
 
-use crate::directory::bind_in_parent;
+use crate::bind::bind_in_parent;
 use crate::v1::launcher_client::LauncherClient;
 use crate::v1::launcher_server::{Launcher, LauncherServer};
 

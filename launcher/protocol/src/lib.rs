@@ -21,7 +21,19 @@
 //!
 //! The handler trusts neither socket by its path: it checks the peer's credentials (the process that listens)
 //! before it sends anything, and a broken connection is never reopened implicitly.
+//!
+//! The modules, from the outside in. Each module uses only modules that are listed below it.
+//!
+//! - [`descriptors`]: both ends of the descriptor socket; [`grpc`]: both ends of the gRPC socket, whose generated
+//!   types are in [`v1`].
+//! - [`directory`]: how the handler connects to both sockets of a pod.
+//! - [`seqpacket`]: packet sockets, which carry whole messages with descriptors; `bind`: the path of a listener.
+//! - [`message`]: requests and answers of the descriptor socket as JSON. Pure.
+//! - [`names`]: names that both sides use.
+//! - `system`: system calls that return descriptors, the only unsafe code; `control`: parses what they received.
+//! - [`capabilities`]: the file in which a launcher tells a handler what guests of its node can have.
 
+mod bind;
 pub mod capabilities;
 mod control;
 pub mod descriptors;

@@ -15,7 +15,7 @@ use nix::sys::socket::{
 };
 use tokio::io::unix::AsyncFd;
 
-use crate::directory::bind_in_parent;
+use crate::bind::bind_in_parent;
 use crate::message::{LARGEST, MOST_DESCRIPTORS};
 use crate::system;
 

@@ -79,7 +79,7 @@ pub(super) fn read(interface: &Interface) -> Result<Option<Ipv6>, GuestError> {
 }
 
 /// The prefixes on the link of a guest on the pod's own network, and its routers. Without a router, the server
-/// advertises in its own name that it is none.
+/// advertises in its own name that it is not a router.
 fn of_network(interface: &Interface) -> Result<(Vec<Prefix>, Vec<Router>), GuestError> {
     let default = match interface.ipv6_gateway.as_str() {
         "" => None,

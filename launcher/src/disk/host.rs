@@ -16,7 +16,7 @@ use super::claim::{self, ClaimError, Disk, Room};
 #[derive(Debug, thiserror::Error)]
 pub enum HostDiskError {
     /// The path is invalid.
-    #[error("its path is none of a file")]
+    #[error("its path is not that of a file")]
     Path,
     /// Its directory does not exist.
     #[error("the directory of its file is not mounted")]

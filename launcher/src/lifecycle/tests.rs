@@ -273,7 +273,7 @@ fn a_soft_reboot_is_a_shutdown_that_is_reset() {
     let (vm, effects) = step(vm, s(9), Event::Shutdown("guest-shutdown".into()));
     assert_eq!(effects[0], Effect::Reset);
     let (vm, _) = step(vm, s(9), Event::Stopped);
-    assert_eq!(vm.phase, Phase::Running, "whoever looks sees a guest that runs");
+    assert_eq!(vm.phase, Phase::Running, "the guest is reported as running");
     let (vm, effects) = step(vm, s(9), Event::WasReset);
     assert_eq!(effects, [Effect::LeaveOnShutdown, Effect::Resume]);
     let (vm, _) = step(vm, s(9), Event::Resumed);

@@ -13,7 +13,6 @@ use std::time::Duration;
 use barevirt_qmp::newer::QueryNamedBlockNodes;
 use barevirt_qmp::qapi::qmp::{self, BlockJobInfo};
 use barevirt_qmp::{Deadline, Error, Qmp};
-use serde_json::{Value, json};
 use tokio::net::UnixStream;
 use tokio::time::{Instant, sleep};
 
@@ -154,16 +153,8 @@ impl LocalDisks {
             let connection = connections.remove(name).ok_or_else(|| NotBegun::NoConnection(name.clone()))?;
             let fd = qmp::getfd { fdname: copy.clone() };
             qmp.execute_with_fds(fd, &[connection.as_fd()], Deadline::after(COMMAND)).await?;
-            let mut target = json!({"driver": "nbd", "export": name, "server": {"type": "fd", "str": copy}});
-            if tls {
-                target["tls-creds"] = json!(KEY);
-                target["tls-hostname"] = json!("migration");
-            }
-            if *on_claim {
-                target = first(size_of(qmp, node).await?, target);
-            }
-            target["node-name"] = json!(copy);
-            match qmp.execute_raw("blockdev-add", target, Deadline::after(COMMAND)).await {
+            let size = if *on_claim { Some(size_of(qmp, node).await?) } else { None };
+            match qmp.execute(target(name, &copy, tls, size), Deadline::after(COMMAND)).await {
                 Err(Error::Refused { desc, .. }) if *on_claim => {
                     let why = format!("disk {name} cannot be copied to its new claim: {desc}");
                     return Err(NotBegun::Copy(why));
@@ -286,6 +277,45 @@ fn export(name: &str, node: &str) -> qmp::block_export_add {
     qmp::block_export_add((qmp::BlockExportOptionsNbd::from(name), base).into())
 }
 
+/// The command that opens the target's export of a disk, on the connection of the copy's name, as the node of that
+/// name. With a size, the node is only that many first bytes of the export, which may be larger: QEMU only copies to
+/// a disk of the same size. It refuses a smaller disk.
+fn target(export: &str, copy: &str, tls: bool, size: Option<u64>) -> qmp::blockdev_add {
+    let nbd = qmp::BlockdevOptionsNbd {
+        export: Some(export.to_owned()),
+        server: qmp::FdSocketAddress { str: copy.to_owned() }.into(),
+        tls_creds: tls.then(|| KEY.to_owned()),
+        tls_hostname: tls.then(|| "migration".to_owned()),
+        open_timeout: None,
+        reconnect_delay: None,
+        x_dirty_bitmap: None,
+    };
+    let named = node_options(Some(copy.to_owned()));
+    let whole_sectors = size.filter(|size| size.is_multiple_of(SECTOR));
+    match whole_sectors.and_then(|size| i64::try_from(size).ok()) {
+        None => qmp::blockdev_add((nbd, named).into()),
+        Some(size) => {
+            let file = qmp::BlockdevRef::definition(Box::new((nbd, node_options(None)).into()));
+            let mut raw = qmp::BlockdevOptionsRaw::from(file);
+            raw.size = Some(size);
+            qmp::blockdev_add((raw, named).into())
+        }
+    }
+}
+
+/// A node's options that all drivers have.
+fn node_options(node_name: Option<String>) -> qmp::BlockdevOptionsBase {
+    qmp::BlockdevOptionsBase {
+        node_name,
+        auto_read_only: None,
+        cache: None,
+        detect_zeroes: None,
+        discard: None,
+        force_share: None,
+        read_only: None,
+    }
+}
+
 /// The command that copies a node to the node of this name.
 fn mirror(node: &str, copy: String, sync: qmp::MirrorSyncMode, bandwidth: u64) -> qmp::blockdev_mirror {
     qmp::blockdev_mirror {
@@ -317,12 +347,6 @@ async fn size_of(qmp: &Qmp, node: &str) -> Result<u64, NotBegun> {
     let found = nodes.into_iter().find(|found| found.node_name.as_deref() == Some(node));
     let size = found.map(|found| found.image.virtual_size);
     size.ok_or_else(|| NotBegun::Copy(format!("QEMU does not tell the size of {node}")))
-}
-
-/// The first bytes of a disk that may be larger: QEMU only copies to a disk of the same size. It refuses a
-/// smaller disk.
-fn first(size: u64, of: Value) -> Value {
-    if size.is_multiple_of(SECTOR) { json!({"driver": "raw", "size": size, "file": of}) } else { of }
 }
 
 /// Waits until a job has ended or does not exist; returns why it failed, if it did.
@@ -360,6 +384,8 @@ pub(super) async fn connect(socket: &Path, outside: OwnedFd) -> Result<(), NotBe
 
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
 
     #[test]
@@ -400,7 +426,20 @@ mod tests {
         assert_eq!(names(copyable.outgoing(&DiskConnections::new())), "root");
         let connections = ["data", "root", "other"].map(|name| (name.to_owned(), connection())).into();
         assert_eq!(names(copyable.outgoing(&connections)), "root data");
-        assert_eq!(first(1024, json!("x"))["size"], 1024);
-        assert_eq!(first(1000, json!("x")), json!("x"));
+    }
+
+    #[test]
+    fn a_copy_is_written_to_as_many_bytes_as_the_disk_has() {
+        let sent = |tls, size| serde_json::to_value(target("data", "copy-0", tls, size)).unwrap();
+        let export = json!({"driver": "nbd", "export": "data", "server": {"type": "fd", "str": "copy-0"}});
+        let mut whole = export.clone();
+        whole["node-name"] = json!("copy-0");
+        assert_eq!(sent(false, None), whole);
+        assert_eq!(sent(false, Some(1000)), whole);
+        let first = json!({"driver": "raw", "node-name": "copy-0", "size": 1024, "file": export});
+        assert_eq!(sent(false, Some(1024)), first);
+        let encrypted = sent(true, Some(1024))["file"].clone();
+        assert_eq!(encrypted["tls-creds"], KEY);
+        assert_eq!(encrypted["tls-hostname"], "migration");
     }
 }

@@ -48,7 +48,7 @@ impl<'a> Cluster<'a> {
     }
 
     /// Whether CDI serves uploads, rather than Barevirt. Fails if neither does: the objects of an upload
-    /// would wait for ever.
+    /// would wait forever.
     pub(super) async fn need_uploads(&self) -> anyhow::Result<bool> {
         let served = match self.session.client.list_api_groups().await {
             Ok(served) => served,

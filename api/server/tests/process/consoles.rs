@@ -171,7 +171,7 @@ async fn two_hundred_consoles_with_stalled_clients_take_little_memory() {
         for (number, console) in consoles[DEAF..].iter_mut().enumerate() {
             let text = format!("{round} {number}");
             let spoken = timeout(SOON, says(console, &text));
-            spoken.await.expect("a deaf neighbour stalls nobody");
+            spoken.await.expect("a client that reads nothing delays no other");
         }
     }
     let (after, peak) = (api.memory_kib("VmRSS:"), api.memory_kib("VmHWM:"));

@@ -4,7 +4,7 @@
 //!   .archive.import/a, .archive.import/b/c --(complete, synced)--> a, b/c       a file at its own place is complete
 //! ```
 //!
-//! Whoever packed the archive chose every name in it. So no name is resolved as a string: directories are opened below a
+//! The author of the archive chose every name in it. So no name is resolved as a string: directories are opened below a
 //! descriptor, without links and other file systems, and a file is made only where there is none. A process that changes
 //! the claim at the same time can lead nothing out of it.
 

@@ -33,7 +33,7 @@ pub(crate) const UPLOAD_SERVICE: &str = "v1beta1.upload.cdi.kubevirt.io";
 const SERVICE: &str = "virt-api";
 /// Keeps it correct while there is an installation.
 pub(super) async fn follow(client: Client, cache: Arc<Cache>) {
-    looks::follow(cache, "who answers for uploads", || keep(&client)).await;
+    looks::follow(cache, "the APIService of uploads", || keep(&client)).await;
 }
 
 /// What to do about the object.
@@ -100,7 +100,7 @@ async fn keep(client: &Client) -> Result<(), Error> {
     };
     let body = wanted(&bundle.unwrap_or_default());
     call("apply", about, api.patch(UPLOAD_SERVICE, &params, &Patch::Apply(&body))).await?;
-    info!(service = UPLOAD_SERVICE, done, "who answers for uploads");
+    info!(service = UPLOAD_SERVICE, done, "the APIService of uploads");
     Ok(())
 }
 

@@ -182,7 +182,7 @@ mod tests {
         assert_eq!(known.claim_property_sets, sets(SHARED_BLOCK));
         assert_eq!(known.storage_class.as_deref(), Some("fast"));
         profile.status = Some(known);
-        assert_eq!(status(&profile, &class), None, "it is said once");
+        assert_eq!(status(&profile, &class), None, "the status is written once");
         profile.spec.claim_property_sets = sets(ONE_FILES);
         assert_eq!(status(&profile, &class).unwrap().claim_property_sets, sets(ONE_FILES));
         let other =

@@ -189,7 +189,7 @@ fn a_pod_that_somebody_ends_is_replaced_and_the_tries_are_counted_on() {
         let pod = world.observed.pod.as_ref().unwrap();
         assert_eq!(importer::running(pod).restarts, lost);
     }
-    panic!("it is tried for ever");
+    panic!("it is tried forever");
 }
 
 #[test]

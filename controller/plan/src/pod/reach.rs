@@ -46,7 +46,7 @@ impl IgnoreReason {
         match self {
             IgnoreReason::Contradicts => "no node that the guest may run on reaches its storage",
             IgnoreReason::TooMany => {
-                "its storage and the affinity of the guest name too many nodes to be told together"
+                "its storage and the affinity of the guest name too many combinations of nodes"
             }
         }
     }

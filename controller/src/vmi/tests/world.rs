@@ -120,8 +120,8 @@ impl World {
                 }
                 Action::ResizePod { .. } => panic!("this instance does not grow"),
                 Action::Attach { .. } | Action::Detach { .. } => panic!("it has no such volumes"),
-                Action::Provision { .. } | Action::Release { .. } => panic!("nor claims"),
-                Action::AnnotatePod { .. } => panic!("nor networks beside the first, and nobody evicts it"),
+                Action::Provision { .. } | Action::Release { .. } => panic!("it has no claims"),
+                Action::AnnotatePod { .. } => panic!("it has one network, and is never evicted"),
                 Action::CreatePod(mut pod) => {
                     // The instance is read again before the creation, and the API server's names are unique.
                     let fresh = self.vmi.as_ref().map(|vmi| vmi.metadata.resource_version.clone());

@@ -34,8 +34,8 @@ fn validate_one(path: &Path, plugin: &InterfaceBindingPlugin, causes: &mut Vec<C
     let text = |given: &'_ Option<String>| given.clone().filter(|text| !text.is_empty());
     if text(sidecar_image).is_some() {
         let field = path.child("sidecarImage");
-        let why = "a sidecar changes a libvirt domain, which there is none of: a plugin is served by its \
-                   domainAttachmentType alone";
+        let why = "a sidecar changes a libvirt domain, and there is no libvirt here: a plugin is served by \
+                   its domainAttachmentType alone";
         causes.push(Cause::not_supported(&field, format!("{field} is not supported: {why}")));
     }
     if text(downward_api).is_some() {

@@ -38,7 +38,7 @@ impl Reconciler {
                     return Err(Error::Foreign { subject: identity.to_string(), owner });
                 };
                 self.delete(identity, &before.uid).await?;
-                info!(object = %identity, "removed, to be made anew");
+                info!(object = %identity, "removed, to be made again");
                 apply().await?
             }
             Err(error) => return Err(error),

@@ -231,7 +231,7 @@ fn a_source_is_looked_at_and_its_image_imported_and_stood_for() {
     assert_eq!(status.source_format.as_deref(), Some("pvc"));
     assert!(status.last_execution_timestamp.is_some() && status.last_import_timestamp.is_some());
     let plan = world.step();
-    assert!(!plan.changes(), "it is at rest until it is time");
+    assert!(!plan.changes(), "nothing changes before the time");
     assert_eq!(plan.again, Some(LONGEST_PAUSE));
     assert!(world.events.is_empty());
 }
@@ -357,7 +357,7 @@ fn objects_of_others_are_not_changed_by_a_cron() {
     let plan = world.step();
     assert!(plan.steps.is_empty());
     assert_eq!(world.events, ["ErrDataSourceAlreadyManaged"]);
-    assert!(!world.step().changes(), "it is told once");
+    assert!(!world.step().changes(), "the event is written once");
 
     let mut world = World::new(|_| {});
     let mine = DataSource::new("fedora", Default::default());

@@ -81,7 +81,7 @@ fn a_claim_of_another_namespace_is_sent_and_nothing_is_left_there() {
     assert_eq!(claims.len(), 1, "a claim of another namespace cannot be mounted");
     assert!(
         !sender.annotations().contains_key(RECEIVER_ANNOTATION),
-        "nobody is let in before it is known who"
+        "no client is accepted before its certificate is known"
     );
     world.pod_is(runs_with("R"));
     world.settle();

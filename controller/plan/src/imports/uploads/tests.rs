@@ -162,7 +162,7 @@ fn claims_that_are_no_free_upload_targets_are_ignored() {
     assert_eq!((world.target.pod.as_ref(), world.events.as_slice()), (None, &["UploadTargetInUse"][..]));
     assert!(world.says(annotation::MESSAGE).contains("is used by pod virt-launcher-a"));
     world.settle();
-    assert_eq!(world.events.len(), 1, "it is told once");
+    assert_eq!(world.events.len(), 1, "the event is written once");
     world.target.used_by = None;
     world.settle();
     assert!(world.target.pod.is_some());
