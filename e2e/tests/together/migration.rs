@@ -170,6 +170,8 @@ fn a_guest_moves_and_notices_nothing() {
         // And back, to check that nothing of the first migration blocks the next.
         namespace.kubectl(&["delete", "vmim", "--all"])?;
         let before = guest.count()?;
+        let mut console = Console::open(namespace, "vm")?;
+        console.login(BOOT)?;
         namespace.virtctl(&[
             "migrate",
             "vm",
@@ -177,6 +179,11 @@ fn a_guest_moves_and_notices_nothing() {
         ])?;
         guest.wait_migration("Succeeded")?;
         ensure!(node(&guest.vmi()?) == home);
+        // A console that is open goes along.
+        console.expect(&format!("vm has moved to node {home}."), SOON)?;
+        console.expect("Connected to vm console again.", SOON)?;
+        console.ok("true", SOON)?;
+        console.leave()?;
         guest.goes_on(before)?;
         guest.wait_alone_on(&home)
     });
