@@ -50,8 +50,13 @@ pub struct Rounds {
     pub drained: usize,
     /// Guests beside disturbing neighbours.
     pub neighbours: usize,
-    /// How often these neighbours start and stop.
+    /// How often these neighbours start and stop. The medians of fewer turns differ by half from run to run, because guests use
+    /// all processors.
     pub turns: usize,
+    /// Starts in each of these turns.
+    pub turn_starts: usize,
+    /// Pauses of a guest in each of these turns.
+    pub turn_statuses: usize,
     /// Instances for virt-controller, a multiple of 500.
     pub instances: usize,
 }
@@ -71,7 +76,9 @@ impl Rounds {
         moves: 5,
         drained: 10,
         neighbours: 20,
-        turns: 2,
+        turns: 4,
+        turn_starts: 4,
+        turn_statuses: 10,
         instances: 10_000,
     };
     /// Enough to see that everything can still be measured.
@@ -89,6 +96,8 @@ impl Rounds {
         drained: 2,
         neighbours: 2,
         turns: 1,
+        turn_starts: 1,
+        turn_statuses: 1,
         instances: 100,
     };
 }

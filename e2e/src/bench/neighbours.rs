@@ -1,11 +1,11 @@
-//! How disturbing neighbours affect guests: start, console and status, with such neighbours and without.
+//! How disturbing neighbours affect guests: start, console and status beside such neighbours, and beside calm ones.
 //!
 //! ```text
-//!   guests under load ─┬─ a turn without ── starts, keys, pauses ─┐
-//!                      └─ a turn with [`Noise`] ── the same ──────┴─► medians of both, and their ratio
+//!   guests under load ─┬─ a turn with [`Calm`] ── starts, keys, pauses ─┐
+//!                      └─ a turn with [`Noise`] ── the same ────────────┴─► medians of both, and their ratio
 //! ```
 
-use super::noise::Noise;
+use super::noise::{Calm, Noise};
 use super::start::{remove, until};
 use super::streams::echo;
 use super::{Figure, Figures, Rounds};
@@ -51,7 +51,9 @@ pub fn measure(namespace: &Namespace, rounds: Rounds, figures: &mut Figures) -> 
 
     let (mut quiet, mut noisy) = (Felt::default(), Felt::default());
     for _ in 0..rounds.turns {
+        let calm = Calm::start(namespace)?;
         turn(namespace, rounds, &mut console, &mut quiet)?;
+        calm.end()?;
         let noise = Noise::start(namespace)?;
         turn(namespace, rounds, &mut console, &mut noisy)?;
         noise.end()?;
@@ -62,7 +64,7 @@ pub fn measure(namespace: &Namespace, rounds: Rounds, figures: &mut Figures) -> 
         ("noisy_neighbour_status", &noisy.statuses, &quiet.statuses, "s"),
     ] {
         let figure = Figure::compared(values, raws, unit);
-        let wanted = format!("at most {RATIO} x without, of {} guests", rounds.neighbours);
+        let wanted = format!("at most {RATIO} x beside calm ones, of {} guests", rounds.neighbours);
         let figure = figure.within(wanted, |figure| figure.ratio.is_some_and(|ratio| ratio <= RATIO));
         figures.insert(name.to_owned(), figure);
     }
@@ -71,17 +73,15 @@ pub fn measure(namespace: &Namespace, rounds: Rounds, figures: &mut Figures) -> 
 
 /// Several times each: starts another guest, types, and pauses a guest until its status says so.
 fn turn(namespace: &Namespace, rounds: Rounds, console: &mut Console, felt: &mut Felt) -> Result<()> {
-    // All turns together have as many rounds as other parts.
-    let (starts, keys) = (rounds.starts.div_ceil(rounds.turns), rounds.keys.div_ceil(rounds.turns));
-    for _ in 0..starts {
+    for _ in 0..rounds.turn_starts {
         let manifest = guest::instance("new");
         felt.starts.push(until(namespace, &manifest, "vmi/new", "{.status.phase}=Running")?);
         remove(namespace, "vmi", "new")?;
     }
-    for _ in 0..keys {
+    for _ in 0..rounds.keys.div_ceil(rounds.turns) {
         felt.keys.push(echo(console)?);
     }
-    for _ in 0..starts {
+    for _ in 0..rounds.turn_statuses {
         // A guest whose console is not used.
         let name = format!("guest-{}", rounds.neighbours.saturating_sub(1));
         let begun = Instant::now();

@@ -2,9 +2,9 @@
 //! floods all its channels.
 //!
 //! Disturbing guests have a limit of processor time, as tenants' pods have; so has the false launcher, which
-//! is in the control group of such a guest. The flood has the lowest priority. So the benchmark does not
-//! measure how processors are shared, but the work that virt-api, virt-handler and the API server do for
-//! these neighbours.
+//! is in the control group of such a guest. The flood has the lowest priority. The comparison is with [`Calm`]
+//! guests, as many and with the same limits. So the benchmark does not measure how processors are shared, but
+//! the work that virt-api, virt-handler and the API server do for these neighbours.
 
 use crate::Console;
 use crate::command::{cluster_script, objects};
@@ -43,6 +43,44 @@ done
 (while true; do ping -q -c 1000 -A -s 1200 $(ip route | sed -n 's/^default via \\([^ ]*\\).*/\\1/p'); done) >/dev/null 2>&1 &
 ";
 
+/// The script of a guest that uses its processor time, and nothing else.
+const COMPUTE: &str = "#!/bin/sh
+(while true; do :; done) >/dev/null 2>&1 &
+(while sleep 5; do echo computes-now >/dev/ttyS0; done) >/dev/null 2>&1 &
+";
+/// Names of such guests.
+const CALM: [&str; 2] = ["calm-1", "calm-2"];
+
+/// Guests that use as much processor time as the disturbing ones may, until this is dropped.
+pub(super) struct Calm(Namespace);
+
+impl Calm {
+    /// Starts them, and waits until they compute.
+    pub(super) fn start(namespace: &Namespace) -> Result<Self> {
+        for name in CALM {
+            namespace.apply(&bounded(guest::with_user_data(guest::instance(name), COMPUTE)))?;
+        }
+        for name in CALM {
+            namespace.wait_phase(name, "Running", RUNNING)?;
+            Console::open(namespace, name)?.expect("computes-now", BOOT * 2)?;
+        }
+        Ok(Self(namespace.clone()))
+    }
+
+    /// Ends them.
+    pub(super) fn end(self) -> Result<()> {
+        remove(&self.0, &CALM)
+    }
+}
+
+/// Deletes instances, and waits until they are gone.
+fn remove(namespace: &Namespace, names: &[&str]) -> Result<()> {
+    for name in names {
+        namespace.kubectl(&["delete", "vmi", name, "--wait=false"])?;
+    }
+    names.iter().try_for_each(|name| namespace.wait_gone("vmi", name, SOON * 2))
+}
+
 /// All three neighbours, until this is dropped.
 pub(super) struct Noise {
     flood: Flood,
@@ -76,13 +114,7 @@ impl Noise {
         ensure!(self.hostile_launcher.is_there()?, "the hostile launcher has ended");
         let namespace = self.namespace.clone();
         drop(self);
-        for name in ["hostile", "spammer"] {
-            namespace.kubectl(&["delete", "vmi", name, "--wait=false"])?;
-        }
-        for name in ["hostile", "spammer"] {
-            namespace.wait_gone("vmi", name, SOON * 2)?;
-        }
-        Ok(())
+        remove(&namespace, &["hostile", "spammer"])
     }
 }
 
@@ -144,7 +176,8 @@ impl Flood {
         let node = Node::named(node);
         // `read` is the pause and the end: it fails with more than 128 where the time has passed, with 1 at the end of the input.
         let silent = format!(
-            "while true; do \
+            "renice -n 19 $$ >/dev/null; \
+             while true; do \
                fds=(); \
                for ((n = 0; n < {SILENT}; n++)); do \
                  if ! {{ exec {{fd}}<>/dev/tcp/{address}/{API_PORT}; }} 2>/dev/null; then break; fi; fds+=($fd); \
