@@ -51,7 +51,7 @@ test-unit:
 bench-alone-once:
 	@.ci/timed "bench, once: without a cluster" $(BUILT)/bench --once $(addprefix --only ,size launch disk migrate import)
 
-# The benchmarks once, without moves and neighbours, which take minutes.
+# The benchmarks once, without moves and neighbours, which drain a node and flood virt-api: `make test-long` has them.
 .PHONY: test-together bench-cluster-once
 test-together:
 	@$(BUILT)/tests end-to-end --threads $(E2E_THREADS) --program together
@@ -120,6 +120,7 @@ e2e: cluster-up cluster-sync tests-built ## the end-to-end tests on the cluster 
 .PHONY: test-long
 test-long: begin cluster-up cluster-sync tests-built ## the long tests (e2e/long.txt): random kills, lost nodes, mixed versions, fleets
 	@$(BUILT)/tests end-to-end --long --threads $(E2E_THREADS)
+	@.ci/timed "bench, once: what disturbs others" $(BUILT)/bench --once $(addprefix --only ,moves neighbours)
 	@$(BUILT)/tests report
 
 .PHONY: bench
