@@ -1,8 +1,10 @@
-//! How disturbing neighbours affect guests: start, console and status beside such neighbours, and beside calm ones.
+//! How disturbing neighbours affect guests: start, console and status beside such neighbours, without any, and beside
+//! calm ones.
 //!
 //! ```text
-//!   guests under load ─┬─ a turn with [`Calm`] ── starts, keys, pauses ─┐
-//!                      └─ a turn with [`Noise`] ── the same ────────────┴─► medians of both, and their ratio
+//!   guests under load ─┬─ a turn without ─── starts, keys, pauses ─┐
+//!                      ├─ a turn with [`Calm`] ── the same ────────┤
+//!                      └─ a turn with [`Noise`] ── the same ───────┴─► medians, and the ratios of the last to the others
 //! ```
 
 use super::noise::{Calm, Noise};
@@ -34,7 +36,7 @@ struct Felt {
     statuses: Vec<f64>,
 }
 
-/// Measures `noisy_neighbour_start`, `noisy_neighbour_console` and `noisy_neighbour_status`.
+/// Measures `noisy_neighbour_start`, `noisy_neighbour_console` and `noisy_neighbour_status`, and the same `_over_calm`.
 pub fn measure(namespace: &Namespace, rounds: Rounds, figures: &mut Figures) -> Result<()> {
     let names: Vec<String> = (0..rounds.neighbours).map(|number| format!("guest-{number}")).collect();
     for name in &names {
@@ -49,24 +51,29 @@ pub fn measure(namespace: &Namespace, rounds: Rounds, figures: &mut Figures) -> 
     console.send("sleep 10000\n")?;
     console.expect("sleep 10000", ECHO)?;
 
-    let (mut quiet, mut noisy) = (Felt::default(), Felt::default());
+    let (mut without, mut beside_calm, mut noisy) = (Felt::default(), Felt::default(), Felt::default());
     for _ in 0..rounds.turns {
+        turn(namespace, rounds, &mut console, &mut without)?;
         let calm = Calm::start(namespace)?;
-        turn(namespace, rounds, &mut console, &mut quiet)?;
+        turn(namespace, rounds, &mut console, &mut beside_calm)?;
         calm.end()?;
         let noise = Noise::start(namespace)?;
         turn(namespace, rounds, &mut console, &mut noisy)?;
         noise.end()?;
     }
-    for (name, values, raws, unit) in [
-        ("noisy_neighbour_start", &noisy.starts, &quiet.starts, "s"),
-        ("noisy_neighbour_console", &noisy.keys, &quiet.keys, "ms"),
-        ("noisy_neighbour_status", &noisy.statuses, &quiet.statuses, "s"),
-    ] {
-        let figure = Figure::compared(values, raws, unit);
-        let wanted = format!("at most {RATIO} x beside calm ones, of {} guests", rounds.neighbours);
-        let figure = figure.within(wanted, |figure| figure.ratio.is_some_and(|ratio| ratio <= RATIO));
-        figures.insert(name.to_owned(), figure);
+    for (suffix, other, beside) in
+        [("", &without, "without"), ("_over_calm", &beside_calm, "beside calm ones")]
+    {
+        for (name, values, raws, unit) in [
+            ("noisy_neighbour_start", &noisy.starts, &other.starts, "s"),
+            ("noisy_neighbour_console", &noisy.keys, &other.keys, "ms"),
+            ("noisy_neighbour_status", &noisy.statuses, &other.statuses, "s"),
+        ] {
+            let figure = Figure::compared(values, raws, unit);
+            let wanted = format!("at most {RATIO} x {beside}, of {} guests", rounds.neighbours);
+            let figure = figure.within(wanted, |figure| figure.ratio.is_some_and(|ratio| ratio <= RATIO));
+            figures.insert(format!("{name}{suffix}"), figure);
+        }
     }
     Ok(())
 }

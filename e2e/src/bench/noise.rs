@@ -2,9 +2,9 @@
 //! floods all its channels.
 //!
 //! Disturbing guests have a limit of processor time, as tenants' pods have; so has the false launcher, which
-//! is in the control group of such a guest. The flood has the lowest priority. The comparison is with [`Calm`]
-//! guests, as many and with the same limits. So the benchmark does not measure how processors are shared, but
-//! the work that virt-api, virt-handler and the API server do for these neighbours.
+//! is in the control group of such a guest. The flood has the lowest priority. [`Calm`] guests are as many, with
+//! the same limits. So the comparison with them does not show how processors are shared, but the work that
+//! virt-api, virt-handler and the API server do for disturbing neighbours.
 
 use crate::Console;
 use crate::command::{cluster_script, objects};
