@@ -11,6 +11,7 @@ use super::noise::{Calm, Noise};
 use super::start::{remove, until};
 use super::streams::echo;
 use super::{Figure, Figures, Rounds};
+use crate::moving_volume::condition;
 use crate::namespace::Namespace;
 use crate::wait::{BOOT, SOON};
 use crate::{Console, guest};
@@ -104,10 +105,7 @@ fn turn(namespace: &Namespace, rounds: Rounds, console: &mut Console, felt: &mut
 /// Waits until the instance's status says that the guest is paused, or that it is not. By a watch: a pause between two
 /// questions would be longer than what is measured.
 fn is_paused(namespace: &Namespace, name: &str, wanted: bool) -> Result<()> {
-    let so = |vmi: &Value| {
-        let mut conditions = vmi["status"]["conditions"].as_array().into_iter().flatten();
-        conditions.any(|one| one["type"] == "Paused" && one["status"] == "True") == wanted
-    };
+    let so = |vmi: &Value| (condition(vmi, "Paused")["status"] == "True") == wanted;
     let what = if wanted { "to be reported paused" } else { "to be reported running" };
     namespace.wait("vmi", name, what, SOON, so).map(drop)
 }

@@ -51,7 +51,7 @@ const COMPUTE: &str = "#!/bin/sh
 /// Names of such guests.
 const CALM: [&str; 2] = ["calm-1", "calm-2"];
 
-/// Guests that use as much processor time as the disturbing ones may, until this is dropped.
+/// Guests that use as much processor time as the disturbing ones may.
 pub(super) struct Calm(Namespace);
 
 impl Calm {

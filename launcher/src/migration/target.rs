@@ -183,7 +183,7 @@ impl Target {
         self.ends.filter(|_| self.is_missing_memory() || self.is_awaited())
     }
 
-    /// Whether the guest has not been handed over to QEMU yet.
+    /// Whether QEMU still waits for the guest, or receives it.
     #[must_use]
     pub fn is_awaited(&self) -> bool {
         matches!(self.stage, Stage::Awaited | Stage::Receiving)

@@ -40,6 +40,26 @@ pub(crate) fn attach_red(node: &OwnedFd, pod: &OwnedFd, addresses: Vec<(IpAddr, 
     with_netlink(pod, move |netlink| async move { configure(&netlink, RED, &addresses, &[]).await });
 }
 
+/// Gives the pod a link to a second network, on which other links can be made.
+pub(super) fn attach_lower(node: &OwnedFd, pod: &OwnedFd) {
+    let there = pod.try_clone().unwrap();
+    with_netlink(node, move |netlink| async move {
+        netlink.link().add(LinkVeth::new("red", "lower").build()).execute().await.unwrap();
+        let lower = index(&netlink, "lower").await;
+        change(&netlink, LinkUnspec::new_with_index(lower).setns_by_fd(there.as_raw_fd()).build()).await;
+        configure(&netlink, "red", &[(RED_NODE.into(), 24)], &[]).await;
+    });
+    with_netlink(pod, |netlink| async move { configure(&netlink, "lower", &[], &[]).await });
+}
+
+/// Checks that node and guest reach each other on the second network.
+pub(super) fn speaks_on_red(node: &OwnedFd, guest: &OwnedFd) {
+    serve(guest, (Ipv4Addr::UNSPECIFIED, 8081).into());
+    serve(node, (Ipv4Addr::UNSPECIFIED, 9090).into());
+    assert_eq!(ask(node, (RED_GUEST, 8081)), Some(RED_NODE.to_string()));
+    assert_eq!(ask(guest, (RED_NODE, 9090)), Some(RED_GUEST.to_string()));
+}
+
 pub(super) fn links(netns: &OwnedFd) -> std::collections::BTreeMap<String, Link> {
     with_netlink(netns, |netlink| async move {
         let cards = [on_pod_network(), on_red()];

@@ -7,20 +7,13 @@
 use rtnetlink::LinkMacVlan;
 use rtnetlink::packet_route::link::MacVlanMode;
 
-use super::bridge::{RED, RED_GUEST, RED_NODE, links, on_red};
+use super::bridge::{RED, RED_GUEST, attach_lower, links, on_red, speaks_on_red};
 use super::*;
 
 /// Gives the pod a macvlan on a link to the node. Returns false if the kernel does not support macvlans.
 fn attach(node: &OwnedFd, pod: &OwnedFd) -> bool {
-    let there = pod.try_clone().unwrap();
-    with_netlink(node, move |netlink| async move {
-        netlink.link().add(LinkVeth::new("red", "lower").build()).execute().await.unwrap();
-        let lower = index(&netlink, "lower").await;
-        change(&netlink, LinkUnspec::new_with_index(lower).setns_by_fd(there.as_raw_fd()).build()).await;
-        configure(&netlink, "red", &[(RED_NODE.into(), 24)], &[]).await;
-    });
+    attach_lower(node, pod);
     with_netlink(pod, |netlink| async move {
-        configure(&netlink, "lower", &[], &[]).await;
         let lower = index(&netlink, "lower").await;
         let macvlan = LinkMacVlan::new(RED, lower, MacVlanMode::Bridge).build();
         let made = netlink.link().add(macvlan).execute().await;
@@ -29,14 +22,6 @@ fn attach(node: &OwnedFd, pod: &OwnedFd) -> bool {
         }
         made.inspect_err(|error| eprintln!("skipped: no macvlan: {error}")).is_ok()
     })
-}
-
-/// Checks that node and guest reach each other, whichever of them begins.
-fn speaks(node: &OwnedFd, guest: &OwnedFd) {
-    serve(guest, (Ipv4Addr::UNSPECIFIED, 8081).into());
-    serve(node, (Ipv4Addr::UNSPECIFIED, 9090).into());
-    assert_eq!(ask(node, (RED_GUEST, 8081)), Some(RED_NODE.to_string()));
-    assert_eq!(ask(guest, (RED_NODE, 9090)), Some(RED_GUEST.to_string()));
 }
 
 #[test]
@@ -67,7 +52,7 @@ fn a_guest_is_a_host_on_the_network_of_a_macvlan_whichever_steps_a_former_handle
         assert_eq!(links(&pod)["b1f51a511f1-nic"].mac, before.mac, "{cut}");
         let tap = take(&mut opened, "net/red/tap");
         let guest = station(tap, prepared.mac, vec![(RED_GUEST.into(), 24)], Vec::new());
-        speaks(&node, &guest);
+        speaks_on_red(&node, &guest);
         assert_eq!(prepare_blocking(&pod, &on_red(), &held).0, 0, "{cut}");
     }
 }

@@ -7,7 +7,7 @@
 use rtnetlink::LinkMacVtap;
 use rtnetlink::packet_route::link::MacVtapMode;
 
-use super::bridge::{RED, RED_GUEST, RED_NODE, link_names, on_red};
+use super::bridge::{RED, RED_GUEST, attach_lower, link_names, on_red, speaks_on_red};
 use super::*;
 
 fn on_tap() -> Wanted {
@@ -16,15 +16,8 @@ fn on_tap() -> Wanted {
 
 /// Gives the pod a macvtap on a link to the node. Returns false if the kernel does not support macvtaps.
 fn attach_macvtap(node: &OwnedFd, pod: &OwnedFd) -> bool {
-    let there = pod.try_clone().unwrap();
-    with_netlink(node, move |netlink| async move {
-        netlink.link().add(LinkVeth::new("red", "lower").build()).execute().await.unwrap();
-        let lower = index(&netlink, "lower").await;
-        change(&netlink, LinkUnspec::new_with_index(lower).setns_by_fd(there.as_raw_fd()).build()).await;
-        configure(&netlink, "red", &[(RED_NODE.into(), 24)], &[]).await;
-    });
+    attach_lower(node, pod);
     with_netlink(pod, |netlink| async move {
-        configure(&netlink, "lower", &[], &[]).await;
         let lower = index(&netlink, "lower").await;
         let macvtap = LinkMacVtap::new(RED, lower, MacVtapMode::Bridge).build();
         let made = netlink.link().add(macvtap).execute().await;
@@ -46,10 +39,7 @@ fn a_guest_is_on_the_macvtap_of_its_pod_with_the_address_that_it_is_given() {
     assert_eq!(link_names(&pod), before, "nothing is made");
     let held: BTreeSet<String> = opened.iter().map(|(name, _)| name.clone()).collect();
     let guest = station(take(&mut opened, "net/red/tap"), MAC, vec![(RED_GUEST.into(), 24)], Vec::new());
-    serve(&guest, (Ipv4Addr::UNSPECIFIED, 8081).into());
-    serve(&node, (Ipv4Addr::UNSPECIFIED, 9090).into());
-    assert_eq!(ask(&node, (RED_GUEST, 8081)), Some(RED_NODE.to_string()));
-    assert_eq!(ask(&guest, (RED_NODE, 9090)), Some(RED_GUEST.to_string()));
+    speaks_on_red(&node, &guest);
     assert_eq!(prepare_blocking(&pod, &card, &held).0, 0);
 }
 

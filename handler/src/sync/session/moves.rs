@@ -9,6 +9,7 @@ use barevirt_protocol::names::{MigrationChannel, MigrationStream};
 use barevirt_protocol::v1::migrate_request::Order;
 use barevirt_protocol::v1::{
     MigrateRequest, MigrationAbort, MigrationGo, MigrationRejoin, MigrationResult, MigrationSourceEnded,
+    MigrationStatus,
 };
 use kube::runtime::events::Event;
 use tokio::time::{Instant, timeout};
@@ -59,13 +60,18 @@ impl Session {
     pub async fn abandon(&self, uid: &str) -> Result<(), StepError> {
         let order = Some(Order::Abort(MigrationAbort {}));
         self.launcher.migrate(MigrateRequest { uid: uid.to_owned(), order }).await?;
-        // Until the launcher reports that it gives up, the plan would repeat the step.
-        let reported = |report: &LauncherReport| {
-            let told = report.status.as_ref().and_then(|status| migration::plan::reported(status, uid));
-            report.lost || told.is_none_or(|told| told.aborted)
-        };
-        let _ = timeout(REPORT_TIMEOUT, self.report.clone().wait_for(reported)).await;
+        self.wait_until_told(uid, |told| told.is_none_or(|told| told.aborted)).await;
         Ok(())
+    }
+
+    /// Waits for a short time until the launcher reports this about the migration: until then the plan would repeat
+    /// the step.
+    async fn wait_until_told(&self, uid: &str, wanted: impl Fn(Option<&MigrationStatus>) -> bool) {
+        let tells = |report: &LauncherReport| {
+            let told = report.status.as_ref().and_then(|status| migration::plan::reported(status, uid));
+            report.lost || wanted(told)
+        };
+        let _ = timeout(REPORT_TIMEOUT, self.report.clone().wait_for(tells)).await;
     }
 
     /// Lets a guest run whose source has ended without letting it run.
@@ -138,12 +144,7 @@ impl Session {
         self.launcher.give(revision(vmi), &[(channel.descriptor(), connection)]).await?;
         let order = Some(Order::Rejoin(MigrationRejoin {}));
         self.launcher.migrate(MigrateRequest { uid: uid.to_owned(), order }).await?;
-        // Until the launcher reports that it uses the connection, the plan would repeat the step.
-        let uses = |report: &LauncherReport| {
-            let told = report.status.as_ref().and_then(|status| migration::plan::reported(status, uid));
-            report.lost || !told.is_some_and(migration::plan::awaits_connection)
-        };
-        let _ = timeout(REPORT_TIMEOUT, self.report.clone().wait_for(uses)).await;
+        self.wait_until_told(uid, |told| !told.is_some_and(migration::plan::awaits_connection)).await;
         Ok(())
     }
 
@@ -167,12 +168,7 @@ impl Session {
         send.key = key.map(Vec::from).unwrap_or_default();
         let request = MigrateRequest { uid: uid.to_owned(), order: Some(Order::Send(send)) };
         self.launcher.migrate(request).await?;
-        // Until the launcher reports that it is sending, the plan would repeat the step.
-        let says = |report: &LauncherReport| {
-            let told = report.status.as_ref().and_then(|status| migration::plan::reported(status, uid));
-            report.lost || told.is_some()
-        };
-        let _ = timeout(REPORT_TIMEOUT, self.report.clone().wait_for(says)).await;
+        self.wait_until_told(uid, |told| told.is_some()).await;
         let without = wants_post_copy(&settings) && !post_copy;
         Ok(without.then(|| events::no_post_copy(&target.node)).into_iter().collect())
     }
