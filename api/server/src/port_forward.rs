@@ -1,7 +1,8 @@
 //! Streams to ports of a guest: virt-api connects to the guest's address itself and copies the bytes.
 //!
-//! The address is that of the first interface in the instance's status, as in KubeVirt: the pod's address,
-//! not one that the guest reports. The pod's network policies apply to virt-api as to any client.
+//! The address is that of the interface on the pod's first network: there the handler determines it. On other
+//! networks the guest's agent reports the address, and a guest could name that of the API server. The pod's
+//! network policies apply to virt-api as to any client.
 
 use std::io;
 use std::net::IpAddr;
@@ -9,8 +10,8 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use barevirt_api::names;
 use barevirt_api::v1::{Condition, VirtualMachine, VirtualMachineInstance};
+use barevirt_api::{names, networks};
 use barevirt_component::websocket::{self, Upgrade};
 use http::Request;
 use hyper::body::Incoming;
@@ -29,6 +30,10 @@ use crate::streams::Kind;
 
 /// How long the guest may take to accept a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The answer for a guest whose addresses nobody but the guest knows.
+const NO_POD_NETWORK: &str = "the guest has no interface on the pod network, and no other network is connected to virt-api: \
+                              start from a pod or a host on the guest's network";
 
 /// Target of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -129,7 +134,7 @@ async fn instance_of_machine(
     Ok(vmi)
 }
 
-/// Address of the first interface of a running guest.
+/// Address of a running guest on its pod's first network.
 fn address(vmi: &VirtualMachineInstance, name: &str) -> Result<IpAddr, Refusal> {
     let conflict = |why: &str| Err(Refusal::conflict("virtualmachineinstances", name, why));
     let Some(status) = vmi.status.as_ref().filter(|_| instance::is_running(vmi)) else {
@@ -138,13 +143,17 @@ fn address(vmi: &VirtualMachineInstance, name: &str) -> Result<IpAddr, Refusal> 
     if Condition::find(&status.conditions, names::CONDITION_PAUSED).is_some() {
         return conflict("VMI is paused");
     }
-    // An interface that is not in the specification is only known from the guest, so it is not used.
-    let first = status.interfaces.iter().find(|interface| interface.name.is_some());
-    let first = first.and_then(|interface| interface.ip_address.as_deref());
-    let Some(text) = first else {
-        return Err(Refusal::bad_request("no network interfaces are present"));
+    let first = vmi.spec.networks.iter().find(|network| !networks::is_secondary(network));
+    let Some(first) = first else {
+        return Err(Refusal::bad_request(NO_POD_NETWORK));
     };
-    text.parse().map_err(|_| Refusal::internal(format!("\"{text}\" of the first interface is no address")))
+    // Interfaces have the names of their networks.
+    let interface = status.interfaces.iter().find(|interface| interface.name.as_ref() == Some(&first.name));
+    let Some(text) = interface.and_then(|interface| interface.ip_address.as_deref()) else {
+        return Err(Refusal::bad_request(format!("interface \"{}\" has no address yet", first.name)));
+    };
+    let bad = |_| Refusal::internal(format!("\"{text}\" of interface \"{}\" is no address", first.name));
+    text.parse().map_err(bad)
 }
 
 /// A connected UDP socket as a stream of bytes: each write is a datagram, and so is each read.
@@ -201,16 +210,39 @@ mod tests {
     #[test]
     fn only_a_running_guest_with_an_address_is_called() {
         let of = |status: Value| {
-            let vmi = json!({"metadata": {}, "spec": {"domain": {"devices": {}}}, "status": status});
+            let networks =
+                json!([{"name": "red", "multus": {"networkName": "red"}}, {"name": "default", "pod": {}}]);
+            let spec = json!({"domain": {"devices": {}}, "networks": networks});
+            let vmi = json!({"metadata": {}, "spec": spec, "status": status});
             address(&serde_json::from_value(vmi).unwrap(), "vm")
         };
-        let running = json!({"phase": "Running", "interfaces": [{"ipAddress": "10.9.9.9"}, {"name": "default", "ipAddress": "10.1.2.3"}]});
+        let running = json!({"phase": "Running", "interfaces": [
+            {"ipAddress": "10.9.9.9"}, {"name": "red", "ipAddress": "10.96.0.1"}, {"name": "default", "ipAddress": "10.1.2.3"},
+        ]});
         assert_eq!(of(running.clone()).unwrap(), IpAddr::from([10, 1, 2, 3]));
         let mut paused = running;
         paused["conditions"] = json!([{"type": "Paused", "status": "True"}]);
         assert!(of(paused).unwrap_err().message.ends_with("VMI is paused"));
         assert_eq!(of(json!({"phase": "Scheduled"})).unwrap_err().code, 409);
         assert_eq!(of(json!({"phase": "Running"})).unwrap_err().code, 400);
+    }
+
+    #[test]
+    fn an_address_that_the_guest_reports_is_never_called() {
+        let network = json!([{"name": "red", "multus": {"networkName": "red"}}]);
+        let status = json!({"phase": "Running", "interfaces": [{"name": "red", "ipAddress": "10.96.0.1"}]});
+        let vmi = json!({"metadata": {}, "spec": {"domain": {"devices": {}}, "networks": network}, "status": status});
+        let refusal = address(&serde_json::from_value(vmi).unwrap(), "vm").unwrap_err();
+        assert_eq!(refusal.code, 400);
+        assert_eq!(refusal.message, NO_POD_NETWORK);
+        // Multus can also bring the pod's first network.
+        let network = json!([{"name": "red", "multus": {"networkName": "red", "default": true}}]);
+        let status = json!({"phase": "Running", "interfaces": [{"name": "red", "ipAddress": "10.1.2.3"}]});
+        let vmi = json!({"metadata": {}, "spec": {"domain": {"devices": {}}, "networks": network}, "status": status});
+        assert_eq!(
+            address(&serde_json::from_value(vmi).unwrap(), "vm").unwrap(),
+            IpAddr::from([10, 1, 2, 3])
+        );
     }
 
     #[tokio::test]
