@@ -49,7 +49,7 @@ test-disturbing:
 test-unit:
 	@$(BUILT)/tests unit
 bench-alone-once:
-	@.ci/timed "bench, once: without a cluster" $(BUILT)/bench --once $(addprefix --only ,size launch disk migrate import)
+	@.ci/timed "bench, once: without a cluster" $(BUILT)/bench --once $(addprefix --only ,size launch disk migrate import taps)
 
 # The benchmarks once, without moves and neighbours, which drain a node and flood virt-api: `make test-long` has them.
 .PHONY: test-together bench-cluster-once
@@ -118,9 +118,10 @@ e2e: cluster-up cluster-sync tests-built ## the end-to-end tests on the cluster 
 	@$(BUILT)/tests end-to-end --threads $(E2E_THREADS) $(if $(ONLY),--only '$(ONLY)') $(if $(CHANGED),--changed '$(BASE)')
 
 .PHONY: test-long
-test-long: begin cluster-up cluster-sync tests-built ## the long tests (e2e/long.txt): random kills, lost nodes, mixed versions, fleets
+test-long: begin cluster-up cluster-sync tests-built ## the long tests (e2e/long.txt): random kills, lost nodes, mixed versions, fleets; and ui-test
 	@$(BUILT)/tests end-to-end --long --threads $(E2E_THREADS)
 	@.ci/timed "bench, once: what disturbs others" $(BUILT)/bench --once $(addprefix --only ,moves neighbours)
+	@.ci/timed "page of virtctl ui, in Chromium" $(MAKE) --no-print-directory ui-test
 	@$(BUILT)/tests report
 
 .PHONY: bench

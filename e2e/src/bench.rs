@@ -19,6 +19,7 @@ pub mod scale;
 pub mod size;
 pub mod start;
 pub mod streams;
+pub mod taps;
 
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -42,6 +43,8 @@ pub struct Rounds {
     pub keys: usize,
     /// Downloads on each side.
     pub downloads: usize,
+    /// Networks of pods that are made on each side.
+    pub set_ups: usize,
     /// Pairs of fetches from one guest to another, and of pings.
     pub fetches: usize,
     /// Moves of one guest to another node.
@@ -72,6 +75,7 @@ impl Rounds {
         boots: 3,
         keys: 30,
         downloads: 5,
+        set_ups: 20,
         fetches: 5,
         moves: 5,
         drained: 10,
@@ -91,6 +95,7 @@ impl Rounds {
         boots: 1,
         keys: 1,
         downloads: 1,
+        set_ups: 1,
         fetches: 1,
         moves: 1,
         drained: 2,

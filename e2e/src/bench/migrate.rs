@@ -4,7 +4,7 @@
 //! This program does the handlers' part at once. The guest's serial port shows how long the guest is paused.
 
 use super::filler::{self, FILLED_MIB};
-use super::pod::{Pod, SOON};
+use super::pod::{Pod, Prepared, SOON};
 use super::raw::Raw;
 use super::raw_move;
 use super::{Figure, Figures};
@@ -86,7 +86,7 @@ struct Pair {
 impl Pair {
     async fn start(launcher: &Path, disk: &Path) -> Result<Self> {
         let mut instance = instance();
-        let source = Pod::start(launcher, &instance, disk, None).await?;
+        let source = Pod::start(launcher, &instance, disk, Prepared::default()).await?;
         let mut watch = source.watch().await?;
         let running =
             watch.until("running", |status| !status.machine_type.is_empty() && status.ready).await?;
@@ -94,7 +94,8 @@ impl Pair {
         ensure!(running.local_disks.is_empty(), "a disk would be copied: {running:?}");
         instance["status"] = json!({ "machine": { "type": running.machine_type } });
         instance["metadata"]["annotations"] = json!({ "barevirt.dev/pci-layout": running.pci_layout });
-        let target = Pod::start(launcher, &instance, disk, Some(MIGRATION)).await?;
+        let prepared = Prepared { incoming: Some(MIGRATION), ..Prepared::default() };
+        let target = Pod::start(launcher, &instance, disk, prepared).await?;
         let awaits = |status: &LauncherStatus| is(status, MigrationState::Awaited) && status.ready;
         target.watch().await?.until("awaits its guest", awaits).await?;
         from.filled().await?;

@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
 /// Amount that is fetched from the other guest.
-const MEBIBYTES: f64 = 32.0;
-const FETCHED: Duration = Duration::from_secs(120);
+pub(super) const MEBIBYTES: f64 = 32.0;
+pub(super) const FETCHED: Duration = Duration::from_secs(120);
 /// Port of the other guest's web server.
 const PORT: u16 = 8080;
 
@@ -21,9 +21,7 @@ pub fn measure(namespace: &Namespace, rounds: Rounds, figures: &mut Figures) -> 
     namespace.enforce("baseline")?;
     let nodes = kubectl(&["get", "nodes", "-o", "name"])?;
     let node = nodes.lines().last().context("no node")?.trim_start_matches("node/").to_owned();
-    let serve = format!(
-        "mkdir -p /tmp/www && dd if=/dev/urandom of=/tmp/www/much bs=1M count={MEBIBYTES} && httpd -p {PORT} -h /tmp/www"
-    );
+    let serve = serve();
     pod(namespace, "pod-server", &node, &format!("{serve} && exec sleep 3600"))?;
     pod(namespace, "pod-client", &node, "exec sleep 3600")?;
     let server = address(namespace, "pod-server")?;
@@ -74,16 +72,23 @@ pub fn measure(namespace: &Namespace, rounds: Rounds, figures: &mut Figures) -> 
     Ok(())
 }
 
-fn fetch(address: &str) -> String {
+/// Starts a web server, and makes what is fetched from it.
+pub(super) fn serve() -> String {
+    format!(
+        "mkdir -p /tmp/www && dd if=/dev/urandom of=/tmp/www/much bs=1M count={MEBIBYTES} && httpd -p {PORT} -h /tmp/www"
+    )
+}
+
+pub(super) fn fetch(address: &str) -> String {
     format!("wget -qO /dev/null http://{}:{PORT}/much", pods::host(address))
 }
 
-fn ping(address: &str) -> String {
+pub(super) fn ping(address: &str) -> String {
     format!("ping -c 10 {address}")
 }
 
 /// The mean in the output of `ping`, in milliseconds.
-fn round_trip(said: &str) -> Result<f64> {
+pub(super) fn round_trip(said: &str) -> Result<f64> {
     let line = said
         .lines()
         .find(|line| line.contains("min/avg/max"))

@@ -5,12 +5,12 @@ use anyhow::{Context, Result, bail};
 use barevirt_protocol::directory::SocketsDirectory;
 use barevirt_protocol::seqpacket::PacketSocket;
 use barevirt_protocol::v1::launcher_client::LauncherClient;
-use barevirt_protocol::v1::{Facts, LauncherStatus, SyncRequest, WatchRequest};
+use barevirt_protocol::v1::{Facts, Interface, LauncherStatus, SyncRequest, WatchRequest};
 use barevirt_protocol::{descriptors, grpc};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
 use serde_json::{Value, json};
 use std::fs::{self, File};
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -21,7 +21,20 @@ pub(super) const SOON: Duration = Duration::from_secs(180);
 /// Longest time that a launcher runs here.
 const LONG: Duration = Duration::from_secs(600);
 const POLL: Duration = Duration::from_millis(5);
+/// The revision of what the launcher is told, which does not change.
+const REVISION: i64 = 1;
 const SOCKETS: [&str; 3] = ["sockets/launcher-sock", "sockets/launcher-fds", "disks/launcher.sock"];
+
+/// What the handler has made for the pod.
+#[derive(Default)]
+pub(super) struct Prepared<'m> {
+    /// UID of the migration whose target the pod is: the launcher waits for the guest.
+    pub(super) incoming: Option<&'m str>,
+    /// The interfaces of the guest.
+    pub(super) interfaces: Vec<Interface>,
+    /// Their taps and sockets, by the names that the launcher knows.
+    pub(super) descriptors: Vec<(String, OwnedFd)>,
+}
 
 /// One pod; its launcher ends with it.
 pub(super) struct Pod {
@@ -32,12 +45,11 @@ pub(super) struct Pod {
 
 impl Pod {
     /// Starts the launcher and tells it what to run: an instance with one volume `root`, which has that disk.
-    /// For the target of a migration, the launcher waits for the guest.
     pub(super) async fn start(
         program: &Path,
         instance: &Value,
         disk: &Path,
-        incoming: Option<&str>,
+        prepared: Prepared<'_>,
     ) -> Result<Self> {
         let folder = tempfile::tempdir()?;
         let at = |name: &str| folder.path().join(name);
@@ -67,16 +79,23 @@ impl Pod {
             tokio::time::sleep(POLL).await;
         }
         let request = SyncRequest {
-            revision: 1,
+            revision: REVISION,
             vmi: instance.to_string().into_bytes(),
-            facts: Some(Facts { allow_emulation: true, ..Facts::default() }),
-            incoming_migration: incoming.unwrap_or_default().to_owned(),
+            facts: Some(Facts { allow_emulation: true, interfaces: prepared.interfaces }),
+            incoming_migration: prepared.incoming.unwrap_or_default().to_owned(),
             ..SyncRequest::default()
         };
         let mut client = connected(folder.path()).await?;
         client.sync(grpc::request(request, SOON)).await.context("the launcher takes no instance")?;
         let disk = hand_over(&at("disks/launcher.sock"), disk).await?;
-        Ok(Self { launcher, folder, _disk: disk })
+        let pod = Self { launcher, folder, _disk: disk };
+        if !prepared.descriptors.is_empty() {
+            let mut descriptors = pod.descriptors().await?;
+            for (name, descriptor) in prepared.descriptors {
+                descriptors.give(REVISION, &name, &[descriptor.as_fd()], SOON).await?;
+            }
+        }
+        Ok(pod)
     }
 
     /// Where its files are.

@@ -19,6 +19,7 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 pub(super) struct Raw {
     arguments: Vec<String>,
     disk: PathBuf,
+    tap: Option<OwnedFd>,
     folder: tempfile::TempDir,
 }
 
@@ -37,7 +38,15 @@ impl Raw {
         copy(state, folder.path())?;
         let (from, to) = (state.display().to_string(), folder.path().display().to_string());
         let arguments = line.split_terminator('\0').skip(1).map(|word| word.replace(&from, &to)).collect();
-        Ok(Self { arguments, disk: disk.to_owned(), folder })
+        Ok(Self { arguments, disk: disk.to_owned(), tap: None, folder })
+    }
+
+    /// Gives it a tap of its own, and the MAC address behind it instead of the launcher's guest's.
+    pub(super) fn connect(&mut self, tap: OwnedFd, mac: &str, instead_of: &str) {
+        self.tap = Some(tap);
+        for word in &mut self.arguments {
+            *word = word.replace(instead_of, mac);
+        }
     }
 
     /// The command that starts it, and its control monitor. The guest's serial port is the command's input
@@ -52,8 +61,11 @@ impl Raw {
                 continue;
             }
             command.arg(word);
-            let Some(child_fd) = number_after(word, "fd=") else { continue };
-            let parent_fd: OwnedFd = if word.contains("set=") {
+            let tap_fd = tap_of(word);
+            let Some(child_fd) = tap_fd.or_else(|| number_after(word, "fd=")) else { continue };
+            let parent_fd: OwnedFd = if tap_fd.is_some() {
+                self.tap.as_ref().context("QEMU's command line has a tap, and none was given")?.try_clone()?
+            } else if word.contains("set=") {
                 File::open(&self.disk)?.into()
             } else {
                 let (mine, theirs) = UnixStream::pair()?;
@@ -107,6 +119,12 @@ impl Control {
 /// Whether an argument of the command line is the other end of the guest's serial port.
 fn is_serial(word: &str) -> bool {
     word.starts_with("socket,id=serial0-socket,")
+}
+
+/// The number of the tap's descriptor, in the argument of `-netdev`.
+fn tap_of(word: &str) -> Option<i32> {
+    let backend: Value = serde_json::from_str(word).ok()?;
+    if backend["type"] == "tap" { backend["fd"].as_str()?.parse().ok() } else { None }
 }
 
 /// Copies the files of a folder and its subfolders, except sockets: the process that listens on a socket

@@ -8,7 +8,7 @@ use std::thread;
 use anyhow::{Context, Result};
 use barevirt_e2e::bench::{
     Figures, Rounds, disk, import, launch, migrate, moves, neighbours, network, scale, size, start, streams,
-    table,
+    table, taps,
 };
 use barevirt_e2e::command::repository;
 use barevirt_e2e::in_namespace;
@@ -53,6 +53,8 @@ enum Part {
     Migrate,
     /// An import against `curl` and `qemu-img`; needs no cluster.
     Import,
+    /// Guests' networks against raw QEMU's; needs no cluster.
+    Taps,
     /// Starts on the cluster.
     Start,
     /// Consoles and forwarded ports on the cluster.
@@ -92,6 +94,10 @@ fn main() -> Result<()> {
     if wanted(Part::Import) {
         eprintln!("bench: an import against curl and qemu-img");
         import::measure(&repository().join(&options.importer), rounds.imports, &mut figures)?;
+    }
+    if wanted(Part::Taps) {
+        eprintln!("bench: guests' networks against raw QEMU's");
+        taps::measure(&repository().join(&options.launcher), rounds, &mut figures)?;
     }
     let parts: Vec<_> =
         [Part::Start, Part::Streams, Part::Network, Part::Moves, Part::Neighbours, Part::Scale]
