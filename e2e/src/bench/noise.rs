@@ -32,6 +32,9 @@ const LARGE: usize = 1 << 20;
 const BODIES: usize = 8;
 /// CPU limit of a disturbing guest.
 const CPU: &str = "250m";
+/// Its CPU request, that of each guest with one CPU. Without it, the request is the limit, and the guest has the weight of
+/// several others.
+const CPU_REQUEST: &str = "100m";
 
 /// The script of a flooding guest: its console, its agent's channel, its network.
 const SPAM: &str = "#!/bin/sh
@@ -118,9 +121,10 @@ impl Noise {
     }
 }
 
-/// An instance with a limit of processor time.
+/// An instance with a limit of processor time, and the weight of every other guest.
 fn bounded(mut manifest: Value) -> Value {
-    guest::spec_of(&mut manifest)["domain"]["resources"]["limits"] = json!({"cpu": CPU});
+    guest::spec_of(&mut manifest)["domain"]["resources"] =
+        json!({ "limits": { "cpu": CPU }, "requests": { "cpu": CPU_REQUEST } });
     manifest
 }
 
