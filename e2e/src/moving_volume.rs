@@ -1,5 +1,6 @@
 //! A guest with a disk on a claim that moves to another claim (`updateVolumesStrategy: Migration`).
 
+use crate::condition;
 use crate::console::Console;
 use crate::guest;
 use crate::namespace::Namespace;
@@ -40,12 +41,6 @@ pub fn claim_in_status(vmi: &Value) -> &str {
     let volumes = vmi["status"]["volumeStatus"].as_array();
     let volume = volumes.into_iter().flatten().find(|volume| volume["name"] == "data");
     volume.and_then(|volume| volume["persistentVolumeClaimInfo"]["claimName"].as_str()).unwrap_or_default()
-}
-
-/// A condition of an object.
-pub fn condition(object: &Value, wanted: &str) -> Value {
-    let conditions = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
-    conditions.into_iter().find(|condition| condition["type"] == wanted).unwrap_or_default()
 }
 
 /// Changes the machine so that its disk is on that claim.

@@ -2,6 +2,7 @@
 
 use crate::api_server;
 use crate::command::{Output, kubectl, object, objects, try_kubectl, try_kubectl_with};
+use crate::condition;
 use crate::diagnosis;
 use crate::undisturbed;
 use crate::wait::{self, MOVED, SOON};
@@ -361,9 +362,7 @@ impl Namespace {
     pub fn migrate(&self, name: &str) -> Result<Value> {
         self.kubectl(&["delete", "vmim", "--all"])?;
         self.wait("vmi", name, "to be migratable", SOON, |vmi| {
-            let conditions = vmi["status"]["conditions"].as_array();
-            let mut conditions = conditions.into_iter().flatten();
-            conditions.any(|one| one["type"] == "LiveMigratable" && one["status"] == "True")
+            condition(vmi, "LiveMigratable")["status"] == "True"
         })?;
         let home = self.need("vmi", name)?["status"]["nodeName"].clone();
         self.virtctl(&["migrate", name])?;

@@ -6,12 +6,12 @@
 use anyhow::{Context, Result, ensure};
 use barevirt_e2e::harm::component_is_ready;
 use barevirt_e2e::moving_volume::{
-    ask, begin, boot, claim_in_status, condition, fill, has_written, machine, moves, name_claim, sum,
-    wait_moved, write_on,
+    ask, begin, boot, claim_in_status, fill, has_written, machine, moves, name_claim, sum, wait_moved,
+    write_on,
 };
 use barevirt_e2e::slow_moves::SlowMoves;
 use barevirt_e2e::wait::{self, MOVED, RUNNING, SOON};
-use barevirt_e2e::{Namespace, Node, alone, in_namespace, installation, undisturbed};
+use barevirt_e2e::{Namespace, Node, alone, condition, in_namespace, installation, undisturbed};
 use serde_json::{Value, json};
 
 /// Size of the claims. At 4 MiB a second, a copy takes sixteen seconds.

@@ -5,7 +5,7 @@
 use anyhow::{Context, Result, ensure};
 use barevirt_e2e::command::{try_kubectl_with, try_virtctl};
 use barevirt_e2e::wait::{self, BOOT, MOVED, RUNNING, SOON};
-use barevirt_e2e::{Console, Namespace, guest, in_namespace};
+use barevirt_e2e::{Console, Namespace, condition, guest, in_namespace};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use std::time::Duration;
 const COMMAND: Duration = Duration::from_secs(60);
 
 /// A machine whose guest can move.
-fn machine(name: &str) -> Value {
+pub(crate) fn machine(name: &str) -> Value {
     guest::movable(guest::machine(name, "Always"))
 }
 
@@ -27,24 +27,19 @@ fn with_claim(mut manifest: Value, claim: &str) -> Value {
     manifest
 }
 
-fn migration(name: &str, vmi: &str) -> Value {
+pub(crate) fn migration(name: &str, vmi: &str) -> Value {
     json!({
         "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstanceMigration",
         "metadata": { "name": name }, "spec": { "vmiName": vmi },
     })
 }
 
-fn node(vmi: &Value) -> String {
+pub(crate) fn node(vmi: &Value) -> String {
     vmi["status"]["nodeName"].as_str().unwrap_or_default().to_owned()
 }
 
-fn condition(vmi: &Value, wanted: &str) -> Value {
-    let conditions = vmi["status"]["conditions"].as_array().cloned().unwrap_or_default();
-    conditions.into_iter().find(|condition| condition["type"] == wanted).unwrap_or_default()
-}
-
 /// A guest with a process that counts in memory, so the count shows that it is still the same boot.
-struct Guest<'a> {
+pub(crate) struct Guest<'a> {
     namespace: &'a Namespace,
     name: &'a str,
     boot: String,
@@ -53,7 +48,7 @@ struct Guest<'a> {
 
 impl<'a> Guest<'a> {
     /// Starts the machine, waits until it can move, and starts the counter.
-    fn start(namespace: &'a Namespace, manifest: &Value, name: &'a str) -> Result<Self> {
+    pub(crate) fn start(namespace: &'a Namespace, manifest: &Value, name: &'a str) -> Result<Self> {
         namespace.apply(manifest)?;
         namespace.wait_phase(name, "Running", RUNNING)?;
         let vmi = namespace.wait("vmi", name, "to be migratable", SOON, |vmi| {
@@ -69,12 +64,12 @@ impl<'a> Guest<'a> {
         Ok(Self { namespace, name, boot, uid: vmi["metadata"]["uid"].clone() })
     }
 
-    fn vmi(&self) -> Result<Value> {
+    pub(crate) fn vmi(&self) -> Result<Value> {
         self.namespace.need("vmi", self.name)
     }
 
     /// The current count; an error if it is no longer the same boot of the same instance.
-    fn count(&self) -> Result<u64> {
+    pub(crate) fn count(&self) -> Result<u64> {
         let vmi = self.vmi()?;
         ensure!(vmi["metadata"]["uid"] == self.uid, "it is another instance");
         let mut console = Console::open(self.namespace, self.name)?;
@@ -104,7 +99,7 @@ impl<'a> Guest<'a> {
     }
 
     /// Waits until the only migration has that phase. The instance must be Running all the time.
-    fn wait_migration(&self, phase: &str) -> Result<Value> {
+    pub(crate) fn wait_migration(&self, phase: &str) -> Result<Value> {
         let what = format!("the migration of {} to be {phase}", self.name);
         wait::until(&what, MOVED, || {
             let vmi = self.vmi()?;
@@ -353,7 +348,7 @@ fn a_guest_whose_migration_is_cancelled_runs_on_where_it_is() {
 }
 
 /// Checks that it is where it was, with one pod, counts on, and is not moved.
-fn stays(guest: &Guest<'_>, home: &str, before: u64) -> Result<()> {
+pub(crate) fn stays(guest: &Guest<'_>, home: &str, before: u64) -> Result<()> {
     wait::until_true("no migration to be left", SOON, || Ok(guest.namespace.list("vmim")?.is_empty()))?;
     guest.wait_alone_on(home)?;
     let vmi = guest.vmi()?;

@@ -1,10 +1,10 @@
 //! A node is drained again and again: a guest that writes all the time moves there and back, and loses
-//! nothing.
+//! nothing, and neither does a connection to it.
 
 use anyhow::{Context, Result, ensure};
 use barevirt_e2e::command::kubectl;
-use barevirt_e2e::wait::{BOOT, RUNNING, SOON};
-use barevirt_e2e::{Console, Namespace, guest, in_namespace};
+use barevirt_e2e::wait::SOON;
+use barevirt_e2e::{Console, Namespace, guest, held_connection, in_namespace};
 use serde_json::json;
 use std::time::Duration;
 
@@ -43,10 +43,9 @@ fn a_guest_of_nodes_that_are_drained_twenty_times_loses_nothing() {
         let mut manifest = guest::machine("vm", "Always");
         manifest["spec"]["template"]["metadata"]["labels"]["drained"] = json!("again");
         guest::spec_of(&mut manifest)["evictionStrategy"] = json!("LiveMigrate");
-        namespace.apply(&manifest)?;
-        namespace.wait_phase("vm", "Running", RUNNING)?;
-        let mut console = Console::open(namespace, "vm")?;
-        console.login(BOOT)?;
+        held_connection::with_card(namespace, &mut manifest)?;
+        let mut console = Console::boot(namespace, &manifest)?;
+        held_connection::begin(namespace, &mut console)?;
         console.ok(&format!("{{ {WRITES} }}"), COMMAND)?;
         let boot = console.ok("cat /proc/sys/kernel/random/boot_id", COMMAND)?;
         console.leave()?;
@@ -67,6 +66,11 @@ fn a_guest_of_nodes_that_are_drained_twenty_times_loses_nothing() {
         let wrong = ask(namespace, "awk '$1 != NR' /root/numbers | wc -l")?;
         let written: u64 = ask(namespace, "wc -l </root/numbers")?.parse()?;
         ensure!(wrong == "0" && written >= synced && synced > 100, "{wrong} of {written}, {synced} synced");
+        let received = held_connection::received(namespace)?;
+        println!(
+            "{} numbers came over one connection, the longest gap {:?}",
+            received.numbers, received.longest_gap
+        );
         Ok(())
     });
 }

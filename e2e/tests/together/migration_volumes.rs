@@ -2,12 +2,11 @@
 //! when the move is cancelled.
 
 use anyhow::ensure;
-use barevirt_e2e::in_namespace;
 use barevirt_e2e::moving_volume::{
-    begin, boot, claim_in_status, claim_of, condition, fill, has_written, machine, moves, name_claim, sum,
-    write_on,
+    begin, boot, claim_in_status, claim_of, fill, has_written, machine, moves, name_claim, sum, write_on,
 };
 use barevirt_e2e::wait::{RUNNING, SOON};
+use barevirt_e2e::{condition, in_namespace};
 use serde_json::json;
 
 #[test]

@@ -1,0 +1,112 @@
+//! A TCP connection between a pod and a guest while the guest moves: the guest sends numbers, and the pod notes when
+//! each arrives.
+
+use crate::Console;
+use crate::namespace::Namespace;
+use crate::networks;
+use crate::wait::SOON;
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// The pod at the other end.
+const POD: &str = "listener";
+/// The guest's address, on the network where the pod's is chosen from a range.
+const GUEST: &str = "10.80.0.200";
+const RANGE: &str = "10.80.0.0/24";
+const LAST: &str = "10.80.0.99";
+const PORT: u16 = 9000;
+/// The guest's network and card.
+const CARD: &str = "lan";
+/// MAC address of the card, from which alone the network takes packets.
+const MAC: &str = "02:00:00:77:00:10";
+
+/// What the pod has received.
+#[derive(Debug)]
+pub struct Received {
+    /// How many numbers, each once and in order.
+    pub numbers: usize,
+    /// The longest time between two of them.
+    pub longest_gap: Duration,
+}
+
+/// Gives a manifest a second card, on a network of both nodes.
+///
+/// # Errors
+/// When the manifest has no cards.
+pub fn with_card(namespace: &Namespace, manifest: &mut Value) -> Result<()> {
+    networks::define(namespace, CARD, &json!({}))?;
+    let spec = crate::guest::spec_of(manifest);
+    let card = json!({ "name": CARD, "bridge": {}, "macAddress": MAC });
+    crate::guest::push(&mut spec["domain"]["devices"]["interfaces"], card);
+    let network = json!({ "name": CARD, "multus": { "networkName": CARD } });
+    crate::guest::push(&mut spec["networks"], network);
+    Ok(())
+}
+
+/// Starts the pod, and the connection from it to the guest at that console, which is logged in.
+///
+/// # Errors
+/// When the pod does not run, or the first numbers do not arrive.
+pub fn begin(namespace: &Namespace, console: &mut Console) -> Result<()> {
+    let range = json!([[{ "subnet": RANGE, "rangeEnd": LAST }]]);
+    networks::define(namespace, POD, &json!({ "ipam": { "type": "host-local", "ranges": range } }))?;
+    let notes = format!(
+        "nc {GUEST} {PORT} </dev/null | while read n; do read now rest </proc/uptime; echo $now $n; done >/tmp/received"
+    );
+    let script = format!("until [ -e /tmp/begin ]; do sleep 0.2; done; {notes}; exec sleep 3600");
+    let mut pod = crate::pods::pod(POD, &["sh", "-c", &script]);
+    pod["metadata"]["annotations"] = json!({ "k8s.v1.cni.cncf.io/networks": POD });
+    namespace.apply(&pod)?;
+    namespace.wait("pod", POD, "to run", SOON, |pod| pod["status"]["phase"] == "Running")?;
+    console.ok(&format!("ip addr add {GUEST}/24 dev eth1 && ip link set eth1 up"), SOON)?;
+    let count = "(n=0; while true; do n=$((n+1)); echo $n; sleep 0.05; done)";
+    console.ok(&format!("{{ {count} | nc -l -p {PORT} >/dev/null 2>&1 & }}"), SOON)?;
+    namespace.kubectl(&["exec", POD, "--", "touch", "/tmp/begin"])?;
+    crate::wait::until_true("the first numbers to arrive", SOON, || Ok(received(namespace)?.numbers > 20))
+}
+
+/// What has arrived until now.
+///
+/// # Errors
+/// When a number is missing or came twice.
+pub fn received(namespace: &Namespace) -> Result<Received> {
+    let text =
+        namespace.kubectl(&["exec", POD, "--", "sh", "-c", "cat /tmp/received 2>/dev/null || true"])?;
+    read(&text)
+}
+
+/// Reads lines of seconds and numbers. The last line may be incomplete.
+fn read(text: &str) -> Result<Received> {
+    let complete = text.rsplit_once('\n').map_or("", |(complete, _)| complete);
+    let mut received = Received { numbers: 0, longest_gap: Duration::ZERO };
+    let mut last: Option<Duration> = None;
+    for line in complete.lines() {
+        let (seconds, number) = line.split_once(' ').with_context(|| format!("{line:?} is no note"))?;
+        let at = Duration::try_from_secs_f64(seconds.parse()?)?;
+        received.numbers += 1;
+        ensure!(
+            number.parse::<usize>()? == received.numbers,
+            "{number} comes as number {}",
+            received.numbers
+        );
+        received.longest_gap =
+            received.longest_gap.max(last.map_or(Duration::ZERO, |last| at.saturating_sub(last)));
+        last = Some(at);
+    }
+    Ok(received)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_number_is_found_and_gaps_are_measured() {
+        let received = read("10.50 1\n10.55 2\n12.05 3\n12.1").unwrap();
+        assert_eq!((received.numbers, received.longest_gap), (3, Duration::from_millis(1500)));
+        assert_eq!(read("").unwrap().numbers, 0);
+        assert!(read("10.50 1\n10.55 3\n").is_err());
+        assert!(read("10.50 1\n10.55 1\n").is_err());
+    }
+}

@@ -1,0 +1,120 @@
+//! Migrations whose target does not come up at once: a quota or the nodes have no room for it, or the node of the guest
+//! already sends as many guests as the settings allow.
+
+use crate::migration::{Guest, machine, migration, node, stays};
+use anyhow::{Result, ensure};
+use barevirt_e2e::wait::{self, MOVED, SOON};
+use barevirt_e2e::{Namespace, condition, guest, in_namespace};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+/// How many guests may leave a node at the same time, by default.
+const OUTBOUND: usize = 2;
+
+#[test]
+fn a_guest_stays_while_there_is_no_room_for_its_target() {
+    in_namespace("migrateroom", |namespace| {
+        let guest = Guest::start(namespace, &machine("vm"), "vm")?;
+        let home = node(&guest.vmi()?);
+        let before = guest.count()?;
+        let mut first = migration("first", "vm");
+        first["metadata"]["annotations"] =
+            json!({ "kubevirt.io/migrationUnschedulablePodTimeoutSeconds": "5" });
+        first["spec"]["addedNodeSelector"] = json!({ "kubernetes.io/hostname": "nowhere" });
+        namespace.apply(&first)?;
+        guest.wait_migration("Failed")?;
+        namespace.wait_event("first", "migrationTargetPodUnschedulable")?;
+        namespace.kubectl(&["delete", "vmim", "first"])?;
+        stays(&guest, &home, before)?;
+
+        // A failed migration delays the next one, so the quota is for another guest.
+        namespace.kubectl(&["delete", "vm", "vm"])?;
+        namespace.wait_gone("vmi", "vm", SOON)?;
+        let guest = Guest::start(namespace, &machine("other"), "other")?;
+        let home = node(&guest.vmi()?);
+        let before = guest.count()?;
+        namespace.apply(&quota("1"))?;
+        wait_used(namespace)?;
+        namespace.apply(&migration("second", "other"))?;
+        let refused = namespace.wait("vmim", "second", "to be refused by the quota", SOON, |migration| {
+            !condition(migration, "migrationRejectedByResourceQuota").is_null()
+        })?;
+        ensure!(refused["status"]["phase"] == "Pending", "{}", refused["status"]);
+        let vmi = guest.vmi()?;
+        ensure!(node(&vmi) == home && vmi["status"]["phase"] == "Running", "{}", vmi["status"]);
+        namespace.apply(&quota("4"))?;
+        let moved = guest.wait_migration("Succeeded")?;
+        ensure!(condition(&moved, "migrationRejectedByResourceQuota").is_null(), "{}", moved["status"]);
+        ensure!(node(&guest.vmi()?) != home, "it is where it was");
+        ensure!(guest.count()? > before, "it does not count on");
+        Ok(())
+    });
+}
+
+#[test]
+fn no_more_guests_leave_a_node_at_the_same_time_than_allowed() {
+    in_namespace("migratequeue", |namespace| {
+        let names: Vec<String> = (0..=OUTBOUND + 1).map(|number| format!("vm-{number}")).collect();
+        let mut home = Value::Null;
+        for name in &names {
+            let mut manifest = guest::movable(guest::instance(name));
+            if home.is_string() {
+                // For the first pod only: the target is elsewhere.
+                guest::spec_of(&mut manifest)["affinity"] = json!({"nodeAffinity": {
+                    "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "preference": {
+                        "matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": [home]}],
+                    }}],
+                }});
+            }
+            namespace.apply(&manifest)?;
+            let vmi = namespace.wait("vmi", name, "to be migratable", SOON * 2, |vmi| {
+                condition(vmi, "LiveMigratable")["status"] == "True"
+            })?;
+            home = vmi["status"]["nodeName"].clone();
+        }
+        let homes: BTreeMap<&String, String> = names
+            .iter()
+            .map(|name| Ok((name, node(&namespace.need("vmi", name)?))))
+            .collect::<Result<_>>()?;
+        ensure!(
+            homes.values().all(|node| home == node.as_str()),
+            "the guests are not on one node: {homes:?}"
+        );
+        for name in &names {
+            namespace.apply(&migration(name, name))?;
+        }
+        let mut most = 0;
+        wait::until_true("all guests to have moved", MOVED * 2, || {
+            let migrations = namespace.list("vmim")?;
+            let is = |migration: &&Value, phases: &[&str]| {
+                phases.contains(&migration["status"]["phase"].as_str().unwrap_or("Pending"))
+            };
+            let failed = migrations.iter().find(|migration| is(migration, &["Failed"]));
+            ensure!(failed.is_none(), "{failed:?}");
+            let over = migrations.iter().filter(|one| is(one, &["Succeeded"])).count();
+            let waiting = migrations.iter().filter(|one| is(one, &["Pending"])).count();
+            most = most.max(migrations.len() - over - waiting);
+            Ok(over == names.len())
+        })?;
+        ensure!(most <= OUTBOUND, "{most} guests left the node at the same time");
+        ensure!(most > 0, "no migration was seen under way");
+        Ok(())
+    });
+}
+
+/// A limit for the pods of the namespace.
+fn quota(pods: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "ResourceQuota",
+        "metadata": { "name": "pods" }, "spec": { "hard": { "pods": pods } },
+    })
+}
+
+/// Waits until the API server enforces the quota.
+fn wait_used(namespace: &Namespace) -> Result<()> {
+    namespace
+        .wait("resourcequota", "pods", "to count the launcher", SOON, |quota| {
+            quota["status"]["used"]["pods"].is_string()
+        })
+        .map(drop)
+}
