@@ -5,6 +5,7 @@ use std::fs;
 
 use super::nothing_is_wrong;
 use super::pages::{self, Page};
+use super::sources;
 
 /// The list of all pages, from which the site is made.
 const SUMMARY: &str = "docs/SUMMARY.md";
@@ -85,29 +86,9 @@ fn files_that_prose_names_are_there() {
     assert!(!looks_like_a_file("other/a.rs", &known));
 }
 
-/// The text of all sources of the repository.
-fn sources() -> String {
-    let mut text = String::new();
-    let mut folders = vec![pages::repository()];
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(folder).unwrap() {
-            let entry = entry.unwrap();
-            let (path, name) = (entry.path(), entry.file_name());
-            if entry.file_type().unwrap().is_dir() {
-                if ["target", "node_modules", ".git"].iter().all(|other| name != *other) {
-                    folders.push(path);
-                }
-            } else if path.extension().is_some_and(|ending| ending == "rs") {
-                text += &fs::read_to_string(path).unwrap();
-            }
-        }
-    }
-    text
-}
-
 #[test]
 fn tests_and_modules_that_prose_names_are_there() {
-    let sources = sources();
+    let sources: String = sources::all().into_iter().map(|source| source.text).collect();
     let is_there = |name: &str| {
         ["fn", "mod"].iter().any(|word| {
             [" ", "(", ";", "<"].iter().any(|after| sources.contains(&format!("{word} {name}{after}")))
