@@ -6,6 +6,7 @@ use std::fs;
 use super::nothing_is_wrong;
 use super::pages::{self, Page};
 use super::sources;
+use barevirt_api::advice::ADVICE;
 
 /// The list of all pages, from which the site is made.
 const SUMMARY: &str = "docs/SUMMARY.md";
@@ -51,6 +52,13 @@ fn links_lead_to_files_and_headings() {
             all.extend(found.map(|wrong| format!("{}:{number}: {wrong}", page.path)));
         }
     }
+    nothing_is_wrong(&all);
+}
+
+#[test]
+fn pages_that_refusals_name_are_there() {
+    let root = Page { path: "README.md".to_owned(), text: String::new() };
+    let all = ADVICE.iter().filter_map(|advice| wrong(&root, advice.page)).collect::<Vec<_>>();
     nothing_is_wrong(&all);
 }
 
