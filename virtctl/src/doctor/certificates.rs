@@ -43,8 +43,9 @@ pub(super) async fn gather(client: &Client) -> Vec<Kept> {
 }
 
 /// The certificate of a secret; empty if it has none.
-fn certificate(mut secret: Value) -> String {
-    let bytes = serde_json::from_value::<ByteString>(secret["data"]["tls.crt"].take());
+fn certificate(secret: Value) -> String {
+    let encoded = secret.pointer("/data/tls.crt").cloned().unwrap_or_default();
+    let bytes = serde_json::from_value::<ByteString>(encoded);
     bytes.ok().and_then(|ByteString(bytes)| String::from_utf8(bytes).ok()).unwrap_or_default()
 }
 
