@@ -1,6 +1,10 @@
 //! A cause: a field, what is wrong with it, and its machine-readable kind.
 
+use crate::advice;
 use std::fmt;
+
+/// The end of a message about a feature that this version does not have.
+const NOT_YET: &str = " is not supported yet";
 
 /// One fault of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,6 +68,16 @@ impl Cause {
         texts.join("; ")
     }
 
+    /// The same with advice, as users read it: what to use instead of a field that is not supported yet, and which page says
+    /// more. All other causes stay as they are.
+    #[must_use]
+    pub fn advised(&self) -> Self {
+        let is_ours = self.kind == CauseKind::NotSupported && self.message.ends_with(NOT_YET);
+        let advice = advice::about(&without_indices(&self.field)).filter(|_| is_ours);
+        let with = |advice: &advice::Advice| format!("{}; {} ({})", self.message, advice.instead, advice.page);
+        Cause { message: advice.map_or_else(|| self.message.clone(), with), ..self.clone() }
+    }
+
     /// A cause of this kind.
     pub fn new(kind: CauseKind, field: &Path, message: impl Into<String>) -> Self {
         Cause { field: field.to_string(), message: message.into(), kind }
@@ -98,8 +112,22 @@ impl Cause {
     /// alone says too little.
     pub fn not_supported_yet(field: &Path, what: &str) -> Self {
         let space = if what.is_empty() { "" } else { " " };
-        Self::new(CauseKind::NotSupported, field, format!("{field}{space}{what} is not supported yet"))
+        Self::new(CauseKind::NotSupported, field, format!("{field}{space}{what}{NOT_YET}"))
     }
+}
+
+/// A path without indices of lists. A key of a map, which users choose, may have any brackets.
+pub(crate) fn without_indices(path: &str) -> String {
+    let (mut plain, mut is_inside) = (String::new(), false);
+    for letter in path.chars() {
+        match letter {
+            '[' => is_inside = true,
+            ']' => is_inside = false,
+            _ if is_inside => {}
+            _ => plain.push(letter),
+        }
+    }
+    plain
 }
 
 /// Path of a field, as Kubernetes writes it.

@@ -49,6 +49,7 @@
 
 pub mod account;
 pub mod addresses;
+pub mod advice;
 pub mod architecture;
 pub mod backup;
 pub mod boolean;

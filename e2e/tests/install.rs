@@ -473,6 +473,15 @@ fn virtctl_says_what_is_installed_and_leaves_it_as_it_is() {
             "{json}"
         );
 
+        // It fails if a finding is a problem.
+        let findings: Value = serde_json::from_str(&virtctl(&["doctor", "--output", "json"])?)?;
+        for area in ["nodes", "components", "versions", "certificates", "admission"] {
+            let known = findings.as_array().is_some_and(|all| all.iter().any(|one| one["area"] == area));
+            ensure!(known, "doctor says nothing about {area}: {findings}");
+        }
+        let certificates = findings.as_array().into_iter().flatten().find(|one| one["area"] == "certificates");
+        ensure!(certificates.is_some_and(|one| one["verdict"] == "ok"), "{findings}");
+
         // Applying the same manifest again changes nothing.
         let operator = local("deployment", "virt-operator");
         let before = need(&operator)?;

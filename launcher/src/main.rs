@@ -143,3 +143,14 @@ fn block_on<F: Future>(work: F) -> anyhow::Result<F::Output> {
         tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start")?;
     Ok(tokio::task::LocalSet::new().block_on(&runtime, work))
 }
+
+#[cfg(test)]
+mod tests {
+    /// The helpers of the images do without `barevirt-api` and have their own copy of the constants.
+    #[test]
+    fn programs_without_the_types_of_the_api_report_the_same_build() {
+        let line = barevirt_api::release::line();
+        let (build, _) = line.split_once(", API of KubeVirt").unwrap();
+        assert_eq!(container_disk::release::line(), format!("{build})"));
+    }
+}

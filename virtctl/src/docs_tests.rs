@@ -4,14 +4,19 @@
 //!   files -> pages (text, blocks of code, headings) --> links: each leads to a file and a heading; each page is in SUMMARY.md
 //!                                                   +-> commands: virtctl's parser, targets of make, files of the repository
 //!                                                   +-> manifests: what admission says of them
+//!                                                   +-> tables: each row is a line
+//!   sources of the repository -----------------------> lists: lists in docs/api.md that follow the code
 //! ```
 //!
 //! A test collects all mistakes and reports them together, each with file and line.
 
 mod commands;
 mod links;
+mod lists;
 mod manifests;
 mod pages;
+mod sources;
+mod tables;
 
 /// Fails with all mistakes.
 fn nothing_is_wrong(wrong: &[String]) {

@@ -7,9 +7,11 @@
 //!
 //! It writes nothing: it sends one object as a dry run, so that the webhooks answer.
 
+mod certificates;
 mod cluster;
 mod findings;
 mod installation;
+mod versions;
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -17,6 +19,7 @@ use std::time::Duration;
 use anyhow::bail;
 use clap::{Args, ValueEnum};
 use http::{Method, Request};
+use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use serde_json::{Value, json};
 use tokio::time::timeout;
@@ -120,6 +123,8 @@ async fn gather(client: &Client) -> Facts {
             .await,
         server_version: get(client, "/apis/subresources.kubevirt.io/v1/version").await,
         trial: trial(client).await,
+        certificates: certificates::gather(client).await,
+        now: Timestamp::now(),
     }
 }
 

@@ -75,6 +75,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
+use missing::since;
 use session::Connection;
 
 /// Controls virtual machines on Kubernetes.
@@ -167,7 +168,7 @@ enum Command {
     /// Dump the memory of a running virtual machine to a claim. Not supported yet.
     ///
     /// What is missing: nothing writes a guest's memory to a claim.
-    #[command(name = "memory-dump", hide = true)]
+    #[command(name = "memory-dump", hide = true, after_help = missing::help(since::MEMORY_DUMP))]
     MemoryDump(missing::Missing),
     /// Upload a VM image to a DataVolume/PersistentVolumeClaim.
     #[command(name = "image-upload")]
@@ -175,17 +176,17 @@ enum Command {
     /// Export volumes of a virtual machine. Not supported yet.
     ///
     /// What is missing: the server that hands out volumes, and the kind VirtualMachineExport. Copy the claim with a pod of your own.
-    #[command(name = "vmexport", hide = true)]
+    #[command(name = "vmexport", hide = true, after_help = missing::help(since::VM_EXPORT))]
     VmExport(missing::Missing),
     /// Start a shell with libguestfs on a claim. Not supported yet.
     ///
     /// What is missing: an image with libguestfs.
-    #[command(name = "guestfs", hide = true)]
+    #[command(name = "guestfs", hide = true, after_help = missing::help(since::GUESTFS))]
     Guestfs(missing::Missing),
     /// Work with templates of virtual machines. Not supported yet.
     ///
     /// What is missing: the kind VirtualMachineTemplate. Instance types and preferences are there.
-    #[command(name = "template", hide = true)]
+    #[command(name = "template", hide = true, after_help = missing::help(since::TEMPLATE))]
     Template(missing::Missing),
     /// Generate the completion script of a shell.
     #[command(after_help = "Examples:\n  \
@@ -273,14 +274,14 @@ async fn run(options: Options) -> anyhow::Result<()> {
         Command::Migrate(migrate) => migrate.run(&connection.open().await?).await,
         Command::MigrateCancel(cancel) => cancel.run(&connection.open().await?).await,
         Command::EvacuateCancel(cancel) => cancel.run(&connection.open().await?).await,
-        Command::MemoryDump(missing) => missing.run("memory-dump", "memory dumps are not there"),
+        Command::MemoryDump(missing) => missing.run("memory-dump", "memory dumps are not there", since::MEMORY_DUMP),
         Command::ImageUpload(upload) => {
             let (session, config) = connection.open_with_config().await?;
             upload.run(&session, &config).await
         }
-        Command::VmExport(missing) => missing.run("vmexport", "exports are not there"),
-        Command::Guestfs(missing) => missing.run("guestfs", "there is no image with libguestfs"),
-        Command::Template(missing) => missing.run("template", "templates are not there"),
+        Command::VmExport(missing) => missing.run("vmexport", "exports are not there", since::VM_EXPORT),
+        Command::Guestfs(missing) => missing.run("guestfs", "there is no image with libguestfs", since::GUESTFS),
+        Command::Template(missing) => missing.run("template", "templates are not there", since::TEMPLATE),
         Command::Completion { shell } => {
             std::io::stdout().write_all(&program::completion(Options::command(), shell))?;
             Ok(())

@@ -177,10 +177,14 @@ mod tests {
     #[test]
     fn a_command_that_is_missing_has_help_and_is_hidden() {
         let command = arranged(with_switches(<crate::Options as clap::CommandFactory>::command()), NAME);
-        for name in ["memory-dump", "vmexport", "guestfs", "template"] {
+        for (name, since) in
+            [("memory-dump", "v0.54"), ("vmexport", "v0.58"), ("guestfs", "v0.44"), ("template", "v1.8")]
+        {
             let help = command.clone().try_get_matches_from(["virtctl", name, "--help"]).unwrap_err();
             assert_eq!(help.kind(), clap::error::ErrorKind::DisplayHelp, "{name}");
             assert!(help.to_string().contains("What is missing: "), "{help}");
+            let known = format!("KubeVirt has this command since {since}. Barevirt v");
+            assert!(help.to_string().contains(&known), "{help}");
             assert!(command.find_subcommand(name).unwrap().is_hide_set());
         }
     }

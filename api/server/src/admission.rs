@@ -253,6 +253,7 @@ fn mutate<T: DeserializeOwned + Serialize>(
 
 /// A refusal in the form that KubeVirt's clients read: 422, reason Invalid, every cause with its field.
 fn deny(response: AdmissionResponse, request: &Request, causes: &[Cause]) -> AdmissionResponse {
+    let causes: Vec<Cause> = causes.iter().map(Cause::advised).collect();
     let sentences: Vec<String> = causes.iter().map(ToString::to_string).collect();
     let mut response = response.deny(sentences.join(", "));
     response.result.code = 422;

@@ -2,6 +2,7 @@
 //! KubeVirt's message and at KubeVirt's field. The gate's name is added if KubeVirt leaves it out.
 
 use super::{Cause, Path};
+use crate::cause::without_indices;
 use crate::gates::Gates;
 use std::collections::BTreeMap;
 
@@ -122,10 +123,7 @@ const ANNOTATIONS: [(&str, &str, &str); 2] = [
 
 /// The cause for a field whose gate is off.
 pub(super) fn closed(path: &Path, gates: &Gates) -> Option<Cause> {
-    let mut plain = path.to_string();
-    while let (Some(open), Some(close)) = (plain.find('['), plain.find(']')) {
-        plain.replace_range(open..=close, "");
-    }
+    let plain = without_indices(&path.to_string());
     let is_at = |gated: &&Gated| {
         plain.strip_suffix(gated.field).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
     };

@@ -6,6 +6,7 @@
 //! virt-importer look                                                         reports the digest of the source
 //! virt-importer send                                                         sends a claim to the importer of another namespace
 //! virt-importer limited --memory N --seconds N [--read F] [--write F] -- P   executes P, within limits
+//! virt-importer --version                                                    version, commit and time of this build
 //! ```
 //!
 //! Exit status: 0 when the claim is filled, 1 when a retry may help, 2 when no retry can help.
@@ -56,6 +57,10 @@ fn main() -> ExitCode {
         Some(command) if command == SEND => return run(send()),
         Some(command) if command == LOOK => return run(look()),
         Some(command) if command == MAKE_KEYS => return make_keys(),
+        Some(command) if command == "version" || command == "--version" => {
+            println!("virt-importer {}", container_disk::release::line());
+            return ExitCode::SUCCESS;
+        }
         Some(other) => {
             eprintln!("virt-importer: {other:?} is not known");
             return ExitCode::from(EXIT_FINAL);

@@ -38,7 +38,7 @@ pub(crate) struct Wanted {
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub(crate) enum ArgumentError {
     #[error(
-        "usage: container-disk version | copy DEST | serve --socket PATH [--root DIRECTORY] (--volume NAME [--path DISK])..."
+        "usage: container-disk --version | copy DEST | serve --socket PATH [--root DIRECTORY] (--volume NAME [--path DISK])..."
     )]
     Usage,
     #[error("unknown argument {0:?}")]
@@ -62,7 +62,7 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Com
             (Some(destination), None) => Ok(Command::Copy { destination: destination.into() }),
             _ => Err(ArgumentError::Usage),
         },
-        Some("version") => match arguments.next() {
+        Some("version" | "--version") => match arguments.next() {
             None => Ok(Command::Version),
             Some(_) => Err(ArgumentError::Usage),
         },
@@ -115,7 +115,9 @@ mod tests {
             words("copy /init/container-disk"),
             Ok(Command::Copy { destination: "/init/container-disk".into() })
         );
-        assert_eq!(words("version"), Ok(Command::Version));
+        for word in ["version", "--version"] {
+            assert_eq!(words(word), Ok(Command::Version));
+        }
         assert_eq!(words("version now"), Err(ArgumentError::Usage));
         let serve = |path: Option<&str>| {
             Ok(Command::Serve(Serve {

@@ -9,6 +9,7 @@
 //! ```text
 //! container-disk copy DEST                                          init container: puts the program on a volume
 //! container-disk serve --volume NAME --socket PATH [--path DISK]    in the user's image; of a kernel boot, two of them
+//! container-disk --version                                          version, commit and time of this build
 //! ```
 //!
 //! SIGTERM: the kubelet sends it to every container of a pod that is deleted. Before the launcher was reached it ends
@@ -38,6 +39,7 @@ use barevirt_confinement::{Calls, Domain, Files, May, Plan, Rule, hide_memory};
 
 use arguments::{Command, Serve, Wanted};
 use container_disk::disk::{self, DiskError};
+use container_disk::release;
 use handover::{HandoverError, Launcher, Message};
 
 /// File in which the kubelet finds the reason why a container ended.
@@ -55,7 +57,7 @@ fn main() -> ExitCode {
         Command::Copy { destination } => copy(&destination).map_err(|error| error.to_string()),
         Command::Serve(serve) => run(&serve),
         Command::Version => {
-            println!("container-disk {}", option_env!("BAREVIRT_VERSION").unwrap_or("devel"));
+            println!("container-disk {}", release::line());
             Ok(())
         }
     };

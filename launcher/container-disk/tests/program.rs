@@ -143,6 +143,14 @@ fn sigterm_ends_it_while_there_is_no_launcher() {
 }
 
 #[test]
+fn it_says_which_build_it_is() {
+    let output = Command::new(PROGRAM).arg("--version").output().unwrap();
+    let expected = format!("container-disk {}\n", container_disk::release::line());
+    assert!(output.status.success());
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), expected);
+}
+
+#[test]
 fn copies_itself_so_that_anyone_can_run_it() {
     use std::os::unix::fs::PermissionsExt;
     let directory = tempfile::tempdir().unwrap();

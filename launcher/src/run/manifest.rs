@@ -87,7 +87,8 @@ pub enum ManifestError {
 }
 
 fn lines(causes: &[Cause]) -> String {
-    causes.iter().map(|cause| format!("\n  {}: {}", cause.field, cause.message)).collect()
+    let line = |cause: Cause| format!("\n  {}: {}", cause.field, cause.message);
+    causes.iter().map(Cause::advised).map(line).collect()
 }
 
 /// Reads the file, fills in defaults and validates. `local` are the volumes whose images are files.

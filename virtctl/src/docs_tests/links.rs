@@ -5,6 +5,8 @@ use std::fs;
 
 use super::nothing_is_wrong;
 use super::pages::{self, Page};
+use super::sources;
+use barevirt_api::advice::ADVICE;
 
 /// The list of all pages, from which the site is made.
 const SUMMARY: &str = "docs/SUMMARY.md";
@@ -53,6 +55,13 @@ fn links_lead_to_files_and_headings() {
     nothing_is_wrong(&all);
 }
 
+#[test]
+fn pages_that_refusals_name_are_there() {
+    let root = Page { path: "README.md".to_owned(), text: String::new() };
+    let all = ADVICE.iter().filter_map(|advice| wrong(&root, advice.page)).collect::<Vec<_>>();
+    nothing_is_wrong(&all);
+}
+
 /// Whether a word in prose looks like a file or a folder of the repository: it begins with one of its
 /// folders, and has an extension.
 fn looks_like_a_file(word: &str, folders: &[String]) -> bool {
@@ -85,29 +94,9 @@ fn files_that_prose_names_are_there() {
     assert!(!looks_like_a_file("other/a.rs", &known));
 }
 
-/// The text of all sources of the repository.
-fn sources() -> String {
-    let mut text = String::new();
-    let mut folders = vec![pages::repository()];
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(folder).unwrap() {
-            let entry = entry.unwrap();
-            let (path, name) = (entry.path(), entry.file_name());
-            if entry.file_type().unwrap().is_dir() {
-                if ["target", "node_modules", ".git"].iter().all(|other| name != *other) {
-                    folders.push(path);
-                }
-            } else if path.extension().is_some_and(|ending| ending == "rs") {
-                text += &fs::read_to_string(path).unwrap();
-            }
-        }
-    }
-    text
-}
-
 #[test]
 fn tests_and_modules_that_prose_names_are_there() {
-    let sources = sources();
+    let sources: String = sources::all().into_iter().map(|source| source.text).collect();
     let is_there = |name: &str| {
         ["fn", "mod"].iter().any(|word| {
             [" ", "(", ";", "<"].iter().any(|after| sources.contains(&format!("{word} {name}{after}")))

@@ -1,5 +1,6 @@
 //! Facts about a cluster, and the findings that follow from them.
 
+use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
 
 /// The API server's answer to each request; an error holds the server's reason.
@@ -24,6 +25,20 @@ pub(super) struct Facts {
     pub(super) server_version: Result<Value, String>,
     /// Whether a machine passes admission, in a dry run.
     pub(super) trial: Result<(), String>,
+    /// Certificates of the installation.
+    pub(super) certificates: Vec<Kept>,
+    /// The time of this machine.
+    pub(super) now: Timestamp,
+}
+
+/// Certificates of one kind.
+#[derive(Debug)]
+pub(super) struct Kept {
+    /// Whose they are.
+    pub(super) of: &'static str,
+    pub(super) is_authority: bool,
+    /// The certificates, PEM; `None` if their object is missing.
+    pub(super) pem: Result<Option<String>, String>,
 }
 
 /// How serious a finding is.

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::findings::{Facts, Finding, condition, word};
+use super::{certificates, versions};
 
 /// Deployments of an installation.
 const DEPLOYMENTS: [&str; 3] = ["virt-operator", "virt-api", "virt-controller"];
@@ -27,7 +28,10 @@ pub(super) fn findings(facts: &Facts) -> Vec<Finding> {
     };
     let mut found = vec![installed(kubevirt)];
     found.extend(components(facts));
-    found.extend([reachable(&facts.api_service), versions(&facts.server_version), trial(&facts.trial)]);
+    found.push(reachable(&facts.api_service));
+    found.extend(versions::findings(facts));
+    found.extend(certificates::findings(facts));
+    found.push(trial(&facts.trial));
     found
 }
 
@@ -127,18 +131,6 @@ fn reachable(service: &Result<Value, String>) -> Finding {
     }
 }
 
-fn versions(server: &Result<Value, String>) -> Finding {
-    let area = "versions";
-    let ours = barevirt_api::release::tag();
-    match server {
-        Ok(server) => {
-            let theirs = word(server, "/gitVersion");
-            Finding::good(area, format!("virtctl {ours}, virt-api {theirs}"))
-        }
-        Err(why) => Finding::unknown(area, format!("virt-api does not report its version: {why}")),
-    }
-}
-
 /// The refusal names a webhook that cannot be reached or whose certificate is not trusted.
 fn trial(trial: &Result<(), String>) -> Finding {
     let area = "admission";
@@ -161,13 +153,21 @@ fn trial(trial: &Result<(), String>) -> Finding {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::findings::Severity;
+pub(super) mod tests {
+    use super::super::certificates::tests::made;
+    use super::super::findings::{Kept, Severity};
     use super::*;
+    use k8s_openapi::jiff::Timestamp;
     use serde_json::json;
 
-    fn facts() -> Facts {
-        let workload = |name: &str| json!({"metadata": {"name": name}, "spec": {"replicas": 2}, "status": {"readyReplicas": 2}});
+    /// An installation in good order.
+    pub(in super::super) fn facts() -> Facts {
+        let workload = |name: &str| {
+            json!({
+                "metadata": {"name": name}, "spec": {"replicas": 2},
+                "status": {"readyReplicas": 2, "updatedReplicas": 2},
+            })
+        };
         Facts {
             version: Ok(json!({})),
             nodes: Ok(vec![]),
@@ -180,11 +180,14 @@ mod tests {
             }})]),
             deployments: Ok(DEPLOYMENTS.map(workload).into()),
             daemon_sets: Ok(vec![json!({
-                "metadata": {"name": HANDLER}, "status": {"numberReady": 1, "desiredNumberScheduled": 1},
+                "metadata": {"name": HANDLER},
+                "status": {"numberReady": 1, "updatedNumberScheduled": 1, "desiredNumberScheduled": 1},
             })]),
             api_service: Ok(json!({"status": {"conditions": [{"type": "Available", "status": "True"}]}})),
-            server_version: Ok(json!({"gitVersion": "v1"})),
+            server_version: Ok(json!({"gitVersion": barevirt_api::release::tag()})),
             trial: Ok(()),
+            certificates: vec![Kept { of: "virt-api", is_authority: false, pem: Ok(Some(made(0, 86400))) }],
+            now: Timestamp::UNIX_EPOCH,
         }
     }
 
@@ -200,7 +203,7 @@ mod tests {
     fn an_installation_in_good_order_has_nothing_to_mend() {
         let found = findings(&facts());
         assert!(found.iter().all(|finding| finding.severity == Severity::Good), "{found:?}");
-        assert_eq!(found.len(), 8);
+        assert_eq!(found.len(), 9);
     }
 
     #[test]

@@ -169,6 +169,7 @@ fn together<T>(mut unknown: Causes, rest: Result<T, Causes>) -> Result<T, Causes
 
 /// A cause in the printed form.
 pub(super) fn shown_cause(cause: Cause) -> ShownCause {
+    let cause = cause.advised();
     ShownCause { reason: cause.kind.reason().to_owned(), field: cause.field, message: cause.message }
 }
 

@@ -8,7 +8,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 
 use super::arguments::Section;
-use super::explained::{Explained, Outcome};
+use super::explained::{Explained, Outcome, ShownCause};
 use super::marked;
 
 /// All of it, or the requested sections.
@@ -22,8 +22,7 @@ pub(super) fn text(explained: &Explained, show: &[Section]) -> String {
     if !causes.is_empty() {
         let _ = writeln!(text, "\nRefused:");
         for cause in causes {
-            let field = if cause.field.is_empty() { "the manifest" } else { &cause.field };
-            let _ = writeln!(text, "  {field}: {}", cause.message);
+            let _ = writeln!(text, "  {}", refusal(cause));
         }
     }
     let Some(outcome) = outcome else { return text };
@@ -34,6 +33,31 @@ pub(super) fn text(explained: &Explained, show: &[Section]) -> String {
         }
     }
     text
+}
+
+/// A cause with its field once: most messages name it.
+fn refusal(ShownCause { field, message, .. }: &ShownCause) -> String {
+    if field.is_empty() {
+        return format!("the manifest: {message}");
+    }
+    match place(field, message) {
+        // KubeVirt's messages write some names with a capital letter.
+        Some(at) => format!("{}{field}{}", &message[..at], &message[at + field.len()..]),
+        None => format!("{field}: {message}"),
+    }
+}
+
+/// Where a message names this field, and not one inside it; letters may differ in case.
+fn place(field: &str, message: &str) -> Option<usize> {
+    let (field, message) = (field.to_ascii_lowercase(), message.to_ascii_lowercase());
+    let begins_with_a_letter = |text: &str| text.starts_with(char::is_alphanumeric);
+    message.match_indices(&field).map(|(at, _)| at).find(|at| {
+        let (before, after) = (&message[..*at], &message[at + field.len()..]);
+        let is_longer = after.starts_with('[')
+            || begins_with_a_letter(after)
+            || after.strip_prefix('.').is_some_and(begins_with_a_letter);
+        !is_longer && !before.ends_with(|last: char| last.is_alphanumeric() || last == '.')
+    })
 }
 
 fn section(text: &mut String, outcome: &Outcome, section: Section) {
@@ -143,5 +167,37 @@ pub(crate) fn short(value: &Value) -> String {
     match value {
         Value::Null => "nothing".to_owned(),
         other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(field: &str, message: &str) -> String {
+        refusal(&ShownCause { field: field.to_owned(), message: message.to_owned(), reason: String::new() })
+    }
+
+    #[test]
+    fn a_refusal_names_its_field_once() {
+        let field = "spec.domain.launchSecurity";
+        let message = "spec.domain.launchSecurity is not supported yet";
+        assert_eq!(shown(field, message), message);
+        assert_eq!(shown("spec.runing", "unknown field spec.runing"), "unknown field spec.runing");
+        assert_eq!(
+            shown("spec.disks[1].name", "spec.disks[1].Name 'data' not found."),
+            "spec.disks[1].name 'data' not found."
+        );
+        assert_eq!(shown("", "it has no kind"), "the manifest: it has no kind");
+        assert_eq!(shown("spec.running", "must be given"), "spec.running: must be given");
+    }
+
+    #[test]
+    fn a_longer_path_is_another_field() {
+        for message in ["spec.volumes[0].name is empty", "spec.volumes[0][1]", "xspec.volumes[0]", "a.spec.volumes[0]"] {
+            assert_eq!(shown("spec.volumes[0]", message), format!("spec.volumes[0]: {message}"));
+        }
+        assert_eq!(shown("spec.volumes[0]", "see spec.volumes[0]."), "see spec.volumes[0].");
+        assert_eq!(shown("spec.cpu", "spec.cpus is not spec.cpu"), "spec.cpus is not spec.cpu");
     }
 }

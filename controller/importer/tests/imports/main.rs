@@ -13,3 +13,12 @@ mod s3;
 mod server;
 mod upload;
 mod world;
+
+#[test]
+fn the_program_says_which_build_it_is() {
+    let output =
+        std::process::Command::new(env!("CARGO_BIN_EXE_virt-importer")).arg("--version").output().unwrap();
+    assert!(output.status.success());
+    let expected = format!("virt-importer {}\n", container_disk::release::line());
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), expected);
+}
