@@ -151,6 +151,14 @@ pub(super) fn disk_size(spec: &DataVolumeSpec, copy: Option<&PersistentVolumeCla
     size(resources, "spec").ok().or_else(copied).unwrap_or_default()
 }
 
+/// Size of a claim's device, in bytes: what it has, or before it is bound what it asks for.
+pub(super) fn device_size(claim: &PersistentVolumeClaim) -> u64 {
+    let capacity = claim.status.as_ref().and_then(|status| status.capacity.as_ref()?.get("storage"));
+    let capacity = capacity.and_then(|capacity| quantity::bytes(capacity).ok());
+    let asked = || size(claim.spec.as_ref()?.resources.as_ref(), "spec").ok();
+    capacity.or_else(asked).unwrap_or_default()
+}
+
 /// Whether a claim is a block device.
 pub(super) fn is_block(claim: &PersistentVolumeClaim) -> bool {
     claim.spec.as_ref().and_then(|spec| spec.volume_mode.as_deref()) == Some(BLOCK)
