@@ -190,6 +190,10 @@ async fn a_server_that_lies_or_stalls_is_given_up() {
     });
     let failure = World::new().run(http(server.url("/"))).await.unwrap_err();
     assert!(!failure.is_final() && failure.to_string().contains("stalled"), "{failure}");
+    // A byte now and then.
+    let server = Server::start(|_| slow("200 OK", &[1; 512], vec![1], Duration::from_millis(50)));
+    let failure = World::new().run(http(server.url("/"))).await.unwrap_err();
+    assert!(!failure.is_final() && failure.to_string().contains("stalled"), "{failure}");
     // Another file the second time.
     let other = body.clone();
     let server = Server::start(move |request| match request.start() {
