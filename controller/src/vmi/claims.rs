@@ -248,8 +248,16 @@ pub(crate) fn info(claim: &PersistentVolumeClaim) -> PersistentVolumeClaimInfo {
         capacity: status.and_then(|status| status.capacity.clone()).unwrap_or_default(),
         requests: requests.unwrap_or_default(),
         volume_mode: spec.and_then(|spec| spec.volume_mode.clone()),
+        preallocated: is_preallocated(claim).then_some(true),
         ..PersistentVolumeClaimInfo::default()
     }
+}
+
+/// Whether the claim says that all its space is allocated.
+fn is_preallocated(claim: &PersistentVolumeClaim) -> bool {
+    claim.annotations().iter().any(|(name, value)| {
+        value == "true" && cdi::annotation::PREALLOCATED_NAMES.iter().any(|known| name.contains(known))
+    })
 }
 
 /// Looks up the claims that the pod is to have.

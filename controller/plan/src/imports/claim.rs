@@ -166,15 +166,18 @@ pub(super) fn is_block(claim: &PersistentVolumeClaim) -> bool {
 
 /// The patch that gives an existing claim to the DataVolume, with its contents.
 pub(super) fn adoption(data_volume: &DataVolume) -> Value {
-    let mut patch = mark(data_volume);
-    patch["metadata"]["ownerReferences"] = json!([owner(data_volume)]);
-    patch
+    json!({ "metadata": { "annotations": filled(data_volume), "ownerReferences": [owner(data_volume)] } })
 }
 
 /// The patch that marks a claim as filled.
 pub(super) fn mark(data_volume: &DataVolume) -> Value {
-    json!({ "metadata": { "annotations": {
-        POPULATED_FOR_ANNOTATION: data_volume.name_any(),
-        (annotation::PHASE): "Succeeded",
-    } } })
+    let mut annotations = filled(data_volume);
+    if data_volume.spec.preallocation == Some(true) {
+        annotations[annotation::PREALLOCATED] = json!("true");
+    }
+    json!({ "metadata": { "annotations": annotations } })
+}
+
+fn filled(data_volume: &DataVolume) -> Value {
+    json!({ POPULATED_FOR_ANNOTATION: data_volume.name_any(), (annotation::PHASE): "Succeeded" })
 }
