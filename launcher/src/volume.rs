@@ -31,6 +31,10 @@ pub struct Args {
     #[arg(long)]
     pub read_only: bool,
 
+    /// Open a device even if other guests write to it.
+    #[arg(long)]
+    pub shareable: bool,
+
     /// Bytes of a new disk, if the claim has none yet.
     #[arg(long, value_name = "BYTES")]
     pub size: Option<u64>,
@@ -88,44 +92,91 @@ fn answer(args: &Args, request: &Request) -> Reply {
 }
 
 fn find(args: &Args) -> Result<OwnedFd, ClaimError> {
-    // The handler may ask again while the guest uses the disk.
-    let access = if args.read_only { Access::Read } else { Access::Share };
-    claim::find(&args.volume, access, args.size, &args.claims).map(|disk| disk.file)
+    claim::find(&args.volume, access(args), args.size, &args.claims).map(|disk| disk.file)
+}
+
+/// The handler asks only while the launcher does not have the disk, so the lock is free then.
+fn access(args: &Args) -> Access {
+    match (args.read_only, args.shareable) {
+        (true, _) => Access::Read,
+        (false, true) => Access::Share,
+        (false, false) => Access::Write,
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::disk::loop_device::Loop;
     use barevirt_protocol::message::{Give, Take};
     use std::fs::File;
+    use std::path::Path;
+
+    fn args(root: &Path, volume: &str) -> Args {
+        Args {
+            volume: volume.to_owned(),
+            read_only: false,
+            shareable: false,
+            size: Some(1 << 20),
+            sockets: root.to_owned(),
+            claims: Places {
+                directories: root.join("claims"),
+                devices: root.join("dev"),
+                room: claim::Room::default(),
+            },
+        }
+    }
+
+    fn take(stream: &str) -> Request {
+        Request::Take(Take { stream: stream.to_owned() })
+    }
 
     #[test]
     fn a_disk_is_handed_to_its_caller_or_its_absence_explained() {
         let root = tempfile::tempdir().unwrap();
-        let claims = root.path().join("claims");
-        let args = |read_only| Args {
-            volume: "data".to_owned(),
-            read_only,
-            size: Some(1 << 20),
-            sockets: root.path().to_owned(),
-            claims: Places {
-                directories: claims.clone(),
-                devices: root.path().join("dev"),
-                room: claim::Room::default(),
-            },
-        };
-        let take = |stream: &str| Request::Take(Take { stream: stream.to_owned() });
+        let args = |read_only| Args { read_only, ..args(root.path(), "data") };
         let refusal = |args, request| answer(&args, &request).unwrap_err();
         assert_eq!(
             refusal(args(false), take("disk")),
             "its claim is neither mounted nor a device of this pod"
         );
-        std::fs::create_dir_all(claims.join("data")).unwrap();
+        std::fs::create_dir_all(root.path().join("claims/data")).unwrap();
         assert_eq!(refusal(args(true), take("disk")), "disk.img is not on its claim, which is read-only");
         let disk = File::from(answer(&args(false), &take("disk")).unwrap().pop().unwrap());
         assert_eq!(disk.metadata().unwrap().len(), 1 << 20);
         assert_eq!(refusal(args(false), take("serial0")), "there is no stream serial0");
         let give = Request::Give(Give { revision: 0, name: "kvm".to_owned() });
         assert_eq!(refusal(args(false), give), "nothing is wanted here");
+    }
+
+    #[test]
+    fn a_device_is_opened_exclusively_unless_it_is_shared_or_read() {
+        let args = args(Path::new("/"), "data");
+        assert_eq!(access(&args), Access::Write);
+        assert_eq!(access(&Args { shareable: true, ..args.clone() }), Access::Share);
+        assert_eq!(access(&Args { read_only: true, ..args.clone() }), Access::Read);
+        assert_eq!(access(&Args { read_only: true, shareable: true, ..args }), Access::Read);
+    }
+
+    #[test]
+    fn a_device_is_handed_to_one_guest_at_a_time_unless_they_share_it() {
+        let root = tempfile::tempdir().unwrap();
+        let Some(_device) = Loop::new(&root.path().join("dev"), 1 << 20, &["first", "second"]) else {
+            return;
+        };
+        let args = |volume| args(root.path(), volume);
+        let held = answer(&args("first"), &take("disk")).unwrap();
+        let refused = answer(&args("second"), &take("disk")).unwrap_err();
+        assert!(refused.starts_with("get the lock of "), "{refused}");
+        for other in [Args { shareable: true, ..args("second") }, Args { read_only: true, ..args("second") }]
+        {
+            answer(&other, &take("disk")).unwrap();
+        }
+        // The lock goes with the descriptor, whoever has it.
+        let kept = held[0].try_clone().unwrap();
+        drop(held);
+        assert!(answer(&args("second"), &take("disk")).is_err());
+        drop(kept);
+        answer(&args("second"), &take("disk")).unwrap();
     }
 }

@@ -185,6 +185,7 @@ fn prepare_one(
             read_only: true,
             overlay,
             cache: Cache::Disposable,
+            thick: false,
         });
     }
     if disk.volume.downward_metrics.is_some() {
@@ -198,6 +199,7 @@ fn prepare_one(
             read_only: true,
             overlay: None,
             cache: Cache::Disposable,
+            thick: false,
         });
     }
     let (path, format) = if let Some(given) = cloud_init::of(&disk.volume) {
@@ -234,6 +236,7 @@ fn prepare_one(
         read_only: false,
         overlay: None,
         cache: Cache::Disposable,
+        thick: false,
     })
 }
 
@@ -289,7 +292,8 @@ fn on_claim(
         }
         None => hold(name, file, descriptors, &mut prepared.fd_sets),
     };
-    Ok(VolumeFacts { name: name.clone(), source, format: ImageFormat::Raw, read_only, overlay, cache })
+    let thick = is_preallocated(vmi, name);
+    Ok(VolumeFacts { name: name.clone(), source, format: ImageFormat::Raw, read_only, overlay, cache, thick })
 }
 
 /// A file of the node.
@@ -308,7 +312,8 @@ fn on_node(
     let cache = claim::cached(&disk.disk, &found.file)
         .map_err(|source| VolumeError::Cache { volume: name.clone(), source })?;
     let source = hold(name, found.file, descriptors, &mut prepared.fd_sets);
-    Ok(VolumeFacts { name: name.clone(), source, format: ImageFormat::Raw, read_only, overlay: None, cache })
+    let (name, format) = (name.clone(), ImageFormat::Raw);
+    Ok(VolumeFacts { name, source, format, read_only, overlay: None, cache, thick: false })
 }
 
 /// Size of a new disk on a claim that the volume moves to with its guest: that of the current disk, else that
@@ -321,6 +326,20 @@ fn moved_size(vmi: &ValidVmi, volume: &str) -> Option<u64> {
     // Rounded up to whole mebibytes.
     let told = told.map(|size| size.next_multiple_of(1 << 20));
     told.or_else(|| moved.destination_pvc_info.as_ref()?.disk_bytes())
+}
+
+/// Whether the space of a volume's claim was allocated in advance: of the claim that it moves to, if it moves.
+pub(crate) fn is_preallocated(vmi: &ValidVmi, volume: &str) -> bool {
+    let Some(status) = vmi.vmi().status.as_ref() else { return false };
+    let moved = status.migrated_volumes.iter().find(|moved| moved.volume_name == volume);
+    let info = match moved {
+        Some(moved) => moved.destination_pvc_info.as_ref(),
+        None => {
+            let known = status.volume_status.iter().find(|known| known.name == volume);
+            known.and_then(|known| known.persistent_volume_claim_info.as_ref())
+        }
+    };
+    info.is_some_and(|info| info.preallocated == Some(true))
 }
 
 /// Size of a new disk on the claim.

@@ -18,6 +18,10 @@ pub const RUNNING: &str = "cdi.kubevirt.io/storage.condition.running";
 pub const REASON: &str = "cdi.kubevirt.io/storage.condition.running.reason";
 /// Why it does not run, as a message.
 pub const MESSAGE: &str = "cdi.kubevirt.io/storage.condition.running.message";
+/// The claim's space was allocated in advance; with the value `true`.
+pub const PREALLOCATED: &str = "cdi.kubevirt.io/storage.preallocation";
+/// How the names of annotations go on that say so, whatever is before the slash; KubeVirt's.
+pub const PREALLOCATED_NAMES: [&str; 2] = ["/storage.preallocation", "/storage.thick-provisioned"];
 /// The DataVolume is deleted once it is filled.
 pub const GOES: &str = "cdi.kubevirt.io/storage.deleteAfterCompletion";
 /// The DataVolume is filled through another claim.

@@ -62,6 +62,13 @@ pub const EXIT_FINAL: u8 = 2;
 /// Longest reason, in bytes: the kubelet keeps 4096 of a termination message.
 pub const LONGEST_REASON: usize = 2048;
 
+/// Longest image that is kept until it is converted into a disk of that size, in bytes: tables and snapshots are added to
+/// the contents.
+#[must_use]
+pub fn longest_staged(disk: u64) -> u64 {
+    disk.saturating_mul(2).saturating_add(64 << 20)
+}
+
 /// The source of the contents.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase", deny_unknown_fields)]

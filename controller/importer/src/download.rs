@@ -5,7 +5,8 @@
 //!                                                       \--> 200: the first N bytes are skipped
 //! ```
 //!
-//! If a server reports another length or another ETag than at first, the file has changed and the download fails.
+//! If a server reports another length or another ETag than at first, the file has changed and the download fails. A connection
+//! on which too little arrives is given up; a transfer that goes on for too long fails, over however many connections.
 
 use crate::checksum::{Checksum, Hasher};
 use crate::failure::Failure;
@@ -17,6 +18,7 @@ use http::{HeaderMap, StatusCode};
 use http_body_util::BodyExt;
 use hyper::body::Bytes;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::mpsc::Sender;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
@@ -43,6 +45,23 @@ pub struct Download {
     pub checksum: Option<Checksum>,
     /// The expected length, in bytes.
     pub length: Option<u64>,
+    /// When it has to be complete.
+    pub deadline: Deadline,
+}
+
+/// The end of the time that a transfer may take.
+#[derive(Clone, Copy, Debug)]
+pub struct Deadline {
+    until: Instant,
+    within: Duration,
+}
+
+impl Deadline {
+    /// After this time from now.
+    #[must_use]
+    pub fn after(within: Duration) -> Self {
+        Deadline { until: Instant::now() + within, within }
+    }
 }
 
 /// The position of a download.
@@ -118,7 +137,19 @@ impl Download {
             warn!(why = %failure, offset = position.offset, ?pause, "the transfer broke off; it is resumed");
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(web.policy.longest_pause);
+            self.in_time()?;
         }
+    }
+
+    /// Fails once the transfer takes longer than it may.
+    fn in_time(&self) -> Result<(), Failure> {
+        let Deadline { until, within } = self.deadline;
+        if Instant::now() < until {
+            return Ok(());
+        }
+        let (what, seconds) = (self.ask.url.shown(), within.as_secs());
+        let why = format!("{what} is not complete after {seconds} s, the longest time for its size");
+        Err(Failure::Final(why))
     }
 
     /// Downloads over one connection.
@@ -144,9 +175,13 @@ impl Download {
         }
         let (mut deadline, mut since) = (Instant::now() + web.policy.stall, 0);
         loop {
-            let frame = timeout_at(deadline, answer.body.frame()).await;
+            self.in_time()?;
+            let frame = timeout_at(deadline.min(self.deadline.until), answer.body.frame()).await;
             let frame = match frame {
-                Err(_) => return Err(Failure::Passing(format!("{} has stalled", answer.url.shown()))),
+                Err(_) => {
+                    self.in_time()?;
+                    return Err(Failure::Passing(format!("{} has stalled", answer.url.shown())));
+                }
                 Ok(None) => break,
                 Ok(Some(Err(error))) => {
                     let why =

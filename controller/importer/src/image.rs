@@ -11,6 +11,7 @@ use crate::feed::{Feed, Trouble};
 use crate::progress::Progress;
 use crate::target::Target;
 use crate::unpack::{Peeked, unpacked};
+use barevirt_import_job::longest_staged;
 use container_disk::header::{Format, INSPECTED, Image, LARGEST, inspect};
 use std::fs::OpenOptions;
 use std::io::{self, Read, Write};
@@ -144,8 +145,7 @@ fn stage(
     trouble: &Trouble,
     target: &Target,
 ) -> Result<u64, Failure> {
-    // Tables and snapshots are added to the contents; a larger image is refused.
-    let most = virtual_size.saturating_mul(2).saturating_add(64 << 20);
+    let most = longest_staged(virtual_size);
     let room = target.room()?;
     if let Some(length) = length
         && length > room

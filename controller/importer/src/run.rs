@@ -4,7 +4,7 @@ use crate::archive::{self, Tree};
 use crate::checksum::Checksum;
 use crate::claim::{Claim, Settings};
 use crate::convert::{Tools, convert};
-use crate::download::Download;
+use crate::download::{Deadline, Download};
 use crate::failure::{Failure, joined};
 use crate::feed::{Feed, PIECES, Trouble};
 use crate::image::{Filled, MOST_AFTER, copy, fill};
@@ -71,6 +71,8 @@ impl Importer {
     }
 
     async fn fill(&self, job: &Job, target: &Arc<Target>) -> Result<(), Failure> {
+        // The layers of an image share it.
+        let deadline = Deadline::after(self.web.policy.longest(target.size()));
         match &job.source {
             // [`crate::upload`] serves these jobs.
             Source::Upload { .. } => Err(Failure::Final("an upload is not fetched".to_owned())),
@@ -90,12 +92,12 @@ impl Importer {
             Source::Sender { address, port, certificate } => {
                 let ask = receive::ask(address, *port)?;
                 let web = receive::web(&self.places.keys, certificate, self.web.clone())?;
-                let download = Download { ask, checksum: None, length: None };
+                let download = Download { ask, checksum: None, length: None, deadline };
                 let what = local::WHAT.to_owned();
                 self.transfer(&web, download, what, target, verbatim).await
             }
             Source::Http { .. } | Source::S3 { .. } => {
-                let download = self.download(&job.source)?;
+                let download = self.download(&job.source, deadline)?;
                 let what = download.ask.url.shown();
                 let filled = self.transfer(&self.web, download, what.clone(), target, whole).await?;
                 self.complete(filled, &what, target).await
@@ -106,7 +108,10 @@ impl Importer {
                 let architecture = architecture.as_deref().unwrap_or(own_architecture());
                 let mut registry = Registry::new(&self.web, name, *insecure, self.login.clone());
                 for layer in registry.layers(architecture).await? {
-                    if let Some(filled) = self.layer(&registry, &layer, &what, target).await? {
+                    let download = of_blob(&registry, &layer, deadline)?;
+                    if let Some(filled) =
+                        self.transfer(&self.web, download, what.clone(), target, of_layer).await?
+                    {
                         return self.complete(filled, &what, target).await;
                     }
                 }
@@ -132,24 +137,24 @@ impl Importer {
 
     /// Unpacks an archive into the claim.
     async fn unpack(&self, job: &Job, tree: &Arc<Tree>) -> Result<(), Failure> {
-        let download = self.download(&job.source)?;
+        let download = self.download(&job.source, Deadline::after(archive::LONGEST))?;
         let what = download.ask.url.shown();
         self.transfer(&self.web, download, what, tree, archive::whole).await
     }
 
     /// The download of a source that is one file.
-    fn download(&self, source: &Source) -> Result<Download, Failure> {
+    fn download(&self, source: &Source, deadline: Deadline) -> Result<Download, Failure> {
         match source {
             Source::Http { url, headers, checksum } => {
                 let checksum = checksum.as_deref().map(Checksum::parse).transpose()?;
-                Ok(Download { ask: self.ask(Url::parse(url)?, headers)?, checksum, length: None })
+                Ok(Download { ask: self.ask(Url::parse(url)?, headers)?, checksum, length: None, deadline })
             }
             Source::S3 { url } => {
                 let url = s3::canonical(&Url::parse(url)?);
                 let keys = self.login.as_ref();
                 let signer = keys.map(|(access, secret)| Signer::new(&url, (access, secret))).transpose()?;
                 let ask = Ask { url, private: HeaderMap::new(), headers: HeaderMap::new(), signer };
-                Ok(Download { ask, checksum: None, length: None })
+                Ok(Download { ask, checksum: None, length: None, deadline })
             }
             Source::Registry { .. }
             | Source::Blank {}
@@ -158,18 +163,6 @@ impl Importer {
             | Source::Upload { .. }
             | Source::Sender { .. } => Err(Failure::Final("this source is no file of a server".to_owned())),
         }
-    }
-
-    async fn layer(
-        &self,
-        registry: &Registry<'_>,
-        layer: &Descriptor,
-        what: &str,
-        target: &Arc<Target>,
-    ) -> Result<Option<Filled>, Failure> {
-        let checksum = Some(Checksum::parse(&layer.digest)?);
-        let download = Download { ask: registry.blob(layer)?, checksum, length: Some(layer.size) };
-        self.transfer(&self.web, download, what.to_owned(), target, of_layer).await
     }
 
     /// Reads a server's file while it is downloaded.
@@ -201,6 +194,12 @@ impl Importer {
             Filled::Staged(image) => convert(&self.tools, &image, what, target, &self.progress).await,
         }
     }
+}
+
+/// The download of a layer.
+fn of_blob(registry: &Registry<'_>, layer: &Descriptor, deadline: Deadline) -> Result<Download, Failure> {
+    let checksum = Some(Checksum::parse(&layer.digest)?);
+    Ok(Download { ask: registry.blob(layer)?, checksum, length: Some(layer.size), deadline })
 }
 
 /// Reads a file that is the image.

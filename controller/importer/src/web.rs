@@ -49,6 +49,18 @@ pub struct RetryPolicy {
     pub pause: Duration,
     /// The longest pause.
     pub longest_pause: Duration,
+    /// The time that any disk may take.
+    pub whole: Duration,
+    /// Bytes of a disk for each further second.
+    pub pace: u64,
+}
+
+impl RetryPolicy {
+    /// The longest time for a disk of that size, in bytes, however steadily its server sends.
+    #[must_use]
+    pub fn longest(&self, size: u64) -> Duration {
+        self.whole.saturating_add(Duration::from_secs(size / self.pace.max(1)))
+    }
 }
 
 impl Default for RetryPolicy {
@@ -61,6 +73,9 @@ impl Default for RetryPolicy {
             tries: 6,
             pause: Duration::from_secs(1),
             longest_pause: Duration::from_secs(30),
+            // A day for ten gibibytes, over a line of a megabit in a second.
+            whole: Duration::from_secs(60 * 60),
+            pace: 128 << 10,
         }
     }
 }
@@ -327,6 +342,14 @@ mod tests {
         ] {
             assert_eq!(may_lead(from, to), may, "{from:?} to {to:?}");
         }
+    }
+
+    #[test]
+    fn a_disk_has_an_hour_and_a_time_that_grows_with_its_size() {
+        let policy = RetryPolicy::default();
+        assert_eq!(policy.longest(0), Duration::from_secs(3600));
+        assert_eq!(policy.longest(10 << 30), Duration::from_secs(3600 + 81920));
+        assert!(policy.longest(u64::MAX) > policy.longest(1 << 50));
     }
 
     #[test]

@@ -1,12 +1,26 @@
 //! Claims that are devices: one guest writes to each at a time, unless all of them share it. Pure.
 //!
 //! On the same node the launcher opens the device exclusively, and a second guest fails. Two nodes do not know of each
-//! other: so an instance waits here until the earlier one has ended. The order does not depend on the state of the cache:
-//! instances that have left `Pending` come first, then older ones.
+//! other: so an instance waits here until the earlier one has ended.
+//!
+//! ```text
+//!   disks from the start    an instance that has left `Pending`, then the older one
+//!   plugged volumes         the one whose entry in the status reserves the claim, then the older instance
+//!   one of each             the disk from the start, unless the plugged volume's entry reserves the claim
+//! ```
+//!
+//! The order does not depend on the state of the cache. An instance that asks sees all that was written before its own object,
+//! or before its own entry: an entry is written first, and its pod is made only once the cache shows the entry, if no other
+//! has the claim then. Of two entries that reserve the same claim, the later one sees the earlier one, and gives way.
 
-use barevirt_api::names::{PHASE_PENDING, is_final_phase};
-use barevirt_api::v1::VirtualMachineInstance;
+use super::hotplug::volumes;
+use barevirt_api::names::{
+    CONDITION_SYNCHRONIZED, PHASE_PENDING, PHASE_RUNNING, REASON_CLAIM_IN_USE, is_final_phase,
+};
+use barevirt_api::v1::{Condition, VirtualMachineInstance, VolumeStatus};
 use barevirt_plan::phase;
+use barevirt_plan::pod::attachment::Access;
+use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 
 /// A claim that a guest writes to, and whether it shares it.
@@ -16,87 +30,138 @@ pub(super) struct Written<'a> {
     shared: bool,
 }
 
-/// The claims that an instance's guest writes to.
+impl<'a> Written<'a> {
+    /// A claim that is used in this way; `None` if it is only read.
+    pub(super) fn of(claim: &'a str, access: Access) -> Option<Self> {
+        match access {
+            Access::Writes => Some(Written { claim, shared: false }),
+            Access::Shares => Some(Written { claim, shared: true }),
+            Access::Reads => None,
+        }
+    }
+
+    /// Whether two guests cannot have both at a time.
+    fn excludes(&self, other: &Written<'_>) -> bool {
+        self.claim == other.claim && !(self.shared && other.shared)
+    }
+}
+
+/// The claims that an instance's guest writes to from its start to its end.
 pub(super) fn written(vmi: &VirtualMachineInstance) -> impl Iterator<Item = Written<'_>> {
-    let volume = |name: &str| vmi.spec.volumes.iter().find(|volume| volume.name == name);
-    let disks = vmi.spec.domain.devices.disks.iter().filter(|disk| !disk.is_readonly());
-    disks.filter_map(move |disk| {
-        let claim = volume(&disk.name)?.claim().filter(|claim| !claim.is_ephemeral && !claim.is_read_only)?;
-        Some(Written { claim: claim.name, shared: disk.shareable == Some(true) })
+    of_spec(vmi, false).map(|(_, written)| written)
+}
+
+/// Volumes of the specification that a guest writes to, with their claims: those that come and go, or the others.
+fn of_spec(vmi: &VirtualMachineInstance, come: bool) -> impl Iterator<Item = (&str, Written<'_>)> {
+    let volumes = vmi.spec.volumes.iter().filter(move |volume| volume.is_hotpluggable() == come);
+    volumes.filter_map(move |volume| {
+        // A volume that is no disk is a directory, which has no device.
+        let disk = vmi.spec.domain.devices.disks.iter().any(|disk| disk.name == volume.name);
+        let claim = volume.claim().filter(|claim| disk && !claim.is_ephemeral)?;
+        let access = Access::of(&vmi.spec, &volume.name, claim);
+        Some((volume.name.as_str(), Written::of(claim.name, access)?))
     })
 }
 
-/// Message about the first of these claims that an earlier instance of the namespace has.
+/// The claims that an instance has reserved for plugged volumes.
+fn reserved(vmi: &VirtualMachineInstance) -> impl Iterator<Item = Written<'_>> {
+    entries(vmi).filter_map(move |entry| {
+        let (claim, access) = volumes::reserved(vmi, entry)?;
+        Written::of(claim, access)
+    })
+}
+
+fn entries(vmi: &VirtualMachineInstance) -> impl Iterator<Item = &VolumeStatus> {
+    vmi.status.iter().flat_map(|status| &status.volume_status)
+}
+
+/// The claims that a guest's volumes are leaving for others. Its QEMU has them until it arrives.
+fn left(vmi: &VirtualMachineInstance) -> impl Iterator<Item = Written<'_>> {
+    let moved = vmi.status.iter().flat_map(|status| &status.migrated_volumes);
+    let claims = moved.filter_map(|moved| moved.source_pvc_info.as_ref()?.claim_name.as_deref());
+    claims.map(|claim| Written { claim, shared: false })
+}
+
+/// The claims that an instance wants for volumes that are to be plugged in, and has not reserved.
+fn awaited(vmi: &VirtualMachineInstance) -> impl Iterator<Item = Written<'_>> {
+    let runs = phase(vmi) == PHASE_RUNNING && vmi.metadata.deletion_timestamp.is_none();
+    let wanted = of_spec(vmi, true).filter(move |_| runs);
+    let waits = wanted.filter(move |(volume, written)| !is_reserved(vmi, volume, written));
+    waits.map(|(_, written)| written)
+}
+
+fn is_reserved(vmi: &VirtualMachineInstance, volume: &str, written: &Written<'_>) -> bool {
+    let mut of_volume = entries(vmi).filter(|entry| entry.name == volume);
+    of_volume.any(|entry| volumes::reserved(vmi, entry).is_some_and(|(claim, _)| claim == written.claim))
+}
+
+/// Message about the first of these claims, which a guest needs for its start, that another instance of the namespace has.
 pub(super) fn taken(
     vmi: &VirtualMachineInstance,
     devices: &[Written<'_>],
     others: impl IntoIterator<Item = VirtualMachineInstance>,
 ) -> Option<String> {
-    others.into_iter().filter(|other| is_before(other, vmi)).find_map(|other| {
-        let clash = |theirs: &Written<'_>| {
-            devices.iter().find(|own| own.claim == theirs.claim && !(own.shared && theirs.shared))
-        };
-        let claim = written(&other).find_map(|theirs| clash(&theirs))?.claim;
-        Some(format!(
-            "PVC {claim} is a device that VMI {} writes to; disks that guests are to share need shareable",
-            other.name_any()
-        ))
+    others.into_iter().filter(|other| is_other(other, vmi)).find_map(|other| {
+        let before = phase(&other) != PHASE_PENDING || starts_before(&other, vmi);
+        let mut has = written(&other).filter(|_| before).chain(left(&other)).chain(reserved(&other));
+        let clash = has.find(|theirs| devices.iter().any(|own| own.excludes(theirs)))?;
+        Some(written_by(&clash, &other))
     })
 }
 
-/// Whether another instance may use its claims before this one.
-fn is_before(other: &VirtualMachineInstance, vmi: &VirtualMachineInstance) -> bool {
-    if other.metadata.uid == vmi.metadata.uid || is_final_phase(phase(other)) {
-        return false;
-    }
-    let age = |of: &VirtualMachineInstance| {
-        (of.metadata.creation_timestamp.as_ref().map(|time| time.0), of.metadata.uid.clone())
-    };
-    phase(other) != PHASE_PENDING || age(other) < age(vmi)
+/// Message about the instance that has a claim, or is to get it first, which a running guest needs for a volume.
+pub(super) fn withheld(
+    vmi: &VirtualMachineInstance,
+    volume: &str,
+    device: Written<'_>,
+    others: impl IntoIterator<Item = VirtualMachineInstance>,
+) -> Option<String> {
+    let is_reserved = is_reserved(vmi, volume, &device);
+    others.into_iter().filter(|other| is_other(other, vmi)).find_map(|other| {
+        let clash = |theirs: &Written<'_>| device.excludes(theirs);
+        let mut has = written(&other).chain(left(&other)).chain(reserved(&other));
+        if has.any(|theirs| clash(&theirs)) {
+            return Some(written_by(&device, &other));
+        }
+        let first = !is_reserved && is_older(&other, vmi) && awaited(&other).any(|theirs| clash(&theirs));
+        let name = other.name_any();
+        first.then(|| format!("PVC {} is a device that VMI {name} waits for, too", device.claim))
+    })
+}
+
+fn written_by(device: &Written<'_>, other: &VirtualMachineInstance) -> String {
+    format!(
+        "PVC {} is a device that VMI {} writes to; disks that guests are to share need shareable",
+        device.claim,
+        other.name_any()
+    )
+}
+
+/// Whether it is another instance, which has not ended.
+fn is_other(other: &VirtualMachineInstance, vmi: &VirtualMachineInstance) -> bool {
+    other.metadata.uid != vmi.metadata.uid && !is_final_phase(phase(other))
+}
+
+/// Whether another instance, which is `Pending`, too, may start before this one.
+fn starts_before(other: &VirtualMachineInstance, vmi: &VirtualMachineInstance) -> bool {
+    // Of two instances of one second the first one may have made its pod before it could see the other one.
+    is_older(other, vmi) || (created(other) == created(vmi) && !waits(other))
+}
+
+/// Whether an instance does not start because of another one's claim.
+fn waits(vmi: &VirtualMachineInstance) -> bool {
+    let conditions = vmi.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+    let told = Condition::find(conditions, CONDITION_SYNCHRONIZED);
+    told.is_some_and(|told| told.reason.as_deref() == Some(REASON_CLAIM_IN_USE))
+}
+
+fn is_older(other: &VirtualMachineInstance, vmi: &VirtualMachineInstance) -> bool {
+    (created(other), &other.metadata.uid) < (created(vmi), &vmi.metadata.uid)
+}
+
+fn created(vmi: &VirtualMachineInstance) -> Option<Timestamp> {
+    vmi.metadata.creation_timestamp.as_ref().map(|time| time.0)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::{Value, json};
-
-    fn vmi(uid: &str, phase: &str, second: u32, disk: &Value) -> VirtualMachineInstance {
-        let mut disk = disk.clone();
-        disk["name"] = json!("data");
-        serde_json::from_value(json!({
-            "metadata": {"name": format!("vm-{uid}"), "uid": uid,
-                "creationTimestamp": format!("2026-01-01T00:00:{second:02}Z")},
-            "spec": {
-                "domain": {"devices": {"disks": [disk]}},
-                "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}],
-            },
-            "status": {"phase": phase},
-        }))
-        .unwrap()
-    }
-
-    #[test]
-    fn running_guests_then_older_guests_hold_a_claim() {
-        let own = json!({"disk": {"bus": "virtio"}});
-        let shared = json!({"disk": {"bus": "virtio"}, "shareable": true});
-        let read = json!({"disk": {"bus": "virtio", "readonly": true}});
-        let of = |second: u32, mine: &Value, phase: &str, theirs: &Value| {
-            let vmi_ = vmi("b", "Pending", 5, mine);
-            let devices: Vec<Written<'_>> = written(&vmi_).collect();
-            taken(&vmi_, &devices, [vmi("a", phase, second, theirs)])
-        };
-        let told = of(9, &own, "Running", &own).unwrap();
-        assert!(told.starts_with("PVC data is a device that VMI vm-a writes to"), "{told}");
-        assert!(of(9, &own, "Scheduling", &own).is_some());
-        assert!(of(1, &own, "Pending", &own).is_some());
-        assert!(of(5, &own, "Pending", &own).is_some(), "by its UID");
-        assert_eq!(of(9, &own, "Pending", &own), None);
-        for ended in ["Succeeded", "Failed"] {
-            assert_eq!(of(1, &own, ended, &own), None);
-        }
-        assert_eq!(of(1, &shared, "Running", &shared), None);
-        assert!(of(1, &own, "Running", &shared).is_some() && of(1, &shared, "Running", &own).is_some());
-        assert_eq!(of(1, &read, "Running", &own), None);
-        assert_eq!(of(1, &own, "Running", &read), None);
-    }
-}
+mod tests;

@@ -113,6 +113,11 @@ impl Found {
         }
     }
 
+    /// Its mode.
+    pub(super) fn mode(&self) -> Mode {
+        Mode::of(self.claim.as_ref().and_then(|claim| claim.spec.as_ref()?.volume_mode.as_deref()))
+    }
+
     /// Whether it is still being filled; and whether filling begins only when a pod uses it.
     pub(crate) fn is_being_filled(&self) -> (bool, bool) {
         let fills = self.filling.as_ref().is_some_and(|filling| filling.phase != SUCCEEDED);
@@ -201,8 +206,7 @@ impl Claims {
 
     /// The mode of a claim.
     pub(super) fn mode(&self, name: &str) -> Mode {
-        let claim = self.0.get(name).and_then(|found| found.claim.as_ref());
-        Mode::of(claim.and_then(|claim| claim.spec.as_ref()?.volume_mode.as_deref()))
+        self.0.get(name).map_or(Mode::Filesystem, Found::mode)
     }
 
     /// The existing claims, with the names of their volumes.
@@ -244,8 +248,16 @@ pub(crate) fn info(claim: &PersistentVolumeClaim) -> PersistentVolumeClaimInfo {
         capacity: status.and_then(|status| status.capacity.clone()).unwrap_or_default(),
         requests: requests.unwrap_or_default(),
         volume_mode: spec.and_then(|spec| spec.volume_mode.clone()),
+        preallocated: is_preallocated(claim).then_some(true),
         ..PersistentVolumeClaimInfo::default()
     }
+}
+
+/// Whether the claim says that all its space is allocated.
+fn is_preallocated(claim: &PersistentVolumeClaim) -> bool {
+    claim.annotations().iter().any(|(name, value)| {
+        value == "true" && cdi::annotation::PREALLOCATED_NAMES.iter().any(|known| name.contains(known))
+    })
 }
 
 /// Looks up the claims that the pod is to have.
@@ -270,9 +282,18 @@ fn in_use(cluster: &Cluster, vmi: &VirtualMachineInstance, claims: &Claims) -> O
     if devices.is_empty() {
         return None;
     }
+    claim_lock::taken(vmi, &devices, beside(cluster, vmi))
+}
+
+/// The instances of its namespace, as they are in the cache now.
+pub(super) fn beside(
+    cluster: &Cluster,
+    vmi: &VirtualMachineInstance,
+) -> impl Iterator<Item = VirtualMachineInstance> {
     let all = cluster.vmis.state().into_iter();
-    let beside = all.filter(|other| other.meta().namespace == vmi.metadata.namespace);
-    claim_lock::taken(vmi, &devices, beside.filter_map(|other| other.unpack().ok()))
+    let beside = all.filter(move |other| other.meta().namespace == vmi.metadata.namespace);
+    // An instance that cannot be read was logged when it arrived.
+    beside.filter_map(|other| other.unpack().ok())
 }
 
 /// Looks up a claim and its DataVolume. `is_filled`: a DataVolume fills it, whatever the owner of the claim.

@@ -13,6 +13,9 @@
 //! pod is forgotten in any case, and it shows whether an entry is about the claim that is wanted now: a volume on another
 //! claim is added only when the former one has gone.
 //!
+//! A claim that is a device gets a pod once no other guest writes to it ([`super::claim_lock`]): an entry with the reason
+//! `ClaimInUse` waits, any other reserves the claim until the launcher has released the disk.
+//!
 //! A claim that waits for a pod before it is filled gets a pod only for that, on the guest's node; that pod is gone before
 //! the pod with the disk is made.
 //!
@@ -25,7 +28,7 @@
 pub(super) mod attachments;
 mod claim;
 pub(super) mod target;
-mod volumes;
+pub(super) mod volumes;
 
 use self::attachments::Standing;
 use self::claim::{told_of_claim, usable};
@@ -38,8 +41,8 @@ use super::observed::Observed;
 use super::progress;
 use super::status;
 use barevirt_api::names::{
-    REASON_FAILED_CREATE, REASON_HOTPLUG_FAILED, REASON_MISSING_ATTACHMENT_POD, REASON_SUCCESSFUL_CREATE,
-    VOLUME_ATTACHED, VOLUME_DETACHING,
+    REASON_CLAIM_IN_USE, REASON_FAILED_CREATE, REASON_HOTPLUG_FAILED, REASON_MISSING_ATTACHMENT_POD,
+    REASON_SUCCESSFUL_CREATE, VOLUME_ATTACHED, VOLUME_DETACHING,
 };
 use barevirt_api::v1::{VirtualMachineInstance, VolumeStatus};
 use barevirt_api::valid::ValidVmi;
@@ -256,7 +259,11 @@ impl<'a> Work<'a> {
         };
         entry.phase = Some(phase.to_owned());
         let (reason, message) = trouble.unwrap_or((reason, message));
-        tell(entry, &reason, bounded(&message));
+        let message = bounded(&message);
+        if reason == REASON_CLAIM_IN_USE && entry.reason.as_ref() != Some(&reason) {
+            self.plan.notes.push(Note::warning(REASON_CLAIM_IN_USE, message.clone()));
+        }
+        tell(entry, &reason, message);
     }
 
     /// The pod offers the disk.
@@ -304,6 +311,10 @@ impl<'a> Work<'a> {
                     self.again_in(claims::INTERVAL);
                     return None;
                 };
+                if let Some(holder) = observed.attachments.withheld.get(wanted.name) {
+                    self.again_in(claims::INTERVAL);
+                    return Some((REASON_CLAIM_IN_USE.to_owned(), holder.clone()));
+                }
                 self.make(wanted, entry, is_noted, claim, Next::Attachment)
             }
         }
@@ -340,7 +351,7 @@ impl<'a> Work<'a> {
             claim: wanted.claim,
             mode: Mode::of(volume_mode),
             size: claims::info(claim).disk_bytes(),
-            reads: wanted.reads,
+            access: wanted.access,
         };
         let volume = wanted.volume.to_owned();
         let action = match next {

@@ -265,6 +265,53 @@ fn impossible_volume_changes_are_refused_with_the_reason() {
     });
 }
 
+/// A guest without a system that has the claim `data` as a disk from its start.
+fn with_device(name: &str) -> Value {
+    let mut manifest = guest::without_system(guest::instance(name));
+    let spec = guest::spec_of(&mut manifest);
+    let disk = json!({ "name": "data", "disk": { "bus": "virtio" } });
+    guest::push(&mut spec["domain"]["devices"]["disks"], disk);
+    let source = json!({ "claimName": "data" });
+    guest::push(&mut spec["volumes"], json!({ "name": "data", "persistentVolumeClaim": source }));
+    manifest
+}
+
+#[test]
+fn a_device_is_plugged_in_once_no_other_guest_writes_to_it() {
+    in_namespace("plug-device", |namespace| {
+        namespace.apply(&json!({
+            "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": { "name": "data" },
+            "spec": {
+                "storageClassName": "block", "volumeMode": "Block", "accessModes": ["ReadWriteMany"],
+                "resources": { "requests": { "storage": "16Mi" } },
+            },
+        }))?;
+        namespace.apply(&with_device("holder"))?;
+        namespace.wait_phase("holder", "Running", RUNNING)?;
+        namespace.apply(&guest::without_system(guest::instance("vm")))?;
+        namespace.wait_phase("vm", "Running", RUNNING)?;
+        namespace.virtctl(&["addvolume", "vm", "--volume-name=data"])?;
+        let vmi = namespace.wait("vmi", "vm", "to wait for the device", SOON, |vmi| {
+            volume_status(vmi, "data").is_some_and(|volume| volume["reason"] == "ClaimInUse")
+        })?;
+        let told = volume_status(&vmi, "data").context("no such volume")?;
+        ensure!(told["message"].as_str().is_some_and(|text| text.contains("VMI holder")), "{told}");
+        let is_attachment = |pod: &Value| pod["metadata"]["labels"]["kubevirt.io"] == "hotplug-disk";
+        ensure!(!namespace.list("pod")?.iter().any(is_attachment), "it has a pod");
+
+        namespace.kubectl(&["delete", "vmi", "holder"])?;
+        wait_ready(namespace, "data")?;
+        // The next guest waits until the disk is released.
+        namespace.apply(&with_device("third"))?;
+        namespace.wait("vmi", "third", "to wait for the device", SOON, |vmi| {
+            vmi["status"]["conditions"].to_string().contains("ClaimInUse")
+        })?;
+        namespace.virtctl(&["removevolume", "vm", "--volume-name=data"])?;
+        wait_unreported(namespace, "data")?;
+        namespace.wait_phase("third", "Running", RUNNING).map(drop)
+    });
+}
+
 /// Makes a call of the subresource API that should be refused; returns the message.
 fn replace(path: &str, body: &str) -> Result<String> {
     let output = try_kubectl_with(&["replace", "--raw", path, "-f", "-"], body)?;

@@ -130,6 +130,7 @@ fn volumes(vmi: &ValidVmi, numbers: &mut Numbers, sets: &mut Vec<FdSet>) -> Vec<
             read_only: false,
             overlay: None,
             cache: Cache::Disposable,
+            thick: false,
         };
         let mut open = || {
             let number = FIRST_VOLUME_SET + u32::try_from(sets.len()).unwrap_or_default();

@@ -77,6 +77,8 @@ pub struct VolumeFacts {
     pub overlay: Option<FileSource>,
     /// Cache mode if the manifest gives none.
     pub cache: Cache,
+    /// Whether its space was allocated in advance, and is to stay so.
+    pub thick: bool,
 }
 
 /// Both monitors: QEMU's ends of two socket pairs.

@@ -14,6 +14,8 @@
 pub mod claim;
 pub mod container;
 pub mod host;
+#[cfg(test)]
+pub(crate) mod loop_device;
 pub mod qcow2;
 
 pub use container_disk::header;

@@ -231,6 +231,7 @@ mod tests {
             read_only,
             overlay,
             cache: Cache::Disposable,
+            thick: false,
         };
         let volumes = [
             volume(FileSource::FdSet(1), true, Some(path("/over"))),

@@ -41,6 +41,7 @@ use super::report::Circumstances;
 use super::rest::rest;
 use super::wanted::Wanted;
 use crate::disk::claim;
+use crate::volumes;
 
 /// Number of the first set of descriptors for plugged disks; lower numbers belong to disks that the machine
 /// started with.
@@ -307,8 +308,9 @@ pub(super) fn facts(key: &HotDisk, vmi: &ValidVmi, given: &OwnedFd, set: u32) ->
         // The plan reports an invalid value.
         None => Cache::None,
     };
-    let name = key.volume.clone();
-    Ok(VolumeFacts { name, source, format: ImageFormat::Raw, read_only, overlay: None, cache })
+    let (name, format) = (key.volume.clone(), ImageFormat::Raw);
+    let thick = volumes::is_preallocated(vmi, &name);
+    Ok(VolumeFacts { name, source, format, read_only, overlay: None, cache, thick })
 }
 
 /// Removes the parts of a disk whose device does not exist.

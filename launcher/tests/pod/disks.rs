@@ -20,7 +20,7 @@ fn on_claims(hot: bool) -> Value {
     }
     object["spec"]["domain"]["devices"]["disks"] = disks.into();
     object["spec"]["volumes"] = volumes.into();
-    let info = json!({"claimName": "c", "requests": {"storage": "2Mi"}, "capacity": {"storage": "5Gi"}});
+    let info = json!({"claimName": "c", "requests": {"storage": "2Mi"}, "capacity": {"storage": "5Gi"}, "preallocated": true});
     object["status"] =
         json!({"volumeStatus": [{"name": "boot", "target": "", "persistentVolumeClaimInfo": info}]});
     object
@@ -58,6 +58,10 @@ async fn a_disk_on_a_claim_is_made_and_another_is_plugged_in_and_taken_out() {
     let running = watch.running().await;
     assert!(running.hot_disks.is_empty());
     assert_eq!(std::fs::metadata(claims.path().join("boot/disk.img")).unwrap().len(), 2 << 20);
+    // Space that was allocated in advance is not given back.
+    let line = std::fs::read_to_string(format!("/proc/{}/cmdline", running.qemu_pid)).unwrap();
+    let nodes: Vec<&str> = line.split('\0').filter(|argument| argument.contains("-boot\"")).collect();
+    assert!(nodes.iter().filter(|node| node.contains(r#""discard":"ignore""#)).count() == 2, "{nodes:?}");
 
     let file = pod.at("data.img");
     std::fs::write(&file, vec![0; 3 << 20]).unwrap();

@@ -34,7 +34,7 @@ pub use tree::Tree;
 /// Most entries of an archive.
 const MOST_ENTRIES: u64 = 1_000_000;
 /// Longest time for an archive.
-const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
+pub(crate) const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 /// How much longer than its contents a compressed archive may be, in bytes.
 const BESIDE: u64 = 1 << 20;
 /// How much of a stream is looked at before it is read.

@@ -3,9 +3,11 @@
 use crate::server::{Server, Then, file, head, said};
 use crate::world::{
     SIZE, World, backed, contents, cut, endless, http, image, not_found, packed, redirect, server, sha256,
+    slow,
 };
 use barevirt_import_job::Source;
 use std::net::Ipv4Addr;
+use std::time::Duration;
 use virt_importer::failure::Failure;
 
 /// The reason of a final failure.
@@ -188,6 +190,10 @@ async fn a_server_that_lies_or_stalls_is_given_up() {
     });
     let failure = World::new().run(http(server.url("/"))).await.unwrap_err();
     assert!(!failure.is_final() && failure.to_string().contains("stalled"), "{failure}");
+    // A byte now and then.
+    let server = Server::start(|_| slow("200 OK", &[1; 512], vec![1], Duration::from_millis(50)));
+    let failure = World::new().run(http(server.url("/"))).await.unwrap_err();
+    assert!(!failure.is_final() && failure.to_string().contains("stalled"), "{failure}");
     // Another file the second time.
     let other = body.clone();
     let server = Server::start(move |request| match request.start() {
@@ -203,6 +209,24 @@ async fn a_server_that_lies_or_stalls_is_given_up() {
     });
     let reason = last(World::new().run(http(server.url("/"))).await);
     assert!(reason.contains("another part"), "{reason}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_transfer_has_the_time_for_its_size_however_steadily_it_goes_on() {
+    let mut world = World::new();
+    world.importer.web.policy.pace = u64::MAX;
+    // Always more than a connection needs, and never all of it.
+    world.importer.web.policy.whole = Duration::from_secs(1);
+    let server = Server::start(|_| slow("200 OK", &[1; 512], vec![1; 2048], Duration::from_millis(50)));
+    let reason = last(world.run(http(server.url("/"))).await);
+    assert!(reason.contains("is not complete after 1 s"), "{reason}");
+    assert_eq!(server.requests().len(), 1);
+    // The same over many connections.
+    world.importer.web.policy.whole = Duration::from_millis(30);
+    let body = contents(8 << 20);
+    let server = Server::start(move |request| cut(file(request, &body), 1 << 20));
+    let reason = last(world.run(http(server.url("/"))).await);
+    assert!(reason.contains("is not complete after"), "{reason}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -32,9 +32,12 @@ pub(crate) enum Then {
     Close,
     /// The connection stays open for a while.
     Wait,
-    /// These bytes, repeatedly.
-    Repeat(Vec<u8>),
+    /// These bytes again and again, up to a bound: an importer without limits is not to fill the disk.
+    Repeat { bytes: Vec<u8>, pause: Duration },
 }
+
+/// Most bytes of an answer that is repeated.
+const MOST_REPEATED: usize = 256 << 20;
 
 /// A server.
 pub(crate) struct Server {
@@ -104,7 +107,14 @@ fn serve(mut stream: TcpStream, seen: &Mutex<Vec<Request>>, answer: &dyn Fn(&Req
     match then {
         Then::Close => {}
         Then::Wait => std::thread::sleep(Duration::from_secs(30)),
-        Then::Repeat(bytes) => while stream.write_all(&bytes).is_ok() {},
+        Then::Repeat { bytes, pause } => {
+            for _ in 0..MOST_REPEATED / bytes.len() {
+                if stream.write_all(&bytes).is_err() {
+                    break;
+                }
+                std::thread::sleep(pause);
+            }
+        }
     }
     let _ = stream.shutdown(Shutdown::Both);
 }

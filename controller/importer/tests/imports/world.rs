@@ -46,6 +46,8 @@ impl World {
             tries: 3,
             pause: Duration::from_millis(10),
             longest_pause: Duration::from_millis(20),
+            whole: Duration::from_secs(60),
+            pace: 128 << 10,
         };
         let importer = Importer {
             web: Web {
@@ -173,10 +175,19 @@ pub(crate) fn cut(mut answer: Answer, most: usize) -> Answer {
     answer
 }
 
-/// An answer that never ends.
+/// An answer that goes on with these bytes after each pause.
+pub(crate) fn slow(status: &str, first: &[u8], again: Vec<u8>, pause: Duration) -> Answer {
+    let mut answer = endless(status, first, again);
+    if let Then::Repeat { pause: between, .. } = &mut answer.then {
+        *between = pause;
+    }
+    answer
+}
+
+/// An answer that goes on for longer than any test reads.
 pub(crate) fn endless(status: &str, first: &[u8], again: Vec<u8>) -> Answer {
     let mut answer = crate::server::head(status, &[("Content-Type", "application/octet-stream")], first);
-    answer.then = Then::Repeat(again);
+    answer.then = Then::Repeat { bytes: again, pause: Duration::ZERO };
     answer
 }
 

@@ -151,6 +151,14 @@ pub(super) fn disk_size(spec: &DataVolumeSpec, copy: Option<&PersistentVolumeCla
     size(resources, "spec").ok().or_else(copied).unwrap_or_default()
 }
 
+/// Size of a claim's device, in bytes: what it has, or before it is bound what it asks for.
+pub(super) fn device_size(claim: &PersistentVolumeClaim) -> u64 {
+    let capacity = claim.status.as_ref().and_then(|status| status.capacity.as_ref()?.get("storage"));
+    let capacity = capacity.and_then(|capacity| quantity::bytes(capacity).ok());
+    let asked = || size(claim.spec.as_ref()?.resources.as_ref(), "spec").ok();
+    capacity.or_else(asked).unwrap_or_default()
+}
+
 /// Whether a claim is a block device.
 pub(super) fn is_block(claim: &PersistentVolumeClaim) -> bool {
     claim.spec.as_ref().and_then(|spec| spec.volume_mode.as_deref()) == Some(BLOCK)
@@ -158,15 +166,18 @@ pub(super) fn is_block(claim: &PersistentVolumeClaim) -> bool {
 
 /// The patch that gives an existing claim to the DataVolume, with its contents.
 pub(super) fn adoption(data_volume: &DataVolume) -> Value {
-    let mut patch = mark(data_volume);
-    patch["metadata"]["ownerReferences"] = json!([owner(data_volume)]);
-    patch
+    json!({ "metadata": { "annotations": filled(data_volume), "ownerReferences": [owner(data_volume)] } })
 }
 
 /// The patch that marks a claim as filled.
 pub(super) fn mark(data_volume: &DataVolume) -> Value {
-    json!({ "metadata": { "annotations": {
-        POPULATED_FOR_ANNOTATION: data_volume.name_any(),
-        (annotation::PHASE): "Succeeded",
-    } } })
+    let mut annotations = filled(data_volume);
+    if data_volume.spec.preallocation == Some(true) {
+        annotations[annotation::PREALLOCATED] = json!("true");
+    }
+    json!({ "metadata": { "annotations": annotations } })
+}
+
+fn filled(data_volume: &DataVolume) -> Value {
+    json!({ POPULATED_FOR_ANNOTATION: data_volume.name_any(), (annotation::PHASE): "Succeeded" })
 }

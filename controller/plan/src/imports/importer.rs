@@ -1,7 +1,7 @@
 //! The pod that fills a claim: admitted under Pod Security `restricted`, without rights, and with no secret except those
 //! that its source names.
 
-use super::claim::is_block;
+use super::claim::{device_size, is_block};
 use super::facts::{Installation, LABEL};
 use super::job;
 use crate::generated;
@@ -9,9 +9,10 @@ use crate::owner::owner;
 use crate::pod::unprivileged;
 use barevirt_api::cdi::{DataVolume, DataVolumeSpec};
 use barevirt_api::names::LAUNCHER_UID;
+use barevirt_api::quantity;
 use barevirt_import_job::{
     AUTHORITIES, CREDENTIALS, DATA, DEVICE, EXIT_FINAL, HEADERS, JOB, Job, METRICS_PORT, Outcome, SCRATCH,
-    SOURCE, SOURCE_DEVICE,
+    SOURCE, SOURCE_DEVICE, longest_staged,
 };
 use k8s_openapi::api::core::v1::{
     ConfigMapVolumeSource, Container, ContainerPort, ContainerState, ContainerStateTerminated,
@@ -29,6 +30,8 @@ pub(super) const CONTAINER: &str = "importer";
 /// Annotation on the pod: how often the import was started before this pod.
 pub(super) const RESTARTS_ANNOTATION: &str = "import.barevirt.dev/restarts";
 const CLAIM: &str = "claim";
+/// Space in the directory for images beside the image itself, in bytes: the importer stops before the kubelet ends its pod.
+const BESIDE_IMAGE: u64 = 1 << 20;
 pub(super) const SOURCE_VOLUME: &str = "source";
 
 /// Requests and limits: CDI's, so that quotas made for CDI fit.
@@ -219,8 +222,10 @@ impl Volumes {
         });
         if is_block(claim) {
             volumes.devices.push(VolumeDevice { name: CLAIM.to_owned(), device_path: DEVICE.to_owned() });
-            let scratch = Volume { empty_dir: Some(EmptyDirVolumeSource::default()), ..Volume::default() };
-            volumes.add("scratch", SCRATCH, scratch);
+            // A limit of the container's ephemeral storage would count as a request: no node could have the largest image.
+            let most = longest_staged(device_size(claim)).saturating_add(BESIDE_IMAGE);
+            let limit = EmptyDirVolumeSource { size_limit: Some(quantity::from_bytes(most)), medium: None };
+            volumes.add("scratch", SCRATCH, Volume { empty_dir: Some(limit), ..Volume::default() });
         } else {
             volumes.mounts.push(mount(CLAIM, DATA, false));
         }

@@ -114,6 +114,16 @@ fn from_nothing_to_a_filled_claim() {
 }
 
 #[test]
+fn a_filled_claim_says_whether_its_space_was_allocated_in_advance() {
+    let marked = |preallocation: Value| {
+        let data_volume = data_volume(|value| value["spec"]["preallocation"] = preallocation);
+        claim::mark(&data_volume)["metadata"]["annotations"]["cdi.kubevirt.io/storage.preallocation"].take()
+    };
+    assert_eq!(marked(json!(true)), "true");
+    assert_eq!((marked(json!(false)), marked(json!(null))), (json!(null), json!(null)));
+}
+
+#[test]
 fn the_claim_is_marked_before_it_is_said_that_it_is_filled() {
     let mut world = running();
     world.pod_is(json!({ "phase": "Succeeded" }));

@@ -21,7 +21,7 @@ use barevirt_api::names::{
     APP_HOTPLUG_DISK, APP_LABEL, CLAIM_ANNOTATION, CLAIM_DEVICES, CLAIMS, CREATED_BY_LABEL,
     DOMAIN_ANNOTATION, MIGRATION_JOB_LABEL, VOLUME_ANNOTATION,
 };
-use barevirt_api::v1::{VirtualMachineInstance, VirtualMachineInstanceSpec, VolumeClaim};
+use barevirt_api::v1::{Disk, VirtualMachineInstance, VirtualMachineInstanceSpec, VolumeClaim};
 use barevirt_api::valid::ValidVmi;
 use k8s_openapi::api::core::v1::{
     Affinity, Container, NodeAffinity, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm,
@@ -58,22 +58,63 @@ pub struct Wanted<'a> {
     pub mode: Mode,
     /// Size of a new disk in bytes, where it is known.
     pub size: Option<u64>,
-    /// The guest only reads the disk, so it is opened read-only.
-    pub reads: bool,
+    /// How its disk is opened.
+    pub access: Access,
 }
 
-/// Whether a volume's disk is only read: because of its claim or of the guest's drive.
-pub fn reads(spec: &VirtualMachineInstanceSpec, volume: &str, claim: VolumeClaim<'_>) -> bool {
-    let disks = &spec.domain.devices.disks;
-    claim.is_read_only || disks.iter().any(|disk| disk.name == volume && disk.is_readonly())
+/// How the disk of a volume is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// The guest writes to it, and no other guest does.
+    Writes,
+    /// The guest writes to it, and so may others that share it.
+    Shares,
+    /// The guest only reads it.
+    Reads,
+}
+
+impl Access {
+    /// All of them.
+    pub const ALL: [Access; 3] = [Access::Writes, Access::Shares, Access::Reads];
+
+    /// By the volume's claim and the guest's drive.
+    #[must_use]
+    pub fn of(spec: &VirtualMachineInstanceSpec, volume: &str, claim: VolumeClaim<'_>) -> Self {
+        let disk = spec.domain.devices.disks.iter().find(|disk| disk.name == volume);
+        if claim.is_read_only || disk.is_some_and(Disk::is_readonly) {
+            Access::Reads
+        } else if disk.is_some_and(|disk| disk.shareable == Some(true)) {
+            Access::Shares
+        } else {
+            Access::Writes
+        }
+    }
+
+    /// The argument of the pod's program.
+    fn argument(self) -> Option<&'static str> {
+        match self {
+            Access::Writes => None,
+            Access::Shares => Some("--shareable"),
+            Access::Reads => Some("--read-only"),
+        }
+    }
+
+    /// The part of the seed of a pod's name.
+    fn seed(self) -> &'static str {
+        match self {
+            Access::Writes => "",
+            Access::Shares => "/shares",
+            Access::Reads => "/reads",
+        }
+    }
 }
 
 /// The name of a volume's pod. It is derived from the instance, the volume, its claim and the launcher, so there cannot be
 /// two such pods. Volumes of many instances have the same name, so the derived part is longer than in a launcher's name.
 /// `target`: name of the launcher, where a migration made it.
-pub fn name(vmi_uid: &str, volume: &str, claim: &str, reads: bool, target: Option<&str>) -> String {
+pub fn name(vmi_uid: &str, volume: &str, claim: &str, access: Access, target: Option<&str>) -> String {
     // A disk that is opened in another way needs another pod.
-    let mut seed = format!("{vmi_uid}/{volume}/{claim}{}", if reads { "/reads" } else { "" });
+    let mut seed = format!("{vmi_uid}/{volume}/{claim}{}", access.seed());
     if let Some(target) = target {
         seed.extend(["/at/", target]);
     }
@@ -130,7 +171,7 @@ fn metadata(vmi: &ValidVmi, wanted: &Wanted<'_>, launcher: &Pod) -> ObjectMeta {
     let own = launcher.name_any();
     let target = launcher.labels().contains_key(MIGRATION_JOB_LABEL).then_some(own.as_str());
     ObjectMeta {
-        name: Some(name(vmi.uid(), wanted.volume, wanted.claim.name, wanted.reads, target)),
+        name: Some(name(vmi.uid(), wanted.volume, wanted.claim.name, wanted.access, target)),
         namespace: Some(vmi.namespace().to_owned()),
         labels: Some(labels.map(owned).into()),
         annotations: Some(annotations.map(owned).into()),
@@ -141,9 +182,7 @@ fn metadata(vmi: &ValidVmi, wanted: &Wanted<'_>, launcher: &Pod) -> ObjectMeta {
 
 fn container(wanted: &Wanted<'_>, config: &Config) -> Container {
     let mut args = vec!["--volume".to_owned(), wanted.volume.to_owned()];
-    if wanted.reads {
-        args.push("--read-only".to_owned());
-    }
+    args.extend(wanted.access.argument().map(str::to_owned));
     if let Some(size) = wanted.size {
         args.extend(["--size".to_owned(), size.to_string()]);
     }
@@ -250,8 +289,8 @@ mod tests {
         let vmi = valid(volume, disk);
         let volume = &vmi.volumes()[0];
         let claim = volume.claim().unwrap();
-        let reads = reads(vmi.spec(), &volume.name, claim);
-        let wanted = Wanted { volume: &volume.name, claim, mode, size, reads };
+        let access = Access::of(vmi.spec(), &volume.name, claim);
+        let wanted = Wanted { volume: &volume.name, claim, mode, size, access };
         build(&vmi, &wanted, &launcher.unwrap(), &config)
     }
 
@@ -298,36 +337,42 @@ mod tests {
     }
 
     #[test]
-    fn read_only_volumes_are_opened_for_reading() {
+    fn volumes_are_opened_as_their_guests_use_them() {
         let disk = |readonly: bool| json!({"name": "data", "disk": {"bus": "scsi", "readonly": readonly}});
+        let shared = json!({"name": "data", "disk": {"bus": "scsi"}, "shareable": true, "cache": "none"});
         for (volume, disk, opened, mounted) in [
-            (files(true), disk(false), true, json!(true)),
-            (files(false), disk(true), true, Value::Null),
-            (files(false), disk(false), false, Value::Null),
+            (files(true), disk(false), Some("--read-only"), json!(true)),
+            (files(false), disk(true), Some("--read-only"), Value::Null),
+            (files(false), disk(false), None, Value::Null),
+            (files(false), shared.clone(), Some("--shareable"), Value::Null),
+            (files(true), shared, Some("--read-only"), json!(true)),
         ] {
             let pod = serde_json::to_value(pod(&volume, &disk, Mode::Filesystem, None)).unwrap();
             let container = &pod["spec"]["containers"][0];
-            let args = container["args"].as_array().unwrap();
-            assert_eq!(args.contains(&json!("--read-only")), opened, "{volume} {disk}");
+            let args: Vec<&str> =
+                container["args"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+            assert_eq!(args, ["--volume", "data"].into_iter().chain(opened).collect::<Vec<_>>(), "{disk}");
             assert_eq!(container["volumeMounts"][1]["readOnly"], mounted, "{volume} {disk}");
         }
     }
 
     #[test]
     fn names_follow_and_fit() {
-        let data = name(UID, "data", "a", false, None);
+        let data = name(UID, "data", "a", Access::Writes, None);
         assert!(data.starts_with("hp-volume-data-") && data.len() == 25, "{data}");
-        assert_eq!(data, name(UID, "data", "a", false, None));
+        assert_eq!(data, name(UID, "data", "a", Access::Writes, None));
         for other in [
-            name(UID, "data", "a", true, None),
-            name("other", "data", "a", false, None),
-            name(UID, "data", "b", false, None),
-            name(UID, "date", "a", false, None),
-            name(UID, "data", "a", false, Some("t")),
+            name(UID, "data", "a", Access::Reads, None),
+            name(UID, "data", "a", Access::Shares, None),
+            name("other", "data", "a", Access::Writes, None),
+            name(UID, "data", "b", Access::Writes, None),
+            name(UID, "date", "a", Access::Writes, None),
+            name(UID, "data", "a", Access::Writes, Some("t")),
         ] {
             assert_ne!(other, data);
         }
-        let long = ["x", "y"].map(|last| name(UID, &format!("{}{last}", "v".repeat(62)), "a", false, None));
+        let long =
+            ["x", "y"].map(|last| name(UID, &format!("{}{last}", "v".repeat(62)), "a", Access::Writes, None));
         assert!(long.iter().all(|name| name.len() <= 63), "{long:?}");
         assert_ne!(long[0], long[1]);
     }

@@ -118,6 +118,7 @@ fn ends_at_once(container: Container, volumes: &[Volume], config: &Config) -> Co
 
 #[cfg(test)]
 mod tests {
+    use super::super::attachment::Access;
     use super::super::claims::{self, Mode};
     use super::*;
     use crate::pod;
@@ -224,7 +225,7 @@ mod tests {
             claim: volume.claim().unwrap(),
             mode: Mode::Block,
             size: None,
-            reads: false,
+            access: Access::Writes,
         };
         let launcher = serde_json::from_value(json!({
             "metadata": {"name": "virt-launcher-testvm-x", "uid": "p1"}, "spec": {"nodeName": "node01", "containers": []},
@@ -238,9 +239,9 @@ mod tests {
         assert_eq!(name("web", UID), name("web", UID));
         assert_ne!(name("web", UID), name("web", "other"));
         assert!(name(&"w".repeat(63), UID).len() <= 63);
-        let long = attachment::name(UID, &"v".repeat(63), "a", false, None);
+        let long = attachment::name(UID, &"v".repeat(63), "a", Access::Writes, None);
         let beside = name_beside(&long);
         assert!(beside != long && beside.len() == long.len(), "{beside}");
-        assert_ne!(beside, name_beside(&attachment::name(UID, &"v".repeat(63), "b", false, None)));
+        assert_ne!(beside, name_beside(&attachment::name(UID, &"v".repeat(63), "b", Access::Writes, None)));
     }
 }

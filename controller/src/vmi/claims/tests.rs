@@ -169,6 +169,20 @@ fn the_status_tells_of_each_volume_on_a_claim() {
 }
 
 #[test]
+fn a_claim_says_by_annotations_that_its_space_is_allocated() {
+    let says = |annotations: Value| {
+        let claim = json!({"metadata": {"name": "c", "annotations": annotations}});
+        info(&serde_json::from_value(claim).unwrap()).preallocated
+    };
+    for name in ["cdi.kubevirt.io/storage.preallocation", "user.custom.annotation/storage.thick-provisioned"]
+    {
+        assert_eq!(says(json!({ name: "true" })), Some(true), "{name}");
+        assert_eq!(says(json!({ name: "false" })), None, "{name}");
+    }
+    assert_eq!(says(json!({"storage.thick-provisioned": "true"})), None);
+}
+
+#[test]
 fn a_device_of_another_guest_is_waited_for_once_it_is_there() {
     let vmi = VirtualMachineInstance::default();
     let claim = serde_json::json!({"spec": {"volumeMode": "Block"}});

@@ -5,6 +5,7 @@ use super::volumes::{Stage, Wanted, entries, pod_of, wanted};
 use crate::cluster::Cluster;
 use crate::expectations::{Key, Kind};
 use crate::kin;
+use crate::vmi::claim_lock::{self, Written};
 use crate::vmi::claims::{self, Found};
 use crate::vmi::consumer;
 use crate::vmi::progress::is_over;
@@ -12,6 +13,7 @@ use barevirt_api::names::{APP_HOTPLUG_DISK, APP_LABEL, CREATED_BY_LABEL};
 use barevirt_api::v1::VirtualMachineInstance;
 use barevirt_component::request::Error;
 use barevirt_component::request::call_opt;
+use barevirt_plan::pod::claims::Mode;
 use barevirt_plan::pod::first_consumer;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
@@ -25,6 +27,8 @@ use std::time::{Duration, Instant};
 pub(crate) struct Attachments {
     /// Claims for which pods are to be made, by the names of their volumes.
     pub(super) claims: BTreeMap<String, Found>,
+    /// Messages about claims that other guests have, by the names of the volumes that are to be plugged in.
+    pub(super) withheld: BTreeMap<String, String>,
     /// Pods with the names of attachment pods, or of the pods before them.
     pub(super) pods: BTreeMap<String, Pod>,
     /// How long to wait before another pod of that name is made.
@@ -127,9 +131,23 @@ pub(in crate::vmi) async fn observe(
         }
         let (name, is_filled) = (wanted.claim.name, wanted.claim.is_filled);
         let claim = claims::look(&cluster.client, &namespace, name, is_filled).await?;
+        if claim.mode() == Mode::Block
+            && is_waiting(vmi, wanted)
+            && let Some(device) = Written::of(name, wanted.access)
+        {
+            // The others are looked at only now: they are no older than the instance.
+            let holder = claim_lock::withheld(vmi, wanted.name, device, claims::beside(cluster, vmi));
+            found.withheld.extend(holder.map(|holder| (wanted.name.to_owned(), holder)));
+        }
         found.claims.insert(wanted.name.to_owned(), claim);
     }
     Ok(Some(found))
+}
+
+/// Whether the guest cannot have the volume's disk yet.
+fn is_waiting(vmi: &VirtualMachineInstance, wanted: &Wanted<'_>) -> bool {
+    let mut entries = entries(vmi).filter(|(entry, _)| entry.name == wanted.name);
+    entries.all(|(entry, _)| Stage::of(entry) == Stage::Waiting)
 }
 
 /// Whether a volume's claim has to be read: not while the guest has the volume and its pod serves.

@@ -15,7 +15,7 @@ use barevirt_api::hotplug::plugged;
 use barevirt_api::v1::VirtualMachineInstance;
 use barevirt_api::valid::ValidVmi;
 use barevirt_api::validate::Cause;
-use barevirt_plan::pod::attachment::{self, Wanted};
+use barevirt_plan::pod::attachment::{self, Access, Wanted};
 use barevirt_plan::pod::claims::Mode;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
@@ -93,8 +93,8 @@ fn disks(vmi: &VirtualMachineInstance) -> Vec<Wanted<'_>> {
         let entry = told.iter().find(|entry| entry.name == name)?;
         let info = entry.persistent_volume_claim_info.as_ref()?;
         let mode = Mode::of(info.volume_mode.as_deref());
-        let reads = attachment::reads(&vmi.spec, name, claim);
-        Some(Wanted { volume: &volume.name, claim, mode, size: None, reads })
+        let access = Access::of(&vmi.spec, name, claim);
+        Some(Wanted { volume: &volume.name, claim, mode, size: None, access })
     };
     plugged(vmi).into_iter().filter_map(|plugged| disk(plugged.volume)).collect()
 }
@@ -102,7 +102,7 @@ fn disks(vmi: &VirtualMachineInstance) -> Vec<Wanted<'_>> {
 fn names(vmi: &VirtualMachineInstance, target: &Pod) -> Vec<String> {
     let (uid, target) = (vmi.metadata.uid.as_deref().unwrap_or_default(), target.name_any());
     let name = |wanted: Wanted<'_>| {
-        attachment::name(uid, wanted.volume, wanted.claim.name, wanted.reads, Some(&target))
+        attachment::name(uid, wanted.volume, wanted.claim.name, wanted.access, Some(&target))
     };
     disks(vmi).into_iter().map(name).collect()
 }
@@ -154,7 +154,7 @@ mod tests {
     }
 
     fn vmi(phases: &[(&str, &str)]) -> VirtualMachineInstance {
-        let name = |volume: &str| attachment::name("u1", volume, "c", false, None);
+        let name = |volume: &str| attachment::name("u1", volume, "c", Access::Writes, None);
         let volume = |(name, _): &(&str, &str)| json!({"name": name, "persistentVolumeClaim": {"claimName": "c", "hotpluggable": true}});
         let disk = |(name, _): &(&str, &str)| json!({"name": name, "disk": {"bus": "scsi"}});
         let told = |(volume, phase): &(&str, &str)| {
@@ -211,7 +211,7 @@ mod tests {
         let names = names(&vmi, &target());
         for ((pod, _), name) in make.iter().zip(&names) {
             assert_eq!(pod.name_any(), *name);
-            assert_ne!(*name, attachment::name("u1", "data", "c", false, None));
+            assert_ne!(*name, attachment::name("u1", "data", "c", Access::Writes, None));
             assert_eq!(pod.owner_references()[0].uid, "t0");
             let text = serde_json::to_string(pod).unwrap();
             assert!(text.contains("node02") && text.contains("volumeDevices"), "{text}");

@@ -9,6 +9,7 @@ use crate::vmi::consumer::Consumer;
 use crate::vmi::plan::plan as whole_plan;
 use barevirt_api::names::{APP_FIRST_CONSUMER, APP_HOTPLUG_DISK, APP_LABEL, CREATED_BY_LABEL};
 use barevirt_api::settings::Settings;
+use barevirt_plan::pod::attachment::Access;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
@@ -37,7 +38,7 @@ fn vmi(volumes: &[(&str, &str)], entries: Value) -> VirtualMachineInstance {
 }
 
 fn pod_name(volume: &str, claim: &str) -> String {
-    attachment::name("u1", volume, claim, false, None)
+    attachment::name("u1", volume, claim, Access::Writes, None)
 }
 
 fn entry(phase: &str, volume: &str, claim: &str, uid: Option<&str>) -> Value {
@@ -85,6 +86,7 @@ fn claim(name: &str, phase: &str) -> Found {
 fn observed(vmi: VirtualMachineInstance, claims: Vec<(&str, Found)>, pods: Vec<Pod>) -> Observed {
     let attachments = Attachments {
         claims: claims.into_iter().map(|(volume, found)| (volume.to_owned(), found)).collect(),
+        withheld: BTreeMap::new(),
         pods: pods.into_iter().map(|pod| (pod.name_any(), pod)).collect(),
         pauses: BTreeMap::new(),
     };
@@ -162,6 +164,35 @@ fn the_entry_comes_first_and_then_the_pod() {
     paused.attachments.pauses.insert(pod_name("data", "c"), Duration::from_secs(3));
     let planned = plan(&paused, &launcher());
     assert_eq!((planned.actions.len(), planned.again), (0, Some(Duration::from_secs(3))));
+}
+
+#[test]
+fn a_device_of_another_guest_gets_no_pod_until_it_is_free() {
+    let holder = "PVC c is a device that VMI b writes to";
+    let seen = |entries: Value, is_free: bool| {
+        let mut seen = observed(vmi(&[("data", "c")], entries), vec![("data", claim("c", "Bound"))], vec![]);
+        if !is_free {
+            seen.attachments.withheld.insert("data".to_owned(), holder.to_owned());
+        }
+        seen
+    };
+    let first = plan_of(&seen(json!([]), false));
+    let entries = planned_entries(&first);
+    let words = ["phase", "reason", "message"].map(|field| entries[0][field].as_str().unwrap());
+    assert_eq!(words, ["Bound", "ClaimInUse", holder]);
+    assert_eq!(first.notes, [Note::warning("ClaimInUse", holder)]);
+    // It is looked at again, and told once.
+    let again = plan_of(&seen(json!(entries), false));
+    assert_eq!((again.actions, again.notes), (vec![], vec![]));
+    assert!(again.again.is_some());
+    // It is reserved by a write of the status before there is a pod.
+    let reserved = planned_entries(&plan_of(&seen(json!(entries), true)));
+    assert_eq!(reserved[0]["reason"], "PVCNotReady");
+    let free = plan_of(&seen(json!(reserved), true));
+    assert!(matches!(free.actions.as_slice(), [Action::Attach { .. }]), "{free:?}");
+    // Another guest has reserved it in the same moment.
+    let lost = planned_entries(&plan_of(&seen(json!(reserved), false)));
+    assert_eq!(lost[0]["reason"], "ClaimInUse");
 }
 
 #[test]
@@ -555,7 +586,7 @@ fn a_guest_that_has_moved_keeps_its_disks_and_its_entries_name_the_pods_there() 
         vmi.status.as_mut().unwrap().migration_state = serde_json::from_value(state).unwrap();
         vmi
     };
-    let there = attachment::name("u1", "data", "c", false, Some("virt-launcher-a-there"));
+    let there = attachment::name("u1", "data", "c", Access::Writes, Some("virt-launcher-a-there"));
     let mut launcher = launcher();
     launcher.metadata.name = Some("virt-launcher-a-there".to_owned());
     launcher.metadata.uid = Some("t0".to_owned());

@@ -1,17 +1,17 @@
 //! Volumes that come and go: those that are wanted, and the stage of each entry in the status.
 
 use barevirt_api::names::{
-    VOLUME_ATTACHED, VOLUME_BOUND, VOLUME_DETACHING, VOLUME_PENDING, VOLUME_UNMOUNTED,
+    REASON_CLAIM_IN_USE, VOLUME_ATTACHED, VOLUME_BOUND, VOLUME_DETACHING, VOLUME_PENDING, VOLUME_UNMOUNTED,
 };
 use barevirt_api::v1::{HotplugVolumeStatus, VirtualMachineInstance, VolumeClaim, VolumeStatus};
-use barevirt_plan::pod::attachment;
+use barevirt_plan::pod::attachment::{self, Access};
 use barevirt_plan::pod::target::launcher_name;
 
 /// A volume of the specification.
 pub(super) struct Wanted<'a> {
     pub(super) name: &'a str,
     pub(super) claim: VolumeClaim<'a>,
-    pub(super) reads: bool,
+    pub(super) access: Access,
     pub(super) pod: String,
 }
 
@@ -23,8 +23,8 @@ pub(super) fn wanted(vmi: &VirtualMachineInstance) -> Vec<Wanted<'_>> {
     let hot = vmi.spec.volumes.iter().filter(|volume| volume.is_hotpluggable());
     hot.filter_map(|volume| {
         let (name, claim) = (volume.name.as_str(), volume.claim()?);
-        let reads = attachment::reads(&vmi.spec, name, claim);
-        Some(Wanted { name, claim, reads, pod: attachment::name(uid, name, claim.name, reads, target) })
+        let access = Access::of(&vmi.spec, name, claim);
+        Some(Wanted { name, claim, access, pod: attachment::name(uid, name, claim.name, access, target) })
     })
     .collect()
 }
@@ -40,14 +40,44 @@ pub(super) fn pod_of(vmi: &VirtualMachineInstance, entry: &VolumeStatus) -> Opti
 fn successor(vmi: &VirtualMachineInstance, entry: &VolumeStatus, noted: &str) -> Option<String> {
     let launcher = launcher_name(vmi);
     let now = Some(attachment::target(vmi, &launcher)?);
-    let uid = vmi.metadata.uid.as_deref()?;
-    let claim = entry.persistent_volume_claim_info.as_ref()?.claim_name.as_deref()?;
-    let state = vmi.status.as_ref()?.migration_state.as_ref();
+    let (uid, claim) = (vmi.metadata.uid.as_deref()?, claim_of(entry)?);
+    let access = access_of(vmi, entry, noted)?;
+    Some(attachment::name(uid, &entry.name, claim, access, now))
+}
+
+/// How the pod of that name opens the disk of an entry: the name is derived from that, too.
+fn access_of(vmi: &VirtualMachineInstance, entry: &VolumeStatus, pod: &str) -> Option<Access> {
+    let (uid, claim) = (vmi.metadata.uid.as_deref()?, claim_of(entry)?);
+    let state = vmi.status.as_ref().and_then(|status| status.migration_state.as_ref());
     let source = state.and_then(|state| state.source_pod.as_deref());
-    let before = [None, source.and_then(|source| attachment::target(vmi, source))];
-    let name = |reads, launcher| attachment::name(uid, &entry.name, claim, reads, launcher);
-    let reads = [false, true].into_iter().find(|reads| before.iter().any(|of| name(*reads, *of) == noted))?;
-    Some(name(reads, now))
+    let launcher = launcher_name(vmi);
+    let launchers = [Some(launcher.as_str()), source].map(|of| of.and_then(|of| attachment::target(vmi, of)));
+    Access::ALL.into_iter().find(|access| {
+        let name = |of| attachment::name(uid, &entry.name, claim, *access, of);
+        name(None) == pod || launchers.iter().any(|of| name(*of) == pod)
+    })
+}
+
+/// The claim of an entry.
+fn claim_of(entry: &VolumeStatus) -> Option<&str> {
+    entry.persistent_volume_claim_info.as_ref()?.claim_name.as_deref()
+}
+
+/// The claim that an entry reserves for its guest, and how the guest uses it. From the moment at which virt-controller
+/// writes that nothing is in the way of a volume, until the launcher has released its disk, no other guest gets the claim.
+pub(in crate::vmi) fn reserved<'a>(
+    vmi: &VirtualMachineInstance,
+    entry: &'a VolumeStatus,
+) -> Option<(&'a str, Access)> {
+    let noted = entry.hotplug_volume.as_ref()?.attach_pod_name.as_deref()?;
+    let reserves = match Stage::of(entry) {
+        Stage::Waiting => entry.reason.as_deref() != Some(REASON_CLAIM_IN_USE),
+        Stage::Offered | Stage::Taken | Stage::Leaving => true,
+        Stage::Left => false,
+    };
+    let claim = claim_of(entry).filter(|_| reserves)?;
+    // A pod of an unknown form may do anything.
+    Some((claim, access_of(vmi, entry, noted).unwrap_or(Access::Writes)))
 }
 
 /// The entries of the status.

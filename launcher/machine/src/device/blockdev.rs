@@ -16,6 +16,9 @@ use crate::props::Props;
 use barevirt_api::v1::Disk;
 use serde_json::Value;
 
+/// Space that the guest discards is given back to the node or the storage.
+const UNMAP: &str = "unmap";
+
 /// The file of one image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FileSource {
@@ -92,6 +95,8 @@ pub struct Image {
     pub aio: Aio,
     /// Whether others may write to it at the same time, so that it is not locked.
     pub is_shared: bool,
+    /// Whether its space was allocated in advance, so that what the guest discards is kept.
+    pub thick: bool,
 }
 
 impl Image {
@@ -107,17 +112,18 @@ impl Image {
         match &self.overlay {
             None => vec![
                 self.written_file(&file, &self.source),
-                format_node(&top, self.format, &file, self.mode).maybe("backing", null_backing(self.format)),
+                format_node(&top, self.format, &file, self.mode, self.discard())
+                    .maybe("backing", null_backing(self.format)),
             ],
             Some(overlay) => {
                 let (base, base_file) = (name::node("base", &self.name), name::node("bfile", &self.name));
                 let read_only = ReadMode::ReadOnly;
                 vec![
-                    file_node(&base_file, &self.source, read_only).with("discard", "unmap"),
-                    format_node(&base, self.format, &base_file, read_only)
+                    file_node(&base_file, &self.source, read_only).with("discard", UNMAP),
+                    format_node(&base, self.format, &base_file, read_only, UNMAP)
                         .maybe("backing", null_backing(self.format)),
                     self.written_file(&file, overlay),
-                    format_node(&top, ImageFormat::Qcow2, &file, self.mode).with("backing", base),
+                    format_node(&top, ImageFormat::Qcow2, &file, self.mode, UNMAP).with("backing", base),
                 ]
             }
         }
@@ -131,13 +137,18 @@ impl Image {
         roles.iter().map(|role| name::node(role, &self.name)).collect()
     }
 
+    /// What becomes of the space that the guest discards. An overlay is never allocated in advance.
+    fn discard(&self) -> &'static str {
+        if self.thick && self.overlay.is_none() { "ignore" } else { UNMAP }
+    }
+
     fn written_file(&self, node: &str, source: &FileSource) -> Props {
         let aio = match self.aio {
             Aio::Threads => "threads",
             Aio::Native => "native",
         };
         file_node(node, source, self.mode)
-            .with("discard", "unmap")
+            .with("discard", self.discard())
             .with("aio", aio)
             .maybe("locking", self.is_shared.then_some("off"))
             .nest("cache", &self.cache.flags())
@@ -166,7 +177,7 @@ impl Cache {
     }
 }
 
-fn format_node(node: &str, format: ImageFormat, file: &str, mode: ReadMode) -> Props {
+fn format_node(node: &str, format: ImageFormat, file: &str, mode: ReadMode, discard: &'static str) -> Props {
     let driver = match format {
         ImageFormat::Raw => "raw",
         ImageFormat::Qcow2 => "qcow2",
@@ -174,7 +185,7 @@ fn format_node(node: &str, format: ImageFormat, file: &str, mode: ReadMode) -> P
     Props::new("driver", driver)
         .with("node-name", node)
         .with("read-only", mode == ReadMode::ReadOnly)
-        .with("discard", "unmap")
+        .with("discard", discard)
         .with("file", file)
 }
 
@@ -220,7 +231,19 @@ mod tests {
             cache: Cache::Disposable,
             aio: Aio::Threads,
             is_shared: false,
+            thick: false,
         }
+    }
+
+    #[test]
+    fn space_that_was_allocated_in_advance_stays_allocated() {
+        let discards = |thick, overlay: Option<FileSource>| -> Vec<Value> {
+            let image = Image { thick, overlay, ..image() };
+            image.nodes().iter().map(|node| node.to_value()["discard"].clone()).collect()
+        };
+        assert_eq!(discards(false, None), ["unmap"; 2]);
+        assert_eq!(discards(true, None), ["ignore"; 2]);
+        assert_eq!(discards(true, image().overlay), ["unmap"; 4]);
     }
 
     #[test]

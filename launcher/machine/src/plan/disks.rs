@@ -247,6 +247,7 @@ fn image(valid: &ValidDisk, ready: &VolumeFacts, field: &str) -> Result<Image, P
         cache,
         aio,
         is_shared: disk.shareable == Some(true),
+        thick: ready.thick,
     })
 }
 

@@ -247,6 +247,7 @@ mod tests {
             read_only: false,
             overlay: None,
             cache: Cache::None,
+            thick: false,
         }
     }
 

@@ -49,6 +49,7 @@ pub(super) fn facts(vmi: &ValidVmi) -> Facts {
         read_only: true,
         overlay: Some(FileSource::Path(format!("/overlays/{}", volume.name))),
         cache: Cache::Disposable,
+        thick: false,
     };
     let interface = |interface: &barevirt_api::valid::ValidInterface| InterfaceFacts {
         name: interface.interface.name.clone(),

@@ -103,6 +103,7 @@ fn volume_facts(volume: &Volume, sets: &mut Vec<FdSet>) -> VolumeFacts {
             read_only: true,
             overlay,
             cache: Cache::Disposable,
+            thick: false,
         };
     }
     if volume.downward_metrics.is_some() {
@@ -114,6 +115,7 @@ fn volume_facts(volume: &Volume, sets: &mut Vec<FdSet>) -> VolumeFacts {
             read_only: true,
             overlay: None,
             cache: Cache::Disposable,
+            thick: false,
         };
     }
     let (source, format) = if volume.empty_disk.is_some() {
@@ -121,7 +123,8 @@ fn volume_facts(volume: &Volume, sets: &mut Vec<FdSet>) -> VolumeFacts {
     } else {
         (file("iso"), ImageFormat::Raw)
     };
-    VolumeFacts { name, source, format, read_only: false, overlay: None, cache: Cache::Disposable }
+    let cache = Cache::Disposable;
+    VolumeFacts { name, source, format, read_only: false, overlay: None, cache, thick: false }
 }
 
 /// Each entry is a device of the kind that its resource is named after.

@@ -67,6 +67,24 @@ fn a_block_device_is_given_as_one_with_room_beside_it() {
 }
 
 #[test]
+fn an_image_beside_a_block_device_takes_a_bounded_space_of_the_node() {
+    let data_volume = data_volume(|_| ());
+    let asked = json!({ "volumeMode": "Block", "resources": { "requests": { "storage": "1Gi" } } });
+    let mut claim: PersistentVolumeClaim =
+        serde_json::from_value(json!({ "metadata": { "name": "root" }, "spec": asked })).unwrap();
+    let limit = |claim: &PersistentVolumeClaim| {
+        let pod = importer::of(&data_volume, (claim, None), &installation(), None);
+        let volumes = pod.spec.unwrap().volumes.unwrap();
+        let scratch = volumes.into_iter().find(|volume| volume.name == "scratch").unwrap();
+        scratch.empty_dir.unwrap().size_limit.map(|limit| limit.0)
+    };
+    // Twice the disk, and 65 MiB.
+    assert_eq!(limit(&claim).as_deref(), Some("2113Mi"));
+    claim.status = serde_json::from_value(json!({ "capacity": { "storage": "3Gi" } })).unwrap();
+    assert_eq!(limit(&claim).as_deref(), Some("6209Mi"));
+}
+
+#[test]
 fn a_long_name_is_cut_and_stays_another_one() {
     let (one, other) = ("x".repeat(253), format!("{}y", "x".repeat(252)));
     assert_eq!(pod_name("root"), "importer-root");

@@ -155,7 +155,7 @@ impl World {
             })
             .collect();
         let mut observed = observed(vmi, vec![], vec![]);
-        observed.attachments = Attachments { claims, pods, pauses: BTreeMap::new() };
+        observed.attachments = Attachments { claims, pods, ..Attachments::default() };
         observed
     }
 

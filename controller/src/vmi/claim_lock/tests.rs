@@ -1,0 +1,276 @@
+//! Who gets a device: single cases, then random orders of events with caches that lag behind.
+
+use super::*;
+use barevirt_plan::pod::attachment;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+fn vmi(uid: &str, phase: &str, second: u32, disk: &Value, come: bool) -> VirtualMachineInstance {
+    let mut disk = disk.clone();
+    disk["name"] = json!("data");
+    serde_json::from_value(json!({
+        "metadata": {"name": format!("vm-{uid}"), "uid": uid,
+            "creationTimestamp": format!("2026-01-01T00:{:02}:{:02}Z", second / 60, second % 60)},
+        "spec": {
+            "domain": {"devices": {"disks": [disk]}},
+            "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data", "hotpluggable": come}}],
+        },
+        "status": {"phase": phase},
+    }))
+    .unwrap()
+}
+
+/// An instance with such an entry about its volume.
+fn with_entry(mut vmi: VirtualMachineInstance, phase: &str, reason: &str) -> VirtualMachineInstance {
+    let access = Access::of(&vmi.spec, "data", vmi.spec.volumes[0].claim().unwrap());
+    let pod = attachment::name(vmi.metadata.uid.as_deref().unwrap(), "data", "data", access, None);
+    let entry = json!([{"name": "data", "target": "", "phase": phase, "reason": reason,
+        "persistentVolumeClaimInfo": {"claimName": "data"}, "hotplugVolume": {"attachPodName": pod}}]);
+    vmi.status.as_mut().unwrap().volume_status = serde_json::from_value(entry).unwrap();
+    vmi
+}
+
+fn own() -> Value {
+    json!({"disk": {"bus": "virtio"}})
+}
+
+fn shared() -> Value {
+    json!({"disk": {"bus": "virtio"}, "shareable": true})
+}
+
+fn read() -> Value {
+    json!({"disk": {"bus": "virtio", "readonly": true}})
+}
+
+/// Whether an instance may start.
+fn start(vmi: &VirtualMachineInstance, other: VirtualMachineInstance) -> Option<String> {
+    let devices: Vec<Written<'_>> = written(vmi).collect();
+    taken(vmi, &devices, [other])
+}
+
+/// Whether a running instance may get its volume.
+fn plug(vmi: &VirtualMachineInstance, other: VirtualMachineInstance) -> Option<String> {
+    let claim = vmi.spec.volumes[0].claim().unwrap();
+    let device = Written::of(claim.name, Access::of(&vmi.spec, "data", claim))?;
+    withheld(vmi, "data", device, [other])
+}
+
+#[test]
+fn running_guests_then_older_guests_hold_a_claim() {
+    let of = |second: u32, mine: &Value, phase: &str, theirs: &Value| {
+        start(&vmi("b", "Pending", 5, mine, false), vmi("a", phase, second, theirs, false))
+    };
+    let (own, shared, read) = (own(), shared(), read());
+    let told = of(9, &own, "Running", &own).unwrap();
+    assert!(told.starts_with("PVC data is a device that VMI vm-a writes to"), "{told}");
+    assert!(of(9, &own, "Scheduling", &own).is_some());
+    assert!(of(1, &own, "Pending", &own).is_some());
+    assert!(of(5, &own, "Pending", &own).is_some(), "by its UID");
+    // One that was made in the same second may have started before this one could be seen, unless it says that it waits.
+    let mut other = vmi("c", "Pending", 5, &own, false);
+    let mine = vmi("b", "Pending", 5, &own, false);
+    assert!(start(&mine, other.clone()).is_some());
+    let condition = Condition::new(CONDITION_SYNCHRONIZED, false, REASON_CLAIM_IN_USE, "");
+    other.status.as_mut().unwrap().conditions.push(condition);
+    assert_eq!(start(&mine, other), None);
+    assert_eq!(of(9, &own, "Pending", &own), None);
+    for ended in ["Succeeded", "Failed"] {
+        assert_eq!(of(1, &own, ended, &own), None);
+    }
+    assert_eq!(of(1, &shared, "Running", &shared), None);
+    assert!(of(1, &own, "Running", &shared).is_some() && of(1, &shared, "Running", &own).is_some());
+    assert_eq!(of(1, &read, "Running", &own), None);
+    assert_eq!(of(1, &own, "Running", &read), None);
+}
+
+#[test]
+fn a_plugged_volume_waits_for_every_guest_that_has_its_device() {
+    let b = |disk: &Value| vmi("b", "Running", 5, disk, true);
+    let a = |phase: &str, disk: &Value| vmi("a", phase, 9, disk, false);
+    for phase in ["Pending", "Scheduling", "Running"] {
+        let told = plug(&b(&own()), a(phase, &own())).unwrap();
+        assert!(told.starts_with("PVC data is a device that VMI vm-a writes to"), "{told}");
+    }
+    assert_eq!(plug(&b(&own()), a("Succeeded", &own())), None);
+    assert_eq!(plug(&b(&own()), a("Running", &read())), None);
+    assert_eq!(plug(&b(&read()), a("Running", &own())), None);
+    assert_eq!(plug(&b(&shared()), a("Running", &shared())), None);
+    assert!(plug(&b(&shared()), a("Running", &own())).is_some());
+    // The instance's own pods, as in a migration, are no others.
+    assert_eq!(plug(&b(&own()), b(&own())), None);
+}
+
+#[test]
+fn an_entry_reserves_its_claim_until_the_disk_is_released() {
+    let other = |phase: &str, reason: &str| with_entry(vmi("a", "Running", 9, &own(), true), phase, reason);
+    for (phase, reason, has) in [
+        ("Bound", "PVCNotReady", true),
+        ("Bound", "FailedCreate", true),
+        ("Bound", REASON_CLAIM_IN_USE, false),
+        ("AttachedToNode", "SuccessfulCreate", true),
+        ("Ready", "VolumeReady", true),
+        ("Detaching", "", true),
+        ("UnMountedFromPod", "VolumeUnMountedFromPod", false),
+    ] {
+        let plugs = plug(&vmi("b", "Running", 5, &own(), true), other(phase, reason));
+        assert_eq!(plugs.is_some(), has, "{phase} {reason}");
+        let starts = start(&vmi("b", "Pending", 5, &own(), false), other(phase, reason));
+        assert_eq!(starts.is_some(), has, "{phase} {reason}");
+        // Once it is not wanted any more, too.
+        let mut unwanted = other(phase, reason);
+        unwanted.spec.volumes.clear();
+        unwanted.spec.domain.devices.disks.clear();
+        assert_eq!(
+            start(&vmi("b", "Pending", 5, &own(), false), unwanted).is_some(),
+            has,
+            "{phase} {reason}"
+        );
+    }
+    let sharing = with_entry(vmi("a", "Running", 9, &shared(), true), "Ready", "VolumeReady");
+    assert_eq!(plug(&vmi("b", "Running", 5, &shared(), true), sharing.clone()), None);
+    assert!(plug(&vmi("b", "Running", 5, &own(), true), sharing).is_some());
+}
+
+#[test]
+fn of_two_that_wait_the_older_instance_is_first() {
+    let waits = |uid: &str, second| {
+        with_entry(vmi(uid, "Running", second, &own(), true), "Bound", REASON_CLAIM_IN_USE)
+    };
+    let told = plug(&waits("b", 5), waits("a", 1)).unwrap();
+    assert_eq!(told, "PVC data is a device that VMI vm-a waits for, too");
+    assert_eq!(plug(&waits("b", 5), waits("a", 9)), None);
+    // What it has reserved is not taken from it, and an instance that ends waits for nothing.
+    let reserved = with_entry(vmi("b", "Running", 5, &own(), true), "Bound", "PVCNotReady");
+    assert_eq!(plug(&reserved, waits("a", 1)), None);
+    let mut ends = waits("a", 1);
+    ends.metadata.deletion_timestamp = ends.metadata.creation_timestamp.clone();
+    assert_eq!(plug(&waits("b", 5), ends), None);
+}
+
+#[test]
+fn a_claim_that_a_moving_volume_leaves_is_held_until_it_has_moved() {
+    let mut moving = vmi("a", "Running", 9, &own(), false);
+    moving.spec.volumes[0].persistent_volume_claim.as_mut().unwrap().claim_name = "new".to_owned();
+    assert_eq!(start(&vmi("b", "Pending", 5, &own(), false), moving.clone()), None);
+    let moved = json!([{"volumeName": "data", "sourcePVCInfo": {"claimName": "data"},
+        "destinationPVCInfo": {"claimName": "new"}}]);
+    moving.status.as_mut().unwrap().migrated_volumes = serde_json::from_value(moved).unwrap();
+    assert!(start(&vmi("b", "Pending", 5, &own(), false), moving.clone()).is_some());
+    assert!(plug(&vmi("b", "Running", 5, &own(), true), moving).is_some());
+}
+
+/// Instances that want one device. Each is reconciled with a cache that shows its own last write, and maybe not more.
+struct World {
+    /// What the API server has; the first two run and plug, the others start with the device.
+    all: Vec<Option<VirtualMachineInstance>>,
+    /// Every state that a cache may show, and the state with the last write of each instance.
+    history: Vec<Vec<Option<VirtualMachineInstance>>>,
+    written: [usize; INSTANCES],
+    open: [bool; INSTANCES],
+}
+
+const INSTANCES: usize = 4;
+const PLUGS: usize = 2;
+
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    Comes(usize),
+    Reconciled { who: usize, lag: usize },
+    Goes(usize),
+}
+
+fn events() -> impl Strategy<Value = Vec<Event>> {
+    let event = prop_oneof![
+        2 => (0..INSTANCES).prop_map(Event::Comes),
+        6 => (0..INSTANCES, 0..4usize).prop_map(|(who, lag)| Event::Reconciled { who, lag }),
+        1 => (0..INSTANCES).prop_map(Event::Goes),
+    ];
+    proptest::collection::vec(event, 1..60)
+}
+
+impl World {
+    fn new() -> Self {
+        let all = vec![None; INSTANCES];
+        World { history: vec![all.clone()], all, written: [0; INSTANCES], open: [false; INSTANCES] }
+    }
+
+    fn write(&mut self, who: usize, vmi: Option<VirtualMachineInstance>) {
+        self.all[who] = vmi;
+        self.history.push(self.all.clone());
+        self.written[who] = self.history.len() - 1;
+    }
+
+    fn reconcile(&mut self, who: usize, lag: usize) {
+        let last = self.history.len() - 1;
+        let mut seen = self.history[last.saturating_sub(lag).max(self.written[who])].clone();
+        let Some(own) = seen[who].take().filter(|_| !self.open[who]) else { return };
+        let others = seen.into_iter().flatten();
+        if who >= PLUGS {
+            let devices: Vec<Written<'_>> = written(&own).collect();
+            if taken(&own, &devices, others).is_none() {
+                self.open(who);
+                let mut starts = own.clone();
+                starts.status.as_mut().unwrap().phase = Some("Scheduling".to_owned());
+                self.write(who, Some(starts));
+            }
+            return;
+        }
+        let device = Written::of("data", Access::Writes).unwrap();
+        let reserved = is_reserved(&own, "data", &device);
+        let is_free = withheld(&own, "data", device, others).is_none();
+        match (is_free, reserved) {
+            (true, true) => {
+                self.open(who);
+                self.write(who, Some(with_entry(own, "Ready", "VolumeReady")));
+            }
+            (true, false) => self.write(who, Some(with_entry(own, "Bound", "PVCNotReady"))),
+            (false, _) => self.write(who, Some(with_entry(own, "Bound", REASON_CLAIM_IN_USE))),
+        }
+    }
+
+    fn open(&mut self, who: usize) {
+        assert!(!self.open.contains(&true), "{who} opens what another one has: {:?}", self.open);
+        self.open[who] = true;
+    }
+
+    fn step(&mut self, event: Event) {
+        match event {
+            Event::Comes(who) if self.all[who].is_none() => {
+                let (phase, come) = if who < PLUGS { ("Running", true) } else { ("Pending", false) };
+                // Those that plug came in the order of their numbers, before the others.
+                let second = if who < PLUGS { who } else { self.history.len() };
+                let second = u32::try_from(second).unwrap();
+                self.write(who, Some(vmi(&who.to_string(), phase, second, &own(), come)));
+            }
+            Event::Goes(who) if self.open[who] => {
+                self.open[who] = false;
+                self.write(who, None);
+            }
+            Event::Reconciled { who, lag } => self.reconcile(who, lag),
+            Event::Comes(_) | Event::Goes(_) => {}
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_device_is_open_in_one_guest_and_every_guest_gets_it_in_turn(events in events()) {
+        let mut world = World::new();
+        for event in events {
+            world.step(event);
+        }
+        for _ in 0..INSTANCES {
+            for who in (0..INSTANCES).cycle().take(6 * INSTANCES) {
+                world.step(Event::Reconciled { who, lag: 0 });
+            }
+            let holder = world.open.iter().position(|open| *open);
+            prop_assert_eq!(holder.is_some(), world.all.iter().any(Option::is_some), "{:?}", world.all);
+            if let Some(holder) = holder {
+                world.step(Event::Goes(holder));
+            }
+        }
+        prop_assert!(world.all.iter().all(Option::is_none));
+    }
+}
