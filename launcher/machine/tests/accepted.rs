@@ -244,6 +244,7 @@ fn hotplug_takes_the_same_disk_and_undoes_it() {
             cache: Cache::WriteBack,
             aio: Aio::Threads,
             is_shared: false,
+            thick: false,
         },
         device: DiskDevice {
             kind: DiskKind::Disk,

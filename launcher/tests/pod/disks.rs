@@ -60,8 +60,8 @@ async fn a_disk_on_a_claim_is_made_and_another_is_plugged_in_and_taken_out() {
     assert_eq!(std::fs::metadata(claims.path().join("boot/disk.img")).unwrap().len(), 2 << 20);
     // Space that was allocated in advance is not given back.
     let line = std::fs::read_to_string(format!("/proc/{}/cmdline", running.qemu_pid)).unwrap();
-    let nodes: Vec<&str> = line.split('\0').filter(|argument| argument.contains("-boot\"")).collect();
-    assert!(nodes.iter().filter(|node| node.contains(r#""discard":"ignore""#)).count() == 2, "{nodes:?}");
+    let made: Vec<&str> = line.split('\0').filter(|argument| argument.contains("-boot\"")).collect();
+    assert!(made.iter().filter(|node| node.contains(r#""discard":"ignore""#)).count() == 2, "{made:?}");
 
     let file = pod.at("data.img");
     std::fs::write(&file, vec![0; 3 << 20]).unwrap();
