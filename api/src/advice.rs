@@ -16,8 +16,10 @@ const fn row(field: &'static str, instead: &'static str, page: &'static str) -> 
 }
 
 const DEVICE_PLUGIN: &str = "name the resource of a device plugin in deviceName";
-const FROM_THE_START: &str = "a disk that the guest has from its start takes it: one that is not hotpluggable";
-const NO_RANGE: &str = "use masquerade, which has a network of its own; passt gives the guest the pod's address";
+const FROM_THE_START: &str =
+    "a disk that the guest has from its start takes it: one that is not hotpluggable";
+const NO_RANGE: &str =
+    "use masquerade, which has a network of its own; passt gives the guest the pod's address";
 const DEVICES: &str = "docs/host-devices.md#host-devices-and-gpus";
 const PLUGGED: &str = "docs/hotplug-volumes.md#refusals";
 const SETTINGS: &str = "docs/configuration.md#what-is-refused-and-why";
@@ -40,13 +42,29 @@ pub const ADVICE: &[Advice] = &[
         "docs/qmp.md#a-bundle-for-debugging",
     ),
     row("spec.utilityVolumes", "add the volume with virtctl addvolume", "docs/hotplug-volumes.md"),
-    row("interfaces.dhcpOptions", "use masquerade or bridge; passt has no such options", "docs/network.md#passt"),
-    row("interfaces.portRanges", "list each port in ports, or none for all of them", "docs/network.md#masquerade"),
+    row(
+        "interfaces.dhcpOptions",
+        "use masquerade or bridge; passt has no such options",
+        "docs/network.md#passt",
+    ),
+    row(
+        "interfaces.portRanges",
+        "list each port in ports, or none for all of them",
+        "docs/network.md#masquerade",
+    ),
     row("interfaces.tag", "the guest finds the card by its macAddress", "docs/network.md"),
-    row("networks.multus.default", "use bridge for a network in place of the pod's", "docs/network.md#sr-iov"),
+    row(
+        "networks.multus.default",
+        "use bridge for a network in place of the pod's",
+        "docs/network.md#sr-iov",
+    ),
     row("networks.pod.vmNetworkCIDR", NO_RANGE, "docs/network.md#masquerade"),
     row("networks.pod.vmIPv6NetworkCIDR", NO_RANGE, "docs/network.md#masquerade"),
-    row("networks.resourceClaim", "name a network of Multus, and the binding sriov", "docs/network.md#sr-iov"),
+    row(
+        "networks.resourceClaim",
+        "name a network of Multus, and the binding sriov",
+        "docs/network.md#sr-iov",
+    ),
     row("gpus.claimName", DEVICE_PLUGIN, DEVICES),
     row("gpus.requestName", DEVICE_PLUGIN, DEVICES),
     row("hostDevices.claimName", DEVICE_PLUGIN, DEVICES),
@@ -79,7 +97,11 @@ pub const ADVICE: &[Advice] = &[
         "Offline keeps the disks, UEFI variables and TPM of a machine",
         "docs/pools.md#what-machines-leave",
     ),
-    row("spec.receive", "virtctl migrate moves a guest within its namespace and cluster", "docs/migration.md"),
+    row(
+        "spec.receive",
+        "virtctl migrate moves a guest within its namespace and cluster",
+        "docs/migration.md",
+    ),
     row("spec.sendTo", "virtctl migrate moves a guest within its namespace and cluster", "docs/migration.md"),
     row("migrations.disableTLS", "leave it out: migrations are always encrypted", "docs/migration.md#limits"),
     row(
@@ -142,7 +164,11 @@ mod tests {
             let Some(field) = line.split(' ').next().filter(|_| !line.contains(" = ")) else { continue };
             let field = format!("spec.{}", field.replace("[]", ""));
             if let Some(advice) = about(&field) {
-                assert!(SOMETIMES.contains(&advice.field), "{field} has an effect, and advice: {}", advice.instead);
+                assert!(
+                    SOMETIMES.contains(&advice.field),
+                    "{field} has an effect, and advice: {}",
+                    advice.instead
+                );
             }
         }
     }
@@ -165,7 +191,9 @@ mod tests {
         let advised = cause.advised();
         assert_eq!(
             advised.message,
-            format!("{field} is not supported yet; give the sizes in blockSize.custom (docs/machine.md#devices)")
+            format!(
+                "{field} is not supported yet; give the sizes in blockSize.custom (docs/machine.md#devices)"
+            )
         );
         assert_eq!((&advised.field, advised.kind), (&cause.field, cause.kind));
         // Users may put brackets into a key.

@@ -74,7 +74,8 @@ impl Cause {
     pub fn advised(&self) -> Self {
         let is_ours = self.kind == CauseKind::NotSupported && self.message.ends_with(NOT_YET);
         let advice = advice::about(&without_indices(&self.field)).filter(|_| is_ours);
-        let with = |advice: &advice::Advice| format!("{}; {} ({})", self.message, advice.instead, advice.page);
+        let with =
+            |advice: &advice::Advice| format!("{}; {} ({})", self.message, advice.instead, advice.page);
         Cause { message: advice.map_or_else(|| self.message.clone(), with), ..self.clone() }
     }
 

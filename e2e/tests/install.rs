@@ -479,7 +479,8 @@ fn virtctl_says_what_is_installed_and_leaves_it_as_it_is() {
             let known = findings.as_array().is_some_and(|all| all.iter().any(|one| one["area"] == area));
             ensure!(known, "doctor says nothing about {area}: {findings}");
         }
-        let certificates = findings.as_array().into_iter().flatten().find(|one| one["area"] == "certificates");
+        let certificates =
+            findings.as_array().into_iter().flatten().find(|one| one["area"] == "certificates");
         ensure!(certificates.is_some_and(|one| one["verdict"] == "ok"), "{findings}");
 
         // Applying the same manifest again changes nothing.

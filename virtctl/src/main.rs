@@ -274,13 +274,17 @@ async fn run(options: Options) -> anyhow::Result<()> {
         Command::Migrate(migrate) => migrate.run(&connection.open().await?).await,
         Command::MigrateCancel(cancel) => cancel.run(&connection.open().await?).await,
         Command::EvacuateCancel(cancel) => cancel.run(&connection.open().await?).await,
-        Command::MemoryDump(missing) => missing.run("memory-dump", "memory dumps are not there", since::MEMORY_DUMP),
+        Command::MemoryDump(missing) => {
+            missing.run("memory-dump", "memory dumps are not there", since::MEMORY_DUMP)
+        }
         Command::ImageUpload(upload) => {
             let (session, config) = connection.open_with_config().await?;
             upload.run(&session, &config).await
         }
         Command::VmExport(missing) => missing.run("vmexport", "exports are not there", since::VM_EXPORT),
-        Command::Guestfs(missing) => missing.run("guestfs", "there is no image with libguestfs", since::GUESTFS),
+        Command::Guestfs(missing) => {
+            missing.run("guestfs", "there is no image with libguestfs", since::GUESTFS)
+        }
         Command::Template(missing) => missing.run("template", "templates are not there", since::TEMPLATE),
         Command::Completion { shell } => {
             std::io::stdout().write_all(&program::completion(Options::command(), shell))?;

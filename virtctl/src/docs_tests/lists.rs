@@ -32,16 +32,19 @@ fn ends(sources: &[Source]) -> Vec<String> {
         let value = sources.iter().find_map(|source| source.text.split_once(&before))?.1;
         Some(value.split_once('"')?.0.to_owned())
     };
-    let ends_instances =
-        |source: &&Source| ["launcher/src/", "controller/src/"].iter().any(|folder| source.path.starts_with(folder));
+    let ends_instances = |source: &&Source| {
+        ["launcher/src/", "controller/src/"].iter().any(|folder| source.path.starts_with(folder))
+    };
     let mut found = Vec::new();
     for source in sources.iter().filter(ends_instances) {
         for how in ["End::failed(", "End::succeeded("] {
-            found.extend(after(source.without_tests(), how).filter_map(|rest| match rest.strip_prefix('"') {
-                Some(word) => Some(word.split_once('"')?.0.to_owned()),
-                None if rest.starts_with("REASON_") => constant(rest.split([',', ')']).next()?),
-                None => None,
-            }));
+            found.extend(after(source.without_tests(), how).filter_map(
+                |rest| match rest.strip_prefix('"') {
+                    Some(word) => Some(word.split_once('"')?.0.to_owned()),
+                    None if rest.starts_with("REASON_") => constant(rest.split([',', ')']).next()?),
+                    None => None,
+                },
+            ));
         }
     }
     found
@@ -50,7 +53,11 @@ fn ends(sources: &[Source]) -> Vec<String> {
 #[test]
 fn the_table_of_ends_has_every_reason() {
     let ends = ends(&sources::all());
-    assert!(["GuestShutdown", "PasstFailed", "PodNotExists"].iter().all(|known| ends.iter().any(|end| end == known)));
+    assert!(
+        ["GuestShutdown", "PasstFailed", "PodNotExists"]
+            .iter()
+            .all(|known| ends.iter().any(|end| end == known))
+    );
     let page = page();
     let table = below(&page, "How an instance ends");
     let missing = ends.iter().filter(|end| !table.contains(&format!("`{end}`")));
@@ -72,7 +79,9 @@ fn the_tables_of_gates_have_every_gate_that_decides_anything() {
         can_change.map(|(name, _)| *name).partition(|name| tables.contains(&format!("`{name}`")));
     assert!(listed.contains(&"HostDisk") && others.contains(&"IOMMUFD"));
     let missing = others.into_iter().filter(|name| decides(name));
-    nothing_is_wrong(&missing.map(|gate| format!("{PAGE} does not list the gate {gate}")).collect::<Vec<_>>());
+    nothing_is_wrong(
+        &missing.map(|gate| format!("{PAGE} does not list the gate {gate}")).collect::<Vec<_>>(),
+    );
 }
 
 #[test]
@@ -86,7 +95,8 @@ fn the_example_of_a_refused_field_is_refused() {
         .filter_map(|line| Some(line.split_once(": ")?.0))
         .collect();
     assert!(!examples.is_empty());
-    let supported = fs::read_to_string(pages::repository().join("api/src/validate/supported/vmi.txt")).unwrap();
+    let supported =
+        fs::read_to_string(pages::repository().join("api/src/validate/supported/vmi.txt")).unwrap();
     let is_supported = |field: &str| {
         let begins = |line: &str| {
             line.strip_prefix(field).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[', ' ']))

@@ -126,7 +126,8 @@ pub(super) mod tests {
 
     /// A certificate that is valid from and to these seconds since 1970.
     pub(in super::super) fn made(from: i64, to: i64) -> String {
-        let time = |at: i64| rcgen::date_time_ymd(1970, 1, 1) + std::time::Duration::from_secs(at.unsigned_abs());
+        let time =
+            |at: i64| rcgen::date_time_ymd(1970, 1, 1) + std::time::Duration::from_secs(at.unsigned_abs());
         let mut parameters = rcgen::CertificateParams::new(vec!["virt-api".to_owned()]).unwrap();
         (parameters.not_before, parameters.not_after) = (time(from), time(to));
         parameters.self_signed(&rcgen::KeyPair::generate().unwrap()).unwrap().pem()
@@ -163,7 +164,11 @@ pub(super) mod tests {
         ] {
             let found = after(seconds);
             assert_eq!(found.severity, severity);
-            assert!(found.says.contains(says) && found.remedy.unwrap().contains("virt-operator"), "{}", found.says);
+            assert!(
+                found.says.contains(says) && found.remedy.unwrap().contains("virt-operator"),
+                "{}",
+                found.says
+            );
         }
     }
 
@@ -183,7 +188,8 @@ pub(super) mod tests {
     #[test]
     fn the_newest_authority_counts() {
         let bundle = format!("{}{}", made(0, DAY), made(DAY, 8 * DAY));
-        let kept = |pem: &str| Kept { of: "the authority", is_authority: true, pem: Ok(Some(pem.to_owned())) };
+        let kept =
+            |pem: &str| Kept { of: "the authority", is_authority: true, pem: Ok(Some(pem.to_owned())) };
         let mut facts = facts();
         facts.now = at(2 * DAY);
         facts.certificates = vec![kept(&bundle)];

@@ -7,8 +7,7 @@ use super::findings::{Facts, Finding, word};
 
 const AREA: &str = "versions";
 /// What to do while virt-operator replaces pods.
-const WAIT: &str =
-    "virt-operator replaces the pods; what it waits for is in its log: kubectl -n kubevirt logs -l kubevirt.io=virt-operator";
+const WAIT: &str = "virt-operator replaces the pods; what it waits for is in its log: kubectl -n kubevirt logs -l kubevirt.io=virt-operator";
 
 /// What differs; otherwise the versions.
 pub(super) fn findings(facts: &Facts) -> Vec<Finding> {
@@ -46,7 +45,9 @@ fn client(ours: &str, theirs: &str) -> Option<Finding> {
         (Some(own), Some(other)) if own == other => return None,
         _ if ours == theirs => return None,
         (Some(own), Some(other)) if own < other => {
-            format!("use virtctl {theirs}, which is part of that release: an older one lacks commands and checks")
+            format!(
+                "use virtctl {theirs}, which is part of that release: an older one lacks commands and checks"
+            )
         }
         (Some(_), Some(_)) => {
             format!("use virtctl {theirs}, or bring the installation to {ours}: virtctl upgrade")
@@ -86,7 +87,9 @@ fn former_pods(facts: &Facts) -> Vec<Finding> {
     let number = |object: &Value, at: &str| object.pointer(at).and_then(Value::as_u64).unwrap_or_default();
     let mut found = Vec::new();
     for (objects, updated, wanted) in counts {
-        for object in objects.iter().flatten().filter(|object| word(object, "/metadata/name").starts_with("virt-")) {
+        for object in
+            objects.iter().flatten().filter(|object| word(object, "/metadata/name").starts_with("virt-"))
+        {
             let (updated, wanted) = (number(object, updated), number(object, wanted));
             if updated < wanted {
                 let name = word(object, "/metadata/name");
@@ -100,7 +103,9 @@ fn former_pods(facts: &Facts) -> Vec<Finding> {
 
 /// Whether instances run with a launcher of a former version.
 fn outdated(kubevirt: &Value) -> Option<Finding> {
-    let number = kubevirt["status"]["outdatedVirtualMachineInstanceWorkloads"].as_u64().filter(|number| *number > 0)?;
+    let number = kubevirt["status"]["outdatedVirtualMachineInstanceWorkloads"]
+        .as_u64()
+        .filter(|number| *number > 0)?;
     Some(Finding::warning(
         AREA,
         format!("instances with a launcher of a former version: {number}"),
@@ -155,7 +160,10 @@ mod tests {
             }
         };
         let told = says(&|facts| {
-            status(facts, json!({"observedKubeVirtVersion": "v1", "targetKubeVirtVersion": "v2", "operatorVersion": "v2"}));
+            status(
+                facts,
+                json!({"observedKubeVirtVersion": "v1", "targetKubeVirtVersion": "v2", "operatorVersion": "v2"}),
+            );
         });
         assert!(told.contains("from v1 to v2") && told.contains("logs"), "{told}");
         let told = says(&|facts| status(facts, json!({"operatorVersion": "v9.9.9"})));
@@ -165,7 +173,8 @@ mod tests {
             facts.installations.as_mut().unwrap()[0]["spec"] = json!({"imageTag": "v1"});
         });
         assert!(told.contains("keeps the components at v1"), "{told}");
-        let told = says(&|facts| facts.deployments.as_mut().unwrap()[1]["status"]["updatedReplicas"] = json!(1));
+        let told =
+            says(&|facts| facts.deployments.as_mut().unwrap()[1]["status"]["updatedReplicas"] = json!(1));
         assert!(told.contains("only 1 of 2 pods of virt-api"), "{told}");
         let told = says(&|facts| {
             facts.daemon_sets.as_mut().unwrap()[0]["status"]["updatedNumberScheduled"] = json!(0);

@@ -194,7 +194,9 @@ mod tests {
 
     #[test]
     fn a_longer_path_is_another_field() {
-        for message in ["spec.volumes[0].name is empty", "spec.volumes[0][1]", "xspec.volumes[0]", "a.spec.volumes[0]"] {
+        for message in
+            ["spec.volumes[0].name is empty", "spec.volumes[0][1]", "xspec.volumes[0]", "a.spec.volumes[0]"]
+        {
             assert_eq!(shown("spec.volumes[0]", message), format!("spec.volumes[0]: {message}"));
         }
         assert_eq!(shown("spec.volumes[0]", "see spec.volumes[0]."), "see spec.volumes[0].");
