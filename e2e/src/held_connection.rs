@@ -51,8 +51,9 @@ pub fn with_card(namespace: &Namespace, manifest: &mut Value) -> Result<()> {
 pub fn begin(namespace: &Namespace, console: &mut Console) -> Result<()> {
     let range = json!([[{ "subnet": RANGE, "rangeEnd": LAST }]]);
     networks::define(namespace, POD, &json!({ "ipam": { "type": "host-local", "ranges": range } }))?;
+    // At the end of its input, nc would end the connection.
     let notes = format!(
-        "nc {GUEST} {PORT} </dev/null | while read n; do read now rest </proc/uptime; echo $now $n; done >/tmp/received"
+        "sleep 100000 | nc {GUEST} {PORT} | while read n; do read now rest </proc/uptime; echo $now $n; done >/tmp/received"
     );
     let script = format!("until [ -e /tmp/begin ]; do sleep 0.2; done; {notes}; exec sleep 3600");
     let mut pod = crate::pods::pod(POD, &["sh", "-c", &script]);
