@@ -246,8 +246,7 @@ fn is_shared(vmi: &VirtualMachineInstance, volume: &Volume) -> bool {
 }
 
 fn claim_info<'a>(vmi: &'a VirtualMachineInstance, volume: &str) -> Option<&'a PersistentVolumeClaimInfo> {
-    let told = &vmi.status.as_ref()?.volume_status;
-    told.iter().find(|status| status.name == volume)?.persistent_volume_claim_info.as_ref()
+    vmi.status.as_ref()?.claim_info(volume)
 }
 
 #[cfg(test)]

@@ -247,6 +247,11 @@ impl Cluster {
         }
     }
 
+    /// The size of a new disk on a claim; `None` if it is not known.
+    pub fn claim_bytes(&self, namespace: &str, claim: &str) -> Option<u64> {
+        self.options.inventory.claim_bytes(namespace, claim)
+    }
+
     /// Image of the importer.
     pub fn importer_image(&self) -> Option<&str> {
         self.options.importer_image.as_deref()

@@ -2,6 +2,7 @@
 
 use crate::backlog::Backlog;
 use crate::cluster::{Cluster, Options};
+use crate::inventory::Grown;
 use crate::{
     data_volumes, evacuation, image_volumes, migration, node, pool, replica_set, vm, vmi, workloads,
 };
@@ -34,6 +35,7 @@ pub async fn run(client: Client, instance: &str, options: Options) {
     let (inventory, backlogs) = (options.inventory.clone(), options.backlogs.clone());
     inventory.lead();
     let (cluster, feeds, queues) = Cluster::new(client, notes, options);
+    let instances = feeds.instances();
     let vms = drive(
         "virtual machine",
         cluster.clone(),
@@ -95,9 +97,10 @@ pub async fn run(client: Client, instance: &str, options: Options) {
         let pause = image_volumes::look(&cluster, cluster.namespace()).await;
         let images = image_volumes::run(&cluster, cluster.namespace(), pause);
         let (workloads, nodes) = (workloads::run(cluster.clone()), node::run(cluster.clone()));
-        let labels = inventory.follow(cluster.client.clone(), cluster.namespace());
+        let grown = |grown: &Grown| vmi::queue_grown(&cluster, grown, &instances);
+        let sizes = inventory.follow(cluster.client.clone(), cluster.namespace(), grown);
         let volumes = data_volumes::run(cluster.clone());
-        tokio::join!(vms, vmis, sets, pools, vmims, evacuations, workloads, nodes, images, labels, volumes);
+        tokio::join!(vms, vmis, sets, pools, vmims, evacuations, workloads, nodes, images, sizes, volumes);
     };
     tokio::select! {
         () = feeds.run(cluster.clone()) => warn!("the watches ended"),

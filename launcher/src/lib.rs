@@ -25,8 +25,8 @@
 //! **Preparation of QEMU**
 //!
 //! - [`assembly`] assembles the parts: sockets, the plan of `barevirt_machine`, the command line.
-//! - [`volumes`], [`disk`], [`object_disk`], [`cloudinit`], [`iso`], [`acpi_table`], [`state`]: contents and
-//!   files of its disks.
+//! - [`volumes`], [`growing`], [`disk`], [`object_disk`], [`cloudinit`], [`iso`], [`acpi_table`], [`state`]:
+//!   contents and files of its disks.
 //! - [`firmware`]: UEFI, kernel boot, TPM; [`clock`]: the hardware clock.
 //! - [`accelerator`], [`host_cpu`], [`host_cpus`], [`host_devices`], [`sriov`]: features of this host; [`bare_qemu`]
 //!   asks QEMU about them.
@@ -57,6 +57,7 @@ pub mod filesystem;
 pub mod firmware;
 #[cfg(test)]
 mod fuzz_targets;
+pub mod growing;
 pub mod guest_agent;
 pub mod guest_end;
 pub mod host_cpu;

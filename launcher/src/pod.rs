@@ -21,6 +21,7 @@ pub mod confine;
 pub mod debug;
 pub mod descriptor_store;
 mod filesystems;
+pub mod grow;
 mod images;
 pub mod incoming;
 pub mod migrate;
@@ -205,8 +206,12 @@ async fn launch(
     seat: AgentSeat,
     kept: &mut Vec<PacketSocket>,
 ) -> Result<Launch, GuestEnd> {
-    let start::Prepared { assembly, connections } = start::prepare(pod).await?;
+    let start::Prepared { assembly, connections, growing } = start::prepare(pod).await?;
     *kept = connections;
+    let room = pod.args.claims.room.clone();
+    let (circumstances, status) = (pod.circumstances.clone(), seat.status.clone());
+    let disks = grow::Disks { growing, room, circumstances, status };
+    spawn_local(grow::serve(disks, pod.people.subscribe(), pod.wanted.subscribe()));
     let Assembly { launch, ends: Ends { people, serial, agent, downward_metrics }, .. } = assembly;
     serve_metrics(pod, downward_metrics, &seat.meter);
     let own =

@@ -98,8 +98,8 @@ fn prepare(
         devices: directory.join("devices"),
         room: claim::Room::default(),
     };
-    let places =
-        Places { secrets: directory.join("secrets"), objects: directory.join("objects"), directory, claims };
+    let (secrets, objects) = (directory.join("secrets"), directory.join("objects"));
+    let places = Places { secrets, objects, directory, claims, comes: false };
     let volumes = volumes::prepare(vmi, bases, &places, &mut descriptors)?;
     let mut forwards: Vec<_> = args.publish.iter().map(|publish| publish.0.clone()).collect();
     if !forwards.is_empty() && vmi.interfaces().is_empty() {

@@ -5,7 +5,7 @@
 //! descriptor; the guest's writes go to an empty qcow2 file over it.
 
 use std::collections::BTreeMap;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use barevirt_api::cloud_init;
@@ -25,6 +25,7 @@ use crate::disk::host::{self, HostDiskError};
 use crate::disk::qcow2::{self, Qcow2Error};
 use crate::disk::{Format, Image};
 use crate::downward_metrics;
+use crate::growing::{self, Growing};
 use crate::object_disk::{self, ObjectDiskError};
 
 /// Why a volume cannot be prepared; names the volume.
@@ -121,6 +122,8 @@ pub struct Places {
     pub objects: PathBuf,
     /// Claims, each by the name of its volume.
     pub claims: claim::Places,
+    /// Whether the guest comes from another node: its disks are left as they are.
+    pub comes: bool,
 }
 
 /// The volumes' part of the plan's facts.
@@ -132,6 +135,8 @@ pub struct Prepared {
     pub fd_sets: Vec<FdSet>,
     /// Disks on claims that the guest writes, with their sizes.
     pub on_claims: Vec<ClaimDisk>,
+    /// Those of them that can grow.
+    pub growing: Vec<Growing>,
 }
 
 /// Prepares every volume. `bases` are the images, by the name of their volume.
@@ -267,12 +272,18 @@ fn on_claim(
         Some(true) => Access::Share,
         _ => Access::Write,
     };
-    let found = claim::find(name, access, size, &places_of_claims)
+    let mut found = claim::find(name, access, size, &places_of_claims)
         .map_err(|source| VolumeError::Claim { volume: name.clone(), source })?;
-    let claim::Disk { file, length, device } = found;
-    if !reads {
-        prepared.on_claims.push(ClaimDisk { volume: name.clone(), bytes: length });
+    // Guests that share a file would change its length at the same time.
+    if access == Access::Write && !places.comes {
+        growing::at_start(vmi, name, &mut found, &places.claims.room);
     }
+    if !reads {
+        prepared.on_claims.push(ClaimDisk { volume: name.clone(), bytes: found.length });
+        let device = found.device.as_deref();
+        prepared.growing.extend(Growing::of(vmi, name, claim.name, found.file.as_fd(), device));
+    }
+    let claim::Disk { file, length, device } = found;
     let overlay = (claim.is_ephemeral && is_written).then(|| {
         let path = places.directory.join(format!("{name}.overlay.qcow2"));
         make(name, &path, length).map(|()| source_of(&path))
@@ -344,8 +355,7 @@ pub(crate) fn is_preallocated(vmi: &ValidVmi, volume: &str) -> bool {
 
 /// Size of a new disk on the claim.
 fn claim_size(vmi: &ValidVmi, volume: &str) -> Option<u64> {
-    let known = &vmi.vmi().status.as_ref()?.volume_status;
-    known.iter().find(|known| known.name == volume)?.persistent_volume_claim_info.as_ref()?.disk_bytes()
+    vmi.vmi().status.as_ref()?.claim_info(volume)?.disk_bytes()
 }
 
 /// Makes an empty image for the guest's writes.

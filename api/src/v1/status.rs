@@ -106,6 +106,13 @@ pub struct VirtualMachineInstanceStatus {
     pub volume_status: Vec<VolumeStatus>,
 }
 
+impl VirtualMachineInstanceStatus {
+    /// Facts about the claim of a volume.
+    pub fn claim_info(&self, volume: &str) -> Option<&PersistentVolumeClaimInfo> {
+        self.volume_status.iter().find(|told| told.name == volume)?.persistent_volume_claim_info.as_ref()
+    }
+}
+
 /// When a phase was entered.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]

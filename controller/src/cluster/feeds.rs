@@ -14,6 +14,7 @@ use barevirt_api::pool::VirtualMachinePool;
 use barevirt_api::v1::{KubeVirt, VirtualMachineInstance, VirtualMachineInstanceReplicaSet};
 use barevirt_api::validate::kinds::selector;
 use barevirt_component::error::chain;
+use futures::channel::mpsc::UnboundedSender;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::Api;
@@ -70,6 +71,11 @@ impl Cluster {
 }
 
 impl Feeds {
+    /// The queue of instances, for changes that no watch here shows.
+    pub fn instances(&self) -> UnboundedSender<ObjectRef<Vmi>> {
+        self.vmi_queue.clone()
+    }
+
     /// Watches until the future is dropped.
     pub async fn run(self, cluster: Arc<Cluster>) {
         let Feeds { vms, vmis, pods, nodes, kubevirts, sets, pools, .. } = self;

@@ -1,8 +1,8 @@
-//! Claims of the cluster for metrics: only their requested size is kept.
+//! Claims of the cluster: only their sizes are kept, for metrics, and to see which have grown.
 
 use super::row::{Key, kept, key};
 use barevirt_api::quantity;
-use barevirt_api::v1::VirtualMachine;
+use barevirt_api::v1::{PersistentVolumeClaimInfo, VirtualMachine};
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, VolumeResourceRequirements};
 use kube::runtime::WatchStreamExt;
@@ -17,6 +17,8 @@ use tracing::warn;
 pub(super) struct ClaimRow {
     /// Requested bytes.
     size: f64,
+    /// Bytes for a new disk; 0 if unknown.
+    bytes: u64,
     pub(super) mode: Box<str>,
 }
 
@@ -25,6 +27,7 @@ impl ClaimRow {
         let spec = claim.spec.as_ref();
         ClaimRow {
             size: spec.and_then(|spec| size(spec.resources.as_ref())).unwrap_or_default(),
+            bytes: disk_bytes(claim).unwrap_or_default(),
             mode: kept(spec.and_then(|spec| spec.volume_mode.as_deref())),
         }
     }
@@ -39,14 +42,25 @@ pub(super) struct Claims {
 }
 
 impl Claims {
-    pub(super) fn saw(&mut self, event: &Event<PersistentVolumeClaim>) {
+    /// Notes a change; returns which claims may have grown by it.
+    pub(super) fn saw(&mut self, event: &Event<PersistentVolumeClaim>) -> Option<Grown> {
         match event {
             Event::Init => self.listed.clear(),
             Event::InitApply(claim) => drop(self.listed.insert(place(claim), ClaimRow::of(claim))),
-            Event::InitDone => self.now = std::mem::take(&mut self.listed),
-            Event::Apply(claim) => drop(self.now.insert(place(claim), ClaimRow::of(claim))),
+            Event::InitDone => {
+                self.now = std::mem::take(&mut self.listed);
+                return Some(Grown::Anywhere);
+            }
+            Event::Apply(claim) => {
+                let (key, row) = (place(claim), ClaimRow::of(claim));
+                let (namespace, bytes) = (key.0.clone(), row.bytes);
+                // No guest runs with a claim that was unknown or had no size.
+                let former = self.now.insert(key, row).map_or(0, |former| former.bytes);
+                return (former > 0 && bytes > former).then_some(Grown::In(namespace));
+            }
             Event::Delete(claim) => drop(self.now.remove(&place(claim))),
         }
+        None
     }
 
     pub(super) fn get(&self, namespace: &str, name: &str) -> Option<&ClaimRow> {
@@ -54,9 +68,42 @@ impl Claims {
     }
 }
 
+/// Where claims may have grown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Grown {
+    /// In this namespace.
+    In(Box<str>),
+    /// Changes may have been missed.
+    Anywhere,
+}
+
+impl Grown {
+    /// Whether claims of that namespace may have grown.
+    pub fn concerns(&self, namespace: &str) -> bool {
+        match self {
+            Grown::In(one) => **one == *namespace,
+            Grown::Anywhere => true,
+        }
+    }
+}
+
 fn place(claim: &PersistentVolumeClaim) -> Key {
     let meta = &claim.metadata;
     key(meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default())
+}
+
+impl ClaimRow {
+    /// Bytes for a new disk.
+    pub(super) fn bytes(&self) -> Option<u64> {
+        Some(self.bytes).filter(|bytes| *bytes > 0)
+    }
+}
+
+fn disk_bytes(claim: &PersistentVolumeClaim) -> Option<u64> {
+    let requests = claim.spec.as_ref().and_then(|spec| spec.resources.as_ref()?.requests.clone());
+    let capacity = claim.status.as_ref().and_then(|status| status.capacity.clone());
+    let (requests, capacity) = (requests.unwrap_or_default(), capacity.unwrap_or_default());
+    PersistentVolumeClaimInfo { requests, capacity, ..PersistentVolumeClaimInfo::default() }.disk_bytes()
 }
 
 /// Exact as a float: far below 2^53.
@@ -147,6 +194,29 @@ mod tests {
     }
 
     #[test]
+    fn a_claim_grows_when_its_storage_has_grown() {
+        let sized = |request: &str, capacity: &str| -> PersistentVolumeClaim {
+            let mut claim = claim("a", request);
+            let status = json!({"capacity": {"storage": capacity}});
+            claim.status = serde_json::from_value(status).unwrap();
+            claim
+        };
+        let mut claims = Claims::default();
+        let mut saw = |claim| claims.saw(&Event::Apply(claim));
+        assert_eq!(saw(sized("1Ki", "1Ki")), None, "it is new");
+        assert_eq!(saw(sized("2Ki", "1Ki")), None, "it is only asked for");
+        assert_eq!(saw(sized("2Ki", "2Ki")), Some(Grown::In("ns".into())));
+        assert_eq!(saw(sized("2Ki", "2Ki")), None);
+        assert_eq!(saw(sized("2Ki", "1Ki")), None);
+        assert_eq!(claims.get("ns", "a").unwrap().bytes(), Some(1024));
+        assert_eq!(claims.saw(&Event::Init), None);
+        assert_eq!(claims.saw(&Event::InitDone), Some(Grown::Anywhere));
+        assert_eq!(claims.get("ns", "a"), None);
+        let grown = Grown::In("ns".into());
+        assert!(grown.concerns("ns") && !grown.concerns("other") && Grown::Anywhere.concerns("other"));
+    }
+
+    #[test]
     fn disks_of_a_machine_and_what_it_asks_for_them() {
         let resources = |size: &str| json!({"resources": {"requests": {"storage": size}}});
         let machine: VirtualMachine = serde_json::from_value(json!({
@@ -175,6 +245,9 @@ mod tests {
             told,
             [("one", "a", 1024.0), ("two", "b", 2048.0), ("three", "c", 4096.0), ("four", "a", 4096.0)]
         );
-        assert_eq!(ClaimRow::of(&PersistentVolumeClaim::default()), ClaimRow { size: 0.0, mode: "".into() });
+        assert_eq!(
+            ClaimRow::of(&PersistentVolumeClaim::default()),
+            ClaimRow { size: 0.0, bytes: 0, mode: "".into() }
+        );
     }
 }

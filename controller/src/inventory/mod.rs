@@ -1,4 +1,4 @@
-//! Machines and instances as metrics. Only the leader exports any.
+//! Machines and instances as metrics. Only the leader exports any. The sizes of claims also show which have grown.
 //!
 //! ```text
 //!   watch of machines  ──► MachineRow  ──┐
@@ -27,8 +27,11 @@ use barevirt_component::metrics::names::{
 };
 use barevirt_component::metrics::{Metrics, begin};
 use claims::Claims;
+pub use claims::Grown;
 use instance::InstanceRow;
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::Client;
+use kube::runtime::watcher::Event;
 use labels::Shown;
 use machine::MachineRow;
 use phases::Phases;
@@ -93,12 +96,24 @@ impl Inventory {
         self.0.leading.store(true, Ordering::Relaxed);
     }
 
-    /// Watches the selected labels of machines and the sizes of claims, until the future is dropped.
-    pub async fn follow(&self, client: Client, namespace: &str) {
+    /// Watches the selected labels of machines and the sizes of claims, until the future is dropped. Tells where claims
+    /// may have grown.
+    pub async fn follow(&self, client: Client, namespace: &str, tell: impl Fn(&Grown)) {
+        let saw = |event: &Event<PersistentVolumeClaim>| {
+            let grown = locked(&self.0.claims).saw(event);
+            if let Some(grown) = grown {
+                tell(&grown);
+            }
+        };
         tokio::join!(
             labels::follow(client.clone(), namespace, |shown| *locked(&self.0.shown) = shown),
-            claims::follow(client, |event| locked(&self.0.claims).saw(event)),
+            claims::follow(client, saw),
         );
+    }
+
+    /// The size of a new disk on a claim; `None` if it is not known.
+    pub fn claim_bytes(&self, namespace: &str, claim: &str) -> Option<u64> {
+        locked(&self.0.claims).get(namespace, claim)?.bytes()
     }
 
     /// A machine was seen.

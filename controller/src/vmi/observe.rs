@@ -2,6 +2,7 @@
 
 use super::claims::{self, Claims};
 use super::consumer::{self, Consumer};
+use super::grown;
 use super::hotplug::attachments::{self, Attachments};
 use super::instance_end::InstanceEnd;
 use super::networks::Definitions;
@@ -65,6 +66,7 @@ pub(super) async fn observe(
     } else {
         Attachments::default()
     };
+    let grown = if runs { grown::observe(cluster, &vmi).await? } else { vec![] };
     let starting = !deleting && [PHASE_PENDING, PHASE_SCHEDULING].contains(&phase(&vmi));
     let has_claims =
         vmi.spec.volumes.iter().any(|volume| !volume.is_hotpluggable() && volume.claim().is_some());
@@ -135,6 +137,7 @@ pub(super) async fn observe(
         claims,
         consumer,
         reaches,
+        grown,
         attachments,
         context_id,
         vmi,

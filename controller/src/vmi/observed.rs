@@ -8,7 +8,7 @@ use super::others::{Other, Target};
 use super::state::State;
 use crate::config::Config;
 use crate::node::NodeState;
-use barevirt_api::v1::VirtualMachineInstance;
+use barevirt_api::v1::{PersistentVolumeClaimInfo, VirtualMachineInstance};
 use barevirt_plan::pod::reach::Reach;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
@@ -40,6 +40,8 @@ pub(super) struct Observed {
     pub consumer: Consumer,
     /// The nodes that reach its volumes, where its pod is to be made and some volume is not reachable from everywhere.
     pub reaches: Vec<Reach>,
+    /// Claims that are larger than the status says, by the names of their volumes, while it runs.
+    pub grown: Vec<(String, PersistentVolumeClaimInfo)>,
     /// Claims and pods of volumes that come and go, while it runs and once it has ended.
     pub attachments: Attachments,
     /// Definitions of its networks, where they were looked up: while it does not run.

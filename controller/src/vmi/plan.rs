@@ -5,6 +5,7 @@ use super::beside;
 use super::eviction;
 use super::filesystems;
 use super::first_consumer::{self, Step};
+use super::grown;
 use super::hotplug;
 use super::instance_end::InstanceEnd;
 use super::moving;
@@ -258,7 +259,9 @@ fn with_living_pod(observed: &Observed, pod: &Pod) -> Plan {
                     let plan = plan.and(resize::plan(observed, pod));
                     let plan =
                         if plan.actions.is_empty() { plan.and(hotplug::plan(observed, pod)) } else { plan };
-                    if plan.actions.is_empty() { plan.and(networks::plan(observed, pod)) } else { plan }
+                    let plan =
+                        if plan.actions.is_empty() { plan.and(networks::plan(observed, pod)) } else { plan };
+                    if plan.actions.is_empty() { plan.and(grown::plan(observed)) } else { plan }
                 }
             } else {
                 Plan::default()

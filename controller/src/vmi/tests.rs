@@ -82,6 +82,7 @@ pub(super) fn observed(vmi: VirtualMachineInstance, pod: Option<Pod>) -> Observe
         claims: Claims::default(),
         consumer: Consumer::default(),
         reaches: vec![],
+        grown: vec![],
         attachments: Attachments::default(),
         definitions: Definitions::default(),
         same_addresses: vec![],

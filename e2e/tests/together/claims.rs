@@ -59,24 +59,43 @@ fn data_on_a_claim_outlives_its_guest_and_a_claim_may_come_later() {
     });
 }
 
+/// A claim with a disk of that length, which begins with a line.
+fn golden_disk(namespace: &Namespace, length: &str) -> Result<()> {
+    namespace.claim("data")?;
+    // A disk is a file of user 107 in its claim.
+    let script = format!("echo golden >/data/disk.img && truncate -s {length} /data/disk.img");
+    let mut pod = pods::pod("writer", &["sh", "-c", &script]);
+    pod["spec"]["restartPolicy"] = json!("Never");
+    pod["spec"]["securityContext"]["runAsUser"] = json!(107);
+    pod["spec"]["securityContext"]["runAsGroup"] = json!(107);
+    pod["spec"]["volumes"] = json!([{ "name": "data", "persistentVolumeClaim": { "claimName": "data" } }]);
+    pod["spec"]["containers"][0]["volumeMounts"] = json!([{ "name": "data", "mountPath": "/data" }]);
+    namespace.apply(&pod)?;
+    namespace
+        .wait("pod", "writer", "to have written", RUNNING, |pod| pod["status"]["phase"] == "Succeeded")?;
+    namespace.kubectl(&["delete", "pod", "writer"]).map(drop)
+}
+
+#[test]
+fn a_disk_that_is_shorter_than_its_claim_grows_when_its_guest_starts() {
+    in_namespace("claimshort", |namespace| {
+        golden_disk(namespace, "2M")?;
+        let source = json!({ "persistentVolumeClaim": { "claimName": "data" } });
+        namespace.apply(&with_disk(guest::instance("vm"), &source))?;
+        let mut guest = console(namespace)?;
+        // Of 16 MiB, 6 % are the file system's, in whole MiB.
+        let sectors = guest.ok("cat $(dirname $(grep -lx DATA /sys/block/*/serial))/size", SOON)?;
+        ensure!(sectors.trim() == (15 << 11).to_string(), "{sectors} sectors");
+        let found = first_line(&mut guest)?;
+        ensure!(found == "golden", "{found:?}");
+        guest.leave().map(drop)
+    });
+}
+
 #[test]
 fn data_written_over_an_ephemeral_claim_is_lost() {
     in_namespace("ephemeral", |namespace| {
-        namespace.claim("data")?;
-        // A disk is a file of user 107 in its claim.
-        let script = "echo golden >/data/disk.img && truncate -s 16M /data/disk.img";
-        let mut pod = pods::pod("writer", &["sh", "-c", script]);
-        pod["spec"]["restartPolicy"] = json!("Never");
-        pod["spec"]["securityContext"]["runAsUser"] = json!(107);
-        pod["spec"]["securityContext"]["runAsGroup"] = json!(107);
-        pod["spec"]["volumes"] =
-            json!([{ "name": "data", "persistentVolumeClaim": { "claimName": "data" } }]);
-        pod["spec"]["containers"][0]["volumeMounts"] = json!([{ "name": "data", "mountPath": "/data" }]);
-        namespace.apply(&pod)?;
-        namespace
-            .wait("pod", "writer", "to have written", RUNNING, |pod| pod["status"]["phase"] == "Succeeded")?;
-        namespace.kubectl(&["delete", "pod", "writer"])?;
-
+        golden_disk(namespace, "16M")?;
         let over = json!({ "ephemeral": { "persistentVolumeClaim": { "claimName": "data" } } });
         for _ in 0..2 {
             namespace.apply(&with_disk(guest::instance("vm"), &over))?;

@@ -7,6 +7,7 @@ mod bad_input;
 mod bridge;
 mod certificates;
 mod claims;
+mod claims_grown;
 mod container_paths;
 mod controls;
 mod copies;

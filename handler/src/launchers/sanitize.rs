@@ -9,10 +9,10 @@
 use barevirt_protocol::descriptors::CallError;
 use barevirt_protocol::names::LONGEST_NAME;
 use barevirt_protocol::v1::{
-    AgentStats, BlockStats, Card, ClaimDisk, ControlResponse, Credentials, DebugResponse, FileSystemStats,
-    GuestFacts, GuestInterface, GuestOs, GuestResponse, HelloResponse, HotDisk, LauncherStatus, MachineSize,
-    MachineStats, MigrateResponse, MigrationStatus, QmpResponse, RealTimeResponse, ScreenshotResponse,
-    ShutdownResponse, StatsResponse, SyncResponse,
+    AgentStats, BlockStats, Card, ClaimDisk, ControlResponse, Credentials, DebugResponse, DiskTrouble,
+    FileSystemStats, GuestFacts, GuestInterface, GuestOs, GuestResponse, HelloResponse, HotDisk,
+    LauncherStatus, MachineSize, MachineStats, MigrateResponse, MigrationStatus, QmpResponse,
+    RealTimeResponse, ScreenshotResponse, ShutdownResponse, StatsResponse, SyncResponse,
 };
 use serde_json::Value;
 use tonic::Status;
@@ -152,6 +152,7 @@ impl Sanitize for LauncherStatus {
             local_disks,
             cards,
             claim_disks,
+            not_grown,
         } = self;
         reason.retain(|letter| letter.is_ascii_alphanumeric());
         cut(reason, REASON);
@@ -176,6 +177,7 @@ impl Sanitize for LauncherStatus {
         all(hot_disks, DISKS);
         texts(local_disks, DISKS, WORD);
         all(claim_disks, DISKS);
+        all(not_grown, DISKS);
         all(cards, INTERFACES);
         if let Some(MigrationStatus { uid, reason, .. }) = migration {
             // No migration has a UID that is too long.
@@ -189,6 +191,14 @@ impl Sanitize for ClaimDisk {
     fn sanitize(&mut self) {
         let Self { volume, bytes: _ } = self;
         line(volume, WORD);
+    }
+}
+
+impl Sanitize for DiskTrouble {
+    fn sanitize(&mut self) {
+        let Self { volume, text } = self;
+        line(volume, WORD);
+        line(text, SENTENCE);
     }
 }
 
@@ -406,6 +416,7 @@ mod tests {
             hot_disks: vec![disk; 1000],
             local_disks: longs(),
             claim_disks: vec![ClaimDisk { volume: long(), bytes: 1 }; 1000],
+            not_grown: vec![DiskTrouble { volume: long(), text: long() }; 1000],
             cards: vec![card; 1000],
             migration: Some(MigrationStatus { uid: long(), reason: long(), ..MigrationStatus::default() }),
             ..LauncherStatus::default()

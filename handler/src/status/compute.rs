@@ -78,6 +78,7 @@ pub fn compute(
             super::size::report(&mut status, &vmi.spec, size, now);
         }
         super::volumes::report(&mut status.volume_status, vmi, launcher, seen.is_current);
+        super::volumes::report_growth(&mut status.volume_status, launcher);
         super::volumes::report_moved(&mut status, launcher);
         let guest = launcher.guest.as_ref();
         if let Some(interfaces) = seen.interfaces {

@@ -4,11 +4,11 @@ use barevirt_api::names::{
     CONDITION_ACCESS_CREDENTIALS, CONDITION_LIVE_MIGRATABLE, CONDITION_PAUSED, CONDITION_POST_COPY_RECOVERY,
     CONDITION_SYNCHRONIZED, PHASE_FAILED, PHASE_RUNNING, PHASE_SUCCEEDED, REASON_ACCESS_CREDENTIALS_FAILED,
     REASON_ACCESS_CREDENTIALS_SYNCED, REASON_CONNECTION_BROKEN, REASON_CONNECTION_REPLACED, REASON_DELETED,
-    REASON_GUEST_PANICKED, REASON_IO_ERROR, REASON_MIGRATED, REASON_NO_POST_COPY, REASON_PAUSED_IO_ERROR,
-    REASON_PING_FAILED, REASON_SHUTTING_DOWN, REASON_STARTED, REASON_STOPPED, REASON_SYNC_FAILED,
-    is_final_phase,
+    REASON_DISK_NOT_GROWN, REASON_GUEST_PANICKED, REASON_IO_ERROR, REASON_MIGRATED, REASON_NO_POST_COPY,
+    REASON_PAUSED_IO_ERROR, REASON_PING_FAILED, REASON_SHUTTING_DOWN, REASON_STARTED, REASON_STOPPED,
+    REASON_SYNC_FAILED, is_final_phase,
 };
-use barevirt_api::v1::{Condition, VirtualMachineInstance, VirtualMachineInstanceStatus};
+use barevirt_api::v1::{Condition, VirtualMachineInstance, VirtualMachineInstanceStatus, VolumeStatus};
 use kube::runtime::events::{Event, EventType};
 
 /// The field `action` of the events.
@@ -101,20 +101,25 @@ fn post_copy(before: &VirtualMachineInstanceStatus, after: &VirtualMachineInstan
     }
 }
 
-/// Events about hotplugged volumes. The reasons and messages of a new phase are KubeVirt's.
+/// Events about hotplugged volumes, and about disks that do not grow. The reasons and messages of a new phase are
+/// KubeVirt's.
 fn volumes<'a>(
     before: &'a VirtualMachineInstanceStatus,
     after: &'a VirtualMachineInstanceStatus,
 ) -> impl Iterator<Item = Event> + 'a {
-    after.volume_status.iter().filter_map(|entry| {
-        entry.hotplug_volume.as_ref()?;
+    let is_short = |entry: &VolumeStatus| entry.reason.as_deref() == Some(REASON_DISK_NOT_GROWN);
+    after.volume_status.iter().filter_map(move |entry| {
+        if entry.hotplug_volume.is_none() && !is_short(entry) {
+            return None;
+        }
         let (reason, message) = (entry.reason.as_deref()?, entry.message.clone()?);
         let was = before.volume_status.iter().find(|was| was.name == entry.name);
         let is_news = was.is_none_or(|was| was.phase != entry.phase || was.message != entry.message);
+        let has_grown = was.is_some_and(is_short) && !is_short(entry);
         // A new message without a new phase is a problem.
         let stands = was.is_some_and(|was| was.phase == entry.phase);
         let type_ = if stands { EventType::Warning } else { EventType::Normal };
-        is_news.then(|| event(type_, reason, message))
+        (is_news && !has_grown).then(|| event(type_, reason, message))
     })
 }
 
@@ -277,6 +282,28 @@ mod tests {
             events_of(&status("Running"), &panicked).into_iter().map(|(reason, _)| reason).collect();
         assert_eq!(reasons, ["GuestPanicked", "Stopped"]);
         assert_eq!(events_of(&panicked, &panicked), []);
+    }
+
+    #[test]
+    fn a_disk_that_does_not_grow_is_told_once() {
+        let with = |reason: Option<&str>, message: &str| {
+            let volume = |name: &str| VolumeStatus {
+                name: name.to_owned(),
+                reason: reason.map(str::to_owned),
+                message: reason.map(|_| message.to_owned()),
+                ..VolumeStatus::default()
+            };
+            let hot = VolumeStatus { hotplug_volume: Some(Default::default()), ..volume("hot") };
+            VirtualMachineInstanceStatus { volume_status: vec![volume("boot"), hot], ..status("Running") }
+        };
+        let (usual, short) = (with(Some("VolumeReady"), "it is there"), with(Some("DiskNotGrown"), "busy"));
+        let told = ("DiskNotGrown".to_owned(), "busy".to_owned());
+        assert_eq!(events_of(&usual, &short), [told.clone(), told]);
+        let kinds = transitions(&usual, &short, false);
+        assert!(kinds.iter().all(|event| matches!(event.type_, EventType::Warning)));
+        assert_eq!(events_of(&short, &short), []);
+        assert_eq!(events_of(&short, &usual), [], "it has grown");
+        assert_eq!(events_of(&short, &with(None, "")), []);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! writes earlier phases, and that a volume is to be removed.
 
 use barevirt_api::hotplug;
-use barevirt_api::names::{REASON_HOTPLUG_FAILED, VOLUME_READY, VOLUME_UNMOUNTED};
+use barevirt_api::names::{REASON_DISK_NOT_GROWN, REASON_HOTPLUG_FAILED, VOLUME_READY, VOLUME_UNMOUNTED};
 use barevirt_api::v1::{VirtualMachineInstance, VirtualMachineInstanceStatus, VolumeStatus};
 use barevirt_protocol::names;
 use barevirt_protocol::v1::{HotDisk, LauncherStatus};
@@ -56,6 +56,18 @@ pub(super) fn report_moved(status: &mut VirtualMachineInstanceStatus, launcher: 
     }
 }
 
+/// Writes which disks could not grow with their claims.
+pub(super) fn report_growth(volumes: &mut [VolumeStatus], launcher: &LauncherStatus) {
+    for entry in volumes {
+        if let Some(trouble) = launcher.not_grown.iter().find(|trouble| trouble.volume == entry.name) {
+            entry.reason = Some(REASON_DISK_NOT_GROWN.to_owned());
+            entry.message = Some(trouble.text.clone());
+        } else if entry.reason.as_deref() == Some(REASON_DISK_NOT_GROWN) {
+            (entry.reason, entry.message) = (None, None);
+        }
+    }
+}
+
 /// Disks that have to be handed to the launcher, each with the UID of the pod that offers it.
 pub fn missing(vmi: &VirtualMachineInstance, launcher: &LauncherStatus) -> Vec<(names::HotDisk, String)> {
     let volumes = vmi.status.iter().flat_map(|status| &status.volume_status);
@@ -105,6 +117,7 @@ fn is_gone(vmi: &VirtualMachineInstance, name: &str, claim: &str, launcher: &Lau
 #[cfg(test)]
 mod tests {
     use super::*;
+    use barevirt_protocol::v1::DiskTrouble;
     use serde_json::{Value, json};
 
     fn vmi(claim: Option<&str>, phase: &str) -> VirtualMachineInstance {
@@ -169,6 +182,28 @@ mod tests {
             report(&mut early, &vmi, &launcher, false);
             assert_ne!(early[1].phase.as_deref(), Some(VOLUME_UNMOUNTED), "it may not know yet");
         }
+    }
+
+    #[test]
+    fn a_disk_that_does_not_grow_is_told_until_it_does() {
+        let vmi = vmi(Some("c"), "Ready");
+        let trouble = |volume: &str| DiskTrouble { volume: volume.to_owned(), text: "busy".to_owned() };
+        let mut launcher = launcher(true, Some((true, "")));
+        launcher.not_grown = vec![trouble("boot"), trouble("data"), trouble("other")];
+        let mut volumes = vmi.status.clone().unwrap().volume_status;
+        let mut report = |launcher: &LauncherStatus| {
+            report(&mut volumes, &vmi, launcher, true);
+            report_growth(&mut volumes, launcher);
+            let told = volumes.iter().map(|entry| (entry.reason.clone(), entry.message.clone()));
+            told.collect::<Vec<_>>()
+        };
+        let told = (Some("DiskNotGrown".to_owned()), Some("busy".to_owned()));
+        assert_eq!(report(&launcher), [told.clone(), told.clone()]);
+        launcher.not_grown = vec![trouble("boot")];
+        let after = report(&launcher);
+        assert_eq!((&after[0], after[1].0.as_deref()), (&told, Some("VolumeReady")));
+        launcher.not_grown = vec![];
+        assert_eq!(report(&launcher)[0], (None, None));
     }
 
     #[test]

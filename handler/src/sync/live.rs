@@ -40,7 +40,17 @@ pub fn hash(vmi: &VirtualMachineInstance) -> String {
     if are_agent_pings_paused(&vmi.metadata) {
         hash.push_str("+pings-paused");
     }
+    if let Some(bytes) = claimed(vmi) {
+        hash.push_str(&format!("+claims-{bytes}"));
+    }
     hash
+}
+
+/// Sum of the sizes that claims of disks have by the VMI's status. Claims only grow, so it changes if one does.
+fn claimed(vmi: &VirtualMachineInstance) -> Option<u64> {
+    let volumes = vmi.spec.volumes.iter().filter(|volume| volume.claim().is_some());
+    let sizes = volumes.filter_map(|volume| vmi.status.as_ref()?.claim_info(&volume.name)?.disk_bytes());
+    sizes.reduce(u64::saturating_add)
 }
 
 /// The present number of sockets, if another number is wanted but not allowed yet.
@@ -131,6 +141,27 @@ mod tests {
         let pause = ("kubevirt.io/pause-guest-agent-probes".to_owned(), "true".to_owned());
         vmi.metadata.annotations = Some([pause].into());
         assert_ne!(hash(&vmi), before);
+    }
+
+    #[test]
+    fn the_launcher_is_told_of_claims_that_have_grown() {
+        let mut vmi = vmi(2, "2Gi", json!([]));
+        let volumes =
+            ["a", "b"].map(|name| json!({"name": name, "persistentVolumeClaim": {"claimName": name}}));
+        vmi.spec.volumes = serde_json::from_value(json!(volumes)).unwrap();
+        let mut hash = |capacity: [&str; 2], volume: &str| {
+            let info = |size: &str| json!({"requests": {"storage": "9Gi"}, "capacity": {"storage": size}});
+            let told = json!([{"name": "a", "target": "", "persistentVolumeClaimInfo": info(capacity[0])},
+                {"name": volume, "target": "", "persistentVolumeClaimInfo": info(capacity[1])}]);
+            vmi.status.as_mut().unwrap().volume_status = serde_json::from_value(told).unwrap();
+            hash(&vmi)
+        };
+        let before = hash(["1Gi", "1Gi"], "b");
+        assert_ne!(hash(["1Gi", "2Gi"], "b"), before);
+        assert_ne!(hash(["2Gi", "1Gi"], "b"), before);
+        assert_eq!(hash(["1Gi", "1Gi"], "b"), before);
+        assert_eq!(hash(["10Gi", "1Gi"], "b"), hash(["9Gi", "1Gi"], "b"), "no more is asked for");
+        assert_eq!(hash(["1Gi", "2Gi"], "c"), hash(["1Gi", "1Gi"], "c"), "it is no disk of the guest");
     }
 
     #[test]

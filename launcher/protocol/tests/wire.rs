@@ -3,8 +3,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use barevirt_protocol::v1::{
-    Card, ClaimDisk, Control, ControlRequest, Credentials, Facts, GuestFacts, GuestInterface, GuestOs,
-    GuestResponse, HelloRequest, HelloResponse, Interface, LauncherStatus, Pause, Phase, QmpRequest,
+    Card, ClaimDisk, Control, ControlRequest, Credentials, DiskTrouble, Facts, GuestFacts, GuestInterface,
+    GuestOs, GuestResponse, HelloRequest, HelloResponse, Interface, LauncherStatus, Pause, Phase, QmpRequest,
     QmpResponse, RealTimeRequest, Route, ScreenshotRequest, ScreenshotResponse, ShutdownRequest, SyncRequest,
     SyncResponse,
 };
@@ -180,6 +180,8 @@ fn routes_and_cards() {
     );
     let disk = ClaimDisk { volume: "d".into(), bytes: 300 };
     golden(&LauncherStatus { claim_disks: vec![disk], ..LauncherStatus::default() }, "aa0206 0a0164 10ac02");
+    let trouble = DiskTrouble { volume: "d".into(), text: "t".into() };
+    golden(&LauncherStatus { not_grown: vec![trouble], ..LauncherStatus::default() }, "b20206 0a0164 120174");
 }
 
 #[test]

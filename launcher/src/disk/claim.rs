@@ -73,8 +73,13 @@ impl Room {
         if wanted <= there {
             return Some(wanted);
         }
-        let least = wanted / 100 * u64::from(100_u8.saturating_sub(self.tolerated_percent));
-        Some(aligned(there)).filter(|room| *room > 0 && there >= least)
+        Some(aligned(there)).filter(|room| *room > 0 && there >= self.least(wanted))
+    }
+
+    /// The smallest disk that is accepted instead of one of this size.
+    #[must_use]
+    pub fn least(&self, wanted: u64) -> u64 {
+        wanted / 100 * u64::from(100_u8.saturating_sub(self.tolerated_percent))
     }
 }
 
@@ -273,7 +278,7 @@ fn new_size(root: &OwnedFd, name: &str, size: Option<u64>, room: &Room) -> Resul
     Ok(length)
 }
 
-fn aligned(bytes: u64) -> u64 {
+pub(super) fn aligned(bytes: u64) -> u64 {
     bytes / ALIGNMENT * ALIGNMENT
 }
 

@@ -13,6 +13,7 @@
 
 pub mod claim;
 pub mod container;
+pub mod growth;
 pub mod host;
 #[cfg(test)]
 pub(crate) mod loop_device;

@@ -41,6 +41,7 @@ use super::report::Circumstances;
 use super::rest::rest;
 use super::wanted::Wanted;
 use crate::disk::claim;
+use crate::growing::{Growing, GrowingDisks};
 use crate::volumes;
 
 /// Number of the first set of descriptors for plugged disks; lower numbers belong to disks that the machine
@@ -65,6 +66,17 @@ struct Refused {
     at: Instant,
 }
 
+/// What other tasks use, too.
+#[derive(Debug)]
+pub struct Shared {
+    /// The descriptors that the handler gave.
+    pub store: Rc<RefCell<DescriptorStore>>,
+    /// Where the state of disks and cards is reported.
+    pub circumstances: watch::Sender<Circumstances>,
+    /// Disks that grow with their claims.
+    pub growing: GrowingDisks,
+}
+
 /// Disks and cards of one machine that are plugged and unplugged.
 #[derive(Debug)]
 pub struct Plugs {
@@ -72,6 +84,7 @@ pub struct Plugs {
     cards: Cards,
     store: Rc<RefCell<DescriptorStore>>,
     circumstances: watch::Sender<Circumstances>,
+    growing: GrowingDisks,
     plugged: Vec<Plugged>,
     refused: Vec<Refused>,
     next_set: u32,
@@ -80,14 +93,10 @@ pub struct Plugs {
 impl Plugs {
     /// For a machine that has these places when it starts.
     #[must_use]
-    pub fn new(
-        room: HotDisks,
-        cards: Cards,
-        store: Rc<RefCell<DescriptorStore>>,
-        circumstances: watch::Sender<Circumstances>,
-    ) -> Self {
+    pub fn new(room: HotDisks, cards: Cards, shared: Shared) -> Self {
         let (plugged, refused) = (Vec::new(), Vec::new());
-        Self { room, cards, store, circumstances, plugged, refused, next_set: FIRST_SET }
+        let Shared { store, circumstances, growing } = shared;
+        Self { room, cards, store, circumstances, growing, plugged, refused, next_set: FIRST_SET }
     }
 
     /// Records disks that the guest brings along, with the sets of their descriptors.
@@ -207,6 +216,7 @@ impl Plugs {
             return if matches!(error, Error::Refused { .. }) { Ok(()) } else { Err(error) };
         }
         tracing::info!(volume = key.volume, claim = key.claim, target = plugged.target, "disk plugged in");
+        grows(key, vmi, &descriptor, &ready, &self.growing);
         // It is in use: no other is accepted under this name.
         drop(self.store.borrow_mut().take(&key.descriptor()));
         self.plugged.push(plugged);
@@ -224,6 +234,7 @@ impl Plugs {
         let Some(at) = self.plugged.iter().position(|plugged| plugged.key == *key) else { return Ok(()) };
         let Plugged { disk, set, leaving, .. } = &mut self.plugged[at];
         let id = disk.id();
+        self.growing.remove(&key.volume);
         if leaving.get_or_insert_with(|| Leaving::now(None)).asks() {
             tracing::info!(volume = key.volume, claim = key.claim, "the guest is asked to release a disk");
             ask_for(qmp, &id).await?;
@@ -311,6 +322,21 @@ pub(super) fn facts(key: &HotDisk, vmi: &ValidVmi, given: &OwnedFd, set: u32) ->
     let (name, format) = (key.volume.clone(), ImageFormat::Raw);
     let thick = volumes::is_preallocated(vmi, &name);
     Ok(VolumeFacts { name, source, format, read_only, overlay: None, cache, thick })
+}
+
+/// Has a disk grow with its claim, if the guest may write to it.
+pub(super) fn grows(
+    key: &HotDisk,
+    vmi: &ValidVmi,
+    given: &OwnedFd,
+    facts: &VolumeFacts,
+    growing: &GrowingDisks,
+) {
+    let disk = vmi.disks().iter().find(|disk| disk.volume.name == key.volume);
+    let is_written = disk.is_some_and(|disk| !disk.disk.is_readonly()) && !facts.read_only;
+    if is_written && let Some(disk) = Growing::of(vmi, &key.volume, &key.claim, given.as_fd(), None) {
+        growing.add(disk);
+    }
 }
 
 /// Removes the parts of a disk whose device does not exist.

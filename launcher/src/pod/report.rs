@@ -5,8 +5,8 @@ use std::time::UNIX_EPOCH;
 
 use barevirt_api::v1::GuestOsInfo;
 use barevirt_protocol::v1::{
-    Card, ClaimDisk, Credentials, GuestFacts, GuestInterface, GuestOs, HotDisk, LauncherStatus, MachineSize,
-    MigrationRecovery, MigrationState, MigrationStatus, Pause, Phase,
+    Card, ClaimDisk, Credentials, DiskTrouble, GuestFacts, GuestInterface, GuestOs, HotDisk, LauncherStatus,
+    MachineSize, MigrationRecovery, MigrationState, MigrationStatus, Pause, Phase,
 };
 
 use crate::credentials::serve::Outcome;
@@ -41,6 +41,8 @@ pub struct Circumstances {
     pub local_disks: Vec<String>,
     /// Disks on claims, which a migration copies if they move to other claims.
     pub claim_disks: Vec<ClaimDisk>,
+    /// Disks that could not grow with their claims.
+    pub not_grown: Vec<DiskTrouble>,
 }
 
 /// The whole status.
@@ -74,6 +76,7 @@ pub fn report(status: &Status, circumstances: &Circumstances, guest: Option<&Fac
         failed_pings,
         local_disks,
         claim_disks,
+        not_grown,
     } = circumstances.clone();
     let since = running_since.and_then(|since| since.duration_since(UNIX_EPOCH).ok());
     let message = if stage == Stage::Waiting { waiting_for } else { message };
@@ -105,6 +108,7 @@ pub fn report(status: &Status, circumstances: &Circumstances, guest: Option<&Fac
         cards,
         local_disks,
         claim_disks,
+        not_grown,
     }
 }
 

@@ -37,6 +37,7 @@ use crate::descriptors::Descriptors;
 use crate::dhcp;
 use crate::disk::ContainerDisk;
 use crate::firmware::Kernel;
+use crate::growing::GrowingDisks;
 use crate::guest_end::GuestEnd;
 use crate::host_devices;
 use crate::real_time::{self, RealTime};
@@ -51,6 +52,8 @@ pub struct Prepared {
     pub assembly: Assembly,
     /// Closed when QEMU has ended: the containers of the images end then.
     pub connections: Vec<PacketSocket>,
+    /// Disks that grow with their claims.
+    pub growing: GrowingDisks,
 }
 
 /// Waits and prepares.
@@ -197,15 +200,18 @@ fn put_together(
     let claims = pod.args.claims.clone();
     let secrets = pod.args.secrets.clone();
     let objects = pod.args.private.clone();
-    let places = Places { directory: pod.args.ephemeral_disks.clone(), secrets, objects, claims };
+    let (directory, comes) = (pod.args.ephemeral_disks.clone(), wanted.incoming.is_some());
+    let places = Places { directory, secrets, objects, claims, comes };
     let mut volumes = volumes::prepare(&wanted.vmi, bases, &places, &mut descriptors)
         .map_err(|error| GuestEnd::failed("VolumeFailed", error.to_string()))?;
 
     let disks = confine::disks(&volumes.volumes);
     let claim_disks = volumes.on_claims.clone();
+    let growing = GrowingDisks::default();
+    std::mem::take(&mut volumes.growing).into_iter().for_each(|disk| growing.add(disk));
 
     let mut store = pod.store.borrow_mut();
-    let plugged = plugged(wanted, &mut store, &mut descriptors, &mut volumes)?;
+    let plugged = plugged(wanted, &mut store, &mut descriptors, &mut volumes, &growing)?;
     let may_emulate = wanted.may_emulate(pod.args.allow_emulation);
     let (accelerator, fd_sets) = accelerator(&mut store, may_emulate, &mut descriptors);
     let vhost_vsock = store.take(VHOST_VSOCK).map(|vsock| descriptors.add(vsock));
@@ -237,7 +243,6 @@ fn put_together(
     let layout = if wanted.incoming.is_some() { layout } else { layout.map(Layout::for_start) };
     let places = state::Places { private: pod.args.private.clone(), claim: pod.args.state.clone() };
     let ovmf = pod.args.ovmf.clone();
-    let comes = wanted.incoming.is_some();
     let machine = crate::firmware::Installation { ovmf, swtpm: pod.args.swtpm.clone(), places, comes };
     let firmware = crate::firmware::prepare(&wanted.vmi, kernel, &machine, &mut descriptors)
         .map_err(|error| GuestEnd::failed("FirmwareFailed", error.to_string()))?;
@@ -284,10 +289,11 @@ fn put_together(
     let room = assembly.hot_disks.clone();
     let due = refresh::due(wanted, &assembly.launch.cards);
     spawn_local(refresh::serve(people.clone(), pod.wanted.subscribe(), due));
-    let plugs = Plugs::new(room, cards, pod.store.clone(), pod.circumstances.clone());
-    let plugs = plugs.with(plugged, &assembly.came);
+    let shared = plug::Shared { store: pod.store.clone(), circumstances: pod.circumstances.clone(), growing };
+    let growing = shared.growing.clone();
+    let plugs = Plugs::new(room, cards, shared).with(plugged, &assembly.came);
     spawn_local(plugs.serve(people, pod.wanted.subscribe()));
-    Ok(Prepared { assembly, connections })
+    Ok(Prepared { assembly, connections, growing })
 }
 
 /// The devices of the node for the guest, by the paths of their entries.
@@ -308,6 +314,7 @@ fn plugged(
     store: &mut DescriptorStore,
     descriptors: &mut Descriptors,
     volumes: &mut volumes::Prepared,
+    growing: &GrowingDisks,
 ) -> Result<Vec<(HotDisk, u32)>, GuestEnd> {
     let mut plugged = Vec::new();
     for (key, set) in wanted.plugged().into_iter().zip(plug::FIRST_SET..) {
@@ -317,6 +324,7 @@ fn plugged(
         })?;
         let facts = plug::facts(&key, &wanted.vmi, &given, set)
             .map_err(|why| GuestEnd::failed("VolumeFailed", format!("volume {volume}: {why}")))?;
+        plug::grows(&key, &wanted.vmi, &given, &facts, growing);
         let member = FdSetMember { fd: descriptors.add(given), what: format!("volume {volume}") };
         volumes.fd_sets.push(FdSet { number: set, members: vec![member] });
         volumes.volumes.push(facts);

@@ -96,6 +96,20 @@ impl PersistentVolumeClaimInfo {
         let amounts = [&self.requests, &self.capacity].map(|amounts| amounts.get("storage"));
         amounts.into_iter().flatten().filter_map(|amount| quantity::bytes(amount).ok()).min()
     }
+
+    /// The share of a claim that imports, and disks that grow, leave to its file system, in thousandths: CDI's default.
+    pub const FILE_SYSTEM_SHARE: u16 = 60;
+
+    /// Size in bytes up to which a disk that exists on the claim grows: the whole of a device, and of a file
+    /// system what an import takes there. `None` if the claim has no size.
+    pub fn grown_disk_bytes(&self) -> Option<u64> {
+        let bytes = self.disk_bytes()?;
+        if self.volume_mode.as_deref() == Some("Block") {
+            return Some(bytes);
+        }
+        let left = u128::from(bytes) * u128::from(1000 - Self::FILE_SYSTEM_SHARE) / 1000;
+        Some(u64::try_from(left).unwrap_or(bytes))
+    }
 }
 
 /// One volume moving from a claim to another.
@@ -188,4 +202,32 @@ pub struct VolumeStatus {
     /// Device name in the style of `vda` or `sda`; empty until the disk is attached. The guest may name it
     /// otherwise.
     pub target: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn info(request: &str, capacity: &str, mode: &str) -> PersistentVolumeClaimInfo {
+        let info =
+            json!({"requests": {"storage": request}, "capacity": {"storage": capacity}, "volumeMode": mode});
+        serde_json::from_value(info).unwrap()
+    }
+
+    #[test]
+    fn a_disk_grows_to_its_claim_less_the_share_of_the_file_system() {
+        let grown = |info: &PersistentVolumeClaimInfo| info.grown_disk_bytes();
+        assert_eq!(grown(&info("1000", "2000", "Filesystem")), Some(940));
+        assert_eq!(grown(&info("2000", "1000", "Filesystem")), Some(940));
+        assert_eq!(grown(&info("2000", "1000", "Block")), Some(1000));
+        // A claim for an import of 1 GiB: the import fills it, and nothing is left to grow.
+        let claim = (1000_u64 << 30).div_ceil(940).to_string();
+        let left = grown(&info(&claim, &claim, "")).unwrap() - (1 << 30);
+        assert!(left < 1 << 20, "{left}");
+        assert_eq!(grown(&PersistentVolumeClaimInfo::default()), None);
+        assert_eq!(grown(&info("-1", "x", "")), None);
+        let most = i64::MAX.to_string();
+        assert_eq!(grown(&info(&most, &most, "Block")), u64::try_from(i64::MAX).ok());
+    }
 }

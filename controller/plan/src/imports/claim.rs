@@ -7,6 +7,7 @@ use super::profile::{self, Profile};
 use crate::owner::owner;
 use barevirt_api::cdi::{DataVolume, DataVolumeSpec, StorageSpec, annotation};
 use barevirt_api::quantity;
+use barevirt_api::v1::PersistentVolumeClaimInfo;
 use k8s_openapi::api::core::v1::{
     PersistentVolumeClaim, PersistentVolumeClaimSpec, VolumeResourceRequirements,
 };
@@ -21,7 +22,7 @@ const POPULATED_FOR_ANNOTATION: &str = "cdi.kubevirt.io/storage.populatedFor";
 const LAST_APPLIED_ANNOTATION: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// The share of a claim that its file system takes, in thousandths: CDI's default.
-pub(super) const OVERHEAD: u16 = 60;
+pub(super) const OVERHEAD: u16 = PersistentVolumeClaimInfo::FILE_SYSTEM_SHARE;
 /// Sizes of disks are multiples of this, in bytes.
 const ALIGNMENT: u64 = 1 << 20;
 

@@ -103,6 +103,7 @@ fn observed(vmi: VirtualMachineInstance, claims: Vec<(&str, Found)>, pods: Vec<P
         claims: Claims::default(),
         consumer: Consumer::default(),
         reaches: vec![],
+        grown: vec![],
         attachments,
         definitions: crate::vmi::networks::Definitions::default(),
         same_addresses: vec![],

@@ -35,6 +35,7 @@ fn observed(sockets: u32, guest: &str, there: (u32, &str, &str), conditions: Val
         claims,
         consumer: Consumer::default(),
         reaches: vec![],
+        grown: vec![],
         attachments: Attachments::default(),
         definitions: crate::vmi::networks::Definitions::default(),
         same_addresses: vec![],

@@ -103,7 +103,13 @@ impl Image {
     /// Name of the node that a device is attached to.
     #[must_use]
     pub fn node(&self) -> String {
-        name::node("disk", &self.name)
+        Self::node_of(&self.name)
+    }
+
+    /// The same for the disk of that name.
+    #[must_use]
+    pub fn node_of(disk: &str) -> String {
+        name::node("disk", disk)
     }
 
     /// The nodes, in the order in which they can be made.
