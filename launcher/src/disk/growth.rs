@@ -94,9 +94,9 @@ pub fn at_start(disk: &Disk, most: u64, room: &Room) -> io::Result<u64> {
     Ok(size)
 }
 
-/// Another descriptor of an open disk, to look at it. It takes part in no lock: QEMU's locks of a file, and the
-/// launcher's lock of a device, last as long as any copy of the descriptor that has them. `device` is the path of the
-/// device in this pod, if it has one.
+/// Another descriptor of an open disk, to look at it. QEMU's locks of a file, and the lock of a device, last as long as any
+/// copy of the descriptor that has them, so it is no copy where there is another way. `device` is the path of the device in
+/// this pod, if it has one.
 ///
 /// # Errors
 /// The error of the system.
@@ -106,7 +106,7 @@ pub fn view(disk: BorrowedFd<'_>, device: Option<&Path>) -> io::Result<File> {
     }
     let copy = File::from(disk.try_clone_to_owned()?);
     if copy.metadata()?.file_type().is_block_device() {
-        // A device that was plugged in has no lock, and another pod's device cannot be opened here.
+        // Another pod's device cannot be opened here. This copy is closed when the guest gives the disk back.
         return Ok(copy);
     }
     let path = format!("/proc/self/fd/{}", disk.as_raw_fd());
