@@ -253,7 +253,7 @@ impl World {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 1000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
     #[test]
     fn a_device_is_open_in_one_guest_and_every_guest_gets_it_in_turn(events in events()) {
