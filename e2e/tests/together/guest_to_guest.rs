@@ -61,7 +61,8 @@ fn guests_of_all_bindings_reach_each_other_on_a_node_and_across_nodes() {
             for (name, addresses) in targets.iter().filter(|(name, _)| *name != guest.name) {
                 for address in addresses {
                     let line = format!("timeout 5 wget -qO- http://{}/hostname", pods::host(address));
-                    let ask = format!("for n in 1 2 3; do [ \"$({line})\" != {name} ] || exit 0; done; exit 1");
+                    let ask =
+                        format!("for n in 1 2 3; do [ \"$({line})\" != {name} ] || exit 0; done; exit 1");
                     if guest.console.run(&format!("({ask})"), SOON)?.1 != 0 {
                         silent.push(format!("{} to {name}: {line}", guest.name));
                     }
