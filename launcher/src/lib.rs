@@ -25,7 +25,7 @@
 //! **Preparation of QEMU**
 //!
 //! - [`assembly`] assembles the parts: sockets, the plan of `barevirt_machine`, the command line.
-//! - [`volumes`], [`growing`], [`disk`], [`object_disk`], [`cloudinit`], [`iso`], [`acpi_table`], [`state`]:
+//! - [`volumes`], [`reported`], [`growing`], [`disk`], [`object_disk`], [`cloudinit`], [`iso`], [`acpi_table`], [`state`]:
 //!   contents and files of its disks.
 //! - [`firmware`]: UEFI, kernel boot, TPM; [`clock`]: the hardware clock.
 //! - [`accelerator`], [`host_cpu`], [`host_cpus`], [`host_devices`], [`sriov`]: features of this host; [`bare_qemu`]
@@ -75,6 +75,7 @@ pub mod pod;
 pub mod probe;
 pub mod process;
 pub mod real_time;
+pub mod reported;
 pub mod run;
 pub mod screenshot;
 pub mod serial_log;

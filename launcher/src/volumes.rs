@@ -27,6 +27,7 @@ use crate::disk::{Format, Image};
 use crate::downward_metrics;
 use crate::growing::{self, Growing};
 use crate::object_disk::{self, ObjectDiskError};
+use crate::reported;
 
 /// Why a volume cannot be prepared; names the volume.
 #[derive(Debug, thiserror::Error)]
@@ -258,14 +259,14 @@ fn on_claim(
     let is_written = !disk.disk.is_readonly();
     let read_only = claim.is_read_only || claim.is_ephemeral;
     let reads = read_only || !is_written;
-    let (size, places_of_claims) = match moved_size(vmi, name) {
+    let (size, places_of_claims) = match reported::moved_size(vmi, name) {
         // A disk that moves here must have the full size of its source.
         Some(size) => {
             let claims = &places.claims;
             let room = claim::Room { tolerated_percent: 0, ..claims.room.clone() };
             (Some(size), claim::Places { room, ..claims.clone() })
         }
-        None => (claim_size(vmi, name), places.claims.clone()),
+        None => (reported::claim_size(vmi, name), places.claims.clone()),
     };
     let access = match disk.disk.shareable {
         _ if reads => Access::Read,
@@ -303,7 +304,7 @@ fn on_claim(
         }
         None => hold(name, file, descriptors, &mut prepared.fd_sets),
     };
-    let thick = is_preallocated(vmi, name);
+    let thick = reported::is_preallocated(vmi, name);
     Ok(VolumeFacts { name: name.clone(), source, format: ImageFormat::Raw, read_only, overlay, cache, thick })
 }
 
@@ -325,37 +326,6 @@ fn on_node(
     let source = hold(name, found.file, descriptors, &mut prepared.fd_sets);
     let (name, format) = (name.clone(), ImageFormat::Raw);
     Ok(VolumeFacts { name, source, format, read_only, overlay: None, cache, thick: false })
-}
-
-/// Size of a new disk on a claim that the volume moves to with its guest: that of the current disk, else that
-/// of any new disk on the claim. `None` if the volume does not move.
-fn moved_size(vmi: &ValidVmi, volume: &str) -> Option<u64> {
-    let status = vmi.vmi().status.as_ref()?;
-    let moved = status.migrated_volumes.iter().find(|moved| moved.volume_name == volume)?;
-    let told = status.volume_status.iter().find(|known| known.name == volume).and_then(|known| known.size);
-    let told = told.and_then(|size| u64::try_from(size).ok()).filter(|size| *size > 0);
-    // Rounded up to whole mebibytes.
-    let told = told.map(|size| size.next_multiple_of(1 << 20));
-    told.or_else(|| moved.destination_pvc_info.as_ref()?.disk_bytes())
-}
-
-/// Whether the space of a volume's claim was allocated in advance: of the claim that it moves to, if it moves.
-pub(crate) fn is_preallocated(vmi: &ValidVmi, volume: &str) -> bool {
-    let Some(status) = vmi.vmi().status.as_ref() else { return false };
-    let moved = status.migrated_volumes.iter().find(|moved| moved.volume_name == volume);
-    let info = match moved {
-        Some(moved) => moved.destination_pvc_info.as_ref(),
-        None => {
-            let known = status.volume_status.iter().find(|known| known.name == volume);
-            known.and_then(|known| known.persistent_volume_claim_info.as_ref())
-        }
-    };
-    info.is_some_and(|info| info.preallocated == Some(true))
-}
-
-/// Size of a new disk on the claim.
-fn claim_size(vmi: &ValidVmi, volume: &str) -> Option<u64> {
-    vmi.vmi().status.as_ref()?.claim_info(volume)?.disk_bytes()
 }
 
 /// Makes an empty image for the guest's writes.

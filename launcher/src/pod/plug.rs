@@ -42,7 +42,7 @@ use super::rest::rest;
 use super::wanted::Wanted;
 use crate::disk::claim;
 use crate::growing::{Growing, GrowingDisks};
-use crate::volumes;
+use crate::reported;
 
 /// Number of the first set of descriptors for plugged disks; lower numbers belong to disks that the machine
 /// started with.
@@ -320,7 +320,7 @@ pub(super) fn facts(key: &HotDisk, vmi: &ValidVmi, given: &OwnedFd, set: u32) ->
         None => Cache::None,
     };
     let (name, format) = (key.volume.clone(), ImageFormat::Raw);
-    let thick = volumes::is_preallocated(vmi, &name);
+    let thick = reported::is_preallocated(vmi, &name);
     Ok(VolumeFacts { name, source, format, read_only, overlay: None, cache, thick })
 }
 

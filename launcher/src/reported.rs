@@ -1,0 +1,37 @@
+//! What the instance's status says about the claims of its volumes. Pure.
+
+use barevirt_api::valid::ValidVmi;
+
+/// Size of a new disk on a claim that the volume moves to with its guest: that of the current disk, else that
+/// of any new disk on the claim. `None` if the volume does not move.
+#[must_use]
+pub fn moved_size(vmi: &ValidVmi, volume: &str) -> Option<u64> {
+    let status = vmi.vmi().status.as_ref()?;
+    let moved = status.migrated_volumes.iter().find(|moved| moved.volume_name == volume)?;
+    let told = status.volume_status.iter().find(|known| known.name == volume).and_then(|known| known.size);
+    let told = told.and_then(|size| u64::try_from(size).ok()).filter(|size| *size > 0);
+    // Rounded up to whole mebibytes.
+    let told = told.map(|size| size.next_multiple_of(1 << 20));
+    told.or_else(|| moved.destination_pvc_info.as_ref()?.disk_bytes())
+}
+
+/// Whether the space of a volume's claim was allocated in advance: of the claim that it moves to, if it moves.
+#[must_use]
+pub fn is_preallocated(vmi: &ValidVmi, volume: &str) -> bool {
+    let Some(status) = vmi.vmi().status.as_ref() else { return false };
+    let moved = status.migrated_volumes.iter().find(|moved| moved.volume_name == volume);
+    let info = match moved {
+        Some(moved) => moved.destination_pvc_info.as_ref(),
+        None => {
+            let known = status.volume_status.iter().find(|known| known.name == volume);
+            known.and_then(|known| known.persistent_volume_claim_info.as_ref())
+        }
+    };
+    info.is_some_and(|info| info.preallocated == Some(true))
+}
+
+/// Size of a new disk on the claim.
+#[must_use]
+pub fn claim_size(vmi: &ValidVmi, volume: &str) -> Option<u64> {
+    vmi.vmi().status.as_ref()?.claim_info(volume)?.disk_bytes()
+}
