@@ -30,6 +30,7 @@ mod bridge_ipv6;
 mod cuts;
 mod macvlan;
 mod passt;
+mod rogue;
 mod tap;
 
 const NODE4: Ipv4Addr = Ipv4Addr::new(10, 244, 9, 1);
