@@ -31,6 +31,7 @@ mod cuts;
 mod macvlan;
 mod passt;
 mod rogue;
+mod rounds;
 mod tap;
 
 const NODE4: Ipv4Addr = Ipv4Addr::new(10, 244, 9, 1);
