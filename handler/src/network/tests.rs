@@ -28,6 +28,7 @@ use barevirt_api::masquerade::{IPV4, IPV6};
 pub(crate) mod bridge;
 mod bridge_ipv6;
 mod cuts;
+mod frames;
 mod macvlan;
 mod passt;
 mod rogue;
