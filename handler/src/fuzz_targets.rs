@@ -10,6 +10,8 @@ mod replay;
 mod cgroup_path;
 #[path = "../fuzz/fuzz_targets/launcher_status.rs"]
 mod launcher_status;
+#[path = "../fuzz/fuzz_targets/netlink.rs"]
+mod netlink;
 #[path = "../fuzz/fuzz_targets/resolver.rs"]
 mod resolver;
 
@@ -21,6 +23,7 @@ fn every_fuzz_target_holds_for_its_seeds() {
             ("launcher_status", launcher_status::run),
             ("cgroup_path", cgroup_path::run),
             ("resolver", resolver::run),
+            ("netlink", netlink::run),
         ],
     );
 }

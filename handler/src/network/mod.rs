@@ -5,6 +5,7 @@
 
 pub mod addresses;
 pub mod apply;
+pub mod datagram;
 pub mod guest;
 pub mod links;
 pub mod macvtap;

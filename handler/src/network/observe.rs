@@ -96,7 +96,8 @@ async fn links(netlink: &Handle) -> Result<BTreeMap<String, Link>, ObserveError>
     Ok(found)
 }
 
-fn link(message: LinkMessage) -> (String, Link) {
+/// A link with its name, from the kernel's message about it.
+pub fn link(message: LinkMessage) -> (String, Link) {
     let mut name = String::new();
     let mut link = Link {
         index: message.header.index,
@@ -160,8 +161,8 @@ async fn routes(
     Ok(())
 }
 
-/// A route that matters, with its table and the index of its link.
-fn route(message: RouteMessage) -> Option<(u32, u32, Route)> {
+/// A route that matters, with its table and the index of its link, from the kernel's message about it.
+pub fn route(message: RouteMessage) -> Option<(u32, u32, Route)> {
     let header = message.header;
     let is_ipv6 = header.address_family == AddressFamily::Inet6;
     let (mut table, mut link, mut gateway) = (u32::from(header.table), None, None);

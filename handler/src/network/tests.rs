@@ -27,8 +27,12 @@ use barevirt_api::masquerade::{IPV4, IPV6};
 
 pub(crate) mod bridge;
 mod bridge_ipv6;
+mod cuts;
+mod frames;
 mod macvlan;
 mod passt;
+mod rogue;
+mod rounds;
 mod tap;
 
 const NODE4: Ipv4Addr = Ipv4Addr::new(10, 244, 9, 1);
@@ -60,6 +64,20 @@ pub(crate) fn inside<T: Send + 'static>(netns: &OwnedFd, work: impl FnOnce() -> 
         work()
     };
     thread::spawn(work).join().unwrap()
+}
+
+/// Runs a program in that namespace, and returns its output.
+fn run_in(netns: &OwnedFd, program: &'static str, arguments: &'static str) -> String {
+    inside(netns, move || {
+        let output = std::process::Command::new(program).args(arguments.split(' ')).output();
+        let output = output.unwrap_or_else(|error| panic!("{program} (see cluster-up/deps.sh): {error}"));
+        assert!(
+            output.status.success(),
+            "{program} {arguments}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    })
 }
 
 /// Runs async `work` with rtnetlink on a thread in that namespace.
@@ -229,8 +247,15 @@ fn prepare_blocking(
     wanted: &Wanted,
     held: &BTreeSet<String>,
 ) -> (usize, Prepared, Descriptors) {
-    let Outcome { mut cards, opened, steps, failed: _ } = prepare_all(pod, vec![wanted.clone()], held);
-    (steps, cards.remove(0).1, opened)
+    let outcome = prepare_all(pod, vec![wanted.clone()], held);
+    let steps = outcome.steps;
+    let (prepared, opened) = only_card(outcome);
+    (steps, prepared, opened)
+}
+
+/// The one card of an outcome, and its descriptors.
+fn only_card(mut outcome: Outcome) -> (Prepared, Descriptors) {
+    (outcome.cards.remove(0).1, outcome.opened)
 }
 
 fn prepare_all(pod: &OwnedFd, cards: Vec<Wanted>, held: &BTreeSet<String>) -> Outcome {
@@ -259,18 +284,22 @@ fn the_guest_is_joined_to_the_pod_network_in_both_directions() {
     assert_eq!(prepared.mtu, 1400);
     assert_eq!(prepared.pod_addresses, [IpAddr::from(POD4), IpAddr::from(POD6)]);
     let guest = guest(take(&mut descriptors, "net/default/tap"), MAC);
-    serve(&guest, (Ipv6Addr::UNSPECIFIED, 8080).into());
-    serve(&node, (Ipv6Addr::UNSPECIFIED, 9090).into());
+    is_joined(&node, &pod, &guest);
+}
 
+/// Checks that a guest behind masquerade reaches its node in both families, and is reached from the node and the pod.
+fn is_joined(node: &OwnedFd, pod: &OwnedFd, guest: &OwnedFd) {
+    serve(guest, (Ipv6Addr::UNSPECIFIED, 8080).into());
+    serve(node, (Ipv6Addr::UNSPECIFIED, 9090).into());
     // The guest's ports are the pod's ports, and the guest sees the client's address.
-    assert_eq!(ask(&node, (POD4, 8080)), Some(format!("::ffff:{NODE4}")));
-    assert_eq!(ask(&node, (POD6, 8080)), Some(NODE6.to_string()));
+    assert_eq!(ask(node, (POD4, 8080)), Some(format!("::ffff:{NODE4}")));
+    assert_eq!(ask(node, (POD6, 8080)), Some(NODE6.to_string()));
     // The guest's connections come from the pod's address.
-    assert_eq!(ask(&guest, (NODE4, 9090)), Some(format!("::ffff:{POD4}")));
-    assert_eq!(ask(&guest, (NODE6, 9090)), Some(POD6.to_string()));
+    assert_eq!(ask(guest, (NODE4, 9090)), Some(format!("::ffff:{POD4}")));
+    assert_eq!(ask(guest, (NODE6, 9090)), Some(POD6.to_string()));
     // kubectl port-forward: connections from the pod's own loopback reach the guest from the gateway.
-    assert_eq!(ask(&pod, (Ipv4Addr::LOCALHOST, 8080)), Some(format!("::ffff:{}", IPV4.gateway)));
-    assert_eq!(ask(&pod, (Ipv6Addr::LOCALHOST, 8080)), Some(IPV6.gateway.to_string()));
+    assert_eq!(ask(pod, (Ipv4Addr::LOCALHOST, 8080)), Some(format!("::ffff:{}", IPV4.gateway)));
+    assert_eq!(ask(pod, (Ipv6Addr::LOCALHOST, 8080)), Some(IPV6.gateway.to_string()));
 }
 
 #[test]

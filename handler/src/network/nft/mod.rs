@@ -16,6 +16,7 @@ use nix::sys::time::TimeVal;
 use thiserror::Error;
 
 use self::rules::{Family, Ruleset};
+use super::datagram::messages;
 
 /// Longest time that the kernel may take to answer, in seconds. It answers within the call that sends.
 const ANSWER_DEADLINE_SECONDS: i64 = 5;
@@ -120,13 +121,8 @@ impl Nftables {
         mut each: impl FnMut(NetlinkMessage<NetfilterMessage>) -> Result<(), NftError>,
     ) -> Result<(), NftError> {
         let (bytes, _) = self.socket.recv_from_full()?;
-        let mut rest = bytes.as_slice();
-        while rest.len() >= 16 {
-            let message = NetlinkMessage::<NetfilterMessage>::deserialize(rest)
-                .map_err(|error| NftError::Answer(error.to_string()))?;
-            let length = usize::try_from(message.header.length).unwrap_or(usize::MAX).next_multiple_of(4);
-            each(message)?;
-            rest = rest.get(length..).unwrap_or_default();
+        for message in messages(&bytes) {
+            each(message.map_err(|error| NftError::Answer(error.to_string()))?)?;
         }
         Ok(())
     }

@@ -5,6 +5,7 @@
 //! node: red  (192.168.7.1) == pod: b1f51a511f1-nic -- k6t-b1f51a511f1 -- tapb1f51a511f1 == guest (192.168.7.2)
 //! ```
 
+use super::cuts::{Scene, next_handler_completes};
 use super::*;
 
 pub(super) const RED: &str = "podb1f51a511f1";
@@ -80,7 +81,7 @@ fn far_route(pod: &OwnedFd) {
 }
 
 /// Checks that node and guest reach each other, with the pod's address for the guest.
-fn speaks(node: &OwnedFd, guest: &OwnedFd) {
+pub(super) fn speaks(node: &OwnedFd, guest: &OwnedFd) {
     serve(guest, (Ipv4Addr::UNSPECIFIED, 8080).into());
     serve(node, (Ipv4Addr::UNSPECIFIED, 9090).into());
     assert_eq!(ask(node, (POD4, 8080)), Some(NODE4.to_string()));
@@ -122,42 +123,26 @@ fn the_guest_is_the_pods_station_on_its_network() {
 
 #[test]
 fn a_handler_that_ends_between_any_two_steps_is_followed_by_one_that_completes_them() {
-    let Some((_node, pod)) = node_and_pod(true) else { return };
-    let plan_for = |pod: &OwnedFd| {
-        with_netlink(pod, |netlink| async move {
-            let card = on_pod_network();
-            let seen = observe::observe(&netlink, None, std::slice::from_ref(&card), &BTreeSet::new()).await;
-            plan::plan(&card, &seen.unwrap()).unwrap()
-        })
-    };
-    let count = plan_for(&pod).len();
-    assert!(count > 15);
-    for cut in 0..count {
-        let (node, pod) = node_and_pod(true).unwrap();
+    let scene = || {
+        let (node, pod) = node_and_pod(true)?;
         far_route(&pod);
-        let before = links(&pod)["eth0"].clone();
-        let router = bridge_ipv6::router(&node);
-        let part: Vec<_> = plan_for(&pod).into_iter().take(cut).collect();
-        // The descriptors that this part opened are dropped.
-        with_netlink(
-            &pod,
-            |netlink| async move { apply::apply(&netlink, None, part).await.map(drop).unwrap() },
-        );
-        let (_, prepared, mut opened) = prepare_blocking(&pod, &on_pod_network(), &BTreeSet::new());
-        assert_eq!(prepared.mac.0.to_vec(), before.mac, "{cut}");
+        let noted = (links(&pod)["eth0"].clone(), bridge_ipv6::router(&node));
+        Some(Scene { node, pod, noted })
+    };
+    let check = |Scene { node, pod, noted: (before, router) }: Scene<(Link, Ipv6Addr)>, outcome: Outcome| {
+        let (prepared, mut opened) = only_card(outcome);
+        assert_eq!(prepared.mac.0.to_vec(), before.mac);
         let ipv4 = prepared.ipv4.unwrap();
-        assert_eq!((ipv4.address, ipv4.gateway, ipv4.routes.len()), (POD4, Some(NODE4), 1), "{cut}");
-        assert_eq!(prepared.ipv6, Some(bridge_ipv6::told(Some(router))), "{cut}");
-        let held = opened.iter().map(|(name, _)| name.clone()).collect();
-        let (steps, ..) = prepare_blocking(&pod, &on_pod_network(), &held);
-        assert_eq!(steps, 0, "{cut}");
-        assert_eq!(Vec::from_iter(links(&pod)["eth0"].global()), Vec::from_iter(before.global()), "{cut}");
+        assert_eq!((ipv4.address, ipv4.gateway, ipv4.routes.len()), (POD4, Some(NODE4), 1));
+        assert_eq!(prepared.ipv6, Some(bridge_ipv6::told(Some(router))));
+        assert_eq!(Vec::from_iter(links(&pod)["eth0"].global()), Vec::from_iter(before.global()));
         let tap = take(&mut opened, "net/default/tap");
         let addresses = vec![(POD4.into(), 24), (POD6.into(), 128)];
         let guest = station(tap, prepared.mac, addresses, vec![NODE4.into(), router.into()]);
         speaks(&node, &guest);
         bridge_ipv6::speaks(&node, &guest);
-    }
+    };
+    next_handler_completes(&on_pod_network(), scene, check);
 }
 
 #[test]

@@ -8,10 +8,11 @@ use rtnetlink::LinkMacVlan;
 use rtnetlink::packet_route::link::MacVlanMode;
 
 use super::bridge::{RED, RED_GUEST, attach_lower, links, on_red, speaks_on_red};
+use super::cuts::{Scene, next_handler_completes};
 use super::*;
 
 /// Gives the pod a macvlan on a link to the node. Returns false if the kernel does not support macvlans.
-fn attach(node: &OwnedFd, pod: &OwnedFd) -> bool {
+pub(super) fn attach(node: &OwnedFd, pod: &OwnedFd) -> bool {
     attach_lower(node, pod);
     with_netlink(pod, |netlink| async move {
         let lower = index(&netlink, "lower").await;
@@ -26,33 +27,17 @@ fn attach(node: &OwnedFd, pod: &OwnedFd) -> bool {
 
 #[test]
 fn a_guest_is_a_host_on_the_network_of_a_macvlan_whichever_steps_a_former_handler_did() {
-    let Some((node, pod)) = node_and_pod(false) else { return };
-    if !attach(&node, &pod) {
-        return;
-    }
-    let plan_for = |pod: &OwnedFd| {
-        with_netlink(pod, |netlink| async move {
-            let card = on_red();
-            let seen = observe::observe(&netlink, None, std::slice::from_ref(&card), &BTreeSet::new()).await;
-            plan::plan(&card, &seen.unwrap()).unwrap()
-        })
+    let scene = || {
+        let (node, pod) = node_and_pod(false)?;
+        let noted = attach(&node, &pod).then(|| links(&pod)[RED].clone())?;
+        Some(Scene { node, pod, noted })
     };
-    for cut in 0..plan_for(&pod).len() {
-        let (node, pod) = node_and_pod(false).unwrap();
-        attach(&node, &pod);
-        let before = links(&pod)[RED].clone();
-        let part: Vec<_> = plan_for(&pod).into_iter().take(cut).collect();
-        with_netlink(
-            &pod,
-            |netlink| async move { apply::apply(&netlink, None, part).await.map(drop).unwrap() },
-        );
-        let (_, prepared, mut opened) = prepare_blocking(&pod, &on_red(), &BTreeSet::new());
-        let held: BTreeSet<String> = opened.iter().map(|(name, _)| name.clone()).collect();
-        assert_eq!(prepared.mac.0.to_vec(), before.mac, "{cut}");
-        assert_eq!(links(&pod)["b1f51a511f1-nic"].mac, before.mac, "{cut}");
+    next_handler_completes(&on_red(), scene, |Scene { node, pod, noted: before }, outcome| {
+        let (prepared, mut opened) = only_card(outcome);
+        assert_eq!(prepared.mac.0.to_vec(), before.mac);
+        assert_eq!(links(&pod)["b1f51a511f1-nic"].mac, before.mac);
         let tap = take(&mut opened, "net/red/tap");
         let guest = station(tap, prepared.mac, vec![(RED_GUEST.into(), 24)], Vec::new());
         speaks_on_red(&node, &guest);
-        assert_eq!(prepare_blocking(&pod, &on_red(), &held).0, 0, "{cut}");
-    }
+    });
 }

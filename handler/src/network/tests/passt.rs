@@ -14,7 +14,12 @@ fn the_user_of_passt_may_listen_at_any_port_and_send_pings() {
     assert_eq!(prepared.pod_addresses, [IpAddr::from(POD4), IpAddr::from(POD6)]);
     assert_eq!(link_names(&pod), before, "nothing is made");
     assert_eq!(prepare_blocking(&pod, &card, &BTreeSet::new()).0, 0);
-    let setting = |path: &'static str| inside(&pod, move || observe::sysctl(path).unwrap());
+    has_its_settings(&pod);
+}
+
+/// Checks the settings that passt needs.
+pub(super) fn has_its_settings(pod: &OwnedFd) {
+    let setting = |path: &'static str| inside(pod, move || observe::sysctl(path).unwrap());
     assert_eq!(setting("net/ipv4/ip_unprivileged_port_start"), "0");
     assert_eq!(setting("net/ipv4/ping_group_range"), "107\t107");
 }

@@ -10,12 +10,12 @@ use rtnetlink::packet_route::link::MacVtapMode;
 use super::bridge::{RED, RED_GUEST, attach_lower, link_names, on_red, speaks_on_red};
 use super::*;
 
-fn on_tap() -> Wanted {
+pub(super) fn on_tap() -> Wanted {
     Wanted { binding: Binding::Tap, ..on_red() }
 }
 
 /// Gives the pod a macvtap on a link to the node. Returns false if the kernel does not support macvtaps.
-fn attach_macvtap(node: &OwnedFd, pod: &OwnedFd) -> bool {
+pub(super) fn attach_macvtap(node: &OwnedFd, pod: &OwnedFd) -> bool {
     attach_lower(node, pod);
     with_netlink(pod, |netlink| async move {
         let lower = index(&netlink, "lower").await;
@@ -23,6 +23,20 @@ fn attach_macvtap(node: &OwnedFd, pod: &OwnedFd) -> bool {
         let made = netlink.link().add(macvtap).execute().await;
         made.inspect_err(|error| eprintln!("skipped: no macvtap: {error}")).is_ok()
     })
+}
+
+/// Gives the pod a tap that needs no process to stay, on a bridge with a link to the node.
+pub(super) fn attach_tap(node: &OwnedFd, pod: &OwnedFd) {
+    attach_lower(node, pod);
+    for line in [
+        "tuntap add dev tapb1f51a511f1 mode tap user 107",
+        "link add plugin type bridge",
+        "link set lower master plugin",
+        "link set tapb1f51a511f1 master plugin",
+        "link set plugin up",
+    ] {
+        run_in(pod, "ip", line);
+    }
 }
 
 #[test]

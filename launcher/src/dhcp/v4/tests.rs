@@ -60,6 +60,16 @@ fn discover_is_offered_everything_the_guest_needs() {
 }
 
 #[test]
+fn a_guest_on_a_network_with_jumbo_frames_is_told_their_size() {
+    let guest = Guest { mtu: 9000, ..guest() };
+    let reply = answer(&request(&[(53, &[1])]), &guest).unwrap();
+    assert_eq!(options(&reply)[&26], 9000u16.to_be_bytes());
+    let advertisement = &super::super::router::advertisements(&guest)[0].message;
+    let told = [&[5, 1, 0, 0][..], &9000u32.to_be_bytes()].concat();
+    assert!(advertisement.windows(8).any(|option| option == told));
+}
+
+#[test]
 fn requests_for_its_address_are_acknowledged_and_others_refused() {
     let guest = guest();
     let selecting = answer(&request(&[(53, &[3]), (50, &ADDRESS), (54, &SERVER)]), &guest).unwrap();

@@ -1,0 +1,164 @@
+//! Handlers that end between any two steps of a plan, on the real kernel: with each kind of card, the next handler
+//! completes what the one before has begun. Tests of bridges and macvlans are in the files of these kinds.
+
+use std::collections::BTreeMap;
+
+use super::bridge::{
+    RED, RED_GUEST, RED_NODE, attach_red, link_names, links, on_pod_network, on_red, speaks_on_red,
+};
+use super::tap::{attach_macvtap, attach_tap, on_tap};
+use super::*;
+
+/// Address of the pod on the second network.
+const RED_GUEST6: Ipv6Addr = Ipv6Addr::new(0xfd07, 0, 0, 0, 0, 0, 0, 2);
+
+/// A node and a pod, and what a test has noted about them.
+pub(super) struct Scene<T> {
+    pub(super) node: OwnedFd,
+    pub(super) pod: OwnedFd,
+    pub(super) noted: T,
+}
+
+/// Lets a handler end before its first step for `card`, after each step, and after the last one, each time in a new
+/// scene. The descriptors that it has opened are lost. `check` gets the result of the next handler. After that one,
+/// nothing is left to do.
+pub(super) fn next_handler_completes<T>(
+    card: &Wanted,
+    scene: impl Fn() -> Option<Scene<T>>,
+    check: impl Fn(Scene<T>, Outcome),
+) {
+    let Some(first) = scene() else { return };
+    let count = plan_for(&first.pod, card).len();
+    for done in 0..=count {
+        // Shown if the test fails.
+        eprintln!("a handler ends after {done} of {count} steps");
+        let scene = scene().unwrap();
+        let part: Vec<_> = plan_for(&scene.pod, card).into_iter().take(done).collect();
+        with_netlink(&scene.pod, |netlink| async move {
+            drop(apply::apply(&netlink, None, part).await.unwrap());
+        });
+        let outcome = prepare_all(&scene.pod, vec![card.clone()], &BTreeSet::new());
+        let held = outcome.opened.iter().map(|(name, _)| name.clone()).collect();
+        assert_eq!(prepare_all(&scene.pod, vec![card.clone()], &held).steps, 0);
+        check(scene, outcome);
+    }
+}
+
+/// The steps for `card` in a pod whose launcher holds no descriptors.
+fn plan_for(pod: &OwnedFd, card: &Wanted) -> Vec<Step> {
+    let card = card.clone();
+    with_netlink(pod, move |netlink| async move {
+        let seen = observe::observe(&netlink, None, std::slice::from_ref(&card), &BTreeSet::new()).await;
+        plan::plan(&card, &seen.unwrap()).unwrap()
+    })
+}
+
+#[test]
+fn masquerade_is_completed() {
+    let scene = || node_and_pod(true).map(|(node, pod)| Scene { node, pod, noted: () });
+    next_handler_completes(&wanted(Vec::new()), scene, |Scene { node, pod, noted: () }, outcome| {
+        let (prepared, mut opened) = only_card(outcome);
+        assert_eq!(
+            names(&opened),
+            ["net/default/tap", "net/default/dhcp4", "net/default/dhcp6", "net/default/ra"]
+        );
+        assert_eq!(prepared.link_local, Some(addresses::BRIDGE_MAC.link_local()));
+        let guest = guest(take(&mut opened, "net/default/tap"), MAC);
+        is_joined(&node, &pod, &guest);
+    });
+}
+
+#[test]
+fn a_managed_tap_is_completed() {
+    let scene = || {
+        let (node, pod) = node_and_pod(true)?;
+        let noted = links(&pod)["eth0"].clone();
+        Some(Scene { node, pod, noted })
+    };
+    let card = Wanted { binding: Binding::ManagedTap, ..on_pod_network() };
+    next_handler_completes(&card, scene, |Scene { node, noted: before, .. }, outcome| {
+        let (prepared, mut opened) = only_card(outcome);
+        assert_eq!((names(&opened), prepared.ipv4.as_ref()), (vec!["net/default/tap"], None));
+        assert_eq!(prepared.mac.0.to_vec(), before.mac);
+        assert_eq!(prepared.pod_addresses, [IpAddr::from(POD4), IpAddr::from(POD6)]);
+        let router = bridge_ipv6::router(&node);
+        let addresses = vec![(POD4.into(), 24), (POD6.into(), 128)];
+        let tap = take(&mut opened, "net/default/tap");
+        let guest = station(tap, prepared.mac, addresses, vec![NODE4.into(), router.into()]);
+        bridge::speaks(&node, &guest);
+        bridge_ipv6::speaks(&node, &guest);
+    });
+}
+
+#[test]
+fn a_tap_is_completed() {
+    let scene = || {
+        let (node, pod) = node_and_pod(false)?;
+        attach_tap(&node, &pod);
+        let noted = link_names(&pod);
+        Some(Scene { node, pod, noted })
+    };
+    next_handler_completes(&Wanted { mac: Some(MAC), ..on_tap() }, scene, on_its_tap);
+}
+
+#[test]
+fn a_macvtap_is_completed() {
+    let scene = || {
+        let (node, pod) = node_and_pod(false)?;
+        let noted = attach_macvtap(&node, &pod).then(|| link_names(&pod))?;
+        Some(Scene { node, pod, noted })
+    };
+    next_handler_completes(&Wanted { mac: Some(MAC), ..on_tap() }, scene, on_its_tap);
+}
+
+/// Checks that the guest is on the tap or macvtap that the pod had, and that the handler has made no link.
+fn on_its_tap(Scene { node, pod, noted: before }: Scene<BTreeSet<String>>, outcome: Outcome) {
+    let (prepared, mut opened) = only_card(outcome);
+    assert_eq!((names(&opened), prepared.mac), (vec!["net/red/tap"], MAC));
+    assert_eq!(link_names(&pod), before);
+    let guest = station(take(&mut opened, "net/red/tap"), MAC, vec![(RED_GUEST.into(), 24)], Vec::new());
+    speaks_on_red(&node, &guest);
+}
+
+#[test]
+fn the_settings_of_passt_are_completed() {
+    let scene = || {
+        let (node, pod) = node_and_pod(true)?;
+        let noted = link_names(&pod);
+        Some(Scene { node, pod, noted })
+    };
+    let card = Wanted { binding: Binding::Passt, ..wanted(Vec::new()) };
+    next_handler_completes(&card, scene, |Scene { pod, noted: before, .. }, outcome| {
+        let (prepared, opened) = only_card(outcome);
+        assert_eq!((names(&opened), prepared.pod_addresses.len()), (vec![], 2));
+        passt::has_its_settings(&pod);
+        assert_eq!(link_names(&pod), before);
+    });
+}
+
+/// The links of a pod before it got a card, and the descriptors of the card.
+type Noted = (BTreeMap<String, Link>, Descriptors);
+
+#[test]
+fn the_removal_of_a_card_is_completed() {
+    let scene = || {
+        let (node, pod) = node_and_pod(true)?;
+        attach_red(&node, &pod, vec![(RED_GUEST.into(), 24), (RED_GUEST6.into(), 64)]);
+        let before = links(&pod);
+        let made = prepare_all(&pod, vec![on_red()], &BTreeSet::new());
+        assert_eq!(names(&made.opened), ["net/red/tap", "net/red/dhcp4", "net/red/ra"]);
+        Some(Scene { node, pod, noted: (before, made.opened) })
+    };
+    let check = |Scene { node, pod, noted: (before, _held) }: Scene<Noted>, outcome: Outcome| {
+        assert_eq!((outcome.cards.len(), names(&outcome.opened)), (0, vec![]));
+        let after = links(&pod);
+        assert_eq!(Vec::from_iter(after.keys()), Vec::from_iter(before.keys()));
+        let (red, former) = (&after[RED], &before[RED]);
+        assert_eq!((&red.mac, red.index, red.up), (&former.mac, former.index, true));
+        assert_eq!(Vec::from_iter(red.global()), Vec::from_iter(former.global()));
+        assert_eq!(red.routes, former.routes);
+        serve(&node, (Ipv4Addr::UNSPECIFIED, 9090).into());
+        assert_eq!(ask(&pod, (RED_NODE, 9090)), Some(RED_GUEST.to_string()));
+    };
+    next_handler_completes(&Wanted { binding: Binding::Gone, ..on_red() }, scene, check);
+}

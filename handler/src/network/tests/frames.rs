@@ -1,0 +1,116 @@
+//! Frames as networks with VLANs and jumbo frames carry them: a bridge passes them on unchanged.
+//!
+//! ```text
+//! node: network (tap) -- switch -- peer == pod: b1f51a511f1-nic -- k6t-b1f51a511f1 -- tapb1f51a511f1 (read and written as QEMU does)
+//! ```
+
+use std::fs::File;
+use std::time::Instant;
+
+use barevirt_api::resolver::Resolver;
+
+use super::bridge::{RED, on_red};
+use super::*;
+use crate::kernel;
+
+const MTU: usize = 9000;
+/// Length of the header that QEMU and a tap write before each frame.
+const HEADER: usize = 10;
+/// A host of the network.
+const HOST: MacAddress = MacAddress([0x02, 0, 0, 0, 0, 0x99]);
+/// The number of a VLAN, and the same with a priority.
+const TAGS: [u16; 2] = [5, 5 | 3 << 13];
+
+/// A tap in the place of a program: what it receives, and where it sends.
+struct End {
+    received: mpsc::Receiver<Vec<u8>>,
+    tap: File,
+}
+
+impl End {
+    fn new(tap: OwnedFd) -> Self {
+        let (sender, received) = mpsc::channel();
+        let tap = File::from(tap);
+        let mut reader = tap.try_clone().unwrap();
+        thread::spawn(move || {
+            let mut bytes = vec![0; 65600];
+            while let Ok(length) = reader.read(&mut bytes) {
+                if sender.send(bytes[HEADER..length].to_vec()).is_err() {
+                    break;
+                }
+            }
+        });
+        Self { received, tap }
+    }
+
+    fn send(&mut self, frame: &[u8]) {
+        self.tap.write_all(&[&[0; HEADER][..], frame].concat()).unwrap();
+    }
+
+    /// Whether this frame arrives. Hosts also send others.
+    fn receives(&self, frame: &[u8]) -> bool {
+        let begun = Instant::now();
+        while let Ok(found) = self.received.recv_timeout(WAIT.saturating_sub(begun.elapsed())) {
+            if found == frame {
+                return true;
+            }
+        }
+        false
+    }
+}
+
+/// A frame with that much payload, of the kind that is left to experiments.
+fn frame(from: MacAddress, to: MacAddress, tag: Option<u16>, payload: usize) -> Vec<u8> {
+    let mut frame = [to.0, from.0].concat();
+    if let Some(tag) = tag {
+        frame.extend([0x81, 0x00]);
+        frame.extend(tag.to_be_bytes());
+    }
+    frame.extend([0x88, 0xb5]);
+    frame.extend((0..=u8::MAX).cycle().take(payload));
+    frame
+}
+
+/// A pod whose second link leads to a network with jumbo frames, and a tap on that network.
+fn pod_and_network() -> Option<(OwnedFd, OwnedFd)> {
+    let (node, pod) = (namespace()?, namespace()?);
+    let network = inside(&node, || {
+        let tun = File::options().read(true).write(true).open("/dev/net/tun").unwrap();
+        kernel::attach_tap(tun, "network", 0, false).unwrap()
+    });
+    for line in [
+        "link add switch mtu 9000 type bridge",
+        "link add peer mtu 9000 type veth peer name podb1f51a511f1 mtu 9000",
+        "link set network mtu 9000 master switch up",
+        "link set peer master switch up",
+        "link set switch up",
+    ] {
+        run_in(&node, "ip", line);
+    }
+    let there = pod.try_clone().unwrap();
+    with_netlink(&node, |netlink| async move {
+        let red = index(&netlink, RED).await;
+        change(&netlink, LinkUnspec::new_with_index(red).setns_by_fd(there.as_raw_fd()).build()).await;
+    });
+    with_netlink(&pod, |netlink| async move { configure(&netlink, RED, &[], &[]).await });
+    Some((pod, network))
+}
+
+#[test]
+fn tagged_and_jumbo_frames_pass_a_bridge_unchanged_and_the_guest_is_told_the_mtu() {
+    let Some((pod, network)) = pod_and_network() else { return };
+    let (_, prepared, mut opened) = prepare_blocking(&pod, &on_red(), &BTreeSet::new());
+    assert_eq!(guest::facts(&on_red(), &prepared, &Resolver::default()).mtu, 9000);
+    let mut guest = End::new(take(&mut opened, "net/red/tap"));
+    let mut network = End::new(network);
+    for tag in TAGS.map(Some).into_iter().chain([None]) {
+        for payload in [46, 1500, MTU] {
+            let comes = frame(HOST, prepared.mac, tag, payload);
+            network.send(&comes);
+            assert!(guest.receives(&comes), "to the guest: {tag:?}, {payload} bytes");
+            let goes = frame(prepared.mac, HOST, tag, payload);
+            guest.send(&goes);
+            assert!(network.receives(&goes), "from the guest: {tag:?}, {payload} bytes");
+        }
+    }
+}
