@@ -12,6 +12,8 @@ const BINDINGS: [&str; 3] = ["masquerade", "bridge", "passt"];
 struct Guest {
     name: String,
     addresses: Vec<String>,
+    /// What its web server says, and no other guest's.
+    boot: String,
     console: Console,
 }
 
@@ -45,7 +47,8 @@ fn start(namespace: &Namespace) -> Result<Vec<Guest>> {
         let addresses: Vec<_> =
             addresses.iter().filter_map(|one| one["ip"].as_str()).map(str::to_owned).collect();
         ensure!(addresses.len() == 2, "the pod of {name} has the addresses {addresses:?}");
-        guests.push(Guest { name, addresses, console });
+        let boot = console.ok("cat /www/boot-id", SOON)?.trim().to_owned();
+        guests.push(Guest { name, addresses, boot, console });
     }
     Ok(guests)
 }
@@ -54,15 +57,17 @@ fn start(namespace: &Namespace) -> Result<Vec<Guest>> {
 fn guests_of_all_bindings_reach_each_other_on_a_node_and_across_nodes() {
     in_namespace("pairs", |namespace| {
         let mut guests = start(namespace)?;
-        let targets: Vec<(String, Vec<String>)> =
-            guests.iter().map(|guest| (guest.name.clone(), guest.addresses.clone())).collect();
+        let targets: Vec<_> = guests
+            .iter()
+            .map(|guest| (guest.name.clone(), guest.addresses.clone(), guest.boot.clone()))
+            .collect();
         let mut silent = Vec::new();
         for guest in &mut guests {
-            for (name, addresses) in targets.iter().filter(|(name, _)| *name != guest.name) {
+            for (name, addresses, boot) in targets.iter().filter(|(name, ..)| *name != guest.name) {
                 for address in addresses {
-                    let line = format!("timeout 5 wget -qO- http://{}/hostname", pods::host(address));
+                    let line = format!("timeout 5 wget -qO- http://{}/boot-id", pods::host(address));
                     let ask =
-                        format!("for n in 1 2 3; do [ \"$({line})\" != {name} ] || exit 0; done; exit 1");
+                        format!("for n in 1 2 3; do [ \"$({line})\" != {boot} ] || exit 0; done; exit 1");
                     if guest.console.run(&format!("({ask})"), SOON)?.1 != 0 {
                         silent.push(format!("{} to {name}: {line}", guest.name));
                     }
