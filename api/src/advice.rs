@@ -20,6 +20,8 @@ const FROM_THE_START: &str =
     "a disk that the guest has from its start takes it: one that is not hotpluggable";
 const NO_RANGE: &str =
     "use masquerade, which has a network of its own; passt gives the guest the pod's address";
+const OFFLINE: &str = "Offline keeps the disks, UEFI variables and TPM of a machine";
+const MIGRATE: &str = "virtctl migrate moves a guest within its namespace and cluster";
 const DEVICES: &str = "docs/host-devices.md#host-devices-and-gpus";
 const PLUGGED: &str = "docs/hotplug-volumes.md#refusals";
 const SETTINGS: &str = "docs/configuration.md#what-is-refused-and-why";
@@ -87,22 +89,10 @@ pub const ADVICE: &[Advice] = &[
     ),
     row("features.apic.enabled", "leave it out: a q35 machine has an APIC", "docs/machine.md#refused"),
     row("spec.architecture", "use amd64", "docs/api.md#virtualmachineinstance"),
-    row(
-        "proactive.statePreservation",
-        "Offline keeps the disks, UEFI variables and TPM of a machine",
-        "docs/pools.md#what-machines-leave",
-    ),
-    row(
-        "opportunistic.statePreservation",
-        "Offline keeps the disks, UEFI variables and TPM of a machine",
-        "docs/pools.md#what-machines-leave",
-    ),
-    row(
-        "spec.receive",
-        "virtctl migrate moves a guest within its namespace and cluster",
-        "docs/migration.md",
-    ),
-    row("spec.sendTo", "virtctl migrate moves a guest within its namespace and cluster", "docs/migration.md"),
+    row("proactive.statePreservation", OFFLINE, "docs/pools.md#what-machines-leave"),
+    row("opportunistic.statePreservation", OFFLINE, "docs/pools.md#what-machines-leave"),
+    row("spec.receive", MIGRATE, "docs/migration.md"),
+    row("spec.sendTo", MIGRATE, "docs/migration.md"),
     row("migrations.disableTLS", "leave it out: migrations are always encrypted", "docs/migration.md#limits"),
     row(
         "configuration.mediatedDevicesConfiguration",
