@@ -9,8 +9,9 @@ export NODES ?= 2
 # How often a test may be run before it counts as failed, and how many end-to-end tests run at once.
 export TEST_TRIES ?= 1
 E2E_THREADS ?= 2
-# How many of the long builds `make test` runs at once. Each uses all processors, but none all the time.
-LANES ?= 2
+# How many of the long builds `make test` runs at once. Each uses all processors, but none all the time: the end of one is a
+# single linker or archiver, and then others have work for the rest.
+LANES ?= 5
 # The revision with which `make e2e CHANGED=1` compares.
 BASE ?= HEAD~1
 # Folder of compiled programs.
@@ -32,8 +33,8 @@ demo: cluster-up cluster-sync ## a Kubernetes on this machine, Barevirt on it, a
 	@$(BUILT)/demo
 
 .PHONY: test
-test: begin fmt deny shellcheck ## everything CI runs: what check does, the end-to-end tests on a real cluster with real guests, and each measurement once
-	@$(MAKE) --no-print-directory --jobs=$(LANES) images-of-components images-of-guests cluster-programs tests-built
+test: begin fmt shellcheck ## everything CI runs: what check does, the end-to-end tests on a real cluster with real guests, and each measurement once
+	@$(MAKE) --no-print-directory --jobs=$(LANES) tests-built images-of-components cluster-programs images-of-guests deny
 	@$(MAKE) --no-print-directory clippy module-circles
 	@passed=1; \
 	$(MAKE) --no-print-directory --keep-going --jobs=3 test-disturbing test-unit bench-alone-once || passed=; \
@@ -78,12 +79,16 @@ clippy: tests-built
 	@said=$$(.ci/compile 2>&1); [ -z "$$said" ] || { printf '%s\n' "$$said" >&2; exit 1; }
 
 .PHONY: deny
-deny: deps
+deny: cargo-deny
 	@cargo deny --log-level error check licenses bans sources
+
+.PHONY: cargo-deny
+cargo-deny: deps
+	@.ci/timed "cargo-deny" cluster-up/deps.sh cargo_deny
 
 # Security advisories about the crates that are used here. The list is fetched, so this is not part of `make check`.
 .PHONY: advisories
-advisories: deps ## security advisories about the crates of Cargo.lock; needs a network
+advisories: cargo-deny ## security advisories about the crates of Cargo.lock; needs a network
 	@cargo deny --log-level error check advisories
 
 .PHONY: shellcheck

@@ -6,9 +6,10 @@
 #
 # Installed: Debian packages (QEMU from bookworm-backports), a Go toolchain
 # that can fetch the one a go.mod asks for, the Rust toolchain of
-# rust-toolchain.toml with its components and targets, node and npm,
-# cargo-deny. Chromium and mdBook are installed only on request:
+# rust-toolchain.toml with its components and targets, node and npm. What only
+# some targets of the Makefile need is installed on request:
 #
+#   cluster-up/deps.sh cargo_deny
 #   cluster-up/deps.sh chromium
 #   cluster-up/deps.sh mdbook
 set -euo pipefail
@@ -249,7 +250,7 @@ main() {
     [[ $(uname -m) == x86_64 ]] || die "only x86_64 machines are supported, this is $(uname -m)"
     command -v apt-get >/dev/null || die "no apt-get here: this is made for Debian 12"
     local phases=("$@") phase
-    [[ ${#phases[@]} -gt 0 ]] || phases=(packages go rust node cargo_deny)
+    [[ ${#phases[@]} -gt 0 ]] || phases=(packages go rust node)
     for phase in "${phases[@]}"; do
         "install_$phase"
     done
