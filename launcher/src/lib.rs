@@ -86,6 +86,7 @@ pub mod state;
 pub mod stats;
 pub mod status;
 pub mod supervisor;
+pub mod unused;
 pub mod volume;
 pub mod volumes;
 

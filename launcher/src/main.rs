@@ -8,7 +8,9 @@ use clap::Parser;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
-use virt_launcher::{filesystem, node_capabilities, passt, pod, probe, run, serial_log, signals, volume};
+use virt_launcher::{
+    filesystem, node_capabilities, passt, pod, probe, run, serial_log, signals, unused, volume,
+};
 
 /// Parent of exactly one QEMU.
 #[derive(Debug, Parser)]
@@ -139,8 +141,9 @@ async fn hold() -> std::io::Result<()> {
 
 /// One thread, because children receive the parent-death signal when the thread that started them ends.
 fn block_on<F: Future>(work: F) -> anyhow::Result<F::Output> {
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start")?;
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    unused::unmap_when_idle(&mut runtime);
+    let runtime = runtime.enable_all().build().context("cannot start")?;
     Ok(tokio::task::LocalSet::new().block_on(&runtime, work))
 }
 

@@ -16,7 +16,6 @@ mod effects;
 mod migrate;
 mod monitor;
 mod report;
-mod unused;
 
 use std::future::Future;
 use std::os::fd::OwnedFd;
@@ -33,7 +32,6 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 pub use self::migrate::MigrationOrder;
-use self::unused::stay_small;
 use crate::cards::Card;
 use crate::guest_end::{Exit, GuestEnd};
 use crate::lifecycle::{Control, Event, NotOrdered, Refused, Vm, judge, step};
@@ -43,6 +41,7 @@ use crate::pins::Pins;
 use crate::process::{Command, Process};
 use crate::real_time::RealTime;
 use crate::status::{Stage, Status};
+use crate::unused;
 
 /// Time limit for the launcher's own commands.
 const COMMAND: Duration = Duration::from_secs(10);
@@ -212,7 +211,7 @@ pub async fn supervise(
         lines: Lines::default(),
     };
     supervisor.work.push(Box::pin(async {
-        stay_small().await;
+        unused::wake().await;
         Outcome::Nothing
     }));
     loop {
