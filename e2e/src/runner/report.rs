@@ -43,6 +43,15 @@ pub struct Step {
     pub name: String,
     /// Seconds.
     pub seconds: f64,
+    /// Seconds of processor time of all its processes, if it was measured. Steps run side by side, so this says what a step costs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub processor: Option<f64>,
+}
+
+impl Step {
+    fn new(name: impl Into<String>, seconds: f64) -> Self {
+        Step { name: name.into(), seconds, processor: None }
+    }
 }
 
 /// How often each test needed a second try, over all runs that kept the file.
@@ -78,13 +87,13 @@ pub fn add(program: &str, seconds: f64, outcomes: &[Outcome], second_try: &[Stri
     let lock = File::create(target("times.lock")).context("open target/times.lock")?;
     lock.lock().context("lock target/times.lock")?;
     let mut times: Times = read("times.json")?;
-    times.programs.push(Step { name: program.to_owned(), seconds });
+    times.programs.push(Step::new(program, seconds));
     for outcome in outcomes {
         let name = format!("{program}::{}", outcome.name);
         if !outcome.passed {
             times.failed.push(name.clone());
         }
-        times.tests.push(Step { name, seconds: outcome.seconds });
+        times.tests.push(Step::new(name, outcome.seconds));
     }
     times.second_try.extend(second_try.iter().map(|name| format!("{program}::{name}")));
     write("times.json", &times)
@@ -126,8 +135,9 @@ pub fn finish() -> Result<(String, bool)> {
 }
 
 fn step(line: &str) -> Option<Step> {
-    let (seconds, name) = line.split_once('\t')?;
-    Some(Step { name: name.to_owned(), seconds: seconds.parse().ok()? })
+    let mut columns = line.split('\t');
+    let (seconds, name) = (columns.next()?.parse().ok()?, columns.next()?);
+    Some(Step { processor: columns.next().and_then(|text| text.parse().ok()), ..Step::new(name, seconds) })
 }
 
 /// A run of few tests may have one second try.
@@ -136,13 +146,15 @@ fn is_too_flaky(second_tries: usize, tests: usize) -> bool {
 }
 
 fn table(times: &Times, flaky: &Flaky) -> String {
-    let mut text = String::from("where the time went, in minutes and seconds\n");
-    let mut row = |what: &str, seconds: f64| {
+    let mut text = String::from("where the time went, in minutes and seconds; and processor time\n");
+    let minutes = |seconds: f64| {
         let whole = std::time::Duration::from_secs_f64(seconds.max(0.0)).as_secs();
-        text.push_str(&format!("  {:>3}:{:02}  {what}\n", whole / 60, whole % 60));
+        format!("{:>3}:{:02}", whole / 60, whole % 60)
     };
+    let mut row = |what: &str, seconds: f64| text.push_str(&format!("  {}  {what}\n", minutes(seconds)));
     for step in &times.steps {
-        row(&step.name, step.seconds);
+        let processor = step.processor.map(|seconds| format!(" ({})", minutes(seconds).trim_start()));
+        row(&format!("{}{}", step.name, processor.unwrap_or_default()), step.seconds);
     }
     let (short, long): (Vec<_>, Vec<_>) = times.programs.iter().partition(|program| program.seconds < 1.0);
     for program in long {
@@ -171,10 +183,9 @@ mod tests {
 
     #[test]
     fn steps_are_read_from_their_lines() {
-        assert_eq!(
-            step("1.5\tcompile: lints"),
-            Some(Step { name: "compile: lints".to_owned(), seconds: 1.5 })
-        );
+        let read = Step { processor: Some(2.5), ..Step::new("compile: lints", 1.5) };
+        assert_eq!(step("1.5\tcompile: lints\t2.5"), Some(read));
+        assert_eq!(step("1.5\timages/x"), Some(Step::new("images/x", 1.5)));
         assert_eq!(step("nothing"), None);
     }
 
@@ -186,18 +197,17 @@ mod tests {
 
     #[test]
     fn the_table_ends_with_what_passed() {
-        let step = |name: &str, seconds| Step { name: name.to_owned(), seconds };
         let times = Times {
-            steps: vec![step("compile: lints", 61.0)],
-            programs: vec![step("together", 600.0), step("x", 0.2)],
-            tests: vec![step("together::a::b", 12.25), step("x::c", 0.1)],
+            steps: vec![Step { processor: Some(119.0), ..Step::new("compile: lints", 61.0) }],
+            programs: vec![Step::new("together", 600.0), Step::new("x", 0.2)],
+            tests: vec![Step::new("together::a::b", 12.25), Step::new("x::c", 0.1)],
             second_try: vec!["together::a::b".to_owned()],
             failed: vec!["x::c".to_owned()],
         };
         let flaky = Flaky { runs: 3, tests: BTreeMap::from([("together::a::b".to_owned(), 2)]) };
         let text = table(&times, &flaky);
         assert!(
-            text.contains("    1:01  compile: lints") && text.contains("10:00  tests of together"),
+            text.contains("    1:01  compile: lints (1:59)") && text.contains("10:00  tests of together"),
             "{text}"
         );
         assert!(text.contains("together::a::b (2 times in 3 runs)"), "{text}");
