@@ -126,11 +126,12 @@ packages() {
 binary() { echo "${CARGO_TARGET_DIR:-$top/target}/$triple/image/$1"; }
 
 # compile PROGRAM...: builds static programs of this workspace. Programs that ask for the same packages are built in one call of cargo.
+# The launcher comes before the components: its last crate takes one processor for minutes, when other builds still need the other one.
 compile() {
     local program call names arguments
     for program; do printf '%s\t%s\n' "$(packages "$program")" "$program"; done |
         awk -F '\t' '!($1 in names) { calls[++count] = $1 } { names[$1] = names[$1] " " $2 }
-            END { for (i = 1; i <= count; i++) print calls[i] "\t" names[calls[i]] }' >"$made/calls"
+            END { for (i = count; i >= 1; i--) print calls[i] "\t" names[calls[i]] }' >"$made/calls"
     while IFS=$'\t' read -r call names; do
         read -ra arguments <<<"$call ${names// / --bin }"
         # ring contains C code.
