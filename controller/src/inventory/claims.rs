@@ -31,6 +31,11 @@ impl ClaimRow {
             mode: kept(spec.and_then(|spec| spec.volume_mode.as_deref())),
         }
     }
+
+    /// Bytes for a new disk.
+    pub(super) fn bytes(&self) -> Option<u64> {
+        Some(self.bytes).filter(|bytes| *bytes > 0)
+    }
 }
 
 /// All claims, by namespace and name.
@@ -90,13 +95,6 @@ impl Grown {
 fn place(claim: &PersistentVolumeClaim) -> Key {
     let meta = &claim.metadata;
     key(meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default())
-}
-
-impl ClaimRow {
-    /// Bytes for a new disk.
-    pub(super) fn bytes(&self) -> Option<u64> {
-        Some(self.bytes).filter(|bytes| *bytes > 0)
-    }
 }
 
 fn disk_bytes(claim: &PersistentVolumeClaim) -> Option<u64> {

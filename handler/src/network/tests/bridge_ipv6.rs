@@ -133,7 +133,14 @@ fn frames_come_from_the_guest_only_and_go_to_the_guest_only() {
             for (port, text) in [(547, "request"), (5353, "other")] {
                 let servers = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 1, 2);
                 let to = std::net::SocketAddrV6::new(servers, port, 0, index);
-                socket.send_to(text.as_bytes(), to).unwrap();
+                let begun = std::time::Instant::now();
+                // The kernel has no source for it until the link's address is known to be unique.
+                while let Err(error) = socket.send_to(text.as_bytes(), to) {
+                    let waits =
+                        error.kind() == std::io::ErrorKind::AddrNotAvailable && begun.elapsed() < WAIT;
+                    assert!(waits, "{error}");
+                    std::thread::sleep(Duration::from_millis(20));
+                }
             }
         });
     };
