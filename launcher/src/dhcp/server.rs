@@ -10,8 +10,9 @@ use nix::sys::socket::sockopt::Broadcast;
 use nix::sys::socket::{ControlMessage, MsgFlags, SockaddrIn6, sendmsg, setsockopt};
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
+use super::answers::Answers;
 use super::guest::Guest;
 use super::ipv6::Neighbours;
 use super::pace::Pace;
@@ -62,22 +63,23 @@ pub async fn serve(guest: Guest, sockets: Sockets) -> Result<Infallible, ServeEr
         router = router.is_some() && guest.ipv6.is_some(),
         "serving addresses to the guest"
     );
+    let answers = Answers::new(&guest);
     let ((), (), ()) = tokio::join!(
         async {
             match &dhcp4 {
-                Some(socket) => serve_v4(&guest, socket).await,
+                Some(socket) => serve_v4(&answers, socket).await,
                 None => std::future::pending().await,
             }
         },
         async {
             match &dhcp6 {
-                Some(socket) => serve_v6(&guest, socket, bridge_index).await,
+                Some(socket) => serve_v6(&answers, socket, bridge_index).await,
                 None => std::future::pending().await,
             }
         },
         async {
             match &router {
-                Some(socket) if has_neighbours => tap::serve(&guest, socket).await,
+                Some(socket) if has_neighbours => tap::serve(&guest, &answers, socket).await,
                 Some(socket) => serve_router(&guest, socket, bridge_index).await,
                 None => std::future::pending().await,
             }
@@ -98,7 +100,7 @@ fn prepare(socket: OwnedFd, name: &'static str, broadcasts: bool) -> Result<UdpS
     UdpSocket::from_std(socket).map_err(failed)
 }
 
-async fn serve_v4(guest: &Guest, socket: &UdpSocket) {
+async fn serve_v4(answers: &Answers<'_>, socket: &UdpSocket) {
     let mut buffer = [0; v4::LARGEST_REQUEST];
     loop {
         let received = socket.recv_from(&mut buffer).await;
@@ -106,14 +108,14 @@ async fn serve_v4(guest: &Guest, socket: &UdpSocket) {
             sleep(ERROR_PAUSE).await;
             continue;
         };
-        if let Some(v4::Reply { bytes, to }) = v4::answer(&buffer[..length], guest) {
+        if let Some(v4::Reply { bytes, to }) = answers.v4(&buffer[..length], Instant::now()) {
             let to = SocketAddrV4::new(to, v4::CLIENT_PORT);
             let _ = socket.send_to(&bytes, to).await.inspect_err(|error| note("dhcp4", error));
         }
     }
 }
 
-async fn serve_v6(guest: &Guest, socket: &UdpSocket, bridge_index: u32) {
+async fn serve_v6(answers: &Answers<'_>, socket: &UdpSocket, bridge_index: u32) {
     let mut buffer = [0; v6::LARGEST_REQUEST];
     loop {
         let received = socket.recv_from(&mut buffer).await;
@@ -126,7 +128,7 @@ async fn serve_v6(guest: &Guest, socket: &UdpSocket, bridge_index: u32) {
         if !from.ip().is_unicast_link_local() {
             continue;
         }
-        if let Some(bytes) = v6::answer(&buffer[..length], guest) {
+        if let Some(bytes) = answers.v6(&buffer[..length], Instant::now()) {
             let to = SocketAddrV6::new(*from.ip(), v6::CLIENT_PORT, 0, bridge_index);
             let _ = socket.send_to(&bytes, to).await.inspect_err(|error| note("dhcp6", error));
         }
