@@ -142,7 +142,10 @@ fn a_card_of_the_node_is_on_a_network_beside_the_first() {
     for (more, refused) in [
         (json!({"model": "virtio"}), no_effect("model")),
         (json!({"dhcpOptions": {"bootFileName": "a"}}), no_effect("dhcpOptions")),
-        (json!({"tag": "red"}), format!("{card}.tag: {card}.tag is not supported yet")),
+        (
+            json!({"tag": "red"}),
+            format!("{card}.tag: {card}.tag has no effect without a cloudInitConfigDrive volume, which tells the guest of it"),
+        ),
         (
             json!({"state": "down"}),
             format!(r#"{card}.state: "b" interface's state "down" is not supported for SR-IOV NICs"#),
