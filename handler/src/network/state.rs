@@ -214,7 +214,7 @@ impl Link {
 pub struct Observed {
     /// All links, by name.
     pub links: BTreeMap<String, Link>,
-    /// Fingerprints in the handler's tables.
+    /// Fingerprints in the handler's tables, empty for a table without one.
     pub rules: BTreeMap<Family, Vec<u8>>,
     /// Link-local addresses of the IPv6 gateways of links that are about to become ports.
     pub routers: Routers,

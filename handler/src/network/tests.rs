@@ -520,9 +520,13 @@ fn a_refused_batch_names_the_message_and_changes_nothing() {
         let error = nftables.replace(&wrong).unwrap_err();
         assert!(matches!(error, NftError::Refused { message: 7.., .. }), "{error:?}");
         assert_eq!(nftables.fingerprint(nft::rules::Family::V6).unwrap(), None);
-        nftables.replace(&four).unwrap();
+        nftables.create(&four).unwrap();
+        // A table that is there keeps its rules.
+        let error = nftables.create(&nft::rules::Ruleset { rules: Vec::new(), ..four.clone() }).unwrap_err();
+        assert!(matches!(error, NftError::Refused { message: 1, .. }), "{error:?}");
         assert_eq!(nftables.fingerprint(nft::rules::Family::V4).unwrap(), Some(four.fingerprint().to_vec()));
-        let step = Step::Rules(four);
+        nftables.replace(&four).unwrap();
+        let step = Step::ReplaceRules(four);
         assert!(format!("{step:?}").contains("Masquerade"));
     });
 }

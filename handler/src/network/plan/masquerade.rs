@@ -61,8 +61,10 @@ pub(super) fn plan(
         steps.push(Step::LoopbackRoute { link: names.bridge.clone() });
     }
     for rules in rulesets(binding, names, ipv6) {
-        if observed.rules.get(&rules.family).map(Vec::as_slice) != Some(&rules.fingerprint()[..]) {
-            steps.push(Step::Rules(rules));
+        match observed.rules.get(&rules.family) {
+            None => steps.push(Step::CreateRules(rules)),
+            Some(fingerprint) if *fingerprint != rules.fingerprint() => steps.push(Step::ReplaceRules(rules)),
+            Some(_) => {}
         }
     }
     let mut services = vec![Service::Dhcp4];

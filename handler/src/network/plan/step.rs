@@ -175,8 +175,10 @@ pub enum Step {
         /// The interface.
         link: String,
     },
+    /// Create the handler's table of one family, which does not exist.
+    CreateRules(Ruleset),
     /// Replace the handler's table of one family.
-    Rules(Ruleset),
+    ReplaceRules(Ruleset),
     /// Open a socket bound to an interface.
     Open {
         /// The service.
