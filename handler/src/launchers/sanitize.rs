@@ -214,9 +214,10 @@ impl Sanitize for HotDisk {
 
 impl Sanitize for Card {
     fn sanitize(&mut self) {
-        let Self { name, plugged: _, down: _, trouble } = self;
+        let Self { name, plugged: _, down: _, trouble, addresses } = self;
         line(name, WORD);
         line(trouble, SENTENCE);
+        texts(addresses, INTERFACES, REASON);
     }
 }
 
@@ -393,7 +394,7 @@ mod tests {
         };
         let interface = GuestInterface { name: long(), mac: long(), addresses: longs() };
         let disk = HotDisk { volume: long(), claim: long(), plugged: true, target: long(), trouble: long() };
-        let card = Card { name: long(), plugged: true, down: true, trouble: long() };
+        let card = Card { name: long(), plugged: true, down: true, trouble: long(), addresses: longs() };
         let size =
             MachineSize { processor_trouble: long(), memory_trouble: long(), ..MachineSize::default() };
         let status = LauncherStatus {

@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 use std::io::{self, IoSlice};
-use std::net::{Ipv6Addr, SocketAddrV4, SocketAddrV6, UdpSocket as StdSocket};
+use std::net::{IpAddr, Ipv6Addr, SocketAddrV4, SocketAddrV6, UdpSocket as StdSocket};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use super::guest::Guest;
 use super::ipv6::Neighbours;
 use super::pace::Pace;
 use super::router::ALL_NODES;
-use super::{router, tap, v4, v6};
+use super::{heard, router, tap, v4, v6};
 
 /// Delay after an error of a socket: the bridge may come back.
 pub(super) const ERROR_PAUSE: Duration = Duration::from_millis(500);
@@ -30,7 +30,7 @@ pub struct Sockets {
     /// UDP over IPv6, port 547, joined `ff02::1:2`.
     pub dhcp6: Option<OwnedFd>,
     /// Raw ICMPv6, joined `ff02::2`. Where other hosts are on the guest's network: a packet socket on the tap,
-    /// which also serves DHCPv6.
+    /// which also serves DHCPv6, or on which the guest's own addresses are heard if it is given none.
     pub router: Option<OwnedFd>,
     /// Interface index of the bridge in the pod.
     pub bridge_index: u32,
@@ -46,16 +46,22 @@ pub struct ServeError {
 }
 
 /// Serves the guest on the sockets until dropped; returns only if a descriptor is not a socket of its kind.
-/// Families without a socket or without an address are not served.
+/// Families without a socket or without an address are not served. `tell` gets the addresses that a guest without any
+/// from here has by itself, whenever there is another one.
 ///
 /// # Errors
 /// If a descriptor is not a socket of its kind.
-pub async fn serve(guest: Guest, sockets: Sockets) -> Result<Infallible, ServeError> {
+pub async fn serve(
+    guest: Guest,
+    sockets: Sockets,
+    tell: impl Fn(Vec<IpAddr>),
+) -> Result<Infallible, ServeError> {
     let Sockets { dhcp4, dhcp6, router, bridge_index } = sockets;
     let dhcp4 = dhcp4.map(|socket| prepare(socket, "dhcp4", true)).transpose()?;
     let dhcp6 = dhcp6.map(|socket| prepare(socket, "dhcp6", false)).transpose()?;
     let router = router.map(|socket| prepare(socket, "ra", false)).transpose()?;
     let has_neighbours = guest.ipv6.as_ref().is_some_and(|ipv6| ipv6.neighbours == Neighbours::Network);
+    let has_none = guest.ipv4.is_none() && guest.ipv6.is_none();
     tracing::info!(
         mac = %guest.mac,
         dhcp4 = dhcp4.is_some() && guest.ipv4.is_some(),
@@ -79,6 +85,7 @@ pub async fn serve(guest: Guest, sockets: Sockets) -> Result<Infallible, ServeEr
         },
         async {
             match &router {
+                Some(socket) if has_none => heard::listen(guest.mac, socket, &tell).await,
                 Some(socket) if has_neighbours => tap::serve(&guest, &answers, socket).await,
                 Some(socket) => serve_router(&guest, socket, bridge_index).await,
                 None => std::future::pending().await,

@@ -61,7 +61,7 @@ fn wanted(revision: i64, states: [&str; 2]) -> tonic::Request<SyncRequest> {
 }
 
 fn card(name: &str, down: bool) -> Card {
-    Card { name: name.to_owned(), plugged: true, down, trouble: String::new() }
+    Card { name: name.to_owned(), plugged: true, down, ..Card::default() }
 }
 
 #[tokio::test]
