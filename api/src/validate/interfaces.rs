@@ -225,7 +225,9 @@ fn tag(field: &Path, interface: &Interface, spec: &VirtualMachineInstanceSpec, c
     if is_given && !is_told {
         causes.push(Cause::not_supported(
             field,
-            format!("{field} has no effect without a cloudInitConfigDrive volume, which tells the guest of it"),
+            format!(
+                "{field} has no effect without a cloudInitConfigDrive volume, which tells the guest of it"
+            ),
         ));
     }
 }

@@ -22,12 +22,7 @@ const NETWORK: &str = "plugged";
 const FREE_PORT: &str = "rp15";
 
 /// Measures `card_plug`.
-pub fn measure(
-    namespace: &Namespace,
-    launcher: &Path,
-    rounds: usize,
-    figures: &mut Figures,
-) -> Result<()> {
+pub fn measure(namespace: &Namespace, launcher: &Path, rounds: usize, figures: &mut Figures) -> Result<()> {
     networks::define(namespace, NETWORK, &json!({}))?;
     namespace.apply(&guest::machine("bench", "Always"))?;
     let raw = Raw::of(&start(launcher, &repository().join(launch::MANIFEST))?.0)?;

@@ -106,10 +106,8 @@ fn main() -> Result<()> {
             .into_iter()
             .filter(|part| wanted(*part))
             .collect();
-    let programs = Programs {
-        launcher: repository().join(&options.launcher),
-        controller: options.controller.clone(),
-    };
+    let programs =
+        Programs { launcher: repository().join(&options.launcher), controller: options.controller.clone() };
     if options.once {
         // The values do not matter here, only that the measurements work.
         let running: Vec<_> = parts

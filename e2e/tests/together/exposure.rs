@@ -31,8 +31,7 @@ fn expose(
     more: &[&str],
 ) -> Result<Vec<String>> {
     let (name, family) = (format!("--name={service}-{guest}"), format!("--ip-family={families}"));
-    let mut arguments =
-        vec!["expose", "vmi", guest, &name, "--port=8000", "--target-port=80", &family];
+    let mut arguments = vec!["expose", "vmi", guest, &name, "--port=8000", "--target-port=80", &family];
     arguments.extend(more);
     namespace.virtctl(&arguments)?;
     let made = namespace.need("service", &format!("{service}-{guest}"))?;

@@ -64,8 +64,7 @@ fn policies_for_both_directions_hold_for_guests_behind_masquerade_and_with_a_bri
         for name in ["open", "closed"] {
             pods::server(namespace, name, name)?;
         }
-        let (friend, stranger) =
-            (pods::client(namespace, "friend")?, pods::client(namespace, "stranger")?);
+        let (friend, stranger) = (pods::client(namespace, "friend")?, pods::client(namespace, "stranger")?);
         let [open, closed] = ["open", "closed"].map(|name| urls(&namespace.need("pod", name)?, 8080, ""));
         let (open, closed) = (open?, closed?);
         for (name, _) in GUESTS {

@@ -46,11 +46,8 @@ pub(super) fn report(
     let has = |one: &&Interface| {
         one.lingers || one.is_device || cards.is_empty() || card(&one.name).is_some_and(|card| card.plugged)
     };
-    let mut interfaces: Vec<_> = made
-        .iter()
-        .filter(has)
-        .map(|made| (made.is_primary, interface(made, card(&made.name))))
-        .collect();
+    let mut interfaces: Vec<_> =
+        made.iter().filter(has).map(|made| (made.is_primary, interface(made, card(&made.name)))).collect();
     let mut guest_only = Vec::new();
     for told in told {
         by_agent(&mut interfaces, &mut guest_only, told);

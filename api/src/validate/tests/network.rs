@@ -144,7 +144,9 @@ fn a_card_of_the_node_is_on_a_network_beside_the_first() {
         (json!({"dhcpOptions": {"bootFileName": "a"}}), no_effect("dhcpOptions")),
         (
             json!({"tag": "red"}),
-            format!("{card}.tag: {card}.tag has no effect without a cloudInitConfigDrive volume, which tells the guest of it"),
+            format!(
+                "{card}.tag: {card}.tag has no effect without a cloudInitConfigDrive volume, which tells the guest of it"
+            ),
         ),
         (
             json!({"state": "down"}),

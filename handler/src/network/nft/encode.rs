@@ -56,10 +56,8 @@ pub struct Batch {
 /// The batch that replaces the table of `ruleset`, whether there is one or not.
 pub fn replace(ruleset: &Ruleset) -> Batch {
     let table = || TableMessage { attributes: vec![TableAttribute::Name(TABLE.to_owned())] };
-    let former = [
-        (NLM_F_CREATE, NfTablesMessage::NewTable(table())),
-        (0, NfTablesMessage::DeleteTable(table())),
-    ];
+    let former =
+        [(NLM_F_CREATE, NfTablesMessage::NewTable(table())), (0, NfTablesMessage::DeleteTable(table()))];
     batch(ruleset, former)
 }
 

@@ -241,6 +241,7 @@ fn what_a_guest_without_a_given_address_tells_its_neighbours_is_received_and_not
     let is_arp = |frame: &&Vec<u8>| frame[12..14] == [8, 6] && frame[28..32] == RED_GUEST.octets();
     assert!(frames.iter().any(|frame| is_arp(&frame)), "{frames:x?}");
     let is_discovery = |frame: &Vec<u8>| frame[12..14] == [0x86, 0xdd] && [135, 136].contains(&frame[54]);
-    let others: Vec<_> = frames.iter().filter(|frame| frame[12..14] != [8, 6] && !is_discovery(frame)).collect();
+    let others: Vec<_> =
+        frames.iter().filter(|frame| frame[12..14] != [8, 6] && !is_discovery(frame)).collect();
     assert!(others.is_empty() && frames.iter().all(|frame| frame[6..12] == prepared.mac.0), "{frames:x?}");
 }
