@@ -59,6 +59,8 @@ pub struct Masquerade {
     pub ipv6: Pair<Ipv6Addr>,
     /// The only ports that are forwarded. Empty means all ports.
     pub ports: Vec<Port>,
+    /// Whether the pod has the sidecar of a mesh.
+    pub has_sidecar: bool,
 }
 
 impl Wanted {

@@ -340,3 +340,34 @@ fn one_mistake_may_have_several_causes_and_all_are_named() {
         ["spec.domain.devices.interfaces[1].name"]
     );
 }
+
+#[test]
+fn ports_of_a_meshs_sidecar_are_not_the_guests() {
+    let guest = |annotation: &str, protocol: &str| {
+        let annotations = json!({"sidecar.istio.io/inject": annotation});
+        let object = with(right(), "/metadata/annotations", annotations);
+        let port = json!({"name": "health", "port": 15021, "protocol": protocol});
+        with(object, "/spec/domain/devices/interfaces/0/ports", json!([{"name": "web", "port": 80}, port]))
+    };
+    let refused = |annotation: &str, protocol: &str| {
+        let object = guest(annotation, protocol);
+        let template =
+            json!({"metadata": {"annotations": object["metadata"]["annotations"]}, "spec": object["spec"]});
+        let vm = machine(json!({"runStrategy": "Halted", "template": template}));
+        let of_the_sidecar = |causes: Vec<Cause>| {
+            let messages = causes.into_iter().map(|cause| cause.message);
+            let messages = messages.filter(|message| message.contains("sidecar"));
+            messages.map(|message| message.replace("spec.template.", "")).collect::<Vec<_>>()
+        };
+        let of_machine = vm_spec(&Path::new("spec"), &vm.spec, Requester::User, &Gates::default());
+        let mut vmi = instance(object);
+        defaults::vmi(&mut vmi);
+        let of_instance = of_the_sidecar(vmi_create(&vmi, Requester::User, &Gates::default()));
+        assert_eq!(of_the_sidecar(of_machine), of_instance);
+        of_instance
+    };
+    let field = "spec.domain.devices.interfaces[0].ports[1].port";
+    let message = format!("{field} 15021 belongs to the sidecar of the mesh in the pod");
+    assert_eq!(refused("True", "TCP"), [message]);
+    assert_eq!([refused("true", "UDP"), refused("false", "TCP")], [Vec::<String>::new(), Vec::new()]);
+}

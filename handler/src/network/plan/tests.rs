@@ -21,7 +21,12 @@ fn wanted() -> Wanted {
         tap_owner: 107,
         queues: 1,
         mac: Some(MacAddress([0x02, 0, 0, 0, 0, 7])),
-        binding: Binding::Masquerade(Masquerade { ipv4: IPV4, ipv6: IPV6, ports: Vec::new() }),
+        binding: Binding::Masquerade(Masquerade {
+            ipv4: IPV4,
+            ipv6: IPV6,
+            ports: Vec::new(),
+            has_sidecar: false,
+        }),
         alone: false,
     }
 }
