@@ -1,6 +1,6 @@
 //! Rules for machines.
 
-use super::{Cause, Path, Requester, bounds, data_volume_templates, live_update, metadata, supported};
+use super::{Cause, Path, Requester, bounds, data_volume_templates, live_update, mesh, metadata, supported};
 use crate::defaults;
 use crate::gates::Gates;
 use crate::names;
