@@ -57,7 +57,7 @@ bench-alone-once:
 test-together:
 	@$(BUILT)/tests end-to-end --threads $(E2E_THREADS) --program together
 bench-cluster-once:
-	@.ci/timed "bench, once: on the cluster" $(BUILT)/bench --once $(addprefix --only ,start streams scale network)
+	@.ci/timed "bench, once: on the cluster" $(BUILT)/bench --once $(addprefix --only ,start streams scale network plug)
 
 .PHONY: begin
 begin: deps

@@ -54,7 +54,6 @@ pub const ADVICE: &[Advice] = &[
         "list each port in ports, or none for all of them",
         "docs/network.md#masquerade",
     ),
-    row("interfaces.tag", "the guest finds the card by its macAddress", "docs/network.md"),
     row(
         "networks.multus.default",
         "use bridge for a network in place of the pod's",

@@ -70,6 +70,7 @@ pub mod hotplug;
 pub mod identity;
 pub mod instancetype;
 pub mod masquerade;
+pub mod mesh;
 pub mod migratable;
 pub mod migrations;
 pub mod monitor;

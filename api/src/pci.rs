@@ -6,6 +6,7 @@
 
 use crate::v1::VirtualMachineInstanceSpec;
 use std::collections::BTreeSet;
+use std::fmt::{Display, Formatter};
 use std::ops::RangeInclusive;
 
 /// Slots of bus 00 that a manifest may assign. The host bridge and the display use the slots below, the
@@ -76,6 +77,14 @@ impl<'a> AddressRequest<'a> {
         let address = address?;
         let (domain, place) = parse(address)?;
         Some(AddressRequest { owner, field, address, domain, place, conventional })
+    }
+}
+
+/// Bus, slot and function, as `03:00.0`.
+impl Display for Place {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        let Place { bus, slot, function } = self;
+        write!(f, "{bus:02x}:{slot:02x}.{function:x}")
     }
 }
 

@@ -31,8 +31,8 @@ impl FromStr for PciAddress {
 
 impl Display for PciAddress {
     fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
-        let PciAddress { domain, place: Place { bus, slot, function } } = self;
-        write!(f, "{domain:04x}:{bus:02x}:{slot:02x}.{function:x}")
+        let PciAddress { domain, place } = self;
+        write!(f, "{domain:04x}:{place}")
     }
 }
 

@@ -12,6 +12,7 @@ pub mod moves;
 pub mod neighbours;
 pub mod network;
 mod noise;
+pub mod plug;
 mod pod;
 mod raw;
 mod raw_move;
@@ -45,6 +46,8 @@ pub struct Rounds {
     pub downloads: usize,
     /// Networks of pods that are made on each side.
     pub set_ups: usize,
+    /// Pairs of cards that come to a running guest.
+    pub plugs: usize,
     /// Pairs of fetches from one guest to another, and of pings.
     pub fetches: usize,
     /// Moves of one guest to another node.
@@ -76,6 +79,7 @@ impl Rounds {
         keys: 30,
         downloads: 5,
         set_ups: 20,
+        plugs: 10,
         fetches: 5,
         moves: 5,
         drained: 10,
@@ -96,6 +100,7 @@ impl Rounds {
         keys: 1,
         downloads: 1,
         set_ups: 1,
+        plugs: 1,
         fetches: 1,
         moves: 1,
         drained: 2,

@@ -20,7 +20,6 @@ pub mod launchers;
 pub mod metrics;
 pub mod migration;
 pub mod network;
-pub mod pace;
 pub mod pods;
 pub mod real_time;
 pub mod registry;

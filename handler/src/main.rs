@@ -32,7 +32,6 @@
 //! | [`network`](virt_handler::network) | the guest's network in the pod's namespace: observe, plan, apply; `guest` reads the spec |
 //! | [`launchers`](virt_handler::launchers) | finds a launcher, verifies it by its control groups, talks to it, reads the kernel's counters for its container |
 //! | [`pods`](virt_handler::pods) | the facts about a launcher pod that the handler needs |
-//! | [`pace`](virt_handler::pace) | a rate limit: a token bucket |
 //! | [`kernel`](virt_handler::kernel) | system calls that no library wraps; the only unsafe code |
 //!
 //! ```text

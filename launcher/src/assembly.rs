@@ -12,12 +12,13 @@ use barevirt_api::v1::ClientPassthroughDevices;
 use barevirt_api::valid::ValidVmi;
 use barevirt_machine::{
     Accelerator, Disk, Facts, Fd, FdSet, GuestAgent, HostCpu, HostCpus, HostSource, HotDisks, InterfaceFacts,
-    Layout, Monitors, PlanError, ReadMode, argv, plan,
+    Layout, Monitors, PlanError, ReadMode, argv, plan, tagged_cards,
 };
 use tokio::net::UnixStream;
 
 use crate::cards::Card;
 use crate::clock::{self, ClockError};
+use crate::cloudinit::{CloudInitError, Device};
 use crate::descriptors::Descriptors;
 use crate::firmware;
 use crate::host_cpus;
@@ -42,6 +43,9 @@ pub enum AssemblyError {
     /// The clock settings cannot be used.
     #[error(transparent)]
     Clock(#[from] ClockError),
+    /// A config drive cannot be made.
+    #[error(transparent)]
+    ConfigDrive(#[from] CloudInitError),
     /// A socket cannot be made.
     #[error("cannot make the socket of {what}")]
     Socket {
@@ -224,6 +228,10 @@ pub fn assemble(
     let machine = plan(vmi, &facts)?;
     if !machine.left_out.is_empty() {
         tracing::warn!(fields = machine.left_out.join(", "), "left out: emulation does not have it");
+    }
+    let devices: Vec<Device> = tagged_cards(&machine, vmi).into_iter().map(Device::from).collect();
+    for drive in volumes.config_drives {
+        drive.make(&devices)?;
     }
     let mut arguments = argv(&machine);
     if incoming.is_some() {

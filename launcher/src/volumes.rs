@@ -8,16 +8,16 @@ use std::collections::BTreeMap;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use barevirt_api::cloud_init;
+use barevirt_api::cloud_init::{self, Layout};
 use barevirt_api::names::{CLUSTER_INSTANCETYPE_ANNOTATION, INSTANCETYPE_ANNOTATION};
 use barevirt_api::object_volume;
 use barevirt_api::quantity;
 use barevirt_api::v1::{HostDisk, Volume, VolumeClaim};
-use barevirt_api::valid::{ValidDisk, ValidVmi};
+use barevirt_api::valid::{ValidDisk, ValidInterface, ValidVmi};
 use barevirt_machine::{Cache, FdSet, FdSetMember, FileSource, ImageFormat, VolumeFacts};
 use barevirt_protocol::v1::ClaimDisk;
 
-use crate::cloudinit::{self, CloudInitError, Identity, Seed};
+use crate::cloudinit::{self, CloudInitError, ConfigDrive, Identity, Seed};
 use crate::credentials;
 use crate::descriptors::Descriptors;
 use crate::disk::claim::{self, Access, ClaimError};
@@ -138,6 +138,8 @@ pub struct Prepared {
     pub on_claims: Vec<ClaimDisk>,
     /// Those of them that can grow.
     pub growing: Vec<Growing>,
+    /// Config drives that are made once the places of the machine's devices are known.
+    pub config_drives: Vec<ConfigDrive>,
 }
 
 /// Prepares every volume. `bases` are the images, by the name of their volume.
@@ -219,7 +221,12 @@ fn prepare_one(
         let first = first.is_some_and(|first| first.name == *name);
         let path = cloudinit::image_path(&places.directory, &identity, given.layout, name, first);
         let seed = Seed::new(&given, &identity, &places.secrets.join(name)).map_err(seed)?;
-        cloudinit::write_image(name, &seed, &path)?;
+        if given.layout == Layout::ConfigDrive && vmi.interfaces().iter().any(is_tagged) {
+            let late = ConfigDrive { volume: volume(), path: path.clone(), identity, seed };
+            prepared.config_drives.push(late);
+        } else {
+            cloudinit::write_image(name, &seed, &path)?;
+        }
         (path, ImageFormat::Raw)
     } else if let Some(object) = object_volume::of(&disk.volume) {
         let path = object_disk::make(&object, &places.objects)
@@ -326,6 +333,10 @@ fn on_node(
     let source = hold(name, found.file, descriptors, &mut prepared.fd_sets);
     let (name, format) = (name.clone(), ImageFormat::Raw);
     Ok(VolumeFacts { name, source, format, read_only, overlay: None, cache, thick: false })
+}
+
+fn is_tagged(valid: &ValidInterface) -> bool {
+    valid.interface.tag.as_deref().is_some_and(|tag| !tag.is_empty())
 }
 
 /// Makes an empty image for the guest's writes.

@@ -27,6 +27,7 @@ pub mod kinds;
 mod launch_security;
 mod live_update;
 mod memory;
+mod mesh;
 mod metadata;
 mod networks;
 mod object_volumes;

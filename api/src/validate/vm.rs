@@ -1,6 +1,6 @@
 //! Rules for machines.
 
-use super::{Cause, Path, Requester, bounds, data_volume_templates, live_update, metadata, supported};
+use super::{Cause, Path, Requester, bounds, data_volume_templates, live_update, mesh, metadata, supported};
 use crate::defaults;
 use crate::gates::Gates;
 use crate::names;
@@ -39,6 +39,8 @@ pub fn vm_spec(path: &Path, spec: &VirtualMachineSpec, requester: Requester, gat
     let mut causes = Vec::new();
     if let Some(metadata) = &spec.template.metadata {
         metadata::validate(&template.child("metadata"), metadata, requester, gates, &mut causes);
+        let annotations = metadata.annotations.as_ref();
+        mesh::validate(&template.child("spec"), annotations, &spec.template.spec, &mut causes);
     }
     let mut instance = spec.template.spec.clone();
     defaults::spec(&mut instance);

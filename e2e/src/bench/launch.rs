@@ -15,7 +15,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-const MANIFEST: &str = "examples/vmi-tiny.yaml";
+pub(super) const MANIFEST: &str = "examples/vmi-tiny.yaml";
 /// Memory budget beside QEMU, in MiB.
 pub(super) const PSS_BUDGET: f64 = 6.0;
 /// How long after its start the launcher's memory is measured.

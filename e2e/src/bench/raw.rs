@@ -2,7 +2,7 @@
 
 use crate::command::repository;
 use crate::running::Running;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use command_fds::{CommandFdExt, FdMapping};
 use serde_json::Value;
 use std::fs::{self, File};
@@ -113,6 +113,19 @@ impl Control {
         say("", |message| message.get("QMP").is_some())?;
         say("{\"execute\":\"qmp_capabilities\"}\n", |message| message.get("return").is_some())?;
         say("{\"execute\":\"cont\"}\n", |message| message.get("return").is_some())
+    }
+
+    /// Carries out a command of QMP once the guest runs.
+    pub(super) fn execute(&self, command: &Value) -> Result<()> {
+        (&self.stream).write_all(format!("{command}\n").as_bytes())?;
+        for line in BufReader::new(self.stream.try_clone()?).lines() {
+            let answer: Value = serde_json::from_str(&line.context("read from QEMU")?)?;
+            if answer.get("return").is_some() {
+                return Ok(());
+            }
+            ensure!(answer.get("error").is_none(), "QEMU refuses {command}: {answer}");
+        }
+        bail!("QEMU ended")
     }
 }
 

@@ -57,7 +57,7 @@ pub fn measure(launcher: &Path, rounds: Rounds, figures: &mut Figures) -> Result
 }
 
 fn masquerade() -> Binding {
-    Binding::Masquerade(Masquerade { ipv4: IPV4, ipv6: IPV6, ports: Vec::new() })
+    Binding::Masquerade(Masquerade { ipv4: IPV4, ipv6: IPV6, ports: Vec::new(), has_sidecar: false })
 }
 
 /// The only card of a guest on its pod's network.

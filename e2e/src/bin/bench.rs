@@ -2,13 +2,13 @@
 //! reported, and does not fail the run.
 
 use std::panic::resume_unwind;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::thread;
 
 use anyhow::{Context, Result};
 use barevirt_e2e::bench::{
-    Figures, Rounds, disk, import, launch, migrate, moves, neighbours, network, scale, size, start, streams,
-    table, taps,
+    Figures, Rounds, disk, import, launch, migrate, moves, neighbours, network, plug, scale, size, start,
+    streams, table, taps,
 };
 use barevirt_e2e::command::repository;
 use barevirt_e2e::in_namespace;
@@ -61,6 +61,8 @@ enum Part {
     Streams,
     /// From guest to guest on the cluster.
     Network,
+    /// Cards that come to running guests on the cluster, against raw QEMU's.
+    Plug,
     /// Guests that change nodes, and a node that is drained.
     Moves,
     /// Guests beside neighbours that disturb.
@@ -100,18 +102,20 @@ fn main() -> Result<()> {
         taps::measure(&repository().join(&options.launcher), rounds, &mut figures)?;
     }
     let parts: Vec<_> =
-        [Part::Start, Part::Streams, Part::Network, Part::Moves, Part::Neighbours, Part::Scale]
+        [Part::Start, Part::Streams, Part::Network, Part::Plug, Part::Moves, Part::Neighbours, Part::Scale]
             .into_iter()
             .filter(|part| wanted(*part))
             .collect();
+    let programs =
+        Programs { launcher: repository().join(&options.launcher), controller: options.controller.clone() };
     if options.once {
         // The values do not matter here, only that the measurements work.
         let running: Vec<_> = parts
             .into_iter()
             .map(|part| {
                 thread::spawn({
-                    let controller = options.controller.clone();
-                    move || on_the_cluster(part, rounds, &controller)
+                    let programs = programs.clone();
+                    move || on_the_cluster(part, rounds, programs)
                 })
             })
             .collect();
@@ -120,7 +124,7 @@ fn main() -> Result<()> {
         }
     } else {
         for part in parts {
-            figures.extend(on_the_cluster(part, rounds, &options.controller));
+            figures.extend(on_the_cluster(part, rounds, programs.clone()));
         }
     }
     if !options.once {
@@ -132,11 +136,18 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-fn on_the_cluster(part: Part, rounds: Rounds, controller: &Path) -> Figures {
-    let controller = controller.to_owned();
+/// Programs beside those of the cluster.
+#[derive(Clone)]
+struct Programs {
+    launcher: PathBuf,
+    controller: PathBuf,
+}
+
+fn on_the_cluster(part: Part, rounds: Rounds, programs: Programs) -> Figures {
     let (name, says) = match part {
         Part::Streams => ("bench-streams", "consoles and forwarded ports on the cluster"),
         Part::Network => ("bench-network", "from guest to guest on the cluster"),
+        Part::Plug => ("bench-plug", "cards that come to running guests on the cluster"),
         Part::Moves => ("bench-moves", "guests that change nodes"),
         Part::Neighbours => ("bench-neighbours", "guests beside neighbours that disturb"),
         Part::Scale => ("bench-scale", "instances on an API server without nodes"),
@@ -150,7 +161,8 @@ fn on_the_cluster(part: Part, rounds: Rounds, controller: &Path) -> Figures {
             Part::Network => network::measure(namespace, rounds, &mut figures)?,
             Part::Moves => moves::measure(namespace, rounds, &mut figures)?,
             Part::Neighbours => neighbours::measure(namespace, rounds, &mut figures)?,
-            Part::Scale => scale::measure(namespace, &controller, rounds.instances, &mut figures)?,
+            Part::Plug => plug::measure(namespace, &programs.launcher, rounds.plugs, &mut figures)?,
+            Part::Scale => scale::measure(namespace, &programs.controller, rounds.instances, &mut figures)?,
             _ => start::measure(namespace, rounds, &mut figures)?,
         }
         Ok(figures)

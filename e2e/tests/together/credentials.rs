@@ -47,6 +47,8 @@ fn a_config_drive_and_a_nocloud_disk_have_what_their_secrets_and_the_manifest_sa
         let mut manifest = with_disk(manifest, "drive", &source);
         guest::spec_of(&mut manifest)["accessCredentials"] =
             json!([keys("keys", &json!({"configDrive": {}})), keys("other", &json!({"noCloud": {}}))]);
+        let card = &mut guest::spec_of(&mut manifest)["domain"]["devices"]["interfaces"][0];
+        (card["tag"], card["macAddress"]) = (json!("front"), json!("02:00:00:77:00:31"));
         namespace.apply(&manifest)?;
         namespace.wait_phase("vm", "Running", RUNNING)?;
         let mut console = Console::open(namespace, "vm")?;
@@ -62,6 +64,12 @@ fn a_config_drive_and_a_nocloud_disk_have_what_their_secrets_and_the_manifest_sa
         ] {
             ensure!(drive.contains(wanted), "{wanted} is not in {drive}");
         }
+        let address = console.ok("basename $(readlink -f /sys/class/net/eth0/device/..)", COMMAND)?;
+        let device = format!(
+            "{{\"type\":\"nic\",\"bus\":\"pci\",\"address\":\"{}\",\"mac\":\"02:00:00:77:00:31\",\"tags\":[\"front\"]}}",
+            address.trim()
+        );
+        ensure!(drive.contains(&device), "{device} is not in {drive}");
         let nocloud = files(&mut console, "cidata")?;
         ensure!(nocloud.contains("\"public-keys\":{\"0\":\"ssh-ed25519 THIRD\"}"), "{nocloud}");
         console.leave()?;

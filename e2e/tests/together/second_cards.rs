@@ -112,6 +112,10 @@ fn guests_whose_second_cards_the_test_beds_delegate_attaches_reach_each_other_ac
         look_at_first(namespace, &mut console)?;
         reach(&mut console)?;
         console.leave()?;
+        // Neither the network nor an agent says which address the guest has: its neighbours were told.
+        wait::until_true("the address that the guest gave itself", SOON, || {
+            Ok(card_status(namespace, "first", "lan")?["ipAddress"] == "10.77.0.1")
+        })?;
         let left = [Left::of(&namespace.launcher("first")?)?, Left::of(&namespace.launcher("second")?)?];
         for before in &left {
             let links = before.links.len();

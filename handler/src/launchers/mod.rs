@@ -26,6 +26,7 @@ use barevirt_protocol::descriptors::{CallError, Client};
 use barevirt_protocol::directory::{ConnectError, SocketsDirectory};
 use barevirt_protocol::grpc::{self, GrpcError};
 use barevirt_protocol::names::VERSION;
+use barevirt_protocol::pace::Bucket;
 use barevirt_protocol::v1::launcher_client::LauncherClient;
 use barevirt_protocol::v1::{
     Control, ControlRequest, DebugRequest, GuestRequest, HelloRequest, LauncherStatus, MigrateRequest,
@@ -42,7 +43,6 @@ use self::counters::Counters;
 use self::peer::{Peer, PeerError};
 use self::pods_dir::{PodsDir, PodsDirError};
 use self::sanitize::Sanitize;
-use crate::pace::Bucket;
 
 /// Longest time to connect to a launcher.
 const CONNECT: Duration = Duration::from_secs(5);

@@ -214,9 +214,10 @@ impl Sanitize for HotDisk {
 
 impl Sanitize for Card {
     fn sanitize(&mut self) {
-        let Self { name, plugged: _, down: _, trouble } = self;
+        let Self { name, plugged: _, down: _, trouble, addresses } = self;
         line(name, WORD);
         line(trouble, SENTENCE);
+        texts(addresses, INTERFACES, REASON);
     }
 }
 
@@ -393,7 +394,9 @@ mod tests {
         };
         let interface = GuestInterface { name: long(), mac: long(), addresses: longs() };
         let disk = HotDisk { volume: long(), claim: long(), plugged: true, target: long(), trouble: long() };
-        let card = Card { name: long(), plugged: true, down: true, trouble: long() };
+        let card = Card { name: long(), plugged: true, down: true, trouble: long(), addresses: Vec::new() };
+        let mut cards = vec![card; 1000];
+        cards[0].addresses = longs();
         let size =
             MachineSize { processor_trouble: long(), memory_trouble: long(), ..MachineSize::default() };
         let status = LauncherStatus {
@@ -417,7 +420,7 @@ mod tests {
             local_disks: longs(),
             claim_disks: vec![ClaimDisk { volume: long(), bytes: 1 }; 1000],
             not_grown: vec![DiskTrouble { volume: long(), text: long() }; 1000],
-            cards: vec![card; 1000],
+            cards,
             migration: Some(MigrationStatus { uid: long(), reason: long(), ..MigrationStatus::default() }),
             ..LauncherStatus::default()
         };
@@ -430,6 +433,7 @@ mod tests {
             (status.descriptors.len(), status.hot_disks.len(), status.pci_layout.as_str()),
             (DESCRIPTORS, DISKS, "")
         );
+        assert_eq!(status.cards[0].addresses.len(), INTERFACES);
         let guest = status.guest.as_ref().unwrap();
         assert_eq!((guest.interfaces.len(), guest.interfaces[0].addresses.len()), (INTERFACES, INTERFACES));
         let text = format!("{status:?}");

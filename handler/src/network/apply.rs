@@ -163,9 +163,13 @@ async fn apply_one(
         }
         Step::Up { link } => change(netlink, "set up", &link, LinkMessageBuilder::up).await?,
         Step::LoopbackRoute { link } => add_loopback_route(netlink, link).await?,
-        Step::Rules(rules) => match nftables {
+        // Only an interface that translates has rules, and for that one the connection is open.
+        Step::CreateRules(rules) => match nftables {
+            Some(nftables) => nftables.create(&rules)?,
+            None => Nftables::open()?.create(&rules)?,
+        },
+        Step::ReplaceRules(rules) => match nftables {
             Some(nftables) => nftables.replace(&rules)?,
-            // Only an interface that translates has rules, and for that one the connection is open.
             None => Nftables::open()?.replace(&rules)?,
         },
         Step::Open { service, link, descriptor } => {

@@ -73,7 +73,7 @@ mod tests {
         let request = encode::get_table(rules::Family::V4);
         let whole = [request.clone(), request.clone(), message(7, 3), request].concat();
         assert_eq!(numbers(&whole), (vec![1, 1, 7, 1], true));
-        let batch = encode::replace(&rules::masquerade("eth0", "k6t-eth0", gateway, guest, &[]));
+        let batch = encode::replace(&rules::masquerade("eth0", "k6t-eth0", gateway, guest, &[], None));
         let (read, is_whole) = numbers(&batch.bytes);
         assert_eq!((read, is_whole), ((0..=batch.answers + 1).collect(), true));
     }

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 
 use barevirt_api::masquerade::{self, RangeError};
+use barevirt_api::mesh;
 use barevirt_api::names::{LAUNCHER_UID, PHASE_RUNNING};
 use barevirt_api::networks::{self, FIRST_LINK};
 use barevirt_api::resolver::Resolver;
@@ -136,6 +137,7 @@ fn card(
                 ipv4: masquerade::ipv4(pod).map_err(range)?,
                 ipv6: masquerade::ipv6(pod).map_err(range)?,
                 ports: ports(valid).ok_or_else(|| InterfaceError::Port(name.clone()))?,
+                has_sidecar: mesh::has_sidecar(vmi.vmi().metadata.annotations.as_ref()),
             })
         }
         (None, None, Some(_)) if interface.passt_binding.is_some() => Binding::Passt,

@@ -20,7 +20,7 @@ pub mod state;
 #[cfg(test)]
 pub(crate) mod tests;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::OwnedFd;
@@ -33,7 +33,7 @@ use self::apply::{ApplyError, Descriptors};
 use self::nft::{NftError, Nftables};
 use self::observe::ObserveError;
 use self::plan::{PlanError, Step};
-use self::state::{Binding, Link, Masquerade, Observed, Route, Wanted};
+use self::state::{Binding, Link, Masquerade, Route, Wanted};
 
 /// Longest time for all of it; usually it takes some milliseconds.
 const DEADLINE: Duration = Duration::from_secs(20);
@@ -176,7 +176,7 @@ async fn prepare_here(mut cards: Vec<Wanted>, held: &BTreeSet<String>) -> Result
             Err(error) => outcome.fails(card, error.into())?,
         }
     }
-    let after = observe::observe(&netlink, None, &cards, held).await?;
+    let after = observe::links_of(&netlink, &cards).await?;
     connection.abort();
     for (card, opened) in made {
         match prepared(card, &after) {
@@ -203,14 +203,14 @@ impl Outcome {
     }
 }
 
-fn prepared(wanted: &Wanted, after: &Observed) -> Result<Prepared, NetworkError> {
-    let names = wanted.names(&after.links);
-    let link = |name: &String| after.links.get(name).ok_or_else(|| NetworkError::Missing(name.clone()));
+fn prepared(wanted: &Wanted, after: &BTreeMap<String, Link>) -> Result<Prepared, NetworkError> {
+    let names = wanted.names(after);
+    let link = |name: &String| after.get(name).ok_or_else(|| NetworkError::Missing(name.clone()));
     if wanted.binding == Binding::Tap {
         // If the pod has a link next to the tap, the guest has that link's MAC address.
         let tap = plan::tap::find(&names, after);
         let (name, tap) = tap.ok_or_else(|| NetworkError::Missing(names.tap.clone()))?;
-        let pod = after.links.get(&names.pod).unwrap_or(tap);
+        let pod = after.get(&names.pod).unwrap_or(tap);
         return without_addresses(wanted, &names, (name, pod), tap.mtu, tap.index);
     }
     let pod = link(&names.pod)?;
@@ -223,7 +223,7 @@ fn prepared(wanted: &Wanted, after: &Observed) -> Result<Prepared, NetworkError>
     Ok(match &wanted.binding {
         Binding::Masquerade(binding) => translated(binding, pod, prepared),
         Binding::Bridge | Binding::Gone => {
-            let ipv6 = bridged_ipv6(pod, after.links.get(&names.note));
+            let ipv6 = bridged_ipv6(pod, after.get(&names.note));
             Prepared { ipv4: bridged(wanted.index, pod, bridge), ipv6, ..prepared }
         }
         Binding::ManagedTap | Binding::Tap | Binding::Passt => prepared,

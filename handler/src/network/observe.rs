@@ -58,13 +58,7 @@ pub async fn observe(
     cards: &[Wanted],
     held: &BTreeSet<String>,
 ) -> Result<Observed, ObserveError> {
-    let mut links = links(netlink).await?;
-    addresses(netlink, &mut links).await?;
-    let has = |is: fn(&Binding) -> bool| cards.iter().any(|card| is(&card.binding));
-    if has(|binding| matches!(binding, Binding::Bridge | Binding::ManagedTap | Binding::Gone)) {
-        routes(netlink, RouteMessageBuilder::<Ipv4Addr>::new().build(), &mut links).await?;
-        routes(netlink, RouteMessageBuilder::<Ipv6Addr>::new().build(), &mut links).await?;
-    }
+    let links = links_of(netlink, cards).await?;
     let mut rules = BTreeMap::new();
     for family in [Family::V4, Family::V6] {
         if let Some(fingerprint) =
@@ -78,13 +72,26 @@ pub async fn observe(
         .flat_map(|card| sysctls(card, &card.names(&links)))
         .filter_map(|setting| sysctl(&setting.path).ok().map(|value| (setting.path, value)))
         .collect();
-    let translates = has(|binding| matches!(binding, Binding::Masquerade(_)));
+    let translates = cards.iter().any(|card| matches!(card.binding, Binding::Masquerade(_)));
     let ipv6 = links.values().any(Link::has_ipv6);
     let loopback_routes = if translates && ipv6 { loopback_routes(netlink).await? } else { BTreeSet::new() };
     let observed =
         Observed { links, rules, sysctls, loopback_routes, held: held.clone(), ..Observed::default() };
     let routers = routers::find(netlink, &plan::gateways(cards, &observed)).await?;
     Ok(Observed { routers, ..observed })
+}
+
+/// The links with their addresses, and with their routes where the network of one of these cards depends on them.
+pub async fn links_of(netlink: &Handle, cards: &[Wanted]) -> Result<BTreeMap<String, Link>, ObserveError> {
+    let mut links = links(netlink).await?;
+    addresses(netlink, &mut links).await?;
+    let is_bridged =
+        |card: &Wanted| matches!(card.binding, Binding::Bridge | Binding::ManagedTap | Binding::Gone);
+    if cards.iter().any(is_bridged) {
+        routes(netlink, RouteMessageBuilder::<Ipv4Addr>::new().build(), &mut links).await?;
+        routes(netlink, RouteMessageBuilder::<Ipv6Addr>::new().build(), &mut links).await?;
+    }
+    Ok(links)
 }
 
 async fn links(netlink: &Handle) -> Result<BTreeMap<String, Link>, ObserveError> {

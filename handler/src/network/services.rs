@@ -27,7 +27,11 @@ const DHCP6_SERVERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 1, 2);
 const ALL_ROUTERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 2);
 /// ICMPv6 type of a router solicitation, the only message that the socket receives.
 const ROUTER_SOLICITATION: u8 = 133;
-/// Ethernet's number of IPv6.
+/// ICMPv6 types of neighbour discovery.
+const NEIGHBOUR_SOLICITATION: u32 = 135;
+const NEIGHBOUR_ADVERTISEMENT: u32 = 136;
+/// Ethernet's numbers of ARP and IPv6.
+const ARP: u32 = 0x0806;
 const IPV6: u32 = 0x86dd;
 /// Number of ICMPv6.
 const ICMP6: u32 = 58;
@@ -47,6 +51,7 @@ pub fn open(service: Service, link: &str, index: u32) -> io::Result<OwnedFd> {
         Service::Dhcp6 => dhcp6(link, index),
         Service::RouterAdvertisement => router_advertisement(link, index),
         Service::Frames => kernel::receive_frames(index, &requests()),
+        Service::Neighbours => kernel::receive_frames(index, &neighbours()),
     }
 }
 
@@ -82,20 +87,38 @@ fn router_advertisement(link: &str, index: u32) -> io::Result<OwnedFd> {
     join(fd, ALL_ROUTERS, index)
 }
 
-/// The filter of frames, in the kernel's language (`linux/filter.h`): router solicitations and requests of
-/// DHCPv6, without a VLAN and without extension headers.
+const LOAD_BYTE: u32 = libc::BPF_LD | libc::BPF_B | libc::BPF_ABS;
+const LOAD_HALF: u32 = libc::BPF_LD | libc::BPF_H | libc::BPF_ABS;
+const EQUAL: u32 = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
+const RETURN: u32 = libc::BPF_RET | libc::BPF_K;
+
+/// A step of a filter of frames, in the kernel's language (`linux/filter.h`). The number of steps to leave out comes
+/// after the value: if both are equal, or else if they are not.
+fn step(code: u32, k: u32, jt: u8, jf: u8) -> libc::sock_filter {
+    libc::sock_filter { code: u16::try_from(code).unwrap_or(u16::MAX), jt, jf, k }
+}
+
+/// The filter for ARP and neighbour discovery, without a VLAN.
+fn neighbours() -> [libc::sock_filter; 12] {
+    [
+        // The kernel takes a VLAN's tag out of the frame.
+        step(LOAD_BYTE, VLAN_PRESENT, 0, 0),
+        step(EQUAL, 0, 0, 9),
+        step(LOAD_HALF, 12, 0, 0),
+        step(EQUAL, ARP, 6, 0),
+        step(EQUAL, IPV6, 0, 6),
+        step(LOAD_BYTE, 20, 0, 0),
+        step(EQUAL, ICMP6, 0, 4),
+        step(LOAD_BYTE, 54, 0, 0),
+        step(EQUAL, NEIGHBOUR_SOLICITATION, 1, 0),
+        step(EQUAL, NEIGHBOUR_ADVERTISEMENT, 0, 1),
+        step(RETURN, FRAME, 0, 0),
+        step(RETURN, 0, 0, 0),
+    ]
+}
+
+/// The filter for router solicitations and requests of DHCPv6, without a VLAN and without extension headers.
 fn requests() -> [libc::sock_filter; 13] {
-    const LOAD_BYTE: u32 = libc::BPF_LD | libc::BPF_B | libc::BPF_ABS;
-    const LOAD_HALF: u32 = libc::BPF_LD | libc::BPF_H | libc::BPF_ABS;
-    const EQUAL: u32 = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
-    const RETURN: u32 = libc::BPF_RET | libc::BPF_K;
-    // The number of steps to leave out comes after the value: if both are equal, or else if they are not.
-    let step = |code: u32, k: u32, jt: u8, jf: u8| libc::sock_filter {
-        code: u16::try_from(code).unwrap_or(u16::MAX),
-        jt,
-        jf,
-        k,
-    };
     [
         // The kernel takes a VLAN's tag out of the frame.
         step(LOAD_BYTE, VLAN_PRESENT, 0, 0),

@@ -59,6 +59,8 @@ pub struct Masquerade {
     pub ipv6: Pair<Ipv6Addr>,
     /// The only ports that are forwarded. Empty means all ports.
     pub ports: Vec<Port>,
+    /// Whether the pod has the sidecar of a mesh.
+    pub has_sidecar: bool,
 }
 
 impl Wanted {
@@ -214,7 +216,7 @@ impl Link {
 pub struct Observed {
     /// All links, by name.
     pub links: BTreeMap<String, Link>,
-    /// Fingerprints in the handler's tables.
+    /// Fingerprints in the handler's tables, empty for a table without one.
     pub rules: BTreeMap<Family, Vec<u8>>,
     /// Link-local addresses of the IPv6 gateways of links that are about to become ports.
     pub routers: Routers,

@@ -33,6 +33,7 @@ mod macvlan;
 mod passt;
 mod rogue;
 mod rounds;
+mod sidecar;
 mod tap;
 
 const NODE4: Ipv4Addr = Ipv4Addr::new(10, 244, 9, 1);
@@ -51,7 +52,7 @@ fn wanted(ports: Vec<Port>) -> Wanted {
         tap_owner: 107,
         queues: 1,
         mac: Some(MAC),
-        binding: Binding::Masquerade(Masquerade { ipv4: IPV4, ipv6: IPV6, ports }),
+        binding: Binding::Masquerade(Masquerade { ipv4: IPV4, ipv6: IPV6, ports, has_sidecar: false }),
         alone: false,
     }
 }
@@ -513,16 +514,26 @@ fn a_refused_batch_names_the_message_and_changes_nothing() {
     let Some(pod) = namespace() else { return };
     inside(&pod, || {
         let nftables = Nftables::open().unwrap();
-        let four =
-            super::nft::rules::masquerade("eth0", "k6t-eth0", IPV4.gateway.into(), IPV4.guest.into(), &[]);
+        let four = super::nft::rules::masquerade(
+            "eth0",
+            "k6t-eth0",
+            IPV4.gateway.into(),
+            IPV4.guest.into(),
+            &[],
+            None,
+        );
         // An IPv4 address does not fit the register in a table for IPv6.
         let wrong = nft::rules::Ruleset { family: nft::rules::Family::V6, rules: four.rules.clone() };
         let error = nftables.replace(&wrong).unwrap_err();
         assert!(matches!(error, NftError::Refused { message: 7.., .. }), "{error:?}");
         assert_eq!(nftables.fingerprint(nft::rules::Family::V6).unwrap(), None);
-        nftables.replace(&four).unwrap();
+        nftables.create(&four).unwrap();
+        // A table that is there keeps its rules.
+        let error = nftables.create(&nft::rules::Ruleset { rules: Vec::new(), ..four.clone() }).unwrap_err();
+        assert!(matches!(error, NftError::Refused { message: 1, .. }), "{error:?}");
         assert_eq!(nftables.fingerprint(nft::rules::Family::V4).unwrap(), Some(four.fingerprint().to_vec()));
-        let step = Step::Rules(four);
+        nftables.replace(&four).unwrap();
+        let step = Step::ReplaceRules(four);
         assert!(format!("{step:?}").contains("Masquerade"));
     });
 }

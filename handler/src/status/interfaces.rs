@@ -46,11 +46,8 @@ pub(super) fn report(
     let has = |one: &&Interface| {
         one.lingers || one.is_device || cards.is_empty() || card(&one.name).is_some_and(|card| card.plugged)
     };
-    let mut interfaces: Vec<_> = made
-        .iter()
-        .filter(has)
-        .map(|made| (made.is_primary, interface(made, card(&made.name).is_some_and(|card| card.down))))
-        .collect();
+    let mut interfaces: Vec<_> =
+        made.iter().filter(has).map(|made| (made.is_primary, interface(made, card(&made.name)))).collect();
     let mut guest_only = Vec::new();
     for told in told {
         by_agent(&mut interfaces, &mut guest_only, told);
@@ -66,10 +63,15 @@ pub(super) fn report(
     interfaces
 }
 
-fn interface(seen: &Interface, is_down: bool) -> NetworkInterfaceStatus {
+fn interface(seen: &Interface, card: Option<&Card>) -> NetworkInterfaceStatus {
+    let is_down = card.is_some_and(|card| card.down);
+    // Where nobody has given the guest an address, it has what it told its neighbours. On the pod network that counts for
+    // nothing: others connect to that address.
+    let heard = card.filter(|_| seen.addresses.is_empty() && !seen.is_primary).map(|card| &card.addresses);
+    let address = seen.addresses.first().or_else(|| first(heard?));
     NetworkInterfaceStatus {
-        ip_address: seen.addresses.first().cloned(),
-        ip_addresses: seen.addresses.clone(),
+        ip_address: address.cloned(),
+        ip_addresses: heard.unwrap_or(&seen.addresses).clone(),
         mac: Some(seen.mac.clone()).filter(|mac| !mac.is_empty()),
         name: Some(seen.name.clone()),
         pod_interface_name: Some(seen.pod_interface.clone()),
@@ -78,6 +80,11 @@ fn interface(seen: &Interface, is_down: bool) -> NetworkInterfaceStatus {
         queue_count: i32::try_from(seen.queues).ok().filter(|_| !seen.is_device),
         ..NetworkInterfaceStatus::default()
     }
+}
+
+/// The address that is shown where there is room for one, as in KubeVirt: the first one of IPv4, or else the first one.
+fn first(addresses: &[String]) -> Option<&String> {
+    addresses.iter().find(|address| !address.contains(':')).or_else(|| addresses.first())
 }
 
 /// A network to which the pod is attached, but not the guest.
@@ -108,8 +115,7 @@ fn by_agent(
     told: &GuestInterface,
 ) {
     let GuestInterface { name, mac, addresses } = told;
-    // As in KubeVirt: the first IPv4 address, or else the first address.
-    let first = addresses.iter().find(|address| !address.contains(':')).or_else(|| addresses.first());
+    let first = first(addresses);
     let ours = |(_, one): &&mut (bool, NetworkInterfaceStatus)| {
         let known = one.mac.as_deref().is_some_and(|known| known.eq_ignore_ascii_case(mac));
         known && !has_source(one, SOURCE_AGENT)
@@ -184,6 +190,36 @@ mod tests {
         assert_eq!(after[2].pod_interface_name.as_deref(), Some("pod-blue"));
         // Once written, the entry stays.
         assert_eq!(report(&after, &made, &[], &told), after);
+    }
+
+    #[test]
+    fn what_a_guest_told_its_neighbours_is_shown_until_its_agent_tells_and_never_on_the_pod_network() {
+        let addresses = vec!["fd00::7".to_owned(), "10.9.0.7".to_owned()];
+        let card = |name: &str| Card {
+            name: name.to_owned(),
+            plugged: true,
+            addresses: addresses.clone(),
+            ..Card::default()
+        };
+        let cards = [card("default"), card("red"), card("leased")];
+        let mut primary = made("default", "02:01", true);
+        primary.addresses.clear();
+        let mut leased = made("leased", "02:03", false);
+        leased.addresses.push("10.8.0.1".to_owned());
+        let made = [primary, made("red", "02:02", false), leased];
+        let after = report(&[], &made, &cards, &[]);
+        let shown = |one: &NetworkInterfaceStatus| (one.ip_address.clone(), one.ip_addresses.clone());
+        assert_eq!(shown(&after[0]), (None, Vec::new()));
+        assert_eq!(shown(&after[1]), (Some("10.9.0.7".to_owned()), addresses.clone()));
+        assert_eq!(shown(&after[2]), (Some("10.8.0.1".to_owned()), vec!["10.8.0.1".to_owned()]));
+        assert_eq!(sources(&after)[1], ("red", "domain"));
+        let told = GuestInterface {
+            name: "eth1".to_owned(),
+            mac: "02:02".to_owned(),
+            addresses: vec!["10.9.0.8".to_owned()],
+        };
+        let after = report(&after, &made, &cards, &[told]);
+        assert_eq!(shown(&after[1]), (Some("10.9.0.8".to_owned()), vec!["10.9.0.8".to_owned()]));
     }
 
     #[test]

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use barevirt_protocol::pace::Bucket;
+
 use super::plan::Step;
-use crate::pace::Bucket;
 
 /// Rate limits for actions that a launcher can cause, by its reports or by falling silent. Normal guests stay
 /// far below them. A launcher that an attacker controls can overload neither the API server nor the node.

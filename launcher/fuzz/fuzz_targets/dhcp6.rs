@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use virt_launcher::dhcp::{Guest, frame, router, v6};
+use virt_launcher::dhcp::{Guest, frame, heard, router, v6};
 
 mod guest;
 
@@ -11,6 +11,7 @@ thread_local!(static GUEST: Guest = guest::guest());
 fuzz_target!(|bytes: &[u8]| {
     let _ = router::is_solicitation(bytes);
     GUEST.with(|guest| {
+        let _ = heard::address(bytes, guest.mac);
         if let Some(frame::Message::Dhcp { from, bytes }) = frame::read(bytes, guest.mac) {
             let frame = v6::answer(bytes, guest).map(|reply| frame::dhcp(guest.mac, from, &reply));
             assert!(frame.is_none_or(|frame| frame.len() < 8192));

@@ -26,7 +26,7 @@
 //!
 //! Any change of this needs a new version, and the old code must stay as well.
 
-use barevirt_api::pci::{self, FUNCTIONS, SLOTS};
+use barevirt_api::pci::{self, FUNCTIONS, Place, SLOTS};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use thiserror::Error;
@@ -65,6 +65,11 @@ impl Port {
         Self(bus.saturating_sub(1))
     }
 
+    /// The number of its bus, as firmware counts.
+    const fn bus_number(self) -> u16 {
+        self.0 + 1
+    }
+
     /// Its function in its slot on pcie.0.
     pub(crate) const fn function(self) -> u16 {
         self.0 % FUNCTIONS
@@ -96,6 +101,20 @@ pub enum Seat {
         /// Whether other devices have other functions of the slot.
         shared: bool,
     },
+}
+
+impl Seat {
+    /// The address at which the guest finds the device, as `0000:01:00.0`.
+    #[must_use]
+    pub fn address(self) -> String {
+        let place = match self {
+            Seat::Behind(port) => Place { bus: port.bus_number(), slot: 0, function: 0 },
+            Seat::Root { slot, function, .. } => Place { bus: 0, slot, function },
+            Seat::Bridged { port, slot, function, .. } => Place { bus: port.bus_number(), slot, function },
+        };
+        // The machine has one PCI domain.
+        format!("0000:{place}")
+    }
 }
 
 /// Places that a manifest chooses.

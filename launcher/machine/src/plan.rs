@@ -18,6 +18,7 @@ mod io_threads;
 mod nics;
 mod peripherals;
 mod ports;
+pub(crate) mod tagged;
 
 use self::addresses::Addresses;
 use self::boot::BootOrder;

@@ -31,6 +31,7 @@
 //! - [`message`]: requests and answers of the descriptor socket as JSON. Pure.
 //! - [`names`]: names that both sides use.
 //! - `system`: system calls that return descriptors, the only unsafe code; `control`: parses what they received.
+//! - [`pace`]: how often either side does what the other one, or its guest, causes. Pure.
 //! - [`capabilities`]: the file in which a launcher tells a handler what guests of its node can have.
 
 mod bind;
@@ -41,6 +42,7 @@ pub mod directory;
 pub mod grpc;
 pub mod message;
 pub mod names;
+pub mod pace;
 pub mod seqpacket;
 mod system;
 

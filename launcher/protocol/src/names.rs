@@ -133,7 +133,8 @@ pub enum NetworkDescriptor {
     /// UDP socket on port 547 over IPv6, bound to the bridge and joined to `ff02::1:2`.
     Dhcp6,
     /// Raw ICMPv6 socket bound to the bridge and joined to `ff02::2`. Where the guest is a host on the pod's own
-    /// network: a packet socket bound to the tap, for router advertisements and DHCPv6.
+    /// network: a packet socket bound to the tap, for router advertisements and DHCPv6, or to hear which addresses the guest
+    /// has where it is given none.
     RouterAdvertisement,
 }
 

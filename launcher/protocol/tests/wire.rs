@@ -173,10 +173,16 @@ fn routes_and_cards() {
     let route = Route { destination: "fd00::".into(), prefix: 64, gateway: String::new() };
     golden(&Interface { ipv6_routes: vec![route], ..Interface::default() }, "9a010a 0a06 666430303a3a 1040");
     golden(&Interface { refreshes_link: true, ..Interface::default() }, "880101");
-    let card = Card { name: "n".into(), plugged: true, down: true, trouble: "t".into() };
+    let card = Card {
+        name: "n".into(),
+        plugged: true,
+        down: true,
+        trouble: "t".into(),
+        addresses: vec!["a".into(), "b".into()],
+    };
     golden(
         &LauncherStatus { cards: vec![card], ..LauncherStatus::default() },
-        "a2020a 0a016e 1001 1801 220174",
+        "a20210 0a016e 1001 1801 220174 2a0161 2a0162",
     );
     let disk = ClaimDisk { volume: "d".into(), bytes: 300 };
     golden(&LauncherStatus { claim_disks: vec![disk], ..LauncherStatus::default() }, "aa0206 0a0164 10ac02");

@@ -24,7 +24,7 @@ use barevirt_api::cloud_init::Layout;
 
 use crate::iso::IsoError;
 
-pub use seed::{Identity, Seed, SeedError};
+pub use seed::{Device, Identity, Seed, SeedError};
 
 /// Directory below which the kubelet mounts the secrets of a volume, by the volume's name.
 pub const SECRETS: &str = "/var/run/kubevirt-private/secret";
@@ -58,6 +58,30 @@ pub enum CloudInitError {
         /// The error of the system.
         source: io::Error,
     },
+}
+
+/// A config drive that tells of devices, as long as their places in the machine are not known.
+#[derive(Debug)]
+pub struct ConfigDrive {
+    /// The volume.
+    pub volume: String,
+    /// Path of its image.
+    pub path: PathBuf,
+    /// The guest's identity.
+    pub identity: Identity,
+    /// The contents without the devices.
+    pub seed: Seed,
+}
+
+impl ConfigDrive {
+    /// Makes its image.
+    ///
+    /// # Errors
+    /// Names the volume.
+    pub fn make(self, devices: &[Device]) -> Result<(), CloudInitError> {
+        let Self { volume, path, identity, seed } = self;
+        write_image(&volume, &seed.with_devices(&identity, devices), &path).map(drop)
+    }
 }
 
 /// Path of a volume's image below a directory, as in KubeVirt. `first` is false for a second volume of the

@@ -7,6 +7,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use barevirt_api::cloud_init::{CloudInit, Given, Layout};
+use barevirt_machine::TaggedCard;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
@@ -50,6 +51,24 @@ pub struct Seed {
     pub user_data: Vec<u8>,
     /// The user's network data, unchanged.
     pub network_data: Option<Vec<u8>>,
+}
+
+/// A device of the machine of which a config drive tells, with KubeVirt's members in KubeVirt's order.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Device {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    bus: &'static str,
+    address: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mac: Option<String>,
+    tags: [String; 1],
+}
+
+impl From<TaggedCard> for Device {
+    fn from(TaggedCard { address, mac, tag }: TaggedCard) -> Self {
+        Self { kind: "nic", bus: "pci", address, mac, tags: [tag] }
+    }
 }
 
 /// Why the contents cannot be read.
@@ -111,10 +130,16 @@ impl Seed {
         };
         Ok(Self {
             layout,
-            meta_data: meta_data(layout, identity),
+            meta_data: meta_data(layout, identity, &[]),
             user_data: user_data.unwrap_or_default(),
             network_data,
         })
+    }
+
+    /// The same contents; those of a config drive also tell of these devices.
+    #[must_use]
+    pub fn with_devices(self, identity: &Identity, devices: &[Device]) -> Self {
+        Self { meta_data: meta_data(self.layout, identity, devices), ..self }
     }
 }
 
@@ -139,11 +164,13 @@ struct ConfigDrive<'a> {
     instance_id: String,
     hostname: &'a str,
     uuid: &'a str,
+    #[serde(skip_serializing_if = "<[Device]>::is_empty")]
+    devices: &'a [Device],
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     public_keys: BTreeMap<String, &'a str>,
 }
 
-fn meta_data(layout: Layout, identity: &Identity) -> Vec<u8> {
+fn meta_data(layout: Layout, identity: &Identity, devices: &[Device]) -> Vec<u8> {
     let Identity { name, namespace, hostname, uuid, instance_type, keys } = identity;
     let public_keys = keys.iter().enumerate().map(|(n, key)| (n.to_string(), key.as_str())).collect();
     let instance_type = instance_type.as_deref();
@@ -159,6 +186,7 @@ fn meta_data(layout: Layout, identity: &Identity) -> Vec<u8> {
             instance_id: format!("{name}.{namespace}"),
             hostname,
             uuid,
+            devices,
             public_keys,
         }),
     };
@@ -239,7 +267,7 @@ mod tests {
     #[test]
     fn meta_data_is_kubevirts() {
         let mut identity = identity();
-        let told = |layout, identity: &Identity| String::from_utf8(meta_data(layout, identity)).unwrap();
+        let told = |layout, identity: &Identity| String::from_utf8(meta_data(layout, identity, &[])).unwrap();
         assert_eq!(
             told(Layout::NoCloud, &identity),
             r#"{"instance-id":"5a9fc181-957e-5c32-9e5a-2de5e9673531","local-hostname":"web"}"#
@@ -254,6 +282,30 @@ mod tests {
             told(Layout::ConfigDrive, &identity),
             r#"{"instance_type":"u1.small","instance_id":"vm1.shop","hostname":"web","uuid":"5a9fc181-957e-5c32-9e5a-2de5e9673531","public_keys":{"0":"ssh-ed25519 A","1":"ssh-ed25519 B"}}"#
         );
+    }
+
+    #[test]
+    fn a_config_drive_tells_of_tagged_cards() {
+        let card = |address: &str, mac: Option<&str>, tag: &str| {
+            Device::from(TaggedCard {
+                address: address.into(),
+                mac: mac.map(str::to_owned),
+                tag: tag.to_owned(),
+            })
+        };
+        let devices = [
+            card("0000:01:00.0", Some("02:00:00:00:00:01"), "backup"),
+            card("0000:0d:00.0", None, "\"fast\""),
+        ];
+        let told = |layout: &str| {
+            let seed = seed(layout, &json!({"userData": "#"}), Path::new(NOWHERE)).unwrap();
+            String::from_utf8(seed.with_devices(&identity(), &devices).meta_data).unwrap()
+        };
+        assert_eq!(
+            told("cloudInitConfigDrive"),
+            r#"{"instance_id":"vm1.shop","hostname":"web","uuid":"5a9fc181-957e-5c32-9e5a-2de5e9673531","devices":[{"type":"nic","bus":"pci","address":"0000:01:00.0","mac":"02:00:00:00:00:01","tags":["backup"]},{"type":"nic","bus":"pci","address":"0000:0d:00.0","tags":["\"fast\""]}]}"#
+        );
+        assert!(!told("cloudInitNoCloud").contains("devices"));
     }
 
     #[test]

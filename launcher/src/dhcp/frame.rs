@@ -17,10 +17,10 @@ const IPV6: usize = 40;
 const UDP: usize = 8;
 const ETHERTYPE: [u8; 2] = [0x86, 0xdd];
 const PROTOCOL_UDP: u8 = 17;
-const PROTOCOL_ICMP6: u8 = 58;
+pub(super) const PROTOCOL_ICMP6: u8 = 58;
 const SERVER_PORT: u16 = 547;
 /// Hop limit that neighbour discovery requires: it proves that no router forwarded the message.
-const NEIGHBOUR_DISCOVERY_HOPS: u8 = 255;
+pub(super) const NEIGHBOUR_DISCOVERY_HOPS: u8 = 255;
 /// Hop limit of messages to a neighbour.
 const HOPS: u8 = 64;
 const ALL_NODES_MAC: Mac = Mac([0x33, 0x33, 0, 0, 0, 1]);
@@ -39,8 +39,16 @@ pub enum Message<'a> {
     },
 }
 
-/// The message in a frame; `None` if the frame is another one, or not from the MAC address of the guest.
-pub fn read(frame: &[u8], guest: Mac) -> Option<Message<'_>> {
+/// A packet of IPv6.
+pub(super) struct Packet<'a> {
+    pub(super) protocol: u8,
+    pub(super) hops: u8,
+    pub(super) from: Ipv6Addr,
+    pub(super) payload: &'a [u8],
+}
+
+/// The packet in a frame; `None` if the frame is another one, or not from the MAC address of the guest.
+pub(super) fn packet_of(frame: &[u8], guest: Mac) -> Option<Packet<'_>> {
     let (ethernet, packet) = frame.split_at_checked(ETHERNET)?;
     let (header, rest) = packet.split_at_checked(IPV6)?;
     if ethernet[6..12] != guest.0 || ethernet[12..14] != ETHERTYPE || header[0] >> 4 != 6 {
@@ -48,8 +56,13 @@ pub fn read(frame: &[u8], guest: Mac) -> Option<Message<'_>> {
     }
     let length = usize::from(u16::from_be_bytes([header[4], header[5]]));
     let payload = rest.get(..length)?;
-    let (protocol, hops) = (header[6], header[7]);
     let from = Ipv6Addr::from(<[u8; 16]>::try_from(&header[8..24]).ok()?);
+    Some(Packet { protocol: header[6], hops: header[7], from, payload })
+}
+
+/// The message in a frame; `None` if the frame is another one, or not from the MAC address of the guest.
+pub fn read(frame: &[u8], guest: Mac) -> Option<Message<'_>> {
+    let Packet { protocol, hops, from, payload } = packet_of(frame, guest)?;
     match protocol {
         PROTOCOL_ICMP6 if hops == NEIGHBOUR_DISCOVERY_HOPS && router::is_solicitation(payload) => {
             Some(Message::Solicitation)
@@ -129,16 +142,16 @@ fn checksum(from: Ipv6Addr, to: Ipv6Addr, protocol: u8, payload: &[u8]) -> u16 {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use proptest::prelude::*;
 
     use super::*;
 
-    const GUEST: Mac = Mac([2, 0x12, 0x34, 0x56, 0x78, 0x9a]);
-    const CLIENT: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0x12, 0x34ff, 0xfe56, 0x789a);
+    pub(in crate::dhcp) const GUEST: Mac = Mac([2, 0x12, 0x34, 0x56, 0x78, 0x9a]);
+    pub(in crate::dhcp) const CLIENT: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0x12, 0x34ff, 0xfe56, 0x789a);
 
     /// A frame from the guest.
-    fn from_guest(from: Ipv6Addr, protocol: u8, hops: u8, payload: &[u8]) -> Vec<u8> {
+    pub(in crate::dhcp) fn from_guest(from: Ipv6Addr, protocol: u8, hops: u8, payload: &[u8]) -> Vec<u8> {
         let mut frame = packet((ALL_NODES_MAC, ALL_NODES), from, protocol, hops, payload.to_vec(), 2);
         frame[6..12].copy_from_slice(&GUEST.0);
         frame

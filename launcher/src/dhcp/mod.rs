@@ -18,13 +18,17 @@
 //!                └─ bridge ══ network, whose routers the advertisements name
 //! ```
 //!
+//! Where the guest gets no address from here, the packet socket is used to hear which ones it has ([`heard`]).
+//!
 //! There is one guest on the bridge and one address of each family, so there is no pool and no state: every
 //! answer is a pure function of the request and the [`Guest`]. Bounded parsers read the guest's messages and
-//! ignore what they do not understand.
+//! ignore what they do not understand. `answers` limits how often the guest gets an answer.
 
+mod answers;
 pub mod domain;
 pub mod frame;
 pub mod guest;
+pub mod heard;
 pub mod ipv6;
 mod pace;
 pub mod router;

@@ -117,7 +117,7 @@ async fn a_guest_on_its_pods_network_gets_the_pods_address_and_router_and_no_oth
     facts.ipv6_routes =
         vec![Route { destination: "fd00:10:244:9::".into(), prefix: 64, gateway: String::new() }];
     let settings = Guest::new(&facts, Some("vm1"), None).unwrap();
-    let server = tokio::spawn(serve(settings, Sockets { router: Some(tap), ..Sockets::default() }));
+    let server = tokio::spawn(serve(settings, Sockets { router: Some(tap), ..Sockets::default() }, |_| ()));
     gateway.go.send(()).unwrap();
     guest.go.send(()).unwrap();
     let seen = tokio::task::spawn_blocking(move || guest.thread.join()).await.unwrap();

@@ -219,7 +219,7 @@ async fn real_clients_get_what_the_guest_is_meant_to_have() {
         ..Default::default()
     };
     let guest = Guest::new(&facts, Some("vm1"), Some(&options)).unwrap();
-    let server = tokio::spawn(serve(guest, sockets));
+    let server = tokio::spawn(serve(guest, sockets, |_| ()));
     go.send(()).unwrap();
     let seen = tokio::task::spawn_blocking(move || guest_side.join()).await.unwrap().unwrap();
     assert!(!server.is_finished());

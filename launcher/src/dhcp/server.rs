@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 use std::io::{self, IoSlice};
-use std::net::{Ipv6Addr, SocketAddrV4, SocketAddrV6, UdpSocket as StdSocket};
+use std::net::{IpAddr, Ipv6Addr, SocketAddrV4, SocketAddrV6, UdpSocket as StdSocket};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Duration;
 
@@ -10,13 +10,14 @@ use nix::sys::socket::sockopt::Broadcast;
 use nix::sys::socket::{ControlMessage, MsgFlags, SockaddrIn6, sendmsg, setsockopt};
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
+use super::answers::Answers;
 use super::guest::Guest;
 use super::ipv6::Neighbours;
 use super::pace::Pace;
 use super::router::ALL_NODES;
-use super::{router, tap, v4, v6};
+use super::{heard, router, tap, v4, v6};
 
 /// Delay after an error of a socket: the bridge may come back.
 pub(super) const ERROR_PAUSE: Duration = Duration::from_millis(500);
@@ -29,7 +30,7 @@ pub struct Sockets {
     /// UDP over IPv6, port 547, joined `ff02::1:2`.
     pub dhcp6: Option<OwnedFd>,
     /// Raw ICMPv6, joined `ff02::2`. Where other hosts are on the guest's network: a packet socket on the tap,
-    /// which also serves DHCPv6.
+    /// which also serves DHCPv6, or on which the guest's own addresses are heard if it is given none.
     pub router: Option<OwnedFd>,
     /// Interface index of the bridge in the pod.
     pub bridge_index: u32,
@@ -45,16 +46,22 @@ pub struct ServeError {
 }
 
 /// Serves the guest on the sockets until dropped; returns only if a descriptor is not a socket of its kind.
-/// Families without a socket or without an address are not served.
+/// Families without a socket or without an address are not served. `tell` gets the addresses that a guest without any
+/// from here has by itself, whenever there is another one.
 ///
 /// # Errors
 /// If a descriptor is not a socket of its kind.
-pub async fn serve(guest: Guest, sockets: Sockets) -> Result<Infallible, ServeError> {
+pub async fn serve(
+    guest: Guest,
+    sockets: Sockets,
+    tell: impl Fn(Vec<IpAddr>),
+) -> Result<Infallible, ServeError> {
     let Sockets { dhcp4, dhcp6, router, bridge_index } = sockets;
     let dhcp4 = dhcp4.map(|socket| prepare(socket, "dhcp4", true)).transpose()?;
     let dhcp6 = dhcp6.map(|socket| prepare(socket, "dhcp6", false)).transpose()?;
     let router = router.map(|socket| prepare(socket, "ra", false)).transpose()?;
     let has_neighbours = guest.ipv6.as_ref().is_some_and(|ipv6| ipv6.neighbours == Neighbours::Network);
+    let has_none = guest.ipv4.is_none() && guest.ipv6.is_none();
     tracing::info!(
         mac = %guest.mac,
         dhcp4 = dhcp4.is_some() && guest.ipv4.is_some(),
@@ -62,22 +69,24 @@ pub async fn serve(guest: Guest, sockets: Sockets) -> Result<Infallible, ServeEr
         router = router.is_some() && guest.ipv6.is_some(),
         "serving addresses to the guest"
     );
+    let answers = Answers::new(&guest);
     let ((), (), ()) = tokio::join!(
         async {
             match &dhcp4 {
-                Some(socket) => serve_v4(&guest, socket).await,
+                Some(socket) => serve_v4(&answers, socket).await,
                 None => std::future::pending().await,
             }
         },
         async {
             match &dhcp6 {
-                Some(socket) => serve_v6(&guest, socket, bridge_index).await,
+                Some(socket) => serve_v6(&answers, socket, bridge_index).await,
                 None => std::future::pending().await,
             }
         },
         async {
             match &router {
-                Some(socket) if has_neighbours => tap::serve(&guest, socket).await,
+                Some(socket) if has_none => heard::listen(guest.mac, socket, &tell).await,
+                Some(socket) if has_neighbours => tap::serve(&guest, &answers, socket).await,
                 Some(socket) => serve_router(&guest, socket, bridge_index).await,
                 None => std::future::pending().await,
             }
@@ -98,7 +107,7 @@ fn prepare(socket: OwnedFd, name: &'static str, broadcasts: bool) -> Result<UdpS
     UdpSocket::from_std(socket).map_err(failed)
 }
 
-async fn serve_v4(guest: &Guest, socket: &UdpSocket) {
+async fn serve_v4(answers: &Answers<'_>, socket: &UdpSocket) {
     let mut buffer = [0; v4::LARGEST_REQUEST];
     loop {
         let received = socket.recv_from(&mut buffer).await;
@@ -106,14 +115,14 @@ async fn serve_v4(guest: &Guest, socket: &UdpSocket) {
             sleep(ERROR_PAUSE).await;
             continue;
         };
-        if let Some(v4::Reply { bytes, to }) = v4::answer(&buffer[..length], guest) {
+        if let Some(v4::Reply { bytes, to }) = answers.v4(&buffer[..length], Instant::now()) {
             let to = SocketAddrV4::new(to, v4::CLIENT_PORT);
             let _ = socket.send_to(&bytes, to).await.inspect_err(|error| note("dhcp4", error));
         }
     }
 }
 
-async fn serve_v6(guest: &Guest, socket: &UdpSocket, bridge_index: u32) {
+async fn serve_v6(answers: &Answers<'_>, socket: &UdpSocket, bridge_index: u32) {
     let mut buffer = [0; v6::LARGEST_REQUEST];
     loop {
         let received = socket.recv_from(&mut buffer).await;
@@ -126,7 +135,7 @@ async fn serve_v6(guest: &Guest, socket: &UdpSocket, bridge_index: u32) {
         if !from.ip().is_unicast_link_local() {
             continue;
         }
-        if let Some(bytes) = v6::answer(&buffer[..length], guest) {
+        if let Some(bytes) = answers.v6(&buffer[..length], Instant::now()) {
             let to = SocketAddrV6::new(*from.ip(), v6::CLIENT_PORT, 0, bridge_index);
             let _ = socket.send_to(&bytes, to).await.inspect_err(|error| note("dhcp6", error));
         }

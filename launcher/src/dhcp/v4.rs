@@ -271,4 +271,4 @@ fn push(bytes: &mut Vec<u8>, option: u8, value: &[u8]) {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

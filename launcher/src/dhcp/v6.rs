@@ -254,4 +254,4 @@ fn push(bytes: &mut Vec<u8>, option: u16, value: &[u8]) {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

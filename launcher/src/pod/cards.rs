@@ -12,6 +12,7 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
@@ -20,6 +21,7 @@ use barevirt_protocol::names::NetworkDescriptor;
 use barevirt_protocol::v1::{self, Interface};
 use barevirt_qmp::qapi::qmp;
 use barevirt_qmp::{Deadline, Error, Qmp};
+use tokio::sync::watch;
 use tokio::task::{JoinHandle, spawn_local};
 use tokio::time::Instant;
 
@@ -57,6 +59,8 @@ pub struct Cards {
     refused: Vec<Refused>,
     /// DHCP servers by network.
     servers: BTreeMap<String, JoinHandle<()>>,
+    /// Addresses that the guest has by itself, by network.
+    heard: watch::Sender<BTreeMap<String, Vec<IpAddr>>>,
     network_boot: bool,
     next: u64,
 }
@@ -76,13 +80,21 @@ impl Cards {
             })
         });
         let plugged = plugged.collect();
-        Self { plugged, refused: Vec::new(), servers: BTreeMap::new(), network_boot, next: 0 }
+        let (refused, servers, heard) = (Vec::new(), BTreeMap::new(), watch::Sender::default());
+        Self { plugged, refused, servers, heard, network_boot, next: 0 }
+    }
+
+    /// Changes when another address of the guest is heard, which is part of the state then.
+    pub fn heard(&self) -> watch::Receiver<BTreeMap<String, Vec<IpAddr>>> {
+        self.heard.subscribe()
     }
 
     /// Runs the DHCP server of a network until its card is gone.
     pub fn serve(&mut self, network: &str, guest: dhcp::Guest, sockets: dhcp::Sockets) {
+        let (heard, of) = (self.heard.clone(), network.to_owned());
         let server = spawn_local(async move {
-            let Err(error) = dhcp::serve(guest, sockets).await;
+            let tell = |addresses| heard.send_modify(|all| drop(all.insert(of.clone(), addresses)));
+            let Err(error) = dhcp::serve(guest, sockets, tell).await;
             tracing::error!(%error, "the guest is not told its addresses");
         });
         if let Some(former) = self.servers.insert(network.to_owned(), server) {
@@ -256,6 +268,7 @@ impl Cards {
             // Its sockets are closed before the handler is told so.
             let _ = server.await;
         }
+        self.heard.send_if_modified(|all| all.remove(&gone.network).is_some());
         let mut store = store.borrow_mut();
         let of_network = |name: &&String| {
             NetworkDescriptor::parse(name).is_some_and(|(network, _)| network == gone.network)
@@ -268,13 +281,16 @@ impl Cards {
 
     /// The state that the handler uses.
     pub fn status(&self) -> Vec<v1::Card> {
+        let heard = self.heard.borrow();
         let plugged = self.plugged.iter().map(|plugged| {
+            let addresses = heard.get(&plugged.network).into_iter().flatten();
+            let addresses = addresses.map(ToString::to_string).collect();
             let trouble = plugged.leaving.as_ref().and_then(|leaving| leaving.trouble("card"));
             let trouble = trouble.unwrap_or_else(|| plugged.trouble.clone());
             // The guest has the card until it has released it.
             let has = plugged.leaving.as_ref().is_none_or(|leaving| leaving.refused.is_none());
             let Card { name, down, .. } = plugged.card.clone();
-            v1::Card { name, plugged: has, down, trouble }
+            v1::Card { name, plugged: has, down, trouble, addresses }
         });
         let refused = self.refused.iter().map(|refused| v1::Card {
             name: refused.name.clone(),

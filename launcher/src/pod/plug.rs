@@ -117,11 +117,12 @@ impl Plugs {
         mut people: watch::Receiver<Option<Qmp>>,
         mut wanted: watch::Receiver<Option<Arc<Wanted>>>,
     ) {
-        let mut circumstances = self.circumstances.subscribe();
+        let (mut circumstances, mut heard) = (self.circumstances.subscribe(), self.cards.heard());
         loop {
             let monitor = people.borrow_and_update().clone();
             let latest = wanted.borrow_and_update().clone();
             circumstances.borrow_and_update();
+            heard.mark_unchanged();
             let mut pause = None;
             if let (Some(monitor), Some(latest)) = (monitor, latest) {
                 let outcome = self.turn(&monitor, &latest).await;
@@ -138,6 +139,7 @@ impl Plugs {
                 changed = people.changed() => changed.is_ok(),
                 changed = wanted.changed() => changed.is_ok(),
                 changed = circumstances.changed() => changed.is_ok(),
+                changed = heard.changed() => changed.is_ok(),
                 () = rest(pause) => true,
             };
             if !on {

@@ -60,8 +60,14 @@ fn wanted(revision: i64, states: [&str; 2]) -> tonic::Request<SyncRequest> {
     request
 }
 
+/// What a guest with these addresses tells its neighbours.
+fn arp(mac: [u8; 6], address: [u8; 4]) -> Vec<u8> {
+    let ethernet = [&[0xff; 6][..], &mac, &[8, 6]].concat();
+    [&ethernet[..], &[0, 1, 8, 0, 6, 4, 0, 1], &mac, &address, &[0; 6], &[10, 9, 0, 1]].concat()
+}
+
 fn card(name: &str, down: bool) -> Card {
-    Card { name: name.to_owned(), plugged: true, down, trouble: String::new() }
+    Card { name: name.to_owned(), plugged: true, down, ..Card::default() }
 }
 
 #[tokio::test]
@@ -77,6 +83,8 @@ async fn a_guest_starts_with_both_of_its_cards_and_their_links_go_up_and_down() 
     let _helper = pod.root_disk().await;
     watch.until("waits for the socket", |status| status.message.contains("net/default/dhcp4")).await;
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let [heard, neighbours] = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
+    giver.give(1, "net/red/ra", &[heard.as_fd()], SOON).await.unwrap();
     giver.give(1, "net/default/dhcp4", &[socket.as_fd()], SOON).await.unwrap();
     let told = [card("default", false), card("red", true)];
     let runs = |status: &LauncherStatus| status.phase() == Phase::Running && status.cards == told;
@@ -100,6 +108,11 @@ async fn a_guest_starts_with_both_of_its_cards_and_their_links_go_up_and_down() 
     client.clone().sync(wanted(2, ["down", "up"])).await.unwrap();
     let told = [card("default", true), card("red", false)];
     watch.until("the other way round", |status| status.cards == told).await;
+
+    // The guest's neighbours hear its address, and so does the launcher.
+    neighbours.send_to(&arp([2, 0, 0, 0, 0, 2], [10, 9, 0, 7]), heard.local_addr().unwrap()).unwrap();
+    let red = Card { addresses: vec!["10.9.0.7".to_owned()], ..card("red", false) };
+    watch.until("heard", |status| status.cards == [card("default", true), red.clone()]).await;
 
     // A card from the start is removed like one that was plugged in later.
     client.sync(wanted(3, ["down", "absent"])).await.unwrap();

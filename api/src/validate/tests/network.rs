@@ -142,7 +142,12 @@ fn a_card_of_the_node_is_on_a_network_beside_the_first() {
     for (more, refused) in [
         (json!({"model": "virtio"}), no_effect("model")),
         (json!({"dhcpOptions": {"bootFileName": "a"}}), no_effect("dhcpOptions")),
-        (json!({"tag": "red"}), format!("{card}.tag: {card}.tag is not supported yet")),
+        (
+            json!({"tag": "red"}),
+            format!(
+                "{card}.tag: {card}.tag has no effect without a cloudInitConfigDrive volume, which tells the guest of it"
+            ),
+        ),
         (
             json!({"state": "down"}),
             format!(r#"{card}.state: "b" interface's state "down" is not supported for SR-IOV NICs"#),
@@ -334,4 +339,35 @@ fn one_mistake_may_have_several_causes_and_all_are_named() {
         fields(with(right(), "/spec/domain/devices/interfaces/-", twice)),
         ["spec.domain.devices.interfaces[1].name"]
     );
+}
+
+#[test]
+fn ports_of_a_meshs_sidecar_are_not_the_guests() {
+    let guest = |annotation: &str, protocol: &str| {
+        let annotations = json!({"sidecar.istio.io/inject": annotation});
+        let object = with(right(), "/metadata/annotations", annotations);
+        let port = json!({"name": "health", "port": 15021, "protocol": protocol});
+        with(object, "/spec/domain/devices/interfaces/0/ports", json!([{"name": "web", "port": 80}, port]))
+    };
+    let refused = |annotation: &str, protocol: &str| {
+        let object = guest(annotation, protocol);
+        let template =
+            json!({"metadata": {"annotations": object["metadata"]["annotations"]}, "spec": object["spec"]});
+        let vm = machine(json!({"runStrategy": "Halted", "template": template}));
+        let of_the_sidecar = |causes: Vec<Cause>| {
+            let messages = causes.into_iter().map(|cause| cause.message);
+            let messages = messages.filter(|message| message.contains("sidecar"));
+            messages.map(|message| message.replace("spec.template.", "")).collect::<Vec<_>>()
+        };
+        let of_machine = vm_spec(&Path::new("spec"), &vm.spec, Requester::User, &Gates::default());
+        let mut vmi = instance(object);
+        defaults::vmi(&mut vmi);
+        let of_instance = of_the_sidecar(vmi_create(&vmi, Requester::User, &Gates::default()));
+        assert_eq!(of_the_sidecar(of_machine), of_instance);
+        of_instance
+    };
+    let field = "spec.domain.devices.interfaces[0].ports[1].port";
+    let message = format!("{field} 15021 belongs to the sidecar of the mesh in the pod");
+    assert_eq!(refused("True", "TCP"), [message]);
+    assert_eq!([refused("true", "UDP"), refused("false", "TCP")], [Vec::<String>::new(), Vec::new()]);
 }

@@ -1,14 +1,15 @@
 //! Encodes a set of rules as netlink messages for nftables: one batch, which the kernel applies as a whole or
 //! not at all.
 //!
-//! The batch first makes sure that the table exists, then deletes it, and creates it again. So it replaces
-//! the table in one step, and packets see either the old rules or the new ones. Existing translated
-//! connections are not affected.
+//! A batch that replaces a table first makes sure that it exists, then deletes it, and creates it again. So packets
+//! see either the old rules or the new ones. Existing translated connections are not affected. For a table that is
+//! deleted, the kernel waits until no packet uses it any more, some milliseconds, and whoever closes a socket of
+//! nftables waits with it. So a table that does not exist is only created.
 
 use std::net::{IpAddr, Ipv6Addr};
 
 use netlink_packet_core::{
-    DefaultNla, Emitable, NLM_F_ACK, NLM_F_APPEND, NLM_F_CREATE, NLM_F_REQUEST, NetlinkMessage,
+    DefaultNla, Emitable, NLM_F_ACK, NLM_F_APPEND, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REQUEST, NetlinkMessage,
 };
 use netlink_packet_netfilter::nftables::{
     ChainAttribute, ChainMessage, Cmp, DataAttribute, ExpressionAttribute, Expressions, Hook, Immediate,
@@ -52,21 +53,27 @@ pub struct Batch {
     pub answers: u32,
 }
 
-/// The batch that replaces the table of `ruleset`.
+/// The batch that replaces the table of `ruleset`, whether there is one or not.
 pub fn replace(ruleset: &Ruleset) -> Batch {
+    let table = || TableMessage { attributes: vec![TableAttribute::Name(TABLE.to_owned())] };
+    let former =
+        [(NLM_F_CREATE, NfTablesMessage::NewTable(table())), (0, NfTablesMessage::DeleteTable(table()))];
+    batch(ruleset, former)
+}
+
+/// The batch that creates the table of `ruleset`. The kernel refuses it if there is one.
+pub fn create(ruleset: &Ruleset) -> Batch {
+    batch(ruleset, [])
+}
+
+/// A batch that creates a table after these messages.
+fn batch(ruleset: &Ruleset, before: impl IntoIterator<Item = (u16, NfTablesMessage)>) -> Batch {
     let family = protocol_family(ruleset.family);
     let fingerprint = ruleset.fingerprint().to_vec();
-    let name = TableAttribute::Name(TABLE.to_owned());
-    let mut inner = vec![
-        (NLM_F_CREATE, NfTablesMessage::NewTable(TableMessage { attributes: vec![name.clone()] })),
-        (0, NfTablesMessage::DeleteTable(TableMessage { attributes: vec![name.clone()] })),
-        (
-            NLM_F_CREATE,
-            NfTablesMessage::NewTable(TableMessage {
-                attributes: vec![name, TableAttribute::UserData(fingerprint)],
-            }),
-        ),
-    ];
+    let attributes = vec![TableAttribute::Name(TABLE.to_owned()), TableAttribute::UserData(fingerprint)];
+    let table = NfTablesMessage::NewTable(TableMessage { attributes });
+    let mut inner: Vec<_> = before.into_iter().collect();
+    inner.push((NLM_F_CREATE | NLM_F_EXCL, table));
     inner.extend(Chain::ALL.map(|chain| (NLM_F_CREATE, new_chain(chain))));
     inner.extend(
         ruleset.rules.iter().map(|rule| (NLM_F_CREATE | NLM_F_APPEND, new_rule(ruleset.family, rule))),

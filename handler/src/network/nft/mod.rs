@@ -15,6 +15,7 @@ use nix::sys::socket::{setsockopt, sockopt};
 use nix::sys::time::TimeVal;
 use thiserror::Error;
 
+use self::encode::Batch;
 use self::rules::{Family, Ruleset};
 use super::datagram::messages;
 
@@ -57,8 +58,8 @@ impl Nftables {
         Ok(Self { socket })
     }
 
-    /// The fingerprint in the handler's table of `family`; `None` if there is no such table, or it has no
-    /// fingerprint.
+    /// The fingerprint in the handler's table of `family`, empty if the table has none; `None` if there is no such
+    /// table.
     pub fn fingerprint(&self, family: Family) -> Result<Option<Vec<u8>>, NftError> {
         self.socket.send(&encode::get_table(family), 0)?;
         let mut found = None;
@@ -70,10 +71,11 @@ impl Nftables {
                     ..
                 }) => {
                     done = true;
-                    found = table.attributes.into_iter().find_map(|attribute| match attribute {
+                    let fingerprint = table.attributes.into_iter().find_map(|attribute| match attribute {
                         TableAttribute::UserData(bytes) => Some(bytes),
                         _ => None,
                     });
+                    found = Some(fingerprint.unwrap_or_default());
                     Ok(())
                 }
                 NetlinkPayload::Error(error) => {
@@ -90,9 +92,17 @@ impl Nftables {
         Ok(found)
     }
 
-    /// Replaces the handler's table of that family with `ruleset`, in one step.
+    /// Replaces the handler's table of that family with `ruleset`, in one step, whether there is one or not.
     pub fn replace(&self, ruleset: &Ruleset) -> Result<(), NftError> {
-        let batch = encode::replace(ruleset);
+        self.carry_out(&encode::replace(ruleset))
+    }
+
+    /// Creates the handler's table of that family. It is an error if there is one.
+    pub fn create(&self, ruleset: &Ruleset) -> Result<(), NftError> {
+        self.carry_out(&encode::create(ruleset))
+    }
+
+    fn carry_out(&self, batch: &Batch) -> Result<(), NftError> {
         self.socket.send(&batch.bytes, 0)?;
         let mut answered = 0;
         let mut refused = None;

@@ -12,6 +12,15 @@
 //!                in k6t-eth0, from elsewhere than the guest's address          -> drop     no other source address
 //! ```
 //!
+//! Where the pod has the sidecar of a mesh, these come first in their chains:
+//!
+//! ```text
+//!   prerouting   in eth0, tcp port of the sidecar                    -> accept         it reaches the sidecar
+//!   output       to 127.0.0.1 or ::1, tcp port of the sidecar        -> accept         kubectl port-forward to the sidecar
+//!   output       from 127.0.0.6 or ::6, to the pod [tcp|udp port]    -> dnat guest     the sidecar connects to the guest
+//!   postrouting  from 127.0.0.6 or ::6, out of the bridge            -> snat gateway   so that the guest can answer it
+//! ```
+//!
 //! The first three chains have the type nat: the kernel consults them for the first packet of a connection
 //! only. So packets that return on a connection of the guest are never redirected, whatever the first rule
 //! says. The kernel does not track neighbour discovery at all, so these chains do not affect it.
@@ -23,6 +32,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use barevirt_api::mesh;
 use sha2::{Digest, Sha256};
 
 /// Name of the table. Only the handler uses it, and it is replaced as a whole.
@@ -163,27 +173,46 @@ impl Ruleset {
     }
 }
 
-/// The rules that connect `guest` behind `gateway` to the pod's interface.
+/// The rules that connect `guest` behind `gateway` to the pod's interface. `behind_sidecar` is the pod's address of that
+/// family, if the pod has the sidecar of a mesh.
 pub fn masquerade(
     pod_interface: &str,
     bridge: &str,
     gateway: IpAddr,
     guest: IpAddr,
     ports: &[Port],
+    behind_sidecar: Option<IpAddr>,
 ) -> Ruleset {
-    let (family, loopback) = match guest {
-        IpAddr::V4(_) => (Family::V4, IpAddr::V4(Ipv4Addr::LOCALHOST)),
-        IpAddr::V6(_) => (Family::V6, IpAddr::V6(Ipv6Addr::LOCALHOST)),
+    let (family, loopback, sidecar) = match guest {
+        IpAddr::V4(_) => (Family::V4, IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V4(mesh::SIDECAR.0)),
+        IpAddr::V6(_) => (Family::V6, IpAddr::V6(Ipv6Addr::LOCALHOST), IpAddr::V6(mesh::SIDECAR.1)),
     };
-    let inbound = |chain: Chain, condition: Match| -> Vec<Rule> {
+    let inbound = |chain: Chain, conditions: &[Match]| -> Vec<Rule> {
         let rule = |matches| Rule { chain, matches, action: Action::Dnat(guest) };
         if ports.is_empty() {
-            return vec![rule(vec![condition])];
+            return vec![rule(conditions.to_vec())];
         }
-        ports.iter().map(|port| rule(vec![condition.clone(), Match::Port(*port)])).collect()
+        ports.iter().map(|port| rule([conditions, &[Match::Port(*port)]].concat())).collect()
     };
-    let mut rules = inbound(Chain::Prerouting, Match::Input(pod_interface.to_owned()));
-    rules.extend(inbound(Chain::Output, Match::Destination(loopback)));
+    let of_the_sidecar = |chain: Chain, condition: &Match| {
+        let port = |number: &u16| Match::Port(Port { protocol: Protocol::Tcp, number: *number });
+        let rule = |port| Rule { chain, matches: vec![condition.clone(), port], action: Action::Accept };
+        mesh::PORTS.iter().map(port).map(rule).collect::<Vec<_>>()
+    };
+    let (from_outside, from_inside) = (Match::Input(pod_interface.to_owned()), Match::Destination(loopback));
+    let mut rules = Vec::new();
+    if let Some(pod) = behind_sidecar {
+        rules.extend(of_the_sidecar(Chain::Prerouting, &from_outside));
+        rules.extend(of_the_sidecar(Chain::Output, &from_inside));
+        rules.extend(inbound(Chain::Output, &[Match::Source(sidecar), Match::Destination(pod)]));
+        rules.push(Rule {
+            chain: Chain::Postrouting,
+            matches: vec![Match::Source(sidecar), Match::Output(bridge.to_owned())],
+            action: Action::Snat(gateway),
+        });
+    }
+    rules.extend(inbound(Chain::Prerouting, &[from_outside]));
+    rules.extend(inbound(Chain::Output, &[from_inside]));
     rules.push(Rule {
         chain: Chain::Postrouting,
         matches: vec![Match::Source(loopback), Match::Output(bridge.to_owned())],
@@ -237,7 +266,7 @@ mod tests {
 
     #[test]
     fn without_ports_everything_is_forwarded() {
-        let rules = masquerade("eth0", "k6t-eth0", GATEWAY, GUEST, &[]).rules;
+        let rules = masquerade("eth0", "k6t-eth0", GATEWAY, GUEST, &[], None).rules;
         assert_eq!(rules.len(), 7);
         assert_eq!(rules[0].matches, [Match::Input("eth0".to_owned())]);
         assert_eq!(rules[0].action, Action::Dnat(GUEST));
@@ -248,7 +277,7 @@ mod tests {
     fn with_ports_only_these_are() {
         let ports =
             [Port { protocol: Protocol::Tcp, number: 22 }, Port { protocol: Protocol::Udp, number: 53 }];
-        let rules = masquerade("eth0", "k6t-eth0", GATEWAY, GUEST, &ports).rules;
+        let rules = masquerade("eth0", "k6t-eth0", GATEWAY, GUEST, &ports, None).rules;
         assert_eq!(rules.len(), 9);
         for rule in rules.iter().filter(|rule| matches!(rule.action, Action::Dnat(_))) {
             assert!(rule.matches.iter().any(|one| matches!(one, Match::Port(_))), "{rule:?}");
@@ -259,7 +288,7 @@ mod tests {
     fn packets_with_foreign_source_addresses_are_dropped() {
         let six = |last| IpAddr::V6(Ipv6Addr::new(0xfd10, 0, 2, 0, 0, 0, 0, last));
         for (gateway, guest, count) in [(GATEWAY, GUEST, 3), (six(1), six(2), 5)] {
-            let rules = masquerade("eth0", "k6t-eth0", gateway, guest, &[]).rules;
+            let rules = masquerade("eth0", "k6t-eth0", gateway, guest, &[], None).rules;
             let filter: Vec<&Rule> = rules.iter().filter(|rule| rule.chain == Chain::Guest).collect();
             assert!(filter.iter().all(|rule| rule.matches[0] == Match::Input("k6t-eth0".to_owned())));
             assert_eq!((filter.len(), filter[0].action), (count, Action::Drop));
@@ -269,10 +298,34 @@ mod tests {
     }
 
     #[test]
+    fn a_sidecar_keeps_its_ports_and_reaches_the_guest() {
+        let port = Port { protocol: Protocol::Tcp, number: 80 };
+        let pod = IpAddr::V4(Ipv4Addr::new(10, 244, 1, 7));
+        let alone = masquerade("eth0", "k6t-eth0", GATEWAY, GUEST, &[port], None).rules;
+        let rules = masquerade("eth0", "k6t-eth0", GATEWAY, GUEST, &[port], Some(pod)).rules;
+        let more = rules.len() - alone.len();
+        assert_eq!((more, &rules[more..]), (22, &alone[..]));
+        for (chain, condition) in [
+            (Chain::Prerouting, Match::Input("eth0".to_owned())),
+            (Chain::Output, Match::Destination(Ipv4Addr::LOCALHOST.into())),
+        ] {
+            let own = Port { protocol: Protocol::Tcp, number: 15021 };
+            let matches = vec![condition, Match::Port(own)];
+            assert!(rules[..more].contains(&Rule { chain, matches, action: Action::Accept }), "{rules:?}");
+        }
+        let sidecar = Match::Source(Ipv4Addr::new(127, 0, 0, 6).into());
+        let matches = vec![sidecar.clone(), Match::Destination(pod), Match::Port(port)];
+        let there = Rule { chain: Chain::Output, matches, action: Action::Dnat(GUEST) };
+        let matches = vec![sidecar, Match::Output("k6t-eth0".to_owned())];
+        let back = Rule { chain: Chain::Postrouting, matches, action: Action::Snat(GATEWAY) };
+        assert_eq!(rules[20..22], [there, back]);
+    }
+
+    #[test]
     fn fingerprint_changes_with_any_rule() {
-        let all = masquerade("eth0", "k6t-eth0", GATEWAY, GUEST, &[]);
-        let one =
-            masquerade("eth0", "k6t-eth0", GATEWAY, GUEST, &[Port { protocol: Protocol::Tcp, number: 22 }]);
+        let all = masquerade("eth0", "k6t-eth0", GATEWAY, GUEST, &[], None);
+        let port = Port { protocol: Protocol::Tcp, number: 22 };
+        let one = masquerade("eth0", "k6t-eth0", GATEWAY, GUEST, &[port], None);
         assert_eq!(all.fingerprint(), all.clone().fingerprint());
         assert_ne!(all.fingerprint(), one.fingerprint());
     }

@@ -180,6 +180,9 @@ pub(super) fn plan(wanted: &Wanted, names: &Names, observed: &Observed) -> Resul
     if has_ipv6 && wanted.binding == Binding::Bridge {
         services.push(Service::Frames);
     }
+    if !has_ipv4 && !has_ipv6 {
+        services.push(Service::Neighbours);
+    }
     plan_sockets(wanted, names, observed, &services, &mut steps);
     Ok(steps)
 }

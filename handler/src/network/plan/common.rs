@@ -85,7 +85,7 @@ pub(super) fn plan_sockets(
         if !observed.held.contains(&descriptor) {
             let link = match service {
                 Service::Dhcp4 | Service::Dhcp6 | Service::RouterAdvertisement => &names.bridge,
-                Service::Frames => &names.tap,
+                Service::Frames | Service::Neighbours => &names.tap,
             };
             steps.push(Step::Open { service: *service, link: link.clone(), descriptor });
         }

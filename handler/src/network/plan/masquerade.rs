@@ -12,7 +12,7 @@ use super::step::{PlanError, Service, Step};
 use crate::network::addresses::BRIDGE_MAC;
 use crate::network::links::Names;
 use crate::network::nft::rules::{Ruleset, masquerade};
-use crate::network::state::{Masquerade, Observed, Wanted};
+use crate::network::state::{Link, Masquerade, Observed, Wanted};
 
 /// Settings that the binding needs, in the order in which to write them.
 pub fn sysctls(bridge: &str, ipv6: bool) -> Vec<Setting> {
@@ -60,9 +60,11 @@ pub(super) fn plan(
     if ipv6 && !bridge.is_some_and(|bridge| observed.loopback_routes.contains(&bridge.index)) {
         steps.push(Step::LoopbackRoute { link: names.bridge.clone() });
     }
-    for rules in rulesets(binding, names, ipv6) {
-        if observed.rules.get(&rules.family).map(Vec::as_slice) != Some(&rules.fingerprint()[..]) {
-            steps.push(Step::Rules(rules));
+    for rules in rulesets(binding, names, pod) {
+        match observed.rules.get(&rules.family) {
+            None => steps.push(Step::CreateRules(rules)),
+            Some(fingerprint) if *fingerprint != rules.fingerprint() => steps.push(Step::ReplaceRules(rules)),
+            Some(_) => {}
         }
     }
     let mut services = vec![Service::Dhcp4];
@@ -105,10 +107,14 @@ fn plan_bridge(
 
 /// The tables. IPv6 only if the pod has it. IPv4 always, because the guest always has it and `kubectl
 /// port-forward` tries 127.0.0.1 first.
-pub fn rulesets(binding: &Masquerade, names: &Names, ipv6: bool) -> Vec<Ruleset> {
-    let rules = |gateway, guest| masquerade(&names.pod, &names.bridge, gateway, guest, &binding.ports);
+pub fn rulesets(binding: &Masquerade, names: &Names, pod: &Link) -> Vec<Ruleset> {
+    let rules = |gateway: IpAddr, guest| {
+        let mut own = pod.global().map(|(address, _)| address);
+        let own = own.find(|address| binding.has_sidecar && address.is_ipv4() == gateway.is_ipv4());
+        masquerade(&names.pod, &names.bridge, gateway, guest, &binding.ports, own)
+    };
     let mut all = vec![rules(IpAddr::V4(binding.ipv4.gateway), IpAddr::V4(binding.ipv4.guest))];
-    if ipv6 {
+    if pod.has_ipv6() {
         all.push(rules(IpAddr::V6(binding.ipv6.gateway), IpAddr::V6(binding.ipv6.guest)));
     }
     all

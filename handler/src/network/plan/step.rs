@@ -19,6 +19,9 @@ pub enum Service {
     RouterAdvertisement,
     /// Router advertisements and DHCPv6 in frames on the tap, where other hosts are on the bridge's network.
     Frames,
+    /// None: what the guest tells its neighbours on the tap, where it gets no address. Older launchers do nothing with the
+    /// descriptor, which has a name that they know.
+    Neighbours,
 }
 
 impl Service {
@@ -27,7 +30,9 @@ impl Service {
         match self {
             Service::Dhcp4 => NetworkDescriptor::Dhcp4,
             Service::Dhcp6 => NetworkDescriptor::Dhcp6,
-            Service::RouterAdvertisement | Service::Frames => NetworkDescriptor::RouterAdvertisement,
+            Service::RouterAdvertisement | Service::Frames | Service::Neighbours => {
+                NetworkDescriptor::RouterAdvertisement
+            }
         }
     }
 }
@@ -175,8 +180,10 @@ pub enum Step {
         /// The interface.
         link: String,
     },
+    /// Create the handler's table of one family, which does not exist.
+    CreateRules(Ruleset),
     /// Replace the handler's table of one family.
-    Rules(Ruleset),
+    ReplaceRules(Ruleset),
     /// Open a socket bound to an interface.
     Open {
         /// The service.

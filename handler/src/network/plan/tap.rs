@@ -7,6 +7,8 @@
 //! The handler creates nothing here. A macvtap only forwards packets for its own MAC address, so it gets the
 //! guest's address.
 
+use std::collections::BTreeMap;
+
 use barevirt_protocol::names::{NetworkDescriptor, tap_queues};
 
 use super::step::{PlanError, Step};
@@ -15,10 +17,10 @@ use crate::network::links::Names;
 use crate::network::state::{Kind, Link, Observed, Wanted};
 
 /// The tap or macvtap of a card. A link with a tap's name is preferred to the pod's link.
-pub fn find<'a>(names: &'a Names, observed: &'a Observed) -> Option<(&'a str, &'a Link)> {
+pub fn find<'a>(names: &'a Names, links: &'a BTreeMap<String, Link>) -> Option<(&'a str, &'a Link)> {
     let is_tap = |link: &&Link| matches!(link.kind, Kind::Tap { .. } | Kind::Macvtap);
     [&names.tap, &names.pod].into_iter().find_map(|name| {
-        let link = observed.links.get(name).filter(is_tap)?;
+        let link = links.get(name).filter(is_tap)?;
         Some((name.as_str(), link))
     })
 }
@@ -26,7 +28,7 @@ pub fn find<'a>(names: &'a Names, observed: &'a Observed) -> Option<(&'a str, &'
 /// The missing steps, in the order in which to do them.
 pub(super) fn plan(wanted: &Wanted, names: &Names, observed: &Observed) -> Result<Vec<Step>, PlanError> {
     let no_tap = || PlanError::NoTap(names.tap.clone(), names.pod.clone());
-    let (name, link) = find(names, observed).ok_or_else(no_tap)?;
+    let (name, link) = find(names, &observed.links).ok_or_else(no_tap)?;
     let mut steps = Vec::new();
     if link.kind == Kind::Macvtap
         && let Some(mac) = wanted.mac.filter(|mac| MacAddress::read(&link.mac) != Some(*mac))

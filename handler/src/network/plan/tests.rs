@@ -21,7 +21,12 @@ fn wanted() -> Wanted {
         tap_owner: 107,
         queues: 1,
         mac: Some(MacAddress([0x02, 0, 0, 0, 0, 7])),
-        binding: Binding::Masquerade(Masquerade { ipv4: IPV4, ipv6: IPV6, ports: Vec::new() }),
+        binding: Binding::Masquerade(Masquerade {
+            ipv4: IPV4,
+            ipv6: IPV6,
+            ports: Vec::new(),
+            has_sidecar: false,
+        }),
         alone: false,
     }
 }
@@ -108,7 +113,10 @@ fn carry_out_one(after: &mut Observed, step: &Step) {
             assert!(at(after, name).up);
             at(after, name).routes.insert(*route);
         }
-        Step::Rules(rules) => {
+        Step::CreateRules(rules) => {
+            assert!(after.rules.insert(rules.family, rules.fingerprint().to_vec()).is_none());
+        }
+        Step::ReplaceRules(rules) => {
             after.rules.insert(rules.family, rules.fingerprint().to_vec());
         }
         Step::Open { descriptor, .. } => {
@@ -166,14 +174,31 @@ fn a_pod_without_ipv6_gets_ipv4_only() {
     for step in &steps {
         match step {
             Step::Address { address, .. } => assert!(address.is_ipv4()),
-            Step::Rules(rules) => assert_eq!(rules.family, Family::V4),
+            Step::CreateRules(rules) => assert_eq!(rules.family, Family::V4),
             Step::Open { service, .. } => assert_eq!(*service, Service::Dhcp4),
             Step::LoopbackRoute { .. } => panic!("{step:?}"),
             Step::Sysctl { path, .. } => assert!(path.starts_with("net/ipv4/"), "{path}"),
             _ => {}
         }
     }
-    assert_eq!(steps.iter().filter(|step| matches!(step, Step::Rules(_))).count(), 1);
+    assert_eq!(steps.iter().filter(|step| matches!(step, Step::CreateRules(_))).count(), 1);
+}
+
+#[test]
+fn other_rules_are_replaced_and_missing_ones_are_created() {
+    let made = carry_out(&pod(DUAL), &plan(&wanted(), &pod(DUAL)).unwrap());
+    let due = |change: &dyn Fn(&mut Observed)| {
+        let mut observed = made.clone();
+        change(&mut observed);
+        plan(&wanted(), &observed).unwrap()
+    };
+    // A table without a fingerprint is another one, too.
+    for other in [vec![7; 32], Vec::new()] {
+        let steps = due(&|observed| drop(observed.rules.insert(Family::V6, other.clone())));
+        assert!(matches!(&steps[..], [Step::ReplaceRules(rules)] if rules.family == Family::V6), "{steps:?}");
+    }
+    let steps = due(&|observed| drop(observed.rules.remove(&Family::V4)));
+    assert!(matches!(&steps[..], [Step::CreateRules(rules)] if rules.family == Family::V4), "{steps:?}");
 }
 
 #[test]

@@ -190,7 +190,8 @@ fn a_missing_link_of_one_card_does_not_delay_others() {
     // A card is added, and the other one does not change.
     attach_red(&node, &pod, Vec::new());
     let mut second = prepare_all(&pod, cards.clone(), &held);
-    assert_eq!((names(&second.opened), second.cards.len(), second.failed.len()), (vec!["net/red/tap"], 2, 0));
+    let opened = vec!["net/red/tap", "net/red/ra"];
+    assert_eq!((names(&second.opened), second.cards.len(), second.failed.len()), (opened, 2, 0));
     held.extend(second.opened.iter().map(|(name, _)| name.clone()));
     let tap = take(&mut second.opened, "net/red/tap");
     let station = station(tap, second.cards[1].1.mac, vec![(RED_GUEST.into(), 24)], Vec::new());
@@ -223,4 +224,24 @@ fn a_card_that_has_left_leaves_its_link_as_it_was() {
     assert_eq!(prepare_all(&pod, gone, &held).steps, 0);
     serve(&node, (Ipv4Addr::UNSPECIFIED, 9090).into());
     assert_eq!(ask(&pod, (RED_NODE, 9090)), Some(RED_GUEST.to_string()));
+}
+
+#[test]
+fn what_a_guest_without_a_given_address_tells_its_neighbours_is_received_and_nothing_else() {
+    let Some((node, pod)) = node_and_pod(false) else { return };
+    attach_red(&node, &pod, Vec::new());
+    let (_, prepared, mut descriptors) = prepare_blocking(&pod, &on_red(), &BTreeSet::new());
+    assert_eq!(names(&descriptors), ["net/red/tap", "net/red/ra"]);
+    let heard = std::net::UdpSocket::from(take(&mut descriptors, "net/red/ra"));
+    heard.set_nonblocking(false).unwrap();
+    let tap = take(&mut descriptors, "net/red/tap");
+    let guest = station(tap, prepared.mac, vec![(RED_GUEST.into(), 24)], Vec::new());
+    speaks_on_red(&node, &guest);
+    let frames = bridge_ipv6::frames_of(&heard);
+    let is_arp = |frame: &&Vec<u8>| frame[12..14] == [8, 6] && frame[28..32] == RED_GUEST.octets();
+    assert!(frames.iter().any(|frame| is_arp(&frame)), "{frames:x?}");
+    let is_discovery = |frame: &Vec<u8>| frame[12..14] == [0x86, 0xdd] && [135, 136].contains(&frame[54]);
+    let others: Vec<_> =
+        frames.iter().filter(|frame| frame[12..14] != [8, 6] && !is_discovery(frame)).collect();
+    assert!(others.is_empty() && frames.iter().all(|frame| frame[6..12] == prepared.mac.0), "{frames:x?}");
 }

@@ -161,7 +161,7 @@ fn frames_come_from_the_guest_only_and_go_to_the_guest_only() {
 }
 
 /// The frames that a socket receives within a moment.
-fn frames_of(socket: &UdpSocket) -> Vec<Vec<u8>> {
+pub(super) fn frames_of(socket: &UdpSocket) -> Vec<Vec<u8>> {
     socket.set_read_timeout(Some(Duration::from_millis(700))).unwrap();
     let (mut buffer, mut all) = ([0; 2048], Vec::new());
     let begun = std::time::Instant::now();

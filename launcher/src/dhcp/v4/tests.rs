@@ -23,6 +23,11 @@ fn request(options: &[(u8, &[u8])]) -> Vec<u8> {
     bytes
 }
 
+/// A request with which a guest looks for servers.
+pub(in crate::dhcp) fn discover() -> Vec<u8> {
+    request(&[(53, &[1])])
+}
+
 fn options(reply: &Reply) -> BTreeMap<u8, Vec<u8>> {
     let mut all = BTreeMap::<u8, Vec<u8>>::new();
     for (option, value) in Options(&reply.bytes[FIXED + 4..]) {

@@ -24,6 +24,11 @@ fn ia(id: u8, addresses: &[&str]) -> Vec<u8> {
     value
 }
 
+/// A message with which a guest looks for servers.
+pub(in crate::dhcp) fn solicit() -> Vec<u8> {
+    message(1, &[(1, CLIENT), (3, &ia(7, &[]))])
+}
+
 /// The value of an option of a reply, which must occur once.
 fn only(reply: &[u8], option: u16) -> Vec<u8> {
     let all: Vec<_> =

@@ -1,4 +1,5 @@
-//! A rate limit: a token bucket. Pure: the time is a parameter.
+//! A rate limit: a token bucket, with which the handler limits what a launcher causes, and the launcher what its guest
+//! does. Pure: the time is a parameter.
 
 use std::time::Duration;
 
@@ -16,6 +17,7 @@ pub struct Bucket {
 
 impl Bucket {
     /// A full bucket of `most` tokens, to which one is added after each `every`.
+    #[must_use]
     pub fn new(most: u32, every: Duration) -> Self {
         Self { slack: every.saturating_mul(most.saturating_sub(1)), every, full: None }
     }
@@ -30,6 +32,7 @@ impl Bucket {
     }
 
     /// When the next token is available; `None` if one is available now.
+    #[must_use]
     pub fn until(&self, now: Instant) -> Option<Instant> {
         let full = self.full?;
         (full.saturating_duration_since(now) > self.slack).then(|| full - self.slack)

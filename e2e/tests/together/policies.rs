@@ -1,0 +1,109 @@
+//! NetworkPolicies hold for guests, whatever their binding: the guest has its pod's address, or is hidden behind it.
+//! The policy engine is the test bed's (`cluster-up/addons.sh policy`).
+
+use anyhow::{Result, ensure};
+use barevirt_e2e::wait::{self, BOOT, RUNNING, SOON};
+use barevirt_e2e::{Console, Namespace, guest, in_namespace, pods};
+use serde_json::{Value, json};
+
+/// The guests, by their bindings, each on a node of its own.
+const GUESTS: [(&str, &str); 2] = [("masquerade", "node01"), ("bridge", "node02")];
+
+fn start(namespace: &Namespace) -> Result<()> {
+    for (binding, node) in GUESTS {
+        let mut manifest = guest::instance(binding);
+        let spec = guest::spec_of(&mut manifest);
+        spec["nodeSelector"] = json!({ "kubernetes.io/hostname": node });
+        spec["domain"]["devices"]["interfaces"] = json!([{ "name": "default", binding: {} }]);
+        manifest["metadata"]["labels"]["policy"] = json!("yes");
+        namespace.apply(&manifest)?;
+    }
+    Ok(())
+}
+
+/// URLs of a pod's web server, one for each of its addresses.
+fn urls(pod: &Value, port: u16, path: &str) -> Result<Vec<String>> {
+    let addresses = pod["status"]["podIPs"].as_array().cloned().unwrap_or_default();
+    let addresses = addresses.iter().filter_map(|one| one["ip"].as_str());
+    let urls: Vec<_> =
+        addresses.map(|address| format!("http://{}:{port}/{path}", pods::host(address))).collect();
+    ensure!(urls.len() == 2, "the pod has not both families: {urls:?}");
+    Ok(urls)
+}
+
+/// Waits until a guest gets that answer; an empty text means that it gets none.
+fn reaches(console: &mut Console, urls: &[String], answer: &str) -> Result<()> {
+    for url in urls {
+        let is_it = format!("[ \"$(timeout 5 wget -qO- {url} 2>/dev/null)\" = \"{answer}\" ]");
+        let what = format!("{answer:?} from {url} in the guest");
+        wait::until_true(&what, BOOT, || Ok(console.run(&is_it, SOON)?.1 == 0))?;
+    }
+    Ok(())
+}
+
+/// A guest may be reached at port 80 by `friend` alone, and may itself reach `open` alone.
+fn policy() -> Value {
+    json!({
+        "apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": { "name": "guests" },
+        "spec": {
+            "podSelector": { "matchLabels": { "policy": "yes" } },
+            "policyTypes": ["Ingress", "Egress"],
+            "ingress": [{
+                "from": [{ "podSelector": { "matchLabels": { "app": "friend" } } }],
+                "ports": [{ "port": 80 }],
+            }],
+            "egress": [{ "to": [{ "podSelector": { "matchLabels": { "app": "open" } } }] }],
+        },
+    })
+}
+
+#[test]
+fn policies_for_both_directions_hold_for_guests_behind_masquerade_and_with_a_bridge() {
+    in_namespace("policies", |namespace| {
+        start(namespace)?;
+        for name in ["open", "closed"] {
+            pods::server(namespace, name, name)?;
+        }
+        let (friend, stranger) = (pods::client(namespace, "friend")?, pods::client(namespace, "stranger")?);
+        let [open, closed] = ["open", "closed"].map(|name| urls(&namespace.need("pod", name)?, 8080, ""));
+        let (open, closed) = (open?, closed?);
+        for (name, _) in GUESTS {
+            namespace.wait_phase(name, "Running", RUNNING)?;
+            let launcher = namespace.launcher(name)?;
+            let web = urls(&launcher, 80, "hostname")?;
+            let mut console = Console::open(namespace, name)?;
+            console.login(BOOT)?;
+            let gets = |client: &pods::Client<'_>, url: &String, answer: &str| {
+                let what = format!("{answer:?} from {url}");
+                wait::until_true(&what, BOOT, || Ok(client.fetch(url)?.trim() == answer))
+            };
+            // Without a policy everybody is reached, so what is not reached afterwards is due to the policy.
+            for url in &web {
+                gets(&friend, url, name)?;
+                gets(&stranger, url, name)?;
+            }
+            reaches(&mut console, &open, "open")?;
+            reaches(&mut console, &closed, "closed")?;
+
+            namespace.apply(&policy())?;
+            for url in &web {
+                gets(&stranger, url, "")?;
+                gets(&friend, url, name)?;
+            }
+            // The policy names no other port.
+            let address = launcher["status"]["podIP"].as_str().unwrap_or_default();
+            let ssh = friend.sh(&format!("timeout 5 nc {address} 22 </dev/null"))?.stdout;
+            ensure!(ssh.is_empty(), "{name} answers at port 22: {ssh}");
+            reaches(&mut console, &closed, "")?;
+            reaches(&mut console, &open, "open")?;
+
+            namespace.kubectl(&["delete", "networkpolicy", "guests"])?;
+            for url in &web {
+                gets(&stranger, url, name)?;
+            }
+            reaches(&mut console, &closed, "closed")?;
+            console.leave()?;
+        }
+        Ok(())
+    });
+}
