@@ -31,8 +31,8 @@
 //!
 //! - `claim`: a claim with one disk, or with the files of an archive; [`mod@archive`]: unpacks an archive into a claim.
 //! - `reading`: a transfer that is read while it arrives; [`local`]: the disk of another claim, or of an image of the node.
-//! - [`image`]: writes an image as it arrives; [`unpack`]: decompresses it; [`convert`]: runs qemu-img on an image that is
-//!   not raw.
+//! - [`image`]: writes an image as it arrives; [`unpack`]: decompresses it; [`mod@format`]: judges its first and last bytes;
+//!   [`convert`]: runs qemu-img on an image that is not raw.
 //! - [`target`]: the disk on a claim: a file or a block device.
 //!
 //! **From the network**
@@ -58,6 +58,7 @@ pub mod convert;
 pub mod download;
 pub mod failure;
 pub mod feed;
+pub mod format;
 #[cfg(test)]
 mod fuzz_targets;
 pub mod image;

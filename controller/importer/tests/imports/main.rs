@@ -4,6 +4,7 @@
 
 mod archive;
 mod copies;
+mod formats;
 mod hostile;
 mod http;
 mod local;

@@ -174,6 +174,8 @@ async fn each_format_becomes_the_disk_and_the_server_ends() {
         (UPLOAD, packed(&["gzip", "-c"], &disk)),
         (UPLOAD, packed(&["xz", "-c"], &image(&disk, "qcow2", &[]))),
         (UPLOAD_ASYNC, packed(&["zstd", "-q", "-c"], &disk)),
+        (UPLOAD, image(&disk, "vmdk", &["-o", "subformat=streamOptimized"])),
+        (UPLOAD_ASYNC, image(&disk, "vdi", &[])),
     ] {
         let uploads = Uploads::start().await;
         assert_eq!(uploads.ask("HEAD", path, b"").await, (200, String::new()));
@@ -224,7 +226,7 @@ async fn a_refused_upload_leaves_no_disk_and_the_next_upload_works() {
         (vec![1; SIZE as usize + 512], "is a disk of 16777728 bytes"),
         // A compression bomb.
         (packed(&["gzip", "-c"], &vec![0; 64 << 20]), "more than the 16777216 bytes"),
-        (image(&contents(1 << 20), "vmdk", &[]), "vmdk"),
+        (image(&contents(1 << 20), "vhdx", &[]), "vhdx format"),
         (corrupt(), "convert the image"),
         (vec![], "empty"),
     ] {

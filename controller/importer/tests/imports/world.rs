@@ -124,7 +124,7 @@ pub(crate) fn sha256(bytes: &[u8]) -> String {
     format!("sha256:{}", digest.iter().map(|byte| format!("{byte:02x}")).collect::<String>())
 }
 
-fn qemu_img(arguments: &[&str], directory: &Path) {
+pub(crate) fn qemu_img(arguments: &[&str], directory: &Path) {
     let status = Command::new("qemu-img").args(arguments).current_dir(directory).status().unwrap();
     assert!(status.success());
 }
