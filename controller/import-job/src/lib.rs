@@ -19,7 +19,9 @@ mod upload;
 use serde::{Deserialize, Serialize};
 
 pub use digest::{DIGEST_PREFIX, is_digest};
-pub use upload::{UPLOAD, UPLOAD_ASYNC, UPLOAD_PORT, upload_pod_name};
+pub use upload::{
+    UPLOAD, UPLOAD_ASYNC, UPLOAD_CHECKSUM, UPLOAD_ID, UPLOAD_PORT, UPLOAD_REST, upload_pod_name,
+};
 
 /// Environment variable with the job.
 pub const JOB: &str = "IMPORT";

@@ -10,6 +10,7 @@ mod http;
 mod local;
 mod look;
 mod registry;
+mod resume;
 mod s3;
 mod server;
 mod upload;
