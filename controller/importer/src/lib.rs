@@ -39,7 +39,7 @@
 //!
 //! - [`registry`]: images of a registry; [`download`]: one file, over as many connections as needed; [`receive`]: the claim
 //!   of another namespace.
-//! - [`web`]: one request with its redirects; [`s3`]: signatures of requests.
+//! - [`web`]: one request with its redirects; [`proxy`]: proxies on the way; [`s3`]: signatures of requests.
 //! - [`address`]: addresses that may be connected to; [`url`]: addresses as text; [`trust`]: trusted authorities; [`keys`]:
 //!   keys of the two pods of a copy.
 //!
@@ -67,6 +67,7 @@ pub mod limits;
 pub mod local;
 pub mod look;
 pub mod progress;
+pub mod proxy;
 mod reading;
 pub mod receive;
 pub mod registry;

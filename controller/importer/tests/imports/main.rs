@@ -9,10 +9,12 @@ mod hostile;
 mod http;
 mod local;
 mod look;
+mod proxy;
 mod registry;
 mod resume;
 mod s3;
 mod server;
+mod tls;
 mod upload;
 mod world;
 

@@ -51,8 +51,12 @@ impl World {
         };
         let importer = Importer {
             web: Web {
-                tls: Arc::new(trust::tls(Path::new("/nothing"), Path::new("/nothing")).unwrap()),
-                addresses: Addresses { excepted: vec![IpAddr::V4(Ipv4Addr::LOCALHOST)] },
+                tls: Arc::new(trust::tls(Path::new("/nothing"), Path::new("/nothing"), "").unwrap()),
+                addresses: Addresses {
+                    excepted: vec![IpAddr::V4(Ipv4Addr::LOCALHOST)],
+                    ..Addresses::default()
+                },
+                proxies: Arc::default(),
                 policy,
                 name: None,
             },

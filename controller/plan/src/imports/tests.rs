@@ -22,6 +22,7 @@ pub(super) fn installation() -> Installation {
         pull_secrets: vec!["pull".to_owned()],
         image_volumes: true,
         insecure_registries: ["r.example:5000".to_owned()].into(),
+        network: Network::default(),
     }
 }
 
