@@ -324,6 +324,11 @@ fn unsupported_import_sources_are_refused_by_field() {
             let refusal = namespace.refusal(&data_volume("no", &source, "16Mi"))?;
             ensure!(refusal.contains(field), "{refusal}");
         }
+        let mut populated = data_volume("no", &json!({ "blank": {} }), "16Mi");
+        populated["spec"]["storage"]["dataSourceRef"] =
+            json!({ "apiGroup": "cdi.kubevirt.io", "kind": "VolumeImportSource", "name": "a" });
+        let refusal = namespace.refusal(&populated)?;
+        ensure!(refusal.contains("has no data source of its own"), "{refusal}");
         Ok(())
     });
 }
