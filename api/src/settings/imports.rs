@@ -64,7 +64,8 @@ pub(crate) fn import_problem(name: &str, text: &str) -> Option<&'static str> {
             (!is_proxy(text)).then_some("is not the address of a proxy, http://[user:password@]host[:port]")
         }
         IMPORT_NO_PROXY_ANNOTATION => {
-            let is_list = text.len() <= LONGEST_LIST && text.bytes().all(|byte| byte.is_ascii_graphic() || byte == b' ');
+            let is_list = text.len() <= LONGEST_LIST
+                && text.bytes().all(|byte| byte.is_ascii_graphic() || byte == b' ');
             (!is_list).then_some("is not a list of hosts with commas between them")
         }
         IMPORT_AUTHORITIES_ANNOTATION => {
@@ -73,7 +74,9 @@ pub(crate) fn import_problem(name: &str, text: &str) -> Option<&'static str> {
                 && text.contains("-----END CERTIFICATE-----");
             (!is_pem).then_some("has no certificates (PEM) of at most 64 KiB")
         }
-        IMPORT_ADDRESSES_ANNOTATION => (![ANY, PUBLIC].contains(&text)).then_some("is neither any nor public"),
+        IMPORT_ADDRESSES_ANNOTATION => {
+            (![ANY, PUBLIC].contains(&text)).then_some("is neither any nor public")
+        }
         _ => None,
     }
 }
@@ -102,10 +105,22 @@ mod tests {
 
     #[test]
     fn proxies_are_addresses_of_proxies() {
-        for good in ["http://p", "http://p.example:3128/", "http://me:a%40b@10.0.0.1:80", "http://[fd00::1]:3128"] {
+        for good in
+            ["http://p", "http://p.example:3128/", "http://me:a%40b@10.0.0.1:80", "http://[fd00::1]:3128"]
+        {
             assert!(is_proxy(good), "{good}");
         }
-        for bad in ["", "p:3128", "https://p", "socks5://p", "http://", "http://p:x", "http://p:0", "http://p/x", "http://a b"] {
+        for bad in [
+            "",
+            "p:3128",
+            "https://p",
+            "socks5://p",
+            "http://",
+            "http://p:x",
+            "http://p:0",
+            "http://p/x",
+            "http://a b",
+        ] {
             assert!(!is_proxy(bad), "{bad}");
         }
     }

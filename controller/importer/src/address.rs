@@ -133,8 +133,7 @@ mod tests {
         ] {
             assert_eq!(rule.reach(address.parse().unwrap()), reach, "{address}");
         }
-        let excepted =
-            Addresses { excepted: vec![IpAddr::V4(Ipv4Addr::LOCALHOST)], ..Addresses::default() };
+        let excepted = Addresses { excepted: vec![IpAddr::V4(Ipv4Addr::LOCALHOST)], ..Addresses::default() };
         assert_eq!(excepted.reach("127.0.0.1".parse().unwrap()), Reach::Private);
         assert_eq!(excepted.reach("127.0.0.2".parse().unwrap()), Reach::Forbidden);
     }

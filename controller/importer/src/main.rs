@@ -15,7 +15,8 @@ use anyhow::Context;
 use barevirt_import_job::copy::{KEYS, MAKE_KEYS, RECEIVER, SEND, SEND_PORT};
 use barevirt_import_job::{
     AUTHORITIES, CREDENTIALS, DATA, DEVICE, EXIT_FINAL, EXIT_PASSING, HEADERS, JOB, Job, LOOK, METRICS_PORT,
-    NETWORK, Network, Outcome, PASSWORD, SCRATCH, SOURCE, SOURCE_DEVICE, Source, TERMINATION_LOG, UPLOAD_PORT, USER,
+    NETWORK, Network, Outcome, PASSWORD, SCRATCH, SOURCE, SOURCE_DEVICE, Source, TERMINATION_LOG,
+    UPLOAD_PORT, USER,
 };
 use nix::sys::resource::{Resource, setrlimit};
 use std::future::Future;

@@ -46,7 +46,10 @@ impl Proxies {
             let Some(text) = text else { return Ok(None) };
             let url = Url::parse(text)?;
             if url.tls {
-                return Err(Failure::Final(format!("proxy {}: only http proxies are supported", url.shown())));
+                return Err(Failure::Final(format!(
+                    "proxy {}: only http proxies are supported",
+                    url.shown()
+                )));
             }
             Ok(Some(url))
         };
@@ -90,7 +93,9 @@ impl Without {
     fn has(&self, url: &Url) -> bool {
         match self {
             Without::All => true,
-            Without::Net(net, bits) => url.host.parse().is_ok_and(|address| starts_with(address, *net, *bits)),
+            Without::Net(net, bits) => {
+                url.host.parse().is_ok_and(|address| starts_with(address, *net, *bits))
+            }
             Without::Name { name, itself, port } => {
                 let host = url.host.trim_end_matches('.').to_ascii_lowercase();
                 let is_below = host.strip_suffix(name.as_str()).is_some_and(|rest| rest.ends_with('.'));
@@ -162,7 +167,8 @@ mod tests {
     fn proxies(no_proxy: &str) -> Proxies {
         let proxy = |name: &str| Some(format!("http://{name}.example:3128"));
         let (http_proxy, https_proxy) = (proxy("plain"), proxy("secure"));
-        let network = Network { http_proxy, https_proxy, no_proxy: no_proxy.to_owned(), ..Network::default() };
+        let network =
+            Network { http_proxy, https_proxy, no_proxy: no_proxy.to_owned(), ..Network::default() };
         Proxies::of(&network).unwrap()
     }
 

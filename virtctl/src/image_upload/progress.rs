@@ -91,6 +91,9 @@ mod tests {
             "1.50 GiB / 1.50 GiB [==============================] 100% 1.50 GiB/s"
         );
         assert!(line(12 * mib, 10 * mib, 48 * mib, Duration::from_secs(2)).ends_with(" 1.00 MiB/s"));
-        assert_eq!(line(0, 0, 100, Duration::ZERO), "0 B / 100 B [>                             ]   0% 0 B/s");
+        assert_eq!(
+            line(0, 0, 100, Duration::ZERO),
+            "0 B / 100 B [>                             ]   0% 0 B/s"
+        );
     }
 }

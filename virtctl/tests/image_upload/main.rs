@@ -174,7 +174,8 @@ fn an_upload_through_the_api_server_goes_on_where_it_broke_off() {
     assert!(received.begins_with == content, "other contents");
     assert_eq!(cluster.posts(), 4);
     // A server that was started anew knows of nothing: all of it is sent again.
-    let cluster = Cluster::start(Script { own: true, cuts: vec![700_000], forgets: true, ..Script::default() });
+    let cluster =
+        Cluster::start(Script { own: true, cuts: vec![700_000], forgets: true, ..Script::default() });
     let ended = upload(&cluster, &["pvc", "disk", "--size=1Gi", &flag]);
     assert_eq!(ended.code, Some(0), "{ended:?}");
     let [received] = cluster.received().try_into().unwrap();
@@ -187,7 +188,10 @@ fn a_checksum_is_sent_only_where_it_is_verified() {
     let cluster = Cluster::start(Script::default());
     let (_file, flag) = image(b"image");
     let ended = upload(&cluster, &["dv", "disk", "--size=1Gi", &flag, "--checksum=md5:00", "--insecure"]);
-    assert!(ended.code == Some(1) && ended.err.starts_with("--checksum is verified by Barevirt"), "{ended:?}");
+    assert!(
+        ended.code == Some(1) && ended.err.starts_with("--checksum is verified by Barevirt"),
+        "{ended:?}"
+    );
     assert_eq!(cluster.object(Kind::DataVolume, "disk"), None);
 }
 

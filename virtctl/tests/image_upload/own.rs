@@ -73,11 +73,6 @@ pub(crate) async fn take(state: Arc<Mutex<State>>, request: Request<Incoming>) -
     let mut state = state.lock().unwrap();
     let Arrived { bytes, length, checksum, .. } = std::mem::take(&mut state.arrived);
     assert_eq!(bytes.len(), length);
-    state.received.push(Received {
-        path,
-        token: checksum.unwrap_or_default(),
-        length,
-        begins_with: bytes,
-    });
+    state.received.push(Received { path, token: checksum.unwrap_or_default(), length, begins_with: bytes });
     json_answer(200, "")
 }

@@ -88,8 +88,7 @@ pub(super) async fn send(
             passed = passed.header(name, value);
         }
     }
-    let passed =
-        passed.body(request.into_body()).map_err(|error| Refusal::internal(error.to_string()))?;
+    let passed = passed.body(request.into_body()).map_err(|error| Refusal::internal(error.to_string()))?;
     let response = timeout(LONGEST, sender.send_request(passed)).await;
     let response = response
         .map_err(|_| lost(&format!("no answer within {} h", LONGEST.as_secs() / 3600)))?

@@ -213,15 +213,13 @@ async fn what_a_client_says_about_its_upload_reaches_the_pod() {
     let (pod, client, image) = (Pod::start(&authority).await, authority.client(), image());
     let name = "barevirt-upload: abc\r\n";
     let wrong = format!("{name}barevirt-checksum: md5:{}\r\n", "0".repeat(32));
-    let (status, text) =
-        with(&client, &pod.server, UploadMode::Synchronous, &wrong, &image, None).await;
+    let (status, text) = with(&client, &pod.server, UploadMode::Synchronous, &wrong, &image, None).await;
     assert!(status == 400 && text.contains("the upload has the checksum"), "{status} {text}");
     with(&client, &pod.server, UploadMode::Asynchronous, name, &image, Some(1 << 20)).await;
     let question = format!("{name}content-range: bytes */3000000\r\n");
     let asked = async {
         loop {
-            let (status, text) =
-                with(&client, &pod.server, UploadMode::Rest, &question, b"", None).await;
+            let (status, text) = with(&client, &pod.server, UploadMode::Rest, &question, b"", None).await;
             if status == 202 {
                 break text.parse::<usize>().unwrap();
             }

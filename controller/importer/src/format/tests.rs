@@ -177,8 +177,5 @@ fn absurd_fields_are_refused_by_name() {
     assert!(refused(&vmdk(TEXT)[..70]).contains("it has no descriptor"));
     assert_eq!(refused(&vdi()[..100]), "vdi image ends within its header");
     assert_eq!(refused(b"KDMV"), "vmdk image ends within its header");
-    assert_eq!(
-        refused(b"vhdxfile"),
-        "image is in vhdx format: only raw, qcow2, vmdk and vdi are supported"
-    );
+    assert_eq!(refused(b"vhdxfile"), "image is in vhdx format: only raw, qcow2, vmdk and vdi are supported");
 }

@@ -113,11 +113,7 @@ impl<'a> Header<'a> {
         let version = fields.u32(4)?;
         fields.need((1..=3).contains(&version), "version", version.into())?;
         let capacity = fields.u64(12)?;
-        fields.need(
-            capacity.checked_mul(SECTOR as u64).is_some_and(is_possible),
-            "capacity",
-            capacity,
-        )?;
+        fields.need(capacity.checked_mul(SECTOR as u64).is_some_and(is_possible), "capacity", capacity)?;
         let grain = fields.u64(20)?;
         fields.need(grain.is_power_of_two() && GRAIN.contains(&grain), "grainSize", grain)?;
         let entries = fields.u32(44)?;

@@ -41,7 +41,11 @@ fn text<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a str>, Failu
 fn id(headers: &HeaderMap) -> Result<Option<String>, Failure> {
     let Some(id) = text(headers, UPLOAD_ID)? else { return Ok(None) };
     let is_good = (1..=LONGEST_ID).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_alphanumeric());
-    if is_good { Ok(Some(id.to_owned())) } else { Err(wrong("the name of the upload is not 1 to 64 letters and digits")) }
+    if is_good {
+        Ok(Some(id.to_owned()))
+    } else {
+        Err(wrong("the name of the upload is not 1 to 64 letters and digits"))
+    }
 }
 
 impl Begin {
@@ -67,7 +71,8 @@ impl Rest {
     pub(super) fn of(headers: &HeaderMap) -> Result<Self, Failure> {
         let id = id(headers)?.ok_or_else(|| wrong("the upload has no name"))?;
         let range = text(headers, header::CONTENT_RANGE.as_str())?.and_then(range);
-        let (from, length) = range.ok_or_else(|| wrong("Content-Range does not say which part of the image it is"))?;
+        let (from, length) =
+            range.ok_or_else(|| wrong("Content-Range does not say which part of the image it is"))?;
         Ok(Rest { id, from, length })
     }
 }
@@ -92,7 +97,15 @@ mod tests {
     fn a_part_goes_on_to_the_end() {
         assert_eq!(range("bytes 5-9/10"), Some((Some(5), 10)));
         assert_eq!(range("bytes */10"), Some((None, 10)));
-        for bad in ["", "bytes 5-8/10", "bytes 10-9/10", "bytes 5-9/*", "bytes -9/10", "5-9/10", "bytes 0-18446744073709551615/0"] {
+        for bad in [
+            "",
+            "bytes 5-8/10",
+            "bytes 10-9/10",
+            "bytes 5-9/*",
+            "bytes -9/10",
+            "5-9/10",
+            "bytes 0-18446744073709551615/0",
+        ] {
             assert_eq!(range(bad), None, "{bad}");
         }
     }

@@ -1,8 +1,8 @@
 //! Copies of a claim of another namespace: a sender and an importer, over TLS, each with its own key.
 
 use crate::world::{World, backed, contents};
-use barevirt_import_job::{Network, Source};
 use barevirt_import_job::copy::{CERTIFICATE, RECEIVER_FILE};
+use barevirt_import_job::{Network, Source};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;

@@ -131,7 +131,10 @@ async fn no_proxy_leads_to_an_address_that_is_forbidden() {
         });
         let failure =
             behind(proxy.address, "").run(http("http://images.example/disk".to_owned())).await.unwrap_err();
-        assert!(failure.is_final() && failure.to_string().contains("a redirect leads to it"), "{to}: {failure}");
+        assert!(
+            failure.is_final() && failure.to_string().contains("a redirect leads to it"),
+            "{to}: {failure}"
+        );
         assert_eq!(proxy.requests().len(), 1, "{to}");
     }
     // Nor from a public host to a private one that is asked directly.

@@ -86,7 +86,8 @@ async fn a_part_goes_only_where_it_belongs() {
     let uploads = patient().await;
     let (last, other) = (format!("bytes 1048576-{}/{length}", length - 1), (UPLOAD_ID, "other"));
     let part = &disk[1 << 20..];
-    let ask = async |path: &str, headers: &[(&str, &str)]| uploads.ask_with("POST", path, headers, part).await;
+    let ask =
+        async |path: &str, headers: &[(&str, &str)]| uploads.ask_with("POST", path, headers, part).await;
     // A part is no image, whatever the path.
     for (path, headers, status, why) in [
         (UPLOAD, &[ID, ("Content-Range", &*last)][..], 400, "a part of an image is no image"),

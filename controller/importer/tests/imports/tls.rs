@@ -105,7 +105,11 @@ async fn a_server_that_no_trusted_authority_vouches_for_is_refused_for_good() {
         (address, &[][..], "with TLS: "),
         (address, &[("ca.crt", &*other.pem)], "with TLS: "),
         (misnamed, &[("ca.crt", &*authority.pem)], "with TLS: "),
-        (address, &[("ca.crt", "no certificate")], "key ca.crt of the config map with certificates cannot be used"),
+        (
+            address,
+            &[("ca.crt", "no certificate")],
+            "key ca.crt of the config map with certificates cannot be used",
+        ),
     ] {
         let Err(failure) = import(address, files, "").await else { panic!("{why} is not refused") };
         assert!(failure.is_final() && failure.to_string().contains(why), "{why}: {failure}");

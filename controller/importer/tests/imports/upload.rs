@@ -133,9 +133,8 @@ impl Uploads {
         let mut stream = self.proxy().await;
         let further: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
         let length = body.len();
-        let head = format!(
-            "{method} {path} HTTP/1.1\r\nHost: pod\r\nContent-Length: {length}\r\n{further}\r\n"
-        );
+        let head =
+            format!("{method} {path} HTTP/1.1\r\nHost: pod\r\nContent-Length: {length}\r\n{further}\r\n");
         stream.write_all(head.as_bytes()).await.unwrap();
         let (mut reader, mut writer) = tokio::io::split(stream);
         let body = body.to_vec();

@@ -160,11 +160,11 @@ pub(super) fn pod(
 
 /// The job, and how its server is reached.
 fn environment(job: &Job, network: &Network) -> Vec<EnvVar> {
-    let variable = |name: &str, value: String| EnvVar { name: name.to_owned(), value: Some(value), value_from: None };
+    let variable =
+        |name: &str, value: String| EnvVar { name: name.to_owned(), value: Some(value), value_from: None };
     let mut all = vec![variable(JOB, serde_json::to_string(job).unwrap_or_default())];
     // The others reach no server, or only a pod of ours.
-    let is_remote =
-        matches!(job.source, Source::Http { .. } | Source::Registry { .. } | Source::S3 { .. });
+    let is_remote = matches!(job.source, Source::Http { .. } | Source::Registry { .. } | Source::S3 { .. });
     if is_remote && *network != Network::default() {
         all.push(variable(NETWORK, serde_json::to_string(network).unwrap_or_default()));
     }
