@@ -1,6 +1,6 @@
 //! `VirtualBox`'s format. The layout is that of QEMU's `block/vdi.c`.
 
-use super::{Fields, Format, FormatError, is_possible};
+use super::fields::{Fields, Format, FormatError, is_possible};
 use container_disk::header::SECTOR;
 
 const SIGNATURE: &[u8] = b"\x7f\x10\xda\xbe";

@@ -14,7 +14,7 @@
 //!   wherever it is.
 //! - A footer replaces the header. So it has to say the same.
 
-use super::{Fields, Format, FormatError, is_possible};
+use super::fields::{Fields, Format, FormatError, is_possible};
 
 const MAGIC: &[u8] = b"KDMV";
 /// Beginnings of other files of the format, and what they are.
