@@ -135,8 +135,8 @@ impl Sending<'_> {
         let sent = Arc::new(AtomicU64::new(*from));
         let endpoint = proxy.endpoint(token, *from > 0).await;
         let progress = Progress::of(*from, image.length());
-        let body = image.body(*from, sent.clone());
-        let mut answer = std::pin::pin!(proxy.post(&endpoint, token, &self.headers(), body));
+        let (headers, body) = (self.headers(), image.body(*from, sent.clone()));
+        let mut answer = std::pin::pin!(proxy.post(&endpoint, token, &headers, body));
         let mut look = interval(LOOK);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let started = Instant::now();
