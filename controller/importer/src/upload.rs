@@ -184,9 +184,9 @@ async fn connection(stream: TcpStream, acceptor: TlsAcceptor, shared: Arc<Shared
 }
 
 async fn answer(shared: &Arc<Shared>, request: Request<Incoming>) -> Response<Full<Bytes>> {
-    let path = match request.uri().path() {
-        path @ (UPLOAD | UPLOAD_ASYNC | UPLOAD_REST) => path,
-        _ => return said(StatusCode::NOT_FOUND, "no such path"),
+    let known = [UPLOAD, UPLOAD_ASYNC, UPLOAD_REST];
+    let Some(path) = known.into_iter().find(|path| *path == request.uri().path()) else {
+        return said(StatusCode::NOT_FOUND, "no such path");
     };
     match *request.method() {
         Method::HEAD => return said(StatusCode::OK, ""),

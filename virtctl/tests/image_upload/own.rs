@@ -29,7 +29,7 @@ fn text(headers: &HeaderMap, name: &str) -> Option<String> {
 pub(crate) async fn take(state: Arc<Mutex<State>>, request: Request<Incoming>) -> Answer {
     let (head, mut body) = request.into_parts();
     let path = head.uri.path().to_owned();
-    let id = text(&head.headers, "barevirt-upload").expect("an upload has a name");
+    let id = text(&head.headers, "barevirt-upload").unwrap();
     let range = text(&head.headers, "content-range");
     let most = {
         let mut state = state.lock().unwrap();

@@ -47,7 +47,7 @@ async fn refused(body: Vec<u8>) -> String {
 }
 
 /// The files that qemu-img makes, by name.
-fn made(arguments: &[&[&str]]) -> impl Fn(&str) -> Vec<u8> {
+fn made(arguments: &[&[&str]]) -> impl Fn(&str) -> Vec<u8> + use<> {
     let directory = tempfile::tempdir().unwrap();
     for arguments in arguments {
         qemu_img(arguments, directory.path());
