@@ -36,7 +36,7 @@ packages=(
     e2fsprogs fdisk mtools dosfstools xorriso syslinux syslinux-common
     grub-pc-bin grub-common flex bison bc libelf-dev
     # checks
-    shellcheck isc-dhcp-client binutils ovmf swtpm vncsnapshot
+    shellcheck isc-dhcp-client binutils ovmf swtpm vncsnapshot strace
 )
 # From bookworm-backports.
 qemu_packages=(qemu-system-x86 qemu-utils qemu-system-common qemu-system-data seabios ipxe-qemu)

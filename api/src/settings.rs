@@ -4,6 +4,7 @@ mod bindings;
 mod component;
 mod guest;
 mod host_devices;
+mod imports;
 mod live_update;
 mod node_disk;
 mod nodes;
@@ -14,6 +15,8 @@ pub use component::{Component, Rate, Rates, TLS12_SUITES, Tls, TlsVersion, VERBO
 pub use guest::{Binding, CPU_MODEL, GuestDefaults, MACHINE_TYPE, SMBIOS_LIMIT, Smbios};
 pub use host_devices::{HostDevices, Selector, mediated_type};
 pub(crate) use host_devices::{is_pci_selector, usb_selector};
+pub use imports::Imports;
+pub(crate) use imports::{IMPORT_ANNOTATIONS, import_problem};
 pub use live_update::LiveUpdate;
 pub use node_disk::NodeDisk;
 pub(crate) use node_disk::{NODE_DISK_ANNOTATIONS, node_disk_size};
@@ -59,6 +62,8 @@ pub struct Settings {
     pub host_devices: HostDevices,
     /// Settings of launcher pods.
     pub pods: Pods,
+    /// How importers reach their servers.
+    pub imports: Imports,
     /// Feature gates.
     pub gates: Gates,
     /// How much the components log.
@@ -99,6 +104,7 @@ impl Default for Settings {
             cpu_models: CpuModels::default(),
             host_devices: HostDevices::default(),
             pods: Pods::default(),
+            imports: Imports::default(),
             gates: Gates::default(),
             verbosity: Verbosity::default(),
             rates: Rates::default(),
@@ -137,6 +143,7 @@ impl Settings {
             cpu_models: CpuModels::of_configuration(&configuration),
             host_devices: HostDevices::of_configuration(&configuration),
             pods: Pods::of_configuration(&configuration),
+            imports: defaults.imports,
             rates: Rates::of_configuration(&configuration),
             tls: Tls::of_configuration(&configuration),
             image_pull_policy: configuration.image_pull_policy,
@@ -156,6 +163,7 @@ impl Settings {
         let wanted = annotations.is_some_and(|annotations| annotations.contains_key(EVEN_PARITY_ANNOTATION));
         self.guest.even_parity = wanted && self.gates.is_on("AlignCPUs");
         self.pods.node_disk = NodeDisk::of_annotations(annotations);
+        self.imports = Imports::of_annotations(annotations);
         self
     }
 }
@@ -189,6 +197,8 @@ mod tests {
         let settings = Settings::default().annotated(Some(&annotations));
         assert_eq!(settings.pods.node_disk.largest_image, 20 << 30);
         assert_eq!(Settings::default().annotated(None), Settings::default());
+        let annotations = [("barevirt.dev/import-addresses".to_owned(), "public".to_owned())].into();
+        assert!(Settings::default().annotated(Some(&annotations)).imports.public_only);
     }
 
     #[test]

@@ -21,6 +21,7 @@ pub mod size;
 pub mod start;
 pub mod streams;
 pub mod taps;
+pub mod upload;
 
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -34,7 +35,7 @@ pub struct Rounds {
     pub disks: usize,
     /// Pairs of migrations on this machine.
     pub migrations: usize,
-    /// Pairs of imports.
+    /// Pairs of imports, and of uploads.
     pub imports: usize,
     /// Pairs of starts on the cluster.
     pub starts: usize,

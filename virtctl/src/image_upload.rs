@@ -25,6 +25,7 @@ mod ready;
 mod send;
 mod upload;
 
+use anyhow::ensure;
 use kube::Config;
 
 use crate::session::Session;
@@ -43,6 +44,10 @@ impl ImageUpload {
         let image = Image::open(&upload.path, upload.content)?;
         let cluster = Cluster::new(session);
         let is_of_cdi = cluster.need_uploads().await?;
+        ensure!(
+            upload.checksum.is_none() || (!is_of_cdi && upload.proxy.is_empty()),
+            "--checksum is verified by Barevirt, which gets an upload through the API server of a cluster without CDI; CDI verifies none"
+        );
 
         let (namespace, name) = (&session.namespace, &upload.name);
         match cluster.existing(&upload).await? {
@@ -76,10 +81,11 @@ impl ImageUpload {
             }
         };
         let restarts = processing::restarts(&cluster.claim(name).await?);
+        let sent = (&image, upload.checksum.as_deref());
         let attempts = match url {
-            Some(_) => send::send(&proxy, &image, upload.tries, || cluster.token(name)).await?,
+            Some(_) => send::send(&proxy, sent, upload.tries, || cluster.token(name)).await?,
             // The API server authenticates the user, so no token is needed.
-            None => send::send(&proxy, &image, upload.tries, || async { Ok(String::new()) }).await?,
+            None => send::send(&proxy, sent, upload.tries, || async { Ok(String::new()) }).await?,
         };
         if upload.data_source {
             println!("{}", cluster.point_data_source(&upload).await?);

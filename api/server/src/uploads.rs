@@ -94,11 +94,11 @@ async fn respond(uploads: &Uploads, caller: &Caller, request: Request<Incoming>)
             tracing::info!(user = user.name, namespace, claim = asked.claim, "a token for an upload");
             Ok(group::granted(&asked, &token::issue(&pair, &namespace, &asked.claim, Timestamp::now())))
         }
-        Route::Upload { namespace, claim } => {
+        Route::Upload { namespace, claim, mode } => {
             let access = route::upload_access(&namespace, &claim);
             let user = allowed(uploads, caller, &request, &access).await?;
-            tracing::info!(user = user.name, namespace, claim, "an upload begins");
-            uploads.forward(caller, &(namespace, claim), UploadMode::Asynchronous, request).await
+            tracing::info!(user = user.name, namespace, claim, ?mode, "an upload begins");
+            uploads.forward(caller, &(namespace, claim), mode, request).await
         }
         Route::Proxied(mode) => {
             let pair = state.certificates.shown();
@@ -106,7 +106,7 @@ async fn respond(uploads: &Uploads, caller: &Caller, request: Request<Incoming>)
             let read = token::bearer(request.headers())
                 .and_then(|token| token::read(&pair, token, Timestamp::now()))
                 .map_err(|refused| Refusal::unauthorized(refused.to_string()))?;
-            tracing::info!(namespace = read.namespace, claim = read.claim, "an upload begins");
+            tracing::info!(namespace = read.namespace, claim = read.claim, ?mode, "an upload begins");
             uploads.forward(caller, &(read.namespace, read.claim), mode, request).await
         }
         Route::NotServed(what) => {

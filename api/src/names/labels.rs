@@ -36,6 +36,16 @@ pub const LARGEST_IMAGE_ANNOTATION: &str = "barevirt.dev/largest-image";
 /// Annotation on the `KubeVirt` object: most space on the node's disk that all ephemeral disks of one
 /// instance may take.
 pub const EPHEMERAL_DISKS_ANNOTATION: &str = "barevirt.dev/ephemeral-disks";
+/// Annotation on the `KubeVirt` object: proxy of importers for addresses with `http`.
+pub const IMPORT_HTTP_PROXY_ANNOTATION: &str = "barevirt.dev/import-http-proxy";
+/// Annotation on the `KubeVirt` object: proxy of importers for addresses with `https`.
+pub const IMPORT_HTTPS_PROXY_ANNOTATION: &str = "barevirt.dev/import-https-proxy";
+/// Annotation on the `KubeVirt` object: hosts that importers reach without a proxy.
+pub const IMPORT_NO_PROXY_ANNOTATION: &str = "barevirt.dev/import-no-proxy";
+/// Annotation on the `KubeVirt` object: certificates of authorities that importers trust, PEM.
+pub const IMPORT_AUTHORITIES_ANNOTATION: &str = "barevirt.dev/import-authorities";
+/// Annotation on the `KubeVirt` object: `public` if importers may connect to public addresses only, else `any`.
+pub const IMPORT_ADDRESSES_ANNOTATION: &str = "barevirt.dev/import-addresses";
 /// Annotation on attachment pods: the volume of the instance that they are for.
 pub const VOLUME_ANNOTATION: &str = "barevirt.dev/volume";
 /// Label of launcher pods in which other containers serve directories of the container `compute`. The directories

@@ -10,16 +10,21 @@
 //!
 //! - [`copy`]: a copy from another namespace, between two importers.
 //! - `upload`: an upload, between virt-api and an importer.
+//! - `network`: proxies, authorities and addresses, from the settings of the installation.
 //! - `digest`: the form of a digest, by which a new version of a source is recognised.
 
 pub mod copy;
 mod digest;
+mod network;
 mod upload;
 
 use serde::{Deserialize, Serialize};
 
 pub use digest::{DIGEST_PREFIX, is_digest};
-pub use upload::{UPLOAD, UPLOAD_ASYNC, UPLOAD_PORT, upload_pod_name};
+pub use network::{NETWORK, Network};
+pub use upload::{
+    UPLOAD, UPLOAD_ASYNC, UPLOAD_CHECKSUM, UPLOAD_ID, UPLOAD_PORT, UPLOAD_REST, upload_pod_name,
+};
 
 /// Environment variable with the job.
 pub const JOB: &str = "IMPORT";

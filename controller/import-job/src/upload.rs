@@ -4,7 +4,14 @@
 //!   virt-controller -- Source::Upload in the pod's job --> virt-importer       accepted clients, and the server's certificate
 //!   virt-api <-------- the same, read from the pod ------- API server          the server's certificate
 //!   virt-api --------- POST UPLOAD or UPLOAD_ASYNC, mutual TLS --> virt-importer
+//!
+//!   after a broken connection, if the upload has a name (UPLOAD_ID):
+//!   virt-api --------- POST UPLOAD_REST, Content-Range: bytes */LENGTH --------> virt-importer    202 and the number of bytes
+//!   virt-api --------- POST UPLOAD_REST, Content-Range: bytes N-LAST/LENGTH ---> virt-importer    as the first request
 //! ```
+//!
+//! virt-api passes on what its own client sends. The rest has a path of its own, so that no server that knows only whole images
+//! takes it for one.
 
 /// Port of the upload server, over TLS; CDI's.
 pub const UPLOAD_PORT: u16 = 8443;
@@ -12,6 +19,12 @@ pub const UPLOAD_PORT: u16 = 8443;
 pub const UPLOAD: &str = "/v1beta1/upload";
 /// Path of an upload that is answered once the image has been received; CDI's.
 pub const UPLOAD_ASYNC: &str = "/v1beta1/upload-async";
+/// Path of the rest of an upload whose connection broke, and of the question where the rest begins.
+pub const UPLOAD_REST: &str = "/v1beta1/upload-rest";
+/// Header with the name of an upload, which its client has made up: with it, the upload may go on over another connection.
+pub const UPLOAD_ID: &str = "barevirt-upload";
+/// Header with the checksum of an image as it is sent, `algorithm:digest`: md5, sha1, sha256 or sha512.
+pub const UPLOAD_CHECKSUM: &str = "barevirt-checksum";
 
 /// Longest name of a claim whose pod's name is the claim's with a prefix.
 const LONGEST: usize = 200;

@@ -4,7 +4,8 @@
 //! The target of a redirect is chosen by the server. So:
 //!
 //! - never to this pod or to link-local addresses, where nodes have metadata services;
-//! - never from a public server to a private address: a foreign server must not choose requests within the cluster.
+//! - never from a public server to a private address: a foreign server must not choose requests within the cluster;
+//! - never to a private address at all, if the settings say so.
 //!
 //! The importer connects to exactly the address that was checked.
 
@@ -24,11 +25,27 @@ pub enum Reach {
 /// The rule and its exceptions.
 #[derive(Clone, Debug, Default)]
 pub struct Addresses {
+    /// Whether the settings permit public addresses only.
+    pub public_only: bool,
     /// Addresses that count as private although they would be forbidden. For tests.
     pub excepted: Vec<IpAddr>,
 }
 
 impl Addresses {
+    /// Why an address in the network `to` must not be connected to, if so; `from`: the network of the server that redirected to
+    /// it.
+    pub(crate) fn forbids(&self, from: Option<Reach>, to: Reach) -> Option<&'static str> {
+        let how = if from.is_some() { "a redirect leads to it" } else { "it is asked for" };
+        if to == Reach::Forbidden {
+            return Some(how);
+        }
+        if from == Some(Reach::Public) && to == Reach::Private {
+            return Some(how);
+        }
+        let is_closed = self.public_only && to == Reach::Private;
+        is_closed.then_some("the settings permit public addresses only")
+    }
+
     /// The network of the address.
     #[must_use]
     pub fn reach(&self, address: IpAddr) -> Reach {
@@ -116,8 +133,29 @@ mod tests {
         ] {
             assert_eq!(rule.reach(address.parse().unwrap()), reach, "{address}");
         }
-        let excepted = Addresses { excepted: vec![IpAddr::V4(Ipv4Addr::LOCALHOST)] };
+        let excepted = Addresses { excepted: vec![IpAddr::V4(Ipv4Addr::LOCALHOST)], ..Addresses::default() };
         assert_eq!(excepted.reach("127.0.0.1".parse().unwrap()), Reach::Private);
         assert_eq!(excepted.reach("127.0.0.2".parse().unwrap()), Reach::Forbidden);
+    }
+
+    #[test]
+    fn a_public_server_leads_to_public_ones_alone() {
+        let (forbidden, private, public) = (Reach::Forbidden, Reach::Private, Reach::Public);
+        for (from, to, may, if_public_only) in [
+            (None, private, true, false),
+            (None, public, true, true),
+            (None, forbidden, false, false),
+            (Some(private), private, true, false),
+            (Some(private), public, true, true),
+            (Some(private), forbidden, false, false),
+            (Some(public), public, true, true),
+            (Some(public), private, false, false),
+            (Some(public), forbidden, false, false),
+        ] {
+            for (public_only, may) in [(false, may), (true, if_public_only)] {
+                let rule = Addresses { public_only, ..Addresses::default() };
+                assert_eq!(rule.forbids(from, to).is_none(), may, "{from:?} to {to:?} {public_only}");
+            }
+        }
     }
 }

@@ -8,9 +8,9 @@
 //! given both formats, reads one image, writes one disk, and makes no connection.
 
 use crate::failure::Failure;
+use crate::format::Image;
 use crate::progress::Progress;
 use crate::target::Target;
-use container_disk::header::Image;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};

@@ -8,8 +8,10 @@ mod replay;
 
 #[path = "../fuzz/fuzz_targets/archive.rs"]
 mod archive;
+#[path = "../fuzz/fuzz_targets/image_format.rs"]
+mod image_format;
 
 #[test]
 fn every_fuzz_target_holds_for_its_seeds() {
-    replay::all("fuzz", &[("archive", archive::run)]);
+    replay::all("fuzz", &[("archive", archive::run), ("image_format", image_format::run)]);
 }

@@ -1,21 +1,21 @@
 //! Writes an image, an untrusted stream, to the claim.
 //!
 //! ```text
-//!   bytes --(gz, xz, zstd)--> first 4 KiB --raw----> blocks into the claim, zeros left out
-//!                                         --qcow2--> checked, staged, to be converted
-//!                                         --other--> refused by name
+//!   bytes --(gz, xz, zstd)--> first 10 KiB --raw--------------> blocks into the claim, zeros left out
+//!                                          --qcow2, vmdk, vdi-> checked, staged, to be converted
+//!                                          --other------------> refused by name
 //! ```
 
 use crate::failure::Failure;
 use crate::feed::{Feed, Trouble};
+use crate::format::{END, Format, INSPECTED, Image, inspect, inspect_whole};
 use crate::progress::Progress;
 use crate::target::Target;
 use crate::unpack::{Peeked, unpacked};
 use barevirt_import_job::longest_staged;
-use container_disk::header::{Format, INSPECTED, Image, LARGEST, inspect};
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 
 /// Bytes that are read at once.
 const PIECE: usize = 1 << 20;
@@ -47,10 +47,7 @@ pub fn fill(
     let (mut stream, packed) = unpacked(stream, INSPECTED).map_err(|error| trouble.of(what, &error))?;
     let length = length.filter(|_| !packed);
     let refused = |error: &dyn std::fmt::Display| Failure::Final(format!("{what}: {error}"));
-    // An unknown length is no reason to refuse.
-    let guess = if stream.head.starts_with(b"QFI\xfb") { u64::MAX } else { length.unwrap_or(LARGEST) };
-    let guess = if stream.head.is_empty() { 0 } else { guess };
-    let image = inspect(&stream.head, guess).map_err(|error| refused(&error))?;
+    let image = inspect(&stream.head, length).map_err(|error| refused(&error))?;
     match image.format {
         Format::Raw => {
             if let Some(length) = length {
@@ -62,11 +59,13 @@ pub fn fill(
             raw(&mut stream, what, trouble, target)?;
             Ok(Filled::Written)
         }
-        Format::Qcow2 => {
+        Format::Qcow2 | Format::Vmdk | Format::Vdi => {
             fits(what, image.virtual_size, target)?;
             progress.transfer_is(TRANSFER);
-            let length = stage(&mut stream, (what, length), image.virtual_size, trouble, target)?;
-            inspect(&stream.head, length).map_err(|error| refused(&error))?;
+            let (file, length) = stage(&mut stream, (what, length), image.virtual_size, trouble, target)?;
+            let end = end_of(&file, length)
+                .map_err(|error| Failure::io("read the image that is to be converted", &error))?;
+            inspect_whole(&stream.head, &end, length).map_err(|error| refused(&error))?;
             Ok(Filled::Staged(image))
         }
     }
@@ -144,7 +143,7 @@ fn stage(
     virtual_size: u64,
     trouble: &Trouble,
     target: &Target,
-) -> Result<u64, Failure> {
+) -> Result<(File, u64), Failure> {
     let most = longest_staged(virtual_size);
     let room = target.room()?;
     if let Some(length) = length
@@ -155,7 +154,7 @@ fn stage(
         )));
     }
     let mut options = OpenOptions::new();
-    options.write(true).create_new(true).mode(0o600);
+    options.read(true).write(true).create_new(true).mode(0o600);
     let file = options.open(target.staged());
     let mut file = file.map_err(|error| Failure::io("keep the image until it is converted", &error))?;
     let mut piece = vec![0; PIECE];
@@ -163,7 +162,7 @@ fn stage(
     loop {
         let count = read_full(stream, &mut piece).map_err(|error| trouble.of(what, &error))?;
         if count == 0 {
-            return Ok(written);
+            return Ok((file, written));
         }
         written += count as u64;
         if written > most {
@@ -174,6 +173,14 @@ fn stage(
         file.write_all(&piece[..count])
             .map_err(|error| Failure::io("keep the image until it is converted", &error))?;
     }
+}
+
+/// The last bytes of a file of that length.
+fn end_of(file: &File, length: u64) -> io::Result<Vec<u8>> {
+    let count = usize::try_from(length).unwrap_or(usize::MAX).min(END);
+    let mut end = vec![0; count];
+    file.read_exact_at(&mut end, length - count as u64)?;
+    Ok(end)
 }
 
 pub(crate) fn read_full(stream: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {

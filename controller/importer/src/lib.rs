@@ -31,15 +31,15 @@
 //!
 //! - `claim`: a claim with one disk, or with the files of an archive; [`mod@archive`]: unpacks an archive into a claim.
 //! - `reading`: a transfer that is read while it arrives; [`local`]: the disk of another claim, or of an image of the node.
-//! - [`image`]: writes an image as it arrives; [`unpack`]: decompresses it; [`convert`]: runs qemu-img on an image that is
-//!   not raw.
+//! - [`image`]: writes an image as it arrives; [`unpack`]: decompresses it; [`mod@format`]: judges its first and last bytes;
+//!   [`convert`]: runs qemu-img on an image that is not raw.
 //! - [`target`]: the disk on a claim: a file or a block device.
 //!
 //! **From the network**
 //!
 //! - [`registry`]: images of a registry; [`download`]: one file, over as many connections as needed; [`receive`]: the claim
 //!   of another namespace.
-//! - [`web`]: one request with its redirects; [`s3`]: signatures of requests.
+//! - [`web`]: one request with its redirects; [`proxy`]: proxies on the way; [`s3`]: signatures of requests.
 //! - [`address`]: addresses that may be connected to; [`url`]: addresses as text; [`trust`]: trusted authorities; [`keys`]:
 //!   keys of the two pods of a copy.
 //!
@@ -58,6 +58,7 @@ pub mod convert;
 pub mod download;
 pub mod failure;
 pub mod feed;
+pub mod format;
 #[cfg(test)]
 mod fuzz_targets;
 pub mod image;
@@ -66,6 +67,7 @@ pub mod limits;
 pub mod local;
 pub mod look;
 pub mod progress;
+pub mod proxy;
 mod reading;
 pub mod receive;
 pub mod registry;

@@ -15,7 +15,8 @@ use anyhow::Context;
 use barevirt_import_job::copy::{KEYS, MAKE_KEYS, RECEIVER, SEND, SEND_PORT};
 use barevirt_import_job::{
     AUTHORITIES, CREDENTIALS, DATA, DEVICE, EXIT_FINAL, EXIT_PASSING, HEADERS, JOB, Job, LOOK, METRICS_PORT,
-    Outcome, PASSWORD, SCRATCH, SOURCE, SOURCE_DEVICE, Source, TERMINATION_LOG, UPLOAD_PORT, USER,
+    NETWORK, Network, Outcome, PASSWORD, SCRATCH, SOURCE, SOURCE_DEVICE, Source, TERMINATION_LOG,
+    UPLOAD_PORT, USER,
 };
 use nix::sys::resource::{Resource, setrlimit};
 use std::future::Future;
@@ -32,6 +33,7 @@ use virt_importer::failure::Failure;
 use virt_importer::keys;
 use virt_importer::limits::Limited;
 use virt_importer::progress::{self, Progress};
+use virt_importer::proxy::Proxies;
 use virt_importer::run::Importer;
 use virt_importer::send::Sender;
 use virt_importer::target::Places;
@@ -109,11 +111,21 @@ fn job() -> Result<Job, Failure> {
     serde_json::from_str(&text).context("read the job").map_err(asked)
 }
 
+/// How the server is reached.
+fn network() -> Result<Network, Failure> {
+    let Some(text) = std::env::var_os(NETWORK) else { return Ok(Network::default()) };
+    let text = text.to_str().context("read the settings of the network").map_err(asked)?;
+    serde_json::from_str(text).context("read the settings of the network").map_err(asked)
+}
+
 fn importer(progress: Arc<Progress>) -> Result<Importer, Failure> {
+    let network = network()?;
+    let tls = trust::tls(Path::new(trust::USUAL), Path::new(AUTHORITIES), &network.authorities)?;
     Ok(Importer {
         web: Web {
-            tls: Arc::new(trust::tls(Path::new(trust::USUAL), Path::new(AUTHORITIES))?),
-            addresses: Addresses::default(),
+            tls: Arc::new(tls),
+            addresses: Addresses { public_only: network.public_only, ..Addresses::default() },
+            proxies: Arc::new(Proxies::of(&network)?),
             policy: RetryPolicy::default(),
             name: None,
         },

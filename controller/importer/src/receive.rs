@@ -1,5 +1,6 @@
 //! Receives the claim of another namespace from the pod that sends it.
 
+use crate::address::Addresses;
 use crate::failure::Failure;
 use crate::keys;
 use crate::url::Url;
@@ -8,6 +9,7 @@ use barevirt_import_job::copy::{DISK_PATH, PEER};
 use http::header::HeaderMap;
 use std::net::IpAddr;
 use std::path::Path;
+use std::sync::Arc;
 
 /// The request to the sender at that address.
 ///
@@ -26,5 +28,8 @@ pub fn ask(address: &str, port: u16) -> Result<Ask, Failure> {
 /// # Errors
 /// The key is missing, or the certificate is invalid.
 pub fn web(keys: &Path, certificate: &str, web: Web) -> Result<Web, Failure> {
-    Ok(Web { tls: keys::client(keys, certificate)?, name: Some(PEER), ..web })
+    // Between two pods there is no proxy, and their network is the cluster's.
+    let addresses = Addresses { public_only: false, ..web.addresses };
+    let tls = keys::client(keys, certificate)?;
+    Ok(Web { tls, name: Some(PEER), addresses, proxies: Arc::default(), ..web })
 }

@@ -10,12 +10,19 @@ use std::sync::Arc;
 /// File of the image with the public authorities.
 pub const USUAL: &str = "/etc/ssl/certs/ca-certificates.crt";
 
-/// TLS that trusts the authorities in the file `usual` and in the files of `directory`, as far as they exist.
+/// TLS that trusts the authorities in the file `usual` and in the files of `directory`, as far as they exist, and those of the
+/// settings, PEM.
 ///
 /// # Errors
-/// The directory contains something else.
-pub fn tls(usual: &Path, directory: &Path) -> Result<ClientConfig, Failure> {
+/// The directory or the settings contain something else.
+pub fn tls(usual: &Path, directory: &Path, settings: &str) -> Result<ClientConfig, Failure> {
     let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(settings.as_bytes()) {
+        let wrong = |why: &dyn std::fmt::Display| {
+            Failure::Final(format!("the authorities for importers in the settings cannot be used: {why}"))
+        };
+        roots.add(certificate.map_err(|error| wrong(&error))?).map_err(|error| wrong(&error))?;
+    }
     if let Ok(certificates) = CertificateDer::pem_file_iter(usual) {
         roots.add_parsable_certificates(certificates.flatten());
     }

@@ -1,15 +1,21 @@
 //! Receives one image, or one archive, from virt-api into the claim, then ends.
 //!
 //! ```text
-//!   virt-api --mutual TLS--> connection --POST--> place: is it free? --feed--> image --> target --> convert
-//!                               |                     |                                    |
-//!                               +-- HEAD: 200         +-- no: 503                          +-- filled: 200, and the program ends
+//!   virt-api --mutual TLS--> connection --POST--> place: is it free? --arrival, feed--> image --> target --> convert
+//!                               |                     |                  ^                         |
+//!                               +-- HEAD: 200         +-- no: 503        |                         +-- filled: 200, and the program ends
+//!                               +-- POST, the rest of an upload ---------+
 //! ```
 //!
 //! Only clients with a certificate that Barevirt's authority has signed for clients are accepted: virt-api, which has
 //! checked the user's permission. An image that is refused or broken off leaves nothing behind, and another one may follow.
-//! If the answer was sent before the conversion, and the conversion fails, the program ends: its restart shows that to the
-//! user.
+//! An upload to which its client has given a name may go on over another connection (`arrival`), as long as no other one takes
+//! its place. If the answer was sent before the conversion, and the conversion fails, the program ends: its restart shows that
+//! to the user.
+
+mod arrival;
+mod asked;
+mod latest;
 
 use crate::accept::connections;
 use crate::archive;
@@ -17,28 +23,31 @@ use crate::claim::{Claim, Settings};
 use crate::convert::{Tools, convert};
 use crate::download::Described;
 use crate::failure::{Failure, joined};
-use crate::feed::{Feed, PIECES, Piece};
+use crate::feed::{Feed, PIECES};
 use crate::image::Filled;
 use crate::progress::Progress;
 use crate::reading::Reading;
 use crate::run::whole;
 use crate::target::Places;
-use barevirt_import_job::{Job, Source, UPLOAD, UPLOAD_ASYNC};
+use arrival::{Arrival, Part};
+use asked::{Begin, Rest};
+use barevirt_import_job::{Job, Source, UPLOAD, UPLOAD_ASYNC, UPLOAD_REST};
 use http::{Method, Request, Response, StatusCode, header};
-use http_body_util::{BodyExt, Full};
-use hyper::body::{Body, Bytes, Incoming};
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use latest::{Latest, outcome, refuse, said};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use std::convert::Infallible;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex as Lock, PoisonError};
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Mutex, OwnedMutexGuard, Semaphore, mpsc, oneshot};
+use tokio::sync::{Mutex, OwnedMutexGuard, Semaphore, mpsc, watch};
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
@@ -53,9 +62,8 @@ const MOST_CONNECTIONS: usize = 16;
 const GREETING: Duration = Duration::from_secs(10);
 /// Time for the last answers.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
-/// How much of an unwanted body is read, and for how long: its sender has to read the answer.
-const MOST_UNWANTED: u64 = 64 << 20;
-const UNWANTED: Duration = Duration::from_secs(10);
+/// How long an upload that gives up its place takes to leave it.
+const LEAVES: Duration = Duration::from_secs(10);
 
 /// The result with which the program ends.
 type Ended = Result<u64, Failure>;
@@ -106,7 +114,28 @@ struct Shared {
     upload: Upload,
     /// Held while an image is received and converted, and forever once the claim is filled.
     place: Arc<Mutex<()>>,
+    /// The upload that began last.
+    latest: Lock<Option<Latest>>,
     ended: mpsc::Sender<Ended>,
+}
+
+impl Shared {
+    fn latest(&self) -> Option<Latest> {
+        self.latest.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The place for an upload. One that waits for its rest leaves it.
+    async fn place(&self) -> Option<OwnedMutexGuard<()>> {
+        if let Ok(place) = self.place.clone().try_lock_owned() {
+            return Some(place);
+        }
+        let latest = self.latest()?;
+        let left = async {
+            latest.leave().await.then_some(())?;
+            Some(self.place.clone().lock_owned().await)
+        };
+        timeout(LEAVES, left).await.ok()?
+    }
 }
 
 impl Upload {
@@ -116,7 +145,7 @@ impl Upload {
     /// An accepted image cannot be converted.
     pub async fn serve(self, listener: TcpListener, tls: Arc<ServerConfig>) -> Ended {
         let (ended, mut end) = mpsc::channel(1);
-        let shared = Arc::new(Shared { upload: self, place: Arc::default(), ended });
+        let shared = Arc::new(Shared { upload: self, place: Arc::default(), latest: Lock::default(), ended });
         let room = Arc::new(Semaphore::new(MOST_CONNECTIONS));
         let accept = connections(&listener, &room, |stream| {
             connection(stream, TlsAcceptor::from(tls.clone()), shared.clone())
@@ -154,40 +183,44 @@ async fn connection(stream: TcpStream, acceptor: TlsAcceptor, shared: Arc<Shared
     }
 }
 
-fn said(code: StatusCode, text: impl Into<String>) -> Response<Full<Bytes>> {
-    let mut answer = Response::new(Full::from(text.into()));
-    *answer.status_mut() = code;
-    answer
-}
-
 async fn answer(shared: &Arc<Shared>, request: Request<Incoming>) -> Response<Full<Bytes>> {
-    let at_once = match request.uri().path() {
-        UPLOAD => false,
-        UPLOAD_ASYNC => true,
-        _ => return said(StatusCode::NOT_FOUND, "no such path"),
+    let known = [UPLOAD, UPLOAD_ASYNC, UPLOAD_REST];
+    let Some(path) = known.into_iter().find(|path| *path == request.uri().path()) else {
+        return said(StatusCode::NOT_FOUND, "no such path");
     };
     match *request.method() {
         Method::HEAD => return said(StatusCode::OK, ""),
         Method::POST | Method::PUT => {}
         _ => return said(StatusCode::METHOD_NOT_ALLOWED, "an image is sent with POST or PUT"),
     }
-    let Ok(place) = shared.place.clone().try_lock_owned() else {
-        return refuse(StatusCode::SERVICE_UNAVAILABLE, "another upload is under way", request.into_body());
-    };
-    let (answered, told) = oneshot::channel();
-    // If the client disconnects, the work continues.
-    tokio::spawn(take(shared.clone(), place, request.into_body(), at_once, answered));
-    match told.await {
-        Ok(Ok(())) => said(StatusCode::OK, ""),
-        Ok(Err(failure @ Failure::Final(_))) => said(StatusCode::BAD_REQUEST, failure.to_string()),
-        Ok(Err(failure @ Failure::Passing(_))) => said(StatusCode::SERVICE_UNAVAILABLE, failure.to_string()),
-        Err(_) => said(StatusCode::SERVICE_UNAVAILABLE, "the upload was lost"),
+    let at_once = path == UPLOAD_ASYNC;
+    let (head, body) = request.into_parts();
+    if path == UPLOAD_REST {
+        let rest = match Rest::of(&head.headers) {
+            Ok(rest) => rest,
+            Err(failure) => return refuse(StatusCode::BAD_REQUEST, &failure.to_string(), body),
+        };
+        return match shared.latest().filter(|latest| latest.is(&rest)) {
+            Some(latest) => latest.go_on(rest.from, body).await,
+            None => refuse(StatusCode::SERVICE_UNAVAILABLE, "no such upload has begun: send all of it", body),
+        };
     }
-}
-
-fn refuse(code: StatusCode, text: &str, body: Incoming) -> Response<Full<Bytes>> {
-    tokio::spawn(unwanted(body));
-    said(code, text)
+    let begin = match Begin::of(&head.headers) {
+        Ok(begin) => begin,
+        Err(failure) => return refuse(StatusCode::BAD_REQUEST, &failure.to_string(), body),
+    };
+    let Some(place) = shared.place().await else {
+        return refuse(StatusCode::SERVICE_UNAVAILABLE, "another upload is under way", body);
+    };
+    let (part, over) = Part::of(body);
+    let id = begin.id.clone();
+    let (arrival, orders) = Arrival::begin(part, begin, shared.upload.stall);
+    let (answered, told) = watch::channel(None);
+    let latest = Latest { id, length: arrival.length(), orders, told: told.clone() };
+    *shared.latest.lock().unwrap_or_else(PoisonError::into_inner) = Some(latest);
+    // If the client disconnects, the work continues.
+    tokio::spawn(take(shared.clone(), place, arrival, at_once, answered));
+    outcome(told, over).await
 }
 
 /// Receives an image. `answered` is notified once it has been received, if the answer is not to wait; otherwise once the
@@ -195,34 +228,35 @@ fn refuse(code: StatusCode, text: &str, body: Incoming) -> Response<Full<Bytes>>
 async fn take(
     shared: Arc<Shared>,
     place: OwnedMutexGuard<()>,
-    body: Incoming,
+    arrival: Arrival,
     at_once: bool,
-    answered: oneshot::Sender<Result<(), Failure>>,
+    answered: watch::Sender<Option<Result<(), Failure>>>,
 ) {
     let upload = &shared.upload;
-    info!(length = body.size_hint().exact(), "an upload begins");
+    info!(length = arrival.length(), "an upload begins");
     let (places, settings) = (upload.places.clone(), Settings::of(&upload.job));
     let claim = match joined(spawn_blocking(move || Claim::open(&places, settings))).await {
         Ok(claim) => claim,
         Err(failure) => {
             warn!(%failure, "the claim cannot be written");
-            tokio::spawn(unwanted(body));
-            return drop(answered.send(Err(failure)));
+            tokio::spawn(arrival.refuse());
+            drop(place);
+            return drop(answered.send(Some(Err(failure))));
         }
     };
-    let filled = match receive(body, &claim, upload.stall).await {
+    let filled = match receive(arrival, &claim).await {
         Ok(filled) => filled,
         Err(failure) => {
             abandon(&claim).await;
             info!(%failure, "an upload was refused");
             // Released before the answer: the client may try again at once.
             drop(place);
-            return drop(answered.send(Err(failure)));
+            return drop(answered.send(Some(Err(failure))));
         }
     };
     let waiting = if at_once {
         // The client may be gone.
-        let _ = answered.send(Ok(()));
+        let _ = answered.send(Some(Ok(())));
         None
     } else {
         Some(answered)
@@ -235,7 +269,7 @@ async fn take(
         (Some(answered), Err(failure)) => {
             info!(%failure, "an image was refused");
             drop(place);
-            let _ = answered.send(Err(failure));
+            let _ = answered.send(Some(Err(failure)));
         }
         (waiting, ended) => {
             if ended.is_ok() {
@@ -243,7 +277,7 @@ async fn take(
                 std::mem::forget(place);
             }
             if let Some(waiting) = waiting {
-                let _ = waiting.send(Ok(()));
+                let _ = waiting.send(Some(Ok(())));
             }
             // A failed conversion does not concern the next image, so the failure is not final.
             let ended = ended.map_err(|failure| Failure::Passing(failure.to_string()));
@@ -259,23 +293,22 @@ async fn abandon(claim: &Claim) {
 }
 
 /// Reads an image or an archive into the claim while it arrives.
-async fn receive(body: Incoming, claim: &Claim, stall: Duration) -> Result<Filled, Failure> {
+async fn receive(arrival: Arrival, claim: &Claim) -> Result<Filled, Failure> {
     match claim {
-        Claim::Disk(target) => read(body, stall, target, WHAT, whole).await,
-        Claim::Tree(tree) => read(body, stall, tree, ARCHIVE, archive::whole).await.map(|()| Filled::Written),
+        Claim::Disk(target) => read(arrival, target, WHAT, whole).await,
+        Claim::Tree(tree) => read(arrival, tree, ARCHIVE, archive::whole).await.map(|()| Filled::Written),
     }
 }
 
 async fn read<T: Send + 'static, C: Send + Sync + 'static>(
-    body: Incoming,
-    stall: Duration,
+    arrival: Arrival,
     target: &Arc<C>,
     what: &str,
     read: fn(Reading<C>) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
-    let described = Described { length: body.size_hint().exact(), media_type: None };
+    let described = Described { length: arrival.length(), media_type: None };
     let (sink, pieces) = mpsc::channel(PIECES);
-    tokio::spawn(pass(body, sink, stall));
+    tokio::spawn(arrival.run(sink));
     let (feed, trouble) = Feed::new(pieces);
     let reading = Reading {
         feed: Some(feed),
@@ -293,45 +326,4 @@ async fn complete(upload: &Upload, filled: Filled, claim: &Claim) -> Result<u64,
         convert(&upload.tools, &image, WHAT, target, &Progress::default()).await?;
     }
     claim.finish().await
-}
-
-/// Passes a body on, piece by piece; only a complete body is reported as complete.
-async fn pass(mut body: Incoming, sink: mpsc::Sender<Piece>, stall: Duration) {
-    loop {
-        let piece = match timeout(stall, body.frame()).await {
-            Err(_) => Piece::Failed(Failure::Passing(format!(
-                "nothing of the image came for {} s",
-                stall.as_secs()
-            ))),
-            Ok(None) => Piece::End,
-            Ok(Some(Err(error))) => Piece::Failed(Failure::Passing(format!("the upload broke off: {error}"))),
-            Ok(Some(Ok(frame))) => match frame.into_data() {
-                Ok(bytes) if !bytes.is_empty() => Piece::Data(bytes),
-                _ => continue,
-            },
-        };
-        let last = !matches!(piece, Piece::Data(_));
-        if sink.send(piece).await.is_err() {
-            // The image was refused.
-            return unwanted(body).await;
-        }
-        if last {
-            return;
-        }
-    }
-}
-
-/// Reads an unwanted body for a while: a connection that is closed with unread bytes loses the answer.
-async fn unwanted(mut body: Incoming) {
-    let taken = async {
-        let mut left = MOST_UNWANTED;
-        while let Some(Ok(frame)) = body.frame().await {
-            let count = frame.data_ref().map_or(0, |data| data.len() as u64);
-            match left.checked_sub(count) {
-                Some(rest) => left = rest,
-                None => return,
-            }
-        }
-    };
-    let _ = timeout(UNWANTED, taken).await;
 }

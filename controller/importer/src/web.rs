@@ -2,10 +2,12 @@
 //!
 //! ```text
 //!   address --resolve--> addresses --(allowed?)--> connection --> answer --3xx--> next address
+//!      \--(is there a proxy for it?)--> proxy ----------/
 //! ```
 
 use crate::address::{Addresses, Reach};
 use crate::failure::Failure;
+use crate::proxy::{self, Proxies};
 use crate::s3::Signer;
 use crate::url::{Url, basic};
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
@@ -16,7 +18,7 @@ use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use rustls::ClientConfig;
 use rustls_pki_types::ServerName;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -87,6 +89,8 @@ pub struct Web {
     pub tls: Arc<ClientConfig>,
     /// The addresses that may be connected to.
     pub addresses: Addresses,
+    /// The proxies that lead to them.
+    pub proxies: Arc<Proxies>,
     /// Its time limits and retries.
     pub policy: RetryPolicy,
     /// The name that a server's certificate must have, if it is not the host's.
@@ -153,9 +157,23 @@ impl Web {
 
     /// Sends one request. `from`: the network of the server that redirected here.
     async fn once(&self, ask: &Ask, url: &Url, from: Option<Reach>) -> Result<(Answer, Reach), Failure> {
-        let (stream, reach) = self.connect(url, from).await?;
-        let mut request = Request::get(&url.path);
+        let proxy = self.proxies.to(url);
+        let (stream, reach) = match proxy {
+            None => self.connect(url, from).await?,
+            Some(proxy) => self.through(proxy, url, from).await?,
+        };
+        // A proxy that is no tunnel needs to know whom to ask.
+        let asked = proxy.filter(|_| !url.tls);
+        let mut request = match asked {
+            None => Request::get(&url.path),
+            Some(_) => Request::get(format!("http://{}{}", url.authority(), url.path)),
+        };
         if let Some(headers) = request.headers_mut() {
+            if let Some(login) = asked.and_then(proxy::login)
+                && let Ok(value) = HeaderValue::from_str(&login)
+            {
+                headers.insert(header::PROXY_AUTHORIZATION, value);
+            }
             headers.insert(header::USER_AGENT, HeaderValue::from_static("virt-importer"));
             headers.insert(header::ACCEPT, HeaderValue::from_static("*/*"));
             // Bytes are counted and ranges requested in the server's own encoding.
@@ -214,24 +232,21 @@ impl Web {
     }
 
     async fn connect(&self, url: &Url, from: Option<Reach>) -> Result<(Box<dyn Stream>, Reach), Failure> {
-        let failed =
-            |why: &dyn std::fmt::Display| Failure::Passing(format!("connect to {}: {why}", url.origin()));
-        let found = timeout(self.policy.connect, lookup_host((url.host.as_str(), url.port))).await;
-        let found = found.map_err(|_| failed(&"its name was not resolved in time"))?;
-        let found: Vec<SocketAddr> = found.map_err(|error| failed(&error))?.take(MOST_ADDRESSES).collect();
+        let failed = |why: &dyn std::fmt::Display| unconnected(url, why);
         let mut last = failed(&"it has no address");
-        for address in found {
-            let reach = self.addresses.reach(address.ip());
-            if !may_lead(from, reach) {
-                let how = if from.is_some() { "a redirect leads to it" } else { "it is asked for" };
-                last = Failure::Final(format!(
-                    "address {} of {} may not be connected to: {how}",
-                    address.ip(),
-                    url.host
-                ));
-                continue;
-            }
-            match timeout(self.policy.connect, self.open(url, address)).await {
+        for address in self.resolve(url).await? {
+            let reach = match self.permitted(address.ip(), url, from) {
+                Ok(reach) => reach,
+                Err(failure) => {
+                    last = failure;
+                    continue;
+                }
+            };
+            let opened = async {
+                let stream = TcpStream::connect(address).await.map_err(|error| failed(&error))?;
+                self.secured(url, stream).await
+            };
+            match timeout(self.policy.connect, opened).await {
                 Ok(Ok(stream)) => return Ok((stream, reach)),
                 Ok(Err(failure)) => last = failure,
                 Err(_) => last = failed(&"no connection in time"),
@@ -240,13 +255,62 @@ impl Web {
         Err(last)
     }
 
-    async fn open(&self, url: &Url, address: SocketAddr) -> Result<Box<dyn Stream>, Failure> {
-        let origin = url.origin();
-        let stream = TcpStream::connect(address).await;
-        let stream = stream.map_err(|error| Failure::Passing(format!("connect to {origin}: {error}")))?;
+    /// Connects through a proxy, which resolves the host's name.
+    async fn through(
+        &self,
+        proxy: &Url,
+        url: &Url,
+        from: Option<Reach>,
+    ) -> Result<(Box<dyn Stream>, Reach), Failure> {
+        let reach = match url.host.parse() {
+            Ok(address) => self.permitted(address, url, from)?,
+            // So that it leads to no private server by a redirect.
+            Err(_) => Reach::Public,
+        };
+        let mut last = unconnected(proxy, &"the proxy has no address");
+        for address in self.resolve(proxy).await? {
+            let opened = async {
+                let stream = TcpStream::connect(address).await;
+                let mut stream = stream.map_err(|error| unconnected(proxy, &error))?;
+                if !url.tls {
+                    return Ok(Box::new(stream) as Box<dyn Stream>);
+                }
+                proxy::tunnel(&mut stream, proxy, url).await?;
+                self.secured(url, stream).await
+            };
+            match timeout(self.policy.connect, opened).await {
+                Ok(Ok(stream)) => return Ok((stream, reach)),
+                Ok(Err(failure)) => last = failure,
+                Err(_) => last = unconnected(proxy, &"no connection in time"),
+            }
+        }
+        Err(last)
+    }
+
+    async fn resolve(&self, url: &Url) -> Result<Vec<SocketAddr>, Failure> {
+        let found = timeout(self.policy.connect, lookup_host((url.host.as_str(), url.port))).await;
+        let found = found.map_err(|_| unconnected(url, &"its name was not resolved in time"))?;
+        Ok(found.map_err(|error| unconnected(url, &error))?.take(MOST_ADDRESSES).collect())
+    }
+
+    /// The network of an address that may be connected to.
+    fn permitted(&self, address: IpAddr, url: &Url, from: Option<Reach>) -> Result<Reach, Failure> {
+        let reach = self.addresses.reach(address);
+        match self.addresses.forbids(from, reach) {
+            None => Ok(reach),
+            Some(why) => Err(Failure::Final(format!(
+                "address {address} of {} may not be connected to: {why}",
+                url.host
+            ))),
+        }
+    }
+
+    /// Adds TLS, if the address has it.
+    async fn secured(&self, url: &Url, stream: TcpStream) -> Result<Box<dyn Stream>, Failure> {
         if !url.tls {
             return Ok(Box::new(stream));
         }
+        let origin = url.origin();
         let name = self.name.map_or_else(|| url.host.clone(), str::to_owned);
         let name = ServerName::try_from(name)
             .map_err(|error| Failure::Final(format!("connect to {origin}: {error}")))?;
@@ -266,13 +330,8 @@ impl Web {
     }
 }
 
-/// Whether a server in the network `to` may be connected to; `from`: the network of the server that redirected to it.
-fn may_lead(from: Option<Reach>, to: Reach) -> bool {
-    match (from, to) {
-        (_, Reach::Forbidden) => false,
-        (Some(Reach::Public), to) => to == Reach::Public,
-        (Some(Reach::Private | Reach::Forbidden) | None, _) => true,
-    }
+fn unconnected(url: &Url, why: &dyn std::fmt::Display) -> Failure {
+    Failure::Passing(format!("connect to {}: {why}", url.origin()))
 }
 
 impl Answer {
@@ -325,24 +384,6 @@ pub fn header_line(line: &str) -> Result<(HeaderName, HeaderValue), Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_public_server_leads_to_public_ones_alone() {
-        let (forbidden, private, public) = (Reach::Forbidden, Reach::Private, Reach::Public);
-        for (from, to, may) in [
-            (None, private, true),
-            (None, public, true),
-            (None, forbidden, false),
-            (Some(private), private, true),
-            (Some(private), public, true),
-            (Some(private), forbidden, false),
-            (Some(public), public, true),
-            (Some(public), private, false),
-            (Some(public), forbidden, false),
-        ] {
-            assert_eq!(may_lead(from, to), may, "{from:?} to {to:?}");
-        }
-    }
 
     #[test]
     fn a_disk_has_an_hour_and_a_time_that_grows_with_its_size() {

@@ -6,7 +6,9 @@ use barevirt_api::cdi::{DataSource, DataVolume};
 use barevirt_api::names::{
     COPIES_BINDING, COPIES_POLICY, INSECURE_REGISTRIES_CONFIG_MAP as INSECURE_REGISTRIES,
 };
+use barevirt_api::settings::Imports;
 use barevirt_component::request::{Error, call, call_opt};
+use barevirt_import_job::Network;
 use barevirt_plan::data_volumes::Place;
 use barevirt_plan::imports::{
     Copied, Installation, LABEL, Named, Observed, Profile, Sender, SourceClaim, address, followed,
@@ -169,5 +171,17 @@ pub(super) async fn installation(cluster: &Cluster) -> Result<Installation, Erro
         pull_secrets: config.settings.image_pull_secrets.clone(),
         image_volumes: config.settings.pods.image_volumes,
         insecure_registries: registries.into_values().map(|value| value.trim().to_owned()).collect(),
+        network: network(&config.settings.imports),
     })
+}
+
+fn network(imports: &Imports) -> Network {
+    let Imports { http_proxy, https_proxy, no_proxy, authorities, public_only } = imports.clone();
+    Network {
+        http_proxy,
+        https_proxy,
+        no_proxy: no_proxy.unwrap_or_default(),
+        authorities: authorities.unwrap_or_default(),
+        public_only,
+    }
 }

@@ -25,11 +25,12 @@ const ADDRESS: &str = "10.250.0.1";
 const RATIO: f64 = 1.1;
 /// Memory budget of the importer and its children, in MiB.
 const MEMORY: f64 = 64.0;
-const WITHIN: Duration = Duration::from_secs(300);
+/// The longest time of a run.
+pub(super) const WITHIN: Duration = Duration::from_secs(300);
 const POLL: Duration = Duration::from_millis(10);
 
 /// Sets up the importer's root: changes are kept in memory, and its claim is a folder of this machine.
-const ROOT: &str = r#"
+pub(super) const ROOT: &str = r#"
 set -e
 mount -t tmpfs tmpfs "$1/over"
 mkdir "$1/over/changed" "$1/over/work"
@@ -132,10 +133,10 @@ fn virtual_size(image: &Path) -> Result<u64> {
 }
 
 /// A network with one address, for as long as the value lives.
-struct Network(Running);
+pub(super) struct Network(Running);
 
 impl Network {
-    fn start() -> Result<Self> {
+    pub(super) fn start() -> Result<Self> {
         let script =
             format!("ip link set lo up && ip address add {ADDRESS}/32 dev lo && echo up && exec sleep 3600");
         let mut command = Command::new("unshare");
@@ -148,7 +149,7 @@ impl Network {
     }
 
     /// A command in this network.
-    fn command(&self, program: &str) -> Command {
+    pub(super) fn command(&self, program: &str) -> Command {
         let mut command = Command::new("nsenter");
         command.arg(format!("--net=/proc/{}/ns/net", self.0.id())).args(["--", program]);
         command

@@ -8,7 +8,7 @@ use std::thread;
 use anyhow::{Context, Result};
 use barevirt_e2e::bench::{
     Figures, Rounds, disk, import, launch, migrate, moves, neighbours, network, plug, scale, size, start,
-    streams, table, taps,
+    streams, table, taps, upload,
 };
 use barevirt_e2e::command::repository;
 use barevirt_e2e::in_namespace;
@@ -96,6 +96,8 @@ fn main() -> Result<()> {
     if wanted(Part::Import) {
         eprintln!("bench: an import against curl and qemu-img");
         import::measure(&repository().join(&options.importer), rounds.imports, &mut figures)?;
+        eprintln!("bench: an upload against cp");
+        upload::measure(&repository().join(&options.importer), rounds.imports, &mut figures)?;
     }
     if wanted(Part::Taps) {
         eprintln!("bench: guests' networks against raw QEMU's");

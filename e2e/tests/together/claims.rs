@@ -1,9 +1,12 @@
 //! Disks on claims that the pod has from the start.
 
-use anyhow::{Result, ensure};
-use barevirt_e2e::wait::{BOOT, RUNNING, SOON};
+use anyhow::{Context, Result, ensure};
+use barevirt_e2e::running::Running;
+use barevirt_e2e::wait::{self, BOOT, RUNNING, SOON};
 use barevirt_e2e::{Console, Namespace, guest, in_namespace, pods};
 use serde_json::{Value, json};
+use std::path::Path;
+use std::process::Command;
 
 /// guest-tiny with a disk `data` on that source.
 fn with_disk(mut manifest: Value, source: &Value) -> Value {
@@ -122,5 +125,58 @@ fn two_guests_do_not_write_to_one_disk() {
         let conditions = failed["status"]["conditions"].to_string();
         ensure!(conditions.contains("lock"), "{conditions}");
         namespace.wait_phase("vm", "Running", SOON).map(drop)
+    });
+}
+
+/// The process of a pod's QEMU as this machine sees it: the nodes are containers of this machine.
+fn qemu(pod: &Value) -> Result<u32> {
+    let uid = pod["metadata"]["uid"].as_str().context("the pod has no uid")?;
+    // systemd's layout has underscores in place of dashes.
+    let names = [uid.to_owned(), uid.replace('-', "_")];
+    let processes = std::fs::read_dir("/proc")?.flatten().filter_map(|entry| {
+        let process: u32 = entry.file_name().to_str()?.parse().ok()?;
+        // One that has ended meanwhile is not the one.
+        let groups = std::fs::read_to_string(entry.path().join("cgroup")).ok()?;
+        let program = std::fs::read_link(entry.path().join("exe")).ok()?;
+        let is_it = program.ends_with("qemu-system-x86_64") && names.iter().any(|name| groups.contains(name));
+        is_it.then_some(process)
+    });
+    processes.last().context("no QEMU of that pod runs on this machine")
+}
+
+/// The calls by which QEMU makes the disk safe, in the words of strace.
+fn syncs(trace: &Path) -> Result<usize> {
+    let text = std::fs::read_to_string(trace)?;
+    Ok(text.lines().filter(|line| line.contains("fdatasync(") && line.contains("/disk.img")).count())
+}
+
+#[test]
+fn what_a_guest_syncs_is_synced_on_its_claim() {
+    in_namespace("claimflush", |namespace| {
+        namespace.claim("data")?;
+        let source = json!({ "persistentVolumeClaim": { "claimName": "data" } });
+        namespace.apply(&with_disk(guest::machine("vm", "Always"), &source))?;
+        let mut guest = console(namespace)?;
+        let folder = tempfile::tempdir()?;
+        let trace = folder.path().join("trace");
+        let mut strace = Command::new("strace");
+        strace.args(["-f", "-qq", "-y", "-e", "trace=fdatasync", "-o"]).arg(&trace);
+        strace.args(["-p", &qemu(&namespace.launcher("vm")?)?.to_string()]);
+        let strace = Running(strace.spawn().context("start strace")?);
+        wait::until_true("strace to write", SOON, || Ok(trace.exists()))?;
+        // From here on strace sees each call, once it has stopped every thread.
+        guest.ok("sleep 2", SOON)?;
+        let write = |more: &str| format!("dd if=/dev/urandom of={DISK} bs=4k count=8 {more} 2>/dev/null");
+        // Nothing is made safe that the guest does not ask for.
+        guest.ok(&write("oflag=direct"), SOON)?;
+        guest.ok("sleep 1", SOON)?;
+        let before = syncs(&trace)?;
+        guest.ok(&write("conv=fsync"), SOON)?;
+        guest.leave()?;
+        // The guest goes on only after the call, which strace may write a little later.
+        wait::until_true("a call that makes the disk safe", SOON, || Ok(syncs(&trace)? > before))?;
+        drop(strace);
+        ensure!(before == 0, "{before} calls without a sync in the guest");
+        Ok(())
     });
 }

@@ -158,9 +158,13 @@ fn a_machine_boots_from_a_download_beside_a_disk_from_a_registry_and_an_empty_on
         pods::server(namespace, SERVER, "images")?;
         let work = tempfile::tempdir()?;
         publish(namespace, "tiny.qcow2", &tiny())?;
-        shell(work.path(), "head -c 1048576 /dev/urandom >data")?;
+        shell(
+            work.path(),
+            "head -c 1048576 /dev/urandom >data && qemu-img convert -f raw -O vmdk -o subformat=streamOptimized data vmdk",
+        )?;
         let data = work.path().join("data");
         publish_image(namespace, work.path(), &data)?;
+        publish(namespace, "data.vmdk", &work.path().join("vmdk"))?;
         let host = host(namespace);
         let _insecure = Insecure::allow(namespace, &host)?;
 
@@ -169,9 +173,10 @@ fn a_machine_boots_from_a_download_beside_a_disk_from_a_registry_and_an_empty_on
         template["volumes"] = json!([
             { "name": "root", "dataVolume": { "name": "root" } },
             { "name": "data", "dataVolume": { "name": "data" } },
+            { "name": "vmware", "dataVolume": { "name": "vmware" } },
             { "name": "empty", "dataVolume": { "name": "empty" } },
         ]);
-        for (name, serial) in [("data", "DATA"), ("empty", "EMPTY")] {
+        for (name, serial) in [("data", "DATA"), ("vmware", "VMWARE"), ("empty", "EMPTY")] {
             let disk = json!({ "name": name, "serial": serial, "disk": { "bus": "virtio" } });
             guest::push(&mut template["domain"]["devices"]["disks"], disk);
         }
@@ -182,10 +187,12 @@ fn a_machine_boots_from_a_download_beside_a_disk_from_a_registry_and_an_empty_on
               "spec": spec(&json!({ "http": { "url": url, "checksum": checksum } }), "160Mi") },
             { "metadata": { "name": "data" },
               "spec": spec(&json!({ "registry": { "url": format!("docker://{host}/images/data:1") } }), "16Mi") },
+            { "metadata": { "name": "vmware" },
+              "spec": spec(&json!({ "http": { "url": format!("http://{host}/data.vmdk") } }), "16Mi") },
             { "metadata": { "name": "empty" }, "spec": spec(&json!({ "blank": {} }), "16Mi") },
         ]);
         namespace.apply(&machine)?;
-        for name in ["root", "data", "empty"] {
+        for name in ["root", "data", "vmware", "empty"] {
             let filled = namespace.wait(DATA_VOLUMES, name, "to be filled", FILLED, |volume| {
                 ["Succeeded", "Failed"].iter().any(|phase| volume["status"]["phase"] == *phase)
             })?;
@@ -197,8 +204,10 @@ fn a_machine_boots_from_a_download_beside_a_disk_from_a_registry_and_an_empty_on
         namespace.wait_phase("vm", "Running", FILLED)?;
         let mut console = Console::open(namespace, "vm")?;
         console.login(BOOT)?;
-        let found = console.ok(&format!("head -c 1048576 {} | sha256sum", device("DATA")), SOON)?;
-        ensure!(found.contains(&sha256(&data)?), "{found}");
+        for serial in ["DATA", "VMWARE"] {
+            let found = console.ok(&format!("head -c 1048576 {} | sha256sum", device(serial)), SOON)?;
+            ensure!(found.contains(&sha256(&data)?), "{serial}: {found}");
+        }
         let rest =
             console.ok(&format!("tail -c +1048577 {} | tr -d '\\000' | wc -c", device("DATA")), SOON)?;
         ensure!(rest.trim() == "0", "{rest}");
@@ -254,7 +263,7 @@ fn a_forbidden_import_fails_with_the_reason() {
         shell(
             work.path(),
             "qemu-img create -q -f qcow2 -u -F raw -b /etc/passwd backed 1M
-            qemu-img create -q -f vmdk foreign 1M
+            qemu-img create -q -f vmdk -o subformat=monolithicFlat foreign 1M
             qemu-img create -q -f qcow2 large 1G
             head -c 1048576 /dev/urandom >raw
             head -c 67108864 /dev/zero | gzip -9 >bomb",
@@ -268,7 +277,7 @@ fn a_forbidden_import_fails_with_the_reason() {
         wrong["http"]["checksum"] = json!(format!("sha256:{}", "0".repeat(64)));
         let all = [
             ("backed", http("backed"), "names a backing file"),
-            ("foreign", http("foreign"), "vmdk format"),
+            ("foreign", http("foreign"), "vmdk image is not one file"),
             ("large", http("large"), "is a disk of 1073741824 bytes"),
             ("bomb", http("bomb"), "is a disk of more than"),
             ("wrong", wrong, "has the checksum"),
@@ -315,6 +324,11 @@ fn unsupported_import_sources_are_refused_by_field() {
             let refusal = namespace.refusal(&data_volume("no", &source, "16Mi"))?;
             ensure!(refusal.contains(field), "{refusal}");
         }
+        let mut populated = data_volume("no", &json!({ "blank": {} }), "16Mi");
+        populated["spec"]["storage"]["dataSourceRef"] =
+            json!({ "apiGroup": "cdi.kubevirt.io", "kind": "VolumeImportSource", "name": "a" });
+        let refusal = namespace.refusal(&populated)?;
+        ensure!(refusal.contains("has no data source of its own"), "{refusal}");
         Ok(())
     });
 }

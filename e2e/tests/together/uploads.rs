@@ -102,7 +102,7 @@ fn a_machine_boots_from_an_upload_beside_one_that_came_packed() {
 }
 
 #[test]
-fn an_upload_that_breaks_off_begins_anew_and_a_bad_image_is_refused() {
+fn an_upload_that_breaks_off_goes_on_or_begins_anew_and_a_bad_image_is_refused() {
     without_cdi("uploadscut", |namespace| {
         let work = tempfile::tempdir()?;
         shell(
@@ -141,9 +141,9 @@ fn an_upload_that_breaks_off_begins_anew_and_a_bad_image_is_refused() {
         let token = answer["status"]["token"].as_str().context("no token")?.to_owned();
 
         // Each has its own forwarder, since a broken connection may end it.
-        let send = |token: &str, more: &[&str], file: &Path| {
+        let post = |path: &str, token: &str, more: &[&str], file: &Path| {
             let proxy = proxy()?;
-            let url = format!("https://127.0.0.1:{}/v1beta1/upload", proxy.port);
+            let url = format!("https://127.0.0.1:{}/v1beta1/{path}", proxy.port);
             let mut curl = Command::new("curl");
             curl.args([
                 "-sk",
@@ -157,6 +157,7 @@ fn an_upload_that_breaks_off_begins_anew_and_a_bad_image_is_refused() {
             curl.args(more).arg("-T").arg(file).arg(url);
             run(&mut curl, None)
         };
+        let send = |token: &str, more: &[&str], file: &Path| post("upload", token, more, file);
         let refused = send("forged", &[], &data)?;
         ensure!(refused.text().ends_with("401"), "{refused:?}");
         let bad = send(&token, &[], &work.path().join("bad"))?;
@@ -164,6 +165,20 @@ fn an_upload_that_breaks_off_begins_anew_and_a_bad_image_is_refused() {
         let cut = send(&token, &["--limit-rate", "1M", "--max-time", "3"], &data)?;
         ensure!(cut.code == 28, "{cut:?}");
         ready("to be ready still")?;
+        // One with a name waits for its rest, and leaves its place to the next one.
+        let name = ["-H", "Barevirt-Upload: a1b2c3"];
+        let named = [&name[..], &["--limit-rate", "1M", "--max-time", "3"]].concat();
+        let cut = send(&token, &named, &data)?;
+        ensure!(cut.code == 28, "{cut:?}");
+        let range = format!("Content-Range: bytes */{LONG}");
+        let empty = work.path().join("empty");
+        std::fs::write(&empty, "")?;
+        let question = [&name[..], &["-H", &range]].concat();
+        let asked = post("upload-rest", &token, &question, &empty)?;
+        let text = asked.text();
+        let (arrived, status) = text.split_once(' ').with_context(|| format!("{asked:?}"))?;
+        let arrived: usize = arrived.parse().with_context(|| format!("{asked:?}"))?;
+        ensure!(status == "202" && (1..LONG).contains(&arrived), "{asked:?}");
 
         // The way of KubeVirt's virtctl.
         let proxy = proxy()?;

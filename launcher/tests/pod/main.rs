@@ -5,6 +5,7 @@
 mod cards;
 mod confine;
 mod disks;
+mod flush;
 mod growth;
 mod moves;
 #[path = "../support/mod.rs"]

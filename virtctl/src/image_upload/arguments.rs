@@ -29,6 +29,9 @@ pub(crate) struct ImageUpload {
     /// dv or pvc, and the name of the DataVolume or PersistentVolumeClaim.
     #[arg(value_names = ["TYPE", "NAME"], num_args = 0..)]
     pub(super) target: Vec<String>,
+    /// Checksum of the file, which the server verifies: md5, sha1, sha256 or sha512, a colon, and the digest. Not with CDI.
+    #[arg(long, value_name = "ALGORITHM:DIGEST")]
+    pub(super) checksum: Option<String>,
     /// Allow insecure server connections when using HTTPS.
     #[arg(long)]
     pub(super) insecure: bool,

@@ -57,11 +57,17 @@ impl Image {
         }
     }
 
-    /// All of it as a body; `sent` is told how many bytes were sent, at the end the length.
-    pub(super) fn body(&self, sent: Arc<AtomicU64>) -> Either<Pieces, Packed> {
+    /// Whether an upload can go on within it: a directory is packed anew each time.
+    pub(super) fn is_file(&self) -> bool {
+        matches!(self, Self::File { .. })
+    }
+
+    /// It from that byte on, or all of a directory, as a body; `sent` is told how far it was sent, at the end the length.
+    pub(super) fn body(&self, from: u64, sent: Arc<AtomicU64>) -> Either<Pieces, Packed> {
         match self {
             Self::File { file, length } => {
-                Either::Left(Pieces { file: file.clone(), length: *length, at: 0, sent, reading: None })
+                sent.store(from, Ordering::Relaxed);
+                Either::Left(Pieces { file: file.clone(), length: *length, at: from, sent, reading: None })
             }
             Self::Directory(directory) => Either::Right(directory.body(sent)),
         }
@@ -147,7 +153,7 @@ mod tests {
         assert_eq!(image.length(), 600 << 10);
         for _ in 0..2 {
             let sent = Arc::new(AtomicU64::new(0));
-            let mut body = image.body(sent.clone());
+            let mut body = image.body(0, sent.clone());
             assert_eq!(body.size_hint().exact(), Some(600 << 10));
             let first = body.frame().await.unwrap().unwrap().into_data().unwrap();
             assert_eq!(first.len() as u64, PIECE);
@@ -156,6 +162,8 @@ mod tests {
             assert_eq!([&first[..], &rest[..]].concat(), bytes);
             assert_eq!(sent.load(Ordering::Relaxed), 600 << 10);
         }
+        let rest = image.body(500_000, Arc::default()).collect().await.unwrap().to_bytes();
+        assert_eq!(rest, bytes[500_000..]);
     }
 
     #[tokio::test]
@@ -163,7 +171,7 @@ mod tests {
         let (file, _) = file(600 << 10);
         let image = Image::open(file.path(), Content::Archive).unwrap();
         file.as_file().set_len(300 << 10).unwrap();
-        let sent = image.body(Arc::default()).collect().await;
+        let sent = image.body(0, Arc::default()).collect().await;
         assert!(sent.unwrap_err().to_string().contains("became shorter"));
     }
 

@@ -8,20 +8,22 @@ const BAR: u64 = 30;
 /// The progress line of one try. Nothing is shown where the output is not a terminal.
 pub(super) struct Progress {
     shown: bool,
+    /// Where this try began, and the length.
+    from: u64,
     length: u64,
     started: Instant,
 }
 
 impl Progress {
-    /// Size of the file, in bytes.
-    pub(super) fn of(length: u64) -> Self {
-        Self { shown: stdout().is_terminal(), length, started: Instant::now() }
+    /// Of a try that begins at that byte of a file of that size, in bytes.
+    pub(super) fn of(from: u64, length: u64) -> Self {
+        Self { shown: stdout().is_terminal(), from, length, started: Instant::now() }
     }
 
     /// Sent bytes.
     pub(super) fn show(&self, sent: u64) {
         if self.shown {
-            self.write(&format!("\r{}\x1b[K", line(sent, self.length, self.started.elapsed())));
+            self.write(&format!("\r{}\x1b[K", line(sent, self.from, self.length, self.started.elapsed())));
         }
     }
 }
@@ -43,7 +45,7 @@ impl Progress {
 }
 
 /// `12.00 MiB / 48.00 MiB [=======>      ]  25% 6.00 MiB/s`
-fn line(sent: u64, length: u64, since: Duration) -> String {
+fn line(sent: u64, from: u64, length: u64, since: Duration) -> String {
     let part = |of: u64| u128::from(sent) * u128::from(of) / u128::from(length.max(1));
     let filled = usize::try_from(part(BAR)).unwrap_or_default();
     let width = usize::try_from(BAR).unwrap_or_default();
@@ -51,7 +53,7 @@ fn line(sent: u64, length: u64, since: Duration) -> String {
         true => format!("{}>", "=".repeat(filled)),
         false => "=".repeat(width),
     };
-    let speed = u128::from(sent) * 1000 / since.as_millis().max(1);
+    let speed = u128::from(sent.saturating_sub(from)) * 1000 / since.as_millis().max(1);
     format!(
         "{} / {} [{bar:<width$}] {:>3}% {}/s",
         amount(sent.into()),
@@ -81,13 +83,17 @@ mod tests {
     fn a_line_says_how_far_it_is_and_how_fast() {
         let mib = 1 << 20;
         assert_eq!(
-            line(12 * mib, 48 * mib, Duration::from_secs(2)),
+            line(12 * mib, 0, 48 * mib, Duration::from_secs(2)),
             "12.00 MiB / 48.00 MiB [=======>                      ]  25% 6.00 MiB/s"
         );
         assert_eq!(
-            line(3 << 29, 3 << 29, Duration::from_secs(1)),
+            line(3 << 29, 0, 3 << 29, Duration::from_secs(1)),
             "1.50 GiB / 1.50 GiB [==============================] 100% 1.50 GiB/s"
         );
-        assert_eq!(line(0, 100, Duration::ZERO), "0 B / 100 B [>                             ]   0% 0 B/s");
+        assert!(line(12 * mib, 10 * mib, 48 * mib, Duration::from_secs(2)).ends_with(" 1.00 MiB/s"));
+        assert_eq!(
+            line(0, 0, 100, Duration::ZERO),
+            "0 B / 100 B [>                             ]   0% 0 B/s"
+        );
     }
 }

@@ -39,6 +39,8 @@ pub(super) struct Upload {
     pub(super) name: String,
     pub(super) path: PathBuf,
     pub(super) content: Content,
+    /// `algorithm:digest` of the file.
+    pub(super) checksum: Option<String>,
     /// Whether to create the objects.
     pub(super) create: bool,
     pub(super) size: Option<Quantity>,
@@ -100,6 +102,11 @@ impl ImageUpload {
             content == Content::Image || volume_mode != Some("Block"),
             "In archive upload the volume mode should always be filesystem"
         );
+        ensure!(
+            self.checksum.is_none() || !path.is_dir(),
+            "--checksum is that of a file, and {} is a directory",
+            path.display()
+        );
         let (target, name) = self.target()?;
         let labels = self.labels()?;
         ensure!(
@@ -111,6 +118,7 @@ impl ImageUpload {
             name,
             path: path.clone(),
             content,
+            checksum: self.checksum.clone(),
             create: !self.no_create,
             size,
             storage_class: given(&self.storage_class),
@@ -279,6 +287,10 @@ pub(super) mod tests {
             (
                 &["dv", "disk", "--access-mode=ReadOnlyMany", image],
                 "cannot upload to a readonly volume, use either ReadWriteOnce or ReadWriteMany if supported",
+            ),
+            (
+                &["dv", "disk", "--archive-path=/", "--checksum=md5:0"],
+                "--checksum is that of a file, and / is a directory",
             ),
             (
                 &["dv", "disk", "--default-instancetype-kind=x", image],

@@ -19,6 +19,8 @@ use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio_rustls::TlsAcceptor;
 
+use crate::own::{self, Arrived, Cut};
+
 const CLAIMS: &str = "/api/v1/namespaces/shop/persistentvolumeclaims";
 const CDI: &str = "/apis/cdi.kubevirt.io/v1beta1";
 const ANNOTATION: &str = "cdi.kubevirt.io/storage.";
@@ -38,6 +40,12 @@ pub(crate) struct Script {
     pub(crate) never_ready: bool,
     /// The pod ends while it converts the image.
     pub(crate) loses_images: bool,
+    /// Barevirt takes uploads, through the API server.
+    pub(crate) own: bool,
+    /// After how many bytes of a request Barevirt's connections break.
+    pub(crate) cuts: Vec<usize>,
+    /// Barevirt knows nothing of an upload that has begun.
+    pub(crate) forgets: bool,
 }
 
 /// Where objects are.
@@ -67,12 +75,13 @@ pub(crate) struct Received {
     pub(crate) begins_with: Vec<u8>,
 }
 
-struct State {
-    script: Script,
+pub(crate) struct State {
+    pub(crate) script: Script,
     objects: BTreeMap<String, Value>,
     tokens: usize,
-    posts: usize,
-    received: Vec<Received>,
+    pub(crate) posts: usize,
+    pub(crate) received: Vec<Received>,
+    pub(crate) arrived: Arrived,
 }
 
 /// A cluster for one test, until it is dropped.
@@ -89,7 +98,14 @@ impl Cluster {
         let files = tempfile::tempdir().unwrap();
         let (secure, state) = (
             !script.without_tls,
-            State { script, objects: BTreeMap::new(), tokens: 0, posts: 0, received: Vec::new() },
+            State {
+                script,
+                objects: BTreeMap::new(),
+                tokens: 0,
+                posts: 0,
+                received: Vec::new(),
+                arrived: Arrived::default(),
+            },
         );
         let state = Arc::new(Mutex::new(state));
         let tls = secure.then(|| {
@@ -174,7 +190,7 @@ impl Cluster {
     }
 }
 
-type Answer = Response<Full<Bytes>>;
+pub(crate) type Answer = Response<Full<Bytes>>;
 
 /// Serves on a free port for as long as the runtime runs.
 async fn serve<F>(
@@ -192,7 +208,13 @@ where
             let (state, tls) = (state.clone(), tls.clone());
             let service = service_fn(move |request| {
                 let answered = answer(state.clone(), request);
-                async move { Ok::<_, std::convert::Infallible>(answered.await) }
+                async move {
+                    let answer = answered.await;
+                    match answer.extensions().get::<Cut>() {
+                        Some(Cut) => Err("cut"),
+                        None => Ok(answer),
+                    }
+                }
             });
             tokio::spawn(async move {
                 // The client reports a broken connection.
@@ -211,7 +233,7 @@ where
     address
 }
 
-fn json_answer(status: u16, body: impl Into<Bytes>) -> Answer {
+pub(crate) fn json_answer(status: u16, body: impl Into<Bytes>) -> Answer {
     let status = StatusCode::from_u16(status).unwrap();
     Response::builder()
         .status(status)
@@ -236,6 +258,9 @@ fn missing(path: &str) -> Answer {
 
 /// The API server.
 async fn answer(state: Arc<Mutex<State>>, request: Request<Incoming>) -> Answer {
+    if request.uri().path().contains("/uploads/disk/proxy") {
+        return own::take(state, request).await;
+    }
     let (head, body) = request.into_parts();
     let body = body.collect().await.unwrap().to_bytes();
     let body: Value = serde_json::from_slice(&body).unwrap_or_default();
@@ -252,18 +277,22 @@ async fn answer(state: Arc<Mutex<State>>, request: Request<Incoming>) -> Answer 
             let groups: Vec<Value> = served.iter().map(group).collect();
             object(200, &json!({ "kind": "APIGroupList", "apiVersion": "v1", "groups": groups }))
         }
-        // The resources of CDI's group, which has no uploads through the API server.
+        // The resources of the group: CDI's has no uploads through the API server.
         (Method::GET, "v1beta1") => {
             assert_eq!(path, "/apis/upload.cdi.kubevirt.io/v1beta1");
             let tokens = json!({
                 "name": "uploadtokenrequests", "singularName": "", "namespaced": true, "kind": "UploadTokenRequest",
                 "verbs": ["create"],
             });
+            let through = json!({
+                "name": "uploads/proxy", "singularName": "", "namespaced": true, "kind": "", "verbs": ["create"],
+            });
+            let resources = if state.script.own { vec![tokens, through] } else { vec![tokens] };
             object(
                 200,
                 &json!({
                     "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": "upload.cdi.kubevirt.io/v1beta1",
-                    "resources": [tokens],
+                    "resources": resources,
                 }),
             )
         }
@@ -374,6 +403,7 @@ async fn take(state: Arc<Mutex<State>>, request: Request<Incoming>) -> Answer {
         return json_answer(status, "told to");
     }
     assert_eq!(head.headers[header::CONTENT_TYPE], "application/octet-stream");
+    assert!(!head.headers.contains_key("barevirt-upload"), "CDI's proxy does not go on with an upload");
     let expected: usize = head.headers[header::CONTENT_LENGTH].to_str().unwrap().parse().unwrap();
     let mut received = Received { path, token, length: 0, begins_with: Vec::new() };
     while let Some(frame) = body.frame().await {

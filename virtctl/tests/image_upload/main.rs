@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)] // A test fails by panicking, helpers of tests too.
 
 mod cluster;
+mod own;
 
 use std::io::Write;
 use std::path::Path;
@@ -155,6 +156,43 @@ fn a_refusal_by_the_proxy_is_reported_once() {
         assert!(ended.code == Some(1) && ended.err.ends_with(words), "{ended:?}");
         assert_eq!(cluster.posts(), posts);
     }
+}
+
+#[test]
+fn an_upload_through_the_api_server_goes_on_where_it_broke_off() {
+    let content: Vec<u8> = (0..2_000_000_u32).map(|at| (at % 253) as u8).collect();
+    let script = Script { own: true, cuts: vec![700_000, 0, 600_000], ..Script::default() };
+    let cluster = Cluster::start(script);
+    let (_file, flag) = image(&content);
+    let checksum = "--checksum=md5:00112233445566778899aabbccddeeff";
+    let ended = upload(&cluster, &["dv", "disk", "--size=1Gi", &flag, checksum]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(ended.out.contains("Uploading data through the API server\n"), "{ended:?}");
+    let [received] = cluster.received().try_into().unwrap();
+    assert_eq!(received.token, "md5:00112233445566778899aabbccddeeff");
+    assert!(received.path.ends_with("/uploads/disk/proxy/rest"), "{}", received.path);
+    assert!(received.begins_with == content, "other contents");
+    assert_eq!(cluster.posts(), 4);
+    // A server that was started anew knows of nothing: all of it is sent again.
+    let cluster =
+        Cluster::start(Script { own: true, cuts: vec![700_000], forgets: true, ..Script::default() });
+    let ended = upload(&cluster, &["pvc", "disk", "--size=1Gi", &flag]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let [received] = cluster.received().try_into().unwrap();
+    assert!(received.path.ends_with("/uploads/disk/proxy"), "{}", received.path);
+    assert!(received.begins_with == content, "other contents");
+}
+
+#[test]
+fn a_checksum_is_sent_only_where_it_is_verified() {
+    let cluster = Cluster::start(Script::default());
+    let (_file, flag) = image(b"image");
+    let ended = upload(&cluster, &["dv", "disk", "--size=1Gi", &flag, "--checksum=md5:00", "--insecure"]);
+    assert!(
+        ended.code == Some(1) && ended.err.starts_with("--checksum is verified by Barevirt"),
+        "{ended:?}"
+    );
+    assert_eq!(cluster.object(Kind::DataVolume, "disk"), None);
 }
 
 #[test]

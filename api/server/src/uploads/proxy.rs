@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use barevirt_import_job::{UPLOAD, UPLOAD_ASYNC};
+use barevirt_import_job::{UPLOAD, UPLOAD_ASYNC, UPLOAD_CHECKSUM, UPLOAD_ID, UPLOAD_REST};
 use http::{Method, Request, Response, header};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
@@ -41,13 +41,19 @@ pub(super) enum UploadMode {
     Synchronous,
     /// As soon as the image has arrived.
     Asynchronous,
+    /// As the upload was to be whose rest this is, or with the byte where the rest begins.
+    Rest,
 }
+
+/// What a client says about its upload, for the pod.
+const PASSED_ON: [&str; 3] = ["content-range", UPLOAD_ID, UPLOAD_CHECKSUM];
 
 impl UploadMode {
     fn path(self) -> &'static str {
         match self {
             UploadMode::Synchronous => UPLOAD,
             UploadMode::Asynchronous => UPLOAD_ASYNC,
+            UploadMode::Rest => UPLOAD_REST,
         }
     }
 }
@@ -76,12 +82,13 @@ pub(super) async fn send(
         }
         drop(seat);
     });
-    let passed = Request::builder()
-        .method(Method::POST)
-        .uri(mode.path())
-        .header(header::HOST, "upload")
-        .body(request.into_body())
-        .map_err(|error| Refusal::internal(error.to_string()))?;
+    let mut passed = Request::builder().method(Method::POST).uri(mode.path()).header(header::HOST, "upload");
+    for name in PASSED_ON {
+        if let Some(value) = request.headers().get(name) {
+            passed = passed.header(name, value);
+        }
+    }
+    let passed = passed.body(request.into_body()).map_err(|error| Refusal::internal(error.to_string()))?;
     let response = timeout(LONGEST, sender.send_request(passed)).await;
     let response = response
         .map_err(|_| lost(&format!("no answer within {} h", LONGEST.as_secs() / 3600)))?

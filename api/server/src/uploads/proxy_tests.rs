@@ -91,7 +91,7 @@ impl Pod {
                 preallocation: false,
                 owner: String::new(),
             },
-            stall: Duration::from_secs(2),
+            stall: Duration::from_secs(5),
         };
         Pod { claim, server, ended: tokio::spawn(upload.serve(listener, tls)) }
     }
@@ -107,6 +107,18 @@ async fn through(
     tls: &ClientConfig,
     server: &Server,
     mode: UploadMode,
+    image: &[u8],
+    only: Option<usize>,
+) -> (u16, String) {
+    with(tls, server, mode, "", image, only).await
+}
+
+/// The same, with further header lines.
+async fn with(
+    tls: &ClientConfig,
+    server: &Server,
+    mode: UploadMode,
+    further: &str,
     image: &[u8],
     only: Option<usize>,
 ) -> (u16, String) {
@@ -131,7 +143,7 @@ async fn through(
     let stream = TcpStream::connect(address).await.unwrap();
     let (mut reader, mut writer) = stream.into_split();
     let head = format!(
-        "POST /v1beta1/upload HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {}\r\n\r\n",
+        "POST /v1beta1/upload HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {}\r\n{further}\r\n",
         image.len()
     );
     writer.write_all(head.as_bytes()).await.unwrap();
@@ -193,6 +205,35 @@ async fn the_pods_answer_is_forwarded_and_a_broken_upload_leaves_no_disk() {
     };
     timeout(Duration::from_secs(20), again).await.unwrap();
     assert!(pod.disk().is_some());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_client_says_about_its_upload_reaches_the_pod() {
+    let authority = Authority::new();
+    let (pod, client, image) = (Pod::start(&authority).await, authority.client(), image());
+    let name = "barevirt-upload: abc\r\n";
+    let wrong = format!("{name}barevirt-checksum: md5:{}\r\n", "0".repeat(32));
+    let (status, text) = with(&client, &pod.server, UploadMode::Synchronous, &wrong, &image, None).await;
+    assert!(status == 400 && text.contains("the upload has the checksum"), "{status} {text}");
+    with(&client, &pod.server, UploadMode::Asynchronous, name, &image, Some(1 << 20)).await;
+    let question = format!("{name}content-range: bytes */3000000\r\n");
+    let asked = async {
+        loop {
+            let (status, text) = with(&client, &pod.server, UploadMode::Rest, &question, b"", None).await;
+            if status == 202 {
+                break text.parse::<usize>().unwrap();
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    let from = timeout(Duration::from_secs(20), asked).await.unwrap();
+    assert!(from <= 1 << 20, "{from}");
+    let part = format!("{name}content-range: bytes {from}-2999999/3000000\r\n");
+    let done = with(&client, &pod.server, UploadMode::Rest, &part, &image[from..], None).await;
+    assert_eq!(done, (200, String::new()));
+    let Pod { claim, ended, .. } = pod;
+    assert_eq!(timeout(Duration::from_secs(20), ended).await.unwrap().unwrap().unwrap(), SIZE);
+    assert!(std::fs::read(claim.path().join(DISK)).unwrap()[..3_000_000] == image[..]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -20,12 +20,14 @@ pub(super) enum Route {
         /// Namespace of the claim.
         namespace: String,
     },
-    /// An image, from a user whom the API server knows.
+    /// An image or its rest, from a user whom the API server knows.
     Upload {
         /// Namespace of the claim.
         namespace: String,
         /// Name of the claim.
         claim: String,
+        /// When it is answered.
+        mode: UploadMode,
     },
     /// An image, or a check whether it may be sent, from a client with a token.
     Proxied(UploadMode),
@@ -65,13 +67,19 @@ pub(super) fn parse(method: &Method, path: &str) -> Result<Route, NoRoute> {
         ["apis", GROUP, VERSION, "namespaces", namespace, "uploadtokenrequests"] => {
             only(&[Method::POST], Route::Token { namespace: object_name(namespace)? })
         }
-        // The API server exempts paths with this last element from its request timeout.
-        ["apis", GROUP, VERSION, "namespaces", namespace, "uploads", claim, "proxy"] => {
+        // The API server exempts this subresource, and paths below it, from its request timeout.
+        ["apis", GROUP, VERSION, "namespaces", namespace, "uploads", claim, "proxy", below @ ..] => {
             let (namespace, claim) = (object_name(namespace)?, object_name(claim)?);
-            only(&[Method::POST], Route::Upload { namespace, claim })
+            let mode = match below {
+                [] => UploadMode::Asynchronous,
+                ["rest"] => UploadMode::Rest,
+                _ => return Err(NoRoute::NotFound),
+            };
+            only(&[Method::POST], Route::Upload { namespace, claim, mode })
         }
         [VERSION, "upload"] => only(&sent, Route::Proxied(UploadMode::Synchronous)),
         [VERSION, "upload-async"] => only(&sent, Route::Proxied(UploadMode::Asynchronous)),
+        [VERSION, "upload-rest"] => only(&[Method::POST], Route::Proxied(UploadMode::Rest)),
         [VERSION, "upload-form" | "upload-form-async"] => Ok(Route::NotServed("forms")),
         _ => Err(NoRoute::NotFound),
     }
@@ -88,10 +96,14 @@ mod tests {
         assert_eq!(of(Method::GET, apis), Ok(Route::Resources));
         let token = Route::Token { namespace: "shop".to_owned() };
         assert_eq!(of(Method::POST, &format!("{apis}/namespaces/shop/uploadtokenrequests")), Ok(token));
-        let upload = Route::Upload { namespace: "shop".to_owned(), claim: "disk".to_owned() };
         let path = format!("{apis}/namespaces/shop/uploads/disk/proxy");
-        assert_eq!(of(Method::POST, &path), Ok(upload));
+        for (below, mode) in [("", UploadMode::Asynchronous), ("/rest", UploadMode::Rest)] {
+            let upload = Route::Upload { namespace: "shop".to_owned(), claim: "disk".to_owned(), mode };
+            assert_eq!(of(Method::POST, &format!("{path}{below}")), Ok(upload));
+        }
         assert_eq!(of(Method::GET, &path), Err(NoRoute::MethodNotAllowed));
+        assert_eq!(of(Method::POST, &format!("{path}/other")), Err(NoRoute::NotFound));
+        assert_eq!(of(Method::POST, "/v1beta1/upload-rest"), Ok(Route::Proxied(UploadMode::Rest)));
         assert_eq!(of(Method::PUT, "/v1beta1/upload"), Ok(Route::Proxied(UploadMode::Synchronous)));
         assert_eq!(of(Method::HEAD, "/v1beta1/upload-async"), Ok(Route::Proxied(UploadMode::Asynchronous)));
         assert_eq!(of(Method::POST, "/v1beta1/upload-form"), Ok(Route::NotServed("forms")));

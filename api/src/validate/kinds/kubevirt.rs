@@ -12,7 +12,7 @@ pub use removal::{BLOCK_UNINSTALL, delete};
 use super::migration_policy::{amounts, max_downtime};
 use super::{rotation, workload_updates};
 use crate::gates::{GATES, Gates, State};
-use crate::settings::{NODE_DISK_ANNOTATIONS, node_disk_size};
+use crate::settings::{IMPORT_ANNOTATIONS, NODE_DISK_ANNOTATIONS, import_problem, node_disk_size};
 use crate::syntax::{is_label_key, quoted};
 use crate::v1::{
     DeveloperConfiguration, KubeVirt, KubeVirtConfiguration, KubeVirtSpec, SeccompConfiguration,
@@ -155,12 +155,17 @@ fn rules(old: Option<&KubeVirtSpec>, spec: &KubeVirtSpec, causes: &mut Vec<Cause
 
 /// The annotations that are settings.
 fn annotations(object: &KubeVirt, causes: &mut Vec<Cause>) {
+    let given = |name: &str| object.metadata.annotations.as_ref().and_then(|all| all.get(name));
+    let field = |name: &str| Path::new(&format!("metadata.annotations[{name}]"));
     for name in NODE_DISK_ANNOTATIONS {
-        let given = object.metadata.annotations.as_ref().and_then(|all| all.get(name));
-        if let Some(text) = given.filter(|text| node_disk_size(text).is_none()) {
-            let field = Path::new(&format!("metadata.annotations[{name}]"));
+        if let Some(text) = given(name).filter(|text| node_disk_size(text).is_none()) {
             let message = format!("{} is not a quantity between 1Mi and 64Ti", quoted(text));
-            causes.push(Cause::invalid(&field, message));
+            causes.push(Cause::invalid(&field(name), message));
+        }
+    }
+    for name in IMPORT_ANNOTATIONS {
+        if let Some(problem) = given(name).and_then(|text| import_problem(name, text)) {
+            causes.push(Cause::invalid(&field(name), format!("the value {problem}")));
         }
     }
 }

@@ -1,14 +1,16 @@
 //! Copies of a claim of another namespace: a sender and an importer, over TLS, each with its own key.
 
 use crate::world::{World, backed, contents};
-use barevirt_import_job::Source;
 use barevirt_import_job::copy::{CERTIFICATE, RECEIVER_FILE};
+use barevirt_import_job::{Network, Source};
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use virt_importer::failure::Failure;
 use virt_importer::keys;
+use virt_importer::proxy::Proxies;
 use virt_importer::send::Sender;
 use virt_importer::target::Places;
 
@@ -29,7 +31,12 @@ impl Drop for Copy {
 
 impl Copy {
     fn of(bytes: &[u8]) -> Self {
-        let world = World::new();
+        let mut world = World::new();
+        // Neither the proxy nor the addresses of the settings concern a copy.
+        world.importer.web.addresses.public_only = true;
+        let http_proxy = Some("http://127.0.0.1:1".to_owned());
+        let proxies = Network { https_proxy: http_proxy.clone(), http_proxy, ..Network::default() };
+        world.importer.web.proxies = Arc::new(Proxies::of(&proxies).unwrap());
         let directory = world.directory.path();
         let source = Places { keys: directory.with_extension("sender"), ..world.importer.places.clone() };
         std::fs::create_dir_all(&source.source).unwrap();

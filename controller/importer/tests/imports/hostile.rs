@@ -121,8 +121,8 @@ fn the_image_converter_has_limits_and_no_network() {
 async fn files_that_are_no_images_are_refused_by_name() {
     for (body, word) in [
         (vec![], "empty"),
-        (image(&contents(1 << 20), "vmdk", &[]), "vmdk"),
-        (image(&contents(1 << 20), "vdi", &[]), "vdi"),
+        (image(&contents(1 << 20), "vhdx", &[]), "vhdx format"),
+        (image(&contents(1 << 20), "vpc", &[]), "vhd format"),
         (packed(&["gzip", "-c"], &packed(&["xz", "-c"], &contents(1 << 20))), "xz format"),
         (b"<!DOCTYPE html><title>Sign in</title>".to_vec(), "web page"),
         (b"\x1f\x8b\x08 and then nothing of the kind".to_vec(), "damaged"),

@@ -4,13 +4,17 @@
 
 mod archive;
 mod copies;
+mod formats;
 mod hostile;
 mod http;
 mod local;
 mod look;
+mod proxy;
 mod registry;
+mod resume;
 mod s3;
 mod server;
+mod tls;
 mod upload;
 mod world;
 

@@ -59,7 +59,7 @@ impl Authority {
 }
 
 /// A claim with its upload server.
-struct Uploads {
+pub(crate) struct Uploads {
     world: World,
     authority: Authority,
     certificate: String,
@@ -68,12 +68,17 @@ struct Uploads {
 }
 
 impl Uploads {
-    async fn start() -> Self {
+    pub(crate) async fn start() -> Self {
         Self::of(Content::Disk).await
     }
 
     /// For an image or an archive.
     async fn of(content: Content) -> Self {
+        Self::within(content, Duration::from_millis(500)).await
+    }
+
+    /// One that waits for so long.
+    pub(crate) async fn within(content: Content, stall: Duration) -> Self {
         let (world, authority) = (World::new(), Authority::new());
         let shown = rcgen::generate_simple_self_signed(vec![SHOWN.to_owned()]).unwrap();
         let certificate = shown.cert.pem();
@@ -96,7 +101,7 @@ impl Uploads {
                 preallocation: false,
                 owner: "u".to_owned(),
             },
-            stall: Duration::from_millis(500),
+            stall,
         };
         let serving = tokio::spawn(upload.serve(listener, tls));
         Uploads { world, authority, certificate, address, serving }
@@ -107,15 +112,29 @@ impl Uploads {
         client.connect(ServerName::try_from(SHOWN).unwrap(), tcp).await
     }
 
-    async fn proxy(&self) -> TlsStream<TcpStream> {
+    pub(crate) async fn proxy(&self) -> TlsStream<TcpStream> {
         let client = self.authority.client(&self.certificate, Some(ExtendedKeyUsagePurpose::ClientAuth));
         self.connect(&client).await.unwrap()
     }
 
     /// Sends a request with that body; returns status and text of the answer.
-    async fn ask(&self, method: &str, path: &str, body: &[u8]) -> (u16, String) {
+    pub(crate) async fn ask(&self, method: &str, path: &str, body: &[u8]) -> (u16, String) {
+        self.ask_with(method, path, &[], body).await
+    }
+
+    /// The same, with further header lines.
+    pub(crate) async fn ask_with(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &[u8],
+    ) -> (u16, String) {
         let mut stream = self.proxy().await;
-        let head = format!("{method} {path} HTTP/1.1\r\nHost: pod\r\nContent-Length: {}\r\n\r\n", body.len());
+        let further: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+        let length = body.len();
+        let head =
+            format!("{method} {path} HTTP/1.1\r\nHost: pod\r\nContent-Length: {length}\r\n{further}\r\n");
         stream.write_all(head.as_bytes()).await.unwrap();
         let (mut reader, mut writer) = tokio::io::split(stream);
         let body = body.to_vec();
@@ -129,14 +148,19 @@ impl Uploads {
         answer
     }
 
-    async fn ends(self) -> (World, Result<u64, Failure>) {
+    pub(crate) async fn ends(self) -> (World, Result<u64, Failure>) {
         let ended = timeout(Duration::from_secs(30), self.serving).await.unwrap().unwrap();
         (self.world, ended)
     }
 
+    /// Directory of the claim.
+    pub(crate) fn directory(&self) -> &Path {
+        self.world.directory.path()
+    }
+
     #[track_caller]
-    fn has_nothing(&self) {
-        assert_eq!(std::fs::read_dir(self.world.directory.path()).unwrap().count(), 0, "something is left");
+    pub(crate) fn has_nothing(&self) {
+        assert_eq!(std::fs::read_dir(self.directory()).unwrap().count(), 0, "something is left");
     }
 }
 
@@ -148,7 +172,7 @@ fn corrupt() -> Vec<u8> {
     image
 }
 
-async fn answer(reader: &mut (impl AsyncReadExt + Unpin)) -> (u16, String) {
+pub(crate) async fn answer(reader: &mut (impl AsyncReadExt + Unpin)) -> (u16, String) {
     let mut bytes = vec![];
     let read = async {
         let mut buffer = [0; 4096];
@@ -174,6 +198,8 @@ async fn each_format_becomes_the_disk_and_the_server_ends() {
         (UPLOAD, packed(&["gzip", "-c"], &disk)),
         (UPLOAD, packed(&["xz", "-c"], &image(&disk, "qcow2", &[]))),
         (UPLOAD_ASYNC, packed(&["zstd", "-q", "-c"], &disk)),
+        (UPLOAD, image(&disk, "vmdk", &["-o", "subformat=streamOptimized"])),
+        (UPLOAD_ASYNC, image(&disk, "vdi", &[])),
     ] {
         let uploads = Uploads::start().await;
         assert_eq!(uploads.ask("HEAD", path, b"").await, (200, String::new()));
@@ -224,7 +250,7 @@ async fn a_refused_upload_leaves_no_disk_and_the_next_upload_works() {
         (vec![1; SIZE as usize + 512], "is a disk of 16777728 bytes"),
         // A compression bomb.
         (packed(&["gzip", "-c"], &vec![0; 64 << 20]), "more than the 16777216 bytes"),
-        (image(&contents(1 << 20), "vmdk", &[]), "vmdk"),
+        (image(&contents(1 << 20), "vhdx", &[]), "vhdx format"),
         (corrupt(), "convert the image"),
         (vec![], "empty"),
     ] {

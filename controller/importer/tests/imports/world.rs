@@ -51,8 +51,12 @@ impl World {
         };
         let importer = Importer {
             web: Web {
-                tls: Arc::new(trust::tls(Path::new("/nothing"), Path::new("/nothing")).unwrap()),
-                addresses: Addresses { excepted: vec![IpAddr::V4(Ipv4Addr::LOCALHOST)] },
+                tls: Arc::new(trust::tls(Path::new("/nothing"), Path::new("/nothing"), "").unwrap()),
+                addresses: Addresses {
+                    excepted: vec![IpAddr::V4(Ipv4Addr::LOCALHOST)],
+                    ..Addresses::default()
+                },
+                proxies: Arc::default(),
                 policy,
                 name: None,
             },
@@ -124,7 +128,7 @@ pub(crate) fn sha256(bytes: &[u8]) -> String {
     format!("sha256:{}", digest.iter().map(|byte| format!("{byte:02x}")).collect::<String>())
 }
 
-fn qemu_img(arguments: &[&str], directory: &Path) {
+pub(crate) fn qemu_img(arguments: &[&str], directory: &Path) {
     let status = Command::new("qemu-img").args(arguments).current_dir(directory).status().unwrap();
     assert!(status.success());
 }

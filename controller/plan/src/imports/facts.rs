@@ -3,6 +3,7 @@
 use super::profile::Profile;
 use crate::data_volumes::Place;
 use barevirt_api::cdi::DataVolume;
+use barevirt_import_job::Network;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::Value;
@@ -37,6 +38,8 @@ pub struct Installation {
     pub image_volumes: bool,
     /// Registries that are used without TLS, `host` or `host:port`.
     pub insecure_registries: BTreeSet<String>,
+    /// How importers reach their servers.
+    pub network: Network,
 }
 
 /// Restarts after which an import is given up: more than half an hour, with the kubelet's pauses.

@@ -11,8 +11,8 @@ use barevirt_api::cdi::{DataVolume, DataVolumeSpec};
 use barevirt_api::names::LAUNCHER_UID;
 use barevirt_api::quantity;
 use barevirt_import_job::{
-    AUTHORITIES, CREDENTIALS, DATA, DEVICE, EXIT_FINAL, HEADERS, JOB, Job, METRICS_PORT, Outcome, SCRATCH,
-    SOURCE, SOURCE_DEVICE, longest_staged,
+    AUTHORITIES, CREDENTIALS, DATA, DEVICE, EXIT_FINAL, HEADERS, JOB, Job, METRICS_PORT, NETWORK, Network,
+    Outcome, SCRATCH, SOURCE, SOURCE_DEVICE, Source, longest_staged,
 };
 use k8s_openapi::api::core::v1::{
     ConfigMapVolumeSource, Container, ContainerPort, ContainerState, ContainerStateTerminated,
@@ -115,12 +115,11 @@ pub(super) fn pod(
     (port, number): (&str, u16),
     installation: &Installation,
 ) -> Pod {
-    let text = serde_json::to_string(job).unwrap_or_default();
     let container = Container {
         name: CONTAINER.to_owned(),
         image: Some(installation.image.clone()),
         image_pull_policy: installation.pull_policy.clone(),
-        env: Some(vec![EnvVar { name: JOB.to_owned(), value: Some(text), value_from: None }]),
+        env: Some(environment(job, &installation.network)),
         ports: Some(vec![ContainerPort {
             name: Some(port.to_owned()),
             container_port: number.into(),
@@ -157,6 +156,19 @@ pub(super) fn pod(
         }),
         status: None,
     }
+}
+
+/// The job, and how its server is reached.
+fn environment(job: &Job, network: &Network) -> Vec<EnvVar> {
+    let variable =
+        |name: &str, value: String| EnvVar { name: name.to_owned(), value: Some(value), value_from: None };
+    let mut all = vec![variable(JOB, serde_json::to_string(job).unwrap_or_default())];
+    // The others reach no server, or only a pod of ours.
+    let is_remote = matches!(job.source, Source::Http { .. } | Source::Registry { .. } | Source::S3 { .. });
+    if is_remote && *network != Network::default() {
+        all.push(variable(NETWORK, serde_json::to_string(network).unwrap_or_default()));
+    }
+    all
 }
 
 fn metadata(data_volume: &DataVolume, restarts: i32) -> ObjectMeta {

@@ -30,6 +30,8 @@ pub(super) enum Next {
 #[derive(Debug)]
 pub(super) struct Attempts {
     made: u32,
+    /// Those since the upload last got further.
+    in_vain: u32,
     limit: u32,
     tokens: u32,
 }
@@ -59,7 +61,12 @@ impl Outcome {
 impl Attempts {
     /// With at most that many tries.
     pub(super) fn new(limit: u32) -> Self {
-        Self { made: 0, limit, tokens: TOKENS }
+        Self { made: 0, in_vain: 0, limit, tokens: TOKENS }
+    }
+
+    /// Notes that the server has more of the image than before the last try: tries are counted from here on.
+    pub(super) fn got_further(&mut self) {
+        self.in_vain = 0;
     }
 
     /// How many tries failed.
@@ -76,14 +83,15 @@ impl Attempts {
             return Next::GiveUp(format!("authentication failed: {text}"));
         }
         self.made += 1;
+        self.in_vain += 1;
         if !outcome.may_pass() {
             return Next::GiveUp(format!("error uploading image: {text}"));
         }
-        if self.made >= self.limit {
+        if self.in_vain >= self.limit {
             return Next::GiveUp(format!("error uploading image after {} retries: {text}", self.limit));
         }
         self.tokens -= u32::from(unauthorized);
-        let doubled = FIRST_PAUSE.saturating_mul(1 << (self.made - 1).min(16));
+        let doubled = FIRST_PAUSE.saturating_mul(1 << (self.in_vain - 1).min(16));
         Next::Again { after: doubled.min(MAX_PAUSE), with_another_token: unauthorized, because: text }
     }
 }
@@ -121,6 +129,18 @@ mod tests {
                 "error uploading image after 8 retries: unexpected return value 503, words".to_owned()
             )
         );
+    }
+
+    #[test]
+    fn tries_are_counted_from_where_the_upload_got_further() {
+        let mut attempts = Attempts::new(2);
+        for _ in 0..4 {
+            assert_eq!(again(attempts.after(refused(503))), Some((500, false)));
+            attempts.got_further();
+        }
+        assert_eq!(again(attempts.after(refused(503))), Some((500, false)));
+        assert!(matches!(attempts.after(refused(503)), Next::GiveUp(_)));
+        assert_eq!(attempts.made(), 6);
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
+use barevirt_import_job::UPLOAD_ID;
 use http::{Method, Request, Response, StatusCode, Uri, header};
 use http_body_util::{BodyExt, Empty};
 use hyper::body::{Body, Bytes, Incoming};
@@ -50,6 +51,8 @@ pub(in super::super) enum Broken {
 /// The upload proxy of a cluster.
 pub(in super::super) struct Proxy {
     endpoints: Endpoints,
+    /// Where the rest of an upload is sent, if it can go on over another connection.
+    rest: Option<Uri>,
     /// `None` for a proxy without TLS.
     tls: Option<Arc<ClientConfig>>,
     /// The user, for requests to the API server, which authenticates users and knows no upload tokens.
@@ -71,31 +74,55 @@ impl Proxy {
             ServerName::try_from(bare(host)).is_ok(),
             "the upload proxy's name {host:?} is not a host name"
         );
-        Ok(Self { endpoints: endpoints.clone(), tls, credentials: None, name: None })
+        Ok(Self { endpoints: endpoints.clone(), rest: None, tls, credentials: None, name: None })
     }
 
     /// The API server as a proxy: it passes on what the user of the kubeconfig sends to the given path.
     pub(in super::super) fn through_api_server(config: &kube::Config, path: &str) -> anyhow::Result<Self> {
         let base = config.cluster_url.to_string();
-        let whole = format!("{}{path}", base.trim_end_matches('/'));
-        let synchronous: Uri = whole.parse().with_context(|| format!("{whole:?} is not a URL"))?;
+        let at = |below: &str| -> anyhow::Result<Uri> {
+            let whole = format!("{}{path}{below}", base.trim_end_matches('/'));
+            whole.parse().with_context(|| format!("{whole:?} is not a URL"))
+        };
+        let synchronous = at("")?;
         let tls = match synchronous.scheme_str() {
             Some("http") => None,
             _ => Some(Arc::new(config.rustls_client_config().context("prepare TLS for the API server")?)),
         };
         Ok(Self {
             endpoints: Endpoints { asynchronous: None, synchronous },
+            rest: Some(at("/rest")?),
             tls,
             credentials: Some(Credentials::of(config)),
             name: config.tls_server_name.clone(),
         })
     }
 
-    /// The endpoint for the file: the synchronous one if the proxy does not have the asynchronous one.
-    pub(super) async fn endpoint(&self, token: &str) -> Uri {
+    /// Whether an upload can go on where it broke off.
+    pub(super) fn goes_on(&self) -> bool {
+        self.rest.is_some()
+    }
+
+    /// Asks how much of an upload has arrived.
+    pub(super) async fn arrived(&self, token: &str, id: &str, length: u64) -> Result<ProxyAnswer, Broken> {
+        let uri = self.rest.as_ref().unwrap_or(&self.endpoints.synchronous);
+        let headers = [(UPLOAD_ID, id.to_owned()), ("content-range", format!("bytes */{length}"))];
+        let asked = self.ask(Method::POST, uri, token, &headers, Empty::<Bytes>::new());
+        match timeout(ANSWERED, asked).await {
+            Ok(answer) => answer,
+            Err(_) => Err(lost(uri, &format!("no answer within {} s", ANSWERED.as_secs()))),
+        }
+    }
+
+    /// The endpoint for the rest of an upload, or for the file: the synchronous one if the proxy does not have the
+    /// asynchronous one.
+    pub(super) async fn endpoint(&self, token: &str, is_rest: bool) -> Uri {
+        if let Some(rest) = self.rest.as_ref().filter(|_| is_rest) {
+            return rest.clone();
+        }
         let synchronous = self.endpoints.synchronous.clone();
         let Some(asynchronous) = &self.endpoints.asynchronous else { return synchronous };
-        let upload = self.ask(Method::HEAD, asynchronous, token, Empty::<Bytes>::new());
+        let upload = self.ask(Method::HEAD, asynchronous, token, &[], Empty::<Bytes>::new());
         match timeout(ANSWERED, upload).await {
             Ok(Ok(proxy_answer)) if proxy_answer.status == StatusCode::OK => asynchronous.clone(),
             _ => synchronous,
@@ -103,15 +130,28 @@ impl Proxy {
     }
 
     /// Sends the file and waits for the proxy's answer.
-    pub(super) async fn post<B>(&self, endpoint: &Uri, token: &str, body: B) -> Result<ProxyAnswer, Broken>
+    pub(super) async fn post<B>(
+        &self,
+        endpoint: &Uri,
+        token: &str,
+        headers: &[(&str, String)],
+        body: B,
+    ) -> Result<ProxyAnswer, Broken>
     where
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<Box<dyn Error + Send + Sync>>,
     {
-        self.ask(Method::POST, endpoint, token, body).await
+        self.ask(Method::POST, endpoint, token, headers, body).await
     }
 
-    async fn ask<B>(&self, method: Method, uri: &Uri, token: &str, body: B) -> Result<ProxyAnswer, Broken>
+    async fn ask<B>(
+        &self,
+        method: Method,
+        uri: &Uri,
+        token: &str,
+        headers: &[(&str, String)],
+        body: B,
+    ) -> Result<ProxyAnswer, Broken>
     where
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<Box<dyn Error + Send + Sync>>,
@@ -126,6 +166,9 @@ impl Proxy {
             .header(header::USER_AGENT, format!("virtctl/{}", barevirt_api::release::VERSION));
         if method == Method::POST {
             request = request.header(header::CONTENT_TYPE, "application/octet-stream");
+        }
+        for (name, value) in headers {
+            request = request.header(*name, value);
         }
         let request = match &self.credentials {
             None => request

@@ -233,6 +233,25 @@ fn sizes_in_annotations_are_quantities_in_range() {
 }
 
 #[test]
+fn annotations_about_imports_are_judged_without_repeating_a_password() {
+    let metadata = json!({"name": "kubevirt", "namespace": "kubevirt", "annotations": {
+        "barevirt.dev/import-http-proxy": "me:secret@proxy", "barevirt.dev/import-https-proxy": "http://me:x@proxy:3128",
+        "barevirt.dev/import-addresses": "private"}});
+    let object: KubeVirt = serde_json::from_value(json!({"metadata": metadata, "spec": {}})).unwrap();
+    let causes: Vec<_> = create(&object, false, "kubevirt")
+        .iter()
+        .map(|cause| format!("{}: {}", cause.field, cause.message))
+        .collect();
+    assert_eq!(
+        causes,
+        [
+            "metadata.annotations[barevirt.dev/import-http-proxy]: the value is not the address of a proxy, http://[user:password@]host[:port]",
+            "metadata.annotations[barevirt.dev/import-addresses]: the value is neither any nor public",
+        ]
+    );
+}
+
+#[test]
 fn unsupported_fields_of_a_binding_plugin_are_named() {
     let of = |plugin: Value| causes(&json!({"network": {"binding": {"mine": plugin}}}));
     for (plugin, field) in [

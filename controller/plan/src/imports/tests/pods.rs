@@ -45,6 +45,24 @@ fn a_pod_with_everything() {
 }
 
 #[test]
+fn the_network_of_the_settings_reaches_importers_that_have_a_server() {
+    let network = Network { public_only: true, no_proxy: ".svc".to_owned(), ..Network::default() };
+    let installation = Installation { network: network.clone(), ..installation() };
+    let of = |source: Value| {
+        let data_volume = data_volume(|value| value["spec"]["source"] = source);
+        let claim = claim::of(&data_volume, None, &Profile::default()).unwrap();
+        let pod = importer::of(&data_volume, (&claim, None), &installation, None);
+        let variables = pod.spec.unwrap().containers.remove(0).env.unwrap();
+        let found = variables.into_iter().find(|variable| variable.name == "IMPORT_NETWORK");
+        found.map(|variable| serde_json::from_str::<Network>(&variable.value.unwrap()).unwrap())
+    };
+    assert_eq!(of(json!({ "http": { "url": "https://images.example/a" } })), Some(network.clone()));
+    assert_eq!(of(json!({ "registry": { "url": "docker://r.example/a:1" } })), Some(network.clone()));
+    assert_eq!(of(json!({ "s3": { "url": "https://s3.example/bucket/a" } })), Some(network));
+    assert_eq!(of(json!({ "blank": {} })), None);
+}
+
+#[test]
 fn a_block_device_is_given_as_one_with_room_beside_it() {
     let pod = pod(
         |value| value["spec"]["source"] = json!({ "registry": { "url": "docker://r.example:5000/a:1" } }),
