@@ -32,6 +32,7 @@ use crate::session::{self, INSTANCES, Session};
 use crate::stream::{self, Socket};
 use crate::terminal::RawTerminal;
 use crate::vnc::warn_if_paused;
+use crate::waiting;
 
 /// Ctrl-], also sent by ctrl-5: leaves the console.
 const ESCAPE: u8 = 0x1d;
@@ -91,7 +92,8 @@ enum End {
 
 impl Console {
     pub(crate) async fn run(&self, session: &Session) -> anyhow::Result<()> {
-        let mut line = self.connect(session).await?;
+        let waits_for = format!("waiting until {} runs and its console answers", self.vmi);
+        let mut line = waiting::during(&waits_for, self.connect(session)).await?;
         eprint!(
             "Successfully connected to {} console. Press Ctrl+] or Ctrl+5 to exit console.\r\n",
             self.vmi
