@@ -147,7 +147,17 @@ impl Console {
         let deadline = Instant::now() + Duration::from_secs(self.timeout * 60);
         let vmis: Api<VirtualMachineInstance> = Api::namespaced(session.client.clone(), &session.namespace);
         loop {
-            let vmi = vmis.get(&self.vmi).await.map_err(session::plain)?;
+            let vmi = match vmis.get(&self.vmi).await {
+                Ok(vmi) => vmi,
+                Err(error) => {
+                    let missing = matches!(&error, kube::Error::Api(status) if status.code == 404);
+                    if !missing || Instant::now() > deadline || !again::will_run(session, &self.vmi).await {
+                        return Err(session::plain(error));
+                    }
+                    tokio::time::sleep(LOOK_EVERY).await;
+                    continue;
+                }
+            };
             let place = Place::of(&vmi);
             let phase = vmi.status.and_then(|status| status.phase).unwrap_or_default();
             if names::is_final_phase(&phase) {
