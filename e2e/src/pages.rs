@@ -32,9 +32,9 @@ const BLOCK: Duration = Duration::from_secs(240);
 const LEAVE: &str = "\u{1d}";
 /// The line before a block in its script: the failing line goes to standard error.
 const HEAD: &str = "set -eo pipefail; trap 'echo \"@line $LINENO\" >&2' ERR";
-/// Runs a command that only a reader's ctrl-c ends. It has to run for five seconds, or to succeed sooner.
-const ENDLESS: &str =
-    "#!/bin/bash\n\"$@\" &\nsleep 5\nif kill $! 2>/dev/null; then wait $! || true; else wait $!; fi\n";
+/// Runs a command that only a reader's ctrl-c ends. It has to run for five seconds, or to succeed sooner. Job control, because
+/// other shells let programs in the background ignore that signal.
+const ENDLESS: &str = "#!/bin/bash\nset -m\n\"$@\" &\nsleep 5\nif kill -INT $! 2>/dev/null; then wait $! || true; else wait $!; fi\n";
 
 /// A block that is run.
 #[derive(Debug, PartialEq, Eq)]
