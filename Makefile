@@ -213,11 +213,12 @@ release: deps ## VERSION=x.y.z [REGISTRY=host/path]: images, manifests, chart, v
 
 # Not part of `make test`, because helm takes minutes to build.
 .PHONY: release-check
-release-check: deps ## tests the chart with helm, and the release in dist/ if there is one
+release-check: deps ## tests the chart with helm, that images are reproducible, and the release in dist/ if there is one
 	@export HELM=$$(cluster-up/build.sh helm)/helm; \
 	cluster-up/build.sh kubernetes etcd >/dev/null; \
 	cargo test --locked --quiet -p barevirt-install --test helm; \
 	images/chart-check.sh; \
+	images/twice.sh guest-tiny; \
 	if [ -d dist ]; then images/release-check.sh; fi
 
 .PHONY: release-push

@@ -12,6 +12,7 @@
 #   cluster-up/deps.sh cargo_deny
 #   cluster-up/deps.sh chromium
 #   cluster-up/deps.sh mdbook
+#   cluster-up/deps.sh arm64
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=cluster-up/common.sh
@@ -147,6 +148,15 @@ install_node() {
 # For `make ui-test`.
 install_chromium() {
     command -v chromium >/dev/null || apt_install chromium fonts-dejavu-core
+}
+
+# For a release: compiles virtctl for linux/arm64, and runs it here.
+install_arm64() {
+    local missing
+    mapfile -t missing < <(missing_packages gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static)
+    [[ ${#missing[@]} -eq 0 ]] || apt_install "${missing[@]}"
+    install_rust
+    (cd "$repository" && rustup target add aarch64-unknown-linux-musl) || die "rustup could not add aarch64-unknown-linux-musl"
 }
 
 # The value of a key in rust-toolchain.toml, its quotes and brackets removed.

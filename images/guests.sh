@@ -65,14 +65,24 @@ small_system() {
     drivers "$1" "$2" $guest_modules
 }
 
-# pack_initrd FOLDER FILE
-pack_initrd() { (cd "$1" && find . -print0 | sort -z | cpio --quiet --null -o -H newc | zstd -q -19) >"$2"; }
+# dated FOLDER: gives everything in it the time of the build.
+dated() { find "$1" -exec touch --no-dereference --date "@$epoch" {} +; }
+
+# pack_initrd FOLDER FILE: the same files make the same initrd.
+pack_initrd() {
+    dated "$1"
+    (cd "$1" && find . -print0 | sort -z | cpio --quiet --null --reproducible -o -H newc | zstd -q -19) >"$2"
+}
 
 # A kernel without an initrd finds its disk by this id.
 disk_id=0xba5e0001
 
+# The time of what a disk has besides its files. FAT knows no time before 1980.
+moment=$((epoch > 315532800 ? epoch : 315532800))
+
 # disk FILE TREE LABEL MIB CMDLINE: a qcow2 disk that BIOS and UEFI boot: MBR, one ext4 partition with TREE, and one with FAT of 14 MiB for
-# the loaders. UEFI boots /boot/vmlinuz and /boot/initrd, and so does a BIOS unless there is /boot/small. Nothing is mounted.
+# the loaders. UEFI boots /boot/vmlinuz and /boot/initrd, and so does a BIOS unless there is /boot/small. Nothing is mounted. The same tree makes
+# the same disk.
 disk() {
     local raw=$work/disk.raw compress=-c
     rm -f "$raw"
@@ -83,8 +93,7 @@ label-id: $disk_id
 start=1MiB, size=$(($4 - 15))MiB, type=83
 size=14MiB, type=ef, bootable
 END
-    # GRUB 2.06 cannot read file systems with these two features.
-    mke2fs -q -t ext4 -b 4096 -O ^orphan_file,^metadata_csum_seed -m 0 -L "$3" -d "$2" -E offset=1048576,hash_seed=6ba7b810-9dad-11d1-80b4-00c04fd430c8 "$raw" $(($4 - 15))M
+    ext4 "$raw" "$2" "$3" $(($4 - 15))
     loaders "$work/loaders.img" "$5"
     if [ -e "$2/boot/small" ]; then
         # Disks and cards are plugged by ACPI, so the ports need no driver.
@@ -100,14 +109,31 @@ END
     rm -f "$raw"
 }
 
+# ext4 DISK TREE LABEL MIB: the ext4 partition of a disk. SOURCE_DATE_EPOCH would also change the times of files, by which Python tells whether it
+# has compiled them, so these tools get the time by another name.
+ext4() {
+    local tools=(env -u SOURCE_DATE_EPOCH E2FSPROGS_FAKE_TIME="$moment") said
+    # GRUB 2.06 cannot read file systems with these two features.
+    "${tools[@]}" mke2fs -q -t ext4 -b 4096 -O ^orphan_file,^metadata_csum_seed -m 0 -L "$3" -U 6ba7b811-9dad-11d1-80b4-00c04fd430c8 \
+        -E offset=1048576,hash_seed=6ba7b810-9dad-11d1-80b4-00c04fd430c8 -d "$2" "$1" "$4M"
+    # Files have the two times that say when their copy in TREE was last read or changed.
+    find "$2" -printf "set_inode_field \"/%P\" atime @$moment\nset_inode_field \"/%P\" ctime @$moment\n" >"$work/times"
+    # The first line is the version of debugfs.
+    said=$("${tools[@]}" debugfs -w -f "$work/times" "$1?offset=1048576" 2>&1 >/dev/null | tail -n +2)
+    [ -z "$said" ] || die "debugfs could not set times: $said"
+}
+
+# in_fat COMMAND...: runs one of the tools that write files to a FAT partition, at the time of the build.
+in_fat() { SOURCE_DATE_EPOCH=$moment TZ=UTC "$@"; }
+
 # by_syslinux DISK PARTITION KERNEL CMDLINE: a BIOS boots this kernel, without an initrd, from the FAT partition. GRUB needs half a second
 # more for it in an emulated guest.
 by_syslinux() {
     dd if=/usr/lib/syslinux/mbr/mbr.bin of="$1" bs=440 count=1 conv=notrunc status=none
     printf 'DEFAULT small\nPROMPT 0\nLABEL small\nLINUX /small\nAPPEND %s\n' "$4" >"$work/syslinux.cfg"
-    mcopy -i "$2" "$3" ::small
-    mcopy -i "$2" "$work/syslinux.cfg" ::syslinux.cfg
-    syslinux --install "$2"
+    in_fat mcopy -i "$2" "$3" ::small
+    in_fat mcopy -i "$2" "$work/syslinux.cfg" ::syslinux.cfg
+    in_fat syslinux --install "$2"
 }
 
 # by_grub DISK CMDLINE: a BIOS boots the kernel of the ext4 partition.
@@ -132,10 +158,10 @@ loaders() {
     rm -f "$1"
     truncate -s 14M "$1"
     mkfs.vfat -i 6ba7b810 --invariant "$1" >/dev/null
-    mmd -i "$1" ::EFI ::EFI/BOOT ::EFI/debian
-    mcopy -i "$1" "$parts/usr/lib/shim/shimx64.efi.signed" ::EFI/BOOT/BOOTX64.EFI
-    mcopy -i "$1" "$parts/usr/lib/grub/x86_64-efi-signed/grubx64.efi.signed" ::EFI/BOOT/grubx64.efi
-    mcopy -i "$1" "$work/grub-efi.cfg" ::EFI/debian/grub.cfg
+    in_fat mmd -i "$1" ::EFI ::EFI/BOOT ::EFI/debian
+    in_fat mcopy -i "$1" "$parts/usr/lib/shim/shimx64.efi.signed" ::EFI/BOOT/BOOTX64.EFI
+    in_fat mcopy -i "$1" "$parts/usr/lib/grub/x86_64-efi-signed/grubx64.efi.signed" ::EFI/BOOT/grubx64.efi
+    in_fat mcopy -i "$1" "$work/grub-efi.cfg" ::EFI/debian/grub.cfg
 }
 
 # container_disk FOLDER DISK: a disk as the image of a containerDisk volume: one file below /disk, for user 107 only.

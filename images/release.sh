@@ -135,7 +135,7 @@ virtctl() {
     for platform in "${platforms[@]}"; do
         read -r triple system architecture <<<"$platform"
         if ! can_build "$triple"; then
-            say "no virtctl for $system/$architecture: without TOOLS, it takes \`rustup target add $triple\`, gcc-aarch64-linux-gnu and libc6-dev-arm64-cross"
+            say "no virtctl for $system/$architecture: it takes \`cluster-up/deps.sh arm64\`, and no TOOLS"
             continue
         fi
         name=virtctl-v$BAREVIRT_VERSION-$system-$architecture

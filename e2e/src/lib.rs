@@ -38,6 +38,7 @@ pub mod moving_volume;
 pub mod namespace;
 pub mod networks;
 pub mod node;
+pub mod pages;
 pub mod pods;
 pub mod rfb;
 pub mod runner;

@@ -22,6 +22,7 @@ stage() {
     small_kernel "$tree"
     say "kernel $version, initrd $(megabytes "$tree/boot/initrd")"
 
+    dated "$tree"
     disk "$work/disk.qcow2" "$tree" guest-tiny 128 "$(command_line guest-tiny)"
     container_disk "$1" "$work/disk.qcow2"
     # For kernel boots, where the initrd is the system: Debian's kernel, and the small one, which has no use for Debian's drivers.

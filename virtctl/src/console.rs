@@ -32,6 +32,7 @@ use crate::session::{self, INSTANCES, Session};
 use crate::stream::{self, Socket};
 use crate::terminal::RawTerminal;
 use crate::vnc::warn_if_paused;
+use crate::waiting;
 
 /// Ctrl-], also sent by ctrl-5: leaves the console.
 const ESCAPE: u8 = 0x1d;
@@ -91,7 +92,8 @@ enum End {
 
 impl Console {
     pub(crate) async fn run(&self, session: &Session) -> anyhow::Result<()> {
-        let mut line = self.connect(session).await?;
+        let waits_for = format!("waiting until {} runs and its console answers", self.vmi);
+        let mut line = waiting::during(&waits_for, self.connect(session)).await?;
         eprint!(
             "Successfully connected to {} console. Press Ctrl+] or Ctrl+5 to exit console.\r\n",
             self.vmi
@@ -145,7 +147,17 @@ impl Console {
         let deadline = Instant::now() + Duration::from_secs(self.timeout * 60);
         let vmis: Api<VirtualMachineInstance> = Api::namespaced(session.client.clone(), &session.namespace);
         loop {
-            let vmi = vmis.get(&self.vmi).await.map_err(session::plain)?;
+            let vmi = match vmis.get(&self.vmi).await {
+                Ok(vmi) => vmi,
+                Err(error) => {
+                    let missing = matches!(&error, kube::Error::Api(status) if status.code == 404);
+                    if !missing || Instant::now() > deadline || !again::will_run(session, &self.vmi).await {
+                        return Err(session::plain(error));
+                    }
+                    tokio::time::sleep(LOOK_EVERY).await;
+                    continue;
+                }
+            };
             let place = Place::of(&vmi);
             let phase = vmi.status.and_then(|status| status.phase).unwrap_or_default();
             if names::is_final_phase(&phase) {

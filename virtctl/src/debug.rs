@@ -20,6 +20,7 @@ use serde_json::{Value, json};
 
 use crate::qmp;
 use crate::session::{self, Session};
+use crate::waiting;
 
 /// What QEMU is asked, in the order of the files.
 const QUESTIONS: [(&str, &[&str]); 5] = [
@@ -64,55 +65,14 @@ pub(crate) struct Debug {
 
 /// Parts of a bundle, by file name. A part that could not be read has the reason instead.
 type Parts = Vec<(String, Result<Value, String>)>;
+/// The name of a pod, and its log or why it could not be read.
+type Log = (String, Result<String, String>);
 
 impl Debug {
     pub(crate) async fn run(&self, session: &Session) -> anyhow::Result<()> {
         let vmi = self.vmi.as_str();
-        let (namespace, client) = (&session.namespace, &session.client);
-        let path = format!("/apis/kubevirt.io/v1/namespaces/{namespace}/virtualmachineinstances/{vmi}");
-        // Without it there is nothing to collect.
-        let object: Value = client.request(Request::get(path).body(vec![])?).await.map_err(session::plain)?;
-        let uid = object["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
-        let mut parts: Parts = vec![("vmi".into(), Ok(object))];
-        let machine = format!("/apis/kubevirt.io/v1/namespaces/{namespace}/virtualmachines/{vmi}");
-        parts.push(("vm".into(), client.request(Request::get(machine).body(vec![])?).await.map_err(plain)));
-
-        let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
-        let launchers = pods
-            .list(
-                &ListParams::default()
-                    .labels(&format!("kubevirt.io=virt-launcher,kubevirt.io/created-by={uid}")),
-            )
-            .await;
-        let names: Vec<String> = launchers
-            .iter()
-            .flat_map(|list| &list.items)
-            .filter_map(|pod| pod.metadata.name.clone())
-            .collect();
-        parts.push(("pods".into(), launchers.map_err(plain).and_then(|list| as_json(&list.items))));
-        let events: Api<Event> = Api::namespaced(client.clone(), namespace);
-        let events = events.list(&ListParams::default()).await.map_err(plain);
-        let ours = |event: &Event| {
-            let about = event.involved_object.name.as_deref().unwrap_or_default();
-            about == vmi || names.iter().any(|name| name == about)
-        };
-        let events = events.map(|list| list.items.into_iter().filter(ours).collect::<Vec<_>>());
-        parts.push(("events".into(), events.and_then(|events| as_json(&events))));
-
-        let call = |subresource| session::path(namespace, "virtualmachineinstances", vmi, subresource);
-        let report = report(session, vmi).await.map_err(|error| format!("{error:#}"));
-        parts.push(("qemu".into(), report));
-        parts.extend(ask(session, &call("qmp")).await);
-
-        let mut logs = Vec::new();
-        for name in &names {
-            let tail = LogParams {
-                container: Some("compute".into()),
-                tail_lines: Some(TAIL),
-                ..LogParams::default()
-            };
-            logs.push((name.clone(), pods.logs(name, &tail).await.map_err(plain)));
-        }
+        let what = format!("collecting what is known of {vmi}");
+        let (parts, logs) = waiting::during(&what, collect(session, vmi)).await?;
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let file = self.output.clone().unwrap_or_else(|| format!("{vmi}-debug.tar").into());
         let missing =
@@ -129,6 +89,50 @@ impl Debug {
         );
         Ok(())
     }
+}
+
+/// All parts, and the logs of its pods.
+async fn collect(session: &Session, vmi: &str) -> anyhow::Result<(Parts, Vec<Log>)> {
+    let (namespace, client) = (&session.namespace, &session.client);
+    let path = format!("/apis/kubevirt.io/v1/namespaces/{namespace}/virtualmachineinstances/{vmi}");
+    // Without it there is nothing to collect.
+    let object: Value = client.request(Request::get(path).body(vec![])?).await.map_err(session::plain)?;
+    let uid = object["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
+    let mut parts: Parts = vec![("vmi".into(), Ok(object))];
+    let machine = format!("/apis/kubevirt.io/v1/namespaces/{namespace}/virtualmachines/{vmi}");
+    parts.push(("vm".into(), client.request(Request::get(machine).body(vec![])?).await.map_err(plain)));
+
+    let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
+    let launchers = pods
+        .list(
+            &ListParams::default().labels(&format!("kubevirt.io=virt-launcher,kubevirt.io/created-by={uid}")),
+        )
+        .await;
+    let names: Vec<String> =
+        launchers.iter().flat_map(|list| &list.items).filter_map(|pod| pod.metadata.name.clone()).collect();
+    parts.push(("pods".into(), launchers.map_err(plain).and_then(|list| as_json(&list.items))));
+    let events: Api<Event> = Api::namespaced(client.clone(), namespace);
+    let events = events.list(&ListParams::default()).await.map_err(plain);
+    let ours = |event: &Event| {
+        let about = event.involved_object.name.as_deref().unwrap_or_default();
+        about == vmi || names.iter().any(|name| name == about)
+    };
+    let events = events.map(|list| list.items.into_iter().filter(ours).collect::<Vec<_>>());
+    parts.push(("events".into(), events.and_then(|events| as_json(&events))));
+
+    let call = |subresource| session::path(namespace, "virtualmachineinstances", vmi, subresource);
+    let report = report(session, vmi).await.map_err(|error| format!("{error:#}"));
+    parts.push(("qemu".into(), report));
+    parts.extend(ask(session, &call("qmp")).await);
+
+    let mut logs = Vec::new();
+    for name in names {
+        let tail =
+            LogParams { container: Some("compute".into()), tail_lines: Some(TAIL), ..LogParams::default() };
+        let log = pods.logs(&name, &tail).await.map_err(plain);
+        logs.push((name, log));
+    }
+    Ok((parts, logs))
 }
 
 /// What the launcher sees of its QEMU without asking it.
@@ -172,7 +176,7 @@ fn as_json(objects: &impl serde::Serialize) -> Result<Value, String> {
 }
 
 /// Pure: the archive, without secrets.
-fn bundle(vmi: &str, parts: Parts, logs: &[(String, Result<String, String>)], now: u64) -> Vec<u8> {
+fn bundle(vmi: &str, parts: Parts, logs: &[Log], now: u64) -> Vec<u8> {
     let mut found = Vec::new();
     let cleaned: Vec<(String, Result<Value, String>)> = parts
         .into_iter()

@@ -28,6 +28,7 @@ use self::findings::{Facts, Finding, Severity};
 pub(crate) use self::findings::{condition, word};
 use crate::ask;
 use crate::session::Session;
+use crate::waiting;
 
 /// How long one request may take.
 const REQUEST: Duration = Duration::from_secs(20);
@@ -102,6 +103,10 @@ pub(crate) async fn problems(client: &Client, scope: Scope) -> Vec<String> {
 }
 
 async fn gather(client: &Client) -> Facts {
+    waiting::during("looking at the cluster", ask_all(client)).await
+}
+
+async fn ask_all(client: &Client) -> Facts {
     let version = get(client, "/version").await;
     let nodes = list(client, "/api/v1/nodes").await;
     let metrics = match nodes.iter().flatten().find_map(|node| node["metadata"]["name"].as_str()) {

@@ -30,7 +30,7 @@ use self::plan::Found;
 use self::progress::State;
 use crate::doctor::Scope;
 use crate::session::Session;
-use crate::waiting::Waiting;
+use crate::waiting::{self, Waiting};
 use crate::{ask, doctor};
 
 /// Paths of objects that are read.
@@ -217,6 +217,10 @@ impl Source {
 
 /// Reads the state of the cluster.
 async fn look(client: &Client) -> anyhow::Result<Found> {
+    waiting::during("looking for an installation", find(client)).await
+}
+
+async fn find(client: &Client) -> anyhow::Result<Found> {
     let operator = ask::find(client, DEPLOYMENT).await.map_err(anyhow::Error::from);
     let operator = operator.context("look for virt-operator")?;
     let all = match ask::find(client, KUBEVIRTS).await {

@@ -11,6 +11,8 @@ use kube::{Client, Config};
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::waiting;
+
 /// The cluster, chosen as kubectl chooses it.
 #[derive(Debug, Args)]
 pub(crate) struct Connection {
@@ -278,7 +280,7 @@ impl Session {
             .header(header::ACCEPT, "application/json")
             .body(serde_json::to_vec(body).map_err(kube::Error::SerdeError)?)
             .map_err(kube::Error::HttpError)?;
-        self.client.request_text(request).await
+        waiting::during("waiting for the cluster's answer", self.client.request_text(request)).await
     }
 
     /// Calls a subresource and reads its answer as JSON.

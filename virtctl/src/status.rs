@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use crate::ask;
 use crate::doctor::{condition, word};
 use crate::session::Session;
+use crate::waiting;
 
 /// Objects that are read.
 const WORKLOADS: &str = "/apis/apps/v1/namespaces/kubevirt";
@@ -57,7 +58,7 @@ struct Facts {
 impl Status {
     /// Prints the status; fails if nothing is installed.
     pub(crate) async fn run(&self, session: &Session) -> anyhow::Result<()> {
-        let facts = gather(&session.client).await;
+        let facts = waiting::during("looking at the installation", gather(&session.client)).await;
         match self.output {
             Output::Text => print!("{}", text(&facts)),
             Output::Json => println!("{}", serde_json::to_string_pretty(&as_json(&facts))?),

@@ -16,6 +16,7 @@ mod data_volumes;
 mod debian;
 mod dedicated;
 mod deletion;
+mod docs_pages;
 mod ends;
 mod events;
 mod explain;

@@ -152,6 +152,12 @@ fn decide(
     }
 }
 
+/// Whether there is a machine of that name, which runs soon.
+pub(super) async fn will_run(session: &Session, name: &str) -> bool {
+    let vms: Api<VirtualMachine> = Api::namespaced(session.client.clone(), &session.namespace);
+    vms.get_opt(name).await.ok().flatten().is_some_and(|vm| runs_again(&vm, None))
+}
+
 /// Whether the machine will run again, by itself or on request.
 fn runs_again(vm: &VirtualMachine, vmi: Option<&VirtualMachineInstance>) -> bool {
     let requests = vm.status.iter().flat_map(|status| &status.state_change_requests);

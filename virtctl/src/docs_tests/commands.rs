@@ -1,7 +1,7 @@
 //! Commands: the parsers accept what the docs tell people to type.
 //!
 //! Commands of virtctl are parsed by its own parser, a target of make has to be in the Makefile, and a file
-//! of the repository has to exist. Nothing is run.
+//! of the repository has to exist. Nothing is run here; each block says whether an end-to-end test runs it.
 
 use std::fs;
 
@@ -15,6 +15,26 @@ use crate::{Options, program};
 
 /// Folders whose files a command may name.
 const FOLDERS: [&str; 6] = [".ci/", "cluster-up/", "examples/", "images/", "manifests/", "virtctl/"];
+
+/// Programs by which a block of commands is told from other text.
+const PROGRAMS: [&str; 16] = [
+    "buildah",
+    "cargo",
+    "cat",
+    "curl",
+    "export",
+    "git",
+    "helm",
+    "kubectl",
+    "kubectl.sh",
+    "make",
+    "openssl",
+    "skopeo",
+    "ssh",
+    "virt-launcher",
+    "virtctl",
+    "virtctl.sh",
+];
 
 /// The commands of a line, split into words as a shell does it, without comments.
 fn commands(line: &str) -> Vec<Vec<String>> {
@@ -150,6 +170,41 @@ fn commands_are_taken_by_their_parsers() {
         }
     }
     nothing_is_wrong(&all);
+}
+
+/// Whether an end-to-end test runs the block; none where it does not say so.
+fn is_run(block: &Block) -> Option<bool> {
+    match block.info.split(' ').next()? {
+        "sh,run" => Some(true),
+        "sh,norun" => Some(false),
+        _ => None,
+    }
+}
+
+#[test]
+fn each_block_of_commands_says_whether_it_is_run() {
+    let is_command = |line: &str| {
+        let found = commands(line);
+        let mut words = found.iter().flatten().filter(|word| !word.contains('='));
+        words.next().is_some_and(|word| PROGRAMS.contains(&word.as_str()))
+    };
+    let mut all = Vec::new();
+    let mut runs = 0;
+    for page in pages::all() {
+        for block in pages::split(&page.text).1.iter().filter(|block| is_shell(block)) {
+            match is_run(block) {
+                Some(true) => runs += 1,
+                Some(false) => {}
+                None if block.info.is_empty() && !block.text.lines().any(is_command) => {}
+                None => all.push(format!(
+                    "{}:{}: the fence has to say `sh,run` or `sh,norun`, see docs/tests.md",
+                    page.path, block.line
+                )),
+            }
+        }
+    }
+    nothing_is_wrong(&all);
+    assert!(runs > 50, "only {runs} blocks are run");
 }
 
 /// In prose a command may be shortened, so only its name and its flags are checked.

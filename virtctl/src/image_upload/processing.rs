@@ -10,6 +10,7 @@ use tokio::time::Instant;
 use super::cluster::Cluster;
 use super::existing::annotated;
 use super::ready::EVERY;
+use crate::waiting::Waiting;
 
 /// Longest that an image may take.
 const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
@@ -47,6 +48,7 @@ fn seen(claim: &PersistentVolumeClaim, before: Option<u32>) -> ClaimProgress {
 pub(super) async fn wait(cluster: &Cluster<'_>, name: &str, before: Option<u32>) -> anyhow::Result<()> {
     let until = Instant::now() + LONGEST;
     let mut failures = 0;
+    let mut waiting = Waiting::on_terminal();
     loop {
         match cluster.claim_opt(name).await {
             Ok(Some(claim)) => {
@@ -78,7 +80,7 @@ pub(super) async fn wait(cluster: &Cluster<'_>, name: &str, before: Option<u32>)
                 cluster.namespace()
             );
         }
-        tokio::time::sleep(EVERY).await;
+        waiting.pause(EVERY, "waiting until the image is processed").await;
     }
 }
 

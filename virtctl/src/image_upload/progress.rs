@@ -1,11 +1,11 @@
-//! The progress line of an upload, in one line of a terminal that is overwritten.
+//! The progress of an upload, in one line of a terminal that is overwritten.
 
-use std::io::{IsTerminal, Write, stdout};
+use std::io::{IsTerminal, Write, stderr};
 use std::time::{Duration, Instant};
 
 const BAR: u64 = 30;
 
-/// The progress line of one try. Nothing is shown where the output is not a terminal.
+/// The progress line of one try. Nothing is shown where standard error is not a terminal.
 pub(super) struct Progress {
     shown: bool,
     /// Where this try began, and the length.
@@ -17,7 +17,7 @@ pub(super) struct Progress {
 impl Progress {
     /// Of a try that begins at that byte of a file of that size, in bytes.
     pub(super) fn of(from: u64, length: u64) -> Self {
-        Self { shown: stdout().is_terminal(), from, length, started: Instant::now() }
+        Self { shown: stderr().is_terminal(), from, length, started: Instant::now() }
     }
 
     /// Sent bytes.
@@ -38,7 +38,7 @@ impl Drop for Progress {
 
 impl Progress {
     fn write(&self, text: &str) {
-        let mut output = stdout();
+        let mut output = stderr();
         // The upload continues without its terminal.
         let _ = output.write_all(text.as_bytes()).and_then(|()| output.flush());
     }

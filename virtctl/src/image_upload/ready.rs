@@ -11,6 +11,7 @@ use tokio::time::Instant;
 use super::cluster::Cluster;
 use super::existing::annotated;
 use super::upload::Upload;
+use crate::waiting::Waiting;
 
 /// How often the object is read.
 pub(super) const EVERY: Duration = Duration::from_secs(2);
@@ -82,12 +83,13 @@ pub(super) async fn claim(cluster: &Cluster<'_>, upload: &Upload) -> anyhow::Res
 struct Wait {
     until: Instant,
     announced: bool,
+    waiting: Waiting,
 }
 
 impl Wait {
     fn new(upload: &Upload) -> Self {
         let until = Instant::now() + Duration::from_secs(upload.wait_secs.into());
-        Self { until, announced: false }
+        Self { until, announced: false, waiting: Waiting::on_terminal() }
     }
 
     fn announce(&mut self, name: &str) {
@@ -103,9 +105,9 @@ impl Wait {
     }
 
     /// Waits until the object is read again. False after the deadline.
-    async fn go_on(&self) -> bool {
+    async fn go_on(&mut self) -> bool {
         let left = self.until.saturating_duration_since(Instant::now());
-        tokio::time::sleep(left.min(EVERY)).await;
+        self.waiting.pause(left.min(EVERY), "waiting until the upload can begin").await;
         !left.is_zero()
     }
 }

@@ -1,10 +1,12 @@
 //! `virtctl image-upload`, the program itself, against an API server and an upload proxy that speak the real protocol
-//! (`cluster.rs`): objects, CDI's controller, tokens, TLS, and a proxy that fails on request.
+//! (`cluster.rs`): objects, CDI's controller, tokens, TLS, and a proxy that fails on request. `terminal.rs` has what a user
+//! sees of waits, of other commands too.
 
 #![allow(clippy::unwrap_used)] // A test fails by panicking, helpers of tests too.
 
 mod cluster;
 mod own;
+mod terminal;
 
 use std::io::Write;
 use std::path::Path;
