@@ -173,7 +173,7 @@ fn an_upload_that_breaks_off_goes_on_or_begins_anew_and_a_bad_image_is_refused()
         let range = format!("Content-Range: bytes */{LONG}");
         let empty = work.path().join("empty");
         std::fs::write(&empty, "")?;
-        let question = [&name[..], &["-H", &range]].concat();
+        let question = [&name[..], &["-H", range.as_str()]].concat();
         let asked = post("upload-rest", &token, &question, &empty)?;
         let text = asked.text();
         let (arrived, status) = text.split_once(' ').with_context(|| format!("{asked:?}"))?;
