@@ -10,9 +10,9 @@ use barevirt_protocol::pace::Bucket;
 use tokio::net::UdpSocket;
 use tokio::time::{Instant, sleep};
 
+use super::errors::{ERROR_PAUSE, note};
 use super::frame::{self, PROTOCOL_ICMP6, Packet};
 use super::guest::Mac;
-use super::server::{ERROR_PAUSE, note};
 
 /// Most addresses that are kept; of more, the latest ones.
 const MOST: usize = 4;

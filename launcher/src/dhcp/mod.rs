@@ -26,6 +26,7 @@
 
 mod answers;
 pub mod domain;
+mod errors;
 pub mod frame;
 pub mod guest;
 pub mod heard;

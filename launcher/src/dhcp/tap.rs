@@ -4,10 +4,10 @@ use tokio::net::UdpSocket;
 use tokio::time::{Instant, sleep};
 
 use super::answers::Answers;
+use super::errors::{ERROR_PAUSE, note};
 use super::frame::{self, Message};
 use super::guest::Guest;
 use super::pace::Pace;
-use super::server::{ERROR_PAUSE, note};
 use super::{SERVER_LINK_LOCAL, router};
 
 /// Serves the guest. `socket` is the packet socket: reading and writing are the same as for other sockets.
