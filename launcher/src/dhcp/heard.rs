@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep};
 
 use super::frame::{self, PROTOCOL_ICMP6, Packet};
 use super::guest::Mac;
-use super::server::{ERROR_PAUSE, note};
+use super::trouble::{ERROR_PAUSE, note};
 
 /// Most addresses that are kept; of more, the latest ones.
 const MOST: usize = 4;

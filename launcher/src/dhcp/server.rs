@@ -4,7 +4,6 @@ use std::convert::Infallible;
 use std::io::{self, IoSlice};
 use std::net::{IpAddr, Ipv6Addr, SocketAddrV4, SocketAddrV6, UdpSocket as StdSocket};
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::time::Duration;
 
 use nix::sys::socket::sockopt::Broadcast;
 use nix::sys::socket::{ControlMessage, MsgFlags, SockaddrIn6, sendmsg, setsockopt};
@@ -17,10 +16,8 @@ use super::guest::Guest;
 use super::ipv6::Neighbours;
 use super::pace::Pace;
 use super::router::ALL_NODES;
+use super::trouble::{ERROR_PAUSE, note};
 use super::{heard, router, tap, v4, v6};
-
-/// Delay after an error of a socket: the bridge may come back.
-pub(super) const ERROR_PAUSE: Duration = Duration::from_millis(500);
 
 /// Sockets that the handler opened, each bound to the bridge.
 #[derive(Debug, Default)]
@@ -189,10 +186,4 @@ fn advertise(
     let to = SockaddrIn6::from(SocketAddrV6::new(ALL_NODES, 0, 0, bridge_index));
     sendmsg(socket.as_raw_fd(), &[IoSlice::new(message)], &control, MsgFlags::MSG_DONTWAIT, Some(&to))?;
     Ok(())
-}
-
-/// Logged at a low level, because the guest can cause errors at will (with an address that it does not answer
-/// for).
-pub(super) fn note(socket: &'static str, error: &io::Error) {
-    tracing::debug!(socket, %error, "could not serve the guest");
 }

@@ -7,7 +7,7 @@ use super::answers::Answers;
 use super::frame::{self, Message};
 use super::guest::Guest;
 use super::pace::Pace;
-use super::server::{ERROR_PAUSE, note};
+use super::trouble::{ERROR_PAUSE, note};
 use super::{SERVER_LINK_LOCAL, router};
 
 /// Serves the guest. `socket` is the packet socket: reading and writing are the same as for other sockets.
