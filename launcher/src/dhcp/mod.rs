@@ -35,6 +35,7 @@ mod pace;
 pub mod router;
 pub mod server;
 mod tap;
+mod trouble;
 pub mod v4;
 pub mod v6;
 
