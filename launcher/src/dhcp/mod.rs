@@ -35,7 +35,6 @@ mod pace;
 pub mod router;
 pub mod server;
 mod tap;
-mod trouble;
 pub mod v4;
 pub mod v6;
 

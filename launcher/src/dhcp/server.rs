@@ -17,7 +17,6 @@ use super::guest::Guest;
 use super::ipv6::Neighbours;
 use super::pace::Pace;
 use super::router::ALL_NODES;
-use super::trouble::{ERROR_PAUSE, note};
 use super::{heard, router, tap, v4, v6};
 
 /// Sockets that the handler opened, each bound to the bridge.
