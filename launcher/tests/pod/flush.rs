@@ -2,6 +2,7 @@
 //! QEMU. A second QEMU has them, under strace, with a monitor that writes and flushes.
 
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
@@ -119,9 +120,11 @@ async fn planned(cache: Option<&str>, claims: &Path, file: &Path) -> Vec<String>
         })
         .collect();
     assert_eq!(nodes.len(), 2, "{line}");
-    // It has the file locked until it has ended.
+    // It has the file locked until the last of its threads has ended.
     drop(pod);
-    eventually("QEMU has ended", SOON, || !is_alive(running.qemu_pid)).await;
+    let inode = format!(":{} ", std::fs::metadata(file).unwrap().ino());
+    let is_locked = || std::fs::read_to_string("/proc/locks").unwrap().contains(&inode);
+    eventually("QEMU has ended", SOON, || !is_alive(running.qemu_pid) && !is_locked()).await;
     nodes
 }
 
