@@ -30,8 +30,8 @@ use tempfile::TempDir;
 const BLOCK: Duration = Duration::from_secs(240);
 /// What a reader types to leave a console: ctrl-].
 const LEAVE: &str = "\u{1d}";
-/// The line before a block in its script: the failing line goes to standard error.
-const HEAD: &str = "set -eo pipefail; trap 'echo \"@line $LINENO\" >&2' ERR";
+/// The line before a block in its script: a shell of virtctl ends at once, and the failing line goes to standard error.
+const HEAD: &str = "exec </dev/null; set -eo pipefail; trap 'echo \"@line $LINENO\" >&2' ERR";
 /// Runs a command that only a reader's ctrl-c ends. It has to run for five seconds, or to succeed sooner. Job control, because
 /// other shells let programs in the background ignore that signal.
 const ENDLESS: &str = "#!/bin/bash\nset -m\n\"$@\" &\nsleep 5\nif kill -INT $! 2>/dev/null; then wait $! || true; else wait $!; fi\n";
