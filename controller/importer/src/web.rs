@@ -232,27 +232,12 @@ impl Web {
     }
 
     async fn connect(&self, url: &Url, from: Option<Reach>) -> Result<(Box<dyn Stream>, Reach), Failure> {
-        let failed = |why: &dyn std::fmt::Display| unconnected(url, why);
-        let mut last = failed(&"it has no address");
-        for address in self.resolve(url).await? {
-            let reach = match self.permitted(address.ip(), url, from) {
-                Ok(reach) => reach,
-                Err(failure) => {
-                    last = failure;
-                    continue;
-                }
-            };
-            let opened = async {
-                let stream = TcpStream::connect(address).await.map_err(|error| failed(&error))?;
-                self.secured(url, stream).await
-            };
-            match timeout(self.policy.connect, opened).await {
-                Ok(Ok(stream)) => return Ok((stream, reach)),
-                Ok(Err(failure)) => last = failure,
-                Err(_) => last = failed(&"no connection in time"),
-            }
-        }
-        Err(last)
+        let open = |address: SocketAddr| async move {
+            let reach = self.permitted(address.ip(), url, from)?;
+            let stream = TcpStream::connect(address).await.map_err(|error| unconnected(url, &error))?;
+            Ok((self.secured(url, stream).await?, reach))
+        };
+        self.first_of(url, "it has no address", open).await
     }
 
     /// Connects through a proxy, which resolves the host's name.
@@ -267,21 +252,32 @@ impl Web {
             // So that it leads to no private server by a redirect.
             Err(_) => Reach::Public,
         };
-        let mut last = unconnected(proxy, &"the proxy has no address");
-        for address in self.resolve(proxy).await? {
-            let opened = async {
-                let stream = TcpStream::connect(address).await;
-                let mut stream = stream.map_err(|error| unconnected(proxy, &error))?;
-                if !url.tls {
-                    return Ok(Box::new(stream) as Box<dyn Stream>);
-                }
-                proxy::tunnel(&mut stream, proxy, url).await?;
-                self.secured(url, stream).await
-            };
-            match timeout(self.policy.connect, opened).await {
-                Ok(Ok(stream)) => return Ok((stream, reach)),
+        let open = |address: SocketAddr| async move {
+            let stream = TcpStream::connect(address).await;
+            let mut stream = stream.map_err(|error| unconnected(proxy, &error))?;
+            if !url.tls {
+                return Ok((Box::new(stream) as Box<dyn Stream>, reach));
+            }
+            proxy::tunnel(&mut stream, proxy, url).await?;
+            Ok((self.secured(url, stream).await?, reach))
+        };
+        self.first_of(proxy, "the proxy has no address", open).await
+    }
+
+    /// The first connection that comes about, of all addresses of a server; else why the last one did not. `none`: what is wrong
+    /// if there is no address.
+    async fn first_of<T, F: Future<Output = Result<T, Failure>>>(
+        &self,
+        server: &Url,
+        none: &str,
+        open: impl Fn(SocketAddr) -> F,
+    ) -> Result<T, Failure> {
+        let mut last = unconnected(server, &none);
+        for address in self.resolve(server).await? {
+            match timeout(self.policy.connect, open(address)).await {
+                Ok(Ok(connection)) => return Ok(connection),
                 Ok(Err(failure)) => last = failure,
-                Err(_) => last = unconnected(proxy, &"no connection in time"),
+                Err(_) => last = unconnected(server, &"no connection in time"),
             }
         }
         Err(last)
