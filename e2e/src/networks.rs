@@ -1,5 +1,6 @@
 //! Networks of the test bed beside that of the pods, and what pods have of networks on their nodes.
 
+use crate::wait::{self, SOON};
 use crate::{Namespace, Node};
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
@@ -27,6 +28,8 @@ pub struct Left {
     pub node: Node,
     /// The pod's network namespace, as its processes name it.
     namespace: String,
+    /// Where that namespace is mounted.
+    mount: String,
     /// UID of the pod.
     pub pod: String,
     /// The pod's links on the node.
@@ -42,6 +45,9 @@ impl Left {
         let node = Node::of(pod)?;
         let process = node.processes(pod, "virt-launcher")?.first().copied().context("no launcher")?;
         let namespace = node.sh(&format!("readlink /proc/{process}/ns/net"))?.trim().to_owned();
+        let mount = node.sh(&format!(
+            "for n in /run/netns/*; do [ \"$(stat -Lc 'net:[%i]' $n)\" != '{namespace}' ] || echo $n; done"
+        ))?;
         let uid = pod["metadata"]["uid"].as_str().context("no uid")?.to_owned();
         // The other ends of the pod's links, by their interface indexes on the node.
         let there = format!("nsenter -t {process} -n ip -o link show type veth");
@@ -52,29 +58,48 @@ impl Left {
         };
         let name = |line: &str| Some(line.split(": ").nth(1)?.split('@').next()?.to_owned());
         let links = here.lines().filter(ours).filter_map(name).collect();
-        Ok(Self { node, namespace, pod: uid, links })
+        Ok(Self { node, namespace, mount: mount.trim().to_owned(), pod: uid, links })
     }
 
-    /// The parts that are on the node now: links, rules, records of attachments, and processes that hold the
-    /// pod's namespace, which contains taps, bridges and further rules.
+    /// The parts that are on the node now: links, rules, records of attachments, the pod's processes, and whatever holds its
+    /// namespace, which contains taps, bridges and further rules.
+    ///
+    /// The kernel gives the number of a namespace that is gone to a new one. So once it is mounted elsewhere, it is another
+    /// pod's.
     ///
     /// # Errors
     /// When the node does not answer.
     pub fn now(&self) -> Result<Vec<String>> {
-        let links = self.links.join("|");
+        let Self { namespace, mount, pod, links, .. } = self;
+        let links = links.join("|");
         let script = format!(
             "ip -o link show | grep -E ': ({links})@' | cut -c1-40; \
              nft list table bridge nat 2>/dev/null | grep -E '({links})'; \
-             grep -l {} /var/lib/cni/attached/results/*; \
-             for p in /proc/[0-9]*; do \
-               [ \"$(readlink $p/ns/net 2>/dev/null)\" != '{}' ] || echo \"$p is in it\"; \
-             done; \
-             find /proc/[0-9]*/fd -lname '{}' 2>/dev/null; \
+             grep -l {pod} /var/lib/cni/attached/results/*; \
+             grep -l 'pod{pod}' /proc/[0-9]*/cgroup 2>/dev/null; \
              for n in /run/netns/*; do \
-               [ \"$(stat -Lc 'net:[%i]' $n 2>/dev/null)\" != '{}' ] || echo \"$n is it\"; \
-             done; true",
-            self.pod, self.namespace, self.namespace, self.namespace
+               [ \"$(stat -Lc 'net:[%i]' $n 2>/dev/null)\" = '{namespace}' ] || continue; \
+               [ $n = '{mount}' ] || exit 0; \
+               echo \"$n is it\"; \
+             done; \
+             for p in /proc/[0-9]*; do \
+               [ \"$(readlink $p/ns/net 2>/dev/null)\" != '{namespace}' ] || echo \"$p is in it\"; \
+             done; \
+             find /proc/[0-9]*/fd -lname '{namespace}' 2>/dev/null; true"
         );
         Ok(self.node.sh(&script)?.lines().map(str::to_owned).collect())
+    }
+
+    /// Waits until none of them is left.
+    ///
+    /// # Errors
+    /// When the node does not answer, or after a minute; the error names what is left.
+    pub fn wait_gone(&self) -> Result<()> {
+        let mut left = Vec::new();
+        let gone = wait::until_true("nothing of the pod to be on its node", SOON, || {
+            left = self.now()?;
+            Ok(left.is_empty())
+        });
+        gone.with_context(|| format!("of pod {}: {left:?}", self.pod))
     }
 }

@@ -98,9 +98,7 @@ fn round(namespace: &Namespace, number: usize, kill: bool) -> Result<()> {
         namespace.wait_gone("vmi", manifest["metadata"]["name"].as_str().context("no name")?, SOON)?;
     }
     for pod in &left {
-        wait::until_true(&format!("nothing of pod {} to be on its node", pod.pod), SOON, || {
-            Ok(pod.now()?.is_empty())
-        })?;
+        pod.wait_gone()?;
     }
     Ok(())
 }

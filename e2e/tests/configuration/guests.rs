@@ -5,7 +5,7 @@ use anyhow::{Context, Result, ensure};
 use barevirt_e2e::command::objects;
 use barevirt_e2e::installation::{Changed, wait_available};
 use barevirt_e2e::wait::{self, BOOT, RUNNING, SOON};
-use barevirt_e2e::{Console, Node, alone, guest, in_namespace};
+use barevirt_e2e::{Console, Node, alone, guest, in_namespace, networks};
 use serde_json::{Value, json};
 
 #[test]
@@ -171,6 +171,50 @@ fn guests_that_a_binding_plugin_joins_to_the_test_beds_network_reach_each_other(
         let event = namespace.wait_event("stranger", "FailedCreate")?;
         ensure!(event.contains("unable to find the network binding plugin 'other'"), "{event}");
         Ok(())
+    });
+}
+
+/// How often the link of the card with that MAC address went down or up, as the guest saw it.
+fn changes_of_link(console: &mut Console, mac: &str) -> Result<u32> {
+    let line = format!("cat $(dirname $(grep -l {mac} /sys/class/net/eth*/address))/carrier_changes");
+    let said = console.ok(&line, SOON)?;
+    said.trim().parse().with_context(|| format!("the guest says {said}"))
+}
+
+#[test]
+fn a_link_goes_down_and_up_after_a_guest_has_moved_where_its_binding_plugin_says_so() {
+    in_namespace("refresh", |namespace| {
+        let _alone = alone();
+        wait_available()?;
+        let components = lives(RUNNING_COMPONENTS)?;
+        let _changed = Changed::begin(&json!({"configuration": {"network": {"binding": {
+            "renewed": {"domainAttachmentType": "managedTap", "migration": {"method": "link-refresh"}},
+            "kept": {"domainAttachmentType": "managedTap"},
+        }}}}))?;
+        wait_in_force(components.keys())?;
+        networks::define(namespace, "lan", &json!({"macspoofchk": false}))?;
+        let mut machine = guest::movable(guest::machine("vm", "Always"));
+        let spec = guest::spec_of(&mut machine);
+        let (renewed, kept) = ("02:00:00:77:00:21", "02:00:00:77:00:22");
+        for (plugin, mac) in [("renewed", renewed), ("kept", kept)] {
+            let card = json!({"name": plugin, "binding": {"name": plugin}, "macAddress": mac});
+            guest::push(&mut spec["domain"]["devices"]["interfaces"], card);
+            let network = json!({"name": plugin, "multus": {"networkName": "lan"}});
+            guest::push(&mut spec["networks"], network);
+        }
+        let mut console = Console::boot(namespace, &machine)?;
+        console.ok("ip link set eth1 up && ip link set eth2 up", SOON)?;
+        let before = [changes_of_link(&mut console, renewed)?, changes_of_link(&mut console, kept)?];
+        console.leave()?;
+        namespace.migrate("vm")?;
+        let mut console = Console::open(namespace, "vm")?;
+        console.login(BOOT)?;
+        wait::until_true("the link to have gone down and up", SOON, || {
+            Ok(changes_of_link(&mut console, renewed)? >= before[0] + 2)
+        })?;
+        let after = changes_of_link(&mut console, kept)?;
+        ensure!(after == before[1], "the other link changed {after} times, {} before", before[1]);
+        console.leave().map(drop)
     });
 }
 

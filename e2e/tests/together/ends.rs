@@ -2,7 +2,8 @@
 
 use anyhow::{Result, ensure};
 use barevirt_e2e::command::try_kubectl_with;
-use barevirt_e2e::wait::{SHUTDOWN, SOON};
+use barevirt_e2e::networks::Left;
+use barevirt_e2e::wait::{RUNNING, SHUTDOWN, SOON};
 use barevirt_e2e::{Console, Namespace, guest, in_namespace};
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -101,4 +102,22 @@ fn a_hard_eviction_ends_as_failed_with_that_reason() {
 #[test]
 fn a_hard_eviction_without_grace_ends_as_failed_with_that_reason() {
     in_namespace("hardevict0", |namespace| hard_eviction_is_a_failure(namespace, 0));
+}
+
+/// The kubelet gives up a pod that never starts its containers again: it makes no other sandbox for it.
+#[test]
+fn a_pod_whose_sandbox_ends_ends_with_its_guest_and_the_machine_starts_in_another() {
+    in_namespace("sandbox", |namespace| {
+        namespace.apply(&guest::without_system(guest::machine("vm", "Always")))?;
+        let before = namespace.wait_phase("vm", "Running", RUNNING)?["metadata"]["uid"].clone();
+        let pod = namespace.launcher("vm")?;
+        let left = Left::of(&pod)?;
+        ensure!(!left.now()?.is_empty(), "nothing of the pod is found before");
+        left.node.kill(&pod, "pause", "KILL")?;
+        namespace.wait("vmi", "vm", "to be another, and Running", RUNNING * 2, |vmi| {
+            vmi["metadata"]["uid"] != before && vmi["status"]["phase"] == "Running"
+        })?;
+        ensure!(name(&namespace.launcher("vm")?) != name(&pod), "the guest runs in the same pod");
+        left.wait_gone()
+    });
 }

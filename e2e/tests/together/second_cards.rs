@@ -127,10 +127,7 @@ fn guests_whose_second_cards_the_test_beds_delegate_attaches_reach_each_other_ac
         }
         namespace.kubectl(&["delete", "vmi", "first", "second"])?;
         for before in &left {
-            let uid = &before.pod;
-            wait::until_true(&format!("nothing of pod {uid} to be on its node"), SOON, || {
-                Ok(before.now()?.is_empty())
-            })?;
+            before.wait_gone()?;
         }
         Ok(())
     });
