@@ -6,10 +6,14 @@ use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use indicatif::{ProgressBar, ProgressStyle};
+
 /// How long something may take before a terminal says what it is.
 const LONG: Duration = Duration::from_secs(2);
 /// How often the line is written again.
 const EVERY: Duration = Duration::from_secs(1);
+/// The line of a terminal.
+const LINE: &str = "{elapsed:>5}  {msg}";
 
 /// Whether [`during`] has the line.
 static TAKEN: AtomicBool = AtomicBool::new(false);
@@ -28,7 +32,9 @@ enum Shown {
 pub(crate) struct Waiting {
     shown: Shown,
     begun: Instant,
+    /// What was told last, except on a terminal.
     told: Option<String>,
+    line: Option<ProgressBar>,
 }
 
 impl Waiting {
@@ -43,7 +49,7 @@ impl Waiting {
     }
 
     fn shown(shown: Shown) -> Self {
-        Self { shown, begun: Instant::now(), told: None }
+        Self { shown, begun: Instant::now(), told: None, line: None }
     }
 
     /// How long it has lasted.
@@ -53,9 +59,17 @@ impl Waiting {
 
     /// Prints what is being done or waited for.
     pub(crate) fn tell(&mut self, what: &str) {
-        let text = line(self.shown, self.told.as_deref(), what, self.lasted());
-        self.told = Some(what.to_owned());
-        write(&text);
+        let words = printable(what);
+        match (self.shown, &self.line) {
+            (Shown::Line, Some(line)) => line.set_message(words),
+            (Shown::Line, None) => self.line = Some(line(words, self.lasted())),
+            (Shown::Lines, _) if self.told.as_ref() != Some(&words) => {
+                // The wait continues without its output.
+                let _ = writeln!(stderr(), "{:>4} s  {words}", self.lasted().as_secs());
+                self.told = Some(words);
+            }
+            (Shown::Lines | Shown::Nowhere, _) => {}
+        }
     }
 
     /// Lets that time pass. Then the line is empty, and the caller may print.
@@ -66,8 +80,8 @@ impl Waiting {
     }
 
     fn clear(&mut self) {
-        if self.told.take().is_some() && self.shown == Shown::Line {
-            write("\r\x1b[K");
+        if let Some(line) = self.line.take() {
+            line.finish_and_clear();
         }
     }
 }
@@ -96,29 +110,24 @@ pub(crate) async fn during<T>(what: &str, work: impl Future<Output = T>) -> T {
     }
     let _taken = Taken;
     let mut work = pin!(work);
-    let mut turn = tokio::time::interval_at(tokio::time::Instant::now() + LONG, EVERY);
-    loop {
-        tokio::select! {
-            done = &mut work => return done,
-            _ = turn.tick() => waiting.tell(what),
-        }
+    if let Ok(done) = tokio::time::timeout(LONG, work.as_mut()).await {
+        return done;
     }
+    waiting.tell(what);
+    work.await
 }
 
-/// The wait continues without its terminal.
-fn write(text: &str) {
-    let mut output = stderr();
-    let _ = output.write_all(text.as_bytes()).and_then(|()| output.flush());
+/// A line of a terminal, about something that has lasted for that time.
+fn line(words: String, lasted: Duration) -> ProgressBar {
+    let style = ProgressStyle::with_template(LINE).unwrap_or_else(|_| ProgressStyle::default_spinner());
+    let line = ProgressBar::new_spinner().with_style(style).with_message(words).with_elapsed(lasted);
+    line.enable_steady_tick(EVERY);
+    line
 }
 
-/// The text to print, without control characters from a server's message.
-fn line(shown: Shown, told: Option<&str>, what: &str, lasted: Duration) -> String {
-    let words: String = what.chars().filter(|letter| !letter.is_control()).collect();
-    match shown {
-        Shown::Line => format!("\r{:>4} s  {words}\x1b[K", lasted.as_secs()),
-        Shown::Lines if told != Some(what) => format!("{:>4} s  {words}\n", lasted.as_secs()),
-        Shown::Lines | Shown::Nowhere => String::new(),
-    }
+/// The text without control characters, which a server's message may contain.
+fn printable(what: &str) -> String {
+    what.chars().filter(|letter| !letter.is_control()).collect()
 }
 
 #[cfg(test)]
@@ -126,12 +135,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_terminal_has_one_line_and_a_file_one_for_each_change() {
-        let after = Duration::from_millis(2900);
-        assert_eq!(line(Shown::Line, Some("a"), "a", after), "\r   2 s  a\x1b[K");
-        assert_eq!(line(Shown::Lines, None, "a\x1b[31m\n", after), "   2 s  a[31m\n");
-        assert_eq!(line(Shown::Lines, Some("a"), "a", after), "");
-        assert_eq!(line(Shown::Lines, Some("a"), "b", after), "   2 s  b\n");
-        assert_eq!(line(Shown::Nowhere, None, "a", after), "");
+    fn a_message_has_no_control_characters_and_the_template_of_the_line_is_valid() {
+        assert_eq!(printable("a\x1b[31m\n"), "a[31m");
+        assert!(ProgressStyle::with_template(LINE).is_ok());
     }
 }

@@ -11,6 +11,9 @@ use nix::pty::openpty;
 use crate::cluster::{Cluster, Script};
 use crate::{command, image, run};
 
+/// What empties the line of a wait.
+const CLEARED: &str = "\r\x1b[2K";
+
 /// Everything that the program writes to its terminal.
 fn on_terminal(command: &mut Command) -> String {
     let pty = openpty(None, None).unwrap();
@@ -39,11 +42,9 @@ fn an_upload_shows_its_progress_on_a_terminal_only() {
 
     let cluster = Cluster::start(Script::default());
     let screen = on_terminal(&mut command(&cluster, &arguments));
-    for shown in [
-        "\r   0 s  waiting until the upload can begin\x1b[K\r\x1b[K",
-        "] 100% ",
-        "\r   0 s  waiting until the image is processed\x1b[K\r\x1b[K",
-    ] {
+    for shown in
+        ["0s  waiting until the upload can begin", "] 100% ", "0s  waiting until the image is processed"]
+    {
         assert!(screen.contains(shown), "no {shown:?} in {screen:?}");
     }
     assert!(screen.ends_with("completed successfully\r\n"), "{screen:?}");
@@ -83,6 +84,6 @@ fn a_slow_answer_is_waited_for_in_a_line_that_goes_away() {
     let ended = run(&mut stop());
     assert_eq!((ended.code, ended.err), (Some(1), format!("{failure}\n")));
     let screen = on_terminal(&mut stop());
-    let waited = "\r   2 s  waiting for the cluster's answer\x1b[K\r\x1b[K";
-    assert_eq!(screen, format!("{waited}{failure}\r\n"));
+    assert!(screen.contains("s  waiting for the cluster's answer"), "{screen:?}");
+    assert!(screen.ends_with(&format!("{CLEARED}{failure}\r\n")), "{screen:?}");
 }
