@@ -122,20 +122,21 @@ async fn connect(
     let tcp = TcpStream::connect(address).await?;
     let mut config = tls.clone();
     let algorithms = config.crypto_provider().signature_verification_algorithms;
-    config
-        .dangerous()
-        .set_certificate_verifier(Arc::new(Very { certificate: certificate.clone(), algorithms }));
+    config.dangerous().set_certificate_verifier(Arc::new(ExactCertificate {
+        certificate: certificate.clone(),
+        algorithms,
+    }));
     TlsConnector::from(Arc::new(config)).connect(ServerName::from(address.ip()), tcp).await
 }
 
 /// Accepts exactly this certificate and no other.
 #[derive(Debug)]
-struct Very {
+struct ExactCertificate {
     certificate: CertificateDer<'static>,
     algorithms: WebPkiSupportedAlgorithms,
 }
 
-impl ServerCertVerifier for Very {
+impl ServerCertVerifier for ExactCertificate {
     fn verify_server_cert(
         &self,
         end_entity: &CertificateDer<'_>,
