@@ -136,7 +136,7 @@ async fn main() -> anyhow::Result<()> {
     );
     let arrivals = Arrivals::default();
     let state = ListenState {
-        certificates: Server::follow(own.shown(), Clients::Shown, policy.clone(), &[]),
+        certificates: Server::follow(own.shown(), Clients::Servers(trusted.clone()), policy.clone(), &[]),
         trusted: trusted.clone(),
         arrivals: arrivals.clone(),
     };

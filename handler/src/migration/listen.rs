@@ -36,7 +36,7 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 /// The state of the listener.
 #[derive(Debug, Clone)]
 pub struct ListenState {
-    /// This handler's certificate. Callers are asked for a certificate, and any one is accepted at first.
+    /// This handler's certificate. Only callers with the certificate of a server of ours get past the handshake.
     pub certificates: Arc<Server>,
     /// The authorities whose certificates are trusted.
     pub trusted: Trusted,

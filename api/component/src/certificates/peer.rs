@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 /// Whether a caller has shown a certificate of the server of this name that is currently valid and signed by
 /// one of the authorities. The handshake has proven that the caller holds the key; the server accepts any
-/// certificate there ([`super::Clients::Shown`]).
+/// certificate there ([`super::Clients::Shown`]), or that of any server ([`super::Clients::Servers`]).
 #[must_use]
 pub fn is_server_of(shown: &[CertificateDer<'static>], name: &str, authorities: &Authorities) -> bool {
     let Some((leaf, others)) = shown.split_first() else { return false };

@@ -4,11 +4,14 @@ use super::{Authorities, CertificateError, Pair, Shown, TlsPolicy, Trusted, chan
 use crate::error::chain;
 use arc_swap::ArcSwapOption;
 use rustls::client::danger::HandshakeSignatureValid;
+use rustls::client::verify_server_cert_signed_by_trust_anchor;
 use rustls::crypto::WebPkiSupportedAlgorithms;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
-use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
+use rustls::server::{NoServerSessionStorage, ParsedCertificate, WebPkiClientVerifier};
 use rustls::sign::SingleCertAndKey;
-use rustls::{DigitallySignedStruct, DistinguishedName, Error as TlsError, ServerConfig, SignatureScheme};
+use rustls::{
+    DigitallySignedStruct, DistinguishedName, Error as TlsError, RootCertStore, ServerConfig, SignatureScheme,
+};
 use rustls_pki_types::{CertificateDer, UnixTime};
 use std::sync::Arc;
 use tokio::sync::watch;
@@ -25,6 +28,9 @@ pub enum Clients {
     /// Clients without a certificate, and clients with a valid certificate that one of these authorities has
     /// signed; no others.
     SignedBy(Trusted),
+    /// Clients that are servers themselves: each shows a valid certificate of a server that one of these authorities has
+    /// signed. Which server it is must be checked for each request.
+    Servers(Trusted),
 }
 
 /// The configuration for a server's next connection.
@@ -61,7 +67,7 @@ impl Server {
                 drop(server);
                 let authorities = async {
                     match &mut clients {
-                        Clients::SignedBy(trusted) => change(trusted).await,
+                        Clients::SignedBy(trusted) | Clients::Servers(trusted) => change(trusted).await,
                         Clients::Everybody | Clients::Shown => std::future::pending().await,
                     }
                 };
@@ -109,6 +115,10 @@ fn make(
             Some(authorities) => Verifier::SignedBy(authorities),
             None => return Ok(None),
         },
+        Clients::Servers(trusted) => match trusted.borrow_and_update().clone() {
+            Some(authorities) => Verifier::Servers(authorities),
+            None => return Ok(None),
+        },
     };
     configure(&pair, &verifier, &policy.borrow_and_update(), protocols).map(Some)
 }
@@ -117,6 +127,7 @@ enum Verifier {
     None,
     Any,
     SignedBy(Arc<Authorities>),
+    Servers(Arc<Authorities>),
 }
 
 fn configure(
@@ -131,8 +142,13 @@ fn configure(
         .map_err(|source| CertificateError::Use { what: "the allowed versions of TLS", source })?;
     let identified = match verifier {
         Verifier::None => versions.with_no_client_auth(),
-        Verifier::Any => versions.with_client_cert_verifier(Arc::new(AnyClient {
+        Verifier::Any => versions.with_client_cert_verifier(Arc::new(OwnVerifier {
             algorithms: provider.signature_verification_algorithms,
+            servers_of: None,
+        })),
+        Verifier::Servers(authorities) => versions.with_client_cert_verifier(Arc::new(OwnVerifier {
+            algorithms: provider.signature_verification_algorithms,
+            servers_of: Some(authorities.roots()),
         })),
         Verifier::SignedBy(authorities) => versions.with_client_cert_verifier(
             WebPkiClientVerifier::builder_with_provider(authorities.roots(), provider)
@@ -147,27 +163,34 @@ fn configure(
     Ok(config)
 }
 
-/// Accepts any client certificate, or none; only proves that the client holds the key.
+/// Accepts any client certificate, or none, or only certificates of servers. In each case the client has to hold the key.
 #[derive(Debug)]
-struct AnyClient {
+struct OwnVerifier {
     algorithms: WebPkiSupportedAlgorithms,
+    /// The authorities that sign servers, where only these are accepted.
+    servers_of: Option<Arc<RootCertStore>>,
 }
 
-impl ClientCertVerifier for AnyClient {
+impl ClientCertVerifier for OwnVerifier {
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
         &[]
     }
 
     fn client_auth_mandatory(&self) -> bool {
-        false
+        self.servers_of.is_some()
     }
 
     fn verify_client_cert(
         &self,
-        _end_entity: &CertificateDer<'_>,
-        _intermediates: &[CertificateDer<'_>],
-        _now: UnixTime,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
     ) -> Result<ClientCertVerified, TlsError> {
+        if let Some(roots) = &self.servers_of {
+            let shown = ParsedCertificate::try_from(end_entity)?;
+            let algorithms = self.algorithms.all;
+            verify_server_cert_signed_by_trust_anchor(&shown, roots, intermediates, now, algorithms)?;
+        }
         Ok(ClientCertVerified::assertion())
     }
 

@@ -243,6 +243,28 @@ async fn stale_and_wrong_certificates_are_refused() {
         assert_eq!(result.is_ok(), welcome, "{what}: {result:?}");
     }
 
+    let clients = Clients::Servers(believing(&[&ours]));
+    let address = echo(Server::follow(fixed(&server_leaf(&ours)), clients, usual(), &[])).await;
+    for (what, shown, welcome) in [
+        ("a server's", server_leaf(&ours), true),
+        ("a client's", client_leaf(&ours), false),
+        ("an expired one", leaf(&ours, ServerAuth, expired), false),
+        ("another authority's", server_leaf(&another), false),
+    ] {
+        let result = dial(address, caller(&shown, &[&ours]).await).await;
+        assert_eq!(result.is_ok(), welcome, "{what}: {result:?}");
+        // The refused client is told why, by the protocol's own means.
+        let said = result.err().map(|error| error.to_string()).unwrap_or_default();
+        assert_eq!(said.contains("alert"), !welcome, "{what}: {said}");
+    }
+    let provider = rustls::crypto::CryptoProvider::get_default().unwrap();
+    let nothing = ClientConfig::builder_with_provider(Arc::clone(provider))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(believing(&[&ours]).borrow().as_ref().unwrap().roots())
+        .with_no_client_auth();
+    assert!(dial(address, Arc::new(nothing)).await.is_err(), "a client without a certificate is served");
+
     for (what, shown, believed) in [
         ("a server's", server_leaf(&ours), true),
         ("a client's", client_leaf(&ours), false),

@@ -59,7 +59,7 @@ async fn migration(node: &str, by: &Authority, pod: IpAddr, listens: IpAddr) -> 
     let trusted = watch::channel(Some(Arc::new(Authorities::read(by.pem().as_bytes()).unwrap()))).1;
     let policy = watch::channel(TlsPolicy::default()).1;
     let shown = watch::channel(Some(pair(node, by))).1;
-    let certificates = TlsServer::follow(shown, Clients::Shown, policy, &[]);
+    let certificates = TlsServer::follow(shown, Clients::Servers(trusted.clone()), policy, &[]);
     certificates.ready().await;
     let arrivals = Arrivals::default();
     let state = ListenState { certificates, trusted, arrivals: arrivals.clone() };
