@@ -2,7 +2,7 @@
 
 use crate::wait::{self, SOON};
 use crate::{Namespace, Node};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
 /// MTU of these networks, in bytes.
@@ -48,6 +48,7 @@ impl Left {
         let mount = node.sh(&format!(
             "for n in /run/netns/*; do [ \"$(stat -Lc 'net:[%i]' $n)\" != '{namespace}' ] || echo $n; done"
         ))?;
+        ensure!(!mount.is_empty(), "the network namespace of the pod is mounted nowhere");
         let uid = pod["metadata"]["uid"].as_str().context("no uid")?.to_owned();
         // The other ends of the pod's links, by their interface indexes on the node.
         let there = format!("nsenter -t {process} -n ip -o link show type veth");

@@ -32,7 +32,7 @@ enum Shown {
 pub(crate) struct Waiting {
     shown: Shown,
     begun: Instant,
-    /// What was told last, except on a terminal.
+    /// What the last of several lines said.
     told: Option<String>,
     line: Option<ProgressBar>,
 }
@@ -63,12 +63,13 @@ impl Waiting {
         match (self.shown, &self.line) {
             (Shown::Line, Some(line)) => line.set_message(words),
             (Shown::Line, None) => self.line = Some(line(words, self.lasted())),
-            (Shown::Lines, _) if self.told.as_ref() != Some(&words) => {
+            (Shown::Lines, _) => {
                 // The wait continues without its output.
-                let _ = writeln!(stderr(), "{:>4} s  {words}", self.lasted().as_secs());
+                let text = change(self.told.as_deref(), &words, self.lasted());
+                let _ = stderr().write_all(text.as_bytes());
                 self.told = Some(words);
             }
-            (Shown::Lines | Shown::Nowhere, _) => {}
+            (Shown::Nowhere, _) => {}
         }
     }
 
@@ -125,6 +126,14 @@ fn line(words: String, lasted: Duration) -> ProgressBar {
     line
 }
 
+/// The line about a change; nothing if there is none.
+fn change(told: Option<&str>, words: &str, lasted: Duration) -> String {
+    if told == Some(words) {
+        return String::new();
+    }
+    format!("{:>4} s  {words}\n", lasted.as_secs())
+}
+
 /// The text without control characters, which a server's message may contain.
 fn printable(what: &str) -> String {
     what.chars().filter(|letter| !letter.is_control()).collect()
@@ -133,6 +142,14 @@ fn printable(what: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_has_one_line_for_each_change() {
+        let after = Duration::from_millis(2900);
+        assert_eq!(change(None, "a", after), "   2 s  a\n");
+        assert_eq!(change(Some("a"), "a", after), "");
+        assert_eq!(change(Some("a"), "b", after), "   2 s  b\n");
+    }
 
     #[test]
     fn a_message_has_no_control_characters_and_the_template_of_the_line_is_valid() {

@@ -171,7 +171,7 @@ async fn converse(stream: TcpStream, place: &Place, state: &ListenState) -> Resu
             }
             answer
         }
-        // Every client can cause this, with any text: it is not logged.
+        // Each of our servers can cause this, with any text: it is not logged.
         None => Answer::Refused("no guest is expected by this migration from that node".to_owned()),
     };
     stream.write_all(&line(&answer)?).await?;

@@ -45,4 +45,12 @@ mod tests {
     fn the_template_of_the_line_is_valid() {
         assert!(ProgressStyle::with_template(LINE).is_ok());
     }
+
+    #[test]
+    fn what_a_former_try_has_sent_does_not_count_for_the_speed() {
+        let progress = Progress::of(10 << 40, 48 << 40);
+        progress.show((10 << 40) + 1);
+        let speed = progress.0.per_sec();
+        assert!(speed < 1e12, "{speed} bytes a second");
+    }
 }

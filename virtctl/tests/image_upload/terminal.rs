@@ -42,9 +42,13 @@ fn an_upload_shows_its_progress_on_a_terminal_only() {
 
     let cluster = Cluster::start(Script::default());
     let screen = on_terminal(&mut command(&cluster, &arguments));
-    for shown in
-        ["0s  waiting until the upload can begin", "] 100% ", "0s  waiting until the image is processed"]
-    {
+    for shown in [
+        "   0s  waiting until the upload can begin",
+        "] 100% ",
+        "\r\nUploading data completed successfully",
+        "   0s  waiting until the image is processed",
+        &format!("{CLEARED}Processing completed successfully\r\n"),
+    ] {
         assert!(screen.contains(shown), "no {shown:?} in {screen:?}");
     }
     assert!(screen.ends_with("completed successfully\r\n"), "{screen:?}");
