@@ -12,6 +12,7 @@ pub mod moves;
 pub mod neighbours;
 pub mod network;
 mod noise;
+mod pausing;
 pub mod plug;
 mod pod;
 mod raw;

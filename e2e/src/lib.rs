@@ -52,7 +52,7 @@ pub mod weaken;
 pub use condition::condition;
 pub use console::Console;
 pub use forward::Forward;
-pub use namespace::{Namespace, in_namespace, in_no_namespace};
+pub use namespace::{Namespace, in_namespace, in_namespace_within, in_no_namespace};
 pub use node::Node;
 pub use running::Running;
 

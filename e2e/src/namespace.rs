@@ -65,7 +65,7 @@ pub struct Namespace {
 #[expect(clippy::panic, reason = "this is how a test fails")]
 pub fn in_no_namespace(test: impl FnOnce(&Namespace) -> Result<()> + Send + 'static) {
     let namespace = Namespace { name: "default".to_owned(), stores: false };
-    match within_deadline(namespace, test) {
+    match within_deadline(namespace, LONGEST, test) {
         Err(panic) => resume_unwind(panic),
         Ok(Err(error)) => panic!("{error:#}"),
         Ok(Ok(())) => {}
@@ -77,9 +77,18 @@ pub fn in_no_namespace(test: impl FnOnce(&Namespace) -> Result<()> + Send + 'sta
 /// When the test fails, everything about the namespace is shown. When it succeeds, deleting the namespace
 /// with everything in it has to succeed, or the test fails. If the program's last test waits for all namespaces,
 /// the deletion is not waited for here. A test that hangs fails too, and the output shows where it hangs.
-#[expect(clippy::panic, reason = "this is how a test fails")]
 pub fn in_namespace<T: Send + 'static>(
     name: &str,
+    test: impl FnOnce(&Namespace) -> Result<T> + Send + 'static,
+) -> T {
+    in_namespace_within(name, LONGEST, test)
+}
+
+/// The same, for what may take another time.
+#[expect(clippy::panic, reason = "this is how a test fails")]
+pub fn in_namespace_within<T: Send + 'static>(
+    name: &str,
+    longest: Duration,
     test: impl FnOnce(&Namespace) -> Result<T> + Send + 'static,
 ) -> T {
     let _counted = Counted::begin();
@@ -87,7 +96,7 @@ pub fn in_namespace<T: Send + 'static>(
     // A unique name, since the name of a namespace that is being deleted cannot be used.
     let name = format!("{PREFIX}{name}-{:x}", started.as_millisecond() & 0xff_ffff);
     let namespace = Namespace { name, stores: true };
-    let result = within_deadline(namespace.clone(), test);
+    let result = within_deadline(namespace.clone(), longest, test);
     let failed = !matches!(result, Ok(Ok(_)));
     if failed {
         if let Ok(Err(error)) = &result {
@@ -154,6 +163,7 @@ pub fn wait_all_gone() -> Result<()> {
 /// Runs a test on its own thread; `Err` is its panic.
 fn within_deadline<T: Send + 'static>(
     namespace: Namespace,
+    longest: Duration,
     test: impl FnOnce(&Namespace) -> Result<T> + Send + 'static,
 ) -> thread::Result<Result<T>> {
     let (alive, ended) = mpsc::channel::<()>();
@@ -166,9 +176,9 @@ fn within_deadline<T: Send + 'static>(
         }
         test(&namespace)
     });
-    if ended.recv_timeout(LONGEST) == Err(RecvTimeoutError::Timeout) {
+    if ended.recv_timeout(longest) == Err(RecvTimeoutError::Timeout) {
         let report = diagnosis::threads();
-        return Ok(Err(anyhow!("it has not ended within {} s:\n{report}", LONGEST.as_secs())));
+        return Ok(Err(anyhow!("it has not ended within {} s:\n{report}", longest.as_secs())));
     }
     run.join()
 }

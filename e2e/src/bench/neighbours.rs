@@ -3,19 +3,19 @@
 //!
 //! ```text
 //!   guests under load ─┬─ a turn without ─── starts, keys, pauses ─┐
-//!                      ├─ a turn with [`Calm`] ── the same ────────┤
+//!                      ├─ a turn beside calm ones ── the same ─────┤
 //!                      └─ a turn with [`Noise`] ── the same ───────┴─► medians, and the ratios of the last to the others
 //! ```
 
-use super::noise::{Calm, Noise};
+use super::noise::{Neighbours, Noise};
+use super::pausing::{pause, unpause};
 use super::start::{remove, until};
 use super::streams::echo;
 use super::{Figure, Figures, Rounds};
 use crate::namespace::Namespace;
-use crate::wait::{BOOT, SOON};
-use crate::{Console, condition, guest};
+use crate::wait::BOOT;
+use crate::{Console, guest};
 use anyhow::Result;
-use serde_json::Value;
 use std::time::{Duration, Instant};
 
 /// The budget: how much slower it may be.
@@ -38,6 +38,8 @@ struct Felt {
 
 /// Measures `noisy_neighbour_start`, `noisy_neighbour_console` and `noisy_neighbour_status`, and the same `_over_calm`.
 pub fn measure(namespace: &Namespace, rounds: Rounds, figures: &mut Figures) -> Result<()> {
+    let (calm, spammer) = (Neighbours::calm(namespace)?, Neighbours::spammer(namespace)?);
+    let (calm, spammer) = (calm.paused_after("computes-now")?, spammer.paused_after("spam-spam-spam")?);
     let names: Vec<String> = (0..rounds.neighbours).map(|number| format!("guest-{number}")).collect();
     for name in &names {
         namespace.apply(&guest::with_user_data(guest::instance(name), LOAD))?;
@@ -54,10 +56,10 @@ pub fn measure(namespace: &Namespace, rounds: Rounds, figures: &mut Figures) -> 
     let (mut without, mut beside_calm, mut noisy) = (Felt::default(), Felt::default(), Felt::default());
     for _ in 0..rounds.turns {
         turn(namespace, rounds, &mut console, &mut without)?;
-        let calm = Calm::start(namespace)?;
+        calm.unpause()?;
         turn(namespace, rounds, &mut console, &mut beside_calm)?;
-        calm.end()?;
-        let noise = Noise::start(namespace)?;
+        calm.pause()?;
+        let noise = Noise::start(&spammer)?;
         turn(namespace, rounds, &mut console, &mut noisy)?;
         noise.end()?;
     }
@@ -92,19 +94,9 @@ fn turn(namespace: &Namespace, rounds: Rounds, console: &mut Console, felt: &mut
         // A guest whose console is not used.
         let name = format!("guest-{}", rounds.neighbours.saturating_sub(1));
         let begun = Instant::now();
-        namespace.virtctl(&["pause", "vmi", &name])?;
-        is_paused(namespace, &name, true)?;
+        pause(namespace, &name)?;
         felt.statuses.push(begun.elapsed().as_secs_f64());
-        namespace.virtctl(&["unpause", "vmi", &name])?;
-        is_paused(namespace, &name, false)?;
+        unpause(namespace, &name)?;
     }
     Ok(())
-}
-
-/// Waits until the instance's status says that the guest is paused, or that it is not. By a watch: a pause between two
-/// questions would be longer than what is measured.
-fn is_paused(namespace: &Namespace, name: &str, wanted: bool) -> Result<()> {
-    let so = |vmi: &Value| (condition(vmi, "Paused")["status"] == "True") == wanted;
-    let what = if wanted { "to be reported paused" } else { "to be reported running" };
-    namespace.wait("vmi", name, what, SOON, so).map(drop)
 }

@@ -2,10 +2,12 @@
 //! floods all its channels.
 //!
 //! Disturbing guests have a limit of processor time, as tenants' pods have; so has the false launcher, which
-//! is in the control group of such a guest. The flood has the lowest priority. [`Calm`] guests are as many, with
+//! is in the control group of such a guest. The flood has the lowest priority. Calm guests are as many, with
 //! the same limits. So the comparison with them does not show how processors are shared, but the work that
 //! virt-api, virt-handler and the API server do for disturbing neighbours.
 
+use super::pausing::{pause, unpause};
+use super::start::remove;
 use crate::Console;
 use crate::command::{cluster_script, objects};
 use crate::guest;
@@ -30,11 +32,9 @@ const SILENT: usize = 600;
 const LARGE: usize = 1 << 20;
 /// Number of such bodies at one time.
 const BODIES: usize = 8;
-/// CPU limit of a disturbing guest.
-const CPU: &str = "250m";
-/// Its CPU request, that of each guest with one CPU. Without it, the request is the limit, and the guest has the weight of
-/// several others.
-const CPU_REQUEST: &str = "100m";
+/// CPU request and limit of a disturbing guest: the request that each guest with one CPU has. Twenty emulated guests under load
+/// leave nothing of two processors. So what disturbing guests use over their own share is missing elsewhere, whatever they do.
+const CPU: &str = "100m";
 
 /// The script of a flooding guest: its console, its agent's channel, its network.
 const SPAM: &str = "#!/bin/sh
@@ -53,78 +53,92 @@ const COMPUTE: &str = "#!/bin/sh
 ";
 /// Names of such guests.
 const CALM: [&str; 2] = ["calm-1", "calm-2"];
+/// Name of the flooding guest.
+const SPAMMER: [&str; 1] = ["spammer"];
+/// Name of the guest with the false launcher.
+const HOSTILE: &str = "hostile";
 
-/// Guests that use as much processor time as the disturbing ones may.
-pub(super) struct Calm(Namespace);
-
-impl Calm {
-    /// Starts them, and waits until they compute.
-    pub(super) fn start(namespace: &Namespace) -> Result<Self> {
-        for name in CALM {
-            namespace.apply(&bounded(guest::with_user_data(guest::instance(name), COMPUTE)))?;
-        }
-        for name in CALM {
-            namespace.wait_phase(name, "Running", RUNNING)?;
-            Console::open(namespace, name)?.expect("computes-now", BOOT * 2)?;
-        }
-        Ok(Self(namespace.clone()))
-    }
-
-    /// Ends them.
-    pub(super) fn end(self) -> Result<()> {
-        remove(&self.0, &CALM)
-    }
+/// Guests that have booted and are paused while nothing is measured beside them: within their limit, a boot takes minutes.
+pub(super) struct Neighbours {
+    namespace: Namespace,
+    names: &'static [&'static str],
 }
 
-/// Deletes instances, and waits until they are gone.
-fn remove(namespace: &Namespace, names: &[&str]) -> Result<()> {
-    for name in names {
-        namespace.kubectl(&["delete", "vmi", name, "--wait=false"])?;
+impl Neighbours {
+    /// Guests that use as much processor time as the disturbing ones may.
+    pub(super) fn calm(namespace: &Namespace) -> Result<Self> {
+        Self::start(namespace, &CALM, COMPUTE)
     }
-    names.iter().try_for_each(|name| namespace.wait_gone("vmi", name, SOON * 2))
+
+    /// The guest that floods all its channels.
+    pub(super) fn spammer(namespace: &Namespace) -> Result<Self> {
+        Self::start(namespace, &SPAMMER, SPAM)
+    }
+
+    fn start(namespace: &Namespace, names: &'static [&'static str], script: &str) -> Result<Self> {
+        for name in names {
+            namespace.apply(&bounded(guest::with_user_data(guest::instance(name), script)))?;
+        }
+        Ok(Self { namespace: namespace.clone(), names })
+    }
+
+    /// Waits until each writes this to its console, and pauses them.
+    pub(super) fn paused_after(self, words: &str) -> Result<Self> {
+        for name in self.names {
+            self.namespace.wait_phase(name, "Running", RUNNING)?;
+            Console::open(&self.namespace, name)?.expect(words, BOOT * 2)?;
+        }
+        self.pause()?;
+        Ok(self)
+    }
+
+    pub(super) fn pause(&self) -> Result<()> {
+        self.names.iter().try_for_each(|name| pause(&self.namespace, name))
+    }
+
+    pub(super) fn unpause(&self) -> Result<()> {
+        self.names.iter().try_for_each(|name| unpause(&self.namespace, name))
+    }
 }
 
 /// All three neighbours, until this is dropped.
-pub(super) struct Noise {
+pub(super) struct Noise<'a> {
     flood: Flood,
     hostile_launcher: HostileLauncher,
-    namespace: Namespace,
+    spammer: &'a Neighbours,
 }
 
-impl Noise {
+impl<'a> Noise<'a> {
     /// Starts them, and waits until each has an effect.
-    pub(super) fn start(namespace: &Namespace) -> Result<Self> {
-        namespace.apply(&bounded(guest::instance("hostile")))?;
-        namespace.apply(&bounded(guest::with_user_data(guest::instance("spammer"), SPAM)))?;
-        namespace.wait_phase("hostile", "Running", RUNNING)?;
+    pub(super) fn start(spammer: &'a Neighbours) -> Result<Self> {
+        let namespace = &spammer.namespace;
+        namespace.apply(&bounded(guest::instance(HOSTILE)))?;
+        namespace.wait_phase(HOSTILE, "Running", RUNNING)?;
         let hostile_launcher = HostileLauncher::start(namespace)?;
-        namespace.wait_phase("spammer", "Running", RUNNING)?;
-        let mut console = Console::open(namespace, "spammer")?;
-        // The guest has a fraction of a processor, so this takes long.
-        console.expect("spam-spam-spam", BOOT * 2)?;
-        drop(console);
+        spammer.unpause()?;
         let flood = Flood::start()?;
         wait::until_true("the flood to reach virt-api", SOON, || Ok(flood.rounds() > 0))?;
         wait::until_true("virt-handler to listen to the hostile launcher", SOON * 2, || {
             Ok(hostile_launcher.count() > 0)
         })?;
-        Ok(Self { flood, hostile_launcher, namespace: namespace.clone() })
+        Ok(Self { flood, hostile_launcher, spammer })
     }
 
     /// Ends them; an error if one of them ended before.
     pub(super) fn end(mut self) -> Result<()> {
         ensure!(self.flood.is_there()?, "the flood has dried up");
         ensure!(self.hostile_launcher.is_there()?, "the hostile launcher has ended");
-        let namespace = self.namespace.clone();
+        let spammer = self.spammer;
         drop(self);
-        remove(&namespace, &["hostile", "spammer"])
+        spammer.pause()?;
+        remove(&spammer.namespace, "vmi", HOSTILE)
     }
 }
 
 /// An instance with a limit of processor time, and the weight of every other guest.
 fn bounded(mut manifest: Value) -> Value {
     guest::spec_of(&mut manifest)["domain"]["resources"] =
-        json!({ "limits": { "cpu": CPU }, "requests": { "cpu": CPU_REQUEST } });
+        json!({ "limits": { "cpu": CPU }, "requests": { "cpu": CPU } });
     manifest
 }
 
@@ -233,7 +247,7 @@ struct HostileLauncher {
 
 impl HostileLauncher {
     fn start(namespace: &Namespace) -> Result<Self> {
-        let pod = namespace.launcher("hostile")?;
+        let pod = namespace.launcher(HOSTILE)?;
         let node = Node::of(&pod)?;
         let launcher = node.processes(&pod, "virt-launcher")?.first().copied().context("no launcher")?;
         let uid = pod["metadata"]["uid"].as_str().context("the pod has no uid")?;

@@ -4,6 +4,7 @@
 use std::panic::resume_unwind;
 use std::path::PathBuf;
 use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use barevirt_e2e::bench::{
@@ -11,8 +12,11 @@ use barevirt_e2e::bench::{
     streams, table, taps, upload,
 };
 use barevirt_e2e::command::repository;
-use barevirt_e2e::in_namespace;
+use barevirt_e2e::in_namespace_within;
 use clap::{Parser, ValueEnum};
+
+/// Longest time of a part on the cluster: all turns beside neighbours take half an hour on slow processors.
+const LONGEST: Duration = Duration::from_secs(60 * 60);
 
 /// Measures Barevirt against raw QEMU and plain pods.
 #[derive(Debug, Parser)]
@@ -156,7 +160,7 @@ fn on_the_cluster(part: Part, rounds: Rounds, programs: Programs) -> Figures {
         _ => ("bench", "starts on the cluster"),
     };
     eprintln!("bench: {says}");
-    in_namespace(name, move |namespace| {
+    in_namespace_within(name, LONGEST, move |namespace| {
         let mut figures = Figures::new();
         match part {
             Part::Streams => streams::measure(namespace, rounds, &mut figures)?,
