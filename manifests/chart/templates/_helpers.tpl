@@ -15,7 +15,7 @@
 {{- if .Values.image.digests }}
 - name: KUBEVIRT_VERSION
   value: {{ .Values.image.tag | quote }}
-{{- range $name := list "virt-api" "virt-controller" "virt-handler" "virt-launcher" }}
+{{- range $name := list "virt-api" "virt-controller" "virt-handler" "virt-importer" "virt-launcher" "virt-passt" }}
 {{- if get $.Values.image.digests $name }}
 - name: {{ $name | replace "-" "_" | upper }}_IMAGE
   value: {{ include "barevirt.image" (list $ $name) | quote }}

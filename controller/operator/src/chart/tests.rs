@@ -116,3 +116,10 @@ fn values_say_what_the_images_are() {
 fn helm_template_braces_are_escaped() {
     assert_eq!(template("a: '{{ $labels.node }}'"), "a: '{{ \"{{\" }} $labels.node }}'");
 }
+
+#[test]
+fn virt_operator_is_told_of_each_image_with_a_digest() {
+    let names = INSTALLED.map(|name| format!("\"{name}\"")).join(" ");
+    let helpers = file(&pinned(), "templates/_helpers.tpl");
+    assert!(helpers.contains(&format!("list {names} }}}}")), "{names}");
+}
