@@ -18,7 +18,8 @@ pub(super) fn unpause(namespace: &Namespace, name: &str) -> Result<()> {
     is_paused(namespace, name, false)
 }
 
-/// By a watch: a pause between two questions would be longer than what is measured.
+/// Waits until the instance's status says that the guest is paused, or that it is not. By a watch: a pause between two
+/// questions would be longer than what is measured.
 fn is_paused(namespace: &Namespace, name: &str, wanted: bool) -> Result<()> {
     let so = |vmi: &Value| (condition(vmi, "Paused")["status"] == "True") == wanted;
     let what = if wanted { "to be reported paused" } else { "to be reported running" };
