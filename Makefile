@@ -14,8 +14,9 @@ E2E_THREADS ?= 2
 LANES ?= 5
 # The revision with which `make e2e CHANGED=1` compares.
 BASE ?= HEAD~1
-# Folder of compiled programs.
-BUILT := target/debug
+# Where cargo leaves tests and programs, and where the programs of the images are: CI sets WITH_TESTS and has both in one folder.
+BUILT := target/$(if $(CARGO_BUILD_TARGET),$(CARGO_BUILD_TARGET)/)debug
+PROGRAMS := $(if $(WITH_TESTS),$(BUILT),target/x86_64-unknown-linux-musl/image)
 # With how many seeds `make properties` tries each property.
 SEEDS ?= 20
 # How long `make fuzz` gives each target.
@@ -50,14 +51,14 @@ test-disturbing:
 test-unit:
 	@$(BUILT)/tests unit
 bench-alone-once:
-	@.ci/timed "bench, once: without a cluster" $(BUILT)/bench --once $(addprefix --only ,size launch disk migrate import taps)
+	@.ci/timed "bench, once: without a cluster" $(BUILT)/bench --once --programs $(PROGRAMS) $(addprefix --only ,size launch disk migrate import taps)
 
 # The benchmarks once, without moves and neighbours, which drain a node and flood virt-api: `make test-long` has them.
 .PHONY: test-together bench-cluster-once
 test-together:
 	@$(BUILT)/tests end-to-end --threads $(E2E_THREADS) --program together
 bench-cluster-once:
-	@.ci/timed "bench, once: on the cluster" $(BUILT)/bench --once $(addprefix --only ,start streams scale network plug)
+	@.ci/timed "bench, once: on the cluster" $(BUILT)/bench --once --programs $(PROGRAMS) $(addprefix --only ,start streams scale network plug)
 
 .PHONY: begin
 begin: deps
@@ -125,13 +126,13 @@ e2e: cluster-up cluster-sync tests-built ## the end-to-end tests on the cluster 
 .PHONY: test-long
 test-long: begin cluster-up cluster-sync tests-built ## the long tests (e2e/long.txt): random kills, lost nodes, mixed versions, fleets; and ui-test
 	@$(BUILT)/tests end-to-end --long --threads $(E2E_THREADS)
-	@.ci/timed "bench, once: what disturbs others" $(BUILT)/bench --once $(addprefix --only ,moves neighbours)
+	@.ci/timed "bench, once: what disturbs others" $(BUILT)/bench --once --programs $(PROGRAMS) $(addprefix --only ,moves neighbours)
 	@.ci/timed "page of virtctl ui, in Chromium" $(MAKE) --no-print-directory ui-test
 	@$(BUILT)/tests report
 
 .PHONY: bench
 bench: cluster-up cluster-sync ## start latency, memory, API writes, image sizes: target/bench.json and a table
-	@$(BUILT)/bench $(BENCH)
+	@$(BUILT)/bench --programs $(PROGRAMS) $(BENCH)
 
 .PHONY: properties
 properties: deps ## the property tests in new random worlds, SEEDS (20) times
@@ -182,7 +183,7 @@ weaken: deps ## removes each protection of e2e/weaken.yaml from a copy and shows
 
 .PHONY: images images-of-components images-of-guests
 images: images-of-components images-of-guests ## all container images as OCI archives in target/images
-images-of-components: deps
+images-of-components: deps $(if $(WITH_TESTS),tests-built)
 	@REGISTRY=localhost .ci/timed "images: components" images/build.sh components
 images-of-guests: deps
 	@REGISTRY=localhost .ci/timed "images: guests" images/build.sh guests
@@ -242,7 +243,7 @@ cluster-sync: images virtctl ## builds, loads the images, installs, waits until 
 .PHONY: virtctl
 virtctl: deps ui
 	@.ci/timed "compile: virtctl" .ci/compile --test image_upload --test fleet
-	@ln -sf virtctl target/debug/kubectl-virt
+	@ln -sf virtctl $(BUILT)/kubectl-virt
 
 # Runs before virtctl is compiled, which includes the files of target/ui.
 .PHONY: ui

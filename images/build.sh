@@ -20,6 +20,7 @@
 #   SOURCE_DATE_EPOCH  time of all files, in seconds (default: 0)
 #   BAREVIRT_VERSION, BAREVIRT_COMMIT, BAREVIRT_BUILD_DATE  version, commit and date in programs and labels; make release sets them
 #   TRIPLE          the target that programs are built for (default: x86_64-unknown-linux-musl)
+#   WITH_TESTS      1: take the programs that .ci/compile builds together with the tests for $CARGO_BUILD_TARGET
 #   BAREVIRT_CACHE  folder of the cache (default: ~/.cache/barevirt); remove it to get newer packages
 # Needs root, and: mmdebstrap buildah qemu-utils e2fsprogs fdisk cpio zstd xz-utils kmod grub-common grub-pc-bin syslinux mtools
 # flex bison bc libelf-dev binutils musl-tools, and cargo for the images with a program of ours.
@@ -38,6 +39,8 @@ tag=${TAG:-devel}
 suite=${SUITE:-trixie}
 qemu_suite=${QEMU_SUITE:-$suite}
 triple=${TRIPLE:-x86_64-unknown-linux-musl}
+compiled=${CARGO_TARGET_DIR:-$top/target}/$triple/image
+[ -z "${WITH_TESTS:-}" ] || compiled=${CARGO_TARGET_DIR:-$top/target}/$CARGO_BUILD_TARGET/debug
 components='virt-launcher virt-passt virt-importer virt-operator virt-api virt-controller virt-handler'
 guests='guest-tiny guest-debian'
 
@@ -123,11 +126,24 @@ packages() {
 }
 
 # binary PROGRAM: the path of the built program.
-binary() { echo "${CARGO_TARGET_DIR:-$top/target}/$triple/image/$1"; }
+binary() { echo "$compiled/$1"; }
 
-# compile PROGRAM...: builds static programs of this workspace. Programs that ask for the same packages are built in one call of cargo.
-# The launcher comes before the components: its last crate takes one processor for minutes, when other builds still need the other one.
+# compile PROGRAM...: builds static programs of this workspace.
 compile() {
+    local program
+    if [ -n "${WITH_TESTS:-}" ]; then
+        "$top/.ci/compile" >&2 || die "the programs do not compile"
+    else
+        compile_apart "$@"
+    fi
+    for program; do
+        if readelf -lW "$(binary "$program")" | grep -q INTERP; then die "$(binary "$program") is not static"; fi
+    done
+}
+
+# compile_apart PROGRAM...: the same, with the profile of images. Programs that ask for the same packages are built in one call of cargo.
+# The launcher comes before the components: its last crate takes one processor for minutes, when other builds still need the other one.
+compile_apart() {
     local program call names arguments
     for program; do printf '%s\t%s\n' "$(packages "$program")" "$program"; done |
         awk -F '\t' '!($1 in names) { calls[++count] = $1 } { names[$1] = names[$1] " " $2 }
@@ -141,9 +157,6 @@ compile() {
             "$top/.ci/timed" "images/compile$names" cargo build --quiet --locked --manifest-path "$top/Cargo.toml" --profile image --target "$triple" "${arguments[@]}" >&2 </dev/null ||
             die "cargo could not build$names"
     done <"$made/calls"
-    for program; do
-        if readelf -lW "$(binary "$program")" | grep -q INTERP; then die "$(binary "$program") is not static"; fi
-    done
 }
 
 # programs NAME FOLDER: the programs that the stage.sh of image NAME lists, into FOLDER/usr/bin.

@@ -21,15 +21,9 @@ const LONGEST: Duration = Duration::from_secs(60 * 60);
 /// Measures Barevirt against raw QEMU and plain pods.
 #[derive(Debug, Parser)]
 struct Options {
-    /// The launcher to measure.
-    #[arg(long, default_value = "target/x86_64-unknown-linux-musl/image/virt-launcher")]
-    launcher: PathBuf,
-    /// The importer to measure.
-    #[arg(long, default_value = "target/x86_64-unknown-linux-musl/image/virt-importer")]
-    importer: PathBuf,
-    /// The controller to measure.
-    #[arg(long, default_value = "target/x86_64-unknown-linux-musl/image/virt-controller")]
-    controller: PathBuf,
+    /// Folder of the programs to measure: those of the images.
+    #[arg(long, default_value = "target/x86_64-unknown-linux-musl/image")]
+    programs: PathBuf,
     /// How many instances it gets.
     #[arg(long)]
     instances: Option<usize>,
@@ -82,38 +76,40 @@ fn main() -> Result<()> {
     rounds.instances = options.instances.unwrap_or(rounds.instances);
     rounds.neighbours = options.neighbours.unwrap_or(rounds.neighbours).max(1);
     let mut figures = Figures::new();
+    let program = |name: &str| repository().join(&options.programs).join(name);
+    let launcher = program("virt-launcher");
+    let importer = program("virt-importer");
     if wanted(Part::Size) {
         size::measure(&mut figures)?;
     }
     if wanted(Part::Launch) {
         eprintln!("bench: the launcher against raw QEMU");
-        launch::measure(&repository().join(&options.launcher), rounds.launches, &mut figures)?;
+        launch::measure(&launcher, rounds.launches, &mut figures)?;
     }
     if wanted(Part::Disk) {
         eprintln!("bench: a guest's disk against raw QEMU's");
-        disk::measure(&repository().join(&options.launcher), rounds.disks, &mut figures)?;
+        disk::measure(&launcher, rounds.disks, &mut figures)?;
     }
     if wanted(Part::Migrate) {
         eprintln!("bench: a migration against raw QEMUs");
-        migrate::measure(&repository().join(&options.launcher), rounds.migrations, &mut figures)?;
+        migrate::measure(&launcher, rounds.migrations, &mut figures)?;
     }
     if wanted(Part::Import) {
         eprintln!("bench: an import against curl and qemu-img");
-        import::measure(&repository().join(&options.importer), rounds.imports, &mut figures)?;
+        import::measure(&importer, rounds.imports, &mut figures)?;
         eprintln!("bench: an upload against cp");
-        upload::measure(&repository().join(&options.importer), rounds.imports, &mut figures)?;
+        upload::measure(&importer, rounds.imports, &mut figures)?;
     }
     if wanted(Part::Taps) {
         eprintln!("bench: guests' networks against raw QEMU's");
-        taps::measure(&repository().join(&options.launcher), rounds, &mut figures)?;
+        taps::measure(&launcher, rounds, &mut figures)?;
     }
     let parts: Vec<_> =
         [Part::Start, Part::Streams, Part::Network, Part::Plug, Part::Moves, Part::Neighbours, Part::Scale]
             .into_iter()
             .filter(|part| wanted(*part))
             .collect();
-    let programs =
-        Programs { launcher: repository().join(&options.launcher), controller: options.controller.clone() };
+    let programs = Programs { launcher, controller: program("virt-controller") };
     if options.once {
         // The values do not matter here, only that the measurements work.
         let running: Vec<_> = parts

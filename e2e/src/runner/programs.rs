@@ -25,7 +25,7 @@ pub struct Program {
 /// When something does not compile; cargo has printed the errors.
 pub fn build() -> Result<Vec<Program>> {
     let output = Command::new(repository().join(".ci/compile"))
-        .arg("--message-format=json-render-diagnostics")
+        .args(["--all-targets", "--message-format=json-render-diagnostics"])
         .current_dir(repository())
         .stdin(Stdio::null())
         .stderr(Stdio::inherit())

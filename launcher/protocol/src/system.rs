@@ -44,7 +44,10 @@ pub(crate) fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<P
     header.msg_iov = &raw mut part;
     header.msg_iovlen = 1;
     header.msg_control = data.0.as_mut_ptr().cast();
-    header.msg_controllen = CONTROL_BYTES as _;
+    #[allow(clippy::cast_possible_truncation)] // size_t with glibc, socklen_t with musl; a few hundred bytes
+    {
+        header.msg_controllen = CONTROL_BYTES as _;
+    }
     let flags = libc::MSG_CMSG_CLOEXEC | libc::MSG_DONTWAIT;
     // SAFETY: the header points at a buffer and a control buffer that outlive the call, with their true lengths.
     let length = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut header, flags) };
