@@ -3,6 +3,9 @@ use std::os::fd::AsFd;
 
 use barevirt_protocol::directory::SocketsDirectory;
 
+use nix::fcntl;
+use nix::sys::stat::Mode;
+
 use super::super::header::Format;
 use super::super::qcow2;
 use super::*;
@@ -112,12 +115,8 @@ async fn only_a_regular_file_open_for_reading_is_a_disk() {
     let image = launcher.image("image");
     let path = launcher.directory.path().join("image");
     let writable = OpenOptions::new().read(true).write(true).open(&path).unwrap();
-    let opaque = OpenOptions::new();
-    let opaque = {
-        use std::os::unix::fs::OpenOptionsExt;
-        let mut options = opaque;
-        options.read(true).custom_flags(libc::O_PATH).open(&path).unwrap()
-    };
+    // With musl, std's OpenOptions drop O_PATH.
+    let opaque = File::from(fcntl::open(&path, OFlag::O_PATH, Mode::empty()).unwrap());
     let directory = File::open(launcher.directory.path()).unwrap();
     let device = File::open("/dev/zero").unwrap();
     for bad in [vec![], vec![&image, &image], vec![&writable], vec![&opaque], vec![&directory], vec![&device]]
