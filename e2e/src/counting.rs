@@ -40,6 +40,12 @@ impl Counting {
         Ok(ticks(&self.node.serial_log(&self.launcher)?))
     }
 
+    /// The id of the boot in which it counts.
+    pub fn boot(&self) -> Result<String> {
+        let (_, boot) = self.count()?.pop().context("no tick")?;
+        Ok(boot)
+    }
+
     /// Checks that it does not count, for the time of several numbers.
     pub fn stands_still(&self) -> Result<()> {
         // Earlier output reaches the log within that time.

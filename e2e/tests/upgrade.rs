@@ -10,7 +10,7 @@ use barevirt_e2e::installation::{
     self, Changed, NAMESPACE, ROLLOUT, condition, is_available, kubevirt, wait_available,
 };
 use barevirt_e2e::wait::{self, RUNNING, SOON};
-use barevirt_e2e::{Console, Node, alone, guest, in_namespace};
+use barevirt_e2e::{Console, Namespace, Node, alone, guest, in_namespace};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
@@ -23,22 +23,32 @@ const WITH_KILLS: Duration = Duration::from_secs(600);
 /// Time until outdated machines are counted, which happens four times a minute.
 const COUNTED: Duration = Duration::from_secs(120);
 
+/// The tag of a version whose launcher has another QEMU; its launcher is an image of its own.
+const OTHER_QEMU: &str = "another-qemu";
+/// A machine type that both versions of QEMU have.
+const MACHINE_TYPE: &str = "pc-q35-10.0";
+
 /// Gives all images the second tag, on every node.
 fn tag_images() -> Result<()> {
+    tag(TAG, &IMAGES)
+}
+
+/// Gives these images another tag, on every node.
+fn tag(another: &str, images: &[&str]) -> Result<()> {
     let status = wait_available()?["status"].clone();
     let registry = status["observedKubeVirtRegistry"].as_str().context("no registry")?.to_owned();
     let tag = status["observedKubeVirtVersion"].as_str().context("no version")?.to_owned();
-    ensure!(tag != TAG, "a test before this one has not cleaned up");
+    ensure!(tag != another, "a test before this one has not cleaned up");
     for node in objects(&["node"])? {
         let node = Node::named(node["metadata"]["name"].as_str().context("a node without a name")?);
-        for image in IMAGES {
+        for image in images {
             let image = format!("{registry}/{image}");
-            node.sh(&format!("ctr -n k8s.io images tag --force {image}:{tag} {image}:{TAG}"))?;
+            node.sh(&format!("ctr -n k8s.io images tag --force {image}:{tag} {image}:{another}"))?;
         }
         // The kubelet uses containerd's CRI plugin, which learns of new names a moment later.
         wait::until_true("the node to know the images", SOON, || {
             let known = node.sh("ctr -n k8s.io images ls -q")?;
-            Ok(IMAGES.iter().all(|image| known.contains(&format!("{image}:{TAG}"))))
+            Ok(images.iter().all(|image| known.contains(&format!("{image}:{another}"))))
         })?;
     }
     Ok(())
@@ -166,6 +176,77 @@ fn outdated_machines_are_started_anew_where_the_kubevirt_says_so() {
         let image = after["status"]["launcherContainerImageVersion"].as_str().unwrap_or_default();
         ensure!(image.ends_with(&format!(":{TAG}")), "{image}");
         wait_outdated("no", |count| count == 0)
+    });
+}
+
+/// The version of QEMU that runs a machine, such as 10.0.
+fn qemu_version(namespace: &Namespace, vmi: &str) -> Result<String> {
+    let answer: Value = serde_json::from_str(&namespace.virtctl(&["qmp", vmi, "query-version"])?)?;
+    ensure!(answer["qemu"]["major"].is_u64(), "{answer}");
+    Ok(format!("{}.{}", answer["qemu"]["major"], answer["qemu"]["minor"]))
+}
+
+/// The machine type that QEMU made, such as `pc-q35-10.0-machine`.
+fn machine_type(namespace: &Namespace, vmi: &str) -> Result<String> {
+    namespace.virtctl(&["qmp", vmi, "qom-get", "path=/machine", "property=type"])
+}
+
+/// Checks that the guest counts on and has not booted again.
+fn goes_on(namespace: &Namespace, boot: &str) -> Result<()> {
+    let counting = Counting::of(namespace, "vm")?;
+    ensure!(counting.boot()? == boot, "the guest has booted again");
+    counting.goes_on()
+}
+
+/// Waits until the machine runs with a launcher of that tag, whose QEMU has another version than `former`.
+fn moved_to(namespace: &Namespace, tag: &str, former: &str) -> Result<String> {
+    namespace.wait("vmi", "vm", "to run with the other launcher", COUNTED, |vmi| {
+        let image = vmi["status"]["launcherContainerImageVersion"].as_str().unwrap_or_default();
+        image.ends_with(&format!(":{tag}")) && vmi["status"]["migrationState"]["completed"] == true
+    })?;
+    let version = qemu_version(namespace, "vm")?;
+    ensure!(version != former, "both launchers have QEMU {version}");
+    ensure!(machine_type(namespace, "vm")?.contains(MACHINE_TYPE), "the guest's machine type has changed");
+    Ok(version)
+}
+
+/// It starts with the newer one. What starts with QEMU 10.0.13 cannot move to 11.1: its virtio queues have another size.
+#[test]
+fn a_guest_moves_to_an_older_qemu_and_with_an_update_to_the_newer_one() {
+    in_namespace("another-qemu", |namespace| {
+        let _alone = alone();
+        let launcher = format!("virt-launcher:{OTHER_QEMU}");
+        for node in objects(&["node"])? {
+            let node = Node::named(node["metadata"]["name"].as_str().context("a node without a name")?);
+            let has = node.sh("ctr -n k8s.io images ls -q")?.contains(&launcher);
+            ensure!(has, "{node:?} has no {launcher}: docs/test-bed.md says how to build and load it");
+        }
+        let status = wait_available()?["status"].clone();
+        let usual = status["observedKubeVirtVersion"].as_str().context("no version")?.to_owned();
+        tag(OTHER_QEMU, &["virt-operator", "virt-api", "virt-controller", "virt-handler"])?;
+        let next = json!({
+            "imageTag": OTHER_QEMU,
+            "workloadUpdateStrategy": {"workloadUpdateMethods": ["LiveMigrate"]},
+        });
+        let (boot, newer) = {
+            let _next = Changed::begin(&next)?;
+            wait_available()?;
+            let mut machine = guest::machine("vm", "Always");
+            machine["spec"]["template"]["spec"]["domain"]["machine"] = json!({ "type": MACHINE_TYPE });
+            namespace.apply(&guest::with_user_data(machine, guest::COUNTING))?;
+            namespace.wait_phase("vm", "Running", RUNNING)?;
+            (Counting::of(namespace, "vm")?.boot()?, qemu_version(namespace, "vm")?)
+        };
+        namespace.migrate("vm")?;
+        let older = moved_to(namespace, &usual, &newer)?;
+        goes_on(namespace, &boot)?;
+        {
+            let _next = Changed::begin(&next)?;
+            wait_available()?;
+            ensure!(moved_to(namespace, OTHER_QEMU, &older)? == newer);
+            goes_on(namespace, &boot)?;
+            wait_outdated("no", |count| count == 0)
+        }
     });
 }
 
