@@ -13,10 +13,14 @@ use std::process::Command;
 fn places() -> Result<(PathBuf, PathBuf)> {
     let target =
         std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| repository().join("target"), PathBuf::from);
-    let static_ones =
-        ["image", "release", "debug"].map(|profile| target.join("x86_64-unknown-linux-musl").join(profile));
-    let folders = ["release", "debug"].map(|profile| target.join(profile)).into_iter().chain(static_ones);
-    let programs = folders.map(|folder| folder.join("virt-launcher"));
+    let candidates = [
+        "release",
+        "debug",
+        "x86_64-unknown-linux-musl/image",
+        "x86_64-unknown-linux-musl/release",
+        "x86_64-unknown-linux-musl/debug",
+    ];
+    let programs = candidates.iter().map(|profile| target.join(profile).join("virt-launcher"));
     let newest = programs.filter_map(|path| Some((path.metadata().ok()?.modified().ok()?, path))).max();
     let (_, program) = newest.context("virt-launcher is not built: cargo build -p virt-launcher")?;
     Ok((program, target.join("images")))

@@ -2,7 +2,6 @@ use std::fs::OpenOptions;
 use std::os::fd::AsFd;
 
 use barevirt_protocol::directory::SocketsDirectory;
-
 use nix::fcntl;
 use nix::sys::stat::Mode;
 
