@@ -6,6 +6,7 @@
 //! `LiveMigratable`, and all but its disks in `StorageLiveMigratable`, as in KubeVirt.
 
 use crate::names::{CONDITION_LIVE_MIGRATABLE, CONDITION_STORAGE_LIVE_MIGRATABLE};
+use crate::pci::{self, Owner};
 use crate::settings::Bindings;
 use crate::v1::{
     Condition, CpuFeature, FeatureState, PersistentVolumeClaimInfo, VirtualMachineInstance,
@@ -128,13 +129,8 @@ fn other_than_disks(vmi: &VirtualMachineInstance, bindings: &Bindings) -> Vec<Ob
         REASON_INTERFACE,
         "cannot migrate VMI which does not use masquerade or a migratable plugin to connect to the pod network",
     );
-    let sriov = devices.interfaces.iter().find(|card| card.sriov.is_some()).map(|card| {
-        format!(
-            "cannot migrate VMI with SR-IOV interface {}: its card is not unplugged for the move yet",
-            card.name
-        )
-    });
-    add(sriov.is_some(), REASON_INTERFACE, sriov.as_deref().unwrap_or_default());
+    let fixed = fixed_card(spec);
+    add(fixed.is_some(), REASON_INTERFACE, fixed.as_deref().unwrap_or_default());
     add(
         !devices.host_devices.is_empty(),
         REASON_HOST_DEVICE,
@@ -188,6 +184,24 @@ fn other_than_disks(vmi: &VirtualMachineInstance, bindings: &Bindings) -> Vec<Ob
     );
     add(cpu.is_some_and(|cpu| cpu.realtime.is_some()), REASON_OTHER, "VMI has realtime CPUs");
     obstacles
+}
+
+/// An SR-IOV card that cannot be unplugged before the guest moves, as a sentence.
+fn fixed_card(spec: &VirtualMachineInstanceSpec) -> Option<String> {
+    let devices = &spec.domain.devices;
+    let is_fixed = devices.disable_hotplug == Some(true);
+    // Only cards behind a root port of their own come and go.
+    let places = pci::requests(spec)
+        .into_iter()
+        .filter(|request| request.place.bus == 0 || request.place.is_bridged());
+    let placed: Vec<_> = places.map(|request| request.owner).collect();
+    let mut cards = devices.interfaces.iter().filter(|card| card.sriov.is_some());
+    let card = cards.find(|card| is_fixed || placed.contains(&Owner::Interface(&card.name)))?;
+    let why = if is_fixed { "disableHotplug" } else { "its pciAddress" };
+    Some(format!(
+        "cannot migrate VMI with SR-IOV interface {}: {why} keeps its card from being unplugged",
+        card.name
+    ))
 }
 
 /// Whether the pod network, if the instance uses it, is reached in a way that also works from another pod.

@@ -12,7 +12,7 @@ use barevirt_api::v1::ClientPassthroughDevices;
 use barevirt_api::valid::ValidVmi;
 use barevirt_machine::{
     Accelerator, Disk, Facts, Fd, FdSet, GuestAgent, HostCpu, HostCpus, HostSource, HotDisks, InterfaceFacts,
-    Layout, Monitors, PlanError, ReadMode, argv, plan, tagged_cards,
+    Layout, Monitors, PlanError, ReadMode, argv, attach_host_cards, plan, tagged_cards,
 };
 use tokio::net::UnixStream;
 
@@ -225,13 +225,18 @@ pub fn assemble(
         host_cpus: own_cpus(vmi)?,
         layout,
     };
-    let machine = plan(vmi, &facts)?;
+    let mut machine = plan(vmi, &facts)?;
     if !machine.left_out.is_empty() {
         tracing::warn!(fields = machine.left_out.join(", "), "left out: emulation does not have it");
     }
     let devices: Vec<Device> = tagged_cards(&machine, vmi).into_iter().map(Device::from).collect();
     for drive in volumes.config_drives {
         drive.make(&devices)?;
+    }
+    let host_cards = attach_host_cards(&machine.host_devices);
+    if incoming.is_some() {
+        // The guest has given its own back, and gets these once it is here.
+        machine.host_devices.retain(|device| !device.is_card);
     }
     let mut arguments = argv(&machine);
     if incoming.is_some() {
@@ -258,6 +263,7 @@ pub fn assemble(
         pins: machine.pinning.map(|pinning| Pins { pinning, cells: machine.cells }),
         real_time: None,
         cards: Card::of(&machine.nics, vmi),
+        host_cards,
         acpi: vmi.acpi(),
         paused: vmi.vmi().spec.start_strategy.as_deref() == Some(START_STRATEGY_PAUSED),
         agent_port,

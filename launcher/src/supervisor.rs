@@ -23,6 +23,7 @@ use std::path::PathBuf;
 use std::pin::{Pin, pin};
 use std::time::Duration;
 
+use barevirt_machine::Step;
 use barevirt_qmp::quiet::Quiet;
 use barevirt_qmp::{Error, Events, Qmp};
 use futures::StreamExt;
@@ -65,6 +66,8 @@ pub struct Launch {
     pub real_time: Option<RealTime>,
     /// Network cards; some have their links down before the guest runs.
     pub cards: Vec<Card>,
+    /// Network cards of the node that the guest drives itself. A guest that comes gets them here.
+    pub host_cards: Vec<Step>,
     /// Whether the guest has an ACPI power button.
     pub acpi: bool,
     /// Whether vCPUs stay paused until a user starts them.
@@ -151,6 +154,7 @@ struct Supervisor<'a> {
     agent_port: String,
     keys: PathBuf,
     copyable: Copyable,
+    host_cards: Vec<Step>,
     /// The disks that the last migration copies.
     disks: LocalDisks,
     /// The handler's connection and key for a migration that is about to begin.
@@ -201,6 +205,7 @@ pub async fn supervise(
         agent_port: String::new(),
         keys: PathBuf::new(),
         copyable: Copyable::default(),
+        host_cards: Vec::new(),
         disks: LocalDisks::default(),
         baggage: None,
         rejoined: None,

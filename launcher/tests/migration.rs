@@ -3,6 +3,8 @@
 
 #[path = "support/counter.rs"]
 mod counter;
+#[path = "migration/host_cards.rs"]
+mod host_cards;
 #[path = "migration/post_copy.rs"]
 mod post_copy;
 #[path = "migration/recovery.rs"]
@@ -16,6 +18,7 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use barevirt_machine::Step;
 use barevirt_qmp::qapi::qmp::{human_monitor_command, query_jobs};
 use barevirt_qmp::{Deadline, Options, Qmp};
 use nix::sys::signal::{Signal, kill};
@@ -60,11 +63,23 @@ impl End {
         data: Option<&std::path::Path>,
         on_claim: bool,
     ) -> Self {
+        Self::start_more(directory, incoming, data, on_claim, (&[], vec![]))
+    }
+
+    /// The same, with further arguments for QEMU, and with cards of the node.
+    fn start_more(
+        directory: &std::path::Path,
+        incoming: bool,
+        data: Option<&std::path::Path>,
+        on_claim: bool,
+        (more, host_cards): (&[&str], Vec<Step>),
+    ) -> Self {
         let disk = counter::disk(directory);
         let file = format!("driver=file,node-name=file,read-only=on,filename={}", disk.display());
         let mut extra =
             vec!["-blockdev", &file, "-blockdev", "driver=raw,node-name=disk,file=file,read-only=on"];
         extra.extend(["-device", "virtio-blk-pci,drive=disk,bootindex=1"]);
+        extra.extend(more);
         if incoming {
             extra.extend(["-incoming", "defer"]);
         }
@@ -80,6 +95,7 @@ impl End {
         }
         let mut bare = support::bare(&extra);
         let keys = tempfile::tempdir().unwrap();
+        bare.launch.host_cards = host_cards;
         bare.launch.keys = keys.path().join("keys");
         bare.launch.disks.socket = keys.path().join("disks.sock");
         if data.is_some() {

@@ -145,6 +145,23 @@ fn passt_on_the_target_takes_over_from_that_on_the_source() {
     assert_eq!(condition_when(&vmi, &Bindings::default(), true).status, "True");
 }
 
+/// Interfaces with an SR-IOV card `red` that has these fields too.
+fn with_sriov(fields: Value) -> Value {
+    let mut card = json!({"name": "red", "sriov": {}});
+    merge(&mut card, fields);
+    json!([{"name": "default", "masquerade": {}}, card])
+}
+
+#[test]
+fn a_guest_with_an_sriov_card_that_can_be_unplugged_moves() {
+    for fields in [json!({}), json!({"pciAddress": "0000:03:00.0"})] {
+        let interfaces = with_sriov(fields);
+        let vmi =
+            instance("ReadWriteMany", json!({"spec": {"domain": {"devices": {"interfaces": interfaces}}}}));
+        assert_eq!(told(&condition_when(&vmi, &Bindings::default(), true)), ("True", "", ""));
+    }
+}
+
 #[test]
 fn devices_of_a_node_prevent_migration() {
     let devices = |devices: Value| json!({"spec": {"domain": {"devices": devices}}});
@@ -153,11 +170,14 @@ fn devices_of_a_node_prevent_migration() {
     let rows = [
         (devices(json!({"interfaces": [{"name": "default", "bridge": {}}]})), REASON_INTERFACE, "masquerade"),
         (
-            devices(
-                json!({"interfaces": [{"name": "default", "masquerade": {}}, {"name": "red", "sriov": {}}]}),
-            ),
+            devices(json!({"disableHotplug": true, "interfaces": with_sriov(json!({}))})),
             REASON_INTERFACE,
-            "SR-IOV interface red",
+            "SR-IOV interface red: disableHotplug",
+        ),
+        (
+            devices(json!({"interfaces": with_sriov(json!({"pciAddress": "0000:00:08.0"}))})),
+            REASON_INTERFACE,
+            "SR-IOV interface red: its pciAddress",
         ),
         (
             devices(json!({"hostDevices": [{"name": "a", "deviceName": "b"}]})),

@@ -5,6 +5,7 @@
 //! asks the guest, and the earlier steps may be undone after `DEVICE_DELETED` has named the device.
 
 use crate::device::disk::Disk;
+use crate::device::host::HostDevice;
 use crate::device::nic::Nic;
 use crate::props::Props;
 use serde_json::{Value, json};
@@ -50,6 +51,13 @@ pub fn attach_nic(nic: &Nic) -> Vec<Step> {
         awaits_device: None,
     };
     vec![backend, device(&nic.props(), nic.id())]
+}
+
+/// The steps that add the network cards among the node's devices, each at the place that it has when the machine starts with it.
+#[must_use]
+pub fn attach_host_cards(devices: &[HostDevice]) -> Vec<Step> {
+    let cards = devices.iter().filter(|device| device.is_card);
+    cards.map(|card| device(&card.props(), card.id.clone())).collect()
 }
 
 /// The step that adds a device by its properties.

@@ -94,6 +94,22 @@ fn sriov() {
     assert_eq!(plan(&vmi, &without).unwrap_err().field(), "spec.domain.devices.interfaces[0]");
 }
 
+/// A guest that moves gives its cards back, and gets those of the other node at the same places.
+#[test]
+fn sriov_cards_that_go_and_come() {
+    let vmi = common::valid(serde_saphyr::from_str(include_str!("manifests/sriov.yaml")).unwrap());
+    let machine = plan(&vmi, &facts(&vmi)).unwrap();
+    let steps = attach_host_cards(&machine.host_devices);
+    let line = |command: &Command| format!("{} {}", command.execute, command.arguments);
+    let text = steps.iter().flat_map(|step| [line(&step.inverse), line(&step.forward)]);
+    insta::assert_snapshot!(text.collect::<Vec<_>>().join("\n"));
+    let started: Vec<serde_json::Value> =
+        argv(&machine).iter().filter_map(|argument| serde_json::from_str(argument).ok()).collect();
+    for step in &steps {
+        assert!(started.contains(&step.forward.arguments), "it starts at another place: {:?}", step.forward);
+    }
+}
+
 #[test]
 fn options_of_cards_name_their_interfaces() {
     let vmi = common::valid(serde_saphyr::from_str(include_str!("manifests/sriov.yaml")).unwrap());

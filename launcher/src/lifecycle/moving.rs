@@ -125,11 +125,13 @@ fn apply_outcome(
         Outcome::None => pause,
         Outcome::Arrived { hold: true } => {
             (vm.hold, vm.ran) = (true, true);
+            effects.extend(cards(vm));
             Some(Pause::User)
         }
         Outcome::Arrived { hold: false } => {
             (vm.ran, vm.runs_by) = (true, Some(now + CONTINUE));
             effects.push(Effect::Continue);
+            effects.extend(cards(vm));
             pause
         }
         Outcome::Back => {
@@ -147,6 +149,12 @@ fn apply_outcome(
     };
     effects.extend(live::wake(pause, vm).map(Effect::Wake));
     (pause.map_or(Phase::Running, Phase::Paused), effects)
+}
+
+/// The node's cards for a guest that has arrived. They come after it runs, as QEMU may take long over them; with some of the
+/// memory missing, they come after that.
+fn cards(vm: &Vm) -> Option<Effect> {
+    (!vm.moving.is_missing_memory()).then_some(Effect::Migrate(migration::Effect::GiveCards))
 }
 
 fn gone(vm: &Vm, why: &str) -> GuestEnd {

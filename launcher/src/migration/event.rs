@@ -132,6 +132,8 @@ pub enum Effect {
     Rejoin,
     /// Give the disks to the guest.
     ReleaseDisks,
+    /// Plug in the network cards of this node that the guest drives itself.
+    GiveCards,
     /// Undo the preparations.
     CleanUp,
 }

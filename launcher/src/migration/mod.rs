@@ -1,5 +1,5 @@
 //! A guest that moves: away from here ([`source`]), or to here ([`target`]). Pure, except for the modules
-//! that talk to QEMU ([`qemu`], [`disks`], [`rejoin`]) and connect it ([`connections`], [`relay`]).
+//! that talk to QEMU ([`qemu`], [`disks`], [`host_cards`], [`rejoin`]) and connect it ([`connections`], [`relay`]).
 //!
 //! ```text
 //!   source:  Preparing, Copying, Sending ──pre-switchover──> Switching ──completed──> Sent ──result──> Left
@@ -26,6 +26,7 @@ mod bottleneck;
 pub mod connections;
 pub mod disks;
 mod event;
+pub mod host_cards;
 pub mod limits;
 pub mod qemu;
 pub mod rejoin;

@@ -89,7 +89,9 @@ impl Target {
                 if self.is_missing_memory() =>
             {
                 (self.memory, self.broken, self.ends) = (Memory::After, false, None);
-                (vec![Effect::CleanUp], Outcome::None)
+                // QEMU has to reach all of the memory for the cards. A guest that has not arrived gets them then.
+                let cards = (self.stage == Stage::Arrived).then_some(Effect::GiveCards);
+                ([Effect::CleanUp].into_iter().chain(cards).collect(), Outcome::None)
             }
             (Event::QemuState(QemuState::PostCopy), Stage::Received | Stage::Arrived)
                 if self.is_missing_memory() =>
@@ -294,7 +296,7 @@ mod tests {
             );
             assert_eq!(
                 target.step(NOW, Event::QemuState(QemuState::Completed)),
-                (vec![Effect::CleanUp], Outcome::None)
+                (vec![Effect::CleanUp, Effect::GiveCards], Outcome::None)
             );
             assert_eq!(target.report().state, State::Arrived);
             // A connection that breaks now has no effect.

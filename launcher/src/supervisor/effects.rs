@@ -92,12 +92,14 @@ impl Supervisor<'_> {
             pins,
             real_time,
             cards,
+            host_cards,
             agent_port,
             keys,
             disks,
             ..
         } = launch;
         (self.agent_port, self.keys, self.copyable) = (agent_port, keys, disks);
+        self.host_cards = host_cards;
         if let Some(error) = pins.as_ref().and_then(|pins| pins.prepare().err()) {
             return Some(Event::CannotStart(not_started(&error)));
         }

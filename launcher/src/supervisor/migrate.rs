@@ -9,7 +9,7 @@ use super::{COMMAND, NotDone, Outcome, Reply, Supervisor};
 use crate::lifecycle::{Event, Order, judge_order};
 use crate::migration::disks::Copied;
 use crate::migration::qemu::{self, Baggage, QemuAnswer};
-use crate::migration::{self, Effect, Limits, Location, Moving, QemuState, rejoin};
+use crate::migration::{self, Effect, Limits, Location, Moving, QemuState, host_cards, rejoin};
 
 /// An order from the handler about a migration.
 #[derive(Debug)]
@@ -103,7 +103,11 @@ impl Supervisor<'_> {
                 };
                 self.disks = self.copyable.outgoing(&baggage.disks);
                 let (limits, keys, disks) = (source.limits, self.keys.clone(), self.disks.clone());
+                let cards = self.host_cards.clone();
                 self.beside(async move {
+                    if let Err(error) = host_cards::take(&qmp, &cards).await {
+                        return begun(Err(error));
+                    }
                     let outcome = qemu::send(&qmp, &keys, &disks, baggage, limits).await;
                     let copies = !disks.all.is_empty();
                     has_begun(
@@ -142,8 +146,13 @@ impl Supervisor<'_> {
             }
             Effect::CleanUp => {
                 let (keys, disks) = (self.keys.clone(), self.disks.clone());
+                // A guest that stays has its cards again.
+                if matches!(self.vm.moving, Moving::Goes(_)) {
+                    self.give_cards(qmp.clone());
+                }
                 self.beside(async move { needless(qemu::clean_up(&qmp, &keys, &disks).await, "object-del") });
             }
+            Effect::GiveCards => self.give_cards(qmp),
             Effect::Probe => self.beside(async move {
                 let offers = qemu::offers_post_copy(&qmp).await;
                 vec![migration::Event::Offers(offers)]
@@ -164,6 +173,11 @@ impl Supervisor<'_> {
                 needless(stopped.map(drop), "stop")
             }),
         }
+    }
+
+    fn give_cards(&mut self, qmp: Qmp) {
+        let cards = self.host_cards.clone();
+        self.beside(async move { needless(host_cards::give(&qmp, &cards).await, "device_add") });
     }
 
     /// Gives QEMU the new connection. A copy is kept, with which the connection can be ended.
@@ -276,6 +290,12 @@ trait IsClosed {
 impl IsClosed for Error {
     fn is_closed(&self) -> bool {
         Self::is_closed(self)
+    }
+}
+
+impl IsClosed for host_cards::Trouble {
+    fn is_closed(&self) -> bool {
+        matches!(self, Self::Monitor(error) if error.is_closed())
     }
 }
 

@@ -12,6 +12,7 @@ use barevirt_api::v1::{Devices, VgpuOptions};
 struct Planned {
     id: String,
     field: String,
+    is_card: bool,
     source: HostSource,
     screen: Screen,
     acpi_index: Option<u32>,
@@ -77,6 +78,7 @@ pub(super) fn plan(devices: &Devices, facts: &Facts) -> Result<PlannedHostDevice
             planned.push(Planned {
                 id,
                 field: entry.field.clone(),
+                is_card: entry.list == nics::LIST,
                 source: source.clone(),
                 screen: screen(entry, source, chosen, first),
                 acpi_index: entry.acpi_index.and_then(|index| u32::try_from(index).ok()),
@@ -126,8 +128,8 @@ impl PlannedHostDevices {
         let one = |device: Planned| {
             let place =
                 if device.is_usb() { HostPlace::Usb } else { HostPlace::Pci(ports.seat(&device.id)?) };
-            let Planned { id, field, source, screen, acpi_index, boot_index } = device;
-            Ok(HostDevice { id, field, source, place, screen, acpi_index, boot_index })
+            let Planned { id, field, is_card, source, screen, acpi_index, boot_index } = device;
+            Ok(HostDevice { id, field, is_card, source, place, screen, acpi_index, boot_index })
         };
         self.0.into_iter().map(one).collect()
     }
