@@ -40,7 +40,7 @@ debian_image() {
         work=$(mktemp -d)
         (cd "$work" && apt-get download -qq -o APT::Sandbox::User=root "$package" >&2)
         dpkg-deb -x "$work"/*.deb "$work/tree"
-        install -D -m 755 "$work/tree/usr/bin/$program" "$work/root/$program"
+        install -D -m 755 "$(find "$work/tree/usr/bin" "$work/tree/usr/sbin" -name "$program" 2>/dev/null)" "$work/root/$program"
         while read -r library; do
             install -D -m 755 "$library" "$work/root$library"
         done < <(ldd "$work/root/$program" | grep -o '/[^ ]*')
@@ -93,7 +93,9 @@ CONFIG
 
 add_http() {
     [[ -d $http_directory ]] || die "there is no $http_directory to serve: make images, or set BAREVIRT_HTTP_DIRECTORY"
-    manifest http "$busybox_image" "$(realpath "$http_directory")" | apply
+    local image=$image_prefix/nginx:devel
+    "$here/load.sh" "$(debian_image nginx nginx "$image")"
+    manifest http "$image" "$(realpath "$http_directory")" | apply
     rolled_out http
 }
 

@@ -48,7 +48,7 @@ pub struct Rounds {
     pub downloads: usize,
     /// Networks of pods that are made on each side.
     pub set_ups: usize,
-    /// Pairs of cards that come to a running guest.
+    /// Pairs of cards, and of disks, that come to a running guest.
     pub plugs: usize,
     /// Pairs of fetches from one guest to another, and of pings.
     pub fetches: usize,

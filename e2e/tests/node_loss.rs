@@ -1,11 +1,12 @@
 //! A node loses power: its instances are reported, and run elsewhere once the node is known to be gone.
 
 use anyhow::{Context, Result, ensure};
+use barevirt_e2e::cdi::{Absent, DATA_VOLUMES};
 use barevirt_e2e::command::{kubectl, object, objects};
 use barevirt_e2e::installation::{Changed, wait_available};
 use barevirt_e2e::slow_moves::SlowMoves;
 use barevirt_e2e::wait::{self, MOVED, RUNNING, SOON};
-use barevirt_e2e::{Node, alone, guest, in_namespace};
+use barevirt_e2e::{Node, alone, condition, guest, in_namespace, pods};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -165,5 +166,84 @@ fn a_migration_ends_when_the_node_of_its_source_is_off() {
         })?;
         ensure!(vmi["status"]["phase"] == "Failed" && vmi["status"]["nodeName"] == node.name(), "{vmi}");
         cut.end()
+    });
+}
+
+/// Bytes of the disk that is imported: enough for some seconds.
+const IMPORTED: u64 = 600 << 20;
+
+#[test]
+fn an_import_whose_node_was_off_is_completed_there() {
+    if !has_two_nodes() {
+        return;
+    }
+    in_namespace("importloss", |namespace| {
+        let _alone = alone();
+        let _absent = Absent::prepare()?;
+        let stays = node_of_api()?;
+        let mut server = pods::pod(
+            "web",
+            &[
+                "sh",
+                "-c",
+                &format!(
+                    "mkdir /tmp/www; head -c {IMPORTED} /dev/urandom >/tmp/www/disk; exec httpd -f -p 8080 -h /tmp/www"
+                ),
+            ],
+        );
+        server["spec"]["nodeName"] = json!(stays);
+        server["spec"]["containers"][0]["readinessProbe"] =
+            json!({ "tcpSocket": { "port": 8080 }, "periodSeconds": 1 });
+        namespace.apply(&server)?;
+        namespace.apply(&json!({
+            "apiVersion": "v1", "kind": "Service", "metadata": { "name": "web" },
+            "spec": { "selector": { "app": "web" }, "ports": [{ "port": 80, "targetPort": 8080 }] },
+        }))?;
+        namespace
+            .wait("pod", "web", "to be ready", RUNNING, |pod| condition(pod, "Ready")["status"] == "True")?;
+        let digest = namespace.kubectl(&["exec", "web", "--", "sha256sum", "/tmp/www/disk"])?;
+        let digest = digest.split(' ').next().unwrap_or_default().to_owned();
+
+        // The importer starts on the other node.
+        kubectl(&["cordon", &stays])?;
+        let volume = json!({
+            "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "DataVolume",
+            "metadata": {
+                "name": "disk", "annotations": { "cdi.kubevirt.io/storage.bind.immediate.requested": "true" },
+            },
+            "spec": {
+                "source": { "http": { "url": format!("http://web.{}.svc/disk", namespace.name()) } },
+                "storage": { "resources": { "requests": { "storage": "1Gi" } } },
+            },
+        });
+        let begun = namespace.apply(&volume).and_then(|()| {
+            namespace
+                .wait("pod", "importer-disk", "to run", RUNNING, |pod| pod["status"]["phase"] == "Running")
+        });
+        kubectl(&["uncordon", &stays])?;
+        let importer = begun?;
+        let node = Node::of(&importer)?;
+        ensure!(node.name() != stays, "the importer is on the node that stays");
+        namespace.wait(DATA_VOLUMES, "disk", "to have a part of its disk", SOON, |volume| {
+            let progress = volume["status"]["progress"].as_str().unwrap_or_default();
+            progress.trim_end_matches('%').parse::<f64>().is_ok_and(|percent| percent > 1.0 && percent < 95.0)
+        })?;
+        let cut = PowerCut::of(&node)?;
+        wait::until_true("the node to be not ready", SOON, || Ok(is_ready(node.name())? == Some(false)))?;
+        let volume = namespace.need(DATA_VOLUMES, "disk")?;
+        ensure!(volume["status"]["phase"] == "ImportInProgress", "{}", volume["status"]);
+        cut.end()?;
+        let filled = namespace.wait(DATA_VOLUMES, "disk", "to end", RUNNING * 2, |volume| {
+            ["Succeeded", "Failed"].iter().any(|phase| volume["status"]["phase"] == *phase)
+        })?;
+        ensure!(filled["status"]["phase"] == "Succeeded", "{}", filled["status"]);
+        let claim = namespace.need("pvc", "disk")?;
+        let volume = claim["spec"]["volumeName"].as_str().context("the claim has no volume")?;
+        let volume = object(&["pv", volume])?.context("the volume is gone")?;
+        let path = ["hostPath", "local"].iter().find_map(|kind| volume["spec"][kind]["path"].as_str());
+        let path = path.context("the volume has no path")?;
+        let found = node.sh(&format!("head -c {IMPORTED} {path}/disk.img | sha256sum"))?;
+        ensure!(found.starts_with(&digest), "the disk has other contents: {found}");
+        Ok(())
     });
 }

@@ -59,7 +59,7 @@ enum Part {
     Streams,
     /// From guest to guest on the cluster.
     Network,
-    /// Cards that come to running guests on the cluster, against raw QEMU's.
+    /// Cards and disks that come to running guests on the cluster, against raw QEMU's.
     Plug,
     /// Guests that change nodes, and a node that is drained.
     Moves,
@@ -149,7 +149,7 @@ fn on_the_cluster(part: Part, rounds: Rounds, programs: Programs) -> Figures {
     let (name, says) = match part {
         Part::Streams => ("bench-streams", "consoles and forwarded ports on the cluster"),
         Part::Network => ("bench-network", "from guest to guest on the cluster"),
-        Part::Plug => ("bench-plug", "cards that come to running guests on the cluster"),
+        Part::Plug => ("bench-plug", "cards and disks that come to running guests on the cluster"),
         Part::Moves => ("bench-moves", "guests that change nodes"),
         Part::Neighbours => ("bench-neighbours", "guests beside neighbours that disturb"),
         Part::Scale => ("bench-scale", "instances on an API server without nodes"),

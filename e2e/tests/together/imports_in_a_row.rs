@@ -37,7 +37,7 @@ fn folders(namespace: &Namespace) -> Result<Vec<String>> {
 
 /// Kills an importer's program on a node, some moments after it began; it runs for less time than its pod's status takes to say so.
 /// Returns whether there was one. The program is named by itself: importers of other tests are killed as well, and begin again.
-fn kill_one(node: &str, number: u64) -> Result<bool> {
+pub(crate) fn kill_one(node: &str, number: u64) -> Result<bool> {
     let script = format!(
         "for try in $(seq 300); do \
            p=$(pgrep -x virt-importer | head -n 1); \
@@ -50,7 +50,7 @@ fn kill_one(node: &str, number: u64) -> Result<bool> {
 }
 
 /// Checks the contents of each claim on its node.
-fn have_the_image(namespace: &Namespace, digest: &str) -> Result<()> {
+pub(crate) fn have_the_image(namespace: &Namespace, digest: &str) -> Result<()> {
     let mut of_node = BTreeMap::<String, Vec<String>>::new();
     for volume in volumes(namespace)? {
         let terms = &volume["spec"]["nodeAffinity"]["required"]["nodeSelectorTerms"];

@@ -33,6 +33,7 @@ mod image_upload;
 mod import_crons;
 mod imports;
 mod imports_in_a_row;
+mod imports_servers;
 mod instancetypes;
 mod killed;
 mod kinds;

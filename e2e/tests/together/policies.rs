@@ -9,6 +9,9 @@ use serde_json::{Value, json};
 /// The guests, by their bindings, each on a node of its own.
 const GUESTS: [(&str, &str); 2] = [("masquerade", "node01"), ("bridge", "node02")];
 
+/// What their web servers answer: the name that a guest without cloud-init has.
+const ANSWER: &str = "guest-tiny";
+
 fn start(namespace: &Namespace) -> Result<()> {
     for (binding, node) in GUESTS {
         let mut manifest = guest::instance(binding);
@@ -79,8 +82,8 @@ fn policies_for_both_directions_hold_for_guests_behind_masquerade_and_with_a_bri
             };
             // Without a policy everybody is reached, so what is not reached afterwards is due to the policy.
             for url in &web {
-                gets(&friend, url, name)?;
-                gets(&stranger, url, name)?;
+                gets(&friend, url, ANSWER)?;
+                gets(&stranger, url, ANSWER)?;
             }
             reaches(&mut console, &open, "open")?;
             reaches(&mut console, &closed, "closed")?;
@@ -88,7 +91,7 @@ fn policies_for_both_directions_hold_for_guests_behind_masquerade_and_with_a_bri
             namespace.apply(&policy())?;
             for url in &web {
                 gets(&stranger, url, "")?;
-                gets(&friend, url, name)?;
+                gets(&friend, url, ANSWER)?;
             }
             // The policy names no other port.
             let address = launcher["status"]["podIP"].as_str().unwrap_or_default();
@@ -99,7 +102,7 @@ fn policies_for_both_directions_hold_for_guests_behind_masquerade_and_with_a_bri
 
             namespace.kubectl(&["delete", "networkpolicy", "guests"])?;
             for url in &web {
-                gets(&stranger, url, name)?;
+                gets(&stranger, url, ANSWER)?;
             }
             reaches(&mut console, &closed, "closed")?;
             console.leave()?;
