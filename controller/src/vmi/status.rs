@@ -5,6 +5,7 @@ use super::instance_end::bounded;
 use crate::merge;
 use barevirt_api::names::{
     CONDITION_POD_SCHEDULED, CONDITION_READY, CONDITION_SYNCHRONIZED, CREATED_BY_LABEL,
+    REASON_DATA_VOLUME_NOT_READY,
 };
 use barevirt_api::v1::{
     Condition, VirtualMachineInstance, VirtualMachineInstanceStatus, merge_condition, record_phase_transition,
@@ -37,7 +38,8 @@ pub(super) fn refused(vmi: &VirtualMachineInstance, reason: &str, message: &str,
     Plan { actions, notes, again: None }
 }
 
-/// Sets the condition to False; adds an event where the reason is new.
+/// Sets the condition to False; adds an event where the reason is new. A claim that is being filled is no trouble: its event is no
+/// warning.
 pub(super) fn note_trouble(
     status: &mut VirtualMachineInstanceStatus,
     notes: &mut Vec<Note>,
@@ -50,7 +52,8 @@ pub(super) fn note_trouble(
     let known = Condition::find(&status.conditions, condition).and_then(|known| known.reason.as_deref());
     // The scheduler has an event of its own, on the pod; KubeVirt adds none.
     if known != Some(reason) && condition != CONDITION_POD_SCHEDULED {
-        notes.push(Note::warning(reason, message.clone()));
+        let warning = reason != REASON_DATA_VOLUME_NOT_READY;
+        notes.push(Note { warning, reason: reason.to_owned(), message: message.clone() });
     }
     merge_condition(&mut status.conditions, Condition::new(condition, false, reason, message), &Time(now));
 }

@@ -276,3 +276,10 @@ fn an_instance_fails_with_what_fills_its_claim() {
     let message = "DataVolume ns/c1 is not ready: Failed";
     assert_eq!(failed.notes, [barevirt_component::notes::Note::warning("FailedDataVolumeImport", message)]);
 }
+
+#[test]
+fn a_claim_that_is_being_filled_is_told_without_a_warning() {
+    let waits = planned(vmi(), &[WAITS, ("ImportInProgress", "Bound")], consumer("Pending"));
+    let message = "DataVolume ns/c1 is not ready: ImportInProgress";
+    assert_eq!(waits.notes, [barevirt_component::notes::Note::normal("DataVolumeNotReady", message)]);
+}
