@@ -1,6 +1,6 @@
 //! The definitions of CDI's kinds that we serve without CDI. If a cluster has none, ours are made, and virt-controller fills
 //! DataVolumes; a definition of another owner, or one that another owner took over, is never changed. A CDI that is
-//! installed later takes them over: from then on they are CDI's.
+//! installed later takes them over, once its operator has its config map (docs/data-volumes.md): from then on they are CDI's.
 //!
 //! ```text
 //!   none ---------------------------------> made

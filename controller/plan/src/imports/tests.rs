@@ -78,6 +78,23 @@ fn running() -> World {
 }
 
 #[test]
+fn a_program_that_is_done_has_filled_the_claim_before_its_pod_has_ended() {
+    let mut world = running();
+    let done = ended(0, r#"{"result":"done","size":1}"#);
+    world.pod_is(json!({ "phase": "Running", "containerStatuses": container(0, &done, &json!({})) }));
+    world.settle();
+    assert_eq!(world.phase(), "Succeeded");
+    assert_eq!(world.events, ["Pending", "Bound", "ImportScheduled", "ImportInProgress", "ImportSucceeded"]);
+    // The end of a try that failed is none.
+    let mut world = running();
+    let failed = ended(1, r#"{"result":"failed","last":false,"reason":"no"}"#);
+    world.pod_is(json!({ "phase": "Running", "containerStatuses": container(0, &failed, &json!({})) }));
+    world.settle();
+    assert_eq!(world.phase(), "ImportScheduled");
+    assert_eq!(condition(world.status(), "Running"), ("False", "Error", "no"));
+}
+
+#[test]
 fn from_nothing_to_a_filled_claim() {
     let mut world = World::new(data_volume(|_| {}));
     world.settle();
