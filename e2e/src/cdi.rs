@@ -9,8 +9,8 @@
 //!                               \-- or once another pod has bound it --/
 //! ```
 //!
-//! Without CDI there is Barevirt's own definition of DataVolumes. The test's definition replaces it, as CDI's
-//! would; Barevirt makes its own again once the test's is deleted. A cluster with a real CDI is refused, and
+//! Without CDI there is Barevirt's own definition of DataVolumes. The test's definition replaces it, where
+//! CDI's operator puts its own into it; Barevirt makes its own again once the test's is deleted. A cluster with a real CDI is refused, and
 //! nothing in it is replaced.
 
 mod turns;
