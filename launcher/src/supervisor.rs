@@ -13,6 +13,7 @@
 //! return before the child has ended.
 
 mod effects;
+mod lines;
 mod migrate;
 mod monitor;
 mod report;
@@ -24,7 +25,6 @@ use std::pin::{Pin, pin};
 use std::time::Duration;
 
 use barevirt_machine::Step;
-use barevirt_qmp::quiet::Quiet;
 use barevirt_qmp::{Error, Events, Qmp};
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
@@ -32,6 +32,7 @@ use tokio::net::UnixStream;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
+use self::lines::Lines;
 pub use self::migrate::MigrationOrder;
 use crate::cards::Card;
 use crate::guest_end::{Exit, GuestEnd};
@@ -167,22 +168,6 @@ struct Supervisor<'a> {
     work: FuturesUnordered<Work>,
     status: &'a watch::Sender<Status>,
     lines: Lines,
-}
-
-/// Limits on log lines that the guest can cause at any rate.
-struct Lines {
-    phases: Quiet,
-    /// It was reset, its watchdog fired, its agent connected or disconnected.
-    habits: Quiet,
-    /// It panicked, its storage failed, or a command of ours failed.
-    troubles: Quiet,
-}
-
-impl Default for Lines {
-    fn default() -> Self {
-        // A normal start and end need all of these lines.
-        Self { phases: Quiet::new(16), habits: Quiet::new(4), troubles: Quiet::new(4) }
-    }
 }
 
 /// Runs one VM to its end. `prepare` returns what the start needs; until then the VM waits, and a stop ends
