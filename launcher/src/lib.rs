@@ -35,6 +35,7 @@
 //! **Around a running guest**
 //!
 //! - [`guest_agent`], [`credentials`], [`probe`]: functions that use the agent in the guest.
+//! - [`peripherals`]: the devices that QEMU has.
 //! - [`console`], [`serial_log`], [`people`], [`screenshot`]: access of users.
 //! - [`dhcp`]: its addresses; [`downward_metrics`]: metrics of the node for the guest; [`stats`]: metrics of
 //!   the guest.
@@ -70,6 +71,7 @@ pub mod node_capabilities;
 pub mod object_disk;
 pub mod passt;
 pub mod people;
+pub mod peripherals;
 pub mod pins;
 pub mod pod;
 pub mod probe;

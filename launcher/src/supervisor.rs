@@ -27,6 +27,7 @@ use std::time::Duration;
 use barevirt_machine::Step;
 use barevirt_qmp::{Error, Events, Qmp};
 use futures::StreamExt;
+use futures::future::AbortHandle;
 use futures::stream::FuturesUnordered;
 use tokio::net::UnixStream;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -156,6 +157,8 @@ struct Supervisor<'a> {
     keys: PathBuf,
     copyable: Copyable,
     host_cards: Vec<Step>,
+    /// Ends the wait for cards that the guest gives back too late.
+    giving: Option<AbortHandle>,
     /// The disks that the last migration copies.
     disks: LocalDisks,
     /// The handler's connection and key for a migration that is about to begin.
@@ -191,6 +194,7 @@ pub async fn supervise(
         keys: PathBuf::new(),
         copyable: Copyable::default(),
         host_cards: Vec::new(),
+        giving: None,
         disks: LocalDisks::default(),
         baggage: None,
         rejoined: None,

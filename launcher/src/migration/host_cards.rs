@@ -7,9 +7,11 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use barevirt_machine::{Command, Step};
-use barevirt_qmp::qapi::qmp;
 use barevirt_qmp::{Deadline, Error, Qmp};
 use tokio::time::{Instant, sleep};
+
+use super::disks::unless_refused;
+use crate::peripherals::ids;
 
 /// Time limit for one command of QEMU. It reaches all of the guest's memory for the first card.
 const COMMAND: Duration = Duration::from_secs(60);
@@ -31,13 +33,6 @@ pub enum Trouble {
     Kept(String),
 }
 
-/// The ids of devices that QEMU has.
-async fn there(qmp: &Qmp) -> Result<BTreeSet<String>, Error> {
-    let all = qmp::qom_list { path: "/machine/peripheral".to_owned() };
-    let all = qmp.execute(all, Deadline::after(COMMAND)).await?;
-    Ok(all.into_iter().map(|one| one.name).collect())
-}
-
 async fn run(qmp: &Qmp, Command { execute, arguments }: &Command) -> Result<(), Error> {
     qmp.execute_raw(execute, arguments.clone(), Deadline::after(COMMAND)).await.map(drop)
 }
@@ -54,7 +49,7 @@ pub async fn take(qmp: &Qmp, cards: &[Step]) -> Result<(), Trouble> {
     let begun = Instant::now();
     let mut asked = BTreeSet::new();
     while !cards.is_empty() {
-        let there = there(qmp).await?;
+        let there = ids(qmp, Deadline::after(COMMAND)).await?;
         let left: Vec<&Step> = cards.iter().filter(|card| there.contains(id(card))).collect();
         if left.is_empty() {
             tracing::info!(cards = cards.len(), "the guest has given its cards back");
@@ -65,7 +60,8 @@ pub async fn take(qmp: &Qmp, cards: &[Step]) -> Result<(), Trouble> {
         }
         for card in left {
             if asked.insert(id(card)) {
-                run(qmp, &card.inverse).await?;
+                // QEMU refuses while an earlier migration's request is with the guest.
+                unless_refused(run(qmp, &card.inverse).await)?;
             }
         }
         sleep(LOOK).await;
@@ -74,7 +70,7 @@ pub async fn take(qmp: &Qmp, cards: &[Step]) -> Result<(), Trouble> {
 }
 
 /// Plugs in the cards that QEMU does not have. One that the guest has not given back yet may still go: it is plugged in again
-/// then.
+/// then. Drop this before the guest is asked for its cards again.
 ///
 /// # Errors
 /// If QEMU refuses one.
@@ -82,7 +78,7 @@ pub async fn give(qmp: &Qmp, cards: &[Step]) -> Result<(), Trouble> {
     let begun = Instant::now();
     let mut given = BTreeSet::new();
     while given.len() < cards.len() && begun.elapsed() < LATE {
-        let there = there(qmp).await?;
+        let there = ids(qmp, Deadline::after(COMMAND)).await?;
         for card in cards.iter().filter(|card| !there.contains(id(card))) {
             if given.insert(id(card)) {
                 run(qmp, &card.forward).await?;

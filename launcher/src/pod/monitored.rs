@@ -7,6 +7,8 @@ use barevirt_qmp::qapi::qmp;
 use barevirt_qmp::{Deadline, Error, Qmp};
 use tokio::time::Instant;
 
+use crate::peripherals;
+
 /// Time limit for one command of QEMU.
 pub(super) const COMMAND: Duration = Duration::from_secs(10);
 /// Interval of checks for a device that the guest should release.
@@ -83,7 +85,5 @@ pub(super) fn unless_refused<T>(answer: Result<T, Error>) -> Result<(), Error> {
 
 /// Whether a device that was plugged in still exists.
 pub(super) async fn has_device(qmp: &Qmp, id: &str) -> Result<bool, Error> {
-    let all = qmp::qom_list { path: "/machine/peripheral".to_owned() };
-    let all = qmp.execute(all, Deadline::after(COMMAND)).await?;
-    Ok(all.iter().any(|one| one.name == id))
+    Ok(peripherals::ids(qmp, Deadline::after(COMMAND)).await?.contains(id))
 }

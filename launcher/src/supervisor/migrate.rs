@@ -4,6 +4,7 @@ use std::os::fd::OwnedFd;
 
 use barevirt_qmp::qapi::qmp;
 use barevirt_qmp::{Deadline, Error, Qmp};
+use futures::future::abortable;
 
 use super::{COMMAND, NotDone, Outcome, Reply, Supervisor};
 use crate::lifecycle::{Event, Order, judge_order};
@@ -104,6 +105,9 @@ impl Supervisor<'_> {
                 self.disks = self.copyable.outgoing(&baggage.disks);
                 let (limits, keys, disks) = (source.limits, self.keys.clone(), self.disks.clone());
                 let cards = self.host_cards.clone();
+                if let Some(giving) = self.giving.take() {
+                    giving.abort();
+                }
                 self.beside(async move {
                     if let Err(error) = host_cards::take(&qmp, &cards).await {
                         return begun(Err(error));
@@ -177,7 +181,10 @@ impl Supervisor<'_> {
 
     fn give_cards(&mut self, qmp: Qmp) {
         let cards = self.host_cards.clone();
-        self.beside(async move { needless(host_cards::give(&qmp, &cards).await, "device_add") });
+        let (work, giving) =
+            abortable(async move { needless(host_cards::give(&qmp, &cards).await, "device_add") });
+        self.giving = Some(giving);
+        self.beside(async move { work.await.unwrap_or_default() });
     }
 
     /// Gives QEMU the new connection. A copy is kept, with which the connection can be ended.

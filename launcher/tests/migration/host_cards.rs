@@ -108,3 +108,32 @@ fn a_guest_that_keeps_its_card_stays_and_has_it_whenever_it_gives_it_back() {
         assert!(has_card(&source).await);
     });
 }
+
+#[test]
+fn a_card_that_is_given_back_for_the_next_migration_stays_away() {
+    local(async {
+        let (mut pair, [source, _]) = start("virtio-rng-pci", "root1").await;
+        pair.begin(limits(), [7, 7]).await;
+        pair.source.reaches(State::Over).await;
+        // QEMU waits for the other end of an encrypted connection, and answers nothing meanwhile.
+        let (ours, _theirs) = connection();
+        let baggage = Some(Baggage { memory: ours, key: None, disks: BTreeMap::new() });
+        let order = MigrationOrder::Send { baggage, limits: slow() };
+        let (reply, replied) = oneshot::channel();
+        pair.source
+            .requests
+            .send(Request::Migrate { uid: "migration-2".to_owned(), order, reply })
+            .await
+            .unwrap();
+        timeout(SOON, replied).await.expect("no reply").unwrap().unwrap();
+        source.execute(system_reset {}, Deadline::after(SOON)).await.unwrap();
+        let goes = async {
+            while has_card(&source).await {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        timeout(SOON, goes).await.expect("it keeps the card");
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert!(!has_card(&source).await, "it was plugged in for the migration before");
+    });
+}
