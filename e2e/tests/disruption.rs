@@ -4,11 +4,11 @@ use anyhow::{Context, Result, ensure};
 use barevirt_e2e::command::objects;
 use barevirt_e2e::counting::Counting;
 use barevirt_e2e::harm::{component_is_ready, kill_daemon, kill_kubernetes_api};
+use barevirt_e2e::moving_volume::boot;
 use barevirt_e2e::slow_moves::SlowMoves;
-use barevirt_e2e::wait::{self, BOOT, MOVED, RUNNING, SOON};
+use barevirt_e2e::wait::{self, MOVED, RUNNING, SOON};
 use barevirt_e2e::{Console, Namespace, Node, alone, guest, in_namespace, installation, undisturbed};
 use serde_json::Value;
-use std::time::Duration;
 
 fn uid(object: &Value) -> String {
     object["metadata"]["uid"].as_str().unwrap_or_default().to_owned()
@@ -91,11 +91,11 @@ fn a_guest_does_not_notice_the_death_of_kubelet_and_containerd() {
 #[test]
 fn a_guest_moves_on_while_kubelets_and_containerds_die() {
     in_namespace("killmoving", |namespace| {
-        let (vmi, boot) = {
+        let (vmi, before) = {
             let _undisturbed = undisturbed();
             namespace.apply(&guest::movable(guest::machine("vm", "Always")))?;
             let vmi = namespace.wait_phase("vm", "Running", RUNNING)?;
-            (vmi, boot_id(namespace, BOOT)?)
+            (vmi, boot(namespace)?)
         };
         // At this rate the guest's memory takes half a minute.
         let _slow = SlowMoves::begin(namespace, "1Mi")?;
@@ -119,15 +119,7 @@ fn a_guest_moves_on_while_kubelets_and_containerds_die() {
         })?;
         ensure!(uid(&moved) == uid(&vmi) && moved["status"]["phase"] == "Running", "{}", moved["status"]);
         ensure!(moved["status"]["nodeName"] != vmi["status"]["nodeName"], "{}", moved["status"]);
-        ensure!(boot_id(namespace, SOON)? == boot, "it has booted again");
+        ensure!(boot(namespace)? == before, "it has booted again");
         Ok(())
     });
-}
-
-fn boot_id(namespace: &Namespace, within: Duration) -> Result<String> {
-    let mut console = Console::open(namespace, "vm")?;
-    console.login(within)?;
-    let boot = console.ok("cat /proc/sys/kernel/random/boot_id", SOON)?;
-    console.leave()?;
-    Ok(boot)
 }

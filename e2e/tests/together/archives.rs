@@ -1,18 +1,14 @@
 //! Archives without CDI: files that `virtctl image-upload` sends or that a web server has, as a pod sees them in its claim; and
 //! archives that are refused.
 
-use crate::imports::{condition, data_volume, host, publish, shell};
+use crate::imports::{FILLED, data_volume, fails, filled, host, publish, shell};
 use crate::uploads::without_cdi;
 use anyhow::{Result, ensure};
 use barevirt_e2e::cdi::{Absent, DATA_VOLUMES};
-use barevirt_e2e::wait::{RUNNING, SOON};
+use barevirt_e2e::wait::SOON;
 use barevirt_e2e::{Namespace, in_no_namespace, pods};
 use serde_json::{Value, json};
 use std::path::Path;
-use std::time::Duration;
-
-/// Time until a claim was filled.
-const FILLED: Duration = Duration::from_secs(RUNNING.as_secs() + 120);
 
 /// A directory `files`, and `files.tar.gz` with its contents.
 fn files(work: &Path) -> Result<()> {
@@ -126,17 +122,10 @@ fn an_archive_of_a_web_server_becomes_files_and_a_hostile_one_none() {
         for (name, file, _) in &bad {
             namespace.apply(&archive(name, &http(file)))?;
         }
-        let filled = namespace.wait(DATA_VOLUMES, "files", "to be filled", FILLED, |volume| {
-            ["Succeeded", "Failed"].iter().any(|phase| volume["status"]["phase"] == *phase)
-        })?;
-        ensure!(filled["status"]["phase"] == "Succeeded", "{}", filled["status"]);
+        filled(namespace, "files", FILLED)?;
         seen(namespace, "files", work.path())?;
         for (name, _, why) in &bad {
-            let failed = namespace.wait(DATA_VOLUMES, name, "to fail", FILLED, |volume| {
-                volume["status"]["phase"] == "Failed"
-            })?;
-            let said = condition(&failed, "Running")["message"].as_str().unwrap_or_default();
-            ensure!(said.contains(why), "{name}: {said}");
+            fails(namespace, name, why)?;
         }
         Ok(())
     });

@@ -161,10 +161,7 @@ fn an_object_of_a_bucket_fills_a_claim() {
             namespace.apply(&crate::imports::data_volume(name, &source, "16Mi"))?;
         }
         for name in ["signed", "open"] {
-            let filled = namespace.wait(DATA_VOLUMES, name, "to be filled", FILLED, |volume| {
-                ["Succeeded", "Failed"].iter().any(|phase| volume["status"]["phase"] == *phase)
-            })?;
-            ensure!(filled["status"]["phase"] == "Succeeded", "{}", filled["status"]);
+            crate::imports::filled(namespace, name, FILLED)?;
         }
         Ok(())
     });

@@ -26,7 +26,12 @@ pub(crate) fn without_cdi(name: &str, test: impl FnOnce(&Namespace) -> Result<()
 }
 
 pub(crate) fn host(namespace: &Namespace) -> String {
-    format!("{SERVER}.{}.svc", namespace.name())
+    host_of(namespace, SERVER)
+}
+
+/// The host name of a service.
+pub(crate) fn host_of(namespace: &Namespace, service: &str) -> String {
+    format!("{service}.{}.svc", namespace.name())
 }
 
 /// Puts a file on the web server. Input of `kubectl exec` may be cut short, so this is repeated until the
@@ -147,6 +152,31 @@ pub(crate) fn condition<'a>(object: &'a Value, type_: &str) -> &'a Value {
     all.and_then(|all| all.iter().find(|condition| condition["type"] == type_)).unwrap_or(&Value::Null)
 }
 
+/// Waits for the end of what fills a DataVolume, which has to succeed.
+pub(crate) fn filled(namespace: &Namespace, name: &str, within: Duration) -> Result<Value> {
+    let filled = namespace.wait(DATA_VOLUMES, name, "to be filled", within, |volume| {
+        ["Succeeded", "Failed"].iter().any(|phase| volume["status"]["phase"] == *phase)
+    })?;
+    ensure!(filled["status"]["phase"] == "Succeeded", "{name}: {}", filled["status"]);
+    Ok(filled)
+}
+
+/// Waits until a DataVolume has failed, with a message that contains those words; returns the message.
+pub(crate) fn fails(namespace: &Namespace, name: &str, why: &str) -> Result<String> {
+    let failed = namespace
+        .wait(DATA_VOLUMES, name, "to fail", FILLED, |volume| volume["status"]["phase"] == "Failed")?;
+    let said = condition(&failed, "Running")["message"].as_str().unwrap_or_default();
+    ensure!(said.contains(why), "{name}: {said}");
+    Ok(said.to_owned())
+}
+
+/// The checksum of the disk of the small guest's image.
+pub(crate) fn digest_of_tiny() -> Result<String> {
+    let work = tempfile::tempdir()?;
+    shell(work.path(), &format!("qemu-img convert -O raw {} raw", tiny().display()))?;
+    sha256(&work.path().join("raw"))
+}
+
 /// The device of the disk with that serial in the guest.
 fn device(serial: &str) -> String {
     format!("/dev/$(basename $(dirname $(grep -lx {serial} /sys/block/*/serial)))")
@@ -193,10 +223,7 @@ fn a_machine_boots_from_a_download_beside_a_disk_from_a_registry_and_an_empty_on
         ]);
         namespace.apply(&machine)?;
         for name in ["root", "data", "vmware", "empty"] {
-            let filled = namespace.wait(DATA_VOLUMES, name, "to be filled", FILLED, |volume| {
-                ["Succeeded", "Failed"].iter().any(|phase| volume["status"]["phase"] == *phase)
-            })?;
-            ensure!(filled["status"]["phase"] == "Succeeded", "{}", filled["status"]);
+            let filled = filled(namespace, name, FILLED)?;
             ensure!(filled["status"]["progress"] == "100.0%", "{}", filled["status"]);
             ensure!(condition(&filled, "Ready")["status"] == "True", "{}", filled["status"]);
             namespace.wait_gone("pod", &format!("importer-{name}"), SOON)?;
@@ -292,11 +319,7 @@ fn a_forbidden_import_fails_with_the_reason() {
             namespace.apply(&data_volume(name, source, "16Mi"))?;
         }
         for (name, _, why) in &all {
-            let failed = namespace.wait(DATA_VOLUMES, name, "to fail", FILLED, |volume| {
-                volume["status"]["phase"] == "Failed"
-            })?;
-            let said = condition(&failed, "Running")["message"].as_str().unwrap_or_default();
-            ensure!(said.contains(why), "{name}: {said}");
+            fails(namespace, name, why)?;
             namespace.wait_gone("pod", &format!("importer-{name}"), SOON)?;
         }
         let event = namespace.wait_event("backed", "ImportFailed")?;

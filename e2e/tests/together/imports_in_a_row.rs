@@ -1,6 +1,6 @@
 //! Two hundred imports, whose programs are killed now and then: each claim has the image, and nothing is left behind.
 
-use super::imports::{FILLED, SERVER, data_volume, host, publish, sha256, shell, tiny, without_cdi};
+use super::imports::{FILLED, SERVER, data_volume, digest_of_tiny, filled, host, publish, tiny, without_cdi};
 use anyhow::{Context, Result, anyhow, ensure};
 use barevirt_e2e::cdi::DATA_VOLUMES;
 use barevirt_e2e::command::objects;
@@ -75,10 +75,7 @@ fn round(namespace: &Namespace, number: u64, source: &Value, digest: &str) -> Re
     }
     let killers = NODES.map(|node| thread::spawn(move || kill_one(node, number)));
     for name in &names {
-        let filled = namespace.wait(DATA_VOLUMES, name, "to be filled", FILLED, |volume| {
-            ["Succeeded", "Failed"].iter().any(|phase| volume["status"]["phase"] == *phase)
-        })?;
-        ensure!(filled["status"]["phase"] == "Succeeded", "{name}: {}", filled["status"]);
+        filled(namespace, name, FILLED)?;
     }
     let mut killed = 0;
     for killer in killers {
@@ -98,9 +95,7 @@ fn two_hundred_imports_leave_no_pod_claim_or_space_behind() {
     without_cdi("importsrow", |namespace| {
         pods::server(namespace, SERVER, "images")?;
         publish(namespace, "tiny.qcow2", &tiny())?;
-        let work = tempfile::tempdir()?;
-        shell(work.path(), &format!("qemu-img convert -O raw {} raw", tiny().display()))?;
-        let digest = sha256(&work.path().join("raw"))?;
+        let digest = digest_of_tiny()?;
         let source = json!({ "http": { "url": format!("http://{}/tiny.qcow2", host(namespace)) } });
         let mut killed = 0;
         for number in 0..ROUNDS {

@@ -1,16 +1,16 @@
 //! DataVolumes without CDI, from Debian's nginx and docker-registry: with certificates of an authority of their own, passwords,
 //! a header and a redirect; and while the web server and the importer are killed.
 
-use super::imports::{FILLED, condition, data_volume, publish, sha256, shell, tiny, without_cdi};
+use super::imports::{
+    FILLED, condition, data_volume, digest_of_tiny, fails, filled, host_of, publish, tiny, without_cdi,
+};
 use super::imports_in_a_row::{have_the_image, kill_one};
 use anyhow::{Context, Result, ensure};
 use barevirt_e2e::cdi::DATA_VOLUMES;
-use barevirt_e2e::command::succeed;
 use barevirt_e2e::wait::{self, SOON};
-use barevirt_e2e::{Namespace, pods};
+use barevirt_e2e::{Namespace, image, pods};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use serde_json::{Value, json};
-use std::process::Command;
 
 /// Images of the add-ons `http` and `registry`, which the nodes have.
 const NGINX: &str = "localhost/barevirt-cluster/nginx:devel";
@@ -26,10 +26,6 @@ const HEADER: (&str, &str) = ("X-Token", "of-the-test");
 /// Bytes in a second from the slow folder: a transfer takes half a minute.
 const SLOW: &str = "1m";
 
-fn host(namespace: &Namespace, name: &str) -> String {
-    format!("{name}.{}.svc", namespace.name())
-}
-
 /// A config map `authority`, and a secret of each server's name with its certificate, key and configuration.
 fn certificates(namespace: &Namespace) -> Result<()> {
     let authority_key = KeyPair::generate()?;
@@ -41,13 +37,13 @@ fn certificates(namespace: &Namespace) -> Result<()> {
         "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "authority" }, "data": { "ca.crt": pem },
     }))?;
     let web = [
-        ("nginx.conf", nginx(&host(namespace, WEB))),
+        ("nginx.conf", nginx(&host_of(namespace, WEB))),
         ("users", format!("{}:{{PLAIN}}{}\n", USER.0, USER.1)),
     ];
     let images = [("config.yml", registry().to_string()), ("users", format!("{}:{HASH}\n", USER.0))];
     for (name, files) in [(WEB, web), (IMAGES, images)] {
         let key = KeyPair::generate()?;
-        let certificate = CertificateParams::new(vec![host(namespace, name)])?.signed_by(&key, &issuer)?;
+        let certificate = CertificateParams::new(vec![host_of(namespace, name)])?.signed_by(&key, &issuer)?;
         let mut data = json!({ "server.crt": certificate.pem(), "server.key": key.serialize_pem() });
         for (file, text) in files {
             data[file] = json!(text);
@@ -142,17 +138,14 @@ fn push(namespace: &Namespace) -> Result<()> {
     let pod = namespace.need("pod", IMAGES)?;
     let address = pod["status"]["podIP"].as_str().context("the registry has no address")?;
     let store = tempfile::tempdir()?;
-    let buildah = |arguments: &[&str]| {
-        let mut command = Command::new("buildah");
-        command.arg("--root").arg(store.path().join("root")).arg("--runroot").arg(store.path().join("run"));
-        succeed(command.args(["--storage-driver", "vfs"]).args(arguments), None)
-    };
     let archive = tiny().with_extension("oci.tar");
-    let image = buildah(&["pull", "--quiet", &format!("oci-archive:{}", archive.display())])?;
+    let pulled =
+        image::buildah(store.path(), &["pull", "--quiet", &format!("oci-archive:{}", archive.display())])?;
     let to = format!("docker://{address}:8443/images/tiny:1");
     let user = format!("{}:{}", USER.0, USER.1);
     // The certificate is for the name of the Service, which this machine does not resolve.
-    buildah(&["push", "--quiet", "--tls-verify=false", "--creds", &user, image.trim(), &to]).map(drop)
+    let words = ["push", "--quiet", "--tls-verify=false", "--creds", &user, pulled.trim(), &to];
+    image::buildah(store.path(), &words).map(drop)
 }
 
 fn restarts(namespace: &Namespace) -> Result<u64> {
@@ -160,15 +153,6 @@ fn restarts(namespace: &Namespace) -> Result<u64> {
     let all = pod["status"]["containerStatuses"].as_array().context("no containers")?;
     let server = all.iter().find(|container| container["name"] == "server").context("no server")?;
     server["restartCount"].as_u64().context("no count of restarts")
-}
-
-/// Waits for the end of an import that succeeds.
-fn succeeds(namespace: &Namespace, name: &str) -> Result<Value> {
-    let ended = namespace.wait(DATA_VOLUMES, name, "to end", FILLED * 2, |volume| {
-        ["Succeeded", "Failed"].iter().any(|phase| volume["status"]["phase"] == *phase)
-    })?;
-    ensure!(ended["status"]["phase"] == "Succeeded", "{name}: {}", ended["status"]);
-    Ok(ended)
 }
 
 /// Waits until a slow import has some part of its disk and not all of it.
@@ -200,14 +184,14 @@ fn servers_with_certificates_and_passwords_fill_disks_or_the_reason_is_told() {
         secret("token", json!({ "header": format!("{}: {}", HEADER.0, HEADER.1) }))?;
         let web = |path: &str, more: Value| {
             let mut source = json!({
-                "url": format!("https://{}/{path}", host(namespace, WEB)), "certConfigMap": "authority",
+                "url": format!("https://{}/{path}", host_of(namespace, WEB)), "certConfigMap": "authority",
             });
             merge(&mut source, more);
             json!({ "http": source })
         };
         let image = |more: Value| {
             let mut source = json!({
-                "url": format!("docker://{}/images/tiny:1", host(namespace, IMAGES)), "certConfigMap": "authority",
+                "url": format!("docker://{}/images/tiny:1", host_of(namespace, IMAGES)), "certConfigMap": "authority",
             });
             merge(&mut source, more);
             json!({ "registry": source })
@@ -223,11 +207,9 @@ fn servers_with_certificates_and_passwords_fill_disks_or_the_reason_is_told() {
             namespace.apply(&data_volume(name, source, "160Mi"))?;
         }
         for (name, _) in &good {
-            succeeds(namespace, name)?;
+            filled(namespace, name, FILLED * 2)?;
         }
-        let work = tempfile::tempdir()?;
-        shell(work.path(), &format!("qemu-img convert -O raw {} raw", tiny().display()))?;
-        have_the_image(namespace, &sha256(&work.path().join("raw"))?)?;
+        have_the_image(namespace, &digest_of_tiny()?)?;
 
         let bad = [
             ("no-authority", web("disk", json!({ "certConfigMap": null })), "with TLS"),
@@ -242,11 +224,7 @@ fn servers_with_certificates_and_passwords_fill_disks_or_the_reason_is_told() {
             namespace.apply(&data_volume(name, source, "160Mi"))?;
         }
         for (name, _, why) in &bad {
-            let failed = namespace.wait(DATA_VOLUMES, name, "to fail", FILLED, |volume| {
-                volume["status"]["phase"] == "Failed"
-            })?;
-            let said = condition(&failed, "Running")["message"].as_str().unwrap_or_default();
-            ensure!(said.contains(why), "{name}: {said}");
+            let said = fails(namespace, name, why)?;
             ensure!(!said.contains(USER.1) && !said.contains(HEADER.1), "{name} tells a secret: {said}");
         }
         Ok(())
@@ -259,25 +237,23 @@ fn an_import_goes_on_after_its_server_and_its_importer_were_killed() {
         certificates(namespace)?;
         serve(namespace, WEB, NGINX, &["-c", "/config/nginx.conf"], "/tmp/www")?;
         publish(namespace, "disk", &tiny())?;
-        let url = format!("https://{}/slow/disk", host(namespace, WEB));
+        let url = format!("https://{}/slow/disk", host_of(namespace, WEB));
         let source = json!({ "http": { "url": url, "certConfigMap": "authority" } });
         namespace.apply(&data_volume("disk", &source, "160Mi"))?;
         is_under_way(namespace, "disk")?;
         namespace.kubectl(&["exec", WEB, "-c", "main", "--", "sh", "-c", "kill -KILL $(pidof nginx)"])?;
         wait::until_true("the server to be started again", SOON, || Ok(restarts(namespace)? >= 1))?;
-        let filled = succeeds(namespace, "disk")?;
-        ensure!(filled["status"]["restartCount"].as_u64().unwrap_or_default() == 0, "{}", filled["status"]);
+        let ended = filled(namespace, "disk", FILLED * 2)?;
+        ensure!(ended["status"]["restartCount"].as_u64().unwrap_or_default() == 0, "{}", ended["status"]);
 
         namespace.apply(&data_volume("again", &source, "160Mi"))?;
         is_under_way(namespace, "again")?;
         let pod = namespace.need("pod", "importer-again")?;
         ensure!(kill_one(pod["spec"]["nodeName"].as_str().context("no node")?, 0)?, "no importer was found");
-        let filled = succeeds(namespace, "again")?;
-        ensure!(filled["status"]["restartCount"].as_u64() >= Some(1), "{}", filled["status"]);
+        let ended = filled(namespace, "again", FILLED * 2)?;
+        ensure!(ended["status"]["restartCount"].as_u64() >= Some(1), "{}", ended["status"]);
 
-        let work = tempfile::tempdir()?;
-        shell(work.path(), &format!("qemu-img convert -O raw {} raw", tiny().display()))?;
-        have_the_image(namespace, &sha256(&work.path().join("raw"))?)
+        have_the_image(namespace, &digest_of_tiny()?)
     });
 }
 
