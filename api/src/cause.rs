@@ -9,7 +9,7 @@ const NOT_YET: &str = " is not supported yet";
 /// One fault of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cause {
-    /// Path of the field, such as `spec.domain.devices.disks[1].name`.
+    /// Path of the field, such as `spec.domain.devices.disks[1].name`; empty if no field is at fault.
     pub field: String,
     /// What is wrong, as a message for users that names the field or the object.
     pub message: String,

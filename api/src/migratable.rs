@@ -171,12 +171,6 @@ fn other_than_disks(vmi: &VirtualMachineInstance, bindings: &Bindings) -> Vec<Ob
         REASON_OTHER,
         "VMI has slots for USB devices of clients (clientPassthrough)",
     );
-    let metrics = spec.volumes.iter().any(|volume| volume.downward_metrics.is_some());
-    add(
-        devices.downward_metrics.is_some() || metrics,
-        REASON_OTHER,
-        "VMI reads metrics of its node (downwardMetrics)",
-    );
     add(
         cpu.is_some_and(|cpu| cpu.dedicated_cpu_placement.unwrap_or(false)),
         REASON_OTHER,

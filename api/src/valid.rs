@@ -29,6 +29,8 @@ pub struct ValidVmi {
 /// A disk with its volume.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ValidDisk {
+    /// Its index in `spec.domain.devices.disks`.
+    pub at: usize,
     /// How the guest sees the disk.
     pub disk: Disk,
     /// The source of its contents.
@@ -156,14 +158,21 @@ impl ValidVmi {
         machine.and_then(|machine| machine.type_.as_deref()).unwrap_or(defaults::MACHINE_TYPE)
     }
 
-    /// Disks in their order, each with its volume.
+    /// Disks in their order, each with its volume. A CD drive without a disc is not among them.
     pub fn disks(&self) -> &[ValidDisk] {
         &self.disks
     }
 
-    /// The disks that the guest starts with, each with its index in the list.
-    pub fn boot_disks(&self) -> impl Iterator<Item = (usize, &ValidDisk)> {
-        self.disks.iter().enumerate().filter(|(_, disk)| !disk.volume.is_hotpluggable())
+    /// The disks that the guest starts with.
+    pub fn boot_disks(&self) -> impl Iterator<Item = &ValidDisk> {
+        self.disks.iter().filter(|disk| !disk.volume.is_hotpluggable())
+    }
+
+    /// CD drives that the guest starts with and whose disc comes and goes, each with its index in the list of disks.
+    pub fn drives(&self) -> impl Iterator<Item = (usize, &Disk)> {
+        let disks = self.spec().domain.devices.disks.iter().enumerate();
+        let stays = |disk: &Disk| self.boot_disks().any(|with| with.disk.name == disk.name);
+        disks.filter(move |(_, disk)| disk.is_cdrom() && !stays(disk))
     }
 
     /// The volumes that are part of the launcher's pod, in their order. They stay the same during the life of
@@ -245,10 +254,11 @@ impl ValidVmi {
     }
 }
 
-/// Each disk with its volume and bus; `None` if one of them is missing or unknown.
+/// Each disk with its volume and bus; `None` if one of them is missing or unknown. Only a CD drive may have no volume.
 fn pair_disks(spec: &VirtualMachineInstanceSpec) -> Option<Vec<ValidDisk>> {
-    let pair = |disk: &Disk| {
-        let volume = spec.volumes.iter().find(|volume| volume.name == disk.name)?.clone();
+    let volume = |disk: &Disk| spec.volumes.iter().find(|volume| volume.name == disk.name);
+    let pair = |(at, disk): (usize, &Disk)| {
+        let volume = volume(disk)?.clone();
         let bus = match disk.bus()? {
             "virtio" => Bus::Virtio,
             "sata" => Bus::Sata,
@@ -256,9 +266,10 @@ fn pair_disks(spec: &VirtualMachineInstanceSpec) -> Option<Vec<ValidDisk>> {
             "usb" => Bus::Usb,
             _ => return None,
         };
-        Some(ValidDisk { disk: disk.clone(), volume, bus })
+        Some(ValidDisk { at, disk: disk.clone(), volume, bus })
     };
-    spec.domain.devices.disks.iter().map(pair).collect()
+    let disks = spec.domain.devices.disks.iter().enumerate();
+    disks.filter(|(_, disk)| !disk.is_cdrom() || volume(disk).is_some()).map(pair).collect()
 }
 
 /// Each interface with its network and hardware address; `None` if a network is missing.

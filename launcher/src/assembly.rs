@@ -11,8 +11,8 @@ use barevirt_api::sizing::DedicatedCpus;
 use barevirt_api::v1::ClientPassthroughDevices;
 use barevirt_api::valid::ValidVmi;
 use barevirt_machine::{
-    Accelerator, Disk, Facts, Fd, FdSet, GuestAgent, HostCpu, HostCpus, HostSource, HotDisks, InterfaceFacts,
-    Layout, Monitors, PlanError, ReadMode, argv, attach_host_cards, plan, tagged_cards,
+    Accelerator, Disk, Facts, Fd, FdSet, GuestAgent, HostCpu, HostCpus, HostSource, HotDisks, Image,
+    InterfaceFacts, Layout, Monitors, PlanError, argv, attach_host_cards, plan, tagged_cards,
 };
 use tokio::net::UnixStream;
 
@@ -254,7 +254,7 @@ pub fn assemble(
         let mut volumes = vmi.volumes().iter();
         volumes.any(|volume| volume.name == name && volume.is_hotpluggable())
     };
-    let came = machine.disks.iter().filter(|disk| hot(&disk.name)).cloned().collect();
+    let came = machine.disks.iter().filter(|disk| disk.image.is_some() && hot(&disk.name)).cloned().collect();
     let launch = Launch {
         command,
         tpm: firmware.tpm,
@@ -277,14 +277,14 @@ pub fn assemble(
 
 /// Disks that the guest writes. Disks that are only read are made on the target as they were made here.
 fn copyable(vmi: &ValidVmi, disks: &[Disk], installation: &Installation, comes: bool) -> Copyable {
-    let written = disks.iter().filter(|disk| disk.image.mode == ReadMode::ReadWrite).filter_map(|disk| {
+    let written = disks.iter().filter(|disk| disk.is_written()).filter_map(|disk| {
         let volume = vmi.volumes().iter().find(|volume| volume.name == disk.name)?;
         // If the file is shared, the target has the same file; if not, the guest does not move.
         if volume.host_disk.is_some() {
             return None;
         }
         let on_claim = volume.claim().is_some_and(|claim| !claim.is_ephemeral);
-        Some(LocalDisk { name: disk.name.clone(), node: disk.image.node(), on_claim })
+        Some(LocalDisk { name: disk.name.clone(), node: Image::node_of(&disk.name), on_claim })
     });
     let (claims, local) = written.partition(|disk| disk.on_claim);
     let moved = vmi.vmi().status.iter().flat_map(|status| &status.migrated_volumes);

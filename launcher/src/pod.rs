@@ -20,6 +20,7 @@ pub mod cards;
 pub mod confine;
 pub mod debug;
 pub mod descriptor_store;
+mod discs;
 mod filesystems;
 pub mod grow;
 mod images;

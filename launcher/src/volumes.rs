@@ -138,6 +138,8 @@ pub struct Prepared {
     pub on_claims: Vec<ClaimDisk>,
     /// Those of them that can grow.
     pub growing: Vec<Growing>,
+    /// Devices whose locks the source of the guest still has.
+    pub late_locks: Vec<PathBuf>,
     /// Config drives that are made once the places of the machine's devices are known.
     pub config_drives: Vec<ConfigDrive>,
 }
@@ -153,7 +155,7 @@ pub fn prepare(
     descriptors: &mut Descriptors,
 ) -> Result<Prepared, VolumeError> {
     let mut prepared = Prepared::default();
-    for (_, disk) in vmi.boot_disks() {
+    for disk in vmi.boot_disks() {
         let facts = prepare_one(vmi, disk, &mut bases, places, descriptors, &mut prepared)?;
         prepared.volumes.push(facts);
     }
@@ -280,8 +282,15 @@ fn on_claim(
         Some(true) => Access::Share,
         _ => Access::Write,
     };
-    let mut found = claim::find(name, access, size, &places_of_claims)
-        .map_err(|source| VolumeError::Claim { volume: name.clone(), source })?;
+    let mut found = match claim::find(name, access, size, &places_of_claims) {
+        // The source of the guest may be on a node with the same kernel.
+        Err(ClaimError::InUse(_)) if places.comes => {
+            prepared.late_locks.push(places.claims.devices.join(name));
+            claim::find(name, Access::Share, size, &places_of_claims)
+        }
+        found => found,
+    }
+    .map_err(|source| VolumeError::Claim { volume: name.clone(), source })?;
     // Guests that share a file would change its length at the same time.
     if access == Access::Write && !places.comes {
         growing::at_start(vmi, name, &mut found, &places.claims.room);

@@ -132,3 +132,37 @@ impl Command for QueryNamedBlockNodes {
     const NAME: &'static str = "query-named-block-nodes";
     const ALLOW_OOB: bool = false;
 }
+
+/// `query-block`, of which only drives with removable media are of interest here: the crate's type describes every driver's
+/// image.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct QueryBlock {}
+
+/// An entry of the answer to [`QueryBlock`] (`BlockInfo` in `qapi/block-core.json`).
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub struct BlockDrive {
+    /// Id of the device, or its path in QEMU's object tree.
+    #[serde(default)]
+    pub qdev: Option<String>,
+    /// Whether the tray is open; only of devices with a tray.
+    #[serde(default)]
+    pub tray_open: Option<bool>,
+    /// Its medium, if there is one.
+    #[serde(default)]
+    pub inserted: Option<BlockMedium>,
+}
+
+/// The medium of a [`BlockDrive`].
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct BlockMedium {
+    /// Name of its block node.
+    #[serde(rename = "node-name", default)]
+    pub node_name: Option<String>,
+}
+
+impl QmpCommand for QueryBlock {}
+impl Command for QueryBlock {
+    type Ok = Vec<BlockDrive>;
+    const NAME: &'static str = "query-block";
+    const ALLOW_OOB: bool = false;
+}

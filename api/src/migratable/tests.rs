@@ -195,7 +195,6 @@ fn devices_of_a_node_prevent_migration() {
         ),
         (devices(json!({"autoattachVSOCK": true})), REASON_OTHER, "VSOCK"),
         (devices(json!({"clientPassthrough": {}})), REASON_OTHER, "clientPassthrough"),
-        (devices(json!({"downwardMetrics": {}})), REASON_OTHER, "downwardMetrics"),
         (cpu(json!({"dedicatedCpuPlacement": true})), REASON_OTHER, "dedicatedCpuPlacement"),
         (cpu(json!({"features": [{"name": "invtsc", "policy": "require"}]})), REASON_TSC, "invtsc"),
         (cpu(json!({"realtime": {}})), REASON_OTHER, "realtime"),
@@ -214,11 +213,13 @@ fn devices_of_a_node_prevent_migration() {
 }
 
 #[test]
-fn switched_off_devices_keep_nothing() {
+fn switched_off_devices_and_metrics_keep_nothing() {
     let vmi = instance(
         "ReadWriteMany",
         json!({"spec": {"domain": {
-            "devices": {"tpm": {"enabled": false, "persistent": true}, "autoattachVSOCK": false},
+            "devices": {
+                "tpm": {"enabled": false, "persistent": true}, "autoattachVSOCK": false, "downwardMetrics": {},
+            },
             "features": {"hypervPassthrough": {"enabled": false}, "hyperv": {"reenlightenment": {"enabled": false}}},
             "cpu": {"dedicatedCpuPlacement": false, "features": [{"name": "invtsc", "policy": "disable"}]},
         }}}),

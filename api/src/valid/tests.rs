@@ -34,6 +34,7 @@ fn parts_are_paired_in_the_order_of_devices() {
     .unwrap();
     let disks: Vec<_> = vmi.disks().iter().map(|disk| (disk.volume.name.as_str(), disk.bus)).collect();
     assert_eq!(disks, [("b", Bus::Virtio), ("a", Bus::Sata), ("c", Bus::Scsi)]);
+    assert_eq!(vmi.drives().count(), 0);
     assert_eq!(vmi.interfaces()[0].mac, "02:aa:00:00:00:01");
     assert_eq!(vmi.interfaces()[0].network.name, "n");
     assert_eq!((vmi.name(), vmi.namespace(), vmi.uid()), ("vm.example", "ns", "u"));
@@ -44,6 +45,25 @@ fn parts_are_paired_in_the_order_of_devices() {
     assert_eq!(vmi.machine_type(), "q35");
     assert_eq!(vmi.topology().vcpus(), 2);
     assert_eq!(vmi.firmware_uuid(), identity::uuid("ns", "vm.example"));
+}
+
+#[test]
+fn a_drive_is_there_with_and_without_its_disc() {
+    let hot = |name: &str| json!({"name": name, "persistentVolumeClaim": {"claimName": name, "hotpluggable": true}});
+    let drives = |volumes: Value, places: &[usize]| {
+        let mut object = spec();
+        let drive = |name: &str| json!({"name": name, "cdrom": {}});
+        object["domain"]["devices"]["disks"] = json!([drive("d"), {"name": "b", "disk": {}}, drive("e")]);
+        object["volumes"] = volumes;
+        let vmi = ValidVmi::new(read(json!({"metadata": {"name": "vm"}, "spec": object}))).unwrap();
+        let drives: Vec<_> = vmi.drives().map(|(at, drive)| (at, drive.name.clone())).collect();
+        assert_eq!(drives, [(0, "d".to_owned()), (2, "e".to_owned())]);
+        assert_eq!(vmi.boot_disks().map(|disk| disk.at).collect::<Vec<_>>(), [1]);
+        assert_eq!(vmi.disks().iter().map(|disk| disk.at).collect::<Vec<_>>(), places);
+    };
+    let system = json!({"name": "b", "emptyDisk": {"capacity": "1Mi"}});
+    drives(json!([system]), &[1]);
+    drives(json!([system, hot("e")]), &[1, 2]);
 }
 
 #[test]
@@ -63,9 +83,10 @@ fn every_cause_is_returned_and_a_name_is_needed() {
     let mut object = spec();
     object["domain"]["memory"] = Value::Null;
     object["volumes"][0]["name"] = json!("z");
+    object["domain"]["devices"]["disks"][1] = json!({"name": "a", "disk": {}});
     let causes = ValidVmi::new(read(json!({"metadata": {}, "spec": object}))).unwrap_err();
     let fields: Vec<_> = causes.iter().map(|cause| cause.field.as_str()).collect();
-    assert_eq!(fields, ["spec.domain.devices.disks[1].cdrom", "spec.domain.memory.guest", "metadata.name"]);
+    assert_eq!(fields, ["spec.domain.devices.disks[1].name", "spec.domain.memory.guest", "metadata.name"]);
 }
 
 #[test]

@@ -60,19 +60,14 @@ pub(super) fn target_name(disk: &Disk) -> &'static str {
     }
 }
 
-/// No volume has the disk's name. This is only allowed for a CD drive, which is empty then.
+/// No volume has the disk's name: only a CD drive can be empty.
 fn missing(field: &Path, disk: &Disk, gates: &Gates, causes: &mut Vec<Cause>) {
     if !disk.is_cdrom() {
         causes.push(Cause::invalid(
             &field.child("name"),
             format!("{} '{}' not found.", field.child("Name"), quoted(&disk.name)),
         ));
-    } else if gates.is_on(DECLARATIVE_HOTPLUG_VOLUMES) {
-        causes.push(Cause::not_supported_yet(
-            &field.child("cdrom"),
-            &format!("without a volume named '{}' (an empty drive)", quoted(&disk.name)),
-        ));
-    } else {
+    } else if !gates.is_on(DECLARATIVE_HOTPLUG_VOLUMES) {
         causes.push(Cause::invalid(
             &field.child("name"),
             format!(
@@ -95,7 +90,7 @@ fn shown(field: &Path, disk: &Disk, volume: &Volume, causes: &mut Vec<Cause>) {
         let what = "of a disk that is plugged into a running machine";
         causes.push(Cause::not_supported_yet(&field.child("dedicatedIOThread"), what));
     }
-    if volume.is_hotpluggable() && disk.boot_order.is_some() {
+    if volume.is_hotpluggable() && disk.boot_order.is_some() && !disk.is_cdrom() {
         let what = "of a disk that is plugged into a running machine";
         causes.push(Cause::not_supported_yet(&field.child("bootOrder"), what));
     }
@@ -104,9 +99,10 @@ fn shown(field: &Path, disk: &Disk, volume: &Volume, causes: &mut Vec<Cause>) {
         let what = "of a disk that is plugged into a running machine";
         causes.push(Cause::not_supported_yet(&field.child("disk.pciAddress"), what));
     }
-    if volume.is_hotpluggable() && disk.is_cdrom() {
-        let what = "with a volume that is hotpluggable (a disc that is exchanged)";
-        causes.push(Cause::not_supported_yet(&field.child("cdrom"), what));
+    let tray = disk.cdrom.as_ref().and_then(|drive| drive.tray.as_deref());
+    if volume.is_hotpluggable() && tray == Some("open") {
+        let what = "'open' of a drive whose volume is hotpluggable";
+        causes.push(Cause::not_supported_yet(&field.child("cdrom.tray"), what));
     }
     if volume.downward_metrics.is_some() {
         let field = field.child("disk");

@@ -67,7 +67,8 @@ pub(crate) fn plan(
             }
             (Some(_), wants) => {
                 changed.spec.volumes.retain(|volume| volume.name != name);
-                if !(drive(disk_is) && drive(disk_wants)) {
+                // A CD drive stays until the guest's end.
+                if !drive(disk_is) {
                     changed.spec.domain.devices.disks.retain(|disk| disk.name != name);
                 }
                 if wants.is_some() {
@@ -215,17 +216,38 @@ mod tests {
     }
 
     #[test]
-    fn a_disc_that_is_exchanged_waits_for_a_restart() {
+    fn a_disc_comes_and_goes_and_its_drive_stays() {
         let drive = |mut spec: VirtualMachineInstanceSpec| {
             let disk = &mut spec.domain.devices.disks[1];
             *disk = serde_json::from_value(json!({"name": "a", "cdrom": {"bus": "sata"}})).unwrap();
             spec
         };
-        let mut empty = vmi(&["a"], &[]);
-        empty.spec = drive(empty.spec);
-        empty.spec.volumes.truncate(1);
-        let plugs = plan(&drive(spec(&["a"])), &empty, &Gates::default());
-        assert_eq!((plugs.volumes.len(), plugs.refused.len()), (1, 1));
+        let with = |names: &[&str]| drive(spec(names));
+        let without = |mut spec: VirtualMachineInstanceSpec| {
+            spec.volumes.truncate(1);
+            spec
+        };
+        let mut no_drive = spec(&["a"]);
+        no_drive.volumes.truncate(1);
+        no_drive.domain.devices.disks.truncate(1);
+        for (has, told, wanted, volumes, waits) in [
+            (without(with(&["a"])), &[][..], with(&["a"]), "root a", false),
+            (without(with(&["a"])), &["a"], with(&["a"]), "root", true),
+            (with(&["a"]), &["a"], without(with(&["a"])), "root", false),
+            (with(&["a"]), &["a"], with(&["a:x"]), "root", true),
+            // The drive stays until a restart.
+            (with(&["a"]), &["a"], no_drive, "root", false),
+        ] {
+            let mut vmi = vmi(&[], told);
+            vmi.spec = has;
+            let plugs = plan(&wanted, &vmi, &Gates::default());
+            let names: Vec<&str> = plugs.volumes.iter().map(|volume| volume.name.as_str()).collect();
+            assert_eq!((names.join(" ").as_str(), plugs.waits.contains("a")), (volumes, waits));
+            assert!(plugs.refused.is_empty() && plugs.disks == vmi.spec.domain.devices.disks);
+        }
+        // A drive is no disk that is plugged in.
+        let plugs = plan(&with(&["a"]), &vmi(&[], &[]), &Gates::default());
+        assert_eq!((plugs.disks.len(), plugs.refused.len()), (1, 1));
     }
 
     fn list() -> impl Strategy<Value = Vec<&'static str>> {

@@ -7,6 +7,8 @@ use barevirt_e2e::{Console, Namespace, guest, in_namespace};
 use serde_json::{Value, json};
 use std::time::Duration;
 
+use crate::imports::{data_volume, without_cdi};
+
 /// Time until a claim is filled, a pod holds it, and the guest gets or loses a disk.
 const CHANGE: Duration = Duration::from_secs(120);
 
@@ -173,6 +175,63 @@ fn a_changed_template_brings_volumes_and_takes_them() {
             wait_unreported(namespace, name)?;
         }
         needs_no_restart(namespace)
+    });
+}
+
+/// Bytes on the disc in the guest's CD drive, as it counts them; "none" without a disc.
+fn on_disc(console: &mut Console, expected: &str) -> Result<()> {
+    wait::until_true(&format!("the guest to have {expected} bytes on a disc"), SOON, || {
+        Ok(console.ok("wc -c </dev/sr0 2>/dev/null || echo none", SOON)?.trim() == expected)
+    })
+}
+
+#[test]
+fn a_disc_is_inserted_exchanged_and_ejected_once_the_guest_lets_go() {
+    without_cdi("plug-disc", |namespace| {
+        for (name, size) in [("first", "16Mi"), ("second", "24Mi")] {
+            let mut volume = data_volume(name, &json!({ "blank": {} }), size);
+            // It is bound where its guest is.
+            volume["metadata"]["annotations"] = Value::Null;
+            namespace.apply(&volume)?;
+        }
+        let bare = guest::machine("vm", "Always");
+        let mut empty = bare.clone();
+        let drive = json!({ "name": "cd", "cdrom": { "bus": "sata" } });
+        guest::push(&mut guest::spec_of(&mut empty)["domain"]["devices"]["disks"], drive);
+        let insert = |disc: &str| {
+            let mut machine = empty.clone();
+            let source = json!({ "name": disc, "hotpluggable": true });
+            let volume = json!({ "name": "cd", "dataVolume": source });
+            guest::push(&mut guest::spec_of(&mut machine)["volumes"], volume);
+            namespace.apply(&machine)?;
+            namespace.wait("vmi", "vm", &format!("to have the disc {disc}"), CHANGE, |vmi| {
+                volume_status(vmi, "cd").is_some_and(|volume| {
+                    volume["phase"] == "Ready" && volume["persistentVolumeClaimInfo"]["claimName"] == disc
+                })
+            })
+        };
+        let mut console = boot(namespace, &empty)?;
+        on_disc(&mut console, "none")?;
+        insert("first")?;
+        on_disc(&mut console, "16777216")?;
+        insert("second")?;
+        on_disc(&mut console, "25165824")?;
+        // A guest that has it open keeps the tray shut.
+        console.ok("exec 3</dev/sr0", SOON)?;
+        namespace.apply(&empty)?;
+        let leaves = |vmi: &Value| volume_status(vmi, "cd").is_some_and(|disc| disc["phase"] == "Detaching");
+        namespace.wait("vmi", "vm", "to be asked for its disc", CHANGE, leaves)?;
+        ensure!(console.ok("dd if=/dev/sr0 bs=2k count=1 2>/dev/null | wc -c", SOON)?.trim() == "2048");
+        console.ok("exec 3<&-", SOON)?;
+        wait_unreported(namespace, "cd")?;
+        on_disc(&mut console, "none")?;
+        needs_no_restart(namespace)?;
+        namespace.apply(&bare)?;
+        namespace.wait("vm", "vm", "to need a restart without its drive", SOON, |vm| {
+            let conditions = vm["status"]["conditions"].as_array().cloned().unwrap_or_default();
+            conditions.iter().any(|condition| condition["type"] == "RestartRequired")
+        })?;
+        Ok(())
     });
 }
 

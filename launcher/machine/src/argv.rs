@@ -1,5 +1,6 @@
 //! Prints a machine as QEMU's command line. This cannot fail, and adds only options that all machines have.
 
+use crate::device::blockdev::Image;
 use crate::device::flash::Flash;
 use crate::device::serial::socket_chardev;
 use crate::device::sound::Sound;
@@ -291,7 +292,7 @@ fn devices(argv: &mut Arguments, machine: &Machine) {
     }
     for (index, disk) in machine.disks.iter().enumerate() {
         argv.of_list("disk", &disk.name, "disks", index);
-        for node in disk.image.nodes() {
+        for node in disk.image.iter().flat_map(Image::nodes) {
             argv.json("-blockdev", &node);
         }
         argv.json("-device", &disk.props());

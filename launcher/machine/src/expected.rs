@@ -179,7 +179,7 @@ fn volumes(vmi: &ValidVmi, numbers: &mut Numbers, sets: &mut Vec<FdSet>) -> Vec<
         }
         ready(file("img"), ImageFormat::Raw)
     };
-    vmi.boot_disks().map(|(_, disk)| one(disk)).collect()
+    vmi.boot_disks().map(&mut one).collect()
 }
 
 fn firmware_facts(vmi: &ValidVmi, numbers: &mut Numbers, sets: &mut Vec<FdSet>) -> FirmwareFacts {

@@ -4,6 +4,7 @@
 //! order. A later removal uses the same inverses, with one difference that QMP imposes: `device_del` only
 //! asks the guest, and the earlier steps may be undone after `DEVICE_DELETED` has named the device.
 
+use crate::device::blockdev::Image;
 use crate::device::disk::Disk;
 use crate::device::host::HostDevice;
 use crate::device::nic::Nic;
@@ -33,13 +34,33 @@ pub struct Step {
 /// The steps that add a disk.
 #[must_use]
 pub fn attach_disk(disk: &Disk) -> Vec<Step> {
-    let nodes = disk.image.nodes();
-    let blocks = nodes.iter().zip(disk.image.node_names()).map(|(node, name)| Step {
-        forward: Command { execute: "blockdev-add", arguments: node.to_value() },
-        inverse: Command { execute: "blockdev-del", arguments: json!({ "node-name": name }) },
+    nodes(disk).chain([device(&disk.props(), disk.id())]).collect()
+}
+
+/// The steps that put a disc into the CD drive of its name, which is empty. QEMU exchanges the medium of an open drive only.
+#[must_use]
+pub fn insert_disc(disc: &Disk) -> Vec<Step> {
+    let drive = json!({ "id": disc.id() });
+    let node = json!({ "id": disc.id(), "node-name": Image::node_of(&disc.name) });
+    let step = |(execute, arguments): (_, &Value), (inverse, drive): (_, &Value)| Step {
+        forward: Command { execute, arguments: arguments.clone() },
+        inverse: Command { execute: inverse, arguments: drive.clone() },
         awaits_device: None,
-    });
-    blocks.chain([device(&disk.props(), disk.id())]).collect()
+    };
+    let [open, close] = ["blockdev-open-tray", "blockdev-close-tray"].map(|tray| (tray, &drive));
+    let put = step(("blockdev-insert-medium", &node), ("blockdev-remove-medium", &drive));
+    nodes(disc).chain([step(open, close), put, step(close, open)]).collect()
+}
+
+/// The steps that open the image of a disk.
+fn nodes(disk: &Disk) -> impl Iterator<Item = Step> {
+    disk.image.iter().flat_map(|image| image.nodes().into_iter().zip(image.node_names())).map(
+        |(node, name)| Step {
+            forward: Command { execute: "blockdev-add", arguments: node.to_value() },
+            inverse: Command { execute: "blockdev-del", arguments: json!({ "node-name": name }) },
+            awaits_device: None,
+        },
+    )
 }
 
 /// The steps that add a network interface. A tap's descriptor must be passed to the monitor (`getfd`) before.

@@ -198,8 +198,9 @@ fn qemu_takes_every_machine() {
 #[test]
 fn block_nodes_have_the_names_that_were_planned() {
     let vmi = manifest("everything");
-    let planned: BTreeSet<String> =
-        plan(&vmi, &facts(&vmi)).unwrap().disks.iter().flat_map(|disk| disk.image.node_names()).collect();
+    let machine = plan(&vmi, &facts(&vmi)).unwrap();
+    let images = machine.disks.iter().filter_map(|disk| disk.image.as_ref());
+    let planned: BTreeSet<String> = images.flat_map(Image::node_names).collect();
     let mut qemu = Qemu::start(&vmi, facts(&vmi));
     qemu.negotiate();
     assert_eq!(qemu.node_names(), planned);
@@ -235,7 +236,7 @@ fn hotplug_takes_the_same_disk_and_undoes_it() {
     let (_, port) = machine.layout.occupy("disk-more").unwrap();
     let disk = Disk {
         name: "more".into(),
-        image: Image {
+        image: Some(Image {
             name: "more".into(),
             source: FileSource::Path(image.to_str().unwrap().into()),
             format: ImageFormat::Qcow2,
@@ -245,7 +246,7 @@ fn hotplug_takes_the_same_disk_and_undoes_it() {
             aio: Aio::Threads,
             is_shared: false,
             thick: false,
-        },
+        }),
         device: DiskDevice {
             kind: DiskKind::Disk,
             is_empty: false,

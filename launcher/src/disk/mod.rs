@@ -15,6 +15,7 @@ pub mod claim;
 pub mod container;
 pub mod growth;
 pub mod host;
+pub mod late_lock;
 #[cfg(test)]
 pub(crate) mod loop_device;
 pub mod qcow2;

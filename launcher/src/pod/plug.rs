@@ -11,6 +11,8 @@
 //! A guest that comes from another node has the disks that it had there. They are treated as if they were
 //! plugged in here.
 //!
+//! A CD drive stays in the machine. Only its disc comes and goes, through the tray ([`super::discs`]).
+//!
 //! A disk is a volume on a claim: a volume that moves to another claim is unplugged first, and plugged in
 //! again. The descriptor of a disk that QEMU refuses is kept for another attempt. If a guest does not release
 //! a disk, it is asked again and again.
@@ -24,7 +26,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use barevirt_api::valid::ValidVmi;
-use barevirt_machine::{Cache, Disk, FileSource, HotDisk as Plan, HotDisks, ImageFormat, VolumeFacts};
+use barevirt_machine::{
+    Cache, Disk, DiskKind, FileSource, HotDisk as Plan, HotDisks, Image, ImageFormat, VolumeFacts,
+};
 use barevirt_protocol::names::HotDisk;
 use barevirt_protocol::v1;
 use barevirt_qmp::newer::QueryNamedBlockNodes;
@@ -36,6 +40,7 @@ use tokio::time::Instant;
 
 use super::cards::Cards;
 use super::descriptor_store::DescriptorStore;
+use super::discs;
 use super::monitored::{COMMAND, LATER, Leaving, SOON, ask_for, carry_out, has_device, unless_refused};
 use super::report::Circumstances;
 use super::rest::rest;
@@ -235,13 +240,12 @@ impl Plugs {
     async fn take_out(&mut self, qmp: &Qmp, key: &HotDisk) -> Result<(), Error> {
         let Some(at) = self.plugged.iter().position(|plugged| plugged.key == *key) else { return Ok(()) };
         let Plugged { disk, set, leaving, .. } = &mut self.plugged[at];
-        let id = disk.id();
         self.growing.remove(&key.volume);
         if leaving.get_or_insert_with(|| Leaving::now(None)).asks() {
             tracing::info!(volume = key.volume, claim = key.claim, "the guest is asked to release a disk");
-            ask_for(qmp, &id).await?;
+            release(qmp, disk).await?;
         }
-        if has_device(qmp, &id).await? {
+        if !is_released(qmp, disk).await? {
             return Ok(());
         }
         undo(qmp, disk, *set).await?;
@@ -341,9 +345,30 @@ pub(super) fn grows(
     }
 }
 
-/// Removes the parts of a disk whose device does not exist.
+/// Asks the guest to release a disk, or the disc of its drive.
+async fn release(qmp: &Qmp, disk: &Disk) -> Result<(), Error> {
+    match disk.device.kind {
+        DiskKind::Cdrom => discs::ask(qmp, &disk.id()).await,
+        DiskKind::Disk | DiskKind::Lun => ask_for(qmp, &disk.id()).await,
+    }
+}
+
+/// Whether the guest has released it.
+async fn is_released(qmp: &Qmp, disk: &Disk) -> Result<bool, Error> {
+    match disk.device.kind {
+        DiskKind::Cdrom => discs::take_out(qmp, &disk.id()).await,
+        DiskKind::Disk | DiskKind::Lun => Ok(!has_device(qmp, &disk.id()).await?),
+    }
+}
+
+/// The block nodes of a disk.
+fn node_names(disk: &Disk) -> Vec<String> {
+    disk.image.as_ref().map(Image::node_names).unwrap_or_default()
+}
+
+/// Removes the parts of a disk that the guest does not have.
 async fn undo(qmp: &Qmp, disk: &Disk, set: u32) -> Result<(), Error> {
-    for node in disk.image.node_names().iter().rev() {
+    for node in node_names(disk).iter().rev() {
         let delete = qmp::blockdev_del { node_name: node.as_str().to_owned() };
         unless_refused(qmp.execute(delete, Deadline::after(COMMAND)).await)?;
     }
@@ -354,6 +379,6 @@ async fn undo(qmp: &Qmp, disk: &Disk, set: u32) -> Result<(), Error> {
 /// Whether any block node of a disk is left.
 async fn has_nodes(qmp: &Qmp, disk: &Disk) -> Result<bool, Error> {
     let all = qmp.execute(QueryNamedBlockNodes { flat: true }, Deadline::after(COMMAND)).await?;
-    let names = disk.image.node_names();
+    let names = node_names(disk);
     Ok(all.iter().any(|node| names.iter().any(|name| node.node_name.as_deref() == Some(name.as_str()))))
 }

@@ -35,7 +35,7 @@ use super::wanted::Wanted;
 use crate::assembly::{Assembly, FromNode, Installation, Parts, assemble};
 use crate::descriptors::Descriptors;
 use crate::dhcp;
-use crate::disk::ContainerDisk;
+use crate::disk::{ContainerDisk, late_lock};
 use crate::firmware::Kernel;
 use crate::growing::GrowingDisks;
 use crate::guest_end::GuestEnd;
@@ -207,6 +207,7 @@ fn put_together(
 
     let disks = confine::disks(&volumes.volumes);
     let claim_disks = volumes.on_claims.clone();
+    spawn_local(late_lock::hold(std::mem::take(&mut volumes.late_locks)));
     let growing = GrowingDisks::default();
     std::mem::take(&mut volumes.growing).into_iter().for_each(|disk| growing.add(disk));
 

@@ -4,6 +4,7 @@
 
 mod cards;
 mod confine;
+mod discs;
 mod disks;
 mod flush;
 mod growth;

@@ -56,6 +56,8 @@ pub(super) fn rules(
 ) -> Vec<Cause> {
     let spec = &migration.spec;
     let field = Path::new("spec.vmiName");
+    // The instance's state is no fault of a field.
+    let state = Path::new("");
     let mut causes = Vec::new();
     if spec.priority.is_some() && requester == Requester::User {
         causes.push(Cause::new(
@@ -71,7 +73,7 @@ pub(super) fn rules(
             match instance {
                 None => causes
                     .push(Cause::invalid(&field, format!("the VMI \"{namespace}/{name}\" does not exist"))),
-                Some(instance) => movable(&field, migration, instance, &mut causes),
+                Some(instance) => movable(&state, migration, instance, &mut causes),
             }
             let active = others.iter().find(|other| {
                 other.spec.vmi_name.as_deref() == Some(name) && !is_final(other) && !is_same(other, migration)
@@ -79,7 +81,7 @@ pub(super) fn rules(
             if let Some(active) = active {
                 let uid = active.metadata.uid.as_deref().unwrap_or_default();
                 causes.push(Cause::invalid(
-                    &field,
+                    &state,
                     format!(
                         "in-flight migration detected. Active migration job ({uid}) is currently already in progress \
                          for VMI {name}."
@@ -129,14 +131,14 @@ fn is_same(a: &VirtualMachineInstanceMigration, b: &VirtualMachineInstanceMigrat
 }
 
 fn movable(
-    field: &Path,
+    state: &Path,
     migration: &VirtualMachineInstanceMigration,
     instance: &VirtualMachineInstance,
     causes: &mut Vec<Cause>,
 ) {
     let status = instance.status.as_ref();
     if status.and_then(|status| status.phase.as_deref()).is_some_and(names::is_final_phase) {
-        causes.push(Cause::invalid(field, "Cannot migrate VMI in finalized state."));
+        causes.push(Cause::invalid(state, "Cannot migrate VMI in finalized state."));
         return;
     }
     let conditions = status.map(|status| status.conditions.as_slice()).unwrap_or_default();
@@ -148,7 +150,7 @@ fn movable(
     if condition.status == "False" && !copied {
         let reason = reason.unwrap_or_default();
         causes
-            .push(Cause::invalid(field, format!("Cannot migrate VMI, Reason: {reason}, Message: {message}")));
+            .push(Cause::invalid(state, format!("Cannot migrate VMI, Reason: {reason}, Message: {message}")));
     }
 }
 

@@ -5,7 +5,6 @@ fn disk_rules() {
     check(rows![
         ["/spec/domain/devices/disks/-" => {"name": "root", "disk": {}}] => "spec.domain.devices.disks[3].name", "spec.domain.devices.disks[3] and spec.domain.devices.disks[0] must not have the same Name.";
         ["/spec/domain/devices/disks/-" => {"name": "none", "disk": {}}] => "spec.domain.devices.disks[3].name", "spec.domain.devices.disks[3].Name 'none' not found.";
-        ["/spec/domain/devices/disks/-" => {"name": "none", "cdrom": {}}] => "spec.domain.devices.disks[3].cdrom", "is not supported yet";
         ["/spec/domain/devices/disks/0/cdrom" => {"bus": "sata"}] => "spec.domain.devices.disks[0]", "spec.domain.devices.disks[0] can only have a single target type defined";
         ["/spec/domain/devices/disks/0/disk/bus" => "ide"] => "spec.domain.devices.disks[0].disk.bus", "IDE bus is not supported";
         ["/spec/domain/devices/disks/1/cdrom/bus" => "usb"] => "spec.domain.devices.disks[1].cdrom.bus", "usb is not supported yet";

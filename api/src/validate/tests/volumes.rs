@@ -102,7 +102,7 @@ fn rules_of_claims() {
         ["/spec/volumes/0" => {"name": "root", "dataVolume": {"name": "a", "hotpluggable": true}}, "/spec/domain/devices/disks/0" => {"name": "root", "disk": {"bus": "virtio", "pciAddress": "0000:00:10.0"}}] => "spec.domain.devices.disks[0].disk.pciAddress", "of a disk that is plugged into a running machine is not supported yet";
         ["/spec/volumes/0" => {"name": "root", "ephemeral": {}}] => "spec.volumes[0].ephemeral.persistentVolumeClaim", "is a required field";
         ["/spec/volumes/0" => {"name": "root", "ephemeral": {"persistentVolumeClaim": {"claimName": "A"}}}] => "spec.volumes[0].ephemeral.persistentVolumeClaim.claimName", "'A' is not the name of a claim";
-        ["/spec/volumes/0" => {"name": "root", "persistentVolumeClaim": {"claimName": "a", "hotpluggable": true}}, "/spec/domain/devices/disks/0" => {"name": "root", "cdrom": {}}] => "spec.domain.devices.disks[0].cdrom", "(a disc that is exchanged) is not supported yet";
+        ["/spec/volumes/0" => {"name": "root", "persistentVolumeClaim": {"claimName": "a", "hotpluggable": true}}, "/spec/domain/devices/disks/0" => {"name": "root", "cdrom": {"tray": "open"}}] => "spec.domain.devices.disks[0].cdrom.tray", "'open' of a drive whose volume is hotpluggable is not supported yet";
         ["/spec/domain/devices/disks/0/shareable" => true, "/spec/domain/devices/disks/0/cache" => "writeback"] => "spec.domain.devices.disks[0].cache", "a sharable disk requires";
     ]);
 }

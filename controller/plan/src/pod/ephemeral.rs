@@ -18,7 +18,7 @@ const TABLES: u64 = 1 << 20;
 
 /// The limit.
 pub(super) fn limit(vmi: &ValidVmi, node_disk: &NodeDisk) -> Quantity {
-    let most = |(_, disk): (usize, &ValidDisk)| most_of(vmi, disk, node_disk);
+    let most = |disk: &ValidDisk| most_of(vmi, disk, node_disk);
     let sum = vmi.boot_disks().map(most).fold(MARGIN, u64::saturating_add);
     quantity::from_bytes(node_disk.total.map_or(sum, |total| sum.min(total)))
 }

@@ -156,8 +156,8 @@ pub struct Blocks {
 pub struct Disk {
     /// Name of the disk in the manifest.
     pub name: String,
-    /// Its bytes.
-    pub image: Image,
+    /// Its bytes; `None` for a CD drive without a disc.
+    pub image: Option<Image>,
     /// The drive that the guest sees.
     pub device: DiskDevice,
 }
@@ -189,7 +189,14 @@ impl Disk {
         Some(serial.unwrap_or_else(|| format!("drive-ua-{}", self.name)))
     }
 
+    /// Whether the guest may write to it.
+    #[must_use]
+    pub fn is_written(&self) -> bool {
+        self.image.as_ref().is_some_and(|image| image.mode == ReadMode::ReadWrite)
+    }
+
     pub(crate) fn props(&self) -> Props {
+        let image = self.image.as_ref();
         let cdrom = self.device.kind == DiskKind::Cdrom;
         let id = self.id();
         let props = match self.device.bus {
@@ -207,7 +214,7 @@ impl Disk {
                 .with("lun", lun),
         };
         let props = props
-            .maybe("drive", (!self.device.is_empty).then(|| self.image.node()))
+            .maybe("drive", image.filter(|_| !self.device.is_empty).map(Image::node))
             .maybe("bootindex", self.device.boot_index)
             .maybe("serial", self.serial())
             .maybe("device_id", self.device_id())
@@ -215,13 +222,11 @@ impl Disk {
             .maybe("physical_block_size", self.device.blocks.map(|blocks| blocks.physical))
             .maybe("discard_granularity", self.device.blocks.and_then(|blocks| blocks.discard))
             .maybe("num-queues", self.device.queues)
-            .maybe("share-rw", self.image.is_shared.then_some(true))
+            .maybe("share-rw", image.is_some_and(|image| image.is_shared).then_some(true))
             .served(&self.device.served);
-        if self.image.mode == ReadMode::ReadOnly {
-            return props;
-        }
+        let Some(image) = image.filter(|_| self.is_written()) else { return props };
         let (on_write, on_read) = self.device.on_error.names();
-        let write_cache = if self.image.cache == Cache::WriteThrough { "off" } else { "on" };
+        let write_cache = if image.cache == Cache::WriteThrough { "off" } else { "on" };
         // A device of the node decides about its own cache.
         let own_cache = self.device.kind != DiskKind::Lun;
         props

@@ -12,7 +12,8 @@ pub(super) enum BootOrder {
 
 impl BootOrder {
     pub(super) fn of(vmi: &ValidVmi) -> Self {
-        let disks = vmi.disks().iter().any(|disk| disk.disk.boot_order.is_some());
+        let mut disks = vmi.spec().domain.devices.disks.iter();
+        let disks = disks.any(|disk| disk.boot_order.is_some());
         let interfaces = vmi.interfaces().iter().any(|interface| interface.interface.boot_order.is_some());
         if disks || interfaces { BootOrder::Given } else { BootOrder::ByList }
     }

@@ -1,7 +1,7 @@
 //! Disks: image, block nodes, and connection.
 
 use super::boot::BootOrder;
-use super::hot_disk::{came, not_there};
+use super::hot_disk::{came, not_there, prepared};
 use super::io_threads::IoThreads;
 use super::ports::Ports;
 use crate::device::blockdev::{Aio, Cache, FileSource, Image, ReadMode};
@@ -39,7 +39,7 @@ pub(super) struct Planned {
     blocks: Option<Blocks>,
     served: Served,
     queues: Option<u32>,
-    image: Image,
+    image: Option<Image>,
 }
 
 /// All disks, and the controllers they need.
@@ -57,15 +57,21 @@ pub(super) fn plan(vmi: &ValidVmi, facts: &Facts, boot_order: &BootOrder) -> Res
     let as_started = queues_as_started(vmi, facts);
     let many_queues = vmi.spec().domain.devices.block_multi_queue.unwrap_or(false);
     let mut disks = Vec::new();
-    for (at, valid) in vmi.boot_disks() {
-        let disk = &valid.disk;
+    for (at, disk) in vmi.spec().domain.devices.disks.iter().enumerate() {
         let field = format!("spec.domain.devices.disks[{at}]");
-        let kind = kind(disk);
-        let ready =
-            facts.volumes.iter().find(|volume| volume.name == disk.name).ok_or_else(|| {
-                PlanError::VolumeMissing { field: field.clone(), volume: disk.name.clone() }
-            })?;
-        let connection = places.next(disk.bus().unwrap_or("sata"), kind, &field)?;
+        let valid = vmi.disks().iter().find(|valid| valid.at == at);
+        let is_hot = valid.is_some_and(|valid| valid.volume.is_hotpluggable());
+        if is_hot && !disk.is_cdrom() {
+            continue;
+        }
+        let image = match (valid, prepared(facts, &disk.name)) {
+            (Some(valid), Some(ready)) => Some(image(valid, ready, &field)?),
+            (Some(_), None) if !is_hot => {
+                return Err(PlanError::VolumeMissing { field, volume: disk.name.clone() });
+            }
+            (Some(_) | None, _) => None,
+        };
+        let connection = places.next(disk.bus().unwrap_or("sata"), kind(disk), &field)?;
         let (served, queues) = match connection {
             Connection::Virtio => {
                 let served = threads.serve(disk);
@@ -75,11 +81,11 @@ pub(super) fn plan(vmi: &ValidVmi, facts: &Facts, boot_order: &BootOrder) -> Res
             Connection::Sata(_) | Connection::Usb | Connection::Scsi(_) => (Served::ByMainLoop, None),
         };
         let boot_index = boot_order.index(disk.boot_order, at);
-        let planned = planned(valid, ready, connection, &field)?.booted_from(boot_index);
+        let planned = planned(disk, image, connection, &field)?.booted_from(boot_index);
         disks.push(Planned { served, queues, ..planned });
     }
-    for (at, valid, ready) in came(vmi, facts) {
-        let field = format!("spec.domain.devices.disks[{at}]");
+    for (valid, ready) in came(vmi, facts) {
+        let field = format!("spec.domain.devices.disks[{}]", valid.at);
         let unit = |id: &str| facts.layout.as_ref().and_then(|layout| layout.unit(id));
         let connection = match (valid.bus, unit(&name::device("disk", &valid.disk.name))) {
             (ApiBus::Virtio, _) => Connection::Virtio,
@@ -87,7 +93,8 @@ pub(super) fn plan(vmi: &ValidVmi, facts: &Facts, boot_order: &BootOrder) -> Res
             (ApiBus::Scsi, None) => places.next("scsi", kind(&valid.disk), &field)?,
             (ApiBus::Sata | ApiBus::Usb, _) => return Err(not_there(valid, &field)),
         };
-        disks.push(planned(valid, ready, connection, &field)?.with_queues(as_started));
+        let image = image(valid, ready, &field)?;
+        disks.push(planned(&valid.disk, Some(image), connection, &field)?.with_queues(as_started));
     }
     Ok(PlannedDisks { disks, threads, sata_controllers: places.sata_controllers(), queues: as_started })
 }
@@ -101,12 +108,11 @@ pub(super) fn queues_as_started(vmi: &ValidVmi, facts: &Facts) -> Option<u32> {
 
 /// A disk alone: its threads and its boot index depend on the other disks.
 pub(super) fn planned(
-    valid: &ValidDisk,
-    ready: &VolumeFacts,
+    disk: &v1::Disk,
+    image: Option<Image>,
     connection: Connection,
     field: &str,
 ) -> Result<Planned, PlanError> {
-    let disk = &valid.disk;
     Ok(Planned {
         name: disk.name.clone(),
         connection,
@@ -118,7 +124,7 @@ pub(super) fn planned(
         queues: None,
         boot_index: None,
         serial: disk.serial.clone(),
-        image: image(valid, ready, field)?,
+        image,
     })
 }
 
@@ -215,7 +221,7 @@ impl Places {
     }
 }
 
-fn image(valid: &ValidDisk, ready: &VolumeFacts, field: &str) -> Result<Image, PlanError> {
+pub(super) fn image(valid: &ValidDisk, ready: &VolumeFacts, field: &str) -> Result<Image, PlanError> {
     let disk = &valid.disk;
     // A disk of metrics is read-only for the guest.
     let is_read = disk.is_readonly() || valid.volume.downward_metrics.is_some();

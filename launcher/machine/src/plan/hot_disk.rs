@@ -4,6 +4,8 @@
 //! with the first such disk if the machine started without it: guests without such disks do not have to pay
 //! for it. The other buses do not support hotplug.
 //!
+//! A CD drive stays, and only its disc comes and goes, on any bus.
+//!
 //! The layout stores the port and the unit of each disk, and the target of a migration starts with them
 //! ([`came`]).
 
@@ -19,7 +21,7 @@ use crate::device::disk::{Bus, Disk};
 use crate::device::io_thread::Served;
 use crate::error::PlanError;
 use crate::facts::{Facts, VolumeFacts};
-use crate::hotplug::{Step, attach_device, attach_disk};
+use crate::hotplug::{Step, attach_device, attach_disk, insert_disc};
 use crate::layout::{Layout, LayoutError};
 use crate::machine::Machine;
 use crate::name;
@@ -37,6 +39,8 @@ pub struct HotDisks {
     queues: Option<u32>,
     /// Kernel-style names of disks, by the names of the disks.
     targets: BTreeMap<String, String>,
+    /// The CD drives whose discs come and go, by their names.
+    drives: BTreeMap<String, Disk>,
 }
 
 /// The plan for plugging in a disk.
@@ -64,9 +68,14 @@ impl HotDisks {
             units: BTreeSet::new(),
             queues: machine.queues,
             targets: BTreeMap::new(),
+            drives: BTreeMap::new(),
         };
+        let drives: BTreeSet<&str> = vmi.drives().map(|(_, drive)| drive.name.as_str()).collect();
         for disk in &machine.disks {
             room.take(disk);
+            if drives.contains(disk.name.as_str()) {
+                room.drives.insert(disk.name.clone(), disk.clone());
+            }
         }
         room
     }
@@ -97,16 +106,22 @@ impl HotDisks {
     /// # Errors
     /// If there is no place for it, or its settings do not fit its kind.
     pub fn plan(&self, vmi: &ValidVmi, ready: &VolumeFacts) -> Result<HotDisk, PlanError> {
-        let found = vmi.disks().iter().enumerate().find(|(_, disk)| disk.volume.name == ready.name);
-        let (at, valid) = found.ok_or_else(|| PlanError::VolumeMissing {
+        let found = vmi.disks().iter().find(|disk| disk.volume.name == ready.name);
+        let valid = found.ok_or_else(|| PlanError::VolumeMissing {
             field: format!("{DEVICES}.disks"),
             volume: ready.name.clone(),
         })?;
-        let field = format!("{DEVICES}.disks[{at}]");
+        let field = format!("{DEVICES}.disks[{}]", valid.at);
         let id = name::device("disk", &ready.name);
         let mut next = self.clone();
-        let mut steps = Vec::new();
         let virtio = virtio(&vmi.spec().domain.devices);
+        let image = disks::image(valid, ready, &field)?;
+        if let Some(drive) = self.drives.get(&ready.name) {
+            let disk = Disk { image: Some(image), ..drive.clone() };
+            let target = self.target(&disk.name).unwrap_or_default().to_owned();
+            return Ok(HotDisk { steps: insert_disc(&disk), disk, room: next, target });
+        }
+        let mut steps = Vec::new();
         let connection = match valid.bus {
             ApiBus::Virtio => {
                 next.occupy(&id, &field)?;
@@ -133,7 +148,7 @@ impl HotDisks {
             }
             ApiBus::Sata | ApiBus::Usb => return Err(not_there(valid, &field)),
         };
-        let planned = disks::planned(valid, ready, connection, &field)?.with_queues(next.queues);
+        let planned = disks::planned(&valid.disk, Some(image), connection, &field)?.with_queues(next.queues);
         let disk =
             planned.finish(&Ports { layout: &next.layout, addresses: &Addresses::default() }, virtio)?;
         next.take(&disk);
@@ -142,8 +157,11 @@ impl HotDisks {
         Ok(HotDisk { disk, steps, room: next, target })
     }
 
-    /// Frees the place of a disk that is gone.
+    /// Frees the place of a disk that is gone. The drive of a disc stays.
     pub fn free(&mut self, disk: &Disk) {
+        if self.drives.contains_key(&disk.name) {
+            return;
+        }
         self.layout.forget(&disk.id());
         if let Bus::Scsi { lun } = disk.device.bus {
             self.units.remove(&lun);
@@ -192,16 +210,19 @@ pub(super) fn not_there(valid: &ValidDisk, field: &str) -> PlanError {
     }
 }
 
-/// Prepared disks of the manifest that an incoming guest got while it ran, with their indices in the list.
+/// Prepared disks of the manifest that an incoming guest got while it ran. The discs of its CD drives are not among them:
+/// the drives are there from the start.
 pub(super) fn came<'a>(
     vmi: &'a ValidVmi,
     facts: &'a Facts,
-) -> impl Iterator<Item = (usize, &'a ValidDisk, &'a VolumeFacts)> {
-    let hot = vmi.disks().iter().enumerate().filter(|(_, disk)| disk.volume.is_hotpluggable());
-    hot.filter_map(|(at, disk)| {
-        let ready = facts.volumes.iter().find(|ready| ready.name == disk.volume.name)?;
-        Some((at, disk, ready))
-    })
+) -> impl Iterator<Item = (&'a ValidDisk, &'a VolumeFacts)> {
+    let hot = vmi.disks().iter().filter(|disk| disk.volume.is_hotpluggable() && !disk.disk.is_cdrom());
+    hot.filter_map(|disk| Some((disk, prepared(facts, &disk.disk.name)?)))
+}
+
+/// The facts about a volume that was prepared.
+pub(super) fn prepared<'a>(facts: &'a Facts, name: &str) -> Option<&'a VolumeFacts> {
+    facts.volumes.iter().find(|ready| ready.name == name)
 }
 
 /// a to z, then aa and so on.
@@ -301,6 +322,40 @@ mod tests {
         assert_ne!(*room.layout(), before);
         room.free(&two.disk);
         assert_eq!(*room.layout(), before);
+    }
+
+    #[test]
+    fn a_disc_goes_into_its_drive_and_takes_no_place() {
+        let drive =
+            json!([{"name": "one", "cdrom": {"bus": "scsi"}}, {"name": "two", "cdrom": {"bus": "sata"}}]);
+        let mut object = vmi(&json!({})).into_inner();
+        object.spec.domain.devices.disks = serde_json::from_value(drive).unwrap();
+        object.spec.volumes.retain(|volume| volume.name == "one");
+        let vmi = ValidVmi::new(object).unwrap();
+        let mut facts = expected(&vmi, Accelerator::Tcg { buffer: Bytes::mib(32) }, Smbios::default());
+        let machine = crate::plan(&vmi, &facts).unwrap();
+        assert!(machine.disks.iter().all(|disk| disk.image.is_none()));
+        let mut room = HotDisks::of(&machine, &vmi);
+        let disc = room.plan(&vmi, &ready("one")).unwrap();
+        assert_eq!(
+            commands(&disc),
+            [
+                "blockdev-add file-one",
+                "blockdev-add disk-one",
+                "blockdev-open-tray disk-one",
+                "blockdev-insert-medium disk-one",
+                "blockdev-close-tray disk-one"
+            ]
+        );
+        assert_eq!((disc.target.as_str(), &disc.disk.device), ("sda", &machine.disks[0].device));
+        assert_eq!(disc.room.layout(), room.layout());
+        room.free(&disc.disk);
+        assert_eq!(room.plan(&vmi, &ready("one")).unwrap().target, "sda");
+        // A guest that moves with a disc has it in the same drive.
+        facts.volumes.push(ready("one"));
+        let there = crate::plan(&vmi, &facts).unwrap();
+        assert_eq!((there.disks[0].image.is_some(), there.disks.len()), (true, 2));
+        assert_eq!(there.disks[0].device, machine.disks[0].device);
     }
 
     #[test]

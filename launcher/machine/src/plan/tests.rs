@@ -144,7 +144,7 @@ fn a_writable_disk_on_a_read_only_image_needs_an_overlay() {
 #[test]
 fn a_cd_drive_reads_the_image_and_leaves_the_overlay_alone() {
     let machine = planned(&valid(vmi(&[json!({ "name": "a", "cdrom": { "bus": "sata" } })])));
-    let image = &machine.disks[0].image;
+    let image = machine.disks[0].image.as_ref().unwrap();
     assert_eq!((image.mode, &image.overlay), (crate::ReadMode::ReadOnly, &None));
 }
 
@@ -157,7 +157,7 @@ fn native_io_needs_cache_none() {
         right["cache"] = json!("none");
         valid(vmi(&[right]))
     };
-    assert_eq!(planned(&right).disks[0].image.aio, crate::Aio::Native);
+    assert_eq!(planned(&right).disks[0].image.as_ref().unwrap().aio, crate::Aio::Native);
     let mut manifest: VirtualMachineInstance = serde_json::from_value(vmi(&[wrong])).unwrap();
     // Validation may fill in or refuse the cache mode; the planner does not depend on it.
     if let Ok(vmi) = ValidVmi::new(std::mem::take(&mut manifest)) {

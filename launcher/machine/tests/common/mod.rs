@@ -45,7 +45,7 @@ pub(crate) fn host_cpu(_: &CpuQuestion) -> HostCpu {
 /// The facts of a launcher in a pod without KVM: descriptors from 10 on, each volume prepared.
 pub(crate) fn facts(vmi: &ValidVmi) -> Facts {
     let mut sets = Vec::new();
-    let volumes = vmi.spec().volumes.iter().map(|volume| volume_facts(volume, &mut sets)).collect();
+    let volumes = vmi.boot_volumes().map(|volume| volume_facts(volume, &mut sets)).collect();
     let emulated = vmi.interfaces().iter().filter(|valid| valid.interface.sriov.is_none());
     let interfaces = emulated.zip(20..).map(|(valid, fd)| {
         let queues = 0..vmi.queues(&valid.interface);
