@@ -181,7 +181,7 @@ fn a_changed_template_brings_volumes_and_takes_them() {
 /// Bytes on the disc in the guest's CD drive, as it counts them; "none" without a disc.
 fn on_disc(console: &mut Console, expected: &str) -> Result<()> {
     wait::until_true(&format!("the guest to have {expected} bytes on a disc"), SOON, || {
-        Ok(console.ok("wc -c </dev/sr0 2>/dev/null || echo none", SOON)?.trim() == expected)
+        Ok(console.ok("{ wc -c </dev/sr0; } 2>/dev/null || echo none", SOON)?.trim() == expected)
     })
 }
 
