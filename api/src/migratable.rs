@@ -240,9 +240,10 @@ fn disk(vmi: &VirtualMachineInstance, volume: &Volume) -> Option<String> {
     })
 }
 
-/// Whether the volume is a disk of the guest, and a file of its node.
+/// Whether the volume is a disk of the guest, and a file of its node. One that is only read is made anew on the target.
 fn is_local_disk(spec: &VirtualMachineInstanceSpec, volume: &Volume) -> bool {
-    let is_disk = spec.domain.devices.disks.iter().any(|disk| disk.name == volume.name);
+    let mut disks = spec.domain.devices.disks.iter();
+    let is_disk = disks.any(|disk| disk.name == volume.name && !disk.is_readonly());
     let elsewhere = volume.claim().is_some_and(|claim| !claim.is_ephemeral) || volume.host_disk.is_some();
     is_disk && !elsewhere
 }

@@ -18,6 +18,7 @@ use tokio::sync::mpsc;
 use tokio::task::spawn_local;
 
 use crate::disk::claim::{self, Access, ClaimError, Places};
+use crate::disk::late_lock;
 use crate::signals::Stops;
 
 /// Offer the disk of a claim to virt-handler, until told to end.
@@ -34,6 +35,10 @@ pub struct Args {
     /// Open a device even if other guests write to it.
     #[arg(long)]
     pub shareable: bool,
+
+    /// Boot of the kernel of the node from which the guest comes, if a migration made this pod.
+    #[arg(long, value_name = "BOOT-ID")]
+    pub source_kernel: Option<String>,
 
     /// Bytes of a new disk, if the claim has none yet.
     #[arg(long, value_name = "BYTES")]
@@ -77,8 +82,11 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
 fn answer(args: &Args, request: &Request) -> Reply {
     match request {
         Request::Take(take) if take.stream == STREAM_DISK => match find(args) {
-            Ok(disk) => {
+            Ok((disk, locks_later)) => {
                 tracing::info!(volume = args.volume, "disk handed over");
+                if locks_later {
+                    spawn_local(late_lock::hold(args.claims.devices.join(&args.volume)));
+                }
                 Ok(vec![disk])
             }
             Err(error) => {
@@ -91,8 +99,15 @@ fn answer(args: &Args, request: &Request) -> Reply {
     }
 }
 
-fn find(args: &Args) -> Result<OwnedFd, ClaimError> {
-    claim::find(&args.volume, access(args), args.size, &args.claims).map(|disk| disk.file)
+/// Returns also whether the lock of the device is the source's of the guest, so that this pod has to take it later.
+fn find(args: &Args) -> Result<(OwnedFd, bool), ClaimError> {
+    let find = |access| claim::find(&args.volume, access, args.size, &args.claims);
+    match find(access(args)) {
+        Err(ClaimError::InUse(_)) if late_lock::is_this_kernel(args.source_kernel.as_deref()) => {
+            find(Access::Share).map(|disk| (disk.file, true))
+        }
+        found => found.map(|disk| (disk.file, false)),
+    }
 }
 
 /// The handler asks only while the launcher does not have the disk, so the lock is free then.
@@ -117,6 +132,7 @@ mod tests {
             volume: volume.to_owned(),
             read_only: false,
             shareable: false,
+            source_kernel: None,
             size: Some(1 << 20),
             sockets: root.to_owned(),
             claims: Places {
@@ -172,6 +188,11 @@ mod tests {
         {
             answer(&other, &take("disk")).unwrap();
         }
+        // The guest's own source, on a node with this kernel, may have it.
+        let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+        let from = |boot: &str| find(&Args { source_kernel: Some(boot.to_owned()), ..args("second") });
+        assert!(from(boot.trim()).unwrap().1);
+        assert!(from("another").is_err());
         // The lock goes with the descriptor, whoever has it.
         let kept = held[0].try_clone().unwrap();
         drop(held);

@@ -125,6 +125,8 @@ pub struct Places {
     pub claims: claim::Places,
     /// Whether the guest comes from another node: its disks are left as they are.
     pub comes: bool,
+    /// Whether its source has the same kernel, and so the same locks of devices.
+    pub shares_kernel: bool,
 }
 
 /// The volumes' part of the plan's facts.
@@ -283,8 +285,8 @@ fn on_claim(
         _ => Access::Write,
     };
     let mut found = match claim::find(name, access, size, &places_of_claims) {
-        // The source of the guest may be on a node with the same kernel.
-        Err(ClaimError::InUse(_)) if places.comes => {
+        // Its source has it.
+        Err(ClaimError::InUse(_)) if places.comes && places.shares_kernel => {
             prepared.late_locks.push(places.claims.devices.join(name));
             claim::find(name, Access::Share, size, &places_of_claims)
         }

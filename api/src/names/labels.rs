@@ -59,6 +59,10 @@ pub const PROVISIONING_ANNOTATION: &str = "kubevirt.io/ephemeral-provisioning";
 pub const MIGRATION_TARGET_ANNOTATION: &str = "kubevirt.io/create-migration-target";
 /// Annotation on instances: their launcher must fail at once. KubeVirt's tests of crash loops use it.
 pub const FAIL_FAST_ANNOTATION: &str = "kubevirt.io/func-test-virt-launcher-fail-fast";
+/// Annotation on instances: their migrations fail before anything is sent. KubeVirt's tests of failed migrations use it.
+pub const FAIL_MIGRATION_ANNOTATION: &str = "kubevirt.io/func-test-force-launcher-migration-failure";
+/// Annotation on instances: the targets of their migrations never become ready. KubeVirt's tests use it, too.
+pub const BLOCK_TARGET_ANNOTATION: &str = "kubevirt.io/func-test-block-migration-target-preparation";
 /// Annotation on instances: probes by `guestAgentPing` succeed without asking the guest agent.
 pub const PAUSE_AGENT_PROBES_ANNOTATION: &str = "kubevirt.io/pause-guest-agent-probes";
 /// Label on a pool's machines and on their instances: revision of the pool that they were made from.

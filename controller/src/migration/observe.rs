@@ -179,10 +179,14 @@ async fn turn(cluster: &Cluster, observed: &Observed, vmi: &VirtualMachineInstan
     let source = cluster.pods.get(&ObjectRef::new(&source_name).within(&namespace));
     let Some(source) = source.and_then(|pod| pod.unpack().ok()) else { return Ok(Turn::NotAsked) };
     let node = vmi.status.as_ref().and_then(|status| status.node_name.as_deref()).unwrap_or_default();
-    let labels = cluster.node(node).and_then(|node| node.metadata.labels.clone()).unwrap_or_default();
+    let node = cluster.node(node);
+    let labels = node.as_ref().and_then(|node| node.metadata.labels.clone()).unwrap_or_default();
+    let info = node.as_ref().and_then(|node| node.status.as_ref()?.node_info.as_ref());
+    let kernel = info.map(|info| info.boot_id.as_str()).unwrap_or_default();
     let same_selinux_level = cluster.migration_settings().match_se_linux_level_on_migration != Some(false);
     let post_copy = settings(cluster, vmi).await?.configuration.allow_post_copy == Some(true);
-    let target = Target { migration, source: &source, node_labels: &labels, same_selinux_level, post_copy };
+    let source = &source;
+    let target = Target { migration, source, node_labels: &labels, kernel, same_selinux_level, post_copy };
     Ok(Turn::Now(again(cluster, vmi, target).await?))
 }
 

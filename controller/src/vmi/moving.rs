@@ -88,6 +88,8 @@ pub(super) fn plan(observed: &Observed) -> Plan {
 pub(crate) fn failed(vmi: &VirtualMachineInstance, reason: &str, now: Timestamp) -> Option<Value> {
     changed(vmi, |state| {
         (state.completed, state.failed) = (Some(true), Some(true));
+        // As in KubeVirt, each migration that has an end has a start.
+        state.start_timestamp.get_or_insert(Time(now));
         state.end_timestamp.get_or_insert(Time(now));
         state.failure_reason.get_or_insert_with(|| reason.to_owned());
         if state.abort_requested == Some(true) {

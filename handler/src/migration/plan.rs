@@ -1,5 +1,6 @@
 //! What has to be done for a guest that migrates. Pure.
 
+use barevirt_api::names::{BLOCK_TARGET_ANNOTATION, FAIL_MIGRATION_ANNOTATION};
 use barevirt_api::v1::{VirtualMachineInstance, VirtualMachineInstanceMigrationState as State};
 use barevirt_protocol::v1::{LauncherStatus, MigrationState as Stage, MigrationStatus};
 
@@ -130,6 +131,25 @@ pub fn copied(vmi: &VirtualMachineInstance, launcher: &LauncherStatus) -> Result
     Ok(disks)
 }
 
+/// Why the migration fails at its start, if an annotation of the instance says that it shall; the message is KubeVirt's.
+#[must_use]
+pub fn fails_as_asked(vmi: &VirtualMachineInstance) -> Option<&'static str> {
+    let asked = vmi.metadata.annotations.as_ref()?.contains_key(FAIL_MIGRATION_ANNOTATION);
+    asked.then_some("Failed migration to satisfy functional test condition")
+}
+
+/// Whether an annotation of the instance says that targets of its migrations do not become ready.
+#[must_use]
+pub fn is_target_blocked(vmi: &VirtualMachineInstance) -> bool {
+    vmi.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(BLOCK_TARGET_ANNOTATION))
+}
+
+/// Whether the target of a migration is ready to receive the guest.
+#[must_use]
+pub fn has_target_address(state: &State) -> bool {
+    state.target_node_address.as_deref().is_some_and(|address| !address.is_empty())
+}
+
 /// The next step for a guest of this node. `gone` is the UID of the migration whose target was told that it
 /// has the guest.
 #[must_use]
@@ -162,8 +182,8 @@ pub fn source(
         }
         Stage::Sent if status.is_some_and(awaits_connection) => Some(Move::Rejoin { uid: uid() }),
         Stage::Unspecified if !is_over && !aborts && owner(vmi) == node => {
-            let address = state.target_node_address.as_deref().filter(|address| !address.is_empty());
-            address.map(|_| Move::Send { uid: uid() })
+            let sends = has_target_address(state) && fails_as_asked(vmi).is_none();
+            sends.then(|| Move::Send { uid: uid() })
         }
         Stage::Unspecified
         | Stage::Sending
@@ -237,6 +257,14 @@ mod tests {
             state["targetNodeAddress"] = json!("10.0.0.2");
             assert_eq!(source(&vmi("a", state), "a", &fresh, None), None);
         }
+    }
+
+    #[test]
+    fn a_migration_that_is_asked_to_fail_is_not_sent() {
+        let mut vmi = vmi("a", json!({"targetNodeAddress": "10.0.0.2"}));
+        assert!(source(&vmi, "a", &LauncherStatus::default(), None).is_some());
+        vmi.metadata.annotations = Some([(FAIL_MIGRATION_ANNOTATION.to_owned(), String::new())].into());
+        assert_eq!(source(&vmi, "a", &LauncherStatus::default(), None), None);
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! The locks of devices whose guest comes from another node.
 //!
 //! Its QEMU there has the lock until it ends. Where both nodes have one kernel, as nodes that are containers of one machine,
-//! that is the same lock, so it is taken once it is free. Until then the guest's own source keeps others out.
+//! that is the same lock, so it is taken once it is free. Until then the guest's own source keeps others out. On any other node
+//! a lock that is taken is another guest's.
 
 use std::fs::File;
 use std::io;
@@ -12,23 +13,27 @@ use std::time::Duration;
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
 
+/// The boot of the running kernel (`random(4)`), which the kubelet reports as `status.nodeInfo.bootID`.
+const BOOT: &str = "/proc/sys/kernel/random/boot_id";
 /// Interval of attempts.
 const AGAIN: Duration = Duration::from_millis(500);
 
-/// Takes the lock of each device as soon as it is free, and holds it until the launcher ends, and QEMU with it.
-pub async fn hold(devices: Vec<PathBuf>) {
-    let mut held = Vec::new();
-    for device in devices {
-        match free(&device).await {
-            Ok(lock) => {
-                tracing::info!(device = %device.display(), "the device is locked for this guest");
-                held.push(lock);
-            }
-            Err(error) => tracing::warn!(%error, device = %device.display(), "the device is not locked"),
+/// Whether a source whose node reports that boot has this kernel.
+#[must_use]
+pub fn is_this_kernel(source: Option<&str>) -> bool {
+    let boot = std::fs::read_to_string(BOOT).unwrap_or_default();
+    source.is_some_and(|source| !source.is_empty() && source == boot.trim())
+}
+
+/// Takes the lock of a device as soon as it is free, and holds it until the launcher ends, and QEMU with it.
+pub async fn hold(device: PathBuf) {
+    match free(&device).await {
+        Ok(_lock) => {
+            tracing::info!(device = %device.display(), "the device is locked for this guest");
+            std::future::pending::<()>().await;
         }
+        Err(error) => tracing::warn!(%error, device = %device.display(), "the device is not locked"),
     }
-    std::future::pending::<()>().await;
-    drop(held);
 }
 
 /// Waits until the lock is free.
@@ -51,6 +56,15 @@ fn lock(device: &Path) -> io::Result<File> {
 mod tests {
     use super::super::loop_device::Loop;
     use super::*;
+
+    #[test]
+    fn only_a_source_of_this_boot_has_this_kernel() {
+        let boot = std::fs::read_to_string(BOOT).unwrap();
+        assert!(is_this_kernel(Some(boot.trim())));
+        for other in [None, Some(""), Some("00000000-0000-0000-0000-000000000000")] {
+            assert!(!is_this_kernel(other));
+        }
+    }
 
     #[tokio::test]
     async fn the_lock_of_a_guest_that_comes_follows_that_of_its_source() {

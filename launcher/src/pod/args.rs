@@ -36,6 +36,10 @@ pub struct Args {
     #[arg(long)]
     pub simulate_crash: bool,
 
+    /// Boot of the kernel of the node from which the guest comes, if a migration made this pod.
+    #[arg(long, value_name = "BOOT-ID")]
+    pub source_kernel: Option<String>,
+
     /// System information in SMBIOS for the guest, as JSON: manufacturer, product, version, sku, family.
     #[arg(long, value_name = "JSON", default_value_t)]
     pub smbios: Smbios,

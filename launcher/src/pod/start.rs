@@ -201,13 +201,16 @@ fn put_together(
     let secrets = pod.args.secrets.clone();
     let objects = pod.args.private.clone();
     let (directory, comes) = (pod.args.ephemeral_disks.clone(), wanted.incoming.is_some());
-    let places = Places { directory, secrets, objects, claims, comes };
+    let shares_kernel = late_lock::is_this_kernel(pod.args.source_kernel.as_deref());
+    let places = Places { directory, secrets, objects, claims, comes, shares_kernel };
     let mut volumes = volumes::prepare(&wanted.vmi, bases, &places, &mut descriptors)
         .map_err(|error| GuestEnd::failed("VolumeFailed", error.to_string()))?;
 
     let disks = confine::disks(&volumes.volumes);
     let claim_disks = volumes.on_claims.clone();
-    spawn_local(late_lock::hold(std::mem::take(&mut volumes.late_locks)));
+    for device in std::mem::take(&mut volumes.late_locks) {
+        spawn_local(late_lock::hold(device));
+    }
     let growing = GrowingDisks::default();
     std::mem::take(&mut volumes.growing).into_iter().for_each(|disk| growing.add(disk));
 

@@ -14,6 +14,7 @@
 use super::claims::{self, Mode};
 use super::disks;
 use super::parts::{SOCKETS_SIZE, empty_dir, mount, pod_security, pull_secrets, some, unprivileged};
+use super::target::source_kernel;
 use crate::config::Config;
 use crate::generated;
 use crate::owner::owner;
@@ -148,7 +149,7 @@ pub fn build(vmi: &ValidVmi, wanted: &Wanted<'_>, launcher: &Pod, config: &Confi
             tolerations: Some(with_tolerated(tolerations)),
             priority_class_name: vmi.spec().priority_class_name.clone(),
             image_pull_secrets: some(&pull_secrets(vec![], config)),
-            containers: vec![container(wanted, config)],
+            containers: vec![container(wanted, launcher, config)],
             volumes: Some(vec![
                 empty_dir(SOCKETS, SOCKETS_SIZE),
                 Volume { name: DISK.to_owned(), persistent_volume_claim: Some(source), ..Volume::default() },
@@ -180,13 +181,16 @@ fn metadata(vmi: &ValidVmi, wanted: &Wanted<'_>, launcher: &Pod) -> ObjectMeta {
     }
 }
 
-fn container(wanted: &Wanted<'_>, config: &Config) -> Container {
+fn container(wanted: &Wanted<'_>, launcher: &Pod, config: &Config) -> Container {
     let mut args = vec!["--volume".to_owned(), wanted.volume.to_owned()];
     args.extend(wanted.access.argument().map(str::to_owned));
     if let Some(size) = wanted.size {
         args.extend(["--size".to_owned(), size.to_string()]);
     }
     args.extend(claims::room_args(&config.settings.pods.room));
+    if let (Mode::Block, Some(kernel)) = (wanted.mode, source_kernel(launcher)) {
+        args.extend(kernel);
+    }
     let mut mounts = vec![mount(SOCKETS, "/var/run/kubevirt/sockets")];
     let mut devices = vec![];
     match wanted.mode {

@@ -59,6 +59,8 @@ pub struct Target<'a> {
     pub source: &'a Pod,
     /// Labels of its node.
     pub node_labels: &'a BTreeMap<String, String>,
+    /// The boot of its node's kernel (`status.nodeInfo.bootID`); empty if it is not known.
+    pub kernel: &'a str,
     /// Whether the target gets the SELinux level of the source.
     pub same_selinux_level: bool,
     /// Whether the guest may be handed over before all of its memory is sent.
@@ -84,13 +86,31 @@ pub fn make(pod: &mut Pod, vmi: &ValidVmi, target: &Target<'_>) {
     if target.post_copy {
         give_userfaultfd(spec);
     }
+    if let (Some(compute), false) = (compute(spec), target.kernel.is_empty()) {
+        let told = [SOURCE_KERNEL.to_owned(), target.kernel.to_owned()];
+        compute.args.get_or_insert_default().extend(told);
+    }
+}
+
+/// The argument of a target's launcher, and of the pods that attach its volumes, with the boot of the source's kernel.
+const SOURCE_KERNEL: &str = "--source-kernel";
+
+/// That argument of a launcher's pod, with its value, if it has one.
+pub(super) fn source_kernel(launcher: &Pod) -> Option<[String; 2]> {
+    let containers = launcher.spec.iter().flat_map(|spec| &spec.containers);
+    let args = containers.flat_map(|container| container.args.iter().flatten());
+    let value = args.skip_while(|arg| *arg != SOURCE_KERNEL).nth(1)?;
+    Some([SOURCE_KERNEL.to_owned(), value.clone()])
+}
+
+fn compute(spec: &mut PodSpec) -> Option<&mut Container> {
+    spec.containers.iter_mut().find(|container| container.name == COMPUTE_CONTAINER)
 }
 
 /// QEMU needs `/dev/userfaultfd` to wait for missing memory. Every handler offers the resource, also on a node
 /// without the device: to such a node the guest moves without post-copy.
 fn give_userfaultfd(spec: &mut PodSpec) {
-    let compute = spec.containers.iter_mut().find(|container| container.name == COMPUTE_CONTAINER);
-    let Some(resources) = compute.map(|container| container.resources.get_or_insert_default()) else {
+    let Some(resources) = compute(spec).map(|container| container.resources.get_or_insert_default()) else {
         return;
     };
     for list in [&mut resources.requests, &mut resources.limits] {
@@ -245,6 +265,7 @@ mod tests {
             migration: &migration,
             source: &source,
             node_labels: &labels,
+            kernel: "b1",
             same_selinux_level: true,
             post_copy,
         };
@@ -280,6 +301,9 @@ mod tests {
         let selector = &pod["spec"]["nodeSelector"];
         assert_eq!((&selector["disk"], &selector["rack"]), (&json!("fast"), &json!("7")));
         assert_eq!(pod["spec"]["securityContext"]["seLinuxOptions"]["level"], "s0:c1,c2");
+        // The pods that attach its volumes learn from it which kernel the source has.
+        let pod: Pod = serde_json::from_value(pod).unwrap();
+        assert_eq!(source_kernel(&pod), Some(["--source-kernel".to_owned(), "b1".to_owned()]));
     }
 
     #[test]

@@ -125,9 +125,13 @@ fn an_unwanted_migration_is_ended_or_aborted() {
     assert_eq!(alone["metadata"]["resourceVersion"], "7");
     assert_eq!(alone["status"]["migrationState"]["failureReason"], "Live migration aborted");
     // A former report stays.
-    let said = handed(json!({"failureReason": "told", "endTimestamp": text(NOW - 1)}));
+    let said = handed(
+        json!({"failureReason": "told", "startTimestamp": text(NOW - 2), "endTimestamp": text(NOW - 1)}),
+    );
     let patch = failed(&said, "x", at(NOW)).unwrap();
     assert_eq!(patch["status"]["migrationState"], json!({"completed": true, "failed": true}));
+    let unsaid = failed(&handed(json!({})), "x", at(NOW)).unwrap()["status"]["migrationState"].clone();
+    assert_eq!((&unsaid["startTimestamp"], &unsaid["endTimestamp"]), (&json!(text(NOW)), &json!(text(NOW))));
 }
 
 #[test]
