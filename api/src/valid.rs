@@ -168,11 +168,10 @@ impl ValidVmi {
         self.disks.iter().filter(|disk| !disk.volume.is_hotpluggable())
     }
 
-    /// CD drives that the guest starts with and whose disc comes and goes, each with its index in the list of disks.
-    pub fn drives(&self) -> impl Iterator<Item = (usize, &Disk)> {
-        let disks = self.spec().domain.devices.disks.iter().enumerate();
+    /// CD drives that the guest starts with and whose disc comes and goes.
+    pub fn drives(&self) -> impl Iterator<Item = &Disk> {
         let stays = |disk: &Disk| self.boot_disks().any(|with| with.disk.name == disk.name);
-        disks.filter(move |(_, disk)| disk.is_cdrom() && !stays(disk))
+        self.spec().domain.devices.disks.iter().filter(move |disk| disk.is_cdrom() && !stays(disk))
     }
 
     /// The volumes that are part of the launcher's pod, in their order. They stay the same during the life of

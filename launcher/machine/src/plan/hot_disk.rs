@@ -70,7 +70,7 @@ impl HotDisks {
             targets: BTreeMap::new(),
             drives: BTreeMap::new(),
         };
-        let drives: BTreeSet<&str> = vmi.drives().map(|(_, drive)| drive.name.as_str()).collect();
+        let drives: BTreeSet<&str> = vmi.drives().map(|drive| drive.name.as_str()).collect();
         for disk in &machine.disks {
             room.take(disk);
             if drives.contains(disk.name.as_str()) {
