@@ -169,6 +169,9 @@ pub struct Layout {
     /// depends on it.
     #[serde(default, skip_serializing_if = "is_none_yet")]
     sockets: u32,
+    /// Whether the guest comes from another machine, which has so many root ports.
+    #[serde(skip)]
+    arrives: bool,
 }
 
 fn is_none_yet(sockets: &u32) -> bool {
@@ -199,6 +202,7 @@ impl Layout {
             units: BTreeMap::new(),
             scsi_came: false,
             sockets: 0,
+            arrives: false,
         }
     }
 
@@ -226,7 +230,8 @@ impl Layout {
     ///
     /// # Errors
     ///
-    /// If there are more devices than root ports that fit, or this layout is a loaded one that is invalid.
+    /// If there are more devices than root ports that fit, or than an arriving guest has, or this layout is a loaded one that is
+    /// invalid.
     pub fn place<'a>(
         &self,
         names: impl IntoIterator<Item = &'a str>,
@@ -255,6 +260,12 @@ impl Layout {
         let end = taken.last().map_or(0, |port| port.0.saturating_add(1));
         if end > limit {
             return Err(LayoutError::Full { wanted: taken.len().max(usize::from(end)), limit });
+        }
+        if self.arrives && end > self.ports {
+            return Err(LayoutError::Full { wanted: usize::from(end), limit: self.ports });
+        }
+        if self.arrives {
+            return Ok(next);
         }
         let wanted = (end + SPARE_PORTS).next_multiple_of(FUNCTIONS);
         next.ports = next.ports.max(wanted).min(limit);
@@ -351,6 +362,12 @@ impl Layout {
         self
     }
 
+    /// The same layout for a guest that comes from another machine: it has the root ports that it has there.
+    #[must_use]
+    pub fn for_arrival(self) -> Self {
+        Self { arrives: true, ..self }
+    }
+
     fn check(&self) -> Result<(), LayoutError> {
         let unusable = |text: String| Err(LayoutError::Saved(text));
         if self.version != Self::VERSION {
@@ -392,6 +409,29 @@ mod tests {
         {
             assert!(matches!(Layout::saved(text), Err(LayoutError::Saved(_))), "{text}");
         }
+    }
+
+    #[test]
+    fn a_guest_that_arrives_has_the_ports_that_it_had() {
+        let names: Vec<String> = (0..8).map(|number| format!("disk-{number}")).collect();
+        let names = |more: &[&'static str]| {
+            let mut all: Vec<&str> = names.iter().map(String::as_str).collect();
+            all.extend(more);
+            all.into_iter().map(str::to_owned).collect::<Vec<_>>()
+        };
+        let place = |layout: &Layout, names: Vec<String>| {
+            layout.place(names.iter().map(String::as_str), &Given::default())
+        };
+        let there = place(&Layout::new(), names(&[])).unwrap();
+        let starts = place(&there, names(&["nic-fast"])).unwrap();
+        let arrives = place(&there.clone().for_arrival(), names(&["nic-fast"])).unwrap();
+        assert_eq!((there.port_count(), starts.port_count(), arrives.port_count()), (16, 24, 16));
+        assert_eq!(arrives.port("nic-fast"), Some(Port(8)));
+        assert_eq!(Layout::saved(&arrives.to_saved()).unwrap().port_count(), 16);
+        // A port that its machine does not have is no place for a card.
+        let full = ["a", "b", "c", "d", "e", "f", "g", "h", "nic-fast"];
+        let error = place(&there.for_arrival(), names(&full)).unwrap_err();
+        assert_eq!(error, LayoutError::Full { wanted: 17, limit: 16 });
     }
 
     #[test]

@@ -244,7 +244,7 @@ fn put_together(
         smbios: pod.args.smbios.clone(),
     };
     let layout = saved_layout(&wanted.vmi);
-    let layout = if wanted.incoming.is_some() { layout } else { layout.map(Layout::for_start) };
+    let layout = layout.map(if wanted.incoming.is_some() { Layout::for_arrival } else { Layout::for_start });
     let places = state::Places { private: pod.args.private.clone(), claim: pod.args.state.clone() };
     let ovmf = pod.args.ovmf.clone();
     let machine = crate::firmware::Installation { ovmf, swtpm: pod.args.swtpm.clone(), places, comes };
