@@ -182,20 +182,24 @@ fn other_than_disks(vmi: &VirtualMachineInstance, bindings: &Bindings) -> Vec<Ob
 
 /// An SR-IOV card that cannot be unplugged before the guest moves, as a sentence.
 fn fixed_card(spec: &VirtualMachineInstanceSpec) -> Option<String> {
-    let devices = &spec.domain.devices;
-    let is_fixed = devices.disable_hotplug == Some(true);
-    // Only cards behind a root port of their own come and go.
-    let places = pci::requests(spec)
-        .into_iter()
-        .filter(|request| request.place.bus == 0 || request.place.is_bridged());
-    let placed: Vec<_> = places.map(|request| request.owner).collect();
-    let mut cards = devices.interfaces.iter().filter(|card| card.sriov.is_some());
-    let card = cards.find(|card| is_fixed || placed.contains(&Owner::Interface(&card.name)))?;
-    let why = if is_fixed { "disableHotplug" } else { "its pciAddress" };
+    let cards = spec.domain.devices.interfaces.iter().filter(|card| card.sriov.is_some());
+    let (name, why) = cards.filter_map(|card| Some((&card.name, fixes(spec, &card.name)?))).next()?;
     Some(format!(
-        "cannot migrate VMI with SR-IOV interface {}: {why} keeps its card from being unplugged",
-        card.name
+        "cannot migrate VMI with SR-IOV interface {name}: {why} keeps its card from being unplugged"
     ))
+}
+
+/// What keeps the card of an interface in its place while the guest runs: a field of the specification.
+pub fn fixes(spec: &VirtualMachineInstanceSpec, name: &str) -> Option<&'static str> {
+    if spec.domain.devices.disable_hotplug == Some(true) {
+        return Some("disableHotplug");
+    }
+    // Only cards behind a root port of their own come and go.
+    let mut placed = pci::requests(spec).into_iter();
+    let is_fixed = placed.any(|request| {
+        request.owner == Owner::Interface(name) && (request.place.bus == 0 || request.place.is_bridged())
+    });
+    is_fixed.then_some("its pciAddress")
 }
 
 /// Whether the pod network, if the instance uses it, is reached in a way that also works from another pod.

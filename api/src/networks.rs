@@ -91,10 +91,32 @@ pub fn state(interface: &Interface) -> &str {
     interface.state.as_deref().filter(|state| !state.is_empty()).unwrap_or(UP)
 }
 
-/// Networks, except the first one, that a pod of the instance is attached to, each with its interface: those
-/// whose cards stay, and those whose cards the guest has not released yet.
+/// Networks, except the first one, that the running pod of an instance is to be attached to, each with its interface: those
+/// whose cards stay or come, and those whose cards the guest has not released yet. A pod gets the node's functions (SR-IOV)
+/// when it is made, and none later.
 pub fn attached(vmi: &VirtualMachineInstance) -> impl Iterator<Item = (&Network, &Interface)> {
-    secondary(&vmi.spec).filter(|(_, interface)| !is_absent(interface) || is_in_guest(vmi, &interface.name))
+    secondary(&vmi.spec).filter(|(_, interface)| {
+        if is_absent(interface) {
+            is_in_guest(vmi, &interface.name)
+        } else {
+            interface.sriov.is_none() || is_told(vmi, &interface.name)
+        }
+    })
+}
+
+/// Networks, except the first one, that a pod which is to be made for an instance is attached to, each with its interface. A
+/// guest that moves leaves the node's functions behind, so its next pod does not need one that is to be removed.
+pub fn attached_next(vmi: &VirtualMachineInstance) -> impl Iterator<Item = (&Network, &Interface)> {
+    secondary(&vmi.spec).filter(|(_, interface)| {
+        let stays = interface.sriov.is_none() && is_in_guest(vmi, &interface.name);
+        !is_absent(interface) || stays
+    })
+}
+
+/// Whether the status lists the interface of this name.
+pub fn is_told(vmi: &VirtualMachineInstance, name: &str) -> bool {
+    let mut told = vmi.status.iter().flat_map(|status| &status.interfaces);
+    told.any(|told| told.name.as_deref() == Some(name))
 }
 
 /// Whether the guest has the card of this name, according to the status.

@@ -3,6 +3,7 @@
 use crate::defaults;
 use crate::gates::Gates;
 use crate::identity;
+use crate::networks;
 use crate::quantity;
 use crate::sizing::{self, Topology};
 use crate::v1::{Disk, Interface, Network, VirtualMachineInstance, VirtualMachineInstanceSpec, Volume};
@@ -210,11 +211,13 @@ impl ValidVmi {
         gpus.chain(others).filter_map(|(path, name)| Some((path, name?)))
     }
 
-    /// Interfaces for which the guest gets a PCI function of the node: field path of each, and the interface.
+    /// Interfaces for which the guest gets a PCI function of the node: field path of each, and the interface. Those that are to
+    /// be removed are not among them.
     pub fn sriov_cards(&self) -> impl Iterator<Item = (String, &Interface)> {
         let cards = self.interfaces.iter().enumerate().map(|(index, valid)| (index, &valid.interface));
         let path = |index: usize| format!("spec.domain.devices.interfaces[{index}]");
-        cards.filter(|(_, card)| card.sriov.is_some()).map(move |(index, card)| (path(index), card))
+        let has = |card: &Interface| card.sriov.is_some() && !networks::is_absent(card);
+        cards.filter(move |(_, card)| has(card)).map(move |(index, card)| (path(index), card))
     }
 
     /// Number of the node's devices that are handed to the guest.

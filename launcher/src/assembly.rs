@@ -23,6 +23,7 @@ use crate::descriptors::Descriptors;
 use crate::firmware;
 use crate::host_cpus;
 use crate::migration::disks::{Copyable, LocalDisk};
+use crate::migration::host_cards::HostCards;
 use crate::pins::Pins;
 use crate::process::Command;
 use crate::supervisor::Launch;
@@ -233,10 +234,10 @@ pub fn assemble(
     for drive in volumes.config_drives {
         drive.make(&devices)?;
     }
-    let host_cards = attach_host_cards(&machine.host_devices);
+    let host_cards = HostCards::new(attach_host_cards(&machine.host_devices));
     if incoming.is_some() {
         // The guest has given its own back, and gets these once it is here.
-        machine.host_devices.retain(|device| !device.is_card);
+        machine.host_devices.retain(|device| device.card.is_none());
     }
     let mut arguments = argv(&machine);
     if incoming.is_some() {

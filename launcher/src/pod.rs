@@ -23,6 +23,7 @@ pub mod descriptor_store;
 mod discs;
 mod filesystems;
 pub mod grow;
+pub mod host_cards;
 mod images;
 pub mod incoming;
 pub mod migrate;

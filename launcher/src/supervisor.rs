@@ -24,7 +24,6 @@ use std::path::PathBuf;
 use std::pin::{Pin, pin};
 use std::time::Duration;
 
-use barevirt_machine::Step;
 use barevirt_qmp::{Error, Events, Qmp};
 use futures::StreamExt;
 use futures::future::AbortHandle;
@@ -39,6 +38,7 @@ use crate::cards::Card;
 use crate::guest_end::{Exit, GuestEnd};
 use crate::lifecycle::{Control, Event, NotOrdered, Refused, Vm, judge, step};
 use crate::migration::disks::{Copyable, LocalDisks};
+use crate::migration::host_cards::HostCards;
 use crate::migration::qemu::Baggage;
 use crate::pins::Pins;
 use crate::process::{Command, Process};
@@ -69,7 +69,7 @@ pub struct Launch {
     /// Network cards; some have their links down before the guest runs.
     pub cards: Vec<Card>,
     /// Network cards of the node that the guest drives itself. A guest that comes gets them here.
-    pub host_cards: Vec<Step>,
+    pub host_cards: HostCards,
     /// Whether the guest has an ACPI power button.
     pub acpi: bool,
     /// Whether vCPUs stay paused until a user starts them.
@@ -156,7 +156,7 @@ struct Supervisor<'a> {
     agent_port: String,
     keys: PathBuf,
     copyable: Copyable,
-    host_cards: Vec<Step>,
+    host_cards: HostCards,
     /// Ends the wait for cards that the guest gives back too late.
     giving: Option<AbortHandle>,
     /// The disks that the last migration copies.
@@ -193,7 +193,7 @@ pub async fn supervise(
         agent_port: String::new(),
         keys: PathBuf::new(),
         copyable: Copyable::default(),
-        host_cards: Vec::new(),
+        host_cards: HostCards::default(),
         giving: None,
         disks: LocalDisks::default(),
         baggage: None,

@@ -18,7 +18,6 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use barevirt_machine::Step;
 use barevirt_qmp::qapi::qmp::{human_monitor_command, query_jobs};
 use barevirt_qmp::{Deadline, Options, Qmp};
 use nix::sys::signal::{Signal, kill};
@@ -29,6 +28,7 @@ use tokio::task::{JoinHandle, LocalSet, spawn_local};
 use tokio::time::timeout;
 use virt_launcher::guest_end::GuestEnd;
 use virt_launcher::migration::disks::{Copyable, LocalDisk};
+use virt_launcher::migration::host_cards::HostCards;
 use virt_launcher::migration::qemu::{Baggage, Key};
 use virt_launcher::migration::{Limits, Location, MigrationReport, State};
 use virt_launcher::status::{Stage, Status};
@@ -63,7 +63,7 @@ impl End {
         data: Option<&std::path::Path>,
         on_claim: bool,
     ) -> Self {
-        Self::start_more(directory, incoming, data, on_claim, (&[], vec![]))
+        Self::start_more(directory, incoming, data, on_claim, (&[], HostCards::default()))
     }
 
     /// The same, with further arguments for QEMU, and with cards of the node.
@@ -72,7 +72,7 @@ impl End {
         incoming: bool,
         data: Option<&std::path::Path>,
         on_claim: bool,
-        (more, host_cards): (&[&str], Vec<Step>),
+        (more, host_cards): (&[&str], HostCards),
     ) -> Self {
         let disk = counter::disk(directory);
         let file = format!("driver=file,node-name=file,read-only=on,filename={}", disk.display());

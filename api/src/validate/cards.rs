@@ -2,7 +2,7 @@
 //! components may make to an instance.
 //!
 //! ```text
-//!   not there --> up, down      a network that Multus attaches, by a bridge
+//!   not there --> up, down      a network that Multus attaches, by a bridge; by SR-IOV without a state
 //!   up <--> down                any card
 //!   up, down --> absent         to be unplugged
 //!   absent --> not there        after it was unplugged
@@ -86,17 +86,17 @@ fn comes(served: bool, field: &Path, interface: &Interface, network: Option<&Net
     let name = quoted(&interface.name);
     if !can_be_plugged(interface, network) {
         let message = format!(
-            "interface {name} cannot be plugged into a running guest: that takes the bridge binding and a Multus \
-             network beside the first"
+            "interface {name} cannot be plugged into a running guest: that takes the bridge or SR-IOV binding and a \
+             Multus network beside the first"
         );
         return Some(Cause::invalid(field, message));
     }
     (!served).then(|| Cause::not_supported_yet(field, "(a card that is plugged into a running guest)"))
 }
 
-/// Whether such a card can be plugged while the guest runs.
+/// Whether such a card can be plugged while the guest runs: in place, or on the node that the guest moves to.
 pub fn can_be_plugged(interface: &Interface, network: Option<&Network>) -> bool {
-    interface.bridge.is_some()
+    (interface.bridge.is_some() || interface.sriov.is_some())
         && !networks::is_absent(interface)
         && network.is_some_and(networks::is_secondary)
 }

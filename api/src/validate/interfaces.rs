@@ -201,7 +201,8 @@ fn state(field: &Path, interface: &Interface, is_first: bool, causes: &mut Vec<C
             }
         }
         Some(state @ "absent") => {
-            if interface.bridge.is_none() {
+            // KubeVirt removes no SR-IOV card from a running guest.
+            if interface.bridge.is_none() && interface.sriov.is_none() {
                 refuse(format!(
                     "\"{name}\" interface's state \"{state}\" is supported only for bridge binding"
                 ));

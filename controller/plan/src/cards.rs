@@ -10,18 +10,23 @@
 //!   removed, once the instance does not have it any more
 //! ```
 //!
-//! What is plugged and unplugged, and what needs a restart, follows KubeVirt's rules: only bridges on networks that Multus
-//! attaches are plugged, and the definition behind such a network changes for an instance that can migrate. One difference:
-//! an interface is compared with the one that the machine was started with, not with the instance's, to which instance type,
-//! preference and defaults have added fields.
+//! What is plugged and unplugged, and what needs a restart, follows KubeVirt's rules: only bridges and SR-IOV cards on networks
+//! that Multus attaches are plugged, and the definition behind such a network changes for an instance that can migrate. Two
+//! differences: an interface is compared with the one that the machine was started with, not with the instance's, to which
+//! instance type, preference and defaults have added fields; and SR-IOV cards are unplugged, too.
+//!
+//! An SR-IOV card is a function of a node, which a pod gets when it is made: the card comes with a migration. A guest that
+//! cannot move gets it with a restart.
 
 use barevirt_api::gates::Gates;
 use barevirt_api::identity;
+use barevirt_api::migratable;
 use barevirt_api::names::CONDITION_LIVE_MIGRATABLE;
-use barevirt_api::networks::{self, ABSENT};
+use barevirt_api::networks::{self, ABSENT, is_told};
 use barevirt_api::v1::{Condition, Interface, Network, VirtualMachineInstance, VirtualMachineInstanceSpec};
 use barevirt_api::validate::{self, Requester};
 use serde_json::Value;
+use std::fmt::Display;
 
 /// The cards that an instance is to have next.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -44,15 +49,46 @@ fn network<'a>(spec: &'a VirtualMachineInstanceSpec, name: &str) -> Option<&'a N
     spec.networks.iter().find(|network| network.name == name)
 }
 
-/// Whether the instance's status lists a card.
-fn is_told(vmi: &VirtualMachineInstance, name: &str) -> bool {
-    let told = vmi.status.iter().flat_map(|status| &status.interfaces);
-    told.into_iter().any(|told| told.name.as_deref() == Some(name))
+fn migratable_condition(vmi: &VirtualMachineInstance) -> Option<&Condition> {
+    Condition::find(&vmi.status.as_ref()?.conditions, CONDITION_LIVE_MIGRATABLE)
 }
 
 fn is_migratable(vmi: &VirtualMachineInstance) -> bool {
-    let conditions = vmi.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
-    Condition::is_set(conditions, CONDITION_LIVE_MIGRATABLE)
+    migratable_condition(vmi).is_some_and(Condition::is_true)
+}
+
+/// Whether an SR-IOV card can come to a running guest, or go.
+enum Passage {
+    Open,
+    /// That is not known yet.
+    Unknown,
+    Closed(String),
+}
+
+/// Whether an SR-IOV card can come: the guest has to move for it.
+fn comes(card: &Interface, vmi: &VirtualMachineInstance) -> Passage {
+    let closed = |why: &str| Passage::Closed(format!("An SR-IOV card comes with a migration, and {why}"));
+    if card.pci_address.as_ref().is_some_and(|address| !address.is_empty()) {
+        return closed("takes the first free port: pciAddress is not possible");
+    }
+    if let Some(field) = migratable::fixes(&vmi.spec, &card.name) {
+        return closed(&format!("{field} keeps cards from being plugged"));
+    }
+    match migratable_condition(vmi) {
+        None => Passage::Unknown,
+        Some(found) if found.is_true() => Passage::Open,
+        Some(found) => {
+            closed(&format!("the guest cannot migrate: {}", found.message.as_deref().unwrap_or_default()))
+        }
+    }
+}
+
+/// Whether an SR-IOV card can go: it is unplugged in place.
+fn goes(card: &Interface, vmi: &VirtualMachineInstance) -> Passage {
+    match migratable::fixes(&vmi.spec, &card.name) {
+        Some(field) => Passage::Closed(format!("{field} keeps an SR-IOV card from being unplugged")),
+        None => Passage::Open,
+    }
 }
 
 /// Whether a machine's cards may differ from its instance's.
@@ -119,33 +155,33 @@ pub(crate) fn plan(
 ) -> Cards {
     let mut next = vmi.clone();
     let (mut waits, mut refused) = (false, None);
-    let mut take = |next: &mut VirtualMachineInstance, changed: VirtualMachineInstance, name: &str| {
-        match validate::vmi_update(vmi, &changed, Requester::Component, gates).first() {
-            None => *next = changed,
-            Some(cause) => {
-                refused.get_or_insert_with(|| format!("interface {name} updated in template spec. {cause}"));
-            }
-        }
-    };
     for card in &wanted.domain.devices.interfaces {
         let network = network(wanted, &card.name);
         let mut changed = next.clone();
         let interfaces = &mut changed.spec.domain.devices.interfaces;
-        match interfaces.iter_mut().find(|is| is.name == card.name) {
+        let passage = match interfaces.iter_mut().find(|is| is.name == card.name) {
             // The old card leaves first; the new one is added afterwards.
-            Some(is) if networks::is_absent(is) => waits |= !networks::is_absent(card),
-            Some(is) if networks::state(is) == networks::state(card) => {}
+            Some(is) if networks::is_absent(is) => {
+                waits |= !networks::is_absent(card);
+                continue;
+            }
+            Some(is) if networks::state(is) == networks::state(card) => continue,
             Some(is) => {
                 is.state.clone_from(&card.state);
-                take(&mut next, changed, &card.name);
+                if card.sriov.is_some() { goes(card, vmi) } else { Passage::Open }
             }
-            None if !validate::can_be_plugged(card, network) => {}
-            None if is_told(vmi, &card.name) => waits = true,
+            None if !validate::can_be_plugged(card, network) => continue,
+            None if is_told(vmi, &card.name) => Passage::Unknown,
             None => {
                 interfaces.push(card.clone());
                 changed.spec.networks.extend(network.cloned());
-                take(&mut next, changed, &card.name);
+                if card.sriov.is_some() { comes(card, vmi) } else { Passage::Open }
             }
+        };
+        match passage {
+            Passage::Open => take(vmi, &mut next, changed, &card.name, gates, &mut refused),
+            Passage::Unknown => waits = true,
+            Passage::Closed(why) => refuse(&mut refused, &card.name, why),
         }
     }
     if is_migratable(vmi) {
@@ -157,7 +193,7 @@ pub(crate) fn plan(
                 if let Some(network) = all.find(|network| network.name == is.name) {
                     network.clone_from(named);
                 }
-                take(&mut next, changed, &is.name);
+                take(vmi, &mut next, changed, &is.name, gates, &mut refused);
             }
         }
     }
@@ -172,6 +208,26 @@ pub(crate) fn plan(
         std::mem::take(&mut spec.domain.devices.interfaces).into_iter().partition(gone);
     spec.networks.retain(|network| left.iter().all(|left| left.name != network.name));
     Cards { interfaces: stay, networks: std::mem::take(&mut spec.networks), waits, refused }
+}
+
+/// Takes a change over if admission accepts it.
+fn take(
+    vmi: &VirtualMachineInstance,
+    next: &mut VirtualMachineInstance,
+    changed: VirtualMachineInstance,
+    name: &str,
+    gates: &Gates,
+    refused: &mut Option<String>,
+) {
+    match validate::vmi_update(vmi, &changed, Requester::Component, gates).first() {
+        None => *next = changed,
+        Some(cause) => refuse(refused, name, cause),
+    }
+}
+
+/// The first reason counts.
+fn refuse(refused: &mut Option<String>, name: &str, why: impl Display) {
+    refused.get_or_insert_with(|| format!("interface {name} updated in template spec. {why}"));
 }
 
 /// A card with the MAC address that it has in the guest.

@@ -124,7 +124,16 @@ fn network_cards(
     let now = if live_update::is_running(vmi) { When::InPlace } else { When::Waits };
     let comes = changed(lists[0], &json!(vmi.spec.networks), &json!(next.networks)).into_iter();
     let comes = comes.chain(changed(lists[1], &json!(devices.interfaces), &json!(next.interfaces)));
-    let mut differences: Vec<(Change, When)> = comes.map(|change| (change, now.clone())).collect();
+    // Only a new pod gets a card of its node.
+    let is_new = |card: &Interface| devices.interfaces.iter().all(|is| is.name != card.name);
+    let functions = next.interfaces.iter().filter(|card| card.sriov.is_some() && is_new(card));
+    let elsewhere: Vec<String> =
+        functions.flat_map(|card| lists.map(|list| format!("{list}[{}]", card.name))).collect();
+    let when = |change: Change| {
+        let moves = now == When::InPlace && elsewhere.contains(&change.path);
+        (change, if moves { When::Migration } else { now.clone() })
+    };
+    let mut differences: Vec<(Change, When)> = comes.map(when).collect();
     let later = next.refused.map_or(When::Waits, When::Restart);
     for card in &wanted.domain.devices.interfaces {
         let is = next.interfaces.iter().find(|is| is.name == card.name);
@@ -231,7 +240,8 @@ mod tests {
         let (then, now) = (vm(1, json!({})), vm(2, change));
         let mut instance = json!({"metadata": {"name": "web"}, "spec": then.spec.template.spec,
             "status": {"phase": "Running", "memory": {"guestAtBoot": "1Gi", "guestCurrent": "1Gi"},
-                "currentCPUTopology": {"sockets": 1}}});
+                "currentCPUTopology": {"sockets": 1},
+                "conditions": [{"type": "LiveMigratable", "status": "True"}]}});
         instance["spec"]["domain"]["cpu"]["maxSockets"] = json!(4);
         instance["spec"]["domain"]["memory"]["maxGuest"] = json!("4Gi");
         let vmi: VirtualMachineInstance = serde_json::from_value(instance).unwrap();
@@ -318,6 +328,24 @@ mod tests {
         more["spec"]["template"]["spec"]["domain"]["cpu"] = json!({"cores": 2});
         let cores = ("spec.template.spec.domain.cpu.cores".to_owned(), "restart");
         assert_eq!(words_of(more), [vec![cores], of("in place")].concat());
+    }
+
+    #[test]
+    fn a_card_comes_in_place_and_one_of_the_node_with_a_migration() {
+        let card = |binding: &str| {
+            let mut interface = json!({"name": "fast"});
+            interface[binding] = json!({});
+            let networks = json!([{"name": "fast", "multus": {"networkName": "a"}}]);
+            let domain = json!({"devices": {"interfaces": [interface]}});
+            json!({"spec": {"template": {"spec": {"networks": networks, "domain": domain}}}})
+        };
+        let of = |word: &'static str| {
+            ["networks[fast]", "domain.devices.interfaces[fast]"]
+                .map(|at| (format!("spec.template.spec.{at}"), word))
+                .to_vec()
+        };
+        assert_eq!(words_of(card("bridge")), of("in place"));
+        assert_eq!(words_of(card("sriov")), of("migration"));
     }
 
     #[test]

@@ -7,6 +7,7 @@
 //!   the guest runs    the instance has other networks       --> the pod asks for them, and still for what the guest has
 //!                     they are reported                     --> status.interfaces; the handler does the rest
 //!                     not after a while                     --> MigrationRequired: the next pod has them
+//!                     one is for an SR-IOV card             --> MigrationRequired at once: only a new pod gets functions
 //! ```
 //!
 //! Instances without such networks are skipped.
@@ -190,7 +191,8 @@ pub(super) fn unknown_binding(vmi: &VirtualMachineInstance, bindings: &Bindings)
 pub(super) fn unattached(observed: &Observed, pod: &Pod) -> Option<(Duration, String)> {
     let links = noted(pod);
     let has = |link: &str| links.iter().flatten().any(|noted| noted.link == link);
-    let missing = networks::attached(&observed.vmi).find(|(network, _)| !has(&networks::link(network)))?.0;
+    let missing =
+        networks::attached_next(&observed.vmi).find(|(network, _)| !has(&networks::link(network)))?.0;
     let link = networks::link(missing);
     let why = match &links {
         None => format!("no annotation {NETWORK_STATUS}: nothing like Multus has attached networks to it"),
@@ -248,13 +250,15 @@ pub(super) fn plan(observed: &Observed, pod: &Pod) -> Plan {
     note(vmi, pod, &mut status.interfaces);
     let mut plan = Plan::default();
     let bindings = &observed.config.settings.bindings;
-    if changes(vmi) && differs(pod, namespace, vmi, bindings) {
+    // What is noted on the pod is attached to it, also before the status says so.
+    let present = VirtualMachineInstance { status: Some(status.clone()), ..vmi.clone() };
+    if changes(&present) && differs(pod, namespace, &present, bindings) {
         // The cluster's Multus may attach it to a running pod, or may not: then a migration brings the networks.
         plan.actions.push(Action::AnnotatePod {
             name: pod.name_any(),
             uid: pod.uid().unwrap_or_default(),
             annotation: ANNOTATION,
-            value: Some(wanted(pod, namespace, vmi, bindings).unwrap_or_else(|| "[]".to_owned())),
+            value: Some(wanted(pod, namespace, &present, bindings).unwrap_or_else(|| "[]".to_owned())),
         });
         plan.notes.extend(observed.same_addresses.iter().map(|text| same_address(text)));
     }
@@ -272,12 +276,12 @@ fn reported<'a>(status: &'a VirtualMachineInstanceStatus, name: &str) -> Option<
     status.interfaces.iter().find(|entry| entry.name.as_deref() == Some(name))
 }
 
-/// Whether a card is to be added or removed. Otherwise the pod's annotation is left alone: it may be older than the present
-/// names.
+/// Whether a card is to be added to this pod or removed from it. Otherwise the pod's annotation is left alone: it may be older
+/// than the present names.
 fn changes(vmi: &VirtualMachineInstance) -> bool {
-    let status = vmi.status.clone().unwrap_or_default();
-    networks::secondary(&vmi.spec)
-        .any(|(network, card)| networks::is_absent(card) || reported(&status, &network.name).is_none())
+    networks::secondary(&vmi.spec).any(|(network, card)| {
+        networks::is_absent(card) || card.sriov.is_none() && !networks::is_told(vmi, &network.name)
+    })
 }
 
 /// Why a card is not as the instance wants it.
@@ -305,6 +309,11 @@ fn waiting(
             let lingers = source(SOURCE_MULTUS) && !source(SOURCE_DOMAIN);
             return lingers
                 .then(|| Waiting::Here(format!("network {name} is still attached to the launcher pod")));
+        }
+        if entry.is_none() && card.sriov.is_some() {
+            return Some(Waiting::Elsewhere(format!(
+                "network {name} ({definition}) is for an SR-IOV card, which comes with another launcher pod"
+            )));
         }
         if entry.is_none() {
             return Some(Waiting::Here(format!(

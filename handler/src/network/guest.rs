@@ -60,9 +60,14 @@ pub enum Due {
 /// are the descriptors that the launcher holds. `here` is false for a guest that is yet to arrive on this
 /// node.
 pub fn due(vmi: &VirtualMachineInstance, held: &BTreeSet<String>, here: bool) -> Vec<(String, Due)> {
+    let due = |interface: &api::Interface| match &interface.sriov {
+        // Whether its pod has a device of the node was decided when the pod was made.
+        Some(_) if networks::is_absent(interface) => Due::Gone,
+        Some(_) => Due::There,
+        None => due_of(vmi, interface, held, here),
+    };
     let interfaces = vmi.spec.domain.devices.interfaces.iter();
-    let interfaces = interfaces.filter(|interface| interface.sriov.is_none());
-    interfaces.map(|interface| (interface.name.clone(), due_of(vmi, interface, held, here))).collect()
+    interfaces.map(|interface| (interface.name.clone(), due(interface))).collect()
 }
 
 fn due_of(
@@ -87,7 +92,7 @@ fn due_of(
     if comes_with_it || here && is_attached() { Due::There } else { Due::Later }
 }
 
-fn runs(vmi: &VirtualMachineInstance) -> bool {
+pub(super) fn runs(vmi: &VirtualMachineInstance) -> bool {
     vmi.status.as_ref().and_then(|status| status.phase.as_deref()) == Some(PHASE_RUNNING)
 }
 

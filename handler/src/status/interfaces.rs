@@ -41,10 +41,11 @@ pub(super) fn report(
     told: &[GuestInterface],
 ) -> Vec<NetworkInterfaceStatus> {
     let card = |name: &str| cards.iter().find(|card| card.name == name);
-    // A launcher that reports no cards still has those that it started with. It never reports devices of the
-    // node.
+    // A launcher that reports no cards still has those that it started with. One of an earlier version does not report devices
+    // of the node.
     let has = |one: &&Interface| {
-        one.lingers || one.is_device || cards.is_empty() || card(&one.name).is_some_and(|card| card.plugged)
+        let is_plugged = card(&one.name).map(|card| card.plugged);
+        one.lingers || cards.is_empty() || is_plugged.unwrap_or(one.is_device)
     };
     let mut interfaces: Vec<_> =
         made.iter().filter(has).map(|made| (made.is_primary, interface(made, card(&made.name)))).collect();
@@ -232,6 +233,18 @@ mod tests {
         let NetworkInterfaceStatus { mac, link_state, queue_count, pod_interface_name, .. } = &after[1];
         assert_eq!((mac, link_state, queue_count), (&None, &None, &None));
         assert_eq!(pod_interface_name.as_deref(), Some("pod-fast"));
+    }
+
+    #[test]
+    fn a_device_of_the_node_is_gone_once_the_launcher_says_so() {
+        let device = Interface { is_device: true, ..made("fast", "", false) };
+        let made = [made("default", "02:01", true), device];
+        let card = |name: &str, plugged| Card { name: name.to_owned(), plugged, ..Card::default() };
+        let before = [seen("fast", "domain, multus-status")];
+        for (plugged, told) in [(true, "domain, multus-status"), (false, "multus-status")] {
+            let cards = [card("default", true), card("fast", plugged)];
+            assert_eq!(sources(&report(&before, &made, &cards, &[]))[1], ("fast", told));
+        }
     }
 
     #[test]

@@ -74,11 +74,25 @@ pub fn attach_nic(nic: &Nic) -> Vec<Step> {
     vec![backend, device(&nic.props(), nic.id())]
 }
 
-/// The steps that add the network cards among the node's devices, each at the place that it has when the machine starts with it.
+/// A network card of the node.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HostCard {
+    /// Name of its interface.
+    pub name: String,
+    /// QEMU's id of it.
+    pub id: String,
+    /// The step that adds it.
+    pub step: Step,
+}
+
+/// The network cards among the node's devices, each at the place that it has when the machine starts with it.
 #[must_use]
-pub fn attach_host_cards(devices: &[HostDevice]) -> Vec<Step> {
-    let cards = devices.iter().filter(|device| device.is_card);
-    cards.map(|card| device(&card.props(), card.id.clone())).collect()
+pub fn attach_host_cards(devices: &[HostDevice]) -> Vec<HostCard> {
+    let card = |one: &HostDevice| {
+        let (name, id) = (one.card.clone()?, one.id.clone());
+        Some(HostCard { name, step: device(&one.props(), id.clone()), id })
+    };
+    devices.iter().filter_map(card).collect()
 }
 
 /// The step that adds a device by its properties.

@@ -89,7 +89,7 @@ pub use facts::{
 };
 pub use host_cpu::{CpuQuestion, HostCpu};
 pub use host_cpus::{CpuSet, HostCell, HostCpus};
-pub use hotplug::{Command, Step, attach_disk, attach_host_cards, attach_nic, insert_disc};
+pub use hotplug::{Command, HostCard, Step, attach_disk, attach_host_cards, attach_nic, insert_disc};
 pub use layout::{Layout, Port, Seat};
 pub use machine::{Firmware, Identity, Kernel, Machine, OnReboot};
 pub use memory::Memory;

@@ -130,9 +130,12 @@ pub fn plan(vmi: &ValidVmi, facts: &Facts) -> Result<Machine, PlanError> {
             .map(|room| ports.of(VirtioMem::ID).map(|port| VirtioMem { port, room }))
             .transpose()?,
         balloon: wants_balloon
-            // Memory that a device of the node writes to must stay in place.
+            // Memory that a device of the node writes to must stay in place. While there is such a device, QEMU ignores the
+            // guest's reports; a guest whose cards come and go reports in any case, because it cannot change the balloon's
+            // features while it runs.
             .then(|| {
-                let free_page_reporting = host_devices.is_empty() && !filesystems::is_touched(vmi);
+                let only_cards = host_devices.iter().all(|device| device.card.is_some());
+                let free_page_reporting = only_cards && !filesystems::is_touched(vmi);
                 ports.of(Balloon::ID).map(|port| Balloon { port, virtio, free_page_reporting })
             })
             .transpose()?,

@@ -99,7 +99,8 @@ fn sriov() {
 fn sriov_cards_that_go_and_come() {
     let vmi = common::valid(serde_saphyr::from_str(include_str!("manifests/sriov.yaml")).unwrap());
     let machine = plan(&vmi, &facts(&vmi)).unwrap();
-    let steps = attach_host_cards(&machine.host_devices);
+    let steps = attach_host_cards(&machine.host_devices).into_iter().map(|card| card.step);
+    let steps: Vec<_> = steps.collect();
     let line = |command: &Command| format!("{} {}", command.execute, command.arguments);
     let text = steps.iter().flat_map(|step| [line(&step.inverse), line(&step.forward)]);
     insta::assert_snapshot!(text.collect::<Vec<_>>().join("\n"));
@@ -108,6 +109,28 @@ fn sriov_cards_that_go_and_come() {
     for step in &steps {
         assert!(started.contains(&step.forward.arguments), "it starts at another place: {:?}", step.forward);
     }
+}
+
+/// A guest that had no card gets one where it moves to: its machine has the same devices, and the card comes to a free port.
+#[test]
+fn an_sriov_card_that_comes_with_a_move() {
+    let all = common::valid(serde_saphyr::from_str(include_str!("manifests/sriov.yaml")).unwrap());
+    let with = |names: &[&str]| {
+        let mut vmi = all.vmi().clone();
+        vmi.spec.domain.devices.interfaces.retain(|card| names.contains(&card.name.as_str()));
+        vmi.spec.networks.retain(|network| names.contains(&network.name.as_str()));
+        common::valid(vmi)
+    };
+    let (before, after) = (with(&["default"]), with(&["default", "fast"]));
+    let source = plan(&before, &facts(&before)).unwrap();
+    let layout = Layout::saved(&source.layout.to_saved()).unwrap().for_arrival();
+    let mut target = plan(&after, &Facts { layout: Some(layout), ..facts(&after) }).unwrap();
+    let cards = attach_host_cards(&target.host_devices);
+    target.host_devices.clear();
+    assert_eq!(argv(&target), argv(&source));
+    let [card] = &cards[..] else { panic!("{cards:?}") };
+    let Command { execute, arguments } = &card.step.forward;
+    insta::assert_snapshot!(format!("{}: {execute} {arguments}", card.name));
 }
 
 #[test]

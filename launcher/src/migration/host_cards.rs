@@ -3,11 +3,13 @@
 //!
 //! QEMU only asks the guest to give a card back (`device_del`); the card is gone once QEMU does not list it any more.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
-use barevirt_machine::{Command, Step};
+use barevirt_machine::{Command, HostCard};
 use barevirt_qmp::{Deadline, Error, Qmp};
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
 use super::disks::unless_refused;
@@ -33,35 +35,100 @@ pub enum Trouble {
     Kept(String),
 }
 
-async fn run(qmp: &Qmp, Command { execute, arguments }: &Command) -> Result<(), Error> {
-    qmp.execute_raw(execute, arguments.clone(), Deadline::after(COMMAND)).await.map(drop)
+/// What became of a card beside its way with the guest.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Fate {
+    /// The guest is to do without it.
+    Leaves,
+    /// QEMU refused it, for this reason.
+    Refused(String),
 }
 
-fn id(card: &Step) -> &str {
-    card.awaits_device.as_deref().unwrap_or_default()
+/// The cards of the node that a machine was assembled with. All clones are the same cards.
+#[derive(Debug, Clone, Default)]
+pub struct HostCards {
+    cards: Arc<[HostCard]>,
+    fates: watch::Sender<BTreeMap<String, Fate>>,
+}
+
+impl HostCards {
+    /// For these cards, which stay with the guest.
+    #[must_use]
+    pub fn new(cards: Vec<HostCard>) -> Self {
+        Self { cards: cards.into(), fates: watch::Sender::default() }
+    }
+
+    /// All cards, also those without which the guest is to do.
+    #[must_use]
+    pub fn all(&self) -> &[HostCard] {
+        &self.cards
+    }
+
+    /// Has the guest do without a card from now on: it is not plugged in again.
+    pub fn leave_out(&self, name: &str) {
+        self.set(name, Some(Fate::Leaves));
+    }
+
+    /// Why QEMU refused a card.
+    #[must_use]
+    pub fn refused(&self, name: &str) -> Option<String> {
+        match self.fates.borrow().get(name)? {
+            Fate::Refused(why) => Some(why.clone()),
+            Fate::Leaves => None,
+        }
+    }
+
+    /// Changes when something becomes of a card.
+    #[must_use]
+    pub fn changes(&self) -> watch::Receiver<impl Sized + use<>> {
+        self.fates.subscribe()
+    }
+
+    fn stays(&self, card: &HostCard) -> bool {
+        self.fates.borrow().get(&card.name) != Some(&Fate::Leaves)
+    }
+
+    fn set(&self, name: &str, fate: Option<Fate>) {
+        self.fates.send_if_modified(|fates| {
+            // One that leaves does not come back.
+            if fates.get(name) == fate.as_ref() || fates.get(name) == Some(&Fate::Leaves) {
+                return false;
+            }
+            match fate {
+                Some(fate) => drop(fates.insert(name.to_owned(), fate)),
+                None => drop(fates.remove(name)),
+            }
+            true
+        });
+    }
+}
+
+async fn run(qmp: &Qmp, Command { execute, arguments }: &Command) -> Result<(), Error> {
+    qmp.execute_raw(execute, arguments.clone(), Deadline::after(COMMAND)).await.map(drop)
 }
 
 /// Has the guest give its cards back, and waits until they are gone.
 ///
 /// # Errors
 /// If QEMU refuses, or the guest keeps one of them.
-pub async fn take(qmp: &Qmp, cards: &[Step]) -> Result<(), Trouble> {
+pub async fn take(qmp: &Qmp, cards: &HostCards) -> Result<(), Trouble> {
     let begun = Instant::now();
     let mut asked = BTreeSet::new();
-    while !cards.is_empty() {
+    while !cards.all().is_empty() {
         let there = ids(qmp, Deadline::after(COMMAND)).await?;
-        let left: Vec<&Step> = cards.iter().filter(|card| there.contains(id(card))).collect();
+        let left: Vec<&HostCard> = cards.all().iter().filter(|card| there.contains(&card.id)).collect();
         if left.is_empty() {
-            tracing::info!(cards = cards.len(), "the guest has given its cards back");
+            tracing::info!(cards = cards.all().len(), "the guest has given its cards back");
             break;
         }
         if begun.elapsed() >= GIVES_BACK {
-            return Err(Trouble::Kept(left.into_iter().map(id).collect::<Vec<_>>().join(", ")));
+            let left = left.into_iter().map(|card| card.id.as_str());
+            return Err(Trouble::Kept(left.collect::<Vec<_>>().join(", ")));
         }
         for card in left {
-            if asked.insert(id(card)) {
+            if asked.insert(&card.id) {
                 // QEMU refuses while an earlier migration's request is with the guest.
-                unless_refused(run(qmp, &card.inverse).await)?;
+                unless_refused(run(qmp, &card.step.inverse).await)?;
             }
         }
         sleep(LOOK).await;
@@ -70,22 +137,35 @@ pub async fn take(qmp: &Qmp, cards: &[Step]) -> Result<(), Trouble> {
 }
 
 /// Plugs in the cards that QEMU does not have. One that the guest has not given back yet may still go: it is plugged in again
-/// then. Drop this before the guest is asked for its cards again.
+/// then. Drop this before the guest is asked for its cards again. A card that QEMU refuses does not keep the others away.
 ///
 /// # Errors
-/// If QEMU refuses one.
-pub async fn give(qmp: &Qmp, cards: &[Step]) -> Result<(), Trouble> {
+/// If QEMU does not answer.
+pub async fn give(qmp: &Qmp, cards: &HostCards) -> Result<(), Trouble> {
     let begun = Instant::now();
     let mut given = BTreeSet::new();
-    while given.len() < cards.len() && begun.elapsed() < LATE {
+    loop {
+        let left = cards.all().iter().filter(|card| cards.stays(card) && !given.contains(&card.id));
+        let left: Vec<&HostCard> = left.collect();
+        if left.is_empty() || begun.elapsed() >= LATE {
+            return Ok(());
+        }
         let there = ids(qmp, Deadline::after(COMMAND)).await?;
-        for card in cards.iter().filter(|card| !there.contains(id(card))) {
-            if given.insert(id(card)) {
-                run(qmp, &card.forward).await?;
-                tracing::info!(card = id(card), "the guest gets a card");
+        for card in left.into_iter().filter(|card| cards.stays(card) && !there.contains(&card.id)) {
+            given.insert(card.id.clone());
+            let answer = run(qmp, &card.step.forward).await;
+            let why = match &answer {
+                Err(error @ Error::Refused { .. }) => Some(error.to_string()),
+                Ok(()) | Err(_) => None,
+            };
+            let id = &card.id;
+            match &why {
+                Some(why) => tracing::warn!(card = id, why, "the guest does not get a card: QEMU refuses it"),
+                None => tracing::info!(card = id, "the guest gets a card"),
             }
+            cards.set(&card.name, why.map(|why| Fate::Refused(format!("QEMU refuses device_add: {why}"))));
+            unless_refused(answer)?;
         }
         sleep(LOOK).await;
     }
-    Ok(())
 }

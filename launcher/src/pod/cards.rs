@@ -26,12 +26,14 @@ use tokio::task::{JoinHandle, spawn_local};
 use tokio::time::Instant;
 
 use super::descriptor_store::DescriptorStore;
+use super::host_cards::Functions;
 use super::monitored::{
     COMMAND, LATER, Leaving, SOON, ask_for, carry_out, has_device, refused, unless_refused,
 };
 use super::wanted::Wanted;
 use crate::cards::{Card, set_link, wanted_card, wants_down};
 use crate::dhcp;
+use crate::migration::host_cards::HostCards;
 
 /// A network card of the machine.
 #[derive(Debug)]
@@ -63,6 +65,7 @@ pub struct Cards {
     heard: watch::Sender<BTreeMap<String, Vec<IpAddr>>>,
     network_boot: bool,
     next: u64,
+    functions: Functions,
 }
 
 impl Cards {
@@ -81,7 +84,19 @@ impl Cards {
         });
         let plugged = plugged.collect();
         let (refused, servers, heard) = (Vec::new(), BTreeMap::new(), watch::Sender::default());
-        Self { plugged, refused, servers, heard, network_boot, next: 0 }
+        let functions = Functions::default();
+        Self { plugged, refused, servers, heard, network_boot, next: 0, functions }
+    }
+
+    /// The same, with cards of the node.
+    #[must_use]
+    pub fn with(self, cards: HostCards) -> Self {
+        Self { functions: Functions::of(cards), ..self }
+    }
+
+    /// The cards of the node.
+    pub fn of_node(&self) -> &HostCards {
+        self.functions.cards()
     }
 
     /// Changes when another address of the guest is heard, which is part of the state then.
@@ -105,6 +120,7 @@ impl Cards {
     /// Delay until the next check if nothing changes.
     pub fn pause(&self) -> Option<Duration> {
         let leaving = self.plugged.iter().any(|plugged| plugged.leaving.is_some());
+        let leaving = leaving || self.functions.is_leaving();
         let troubled =
             !self.refused.is_empty() || self.plugged.iter().any(|plugged| !plugged.trouble.is_empty());
         if leaving { Some(SOON) } else { troubled.then_some(LATER) }
@@ -119,7 +135,7 @@ impl Cards {
         store: &RefCell<DescriptorStore>,
     ) -> Result<(), Error> {
         let is_wanted = |name: &str| wanted_card(&wanted.vmi, name);
-        let mut outcome = Ok(());
+        let mut outcome = self.functions.turn(qmp, wanted).await;
         // A card whose removal was requested is removed even if it is wanted again: it is plugged in again
         // afterwards.
         let go = self.plugged.iter().filter(|one| one.leaving.is_some() || !is_wanted(&one.card.name));
@@ -127,7 +143,6 @@ impl Cards {
             outcome = outcome.and(self.take_out(qmp, &name, room, store).await);
         }
         self.refused.retain(|refused| is_wanted(&refused.name));
-        // The machine starts with its devices of the node.
         let emulated = wanted.facts.interfaces.iter().filter(|facts| !wanted.is_passed_through(facts));
         for facts in emulated.filter(|facts| is_wanted(&facts.name)) {
             let tried = |refused: &Refused| refused.name == facts.name && refused.at.elapsed() < LATER;
@@ -297,7 +312,7 @@ impl Cards {
             trouble: refused.why.clone(),
             ..v1::Card::default()
         });
-        plugged.chain(refused).collect()
+        plugged.chain(refused).chain(self.functions.status()).collect()
     }
 }
 

@@ -123,11 +123,13 @@ impl Plugs {
         mut wanted: watch::Receiver<Option<Arc<Wanted>>>,
     ) {
         let (mut circumstances, mut heard) = (self.circumstances.subscribe(), self.cards.heard());
+        let mut of_node = self.cards.of_node().changes();
         loop {
             let monitor = people.borrow_and_update().clone();
             let latest = wanted.borrow_and_update().clone();
             circumstances.borrow_and_update();
             heard.mark_unchanged();
+            of_node.mark_unchanged();
             let mut pause = None;
             if let (Some(monitor), Some(latest)) = (monitor, latest) {
                 let outcome = self.turn(&monitor, &latest).await;
@@ -145,6 +147,7 @@ impl Plugs {
                 changed = wanted.changed() => changed.is_ok(),
                 changed = circumstances.changed() => changed.is_ok(),
                 changed = heard.changed() => changed.is_ok(),
+                changed = of_node.changed() => changed.is_ok(),
                 () = rest(pause) => true,
             };
             if !on {

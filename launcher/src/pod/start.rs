@@ -286,7 +286,8 @@ fn put_together(
     let pins = assembly.launch.pins.clone();
     spawn_local(resize::serve(people.clone(), pod.wanted.subscribe(), boot, pins, pod.circumstances.clone()));
     let facts = &wanted.facts.interfaces;
-    let mut cards = Cards::new(&assembly.launch.cards, facts, installation.has_network_boot());
+    let mut cards = Cards::new(&assembly.launch.cards, facts, installation.has_network_boot())
+        .with(assembly.launch.host_cards.clone());
     for (network, guest, sockets) in dhcp {
         cards.serve(&network, guest, sockets);
     }

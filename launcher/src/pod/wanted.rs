@@ -158,7 +158,8 @@ impl Wanted {
     /// Whether the card of an interface is a device of the node.
     #[must_use]
     pub fn is_passed_through(&self, facts: &Interface) -> bool {
-        self.vmi.sriov_cards().any(|(_, card)| card.name == facts.name)
+        let mut interfaces = self.vmi.interfaces().iter().map(|valid| &valid.interface);
+        interfaces.any(|interface| interface.name == facts.name && interface.sriov.is_some())
     }
 
     /// The interface that passt joins to the pod network, once the handler has prepared it.

@@ -85,7 +85,7 @@ pub fn bare(extra: &[&str]) -> Bare {
         pins: None,
         real_time: None,
         cards: Vec::new(),
-        host_cards: Vec::new(),
+        host_cards: virt_launcher::migration::host_cards::HostCards::default(),
         acpi: true,
         paused: false,
         agent_port: "agent0".to_owned(),

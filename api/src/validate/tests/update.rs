@@ -276,6 +276,16 @@ fn cards_come_and_go() {
     ] {
         assert_eq!(cards_changed(from, to), [""; 0], "{to}");
     }
+    // A card of the node comes on the node that the guest moves to.
+    let function = |state: Value| {
+        let object = with(right(), "/spec/networks/-", network("a"));
+        let card = with(json!({"name": "red", "sriov": {}}), "/state", state);
+        with(object, "/spec/domain/devices/interfaces/-", card)
+    };
+    let (comes, goes) = (function(json!(null)), function(json!("absent")));
+    for (from, to) in [(&without, &comes), (&comes, &goes), (&goes, &without)] {
+        assert_eq!(cards_changed(from, to), [""; 0], "{to}");
+    }
     let list = "spec.domain.devices.interfaces";
     let plugged = |interface: Value, network: Value| {
         let object = with(right(), "/spec/networks/-", network);

@@ -4,7 +4,7 @@ use super::*;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-/// A template with the pod network, and cards `name:definition:state`.
+/// A template with the pod network, and cards `name:definition:state`; those whose names begin with `fast` are of the node.
 fn spec(cards: &[&str]) -> VirtualMachineInstanceSpec {
     let mut interfaces = vec![json!({"name": "default", "masquerade": {}})];
     let mut networks = vec![json!({"name": "default", "pod": {}})];
@@ -12,7 +12,8 @@ fn spec(cards: &[&str]) -> VirtualMachineInstanceSpec {
         let mut parts = card.split(':');
         let name = parts.next().unwrap();
         let definition = parts.next().filter(|part| !part.is_empty()).unwrap_or("net");
-        let mut interface = json!({"name": name, "bridge": {}});
+        let mut interface = json!({"name": name});
+        interface[if name.starts_with("fast") { "sriov" } else { "bridge" }] = json!({});
         if let Some(state) = parts.next() {
             interface["state"] = json!(state);
         }
@@ -154,21 +155,71 @@ fn some_changes_take_a_restart() {
     assert!(changed(&|now| drop(now.networks.remove(1))));
     assert!(changed(&|now| now.domain.devices.interfaces[1].model = Some("e1000e".to_owned())));
     assert!(changed(&|now| now.networks[1].multus.as_mut().unwrap().default = Some(true)));
-    // A device of the node is neither plugged nor unplugged.
-    let device = |now: &mut VirtualMachineInstanceSpec, index: usize| {
-        let card = &mut now.domain.devices.interfaces[index];
-        (card.bridge, card.sriov) = (None, Some(Default::default()));
-    };
-    assert!(changed(&|now| device(now, 1)));
     assert!(changed(&|now| {
-        *now = spec(&["a", "b"]);
-        device(now, 2);
+        let card = &mut now.domain.devices.interfaces[1];
+        (card.bridge, card.sriov) = (None, Some(Default::default()));
     }));
+    assert!(!changed(&|now| *now = spec(&["a", "fast"])));
     assert!(changed(&|now| {
         *now = spec(&["a", "b"]);
         now.networks[2].multus = None;
         now.networks[2].pod = Some(Default::default());
     }));
+}
+
+#[test]
+fn a_card_of_the_node_comes_with_a_migration_and_goes_in_place() {
+    if !SERVED {
+        return;
+    }
+    for (wanted, has, told, next, waits) in [
+        (&["fast", "b"][..], &[][..], &[][..], &["fast", "b"][..], false),
+        (&["fast::absent"], &["fast"], &["fast"], &["fast::absent"], false),
+        // It never came.
+        (&["fast::absent"], &["fast::absent"], &[], &[], false),
+        (&["fast"], &["fast::absent"], &["fast"], &["fast::absent"], true),
+        (&["fast:blue"], &["fast"], &["fast"], &["fast:blue"], false),
+    ] {
+        let expected = (next.iter().map(|name| (*name).to_owned()).collect(), waits);
+        assert_eq!(planned(wanted, &vmi(has, told, true)), expected, "{wanted:?} {has:?} {told:?}");
+    }
+    // Where the guest can move is decided after its start.
+    let mut starts = vmi(&[], &[], true);
+    starts.status.as_mut().unwrap().conditions.clear();
+    assert_eq!(planned(&["fast"], &starts), (Vec::new(), true));
+    assert!(!take_a_restart(&spec(&[]), &spec(&["fast"]), &starts));
+}
+
+#[test]
+fn a_card_of_the_node_that_can_neither_come_nor_go_takes_a_restart_and_the_reason_is_told() {
+    if !SERVED {
+        return;
+    }
+    let stays = |wanted: VirtualMachineInstanceSpec, vmi: &VirtualMachineInstance| {
+        let cards = plan(&wanted, vmi, &Gates::default());
+        assert_eq!(cards.interfaces, vmi.spec.domain.devices.interfaces);
+        // The change is not one that could be anything: the reason above is the machine's condition.
+        assert!(!take_a_restart(&vmi.spec, &wanted, vmi));
+        let why = cards.refused.unwrap();
+        why.strip_prefix("interface fast updated in template spec. ").unwrap().to_owned()
+    };
+    let mut fixed = vmi(&[], &[], false);
+    fixed.status.as_mut().unwrap().conditions[0].message = Some("VMI uses SEV".to_owned());
+    let come = "An SR-IOV card comes with a migration, and";
+    let expected = format!("{come} the guest cannot migrate: VMI uses SEV");
+    assert_eq!(stays(spec(&["fast"]), &fixed), expected);
+    let mut placed = spec(&["fast"]);
+    placed.domain.devices.interfaces[1].pci_address = Some("0000:05:00.0".to_owned());
+    let expected = format!("{come} takes the first free port: pciAddress is not possible");
+    assert_eq!(stays(placed, &vmi(&[], &[], true)), expected);
+    let mut closed = vmi(&[], &[], true);
+    closed.spec.domain.devices.disable_hotplug = Some(true);
+    let expected = format!("{come} disableHotplug keeps cards from being plugged");
+    assert_eq!(stays(spec(&["fast"]), &closed), expected);
+    let mut there = vmi(&["fast"], &["fast"], true);
+    there.spec.domain.devices.disable_hotplug = Some(true);
+    let expected = "disableHotplug keeps an SR-IOV card from being unplugged";
+    assert_eq!(stays(spec(&["fast::absent"]), &there), expected);
 }
 
 #[test]
@@ -227,7 +278,7 @@ fn the_address_of_a_card_that_comes_is_written_into_the_machine() {
 }
 
 fn list() -> impl Strategy<Value = Vec<&'static str>> {
-    proptest::sample::subsequence(vec!["a", "b::down", "c:blue", "d::absent"], 0..=4)
+    proptest::sample::subsequence(vec!["a", "b::down", "c:blue", "d::absent", "fast"], 0..=5)
 }
 
 proptest! {

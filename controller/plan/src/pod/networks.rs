@@ -10,7 +10,7 @@ use barevirt_api::network_resource::{NetworkResource, RESOURCE_ARGUMENT};
 pub use barevirt_api::network_status::{NETWORK_STATUS, Noted, noted};
 use barevirt_api::networks::{self, Attachment};
 use barevirt_api::settings::Bindings;
-use barevirt_api::v1::VirtualMachineInstance;
+use barevirt_api::v1::{Interface, Network, VirtualMachineInstance};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde::{Deserialize, Serialize};
@@ -49,7 +49,8 @@ pub(super) fn annotate(
     // A migrating guest keeps the MAC addresses of its cards: a network that drops spoofed addresses has to know them. The
     // first pod's network chose them, where the instance names none.
     let of_guest = |one: &Selection| guest_mac(vmi, &one.interface);
-    if let Some(wanted) = written(&selections(namespace, vmi, bindings, of_guest)) {
+    let attached = networks::attached_next(vmi);
+    if let Some(wanted) = written(&selections(namespace, vmi, attached, bindings, of_guest)) {
         annotations.insert(NETWORKS.to_owned(), wanted);
     }
     let multus = vmi.spec.networks.iter().filter_map(|network| network.multus.as_ref());
@@ -60,7 +61,7 @@ pub(super) fn annotate(
 
 /// The networks that Multus is to attach to a running pod beside its first one; `None` where there are none. A network stays
 /// until the guest's card has left, since the pod would otherwise lose the link beneath it. Networks that stay are asked for
-/// as before.
+/// as before. That of an SR-IOV card which comes is left to the next pod.
 pub fn wanted(
     pod: &Pod,
     namespace: &str,
@@ -68,7 +69,8 @@ pub fn wanted(
     bindings: &Bindings,
 ) -> Option<String> {
     let asked = asked(pod).unwrap_or_default();
-    written(&selections(namespace, vmi, bindings, |one| asked_mac(&asked, one)))
+    let attached = networks::attached(vmi);
+    written(&selections(namespace, vmi, attached, bindings, |one| asked_mac(&asked, one)))
 }
 
 fn written(selections: &[Selection]) -> Option<String> {
@@ -92,14 +94,16 @@ fn asked_mac(asked: &[Selection], wanted: &Selection) -> Option<String> {
     same.find_map(|one| one.mac.clone())
 }
 
-/// The networks of an instance. `known` returns the MAC address of a card where the instance names none.
-fn selections(
+/// The networks of an instance, of which `attached` are attached beside the first. `known` returns the MAC address of a card
+/// where the instance names none.
+fn selections<'a>(
     namespace: &str,
-    vmi: &VirtualMachineInstance,
+    vmi: &'a VirtualMachineInstance,
+    attached: impl Iterator<Item = (&'a Network, &'a Interface)>,
     bindings: &Bindings,
     known: impl Fn(&Selection) -> Option<String>,
 ) -> Vec<Selection> {
-    let select = |(network, interface): (&barevirt_api::v1::Network, &barevirt_api::v1::Interface)| {
+    let select = |(network, interface): (&Network, &Interface)| {
         let multus = network.multus.as_ref()?;
         let Attachment { namespace, name } = Attachment::of(namespace, &multus.network_name);
         let mac = interface.mac_address.clone().filter(|mac| !mac.is_empty());
@@ -107,16 +111,15 @@ fn selections(
         Some(Selection { mac: one.mac.clone().or_else(|| known(&one)), ..one })
     };
     // A plugin's own network is told which of the instance's networks it serves; KubeVirt's order and key.
-    let of_plugin = |network: &barevirt_api::v1::Network| {
+    let of_plugin = |network: &Network| {
         let mut cards = vmi.spec.domain.devices.interfaces.iter();
         let plugin = bindings.of(cards.find(|card| card.name == network.name)?)?;
         let Attachment { namespace, name } = Attachment::of(namespace, plugin.definition.as_deref()?);
         let arguments = Some([("logicNetworkName".to_owned(), Value::from(network.name.clone()))].into());
         Some(Selection { name, namespace, mac: None, interface: String::new(), arguments })
     };
-    let attached: BTreeMap<&str, _> =
-        networks::attached(vmi).map(|pair| (pair.0.name.as_str(), pair)).collect();
-    let of_network = |network: &barevirt_api::v1::Network| {
+    let attached: BTreeMap<&str, _> = attached.map(|pair| (pair.0.name.as_str(), pair)).collect();
+    let of_network = |network: &Network| {
         let secondary = attached.get(network.name.as_str()).and_then(|pair| select(*pair));
         secondary.into_iter().chain(of_plugin(network)).collect::<Vec<_>>()
     };
@@ -154,7 +157,9 @@ pub fn ask(pod: &mut Pod, resources: &Resources) {
 
 /// Whether the pod asks for other networks than its instance does.
 pub fn differs(pod: &Pod, namespace: &str, vmi: &VirtualMachineInstance, bindings: &Bindings) -> bool {
-    let wanted = |asked: &[Selection]| selections(namespace, vmi, bindings, |one| asked_mac(asked, one));
+    let wanted = |asked: &[Selection]| {
+        selections(namespace, vmi, networks::attached(vmi), bindings, |one| asked_mac(asked, one))
+    };
     asked(pod).is_none_or(|asked| asked != wanted(&asked))
 }
 
@@ -251,6 +256,32 @@ mod tests {
                 serde_json::from_str(&wanted(&pod, "shop", &moves, &Bindings::default()).unwrap()).unwrap();
             assert_eq!(wanted[0]["mac"], json!(mac));
         }
+    }
+
+    #[test]
+    fn only_a_new_pod_asks_for_a_card_of_the_node_and_only_while_it_stays() {
+        let mut fast = vmi(json!({}), json!({"networkName": "blue"}));
+        let card = &mut fast.spec.domain.devices.interfaces[1];
+        (card.bridge, card.sriov) = (None, Some(Default::default()));
+        let asks = |source: Option<&str>, state: Option<&str>| {
+            let mut vmi = fast.clone();
+            vmi.spec.domain.devices.interfaces[1].state = state.map(str::to_owned);
+            let told = source.map(|source| json!({"name": "red", "infoSource": source}));
+            vmi.status = Some(
+                serde_json::from_value(json!({"phase": "Running", "interfaces": told.as_slice()})).unwrap(),
+            );
+            let mut annotations = BTreeMap::new();
+            annotate(&mut annotations, "shop", &vmi, &Bindings::default());
+            let running = wanted(&Pod::default(), "shop", &vmi, &Bindings::default());
+            [running.is_some(), annotations.contains_key(NETWORKS)]
+        };
+        assert_eq!(asks(None, None), [false, true]);
+        for source in ["multus-status", "domain, multus-status"] {
+            assert_eq!(asks(Some(source), None), [true, true]);
+        }
+        // The guest gives it back before it moves, or has given it back.
+        assert_eq!(asks(Some("domain, multus-status"), Some("absent")), [true, false]);
+        assert_eq!(asks(Some("multus-status"), Some("absent")), [false, false]);
     }
 
     #[test]

@@ -239,6 +239,39 @@ fn a_network_that_comes_is_asked_for_and_then_waits_for_another_pod() {
 }
 
 #[test]
+fn a_card_of_the_node_takes_another_pod_at_once_and_this_pod_is_left_alone() {
+    let function = |told: Value| {
+        let mut vmi = vmi(json!({"phase": "Running", "interfaces": told}), json!({}));
+        let card = &mut vmi.spec.domain.devices.interfaces[1];
+        (card.bridge, card.sriov) = (None, Some(Default::default()));
+        vmi
+    };
+    let mut bare = pod(&[]);
+    bare.metadata.annotations.as_mut().unwrap().remove(NETWORKS);
+    let known = json!([entry("default", json!("domain"))]);
+    let waits = plan(&observed(function(known.clone()), Some(bare.clone())), &bare);
+    let condition = &patch_of(&waits)["status"]["conditions"][0];
+    assert_eq!((&condition["type"], &condition["status"]), (&json!("MigrationRequired"), &json!("True")));
+    assert_eq!(condition["reason"], "AutoMigrationDueToLiveUpdate");
+    let message = "network red (shop/blue) is for an SR-IOV card, which comes with another launcher pod";
+    assert_eq!(condition["message"], message);
+    assert_eq!(waits.actions.len(), 1);
+    // The pod that has it keeps it, whatever else comes, also before the status has been written.
+    let mut arrived = function(known);
+    let blue = json!({"name": "blue", "bridge": {}});
+    arrived.spec.domain.devices.interfaces.push(serde_json::from_value(blue).unwrap());
+    let blue = json!({"name": "blue", "multus": {"networkName": "shop/other"}});
+    arrived.spec.networks.push(serde_json::from_value(blue).unwrap());
+    let there = pod(&[("shop/blue", RED)]);
+    let asks = plan(&observed(arrived, Some(there.clone())), &there);
+    let [Action::AnnotatePod { value: Some(networks), .. }, Action::Patch(_)] = asks.actions.as_slice()
+    else {
+        panic!("{asks:?}")
+    };
+    assert!(networks.contains(RED) && networks.contains(r#""name":"other""#), "{networks}");
+}
+
+#[test]
 fn a_network_that_goes_is_asked_for_until_the_guest_has_let_go() {
     let absent = || json!({"state": "absent"});
     let told = |source: &str| {

@@ -42,7 +42,7 @@ impl Session {
         let valid = valid(vmi)?;
         let held = held(&self.report());
         let due = guest::due(vmi, &held, here);
-        let mut prepared: BTreeMap<_, _> = sriov::cards(&valid, &pod.links)?.into_iter().collect();
+        let mut prepared: BTreeMap<_, _> = sriov::cards(&valid, &pod.links, here)?.into_iter().collect();
         let mut descriptors: Vec<(String, OwnedFd)> = Vec::new();
         let mut done = 0;
         if !held.contains(KVM) {
@@ -60,7 +60,8 @@ impl Session {
             descriptors.push((VHOST_VSOCK.to_owned(), vsock.map_err(StepError::Vsock)?.into()));
             done += 1;
         }
-        if valid.passed_through() > 0 {
+        // So far only cards of the node are prepared. One that the guest gets elsewhere needs nothing here.
+        if valid.host_devices().next().is_some() || !prepared.is_empty() {
             done += self.prepare_host_devices(&valid)?;
         }
         let cards = guest::wanted(&valid, &held, here, bindings)?;

@@ -49,8 +49,8 @@ pub struct HostDevice {
     pub id: String,
     /// Path of its entry in the manifest.
     pub field: String,
-    /// Whether it is a network card. A guest that moves leaves its cards behind, and gets those of the other node.
-    pub is_card: bool,
+    /// Name of the interface whose card it is. A guest that moves leaves its cards behind, and gets those of the other node.
+    pub card: Option<String>,
     /// The device.
     pub source: HostSource,
     /// Its place in the guest.

@@ -6,13 +6,14 @@ use super::ports::Ports;
 use crate::device::host::{HostDevice, HostPlace, HostSource, Screen};
 use crate::error::PlanError;
 use crate::facts::Facts;
-use barevirt_api::v1::{Devices, VgpuOptions};
+use barevirt_api::networks;
+use barevirt_api::v1::{Devices, Interface, VgpuOptions};
 
 /// A device without its port.
 struct Planned {
     id: String,
     field: String,
-    is_card: bool,
+    card: Option<String>,
     source: HostSource,
     screen: Screen,
     acpi_index: Option<u32>,
@@ -53,7 +54,8 @@ pub(super) fn plan(devices: &Devices, facts: &Facts) -> Result<PlannedHostDevice
         acpi_index: None,
         boot_order: None,
     });
-    let cards = devices.interfaces.iter().enumerate().filter(|(_, card)| card.sriov.is_some());
+    let is_there = |card: &Interface| card.sriov.is_some() && !networks::is_absent(card);
+    let cards = devices.interfaces.iter().enumerate().filter(|(_, card)| is_there(card));
     let cards = cards.map(|(index, card)| Entry {
         field: nics::field(index),
         list: nics::LIST,
@@ -78,7 +80,7 @@ pub(super) fn plan(devices: &Devices, facts: &Facts) -> Result<PlannedHostDevice
             planned.push(Planned {
                 id,
                 field: entry.field.clone(),
-                is_card: entry.list == nics::LIST,
+                card: (entry.list == nics::LIST).then(|| entry.name.to_owned()),
                 source: source.clone(),
                 screen: screen(entry, source, chosen, first),
                 acpi_index: entry.acpi_index.and_then(|index| u32::try_from(index).ok()),
@@ -128,8 +130,8 @@ impl PlannedHostDevices {
         let one = |device: Planned| {
             let place =
                 if device.is_usb() { HostPlace::Usb } else { HostPlace::Pci(ports.seat(&device.id)?) };
-            let Planned { id, field, is_card, source, screen, acpi_index, boot_index } = device;
-            Ok(HostDevice { id, field, is_card, source, place, screen, acpi_index, boot_index })
+            let Planned { id, field, card, source, screen, acpi_index, boot_index } = device;
+            Ok(HostDevice { id, field, card, source, place, screen, acpi_index, boot_index })
         };
         self.0.into_iter().map(one).collect()
     }
