@@ -5,6 +5,7 @@ pub mod annotation;
 mod data_source;
 mod definition;
 mod import_cron;
+mod populator;
 mod status;
 mod storage_profile;
 
@@ -16,6 +17,13 @@ pub use definition::definition;
 pub use import_cron::{
     DESIRED_DIGEST, DataImportCron, DataImportCronSpec, DataImportCronStatus, IMPORT_CRON_CLEANUP_LABEL,
     IMPORT_CRON_LABEL, ImportStatus, LAST_CRON_TIME, LAST_USE_TIME, NEXT_CRON_TIME, import_cron_definition,
+};
+pub use populator::{
+    CLONE_SOURCE, CLONE_SOURCE_DEFINITION, IMPORT_SOURCE, IMPORT_SOURCE_DEFINITION, ImportSourceType,
+    PopulatorKind, PopulatorStatus, UPLOAD_SOURCE, UPLOAD_SOURCE_DEFINITION, VolumeCloneSource,
+    VolumeCloneSourceSpec, VolumeImportSource, VolumeImportSourceSpec, VolumeUploadSource,
+    VolumeUploadSourceSpec, clone_source_definition, import_source_definition, populator, prime_name,
+    upload_source_definition,
 };
 pub use status::{DataVolumeCondition, DataVolumeStatus};
 pub use storage_profile::{

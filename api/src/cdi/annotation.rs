@@ -28,3 +28,7 @@ pub const GOES: &str = "cdi.kubevirt.io/storage.deleteAfterCompletion";
 pub const POPULATOR: &str = "cdi.kubevirt.io/storage.usePopulator";
 /// Name of that other claim.
 pub const PRIME: &str = "cdi.kubevirt.io/storage.populator.pvcPrime";
+/// How much of a claim that names a populator is filled, such as `41.53%`.
+pub const PROGRESS: &str = "cdi.kubevirt.io/storage.populator.progress";
+/// Phase of a claim that CDI copies through a populator.
+pub const CLONE_PHASE: &str = "cdi.kubevirt.io/clonePhase";

@@ -12,42 +12,19 @@ use kube_core::CustomResourceExt;
 pub(super) const LONGEST_URL: i64 = 8192;
 
 /// A rule about one schema of the specification.
-struct Rule {
+pub(super) struct Rule {
     /// Members on the path from the specification to the schema of the rule.
-    at: &'static [&'static str],
+    pub(super) at: &'static [&'static str],
     /// Expression in CEL.
-    rule: &'static str,
+    pub(super) rule: &'static str,
     /// Message for users.
-    message: &'static str,
+    pub(super) message: &'static str,
     /// Field that the message is about, below `at`.
-    field: &'static str,
+    pub(super) field: &'static str,
 }
 
-const RULES: &[Rule] = &[
-    Rule {
-        at: &[],
-        rule: "has(self.source) || has(self.sourceRef)",
-        message: "one of source and sourceRef must be given",
-        field: "",
-    },
-    Rule {
-        at: &[],
-        rule: "!has(self.source) || !has(self.sourceRef)",
-        message: "only one of source and sourceRef can be given",
-        field: ".sourceRef",
-    },
-    Rule {
-        at: &["sourceRef"],
-        rule: "self.kind == 'DataSource'",
-        message: "a source can be named by a DataSource alone",
-        field: ".kind",
-    },
-    Rule {
-        at: &[],
-        rule: "has(self.pvc) != has(self.storage)",
-        message: "exactly one of pvc and storage must be given",
-        field: "",
-    },
+/// Rules that hold wherever an image is named: in DataVolumes, and in the kinds that populate claims.
+const SHARED: &[Rule] = &[
     Rule {
         at: &[],
         rule: "!has(self.contentType) || self.contentType in ['', 'kubevirt', 'archive']",
@@ -56,66 +33,12 @@ const RULES: &[Rule] = &[
     },
     Rule {
         at: &[],
-        rule: "!has(self.contentType) || self.contentType != 'archive' || has(self.source) && \
-            (has(self.source.http) || has(self.source.s3) || has(self.source.upload))",
-        message: "an archive can be the content of the sources http, s3 and upload only",
-        field: ".contentType",
-    },
-    Rule {
-        at: &[],
-        rule: "!has(self.contentType) || self.contentType != 'archive' || !has(self.pvc) || \
-            !has(self.pvc.volumeMode) || self.pvc.volumeMode != 'Block'",
-        message: "an archive needs a claim with a file system",
-        field: ".pvc.volumeMode",
-    },
-    Rule {
-        at: &[],
-        rule: "!has(self.contentType) || self.contentType != 'archive' || !has(self.storage) || \
-            !has(self.storage.volumeMode) || self.storage.volumeMode != 'Block'",
-        message: "an archive needs a claim with a file system",
-        field: ".storage.volumeMode",
-    },
-    Rule {
-        at: &[],
         rule: "!has(self.checkpoints) || size(self.checkpoints) == 0",
         message: "warm imports are served by CDI alone, and this cluster has none",
         field: ".checkpoints",
     },
-    Rule {
-        at: &["pvc"],
-        rule: "has(self.resources) && has(self.resources.requests) && 'storage' in self.resources.requests",
-        message: "resources.requests.storage must be given",
-        field: ".resources",
-    },
-    Rule {
-        at: &["pvc"],
-        rule: "!has(self.dataSource) && !has(self.dataSourceRef)",
-        message: "a claim that is filled from a source has no data source of its own",
-        field: "",
-    },
-    Rule {
-        at: &[],
-        rule: "!has(self.storage) || has(self.sourceRef) || has(self.source) && has(self.source.pvc) || has(self.storage.resources) && \
-            has(self.storage.resources.requests) && 'storage' in self.storage.resources.requests",
-        message: "storage.resources.requests.storage must be given, except for a copy",
-        field: ".storage",
-    },
-    Rule {
-        at: &["storage"],
-        rule: "!has(self.dataSource) && !has(self.dataSourceRef)",
-        message: "a claim that is filled from a source has no data source of its own",
-        field: "",
-    },
-    Rule {
-        at: &["source"],
-        rule: "[has(self.blank), has(self.gcs), has(self.http), has(self.imageio), has(self.pvc), has(self.registry), \
-            has(self.s3), has(self.snapshot), has(self.upload), has(self.vddk)].filter(given, given).size() == 1",
-        message: "exactly one source must be given",
-        field: "",
-    },
     not_served("!has(self.gcs)", ".gcs"),
     not_served("!has(self.imageio)", ".imageio"),
-    not_served("!has(self.snapshot)", ".snapshot"),
     not_served("!has(self.vddk)", ".vddk"),
     Rule {
         at: &["source", "http"],
@@ -153,6 +76,88 @@ const RULES: &[Rule] = &[
         message: "url must begin with http:// or https://, and name endpoint, bucket and object",
         field: ".url",
     },
+];
+
+/// Rules of DataVolumes alone.
+const RULES: &[Rule] = &[
+    Rule {
+        at: &[],
+        rule: "has(self.source) || has(self.sourceRef)",
+        message: "one of source and sourceRef must be given",
+        field: "",
+    },
+    Rule {
+        at: &[],
+        rule: "!has(self.source) || !has(self.sourceRef)",
+        message: "only one of source and sourceRef can be given",
+        field: ".sourceRef",
+    },
+    Rule {
+        at: &["sourceRef"],
+        rule: "self.kind == 'DataSource'",
+        message: "a source can be named by a DataSource alone",
+        field: ".kind",
+    },
+    Rule {
+        at: &[],
+        rule: "has(self.pvc) != has(self.storage)",
+        message: "exactly one of pvc and storage must be given",
+        field: "",
+    },
+    Rule {
+        at: &[],
+        rule: "!has(self.contentType) || self.contentType != 'archive' || has(self.source) && \
+            (has(self.source.http) || has(self.source.s3) || has(self.source.upload))",
+        message: "an archive can be the content of the sources http, s3 and upload only",
+        field: ".contentType",
+    },
+    Rule {
+        at: &[],
+        rule: "!has(self.contentType) || self.contentType != 'archive' || !has(self.pvc) || \
+            !has(self.pvc.volumeMode) || self.pvc.volumeMode != 'Block'",
+        message: "an archive needs a claim with a file system",
+        field: ".pvc.volumeMode",
+    },
+    Rule {
+        at: &[],
+        rule: "!has(self.contentType) || self.contentType != 'archive' || !has(self.storage) || \
+            !has(self.storage.volumeMode) || self.storage.volumeMode != 'Block'",
+        message: "an archive needs a claim with a file system",
+        field: ".storage.volumeMode",
+    },
+    Rule {
+        at: &["pvc"],
+        rule: "has(self.resources) && has(self.resources.requests) && 'storage' in self.resources.requests",
+        message: "resources.requests.storage must be given",
+        field: ".resources",
+    },
+    Rule {
+        at: &["pvc"],
+        rule: "!has(self.dataSource) && !has(self.dataSourceRef)",
+        message: "a claim that is filled from a source has no data source of its own",
+        field: "",
+    },
+    Rule {
+        at: &[],
+        rule: "!has(self.storage) || has(self.sourceRef) || has(self.source) && has(self.source.pvc) || has(self.storage.resources) && \
+            has(self.storage.resources.requests) && 'storage' in self.storage.resources.requests",
+        message: "storage.resources.requests.storage must be given, except for a copy",
+        field: ".storage",
+    },
+    Rule {
+        at: &["storage"],
+        rule: "!has(self.dataSource) && !has(self.dataSourceRef)",
+        message: "a claim that is filled from a source has no data source of its own",
+        field: "",
+    },
+    Rule {
+        at: &["source"],
+        rule: "[has(self.blank), has(self.gcs), has(self.http), has(self.imageio), has(self.pvc), has(self.registry), \
+            has(self.s3), has(self.snapshot), has(self.upload), has(self.vddk)].filter(given, given).size() == 1",
+        message: "exactly one source must be given",
+        field: "",
+    },
+    not_served("!has(self.snapshot)", ".snapshot"),
     Rule {
         at: &["source", "s3", "url"],
         rule: "self == oldSelf",
@@ -190,18 +195,36 @@ pub fn definition() -> CustomResourceDefinition {
         else {
             continue;
         };
-        for source in ["http", "registry", "s3"] {
-            if let Some(url) = below(schema, &["spec", "source", source, "url"]) {
-                url.max_length = Some(LONGEST_URL);
-            }
-        }
-        for Rule { at, rule, message, field } in RULES {
-            let path: Vec<&str> = ["spec"].iter().chain(*at).copied().collect();
-            let Some(schema) = below(schema, &path) else { continue };
-            self::rule(schema, rule, message, field);
-        }
+        judge_source(schema);
+        judge(schema, RULES);
     }
     definition
+}
+
+/// Adds rules to the specification of that schema, which may lack some of their members.
+pub(super) fn judge(schema: &mut JSONSchemaProps, rules: &[Rule]) {
+    for Rule { at, rule, message, field } in rules {
+        let path: Vec<&str> = ["spec"].iter().chain(*at).copied().collect();
+        let Some(schema) = below(schema, &path) else { continue };
+        self::rule(schema, rule, message, field);
+    }
+}
+
+/// Adds the rules about sources, content and checkpoints that DataVolumes have, too, and the longest addresses.
+pub(super) fn judge_source(schema: &mut JSONSchemaProps) {
+    for source in ["http", "registry", "s3"] {
+        if let Some(url) = below(schema, &["spec", "source", source, "url"]) {
+            url.max_length = Some(LONGEST_URL);
+        }
+    }
+    for rule in SHARED {
+        // A rule about a member that this kind does not have would not compile.
+        let member =
+            rule.field.strip_prefix('.').map(|member| [["spec"].as_slice(), rule.at, &[member]].concat());
+        if member.is_none_or(|path| below(schema, &path).is_some()) {
+            judge(schema, std::slice::from_ref(rule));
+        }
+    }
 }
 
 /// Adds a rule. `field` is the field that the message is about, below the schema.
@@ -228,7 +251,7 @@ mod tests {
         assert_eq!(definition.metadata.name.as_deref(), Some("datavolumes.cdi.kubevirt.io"));
         let schema =
             definition.spec.versions[0].schema.as_mut().unwrap().open_api_v3_schema.as_mut().unwrap();
-        for rule in RULES {
+        for rule in SHARED.iter().chain(RULES) {
             let path: Vec<&str> = ["spec"].iter().chain(rule.at).copied().collect();
             let found = below(schema, &path).unwrap_or_else(|| panic!("{path:?}"));
             let rules = found.x_kubernetes_validations.as_ref().unwrap();
@@ -248,7 +271,7 @@ mod tests {
         let source = below(schema, &["spec", "source"]).unwrap();
         for name in source.properties.as_ref().unwrap().keys() {
             let served = ["blank", "http", "pvc", "registry", "s3", "upload"].contains(&name.as_str());
-            let refused = RULES.iter().any(|rule| rule.rule == format!("!has(self.{name})"));
+            let refused = SHARED.iter().chain(RULES).any(|rule| rule.rule == format!("!has(self.{name})"));
             assert!(served != refused, "{name}");
             assert!(
                 RULES.iter().any(|rule| rule.rule.contains(&format!("has(self.{name}),"))

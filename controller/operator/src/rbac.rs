@@ -4,8 +4,8 @@
 use crate::certificates::FORMER_SECRETS;
 use crate::objects::{metadata, namespaced};
 use barevirt_api::cdi::{
-    CDI_DEFINITION, DATA_SOURCE_DEFINITION, DATA_VOLUME_DEFINITION, IMPORT_CRON_DEFINITION,
-    STORAGE_PROFILE_DEFINITION,
+    CDI_DEFINITION, CLONE_SOURCE_DEFINITION, DATA_SOURCE_DEFINITION, DATA_VOLUME_DEFINITION,
+    IMPORT_CRON_DEFINITION, IMPORT_SOURCE_DEFINITION, STORAGE_PROFILE_DEFINITION, UPLOAD_SOURCE_DEFINITION,
 };
 use barevirt_api::names::{
     CA_CONFIG_MAP, COPIES_BINDING, COPIES_POLICY, INSECURE_REGISTRIES_CONFIG_MAP, INSTALL_NAMESPACE,
@@ -91,6 +91,9 @@ const NAMED: [&str; 4] = [
     "virtualmachineclusterpreferences",
 ];
 
+/// CDI's populators.
+pub(crate) const SOURCES: [&str; 3] = ["volumeimportsources", "volumeclonesources", "volumeuploadsources"];
+
 /// Commands change machines and instances; virt-api asks the API server whether the user may give them.
 fn api_cluster_rules() -> Vec<Value> {
     vec![
@@ -168,8 +171,9 @@ fn controller_cluster_rules() -> Vec<Value> {
         // The claim of an instance with UEFI variables or TPM state, and its class; a pool changes the owners of its
         // machines' claims. Sizes of machines' disks, for metrics.
         rule("", &["persistentvolumeclaims"], &["get", "list", "watch", "create", "patch", "delete"]),
-        // Nodes that reach volumes which are plugged in once the guest runs.
-        rule("", &["persistentvolumes"], &["get"]),
+        // Nodes that reach volumes which are plugged in once the guest runs. A volume that was filled for a claim with a
+        // populator is given to it: its `claimRef` changes.
+        rule("", &["persistentvolumes"], &["get", "patch"]),
         // Whether an instance's networks of Multus exist, and which node resources come with them.
         rule("k8s.cni.cncf.io", &["network-attachment-definitions"], &["get"]),
         // Whether the claim of a disk is filled; DataVolumes of templates are made after a check of the permission to copy,
@@ -186,6 +190,8 @@ fn controller_cluster_rules() -> Vec<Value> {
         rule("cdi.kubevirt.io", &["dataimportcrons"], &["get", "list", "watch", "patch"]),
         rule("cdi.kubevirt.io", &["dataimportcrons/status"], &["patch"]),
         rule("cdi.kubevirt.io", &["dataimportcrons/finalizers"], &["update"]),
+        // Claims that name them are filled.
+        rule("cdi.kubevirt.io", &SOURCES, &["get", "list", "watch"]),
         named(
             "apiextensions.k8s.io",
             &["customresourcedefinitions"],
@@ -194,6 +200,9 @@ fn controller_cluster_rules() -> Vec<Value> {
                 DATA_SOURCE_DEFINITION,
                 IMPORT_CRON_DEFINITION,
                 STORAGE_PROFILE_DEFINITION,
+                IMPORT_SOURCE_DEFINITION,
+                CLONE_SOURCE_DEFINITION,
+                UPLOAD_SOURCE_DEFINITION,
                 CDI_DEFINITION,
             ],
             &["get"],

@@ -5,6 +5,7 @@
 //! file lists the rights, one line for each role and resource.
 
 use crate::objects::metadata;
+use crate::rbac::SOURCES;
 use barevirt_api::cdi::UPLOAD_GROUP as UPLOADS;
 use serde_json::{Value, json};
 
@@ -159,6 +160,7 @@ const TABLE: &[Row] = &[
     Row::new("cdi.kubevirt.io", &["datavolumes", "datasources", "dataimportcrons"])
         .writers(ALL, WRITE)
         .view(READ),
+    Row::new("cdi.kubevirt.io", &SOURCES).writers(ALL, WRITE).view(READ),
     // The same for uploads of images.
     Row::new(UPLOADS, &["uploadtokenrequests", "uploads/proxy"]).writers(CREATE, CREATE),
     Row::new("pool.kubevirt.io", &["virtualmachinepools"]).writers(ALL, WRITE).view(READ),
@@ -300,6 +302,8 @@ mod tests {
             .map(|crd| format!("{} {}", crd.spec.group, crd.spec.names.plural))
             .chain(
                 ["datavolumes", "datasources", "dataimportcrons"]
+                    .iter()
+                    .chain(&SOURCES)
                     .map(|kind| format!("cdi.kubevirt.io {kind}")),
             )
             .collect();

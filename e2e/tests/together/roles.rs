@@ -49,6 +49,9 @@ instancetype.kubevirt.io virtualmachinepreferences            glwcupdD  glwcupd 
 pool.kubevirt.io virtualmachinepools                          glwcupdD  glwcupd  glw  -         -
 cdi.kubevirt.io datavolumes                                   glwcupdD  glwcupd  glw  -         -
 cdi.kubevirt.io datavolumes/status                            -         -        -    -         -
+cdi.kubevirt.io volumeclonesources                            glwcupdD  glwcupd  glw  -         -
+cdi.kubevirt.io volumeimportsources                           glwcupdD  glwcupd  glw  -         -
+cdi.kubevirt.io volumeuploadsources                           glwcupdD  glwcupd  glw  -         -
 pool.kubevirt.io virtualmachinepools/scale                    -         -        -    -         -
 plugin.kubevirt.io plugins                                    -         -        -    -         -
 template.kubevirt.io virtualmachinetemplates                  -         -        -    -         -

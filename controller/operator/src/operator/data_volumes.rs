@@ -16,8 +16,10 @@ use super::target::hash;
 use super::{MANAGED_BY_LABEL, NAME, looks};
 use crate::objects::definition;
 use barevirt_api::cdi::{
-    self, CDI_DEFINITION as CDI, DATA_SOURCE, DATA_SOURCE_DEFINITION, DATA_VOLUME, DATA_VOLUME_DEFINITION,
-    IMPORT_CRON, IMPORT_CRON_DEFINITION, STORAGE_PROFILE, STORAGE_PROFILE_DEFINITION,
+    self, CDI_DEFINITION as CDI, CLONE_SOURCE, CLONE_SOURCE_DEFINITION, DATA_SOURCE, DATA_SOURCE_DEFINITION,
+    DATA_VOLUME, DATA_VOLUME_DEFINITION, IMPORT_CRON, IMPORT_CRON_DEFINITION, IMPORT_SOURCE,
+    IMPORT_SOURCE_DEFINITION, STORAGE_PROFILE, STORAGE_PROFILE_DEFINITION, UPLOAD_SOURCE,
+    UPLOAD_SOURCE_DEFINITION,
 };
 use barevirt_component::request::{Error, call, call_opt};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -39,7 +41,7 @@ struct Kind {
 }
 
 /// In the order in which they are made: the kinds that a DataVolume names come before it.
-const KINDS: [Kind; 4] = [
+const KINDS: [Kind; 7] = [
     Kind {
         name: STORAGE_PROFILE_DEFINITION,
         kind: STORAGE_PROFILE,
@@ -48,6 +50,9 @@ const KINDS: [Kind; 4] = [
     Kind { name: DATA_SOURCE_DEFINITION, kind: DATA_SOURCE, definition: cdi::data_source_definition },
     Kind { name: DATA_VOLUME_DEFINITION, kind: DATA_VOLUME, definition: cdi::definition },
     Kind { name: IMPORT_CRON_DEFINITION, kind: IMPORT_CRON, definition: cdi::import_cron_definition },
+    Kind { name: IMPORT_SOURCE_DEFINITION, kind: IMPORT_SOURCE, definition: cdi::import_source_definition },
+    Kind { name: CLONE_SOURCE_DEFINITION, kind: CLONE_SOURCE, definition: cdi::clone_source_definition },
+    Kind { name: UPLOAD_SOURCE_DEFINITION, kind: UPLOAD_SOURCE, definition: cdi::upload_source_definition },
 ];
 
 /// Keeps the definitions correct while there is an installation.
