@@ -24,6 +24,7 @@ mod facts;
 mod importer;
 mod job;
 mod origin;
+pub mod populator;
 mod profile;
 mod sender;
 mod stage;

@@ -12,8 +12,10 @@
 
 mod again;
 mod apply;
+mod claims;
 mod crons;
 mod observe;
+mod populators;
 mod profiles;
 mod progress;
 mod senders;
@@ -62,7 +64,7 @@ async fn fill(cluster: &Arc<Cluster>) {
                 () = follow_sources(cluster) => {}
                 () = follow_crons(cluster) => {}
                 () = profiles::work(cluster) => {}
-                () = uploads::work(cluster.clone()) => warn!("the watches of claims to upload into ended"),
+                () = claims::work(cluster.clone()) => warn!("the watches of claims that are filled for themselves ended"),
                 () = until_not_ours(cluster) => info!("another owner serves DataVolumes now"),
             }
         }

@@ -1,9 +1,6 @@
 //! Claims that a client is to send an image into: their pods and annotations. [`plan`] makes the decisions.
-//!
-//! Any claim becomes one by an annotation, which a watch cannot select: the metadata of all claims is watched, and of other
-//! claims nothing more is read.
 
-use super::again::{self, DEADLINE, REFUSED};
+use super::again::REFUSED;
 use super::observe;
 use super::steps::{self, Place};
 use crate::cluster::Cluster;
@@ -14,48 +11,23 @@ use barevirt_component::notes::Note;
 use barevirt_component::request::{Category, Error, call, call_opt};
 use barevirt_component::tls;
 use barevirt_import_job::upload_pod_name;
-use barevirt_plan::imports::uploads::{Keys, Plan, Target, is_target, plan, pod};
-use barevirt_plan::imports::{Event, LABEL, Step};
-use futures::StreamExt;
+use barevirt_plan::imports::uploads::{Keys, Plan, Target, plan, pod};
+use barevirt_plan::imports::{Event, Step};
 use k8s_openapi::api::core::v1::{ConfigMap, ObjectReference, PersistentVolumeClaim, Pod};
 use kube::api::Api;
-use kube::core::PartialObjectMeta;
-use kube::runtime::controller::{Action, Controller};
-use kube::runtime::watcher;
 use kube::{Resource, ResourceExt};
-use std::sync::Arc;
 use std::time::Duration;
-use tracing::{info, warn};
+use tracing::info;
 
 /// Event: the pod could not be created.
 const FAILED_CREATE: &str = "FailedCreate";
 
-/// The watched part of a claim.
-type Claim = PartialObjectMeta<PersistentVolumeClaim>;
-
-/// Works until the future is dropped, or the watches end.
-pub(super) async fn work(cluster: Arc<Cluster>) {
-    let ours = watcher::Config::default().labels(&format!("{}={}", LABEL.0, LABEL.1));
-    let claims: Api<Claim> = Api::all(cluster.client.clone());
-    let pods: Api<Pod> = Api::all(cluster.client.clone());
-    Controller::new(claims, watcher::Config::default())
-        .owns(pods, ours)
-        .run(reconcile, on_error, cluster)
-        .for_each(|_| std::future::ready(()))
-        .await;
-}
-
-async fn reconcile(claim: Arc<Claim>, cluster: Arc<Cluster>) -> Result<Action, Error> {
-    if !is_target(claim.annotations()) {
-        return Ok(Action::await_change());
-    }
-    let (namespace, name) = (claim.namespace().unwrap_or_default(), claim.name_any());
-    let done = tokio::time::timeout(DEADLINE, reconcile_one(&cluster, &namespace, &name)).await;
-    let again = done.unwrap_or(Err(Error::Overdue(DEADLINE)))?;
-    Ok(again.map_or_else(Action::await_change, Action::requeue))
-}
-
-async fn reconcile_one(cluster: &Cluster, namespace: &str, name: &str) -> Result<Option<Duration>, Error> {
+/// One reconciliation; returns when the next one is due without an event.
+pub(super) async fn reconcile(
+    cluster: &Cluster,
+    namespace: &str,
+    name: &str,
+) -> Result<Option<Duration>, Error> {
     let Some(mut target) = look(cluster, namespace, name).await? else { return Ok(None) };
     let mut planned = plan(&target);
     if planned.opens {
@@ -153,11 +125,4 @@ async fn perform(cluster: &Cluster, claim: &PersistentVolumeClaim, mut step: Ste
         info!(namespace, claim = name, "a claim is opened for an upload");
     }
     Ok(())
-}
-
-fn on_error(claim: Arc<Claim>, error: &Error, _: Arc<Cluster>) -> Action {
-    let (namespace, name) = (claim.namespace(), claim.name_any());
-    again::after(error, || {
-        warn!(namespace, name, %error, why = error.message(), "an upload could not be reconciled");
-    })
 }

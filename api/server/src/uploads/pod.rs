@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use barevirt_api::cdi::annotation;
+use barevirt_api::cdi::{PopulatorKind, annotation, populator, prime_name};
 use barevirt_import_job::{JOB, Job, Source, UPLOAD_PORT, upload_pod_name};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::{Api, Client, ResourceExt};
@@ -33,10 +33,27 @@ pub(super) struct Server {
 pub(super) async fn find(client: &Client, namespace: &str, claim: &str) -> Result<Server, Refusal> {
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(client.clone(), namespace);
     let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
-    let found = claims.get_opt(claim).await.map_err(|error| Refusal::from_kube("get the claim", error))?;
+    let look = async |claim: &str| {
+        claims.get_opt(claim).await.map_err(|error| Refusal::from_kube("get the claim", error))
+    };
+    let mut found = look(claim).await?;
+    let mut claim = claim.to_owned();
+    if let Some(through) = found.as_ref().and_then(filled_through) {
+        found = look(&through).await?;
+        claim = through;
+    }
+    let claim = claim.as_str();
     let pod = pods.get_opt(&upload_pod_name(claim)).await;
     let pod = pod.map_err(|error| Refusal::from_kube("get the upload pod", error))?;
     server(claim, found.as_ref(), pod.as_ref())
+}
+
+/// The claim through which a claim is filled that names a populator, until it is filled. It follows from the UID: what users
+/// write into their claims leads nowhere else.
+fn filled_through(claim: &PersistentVolumeClaim) -> Option<String> {
+    let filled = claim.annotations().get(annotation::PHASE).is_some_and(|phase| phase == "Succeeded");
+    let (kind, _) = populator(claim)?;
+    (kind == PopulatorKind::Upload && !filled).then(|| prime_name(claim))
 }
 
 fn server(name: &str, claim: Option<&PersistentVolumeClaim>, pod: Option<&Pod>) -> Result<Server, Refusal> {
@@ -141,6 +158,21 @@ mod tests {
         let found = objects(|_, _| {}).unwrap();
         assert_eq!(found.address, "10.0.0.1:8443".parse().unwrap());
         assert_eq!((found.name.as_str(), found.uid.as_str()), ("cdi-upload-disk", "p1"));
+    }
+
+    #[test]
+    fn a_claim_with_a_populator_is_filled_through_another_one() {
+        let through = |kind: &str, phase: &str| {
+            let claim = json!({
+                "metadata": { "uid": "c1", "annotations": { annotation::PHASE: phase } },
+                "spec": { "dataSourceRef": { "apiGroup": "cdi.kubevirt.io", "kind": kind, "name": "x" } },
+            });
+            filled_through(&serde_json::from_value(claim).unwrap())
+        };
+        assert_eq!(through("VolumeUploadSource", "Running").as_deref(), Some("populator-c1"));
+        assert_eq!(through("VolumeUploadSource", "Succeeded"), None, "it answers that it is filled");
+        assert_eq!(through("VolumeImportSource", "Running"), None);
+        assert_eq!(through("Other", "Running"), None);
     }
 
     #[test]

@@ -15,6 +15,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 
 /// Annotation on a claim: for which DataVolume it was filled.
 const POPULATED_FOR_ANNOTATION: &str = "cdi.kubevirt.io/storage.populatedFor";
@@ -27,6 +28,23 @@ pub(super) const OVERHEAD: u16 = PersistentVolumeClaimInfo::FILE_SYSTEM_SHARE;
 const ALIGNMENT: u64 = 1 << 20;
 
 const BLOCK: &str = "Block";
+
+/// The text of an annotation of a claim.
+pub(super) fn annotated<'a>(claim: &'a PersistentVolumeClaim, annotation: &str) -> Option<&'a str> {
+    claim.annotations().get(annotation).map(String::as_str)
+}
+
+/// The patch that gives the claim these annotations; `None` where it has them.
+pub(super) fn changed(claim: &PersistentVolumeClaim, wanted: &[(&str, &str)]) -> Option<Value> {
+    let changed: BTreeMap<&str, &str> = wanted
+        .iter()
+        .copied()
+        // An annotation that was never there need not be cleared.
+        .filter(|(annotation, value)| annotated(claim, annotation).unwrap_or_default() != *value)
+        .collect();
+    let patch = json!({ "metadata": { "annotations": changed } });
+    (!changed.is_empty()).then_some(patch)
+}
 
 /// Whether a claim is marked as filled for the DataVolume of that name.
 pub fn is_filled(claim: &PersistentVolumeClaim, data_volume: &str) -> bool {

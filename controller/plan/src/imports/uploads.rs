@@ -15,17 +15,16 @@ mod pod;
 mod target;
 
 pub use self::target::{Keys, Target};
-use super::claim::is_block;
+use super::claim::{annotated, changed, is_block};
 use super::facts::{Event, Installation, MOST_RESTARTS, Step};
 use super::importer::{self, End, Running};
 use super::job::{ARCHIVE, IMAGE};
 use super::stage::{given_up, is_of};
 use crate::data_volumes::status::{FAILED, SUCCEEDED};
-use barevirt_api::cdi::annotation;
+use barevirt_api::cdi::{annotation, populator};
 use barevirt_import_job::Content;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::ResourceExt;
-use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -55,10 +54,6 @@ pub fn is_target(annotations: &BTreeMap<String, String>) -> bool {
     annotations.contains_key(annotation::UPLOAD)
 }
 
-fn annotated<'a>(claim: &'a PersistentVolumeClaim, annotation: &str) -> Option<&'a str> {
-    claim.annotations().get(annotation).map(String::as_str)
-}
-
 fn is_bound(claim: &PersistentVolumeClaim) -> bool {
     claim.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Bound")
 }
@@ -72,7 +67,9 @@ pub fn plan(target: &Target) -> Plan {
     }
     let own = target.pod.as_ref().filter(|pod| is_of(pod.owner_references(), claim));
     let remove = || own.filter(|pod| pod.metadata.deletion_timestamp.is_none()).and_then(|pod| pod.uid());
-    let settled = matches!(annotated(claim, annotation::PHASE), Some(SUCCEEDED | FAILED));
+    // It is filled through another claim, also if a client has asked for an upload into this one.
+    let settled =
+        matches!(annotated(claim, annotation::PHASE), Some(SUCCEEDED | FAILED)) || populator(claim).is_some();
     if !is_target(claim.annotations()) || settled {
         return Plan { step: remove().map(Step::RemovePod), ..Plan::default() };
     }
@@ -225,16 +222,9 @@ fn is_ready(pod: &Pod) -> bool {
     conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
-/// The patch that gives the claim these annotations; `None` where it has them.
+/// The step that gives the claim these annotations; `None` where it has them.
 fn patch(claim: &PersistentVolumeClaim, wanted: &[(&str, &str)]) -> Option<Step> {
-    let changed: BTreeMap<&str, &str> = wanted
-        .iter()
-        .copied()
-        // An annotation that was never there need not be cleared.
-        .filter(|(annotation, value)| annotated(claim, annotation).unwrap_or_default() != *value)
-        .collect();
-    let patch: Value = json!({ "metadata": { "annotations": changed } });
-    (!changed.is_empty()).then_some(Step::PatchClaim(patch))
+    changed(claim, wanted).map(Step::PatchClaim)
 }
 
 /// The state of an upload by the annotations of its claim.

@@ -1,6 +1,7 @@
 use super::*;
 use crate::imports::{self, tests};
 use barevirt_import_job::{Job, Outcome, Source};
+use serde_json::{Value, json};
 
 fn keys() -> Keys {
     Keys { authorities: "A".to_owned(), certificate: "C".to_owned(), key: "K".to_owned() }
