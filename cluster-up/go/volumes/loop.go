@@ -13,7 +13,10 @@ import (
 )
 
 // loopProvisioner makes volumes that are loop devices over sparse files.
-type loopProvisioner struct{ directory string }
+type loopProvisioner struct {
+	onlyEmpty
+	directory string
+}
 
 func (p *loopProvisioner) SupportsBlock(context.Context) bool { return true }
 

@@ -11,7 +11,10 @@ import (
 )
 
 // sharedProvisioner makes volumes that are directories of the machine, which every node sees.
-type sharedProvisioner struct{ directory string }
+type sharedProvisioner struct {
+	onlyEmpty
+	directory string
+}
 
 // Provision makes a directory in which everyone may write, as an NFS export for tests would be.
 func (p *sharedProvisioner) Provision(_ context.Context, options controller.ProvisionOptions) (*v1.PersistentVolume, controller.ProvisioningState, error) {

@@ -1,12 +1,22 @@
 package main
 
 import (
+	"context"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/sig-storage-lib-external-provisioner/v10/controller"
 )
+
+// onlyEmpty is a provisioner that leaves claims with a data source alone, as those of CSI drivers do: the one who fills
+// such a claim makes its volume.
+type onlyEmpty struct{}
+
+// ShouldProvision implements controller.Qualifier.
+func (onlyEmpty) ShouldProvision(_ context.Context, claim *v1.PersistentVolumeClaim) bool {
+	return claim.Spec.DataSource == nil && claim.Spec.DataSourceRef == nil
+}
 
 // newVolume returns the object for a volume that was made for a claim.
 func newVolume(options controller.ProvisionOptions, source v1.PersistentVolumeSource) *v1.PersistentVolume {
