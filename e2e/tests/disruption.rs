@@ -1,6 +1,7 @@
-//! Kills daemons with signal 9, which no guest may notice.
+//! Kills daemons with signal 9, which no guest may notice, and no claim that is being filled.
 
 use anyhow::{Context, Result, ensure};
+use barevirt_e2e::cdi::{Absent, DATA_VOLUMES};
 use barevirt_e2e::command::objects;
 use barevirt_e2e::counting::Counting;
 use barevirt_e2e::harm::{component_is_ready, kill_daemon, kill_kubernetes_api};
@@ -8,7 +9,7 @@ use barevirt_e2e::moving_volume::boot;
 use barevirt_e2e::slow_moves::SlowMoves;
 use barevirt_e2e::wait::{self, MOVED, RUNNING, SOON};
 use barevirt_e2e::{Console, Namespace, Node, alone, guest, in_namespace, installation, undisturbed};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 fn uid(object: &Value) -> String {
     object["metadata"]["uid"].as_str().unwrap_or_default().to_owned()
@@ -70,6 +71,51 @@ fn a_guest_does_not_notice_the_death_of_controllers_and_apis() {
             kill_kubernetes_api()?;
             component_is_ready("virt-controller")?;
             component_is_ready("virt-api")
+        })
+    });
+}
+
+#[test]
+fn a_claim_is_filled_once_while_controllers_die() {
+    in_namespace("killfilling", |namespace| {
+        let _absent = Absent::prepare()?;
+        let source = json!({ "apiGroup": "cdi.kubevirt.io", "kind": "VolumeImportSource", "name": "empty" });
+        namespace.apply(&json!({
+            "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "VolumeImportSource", "metadata": { "name": "empty" },
+            "spec": { "source": { "blank": {} } },
+        }))?;
+        let disturbed = alone();
+        namespace.apply(&json!({
+            "apiVersion": "v1", "kind": "PersistentVolumeClaim",
+            "metadata": {
+                "name": "disk", "annotations": { "cdi.kubevirt.io/storage.bind.immediate.requested": "" },
+            },
+            "spec": {
+                "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "16Mi" } },
+                "dataSourceRef": source,
+            },
+        }))?;
+        let claim = namespace.need("pvc", "disk")?;
+        let prime = format!("populator-{}", uid(&claim));
+        // The first time as soon as it is filled at all, the second time about when its volume becomes the claim's.
+        let made = namespace.wait(DATA_VOLUMES, &prime, "to be made", SOON, |_| true)?;
+        installation::kill("virt-controller")?;
+        component_is_ready("virt-controller")?;
+        wait::until_true("the claim to be filled", RUNNING, || {
+            let claim = namespace.need("pvc", "disk")?;
+            Ok(claim["metadata"]["annotations"]["cdi.kubevirt.io/storage.pod.phase"] == "Succeeded")
+        })?;
+        let filled = namespace.get(DATA_VOLUMES, &prime)?;
+        ensure!(filled.is_none_or(|filled| uid(&filled) == uid(&made)), "it was filled twice");
+        installation::kill("virt-controller")?;
+        component_is_ready("virt-controller")?;
+        drop(disturbed);
+        namespace.wait("pvc", "disk", "to be bound", RUNNING, |claim| claim["status"]["phase"] == "Bound")?;
+        namespace.wait_gone(DATA_VOLUMES, &prime, SOON)?;
+        wait::until_true("the claim's volume to be the only one", SOON, || {
+            let all = objects(&["pv"])?;
+            let own = all.iter().filter(|volume| volume["spec"]["claimRef"]["namespace"] == namespace.name());
+            Ok(own.count() == 1)
         })
     });
 }

@@ -18,7 +18,7 @@ const AT_ONCE: u64 = 10;
 const CLAIMS: &str = "/var/lib/kubelet/local-volumes";
 
 /// Volumes of claims of that namespace in the cluster.
-fn volumes(namespace: &Namespace) -> Result<Vec<Value>> {
+pub(crate) fn volumes(namespace: &Namespace) -> Result<Vec<Value>> {
     let mut volumes = objects(&["pv"])?;
     volumes.retain(|volume| volume["spec"]["claimRef"]["namespace"] == namespace.name());
     Ok(volumes)

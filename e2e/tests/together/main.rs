@@ -55,6 +55,7 @@ mod overhead;
 mod passt;
 mod policies;
 mod pools;
+mod populators;
 mod probes;
 mod qmp;
 mod replica_sets;
