@@ -189,20 +189,25 @@ const fn not_served(rule: &'static str, field: &'static str) -> Rule {
 
 /// The definition that is installed in clusters without CDI.
 pub fn definition() -> CustomResourceDefinition {
-    let mut definition = crd::without_unsigned(DataVolume::crd());
+    judged(DataVolume::crd(), RULES)
+}
+
+/// The definition of a kind that has sources as DataVolumes have them, with the rules of those and its own.
+pub(super) fn judged(definition: CustomResourceDefinition, rules: &[Rule]) -> CustomResourceDefinition {
+    let mut definition = crd::without_unsigned(definition);
     for version in &mut definition.spec.versions {
         let Some(schema) = version.schema.as_mut().and_then(|schema| schema.open_api_v3_schema.as_mut())
         else {
             continue;
         };
         judge_source(schema);
-        judge(schema, RULES);
+        judge(schema, rules);
     }
     definition
 }
 
 /// Adds rules to the specification of that schema, which may lack some of their members.
-pub(super) fn judge(schema: &mut JSONSchemaProps, rules: &[Rule]) {
+fn judge(schema: &mut JSONSchemaProps, rules: &[Rule]) {
     for Rule { at, rule, message, field } in rules {
         let path: Vec<&str> = ["spec"].iter().chain(*at).copied().collect();
         let Some(schema) = below(schema, &path) else { continue };
@@ -211,7 +216,7 @@ pub(super) fn judge(schema: &mut JSONSchemaProps, rules: &[Rule]) {
 }
 
 /// Adds the rules about sources, content and checkpoints that DataVolumes have, too, and the longest addresses.
-pub(super) fn judge_source(schema: &mut JSONSchemaProps) {
+fn judge_source(schema: &mut JSONSchemaProps) {
     for source in ["http", "registry", "s3"] {
         if let Some(url) = below(schema, &["spec", "source", source, "url"]) {
             url.max_length = Some(LONGEST_URL);

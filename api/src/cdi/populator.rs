@@ -1,11 +1,10 @@
 //! Sources that populate claims: a claim names one of them in `dataSourceRef`, and is bound once it is filled.
 
-use super::definition::{Rule, judge, judge_source};
+use super::definition::{Rule, judged};
 use super::{
     DataVolumeBlankImage, DataVolumeCheckpoint, DataVolumeSource, DataVolumeSourceGcs, DataVolumeSourceHttp,
     DataVolumeSourceImageIo, DataVolumeSourceRegistry, DataVolumeSourceS3, DataVolumeSourceVddk, GROUP,
 };
-use crate::crd;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, TypedLocalObjectReference};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube_core::CustomResourceExt;
@@ -253,28 +252,17 @@ const UPLOADS: &[Rule] = &[UNCHANGED];
 
 /// The definition of VolumeImportSources that is installed in clusters without CDI.
 pub fn import_source_definition() -> CustomResourceDefinition {
-    definition(VolumeImportSource::crd(), IMPORTS)
+    judged(VolumeImportSource::crd(), IMPORTS)
 }
 
 /// The definition of VolumeCloneSources that is installed in clusters without CDI.
 pub fn clone_source_definition() -> CustomResourceDefinition {
-    definition(VolumeCloneSource::crd(), CLONES)
+    judged(VolumeCloneSource::crd(), CLONES)
 }
 
 /// The definition of VolumeUploadSources that is installed in clusters without CDI.
 pub fn upload_source_definition() -> CustomResourceDefinition {
-    definition(VolumeUploadSource::crd(), UPLOADS)
-}
-
-fn definition(definition: CustomResourceDefinition, rules: &[Rule]) -> CustomResourceDefinition {
-    let mut definition = crd::without_unsigned(definition);
-    for version in &mut definition.spec.versions {
-        let schema = version.schema.as_mut().and_then(|schema| schema.open_api_v3_schema.as_mut());
-        let Some(schema) = schema else { continue };
-        judge_source(schema);
-        judge(schema, rules);
-    }
-    definition
+    judged(VolumeUploadSource::crd(), UPLOADS)
 }
 
 impl VolumeCloneSourceSpec {

@@ -10,6 +10,7 @@ use barevirt_api::settings::Imports;
 use barevirt_component::request::{Error, call, call_opt};
 use barevirt_import_job::Network;
 use barevirt_plan::data_volumes::Place;
+use barevirt_plan::imports::populator::Class;
 use barevirt_plan::imports::{
     Copied, Installation, LABEL, Named, Observed, Profile, Sender, SourceClaim, address, followed,
     is_waiting, named, permitted, pod_name, sender_name,
@@ -21,8 +22,8 @@ use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Volume};
 use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
-use kube::ResourceExt;
 use kube::api::{Api, ListParams};
+use kube::{Client, ResourceExt};
 
 /// Looks; `None` where the DataVolume does not exist.
 pub(super) async fn observe(
@@ -46,7 +47,7 @@ pub(super) async fn observe(
     let importer = pod_name(name);
     let pod = call_opt("get", || about("pod", &importer), pods.get(&importer)).await?;
     let waits = match &claim {
-        Some(claim) => waits(cluster, claim).await?,
+        Some(claim) => waits(&cluster.client, claim).await?,
         None => false,
     };
     let progress = match pod.as_ref().and_then(address) {
@@ -149,13 +150,22 @@ pub(super) async fn user(
 }
 
 /// Whether the class of an unbound claim waits for a pod.
-async fn waits(cluster: &Cluster, claim: &PersistentVolumeClaim) -> Result<bool, Error> {
+async fn waits(client: &Client, claim: &PersistentVolumeClaim) -> Result<bool, Error> {
     let bound = claim.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Bound");
-    let class = claim.spec.as_ref().and_then(|spec| spec.storage_class_name.clone());
-    let Some(class) = class.filter(|class| !class.is_empty() && !bound) else { return Ok(false) };
-    let classes: Api<StorageClass> = Api::all(cluster.client.clone());
-    let found = call_opt("get", || format!("storage class {class}"), classes.get(&class)).await?;
-    Ok(found.is_some_and(|class| class.volume_binding_mode.as_deref() == Some("WaitForFirstConsumer")))
+    Ok(!bound && class(client, claim).await? == Class::Waits)
+}
+
+/// The class that a claim names.
+pub(super) async fn class(client: &Client, claim: &PersistentVolumeClaim) -> Result<Class, Error> {
+    let name = claim.spec.as_ref().and_then(|spec| spec.storage_class_name.as_deref());
+    let Some(name) = name.filter(|name| !name.is_empty()) else { return Ok(Class::NotNamed) };
+    let classes: Api<StorageClass> = Api::all(client.clone());
+    let found = call_opt("get", || format!("storage class {name}"), classes.get(name)).await?;
+    Ok(match found.map(|class| class.volume_binding_mode) {
+        None => Class::Missing,
+        Some(mode) if mode.as_deref() == Some("WaitForFirstConsumer") => Class::Waits,
+        Some(_) => Class::Immediate,
+    })
 }
 
 /// The present settings for importers.

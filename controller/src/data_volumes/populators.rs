@@ -1,6 +1,7 @@
 //! Claims that name a populator: what concerns them is read, and the next step carried out. [`plan`] makes the decisions.
 
 use super::again::REFUSED;
+use super::observe::class;
 use crate::cluster::Cluster;
 use crate::write::FIELD_MANAGER;
 use barevirt_api::cdi::{
@@ -14,7 +15,6 @@ use barevirt_plan::imports::Event;
 use barevirt_plan::imports::populator::{Class, Observed, Plan, Source, Step, plan, volume_name};
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
-use k8s_openapi::api::storage::v1::StorageClass;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
@@ -99,18 +99,6 @@ async fn source(client: &Client, namespace: &str, kind: Kind, name: &str) -> Res
             let found: Option<VolumeUploadSource> = get(client, namespace, name).await?;
             found.map(|found| Source::Upload(Box::new(found)))
         }
-    })
-}
-
-async fn class(client: &Client, claim: &PersistentVolumeClaim) -> Result<Class, Error> {
-    let name = claim.spec.as_ref().and_then(|spec| spec.storage_class_name.as_deref());
-    let Some(name) = name.filter(|name| !name.is_empty()) else { return Ok(Class::NotNamed) };
-    let classes: Api<StorageClass> = Api::all(client.clone());
-    let found = call_opt("get", || format!("storage class {name}"), classes.get(name)).await?;
-    Ok(match found.map(|class| class.volume_binding_mode) {
-        None => Class::Missing,
-        Some(mode) if mode.as_deref() == Some("WaitForFirstConsumer") => Class::Waits,
-        Some(_) => Class::Immediate,
     })
 }
 

@@ -6,7 +6,7 @@ use super::status::{
     ABORT_REQUESTED, REJECTED_BY_QUOTA, SUCCESSFUL_ABORT, condition, copy, enter, of, write,
 };
 use crate::migrations::row::{Phase, entered};
-use crate::vmi::moving::{abort, failed, is_prepared};
+use crate::vmi::moving::{abort, failed};
 use crate::vmi::others::state;
 use barevirt_api::v1::{Condition, VirtualMachineInstance};
 use barevirt_component::notes::Note;
@@ -21,7 +21,7 @@ pub(super) const WORTH_A_WRITE: Duration = Duration::from_secs(1);
 pub(super) fn reported_phase(vmi: &VirtualMachineInstance) -> Phase {
     match state(vmi) {
         Some(state) if state.start_timestamp.is_some() => Phase::Running,
-        Some(state) if is_prepared(state) => Phase::TargetReady,
+        Some(state) if state.is_prepared() => Phase::TargetReady,
         _ => Phase::PreparingTarget,
     }
 }

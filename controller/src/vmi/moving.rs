@@ -46,16 +46,11 @@ const REASON_FAILED_MIGRATION: &str = "FailedMigration";
 /// KubeVirt's text for a target that is gone.
 const TARGET_IS_DOWN: &str = "Target pod is down";
 
-/// Whether the target has reported that it waits for the guest: the source may have begun.
-pub(crate) fn is_prepared(state: &VirtualMachineInstanceMigrationState) -> bool {
-    state.target_node_address.as_ref().is_some_and(|address| !address.is_empty())
-}
-
 /// The plan during a migration.
 pub(super) fn plan(observed: &Observed) -> Plan {
     let vmi = &observed.vmi;
     let Some(state) = state(vmi) else { return Plan::default() };
-    let prepared = is_prepared(state);
+    let prepared = state.is_prepared();
     let (lost, deadline) = match observed.target {
         Target::Lives | Target::Unknown => (None, Duration::MAX),
         Target::Ended(since) => (Some(since), if prepared { END_REPORT_TIMEOUT } else { Duration::ZERO }),
@@ -103,7 +98,7 @@ pub(crate) fn failed(vmi: &VirtualMachineInstance, reason: &str, now: Timestamp)
 pub(crate) fn abort(vmi: &VirtualMachineInstance, now: Timestamp) -> Option<Value> {
     changed(vmi, |state| {
         state.abort_requested = Some(true);
-        if !is_prepared(state) {
+        if !state.is_prepared() {
             state.abort_status = Some("Succeeded".to_owned());
             (state.completed, state.failed) = (Some(true), Some(true));
             state.end_timestamp.get_or_insert(Time(now));

@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, ensure};
 use barevirt_e2e::command::try_kubectl_with;
 use barevirt_e2e::wait::{self, BOOT, RUNNING, SOON};
-use barevirt_e2e::{Console, Namespace, guest, in_namespace};
+use barevirt_e2e::{Console, Namespace, condition, guest, in_namespace};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -73,8 +73,7 @@ fn volumes(namespace: &Namespace, kind: &str) -> Result<Vec<String>> {
 
 fn needs_no_restart(namespace: &Namespace) -> Result<()> {
     let vm = namespace.need("vm", "vm")?;
-    let conditions = vm["status"]["conditions"].as_array().cloned().unwrap_or_default();
-    ensure!(!conditions.iter().any(|condition| condition["type"] == "RestartRequired"), "{conditions:?}");
+    ensure!(condition(&vm, "RestartRequired").is_null(), "{}", vm["status"]["conditions"]);
     Ok(())
 }
 
@@ -227,11 +226,11 @@ fn a_disc_is_inserted_exchanged_and_ejected_once_the_guest_lets_go() {
         on_disc(&mut console, "none")?;
         needs_no_restart(namespace)?;
         namespace.apply(&bare)?;
-        namespace.wait("vm", "vm", "to need a restart without its drive", SOON, |vm| {
-            let conditions = vm["status"]["conditions"].as_array().cloned().unwrap_or_default();
-            conditions.iter().any(|condition| condition["type"] == "RestartRequired")
-        })?;
-        Ok(())
+        namespace
+            .wait("vm", "vm", "to need a restart without its drive", SOON, |vm| {
+                !condition(vm, "RestartRequired").is_null()
+            })
+            .map(drop)
     });
 }
 

@@ -144,12 +144,6 @@ pub fn is_target_blocked(vmi: &VirtualMachineInstance) -> bool {
     vmi.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(BLOCK_TARGET_ANNOTATION))
 }
 
-/// Whether the target of a migration is ready to receive the guest.
-#[must_use]
-pub fn has_target_address(state: &State) -> bool {
-    state.target_node_address.as_deref().is_some_and(|address| !address.is_empty())
-}
-
 /// The next step for a guest of this node. `gone` is the UID of the migration whose target was told that it
 /// has the guest.
 #[must_use]
@@ -182,7 +176,7 @@ pub fn source(
         }
         Stage::Sent if status.is_some_and(awaits_connection) => Some(Move::Rejoin { uid: uid() }),
         Stage::Unspecified if !is_over && !aborts && owner(vmi) == node => {
-            let sends = has_target_address(state) && fails_as_asked(vmi).is_none();
+            let sends = state.is_prepared() && fails_as_asked(vmi).is_none();
             sends.then(|| Move::Send { uid: uid() })
         }
         Stage::Unspecified

@@ -43,7 +43,7 @@ pub fn source(
     recovery::tell(&mut status.conditions, before, told, now);
     let Some(state) = status.migration_state.as_mut() else { return };
     let Some(told) = told else {
-        let as_asked = plan::fails_as_asked(vmi).filter(|_| plan::has_target_address(state));
+        let as_asked = plan::fails_as_asked(vmi).filter(|_| state.is_prepared());
         if let Some(why) = as_asked.or(refused) {
             fail(state, why, now);
         }

@@ -134,6 +134,13 @@ pub struct VirtualMachineInstanceMigrationState {
     pub target_state: Option<VirtualMachineInstanceMigrationTargetState>,
 }
 
+impl VirtualMachineInstanceMigrationState {
+    /// Whether the target has reported that it waits for the guest: the source may have begun.
+    pub fn is_prepared(&self) -> bool {
+        self.target_node_address.as_ref().is_some_and(|address| !address.is_empty())
+    }
+}
+
 /// State of a migration that the receiving side publishes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]

@@ -34,6 +34,11 @@ pub(super) fn annotated<'a>(claim: &'a PersistentVolumeClaim, annotation: &str) 
     claim.annotations().get(annotation).map(String::as_str)
 }
 
+/// The phase of a claim, once it has one.
+pub(super) fn phase(claim: &PersistentVolumeClaim) -> Option<&str> {
+    claim.status.as_ref().and_then(|status| status.phase.as_deref())
+}
+
 /// The patch that gives the claim these annotations; `None` where it has them.
 pub(super) fn changed(claim: &PersistentVolumeClaim, wanted: &[(&str, &str)]) -> Option<Value> {
     let changed: BTreeMap<&str, &str> = wanted

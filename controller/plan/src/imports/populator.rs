@@ -21,7 +21,7 @@ mod prime;
 
 use self::facts::{VOLUME_ANNOTATION, phase};
 use self::prime::NODE_ANNOTATION;
-use super::claim::{annotated, changed};
+use super::claim::{self, annotated, changed};
 use super::facts::Event;
 use super::stage::is_of;
 use crate::data_volumes::status::{FAILED, SUCCEEDED};
@@ -48,7 +48,7 @@ pub fn plan(observed: &Observed) -> Plan {
     }
     let Some((kind, name)) = populator(claim) else { return Plan::default() };
     let own = observed.prime.as_ref().filter(|prime| is_of(prime.owner_references(), claim));
-    match phase_of(claim) {
+    match claim::phase(claim) {
         Some("Bound") => return bound(claim, own, kind, name),
         Some("Lost") => return Plan::default(),
         _ => {}
@@ -73,11 +73,7 @@ pub fn plan(observed: &Observed) -> Plan {
 pub fn is_filled(claim: &PersistentVolumeClaim) -> bool {
     let is = |annotation: &str| annotated(claim, annotation) == Some(SUCCEEDED);
     // A claim that CDI filled has only the one or the other.
-    phase_of(claim) == Some("Bound") && (is(annotation::PHASE) || is(annotation::CLONE_PHASE))
-}
-
-fn phase_of(claim: &PersistentVolumeClaim) -> Option<&str> {
-    claim.status.as_ref().and_then(|status| status.phase.as_deref())
+    claim::phase(claim) == Some("Bound") && (is(annotation::PHASE) || is(annotation::CLONE_PHASE))
 }
 
 /// The claim has a volume.

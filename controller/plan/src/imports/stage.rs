@@ -74,7 +74,7 @@ pub(super) fn stage(observed: &Observed, own_pod: Option<&Pod>, image_volumes: b
     if is_filled(claim, &data_volume.name_any()) {
         return Stage::Filled;
     }
-    let bound = match claim.status.as_ref().and_then(|status| status.phase.as_deref()) {
+    let bound = match claim::phase(claim) {
         Some("Bound") => true,
         Some("Lost") => return Stage::Lost,
         _ => false,
@@ -150,7 +150,7 @@ fn source_waits(observed: &Observed, image_volumes: bool) -> Option<String> {
     let SourceClaim { claim, used_by, .. } = observed.copied.source()?;
     let claim = claim.as_ref()?;
     let name = claim.name_any();
-    if claim.status.as_ref().and_then(|status| status.phase.as_deref()) != Some("Bound") {
+    if claim::phase(claim) != Some("Bound") {
         return Some(format!("claim {name} is not bound"));
     }
     let volume = claim

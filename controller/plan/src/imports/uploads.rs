@@ -15,7 +15,7 @@ mod pod;
 mod target;
 
 pub use self::target::{Keys, Target};
-use super::claim::{annotated, changed, is_block};
+use super::claim::{self, annotated, changed, is_block};
 use super::facts::{Event, Installation, MOST_RESTARTS, Step};
 use super::importer::{self, End, Running};
 use super::job::{ARCHIVE, IMAGE};
@@ -54,10 +54,6 @@ pub fn is_target(annotations: &BTreeMap<String, String>) -> bool {
     annotations.contains_key(annotation::UPLOAD)
 }
 
-fn is_bound(claim: &PersistentVolumeClaim) -> bool {
-    claim.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Bound")
-}
-
 /// Plans the next steps.
 pub fn plan(target: &Target) -> Plan {
     let claim = &target.claim;
@@ -88,7 +84,11 @@ pub fn plan(target: &Target) -> Plan {
             Plan { step: patch(claim, &lost(&restarts, "its pod was deleted")), ..Plan::default() }
         }
         // Its class may wait for a pod: the upload's pod binds it only where the claim says so.
-        (None, None) if !is_bound(claim) && annotated(claim, annotation::BIND).is_none() => Plan::default(),
+        (None, None)
+            if claim::phase(claim) != Some("Bound") && annotated(claim, annotation::BIND).is_none() =>
+        {
+            Plan::default()
+        }
         (None, None) => match &target.used_by {
             Some(pod) => {
                 let message = format!("claim {} is used by pod {pod}", claim.name_any());
