@@ -28,6 +28,7 @@ mod claim_lock;
 mod claims;
 mod consumer;
 mod eviction;
+mod failed_target;
 mod filesystems;
 mod first_consumer;
 mod grown;

@@ -17,11 +17,12 @@
 
 use super::action::{Action, Plan};
 use super::eviction;
+use super::failed_target::{self, Stay};
 use super::instance_end::InstanceEnd;
 use super::observed::Observed;
-use super::others::{Other, Target, is_moving, is_over, state};
+use super::others::{Target, is_moving, is_over, state};
 use super::removal::remove_others;
-use super::status::{age, change, patch};
+use super::status::{age, change, is_ours, patch};
 use crate::node::NodeState;
 use barevirt_api::names::{COMPUTE_CONTAINER, MIGRATION_TARGET_NODE_LABEL};
 use barevirt_api::v1::{VirtualMachineInstance, VirtualMachineInstanceMigrationState};
@@ -122,7 +123,7 @@ fn body(action: Action) -> Option<Value> {
     if let Action::Patch(body) = action { Some(body) } else { None }
 }
 
-/// Removes what ended migrations leave: pods, their UIDs, marks.
+/// Removes what ended migrations leave: pods but for a [failed target](failed_target), their UIDs, marks.
 pub(super) fn tidy(observed: &Observed, launcher: &Pod) -> Plan {
     let vmi = &observed.vmi;
     let Some(before) = vmi.status.as_ref().filter(|_| !is_moving(vmi)) else { return Plan::default() };
@@ -130,13 +131,20 @@ pub(super) fn tidy(observed: &Observed, launcher: &Pod) -> Plan {
     if state(vmi).is_none() && observed.others.is_empty() && before.active_pods.len() <= 1 && !is_marked {
         return Plan::default();
     }
-    let left: Vec<&Other> = observed.others.iter().filter(|other| !other.wanted).collect();
-    let mut plan =
-        remove_others(left.iter().copied().filter(|other| super::status::is_ours(&other.pod, vmi)));
-
-    let mut status = before.clone();
     let ended = state(vmi).filter(|state| is_over(state)).and_then(|state| state.end_timestamp.as_ref());
     let since = ended.map(|ended| age(ended.0, observed.now));
+    let left = observed.others.iter().filter(|other| !other.wanted && is_ours(&other.pod, vmi));
+    let (going, staying): (Vec<_>, Vec<_>) = left
+        .map(|other| (other, failed_target::judge(vmi, &other.pod, launcher, since.unwrap_or_default())))
+        .partition(|(_, stay)| *stay == Stay::No);
+    let mut plan = remove_others(going.into_iter().map(|(other, _)| other));
+    for (_, stay) in staying {
+        if let Stay::For(left) = stay {
+            plan = plan.again_in(left);
+        }
+    }
+
+    let mut status = before.clone();
     let may_run = |uid: &str, node: &str| {
         let found = observed.others.iter().find(|other| other.pod.metadata.uid.as_deref() == Some(uid));
         launcher.metadata.uid.as_deref() == Some(uid)

@@ -19,6 +19,7 @@ use super::*;
 use crate::migration::{begin, course, observe, plan as decide};
 use crate::migrations::Migrations;
 use crate::migrations::row::{Phase, Row};
+use crate::vmi::InstanceEnd;
 use crate::vmi::others::is_over;
 use crate::vmi::tests::{Look, Step, steps};
 use barevirt_plan::migration::Limits;

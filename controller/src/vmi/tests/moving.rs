@@ -162,16 +162,55 @@ fn after_the_switch_the_target_is_the_launcher_and_the_source_goes() {
     assert_eq!(patch_of(&plan(&lost))["status"]["phase"], "Succeeded");
 }
 
+/// After a failed migration, this long ago: the guest is at the source.
+fn failed_back(target: Pod, since: i64) -> Observed {
+    let mut back = observed(handed(with(over(), &json!({"failed": true}))), Some(running()));
+    back.others = vec![other(target)];
+    back.now = at(NOW + since);
+    back
+}
+
+fn deletes_target(observed: &Observed) -> bool {
+    let deletes = |action: &Action| matches!(action, Action::DeletePod { uid, .. } if uid == "t1");
+    plan(observed).actions.iter().any(deletes)
+}
+
 #[test]
-fn a_failed_migration_leaves_the_source_and_nothing_else() {
-    let failed = with(over(), &json!({"failed": true}));
-    let mut back = observed(handed(failed), Some(running()));
-    back.others = vec![other(target())];
-    let goes = plan(&back);
-    assert!(matches!(&goes.actions[..], [Action::DeletePod { uid, .. }] if uid == "t1"), "{goes:?}");
-    // Its node does not answer: the next migration does not wait for it.
+fn a_failed_migration_leaves_the_source_and_the_log_of_the_target() {
+    let waits = plan(&failed_back(target(), 3));
+    assert_eq!(waits, Plan::default().again_in(Duration::from_secs(7)), "its launcher ends by itself");
+    assert!(deletes_target(&failed_back(target(), 10)), "it does not end");
+    let record = failed_back(ended(target()), 3600);
+    let plan = plan(&record);
+    assert_eq!(patch_of(&plan)["status"]["activePods"], json!({"t1": null}));
+    assert!(!deletes_target(&record));
+
+    // Not where something else would stay with it.
+    let mut plugged = record.clone();
+    let disk = json!({"name": "d", "persistentVolumeClaim": {"claimName": "d", "hotpluggable": true}});
+    plugged.vmi.spec.volumes.push(serde_json::from_value(disk).unwrap());
+    assert!(deletes_target(&plugged));
+    let mut own_claim = record.clone();
+    let volumes = json!([{"name": "d", "persistentVolumeClaim": {"claimName": "new"}}]);
+    let with_claim = |pod: &mut Pod| {
+        pod.spec.as_mut().unwrap().volumes = serde_json::from_value(volumes.clone()).unwrap();
+    };
+    with_claim(&mut own_claim.others[0].pod);
+    assert!(deletes_target(&own_claim));
+    with_claim(own_claim.pod.as_mut().unwrap());
+    assert!(!deletes_target(&own_claim), "the guest has that claim too");
+
+    // A later migration has ended.
+    let mut later = record.clone();
+    let state = later.vmi.status.as_mut().unwrap().migration_state.as_mut().unwrap();
+    (state.migration_uid, state.target_pod) = (Some("m2".to_owned()), Some("other".to_owned()));
+    assert!(deletes_target(&later));
+}
+
+#[test]
+fn a_failed_target_whose_node_does_not_answer_is_not_waited_for() {
+    let mut back = failed_back(target(), 30);
     back.others[0].pod.metadata.deletion_timestamp = Some(Time(at(NOW)));
-    back.now = at(NOW + 30);
     let body = plan(&back).actions.into_iter().find_map(|action| match action {
         Action::Patch(body) => Some(body),
         _ => None,

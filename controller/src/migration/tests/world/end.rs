@@ -119,8 +119,16 @@ impl World {
             return Some("no launcher".to_owned());
         };
         let active: Vec<&String> = status.active_pods.keys().collect();
+        // The ended target of the last migration may stay as the record of its failure.
+        let state = self.record().filter(|state| state.failed == Some(true));
+        let record = state.and_then(|state| state.target_pod);
+        let stays = |(name, pod): (&String, &Pod)| {
+            let is_record = record.as_ref() == Some(name) && InstanceEnd::of(pod).is_some();
+            pod.uid().as_ref() == Some(&launcher) || is_record
+        };
         let fine = self.running == BTreeSet::from([launcher.clone()])
-            && (active, self.pods.len()) == (vec![&launcher], 1)
+            && active == [&launcher]
+            && self.pods.iter().all(stays)
             && status.node_name.as_ref() == self.places.get(&launcher)
             && !vmi.labels().contains_key("kubevirt.io/migrationTargetNodeName");
         (!fine).then(|| format!("{:?} runs, {status:?}", self.running))

@@ -1,0 +1,64 @@
+//! The target's pod of a failed migration. It ends by itself and then stays, so that people can read its log, as in
+//! KubeVirt: until the next migration has ended too, or until the instance ends. Pure.
+
+use super::others::{is_over, state};
+use super::progress;
+use barevirt_api::names::MIGRATION_JOB_LABEL;
+use barevirt_api::v1::VirtualMachineInstance;
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+/// How long the launcher of a target has to end by itself, once its migration has failed.
+const END_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Whether a pod beside the launcher is left alone, and for how long if it has not ended yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stay {
+    /// It is deleted.
+    No,
+    /// It may end by itself.
+    For(Duration),
+    /// It has ended, and has the log of the failed migration.
+    AsRecord,
+}
+
+/// Judges a pod that no unfinished migration waits for; `since` is the time since the end of the last one.
+pub(super) fn judge(vmi: &VirtualMachineInstance, pod: &Pod, launcher: &Pod, since: Duration) -> Stay {
+    if pod.metadata.deletion_timestamp.is_some()
+        || !is_failed_target(vmi, pod)
+        || has_more(vmi, pod, launcher)
+    {
+        return Stay::No;
+    }
+    if progress::is_over(pod) {
+        return Stay::AsRecord;
+    }
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    let left = END_TIMEOUT.saturating_sub(since);
+    if phase == Some("Running") && !left.is_zero() { Stay::For(left) } else { Stay::No }
+}
+
+/// Whether the status of the instance names the pod as the target of its last migration, and that has failed.
+fn is_failed_target(vmi: &VirtualMachineInstance, pod: &Pod) -> bool {
+    state(vmi).is_some_and(|state| {
+        is_over(state)
+            && state.failed == Some(true)
+            && state.target_pod.as_ref() == pod.metadata.name.as_ref()
+            && state.migration_uid.as_ref() == pod.labels().get(MIGRATION_JOB_LABEL)
+    })
+}
+
+/// Whether something that the guest does not use would stay with the pod: its own claims, which Kubernetes does not delete while
+/// a pod names them, and the pods with its plugged disks, which it owns.
+fn has_more(vmi: &VirtualMachineInstance, pod: &Pod, launcher: &Pod) -> bool {
+    let claims = |pod: &Pod| -> BTreeSet<String> {
+        let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
+        volumes
+            .filter_map(|volume| Some(volume.persistent_volume_claim.as_ref()?.claim_name.clone()))
+            .collect()
+    };
+    vmi.spec.volumes.iter().any(|volume| volume.is_hotpluggable())
+        || !claims(pod).is_subset(&claims(launcher))
+}
