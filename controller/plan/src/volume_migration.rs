@@ -12,7 +12,8 @@
 //!
 //! Specification and status change in one patch, so that the instance never names a claim that neither pod has without
 //! naming the claim with the contents. During a migration nothing changes. The order of the checks and their messages are
-//! KubeVirt's.
+//! KubeVirt's, but for a DataVolume that is still being filled, which KubeVirt takes only if a populator fills it: here the
+//! target's pod may be what the claim waits for, and the guest is handed over once the claim is filled.
 
 use crate::{is_on_its_way, live_update, merge};
 use barevirt_api::names::{
@@ -47,10 +48,6 @@ pub struct VolumeClaims {
     pub source: Option<PersistentVolumeClaimInfo>,
     /// The claim that it is to move to.
     pub destination: Option<PersistentVolumeClaimInfo>,
-    /// Whether that claim is still being filled.
-    pub is_being_filled: bool,
-    /// Whether filling begins only when a pod uses the claim.
-    pub is_filled_for_pod: bool,
     /// Another user of that claim.
     pub user: Option<String>,
 }
@@ -251,7 +248,7 @@ fn judge(
         } else if disk.is_some_and(|disk| disk.lun.is_some()) {
             Some((3, "luns"))
         } else if reads || disk.is_some_and(|disk| disk.is_readonly()) {
-            Some((5, "read-only"))
+            Some((4, "read-only"))
         } else {
             None
         };
@@ -263,13 +260,6 @@ fn judge(
             let kind = if volume.data_volume.is_some() { "datavolume" } else { "pvc" };
             return Err(Obstacle::Missing(format!("the {kind} {to} doesn't exist")));
         };
-        if claims.is_being_filled && !claims.is_filled_for_pod {
-            invalid
-                .entry((4, "DV storage class isn't a CSI or not using volume populators"))
-                .or_default()
-                .push(name);
-            continue;
-        }
         let also = vmi.spec.volumes.iter().chain(&template.volumes);
         let also = also.filter(|other| other.name != name).find(|other| claim(other) == Some(to));
         let user = also.map(|other| format!("volume {}", other.name)).or(claims.user);

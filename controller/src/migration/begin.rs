@@ -47,6 +47,8 @@ const WAITS: Duration = Duration::from_secs(5);
 const CARDS: Duration = Duration::from_secs(15);
 /// The same while disks are brought to the target.
 const BRINGS: Duration = Duration::from_millis(500);
+/// The same while a claim that a volume moves to is being filled.
+const FILLS: Duration = Duration::from_secs(2);
 /// Seconds for a pod without a guest to end.
 const GRACE: u32 = 10;
 
@@ -185,18 +187,20 @@ pub(super) fn plan(observed: &Observed, vmi: &VirtualMachineInstance, reached: P
                 format!("Migration failed because its volumes cannot be brought to the target: {why}");
             fail(observed, delete(observed, pod), message)
         }
-        Brought::Unsettled => await_disks(observed, vmi, pod, reached, &[]),
-        Brought::Waits(make) => await_disks(observed, vmi, pod, reached, make),
+        Brought::Unsettled => await_disks(observed, vmi, pod, reached, &[], BRINGS),
+        Brought::BeingFilled => await_disks(observed, vmi, pod, reached, &[], FILLS),
+        Brought::Waits(make) => await_disks(observed, vmi, pod, reached, make, BRINGS),
     }
 }
 
-/// The pod runs, and disks that were plugged into the guest are not there yet.
+/// The pod runs, and disks that were plugged into the guest, or the contents of a claim, are not there yet.
 fn await_disks(
     observed: &Observed,
     vmi: &VirtualMachineInstance,
     pod: &Pod,
     reached: Phase,
     make: &[(Box<Pod>, String)],
+    interval: Duration,
 ) -> Plan {
     if age(pod.metadata.creation_timestamp.as_ref(), observed)
         >= limit(observed, PENDING_ANNOTATION, PENDING_SECONDS)
@@ -204,7 +208,7 @@ fn await_disks(
         let message = "Migration failed because its volumes were not brought to the target in time";
         return fail(observed, delete(observed, pod), message);
     }
-    let plan = await_pod(observed, vmi, pod, reached).again_in(BRINGS);
+    let plan = await_pod(observed, vmi, pod, reached).again_in(interval);
     let attach = |(pod, volume): &(Box<Pod>, String)| {
         let (pod, volume) = (pod.clone(), volume.clone());
         Action::Attach { pod, volume }

@@ -382,6 +382,9 @@ fn disks_that_came_while_the_guest_ran_are_there_before_it_is_handed_over() {
     assert_eq!((pods(&waits), waits.again), (1, Some(Duration::from_millis(500))));
     let unsettled = handed(Brought::Unsettled, NOW);
     assert!(pods(&unsettled) == 0 && unsettled.again.is_some());
+    let being_filled = handed(Brought::BeingFilled, NOW);
+    assert_eq!((pods(&being_filled), being_filled.again), (0, Some(Duration::from_secs(2))));
+    assert!(!deletes(&being_filled));
     let state = &of_vmi(&handed(Brought::Ready(vec!["p1".to_owned(), "p2".to_owned()]), NOW))["status"]["migrationState"];
     assert_eq!(
         (&state["targetAttachmentPodUID"], &state["targetState"]["attachmentPodUID"]),

@@ -5,7 +5,7 @@
 use super::plan::Observed;
 use crate::cluster::Cluster;
 use crate::migrations::row::Row;
-use crate::vmi::{claim_info, look_for_claim, look_for_volume, phase};
+use crate::vmi::{claim_info, look_for_claim, phase};
 use crate::write;
 use barevirt_api::names::is_final_phase;
 use barevirt_api::v1::{VirtualMachineInstance, VirtualMachineInstanceMigration};
@@ -33,18 +33,13 @@ pub(super) async fn observe(cluster: &Cluster, observed: &Observed) -> Result<Mo
     let mut claims = BTreeMap::new();
     if concerns(vm, vmi) {
         for (name, (from, to)) in changed(&vm.spec.template.spec, vmi) {
-            let volume = vm.spec.template.spec.volumes.iter().find(|volume| volume.name == name);
-            let is_filled = volume.and_then(|volume| volume.claim()).is_some_and(|claim| claim.is_filled);
             let source = look_for_claim(&cluster.client, &namespace, from).await?;
-            let destination = look_for_volume(&cluster.client, &namespace, to, is_filled).await?;
-            let (is_being_filled, is_filled_for_pod) = destination.is_being_filled();
+            let destination = look_for_claim(&cluster.client, &namespace, to).await?;
             let user = user(cluster, vmi, to);
-            let there = destination.claim.filter(|claim| claim.metadata.deletion_timestamp.is_none());
+            let there = destination.filter(|claim| claim.metadata.deletion_timestamp.is_none());
             let found = VolumeClaims {
                 source: source.as_ref().map(claim_info),
                 destination: there.as_ref().map(claim_info),
-                is_being_filled,
-                is_filled_for_pod,
                 user,
             };
             claims.insert(name.to_owned(), found);

@@ -1,5 +1,7 @@
-//! The state of a migrating guest's hot-plugged disks on the target node.
+//! What a migrating guest needs on the target node before it is handed over: its hot-plugged disks, and the contents of claims
+//! that its volumes move to.
 
+use super::claims;
 use super::hotplug::target::{Brought, find, is_settled, judge};
 use super::observe::in_namespace;
 use crate::cluster::Cluster;
@@ -18,6 +20,9 @@ pub(crate) async fn brought(
     if !is_settled(vmi) {
         return Ok(Brought::Unsettled);
     }
+    if let Some(waits) = being_filled(cluster, vmi).await? {
+        return Ok(waits);
+    }
     if plugged(vmi).is_empty() {
         return Ok(Brought::default());
     }
@@ -25,4 +30,25 @@ pub(crate) async fn brought(
     let namespace = vmi.namespace().unwrap_or_default();
     let config = in_namespace(cluster, cluster.config(), &namespace).await?;
     Ok(judge(vmi, target, &found, &config))
+}
+
+/// Why a claim that a volume moves to cannot be written to. The target's pod may be the consumer that its DataVolume waits for.
+async fn being_filled(cluster: &Cluster, vmi: &VirtualMachineInstance) -> Result<Option<Brought>, Error> {
+    let namespace = vmi.namespace().unwrap_or_default();
+    for moved in vmi.status.iter().flat_map(|status| &status.migrated_volumes) {
+        let volume = vmi.spec.volumes.iter().find(|volume| volume.name == moved.volume_name);
+        let Some(claim) = volume.and_then(|volume| volume.claim()) else { continue };
+        let found = claims::look(&cluster.client, &namespace, claim.name, claim.is_filled).await?;
+        match found.is_being_filled() {
+            Ok(false) => {}
+            Ok(true) => return Ok(Some(Brought::BeingFilled)),
+            Err(why) => {
+                return Ok(Some(Brought::Failed(format!(
+                    "DataVolume {namespace}/{} is not ready: {why}",
+                    claim.name
+                ))));
+            }
+        }
+    }
+    Ok(None)
 }

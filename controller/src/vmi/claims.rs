@@ -46,16 +46,16 @@ pub(super) struct Claims(BTreeMap<String, Found>, Option<String>);
 
 /// The state of one claim.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Found {
+pub(super) struct Found {
     /// The claim.
-    pub(crate) claim: Option<PersistentVolumeClaim>,
+    pub(super) claim: Option<PersistentVolumeClaim>,
     /// The DataVolume that fills it, if there is one.
     pub(super) filling: Option<Filling>,
 }
 
 /// The state of a DataVolume.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Filling {
+pub(super) struct Filling {
     /// Its phase.
     pub(super) phase: String,
     /// Status of its condition `Ready`.
@@ -118,11 +118,13 @@ impl Found {
         Mode::of(self.claim.as_ref().and_then(|claim| claim.spec.as_ref()?.volume_mode.as_deref()))
     }
 
-    /// Whether it is still being filled; and whether filling begins only when a pod uses it.
-    pub(crate) fn is_being_filled(&self) -> (bool, bool) {
-        let fills = self.filling.as_ref().is_some_and(|filling| filling.phase != SUCCEEDED);
-        let spec = self.claim.as_ref().and_then(|claim| claim.spec.as_ref());
-        (fills, spec.is_some_and(|spec| spec.data_source_ref.is_some()))
+    /// Whether it is still being filled: `Err` says why it will never be filled.
+    pub(super) fn is_being_filled(&self) -> Result<bool, String> {
+        match &self.filling {
+            Some(filling) if filling.phase == FAILED => Err(filling.trouble().1),
+            Some(filling) => Ok(filling.phase != SUCCEEDED),
+            None => Ok(false),
+        }
     }
 
     /// Whether it is filled only once a pod that uses it was placed, and none was.
@@ -297,7 +299,7 @@ pub(super) fn beside(
 }
 
 /// Looks up a claim and its DataVolume. `is_filled`: a DataVolume fills it, whatever the owner of the claim.
-pub(crate) async fn look(
+pub(super) async fn look(
     client: &Client,
     namespace: &str,
     name: &str,

@@ -59,7 +59,7 @@ pub(crate) use apply::attach;
 pub(crate) use apply::requests::{is_current, make_pod};
 pub(crate) use barevirt_plan::phase;
 pub(crate) use brought::brought;
-pub(crate) use claims::{info as claim_info, look as look_for_volume, look_for_claim};
+pub(crate) use claims::{info as claim_info, look_for_claim};
 pub(crate) use consumer::is_first_consumer;
 pub(crate) use grown::queue as queue_grown;
 pub(crate) use hotplug::attachments::is_attachment;

@@ -1,6 +1,7 @@
 //! A guest moves with a disk that only its node has, to another claim and back; and stays on the former claim
 //! when the move is cancelled.
 
+use crate::imports::data_volume;
 use anyhow::ensure;
 use barevirt_e2e::moving_volume::{
     begin, boot, claim_in_status, claim_of, fill, has_written, machine, moves, name_claim, sum, write_on,
@@ -13,7 +14,8 @@ use serde_json::json;
 fn a_disk_of_one_node_goes_along_to_another_claim_and_back() {
     in_namespace("movevolume", |namespace| {
         namespace.claim("data")?;
-        namespace.claim("other")?;
+        // Its claim waits for a consumer, which is the target's pod, and is filled before the guest goes there.
+        namespace.apply(&data_volume("other", &json!({ "blank": {} }), "16Mi"))?;
         namespace.apply(&machine("data"))?;
         namespace.wait_phase("vm", "Running", RUNNING)?;
         let first = namespace.need("vmi", "vm")?;
@@ -21,6 +23,7 @@ fn a_disk_of_one_node_goes_along_to_another_claim_and_back() {
         let before = fill(namespace)?;
         write_on(namespace)?;
         let away = moves(namespace, "other")?;
+        ensure!(namespace.need("dv", "other")?["status"]["phase"] == "Succeeded");
         has_written(namespace)?;
         ensure!(sum(namespace)? == before, "the disk on {away} is another one");
 

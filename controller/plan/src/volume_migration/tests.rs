@@ -203,13 +203,6 @@ fn volumes_that_cannot_be_copied_need_a_restart() {
         vmi.spec.domain.devices.disks = serde_json::from_value(disks).unwrap();
     };
     assert_eq!(with(drive), format!("{invalid} read-only: [root]"));
-    let mut found = found_claims(&machine, &instance);
-    found.get_mut("root").unwrap().is_being_filled = true;
-    let told = plan(&machine, &instance, &found, &now());
-    let why = format!("{invalid} DV storage class isn't a CSI or not using volume populators: [root]");
-    assert_eq!(told, Move::Restart(why));
-    found.get_mut("root").unwrap().is_filled_for_pod = true;
-    assert!(matches!(plan(&machine, &instance, &found, &now()), Move::Apply(_)));
     let stays = |vmi: &mut VirtualMachineInstance| {
         let told = Condition::new(CONDITION_STORAGE_LIVE_MIGRATABLE, false, "NotMigratable", "X: why");
         vmi.status.as_mut().unwrap().conditions.push(told);

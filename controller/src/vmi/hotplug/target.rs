@@ -27,6 +27,8 @@ use std::time::Instant;
 pub(crate) enum Brought {
     /// A volume is being added to the guest, or removed from it.
     Unsettled,
+    /// The claim that a volume moves to is still being filled.
+    BeingFilled,
     /// Not all are offered yet. These pods are to be made, each for a volume.
     Waits(Vec<(Box<Pod>, String)>),
     /// A disk cannot be offered, for this reason.
