@@ -71,6 +71,24 @@ const SHARED: &[Rule] = &[
         field: ".pullMethod",
     },
     Rule {
+        at: &["source", "registry"],
+        rule: "!has(self.secretRef) || !has(self.pullMethod) || self.pullMethod != 'node'",
+        message: "a node that pulls the image has credentials of its own",
+        field: ".secretRef",
+    },
+    Rule {
+        at: &["source", "registry"],
+        rule: "!has(self.certConfigMap) || !has(self.pullMethod) || self.pullMethod != 'node'",
+        message: "a node that pulls the image has authorities of its own",
+        field: ".certConfigMap",
+    },
+    Rule {
+        at: &["source", "registry"],
+        rule: "!has(self.platform) || !has(self.pullMethod) || self.pullMethod != 'node'",
+        message: "a node that pulls the image takes that of its own architecture",
+        field: ".platform",
+    },
+    Rule {
         at: &["source", "s3"],
         rule: "self.url.startsWith('http://') || self.url.startsWith('https://')",
         message: "url must begin with http:// or https://, and name endpoint, bucket and object",
@@ -158,24 +176,8 @@ const RULES: &[Rule] = &[
         field: "",
     },
     not_served("!has(self.snapshot)", ".snapshot"),
-    Rule {
-        at: &["source", "s3", "url"],
-        rule: "self == oldSelf",
-        message: "a DataVolume's source cannot be changed",
-        field: "",
-    },
-    Rule {
-        at: &["source", "http", "url"],
-        rule: "self == oldSelf",
-        message: "a DataVolume's source cannot be changed",
-        field: "",
-    },
-    Rule {
-        at: &["source", "registry", "url"],
-        rule: "self == oldSelf",
-        message: "a DataVolume's source cannot be changed",
-        field: "",
-    },
+    // An importer that is started again would go on with other settings. CDI refuses it, too.
+    Rule { at: &[], rule: "self == oldSelf", message: "Cannot update DataVolume Spec", field: "" },
 ];
 
 const fn not_served(rule: &'static str, field: &'static str) -> Rule {
