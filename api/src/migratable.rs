@@ -222,7 +222,17 @@ fn disks(vmi: &VirtualMachineInstance) -> Option<Obstacle> {
 
 /// Why a volume keeps the instance on its node.
 fn disk(vmi: &VirtualMachineInstance, volume: &Volume) -> Option<String> {
-    if let Some(VolumeClaim { name, is_ephemeral: false, .. }) = volume.claim() {
+    if let Some(VolumeClaim { name, is_ephemeral: true, .. }) = volume.claim() {
+        let info = claim_info(vmi, &volume.name)?;
+        let elsewhere = |mode: &String| ["ReadOnlyMany", "ReadWriteMany"].contains(&mode.as_str());
+        return (!info.access_modes.iter().any(elsewhere)).then(|| {
+            format!(
+                "cannot migrate VMI: PVC {name} below an ephemeral disk is read on one node only (it needs the access \
+                 mode ReadOnlyMany or ReadWriteMany)"
+            )
+        });
+    }
+    if let Some(VolumeClaim { name, .. }) = volume.claim() {
         return match claim_info(vmi, &volume.name) {
             None => Some(format!(
                 "cannot migrate VMI: Unable to determine if PVC {name} is shared, live migration requires that all \

@@ -107,6 +107,17 @@ fn disks_that_are_not_shared_keep_a_guest_where_it_is() {
             volume(json!({"ephemeral": {"persistentVolumeClaim": {"claimName": "data"}}})),
             copied,
         ),
+        (
+            "ReadOnlyMany",
+            volume(json!({"ephemeral": {"persistentVolumeClaim": {"claimName": "data"}}})),
+            copied,
+        ),
+        (
+            "ReadWriteOnce",
+            volume(json!({"ephemeral": {"persistentVolumeClaim": {"claimName": "data"}}})),
+            "cannot migrate VMI: PVC data below an ephemeral disk is read on one node only (it needs the access mode \
+             ReadOnlyMany or ReadWriteMany)",
+        ),
         ("ReadWriteMany", volume(json!({"cloudInitNoCloud": {"userData": "a"}})), copied),
     ];
     for (mode, change, message) in rows {
