@@ -160,6 +160,9 @@ fn source_waits(observed: &Observed, image_volumes: bool) -> Option<String> {
     if volume.is_some_and(|volume| !is_filled(claim, &volume.name)) {
         return Some(format!("claim {name} is not filled yet"));
     }
+    if uploads::is_target(claim.annotations()) && !matches!(uploads::says(claim), Says::Filled) {
+        return Some(format!("claim {name} waits for an upload"));
+    }
     used_by.as_ref().map(|pod| format!("claim {name} is used by pod {pod}"))
 }
 

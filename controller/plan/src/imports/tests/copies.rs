@@ -55,6 +55,24 @@ fn a_claim_is_copied_once_it_is_there_and_filled_and_nobody_uses_it() {
     assert_eq!(world.step().again, Some(SOURCE));
     assert_eq!(condition(world.status(), "Running").2, "claim golden is used by pod virt-launcher-vm");
     assert!(world.observed.pod.is_none());
+    // A client sends it, as `virtctl image-upload pvc` has it: no DataVolume owns the claim.
+    let uploaded = |phase: Option<&str>| {
+        golden(|value| {
+            value["metadata"]["annotations"]["cdi.kubevirt.io/storage.upload.target"] = json!("");
+            if let Some(phase) = phase {
+                value["metadata"]["annotations"]["cdi.kubevirt.io/storage.pod.phase"] = json!(phase);
+            }
+        })
+    };
+    for phase in [None, Some("Running"), Some("Failed")] {
+        world.observed.copied = source(Some(uploaded(phase)), None);
+        world.settle();
+        assert_eq!(condition(world.status(), "Running").2, "claim golden waits for an upload");
+        assert!(world.observed.pod.is_none());
+    }
+    world.observed.copied = source(Some(uploaded(Some("Succeeded"))), Some("virt-launcher-vm"));
+    world.settle();
+    assert_eq!(condition(world.status(), "Running").2, "claim golden is used by pod virt-launcher-vm");
     // The copy's pod is the consumer that the copy's claim waits for.
     world.observed.copied = source(Some(filled), None);
     world.observed.waits = true;
