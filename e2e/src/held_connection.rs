@@ -1,5 +1,5 @@
-//! A TCP connection between a pod and a guest while the guest moves: the guest sends numbers, and the pod notes when
-//! each arrives.
+//! A TCP connection between a pod and a guest while the guest moves, or while something is disturbed: the guest sends numbers,
+//! and the pod notes when each arrives.
 
 use crate::Console;
 use crate::namespace::Namespace;
@@ -15,7 +15,8 @@ const POD: &str = "listener";
 const GUEST: &str = "10.80.0.200";
 const RANGE: &str = "10.80.0.0/24";
 const LAST: &str = "10.80.0.99";
-const PORT: u16 = 9000;
+/// Where the guest sends its numbers.
+pub const PORT: u16 = 9000;
 /// The guest's network and card.
 const CARD: &str = "lan";
 /// MAC address of the card, from which alone the network takes packets.
@@ -51,20 +52,40 @@ pub fn with_card(namespace: &Namespace, manifest: &mut Value) -> Result<()> {
 pub fn begin(namespace: &Namespace, console: &mut Console) -> Result<()> {
     let range = json!([[{ "subnet": RANGE, "rangeEnd": LAST }]]);
     networks::define(namespace, POD, &json!({ "ipam": { "type": "host-local", "ranges": range } }))?;
+    let mut pod = listener(POD, GUEST);
+    pod["metadata"]["annotations"] = json!({ "k8s.v1.cni.cncf.io/networks": POD });
+    console.ok(&format!("ip addr add {GUEST}/24 dev eth1 && ip link set eth1 up"), SOON)?;
+    connect(namespace, POD, &pod, console)
+}
+
+/// Starts a pod of that name, and the connection from it to the guest at that console, which is logged in. The guest is
+/// reached at `address`.
+///
+/// # Errors
+/// When the pod does not run, or the first numbers do not arrive.
+pub fn begin_at(namespace: &Namespace, pod: &str, console: &mut Console, address: &str) -> Result<()> {
+    connect(namespace, pod, &listener(pod, address), console)
+}
+
+/// A pod that connects to that address once it is told to.
+fn listener(name: &str, address: &str) -> Value {
     // At the end of its input, nc would end the connection.
     let notes = format!(
-        "sleep 100000 | nc {GUEST} {PORT} | while read n; do read now rest </proc/uptime; echo $now $n; done >/tmp/received"
+        "sleep 100000 | nc {address} {PORT} | while read n; do read now rest </proc/uptime; echo $now $n; done >/tmp/received"
     );
     let script = format!("until [ -e /tmp/begin ]; do sleep 0.2; done; {notes}; exec sleep 3600");
-    let mut pod = crate::pods::pod(POD, &["sh", "-c", &script]);
-    pod["metadata"]["annotations"] = json!({ "k8s.v1.cni.cncf.io/networks": POD });
-    namespace.apply(&pod)?;
-    namespace.wait("pod", POD, "to run", SOON, |pod| pod["status"]["phase"] == "Running")?;
-    console.ok(&format!("ip addr add {GUEST}/24 dev eth1 && ip link set eth1 up"), SOON)?;
+    crate::pods::pod(name, &["sh", "-c", &script])
+}
+
+fn connect(namespace: &Namespace, name: &str, pod: &Value, console: &mut Console) -> Result<()> {
+    namespace.apply(pod)?;
+    namespace.wait("pod", name, "to run", SOON, |pod| pod["status"]["phase"] == "Running")?;
     let count = "(n=0; while true; do n=$((n+1)); echo $n; sleep 0.05; done)";
     console.ok(&format!("{{ {count} | nc -l -p {PORT} >/dev/null 2>&1 & }}"), SOON)?;
-    namespace.kubectl(&["exec", POD, "--", "touch", "/tmp/begin"])?;
-    crate::wait::until_true("the first numbers to arrive", SOON, || Ok(received(namespace)?.numbers > 20))
+    namespace.kubectl(&["exec", name, "--", "touch", "/tmp/begin"])?;
+    crate::wait::until_true("the first numbers to arrive", SOON, || {
+        Ok(received_by(namespace, name)?.numbers > 20)
+    })
 }
 
 /// What has arrived until now.
@@ -72,8 +93,16 @@ pub fn begin(namespace: &Namespace, console: &mut Console) -> Result<()> {
 /// # Errors
 /// When a number is missing or came twice.
 pub fn received(namespace: &Namespace) -> Result<Received> {
+    received_by(namespace, POD)
+}
+
+/// What the pod of that name has received until now.
+///
+/// # Errors
+/// When a number is missing or came twice.
+pub fn received_by(namespace: &Namespace, pod: &str) -> Result<Received> {
     let text =
-        namespace.kubectl(&["exec", POD, "--", "sh", "-c", "cat /tmp/received 2>/dev/null || true"])?;
+        namespace.kubectl(&["exec", pod, "--", "sh", "-c", "cat /tmp/received 2>/dev/null || true"])?;
     read(&text)
 }
 

@@ -7,9 +7,12 @@ use barevirt_e2e::counting::Counting;
 use barevirt_e2e::harm::{component_is_ready, kill_daemon, kill_kubernetes_api};
 use barevirt_e2e::moving_volume::boot;
 use barevirt_e2e::slow_moves::SlowMoves;
-use barevirt_e2e::wait::{self, MOVED, RUNNING, SOON};
-use barevirt_e2e::{Console, Namespace, Node, alone, guest, in_namespace, installation, undisturbed};
+use barevirt_e2e::wait::{self, BOOT, MOVED, RUNNING, SOON};
+use barevirt_e2e::{
+    Console, Namespace, Node, alone, guest, held_connection, in_namespace, installation, undisturbed,
+};
 use serde_json::{Value, json};
+use std::time::{Duration, Instant};
 
 fn uid(object: &Value) -> String {
     object["metadata"]["uid"].as_str().unwrap_or_default().to_owned()
@@ -72,6 +75,60 @@ fn a_guest_does_not_notice_the_death_of_controllers_and_apis() {
             component_is_ready("virt-controller")?;
             component_is_ready("virt-api")
         })
+    });
+}
+
+/// The bindings of the pod's network, with the names of their guests.
+const BINDINGS: [(&str, &str); 3] =
+    [("masquerade", "masquerade"), ("bridge", "bridge"), ("passtBinding", "passt")];
+/// How long connections are held.
+const HELD: Duration = Duration::from_secs(60);
+/// The longest time without a number, on a busy machine.
+const LONGEST_GAP: Duration = Duration::from_secs(20);
+
+#[test]
+fn connections_to_guests_of_every_binding_are_held_for_a_minute_while_handlers_and_controllers_die() {
+    in_namespace("killheld", |namespace| {
+        let guests = undisturbed();
+        for (binding, name) in BINDINGS {
+            let mut manifest = guest::instance(name);
+            let ports = json!([{ "port": held_connection::PORT }]);
+            guest::spec_of(&mut manifest)["domain"]["devices"]["interfaces"] =
+                json!([{ "name": "default", binding: {}, "ports": ports }]);
+            namespace.apply(&manifest)?;
+        }
+        for (_, name) in BINDINGS {
+            namespace.wait_phase(name, "Running", RUNNING)?;
+            let mut console = Console::open(namespace, name)?;
+            console.login(BOOT)?;
+            let address = namespace.launcher(name)?["status"]["podIP"].clone();
+            let address = address.as_str().context("the pod has no address")?;
+            held_connection::begin_at(namespace, &format!("to-{name}"), &mut console, address)?;
+            console.leave()?;
+        }
+        drop(guests);
+        let _alone = alone();
+        let begun = Instant::now();
+        installation::kill("virt-handler")?;
+        installation::kill("virt-controller")?;
+        component_is_ready("virt-handler")?;
+        component_is_ready("virt-controller")?;
+        std::thread::sleep(HELD.saturating_sub(begun.elapsed()));
+        for (_, name) in BINDINGS {
+            let pod = format!("to-{name}");
+            let then = held_connection::received_by(namespace, &pod)?.numbers;
+            wait::until_true(&format!("more numbers from {name}"), SOON, || {
+                Ok(held_connection::received_by(namespace, &pod)?.numbers > then + 20)
+            })?;
+            let received = held_connection::received_by(namespace, &pod)?;
+            println!("{name}: {} numbers, the longest gap: {:?}", received.numbers, received.longest_gap);
+            ensure!(
+                received.longest_gap < LONGEST_GAP,
+                "{name}: the longest gap: {:?}",
+                received.longest_gap
+            );
+        }
+        Ok(())
     });
 }
 

@@ -6,18 +6,23 @@ use barevirt_e2e::wait::{self, BOOT, RUNNING, SOON};
 use barevirt_e2e::{Console, Namespace, guest, in_namespace, pods};
 use serde_json::{Value, json};
 
-/// The guests, by their bindings, each on a node of its own.
-const GUESTS: [(&str, &str); 2] = [("masquerade", "node01"), ("bridge", "node02")];
+/// The guests: name, binding, and node, so that they are on both.
+const GUESTS: [(&str, &str, &str); 3] = [
+    ("masquerade", "masquerade", "node01"),
+    ("bridge", "bridge", "node02"),
+    ("passt", "passtBinding", "node01"),
+];
 
 /// What their web servers answer: the name that a guest without cloud-init has.
 const ANSWER: &str = "guest-tiny";
 
 fn start(namespace: &Namespace) -> Result<()> {
-    for (binding, node) in GUESTS {
-        let mut manifest = guest::instance(binding);
+    for (name, binding, node) in GUESTS {
+        let mut manifest = guest::instance(name);
         let spec = guest::spec_of(&mut manifest);
         spec["nodeSelector"] = json!({ "kubernetes.io/hostname": node });
-        spec["domain"]["devices"]["interfaces"] = json!([{ "name": "default", binding: {} }]);
+        let ports = json!([{ "port": 80 }, { "port": 22 }]);
+        spec["domain"]["devices"]["interfaces"] = json!([{ "name": "default", binding: {}, "ports": ports }]);
         manifest["metadata"]["labels"]["policy"] = json!("yes");
         namespace.apply(&manifest)?;
     }
@@ -61,7 +66,7 @@ fn policy() -> Value {
 }
 
 #[test]
-fn policies_for_both_directions_hold_for_guests_behind_masquerade_and_with_a_bridge() {
+fn policies_for_both_directions_hold_for_guests_of_every_binding() {
     in_namespace("policies", |namespace| {
         start(namespace)?;
         for name in ["open", "closed"] {
@@ -70,7 +75,7 @@ fn policies_for_both_directions_hold_for_guests_behind_masquerade_and_with_a_bri
         let (friend, stranger) = (pods::client(namespace, "friend")?, pods::client(namespace, "stranger")?);
         let [open, closed] = ["open", "closed"].map(|name| urls(&namespace.need("pod", name)?, 8080, ""));
         let (open, closed) = (open?, closed?);
-        for (name, _) in GUESTS {
+        for (name, _, _) in GUESTS {
             namespace.wait_phase(name, "Running", RUNNING)?;
             let launcher = namespace.launcher(name)?;
             let web = urls(&launcher, 80, "hostname")?;
