@@ -12,6 +12,7 @@ use crate::checksum::{Checksum, Hasher};
 use crate::failure::Failure;
 use crate::feed::Piece;
 use crate::progress::Progress;
+use crate::registry::Registry;
 use crate::web::{Answer, Ask, Web};
 use http::header::{self, HeaderValue};
 use http::{HeaderMap, StatusCode};
@@ -41,6 +42,8 @@ pub struct Described {
 pub struct Download {
     /// The request.
     pub ask: Ask,
+    /// The registry that it comes from, if it is a layer: each connection has the credentials that it wants by then.
+    pub registry: Option<Registry>,
     /// The expected checksum.
     pub checksum: Option<Checksum>,
     /// The expected length, in bytes.
@@ -82,7 +85,7 @@ enum Ended {
 impl Download {
     /// Sends the file to `sink`, and first what is known of it to `described`. The last piece reports the result.
     pub async fn run(
-        self,
+        mut self,
         web: Web,
         described: oneshot::Sender<Described>,
         sink: Sender<Piece>,
@@ -111,7 +114,7 @@ impl Download {
     }
 
     async fn bytes(
-        &self,
+        &mut self,
         web: &Web,
         position: &mut Position,
         described: oneshot::Sender<Described>,
@@ -154,7 +157,7 @@ impl Download {
 
     /// Downloads over one connection.
     async fn part(
-        &self,
+        &mut self,
         web: &Web,
         position: &mut Position,
         described: &mut Option<oneshot::Sender<Described>>,
@@ -165,7 +168,10 @@ impl Download {
         if position.offset > 0 {
             range(&mut ask.headers, position);
         }
-        let mut answer = web.get(&ask).await?;
+        let mut answer = match &mut self.registry {
+            Some(registry) => registry.get(web, &ask).await?,
+            None => web.get(&ask).await?,
+        };
         let mut skip = position.begin(&answer)?;
         if let Some(described) = described.take() {
             info!(url = answer.url.shown(), length = position.length, "the transfer begins");

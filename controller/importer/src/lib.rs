@@ -37,7 +37,7 @@
 //!
 //! **From the network**
 //!
-//! - [`registry`]: images of a registry; [`download`]: one file, over as many connections as needed; [`receive`]: the claim
+//! - [`download`]: one file, over as many connections as needed; [`registry`]: images of a registry; [`receive`]: the claim
 //!   of another namespace.
 //! - [`web`]: one request with its redirects; [`proxy`]: proxies on the way; [`s3`]: signatures of requests.
 //! - [`address`]: addresses that may be connected to; [`url`]: addresses as text; [`trust`]: trusted authorities; [`keys`]:

@@ -24,7 +24,7 @@ impl Importer {
         match source {
             Source::Registry { url, insecure, .. } => {
                 let name = Name::parse(url)?;
-                Registry::new(&self.web, name, *insecure, self.login.clone()).digest().await
+                Registry::new(name, *insecure, self.login.clone()).digest(&self.web).await
             }
             Source::Http { url, headers, checksum } => {
                 let url = Url::parse(url)?;

@@ -92,7 +92,7 @@ impl Importer {
             Source::Sender { address, port, certificate } => {
                 let ask = receive::ask(address, *port)?;
                 let web = receive::web(&self.places.keys, certificate, self.web.clone())?;
-                let download = Download { ask, checksum: None, length: None, deadline };
+                let download = Download { ask, registry: None, checksum: None, length: None, deadline };
                 let what = local::WHAT.to_owned();
                 self.transfer(&web, download, what, target, verbatim).await
             }
@@ -106,8 +106,8 @@ impl Importer {
                 let name = Name::parse(url)?;
                 let what = format!("image {name}");
                 let architecture = architecture.as_deref().unwrap_or(own_architecture());
-                let mut registry = Registry::new(&self.web, name, *insecure, self.login.clone());
-                for layer in registry.layers(architecture).await? {
+                let mut registry = Registry::new(name, *insecure, self.login.clone());
+                for layer in registry.layers(&self.web, architecture).await? {
                     let download = of_blob(&registry, &layer, deadline)?;
                     if let Some(filled) =
                         self.transfer(&self.web, download, what.clone(), target, of_layer).await?
@@ -147,14 +147,15 @@ impl Importer {
         match source {
             Source::Http { url, headers, checksum } => {
                 let checksum = checksum.as_deref().map(Checksum::parse).transpose()?;
-                Ok(Download { ask: self.ask(Url::parse(url)?, headers)?, checksum, length: None, deadline })
+                let ask = self.ask(Url::parse(url)?, headers)?;
+                Ok(Download { ask, registry: None, checksum, length: None, deadline })
             }
             Source::S3 { url } => {
                 let url = s3::canonical(&Url::parse(url)?);
                 let keys = self.login.as_ref();
                 let signer = keys.map(|(access, secret)| Signer::new(&url, (access, secret))).transpose()?;
                 let ask = Ask { url, private: HeaderMap::new(), headers: HeaderMap::new(), signer };
-                Ok(Download { ask, checksum: None, length: None, deadline })
+                Ok(Download { ask, registry: None, checksum: None, length: None, deadline })
             }
             Source::Registry { .. }
             | Source::Blank {}
@@ -197,9 +198,10 @@ impl Importer {
 }
 
 /// The download of a layer.
-fn of_blob(registry: &Registry<'_>, layer: &Descriptor, deadline: Deadline) -> Result<Download, Failure> {
+fn of_blob(registry: &Registry, layer: &Descriptor, deadline: Deadline) -> Result<Download, Failure> {
     let checksum = Some(Checksum::parse(&layer.digest)?);
-    Ok(Download { ask: registry.blob(layer)?, checksum, length: Some(layer.size), deadline })
+    let (ask, registry) = (registry.blob(layer)?, Some(registry.clone()));
+    Ok(Download { ask, registry, checksum, length: Some(layer.size), deadline })
 }
 
 /// Reads a file that is the image.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   docker://host/path:tag --manifest--> index --(linux, architecture)--> manifest --> layers, the uppermost first
-//!                            \-- 401 --> token of the server that the registry names
+//!                            \-- 401 --> token of the server that the registry names; so with a layer, as tokens expire
 //!   layer --(digest checked)--> tar --> disk/NAME --> the claim
 //! ```
 
@@ -30,9 +30,8 @@ const LONGEST_MANIFEST: usize = 4 << 20;
 const LONGEST_TOKEN: usize = 1 << 20;
 
 /// A registry with the credentials for it.
-#[derive(Debug)]
-pub struct Registry<'a> {
-    web: &'a Web,
+#[derive(Clone, Debug)]
+pub struct Registry {
     name: Name,
     insecure: bool,
     /// User and password.
@@ -48,23 +47,23 @@ struct Token {
     access_token: String,
 }
 
-impl<'a> Registry<'a> {
+impl Registry {
     /// The registry of that image. `insecure`: it is used without TLS.
     #[must_use]
-    pub fn new(web: &'a Web, name: Name, insecure: bool, login: Option<(String, String)>) -> Self {
-        Registry { web, name, insecure, login, authorization: None }
+    pub fn new(name: Name, insecure: bool, login: Option<(String, String)>) -> Self {
+        Registry { name, insecure, login, authorization: None }
     }
 
     /// The layers of the image for an architecture, the uppermost first.
     ///
     /// # Errors
     /// The image does not exist, or access is denied.
-    pub async fn layers(&mut self, architecture: &str) -> Result<Vec<Descriptor>, Failure> {
+    pub async fn layers(&mut self, web: &Web, architecture: &str) -> Result<Vec<Descriptor>, Failure> {
         let reference = self.name.reference.clone();
-        let mut body = self.manifest(&reference).await?;
+        let mut body = self.manifest(web, &reference).await?;
         if let Manifest::Index(index) = Manifest::parse(&body, &self.name)? {
             let chosen = index.choose(architecture, &self.name)?;
-            body = self.manifest(&chosen.digest).await?;
+            body = self.manifest(web, &chosen.digest).await?;
         }
         match Manifest::parse(&body, &self.name)? {
             Manifest::Image(layers) => Ok(layers.into_iter().rev().collect()),
@@ -76,15 +75,15 @@ impl<'a> Registry<'a> {
     ///
     /// # Errors
     /// The image does not exist, or access is denied.
-    pub async fn digest(&mut self) -> Result<String, Failure> {
+    pub async fn digest(&mut self, web: &Web) -> Result<String, Failure> {
         let reference = self.name.reference.clone();
-        let body = self.manifest(&reference).await?;
+        let body = self.manifest(web, &reference).await?;
         // An invalid manifest is reported now, not by each import.
         Manifest::parse(&body, &self.name)?;
         Ok(if is_digest(&reference) { reference } else { checksum::of(&body) })
     }
 
-    /// The request for a layer.
+    /// The request for a layer, without the credentials that [`Registry::get`] adds.
     ///
     /// # Errors
     /// The address is invalid.
@@ -92,19 +91,30 @@ impl<'a> Registry<'a> {
         self.ask(&format!("blobs/{}", layer.digest))
     }
 
-    async fn manifest(&mut self, reference: &str) -> Result<Bytes, Failure> {
-        let path = format!("manifests/{reference}");
-        let mut answer = self.web.get(&self.ask(&path)?).await?;
-        if answer.status == StatusCode::UNAUTHORIZED {
-            self.authorize(&answer).await?;
-            answer = self.web.get(&self.ask(&path)?).await?;
+    /// Sends a request to the registry. If it wants other credentials, it is asked once more with them: a token lasts
+    /// for minutes, the transfer of an image may take hours.
+    ///
+    /// # Errors
+    /// There is no answer, or there are no credentials.
+    pub async fn get(&mut self, web: &Web, ask: &Ask) -> Result<Answer, Failure> {
+        let answer = web.get(&self.authorized(ask)).await?;
+        // Where the registry redirects to gets no credentials, whatever it asks for.
+        if answer.status != StatusCode::UNAUTHORIZED || answer.url.origin() != ask.url.origin() {
+            return Ok(answer);
         }
+        self.authorize(web, &answer).await?;
+        web.get(&self.authorized(ask)).await
+    }
+
+    async fn manifest(&mut self, web: &Web, reference: &str) -> Result<Bytes, Failure> {
+        let ask = self.ask(&format!("manifests/{reference}"))?;
+        let answer = self.get(web, &ask).await?;
         if answer.status != StatusCode::OK {
             let failure = answer.refusal();
             let text = format!("get image {}: {failure}", self.name);
             return Err(if failure.is_final() { Failure::Final(text) } else { Failure::Passing(text) });
         }
-        let body = answer.whole(LONGEST_MANIFEST, self.web.policy.stall).await?;
+        let body = answer.whole(LONGEST_MANIFEST, web.policy.stall).await?;
         if reference.contains(':') {
             let checksum = Checksum::parse(reference)?;
             let mut hasher = checksum.hasher();
@@ -119,15 +129,20 @@ impl<'a> Registry<'a> {
         let url = Url::parse(&format!("{scheme}://{}/v2/{}/{path}", self.name.host, self.name.path))?;
         let mut headers = HeaderMap::new();
         headers.insert(header::ACCEPT, HeaderValue::from_static(manifest::ACCEPTED));
-        let mut private = HeaderMap::new();
+        Ok(Ask { url, private: HeaderMap::new(), headers, signer: None })
+    }
+
+    /// The request with the present credentials.
+    fn authorized(&self, ask: &Ask) -> Ask {
+        let mut ask = ask.clone();
         if let Some(value) = &self.authorization {
-            private.insert(header::AUTHORIZATION, value.clone());
+            ask.private.insert(header::AUTHORIZATION, value.clone());
         }
-        Ok(Ask { url, private, headers, signer: None })
+        ask
     }
 
     /// Gets the credentials that the registry asks for.
-    async fn authorize(&mut self, answer: &Answer) -> Result<(), Failure> {
+    async fn authorize(&mut self, web: &Web, answer: &Answer) -> Result<(), Failure> {
         let refused = |why: &str| Failure::Final(format!("image {}: {why}", self.name));
         let own = self.login.as_ref().map(|(user, password)| basic(user, password));
         let challenges = answer.headers.get_all(header::WWW_AUTHENTICATE);
@@ -148,7 +163,7 @@ impl<'a> Registry<'a> {
                     }
                     ask.private.insert(header::AUTHORIZATION, secret(own)?);
                 }
-                let answer = self.web.get(&ask).await?;
+                let answer = web.get(&ask).await?;
                 if answer.status != StatusCode::OK {
                     let failure = answer.refusal();
                     let text = format!("get a token for image {}: {failure}", self.name);
@@ -158,7 +173,7 @@ impl<'a> Registry<'a> {
                         Failure::Passing(text)
                     });
                 }
-                let body = answer.whole(LONGEST_TOKEN, self.web.policy.answer).await?;
+                let body = answer.whole(LONGEST_TOKEN, web.policy.answer).await?;
                 let token: Token = serde_json::from_slice(&body).map_err(|error| {
                     refused(&format!("the token's server sent an invalid answer: {error}"))
                 })?;

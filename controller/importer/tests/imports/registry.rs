@@ -1,12 +1,12 @@
 //! Images from registries.
 
 use crate::server::{Answer, Request, Server, file, said};
-use crate::world::{World, contents, cut, image, packed, sha256};
+use crate::world::{World, contents, cut, image, packed, redirect, sha256};
 use barevirt_import_job::Source;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 fn source(server: &Server, architecture: Option<&str>) -> Source {
     Source::Registry {
@@ -63,6 +63,12 @@ fn image_of(layers: Vec<Vec<u8>>) -> Store {
     store
 }
 
+/// The answer of a registry that wants a token.
+fn unauthorized() -> Answer {
+    let challenge = r#"Bearer realm="/token",service="tests",scope="repository:x:pull""#;
+    said("401 Unauthorized", &[("WWW-Authenticate", challenge)], b"{}")
+}
+
 fn serve(store: Store) -> Server {
     Server::start(move |request| store.answer(request))
 }
@@ -105,8 +111,7 @@ async fn a_token_is_asked_for_and_an_architecture_chosen() {
             return said("200 OK", &[], br#"{"token":"t0ken"}"#);
         }
         if authorization != Some("Bearer t0ken") {
-            let challenge = r#"Bearer realm="/token",service="tests",scope="repository:x:pull""#;
-            return said("401 Unauthorized", &[("WWW-Authenticate", challenge)], b"{}");
+            return unauthorized();
         }
         store.answer(request)
     });
@@ -160,6 +165,61 @@ async fn a_layer_that_breaks_off_is_taken_up_and_one_that_was_exchanged_is_refus
     exchanged.store(true, Ordering::Relaxed);
     let failure = World::new().run(source(&server, None)).await.unwrap_err();
     assert!(failure.is_final() && failure.to_string().contains("has the checksum"), "{failure}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_that_expires_during_the_import_is_replaced() {
+    let contents = contents(3 << 20);
+    let store = image_of(vec![archive(&[("disk/guest.img", &contents)]), archive(&[("run/z", b"z")])]);
+    let (given, expired) = (AtomicUsize::new(0), Mutex::new(BTreeSet::<String>::new()));
+    let server = Server::start(move |request| {
+        if request.path.starts_with("/token?") {
+            let token = json!({ "token": given.fetch_add(1, Ordering::Relaxed).to_string() });
+            return said("200 OK", &[], token.to_string().as_bytes());
+        }
+        let mut expired = expired.lock().unwrap();
+        let token = request.headers.get("authorization").filter(|token| !expired.contains(*token));
+        let Some(token) = token else { return unauthorized() };
+        if !request.path.contains("/blobs/") {
+            return store.answer(request);
+        }
+        // It is good for one request of a layer, and each of them breaks off.
+        expired.insert(token.clone());
+        cut(store.answer(request), 1 << 20)
+    });
+    let world = World::new();
+    world.run(source(&server, None)).await.unwrap();
+    world.has(&contents);
+    let requests = server.requests();
+    let tokens = requests.iter().filter(|request| request.path.starts_with("/token?")).count();
+    assert_eq!(tokens, 5, "one for the upper layer, four for the parts of the lower one");
+    assert!(requests.iter().any(|request| request.start() == Some(3 << 20)), "{requests:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_layer_that_no_token_opens_is_refused_after_one_token() {
+    let store = image_of(vec![archive(&[("disk/guest.img", &[1; 512])])]);
+    let server = Server::start(move |request| match request.path.as_str() {
+        path if path.starts_with("/token?") => said("200 OK", &[], br#"{"token":"t0ken"}"#),
+        path if path.contains("/blobs/") => unauthorized(),
+        _ => store.answer(request),
+    });
+    let failure = World::new().run(source(&server, None)).await.unwrap_err();
+    assert!(failure.is_final() && failure.to_string().contains("answers 401"), "{failure}");
+    assert_eq!(server.requests().len(), 4, "the manifest, the layer, a token, the layer again");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_a_registry_redirects_to_gets_no_credentials() {
+    let other = Server::start(|_| unauthorized());
+    let to = other.url("/elsewhere");
+    let server = Server::start(move |_| redirect(&to));
+    let mut world = World::new();
+    world.importer.login = Some(("me".to_owned(), "pass".to_owned()));
+    let failure = world.run(source(&server, None)).await.unwrap_err();
+    assert!(failure.is_final() && failure.to_string().contains("answers 401"), "{failure}");
+    let [request] = other.requests().try_into().unwrap();
+    assert!(!request.headers.contains_key("authorization"), "{request:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
