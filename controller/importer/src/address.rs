@@ -1,9 +1,9 @@
 //! Addresses that the importer may connect to.
 //!
 //! The address of an image is chosen by users who may make DataVolumes, and the importer is in the network of their pods.
-//! The target of a redirect is chosen by the server. So:
+//! The target of a redirect is chosen by the server, and so is the server of a registry's tokens. So:
 //!
-//! - never to this pod or to link-local addresses, where nodes have metadata services;
+//! - never to this pod, nor to link-local and other addresses where nodes have metadata services;
 //! - never from a public server to a private address: a foreign server must not choose requests within the cluster;
 //! - never to a private address at all, if the settings say so.
 //!
@@ -32,10 +32,9 @@ pub struct Addresses {
 }
 
 impl Addresses {
-    /// Why an address in the network `to` must not be connected to, if so; `from`: the network of the server that redirected to
-    /// it.
+    /// Why an address in the network `to` must not be connected to, if so; `from`: the network of the server that led to it.
     pub(crate) fn forbids(&self, from: Option<Reach>, to: Reach) -> Option<&'static str> {
-        let how = if from.is_some() { "a redirect leads to it" } else { "it is asked for" };
+        let how = if from.is_some() { "another server leads to it" } else { "it is asked for" };
         if to == Reach::Forbidden {
             return Some(how);
         }

@@ -121,6 +121,8 @@ pub struct Answer {
     pub headers: HeaderMap,
     /// Its body.
     pub body: Incoming,
+    /// The network of the server that answered.
+    pub reach: Reach,
     /// The connection's task, which ends with this answer.
     connection: JoinSet<()>,
 }
@@ -134,10 +136,17 @@ impl Web {
     /// # Errors
     /// There is no answer, or a redirect leads to a forbidden address.
     pub async fn get(&self, ask: &Ask) -> Result<Answer, Failure> {
+        self.get_from(ask, None).await
+    }
+
+    /// The same; `from`: the network of the server that named the address, if one did. It may name only what it may redirect to.
+    ///
+    /// # Errors
+    /// There is no answer, or the address or that of a redirect is forbidden.
+    pub async fn get_from(&self, ask: &Ask, mut from: Option<Reach>) -> Result<Answer, Failure> {
         let mut url = ask.url.clone();
-        let mut from = None;
         for _ in 0..=MOST_REDIRECTS {
-            let (answer, reach) = self.once(ask, &url, from).await?;
+            let answer = self.once(ask, &url, from).await?;
             if !answer.status.is_redirection() || answer.status == StatusCode::NOT_MODIFIED {
                 return Ok(answer);
             }
@@ -150,13 +159,13 @@ impl Web {
                 ))
             })?;
             url = answer.url.follow(location)?;
-            from = Some(reach);
+            from = Some(answer.reach);
         }
         Err(Failure::Final(format!("{} redirects more than {MOST_REDIRECTS} times", ask.url.shown())))
     }
 
-    /// Sends one request. `from`: the network of the server that redirected here.
-    async fn once(&self, ask: &Ask, url: &Url, from: Option<Reach>) -> Result<(Answer, Reach), Failure> {
+    /// Sends one request. `from`: the network of the server that led here.
+    async fn once(&self, ask: &Ask, url: &Url, from: Option<Reach>) -> Result<Answer, Failure> {
         let proxy = self.proxies.to(url);
         let (stream, reach) = match proxy {
             None => self.connect(url, from).await?,
@@ -221,14 +230,14 @@ impl Web {
         let answer =
             timeout(self.policy.answer, sender.send_request(request)).await.map_err(late)?.map_err(lost)?;
         let (head, body) = answer.into_parts();
-        let answer = Answer {
+        Ok(Answer {
             url: url.clone(),
             status: head.status,
             headers: head.headers,
             body,
+            reach,
             connection: connections,
-        };
-        Ok((answer, reach))
+        })
     }
 
     async fn connect(&self, url: &Url, from: Option<Reach>) -> Result<(Box<dyn Stream>, Reach), Failure> {

@@ -163,7 +163,8 @@ impl Registry {
                     }
                     ask.private.insert(header::AUTHORIZATION, secret(own)?);
                 }
-                let answer = web.get(&ask).await?;
+                // Its address is the registry's choice, as that of a redirect is.
+                let answer = web.get_from(&ask, Some(answer.reach)).await?;
                 if answer.status != StatusCode::OK {
                     let failure = answer.refusal();
                     let text = format!("get a token for image {}: {failure}", self.name);

@@ -154,7 +154,7 @@ async fn redirects_to_this_pod_or_to_metadata_or_in_circles_are_refused() {
     ] {
         let server = Server::start(move |_| redirect(to));
         let reason = last(World::new().run(http(server.url("/"))).await);
-        assert!(reason.contains("may not be connected to: a redirect leads to it"), "{to}: {reason}");
+        assert!(reason.contains("may not be connected to: another server leads to it"), "{to}: {reason}");
     }
     let server = Server::start(|_| redirect("ftp://127.0.0.1/x"));
     let reason = last(World::new().run(http(server.url("/"))).await);

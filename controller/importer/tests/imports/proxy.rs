@@ -3,7 +3,7 @@
 use crate::server::{Request, Server, file, said};
 use crate::tls::Authority;
 use crate::world::{World, contents, http, redirect};
-use barevirt_import_job::Network;
+use barevirt_import_job::{Network, Source};
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
@@ -132,7 +132,7 @@ async fn no_proxy_leads_to_an_address_that_is_forbidden() {
         let failure =
             behind(proxy.address, "").run(http("http://images.example/disk".to_owned())).await.unwrap_err();
         assert!(
-            failure.is_final() && failure.to_string().contains("a redirect leads to it"),
+            failure.is_final() && failure.to_string().contains("another server leads to it"),
             "{to}: {failure}"
         );
         assert_eq!(proxy.requests().len(), 1, "{to}");
@@ -143,7 +143,22 @@ async fn no_proxy_leads_to_an_address_that_is_forbidden() {
     let proxy = Server::start(move |_| redirect(&to));
     let world = behind(proxy.address, "127.0.0.1");
     let failure = world.run(http("http://images.example/disk".to_owned())).await.unwrap_err();
-    assert!(failure.to_string().contains("a redirect leads to it"), "{failure}");
+    assert!(failure.to_string().contains("another server leads to it"), "{failure}");
+    assert!(hidden.requests().is_empty(), "it was asked");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_public_registry_names_no_private_server_for_its_tokens() {
+    let hidden = Server::start(|_| said("200 OK", &[], br#"{"token":"t0ken"}"#));
+    let challenge = format!("Bearer realm=\"{}\"", hidden.url("/token"));
+    let proxy = Server::start(move |_| said("401 Unauthorized", &[("WWW-Authenticate", &challenge)], b"{}"));
+    let source = Source::Registry {
+        url: "docker://images.example/images/disk:1".to_owned(),
+        architecture: None,
+        insecure: true,
+    };
+    let failure = behind(proxy.address, "127.0.0.1").run(source).await.unwrap_err();
+    assert!(failure.is_final() && failure.to_string().contains("another server leads to it"), "{failure}");
     assert!(hidden.requests().is_empty(), "it was asked");
 }
 
