@@ -60,11 +60,14 @@ impl Addresses {
 }
 
 fn reach_v4(address: Ipv4Addr) -> Reach {
+    // Metadata services that are not link-local: of Azure, of Alibaba.
+    const METADATA: [Ipv4Addr; 2] = [Ipv4Addr::new(168, 63, 129, 16), Ipv4Addr::new(100, 100, 100, 200)];
     let [a, b, ..] = address.octets();
     if address.is_loopback()
         || address.is_link_local()
         || address.is_multicast()
         || address.is_broadcast()
+        || METADATA.contains(&address)
         || a == 0
         || a >= 240
     {
@@ -76,14 +79,17 @@ fn reach_v4(address: Ipv4Addr) -> Reach {
 }
 
 fn reach_v6(address: Ipv6Addr) -> Reach {
-    // The address of a large cloud's metadata service.
-    const METADATA: Ipv6Addr = Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254);
+    // Metadata services that are not link-local: of Amazon, of Google.
+    const METADATA: [Ipv6Addr; 2] = [
+        Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254),
+        Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254),
+    ];
     let segments = address.segments();
     if address.is_loopback()
         || address.is_unspecified()
         || address.is_multicast()
         || address.is_unicast_link_local()
-        || address == METADATA
+        || METADATA.contains(&address)
     {
         return Reach::Forbidden;
     }
@@ -110,6 +116,8 @@ mod tests {
         let rule = Addresses::default();
         for (address, reach) in [
             ("169.254.169.254", Reach::Forbidden),
+            ("168.63.129.16", Reach::Forbidden),
+            ("100.100.100.200", Reach::Forbidden),
             ("127.0.0.1", Reach::Forbidden),
             ("0.0.0.0", Reach::Forbidden),
             ("224.0.0.1", Reach::Forbidden),
@@ -118,15 +126,20 @@ mod tests {
             ("::", Reach::Forbidden),
             ("fe80::1", Reach::Forbidden),
             ("fd00:ec2::254", Reach::Forbidden),
+            ("fd20:ce::254", Reach::Forbidden),
             ("::ffff:169.254.169.254", Reach::Forbidden),
             ("64:ff9b::a9fe:a9fe", Reach::Forbidden),
+            ("64:ff9b::a83f:8110", Reach::Forbidden),
             ("2002:7f00:1::1", Reach::Forbidden),
             ("10.0.0.1", Reach::Private),
             ("192.168.7.7", Reach::Private),
             ("172.16.0.9", Reach::Private),
             ("100.64.1.1", Reach::Private),
+            ("100.100.100.201", Reach::Private),
             ("fd12::1", Reach::Private),
+            ("fd20:ce::253", Reach::Private),
             ("9.9.9.9", Reach::Public),
+            ("168.63.129.17", Reach::Public),
             ("100.63.1.1", Reach::Public),
             ("2620:fe::fe", Reach::Public),
         ] {
