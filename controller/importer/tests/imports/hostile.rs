@@ -135,7 +135,14 @@ async fn files_that_are_no_images_are_refused_by_name() {
 #[tokio::test(flavor = "multi_thread")]
 async fn another_checksum_is_another_file() {
     let contents = contents(1 << 20);
-    for body in [contents.clone(), image(&contents, "qcow2", &[]), packed(&["gzip", "-c"], &contents)] {
+    for body in [
+        contents.clone(),
+        image(&contents, "qcow2", &[]),
+        image(&contents, "vdi", &[]),
+        packed(&["gzip", "-c"], &contents),
+        packed(&["xz", "-c"], &contents),
+        packed(&["zstd", "-q", "-c"], &contents),
+    ] {
         let (world, server) = (World::new(), server(body));
         let source = Source::Http { url: server.url("/"), headers: vec![], checksum: Some(sha256(b"other")) };
         let reason = last(world.run(source).await);

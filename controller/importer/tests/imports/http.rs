@@ -29,6 +29,24 @@ async fn images_of_each_format_become_the_same_disk() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_checksum_is_that_of_the_file_on_the_server() {
+    let contents = contents(1 << 20);
+    for (name, body) in [
+        ("raw.xz", packed(&["xz", "-c"], &contents)),
+        ("raw.zst", packed(&["zstd", "-q", "-c"], &contents)),
+        ("vdi", image(&contents, "vdi", &[])),
+        ("vdi.xz", packed(&["xz", "-c"], &image(&contents, "vdi", &[]))),
+        ("vdi.zst", packed(&["zstd", "-q", "-c"], &image(&contents, "vdi", &[]))),
+    ] {
+        let (world, checksum) = (World::new(), Some(sha256(&body)));
+        let url = server(body).url("/disk");
+        let size = world.run(Source::Http { url, headers: vec![], checksum }).await;
+        assert_eq!(size, Ok(SIZE), "{name}");
+        world.has(&contents);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn holes_of_an_image_stay_holes() {
     let world = World::new();
     let mut contents = vec![0; 12 << 20];

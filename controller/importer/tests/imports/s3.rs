@@ -1,7 +1,7 @@
 //! Objects of S3, from a server that verifies signatures as in the documentation of AWS.
 
 use crate::server::{Answer, Request, Server, file, said};
-use crate::world::{World, contents, cut, image, redirect};
+use crate::world::{World, contents, cut, image, packed, redirect};
 use barevirt_import_job::Source;
 use ring::hmac::{HMAC_SHA256, Key, sign};
 use sha2::{Digest, Sha256};
@@ -62,7 +62,13 @@ fn world(access: &str, secret: &str) -> World {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_s3_object_is_read_with_its_keys() {
     let contents = contents(3 << 20);
-    for body in [contents.clone(), image(&contents, "qcow2", &[])] {
+    for body in [
+        contents.clone(),
+        image(&contents, "qcow2", &[]),
+        image(&contents, "vdi", &[]),
+        packed(&["xz", "-c"], &contents),
+        packed(&["zstd", "-q", "-c"], &contents),
+    ] {
         let server = Server::start(move |request| answer(request, &body));
         let url = server.url("/bucket/golden images/a+b(1).img").replace(' ', "%20");
         // Keys often end with a newline.
@@ -109,11 +115,14 @@ async fn each_part_of_a_transfer_is_signed_anew() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_signed_for_another_server() {
-    let body = contents(1 << 20);
+    let contents = contents(1 << 20);
+    let body = contents.clone();
     let other = Server::start(move |request| file(request, &body));
     let to = other.url("/elsewhere");
     let server = Server::start(move |_| redirect(&to));
-    world(ACCESS, SECRET).run(Source::S3 { url: server.url("/bucket/a.img") }).await.unwrap();
+    let world = world(ACCESS, SECRET);
+    world.run(Source::S3 { url: server.url("/bucket/a.img") }).await.unwrap();
+    world.has(&contents);
     assert!(server.requests()[0].headers.contains_key("authorization"));
     let headers = &other.requests()[0].headers;
     assert!(!headers.keys().any(|name| name == "authorization" || name.starts_with("x-amz-")), "{headers:?}");
