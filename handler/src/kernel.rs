@@ -117,10 +117,7 @@ pub fn receive_frames(link: u32, filter: &[libc::sock_filter]) -> io::Result<Own
     check(socket)?;
     // SAFETY: the kernel has just made it, and nothing else owns it.
     let socket = unsafe { OwnedFd::from_raw_fd(socket) };
-    let length = u16::try_from(filter.len()).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
-    // The kernel copies the steps, and writes none of them.
-    let program = libc::sock_fprog { len: length, filter: filter.as_ptr().cast_mut() };
-    set_option(&socket, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)?;
+    receive_only(&socket, filter)?;
     set_option(&socket, libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, &1_i32)?;
     // SAFETY: sockaddr_ll is plain data; all zeroes is a valid value of it.
     let mut address: libc::sockaddr_ll = unsafe { mem::zeroed() };
@@ -133,6 +130,14 @@ pub fn receive_frames(link: u32, filter: &[libc::sock_filter]) -> io::Result<Own
     let result = unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), size) };
     check(result)?;
     Ok(socket)
+}
+
+/// Limits a socket to what `filter` accepts.
+pub fn receive_only(socket: impl AsFd, filter: &[libc::sock_filter]) -> io::Result<()> {
+    let length = u16::try_from(filter.len()).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
+    // The kernel copies the steps, and writes none of them.
+    let program = libc::sock_fprog { len: length, filter: filter.as_ptr().cast_mut() };
+    set_option(socket, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)
 }
 
 fn set_option<T: Copy>(socket: impl AsFd, level: c_int, name: c_int, value: &T) -> io::Result<()> {

@@ -4,6 +4,13 @@
 //! On a bridge with other hosts, an advertisement or an answer of DHCPv6 must reach the guest only. There the
 //! launcher gets a packet socket on the guest's tap: it receives what the guest sends, and what it sends goes to
 //! the guest, past the bridge.
+//!
+//! There, requests of DHCPv4 are received on the bridge, too, but only in frames from the guest's MAC address. The
+//! client's address in a request proves nothing: any host can write the guest's, and use up the answers that the guest
+//! gets. The filter looks at the frame around the request, for which the kernel's own IPv4 and UDP stay in use; a packet
+//! socket on the tap would need both again in the launcher. What it cannot tell apart is a host that also sends from the
+//! guest's MAC address. Where the network lets a host do that, it can take the guest's traffic altogether; `macspoofchk`
+//! of the plugin `bridge` prevents it.
 
 use std::io;
 use std::net::{Ipv6Addr, SocketAddrV4, SocketAddrV6, UdpSocket};
@@ -14,6 +21,7 @@ use nix::sys::socket::{
     socket, sockopt,
 };
 
+use super::addresses::MacAddress;
 use super::plan::Service;
 use crate::kernel;
 
@@ -39,6 +47,8 @@ const ICMP6: u32 = 58;
 const UDP: u32 = 17;
 /// Where a filter finds whether a frame has a VLAN's tag (`SKF_AD_OFF + SKF_AD_VLAN_TAG_PRESENT`).
 const VLAN_PRESENT: u32 = 0xffff_f030;
+/// Where a filter of any socket finds the source address of the frame (`SKF_LL_OFF`, and the length of the other address).
+const FRAME_SOURCE: u32 = 0xffe0_0000 + 6;
 /// Most bytes of a frame that the socket receives. Requests are smaller.
 const FRAME: u32 = 2048;
 /// Hop limit that neighbour discovery requires: it proves that no router forwarded the message.
@@ -47,7 +57,7 @@ const NEIGHBOUR_DISCOVERY_HOPS: i32 = 255;
 /// Opens the socket for `service` on interface `link`, whose index is `index`, in the calling thread's namespace.
 pub fn open(service: Service, link: &str, index: u32) -> io::Result<OwnedFd> {
     match service {
-        Service::Dhcp4 => dhcp4(link),
+        Service::Dhcp4 { only_from } => dhcp4(link, only_from),
         Service::Dhcp6 => dhcp6(link, index),
         Service::RouterAdvertisement => router_advertisement(link, index),
         Service::Frames => kernel::receive_frames(index, &requests()),
@@ -55,9 +65,13 @@ pub fn open(service: Service, link: &str, index: u32) -> io::Result<OwnedFd> {
     }
 }
 
-fn dhcp4(link: &str) -> io::Result<OwnedFd> {
+fn dhcp4(link: &str, only_from: Option<MacAddress>) -> io::Result<OwnedFd> {
     let fd = socket(AddressFamily::Inet, SockType::Datagram, flags(), None)?;
     bind_to(&fd, link)?;
+    // Before it has a port, so that nothing else is received.
+    if let Some(mac) = only_from {
+        kernel::receive_only(&fd, &sent_from(mac))?;
+    }
     set(&fd, sockopt::ReuseAddr, &true)?;
     set(&fd, sockopt::Broadcast, &true)?;
     kernel::send_without_checksum(&fd)?;
@@ -88,6 +102,7 @@ fn router_advertisement(link: &str, index: u32) -> io::Result<OwnedFd> {
 }
 
 const LOAD_BYTE: u32 = libc::BPF_LD | libc::BPF_B | libc::BPF_ABS;
+const LOAD_WORD: u32 = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;
 const LOAD_HALF: u32 = libc::BPF_LD | libc::BPF_H | libc::BPF_ABS;
 const EQUAL: u32 = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
 const RETURN: u32 = libc::BPF_RET | libc::BPF_K;
@@ -96,6 +111,18 @@ const RETURN: u32 = libc::BPF_RET | libc::BPF_K;
 /// after the value: if both are equal, or else if they are not.
 fn step(code: u32, k: u32, jt: u8, jf: u8) -> libc::sock_filter {
     libc::sock_filter { code: u16::try_from(code).unwrap_or(u16::MAX), jt, jf, k }
+}
+
+/// The filter for what comes in frames from that MAC address.
+fn sent_from(MacAddress([a, b, c, d, e, f]): MacAddress) -> [libc::sock_filter; 6] {
+    [
+        step(LOAD_WORD, FRAME_SOURCE, 0, 0),
+        step(EQUAL, u32::from_be_bytes([a, b, c, d]), 0, 3),
+        step(LOAD_HALF, FRAME_SOURCE + 4, 0, 0),
+        step(EQUAL, u32::from_be_bytes([0, 0, e, f]), 0, 1),
+        step(RETURN, FRAME, 0, 0),
+        step(RETURN, 0, 0, 0),
+    ]
 }
 
 /// The filter for ARP and neighbour discovery, without a VLAN.

@@ -398,22 +398,24 @@ fn dhcp_socket_receives_from_the_guest_only() {
     server.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
     let guest = guest(take(&mut descriptors, "net/default/tap"), MAC);
 
-    let send = |netns: &OwnedFd, interface: &'static str, text: &'static str| {
-        inside(netns, move || {
-            let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 68)).unwrap();
-            socket.set_broadcast(true).unwrap();
-            let device = std::ffi::OsString::from(interface);
-            nix::sys::socket::setsockopt(&socket.as_fd(), nix::sys::socket::sockopt::BindToDevice, &device)
-                .unwrap();
-            socket.send_to(text.as_bytes(), (Ipv4Addr::BROADCAST, 67)).unwrap();
-        });
-    };
-    send(&node, "peer", "from the node");
-    send(&guest, "nic", "from the guest");
+    request(&node, "peer", "from the node");
+    request(&guest, "nic", "from the guest");
     let mut buffer = [0; 64];
     let (length, peer) = server.recv_from(&mut buffer).unwrap();
     assert_eq!((&buffer[..length], peer.port()), (&b"from the guest"[..], 68));
     assert!(server.recv_from(&mut buffer).is_err());
+}
+
+/// Sends a datagram to the DHCP servers that a link leads to.
+fn request(netns: &OwnedFd, link: &'static str, text: &'static str) {
+    inside(netns, move || {
+        let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 68)).unwrap();
+        socket.set_broadcast(true).unwrap();
+        let device = std::ffi::OsString::from(link);
+        nix::sys::socket::setsockopt(&socket.as_fd(), nix::sys::socket::sockopt::BindToDevice, &device)
+            .unwrap();
+        socket.send_to(text.as_bytes(), (Ipv4Addr::BROADCAST, 67)).unwrap();
+    });
 }
 
 /// Sends a datagram from the guest with a chosen source address, by a route over its gateway.

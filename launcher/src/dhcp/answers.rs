@@ -41,8 +41,9 @@ impl<'a> Answers<'a> {
         v6::answer(message, self.guest).filter(|_| self.is_time(now))
     }
 
-    /// Whether an answer may be given now. Only messages that have one count, so that other hosts of the guest's
-    /// network do not use up the guest's answers.
+    /// Whether an answer may be given now. Only messages that have one count. Other hosts of the guest's network do not
+    /// use up the guest's answers: the frames on its tap are its own, and the handler's socket for DHCPv4 receives only
+    /// what is sent from its MAC address, whatever a request says.
     fn is_time(&self, now: Instant) -> bool {
         if self.pace.lock().unwrap_or_else(PoisonError::into_inner).take(now) {
             return true;

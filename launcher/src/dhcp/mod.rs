@@ -11,7 +11,8 @@
 //! ```
 //!
 //! Where the bridge leads to a network with other hosts, DHCPv6 and router advertisements go through one packet
-//! socket on the tap instead, so that no other host sees them, and the pod has no IPv6 there:
+//! socket on the tap instead, so that no other host sees them, and the pod has no IPv6 there. The socket for DHCPv4
+//! stays on the bridge, and receives only what is sent from the guest's MAC address:
 //!
 //! ```text
 //!  guest ── tap ─┬─ packet socket ─► frame::read ─► v6::answer, router::advertisements ─► frame

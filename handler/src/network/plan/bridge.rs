@@ -175,7 +175,8 @@ pub(super) fn plan(wanted: &Wanted, names: &Names, observed: &Observed) -> Resul
     let has_ipv6 = has_ipv6.into_iter().flatten().any(|link| link.lasting_ipv6().is_some());
     let mut services = Vec::new();
     if serves {
-        services.push(Service::Dhcp4);
+        // The guest has the address of the pod's link, unless the manifest names another one.
+        services.push(Service::Dhcp4 { only_from: Some(wanted.mac.unwrap_or(mac)) });
     }
     if has_ipv6 && wanted.binding == Binding::Bridge {
         services.push(Service::Frames);

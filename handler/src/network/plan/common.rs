@@ -84,7 +84,7 @@ pub(super) fn plan_sockets(
         let descriptor = service.descriptor().of(&wanted.network);
         if !observed.held.contains(&descriptor) {
             let link = match service {
-                Service::Dhcp4 | Service::Dhcp6 | Service::RouterAdvertisement => &names.bridge,
+                Service::Dhcp4 { .. } | Service::Dhcp6 | Service::RouterAdvertisement => &names.bridge,
                 Service::Frames | Service::Neighbours => &names.tap,
             };
             steps.push(Step::Open { service: *service, link: link.clone(), descriptor });

@@ -67,7 +67,7 @@ pub(super) fn plan(
             Some(_) => {}
         }
     }
-    let mut services = vec![Service::Dhcp4];
+    let mut services = vec![Service::Dhcp4 { only_from: None }];
     if ipv6 {
         services.extend([Service::Dhcp6, Service::RouterAdvertisement]);
     }

@@ -12,7 +12,10 @@ use crate::network::state::Route;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Service {
     /// DHCPv4, on UDP port 67 of the bridge.
-    Dhcp4,
+    Dhcp4 {
+        /// The guest's MAC address, where other hosts are on the bridge's network: only frames from it are received.
+        only_from: Option<MacAddress>,
+    },
     /// DHCPv6, on UDP port 547 of the bridge, as a member of `ff02::1:2`.
     Dhcp6,
     /// Router advertisements, on raw ICMPv6 of the bridge, as a member of `ff02::2`.
@@ -28,7 +31,7 @@ impl Service {
     /// The descriptor's name at the launcher.
     pub fn descriptor(self) -> NetworkDescriptor {
         match self {
-            Service::Dhcp4 => NetworkDescriptor::Dhcp4,
+            Service::Dhcp4 { .. } => NetworkDescriptor::Dhcp4,
             Service::Dhcp6 => NetworkDescriptor::Dhcp6,
             Service::RouterAdvertisement | Service::Frames | Service::Neighbours => {
                 NetworkDescriptor::RouterAdvertisement

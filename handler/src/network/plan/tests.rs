@@ -175,7 +175,7 @@ fn a_pod_without_ipv6_gets_ipv4_only() {
         match step {
             Step::Address { address, .. } => assert!(address.is_ipv4()),
             Step::CreateRules(rules) => assert_eq!(rules.family, Family::V4),
-            Step::Open { service, .. } => assert_eq!(*service, Service::Dhcp4),
+            Step::Open { service, .. } => assert_eq!(*service, Service::Dhcp4 { only_from: None }),
             Step::LoopbackRoute { .. } => panic!("{step:?}"),
             Step::Sysctl { path, .. } => assert!(path.starts_with("net/ipv4/"), "{path}"),
             _ => {}
@@ -302,6 +302,27 @@ fn a_bridge_takes_everything_over_and_gives_it_back() {
         assert_eq!(restored, before);
         assert_eq!(plan(&gone, &back).unwrap(), []);
     }
+}
+
+#[test]
+fn where_other_hosts_are_on_its_network_requests_are_received_from_the_guests_own_address_only() {
+    let only_from = |card: &Wanted, observed: &Observed| {
+        let steps = plan(card, observed).unwrap();
+        let mut found = steps.into_iter().filter_map(|step| match step {
+            Step::Open { service: Service::Dhcp4 { only_from }, .. } => Some(only_from),
+            _ => None,
+        });
+        found.next().unwrap()
+    };
+    let (observed, card) = (pod_with_routes(), bridged("default", "eth0"));
+    let of_link = Some(MacAddress([0x0a, 0x58, 0, 0, 0, 1]));
+    assert_eq!(only_from(&card, &observed), of_link);
+    // The link has another address after that, and the socket may have to be opened again.
+    let mut after = carry_out(&observed, &plan(&card, &observed).unwrap());
+    after.held.clear();
+    assert_eq!(only_from(&card, &after), of_link);
+    let given = wanted().mac;
+    assert_eq!(only_from(&Wanted { mac: given, ..card }, &after), given);
 }
 
 #[test]

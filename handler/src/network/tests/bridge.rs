@@ -122,6 +122,30 @@ fn the_guest_is_the_pods_station_on_its_network() {
 }
 
 #[test]
+fn requests_of_dhcp_reach_the_launcher_from_the_guest_and_from_no_other_host_of_its_network() {
+    let Some((node, pod)) = node_and_pod(false) else { return };
+    let (_, prepared, mut descriptors) = prepare_blocking(&pod, &on_pod_network(), &BTreeSet::new());
+    let server = UdpSocket::from(take(&mut descriptors, "net/default/dhcp4"));
+    server.set_nonblocking(false).unwrap();
+    let guest = station(take(&mut descriptors, "net/default/tap"), prepared.mac, Vec::new(), Vec::new());
+    // A host that asks for its address has none yet.
+    run_in(&node, "ip", "-4 address flush dev peer");
+    // What a request says about its sender does not count: the other host may write the guest's address there.
+    request(&node, "peer", "by another host");
+    request(&guest, "nic", "by the guest");
+    request(&node, "peer", "by another host");
+    assert_eq!(received(&server), ["by the guest"]);
+    // The other host's frames do arrive on the bridge, and a host that sends from the guest's address is taken for it.
+    let mac = prepared.mac;
+    with_netlink(&node, move |netlink| async move {
+        let index = index(&netlink, "peer").await;
+        change(&netlink, LinkUnspec::new_with_index(index).address(mac.0.to_vec()).build()).await;
+    });
+    request(&node, "peer", "by another host");
+    assert_eq!(received(&server), ["by another host"]);
+}
+
+#[test]
 fn a_handler_that_ends_between_any_two_steps_is_followed_by_one_that_completes_them() {
     let scene = || {
         let (node, pod) = node_and_pod(true)?;
