@@ -22,74 +22,84 @@ use super::addresses::MacAddress;
 use super::observe::ObserveError;
 use super::state::Routers;
 
-/// Longest time for one address: the kernel asks three times, a second apart.
+/// Longest time for an answer: the kernel asks three times, a second apart.
 const WAIT: Duration = Duration::from_millis(2500);
 /// Time between two looks at the kernel's neighbours.
 const STEP: Duration = Duration::from_millis(10);
 /// Port of the discard service. Whatever is sent to an address makes the kernel ask for its MAC address.
 const DISCARD: u16 = 9;
 
-/// A neighbour that the kernel knows on a link.
+/// A neighbour that the kernel knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Neighbour {
-    address: Ipv6Addr,
-    mac: MacAddress,
+pub struct Neighbour {
+    /// Index of the link.
+    pub link: u32,
+    /// Its address.
+    pub address: Ipv6Addr,
+    /// Its MAC address.
+    pub mac: MacAddress,
 }
 
 /// The link-local addresses of `gateways`, each given with its link's name and index. A gateway whose address
-/// is not found is left out, and logged.
+/// is not found is left out, and logged. All are asked at once, so that the time does not depend on how many of them
+/// do not answer: it is at most five seconds.
 pub async fn find(
     netlink: &Handle,
     gateways: &BTreeSet<(String, u32, Ipv6Addr)>,
 ) -> Result<Routers, ObserveError> {
-    let mut routers = Routers::new();
-    for (link, index, gateway) in gateways {
-        if let Some(router) = of(netlink, link, *index, *gateway).await? {
-            routers.insert((*index, *gateway), router);
-        } else {
-            tracing::warn!(
-                link,
-                %gateway,
-                "no link-local address of the pod's IPv6 gateway is found: the guest gets no route over it"
-            );
-        }
+    if gateways.is_empty() {
+        return Ok(Routers::new());
+    }
+    let known = ask(netlink, gateways).await?;
+    let answered = gateways.iter().filter_map(|(link, index, gateway)| {
+        let mac = mac_of(*index, *gateway, &known)?;
+        Some((link, *index, *gateway, mac))
+    });
+    let answered: Vec<_> = answered.collect();
+    let without = answered.iter().filter(|(_, index, _, mac)| link_local_of(*index, *mac, &known).is_none());
+    let likely = without.map(|(link, index, _, mac)| ((*link).clone(), *index, mac.link_local())).collect();
+    let known = ask(netlink, &likely).await?;
+    let found = answered.into_iter().filter_map(|(_, index, gateway, mac)| {
+        let router = link_local_of(index, mac, &known)?;
+        Some(((index, gateway), router))
+    });
+    let routers: Routers = found.collect();
+    for (link, _, gateway) in
+        gateways.iter().filter(|(_, index, gateway)| !routers.contains_key(&(*index, *gateway)))
+    {
+        tracing::warn!(
+            link,
+            %gateway,
+            "no link-local address of the pod's IPv6 gateway is found: the guest gets no route over it"
+        );
     }
     Ok(routers)
 }
 
-async fn of(
-    netlink: &Handle,
-    link: &str,
-    index: u32,
-    gateway: Ipv6Addr,
-) -> Result<Option<Ipv6Addr>, ObserveError> {
-    let Some(mac) = ask(netlink, link, index, gateway).await? else { return Ok(None) };
-    if let Some(known) = link_local_of(mac, &neighbours(netlink, index).await?) {
-        return Ok(Some(known));
-    }
-    let likely = mac.link_local();
-    Ok((ask(netlink, link, index, likely).await? == Some(mac)).then_some(likely))
+/// The link-local address among these neighbours that has this MAC address on that link.
+fn link_local_of(link: u32, mac: MacAddress, neighbours: &[Neighbour]) -> Option<Ipv6Addr> {
+    let of_mac = neighbours.iter().filter(|one| (one.link, one.mac) == (link, mac));
+    of_mac.map(|one| one.address).find(Ipv6Addr::is_unicast_link_local)
 }
 
-/// The link-local address among these neighbours that has this MAC address.
-fn link_local_of(mac: MacAddress, neighbours: &[Neighbour]) -> Option<Ipv6Addr> {
-    let mut of_mac = neighbours.iter().filter(|one| one.mac == mac).map(|one| one.address);
-    of_mac.find(Ipv6Addr::is_unicast_link_local)
+/// The MAC address of the neighbour with this address on that link.
+fn mac_of(link: u32, address: Ipv6Addr, neighbours: &[Neighbour]) -> Option<MacAddress> {
+    neighbours.iter().find(|one| (one.link, one.address) == (link, address)).map(|one| one.mac)
 }
 
-/// Makes the kernel ask for the MAC address of a neighbour, and waits for the answer.
+/// Makes the kernel ask for the MAC addresses of neighbours, each given with its link's name and index. Returns the
+/// neighbours that the kernel knows once all have answered, or when the time is over.
 async fn ask(
     netlink: &Handle,
-    link: &str,
-    index: u32,
-    address: Ipv6Addr,
-) -> Result<Option<MacAddress>, ObserveError> {
-    send(link, index, address);
+    asked: &BTreeSet<(String, u32, Ipv6Addr)>,
+) -> Result<Vec<Neighbour>, ObserveError> {
+    asked.iter().for_each(|(link, index, address)| send(link, *index, *address));
     let begun = Instant::now();
     loop {
-        let found = neighbours(netlink, index).await?.into_iter().find(|one| one.address == address);
-        if found.is_some() || begun.elapsed() > WAIT {
-            return Ok(found.map(|one| one.mac));
+        let known = neighbours(netlink).await?;
+        let mut answers = asked.iter().map(|(_, index, address)| mac_of(*index, *address, &known));
+        if answers.all(|mac| mac.is_some()) || begun.elapsed() > WAIT {
+            return Ok(known);
         }
         sleep(STEP).await;
     }
@@ -107,19 +117,18 @@ fn send(link: &str, index: u32, address: Ipv6Addr) {
     }
 }
 
-/// The neighbours on a link whose MAC addresses the kernel knows.
-async fn neighbours(netlink: &Handle, index: u32) -> Result<Vec<Neighbour>, ObserveError> {
+/// The neighbours whose MAC addresses the kernel knows.
+async fn neighbours(netlink: &Handle) -> Result<Vec<Neighbour>, ObserveError> {
     let mut dump = netlink.neighbours().get().set_address_family(AddressFamily::Inet6).execute();
     let mut found = Vec::new();
     while let Some(message) = dump.try_next().await.map_err(ObserveError::Neighbours)? {
-        if message.header.ifindex == index {
-            found.extend(neighbour(&message));
-        }
+        found.extend(neighbour(&message));
     }
     Ok(found)
 }
 
-fn neighbour(message: &NeighbourMessage) -> Option<Neighbour> {
+/// A neighbour with a known MAC address, from the kernel's message about it.
+pub fn neighbour(message: &NeighbourMessage) -> Option<Neighbour> {
     let unknown = matches!(
         message.header.state,
         NeighbourState::Incomplete | NeighbourState::Failed | NeighbourState::None
@@ -132,7 +141,11 @@ fn neighbour(message: &NeighbourMessage) -> Option<Neighbour> {
         NeighbourAttribute::LinkLayerAddress(bytes) => MacAddress::read(bytes),
         _ => None,
     });
-    if unknown { None } else { Some(Neighbour { address: address?, mac: mac? }) }
+    if unknown {
+        None
+    } else {
+        Some(Neighbour { link: message.header.ifindex, address: address?, mac: mac? })
+    }
 }
 
 #[cfg(test)]
@@ -142,9 +155,16 @@ mod tests {
     #[test]
     fn a_known_link_local_address_of_the_same_mac_address_is_taken() {
         let (mac, other) = (MacAddress([2, 0, 0, 0, 0, 1]), MacAddress([2, 0, 0, 0, 0, 2]));
-        let one = |address: &str, mac| Neighbour { address: address.parse().unwrap(), mac };
-        let known = [one("fd00::1", mac), one("fe80::2", other), one("fe80::1", mac)];
-        assert_eq!(link_local_of(mac, &known), Some("fe80::1".parse().unwrap()));
-        assert_eq!(link_local_of(mac, &known[..2]), None);
+        let one = |link, address: &str, mac| Neighbour { link, address: address.parse().unwrap(), mac };
+        let known = [
+            one(2, "fd00::1", mac),
+            one(2, "fe80::2", other),
+            one(3, "fe80::3", mac),
+            one(2, "fe80::1", mac),
+        ];
+        assert_eq!(link_local_of(2, mac, &known), Some("fe80::1".parse().unwrap()));
+        assert_eq!(link_local_of(2, mac, &known[..3]), None);
+        assert_eq!(mac_of(2, "fd00::1".parse().unwrap(), &known), Some(mac));
+        assert_eq!(mac_of(3, "fd00::1".parse().unwrap(), &known), None);
     }
 }

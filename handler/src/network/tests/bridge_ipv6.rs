@@ -204,6 +204,23 @@ fn a_gateway_without_a_link_local_address_gives_no_route() {
 }
 
 #[test]
+fn gateways_that_do_not_answer_are_waited_for_together() {
+    let Some((node, pod)) = node_and_pod(true) else { return };
+    // One after the other they would take longer than the whole preparation may.
+    with_netlink(&pod, |netlink| async move {
+        let index = index(&netlink, "eth0").await;
+        for number in 1..=10 {
+            let silent = Ipv6Addr::from_bits(PREFIX.to_bits() + 0x100 + number);
+            let far = Ipv6Addr::from_bits(FAR.to_bits() + (number << 64));
+            let route = RouteMessageBuilder::<Ipv6Addr>::new().destination_prefix(far, 64).gateway(silent);
+            netlink.route().add(route.output_interface(index).build()).execute().await.unwrap();
+        }
+    });
+    let (_, prepared, _descriptors) = prepare_blocking(&pod, &on_pod_network(), &BTreeSet::new());
+    assert_eq!(prepared.ipv6, Some(told(Some(router(&node)))));
+}
+
+#[test]
 fn a_card_that_has_left_leaves_its_links_ipv6_as_it_was() {
     let Some((node, pod)) = node_and_pod(true) else { return };
     attach_red(&node, &pod, vec![(RED_GUEST.into(), 64)]);
