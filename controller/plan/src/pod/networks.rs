@@ -55,7 +55,9 @@ pub(super) fn annotate(
     }
     let multus = vmi.spec.networks.iter().filter_map(|network| network.multus.as_ref());
     if let Some(default) = multus.into_iter().find(|multus| networks::is_default(multus)) {
-        annotations.insert(DEFAULT_NETWORK.to_owned(), default.network_name.clone());
+        // Multus looks for a name without a namespace in its own one, and not in the pod's.
+        let definition = Attachment::of(namespace, &default.network_name);
+        annotations.insert(DEFAULT_NETWORK.to_owned(), definition.to_string());
     }
 }
 
@@ -286,14 +288,17 @@ mod tests {
 
     #[test]
     fn only_multus_says_what_is_attached() {
-        let mut annotations: BTreeMap<String, String> =
-            [(NETWORK_STATUS, "[]"), (FORMER_NETWORK_STATUS, "[]"), ("a", "b")]
-                .map(|(name, value)| (name.to_owned(), value.to_owned()))
-                .into();
-        let alone = vmi(json!({}), json!({"networkName": "blue", "default": true}));
-        annotate(&mut annotations, "shop", &alone, &Bindings::default());
-        let default = (DEFAULT_NETWORK.to_owned(), "blue".to_owned());
-        assert_eq!(annotations, [("a".to_owned(), "b".to_owned()), default].into());
+        // The definition of the first network is in the instance's namespace, too, unless its name says another one.
+        for (name, definition) in [("blue", "shop/blue"), ("net/blue", "net/blue")] {
+            let mut annotations: BTreeMap<String, String> =
+                [(NETWORK_STATUS, "[]"), (FORMER_NETWORK_STATUS, "[]"), ("a", "b")]
+                    .map(|(name, value)| (name.to_owned(), value.to_owned()))
+                    .into();
+            let alone = vmi(json!({}), json!({"networkName": name, "default": true}));
+            annotate(&mut annotations, "shop", &alone, &Bindings::default());
+            let default = (DEFAULT_NETWORK.to_owned(), definition.to_owned());
+            assert_eq!(annotations, [("a".to_owned(), "b".to_owned()), default].into());
+        }
     }
 
     #[test]
