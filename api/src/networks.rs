@@ -4,7 +4,7 @@
 //! ```text
 //!   networks[].pod                       eth0
 //!   networks[].multus, default: true     eth0: in place of the cluster's own network
-//!   networks[].multus                    pod<11 digits of the SHA-256 of the network's name>
+//!   networks[].multus                    pod<11 digits of the SHA-256 of the network's name>; net1, net2 in older pods
 //! ```
 //!
 //! The names are KubeVirt's, so that Barevirt and KubeVirt understand each other's pods.
@@ -72,6 +72,12 @@ pub fn link(network: &Network) -> String {
 /// Name of the link of a network that Multus attaches in addition to the first one.
 pub fn secondary_link(network: &str) -> String {
     format!("{PREFIX}{}", digits(network))
+}
+
+/// Name that the link of such a network has in older pods: its number among them, counted from 1.
+pub fn ordinal_link(spec: &VirtualMachineInstanceSpec, network: &str) -> String {
+    let secondary = spec.networks.iter().filter(|network| is_secondary(network));
+    format!("net{}", secondary.take_while(|one| one.name != network).count() + 1)
 }
 
 /// The first [`DIGITS`] digits of the SHA-256 of a name, in hexadecimal.
@@ -219,6 +225,14 @@ mod tests {
             );
         }
         assert!(secondary_link("x").len() + "-nic".len() < 19);
+    }
+
+    #[test]
+    fn links_of_older_pods_are_numbered_without_the_first() {
+        let named = |name: &str| network(json!({"name": name, "multus": {"networkName": "a"}}));
+        let networks = vec![named("red"), network(json!({"name": "default", "pod": {}})), named("blue")];
+        let spec = VirtualMachineInstanceSpec { networks, ..VirtualMachineInstanceSpec::default() };
+        assert_eq!(["red", "blue"].map(|name| ordinal_link(&spec, name)), ["net1", "net2"]);
     }
 
     #[test]

@@ -21,7 +21,8 @@ use barevirt_api::network_resource::{NetworkResource, RESOURCE_ANNOTATION};
 use barevirt_api::networks::{self, Attachment, SOURCE_DOMAIN, SOURCE_MULTUS};
 use barevirt_api::settings::Bindings;
 use barevirt_api::v1::{
-    Condition, NetworkInterfaceStatus, VirtualMachineInstance, VirtualMachineInstanceStatus, merge_condition,
+    Condition, Network, NetworkInterfaceStatus, VirtualMachineInstance, VirtualMachineInstanceStatus,
+    merge_condition,
 };
 use barevirt_component::notes::Note;
 use barevirt_component::request::{Error, call_opt};
@@ -187,12 +188,28 @@ pub(super) fn unknown_binding(vmi: &VirtualMachineInstance, bindings: &Bindings)
     ))
 }
 
+/// The report on a network's link. In older pods it has an ordinal name, which may also be that of a plugin's own network:
+/// so there its definition counts, too.
+fn reported_link<'a>(
+    vmi: &VirtualMachineInstance,
+    links: &'a [Noted],
+    network: &Network,
+) -> Option<&'a Noted> {
+    let named = |name: &str| links.iter().find(|noted| noted.link == name);
+    named(&networks::link(network)).or_else(|| {
+        let namespace = vmi.metadata.namespace.as_deref().unwrap_or_default();
+        let definition = &network.multus.as_ref()?.network_name;
+        let older = named(&networks::ordinal_link(&vmi.spec, &network.name));
+        older.filter(|noted| is_of(noted, namespace, definition))
+    })
+}
+
 /// How long a running pod is not yet handed over because a network is not reported on it, and the message after that time.
 pub(super) fn unattached(observed: &Observed, pod: &Pod) -> Option<(Duration, String)> {
     let links = noted(pod);
-    let has = |link: &str| links.iter().flatten().any(|noted| noted.link == link);
-    let missing =
-        networks::attached_next(&observed.vmi).find(|(network, _)| !has(&networks::link(network)))?.0;
+    let reported = links.as_deref().unwrap_or_default();
+    let is_missing = |network: &Network| reported_link(&observed.vmi, reported, network).is_none();
+    let missing = networks::attached_next(&observed.vmi).find(|(network, _)| is_missing(network))?.0;
     let link = networks::link(missing);
     let why = match &links {
         None => format!("no annotation {NETWORK_STATUS}: nothing like Multus has attached networks to it"),
@@ -213,8 +230,9 @@ pub(super) fn unattached(observed: &Observed, pod: &Pod) -> Option<(Duration, St
 pub(super) fn note(vmi: &VirtualMachineInstance, pod: &Pod, told: &mut Vec<NetworkInterfaceStatus>) {
     let links = noted(pod).unwrap_or_default();
     for (network, _) in networks::secondary(&vmi.spec) {
-        let link = networks::link(network);
-        let attached = links.iter().any(|noted| noted.link == link);
+        let reported = reported_link(vmi, &links, network);
+        let attached = reported.is_some();
+        let link = reported.map_or_else(|| networks::link(network), |noted| noted.link.clone());
         let known = told.iter().position(|entry| entry.name.as_ref() == Some(&network.name));
         match known.and_then(|at| Some((at, told.get_mut(at)?))) {
             None if attached => told.push(NetworkInterfaceStatus {
@@ -320,8 +338,7 @@ fn waiting(
                 "network {name} ({definition}) is not attached to the launcher pod"
             )));
         }
-        let link = networks::link(network);
-        let noted = links.iter().find(|noted| noted.link == link)?;
+        let noted = reported_link(vmi, links, network)?;
         (!noted.definition.is_empty() && !is_of(noted, namespace, definition)).then(|| {
             Waiting::Elsewhere(format!(
                 "network {name} is {definition} now, and the launcher pod is attached to {}",

@@ -192,10 +192,11 @@ pub(super) fn candidates_of(vmi: &VirtualMachineInstance, valid: &ValidInterface
         return vec![FIRST_LINK.to_owned()];
     }
     let told = status(vmi, &valid.interface.name).and_then(|status| status.pod_interface_name.clone());
-    let secondary = vmi.spec.networks.iter().filter(|network| networks::is_secondary(network));
-    let number = secondary.take_while(|network| network.name != valid.network.name).count() + 1;
     let told = told.filter(|name| links::is_sound(name) && name != FIRST_LINK && name != "lo");
-    told.into_iter().chain([networks::secondary_link(&valid.network.name), links::ordinal(number)]).collect()
+    let name = &valid.network.name;
+    told.into_iter()
+        .chain([networks::secondary_link(name), networks::ordinal_link(&vmi.spec, name)])
+        .collect()
 }
 
 fn ports(interface: &ValidInterface) -> Option<Vec<Port>> {

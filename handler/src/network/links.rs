@@ -10,11 +10,6 @@ use super::state::Link;
 /// Longest name of a link in Linux, in bytes.
 const LONGEST: usize = 15;
 
-/// The link of a secondary network by its number, counted from 1. Older pods have such names.
-pub fn ordinal(number: usize) -> String {
-    format!("net{number}")
-}
-
 /// Whether Linux accepts this name, and it contains only printable ASCII characters.
 pub fn is_sound(name: &str) -> bool {
     (1..=LONGEST).contains(&name.len())
@@ -106,7 +101,7 @@ mod tests {
     #[test]
     fn the_first_that_is_there_counts() {
         let links = |names: &[&str]| names.iter().map(|name| ((*name).to_owned(), Link::default())).collect();
-        let candidates = [secondary_link("red"), ordinal(1)];
+        let candidates = [secondary_link("red"), "net1".to_owned()];
         let find = |names: &[&str]| Names::find(&candidates, &links(names)).pod;
         assert_eq!(find(&["net1"]), "net1");
         assert_eq!(find(&["net1", "podb1f51a511f1"]), "podb1f51a511f1");

@@ -167,6 +167,21 @@ fn a_pod_without_a_network_is_not_handed_over() {
     }
 }
 
+#[test]
+fn a_link_with_the_ordinal_name_of_older_pods_is_attached_if_it_is_of_the_definition() {
+    let scheduling = || vmi(json!({"phase": "Pending"}), json!({}));
+    let whole = plan_of(&observed(scheduling(), Some(pod(&[("shop/blue", "net1")]))));
+    let status = &patch_of(&whole)["status"];
+    assert_eq!(status["phase"], "Scheduled");
+    let told = json!([{"name": "red", "infoSource": "multus-status", "podInterfaceName": "net1"}]);
+    assert_eq!(status["interfaces"], told);
+    // Multus gives such a name to a plugin's own network.
+    let waits = plan_of(&observed(scheduling(), Some(pod(&[("shop/mine", "net1")]))));
+    assert_eq!((waits.actions.len(), waits.again), (0, Some(ATTACHES)));
+    let both: &[(&str, &str)] = &[("shop/blue", "net1"), ("shop/blue", RED)];
+    assert_eq!(noted_as(json!([]), json!({}), both)[0]["podInterfaceName"], RED);
+}
+
 /// A running instance's status, given the links of its pod.
 fn noted_as(told: Value, red: Value, links: &[(&str, &str)]) -> Value {
     let vmi = vmi(json!({"phase": "Running", "interfaces": told}), red);
