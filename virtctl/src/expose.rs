@@ -1,7 +1,8 @@
 //! expose: a Service for a virtual machine.
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use barevirt_api::names;
+use barevirt_api::networks::is_secondary;
 use barevirt_api::v1::{VirtualMachine, VirtualMachineInstance, VirtualMachineInstanceSpec};
 use clap::Args;
 use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
@@ -11,6 +12,10 @@ use kube::api::PostParams;
 use kube::{Api, Resource};
 
 use crate::session::{self, Kind, Session};
+
+/// Why there is no service for a guest that is only on other networks.
+const NO_POD_NETWORK: &str = "the guest has no interface on the pod network, and a service reaches a guest on no other network: \
+                              start from a pod or a host on the guest's network";
 
 /// Arguments of `virtctl expose`.
 #[derive(Debug, Args)]
@@ -27,7 +32,7 @@ pub(crate) struct Expose {
     /// Name of the service created for the exposure of the VM.
     #[arg(long)]
     name: String,
-    /// The port that the service should serve on. Default: the ports of the pod network's interface.
+    /// The port that the service should serve on. Default: the ports of the interface on the pod's first network.
     #[arg(long)]
     port: Option<u16>,
     /// Name or number of the guest's port. Default: the service's port.
@@ -160,14 +165,25 @@ fn target<K: Resource<DynamicType = ()>>(
     object: &K,
     spec: &VirtualMachineInstanceSpec,
 ) -> anyhow::Result<Target> {
+    ensure!(is_on_pod_network(spec), NO_POD_NETWORK);
     let mut owner = object.controller_owner_ref(&()).context("the object has no uid")?;
     owner.block_owner_deletion = Some(false);
     Ok(Target { owner, ports: ports(spec), name: object.meta().name.clone().unwrap_or_default() })
 }
 
-/// The ports that the interface on the pod network lists.
+/// Whether the guest is on its pod's first network. It is, too, where a machine names no network and does not decline it.
+fn is_on_pod_network(spec: &VirtualMachineInstanceSpec) -> bool {
+    if spec.networks.is_empty() {
+        return spec.domain.devices.autoattach_pod_interface.unwrap_or(true);
+    }
+    !spec.networks.iter().all(is_secondary)
+}
+
+/// The ports that the interface on the pod's first network lists.
 fn ports(spec: &VirtualMachineInstanceSpec) -> Vec<ServicePort> {
-    let Some(network) = spec.networks.iter().find(|network| network.pod.is_some()) else { return Vec::new() };
+    let Some(network) = spec.networks.iter().find(|network| !is_secondary(network)) else {
+        return Vec::new();
+    };
     let interfaces = spec.domain.devices.interfaces.iter().filter(|iface| iface.name == network.name);
     interfaces
         .flat_map(|iface| &iface.ports)
@@ -206,6 +222,11 @@ mod tests {
     }
 
     fn service(arguments: &[&str]) -> anyhow::Result<serde_json::Value> {
+        service_on(&serde_json::json!([{ "name": "default", "pod": {} }]), arguments)
+    }
+
+    /// The service for a machine with these networks, and an interface on the one of the name `default`.
+    fn service_on(networks: &serde_json::Value, arguments: &[&str]) -> anyhow::Result<serde_json::Value> {
         let vm: VirtualMachine = serde_json::from_value(serde_json::json!({
             "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine",
             "metadata": { "name": "web", "uid": "1" },
@@ -213,7 +234,7 @@ mod tests {
                 "domain": { "devices": { "interfaces": [
                     { "name": "default", "masquerade": {}, "ports": [{ "port": 80 }, { "name": "ssh", "port": 22 }] },
                 ] } },
-                "networks": [{ "name": "default", "pod": {} }],
+                "networks": networks,
             } } },
         }))?;
         let all = ["x", "vm", "web", "--name=svc"].iter().chain(arguments);
@@ -236,6 +257,24 @@ mod tests {
         let service = service(&[]).unwrap();
         assert_eq!(service["spec"]["ports"][0]["name"], "port-1");
         assert_eq!(service["spec"]["ports"][1]["name"], "ssh");
+    }
+
+    #[test]
+    fn the_first_network_may_be_one_of_multus_and_others_are_refused() {
+        let network =
+            |multus: serde_json::Value| serde_json::json!([{ "name": "default", "multus": multus }]);
+        let default = network(serde_json::json!({ "networkName": "a", "default": true }));
+        let service = service_on(&default, &[]).unwrap();
+        assert_eq!(service["spec"]["ports"][1]["port"], 22);
+        let secondary = network(serde_json::json!({ "networkName": "a" }));
+        for arguments in [&[][..], &["--port=80"]] {
+            assert_eq!(service_on(&secondary, arguments).unwrap_err().to_string(), NO_POD_NETWORK);
+        }
+        // A machine without networks gets the pod network, unless it declines it.
+        let mut spec = VirtualMachineInstanceSpec::default();
+        assert!(is_on_pod_network(&spec));
+        spec.domain.devices.autoattach_pod_interface = Some(false);
+        assert!(!is_on_pod_network(&spec));
     }
 
     #[test]
