@@ -1,5 +1,5 @@
 //! Answers of the kernel about a pod's network, which the pod's network plugins have set up: datagrams of messages about
-//! rules of the packet filter, links and routes.
+//! rules of the packet filter, links, addresses, routes and neighbours.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -7,7 +7,8 @@ use netlink_packet_core::{NetlinkDeserializable, NetlinkMessage, NetlinkPayload}
 use netlink_packet_netfilter::NetfilterMessage;
 use netlink_packet_route::RouteNetlinkMessage;
 use virt_handler::network::datagram::messages;
-use virt_handler::network::observe::{link, route};
+use virt_handler::network::observe::{link, own_address, route};
+use virt_handler::network::routers::neighbour;
 
 /// Reads a datagram, and checks that its messages are within it and that nothing follows one that cannot be read.
 fn read<T: NetlinkDeserializable>(bytes: &[u8]) -> Vec<NetlinkMessage<T>> {
@@ -25,6 +26,8 @@ fuzz_target!(|bytes: &[u8]| {
         if let NetlinkPayload::InnerMessage(message) = message.payload {
             match message {
                 RouteNetlinkMessage::NewLink(message) => _ = link(message),
+                RouteNetlinkMessage::NewAddress(message) => _ = own_address(&message),
+                RouteNetlinkMessage::NewNeighbour(message) => _ = neighbour(&message),
                 RouteNetlinkMessage::NewRoute(message) => _ = route(message),
                 _ => {}
             }

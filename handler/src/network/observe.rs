@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use futures::TryStreamExt;
 use netlink_packet_core::Nla;
 use netlink_packet_route::AddressFamily;
-use netlink_packet_route::address::{AddressAttribute, AddressHeaderFlags};
+use netlink_packet_route::address::{AddressAttribute, AddressHeaderFlags, AddressMessage};
 use netlink_packet_route::link::{
     InfoBridgePort, InfoData, InfoKind, InfoPortData, InfoTun, LinkAttribute, LinkFlags, LinkInfo,
     LinkMessage,
@@ -208,19 +208,7 @@ async fn addresses(netlink: &Handle, links: &mut BTreeMap<String, Link>) -> Resu
     let mut dump = netlink.address().get().execute();
     while let Some(message) = dump.try_next().await.map_err(ObserveError::Addresses)? {
         let Some(link) = links.values_mut().find(|link| link.index == message.header.index) else { continue };
-        // On a point-to-point link IFA_ADDRESS is the peer, while IFA_LOCAL is always the link's own address.
-        // IPv6 addresses have IFA_LOCAL only on such links.
-        let local = message.attributes.iter().find_map(|attribute| match attribute {
-            AddressAttribute::Local(address) => Some(*address),
-            _ => None,
-        });
-        let address = local.or_else(|| {
-            message.attributes.iter().find_map(|attribute| match attribute {
-                AddressAttribute::Address(address) => Some(*address),
-                _ => None,
-            })
-        });
-        if let Some(address) = address {
+        if let Some(address) = own_address(&message) {
             let lasts = message.header.flags.contains(AddressHeaderFlags::Permanent);
             if address.is_ipv6() && !lasts {
                 link.expiring.insert(address);
@@ -229,6 +217,22 @@ async fn addresses(netlink: &Handle, links: &mut BTreeMap<String, Link>) -> Resu
         }
     }
     Ok(())
+}
+
+/// An address of a link, from the kernel's message about it.
+pub fn own_address(message: &AddressMessage) -> Option<IpAddr> {
+    // On a point-to-point link IFA_ADDRESS is the peer, while IFA_LOCAL is always the link's own address.
+    // IPv6 addresses have IFA_LOCAL only on such links.
+    let local = message.attributes.iter().find_map(|attribute| match attribute {
+        AddressAttribute::Local(address) => Some(*address),
+        _ => None,
+    });
+    local.or_else(|| {
+        message.attributes.iter().find_map(|attribute| match attribute {
+            AddressAttribute::Address(address) => Some(*address),
+            _ => None,
+        })
+    })
 }
 
 /// Indexes of the links that have a route of type local to `::1`.
