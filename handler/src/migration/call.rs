@@ -17,6 +17,7 @@ use tokio_rustls::TlsConnector;
 
 use super::PORT;
 use super::control::{Answer, LONGEST, MAGIC, Request, Secret, WELCOME, line};
+use super::silence::end_by_silence;
 
 /// Longest time for one complete call.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -174,6 +175,7 @@ impl Target {
     async fn connect(&self, ticket: &Secret, carries: &MigrationStream) -> Result<OwnedFd, CallError> {
         let mut stream = self.dial().await?;
         let made = async {
+            end_by_silence(&stream)?;
             let name = carries.name();
             let length = u8::try_from(name.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
             stream.write_all(&MAGIC).await?;

@@ -27,6 +27,7 @@ use tracing::{debug, info, warn};
 use super::arrivals::{Arrival, Arrivals, Purpose};
 use super::control::{Answer, LONGEST, MAGIC, Request, Secret, WELCOME, line};
 use super::plan::offers_post_copy;
+use super::silence::end_by_silence;
 
 /// Most concurrent connections that have not yet said what they are for, or are being answered.
 const LIMITS: Limits = Limits { connections: 256, of_address: 64, ..Limits::BUSY };
@@ -114,6 +115,7 @@ async fn serve(mut stream: TcpStream, place: &Place, state: &ListenState) -> Res
     stream.read_exact(&mut name).await?;
     let carries =
         std::str::from_utf8(&name).ok().and_then(MigrationStream::parse).ok_or(Rejection::Stranger)?;
+    end_by_silence(&stream)?;
     let (uid, launcher, purpose) = state.arrivals.take(&ticket, &carries).ok_or(Rejection::Ticket)?;
     place.known();
     let channel = MigrationChannel { uid: uid.clone(), stream: carries };

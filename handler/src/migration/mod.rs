@@ -22,7 +22,8 @@
 //!
 //! [`plan`] and [`status`] are pure: what has to be done, and what has to be written. [`control`] has the
 //! messages between handlers, [`listen`] and [`call`] are the two sides of such a conversation,
-//! [`arrivals`] has the guests that may arrive here, and [`address`] the address at which they arrive.
+//! [`arrivals`] has the guests that may arrive here, [`address`] the address at which they arrive, and [`silence`] how long a
+//! connection between QEMUs may be silent.
 
 pub mod address;
 pub mod arrivals;
@@ -32,6 +33,7 @@ pub mod limits;
 pub mod listen;
 pub mod plan;
 pub mod recovery;
+pub mod silence;
 pub mod source_pod;
 pub mod status;
 

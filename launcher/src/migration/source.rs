@@ -12,7 +12,8 @@ use post_copy::{Connection, PostCopy};
 
 pub use post_copy::RECOVERY;
 
-/// How long the switch may take beyond the guest's downtime, because a failed network gives no sign.
+/// How long the switch may take beyond the guest's downtime. A failed network gives no sign before the handlers' limit on silence,
+/// which is as long.
 const SWITCH: Duration = Duration::from_secs(10);
 /// Delay before the first query of the disk copies, because small ones take no time.
 const SOON: Duration = Duration::from_millis(100);

@@ -2,10 +2,13 @@
 //! The handlers call each other over real TLS, with certificates as handlers have them.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::os::fd::OwnedFd;
 
 use barevirt_api::names::handler_host;
 use barevirt_api::networks::MIGRATION_LINK;
 use barevirt_component::certificates::{Authorities, Client, Clients, Pair, Server as TlsServer, TlsPolicy};
+use barevirt_protocol::names::{MigrationChannel, MigrationStream};
+use nix::sys::socket::{getsockopt, sockopt};
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
 };
@@ -127,6 +130,17 @@ impl Move {
     }
 }
 
+/// Waits until the target has an address for the guest. Only the target's handler is told of changes.
+async fn until_ready(source: &Node, target: &Node, at_target: &Vm) {
+    let ready = async {
+        while source.server.read().status.unwrap().migration_state.unwrap().target_node_address.is_none() {
+            target.tell(at_target);
+            sleep(Duration::from_millis(20)).await;
+        }
+    };
+    timeout(WAIT, ready).await.unwrap();
+}
+
 #[tokio::test]
 async fn a_guest_changes_nodes_with_three_writes_of_both() {
     let Some(moves) = Move::start([127, 81, 0, 1]).await else { return };
@@ -158,13 +172,7 @@ async fn only_the_handler_of_the_source_is_answered_and_a_ticket_is_needed() {
     // The source's handler is away.
     let Move { source, target, at_source, at_target, by, address } = moves;
     drop(at_source);
-    let ready = async {
-        while source.server.read().status.unwrap().migration_state.unwrap().target_node_address.is_none() {
-            target.tell(&at_target);
-            sleep(Duration::from_millis(20)).await;
-        }
-    };
-    timeout(WAIT, ready).await.unwrap();
+    until_ready(&source, &target, &at_target).await;
     let called = Target { node: TARGET.to_owned(), address: address.to_string() };
     let other = authority();
     let disks = ["root".to_owned()];
@@ -202,6 +210,58 @@ async fn only_the_handler_of_the_source_is_answered_and_a_ticket_is_needed() {
     assert!(timeout(Duration::from_millis(300), again.read_u8()).await.is_err());
 }
 
+/// The limits on silence of one end of a connection: unanswered milliseconds, whether the peer is asked for a sign of life, and
+/// after how many seconds, how many seconds apart and how often.
+fn silence(end: &std::net::TcpStream) -> (u32, bool, u32, u32, u32) {
+    (
+        getsockopt(end, sockopt::TcpUserTimeout).unwrap(),
+        getsockopt(end, sockopt::KeepAlive).unwrap(),
+        getsockopt(end, sockopt::TcpKeepIdle).unwrap(),
+        getsockopt(end, sockopt::TcpKeepInterval).unwrap(),
+        getsockopt(end, sockopt::TcpKeepCount).unwrap(),
+    )
+}
+
+/// Both ends of the connection end by silence: ours, and the one that the target's launcher gets.
+async fn ends_by_silence(target: &Node, stream: MigrationStream, ours: OwnedFd) {
+    let ours = std::net::TcpStream::from(ours);
+    let launcher = target.context.migration.arrivals.find("m-1").unwrap().launcher;
+    let name = MigrationChannel { uid: "m-1".to_owned(), stream }.descriptor();
+    let theirs = async {
+        loop {
+            // The launcher may still hold the connection that this one replaces.
+            let taken = launcher.take(&name).await.map(std::net::TcpStream::from);
+            let is_other_end = |end: &std::net::TcpStream| end.peer_addr().ok() == ours.local_addr().ok();
+            if let Some(theirs) = taken.ok().filter(is_other_end) {
+                return theirs;
+            }
+            sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let theirs = timeout(WAIT, theirs).await.unwrap();
+    for end in [&ours, &theirs] {
+        assert_eq!(silence(end), (10_000, true, 5, 3, 2), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn both_ends_of_each_connection_between_qemus_end_by_silence() {
+    let Some(moves) = Move::start([127, 81, 0, 7]).await else { return };
+    // The source's handler is away.
+    let Move { source, target, at_source, at_target, by, address } = moves;
+    drop(at_source);
+    until_ready(&source, &target, &at_target).await;
+    let called = Target { node: TARGET.to_owned(), address: address.to_string() };
+    let own = own(NODE, &by).await;
+    let begun = called.begin(own.as_ref(), "m-1", &["root".to_owned()]).await.unwrap();
+    assert_eq!(begun.connections.len(), 2);
+    for (stream, ours) in begun.connections {
+        ends_by_silence(&target, stream, ours).await;
+    }
+    let again = called.rejoin(own.as_ref(), "m-1").await.unwrap();
+    ends_by_silence(&target, MigrationStream::Memory, again).await;
+}
+
 /// Every pod can connect to the handlers' port for migrations.
 #[tokio::test]
 async fn silent_connections_keep_no_guest_from_coming() {
@@ -223,13 +283,7 @@ async fn silent_connections_keep_no_guest_from_coming() {
 async fn a_migration_that_cannot_be_begun_fails_and_the_guest_stays() {
     let Some(moves) = Move::start([127, 81, 0, 4]).await else { return };
     let Move { source, target, at_source, at_target, .. } = moves;
-    let ready = async {
-        while source.server.read().status.unwrap().migration_state.unwrap().target_node_address.is_none() {
-            target.tell(&at_target);
-            sleep(Duration::from_millis(20)).await;
-        }
-    };
-    timeout(WAIT, ready).await.unwrap();
+    until_ready(&source, &target, &at_target).await;
     // The target's handler no longer expects a guest.
     drop(at_target);
     let failed = async {
