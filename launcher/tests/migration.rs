@@ -206,6 +206,7 @@ fn limits() -> Limits {
         downtime: Duration::from_millis(900),
         auto_converge: true,
         completion: Some(Duration::from_secs(60)),
+        completion_per_gib: Duration::from_secs(60),
         progress: Some(Duration::from_secs(60)),
         may_pause: false,
         post_copy: false,

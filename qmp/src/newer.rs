@@ -124,6 +124,9 @@ pub struct NamedBlockImage {
     /// Size of the disk in bytes.
     #[serde(rename = "virtual-size")]
     pub virtual_size: u64,
+    /// Bytes that its own files take, without images beneath it; `None` if its driver cannot tell.
+    #[serde(rename = "actual-size", default)]
+    pub actual_size: Option<u64>,
 }
 
 impl QmpCommand for QueryNamedBlockNodes {}

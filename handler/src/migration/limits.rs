@@ -9,10 +9,10 @@ const DOWNTIME_MS: i64 = 900;
 const COMPLETION_SECONDS_PER_GIB: i64 = 150;
 const PROGRESS_SECONDS: i64 = 150;
 
-/// The limits for the launcher, without the key. `bytes` is the size of the memory and of the disks that are
-/// copied. `offered` says whether the target can run the guest before all of its memory has arrived.
+/// The limits for the launcher, without the key. `memory` is the guest's, in bytes; the launcher knows how much of
+/// which disks is copied. `offered` says whether the target can run the guest before all of its memory has arrived.
 #[must_use]
-pub fn limits(settings: &VmimConfigurationOptions, bytes: u64, offered: bool) -> MigrationSend {
+pub fn limits(settings: &VmimConfigurationOptions, memory: u64, offered: bool) -> MigrationSend {
     let positive = |value: Option<i64>, usual: i64| u64::try_from(value.unwrap_or(usual)).unwrap_or_default();
     let bandwidth = settings.bandwidth_per_migration.as_ref();
     let per_gib = positive(settings.completion_timeout_per_gi_b, COMPLETION_SECONDS_PER_GIB);
@@ -21,7 +21,8 @@ pub fn limits(settings: &VmimConfigurationOptions, bytes: u64, offered: bool) ->
         bandwidth: bandwidth.and_then(|bandwidth| quantity::bytes(bandwidth).ok()).unwrap_or_default(),
         downtime_ms: positive(settings.max_downtime_ms, DOWNTIME_MS),
         auto_converge: settings.allow_auto_converge.unwrap_or_default(),
-        completion_timeout_seconds: per_gib.saturating_mul(bytes.div_ceil(1 << 30).max(1)),
+        completion_timeout_seconds: per_gib.saturating_mul(memory.div_ceil(1 << 30).max(1)),
+        completion_timeout_seconds_per_gib: per_gib,
         progress_timeout_seconds: positive(settings.progress_timeout, PROGRESS_SECONDS),
         may_pause: may_disrupt(settings),
         post_copy: offered && wants_post_copy(settings),
@@ -50,6 +51,7 @@ mod tests {
         let wanted = MigrationSend {
             downtime_ms: 900,
             completion_timeout_seconds: 300,
+            completion_timeout_seconds_per_gib: 150,
             progress_timeout_seconds: 150,
             ..MigrationSend::default()
         };
@@ -70,6 +72,7 @@ mod tests {
         let told = limits(&settings, 1, true);
         assert_eq!((told.bandwidth, told.downtime_ms, told.auto_converge), (64 << 20, 5, true));
         assert_eq!((told.completion_timeout_seconds, told.progress_timeout_seconds), (10, 20));
+        assert_eq!(told.completion_timeout_seconds_per_gib, 10);
         assert!(told.may_pause && told.post_copy);
         // Without post-copy, the guest is paused instead.
         let told = limits(&settings, 1, false);

@@ -9,8 +9,8 @@ use super::moving;
 use super::times::{CONTINUE, LEAVE, PRESS_AGAIN, REBOOT, RESET, RETRY, RETRY_LONGEST, STEADY};
 use super::vm::{Ladder, Pause, Phase, Reboot, Retry, Rung, Vm, Why};
 use crate::guest_end::{Asked, GuestEnd, guest_end};
-use crate::migration::Moving;
 use crate::migration::source::Stage;
+use crate::migration::{Moving, Outcome};
 
 /// One step of a running guest, or of one that is paused for this reason.
 pub(super) fn step(pause: Option<Pause>, vm: &mut Vm, now: Duration, event: Event) -> (Phase, Vec<Effect>) {
@@ -179,15 +179,15 @@ fn stop(pause: Option<Pause>, vm: &mut Vm, now: Duration, grace: Duration) -> (P
         // The guest has not run, so it cannot react to the power button.
         return quit(Asked::BeforeStart, now);
     }
-    let mut cancel = Vec::new();
+    let (mut cancel, mut is_back) = (Vec::new(), false);
     if let Moving::Goes(source) = &mut vm.moving {
-        let (effects, waits) = source.stop(now, grace);
-        if waits {
+        let Some((effects, outcome)) = source.stop(now, grace) else {
             // The result of the migration, or the end of the grace period, will end it.
             let effects = wake(pause, vm).map(Effect::Wake).into_iter().collect();
             return (pause.map_or(Phase::Running, Phase::Paused), effects);
-        }
+        };
         cancel = effects.into_iter().map(Effect::Migrate).collect();
+        is_back = outcome == Outcome::Back;
     }
     let reboot = vm.reboot.take();
     // A guest that has just shut down for a reboot has ended as requested.
@@ -199,7 +199,7 @@ fn stop(pause: Option<Pause>, vm: &mut Vm, now: Duration, grace: Duration) -> (P
     let ladder = Ladder { rung: Rung::Powerdown { ends, again }, why: Why::Asked(Asked::WithGrace) };
     let end_with_it = reboot.map(|_| Effect::LeaveOnShutdown);
     // A paused guest cannot shut itself down.
-    let wake_up = pause.map(|_| Effect::Resume);
+    let wake_up = (pause.is_some() || is_back).then_some(Effect::Resume);
     let press = [Effect::Powerdown, Effect::Wake(ends.min(again))];
     let effects = cancel.into_iter().chain(end_with_it).chain(wake_up).chain(press).collect();
     (Phase::Stopping(ladder), effects)

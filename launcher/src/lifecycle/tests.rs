@@ -184,6 +184,31 @@ fn while_memory_is_missing_a_late_answer_to_cont_does_not_end_the_guest() {
 }
 
 #[test]
+fn a_guest_that_its_migration_has_paused_runs_when_it_is_stopped() {
+    use crate::migration::{Effect as Tell, Event as Moves, Limits};
+    let limits = Limits {
+        bandwidth: None,
+        downtime: s(1),
+        auto_converge: false,
+        completion: Some(s(10)),
+        completion_per_gib: s(0),
+        progress: None,
+        may_pause: true,
+        post_copy: false,
+    };
+    let (vm, effects) = after(&[
+        (s(10), Event::Migration(Moves::Send { uid: "m".into(), limits })),
+        (s(10), Event::Migration(Moves::Copies { bytes: 1 })),
+        (s(20), Event::Tick),
+        (s(20), Event::Stopped),
+        (s(21), Event::Stop { grace: s(30) }),
+    ]);
+    let tell = [Tell::Send, Tell::LookAtDisks, Tell::Pause, Tell::CleanUp].map(Effect::Migrate);
+    assert_eq!((&effects[..4], &effects[4..]), (&tell[..], &[Effect::Resume, Effect::Powerdown][..]));
+    assert!(matches!(vm.phase, Phase::Stopping(_)));
+}
+
+#[test]
 fn quit_by_a_person_is_seen() {
     let (vm, effects) =
         after(&[(s(5), Event::Shutdown("host-qmp-quit".into())), (s(5), Event::Exited(Exit::Status(0)))]);

@@ -88,6 +88,7 @@ impl World {
                     downtime: Duration::from_millis(900),
                     auto_converge: false,
                     completion: Some(Duration::from_secs(if self.allows_post_copy { 20 } else { 60 })),
+                    completion_per_gib: Duration::ZERO,
                     progress: None,
                     may_pause: what == 9,
                     post_copy: self.allows_post_copy,

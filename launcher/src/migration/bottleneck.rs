@@ -55,6 +55,7 @@ mod tests {
             downtime: Duration::from_millis(900),
             auto_converge,
             completion: None,
+            completion_per_gib: Duration::ZERO,
             progress: None,
             may_pause: false,
             post_copy: false,

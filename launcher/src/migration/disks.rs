@@ -10,7 +10,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use barevirt_qmp::newer::QueryNamedBlockNodes;
+use barevirt_qmp::newer::{NamedBlockImage, NamedBlockNode, QueryNamedBlockNodes};
 use barevirt_qmp::qapi::qmp::{self, BlockJobInfo};
 use barevirt_qmp::{Deadline, Error, Qmp};
 use tokio::net::UnixStream;
@@ -137,7 +137,7 @@ impl LocalDisks {
         Ok(())
     }
 
-    /// Starts the copies in QEMU on the source.
+    /// Starts the copies in QEMU on the source. Returns how many bytes are copied.
     ///
     /// # Errors
     /// If QEMU refuses, or the target does not have a disk or has it in another size.
@@ -147,13 +147,16 @@ impl LocalDisks {
         mut connections: DiskConnections,
         tls: bool,
         limits: Limits,
-    ) -> Result<(), NotBegun> {
+    ) -> Result<u64, NotBegun> {
+        let nodes = qmp.execute(QueryNamedBlockNodes { flat: true }, Deadline::after(COMMAND)).await?;
+        let mut bytes = 0_u64;
         for (index, LocalDisk { name, node, on_claim }) in self.all.iter().enumerate() {
             let copy = copy_name(index);
             let connection = connections.remove(name).ok_or_else(|| NotBegun::NoConnection(name.clone()))?;
             let fd = qmp::getfd { fdname: copy.clone() };
             qmp.execute_with_fds(fd, &[connection.as_fd()], Deadline::after(COMMAND)).await?;
-            let size = if *on_claim { Some(size_of(qmp, node).await?) } else { None };
+            let NamedBlockImage { virtual_size, actual_size } = image_of(&nodes, node)?;
+            let size = on_claim.then_some(virtual_size);
             match qmp.execute(target(name, &copy, tls, size), Deadline::after(COMMAND)).await {
                 Err(Error::Refused { desc, .. }) if *on_claim => {
                     let why = format!("disk {name} cannot be copied to its new claim: {desc}");
@@ -166,8 +169,9 @@ impl LocalDisks {
             let sync = if *on_claim { qmp::MirrorSyncMode::full } else { qmp::MirrorSyncMode::top };
             let mirror = mirror(node, copy, sync, limits.bandwidth.unwrap_or_default());
             qmp.execute(mirror, Deadline::after(COMMAND)).await?;
+            bytes = bytes.saturating_add(size.or(actual_size).unwrap_or(virtual_size));
         }
-        Ok(())
+        Ok(bytes)
     }
 
     /// Progress of the copies.
@@ -341,12 +345,11 @@ fn bytes(count: i64) -> u64 {
     u64::try_from(count).unwrap_or_default()
 }
 
-/// Size of a node in bytes.
-async fn size_of(qmp: &Qmp, node: &str) -> Result<u64, NotBegun> {
-    let nodes = qmp.execute(QueryNamedBlockNodes { flat: true }, Deadline::after(COMMAND)).await?;
-    let found = nodes.into_iter().find(|found| found.node_name.as_deref() == Some(node));
-    let size = found.map(|found| found.image.virtual_size);
-    size.ok_or_else(|| NotBegun::Copy(format!("QEMU does not tell the size of {node}")))
+/// The image of a node.
+fn image_of(nodes: &[NamedBlockNode], node: &str) -> Result<NamedBlockImage, NotBegun> {
+    let found = nodes.iter().find(|found| found.node_name.as_deref() == Some(node));
+    let image = found.map(|found| found.image.clone());
+    image.ok_or_else(|| NotBegun::Copy(format!("QEMU does not tell the size of {node}")))
 }
 
 /// Waits until a job has ended or does not exist; returns why it failed, if it did.

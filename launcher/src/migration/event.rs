@@ -64,7 +64,10 @@ pub enum Event {
         limits: Limits,
     },
     /// QEMU has begun to copy disks.
-    Copies,
+    Copies {
+        /// How many bytes of them are copied, without what the guest writes from now on.
+        bytes: u64,
+    },
     /// Progress of the copies.
     Copied {
         /// Remaining bytes.

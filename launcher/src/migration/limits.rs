@@ -13,6 +13,8 @@ pub struct Limits {
     pub auto_converge: bool,
     /// Limit on the total time; `None` means unlimited.
     pub completion: Option<Duration>,
+    /// How much longer the total time is for each GiB of disks that are copied.
+    pub completion_per_gib: Duration,
     /// How long it may make no progress; `None` means forever.
     pub progress: Option<Duration>,
     /// Whether the guest is paused at the end of the total time, until everything is sent, instead of giving
@@ -29,6 +31,14 @@ impl Limits {
     pub const UNLIMITED: u64 = 1 << 50;
     /// Longest downtime that QEMU accepts.
     const LONGEST_DOWNTIME: Duration = Duration::from_secs(2000);
+
+    /// The limits of a migration that also copies this many bytes of disks.
+    #[must_use]
+    pub fn with_disks(self, bytes: u64) -> Self {
+        let more = self.completion_per_gib.as_millis().saturating_mul(bytes.into()) >> 30;
+        let more = Duration::from_millis(u64::try_from(more).unwrap_or(u64::MAX));
+        Self { completion: self.completion.map(|limit| limit.saturating_add(more)), ..self }
+    }
 
     /// The downtime in milliseconds, as QEMU expects it. Never zero, because QEMU would then switch without
     /// checking what the guest has written.

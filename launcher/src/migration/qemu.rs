@@ -15,7 +15,7 @@ use barevirt_qmp::qapi::qmp::{
 use barevirt_qmp::{Deadline, Error, Qmp};
 
 use super::disks::{DiskConnections, LocalDisks, unless_refused};
-use super::event::{Progress, QemuState};
+use super::event::{Event, Progress, QemuState};
 use super::limits::Limits;
 
 /// Time limit for a command of QEMU.
@@ -117,18 +117,18 @@ pub async fn receive(qmp: &Qmp, keys: &Path, disks: &LocalDisks, baggage: Baggag
     Ok(())
 }
 
-/// Makes QEMU send its guest.
+/// Makes QEMU send its guest: its disks, if there are any to copy, else its memory. Returns which of them has begun. After
+/// disks, [`send_memory`] sends the memory.
 ///
 /// # Errors
-/// If QEMU refuses, or the key cannot be written. Without disks to copy, memory is sent at once; else
-/// [`send_memory`] starts it afterwards.
+/// If QEMU refuses, or the key cannot be written.
 pub async fn send(
     qmp: &Qmp,
     keys: &Path,
     disks: &LocalDisks,
     baggage: Baggage,
     limits: Limits,
-) -> Result<(), NotBegun> {
+) -> Result<Event, NotBegun> {
     let parameters = MigrateSetParameters {
         max_bandwidth: Some(limits.bytes_per_second()),
         downtime_limit: Some(limits.downtime_ms()),
@@ -142,9 +142,11 @@ pub async fn send(
     let tls = baggage.key.is_some();
     let connections = prepare(qmp, keys, baggage, QCryptoTLSCredsEndpoint::client, parameters).await?;
     if disks.all.is_empty() {
-        return send_memory(qmp).await;
+        send_memory(qmp).await?;
+        return Ok(Event::Begun);
     }
-    disks.copy(qmp, connections, tls, limits).await
+    let bytes = disks.copy(qmp, connections, tls, limits).await?;
+    Ok(Event::Copies { bytes })
 }
 
 /// Makes QEMU send the guest's memory.

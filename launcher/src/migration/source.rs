@@ -52,8 +52,8 @@ pub struct Source {
     /// Its limits.
     pub limits: Limits,
     progress: Progress,
-    /// End of the total time.
-    ends: Option<Duration>,
+    /// When QEMU began to send disks or memory. The total time counts from then on.
+    began: Option<Duration>,
     /// The smallest remainder so far, and since when.
     least: (u64, Duration),
     look: Duration,
@@ -79,7 +79,7 @@ impl Source {
             stage: Stage::Preparing,
             limits,
             progress: Progress::default(),
-            ends: limits.completion.map(|limit| now + limit),
+            began: None,
             least: (u64::MAX, now),
             look: now + LOOK,
             switch: now,
@@ -100,24 +100,14 @@ impl Source {
                 self.seen(now, progress);
                 (vec![], Outcome::None)
             }
-            Event::Copies => {
-                if self.stage == Stage::Preparing {
-                    (self.stage, self.look) = (Stage::Copying, now + SOON);
-                    self.least = (u64::MAX, now);
-                    if let Some(why) = self.why.clone() {
-                        return self.is_over(why);
-                    }
-                }
-                (vec![], Outcome::None)
-            }
+            Event::Copies { bytes } => self.copies(now, bytes),
             Event::Copied { remaining, total, done } => {
                 (self.copied(now, remaining, total, done), Outcome::None)
             }
             Event::Begun => {
                 if self.stage == Stage::Preparing {
                     self.stage = Stage::Sending;
-                    // The disks had their own time limit.
-                    self.ends = self.limits.completion.map(|limit| now + limit);
+                    self.began.get_or_insert(now);
                     (self.least, self.look) = ((u64::MAX, now), now + LOOK);
                     // It was given up before it had begun.
                     let cancel = self.why.is_some().then_some(Effect::Cancel);
@@ -132,7 +122,7 @@ impl Source {
                     let (effects, outcome) = self.is_over(why);
                     ([Effect::Cancel].into_iter().chain(effects).collect(), outcome)
                 }
-                Stage::Sending | Stage::Switching => (self.give_up(why), Outcome::None),
+                Stage::Sending | Stage::Switching => self.give_up(why),
                 Stage::Sent => {
                     self.not_rejoined(now);
                     (vec![], Outcome::None)
@@ -149,7 +139,7 @@ impl Source {
                 Stage::Switching if self.post_copy == PostCopy::Asked => (vec![], Outcome::None),
                 Stage::Preparing | Stage::Copying | Stage::Sending | Stage::Switching => {
                     self.aborted = true;
-                    (self.give_up("Live migration aborted".to_owned()), Outcome::None)
+                    self.give_up("Live migration aborted".to_owned())
                 }
                 // It is too late, or has ended.
                 Stage::Sent | Stage::Left | Stage::Over | Stage::Lost => (vec![], Outcome::None),
@@ -239,44 +229,39 @@ impl Source {
             }
             // QEMU has not handed it over. If it does before the cancellation, the result comes again.
             (Stage::Preparing | Stage::Copying | Stage::Sending | Stage::Switching, _) => {
-                (self.give_up("it is over for the instance".to_owned()), Outcome::None)
+                self.give_up("it is over for the instance".to_owned())
             }
             (Stage::Left | Stage::Over | Stage::Lost, _) => (vec![], Outcome::None),
         }
     }
 
     /// Gives up, once. QEMU reports the result.
-    fn give_up(&mut self, why: String) -> Vec<Effect> {
+    fn give_up(&mut self, why: String) -> (Vec<Effect>, Outcome) {
         if self.why.is_some() {
-            return vec![];
+            return (vec![], Outcome::None);
+        }
+        if self.stage == Stage::Copying {
+            // No part of the guest was sent.
+            return self.is_over(why);
         }
         self.why = Some(why);
-        match self.stage {
-            // Before it has begun there is nothing to cancel.
-            Stage::Preparing => vec![],
-            // No part of the guest was sent.
-            Stage::Copying => {
-                self.stage = Stage::Over;
-                vec![Effect::CleanUp]
-            }
-            Stage::Sending | Stage::Switching | Stage::Sent | Stage::Left | Stage::Over | Stage::Lost => {
-                vec![Effect::Cancel]
-            }
-        }
+        // Before it has begun there is nothing to cancel.
+        let cancel = (self.stage != Stage::Preparing).then_some(Effect::Cancel);
+        (cancel.into_iter().collect(), Outcome::None)
     }
 
-    /// Stops the guest. Returns whether the stop waits for the result.
-    pub fn stop(&mut self, now: Duration, grace: Duration) -> (Vec<Effect>, bool) {
+    /// Stops the guest. `None` means that the stop waits for the result.
+    pub fn stop(&mut self, now: Duration, grace: Duration) -> Option<(Vec<Effect>, Outcome)> {
         match self.stage {
             Stage::Preparing | Stage::Copying | Stage::Sending | Stage::Switching => {
-                (self.give_up("the guest is stopped".to_owned()), false)
+                Some(self.give_up("the guest is stopped".to_owned()))
             }
             Stage::Sent => {
                 let ends = now + grace;
                 self.stop = Some(self.stop.map_or(ends, |before| before.min(ends)));
-                (vec![], true)
+                None
             }
-            Stage::Left | Stage::Over | Stage::Lost => (vec![], false),
+            Stage::Left | Stage::Over | Stage::Lost => Some((vec![], Outcome::None)),
         }
     }
 
@@ -295,7 +280,7 @@ impl Source {
             Stage::Copying | Stage::Sending => {}
             Stage::Switching if now >= self.switch && self.why.is_none() => {
                 self.switch = now + SWITCH;
-                return (self.give_up("the switch took too long".to_owned()), Outcome::None);
+                return self.give_up("the switch took too long".to_owned());
             }
             // If the stream breaks between the switch and post-copy, QEMU 10.0 reports nothing and never resumes
             // its guest.
@@ -319,25 +304,36 @@ impl Source {
         }
         if let Some(limit) = self.limits.progress.filter(|limit| now >= self.least.1 + *limit) {
             let why = format!("Live migration stuck for {} seconds and has been aborted", limit.as_secs());
-            effects.extend(self.give_up(self.explained(why)));
-        } else if self.stage == Stage::Sending
-            && self.ends.is_some_and(|ends| now >= ends)
-            && !self.is_assisted()
-        {
-            if self.limits.post_copy {
-                self.post_copy = PostCopy::Asked;
-                effects.push(Effect::PostCopy);
-            } else if self.limits.may_pause {
-                self.paused = true;
-                effects.push(Effect::Pause);
-            } else {
-                let seconds = self.limits.completion.unwrap_or_default().as_secs();
-                let why =
-                    format!("Live migration is not completed after {seconds} seconds and has been aborted");
-                effects.extend(self.give_up(self.explained(why)));
-            }
+            let (more, outcome) = self.give_up(self.explained(why));
+            effects.extend(more);
+            return (effects, outcome);
         }
-        (effects, Outcome::None)
+        let ends = self.began.zip(self.limits.completion).map(|(began, limit)| began.saturating_add(limit));
+        if ends.is_none_or(|ends| now < ends) || self.is_assisted() {
+            return (effects, Outcome::None);
+        }
+        let (more, outcome) = self.time_is_up();
+        effects.extend(more);
+        (effects, outcome)
+    }
+
+    /// The total time has passed. This also holds while disks are copied.
+    fn time_is_up(&mut self) -> (Vec<Effect>, Outcome) {
+        if self.limits.post_copy {
+            // QEMU can only do this once it sends memory.
+            if self.stage != Stage::Sending {
+                return (vec![], Outcome::None);
+            }
+            self.post_copy = PostCopy::Asked;
+            (vec![Effect::PostCopy], Outcome::None)
+        } else if self.limits.may_pause {
+            self.paused = true;
+            (vec![Effect::Pause], Outcome::None)
+        } else {
+            let seconds = self.limits.completion.unwrap_or_default().as_secs();
+            let why = format!("Live migration is not completed after {seconds} seconds and has been aborted");
+            self.give_up(self.explained(why))
+        }
     }
 
     /// A reason, with the known bottleneck of the migration.

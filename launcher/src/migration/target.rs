@@ -149,7 +149,7 @@ impl Target {
             }
             (
                 Event::Send { .. }
-                | Event::Copies
+                | Event::Copies { .. }
                 | Event::Copied { .. }
                 | Event::Begun
                 | Event::Receive

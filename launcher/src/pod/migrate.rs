@@ -72,6 +72,7 @@ fn limits(send: &MigrationSend) -> Limits {
         downtime: Duration::from_millis(send.downtime_ms),
         auto_converge: send.auto_converge,
         completion: seconds(send.completion_timeout_seconds),
+        completion_per_gib: Duration::from_secs(send.completion_timeout_seconds_per_gib),
         progress: seconds(send.progress_timeout_seconds),
         may_pause: send.may_pause,
         post_copy: send.post_copy,

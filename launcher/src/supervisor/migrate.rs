@@ -112,12 +112,10 @@ impl Supervisor<'_> {
                     if let Err(error) = host_cards::take(&qmp, &cards).await {
                         return begun(Err(error));
                     }
-                    let outcome = qemu::send(&qmp, &keys, &disks, baggage, limits).await;
-                    let copies = !disks.all.is_empty();
-                    has_begun(
-                        outcome,
-                        if copies { migration::Event::Copies } else { migration::Event::Begun },
-                    )
+                    match qemu::send(&qmp, &keys, &disks, baggage, limits).await {
+                        Ok(event) => vec![event],
+                        Err(error) => begun(Err(error)),
+                    }
                 });
             }
             Effect::SendMemory => {

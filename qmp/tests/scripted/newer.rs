@@ -87,14 +87,16 @@ async fn block_nodes_are_named_whatever_their_driver_tells() {
     let (nodes, heard) = tokio::join!(qmp.execute(QueryNamedBlockNodes { flat: true }, soon()), async {
         let heard = peer.hear().await;
         let image = json!({"virtual-size": 512, "format-specific": {"type": "tomorrow"}});
+        let mut file = image.clone();
+        file["actual-size"] = json!(7);
         let nodes = json!([{"node-name": "disk-root", "drv": "a-driver-of-tomorrow", "image": image},
-            {"drv": "file", "image": image}]);
+            {"drv": "file", "image": file}]);
         peer.answer(&heard, nodes).await;
         heard
     });
-    let image = NamedBlockImage { virtual_size: 512 };
-    let named = NamedBlockNode { node_name: Some("disk-root".to_owned()), image: image.clone() };
-    assert_eq!(nodes.unwrap(), [named, NamedBlockNode { node_name: None, image }]);
+    let image = |actual_size| NamedBlockImage { virtual_size: 512, actual_size };
+    let named = NamedBlockNode { node_name: Some("disk-root".to_owned()), image: image(None) };
+    assert_eq!(nodes.unwrap(), [named, NamedBlockNode { node_name: None, image: image(Some(7)) }]);
     assert_eq!(heard["execute"], "query-named-block-nodes");
     assert_eq!(heard["arguments"], json!({"flat": true}));
 }

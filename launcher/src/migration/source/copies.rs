@@ -2,9 +2,21 @@
 
 use std::time::Duration;
 
-use super::{Effect, Progress, Source, Stage};
+use super::{Effect, Outcome, Progress, SOON, Source, Stage};
 
 impl Source {
+    /// QEMU has begun to copy this many bytes of disks.
+    pub(super) fn copies(&mut self, now: Duration, bytes: u64) -> (Vec<Effect>, Outcome) {
+        if self.stage != Stage::Preparing {
+            return (vec![], Outcome::None);
+        }
+        (self.stage, self.look) = (Stage::Copying, now + SOON);
+        (self.least, self.began) = ((u64::MAX, now), Some(now));
+        self.limits = self.limits.with_disks(bytes);
+        // It was given up before it had begun.
+        self.why.clone().map_or((vec![], Outcome::None), |why| self.is_over(why))
+    }
+
     /// Figures of the copies.
     pub(super) fn copied(&mut self, now: Duration, remaining: u64, total: u64, done: bool) -> Vec<Effect> {
         if self.stage != Stage::Copying {

@@ -10,6 +10,7 @@ fn limits() -> Limits {
         downtime: Duration::from_millis(900),
         auto_converge: false,
         completion: Some(10 * S),
+        completion_per_gib: 10 * S,
         progress: Some(5 * S),
         may_pause: false,
         post_copy: false,
@@ -138,25 +139,29 @@ fn before_it_has_begun_there_is_nothing_to_cancel() {
     assert_eq!((source.stage, source.report(false).reason.as_str()), (Stage::Over, "refused"));
 }
 
+/// A source that has begun to copy so many GiB of disks.
+fn copying(limits: Limits, gib: u64) -> Source {
+    let mut source = Source::begin("m".to_owned(), limits, S).0;
+    source.step(S, Event::Copies { bytes: gib << 30 });
+    source
+}
+
+fn copied(source: &mut Source, second: u32, remaining: u64) -> Vec<Effect> {
+    source.step(second * S, Event::Copied { remaining, total: 1000, done: false });
+    source.tick(second * S).0
+}
+
 #[test]
 fn disks_come_first_and_a_migration_that_is_given_up_meanwhile_sends_nothing() {
-    let copying = || {
-        let mut source = Source::begin("m".to_owned(), limits(), S).0;
-        source.step(S, Event::Copies);
-        source
-    };
+    let copying = || copying(limits(), 0);
     let mut source = copying();
-    assert_eq!(source.tick(2 * S).0, [Effect::LookAtDisks]);
-    assert_eq!(source.step(2 * S, Event::Copied { remaining: 5, total: 9, done: false }).0, []);
-    assert_eq!(
-        source.step(30 * S, Event::Copied { remaining: 0, total: 9, done: true }).0,
-        [Effect::SendMemory]
-    );
-    source.step(30 * S, Event::Begun);
-    // Memory has its own time limit, which starts now.
-    assert_eq!((source.stage, source.tick(31 * S).0), (Stage::Sending, vec![Effect::Look]));
+    assert_eq!(copied(&mut source, 2, 5), [Effect::LookAtDisks]);
+    let done = Event::Copied { remaining: 0, total: 1000, done: true };
+    assert_eq!(source.step(3 * S, done).0, [Effect::SendMemory]);
+    source.step(3 * S, Event::Begun);
+    assert_eq!((source.stage, source.tick(4 * S).0), (Stage::Sending, vec![Effect::Look]));
     let mut source = copying();
-    assert_eq!(source.step(2 * S, Event::Abort).0, [Effect::CleanUp]);
+    assert_eq!(source.step(2 * S, Event::Abort), (vec![Effect::CleanUp], Outcome::None));
     assert_eq!((source.stage, source.report(false).aborted), (Stage::Over, true));
     let mut source = copying();
     let (effects, _) = source.step(2 * S, Event::CannotGoOn("no space left".to_owned()));
@@ -164,13 +169,63 @@ fn disks_come_first_and_a_migration_that_is_given_up_meanwhile_sends_nothing() {
 }
 
 #[test]
+fn a_copy_that_takes_too_long_is_given_up_and_larger_disks_have_more_time() {
+    for (gib, seconds) in [(0, 10), (3, 40)] {
+        let mut source = copying(limits(), gib);
+        for second in 2..=seconds {
+            // It makes progress all the time.
+            let remaining = 1000 - u64::from(second);
+            assert_eq!(copied(&mut source, second, remaining), [Effect::LookAtDisks], "{second}");
+        }
+        assert_eq!(copied(&mut source, seconds + 1, 10), [Effect::LookAtDisks, Effect::CleanUp]);
+        let report = source.report(false);
+        let why = format!("Live migration is not completed after {seconds} seconds and has been aborted");
+        assert!(report.reason.starts_with(&why), "{report:?}");
+        assert_eq!(report.state, State::Over);
+    }
+}
+
+#[test]
+fn the_time_of_the_copies_counts_when_memory_is_sent() {
+    let mut source = copying(limits(), 0);
+    source.step(9 * S, Event::Copied { remaining: 0, total: 1000, done: true });
+    source.step(9 * S, Event::Begun);
+    assert_eq!(look(&mut source, 10, 10), [Effect::Look]);
+    assert_eq!(look(&mut source, 11, 9), [Effect::Look, Effect::Cancel]);
+}
+
+#[test]
+fn a_guest_that_is_paused_while_its_disks_are_copied_goes_on_if_that_ends() {
+    let paused = || {
+        let mut source = copying(Limits { may_pause: true, progress: None, ..limits() }, 0);
+        assert_eq!(copied(&mut source, 11, 10), [Effect::LookAtDisks, Effect::Pause]);
+        assert_eq!(copied(&mut source, 12, 10), [Effect::LookAtDisks]);
+        assert!(source.report(false).paused);
+        source
+    };
+    let back = (vec![Effect::CleanUp], Outcome::Back);
+    assert_eq!(paused().step(13 * S, Event::Abort), back);
+    assert_eq!(paused().step(13 * S, Event::CannotGoOn("no space left".to_owned())), back);
+    assert_eq!(paused().stop(13 * S, S), Some(back));
+}
+
+#[test]
+fn post_copy_that_is_due_waits_for_the_copies_of_disks() {
+    let mut source = copying(Limits { may_pause: true, post_copy: true, progress: None, ..limits() }, 0);
+    assert_eq!(copied(&mut source, 11, 10), [Effect::LookAtDisks]);
+    source.step(12 * S, Event::Copied { remaining: 0, total: 1000, done: true });
+    source.step(12 * S, Event::Begun);
+    assert_eq!(look(&mut source, 13, 10), [Effect::Look, Effect::PostCopy]);
+}
+
+#[test]
 fn a_stop_cancels_a_migration_or_waits_for_its_result() {
     let mut source = begun(limits());
-    assert_eq!(source.stop(2 * S, S), (vec![Effect::Cancel], false));
+    assert_eq!(source.stop(2 * S, S), Some((vec![Effect::Cancel], Outcome::None)));
     // It is too late: the guest was sent.
     source.step(2 * S, Event::QemuState(QemuState::Completed));
-    assert_eq!(source.stop(3 * S, 30 * S), (vec![], true));
-    assert_eq!(source.stop(3 * S, 60 * S), (vec![], true));
+    assert_eq!(source.stop(3 * S, 30 * S), None);
+    assert_eq!(source.stop(3 * S, 60 * S), None);
     assert_eq!(source.wake(), Some(33 * S));
     assert_eq!(source.tick(32 * S).1, Outcome::None);
     assert_eq!(source.tick(33 * S).1, Outcome::Undecided);
