@@ -469,6 +469,25 @@ fn a_disk_goes_along(on_claim: bool, more: usize, other: Option<Limits>) {
 }
 
 #[test]
+fn a_disk_that_is_not_copied_in_time_leaves_the_guest_where_it_is() {
+    local(async {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        for name in ["source", "target"] {
+            std::fs::write(at(name), vec![1; 8 << 20]).unwrap();
+        }
+        let (mut source, target) = with_disks([at("source"), at("target")], true).await;
+        // The eight MiB have another second.
+        let [completion, per_gib] = [1, 128].map(Duration::from_secs);
+        let limits = Limits { completion: Some(completion), completion_per_gib: per_gib, ..slow() };
+        send_with_disk(&source, &target, limits).await;
+        let over = source.reaches(State::Over).await;
+        assert!(over.reason.contains("not completed after 2 seconds"), "{over:?}");
+        source.count().await;
+    });
+}
+
+#[test]
 fn a_disk_that_has_another_size_there_is_a_failure_that_says_so() {
     a_size_is_refused(false, 1 << 20, 2 << 20, "size");
     let smaller = "disk data cannot be copied to its new claim: ";
