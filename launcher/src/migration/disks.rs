@@ -150,8 +150,8 @@ impl LocalDisks {
     ) -> Result<u64, NotBegun> {
         let nodes = qmp.execute(QueryNamedBlockNodes { flat: true }, Deadline::after(COMMAND)).await?;
         let mut bytes = 0_u64;
-        for (index, LocalDisk { name, node, on_claim }) in self.all.iter().enumerate() {
-            let copy = copy_name(index);
+        for (index, disk) in self.all.iter().enumerate() {
+            let (LocalDisk { name, node, on_claim }, copy) = (disk, copy_name(index));
             let connection = connections.remove(name).ok_or_else(|| NotBegun::NoConnection(name.clone()))?;
             let fd = qmp::getfd { fdname: copy.clone() };
             qmp.execute_with_fds(fd, &[connection.as_fd()], Deadline::after(COMMAND)).await?;
@@ -164,10 +164,7 @@ impl LocalDisks {
                 }
                 added => added.map(drop)?,
             }
-            // Both sides have the same image beneath a disk of the node, so only what the guest wrote is copied. A
-            // claim is copied whole. Without an image beneath, `top` is the whole disk, too.
-            let sync = if *on_claim { qmp::MirrorSyncMode::full } else { qmp::MirrorSyncMode::top };
-            let mirror = mirror(node, copy, sync, limits.bandwidth.unwrap_or_default());
+            let mirror = mirror(disk, copy, self.all.len(), limits);
             qmp.execute(mirror, Deadline::after(COMMAND)).await?;
             bytes = bytes.saturating_add(size.or(actual_size).unwrap_or(virtual_size));
         }
@@ -320,15 +317,18 @@ fn node_options(node_name: Option<String>) -> qmp::BlockdevOptionsBase {
     }
 }
 
-/// The command that copies a node to the node of this name.
-fn mirror(node: &str, copy: String, sync: qmp::MirrorSyncMode, bandwidth: u64) -> qmp::blockdev_mirror {
+/// The command that copies a disk to the node of this name. It is one of so many copies.
+fn mirror(disk: &LocalDisk, copy: String, copies: usize, limits: Limits) -> qmp::blockdev_mirror {
+    // The target has exactly the source's image beneath a disk of the node, as its pod names that by its digest. So only
+    // what the guest wrote is copied. A claim is copied whole. Without an image beneath, `top` is the whole disk, too.
+    let sync = if disk.on_claim { qmp::MirrorSyncMode::full } else { qmp::MirrorSyncMode::top };
     qmp::blockdev_mirror {
         job_id: Some(copy.clone()),
-        device: node.to_owned(),
+        device: disk.node.clone(),
         target: copy,
         sync,
         copy_mode: Some(qmp::MirrorCopyMode::write_blocking),
-        speed: Some(i64::try_from(bandwidth).unwrap_or(i64::MAX)),
+        speed: Some(i64::try_from(limits.of_each_copy(copies)).unwrap_or(i64::MAX)),
         auto_dismiss: Some(false),
         on_source_error: Some(qmp::BlockdevOnError::report),
         on_target_error: Some(qmp::BlockdevOnError::report),
@@ -429,6 +429,33 @@ mod tests {
         assert_eq!(names(copyable.outgoing(&DiskConnections::new())), "root");
         let connections = ["data", "root", "other"].map(|name| (name.to_owned(), connection())).into();
         assert_eq!(names(copyable.outgoing(&connections)), "root data");
+    }
+
+    #[test]
+    fn all_copies_together_have_the_bandwidth_of_one_migration() {
+        let mirror = |on_claim, copies, bandwidth| {
+            let disk = LocalDisk { name: "data".to_owned(), node: "disk-data".to_owned(), on_claim };
+            let limits = Limits {
+                bandwidth,
+                downtime: Duration::ZERO,
+                auto_converge: false,
+                completion: None,
+                completion_per_gib: Duration::ZERO,
+                progress: None,
+                may_pause: false,
+                post_copy: false,
+            };
+            serde_json::to_value(mirror(&disk, "copy-0".to_owned(), copies, limits)).unwrap()
+        };
+        let speed = |copies, bandwidth| mirror(false, copies, bandwidth)["speed"].clone();
+        assert_eq!((speed(1, Some(64 << 20)), speed(4, Some(64 << 20))), (json!(64 << 20), json!(16 << 20)));
+        // QEMU takes 0 for no limit.
+        assert_eq!((speed(3, Some(2)), speed(3, Some(0)), speed(3, None)), (json!(1), json!(0), json!(0)));
+        let node = json!({"job-id": "copy-0", "device": "disk-data", "target": "copy-0", "sync": "top",
+            "copy-mode": "write-blocking", "speed": 0, "auto-dismiss": false, "on-source-error": "report",
+            "on-target-error": "report"});
+        assert_eq!(mirror(false, 1, None), node);
+        assert_eq!(mirror(true, 1, None)["sync"], "full");
     }
 
     #[test]

@@ -48,6 +48,14 @@ impl Limits {
         u64::try_from(bounded.as_millis()).unwrap_or(u64::MAX)
     }
 
+    /// Bytes per second for each of so many copies of disks, which are made at the same time, as QEMU expects them: 0 means
+    /// unlimited.
+    #[must_use]
+    pub fn of_each_copy(&self, copies: usize) -> u64 {
+        let copies = u64::try_from(copies).unwrap_or(u64::MAX).max(1);
+        self.bandwidth.filter(|bytes| *bytes > 0).map_or(0, |bytes| (bytes / copies).max(1))
+    }
+
     /// Bytes per second, as QEMU expects them.
     #[must_use]
     pub fn bytes_per_second(&self) -> u64 {
