@@ -14,8 +14,7 @@ pub(super) fn bottleneck(progress: &Progress, limits: &Limits) -> Option<String>
         return None;
     }
     let (sent, written) = (mib(rate), mib(dirty_rate));
-    let capped = limits.bandwidth.filter(|allowed| *allowed > 0 && rate >= allowed / 10 * 9);
-    let bottleneck = if let (Some(allowed), true) = (capped, dirty_rate >= rate) {
+    let bottleneck = if let (Some(allowed), true) = (used_up(rate, limits), dirty_rate >= rate) {
         format!(
             "limited by bandwidth: the guest writes {written} MiB/s and {sent} of the {} MiB/s of bandwidthPerMigration are sent",
             mib(allowed)
@@ -35,6 +34,45 @@ pub(super) fn bottleneck(progress: &Progress, limits: &Limits) -> Option<String>
         format!("{sent} MiB/s are sent and {} MiB are left", mib(progress.remaining))
     };
     Some(bottleneck)
+}
+
+/// Speed of the copies of disks.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct CopySpeed {
+    /// Bytes per second that are copied for the first time.
+    pub(super) copied: u64,
+    /// Bytes per second that the guest writes to what was copied before. They are written on both sides.
+    pub(super) written: u64,
+}
+
+/// What limits the copies of a migration's disks, of which so many bytes remain; `None` while nothing is copied.
+///
+/// They always complete, because nothing is copied twice. But what the guest writes comes first.
+#[must_use]
+pub(super) fn of_copies(speed: CopySpeed, remaining: u64, limits: &Limits) -> Option<String> {
+    let CopySpeed { copied, written } = speed;
+    let (sent, left) = (mib(copied), mib(remaining));
+    if copied == 0 && written == 0 {
+        return None;
+    }
+    Some(if let Some(allowed) = used_up(copied, limits) {
+        format!(
+            "limited by bandwidth: {sent} of the {} MiB/s of bandwidthPerMigration are copied and {left} MiB of disks are left",
+            mib(allowed)
+        )
+    } else if written >= copied {
+        format!(
+            "limited by the guest's writes: it writes {} MiB/s to its disks, {sent} MiB/s more are copied and {left} MiB are left",
+            mib(written)
+        )
+    } else {
+        format!("{sent} MiB/s of disks are copied and {left} MiB are left")
+    })
+}
+
+/// The allowed bandwidth, if so many bytes per second use it up.
+fn used_up(rate: u64, limits: &Limits) -> Option<u64> {
+    limits.bandwidth.filter(|allowed| *allowed > 0 && rate >= allowed / 10 * 9)
 }
 
 /// Bytes as MiB with one decimal.
@@ -89,5 +127,24 @@ mod tests {
             "8.0 MiB/s are sent and 3.0 MiB are left"
         );
         assert_eq!(bottleneck(&progress(0, 9, 9), &limits(None, true)), None);
+    }
+
+    #[test]
+    fn each_limit_of_copies_is_told_with_its_figures() {
+        const MIB: u64 = 1 << 20;
+        let text = |copied: u64, written: u64, bandwidth| {
+            let speed = CopySpeed { copied: copied * MIB, written: written * MIB };
+            of_copies(speed, 5 * MIB, &limits(bandwidth, false)).unwrap_or_default()
+        };
+        assert_eq!(
+            text(63, 80, Some(64 * MIB)),
+            "limited by bandwidth: 63.0 of the 64.0 MiB/s of bandwidthPerMigration are copied and 5.0 MiB of disks are left"
+        );
+        assert_eq!(
+            text(2, 8, Some(64 * MIB)),
+            "limited by the guest's writes: it writes 8.0 MiB/s to its disks, 2.0 MiB/s more are copied and 5.0 MiB are left"
+        );
+        assert_eq!(text(8, 1, Some(0)), "8.0 MiB/s of disks are copied and 5.0 MiB are left");
+        assert_eq!(text(0, 0, None), "");
     }
 }

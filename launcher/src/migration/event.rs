@@ -208,7 +208,7 @@ pub struct MigrationReport {
     pub progress: Progress,
     /// Why it has ended, as a sentence.
     pub reason: String,
-    /// What limits it while memory is sent, with figures and the setting that helps.
+    /// What limits it while disks are copied or memory is sent, with figures and the setting that helps.
     pub bottleneck: Option<String>,
     /// Whether the guest was paused so that the copy could complete.
     pub paused: bool,

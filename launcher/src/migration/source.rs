@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::bottleneck;
 use super::event::{Effect, Event, Location, MigrationReport, Outcome, Progress, QemuState, Recovery, State};
 use super::limits::Limits;
+use copies::Speedometer;
 use post_copy::{Connection, PostCopy};
 
 pub use post_copy::RECOVERY;
@@ -52,6 +53,8 @@ pub struct Source {
     /// Its limits.
     pub limits: Limits,
     progress: Progress,
+    /// Speed of the disks' copies.
+    speedometer: Speedometer,
     /// When QEMU began to send disks or memory. The total time counts from then on.
     began: Option<Duration>,
     /// The smallest remainder so far, and since when.
@@ -79,6 +82,7 @@ impl Source {
             stage: Stage::Preparing,
             limits,
             progress: Progress::default(),
+            speedometer: Speedometer::default(),
             began: None,
             least: (u64::MAX, now),
             look: now + LOOK,
@@ -342,8 +346,14 @@ impl Source {
     }
 
     fn bottleneck(&self) -> Option<String> {
-        let sending = self.stage == Stage::Sending;
-        sending.then(|| bottleneck::bottleneck(&self.progress, &self.limits)).flatten()
+        let Self { progress, speedometer, limits, .. } = self;
+        match self.stage {
+            Stage::Copying => bottleneck::of_copies(speedometer.speed, progress.remaining, limits),
+            Stage::Sending => bottleneck::bottleneck(progress, limits),
+            Stage::Preparing | Stage::Switching | Stage::Sent | Stage::Left | Stage::Over | Stage::Lost => {
+                None
+            }
+        }
     }
 
     pub(super) fn wake(&self) -> Option<Duration> {

@@ -170,7 +170,7 @@ fn disks_come_first_and_a_migration_that_is_given_up_meanwhile_sends_nothing() {
 
 #[test]
 fn a_copy_that_takes_too_long_is_given_up_and_larger_disks_have_more_time() {
-    for (gib, seconds) in [(0, 10), (3, 40)] {
+    for (gib, seconds) in [(0, 10_u32), (3, 40)] {
         let mut source = copying(limits(), gib);
         for second in 2..=seconds {
             // It makes progress all the time.
@@ -182,6 +182,32 @@ fn a_copy_that_takes_too_long_is_given_up_and_larger_disks_have_more_time() {
         let why = format!("Live migration is not completed after {seconds} seconds and has been aborted");
         assert!(report.reason.starts_with(&why), "{report:?}");
         assert_eq!(report.state, State::Over);
+    }
+}
+
+#[test]
+fn the_bottleneck_of_copies_is_reported() {
+    const MIB: u64 = 1 << 20;
+    // The guest writes as much each second to what was copied as is copied for the first time.
+    for (bandwidth, written, why) in [
+        (Some(MIB), 0_u64, "limited by bandwidth: 1.0 of the 1.0 MiB/s of"),
+        (
+            None,
+            1,
+            "limited by the guest's writes: it writes 1.0 MiB/s to its disks, 1.0 MiB/s more are copied",
+        ),
+    ] {
+        let mut source = copying(Limits { bandwidth, progress: None, ..limits() }, 0);
+        for second in 2..=10_u32 {
+            let (remaining, total) =
+                ((100 - u64::from(second)) * MIB, (100 + written * u64::from(second)) * MIB);
+            source.step(second * S, Event::Copied { remaining, total, done: false });
+        }
+        let bottleneck = source.report(false).bottleneck.unwrap_or_default();
+        assert!(bottleneck.starts_with(why), "{bottleneck}");
+        assert_eq!(source.tick(11 * S).0, [Effect::LookAtDisks, Effect::CleanUp]);
+        let reason = source.report(false).reason;
+        assert!(reason.contains(&format!("10 seconds and has been aborted: {why}")), "{reason}");
     }
 }
 
