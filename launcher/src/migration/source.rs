@@ -57,7 +57,7 @@ pub struct Source {
     speedometer: Speedometer,
     /// When QEMU began to send disks or memory. The total time counts from then on.
     began: Option<Duration>,
-    /// The smallest remainder so far, and since when.
+    /// The remainder that counts as progress when it gets smaller, and since when it has not.
     least: (u64, Duration),
     look: Duration,
     /// End of the time for the switch.

@@ -62,8 +62,10 @@ impl Source {
         self.progress = Progress { remaining, total, transferred, ..self.progress };
         self.speedometer.seen(now, transferred, total);
         if remaining < self.least.0 {
-            self.least = (remaining, now);
+            self.least.1 = now;
         }
+        // Nothing remains while QEMU still finds out how much of a disk there is to copy.
+        self.least.0 = remaining;
         if !done {
             return vec![];
         }

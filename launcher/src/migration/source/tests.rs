@@ -186,6 +186,19 @@ fn a_copy_that_takes_too_long_is_given_up_and_larger_disks_have_more_time() {
 }
 
 #[test]
+fn a_copy_whose_size_is_known_late_is_not_stuck() {
+    let mut source = copying(Limits { completion: None, ..limits() }, 0);
+    assert_eq!(copied(&mut source, 2, 0), [Effect::LookAtDisks]);
+    for second in 3..=20_u32 {
+        let remaining = 1000 - u64::from(second);
+        assert_eq!(copied(&mut source, second, remaining), [Effect::LookAtDisks], "{second}");
+    }
+    assert_eq!(copied(&mut source, 24, 980), [Effect::LookAtDisks]);
+    assert_eq!(copied(&mut source, 25, 980), [Effect::LookAtDisks, Effect::CleanUp]);
+    assert!(source.report(false).reason.starts_with("Live migration stuck for 5 seconds"));
+}
+
+#[test]
 fn the_bottleneck_of_copies_is_reported() {
     const MIB: u64 = 1 << 20;
     // The guest writes as much each second to what was copied as is copied for the first time.
