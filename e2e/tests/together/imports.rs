@@ -178,7 +178,7 @@ pub(crate) fn digest_of_tiny() -> Result<String> {
 }
 
 /// The device of the disk with that serial in the guest.
-fn device(serial: &str) -> String {
+pub(crate) fn device(serial: &str) -> String {
     format!("/dev/$(basename $(dirname $(grep -lx {serial} /sys/block/*/serial)))")
 }
 

@@ -14,6 +14,8 @@ const ROUNDS: u64 = 20;
 const NODES: [&str; 2] = ["node01", "node02"];
 /// Imports at one time.
 const AT_ONCE: u64 = 10;
+/// Size of the small guest's disk, in bytes.
+pub(crate) const IMAGE: u64 = 128 << 20;
 /// Where the test bed's storage class keeps the claims of a node.
 const CLAIMS: &str = "/var/lib/kubelet/local-volumes";
 
@@ -49,8 +51,8 @@ pub(crate) fn kill_one(node: &str, number: u64) -> Result<bool> {
     Ok(Node::named(node).sh(&script)?.contains("killed"))
 }
 
-/// Checks the contents of each claim on its node.
-pub(crate) fn have_the_image(namespace: &Namespace, digest: &str) -> Result<()> {
+/// Folders of claims of that namespace, by the node that has them.
+pub(crate) fn places(namespace: &Namespace) -> Result<BTreeMap<String, Vec<String>>> {
     let mut of_node = BTreeMap::<String, Vec<String>>::new();
     for volume in volumes(namespace)? {
         let terms = &volume["spec"]["nodeAffinity"]["required"]["nodeSelectorTerms"];
@@ -58,9 +60,14 @@ pub(crate) fn have_the_image(namespace: &Namespace, digest: &str) -> Result<()> 
         let path = ["hostPath", "local"].iter().find_map(|kind| volume["spec"][kind]["path"].as_str());
         of_node.entry(node.to_owned()).or_default().push(path.context("a volume without a path")?.to_owned());
     }
-    for (node, paths) in of_node {
+    Ok(of_node)
+}
+
+/// Checks the contents of each claim on its node.
+pub(crate) fn have_the_image(namespace: &Namespace, digest: &str) -> Result<()> {
+    for (node, paths) in places(namespace)? {
         for path in paths {
-            let said = Node::named(&node).sh(&format!("head -c 134217728 {path}/disk.img | sha256sum"))?;
+            let said = Node::named(&node).sh(&format!("head -c {IMAGE} {path}/disk.img | sha256sum"))?;
             ensure!(said.starts_with(digest), "{path} of {node} has other contents: {said}");
         }
     }

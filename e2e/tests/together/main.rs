@@ -32,6 +32,7 @@ mod identity;
 mod image_upload;
 mod import_crons;
 mod imports;
+mod imports_block;
 mod imports_in_a_row;
 mod imports_servers;
 mod instancetypes;
