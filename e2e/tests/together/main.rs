@@ -57,6 +57,7 @@ mod passt;
 mod policies;
 mod pools;
 mod populators;
+mod preallocation;
 mod probes;
 mod qmp;
 mod replica_sets;

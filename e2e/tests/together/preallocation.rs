@@ -1,0 +1,34 @@
+//! A DataVolume with `preallocation`, without CDI.
+
+use super::imports::{FILLED, SERVER, data_volume, digest_of_tiny, filled, host, publish, tiny, without_cdi};
+use super::imports_in_a_row::{have_the_image, places};
+use anyhow::ensure;
+use barevirt_e2e::{Node, pods};
+use serde_json::json;
+
+#[test]
+fn a_preallocated_disk_has_all_its_blocks() {
+    without_cdi("importsallocated", |namespace| {
+        pods::server(namespace, SERVER, "images")?;
+        publish(namespace, "tiny.qcow2", &tiny())?;
+        let source = json!({ "http": { "url": format!("http://{}/tiny.qcow2", host(namespace)) } });
+        let mut volume = data_volume("disk", &source, "160Mi");
+        volume["spec"]["preallocation"] = json!(true);
+        namespace.apply(&volume)?;
+        filled(namespace, "disk", FILLED)?;
+        let claim = namespace.need("pvc", "disk")?;
+        let annotations = &claim["metadata"]["annotations"];
+        ensure!(annotations["cdi.kubevirt.io/storage.preallocation"] == "true", "{annotations}");
+        for (node, folders) in places(namespace)? {
+            for folder in folders {
+                // Blocks, the size of one, and the size of the disk, with the parts that its image leaves out.
+                let said = Node::named(&node).sh(&format!("stat -c '%b %B %s' {folder}/disk.img"))?;
+                let numbers: Vec<u64> = said.split_whitespace().flat_map(str::parse).collect();
+                let is_whole =
+                    matches!(numbers[..], [blocks, block, size] if size > 0 && blocks * block >= size);
+                ensure!(is_whole, "{folder} of {node} has holes: {said}");
+            }
+        }
+        have_the_image(namespace, &digest_of_tiny()?)
+    });
+}
