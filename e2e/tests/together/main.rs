@@ -72,5 +72,6 @@ mod streams;
 mod uploads;
 mod usb;
 mod user_guide;
+mod user_manifests;
 mod virtctl;
 mod zz_namespaces;
