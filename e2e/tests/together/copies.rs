@@ -14,7 +14,7 @@ use std::time::Duration;
 const FILLED: Duration = Duration::from_secs(RUNNING.as_secs() + 120);
 
 /// Creates an object as a user who may edit only this namespace.
-fn create_as(namespace: &Namespace, user: &str, manifest: &Value) -> Result<Output> {
+pub(crate) fn create_as(namespace: &Namespace, user: &str, manifest: &Value) -> Result<Output> {
     let user = format!("--as={user}");
     let words = ["-n", namespace.name(), &user, "--as-group=system:authenticated", "create", "-f", "-"];
     try_kubectl_with(&words, &manifest.to_string())
@@ -45,7 +45,7 @@ fn is_filled(volume: &Value) -> bool {
 }
 
 /// Names of the temporary pods of copies.
-fn traces(namespace: &Namespace) -> Result<Vec<String>> {
+pub(crate) fn traces(namespace: &Namespace) -> Result<Vec<String>> {
     let name = |object: &Value| object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
     let app = |pod: &&Value| pod["metadata"]["labels"]["app"] == "containerized-data-importer";
     Ok(namespace.list("pod")?.iter().filter(app).map(name).collect())

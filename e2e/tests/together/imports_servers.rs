@@ -13,21 +13,21 @@ use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use serde_json::{Value, json};
 
 /// Images of the add-ons `http` and `registry`, which the nodes have.
-const NGINX: &str = "localhost/barevirt-cluster/nginx:devel";
+pub(crate) const NGINX: &str = "localhost/barevirt-cluster/nginx:devel";
 const REGISTRY: &str = "localhost/barevirt-cluster/registry:devel";
 /// Pods and services of the test.
-const WEB: &str = "web";
+pub(crate) const WEB: &str = "web";
 const IMAGES: &str = "images";
 /// Who may read, by what password, and its hash by bcrypt, the only one that docker-registry takes.
 const USER: (&str, &str) = ("reader", "open-sesame");
 const HASH: &str = "$2y$05$abcdefghijklmnopqrstuutXu9KzOt.1yBoZUeFWoT/914/JfszCO";
 /// A header that the web server wants.
 const HEADER: (&str, &str) = ("X-Token", "of-the-test");
-/// Bytes in a second from the slow folder: a transfer takes half a minute.
+/// Bytes in a second from the slow folder, and for an image as a registry serves it: a transfer takes half a minute.
 const SLOW: &str = "1m";
 
 /// A config map `authority`, and a secret of each server's name with its certificate, key and configuration.
-fn certificates(namespace: &Namespace) -> Result<()> {
+pub(crate) fn certificates(namespace: &Namespace) -> Result<()> {
     let authority_key = KeyPair::generate()?;
     let mut authority = CertificateParams::default();
     authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -87,6 +87,9 @@ fn nginx(host: &str) -> String {
                     alias /tmp/www/;
                     limit_rate {SLOW};
                 }}
+                location /v2/ {{
+                    limit_rate {SLOW};
+                }}
                 location /moved {{ return 302 https://{host}/disk; }}
                 location /metadata {{ return 302 http://169.254.169.254/latest; }}
             }}
@@ -104,7 +107,13 @@ fn registry() -> Value {
 }
 
 /// A pod of that server with a Service on port 443. Its first container has a shell, sees the server's files and may kill it.
-fn serve(namespace: &Namespace, name: &str, image: &str, args: &[&str], files: &str) -> Result<()> {
+pub(crate) fn serve(
+    namespace: &Namespace,
+    name: &str,
+    image: &str,
+    args: &[&str],
+    files: &str,
+) -> Result<()> {
     let mut pod = pods::pod(name, &["sleep", "3600"]);
     let spec = &mut pod["spec"];
     spec["shareProcessNamespace"] = json!(true);
@@ -155,12 +164,17 @@ fn restarts(namespace: &Namespace) -> Result<u64> {
     server["restartCount"].as_u64().context("no count of restarts")
 }
 
+/// How much of a DataVolume is filled, in per cent; 0 where that is not known.
+pub(crate) fn percent(volume: &Value) -> f64 {
+    let progress = volume["status"]["progress"].as_str().unwrap_or_default();
+    progress.trim_end_matches('%').parse().unwrap_or_default()
+}
+
 /// Waits until a slow import has some part of its disk and not all of it.
-fn is_under_way(namespace: &Namespace, name: &str) -> Result<()> {
+pub(crate) fn is_under_way(namespace: &Namespace, name: &str) -> Result<()> {
     namespace
         .wait(DATA_VOLUMES, name, "to have a part of its disk", FILLED, |volume| {
-            let progress = volume["status"]["progress"].as_str().unwrap_or_default();
-            let percent: f64 = progress.trim_end_matches('%').parse().unwrap_or_default();
+            let percent = percent(volume);
             percent > 5.0 && percent < 90.0
         })
         .map(drop)

@@ -34,6 +34,7 @@ mod import_crons;
 mod imports;
 mod imports_block;
 mod imports_in_a_row;
+mod imports_killed;
 mod imports_servers;
 mod instancetypes;
 mod killed;
