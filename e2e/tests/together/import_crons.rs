@@ -10,13 +10,14 @@ use barevirt_e2e::{Console, Namespace, guest, in_namespace, pods};
 use serde_json::{Value, json};
 use std::time::Duration;
 
-const CRONS: &str = "dataimportcrons.cdi.kubevirt.io";
+pub(crate) const CRONS: &str = "dataimportcrons.cdi.kubevirt.io";
 const PROFILES: &str = "storageprofiles.cdi.kubevirt.io";
 const SERVER: &str = "web";
 /// Time until a pod has polled the source, and others have filled a claim.
-const FILLED: Duration = Duration::from_secs(RUNNING.as_secs() + 240);
+pub(crate) const FILLED: Duration = Duration::from_secs(RUNNING.as_secs() + 240);
 
-fn served(definition: &str) -> Result<()> {
+/// Waits until a definition is served.
+pub(crate) fn served(definition: &str) -> Result<()> {
     wait::until_true(&format!("{definition} to be served"), SOON, || {
         let found = try_kubectl(&["get", definition, "-A"])?;
         Ok(found.code == 0)

@@ -5,6 +5,7 @@
 mod archives;
 mod bad_input;
 mod bridge;
+mod catalogue;
 mod certificates;
 mod claims;
 mod claims_grown;
