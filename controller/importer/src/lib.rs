@@ -31,7 +31,7 @@
 //!
 //! - `claim`: a claim with one disk, or with the files of an archive; [`mod@archive`]: unpacks an archive into a claim.
 //! - `reading`: a transfer that is read while it arrives; [`local`]: the disk of another claim, or of an image of the node.
-//! - [`image`]: writes an image as it arrives; [`unpack`]: decompresses it; [`mod@format`]: judges its first and last bytes;
+//! - [`image`]: writes an image as it arrives; [`mod@format`]: judges its first and last bytes;
 //!   [`convert`]: runs qemu-img on an image that is not raw.
 //! - [`target`]: the disk on a claim: a file or a block device.
 //!
@@ -76,7 +76,6 @@ pub mod s3;
 pub mod send;
 pub mod target;
 pub mod trust;
-pub mod unpack;
 pub mod upload;
 pub mod url;
 pub mod web;

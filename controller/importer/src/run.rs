@@ -13,15 +13,15 @@ use crate::progress::Progress;
 use crate::reading::{Reading, rest};
 use crate::receive;
 use crate::registry::Registry;
-use crate::registry::layer::{self, Entry};
-use crate::registry::manifest::Descriptor;
 use crate::registry::name::Name;
 use crate::s3::{self, Signer};
 use crate::target::{Places, Target};
-use crate::unpack::unpacked;
 use crate::url::{Url, basic};
 use crate::web::{Ask, Web, header_line};
 use barevirt_import_job::{Job, Source};
+use barevirt_layers::layer::{self, Entry};
+use barevirt_layers::manifest::{Descriptor, own_architecture};
+use barevirt_layers::unpack::{Peeked, unpacked};
 use http::header::{self, HeaderMap, HeaderValue};
 use std::io::Read;
 use std::sync::Arc;
@@ -257,7 +257,7 @@ fn of_layer(mut reading: Reading) -> Result<Option<Filled>, Failure> {
     Ok(found.map(|(_, filled)| filled))
 }
 
-type Archive = crate::unpack::Peeked;
+type Archive = Peeked;
 
 /// Reads the contents of one file of an archive as an image; returns the archive after it.
 fn disk(
@@ -304,14 +304,5 @@ impl Drop for Contents {
             // After a failure it is not wanted back.
             let _ = self.back.send((archive, self.left));
         }
-    }
-}
-
-/// This program's architecture by Go's name.
-fn own_architecture() -> &'static str {
-    match std::env::consts::ARCH {
-        "x86_64" => "amd64",
-        "aarch64" => "arm64",
-        other => other,
     }
 }

@@ -18,7 +18,7 @@ use crate::failure::Failure;
 use crate::feed::Trouble;
 use crate::image::{MOST_AFTER, looks_like_a_page, read_full};
 use crate::reading::{Reading, rest};
-use crate::unpack::unpacked;
+use barevirt_layers::unpack::unpacked;
 use meter::{Meter, Metered};
 use std::cell::RefCell;
 use std::io::{self, Read, Write};

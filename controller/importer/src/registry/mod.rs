@@ -7,8 +7,6 @@
 //! ```
 
 pub mod challenge;
-pub mod layer;
-pub mod manifest;
 pub mod name;
 
 use crate::checksum::{self, Checksum};
@@ -16,16 +14,14 @@ use crate::failure::Failure;
 use crate::url::{Url, basic};
 use crate::web::{Answer, Ask, Web};
 use barevirt_import_job::is_digest;
+use barevirt_layers::manifest::{ACCEPTED, Descriptor, LONGEST_MANIFEST, Manifest, ManifestError};
 use challenge::Challenge;
 use http::StatusCode;
 use http::header::{self, HeaderMap, HeaderValue};
 use hyper::body::Bytes;
-use manifest::{Descriptor, Manifest};
 use name::Name;
 use serde::Deserialize;
 
-/// Longest manifest, in bytes: the limit of registries.
-const LONGEST_MANIFEST: usize = 4 << 20;
 /// Longest answer with a token, in bytes.
 const LONGEST_TOKEN: usize = 1 << 20;
 
@@ -61,11 +57,11 @@ impl Registry {
     pub async fn layers(&mut self, web: &Web, architecture: &str) -> Result<Vec<Descriptor>, Failure> {
         let reference = self.name.reference.clone();
         let mut body = self.manifest(web, &reference).await?;
-        if let Manifest::Index(index) = Manifest::parse(&body, &self.name)? {
-            let chosen = index.choose(architecture, &self.name)?;
+        if let Manifest::Index(index) = self.parsed(&body)? {
+            let chosen = index.choose(architecture).map_err(|error| self.unusable(&error))?;
             body = self.manifest(web, &chosen.digest).await?;
         }
-        match Manifest::parse(&body, &self.name)? {
+        match self.parsed(&body)? {
             Manifest::Image(layers) => Ok(layers.into_iter().rev().collect()),
             Manifest::Index(_) => Err(Failure::Final(format!("image {} is an index of an index", self.name))),
         }
@@ -79,7 +75,7 @@ impl Registry {
         let reference = self.name.reference.clone();
         let body = self.manifest(web, &reference).await?;
         // An invalid manifest is reported now, not by each import.
-        Manifest::parse(&body, &self.name)?;
+        self.parsed(&body)?;
         Ok(if is_digest(&reference) { reference } else { checksum::of(&body) })
     }
 
@@ -89,6 +85,14 @@ impl Registry {
     /// The address is invalid.
     pub fn blob(&self, layer: &Descriptor) -> Result<Ask, Failure> {
         self.ask(&format!("blobs/{}", layer.digest))
+    }
+
+    fn parsed(&self, body: &[u8]) -> Result<Manifest, Failure> {
+        Manifest::parse(body).map_err(|error| self.unusable(&error))
+    }
+
+    fn unusable(&self, error: &ManifestError) -> Failure {
+        Failure::Final(format!("image {} {error}", self.name))
     }
 
     /// Sends a request to the registry. If it wants other credentials, it is asked once more with them: a token lasts
@@ -128,7 +132,7 @@ impl Registry {
         let scheme = if self.insecure { "http" } else { "https" };
         let url = Url::parse(&format!("{scheme}://{}/v2/{}/{path}", self.name.host, self.name.path))?;
         let mut headers = HeaderMap::new();
-        headers.insert(header::ACCEPT, HeaderValue::from_static(manifest::ACCEPTED));
+        headers.insert(header::ACCEPT, HeaderValue::from_static(ACCEPTED));
         Ok(Ask { url, private: HeaderMap::new(), headers, signer: None })
     }
 

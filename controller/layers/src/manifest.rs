@@ -1,18 +1,34 @@
 //! Manifests: the layers of an image, and the images of an index by architecture (OCI image specification 1.1, Docker's
 //! version 2).
 
-use crate::failure::Failure;
-use crate::registry::name::Name;
 use barevirt_import_job::is_digest;
 use serde::Deserialize;
 
-/// `Accept` of a request for a manifest.
+/// Media types that are understood, as `Accept` of a request for a manifest.
 pub const ACCEPTED: &str = "application/vnd.oci.image.index.v1+json, application/vnd.oci.image.manifest.v1+json, \
     application/vnd.docker.distribution.manifest.list.v2+json, application/vnd.docker.distribution.manifest.v2+json";
+/// Longest manifest, in bytes: the limit of registries.
+pub const LONGEST_MANIFEST: usize = 4 << 20;
 /// Most layers of an image; container runtimes know 127.
-const MOST_LAYERS: usize = 127;
+pub const MOST_LAYERS: usize = 127;
 /// Most images of an index.
 const MOST_IMAGES: usize = 1024;
+
+/// What is wrong with an image. The text follows the image's name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ManifestError {
+    /// It is not a manifest, or leads elsewhere.
+    #[error("has a manifest that cannot be used: {0}")]
+    Unusable(String),
+    /// The index has nothing for the architecture.
+    #[error("does not exist for {architecture}, only for {others}")]
+    Architecture {
+        /// The architecture.
+        architecture: String,
+        /// What the index has, `system/architecture`.
+        others: String,
+    },
+}
 
 /// A reference by digest.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -59,14 +75,23 @@ pub enum Manifest {
 #[derive(Debug, PartialEq, Eq)]
 pub struct Index(Vec<Descriptor>);
 
+impl Descriptor {
+    /// Whether it is an image for Linux on an architecture.
+    #[must_use]
+    pub fn is_for(&self, architecture: &str) -> bool {
+        self.platform.as_ref().is_some_and(|platform| {
+            platform.architecture == architecture && (platform.os.is_empty() || platform.os == "linux")
+        })
+    }
+}
+
 impl Manifest {
-    /// Parses a manifest. `name` is the image's, for messages.
+    /// Parses a manifest.
     ///
     /// # Errors
     /// It is not a manifest, or not usable.
-    pub fn parse(body: &[u8], name: &Name) -> Result<Self, Failure> {
-        let wrong =
-            |why: String| Failure::Final(format!("image {name} has a manifest that cannot be used: {why}"));
+    pub fn parse(body: &[u8]) -> Result<Self, ManifestError> {
+        let wrong = ManifestError::Unusable;
         let written: Written = serde_json::from_slice(body).map_err(|error| wrong(error.to_string()))?;
         let (manifest, all) = match written {
             Written { manifests: Some(images), .. } => (Manifest::Index(Index(images.clone())), images),
@@ -86,35 +111,38 @@ impl Manifest {
 }
 
 impl Index {
+    /// All its images.
+    #[must_use]
+    pub fn images(&self) -> &[Descriptor] {
+        &self.0
+    }
+
     /// The image for Linux on an architecture.
     ///
     /// # Errors
     /// There is none.
-    pub fn choose(&self, architecture: &str, name: &Name) -> Result<&Descriptor, Failure> {
-        let fits = |entry: &&Descriptor| {
-            entry.platform.as_ref().is_some_and(|platform| {
-                platform.architecture == architecture && (platform.os.is_empty() || platform.os == "linux")
-            })
-        };
-        self.0.iter().find(fits).ok_or_else(|| {
-            let there: Vec<_> = self.0.iter().filter_map(|entry| entry.platform.as_ref()).take(16).collect();
-            let there: Vec<_> =
-                there.iter().map(|found| format!("{}/{}", found.os, found.architecture)).collect();
-            Failure::Final(format!(
-                "image {name} does not exist for {architecture}, only for {}",
-                there.join(", ")
-            ))
+    pub fn choose(&self, architecture: &str) -> Result<&Descriptor, ManifestError> {
+        self.0.iter().find(|entry| entry.is_for(architecture)).ok_or_else(|| {
+            let there = self.0.iter().filter_map(|entry| entry.platform.as_ref()).take(16);
+            let there: Vec<_> = there.map(|found| format!("{}/{}", found.os, found.architecture)).collect();
+            ManifestError::Architecture { architecture: architecture.to_owned(), others: there.join(", ") }
         })
+    }
+}
+
+/// The architecture of this machine, by Go's name.
+#[must_use]
+pub fn own_architecture() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn name() -> Name {
-        Name::parse("docker://q.example/a").unwrap()
-    }
 
     #[test]
     fn an_index_is_chosen_from_by_architecture() {
@@ -123,9 +151,9 @@ mod tests {
             r#"{{"manifests":[{{"digest":"{a}","size":1,"platform":{{"os":"linux","architecture":"arm64"}}}},
                 {{"digest":"{b}","size":1,"platform":{{"os":"linux","architecture":"amd64"}}}}]}}"#
         );
-        let Manifest::Index(index) = Manifest::parse(text.as_bytes(), &name()).unwrap() else { panic!() };
-        assert_eq!(index.choose("amd64", &name()).unwrap().digest, b);
-        let missing = index.choose("s390x", &name()).unwrap_err().to_string();
+        let Manifest::Index(index) = Manifest::parse(text.as_bytes()).unwrap() else { panic!() };
+        assert_eq!(index.choose("amd64").unwrap().digest, b);
+        let missing = index.choose("s390x").unwrap_err().to_string();
         assert!(missing.contains("only for linux/arm64, linux/amd64"), "{missing}");
     }
 
@@ -138,7 +166,8 @@ mod tests {
             r#"{"schemaVersion":1,"fsLayers":[]}"#,
             "[]",
         ] {
-            assert!(Manifest::parse(bad.as_bytes(), &name()).unwrap_err().is_final(), "{bad}");
+            let error = Manifest::parse(bad.as_bytes()).unwrap_err();
+            assert!(matches!(error, ManifestError::Unusable(_)), "{bad}");
         }
     }
 }

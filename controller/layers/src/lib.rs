@@ -1,0 +1,14 @@
+//! Reads container images: manifests, and the layers that they name. virt-importer reads those of a registry with it, and
+//! virtctl those of a file.
+//!
+//! All input is untrusted: each read into memory is bounded, and no file is opened.
+//!
+//! The modules. None uses another.
+//!
+//! - [`manifest`]: manifests and indexes, and the image of an index for an architecture.
+//! - [`layer`]: the archive of a layer, entry by entry.
+//! - [`unpack`]: a stream that may be compressed.
+
+pub mod layer;
+pub mod manifest;
+pub mod unpack;
