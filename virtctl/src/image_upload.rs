@@ -14,6 +14,7 @@
 
 mod arguments;
 mod cluster;
+mod container_disk;
 mod directory;
 mod endpoint;
 mod existing;

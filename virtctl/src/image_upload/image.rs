@@ -17,6 +17,7 @@ use http_body_util::Either;
 use hyper::body::{Body, Bytes, Frame, SizeHint};
 use tokio::task::JoinHandle;
 
+use super::container_disk;
 use super::directory::{Directory, Packed};
 use super::upload::Content;
 
@@ -26,20 +27,24 @@ const PIECE: u64 = 256 << 10;
 /// What is to be uploaded.
 #[derive(Debug)]
 pub(super) enum Image {
-    /// A file, or a disk.
+    /// A file, a disk, or a copy of the disk in a container disk.
     File { file: Arc<File>, length: u64 },
     /// A directory, as an archive.
     Directory(Directory),
 }
 
 impl Image {
-    /// Opens a file, a disk, or a directory that is to be an archive.
+    /// Opens a file, a disk, a container disk, or a directory that is to be an archive.
     pub(super) fn open(path: &Path, content: Content) -> anyhow::Result<Self> {
         let shown = path.display();
         if content == Content::Archive && path.is_dir() {
             return Directory::open(path).map(Self::Directory);
         }
-        let mut file = File::open(path).with_context(|| format!("open {shown}"))?;
+        let copy = if content == Content::Image { container_disk::open(path)? } else { None };
+        let mut file = match copy {
+            Some(copy) => copy,
+            None => File::open(path).with_context(|| format!("open {shown}"))?,
+        };
         let metadata = file.metadata().with_context(|| format!("open {shown}"))?;
         ensure!(!metadata.is_dir(), "{shown} is a directory, not an image");
         // A disk has no length in its metadata.

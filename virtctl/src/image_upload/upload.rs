@@ -103,7 +103,7 @@ impl ImageUpload {
             "In archive upload the volume mode should always be filesystem"
         );
         ensure!(
-            self.checksum.is_none() || !path.is_dir(),
+            self.checksum.is_none() || content == Content::Image || !path.is_dir(),
             "--checksum is that of a file, and {} is a directory",
             path.display()
         );

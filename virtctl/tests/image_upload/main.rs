@@ -186,6 +186,43 @@ fn an_upload_through_the_api_server_goes_on_where_it_broke_off() {
 }
 
 #[test]
+fn the_disk_of_a_container_disk_is_sent_and_goes_on_after_a_cut() {
+    let content: Vec<u8> = (0..2_000_000_u32).map(|at| (at % 253) as u8).collect();
+    let packed = |files: &[(&str, &[u8])]| {
+        let mut builder = tar::Builder::new(vec![]);
+        for (name, bytes) in files {
+            let mut header = tar::Header::new_ustar();
+            header.set_entry_type(tar::EntryType::Regular);
+            header.set_size(bytes.len() as u64);
+            builder.append_data(&mut header, name, *bytes).unwrap();
+        }
+        builder.into_inner().unwrap()
+    };
+    let layer = packed(&[("disk/fedora.qcow2", &content)]);
+    let list =
+        json!([{ "Config": "config.json", "RepoTags": ["fedora:42"], "Layers": ["layer.tar"] }]).to_string();
+    let (file, flag) = image(&packed(&[("manifest.json", list.as_bytes()), ("layer.tar", &layer)]));
+    let cluster = Cluster::start(Script { own: true, cuts: vec![700_000, 600_000], ..Script::default() });
+    let ended = upload(&cluster, &["dv", "disk", "--size=1Gi", &flag, "--checksum=md5:00"]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let said = format!(
+        "Reading container disk {}\nThe image is its file /disk/fedora.qcow2\n",
+        file.path().display()
+    );
+    assert!(ended.out.starts_with(&said), "{ended:?}");
+    let [received] = cluster.received().try_into().unwrap();
+    assert!(received.path.ends_with("/uploads/disk/proxy/rest"), "{}", received.path);
+    assert!(received.begins_with == content && received.token == "md5:00", "other contents");
+    // One without a disk is refused before anything is made.
+    let (file, flag) = image(&packed(&[("manifest.json", br#"[{"Layers":[]}]"#)]));
+    let refused = upload(&cluster, &["dv", "other", "--size=1Gi", &flag]);
+    let why =
+        format!("container disk {}: it has no disk: no layer has a file in /disk\n", file.path().display());
+    assert_eq!((refused.code, refused.err), (Some(1), why));
+    assert_eq!(cluster.object(Kind::DataVolume, "other"), None);
+}
+
+#[test]
 fn a_checksum_is_sent_only_where_it_is_verified() {
     let cluster = Cluster::start(Script::default());
     let (_file, flag) = image(b"image");
