@@ -124,7 +124,11 @@ impl Index {
     pub fn choose(&self, architecture: &str) -> Result<&Descriptor, ManifestError> {
         self.0.iter().find(|entry| entry.is_for(architecture)).ok_or_else(|| {
             let there = self.0.iter().filter_map(|entry| entry.platform.as_ref()).take(16);
-            let there: Vec<_> = there.map(|found| format!("{}/{}", found.os, found.architecture)).collect();
+            // Without what would control a terminal.
+            let shown = |found: &Platform| {
+                format!("{}/{}", found.os.escape_debug(), found.architecture.escape_debug())
+            };
+            let there: Vec<_> = there.map(shown).collect();
             ManifestError::Architecture { architecture: architecture.to_owned(), others: there.join(", ") }
         })
     }
