@@ -1,8 +1,12 @@
-//! A shell on a node, for what users cannot do: kill processes, check for leftovers.
+//! A shell on a node, for what users cannot do: kill processes, check for leftovers. And `kubectl drain`.
 
-use crate::command::{cluster_script, succeed};
+use crate::command::{cluster_script, kubectl, run_within, succeed};
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
+use std::time::Duration;
+
+/// How long kubectl may take to end once its own time has passed.
+const END: Duration = Duration::from_secs(30);
 
 /// A node of the cluster.
 #[derive(Clone, Debug)]
@@ -74,4 +78,21 @@ impl Node {
     pub fn start(&self) -> Result<()> {
         succeed(cluster_script("node-start.sh").arg(&self.name), None).map(drop)
     }
+}
+
+/// `kubectl drain`, limited to the pods of a selector; afterwards pods are placed on the node again, also if it fails.
+///
+/// # Errors
+/// When pods are still there after that time.
+pub fn drain(node: &str, selector: &str, within: Duration) -> Result<()> {
+    let (selector, timeout) =
+        (format!("--pod-selector={selector}"), format!("--timeout={}s", within.as_secs()));
+    let mut command = cluster_script("kubectl.sh");
+    command.args(["drain", node, "--ignore-daemonsets", "--delete-emptydir-data", &selector, &timeout]);
+    // kubectl ends by itself when the time has passed.
+    let drained = run_within(&mut command, None, within + END);
+    kubectl(&["uncordon", node])?;
+    let drained = drained?;
+    ensure!(drained.code == 0, "{node} is not drained: {}", drained.text().trim());
+    Ok(())
 }

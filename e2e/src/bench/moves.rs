@@ -7,7 +7,7 @@ use super::{Figure, Figures, Rounds, median};
 use crate::command::kubectl;
 use crate::guest;
 use crate::namespace::Namespace;
-use crate::node::Node;
+use crate::node::{self, Node};
 use crate::wait::{self, MOVED, RUNNING};
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
@@ -65,11 +65,11 @@ pub fn measure(namespace: &Namespace, rounds: Rounds, figures: &mut Figures) -> 
         figure.within("at most 2 more", |f| f.value <= MORE_MIB),
     );
     namespace.kubectl(&["delete", "vm", "moves"])?;
-    drain(namespace, rounds, figures)
+    drain_idle(namespace, rounds, figures)
 }
 
 /// Drains one node with `kubectl drain`, limited to the guests of this namespace.
-fn drain(namespace: &Namespace, rounds: Rounds, figures: &mut Figures) -> Result<()> {
+fn drain_idle(namespace: &Namespace, rounds: Rounds, figures: &mut Figures) -> Result<()> {
     let nodes = kubectl(&["get", "nodes", "-o", "name"])?;
     let node = nodes.lines().last().context("no node")?.trim_start_matches("node/").to_owned();
     let names: Vec<String> = (0..rounds.drained).map(|number| format!("drained-{number}")).collect();
@@ -89,14 +89,9 @@ fn drain(namespace: &Namespace, rounds: Rounds, figures: &mut Figures) -> Result
             conditions.iter().any(|c| c["type"] == "LiveMigratable" && c["status"] == "True")
         })?;
     }
-    let selector = format!("--pod-selector=kubevirt.io=virt-launcher,bench={LABEL}");
     let begun = Instant::now();
-    let timeout = format!("--timeout={}s", DRAINED.as_secs());
-    let drained =
-        kubectl(&["drain", &node, "--ignore-daemonsets", "--delete-emptydir-data", &selector, &timeout]);
+    node::drain(&node, &format!("kubevirt.io=virt-launcher,bench={LABEL}"), DRAINED)?;
     let seconds = begun.elapsed().as_secs_f64();
-    kubectl(&["uncordon", &node])?;
-    drained?;
     for name in &names {
         let vmi = namespace.need("vmi", name)?;
         ensure!(vmi["status"]["phase"] == "Running" && vmi["status"]["nodeName"] != node.as_str(), "{vmi}");

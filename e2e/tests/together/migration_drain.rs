@@ -2,7 +2,7 @@
 //! nothing, and neither does a connection to it.
 
 use anyhow::{Context, Result, ensure};
-use barevirt_e2e::command::kubectl;
+use barevirt_e2e::node::drain;
 use barevirt_e2e::wait::SOON;
 use barevirt_e2e::{Console, Namespace, guest, held_connection, in_namespace};
 use serde_json::json;
@@ -12,25 +12,12 @@ use std::time::Duration;
 const ROUNDS: usize = 40;
 /// The longest time without a number, on a busy machine.
 const LONGEST_GAP: Duration = Duration::from_secs(20);
-const DRAINED: &str = "--timeout=300s";
+const DRAINED: Duration = Duration::from_secs(300);
 const COMMAND: Duration = Duration::from_secs(60);
 
 /// Writes a number a tenth of a second onto its disk, each of them synced.
 const WRITES: &str = "(n=0; while true; do n=$((n+1)); echo $n >>/root/numbers && sync && echo $n >/tmp/synced; sleep 0.1; \
                       done) >/dev/null 2>&1 &";
-
-fn drain(node: &str) -> Result<()> {
-    let drained = kubectl(&[
-        "drain",
-        node,
-        "--ignore-daemonsets",
-        "--delete-emptydir-data",
-        "--pod-selector=drained=again",
-        DRAINED,
-    ]);
-    kubectl(&["uncordon", node])?;
-    drained.map(drop)
-}
 
 fn ask(namespace: &Namespace, command: &str) -> Result<String> {
     let mut console = Console::open(namespace, "vm")?;
@@ -59,7 +46,7 @@ fn a_guest_that_is_drained_there_and_back_twenty_times_loses_nothing() {
         for round in 0..ROUNDS {
             let vmi = namespace.need("vmi", "vm")?;
             let home = vmi["status"]["nodeName"].as_str().context("it is on no node")?.to_owned();
-            drain(&home).with_context(|| format!("round {round}, on {home}"))?;
+            drain(&home, "drained=again", DRAINED).with_context(|| format!("round {round}, on {home}"))?;
             let vmi = namespace.need("vmi", "vm")?;
             ensure!(vmi["metadata"]["uid"] == uid && vmi["status"]["phase"] == "Running", "{round}: {vmi}");
             ensure!(vmi["status"]["nodeName"] != home.as_str(), "{round}: it is still there");
