@@ -74,6 +74,12 @@ impl<'a> There<'a> {
         }
     }
 
+    /// Whether the network was attached to the pod anew before its former link was given back. The plugin that detached it has
+    /// deleted what had the link's name, which was the stand-in; the former link is a port that leads nowhere.
+    pub(super) fn is_attached_anew(&self) -> bool {
+        self.pod.is_some() && self.port.is_some()
+    }
+
     /// All routes that are saved.
     pub(super) fn kept_routes(&self) -> impl Iterator<Item = &'a Route> {
         [self.bridge, self.note].into_iter().flatten().flat_map(|link| &link.kept_routes)
@@ -123,7 +129,13 @@ pub fn tap_sysctls(names: &Names) -> Vec<Setting> {
 
 /// The missing steps, in the order in which to do them.
 pub(super) fn plan(wanted: &Wanted, names: &Names, observed: &Observed) -> Result<Vec<Step>, PlanError> {
-    let there = There::of(names, observed);
+    let mut there = There::of(names, observed);
+    let mut steps = Vec::new();
+    if there.is_attached_anew() {
+        let left = [Some(names.port.as_str()), there.stand_in.map(|(_, name)| name)];
+        steps.extend(left.into_iter().flatten().map(|link| Step::Delete { link: link.to_owned() }));
+        (there.port, there.stand_in) = (None, None);
+    }
     let source = there.port.or(there.pod).ok_or_else(|| PlanError::NoLink(names.pod.clone()))?;
     let mac = there.stand_in.map_or(source, |(stand_in, _)| stand_in).mac.clone();
     let mac = MacAddress::read(&mac).ok_or_else(|| PlanError::NotEthernet(names.pod.clone()))?;
@@ -135,7 +147,6 @@ pub(super) fn plan(wanted: &Wanted, names: &Names, observed: &Observed) -> Resul
     };
     let has_ipv4 = is_v4(source) || there.stand_in.is_some_and(|(stand_in, _)| is_v4(stand_in));
 
-    let mut steps = Vec::new();
     let bridge = &names.bridge;
     match there.bridge {
         None => steps.push(Step::CreateBridge { name: bridge.clone(), mac: other, mtu }),

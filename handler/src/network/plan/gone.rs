@@ -19,15 +19,17 @@ pub(super) fn plan(names: &Names, observed: &Observed) -> Vec<Step> {
         steps.push(delete(&names.tap));
     }
     match (there.port, there.stand_in) {
+        // The pod's new link has a configuration of its own.
+        (Some(_), stand_in) if there.is_attached_anew() => {
+            steps.push(delete(&names.port));
+            steps.extend(stand_in.map(|(_, name)| delete(name)));
+        }
         (Some(port), stand_in) => {
             give_back(port, stand_in.map(|(stand_in, _)| stand_in), names, observed, &mut steps);
             if let Some((_, name)) = stand_in {
                 steps.push(delete(name));
             }
-            // If another link has taken the name meanwhile, this link is no longer needed.
-            if there.pod.is_none() {
-                steps.push(Step::Rename { link: names.port.clone(), to: names.pod.clone() });
-            }
+            steps.push(Step::Rename { link: names.port.clone(), to: names.pod.clone() });
         }
         (None, Some((stand_in, name))) => {
             // A link that was set down has lost its IPv6 addresses.
@@ -41,7 +43,8 @@ pub(super) fn plan(names: &Names, observed: &Observed) -> Vec<Step> {
         }
         (None, None) => {}
     }
-    if let (Some(_), Some(link)) = (there.bridge, there.port.or(there.pod)) {
+    let given_back = there.port.or(there.pod).filter(|_| !there.is_attached_anew());
+    if let (Some(_), Some(link)) = (there.bridge, given_back) {
         let is_up = there.port.is_none() && link.up;
         if !is_up {
             steps.push(Step::Up { link: names.pod.clone() });

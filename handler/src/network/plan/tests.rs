@@ -304,6 +304,35 @@ fn a_bridge_takes_everything_over_and_gives_it_back() {
     }
 }
 
+/// A card that is unplugged and plugged again at once: the network plugin deletes the link of that name, which is the stand-in,
+/// and makes another one before the former link was given back.
+#[test]
+fn a_network_that_is_attached_anew_gets_its_new_link_and_leaves_nothing_of_the_former() {
+    let (observed, card) = (pod_with_routes(), bridged("red", RED));
+    let names = card.names(&observed.links);
+    let mut anew = carry_out(&observed, &plan(&card, &observed).unwrap());
+    let new = Link { index: 90, mtu: 9000, up: true, mac: vec![0x0a, 0x58, 0, 0, 0, 9], ..Link::default() };
+    anew.links.insert(RED.to_owned(), new.clone());
+    // The stand-in of a plan that was cut.
+    let kept = Link { index: 91, kind: Kind::Bridge, mac: vec![2; 6], ..Link::default() };
+    for cut in [false, true] {
+        let mut anew = anew.clone();
+        if cut {
+            anew.links.insert(names.kept.clone(), kept.clone());
+        }
+        let after = carry_out(&anew, &plan(&card, &anew).unwrap());
+        assert_eq!(plan(&card, &after).unwrap(), []);
+        let (stand_in, port) = (&after.links[RED], &after.links[&names.port]);
+        assert_eq!((stand_in.kind, &stand_in.mac, port.index), (Kind::Bridge, &new.mac, new.index));
+        assert!(!after.links.contains_key(&names.kept));
+
+        let gone = Wanted { binding: Binding::Gone, ..card.clone() };
+        let back = carry_out(&anew, &plan(&gone, &anew).unwrap());
+        assert_eq!(Vec::from_iter(back.links.keys()), Vec::from_iter(observed.links.keys()));
+        assert_eq!(back.links[RED], new);
+    }
+}
+
 #[test]
 fn where_other_hosts_are_on_its_network_requests_are_received_from_the_guests_own_address_only() {
     let only_from = |card: &Wanted, observed: &Observed| {
