@@ -32,6 +32,7 @@ pub mod qemu;
 pub mod rejoin;
 pub mod relay;
 pub mod source;
+mod speedometer;
 pub mod target;
 
 use std::time::Duration;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::bottleneck;
 use super::event::{Effect, Event, Location, MigrationReport, Outcome, Progress, QemuState, Recovery, State};
 use super::limits::Limits;
-use copies::Speedometer;
+use super::speedometer::Speedometer;
 use post_copy::{Connection, PostCopy};
 
 pub use post_copy::RECOVERY;
