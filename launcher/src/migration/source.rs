@@ -2,6 +2,7 @@
 
 mod copies;
 mod post_copy;
+mod time;
 
 use std::time::Duration;
 
@@ -112,7 +113,9 @@ impl Source {
                 if self.stage == Stage::Preparing {
                     self.stage = Stage::Sending;
                     self.began.get_or_insert(now);
-                    (self.least, self.look) = ((u64::MAX, now), now + LOOK);
+                    // The time may have passed in the copies.
+                    let look = self.ends().map_or(now + LOOK, |ends| ends.clamp(now, now + LOOK));
+                    (self.least, self.look) = ((u64::MAX, now), look);
                     // It was given up before it had begun.
                     let cancel = self.why.is_some().then_some(Effect::Cancel);
                     return (cancel.into_iter().collect(), Outcome::None);
@@ -306,38 +309,17 @@ impl Source {
         if self.why.is_some() {
             return (effects, Outcome::None);
         }
-        if let Some(limit) = self.limits.progress.filter(|limit| now >= self.least.1 + *limit) {
+        let stuck = self.limits.progress.filter(|limit| now >= self.least.1 + *limit);
+        let (more, outcome) = if let Some(limit) = stuck {
             let why = format!("Live migration stuck for {} seconds and has been aborted", limit.as_secs());
-            let (more, outcome) = self.give_up(self.explained(why));
-            effects.extend(more);
-            return (effects, outcome);
-        }
-        let ends = self.began.zip(self.limits.completion).map(|(began, limit)| began.saturating_add(limit));
-        if ends.is_none_or(|ends| now < ends) || self.is_assisted() {
-            return (effects, Outcome::None);
-        }
-        let (more, outcome) = self.time_is_up();
+            self.give_up(self.explained(why))
+        } else if self.ends().is_some_and(|ends| now >= ends) && !self.is_assisted() {
+            self.time_is_up()
+        } else {
+            (vec![], Outcome::None)
+        };
         effects.extend(more);
         (effects, outcome)
-    }
-
-    /// The total time has passed. This also holds while disks are copied.
-    fn time_is_up(&mut self) -> (Vec<Effect>, Outcome) {
-        if self.limits.post_copy {
-            // QEMU can only do this once it sends memory.
-            if self.stage != Stage::Sending {
-                return (vec![], Outcome::None);
-            }
-            self.post_copy = PostCopy::Asked;
-            (vec![Effect::PostCopy], Outcome::None)
-        } else if self.limits.may_pause {
-            self.paused = true;
-            (vec![Effect::Pause], Outcome::None)
-        } else {
-            let seconds = self.limits.completion.unwrap_or_default().as_secs();
-            let why = format!("Live migration is not completed after {seconds} seconds and has been aborted");
-            self.give_up(self.explained(why))
-        }
     }
 
     /// A reason, with the known bottleneck of the migration.
