@@ -15,7 +15,9 @@ fn a_disk_of_one_node_goes_along_to_another_claim_and_back() {
     in_namespace("movevolume", |namespace| {
         namespace.claim("data")?;
         // Its claim waits for a consumer, which is the target's pod, and is filled before the guest goes there.
-        namespace.apply(&data_volume("other", &json!({ "blank": {} }), "16Mi"))?;
+        let mut other = data_volume("other", &json!({ "blank": {} }), "16Mi");
+        other["metadata"]["annotations"] = json!({});
+        namespace.apply(&other)?;
         namespace.apply(&machine("data"))?;
         namespace.wait_phase("vm", "Running", RUNNING)?;
         let first = namespace.need("vmi", "vm")?;
