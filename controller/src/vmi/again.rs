@@ -43,11 +43,9 @@ pub(crate) async fn again(
         claims::observe(cluster, vmi),
         networks::observe(cluster, vmi, None, true),
     )?;
+    // For a claim that waits for its first consumer, the pod is the consumer; the guest is handed over once it is filled.
     if let Some((_, message)) = claims.trouble(vmi) {
         return Ok(Again::Waits(message));
-    }
-    if claims.wait_for_consumer() {
-        return Ok(Again::Waits("a claim waits for its first consumer before it is filled".to_owned()));
     }
     if let Some(message) = networks::unknown_binding(vmi, &config.settings.bindings) {
         return Ok(Again::Waits(message));
