@@ -31,6 +31,13 @@ pub(super) enum Action {
         /// Seconds from SIGTERM to SIGKILL; 0 removes the object at once.
         grace: u32,
     },
+    /// Make the kubelet end what runs in a pod, which stays.
+    EndPod {
+        /// Its name.
+        name: String,
+        /// Its UID: no other pod is meant.
+        uid: String,
+    },
     /// Create a pod that claims wait for before they are filled.
     Provision {
         /// The pod.

@@ -82,6 +82,13 @@ pub(super) async fn apply(
                 }
             }
             Action::DeletePod { name, uid, grace } => delete_pod(cluster, vmi, &name, uid, grace).await?,
+            Action::EndPod { name, uid } => {
+                // The kubelet ends a pod whose time has passed, and keeps it.
+                let body = json!({"metadata": {"uid": uid}, "spec": {"activeDeadlineSeconds": 1}});
+                let namespace = vmi.namespace().unwrap_or_default();
+                write::patch::<Pod>(cluster, "end", &namespace, &name, &body).await?;
+                info!(vmi = subject(vmi), pod = name, "the launcher pod is to end and stays");
+            }
             Action::ResizePod { name, uid, resources } => {
                 if let Some(again) = resize_pod(cluster, vmi, &name, &uid, &resources).await? {
                     return Ok(Some(again));

@@ -1,6 +1,7 @@
-//! The target's pod of a failed migration. It ends by itself and then stays, so that people can read its log, as in
-//! KubeVirt: until the next migration has ended too, or until the instance ends. Pure.
+//! The target's pod of a failed migration. Its launcher ends, and it stays so that people can read its log, as in KubeVirt: until
+//! the next migration has ended too, or until the instance ends. Pure.
 
+use super::action::Action;
 use super::others::{is_over, state};
 use super::progress;
 use barevirt_api::names::MIGRATION_JOB_LABEL;
@@ -10,7 +11,7 @@ use kube::ResourceExt;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// How long the launcher of a target has to end by itself, once its migration has failed.
+/// How long the launcher of a target has to end, once its migration has failed.
 const END_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Whether a pod beside the launcher is left alone, and for how long if it has not ended yet.
@@ -18,7 +19,7 @@ const END_TIMEOUT: Duration = Duration::from_secs(10);
 pub(super) enum Stay {
     /// It is deleted.
     No,
-    /// It may end by itself.
+    /// It has this time to end.
     For(Duration),
     /// It has ended, and has the log of the failed migration.
     AsRecord,
@@ -38,6 +39,13 @@ pub(super) fn judge(vmi: &VirtualMachineInstance, pod: &Pod, launcher: &Pod, sin
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
     let left = END_TIMEOUT.saturating_sub(since);
     if phase == Some("Running") && !left.is_zero() { Stay::For(left) } else { Stay::No }
+}
+
+/// Ends the launcher, which may wait for the guest for minutes. Once: the pod then has a deadline.
+pub(super) fn end(pod: &Pod) -> Option<Action> {
+    let has_deadline = pod.spec.as_ref().is_some_and(|spec| spec.active_deadline_seconds.is_some());
+    let (name, uid) = (pod.name_any(), pod.uid().unwrap_or_default());
+    (!has_deadline).then_some(Action::EndPod { name, uid })
 }
 
 /// Whether the status of the instance names the pod as the target of its last migration, and that has failed.

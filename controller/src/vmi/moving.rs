@@ -138,9 +138,9 @@ pub(super) fn tidy(observed: &Observed, launcher: &Pod) -> Plan {
         .map(|other| (other, failed_target::judge(vmi, &other.pod, launcher, since.unwrap_or_default())))
         .partition(|(_, stay)| *stay == Stay::No);
     let mut plan = remove_others(going.into_iter().map(|(other, _)| other));
-    for (_, stay) in staying {
+    for (other, stay) in staying {
         if let Stay::For(left) = stay {
-            plan = plan.again_in(left);
+            plan = plan.act_if(failed_target::end(&other.pod)).again_in(left);
         }
     }
 

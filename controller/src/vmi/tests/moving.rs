@@ -177,8 +177,12 @@ fn deletes_target(observed: &Observed) -> bool {
 
 #[test]
 fn a_failed_migration_leaves_the_source_and_the_log_of_the_target() {
-    let waits = plan(&failed_back(target(), 3));
-    assert_eq!(waits, Plan::default().again_in(Duration::from_secs(7)), "its launcher ends by itself");
+    let ends = Action::EndPod { name: TARGET.to_owned(), uid: "t1".to_owned() };
+    let seven = Duration::from_secs(7);
+    assert_eq!(plan(&failed_back(target(), 3)), Plan::default().act(ends).again_in(seven));
+    let mut told = target();
+    told.spec.as_mut().unwrap().active_deadline_seconds = Some(1);
+    assert_eq!(plan(&failed_back(told, 3)), Plan::default().again_in(seven), "once");
     assert!(deletes_target(&failed_back(target(), 10)), "it does not end");
     let record = failed_back(ended(target()), 3600);
     let plan = plan(&record);

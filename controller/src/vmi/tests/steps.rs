@@ -23,6 +23,7 @@ pub(crate) struct Look<'a> {
 pub(crate) enum Step {
     Patch(Value),
     Delete { uid: String, grace: u32 },
+    End { uid: String },
     Create,
 }
 
@@ -40,6 +41,7 @@ pub(crate) fn steps(look: Look<'_>) -> Vec<Step> {
     let step = |action| match action {
         Action::Patch(body) => Step::Patch(body),
         Action::DeletePod { uid, grace, .. } => Step::Delete { uid, grace },
+        Action::EndPod { uid, .. } => Step::End { uid },
         Action::CreatePod(_) => Step::Create,
         other => panic!("{other:?}"),
     };

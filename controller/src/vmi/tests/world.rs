@@ -121,6 +121,7 @@ impl World {
                 Action::ResizePod { .. } => panic!("this instance does not grow"),
                 Action::Attach { .. } | Action::Detach { .. } => panic!("it has no such volumes"),
                 Action::Provision { .. } | Action::Release { .. } => panic!("it has no claims"),
+                Action::EndPod { .. } => panic!("it never moves"),
                 Action::AnnotatePod { .. } => panic!("it has one network, and is never evicted"),
                 Action::CreatePod(mut pod) => {
                     // The instance is read again before the creation, and the API server's names are unique.

@@ -40,6 +40,7 @@ impl World {
                     self.delete_pod(&uid, grace);
                     self.pod_barrier = self.pod_history.len();
                 }
+                Step::End { uid } => self.dies(&uid),
                 Step::Create => panic!("an instance that runs gets no first pod again"),
             }
         }
