@@ -39,15 +39,11 @@ async fn being_filled(cluster: &Cluster, vmi: &VirtualMachineInstance) -> Result
         let volume = vmi.spec.volumes.iter().find(|volume| volume.name == moved.volume_name);
         let Some(claim) = volume.and_then(|volume| volume.claim()) else { continue };
         let found = claims::look(&cluster.client, &namespace, claim.name, claim.is_filled).await?;
-        match found.is_being_filled() {
-            Ok(false) => {}
-            Ok(true) => return Ok(Some(Brought::BeingFilled)),
-            Err(why) => {
-                return Ok(Some(Brought::Failed(format!(
-                    "DataVolume {namespace}/{} is not ready: {why}",
-                    claim.name
-                ))));
-            }
+        if let Some(why) = found.failure(&namespace, claim.name) {
+            return Ok(Some(Brought::Failed(why)));
+        }
+        if found.is_being_filled() {
+            return Ok(Some(Brought::BeingFilled));
         }
     }
     Ok(None)

@@ -118,13 +118,15 @@ impl Found {
         Mode::of(self.claim.as_ref().and_then(|claim| claim.spec.as_ref()?.volume_mode.as_deref()))
     }
 
-    /// Whether it is still being filled: `Err` says why it will never be filled.
-    pub(super) fn is_being_filled(&self) -> Result<bool, String> {
-        match &self.filling {
-            Some(filling) if filling.phase == FAILED => Err(filling.trouble().1),
-            Some(filling) => Ok(filling.phase != SUCCEEDED),
-            None => Ok(false),
-        }
+    /// Whether it is not filled yet.
+    pub(super) fn is_being_filled(&self) -> bool {
+        self.filling.as_ref().is_some_and(|filling| filling.phase != SUCCEEDED)
+    }
+
+    /// Why it will never be filled, if so.
+    pub(super) fn failure(&self, namespace: &str, name: &str) -> Option<String> {
+        let has_failed = self.filling.as_ref().is_some_and(|filling| filling.phase == FAILED);
+        self.trouble(namespace, name).filter(|_| has_failed).map(|(_, message)| message)
     }
 
     /// Whether it is filled only once a pod that uses it was placed, and none was.
@@ -161,10 +163,7 @@ impl Claims {
     /// Message about the first claim that will never be filled.
     pub(super) fn failure(&self, vmi: &VirtualMachineInstance) -> Option<String> {
         let namespace = vmi.namespace().unwrap_or_default();
-        let has_failed =
-            |found: &Found| found.filling.as_ref().is_some_and(|filling| filling.phase == FAILED);
-        let (name, found) = self.0.iter().find(|(_, found)| has_failed(found))?;
-        found.trouble(&namespace, name).map(|(_, message)| message)
+        self.0.iter().find_map(|(name, found)| found.failure(&namespace, name))
     }
 
     /// Whether a claim waits for a pod before it is filled.

@@ -1,7 +1,8 @@
 //! An instance with two launcher pods. Pure.
 //!
 //! ```text
-//!   handed over ──> nothing here ends or changes it ──> over ──> the pod without a guest is deleted, then its UID removed
+//!   handed over ──> nothing here ends or changes it ──> over ──> the pod without a guest is deleted, or ended if its
+//!        │                                                                  migration failed; then its UID is removed
 //!        │
 //!        └── the target's pod is gone for certain, and no handler reports it ──> failed: the guest goes on at the source
 //! ```
