@@ -14,7 +14,7 @@ use crate::{Console, guest, networks};
 use anyhow::Result;
 use serde_json::{Value, json};
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Name of the card's network, and of its definition.
 const NETWORK: &str = "plugged";
@@ -22,6 +22,8 @@ const NETWORK: &str = "plugged";
 const DISK: &str = "plugged";
 /// As large as the claim.
 const DISK_BYTES: u64 = 16 << 20;
+/// Time until the guest has it, or has lost it. The first disk waits for its claim's volume, on a busy machine.
+const PLUGGED: Duration = Duration::from_secs(180);
 /// What is true in a guest that has it.
 const HAS_CARD: &str = "[ -e /sys/class/net/eth1 ]";
 const HAS_DISK: &str = "grep -qsx plugged /sys/block/*/serial";
@@ -75,7 +77,7 @@ fn until_there(console: &mut Console, has_it: &str, act: impl FnOnce() -> Result
     console.expect("begun", SOON)?;
     let begun = Instant::now();
     act()?;
-    console.expect("it has", SOON)?;
+    console.expect("it has", PLUGGED)?;
     Ok(begun.elapsed().as_secs_f64() * 1000.0)
 }
 
@@ -102,11 +104,11 @@ fn unplug_card(namespace: &Namespace) -> Result<()> {
     let state = "/spec/template/spec/domain/devices/interfaces/1/state";
     change(namespace, &json!([{ "op": "add", "path": state, "value": "absent" }]))?;
     let cards = |list: &Value| list.as_array().map_or(0, Vec::len);
-    namespace.wait("vm", "bench", "to have one card", SOON, |vm| {
+    namespace.wait("vm", "bench", "to have one card", PLUGGED, |vm| {
         cards(&vm["spec"]["template"]["spec"]["domain"]["devices"]["interfaces"]) == 1
     })?;
     namespace
-        .wait("vmi", "bench", "to have one card", SOON, |vmi| {
+        .wait("vmi", "bench", "to have one card", PLUGGED, |vmi| {
             cards(&vmi["status"]["interfaces"]) == 1
                 && cards(&vmi["spec"]["domain"]["devices"]["interfaces"]) == 1
         })
@@ -145,7 +147,7 @@ fn plug_disk(namespace: &Namespace) -> Result<()> {
 fn unplug_disk(namespace: &Namespace) -> Result<()> {
     namespace.virtctl(&["removevolume", "bench", &format!("--volume-name={DISK}")])?;
     namespace
-        .wait("vmi", "bench", "to have lost its disk", SOON, |vmi| {
+        .wait("vmi", "bench", "to have lost its disk", PLUGGED, |vmi| {
             let all = vmi["status"]["volumeStatus"].as_array().into_iter().flatten();
             all.into_iter().all(|volume| volume["name"] != DISK)
         })
