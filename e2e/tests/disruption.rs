@@ -202,12 +202,13 @@ fn a_guest_moves_on_while_kubelets_and_containerds_die() {
         };
         // At this rate the guest's memory takes half a minute.
         let _slow = SlowMoves::begin(namespace, "1Mi")?;
-        namespace.virtctl(&["migrate", "vm"])?;
-        namespace.wait("vmi", "vm", "to be on its way", MOVED, |vmi| {
-            vmi["status"]["migrationState"]["startTimestamp"].is_string()
-        })?;
         {
+            // Other tests are waited for before the move begins, or it would be over by then.
             let _alone = alone();
+            namespace.virtctl(&["migrate", "vm"])?;
+            namespace.wait("vmi", "vm", "to be on its way", MOVED, |vmi| {
+                vmi["status"]["migrationState"]["startTimestamp"].is_string()
+            })?;
             for node in objects(&["node"])? {
                 let node = Node::named(node["metadata"]["name"].as_str().context("a node without a name")?);
                 kill_daemon(&node, "kubelet")?;

@@ -12,7 +12,7 @@ use std::net::UdpSocket;
 use std::time::{Duration, Instant};
 
 /// systemd and cloud-init, emulated on a busy machine.
-const BOOT: Duration = Duration::from_secs(300);
+const BOOT: Duration = Duration::from_secs(480);
 const COMMAND: Duration = Duration::from_secs(60);
 
 fn condition<'v>(vmi: &'v Value, wanted: &str) -> Option<&'v str> {
