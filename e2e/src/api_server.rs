@@ -14,8 +14,8 @@ use futures::TryStreamExt;
 use http::Request;
 use kube::Client;
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::core::WatchEvent;
 use kube::core::discovery::v2::APIGroupDiscoveryList;
+use kube::core::{Status, WatchEvent};
 use serde_json::Value;
 use std::future::Future;
 use std::pin::pin;
@@ -147,13 +147,19 @@ impl ApiServer {
         }
     }
 
-    /// Where a kind is served; asks the cluster if that is not known yet.
+    /// Where a kind is served.
     async fn resource(&self, word: &str) -> Result<Resource> {
+        let found = self.find(|resource| resource.is_called(word)).await?;
+        found.with_context(|| format!("the server doesn't have a resource type \"{word}\""))
+    }
+
+    /// The first resource that fits; asks the cluster if none that is known does.
+    async fn find(&self, fits: impl Fn(&Resource) -> bool) -> Result<Option<Resource>> {
         let lock = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let find = |known: &[Resource]| known.iter().find(|resource| resource.is_called(word)).cloned();
+        let find = |known: &[Resource]| known.iter().find(|resource| fits(resource)).cloned();
         let found = find(&lock());
-        if let Some(resource) = found {
-            return Ok(resource);
+        if found.is_some() {
+            return Ok(found);
         }
         let core = self.client.list_core_api_versions_aggregated().await.context("discovery of /api")?;
         let groups = self.client.list_api_groups_aggregated().await.context("discovery of /apis")?;
@@ -161,7 +167,7 @@ impl ApiServer {
         all.extend(resources(groups));
         let found = find(&all);
         *lock() = all;
-        found.with_context(|| format!("the server doesn't have a resource type \"{word}\""))
+        Ok(found)
     }
 
     async fn ask(&self, question: &Question<'_>) -> Result<Option<Value>> {
@@ -287,7 +293,36 @@ pub fn get(arguments: &[&str]) -> Result<Option<Value>> {
 /// # Errors
 /// When the server does not answer in a minute, or refuses.
 pub fn text(path: &str) -> Result<String> {
-    send(path, Request::get(path).body(Vec::new())?)
+    send(Request::get(path).body(Vec::new())?)
+}
+
+/// The path of an object, or of all objects of a kind if no name is given. The arguments are those of `kubectl get`.
+///
+/// # Errors
+/// When the server does not answer in a minute, or knows no such kind.
+pub fn path(arguments: &[&str]) -> Result<String> {
+    let question = Question::parse(arguments)?;
+    let server = api_server()?;
+    let resource = server.block_on(DEADLINE, server.resource(question.kind))?.context("no answer in time")?;
+    let collection = resource.collection(&question);
+    Ok(match question.name {
+        Some(name) => format!("{collection}/{name}"),
+        None => collection,
+    })
+}
+
+/// The path of the objects whose manifests have that `apiVersion` and `kind`; `None` if the server has no such kind.
+///
+/// # Errors
+/// When the server does not answer in a minute.
+pub fn collection(version: &str, kind: &str, namespace: &str) -> Result<Option<String>> {
+    let group = version.split_once('/').map_or("", |(group, _)| group);
+    let server = api_server()?;
+    let fits = |resource: &Resource| resource.group == group && resource.kind == kind;
+    let found = server.block_on(DEADLINE, server.find(fits))?.context("no answer in time")?;
+    let base = if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{version}") };
+    let question = Question { namespace: Some(namespace), ..Question::default() };
+    Ok(found.map(|resource| Resource { base, ..resource }.collection(&question)))
 }
 
 /// Creates the object in the collection at that path.
@@ -296,7 +331,7 @@ pub fn text(path: &str) -> Result<String> {
 /// When the server does not answer in a minute, or refuses.
 pub fn create(path: &str, object: &Value) -> Result<()> {
     let request = Request::post(path).header("content-type", "application/json");
-    send(path, request.body(object.to_string().into_bytes())?).map(drop)
+    send(request.body(object.to_string().into_bytes())?).map(drop)
 }
 
 /// Deletes the object at that path, if it exists, and does not wait until it is gone.
@@ -304,19 +339,27 @@ pub fn create(path: &str, object: &Value) -> Result<()> {
 /// # Errors
 /// When the server does not answer in a minute, or refuses.
 pub fn delete(path: &str) -> Result<()> {
-    match send(path, Request::delete(path).body(Vec::new())?) {
-        Err(error) if is_not_found(&error) => Ok(()),
+    match send(Request::delete(path).body(Vec::new())?) {
+        Err(error) if refusal(&error).is_some_and(|status| status.code == 404) => Ok(()),
         sent => sent.map(drop),
     }
 }
 
-fn is_not_found(error: &anyhow::Error) -> bool {
-    matches!(error.downcast_ref(), Some(kube::Error::Api(status)) if status.code == 404)
+/// What the server said, if the error is its refusal.
+pub fn refusal(error: &anyhow::Error) -> Option<&Status> {
+    match error.downcast_ref() {
+        Some(kube::Error::Api(status)) => Some(status),
+        _ => None,
+    }
 }
 
-fn send(path: &str, request: Request<Vec<u8>>) -> Result<String> {
+/// The server's answer to a request.
+///
+/// # Errors
+/// When the server does not answer in a minute, or refuses.
+pub fn send(request: Request<Vec<u8>>) -> Result<String> {
     let server = api_server()?;
-    let what = format!("{} {path}", request.method());
+    let what = format!("{} {}", request.method(), request.uri().path());
     let answer = server.block_on(DEADLINE, async { Ok(server.client.request_text(request).await?) });
     answer
         .with_context(|| what.clone())?
@@ -361,6 +404,14 @@ mod tests {
         assert_eq!(Question::parse(&["node", "node01"]).unwrap().name, Some("node01"));
         assert!(Question::parse(&["node", "--watch"]).is_err());
         assert!(Question::parse(&["node", "-l"]).is_err());
+    }
+
+    #[test]
+    fn the_words_of_a_refusal_are_found_behind_what_was_asked() {
+        let status = Status::failure("no", "Forbidden").with_code(403).boxed();
+        let error = anyhow::Error::from(kube::Error::Api(status)).context("POST /api/v1/pods");
+        assert_eq!(refusal(&error).unwrap().code, 403);
+        assert!(refusal(&anyhow::anyhow!("no answer")).is_none());
     }
 
     #[test]

@@ -16,7 +16,9 @@
 mod turns;
 
 use self::turns::{Side, TURNS, Turn};
-use crate::command::{kubectl, object, repository, succeed, try_kubectl, try_kubectl_with};
+use crate::api_server;
+use crate::changes;
+use crate::command::{kubectl, object, repository, succeed, try_kubectl_with};
 use crate::namespace::Namespace;
 use crate::wait::{self, SOON};
 use anyhow::{Context, Result, anyhow, ensure};
@@ -199,10 +201,11 @@ fn make() -> Result<()> {
     for (plural, _, group, _) in KINDS {
         wait::until_true(&format!("{plural} to be served"), SOON, || {
             let path = format!("/apis/{group}/v1beta1");
-            let found = try_kubectl(&["get", "--raw", &path])?;
+            // Until it is served there is no answer.
+            let found = api_server::text(&path).unwrap_or_default();
             // Until Barevirt has noticed, its own API serves the group, with more resources.
-            let own = found.stdout.contains("\"uploads/proxy\"");
-            let served = found.code == 0 && !own && found.stdout.contains(&format!("\"{plural}\""));
+            let own = found.contains("\"uploads/proxy\"");
+            let served = !own && found.contains(&format!("\"{plural}\""));
             Ok(served && groups()?.iter().any(|name| name == group))
         })?;
     }
@@ -228,7 +231,7 @@ fn remove() -> Result<()> {
 
 /// API groups that the cluster serves.
 fn groups() -> Result<Vec<String>> {
-    let served: Value = serde_json::from_str(&kubectl(&["get", "--raw", "/apis"])?)?;
+    let served: Value = serde_json::from_str(&api_server::text("/apis")?)?;
     let groups = served["groups"].as_array().context("no list of groups")?.iter();
     Ok(groups.filter_map(|group| group["name"].as_str().map(str::to_owned)).collect())
 }
@@ -238,9 +241,7 @@ pub fn report(namespace: &Namespace, name: &str, phase: &str, is_bound: bool) ->
     let condition = |type_: &str, holds: bool| json!({ "type": type_, "status": if holds { "True" } else { "False" }, "reason": phase });
     let conditions = [condition("Bound", is_bound), condition("Ready", phase == "Succeeded")];
     let status = json!({ "phase": phase, "claimName": name, "conditions": conditions });
-    let patch = json!({ "status": status }).to_string();
-    let arguments = ["patch", DATA_VOLUMES, name, "--subresource=status", "--type=merge", "-p", &patch];
-    namespace.kubectl(&arguments).map(drop)
+    changes::merge_status(&[DATA_VOLUMES, name, "-n", namespace.name()], &status)
 }
 
 /// How the namespace's DataVolumes are handled.

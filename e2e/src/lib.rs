@@ -20,6 +20,7 @@
 pub mod api_server;
 pub mod bench;
 pub mod cdi;
+pub mod changes;
 pub mod command;
 mod condition;
 pub mod console;

@@ -50,8 +50,8 @@ pub fn name_claim(namespace: &Namespace, claim: &str) -> Result<()> {
     let index =
         volumes.iter().position(|volume| volume["name"] == "data").context("it has no such volume")?;
     let path = format!("/spec/template/spec/volumes/{index}/persistentVolumeClaim/claimName");
-    let patch = json!([{ "op": "replace", "path": path, "value": claim }]).to_string();
-    namespace.kubectl(&["patch", "vm", "vm", "--type=json", "-p", &patch]).map(drop)
+    let patch = json!([{ "op": "replace", "path": path, "value": claim }]);
+    namespace.change("vm", "vm", &patch)
 }
 
 /// Waits until the instance is to move its disk to that claim, and asks for a migration if there is none.
@@ -101,7 +101,7 @@ pub fn wait_moved(namespace: &Namespace, home: &Value, claim: &str) -> Result<St
 /// Moves the guest with its disk to that claim. Returns the new node.
 pub fn moves(namespace: &Namespace, claim: &str) -> Result<String> {
     let home = namespace.need("vmi", "vm")?["status"]["nodeName"].clone();
-    namespace.kubectl(&["delete", "vmim", "--all"])?;
+    namespace.delete_all("vmim")?;
     name_claim(namespace, claim)?;
     begin(namespace, claim)?;
     wait_moved(namespace, &home, claim)

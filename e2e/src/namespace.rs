@@ -1,7 +1,8 @@
 //! A namespace for one test.
 
 use crate::api_server;
-use crate::command::{Output, kubectl, object, objects, try_kubectl, try_kubectl_with};
+use crate::changes;
+use crate::command::{Output, kubectl, object, objects, try_kubectl};
 use crate::condition;
 use crate::diagnosis;
 use crate::undisturbed;
@@ -199,8 +200,7 @@ impl Namespace {
 
     /// Sets the level of Pod Security for pods made from now on.
     pub fn enforce(&self, level: &str) -> Result<()> {
-        let label = format!("{ENFORCED}={level}");
-        kubectl(&["label", "--overwrite", "namespace", &self.name, &label]).map(drop)
+        changes::merge(&["namespace", &self.name], &json!({ "metadata": { "labels": { ENFORCED: level } } }))
     }
 
     fn remove(&self, wait: bool) -> Result<()> {
@@ -212,20 +212,16 @@ impl Namespace {
             .context("waited 120 s for the namespace and all in it to be gone")
     }
 
-    /// `kubectl apply`; an error unless the manifest is accepted.
+    /// As `kubectl apply` does; an error unless the manifest is accepted.
     pub fn apply(&self, manifest: &Value) -> Result<()> {
         let output = self.try_apply(manifest)?;
         ensure!(output.code == 0, "manifest was refused: {}", output.text().trim());
         Ok(())
     }
 
-    /// `kubectl apply`, also if it fails. Unknown fields are refused, as by default.
+    /// The same, also if it is refused. Unknown fields are refused, as by default.
     pub fn try_apply(&self, manifest: &Value) -> Result<Output> {
-        let mut words = vec!["apply", "-n", &self.name, "-f", "-"];
-        if !self.stores {
-            words.push("--dry-run=server");
-        }
-        try_kubectl_with(&words, &manifest.to_string())
+        changes::apply(&self.name, manifest, self.stores)
     }
 
     /// The message of admission for a manifest that it refuses.
@@ -354,7 +350,8 @@ impl Namespace {
         let mut round = 0;
         wait::until_true(what, MOUNTED, || {
             round += 1;
-            self.kubectl(&["annotate", "pod", &pod, "--overwrite", &format!("e2e/round={round}")])?;
+            let note = json!({ "metadata": { "annotations": { "e2e/round": round.to_string() } } });
+            self.merge("pod", &pod, &note)?;
             thread::sleep(Duration::from_secs(2));
             question()
         })
@@ -370,7 +367,7 @@ impl Namespace {
 
     /// Moves the guest of a machine to another node; returns its instance then. Records of former migrations are deleted.
     pub fn migrate(&self, name: &str) -> Result<Value> {
-        self.kubectl(&["delete", "vmim", "--all"])?;
+        self.delete_all("vmim")?;
         self.wait("vmi", name, "to be migratable", SOON, |vmi| {
             condition(vmi, "LiveMigratable")["status"] == "True"
         })?;

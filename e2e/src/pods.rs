@@ -2,12 +2,16 @@
 
 use crate::command::Output;
 use crate::namespace::Namespace;
-use crate::wait::SOON;
+use crate::wait::{self, SOON};
 use anyhow::Result;
 use serde_json::{Value, json};
+use std::time::Duration;
 
 /// Image with busybox that every node of the test cluster has.
 const BUSYBOX: &str = "localhost/barevirt-cluster/busybox:devel";
+
+/// How many seconds one command in a client asks a web server.
+const ASKING: u32 = 10;
 
 /// A pod that `restricted` admits, with that command.
 pub fn pod(name: &str, command: &[&str]) -> Value {
@@ -82,6 +86,19 @@ impl Client<'_> {
     /// Runs a command line in it.
     pub fn sh(&self, script: &str) -> Result<Output> {
         self.namespace.try_kubectl(&["exec", self.name, "--", "sh", "-c", script])
+    }
+
+    /// Waits until a web server answers, with that line if one is given. The client itself asks again and again, because
+    /// each `kubectl exec` needs a third of a second of processor time, and the guest boots meanwhile.
+    pub fn wait_answer(&self, url: &str, line: Option<&str>, within: Duration) -> Result<()> {
+        let fits = line.map_or_else(|| "-n \"$answer\"".to_owned(), |line| format!("\"$answer\" = '{line}'"));
+        let script = format!(
+            "end=$(($(date +%s) + {ASKING})); while [ $(date +%s) -lt $end ]; do \
+               answer=$(timeout 5 wget -qO- '{url}'); [ {fits} ] && exit 0; sleep 0.3; \
+             done; exit 1"
+        );
+        let what = format!("{} from {url}", line.unwrap_or("an answer"));
+        wait::until_true(&what, within, || Ok(self.sh(&script)?.code == 0))
     }
 
     /// The answer of a web server; an empty text if there is none.

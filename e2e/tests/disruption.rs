@@ -36,7 +36,7 @@ fn guest_counts_through(namespace: &Namespace, disturb: impl FnOnce() -> Result<
     ensure!(uid(&after) == uid(&vmi) && after["status"]["phase"] == "Running", "{}", after["status"]);
     // The guest is still managed: its console works, and it stops on request.
     Console::open(namespace, "vm")?.expect("tick ", SOON)?;
-    namespace.kubectl(&["delete", "vmi", "vm", "--wait=false"])?;
+    namespace.begin_delete("vmi", "vm")?;
     namespace.wait_gone("vmi", "vm", SOON)
 }
 

@@ -195,7 +195,7 @@ fn a_second_kubevirt_has_no_effect() {
                 condition(object, "Synchronized").is_some_and(|(_, reason)| reason == "ExistingDeployment")
             })?;
             ensure!(need(&local("deployment", "virt-api"))?["spec"]["replicas"] == 2);
-            namespace.kubectl(&["delete", "kubevirt", "second"])?;
+            namespace.delete("kubevirt", "second")?;
         }
         wait_available().map(drop)
     });

@@ -145,7 +145,7 @@ fn a_guest_counts_through_an_update_and_the_way_back() {
             let image =
                 new["status"]["launcherContainerImageVersion"].as_str().unwrap_or_default().to_owned();
             ensure!(image.ends_with(&format!(":{TAG}")), "{image}");
-            namespace.kubectl(&["delete", "vmi", "new"])?;
+            namespace.delete("vmi", "new")?;
         }
         // Dropping it goes back, and waits until everything runs again.
         ensure!(components()?.iter().all(|seen| !seen.new && seen.rolled_out));

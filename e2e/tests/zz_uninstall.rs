@@ -105,7 +105,7 @@ fn machines_block_the_removal_where_the_strategy_says_so() {
         let status = told["status"].to_string();
         ensure!(status.contains("BlockUninstallIfWorkloadsExist") && status.contains("/vm"), "{status}");
         ensure!(made()? == before, "something is gone");
-        namespace.kubectl(&["delete", "vm", "vm"])?;
+        namespace.delete("vm", "vm")?;
         wait_removed()?;
         only_the_operator_is_left()
     });

@@ -254,7 +254,7 @@ fn a_file_of_the_node_is_a_disk_where_gate_and_namespace_let_it_be() {
         console.leave()?;
         let found = node.sh(&format!("stat -c %s {directory}/data.img; head -c 4 {directory}/data.img"))?;
         ensure!(found.contains("16777216") && found.contains("kept"), "{found}");
-        namespace.kubectl(&["delete", "vmi", "vm"])?;
+        namespace.delete("vmi", "vm")?;
         node.sh(&format!("rm -r {directory}")).map(drop)
     });
 }

@@ -30,9 +30,7 @@ fn a_guest_has_the_address_of_its_pod_and_is_reached_there() {
         console.leave()?;
         let client = pods::client_on(namespace, "client", "node01")?;
         let url = format!("http://{}/hostname", pods::host(&address));
-        wait::until_true(&format!("an answer from {url}"), BOOT, || {
-            Ok(!client.fetch(&url)?.trim().is_empty())
-        })?;
+        client.wait_answer(&url, None, BOOT)?;
         let vmi = namespace.need("vmi", "vm")?;
         let told = &vmi["status"]["interfaces"][0];
         ensure!(told["ipAddress"] == address.as_str(), "{told}");
@@ -85,9 +83,7 @@ fn guests_with_their_pods_ipv6_addresses_reach_each_other_and_pods_by_the_networ
             let name = format!("client-{node}");
             let client = pods::client_on(namespace, &name, node)?;
             let url = format!("http://{}/boot-id", pods::host(&address));
-            wait::until_true(&format!("an answer from {url} on {node}"), SOON, || {
-                Ok(client.fetch(&url)?.trim() == boots[0].trim())
-            })?;
+            client.wait_answer(&url, Some(boots[0].trim()), SOON)?;
         }
         let told = namespace.need("vmi", "first")?["status"]["interfaces"][0].clone();
         let all = told["ipAddresses"].as_array().cloned().unwrap_or_default();

@@ -76,7 +76,7 @@ fn golden_disk(namespace: &Namespace, length: &str) -> Result<()> {
     namespace.apply(&pod)?;
     namespace
         .wait("pod", "writer", "to have written", RUNNING, |pod| pod["status"]["phase"] == "Succeeded")?;
-    namespace.kubectl(&["delete", "pod", "writer"]).map(drop)
+    namespace.delete("pod", "writer")
 }
 
 #[test]
@@ -107,7 +107,7 @@ fn data_written_over_an_ephemeral_claim_is_lost() {
             ensure!(found == "golden", "{found:?}");
             guest.ok(&format!("echo dross >{DISK} && sync"), SOON)?;
             guest.leave()?;
-            namespace.kubectl(&["delete", "vmi", "vm"])?;
+            namespace.delete("vmi", "vm")?;
         }
         Ok(())
     });

@@ -23,8 +23,8 @@ fn claim(namespace: &Namespace, name: &str, class: &str, mode: &str) -> Result<(
 
 /// Has a claim grow to 64 MiB.
 fn grow(namespace: &Namespace, name: &str) -> Result<()> {
-    let patch = json!({ "spec": { "resources": { "requests": { "storage": "64Mi" } } } }).to_string();
-    namespace.kubectl(&["patch", "pvc", name, "--type=merge", "-p", &patch]).map(drop)
+    let patch = json!({ "spec": { "resources": { "requests": { "storage": "64Mi" } } } });
+    namespace.merge("pvc", name, &patch)
 }
 
 /// A machine with a disk on the claim `data`.

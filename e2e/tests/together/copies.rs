@@ -125,7 +125,7 @@ fn a_machine_boots_from_a_permitted_copy_of_another_namespace() {
             // A copy that is deleted while it runs.
             namespace.apply(&copy("gone", "source", &json!({ "pvc": claim })))?;
             wait::until_true("a pod that sends", SOON, || Ok(!traces(&golden)?.is_empty()))?;
-            namespace.kubectl(&["delete", DATA_VOLUMES, "gone"])?;
+            namespace.delete(DATA_VOLUMES, "gone")?;
 
             namespace.wait_phase("vm", "Running", FILLED)?;
             let mut console = Console::open(namespace, "vm")?;

@@ -82,7 +82,7 @@ fn a_machine_boots_from_what_its_template_was_filled_with_and_takes_it_along() {
         namespace.wait_status("vm", "Stopped", SOON)?;
         let kept = namespace.need(DATA_VOLUMES, "root")?;
         ensure!(kept["metadata"]["uid"] == made["metadata"]["uid"], "the data volume was made again");
-        namespace.kubectl(&["delete", "vm", "vm"])?;
+        namespace.delete("vm", "vm")?;
         namespace.wait_gone(DATA_VOLUMES, "root", COLLECTED)?;
         namespace.wait_gone("pvc", "root", COLLECTED)
     });
@@ -99,7 +99,7 @@ fn a_claim_that_waits_for_its_first_consumer_is_given_one() {
         namespace.virtctl(&["start", "vm"])?;
         namespace.wait_status("vm", "WaitingForVolumeBinding", SOON)?;
         boots(namespace)?;
-        namespace.kubectl(&["delete", "vm", "vm"]).map(drop)
+        namespace.delete("vm", "vm")
     });
 }
 
@@ -119,11 +119,11 @@ fn a_failed_data_volume_is_reported() {
         ensure!(failed["status"]["reason"] == "FailedDataVolumeImport", "{failed}");
         // After correcting the mistake, a user deletes the DataVolume to have it made again.
         let former = namespace.need(DATA_VOLUMES, "root")?["metadata"]["uid"].clone();
-        namespace.kubectl(&["delete", DATA_VOLUMES, "root"])?;
+        namespace.delete(DATA_VOLUMES, "root")?;
         namespace.wait(DATA_VOLUMES, "root", "to be another one", SOON, |volume| {
             volume["metadata"]["uid"] != former
         })?;
-        namespace.kubectl(&["delete", "vm", "vm"]).map(drop)
+        namespace.delete("vm", "vm")
     });
 }
 
@@ -140,7 +140,7 @@ fn without_cdi_a_machine_says_what_only_cdi_fills() {
         // It goes on once CDI exists.
         let _kinds = absent.install()?;
         namespace.wait(DATA_VOLUMES, "root", "to be made", SOON, |_| true)?;
-        namespace.kubectl(&["delete", "vm", "vm"]).map(drop)
+        namespace.delete("vm", "vm")
     });
 }
 
@@ -180,7 +180,7 @@ fn a_copy_from_another_namespace_needs_the_accounts_right() {
             // Exactly the claim whose right was checked.
             let source = json!({ "pvc": { "name": "image", "namespace": golden.name() } });
             ensure!(made["spec"]["source"] == source && made["spec"]["sourceRef"].is_null(), "{made}");
-            namespace.kubectl(&["delete", "vm", "vm"]).map(drop)
+            namespace.delete("vm", "vm")
         });
         Ok(())
     });
@@ -205,6 +205,6 @@ fn an_instance_type_is_read_from_what_a_template_copies() {
         let vm = namespace.need("vm", "vm")?;
         ensure!(vm["spec"]["instancetype"]["name"] == "u1.nano", "{}", vm["spec"]["instancetype"]);
         ensure!(vm["spec"]["instancetype"]["inferFromVolume"].is_null(), "{}", vm["spec"]["instancetype"]);
-        namespace.kubectl(&["delete", "vm", "vm"]).map(drop)
+        namespace.delete("vm", "vm")
     });
 }

@@ -30,9 +30,7 @@ fn guest_is_shut_down_by(namespace: &Namespace, take_away: impl Fn(&str) -> Resu
 #[test]
 fn a_deleted_pod_shuts_its_guest_down() {
     in_namespace("poddel", |namespace| {
-        guest_is_shut_down_by(namespace, |pod| {
-            namespace.kubectl(&["delete", "pod", pod, "--wait=false"]).map(drop)
-        })
+        guest_is_shut_down_by(namespace, |pod| namespace.begin_delete("pod", pod))
     });
 }
 

@@ -33,7 +33,7 @@ fn each_step_of_a_run_is_told_once() {
             let counts = event_counts(namespace)?;
             Ok(["SuccessfulCreate", "Started", "Migrated"].iter().all(|reason| counts.contains_key(*reason)))
         })?;
-        namespace.kubectl(&["delete", "vmi", "vm"])?;
+        namespace.delete("vmi", "vm")?;
         wait::until_true("the events of an end", SOON, || {
             Ok(event_counts(namespace)?.contains_key("ShuttingDown"))
         })?;

@@ -51,15 +51,11 @@ fn a_change_is_told_before_it_is_made_and_while_it_waits() {
         ensure!(refused.code != 0, "a file that is not there was explained");
         std::fs::remove_file(&file)?;
 
-        namespace.kubectl(&[
-            "patch",
+        namespace.merge(
             "vm",
             "vm",
-            "--type",
-            "merge",
-            "-p",
-            &json!({"spec": {"template": {"spec": {"domain": {"cpu": {"cores": 2}}}}}}).to_string(),
-        ])?;
+            &json!({"spec": {"template": {"spec": {"domain": {"cpu": {"cores": 2}}}}}}),
+        )?;
         let left = pending(namespace)?;
         ensure!(
             left == [("spec.template.spec.domain.cpu.cores".to_owned(), "restart".to_owned())],

@@ -43,9 +43,7 @@ fn expose(
 }
 
 fn answers(client: &pods::Client<'_>, url: &str, guest: &str) -> Result<()> {
-    wait::until_true(&format!("{guest} to answer at {url}"), BOOT * 2, || {
-        Ok(client.fetch(url)?.trim() == guest)
-    })
+    client.wait_answer(url, Some(guest), BOOT * 2)
 }
 
 #[test]

@@ -49,7 +49,7 @@ fn guests_share_a_claim_one_after_the_other_and_read_objects_that_change() {
         )?;
         console.ok("dd if=/dev/zero of=/mnt/data/zeros bs=64k count=64 && sync", SOON)?;
         console.leave()?;
-        namespace.kubectl(&["delete", "vmi", "first"])?;
+        namespace.delete("vmi", "first")?;
 
         let mut volumes = objects(namespace)?;
         volumes.push(data);

@@ -228,7 +228,7 @@ fn variables_of_uefi_are_kept_over_a_restart_and_go_with_the_machine() {
         console.leave()?;
         ensure!(claims(namespace, "vm")?.len() == 1, "a restart takes the same claim");
 
-        namespace.kubectl(&["delete", "vm", "vm"])?;
+        namespace.delete("vm", "vm")?;
         namespace.wait_gone("persistentvolumeclaims", &claim, RUNNING)
     });
 }
@@ -242,7 +242,7 @@ fn a_persistent_tpm_keeps_what_it_holds_over_a_restart() {
         // A machine without persistent state has no claim.
         let claim = claims(namespace, "vm")?.first().context("no claim")?["metadata"]["name"].clone();
         let without = json!({"spec": {"template": {"spec": {"domain": {"devices": {"tpm": null}}}}}});
-        namespace.kubectl(&["patch", "vm", "vm", "--type=merge", "-p", &without.to_string()])?;
+        namespace.merge("vm", "vm", &without)?;
         restart(namespace, "vm")?;
         namespace.wait_gone("persistentvolumeclaims", claim.as_str().unwrap_or_default(), RUNNING)
     });
@@ -262,7 +262,7 @@ fn the_claim_of_an_ownerless_instance_is_deleted_with_it() {
                 && found[0]["metadata"]["ownerReferences"][0]["kind"] == "VirtualMachineInstance"
         );
         let claim = found[0]["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-        namespace.kubectl(&["delete", "vmi", "vmi"])?;
+        namespace.delete("vmi", "vmi")?;
         namespace.wait_gone("persistentvolumeclaims", &claim, RUNNING)
     });
 }

@@ -357,7 +357,7 @@ fn a_device_is_plugged_in_once_no_other_guest_writes_to_it() {
         let is_attachment = |pod: &Value| pod["metadata"]["labels"]["kubevirt.io"] == "hotplug-disk";
         ensure!(!namespace.list("pod")?.iter().any(is_attachment), "it has a pod");
 
-        namespace.kubectl(&["delete", "vmi", "holder"])?;
+        namespace.delete("vmi", "holder")?;
         wait_ready(namespace, "data")?;
         // The next guest waits until the disk is released.
         namespace.apply(&with_device("third"))?;

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use barevirt_e2e::command::{Output, cluster_script, kubectl, objects, run, succeed};
 use barevirt_e2e::curl::{Answer, curl, setting};
 use barevirt_e2e::wait::{self, SOON};
-use barevirt_e2e::{handlers, in_namespace, pods};
+use barevirt_e2e::{changes, handlers, in_namespace, pods};
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     date_time_ymd,
@@ -273,8 +273,9 @@ fn the_api_server_calls_virt_api_by_its_certificate() {
                 barevirt_e2e::command::try_kubectl_with(&["apply", "-f", "-"], &configuration.to_string())?;
             ensure!(applied.code == 0, "{}", applied.text());
             wait::until_true(what, SOON, || {
-                let created = namespace.try_kubectl(&["create", "configmap", "asked"])?;
-                namespace.kubectl(&["delete", "configmap", "asked", "--ignore-not-found"])?;
+                let asked = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "asked"}});
+                let created = namespace.try_apply(&asked)?;
+                changes::begin_delete_if_there(&["configmap", "asked", "-n", namespace.name()])?;
                 Ok(so(&created))
             })
         };

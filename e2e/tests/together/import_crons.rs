@@ -4,7 +4,7 @@
 use crate::imports::{Insecure, condition, host, publish, publish_image, shell, tiny};
 use anyhow::{Context, Result, ensure};
 use barevirt_e2e::cdi::{Absent, DATA_SOURCES, DATA_VOLUMES};
-use barevirt_e2e::command::{try_kubectl, try_kubectl_with};
+use barevirt_e2e::command::{object, objects, try_kubectl, try_kubectl_with};
 use barevirt_e2e::wait::{self, RUNNING, SOON};
 use barevirt_e2e::{Console, Namespace, guest, in_namespace, pods};
 use serde_json::{Value, json};
@@ -18,10 +18,7 @@ pub(crate) const FILLED: Duration = Duration::from_secs(RUNNING.as_secs() + 240)
 
 /// Waits until a definition is served.
 pub(crate) fn served(definition: &str) -> Result<()> {
-    wait::until_true(&format!("{definition} to be served"), SOON, || {
-        let found = try_kubectl(&["get", definition, "-A"])?;
-        Ok(found.code == 0)
-    })
+    wait::until_true(&format!("{definition} to be served"), SOON, || Ok(objects(&[definition, "-A"]).is_ok()))
 }
 
 fn cron(host: &str) -> Value {
@@ -99,7 +96,7 @@ fn a_newer_image_of_a_registry_takes_the_place_of_the_former() {
         console.login(wait::BOOT)?;
         console.leave()?;
 
-        namespace.kubectl(&["delete", CRONS, "tiny"])?;
+        namespace.delete(CRONS, "tiny")?;
         namespace.wait_gone(DATA_SOURCES, "tiny", SOON)?;
         namespace.wait_gone(DATA_VOLUMES, &second, SOON)?;
         namespace.wait_gone("pod", "poller-tiny", SOON)
@@ -183,8 +180,8 @@ fn missing_claim_settings_come_from_the_profile_of_its_class() {
         ensure!(made.code == 0, "{}", made.text());
         let _class = Class(class.clone());
         wait::until_true("a profile of the class", SOON, || {
-            let said = ["get", PROFILES, &class, "-o", "jsonpath={.status.provisioner}"];
-            Ok(try_kubectl(&said)?.stdout == "e2e.barevirt.dev/nothing")
+            let profile = object(&[PROFILES, &class])?.unwrap_or_default();
+            Ok(profile["status"]["provisioner"] == "e2e.barevirt.dev/nothing")
         })?;
         let patch = json!({ "spec": { "claimPropertySets": [
             { "accessModes": ["ReadWriteMany"], "volumeMode": "Block" },

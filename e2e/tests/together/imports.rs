@@ -242,7 +242,7 @@ fn a_machine_boots_from_a_download_beside_a_disk_from_a_registry_and_an_empty_on
         ensure!(empty.trim() == "0", "{empty}");
         console.leave()?;
         // It is deleted with its machine.
-        namespace.kubectl(&["delete", "vm", "vm"])?;
+        namespace.delete("vm", "vm")?;
         namespace.wait_gone(DATA_VOLUMES, "root", FILLED)?;
         namespace.wait_gone("pvc", "root", FILLED)
     });

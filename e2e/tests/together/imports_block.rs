@@ -34,7 +34,7 @@ impl Used {
         let volume = claim["spec"]["volumeName"].as_str().context("the claim has no volume")?.to_owned();
         let used = Used { volume };
         used.patch(&json!({ "persistentVolumeReclaimPolicy": "Retain" }))?;
-        namespace.kubectl(&["delete", DATA_VOLUMES, name])?;
+        namespace.delete(DATA_VOLUMES, name)?;
         namespace.wait_gone("pvc", name, SOON)?;
         used.patch(&json!({ "claimRef": null }))?;
         Ok(used)

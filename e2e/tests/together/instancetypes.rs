@@ -139,7 +139,7 @@ fn an_instance_type_may_come_back() {
         prepare(namespace)?;
         namespace.apply(&guest::without_system(machine("vm", "Halted")))?;
         recorded(namespace, "vm")?;
-        namespace.kubectl(&["delete", "virtualmachineinstancetype", "own"])?;
+        namespace.delete("virtualmachineinstancetype", "own")?;
         let none = json!({ "status": { "instancetypeRef": null } }).to_string();
         namespace.kubectl(&["patch", "vm", "vm", "--subresource=status", "--type=merge", "-p", &none])?;
         namespace.virtctl(&["start", "vm"])?;

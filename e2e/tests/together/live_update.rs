@@ -28,9 +28,7 @@ fn start(namespace: &Namespace, machine: &Value) -> Result<()> {
 }
 
 fn change(namespace: &Namespace, template: &Value) -> Result<()> {
-    let patch = json!({"spec": {"template": {"spec": template}}}).to_string();
-    namespace.kubectl(&["patch", "vm", "vm", "--type", "merge", "-p", &patch])?;
-    Ok(())
+    namespace.merge("vm", "vm", &json!({"spec": {"template": {"spec": template}}}))
 }
 
 fn set_sockets(namespace: &Namespace, sockets: u32) -> Result<()> {

@@ -23,7 +23,7 @@ fn a_machine_that_always_runs_gets_a_deleted_instance_back() {
         namespace.apply(&guest::without_system(guest::machine("vm", "Always")))?;
         let first = uid(&namespace.wait_phase("vm", "Running", RUNNING)?);
         namespace.wait_status("vm", "Running", SOON)?;
-        namespace.kubectl(&["delete", "vmi", "vm", "--wait=false"])?;
+        namespace.begin_delete("vmi", "vm")?;
         wait_for_another(namespace, &first, RUNNING)?;
         namespace.wait_status("vm", "Running", SOON).map(drop)
     });
@@ -115,7 +115,7 @@ fn a_disk_that_goes_moves_no_other() {
             {"op": "remove", "path": "/spec/template/spec/domain/devices/disks/1"},
             {"op": "remove", "path": "/spec/template/spec/volumes/1"},
         ]);
-        namespace.kubectl(&["patch", "vm", "vm", "--type=json", "-p", &patch.to_string()])?;
+        namespace.change("vm", "vm", &patch)?;
         let after = bus_of_second()?;
         ensure!(before == after, "it moved from bus {before} to {after}");
         Ok(())

@@ -184,7 +184,7 @@ fn prometheus_scrapes_every_component_and_sees_what_a_guest_does() {
         ensure!(resident < 1e9, "QEMU with a small guest has {resident} bytes");
 
         // A deleted instance is no longer reported.
-        namespace.kubectl(&["delete", "vmi", "vm"])?;
+        namespace.delete("vmi", "vm")?;
         wait::until_true("the guest to be told no more", SCRAPED, || {
             Ok(prometheus.query(&of("kubevirt_vmi_info", namespace, ""))?.is_empty()
                 && prometheus.query(&of("kubevirt_vmi_cpu_usage_seconds_total", namespace, ""))?.is_empty())

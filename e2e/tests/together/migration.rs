@@ -163,7 +163,7 @@ fn a_guest_moves_and_notices_nothing() {
         })?;
 
         // And back, to check that nothing of the first migration blocks the next.
-        namespace.kubectl(&["delete", "vmim", "--all"])?;
+        namespace.delete_all("vmim")?;
         let before = guest.count()?;
         let mut console = Console::open(namespace, "vm")?;
         console.login(BOOT)?;
@@ -213,7 +213,7 @@ fn disk_contents_move_with_the_guest() {
         console.leave()?;
         for _ in 0..2 {
             let count = guest.count()?;
-            namespace.kubectl(&["delete", "vmim", "--all"])?;
+            namespace.delete_all("vmim")?;
             namespace.virtctl(&["migrate", "vm"])?;
             guest.wait_migration("Succeeded")?;
             guest.goes_on(count)?;

@@ -70,7 +70,7 @@ fn persistent_state_on_a_shared_claim_moves_and_outlives_the_machine() {
             console.send(&format!("setvar {NAME}\r"))?;
             console.expect("moved - 0001 Bytes", COMMAND)?;
             console.leave()?;
-            namespace.kubectl(&["delete", "vmim", "--all"])?;
+            namespace.delete_all("vmim")?;
         }
         let uid = namespace.need("vmi", "vm")?["metadata"]["uid"].clone();
         namespace.virtctl(&["restart", "vm"])?;
@@ -120,7 +120,7 @@ fn persistent_state_on_a_claim_of_one_node_moves_to_another_claim() {
             tpm::ensure_kept(namespace, SOON)?;
         }
         // A migration that is cancelled leaves no claim.
-        namespace.kubectl(&["delete", "vmim", "--all"])?;
+        namespace.delete_all("vmim")?;
         namespace.virtctl(&["migrate", "vm", "--addedNodeSelector=is=nowhere"])?;
         wait::until_true("a claim for the target", SOON, || Ok(claims(namespace)?.len() == 2))?;
         namespace.virtctl(&["migrate-cancel", "vm"])?;
@@ -132,7 +132,7 @@ fn persistent_state_on_a_claim_of_one_node_moves_to_another_claim() {
         })?;
         tpm::ensure_kept(namespace, BOOT).context("after the restart")?;
         ensure!(one_claim(namespace)? == last, "the restart made another claim");
-        namespace.kubectl(&["delete", "vm", "vm"])?;
+        namespace.delete("vm", "vm")?;
         namespace.wait_gone("persistentvolumeclaims", &last, RUNNING)
     });
 }

@@ -125,8 +125,8 @@ fn a_guest_that_has_grown_moves_and_grows_on() {
 /// Gives the guest that many sockets and that much memory, and waits until it has both.
 fn grow(namespace: &Namespace, sockets: u32, memory: &str) -> Result<()> {
     let domain = json!({ "cpu": { "sockets": sockets }, "memory": { "guest": memory } });
-    let patch = json!({ "spec": { "template": { "spec": { "domain": domain } } } }).to_string();
-    namespace.kubectl(&["patch", "vm", "vm", "--type", "merge", "-p", &patch])?;
+    let patch = json!({ "spec": { "template": { "spec": { "domain": domain } } } });
+    namespace.merge("vm", "vm", &patch)?;
     namespace.wait("vmi", "vm", &format!("to have {sockets} sockets and {memory}"), CHANGE, |vmi| {
         let status = &vmi["status"];
         let conditions = status["conditions"].as_array();

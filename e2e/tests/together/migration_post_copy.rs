@@ -2,6 +2,7 @@
 //! all of its memory has arrived.
 
 use anyhow::{Context, Result, ensure};
+use barevirt_e2e::api_server;
 use barevirt_e2e::command::{kubectl, objects};
 use barevirt_e2e::installation::NAMESPACE;
 use barevirt_e2e::wait::{self, BOOT, MOVED, RUNNING, SOON};
@@ -122,7 +123,8 @@ fn a_guest_whose_connection_breaks_in_post_copy_goes_on_over_a_new_one() {
             let target =
                 vmi["status"]["migrationState"]["targetPod"].as_str().context("no target")?.to_owned();
             wait::until_true("the guest to run on the target", MOVED, || {
-                Ok(namespace.kubectl(&["logs", &target, "-c", "compute"])?.contains("the guest runs"))
+                let pod = api_server::path(&["pod", &target, "-n", namespace.name()])?;
+                Ok(api_server::text(&format!("{pod}/log?container=compute"))?.contains("the guest runs"))
             })
         });
         kubectl(&["delete", "migrationpolicy", namespace.name()])?;

@@ -24,11 +24,11 @@ fn a_guest_stays_while_there_is_no_room_for_its_target() {
         namespace.apply(&first)?;
         guest.wait_migration("Failed")?;
         namespace.wait_event("first", "migrationTargetPodUnschedulable")?;
-        namespace.kubectl(&["delete", "vmim", "first"])?;
+        namespace.delete("vmim", "first")?;
         stays(&guest, &home, before)?;
 
         // A failed migration delays the next one, so the quota is for another guest.
-        namespace.kubectl(&["delete", "vm", "vm"])?;
+        namespace.delete("vm", "vm")?;
         namespace.wait_gone("vmi", "vm", SOON)?;
         let guest = Guest::start(namespace, &machine("other"), "other")?;
         let home = node(&guest.vmi()?);

@@ -79,9 +79,7 @@ fn is_reached_from_pods_on_every_node_by_both_families(namespace: &Namespace) ->
         let client = pods::client_on(namespace, &name, &node)?;
         for address in &addresses {
             let url = format!("http://{}/hostname", pods::host(address));
-            wait::until_true(&format!("an answer from {url} on {node}"), BOOT, || {
-                Ok(!client.fetch(&url)?.trim().is_empty())
-            })?;
+            client.wait_answer(&url, None, BOOT)?;
         }
     }
     Ok(())
@@ -123,9 +121,7 @@ fn a_guest_gets_addresses_of_the_ranges_that_its_network_names() {
         let client = pods::client(namespace, "client")?;
         for address in addresses(namespace)? {
             let url = format!("http://{}/hostname", pods::host(&address));
-            wait::until_true(&format!("an answer from {url}"), SOON, || {
-                Ok(!client.fetch(&url)?.trim().is_empty())
-            })?;
+            client.wait_answer(&url, None, SOON)?;
         }
         Ok(())
     });

@@ -3,7 +3,7 @@
 
 use anyhow::{Result, bail, ensure};
 use barevirt_e2e::command::cluster_script;
-use barevirt_e2e::wait::{self, BOOT, MOVED, SOON};
+use barevirt_e2e::wait::{BOOT, MOVED, SOON};
 use barevirt_e2e::{Console, Forward, Namespace, Node, guest, in_namespace, pods};
 use serde_json::{Value, json};
 
@@ -35,7 +35,7 @@ fn passt(node: &Node, pod: &Value) -> Result<(&'static str, u32)> {
 
 fn answers(client: &pods::Client<'_>, host: &str) -> Result<()> {
     let url = format!("http://{host}/hostname");
-    wait::until_true(&format!("an answer from {url}"), BOOT, || Ok(!client.fetch(&url)?.trim().is_empty()))
+    client.wait_answer(&url, None, BOOT)
 }
 
 /// One guest behind passt. Each step is a behaviour of its own.

@@ -82,8 +82,7 @@ fn policies_for_both_directions_hold_for_guests_of_every_binding() {
             let mut console = Console::open(namespace, name)?;
             console.login(BOOT)?;
             let gets = |client: &pods::Client<'_>, url: &String, answer: &str| {
-                let what = format!("{answer:?} from {url}");
-                wait::until_true(&what, BOOT, || Ok(client.fetch(url)?.trim() == answer))
+                client.wait_answer(url, Some(answer), BOOT)
             };
             // Without a policy everybody is reached, so what is not reached afterwards is due to the policy.
             for url in &web {
@@ -105,7 +104,7 @@ fn policies_for_both_directions_hold_for_guests_of_every_binding() {
             reaches(&mut console, &closed, "")?;
             reaches(&mut console, &open, "open")?;
 
-            namespace.kubectl(&["delete", "networkpolicy", "guests"])?;
+            namespace.delete("networkpolicy", "guests")?;
             for url in &web {
                 gets(&stranger, url, ANSWER)?;
             }

@@ -39,7 +39,7 @@ fn wait_for(namespace: &Namespace, wanted: &[&str], within: Duration) -> Result<
 }
 
 fn patch(namespace: &Namespace, patch: &Value) -> Result<()> {
-    namespace.kubectl(&["patch", POOL, "web", "--type=merge", "-p", &patch.to_string()]).map(drop)
+    namespace.merge(POOL, "web", patch)
 }
 
 fn scale(namespace: &Namespace, replicas: u32) -> Result<()> {
@@ -79,9 +79,9 @@ fn a_pool_numbers_its_machines_and_scales_in_by_its_policy() {
         wait_for(namespace, &["web-0", "web-2"], SOON)?;
         // A machine that a user deletes is replaced by one with the first free number: here its own.
         let before = uid(&namespace.need("vm", "web-0")?);
-        namespace.kubectl(&["delete", "vm", "web-0", "--wait=false"])?;
+        namespace.begin_delete("vm", "web-0")?;
         namespace.wait("vm", "web-0", "to be another", SOON, |vm| uid(vm) != before)?;
-        namespace.kubectl(&["delete", POOL, "web", "--wait=false"])?;
+        namespace.begin_delete(POOL, "web")?;
         namespace.wait_gone(POOL, "web", SOON)?;
         wait::until_true("machines and generations to be gone", SOON, || {
             Ok(machines(namespace)?.is_empty() && namespace.list("controllerrevision")?.is_empty())
@@ -99,7 +99,7 @@ fn strategies_that_leave_it_to_others_delete_nothing() {
         scale(namespace, 1)?;
         std::thread::sleep(Duration::from_secs(5));
         wait_for(namespace, &["web-0", "web-1"], SOON)?;
-        namespace.kubectl(&["delete", "vm", "web-0"])?;
+        namespace.delete("vm", "web-0")?;
         std::thread::sleep(Duration::from_secs(5));
         wait_for(namespace, &["web-1"], SOON)
     });
@@ -115,7 +115,7 @@ fn a_detached_machine_is_replaced_and_left_alone() {
         namespace.wait("vm", "web-0", "to have no owner", SOON, |vm| {
             vm["metadata"]["ownerReferences"].is_null()
         })?;
-        namespace.kubectl(&["delete", POOL, "web"])?;
+        namespace.delete(POOL, "web")?;
         wait_for(namespace, &["web-0"], SOON)
     });
 }
@@ -297,7 +297,7 @@ fn own_claim(namespace: &Namespace, strategy: &Value) -> Result<String> {
     let owner = json!({"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "name": "web-0",
         "uid": uid(&machine), "controller": true});
     let owned = json!({"metadata": {"ownerReferences": [owner]}});
-    namespace.kubectl(&["patch", "pvc", "data", "--type=merge", "-p", &owned.to_string()])?;
+    namespace.merge("pvc", "data", &owned)?;
     Ok(uid(&machine))
 }
 
@@ -326,7 +326,7 @@ fn a_machine_deleted_by_the_pool_leaves_its_claims_to_its_successor() {
 fn a_machine_deleted_by_users_leaves_its_claims_with_the_opportunistic_strategy() {
     in_namespace("poolleave", |namespace| {
         let before = own_claim(namespace, &json!({"opportunistic": {"statePreservation": "Offline"}}))?;
-        namespace.kubectl(&["delete", "vm", "web-0", "--wait=false"])?;
+        namespace.begin_delete("vm", "web-0")?;
         namespace.wait("vm", "web-0", "to be another", SOON, |vm| uid(vm) != before)?;
         is_kept(namespace)
     });
@@ -338,10 +338,10 @@ fn a_pool_without_preservation_takes_claims_along_and_a_deleted_one_too() {
         own_claim(namespace, &json!({"proactive": {"statePreservation": "Disabled"}}))?;
         scale(namespace, 0)?;
         namespace.wait_gone("pvc", "data", SOON)?;
-        namespace.kubectl(&["delete", POOL, "web"])?;
+        namespace.delete(POOL, "web")?;
 
         own_claim(namespace, &json!({"opportunistic": {"statePreservation": "Offline"}}))?;
-        namespace.kubectl(&["delete", POOL, "web", "--wait=false"])?;
+        namespace.begin_delete(POOL, "web")?;
         namespace.wait_gone(POOL, "web", SOON)?;
         wait_for(namespace, &[], SOON)?;
         namespace.wait_gone("pvc", "data", SOON)

@@ -74,8 +74,8 @@ fn a_machine_boots_from_a_claim_that_is_filled_on_its_node() {
         console.leave()?;
         ensure!(volumes(namespace)?.len() == 1, "more than the claim's volume is left");
         // The volume goes with the claim, as its class says.
-        namespace.kubectl(&["delete", "vm", "vm"])?;
-        namespace.kubectl(&["delete", "pvc", "root"])?;
+        namespace.delete("vm", "vm")?;
+        namespace.delete("pvc", "root")?;
         wait::until_true("the volume to be gone", SOON, || Ok(volumes(namespace)?.is_empty()))
     });
 }
@@ -127,7 +127,7 @@ fn a_claim_that_cannot_be_filled_says_so_and_is_filled_once_it_can_be() {
         let claim = namespace.need("pvc", "disk")?;
         ensure!(claim["metadata"]["annotations"]["cdi.kubevirt.io/storage.pod.phase"] == "Failed", "{claim}");
         publish(namespace, "later.qcow2", &tiny())?;
-        namespace.kubectl(&["delete", DATA_VOLUMES, &prime])?;
+        namespace.delete(DATA_VOLUMES, &prime)?;
         bound(namespace, "disk")?;
         have_the_image(namespace, &digest_of_tiny()?)?;
         // What was judged once stays.

@@ -66,7 +66,7 @@ fn a_set_scales_up_and_down_and_takes_its_instances_with_it() {
         wait::until_true("two to be gone", SHUTDOWN, || Ok(namespace.list("vmi")?.len() == 1))?;
         ready(namespace, 1)?;
         namespace.wait_event("web", "SuccessfulDelete")?;
-        namespace.kubectl(&["delete", SET, "web", "--wait=false"])?;
+        namespace.begin_delete(SET, "web")?;
         namespace.wait_gone(SET, "web", SHUTDOWN)?;
         wait::until_true("all to be gone", SHUTDOWN, || {
             Ok(namespace.list("vmi")?.is_empty() && namespace.list("pod")?.is_empty())
@@ -80,7 +80,7 @@ fn ended_and_deleted_instances_are_replaced() {
         namespace.apply(&manifest(1))?;
         ready(namespace, 1)?;
         let first = namespace.list("vmi")?.remove(0);
-        namespace.kubectl(&["delete", "vmi", &name(&first), "--wait=false"])?;
+        namespace.begin_delete("vmi", &name(&first))?;
         let other = |before: &str| {
             wait::until("another instance", RUNNING, || {
                 Ok(living(namespace)?.into_iter().find(|vmi| uid(vmi) != before))
@@ -90,7 +90,7 @@ fn ended_and_deleted_instances_are_replaced() {
         namespace.wait_phase(&name(&second), "Running", RUNNING)?;
         // A deleted pod is enough: the set does not wait for the guest to end.
         let pod = name(&namespace.launcher(&name(&second))?);
-        namespace.kubectl(&["delete", "pod", &pod, "--wait=false"])?;
+        namespace.begin_delete("pod", &pod)?;
         other(&uid(&second))?;
         namespace.wait_gone("vmi", &name(&second), SHUTDOWN)?;
         ready(namespace, 1)
@@ -101,8 +101,8 @@ fn ended_and_deleted_instances_are_replaced() {
 fn a_paused_set_stands_still_until_it_goes_on() {
     in_namespace("rspause", |namespace| {
         let pause = |paused: bool| {
-            let patch = json!({ "spec": { "paused": paused } }).to_string();
-            namespace.kubectl(&["patch", SET, "web", "--type=merge", "-p", &patch]).map(drop)
+            let patch = json!({ "spec": { "paused": paused } });
+            namespace.merge(SET, "web", &patch)
         };
         namespace.apply(&manifest(0))?;
         pause(true)?;

@@ -160,7 +160,7 @@ fn a_guest_whose_network_is_not_defined_says_so_and_starts_once_the_test_beds_de
 
 /// Changes the template of the machine `vm` by operations of a JSON patch.
 fn change(namespace: &Namespace, operations: &Value) -> Result<()> {
-    namespace.kubectl(&["patch", "vm", "vm", "--type", "json", "-p", &operations.to_string()]).map(drop)
+    namespace.change("vm", "vm", operations)
 }
 
 /// A pod with a web server and a second link on a network that gives addresses; its address there.

@@ -161,7 +161,7 @@ fn a_pod_with_a_launchers_name_harms_nothing_and_is_said() {
         let pod = namespace.need("pod", &name)?;
         ensure!(pod["metadata"]["uid"] == squatter && pod["status"]["phase"] == "Running", "{pod}");
 
-        namespace.kubectl(&["delete", "pod", &name])?;
+        namespace.delete("pod", &name)?;
         let vmi = namespace.wait_phase("vm", "Running", RUNNING)?;
         let active = vmi["status"]["activePods"].as_object().context("no pod is recorded")?;
         ensure!(

@@ -85,7 +85,7 @@ fn a_card_that_no_node_has_is_missed_by_name() {
 
 /// Changes the template of the machine `vm` by operations of a JSON patch.
 fn change(namespace: &Namespace, operations: &Value) -> Result<()> {
-    namespace.kubectl(&["patch", "vm", "vm", "--type", "json", "-p", &operations.to_string()]).map(drop)
+    namespace.change("vm", "vm", operations)
 }
 
 /// Names of the interfaces of an instance or of a machine's template.
@@ -114,7 +114,7 @@ fn target_asks(namespace: &Namespace) -> Result<()> {
         }))
     })?;
     // No node has the card, so this migration ends without a move, at the latest now.
-    namespace.kubectl(&["delete", "vmim", "--all"])?;
+    namespace.delete_all("vmim")?;
     Ok(())
 }
 

@@ -23,7 +23,7 @@ fn is_set(object: &Value, name: &str) -> bool {
 }
 
 fn patch(namespace: &Namespace, patch: &Value) -> Result<()> {
-    namespace.kubectl(&["patch", "vm", "vm", "--type=merge", "-p", &patch.to_string()]).map(drop)
+    namespace.merge("vm", "vm", patch)
 }
 
 /// Makes the guest shut itself down.

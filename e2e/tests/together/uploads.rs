@@ -3,8 +3,9 @@
 
 use crate::imports::{sha256, shell, tiny};
 use anyhow::{Context, Result, ensure};
+use barevirt_e2e::api_server;
 use barevirt_e2e::cdi::{Absent, DATA_VOLUMES};
-use barevirt_e2e::command::{cluster_script, run, try_kubectl};
+use barevirt_e2e::command::{cluster_script, run};
 use barevirt_e2e::forward::Forward;
 use barevirt_e2e::wait::{self, BOOT, RUNNING, SOON};
 use barevirt_e2e::{Console, Namespace, guest, in_namespace};
@@ -24,8 +25,8 @@ pub(crate) fn without_cdi(name: &str, test: impl FnOnce(&Namespace) -> Result<()
     in_namespace(name, move |namespace| {
         let _absent = Absent::prepare()?;
         wait::until_true("uploads to be served by virt-api", SOON, || {
-            let served = try_kubectl(&["get", "--raw", "/apis/upload.cdi.kubevirt.io/v1beta1"])?;
-            Ok(served.code == 0 && served.stdout.contains("uploads/proxy"))
+            let served = api_server::text("/apis/upload.cdi.kubevirt.io/v1beta1");
+            Ok(served.is_ok_and(|resources| resources.contains("uploads/proxy")))
         })?;
         test(namespace)
     });

@@ -3,7 +3,7 @@
 use anyhow::{Result, ensure};
 use barevirt_e2e::command::repository;
 use barevirt_e2e::wait::{BOOT, RUNNING, SOON};
-use barevirt_e2e::{Console, Namespace, in_namespace, pods, wait};
+use barevirt_e2e::{Console, Namespace, in_namespace, pods};
 use serde_json::Value;
 
 const NAME: &str = "vm-cirros";
@@ -58,9 +58,7 @@ fn the_walk_through_works_as_written() {
         }
 
         let client = pods::client(namespace, "client")?;
-        wait::until_true("the service to reach the guest", BOOT, || {
-            Ok(!client.fetch("http://web:8000/hostname")?.trim().is_empty())
-        })?;
+        client.wait_answer("http://web:8000/hostname", None, BOOT)?;
 
         // Restart by deleting the instance.
         namespace.kubectl(&["delete", "vmi", NAME, "--wait=false"])?;
