@@ -65,12 +65,11 @@ rolled_out() {
         die "$1 does not come up: see cluster-up/kubectl.sh -n test-bed describe pods"
 }
 
-# The program that both classes of volumes need.
+# The program that both classes of volumes need, beside the one that makes volumes of the class local.
 add_volumes() {
-    local image=$image_prefix/volumes:devel
     "$here/build.sh" volumes >/dev/null
-    "$here/load.sh" "$(program_image volumes "$image")"
-    manifest volumes "$image" "$run/volumes" | apply
+    "$here/load.sh" "$(program_image volumes "$volumes_image")"
+    manifest volumes "$volumes_image" "$run/volumes" | apply
     rolled_out volumes
 }
 

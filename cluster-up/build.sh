@@ -3,7 +3,7 @@
 # them there.
 #
 #   cluster-up/build.sh [group...]   groups: kubernetes containerd etcd cni
-#                                    coredns pause local-path-provisioner; all
+#                                    coredns pause volumes; all
 #                                    of them by default
 #
 # A group lives in $cache/bin/<group>-<key>, where the key is a hash of
@@ -31,42 +31,24 @@ link_flags() {
     echo "$flags"
 }
 
-# Prepares a module like the group's, whose tool has the group's file added.go.txt as a part of its package.
-prepare_tool() {
-    local group=$1 work=$2 tool
-    tool=$(awk '$1 == "tool" { print $2 }' "$here/go/$group/go.mod")
-    mkdir -p "$work"
-    cp "$here/go/$group"/go.{mod,sum} "$work/"
-    cd "$work"
-    go mod download "$tool"
-    cp -r "$(go list -m -f '{{.Dir}}' "$tool")" source
-    chmod -R u+w source
-    cp "$here/go/$group/added.go.txt" source/added.go
-    go mod edit -replace "$tool=./source"
-}
-
 # Builds one group into its cache directory through a temporary one, so that
 # an interrupted build is never taken for a finished one. One call of go builds
 # all programs of the group, the tools of its module or the module itself, so
 # that the linking of one runs beside the compilation of the others.
 build_group() {
-    local group=$1 directory=$2 partial=$2.partial.$$ packages=. started=$SECONDS flags module=$here/go/$1
+    local group=$1 directory=$2 partial=$2.partial.$$ packages=. started=$SECONDS flags
     mkdir -p "$partial"
-    if [[ -e $module/added.go.txt ]]; then
-        module=$partial.module
-        (prepare_tool "$group" "$module")
-    fi
     flags=$(link_flags "$group")
     ! grep -q '^tool' "$here/go/$group/go.mod" || packages=tool
     say "building $group (a cold build takes minutes)"
     # The programs have no debugging information, so the compiler need not make it. A compiler that collects garbage more rarely takes
     # a third more memory, some hundred MB. Both together save a third of the processor time of the largest packages.
-    (cd "$module" &&
+    (cd "$here/go/$group" &&
         CGO_ENABLED=0 GOGC=${GOGC:-400} GOFLAGS="-mod=readonly -p=${BAREVIRT_GO_JOBS:-$(nproc)}" \
             go build -buildvcs=false -trimpath -gcflags all=-dwarf=false -ldflags "$flags" -o "$partial/" "$packages")
     [[ $group != etcd ]] || mv "$partial/server" "$partial/etcd"
     say "built $group in $((SECONDS - started)) s"
-    rm -rf "$directory" "$partial.module"
+    rm -rf "$directory"
     mv "$partial" "$directory"
 }
 

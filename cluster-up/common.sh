@@ -13,7 +13,7 @@ cache=${BAREVIRT_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/barevirt}
 run=${BAREVIRT_RUN:-/var/lib/barevirt}/cluster
 
 # Go modules under go/, in the order of building: the slowest first.
-binary_groups=(kubernetes containerd etcd cni networks pause coredns local-path-provisioner)
+binary_groups=(kubernetes containerd etcd cni networks pause coredns volumes)
 
 bridge=barevirt0
 # Connects the nodes' second links, for networks beside that of the pods.
@@ -28,7 +28,7 @@ dns_ipv6=fd00:10:96::a
 pause_image=localhost/barevirt-cluster/pause:devel
 coredns_image=localhost/barevirt-cluster/coredns:devel
 busybox_image=localhost/barevirt-cluster/busybox:devel
-local_path_image=localhost/barevirt-cluster/local-path-provisioner:devel
+volumes_image=localhost/barevirt-cluster/volumes:devel
 
 say() { printf 'cluster-up: %s\n' "$*" >&2; }
 die() { printf 'cluster-up: error: %s\n' "$*" >&2; exit 1; }

@@ -35,5 +35,5 @@ busybox_image() {
 
 program_image pause "$pause_image"
 program_image coredns "$coredns_image"
-program_image local-path-provisioner "$local_path_image"
+program_image volumes "$volumes_image"
 busybox_image

@@ -26,8 +26,8 @@ snapshot() {
         find "$hierarchy" -type d -name '*barevirt*' -o -type d -name 'kubepods*'
     done < <(cgroup_hierarchies) | sed 's/^/cgroup /'
     # shellcheck disable=SC2009 # names without process ids are wanted
-    ps -e -o comm= | grep -E '^(kube|containerd|etcd|coredns|local-path|pause|node\.sh|control-plane)' | sed 's/^/process /' || true
-    lsns -n -o TYPE,COMMAND | grep -E 'kube|containerd|etcd|coredns|local-path|node\.sh|control-plane' | sed 's/^/namespace /' || true
+    ps -e -o comm= | grep -E '^(kube|containerd|etcd|coredns|volumes|pause|node\.sh|control-plane)' | sed 's/^/process /' || true
+    lsns -n -o TYPE,COMMAND | grep -E 'kube|containerd|etcd|coredns|volumes|node\.sh|control-plane' | sed 's/^/namespace /' || true
     find /sys/fs/cgroup /run/netns /var/run/netns /var/lib/kubelet /var/lib/containerd /var/lib/cni \
         /var/lib/kubevirt /etc/cni /var/log/pods /var/log/containers -maxdepth 1 2>/dev/null | sed 's/^/path /' || true
     [[ ! -e $run ]] || echo "path $run"

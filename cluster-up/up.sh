@@ -112,7 +112,7 @@ install_basics() {
         --user=system:kube-proxy --dry-run=client -o yaml | apply
     sed -e "s|@DNS_IPV4@|$dns_ipv4|" -e "s|@DNS_IPV6@|$dns_ipv6|" -e "s|@IMAGE@|$coredns_image|" \
         "$here/coredns.yaml" | apply
-    sed -e "s|@IMAGE@|$local_path_image|" -e "s|@BUSYBOX@|$busybox_image|" "$here/local-path.yaml" | apply
+    sed -e "s|@IMAGE@|$volumes_image|" -e "s|@NODES@|$run/nodes|" "$here/local.yaml" | apply
     apply <"$here/networks.yaml"
 }
 

@@ -1,7 +1,7 @@
-// The provisioner of the storage classes "block" and "rwx": volumes for tests, on the machine that all nodes share.
+// The provisioner of the storage classes "local", "block" and "rwx": volumes for tests, on the machine that all nodes share.
 //
-// A block volume is a sparse file behind a loop device, a shared one is a directory. Both are seen by every node, since
-// nodes share the machine's file system and devices.
+// A local volume is a directory of one node. A block volume is a sparse file behind a loop device, a shared one is a
+// directory. These two are seen by every node, since nodes share the machine's file system and devices.
 package main
 
 import (
@@ -18,17 +18,19 @@ import (
 	"sigs.k8s.io/sig-storage-lib-external-provisioner/v10/controller"
 )
 
-// The provisioner names in the storage classes of the two kinds of volumes.
+// The provisioner names in the storage classes of the three kinds of volumes.
 const (
+	localName  = "barevirt.dev/local"
 	loopName   = "barevirt.dev/loop"
 	sharedName = "barevirt.dev/shared"
 )
 
 func main() {
-	directory := flag.String("directory", "", "where the volumes are, the same path on the machine and here")
+	directory := flag.String("directory", "", "where block and shared volumes are, the same path on the machine and here")
+	nodes := flag.String("nodes", "", "where the nodes have their directories: makes local volumes, and no others")
 	flag.Parse()
-	if *directory == "" {
-		klog.Fatal("--directory is missing")
+	if (*directory == "") == (*nodes == "") {
+		klog.Fatal("one of --directory and --nodes is needed")
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -39,6 +41,10 @@ func main() {
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		klog.Fatalf("make a client: %v", err)
+	}
+	if *nodes != "" {
+		runProvisioner(ctx, client, localName, &localProvisioner{nodes: *nodes})
+		return
 	}
 	go runProvisioner(ctx, client, loopName, &loopProvisioner{directory: *directory})
 	go runProvisioner(ctx, client, sharedName, &sharedProvisioner{directory: *directory})
