@@ -15,5 +15,5 @@ node=$2
 shift 2
 init=$(tree_init "$node") || die "$node is not running"
 [[ $# -gt 0 ]] || set -- bash
-PATH=$(binary_path):/usr/local/sbin:/usr/sbin:/sbin:$PATH \
+PATH=$(<"$run/path"):/usr/local/sbin:/usr/sbin:/sbin:$PATH \
     exec nsenter --target "$init" --mount --net --pid --uts --ipc --cgroup --wd=/ -- "$@"

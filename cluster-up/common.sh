@@ -169,12 +169,25 @@ cgroup_remove() {
 # --- process trees: each is one `unshare --fork --kill-child`, whose end takes
 # everything in its process id namespace with it.
 
-# The process id, on this machine, of the init of a tree.
+# Records the process id, on this machine, of the init of a tree: the child of unshare that has process ids of its own.
+record_init() {
+    local child ids
+    for child in $(pgrep -P "$(<"$run/pids/$1")"); do
+        ids=$(readlink "/proc/$child/ns/pid") || continue
+        [[ $ids != "$(readlink /proc/self/ns/pid)" ]] || continue
+        echo "$child" >"$run/pids/$1.init"
+        return
+    done
+    return 1
+}
+
+# The process id, on this machine, of the init of a tree. Tests ask for it all the time, so this runs no other program. The
+# control group tells whether the recorded process still is that of the tree.
 tree_init() {
-    local outer
-    outer=$(cat "$run/pids/$1" 2>/dev/null) || return 1
-    grep -qs "^$outer$" <(cgroup_processes "barevirt-$1") || return 1
-    pgrep -P "$outer" | head -n 1 | grep .
+    local init groups
+    { read -r init <"$run/pids/$1.init" && mapfile -t groups <"/proc/$init/cgroup"; } 2>/dev/null || return 1
+    [[ "${groups[*]} " =~ /barevirt-$1[\ /] ]] || return 1
+    echo "$init"
 }
 
 tree_runs() { tree_init "$1" >/dev/null; }
@@ -184,6 +197,7 @@ start_tree() {
     local name=$1 options=$2
     shift 2
     mkdir -p "$run/pids" "$run/logs"
+    rm -f "$run/pids/$name" "$run/pids/$name.init"
     cgroup_make "barevirt-$name"
     (
         cgroup_join "barevirt-$name"
@@ -191,7 +205,7 @@ start_tree() {
         # shellcheck disable=SC2086 # options are several words
         exec setsid unshare --pid --mount --fork --kill-child $options "$@"
     ) >>"$run/logs/$name.log" 2>&1 </dev/null 9>&- &
-    wait_for 10 "start of $name" tree_runs "$name"
+    wait_for 10 "start of $name" record_init "$name"
     # unshare itself stays outside the namespaces, whose processes cannot move it, and a v2 cgroup
     # with processes cannot hand controllers down.
     if cgroup_is_v2; then
@@ -207,7 +221,7 @@ kill_tree() {
         kill -KILL "$outer" 2>/dev/null || true
     fi
     cgroup_remove "barevirt-$1"
-    rm -f "$run/pids/$1"
+    rm -f "$run/pids/$1" "$run/pids/$1.init"
 }
 
 # Runs a command again whenever it ends, as an init system would: tests kill

@@ -137,6 +137,7 @@ bring_up() {
     install -d -m 700 "$pki" "$run/etcd"
     for ((number = 1; number <= nodes; number++)); do echo "node0$number"; done >"$run/nodes.list"
     install -d "$run/logs" "$run/registries"
+    binary_path >"$run/path"
     make_credentials >"$run/logs/kubeadm.log" 2>&1 || die "kubeadm failed: see $run/logs/kubeadm.log"
     raise_inotify_limit
     make_mount_points

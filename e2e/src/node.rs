@@ -3,6 +3,9 @@
 use crate::command::{cluster_script, kubectl, run_within, succeed};
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// How long kubectl may take to end once its own time has passed.
@@ -41,15 +44,22 @@ impl Node {
     pub fn processes(&self, pod: &Value, program: &str) -> Result<Vec<u32>> {
         let uid = pod["metadata"]["uid"].as_str().context("the pod has no uid")?;
         // systemd's layout has underscores in place of dashes.
-        let script = format!(
-            "for p in /proc/[0-9]*; do \
-               grep -q -e '{uid}' -e '{}' $p/cgroup 2>/dev/null || continue; \
-               [ \"$(readlink $p/exe 2>/dev/null | sed 's|.*/||')\" = '{program}' ] && echo ${{p#/proc/}}; \
-             done; true",
-            uid.replace('-', "_")
-        );
-        let lines = self.sh(&script)?;
-        Ok(lines.lines().filter_map(|line| line.trim().parse().ok()).collect())
+        let marks = [uid.to_owned(), uid.replace('-', "_")];
+        let of_pod = |process: &Path| {
+            let groups = fs::read_to_string(process.join("cgroup"));
+            groups.is_ok_and(|groups| marks.iter().any(|mark| groups.contains(mark)))
+        };
+        let runs_it = |process: &Path| {
+            fs::read_link(process.join("exe"))
+                .is_ok_and(|file| file.file_name().is_some_and(|name| name == program))
+        };
+        // The node's own list, which has its numbers of processes. One that ends meanwhile is passed over.
+        let mut found = Vec::new();
+        for entry in self.files("/proc")? {
+            let number: Option<u32> = entry.file_name().and_then(|name| name.to_str()?.parse().ok());
+            found.extend(number.filter(|_| of_pod(&entry) && runs_it(&entry)));
+        }
+        Ok(found)
     }
 
     /// Sends a signal to that program in a pod, which has to run there.
@@ -65,8 +75,32 @@ impl Node {
     /// The whole serial log of a launcher pod, from the node's side.
     pub fn serial_log(&self, pod: &Value) -> Result<String> {
         let uid = pod["metadata"]["uid"].as_str().context("the pod has no uid")?;
-        let directory = format!("/var/lib/kubelet/pods/{uid}/volumes/kubernetes.io~empty-dir/private");
-        self.sh(&format!("find {directory} -name 'serial0.log*' | sort -r | xargs -r cat"))
+        let mut folders =
+            self.files(&format!("/var/lib/kubelet/pods/{uid}/volumes/kubernetes.io~empty-dir/private"))?;
+        let mut logs = Vec::new();
+        while let Some(path) = folders.pop() {
+            if path.is_dir() && !path.is_symlink() {
+                folders.extend(listed(&path)?);
+            } else if path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("serial0.log")) {
+                logs.push(path);
+            }
+        }
+        // Older parts have a number behind the name.
+        logs.sort_by(|one, other| other.cmp(one));
+        let mut content = Vec::new();
+        for log in logs {
+            content.extend(fs::read(&log).with_context(|| format!("read {}", log.display()))?);
+        }
+        Ok(String::from_utf8_lossy(&content).into_owned())
+    }
+
+    /// What is in a folder of the node. Tests that wait look every 200 ms, so they look for themselves, without the processes
+    /// of a shell on the node.
+    fn files(&self, folder: &str) -> Result<Vec<PathBuf>> {
+        let run = std::env::var_os("BAREVIRT_RUN").unwrap_or_else(|| "/var/lib/barevirt".into());
+        let record = Path::new(&run).join("cluster/pids").join(format!("{}.init", self.name));
+        let init = fs::read_to_string(&record).with_context(|| format!("{} is not running", self.name))?;
+        listed(Path::new(&format!("/proc/{}/root{folder}", init.trim())))
     }
 
     /// Ends the node like a power failure.
@@ -77,6 +111,15 @@ impl Node {
     /// Starts it again.
     pub fn start(&self) -> Result<()> {
         succeed(cluster_script("node-start.sh").arg(&self.name), None).map(drop)
+    }
+}
+
+/// The paths of what is in a folder; nothing if there is no such folder.
+fn listed(folder: &Path) -> Result<Vec<PathBuf>> {
+    match fs::read_dir(folder) {
+        Ok(entries) => Ok(entries.flatten().map(|entry| entry.path()).collect()),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) => Err(error).with_context(|| format!("list {}", folder.display())),
     }
 }
 
