@@ -11,10 +11,11 @@ stage() {
     version=$(kernel_version "$parts")
     small_system "$parts" "$initrd"
 
-    # The disk has the same system, and the SSH server with its libraries.
+    # The disk has the same system, the SSH server with its libraries, and a program for datagrams.
     cp -a "$initrd" "$tree"
     mkdir -p "$tree/boot" "$tree/etc/dropbear"
     install "$parts/usr/sbin/dropbear" "$parts/usr/bin/dropbearkey" "$tree/bin/"
+    musl-gcc -static -Os -s -Wall -Werror -o "$tree/bin/udp" "$here/guest-tiny/udp.c"
     # shellcheck disable=SC2046
     copy "$parts" "$tree" $(libraries "$parts" /usr/sbin/dropbear /usr/bin/dropbearkey)
     cp "$parts/boot/vmlinuz-$version" "$tree/boot/vmlinuz"
