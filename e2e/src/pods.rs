@@ -2,8 +2,9 @@
 
 use crate::command::Output;
 use crate::namespace::Namespace;
+use crate::node::Node;
 use crate::wait::{self, SOON};
-use anyhow::Result;
+use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -105,6 +106,58 @@ impl Client<'_> {
     pub fn fetch(&self, url: &str) -> Result<String> {
         Ok(self.sh(&format!("timeout 5 wget -qO- {url}"))?.stdout)
     }
+
+    /// The pod's network, for programs of its node.
+    ///
+    /// # Errors
+    /// When the pod is not there, or has no sandbox.
+    pub fn inside(&self) -> Result<Inside> {
+        let pod = self.namespace.need("pod", self.name)?;
+        let node = Node::of(&pod)?;
+        let sandbox = node.processes(&pod, "pause")?.first().copied().context("the pod has no sandbox")?;
+        Ok(Inside { node, sandbox })
+    }
+}
+
+/// The network of a pod, for what the pod's busybox cannot do and a program of the node can.
+pub struct Inside {
+    node: Node,
+    sandbox: u32,
+}
+
+impl Inside {
+    /// Sends a datagram, and returns what comes back within a second.
+    ///
+    /// # Errors
+    /// When the node does not answer.
+    pub fn datagram(&self, address: &str, port: u16, text: &str) -> Result<String> {
+        let family = if address.contains(':') { "UDP6" } else { "UDP4" };
+        let peer = format!("{family}:{}:{port}", host(address));
+        // Where nothing listens, the program fails.
+        let send = format!("nsenter -t {} -n socat -t 1 - {peer} 2>/dev/null || true", self.sandbox);
+        self.node.sh(&format!("printf %s {text} | {send}"))
+    }
+}
+
+/// Both addresses of a pod, the one of IPv4 first.
+///
+/// # Errors
+/// When it does not have one of each family.
+pub fn both_addresses(pod: &Value) -> Result<[String; 2]> {
+    let all = pod["status"]["podIPs"].as_array().cloned().unwrap_or_default();
+    let of = |is_ipv6: bool| {
+        let mut all = all.iter().filter_map(|one| one["ip"].as_str());
+        all.find(|address| address.contains(':') == is_ipv6).map(str::to_owned)
+    };
+    let (four, six) = (of(false), of(true));
+    Ok([four.context("the pod has no IPv4 address")?, six.context("the pod has no IPv6 address")?])
+}
+
+/// How many bytes of payload a ping or a datagram to that address may have for its packet to be as large as the MTU of the
+/// pods' network, 1500 bytes. By Linux's default, a packet of up to that size must not be fragmented on its way.
+pub fn largest_payload(address: &str) -> usize {
+    // The headers of IP, and of ICMP or UDP.
+    1500 - 8 - if address.contains(':') { 40 } else { 20 }
 }
 
 /// A URL's host part: IPv6 addresses in brackets.

@@ -1,4 +1,5 @@
-//! Guests of every binding on the pod network reach each other: on one node and across nodes, in both IP families.
+//! Guests of every binding on the pod network reach each other: on one node and across nodes, in both IP families, by
+//! connections, datagrams, and packets as large as the MTU.
 
 use anyhow::{Context, Result, ensure};
 use barevirt_e2e::wait::{BOOT, RUNNING, SOON};
@@ -7,11 +8,13 @@ use serde_json::{Value, json};
 
 const NODES: [&str; 2] = ["node01", "node02"];
 const BINDINGS: [&str; 3] = ["masquerade", "bridge", "passt"];
+/// Where the guests answer datagrams.
+const ECHO: u16 = 7000;
 
 /// A running guest.
 struct Guest {
     name: String,
-    addresses: Vec<String>,
+    addresses: [String; 2],
     /// What its web server says, and no other guest's.
     boot: String,
     console: Console,
@@ -23,7 +26,10 @@ fn instance(name: &str, binding: &str, node: &str) -> Value {
     spec["nodeSelector"] = json!({ "kubernetes.io/hostname": node });
     spec["domain"]["devices"]["interfaces"] = match binding {
         // passt opens a socket for each port that it forwards.
-        "passt" => json!([{ "name": "default", "passtBinding": {}, "ports": [{ "port": 80 }] }]),
+        "passt" => {
+            let ports = json!([{ "port": 80 }, { "port": ECHO, "protocol": "UDP" }]);
+            json!([{ "name": "default", "passtBinding": {}, "ports": ports }])
+        }
         _ => json!([{ "name": "default", binding: {} }]),
     };
     manifest
@@ -42,15 +48,24 @@ fn start(namespace: &Namespace) -> Result<Vec<Guest>> {
         namespace.wait_phase(&name, "Running", RUNNING)?;
         let mut console = Console::open(namespace, &name)?;
         console.login(BOOT * 2)?;
-        let launcher = namespace.launcher(&name)?;
-        let addresses = launcher["status"]["podIPs"].as_array().cloned().unwrap_or_default();
-        let addresses: Vec<_> =
-            addresses.iter().filter_map(|one| one["ip"].as_str()).map(str::to_owned).collect();
-        ensure!(addresses.len() == 2, "the pod of {name} has the addresses {addresses:?}");
+        let addresses = pods::both_addresses(&namespace.launcher(&name)?)?;
         let boot = console.ok("cat /www/boot-id", SOON)?.trim().to_owned();
+        console.ok(&format!("{{ udp {ECHO} & }}"), SOON)?;
         guests.push(Guest { name, addresses, boot, console });
     }
     Ok(guests)
+}
+
+/// What a guest asks another one at that address, as commands that fail without an answer: a connection, a datagram and a ping
+/// with packets as large as the MTU.
+fn questions(address: &str, boot: &str) -> [String; 3] {
+    let length = pods::largest_payload(address);
+    let url = format!("http://{}/boot-id", pods::host(address));
+    [
+        format!("[ \"$(timeout 5 wget -qO- {url})\" = {boot} ]"),
+        format!("udp {address} {ECHO} $(printf %0{length}d 7)"),
+        format!("ping -c 1 -W 5 -s {length} {address} >/dev/null"),
+    ]
 }
 
 #[test]
@@ -65,11 +80,11 @@ fn guests_of_all_bindings_reach_each_other_on_a_node_and_across_nodes() {
         for guest in &mut guests {
             for (name, addresses, boot) in targets.iter().filter(|(name, ..)| *name != guest.name) {
                 for address in addresses {
-                    let line = format!("timeout 5 wget -qO- http://{}/boot-id", pods::host(address));
-                    let ask =
-                        format!("for n in 1 2 3; do [ \"$({line})\" != {boot} ] || exit 0; done; exit 1");
-                    if guest.console.run(&format!("({ask})"), SOON)?.1 != 0 {
-                        silent.push(format!("{} to {name}: {line}", guest.name));
+                    for line in questions(address, boot) {
+                        let ask = format!("(for n in 1 2 3; do {line} && exit 0; done; exit 1)");
+                        if guest.console.run(&ask, SOON)?.1 != 0 {
+                            silent.push(format!("{} to {name}: {line}", guest.name));
+                        }
                     }
                 }
             }
