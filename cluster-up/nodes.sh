@@ -39,7 +39,8 @@ start_node() {
     # The kernel deletes the link of a killed node with some delay.
     ip link delete "bv-$node" 2>/dev/null || true
     ip link delete "bv-$node-lan" 2>/dev/null || true
-    ip link add "bv-$node-lan" type veth peer name eth1 netns "$init"
+    # Jumbo frames pass between the nodes; a definition says what its own links let pass.
+    ip link add "bv-$node-lan" mtu 9000 type veth peer name eth1 mtu 9000 netns "$init"
     ip link set "bv-$node-lan" master "$lan_bridge" up
     ip link add "bv-$node" type veth peer name eth0 netns "$init"
     ip link set "bv-$node" master "$bridge" up

@@ -10,6 +10,8 @@ use serde_json::{Value, json};
 
 /// MAC address of the first guest's card.
 const MAC: &str = "02:00:00:77:00:01";
+/// MTU of the network that gives addresses, in bytes: its frames are jumbo frames.
+const JUMBO: u32 = 9000;
 /// MAC address of a card that both guests have.
 const TWICE: &str = "02:00:00:77:00:02";
 
@@ -59,12 +61,19 @@ fn look_at_first(namespace: &Namespace, console: &mut Console) -> Result<()> {
     Ok(())
 }
 
-/// Ping with a small packet and with one of the MTU's size, and TCP.
-fn reach(console: &mut Console) -> Result<()> {
-    let long = MTU - 28;
+/// Ping with a small packet and with one of the MTU's size, also on the network with jumbo frames, where the other guest has
+/// the address `jumbo`; and TCP.
+fn reach(console: &mut Console, jumbo: &str) -> Result<()> {
+    let (long, longest) = (MTU - 28, JUMBO - 28);
     // One answer is enough: an emulated guest on a busy machine loses some.
     console.ok("ping -c 3 -W 5 10.77.0.2", SOON)?;
     console.ok(&format!("ping -c 3 -W 5 -s {long} 10.77.0.2"), SOON)?;
+    let has = console.ok("ip -o address show dev eth3", SOON)?;
+    ensure!(has.contains("inet 10.78.0."), "the launcher hands out no address: {has}");
+    // The kernel does not fragment a packet of up to the MTU.
+    let mtu = console.ok("cat /sys/class/net/eth3/mtu", SOON)?;
+    ensure!(mtu == JUMBO.to_string(), "the guest's MTU is {mtu}");
+    console.ok(&format!("ping -c 3 -W 5 -s {longest} {jumbo}"), SOON)?;
     let answer = console.ok("timeout 20 wget -qO- http://10.77.0.2/hostname", SOON)?;
     ensure!(answer == "second", "the second guest answers {answer}");
     // The definition forbids sending from another MAC address.
@@ -79,14 +88,19 @@ fn reach(console: &mut Console) -> Result<()> {
 fn guests_whose_second_cards_the_test_beds_delegate_attaches_reach_each_other_across_nodes() {
     in_namespace("lan", |namespace| {
         networks::define(namespace, "lan", &json!({}))?;
-        let range = json!({ "type": "host-local", "ranges": [[{ "subnet": "10.78.0.0/24" }]] });
-        networks::define(namespace, "leased", &json!({ "ipam": range }))?;
+        // Each node has a list of its own of the addresses in use, so each guest gets one from its own part of the range.
+        for (definition, from) in [("leased-first", "10.78.0.100"), ("leased-second", "10.78.0.200")] {
+            let range = json!([[{ "subnet": "10.78.0.0/24", "rangeStart": from }]]);
+            let ipam = json!({ "type": "host-local", "ranges": range });
+            networks::define(namespace, definition, &json!({ "ipam": ipam, "mtu": JUMBO }))?;
+        }
         let card = |name: &str| json!({ "name": name, "bridge": {} });
         let quiet = json!({ "name": "quiet", "bridge": {}, "macAddress": TWICE, "state": "down" });
         let mine = json!({ "name": "lan", "bridge": {}, "macAddress": MAC });
-        let first = with_cards("first", &[(mine, "lan"), (quiet.clone(), "lan")]);
+        let first =
+            with_cards("first", &[(mine, "lan"), (quiet.clone(), "lan"), (card("leased"), "leased-first")]);
         let second =
-            with_cards("second", &[(card("lan"), "lan"), (quiet, "lan"), (card("leased"), "leased")]);
+            with_cards("second", &[(card("lan"), "lan"), (quiet, "lan"), (card("leased"), "leased-second")]);
         namespace.apply(&placed(first, "node01", "10.77.0.1"))?;
         namespace.wait("vmi", "first", "to have a pod", SOON, |vmi| {
             vmi["status"]["phase"] == "Scheduling"
@@ -110,7 +124,7 @@ fn guests_whose_second_cards_the_test_beds_delegate_attaches_reach_each_other_ac
         let mut console = Console::open(namespace, "first")?;
         console.login(BOOT)?;
         look_at_first(namespace, &mut console)?;
-        reach(&mut console)?;
+        reach(&mut console, address)?;
         console.leave()?;
         // Neither the network nor an agent says which address the guest has: its neighbours were told.
         wait::until_true("the address that the guest gave itself", SOON, || {
