@@ -4,8 +4,9 @@ use crate::components::{RUNNING_COMPONENTS, lives, wait_in_force};
 use anyhow::{Context, Result, ensure};
 use barevirt_e2e::command::objects;
 use barevirt_e2e::installation::{Changed, wait_available};
+use barevirt_e2e::networks::{self, Left};
 use barevirt_e2e::wait::{self, BOOT, RUNNING, SOON};
-use barevirt_e2e::{Console, Node, alone, guest, in_namespace, networks};
+use barevirt_e2e::{Console, Namespace, Node, alone, guest, in_namespace};
 use serde_json::{Value, json};
 
 #[test]
@@ -140,8 +141,30 @@ fn by_plugin(name: &str, plugin: &str, node: &str, address: &str) -> Value {
     manifest
 }
 
+/// Turns the pod's link on its second network into a macvtap, as the CNI plugin of macvtaps makes it. A macvtap has another
+/// MAC address than the link below it.
+const MAKE_MACVTAP: &str = r#"
+    link=$(ip -o link show type veth | sed -n "s/.*: \(pod[0-9a-f]*\)@.*/\1/p")
+    ip link set $link down
+    ip link set $link name lower
+    ip link set lower address 02:00:00:79:00:98
+    ip link set lower up
+    ip link add link lower name $link type macvtap mode bridge
+"#;
+
+/// Makes it once the pod of that guest has its network. Until then the handler finds no tap, and tries again.
+fn make_macvtap(namespace: &Namespace, guest: &str) -> Result<()> {
+    let (node, sandbox) = wait::until("the pod's sandbox", RUNNING, || {
+        let Ok(pod) = namespace.launcher(guest) else { return Ok(None) };
+        let Ok(node) = Node::of(&pod) else { return Ok(None) };
+        let sandbox = node.processes(&pod, "pause")?.first().copied();
+        Ok(sandbox.map(|sandbox| (node, sandbox)))
+    })?;
+    node.sh(&format!("nsenter -t {sandbox} -n sh -ec '{MAKE_MACVTAP}'")).map(drop)
+}
+
 #[test]
-fn guests_that_a_binding_plugin_joins_to_the_test_beds_network_reach_each_other() {
+fn guests_that_binding_plugins_join_to_the_test_beds_network_reach_each_other() {
     in_namespace("plugin", |namespace| {
         let _alone = alone();
         wait_available()?;
@@ -149,6 +172,7 @@ fn guests_that_a_binding_plugin_joins_to_the_test_beds_network_reach_each_other(
         let _changed = Changed::begin(&json!({"configuration": {"network": {"binding": {
             "bare": {"domainAttachmentType": "managedTap", "migration": {"method": "link-refresh"},
                 "computeResourceOverhead": {"requests": {"memory": "7Mi"}}},
+            "macvtap": {"domainAttachmentType": "tap"},
         }}}}))?;
         wait_in_force(components.keys())?;
         let config = json!({"cniVersion": "1.0.0", "type": "bridge", "bridge": "lan0"});
@@ -158,7 +182,10 @@ fn guests_that_a_binding_plugin_joins_to_the_test_beds_network_reach_each_other(
         }))?;
         namespace.apply(&by_plugin("stranger", "other", "node01", "10.79.0.9"))?;
         namespace.apply(&by_plugin("first", "bare", "node01", "10.79.0.1"))?;
-        namespace.apply(&by_plugin("second", "bare", "node02", "10.79.0.2"))?;
+        let mut second = by_plugin("second", "macvtap", "node02", "10.79.0.2");
+        second["spec"]["domain"]["devices"]["interfaces"][1]["macAddress"] = json!("02:00:00:79:00:02");
+        namespace.apply(&second)?;
+        make_macvtap(namespace, "second")?;
         for guest in ["first", "second"] {
             namespace.wait_phase(guest, "Running", RUNNING)?;
         }
@@ -167,7 +194,16 @@ fn guests_that_a_binding_plugin_joins_to_the_test_beds_network_reach_each_other(
         wait::until_true("the second guest to answer", BOOT, || {
             Ok(console.run("ping -c 1 -W 2 10.79.0.2", SOON)?.1 == 0)
         })?;
+        let answer = console.ok("timeout 20 wget -qO- http://10.79.0.2/hostname", SOON)?;
+        ensure!(answer == "second", "the second guest answers {answer}");
+        // Both have the address of their instance: the guest, and the macvtap, which receives packets for no other.
+        let neighbour = console.ok("arp -n 10.79.0.2", SOON)?;
+        ensure!(neighbour.contains("02:00:00:79:00:02"), "{neighbour}");
         console.leave()?;
+        let left = Left::of(&namespace.launcher("second")?)?;
+        ensure!(left.links.len() == 2, "the pod has the links {:?}", left.links);
+        namespace.kubectl(&["delete", "vmi", "second"])?;
+        left.wait_gone()?;
         let event = namespace.wait_event("stranger", "FailedCreate")?;
         ensure!(event.contains("unable to find the network binding plugin 'other'"), "{event}");
         Ok(())
