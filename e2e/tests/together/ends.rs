@@ -2,7 +2,7 @@
 
 use anyhow::{Result, ensure};
 use barevirt_e2e::command::try_kubectl_with;
-use barevirt_e2e::networks::Left;
+use barevirt_e2e::networks::{self, Left};
 use barevirt_e2e::wait::{RUNNING, SHUTDOWN, SOON};
 use barevirt_e2e::{Console, Namespace, guest, in_namespace};
 use serde_json::{Value, json};
@@ -102,20 +102,45 @@ fn a_hard_eviction_without_grace_ends_as_failed_with_that_reason() {
     in_namespace("hardevict0", |namespace| hard_eviction_is_a_failure(namespace, 0));
 }
 
+/// The interface of a machine on the pod network, by the machine's name.
+fn interface(binding: &str) -> Value {
+    match binding {
+        "masquerade" => json!({ "name": "default", "masquerade": {} }),
+        "bridge" => json!({ "name": "default", "bridge": {} }),
+        _ => json!({ "name": "default", "passtBinding": {}, "ports": [{ "port": 80 }] }),
+    }
+}
+
 /// The kubelet gives up a pod that never starts its containers again: it makes no other sandbox for it.
 #[test]
-fn a_pod_whose_sandbox_ends_ends_with_its_guest_and_the_machine_starts_in_another() {
+fn a_pod_whose_sandbox_ends_ends_with_its_guest_and_the_machine_starts_in_another_with_every_binding() {
     in_namespace("sandbox", |namespace| {
-        namespace.apply(&guest::without_system(guest::machine("vm", "Always")))?;
-        let before = namespace.wait_phase("vm", "Running", RUNNING)?["metadata"]["uid"].clone();
-        let pod = namespace.launcher("vm")?;
-        let left = Left::of(&pod)?;
-        ensure!(!left.now()?.is_empty(), "nothing of the pod is found before");
-        left.node.kill(&pod, "pause", "KILL")?;
-        namespace.wait("vmi", "vm", "to be another, and Running", RUNNING * 2, |vmi| {
-            vmi["metadata"]["uid"] != before && vmi["status"]["phase"] == "Running"
-        })?;
-        ensure!(name(&namespace.launcher("vm")?) != name(&pod), "the guest runs in the same pod");
-        left.wait_gone()
+        networks::define(namespace, "lan", &json!({}))?;
+        let names = ["masquerade", "bridge", "passt"];
+        for name in names {
+            let mut machine = guest::without_system(guest::machine(name, "Always"));
+            let spec = guest::spec_of(&mut machine);
+            let second = json!({ "name": "lan", "bridge": {} });
+            spec["domain"]["devices"]["interfaces"] = json!([interface(name), second]);
+            guest::push(&mut spec["networks"], json!({ "name": "lan", "multus": { "networkName": "lan" } }));
+            namespace.apply(&machine)?;
+        }
+        let mut ended = Vec::new();
+        for machine in names {
+            let before = namespace.wait_phase(machine, "Running", RUNNING)?["metadata"]["uid"].clone();
+            let pod = namespace.launcher(machine)?;
+            let left = Left::of(&pod)?;
+            ensure!(left.links.len() == 2, "the pod of {machine} has the links {:?}", left.links);
+            left.node.kill(&pod, "pause", "KILL")?;
+            ended.push((machine, before, name(&pod), left));
+        }
+        for (machine, before, pod, left) in ended {
+            namespace.wait("vmi", machine, "to be another, and Running", RUNNING * 2, |vmi| {
+                vmi["metadata"]["uid"] != before && vmi["status"]["phase"] == "Running"
+            })?;
+            ensure!(name(&namespace.launcher(machine)?) != pod, "{machine} runs in the same pod");
+            left.wait_gone()?;
+        }
+        Ok(())
     });
 }
