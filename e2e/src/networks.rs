@@ -1,7 +1,7 @@
-//! Networks of the test bed beside that of the pods, and what pods have of networks on their nodes.
+//! Networks of the test bed beside that of the pods, cards on them, and what pods have of networks on their nodes.
 
 use crate::wait::{self, SOON};
-use crate::{Namespace, Node};
+use crate::{Namespace, Node, pods};
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
@@ -22,10 +22,63 @@ pub fn define(namespace: &Namespace, name: &str, more: &Value) -> Result<()> {
     }))
 }
 
+/// A pod on `node01` with a web server at port 8080, and with a second link on a network that gives addresses; its address there.
+///
+/// # Errors
+/// When it does not run, or has no address there.
+pub fn neighbour(namespace: &Namespace, network: &str) -> Result<String> {
+    let serve = "echo neighbour >/tmp/index.html; exec httpd -f -p 8080 -h /tmp";
+    let mut pod = pods::pod("neighbour", &["sh", "-c", serve]);
+    pod["metadata"]["annotations"] = json!({ "k8s.v1.cni.cncf.io/networks": network });
+    pod["spec"]["nodeName"] = json!("node01");
+    namespace.apply(&pod)?;
+    let pod =
+        namespace.wait("pod", "neighbour", "to run", SOON, |pod| pod["status"]["phase"] == "Running")?;
+    let noted = pod["metadata"]["annotations"]["k8s.v1.cni.cncf.io/network-status"].as_str();
+    let noted: Value = serde_json::from_str(noted.context("nothing is noted")?)?;
+    Ok(noted[1]["ips"][0].as_str().context("no address is noted")?.to_owned())
+}
+
+/// The status of a guest's card.
+///
+/// # Errors
+/// When the guest has no such card.
+pub fn card_status(namespace: &Namespace, guest: &str, card: &str) -> Result<Value> {
+    let vmi = namespace.need("vmi", guest)?;
+    let all = vmi["status"]["interfaces"].as_array().cloned().unwrap_or_default();
+    let found = all.iter().find(|entry| entry["name"] == card);
+    found.cloned().with_context(|| format!("{guest} tells of no card {card}: {all:?}"))
+}
+
+/// Adds a card with a bridge to the template of a machine, on the network of that definition.
+///
+/// # Errors
+/// When the API server refuses it.
+pub fn plug(namespace: &Namespace, machine: &str, (card, definition): (&str, &str), mac: &str) -> Result<()> {
+    let network = json!({ "name": card, "multus": { "networkName": definition } });
+    let interface = json!({ "name": card, "bridge": {}, "macAddress": mac });
+    let operations = json!([
+        { "op": "add", "path": "/spec/template/spec/networks/-", "value": network },
+        { "op": "add", "path": "/spec/template/spec/domain/devices/interfaces/-", "value": interface },
+    ]);
+    namespace.change("vm", machine, &operations)
+}
+
+/// Sets the state of a machine's card, which is counted from 0: `up`, `down` or `absent`.
+///
+/// # Errors
+/// When the API server refuses it.
+pub fn set_state(namespace: &Namespace, machine: &str, card: usize, state: &str) -> Result<()> {
+    let path = format!("/spec/template/spec/domain/devices/interfaces/{card}/state");
+    namespace.change("vm", machine, &json!([{ "op": "add", "path": path, "value": state }]))
+}
+
 /// What a launcher's pod has on its node outside its own network namespace.
 pub struct Left {
     /// The node that the pod is or was on.
     pub node: Node,
+    /// A process in the pod's network namespace.
+    process: u32,
     /// The pod's network namespace, as its processes name it.
     namespace: String,
     /// Where that namespace is mounted.
@@ -59,7 +112,20 @@ impl Left {
         };
         let name = |line: &str| Some(line.split(": ").nth(1)?.split('@').next()?.to_owned());
         let links = here.lines().filter(ours).filter_map(name).collect();
-        Ok(Self { node, namespace, mount: mount.trim().to_owned(), pod: uid, links })
+        Ok(Self { node, process, namespace, mount: mount.trim().to_owned(), pod: uid, links })
+    }
+
+    /// The links in the pod's own network namespace, one a line.
+    ///
+    /// # Errors
+    /// When the pod is gone.
+    pub fn links_of_pod(&self) -> Result<String> {
+        self.node.sh(&format!("nsenter -t {} -n ip -o link show", self.process))
+    }
+
+    /// The file in which the kernel lists these links, each with a colon behind its name.
+    pub fn links_file(&self) -> String {
+        format!("/proc/{}/net/dev", self.process)
     }
 
     /// The parts that are on the node now: links, rules, records of attachments, the pod's processes, and whatever holds its

@@ -1,17 +1,19 @@
-//! Kills daemons with signal 9, which no guest may notice, and no claim that is being filled.
+//! Kills daemons with signal 9, which no guest may notice, and no claim that is being filled, and no card that comes or goes.
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use barevirt_e2e::cdi::{Absent, DATA_VOLUMES};
 use barevirt_e2e::command::objects;
 use barevirt_e2e::counting::Counting;
 use barevirt_e2e::harm::{component_is_ready, kill_daemon, kill_kubernetes_api};
 use barevirt_e2e::moving_volume::boot;
+use barevirt_e2e::networks::{self, Left};
 use barevirt_e2e::slow_moves::SlowMoves;
 use barevirt_e2e::wait::{self, BOOT, MOVED, RUNNING, SOON};
 use barevirt_e2e::{
     Console, Namespace, Node, alone, guest, held_connection, in_namespace, installation, undisturbed,
 };
 use serde_json::{Value, json};
+use std::thread;
 use std::time::{Duration, Instant};
 
 fn uid(object: &Value) -> String {
@@ -113,7 +115,7 @@ fn connections_to_guests_of_every_binding_are_held_for_a_minute_while_handlers_a
         installation::kill("virt-controller")?;
         component_is_ready("virt-handler")?;
         component_is_ready("virt-controller")?;
-        std::thread::sleep(HELD.saturating_sub(begun.elapsed()));
+        thread::sleep(HELD.saturating_sub(begun.elapsed()));
         for (_, name) in BINDINGS {
             let pod = format!("to-{name}");
             let then = held_connection::received_by(namespace, &pod)?.numbers;
@@ -129,6 +131,74 @@ fn connections_to_guests_of_every_binding_are_held_for_a_minute_while_handlers_a
             );
         }
         Ok(())
+    });
+}
+
+/// What the pod's link on the network `red` is called while it is a port of a bridge; the digits are of the name's SHA-256.
+/// Other steps come before and after that in which it gets this name or loses it.
+const PORT: &str = "b1f51a511f1-nic";
+/// MAC address of the card.
+const MAC: &str = "02:00:00:81:00:01";
+
+/// Makes a change, and kills the handler in the moment in which the pod's link becomes a port of a bridge, or is none any more.
+fn handler_dies_amid(pod: &Left, becomes: bool, change: impl FnOnce() -> Result<()>) -> Result<()> {
+    let handlers = objects(&["pod", "-n", "kubevirt", "-l", "kubevirt.io=virt-handler"])?;
+    let handler = handlers.iter().find(|one| one["spec"]["nodeName"] == pod.node.name());
+    let handler = pod.node.processes(handler.context("the node has no handler")?, "virt-handler")?;
+    let handler = handler.first().context("no handler runs")?;
+    // The shell starts no program for this, so it sees the link within microseconds.
+    let is_there = format!("while read -r line; do case $line in {PORT}:*) return 0 ;; esac; done");
+    let (links, until) = (pod.links_file(), if becomes { "is_there" } else { "! is_there" });
+    let script = format!(
+        "timeout 60 sh -c 'is_there() {{ {is_there} <{links}; return 1; }}; until {until}; do :; done; kill -KILL {handler}'"
+    );
+    thread::scope(|scope| {
+        let killed = scope.spawn(|| pod.node.sh(&script));
+        change()?;
+        killed.join().map_err(|_| anyhow!("the thread that kills has panicked"))?.map(drop)
+    })
+}
+
+#[test]
+fn a_card_comes_and_goes_though_the_handler_dies_amid_the_steps() {
+    in_namespace("killcard", |namespace| {
+        let guests = undisturbed();
+        let range = json!({ "type": "host-local", "ranges": [[{ "subnet": "10.81.0.0/24" }]] });
+        networks::define(namespace, "leased", &json!({ "ipam": range }))?;
+        let neighbour = networks::neighbour(namespace, "leased")?;
+        let mut machine = guest::machine("vm", "Always");
+        guest::spec_of(&mut machine)["nodeSelector"] = json!({ "kubernetes.io/hostname": "node01" });
+        Console::boot(namespace, &machine)?.leave()?;
+        drop(guests);
+        let _alone = alone();
+        component_is_ready("virt-handler")?;
+        let before = uid(&namespace.need("vmi", "vm")?);
+        let pod = Left::of(&namespace.launcher("vm")?)?;
+        let links = pod.links_of_pod()?.lines().count();
+        handler_dies_amid(&pod, true, || networks::plug(namespace, "vm", ("red", "leased"), MAC))?;
+        wait::until_true("the guest to have the card", RUNNING * 2, || {
+            let card = networks::card_status(namespace, "vm", "red");
+            Ok(card.is_ok_and(|card| card["infoSource"] == "domain, multus-status"))
+        })?;
+        // The console is a stream through the handler.
+        let mut console = Console::open(namespace, "vm")?;
+        console.login(SOON)?;
+        console.ok(&format!("grep -q {MAC} /sys/class/net/eth1/address && ip link set eth1 up"), SOON)?;
+        console.ok("udhcpc -i eth1 -q -n -t 10 -T 1 -s /etc/udhcpc.script", SOON)?;
+        let answer = console.ok(&format!("timeout 20 wget -qO- http://{neighbour}:8080/"), SOON)?;
+        ensure!(answer == "neighbour", "{answer}");
+        console.leave()?;
+
+        handler_dies_amid(&pod, false, || networks::set_state(namespace, "vm", 1, "absent"))?;
+        namespace.wait("vmi", "vm", "to have one card", RUNNING * 2, |vmi| {
+            let cards = |list: &Value| list.as_array().map_or(0, Vec::len);
+            cards(&vmi["status"]["interfaces"]) == 1
+                && cards(&vmi["spec"]["domain"]["devices"]["interfaces"]) == 1
+        })?;
+        let after = pod.links_of_pod()?;
+        ensure!(after.lines().count() == links, "the card has left something in the pod: {after}");
+        ensure!(uid(&namespace.need("vmi", "vm")?) == before, "another instance");
+        component_is_ready("virt-handler")
     });
 }
 

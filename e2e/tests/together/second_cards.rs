@@ -5,7 +5,7 @@
 use anyhow::{Context, Result, ensure};
 use barevirt_e2e::networks::{self, Left, MTU};
 use barevirt_e2e::wait::{self, BOOT, RUNNING, SOON};
-use barevirt_e2e::{Console, Namespace, guest, in_namespace, pods};
+use barevirt_e2e::{Console, Namespace, guest, in_namespace};
 use serde_json::{Value, json};
 
 /// MAC address of the first guest's card.
@@ -37,14 +37,6 @@ fn placed(mut manifest: Value, node: &str, address: &str) -> Value {
     manifest
 }
 
-/// The status of a card.
-fn card_status(namespace: &Namespace, guest: &str, card: &str) -> Result<Value> {
-    let vmi = namespace.need("vmi", guest)?;
-    let all = vmi["status"]["interfaces"].as_array().cloned().unwrap_or_default();
-    let found = all.iter().find(|entry| entry["name"] == card);
-    found.cloned().with_context(|| format!("{guest} tells of no card {card}: {all:?}"))
-}
-
 /// Checks the first guest: its cards match its instance, and it reaches the second guest.
 fn look_at_first(namespace: &Namespace, console: &mut Console) -> Result<()> {
     let inside = console.ok("ip -o link show dev eth1", SOON)?;
@@ -52,12 +44,12 @@ fn look_at_first(namespace: &Namespace, console: &mut Console) -> Result<()> {
     console.ok("ip link set eth2 up", SOON)?;
     let carrier = console.ok("cat /sys/class/net/eth2/carrier", SOON)?;
     ensure!(carrier == "0", "the link that is down at the start is {carrier}");
-    let card = card_status(namespace, "first", "lan")?;
+    let card = networks::card_status(namespace, "first", "lan")?;
     let source = card["infoSource"].as_str().unwrap_or_default();
     ensure!(source.contains("domain") && source.contains("multus-status"), "{card}");
     ensure!(card["mac"] == MAC && card["linkState"] == "up" && card["queueCount"] == 1, "{card}");
     ensure!(card["podInterfaceName"].as_str().is_some_and(|link| link.starts_with("pod")), "{card}");
-    ensure!(card_status(namespace, "first", "quiet")?["linkState"] == "down");
+    ensure!(networks::card_status(namespace, "first", "quiet")?["linkState"] == "down");
     Ok(())
 }
 
@@ -116,7 +108,7 @@ fn guests_whose_second_cards_the_test_beds_delegate_attaches_reach_each_other_ac
         let mut other = Console::open(namespace, "second")?;
         other.login(BOOT)?;
         // If the network assigns addresses, the launcher hands the pod's own to the guest.
-        let leased = card_status(namespace, "second", "leased")?;
+        let leased = networks::card_status(namespace, "second", "leased")?;
         let address = leased["ipAddress"].as_str().context("no address of the network that has some")?;
         let inside = other.ok("ip -4 -o address show dev eth3", SOON)?;
         ensure!(inside.contains(&format!("inet {address}/24")), "the pod has {address}, the guest {inside}");
@@ -128,7 +120,7 @@ fn guests_whose_second_cards_the_test_beds_delegate_attaches_reach_each_other_ac
         console.leave()?;
         // Neither the network nor an agent says which address the guest has: its neighbours were told.
         wait::until_true("the address that the guest gave itself", SOON, || {
-            Ok(card_status(namespace, "first", "lan")?["ipAddress"] == "10.77.0.1")
+            Ok(networks::card_status(namespace, "first", "lan")?["ipAddress"] == "10.77.0.1")
         })?;
         let left = [Left::of(&namespace.launcher("first")?)?, Left::of(&namespace.launcher("second")?)?];
         for before in &left {
@@ -167,33 +159,10 @@ fn a_guest_whose_network_is_not_defined_says_so_and_starts_once_the_test_beds_de
         networks::define(namespace, "later", &json!({}))?;
         namespace.wait_phase("vm", "Running", RUNNING)?;
         wait::until_true("the card's link", SOON, || {
-            Ok(card_status(namespace, "vm", "late").is_ok_and(|card| card["podInterfaceName"].is_string()))
+            Ok(networks::card_status(namespace, "vm", "late")
+                .is_ok_and(|card| card["podInterfaceName"].is_string()))
         })
     });
-}
-
-/// Changes the template of the machine `vm` by operations of a JSON patch.
-fn change(namespace: &Namespace, operations: &Value) -> Result<()> {
-    namespace.change("vm", "vm", operations)
-}
-
-/// A pod with a web server and a second link on a network that gives addresses; its address there.
-fn neighbour(namespace: &Namespace, network: &str) -> Result<String> {
-    let mut pod = pods::pod(
-        "neighbour",
-        &["sh", "-c", "echo neighbour >/tmp/index.html; exec httpd -f -p 8080 -h /tmp"],
-    );
-    pod["metadata"]["annotations"] = json!({ "k8s.v1.cni.cncf.io/networks": network });
-    pod["spec"]["nodeName"] = json!("node01");
-    namespace.apply(&pod)?;
-    let pod =
-        namespace.wait("pod", "neighbour", "to run", SOON, |pod| pod["status"]["phase"] == "Running")?;
-    let noted: Value = serde_json::from_str(
-        pod["metadata"]["annotations"]["k8s.v1.cni.cncf.io/network-status"]
-            .as_str()
-            .context("nothing is noted")?,
-    )?;
-    Ok(noted[1]["ips"][0].as_str().context("no address is noted")?.to_owned())
 }
 
 #[test]
@@ -201,39 +170,29 @@ fn a_card_comes_and_goes_while_the_guest_runs_and_the_test_beds_delegate_attache
     in_namespace("plugged", |namespace| {
         let range = json!({ "type": "host-local", "ranges": [[{ "subnet": "10.79.0.0/24" }]] });
         networks::define(namespace, "leased", &json!({ "ipam": range }))?;
-        let address = neighbour(namespace, "leased")?;
+        let address = networks::neighbour(namespace, "leased")?;
         let mut machine = guest::machine("vm", "Always");
         guest::spec_of(&mut machine)["nodeSelector"] = json!({ "kubernetes.io/hostname": "node01" });
         namespace.apply(&machine)?;
         let uid = namespace.wait_phase("vm", "Running", RUNNING)?["metadata"]["uid"].clone();
         let mut console = Console::open(namespace, "vm")?;
         console.login(BOOT)?;
-        let template = "/spec/template/spec";
-        change(
-            namespace,
-            &json!([
-                { "op": "add", "path": format!("{template}/networks/-"),
-                  "value": { "name": "red", "multus": { "networkName": "leased" } } },
-                { "op": "add", "path": format!("{template}/domain/devices/interfaces/-"),
-                  "value": { "name": "red", "bridge": {}, "macAddress": MAC } },
-            ]),
-        )?;
+        networks::plug(namespace, "vm", ("red", "leased"), MAC)?;
         wait::until_true("the guest to have the card", SOON, || {
-            Ok(card_status(namespace, "vm", "red")
+            Ok(networks::card_status(namespace, "vm", "red")
                 .is_ok_and(|card| card["infoSource"] == "domain, multus-status"))
         })?;
         console.ok(&format!("grep -q {MAC} /sys/class/net/eth1/address && ip link set eth1 up"), SOON)?;
         console.ok("udhcpc -i eth1 -q -n -t 10 -T 1 -s /etc/udhcpc.script", SOON)?;
         let answer = console.ok(&format!("timeout 20 wget -qO- http://{address}:8080/"), SOON)?;
         ensure!(answer == "neighbour", "{answer}");
-        let state = format!("{template}/domain/devices/interfaces/1/state");
-        change(namespace, &json!([{ "op": "add", "path": state, "value": "down" }]))?;
+        networks::set_state(namespace, "vm", 1, "down")?;
         wait::until_true("the card's link to be down", SOON, || {
-            Ok(card_status(namespace, "vm", "red")?["linkState"] == "down")
+            Ok(networks::card_status(namespace, "vm", "red")?["linkState"] == "down")
         })?;
         let carrier = console.ok("cat /sys/class/net/eth1/carrier", SOON)?;
         ensure!(carrier == "0", "the link is {carrier}");
-        change(namespace, &json!([{ "op": "replace", "path": state, "value": "absent" }]))?;
+        networks::set_state(namespace, "vm", 1, "absent")?;
         namespace.wait("vmi", "vm", "to have one card", SOON, |vmi| {
             let cards = |list: &Value| list.as_array().map_or(0, Vec::len);
             cards(&vmi["status"]["interfaces"]) == 1
@@ -246,8 +205,8 @@ fn a_card_comes_and_goes_while_the_guest_runs_and_the_test_beds_delegate_attache
         let pod = namespace.launcher("vm")?;
         let left = Left::of(&pod)?;
         ensure!(left.links.len() == 1, "the pod is attached still: {:?}", left.links);
-        let process = left.node.processes(&pod, "virt-launcher")?.first().copied().context("no launcher")?;
-        let links = left.node.sh(&format!("nsenter -t {process} -n ip -o link show"))?;
+        // The loopback link, and those of the first card.
+        let links = left.links_of_pod()?;
         ensure!(links.lines().count() == 4, "the card has left something in the pod: {links}");
         Ok(())
     });
