@@ -139,26 +139,75 @@ fn the_settings_of_passt_are_completed() {
 /// The links of a pod before it got a card, and the descriptors of the card.
 type Noted = (BTreeMap<String, Link>, Descriptors);
 
+fn gone() -> Wanted {
+    Wanted { binding: Binding::Gone, ..on_red() }
+}
+
+/// A pod with an address of both families on the second network.
+fn pod_on_red() -> Option<(OwnedFd, OwnedFd)> {
+    let (node, pod) = node_and_pod(true)?;
+    attach_red(&node, &pod, vec![(RED_GUEST.into(), 24), (RED_GUEST6.into(), 64)]);
+    Some((node, pod))
+}
+
+/// Checks that the pod is again on the second network as it was before it got the card there.
+fn is_given_back(Scene { node, pod, noted: (before, _held) }: Scene<Noted>, outcome: Outcome) {
+    assert_eq!((outcome.cards.len(), names(&outcome.opened)), (0, vec![]));
+    let after = links(&pod);
+    assert_eq!(Vec::from_iter(after.keys()), Vec::from_iter(before.keys()));
+    let (red, former) = (&after[RED], &before[RED]);
+    assert_eq!((&red.mac, red.index, red.up), (&former.mac, former.index, true));
+    assert_eq!(Vec::from_iter(red.global()), Vec::from_iter(former.global()));
+    assert_eq!(red.routes, former.routes);
+    serve(&node, (Ipv4Addr::UNSPECIFIED, 9090).into());
+    assert_eq!(ask(&pod, (RED_NODE, 9090)), Some(RED_GUEST.to_string()));
+}
+
 #[test]
 fn the_removal_of_a_card_is_completed() {
     let scene = || {
-        let (node, pod) = node_and_pod(true)?;
-        attach_red(&node, &pod, vec![(RED_GUEST.into(), 24), (RED_GUEST6.into(), 64)]);
+        let (node, pod) = pod_on_red()?;
         let before = links(&pod);
         let made = prepare_all(&pod, vec![on_red()], &BTreeSet::new());
         assert_eq!(names(&made.opened), ["net/red/tap", "net/red/dhcp4", "net/red/ra"]);
         Some(Scene { node, pod, noted: (before, made.opened) })
     };
-    let check = |Scene { node, pod, noted: (before, _held) }: Scene<Noted>, outcome: Outcome| {
-        assert_eq!((outcome.cards.len(), names(&outcome.opened)), (0, vec![]));
-        let after = links(&pod);
-        assert_eq!(Vec::from_iter(after.keys()), Vec::from_iter(before.keys()));
-        let (red, former) = (&after[RED], &before[RED]);
-        assert_eq!((&red.mac, red.index, red.up), (&former.mac, former.index, true));
-        assert_eq!(Vec::from_iter(red.global()), Vec::from_iter(former.global()));
-        assert_eq!(red.routes, former.routes);
-        serve(&node, (Ipv4Addr::UNSPECIFIED, 9090).into());
-        assert_eq!(ask(&pod, (RED_NODE, 9090)), Some(RED_GUEST.to_string()));
+    next_handler_completes(&gone(), scene, is_given_back);
+}
+
+#[test]
+fn the_removal_of_a_card_on_a_macvlan_is_completed() {
+    let scene = || {
+        let (node, pod) = node_and_pod(false)?;
+        if !macvlan::attach(&node, &pod) {
+            return None;
+        }
+        with_netlink(&pod, |netlink| async move {
+            configure(&netlink, RED, &[(RED_GUEST.into(), 24)], &[]).await;
+        });
+        let before = links(&pod);
+        let made = prepare_all(&pod, vec![on_red()], &BTreeSet::new());
+        assert_eq!(names(&made.opened), ["net/red/tap", "net/red/dhcp4"]);
+        Some(Scene { node, pod, noted: (before, made.opened) })
     };
-    next_handler_completes(&Wanted { binding: Binding::Gone, ..on_red() }, scene, check);
+    next_handler_completes(&gone(), scene, is_given_back);
+}
+
+#[test]
+fn a_card_that_is_made_in_part_is_removed() {
+    let Some((_node, pod)) = pod_on_red() else { return };
+    let count = plan_for(&pod, &on_red()).len();
+    for done in 0..=count {
+        // Shown if the test fails.
+        eprintln!("the card is to go after {done} of {count} steps");
+        let (node, pod) = pod_on_red().unwrap();
+        let before = links(&pod);
+        let part: Vec<_> = plan_for(&pod, &on_red()).into_iter().take(done).collect();
+        with_netlink(&pod, |netlink| async move {
+            drop(apply::apply(&netlink, None, part).await.unwrap());
+        });
+        let outcome = prepare_all(&pod, vec![gone()], &BTreeSet::new());
+        assert_eq!(prepare_all(&pod, vec![gone()], &BTreeSet::new()).steps, 0);
+        is_given_back(Scene { node, pod, noted: (before, Descriptors::new()) }, outcome);
+    }
 }
