@@ -7,11 +7,11 @@
 //! is left out.
 
 use barevirt_protocol::descriptors::CallError;
-use barevirt_protocol::names::LONGEST_NAME;
+use barevirt_protocol::names::{LARGEST_MADE, LONGEST_NAME};
 use barevirt_protocol::v1::{
     AgentStats, BlockStats, Card, ClaimDisk, ControlResponse, Credentials, DebugResponse, DiskTrouble,
     FileSystemStats, GuestFacts, GuestInterface, GuestOs, GuestResponse, HelloResponse, HotDisk,
-    LauncherStatus, MachineSize, MachineStats, MigrateResponse, MigrationStatus, QmpResponse,
+    LauncherStatus, MachineSize, MachineStats, MadeDisk, MigrateResponse, MigrationStatus, QmpResponse,
     RealTimeResponse, ScreenshotResponse, ShutdownResponse, StatsResponse, SyncResponse,
 };
 use serde_json::Value;
@@ -153,6 +153,7 @@ impl Sanitize for LauncherStatus {
             cards,
             claim_disks,
             not_grown,
+            made_disks,
         } = self;
         reason.retain(|letter| letter.is_ascii_alphanumeric());
         cut(reason, REASON);
@@ -178,6 +179,7 @@ impl Sanitize for LauncherStatus {
         texts(local_disks, DISKS, WORD);
         all(claim_disks, DISKS);
         all(not_grown, DISKS);
+        all(made_disks, DISKS);
         all(cards, INTERFACES);
         if let Some(MigrationStatus { uid, reason, .. }) = migration {
             // No migration has a UID that is too long.
@@ -191,6 +193,14 @@ impl Sanitize for ClaimDisk {
     fn sanitize(&mut self) {
         let Self { volume, bytes: _ } = self;
         line(volume, WORD);
+    }
+}
+
+impl Sanitize for MadeDisk {
+    fn sanitize(&mut self) {
+        let Self { volume, bytes, read_only: _ } = self;
+        line(volume, WORD);
+        *bytes = (*bytes).min(LARGEST_MADE);
     }
 }
 
@@ -420,6 +430,7 @@ mod tests {
             local_disks: longs(),
             claim_disks: vec![ClaimDisk { volume: long(), bytes: 1 }; 1000],
             not_grown: vec![DiskTrouble { volume: long(), text: long() }; 1000],
+            made_disks: vec![MadeDisk { volume: long(), bytes: u64::MAX, read_only: true }; 1000],
             cards,
             migration: Some(MigrationStatus { uid: long(), reason: long(), ..MigrationStatus::default() }),
             ..LauncherStatus::default()
@@ -434,6 +445,7 @@ mod tests {
             (DESCRIPTORS, DISKS, "")
         );
         assert_eq!(status.cards[0].addresses.len(), INTERFACES);
+        assert_eq!((status.made_disks.len(), status.made_disks[0].bytes), (DISKS, LARGEST_MADE));
         let guest = status.guest.as_ref().unwrap();
         assert_eq!((guest.interfaces.len(), guest.interfaces[0].addresses.len()), (INTERFACES, INTERFACES));
         let text = format!("{status:?}");

@@ -100,15 +100,23 @@ pub struct Begun {
 }
 
 impl Target {
-    /// Requests a key, and opens a connection for each of these disks and one for the memory.
+    /// Requests a key, and opens a connection for each of these disks and one for the memory. `images` are disks that the
+    /// guest only reads; they are left out if the target does not take them.
     ///
     /// # Errors
     /// When the handler cannot be reached, is not the node's, or refuses.
-    pub async fn begin(&self, own: &Client, migration: &str, disks: &[String]) -> Result<Begun, CallError> {
+    pub async fn begin(
+        &self,
+        own: &Client,
+        migration: &str,
+        disks: &[String],
+        images: &[String],
+    ) -> Result<Begun, CallError> {
         let request = Request::Begin { migration: migration.to_owned() };
         match self.ask(own, &request).await? {
-            Answer::Begun { key, ticket, post_copy } => {
-                let disks = disks.iter().map(|disk| MigrationStream::Disk(disk.clone()));
+            Answer::Begun { key, ticket, post_copy, images: takes } => {
+                let images: &[String] = if takes { images } else { &[] };
+                let disks = disks.iter().chain(images).map(|disk| MigrationStream::Disk(disk.clone()));
                 let mut connections = Vec::new();
                 // The connection for the memory starts the migration at the target, so it comes last.
                 for stream in disks.chain([MigrationStream::Memory]) {

@@ -53,6 +53,9 @@ pub enum Answer {
         /// Whether the target can run the guest before all of its memory has arrived.
         #[serde(default)]
         post_copy: bool,
+        /// Whether the target takes disks that the guest only reads.
+        #[serde(default)]
+        images: bool,
     },
     /// The request was carried out.
     Done,
@@ -106,11 +109,15 @@ mod tests {
         assert_eq!(line(&go).unwrap(), b"{\"go\":{\"migration\":\"m\",\"hold\":true}}\n");
         let begin: Request = serde_json::from_str(r#"{"begin":{"migration":"m","later":1}}"#).unwrap();
         assert_eq!(begin, Request::Begin { migration: "m".to_owned() });
-        let begun = Answer::Begun { key: Some([255; 32]), ticket: [254; 32], post_copy: true };
-        let text = line(&begun).unwrap();
+        let begun =
+            |images| Answer::Begun { key: Some([255; 32]), ticket: [254; 32], post_copy: true, images };
+        let text = line(&begun(true)).unwrap();
         assert!(text.len() < LONGEST);
-        assert_eq!(serde_json::from_slice::<Answer>(&text).unwrap(), begun);
-        assert_eq!(format!("{begun:?}"), "Begun");
+        assert_eq!(serde_json::from_slice::<Answer>(&text).unwrap(), begun(true));
+        assert_eq!(format!("{:?}", begun(true)), "Begun");
+        // A handler of an older version does not mention them.
+        let text = String::from_utf8(text).unwrap().replace(",\"images\":true", "");
+        assert_eq!(serde_json::from_str::<Answer>(&text).unwrap(), begun(false));
     }
 
     #[test]

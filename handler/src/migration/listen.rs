@@ -26,7 +26,7 @@ use tracing::{debug, info, warn};
 
 use super::arrivals::{Arrival, Arrivals, Purpose};
 use super::control::{Answer, LONGEST, MAGIC, Request, Secret, WELCOME, line};
-use super::plan::offers_post_copy;
+use super::plan::{images, offers_post_copy};
 use super::silence::end_by_silence;
 
 /// Most concurrent connections that have not yet said what they are for, or are being answered.
@@ -202,16 +202,16 @@ async fn answer(request: &Request, arrival: Arrival, state: &ListenState) -> Ans
             }
             state.arrivals.admit(migration, ticket, Purpose::Begin(key));
             info!(migration, source, "guest is admitted");
-            let post_copy =
-                report.borrow().status.as_ref().is_some_and(|status| offers_post_copy(status, migration));
-            Answer::Begun { key, ticket, post_copy }
+            let told = report.borrow().status.clone().unwrap_or_default();
+            let (post_copy, images) = (offers_post_copy(&told, migration), !images(&told).is_empty());
+            Answer::Begun { key, ticket, post_copy, images }
         }
         Request::Rejoin { migration } => {
             let Some(ticket) = secret() else {
                 return Answer::Refused("there are no random numbers".to_owned());
             };
             state.arrivals.admit(migration, ticket, Purpose::Rejoin);
-            Answer::Begun { key: None, ticket, post_copy: true }
+            Answer::Begun { key: None, ticket, post_copy: true, images: false }
         }
         Request::Go { migration, hold } => {
             let order = Order::Go(MigrationGo { hold: *hold });

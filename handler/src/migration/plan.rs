@@ -131,6 +131,14 @@ pub fn copied(vmi: &VirtualMachineInstance, launcher: &LauncherStatus) -> Result
     Ok(disks)
 }
 
+/// Disks that the guest only reads, and that were made of the manifest and of objects. A migration copies them if the target
+/// takes them: the objects may have changed since.
+#[must_use]
+pub fn images(launcher: &LauncherStatus) -> Vec<String> {
+    let images = launcher.made_disks.iter().filter(|disk| disk.read_only);
+    images.map(|disk| disk.volume.clone()).collect()
+}
+
 /// Why the migration fails at its start, if an annotation of the instance says that it shall; the message is KubeVirt's.
 #[must_use]
 pub fn fails_as_asked(vmi: &VirtualMachineInstance) -> Option<&'static str> {
@@ -194,7 +202,7 @@ pub fn source(
 
 #[cfg(test)]
 mod tests {
-    use barevirt_protocol::v1::{ClaimDisk, MigrationRecovery};
+    use barevirt_protocol::v1::{ClaimDisk, MadeDisk, MigrationRecovery};
     use serde_json::{Value, json};
 
     use super::*;
@@ -229,6 +237,13 @@ mod tests {
         launcher.claim_disks =
             ["data", "more"].map(|volume| ClaimDisk { volume: volume.to_owned(), bytes: 1 }).into();
         assert_eq!(copied(&moves, &launcher), Ok(vec!["root".to_owned(), "data".to_owned()]));
+    }
+
+    #[test]
+    fn of_disks_made_of_objects_those_that_are_only_read_are_images() {
+        let made = |volume: &str, read_only| MadeDisk { volume: volume.to_owned(), bytes: 1, read_only };
+        let made_disks = vec![made("seed", false), made("settings", true)];
+        assert_eq!(images(&LauncherStatus { made_disks, ..LauncherStatus::default() }), ["settings"]);
     }
 
     #[test]

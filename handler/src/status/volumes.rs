@@ -1,9 +1,9 @@
 //! Hotplugged volumes in a VMI's status, from the moment at which the launcher is involved. The controller
 //! writes earlier phases, and that a volume is to be removed.
 
-use barevirt_api::hotplug;
 use barevirt_api::names::{REASON_DISK_NOT_GROWN, REASON_HOTPLUG_FAILED, VOLUME_READY, VOLUME_UNMOUNTED};
-use barevirt_api::v1::{VirtualMachineInstance, VirtualMachineInstanceStatus, VolumeStatus};
+use barevirt_api::v1::{VirtualMachineInstance, VirtualMachineInstanceStatus, Volume, VolumeStatus};
+use barevirt_api::{cloud_init, hotplug, object_volume};
 use barevirt_protocol::names;
 use barevirt_protocol::v1::{HotDisk, LauncherStatus};
 
@@ -53,6 +53,27 @@ pub(super) fn report_moved(status: &mut VirtualMachineInstanceStatus, launcher: 
         let moves = migrated_volumes.iter().any(|moved| moved.volume_name == entry.name);
         let Some(disk) = launcher.claim_disks.iter().find(|disk| disk.volume == entry.name) else { continue };
         entry.size = moves.then(|| i64::try_from(disk.bytes).unwrap_or(i64::MAX));
+    }
+}
+
+/// Writes the sizes of disks that were made of the manifest and of objects, for the target of a migration, and removes that of
+/// a disk of which the launcher does not tell it.
+pub(super) fn report_made(
+    volumes: &mut Vec<VolumeStatus>,
+    vmi: &VirtualMachineInstance,
+    launcher: &LauncherStatus,
+) {
+    let is_made = |volume: &&Volume| cloud_init::of(volume).is_some() || object_volume::of(volume).is_some();
+    for Volume { name, .. } in vmi.spec.volumes.iter().filter(is_made) {
+        let disk = launcher.made_disks.iter().find(|disk| disk.volume == *name);
+        let size = disk.map(|disk| i64::try_from(disk.bytes).unwrap_or(i64::MAX));
+        match volumes.iter_mut().find(|entry| entry.name == *name) {
+            Some(entry) => entry.size = size,
+            None if size.is_some() => {
+                volumes.push(VolumeStatus { name: name.clone(), size, ..VolumeStatus::default() });
+            }
+            None => {}
+        }
     }
 }
 
@@ -117,7 +138,7 @@ fn is_gone(vmi: &VirtualMachineInstance, name: &str, claim: &str, launcher: &Lau
 #[cfg(test)]
 mod tests {
     use super::*;
-    use barevirt_protocol::v1::DiskTrouble;
+    use barevirt_protocol::v1::{DiskTrouble, MadeDisk};
     use serde_json::{Value, json};
 
     fn vmi(claim: Option<&str>, phase: &str) -> VirtualMachineInstance {
@@ -204,6 +225,31 @@ mod tests {
         assert_eq!((&after[0], after[1].0.as_deref()), (&told, Some("VolumeReady")));
         launcher.not_grown = vec![];
         assert_eq!(report(&launcher)[0], (None, None));
+    }
+
+    #[test]
+    fn the_size_of_a_disk_that_was_made_is_told_as_long_as_the_launcher_tells_it() {
+        let mut vmi = vmi(Some("c"), "Ready");
+        let volumes = json!([{"name": "seed", "cloudInitNoCloud": {"userData": "x"}},
+            {"name": "settings", "configMap": {"name": "a"}}, {"name": "boot", "containerDisk": {"image": "x"}}]);
+        vmi.spec.volumes = serde_json::from_value(volumes).unwrap();
+        let made = |volume: &str, bytes| MadeDisk { volume: volume.to_owned(), bytes, read_only: true };
+        let mut launcher = LauncherStatus {
+            made_disks: vec![made("settings", 4096), made("boot", 5), made("nowhere", 6)],
+            ..LauncherStatus::default()
+        };
+        let mut told = vmi.status.clone().unwrap().volume_status;
+        let mut report = |launcher: &LauncherStatus| {
+            report_made(&mut told, &vmi, launcher);
+            told.iter().map(|entry| (entry.name.clone(), entry.size)).collect::<Vec<_>>()
+        };
+        let expected = |size| {
+            [("boot", None), ("data", None), ("settings", size)].map(|(name, size)| (name.to_owned(), size))
+        };
+        assert_eq!(report(&launcher), expected(Some(4096)));
+        // A launcher of an older version does not tell it.
+        launcher.made_disks.clear();
+        assert_eq!(report(&launcher), expected(None));
     }
 
     #[test]

@@ -27,6 +27,9 @@ pub const VHOST_VSOCK: &str = "vhost-vsock";
 /// Longest descriptor name that is accepted, in bytes.
 pub const LONGEST_NAME: usize = 512;
 
+/// Largest disk that a launcher makes of the manifest and of objects, in bytes: several times what fits in them.
+pub const LARGEST_MADE: u64 = 128 << 20;
+
 /// Stream of the guest's first serial port.
 pub const STREAM_SERIAL0: &str = "serial0";
 

@@ -4,9 +4,9 @@
 
 use barevirt_protocol::v1::{
     Card, ClaimDisk, Control, ControlRequest, Credentials, DiskTrouble, Facts, GuestFacts, GuestInterface,
-    GuestOs, GuestResponse, HelloRequest, HelloResponse, Interface, LauncherStatus, Pause, Phase, QmpRequest,
-    QmpResponse, RealTimeRequest, Route, ScreenshotRequest, ScreenshotResponse, ShutdownRequest, SyncRequest,
-    SyncResponse,
+    GuestOs, GuestResponse, HelloRequest, HelloResponse, Interface, LauncherStatus, MadeDisk, Pause, Phase,
+    QmpRequest, QmpResponse, RealTimeRequest, Route, ScreenshotRequest, ScreenshotResponse, ShutdownRequest,
+    SyncRequest, SyncResponse,
 };
 use barevirt_protocol::v1::{MachineStats, MigrationStats, ProcessStats, StatsResponse, VcpuStats};
 use prost::Message;
@@ -186,6 +186,11 @@ fn routes_and_cards() {
     );
     let disk = ClaimDisk { volume: "d".into(), bytes: 300 };
     golden(&LauncherStatus { claim_disks: vec![disk], ..LauncherStatus::default() }, "aa0206 0a0164 10ac02");
+    let made = MadeDisk { volume: "d".into(), bytes: 300, read_only: true };
+    golden(
+        &LauncherStatus { made_disks: vec![made], ..LauncherStatus::default() },
+        "ba0208 0a0164 10ac02 1801",
+    );
     let trouble = DiskTrouble { volume: "d".into(), text: "t".into() };
     golden(&LauncherStatus { not_grown: vec![trouble], ..LauncherStatus::default() }, "b20206 0a0164 120174");
 }

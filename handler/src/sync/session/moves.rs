@@ -159,7 +159,8 @@ impl Session {
         let report = self.report().status.unwrap_or_default();
         let disks = migration::plan::copied(vmi, &report).map_err(StepError::NotCopied)?;
         let target = target(vmi);
-        let Begun { connections, key, post_copy } = target.begin(own, uid, &disks).await?;
+        let images = migration::plan::images(&report);
+        let Begun { connections, key, post_copy } = target.begin(own, uid, &disks, &images).await?;
         let named = connections.into_iter().map(|(stream, connection)| {
             (MigrationChannel { uid: uid.to_owned(), stream }.descriptor(), connection)
         });

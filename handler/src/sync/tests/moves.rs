@@ -177,18 +177,18 @@ async fn only_the_handler_of_the_source_is_answered_and_a_ticket_is_needed() {
     let other = authority();
     let disks = ["root".to_owned()];
     for (who, migration) in [(own("node03", &by).await, "m-1"), (own(NODE, &by).await, "m-2")] {
-        let refused = called.begin(&who, migration, &[]).await.unwrap_err();
+        let refused = called.begin(&who, migration, &[], &[]).await.unwrap_err();
         assert!(
             matches!(&refused, CallError::Refused { why, .. } if why.contains("no guest is expected")),
             "{refused}"
         );
     }
     // The certificates are from another authority, so neither side trusts the other.
-    let refused = called.begin(own(NODE, &other).await.as_ref(), "m-1", &disks).await.unwrap_err();
+    let refused = called.begin(own(NODE, &other).await.as_ref(), "m-1", &disks, &[]).await.unwrap_err();
     assert!(matches!(refused, CallError::Io { .. }), "{refused}");
     // The target has to be the handler of that node.
     let elsewhere = Target { node: "node03".to_owned(), ..called.clone() };
-    let refused = elsewhere.begin(own(NODE, &by).await.as_ref(), "m-1", &disks).await.unwrap_err();
+    let refused = elsewhere.begin(own(NODE, &by).await.as_ref(), "m-1", &disks, &[]).await.unwrap_err();
     assert!(matches!(refused, CallError::Io { .. }), "{refused}");
     let mut stranger = TcpStream::connect((address, PORT)).await.unwrap();
     stranger.write_all(&MAGIC).await.unwrap();
@@ -196,7 +196,9 @@ async fn only_the_handler_of_the_source_is_answered_and_a_ticket_is_needed() {
     stranger.write_all(b"\x06memory").await.unwrap();
     assert!(stranger.read_u8().await.is_err());
 
-    let begun = called.begin(own(NODE, &by).await.as_ref(), "m-1", &disks).await.unwrap();
+    // The target's launcher takes no images.
+    let images = ["seed".to_owned()];
+    let begun = called.begin(own(NODE, &by).await.as_ref(), "m-1", &disks, &images).await.unwrap();
     let streams: Vec<String> = begun.connections.iter().map(|(stream, _)| stream.name()).collect();
     assert_eq!((streams, begun.key.is_some()), (vec!["disk/root".to_owned(), "memory".to_owned()], true));
 
@@ -253,7 +255,7 @@ async fn both_ends_of_each_connection_between_qemus_end_by_silence() {
     until_ready(&source, &target, &at_target).await;
     let called = Target { node: TARGET.to_owned(), address: address.to_string() };
     let own = own(NODE, &by).await;
-    let begun = called.begin(own.as_ref(), "m-1", &["root".to_owned()]).await.unwrap();
+    let begun = called.begin(own.as_ref(), "m-1", &["root".to_owned()], &[]).await.unwrap();
     assert_eq!(begun.connections.len(), 2);
     for (stream, ours) in begun.connections {
         ends_by_silence(&target, stream, ours).await;
@@ -275,7 +277,7 @@ async fn silent_connections_keep_no_guest_from_coming() {
         silent.push(socket.connect((address, PORT).into()).await.unwrap());
     }
     let called = Target { node: TARGET.to_owned(), address: address.to_string() };
-    let refused = called.begin(own(NODE, &by).await.as_ref(), "m-1", &[]).await.unwrap_err();
+    let refused = called.begin(own(NODE, &by).await.as_ref(), "m-1", &[], &[]).await.unwrap_err();
     assert!(matches!(&refused, CallError::Refused { .. }), "{refused}");
 }
 
