@@ -254,7 +254,7 @@ fn disk(vmi: &VirtualMachineInstance, volume: &Volume) -> Option<String> {
     })
 }
 
-/// Whether the volume is a disk of the guest, and a file of its node. One that is only read is made anew on the target.
+/// Whether the volume is a disk of the guest, and a file of its node. One that is only read does not count, as in KubeVirt.
 fn is_local_disk(spec: &VirtualMachineInstanceSpec, volume: &Volume) -> bool {
     let mut disks = spec.domain.devices.disks.iter();
     let is_disk = disks.any(|disk| disk.name == volume.name && !disk.is_readonly());

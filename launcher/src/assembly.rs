@@ -27,7 +27,7 @@ use crate::migration::host_cards::HostCards;
 use crate::pins::Pins;
 use crate::process::Command;
 use crate::supervisor::Launch;
-use crate::volumes::Prepared;
+use crate::volumes::{Made, Prepared};
 
 /// Time limit for QEMU's answer to its first command. Allocating much guest memory takes long.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(300);
@@ -268,7 +268,7 @@ pub fn assemble(
         acpi: vmi.acpi(),
         paused: vmi.vmi().spec.start_strategy.as_deref() == Some(START_STRATEGY_PAUSED),
         agent_port,
-        disks: copyable(vmi, &machine.disks, installation, incoming.is_some()),
+        disks: copyable(vmi, &machine.disks, &volumes.made, installation, incoming.is_some()),
         incoming: incoming.map(|incoming| incoming.uid),
         keys,
     };
@@ -276,8 +276,15 @@ pub fn assemble(
     Ok(Assembly { launch, ends, layout: machine.layout, hot_disks, came })
 }
 
-/// Disks that the guest writes. Disks that are only read are made on the target as they were made here.
-fn copyable(vmi: &ValidVmi, disks: &[Disk], installation: &Installation, comes: bool) -> Copyable {
+/// Disks that the guest writes, and those that it only reads and that were made here. Other disks that are only read are
+/// the same files, or equal ones, on the target.
+fn copyable(
+    vmi: &ValidVmi,
+    disks: &[Disk],
+    made: &[Made],
+    installation: &Installation,
+    comes: bool,
+) -> Copyable {
     let written = disks.iter().filter(|disk| disk.is_written()).filter_map(|disk| {
         let volume = vmi.volumes().iter().find(|volume| volume.name == disk.name)?;
         // If the file is shared, the target has the same file; if not, the guest does not move.
@@ -285,12 +292,20 @@ fn copyable(vmi: &ValidVmi, disks: &[Disk], installation: &Installation, comes: 
             return None;
         }
         let on_claim = volume.claim().is_some_and(|claim| !claim.is_ephemeral);
-        Some(LocalDisk { name: disk.name.clone(), node: Image::node_of(&disk.name), on_claim })
+        Some(LocalDisk { name: disk.name.clone(), node: Image::node_of(&disk.name), on_claim, image: None })
     });
     let (claims, local) = written.partition(|disk| disk.on_claim);
     let moved = vmi.vmi().status.iter().flat_map(|status| &status.migrated_volumes);
-    let awaited = moved.filter(|_| comes).map(|moved| moved.volume_name.clone()).collect();
-    Copyable { local, claims, awaited, socket: installation.disk_socket.clone() }
+    let moved = moved.filter(|_| comes).map(|moved| &moved.volume_name);
+    let come = made.iter().filter(|made| made.comes).map(|made| &made.volume);
+    let awaited = moved.chain(come).cloned().collect();
+    let images = made.iter().filter(|made| made.read_only).map(|made| LocalDisk {
+        name: made.volume.clone(),
+        node: Image::node_of(&made.volume),
+        on_claim: false,
+        image: Some(made.path.clone()),
+    });
+    Copyable { local, claims, images: images.collect(), awaited, socket: installation.disk_socket.clone() }
 }
 
 /// Dedicated CPUs for the guest, if requested.

@@ -1,6 +1,20 @@
-//! What the instance's status says about the claims of its volumes. Pure.
+//! What the instance's status says about its volumes and their claims. Pure.
 
 use barevirt_api::valid::ValidVmi;
+use barevirt_protocol::names::LARGEST_MADE;
+
+/// The size that the status tells of a volume's disk.
+fn size(vmi: &ValidVmi, volume: &str) -> Option<u64> {
+    let told = &vmi.vmi().status.as_ref()?.volume_status;
+    let size = told.iter().find(|known| known.name == volume)?.size?;
+    u64::try_from(size).ok().filter(|size| *size > 0)
+}
+
+/// Size of a disk that was made of the manifest or of an object when the guest started on another node.
+#[must_use]
+pub fn made_size(vmi: &ValidVmi, volume: &str) -> Option<u64> {
+    size(vmi, volume).filter(|size| *size <= LARGEST_MADE)
+}
 
 /// Size of a new disk on a claim that the volume moves to with its guest: that of the current disk, else that
 /// of any new disk on the claim. `None` if the volume does not move.
@@ -8,10 +22,8 @@ use barevirt_api::valid::ValidVmi;
 pub fn moved_size(vmi: &ValidVmi, volume: &str) -> Option<u64> {
     let status = vmi.vmi().status.as_ref()?;
     let moved = status.migrated_volumes.iter().find(|moved| moved.volume_name == volume)?;
-    let told = status.volume_status.iter().find(|known| known.name == volume).and_then(|known| known.size);
-    let told = told.and_then(|size| u64::try_from(size).ok()).filter(|size| *size > 0);
     // Rounded up to whole mebibytes.
-    let told = told.map(|size| size.next_multiple_of(1 << 20));
+    let told = size(vmi, volume).map(|size| size.next_multiple_of(1 << 20));
     told.or_else(|| moved.destination_pvc_info.as_ref()?.disk_bytes())
 }
 

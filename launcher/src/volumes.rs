@@ -4,21 +4,20 @@
 //! All files made here are in one directory and are removed with the VM. An image is only read, through a
 //! descriptor; the guest's writes go to an empty qcow2 file over it.
 
+mod made;
+
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use barevirt_api::cloud_init::{self, Layout};
-use barevirt_api::names::{CLUSTER_INSTANCETYPE_ANNOTATION, INSTANCETYPE_ANNOTATION};
-use barevirt_api::object_volume;
 use barevirt_api::quantity;
 use barevirt_api::v1::{HostDisk, Volume, VolumeClaim};
-use barevirt_api::valid::{ValidDisk, ValidInterface, ValidVmi};
+use barevirt_api::valid::{ValidDisk, ValidVmi};
 use barevirt_machine::{Cache, FdSet, FdSetMember, FileSource, ImageFormat, VolumeFacts};
 use barevirt_protocol::v1::ClaimDisk;
 
-use crate::cloudinit::{self, CloudInitError, ConfigDrive, Identity, Seed};
-use crate::credentials;
+pub use self::made::Made;
+use crate::cloudinit::{CloudInitError, ConfigDrive};
 use crate::descriptors::Descriptors;
 use crate::disk::claim::{self, Access, ClaimError};
 use crate::disk::host::{self, HostDiskError};
@@ -26,7 +25,7 @@ use crate::disk::qcow2::{self, Qcow2Error};
 use crate::disk::{Format, Image};
 use crate::downward_metrics;
 use crate::growing::{self, Growing};
-use crate::object_disk::{self, ObjectDiskError};
+use crate::object_disk::ObjectDiskError;
 use crate::reported;
 
 /// Why a volume cannot be prepared; names the volume.
@@ -98,6 +97,14 @@ pub enum VolumeError {
         /// The error of the system.
         source: std::io::Error,
     },
+    /// The file for the contents that its guest brings along cannot be made.
+    #[error("volume {volume}: cannot make the file of its disk")]
+    Blank {
+        /// The volume.
+        volume: String,
+        /// The error of the system.
+        source: std::io::Error,
+    },
     /// Its cloud-init image cannot be made.
     #[error(transparent)]
     CloudInit(#[from] CloudInitError),
@@ -144,6 +151,8 @@ pub struct Prepared {
     pub late_locks: Vec<PathBuf>,
     /// Config drives that are made once the places of the machine's devices are known.
     pub config_drives: Vec<ConfigDrive>,
+    /// Disks that were made of the manifest and of objects.
+    pub made: Vec<Made>,
 }
 
 /// Prepares every volume. `bases` are the images, by the name of their volume.
@@ -214,27 +223,7 @@ fn prepare_one(
             thick: false,
         });
     }
-    let (path, format) = if let Some(given) = cloud_init::of(&disk.volume) {
-        let seed = |source| CloudInitError::Seed { volume: volume(), source };
-        let keys = credentials::cloud_init_keys(vmi.spec(), given.layout, &places.secrets);
-        let identity = identity(vmi, keys.map_err(|source| seed(source.into()))?);
-        let first = vmi
-            .volumes()
-            .iter()
-            .find(|other| cloud_init::of(other).is_some_and(|other| other.layout == given.layout));
-        let first = first.is_some_and(|first| first.name == *name);
-        let path = cloudinit::image_path(&places.directory, &identity, given.layout, name, first);
-        let seed = Seed::new(&given, &identity, &places.secrets.join(name)).map_err(seed)?;
-        if given.layout == Layout::ConfigDrive && vmi.interfaces().iter().any(is_tagged) {
-            let late = ConfigDrive { volume: volume(), path: path.clone(), identity, seed };
-            prepared.config_drives.push(late);
-        } else {
-            cloudinit::write_image(name, &seed, &path)?;
-        }
-        (path, ImageFormat::Raw)
-    } else if let Some(object) = object_volume::of(&disk.volume) {
-        let path = object_disk::make(&object, &places.objects)
-            .map_err(|source| VolumeError::Object { volume: volume(), source })?;
+    let (path, format) = if let Some(path) = made::prepare(vmi, disk, places, prepared)? {
         (path, ImageFormat::Raw)
     } else if let Some(source) = empty_disk {
         let size =
@@ -346,10 +335,6 @@ fn on_node(
     Ok(VolumeFacts { name, source, format, read_only, overlay: None, cache, thick: false })
 }
 
-fn is_tagged(valid: &ValidInterface) -> bool {
-    valid.interface.tag.as_deref().is_some_and(|tag| !tag.is_empty())
-}
-
 /// Makes an empty image for the guest's writes.
 fn make(volume: &str, path: &Path, size: u64) -> Result<(), VolumeError> {
     // An earlier launcher of the same pod may have left a file, which is useless now.
@@ -365,23 +350,6 @@ fn hold(volume: &str, file: OwnedFd, descriptors: &mut Descriptors, fd_sets: &mu
     let member = FdSetMember { fd: descriptors.add(file), what: format!("volume {volume}") };
     fd_sets.push(FdSet { number, members: vec![member] });
     FileSource::FdSet(number)
-}
-
-/// The guest's identity for cloud-init.
-fn identity(vmi: &ValidVmi, keys: Vec<String>) -> Identity {
-    let annotations = vmi.vmi().metadata.annotations.as_ref();
-    // As in KubeVirt, the cluster-wide one comes first.
-    let instance_type = [CLUSTER_INSTANCETYPE_ANNOTATION, INSTANCETYPE_ANNOTATION]
-        .into_iter()
-        .find_map(|name| annotations?.get(name).filter(|name| !name.is_empty()));
-    Identity {
-        name: vmi.name().to_owned(),
-        namespace: vmi.namespace().to_owned(),
-        hostname: vmi.hostname(),
-        uuid: vmi.firmware_uuid(),
-        instance_type: instance_type.cloned(),
-        keys,
-    }
 }
 
 /// Number of the first set; lower numbers are not for volumes.

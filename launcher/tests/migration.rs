@@ -5,6 +5,8 @@
 mod counter;
 #[path = "migration/host_cards.rs"]
 mod host_cards;
+#[path = "migration/images.rs"]
+mod images;
 #[path = "migration/post_copy.rs"]
 mod post_copy;
 #[path = "migration/recovery.rs"]
@@ -99,12 +101,17 @@ impl End {
         bare.launch.keys = keys.path().join("keys");
         bare.launch.disks.socket = keys.path().join("disks.sock");
         if data.is_some() {
-            let disk = LocalDisk { name: "data".to_owned(), node: "disk-data".to_owned(), on_claim };
+            let (name, node) = ("data".to_owned(), "disk-data".to_owned());
+            let disk = LocalDisk { name, node, on_claim, image: None };
             let (local, claims) = if on_claim { (vec![], vec![disk]) } else { (vec![disk], vec![]) };
             let awaited = claims.iter().filter(|_| incoming).map(|disk| disk.name.clone()).collect();
             let socket = bare.launch.disks.socket;
-            bare.launch.disks = Copyable { local, claims, awaited, socket };
+            bare.launch.disks = Copyable { local, claims, awaited, socket, ..Copyable::default() };
         }
+        Self::supervised(bare, incoming, keys)
+    }
+
+    fn supervised(mut bare: support::Bare, incoming: bool, keys: tempfile::TempDir) -> Self {
         bare.launch.incoming = incoming.then(|| UID.to_owned());
         let (requests, asked) = mpsc::channel(4);
         let sender = watch::Sender::new(Status::default());
@@ -379,9 +386,14 @@ async fn with_disks([here, there]: [PathBuf; 2], on_claim: bool) -> (End, End) {
 }
 
 async fn send_with_disk(source: &End, target: &End, limits: Limits) {
+    send_with(source, target, "data", limits).await;
+}
+
+/// Sends the guest with the disk of this name.
+async fn send_with(source: &End, target: &End, disk: &str, limits: Limits) {
     let ((ours, theirs), (our_disk, their_disk)) = (connection(), connection());
-    let baggage = |memory, disk| {
-        let disks = BTreeMap::from([("data".to_owned(), disk)]);
+    let baggage = |memory, connection| {
+        let disks = BTreeMap::from([(disk.to_owned(), connection)]);
         Some(Baggage { memory, key: Key::new(vec![7; 32]), disks })
     };
     target.order(MigrationOrder::Receive { baggage: baggage(theirs, their_disk) }).await.unwrap();

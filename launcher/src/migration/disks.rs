@@ -4,6 +4,11 @@
 //!
 //! The copies end while the guest is paused, before its device state is sent. If one is not complete then,
 //! the migration fails.
+//!
+//! A disk that the guest only reads, and that was made of the manifest or of an object, is copied in the same way: the object may
+//! have changed since. Its node at the target stays read-only. QEMU there opens the file once more, to write what comes.
+
+mod nodes;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -26,8 +31,6 @@ const COMMAND: Duration = Duration::from_secs(10);
 const END: Duration = Duration::from_secs(20);
 /// Interval of polling while copies end.
 const LOOK: Duration = Duration::from_millis(5);
-/// QEMU can limit a disk to multiples of this size, in bytes.
-const SECTOR: u64 = 512;
 
 /// A disk to copy.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,6 +41,8 @@ pub struct LocalDisk {
     pub node: String,
     /// Whether it is on a claim: the target's may be larger.
     pub on_claim: bool,
+    /// The file of a disk that the guest only reads.
+    pub image: Option<PathBuf>,
 }
 
 /// The disks of a machine that migrations can copy, and the socket on which QEMU receives them.
@@ -47,7 +52,10 @@ pub struct Copyable {
     pub local: Vec<LocalDisk>,
     /// Disks on claims. A migration copies those that move to other claims.
     pub claims: Vec<LocalDisk>,
-    /// Names of the disks on claims that the incoming migration fills.
+    /// Disks that the guest only reads, and that were made of the manifest and of objects. A migration copies those that it has
+    /// a connection for: other versions have none.
+    pub images: Vec<LocalDisk>,
+    /// Names of the disks that are empty until the incoming migration fills them.
     pub awaited: BTreeSet<String>,
     /// The socket.
     pub socket: PathBuf,
@@ -57,14 +65,16 @@ impl Copyable {
     /// The disks that the incoming migration copies to here. Disks on claims are only included if it fills
     /// them.
     #[must_use]
-    pub fn incoming(&self) -> LocalDisks {
-        self.with(|name| self.awaited.contains(name))
+    pub fn incoming(&self, connections: &DiskConnections) -> LocalDisks {
+        self.with(|LocalDisk { name, image, .. }| {
+            self.awaited.contains(name) || (image.is_some() && connections.contains_key(name))
+        })
     }
 
     /// The disks that are copied from here, one for each connection.
     #[must_use]
     pub fn outgoing(&self, connections: &DiskConnections) -> LocalDisks {
-        self.with(|name| connections.contains_key(name))
+        self.with(|disk| connections.contains_key(&disk.name))
     }
 
     /// The socket on which QEMU takes a new connection, after one broke in post-copy.
@@ -73,9 +83,9 @@ impl Copyable {
         self.socket.with_file_name("recovery.sock")
     }
 
-    fn with(&self, moves: impl Fn(&str) -> bool) -> LocalDisks {
-        let claims = self.claims.iter().filter(|disk| moves(&disk.name));
-        LocalDisks { all: self.local.iter().chain(claims).cloned().collect(), socket: self.socket.clone() }
+    fn with(&self, moves: impl Fn(&LocalDisk) -> bool) -> LocalDisks {
+        let others = self.claims.iter().chain(&self.images).filter(|disk| moves(disk));
+        LocalDisks { all: self.local.iter().chain(others).cloned().collect(), socket: self.socket.clone() }
     }
 }
 
@@ -129,9 +139,14 @@ impl LocalDisks {
             tls_authz: None,
         };
         qmp.execute(start, Deadline::after(COMMAND)).await?;
-        for LocalDisk { name, node, .. } in &self.all {
+        for (index, LocalDisk { name, node, image, .. }) in self.all.iter().enumerate() {
             let connection = connections.remove(name).ok_or_else(|| NotBegun::NoConnection(name.clone()))?;
-            qmp.execute(export(name, node), Deadline::after(COMMAND)).await?;
+            let copy = copy_name(index);
+            if let Some(path) = image {
+                qmp.execute(nodes::image(path, &copy), Deadline::after(COMMAND)).await?;
+            }
+            let written = if image.is_some() { &copy } else { node };
+            qmp.execute(nodes::export(name, node, written), Deadline::after(COMMAND)).await?;
             connect(&self.socket, connection).await?;
         }
         Ok(())
@@ -148,23 +163,26 @@ impl LocalDisks {
         tls: bool,
         limits: Limits,
     ) -> Result<u64, NotBegun> {
-        let nodes = qmp.execute(QueryNamedBlockNodes { flat: true }, Deadline::after(COMMAND)).await?;
+        let known = qmp.execute(QueryNamedBlockNodes { flat: true }, Deadline::after(COMMAND)).await?;
+        let key = tls.then_some(KEY);
+        // Images are too small to have a share.
+        let sharing = self.all.iter().filter(|disk| disk.image.is_none()).count();
         let mut bytes = 0_u64;
         for (index, disk) in self.all.iter().enumerate() {
-            let (LocalDisk { name, node, on_claim }, copy) = (disk, copy_name(index));
+            let (LocalDisk { name, node, on_claim, .. }, copy) = (disk, copy_name(index));
             let connection = connections.remove(name).ok_or_else(|| NotBegun::NoConnection(name.clone()))?;
             let fd = qmp::getfd { fdname: copy.clone() };
             qmp.execute_with_fds(fd, &[connection.as_fd()], Deadline::after(COMMAND)).await?;
-            let NamedBlockImage { virtual_size, actual_size } = image_of(&nodes, node)?;
+            let NamedBlockImage { virtual_size, actual_size } = image_of(&known, node)?;
             let size = on_claim.then_some(virtual_size);
-            match qmp.execute(target(name, &copy, tls, size), Deadline::after(COMMAND)).await {
+            match qmp.execute(nodes::target(name, &copy, key, size), Deadline::after(COMMAND)).await {
                 Err(Error::Refused { desc, .. }) if *on_claim => {
                     let why = format!("disk {name} cannot be copied to its new claim: {desc}");
                     return Err(NotBegun::Copy(why));
                 }
                 added => added.map(drop)?,
             }
-            let mirror = mirror(disk, copy, self.all.len(), limits);
+            let mirror = mirror(disk, copy, sharing, limits);
             qmp.execute(mirror, Deadline::after(COMMAND)).await?;
             bytes = bytes.saturating_add(size.or(actual_size).unwrap_or(virtual_size));
         }
@@ -226,7 +244,7 @@ impl LocalDisks {
         Ok(())
     }
 
-    /// Makes QEMU on the target stop the export.
+    /// Makes QEMU on the target stop the export, and close the files of images for writing.
     ///
     /// # Errors
     /// If QEMU does not answer.
@@ -234,7 +252,13 @@ impl LocalDisks {
         if self.all.is_empty() {
             return Ok(());
         }
-        unless_refused(qmp.execute(qmp::nbd_server_stop {}, by).await)
+        unless_refused(qmp.execute(qmp::nbd_server_stop {}, by).await)?;
+        // The guest reads the images by their own nodes.
+        for (index, _) in self.all.iter().enumerate().filter(|(_, disk)| disk.image.is_some()) {
+            let delete = qmp::blockdev_del { node_name: copy_name(index) };
+            unless_refused(qmp.execute(delete, by).await)?;
+        }
+        Ok(())
     }
 
     /// Undoes everything on either side, as far as it was done.
@@ -261,59 +285,6 @@ impl LocalDisks {
             unless_refused(qmp.execute(delete, Deadline::after(COMMAND)).await)?;
         }
         Ok(())
-    }
-}
-
-/// The command that exports a disk.
-fn export(name: &str, node: &str) -> qmp::block_export_add {
-    let base = qmp::BlockExportOptionsBase {
-        id: node.to_owned(),
-        node_name: node.to_owned(),
-        writable: Some(true),
-        fixed_iothread: None,
-        iothread: None,
-        writethrough: None,
-    };
-    let name = qmp::BlockExportOptionsNbdBase { name: Some(name.to_owned()), description: None };
-    qmp::block_export_add((qmp::BlockExportOptionsNbd::from(name), base).into())
-}
-
-/// The command that opens the target's export of a disk, on the connection of the copy's name, as the node of that
-/// name. With a size, the node is only that many first bytes of the export, which may be larger: QEMU only copies to
-/// a disk of the same size. It refuses a smaller disk.
-fn target(export: &str, copy: &str, tls: bool, size: Option<u64>) -> qmp::blockdev_add {
-    let nbd = qmp::BlockdevOptionsNbd {
-        export: Some(export.to_owned()),
-        server: qmp::FdSocketAddress { str: copy.to_owned() }.into(),
-        tls_creds: tls.then(|| KEY.to_owned()),
-        tls_hostname: tls.then(|| "migration".to_owned()),
-        open_timeout: None,
-        reconnect_delay: None,
-        x_dirty_bitmap: None,
-    };
-    let named = node_options(Some(copy.to_owned()));
-    let whole_sectors = size.filter(|size| size.is_multiple_of(SECTOR));
-    match whole_sectors.and_then(|size| i64::try_from(size).ok()) {
-        None => qmp::blockdev_add((nbd, named).into()),
-        Some(size) => {
-            let file = qmp::BlockdevRef::definition(Box::new((nbd, node_options(None)).into()));
-            let mut raw = qmp::BlockdevOptionsRaw::from(file);
-            raw.size = Some(size);
-            qmp::blockdev_add((raw, named).into())
-        }
-    }
-}
-
-/// A node's options that all drivers have.
-fn node_options(node_name: Option<String>) -> qmp::BlockdevOptionsBase {
-    qmp::BlockdevOptionsBase {
-        node_name,
-        auto_read_only: None,
-        cache: None,
-        detect_zeroes: None,
-        discard: None,
-        force_share: None,
-        read_only: None,
     }
 }
 
@@ -393,8 +364,12 @@ mod tests {
 
     #[test]
     fn all_copies_are_to_be_there_and_complete() {
-        let disk =
-            |name: &str| LocalDisk { name: name.to_owned(), node: format!("disk-{name}"), on_claim: false };
+        let disk = |name: &str| LocalDisk {
+            name: name.to_owned(),
+            node: format!("disk-{name}"),
+            on_claim: false,
+            image: None,
+        };
         let disks = LocalDisks { all: vec![disk("a"), disk("b")], socket: PathBuf::new() };
         let job = |index: u32, ready: bool| {
             json!({"type": "mirror", "device": format!("copy-{index}"), "len": 10, "offset": 4, "ready": ready, "speed": 0,
@@ -413,28 +388,42 @@ mod tests {
     }
 
     #[test]
-    fn claims_are_copied_only_where_they_move() {
-        let disk =
-            |name: &str, on_claim| LocalDisk { name: name.to_owned(), node: name.to_owned(), on_claim };
+    fn claims_are_copied_only_where_they_move_and_images_where_both_versions_can() {
+        let disk = |name: &str, on_claim, image: Option<&str>| LocalDisk {
+            name: name.to_owned(),
+            node: name.to_owned(),
+            on_claim,
+            image: image.map(PathBuf::from),
+        };
         let copyable = Copyable {
-            local: vec![disk("root", false)],
-            claims: vec![disk("data", true), disk("more", true)],
-            awaited: ["more".to_owned()].into(),
+            local: vec![disk("root", false, None)],
+            claims: vec![disk("data", true, None), disk("more", true, None)],
+            images: vec![disk("seed", false, Some("/seed")), disk("settings", false, Some("/settings"))],
+            awaited: ["more", "settings"].map(str::to_owned).into(),
             socket: PathBuf::new(),
         };
         let names =
             |disks: LocalDisks| disks.all.into_iter().map(|disk| disk.name).collect::<Vec<_>>().join(" ");
-        assert_eq!(names(copyable.incoming()), "root more");
-        let connection = || OwnedFd::from(std::os::unix::net::UnixStream::pair().unwrap().0);
-        assert_eq!(names(copyable.outgoing(&DiskConnections::new())), "root");
-        let connections = ["data", "root", "other"].map(|name| (name.to_owned(), connection())).into();
-        assert_eq!(names(copyable.outgoing(&connections)), "root data");
+        let connections = |names: &[&str]| -> DiskConnections {
+            let connection = || OwnedFd::from(std::os::unix::net::UnixStream::pair().unwrap().0);
+            names.iter().map(|name| ((*name).to_owned(), connection())).collect()
+        };
+        // An image without contents is never left out, so a migration without its connection fails.
+        assert_eq!(names(copyable.incoming(&connections(&[]))), "root more settings");
+        assert_eq!(
+            names(copyable.incoming(&connections(&["root", "data", "seed"]))),
+            "root more seed settings"
+        );
+        assert_eq!(names(copyable.outgoing(&connections(&[]))), "root");
+        let found = copyable.outgoing(&connections(&["data", "root", "other", "seed"]));
+        assert_eq!(names(found), "root data seed");
     }
 
     #[test]
     fn all_copies_together_have_the_bandwidth_of_one_migration() {
         let mirror = |on_claim, copies, bandwidth| {
-            let disk = LocalDisk { name: "data".to_owned(), node: "disk-data".to_owned(), on_claim };
+            let (name, node) = ("data".to_owned(), "disk-data".to_owned());
+            let disk = LocalDisk { name, node, on_claim, image: None };
             let limits = Limits {
                 bandwidth,
                 downtime: Duration::ZERO,
@@ -456,20 +445,5 @@ mod tests {
             "on-target-error": "report"});
         assert_eq!(mirror(false, 1, None), node);
         assert_eq!(mirror(true, 1, None)["sync"], "full");
-    }
-
-    #[test]
-    fn a_copy_is_written_to_as_many_bytes_as_the_disk_has() {
-        let sent = |tls, size| serde_json::to_value(target("data", "copy-0", tls, size)).unwrap();
-        let export = json!({"driver": "nbd", "export": "data", "server": {"type": "fd", "str": "copy-0"}});
-        let mut whole = export.clone();
-        whole["node-name"] = json!("copy-0");
-        assert_eq!(sent(false, None), whole);
-        assert_eq!(sent(false, Some(1000)), whole);
-        let first = json!({"driver": "raw", "node-name": "copy-0", "size": 1024, "file": export});
-        assert_eq!(sent(false, Some(1024)), first);
-        let encrypted = sent(true, Some(1024))["file"].clone();
-        assert_eq!(encrypted["tls-creds"], KEY);
-        assert_eq!(encrypted["tls-hostname"], "migration");
     }
 }

@@ -6,7 +6,7 @@ use std::time::UNIX_EPOCH;
 use barevirt_api::v1::GuestOsInfo;
 use barevirt_protocol::v1::{
     Card, ClaimDisk, Credentials, DiskTrouble, GuestFacts, GuestInterface, GuestOs, HotDisk, LauncherStatus,
-    MachineSize, MigrationRecovery, MigrationState, MigrationStatus, Pause, Phase,
+    MachineSize, MadeDisk, MigrationRecovery, MigrationState, MigrationStatus, Pause, Phase,
 };
 
 use crate::credentials::serve::Outcome;
@@ -43,6 +43,8 @@ pub struct Circumstances {
     pub claim_disks: Vec<ClaimDisk>,
     /// Disks that could not grow with their claims.
     pub not_grown: Vec<DiskTrouble>,
+    /// Disks that were made of the manifest and of objects.
+    pub made_disks: Vec<MadeDisk>,
 }
 
 /// The whole status.
@@ -77,6 +79,7 @@ pub fn report(status: &Status, circumstances: &Circumstances, guest: Option<&Fac
         local_disks,
         claim_disks,
         not_grown,
+        made_disks,
     } = circumstances.clone();
     let since = running_since.and_then(|since| since.duration_since(UNIX_EPOCH).ok());
     let message = if stage == Stage::Waiting { waiting_for } else { message };
@@ -109,6 +112,7 @@ pub fn report(status: &Status, circumstances: &Circumstances, guest: Option<&Fac
         local_disks,
         claim_disks,
         not_grown,
+        made_disks,
     }
 }
 

@@ -43,7 +43,7 @@ use crate::host_devices;
 use crate::real_time::{self, RealTime};
 use crate::sriov;
 use crate::state;
-use crate::volumes::{self, Base, Places};
+use crate::volumes::{self, Base, Made, Places};
 
 /// The result of the preparation.
 #[derive(Debug)]
@@ -208,6 +208,7 @@ fn put_together(
 
     let disks = confine::disks(&volumes.volumes);
     let claim_disks = volumes.on_claims.clone();
+    let made = volumes.made.clone();
     for device in std::mem::take(&mut volumes.late_locks) {
         spawn_local(late_lock::hold(device));
     }
@@ -280,6 +281,8 @@ fn put_together(
         let disks = assembly.launch.disks.local.iter();
         circumstances.local_disks = disks.map(|disk| disk.name.clone()).collect();
         circumstances.claim_disks = claim_disks;
+        // All of them are made now, also those that needed the places of devices.
+        circumstances.made_disks = made.iter().filter_map(Made::report).collect();
     });
     let boot = Bytes(wanted.vmi.guest_memory());
     let people = pod.people.subscribe();

@@ -134,7 +134,7 @@ impl Supervisor<'_> {
             }
             Effect::Receive => {
                 let Some(baggage) = self.baggage.take() else { return };
-                self.disks = self.copyable.incoming();
+                self.disks = self.copyable.incoming(&baggage.disks);
                 let (keys, disks) = (self.keys.clone(), self.disks.clone());
                 self.beside(async move { begun(qemu::receive(&qmp, &keys, &disks, baggage).await) });
             }

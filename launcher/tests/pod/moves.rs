@@ -32,6 +32,13 @@ async fn connect(source: &Pod, target: &Pod, streams: &[MigrationStream]) {
     }
 }
 
+/// Streams of a guest's disks that come along, and of its memory.
+fn streams(status: &LauncherStatus) -> Vec<MigrationStream> {
+    let images = status.made_disks.iter().filter(|disk| disk.read_only).map(|disk| &disk.volume);
+    let disks = status.local_disks.iter().chain(images).cloned().map(MigrationStream::Disk);
+    disks.chain([MigrationStream::Memory]).collect()
+}
+
 /// Whether a target is ready for its guest.
 fn awaits(status: &LauncherStatus) -> bool {
     status.ready && state(status) == MigrationState::Awaited && !status.machine_type.is_empty()
@@ -56,8 +63,7 @@ async fn go(
 /// Moves a guest from a running source to a target that was prepared for it, and waits until it runs there.
 pub(crate) async fn travel((source, watch): (&Pod, &mut Watch), (target, target_watch): (&Pod, &mut Watch)) {
     let awaited = target_watch.until("awaits it", awaits).await;
-    let disks = awaited.local_disks.iter().map(|disk| MigrationStream::Disk(disk.clone()));
-    connect(source, target, &disks.chain([MigrationStream::Memory]).collect::<Vec<_>>()).await;
+    connect(source, target, &streams(&awaited)).await;
     let (mut client, mut at_target) = (source.handler().await, target.handler().await);
     go(&mut client, &mut at_target, watch).await;
     target_watch.until("received", |status| state(status) == MigrationState::Received).await;
@@ -85,9 +91,7 @@ async fn a_guest_with_its_disks_goes_from_one_pod_to_another() {
     assert_eq!((awaited.phase(), &awaited.machine_type), (Phase::Starting, &running.machine_type));
     assert_eq!(awaited.local_disks, running.local_disks);
 
-    let disks = running.local_disks.iter().map(|disk| MigrationStream::Disk(disk.clone()));
-    let streams: Vec<_> = disks.chain([MigrationStream::Memory]).collect();
-    connect(&source, &target, &streams).await;
+    connect(&source, &target, &streams(&running)).await;
     go(&mut client, &mut at_target, &mut watch).await;
     // Letting it run now would make two running guests.
     let control = ControlRequest { control: Control::Unpause.into(), ..Default::default() };
@@ -119,6 +123,58 @@ async fn a_guest_with_its_disks_goes_from_one_pod_to_another() {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     assert_eq!(status["return"]["status"], "running");
+}
+
+/// Mounts a config map as the kubelet does.
+fn mount(pod: &Pod, version: &str, contents: &str) {
+    let files = pod.at("private/config-map/settings");
+    std::fs::create_dir_all(files.join(version)).unwrap();
+    std::fs::write(files.join(version).join("color"), contents).unwrap();
+    std::os::unix::fs::symlink(version, files.join("..data")).unwrap();
+}
+
+#[tokio::test]
+async fn a_guest_keeps_the_disks_of_objects_that_it_started_with() {
+    let mut object = vmi();
+    let disk = json!({"name": "settings", "cdrom": {"bus": "sata"}});
+    object["spec"]["domain"]["devices"]["disks"].as_array_mut().unwrap().push(disk);
+    let volume = json!({"name": "settings", "configMap": {"name": "c"}});
+    object["spec"]["volumes"].as_array_mut().unwrap().push(volume);
+    let source = Pod::start(&[]).await;
+    mount(&source, "..1", "blue");
+    let mut client = source.handler().await;
+    let mut watch = Watch::open(&mut client).await;
+    client.sync(of(1, &object)).await.unwrap();
+    let _helper = source.root_disk().await;
+    let running = watch.running().await;
+    assert_eq!(running.local_disks, ["root", "seed", "scratch"]);
+    let made: Vec<_> = running.made_disks.iter().map(|disk| (disk.volume.as_str(), disk.read_only)).collect();
+    assert_eq!(made, [("seed", false), ("settings", true)]);
+
+    let target = Pod::start(&[]).await;
+    mount(&target, "..2", &"green".repeat(10_000));
+    let told: Vec<Value> = running
+        .made_disks
+        .iter()
+        .map(|disk| json!({"name": disk.volume, "target": "", "size": disk.bytes}))
+        .collect();
+    object["status"] = json!({"machine": {"type": running.machine_type}, "volumeStatus": told});
+    object["metadata"]["annotations"] = json!({"barevirt.dev/pci-layout": running.pci_layout});
+    let mut at_target = target.handler().await;
+    let mut target_watch = Watch::open(&mut at_target).await;
+    let mut wanted = of(1, &object);
+    wanted.get_mut().incoming_migration = MIGRATION.to_owned();
+    at_target.sync(wanted).await.unwrap();
+    let _target_helper = target.root_disk().await;
+    travel((&source, &mut watch), (&target, &mut target_watch)).await;
+    target_watch.running().await;
+    client.migrate(order(Order::Result(MigrationResult { went: true, lost: false }))).await.unwrap();
+    for image in
+        ["private/config-map-disks/settings.iso", "ephemeral/cloud-init-data/default/test/noCloud.iso"]
+    {
+        let [here, there] = [&source, &target].map(|pod| std::fs::read(pod.at(image)).unwrap());
+        assert!(here.iter().any(|byte| *byte != 0) && here == there, "{image}");
+    }
 }
 
 /// QEMU opens the device: the launcher's filter always refuses the system call `userfaultfd`.
