@@ -47,6 +47,7 @@ mod migration;
 mod migration_connection;
 mod migration_drain;
 mod migration_firmware;
+mod migration_objects;
 mod migration_plugged;
 mod migration_post_copy;
 mod migration_targets;
