@@ -243,7 +243,7 @@ mod tests {
             report_made(&mut told, &vmi, launcher);
             told.iter().map(|entry| (entry.name.clone(), entry.size)).collect::<Vec<_>>()
         };
-        let expected = |size| {
+        let expected = |size: Option<i64>| {
             [("boot", None), ("data", None), ("settings", size)].map(|(name, size)| (name.to_owned(), size))
         };
         assert_eq!(report(&launcher), expected(Some(4096)));
