@@ -1,4 +1,7 @@
-//! A node loses power: its instances are reported, and run elsewhere once the node is known to be gone.
+//! A node loses power: its instances are reported, and run elsewhere once the node is known to be gone. What a
+//! guest has synced is still there.
+
+mod synced;
 
 use anyhow::{Context, Result, ensure};
 use barevirt_e2e::cdi::{Absent, DATA_VOLUMES};
