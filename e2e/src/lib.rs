@@ -22,6 +22,7 @@ pub mod bench;
 pub mod cdi;
 pub mod changes;
 pub mod command;
+pub mod components;
 mod condition;
 pub mod console;
 pub mod counting;

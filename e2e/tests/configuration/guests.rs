@@ -1,8 +1,8 @@
 //! Settings that decide what a guest may have.
 
-use crate::components::{RUNNING_COMPONENTS, lives, wait_in_force};
 use anyhow::{Context, Result, ensure};
 use barevirt_e2e::command::objects;
+use barevirt_e2e::components::{RUNNING_COMPONENTS, lives, wait_in_force};
 use barevirt_e2e::installation::{Changed, wait_available};
 use barevirt_e2e::networks::{self, Left};
 use barevirt_e2e::wait::{self, BOOT, RUNNING, SOON};

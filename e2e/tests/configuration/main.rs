@@ -3,7 +3,6 @@
 //!
 //! The tests change the `KubeVirt` object, and one removes the operator, so they have their own file.
 
-mod components;
 mod guests;
 mod nodes;
 mod reports;

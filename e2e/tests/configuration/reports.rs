@@ -1,7 +1,7 @@
 //! Metrics of the components, and the objects of a machine.
 
-use crate::components::{ALL_COMPONENTS, lives, raw, wait_in_force};
 use anyhow::{Context, Result, ensure};
+use barevirt_e2e::components::{ALL_COMPONENTS, lives, raw, wait_in_force};
 use barevirt_e2e::installation::{Changed, wait_available};
 use barevirt_e2e::wait::{RUNNING, SOON};
 use barevirt_e2e::{alone, guest, in_namespace};

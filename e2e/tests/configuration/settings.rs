@@ -1,8 +1,8 @@
 //! Settings that take effect, are refused, or slip through.
 
-use crate::components::{ALL_COMPONENTS, RUNNING_COMPONENTS, health, lives, version, wait_in_force};
 use anyhow::{Context, Result, ensure};
 use barevirt_e2e::command::{kubectl, object, objects, try_kubectl, try_virtctl, virtctl};
+use barevirt_e2e::components::{ALL_COMPONENTS, RUNNING_COMPONENTS, health, lives, version, wait_in_force};
 use barevirt_e2e::installation::{self, Changed, NAMESPACE, ROLLOUT, condition, kubevirt, wait_available};
 use barevirt_e2e::wait::{self, RUNNING, SOON};
 use barevirt_e2e::{Node, alone, guest, in_namespace};
