@@ -82,6 +82,26 @@ test_http() {
     passed "a file is fetched whole"
 }
 
+address_of() { kubectl -n test-bed get pods -l "app=$1" -o 'jsonpath={.items[0].status.podIP}'; }
+
+test_s3() {
+    local address
+    address=$(address_of s3)
+    [[ $(curl -s -m 5 "http://$address:8080/images/file.qcow2") == *'<Code>AccessDenied</Code>'* ]]
+    [[ $(curl -s -m 5 -H 'Authorization: AWS4-HMAC-SHA256 Credential=a/b,SignedHeaders=host,Signature=c' \
+        -H "X-Amz-Date: $(date -u +%Y%m%dT%H%M%SZ)" "http://$address:8080/images/file.qcow2") == *'<Code>InvalidAccessKeyId</Code>'* ]]
+    passed "objects are refused to whom has not the keys; the program's own test (go test) and Barevirt's importer have them"
+}
+
+test_proxy() {
+    local address
+    address=$(address_of proxy)
+    curl -sf -m 5 -o /dev/null --cacert "$run/pki/ca.crt" -x "http://reader:open-sesame@$address:3128" "$api_server/readyz"
+    ! curl -sf -m 5 -o /dev/null --cacert "$run/pki/ca.crt" -x "http://$address:3128" "$api_server/readyz" ||
+        die "the proxy connects whom it does not know"
+    passed "the proxy connects whom it knows to the API server"
+}
+
 # Whether Prometheus reaches the components.
 scraped() {
     local address
@@ -126,7 +146,7 @@ test_policy() {
 main() {
     need_root
     local names=("$@") name volumes=
-    [[ $# -gt 0 ]] || names=(block rwx registry http prometheus policy)
+    [[ $# -gt 0 ]] || names=(block rwx registry http s3 proxy prometheus policy)
     kubectl create namespace addons-test --dry-run=client -o yaml | kubectl apply -f - >/dev/null
     for name in "${names[@]}"; do
         case $name in

@@ -2,12 +2,12 @@
 # Adds to the cluster what only some tests need, or removes it again. An installed add-on is
 # updated.
 #
-#   cluster-up/addons.sh NAME...            block rwx registry http prometheus policy
+#   cluster-up/addons.sh NAME...            block rwx registry http s3 proxy prometheus policy
 #   cluster-up/addons.sh remove NAME...
 #   cluster-up/addons.sh push ARCHIVE NAME  an OCI archive into the add-on
 #                                           registry, as $registry_host/NAME
 #
-# BAREVIRT_HTTP_DIRECTORY   what the add-on http serves (target/images)
+# BAREVIRT_HTTP_DIRECTORY   what the add-ons http and s3 serve (target/images)
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=cluster-up/common.sh
@@ -15,7 +15,7 @@ source "$here/common.sh"
 # shellcheck source=cluster-up/packing.sh
 source "$here/packing.sh"
 
-addons=(block rwx registry http prometheus policy)
+addons=(block rwx registry http s3 proxy prometheus policy)
 # The name of the registry for pods and nodes, and the address of its Service, from the range that
 # is not assigned automatically.
 registry_host=registry.test-bed.svc:5000
@@ -90,12 +90,32 @@ CONFIG
     rolled_out registry
 }
 
-add_http() {
+need_http_directory() {
     [[ -d $http_directory ]] || die "there is no $http_directory to serve: make images, or set BAREVIRT_HTTP_DIRECTORY"
+}
+
+add_http() {
+    need_http_directory
     local image=$image_prefix/nginx:devel
     "$here/load.sh" "$(debian_image nginx nginx "$image")"
     manifest http "$image" "$(realpath "$http_directory")" | apply
     rolled_out http
+}
+
+add_s3() {
+    need_http_directory
+    local image=$image_prefix/s3:devel
+    "$here/build.sh" s3 >/dev/null
+    "$here/load.sh" "$(program_image s3 "$image")"
+    manifest s3 "$image" "$(realpath "$http_directory")" | apply
+    rolled_out s3
+}
+
+add_proxy() {
+    local image=$image_prefix/tinyproxy:devel
+    "$here/load.sh" "$(debian_image tinyproxy-bin tinyproxy "$image")"
+    manifest proxy "$image" | apply
+    rolled_out proxy
 }
 
 add_prometheus() {
