@@ -137,7 +137,7 @@ pub(crate) fn serve(
         "spec": { "selector": { "app": name }, "ports": [{ "port": 443, "targetPort": 8443 }] },
     }))?;
     let ready = format!(
-        "the server {name} to be ready; its image comes with `make cluster-addons ADDONS=\"http registry\"`"
+        "the server {name} to be ready; its image comes with an add-on of the test bed, see e2e/long.txt"
     );
     namespace.wait("pod", name, &ready, SOON, |pod| condition(pod, "Ready")["status"] == "True").map(drop)
 }
@@ -157,11 +157,19 @@ fn push(namespace: &Namespace) -> Result<()> {
     image::buildah(store.path(), &words).map(drop)
 }
 
-fn restarts(namespace: &Namespace) -> Result<u64> {
-    let pod = namespace.need("pod", WEB)?;
+fn restarts(namespace: &Namespace, server: &str) -> Result<u64> {
+    let pod = namespace.need("pod", server)?;
     let all = pod["status"]["containerStatuses"].as_array().context("no containers")?;
     let server = all.iter().find(|container| container["name"] == "server").context("no server")?;
     server["restartCount"].as_u64().context("no count of restarts")
+}
+
+/// Kills the program of a server, and waits until it is started again.
+pub(crate) fn kill_server(namespace: &Namespace, server: &str, program: &str) -> Result<()> {
+    let before = restarts(namespace, server)?;
+    let kill = format!("kill -KILL $(pidof {program})");
+    namespace.kubectl(&["exec", server, "-c", "main", "--", "sh", "-c", &kill])?;
+    wait::until_true("the server to be started again", SOON, || Ok(restarts(namespace, server)? > before))
 }
 
 /// How much of a DataVolume is filled, in per cent; 0 where that is not known.
@@ -255,8 +263,7 @@ fn an_import_goes_on_after_its_server_and_its_importer_were_killed() {
         let source = json!({ "http": { "url": url, "certConfigMap": "authority" } });
         namespace.apply(&data_volume("disk", &source, "160Mi"))?;
         is_under_way(namespace, "disk")?;
-        namespace.kubectl(&["exec", WEB, "-c", "main", "--", "sh", "-c", "kill -KILL $(pidof nginx)"])?;
-        wait::until_true("the server to be started again", SOON, || Ok(restarts(namespace)? >= 1))?;
+        kill_server(namespace, WEB, "nginx")?;
         let ended = filled(namespace, "disk", FILLED * 2)?;
         ensure!(ended["status"]["restartCount"].as_u64().unwrap_or_default() == 0, "{}", ended["status"]);
 

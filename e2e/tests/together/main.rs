@@ -36,6 +36,8 @@ mod imports;
 mod imports_block;
 mod imports_in_a_row;
 mod imports_killed;
+mod imports_proxy;
+mod imports_s3;
 mod imports_servers;
 mod instancetypes;
 mod killed;
