@@ -10,8 +10,6 @@
 //!                          +------------------------------------------------------+   else message, failed
 //! ```
 
-mod again;
-
 use std::io::Read;
 use std::time::{Duration, Instant};
 
@@ -25,9 +23,8 @@ use kube::Api;
 use tokio::io::AsyncWriteExt;
 use tokio::sync::mpsc;
 use tokio_tungstenite::tungstenite::Message;
-use tokio_tungstenite::tungstenite::protocol::CloseFrame;
 
-use self::again::Again;
+use crate::reconnect::{self, End, Follow, Gone, Place};
 use crate::session::{self, INSTANCES, Session};
 use crate::stream::{self, Socket};
 use crate::terminal::RawTerminal;
@@ -37,9 +34,6 @@ use crate::waiting;
 /// Ctrl-], also sent by ctrl-5: leaves the console.
 const ESCAPE: u8 = 0x1d;
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// Close code of a stream that another user has taken, and of one whose guest has ended.
-const TAKEN: u16 = 4001;
-const ENDED: u16 = 4000;
 /// A reopened connection that breaks sooner than this is not reopened again: another user may have taken the console on a
 /// server that does not say so.
 const SHORT: Duration = Duration::from_secs(3);
@@ -63,31 +57,14 @@ struct Line {
     place: Place,
 }
 
-/// An instance, and the node that its guest is on.
-#[derive(Clone, Debug, Default)]
-struct Place {
-    uid: String,
-    node: String,
-}
-
-impl Place {
-    fn of(vmi: &VirtualMachineInstance) -> Self {
-        let node = vmi.status.as_ref().and_then(|status| status.node_name.clone());
-        Self { uid: vmi.metadata.uid.clone().unwrap_or_default(), node: node.unwrap_or_default() }
-    }
-}
-
-/// How a connection ended.
-#[derive(Debug, PartialEq, Eq)]
-enum End {
-    /// The user left it.
+/// The result of the wait for a console whose connection has ended.
+enum Again {
+    /// It answers.
+    Line(Box<Line>),
+    /// The user did not want to wait.
     Left,
-    /// Another user has it.
-    Taken,
-    /// The guest's side of it ended.
-    Ended,
-    /// It broke off without a reason.
-    Lost,
+    /// There is nothing to wait for.
+    No,
 }
 
 impl Console {
@@ -107,15 +84,15 @@ impl Console {
             let end = attach(&mut keys, line.socket).await;
             let broke_again = before.is_some() && began.elapsed() < SHORT;
             match end? {
-                End::Left => break Ok(()),
-                End::Taken => break Err(self.taken()),
-                End::Lost if broke_again => break Err(self.gone()),
-                end @ (End::Ended | End::Lost) => {
-                    match again::again(session, &self.vmi, &line.place, &end, &mut keys).await {
-                        Ok(Again::Line(next)) => line = *next,
-                        Ok(Again::Left) => break Ok(()),
-                        Ok(Again::No) => break Err(self.gone()),
-                        Err(error) => break Err(error),
+                None => break Ok(()),
+                Some(End::Taken) => break Err(self.taken()),
+                Some(End::Lost) if broke_again => break Err(self.gone()),
+                Some(end @ (End::Ended | End::Lost)) => {
+                    let gone = Gone { place: line.place, end, follow: Follow::Runs };
+                    match self.again(session, &gone, &mut keys).await {
+                        Again::Line(next) => line = *next,
+                        Again::Left => break Ok(()),
+                        Again::No => break Err(self.gone()),
                     }
                     before = Some(began);
                 }
@@ -142,6 +119,29 @@ impl Console {
         )
     }
 
+    /// Waits for the console, while ctrl-] still leaves.
+    async fn again(&self, session: &Session, gone: &Gone, keys: &mut mpsc::Receiver<Bytes>) -> Again {
+        let name = &self.vmi;
+        if gone.end == End::Lost {
+            eprint!(
+                "\r\nThe connection to the console of {name} broke off: connecting again, Ctrl+] leaves.\r\n"
+            );
+        }
+        let path = path(session, name);
+        let next_run = || eprint!("\r\n{name} has ended: waiting for its next run, Ctrl+] leaves.\r\n");
+        let open = || async { stream::open(session, &path).await.ok()?.ok() };
+        let found = tokio::select! {
+            found = reconnect::again(session, name, gone, next_run, open) => found,
+            () = escape(keys) => return Again::Left,
+        };
+        let Some((socket, place)) = found else { return Again::No };
+        if gone.has_moved_to(&place) {
+            eprint!("\r\n{name} has moved to node {}.\r\n", place.node);
+        }
+        eprint!("Connected to {name} console again.\r\n");
+        Again::Line(Box::new(Line { socket, place }))
+    }
+
     /// Waits until the instance runs and its console answers.
     async fn connect(&self, session: &Session) -> anyhow::Result<Line> {
         let deadline = Instant::now() + Duration::from_secs(self.timeout * 60);
@@ -151,7 +151,8 @@ impl Console {
                 Ok(vmi) => vmi,
                 Err(error) => {
                     let missing = matches!(&error, kube::Error::Api(status) if status.code == 404);
-                    if !missing || Instant::now() > deadline || !again::will_run(session, &self.vmi).await {
+                    if !missing || Instant::now() > deadline || !reconnect::will_run(session, &self.vmi).await
+                    {
                         return Err(session::plain(error));
                     }
                     tokio::time::sleep(LOOK_EVERY).await;
@@ -181,7 +182,8 @@ fn path(session: &Session, vmi: &str) -> String {
     session::path(&session.namespace, INSTANCES, vmi, "console")
 }
 
-async fn attach(keys: &mut mpsc::Receiver<Bytes>, mut socket: Socket) -> anyhow::Result<End> {
+/// Carries keys and output. Returns how the guest's side ended; nothing if the user left.
+async fn attach(keys: &mut mpsc::Receiver<Bytes>, mut socket: Socket) -> anyhow::Result<Option<End>> {
     let mut typing = true;
     let mut output = tokio::io::stdout();
     let mut ping = tokio::time::interval(stream::PING_EVERY);
@@ -191,12 +193,12 @@ async fn attach(keys: &mut mpsc::Receiver<Bytes>, mut socket: Socket) -> anyhow:
                 Some(bytes) => {
                     let (typed, left) = until_escape(&bytes);
                     if !typed.is_empty() && socket.send(Message::Binary(typed)).await.is_err() {
-                        return Ok(End::Lost);
+                        return Ok(Some(End::Lost));
                     }
                     if left {
                         // The other side sees the end of the connection in any case.
                         let _closing = socket.close(None).await;
-                        return Ok(End::Left);
+                        return Ok(None);
                     }
                 }
                 // Standard input has ended: the guest's further output is shown until the connection ends.
@@ -207,13 +209,13 @@ async fn attach(keys: &mut mpsc::Receiver<Bytes>, mut socket: Socket) -> anyhow:
                     output.write_all(&bytes).await?;
                     output.flush().await?;
                 }
-                Some(Ok(Message::Close(frame))) => return Ok(end(frame.as_ref())),
+                Some(Ok(Message::Close(frame))) => return Ok(Some(End::of(frame.as_ref()))),
                 Some(Ok(_)) => {}
-                Some(Err(_)) | None => return Ok(End::Lost),
+                Some(Err(_)) | None => return Ok(Some(End::Lost)),
             },
             _ = ping.tick() => {
                 if socket.send(Message::Ping(Bytes::new())).await.is_err() {
-                    return Ok(End::Lost);
+                    return Ok(Some(End::Lost));
                 }
             }
         }
@@ -228,13 +230,14 @@ fn until_escape(bytes: &Bytes) -> (Bytes, bool) {
     }
 }
 
-/// The meaning of a close frame.
-fn end(frame: Option<&CloseFrame>) -> End {
-    match frame.map(|frame| u16::from(frame.code)) {
-        Some(TAKEN) => End::Taken,
-        Some(ENDED | 1000) => End::Ended,
-        Some(_) | None => End::Lost,
+/// Waits for the escape key; other keys are lost. Without standard input there is none.
+async fn escape(keys: &mut mpsc::Receiver<Bytes>) {
+    while let Some(typed) = keys.recv().await {
+        if until_escape(&typed).1 {
+            return;
+        }
     }
+    std::future::pending().await
 }
 
 /// Standard input, read by a thread of its own: a read from a terminal cannot be cancelled, and the runtime would wait
@@ -256,14 +259,6 @@ fn keys() -> mpsc::Receiver<Bytes> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_close_frame_explains_the_end_of_a_stream() {
-        let of = |code: u16| end(Some(&CloseFrame { code: code.into(), reason: "EOF".into() }));
-        assert_eq!((of(4001), of(4000), of(1000)), (End::Taken, End::Ended, End::Ended));
-        // A server that shuts down, and one that gives no reason.
-        assert_eq!((of(1001), end(None)), (End::Lost, End::Lost));
-    }
 
     #[test]
     fn the_escape_is_not_the_guest_s() {

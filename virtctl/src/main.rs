@@ -24,7 +24,7 @@
 //!   commands of KubeVirt that are not supported yet.
 //! - Below all of them: `session` connects to the cluster; `ask` sends a request with a deadline; `waiting`
 //!   prints what the command waits for; `stream` and `visitor` carry bytes between a guest and a local
-//!   program; `terminal`, `yaml` and `random` are small helpers.
+//!   program; `reconnect` finds a guest again whose stream has ended, because it moved; `terminal`, `yaml` and `random` are small helpers.
 
 mod adm;
 mod ask;
@@ -49,6 +49,7 @@ mod port_forward;
 mod program;
 mod qmp;
 mod random;
+mod reconnect;
 mod session;
 mod ssh;
 mod status;

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::future::Future;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
@@ -16,7 +17,7 @@ use tokio::sync::mpsc;
 use tokio_tungstenite::tungstenite::Message;
 
 use crate::session::{self, Kind, Session};
-use crate::stream::{self, Socket};
+use crate::stream::{self, Carried, Socket};
 
 /// Larger than any datagram.
 const CHUNK: usize = 64 << 10;
@@ -119,7 +120,11 @@ impl PortForward {
         if self.stdio {
             let [port] = ports.as_slice() else { bail!("only one port supported when forwarding to stdout") };
             let socket = opener(port).open().await?;
-            return carry(socket, tokio::io::join(tokio::io::stdin(), tokio::io::stdout())).await;
+            let carried = carry(socket, tokio::io::join(tokio::io::stdin(), tokio::io::stdout())).await?;
+            if let Some(reason) = carried.reason()? {
+                eprintln!("{reason}");
+            }
+            return Ok(());
         }
         let address = resolve(&self.address).await?;
         let mut served = tokio::task::JoinSet::new();
@@ -210,7 +215,7 @@ async fn tcp(listener: TcpListener, opener: Arc<PortOpener>) -> anyhow::Result<(
     loop {
         let (connection, client) = listener.accept().await.context("accept a connection")?;
         let opener = Arc::clone(&opener);
-        report(client, async move { carry(opener.open().await?, connection).await });
+        report(client, async move { carry(opener.open().await?, connection).await?.reason() });
     }
 }
 
@@ -235,10 +240,13 @@ async fn udp(local: Arc<UdpSocket>, opener: Arc<PortOpener>) -> anyhow::Result<(
     }
 }
 
-fn report(client: SocketAddr, work: impl Future<Output = anyhow::Result<()>> + Send + 'static) {
+/// Runs the stream of one client, and prints why it ended, if there is a reason.
+fn report(client: SocketAddr, work: impl Future<Output = anyhow::Result<Option<String>>> + Send + 'static) {
     tokio::spawn(async move {
-        if let Err(error) = work.await {
-            eprintln!("connection from {client}: {error:#}");
+        match work.await {
+            Ok(None) => {}
+            Ok(Some(reason)) => eprintln!("connection from {client}: {reason}"),
+            Err(error) => eprintln!("connection from {client}: {error:#}"),
         }
     });
 }
@@ -248,20 +256,22 @@ async fn datagrams(
     mut outward: mpsc::Receiver<Bytes>,
     local: &UdpSocket,
     client: SocketAddr,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<Option<String>> {
     let (mut to_guest, mut from_guest) = socket.split();
     let mut ping = tokio::time::interval(stream::PING_EVERY);
     loop {
         tokio::select! {
             datagram = outward.recv() => match datagram {
                 Some(datagram) => to_guest.send(Message::Binary(datagram)).await?,
-                None => return Ok(()),
+                None => return Ok(None),
             },
             message = from_guest.next() => match message {
                 Some(Ok(Message::Binary(bytes))) => {
                     local.send_to(&bytes, client).await?;
                 }
-                Some(Ok(Message::Close(_))) | None => return Ok(()),
+                // The client's next datagram opens another stream.
+                Some(Ok(Message::Close(frame))) => return Carried::Closed(frame).reason(),
+                None => return Ok(None),
                 Some(Ok(_)) => {}
                 Some(Err(error)) => return Err(error.into()),
             },
@@ -270,10 +280,12 @@ async fn datagrams(
     }
 }
 
-/// Carries bytes until one side ends.
-pub(crate) async fn carry(socket: Socket, local: impl AsyncRead + AsyncWrite) -> anyhow::Result<()> {
+/// Carries bytes until one side ends. Fails if the local side does.
+pub(crate) async fn carry(socket: Socket, local: impl AsyncRead + AsyncWrite) -> anyhow::Result<Carried> {
     let (mut to_guest, mut from_guest) = socket.split();
     let (mut from_local, mut to_local) = tokio::io::split(local);
+    // Whatever the guest's side does after the local program has ended, that was the end.
+    let local_ended = AtomicBool::new(false);
     let outward = async {
         let mut buffer = vec![0; CHUNK];
         let mut ping = tokio::time::interval(stream::PING_EVERY);
@@ -285,11 +297,14 @@ pub(crate) async fn carry(socket: Socket, local: impl AsyncRead + AsyncWrite) ->
                 },
                 _ = ping.tick() => Message::Ping(Bytes::new()),
             };
-            to_guest.send(message).await?;
+            if let Err(error) = to_guest.send(message).await {
+                return Ok(Carried::Broken(error.into()));
+            }
         }
+        local_ended.store(true, Ordering::Relaxed);
         tokio::time::sleep(LAST_WORDS).await;
         to_guest.close().await?;
-        anyhow::Ok(())
+        anyhow::Ok(Carried::Local)
     };
     let inward = async {
         loop {
@@ -298,16 +313,21 @@ pub(crate) async fn carry(socket: Socket, local: impl AsyncRead + AsyncWrite) ->
                     to_local.write_all(&bytes).await?;
                     to_local.flush().await?;
                 }
-                Some(Ok(Message::Close(_))) | None => return anyhow::Ok(()),
+                Some(Ok(Message::Close(frame))) => return anyhow::Ok(Carried::Closed(frame)),
+                None => return Ok(Carried::Closed(None)),
                 Some(Ok(_)) => {}
-                Some(Err(error)) => return Err(error.into()),
+                Some(Err(error)) => return Ok(Carried::Broken(error.into())),
             }
         }
     };
-    tokio::select! {
-        ended = outward => ended,
-        ended = inward => ended,
-    }
+    let carried = tokio::select! {
+        ended = outward => ended?,
+        ended = inward => ended?,
+    };
+    Ok(match carried {
+        Carried::Closed(_) if local_ended.load(Ordering::Relaxed) => Carried::Local,
+        Carried::Local | Carried::Closed(_) | Carried::Broken(_) => carried,
+    })
 }
 
 #[cfg(test)]

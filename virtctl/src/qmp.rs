@@ -12,7 +12,7 @@ use clap::Args;
 use http::Method;
 use serde_json::{Value, json};
 
-use self::stream::{Lines, QmpMessage};
+use self::stream::{Monitor, QmpMessage};
 use crate::session::{self, Session};
 
 /// Arguments of `virtctl qmp`.
@@ -52,14 +52,10 @@ impl Qmp {
             return Ok(());
         }
         if let Some(socket) = &self.proxy {
-            return proxy::run(session, &path, socket).await;
+            return proxy::run(session, &self.vmi, &path, socket).await;
         }
-        let lines = Lines::open(session, &path).await?;
-        if self.watch.is_empty() {
-            shell::run(lines, &self.vmi).await
-        } else {
-            watch(lines, &self.watch).await
-        }
+        let monitor = Monitor::open(session, &self.vmi, &path).await?;
+        if self.watch.is_empty() { shell::run(monitor).await } else { watch(monitor, &self.watch).await }
     }
 }
 
@@ -83,16 +79,27 @@ pub(crate) async fn ask(
 }
 
 /// Prints events, a line each, until the guest ends.
-async fn watch(mut lines: Lines, wanted: &[String]) -> anyhow::Result<()> {
-    while let Some(message) = lines.hear().await? {
-        if let QmpMessage::Event(event) = message
-            && wanted
-                .iter()
-                .any(|wanted| words::stands_for(wanted, event["event"].as_str().unwrap_or_default()))
-        {
-            println!("{event}");
+async fn watch(mut monitor: Monitor<'_>, wanted: &[String]) -> anyhow::Result<()> {
+    loop {
+        match monitor.lines.hear().await {
+            Ok(Some(QmpMessage::Event(event))) => {
+                let name = event["event"].as_str().unwrap_or_default();
+                if wanted.iter().any(|wanted| words::stands_for(wanted, name)) {
+                    println!("{event}");
+                }
+            }
+            Ok(Some(QmpMessage::Answer(_))) => {}
+            ended @ (Ok(None) | Err(_)) => {
+                let Some(node) = monitor.again().await else {
+                    ended?;
+                    eprintln!("The stream has ended: the guest is gone, or its launcher.");
+                    return Ok(());
+                };
+                eprintln!(
+                    "{} has moved to node {node}: its events are watched there; some may be missing.",
+                    monitor.vmi()
+                );
+            }
         }
     }
-    eprintln!("The stream has ended: the guest is gone, or its launcher.");
-    Ok(())
 }

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use http::{Request, StatusCode, header};
 use hyper_util::rt::TokioIo;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::handshake::client::generate_key;
-use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
+use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig};
 
 use crate::session::{self, Session};
 
@@ -19,6 +19,38 @@ pub(crate) const PING_EVERY: Duration = Duration::from_secs(20);
 
 /// An open stream.
 pub(crate) type Socket = WebSocketStream<TokioIo<hyper::upgrade::Upgraded>>;
+
+/// How a stream between a guest and a local program ended.
+#[derive(Debug)]
+pub(crate) enum Carried {
+    /// The local program ended it.
+    Local,
+    /// The guest's side was closed.
+    Closed(Option<CloseFrame>),
+    /// The connection to the guest broke off.
+    Broken(anyhow::Error),
+}
+
+impl Carried {
+    /// The reason for the end, if the server gave one. Fails if the connection broke off.
+    pub(crate) fn reason(self) -> anyhow::Result<Option<String>> {
+        match self {
+            Self::Local => Ok(None),
+            Self::Closed(frame) => {
+                Ok(frame.map(|frame| frame.reason.to_string()).filter(|reason| !reason.is_empty()))
+            }
+            Self::Broken(error) => Err(error),
+        }
+    }
+
+    /// The error of a stream that ended before `what` was used.
+    pub(crate) fn unused(self, what: &str) -> anyhow::Error {
+        match self.reason() {
+            Ok(Some(reason)) => anyhow!("{what} was closed: {reason}"),
+            Ok(None) | Err(_) => anyhow!("{what} was closed"),
+        }
+    }
+}
 
 /// Tries once to open the stream of a subresource. The inner error is the server's refusal, which may be temporary.
 pub(crate) async fn open(session: &Session, path: &str) -> anyhow::Result<Result<Socket, String>> {
@@ -50,4 +82,21 @@ pub(crate) async fn open(session: &Session, path: &str) -> anyhow::Result<Result
     let limits =
         WebSocketConfig::default().max_message_size(Some(MAX_MESSAGE)).max_frame_size(Some(MAX_MESSAGE));
     Ok(Ok(WebSocketStream::from_raw_socket(TokioIo::new(upgraded), Role::Client, Some(limits)).await))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stream_that_was_closed_says_why() {
+        let closed =
+            |reason: &str| Carried::Closed(Some(CloseFrame { code: 1000.into(), reason: reason.into() }));
+        assert_eq!(closed("it has moved").reason().unwrap().as_deref(), Some("it has moved"));
+        assert_eq!(closed("").reason().unwrap(), None);
+        assert_eq!(Carried::Local.reason().unwrap(), None);
+        assert!(Carried::Broken(anyhow!("reset")).reason().is_err());
+        assert_eq!(closed("EOF").unused("the display").to_string(), "the display was closed: EOF");
+        assert_eq!(Carried::Closed(None).unused("the display").to_string(), "the display was closed");
+    }
 }

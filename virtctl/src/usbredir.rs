@@ -47,14 +47,16 @@ impl UsbRedir {
         let address = listener.local_addr()?.to_string();
         let carried = async {
             let came = visitor::wait(socket, &listener, SLOT);
-            let (socket, client) = match device {
+            let came = match device {
                 None => came.await?,
                 Some(_) => {
                     let came = tokio::time::timeout(CLIENT_TIMEOUT, came).await;
                     came.with_context(|| format!("{CLIENT} did not connect within a minute"))??
                 }
             };
-            port_forward::carry(socket, client).await
+            let (socket, client) = came.map_err(|ended| ended.unused(SLOT))?;
+            // A guest with USB slots does not move, so there is nothing to connect to again.
+            port_forward::carry(socket, client).await?.reason().map(drop)
         };
         let Some(device) = device else {
             println!("User can connect usbredir client at: {address}");

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use futures::{SinkExt, StreamExt};
 use hyper::body::Bytes;
 use tokio::io::AsyncWriteExt;
@@ -10,7 +10,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_tungstenite::tungstenite::Message;
 
 use crate::session::{self, INSTANCES, Session};
-use crate::stream::{self, Socket};
+use crate::stream::{self, Carried, Socket};
 
 /// Most bytes that the other side may send before the program connects: its greeting.
 const GREETING: usize = 4096;
@@ -32,12 +32,12 @@ pub(crate) async fn listen(address: IpAddr, port: u16) -> anyhow::Result<TcpList
 }
 
 /// Waits for the visitor, the program that connects to the port. The stream, which `what` names in errors, is
-/// kept alive meanwhile. The visitor first gets the bytes that the stream has already sent.
+/// kept alive meanwhile; the inner error is its end. The visitor first gets the bytes that the stream has already sent.
 pub(crate) async fn wait(
     mut socket: Socket,
     listener: &TcpListener,
     what: &str,
-) -> anyhow::Result<(Socket, TcpStream)> {
+) -> anyhow::Result<Result<(Socket, TcpStream), Carried>> {
     let mut greeting: Vec<u8> = Vec::new();
     let mut ping = tokio::time::interval(stream::PING_EVERY);
     let mut visitor = loop {
@@ -45,21 +45,22 @@ pub(crate) async fn wait(
             accepted = listener.accept() => break accepted.context("accept a connection")?.0,
             message = socket.next(), if greeting.len() < GREETING => match message {
                 Some(Ok(Message::Binary(bytes))) => greeting.extend_from_slice(&bytes),
-                Some(Ok(Message::Close(Some(frame)))) if !frame.reason.is_empty() => {
-                    bail!("{what} was closed: {}", frame.reason)
-                }
-                Some(Ok(Message::Close(_)) | Err(_)) | None => bail!("{what} was closed"),
+                Some(Ok(Message::Close(frame))) => return Ok(Err(Carried::Closed(frame))),
+                None => return Ok(Err(Carried::Closed(None))),
+                Some(Err(error)) => return Ok(Err(Carried::Broken(error.into()))),
                 Some(Ok(_)) => {}
             },
             _ = ping.tick() => {
-                socket.send(Message::Ping(Bytes::new())).await.with_context(|| format!("send to {what}"))?;
+                if let Err(error) = socket.send(Message::Ping(Bytes::new())).await {
+                    return Ok(Err(Carried::Broken(error.into())));
+                }
             }
         }
     };
     // A failure only costs latency.
     let _ = visitor.set_nodelay(true);
     visitor.write_all(&greeting).await.with_context(|| format!("pass on what {what} said"))?;
-    Ok((socket, visitor))
+    Ok(Ok((socket, visitor)))
 }
 
 /// Ends at ctrl-c.

@@ -2,6 +2,10 @@
 //!
 //! A port of this machine leads to the guest's display, for one viewer: an installed viewer, or with
 //! `--proxy-only` the first one that connects.
+//!
+//! When the guest moves to another node, its display begins there with a new handshake and new pixels, which no viewer expects in
+//! the middle of a connection. So the viewer's connection ends, and the same port leads to the display on the new node: an
+//! installed viewer is started again, another one has to connect again.
 
 mod screenshot;
 mod viewer;
@@ -14,11 +18,13 @@ use barevirt_api::names::CONDITION_PAUSED;
 use barevirt_api::v1::{Condition, VirtualMachineInstance};
 use clap::{Args, Subcommand};
 use kube::Api;
-use tokio::net::lookup_host;
+use tokio::net::{TcpListener, lookup_host};
 
 use self::viewer::{Search, Viewer};
 use crate::port_forward;
+use crate::reconnect::{self, End, Follow, Gone, Place};
 use crate::session::Session;
+use crate::stream::{Carried, Socket};
 use crate::visitor::{self, until_interrupted};
 
 /// How long a viewer may take to connect to the port.
@@ -83,39 +89,92 @@ impl Vnc {
             false => Some(Viewer::find(self.vnc_type.as_deref(), self.vnc_path.as_deref(), &Search::here())?),
         };
         let subresource = format!("vnc?preserveSession={}", self.preserve_session);
-        let socket = visitor::open(session, vmi, &subresource).await?;
+        let mut place = Place::find(session, vmi).await;
+        let mut socket = visitor::open(session, vmi, &subresource).await?;
         let address =
             if self.proxy_only { resolve(&self.address).await? } else { Ipv4Addr::LOCALHOST.into() };
         let listener = visitor::listen(address, self.port).await?;
         let port = listener.local_addr()?.port();
         warn_if_paused(session, vmi).await;
-        match viewer {
-            None => {
-                println!("{}", serde_json::json!({ "port": port }));
-                until_interrupted(async {
-                    let (socket, client) = visitor::wait(socket, &listener, DISPLAY).await?;
-                    port_forward::carry(socket, client).await
-                })
-                .await
-            }
-            Some(viewer) => {
-                let mut child = viewer.start(port)?;
-                let shown = async {
-                    let came =
-                        tokio::time::timeout(VIEWER_TIMEOUT, visitor::wait(socket, &listener, DISPLAY)).await;
-                    let (socket, client) = came.context("the viewer did not connect within a minute")??;
-                    port_forward::carry(socket, client).await
-                };
-                until_interrupted(async {
-                    tokio::select! {
-                        done = shown => done,
-                        ended = viewer::ended(&mut child, &viewer) => ended,
+        if viewer.is_none() {
+            println!("{}", serde_json::json!({ "port": port }));
+        }
+        until_interrupted(async {
+            loop {
+                let visit = match &viewer {
+                    None => visit(socket, &listener, None).await?,
+                    Some(viewer) => {
+                        // It is killed when this value is dropped.
+                        let mut child = viewer.start(port)?;
+                        tokio::select! {
+                            done = visit(socket, &listener, Some(VIEWER_TIMEOUT)) => done?,
+                            ended = viewer::ended(&mut child, viewer) => return ended,
+                        }
                     }
-                })
-                .await
+                };
+                let (Visit::Unused(carried) | Visit::Over(carried)) = &visit else { return Ok(()) };
+                let Some(end) = End::of_carried(carried) else { return Ok(()) };
+                let gone = Gone { place, end, follow: Follow::Moves };
+                let open = || async { visitor::open(session, vmi, &subresource).await.ok() };
+                let Some((next, there)) = reconnect::again(session, vmi, &gone, || {}, open).await else {
+                    return visit.ended();
+                };
+                let what = if viewer.is_some() {
+                    "the viewer starts again".to_owned()
+                } else {
+                    format!("connect the viewer to port {port} again")
+                };
+                eprintln!("{vmi} has moved to node {}: {what}.", there.node);
+                (socket, place) = (next, there);
+            }
+        })
+        .await
+    }
+}
+
+/// How one viewer's time at the display ended.
+enum Visit {
+    /// The viewer left.
+    Left,
+    /// The display's side ended before a viewer came.
+    Unused(Carried),
+    /// The display's side ended.
+    Over(Carried),
+}
+
+impl Visit {
+    /// The result of the command.
+    fn ended(self) -> anyhow::Result<()> {
+        match self {
+            Self::Left => Ok(()),
+            Self::Unused(carried) => Err(carried.unused(DISPLAY)),
+            Self::Over(carried) => {
+                if let Some(reason) = carried.reason()? {
+                    eprintln!("{DISPLAY} was closed: {reason}");
+                }
+                Ok(())
             }
         }
     }
+}
+
+/// Serves one viewer, which has to connect in time.
+async fn visit(socket: Socket, listener: &TcpListener, within: Option<Duration>) -> anyhow::Result<Visit> {
+    let came = visitor::wait(socket, listener, DISPLAY);
+    let came = match within {
+        None => came.await?,
+        Some(within) => tokio::time::timeout(within, came)
+            .await
+            .context("the viewer did not connect within a minute")??,
+    };
+    let (socket, client) = match came {
+        Ok(came) => came,
+        Err(carried) => return Ok(Visit::Unused(carried)),
+    };
+    Ok(match port_forward::carry(socket, client).await? {
+        Carried::Local => Visit::Left,
+        carried @ (Carried::Closed(_) | Carried::Broken(_)) => Visit::Over(carried),
+    })
 }
 
 async fn resolve(address: &str) -> anyhow::Result<IpAddr> {

@@ -11,8 +11,9 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::time::{Instant, interval_at};
 use tokio_tungstenite::tungstenite::Message;
 
+use crate::reconnect::{self, End, Follow, Gone, Place};
 use crate::session::Session;
-use crate::stream::{self, PING_EVERY, Socket};
+use crate::stream::{self, Carried, PING_EVERY, Socket};
 
 /// Removes the socket.
 struct Listening<'a>(&'a Path);
@@ -25,7 +26,7 @@ impl Drop for Listening<'_> {
 }
 
 /// Serves until it is interrupted.
-pub(super) async fn run(session: &Session, path: &str, socket: &Path) -> anyhow::Result<()> {
+pub(super) async fn run(session: &Session, vmi: &str, path: &str, socket: &Path) -> anyhow::Result<()> {
     let listener = match UnixListener::bind(socket) {
         Ok(listener) => listener,
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
@@ -45,8 +46,14 @@ pub(super) async fn run(session: &Session, path: &str, socket: &Path) -> anyhow:
             accepted = listener.accept() => {
                 let (client, _) = accepted.context("accept a client")?;
                 clients.push(async move {
+                    let place = Place::find(session, vmi).await;
                     let opened = stream::open(session, path).await?.map_err(anyhow::Error::msg)?;
-                    carry(client, opened).await
+                    let carried = carry(client, opened).await?;
+                    if let Some(node) = moved(session, vmi, place, &carried).await {
+                        eprintln!("{vmi} has moved to node {node}: connect to {} again.", socket.display());
+                        return Ok(());
+                    }
+                    carried.reason().map(drop)
                 });
             }
             Some(ended) = clients.next() => {
@@ -59,8 +66,17 @@ pub(super) async fn run(session: &Session, path: &str, socket: &Path) -> anyhow:
     }
 }
 
+/// The node to which the guest has moved, if that ended a tool's session. The tool has to begin a new one: it waits for answers
+/// to commands that nobody will give.
+async fn moved(session: &Session, vmi: &str, place: Place, carried: &Carried) -> Option<String> {
+    let gone = Gone { place, end: End::of_carried(carried)?, follow: Follow::Moves };
+    let ready = || std::future::ready(Some(()));
+    let ((), there) = reconnect::again(session, vmi, &gone, || {}, ready).await?;
+    Some(there.node)
+}
+
 /// Bytes of both sides, until one ends.
-async fn carry(mut client: UnixStream, mut socket: Socket) -> anyhow::Result<()> {
+async fn carry(mut client: UnixStream, mut socket: Socket) -> anyhow::Result<Carried> {
     let mut chunk = vec![0; 16 << 10];
     let mut ping = interval_at(Instant::now() + PING_EVERY, PING_EVERY);
     loop {
@@ -68,16 +84,17 @@ async fn carry(mut client: UnixStream, mut socket: Socket) -> anyhow::Result<()>
             read = client.read(&mut chunk) => match read? {
                 0 => {
                     socket.close(None).await?;
-                    return Ok(());
+                    return Ok(Carried::Local);
                 }
                 count => socket.send(Message::Binary(chunk[..count].to_vec().into())).await?,
             },
             message = socket.next() => match message {
                 Some(Ok(Message::Binary(bytes))) => client.write_all(&bytes).await?,
                 Some(Ok(Message::Text(text))) => client.write_all(text.as_bytes()).await?,
-                Some(Ok(Message::Close(_))) | None => return Ok(()),
+                Some(Ok(Message::Close(frame))) => return Ok(Carried::Closed(frame)),
+                None => return Ok(Carried::Closed(None)),
                 Some(Ok(_)) => {}
-                Some(Err(error)) => return Err(error.into()),
+                Some(Err(error)) => return Ok(Carried::Broken(error.into())),
             },
             _ = ping.tick() => socket.send(Message::Ping(Vec::new().into())).await?,
         }

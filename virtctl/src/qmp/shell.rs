@@ -9,6 +9,7 @@
 use std::collections::BTreeMap;
 use std::io::{IsTerminal, stdin};
 use std::path::PathBuf;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,7 +27,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
 use super::schema::Schema;
-use super::stream::{Lines, QmpMessage};
+use super::stream::{Lines, Monitor, QmpMessage};
 use super::words;
 
 /// After this time without an answer, the user is told that it takes long.
@@ -124,6 +125,14 @@ impl Keyboard {
             None => println!("{text}"),
         }
     }
+
+    /// Prints something about the shell itself.
+    fn tell(&mut self, text: &str) {
+        match &mut self.printer {
+            Some(print) => print(format!("{text}\n")),
+            None => eprintln!("{text}"),
+        }
+    }
 }
 
 /// The file of the history.
@@ -136,24 +145,30 @@ fn history() -> Option<PathBuf> {
 }
 
 /// Runs until the user leaves or the guest ends.
-pub(super) async fn run(mut lines: Lines, vmi: &str) -> anyhow::Result<()> {
+pub(super) async fn run(mut monitor: Monitor<'_>) -> anyhow::Result<()> {
     // A line editor that is stopped in the middle of a line does not restore the terminal.
     let terminal = tcgetattr(stdin()).ok();
-    let ended = converse(&mut lines, vmi).await;
+    let ended = converse(&mut monitor).await;
     if let Some(settings) = terminal {
         let _ = tcsetattr(stdin(), SetArg::TCSANOW, &settings);
     }
     ended
 }
 
-async fn converse(lines: &mut Lines, vmi: &str) -> anyhow::Result<()> {
+/// The commands of this QEMU.
+async fn schema(lines: &mut Lines) -> anyhow::Result<Arc<Schema>> {
     lines.say(&json!({"execute": "query-qmp-schema", "id": 0})).await?;
-    let schema = loop {
+    loop {
         match lines.hear().await?.context("the stream ended before the shell began")? {
             QmpMessage::Event(_) => {}
-            QmpMessage::Answer(answer) => break Arc::new(Schema::read(&answer["return"])),
+            QmpMessage::Answer(answer) => return Ok(Arc::new(Schema::read(&answer["return"]))),
         }
-    };
+    }
+}
+
+async fn converse(monitor: &mut Monitor<'_>) -> anyhow::Result<()> {
+    let vmi = monitor.vmi();
+    let schema = schema(&mut monitor.lines).await?;
     let mut keyboard = Keyboard::new(schema.clone(), format!("{vmi}> "))?;
     if stdin().is_terminal() {
         println!("QEMU's monitor of {vmi}: help lists commands, tab completes, ctrl-d leaves.");
@@ -164,13 +179,20 @@ async fn converse(lines: &mut Lines, vmi: &str) -> anyhow::Result<()> {
     loop {
         let deadline = late.unwrap_or_else(|| Instant::now() + SLOW_ANSWER);
         tokio::select! {
-            message = lines.hear() => match message? {
-                None => {
-                    keyboard.print("The stream has ended: the guest is gone, or its launcher.");
-                    return Ok(());
+            message = monitor.lines.hear() => match message {
+                ended @ (Ok(None) | Err(_)) => {
+                    let Some(node) = again(monitor, &mut keyboard).await? else {
+                        ended?;
+                        keyboard.tell("The stream has ended: the guest is gone, or its launcher.");
+                        return Ok(());
+                    };
+                    keyboard.tell(&moved(vmi, &node, std::mem::take(&mut waiting).values()));
+                    if late.take().is_some() {
+                        keyboard.next();
+                    }
                 }
-                Some(QmpMessage::Event(event)) => keyboard.print(&event.to_string()),
-                Some(QmpMessage::Answer(answer)) => {
+                Ok(Some(QmpMessage::Event(event))) => keyboard.print(&event.to_string()),
+                Ok(Some(QmpMessage::Answer(answer))) => {
                     keyboard.print(&shown(&answer)?);
                     let id = answer["id"].as_u64().unwrap_or_default();
                     // A user who was told that it takes long has the prompt already.
@@ -196,8 +218,11 @@ async fn converse(lines: &mut Lines, vmi: &str) -> anyhow::Result<()> {
                         last += 1;
                         waiting.insert(last, command["execute"].as_str().unwrap_or_default().to_owned());
                         command["id"] = json!(last);
-                        lines.say(&command).await?;
                         late = Some(Instant::now() + SLOW_ANSWER);
+                        // If the stream has ended, that is heard above.
+                        if let Err(error) = monitor.lines.say(&command).await {
+                            keyboard.tell(&format!("{error:#}"));
+                        }
                     }
                 },
             },
@@ -209,6 +234,33 @@ async fn converse(lines: &mut Lines, vmi: &str) -> anyhow::Result<()> {
             }
         }
     }
+}
+
+/// Waits for the monitor of a guest that has moved, while ctrl-d still leaves; returns the guest's node, or nothing.
+async fn again(monitor: &mut Monitor<'_>, keyboard: &mut Keyboard) -> anyhow::Result<Option<String>> {
+    let mut found = pin!(monitor.again());
+    loop {
+        tokio::select! {
+            found = found.as_mut() => return Ok(found),
+            typed = keyboard.typed.recv() => match typed {
+                None | Some(Typed::End) => return Ok(None),
+                Some(Typed::Failed(why)) => anyhow::bail!("read a line: {why}"),
+                Some(Typed::Nothing) => keyboard.next(),
+                Some(Typed::Line(_)) => {
+                    keyboard.tell("The monitor is not connected: the line was not sent.");
+                    keyboard.next();
+                }
+            },
+        }
+    }
+}
+
+/// Tells of a move, and of the commands whose answers it has cost. Pure.
+fn moved<'a>(vmi: &str, node: &str, unanswered: impl Iterator<Item = &'a String>) -> String {
+    let lost: Vec<&str> = unanswered.map(String::as_str).collect();
+    let lost =
+        if lost.is_empty() { String::new() } else { format!(" No answer came to {}.", lost.join(", ")) };
+    format!("{vmi} has moved to node {node}, and its monitor is connected again.{lost}")
 }
 
 fn shown(answer: &Value) -> anyhow::Result<String> {
@@ -255,6 +307,14 @@ fn understand(line: &str, schema: &Schema) -> Asked {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_move_names_the_commands_that_got_no_answer() {
+        let told = moved("vm", "b", std::iter::empty());
+        assert_eq!(told, "vm has moved to node b, and its monitor is connected again.");
+        let told = moved("vm", "b", ["query-block".to_owned(), "stop".to_owned()].iter());
+        assert!(told.ends_with("again. No answer came to query-block, stop."), "{told}");
+    }
 
     #[test]
     fn a_line_is_a_command_json_or_a_word_of_the_shell() {

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, Interval, interval_at, timeout};
 use tokio_tungstenite::tungstenite::Message;
 
+use crate::reconnect::{self, End, Follow, Gone, Place};
 use crate::session::Session;
 use crate::stream::{self, PING_EVERY, Socket};
 
@@ -88,6 +89,41 @@ impl Lines {
                 _ = self.ping.tick() => self.socket.send(Message::Ping(Vec::new().into())).await?,
             }
         }
+    }
+}
+
+/// A stream that is opened again when its guest has moved.
+pub(super) struct Monitor<'a> {
+    session: &'a Session,
+    vmi: &'a str,
+    path: &'a str,
+    place: Place,
+    /// The open stream.
+    pub(super) lines: Lines,
+}
+
+impl<'a> Monitor<'a> {
+    /// Opens it for the first time.
+    pub(super) async fn open(session: &'a Session, vmi: &'a str, path: &'a str) -> anyhow::Result<Self> {
+        let place = Place::find(session, vmi).await;
+        let lines = Lines::open(session, path).await?;
+        Ok(Self { session, vmi, path, place, lines })
+    }
+
+    /// The name of the instance.
+    pub(super) fn vmi(&self) -> &'a str {
+        self.vmi
+    }
+
+    /// After its end: opens it again if the guest has moved. Returns the guest's node, or nothing.
+    pub(super) async fn again(&mut self) -> Option<String> {
+        let Self { session, vmi, path, .. } = *self;
+        // Servers end every stream of a monitor in the same way.
+        let gone = Gone { place: self.place.clone(), end: End::Ended, follow: Follow::Moves };
+        let open = || async { Lines::open(session, path).await.ok() };
+        let (lines, place) = reconnect::again(session, vmi, &gone, || {}, open).await?;
+        (self.lines, self.place) = (lines, place);
+        Some(self.place.node.clone())
     }
 }
 

@@ -1,7 +1,8 @@
 //! A guest's console and display, between a websocket of the browser and one of the API server.
 //!
 //! A browser does not tell a page why a websocket was not opened. So it is always opened, and a refusal is the reason of its
-//! close frame.
+//! close frame. When the guest has moved to another node, the websocket ends with a close code of its own once the guest is
+//! there, and the page opens it again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,6 +22,7 @@ use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig
 use super::answer::{Answer, Failure};
 use super::ask::Cluster;
 use super::route::{Stream, Target};
+use crate::reconnect::{self, End, Follow, Gone, Place};
 use crate::session::{self, INSTANCES, Session};
 use crate::stream::{self, PING_EVERY, Socket};
 
@@ -30,9 +32,10 @@ const OPEN: Duration = Duration::from_secs(20);
 const SEND: Duration = Duration::from_secs(30);
 /// Largest message.
 const MAX_MESSAGE: usize = 1 << 20;
-/// Close codes: the guest's side could not be opened, and it broke off. KubeVirt's own are below 4010.
+/// Close codes: the guest's side could not be opened, it broke off, and it is on another node now. KubeVirt's own are below 4010.
 const REFUSED: u16 = 4010;
 const BROKEN: u16 = 4011;
+const MOVED: u16 = 4012;
 /// Longest reason that a close frame holds, in bytes.
 const LONGEST_REASON: usize = 123;
 
@@ -66,6 +69,7 @@ pub(super) fn open(
         Stream::Display => "vnc",
     };
     let path = session::path(&target.namespace, INSTANCES, &target.name, subresource);
+    let name = target.name.clone();
     tokio::spawn(async move {
         // A browser that goes away meanwhile needs no answer.
         let Ok(Ok(upgraded)) = timeout(OPEN, hyper::upgrade::on(request)).await else { return };
@@ -73,8 +77,21 @@ pub(super) fn open(
             WebSocketConfig::default().max_message_size(Some(MAX_MESSAGE)).max_frame_size(Some(MAX_MESSAGE));
         let mut browser =
             WebSocketStream::from_raw_socket(TokioIo::new(upgraded), Role::Server, Some(limits)).await;
+        let home = Place::find(&session, &name).await;
         let end = match connect(&session, &path).await {
-            Ok(guest) => carry(&mut browser, guest).await,
+            Ok(guest) => match carry(&mut browser, guest).await {
+                Ended::Browser => None,
+                Ended::Guest(frame) => {
+                    let gone = Gone { place: home, end: End::of(frame.as_ref()), follow: Follow::Moves };
+                    match moved(&mut browser, &session, &name, &path, &gone).await {
+                        Moved::To(node) => {
+                            Some(close_frame(MOVED, &format!("{name} has moved to node {node}")))
+                        }
+                        Moved::Not => frame,
+                        Moved::Unwanted => None,
+                    }
+                }
+            },
             Err(why) => Some(close_frame(REFUSED, &why)),
         };
         // The end of the connection says the same.
@@ -99,8 +116,16 @@ async fn connect(session: &Session, path: &str) -> Result<Socket, String> {
     }
 }
 
-/// Carries messages until a side ends. Returns how the guest's side ended, if that was the side.
-async fn carry(browser: &mut Browser, mut guest: Socket) -> Option<CloseFrame> {
+/// Which side of a stream ended.
+enum Ended {
+    Browser,
+    /// With the guest's close frame.
+    Guest(Option<CloseFrame>),
+}
+
+/// Carries messages until a side ends.
+async fn carry(browser: &mut Browser, mut guest: Socket) -> Ended {
+    let broken = || Ended::Guest(Some(close_frame(BROKEN, "the connection to the guest broke off")));
     let mut ping = interval(PING_EVERY);
     loop {
         let sent = tokio::select! {
@@ -111,7 +136,7 @@ async fn carry(browser: &mut Browser, mut guest: Socket) -> Option<CloseFrame> {
                 Some(Ok(Message::Close(_)) | Err(_)) | None => {
                     // The other side sees the end of the connection in any case.
                     let _ = timeout(SEND, guest.close(None)).await;
-                    return None;
+                    return Ended::Browser;
                 }
                 Some(Ok(_)) => continue,
             },
@@ -119,8 +144,8 @@ async fn carry(browser: &mut Browser, mut guest: Socket) -> Option<CloseFrame> {
                 Some(Ok(message @ (Message::Binary(_) | Message::Text(_)))) => {
                     timeout(SEND, browser.send(Message::Binary(message.into_data()))).await
                 }
-                Some(Ok(Message::Close(frame))) => return frame,
-                Some(Err(_)) | None => return Some(close_frame(BROKEN, "the connection to the guest broke off")),
+                Some(Ok(Message::Close(frame))) => return Ended::Guest(frame),
+                Some(Err(_)) | None => return broken(),
                 Some(Ok(_)) => continue,
             },
             _ = ping.tick() => {
@@ -132,7 +157,40 @@ async fn carry(browser: &mut Browser, mut guest: Socket) -> Option<CloseFrame> {
             }
         };
         if !matches!(sent, Ok(Ok(()))) {
-            return Some(close_frame(BROKEN, "the connection to the guest broke off"));
+            return broken();
+        }
+    }
+}
+
+/// What has become of a guest whose stream has ended.
+enum Moved {
+    /// It is on that node now, where its stream can be opened.
+    To(String),
+    Not,
+    /// The browser has ended its side meanwhile.
+    Unwanted,
+}
+
+/// Waits for a guest that has moved.
+async fn moved(browser: &mut Browser, session: &Session, name: &str, path: &str, gone: &Gone) -> Moved {
+    // A trial, since the page would not try again: its own stream is another one.
+    let open = || async { connect(session, path).await.ok().map(drop) };
+    let found = tokio::select! {
+        found = reconnect::again(session, name, gone, || {}, open) => found,
+        () = gone_away(browser) => return Moved::Unwanted,
+    };
+    match found {
+        Some(((), there)) => Moved::To(there.node),
+        None => Moved::Not,
+    }
+}
+
+/// Waits until the browser ends its side. What it sends meanwhile has nowhere to go.
+async fn gone_away(browser: &mut Browser) {
+    loop {
+        match browser.next().await {
+            Some(Ok(Message::Close(_)) | Err(_)) | None => return,
+            Some(Ok(_)) => {}
         }
     }
 }

@@ -14,6 +14,7 @@ use tokio::time::timeout;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role};
 use tokio_tungstenite::tungstenite::{self, Message};
 
@@ -48,7 +49,7 @@ async fn api_server() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
-        let mut watched = false;
+        let (mut watched, mut seen) = (false, false);
         while let Ok((connection, _)) = listener.accept().await {
             let mut connection = BufReader::new(connection);
             let Some((path, key)) = head(&mut connection).await else { continue };
@@ -56,6 +57,9 @@ async fn api_server() -> SocketAddr {
                 tokio::spawn(guest(connection, path, key));
                 continue;
             }
+            // The instance is on node b whenever it is looked at again.
+            let instance = path.contains("/virtualmachineinstances/web");
+            let node = if instance && std::mem::replace(&mut seen, true) { "b" } else { "a" };
             let machine = |status: &str| {
                 json!({"metadata": {"name": "web", "namespace": "shop", "resourceVersion": "2"},
                     "status": {"printableStatus": status}})
@@ -63,6 +67,10 @@ async fn api_server() -> SocketAddr {
             let machines = path.contains("/virtualmachines?");
             let watch = path.contains("watch=true");
             let body = match (machines, watch, watched) {
+                _ if instance => json!({"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance",
+                    "metadata": {"name": "web", "namespace": "shop", "uid": "1"}, "spec": {"domain": {"devices": {}}},
+                    "status": {"phase": "Running", "nodeName": node}})
+                .to_string(),
                 (true, true, false) => {
                     watched = true;
                     let changed = json!({"type": "MODIFIED", "object": machine("Running")});
@@ -91,7 +99,7 @@ async fn api_server() -> SocketAddr {
 }
 
 /// The stream of a guest: it echoes everything twice, until a message makes it close as taken by another
-/// user. The guest `off` refuses.
+/// user, or as ended. The guest `off` refuses.
 async fn guest(mut connection: BufReader<TcpStream>, path: String, key: String) {
     if path.contains("/off/") {
         let body = json!({"kind": "Status", "message": "VMI is not running", "code": 400});
@@ -108,8 +116,13 @@ async fn guest(mut connection: BufReader<TcpStream>, path: String, key: String) 
     let mut socket = WebSocketStream::from_raw_socket(connection.into_inner(), Role::Server, None).await;
     while let Some(Ok(message)) = socket.next().await {
         if let Message::Binary(bytes) = message {
-            if bytes.as_ref() == b"taken" {
-                let frame = CloseFrame { code: 4001.into(), reason: "another".into() };
+            let end = match &bytes[..] {
+                b"taken" => Some((4001, "another")),
+                b"ended" => Some((4000, "EOF")),
+                _ => None,
+            };
+            if let Some((code, reason)) = end {
+                let frame = CloseFrame { code: CloseCode::from(code), reason: reason.into() };
                 socket.close(Some(frame)).await.unwrap();
                 return;
             }
@@ -185,6 +198,15 @@ async fn a_console_is_carried_both_ways_and_says_how_it_ended() {
     console.send(Message::Binary("taken".into())).await.unwrap();
     let Message::Close(Some(frame)) = next(&mut console).await else { panic!("no reason") };
     assert_eq!((u16::from(frame.code), frame.reason.as_str()), (4001, "another"));
+}
+
+#[tokio::test]
+async fn the_end_of_a_display_whose_guest_has_moved_names_the_node() {
+    let page = page().await;
+    let mut display = websocket(page, "/api/machines/shop/web/vnc", &format!("http://{page}")).await.unwrap();
+    display.send(Message::Binary("ended".into())).await.unwrap();
+    let Message::Close(Some(frame)) = next(&mut display).await else { panic!("no reason") };
+    assert_eq!((u16::from(frame.code), frame.reason.as_str()), (4012, "web has moved to node b"));
 }
 
 #[tokio::test]

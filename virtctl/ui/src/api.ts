@@ -45,6 +45,11 @@ export function websocket(namespace: string, name: string, what: "console" | "vn
     return socket;
 }
 
+/** Whether a stream ended because the guest is on another node now, where it can be opened again. */
+export function hasMoved(event: CloseEvent): boolean {
+    return event.code === 4012;
+}
+
 /** A sentence about how a stream of a guest ended. */
 export function goodbye(event: CloseEvent): string {
     if (event.code === 4001) return "Another user has opened it, and took it over.";

@@ -2,7 +2,7 @@
 import RFB from "@novnc/novnc";
 import { Terminal } from "@xterm/xterm";
 import "@xterm/xterm/css/xterm.css";
-import { goodbye, websocket } from "./api";
+import { goodbye, hasMoved, websocket } from "./api";
 import { h } from "./dom";
 
 /** An open stream on the page. */
@@ -32,19 +32,21 @@ export function terminal(namespace: string, name: string): Stream {
     });
     let socket: WebSocket | undefined;
     let opened = false;
-    const connect = () => {
+    // After a move, the state begins with the new node.
+    const connect = (before = "") => {
         socket?.close();
         const mine = websocket(namespace, name, "console");
         socket = mine;
         again.hidden = true;
         state.textContent = "Connecting…";
         mine.onopen = () => {
-            state.textContent = "Connected. Press Enter for a prompt. Ctrl and ] leaves the terminal.";
-            term.focus();
+            state.textContent = `${before}Connected. Press Enter for a prompt. Ctrl and ] leaves the terminal.`;
+            if (!before) term.focus();
         };
         mine.onmessage = ({ data }) => term.write(new Uint8Array(data as ArrayBuffer));
         mine.onclose = (event) => {
             if (socket !== mine) return;
+            if (hasMoved(event)) return connect(`${event.reason}. `);
             state.textContent = goodbye(event);
             again.hidden = false;
         };
@@ -94,7 +96,8 @@ export function display(namespace: string, name: string): Stream {
     const screen = h("div", { class: "screen" });
     let rfb: RFB | undefined;
     let socket: WebSocket | undefined;
-    const connect = () => {
+    const connect = (before = "") => {
+        const takesKeys = !before || screen.contains(document.activeElement);
         rfb?.disconnect();
         screen.replaceChildren();
         again.hidden = true;
@@ -107,12 +110,13 @@ export function display(namespace: string, name: string): Stream {
         viewer.background = "transparent";
         mine.addEventListener("close", (event) => {
             if (socket !== mine) return;
+            if (hasMoved(event)) return connect(`${event.reason}. `);
             state.textContent = goodbye(event);
             again.hidden = false;
         });
         viewer.addEventListener("connect", () => {
-            state.textContent = "Connected. Click the screen to type.";
-            viewer.focus();
+            state.textContent = `${before}Connected. Click the screen to type.`;
+            if (takesKeys) viewer.focus();
         });
         viewer.addEventListener("securityfailure", () => {
             state.textContent = "The display refused the connection.";
