@@ -50,6 +50,11 @@ pub const TAKEN: CloseReason =
     CloseReason { code: CloseCode::Library(4001), reason: "EOF: another user has taken the stream over" };
 /// The end of a connection that was opened for this stream only: no error.
 pub const CLOSED: CloseReason = CloseReason { code: CloseCode::Normal, reason: "" };
+/// The same: the guest is on another node now, and the connection does not lead there.
+pub const MOVED: CloseReason =
+    CloseReason { code: CloseCode::Normal, reason: "the guest has moved to another node" };
+/// The same: the guest has ended.
+pub const ENDED: CloseReason = CloseReason { code: CloseCode::Normal, reason: "the guest has ended" };
 
 /// A valid request for a websocket.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -3,6 +3,10 @@
 //! The address is that of the interface on the pod's first network: there the handler determines it. On other
 //! networks the guest's agent reports the address, and a guest could name that of the API server. The pod's
 //! network policies apply to virt-api as to any client.
+//!
+//! A guest that moves to another node has another address there, and no packet tells the connection's end: the former pod's
+//! network drops what arrives, or does not exist any more. So this server looks at the instance and ends the stream, and the
+//! client can open another one.
 
 use std::io;
 use std::net::IpAddr;
@@ -10,15 +14,19 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use barevirt_api::v1::{Condition, VirtualMachine, VirtualMachineInstance};
+use barevirt_api::v1::{
+    Condition, Network, NetworkInterfaceStatus, VirtualMachine, VirtualMachineInstance,
+    VirtualMachineInstanceStatus,
+};
 use barevirt_api::{names, networks};
-use barevirt_component::websocket::{self, Upgrade};
+use barevirt_component::websocket::{self, CloseReason, Upgrade};
 use http::Request;
 use hyper::body::Incoming;
+use kube::api::GetParams;
 use kube::{Api, Client};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UdpSocket};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use crate::answer::{Answer, Refusal};
 use crate::endpoints::On;
@@ -31,6 +39,10 @@ use crate::streams::Kind;
 /// How long the guest may take to accept a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// How often the instance of an open stream is looked at, and how long the API server may take for that.
+const LOOK_EVERY: Duration = Duration::from_secs(10);
+const LOOK_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// The answer for a guest whose addresses nobody but the guest knows.
 const NO_POD_NETWORK: &str = "the guest has no interface on the pod network, and no other network is connected to virt-api: \
                               start from a pod or a host on the guest's network";
@@ -40,6 +52,14 @@ const NO_POD_NETWORK: &str = "the guest has no interface on the pod network, and
 struct Target {
     port: u16,
     protocol: Protocol,
+}
+
+/// Where the guest was when its stream was opened.
+#[derive(Debug)]
+struct Home {
+    uid: Option<String>,
+    node: Option<String>,
+    address: IpAddr,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,19 +91,25 @@ pub async fn open(
     let address = address(&vmi, name)?;
     let refused = |error: io::Error| Refusal::internal(format!("dialing VM: {error}"));
     let late = |_| Refusal::internal(format!("dialing VM: no answer from {address} port {}", target.port));
+    let home = Home {
+        uid: vmi.metadata.uid.clone(),
+        node: vmi.status.as_ref().and_then(|status| status.node_name.clone()),
+        address,
+    };
+    let left = left(Api::namespaced(client.clone(), namespace), name.clone(), home);
     let carried = match target.protocol {
         Protocol::Tcp => {
             let tcp = timeout(CONNECT_TIMEOUT, TcpStream::connect((address, target.port))).await;
             let tcp = tcp.map_err(late)?.map_err(refused)?;
             // A failure only increases latency.
             let _ = tcp.set_nodelay(true);
-            tokio::spawn(websocket::run(request, tcp, websocket::CLOSED))
+            tokio::spawn(websocket::run_until(request, tcp, websocket::CLOSED, left))
         }
         Protocol::Udp => {
             let any: IpAddr = if address.is_ipv4() { [0; 4].into() } else { [0_u16; 8].into() };
             let udp = UdpSocket::bind((any, 0)).await.map_err(refused)?;
             udp.connect((address, target.port)).await.map_err(refused)?;
-            tokio::spawn(websocket::run(request, Datagrams(udp), websocket::CLOSED))
+            tokio::spawn(websocket::run_until(request, Datagrams(udp), websocket::CLOSED, left))
         }
     };
     let (user, namespace, name) = (user.name.clone(), namespace.clone(), name.clone());
@@ -143,17 +169,74 @@ fn address(vmi: &VirtualMachineInstance, name: &str) -> Result<IpAddr, Refusal> 
     if Condition::find(&status.conditions, names::CONDITION_PAUSED).is_some() {
         return conflict("VMI is paused");
     }
-    let first = vmi.spec.networks.iter().find(|network| !networks::is_secondary(network));
-    let Some(first) = first else {
+    let Some(first) = first_network(vmi) else {
         return Err(Refusal::bad_request(NO_POD_NETWORK));
     };
-    // Interfaces have the names of their networks.
-    let interface = status.interfaces.iter().find(|interface| interface.name.as_ref() == Some(&first.name));
+    let interface = interface(status, first);
     let Some(text) = interface.and_then(|interface| interface.ip_address.as_deref()) else {
         return Err(Refusal::bad_request(format!("interface \"{}\" has no address yet", first.name)));
     };
     let bad = |_| Refusal::internal(format!("\"{text}\" of interface \"{}\" is no address", first.name));
     text.parse().map_err(bad)
+}
+
+/// The network that is the pod's first one.
+fn first_network(vmi: &VirtualMachineInstance) -> Option<&Network> {
+    vmi.spec.networks.iter().find(|network| !networks::is_secondary(network))
+}
+
+/// The interface on a network, whose name it has.
+fn interface<'a>(
+    status: &'a VirtualMachineInstanceStatus,
+    network: &Network,
+) -> Option<&'a NetworkInterfaceStatus> {
+    status.interfaces.iter().find(|interface| interface.name.as_ref() == Some(&network.name))
+}
+
+/// Waits until the guest is no longer at its address.
+async fn left(vmis: Api<VirtualMachineInstance>, name: String, home: Home) -> CloseReason {
+    loop {
+        sleep(LOOK_EVERY).await;
+        // The API server answers this from its memory, which is cheap, but may be old.
+        if let Some(vmi) = look(&vmis, &name, &GetParams::any()).await
+            && reason_to_end(vmi.as_ref(), &home).is_some()
+            && let Some(vmi) = look(&vmis, &name, &GetParams::default()).await
+            && let Some(reason) = reason_to_end(vmi.as_ref(), &home)
+        {
+            return reason;
+        }
+    }
+}
+
+/// The instance, if there is one; nothing if that is not known.
+async fn look(
+    vmis: &Api<VirtualMachineInstance>,
+    name: &str,
+    params: &GetParams,
+) -> Option<Option<VirtualMachineInstance>> {
+    match timeout(LOOK_TIMEOUT, vmis.get_with(name, params)).await {
+        Ok(Ok(vmi)) => Some(Some(vmi)),
+        Ok(Err(kube::Error::Api(status))) if status.code == 404 => Some(None),
+        Ok(Err(_)) | Err(_) => None,
+    }
+}
+
+/// Why a stream to a guest's address ends. Pure.
+fn reason_to_end(vmi: Option<&VirtualMachineInstance>, home: &Home) -> Option<CloseReason> {
+    let Some(vmi) = vmi.filter(|vmi| vmi.metadata.uid == home.uid) else { return Some(websocket::ENDED) };
+    let status = vmi.status.as_ref()?;
+    if names::is_final_phase(status.phase.as_deref().unwrap_or_default()) {
+        return Some(websocket::ENDED);
+    }
+    if status.node_name == home.node {
+        return None;
+    }
+    // A network that replaces the pod's own may bring the guest's address along. Until the new node has reported addresses, there are
+    // the former ones or none.
+    let interface = interface(status, first_network(vmi)?)?;
+    let own = interface.ip_address.iter().chain(&interface.ip_addresses);
+    let own: Vec<IpAddr> = own.filter_map(|text| text.parse().ok()).collect();
+    (!own.is_empty() && !own.contains(&home.address)).then_some(websocket::MOVED)
 }
 
 /// A connected UDP socket as a stream of bytes: each write is a datagram, and so is each read.
@@ -243,6 +326,34 @@ mod tests {
             address(&serde_json::from_value(vmi).unwrap(), "vm").unwrap(),
             IpAddr::from([10, 1, 2, 3])
         );
+    }
+
+    #[test]
+    fn a_stream_ends_when_its_guest_has_left_the_address() {
+        let home = Home {
+            uid: Some("1".to_owned()),
+            node: Some("a".to_owned()),
+            address: IpAddr::from([10, 1, 2, 3]),
+        };
+        let of = |uid: &str, phase: &str, node: &str, address: &str| {
+            let networks = json!([{"name": "default", "pod": {}}]);
+            let interfaces = json!([{"name": "default", "ipAddress": address, "ipAddresses": [address]}]);
+            let vmi = json!({
+                "metadata": {"uid": uid}, "spec": {"domain": {"devices": {}}, "networks": networks},
+                "status": {"phase": phase, "nodeName": node, "interfaces": interfaces},
+            });
+            reason_to_end(Some(&serde_json::from_value(vmi).unwrap()), &home)
+        };
+        assert_eq!(of("1", "Running", "a", "10.1.2.3"), None);
+        assert_eq!(of("1", "Running", "b", "10.9.2.3"), Some(websocket::MOVED));
+        // Its new node has not reported the address yet, or the address moves with it.
+        assert_eq!(of("1", "Running", "b", ""), None);
+        assert_eq!(of("1", "Running", "b", "10.1.2.3"), None);
+        // On the same node only the order of its addresses has changed.
+        assert_eq!(of("1", "Running", "a", "fd00::3"), None);
+        assert_eq!(of("1", "Succeeded", "a", "10.1.2.3"), Some(websocket::ENDED));
+        assert_eq!(of("2", "Running", "a", "10.1.2.3"), Some(websocket::ENDED));
+        assert_eq!(reason_to_end(None, &home), Some(websocket::ENDED));
     }
 
     #[tokio::test]
