@@ -52,6 +52,7 @@ mod migration_firmware;
 mod migration_objects;
 mod migration_plugged;
 mod migration_post_copy;
+mod migration_streams;
 mod migration_targets;
 mod migration_volumes;
 mod network;

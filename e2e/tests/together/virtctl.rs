@@ -11,16 +11,21 @@ use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
 /// `virtctl vnc --proxy-only`, until it is dropped.
-struct Proxy {
+pub(crate) struct Proxy {
     _program: Running,
-    port: u16,
+    pub(crate) port: u16,
 }
 
 impl Proxy {
     fn start(namespace: &Namespace, arguments: &[&str]) -> Result<Self> {
+        Self::start_telling(namespace, arguments, Stdio::null())
+    }
+
+    /// The same, with that standard error.
+    pub(crate) fn start_telling(namespace: &Namespace, arguments: &[&str], stderr: Stdio) -> Result<Self> {
         let mut command: Command = cluster_script("virtctl.sh");
         command.args(["vnc", "vm", "--proxy-only", "-n", namespace.name()]).args(arguments);
-        let mut program = Running(command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?);
+        let mut program = Running(command.stdout(Stdio::piped()).stderr(stderr).spawn()?);
         let mut line = String::new();
         BufReader::new(program.stdout.take().context("it has no output")?).read_line(&mut line)?;
         let said: Value = serde_json::from_str(&line).with_context(|| format!("it says {line:?}"))?;
