@@ -24,6 +24,10 @@ pub const PREALLOCATED: &str = "cdi.kubevirt.io/storage.preallocation";
 pub const PREALLOCATED_NAMES: [&str; 2] = ["/storage.preallocation", "/storage.thick-provisioned"];
 /// The DataVolume is deleted once it is filled.
 pub const GOES: &str = "cdi.kubevirt.io/storage.deleteAfterCompletion";
+/// On a DataVolume: its claim was filled elsewhere, and a backup brings it back. The claim is neither made nor filled.
+pub const RESTORED: &str = "cdi.kubevirt.io/storage.prePopulated";
+/// On a DataVolume: a volume that names its claim is taken with its contents.
+pub const STATIC: &str = "cdi.kubevirt.io/storage.checkStaticVolume";
 /// The DataVolume is filled through another claim.
 pub const POPULATOR: &str = "cdi.kubevirt.io/storage.usePopulator";
 /// Name of that other claim.

@@ -172,8 +172,8 @@ fn controller_cluster_rules() -> Vec<Value> {
         // machines' claims. Sizes of machines' disks, for metrics.
         rule("", &["persistentvolumeclaims"], &["get", "list", "watch", "create", "patch", "delete"]),
         // Nodes that reach volumes which are plugged in once the guest runs. A volume that was filled for a claim with a
-        // populator is given to it: its `claimRef` changes.
-        rule("", &["persistentvolumes"], &["get", "patch"]),
+        // populator is given to it: its `claimRef` changes. A DataVolume may ask for the volume that names its claim.
+        rule("", &["persistentvolumes"], &["get", "list", "patch"]),
         // Whether an instance's networks of Multus exist, and which node resources come with them.
         rule("k8s.cni.cncf.io", &["network-attachment-definitions"], &["get"]),
         // Whether the claim of a disk is filled; DataVolumes of templates are made after a check of the permission to copy,

@@ -23,6 +23,7 @@ pub mod data_source;
 mod facts;
 mod importer;
 mod job;
+mod kept;
 mod origin;
 pub mod populator;
 mod profile;
@@ -41,6 +42,7 @@ use std::time::Duration;
 pub use claim::is_filled;
 pub use facts::{Copied, Event, Installation, LABEL, Observed, Sender, SourceClaim, Step};
 pub use importer::{Running, address, name as pod_name};
+pub use kept::{asks as asks_for_kept, of as kept_volume};
 pub use origin::{Named, followed, is_waiting, may_copy, named, permitted};
 pub use profile::{Profile, is_open, status as profile_status};
 pub use sender::{RECEIVER_ANNOTATION, SELECTOR, asked_by, name as sender_name};
@@ -100,7 +102,10 @@ pub fn plan(observed: &Observed, installation: &Installation) -> Plan {
     let mut plan = Plan { events, status: (status != old).then_some(status), ..Plan::default() };
     match &stage {
         Stage::Unclaimed => match claim::of(data_volume, source, &observed.profile) {
-            Ok(claim) => plan.step = Some(Step::MakeClaim(Box::new(claim))),
+            Ok(claim) => {
+                let claim = kept::taken(claim, data_volume, observed.kept.as_ref());
+                plan.step = Some(Step::MakeClaim(Box::new(claim)));
+            }
             // `stage` has checked the same.
             Err(_) => return plan,
         },
@@ -141,7 +146,12 @@ pub fn plan(observed: &Observed, installation: &Installation) -> Plan {
             plan.again = running.runs.then_some(PROGRESS);
         }
         Stage::SourceWaits(_) => plan.again = Some(SOURCE),
-        Stage::Foreign | Stage::Unbound | Stage::Lost | Stage::Waiting | Stage::Occupied => {}
+        Stage::Restored
+        | Stage::Foreign
+        | Stage::Unbound
+        | Stage::Lost
+        | Stage::Waiting
+        | Stage::Occupied => {}
     }
     plan
 }

@@ -12,13 +12,13 @@ use barevirt_import_job::Network;
 use barevirt_plan::data_volumes::Place;
 use barevirt_plan::imports::populator::Class;
 use barevirt_plan::imports::{
-    Copied, Installation, LABEL, Named, Observed, Profile, Sender, SourceClaim, address, followed,
-    is_waiting, named, permitted, pod_name, sender_name,
+    Copied, Installation, LABEL, Named, Observed, Profile, Sender, SourceClaim, address, asks_for_kept,
+    followed, is_waiting, kept_volume, named, permitted, pod_name, sender_name,
 };
 use k8s_openapi::api::admissionregistration::v1::{
     ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
 };
-use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Volume};
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolume, PersistentVolumeClaim, Pod, Volume};
 use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
@@ -44,6 +44,10 @@ pub(super) async fn observe(
         Some(_) => Profile::default(),
         None => profiles::of(cluster, &data_volume).await?,
     };
+    let kept = match &claim {
+        Some(_) => None,
+        None => kept(client, &data_volume).await?,
+    };
     let importer = pod_name(name);
     let pod = call_opt("get", || about("pod", &importer), pods.get(&importer)).await?;
     let waits = match &claim {
@@ -55,7 +59,18 @@ pub(super) async fn observe(
         None => None,
     };
     let now = Time(Timestamp::now());
-    Ok(Some(Observed { data_volume, claim, profile, copied, pod, waits, progress, now }))
+    Ok(Some(Observed { data_volume, claim, kept, profile, copied, pod, waits, progress, now }))
+}
+
+/// A volume that was kept for the claim of a DataVolume.
+async fn kept(client: &Client, data_volume: &DataVolume) -> Result<Option<PersistentVolume>, Error> {
+    if !asks_for_kept(data_volume) {
+        return Ok(None);
+    }
+    let volumes: Api<PersistentVolume> = Api::all(client.clone());
+    let listed = volumes.list(&ListParams::default());
+    let listed = call("list", || "persistent volumes".to_owned(), listed).await?;
+    Ok(kept_volume(data_volume, listed.items))
 }
 
 /// The source of the copy.

@@ -4,6 +4,7 @@ use super::facts::{LABEL, SourceClaim};
 use super::job::{ARCHIVE, is_archive, is_upload};
 use super::origin;
 use super::profile::{self, Profile};
+use crate::data_volumes::status::SUCCEEDED;
 use crate::owner::owner;
 use barevirt_api::cdi::{DataVolume, DataVolumeSpec, StorageSpec, annotation};
 use barevirt_api::quantity;
@@ -190,18 +191,23 @@ pub(super) fn is_block(claim: &PersistentVolumeClaim) -> bool {
 
 /// The patch that gives an existing claim to the DataVolume, with its contents.
 pub(super) fn adoption(data_volume: &DataVolume) -> Value {
-    json!({ "metadata": { "annotations": filled(data_volume), "ownerReferences": [owner(data_volume)] } })
+    let annotations = BTreeMap::from(filled(data_volume));
+    json!({ "metadata": { "annotations": annotations, "ownerReferences": [owner(data_volume)] } })
 }
 
 /// The patch that marks a claim as filled.
 pub(super) fn mark(data_volume: &DataVolume) -> Value {
-    let mut annotations = filled(data_volume);
+    let mut annotations = BTreeMap::from(filled(data_volume));
     if data_volume.spec.preallocation == Some(true) {
-        annotations[annotation::PREALLOCATED] = json!("true");
+        annotations.insert(annotation::PREALLOCATED.to_owned(), "true".to_owned());
     }
     json!({ "metadata": { "annotations": annotations } })
 }
 
-fn filled(data_volume: &DataVolume) -> Value {
-    json!({ POPULATED_FOR_ANNOTATION: data_volume.name_any(), (annotation::PHASE): "Succeeded" })
+/// The annotations of a claim that is filled.
+pub(super) fn filled(data_volume: &DataVolume) -> [(String, String); 2] {
+    [
+        (POPULATED_FOR_ANNOTATION.to_owned(), data_volume.name_any()),
+        (annotation::PHASE.to_owned(), SUCCEEDED.to_owned()),
+    ]
 }

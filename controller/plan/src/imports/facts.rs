@@ -4,7 +4,7 @@ use super::profile::Profile;
 use crate::data_volumes::Place;
 use barevirt_api::cdi::DataVolume;
 use barevirt_import_job::Network;
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -129,6 +129,8 @@ pub struct Observed {
     pub data_volume: DataVolume,
     /// The claim of its name.
     pub claim: Option<PersistentVolumeClaim>,
+    /// A volume that was kept for its claim, with its contents.
+    pub kept: Option<PersistentVolume>,
     /// What its storage class advises, where that is asked.
     pub profile: Profile,
     /// What it copies.

@@ -4,6 +4,7 @@ use super::claim::{self, is_filled};
 use super::facts::{ADOPTION_ANNOTATION, Copied, MOST_RESTARTS, Observed, SourceClaim};
 use super::importer::{self, Running};
 use super::job::{is_upload, pulled_by_node, source_problem};
+use super::kept;
 use super::sender;
 use super::uploads::{self, Says};
 use barevirt_api::cdi::annotation;
@@ -16,6 +17,8 @@ use kube::{Resource, ResourceExt};
 pub(super) enum Stage {
     /// There is no claim.
     Unclaimed,
+    /// There is no claim yet; a backup brings it back.
+    Restored,
     /// Another owner's claim has the name.
     Foreign,
     /// The claim has no owner, and may be taken over with its contents.
@@ -55,7 +58,11 @@ pub(super) fn stage(observed: &Observed, own_pod: Option<&Pod>, image_volumes: b
     }
     let copy = observed.copied.source();
     let Some(claim) = &observed.claim else {
-        if let Some(why) = source_missing(&observed.copied) {
+        if data_volume.annotations().contains_key(annotation::RESTORED) {
+            return Stage::Restored;
+        }
+        // What a volume has already is not copied.
+        if let Some(why) = source_missing(&observed.copied).filter(|_| observed.kept.is_none()) {
             return Stage::SourceWaits(why);
         }
         return match claim::of(data_volume, copy, &observed.profile) {
@@ -72,7 +79,9 @@ pub(super) fn stage(observed: &Observed, own_pod: Option<&Pod>, image_volumes: b
         return if may && free && stays { Stage::Adoptable } else { Stage::Foreign };
     }
     if is_filled(claim, &data_volume.name_any()) {
-        return Stage::Filled;
+        // A volume that was kept is bound in a moment; the last status says that it is.
+        let binds = kept::asks(data_volume) && claim::phase(claim) != Some("Bound");
+        return if binds { Stage::Unbound } else { Stage::Filled };
     }
     let bound = match claim::phase(claim) {
         Some("Bound") => true,

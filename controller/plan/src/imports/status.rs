@@ -7,7 +7,7 @@ use super::origin::copies;
 use super::stage::Stage;
 use super::upload_events;
 use crate::data_volumes::status::{FAILED, SUCCEEDED, WAIT_FOR_FIRST_CONSUMER};
-use barevirt_api::cdi::{DataVolumeCondition, DataVolumeStatus};
+use barevirt_api::cdi::{DataVolumeCondition, DataVolumeStatus, annotation};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 use std::borrow::Cow;
@@ -29,7 +29,9 @@ pub(super) fn of(observed: &Observed, stage: &Stage) -> DataVolumeStatus {
         (phase::SCHEDULED, phase::IN_PROGRESS)
     };
     let (phase, progress, restarts) = match stage {
-        Stage::Unclaimed | Stage::Foreign | Stage::Unbound | Stage::Occupied => (phase::PENDING, None, None),
+        Stage::Unclaimed | Stage::Restored | Stage::Foreign | Stage::Unbound | Stage::Occupied => {
+            (phase::PENDING, None, None)
+        }
         Stage::Waiting => (WAIT_FOR_FIRST_CONSUMER, None, None),
         Stage::SourceWaits(_) if observed.claim.is_none() => (phase::PENDING, None, None),
         Stage::Ready | Stage::SourceWaits(_) | Stage::Sender(_) => (scheduled, None, None),
@@ -110,6 +112,7 @@ fn conditions(observed: &Observed, stage: &Stage, name: &str) -> [ConditionField
         .map(|claim| claim.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or("Pending"));
     let bound = match (stage, claim_phase) {
         (Stage::Foreign, _) => condition("Bound", "False", "ErrClaimNotOwned", taken(name)),
+        (Stage::Restored, _) => condition("Bound", "False", "NotFound", restored(name)),
         (_, Some("Bound")) => condition("Bound", "True", "Bound", format!("PVC {name} Bound")),
         (_, Some("Lost")) => condition("Bound", "False", "ClaimLost", "Claim Lost"),
         (_, Some(_)) => condition("Bound", "False", "Pending", format!("PVC {name} Pending")),
@@ -145,9 +148,13 @@ fn conditions(observed: &Observed, stage: &Stage, name: &str) -> [ConditionField
             "ErrPodNotOwned",
             format!("pod {} is not of this DataVolume: delete it", importer::name(name)),
         ),
-        Stage::Unclaimed | Stage::Foreign | Stage::Unbound | Stage::Lost | Stage::Waiting | Stage::Ready => {
-            condition("Running", "False", "", "")
-        }
+        Stage::Unclaimed
+        | Stage::Restored
+        | Stage::Foreign
+        | Stage::Unbound
+        | Stage::Lost
+        | Stage::Waiting
+        | Stage::Ready => condition("Running", "False", "", ""),
     };
     let ready = match stage {
         Stage::Filled | Stage::Adoptable => condition("Ready", "True", "", ""),
@@ -156,6 +163,13 @@ fn conditions(observed: &Observed, stage: &Stage, name: &str) -> [ConditionField
         _ => condition("Ready", "False", "", ""),
     };
     [bound, ready, running]
+}
+
+fn restored(name: &str) -> String {
+    format!(
+        "claim {name} is waited for: the DataVolume has the annotation {}, so its contents come from a backup",
+        annotation::RESTORED
+    )
 }
 
 fn taken(name: &str) -> String {

@@ -1,5 +1,6 @@
 mod claims;
 mod copies;
+mod kept;
 mod pods;
 mod sent;
 mod world;
@@ -42,6 +43,7 @@ pub(super) fn observed(data_volume: DataVolume) -> Observed {
     let now = serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
     Observed {
         profile: Profile::default(),
+        kept: None,
         data_volume,
         claim: None,
         copied: Copied::Nothing,

@@ -1,0 +1,68 @@
+//! A volume that was there before the claim of its DataVolume, as after the move to another cluster: it names the claim, and
+//! has its contents. Pure.
+//!
+//! ```text
+//!   DataVolume with storage.checkStaticVolume, no claim --a free volume names the claim--> claim of that volume, marked as filled
+//!                                                      \--there is none--> claim, filled from the source
+//! ```
+
+use super::claim;
+use barevirt_api::cdi::{DataVolume, annotation};
+use barevirt_api::quantity;
+use k8s_openapi::api::core::v1::{
+    ObjectReference, PersistentVolume, PersistentVolumeClaim, PersistentVolumeClaimSpec, PersistentVolumeSpec,
+};
+use kube::ResourceExt;
+
+/// Volume mode where none is given.
+const FILES: &str = "Filesystem";
+
+/// Whether a DataVolume takes such a volume, if there is one.
+pub fn asks(data_volume: &DataVolume) -> bool {
+    data_volume.annotations().contains_key(annotation::STATIC)
+}
+
+/// Of these volumes the one that is free and names the claim of the DataVolume.
+pub fn of(data_volume: &DataVolume, all: Vec<PersistentVolume>) -> Option<PersistentVolume> {
+    let names = |reference: &ObjectReference| {
+        reference.namespace == data_volume.metadata.namespace
+            && reference.name == data_volume.metadata.name
+            // Otherwise it is that of a former claim.
+            && reference.uid.as_deref().unwrap_or_default().is_empty()
+    };
+    let is_for = |volume: &PersistentVolume| {
+        let free = volume.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Available");
+        let reference = volume.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref());
+        free && volume.metadata.deletion_timestamp.is_none() && reference.is_some_and(names)
+    };
+    all.into_iter().filter(is_for).min_by_key(ResourceExt::name_any)
+}
+
+/// The claim as it takes that volume with its contents. A volume that is not what the claim asks for is left alone.
+pub(super) fn taken(
+    mut wanted: PersistentVolumeClaim,
+    data_volume: &DataVolume,
+    volume: Option<&PersistentVolume>,
+) -> PersistentVolumeClaim {
+    let offered = volume.and_then(|volume| Some((volume.name_any(), volume.spec.as_ref()?)));
+    if let (Some(spec), Some((name, offered))) = (&mut wanted.spec, offered)
+        && fits(offered, spec)
+    {
+        spec.volume_name = Some(name);
+        spec.storage_class_name = Some(offered.storage_class_name.clone().unwrap_or_default());
+        wanted.annotations_mut().extend(claim::filled(data_volume));
+    }
+    wanted
+}
+
+/// Whether a volume is what a claim asks for.
+fn fits(volume: &PersistentVolumeSpec, claim: &PersistentVolumeClaimSpec) -> bool {
+    let class = volume.storage_class_name.as_deref().unwrap_or_default();
+    let has = volume.access_modes.as_deref().unwrap_or_default();
+    let size = volume.capacity.as_ref().and_then(|capacity| quantity::bytes(capacity.get("storage")?).ok());
+    let asked = claim.resources.as_ref().and_then(|resources| resources.requests.as_ref()?.get("storage"));
+    claim.storage_class_name.as_deref().is_none_or(|wanted| wanted == class)
+        && claim.access_modes.iter().flatten().all(|mode| has.contains(mode))
+        && claim.volume_mode.as_deref().unwrap_or(FILES) == volume.volume_mode.as_deref().unwrap_or(FILES)
+        && asked.and_then(|asked| quantity::bytes(asked).ok()) <= size
+}
