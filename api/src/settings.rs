@@ -26,7 +26,7 @@ pub use pods::{Factor, HELPER_RESOURCES, HELPERS, HelperResources, Pods, QuotaLi
 use crate::gates::Gates;
 use crate::names::EVEN_PARITY_ANNOTATION;
 use crate::syntax::is_label_key;
-use crate::v1::{KubeVirt, KubeVirtSpec};
+use crate::v1::{KubeVirt, KubeVirtSpec, NodePlacement};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use std::collections::BTreeMap;
 
@@ -64,6 +64,8 @@ pub struct Settings {
     pub pods: Pods,
     /// How importers reach their servers.
     pub imports: Imports,
+    /// Nodes of virt-handler and of pods that fill claims: `workloads.nodePlacement`.
+    pub workload_nodes: NodePlacement,
     /// Feature gates.
     pub gates: Gates,
     /// How much the components log.
@@ -105,6 +107,7 @@ impl Default for Settings {
             host_devices: HostDevices::default(),
             pods: Pods::default(),
             imports: Imports::default(),
+            workload_nodes: NodePlacement::default(),
             gates: Gates::default(),
             verbosity: Verbosity::default(),
             rates: Rates::default(),
@@ -122,6 +125,7 @@ impl Settings {
         let developer = spec.developer();
         let configuration = spec.configuration.clone().unwrap_or_default();
         let network = configuration.network.as_ref();
+        let workloads = spec.workloads.as_ref();
         let bridge = network.and_then(|network| network.permit_bridge_interface_on_pod_network);
         let at_least = |value: Option<i32>, least: u32, default: u32| {
             value
@@ -144,6 +148,7 @@ impl Settings {
             host_devices: HostDevices::of_configuration(&configuration),
             pods: Pods::of_configuration(&configuration),
             imports: defaults.imports,
+            workload_nodes: workloads.and_then(|of| of.node_placement.clone()).unwrap_or_default(),
             rates: Rates::of_configuration(&configuration),
             tls: Tls::of_configuration(&configuration),
             image_pull_policy: configuration.image_pull_policy,
@@ -180,6 +185,7 @@ mod tests {
             "developerConfiguration": {"useEmulation": true, "memoryOvercommit": 9, "cpuAllocationRatio": 1}}}))
         .unwrap();
         let settings = Settings::from_kubevirt(Some(&spec));
+        assert_eq!(settings.workload_nodes, NodePlacement::default());
         assert!(settings.use_emulation);
         assert_eq!(settings.memory_overcommit, 100);
         assert_eq!(settings.cpu_allocation_ratio, 1);
@@ -189,6 +195,18 @@ mod tests {
         assert_eq!(Settings::default().drain_taint, "kubevirt.io/drain");
         assert_eq!(Settings::from_kubevirt(None), Settings::default());
         assert_eq!(Settings::from_kubevirt(Some(&KubeVirtSpec::default())), Settings::default());
+    }
+
+    #[test]
+    fn workloads_have_their_nodes() {
+        let tolerations = json!([{"key": "guests", "operator": "Exists"}]);
+        let workloads =
+            json!({"nodePlacement": {"nodeSelector": {"guests": "yes"}, "tolerations": tolerations}});
+        let spec: KubeVirtSpec =
+            serde_json::from_value(json!({"workloads": workloads, "infra": {"nodePlacement": {}}})).unwrap();
+        let nodes = Settings::from_kubevirt(Some(&spec)).workload_nodes;
+        assert_eq!(nodes.node_selector["guests"], "yes");
+        assert_eq!(nodes.tolerations[0].key.as_deref(), Some("guests"));
     }
 
     #[test]

@@ -197,6 +197,7 @@ pub(super) async fn installation(cluster: &Cluster) -> Result<Installation, Erro
         image_volumes: config.settings.pods.image_volumes,
         insecure_registries: registries.into_values().map(|value| value.trim().to_owned()).collect(),
         network: network(&config.settings.imports),
+        nodes: config.settings.workload_nodes.clone(),
     })
 }
 

@@ -3,6 +3,7 @@
 use super::profile::Profile;
 use crate::data_volumes::Place;
 use barevirt_api::cdi::DataVolume;
+use barevirt_api::v1::NodePlacement;
 use barevirt_import_job::Network;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -26,7 +27,7 @@ pub(super) mod phase {
 }
 
 /// Settings that imports are made with.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Installation {
     /// Image of the importer.
     pub image: String,
@@ -40,6 +41,8 @@ pub struct Installation {
     pub insecure_registries: BTreeSet<String>,
     /// How importers reach their servers.
     pub network: Network,
+    /// Nodes of pods that fill or send claims.
+    pub nodes: NodePlacement,
 }
 
 /// Restarts after which an import is given up: more than half an hour, with the kubelet's pauses.

@@ -4,6 +4,7 @@
 use super::claim::{device_size, is_block};
 use super::facts::{Installation, LABEL};
 use super::job;
+use super::placement::placed;
 use crate::generated;
 use crate::owner::owner;
 use crate::pod::unprivileged;
@@ -138,24 +139,20 @@ pub(super) fn pod(
         ..Container::default()
     };
     let secrets = installation.pull_secrets.iter().map(|name| LocalObjectReference { name: name.clone() });
-    Pod {
-        metadata: ObjectMeta::default(),
-        spec: Some(PodSpec {
-            restart_policy: Some("OnFailure".to_owned()),
-            termination_grace_period_seconds: Some(10),
-            automount_service_account_token: Some(false),
-            enable_service_links: Some(false),
-            service_account_name: spec.service_account_name.clone(),
-            priority_class_name: spec.priority_class_name.clone(),
-            image_pull_secrets: Some(secrets.collect::<Vec<_>>()).filter(|all| !all.is_empty()),
-            node_selector: Some(BTreeMap::from([("kubernetes.io/os".to_owned(), "linux".to_owned())])),
-            security_context: Some(security()),
-            containers: vec![container],
-            volumes: Some(volumes.all),
-            ..PodSpec::default()
-        }),
-        status: None,
-    }
+    let spec = PodSpec {
+        restart_policy: Some("OnFailure".to_owned()),
+        termination_grace_period_seconds: Some(10),
+        automount_service_account_token: Some(false),
+        enable_service_links: Some(false),
+        service_account_name: spec.service_account_name.clone(),
+        priority_class_name: spec.priority_class_name.clone(),
+        image_pull_secrets: Some(secrets.collect::<Vec<_>>()).filter(|all| !all.is_empty()),
+        security_context: Some(security()),
+        containers: vec![container],
+        volumes: Some(volumes.all),
+        ..PodSpec::default()
+    };
+    Pod { metadata: ObjectMeta::default(), spec: Some(placed(spec, &installation.nodes)), status: None }
 }
 
 /// The job, and how its server is reached.

@@ -15,6 +15,7 @@ use super::claim::is_block;
 use super::facts::{Installation, LABEL, SourceClaim, Step};
 use super::importer::{self, CONTAINER, LIMITS, REQUESTS, SOURCE_VOLUME, mount, quantities, security};
 use super::job;
+use super::placement::placed;
 use crate::pod::unprivileged;
 use barevirt_api::cdi::DataVolume;
 use barevirt_import_job::copy::{
@@ -199,22 +200,22 @@ pub(super) fn of(data_volume: &DataVolume, source: &SourceClaim, installation: &
     };
     let name = name(data_volume);
     let secrets = installation.pull_secrets.iter().map(|name| LocalObjectReference { name: name.clone() });
+    let spec = PodSpec {
+        restart_policy: Some("OnFailure".to_owned()),
+        termination_grace_period_seconds: Some(0),
+        automount_service_account_token: Some(false),
+        enable_service_links: Some(false),
+        priority_class_name: data_volume.spec.priority_class_name.clone(),
+        image_pull_secrets: Some(secrets.collect::<Vec<_>>()).filter(|all| !all.is_empty()),
+        security_context: Some(security()),
+        init_containers: Some(vec![keys_container(installation)]),
+        containers: vec![container],
+        volumes: Some(vec![volume, keys_volume(), receiver_volume()]),
+        ..PodSpec::default()
+    };
     Pod {
         metadata: metadata(data_volume, (&name, &source.place.namespace), &claim),
-        spec: Some(PodSpec {
-            restart_policy: Some("OnFailure".to_owned()),
-            termination_grace_period_seconds: Some(0),
-            automount_service_account_token: Some(false),
-            enable_service_links: Some(false),
-            priority_class_name: data_volume.spec.priority_class_name.clone(),
-            image_pull_secrets: Some(secrets.collect::<Vec<_>>()).filter(|all| !all.is_empty()),
-            node_selector: Some(BTreeMap::from([("kubernetes.io/os".to_owned(), "linux".to_owned())])),
-            security_context: Some(security()),
-            init_containers: Some(vec![keys_container(installation)]),
-            containers: vec![container],
-            volumes: Some(vec![volume, keys_volume(), receiver_volume()]),
-            ..PodSpec::default()
-        }),
+        spec: Some(placed(spec, &installation.nodes)),
         status: None,
     }
 }

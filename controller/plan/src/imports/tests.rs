@@ -9,6 +9,7 @@ use self::world::{World, condition, phase_of};
 use super::facts::{ADOPTION_ANNOTATION, MOST_RESTARTS};
 use super::*;
 use barevirt_api::cdi::{DataVolume, annotation};
+use barevirt_api::v1::NodePlacement;
 use barevirt_import_job::{Job, Network, Outcome, Source};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use serde_json::Value;
@@ -24,6 +25,7 @@ pub(super) fn installation() -> Installation {
         image_volumes: true,
         insecure_registries: ["r.example:5000".to_owned()].into(),
         network: Network::default(),
+        nodes: NodePlacement::default(),
     }
 }
 

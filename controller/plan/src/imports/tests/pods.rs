@@ -62,6 +62,20 @@ fn the_network_of_the_settings_reaches_importers_that_have_a_server() {
     assert_eq!(of(json!({ "blank": {} })), None);
 }
 
+/// A volume that is local to a node with a taint can be filled there alone.
+#[test]
+fn importers_go_to_the_nodes_of_workloads() {
+    let tolerations = json!([{ "key": "guests", "operator": "Exists", "effect": "NoSchedule" }]);
+    let nodes = json!({ "nodeSelector": { "guests": "yes" }, "tolerations": tolerations });
+    let installation = Installation { nodes: serde_json::from_value(nodes).unwrap(), ..installation() };
+    let data_volume = data_volume(|_| {});
+    let claim = claim::of(&data_volume, None, &Profile::default()).unwrap();
+    let spec = importer::of(&data_volume, (&claim, None), &installation, None).spec.unwrap();
+    let selector = spec.node_selector.unwrap();
+    assert_eq!((selector["guests"].as_str(), selector["kubernetes.io/os"].as_str()), ("yes", "linux"));
+    assert_eq!(serde_json::to_value(spec.tolerations).unwrap(), tolerations);
+}
+
 #[test]
 fn a_block_device_is_given_as_one_with_room_beside_it() {
     let pod = pod(
