@@ -25,6 +25,7 @@ mod importer;
 mod job;
 mod kept;
 mod origin;
+mod passed;
 mod placement;
 pub mod populator;
 mod profile;

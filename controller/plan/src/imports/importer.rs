@@ -4,6 +4,7 @@
 use super::claim::{device_size, is_block};
 use super::facts::{Installation, LABEL};
 use super::job;
+use super::passed::passed;
 use super::placement::placed;
 use crate::generated;
 use crate::owner::owner;
@@ -172,15 +173,13 @@ fn metadata(data_volume: &DataVolume, restarts: i32) -> ObjectMeta {
     let labels =
         [LABEL, ("cdi.kubevirt.io", "importer"), ("app.kubernetes.io/managed-by", "virt-controller")];
     let text = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
+    let mut annotations = passed(data_volume.annotations());
+    annotations.insert(RESTARTS_ANNOTATION.to_owned(), restarts.to_string());
     ObjectMeta {
         name: Some(name(&data_volume.name_any())),
         namespace: data_volume.metadata.namespace.clone(),
         labels: Some(labels.map(text).into()),
-        annotations: Some(BTreeMap::from([
-            (RESTARTS_ANNOTATION.to_owned(), restarts.to_string()),
-            // A proxy container would keep the pod from ending.
-            text(("sidecar.istio.io/inject", "false")),
-        ])),
+        annotations: Some(annotations),
         owner_references: Some(vec![owner(data_volume)]),
         ..ObjectMeta::default()
     }

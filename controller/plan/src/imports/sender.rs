@@ -15,6 +15,7 @@ use super::claim::is_block;
 use super::facts::{Installation, LABEL, SourceClaim, Step};
 use super::importer::{self, CONTAINER, LIMITS, REQUESTS, SOURCE_VOLUME, mount, quantities, security};
 use super::job;
+use super::passed;
 use super::placement::placed;
 use crate::pod::unprivileged;
 use barevirt_api::cdi::DataVolume;
@@ -30,7 +31,6 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::ResourceExt;
-use std::collections::BTreeMap;
 
 /// Selector of senders.
 pub const SELECTOR: &str = "cdi.kubevirt.io=cdi-clone-source,app.kubernetes.io/managed-by=virt-controller";
@@ -235,16 +235,15 @@ fn metadata(
         controller: None,
         block_owner_deletion: None,
     };
+    // Users of another namespace do not choose the networks of a pod in this one.
+    let mut annotations = passed::usual();
+    annotations.insert(FOR_ANNOTATION.to_owned(), place);
+    annotations.insert(UID_ANNOTATION.to_owned(), data_volume.metadata.uid.clone().unwrap_or_default());
     ObjectMeta {
         name: Some(name.to_owned()),
         namespace: Some(namespace.to_owned()),
         labels: Some(LABELS.map(text).into()),
-        annotations: Some(BTreeMap::from([
-            (FOR_ANNOTATION.to_owned(), place),
-            (UID_ANNOTATION.to_owned(), data_volume.metadata.uid.clone().unwrap_or_default()),
-            // A proxy container would interfere between the two pods.
-            text(("sidecar.istio.io/inject", "false")),
-        ])),
+        annotations: Some(annotations),
         owner_references: Some(vec![owner]),
         ..ObjectMeta::default()
     }

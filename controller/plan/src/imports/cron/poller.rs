@@ -5,6 +5,7 @@ use crate::generated;
 use crate::imports::facts::{Installation, LABEL};
 use crate::imports::importer::{self, End, Volumes};
 use crate::imports::job;
+use crate::imports::passed::passed;
 use crate::owner::owner;
 use barevirt_api::cdi::{DataImportCron, IMPORT_CRON_LABEL};
 use barevirt_import_job::{Content, Job, LOOK, METRICS_PORT, Outcome};
@@ -48,11 +49,14 @@ pub(super) fn of(cron: &DataImportCron, installation: &Installation) -> Pod {
     let text = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
     let mut labels: BTreeMap<String, String> = labels.map(text).into();
     labels.insert(IMPORT_CRON_LABEL.to_owned(), cron.name_any());
+    // It reaches the source as the importers do.
+    let said =
+        cron.spec.template.metadata.as_ref().and_then(|said| said.annotations.clone()).unwrap_or_default();
     pod.metadata = ObjectMeta {
         name: Some(name(&cron.name_any())),
         namespace: cron.metadata.namespace.clone(),
         labels: Some(labels),
-        annotations: Some(BTreeMap::from([text(("sidecar.istio.io/inject", "false"))])),
+        annotations: Some(passed(&said)),
         owner_references: Some(vec![owner(cron)]),
         ..ObjectMeta::default()
     };

@@ -1,5 +1,6 @@
 //! The DataVolume that fills a claim with a populator, through a claim of its own.
 
+use super::super::passed;
 use super::facts::Source;
 use crate::owner::owner;
 use barevirt_api::cdi::{
@@ -9,7 +10,6 @@ use barevirt_api::cdi::{
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PersistentVolumeClaimSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::ResourceExt;
-use std::collections::BTreeMap;
 
 /// The scheduler's annotation on a claim: the node of the pod that uses it first.
 pub(super) const NODE_ANNOTATION: &str = "volume.kubernetes.io/selected-node";
@@ -63,7 +63,8 @@ pub(super) fn of(
     }
     let text = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
     // Nothing else would have its claim bound.
-    let mut annotations = BTreeMap::from([text((annotation::BIND, ""))]);
+    let mut annotations = passed::given(claim.annotations());
+    annotations.extend([text((annotation::BIND, ""))]);
     annotations.extend(node.filter(|_| follows).map(|node| text((NODE_ANNOTATION, node))));
     let metadata = ObjectMeta {
         name: Some(prime_name(claim)),

@@ -71,6 +71,7 @@ fn prime(phase: &str) -> DataVolume {
 #[test]
 fn a_data_volume_fills_a_volume_like_the_one_that_was_asked_for() {
     let prime = made(&observed(claim(|claim| {
+        claim["metadata"]["annotations"] = json!({ "k8s.v1.cni.cncf.io/networks": "storage", "other": "x" });
         claim["spec"]["volumeMode"] = json!("Block");
         claim["spec"]["selector"] = json!({ "matchLabels": { "a": "b" } });
     })));
@@ -88,6 +89,8 @@ fn a_data_volume_fills_a_volume_like_the_one_that_was_asked_for() {
         })
     );
     assert!(prime.annotations().contains_key(annotation::BIND) && prime.labels().contains_key(LABEL));
+    assert_eq!(prime.annotations()["k8s.v1.cni.cncf.io/networks"], "storage");
+    assert!(!prime.annotations().contains_key("other"));
 }
 
 #[test]

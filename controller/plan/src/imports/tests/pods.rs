@@ -62,6 +62,25 @@ fn the_network_of_the_settings_reaches_importers_that_have_a_server() {
     assert_eq!(of(json!({ "blank": {} })), None);
 }
 
+#[test]
+fn importers_are_on_the_networks_that_their_data_volume_names() {
+    let pod = pod(
+        |value| {
+            value["metadata"]["annotations"] = json!({
+                "k8s.v1.cni.cncf.io/networks": "storage", "v1.multus-cni.io/default-network": "ns/first",
+                "linkerd.io/inject": "enabled", "other": "x",
+            });
+        },
+        false,
+    );
+    let annotations = serde_json::to_value(pod.metadata.annotations).unwrap();
+    let expected = json!({
+        "k8s.v1.cni.cncf.io/networks": "storage", "v1.multus-cni.io/default-network": "ns/first",
+        "linkerd.io/inject": "enabled", "sidecar.istio.io/inject": "false", "import.barevirt.dev/restarts": "3",
+    });
+    assert_eq!(annotations, expected);
+}
+
 /// A volume that is local to a node with a taint can be filled there alone.
 #[test]
 fn importers_go_to_the_nodes_of_workloads() {

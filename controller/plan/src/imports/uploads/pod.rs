@@ -4,6 +4,7 @@
 use super::super::claim::{OVERHEAD, disk_size};
 use super::super::facts::{Installation, LABEL};
 use super::super::importer::{self, RESTARTS_ANNOTATION, Volumes};
+use super::super::passed::passed;
 use super::target::{Keys, Target};
 use crate::owner::owner;
 use barevirt_api::cdi::DataVolumeSpec;
@@ -12,7 +13,6 @@ use k8s_openapi::api::core::v1::{Pod, Probe, TCPSocketAction};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::ResourceExt;
-use std::collections::BTreeMap;
 
 /// The pod.
 pub(super) fn of(
@@ -55,15 +55,13 @@ fn metadata(target: &Target, restarts: i32) -> ObjectMeta {
         ("cdi.kubevirt.io", "cdi-upload-server"),
         ("app.kubernetes.io/managed-by", "virt-controller"),
     ];
+    let mut annotations = passed(claim.annotations());
+    annotations.insert(RESTARTS_ANNOTATION.to_owned(), restarts.to_string());
     ObjectMeta {
         name: Some(upload_pod_name(&claim.name_any())),
         namespace: claim.metadata.namespace.clone(),
         labels: Some(labels.map(text).into()),
-        annotations: Some(BTreeMap::from([
-            (RESTARTS_ANNOTATION.to_owned(), restarts.to_string()),
-            // A proxy container would keep the pod from ending.
-            text(("sidecar.istio.io/inject", "false")),
-        ])),
+        annotations: Some(annotations),
         // The claim's deletion need not wait for it: that would need a right to write the finalizers of claims.
         owner_references: Some(vec![OwnerReference { block_owner_deletion: None, ..owner(claim) }]),
         ..ObjectMeta::default()
