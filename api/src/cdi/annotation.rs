@@ -22,6 +22,8 @@ pub const MESSAGE: &str = "cdi.kubevirt.io/storage.condition.running.message";
 pub const PREALLOCATED: &str = "cdi.kubevirt.io/storage.preallocation";
 /// How the names of annotations go on that say so, whatever is before the slash; KubeVirt's.
 pub const PREALLOCATED_NAMES: [&str; 2] = ["/storage.preallocation", "/storage.thick-provisioned"];
+/// The pod that has filled the claim stays; with the value `true`.
+pub const POD_STAYS: &str = "cdi.kubevirt.io/storage.pod.retainAfterCompletion";
 /// The DataVolume is deleted once it is filled.
 pub const GOES: &str = "cdi.kubevirt.io/storage.deleteAfterCompletion";
 /// On a DataVolume: its claim was filled elsewhere, and a backup brings it back. The claim is neither made nor filled.

@@ -93,8 +93,11 @@ pub fn plan(observed: &Observed, installation: &Installation) -> Plan {
         .and_then(|pod| pod.metadata.uid.clone())
         .map(Step::RemovePod);
     let old = data_volume.status.clone().unwrap_or_default();
-    if matches!(old.phase.as_deref(), Some(SUCCEEDED | FAILED)) {
-        return Plan { after: remove, ..Plan::default() };
+    let removed_if_done = || remove.clone().filter(|_| !claim::pod_stays(data_volume.annotations()));
+    match old.phase.as_deref() {
+        Some(SUCCEEDED) => return Plan { after: removed_if_done(), ..Plan::default() },
+        Some(FAILED) => return Plan { after: remove, ..Plan::default() },
+        _ => {}
     }
     let source = observed.copied.source();
     let copy = source.and_then(|source| source.claim.as_ref());
@@ -133,7 +136,7 @@ pub fn plan(observed: &Observed, installation: &Installation) -> Plan {
             let marked =
                 observed.claim.as_ref().is_some_and(|claim| is_filled(claim, &data_volume.name_any()));
             plan.step = (!marked).then(|| Step::PatchClaim(claim::mark(data_volume)));
-            plan.after = remove;
+            plan.after = removed_if_done();
             plan.last = sender::removal(data_volume, source);
         }
         Stage::Hopeless(_) => {

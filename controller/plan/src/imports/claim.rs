@@ -163,6 +163,11 @@ fn size(resources: Option<&VolumeResourceRequirements>, field: &str) -> Result<u
     }
 }
 
+/// Whether the pod that has filled a claim stays, with its log: one that has failed would be started again by its kubelet.
+pub(super) fn pod_stays(annotations: &BTreeMap<String, String>) -> bool {
+    annotations.get(annotation::POD_STAYS).is_some_and(|value| value == "true")
+}
+
 /// Requested size of the disk, in bytes. The request of a claim includes the file system's share; the importer measures the
 /// free space.
 pub(super) fn disk_size(spec: &DataVolumeSpec, copy: Option<&PersistentVolumeClaim>) -> u64 {

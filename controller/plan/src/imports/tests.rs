@@ -136,6 +136,28 @@ fn from_nothing_to_a_filled_claim() {
 }
 
 #[test]
+fn the_pod_of_a_filled_claim_stays_where_an_annotation_says_so_and_that_of_a_failed_one_does_not() {
+    let annotated = |value: &str| {
+        let annotations = json!({ (annotation::POD_STAYS): value });
+        let mut world = World::new(data_volume(|value| value["metadata"]["annotations"] = annotations));
+        world.settle();
+        world.claim_is("Bound");
+        world.settle();
+        world
+    };
+    let ends = |mut world: World, code: i32, message: &str| {
+        world.pod_is(json!({ "containerStatuses": container(0, &ended(code, message), &json!({})) }));
+        world.settle();
+        (world.phase().to_owned(), world.observed.pod.is_some())
+    };
+    let done = r#"{"result":"done","size":1}"#;
+    assert_eq!(ends(annotated("true"), 0, done), ("Succeeded".to_owned(), true));
+    assert_eq!(ends(annotated("false"), 0, done), ("Succeeded".to_owned(), false));
+    let failed = r#"{"result":"failed","last":true,"reason":"no"}"#;
+    assert_eq!(ends(annotated("true"), 2, failed), ("Failed".to_owned(), false));
+}
+
+#[test]
 fn a_filled_claim_says_whether_its_space_was_allocated_in_advance() {
     let marked = |preallocation: Value| {
         let data_volume = data_volume(|value| value["spec"]["preallocation"] = preallocation);

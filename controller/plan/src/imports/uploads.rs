@@ -66,6 +66,10 @@ pub fn plan(target: &Target) -> Plan {
     // It is filled through another claim, also if a client has asked for an upload into this one.
     let settled =
         matches!(annotated(claim, annotation::PHASE), Some(SUCCEEDED | FAILED)) || populator(claim).is_some();
+    let is_done = annotated(claim, annotation::PHASE) == Some(SUCCEEDED);
+    if is_done && is_target(claim.annotations()) && claim::pod_stays(claim.annotations()) {
+        return Plan::default();
+    }
     if !is_target(claim.annotations()) || settled {
         return Plan { step: remove().map(Step::RemovePod), ..Plan::default() };
     }

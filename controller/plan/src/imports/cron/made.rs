@@ -89,6 +89,8 @@ pub(super) fn data_volume(cron: &DataImportCron, name: &str, digest: &str, now: 
     all_labels.extend(labels(cron));
     let mut annotations = said.annotations.unwrap_or_default();
     annotations.insert(annotation::BIND.to_owned(), "true".to_owned());
+    let stays = cron.annotations().get(annotation::POD_STAYS).cloned();
+    annotations.extend(stays.map(|value| (annotation::POD_STAYS.to_owned(), value)));
     annotations.insert(LAST_USE_TIME.to_owned(), now.0.to_string());
     DataVolume {
         metadata: ObjectMeta {

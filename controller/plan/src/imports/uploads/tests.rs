@@ -108,6 +108,18 @@ fn a_claim_is_opened_filled_and_marked() {
 }
 
 #[test]
+fn the_pod_of_an_upload_that_is_done_stays_where_an_annotation_says_so() {
+    let mut world =
+        World::new(claim(&json!({ (annotation::UPLOAD): "", (annotation::POD_STAYS): "true" }), true));
+    world.settle();
+    let done = tests::ended(0, &Outcome::Done { size: 1 }.to_message());
+    world.pod_is("Succeeded", false, 0, &done, &json!({}));
+    world.settle();
+    assert_eq!(world.says(annotation::PHASE), "Succeeded");
+    assert!(world.target.pod.is_some());
+}
+
+#[test]
 fn a_pod_that_was_lost_or_started_again_counts() {
     let mut world = World::new(opened(true));
     world.settle();
