@@ -19,6 +19,9 @@ use kube::ResourceExt;
 /// Annotation on a claim: the claim that it is a copy of.
 const SOURCE_ANNOTATION: &str = "import.barevirt.dev/source";
 
+/// How the labels begin from which machines infer their instance types and preferences. A copy has those of its source.
+pub(super) const INFERRED: &str = "instancetype.kubevirt.io/default-";
+
 /// How long a new policy may take until every API server applies it.
 const MARGIN: SignedDuration = SignedDuration::from_secs(10);
 

@@ -1,6 +1,7 @@
 //! The objects that a DataImportCron makes: DataVolumes and the DataSource.
 
 use crate::imports::job::{is_archive, source_problem};
+use crate::imports::origin::INFERRED;
 use crate::owner::owner;
 use barevirt_api::cdi::{
     DataImportCron, DataSource, DataSourceSource, DataSourceSpec, DataVolume, DataVolumeSourcePvc,
@@ -17,8 +18,6 @@ const DIGITS: usize = 12;
 const LONGEST: usize = 253;
 /// Longest value of a label.
 const LONGEST_LABEL: usize = 63;
-/// Prefix of labels that are passed on: machines get their instance types and preferences from them.
-const PASSED: &str = "instancetype.kubevirt.io/default-";
 
 /// Name of the import of a digest.
 pub fn import_name(managed: &str, digest: &str) -> String {
@@ -57,7 +56,7 @@ pub(super) fn problem(cron: &DataImportCron) -> Option<String> {
 }
 
 fn labels(cron: &DataImportCron) -> BTreeMap<String, String> {
-    let passed = cron.labels().iter().filter(|(label, _)| label.starts_with(PASSED));
+    let passed = cron.labels().iter().filter(|(label, _)| label.starts_with(INFERRED));
     let mut labels: BTreeMap<String, String> =
         passed.map(|(label, value)| (label.clone(), value.clone())).collect();
     labels.insert(IMPORT_CRON_LABEL.to_owned(), cron.name_any());

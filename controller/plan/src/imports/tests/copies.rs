@@ -30,6 +30,33 @@ pub(super) fn golden(change: impl FnOnce(&mut Value)) -> PersistentVolumeClaim {
 }
 
 #[test]
+fn a_copy_has_the_labels_from_which_machines_infer_unless_its_data_volume_has_some() {
+    let labelled = golden(|value| {
+        value["metadata"]["labels"] = json!({
+            "instancetype.kubevirt.io/default-instancetype": "u1.medium",
+            "instancetype.kubevirt.io/default-preference": "fedora", "other": "x",
+        });
+    });
+    let labels = |own: Value| {
+        let mut world = copy(&json!({}));
+        world.observed.data_volume.metadata.labels = serde_json::from_value(own).unwrap();
+        world.observed.copied = source(Some(labelled.clone()), None);
+        world.settle();
+        serde_json::to_value(world.observed.claim.unwrap().metadata.labels).unwrap()
+    };
+    let expected = json!({
+        "app": "containerized-data-importer", "instancetype.kubevirt.io/default-instancetype": "u1.medium",
+        "instancetype.kubevirt.io/default-preference": "fedora",
+    });
+    assert_eq!(labels(json!({})), expected);
+    let own = json!({ "instancetype.kubevirt.io/default-preference": "centos" });
+    let expected = json!({
+        "app": "containerized-data-importer", "instancetype.kubevirt.io/default-preference": "centos",
+    });
+    assert_eq!(labels(own), expected);
+}
+
+#[test]
 fn a_claim_is_copied_once_it_is_there_and_filled_and_nobody_uses_it() {
     let mut world = copy(&json!({}));
     world.settle();
