@@ -5,7 +5,9 @@
 //! have its general reason, `NotMigratable`. An instance with several obstacles names the first of them in
 //! `LiveMigratable`, and all but its disks in `StorageLiveMigratable`, as in KubeVirt.
 
-use crate::names::{CONDITION_LIVE_MIGRATABLE, CONDITION_STORAGE_LIVE_MIGRATABLE};
+use crate::names::{
+    CONDITION_LIVE_MIGRATABLE, CONDITION_STORAGE_LIVE_MIGRATABLE, MOVES_WITH_BRIDGE_ANNOTATION,
+};
 use crate::pci::{self, Owner};
 use crate::settings::Bindings;
 use crate::v1::{
@@ -125,7 +127,7 @@ fn other_than_disks(vmi: &VirtualMachineInstance, bindings: &Bindings) -> Vec<Ob
         }
     };
     add(
-        !is_reached_elsewhere(spec, bindings),
+        !is_reached_elsewhere(vmi, bindings),
         REASON_INTERFACE,
         "cannot migrate VMI which does not use masquerade or a migratable plugin to connect to the pod network",
     );
@@ -203,14 +205,19 @@ pub fn fixes(spec: &VirtualMachineInstanceSpec, name: &str) -> Option<&'static s
 }
 
 /// Whether the pod network, if the instance uses it, is reached in a way that also works from another pod.
-fn is_reached_elsewhere(spec: &VirtualMachineInstanceSpec, bindings: &Bindings) -> bool {
+fn is_reached_elsewhere(vmi: &VirtualMachineInstance, bindings: &Bindings) -> bool {
+    let spec = &vmi.spec;
     let interfaces = &spec.domain.devices.interfaces;
     let Some(network) = spec.networks.iter().find(|network| network.pod.is_some()) else { return true };
     let Some(interface) = interfaces.iter().find(|interface| interface.name == network.name) else {
         return interfaces.is_empty();
     };
+    let annotations = vmi.metadata.annotations.as_ref();
+    // Its owner says that the cluster's network gives the next pod the same address, or that the guest may get another one.
+    let allowed = annotations.is_some_and(|all| all.contains_key(MOVES_WITH_BRIDGE_ANNOTATION));
     interface.masquerade.is_some()
         || interface.passt_binding.is_some()
+        || interface.bridge.is_some() && allowed
         || bindings.of(interface).is_some_and(|plugin| plugin.moves)
 }
 

@@ -156,6 +156,18 @@ fn passt_on_the_target_takes_over_from_that_on_the_source() {
     assert_eq!(condition_when(&vmi, &Bindings::default(), true).status, "True");
 }
 
+#[test]
+fn a_bridge_on_the_pod_network_moves_where_an_annotation_says_so() {
+    let devices = json!({"interfaces": [{"name": "default", "bridge": {}}]});
+    let status = |annotations: Value| {
+        let change =
+            json!({"metadata": {"annotations": annotations}, "spec": {"domain": {"devices": devices}}});
+        condition_when(&instance("ReadWriteMany", change), &Bindings::default(), true).status
+    };
+    assert_eq!(status(json!({"kubevirt.io/allow-pod-bridge-network-live-migration": ""})), "True");
+    assert_eq!(status(json!({"other": ""})), "False");
+}
+
 /// Interfaces with an SR-IOV card `red` that has these fields too.
 fn with_sriov(fields: Value) -> Value {
     let mut card = json!({"name": "red", "sriov": {}});

@@ -63,6 +63,8 @@ pub const FAIL_FAST_ANNOTATION: &str = "kubevirt.io/func-test-virt-launcher-fail
 pub const FAIL_MIGRATION_ANNOTATION: &str = "kubevirt.io/func-test-force-launcher-migration-failure";
 /// Annotation on instances: the targets of their migrations never become ready. KubeVirt's tests use it, too.
 pub const BLOCK_TARGET_ANNOTATION: &str = "kubevirt.io/func-test-block-migration-target-preparation";
+/// Annotation of instances: one with a bridge on the pod network may migrate. KubeVirt's.
+pub const MOVES_WITH_BRIDGE_ANNOTATION: &str = "kubevirt.io/allow-pod-bridge-network-live-migration";
 /// Annotation on instances: probes by `guestAgentPing` succeed without asking the guest agent.
 pub const PAUSE_AGENT_PROBES_ANNOTATION: &str = "kubevirt.io/pause-guest-agent-probes";
 /// Label on a pool's machines and on their instances: revision of the pool that they were made from.
