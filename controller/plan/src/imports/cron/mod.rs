@@ -232,6 +232,11 @@ fn import(observed: &Observed, old: &DataImportCronStatus, plan: &mut Plan) -> D
         new.current_imports.clear();
         import = None;
     }
+    let polled = cron.annotations().get(LAST_CRON_TIME).and_then(|text| text.parse::<Timestamp>().ok());
+    // What kept it from being imported may have passed: it is made again once it is gone.
+    if let Some(failed) = import.filter(|import| !is_new && status::has_failed_before(import, polled)) {
+        plan.steps.extend(remove(failed));
+    }
     let mut taken = None;
     if let Some(digest) = wanted.filter(|_| is_new && (done || import.is_none())) {
         let name = import_name(&cron.spec.managed_data_source, digest);
@@ -259,8 +264,7 @@ fn import(observed: &Observed, old: &DataImportCronStatus, plan: &mut Plan) -> D
         }
         new.source_format = Some("pvc".to_owned());
     }
-    let executed = cron.annotations().get(LAST_CRON_TIME).and_then(|text| text.parse::<Timestamp>().ok());
-    new.last_execution_timestamp = executed.map(Time).or(new.last_execution_timestamp);
+    new.last_execution_timestamp = polled.map(Time).or(new.last_execution_timestamp);
     let facts = status::CronFacts {
         failure: cron.annotations().get(POLL_FAILURE).map(String::as_str),
         phase: import.map(phase),

@@ -5,6 +5,7 @@ use crate::imports::facts::phase::{IN_PROGRESS, SCHEDULED};
 use crate::imports::status::{condition, merged};
 use barevirt_api::cdi::{DataImportCronStatus, DataVolume};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
 
 const PROGRESSING: &str = "Progressing";
 const UP_TO_DATE: &str = "UpToDate";
@@ -36,6 +37,14 @@ pub(super) fn is_stuck(import: &DataVolume) -> bool {
                 && condition.status == "False"
                 && matches!(condition.reason.as_deref(), Some("Error" | "ImagePullFailed"))
         })
+}
+
+/// Whether an import had failed before that time.
+pub(super) fn has_failed_before(import: &DataVolume, time: Option<Timestamp>) -> bool {
+    let failed = import.status.as_ref().filter(|status| status.phase.as_deref() == Some(FAILED));
+    let conditions = failed.into_iter().flat_map(|status| &status.conditions);
+    let ended = conditions.filter_map(|condition| Some(condition.last_heartbeat_time.as_ref()?.0)).max();
+    ended.zip(time).is_some_and(|(ended, time)| ended < time)
 }
 
 /// The status with its conditions.
@@ -71,7 +80,7 @@ pub(super) fn with_conditions(
             UP_TO_DATE,
             "False",
             "ImportFailed",
-            "Import has failed: delete its DataVolume to try again",
+            "Import has failed: it is tried again once the source has been polled, or its DataVolume is deleted",
         ),
         (true, false, _) => condition(UP_TO_DATE, "False", PROGRESS, "Import is progressing"),
         (false, _, Some(why)) if !known.has_import => {

@@ -338,6 +338,26 @@ fn an_import_that_came_to_nothing_makes_way_for_a_newer_image_alone() {
 }
 
 #[test]
+fn an_import_that_failed_is_tried_again_after_the_next_poll() {
+    let mut world = World::new(|_| {});
+    world.finds('a');
+    world.later(1);
+    let failed = json!({ "phase": "Failed", "conditions": [
+        { "type": "Running", "status": "False", "reason": "Error", "lastHeartbeatTime": world.observed.now },
+    ] });
+    world.import(A).unwrap().status = serde_json::from_value(failed).unwrap();
+    world.rest();
+    assert_eq!((world.made, world.condition("UpToDate")), (1, pair("False", "ImportFailed")));
+    world.later(12);
+    world.finds('a');
+    assert_eq!((world.made, world.names()), (2, vec![A.to_owned()]));
+    assert_eq!(world.import(A).unwrap().status, None);
+    assert_eq!(world.condition("UpToDate"), pair("False", "ImportProgressing"));
+    world.rest();
+    assert_eq!(world.made, 2);
+}
+
+#[test]
 fn a_digest_can_be_written_by_people_and_is_used_only_if_it_is_one() {
     let mut world = World::new(|value| value["spec"]["schedule"] = json!(""));
     world.rest();
