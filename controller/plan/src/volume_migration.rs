@@ -16,6 +16,7 @@
 //! target's pod may be what the claim waits for, and the guest is handed over once the claim is filled.
 
 use crate::{is_on_its_way, live_update, merge};
+use barevirt_api::firmware::STATE_VOLUME;
 use barevirt_api::names::{
     CONDITION_MANUAL_RECOVERY_REQUIRED, CONDITION_STORAGE_LIVE_MIGRATABLE, CONDITION_VOLUMES_CHANGE,
     is_final_phase,
@@ -294,7 +295,9 @@ fn others(vmi: &VirtualMachineInstance, changed: &BTreeMap<&str, (&str, &str)>) 
         let why = told.message.as_deref().unwrap_or_default();
         return Some(format!("cannot migrate the volumes as the VMI isn't migratable: {why}"));
     }
-    let stays = status.volume_status.iter().find(|told| {
+    // State of firmware and TPM moves by itself, to a claim of the target's.
+    let mut disks = status.volume_status.iter().filter(|told| told.name != STATE_VOLUME);
+    let stays = disks.find(|told| {
         let volume = vmi.spec.volumes.iter().find(|volume| volume.name == told.name);
         let is_kept = volume.is_none_or(|volume| claim(volume).is_some());
         let info = told.persistent_volume_claim_info.as_ref().filter(|_| is_kept);

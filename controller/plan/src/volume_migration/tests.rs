@@ -222,6 +222,14 @@ fn every_claim_of_one_node_is_to_move_and_to_one_that_nobody_uses() {
     let told = &mut shared.status.as_mut().unwrap().volume_status[1];
     told.persistent_volume_claim_info.as_mut().unwrap().access_modes = vec!["ReadWriteMany".to_owned()];
     assert!(matches!(planned(&one, &shared), Move::Apply(_)));
+    // The state of its TPM has a claim of its own.
+    let mut kept = shared.clone();
+    let all = &mut kept.status.as_mut().unwrap().volume_status;
+    let mut state = all[0].clone();
+    state.name = STATE_VOLUME.to_owned();
+    state.persistent_volume_claim_info.as_mut().unwrap().claim_name = Some("kept".to_owned());
+    all.push(state);
+    assert!(matches!(planned(&one, &kept), Move::Apply(_)));
     // Two volumes that exchange their claims.
     let exchanged = vm("Migration", &[("root", "d"), ("data", "a")]);
     assert!(restart(&exchanged, &instance).ends_with("The claim d of volume root is used by volume data"));
