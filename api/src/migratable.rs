@@ -245,7 +245,7 @@ fn disk(vmi: &VirtualMachineInstance, volume: &Volume) -> Option<String> {
                 "cannot migrate VMI: Unable to determine if PVC {name} is shared, live migration requires that all \
                  PVCs must be shared (using ReadWriteMany access mode)"
             )),
-            Some(_) if !is_shared(vmi, volume) => Some(format!(
+            Some(_) if !is_shared(vmi, volume) && !moves_along(vmi, volume) => Some(format!(
                 "cannot migrate VMI: PVC {name} is not shared, live migration requires that all PVCs must be shared \
                  (using ReadWriteMany access mode)"
             )),
@@ -267,6 +267,12 @@ fn is_local_disk(spec: &VirtualMachineInstanceSpec, volume: &Volume) -> bool {
     let is_disk = disks.any(|disk| disk.name == volume.name && !disk.is_readonly());
     let elsewhere = volume.claim().is_some_and(|claim| !claim.is_ephemeral) || volume.host_disk.is_some();
     is_disk && !elsewhere
+}
+
+/// Whether the volume moves to another claim with its guest.
+fn moves_along(vmi: &VirtualMachineInstance, volume: &Volume) -> bool {
+    let mut moving = vmi.status.iter().flat_map(|status| &status.migrated_volumes);
+    moving.any(|moved| moved.volume_name == volume.name)
 }
 
 /// Whether several nodes may write to the volume's claim at once.

@@ -269,6 +269,17 @@ fn a_guest_without_the_pod_network_moves() {
 }
 
 #[test]
+fn a_volume_that_is_to_move_to_another_claim_keeps_nothing() {
+    let moves = |name: &str| {
+        let moved = json!([{"volumeName": name, "sourcePVCInfo": {"claimName": "data"}}]);
+        let vmi = instance("ReadWriteOnce", json!({"status": {"migratedVolumes": moved}}));
+        assert_eq!(method_when_served(&vmi), "BlockMigration");
+        condition_when(&vmi, &Bindings::default(), true).reason.unwrap_or_default()
+    };
+    assert_eq!((moves("root").as_str(), moves("other").as_str()), ("", REASON_DISKS));
+}
+
+#[test]
 fn a_volume_that_was_plugged_in_moves_where_its_claim_is_shared() {
     let told = |mode: &str| {
         let claim = json!({"claimName": "data", "hotpluggable": true});
