@@ -42,7 +42,7 @@ pub(super) async fn observe(
     let copied = copied(cluster, &data_volume, claim.as_ref()).await?;
     let profile = match &claim {
         Some(_) => Profile::default(),
-        None => profiles::of(cluster, &data_volume).await?,
+        None => profiles::of(cluster, &data_volume, class_of(&copied)).await?,
     };
     let kept = match &claim {
         Some(_) => None,
@@ -60,6 +60,12 @@ pub(super) async fn observe(
     };
     let now = Time(Timestamp::now());
     Ok(Some(Observed { data_volume, claim, kept, profile, copied, pod, waits, progress, now }))
+}
+
+/// The class of the claim that is copied.
+fn class_of(copied: &Copied) -> Option<&str> {
+    let Copied::Claim(source) = copied else { return None };
+    source.claim.as_ref()?.spec.as_ref()?.storage_class_name.as_deref()
 }
 
 /// A volume that was kept for the claim of a DataVolume.

@@ -68,8 +68,13 @@ async fn keep(cluster: &Cluster) -> Result<(), Error> {
     Ok(())
 }
 
-/// What a DataVolume without a claim takes from its class; empty where it leaves nothing open.
-pub(super) async fn of(cluster: &Cluster, data_volume: &DataVolume) -> Result<Profile, Error> {
+/// What a DataVolume without a claim takes from its class; empty where it leaves nothing open. `of_source` is the class of the
+/// claim that it copies: it counts where no class is the default.
+pub(super) async fn of(
+    cluster: &Cluster,
+    data_volume: &DataVolume,
+    of_source: Option<&str>,
+) -> Result<Profile, Error> {
     let Some(storage) = data_volume.spec.storage.as_ref().filter(|storage| is_open(storage)) else {
         return Ok(Profile::default());
     };
@@ -86,8 +91,10 @@ pub(super) async fn of(cluster: &Cluster, data_volume: &DataVolume) -> Result<Pr
                 };
                 classes.iter().rev().find(is).map(ResourceExt::name_any)
             };
-            let machines = marked(DEFAULT_FOR_MACHINES);
-            (machines.clone().or_else(|| marked(DEFAULT)), machines)
+            let (machines, usual) = (marked(DEFAULT_FOR_MACHINES), marked(DEFAULT));
+            let last = of_source.filter(|_| usual.is_none()).map(str::to_owned);
+            let chosen = machines.or(last);
+            (chosen.clone().or(usual), chosen)
         }
     };
     // An explicitly empty class name means no class.

@@ -6,7 +6,7 @@ use super::origin;
 use super::profile::{self, Profile};
 use crate::data_volumes::status::SUCCEEDED;
 use crate::owner::owner;
-use barevirt_api::cdi::{DataVolume, DataVolumeSpec, StorageSpec, annotation};
+use barevirt_api::cdi::{ClaimPropertySet, DataVolume, DataVolumeSpec, StorageSpec, annotation};
 use barevirt_api::quantity;
 use barevirt_api::v1::PersistentVolumeClaimInfo;
 use k8s_openapi::api::core::v1::{
@@ -120,28 +120,14 @@ fn of_storage(
         .and_then(|all| all.requests.as_ref())
         .is_some_and(|all| all.contains_key("storage"));
     if let Some(copy) = copy.filter(|_| !asks) {
-        // As large as the source, whose size includes the file system's share.
-        let spec = copy.spec.clone().unwrap_or_default();
-        let mode =
-            storage.volume_mode.clone().filter(|mode| mode != "FromStorageProfile").or(spec.volume_mode);
-        return Ok(PersistentVolumeClaimSpec {
-            access_modes: Some(storage.access_modes.clone())
-                .filter(|modes| !modes.is_empty())
-                .or(spec.access_modes),
-            resources: spec.resources,
-            selector: storage.selector.clone(),
-            storage_class_name: storage.storage_class_name.clone().or(spec.storage_class_name),
-            volume_mode: mode,
-            volume_name: storage.volume_name.clone(),
-            ..PersistentVolumeClaimSpec::default()
-        });
+        return Ok(as_large(storage, copy, profile));
     }
     let asked = size(storage.resources.as_ref(), "spec.storage")?;
     let (access_modes, volume_mode) = profile::modes(storage, &profile.sets);
     let aligned = asked.checked_next_multiple_of(ALIGNMENT);
     let needed = match &volume_mode {
         Some(_) => aligned,
-        None => aligned.and_then(|size| Some(size.checked_mul(1000)?.div_ceil(u64::from(1000 - OVERHEAD)))),
+        None => aligned.and_then(with_share),
     };
     let needed = needed.ok_or_else(|| "spec.storage.resources.requests.storage is too large".to_owned())?;
     let mut resources = storage.resources.clone().unwrap_or_default();
@@ -155,6 +141,44 @@ fn of_storage(
         volume_name: storage.volume_name.clone(),
         ..PersistentVolumeClaimSpec::default()
     })
+}
+
+/// The size of a file system that has room for a disk of this size, in bytes.
+fn with_share(disk: u64) -> Option<u64> {
+    Some(disk.checked_mul(1000)?.div_ceil(u64::from(1000 - OVERHEAD)))
+}
+
+/// A claim for a copy of that claim, as large as it. Its class advises the rest as it does for any other claim; the modes of the
+/// source are those of a class that advises none.
+fn as_large(
+    storage: &StorageSpec,
+    copy: &PersistentVolumeClaim,
+    profile: &Profile,
+) -> PersistentVolumeClaimSpec {
+    let from = copy.spec.clone().unwrap_or_default();
+    let own = ClaimPropertySet {
+        access_modes: from.access_modes.unwrap_or_default(),
+        volume_mode: from.volume_mode.or_else(|| Some(profile::FILES.to_owned())),
+    };
+    let sets = if profile.sets.is_empty() { vec![own] } else { profile.sets.clone() };
+    let (access_modes, volume_mode) = profile::modes(storage, &sets);
+    let mut resources = from.resources.unwrap_or_default();
+    // The request of a file system includes its share, that of a device does not.
+    if is_block(copy) {
+        let device = device_size(copy);
+        let needed = if volume_mode.is_some() { device } else { with_share(device).unwrap_or(u64::MAX) };
+        let needed = quantity::from_bytes(needed);
+        resources.requests.get_or_insert_default().insert("storage".to_owned(), needed);
+    }
+    PersistentVolumeClaimSpec {
+        access_modes: Some(access_modes),
+        resources: Some(resources),
+        selector: storage.selector.clone(),
+        storage_class_name: storage.storage_class_name.clone().or_else(|| profile.class.clone()),
+        volume_mode,
+        volume_name: storage.volume_name.clone(),
+        ..PersistentVolumeClaimSpec::default()
+    }
 }
 
 fn size(resources: Option<&VolumeResourceRequirements>, field: &str) -> Result<u64, String> {
@@ -181,7 +205,10 @@ pub(super) fn disk_size(spec: &DataVolumeSpec, copy: Option<&PersistentVolumeCla
         (None, Some(storage)) => storage.resources.as_ref(),
         (None, None) => None,
     };
-    let copied = || size(copy?.spec.as_ref()?.resources.as_ref(), "spec").ok();
+    let copied = || match copy? {
+        device if is_block(device) => Some(device_size(device)),
+        files => size(files.spec.as_ref()?.resources.as_ref(), "spec").ok(),
+    };
     // A DataVolume without a size has no claim, so it has no importer either.
     size(resources, "spec").ok().or_else(copied).unwrap_or_default()
 }

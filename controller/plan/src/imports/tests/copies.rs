@@ -30,6 +30,39 @@ pub(super) fn golden(change: impl FnOnce(&mut Value)) -> PersistentVolumeClaim {
 }
 
 #[test]
+fn a_copy_without_a_size_has_the_modes_that_its_class_advises() {
+    let sets = |sets: Value| Profile { class: None, sets: serde_json::from_value(sets).unwrap() };
+    let made = |storage: Value, golden: PersistentVolumeClaim, profile: Profile| {
+        let mut world = copy(&storage);
+        world.observed.copied = source(Some(golden), None);
+        world.observed.profile = profile;
+        world.settle();
+        let spec = world.observed.claim.unwrap().spec.unwrap();
+        let size = spec.resources.unwrap().requests.unwrap()["storage"].clone();
+        (
+            spec.access_modes.unwrap().join(","),
+            spec.volume_mode,
+            barevirt_api::quantity::bytes(&size).unwrap(),
+        )
+    };
+    let (many, device) = ("ReadWriteMany".to_owned(), Some("Block".to_owned()));
+    let shared = json!([{ "accessModes": ["ReadWriteMany"], "volumeMode": "Block" }]);
+    let files = golden(|_| {});
+    assert_eq!(made(json!({}), files.clone(), sets(shared)), (many.clone(), device.clone(), 1100 << 20));
+    // Nothing is known of the class: as the source.
+    assert_eq!(made(json!({}), files, sets(json!([]))), ("ReadWriteOnce".to_owned(), None, 1100 << 20));
+    let block = golden(|value| {
+        value["spec"]["accessModes"] = json!(["ReadWriteMany"]);
+        value["spec"]["volumeMode"] = json!("Block");
+        value["status"]["capacity"] = json!({ "storage": "2Gi" });
+    });
+    assert_eq!(made(json!({}), block.clone(), sets(json!([]))), (many.clone(), device, 2 << 30));
+    // A file system takes its share.
+    let files = json!([{ "accessModes": ["ReadWriteMany"], "volumeMode": "Filesystem" }]);
+    assert_eq!(made(json!({}), block, sets(files)), (many, None, (2u64 << 30) * 1000 / 940 + 1));
+}
+
+#[test]
 fn a_copy_has_the_labels_from_which_machines_infer_unless_its_data_volume_has_some() {
     let labelled = golden(|value| {
         value["metadata"]["labels"] = json!({
@@ -59,6 +92,7 @@ fn a_copy_has_the_labels_from_which_machines_infer_unless_its_data_volume_has_so
 #[test]
 fn a_claim_is_copied_once_it_is_there_and_filled_and_nobody_uses_it() {
     let mut world = copy(&json!({}));
+    world.observed.profile.class = Some("fast".to_owned());
     world.settle();
     assert_eq!(world.phase(), "Pending");
     assert_eq!(condition(world.status(), "Running").1, "SourceNotReady");
