@@ -61,13 +61,13 @@ pub(super) fn stage(observed: &Observed, own_pod: Option<&Pod>, image_volumes: b
         if data_volume.annotations().contains_key(annotation::RESTORED) {
             return Stage::Restored;
         }
-        // What a volume has already is not copied.
-        if let Some(why) = source_missing(&observed.copied).filter(|_| observed.kept.is_none()) {
-            return Stage::SourceWaits(why);
-        }
-        return match claim::of(data_volume, copy, &observed.profile) {
-            Ok(_) => Stage::Unclaimed,
-            Err(why) => Stage::Hopeless(why),
+        let made = claim::of(data_volume, copy, &observed.profile);
+        return match (source_missing(&observed.copied), made) {
+            // What a volume has already is not copied.
+            (Some(_), Ok(_)) if observed.kept.is_some() => Stage::Unclaimed,
+            (Some(why), _) => Stage::SourceWaits(why),
+            (None, Ok(_)) => Stage::Unclaimed,
+            (None, Err(why)) => Stage::Hopeless(why),
         };
     };
     if !is_of(claim.owner_references(), data_volume) {

@@ -61,6 +61,27 @@ fn a_volume_that_names_the_claim_is_taken_and_not_filled_again() {
 }
 
 #[test]
+fn a_volume_that_was_a_copy_is_taken_without_its_source() {
+    let reference = json!({ "kind": "DataSource", "name": "golden" });
+    let copy = |storage: Value| {
+        let mut world = World::new(data_volume(|value| {
+            value["metadata"]["annotations"] = json!({ (annotation::STATIC): "" });
+            value["spec"] = json!({ "sourceRef": reference, "storage": storage });
+        }));
+        world.observed.copied = Copied::Unknown("there is no DataSource ns/golden".to_owned());
+        world.observed.kept = Some(volume(|_| {}));
+        world.settle();
+        world
+    };
+    let taken = copy(json!({ "resources": { "requests": { "storage": "1Gi" } } }));
+    assert!(is_filled(taken.observed.claim.as_ref().unwrap(), "root"));
+    // How large it has to be is not known.
+    let waits = copy(json!({}));
+    assert_eq!((waits.phase(), waits.observed.claim.as_ref()), ("Pending", None));
+    assert_eq!(condition(waits.status(), "Running").1, "SourceNotReady");
+}
+
+#[test]
 fn a_volume_that_is_not_what_the_claim_asks_for_is_left_alone() {
     let changes: [fn(&mut Value); 3] = [
         |volume| volume["spec"]["capacity"]["storage"] = json!("1Gi"),
