@@ -23,6 +23,9 @@ const POPULATED_FOR_ANNOTATION: &str = "cdi.kubevirt.io/storage.populatedFor";
 /// Kubectl's own annotation.
 const LAST_APPLIED_ANNOTATION: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
+/// Annotations of a DataVolume that its claim does not get: two of them would say that it is filled.
+const NOT_PASSED: [&str; 3] = [LAST_APPLIED_ANNOTATION, POPULATED_FOR_ANNOTATION, annotation::PHASE];
+
 /// The share of a claim that its file system takes, in thousandths: CDI's default.
 pub(super) const OVERHEAD: u16 = PersistentVolumeClaimInfo::FILE_SYSTEM_SHARE;
 /// Sizes of disks are multiples of this, in bytes.
@@ -86,7 +89,7 @@ pub(super) fn of(
     }
     labels.insert(LABEL.0.to_owned(), LABEL.1.to_owned());
     let mut annotations = data_volume.annotations().clone();
-    annotations.retain(|annotation, _| annotation != LAST_APPLIED_ANNOTATION);
+    annotations.retain(|annotation, _| !NOT_PASSED.contains(&annotation.as_str()));
     if is_upload(&data_volume.spec) {
         annotations.insert(annotation::UPLOAD.to_owned(), String::new());
     }

@@ -76,8 +76,8 @@ fn a_claim_takes_what_it_leaves_open_from_the_profile_of_its_class() {
 #[test]
 fn the_claim_has_what_the_data_volume_says_of_itself() {
     let data_volume = data_volume(|value| {
-        value["metadata"]["annotations"] =
-            json!({ "a": "b", "kubectl.kubernetes.io/last-applied-configuration": "x" });
+        value["metadata"]["annotations"] = json!({ "a": "b", "kubectl.kubernetes.io/last-applied-configuration": "x",
+                "cdi.kubevirt.io/storage.populatedFor": "root", (annotation::PHASE): "Succeeded" });
     });
     let claim = claim::of(&data_volume, None, &Profile::default()).unwrap();
     assert_eq!(claim.labels()["of"], "template");
