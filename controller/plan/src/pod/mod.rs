@@ -32,6 +32,7 @@ mod filesystems;
 pub mod first_consumer;
 mod host_disks;
 mod kernel;
+mod mesh;
 pub mod networks;
 mod objects;
 mod parts;
@@ -201,6 +202,7 @@ fn metadata(vmi: &ValidVmi, config: &Config) -> ObjectMeta {
     let mut annotations = given.annotations.clone().unwrap_or_default();
     annotations.retain(|name, _| !OWN_ANNOTATIONS.iter().any(|prefix| name.starts_with(prefix)));
     networks::annotate(&mut annotations, vmi.namespace(), vmi.vmi(), &config.settings.bindings);
+    mesh::mark(vmi, &mut labels, &mut annotations);
     annotations.extend(
         [
             (DOMAIN_ANNOTATION, vmi.name().to_owned()),
