@@ -5,6 +5,7 @@
 //!  network ─ eth0 ─ sockets of the pod ─ passt, in container passt ─► SOCKETS/passt.sock ─ launcher ─► QEMU ─► guest
 //! ```
 
+use crate::mesh;
 use crate::v1::{Interface, Port, VirtualMachineInstanceSpec};
 
 /// The name of the container.
@@ -15,6 +16,8 @@ pub const SOCKETS: &str = "/var/run/kubevirt/passt";
 pub const SOCKET: &str = "passt.sock";
 /// Argument of the container: all ports of the pod are forwarded to the guest.
 pub const ALL_PORTS: &str = "all";
+/// Before a number in the argument: all ports are forwarded except those that are named so.
+const EXCEPT: char = '~';
 /// Argument of the container: no port is forwarded.
 pub const NO_PORTS: &str = "none";
 
@@ -32,10 +35,13 @@ fn ports(interface: &Interface, protocol: &str) -> impl Iterator<Item = i32> {
 }
 
 /// The TCP and the UDP ports of the pod that are forwarded to the guest, as arguments of the container. If the
-/// interface lists no port at all, all ports of both protocols are forwarded, as in KubeVirt.
-pub fn forwarded(interface: &Interface) -> [String; 2] {
+/// interface lists no port at all, all ports of both protocols are forwarded, as in KubeVirt, except those at which the sidecar
+/// of a mesh listens in the pod.
+pub fn forwarded(interface: &Interface, has_sidecar: bool) -> [String; 2] {
     if interface.ports.is_empty() {
-        return [ALL_PORTS, ALL_PORTS].map(str::to_owned);
+        let of_the_sidecar = || mesh::PORTS.map(|port| format!("{EXCEPT}{port}")).join(",");
+        let tcp = if has_sidecar { of_the_sidecar() } else { ALL_PORTS.to_owned() };
+        return [tcp, ALL_PORTS.to_owned()];
     }
     ["TCP", "UDP"].map(|protocol| {
         let mut numbers: Vec<i32> = ports(interface, protocol).collect();
@@ -44,6 +50,11 @@ pub fn forwarded(interface: &Interface) -> [String; 2] {
         let numbers: Vec<String> = numbers.iter().map(ToString::to_string).collect();
         if numbers.is_empty() { NO_PORTS.to_owned() } else { numbers.join(",") }
     })
+}
+
+/// Whether such an argument forwards all ports of its protocol, or nearly all.
+pub fn are_all(ports: &str) -> bool {
+    ports == ALL_PORTS || ports.starts_with(EXCEPT)
 }
 
 #[cfg(test)]
@@ -59,11 +70,16 @@ mod tests {
         };
         assert_eq!(of(&spec(json!({"name": "default", "masquerade": {}}))), None);
         let all = spec(json!({"name": "default", "passtBinding": {}}));
-        assert_eq!(forwarded(of(&all).unwrap()), ["all", "all"]);
+        assert_eq!(forwarded(of(&all).unwrap(), false), ["all", "all"]);
+        let beside = "~15000,~15001,~15004,~15006,~15008,~15009,~15020,~15021,~15053,~15090";
+        assert_eq!(forwarded(of(&all).unwrap(), true), [beside, "all"]);
+        assert_eq!(["all", beside, "none", "80"].map(are_all), [true, true, false, false]);
         let ports = json!([{"port": 80}, {"port": 53, "protocol": "UDP"}, {"port": 22, "protocol": "TCP"}, {"port": 80}]);
         let some = spec(json!({"name": "default", "passtBinding": {}, "ports": ports}));
-        assert_eq!(forwarded(of(&some).unwrap()), ["22,80", "53"]);
+        for has_sidecar in [false, true] {
+            assert_eq!(forwarded(of(&some).unwrap(), has_sidecar), ["22,80", "53"]);
+        }
         let one = spec(json!({"name": "default", "passtBinding": {}, "ports": [{"port": 80}]}));
-        assert_eq!(forwarded(of(&one).unwrap()), ["80", "none"]);
+        assert_eq!(forwarded(of(&one).unwrap(), false), ["80", "none"]);
     }
 }

@@ -16,7 +16,7 @@ use std::process::Command;
 
 use anyhow::Context as _;
 use barevirt_api::networks::FIRST_LINK;
-use barevirt_api::passt::{ALL_PORTS, SOCKET, SOCKETS};
+use barevirt_api::passt::{ALL_PORTS, SOCKET, SOCKETS, are_all};
 use barevirt_api::resolver::Resolver;
 use barevirt_confinement::{Calls, ConfinementError, Domain, Files, Plan};
 use barevirt_protocol::readable;
@@ -41,7 +41,8 @@ const OTHER_FILES: u64 = 256;
 /// Join the guest of this pod to the pod network.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
-    /// TCP ports of the pod that are forwarded to the guest: numbers separated by commas, `all` or `none`.
+    /// TCP ports of the pod that are forwarded to the guest: numbers separated by commas, `all` or `none`. Numbers after `~` are
+    /// those that are not.
     #[arg(long, value_name = "PORTS", default_value = ALL_PORTS)]
     pub tcp: String,
 
@@ -136,7 +137,7 @@ fn become_passt(args: &Args, connection: &OwnedFd) -> anyhow::Result<()> {
 
 /// Checks the limit of open files: passt opens a socket for each port, and ends if it may not open that many.
 fn enough_files(args: &Args) -> anyhow::Result<()> {
-    let of_all = [&args.tcp, &args.udp].into_iter().filter(|ports| *ports == ALL_PORTS).count();
+    let of_all = [&args.tcp, &args.udp].into_iter().filter(|ports| are_all(ports)).count();
     let own = fs::read_to_string(OWN_PORTS).unwrap_or_default();
     let needed = files(u64::try_from(of_all).unwrap_or_default(), &own);
     let (_, limit) = getrlimit(Resource::RLIMIT_NOFILE).context("cannot read the limit of open files")?;

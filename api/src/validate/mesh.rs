@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 
 use super::{Cause, Path};
 use crate::mesh;
-use crate::v1::VirtualMachineInstanceSpec;
+use crate::v1::{Interface, VirtualMachineInstanceSpec};
 
-/// Refuses the sidecar's ports in the list of an interface behind masquerade; `path` is that of the specification.
+/// Refuses the sidecar's ports in the list of an interface with masquerade or passt; `path` is that of the specification.
 pub(super) fn validate(
     path: &Path,
     annotations: Option<&BTreeMap<String, String>>,
@@ -19,7 +19,8 @@ pub(super) fn validate(
     }
     let list = path.child("domain.devices.interfaces");
     let interfaces = spec.domain.devices.interfaces.iter().enumerate();
-    for (index, interface) in interfaces.filter(|(_, interface)| interface.masquerade.is_some()) {
+    let listens = |interface: &Interface| interface.masquerade.is_some() || interface.passt_binding.is_some();
+    for (index, interface) in interfaces.filter(|(_, interface)| listens(interface)) {
         for (at, port) in interface.ports.iter().enumerate() {
             let is_tcp = port.protocol.as_deref().is_none_or(|protocol| matches!(protocol, "" | "TCP"));
             if is_tcp && u16::try_from(port.port).is_ok_and(|number| mesh::PORTS.contains(&number)) {

@@ -365,6 +365,12 @@ fn ports_of_a_meshs_sidecar_are_not_the_guests() {
     };
     let field = "spec.domain.devices.interfaces[0].ports[1].port";
     let message = format!("{field} 15021 belongs to the sidecar of the mesh in the pod");
-    assert_eq!(refused("True", "TCP"), [message]);
+    assert_eq!(refused("True", "TCP"), [message.as_str()]);
     assert_eq!([refused("true", "UDP"), refused("false", "TCP")], [Vec::<String>::new(), Vec::new()]);
+    // passt listens in the pod, as the sidecar does.
+    let behind_passt =
+        with(guest("true", "TCP"), "/spec/domain/devices/interfaces/0/masquerade", Value::Null);
+    let behind_passt = with(behind_passt, "/spec/domain/devices/interfaces/0/passtBinding", json!({}));
+    let causes = vmi_create(&instance(behind_passt), Requester::User, &Gates::default());
+    assert!(causes.iter().any(|cause| cause.message == message), "{causes:?}");
 }

@@ -7,7 +7,8 @@
 use super::disks::{Disks, helper_resources};
 use super::parts::{SOCKETS_SIZE, empty_dir, mount, unprivileged};
 use crate::config::Config;
-use barevirt_api::passt::{self, ALL_PORTS, CONTAINER, SOCKETS, forwarded};
+use barevirt_api::mesh;
+use barevirt_api::passt::{self, CONTAINER, SOCKETS, are_all, forwarded};
 use barevirt_api::settings::HelperResources;
 use barevirt_api::v1::Interface;
 use barevirt_api::valid::ValidVmi;
@@ -32,8 +33,8 @@ pub(super) fn add(vmi: &ValidVmi, guaranteed: bool, config: &Config, disks: &mut
 }
 
 fn container(vmi: &ValidVmi, interface: &Interface, guaranteed: bool, config: &Config) -> Container {
-    let [tcp, udp] = forwarded(interface);
-    let resources = resources(tcp == ALL_PORTS, guaranteed);
+    let [tcp, udp] = forwarded(interface, mesh::has_sidecar(vmi.vmi().metadata.annotations.as_ref()));
+    let resources = resources(are_all(&tcp), guaranteed);
     let hostname = vmi.hostname();
     let mut command: Vec<String> =
         ["/usr/bin/virt-launcher", "passt", "--hostname", &hostname, "--tcp", &tcp, "--udp", &udp]
@@ -124,6 +125,29 @@ mod tests {
         let same = json!({"cpu": "1", "memory": "512Mi"});
         let guaranteed = of(pod(&passt(&json!([])), &json!({"limits": same, "requests": same})));
         assert_eq!(guaranteed, json!({"requests": same, "limits": same}));
+    }
+
+    #[test]
+    fn passt_leaves_the_ports_of_a_meshs_sidecar_alone() {
+        let vmi = json!({
+            "metadata": {"name": "web", "namespace": "ns", "uid": "u",
+                "annotations": {"sidecar.istio.io/inject": "true"}},
+            "spec": {
+                "domain": {"memory": {"guest": "128Mi"},
+                    "devices": {"interfaces": [{"name": "default", "passtBinding": {}}]}},
+                "networks": [{"name": "default", "pod": {}}],
+            },
+        });
+        let vmi = ValidVmi::new(serde_json::from_value(vmi).unwrap());
+        let vmi = vmi.unwrap_or_else(|causes| panic!("{causes:?}"));
+        let settings = Settings::default();
+        let config = Config { launcher_image: "launcher".to_owned(), image_pull_policy: None, settings };
+        let spec = serde_json::to_value(crate::pod::build(&vmi, &config).spec.unwrap()).unwrap();
+        let passt = &spec["containers"][1];
+        let command = passt["command"].as_array().unwrap();
+        let tcp = command.iter().position(|word| word == "--tcp").unwrap() + 1;
+        assert!(command[tcp].as_str().unwrap().starts_with("~15000,~15001,"), "{command:?}");
+        assert_eq!(passt["resources"]["requests"]["memory"], ALL_PORTS_MEMORY);
     }
 
     #[test]
