@@ -74,7 +74,7 @@ fn batch(ruleset: &Ruleset, before: impl IntoIterator<Item = (u16, NfTablesMessa
     let table = NfTablesMessage::NewTable(TableMessage { attributes });
     let mut inner: Vec<_> = before.into_iter().collect();
     inner.push((NLM_F_CREATE | NLM_F_EXCL, table));
-    inner.extend(Chain::ALL.map(|chain| (NLM_F_CREATE, new_chain(chain))));
+    inner.extend(ruleset.chains().map(|chain| (NLM_F_CREATE, new_chain(chain))));
     inner.extend(
         ruleset.rules.iter().map(|rule| (NLM_F_CREATE | NLM_F_APPEND, new_rule(ruleset.family, rule))),
     );
@@ -123,9 +123,11 @@ fn push(bytes: &mut Vec<u8>, sequence: u32, flags: u16, message: NetfilterMessag
 
 fn new_chain(chain: Chain) -> NfTablesMessage {
     // These are the priorities of nft's names dstnat (-100, also used for output), srcnat (100) and raw
-    // (-300). The last one comes before connection tracking.
+    // (-300). The last one comes before connection tracking. Meshes use dstnat, too, so what comes after them has one more;
+    // at the same priority, chains that are made later come first.
     let (hook, priority, kind) = match chain {
         Chain::Prerouting => (InetHookNumber::PreRouting, -100_i32, "nat"),
+        Chain::BehindMesh => (InetHookNumber::PreRouting, -99, "nat"),
         Chain::Output => (InetHookNumber::LocalOut, -100, "nat"),
         Chain::Postrouting => (InetHookNumber::PostRouting, 100, "nat"),
         Chain::Guest => (InetHookNumber::PreRouting, -300, "filter"),

@@ -12,16 +12,21 @@
 //!                in k6t-eth0, from elsewhere than the guest's address          -> drop     no other source address
 //! ```
 //!
-//! Where the pod has the sidecar of a mesh, these come first in their chains:
+//! Where the pod has the sidecar of a mesh, the mesh redirects connections to it at the usual priority of such chains. What
+//! reaches the pod then reaches the guest in a later chain, so the mesh decides first: a rule that came before would let
+//! connections pass by the sidecar, and by what it enforces. Only SSH does, as in KubeVirt: there the server speaks first, and a
+//! proxy waits for the client. The first rules of the other chains are:
 //!
 //! ```text
-//!   prerouting   in eth0, tcp port of the sidecar                    -> accept         it reaches the sidecar
+//!   prerouting   in eth0, tcp port 22, if it is the guest's          -> dnat guest
+//!   behind_mesh  in eth0, tcp port of the sidecar                    -> accept         it reaches the sidecar
+//!   behind_mesh  in eth0 [tcp|udp port]                              -> dnat guest     what the mesh leaves
 //!   output       to 127.0.0.1 or ::1, tcp port of the sidecar        -> accept         kubectl port-forward to the sidecar
 //!   output       from 127.0.0.6 or ::6, to the pod [tcp|udp port]    -> dnat guest     the sidecar connects to the guest
 //!   postrouting  from 127.0.0.6 or ::6, out of the bridge            -> snat gateway   so that the guest can answer it
 //! ```
 //!
-//! The first three chains have the type nat: the kernel consults them for the first packet of a connection
+//! All chains but the last have the type nat: the kernel consults them for the first packet of a connection
 //! only. So packets that return on a connection of the guest are never redirected, whatever the first rule
 //! says. The kernel does not track neighbour discovery at all, so these chains do not affect it.
 //!
@@ -38,6 +43,8 @@ use sha2::{Digest, Sha256};
 /// Name of the table. Only the handler uses it, and it is replaced as a whole.
 pub const TABLE: &str = "kubevirt";
 
+/// Port of SSH.
+const SSH: Port = Port { protocol: Protocol::Tcp, number: 22 };
 /// Ports of DHCP servers.
 const DHCP4: u16 = 67;
 const DHCP6: u16 = 547;
@@ -56,6 +63,8 @@ pub enum Family {
 pub enum Chain {
     /// Incoming packets, before routing.
     Prerouting,
+    /// The same, after the chains of a mesh.
+    BehindMesh,
     /// Packets that processes of the pod send.
     Output,
     /// Outgoing packets, after routing.
@@ -66,12 +75,14 @@ pub enum Chain {
 
 impl Chain {
     /// All chains, in the order in which they are created.
-    pub const ALL: [Chain; 4] = [Chain::Prerouting, Chain::Output, Chain::Postrouting, Chain::Guest];
+    pub const ALL: [Chain; 5] =
+        [Chain::Prerouting, Chain::BehindMesh, Chain::Output, Chain::Postrouting, Chain::Guest];
 
     /// Name of the chain.
     pub fn name(self) -> &'static str {
         match self {
             Chain::Prerouting => "prerouting",
+            Chain::BehindMesh => "behind_mesh",
             Chain::Output => "output",
             Chain::Postrouting => "postrouting",
             Chain::Guest => "guest",
@@ -166,6 +177,11 @@ pub struct Ruleset {
 }
 
 impl Ruleset {
+    /// The chains that have rules.
+    pub fn chains(&self) -> impl Iterator<Item = Chain> {
+        Chain::ALL.into_iter().filter(|chain| self.rules.iter().any(|rule| rule.chain == *chain))
+    }
+
     /// A hash of the whole table. The table carries it as user data, so that a later handler sees at once
     /// whether the rules in the kernel are the ones it would write.
     pub fn fingerprint(&self) -> [u8; 32] {
@@ -200,9 +216,14 @@ pub fn masquerade(
         mesh::PORTS.iter().map(port).map(rule).collect::<Vec<_>>()
     };
     let (from_outside, from_inside) = (Match::Input(pod_interface.to_owned()), Match::Destination(loopback));
+    let entrance = if behind_sidecar.is_some() { Chain::BehindMesh } else { Chain::Prerouting };
     let mut rules = Vec::new();
     if let Some(pod) = behind_sidecar {
-        rules.extend(of_the_sidecar(Chain::Prerouting, &from_outside));
+        if ports.is_empty() || ports.contains(&SSH) {
+            let matches = vec![from_outside.clone(), Match::Port(SSH)];
+            rules.push(Rule { chain: Chain::Prerouting, matches, action: Action::Dnat(guest) });
+        }
+        rules.extend(of_the_sidecar(Chain::BehindMesh, &from_outside));
         rules.extend(of_the_sidecar(Chain::Output, &from_inside));
         rules.extend(inbound(Chain::Output, &[Match::Source(sidecar), Match::Destination(pod)]));
         rules.push(Rule {
@@ -211,7 +232,7 @@ pub fn masquerade(
             action: Action::Snat(gateway),
         });
     }
-    rules.extend(inbound(Chain::Prerouting, &[from_outside]));
+    rules.extend(inbound(entrance, &[from_outside]));
     rules.extend(inbound(Chain::Output, &[from_inside]));
     rules.push(Rule {
         chain: Chain::Postrouting,
@@ -304,9 +325,10 @@ mod tests {
         let alone = masquerade("eth0", "k6t-eth0", GATEWAY, GUEST, &[port], None).rules;
         let rules = masquerade("eth0", "k6t-eth0", GATEWAY, GUEST, &[port], Some(pod)).rules;
         let more = rules.len() - alone.len();
-        assert_eq!((more, &rules[more..]), (22, &alone[..]));
+        let entrance = Rule { chain: Chain::BehindMesh, ..alone[0].clone() };
+        assert_eq!((more, &rules[more], &rules[more + 1..]), (22, &entrance, &alone[1..]));
         for (chain, condition) in [
-            (Chain::Prerouting, Match::Input("eth0".to_owned())),
+            (Chain::BehindMesh, Match::Input("eth0".to_owned())),
             (Chain::Output, Match::Destination(Ipv4Addr::LOCALHOST.into())),
         ] {
             let own = Port { protocol: Protocol::Tcp, number: 15021 };
@@ -319,6 +341,32 @@ mod tests {
         let matches = vec![sidecar, Match::Output("k6t-eth0".to_owned())];
         let back = Rule { chain: Chain::Postrouting, matches, action: Action::Snat(GATEWAY) };
         assert_eq!(rules[20..22], [there, back]);
+    }
+
+    #[test]
+    fn only_ssh_passes_by_a_mesh() {
+        let pod = IpAddr::V4(Ipv4Addr::new(10, 244, 1, 7));
+        let first = |ports: &[Port]| {
+            let rules = masquerade("eth0", "k6t-eth0", GATEWAY, GUEST, ports, Some(pod)).rules;
+            rules.into_iter().filter(|rule| rule.chain == Chain::Prerouting).collect::<Vec<_>>()
+        };
+        let web = Port { protocol: Protocol::Tcp, number: 80 };
+        let matches = vec![Match::Input("eth0".to_owned()), Match::Port(SSH)];
+        let ssh = [Rule { chain: Chain::Prerouting, matches, action: Action::Dnat(GUEST) }];
+        assert_eq!((first(&[]), first(&[web, SSH])), (ssh.to_vec(), ssh.to_vec()));
+        assert!(first(&[web]).is_empty());
+    }
+
+    #[test]
+    fn a_table_has_the_chains_that_it_needs() {
+        let chains = |ports: &[Port], behind_sidecar: Option<IpAddr>| {
+            masquerade("eth0", "k6t-eth0", GATEWAY, GUEST, ports, behind_sidecar).chains().collect::<Vec<_>>()
+        };
+        let [before, behind, rest @ ..] = Chain::ALL;
+        assert_eq!(chains(&[], None), [&[before][..], &rest].concat());
+        assert_eq!(chains(&[], Some(GATEWAY)), Chain::ALL);
+        let web = Port { protocol: Protocol::Tcp, number: 80 };
+        assert_eq!(chains(&[web], Some(GATEWAY)), [&[behind][..], &rest].concat());
     }
 
     #[test]
