@@ -30,7 +30,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until};
 
 use self::answers::Interface;
-use self::schedule::Schedule;
+use self::schedule::{Schedule, Topic};
 use crate::credentials::Kinds;
 use crate::status::{Stage, Status};
 
@@ -64,6 +64,8 @@ pub enum Ask {
         /// Gets the result when the agent has started the reboot.
         reply: oneshot::Sender<Result<(), NotDone>>,
     },
+    /// The guest's network cards have changed, so the agent is asked for its interfaces again.
+    Cards,
     /// All information about the guest.
     Info {
         /// Gets the information.
@@ -309,6 +311,12 @@ impl Task {
                 drop(reply.send(thawed));
             }
             Ask::Reboot { reply } => drop(reply.send(self.reboot().await)),
+            Ask::Cards => {
+                let now = self.now();
+                if let Some(schedule) = &mut self.schedule {
+                    schedule.again(Topic::System, now);
+                }
+            }
             Ask::Info { reply } => drop(reply.send(self.info().await)),
         }
     }

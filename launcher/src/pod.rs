@@ -16,6 +16,7 @@
 mod accelerator;
 pub mod args;
 mod beside;
+mod card_changes;
 pub mod cards;
 pub mod confine;
 pub mod debug;
@@ -130,6 +131,7 @@ pub async fn run(args: Args) -> anyhow::Result<GuestEnd> {
         connections: Connections::default(),
     };
     let (agent, agent_asked) = mpsc::channel(8);
+    spawn_local(card_changes::tell(pod.circumstances.subscribe(), agent.clone()));
     let (requests, asked) = mpsc::channel(8);
     let status = watch::Sender::new(Status::default());
     let told = watch::Sender::new(LauncherStatus::default());

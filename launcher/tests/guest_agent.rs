@@ -158,6 +158,22 @@ fn an_agent_that_comes_is_asked_and_what_it_said_goes_with_it() {
 }
 
 #[test]
+fn an_agent_is_asked_for_its_interfaces_when_the_cards_have_changed() {
+    local(async {
+        let mut scene = Scene::begin();
+        scene.until("told", Option::is_some).await;
+        scene.asks.send(Ask::Cards).await.unwrap();
+        let again = async {
+            while scene.guest.borrow().count("guest-network-get-interfaces") < 2 {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        // Its next regular turn comes after ten seconds.
+        tokio::time::timeout(Duration::from_secs(6), again).await.expect("it was not asked");
+    });
+}
+
+#[test]
 fn frozen_file_systems_are_thawed_at_the_timeout() {
     local(async {
         let mut scene = Scene::begin();

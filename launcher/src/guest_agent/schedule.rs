@@ -2,12 +2,15 @@
 //!
 //! Each topic has KubeVirt's interval. A topic is queried as soon as the agent has connected, again after ten
 //! seconds, and then with doubled delays until the interval is reached, because a booting guest reports more
-//! with time.
+//! with time. The same begins anew for a topic of which something has changed.
 
 use std::time::Duration;
 
 /// First delay after the agent has connected.
 const FIRST: Duration = Duration::from_secs(10);
+
+/// How long the guest gets to notice a change before the agent is asked about it.
+const NOTICE: Duration = Duration::from_secs(2);
 
 /// A topic of queries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,6 +85,14 @@ impl Schedule {
         self.0.iter().filter(move |turn| !frozen || turn.topic.while_frozen())
     }
 
+    /// Has a topic queried soon, and then as often as after the agent has connected.
+    pub fn again(&mut self, topic: Topic, now: Duration) {
+        for turn in self.0.iter_mut().filter(|turn| turn.topic == topic) {
+            turn.next = turn.next.min(now + NOTICE);
+            turn.wait = FIRST.min(topic.interval());
+        }
+    }
+
     /// Records that the topic was queried, whatever the result.
     pub fn asked(&mut self, topic: Topic, now: Duration) {
         for turn in self.0.iter_mut().filter(|turn| turn.topic == topic) {
@@ -120,6 +131,22 @@ mod tests {
         assert_eq!(moments(Topic::Version), [0, 10, 30, 70, 150, 310]);
         assert_eq!(moments(Topic::Freeze)[..4], [0, 5, 10, 15]);
         assert_eq!(moments(Topic::Users).len(), 61);
+    }
+
+    #[test]
+    fn what_has_changed_is_asked_for_soon_and_then_often_at_first() {
+        let mut schedule = Schedule::new(s(0));
+        for at in [0, 10, 30, 70] {
+            schedule.asked(Topic::System, s(at));
+        }
+        let due = |schedule: &Schedule, at: u64| schedule.due(s(at), false).contains(&Topic::System);
+        schedule.again(Topic::System, s(80));
+        assert_eq!([81, 82].map(|at| due(&schedule, at)), [false, true]);
+        schedule.asked(Topic::System, s(82));
+        assert_eq!([91, 92].map(|at| due(&schedule, at)), [false, true]);
+        // What is due earlier is not put off.
+        schedule.again(Topic::System, s(91));
+        assert!(due(&schedule, 92));
     }
 
     #[test]
