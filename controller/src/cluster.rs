@@ -22,7 +22,6 @@ use crate::pauses::Pauses;
 use crate::senders::Senders;
 use crate::vsock::ContextIds;
 use barevirt_api::migratable::SERVED;
-use barevirt_api::migrations::MigrationPolicy;
 use barevirt_api::pool::VirtualMachinePool;
 use barevirt_api::settings;
 use barevirt_api::v1::{
@@ -121,7 +120,6 @@ pub struct Cluster {
     pub senders: Senders,
     kubevirts: Store<DeserializeGuard<KubeVirt>>,
     known_nodes: Store<Node>,
-    policies: Store<DeserializeGuard<MigrationPolicy>>,
     image_volumes: AtomicBool,
     options: Options,
 }
@@ -136,7 +134,6 @@ pub struct Feeds {
     sets: Writer<Set>,
     pools: Writer<Pool>,
     vmims: Writer<Vmim>,
-    policies: Writer<DeserializeGuard<MigrationPolicy>>,
     vm_queue: UnboundedSender<ObjectRef<Vm>>,
     vmi_queue: UnboundedSender<ObjectRef<Vmi>>,
     set_queue: UnboundedSender<ObjectRef<Set>>,
@@ -172,7 +169,6 @@ impl Cluster {
         let (sets, set_writer) = store();
         let (pools, pool_writer) = store();
         let (vmims, vmim_writer) = store();
-        let (policies, policy_writer) = store();
         let (vm_queue, vm_refs) = unbounded();
         let (vmi_queue, vmi_refs) = unbounded();
         let (set_queue, set_refs) = unbounded();
@@ -202,7 +198,6 @@ impl Cluster {
             senders: Senders::default(),
             kubevirts,
             known_nodes,
-            policies,
             image_volumes: AtomicBool::new(false),
             options,
         };
@@ -215,7 +210,6 @@ impl Cluster {
             sets: set_writer,
             pools: pool_writer,
             vmims: vmim_writer,
-            policies: policy_writer,
             vm_queue,
             vmi_queue,
             set_queue,
@@ -279,11 +273,6 @@ impl Cluster {
         configuration.and_then(|configuration| configuration.migrations).unwrap_or_default()
     }
 
-    /// Migration policies, without those that cannot be decoded.
-    pub fn policies(&self) -> Vec<MigrationPolicy> {
-        self.policies.state().iter().filter_map(|policy| policy.0.clone().ok()).collect()
-    }
-
     /// A node from the cache.
     pub fn node(&self, name: &str) -> Option<Arc<Node>> {
         self.known_nodes.get(&ObjectRef::new(name))
@@ -306,8 +295,7 @@ impl Cluster {
             self.pools.wait_until_ready(),
         );
         // Migrations are not watched where they are not served.
-        let migrations = !SERVED
-            || self.vmims.wait_until_ready().await.is_ok() && self.policies.wait_until_ready().await.is_ok();
+        let migrations = !SERVED || self.vmims.wait_until_ready().await.is_ok();
         self.options.installation.ready().await;
         let mine = vms.is_ok() && vmis.is_ok() && sets.is_ok() && pools.is_ok();
         mine && migrations && pods.is_ok() && nodes.is_ok() && kubevirts.is_ok()

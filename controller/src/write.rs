@@ -84,7 +84,7 @@ pub async fn patch<K: Kept>(
     Ok(())
 }
 
-/// Merges `body` into the status of an object.
+/// Merges `body` into the status of an object; returns the object's new version.
 ///
 /// # Errors
 /// As [`patch`].
@@ -94,14 +94,15 @@ pub async fn patch_status<K: Kept>(
     namespace: &str,
     name: &str,
     body: &Value,
-) -> Result<(), Error> {
+) -> Result<Option<String>, Error> {
     let objects: Api<K> = Api::namespaced(cluster.client.clone(), namespace);
     let write = cluster.expectations.begin(Key::new(K::KIND, namespace, name), Instant::now());
     let (params, patch) = (merge(), Patch::Merge(body));
     let request = objects.patch_status(name, &params, &patch);
     let answer = call(operation, || format!("{} {namespace}/{name}", K::NOUN), request).await?;
-    write.done(answer.meta().resource_version.as_deref());
-    Ok(())
+    let version = answer.meta().resource_version.clone();
+    write.done(version.as_deref());
+    Ok(version)
 }
 
 /// Deletes an object; returns its last state, or `None` where it is gone already.

@@ -148,7 +148,7 @@ fn controller_cluster_rules() -> Vec<Value> {
             &["get", "list", "watch", "create", "patch", "delete"],
         ),
         rule("kubevirt.io", &["virtualmachineinstancemigrations/status"], &["patch"]),
-        rule("migrations.kubevirt.io", &["migrationpolicies"], &["list", "watch"]),
+        rule("migrations.kubevirt.io", &["migrationpolicies"], &["list"]),
         // The pool's finalizer, while state of its machines is kept.
         rule("pool.kubevirt.io", &["virtualmachinepools"], &["list", "watch", "patch"]),
         rule("pool.kubevirt.io", &["virtualmachinepools/status"], &["patch"]),

@@ -78,8 +78,7 @@ impl Feeds {
 
     /// Watches until the future is dropped.
     pub async fn run(self, cluster: Arc<Cluster>) {
-        let Feeds { vms, vmis, pods, nodes, kubevirts, sets, pools, .. } = self;
-        let Feeds { vmims, policies, .. } = self;
+        let Feeds { vms, vmis, pods, nodes, kubevirts, sets, pools, vmims, .. } = self;
         let Feeds { vm_queue, vmi_queue, set_queue, pool_queue, vmim_queue, evacuation_queue, .. } = self;
         let client = &cluster.client;
         // A send fails only when the receivers are gone; then the process ends.
@@ -277,7 +276,6 @@ impl Feeds {
                 }
             ),
             feed(Api::<DeserializeGuard<KubeVirt>>::all(client.clone()), any(), kubevirts, |_| {}, |_, _| {}),
-            migrations::follow_policies(client.clone(), policies),
             migrations::follow(&cluster, vmims, &told,),
         );
     }

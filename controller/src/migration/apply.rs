@@ -16,7 +16,7 @@ use barevirt_component::request::{Category, Error, call};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::api::{Api, DeleteParams, PostParams, Preconditions};
 use kube::{Resource, ResourceExt};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::time::Duration;
 use tracing::{info, warn};
 
@@ -35,11 +35,12 @@ pub(super) async fn apply(
 ) -> Result<Option<Duration>, Error> {
     let migration = &observed.migration;
     let (namespace, name) = (migration.namespace().unwrap_or_default(), migration.name_any());
+    let mut version = migration.resource_version();
     for action in plan.actions {
         match action {
             Action::CreateClaim(claim) => {
                 if let Err(error) = create_claim(cluster, &namespace, &claim).await {
-                    return refused(cluster, observed, "PVC", error).await;
+                    return refused(cluster, observed, version, "PVC", error).await;
                 }
             }
             Action::SettleState(moved) => {
@@ -48,7 +49,7 @@ pub(super) async fn apply(
             }
             Action::DiscardState => kept::discard(cluster, migration).await?,
             Action::Create(pod) => {
-                if let Some(again) = create(cluster, observed, &pod).await? {
+                if let Some(again) = create(cluster, observed, version.clone(), &pod).await? {
                     return Ok(Some(again));
                 }
             }
@@ -69,7 +70,7 @@ pub(super) async fn apply(
                 write::patch::<VirtualMachineInstanceMigration>(cluster, kind, &namespace, &name, &body)
                     .await?;
             }
-            Action::Status(body) => report(cluster, &namespace, &name, &body).await?,
+            Action::Status(body) => version = report(cluster, &namespace, &name, &body).await?,
             Action::Collect { name, uid } => {
                 let params = DeleteParams {
                     preconditions: Some(Preconditions { uid: Some(uid), resource_version: None }),
@@ -93,17 +94,30 @@ fn tell(cluster: &Cluster, observed: &Observed, about: About, note: Note) {
     }
 }
 
-async fn report(cluster: &Cluster, namespace: &str, name: &str, body: &Value) -> Result<(), Error> {
+/// Reports the status; returns the migration's new version.
+async fn report(
+    cluster: &Cluster,
+    namespace: &str,
+    name: &str,
+    body: &Value,
+) -> Result<Option<String>, Error> {
     let operation = "report the status of";
-    write::patch_status::<VirtualMachineInstanceMigration>(cluster, operation, namespace, name, body).await?;
+    let version =
+        write::patch_status::<VirtualMachineInstanceMigration>(cluster, operation, namespace, name, body)
+            .await?;
     if let Some(phase) = body["status"]["phase"].as_str() {
         info!(namespace, migration = name, phase, "phase changed");
     }
-    Ok(())
+    Ok(version)
 }
 
-/// Creates the target pod; returns when to look again, where it was not created.
-async fn create(cluster: &Cluster, observed: &Observed, pod: &Pod) -> Result<Option<Duration>, Error> {
+/// Creates the target pod; returns when to look again, where it was not created. `version` is the migration's.
+async fn create(
+    cluster: &Cluster,
+    observed: &Observed,
+    version: Option<String>,
+    pod: &Pod,
+) -> Result<Option<Duration>, Error> {
     let migration = &observed.migration;
     let (namespace, name) = (migration.namespace().unwrap_or_default(), migration.name_any());
     let Some(vmi) = &observed.vmi else { return Ok(None) };
@@ -118,7 +132,7 @@ async fn create(cluster: &Cluster, observed: &Observed, pod: &Pod) -> Result<Opt
         }
         // The next reconciliation comes when the cache shows it.
         Ok(None) => Ok(Some(CHANGED)),
-        Err(error) => refused(cluster, observed, "pod", error).await,
+        Err(error) => refused(cluster, observed, version, "pod", error).await,
     }
 }
 
@@ -143,10 +157,12 @@ async fn create_claim(
     }
 }
 
-/// The target pod or its claim was not created: reports why, and returns when to look again.
+/// The target pod or its claim was not created: reports why, and returns when to look again. The migration has this version
+/// since its settings were recorded.
 async fn refused(
     cluster: &Cluster,
     observed: &Observed,
+    version: Option<String>,
     what: &str,
     error: Error,
 ) -> Result<Option<Duration>, Error> {
@@ -169,7 +185,8 @@ async fn refused(
     if quota {
         condition(&mut status, REJECTED_BY_QUOTA, "", "", observed.now);
     }
-    if let Some(Action::Status(body)) = write_status(observed, &status) {
+    if let Some(Action::Status(mut body)) = write_status(observed, &status) {
+        body["metadata"]["resourceVersion"] = json!(version);
         report(cluster, &namespace, &name, &body).await?;
     }
     if quota { Ok(Some(QUOTA)) } else { Err(error) }

@@ -1,7 +1,7 @@
 //! A migration before its instance is handed over: waits for its turn, makes its target pod. Pure.
 //!
 //! ```text
-//!   Pending ── its turn ──> pod created ──> Scheduling ── pod runs ──> handed over
+//!   Pending ── its turn ──> settings recorded, pod created ──> Scheduling ── pod runs ──> handed over
 //! ```
 //!
 //! No guest runs in the pod yet, so the pod may be deleted at any time. Only its UID proves that it is ours, as for every
@@ -10,6 +10,7 @@
 use super::action::{Action, Plan};
 use super::hand_over::{change, hand_over};
 use super::observed::{Observed, Turn};
+use super::settings::record;
 use super::status::{
     BACK_OFF, BLOCKED_BY_BACKUP, NO_SUITABLE_NODES, REJECTED_BY_QUOTA, UNSCHEDULABLE, condition, copy, enter,
     fail, of, write,
@@ -277,16 +278,18 @@ fn without_pod(observed: &Observed, vmi: &VirtualMachineInstance, reached: Phase
         None => {}
     }
     match &observed.turn {
-        Turn::Now(Again::Pod(pod, claim)) => {
+        Turn::Now(Again::Pod(pod, claim), chosen) => {
+            record(&mut status, chosen);
             let note = Note::normal(
                 REASON_SUCCESSFUL_CREATE,
                 format!("Created migration target pod {}", pod.name_any()),
             );
             let claim = claim.clone().map(Action::CreateClaim);
-            Plan::default().act_if(claim).act(Action::Create(pod.clone())).tell(note)
+            let plan = Plan::default().act_if(write(observed, &status)).act_if(claim);
+            plan.act(Action::Create(pod.clone())).tell(note)
         }
-        Turn::Now(Again::Waits(_)) => Plan::default().act_if(write(observed, &status)).again_in(WAITS),
-        Turn::Now(Again::Invalid(message)) => {
+        Turn::Now(Again::Waits(_), _) => Plan::default().act_if(write(observed, &status)).again_in(WAITS),
+        Turn::Now(Again::Invalid(message), _) => {
             let message = format!("failed to render launch manifest: {message}");
             fail(observed, Plan::default().tell_vmi(Note::warning(REASON_FAILED_CREATE, &message)), message)
         }

@@ -15,6 +15,9 @@
 //!
 //! Phases that pass within a second are not written on their own: their time stamps are written with the next phase.
 //!
+//! A migration's settings are chosen with the latest policies when its turn comes, and recorded in its status before its pod
+//! is made. Later changes of policies and of the installation do not concern it.
+//!
 //! An instance never has two target pods: a pod's name is derived from its migration's UID, an instance has one turn at a
 //! time ([`crate::migrations`]), and it gets a turn only while its status names no pod except its launcher.
 
@@ -26,6 +29,7 @@ mod hand_over;
 mod observe;
 mod observed;
 mod plan;
+mod settings;
 mod status;
 mod subject;
 mod target;

@@ -4,7 +4,7 @@ use super::begin;
 use super::course;
 use super::observed::{Observed, Turn};
 use super::plan::{Standing, standing};
-use super::subject::subject;
+use super::settings;
 use crate::cluster::Cluster;
 use crate::expectations::{Key, Kind};
 use crate::migrations::Matter;
@@ -13,9 +13,9 @@ use crate::vmi::{Brought, again, brought, runs, unschedulable};
 use barevirt_api::names::{CPU_FEATURE_LABEL, CPU_MODEL_MIGRATION_LABEL, MIGRATION_FINALIZER as FINALIZER};
 use barevirt_api::v1::{VirtualMachineInstance, VirtualMachineInstanceMigration};
 use barevirt_component::request::{Error, call_opt};
-use barevirt_plan::migration::{Effective, Limits, effective};
+use barevirt_plan::migration::Limits;
 use barevirt_plan::pod::target::{Target, launcher_name, target_name};
-use k8s_openapi::api::core::v1::{Namespace, Pod};
+use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use kube::api::Api;
@@ -91,7 +91,11 @@ pub(super) async fn observe(
                 observed.unfit = unfit(cluster, &vmi, pod);
             }
             if let Some(pod) = observed.target.as_ref().filter(|pod| runs(pod)) {
-                observed.effective = Some(settings(cluster, &vmi).await?);
+                observed.effective = Some(match settings::recorded(&observed.migration) {
+                    Some(recorded) => recorded,
+                    // An earlier version made the pod.
+                    None => settings::choose(&cluster.client, &cluster.migration_settings(), &vmi).await?,
+                });
                 observed.brought = brought(cluster, &vmi, pod).await?;
             }
         }
@@ -183,11 +187,12 @@ async fn turn(cluster: &Cluster, observed: &Observed, vmi: &VirtualMachineInstan
     let labels = node.as_ref().and_then(|node| node.metadata.labels.clone()).unwrap_or_default();
     let info = node.as_ref().and_then(|node| node.status.as_ref()?.node_info.as_ref());
     let kernel = info.map(|info| info.boot_id.as_str()).unwrap_or_default();
-    let same_selinux_level = cluster.migration_settings().match_se_linux_level_on_migration != Some(false);
-    let post_copy = settings(cluster, vmi).await?.configuration.allow_post_copy == Some(true);
+    let chosen = settings::choose(&cluster.client, &cluster.migration_settings(), vmi).await?;
+    let same_selinux_level = chosen.configuration.match_se_linux_level_on_migration != Some(false);
+    let post_copy = chosen.configuration.allow_post_copy == Some(true);
     let source = &source;
     let target = Target { migration, source, node_labels: &labels, kernel, same_selinux_level, post_copy };
-    Ok(Turn::Now(again(cluster, vmi, target).await?))
+    Ok(Turn::Now(again(cluster, vmi, target).await?, Box::new(chosen)))
 }
 
 /// The labels of the source's processor that the pod asks for, where no other node has them.
@@ -205,22 +210,6 @@ fn unfit(cluster: &Cluster, vmi: &VirtualMachineInstance, pod: &Pod) -> Option<B
     let mut others = cluster.nodes_known().into_iter().filter(|node| node.metadata.name.as_ref() != home);
     let found = others.any(|node| node.metadata.labels.as_ref().is_some_and(fits));
     (of_host && !found).then_some(asked)
-}
-
-/// The settings in force for the instance.
-async fn settings(cluster: &Cluster, vmi: &VirtualMachineInstance) -> Result<Effective, Error> {
-    let policies = cluster.policies();
-    let name = vmi.namespace().unwrap_or_default();
-    // The namespace's labels are read only where a policy needs them.
-    let labels = if policies.iter().any(|policy| !policy.spec.selectors.namespace_selector.is_empty()) {
-        let namespaces: Api<Namespace> = Api::all(cluster.client.clone());
-        let found = namespaces.get_metadata(&name);
-        let found = call_opt("get", || format!("namespace {name}, for {}", subject(vmi)), found).await?;
-        found.and_then(|found| found.metadata.labels)
-    } else {
-        None
-    };
-    Ok(effective(&cluster.migration_settings(), &policies, vmi.metadata.labels.as_ref(), labels.as_ref()))
 }
 
 #[cfg(test)]

@@ -16,8 +16,8 @@ pub(super) enum Turn {
     NotAsked,
     /// Other migrations come first.
     Waits,
-    /// It may make this pod.
-    Now(Again),
+    /// It may make this pod, with these settings.
+    Now(Again, Box<Effective>),
 }
 
 /// Everything that a plan depends on.
@@ -41,7 +41,7 @@ pub(super) struct Observed {
     pub(super) turn: Turn,
     /// Labels of the source's processor that the target's node must have, where no node has them.
     pub(super) unfit: Option<BTreeMap<String, String>>,
-    /// The settings in force, once its target pod runs.
+    /// Its settings, once its target pod runs.
     pub(super) effective: Option<Effective>,
     /// The state of hot-plugged disks on the target pod's node.
     pub(super) brought: Brought,

@@ -1,5 +1,6 @@
 //! Plans for migrations: single cases, then random worlds.
 
+mod chosen;
 mod world;
 
 use super::action::{About, Action, Plan};
@@ -106,8 +107,12 @@ fn observed(
     }
 }
 
+fn now(again: Again) -> Turn {
+    Turn::Now(again, Box::new(settings()))
+}
+
 fn its_turn(mut observed: Observed) -> Observed {
-    observed.turn = Turn::Now(Again::Pod(Box::new(target(Value::Null)), None));
+    observed.turn = now(Again::Pod(Box::new(target(Value::Null)), None));
     observed
 }
 
@@ -170,7 +175,8 @@ fn it_waits_for_its_turn_and_then_makes_its_pod() {
     assert!(told_of["migrationState"]["sourcePod"].as_str().unwrap().starts_with("virt-launcher-web-"));
     assert_eq!(waits.again, Some(Duration::from_secs(3)));
     let made = plan(&its_turn(observed(migration(json!({})), Some(vmi(json!({}))), None)));
-    assert!(matches!(made.actions[..], [Action::Create(_)]), "{made:?}");
+    assert!(matches!(made.actions[..], [Action::Status(_), Action::Create(_)]), "{made:?}");
+    assert_eq!(status(&made)["phase"], "Pending");
     // The pod exists: phases that passed are recorded in one write.
     let pod = target(json!({"phase": "Pending"}));
     let there = plan(&observed(migration(json!({})), Some(vmi(json!({}))), Some(pod)));
@@ -214,7 +220,7 @@ fn an_impossible_migration_fails_with_the_reason() {
         "reason": "HostDeviceNotLiveMigratable", "message": "no"}]}});
     let stuck = observed(migration(in_phase("Pending")), Some(vmi(movable)), None);
     let mut invalid = observed(migration(in_phase("Pending")), Some(vmi(json!({}))), None);
-    invalid.turn = Turn::Now(Again::Invalid("no".to_owned()));
+    invalid.turn = now(Again::Invalid("no".to_owned()));
     for (observed, why) in [
         (rival, "another migration job is in progress"),
         (stuck, "Cannot migrate VMI, Reason: HostDeviceNotLiveMigratable, Message: no"),
@@ -343,9 +349,12 @@ fn state_on_a_claim_of_one_node_gets_a_claim_at_the_target() {
     let claim: k8s_openapi::api::core::v1::PersistentVolumeClaim =
         serde_json::from_value(json!({"metadata": {"name": "there"}})).unwrap();
     let mut asks = its_turn(observed(migration(in_phase("Pending")), Some(vmi(json!({}))), None));
-    asks.turn = Turn::Now(Again::Pod(Box::new(target(Value::Null)), Some(Box::new(claim))));
+    asks.turn = now(Again::Pod(Box::new(target(Value::Null)), Some(Box::new(claim))));
     // Without the claim, the scheduler would not place the pod.
-    assert!(matches!(plan(&asks).actions[..], [Action::CreateClaim(_), Action::Create(_)]));
+    assert!(matches!(
+        plan(&asks).actions[..],
+        [Action::Status(_), Action::CreateClaim(_), Action::Create(_)]
+    ));
     let names = json!({"sourcePersistentStatePVCName": "here", "targetPersistentStatePVCName": "there"});
     let ended = |change: Value| {
         let state = record(with(names.clone(), change));

@@ -241,7 +241,7 @@ async fn restart(cluster: &Cluster, vm: &VirtualMachine, uid: &str) -> Result<()
         "metadata": {"resourceVersion": vm.resource_version()},
         "status": {"stateChangeRequests": [{"action": ACTION_STOP, "uid": uid}, {"action": ACTION_START}]},
     });
-    write::patch_status::<VirtualMachine>(cluster, "restart", &namespace, &name, &body).await
+    write::patch_status::<VirtualMachine>(cluster, "restart", &namespace, &name, &body).await.map(drop)
 }
 
 /// Deletes exactly that object.

@@ -1,24 +1,21 @@
 //! Records changes of migrations, of their pods and of their instances, and the objects that each change concerns.
 
-use super::fill::{Change, feed, feed_some};
+use super::fill::{Change, feed_some};
 use super::place;
 use crate::cluster::{Cluster, Vmi, Vmim};
 use crate::expectations::Kind;
 use crate::migrations::queue::Key;
 use crate::migrations::row::Row;
 use barevirt_api::migratable::SERVED;
-use barevirt_api::migrations::MigrationPolicy;
 use barevirt_api::names::{DOMAIN_ANNOTATION, MIGRATION_JOB_LABEL};
 use barevirt_plan::migration::Limits;
 use barevirt_plan::pod::target::target_name;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::Api;
-use kube::core::DeserializeGuard;
 use kube::runtime::reflector::ObjectRef;
 use kube::runtime::reflector::store::Writer;
-use kube::runtime::watcher;
-use kube::{Client, Resource, ResourceExt};
+use kube::{Resource, ResourceExt};
 use std::cell::RefCell;
 use std::collections::HashSet;
 
@@ -55,15 +52,6 @@ impl Queues<'_> {
         for (namespace, name) in concerned.waiting {
             (self.vmim)(&name, &namespace);
         }
-    }
-}
-
-/// Watches policies, where there are migrations.
-pub(super) async fn follow_policies(client: Client, policies: Writer<DeserializeGuard<MigrationPolicy>>) {
-    if SERVED {
-        feed(Api::all(client), watcher::Config::default(), policies, |_| {}, |_, _| {}).await;
-    } else {
-        std::future::pending::<()>().await;
     }
 }
 

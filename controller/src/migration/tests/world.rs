@@ -16,7 +16,7 @@ mod nodes;
 use self::events::{Event, events};
 use self::handlers::Flight;
 use super::*;
-use crate::migration::{begin, course, observe, plan as decide};
+use crate::migration::{begin, course, observe, plan as decide, settings::recorded};
 use crate::migrations::Migrations;
 use crate::migrations::row::{Phase, Row};
 use crate::vmi::InstanceEnd;
@@ -31,6 +31,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 const NODES: [&str; 3] = ["a", "b", "c"];
+/// Annotation of a target pod: whether the policy allowed post-copy when it was made.
+const POST_COPY: &str = "post-copy";
 
 struct World {
     vmi: Option<VirtualMachineInstance>,
@@ -54,6 +56,8 @@ struct World {
     /// Pods whose guest runs.
     running: BTreeSet<String>,
     flight: Option<Flight>,
+    /// Whether the policy allows post-copy.
+    post_copy: bool,
     base: Instant,
     now: i64,
     version: u64,
@@ -89,6 +93,7 @@ impl World {
             missing: BTreeMap::new(),
             running: only(),
             flight: None,
+            post_copy: false,
             base: Instant::now(),
             now: NOW,
             version: 100,
@@ -126,6 +131,7 @@ impl World {
                 }
             }
             Event::Ask(anyway) => self.ask(*anyway),
+            Event::PolicyChanges => self.post_copy = !self.post_copy,
             Event::Cancel(which) => {
                 let version = self.bump();
                 if let Some(name) = self.name(*which) {

@@ -80,6 +80,9 @@ impl World {
         observed.is_created_here =
             target.as_ref().is_some_and(|pod| self.created_pods.contains(&pod.uid().unwrap()));
         observed.target_node = target.as_ref().map(|pod| self.node_of(pod));
+        if observed.effective.is_some() {
+            observed.effective = recorded(&observed.migration);
+        }
         observed.now = at(self.now);
         let Some(vmi) = vmi else { return Some(observed) };
         let known = self.migrations.of_instance("ns", "web");
@@ -103,7 +106,10 @@ impl World {
                 let next = (1..NODES.len()).map(|step| NODES[(index + step) % NODES.len()]);
                 let ready = next.into_iter().find(|node| self.node(node) == NodeState::Ready);
                 pod.spec.as_mut().unwrap().node_name = ready.map(str::to_owned);
-                observed.turn = Turn::Now(Again::Pod(Box::new(pod), None));
+                pod.annotations_mut().insert(POST_COPY.to_owned(), self.post_copy.to_string());
+                let mut chosen = settings();
+                chosen.configuration.allow_post_copy = Some(self.post_copy);
+                observed.turn = Turn::Now(Again::Pod(Box::new(pod), None), Box::new(chosen));
             }
         }
         Some(observed)

@@ -27,11 +27,25 @@ impl World {
                 assert!(status.active_pods.contains_key(&flight.to) || ended, "{flight:?} {status:?}");
             }
         }
+        self.check_settings();
         let living = |pod: &&Pod| {
             pod.metadata.deletion_timestamp.is_none() && crate::vmi::InstanceEnd::of(pod).is_none()
         };
         let count = self.pods.values().filter(living).count();
         assert!(count <= 2, "{count} pods");
+    }
+
+    /// The handlers have the settings that the target pod was made with.
+    fn check_settings(&self) {
+        let Some((state, _)) = self.open() else { return };
+        let pod = state.target_pod.as_ref().and_then(|name| self.pods.get(name));
+        let Some(made) = pod.and_then(|pod| pod.annotations().get(POST_COPY)) else { return };
+        let told = state.migration_configuration.and_then(|told| told.allow_post_copy);
+        assert_eq!(
+            told.map(|told| told.to_string()).as_ref(),
+            Some(made),
+            "post-copy of the record and the pod"
+        );
     }
 
     /// All components act correctly until nothing changes.

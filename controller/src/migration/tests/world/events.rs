@@ -13,6 +13,7 @@ pub(super) enum Event {
     /// A user creates a migration; even a second one, as when admission saw an old list.
     Ask(bool),
     Cancel(usize),
+    PolicyChanges,
     DeleteVmi,
     DeletePod(usize),
     ForcePod(usize),
@@ -45,6 +46,7 @@ pub(super) fn events() -> impl Strategy<Value = Vec<Event>> {
         8 => Just(Event::Ask(false)),
         1 => Just(Event::Ask(true)),
         2 => (0..3usize).prop_map(Event::Cancel),
+        3 => Just(Event::PolicyChanges),
         1 => Just(Event::DeleteVmi),
         1 => (0..3usize).prop_map(Event::DeletePod),
         2 => (0..3usize).prop_map(Event::ForcePod),
