@@ -152,6 +152,12 @@ pub fn is_target_blocked(vmi: &VirtualMachineInstance) -> bool {
     vmi.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(BLOCK_TARGET_ANNOTATION))
 }
 
+/// The migration whose result the launcher waits for, if the instance's status already has another one.
+fn overtaken<'a>(launcher: &'a LauncherStatus, uid: &str) -> Option<&'a str> {
+    let told = launcher.migration.as_ref()?;
+    (told.uid != uid && told.state() == Stage::Sent).then_some(told.uid.as_str())
+}
+
 /// The next step for a guest of this node. `gone` is the UID of the migration whose target was told that it
 /// has the guest.
 #[must_use]
@@ -162,6 +168,11 @@ pub fn source(
     gone: Option<&str>,
 ) -> Option<Move> {
     let (state, uid) = outgoing(vmi, node)?;
+    if let Some(former) = overtaken(launcher, uid) {
+        // The guest is still this node's, so it has not arrived. Whether the target ran it was in the former record.
+        let lost = owner(vmi) == node;
+        return lost.then(|| Move::Result { uid: former.to_owned(), went: false, lost });
+    }
     let uid = || uid.to_owned();
     let status = reported(launcher, &uid());
     let stage = status.map_or(Stage::Unspecified, MigrationStatus::state);
@@ -321,6 +332,19 @@ mod tests {
         assert_eq!(source(&vmi("a", never), "a", &sent, Some("m")), result(false, false));
         let failed = json!({"completed": true, "failed": true});
         assert_eq!(source(&vmi("a", failed), "a", &sent, Some("m")), result(false, true));
+    }
+
+    #[test]
+    fn a_launcher_ends_whose_result_was_replaced_by_that_of_another_migration() {
+        let mut sent = launcher(Stage::Sent);
+        sent.migration.as_mut().unwrap().uid = "l".to_owned();
+        let lost = Some(Move::Result { uid: "l".to_owned(), went: false, lost: true });
+        for state in
+            [json!({}), json!({"targetNodeAddress": "10.0.0.2"}), json!({"completed": true, "failed": true})]
+        {
+            assert_eq!(source(&vmi("a", state), "a", &sent, None), lost);
+        }
+        assert_eq!(source(&vmi("b", json!({"completed": true})), "a", &sent, None), None);
     }
 
     #[test]
