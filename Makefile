@@ -19,6 +19,8 @@ BUILT := target/$(if $(CARGO_BUILD_TARGET),$(CARGO_BUILD_TARGET)/)debug
 PROGRAMS := $(if $(WITH_TESTS),$(BUILT),target/x86_64-unknown-linux-musl/image)
 # With how many seeds `make properties` tries each property.
 SEEDS ?= 20
+# In how many random worlds `make interleavings` tries the model of migrations.
+WORLDS ?= 100000
 # How long `make fuzz` gives each target.
 export FUZZ_SECONDS ?= 120
 export PATH := $(HOME)/.cargo/bin:/usr/local/go/bin:$(PATH)
@@ -133,6 +135,13 @@ test-long: begin cluster-up cluster-sync tests-built ## the long tests (e2e/long
 .PHONY: bench
 bench: cluster-up cluster-sync ## start latency, memory, API writes, image sizes: target/bench.json and a table
 	@$(BUILT)/bench --programs $(PROGRAMS) $(BENCH)
+
+.PHONY: interleavings
+interleavings: deps ## the model of virt-controller's migrations in WORLDS (100000) random worlds, optimised
+	@seed=$${PROPTEST_RNG_SEED:-$$((RANDOM * 32768 + RANDOM))}; \
+	echo "interleavings: PROPTEST_RNG_SEED=$$seed"; \
+	PROPTEST_CASES=$(WORLDS) PROPTEST_RNG_SEED=$$seed \
+		cargo test --locked --quiet --release -p virt-controller --lib -- --nocapture migration::tests::world
 
 .PHONY: properties
 properties: deps ## the property tests in new random worlds, SEEDS (20) times

@@ -37,13 +37,29 @@ impl World {
                     self.vmi_barrier = self.vmi_history.len();
                 }
                 Step::Delete { uid, grace } => {
+                    assert!(self.may_end(&uid), "an instance's plan deletes a pod that runs the guest");
                     self.delete_pod(&uid, grace);
                     self.pod_barrier = self.pod_history.len();
                 }
-                Step::End { uid } => self.dies(&uid),
+                Step::End { uid } => {
+                    assert!(
+                        !self.running.contains(&uid),
+                        "an instance's plan ends a pod that runs the guest"
+                    );
+                    self.dies(&uid);
+                }
                 Step::Create => panic!("an instance that runs gets no first pod again"),
             }
         }
+    }
+
+    /// Whether a pod has no guest, or its instance is to end.
+    fn may_end(&self, uid: &str) -> bool {
+        let ends = self.vmi.as_ref().is_none_or(|vmi| {
+            let phase = vmi.status.as_ref().and_then(|status| status.phase.as_deref());
+            vmi.metadata.deletion_timestamp.is_some() || matches!(phase, Some("Failed" | "Succeeded"))
+        });
+        ends || !self.running.contains(uid)
     }
 
     pub(super) fn watch(&mut self, name: &str) {

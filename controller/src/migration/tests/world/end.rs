@@ -35,6 +35,13 @@ impl World {
         assert!(count <= 2, "{count} pods");
     }
 
+    /// A guest that could go on goes on.
+    fn check_nothing_is_lost_in_vain(&self) {
+        let status = self.vmi.as_ref().and_then(|vmi| vmi.status.as_ref());
+        let fine = self.vmi.is_none() || !self.running.is_empty() || self.lost;
+        assert!(fine, "no guest, and nothing has ended it: {status:?}");
+    }
+
     /// The handlers have the settings that the target pod was made with.
     fn check_settings(&self) {
         let Some((state, _)) = self.open() else { return };
@@ -51,12 +58,13 @@ impl World {
     /// All components act correctly until nothing changes.
     pub(super) fn settle(&mut self) {
         for node in NODES {
-            if self.node(node) == NodeState::Lost {
+            if !self.node(node).is_known_dead() {
                 self.nodes.insert(node, NodeState::Ready);
             }
         }
         for _ in 0..70 {
             if self.unrest().is_none() {
+                self.check_nothing_is_lost_in_vain();
                 return;
             }
             for event in [
@@ -81,7 +89,7 @@ impl World {
                     flight.to == uid && !flight.sent && !self.alive.contains(&flight.from)
                 });
                 if broken {
-                    self.dies(&uid);
+                    self.ends(&uid);
                 }
             }
             // A source whose target is gone or whose migration is over aborts an incomplete transfer.

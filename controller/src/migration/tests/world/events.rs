@@ -1,5 +1,6 @@
 //! What happens in the model, at random.
 
+use crate::node::NodeState;
 use proptest::prelude::*;
 
 #[derive(Clone, Debug)]
@@ -22,6 +23,10 @@ pub(super) enum Event {
     PodsSay,
     PodRemoved,
     ContainerDies(usize),
+    /// A launcher ends, for instance because its QEMU has died, and its handler hears of it.
+    LauncherEnds(usize),
+    /// All handlers are killed, and others take over.
+    HandlersDie,
     TargetPrepares,
     SourceBegins,
     SourceStarts,
@@ -32,13 +37,17 @@ pub(super) enum Event {
     TargetReports,
     TargetFails,
     SourceReads,
+    /// For a while nothing on the node is done, except what needs no API server.
+    NodeSlow(usize),
     NodeLost(usize),
     NodeBack(usize),
-    NodeGone(usize),
+    /// Nothing runs there for certain.
+    NodeGone(usize, NodeState),
     Wait,
 }
 
 pub(super) fn events() -> impl Strategy<Value = Vec<Event>> {
+    let off = prop_oneof![Just(NodeState::Gone), Just(NodeState::OutOfService)];
     let event = prop_oneof![
         24 => (0..3usize).prop_map(Event::Vmi),
         40 => (0..3usize, 0..3usize).prop_map(|(which, lag)| Event::Migration(which, lag)),
@@ -54,7 +63,9 @@ pub(super) fn events() -> impl Strategy<Value = Vec<Event>> {
         16 => Just(Event::PodStarts),
         16 => Just(Event::PodsSay),
         6 => Just(Event::PodRemoved),
-        3 => (0..3usize).prop_map(Event::ContainerDies),
+        2 => (0..3usize).prop_map(Event::ContainerDies),
+        2 => (0..3usize).prop_map(Event::LauncherEnds),
+        2 => Just(Event::HandlersDie),
         12 => Just(Event::TargetPrepares),
         12 => Just(Event::SourceBegins),
         10 => Just(Event::SourceStarts),
@@ -65,9 +76,10 @@ pub(super) fn events() -> impl Strategy<Value = Vec<Event>> {
         10 => Just(Event::TargetReports),
         4 => Just(Event::TargetFails),
         6 => Just(Event::SourceReads),
+        3 => (0..3usize).prop_map(Event::NodeSlow),
         2 => (0..3usize).prop_map(Event::NodeLost),
-        2 => (0..3usize).prop_map(Event::NodeBack),
-        1 => (0..3usize).prop_map(Event::NodeGone),
+        4 => (0..3usize).prop_map(Event::NodeBack),
+        1 => (0..3usize, off).prop_map(|(which, state)| Event::NodeGone(which, state)),
         6 => Just(Event::Wait),
     ];
     proptest::collection::vec(event, 1..200)

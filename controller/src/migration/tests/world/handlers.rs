@@ -28,10 +28,14 @@ impl World {
         Some((state, uid))
     }
 
-    pub(super) fn writes_failure(&mut self) {
+    /// A handler reports a failure; the target's may know that the guest never ran there.
+    pub(super) fn writes_failure(&mut self, never_ran: bool) {
         let now = text(self.now);
         self.handler(|vmi| {
             let state = &mut vmi["status"]["migrationState"];
+            if never_ran {
+                state["targetState"]["domainDetected"] = json!(false);
+            }
             (state["failed"], state["completed"], state["endTimestamp"]) =
                 (json!(true), json!(true), json!(now));
         });
@@ -65,8 +69,8 @@ impl World {
             }
             Event::SourceStarts => {
                 let (Some((state, _)), Some(flight)) = (open, &self.flight) else { return };
-                if state.migration_uid.as_ref() == Some(&flight.migration) && state.start_timestamp.is_none()
-                {
+                let ours = state.migration_uid.as_ref() == Some(&flight.migration);
+                if ours && state.start_timestamp.is_none() && self.is_ready(&flight.from) {
                     let now = text(self.now);
                     self.handler(|vmi| vmi["status"]["migrationState"]["startTimestamp"] = json!(now));
                 }
@@ -90,8 +94,8 @@ impl World {
                 let Some(flight) = self.flight.clone().filter(|flight| !flight.sent) else { return };
                 let ours =
                     open.is_some_and(|(state, _)| state.migration_uid.as_ref() == Some(&flight.migration));
-                if self.alive.contains(&flight.from) && ours {
-                    self.writes_failure();
+                if self.alive.contains(&flight.from) && self.is_ready(&flight.from) && ours {
+                    self.writes_failure(false);
                 }
                 self.flight = None;
             }
@@ -103,7 +107,7 @@ impl World {
                     && self.alive.contains(&uid)
                     && self.is_ready(&uid)
                 {
-                    self.writes_failure();
+                    self.writes_failure(false);
                 }
             }
             Event::TargetArrives => {
@@ -111,7 +115,7 @@ impl World {
                 if flight.sent && !flight.arrived && self.alive.contains(&flight.to) {
                     flight.arrived = true;
                     let to = flight.to.clone();
-                    self.running.insert(to);
+                    self.runs_at(&to);
                 }
             }
             Event::TargetReports => {
@@ -119,8 +123,10 @@ impl World {
                 let named = self.vmi.as_ref().is_some_and(|vmi| {
                     vmi.status.as_ref().is_some_and(|status| status.active_pods.contains_key(&flight.to))
                 });
+                // A guest that has ended since has arrived as well.
+                let ended = self.reported.contains(&flight.to) && self.ran.contains(&flight.to);
                 if state.migration_uid.as_ref() == Some(&flight.migration)
-                    && self.running.contains(&flight.to)
+                    && (self.running.contains(&flight.to) || ended)
                     && self.is_ready(&flight.to)
                     && named
                 {
@@ -130,28 +136,49 @@ impl World {
                         vmi["status"]["nodeName"] = json!(node);
                         let state = &mut vmi["status"]["migrationState"];
                         (state["completed"], state["endTimestamp"]) = (json!(true), json!(now));
+                        state["targetState"]["domainDetected"] = json!(true);
                     });
                     self.flight = None;
                 }
             }
             Event::TargetFails => {
                 let Some((_, Some(uid))) = open else { return };
-                if self.started.contains(&uid) && !self.alive.contains(&uid) && self.is_ready(&uid) {
-                    self.writes_failure();
+                let never_ran = !self.ran.contains(&uid);
+                if self.reported.contains(&uid) && never_ran && self.is_ready(&uid) {
+                    self.writes_failure(true);
                 }
             }
-            Event::SourceReads => {
-                let Some(flight) = self.flight.clone().filter(|flight| flight.sent) else { return };
-                let state = self.record();
-                let failed = state.is_some_and(|state| {
-                    state.migration_uid.as_ref() == Some(&flight.migration) && state.failed == Some(true)
-                });
-                if failed && self.alive.contains(&flight.from) {
-                    self.running.insert(flight.from);
-                    self.flight = None;
-                }
-            }
+            Event::SourceReads => self.source_reads(),
             _ => {}
         }
+    }
+
+    /// A source that has sent everything reads the result.
+    fn source_reads(&mut self) {
+        let Some(flight) = self.flight.clone().filter(|flight| flight.sent) else { return };
+        let Some(state) = self.record() else { return };
+        if !self.alive.contains(&flight.from) || !self.is_ready(&flight.from) {
+            return;
+        }
+        let ours = state.migration_uid.as_ref() == Some(&flight.migration);
+        let owner = self.vmi.as_ref().and_then(|vmi| vmi.status.as_ref()?.node_name.clone());
+        // Where another migration has the record and the guest is still here, its own has failed.
+        let failed =
+            if ours { state.failed == Some(true) } else { owner.as_ref() == self.places.get(&flight.from) };
+        if !failed {
+            return;
+        }
+        let never_ran = ours && state.target_state.and_then(|own| own.domain_detected) == Some(false);
+        let ends = !self.alive.contains(&flight.to) || self.missing.contains_key(&flight.to);
+        assert!(ends, "the target may still run the guest: {flight:?}");
+        if never_ran {
+            let ran = self.ran.contains(&flight.to);
+            assert!(!ran, "the source's memory is older than its disks: {flight:?}");
+            self.runs_at(&flight.from);
+        } else {
+            (self.lost, self.given_up) = (true, true);
+            self.dies(&flight.from);
+        }
+        self.flight = None;
     }
 }

@@ -16,9 +16,26 @@ impl World {
         self.places.get(uid).is_some_and(|node| self.node(node) == NodeState::Ready)
     }
 
+    /// It ends without a report.
     pub(super) fn dies(&mut self, uid: &str) {
         self.alive.remove(uid);
-        self.running.remove(uid);
+        self.lost |= self.running.remove(uid);
+        // Between both nodes, neither side runs it.
+        self.lost |= self.flight.as_ref().is_some_and(|flight| {
+            flight.sent && ![&flight.from, &flight.to].into_iter().any(|side| self.alive.contains(side))
+        });
+    }
+
+    /// It ends, and its handler has its last report.
+    pub(super) fn ends(&mut self, uid: &str) {
+        self.dies(uid);
+        self.reported.insert(uid.to_owned());
+    }
+
+    /// The guest runs there from now on.
+    pub(super) fn runs_at(&mut self, uid: &str) {
+        self.running.insert(uid.to_owned());
+        self.ran.insert(uid.to_owned());
     }
 
     /// Nodes of sources, which are never lost in this model: other tests cover that their loss ends an instance.
