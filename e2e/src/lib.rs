@@ -36,6 +36,7 @@ pub mod held_connection;
 pub mod image;
 pub mod installation;
 pub mod module_circles;
+pub mod moving_guest;
 pub mod moving_volume;
 pub mod namespace;
 pub mod networks;

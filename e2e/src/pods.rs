@@ -73,6 +73,18 @@ pub fn server(namespace: &Namespace, name: &str, line: &str) -> Result<()> {
     wait_running(namespace, name)
 }
 
+/// Limits the number of the namespace's pods by a quota, and waits until the API server enforces it.
+pub fn limit(namespace: &Namespace, pods: &str) -> Result<()> {
+    namespace.apply(&json!({
+        "apiVersion": "v1", "kind": "ResourceQuota",
+        "metadata": { "name": "pods" }, "spec": { "hard": { "pods": pods } },
+    }))?;
+    let counts = |quota: &Value| {
+        quota["status"]["hard"]["pods"] == pods && quota["status"]["used"]["pods"].is_string()
+    };
+    namespace.wait("resourcequota", "pods", "to count the pods", SOON, counts).map(drop)
+}
+
 fn wait_running(namespace: &Namespace, name: &str) -> Result<()> {
     namespace.wait("pod", name, "to run", SOON, |pod| pod["status"]["phase"] == "Running").map(drop)
 }

@@ -6,7 +6,9 @@ mod synced;
 use anyhow::{Context, Result, ensure};
 use barevirt_e2e::cdi::{Absent, DATA_VOLUMES};
 use barevirt_e2e::command::{kubectl, object, objects};
+use barevirt_e2e::harm::component_is_ready;
 use barevirt_e2e::installation::{Changed, wait_available};
+use barevirt_e2e::moving_guest::{self, Guest};
 use barevirt_e2e::slow_moves::SlowMoves;
 use barevirt_e2e::wait::{self, MOVED, RUNNING, SOON};
 use barevirt_e2e::{Node, alone, condition, guest, in_namespace, pods};
@@ -55,10 +57,19 @@ fn node_of_api() -> Result<String> {
 }
 
 /// A guest that does not start on that node, if there is another one.
-fn away_from_api(mut manifest: Value) -> Result<Value> {
+fn away_from_api(manifest: Value) -> Result<Value> {
+    placed(manifest, "NotIn")
+}
+
+/// A guest that starts on that node, so that others are switched off.
+fn beside_api(manifest: Value) -> Result<Value> {
+    placed(manifest, "In")
+}
+
+fn placed(mut manifest: Value, operator: &str) -> Result<Value> {
     guest::spec_of(&mut manifest)["affinity"] = json!({ "nodeAffinity": {
         "preferredDuringSchedulingIgnoredDuringExecution": [{ "weight": 100, "preference": { "matchExpressions": [{
-            "key": "kubernetes.io/hostname", "operator": "NotIn", "values": [node_of_api()?],
+            "key": "kubernetes.io/hostname", "operator": operator, "values": [node_of_api()?],
         }] } }],
     } });
     Ok(manifest)
@@ -169,6 +180,49 @@ fn a_migration_ends_when_the_node_of_its_source_is_off() {
         })?;
         ensure!(vmi["status"]["phase"] == "Failed" && vmi["status"]["nodeName"] == node.name(), "{vmi}");
         cut.end()
+    });
+}
+
+#[test]
+fn a_guest_stays_when_the_node_of_its_target_is_off_and_moves_once_it_is_back() {
+    if !has_two_nodes() {
+        return;
+    }
+    in_namespace("losttarget", |namespace| {
+        let _alone = alone();
+        let _short = short_grace()?;
+        let guest = Guest::start(namespace, &beside_api(moving_guest::machine("vm"))?, "vm")?;
+        let home = moving_guest::node(&guest.vmi()?);
+        ensure!(home == node_of_api()?, "virt-api is not on {home}, which stays");
+        let slow = SlowMoves::begin(namespace, "256Ki")?;
+        namespace.apply(&moving_guest::migration("away", "vm"))?;
+        let state = |vmi: &Value| vmi["status"]["migrationState"].clone();
+        let moving = |vmi: &Value| state(vmi)["startTimestamp"].is_string();
+        let vmi = namespace.wait("vmi", "vm", "to be on its way", MOVED, moving)?;
+        ensure!(state(&vmi)["completed"].is_null(), "it has moved already: {}", vmi["status"]);
+        let state = state(&vmi);
+        let node = Node::named(state["targetNode"].as_str().context("it moves to no node")?);
+        a_controller_is_elsewhere(&node)?;
+        let before = guest.count()?;
+
+        let cut = PowerCut::of(&node)?;
+        let failed = |vmim: &Value| vmim["status"]["phase"] == "Failed";
+        let ended = namespace.wait("vmim", "away", "to fail", Duration::from_secs(300), failed)?;
+        let why = ended["status"]["migrationState"]["failureReason"].as_str().unwrap_or_default();
+        ensure!(!why.is_empty(), "it does not say why: {}", ended["status"]);
+        let vmi = guest.vmi()?;
+        ensure!(moving_guest::node(&vmi) == home && vmi["status"]["phase"] == "Running", "{}", vmi["status"]);
+        guest.goes_on(before)?;
+
+        cut.end()?;
+        drop(slow);
+        component_is_ready("virt-handler")?;
+        namespace.delete("vmim", "away")?;
+        let before = guest.count()?;
+        namespace.apply(&moving_guest::migration("later", "vm"))?;
+        guest.wait_migration("Succeeded")?;
+        ensure!(moving_guest::node(&guest.vmi()?) != home, "it is still on {home}");
+        guest.goes_on(before)
     });
 }
 

@@ -1,7 +1,7 @@
 //! A connection to a guest that moves goes on, on a network of all nodes.
 
-use crate::migration::machine;
 use anyhow::ensure;
+use barevirt_e2e::moving_guest::machine;
 use barevirt_e2e::wait::{self, SOON};
 use barevirt_e2e::{Console, held_connection, in_namespace};
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! Disks of objects: a guest that moves keeps the bytes that it started with, whatever has become of the objects.
 
-use crate::migration::{Guest, machine};
 use anyhow::{Context as _, Result, ensure};
+use barevirt_e2e::moving_guest::{Guest, machine};
 use barevirt_e2e::wait::SOON;
 use barevirt_e2e::{Console, Namespace, guest, in_namespace};
 use serde_json::{Value, json};

@@ -1,10 +1,10 @@
 //! What is open to a guest when it moves: displays and monitors are reached again by themselves, and forwarded connections end and can
 //! be opened again. That a console goes along is in `migration`.
 
-use crate::migration::{machine, node};
 use crate::virtctl::Proxy;
 use anyhow::{Context, Result, ensure};
 use barevirt_e2e::command::cluster_script;
+use barevirt_e2e::moving_guest::{machine, node};
 use barevirt_e2e::rfb::Screen;
 use barevirt_e2e::wait::{self, SOON};
 use barevirt_e2e::{Console, Forward, Namespace, Running, in_namespace};

@@ -1,10 +1,10 @@
 //! Migrations whose target does not come up at once: a quota or the nodes have no room for it, or the node of the guest
 //! already sends as many guests as the settings allow.
 
-use crate::migration::{Guest, machine, migration, node, stays};
 use anyhow::{Result, ensure};
+use barevirt_e2e::moving_guest::{Guest, machine, migration, node, stays};
 use barevirt_e2e::wait::{self, MOVED, SOON};
-use barevirt_e2e::{Namespace, condition, guest, in_namespace};
+use barevirt_e2e::{condition, guest, in_namespace, pods};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
@@ -33,8 +33,7 @@ fn a_guest_stays_while_there_is_no_room_for_its_target() {
         let guest = Guest::start(namespace, &machine("other"), "other")?;
         let home = node(&guest.vmi()?);
         let before = guest.count()?;
-        namespace.apply(&quota("1"))?;
-        wait_used(namespace)?;
+        pods::limit(namespace, "1")?;
         namespace.apply(&migration("second", "other"))?;
         let refused = namespace.wait("vmim", "second", "to be refused by the quota", SOON, |migration| {
             !condition(migration, "migrationRejectedByResourceQuota").is_null()
@@ -42,7 +41,7 @@ fn a_guest_stays_while_there_is_no_room_for_its_target() {
         ensure!(refused["status"]["phase"] == "Pending", "{}", refused["status"]);
         let vmi = guest.vmi()?;
         ensure!(node(&vmi) == home && vmi["status"]["phase"] == "Running", "{}", vmi["status"]);
-        namespace.apply(&quota("4"))?;
+        pods::limit(namespace, "4")?;
         let moved = guest.wait_migration("Succeeded")?;
         ensure!(condition(&moved, "migrationRejectedByResourceQuota").is_null(), "{}", moved["status"]);
         ensure!(node(&guest.vmi()?) != home, "it is where it was");
@@ -100,21 +99,4 @@ fn no_more_guests_leave_a_node_at_the_same_time_than_allowed() {
         ensure!(most > 0, "no migration was seen under way");
         Ok(())
     });
-}
-
-/// A limit for the pods of the namespace.
-fn quota(pods: &str) -> Value {
-    json!({
-        "apiVersion": "v1", "kind": "ResourceQuota",
-        "metadata": { "name": "pods" }, "spec": { "hard": { "pods": pods } },
-    })
-}
-
-/// Waits until the API server enforces the quota.
-fn wait_used(namespace: &Namespace) -> Result<()> {
-    namespace
-        .wait("resourcequota", "pods", "to count the launcher", SOON, |quota| {
-            quota["status"]["used"]["pods"].is_string()
-        })
-        .map(drop)
 }

@@ -3,6 +3,8 @@
 //!
 //! Components serve all guests, so this is a program of its own.
 
+mod before_the_start;
+
 use anyhow::{Context, Result, ensure};
 use barevirt_e2e::harm::component_is_ready;
 use barevirt_e2e::moving_volume::{
