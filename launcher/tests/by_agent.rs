@@ -17,6 +17,7 @@ use tokio::sync::watch;
 use tokio::task::{LocalSet, spawn_blocking, spawn_local};
 use virt_launcher::credentials::serve::{Outcome, serve};
 use virt_launcher::guest_agent::Facts;
+use virt_launcher::migration::{MigrationReport, Progress, State};
 use virt_launcher::probe::serve::Guest;
 use virt_launcher::status::{Stage, Status};
 use virt_launcher::{people, probe};
@@ -236,6 +237,50 @@ fn a_paused_guest_is_alive_and_not_ready_and_a_frozen_one_is_both() {
 }
 
 #[test]
+fn a_guest_that_does_not_run_yet_or_moves_is_alive_and_not_ready() {
+    local(async {
+        let probed = Probed::begin();
+        for stage in [Stage::Waiting, Stage::Starting] {
+            probed.status.send_modify(|status| status.stage = stage);
+            assert_eq!(probed.probe(&["--alive"]).await.status.code(), Some(0));
+            assert_eq!(probed.probe(&[]).await.stderr, b"the guest does not run\n");
+        }
+        let moves = |state, paused| {
+            let report = MigrationReport {
+                uid: "m".to_owned(),
+                state,
+                progress: Progress::default(),
+                reason: String::new(),
+                bottleneck: None,
+                paused,
+                aborted: false,
+                hold: false,
+                post_copy: false,
+                offers_post_copy: false,
+                recovery: None,
+            };
+            probed.status.send_modify(|status| {
+                (status.stage, status.agent_connected) = (Stage::Running, false);
+                status.migration = Some(report);
+            });
+        };
+        let alive = async || probed.probe(&["--alive"]).await.status.code();
+        let still = [State::Received, State::Switching, State::Sent, State::Left];
+        for (state, paused) in still.map(|state| (state, false)).into_iter().chain([(State::Sending, true)]) {
+            moves(state, paused);
+            assert_eq!(alive().await, Some(0), "{state:?}");
+        }
+        assert_eq!(probed.probe(&[]).await.status.code(), Some(1));
+        assert_eq!(*probed.failed_pings.borrow(), 0);
+        for state in [State::Sending, State::Arrived, State::Over] {
+            moves(state, false);
+            assert_eq!(alive().await, Some(1), "{state:?}");
+        }
+        assert_eq!(*probed.failed_pings.borrow(), 1);
+    });
+}
+
+#[test]
 fn pings_that_are_paused_succeed_unasked_and_of_failures_in_a_row_the_first_counts() {
     local(async {
         let probed = Probed::begin();
@@ -271,4 +316,7 @@ fn without_a_launcher_a_probe_fails() {
         Command::new(program).args(["probe", "--socket", "/nonexistent/probe.sock"]).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&output.stderr).starts_with("the launcher cannot be queried: "));
+    // A launcher that waits for its guest has no socket yet.
+    let alive = ["probe", "--alive", "--socket", "/nonexistent/probe.sock"];
+    assert_eq!(Command::new(program).args(alive).output().unwrap().status.code(), Some(0));
 }

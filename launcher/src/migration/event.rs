@@ -231,4 +231,20 @@ impl MigrationReport {
     pub fn is_closed(&self) -> bool {
         matches!(self.state, State::Switching | State::Sent | State::Left)
     }
+
+    /// Whether the guest stands still here because it moves, or waits for memory from the other node: it may not answer,
+    /// although nothing is wrong with it.
+    #[must_use]
+    pub fn stands_still(&self) -> bool {
+        match self.state {
+            State::Awaited
+            | State::Receiving
+            | State::Received
+            | State::Switching
+            | State::Sent
+            | State::Left => true,
+            State::Sending => self.paused,
+            State::Arrived | State::Over => false,
+        }
+    }
 }

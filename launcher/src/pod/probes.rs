@@ -36,7 +36,7 @@ pub fn serve_probes(pod: &Pod, agent: &Agent, status: &watch::Receiver<Status>) 
     spawn_local(tell_failed_pings(failed_pings.subscribe(), pod.circumstances.clone()));
     match people::listen(&pod.args.private.join(probe::SOCKET)) {
         Ok(listener) => drop(spawn_local(probe::serve::serve(listener, guest))),
-        // Every probe fails then, and says that it cannot ask.
+        // No guest is ready then, and the probe says that it cannot ask. None is ended for it.
         Err(error) => tracing::error!(%error, "probes are not answered"),
     }
 }

@@ -17,7 +17,7 @@ pub struct Args {
     #[arg(long, value_name = "SECONDS", default_value_t = 1)]
     timeout_seconds: u32,
 
-    /// Succeed for a paused guest as well.
+    /// Succeed as well for a guest that is paused, does not run yet, or moves to another node.
     #[arg(long)]
     alive: bool,
 
@@ -46,6 +46,8 @@ pub fn run(args: Args) -> u8 {
             // A code that does not fit counts as a failure.
             if code == 0 { 0 } else { u8::try_from(code).unwrap_or(1).max(1) }
         }
+        // A launcher makes the socket when it starts its guest, or begins to wait for one from another node.
+        Err(error) if alive && error.kind() == io::ErrorKind::NotFound => 0,
         Err(error) => {
             let _ = writeln!(io::stderr(), "the launcher cannot be queried: {error}");
             1

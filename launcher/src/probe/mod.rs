@@ -31,7 +31,7 @@ pub struct Question {
     pub command: Vec<String>,
     /// Time for the answer.
     pub timeout_ms: u64,
-    /// Whether it is a liveness probe, which succeeds for a guest that a user has paused.
+    /// Whether it is a liveness probe, which succeeds for a guest that a user has paused, that does not run yet, or that moves.
     pub alive: bool,
 }
 

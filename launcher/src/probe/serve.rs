@@ -15,6 +15,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::command::Begun;
 use super::{Answer, LONGEST_LINE, MOST, Question};
 use crate::guest_agent::{Facts, ping};
+use crate::migration::MigrationReport;
 use crate::status::{Stage, Status};
 
 /// Longest time limit of a probe, whatever it requests.
@@ -103,7 +104,10 @@ async fn answer(question: Question, guest: &Guest, shared: &Shared) -> Answer {
     if pings && *guest.pings_paused.borrow() {
         return Answer::success();
     }
-    let runs = guest.status.borrow().stage == Stage::Running;
+    let runs = {
+        let status = guest.status.borrow();
+        status.stage == Stage::Running && !stands_still(&status)
+    };
     let answer = of_guest(question, guest, &shared.begun).await;
     if pings && runs {
         shared.failing.note(answer.code != 0, &guest.failed_pings);
@@ -111,14 +115,25 @@ async fn answer(question: Question, guest: &Guest, shared: &Shared) -> Answer {
     answer
 }
 
+/// Whether the guest stands still because it moves to another node, or comes from there.
+fn stands_still(status: &Status) -> bool {
+    status.migration.as_ref().is_some_and(MigrationReport::stands_still)
+}
+
 async fn of_guest(question: Question, guest: &Guest, begun: &Begun) -> Answer {
     let Question { command, timeout_ms, alive } = question;
     let within = Duration::from_millis(timeout_ms).min(LONGEST);
-    let (connected, stage) = {
+    let (connected, stage, moves) = {
         let status = guest.status.borrow();
-        (status.agent_connected, status.stage)
+        (status.agent_connected, status.stage, stands_still(&status))
     };
+    // The pod has to stay: the target's would take the migration with it, and the source's the guest, whose memory is there.
+    if alive && moves {
+        return Answer::success();
+    }
     match stage {
+        // It has not begun to run: the pod's end would not make it run sooner.
+        Stage::Waiting | Stage::Starting if alive => return Answer::success(),
         // A user paused it, or its storage does not answer. Ending the guest would help in neither case.
         Stage::Paused if alive => return Answer::success(),
         Stage::Paused => return Answer::failure("the guest is paused"),
