@@ -39,7 +39,7 @@
 //! - [`names`]: labels, annotations, phases, conditions and reasons that several programs share; [`identity`]: UUIDs and
 //!   hardware addresses that follow from a name; [`account`]: the account of a machine.
 //! - [`architecture`]: processor architectures and their machine types; [`capacity`]: most CPUs, and memory
-//!   that can grow; [`hotplug`]: volumes that are plugged and unplugged; [`networks`]: which networks Multus
+//!   that can grow; [`hotplug`]: volumes that are plugged and unplugged; [`disk_names`]: names of disks; [`networks`]: which networks Multus
 //!   attaches, and the names of links in a pod; [`network_resource`]: what a network takes of a node;
 //!   [`object_volume`] and [`cloud_init`]: volumes made of objects and of text; [`pci`]: addresses of devices
 //!   in a guest, and [`pci_address`]: in a node; [`vcpu_mask`]: masks of CPUs.
@@ -60,6 +60,7 @@ pub mod clone;
 pub mod cloud_init;
 pub mod crd;
 pub mod defaults;
+pub mod disk_names;
 pub mod duration;
 pub mod export;
 pub mod filesystem;

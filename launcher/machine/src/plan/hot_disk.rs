@@ -11,6 +11,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use barevirt_api::disk_names;
 use barevirt_api::valid::{Bus as ApiBus, ValidDisk, ValidVmi};
 
 use super::addresses::Addresses;
@@ -194,10 +195,9 @@ impl HotDisks {
                 "sd"
             }
         };
-        let taken: BTreeSet<&String> = self.targets.values().collect();
-        let free =
-            (0..).map(|number| format!("{prefix}{}", letters(number))).find(|name| !taken.contains(name));
-        self.targets.insert(disk.name.clone(), free.unwrap_or_default());
+        let taken: BTreeSet<&str> = self.targets.values().map(String::as_str).collect();
+        let free = disk_names::first_free(prefix, |name| !taken.contains(name));
+        self.targets.insert(disk.name.clone(), free);
     }
 }
 
@@ -223,15 +223,6 @@ pub(super) fn came<'a>(
 /// The facts about a volume that was prepared.
 pub(super) fn prepared<'a>(facts: &'a Facts, name: &str) -> Option<&'a VolumeFacts> {
     facts.volumes.iter().find(|ready| ready.name == name)
-}
-
-/// a to z, then aa and so on.
-fn letters(number: u32) -> String {
-    let letter = char::from(b'a' + u8::try_from(number % 26).unwrap_or_default());
-    match number / 26 {
-        0 => letter.to_string(),
-        more => letters(more - 1) + &letter.to_string(),
-    }
 }
 
 #[cfg(test)]
@@ -401,6 +392,5 @@ mod tests {
         let room = super::tests::room(&vmi);
         let error = room.plan(&vmi, &ready("four")).unwrap_err();
         assert_eq!(error.field(), "spec.domain.devices.disks[4].disk.bus");
-        assert_eq!(letters(25) + &letters(26) + &letters(701) + &letters(702), "zaazzaaa");
     }
 }
