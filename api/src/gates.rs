@@ -21,6 +21,8 @@ pub enum State {
 
 /// A change of the specification plugs and unplugs volumes, and CD drives may be empty.
 pub const DECLARATIVE_HOTPLUG_VOLUMES: &str = "DeclarativeHotplugVolumes";
+/// The former gate of volumes that come and go, which KubeVirt still heeds.
+const HOTPLUG_VOLUMES: &str = "HotplugVolumes";
 
 /// Every gate that KubeVirt registers.
 pub const GATES: &[(&str, State)] = &[
@@ -55,7 +57,7 @@ pub const GATES: &[(&str, State)] = &[
     ("HostDevicesWithDRA", State::Beta),
     ("HostDisk", State::Alpha),
     ("HotplugNICs", State::General),
-    ("HotplugVolumes", State::Gone),
+    (HOTPLUG_VOLUMES, State::Alpha),
     ("HypervStrictCheck", State::Alpha),
     ("IOMMUFD", State::Alpha),
     ("ImageVolume", State::Beta),
@@ -160,6 +162,11 @@ impl Gates {
         &self.machine_types
     }
 
+    /// Whether volumes come and go while a guest runs: one of two gates is enough.
+    pub fn plugs_volumes(&self) -> bool {
+        self.is_on(DECLARATIVE_HOTPLUG_VOLUMES) || self.is_on(HOTPLUG_VOLUMES)
+    }
+
     /// Every gate is on. For objects that have passed admission.
     pub fn all() -> Self {
         Gates::new(GATES.iter().map(|(name, _)| (*name).to_owned()), [])
@@ -196,6 +203,13 @@ mod tests {
         let some = gates(&["HostDisk", "Passt", "Unheard"], &["Snapshot", "LiveMigration"]);
         assert!(some.is_on("HostDisk") && some.is_on("LiveMigration"));
         assert!(!some.is_on("Snapshot") && !some.is_on("Passt") && !some.is_on("Unheard"));
+    }
+
+    #[test]
+    fn one_of_two_gates_is_enough_for_volumes_that_come_and_go() {
+        let off = &["DeclarativeHotplugVolumes"];
+        assert!(gates(&[], &[]).plugs_volumes() && gates(&["HotplugVolumes"], off).plugs_volumes());
+        assert!(!gates(&[], off).plugs_volumes());
     }
 
     #[test]

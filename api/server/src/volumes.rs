@@ -9,7 +9,7 @@
 //! Patches test the values that they are based on: if two users call at once, the second call reads the
 //! object again. The decision is pure and works on the lists as stored.
 
-use barevirt_api::gates::{DECLARATIVE_HOTPLUG_VOLUMES, Gates};
+use barevirt_api::gates::Gates;
 use barevirt_api::names;
 use barevirt_api::v1::{Disk, DiskTarget, VirtualMachine, VirtualMachineInstance};
 use barevirt_api::validate::{Path, disk_cannot_be_plugged};
@@ -59,7 +59,7 @@ pub async fn act(
     (on, namespace, name): (On, &str, &str),
     body: &Bytes,
 ) -> Result<Answer, Refusal> {
-    if !gates.is_on(DECLARATIVE_HOTPLUG_VOLUMES) {
+    if !gates.plugs_volumes() {
         let message = "Enable DeclarativeHotplugVolumes or HotplugVolumes feature gate to use this API.";
         return Err(Refusal::bad_request(message));
     }

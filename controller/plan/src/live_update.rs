@@ -6,7 +6,7 @@
 //! KubeVirt, the number of sockets can also be reduced.
 
 use crate::{cards, hotplug, is_on_its_way, merge};
-use barevirt_api::gates::{DECLARATIVE_HOTPLUG_VOLUMES, Gates};
+use barevirt_api::gates::Gates;
 use barevirt_api::names::{
     CONDITION_HOT_MEMORY_CHANGE, CONDITION_HOT_VCPU_CHANGE, CONDITION_LIVE_MIGRATABLE,
     CONDITION_MIGRATION_REQUIRED, PHASE_RUNNING,
@@ -38,7 +38,7 @@ impl Follows {
     pub fn of(settings: &Settings) -> Self {
         Follows {
             size: settings.guest.live_update.is_some(),
-            volumes: settings.gates.is_on(DECLARATIVE_HOTPLUG_VOLUMES),
+            volumes: settings.gates.plugs_volumes(),
             // A version that does not serve cards refuses their changes with the reason.
             cards: LINK_STATE_SERVED,
             gates: settings.gates.clone(),
