@@ -2,11 +2,11 @@
 
 use barevirt_api::names::{
     CONDITION_ACCESS_CREDENTIALS, CONDITION_LIVE_MIGRATABLE, CONDITION_PAUSED, CONDITION_POST_COPY_RECOVERY,
-    CONDITION_SYNCHRONIZED, PHASE_FAILED, PHASE_RUNNING, PHASE_SUCCEEDED, REASON_ACCESS_CREDENTIALS_FAILED,
-    REASON_ACCESS_CREDENTIALS_SYNCED, REASON_CONNECTION_BROKEN, REASON_CONNECTION_REPLACED, REASON_DELETED,
-    REASON_DISK_NOT_GROWN, REASON_GUEST_PANICKED, REASON_IO_ERROR, REASON_MIGRATED, REASON_NO_POST_COPY,
-    REASON_PAUSED_IO_ERROR, REASON_PING_FAILED, REASON_SHUTTING_DOWN, REASON_STARTED, REASON_STOPPED,
-    REASON_SYNC_FAILED, is_final_phase,
+    CONDITION_READY, CONDITION_SYNCHRONIZED, PHASE_FAILED, PHASE_RUNNING, PHASE_SCHEDULED, PHASE_SUCCEEDED,
+    REASON_ACCESS_CREDENTIALS_FAILED, REASON_ACCESS_CREDENTIALS_SYNCED, REASON_CONNECTION_BROKEN,
+    REASON_CONNECTION_REPLACED, REASON_DELETED, REASON_DISK_NOT_GROWN, REASON_GUEST_PANICKED,
+    REASON_IO_ERROR, REASON_MIGRATED, REASON_NO_POST_COPY, REASON_PAUSED_IO_ERROR, REASON_PING_FAILED,
+    REASON_SHUTTING_DOWN, REASON_STARTED, REASON_STOPPED, REASON_SYNC_FAILED, is_final_phase,
 };
 use barevirt_api::v1::{Condition, VirtualMachineInstance, VirtualMachineInstanceStatus, VolumeStatus};
 use kube::runtime::events::{Event, EventType};
@@ -43,6 +43,11 @@ pub fn transitions(
                 if after.reason.as_deref() == Some(REASON_GUEST_PANICKED) {
                     let text = "GuestPanicked (details unavailable)".to_owned();
                     events.push(event(EventType::Warning, REASON_GUEST_PANICKED, text));
+                }
+                // A guest that could not be started: users and tools know this reason for it.
+                if before.phase.as_deref() == Some(PHASE_SCHEDULED) && !deleting {
+                    let why = reason_of_end(after).unwrap_or("the guest could not be started");
+                    events.push(event(EventType::Warning, REASON_SYNC_FAILED, why.to_owned()));
                 }
                 events.push(event(EventType::Warning, REASON_STOPPED, crashed(after)));
             }
@@ -170,13 +175,16 @@ pub fn ping_failed(vmi: &VirtualMachineInstance) -> Event {
 }
 
 fn crashed(status: &VirtualMachineInstanceStatus) -> String {
-    let why = Condition::find(&status.conditions, barevirt_api::names::CONDITION_READY)
-        .and_then(|condition| condition.message.as_deref())
-        .filter(|message| !message.is_empty());
-    match why {
+    match reason_of_end(status) {
         Some(why) => format!("The VirtualMachineInstance crashed: {why}"),
         None => "The VirtualMachineInstance crashed.".to_owned(),
     }
+}
+
+/// Why the guest has ended, where that is known.
+fn reason_of_end(status: &VirtualMachineInstanceStatus) -> Option<&str> {
+    let ready = Condition::find(&status.conditions, CONDITION_READY)?;
+    ready.message.as_deref().filter(|message| !message.is_empty())
 }
 
 fn event(type_: EventType, reason: &str, mut note: String) -> Event {
@@ -229,6 +237,19 @@ mod tests {
             events[0].note.as_deref(),
             Some("The VirtualMachineInstance crashed: QEMU was killed by signal 9")
         );
+    }
+
+    #[test]
+    fn a_guest_that_could_not_be_started_is_told_as_kubevirt_does() {
+        let mut failed = status("Failed");
+        let why = "volume data: open disk.img: user 107 may not";
+        failed.conditions.push(Condition::new("Ready", false, "GuestNotRunning", why));
+        let stopped = ("Stopped".to_owned(), format!("The VirtualMachineInstance crashed: {why}"));
+        let sync = ("SyncFailed".to_owned(), why.to_owned());
+        assert_eq!(events_of(&status("Scheduled"), &failed), [sync, stopped.clone()]);
+        assert_eq!(events_of(&status("Running"), &failed), [stopped]);
+        let reasons = transitions(&status("Scheduled"), &failed, true).into_iter().map(|event| event.reason);
+        assert_eq!(reasons.collect::<Vec<_>>(), ["Stopped", "Deleted"]);
     }
 
     #[test]
