@@ -74,8 +74,8 @@ async fn kept(client: &Client, data_volume: &DataVolume) -> Result<Option<Persis
         return Ok(None);
     }
     let volumes: Api<PersistentVolume> = Api::all(client.clone());
-    let listed = volumes.list(&ListParams::default());
-    let listed = call("list", || "persistent volumes".to_owned(), listed).await?;
+    let all = ListParams::default();
+    let listed = call("list", || "persistent volumes".to_owned(), volumes.list(&all)).await?;
     Ok(kept_volume(data_volume, listed.items))
 }
 
