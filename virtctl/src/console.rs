@@ -237,7 +237,7 @@ async fn escape(keys: &mut mpsc::Receiver<Bytes>) {
             return;
         }
     }
-    std::future::pending().await
+    std::future::pending::<()>().await;
 }
 
 /// Standard input, read by a thread of its own: a read from a terminal cannot be cancelled, and the runtime would wait

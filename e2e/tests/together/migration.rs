@@ -2,7 +2,7 @@
 //! cancelled, and the instance says why if it cannot move. Most of the guests have no disk: their system is
 //! the initial file system, in their memory.
 
-use anyhow::ensure;
+use anyhow::{Context, ensure};
 use barevirt_e2e::command::{try_kubectl_with, try_virtctl};
 use barevirt_e2e::moving_guest::{COMMAND, Guest, machine, migration, node, stays};
 use barevirt_e2e::wait::{self, BOOT, RUNNING, SOON};
