@@ -27,11 +27,11 @@ fn displays_monitors_and_ports_of_a_guest_that_moves_are_reached_again() {
         let lent = Lent::open(namespace)?;
         let port = Port::open(namespace)?;
         let there = node(&namespace.migrate("vm")?);
-        display.is_shown_again(&there)?;
+        display.shows_again(&there)?;
         answers_again(shell, &there)?;
         watch.goes_on(namespace, &there)?;
-        lent.is_lent_again(&there)?;
-        port.is_reached_again()
+        lent.lends_again(&there)?;
+        port.answers_again()
     });
 }
 
@@ -79,7 +79,7 @@ impl Display {
     }
 
     /// A viewer does not expect a handshake in the middle of its connection, so that ends. The port stays.
-    fn is_shown_again(mut self, there: &str) -> Result<()> {
+    fn shows_again(mut self, there: &str) -> Result<()> {
         let port = self.proxy.port;
         self.said
             .wait_for(&format!("vm has moved to node {there}: connect the viewer to port {port} again."))?;
@@ -158,7 +158,7 @@ impl Lent {
     }
 
     /// A tool would wait for answers for ever, so its session ends. The socket stays.
-    fn is_lent_again(mut self, there: &str) -> Result<()> {
+    fn lends_again(mut self, there: &str) -> Result<()> {
         self.said.wait_for(&format!("vm has moved to node {there}: connect to "))?;
         self.tool.read_to_end(&mut Vec::new())?;
         greeted(&self.folder.path().join("qmp")).map(drop)
@@ -189,7 +189,7 @@ impl Port {
     }
 
     /// The guest's new address is not the old connection's, so that ends, and does not hang. The port stays.
-    fn is_reached_again(mut self) -> Result<()> {
+    fn answers_again(mut self) -> Result<()> {
         let read = self.connection.read(&mut [0]).context("wait for the end of the former connection")?;
         ensure!(read == 0, "the former connection says something");
         wait::until("the guest's program to echo on the new node", SOON, || {
