@@ -6,7 +6,7 @@ use super::status::{
     ABORT_REQUESTED, REJECTED_BY_QUOTA, SUCCESSFUL_ABORT, condition, copy, enter, of, write,
 };
 use crate::migrations::row::{Phase, entered};
-use crate::vmi::moving::{abort, failed};
+use crate::vmi::moving::{abort, failed, overdue};
 use crate::vmi::others::state;
 use barevirt_api::v1::{Condition, VirtualMachineInstance};
 use barevirt_component::notes::Note;
@@ -14,6 +14,8 @@ use std::time::Duration;
 
 /// How long the target's handler may take to prepare.
 const PREPARES: Duration = Duration::from_secs(300);
+/// How long the source's handler may then take to begin: as long.
+const BEGINS: Duration = PREPARES;
 /// How long a phase before the transfer lasts until it is written: most guests are being transferred by then.
 pub(super) const WORTH_A_WRITE: Duration = Duration::from_secs(1);
 
@@ -31,7 +33,8 @@ pub(super) fn plan(observed: &Observed, vmi: &VirtualMachineInstance, reached: P
     let Some(state) = state(vmi) else { return Plan::default() };
     let mut status = of(observed);
     let mut plan = Plan::default();
-    if observed.migration.metadata.deletion_timestamp.is_some() {
+    let is_cancelled = observed.migration.metadata.deletion_timestamp.is_some();
+    if is_cancelled {
         condition(&mut status, ABORT_REQUESTED, "", "", observed.now);
         if state.abort_requested != Some(true) {
             let note = Note::normal(SUCCESSFUL_ABORT, "Migration is ready to be canceled by virt-handler.");
@@ -40,13 +43,20 @@ pub(super) fn plan(observed: &Observed, vmi: &VirtualMachineInstance, reached: P
     }
     let phase = reported_phase(vmi);
     if phase == Phase::PreparingTarget {
-        let since = entered(&observed.migration, Phase::PreparingTarget).unwrap_or(observed.now);
-        let age = Duration::try_from(observed.now.duration_since(since)).unwrap_or(Duration::ZERO);
-        if age >= PREPARES {
+        let left = left(observed, phase, PREPARES);
+        if left.is_zero() {
             let reason = format!("the target node did not prepare within {} s", PREPARES.as_secs());
             return Plan::default().act_if(failed(vmi, &reason, observed.now).map(Action::Vmi));
         }
-        plan = plan.again_in(PREPARES.saturating_sub(age));
+        plan = plan.again_in(left);
+    }
+    if phase == Phase::TargetReady && !is_cancelled && state.abort_requested != Some(true) {
+        let left = left(observed, phase, BEGINS);
+        if left.is_zero() {
+            let reason = format!("the source node did not begin within {} s", BEGINS.as_secs());
+            return Plan::default().act_if(overdue(vmi, &reason).map(Action::Vmi));
+        }
+        plan = plan.again_in(left);
     }
     let passes = phase < Phase::Running && observed.phase_due < WORTH_A_WRITE;
     if phase > reached && passes {
@@ -57,4 +67,11 @@ pub(super) fn plan(observed: &Observed, vmi: &VirtualMachineInstance, reached: P
         Condition::remove(&mut status.conditions, REJECTED_BY_QUOTA);
     }
     plan.act_if(write(observed, &status))
+}
+
+/// What is left of the time that a phase may take. It counts from when the phase was written.
+fn left(observed: &Observed, phase: Phase, limit: Duration) -> Duration {
+    let since = entered(&observed.migration, phase).unwrap_or(observed.now);
+    let age = Duration::try_from(observed.now.duration_since(since)).unwrap_or(Duration::ZERO);
+    limit.saturating_sub(age)
 }

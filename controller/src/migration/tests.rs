@@ -576,6 +576,29 @@ fn a_target_without_preparation_times_out() {
 }
 
 #[test]
+fn a_source_that_does_not_begin_is_asked_to_give_up() {
+    let ready = |since: i64, deleted: Option<String>, change: Value| {
+        let ready = json!({"metadata": {"deletionTimestamp": deleted}, "status": {"phase": "TargetReady",
+            "phaseTransitionTimestamps": [{"phase": "TargetReady", "phaseTransitionTimestamp": text(NOW - since)}]}});
+        let state = with(json!({"targetNodeAddress": "10.0.0.9"}), change);
+        plan(&observed(migration(ready), Some(vmi(record(state))), Some(runs())))
+    };
+    let state = |plan: &Plan| of_vmi(plan)["status"]["migrationState"].clone();
+    let waits = ready(299, None, json!({}));
+    assert!(waits.actions.is_empty(), "{waits:?}");
+    assert_eq!(waits.again, Some(Duration::from_secs(1)));
+    let reason = "the source node did not begin within 300 s";
+    let late = ready(300, None, json!({}));
+    assert_eq!(state(&late), json!({"abortRequested": true, "failureReason": reason}));
+    // A user has cancelled it, it was asked before, or it has begun.
+    assert_eq!(state(&ready(300, Some(text(NOW)), json!({}))), json!({"abortRequested": true}));
+    for change in [json!({"abortRequested": true}), json!({"startTimestamp": text(NOW)})] {
+        let plan = ready(300, None, change);
+        assert!(plan.actions.iter().all(|action| !matches!(action, Action::Vmi(_))), "{plan:?}");
+    }
+}
+
+#[test]
 fn an_ended_migration_releases_its_finalizer_and_collects_the_oldest() {
     let mut ended = observed(migration(in_phase("Succeeded")), Some(vmi(json!({}))), None);
     ended.surplus = vec![("old".to_owned(), "m0".to_owned())];

@@ -109,6 +109,15 @@ pub(crate) fn abort(vmi: &VirtualMachineInstance, now: Timestamp) -> Option<Valu
     })
 }
 
+/// The patch that asks the handlers to end a migration that has not begun in time, for this reason. The source's handler may not
+/// answer, and may have begun without a report: so the migration fails only when one of them reports it.
+pub(crate) fn overdue(vmi: &VirtualMachineInstance, reason: &str) -> Option<Value> {
+    changed(vmi, |state| {
+        state.abort_requested = Some(true);
+        state.failure_reason.get_or_insert_with(|| reason.to_owned());
+    })
+}
+
 fn changed(
     vmi: &VirtualMachineInstance,
     edit: impl FnOnce(&mut VirtualMachineInstanceMigrationState),

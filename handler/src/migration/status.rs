@@ -80,7 +80,8 @@ fn begun(state: &mut State, told: &MigrationStatus, now: &Time) {
 
 fn fail(state: &mut State, why: &str, now: &Time) {
     (state.failed, state.completed) = (Some(true), Some(true));
-    state.failure_reason = Some(why.to_owned());
+    // The controller says why it had it cancelled.
+    state.failure_reason.get_or_insert_with(|| why.to_owned());
     // As in KubeVirt, each migration that has an end has a start.
     state.start_timestamp.get_or_insert_with(|| now.clone());
     state.end_timestamp = Some(now.clone());
@@ -154,6 +155,7 @@ fn arrived(state: &mut State, post_copy: bool, now: &Time) {
     }
     state.mode.get_or_insert_with(|| PRE_COPY.to_owned());
     state.completed = Some(true);
+    state.failure_reason = None;
     state.end_timestamp = Some(now.clone());
     state.target_node_domain_ready_timestamp = Some(now.clone());
     state.target_node_domain_detected = Some(true);

@@ -116,6 +116,15 @@ fn a_target_that_received_nothing_ends_an_aborted_migration() {
         (ended.completed, ended.failed, ended.abort_status.as_deref()),
         (Some(true), Some(true), Some("Succeeded"))
     );
+    let overdue = json!({"abortRequested": true, "failureReason": "the source node did not begin"});
+    let reason = |stage, phase| {
+        by_target(&overdue, Some(&launcher(stage, phase))).migration_state.unwrap().failure_reason
+    };
+    let told = Some("the source node did not begin".to_owned());
+    assert_eq!(reason(Stage::Awaited, Phase::Starting), told);
+    assert_eq!(reason(Stage::Receiving, Phase::Failed), told);
+    // It began after all.
+    assert_eq!(reason(Stage::Arrived, Phase::Running), None);
     // Once data arrives, the source's handler answers.
     for stage in [Stage::Receiving, Stage::Received, Stage::Unspecified] {
         assert_eq!(state(stage).completed, None, "{stage:?}");
