@@ -217,7 +217,7 @@ fn controller_cluster_rules() -> Vec<Value> {
         ),
         rule("storage.k8s.io", &["storageclasses"], &["get", "list"]),
         // Defaults for claims of a storage class.
-        rule("cdi.kubevirt.io", &["storageprofiles"], &["get", "list", "create"]),
+        rule("cdi.kubevirt.io", &["storageprofiles"], &["get", "list", "create", "delete"]),
         rule("cdi.kubevirt.io", &["storageprofiles/status"], &["patch"]),
         // Evicts instances with an outdated launcher, where the KubeVirt object says so.
         rule("", &["pods/eviction"], &["create"]),

@@ -3,16 +3,15 @@
 
 use crate::cluster::Cluster;
 use crate::write::FIELD_MANAGER;
-use barevirt_api::cdi::{DataVolume, STORAGE_PROFILE_DEFINITION, StorageProfile, StorageProfileSpec};
+use barevirt_api::cdi::{DataVolume, STORAGE_PROFILE_DEFINITION, StorageProfile};
 use barevirt_component::data_volumes;
 use barevirt_component::error::chain;
 use barevirt_component::request::{Error, call, call_opt};
-use barevirt_plan::imports::{Profile, is_open, profile_status};
+use barevirt_plan::imports::{Profile, Upkeep, is_open, upkeep};
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::ResourceExt;
-use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
 use serde_json::json;
-use std::collections::BTreeMap;
 use std::time::Duration;
 use tracing::warn;
 
@@ -40,32 +39,41 @@ async fn keep(cluster: &Cluster) -> Result<(), Error> {
     let classes: Api<StorageClass> = Api::all(cluster.client.clone());
     let profiles: Api<StorageProfile> = Api::all(cluster.client.clone());
     let all = ListParams::default();
-    let classes = call("list", || "storage classes".to_owned(), classes.list(&all)).await?.items;
     let found = call("list", || "storage profiles".to_owned(), profiles.list(&all)).await?.items;
-    let manager = || Some(FIELD_MANAGER.to_owned());
-    for class in &classes {
-        let name = class.name_any();
-        let about = || format!("storage profile {name}");
-        let found = found.iter().find(|profile| profile.name_any() == name);
-        let Some(profile) = found else {
-            let mut profile = StorageProfile::new(&name, StorageProfileSpec::default());
-            let label = |(label, value): (&str, &str)| (label.to_owned(), value.to_owned());
-            let labels = [("app", "containerized-data-importer"), ("cdi.kubevirt.io", "")];
-            profile.metadata.labels = Some(BTreeMap::from(labels.map(label)));
-            let params = PostParams { field_manager: manager(), ..PostParams::default() };
-            call("create", about, profiles.create(&params, &profile)).await?;
-            // Its status is written with the next look.
-            continue;
-        };
-        let Some(status) = profile_status(profile, class) else { continue };
-        let mut body = json!({ "status": status });
-        // An empty list is written, too: a merge without it would leave the former one.
-        body["status"]["claimPropertySets"] = json!(status.claim_property_sets);
-        let params = PatchParams { field_manager: manager(), ..PatchParams::default() };
-        let patch = Patch::Merge(&body);
-        call("update the status of", about, profiles.patch_status(&name, &params, &patch)).await?;
+    let classes = call("list", || "storage classes".to_owned(), classes.list(&all)).await?.items;
+    for step in upkeep(&found, &classes) {
+        // One that cannot be written keeps none of the others from being so.
+        if let Err(error) = carry_out(&profiles, step).await {
+            warn!(error = %chain(&error), "a storage profile is not kept");
+        }
     }
     Ok(())
+}
+
+async fn carry_out(profiles: &Api<StorageProfile>, step: Upkeep) -> Result<(), Error> {
+    let about = |name: &str| format!("storage profile {name}");
+    let manager = || Some(FIELD_MANAGER.to_owned());
+    match step {
+        Upkeep::Make(profile) => {
+            let params = PostParams { field_manager: manager(), ..PostParams::default() };
+            let made = profiles.create(&params, &profile);
+            call("create", || about(&profile.name_any()), made).await.map(drop)
+        }
+        Upkeep::Write { name, status } => {
+            let mut body = json!({ "status": status });
+            // An empty list is written, too: a merge without it would leave the former one.
+            body["status"]["claimPropertySets"] = json!(status.claim_property_sets);
+            let params = PatchParams { field_manager: manager(), ..PatchParams::default() };
+            let patch = Patch::Merge(&body);
+            let written = profiles.patch_status(&name, &params, &patch);
+            call("update the status of", || about(&name), written).await.map(drop)
+        }
+        Upkeep::Remove { name, uid } => {
+            let preconditions = Preconditions { uid: Some(uid), resource_version: None };
+            let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+            call_opt("delete", || about(&name), profiles.delete(&name, &params)).await.map(drop)
+        }
+    }
 }
 
 /// What a DataVolume without a claim takes from its class; empty where it leaves nothing open. `of_source` is the class of the

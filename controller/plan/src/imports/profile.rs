@@ -6,9 +6,13 @@
 //!                                  \--> status.claimPropertySets --> claims of `storage` without access modes or volume mode
 //! ```
 
-use barevirt_api::cdi::{ClaimPropertySet, StorageProfile, StorageProfileStatus, StorageSpec};
+use super::facts::LABEL;
+use barevirt_api::cdi::{
+    ClaimPropertySet, StorageProfile, StorageProfileSpec, StorageProfileStatus, StorageSpec,
+};
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::ResourceExt;
+use std::collections::BTreeMap;
 
 /// Volume mode of a claim that takes the profile's.
 const FROM_PROFILE: &str = "FromStorageProfile";
@@ -103,8 +107,59 @@ pub(super) fn modes(storage: &StorageSpec, sets: &[ClaimPropertySet]) -> (Vec<St
     (access_modes.unwrap_or_else(|| vec![ONE.to_owned()]), mode)
 }
 
+/// A step so that each class has a profile with its status.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Upkeep {
+    /// Make this one.
+    Make(Box<StorageProfile>),
+    /// Write the status of the one of that name.
+    Write {
+        /// Its name.
+        name: String,
+        /// The status.
+        status: Box<StorageProfileStatus>,
+    },
+    /// Delete the one of that name: its class is gone.
+    Remove {
+        /// Its name.
+        name: String,
+        /// Its UID: no other one is meant.
+        uid: String,
+    },
+}
+
+/// The steps. The profiles were listed before the classes, so that no class of a listed profile is missing by mistake.
+/// Profiles that people made for classes that do not exist yet stay.
+pub fn upkeep(profiles: &[StorageProfile], classes: &[StorageClass]) -> Vec<Upkeep> {
+    let of_class = classes.iter().filter_map(|class| {
+        let name = class.name_any();
+        let Some(profile) = profiles.iter().find(|profile| profile.name_any() == name) else {
+            return Some(Upkeep::Make(Box::new(new(&name))));
+        };
+        let status = Box::new(status(profile, class)?);
+        Some(Upkeep::Write { name, status })
+    });
+    let is_left = |profile: &&StorageProfile| {
+        let is_made_here = profile.labels().get(LABEL.0).is_some_and(|value| value == LABEL.1);
+        let is_going = profile.metadata.deletion_timestamp.is_some();
+        is_made_here && !is_going && !classes.iter().any(|class| class.name_any() == profile.name_any())
+    };
+    let left = profiles.iter().filter(is_left).filter_map(|profile| {
+        Some(Upkeep::Remove { name: profile.name_any(), uid: profile.metadata.uid.clone()? })
+    });
+    of_class.chain(left).collect()
+}
+
+/// The profile of the class of that name. Its status is written later.
+fn new(name: &str) -> StorageProfile {
+    let mut profile = StorageProfile::new(name, StorageProfileSpec::default());
+    let label = |(label, value): (&str, &str)| (label.to_owned(), value.to_owned());
+    profile.metadata.labels = Some(BTreeMap::from([LABEL, ("cdi.kubevirt.io", "")].map(label)));
+    profile
+}
+
 /// The status of a class's profile, where it changes.
-pub fn status(profile: &StorageProfile, class: &StorageClass) -> Option<StorageProfileStatus> {
+fn status(profile: &StorageProfile, class: &StorageClass) -> Option<StorageProfileStatus> {
     let old = profile.status.clone().unwrap_or_default();
     let known = PROVISIONERS.iter().find(|(name, _)| *name == class.provisioner);
     let set = |(access, volume): &(&str, &str)| ClaimPropertySet {
@@ -188,5 +243,28 @@ mod tests {
         let other =
             serde_json::from_value(json!({ "metadata": { "name": "x" }, "provisioner": "y" })).unwrap();
         assert!(status(&StorageProfile::default(), &other).unwrap().claim_property_sets.is_empty());
+    }
+
+    #[test]
+    fn profiles_come_and_go_with_their_classes() {
+        let class = |name: &str| -> StorageClass {
+            let class = json!({ "metadata": { "name": name }, "provisioner": "topolvm.io" });
+            serde_json::from_value(class).unwrap()
+        };
+        let [Upkeep::Make(made)] = &upkeep(&[], &[class("fast")])[..] else { panic!() };
+        let mut made = *made.clone();
+        assert_eq!((made.name_any().as_str(), made.labels()["cdi.kubevirt.io"].as_str()), ("fast", ""));
+        made.metadata.uid = Some("p1".to_owned());
+        let both = [class("fast"), class("slow")];
+        let [Upkeep::Write { name, status }, Upkeep::Make(_)] = &upkeep(&[made.clone()], &both)[..] else {
+            panic!()
+        };
+        assert_eq!((name.as_str(), status.storage_class.as_deref()), ("fast", Some("fast")));
+        made.status = Some(*status.clone());
+        assert_eq!(upkeep(&[made.clone()], &[class("fast")]), []);
+        let removed = Upkeep::Remove { name: "fast".to_owned(), uid: "p1".to_owned() };
+        assert_eq!(upkeep(&[made.clone()], &[]), [removed]);
+        made.metadata.labels = None;
+        assert_eq!(upkeep(&[made], &[]), [], "somebody made it for a class to come");
     }
 }
