@@ -2,6 +2,8 @@
 
 /// An upload is to fill the claim.
 pub const UPLOAD: &str = "cdi.kubevirt.io/storage.upload.target";
+/// On a StorageProfile: the least size of claims of its class.
+pub const LEAST_SIZE: &str = "cdi.kubevirt.io/minimumSupportedPvcSize";
 /// The claim is bound at once, even if its storage class waits for a consumer. Also used on DataVolumes.
 pub const BIND: &str = "cdi.kubevirt.io/storage.bind.immediate.requested";
 /// What is uploaded: an image or an archive.

@@ -7,7 +7,7 @@ use barevirt_api::cdi::{DataVolume, STORAGE_PROFILE_DEFINITION, StorageProfile};
 use barevirt_component::data_volumes;
 use barevirt_component::error::chain;
 use barevirt_component::request::{Error, call, call_opt};
-use barevirt_plan::imports::{Profile, Upkeep, is_open, upkeep};
+use barevirt_plan::imports::{Profile, Upkeep, upkeep};
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
@@ -76,16 +76,14 @@ async fn carry_out(profiles: &Api<StorageProfile>, step: Upkeep) -> Result<(), E
     }
 }
 
-/// What a DataVolume without a claim takes from its class; empty where it leaves nothing open. `of_source` is the class of the
+/// What a DataVolume without a claim takes from its class; empty where it gives a whole claim. `of_source` is the class of the
 /// claim that it copies: it counts where no class is the default.
 pub(super) async fn of(
     cluster: &Cluster,
     data_volume: &DataVolume,
     of_source: Option<&str>,
 ) -> Result<Profile, Error> {
-    let Some(storage) = data_volume.spec.storage.as_ref().filter(|storage| is_open(storage)) else {
-        return Ok(Profile::default());
-    };
+    let Some(storage) = &data_volume.spec.storage else { return Ok(Profile::default()) };
     let named = storage.storage_class_name.as_deref().filter(|name| !name.is_empty());
     let (class, chosen) = match named {
         Some(name) => (Some(name.to_owned()), None),
@@ -108,14 +106,9 @@ pub(super) async fn of(
     // An explicitly empty class name means no class.
     let chosen = chosen.filter(|_| storage.storage_class_name.is_none());
     let Some(class) = class.filter(|_| storage.storage_class_name.as_deref() != Some("")) else {
-        return Ok(Profile { class: chosen, sets: vec![] });
+        return Ok(Profile::of(chosen, None));
     };
     let profiles: Api<StorageProfile> = Api::all(cluster.client.clone());
     let found = call_opt("get", || format!("storage profile {class}"), profiles.get(&class)).await?;
-    let sets = found.map(|profile| match profile.spec.claim_property_sets {
-        // A user's change counts at once, before the status has it.
-        sets if !sets.is_empty() => sets,
-        _ => profile.status.map(|status| status.claim_property_sets).unwrap_or_default(),
-    });
-    Ok(Profile { class: chosen, sets: sets.unwrap_or_default() })
+    Ok(Profile::of(chosen, found))
 }

@@ -133,8 +133,9 @@ fn of_storage(
         None => aligned.and_then(with_share),
     };
     let needed = needed.ok_or_else(|| "spec.storage.resources.requests.storage is too large".to_owned())?;
+    let needed = quantity::from_bytes(needed.max(profile.least));
     let mut resources = storage.resources.clone().unwrap_or_default();
-    resources.requests.get_or_insert_default().insert("storage".to_owned(), quantity::from_bytes(needed));
+    resources.requests.get_or_insert_default().insert("storage".to_owned(), needed);
     Ok(PersistentVolumeClaimSpec {
         access_modes: Some(access_modes),
         resources: Some(resources),
@@ -172,6 +173,12 @@ fn as_large(
         let needed = if volume_mode.is_some() { device } else { with_share(device).unwrap_or(u64::MAX) };
         let needed = quantity::from_bytes(needed);
         resources.requests.get_or_insert_default().insert("storage".to_owned(), needed);
+    }
+    let asked = resources.requests.as_mut().and_then(|all| all.get_mut("storage"));
+    if let Some(asked) = asked
+        && quantity::bytes(asked).is_ok_and(|bytes| bytes < profile.least)
+    {
+        *asked = quantity::from_bytes(profile.least);
     }
     PersistentVolumeClaimSpec {
         access_modes: Some(access_modes),

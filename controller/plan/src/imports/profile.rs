@@ -8,9 +8,11 @@
 
 use super::facts::LABEL;
 use barevirt_api::cdi::{
-    ClaimPropertySet, StorageProfile, StorageProfileSpec, StorageProfileStatus, StorageSpec,
+    ClaimPropertySet, StorageProfile, StorageProfileSpec, StorageProfileStatus, StorageSpec, annotation,
 };
+use barevirt_api::quantity;
 use k8s_openapi::api::storage::v1::StorageClass;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::ResourceExt;
 use std::collections::BTreeMap;
 
@@ -61,18 +63,31 @@ const PROVISIONERS: &[(&str, Known)] = &[
     ("driver.longhorn.io", ONE_BLOCK),
 ];
 
-/// What a claim of `storage` takes where it leaves a field open.
+/// What a claim of `storage` takes where it leaves a field open, and how large it is at least.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Profile {
     /// The class, where it is not Kubernetes' default class.
     pub class: Option<String>,
     /// The sets of its StorageProfile, the best first.
     pub sets: Vec<ClaimPropertySet>,
+    /// The least size of a claim of the class, in bytes.
+    pub least: u64,
 }
 
-/// Whether such claims take something from a profile.
-pub fn is_open(storage: &StorageSpec) -> bool {
-    storage.access_modes.is_empty() || asked_mode(storage).is_none() || storage.storage_class_name.is_none()
+impl Profile {
+    /// Of a class that is not Kubernetes' default class, where one is named here, with the StorageProfile that was found.
+    pub fn of(class: Option<String>, found: Option<StorageProfile>) -> Self {
+        let Some(found) = found else { return Self { class, ..Self::default() } };
+        let least = found.annotations().get(annotation::LEAST_SIZE).cloned().map(Quantity);
+        // A size that cannot be read counts as none, as with CDI.
+        let least = least.and_then(|least| quantity::bytes(&least).ok()).unwrap_or_default();
+        let sets = match found.spec.claim_property_sets {
+            // A user's change counts at once, before the status has it.
+            sets if !sets.is_empty() => sets,
+            _ => found.status.map(|status| status.claim_property_sets).unwrap_or_default(),
+        };
+        Self { class, sets, least }
+    }
 }
 
 /// Whether a claim names its volume mode itself.
@@ -216,14 +231,22 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_that_says_all_of_it_needs_no_profile() {
-        let all = json!({ "accessModes": [ONE], "volumeMode": FILES, "storageClassName": "local" });
-        assert!(!is_open(&storage(all.clone())));
-        for left in ["accessModes", "volumeMode", "storageClassName"] {
-            let mut less = all.clone();
-            less.as_object_mut().unwrap().remove(left);
-            assert!(is_open(&storage(less)), "{left}");
-        }
+    fn a_claim_takes_what_people_say_before_what_is_known_of_its_class() {
+        let found = |annotations: Value, spec: Known| {
+            let mut found = StorageProfile::new("fast", StorageProfileSpec::default());
+            found.metadata.annotations = serde_json::from_value(annotations).unwrap();
+            found.spec.claim_property_sets = sets(spec);
+            let claim_property_sets = sets(SHARED_BLOCK);
+            found.status =
+                Some(StorageProfileStatus { claim_property_sets, ..StorageProfileStatus::default() });
+            Profile::of(Some("fast".to_owned()), Some(found))
+        };
+        let known = found(json!({}), &[]);
+        assert_eq!((known.class.as_deref(), known.sets, known.least), (Some("fast"), sets(SHARED_BLOCK), 0));
+        assert_eq!(found(json!({}), ONE_FILES).sets, sets(ONE_FILES));
+        let least = |size: &str| found(json!({ (annotation::LEAST_SIZE): size }), &[]).least;
+        assert_eq!((least("4Gi"), least("much")), (4 << 30, 0));
+        assert_eq!(Profile::of(None, None), Profile::default());
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The claims of DataVolumes.
 
 use super::*;
+use k8s_openapi::api::core::v1::PersistentVolumeClaimSpec;
 
 #[test]
 fn an_archive_has_a_claim_with_a_file_system_whatever_its_class_advises() {
@@ -63,14 +64,19 @@ fn a_claim_for_a_disk_has_room_for_the_file_system() {
 fn a_claim_takes_what_it_leaves_open_from_the_profile_of_its_class() {
     let data_volume = data_volume(|_| {});
     let sets = json!([{ "accessModes": ["ReadWriteMany"], "volumeMode": "Block" }]);
-    let profile = Profile { class: Some("fast".to_owned()), sets: serde_json::from_value(sets).unwrap() };
+    let sets = serde_json::from_value(sets).unwrap();
+    let mut profile = Profile { class: Some("fast".to_owned()), sets, least: 1 << 20 };
     let claim = claim::of(&data_volume, None, &profile).unwrap().spec.unwrap();
     assert_eq!(claim.access_modes, Some(vec!["ReadWriteMany".to_owned()]));
     assert_eq!(claim.volume_mode.as_deref(), Some("Block"));
     assert_eq!(claim.storage_class_name.as_deref(), Some("fast"));
     // A device has no file system that takes space.
-    let asked = barevirt_api::quantity::bytes(&claim.resources.unwrap().requests.unwrap()["storage"]);
-    assert_eq!(asked.unwrap(), 1 << 30);
+    let asked = |claim: PersistentVolumeClaimSpec| {
+        barevirt_api::quantity::bytes(&claim.resources.unwrap().requests.unwrap()["storage"]).unwrap()
+    };
+    assert_eq!(asked(claim), 1 << 30);
+    profile.least = 4 << 30;
+    assert_eq!(asked(claim::of(&data_volume, None, &profile).unwrap().spec.unwrap()), 4 << 30);
 }
 
 #[test]

@@ -31,7 +31,7 @@ pub(super) fn golden(change: impl FnOnce(&mut Value)) -> PersistentVolumeClaim {
 
 #[test]
 fn a_copy_without_a_size_has_the_modes_that_its_class_advises() {
-    let sets = |sets: Value| Profile { class: None, sets: serde_json::from_value(sets).unwrap() };
+    let sets = |sets: Value| Profile { sets: serde_json::from_value(sets).unwrap(), ..Profile::default() };
     let made = |storage: Value, golden: PersistentVolumeClaim, profile: Profile| {
         let mut world = copy(&storage);
         world.observed.copied = source(Some(golden), None);
@@ -50,7 +50,10 @@ fn a_copy_without_a_size_has_the_modes_that_its_class_advises() {
     let files = golden(|_| {});
     assert_eq!(made(json!({}), files.clone(), sets(shared)), (many.clone(), device.clone(), 1100 << 20));
     // Nothing is known of the class: as the source.
-    assert_eq!(made(json!({}), files, sets(json!([]))), ("ReadWriteOnce".to_owned(), None, 1100 << 20));
+    let as_source = made(json!({}), files.clone(), sets(json!([])));
+    assert_eq!(as_source, ("ReadWriteOnce".to_owned(), None, 1100 << 20));
+    let least = Profile { least: 4 << 30, ..Profile::default() };
+    assert_eq!(made(json!({}), files, least).2, 4 << 30);
     let block = golden(|value| {
         value["spec"]["accessModes"] = json!(["ReadWriteMany"]);
         value["spec"]["volumeMode"] = json!("Block");
