@@ -45,7 +45,7 @@ pub use claim::is_filled;
 pub use facts::{Copied, Event, Installation, LABEL, Observed, Sender, SourceClaim, Step};
 pub use importer::{Running, address, name as pod_name};
 pub use kept::{asks as asks_for_kept, of as kept_volume};
-pub use origin::{Named, followed, is_waiting, may_copy, named, permitted};
+pub use origin::{Named, followed, inferred, is_waiting, may_copy, named, permitted};
 pub use profile::{Profile, Upkeep, upkeep};
 pub use sender::{RECEIVER_ANNOTATION, SELECTOR, asked_by, name as sender_name};
 pub use status::refused;

@@ -13,7 +13,7 @@ use barevirt_plan::data_volumes::Place;
 use barevirt_plan::imports::populator::Class;
 use barevirt_plan::imports::{
     Copied, Installation, LABEL, Named, Observed, Profile, Sender, SourceClaim, address, asks_for_kept,
-    followed, is_waiting, kept_volume, named, permitted, pod_name, sender_name,
+    followed, inferred, is_waiting, kept_volume, named, permitted, pod_name, sender_name,
 };
 use k8s_openapi::api::admissionregistration::v1::{
     ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
@@ -24,6 +24,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, ListParams};
 use kube::{Client, ResourceExt};
+use std::collections::BTreeMap;
 
 /// Looks; `None` where the DataVolume does not exist.
 pub(super) async fn observe(
@@ -95,6 +96,7 @@ async fn copied(
         let since = if from == own { None } else { asked_since(cluster).await? };
         Ok::<_, Error>(permitted(data_volume, from, since.as_ref()))
     };
+    let mut labels = BTreeMap::new();
     let place = match named(data_volume, claim) {
         Named::Nothing => return Ok(Copied::Nothing),
         Named::Wrong(why) => return Ok(Copied::Refused(why)),
@@ -105,6 +107,7 @@ async fn copied(
             }
             let all: Api<DataSource> = Api::namespaced(cluster.client.clone(), &place.namespace);
             let found = call_opt("get", || format!("data source {place}"), all.get(&place.name)).await?;
+            labels = found.as_ref().map(|found| inferred(found.labels())).unwrap_or_default();
             match followed(&place, found.as_ref()) {
                 Ok(claim) => claim,
                 Err(copied) => return Ok(copied),
@@ -117,7 +120,7 @@ async fn copied(
     let sender =
         if place.namespace == own { None } else { Some(sender(cluster, data_volume, &place).await?) };
     let source = source(cluster, place).await?;
-    Ok(Copied::Claim(Box::new(SourceClaim { sender, ..source })))
+    Ok(Copied::Claim(Box::new(SourceClaim { sender, inferred: labels, ..source })))
 }
 
 /// The time since which admission checks copies from other namespaces; `None` where it does not.
@@ -149,7 +152,7 @@ async fn source(cluster: &Cluster, place: Place) -> Result<SourceClaim, Error> {
     // Importers that copy only read it.
     let reads = |pod: &Pod| pod.labels().get(LABEL.0).is_some_and(|value| value == LABEL.1);
     let used_by = user(&pods, &place.name, |pod| !reads(pod)).await?;
-    Ok(SourceClaim { place, claim, used_by, sender: None })
+    Ok(SourceClaim { place, claim, used_by, inferred: BTreeMap::new(), sender: None })
 }
 
 /// A pod that has the claim open, or will, among those that `counts` selects.

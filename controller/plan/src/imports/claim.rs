@@ -82,10 +82,11 @@ pub(super) fn of(
         _ => return Err("exactly one of spec.pvc and spec.storage must be given".to_owned()),
     };
     let mut labels = data_volume.labels().clone();
-    if !labels.keys().any(|label| label.starts_with(origin::INFERRED)) {
-        let all = copy.into_iter().flat_map(ResourceExt::labels);
-        let inferred = all.filter(|(label, _)| label.starts_with(origin::INFERRED));
-        labels.extend(inferred.map(|(label, value)| (label.clone(), value.clone())));
+    if origin::inferred(&labels).is_empty() {
+        // A DataSource speaks for its claim.
+        let referred = source.map(|source| source.inferred.clone()).filter(|inferred| !inferred.is_empty());
+        let inferred = referred.or_else(|| Some(origin::inferred(copy?.labels())));
+        labels.extend(inferred.unwrap_or_default());
     }
     labels.insert(LABEL.0.to_owned(), LABEL.1.to_owned());
     let mut annotations = data_volume.annotations().clone();

@@ -8,7 +8,7 @@ use barevirt_import_job::Network;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::Value;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// CDI's label, by which claims and pods of DataVolumes are watched.
 pub const LABEL: (&str, &str) = ("app", "containerized-data-importer");
@@ -114,6 +114,8 @@ pub struct SourceClaim {
     pub claim: Option<PersistentVolumeClaim>,
     /// A pod that uses it.
     pub used_by: Option<String>,
+    /// Labels of the DataSource that refers to it, from which machines infer their instance types and preferences.
+    pub inferred: BTreeMap<String, String>,
     /// Its sender, where it is a claim of another namespace.
     pub sender: Option<Sender>,
 }

@@ -15,15 +15,22 @@ use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::SignedDuration;
 use kube::ResourceExt;
+use std::collections::BTreeMap;
 
 /// Annotation on a claim: the claim that it is a copy of.
 const SOURCE_ANNOTATION: &str = "import.barevirt.dev/source";
 
 /// How the labels begin from which machines infer their instance types and preferences. A copy has those of its source.
-pub(super) const INFERRED: &str = "instancetype.kubevirt.io/default-";
+const INFERRED: &str = "instancetype.kubevirt.io/default-";
 
 /// How long a new policy may take until every API server applies it.
 const MARGIN: SignedDuration = SignedDuration::from_secs(10);
+
+/// The labels among these from which machines infer their instance types and preferences.
+pub fn inferred(labels: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+    let found = labels.iter().filter(|(label, _)| label.starts_with(INFERRED));
+    found.map(|(label, value)| (label.clone(), value.clone())).collect()
+}
 
 /// The source that a DataVolume names.
 #[derive(Clone, Debug, PartialEq, Eq)]

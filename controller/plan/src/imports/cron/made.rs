@@ -1,7 +1,7 @@
 //! The objects that a DataImportCron makes: DataVolumes and the DataSource.
 
 use crate::imports::job::{is_archive, source_problem};
-use crate::imports::origin::INFERRED;
+use crate::imports::origin::inferred;
 use crate::owner::owner;
 use barevirt_api::cdi::{
     DataImportCron, DataSource, DataSourceSource, DataSourceSpec, DataVolume, DataVolumeSourcePvc,
@@ -56,9 +56,7 @@ pub(super) fn problem(cron: &DataImportCron) -> Option<String> {
 }
 
 fn labels(cron: &DataImportCron) -> BTreeMap<String, String> {
-    let passed = cron.labels().iter().filter(|(label, _)| label.starts_with(INFERRED));
-    let mut labels: BTreeMap<String, String> =
-        passed.map(|(label, value)| (label.clone(), value.clone())).collect();
+    let mut labels = inferred(cron.labels());
     labels.insert(IMPORT_CRON_LABEL.to_owned(), cron.name_any());
     if goes_along(cron) {
         labels.insert(IMPORT_CRON_CLEANUP_LABEL.to_owned(), "true".to_owned());

@@ -1,6 +1,7 @@
 //! Copies of claims of the same namespace.
 
 use super::*;
+use std::collections::BTreeMap;
 
 /// A copy of the claim `golden`.
 pub(super) fn copy(storage: &Value) -> World {
@@ -14,7 +15,8 @@ pub(super) fn copy(storage: &Value) -> World {
 /// Facts about the claim `golden`.
 pub(super) fn source(claim: Option<PersistentVolumeClaim>, used_by: Option<&str>) -> Copied {
     let place = crate::data_volumes::Place::new("claim", "ns", "golden").unwrap();
-    Copied::Claim(Box::new(SourceClaim { place, claim, used_by: used_by.map(str::to_owned), sender: None }))
+    let used_by = used_by.map(str::to_owned);
+    Copied::Claim(Box::new(SourceClaim { place, claim, used_by, inferred: BTreeMap::new(), sender: None }))
 }
 
 /// The claim that is copied.
@@ -73,10 +75,13 @@ fn a_copy_has_the_labels_from_which_machines_infer_unless_its_data_volume_has_so
             "instancetype.kubevirt.io/default-preference": "fedora", "other": "x",
         });
     });
-    let labels = |own: Value| {
+    let labels = |own: Value, of_data_source: Value| {
         let mut world = copy(&json!({}));
         world.observed.data_volume.metadata.labels = serde_json::from_value(own).unwrap();
-        world.observed.copied = source(Some(labelled.clone()), None);
+        let Copied::Claim(mut copied) = source(Some(labelled.clone()), None) else { panic!() };
+        let all: BTreeMap<String, String> = serde_json::from_value(of_data_source).unwrap();
+        copied.inferred = inferred(&all);
+        world.observed.copied = Copied::Claim(copied);
         world.settle();
         serde_json::to_value(world.observed.claim.unwrap().metadata.labels).unwrap()
     };
@@ -84,12 +89,19 @@ fn a_copy_has_the_labels_from_which_machines_infer_unless_its_data_volume_has_so
         "app": "containerized-data-importer", "instancetype.kubevirt.io/default-instancetype": "u1.medium",
         "instancetype.kubevirt.io/default-preference": "fedora",
     });
-    assert_eq!(labels(json!({})), expected);
+    assert_eq!(labels(json!({}), json!({})), expected);
+    // A DataSource speaks for its claim.
+    assert_eq!(labels(json!({}), json!({ "more": "y" })), expected);
+    let of_data_source = json!({ "instancetype.kubevirt.io/default-instancetype": "u1.large", "more": "y" });
+    let larger = json!({
+        "app": "containerized-data-importer", "instancetype.kubevirt.io/default-instancetype": "u1.large",
+    });
+    assert_eq!(labels(json!({}), of_data_source.clone()), larger);
     let own = json!({ "instancetype.kubevirt.io/default-preference": "centos" });
     let expected = json!({
         "app": "containerized-data-importer", "instancetype.kubevirt.io/default-preference": "centos",
     });
-    assert_eq!(labels(own), expected);
+    assert_eq!(labels(own, of_data_source), expected);
 }
 
 #[test]

@@ -19,6 +19,7 @@ fn far() -> World {
         place: Place::new("claim", "golden", "image").unwrap(),
         claim: Some(claim),
         used_by: None,
+        inferred: std::collections::BTreeMap::new(),
         sender: Some(Sender::default()),
     }));
     world.settle();
