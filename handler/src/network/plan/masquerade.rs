@@ -27,6 +27,9 @@ pub fn sysctls(bridge: &str, ipv6: bool) -> Vec<Setting> {
         all.push(Setting::needed(format!("net/ipv6/conf/{bridge}/accept_dad"), "0"));
         all.push(Setting::needed(format!("net/ipv6/conf/{bridge}/accept_ra"), "0"));
         all.push(Setting::needed("net/ipv6/conf/all/forwarding".to_owned(), "1"));
+    } else {
+        // The pod would take an address and a default route from a guest that advertises itself as a router.
+        all.push(Setting::optional(format!("net/ipv6/conf/{bridge}/disable_ipv6"), "1"));
     }
     // With br_netfilter the bridge would translate addresses back too early, before the packet belongs to the
     // bridge interface, and the kernel then drops packets for ::1 that come from outside. The settings belong

@@ -177,11 +177,24 @@ fn a_pod_without_ipv6_gets_ipv4_only() {
             Step::CreateRules(rules) => assert_eq!(rules.family, Family::V4),
             Step::Open { service, .. } => assert_eq!(*service, Service::Dhcp4 { only_from: None }),
             Step::LoopbackRoute { .. } => panic!("{step:?}"),
-            Step::Sysctl { path, .. } => assert!(path.starts_with("net/ipv4/"), "{path}"),
+            Step::Sysctl { path, value, .. } => {
+                let is_off = path == "net/ipv6/conf/k6t-eth0/disable_ipv6" && *value == "1";
+                assert!(is_off || path.starts_with("net/ipv4/"), "{path}");
+            }
             _ => {}
         }
     }
     assert_eq!(steps.iter().filter(|step| matches!(step, Step::CreateRules(_))).count(), 1);
+    // It comes back with an address of the pod.
+    let mut made = carry_out(&pod(&[("10.244.1.7", 24)]), &steps);
+    assert_eq!(made.sysctls["net/ipv6/conf/k6t-eth0/disable_ipv6"], "1");
+    assert_eq!(plan(&wanted(), &made).unwrap(), []);
+    made.links.get_mut("eth0").unwrap().addresses.insert(("fd00::7".parse().unwrap(), 64));
+    let is_on = |step: &Step| match step {
+        Step::Sysctl { path, value, .. } => path.ends_with("/k6t-eth0/disable_ipv6") && *value == "0",
+        _ => false,
+    };
+    assert!(plan(&wanted(), &made).unwrap().iter().any(is_on));
 }
 
 #[test]

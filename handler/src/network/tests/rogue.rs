@@ -109,6 +109,22 @@ fn a_guest_behind_masquerade_is_no_router_for_its_pod_and_the_node() {
 }
 
 #[test]
+fn a_guest_behind_masquerade_is_no_router_for_a_pod_without_ipv6() {
+    let (Some(node), Some(pod)) = (namespace(), namespace()) else { return };
+    accept(&pod, "default");
+    connect(&node, &pod, false);
+    let (_, _, mut descriptors) = prepare_blocking(&pod, &wanted(Vec::new()), &BTreeSet::new());
+    let guest = guest(take(&mut descriptors, "net/default/tap"), MAC);
+    serve(&node, (Ipv4Addr::UNSPECIFIED, 9090).into());
+    assert!(ask(&guest, (NODE4, 9090)).is_some());
+    let before = addresses_and_routes(&pod);
+    advertise(&guest);
+    // What the guest sends next arrives after the advertisement.
+    assert!(ask(&guest, (NODE4, 9090)).is_some());
+    assert_eq!(addresses_and_routes(&pod), before);
+}
+
+#[test]
 fn a_guest_with_a_bridge_is_no_router_for_its_pod() {
     let Some((node, pod)) = node_and_trusting_pod() else { return };
     accept(&node, "peer");
