@@ -210,8 +210,23 @@ enum Command {
     Version(version::Version),
 }
 
-#[tokio::main(flavor = "current_thread")]
-async fn main() -> ExitCode {
+fn main() -> ExitCode {
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("cannot start: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let code = runtime.block_on(whole());
+    // A read of standard input cannot be cancelled. If the runtime were dropped, this would wait until somebody types something,
+    // or closes standard input.
+    runtime.shutdown_background();
+    code
+}
+
+/// The whole program.
+async fn whole() -> ExitCode {
     if rustls::crypto::CryptoProvider::get_default().is_none() {
         // Fails only if a provider is installed already.
         let _already_installed = rustls::crypto::ring::default_provider().install_default();
