@@ -8,10 +8,10 @@
 //! network drops what arrives, or does not exist any more. So this server looks at the instance and ends the stream, and the
 //! client can open another one.
 
+mod datagrams;
+
 use std::io;
 use std::net::IpAddr;
-use std::pin::Pin;
-use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use barevirt_api::v1::{
@@ -24,10 +24,10 @@ use http::Request;
 use hyper::body::Incoming;
 use kube::api::GetParams;
 use kube::{Api, Client};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UdpSocket};
 use tokio::time::{sleep, timeout};
 
+use self::datagrams::Datagrams;
 use crate::answer::{Answer, Refusal};
 use crate::endpoints::On;
 use crate::front_proxy::User;
@@ -109,7 +109,7 @@ pub async fn open(
             let any: IpAddr = if address.is_ipv4() { [0; 4].into() } else { [0_u16; 8].into() };
             let udp = UdpSocket::bind((any, 0)).await.map_err(refused)?;
             udp.connect((address, target.port)).await.map_err(refused)?;
-            tokio::spawn(websocket::run_until(request, Datagrams(udp), websocket::CLOSED, left))
+            tokio::spawn(websocket::run_until(request, Datagrams::new(udp), websocket::CLOSED, left))
         }
     };
     let (user, namespace, name) = (user.name.clone(), namespace.clone(), name.clone());
@@ -239,43 +239,10 @@ fn reason_to_end(vmi: Option<&VirtualMachineInstance>, home: &Home) -> Option<Cl
     (!own.is_empty() && !own.contains(&home.address)).then_some(websocket::MOVED)
 }
 
-/// A connected UDP socket as a stream of bytes: each write is a datagram, and so is each read.
-struct Datagrams(UdpSocket);
-
-impl AsyncRead for Datagrams {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let before = buffer.filled().len();
-        // An empty datagram would look like the end of the stream.
-        while buffer.filled().len() == before {
-            ready!(self.0.poll_recv(context, buffer))?;
-        }
-        Poll::Ready(Ok(()))
-    }
-}
-
-impl AsyncWrite for Datagrams {
-    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        self.0.poll_send(context, bytes)
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use serde_json::{Value, json};
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     fn words(words: &[&str]) -> Result<Target, Refusal> {
         target(&words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>())
@@ -354,27 +321,5 @@ mod tests {
         assert_eq!(of("1", "Succeeded", "a", "10.1.2.3"), Some(websocket::ENDED));
         assert_eq!(of("2", "Running", "a", "10.1.2.3"), Some(websocket::ENDED));
         assert_eq!(reason_to_end(None, &home), Some(websocket::ENDED));
-    }
-
-    #[tokio::test]
-    async fn each_write_is_a_datagram() {
-        let guest = UdpSocket::bind("127.0.0.1:0").await.unwrap();
-        let ours = UdpSocket::bind("127.0.0.1:0").await.unwrap();
-        ours.connect(guest.local_addr().unwrap()).await.unwrap();
-        guest.connect(ours.local_addr().unwrap()).await.unwrap();
-        let mut ours = Datagrams(ours);
-        let mut buffer = [0; 64];
-        for text in ["one", "two"] {
-            ours.write_all(text.as_bytes()).await.unwrap();
-            let length = guest.recv(&mut buffer).await.unwrap();
-            assert_eq!(&buffer[..length], text.as_bytes());
-        }
-        for text in ["", "three", "four"] {
-            guest.send(text.as_bytes()).await.unwrap();
-        }
-        for text in ["three", "four"] {
-            let length = ours.read(&mut buffer).await.unwrap();
-            assert_eq!(&buffer[..length], text.as_bytes());
-        }
     }
 }
