@@ -1,6 +1,7 @@
 //! port-forward: ports of this machine that lead to ports of a guest.
 
-use std::collections::HashMap;
+mod udp;
+
 use std::future::Future;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -13,7 +14,6 @@ use futures::{SinkExt, StreamExt};
 use hyper::body::Bytes;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, UdpSocket, lookup_host};
-use tokio::sync::mpsc;
 use tokio_tungstenite::tungstenite::Message;
 
 use crate::session::{self, Kind, Session};
@@ -21,10 +21,8 @@ use crate::stream::{self, Carried, Socket};
 
 /// Larger than any datagram.
 const CHUNK: usize = 64 << 10;
-/// Datagrams of one client that wait for their stream; more are dropped.
-const WAITING: usize = 64;
-/// Clients of one UDP port at the same time.
-const CLIENTS: usize = 1024;
+/// Pause after a connection could not be accepted.
+const PAUSE: Duration = Duration::from_millis(200);
 
 /// How long a guest may answer after the client has closed its side: a websocket cannot be half-closed.
 const LAST_WORDS: Duration = Duration::from_secs(10);
@@ -140,7 +138,7 @@ impl PortForward {
                 Protocol::Udp => {
                     let socket = UdpSocket::bind(local).await.with_context(opened)?;
                     announce(port, socket.local_addr()?);
-                    served.spawn(async move { udp(Arc::new(socket), opener).await });
+                    served.spawn(async move { udp::serve(Arc::new(socket), opener).await });
                 }
             }
         }
@@ -213,30 +211,17 @@ async fn resolve(address: &str) -> anyhow::Result<IpAddr> {
 /// Each connection has its own stream; a failure does not affect other connections.
 async fn tcp(listener: TcpListener, opener: Arc<PortOpener>) -> anyhow::Result<()> {
     loop {
-        let (connection, client) = listener.accept().await.context("accept a connection")?;
+        let (connection, client) = match listener.accept().await {
+            Ok(accepted) => accepted,
+            // The client may have gone, or no descriptor may be left for now: the other connections stay.
+            Err(error) => {
+                eprintln!("accept a connection: {error}");
+                tokio::time::sleep(PAUSE).await;
+                continue;
+            }
+        };
         let opener = Arc::clone(&opener);
         report(client, async move { carry(opener.open().await?, connection).await?.reason() });
-    }
-}
-
-/// Each client, identified by its address, has its own stream.
-async fn udp(local: Arc<UdpSocket>, opener: Arc<PortOpener>) -> anyhow::Result<()> {
-    let mut clients: HashMap<SocketAddr, mpsc::Sender<Bytes>> = HashMap::new();
-    let mut buffer = vec![0; CHUNK];
-    loop {
-        let (length, client) = local.recv_from(&mut buffer).await.context("receive a datagram")?;
-        let datagram = Bytes::copy_from_slice(&buffer[..length]);
-        clients.retain(|_, sender| !sender.is_closed());
-        if let Some(known) = clients.get(&client) {
-            // If the queue is full, the datagram is dropped.
-            let _ = known.try_send(datagram);
-        } else if clients.len() < CLIENTS {
-            let (sender, receiver) = mpsc::channel(WAITING);
-            let _ = sender.try_send(datagram);
-            clients.insert(client, sender);
-            let (opener, local) = (Arc::clone(&opener), Arc::clone(&local));
-            report(client, async move { datagrams(opener.open().await?, receiver, &local, client).await });
-        }
     }
 }
 
@@ -249,35 +234,6 @@ fn report(client: SocketAddr, work: impl Future<Output = anyhow::Result<Option<S
             Err(error) => eprintln!("connection from {client}: {error:#}"),
         }
     });
-}
-
-async fn datagrams(
-    socket: Socket,
-    mut outward: mpsc::Receiver<Bytes>,
-    local: &UdpSocket,
-    client: SocketAddr,
-) -> anyhow::Result<Option<String>> {
-    let (mut to_guest, mut from_guest) = socket.split();
-    let mut ping = tokio::time::interval(stream::PING_EVERY);
-    loop {
-        tokio::select! {
-            datagram = outward.recv() => match datagram {
-                Some(datagram) => to_guest.send(Message::Binary(datagram)).await?,
-                None => return Ok(None),
-            },
-            message = from_guest.next() => match message {
-                Some(Ok(Message::Binary(bytes))) => {
-                    local.send_to(&bytes, client).await?;
-                }
-                // The client's next datagram opens another stream.
-                Some(Ok(Message::Close(frame))) => return Carried::Closed(frame).reason(),
-                None => return Ok(None),
-                Some(Ok(_)) => {}
-                Some(Err(error)) => return Err(error.into()),
-            },
-            _ = ping.tick() => to_guest.send(Message::Ping(Bytes::new())).await?,
-        }
-    }
 }
 
 /// Carries bytes until one side ends. Fails if the local side does.
