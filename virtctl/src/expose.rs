@@ -1,12 +1,16 @@
-//! expose: a Service for a virtual machine.
+//! expose: a Service for a virtual machine, an instance, or the instances of a replica set.
+
+use std::collections::BTreeMap;
 
 use anyhow::{Context, bail, ensure};
 use barevirt_api::names;
 use barevirt_api::networks::is_secondary;
-use barevirt_api::v1::{VirtualMachine, VirtualMachineInstance, VirtualMachineInstanceSpec};
+use barevirt_api::v1::{
+    VirtualMachine, VirtualMachineInstance, VirtualMachineInstanceReplicaSet, VirtualMachineInstanceSpec,
+};
 use clap::Args;
 use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta, OwnerReference};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::api::PostParams;
 use kube::{Api, Resource};
@@ -23,9 +27,11 @@ const NO_POD_NETWORK: &str = "the guest has no interface on the pod network, and
     # SSH of the instance 'myvm' on each node:\n  \
     virtctl expose vmi myvm --port=22 --name=myvm-ssh --type=NodePort\n\n  \
     # Port 8080 of the machine 'myvm' as port 80:\n  \
-    virtctl expose vm myvm --port=80 --target-port=8080 --name=myvm-http")]
+    virtctl expose vm myvm --port=80 --target-port=8080 --name=myvm-http\n\n  \
+    # The ports that the instances of the replica set 'myvmirs' list:\n  \
+    virtctl expose vmirs myvmirs --name=vmirs-service")]
 pub(crate) struct Expose {
-    /// virtualmachineinstance (vmi) or virtualmachine (vm).
+    /// virtualmachineinstance (vmi), virtualmachine (vm) or virtualmachineinstancereplicaset (vmirs).
     kind: String,
     /// Name of the object.
     object: String,
@@ -65,7 +71,7 @@ pub(crate) struct Expose {
 struct Target {
     owner: OwnerReference,
     ports: Vec<ServicePort>,
-    name: String,
+    selector: BTreeMap<String, String>,
 }
 
 impl Expose {
@@ -93,7 +99,7 @@ impl Expose {
                     .await
                     .map_err(session::plain)
                     .context("error fetching VirtualMachine")?;
-                target(&vm, &vm.spec.template.spec)
+                target(&vm, &vm.spec.template.spec, of_instance(&self.object))
             }
             Some(Kind::Instance) => {
                 let api: Api<VirtualMachineInstance> = Api::namespaced(client, &session.namespace);
@@ -102,7 +108,16 @@ impl Expose {
                     .await
                     .map_err(session::plain)
                     .context("error fetching VirtualMachineInstance")?;
-                target(&vmi, &vmi.spec)
+                target(&vmi, &vmi.spec, of_instance(&self.object))
+            }
+            None if is_replica_set(kind) => {
+                let api: Api<VirtualMachineInstanceReplicaSet> = Api::namespaced(client, &session.namespace);
+                let set = api
+                    .get(&self.object)
+                    .await
+                    .map_err(session::plain)
+                    .context("error fetching VirtualMachineInstanceReplicaSet")?;
+                target(&set, &set.spec.template.spec, of_replica_set(&set.spec.selector)?)
             }
             None => bail!("unsupported resource type: {kind}"),
         }
@@ -139,7 +154,6 @@ impl Expose {
             )?),
             None => several.then(|| "PreferDualStack".to_owned()),
         };
-        let id = names::vmi_id(&target.name);
         Ok(Service {
             metadata: ObjectMeta {
                 name: Some(self.name.clone()),
@@ -148,7 +162,7 @@ impl Expose {
             },
             spec: Some(ServiceSpec {
                 ports: Some(ports),
-                selector: Some([(names::VMI_ID_LABEL.to_owned(), id)].into()),
+                selector: Some(target.selector),
                 cluster_ip: self.cluster_ip.clone(),
                 external_ips: self.external_ip.clone().map(|address| vec![address]),
                 type_: Some(one_of("service type", &self.type_, &["ClusterIP", "NodePort", "LoadBalancer"])?),
@@ -161,14 +175,37 @@ impl Expose {
     }
 }
 
+/// Whether a word means replica sets, in one of their spellings.
+fn is_replica_set(word: &str) -> bool {
+    let all = ["vmirs", "vmirss", "virtualmachineinstancereplicaset", "virtualmachineinstancereplicasets"];
+    all.contains(&word)
+}
+
+/// The labels of the pods of the instance of that name, which its machine's name is, too.
+fn of_instance(name: &str) -> BTreeMap<String, String> {
+    [(names::VMI_ID_LABEL.to_owned(), names::vmi_id(name))].into()
+}
+
+/// The labels of the pods of a replica set. A service cannot select by anything else.
+fn of_replica_set(selector: &LabelSelector) -> anyhow::Result<BTreeMap<String, String>> {
+    let labels = selector.match_labels.clone().unwrap_or_default();
+    ensure!(!labels.is_empty(), "cannot expose VirtualMachineInstanceReplicaSet without any selector labels");
+    ensure!(
+        selector.match_expressions.as_ref().is_none_or(Vec::is_empty),
+        "cannot expose VirtualMachineInstanceReplicaSet with match expressions"
+    );
+    Ok(labels)
+}
+
 fn target<K: Resource<DynamicType = ()>>(
     object: &K,
     spec: &VirtualMachineInstanceSpec,
+    selector: BTreeMap<String, String>,
 ) -> anyhow::Result<Target> {
     ensure!(is_on_pod_network(spec), NO_POD_NETWORK);
     let mut owner = object.controller_owner_ref(&()).context("the object has no uid")?;
     owner.block_owner_deletion = Some(false);
-    Ok(Target { owner, ports: ports(spec), name: object.meta().name.clone().unwrap_or_default() })
+    Ok(Target { owner, ports: ports(spec), selector })
 }
 
 /// Whether the guest is on its pod's first network. It is, too, where a machine names no network and does not decline it.
@@ -239,7 +276,7 @@ mod tests {
         }))?;
         let all = ["x", "vm", "web", "--name=svc"].iter().chain(arguments);
         let expose = Command::try_parse_from(all)?.expose;
-        let target = target(&vm, &vm.spec.template.spec)?;
+        let target = target(&vm, &vm.spec.template.spec, of_instance("web"))?;
         Ok(serde_json::to_value(expose.service(target)?)?)
     }
 
@@ -250,6 +287,22 @@ mod tests {
         assert_eq!(service["spec"]["type"], "NodePort");
         assert_eq!(service["spec"]["ports"][0]["targetPort"], "http");
         assert_eq!(service["metadata"]["ownerReferences"][0]["blockOwnerDeletion"], false);
+    }
+
+    #[test]
+    fn a_replica_set_is_selected_by_its_labels_and_by_nothing_else() {
+        let of = |selector: serde_json::Value| {
+            let found = of_replica_set(&serde_json::from_value(selector).unwrap());
+            found.map_err(|error| error.to_string())
+        };
+        let labels = BTreeMap::from([("app".to_owned(), "web".to_owned())]);
+        assert_eq!(of(serde_json::json!({ "matchLabels": { "app": "web" } })), Ok(labels));
+        assert!(of(serde_json::json!({})).unwrap_err().ends_with("without any selector labels"));
+        let expressions = serde_json::json!([{ "key": "a", "operator": "Exists" }]);
+        let selector =
+            serde_json::json!({ "matchLabels": { "app": "web" }, "matchExpressions": expressions });
+        assert!(of(selector).unwrap_err().ends_with("with match expressions"));
+        assert!(is_replica_set("vmirs") && !is_replica_set("vmi"));
     }
 
     #[test]
