@@ -19,6 +19,7 @@ use self::turns::{Side, TURNS, Turn};
 use crate::api_server;
 use crate::changes;
 use crate::command::{kubectl, object, repository, succeed, try_kubectl_with};
+use crate::container::Container;
 use crate::namespace::Namespace;
 use crate::wait::{self, SOON};
 use anyhow::{Context, Result, anyhow, ensure};
@@ -53,6 +54,8 @@ const KINDS: [(&str, &str, &str, &str); 4] = [
 const PAUSE: Duration = Duration::from_millis(300);
 /// Image with busybox that every node of the test cluster has.
 const BUSYBOX: &str = "localhost/barevirt-cluster/busybox:devel";
+/// The launcher's user and group.
+const LAUNCHER: u32 = 107;
 
 fn definition((plural, kind, group, scope): (&str, &str, &str, &str)) -> Value {
     let whatever = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
@@ -354,7 +357,7 @@ fn pod(name: &str, claim: &str) -> Value {
         "spec": {
             "terminationGracePeriodSeconds": 0,
             "securityContext": {
-                "runAsUser": 107, "runAsGroup": 107, "fsGroup": 107, "runAsNonRoot": true,
+                "runAsUser": LAUNCHER, "runAsGroup": LAUNCHER, "fsGroup": LAUNCHER, "runAsNonRoot": true,
                 "seccompProfile": { "type": "RuntimeDefault" },
             },
             "containers": [{
@@ -378,12 +381,9 @@ fn fill(namespace: &Namespace, pod: &str) -> Result<()> {
     let mut convert = Command::new("qemu-img");
     convert.args(["convert", "-O", "raw"]).arg(target.join("images/guest-tiny.qcow2")).arg(&raw);
     succeed(&mut convert, None)?;
-    // Base64 text, since the input of commands here is text.
-    let mut pack = Command::new("sh");
-    let packed = succeed(pack.args(["-c", "gzip -1 -c \"$0\" | base64"]).arg(&raw), None)?;
-    let script = "base64 -d | gunzip -c >/data/disk.img";
-    let written =
-        try_kubectl_with(&["exec", "-i", "-n", namespace.name(), pod, "--", "sh", "-c", script], &packed)?;
+    let container = Container::of(&namespace.need("pod", pod)?)?;
+    container.put(&raw, "/data/disk.img")?;
+    let written = container.sh(&format!("chown {LAUNCHER}:{LAUNCHER} /data/disk.img"))?;
     ensure!(written.code == 0, "the disk cannot be written: {}", written.text());
     Ok(())
 }

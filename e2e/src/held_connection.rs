@@ -2,6 +2,7 @@
 //! and the pod notes when each arrives.
 
 use crate::Console;
+use crate::container::Container;
 use crate::namespace::Namespace;
 use crate::networks;
 use crate::wait::SOON;
@@ -82,7 +83,7 @@ fn connect(namespace: &Namespace, name: &str, pod: &Value, console: &mut Console
     namespace.wait("pod", name, "to run", SOON, |pod| pod["status"]["phase"] == "Running")?;
     let count = "(n=0; while true; do n=$((n+1)); echo $n; sleep 0.05; done)";
     console.ok(&format!("{{ {count} | nc -l -p {PORT} >/dev/null 2>&1 & }}"), SOON)?;
-    namespace.kubectl(&["exec", name, "--", "touch", "/tmp/begin"])?;
+    inside(namespace, name, "touch /tmp/begin")?;
     crate::wait::until_true("the first numbers to arrive", SOON, || {
         Ok(received_by(namespace, name)?.numbers > 20)
     })
@@ -101,9 +102,14 @@ pub fn received(namespace: &Namespace) -> Result<Received> {
 /// # Errors
 /// When a number is missing or came twice.
 pub fn received_by(namespace: &Namespace, pod: &str) -> Result<Received> {
-    let text =
-        namespace.kubectl(&["exec", pod, "--", "sh", "-c", "cat /tmp/received 2>/dev/null || true"])?;
-    read(&text)
+    read(&inside(namespace, pod, "cat /tmp/received 2>/dev/null || true")?)
+}
+
+/// What a command says in the pod of that name, where it has to succeed.
+fn inside(namespace: &Namespace, pod: &str, script: &str) -> Result<String> {
+    let output = Container::of(&namespace.need("pod", pod)?)?.sh(script)?;
+    ensure!(output.code == 0, "{script} fails in {pod}: {}", output.text());
+    Ok(output.stdout)
 }
 
 /// Reads lines of seconds and numbers. The last line may be incomplete.

@@ -25,6 +25,7 @@ pub mod command;
 pub mod components;
 mod condition;
 pub mod console;
+pub mod container;
 pub mod counting;
 pub mod curl;
 pub mod diagnosis;

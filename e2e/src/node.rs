@@ -97,10 +97,15 @@ impl Node {
     /// What is in a folder of the node. Tests that wait look every 200 ms, so they look for themselves, without the processes
     /// of a shell on the node.
     fn files(&self, folder: &str) -> Result<Vec<PathBuf>> {
+        listed(&self.root()?.join(folder.trim_start_matches('/')))
+    }
+
+    /// Its root directory, as a path of this machine.
+    pub(crate) fn root(&self) -> Result<PathBuf> {
         let run = std::env::var_os("BAREVIRT_RUN").unwrap_or_else(|| "/var/lib/barevirt".into());
         let record = Path::new(&run).join("cluster/pids").join(format!("{}.init", self.name));
         let init = fs::read_to_string(&record).with_context(|| format!("{} is not running", self.name))?;
-        listed(Path::new(&format!("/proc/{}/root{folder}", init.trim())))
+        Ok(PathBuf::from(format!("/proc/{}/root", init.trim())))
     }
 
     /// Ends the node like a power failure.

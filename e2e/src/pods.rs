@@ -1,6 +1,7 @@
 //! Plain pods beside the guests: clients and servers.
 
 use crate::command::Output;
+use crate::container::Container;
 use crate::namespace::Namespace;
 use crate::node::Node;
 use crate::wait::{self, SOON};
@@ -96,13 +97,13 @@ pub struct Client<'a> {
 }
 
 impl Client<'_> {
-    /// Runs a command line in it.
+    /// Runs a command line in it, as root.
     pub fn sh(&self, script: &str) -> Result<Output> {
-        self.namespace.try_kubectl(&["exec", self.name, "--", "sh", "-c", script])
+        Container::of(&self.namespace.need("pod", self.name)?)?.sh(script)
     }
 
-    /// Waits until a web server answers, with that line if one is given. The client itself asks again and again, because
-    /// each `kubectl exec` needs a third of a second of processor time, and the guest boots meanwhile.
+    /// Waits until a web server answers, with that line if one is given. The client itself asks again and again, because the
+    /// guest boots meanwhile, and each command in the client is looked up anew.
     pub fn wait_answer(&self, url: &str, line: Option<&str>, within: Duration) -> Result<()> {
         let fits = line.map_or_else(|| "-n \"$answer\"".to_owned(), |line| format!("\"$answer\" = '{line}'"));
         let script = format!(

@@ -2,8 +2,9 @@
 
 use anyhow::{Result, ensure};
 use barevirt_e2e::cdi::{Absent, DATA_SOURCES, DATA_VOLUMES, wait_for_own};
-use barevirt_e2e::command::{kubectl, repository, succeed, try_kubectl, try_kubectl_with};
-use barevirt_e2e::wait::{self, BOOT, RUNNING, SOON};
+use barevirt_e2e::command::{kubectl, repository, succeed, try_kubectl};
+use barevirt_e2e::container::Container;
+use barevirt_e2e::wait::{BOOT, RUNNING, SOON};
 use barevirt_e2e::{Console, Namespace, guest, in_namespace, in_no_namespace, pods};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -34,19 +35,9 @@ pub(crate) fn host_of(namespace: &Namespace, service: &str) -> String {
     format!("{service}.{}.svc", namespace.name())
 }
 
-/// Puts a file on the web server. Input of `kubectl exec` may be cut short, so this is repeated until the
-/// whole file has arrived.
+/// Puts a file on the web server.
 pub(crate) fn publish(namespace: &Namespace, path: &str, file: &Path) -> Result<()> {
-    let text = succeed(Command::new("base64").arg(file), None)?;
-    let script = format!(
-        "mkdir -p /tmp/www/$(dirname {path}) && base64 -d >/tmp/www/{path} && sha256sum </tmp/www/{path}"
-    );
-    let words = ["exec", "-i", "-n", namespace.name(), SERVER, "--", "sh", "-c", &script];
-    let digest = sha256(file)?;
-    wait::until_true(&format!("{path} to be published"), SOON, || {
-        let written = try_kubectl_with(&words, &text)?;
-        Ok(written.code == 0 && written.text().contains(&digest))
-    })
+    Container::of(&namespace.need("pod", SERVER)?)?.put(file, &format!("/tmp/www/{path}"))
 }
 
 pub(crate) fn sha256(file: &Path) -> Result<String> {
