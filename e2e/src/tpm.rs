@@ -17,7 +17,8 @@ const READ: &str = r"\200\001\000\000\000\016\000\000\001\151\001\120\000\001";
 
 /// Starts the machine `vm` with a TPM of these settings, and stores an index in it.
 pub fn start_machine(namespace: &Namespace, tpm: Value) -> Result<()> {
-    let mut vm = guest::machine("vm", "Always");
+    // Without a disk, which a migration would have to copy.
+    let mut vm = guest::movable(guest::machine("vm", "Always"));
     guest::spec_of(&mut vm)["domain"]["devices"]["tpm"] = tpm;
     namespace.apply(&vm)?;
     namespace.wait_phase("vm", "Running", RUNNING)?;

@@ -248,9 +248,8 @@ fn a_guest_whose_migration_is_cancelled_runs_on_where_it_is() {
 fn a_guest_that_cannot_move_says_why() {
     in_namespace("migratenot", |namespace| {
         namespace.claim("data")?;
-        let mut manifest = with_claim(machine("vm"), "data");
-        guest::spec_of(&mut manifest)["evictionStrategy"] = json!("None");
-        namespace.apply(&manifest)?;
+        // Nobody looks into it.
+        namespace.apply(&with_claim(guest::without_system(guest::machine("vm", "Always")), "data"))?;
         namespace.wait_phase("vm", "Running", RUNNING)?;
         let vmi = namespace.wait("vmi", "vm", "to say whether it can move", SOON, |vmi| {
             condition(vmi, "LiveMigratable").is_object()

@@ -53,10 +53,11 @@ fn a_guest_stays_while_there_is_no_room_for_its_target() {
 #[test]
 fn no_more_guests_leave_a_node_at_the_same_time_than_allowed() {
     in_namespace("migratequeue", |namespace| {
-        let names: Vec<String> = (0..=OUTBOUND + 1).map(|number| format!("vm-{number}")).collect();
+        // One more than may leave. Nobody looks into them.
+        let names: Vec<String> = (0..=OUTBOUND).map(|number| format!("vm-{number}")).collect();
         let mut home = Value::Null;
         for name in &names {
-            let mut manifest = guest::movable(guest::instance(name));
+            let mut manifest = guest::without_system(guest::instance(name));
             if home.is_string() {
                 // For the first pod only: the target is elsewhere.
                 guest::spec_of(&mut manifest)["affinity"] = json!({"nodeAffinity": {
