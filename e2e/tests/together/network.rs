@@ -106,40 +106,46 @@ fn is_pinged_from_another_pod(namespace: &Namespace) -> Result<()> {
     Ok(())
 }
 
+/// One guest whose network has settings. Each step is a behaviour of its own.
 #[test]
-fn a_guest_gets_addresses_of_the_ranges_that_its_network_names() {
+fn a_guest_gets_addresses_of_the_ranges_that_its_network_names_and_only_listed_ports_are_reached() {
     in_namespace("ranges", |namespace| {
         let mut manifest = guest::instance("vm");
         manifest["spec"]["networks"][0]["pod"] =
             json!({ "vmNetworkCIDR": "10.010.077.0/28", "vmIPv6NetworkCIDR": "fd10:77::/112" });
+        manifest["spec"]["domain"]["devices"]["interfaces"][0]["ports"] =
+            json!([{ "name": "web", "port": 80 }, { "name": "ssh", "port": 22 }]);
         start(namespace, &manifest)?;
         let mut console = Console::open(namespace, "vm")?;
         console.login(BOOT)?;
-        let inside = console.ok("ip address show dev eth0", SOON)?;
-        ensure!(inside.contains("10.10.77.2/28") && inside.contains("fd10:77::2/"), "{inside}");
-        ensure!(console.ok("ip route", SOON)?.contains("default via 10.10.77.1"));
+        has_addresses_of_its_ranges(&mut console)?;
         let client = pods::client(namespace, "client")?;
         for address in addresses(namespace)? {
             let url = format!("http://{}/hostname", pods::host(&address));
             client.wait_answer(&url, None, SOON)?;
         }
-        Ok(())
+        is_not_reached_at_other_ports(namespace, &client, &mut console)
     });
 }
 
-#[test]
-fn with_a_port_list_only_those_ports_are_reached() {
-    in_namespace("ports", |namespace| {
-        let mut manifest = guest::instance("vm");
-        manifest["spec"]["domain"]["devices"]["interfaces"][0]["ports"] =
-            json!([{ "name": "ssh", "port": 22 }]);
-        start(namespace, &manifest)?;
-        let client = pods::client(namespace, "client")?;
-        let address = namespace.address("vm")?;
-        wait::until_true("an SSH banner", BOOT, || {
-            Ok(client.sh(&format!("timeout 5 nc {address} 22 </dev/null"))?.stdout.contains("SSH-"))
-        })?;
-        ensure!(client.fetch(&format!("http://{address}/"))?.is_empty(), "port 80 is not in the list");
-        Ok(())
-    });
+fn has_addresses_of_its_ranges(console: &mut Console) -> Result<()> {
+    let inside = console.ok("ip address show dev eth0", SOON)?;
+    ensure!(inside.contains("10.10.77.2/28") && inside.contains("fd10:77::2/"), "{inside}");
+    ensure!(console.ok("ip route", SOON)?.contains("default via 10.10.77.1"));
+    Ok(())
+}
+
+fn is_not_reached_at_other_ports(
+    namespace: &Namespace,
+    client: &pods::Client<'_>,
+    console: &mut Console,
+) -> Result<()> {
+    let address = namespace.address("vm")?;
+    wait::until_true("an SSH banner", BOOT, || {
+        Ok(client.sh(&format!("timeout 5 nc {address} 22 </dev/null"))?.stdout.contains("SSH-"))
+    })?;
+    console.ok("httpd -p 8080 -h /www && wget -qO- http://127.0.0.1:8080/hostname", SOON)?;
+    let said = client.fetch(&format!("http://{address}:8080/hostname"))?;
+    ensure!(said.is_empty(), "port 8080 is not in the list and says {said}");
+    Ok(())
 }
