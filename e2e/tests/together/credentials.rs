@@ -43,7 +43,10 @@ fn a_config_drive_and_a_nocloud_disk_have_what_their_secrets_and_the_manifest_sa
             .apply(&secret("keys", &json!({"one": "ssh-ed25519 FIRST", "two": "ssh-ed25519 SECOND"})))?;
         namespace.apply(&secret("other", &json!({"one": "ssh-ed25519 THIRD"})))?;
         let source = json!({"cloudInitConfigDrive": {"secretRef": {"name": "user"}, "networkData": "{\"config\":\"net\"}"}});
-        let manifest = guest::with_user_data(guest::instance("vm"), "#!/bin/sh\ntrue\n");
+        namespace.apply(&secret("seed", &json!({"userdata": "#!/bin/sh\necho 'the secret is' out\n"})))?;
+        let mut manifest = guest::with_user_data(guest::instance("vm"), "");
+        manifest["spec"]["volumes"][1] =
+            json!({"name": "seed", "cloudInitNoCloud": {"secretRef": {"name": "seed"}}});
         let mut manifest = with_disk(manifest, "drive", &source);
         guest::spec_of(&mut manifest)["accessCredentials"] =
             json!([keys("keys", &json!({"configDrive": {}})), keys("other", &json!({"noCloud": {}}))]);
@@ -52,6 +55,7 @@ fn a_config_drive_and_a_nocloud_disk_have_what_their_secrets_and_the_manifest_sa
         namespace.apply(&manifest)?;
         namespace.wait_phase("vm", "Running", RUNNING)?;
         let mut console = Console::open(namespace, "vm")?;
+        console.expect("the secret is out", BOOT)?;
         console.login(BOOT)?;
         console.ok("modprobe isofs", COMMAND)?;
         let drive = files(&mut console, "config-2")?;

@@ -154,22 +154,6 @@ fn has_disks_that_hold_what_is_written(console: &mut Console) -> Result<()> {
 }
 
 #[test]
-fn cloud_init_takes_user_data_from_a_secret() {
-    in_namespace("cloudsecret", |namespace| {
-        namespace.apply(&json!({
-            "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "seed" },
-            "stringData": { "userdata": "#!/bin/sh\necho 'the secret is' out\n" },
-        }))?;
-        let mut manifest = guest::with_user_data(guest::instance("vm"), "");
-        manifest["spec"]["volumes"][1] =
-            json!({ "name": "seed", "cloudInitNoCloud": { "secretRef": { "name": "seed" } } });
-        let mut console = boot(namespace, &manifest)?;
-        console.expect("the secret is out", BOOT)?;
-        Ok(())
-    });
-}
-
-#[test]
 fn a_console_of_nothing_is_refused_with_a_reason() {
     in_namespace("noconsole", |namespace| {
         let mut console = Console::open(namespace, "nobody")?;
