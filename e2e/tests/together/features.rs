@@ -1,44 +1,14 @@
 //! Features of the machine in its guest: a few machines with many features each.
 
+use crate::firmware;
 use anyhow::{Context, Result, ensure};
 use barevirt_e2e::wait::{RUNNING, SHUTDOWN, SOON};
-use barevirt_e2e::{Console, guest, in_namespace, in_no_namespace};
-use serde_json::json;
+use barevirt_e2e::{Console, Namespace, guest, in_namespace, in_no_namespace};
+use serde_json::{Value, json};
 
 /// Vendor and device of everything on the guest's PCI buses, such as `0x8086 0x25ab`.
 fn pci_devices(console: &mut Console) -> Result<String> {
     console.ok("for d in /sys/bus/pci/devices/*; do echo $(cat $d/vendor $d/device); done", SOON)
-}
-
-#[test]
-fn a_guest_finds_the_small_devices_of_its_manifest() {
-    in_namespace("peripherals", |namespace| {
-        let mut manifest = guest::instance("vm");
-        let devices = &mut manifest["spec"]["domain"]["devices"];
-        devices["watchdog"] = json!({ "name": "dog" });
-        devices["sound"] = json!({ "name": "noise" });
-        devices["video"] = json!({ "type": "bochs" });
-        devices["inputs"] = json!([
-            { "name": "pen", "type": "tablet" },
-            { "name": "touch", "type": "tablet", "bus": "virtio" },
-        ]);
-        let mut console = Console::boot(namespace, &manifest)?;
-        let found = pci_devices(&mut console)?;
-        for (what, device) in [
-            ("the watchdog", "0x8086 0x25ab"),
-            ("an ICH9 sound card", "0x8086 0x293e"),
-            ("the display", "0x1234 0x1111"),
-            ("a USB controller for the tablet", "0x1b36 0x000d"),
-            ("a virtio tablet", "0x1af4 0x1052"),
-        ] {
-            ensure!(found.contains(device), "{what} ({device}) is not among {found}");
-        }
-        let vmi = namespace.need("vmi", "vm")?;
-        let told = &vmi["spec"]["domain"]["devices"];
-        ensure!(told["watchdog"]["i6300esb"]["action"] == "reset", "a watchdog resets: {}", told["watchdog"]);
-        ensure!(told["inputs"][0]["bus"] == "usb", "a tablet is on USB: {}", told["inputs"]);
-        Ok(())
-    });
 }
 
 #[test]
@@ -125,10 +95,13 @@ fn a_guest_of_older_devices_has_a_network_queue_for_each_cpu() {
     });
 }
 
+/// One guest with many settings and devices. Each step is a behaviour of its own.
 #[test]
-fn a_guest_reads_its_case_its_clock_its_cpu_its_blocks_and_that_its_link_is_down() {
+fn a_guest_reads_its_case_its_clock_its_cpu_its_blocks_its_link_its_small_devices_and_a_table_of_a_secret() {
     in_namespace("board", |namespace| {
-        let mut manifest = guest::instance("vm");
+        let table = firmware::table();
+        let mut manifest = firmware::with_table(namespace, guest::instance("vm"), &table)?;
+        with_small_devices(&mut manifest["spec"]["domain"]["devices"]);
         let domain = &mut manifest["spec"]["domain"];
         domain["chassis"] = json!({ "manufacturer": "Acme, Inc.", "asset": "A-17", "serial": "C-1" });
         domain["clock"] =
@@ -176,8 +149,44 @@ fn a_guest_reads_its_case_its_clock_its_cpu_its_blocks_and_that_its_link_is_down
         ensure!(carrier.trim() == "0", "the link is {carrier}");
         let card = namespace.need("vmi", "vm")?["status"]["interfaces"][0].clone();
         ensure!(card["linkState"] == "down", "{card}");
-        Ok(())
+        has_small_devices(namespace, &mut console)?;
+        has_that_table(&mut console, &table)
     });
+}
+
+fn with_small_devices(devices: &mut Value) {
+    devices["watchdog"] = json!({ "name": "dog" });
+    devices["sound"] = json!({ "name": "noise" });
+    devices["video"] = json!({ "type": "bochs" });
+    devices["inputs"] = json!([
+        { "name": "pen", "type": "tablet" },
+        { "name": "touch", "type": "tablet", "bus": "virtio" },
+    ]);
+}
+
+fn has_small_devices(namespace: &Namespace, console: &mut Console) -> Result<()> {
+    let found = pci_devices(console)?;
+    for (what, device) in [
+        ("the watchdog", "0x8086 0x25ab"),
+        ("an ICH9 sound card", "0x8086 0x293e"),
+        ("the display", "0x1234 0x1111"),
+        ("a USB controller for the tablet", "0x1b36 0x000d"),
+        ("a virtio tablet", "0x1af4 0x1052"),
+    ] {
+        ensure!(found.contains(device), "{what} ({device}) is not among {found}");
+    }
+    let vmi = namespace.need("vmi", "vm")?;
+    let told = &vmi["spec"]["domain"]["devices"];
+    ensure!(told["watchdog"]["i6300esb"]["action"] == "reset", "a watchdog resets: {}", told["watchdog"]);
+    ensure!(told["inputs"][0]["bus"] == "usb", "a tablet is on USB: {}", told["inputs"]);
+    Ok(())
+}
+
+fn has_that_table(console: &mut Console, table: &[u8]) -> Result<()> {
+    let hex: String = table.iter().map(|byte| format!("{byte:02x}")).collect();
+    let found = console.ok("hexdump -v -e '1/1 \"%02x\"' /sys/firmware/acpi/tables/MSDM; echo", SOON)?;
+    ensure!(found.trim() == hex, "{found} is not {hex}");
+    Ok(())
 }
 
 #[test]
