@@ -33,8 +33,9 @@ fn first_line(console: &mut Console) -> Result<String> {
     console.ok(&format!("head -c 100 {DISK} | head -n 1 | tr -d '\\000'"), SOON)
 }
 
+/// Two guests, one after the other. Each step is a behaviour of its own.
 #[test]
-fn data_on_a_claim_outlives_its_guest_and_a_claim_may_come_later() {
+fn a_claim_may_come_later_its_data_outlive_the_guest_and_are_synced_when_the_guest_syncs() {
     in_namespace("claim", |namespace| {
         let source = json!({ "persistentVolumeClaim": { "claimName": "data" } });
         namespace.apply(&with_disk(guest::machine("vm", "Always"), &source))?;
@@ -58,7 +59,7 @@ fn data_on_a_claim_outlives_its_guest_and_a_claim_may_come_later() {
         let mut guest = console(namespace)?;
         let found = first_line(&mut guest)?;
         ensure!(found == "kept", "{found:?}");
-        guest.leave().map(drop)
+        is_synced_when_the_guest_syncs(namespace, guest)
     });
 }
 
@@ -150,33 +151,27 @@ fn syncs(trace: &Path) -> Result<usize> {
     Ok(text.lines().filter(|line| line.contains("fdatasync(") && line.contains("/disk.img")).count())
 }
 
-#[test]
-fn what_a_guest_syncs_is_synced_on_its_claim() {
-    in_namespace("claimflush", |namespace| {
-        namespace.claim("data")?;
-        let source = json!({ "persistentVolumeClaim": { "claimName": "data" } });
-        namespace.apply(&with_disk(guest::machine("vm", "Always"), &source))?;
-        let mut guest = console(namespace)?;
-        let folder = tempfile::tempdir()?;
-        let trace = folder.path().join("trace");
-        let mut strace = Command::new("strace");
-        strace.args(["-f", "-qq", "-y", "-e", "trace=fdatasync", "-o"]).arg(&trace);
-        strace.args(["-p", &qemu(&namespace.launcher("vm")?)?.to_string()]);
-        let strace = Running(strace.spawn().context("start strace")?);
-        wait::until_true("strace to write", SOON, || Ok(trace.exists()))?;
-        // From here on strace sees each call, once it has stopped every thread.
-        guest.ok("sleep 2", SOON)?;
-        let write = |more: &str| format!("dd if=/dev/urandom of={DISK} bs=4k count=8 {more} 2>/dev/null");
-        // Nothing is made safe that the guest does not ask for.
-        guest.ok(&write("oflag=direct"), SOON)?;
-        guest.ok("sleep 1", SOON)?;
-        let before = syncs(&trace)?;
-        guest.ok(&write("conv=fsync"), SOON)?;
-        guest.leave()?;
-        // The guest goes on only after the call, which strace may write a little later.
-        wait::until_true("a call that makes the disk safe", SOON, || Ok(syncs(&trace)? > before))?;
-        drop(strace);
-        ensure!(before == 0, "{before} calls without a sync in the guest");
-        Ok(())
-    });
+/// What a guest syncs is synced on its claim.
+fn is_synced_when_the_guest_syncs(namespace: &Namespace, mut guest: Console) -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let trace = folder.path().join("trace");
+    let mut strace = Command::new("strace");
+    strace.args(["-f", "-qq", "-y", "-e", "trace=fdatasync", "-o"]).arg(&trace);
+    strace.args(["-p", &qemu(&namespace.launcher("vm")?)?.to_string()]);
+    let strace = Running(strace.spawn().context("start strace")?);
+    wait::until_true("strace to write", SOON, || Ok(trace.exists()))?;
+    // From here on strace sees each call, once it has stopped every thread.
+    guest.ok("sleep 2", SOON)?;
+    let write = |more: &str| format!("dd if=/dev/urandom of={DISK} bs=4k count=8 {more} 2>/dev/null");
+    // Nothing is made safe that the guest does not ask for.
+    guest.ok(&write("oflag=direct"), SOON)?;
+    guest.ok("sleep 1", SOON)?;
+    let before = syncs(&trace)?;
+    guest.ok(&write("conv=fsync"), SOON)?;
+    guest.leave()?;
+    // The guest goes on only after the call, which strace may write a little later.
+    wait::until_true("a call that makes the disk safe", SOON, || Ok(syncs(&trace)? > before))?;
+    drop(strace);
+    ensure!(before == 0, "{before} calls without a sync in the guest");
+    Ok(())
 }
