@@ -56,105 +56,107 @@ fn needs_no_restart(namespace: &Namespace) -> Result<()> {
     Ok(())
 }
 
+/// One guest that nobody looks into. Each step is a behaviour of its own.
 #[test]
-fn sockets_come_and_the_pod_grows_with_them() {
+fn sockets_come_with_a_larger_pod_too_many_wait_for_a_restart_and_placement_is_taken_over() {
     in_namespace("live-sockets", |namespace| {
         start(namespace, &guest::without_system(machine(json!({"sockets": 1}), "128Mi")))?;
-        let vmi = namespace.need("vmi", "vm")?;
-        ensure!(vmi["spec"]["domain"]["cpu"]["maxSockets"] == 4, "{}", vmi["spec"]["domain"]["cpu"]);
-        let (before, uid) = (requests(namespace)?, vmi["metadata"]["uid"].clone());
-        set_sockets(namespace, 2)?;
-        let vmi = wait_sockets(namespace, 2)?;
-        ensure!(vmi["metadata"]["uid"] == uid, "another instance");
-        let after = requests(namespace)?;
-        ensure!(before["cpu"] == "100m" && after["cpu"] == "200m", "{before} {after}");
+        sockets_come_and_the_pod_grows_with_them(namespace)?;
+        needs_no_restart(namespace)?;
+        too_many_wait_for_a_restart(namespace)?;
+        placement_is_taken_over_by_the_instance(namespace)?;
         needs_no_restart(namespace)
     });
+}
+
+fn sockets_come_and_the_pod_grows_with_them(namespace: &Namespace) -> Result<()> {
+    let vmi = namespace.need("vmi", "vm")?;
+    ensure!(vmi["spec"]["domain"]["cpu"]["maxSockets"] == 4, "{}", vmi["spec"]["domain"]["cpu"]);
+    let (before, uid) = (requests(namespace)?, vmi["metadata"]["uid"].clone());
+    set_sockets(namespace, 2)?;
+    let vmi = wait_sockets(namespace, 2)?;
+    ensure!(vmi["metadata"]["uid"] == uid, "another instance");
+    let after = requests(namespace)?;
+    ensure!(before["cpu"] == "100m" && after["cpu"] == "200m", "{before} {after}");
+    Ok(())
+}
+
+fn too_many_wait_for_a_restart(namespace: &Namespace) -> Result<()> {
+    set_sockets(namespace, 9)?;
+    let required =
+        |vm: &Value| condition(vm, "RestartRequired").is_some_and(|found| found["status"] == "True");
+    let vm = namespace.wait("vm", "vm", "to need a restart", SOON, required)?;
+    let said = condition(&vm, "RestartRequired").context("a condition")?;
+    let wanted = "CPU sockets updated in template spec to a value higher than what's available";
+    ensure!(said["message"] == wanted, "{said}");
+    set_sockets(namespace, 2)?;
+    namespace.wait("vm", "vm", "not to need one any more", SOON, |vm| !required(vm)).map(drop)
+}
+
+fn placement_is_taken_over_by_the_instance(namespace: &Namespace) -> Result<()> {
+    let toleration = json!([{"key": "a", "operator": "Exists", "effect": "NoExecute"}]);
+    change(namespace, &json!({"nodeSelector": {"kubernetes.io/os": "none"}, "tolerations": toleration}))?;
+    namespace.wait("vmi", "vm", "to take the placement over", SOON, |vmi| {
+        vmi["spec"]["nodeSelector"]["kubernetes.io/os"] == "none" && vmi["spec"]["tolerations"] == toleration
+    })?;
+    change(namespace, &json!({"nodeSelector": null, "tolerations": null}))?;
+    namespace
+        .wait("vmi", "vm", "to forget it", SOON, |vmi| {
+            vmi["spec"]["nodeSelector"].is_null() && vmi["spec"]["tolerations"].is_null()
+        })
+        .map(drop)
 }
 
 /// Linux 6.9 or later without a visible hypervisor, as under emulation, accepts only processors that existed
-/// at its start, so this guest starts with two.
+/// at its start, so this guest starts with two. Each step is a behaviour of its own.
 #[test]
-fn a_guest_gives_sockets_back_and_gets_them_again() {
-    in_namespace("live-sockets-back", |namespace| {
-        start(namespace, &machine(json!({"sockets": 2}), "128Mi"))?;
+fn a_guest_gives_sockets_back_and_gets_them_again_and_its_memory_comes_and_goes() {
+    in_namespace("live-guest", |namespace| {
+        start(namespace, &machine(json!({"sockets": 2}), "1Gi"))?;
         let mut console = Console::open(namespace, "vm")?;
         console.login(BOOT)?;
-        let present = "cat /sys/devices/system/cpu/present";
-        ensure!(console.ok(present, SOON)?.contains("0-1"));
-        set_sockets(namespace, 1)?;
-        wait_sockets(namespace, 1)?;
-        ensure!(!console.ok(present, SOON)?.contains("0-1"));
-        // The pod shrinks after the guest has given its CPU back.
-        wait::until_true("the pod to be smaller", SOON, || Ok(requests(namespace)?["cpu"] == "100m"))?;
-        set_sockets(namespace, 2)?;
-        wait_sockets(namespace, 2)?;
-        wait::until_true("the processor to be there again", SOON, || {
-            Ok(console.ok(present, SOON)?.contains("0-1"))
-        })?;
+        sockets_go_and_come(namespace, &mut console)?;
+        needs_no_restart(namespace)?;
+        memory_comes_and_goes(namespace, &mut console)?;
         needs_no_restart(namespace)
     });
 }
 
-#[test]
-fn memory_comes_and_goes_while_the_guest_runs() {
-    in_namespace("live-memory", |namespace| {
-        start(namespace, &machine(json!({"sockets": 1}), "1Gi"))?;
-        let mut console = Console::open(namespace, "vm")?;
-        console.login(BOOT)?;
-        let total = |console: &mut Console| -> Result<u64> {
-            let said = console.ok("grep MemTotal /proc/meminfo", SOON)?;
-            let number = said.split_whitespace().find_map(|word| word.parse().ok());
-            number.with_context(|| said.clone())
-        };
-        let before = total(&mut console)?;
-        for (wanted, bytes) in [("1280Mi", 1280_u64 << 20), ("1Gi", 1 << 30)] {
-            change(namespace, &json!({"domain": {"memory": {"guest": wanted}}}))?;
-            namespace.wait("vmi", "vm", &format!("to have {wanted}"), CHANGE, |vmi| {
-                let memory = &vmi["status"]["memory"];
-                let is = |field: &str| {
-                    memory[field] == wanted || memory[field].as_str() == Some(&format!("{}Mi", bytes >> 20))
-                };
-                is("guestCurrent") && is("guestRequested") && condition(vmi, "HotMemoryChange").is_none()
-            })?;
-            let grown = total(&mut console)? > before + (200 << 10);
-            ensure!(grown == (bytes > 1 << 30), "{wanted}: {before} before, {} now", total(&mut console)?);
-        }
-        needs_no_restart(namespace)
-    });
+fn sockets_go_and_come(namespace: &Namespace, console: &mut Console) -> Result<()> {
+    let present = "cat /sys/devices/system/cpu/present";
+    ensure!(console.ok(present, SOON)?.contains("0-1"));
+    set_sockets(namespace, 1)?;
+    wait_sockets(namespace, 1)?;
+    ensure!(!console.ok(present, SOON)?.contains("0-1"));
+    // The pod shrinks after the guest has given its CPU back.
+    wait::until_true("the pod to be smaller", SOON, || Ok(requests(namespace)?["cpu"] == "100m"))?;
+    set_sockets(namespace, 2)?;
+    wait_sockets(namespace, 2)?;
+    wait::until_true("the processor to be there again", SOON, || {
+        Ok(console.ok(present, SOON)?.contains("0-1"))
+    })
 }
 
-#[test]
-fn a_change_out_of_bounds_waits_for_a_restart() {
-    in_namespace("live-bounds", |namespace| {
-        start(namespace, &guest::without_system(machine(json!({"sockets": 1}), "128Mi")))?;
-        set_sockets(namespace, 9)?;
-        let required =
-            |vm: &Value| condition(vm, "RestartRequired").is_some_and(|found| found["status"] == "True");
-        let vm = namespace.wait("vm", "vm", "to need a restart", SOON, required)?;
-        let said = condition(&vm, "RestartRequired").context("a condition")?;
-        let wanted = "CPU sockets updated in template spec to a value higher than what's available";
-        ensure!(said["message"] == wanted, "{said}");
-        set_sockets(namespace, 1)?;
-        namespace.wait("vm", "vm", "not to need one any more", SOON, |vm| !required(vm))?;
-        Ok(())
-    });
+/// How much memory the guest has, in KiB.
+fn total(console: &mut Console) -> Result<u64> {
+    let said = console.ok("grep MemTotal /proc/meminfo", SOON)?;
+    let number = said.split_whitespace().find_map(|word| word.parse().ok());
+    number.with_context(|| said.clone())
 }
 
-#[test]
-fn placement_is_taken_over_by_the_instance() {
-    in_namespace("live-placement", |namespace| {
-        start(namespace, &guest::without_system(machine(json!({"sockets": 1}), "128Mi")))?;
-        let toleration = json!([{"key": "a", "operator": "Exists", "effect": "NoExecute"}]);
-        change(namespace, &json!({"nodeSelector": {"kubernetes.io/os": "none"}, "tolerations": toleration}))?;
-        namespace.wait("vmi", "vm", "to take the placement over", SOON, |vmi| {
-            vmi["spec"]["nodeSelector"]["kubernetes.io/os"] == "none"
-                && vmi["spec"]["tolerations"] == toleration
+fn memory_comes_and_goes(namespace: &Namespace, console: &mut Console) -> Result<()> {
+    let before = total(console)?;
+    for (wanted, bytes) in [("1280Mi", 1280_u64 << 20), ("1Gi", 1 << 30)] {
+        change(namespace, &json!({"domain": {"memory": {"guest": wanted}}}))?;
+        namespace.wait("vmi", "vm", &format!("to have {wanted}"), CHANGE, |vmi| {
+            let memory = &vmi["status"]["memory"];
+            let is = |field: &str| {
+                memory[field] == wanted || memory[field].as_str() == Some(&format!("{}Mi", bytes >> 20))
+            };
+            is("guestCurrent") && is("guestRequested") && condition(vmi, "HotMemoryChange").is_none()
         })?;
-        change(namespace, &json!({"nodeSelector": null, "tolerations": null}))?;
-        namespace.wait("vmi", "vm", "to forget it", SOON, |vmi| {
-            vmi["spec"]["nodeSelector"].is_null() && vmi["spec"]["tolerations"].is_null()
-        })?;
-        needs_no_restart(namespace)
-    });
+        let grown = total(console)? > before + (200 << 10);
+        ensure!(grown == (bytes > 1 << 30), "{wanted}: {before} before, {} now", total(console)?);
+    }
+    Ok(())
 }
