@@ -1,12 +1,13 @@
-//! Copies from another namespace without CDI: only users with the right can make them, and nothing is left of
-//! them afterwards.
+//! Copies without CDI: within a namespace, and from another one, where only users with the right can make them. Nothing is left
+//! of them afterwards.
 
-use crate::imports::{data_source, data_volume};
+use crate::imports::{SERVER, SMALL, condition, data_source, data_volume, host, publish, small, without_cdi};
+use crate::imports_in_a_row::{have_contents, volumes};
 use anyhow::{Result, ensure};
-use barevirt_e2e::cdi::{Absent, DATA_VOLUMES};
+use barevirt_e2e::cdi::{Absent, DATA_SOURCES, DATA_VOLUMES};
 use barevirt_e2e::command::{Output, try_kubectl_with};
 use barevirt_e2e::wait::{self, BOOT, RUNNING, SOON};
-use barevirt_e2e::{Console, Namespace, guest, in_namespace};
+use barevirt_e2e::{Console, Namespace, guest, in_namespace, pods};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -139,5 +140,34 @@ fn a_machine_boots_from_a_permitted_copy_of_another_namespace() {
             Ok(())
         });
         Ok(())
+    });
+}
+
+#[test]
+fn a_claim_is_copied_within_its_namespace() {
+    without_cdi("importscopy", |namespace| {
+        pods::server(namespace, SERVER, "images")?;
+        let work = tempfile::tempdir()?;
+        let (image, digest) = small(work.path())?;
+        publish(namespace, "small.qcow2", &image)?;
+        let source = json!({ "http": { "url": format!("http://{}/small.qcow2", host(namespace)) } });
+        namespace.apply(&data_volume("golden", &source, "16Mi"))?;
+        // It waits until the source exists and is filled.
+        let mut copy = data_volume("root", &json!({}), "16Mi");
+        copy["spec"] = json!({ "sourceRef": { "kind": "DataSource", "name": "outer" }, "storage": {} });
+        namespace.apply(&copy)?;
+        let other = json!({ "dataSource": { "name": "tiny", "namespace": namespace.name() } });
+        namespace.apply(&data_source("outer", &other))?;
+        let golden = json!({ "pvc": { "name": "golden", "namespace": namespace.name() } });
+        namespace.apply(&data_source("tiny", &golden))?;
+        namespace.wait(DATA_VOLUMES, "root", "to be filled", FILLED, |volume| {
+            volume["status"]["phase"] == "Succeeded"
+        })?;
+        let ready = namespace.wait(DATA_SOURCES, "outer", "to be ready", SOON, |source| {
+            condition(source, "Ready")["status"] == "True"
+        })?;
+        ensure!(ready["status"]["source"] == golden, "{}", ready["status"]);
+        ensure!(volumes(namespace)?.len() == 2, "each of the two claims has a volume");
+        have_contents(namespace, SMALL, &digest)
     });
 }

@@ -1,8 +1,8 @@
 //! Claims that CDI's populators fill, without CDI: an image that a machine boots from, a copy, an upload, and what is told when
 //! a claim cannot be filled.
 
-use super::imports::{FILLED, SERVER, digest_of_tiny, host, publish, tiny, without_cdi};
-use super::imports_in_a_row::{have_the_image, volumes};
+use super::imports::{FILLED, SERVER, SMALL, host, publish, small, tiny, without_cdi};
+use super::imports_in_a_row::{have_contents, volumes};
 use super::uploads;
 use anyhow::{Context, Result, ensure};
 use barevirt_e2e::cdi::{Absent, DATA_VOLUMES};
@@ -25,14 +25,14 @@ fn image(namespace: &Namespace, name: &str, path: &str) -> Value {
 }
 
 /// A claim that is filled from that source.
-fn claim(name: &str, kind: &str, source: &str, annotations: &[(&str, &str)]) -> Value {
+fn claim(name: &str, kind: &str, source: &str, size: &str, annotations: &[(&str, &str)]) -> Value {
     let annotations: serde_json::Map<String, Value> =
         annotations.iter().map(|(name, value)| ((*name).to_owned(), json!(value))).collect();
     json!({
         "apiVersion": "v1", "kind": "PersistentVolumeClaim",
         "metadata": { "name": name, "annotations": annotations },
         "spec": {
-            "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "256Mi" } },
+            "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": size } },
             "dataSourceRef": { "apiGroup": "cdi.kubevirt.io", "kind": kind, "name": source },
         },
     })
@@ -58,7 +58,7 @@ fn a_machine_boots_from_a_claim_that_is_filled_on_its_node() {
         pods::server(namespace, SERVER, "images")?;
         publish(namespace, "tiny.qcow2", &tiny())?;
         // The claim comes first, and waits for its source, and then for the machine.
-        namespace.apply(&claim("root", "VolumeImportSource", "image", &[]))?;
+        namespace.apply(&claim("root", "VolumeImportSource", "image", "256Mi", &[]))?;
         let told = namespace.wait_event("root", "SourceNotFound")?;
         ensure!(told.contains("VolumeImportSource image"), "{told}");
         namespace.apply(&image(namespace, "image", "tiny.qcow2"))?;
@@ -84,19 +84,21 @@ fn a_machine_boots_from_a_claim_that_is_filled_on_its_node() {
 fn a_claim_is_copied_into_one_that_names_its_source() {
     without_cdi("populatorscopy", |namespace| {
         pods::server(namespace, SERVER, "images")?;
-        publish(namespace, "tiny.qcow2", &tiny())?;
+        let work = tempfile::tempdir()?;
+        let (file, digest) = small(work.path())?;
+        publish(namespace, "small.qcow2", &file)?;
         let from = json!({ "source": { "kind": "PersistentVolumeClaim", "name": "golden" } });
         namespace.apply(&source("VolumeCloneSource", "golden", &from))?;
         // It waits until its source is there, and filled.
-        namespace.apply(&claim("copy", "VolumeCloneSource", "golden", &[AT_ONCE]))?;
-        namespace.apply(&image(namespace, "image", "tiny.qcow2"))?;
-        namespace.apply(&claim("golden", "VolumeImportSource", "image", &[AT_ONCE]))?;
+        namespace.apply(&claim("copy", "VolumeCloneSource", "golden", "16Mi", &[AT_ONCE]))?;
+        namespace.apply(&image(namespace, "image", "small.qcow2"))?;
+        namespace.apply(&claim("golden", "VolumeImportSource", "image", "16Mi", &[AT_ONCE]))?;
         for name in ["golden", "copy"] {
             bound(namespace, name)?;
         }
         namespace.wait_event("copy", "CloneSucceeded")?;
         ensure!(volumes(namespace)?.len() == 2, "more than the two volumes are left");
-        have_the_image(namespace, &digest_of_tiny()?)
+        have_contents(namespace, SMALL, &digest)
     });
 }
 
@@ -104,12 +106,14 @@ fn a_claim_is_copied_into_one_that_names_its_source() {
 fn an_upload_fills_a_claim_that_waits_for_one() {
     uploads::without_cdi("populatorsupload", |namespace| {
         namespace.apply(&source("VolumeUploadSource", "sent", &json!({})))?;
-        namespace.apply(&claim("disk", "VolumeUploadSource", "sent", &[AT_ONCE]))?;
-        let path = format!("--image-path={}", tiny().display());
+        namespace.apply(&claim("disk", "VolumeUploadSource", "sent", "16Mi", &[AT_ONCE]))?;
+        let work = tempfile::tempdir()?;
+        let (file, digest) = small(work.path())?;
+        let path = format!("--image-path={}", file.display());
         let sent = namespace.try_virtctl(&["image-upload", "pvc", "disk", "--no-create", &path])?;
         ensure!(sent.code == 0, "virtctl ended with {}: {}", sent.code, sent.text());
         bound(namespace, "disk")?;
-        have_the_image(namespace, &digest_of_tiny()?)
+        have_contents(namespace, SMALL, &digest)
     });
 }
 
@@ -118,7 +122,7 @@ fn a_claim_that_cannot_be_filled_says_so_and_is_filled_once_it_can_be() {
     without_cdi("populatorsbad", |namespace| {
         pods::server(namespace, SERVER, "images")?;
         namespace.apply(&image(namespace, "image", "later.qcow2"))?;
-        namespace.apply(&claim("disk", "VolumeImportSource", "image", &[AT_ONCE]))?;
+        namespace.apply(&claim("disk", "VolumeImportSource", "image", "16Mi", &[AT_ONCE]))?;
         let told = namespace.wait_event("disk", "ImportFailed")?;
         ensure!(told.contains("answers 404"), "{told}");
         let uid = namespace.need("pvc", "disk")?["metadata"]["uid"].clone();
@@ -126,10 +130,12 @@ fn a_claim_that_cannot_be_filled_says_so_and_is_filled_once_it_can_be() {
         ensure!(told.contains(&prime), "{told}");
         let claim = namespace.need("pvc", "disk")?;
         ensure!(claim["metadata"]["annotations"]["cdi.kubevirt.io/storage.pod.phase"] == "Failed", "{claim}");
-        publish(namespace, "later.qcow2", &tiny())?;
+        let work = tempfile::tempdir()?;
+        let (file, digest) = small(work.path())?;
+        publish(namespace, "later.qcow2", &file)?;
         namespace.delete(DATA_VOLUMES, &prime)?;
         bound(namespace, "disk")?;
-        have_the_image(namespace, &digest_of_tiny()?)?;
+        have_contents(namespace, SMALL, &digest)?;
         // What was judged once stays.
         let refusal = namespace.refusal(&image(namespace, "image", "other.qcow2"))?;
         ensure!(refusal.contains("cannot be changed"), "{refusal}");

@@ -1,7 +1,7 @@
 //! A DataVolume with `preallocation`, without CDI.
 
-use super::imports::{FILLED, SERVER, data_volume, digest_of_tiny, filled, host, publish, tiny, without_cdi};
-use super::imports_in_a_row::{have_the_image, places};
+use super::imports::{FILLED, SERVER, SMALL, data_volume, filled, host, publish, small, without_cdi};
+use super::imports_in_a_row::{have_contents, places};
 use anyhow::ensure;
 use barevirt_e2e::{Node, pods};
 use serde_json::json;
@@ -10,9 +10,11 @@ use serde_json::json;
 fn a_preallocated_disk_has_all_its_blocks() {
     without_cdi("importsallocated", |namespace| {
         pods::server(namespace, SERVER, "images")?;
-        publish(namespace, "tiny.qcow2", &tiny())?;
-        let source = json!({ "http": { "url": format!("http://{}/tiny.qcow2", host(namespace)) } });
-        let mut volume = data_volume("disk", &source, "160Mi");
+        let work = tempfile::tempdir()?;
+        let (image, digest) = small(work.path())?;
+        publish(namespace, "small.qcow2", &image)?;
+        let source = json!({ "http": { "url": format!("http://{}/small.qcow2", host(namespace)) } });
+        let mut volume = data_volume("disk", &source, "16Mi");
         volume["spec"]["preallocation"] = json!(true);
         namespace.apply(&volume)?;
         filled(namespace, "disk", FILLED)?;
@@ -29,6 +31,6 @@ fn a_preallocated_disk_has_all_its_blocks() {
                 ensure!(is_whole, "{folder} of {node} has holes: {said}");
             }
         }
-        have_the_image(namespace, &digest_of_tiny()?)
+        have_contents(namespace, SMALL, &digest)
     });
 }
