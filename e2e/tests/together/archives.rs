@@ -97,21 +97,15 @@ fn an_archive_of_a_web_server_becomes_files_and_a_hostile_one_none() {
         files(work.path())?;
         shell(
             work.path(),
-            "tar -C files -cf above.tar --transform 's,^data$,../data,' -P data
-            tar -C files -cf absolute.tar --transform 's,^data$,/data/data,' -P data
-            ln -s ../../../etc files/out && tar -C files -cf link.tar out && rm files/out
-            mkfifo fifo && tar -cf fifo.tar fifo
+            "ln -s ../../../etc files/out && tar -C files -cf link.tar out && rm files/out
             head -c 40000 files.tar.gz >cut.tar.gz
             head -c 67108864 /dev/zero >zeros && tar -czf bomb.tar.gz zeros && rm zeros",
         )?;
+        // One that is hostile, one that does not arrive, and one that does not fit; the importer's own tests have all others.
         let bad = [
-            ("above", "above.tar", "leads out of the archive by .."),
-            ("absolute", "absolute.tar", "absolute name"),
             ("link", "link.tar", "is a link that leads out"),
-            ("fifo", "fifo.tar", "is a FIFO"),
             ("cut", "cut.tar.gz", "is cut off"),
             ("bomb", "bomb.tar.gz", "unpacks to more than"),
-            ("none", "files/data", "is not a tar archive"),
         ];
         for file in bad.iter().map(|(_, file, _)| *file).chain(["files.tar.gz"]) {
             publish(namespace, file, &work.path().join(file))?;
