@@ -18,7 +18,7 @@ fn pending(namespace: &Namespace) -> Result<Vec<(String, String)>> {
 #[test]
 fn a_change_is_told_before_it_is_made_and_while_it_waits() {
     in_namespace("explain", |namespace| {
-        let mut machine = guest::machine("vm", "Always");
+        let mut machine = guest::without_system(guest::machine("vm", "Always"));
         guest::spec_of(&mut machine)["domain"]["cpu"] = json!({"sockets": 1, "cores": 1});
         namespace.apply(&machine)?;
         namespace.wait_phase("vm", "Running", RUNNING)?;

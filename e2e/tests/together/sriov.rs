@@ -124,7 +124,7 @@ fn a_card_that_is_added_waits_for_a_migration_whose_pod_asks_for_it_and_can_be_t
         networks::define(namespace, "fast", &json!({}))?;
         let annotation = format!("k8s.v1.cni.cncf.io/resourceName={RESOURCE}");
         namespace.kubectl(&["annotate", "network-attachment-definition", "fast", &annotation])?;
-        namespace.apply(&guest::movable(guest::machine("vm", "Always")))?;
+        namespace.apply(&guest::without_system(guest::machine("vm", "Always")))?;
         let uid = namespace.wait_phase("vm", "Running", RUNNING)?["metadata"]["uid"].clone();
         namespace.wait("vmi", "vm", "to be migratable", SOON, |vmi| {
             condition(vmi, "LiveMigratable")["status"] == "True"

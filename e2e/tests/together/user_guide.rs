@@ -85,32 +85,3 @@ fn the_walk_through_works_as_written() {
         namespace.wait_gone("vmi", NAME, SOON)
     });
 }
-
-#[test]
-fn an_orphaned_instance_goes_on_and_is_adopted() {
-    in_namespace("orphan", |namespace| {
-        create(namespace)?;
-        namespace.virtctl(&["start", NAME])?;
-        let before = uid(&namespace.wait_phase(NAME, "Running", RUNNING)?);
-
-        namespace.kubectl(&["delete", "vm", NAME, "--cascade=orphan"])?;
-        namespace.wait_gone("vm", NAME, SOON)?;
-        let vmi = namespace.wait("vmi", NAME, "to have no owner", SOON, |vmi| {
-            vmi["metadata"]["ownerReferences"].as_array().is_none_or(Vec::is_empty)
-        })?;
-        ensure!(vmi["status"]["phase"] == "Running" && uid(&vmi) == before);
-
-        // The machine that is applied again has to be a running one: it adopts the instance, while a halted
-        // machine would end it.
-        let example = std::fs::read_to_string(repository().join("examples/vm.yaml"))?;
-        let mut manifest: Value = serde_saphyr::from_str(&example)?;
-        manifest["spec"]["running"] = true.into();
-        namespace.apply(&manifest)?;
-        let vm = namespace.need("vm", NAME)?;
-        let vmi = namespace.wait("vmi", NAME, "to be adopted", SOON, |vmi| {
-            vmi["metadata"]["ownerReferences"][0]["uid"] == vm["metadata"]["uid"]
-        })?;
-        ensure!(uid(&vmi) == before && vmi["status"]["phase"] == "Running", "{}", vmi["status"]);
-        namespace.wait_status(NAME, "Running", SOON).map(drop)
-    });
-}
