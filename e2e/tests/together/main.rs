@@ -1,6 +1,6 @@
 //! Tests that do not disturb others, in one program. Several run at once, and at the same time a rotation of
 //! the certificates, which takes ten minutes, mostly waiting. Tests begin in the order of their names:
-//! `certificates` is among the first, so that the run does not wait for it at the end.
+//! `certificates` is among the first, so that the run does not wait for it at the end. Nor should a long one be among the last.
 
 mod archives;
 mod bad_input;
@@ -27,6 +27,7 @@ mod filesystems;
 mod firmware;
 mod guest;
 mod guest_to_guest;
+mod guide;
 mod hotplug_volumes;
 mod https;
 mod identity;
@@ -44,6 +45,7 @@ mod killed;
 mod kinds;
 mod live_update;
 mod machine;
+mod manifests;
 mod metrics;
 mod migration;
 mod migration_connection;
@@ -77,7 +79,5 @@ mod strategies;
 mod streams;
 mod uploads;
 mod usb;
-mod user_guide;
-mod user_manifests;
 mod virtctl;
 mod zz_namespaces;
