@@ -1,12 +1,13 @@
 //! DataImportCrons without CDI: a newer image of a registry replaces the former one, and a machine is made
 //! from it by name.
 
-use crate::imports::{Insecure, condition, host, publish, publish_image, shell, tiny};
+use crate::imports::{Insecure, SMALL, condition, host, publish, publish_image, shell, small};
+use crate::imports_in_a_row::{have_contents, volumes};
 use anyhow::{Context, Result, ensure};
 use barevirt_e2e::cdi::{Absent, DATA_SOURCES, DATA_VOLUMES};
 use barevirt_e2e::command::{object, objects, try_kubectl, try_kubectl_with};
 use barevirt_e2e::wait::{self, RUNNING, SOON};
-use barevirt_e2e::{Console, Namespace, guest, in_namespace, pods};
+use barevirt_e2e::{Namespace, guest, in_namespace, pods};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -32,7 +33,7 @@ fn cron(host: &str) -> Value {
             "schedule": "* * * * *", "managedDataSource": "tiny", "importsToKeep": 1, "retentionPolicy": "None",
             "template": { "spec": {
                 "source": { "registry": { "url": format!("docker://{host}/images/data:1") } },
-                "storage": { "resources": { "requests": { "storage": "160Mi" } } },
+                "storage": { "resources": { "requests": { "storage": "16Mi" } } },
             } },
         },
     })
@@ -71,12 +72,13 @@ fn a_newer_image_of_a_registry_takes_the_place_of_the_former() {
         let url = volume["spec"]["source"]["registry"]["url"].as_str().context("no address")?.to_owned();
         ensure!(url.contains("/images/data@sha256:"), "{url}");
 
-        publish_image(namespace, work.path(), &tiny())?;
+        let (image, digest) = small(work.path())?;
+        publish_image(namespace, work.path(), &image)?;
         let second = stands_for(namespace, &first)?;
         namespace.wait_gone(DATA_VOLUMES, &first, SOON)?;
         namespace.wait_gone("pvc", &first, SOON)?;
 
-        // A machine is made from it, and infers its instance type from it.
+        // A machine is made from it, and infers its instance type from it. `catalogue` has one that boots.
         let mut machine = guest::machine("vm", "Always");
         machine["spec"]["instancetype"] = json!({ "inferFromVolume": "root" });
         machine["spec"]["dataVolumeTemplates"] = json!([{
@@ -92,9 +94,10 @@ fn a_newer_image_of_a_registry_takes_the_place_of_the_former() {
         namespace.apply(&machine)?;
         ensure!(namespace.need("vm", "vm")?["spec"]["instancetype"]["name"] == "u1.nano");
         namespace.wait_phase("vm", "Running", FILLED)?;
-        let mut console = Console::open(namespace, "vm")?;
-        console.login(wait::BOOT)?;
-        console.leave()?;
+        wait::until_true("the volumes of the image and of the machine", SOON, || {
+            Ok(volumes(namespace)?.len() == 2)
+        })?;
+        have_contents(namespace, SMALL, &digest)?;
 
         namespace.delete(CRONS, "tiny")?;
         namespace.wait_gone(DATA_SOURCES, "tiny", SOON)?;
