@@ -2,13 +2,14 @@
 //! upload that breaks off.
 
 use crate::imports::{sha256, shell, tiny};
+use crate::imports_in_a_row::places;
 use anyhow::{Context, Result, ensure};
 use barevirt_e2e::api_server;
 use barevirt_e2e::cdi::{Absent, DATA_VOLUMES};
 use barevirt_e2e::command::{cluster_script, run};
 use barevirt_e2e::forward::Forward;
 use barevirt_e2e::wait::{self, BOOT, RUNNING, SOON};
-use barevirt_e2e::{Console, Namespace, guest, in_namespace};
+use barevirt_e2e::{Console, Namespace, Node, guest, in_namespace};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::process::Command;
@@ -75,31 +76,30 @@ fn a_machine_boots_from_an_upload_beside_one_that_came_packed() {
         let again = namespace.try_virtctl(&["image-upload", "pvc", "data", "--no-create", &path])?;
         ensure!(again.code == 1 && again.text().contains("already successfully imported"), "{again:?}");
 
-        // Each claim is on the node of its upload pod, so one machine may not reach both.
+        has_contents(namespace, "data", &sha256(&data)?)?;
         let mut machine = guest::machine("vm", "Always");
         guest::spec_of(&mut machine)["volumes"] =
             json!([{ "name": "root", "dataVolume": { "name": "root" } }]);
         namespace.apply(&machine)?;
-        let mut reader = guest::machine("reader", "Always");
-        let template = guest::spec_of(&mut reader);
-        let claim = json!({ "name": "data", "persistentVolumeClaim": { "claimName": "data" } });
-        guest::push(&mut template["volumes"], claim);
-        let disk = json!({ "name": "data", "serial": "DATA", "disk": { "bus": "virtio" } });
-        guest::push(&mut template["domain"]["devices"]["disks"], disk);
-        namespace.apply(&reader)?;
-        for name in ["vm", "reader"] {
-            namespace.wait_phase(name, "Running", FILLED)?;
-        }
+        namespace.wait_phase("vm", "Running", FILLED)?;
         let mut console = Console::open(namespace, "vm")?;
         console.login(BOOT)?;
-        console.leave()?;
-        let mut console = Console::open(namespace, "reader")?;
-        console.login(BOOT)?;
-        let device = "/dev/$(basename $(dirname $(grep -lx DATA /sys/block/*/serial)))";
-        let found = console.ok(&format!("head -c {DATA} {device} | sha256sum"), SOON)?;
-        ensure!(found.contains(&sha256(&data)?), "{found}");
         console.leave().map(drop)
     });
+}
+
+/// Checks what the claim has, on its node: it is on that of its upload pod, where the machine may not be.
+fn has_contents(namespace: &Namespace, claim: &str, digest: &str) -> Result<()> {
+    let volume = namespace.need("pvc", claim)?["spec"]["volumeName"].clone();
+    let volume = volume.as_str().context("it has no volume")?;
+    let all = places(namespace)?;
+    let mut folders = all.iter().flat_map(|(node, paths)| paths.iter().map(move |path| (node, path)));
+    let (node, path) = folders
+        .find(|(_, path)| path.contains(volume))
+        .with_context(|| format!("no folder of {volume}: {all:?}"))?;
+    let said = Node::named(node).sh(&format!("head -c {DATA} {path}/disk.img | sha256sum"))?;
+    ensure!(said.contains(digest), "{path} of {node}: {said}");
+    Ok(())
 }
 
 #[test]
