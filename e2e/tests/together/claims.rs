@@ -1,9 +1,10 @@
 //! Disks on claims that the pod has from the start.
 
+use crate::imports_in_a_row::places;
 use anyhow::{Context, Result, ensure};
 use barevirt_e2e::running::Running;
 use barevirt_e2e::wait::{self, BOOT, RUNNING, SOON};
-use barevirt_e2e::{Console, Namespace, guest, in_namespace, pods};
+use barevirt_e2e::{Console, Namespace, Node, guest, in_namespace, pods};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::process::Command;
@@ -85,14 +86,17 @@ fn a_disk_that_is_shorter_than_its_claim_grows_when_its_guest_starts() {
     in_namespace("claimshort", |namespace| {
         golden_disk(namespace, "2M")?;
         let source = json!({ "persistentVolumeClaim": { "claimName": "data" } });
-        namespace.apply(&with_disk(guest::instance("vm"), &source))?;
-        let mut guest = console(namespace)?;
+        namespace.apply(&with_disk(guest::without_system(guest::instance("vm")), &source))?;
+        namespace.wait_phase("vm", "Running", RUNNING)?;
+        let disk = namespace.virtctl(&["qmp", "vm", "query-block"])?;
         // Of 16 MiB, 6 % are the file system's, in whole MiB.
-        let sectors = guest.ok("cat $(dirname $(grep -lx DATA /sys/block/*/serial))/size", SOON)?;
-        ensure!(sectors.trim() == (15 << 11).to_string(), "{sectors} sectors");
-        let found = first_line(&mut guest)?;
-        ensure!(found == "golden", "{found:?}");
-        guest.leave().map(drop)
+        ensure!(disk.contains(&format!("\"virtual-size\": {}", 15 << 20)), "{disk}");
+        let places = places(namespace)?;
+        let (node, paths) = places.first_key_value().context("the claim has no volume")?;
+        let path = paths.first().context("the claim has no folder")?;
+        let said = Node::named(node).sh(&format!("stat -c %s {path}/disk.img; head -n 1 {path}/disk.img"))?;
+        ensure!(said.lines().eq([(15 << 20).to_string().as_str(), "golden"]), "{said:?}");
+        Ok(())
     });
 }
 
