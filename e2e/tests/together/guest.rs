@@ -1,7 +1,7 @@
 //! A guest boots, answers on its console, and matches its manifest.
 
 use anyhow::{Result, ensure};
-use barevirt_e2e::wait::{BOOT, RUNNING, SOON};
+use barevirt_e2e::wait::{BOOT, RUNNING, SHUTDOWN, SOON};
 use barevirt_e2e::{Console, Namespace, guest, in_namespace};
 use serde_json::json;
 
@@ -102,11 +102,12 @@ fn power_off_is_success(namespace: &Namespace) -> Result<()> {
 
 /// A guest with CPUs, memory, disks and cloud-init of its manifest.
 #[test]
-fn a_guest_has_what_its_manifest_and_its_cloud_init_say() {
+fn a_guest_has_what_its_manifest_and_its_cloud_init_say_and_ends_at_its_reboot_where_that_is_asked_for() {
     in_namespace("shape", |namespace| {
         let mut manifest = guest::instance("vm");
         manifest["spec"]["domain"]["cpu"] = json!({ "sockets": 1, "cores": 2, "threads": 1 });
         manifest["spec"]["domain"]["memory"]["guest"] = json!("192Mi");
+        manifest["spec"]["domain"]["rebootPolicy"] = json!("Terminate");
         for (name, bus) in [("blank", "virtio"), ("slow", "sata")] {
             let disk = json!({ "name": name, "serial": format!("SERIAL-{name}"), "disk": { "bus": bus } });
             guest::push(&mut manifest["spec"]["domain"]["devices"]["disks"], disk);
@@ -126,7 +127,8 @@ fn a_guest_has_what_its_manifest_and_its_cloud_init_say() {
         // The network and the commands of cloud-init.
         ensure!(console.ok("ip address show dev eth0", SOON)?.contains("192.0.2.77/24"));
         ensure!(console.ok("cat /root/proof", SOON)? == "seeds are sown");
-        Ok(())
+        console.send("reboot -f\n")?;
+        namespace.wait_phase("vm", "Succeeded", SHUTDOWN).map(drop)
     });
 }
 

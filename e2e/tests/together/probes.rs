@@ -27,8 +27,9 @@ fn wait_ready(namespace: &Namespace, wanted: bool) -> Result<()> {
     namespace.wait("vmi", "vm", what, TOLD, |vmi| ready(vmi) == Some(wanted)).map(drop)
 }
 
+/// The life of one guest. Each step is a behaviour of its own.
 #[test]
-fn a_guest_is_ready_while_its_port_is_open() {
+fn a_guest_is_ready_while_its_port_is_open_and_fails_when_its_kernel_panics() {
     in_namespace("readiness", |namespace| {
         namespace.apply(&probed(
             "readinessProbe",
@@ -45,8 +46,16 @@ fn a_guest_is_ready_while_its_port_is_open() {
         wait_ready(namespace, true)?;
         console.ok("kill $(cat /tmp/server); killall nc; true", COMMAND)?;
         wait_ready(namespace, false)?;
-        console.leave().map(drop)
+        fails_when_its_kernel_panics(namespace, &mut console)
     });
+}
+
+fn fails_when_its_kernel_panics(namespace: &Namespace, console: &mut Console) -> Result<()> {
+    console.ok("modprobe -q pvpanic-pci; echo 1 >/proc/sys/kernel/sysrq", COMMAND)?;
+    console.send("echo c >/proc/sysrq-trigger\n")?;
+    let vmi = namespace.wait_phase("vm", "Failed", BOOT)?;
+    ensure!(vmi["status"]["reason"] == "GuestPanicked", "{}", vmi["status"]);
+    namespace.wait_event("vm", "GuestPanicked").map(drop)
 }
 
 #[test]
@@ -91,20 +100,5 @@ fn pings_of_the_agent_can_be_paused_and_a_failed_one_is_told() {
         namespace.kubectl(&["annotate", "vmi", "vm", &format!("{pause}-")])?;
         wait_ready(namespace, false)?;
         namespace.wait_event("vm", "GuestAgentPingFailed").map(drop)
-    });
-}
-
-#[test]
-fn a_guest_whose_kernel_panics_fails_and_says_so() {
-    in_namespace("panic", |namespace| {
-        namespace.apply(&guest::instance("vm"))?;
-        namespace.wait_phase("vm", "Running", RUNNING)?;
-        let mut console = Console::open(namespace, "vm")?;
-        console.login(BOOT)?;
-        console.ok("modprobe -q pvpanic-pci; echo 1 >/proc/sys/kernel/sysrq", COMMAND)?;
-        console.send("echo c >/proc/sysrq-trigger\n")?;
-        let vmi = namespace.wait_phase("vm", "Failed", BOOT)?;
-        ensure!(vmi["status"]["reason"] == "GuestPanicked", "{}", vmi["status"]);
-        namespace.wait_event("vm", "GuestPanicked").map(drop)
     });
 }
