@@ -77,8 +77,9 @@ fn needs_no_restart(namespace: &Namespace) -> Result<()> {
     Ok(())
 }
 
+/// Two guests, one after the other. Each step is a behaviour of its own.
 #[test]
-fn a_machine_s_volume_comes_stays_over_a_restart_and_goes() {
+fn a_machine_s_volume_comes_stays_over_a_restart_and_goes_and_so_do_those_of_a_changed_template() {
     in_namespace("plug-vm", |namespace| {
         namespace.claim("data")?;
         let mut console = boot(namespace, &guest::machine("vm", "Always"))?;
@@ -118,7 +119,8 @@ fn a_machine_s_volume_comes_stays_over_a_restart_and_goes() {
         wait_disk(&mut console, "PLUGGED-WHILE-IT-RUNS-1", false)?;
         wait_unreported(namespace, "data")?;
         ensure!(volumes(namespace, "vm")? == ["root"] && volumes(namespace, "vmi")? == ["root"]);
-        needs_no_restart(namespace)
+        needs_no_restart(namespace)?;
+        a_changed_template_brings_volumes_and_takes_them(namespace, &mut console)
     });
 }
 
@@ -145,36 +147,35 @@ fn an_ownerless_instance_gets_a_volume_on_virtio() {
     });
 }
 
-#[test]
-fn a_changed_template_brings_volumes_and_takes_them() {
-    in_namespace("plug-declared", |namespace| {
-        for name in ["one", "two"] {
-            namespace.claim(name)?;
-        }
-        let mut machine = guest::machine("vm", "Always");
-        let mut console = boot(namespace, &machine)?;
-        let bare = machine.clone();
-        let spec = guest::spec_of(&mut machine);
-        for name in ["one", "two"] {
-            let source = json!({ "claimName": name, "hotpluggable": true });
-            guest::push(&mut spec["volumes"], json!({ "name": name, "persistentVolumeClaim": source }));
-            let disk = json!({ "name": name, "serial": name, "disk": { "bus": "scsi" } });
-            guest::push(&mut spec["domain"]["devices"]["disks"], disk);
-        }
-        namespace.apply(&machine)?;
-        for name in ["one", "two"] {
-            wait_ready(namespace, name)?;
-            wait_disk(&mut console, name, true)?;
-        }
-        needs_no_restart(namespace)?;
-        // `apply` removes what it added.
-        namespace.apply(&bare)?;
-        for name in ["one", "two"] {
-            wait_disk(&mut console, name, false)?;
-            wait_unreported(namespace, name)?;
-        }
-        needs_no_restart(namespace)
-    });
+fn a_changed_template_brings_volumes_and_takes_them(
+    namespace: &Namespace,
+    console: &mut Console,
+) -> Result<()> {
+    for name in ["one", "two"] {
+        namespace.claim(name)?;
+    }
+    let bare = guest::machine("vm", "Always");
+    let mut machine = bare.clone();
+    let spec = guest::spec_of(&mut machine);
+    for name in ["one", "two"] {
+        let source = json!({ "claimName": name, "hotpluggable": true });
+        guest::push(&mut spec["volumes"], json!({ "name": name, "persistentVolumeClaim": source }));
+        let disk = json!({ "name": name, "serial": name, "disk": { "bus": "scsi" } });
+        guest::push(&mut spec["domain"]["devices"]["disks"], disk);
+    }
+    namespace.apply(&machine)?;
+    for name in ["one", "two"] {
+        wait_ready(namespace, name)?;
+        wait_disk(console, name, true)?;
+    }
+    needs_no_restart(namespace)?;
+    // `apply` removes what it added.
+    namespace.apply(&bare)?;
+    for name in ["one", "two"] {
+        wait_disk(console, name, false)?;
+        wait_unreported(namespace, name)?;
+    }
+    needs_no_restart(namespace)
 }
 
 /// Bytes on the disc in the guest's CD drive, as it counts them; "none" without a disc.
