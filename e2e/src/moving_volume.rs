@@ -147,15 +147,18 @@ pub fn write_on(namespace: &Namespace) -> Result<()> {
 /// Ends that, and checks that every line is on the disk.
 pub fn has_written(namespace: &Namespace) -> Result<()> {
     let stop = "touch /tmp/stop; while [ ! -e /tmp/stopped ]; do sleep 1; done; sync; echo 3 >/proc/sys/vm/drop_caches";
-    run(namespace, stop)?;
-    let lines = run(namespace, "cat /tmp/written")?;
+    let mut console = Console::open(namespace, "vm")?;
+    console.login(BOOT)?;
+    console.ok(stop, COMMAND)?;
+    let lines = console.ok("cat /tmp/written", COMMAND)?;
     let lines: u64 = lines.trim().parse().with_context(|| format!("{lines:?} is no number"))?;
     ensure!(lines > 10, "it has written {lines} lines");
     let count = lines + 1;
     let read =
         format!("{DISK}; dd if=$disk bs=512 skip={FIRST} count={count} 2>/dev/null | sed 's/^0*//' | md5sum");
     let wanted = format!("seq 0 {lines} | sed 's/^0$//' | md5sum");
-    let (found, wanted) = (run(namespace, &read)?, run(namespace, &wanted)?);
+    let (found, wanted) = (console.ok(&read, COMMAND)?, console.ok(&wanted, COMMAND)?);
+    console.leave()?;
     ensure!(found == wanted, "the disk has lost what the guest wrote during the move: {found}, not {wanted}");
     Ok(())
 }
