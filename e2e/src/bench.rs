@@ -110,7 +110,7 @@ impl Rounds {
         turns: 1,
         turn_starts: 1,
         turn_statuses: 1,
-        instances: 100,
+        instances: 20,
     };
 }
 
