@@ -131,7 +131,7 @@ fn other_than_disks(vmi: &VirtualMachineInstance, bindings: &Bindings) -> Vec<Ob
         REASON_INTERFACE,
         "cannot migrate VMI which does not use masquerade or a migratable plugin to connect to the pod network",
     );
-    let fixed = fixed_card(spec);
+    let fixed = fixed_card(vmi);
     add(fixed.is_some(), REASON_INTERFACE, fixed.as_deref().unwrap_or_default());
     add(
         !devices.host_devices.is_empty(),
@@ -183,16 +183,20 @@ fn other_than_disks(vmi: &VirtualMachineInstance, bindings: &Bindings) -> Vec<Ob
 }
 
 /// An SR-IOV card that cannot be unplugged before the guest moves, as a sentence.
-fn fixed_card(spec: &VirtualMachineInstanceSpec) -> Option<String> {
-    let cards = spec.domain.devices.interfaces.iter().filter(|card| card.sriov.is_some());
-    let (name, why) = cards.filter_map(|card| Some((&card.name, fixes(spec, &card.name)?))).next()?;
+fn fixed_card(vmi: &VirtualMachineInstance) -> Option<String> {
+    let cards = vmi.spec.domain.devices.interfaces.iter().filter(|card| card.sriov.is_some());
+    let (name, why) = cards.filter_map(|card| Some((&card.name, fixes(vmi, &card.name)?))).next()?;
     Some(format!(
         "cannot migrate VMI with SR-IOV interface {name}: {why} keeps its card from being unplugged"
     ))
 }
 
-/// What keeps the card of an interface in its place while the guest runs: a field of the specification.
-pub fn fixes(spec: &VirtualMachineInstanceSpec, name: &str) -> Option<&'static str> {
+/// What keeps the card of an interface in its place while the guest runs: a field of the specification, or an annotation.
+pub fn fixes(vmi: &VirtualMachineInstance, name: &str) -> Option<&'static str> {
+    let spec = &vmi.spec;
+    if pci::are_on_root(vmi.metadata.annotations.as_ref()) {
+        return Some(pci::ON_ROOT_ANNOTATION);
+    }
     if spec.domain.devices.disable_hotplug == Some(true) {
         return Some("disableHotplug");
     }

@@ -5,13 +5,19 @@
 //! on such a bus, a bridge replaces that root port, and such cards can have its slots 01 to 1f.
 
 use crate::v1::VirtualMachineInstanceSpec;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{Display, Formatter};
 use std::ops::RangeInclusive;
 
+/// Annotation of instances, "true": all devices are on bus 00, and none is behind a root port. KubeVirt's.
+pub const ON_ROOT_ANNOTATION: &str = "kubevirt.io/placePCIDevicesOnRootComplex";
+/// Path of this annotation in an instance's metadata.
+pub const ON_ROOT_FIELD: &str = "annotations[kubevirt.io/placePCIDevicesOnRootComplex]";
 /// Slots of bus 00 that a manifest may assign. The host bridge and the display use the slots below, the
 /// chipset those above.
 pub const SLOTS: RangeInclusive<u16> = 2..=0x1a;
+/// How many these are.
+pub const SLOT_COUNT: u16 = *SLOTS.end() - *SLOTS.start() + 1;
 /// Slots behind a bridge to conventional PCI; slot 0 belongs to its controller.
 pub const BRIDGED_SLOTS: RangeInclusive<u16> = 1..=0x1f;
 /// Models of cards that are conventional PCI.
@@ -94,6 +100,12 @@ impl Place {
     pub const fn is_bridged(self) -> bool {
         self.bus > 0 && self.slot > 0
     }
+}
+
+/// Whether an instance with these annotations has all its devices on bus 00, without root ports. As in KubeVirt, any value but
+/// `true` says no.
+pub fn are_on_root(annotations: Option<&BTreeMap<String, String>>) -> bool {
+    annotations.and_then(|all| all.get(ON_ROOT_ANNOTATION)).is_some_and(|value| value == "true")
 }
 
 /// All addresses that a specification gives to virtio disks that are there from the start, and to interfaces.

@@ -203,6 +203,12 @@ fn devices_of_a_node_prevent_migration() {
             "SR-IOV interface red: its pciAddress",
         ),
         (
+            json!({"metadata": {"annotations": {"kubevirt.io/placePCIDevicesOnRootComplex": "true"}},
+                "spec": {"domain": {"devices": {"interfaces": with_sriov(json!({}))}}}}),
+            REASON_INTERFACE,
+            "SR-IOV interface red: kubevirt.io/placePCIDevicesOnRootComplex",
+        ),
+        (
             devices(json!({"hostDevices": [{"name": "a", "deviceName": "b"}]})),
             REASON_HOST_DEVICE,
             "PCI host device",

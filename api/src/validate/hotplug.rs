@@ -2,7 +2,7 @@
 //! ([`super::cards`]), and hotplugged volumes with their disks. They make these changes for a user who used a
 //! subresource or changed the machine.
 
-use super::{Cause, Path};
+use super::{Cause, Path, root_complex};
 use crate::gates::Gates;
 use crate::syntax::quoted;
 use crate::v1::{Disk, UtilityVolume, VirtualMachineInstance, VirtualMachineInstanceSpec, Volume};
@@ -218,9 +218,13 @@ fn in_themselves(
     if comes {
         // Faults that the instance had before, because the rules are newer than the instance, are no
         // obstacle.
-        let path = Path::new("spec");
-        let known = super::spec(&path, &old.spec, gates);
-        let found = super::spec(&path, &new.spec, gates);
+        let judged = |vmi: &VirtualMachineInstance| {
+            let mut causes = super::spec(&Path::new("spec"), &vmi.spec, gates);
+            let annotations = vmi.metadata.annotations.as_ref();
+            root_complex::validate(&Path::new("metadata"), annotations, &vmi.spec, &mut causes);
+            causes
+        };
+        let (known, found) = (judged(old), judged(new));
         causes.extend(found.into_iter().filter(|cause| !known.contains(cause)));
     }
 }

@@ -36,6 +36,7 @@ mod pod;
 mod port_ranges;
 mod probes;
 mod requester;
+mod root_complex;
 mod sriov;
 mod supported;
 mod update;

@@ -13,6 +13,7 @@ mod machine;
 mod network;
 mod object_volumes;
 mod pod;
+mod root_complex;
 mod update;
 mod volumes;
 

@@ -1,6 +1,9 @@
 //! Rules for machines.
 
-use super::{Cause, Path, Requester, bounds, data_volume_templates, live_update, mesh, metadata, supported};
+use super::{
+    Cause, Path, Requester, bounds, data_volume_templates, live_update, mesh, metadata, root_complex,
+    supported,
+};
 use crate::defaults;
 use crate::gates::Gates;
 use crate::names;
@@ -37,13 +40,14 @@ pub fn vm_update(
 pub fn vm_spec(path: &Path, spec: &VirtualMachineSpec, requester: Requester, gates: &Gates) -> Vec<Cause> {
     let template = path.child("template");
     let mut causes = Vec::new();
+    let mut instance = spec.template.spec.clone();
+    defaults::spec(&mut instance);
     if let Some(metadata) = &spec.template.metadata {
         metadata::validate(&template.child("metadata"), metadata, requester, gates, &mut causes);
         let annotations = metadata.annotations.as_ref();
         mesh::validate(&template.child("spec"), annotations, &spec.template.spec, &mut causes);
+        root_complex::validate(&template.child("metadata"), annotations, &instance, &mut causes);
     }
-    let mut instance = spec.template.spec.clone();
-    defaults::spec(&mut instance);
     causes.extend(super::spec(&template.child("spec"), &instance, gates));
     live_update::validate(&template.child("spec"), &instance, &mut causes);
     bounds::validate(&path.child("dataVolumeTemplates"), &spec.data_volume_templates, &mut causes);

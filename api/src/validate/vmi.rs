@@ -4,7 +4,7 @@ use super::{Cause, Path, Requester};
 use super::{
     access_credentials, architecture, bounds, claims, cpu, dedicated, devices, disks, features, filesystems,
     firmware, host_devices, interfaces, launch_security, live_update, memory, mesh, metadata, networks,
-    peripherals, pod, probes, supported, volumes,
+    peripherals, pod, probes, root_complex, supported, volumes,
 };
 use crate::gates::Gates;
 use crate::v1::{VirtualMachineInstance, VirtualMachineInstanceSpec};
@@ -13,7 +13,9 @@ use crate::v1::{VirtualMachineInstance, VirtualMachineInstanceSpec};
 pub fn vmi_create(vmi: &VirtualMachineInstance, requester: Requester, gates: &Gates) -> Vec<Cause> {
     let mut causes = self::vmi(vmi, gates);
     metadata::validate(&Path::new("metadata"), &vmi.metadata, requester, gates, &mut causes);
-    mesh::validate(&Path::new("spec"), vmi.metadata.annotations.as_ref(), &vmi.spec, &mut causes);
+    let annotations = vmi.metadata.annotations.as_ref();
+    mesh::validate(&Path::new("spec"), annotations, &vmi.spec, &mut causes);
+    root_complex::validate(&Path::new("metadata"), annotations, &vmi.spec, &mut causes);
     causes
 }
 

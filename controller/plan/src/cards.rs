@@ -71,7 +71,7 @@ fn comes(card: &Interface, vmi: &VirtualMachineInstance) -> Passage {
     if card.pci_address.as_ref().is_some_and(|address| !address.is_empty()) {
         return closed("takes the first free port: pciAddress is not possible");
     }
-    if let Some(field) = migratable::fixes(&vmi.spec, &card.name) {
+    if let Some(field) = migratable::fixes(vmi, &card.name) {
         return closed(&format!("{field} keeps cards from being plugged"));
     }
     match migratable_condition(vmi) {
@@ -85,7 +85,7 @@ fn comes(card: &Interface, vmi: &VirtualMachineInstance) -> Passage {
 
 /// Whether an SR-IOV card can go: it is unplugged in place.
 fn goes(card: &Interface, vmi: &VirtualMachineInstance) -> Passage {
-    match migratable::fixes(&vmi.spec, &card.name) {
+    match migratable::fixes(vmi, &card.name) {
         Some(field) => Passage::Closed(format!("{field} keeps an SR-IOV card from being unplugged")),
         None => Passage::Open,
     }

@@ -70,6 +70,7 @@ mod probes;
 mod qmp;
 mod replica_sets;
 mod roles;
+mod root_complex;
 mod second_cards;
 mod squatter;
 mod sriov;

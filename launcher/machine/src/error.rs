@@ -87,6 +87,14 @@ pub enum PlanError {
         /// What is missing.
         features: String,
     },
+    /// A device to plug in, and no root port for it.
+    #[error(
+        "{field}: nothing is plugged into the root complex, where kubevirt.io/placePCIDevicesOnRootComplex puts devices"
+    )]
+    NothingPlugged {
+        /// Path of the device.
+        field: String,
+    },
     /// There are no CPUs for all threads.
     #[error("{field}: cannot give every thread a CPU: {source}")]
     Pinning {
@@ -120,6 +128,7 @@ impl PlanError {
             | PlanError::BusFull { field, .. }
             | PlanError::TooManyCpus { field, .. }
             | PlanError::CpuLacks { field, .. }
+            | PlanError::NothingPlugged { field }
             | PlanError::Pinning { field, .. }
             | PlanError::Layout { field, .. } => field,
         }

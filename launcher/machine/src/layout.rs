@@ -24,7 +24,12 @@
 //! slot from the root ports, which move to the next one; a port that it names is taken away from its former
 //! device.
 //!
+//! A machine with all its devices on pcie.0 has no root ports; its slots are in `on_root`.
+//!
 //! Any change of this needs a new version, and the old code must stay as well.
+
+mod on_root;
+mod saved;
 
 use barevirt_api::pci::{self, FUNCTIONS, Place, SLOTS};
 use serde::{Deserialize, Serialize};
@@ -81,7 +86,7 @@ impl Port {
 pub enum Seat {
     /// Alone behind a root port.
     Behind(Port),
-    /// On pcie.0, at the manifest's address.
+    /// On pcie.0: at the manifest's address, or because all devices are there.
     Root {
         /// Its slot.
         slot: u16,
@@ -169,6 +174,9 @@ pub struct Layout {
     /// depends on it.
     #[serde(default, skip_serializing_if = "is_none_yet")]
     sockets: u32,
+    /// Slots of devices on pcie.0, if all devices are there.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    slots: BTreeMap<String, u16>,
     /// Whether the guest comes from another machine, which has so many root ports.
     #[serde(skip)]
     arrives: bool,
@@ -202,27 +210,9 @@ impl Layout {
             units: BTreeMap::new(),
             scsi_came: false,
             sockets: 0,
+            slots: BTreeMap::new(),
             arrives: false,
         }
-    }
-
-    /// Loads a saved layout.
-    ///
-    /// # Errors
-    ///
-    /// If the text is not a layout, or contradicts itself.
-    pub fn saved(text: &str) -> Result<Self, LayoutError> {
-        let layout: Self =
-            serde_json::from_str(text).map_err(|error| LayoutError::Saved(error.to_string()))?;
-        layout.check()?;
-        Ok(layout)
-    }
-
-    /// The text to save.
-    #[must_use]
-    pub fn to_saved(&self) -> String {
-        // Numbers and strings with string keys always have a JSON form.
-        serde_json::to_string(self).unwrap_or_default()
     }
 
     /// The same layout with a port for every name. Known names keep their ports, unless the manifest gives a
@@ -239,7 +229,7 @@ impl Layout {
     ) -> Result<Self, LayoutError> {
         self.check()?;
         let limit = pci::most_ports(&given.slots);
-        let mut next = self.clone();
+        let mut next = Self { slots: BTreeMap::new(), ..self.clone() };
         for (name, port) in &given.ports {
             next.devices.retain(|_, held| held != port);
             next.devices.insert(name.clone(), *port);
@@ -319,6 +309,7 @@ impl Layout {
     pub fn forget(&mut self, name: &str) {
         self.devices.remove(name);
         self.units.remove(name);
+        self.slots.remove(name);
     }
 
     /// The unit of a disk on the SCSI controller that was plugged in while the machine ran.
@@ -366,26 +357,6 @@ impl Layout {
     #[must_use]
     pub fn for_arrival(self) -> Self {
         Self { arrives: true, ..self }
-    }
-
-    fn check(&self) -> Result<(), LayoutError> {
-        let unusable = |text: String| Err(LayoutError::Saved(text));
-        if self.version != Self::VERSION {
-            return unusable(format!("version {:?} is not known", self.version));
-        }
-        if self.ports > MAX_PORTS {
-            return unusable(format!("{} root ports are more than {MAX_PORTS}", self.ports));
-        }
-        let mut seen = BTreeMap::new();
-        for (name, port) in &self.devices {
-            if port.0 >= self.ports {
-                return unusable(format!("{name} is behind port {}, and there are {}", port.0, self.ports));
-            }
-            if let Some(other) = seen.insert(*port, name) {
-                return unusable(format!("{other} and {name} are both behind port {}", port.0));
-            }
-        }
-        Ok(())
     }
 }
 

@@ -61,14 +61,17 @@ pub fn plan(vmi: &ValidVmi, facts: &Facts) -> Result<Machine, PlanError> {
     let enlightenments = Enlightenments::of(spec, &facts.accelerator)?;
     let clock = clock::plan(spec.clock.as_ref(), facts)?;
     let boot_order = BootOrder::of(vmi);
+    let addresses = Addresses::of(vmi, facts.layout.as_ref())?;
+    let has_hotplug = !devices.disable_hotplug.unwrap_or(false);
     let planned_disks = disks::plan(vmi, facts, &boot_order)?;
+    // Nothing is plugged into the root complex, and disks are plugged into this controller.
+    let planned_disks =
+        if addresses.on_root && has_hotplug { planned_disks.with_scsi() } else { planned_disks };
     let virtio = virtio(devices);
     let planned_nics = nics::plan(vmi, facts, virtio)?;
     let planned_host_devices = host_devices::plan(devices, facts)?;
     let on_usb = peripherals::on_usb(devices) + planned_disks.on_usb() + planned_host_devices.on_usb();
     let wants_vsock = devices.autoattach_vsock.unwrap_or(false);
-
-    let addresses = Addresses::of(vmi);
 
     // The order decides about the ports on a first start, so it is part of the layout's version.
     let names: Vec<String> = planned_nics
@@ -83,7 +86,7 @@ pub fn plan(vmi: &ValidVmi, facts: &Facts) -> Result<Machine, PlanError> {
         .chain(wants_vsock.then(|| Vsock::ID.to_owned()))
         .chain(planned_host_devices.pci_names())
         .chain(filesystems::pci_names(devices))
-        .filter(|name| addresses.is_behind_port(name))
+        .filter(|name| addresses.is_placed(name))
         .collect();
     let mut layout = place(&names, &addresses, facts.layout.as_ref())?;
     let topology = vmi.topology();
@@ -93,8 +96,8 @@ pub fn plan(vmi: &ValidVmi, facts: &Facts) -> Result<Machine, PlanError> {
     let ports = Ports { layout: &layout, addresses: &addresses };
 
     let mut controllers = planned_disks.controllers(&ports, virtio)?;
-    let usb = |port| UsbController { port, devices: on_usb };
-    controllers.usb = (on_usb > 0).then(|| ports.of(Controllers::USB).map(usb)).transpose()?;
+    let usb = |seat| UsbController { seat, devices: on_usb };
+    controllers.usb = (on_usb > 0).then(|| ports.seat(Controllers::USB).map(usb)).transpose()?;
     let io_threads = planned_disks.threads();
     let pinning = dedicated::pinning(vmi, facts, io_threads.len())?;
     let cells = dedicated::cells(vmi, facts, pinning.as_ref(), memory)?;
@@ -110,7 +113,7 @@ pub fn plan(vmi: &ValidVmi, facts: &Facts) -> Result<Machine, PlanError> {
         memory,
         fd_sets: facts.fd_sets.clone(),
         monitors: facts.monitors,
-        root_ports: root_ports(&layout, &addresses.given, devices.disable_hotplug.unwrap_or(false)),
+        root_ports: root_ports(&layout, &addresses.given, !has_hotplug),
         bridges: bridges(&addresses.given),
         controllers,
         nics,
@@ -125,9 +128,9 @@ pub fn plan(vmi: &ValidVmi, facts: &Facts) -> Result<Machine, PlanError> {
         sound: peripherals::sound(devices, &ports)?,
         inputs: peripherals::inputs(devices, &ports)?,
         usb_slots: peripherals::usb_slots(devices, facts),
-        rng: wants_rng.then(|| ports.of(Rng::ID).map(|port| Rng { port, virtio })).transpose()?,
+        rng: wants_rng.then(|| ports.seat(Rng::ID).map(|seat| Rng { seat, virtio })).transpose()?,
         virtio_mem: room
-            .map(|room| ports.of(VirtioMem::ID).map(|port| VirtioMem { port, room }))
+            .map(|room| ports.seat(VirtioMem::ID).map(|seat| VirtioMem { seat, room }))
             .transpose()?,
         balloon: wants_balloon
             // Memory that a device of the node writes to must stay in place. While there is such a device, QEMU ignores the
@@ -136,7 +139,7 @@ pub fn plan(vmi: &ValidVmi, facts: &Facts) -> Result<Machine, PlanError> {
             .then(|| {
                 let only_cards = host_devices.iter().all(|device| device.card.is_some());
                 let free_page_reporting = only_cards && !filesystems::is_touched(vmi);
-                ports.of(Balloon::ID).map(|port| Balloon { port, virtio, free_page_reporting })
+                ports.seat(Balloon::ID).map(|seat| Balloon { seat, virtio, free_page_reporting })
             })
             .transpose()?,
         tpm: firmware::tpm(vmi, facts)?,
@@ -151,7 +154,8 @@ pub fn plan(vmi: &ValidVmi, facts: &Facts) -> Result<Machine, PlanError> {
         left_out: enlightenments.left_out.into_iter().chain(clock.left_out).collect(),
         layout,
     };
-    if transitional(&machine) > MOST_TRANSITIONAL {
+    // The root complex has I/O ports for as many as fit there.
+    if transitional(&machine) > MOST_TRANSITIONAL && !machine.layout.is_on_root() {
         let (field, value) = (format!("{DEVICES}.useVirtioTransitional"), "true".to_owned());
         let why = "there are I/O ports for twelve such devices; disks on sata or scsi need none of their own";
         return Err(PlanError::Unsupported { field, value, why });
@@ -233,16 +237,20 @@ fn vsock(facts: &Facts, ports: &Ports<'_>) -> Result<Vsock, PlanError> {
     Ok(Vsock {
         context_id: facts.context_id.ok_or_else(|| missing("context id"))?,
         vhost: facts.vhost_vsock.ok_or_else(|| missing("descriptor of /dev/vhost-vsock"))?,
-        port: ports.of(Vsock::ID)?,
+        seat: ports.seat(Vsock::ID)?,
     })
 }
 
 fn place(names: &[String], addresses: &Addresses, saved: Option<&Layout>) -> Result<Layout, PlanError> {
     let mut start = saved.cloned().unwrap_or_default();
     addresses.elsewhere().for_each(|device| start.forget(device));
-    start
-        .place(names.iter().map(String::as_str), &addresses.given)
-        .map_err(|source| PlanError::Layout { field: DEVICES.to_owned(), source })
+    let names = names.iter().map(String::as_str);
+    let (placed, field) = if addresses.on_root {
+        (start.place_on_root(names, &addresses.given), addresses::on_root_field())
+    } else {
+        (start.place(names, &addresses.given), DEVICES.to_owned())
+    };
+    placed.map_err(|source| PlanError::Layout { field, source })
 }
 
 fn identity(vmi: &ValidVmi, facts: &Facts) -> Identity {

@@ -35,6 +35,11 @@ fn addresses() {
 }
 
 #[test]
+fn root_complex() {
+    insta::assert_snapshot!(command_line("root-complex"));
+}
+
+#[test]
 fn older() {
     insta::assert_snapshot!(command_line("older"));
 }

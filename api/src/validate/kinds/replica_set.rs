@@ -4,7 +4,7 @@ use super::selector;
 use crate::defaults;
 use crate::gates::Gates;
 use crate::v1::{VirtualMachineInstanceReplicaSet, VirtualMachineInstanceReplicaSetSpec};
-use crate::validate::{self, Cause, Path, Requester, metadata, supported};
+use crate::validate::{self, Cause, Path, Requester, metadata, root_complex, supported};
 
 /// Everything wrong with a new replica set, written by `requester`.
 pub fn create(set: &VirtualMachineInstanceReplicaSet, requester: Requester, gates: &Gates) -> Vec<Cause> {
@@ -31,7 +31,9 @@ fn spec(spec: &VirtualMachineInstanceReplicaSetSpec, requester: Requester, gates
     if let Some(given) = &template.metadata {
         // Our own controller makes the instances, so this is the only place to find fields that users may not
         // set.
-        metadata::validate(&path.child("template.metadata"), given, requester, gates, &mut causes);
+        let metadata = path.child("template.metadata");
+        metadata::validate(&metadata, given, requester, gates, &mut causes);
+        root_complex::validate(&metadata, given.annotations.as_ref(), &instance, &mut causes);
     }
     let labels = template.metadata.as_ref().and_then(|metadata| metadata.labels.as_ref());
     match selector::matches(&spec.selector, labels) {

@@ -1,6 +1,7 @@
 //! Cards that come and go: single steps, and random machines until their instances have what they want.
 
 use super::*;
+use barevirt_api::pci::ON_ROOT_ANNOTATION;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -216,6 +217,10 @@ fn a_card_of_the_node_that_can_neither_come_nor_go_takes_a_restart_and_the_reaso
     closed.spec.domain.devices.disable_hotplug = Some(true);
     let expected = format!("{come} disableHotplug keeps cards from being plugged");
     assert_eq!(stays(spec(&["fast"]), &closed), expected);
+    let mut on_root = vmi(&[], &[], true);
+    on_root.metadata.annotations = Some([(ON_ROOT_ANNOTATION.to_owned(), "true".to_owned())].into());
+    let expected = format!("{come} {ON_ROOT_ANNOTATION} keeps cards from being plugged");
+    assert_eq!(stays(spec(&["fast"]), &on_root), expected);
     let mut there = vmi(&["fast"], &["fast"], true);
     there.spec.domain.devices.disable_hotplug = Some(true);
     let expected = "disableHotplug keeps an SR-IOV card from being unplugged";

@@ -1,14 +1,14 @@
 //! The balloon: reports memory statistics, and returns unused pages.
 
 use crate::device::virtio::Virtio;
-use crate::layout::Port;
+use crate::layout::Seat;
 use crate::props::Props;
 
 /// virtio-balloon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Balloon {
-    /// The root port it is behind.
-    pub port: Port,
+    /// Its place on the PCI bus.
+    pub seat: Seat,
     /// The version of virtio.
     pub virtio: Virtio,
     /// Whether the guest reports unused pages, which the host then takes back.
@@ -22,6 +22,6 @@ impl Balloon {
         let driver = self.virtio.of("virtio-balloon-pci", "virtio-balloon-pci-transitional");
         Props::device(driver, Self::ID)
             .with("free-page-reporting", self.free_page_reporting)
-            .behind(self.port)
+            .seated(self.seat, Some(self.virtio))
     }
 }

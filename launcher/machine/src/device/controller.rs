@@ -2,7 +2,7 @@
 
 use crate::device::io_thread::Served;
 use crate::device::virtio::Virtio;
-use crate::layout::Port;
+use crate::layout::{Port, Seat};
 use crate::props::Props;
 
 /// One PCIe root port, with one device or none behind it.
@@ -71,8 +71,8 @@ impl SataController {
 /// The USB 3 controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UsbController {
-    /// The root port it is behind.
-    pub port: Port,
+    /// Its place on the PCI bus.
+    pub seat: Seat,
     /// Number of devices that are connected from the start.
     pub devices: usize,
 }
@@ -84,7 +84,7 @@ impl UsbController {
     const MOST: usize = 15;
 
     fn props(self) -> Props {
-        let props = Props::device("qemu-xhci", Controllers::USB).behind(self.port);
+        let props = Props::device("qemu-xhci", Controllers::USB).seated(self.seat, None);
         // QEMU puts a hub into the last free port; it is a USB 1 hub and too slow for the devices behind it.
         // So there is one spare port.
         let sockets = (self.devices + 1).clamp(Self::USUAL, Self::MOST);
@@ -92,7 +92,7 @@ impl UsbController {
     }
 }
 
-/// Controllers of which there is at most one each, and the ports that they are behind.
+/// Controllers of which there is at most one each, and their places.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Controllers {
     /// The chipset's SATA controller; switched off if it has no drive, because guests spend a second on its
@@ -101,7 +101,7 @@ pub struct Controllers {
     /// Further SATA controllers.
     pub sata: Vec<SataController>,
     /// virtio-scsi, if a disk needs it.
-    pub scsi: Option<Port>,
+    pub scsi: Option<Seat>,
     /// The threads that serve its queues.
     pub scsi_served: Served,
     /// Number of its queues, if it differs from QEMU's choice.
@@ -109,7 +109,7 @@ pub struct Controllers {
     /// USB 3, if a device needs it.
     pub usb: Option<UsbController>,
     /// virtio-serial, for channels.
-    pub serial: Port,
+    pub serial: Seat,
     /// Their version of virtio.
     pub virtio: Virtio,
 }
@@ -121,17 +121,20 @@ impl Controllers {
     pub(crate) const SERIAL: &'static str = "virtio-serial0";
 
     /// The SCSI controller.
-    pub(crate) fn scsi(port: Port, virtio: Virtio, served: &Served, queues: Option<u32>) -> Props {
+    pub(crate) fn scsi(seat: Seat, virtio: Virtio, served: &Served, queues: Option<u32>) -> Props {
         let driver = virtio.of("virtio-scsi-pci", "virtio-scsi-pci-transitional");
-        Props::device(driver, Self::SCSI).behind(port).maybe("num_queues", queues).served(served)
+        Props::device(driver, Self::SCSI)
+            .seated(seat, Some(virtio))
+            .maybe("num_queues", queues)
+            .served(served)
     }
 
     pub(crate) fn props(&self) -> Vec<Props> {
         let sata = self.sata.iter().map(|controller| controller.props());
-        let scsi = self.scsi.map(|port| Self::scsi(port, self.virtio, &self.scsi_served, self.scsi_queues));
+        let scsi = self.scsi.map(|seat| Self::scsi(seat, self.virtio, &self.scsi_served, self.scsi_queues));
         let usb = self.usb.map(UsbController::props);
         let driver = self.virtio.of("virtio-serial-pci", "virtio-serial-pci-transitional");
-        let serial = Props::device(driver, Self::SERIAL).behind(self.serial);
+        let serial = Props::device(driver, Self::SERIAL).seated(self.serial, Some(self.virtio));
         sata.chain(scsi).chain(usb).chain([serial]).collect()
     }
 }

@@ -1,7 +1,7 @@
 //! A directory that the guest mounts by virtiofs. Another process serves it and maps the guest's memory.
 
 use crate::device::serial::socket_chardev;
-use crate::layout::Port;
+use crate::layout::Seat;
 use crate::name;
 use crate::props::Props;
 use crate::units::Fd;
@@ -16,8 +16,8 @@ pub struct Filesystem {
     pub name: String,
     /// A connection to its server.
     pub socket: Fd,
-    /// The root port it is behind.
-    pub port: Port,
+    /// Its place on the PCI bus.
+    pub seat: Seat,
 }
 
 impl Filesystem {
@@ -39,6 +39,6 @@ impl Filesystem {
             .with("chardev", self.chardev_id())
             .with("tag", self.name.as_str())
             .with("queue-size", QUEUE)
-            .behind(self.port)
+            .seated(self.seat, None)
     }
 }

@@ -1,7 +1,7 @@
 //! Tablets: pointers with absolute positions, so that a remote display need not grab the pointer.
 
 use crate::device::controller::Controllers;
-use crate::layout::Port;
+use crate::layout::Seat;
 use crate::name;
 use crate::props::Props;
 
@@ -10,8 +10,8 @@ use crate::props::Props;
 pub enum InputBus {
     /// The machine's USB controller.
     Usb,
-    /// PCI, behind a root port.
-    Virtio(Port),
+    /// PCI, at this place.
+    Virtio(Seat),
 }
 
 /// One tablet.
@@ -33,7 +33,7 @@ impl Input {
         let id = Self::id_of(&self.name);
         match self.bus {
             InputBus::Usb => Props::device("usb-tablet", &id).with("bus", format!("{}.0", Controllers::USB)),
-            InputBus::Virtio(port) => Props::device("virtio-tablet-pci", &id).behind(port),
+            InputBus::Virtio(seat) => Props::device("virtio-tablet-pci", &id).seated(seat, None),
         }
     }
 }

@@ -31,12 +31,11 @@ use serde_json::json;
 
 impl Props {
     /// The device's place behind a root port; it is the only device there, so always at slot 0.
-    pub(crate) fn behind(self, port: Port) -> Self {
+    fn behind(self, port: Port) -> Self {
         self.with("bus", port.bus()).with("addr", "0x0")
     }
 
-    /// The same, or the place on pcie.0 that the manifest gives a device. `virtio` is the version of a virtio
-    /// device.
+    /// The device's place. `virtio` is the version of a virtio device that also exists in the older one.
     pub(crate) fn seated(self, seat: Seat, virtio: Option<Virtio>) -> Self {
         match seat {
             Seat::Behind(port) => self.behind(port),

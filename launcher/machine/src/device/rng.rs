@@ -1,14 +1,14 @@
 //! A source of random numbers for the guest.
 
 use crate::device::virtio::Virtio;
-use crate::layout::Port;
+use crate::layout::Seat;
 use crate::props::Props;
 
 /// virtio-rng, fed from the host's /dev/urandom.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rng {
-    /// The root port it is behind.
-    pub port: Port,
+    /// Its place on the PCI bus.
+    pub seat: Seat,
     /// The version of virtio.
     pub virtio: Virtio,
 }
@@ -23,6 +23,6 @@ impl Rng {
 
     pub(crate) fn props(self) -> Props {
         let driver = self.virtio.of("virtio-rng-pci", "virtio-rng-pci-transitional");
-        Props::device(driver, Self::ID).with("rng", Self::SOURCE).behind(self.port)
+        Props::device(driver, Self::ID).with("rng", Self::SOURCE).seated(self.seat, Some(self.virtio))
     }
 }

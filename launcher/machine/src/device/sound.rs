@@ -1,6 +1,6 @@
 //! A sound card. The guest's output is discarded, and its microphone is silent.
 
-use crate::layout::Port;
+use crate::layout::Seat;
 use crate::props::Props;
 use crate::quote::Options;
 
@@ -18,8 +18,8 @@ pub enum SoundModel {
 pub struct Sound {
     /// Its model.
     pub model: SoundModel,
-    /// The root port it is behind.
-    pub port: Port,
+    /// Its place on the PCI bus.
+    pub seat: Seat,
 }
 
 impl Sound {
@@ -35,10 +35,10 @@ impl Sound {
     pub(crate) fn props(self) -> Vec<Props> {
         match self.model {
             SoundModel::Ac97 => {
-                vec![Props::device("AC97", Self::ID).behind(self.port).with("audiodev", Self::SILENCE)]
+                vec![Props::device("AC97", Self::ID).seated(self.seat, None).with("audiodev", Self::SILENCE)]
             }
             SoundModel::Ich9 => vec![
-                Props::device("ich9-intel-hda", Self::ID).behind(self.port),
+                Props::device("ich9-intel-hda", Self::ID).seated(self.seat, None),
                 Props::device("hda-duplex", "sound0-codec")
                     .with("bus", format!("{}.0", Self::ID))
                     .with("audiodev", Self::SILENCE),

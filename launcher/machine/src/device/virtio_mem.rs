@@ -5,15 +5,15 @@
 //! added to a running machine, and no state has to be kept: after a reset the guest plugs the requested size
 //! again.
 
-use crate::layout::Port;
+use crate::layout::Seat;
 use crate::props::Props;
 use crate::units::Bytes;
 
 /// virtio-mem and the memory behind it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VirtioMem {
-    /// The root port it is behind.
-    pub port: Port,
+    /// Its place on the PCI bus.
+    pub seat: Seat,
     /// The most memory that may be plugged.
     pub room: Bytes,
 }
@@ -48,7 +48,7 @@ impl VirtioMem {
             .with("memdev", Self::BACKEND)
             .with("block-size", Self::BLOCK.0)
             .with("requested-size", 0)
-            .behind(self.port)
+            .seated(self.seat, None)
     }
 }
 

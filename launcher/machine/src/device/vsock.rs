@@ -1,6 +1,6 @@
 //! vsock: a connection between guest and host without a network.
 
-use crate::layout::Port;
+use crate::layout::Seat;
 use crate::props::Props;
 use crate::units::Fd;
 
@@ -11,8 +11,8 @@ pub struct Vsock {
     pub context_id: u32,
     /// /dev/vhost-vsock, opened by a process with the right to do so.
     pub vhost: Fd,
-    /// The root port it is behind.
-    pub port: Port,
+    /// Its place on the PCI bus.
+    pub seat: Seat,
 }
 
 impl Vsock {
@@ -22,6 +22,6 @@ impl Vsock {
         Props::device("vhost-vsock-pci", Self::ID)
             .with("guest-cid", self.context_id)
             .with("vhostfd", self.vhost.to_string())
-            .behind(self.port)
+            .seated(self.seat, None)
     }
 }

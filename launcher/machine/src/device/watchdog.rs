@@ -1,6 +1,6 @@
 //! The watchdog: a timer that the guest must reset regularly.
 
-use crate::layout::Port;
+use crate::layout::Seat;
 use crate::props::Props;
 
 /// QEMU's action if the guest did not reset it in time.
@@ -41,14 +41,14 @@ impl WatchdogAction {
 pub struct Watchdog {
     /// Its action.
     pub action: WatchdogAction,
-    /// The root port it is behind.
-    pub port: Port,
+    /// Its place on the PCI bus.
+    pub seat: Seat,
 }
 
 impl Watchdog {
     pub(crate) const ID: &'static str = "watchdog0";
 
     pub(crate) fn props(self) -> Props {
-        Props::device("i6300esb", Self::ID).behind(self.port)
+        Props::device("i6300esb", Self::ID).seated(self.seat, None)
     }
 }

@@ -45,6 +45,8 @@ pub(super) struct Planned {
 /// All disks, and the controllers they need.
 pub(super) struct PlannedDisks {
     disks: Vec<Planned>,
+    /// Whether there is a SCSI controller without a disk, for disks that are plugged in.
+    waits_for_scsi: bool,
     threads: IoThreads,
     sata_controllers: u8,
     /// Number of queues if it differs from QEMU's choice.
@@ -96,7 +98,13 @@ pub(super) fn plan(vmi: &ValidVmi, facts: &Facts, boot_order: &BootOrder) -> Res
         let image = image(valid, ready, &field)?;
         disks.push(planned(&valid.disk, Some(image), connection, &field)?.with_queues(as_started));
     }
-    Ok(PlannedDisks { disks, threads, sata_controllers: places.sata_controllers(), queues: as_started })
+    Ok(PlannedDisks {
+        disks,
+        waits_for_scsi: false,
+        threads,
+        sata_controllers: places.sata_controllers(),
+        queues: as_started,
+    })
 }
 
 /// Number of queues if QEMU would choose another: one for each processor at the machine's start. A guest that
@@ -262,6 +270,11 @@ fn unsupported(field: &str, part: &str, value: &str, why: &'static str) -> PlanE
 }
 
 impl PlannedDisks {
+    /// The same with a SCSI controller in any case, into which disks are plugged.
+    pub(super) fn with_scsi(self) -> Self {
+        Self { waits_for_scsi: true, ..self }
+    }
+
     /// Names in the PCI layout: virtio disks, then the SCSI controller if a disk is on it.
     pub(super) fn pci_names(&self) -> Vec<String> {
         let virtio = self.disks.iter().filter(|disk| disk.connection == Connection::Virtio);
@@ -283,7 +296,7 @@ impl PlannedDisks {
     }
 
     fn on_scsi(&self) -> bool {
-        self.disks.iter().any(|disk| matches!(disk.connection, Connection::Scsi(_)))
+        self.waits_for_scsi || self.disks.iter().any(|disk| matches!(disk.connection, Connection::Scsi(_)))
     }
 
     /// The controllers that these disks need, in addition to the one for channels.
@@ -292,12 +305,12 @@ impl PlannedDisks {
             chipset_sata: self.disks.iter().any(|disk| matches!(disk.connection, Connection::Sata(_))),
             sata: (1..=self.sata_controllers).map(|number| SataController { number }).collect(),
             scsi: (self.on_scsi() || ports.layout.has_scsi_come())
-                .then(|| ports.of(Controllers::SCSI))
+                .then(|| ports.seat(Controllers::SCSI))
                 .transpose()?,
             scsi_served: self.threads.serve_scsi(),
             scsi_queues: self.queues,
             usb: None,
-            serial: ports.of(Controllers::SERIAL)?,
+            serial: ports.seat(Controllers::SERIAL)?,
             virtio,
         })
     }

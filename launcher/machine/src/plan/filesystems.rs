@@ -31,7 +31,7 @@ pub(super) fn plan(
             field: format!("{DEVICES}.filesystems[{index}]"),
             what: "connection to virtiofsd",
         })?;
-        Ok(Filesystem { name: name.clone(), socket: *socket, port: ports.of(&Filesystem::id(name))? })
+        Ok(Filesystem { name: name.clone(), socket: *socket, seat: ports.seat(&Filesystem::id(name))? })
     };
     devices.filesystems.iter().map(|shared| &shared.name).enumerate().map(one).collect()
 }

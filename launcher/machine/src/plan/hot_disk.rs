@@ -4,6 +4,8 @@
 //! with the first such disk if the machine started without it: guests without such disks do not have to pay
 //! for it. The other buses do not support hotplug.
 //!
+//! Where all devices are on the root complex there are no root ports: the machine starts with the SCSI controller.
+//!
 //! A CD drive stays, and only its disc comes and goes, on any bus.
 //!
 //! The layout stores the port and the unit of each disk, and the target of a migration starts with them
@@ -23,7 +25,7 @@ use crate::device::io_thread::Served;
 use crate::error::PlanError;
 use crate::facts::{Facts, VolumeFacts};
 use crate::hotplug::{Step, attach_device, attach_disk, insert_disc};
-use crate::layout::{Layout, LayoutError};
+use crate::layout::{Layout, LayoutError, Port, Seat};
 use crate::machine::Machine;
 use crate::name;
 
@@ -132,7 +134,7 @@ impl HotDisks {
                 if !next.has_scsi {
                     let port = next.occupy(Controllers::SCSI, &field)?;
                     steps.push(attach_device(&Controllers::scsi(
-                        port,
+                        Seat::Behind(port),
                         virtio,
                         &Served::ByMainLoop,
                         next.queues,
@@ -175,7 +177,10 @@ impl HotDisks {
         self.layout.forget(id);
     }
 
-    pub(super) fn occupy(&mut self, id: &str, field: &str) -> Result<crate::layout::Port, PlanError> {
+    pub(super) fn occupy(&mut self, id: &str, field: &str) -> Result<Port, PlanError> {
+        if self.layout.is_on_root() {
+            return Err(PlanError::NothingPlugged { field: field.to_owned() });
+        }
         let ports = self.layout.port_count();
         let full = || PlanError::Layout {
             field: field.to_owned(),
@@ -370,11 +375,11 @@ mod tests {
             plugged.iter().map(|disk| &disk.device).collect::<Vec<_>>()
         });
         assert_eq!(came[1].device.bus, Bus::Scsi { lun: 1 });
-        assert_eq!(machine.controllers.scsi, there.layout().port(Controllers::SCSI));
+        assert_eq!(machine.controllers.scsi, there.layout().seat(Controllers::SCSI));
         // The controller moves along even without a disk, and still counts as plugged in later.
         facts.volumes.retain(|volume| volume.name == "root");
         let alone = crate::plan(&vmi, &facts).unwrap();
-        assert_eq!(alone.controllers.scsi, there.layout().port(Controllers::SCSI));
+        assert_eq!(alone.controllers.scsi, there.layout().seat(Controllers::SCSI));
         let again = HotDisks::of(&alone, &vmi).plan(&vmi, &ready("three")).unwrap();
         assert_eq!((again.steps.len(), &again.disk.device.bus), (3, &Bus::Scsi { lun: 1 }));
         assert!(again.room.layout().has_scsi_come());

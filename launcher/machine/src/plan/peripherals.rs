@@ -44,7 +44,7 @@ fn is_virtio(input: &v1::Input) -> bool {
 pub(super) fn inputs(devices: &Devices, ports: &Ports<'_>) -> Result<Vec<Input>, PlanError> {
     let tablet = |input: &v1::Input| {
         let bus = if is_virtio(input) {
-            InputBus::Virtio(ports.of(&Input::id_of(&input.name))?)
+            InputBus::Virtio(ports.seat(&Input::id_of(&input.name))?)
         } else {
             InputBus::Usb
         };
@@ -62,7 +62,7 @@ pub(super) fn watchdog(devices: &Devices, ports: &Ports<'_>) -> Result<Option<Wa
         let why = "poweroff, reset and shutdown are";
         return Err(PlanError::Unsupported { field, value: given.to_owned(), why });
     };
-    Ok(Some(Watchdog { action, port: ports.of(Watchdog::ID)? }))
+    Ok(Some(Watchdog { action, seat: ports.seat(Watchdog::ID)? }))
 }
 
 pub(super) fn sound(devices: &Devices, ports: &Ports<'_>) -> Result<Option<Sound>, PlanError> {
@@ -75,7 +75,7 @@ pub(super) fn sound(devices: &Devices, ports: &Ports<'_>) -> Result<Option<Sound
             return Err(PlanError::Unsupported { field, value, why: "ich9 and ac97 are" });
         }
     };
-    Ok(Some(Sound { model, port: ports.of(Sound::ID)? }))
+    Ok(Some(Sound { model, seat: ports.seat(Sound::ID)? }))
 }
 
 pub(super) fn video(vmi: &ValidVmi, facts: &Facts) -> Result<Option<Video>, PlanError> {

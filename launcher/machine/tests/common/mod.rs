@@ -7,12 +7,13 @@ use barevirt_api::valid::ValidVmi;
 use barevirt_machine::*;
 
 /// The manifests, by name.
-pub(crate) const MANIFESTS: [(&str, &str); 10] = [
+pub(crate) const MANIFESTS: [(&str, &str); 11] = [
     ("addresses", include_str!("../manifests/addresses.yaml")),
     ("devices", include_str!("../manifests/devices.yaml")),
     ("features", include_str!("../manifests/features.yaml")),
     ("older", include_str!("../manifests/older.yaml")),
     ("grows", include_str!("../manifests/grows.yaml")),
+    ("root-complex", include_str!("../manifests/root-complex.yaml")),
     ("tiny", include_str!("../manifests/tiny.yaml")),
     ("cloud-init", include_str!("../manifests/cloud-init.yaml")),
     ("everything", include_str!("../manifests/everything.yaml")),
