@@ -114,6 +114,11 @@ impl ValidVmi {
         self.vmi.metadata.namespace.as_deref().unwrap_or_default()
     }
 
+    /// The value of one of its annotations.
+    pub fn annotation(&self, name: &str) -> Option<&str> {
+        self.vmi.metadata.annotations.as_ref()?.get(name).map(String::as_str)
+    }
+
     /// Its UID; empty if it was read from a file.
     pub fn uid(&self) -> &str {
         self.vmi.metadata.uid.as_deref().unwrap_or_default()

@@ -65,6 +65,10 @@ pub const FAIL_MIGRATION_ANNOTATION: &str = "kubevirt.io/func-test-force-launche
 pub const BLOCK_TARGET_ANNOTATION: &str = "kubevirt.io/func-test-block-migration-target-preparation";
 /// Annotation of instances: one with a bridge on the pod network may migrate. KubeVirt's.
 pub const MOVES_WITH_BRIDGE_ANNOTATION: &str = "kubevirt.io/allow-pod-bridge-network-live-migration";
+/// Annotation of instances, "true": the guest does not report free pages to the host. KubeVirt's.
+pub const NO_FREE_PAGES_ANNOTATION: &str = "kubevirt.io/free-page-reporting-disabled";
+/// Annotation of instances, "true" in any case: no PCI device has its memory above the guest's. KubeVirt's.
+pub const NO_PCI_HOLE64_ANNOTATION: &str = "kubevirt.io/disablePCIHole64";
 /// Annotation on instances: probes by `guestAgentPing` succeed without asking the guest agent.
 pub const PAUSE_AGENT_PROBES_ANNOTATION: &str = "kubevirt.io/pause-guest-agent-probes";
 /// Label on a pool's machines and on their instances: revision of the pool that they were made from.

@@ -121,6 +121,10 @@ const ANNOTATIONS: [(&str, &str, &str); 2] = [
     ),
 ];
 
+/// Annotations of KubeVirt without a gate whose features do not exist, unless they say `false`.
+const NOT_BUILT: [&str; 2] =
+    ["kubevirt.io/keep-launcher-alive-after-failure", "kubevirt.io/func-test-memory-hotplug-fail"];
+
 /// The cause for a field whose gate is off.
 pub(super) fn closed(path: &Path, gates: &Gates) -> Option<Cause> {
     let plain = without_indices(&path.to_string());
@@ -156,6 +160,11 @@ pub(super) fn annotations(
             Cause::invalid(&field, format!("{message} {entry}"))
         });
     }
+    let given =
+        |name: &&str| annotations.and_then(|all| all.get(*name)).is_some_and(|value| value != "false");
+    let field = path.child("annotations");
+    let unbuilt = NOT_BUILT.into_iter().filter(given);
+    causes.extend(unbuilt.map(|name| Cause::not_supported_yet(&field, name)));
 }
 
 #[cfg(test)]

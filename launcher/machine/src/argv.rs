@@ -186,6 +186,10 @@ fn board(argv: &mut Arguments, machine: &Machine) {
     // A guest suspended to memory or disk could not react to a stop.
     argv.option("-global", "ICH9-LPC.disable_s3=1");
     argv.option("-global", "ICH9-LPC.disable_s4=1");
+    if !machine.pci_hole64 {
+        argv.of("PCI memory", &["metadata.annotations"]);
+        argv.option("-global", "q35-pcihost.pci-hole64-size=0");
+    }
 }
 
 /// The firmware, and what it starts.

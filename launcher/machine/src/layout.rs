@@ -174,6 +174,9 @@ pub struct Layout {
     /// depends on it.
     #[serde(default, skip_serializing_if = "is_none_yet")]
     sockets: u32,
+    /// Whether the balloon has no free page reporting because an annotation said so when the machine started.
+    #[serde(default, skip_serializing_if = "is_false")]
+    silent: bool,
     /// Slots of devices on pcie.0, if all devices are there.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     slots: BTreeMap<String, u16>,
@@ -210,6 +213,7 @@ impl Layout {
             units: BTreeMap::new(),
             scsi_came: false,
             sockets: 0,
+            silent: false,
             slots: BTreeMap::new(),
             arrives: false,
         }
@@ -344,6 +348,15 @@ impl Layout {
     /// Records the number.
     pub(crate) const fn note_sockets(&mut self, sockets: u32) {
         self.sockets = sockets;
+    }
+
+    /// Records whether the balloon has no free page reporting, if annotations say what `wanted` says. A guest that
+    /// comes from another machine keeps the features that its devices have there.
+    pub(crate) const fn note_silence(&mut self, wanted: bool) -> bool {
+        if !self.arrives {
+            self.silent = wanted;
+        }
+        self.silent
     }
 
     /// The same layout for a new start: devices that were plugged in while it ran must be plugged in again.

@@ -109,6 +109,8 @@ pub struct Machine {
     pub root_ports: Vec<RootPort>,
     /// Bridges that replace root ports.
     pub bridges: Vec<PciBridge>,
+    /// Whether PCI devices can have memory above the guest's.
+    pub pci_hole64: bool,
     /// Controllers.
     pub controllers: Controllers,
     /// Network interfaces, in the manifest's order.

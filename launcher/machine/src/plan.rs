@@ -41,6 +41,7 @@ use crate::layout::{Given, Layout, Port};
 use crate::machine::{Identity, Machine, OnReboot};
 use crate::memory::Memory;
 use crate::units::Bytes;
+use barevirt_api::names::{NO_FREE_PAGES_ANNOTATION, NO_PCI_HOLE64_ANNOTATION};
 use barevirt_api::v1::{Devices, DomainSpec};
 use barevirt_api::valid::ValidVmi;
 
@@ -93,6 +94,7 @@ pub fn plan(vmi: &ValidVmi, facts: &Facts) -> Result<Machine, PlanError> {
     if layout.sockets().is_none() && topology.max_sockets > topology.sockets {
         layout.note_sockets(topology.sockets);
     }
+    let is_silent = layout.note_silence(vmi.annotation(NO_FREE_PAGES_ANNOTATION) == Some("true"));
     let ports = Ports { layout: &layout, addresses: &addresses };
 
     let mut controllers = planned_disks.controllers(&ports, virtio)?;
@@ -115,6 +117,9 @@ pub fn plan(vmi: &ValidVmi, facts: &Facts) -> Result<Machine, PlanError> {
         monitors: facts.monitors,
         root_ports: root_ports(&layout, &addresses.given, !has_hotplug),
         bridges: bridges(&addresses.given),
+        pci_hole64: vmi
+            .annotation(NO_PCI_HOLE64_ANNOTATION)
+            .is_none_or(|value| !value.eq_ignore_ascii_case("true")),
         controllers,
         nics,
         disks,
@@ -138,7 +143,7 @@ pub fn plan(vmi: &ValidVmi, facts: &Facts) -> Result<Machine, PlanError> {
             // features while it runs.
             .then(|| {
                 let only_cards = host_devices.iter().all(|device| device.card.is_some());
-                let free_page_reporting = only_cards && !filesystems::is_touched(vmi);
+                let free_page_reporting = only_cards && !filesystems::is_touched(vmi) && !is_silent;
                 ports.seat(Balloon::ID).map(|seat| Balloon { seat, virtio, free_page_reporting })
             })
             .transpose()?,

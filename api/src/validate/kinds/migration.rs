@@ -12,6 +12,8 @@ use crate::validate::{Cause, CauseKind, Path, Requester};
 pub const SELECTOR_LABEL: &str = names::MIGRATION_SELECTOR_LABEL;
 /// Gate of migrations to another namespace or cluster.
 const DECENTRALIZED: &str = "DecentralizedLiveMigration";
+/// Annotation by which KubeVirt's tests give a migration's target another image.
+const IMAGE_ANNOTATION: &str = "kubevirt.io/func-test-migration-target-image-override";
 
 /// Fills in the defaults of a new migration: the label with its instance, and the finalizer that keeps it
 /// until virt-controller has ended the migration.
@@ -65,6 +67,9 @@ pub(super) fn rules(
             &Path::new("spec.priority"),
             "Migration priority queue, only virt-controller is allowed to set priority field",
         ));
+    }
+    if migration.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(IMAGE_ANNOTATION)) {
+        causes.push(Cause::not_supported_yet(&Path::new("metadata.annotations"), IMAGE_ANNOTATION));
     }
     match spec.vmi_name.as_deref().filter(|name| !name.is_empty()) {
         None => causes.push(Cause::required(&field, "vmiName is missing")),

@@ -215,6 +215,23 @@ fn an_empty_drive_has_a_gate() {
 }
 
 #[test]
+fn annotations_whose_features_are_not_built_are_refused_by_name() {
+    for annotation in
+        ["kubevirt.io/keep-launcher-alive-after-failure", "kubevirt.io/func-test-memory-hotplug-fail"]
+    {
+        let told = |value: &str| {
+            let object = instance(at(&[("/metadata/annotations", json!({annotation: value}))]));
+            let causes = vmi_create(&object, Requester::User, &Gates::all());
+            causes.into_iter().map(|cause| (cause.field, cause.message)).collect::<Vec<_>>()
+        };
+        let message = format!("metadata.annotations {annotation} is not supported yet");
+        let refused = [("metadata.annotations".to_owned(), message)];
+        assert_eq!([told("true"), told("")], [refused.to_vec(), refused.to_vec()]);
+        assert_eq!(told("false"), []);
+    }
+}
+
+#[test]
 fn annotations_have_gates_too() {
     for (annotation, gate, message) in [
         (

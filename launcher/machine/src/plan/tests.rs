@@ -339,3 +339,35 @@ fn older_devices_than_there_are_io_ports_for_are_refused_by_name() {
     assert!(error.starts_with("spec.domain.devices.useVirtioTransitional: "), "{error}");
     assert_eq!(older(20, "scsi").unwrap().matches("-transitional").count(), 4);
 }
+
+#[test]
+fn a_guest_that_moves_reports_free_pages_as_at_its_start() {
+    let on = |value: &str| {
+        let mut manifest = vmi(&[disk("a", "virtio")]);
+        manifest["metadata"]["annotations"] = json!({ NO_FREE_PAGES_ANNOTATION: value });
+        valid(manifest)
+    };
+    let reports = |vmi: &ValidVmi, layout: Option<Layout>| {
+        let machine = plan(vmi, &Facts { layout, ..facts(vmi) }).unwrap();
+        (machine.balloon.unwrap().free_page_reporting, machine.layout)
+    };
+    for (there, here) in [("true", "false"), ("false", "true")] {
+        let (before, layout) = reports(&on(there), None);
+        assert_eq!(before, there == "false");
+        let layout = Layout::saved(&layout.to_saved()).unwrap();
+        assert_eq!(reports(&on(here), Some(layout.clone().for_arrival())).0, before, "{there}");
+        assert_ne!(reports(&on(here), Some(layout.for_start())).0, before, "{there}");
+    }
+}
+
+#[test]
+fn pci_memory_stays_low_if_the_annotation_says_so() {
+    let argv = |value: &str| {
+        let mut manifest = vmi(&[]);
+        manifest["metadata"]["annotations"] = json!({ NO_PCI_HOLE64_ANNOTATION: value });
+        crate::argv(&planned(&valid(manifest)))
+    };
+    let hole = "q35-pcihost.pci-hole64-size=0".to_owned();
+    assert!(argv("true").contains(&hole) && argv("TRUE").contains(&hole));
+    assert!(!argv("false").contains(&hole) && !argv("").contains(&hole));
+}

@@ -54,6 +54,12 @@ fn new_migrations() {
             ("/spec/vmiName", json!(""), "spec.vmiName", "vmiName is missing"),
             ("/spec/priority", json!("system-critical"), "spec.priority", "only virt-controller is allowed"),
             (
+                "/metadata/annotations",
+                json!({"kubevirt.io/func-test-migration-target-image-override": "other"}),
+                "metadata.annotations",
+                "target-image-override is not supported yet",
+            ),
+            (
                 "/spec/receive",
                 json!({"migrationID": "1"}),
                 "spec",
