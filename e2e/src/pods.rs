@@ -1,6 +1,6 @@
 //! Plain pods beside the guests: clients and servers.
 
-use crate::command::Output;
+use crate::command::{Output, try_kubectl_with};
 use crate::container::Container;
 use crate::namespace::Namespace;
 use crate::node::Node;
@@ -84,6 +84,19 @@ pub fn limit(namespace: &Namespace, pods: &str) -> Result<()> {
         quota["status"]["hard"]["pods"] == pods && quota["status"]["used"]["pods"].is_string()
     };
     namespace.wait("resourcequota", "pods", "to count the pods", SOON, counts).map(drop)
+}
+
+/// Evicts a pod, as `kubectl drain` does, without a cordon of its node.
+///
+/// # Errors
+/// When `kubectl` cannot be run. A denied eviction is no error: its code is not 0.
+pub fn evict(namespace: &Namespace, pod: &str) -> Result<Output> {
+    let path = format!("/api/v1/namespaces/{}/pods/{pod}/eviction", namespace.name());
+    let eviction = json!({
+        "apiVersion": "policy/v1", "kind": "Eviction",
+        "metadata": { "name": pod, "namespace": namespace.name() },
+    });
+    try_kubectl_with(&["create", "--raw", &path, "-f", "-"], &eviction.to_string())
 }
 
 fn wait_running(namespace: &Namespace, name: &str) -> Result<()> {

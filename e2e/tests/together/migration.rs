@@ -3,10 +3,10 @@
 //! the initial file system, in their memory.
 
 use anyhow::{Context, ensure};
-use barevirt_e2e::command::{try_kubectl_with, try_virtctl};
+use barevirt_e2e::command::try_virtctl;
 use barevirt_e2e::moving_guest::{COMMAND, Guest, machine, migration, node, stays};
 use barevirt_e2e::wait::{self, BOOT, RUNNING, SOON};
-use barevirt_e2e::{Console, condition, guest, in_namespace};
+use barevirt_e2e::{Console, condition, guest, in_namespace, pods};
 use serde_json::{Value, json};
 
 /// A disk on a claim.
@@ -274,11 +274,7 @@ fn an_eviction_moves_a_guest_that_can_move() {
         let guest = Guest::start(namespace, &machine("vm"), "vm")?;
         let (home, before) = (node(&guest.vmi()?), guest.count()?);
         let [(pod, _)] = &guest.pods()?[..] else { anyhow::bail!("one pod was expected") };
-        // The evictions of `kubectl drain`, repeated, without a cordon of the node.
-        let path = format!("/api/v1/namespaces/{}/pods/{pod}/eviction", namespace.name());
-        let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction",
-            "metadata": {"name": pod, "namespace": namespace.name()}});
-        let answer = try_kubectl_with(&["create", "--raw", &path, "-f", "-"], &eviction.to_string())?;
+        let answer = pods::evict(namespace, pod)?;
         let words = format!("Eviction triggered evacuation of VMI \"{}/vm\"", namespace.name());
         ensure!(answer.code != 0 && answer.text().replace('\\', "").contains(&words), "{}", answer.text());
         guest.wait_migration("Succeeded")?;

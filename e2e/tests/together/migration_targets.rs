@@ -1,7 +1,7 @@
 //! Migrations whose target does not come up at once: a quota or the nodes have no room for it, or the node of the guest
 //! already sends as many guests as the settings allow.
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use barevirt_e2e::moving_guest::{Guest, machine, migration, node, stays};
 use barevirt_e2e::wait::{self, MOVED, SOON};
 use barevirt_e2e::{condition, guest, in_namespace, pods};
@@ -17,11 +17,18 @@ fn a_guest_stays_while_there_is_no_room_for_its_target() {
         let guest = Guest::start(namespace, &machine("vm"), "vm")?;
         let home = node(&guest.vmi()?);
         let before = guest.count()?;
+        let [(launcher, _)] = &guest.pods()?[..] else { bail!("one pod was expected") };
         let mut first = migration("first", "vm");
         first["metadata"]["annotations"] =
-            json!({ "kubevirt.io/migrationUnschedulablePodTimeoutSeconds": "5" });
+            json!({ "kubevirt.io/migrationUnschedulablePodTimeoutSeconds": "10" });
         first["spec"]["addedNodeSelector"] = json!({ "kubernetes.io/hostname": "nowhere" });
         namespace.apply(&first)?;
+        let target = wait::until("the target pod to be made", SOON, || {
+            Ok(guest.pods()?.into_iter().map(|(pod, _)| pod).find(|pod| pod != launcher))
+        })?;
+        let denied = pods::evict(namespace, &target)?;
+        let words = "Eviction request for target Pod";
+        ensure!(denied.code != 0 && denied.text().contains(words), "{}", denied.text());
         guest.wait_migration("Failed")?;
         namespace.wait_event("first", "migrationTargetPodUnschedulable")?;
         namespace.delete("vmim", "first")?;

@@ -3,7 +3,7 @@
 
 use anyhow::{Result, ensure};
 use barevirt_e2e::wait::{self, BOOT, RUNNING, SHUTDOWN, SOON};
-use barevirt_e2e::{Console, Namespace, Node, guest, in_namespace};
+use barevirt_e2e::{Console, Namespace, Node, guest, in_namespace, pods};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -254,11 +254,7 @@ fn evictions_of_what_cannot_move_follow_the_strategy() {
         };
         let evict = |name: &str| {
             let pod = namespace.launcher(name)?["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-            let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction",
-                "metadata": {"name": pod, "namespace": namespace.name()}});
-            let path = format!("/api/v1/namespaces/{}/pods/{pod}/eviction", namespace.name());
-            let arguments = ["create", "--raw", &path, "-f", "-"];
-            barevirt_e2e::command::try_kubectl_with(&arguments, &eviction.to_string())
+            pods::evict(namespace, &pod)
         };
         for (name, strategy) in
             [("live", "LiveMigrate"), ("maybe", "LiveMigrateIfPossible"), ("external", "External")]

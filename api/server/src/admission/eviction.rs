@@ -2,19 +2,26 @@
 //! instance, because the guest has its disk.
 //!
 //! A pod only counts as such if the controller has recorded it on its instance, because the pod's owner can
-//! write its name and labels. The API server sends two reviews for one eviction. One webhook decides whether
-//! the pod is evicted; it answers every client and writes nothing. The other marks the instance that has to
-//! move; only the API server knows its path (docs/adr/0012).
+//! write its name and labels. The target pod of a migration is recorded late: before that, its labels and the
+//! unfinished migration that they name say what it is.
+//!
+//! The API server sends two reviews for one eviction. One webhook decides whether the pod is evicted; it
+//! answers every client and writes nothing. The other marks the instance that has to move; only the API server
+//! knows its path (docs/adr/0012).
 //!
 //! If an object cannot be read, the pod stays, and the client tries the eviction again, as with a disruption
 //! budget.
 
-use barevirt_api::names::{APP_HOTPLUG_DISK, APP_LABEL, APP_LAUNCHER, DOMAIN_ANNOTATION, is_final_phase};
+use barevirt_api::hotplug::target_pods;
+use barevirt_api::names::{
+    APP_HOTPLUG_DISK, APP_LABEL, APP_LAUNCHER, CREATED_BY_LABEL, DOMAIN_ANNOTATION, MIGRATION_JOB_LABEL,
+    MIGRATION_SELECTOR_LABEL, is_final_phase, vmi_id,
+};
 use barevirt_api::settings::Settings;
-use barevirt_api::v1::VirtualMachineInstance;
+use barevirt_api::v1::{VirtualMachineInstance, VirtualMachineInstanceMigration};
 use barevirt_api::validate::kinds::eviction::{Decision, decide};
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{Patch, PatchParams};
+use kube::api::{ListParams, Patch, PatchParams};
 use kube::core::admission::AdmissionResponse;
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
@@ -92,7 +99,7 @@ async fn find(client: &Client, settings: &Settings, request: &Request) -> Result
             "cannot evict hotplug pod: {pod} associated with running vmi: {name} in namespace {namespace}"
         ));
     }
-    if !is_launcher_of(&instance, pod) {
+    if !is_launcher_of(&instance, pod) && !is_target_of(client, namespace, &instance, pod).await? {
         return Ok(passes());
     }
     let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone());
@@ -111,11 +118,14 @@ fn instance_name(pod: &Pod) -> Option<&str> {
 
 /// Whether a pod is an attachment pod of an instance that has not ended.
 fn holds_disk_of(instance: &VirtualMachineInstance, pod: &Pod) -> bool {
-    let Some(status) = &instance.status else { return false };
-    let mut recorded = status.volume_status.iter().filter_map(|volume| volume.hotplug_volume.as_ref());
+    let (Some(status), Some(uid)) = (&instance.status, pod.metadata.uid.as_deref()) else { return false };
+    let recorded = status.volume_status.iter().filter_map(|volume| volume.hotplug_volume.as_ref());
+    let mut here = recorded.filter_map(|recorded| recorded.attach_pod_uid.as_deref());
+    // A guest that moves will have the disk on the other node.
+    let moving = status.migration_state.as_ref().filter(|state| state.end_timestamp.is_none());
+    let mut there = moving.into_iter().flat_map(target_pods);
     !is_final_phase(status.phase.as_deref().unwrap_or_default())
-        && pod.metadata.uid.is_some()
-        && recorded.any(|recorded| recorded.attach_pod_uid == pod.metadata.uid)
+        && (here.any(|known| known == uid) || there.any(|known| known == uid))
 }
 
 fn is_launcher_of(instance: &VirtualMachineInstance, pod: &Pod) -> bool {
@@ -123,6 +133,36 @@ fn is_launcher_of(instance: &VirtualMachineInstance, pod: &Pod) -> bool {
     let node = instance.status.as_ref().and_then(|status| status.active_pods.get(uid));
     // An instance without a node has no guest yet.
     node.is_some_and(|node| !node.is_empty())
+}
+
+/// Whether the guest is to move to this pod, and was not handed over yet.
+async fn is_target_of(
+    client: &Client,
+    namespace: &str,
+    instance: &VirtualMachineInstance,
+    pod: &Pod,
+) -> Result<bool, String> {
+    let Some(job) = job(instance, pod) else { return Ok(false) };
+    let migrations: Api<VirtualMachineInstanceMigration> = Api::namespaced(client.clone(), namespace);
+    let selector = format!("{MIGRATION_SELECTOR_LABEL}={}", vmi_id(&instance.name_any()));
+    let found = migrations.list(&ListParams::default().labels(&selector)).await;
+    let found =
+        found.map_err(|error| format!("kubevirt failed listing the migrations of the vmi: {error}"))?;
+    Ok(found.items.iter().any(|migration| is_under_way(migration, job)))
+}
+
+/// UID of the migration that a launcher of the instance is the target of, by its labels.
+fn job<'a>(instance: &VirtualMachineInstance, pod: &'a Pod) -> Option<&'a str> {
+    let labels = pod.labels();
+    let is_launcher = labels.get(APP_LABEL).is_some_and(|app| app == APP_LAUNCHER);
+    let uid = instance.metadata.uid.as_ref()?;
+    let is_own = labels.get(CREATED_BY_LABEL) == Some(uid);
+    labels.get(MIGRATION_JOB_LABEL).filter(|_| is_launcher && is_own).map(String::as_str)
+}
+
+fn is_under_way(migration: &VirtualMachineInstanceMigration, uid: &str) -> bool {
+    let phase = migration.status.as_ref().and_then(|status| status.phase.as_deref());
+    migration.metadata.uid.as_deref() == Some(uid) && !is_final_phase(phase.unwrap_or_default())
 }
 
 fn marked(node: Option<&str>, request: &Request) -> Value {
@@ -206,6 +246,23 @@ mod tests {
     }
 
     #[test]
+    fn an_attachment_pod_that_a_guest_moves_to_stays_until_the_migration_has_ended() {
+        let label = json!({ "kubevirt.io": "hotplug-disk" });
+        let ended = json!("2026-11-27T10:00:00Z");
+        for (pods, end, holds) in
+            [("p-0,p-1", Value::Null, true), ("p-0", Value::Null, false), ("p-0,p-1", ended, false)]
+        {
+            let instance: VirtualMachineInstance = from_value(json!({
+                "metadata": { "name": "web" }, "spec": { "domain": { "devices": {} } },
+                "status": { "phase": "Running", "migrationState": {
+                    "migrationUid": "m-1", "targetAttachmentPodUID": pods, "endTimestamp": end } },
+            }))
+            .unwrap();
+            assert_eq!(holds_disk_of(&instance, &pod(&label, "Running")), holds, "{pods}");
+        }
+    }
+
+    #[test]
     fn a_mark_names_the_node_and_a_descheduler() {
         let plain = request(&json!({ "metadata": { "name": "virt-launcher-web-x" } }), false);
         assert_eq!(marked(Some("node01"), &plain), json!({ "status": { "evacuationNodeName": "node01" } }));
@@ -217,28 +274,33 @@ mod tests {
         );
     }
 
-    /// A minimal API server for evictions, which counts writes.
-    async fn api_server(writes: Arc<AtomicUsize>) -> Client {
+    /// A minimal API server for evictions, which counts writes. It has one pod, an instance and a migration.
+    async fn api_server(writes: Arc<AtomicUsize>, pod: Value, migration: Value) -> Client {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         tokio::spawn(async move {
             loop {
                 let (tcp, _) = listener.accept().await.unwrap();
-                let writes = writes.clone();
+                let (writes, pod, migration) = (writes.clone(), pod.clone(), migration.clone());
                 let service = service_fn(move |asked: hyper::Request<Incoming>| {
                     if asked.method() != hyper::Method::GET {
                         writes.fetch_add(1, Ordering::Relaxed);
                     }
-                    let body = if asked.uri().path().contains("/pods/") {
-                        let mut pod =
-                            serde_json::to_value(pod(&json!({ "kubevirt.io": "virt-launcher" }), "Running"))
-                                .unwrap();
-                        pod["spec"] = json!({ "nodeName": "node01", "containers": [] });
-                        pod
+                    let path = asked.uri().path();
+                    let body = if path.contains("/pods/") {
+                        pod.clone()
+                    } else if path.ends_with("/virtualmachineinstancemigrations") {
+                        let of_instance =
+                            asked.uri().query().is_some_and(|query| query.contains("vmi-name%3Dweb"));
+                        assert!(of_instance, "{}", asked.uri());
+                        json!({
+                            "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstanceMigrationList",
+                            "metadata": {}, "items": [migration],
+                        })
                     } else {
                         json!({
                             "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance",
-                            "metadata": { "name": "web", "namespace": "shop" },
+                            "metadata": { "name": "web", "namespace": "shop", "uid": "i-1" },
                             "spec": { "evictionStrategy": "External", "domain": { "devices": {} } },
                             "status": { "phase": "Running", "nodeName": "node01", "activePods": { "p-1": "node01" } },
                         })
@@ -254,10 +316,19 @@ mod tests {
         Client::try_from(kube::Config::new(format!("http://{address}").parse().unwrap())).unwrap()
     }
 
+    /// A pod as the API server has it.
+    fn stored(uid: &str, node: &str, labels: &Value) -> Value {
+        let mut pod = serde_json::to_value(pod(labels, "Running")).unwrap();
+        pod["metadata"]["uid"] = json!(uid);
+        pod["spec"] = json!({ "nodeName": node, "containers": [] });
+        pod
+    }
+
     #[tokio::test]
     async fn an_eviction_review_writes_nothing() {
         let writes = Arc::new(AtomicUsize::new(0));
-        let client = api_server(writes.clone()).await;
+        let launcher = stored("p-1", "node01", &json!({ "kubevirt.io": "virt-launcher" }));
+        let client = api_server(writes.clone(), launcher, json!({})).await;
         let (settings, review) = (Settings::default(), request(&json!({ "metadata": {} }), false));
         let response = answer(&client, &settings, &review).await;
         assert_eq!((response.allowed, response.result.code), (false, 429));
@@ -265,6 +336,35 @@ mod tests {
         assert_eq!(writes.load(Ordering::Relaxed), 0);
         super::mark(&client, &settings, &review).await.unwrap();
         assert_eq!(writes.load(Ordering::Relaxed), 1);
+    }
+
+    #[tokio::test]
+    async fn the_target_of_an_unfinished_migration_stays_before_the_hand_over() {
+        let cases = [
+            ("i-1", "m-1", "Scheduling", false),
+            ("i-1", "m-1", "", false),
+            // It has ended, is another one, or another instance's.
+            ("i-1", "m-1", "Failed", true),
+            ("i-1", "m-2", "Scheduling", true),
+            ("i-2", "m-1", "Scheduling", true),
+        ];
+        for (instance, job, phase, passes) in cases {
+            let writes = Arc::new(AtomicUsize::new(0));
+            let labels = json!({ "kubevirt.io": "virt-launcher", "kubevirt.io/created-by": instance,
+                                 "kubevirt.io/migrationJobUID": job });
+            let migration = json!({ "metadata": { "name": "move", "uid": "m-1" },
+                                    "spec": { "vmiName": "web" }, "status": { "phase": phase } });
+            let client = api_server(writes.clone(), stored("p-2", "node02", &labels), migration).await;
+            let (settings, review) = (Settings::default(), request(&json!({ "metadata": {} }), false));
+            let response = answer(&client, &settings, &review).await;
+            assert_eq!(response.allowed, passes, "{instance} {job} {phase}: {}", response.result.message);
+            if !passes {
+                assert_eq!(response.result.code, 429);
+                assert_eq!(response.result.message, "Eviction request for target Pod");
+            }
+            super::mark(&client, &settings, &review).await.unwrap();
+            assert_eq!(writes.load(Ordering::Relaxed), 0);
+        }
     }
 
     #[test]
