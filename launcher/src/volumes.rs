@@ -14,7 +14,7 @@ use barevirt_api::quantity;
 use barevirt_api::v1::{HostDisk, Volume, VolumeClaim};
 use barevirt_api::valid::{ValidDisk, ValidVmi};
 use barevirt_machine::{Cache, FdSet, FdSetMember, FileSource, ImageFormat, VolumeFacts};
-use barevirt_protocol::v1::ClaimDisk;
+use barevirt_protocol::v1::{ClaimDisk, DiskTrouble};
 
 pub use self::made::Made;
 use crate::cloudinit::{CloudInitError, ConfigDrive};
@@ -153,6 +153,16 @@ pub struct Prepared {
     pub config_drives: Vec<ConfigDrive>,
     /// Disks that were made of the manifest and of objects.
     pub made: Vec<Made>,
+    /// New disks that are smaller than was asked for.
+    pub smaller: Vec<DiskTrouble>,
+}
+
+impl Prepared {
+    /// Keeps what a user is to be told about a disk.
+    fn note(&mut self, volume: &str, disk: &claim::Disk, room: &claim::Room) {
+        let told = disk.shortage(room).map(|why| format!("volume {volume}: {why}"));
+        self.smaller.extend(told.map(|text| DiskTrouble { volume: volume.to_owned(), text }));
+    }
 }
 
 /// Prepares every volume. `bases` are the images, by the name of their volume.
@@ -282,6 +292,7 @@ fn on_claim(
         found => found,
     }
     .map_err(|source| VolumeError::Claim { volume: name.clone(), source })?;
+    prepared.note(name, &found, &places_of_claims.room);
     // Guests that share a file would change its length at the same time.
     if access == Access::Write && !places.comes {
         growing::at_start(vmi, name, &mut found, &places.claims.room);
@@ -291,7 +302,7 @@ fn on_claim(
         let device = found.device.as_deref();
         prepared.growing.extend(Growing::of(vmi, name, claim.name, found.file.as_fd(), device));
     }
-    let claim::Disk { file, length, device } = found;
+    let claim::Disk { file, length, device, short_of: _ } = found;
     let overlay = (claim.is_ephemeral && is_written).then(|| {
         let path = places.directory.join(format!("{name}.overlay.qcow2"));
         make(name, &path, length).map(|()| source_of(&path))
@@ -328,6 +339,7 @@ fn on_node(
     let mounted = places.claims.directories.join(name);
     let found = host::find(source, &mounted, read_only, &places.claims.room)
         .map_err(|source| VolumeError::HostDisk { volume: name.clone(), source })?;
+    prepared.note(name, &found, &places.claims.room);
     let cache = claim::cached(&disk.disk, &found.file)
         .map_err(|source| VolumeError::Cache { volume: name.clone(), source })?;
     let source = hold(name, found.file, descriptors, &mut prepared.fd_sets);

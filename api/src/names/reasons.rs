@@ -44,6 +44,8 @@ pub const REASON_PVC_NOT_READY: &str = "PVCNotReady";
 pub const REASON_HOTPLUG_FAILED: &str = "FailedHotplugSync";
 /// Reason of a volume whose disk could not be made as large as its claim allows; written by the handler.
 pub const REASON_DISK_NOT_GROWN: &str = "DiskNotGrown";
+/// Reason of the event about a new disk that is a little smaller than was asked for; written by the handler.
+pub const REASON_SMALLER_DISK: &str = "ToleratedSmallPV";
 /// Reason of a volume whose attachment pod no longer runs.
 pub const REASON_MISSING_ATTACHMENT_POD: &str = "MissingAttachmentPod";
 /// Event reason: an object could not be created.

@@ -154,6 +154,7 @@ impl Sanitize for LauncherStatus {
             claim_disks,
             not_grown,
             made_disks,
+            smaller,
         } = self;
         reason.retain(|letter| letter.is_ascii_alphanumeric());
         cut(reason, REASON);
@@ -180,6 +181,7 @@ impl Sanitize for LauncherStatus {
         all(claim_disks, DISKS);
         all(not_grown, DISKS);
         all(made_disks, DISKS);
+        all(smaller, DISKS);
         all(cards, INTERFACES);
         if let Some(MigrationStatus { uid, reason, .. }) = migration {
             // No migration has a UID that is too long.

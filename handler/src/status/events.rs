@@ -6,9 +6,11 @@ use barevirt_api::names::{
     REASON_ACCESS_CREDENTIALS_FAILED, REASON_ACCESS_CREDENTIALS_SYNCED, REASON_CONNECTION_BROKEN,
     REASON_CONNECTION_REPLACED, REASON_DELETED, REASON_DISK_NOT_GROWN, REASON_GUEST_PANICKED,
     REASON_IO_ERROR, REASON_MIGRATED, REASON_NO_POST_COPY, REASON_PAUSED_IO_ERROR, REASON_PING_FAILED,
-    REASON_SHUTTING_DOWN, REASON_STARTED, REASON_STOPPED, REASON_SYNC_FAILED, is_final_phase,
+    REASON_SHUTTING_DOWN, REASON_SMALLER_DISK, REASON_STARTED, REASON_STOPPED, REASON_SYNC_FAILED,
+    is_final_phase,
 };
 use barevirt_api::v1::{Condition, VirtualMachineInstance, VirtualMachineInstanceStatus, VolumeStatus};
+use barevirt_protocol::v1::LauncherStatus;
 use kube::runtime::events::{Event, EventType};
 
 /// The field `action` of the events.
@@ -126,6 +128,19 @@ fn volumes<'a>(
         let type_ = if stands { EventType::Warning } else { EventType::Normal };
         (is_news && !has_grown).then(|| event(type_, reason, message))
     })
+}
+
+/// New disks that are smaller than was asked for; told when their guest has started.
+pub fn smaller_disks(
+    before: &VirtualMachineInstanceStatus,
+    after: &VirtualMachineInstanceStatus,
+    launcher: &LauncherStatus,
+) -> Vec<Event> {
+    if before.phase == after.phase || after.phase.as_deref() != Some(PHASE_RUNNING) {
+        return Vec::new();
+    }
+    let told = launcher.smaller.iter().map(|disk| disk.text.clone());
+    told.map(|text| event(EventType::Normal, REASON_SMALLER_DISK, text)).collect()
 }
 
 /// A disk error has stopped the guest.
@@ -303,6 +318,22 @@ mod tests {
             events_of(&status("Running"), &panicked).into_iter().map(|(reason, _)| reason).collect();
         assert_eq!(reasons, ["GuestPanicked", "Stopped"]);
         assert_eq!(events_of(&panicked, &panicked), []);
+    }
+
+    #[test]
+    fn a_disk_that_is_smaller_is_told_when_its_guest_has_started() {
+        use barevirt_protocol::v1::DiskTrouble;
+        let trouble = DiskTrouble { volume: "data".to_owned(), text: "it is small".to_owned() };
+        let launcher = LauncherStatus { smaller: vec![trouble], ..LauncherStatus::default() };
+        let told = |before: &str, after: &str| smaller_disks(&status(before), &status(after), &launcher);
+        let events = told("Scheduled", "Running");
+        assert_eq!(events.len(), 1);
+        assert_eq!(
+            (events[0].reason.as_str(), events[0].note.as_deref()),
+            ("ToleratedSmallPV", Some("it is small"))
+        );
+        assert!(matches!(events[0].type_, EventType::Normal));
+        assert!(told("Running", "Running").is_empty() && told("Scheduled", "Failed").is_empty());
     }
 
     #[test]

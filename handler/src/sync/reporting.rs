@@ -24,10 +24,10 @@ impl Task {
         wanted: &VirtualMachineInstanceStatus,
     ) -> Result<(), TaskError> {
         let report = self.session.as_ref().map(Session::report);
-        let layout = report
-            .as_ref()
-            .and_then(|report| report.status.as_ref())
-            .map(|status| status.pci_layout.as_str());
+        let launcher = report.as_ref().and_then(|report| report.status.as_ref());
+        let layout = launcher.map(|status| status.pci_layout.as_str());
+        let before = vmi.status.clone().unwrap_or_default();
+        let smaller = launcher.map(|launcher| events::smaller_disks(&before, wanted, launcher));
         let Some(patch) = patch::patch(vmi, wanted, layout.unwrap_or_default()) else { return Ok(()) };
         let namespace = vmi.metadata.namespace.as_deref().unwrap_or_default();
         let name = vmi.metadata.name.as_deref().unwrap_or_default();
@@ -38,9 +38,9 @@ impl Task {
         let answer = timeout(API_DEADLINE, api.patch(name, &params, &body)).await;
         let after =
             answer.map_err(|_| TaskError::ApiDeadline)?.map_err(|error| TaskError::Api(Box::new(error)))?;
-        let before = vmi.status.clone().unwrap_or_default();
         let deleting = vmi.metadata.deletion_timestamp.is_some();
         let mut events = events::transitions(&before, wanted, deleting);
+        events.extend(smaller.unwrap_or_default());
         events.extend(events::not_movable(vmi.spec.eviction_strategy.as_deref(), &before, wanted));
         if before.phase != wanted.phase {
             info!(phase = wanted.phase, reason = wanted.reason, "phase reported");

@@ -192,7 +192,9 @@ fn routes_and_cards() {
         "ba0208 0a0164 10ac02 1801",
     );
     let trouble = DiskTrouble { volume: "d".into(), text: "t".into() };
-    golden(&LauncherStatus { not_grown: vec![trouble], ..LauncherStatus::default() }, "b20206 0a0164 120174");
+    let not_grown = vec![trouble.clone()];
+    golden(&LauncherStatus { not_grown, ..LauncherStatus::default() }, "b20206 0a0164 120174");
+    golden(&LauncherStatus { smaller: vec![trouble], ..LauncherStatus::default() }, "c20206 0a0164 120174");
 }
 
 #[test]

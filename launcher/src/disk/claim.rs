@@ -92,6 +92,19 @@ pub struct Disk {
     pub length: u64,
     /// Path of the device, if it is one.
     pub device: Option<PathBuf>,
+    /// The length that was asked for, if the file is new and there was no space for so much.
+    pub short_of: Option<u64>,
+}
+
+impl Disk {
+    /// What to tell a user about a new disk that is smaller than was asked for.
+    #[must_use]
+    pub fn shortage(&self, room: &Room) -> Option<String> {
+        let (wanted, length, percent) = (self.short_of?, self.length, room.tolerated_percent);
+        Some(format!(
+            "there is no space for a disk of {wanted} bytes; it has {length}, which is no more than {percent} % less"
+        ))
+    }
 }
 
 /// Why a claim has no usable disk.
@@ -220,12 +233,14 @@ pub(super) fn image(root: &OwnedFd, wanted: &Wanted<'_>, room: &Room) -> Result<
         return Err(ClaimError::NoFile(name.to_owned()));
     }
     let mut length = found.len();
+    let mut short_of = None;
     // Also for an image whose creation was interrupted.
     if length == 0 {
         if !makes {
             return Err(ClaimError::NoImage);
         }
         length = new_size(root, name, size, room)?;
+        short_of = size.map(aligned).filter(|wanted| length < *wanted);
         file.set_len(length)
             .and_then(|()| file.sync_all())
             .map_err(|source| ClaimError::Io { what: format!("make {name}"), source })?;
@@ -233,7 +248,7 @@ pub(super) fn image(root: &OwnedFd, wanted: &Wanted<'_>, room: &Room) -> Result<
     }
     // O_NONBLOCK would stay set on the open file, so it is cleared.
     fcntl(&file, FcntlArg::F_SETFL(access)).map_err(|errno| failed(format!("open {name}"), errno))?;
-    Ok(Disk { file: file.into(), length, device: None })
+    Ok(Disk { file: file.into(), length, device: None, short_of })
 }
 
 /// Cache mode of a disk on this file or device: without the page cache if possible, unless the manifest gives
@@ -304,7 +319,7 @@ fn device(path: PathBuf, access: Access) -> Result<Disk, ClaimError> {
     let length = io::Seek::seek(&mut file, io::SeekFrom::End(0));
     let length =
         length.map_err(|source| ClaimError::Io { what: format!("find the size of {}", what()), source })?;
-    Ok(Disk { file: file.into(), length, device: Some(path) })
+    Ok(Disk { file: file.into(), length, device: Some(path), short_of: None })
 }
 
 fn refused(what: String, error: io::Error, hint: &'static str) -> ClaimError {
@@ -385,6 +400,32 @@ mod tests {
         // An empty disk is not allowed.
         assert_eq!(fit(0, 100, 100, MIB - 1), None);
         assert_eq!(fit(u64::MAX, 10, 100, u64::MAX), None);
+    }
+
+    #[test]
+    fn a_new_disk_that_is_smaller_says_so_once() {
+        let (_root, mut places, _) = places();
+        let find = |places: &Places, size| {
+            let disk = find("data", Access::Write, Some(size), places).unwrap();
+            (disk.length, disk.shortage(&places.room))
+        };
+        let free = {
+            let found = nix::sys::statvfs::statvfs(&places.directories).unwrap();
+            found.blocks_available().saturating_mul(found.fragment_size())
+        };
+        // Others may write to the file system meanwhile.
+        places.room = Room { reserve: free / 2, tolerated_percent: 90 };
+        let (length, told) = find(&places, free);
+        let told = told.unwrap();
+        assert!(length < free, "{length} of {free}");
+        let wanted = aligned(free);
+        assert_eq!(
+            told,
+            format!(
+                "there is no space for a disk of {wanted} bytes; it has {length}, which is no more than 90 % less"
+            )
+        );
+        assert_eq!(find(&places, free), (length, None), "it is there already");
     }
 
     #[test]

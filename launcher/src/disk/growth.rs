@@ -168,7 +168,8 @@ mod tests {
         let path = directory.path().join("disk.img");
         std::fs::write(&path, b"kept").unwrap();
         let file = File::options().read(true).write(true).open(&path).unwrap();
-        let disk = |length| Disk { file: file.try_clone().unwrap().into(), length, device: None };
+        let disk =
+            |length| Disk { file: file.try_clone().unwrap().into(), length, device: None, short_of: None };
         assert_eq!(at_start(&disk(4), 3 * MIB + 1, &room(0)).unwrap(), 3 * MIB);
         let found = file.metadata().unwrap();
         assert_eq!(found.len(), 3 * MIB);
@@ -177,7 +178,8 @@ mod tests {
         assert_eq!(at_start(&disk(3 * MIB), 9 * MIB, &room(u64::MAX)).unwrap(), 3 * MIB);
         assert_eq!(std::fs::read(&path).unwrap().get(..4), Some(&b"kept"[..]));
         // A disk that is open only for reading stays as it is.
-        let disk = Disk { file: File::open(&path).unwrap().into(), length: 3 * MIB, device: None };
+        let file_to_read = File::open(&path).unwrap().into();
+        let disk = Disk { file: file_to_read, length: 3 * MIB, device: None, short_of: None };
         at_start(&disk, 4 * MIB, &room(0)).unwrap_err();
         assert_eq!(file.metadata().unwrap().len(), 3 * MIB);
     }

@@ -45,6 +45,8 @@ pub struct Circumstances {
     pub not_grown: Vec<DiskTrouble>,
     /// Disks that were made of the manifest and of objects.
     pub made_disks: Vec<MadeDisk>,
+    /// New disks that are smaller than was asked for.
+    pub smaller: Vec<DiskTrouble>,
 }
 
 /// The whole status.
@@ -80,6 +82,7 @@ pub fn report(status: &Status, circumstances: &Circumstances, guest: Option<&Fac
         claim_disks,
         not_grown,
         made_disks,
+        smaller,
     } = circumstances.clone();
     let since = running_since.and_then(|since| since.duration_since(UNIX_EPOCH).ok());
     let message = if stage == Stage::Waiting { waiting_for } else { message };
@@ -113,6 +116,7 @@ pub fn report(status: &Status, circumstances: &Circumstances, guest: Option<&Fac
         claim_disks,
         not_grown,
         made_disks,
+        smaller,
     }
 }
 

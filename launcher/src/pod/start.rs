@@ -207,7 +207,7 @@ fn put_together(
         .map_err(|error| GuestEnd::failed("VolumeFailed", error.to_string()))?;
 
     let disks = confine::disks(&volumes.volumes);
-    let claim_disks = volumes.on_claims.clone();
+    let (claim_disks, smaller) = (volumes.on_claims.clone(), volumes.smaller.clone());
     let made = volumes.made.clone();
     for device in std::mem::take(&mut volumes.late_locks) {
         spawn_local(late_lock::hold(device));
@@ -280,7 +280,7 @@ fn put_together(
         circumstances.pci_layout = assembly.layout.to_saved();
         let disks = assembly.launch.disks.local.iter();
         circumstances.local_disks = disks.map(|disk| disk.name.clone()).collect();
-        circumstances.claim_disks = claim_disks;
+        (circumstances.claim_disks, circumstances.smaller) = (claim_disks, smaller);
         // All of them are made now, also those that needed the places of devices.
         circumstances.made_disks = made.iter().filter_map(Made::report).collect();
     });
