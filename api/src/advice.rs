@@ -33,7 +33,6 @@ pub const ADVICE: &[Advice] = &[
     row("disks.bootOrder", FROM_THE_START, PLUGGED),
     row("disks.cdrom", "give the drive a volume that is not hotpluggable", PLUGGED),
     row("disks.cdrom.bus", "use sata or scsi", "docs/api.md#virtualmachineinstance"),
-    row("disks.dedicatedIOThread", FROM_THE_START, PLUGGED),
     row("disks.disk.pciAddress", FROM_THE_START, PLUGGED),
     row("disks.lun.bus", "use scsi", "docs/claims.md#lun"),
     row("disks.lun.reservation", "a lun works without persistent reservations", "docs/claims.md#lun"),
@@ -126,10 +125,9 @@ mod tests {
     use crate::cause::{Cause, CauseKind, Path};
 
     /// Fields that are refused with some values, or in some machines.
-    const SOMETIMES: [&str; 10] = [
+    const SOMETIMES: [&str; 9] = [
         "disks.bootOrder",
         "disks.cdrom.bus",
-        "disks.dedicatedIOThread",
         "disks.disk.pciAddress",
         "disks.lun.bus",
         "filesystems.name",

@@ -86,10 +86,6 @@ fn shown(field: &Path, disk: &Disk, volume: &Volume, causes: &mut Vec<Cause>) {
             format!("{field} can only be mapped to a DataVolume or PersistentVolumeClaim volume."),
         ));
     }
-    if volume.is_hotpluggable() && disk.dedicated_io_thread == Some(true) {
-        let what = "of a disk that is plugged into a running machine";
-        causes.push(Cause::not_supported_yet(&field.child("dedicatedIOThread"), what));
-    }
     if volume.is_hotpluggable() && disk.boot_order.is_some() && !disk.is_cdrom() {
         let what = "of a disk that is plugged into a running machine";
         causes.push(Cause::not_supported_yet(&field.child("bootOrder"), what));

@@ -1,7 +1,9 @@
 //! Prints a machine as QEMU's command line. This cannot fail, and adds only options that all machines have.
 
 use crate::device::blockdev::Image;
+use crate::device::disk::Disk;
 use crate::device::flash::Flash;
+use crate::device::io_thread;
 use crate::device::serial::socket_chardev;
 use crate::device::sound::Sound;
 use crate::facts::{Accelerator, FdSet};
@@ -282,6 +284,9 @@ fn devices(argv: &mut Arguments, machine: &Machine) {
     );
     for thread in &machine.io_threads {
         argv.json("-object", &thread.object());
+    }
+    for id in machine.disks.iter().filter_map(Disk::own_thread) {
+        argv.json("-object", &io_thread::object(id));
     }
     argv.of("PCI root ports", &["spec.domain.devices"]);
     for port in &machine.root_ports {

@@ -7,6 +7,7 @@
 use crate::device::blockdev::Image;
 use crate::device::disk::Disk;
 use crate::device::host::HostDevice;
+use crate::device::io_thread;
 use crate::device::nic::Nic;
 use crate::props::Props;
 use serde_json::{Value, json};
@@ -34,7 +35,16 @@ pub struct Step {
 /// The steps that add a disk.
 #[must_use]
 pub fn attach_disk(disk: &Disk) -> Vec<Step> {
-    nodes(disk).chain([device(&disk.props(), disk.id())]).collect()
+    thread(disk).chain(nodes(disk)).chain([device(&disk.props(), disk.id())]).collect()
+}
+
+/// The step that makes the thread that comes with a disk.
+fn thread(disk: &Disk) -> impl Iterator<Item = Step> {
+    disk.own_thread().into_iter().map(|id| Step {
+        forward: Command { execute: "object-add", arguments: io_thread::object(id).to_value() },
+        inverse: Command { execute: "object-del", arguments: json!({ "id": id }) },
+        awaits_device: None,
+    })
 }
 
 /// The steps that put a disc into the CD drive of its name, which is empty. QEMU exchanges the medium of an open drive only.

@@ -255,18 +255,21 @@ fn hotplug_takes_the_same_disk_and_undoes_it() {
             serial: None,
             on_error: OnError::Stop,
             blocks: None,
-            served: Served::ByMainLoop,
+            served: Served::ByOwn("iothread-more".into()),
             queues: None,
         },
     };
+    let threads = |qemu: &mut Qemu| qemu.execute("query-iothreads", json!({})).unwrap().to_string();
     let steps = attach_disk(&disk);
     for step in &steps {
         qemu.execute(step.forward.execute, step.forward.arguments.clone()).unwrap();
     }
     assert_eq!(qemu.node_names().difference(&before).count(), 2);
+    assert!(threads(&mut qemu).contains("iothread-more"));
 
     qemu.undo(&steps);
     assert_eq!(qemu.node_names(), before);
+    assert_eq!(threads(&mut qemu), "[]");
 }
 
 #[test]

@@ -375,6 +375,10 @@ async fn undo(qmp: &Qmp, disk: &Disk, set: u32) -> Result<(), Error> {
         let delete = qmp::blockdev_del { node_name: node.as_str().to_owned() };
         unless_refused(qmp.execute(delete, Deadline::after(COMMAND)).await)?;
     }
+    if let Some(thread) = disk.own_thread() {
+        let delete = qmp::object_del { id: thread.to_owned() };
+        unless_refused(qmp.execute(delete, Deadline::after(COMMAND)).await)?;
+    }
     let remove = qmp::remove_fd { fdset_id: set.into(), fd: None };
     unless_refused(qmp.execute(remove, Deadline::after(COMMAND)).await)
 }

@@ -205,6 +205,8 @@ fn volumes_come_and_go() {
     let hot = plugged(scsi(), claim(json!(true)));
     assert_eq!(changed(&without, &hot), []);
     assert_eq!(changed(&hot, &without), []);
+    let own_thread = json!({"name": "data", "disk": {"bus": "virtio"}, "dedicatedIOThread": true});
+    assert_eq!(changed(&without, &plugged(own_thread, claim(json!(true)))), []);
     assert_eq!(
         vmi_update(&instance(without.clone()), &instance(hot.clone()), Requester::User, &Gates::default())
             .len(),

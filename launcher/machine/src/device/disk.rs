@@ -189,6 +189,15 @@ impl Disk {
         Some(serial.unwrap_or_else(|| format!("drive-ua-{}", self.name)))
     }
 
+    /// The id of the thread that comes and goes with it, if it has one.
+    #[must_use]
+    pub fn own_thread(&self) -> Option<&str> {
+        match &self.device.served {
+            Served::ByOwn(id) => Some(id),
+            Served::ByMainLoop | Served::By(_) | Served::ByPool(_) => None,
+        }
+    }
+
     /// Whether the guest may write to it.
     #[must_use]
     pub fn is_written(&self) -> bool {

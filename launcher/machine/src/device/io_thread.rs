@@ -1,5 +1,6 @@
 //! I/O threads for disks.
 
+use crate::name;
 use crate::props::Props;
 
 /// One thread, counted from 1.
@@ -14,8 +15,18 @@ impl IoThread {
     }
 
     pub(crate) fn object(self) -> Props {
-        Props::new("qom-type", "iothread").with("id", self.id())
+        object(&self.id())
     }
+}
+
+/// A thread with this id.
+pub(crate) fn object(id: &str) -> Props {
+    Props::new("qom-type", "iothread").with("id", id)
+}
+
+/// The id of the thread that comes and goes with a disk that is plugged in.
+pub(crate) fn plugged(disk: &str) -> String {
+    name::device("iothread", disk)
 }
 
 /// The threads that serve the queues of a disk or of the SCSI controller.
@@ -28,4 +39,6 @@ pub enum Served {
     By(IoThread),
     /// Several threads, each with a share of the queues.
     ByPool(Vec<IoThread>),
+    /// A thread with this id, which comes and goes with the disk.
+    ByOwn(String),
 }

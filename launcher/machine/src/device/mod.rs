@@ -58,6 +58,7 @@ impl Props {
         match by {
             Served::ByMainLoop => self,
             Served::By(thread) => self.with("iothread", thread.id()),
+            Served::ByOwn(id) => self.with("iothread", id.as_str()),
             Served::ByPool(threads) => {
                 let map: Vec<_> = threads.iter().map(|thread| json!({ "iothread": thread.id() })).collect();
                 self.with("iothread-vq-mapping", map)

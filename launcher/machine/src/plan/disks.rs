@@ -2,12 +2,12 @@
 
 use super::boot::BootOrder;
 use super::hot_disk::{came, not_there, prepared};
-use super::io_threads::IoThreads;
+use super::io_threads::{IoThreads, has_own};
 use super::ports::Ports;
 use crate::device::blockdev::{Aio, Cache, FileSource, Image, ReadMode};
 use crate::device::controller::{Controllers, SataController};
 use crate::device::disk::{Blocks, Bus, Disk, DiskDevice, DiskKind, IdeSlot, OnError};
-use crate::device::io_thread::{IoThread, Served};
+use crate::device::io_thread::{self, IoThread, Served};
 use crate::device::virtio::Virtio;
 use crate::error::PlanError;
 use crate::facts::{Facts, VolumeFacts};
@@ -55,7 +55,7 @@ pub(super) struct PlannedDisks {
 
 pub(super) fn plan(vmi: &ValidVmi, facts: &Facts, boot_order: &BootOrder) -> Result<PlannedDisks, PlanError> {
     let mut places = Places::default();
-    let mut threads = IoThreads::of(&vmi.spec().domain)?;
+    let mut threads = IoThreads::of(vmi.spec())?;
     let as_started = queues_as_started(vmi, facts);
     let many_queues = vmi.spec().domain.devices.block_multi_queue.unwrap_or(false);
     let mut disks = Vec::new();
@@ -96,7 +96,8 @@ pub(super) fn plan(vmi: &ValidVmi, facts: &Facts, boot_order: &BootOrder) -> Res
             (ApiBus::Sata | ApiBus::Usb, _) => return Err(not_there(valid, &field)),
         };
         let image = image(valid, ready, &field)?;
-        disks.push(planned(&valid.disk, Some(image), connection, &field)?.with_queues(as_started));
+        let planned = planned(&valid.disk, Some(image), connection, &field)?.with_queues(as_started);
+        disks.push(planned.with_own_thread(&valid.disk));
     }
     Ok(PlannedDisks {
         disks,
@@ -154,7 +155,7 @@ fn has_open_tray(disk: &v1::Disk) -> bool {
 fn queues(served: &Served, many: bool, cpus: u32) -> Option<u32> {
     match served {
         Served::ByPool(threads) => Some(cpus.max(u32::try_from(threads.len()).unwrap_or(u32::MAX))),
-        Served::ByMainLoop | Served::By(_) => many.then_some(cpus),
+        Served::ByMainLoop | Served::By(_) | Served::ByOwn(_) => many.then_some(cpus),
     }
 }
 
@@ -325,6 +326,16 @@ impl Planned {
     pub(super) fn with_queues(self, queues: Option<u32>) -> Self {
         let queues = queues.filter(|_| self.connection == Connection::Virtio);
         Self { queues, ..self }
+    }
+
+    /// The device with the thread that comes with it, if it asks for one: for a disk that is plugged in.
+    pub(super) fn with_own_thread(self, disk: &v1::Disk) -> Self {
+        if has_own(disk) && self.connection == Connection::Virtio {
+            let served = Served::ByOwn(io_thread::plugged(&disk.name));
+            Self { served, ..self }
+        } else {
+            self
+        }
     }
 
     pub(super) fn booted_from(self, boot_index: Option<u32>) -> Self {

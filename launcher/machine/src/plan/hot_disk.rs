@@ -151,7 +151,8 @@ impl HotDisks {
             }
             ApiBus::Sata | ApiBus::Usb => return Err(not_there(valid, &field)),
         };
-        let planned = disks::planned(&valid.disk, Some(image), connection, &field)?.with_queues(next.queues);
+        let planned = disks::planned(&valid.disk, Some(image), connection, &field)?;
+        let planned = planned.with_queues(next.queues).with_own_thread(&valid.disk);
         let disk =
             planned.finish(&Ports { layout: &next.layout, addresses: &Addresses::default() }, virtio)?;
         next.take(&disk);
@@ -318,6 +319,38 @@ mod tests {
         assert_ne!(*room.layout(), before);
         room.free(&two.disk);
         assert_eq!(*room.layout(), before);
+    }
+
+    #[test]
+    fn a_disk_brings_its_own_thread_and_takes_it_along() {
+        let mut object = vmi(&json!({})).into_inner();
+        for disk in &mut object.spec.domain.devices.disks {
+            disk.dedicated_io_thread = (disk.name == "two").then_some(true);
+        }
+        let vmi = ValidVmi::new(object).unwrap();
+        let mut facts = expected(&vmi, Accelerator::Tcg { buffer: Bytes::mib(32) }, Smbios::default());
+        let machine = crate::plan(&vmi, &facts).unwrap();
+        assert!(machine.io_threads.is_empty(), "no disk of the start has one");
+        let two = HotDisks::of(&machine, &vmi).plan(&vmi, &ready("two")).unwrap();
+        assert_eq!(
+            commands(&two),
+            [
+                "object-add iothread-two",
+                "blockdev-add file-two",
+                "blockdev-add disk-two",
+                "device_add disk-two"
+            ]
+        );
+        assert_eq!(two.steps.last().unwrap().forward.arguments["iothread"], "iothread-two");
+        assert_eq!(two.steps[0].inverse.execute, "object-del");
+        // A guest that moves has it on the other node, too.
+        facts.layout = Some(Layout::saved(&two.room.layout().to_saved()).unwrap());
+        facts.volumes.push(ready("two"));
+        let there = crate::plan(&vmi, &facts).unwrap();
+        assert_eq!(there.disks.last().unwrap().device, two.disk.device);
+        let line = crate::argv(&there);
+        let thread = r#"{"qom-type":"iothread","id":"iothread-two"}"#;
+        assert!(line.iter().any(|argument| argument == thread), "{line:?}");
     }
 
     #[test]

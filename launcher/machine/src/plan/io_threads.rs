@@ -2,11 +2,13 @@
 //!
 //! Threads 1 and up are shared in turn by the disks without their own thread; the threads of single disks
 //! follow. With a supplemental pool, all of its threads serve every disk, each with a share of the queues.
+//!
+//! The own thread of a disk that is plugged in comes and goes with the disk, and does not count here.
 
 use crate::device::io_thread::{IoThread, Served};
 use crate::error::PlanError;
 use barevirt_api::quantity;
-use barevirt_api::v1::{Cpu, Disk, DomainSpec, ResourceRequirements};
+use barevirt_api::v1::{Cpu, Disk, ResourceRequirements, VirtualMachineInstanceSpec};
 
 /// Most threads of a machine: KubeVirt has no limit, but the pod's limit on processes would end QEMU.
 const MOST: u32 = 256;
@@ -22,10 +24,16 @@ pub(super) struct IoThreads {
 }
 
 impl IoThreads {
-    pub(super) fn of(domain: &DomainSpec) -> Result<Self, PlanError> {
+    pub(super) fn of(spec: &VirtualMachineInstanceSpec) -> Result<Self, PlanError> {
+        let domain = &spec.domain;
         let policy = domain.io_threads_policy.as_deref().unwrap_or_default();
-        let disks = &domain.devices.disks;
-        let own = disks.iter().filter(|disk| has_own(disk)).count();
+        let brings_own = |disk: &&Disk| {
+            let mut hot = spec.volumes.iter().filter(|volume| volume.is_hotpluggable());
+            has_own(disk) && hot.any(|volume| volume.name == disk.name)
+        };
+        let disks = domain.devices.disks.iter().filter(|disk| !brings_own(disk));
+        let (own, others): (Vec<_>, Vec<_>) = disks.partition(|disk| has_own(disk));
+        let (own, others) = (own.len(), others.len());
         if policy.is_empty() && own == 0 {
             return Ok(Self::default());
         }
@@ -45,7 +53,7 @@ impl IoThreads {
             return Ok(Self { pool: (1..=count).map(IoThread).collect(), count, ..Self::default() });
         }
         let own = u32::try_from(own).unwrap_or(u32::MAX);
-        let others = u32::try_from(disks.len()).unwrap_or(u32::MAX).saturating_sub(own);
+        let others = u32::try_from(others).unwrap_or(u32::MAX);
         let limit = match policy {
             // QEMU's other threads have their own CPU, which one I/O thread can share.
             "auto" if domain.cpu.as_ref().is_some_and(is_isolated) => 1,
@@ -91,7 +99,7 @@ impl IoThreads {
 /// Number of threads that are assumed to keep one CPU busy.
 const THREADS_FOR_A_CPU: u32 = 2;
 
-fn has_own(disk: &Disk) -> bool {
+pub(super) fn has_own(disk: &Disk) -> bool {
     disk.dedicated_io_thread.unwrap_or(false)
 }
 
