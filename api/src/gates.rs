@@ -167,6 +167,11 @@ impl Gates {
         self.is_on(DECLARATIVE_HOTPLUG_VOLUMES) || self.is_on(HOTPLUG_VOLUMES)
     }
 
+    /// Whether volumes come and go of an instance alone, although a machine owns it.
+    pub fn plugs_ephemeral_volumes(&self) -> bool {
+        self.is_on(HOTPLUG_VOLUMES)
+    }
+
     /// Every gate is on. For objects that have passed admission.
     pub fn all() -> Self {
         Gates::new(GATES.iter().map(|(name, _)| (*name).to_owned()), [])
@@ -210,6 +215,8 @@ mod tests {
         let off = &["DeclarativeHotplugVolumes"];
         assert!(gates(&[], &[]).plugs_volumes() && gates(&["HotplugVolumes"], off).plugs_volumes());
         assert!(!gates(&[], off).plugs_volumes());
+        assert!(gates(&["HotplugVolumes"], off).plugs_ephemeral_volumes());
+        assert!(!gates(&[], &[]).plugs_ephemeral_volumes());
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! Which volumes of a specification can be plugged and unplugged while a guest runs, and their disks.
 
-use crate::names::VOLUME_READY;
+use crate::names::{EPHEMERAL_VOLUMES_ANNOTATION, VOLUME_READY};
 use crate::v1::{
     VirtualMachineInstance, VirtualMachineInstanceMigrationState, VirtualMachineInstanceSpec, VolumeStatus,
 };
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use std::collections::BTreeSet;
 
 /// Copies the pluggable volumes and their disks from `now` to `then`. Everything else in `then` stays, and
@@ -32,6 +33,13 @@ pub fn take_over(then: &mut VirtualMachineInstanceSpec, now: &VirtualMachineInst
 pub fn names(spec: &VirtualMachineInstanceSpec) -> BTreeSet<String> {
     let hot = spec.volumes.iter().filter(|volume| volume.is_hotpluggable());
     hot.map(|volume| volume.name.clone()).collect()
+}
+
+/// Names of the volumes that were added to an instance alone. The machine that owns it does not decide about them.
+pub fn ephemeral(instance: &ObjectMeta) -> BTreeSet<&str> {
+    let listed = instance.annotations.as_ref().and_then(|all| all.get(EPHEMERAL_VOLUMES_ANNOTATION));
+    let names = listed.into_iter().flat_map(|names| names.split(','));
+    names.filter(|name| !name.is_empty()).collect()
 }
 
 /// A volume that was plugged into a running guest.

@@ -6,14 +6,19 @@
 //!   of an instance  --> its specification, if no machine owns it (a machine would undo the change)
 //! ```
 //!
+//! With the gate `HotplugVolumes`, an instance that a machine owns gets volumes of its own, too. An annotation has their
+//! names, so that the machine leaves them alone.
+//!
 //! Patches test the values that they are based on: if two users call at once, the second call reads the
 //! object again. The decision is pure and works on the lists as stored.
 
 use barevirt_api::gates::Gates;
-use barevirt_api::names;
+use barevirt_api::hotplug;
+use barevirt_api::names::{self, EPHEMERAL_VOLUMES_ANNOTATION};
 use barevirt_api::v1::{Disk, DiskTarget, VirtualMachine, VirtualMachineInstance};
 use barevirt_api::validate::{Path, disk_cannot_be_plugged};
 use hyper::body::Bytes;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
 use kube::{Api, Client, Resource};
 use serde::Deserialize;
@@ -90,7 +95,7 @@ pub async fn act(
         let operations = match on {
             On::Machine => of_machine(name, &object.data, &change)?,
             On::Instance | On::Everyone | On::Cluster | On::Namespace => {
-                of_instance((namespace, name), &object, &change)?
+                of_instance((namespace, name), &object, &change, gates)?
             }
         };
         let patch = serde_json::from_value(operations)
@@ -178,18 +183,20 @@ fn of_machine(name: &str, vm: &Value, change: &VolumeChange) -> Result<Value, Re
         .map_err(|why| Refusal::conflict("virtualmachine", name, why))
 }
 
-/// The change of an instance without a machine.
+/// The change of an instance alone.
 fn of_instance(
     (namespace, name): (&str, &str),
     vmi: &DynamicObject,
     change: &VolumeChange,
+    gates: &Gates,
 ) -> Result<Value, Refusal> {
     let conflict = |why: String| Refusal::conflict("virtualmachineinstance", name, why);
     let owner = vmi.metadata.owner_references.iter().flatten().find(|owner| owner.controller == Some(true));
     let is_machine = |kind: &str, version: &str| {
         kind == VirtualMachine::kind(&()) && version == VirtualMachine::api_version(&())
     };
-    if owner.is_some_and(|owner| is_machine(&owner.kind, &owner.api_version)) {
+    let is_owned = owner.is_some_and(|owner| is_machine(&owner.kind, &owner.api_version));
+    if is_owned && !gates.plugs_ephemeral_volumes() {
         return Err(Refusal::bad_request(format!("VMI {namespace}/{name} is owned by a VM")));
     }
     if vmi.data["status"]["phase"] != names::PHASE_RUNNING {
@@ -199,7 +206,46 @@ fn of_instance(
     if is_on_its_way(&vmi.data["status"]["migrationState"]) {
         return Err(conflict("Cannot handle volume requests while VMI migration is in progress".to_owned()));
     }
-    patch("/spec", &vmi.data["spec"], change).map_err(conflict)
+    let mut operations = patch("/spec", &vmi.data["spec"], change).map_err(conflict)?;
+    if is_owned && let Value::Array(operations) = &mut operations {
+        operations.extend(note(&vmi.metadata, &vmi.data["spec"], change).map_err(conflict)?);
+    }
+    Ok(operations)
+}
+
+/// The operations that record in the annotation which volumes the instance has, and its machine has not; an error says why
+/// the machine has to be asked.
+fn note(metadata: &ObjectMeta, spec: &Value, change: &VolumeChange) -> Result<Vec<Value>, String> {
+    let mut names = hotplug::ephemeral(metadata);
+    match change {
+        VolumeChange::Add { volume, .. } => {
+            names.insert(name_of(volume));
+        }
+        VolumeChange::Remove(wanted) => {
+            let volumes = spec["volumes"].as_array().map(Vec::as_slice).unwrap_or_default();
+            let name = found(volumes, wanted).map_or(wanted.as_str(), name_of);
+            if !names.remove(name) {
+                return Err(format!("Unable to remove volume [{name}] because it is a volume of the VM"));
+            }
+        }
+    }
+    let names = names.into_iter().collect::<Vec<_>>().join(",");
+    let all = "/metadata/annotations";
+    let Some(annotations) = &metadata.annotations else {
+        let value = json!({ EPHEMERAL_VOLUMES_ANNOTATION: names });
+        return Ok(vec![
+            json!({"op": "test", "path": all, "value": null}),
+            json!({"op": "add", "path": all, "value": value}),
+        ]);
+    };
+    let path = format!("{all}/{}", EPHEMERAL_VOLUMES_ANNOTATION.replace('/', "~1"));
+    let test = json!({"op": "test", "path": path, "value": annotations.get(EPHEMERAL_VOLUMES_ANNOTATION)});
+    let change = if names.is_empty() {
+        json!({"op": "remove", "path": path})
+    } else {
+        json!({"op": "add", "path": path, "value": names})
+    };
+    Ok(vec![test, change])
 }
 
 /// Whether handlers are carrying out a migration that has not ended.
@@ -226,9 +272,7 @@ fn patch(path: &str, spec: &Value, change: &VolumeChange) -> Result<Value, Strin
             disks.push(disk.clone());
         }
         VolumeChange::Remove(wanted) => {
-            let mut named = volumes.iter().filter(|volume| name_of(volume) == wanted);
-            let mut on = volumes.iter().filter(|volume| source_of(volume) == Some(wanted));
-            let Some(volume) = named.next().or_else(|| on.next()) else {
+            let Some(volume) = found(&volumes, wanted) else {
                 return Err(format!("Unable to remove volume [{wanted}] because it does not exist"));
             };
             let name = name_of(volume).to_owned();
@@ -252,6 +296,12 @@ fn patch(path: &str, spec: &Value, change: &VolumeChange) -> Result<Value, Strin
         changes.push(json!({"op": op, "path": path, "value": after}));
     }
     Ok(Value::Array(changes))
+}
+
+/// The volume with this name, or else on a claim with this name.
+fn found<'a>(volumes: &'a [Value], wanted: &str) -> Option<&'a Value> {
+    let named = volumes.iter().find(|volume| name_of(volume) == wanted);
+    named.or_else(|| volumes.iter().find(|volume| source_of(volume) == Some(wanted)))
 }
 
 fn list(value: &Value) -> Vec<Value> {

@@ -183,7 +183,7 @@ fn volumes_are_added_only_to_running_instances_without_an_owner() {
         .unwrap()
     };
     let change = VolumeChange::Remove("hot".to_owned());
-    let asked = |vmi: &DynamicObject| of_instance(("shop", "web"), vmi, &change);
+    let asked = |vmi: &DynamicObject| of_instance(("shop", "web"), vmi, &change, &Gates::default());
     assert!(asked(&vmi("Running", None)).is_ok());
     assert!(asked(&vmi("Running", Some("VirtualMachineInstanceReplicaSet"))).is_ok());
     let owned = asked(&vmi("Scheduled", Some("VirtualMachine"))).unwrap_err();
@@ -200,4 +200,55 @@ fn volumes_are_added_only_to_running_instances_without_an_owner() {
     moving.data["status"]["migrationState"] =
         json!({"migrationUid": "m", "completed": true, "endTimestamp": "2026-01-01T00:00:00Z"});
     assert!(asked(&moving).is_ok());
+}
+
+#[test]
+fn an_instance_of_a_machine_gets_volumes_of_its_own_behind_the_gate() {
+    let owner = json!({"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "name": "web", "uid": "u",
+        "controller": true});
+    let vmi = |annotations: Value| -> DynamicObject {
+        serde_json::from_value(json!({
+            "metadata": {"name": "web", "ownerReferences": [owner], "annotations": annotations},
+            "spec": spec(), "status": {"phase": "Running"},
+        }))
+        .unwrap()
+    };
+    let gates = Gates::new(["HotplugVolumes".to_owned()], []);
+    let asked = |annotations: Value, change: &VolumeChange| {
+        of_instance(("shop", "web"), &vmi(annotations), change, &gates)
+            .map(|operations| operations.as_array().unwrap()[4..].to_vec())
+            .map_err(|refusal| (refusal.code.as_u16(), refusal.message))
+    };
+    let new = add("new", &claim("c"));
+    let (all, key) = ("/metadata/annotations", "barevirt.dev/ephemeral-volumes");
+    let path = "/metadata/annotations/barevirt.dev~1ephemeral-volumes";
+    assert_eq!(
+        asked(Value::Null, &new).unwrap(),
+        [
+            json!({"op": "test", "path": all, "value": null}),
+            json!({"op": "add", "path": all, "value": {key: "new"}}),
+        ]
+    );
+    for (before, after) in [(Value::Null, "new"), (json!("a,z"), "a,new,z"), (json!("new"), "new")] {
+        let mut annotations = json!({"other": "x"});
+        if before.is_string() {
+            annotations[key] = before.clone();
+        }
+        assert_eq!(
+            asked(annotations, &new).unwrap(),
+            [
+                json!({"op": "test", "path": path, "value": before}),
+                json!({"op": "add", "path": path, "value": after}),
+            ]
+        );
+    }
+    // By the name of its claim, too.
+    for name in ["hot", "data"] {
+        let gone = asked(json!({key: "hot"}), &VolumeChange::Remove(name.to_owned())).unwrap();
+        let test = json!({"op": "test", "path": path, "value": "hot"});
+        assert_eq!(gone, [test, json!({"op": "remove", "path": path})]);
+    }
+    let (code, message) = asked(json!({key: "new"}), &VolumeChange::Remove("hot".to_owned())).unwrap_err();
+    assert_eq!(code, 409);
+    assert!(message.ends_with("Unable to remove volume [hot] because it is a volume of the VM"), "{message}");
 }

@@ -29,6 +29,8 @@ pub const VM_GENERATION_ANNOTATION: &str = "kubevirt.io/vm-generation";
 /// Annotation on instances and machines: the PCI address of each device, so that it is the same at the next
 /// start.
 pub const PCI_LAYOUT_ANNOTATION: &str = "barevirt.dev/pci-layout";
+/// Annotation on instances that a machine owns: volumes that were added to the instance alone, separated by commas.
+pub const EPHEMERAL_VOLUMES_ANNOTATION: &str = "barevirt.dev/ephemeral-volumes";
 /// Annotation on instances: UIDs of launcher pods that a kubelet refused, oldest first, separated by commas.
 pub const REFUSED_PODS_ANNOTATION: &str = "barevirt.dev/refused-pods";
 /// Annotation on the `KubeVirt` object: largest virtual size that the image of a container disk may have.

@@ -6,6 +6,8 @@
 //!   in both, and not the same             --> removed, then added
 //! ```
 //!
+//! A volume that was added to the instance alone stays, as long as the machine has none of that name.
+//!
 //! Each change is checked by admission's rules: a change that admission would refuse is reported here, and the other volumes
 //! still come and go.
 
@@ -41,7 +43,9 @@ pub(crate) fn names(wanted: &VirtualMachineInstanceSpec, vmi: &VirtualMachineIns
     names.extend(hotplug::names(&vmi.spec));
     // A volume that comes and goes in only one of the two needs a restart; the comparison with the start reports it.
     let fixed = |name: &String| volume(&wanted.volumes, name).is_some_and(|volume| !volume.is_hotpluggable());
-    names.retain(|name| !stays(name) && !fixed(name));
+    let ephemeral = hotplug::ephemeral(&vmi.metadata);
+    let alone = |name: &String| ephemeral.contains(name.as_str()) && volume(&wanted.volumes, name).is_none();
+    names.retain(|name| !stays(name) && !fixed(name) && !alone(name));
     names
 }
 
@@ -182,6 +186,17 @@ mod tests {
                 "{wanted:?}"
             );
         }
+    }
+
+    #[test]
+    fn a_volume_of_the_instance_alone_stays_until_the_machine_has_one_of_its_name() {
+        let mut vmi = vmi(&["a", "b"], &["a", "b"]);
+        let noted = [("barevirt.dev/ephemeral-volumes".to_owned(), "b,c".to_owned())];
+        vmi.metadata.annotations = Some(noted.into());
+        let nothing = String::new;
+        assert_eq!(planned(&spec(&["d"]), &vmi), ("root b d".into(), nothing(), nothing()));
+        assert_eq!(planned(&spec(&["b"]), &vmi), ("root b".into(), nothing(), nothing()));
+        assert_eq!(planned(&spec(&["b:x"]), &vmi), ("root".into(), "b".into(), nothing()));
     }
 
     #[test]
