@@ -2,7 +2,8 @@
 
 use crate::names::{EPHEMERAL_VOLUMES_ANNOTATION, VOLUME_READY};
 use crate::v1::{
-    VirtualMachineInstance, VirtualMachineInstanceMigrationState, VirtualMachineInstanceSpec, VolumeStatus,
+    StorageMigratedVolumeInfo, VirtualMachineInstance, VirtualMachineInstanceMigrationState,
+    VirtualMachineInstanceSpec, Volume, VolumeClaim, VolumeStatus,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use std::collections::BTreeSet;
@@ -66,13 +67,37 @@ fn as_plugged(told: &VolumeStatus) -> Option<Plugged<'_>> {
     has.then_some(Plugged { volume: &told.name, claim })
 }
 
-/// Whether a specification has this volume, on the same claim.
-pub fn wants(spec: &VirtualMachineInstanceSpec, plugged: Plugged<'_>) -> bool {
-    spec.volumes.iter().any(|volume| {
-        volume.name == plugged.volume
-            && volume.is_hotpluggable()
-            && volume.claim().is_some_and(|claim| claim.name == plugged.claim)
+/// The claims of a volume that is to move to another one with its guest.
+pub fn moved<'a>(vmi: &'a VirtualMachineInstance, volume: &str) -> Option<&'a StorageMigratedVolumeInfo> {
+    let mut moved = vmi.status.iter().flat_map(|status| &status.migrated_volumes);
+    moved.find(|moved| moved.volume_name == volume)
+}
+
+/// The claim on which a volume of the specification is to be now: as long as it is to move to another claim,
+/// the specification names that one, and the guest has the former one.
+pub fn present<'a>(vmi: &'a VirtualMachineInstance, volume: &'a Volume) -> Option<VolumeClaim<'a>> {
+    let claim = volume.claim()?;
+    let source = moved(vmi, &volume.name).and_then(|moved| moved.source_pvc_info.as_ref());
+    Some(match source.and_then(|source| source.claim_name.as_deref()) {
+        // It was filled before the guest got it.
+        Some(name) => VolumeClaim { name, is_filled: false, ..claim },
+        None => claim,
     })
+}
+
+/// Whether an instance is to have this volume on that claim now.
+pub fn wants(vmi: &VirtualMachineInstance, plugged: Plugged<'_>) -> bool {
+    let mut hot = vmi.spec.volumes.iter().filter(|volume| volume.is_hotpluggable());
+    hot.any(|volume| {
+        volume.name == plugged.volume && present(vmi, volume).is_some_and(|claim| claim.name == plugged.claim)
+    })
+}
+
+/// A plugged volume on the node to which its guest moves; `None` if it does not go along.
+pub fn at_target<'a>(vmi: &'a VirtualMachineInstance, plugged: Plugged<'a>) -> Option<Plugged<'a>> {
+    let volume = vmi.spec.volumes.iter().find(|volume| volume.name == plugged.volume)?;
+    let claim = volume.claim().filter(|_| wants(vmi, plugged))?;
+    Some(Plugged { claim: claim.name, ..plugged })
 }
 
 /// Separator of the pods' UIDs in `status.migrationState.targetAttachmentPodUID`. In KubeVirt one pod has all
@@ -133,7 +158,17 @@ mod tests {
         let found = plugged(&vmi);
         let names: Vec<_> = found.iter().map(|one| (one.volume, one.claim)).collect();
         assert_eq!(names, [("a", "on-a"), ("b", "on-b")]);
-        assert_eq!(found.iter().map(|one| wants(&vmi.spec, *one)).collect::<Vec<_>>(), [false, true]);
+        assert_eq!(found.iter().map(|one| wants(&vmi, *one)).collect::<Vec<_>>(), [false, true]);
+        assert_eq!(found.iter().filter_map(|one| at_target(&vmi, *one)).collect::<Vec<_>>(), [found[1]]);
+        // One that is to move to another claim.
+        let mut moves = vmi.clone();
+        let claims = json!([{"volumeName": "a", "sourcePVCInfo": {"claimName": "on-a"},
+            "destinationPVCInfo": {"claimName": "on-b"}}]);
+        moves.status.as_mut().unwrap().migrated_volumes = serde_json::from_value(claims).unwrap();
+        let a = plugged(&moves)[0];
+        assert_eq!((a.claim, wants(&moves, a)), ("on-a", true));
+        assert!(!wants(&moves, Plugged { claim: "on-b", ..a }));
+        assert_eq!(at_target(&moves, a), Some(Plugged { claim: "on-b", ..a }));
         let mut state = VirtualMachineInstanceMigrationState::default();
         assert_eq!(target_pods(&state).count(), 0);
         state.target_attachment_pod_uid = Some("u1,u2".to_owned());

@@ -31,6 +31,7 @@ pub mod migrate;
 mod monitored;
 mod passt;
 pub mod plug;
+mod plugged_disks;
 pub mod probes;
 pub mod refresh;
 pub mod report;
@@ -44,6 +45,7 @@ pub mod stream_router;
 pub mod termination;
 pub mod usb;
 pub mod wanted;
+mod written;
 
 use std::rc::Rc;
 use std::sync::Arc;

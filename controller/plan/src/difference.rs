@@ -12,6 +12,7 @@ use barevirt_api::networks;
 use barevirt_api::v1::{Interface, VirtualMachine, VirtualMachineInstance, VirtualMachineInstanceSpec};
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 
 /// When a changed field takes effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,11 +53,16 @@ pub fn of(
         })
         .collect();
     let blocked = differences.iter().any(|(_, when)| matches!(when, When::Restart(_)));
-    if volume_migration::is_asked(&vm.spec) {
-        differences.extend(moved(wanted, vmi));
-    }
+    let moves = if volume_migration::is_asked(&vm.spec) {
+        volume_migration::changed(wanted, vmi)
+    } else {
+        BTreeMap::new()
+    };
+    differences.extend(moves.iter().flat_map(|(name, claims)| moved(name, *claims)));
     if follows.volumes {
-        differences.extend(volumes(wanted, vmi, follows));
+        let others =
+            hotplug::names(wanted, vmi).into_iter().filter(|name| !moves.contains_key(name.as_str()));
+        differences.extend(volumes(wanted, vmi, follows, others));
     }
     if follows.cards {
         // What needs a restart is in the list already, completely.
@@ -69,14 +75,10 @@ pub fn of(
     Some(differences)
 }
 
-/// Volumes that move to other claims with the guest.
-fn moved(wanted: &VirtualMachineInstanceSpec, vmi: &VirtualMachineInstance) -> Vec<(Change, When)> {
-    let plugged = hotplug::names(wanted, vmi);
-    let moved = volume_migration::changed(wanted, vmi).into_iter();
-    let moved = moved.filter(|(name, _)| !plugged.contains(*name)).flat_map(|(name, (from, to))| {
-        changed(&format!("spec.template.spec.volumes[{name}]"), &json!(from), &json!(to))
-    });
-    moved.map(|change| (change, When::Migration)).collect()
+/// A volume that moves to another claim with the guest.
+fn moved(name: &str, (from, to): (&str, &str)) -> Vec<(Change, When)> {
+    let moved = changed(&format!("spec.template.spec.volumes[{name}]"), &json!(from), &json!(to));
+    moved.into_iter().map(|change| (change, When::Migration)).collect()
 }
 
 /// Volumes that come and go, with their disks, each as a whole.
@@ -84,11 +86,12 @@ fn volumes(
     wanted: &VirtualMachineInstanceSpec,
     vmi: &VirtualMachineInstance,
     follows: &Follows,
+    names: impl Iterator<Item = String>,
 ) -> Vec<(Change, When)> {
     let plugs = hotplug::plan(wanted, vmi, &follows.gates);
     let runs = live_update::is_running(vmi);
     let mut differences = Vec::new();
-    for name in hotplug::names(wanted, vmi) {
+    for name in names {
         let when = match plugs.refused.get(&name) {
             Some(why) => When::Restart(why.clone()),
             None if !runs || plugs.waits.contains(&name) => When::Waits,

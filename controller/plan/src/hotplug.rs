@@ -6,7 +6,8 @@
 //!   in both, and not the same             --> removed, then added
 //! ```
 //!
-//! A volume that was added to the instance alone stays, as long as the machine has none of that name.
+//! A volume that was added to the instance alone stays, as long as the machine has none of that name. One that is to move
+//! to another claim with the guest ([`volume_migration`](crate::volume_migration)) stays, too.
 //!
 //! Each change is checked by admission's rules: a change that admission would refuse is reported here, and the other volumes
 //! still come and go.
@@ -45,7 +46,8 @@ pub(crate) fn names(wanted: &VirtualMachineInstanceSpec, vmi: &VirtualMachineIns
     let fixed = |name: &String| volume(&wanted.volumes, name).is_some_and(|volume| !volume.is_hotpluggable());
     let ephemeral = hotplug::ephemeral(&vmi.metadata);
     let alone = |name: &String| ephemeral.contains(name.as_str()) && volume(&wanted.volumes, name).is_none();
-    names.retain(|name| !stays(name) && !fixed(name) && !alone(name));
+    let moves = |name: &String| hotplug::moved(vmi, name).is_some();
+    names.retain(|name| !stays(name) && !fixed(name) && !alone(name) && !moves(name));
     names
 }
 
@@ -197,6 +199,22 @@ mod tests {
         assert_eq!(planned(&spec(&["d"]), &vmi), ("root b d".into(), nothing(), nothing()));
         assert_eq!(planned(&spec(&["b"]), &vmi), ("root b".into(), nothing(), nothing()));
         assert_eq!(planned(&spec(&["b:x"]), &vmi), ("root".into(), "b".into(), nothing()));
+    }
+
+    #[test]
+    fn a_volume_that_moves_to_another_claim_is_not_unplugged() {
+        let mut vmi = vmi(&["a", "b:new"], &["a", "b"]);
+        let moved = json!([{"volumeName": "b", "sourcePVCInfo": {"claimName": "b"},
+            "destinationPVCInfo": {"claimName": "new"}}]);
+        vmi.status.as_mut().unwrap().migrated_volumes = serde_json::from_value(moved).unwrap();
+        for wanted in [&["b"][..], &["b:new"], &["b:x"], &[]] {
+            let (volumes, waits, refused) = planned(&spec(wanted), &vmi);
+            assert_eq!(
+                (volumes.as_str(), waits.as_str(), refused.as_str()),
+                ("root b", "", ""),
+                "{wanted:?}"
+            );
+        }
     }
 
     #[test]

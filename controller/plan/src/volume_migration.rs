@@ -14,12 +14,16 @@
 //! naming the claim with the contents. During a migration nothing changes. The order of the checks and their messages are
 //! KubeVirt's, but for a DataVolume that is still being filled, which KubeVirt takes only if a populator fills it: here the
 //! target's pod may be what the claim waits for, and the guest is handed over once the claim is filled.
+//!
+//! A volume that was plugged in moves in the same way. One that the guest does not have is unplugged and plugged in again
+//! ([`hotplug`](crate::hotplug)).
 
 use crate::{is_on_its_way, live_update, merge};
 use barevirt_api::firmware::STATE_VOLUME;
+use barevirt_api::hotplug;
 use barevirt_api::names::{
     CONDITION_MANUAL_RECOVERY_REQUIRED, CONDITION_STORAGE_LIVE_MIGRATABLE, CONDITION_VOLUMES_CHANGE,
-    is_final_phase,
+    OUTDATED_LAUNCHER_LABEL, is_final_phase,
 };
 use barevirt_api::v1::{
     Condition, PersistentVolumeClaimInfo, StorageMigratedVolumeInfo, VirtualMachine, VirtualMachineInstance,
@@ -87,8 +91,12 @@ pub fn changed<'a>(
     template: &'a VirtualMachineInstanceSpec,
     vmi: &'a VirtualMachineInstance,
 ) -> BTreeMap<&'a str, (&'a str, &'a str)> {
+    let has = |name: &str| hotplug::plugged(vmi).iter().any(|plugged| plugged.volume == name);
     let both = template.volumes.iter().filter_map(|wanted| {
         let is = vmi.spec.volumes.iter().find(|is| is.name == wanted.name)?;
+        if is.is_hotpluggable() && wanted.is_hotpluggable() && !has(&wanted.name) {
+            return None;
+        }
         let claims = (claim(is)?, claim(wanted)?);
         (claims.0 != claims.1).then_some((wanted.name.as_str(), claims))
     });
@@ -242,7 +250,7 @@ fn judge(
         let reads = volume.claim().is_some_and(|claim| claim.is_read_only);
         let kind = if devices.filesystems.iter().any(|filesystem| filesystem.name == name) {
             Some((1, "filesystems"))
-        } else if plugged || volume.is_hotpluggable() {
+        } else if plugged != volume.is_hotpluggable() {
             Some((0, "hotplugged"))
         } else if disk.is_some_and(|disk| disk.shareable == Some(true)) {
             Some((2, "shareable"))
@@ -256,6 +264,12 @@ fn judge(
         if let Some(kind) = kind {
             invalid.entry(kind).or_default().push(name);
             continue;
+        }
+        if plugged && is_outdated(vmi) {
+            return Err(Obstacle::Restart(format!(
+                "cannot migrate the VM. Its launcher is of an older version, which cannot move the plugged volume {name}: \
+                 migrate the VM first"
+            )));
         }
         let Some(destination) = &claims.destination else {
             let kind = if volume.data_volume.is_some() { "datavolume" } else { "pvc" };
@@ -285,6 +299,11 @@ fn judge(
         return Err(Obstacle::Restart(format!("invalid volumes to update with migration:{told}")));
     }
     others(vmi, changed).map_or(Ok(infos), |why| Err(Obstacle::Restart(why)))
+}
+
+/// Whether the launcher is of another version than the installation. Such a launcher would unplug a volume on another claim.
+fn is_outdated(vmi: &VirtualMachineInstance) -> bool {
+    vmi.metadata.labels.as_ref().is_some_and(|labels| labels.contains_key(OUTDATED_LAUNCHER_LABEL))
 }
 
 /// Another reason that keeps the guest on its node.

@@ -2,11 +2,12 @@
 //! that its volumes move to.
 
 use super::claims;
-use super::hotplug::target::{Brought, find, is_settled, judge};
+use super::consumer;
+use super::hotplug::target::{Brought, consumers, find, is_settled, judge};
 use super::observe::in_namespace;
 use crate::cluster::Cluster;
 use barevirt_api::hotplug::plugged;
-use barevirt_api::v1::VirtualMachineInstance;
+use barevirt_api::v1::{VirtualMachineInstance, Volume};
 use barevirt_component::request::Error;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
@@ -20,7 +21,7 @@ pub(crate) async fn brought(
     if !is_settled(vmi) {
         return Ok(Brought::Unsettled);
     }
-    if let Some(waits) = being_filled(cluster, vmi).await? {
+    if let Some(waits) = being_filled(cluster, vmi, target).await? {
         return Ok(waits);
     }
     if plugged(vmi).is_empty() {
@@ -32,9 +33,15 @@ pub(crate) async fn brought(
     Ok(judge(vmi, target, &found, &config))
 }
 
-/// Why a claim that a volume moves to cannot be written to. The target's pod may be the consumer that its DataVolume waits for.
-async fn being_filled(cluster: &Cluster, vmi: &VirtualMachineInstance) -> Result<Option<Brought>, Error> {
+/// Why a claim that a volume moves to cannot be written to. The target's pod may be the consumer that its DataVolume waits
+/// for, but not of a volume that was plugged in: such a claim gets a consumer of its own.
+async fn being_filled(
+    cluster: &Cluster,
+    vmi: &VirtualMachineInstance,
+    target: &Pod,
+) -> Result<Option<Brought>, Error> {
     let namespace = vmi.namespace().unwrap_or_default();
+    let (mut fills, mut waiting) = (false, Vec::new());
     for moved in vmi.status.iter().flat_map(|status| &status.migrated_volumes) {
         let volume = vmi.spec.volumes.iter().find(|volume| volume.name == moved.volume_name);
         let Some(claim) = volume.and_then(|volume| volume.claim()) else { continue };
@@ -42,9 +49,26 @@ async fn being_filled(cluster: &Cluster, vmi: &VirtualMachineInstance) -> Result
         if let Some(why) = found.failure(&namespace, claim.name) {
             return Ok(Some(Brought::Failed(why)));
         }
-        if found.is_being_filled() {
-            return Ok(Some(Brought::BeingFilled));
+        if !volume.is_some_and(Volume::is_hotpluggable) {
+            fills |= found.is_being_filled();
+        } else if found.waits_for_consumer() {
+            waiting.push(moved.volume_name.as_str());
+        } else {
+            // Where the claim is bound only when it is filled, the pod with the disk comes before that.
+            fills |= found.trouble(&namespace, claim.name).is_some();
         }
     }
-    Ok(None)
+    if waiting.is_empty() {
+        return Ok(fills.then_some(Brought::BeingFilled));
+    }
+    let config = in_namespace(cluster, cluster.config(), &namespace).await?;
+    let mut make = match consumers(vmi, target, &waiting, &config) {
+        Ok(make) => make,
+        Err(why) => return Ok(Some(Brought::Failed(why))),
+    };
+    make.retain(|(pod, _)| {
+        let found = consumer::find(cluster, &namespace, &pod.name_any());
+        found.is_some_and(|found| found.pod.is_none() && found.pause.is_zero())
+    });
+    Ok(Some(Brought::Waits(make)))
 }

@@ -75,10 +75,11 @@ fn entries(vmi: &VirtualMachineInstance) -> impl Iterator<Item = &VolumeStatus> 
     vmi.status.iter().flat_map(|status| &status.volume_status)
 }
 
-/// The claims that a guest's volumes are leaving for others. Its QEMU has them until it arrives.
-fn left(vmi: &VirtualMachineInstance) -> impl Iterator<Item = Written<'_>> {
+/// The claims that a guest's volumes are leaving, and those that they move to. Two QEMUs have them until it has arrived.
+fn moved(vmi: &VirtualMachineInstance) -> impl Iterator<Item = Written<'_>> {
     let moved = vmi.status.iter().flat_map(|status| &status.migrated_volumes);
-    let claims = moved.filter_map(|moved| moved.source_pvc_info.as_ref()?.claim_name.as_deref());
+    let claims = moved.flat_map(|moved| [&moved.source_pvc_info, &moved.destination_pvc_info]);
+    let claims = claims.filter_map(|info| info.as_ref()?.claim_name.as_deref());
     claims.map(|claim| Written { claim, shared: false })
 }
 
@@ -103,7 +104,7 @@ pub(super) fn taken(
 ) -> Option<String> {
     others.into_iter().filter(|other| is_other(other, vmi)).find_map(|other| {
         let before = phase(&other) != PHASE_PENDING || starts_before(&other, vmi);
-        let mut has = written(&other).filter(|_| before).chain(left(&other)).chain(reserved(&other));
+        let mut has = written(&other).filter(|_| before).chain(moved(&other)).chain(reserved(&other));
         let clash = has.find(|theirs| devices.iter().any(|own| own.excludes(theirs)))?;
         Some(written_by(&clash, &other))
     })
@@ -119,7 +120,7 @@ pub(super) fn withheld(
     let is_reserved = is_reserved(vmi, volume, &device);
     others.into_iter().filter(|other| is_other(other, vmi)).find_map(|other| {
         let clash = |theirs: &Written<'_>| device.excludes(theirs);
-        let mut has = written(&other).chain(left(&other)).chain(reserved(&other));
+        let mut has = written(&other).chain(moved(&other)).chain(reserved(&other));
         if has.any(|theirs| clash(&theirs)) {
             return Some(written_by(&device, &other));
         }

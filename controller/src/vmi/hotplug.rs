@@ -20,7 +20,8 @@
 //! the pod with the disk is made.
 //!
 //! A migrating guest takes its disks along: the pods that offer them on the target node are made before the guest is handed
-//! over ([`target`]). Meanwhile nothing is planned here, and after the arrival entries name the pods on the new node.
+//! over ([`target`]). Meanwhile nothing is planned here, and after the arrival entries name the pods on the new node. A
+//! volume that is to move to another claim stays on the former one until its guest has moved.
 //!
 //! Once a disk was offered, the launcher may have it: from then on only the handler knows when the guest has released it,
 //! and no running pod is deleted before. A pod that ended by itself is replaced, and the guest keeps its disk meanwhile.
@@ -352,6 +353,7 @@ impl<'a> Work<'a> {
             claim: wanted.claim,
             mode: Mode::of(volume_mode),
             size: claims::info(claim).disk_bytes(),
+            exact: false,
             access: wanted.access,
         };
         let volume = wanted.volume.to_owned();

@@ -2,13 +2,13 @@
 //! when the move is cancelled.
 
 use crate::imports::data_volume;
-use anyhow::ensure;
+use anyhow::{Context as _, ensure};
 use barevirt_e2e::moving_volume::{
     begin, boot, claim_in_status, claim_of, fill, has_written, machine, moves, name_claim, sum, write_on,
 };
 use barevirt_e2e::wait::{RUNNING, SOON};
-use barevirt_e2e::{condition, in_namespace};
-use serde_json::json;
+use barevirt_e2e::{condition, guest, in_namespace};
+use serde_json::{Value, json};
 
 #[test]
 fn a_disk_of_one_node_goes_along_to_another_claim_and_back() {
@@ -37,6 +37,43 @@ fn a_disk_of_one_node_goes_along_to_another_claim_and_back() {
         ensure!(sum(namespace)? == after, "the disk on {back} is another one");
         ensure!(boot(namespace)? == booted, "it has booted again");
         ensure!(namespace.need("vmi", "vm")?["metadata"]["uid"] == first["metadata"]["uid"]);
+        Ok(())
+    });
+}
+
+#[test]
+fn a_plugged_disk_goes_along_to_another_claim_and_can_be_taken_out_there() {
+    in_namespace("moveplugged", |namespace| {
+        namespace.claim("data")?;
+        // Its claim waits for a consumer: a pod on the target's node, before the one that has the disk.
+        let mut other = data_volume("other", &json!({ "blank": {} }), "16Mi");
+        other["metadata"]["annotations"] = json!({});
+        namespace.apply(&other)?;
+        let mut machine = machine("data");
+        let volumes = guest::spec_of(&mut machine)["volumes"].as_array_mut().context("it has no volumes")?;
+        let volume = volumes.iter_mut().find(|volume| volume["name"] == "data").context("it has no claim")?;
+        volume["persistentVolumeClaim"]["hotpluggable"] = json!(true);
+        namespace.apply(&machine)?;
+        namespace.wait_phase("vm", "Running", RUNNING)?;
+        let entry = |vmi: &Value| {
+            let mut all = vmi["status"]["volumeStatus"].as_array().into_iter().flatten();
+            all.find(|entry| entry["name"] == "data").cloned().unwrap_or_default()
+        };
+        namespace.wait("vmi", "vm", "to have the disk", RUNNING, |vmi| entry(vmi)["phase"] == "Ready")?;
+        let booted = boot(namespace)?;
+        let before = fill(namespace)?;
+        write_on(namespace)?;
+        let away = moves(namespace, "other")?;
+        has_written(namespace)?;
+        ensure!(sum(namespace)? == before, "the disk on {away} is another one");
+        ensure!(boot(namespace)? == booted, "it has booted again");
+        let vmi = namespace.need("vmi", "vm")?;
+        ensure!(entry(&vmi)["phase"] == "Ready", "{}", vmi["status"]);
+        let pod = entry(&vmi)["hotplugVolume"]["attachPodName"].as_str().unwrap_or_default().to_owned();
+        let pod = namespace.need("pod", &pod)?;
+        ensure!(pod["metadata"]["annotations"]["barevirt.dev/claim"] == "other", "{}", pod["metadata"]);
+        namespace.virtctl(&["removevolume", "vm", "--volume-name=data"])?;
+        namespace.wait("vmi", "vm", "to have lost the disk", SOON, |vmi| entry(vmi).is_null())?;
         Ok(())
     });
 }

@@ -141,9 +141,9 @@ pub fn arriving(vmi: &VirtualMachineInstance, launcher: &LauncherStatus) -> Vec<
     let state = vmi.status.as_ref().and_then(|status| status.migration_state.as_ref());
     let pods = state.into_iter().flat_map(hotplug::target_pods);
     let arriving = hotplug::plugged(vmi).into_iter().zip(pods).filter_map(|(plugged, pod)| {
-        let disk = names::HotDisk { volume: plugged.volume.to_owned(), claim: plugged.claim.to_owned() };
-        let is_missing =
-            hotplug::wants(&vmi.spec, plugged) && !launcher.descriptors.contains(&disk.descriptor());
+        let hotplug::Plugged { volume, claim } = hotplug::at_target(vmi, plugged)?;
+        let disk = names::HotDisk { volume: volume.to_owned(), claim: claim.to_owned() };
+        let is_missing = !launcher.descriptors.contains(&disk.descriptor());
         is_missing.then(|| (disk, pod.to_owned()))
     });
     arriving.collect()
@@ -159,7 +159,7 @@ fn claim(entry: &VolumeStatus) -> Option<&str> {
 }
 
 fn is_wanted(vmi: &VirtualMachineInstance, name: &str, claim: &str) -> bool {
-    hotplug::wants(&vmi.spec, hotplug::Plugged { volume: name, claim })
+    hotplug::wants(vmi, hotplug::Plugged { volume: name, claim })
 }
 
 /// Whether the volume is not wanted and the launcher holds nothing of it.
@@ -236,6 +236,24 @@ mod tests {
             report(&mut early, &vmi, &launcher, false);
             assert_ne!(early[1].phase.as_deref(), Some(VOLUME_UNMOUNTED), "it may not know yet");
         }
+    }
+
+    #[test]
+    fn a_disk_that_moves_to_another_claim_stays_here_and_comes_on_that_claim_there() {
+        let mut vmi = vmi(Some("new"), "Ready");
+        let status = vmi.status.as_mut().unwrap();
+        let moved = json!([{"volumeName": "data", "sourcePVCInfo": {"claimName": "c"},
+            "destinationPVCInfo": {"claimName": "new"}}]);
+        status.migrated_volumes = serde_json::from_value(moved).unwrap();
+        let state = json!({"migrationUid": "m", "targetAttachmentPodUID": "p9"});
+        status.migration_state = serde_json::from_value(state).unwrap();
+        let here = launcher(true, Some((true, "")));
+        let mut volumes = vmi.status.clone().unwrap().volume_status;
+        report(&mut volumes, &vmi, &here, true);
+        assert_eq!(volumes[1].phase.as_deref(), Some("Ready"));
+        assert!(missing(&vmi, &here).is_empty());
+        let there = names::HotDisk { volume: "data".to_owned(), claim: "new".to_owned() };
+        assert_eq!(arriving(&vmi, &launcher(false, None)), [(there, "p9".to_owned())]);
     }
 
     #[test]

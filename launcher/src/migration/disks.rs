@@ -15,6 +15,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use barevirt_machine::Image;
 use barevirt_qmp::newer::{NamedBlockImage, NamedBlockNode, QueryNamedBlockNodes};
 use barevirt_qmp::qapi::qmp::{self, BlockJobInfo};
 use barevirt_qmp::{Deadline, Error, Qmp};
@@ -45,12 +46,19 @@ pub struct LocalDisk {
     pub image: Option<PathBuf>,
 }
 
+impl LocalDisk {
+    /// A disk that was plugged into the running guest.
+    fn plugged(name: &str) -> Self {
+        LocalDisk { name: name.to_owned(), node: Image::node_of(name), on_claim: true, image: None }
+    }
+}
+
 /// The disks of a machine that migrations can copy, and the socket on which QEMU receives them.
 #[derive(Debug, Clone, Default)]
 pub struct Copyable {
     /// Disks that no other node has. Every migration copies them.
     pub local: Vec<LocalDisk>,
-    /// Disks on claims. A migration copies those that move to other claims.
+    /// Disks on claims that the guest started or came with. A migration copies those that move to other claims.
     pub claims: Vec<LocalDisk>,
     /// Disks that the guest only reads, and that were made of the manifest and of objects. A migration copies those that it has
     /// a connection for: other versions have none.
@@ -71,10 +79,15 @@ impl Copyable {
         })
     }
 
-    /// The disks that are copied from here, one for each connection.
+    /// The disks that are copied from here, one for each connection. A name that is none of the start's is that of a disk on
+    /// a claim that was plugged in since.
     #[must_use]
     pub fn outgoing(&self, connections: &DiskConnections) -> LocalDisks {
-        self.with(|disk| connections.contains_key(&disk.name))
+        let mut disks = self.with(|disk| connections.contains_key(&disk.name));
+        let plugged = connections.keys().filter(|name| disks.all.iter().all(|disk| disk.name != **name));
+        let plugged = plugged.map(|name| LocalDisk::plugged(name)).collect::<Vec<_>>();
+        disks.all.extend(plugged);
+        disks
     }
 
     /// The socket on which QEMU takes a new connection, after one broke in post-copy.
@@ -416,7 +429,9 @@ mod tests {
         );
         assert_eq!(names(copyable.outgoing(&connections(&[]))), "root");
         let found = copyable.outgoing(&connections(&["data", "root", "other", "seed"]));
-        assert_eq!(names(found), "root data seed");
+        let plugged = found.all.last().unwrap();
+        assert_eq!((plugged.node.as_str(), plugged.on_claim), ("disk-other", true));
+        assert_eq!(names(found), "root data seed other");
     }
 
     #[test]

@@ -13,9 +13,9 @@
 //!
 //! A CD drive stays in the machine. Only its disc comes and goes, through the tray ([`super::discs`]).
 //!
-//! A disk is a volume on a claim: a volume that moves to another claim is unplugged first, and plugged in
-//! again. The descriptor of a disk that QEMU refuses is kept for another attempt. If a guest does not release
-//! a disk, it is asked again and again.
+//! A disk is a volume on a claim: a volume on another claim is unplugged first, and plugged in again, unless
+//! it moves there with its guest ([`plugged_disks`]). The descriptor of a disk that QEMU refuses is kept for
+//! another attempt. If a guest does not release a disk, it is asked again and again.
 
 use std::cell::RefCell;
 use std::fs::File;
@@ -42,9 +42,11 @@ use super::cards::Cards;
 use super::descriptor_store::DescriptorStore;
 use super::discs;
 use super::monitored::{COMMAND, LATER, Leaving, SOON, ask_for, carry_out, has_device, unless_refused};
+use super::plugged_disks;
 use super::report::Circumstances;
 use super::rest::rest;
 use super::wanted::Wanted;
+use super::written;
 use crate::disk::claim;
 use crate::growing::{Growing, GrowingDisks};
 use crate::reported;
@@ -165,7 +167,7 @@ impl Plugs {
     /// Checks the machine and acts on differences.
     async fn turn(&mut self, qmp: &Qmp, latest: &Wanted) -> Result<(), Error> {
         let vmi = &latest.vmi;
-        let wanted = wanted(vmi);
+        let wanted = plugged_disks::wanted(vmi, self.plugged.iter().map(|plugged| &plugged.key));
         let mut outcome = self.cards.turn(qmp, latest, &mut self.room, &self.store).await;
         // A disk whose removal was requested is removed even if it is wanted again: it is plugged in again
         // afterwards.
@@ -227,6 +229,9 @@ impl Plugs {
         }
         tracing::info!(volume = key.volume, claim = key.claim, target = plugged.target, "disk plugged in");
         grows(key, vmi, &descriptor, &ready, &self.growing);
+        if let Some(entry) = written::entry(key, vmi, &descriptor, &ready) {
+            self.circumstances.send_modify(|told| written::come(&mut told.claim_disks, entry));
+        }
         // It is in use: no other is accepted under this name.
         drop(self.store.borrow_mut().take(&key.descriptor()));
         self.plugged.push(plugged);
@@ -258,6 +263,7 @@ impl Plugs {
         }
         let gone = self.plugged.remove(at);
         self.room.free(&gone.disk);
+        self.circumstances.send_modify(|told| written::go(&mut told.claim_disks, &gone.disk.name));
         match gone.leaving.and_then(|leaving| leaving.refused) {
             Some(why) => self.refused.push(Refused { key: key.clone(), why, at: Instant::now() }),
             None => {
@@ -300,16 +306,6 @@ impl Plugs {
     }
 }
 
-/// The disks to plug in, in the order of the list.
-fn wanted(vmi: &ValidVmi) -> Vec<HotDisk> {
-    let hot = vmi.disks().iter().filter(|disk| disk.volume.is_hotpluggable());
-    hot.filter_map(|disk| {
-        let claim = disk.volume.claim()?.name.to_owned();
-        Some(HotDisk { volume: disk.volume.name.clone(), claim })
-    })
-    .collect()
-}
-
 /// The facts for the plan about a disk whose descriptor has arrived.
 pub(super) fn facts(key: &HotDisk, vmi: &ValidVmi, given: &OwnedFd, set: u32) -> Result<VolumeFacts, String> {
     let looked = |error: std::io::Error| format!("cannot look at the disk: {error}");
@@ -341,9 +337,9 @@ pub(super) fn grows(
     facts: &VolumeFacts,
     growing: &GrowingDisks,
 ) {
-    let disk = vmi.disks().iter().find(|disk| disk.volume.name == key.volume);
-    let is_written = disk.is_some_and(|disk| !disk.disk.is_readonly()) && !facts.read_only;
-    if is_written && let Some(disk) = Growing::of(vmi, &key.volume, &key.claim, given.as_fd(), None) {
+    if written::is_written(key, vmi, facts)
+        && let Some(disk) = Growing::of(vmi, &key.volume, &key.claim, given.as_fd(), None)
+    {
         growing.add(disk);
     }
 }

@@ -32,6 +32,7 @@ use super::report::Circumstances;
 use super::resize;
 use super::shared::Pod;
 use super::wanted::Wanted;
+use super::written;
 use crate::assembly::{Assembly, FromNode, Installation, Parts, assemble};
 use crate::descriptors::Descriptors;
 use crate::dhcp;
@@ -207,7 +208,6 @@ fn put_together(
         .map_err(|error| GuestEnd::failed("VolumeFailed", error.to_string()))?;
 
     let disks = confine::disks(&volumes.volumes);
-    let (claim_disks, smaller) = (volumes.on_claims.clone(), volumes.smaller.clone());
     let made = volumes.made.clone();
     for device in std::mem::take(&mut volumes.late_locks) {
         spawn_local(late_lock::hold(device));
@@ -217,6 +217,7 @@ fn put_together(
 
     let mut store = pod.store.borrow_mut();
     let plugged = plugged(wanted, &mut store, &mut descriptors, &mut volumes, &growing)?;
+    let (claim_disks, smaller) = (volumes.on_claims.clone(), volumes.smaller.clone());
     let may_emulate = wanted.may_emulate(pod.args.allow_emulation);
     let (accelerator, fd_sets) = accelerator(&mut store, may_emulate, &mut descriptors);
     let vhost_vsock = store.take(VHOST_VSOCK).map(|vsock| descriptors.add(vsock));
@@ -333,6 +334,7 @@ fn plugged(
         let facts = plug::facts(&key, &wanted.vmi, &given, set)
             .map_err(|why| GuestEnd::failed("VolumeFailed", format!("volume {volume}: {why}")))?;
         plug::grows(&key, &wanted.vmi, &given, &facts, growing);
+        volumes.on_claims.extend(written::entry(&key, &wanted.vmi, &given, &facts));
         let member = FdSetMember { fd: descriptors.add(given), what: format!("volume {volume}") };
         volumes.fd_sets.push(FdSet { number: set, members: vec![member] });
         volumes.volumes.push(facts);

@@ -116,8 +116,8 @@ impl Wanted {
     #[must_use]
     pub fn plugged(&self) -> Vec<HotDisk> {
         let vmi = self.vmi.vmi();
-        let plugged = hotplug::plugged(vmi).into_iter();
-        let plugged = plugged.filter(|one| self.incoming.is_some() && hotplug::wants(&vmi.spec, *one));
+        let plugged = hotplug::plugged(vmi).into_iter().filter(|_| self.incoming.is_some());
+        let plugged = plugged.filter_map(|one| hotplug::at_target(vmi, one));
         plugged.map(|one| HotDisk { volume: one.volume.to_owned(), claim: one.claim.to_owned() }).collect()
     }
 

@@ -88,7 +88,7 @@ async fn a_disk_grows_with_its_claim_at_the_start_and_while_the_guest_runs() {
     let length = || file.metadata().unwrap().len() / MIB;
     eventually("the plugged disk grows", SOON, || length() == 15).await;
     client.sync(request(5, "32Mi", true)).await.unwrap();
-    let last = watch.until("grown with it", |status| told(status) == [30]).await;
+    let last = watch.until("grown with it", |status| told(status) == [30, 30]).await;
     eventually("it grows with its claim", SOON, || length() == 30).await;
     assert_eq!(seen(&client, "disk-data").await, 30 * MIB);
     assert!(std::fs::read(&path).unwrap().starts_with(&[7; 4096]));

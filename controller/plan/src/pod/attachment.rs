@@ -59,6 +59,8 @@ pub struct Wanted<'a> {
     pub mode: Mode,
     /// Size of a new disk in bytes, where it is known.
     pub size: Option<u64>,
+    /// Whether a new disk must have all of this size: the contents of another one are copied to it.
+    pub exact: bool,
     /// How its disk is opened.
     pub access: Access,
 }
@@ -187,7 +189,11 @@ fn container(wanted: &Wanted<'_>, launcher: &Pod, config: &Config) -> Container 
     if let Some(size) = wanted.size {
         args.extend(["--size".to_owned(), size.to_string()]);
     }
-    args.extend(claims::room_args(&config.settings.pods.room));
+    let mut room = config.settings.pods.room;
+    if wanted.exact {
+        room.tolerated_percent = 0;
+    }
+    args.extend(claims::room_args(&room));
     if let (Mode::Block, Some(kernel)) = (wanted.mode, source_kernel(launcher)) {
         args.extend(kernel);
     }
@@ -294,7 +300,7 @@ mod tests {
         let volume = &vmi.volumes()[0];
         let claim = volume.claim().unwrap();
         let access = Access::of(vmi.spec(), &volume.name, claim);
-        let wanted = Wanted { volume: &volume.name, claim, mode, size, access };
+        let wanted = Wanted { volume: &volume.name, claim, mode, size, exact: false, access };
         build(&vmi, &wanted, &launcher.unwrap(), &config)
     }
 

@@ -225,6 +225,7 @@ mod tests {
             claim: volume.claim().unwrap(),
             mode: Mode::Block,
             size: None,
+            exact: false,
             access: Access::Writes,
         };
         let launcher = serde_json::from_value(json!({

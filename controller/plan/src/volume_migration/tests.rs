@@ -211,6 +211,41 @@ fn volumes_that_cannot_be_copied_need_a_restart() {
 }
 
 #[test]
+fn a_volume_that_was_plugged_in_moves_if_the_guest_has_it() {
+    let hot = |volumes: &mut Vec<Volume>| {
+        volumes[0].persistent_volume_claim.as_mut().unwrap().hotpluggable = Some(true);
+    };
+    let mut machine = vm("Migration", &[("data", "b")]);
+    hot(&mut machine.spec.template.spec.volumes);
+    let mut instance = vmi(&[("data", "a")]);
+    hot(&mut instance.spec.volumes);
+    let with = |phase: &str| {
+        let mut instance = instance.clone();
+        let entry = &mut instance.status.as_mut().unwrap().volume_status[0];
+        entry.phase = Some(phase.to_owned());
+        entry.hotplug_volume = Some(Default::default());
+        instance
+    };
+    for phase in ["Bound", "AttachedToNode", "Detaching"] {
+        assert!(!concerns(&machine, &with(phase)), "{phase}: it is exchanged without a migration");
+        assert_eq!(planned(&machine, &with(phase)), Move::Nothing, "{phase}");
+    }
+    let instance = with("Ready");
+    let mut outdated = instance.clone();
+    outdated.metadata.labels = Some([(OUTDATED_LAUNCHER_LABEL.to_owned(), String::new())].into());
+    assert!(restart(&machine, &outdated).ends_with("the plugged volume data: migrate the VM first"));
+    let moves = applied(&instance, planned(&machine, &instance));
+    assert_eq!(claims(&moves), ["b"]);
+    assert_eq!(moves.status.as_ref().unwrap().migrated_volumes[0].source_pvc_info, Some(info("a")));
+    // And back.
+    machine.spec.template.spec.volumes[0].persistent_volume_claim.as_mut().unwrap().claim_name =
+        "a".to_owned();
+    let back = applied(&moves, planned(&machine, &moves));
+    assert_eq!(claims(&back), ["a"]);
+    assert!(back.status.as_ref().unwrap().migrated_volumes.is_empty());
+}
+
+#[test]
 fn every_claim_of_one_node_is_to_move_and_to_one_that_nobody_uses() {
     let instance = vmi(&[("root", "a"), ("data", "d")]);
     let one = vm("Migration", &[("root", "b"), ("data", "d")]);

@@ -157,6 +157,13 @@ fn a_claim_that_a_moving_volume_leaves_is_held_until_it_has_moved() {
     moving.status.as_mut().unwrap().migrated_volumes = serde_json::from_value(moved).unwrap();
     assert!(start(&vmi("b", "Pending", 5, &own(), false), moving.clone()).is_some());
     assert!(plug(&vmi("b", "Running", 5, &own(), true), moving).is_some());
+    // Also the claim that it moves to, by a volume that was plugged in.
+    let moved = json!([{"volumeName": "data", "sourcePVCInfo": {"claimName": "old"},
+        "destinationPVCInfo": {"claimName": "data"}}]);
+    let mut comes = vmi("a", "Running", 9, &own(), true);
+    assert_eq!(start(&vmi("b", "Pending", 5, &own(), false), comes.clone()), None);
+    comes.status.as_mut().unwrap().migrated_volumes = serde_json::from_value(moved).unwrap();
+    assert!(start(&vmi("b", "Pending", 5, &own(), false), comes).is_some());
 }
 
 /// Instances that want one device. Each is reconciled with a cache that shows its own last write, and maybe not more.

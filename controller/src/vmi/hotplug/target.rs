@@ -3,6 +3,9 @@
 //!
 //! The target's launcher pod owns these pods, and they are deleted with it. Volumes that are being added or removed come
 //! first: the guest arrives with the volumes that it had at the hand-over.
+//!
+//! A volume that moves to another claim has that claim there. If the claim waits for its first consumer, a pod only for
+//! that goes first, as on the guest's own node.
 
 use super::attachments::{Attachments, Standing};
 use super::is_told_by_handler;
@@ -11,12 +14,13 @@ use crate::cluster::Cluster;
 use crate::config::Config;
 use crate::expectations::{Key, Kind};
 use crate::vmi::status::taken;
-use barevirt_api::hotplug::plugged;
-use barevirt_api::v1::VirtualMachineInstance;
+use barevirt_api::hotplug::{moved, plugged};
+use barevirt_api::v1::{PersistentVolumeClaimInfo, VirtualMachineInstance, VolumeStatus};
 use barevirt_api::valid::ValidVmi;
 use barevirt_api::validate::Cause;
 use barevirt_plan::pod::attachment::{self, Access, Wanted};
 use barevirt_plan::pod::claims::Mode;
+use barevirt_plan::pod::first_consumer;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use kube::runtime::reflector::ObjectRef;
@@ -85,7 +89,8 @@ pub(in crate::vmi) fn find(
     Some(found)
 }
 
-/// The wanted form of each disk, in the order of [`plugged`]. The disks exist: none is created.
+/// The wanted form of each disk, in the order of [`plugged`]. The disks exist: only one that moves to another claim is
+/// created.
 fn disks(vmi: &VirtualMachineInstance) -> Vec<Wanted<'_>> {
     let told = vmi.status.iter().flat_map(|status| &status.volume_status);
     let told: Vec<_> = told.collect();
@@ -93,12 +98,41 @@ fn disks(vmi: &VirtualMachineInstance) -> Vec<Wanted<'_>> {
         let volume = vmi.spec.volumes.iter().find(|volume| volume.name == name)?;
         let claim = volume.claim()?;
         let entry = told.iter().find(|entry| entry.name == name)?;
-        let info = entry.persistent_volume_claim_info.as_ref()?;
+        let moved = moved(vmi, name);
+        let info = match moved {
+            Some(moved) => moved.destination_pvc_info.as_ref()?,
+            None => entry.persistent_volume_claim_info.as_ref()?,
+        };
         let mode = Mode::of(info.volume_mode.as_deref());
         let access = Access::of(&vmi.spec, name, claim);
-        Some(Wanted { volume: &volume.name, claim, mode, size: None, access })
+        let size = moved.and_then(|_| new_size(entry, info));
+        Some(Wanted { volume: &volume.name, claim, mode, size, exact: moved.is_some(), access })
     };
     plugged(vmi).into_iter().filter_map(|plugged| disk(plugged.volume)).collect()
+}
+
+/// Size of a new disk for the contents of the present one: that of the present one in whole mebibytes, else that of any new
+/// disk on the claim.
+fn new_size(entry: &VolumeStatus, claim: &PersistentVolumeClaimInfo) -> Option<u64> {
+    let told = entry.size.and_then(|size| u64::try_from(size).ok()).filter(|size| *size > 0);
+    told.map(|size| size.next_multiple_of(1 << 20)).or_else(|| claim.disk_bytes())
+}
+
+/// The pods that go before those with the disks of these volumes, which move to claims that wait for a consumer. Each comes
+/// with its volume.
+pub(in crate::vmi) fn consumers(
+    vmi: &VirtualMachineInstance,
+    target: &Pod,
+    volumes: &[&str],
+    config: &Config,
+) -> Result<Vec<(Box<Pod>, String)>, String> {
+    let valid = ValidVmi::new(vmi.clone()).map_err(|causes| Cause::joined(&causes))?;
+    let wanted = disks(vmi).into_iter().filter(|wanted| volumes.contains(&wanted.volume));
+    let pod = |wanted: Wanted<'_>| {
+        let pod = first_consumer::beside(&valid, &wanted, target, config);
+        (Box::new(pod), wanted.volume.to_owned())
+    };
+    Ok(wanted.map(pod).collect())
 }
 
 fn names(vmi: &VirtualMachineInstance, target: &Pod) -> Vec<String> {
@@ -202,6 +236,51 @@ mod tests {
         assert!(!is_settled(&unwanted));
         unwanted.spec.volumes.clear();
         assert!(!is_settled(&unwanted));
+    }
+
+    /// The instance, whose volume is to move to another claim.
+    fn moving() -> VirtualMachineInstance {
+        let mut vmi = vmi(&[("data", "Ready"), ("logs", "Ready")]);
+        vmi.spec.volumes[0].persistent_volume_claim.as_mut().unwrap().claim_name = "new".to_owned();
+        let status = vmi.status.as_mut().unwrap();
+        status.volume_status[0].size = Some((5 << 20) - 1);
+        let moved = json!([{"volumeName": "data", "sourcePVCInfo": {"claimName": "c"},
+            "destinationPVCInfo": {"claimName": "new", "requests": {"storage": "9Mi"}}}]);
+        status.migrated_volumes = serde_json::from_value(moved).unwrap();
+        vmi
+    }
+
+    #[test]
+    fn a_volume_that_moves_gets_a_disk_as_large_on_its_new_claim() {
+        let mut moving = moving();
+        assert!(is_settled(&moving), "the guest has it on the former claim");
+        let args = |vmi: &VirtualMachineInstance| {
+            let Brought::Waits(make) = judge(vmi, &target(), &Attachments::default(), &config()) else {
+                panic!()
+            };
+            let pod = serde_json::to_value(&make[0].0).unwrap();
+            assert_eq!(pod["spec"]["volumes"][1]["persistentVolumeClaim"]["claimName"], "new");
+            assert!(pod["spec"]["containers"][0]["volumeDevices"].is_null(), "it is a file system");
+            let other = serde_json::to_string(&make[1].0).unwrap();
+            assert!(other.contains("volumeDevices") && !other.contains("--size"), "{other}");
+            pod["spec"]["containers"][0]["args"].clone()
+        };
+        let size = 5 << 20;
+        let expected = json!(["--volume", "data", "--size", size.to_string(), "--claim-tolerance", "0"]);
+        assert_eq!(args(&moving), expected);
+        moving.status.as_mut().unwrap().volume_status[0].size = None;
+        assert_eq!(args(&moving)[3], (9 << 20).to_string());
+    }
+
+    #[test]
+    fn a_claim_that_waits_for_a_consumer_gets_one_on_the_targets_node() {
+        let made = consumers(&moving(), &target(), &["data"], &config()).unwrap();
+        assert_eq!(made.iter().map(|(_, volume)| volume.as_str()).collect::<Vec<_>>(), ["data"]);
+        let (pod, names) = (&made[0].0, names(&moving(), &target()));
+        assert_eq!(pod.name_any(), first_consumer::name_beside(&names[0]));
+        assert_eq!(pod.owner_references()[0].uid, "t0");
+        let text = serde_json::to_string(pod).unwrap();
+        assert!(text.contains("node02") && text.contains(r#""claimName":"new""#), "{text}");
     }
 
     #[test]

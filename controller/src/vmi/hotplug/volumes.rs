@@ -1,5 +1,6 @@
 //! Volumes that come and go: those that are wanted, and the stage of each entry in the status.
 
+use barevirt_api::hotplug;
 use barevirt_api::names::{
     REASON_CLAIM_IN_USE, VOLUME_ATTACHED, VOLUME_BOUND, VOLUME_DETACHING, VOLUME_PENDING, VOLUME_UNMOUNTED,
 };
@@ -22,7 +23,7 @@ pub(super) fn wanted(vmi: &VirtualMachineInstance) -> Vec<Wanted<'_>> {
     let target = attachment::target(vmi, &launcher);
     let hot = vmi.spec.volumes.iter().filter(|volume| volume.is_hotpluggable());
     hot.filter_map(|volume| {
-        let (name, claim) = (volume.name.as_str(), volume.claim()?);
+        let (name, claim) = (volume.name.as_str(), hotplug::present(vmi, volume)?);
         let access = Access::of(&vmi.spec, name, claim);
         Some(Wanted { name, claim, access, pod: attachment::name(uid, name, claim.name, access, target) })
     })
@@ -41,8 +42,17 @@ fn successor(vmi: &VirtualMachineInstance, entry: &VolumeStatus, noted: &str) ->
     let launcher = launcher_name(vmi);
     let now = Some(attachment::target(vmi, &launcher)?);
     let (uid, claim) = (vmi.metadata.uid.as_deref()?, claim_of(entry)?);
-    let access = access_of(vmi, entry, noted)?;
+    let access = access_of(vmi, entry, noted).or_else(|| access_at_target(vmi, entry, claim))?;
     Some(attachment::name(uid, &entry.name, claim, access, now))
+}
+
+/// How the disk of an entry was opened where the guest has moved to, if its volume has moved to that claim with the guest:
+/// the entry names the claim, and still the pod with the former one.
+fn access_at_target(vmi: &VirtualMachineInstance, entry: &VolumeStatus, claim: &str) -> Option<Access> {
+    let mut hot = vmi.spec.volumes.iter().filter(|volume| volume.is_hotpluggable());
+    let volume = hot.find(|volume| volume.name == entry.name)?;
+    let wanted = volume.claim().filter(|wanted| wanted.name == claim)?;
+    Some(Access::of(&vmi.spec, &volume.name, wanted))
 }
 
 /// How the pod of that name opens the disk of an entry: the name is derived from that, too.
