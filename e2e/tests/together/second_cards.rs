@@ -112,6 +112,9 @@ fn guests_whose_second_cards_the_test_beds_delegate_attaches_reach_each_other_ac
         let address = leased["ipAddress"].as_str().context("no address of the network that has some")?;
         let inside = other.ok("ip -4 -o address show dev eth3", SOON)?;
         ensure!(inside.contains(&format!("inet {address}/24")), "the pod has {address}, the guest {inside}");
+        // Its cards are on one link: each answers for its own address only, or frames for the large MTU come to the card with the
+        // small one.
+        other.ok("echo 1 >/proc/sys/net/ipv4/conf/all/arp_ignore", SOON)?;
         other.leave()?;
         let mut console = Console::open(namespace, "first")?;
         console.login(BOOT)?;
