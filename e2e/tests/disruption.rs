@@ -288,6 +288,7 @@ fn a_guest_moves_on_while_kubelets_and_containerds_die() {
             ensure!(state["completed"].is_null(), "it has moved before the daemons were back: {state}");
             component_is_ready("virt-handler")?;
         }
+        let _undisturbed = undisturbed();
         let moved = namespace.wait("vmi", "vm", "to have moved", MOVED, |vmi| {
             vmi["status"]["migrationState"]["completed"] == true
         })?;
