@@ -8,6 +8,7 @@ use barevirt_api::names::CREATED_BY_LABEL;
 use barevirt_api::v1::{VirtualMachine, VirtualMachineInstance};
 use barevirt_plan::config::Config;
 use barevirt_plan::fields::{Change, changed};
+use barevirt_plan::pod::IMAGE_VOLUMES;
 use k8s_openapi::api::core::v1::{Namespace, Pod, ResourceQuota};
 use kube::Api;
 use kube::api::ListParams;
@@ -19,9 +20,10 @@ use super::{print, started};
 use crate::session::{self, Session};
 use crate::{debug, diff};
 
+/// Whether the launcher was told that images are volumes of its pod. It is, also where its guest has no image.
 fn has_image_volumes(pod: &Pod) -> bool {
-    let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
-    volumes.into_iter().any(|volume| volume.image.is_some())
+    let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
+    containers.flat_map(|container| container.args.iter().flatten()).any(|argument| argument == IMAGE_VOLUMES)
 }
 
 /// Explains an instance of the cluster.
@@ -167,6 +169,17 @@ fn differing(planned: &Pod, running: &Pod) -> Vec<Change> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_launcher_says_whether_images_are_volumes_also_without_an_image() {
+        let pod = |arguments: &[&str]| -> Pod {
+            let compute = json!({ "name": "compute", "args": arguments });
+            serde_json::from_value(json!({ "spec": { "containers": [{ "name": "sidecar" }, compute] } }))
+                .unwrap()
+        };
+        assert!(has_image_volumes(&pod(&["--name", "vm", "--image-volumes"])));
+        assert!(!has_image_volumes(&pod(&["--name", "vm"])));
+    }
 
     #[test]
     fn fields_added_by_the_cluster_are_no_difference() {

@@ -72,6 +72,8 @@ use std::collections::BTreeMap;
 
 /// Seconds that a pod gets beyond the guest's grace period, for the launcher to end by itself.
 const GRACE_MARGIN: u64 = 10;
+/// Tells the launcher that images are volumes of its pod.
+pub const IMAGE_VOLUMES: &str = "--image-volumes";
 /// Prefixes of annotations that concern only the instance's object; the same as KubeVirt's. All others are copied to the
 /// pod.
 const OWN_ANNOTATIONS: [&str; 3] = [
@@ -237,7 +239,7 @@ fn compute(vmi: &ValidVmi, config: &Config, disk_mounts: Vec<VolumeMount>) -> Co
         args.push("--allow-emulation".to_owned());
     }
     if config.settings.pods.image_volumes {
-        args.push("--image-volumes".to_owned());
+        args.push(IMAGE_VOLUMES.to_owned());
     }
     // An instance's own setting is read from its specification.
     if config.settings.pods.without_serial_log {
