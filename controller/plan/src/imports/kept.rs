@@ -7,15 +7,13 @@
 //! ```
 
 use super::claim;
+use super::profile::FILES;
 use barevirt_api::cdi::{DataVolume, annotation};
 use barevirt_api::quantity;
 use k8s_openapi::api::core::v1::{
     ObjectReference, PersistentVolume, PersistentVolumeClaim, PersistentVolumeClaimSpec, PersistentVolumeSpec,
 };
 use kube::ResourceExt;
-
-/// Volume mode where none is given.
-const FILES: &str = "Filesystem";
 
 /// Whether a DataVolume takes such a volume, if there is one.
 pub fn asks(data_volume: &DataVolume) -> bool {
@@ -44,10 +42,9 @@ pub(super) fn taken(
     data_volume: &DataVolume,
     volume: Option<&PersistentVolume>,
 ) -> PersistentVolumeClaim {
-    let offered = volume.and_then(|volume| Some((volume.name_any(), volume.spec.as_ref()?)));
-    if let (Some(spec), Some((name, offered))) = (&mut wanted.spec, offered)
-        && fits(offered, spec)
-    {
+    let fitting = volume.filter(|volume| fits(volume, &wanted));
+    let offered = fitting.and_then(|volume| Some((volume.name_any(), volume.spec.as_ref()?)));
+    if let (Some(spec), Some((name, offered))) = (&mut wanted.spec, offered) {
         spec.volume_name = Some(name);
         spec.storage_class_name = Some(offered.storage_class_name.clone().unwrap_or_default());
         wanted.annotations_mut().extend(claim::filled(data_volume));
@@ -56,7 +53,14 @@ pub(super) fn taken(
 }
 
 /// Whether a volume is what a claim asks for.
-fn fits(volume: &PersistentVolumeSpec, claim: &PersistentVolumeClaimSpec) -> bool {
+pub(super) fn fits(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> bool {
+    let (Some(has), Some(asks)) = (&volume.spec, &claim.spec) else { return false };
+    let named = asks.volume_name.as_deref().filter(|name| !name.is_empty());
+    named.is_none_or(|name| name == volume.name_any()) && serves(has, asks)
+}
+
+/// Whether class, modes and size of a volume are those that a claim asks for.
+fn serves(volume: &PersistentVolumeSpec, claim: &PersistentVolumeClaimSpec) -> bool {
     let class = volume.storage_class_name.as_deref().unwrap_or_default();
     let has = volume.access_modes.as_deref().unwrap_or_default();
     let size = volume.capacity.as_ref().and_then(|capacity| quantity::bytes(capacity.get("storage")?).ok());

@@ -64,7 +64,9 @@ pub(super) fn stage(observed: &Observed, own_pod: Option<&Pod>, image_volumes: b
         let made = claim::of(data_volume, copy, &observed.profile);
         return match (source_missing(&observed.copied), made) {
             // What a volume has already is not copied.
-            (Some(_), Ok(_)) if observed.kept.is_some() => Stage::Unclaimed,
+            (Some(_), Ok(claim)) if observed.kept.as_ref().is_some_and(|kept| kept::fits(kept, &claim)) => {
+                Stage::Unclaimed
+            }
             (Some(why), _) => Stage::SourceWaits(why),
             (None, Ok(_)) => Stage::Unclaimed,
             (None, Err(why)) => Stage::Hopeless(why),

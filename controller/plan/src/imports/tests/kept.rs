@@ -63,22 +63,25 @@ fn a_volume_that_names_the_claim_is_taken_and_not_filled_again() {
 #[test]
 fn a_volume_that_was_a_copy_is_taken_without_its_source() {
     let reference = json!({ "kind": "DataSource", "name": "golden" });
-    let copy = |storage: Value| {
+    let copy = |storage: Value, kept: PersistentVolume| {
         let mut world = World::new(data_volume(|value| {
             value["metadata"]["annotations"] = json!({ (annotation::STATIC): "" });
             value["spec"] = json!({ "sourceRef": reference, "storage": storage });
         }));
         world.observed.copied = Copied::Unknown("there is no DataSource ns/golden".to_owned());
-        world.observed.kept = Some(volume(|_| {}));
+        world.observed.kept = Some(kept);
         world.settle();
         world
     };
-    let taken = copy(json!({ "resources": { "requests": { "storage": "1Gi" } } }));
+    let sized = json!({ "resources": { "requests": { "storage": "1Gi" } } });
+    let taken = copy(sized.clone(), volume(|_| {}));
     assert!(is_filled(taken.observed.claim.as_ref().unwrap(), "root"));
-    // How large it has to be is not known.
-    let waits = copy(json!({}));
-    assert_eq!((waits.phase(), waits.observed.claim.as_ref()), ("Pending", None));
-    assert_eq!(condition(waits.status(), "Running").1, "SourceNotReady");
+    // How large it has to be is not known, or the volume is another one than is asked for.
+    let other = volume(|volume| volume["spec"]["volumeMode"] = json!("Block"));
+    for waits in [copy(json!({}), volume(|_| {})), copy(sized, other)] {
+        assert_eq!((waits.phase(), waits.observed.claim.as_ref()), ("Pending", None));
+        assert_eq!(condition(waits.status(), "Running").1, "SourceNotReady");
+    }
 }
 
 #[test]
@@ -103,6 +106,23 @@ fn a_volume_that_is_not_what_the_claim_asks_for_is_left_alone() {
     world.observed.kept = Some(volume(|_| {}));
     world.settle();
     assert!(!is_filled(world.observed.claim.as_ref().unwrap(), "root"));
+}
+
+#[test]
+fn a_volume_that_is_named_is_not_replaced_by_one_that_was_kept() {
+    let taken = |name: &str| {
+        let mut world = World::new(data_volume(|value| {
+            value["metadata"]["annotations"] = json!({ (annotation::STATIC): "" });
+            value["spec"]["storage"]["volumeName"] = json!(name);
+        }));
+        world.observed.kept = Some(volume(|_| {}));
+        world.settle();
+        let claim = world.observed.claim.unwrap();
+        let filled = is_filled(&claim, "root");
+        (filled, claim.spec.unwrap().volume_name)
+    };
+    assert_eq!(taken("pv1"), (true, Some("pv1".to_owned())));
+    assert_eq!(taken("pv2"), (false, Some("pv2".to_owned())));
 }
 
 #[test]
