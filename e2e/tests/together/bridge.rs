@@ -1,7 +1,7 @@
 //! The bridge binding on the pod network: the guest has the pod's own address, and is directly on its
 //! network.
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use barevirt_e2e::wait::{self, BOOT, RUNNING, SOON};
 use barevirt_e2e::{Console, Namespace, condition, guest, in_namespace, pods};
 use serde_json::{Value, json};
@@ -23,17 +23,11 @@ fn on(namespace: &Namespace, name: &str, node: &str) -> Result<([String; 2], Con
     namespace.apply(&manifest)?;
     namespace.wait_phase(name, "Running", RUNNING)?;
     let launcher = namespace.launcher(name)?;
-    let addresses = launcher["status"]["podIPs"].as_array().cloned().unwrap_or_default();
-    let of = |is_ipv6: bool| {
-        let mut all = addresses.iter().filter_map(|one| one["ip"].as_str());
-        all.find(|address| address.contains(':') == is_ipv6).map(str::to_owned)
-    };
-    let four = of(false).context("the pod has no IPv4 address")?;
-    let six = of(true).context("the pod has no IPv6 address")?;
-    ensure!(launcher["status"]["podIP"] == four, "its first address is not {four}: {addresses:?}");
+    let addresses = pods::both_addresses(&launcher)?;
+    ensure!(launcher["status"]["podIP"] == addresses[0], "the first address of {name} is not {addresses:?}");
     let mut console = Console::open(namespace, name)?;
     console.login(BOOT)?;
-    Ok(([four, six], console))
+    Ok((addresses, console))
 }
 
 /// Two guests on two nodes, and a pod on each. Each step is a behaviour of its own.

@@ -31,12 +31,8 @@ fn start(namespace: &Namespace) -> Result<()> {
 
 /// URLs of a pod's web server, one for each of its addresses.
 fn urls(pod: &Value, port: u16, path: &str) -> Result<Vec<String>> {
-    let addresses = pod["status"]["podIPs"].as_array().cloned().unwrap_or_default();
-    let addresses = addresses.iter().filter_map(|one| one["ip"].as_str());
-    let urls: Vec<_> =
-        addresses.map(|address| format!("http://{}:{port}/{path}", pods::host(address))).collect();
-    ensure!(urls.len() == 2, "the pod has not both families: {urls:?}");
-    Ok(urls)
+    let addresses = pods::both_addresses(pod)?;
+    Ok(addresses.iter().map(|address| format!("http://{}:{port}/{path}", pods::host(address))).collect())
 }
 
 /// Waits until a guest gets that answer; an empty text means that it gets none.
