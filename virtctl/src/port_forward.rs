@@ -240,7 +240,7 @@ fn report(client: SocketAddr, work: impl Future<Output = anyhow::Result<Option<S
 pub(crate) async fn carry(socket: Socket, local: impl AsyncRead + AsyncWrite) -> anyhow::Result<Carried> {
     let (mut to_guest, mut from_guest) = socket.split();
     let (mut from_local, mut to_local) = tokio::io::split(local);
-    // Whatever the guest's side does after the local program has ended, that was the end.
+    // A guest's side that is closed after the local program has ended has no reason to tell: that was the end.
     let local_ended = AtomicBool::new(false);
     let outward = async {
         let mut buffer = vec![0; CHUNK];
