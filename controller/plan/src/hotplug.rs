@@ -14,8 +14,10 @@
 
 use barevirt_api::gates::Gates;
 use barevirt_api::hotplug;
+use barevirt_api::names::EPHEMERAL_VOLUMES_ANNOTATION;
 use barevirt_api::v1::{Disk, VirtualMachineInstance, VirtualMachineInstanceSpec, Volume};
 use barevirt_api::validate::{self, Requester};
+use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The volumes and disks that an instance is to have next.
@@ -49,6 +51,23 @@ pub(crate) fn names(wanted: &VirtualMachineInstanceSpec, vmi: &VirtualMachineIns
     let moves = |name: &String| hotplug::moved(vmi, name).is_some();
     names.retain(|name| !stays(name) && !fixed(name) && !alone(name) && !moves(name));
     names
+}
+
+/// The change of the annotation about volumes of the instance alone, where the machine has volumes of their names: these are
+/// the machine's from then on, also when it takes them away again.
+pub fn adopted(
+    wanted: &VirtualMachineInstanceSpec,
+    vmi: &VirtualMachineInstance,
+) -> Option<(&'static str, Value)> {
+    let noted = hotplug::ephemeral(&vmi.metadata);
+    let mut left = noted.clone();
+    left.retain(|name| volume(&wanted.volumes, name).is_none());
+    if left == noted {
+        return None;
+    }
+    let names: Vec<&str> = left.into_iter().collect();
+    let value = if names.is_empty() { Value::Null } else { json!(names.join(",")) };
+    Some((EPHEMERAL_VOLUMES_ANNOTATION, value))
 }
 
 /// Plans the volumes. `wanted` is the machine's template with its instance type, preference and defaults.
@@ -122,7 +141,6 @@ pub(crate) fn disk<'a>(disks: &'a [Disk], name: &str) -> Option<&'a Disk> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use serde_json::{Value, json};
 
     /// A template with the volumes `names`; a claim's name may follow after a colon.
     fn spec(names: &[&str]) -> VirtualMachineInstanceSpec {
@@ -190,11 +208,29 @@ mod tests {
         }
     }
 
+    fn noted(vmi: &mut VirtualMachineInstance, names: &str) {
+        let noted = [(EPHEMERAL_VOLUMES_ANNOTATION.to_owned(), names.to_owned())];
+        vmi.metadata.annotations = Some(noted.into());
+    }
+
+    #[test]
+    fn a_volume_that_the_machine_has_is_not_the_instances_alone_any_more() {
+        let mut vmi = vmi(&["a", "b"], &["a", "b"]);
+        assert_eq!(adopted(&spec(&["a", "b"]), &vmi), None);
+        noted(&mut vmi, "b,c");
+        assert_eq!(adopted(&spec(&["a"]), &vmi), None);
+        let annotation = "barevirt.dev/ephemeral-volumes";
+        assert_eq!(adopted(&spec(&["a", "b"]), &vmi), Some((annotation, json!("c"))));
+        assert_eq!(adopted(&spec(&["b:x", "c"]), &vmi), Some((annotation, Value::Null)));
+        // The machine takes it away.
+        noted(&mut vmi, "c");
+        assert_eq!(planned(&spec(&["a"]), &vmi).0, "root a");
+    }
+
     #[test]
     fn a_volume_of_the_instance_alone_stays_until_the_machine_has_one_of_its_name() {
         let mut vmi = vmi(&["a", "b"], &["a", "b"]);
-        let noted = [("barevirt.dev/ephemeral-volumes".to_owned(), "b,c".to_owned())];
-        vmi.metadata.annotations = Some(noted.into());
+        noted(&mut vmi, "b,c");
         let nothing = String::new;
         assert_eq!(planned(&spec(&["d"]), &vmi), ("root b d".into(), nothing(), nothing()));
         assert_eq!(planned(&spec(&["b"]), &vmi), ("root b".into(), nothing(), nothing()));

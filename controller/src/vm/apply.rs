@@ -15,7 +15,7 @@ use crate::write::FIELD_MANAGER;
 use barevirt_api::names::{
     APP_LABEL, APP_LAUNCHER, REASON_FAILED_CREATE, REASON_FAILED_DATA_VOLUME_IMPORT, REASON_FAILED_DELETE,
     REASON_SUCCESSFUL_CREATE, REASON_SUCCESSFUL_DELETE, RUN_STRATEGY_ALWAYS, STATUS_DATA_VOLUME_ERROR,
-    VM_FINALIZER, VM_GENERATION_ANNOTATION, VM_NAME_LABEL, vmi_id,
+    VM_FINALIZER, VM_NAME_LABEL, vmi_id,
 };
 use barevirt_api::v1::{Interface, Network, VirtualMachine, VirtualMachineInstance};
 use barevirt_component::error::response;
@@ -344,7 +344,7 @@ async fn note(cluster: &Cluster, observed: &Observed, generation: i64) -> Result
     let (namespace, name) = (vmi.namespace().unwrap_or_default(), vmi.name_any());
     let body = json!({"metadata": {
         "resourceVersion": vmi.metadata.resource_version,
-        "annotations": {VM_GENERATION_ANNOTATION: generation.to_string()},
+        "annotations": revision::annotations(&observed.vm, vmi, Some(generation)),
     }});
     write::patch::<VirtualMachineInstance>(cluster, "patch", &namespace, &name, &body).await
 }
@@ -358,10 +358,9 @@ async fn update(
 ) -> Result<(), Error> {
     let Some(vmi) = observed.own_vmi() else { return Ok(()) };
     let (namespace, name) = (vmi.namespace().unwrap_or_default(), vmi.name_any());
-    let mut body = json!({"metadata": {"resourceVersion": vmi.metadata.resource_version}, "spec": spec});
-    if let Some(generation) = generation {
-        body["metadata"]["annotations"] = json!({VM_GENERATION_ANNOTATION: generation.to_string()});
-    }
+    let annotations = revision::annotations(&observed.vm, vmi, generation);
+    let metadata = json!({"resourceVersion": vmi.metadata.resource_version, "annotations": annotations});
+    let body = json!({"metadata": metadata, "spec": spec});
     write::patch::<VirtualMachineInstance>(cluster, "update", &namespace, &name, &body).await?;
     info!(namespace, vm = name, change = %spec, "the instance takes a change over");
     Ok(())

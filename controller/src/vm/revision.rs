@@ -11,11 +11,12 @@
 use crate::cluster::Cluster;
 use crate::kin;
 use crate::write::FIELD_MANAGER;
-use barevirt_api::names::{REVISION_OF_LABEL, is_final_phase, vmi_id};
+use barevirt_api::names::{REVISION_OF_LABEL, VM_GENERATION_ANNOTATION, is_final_phase, vmi_id};
 use barevirt_api::v1::{VirtualMachine, VirtualMachineInstance};
 use barevirt_component::error::response;
 use barevirt_component::request::Error;
 use barevirt_component::request::{call, call_opt};
+use barevirt_plan::hotplug;
 use barevirt_plan::live_update::Follows;
 pub(super) use barevirt_plan::revision::generation;
 use barevirt_plan::revision::{Drift, PREFIX, compare, name, of};
@@ -23,6 +24,7 @@ use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Api, DeleteParams, ListParams, PostParams};
 use kube::{Resource, ResourceExt};
+use serde_json::{Value, json};
 use tracing::info;
 
 /// How the machine differs from its instance. Reads the copy only where the generations differ.
@@ -47,6 +49,23 @@ pub(super) async fn drift(
     let found = call_opt("get", subject, revisions.get(kept)).await?;
     let follows = Follows::of(&cluster.config().settings);
     Ok(found.map_or(Drift::Unknown, |revision| compare(vm, &revision, vmi, &follows)))
+}
+
+/// Annotations of an instance that has followed a change of its machine: the generation, if it has followed all of it, and
+/// which volumes are still its own.
+pub(super) fn annotations(
+    vm: &VirtualMachine,
+    vmi: &VirtualMachineInstance,
+    generation: Option<i64>,
+) -> Value {
+    let mut annotations = json!({});
+    if let Some(generation) = generation {
+        annotations[VM_GENERATION_ANNOTATION] = json!(generation.to_string());
+    }
+    if let Some((name, value)) = hotplug::adopted(&vm.spec.template.spec, vmi) {
+        annotations[name] = value;
+    }
+    annotations
 }
 
 /// Stores the present machine, and removes older copies.
@@ -92,7 +111,6 @@ fn is_old_or_ours(vm: &VirtualMachine, revision: &ObjectMeta) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     fn machine() -> VirtualMachine {
         serde_json::from_value(json!({
