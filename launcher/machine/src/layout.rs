@@ -177,6 +177,9 @@ pub struct Layout {
     /// Whether the balloon has no free page reporting because an annotation said so when the machine started.
     #[serde(default, skip_serializing_if = "is_false")]
     silent: bool,
+    /// Whether PCI devices have no memory above the guest's because an annotation said so when the machine started.
+    #[serde(default, skip_serializing_if = "is_false")]
+    low: bool,
     /// Slots of devices on pcie.0, if all devices are there.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     slots: BTreeMap<String, u16>,
@@ -214,6 +217,7 @@ impl Layout {
             scsi_came: false,
             sockets: 0,
             silent: false,
+            low: false,
             slots: BTreeMap::new(),
             arrives: false,
         }
@@ -357,6 +361,15 @@ impl Layout {
             self.silent = wanted;
         }
         self.silent
+    }
+
+    /// Records in the same way whether PCI devices have no memory above the guest's. Firmware would find another map of
+    /// memory at the next reset, and QEMU may map the memory of a guest of a tebibyte elsewhere.
+    pub(crate) const fn note_low(&mut self, wanted: bool) -> bool {
+        if !self.arrives {
+            self.low = wanted;
+        }
+        self.low
     }
 
     /// The same layout for a new start: devices that were plugged in while it ran must be plugged in again.

@@ -95,6 +95,8 @@ pub fn plan(vmi: &ValidVmi, facts: &Facts) -> Result<Machine, PlanError> {
         layout.note_sockets(topology.sockets);
     }
     let is_silent = layout.note_silence(vmi.annotation(NO_FREE_PAGES_ANNOTATION) == Some("true"));
+    let is_true = |value: &str| value.eq_ignore_ascii_case("true");
+    let is_low = layout.note_low(vmi.annotation(NO_PCI_HOLE64_ANNOTATION).is_some_and(is_true));
     let ports = Ports { layout: &layout, addresses: &addresses };
 
     let mut controllers = planned_disks.controllers(&ports, virtio)?;
@@ -117,9 +119,7 @@ pub fn plan(vmi: &ValidVmi, facts: &Facts) -> Result<Machine, PlanError> {
         monitors: facts.monitors,
         root_ports: root_ports(&layout, &addresses.given, !has_hotplug),
         bridges: bridges(&addresses.given),
-        pci_hole64: vmi
-            .annotation(NO_PCI_HOLE64_ANNOTATION)
-            .is_none_or(|value| !value.eq_ignore_ascii_case("true")),
+        pci_hole64: !is_low,
         controllers,
         nics,
         disks,

@@ -361,6 +361,23 @@ fn a_guest_that_moves_reports_free_pages_as_at_its_start() {
 }
 
 #[test]
+fn a_guest_that_moves_has_its_pci_memory_where_its_start_put_it() {
+    let on = |value: &str| {
+        let mut manifest = vmi(&[]);
+        manifest["metadata"]["annotations"] = json!({ NO_PCI_HOLE64_ANNOTATION: value });
+        valid(manifest)
+    };
+    for (there, here) in [("true", "false"), ("false", "true")] {
+        let source = planned(&on(there));
+        let layout = Layout::saved(&source.layout.to_saved()).unwrap();
+        let vmi = on(here);
+        let high = |layout| plan(&vmi, &Facts { layout: Some(layout), ..facts(&vmi) }).unwrap().pci_hole64;
+        assert_eq!(high(layout.clone().for_arrival()), source.pci_hole64, "{there}");
+        assert_ne!(high(layout.for_start()), source.pci_hole64, "{there}");
+    }
+}
+
+#[test]
 fn pci_memory_stays_low_if_the_annotation_says_so() {
     let argv = |value: &str| {
         let mut manifest = vmi(&[]);
