@@ -92,20 +92,15 @@ pub(super) fn report_moved(status: &mut VirtualMachineInstanceStatus, launcher: 
 /// Writes the sizes of disks that were made of the manifest and of objects, for the target of a migration, and removes that of
 /// a disk of which the launcher does not tell it.
 pub(super) fn report_made(
-    volumes: &mut Vec<VolumeStatus>,
+    volumes: &mut [VolumeStatus],
     vmi: &VirtualMachineInstance,
     launcher: &LauncherStatus,
 ) {
     let is_made = |volume: &&Volume| cloud_init::of(volume).is_some() || object_volume::of(volume).is_some();
     for Volume { name, .. } in vmi.spec.volumes.iter().filter(is_made) {
         let disk = launcher.made_disks.iter().find(|disk| disk.volume == *name);
-        let size = disk.map(|disk| i64::try_from(disk.bytes).unwrap_or(i64::MAX));
-        match volumes.iter_mut().find(|entry| entry.name == *name) {
-            Some(entry) => entry.size = size,
-            None if size.is_some() => {
-                volumes.push(VolumeStatus { name: name.clone(), size, ..VolumeStatus::default() });
-            }
-            None => {}
+        if let Some(entry) = volumes.iter_mut().find(|entry| entry.name == *name) {
+            entry.size = disk.map(|disk| i64::try_from(disk.bytes).unwrap_or(i64::MAX));
         }
     }
 }
@@ -333,12 +328,14 @@ mod tests {
             ..LauncherStatus::default()
         };
         let mut told = vmi.status.clone().unwrap().volume_status;
+        report_started(&mut told, &vmi);
         let mut report = |launcher: &LauncherStatus| {
             report_made(&mut told, &vmi, launcher);
             told.iter().map(|entry| (entry.name.clone(), entry.size)).collect::<Vec<_>>()
         };
         let expected = |size: Option<i64>| {
-            [("boot", None), ("data", None), ("settings", size)].map(|(name, size)| (name.to_owned(), size))
+            [("boot", None), ("data", None), ("seed", None), ("settings", size)]
+                .map(|(name, size)| (name.to_owned(), size))
         };
         assert_eq!(report(&launcher), expected(Some(4096)));
         // A launcher of an older version does not tell it.
