@@ -383,6 +383,8 @@ mod tests {
     use super::*;
 
     const LONG: usize = 100_000;
+    /// More than a list may have. Each entry has long texts.
+    const MANY: usize = DISKS + 1;
 
     fn long() -> String {
         "\u{1b}[2Jä".repeat(LONG)
@@ -407,7 +409,7 @@ mod tests {
         let interface = GuestInterface { name: long(), mac: long(), addresses: longs() };
         let disk = HotDisk { volume: long(), claim: long(), plugged: true, target: long(), trouble: long() };
         let card = Card { name: long(), plugged: true, down: true, trouble: long(), addresses: Vec::new() };
-        let mut cards = vec![card; 1000];
+        let mut cards = vec![card; MANY];
         cards[0].addresses = longs();
         let size =
             MachineSize { processor_trouble: long(), memory_trouble: long(), ..MachineSize::default() };
@@ -428,11 +430,12 @@ mod tests {
             }),
             credentials: Some(Credentials { synchronized: true, message: long() }),
             size: Some(size),
-            hot_disks: vec![disk; 1000],
+            hot_disks: vec![disk; MANY],
             local_disks: longs(),
-            claim_disks: vec![ClaimDisk { volume: long(), bytes: 1 }; 1000],
-            not_grown: vec![DiskTrouble { volume: long(), text: long() }; 1000],
-            made_disks: vec![MadeDisk { volume: long(), bytes: u64::MAX, read_only: true }; 1000],
+            claim_disks: vec![ClaimDisk { volume: long(), bytes: 1 }; MANY],
+            not_grown: vec![DiskTrouble { volume: long(), text: long() }; MANY],
+            made_disks: vec![MadeDisk { volume: long(), bytes: u64::MAX, read_only: true }; MANY],
+            smaller: vec![DiskTrouble { volume: long(), text: long() }; MANY],
             cards,
             migration: Some(MigrationStatus { uid: long(), reason: long(), ..MigrationStatus::default() }),
             ..LauncherStatus::default()
@@ -448,6 +451,7 @@ mod tests {
         );
         assert_eq!(status.cards[0].addresses.len(), INTERFACES);
         assert_eq!((status.made_disks.len(), status.made_disks[0].bytes), (DISKS, LARGEST_MADE));
+        assert_eq!((status.smaller.len(), status.smaller[0].text.len()), (DISKS, SENTENCE));
         let guest = status.guest.as_ref().unwrap();
         assert_eq!((guest.interfaces.len(), guest.interfaces[0].addresses.len()), (INTERFACES, INTERFACES));
         let text = format!("{status:?}");
@@ -495,11 +499,11 @@ mod tests {
         let block = BlockStats { disk: long(), ..BlockStats::default() };
         let machine = MachineStats {
             vcpus: vec![VcpuStats::default(); 5000],
-            blocks: vec![block; 1000],
+            blocks: vec![block; MANY],
             ..MachineStats::default()
         };
         let file_system = FileSystemStats { mount_point: long(), ..FileSystemStats::default() };
-        let agent = AgentStats { file_systems: vec![file_system; 1000], load: None };
+        let agent = AgentStats { file_systems: vec![file_system; MANY], load: None };
         let told = sanitized(StatsResponse {
             machine: Some(machine),
             agent: Some(agent),
