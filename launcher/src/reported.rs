@@ -3,28 +3,16 @@
 use barevirt_api::valid::ValidVmi;
 use barevirt_protocol::names::LARGEST_MADE;
 
-/// The size that the status tells of a volume's disk.
-fn size(vmi: &ValidVmi, volume: &str) -> Option<u64> {
-    let told = &vmi.vmi().status.as_ref()?.volume_status;
-    let size = told.iter().find(|known| known.name == volume)?.size?;
-    u64::try_from(size).ok().filter(|size| *size > 0)
-}
-
 /// Size of a disk that was made of the manifest or of an object when the guest started on another node.
 #[must_use]
 pub fn made_size(vmi: &ValidVmi, volume: &str) -> Option<u64> {
-    size(vmi, volume).filter(|size| *size <= LARGEST_MADE)
+    vmi.vmi().status.as_ref()?.disk_bytes(volume).filter(|size| *size <= LARGEST_MADE)
 }
 
-/// Size of a new disk on a claim that the volume moves to with its guest: that of the current disk, else that
-/// of any new disk on the claim. `None` if the volume does not move.
+/// Size of a new disk on a claim that the volume moves to with its guest. `None` if the volume does not move.
 #[must_use]
 pub fn moved_size(vmi: &ValidVmi, volume: &str) -> Option<u64> {
-    let status = vmi.vmi().status.as_ref()?;
-    let moved = status.migrated_volumes.iter().find(|moved| moved.volume_name == volume)?;
-    // Rounded up to whole mebibytes.
-    let told = size(vmi, volume).map(|size| size.next_multiple_of(1 << 20));
-    told.or_else(|| moved.destination_pvc_info.as_ref()?.disk_bytes())
+    vmi.vmi().status.as_ref()?.moved_disk_bytes(volume)
 }
 
 /// Whether the space of a volume's claim was allocated in advance: of the claim that it moves to, if it moves.

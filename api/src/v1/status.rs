@@ -111,6 +111,20 @@ impl VirtualMachineInstanceStatus {
     pub fn claim_info(&self, volume: &str) -> Option<&PersistentVolumeClaimInfo> {
         self.volume_status.iter().find(|told| told.name == volume)?.persistent_volume_claim_info.as_ref()
     }
+
+    /// Size in bytes of a volume's disk, where it is told.
+    pub fn disk_bytes(&self, volume: &str) -> Option<u64> {
+        let size = self.volume_status.iter().find(|told| told.name == volume)?.size?;
+        u64::try_from(size).ok().filter(|size| *size > 0)
+    }
+
+    /// Size in bytes of the new disk of a volume that moves to another claim with its guest: that of the present disk in whole
+    /// mebibytes, else that of any new disk on the claim. `None` if the volume does not move.
+    pub fn moved_disk_bytes(&self, volume: &str) -> Option<u64> {
+        let moved = self.migrated_volumes.iter().find(|moved| moved.volume_name == volume)?;
+        let present = self.disk_bytes(volume).map(|size| size.next_multiple_of(1 << 20));
+        present.or_else(|| moved.destination_pvc_info.as_ref()?.disk_bytes())
+    }
 }
 
 /// When a phase was entered.
@@ -205,4 +219,27 @@ pub struct TopologyHints {
     /// TSC frequency in Hz that the guest has to see. Becomes `-cpu ...,tsc-frequency=`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tsc_frequency: Option<i64>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn the_new_disk_of_a_volume_that_moves_is_as_large_as_the_present_one() {
+        let sizes = |size: i64| {
+            let status: VirtualMachineInstanceStatus = serde_json::from_value(json!({
+                "volumeStatus": [{"name": "data", "target": "", "size": size}, {"name": "seed", "target": "", "size": size}],
+                "migratedVolumes": [{"volumeName": "data", "destinationPVCInfo": {"requests": {"storage": "9Mi"}}}],
+            }))
+            .unwrap();
+            (status.disk_bytes("data"), ["data", "seed", "other"].map(|name| status.moved_disk_bytes(name)))
+        };
+        assert_eq!(sizes((5 << 20) - 1), (Some((5 << 20) - 1), [Some(5 << 20), None, None]));
+        // It is not told.
+        for size in [0, -1] {
+            assert_eq!(sizes(size), (None, [Some(9 << 20), None, None]), "{size}");
+        }
+    }
 }

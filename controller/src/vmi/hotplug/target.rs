@@ -15,7 +15,7 @@ use crate::config::Config;
 use crate::expectations::{Key, Kind};
 use crate::vmi::status::taken;
 use barevirt_api::hotplug::{moved, plugged};
-use barevirt_api::v1::{PersistentVolumeClaimInfo, VirtualMachineInstance, VolumeStatus};
+use barevirt_api::v1::VirtualMachineInstance;
 use barevirt_api::valid::ValidVmi;
 use barevirt_api::validate::Cause;
 use barevirt_plan::pod::attachment::{self, Access, Wanted};
@@ -105,17 +105,10 @@ fn disks(vmi: &VirtualMachineInstance) -> Vec<Wanted<'_>> {
         };
         let mode = Mode::of(info.volume_mode.as_deref());
         let access = Access::of(&vmi.spec, name, claim);
-        let size = moved.and_then(|_| new_size(entry, info));
+        let size = vmi.status.as_ref().and_then(|status| status.moved_disk_bytes(name));
         Some(Wanted { volume: &volume.name, claim, mode, size, exact: moved.is_some(), access })
     };
     plugged(vmi).into_iter().filter_map(|plugged| disk(plugged.volume)).collect()
-}
-
-/// Size of a new disk for the contents of the present one: that of the present one in whole mebibytes, else that of any new
-/// disk on the claim.
-fn new_size(entry: &VolumeStatus, claim: &PersistentVolumeClaimInfo) -> Option<u64> {
-    let told = entry.size.and_then(|size| u64::try_from(size).ok()).filter(|size| *size > 0);
-    told.map(|size| size.next_multiple_of(1 << 20)).or_else(|| claim.disk_bytes())
 }
 
 /// The pods that go before those with the disks of these volumes, which move to claims that wait for a consumer. Each comes
