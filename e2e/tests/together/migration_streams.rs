@@ -100,6 +100,8 @@ fn answers_again(mut shell: Console, there: &str) -> Result<()> {
     shell.expect(&format!("vm has moved to node {there}, and its monitor is connected again."), SOON)?;
     shell.send("query-status\r")?;
     shell.expect("\"status\": \"running\"", SOON)?;
+    // What is typed before the prompt is there is lost.
+    shell.expect("vm> ", SOON)?;
     shell.send("\u{4}")?;
     ensure!(shell.wait(SOON)? == 0, "the shell ends well");
     Ok(())
