@@ -11,10 +11,10 @@ use tokio::time::timeout;
 /// For a processor in real mode, at 0x7c00. Each time the low half of the count is zero, the high half is
 /// sent: four digits from `0` to `?`, and a line end. An access to the port of a POST card takes the time between two lines.
 ///
-/// The count is in another page than the code: QEMU's emulation translates a page of code again after each write to it, and a
-/// guest that does nothing else can keep QEMU's main loop waiting for ever.
-const CODE: [u8; 46] = [
-    0xfa, // cli
+/// After a line it sleeps until the next tick of the firmware's timer. A processor that never sleeps can keep QEMU's emulation from
+/// the end of a `device_add` that it refuses: that waits for all readers of RCU, and a processor is one while it runs.
+const CODE: [u8; 47] = [
+    0xfb, // sti
     0x31, 0xc0, // xor ax, ax
     0x8e, 0xd8, // mov ds, ax
     0x66, 0xff, 0x06, 0x00, 0x80, // next: inc dword [0x8000]
@@ -32,7 +32,8 @@ const CODE: [u8; 46] = [
     0xe2, 0xf1, // loop digit
     0xb0, 0x0a, // mov al, 10
     0xee, // out dx, al
-    0xeb, 0xd7, // jmp next
+    0xf4, // hlt
+    0xeb, 0xd6, // jmp next
 ];
 
 /// A guest that writes to each page of half a megabyte before it counts on, and prints the middle 16 bits of the count.
