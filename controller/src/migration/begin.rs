@@ -50,6 +50,8 @@ const CARDS: Duration = Duration::from_secs(15);
 const BRINGS: Duration = Duration::from_millis(500);
 /// The same while a claim that a volume moves to is being filled.
 const FILLS: Duration = Duration::from_secs(2);
+/// How long a running target pod waits for a device that another guest has.
+const WITHHELD: Duration = Duration::from_secs(30);
 /// Seconds for a pod without a guest to end.
 const GRACE: u32 = 10;
 
@@ -183,7 +185,11 @@ pub(super) fn plan(observed: &Observed, vmi: &VirtualMachineInstance, reached: P
     }
     match &observed.brought {
         Brought::Ready(uids) => hand_over(observed, vmi, pod, effective, uids),
-        Brought::Failed(why) => {
+        // An instance that was made a moment ago gives way once it has looked.
+        Brought::Withheld(_) if age(started(pod), observed) < WITHHELD => {
+            await_disks(observed, vmi, pod, reached, &[], FILLS)
+        }
+        Brought::Failed(why) | Brought::Withheld(why) => {
             let message =
                 format!("Migration failed because its volumes cannot be brought to the target: {why}");
             fail(observed, delete(observed, pod), message)

@@ -13,6 +13,7 @@ use barevirt_api::v1::{VirtualMachineInstance, VirtualMachineInstanceMigration};
 use barevirt_plan::migration::{Effective, effective};
 use barevirt_plan::pod::target::target_name;
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -394,6 +395,18 @@ fn disks_that_came_while_the_guest_ran_are_there_before_it_is_handed_over() {
     let being_filled = handed(Brought::BeingFilled, NOW);
     assert_eq!((pods(&being_filled), being_filled.again), (0, Some(Duration::from_secs(2))));
     assert!(!deletes(&being_filled));
+    // A device that another guest has is waited for only for a moment.
+    for (seconds, fails) in [(0, false), (29, false), (30, true)] {
+        let mut pod = runs();
+        let status = pod.status.as_mut().unwrap().container_statuses.as_mut().unwrap();
+        let running = status[0].state.as_mut().unwrap().running.as_mut().unwrap();
+        running.started_at = Some(Time(at(NOW - seconds)));
+        let mut observed = observed(migration(in_phase("Scheduling")), Some(vmi(json!({}))), Some(pod));
+        (observed.brought, observed.now) = (Brought::Withheld("VMI b writes to it".to_owned()), at(NOW));
+        let plan = plan(&observed);
+        assert_eq!((deletes(&plan), plan.again.is_some()), (fails, !fails), "{seconds}");
+        assert_eq!(format!("{plan:?}").contains("VMI b writes to it"), fails, "{seconds}");
+    }
     let state = &of_vmi(&handed(Brought::Ready(vec!["p1".to_owned(), "p2".to_owned()]), NOW))["status"]["migrationState"];
     assert_eq!(
         (&state["targetAttachmentPodUID"], &state["targetState"]["attachmentPodUID"]),

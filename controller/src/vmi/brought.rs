@@ -1,16 +1,18 @@
 //! What a migrating guest needs on the target node before it is handed over: its hot-plugged disks, and the contents of claims
 //! that its volumes move to.
 
+use super::claim_lock;
 use super::claims;
 use super::consumer;
 use super::hotplug::target::{Brought, consumers, find, is_settled, judge};
 use super::observe::in_namespace;
 use crate::cluster::Cluster;
 use barevirt_api::hotplug::plugged;
-use barevirt_api::v1::{VirtualMachineInstance, Volume};
+use barevirt_api::v1::{StorageMigratedVolumeInfo, VirtualMachineInstance, Volume};
 use barevirt_component::request::Error;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
+use kube::runtime::reflector::ObjectRef;
 
 /// Looks at the disks. `target` is the launcher pod on the target node.
 pub(crate) async fn brought(
@@ -20,6 +22,15 @@ pub(crate) async fn brought(
 ) -> Result<Brought, Error> {
     if !is_settled(vmi) {
         return Ok(Brought::Unsettled);
+    }
+    if moves(vmi).next().is_some() {
+        // The others are looked at only once the cache shows the moves: then they are no older.
+        if !shows_moves(cluster, vmi) {
+            return Ok(Brought::Unsettled);
+        }
+        if let Some(why) = claim_lock::held(vmi, claims::beside(cluster, vmi)) {
+            return Ok(Brought::Withheld(why));
+        }
     }
     if let Some(waits) = being_filled(cluster, vmi, target).await? {
         return Ok(waits);
@@ -33,6 +44,19 @@ pub(crate) async fn brought(
     Ok(judge(vmi, target, &found, &config))
 }
 
+/// The volumes that move to other claims with the guest.
+fn moves(vmi: &VirtualMachineInstance) -> impl Iterator<Item = &StorageMigratedVolumeInfo> {
+    vmi.status.iter().flat_map(|status| &status.migrated_volumes)
+}
+
+/// Whether the cache has the instance with these moves.
+fn shows_moves(cluster: &Cluster, vmi: &VirtualMachineInstance) -> bool {
+    let namespace = vmi.namespace().unwrap_or_default();
+    let cached = cluster.vmis.get(&ObjectRef::new(&vmi.name_any()).within(&namespace));
+    let cached = cached.and_then(|cached| cached.unpack().ok());
+    cached.is_some_and(|cached| cached.metadata.uid == vmi.metadata.uid && moves(&cached).eq(moves(vmi)))
+}
+
 /// Why a claim that a volume moves to cannot be written to. The target's pod may be the consumer that its DataVolume waits
 /// for, but not of a volume that was plugged in: such a claim gets a consumer of its own.
 async fn being_filled(
@@ -42,7 +66,7 @@ async fn being_filled(
 ) -> Result<Option<Brought>, Error> {
     let namespace = vmi.namespace().unwrap_or_default();
     let (mut fills, mut waiting) = (false, Vec::new());
-    for moved in vmi.status.iter().flat_map(|status| &status.migrated_volumes) {
+    for moved in moves(vmi) {
         let volume = vmi.spec.volumes.iter().find(|volume| volume.name == moved.volume_name);
         let Some(claim) = volume.and_then(|volume| volume.claim()) else { continue };
         let found = claims::look(&cluster.client, &namespace, claim.name, claim.is_filled).await?;

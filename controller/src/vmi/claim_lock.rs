@@ -7,11 +7,13 @@
 //!   disks from the start    an instance that has left `Pending`, then the older one
 //!   plugged volumes         the one whose entry in the status reserves the claim, then the older instance
 //!   one of each             the disk from the start, unless the plugged volume's entry reserves the claim
+//!   volumes that move here  the one whose move was written first; a disk from the start that waits for the move gives way
 //! ```
 //!
 //! The order does not depend on the state of the cache. An instance that asks sees all that was written before its own object,
 //! or before its own entry: an entry is written first, and its pod is made only once the cache shows the entry, if no other
-//! has the claim then. Of two entries that reserve the same claim, the later one sees the earlier one, and gives way.
+//! has the claim then. Of two entries that reserve the same claim, the later one sees the earlier one, and gives way. A move of
+//! a volume is written before its target opens anything, too.
 
 use super::hotplug::volumes;
 use barevirt_api::names::{
@@ -20,6 +22,7 @@ use barevirt_api::names::{
 use barevirt_api::v1::{Condition, VirtualMachineInstance, VolumeStatus};
 use barevirt_plan::phase;
 use barevirt_plan::pod::attachment::Access;
+use barevirt_plan::pod::claims::Mode;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 
@@ -96,18 +99,61 @@ fn is_reserved(vmi: &VirtualMachineInstance, volume: &str, written: &Written<'_>
     of_volume.any(|entry| volumes::reserved(vmi, entry).is_some_and(|(claim, _)| claim == written.claim))
 }
 
+/// The devices that an instance's volumes move to. Disks that guests share do not move.
+fn destinations(vmi: &VirtualMachineInstance) -> Vec<Written<'_>> {
+    let moved = vmi.status.iter().flat_map(|status| &status.migrated_volumes);
+    let infos = moved.filter_map(|moved| moved.destination_pvc_info.as_ref());
+    let devices = infos.filter(|info| Mode::of(info.volume_mode.as_deref()) == Mode::Block);
+    let claims = devices.filter_map(|info| info.claim_name.as_deref());
+    claims.map(|claim| Written { claim, shared: false }).collect()
+}
+
+/// Message about the first of these devices that another instance has; `starts`: also by its disks from the start.
+fn used(devices: &[Written<'_>], other: &VirtualMachineInstance, starts: bool) -> Option<String> {
+    let mut has = written(other).filter(|_| starts).chain(moved(other)).chain(reserved(other));
+    let clash = has.find(|theirs| devices.iter().any(|own| own.excludes(theirs)))?;
+    Some(written_by(&clash, other))
+}
+
 /// Message about the first of these claims, which a guest needs for its start, that another instance of the namespace has.
 pub(super) fn taken(
     vmi: &VirtualMachineInstance,
     devices: &[Written<'_>],
     others: impl IntoIterator<Item = VirtualMachineInstance>,
 ) -> Option<String> {
-    others.into_iter().filter(|other| is_other(other, vmi)).find_map(|other| {
-        let before = phase(&other) != PHASE_PENDING || starts_before(&other, vmi);
-        let mut has = written(&other).filter(|_| before).chain(moved(&other)).chain(reserved(&other));
-        let clash = has.find(|theirs| devices.iter().any(|own| own.excludes(theirs)))?;
-        Some(written_by(&clash, &other))
+    let others: Vec<_> = others.into_iter().filter(|other| is_other(other, vmi)).collect();
+    let started = |other: &VirtualMachineInstance| phase(other) != PHASE_PENDING;
+    // One that has it is told before one that waits, too: a guest whose volume moves there looks for that.
+    let has = others.iter().find_map(|other| used(devices, other, started(other)));
+    has.or_else(|| {
+        let mut first = others.iter().filter(|other| !started(other) && starts_before(other, vmi));
+        first.find_map(|other| used(devices, other, true))
     })
+}
+
+/// Message about the first device that a guest's volumes move to and another instance has, or may have in a moment. Asked
+/// before the target opens any of them, of a cache that shows these moves.
+pub(super) fn held(
+    vmi: &VirtualMachineInstance,
+    others: impl IntoIterator<Item = VirtualMachineInstance>,
+) -> Option<String> {
+    let devices = destinations(vmi);
+    if devices.is_empty() {
+        return None;
+    }
+    let mut others = others.into_iter().filter(|other| is_other(other, vmi));
+    others.find_map(|other| {
+        let told = used(&devices, &other, true)?;
+        (!waits_for(&other, vmi, &devices)).then_some(told)
+    })
+}
+
+/// Whether an instance says that it does not start because this one has one of these devices: it has seen that, and sees it
+/// for as long as it is so.
+fn waits_for(other: &VirtualMachineInstance, vmi: &VirtualMachineInstance, devices: &[Written<'_>]) -> bool {
+    let said = wait(other).and_then(|said| said.message.as_deref());
+    let said = said.filter(|_| phase(other) == PHASE_PENDING);
+    said.is_some_and(|said| devices.iter().any(|device| said == written_by(device, vmi)))
 }
 
 /// Message about the instance that has a claim, or is to get it first, which a running guest needs for a volume.
@@ -119,12 +165,11 @@ pub(super) fn withheld(
 ) -> Option<String> {
     let is_reserved = is_reserved(vmi, volume, &device);
     others.into_iter().filter(|other| is_other(other, vmi)).find_map(|other| {
-        let clash = |theirs: &Written<'_>| device.excludes(theirs);
-        let mut has = written(&other).chain(moved(&other)).chain(reserved(&other));
-        if has.any(|theirs| clash(&theirs)) {
-            return Some(written_by(&device, &other));
+        if let Some(told) = used(&[device], &other, true) {
+            return Some(told);
         }
-        let first = !is_reserved && is_older(&other, vmi) && awaited(&other).any(|theirs| clash(&theirs));
+        let clash = |theirs: Written<'_>| device.excludes(&theirs);
+        let first = !is_reserved && is_older(&other, vmi) && awaited(&other).any(clash);
         let name = other.name_any();
         first.then(|| format!("PVC {} is a device that VMI {name} waits for, too", device.claim))
     })
@@ -151,9 +196,14 @@ fn starts_before(other: &VirtualMachineInstance, vmi: &VirtualMachineInstance) -
 
 /// Whether an instance does not start because of another one's claim.
 fn waits(vmi: &VirtualMachineInstance) -> bool {
+    wait(vmi).is_some()
+}
+
+/// The condition that says so.
+fn wait(vmi: &VirtualMachineInstance) -> Option<&Condition> {
     let conditions = vmi.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
-    let told = Condition::find(conditions, CONDITION_SYNCHRONIZED);
-    told.is_some_and(|told| told.reason.as_deref() == Some(REASON_CLAIM_IN_USE))
+    let told = Condition::find(conditions, CONDITION_SYNCHRONIZED)?;
+    (told.reason.as_deref() == Some(REASON_CLAIM_IN_USE)).then_some(told)
 }
 
 fn is_older(other: &VirtualMachineInstance, vmi: &VirtualMachineInstance) -> bool {

@@ -166,9 +166,63 @@ fn a_claim_that_a_moving_volume_leaves_is_held_until_it_has_moved() {
     assert!(start(&vmi("b", "Pending", 5, &own(), false), comes).is_some());
 }
 
+/// An instance whose volume moves to the device; one of mode Filesystem has none.
+fn moving(mut vmi: VirtualMachineInstance, mode: &str) -> VirtualMachineInstance {
+    let moved = json!([{"volumeName": "data", "sourcePVCInfo": {"claimName": "old"},
+        "destinationPVCInfo": {"claimName": "data", "volumeMode": mode}}]);
+    vmi.status.as_mut().unwrap().migrated_volumes = serde_json::from_value(moved).unwrap();
+    vmi
+}
+
+/// An instance that says that it waits because of that one.
+fn told(mut vmi: VirtualMachineInstance, why: String) -> VirtualMachineInstance {
+    let condition = Condition::new(CONDITION_SYNCHRONIZED, false, REASON_CLAIM_IN_USE, why);
+    vmi.status.as_mut().unwrap().conditions = vec![condition];
+    vmi
+}
+
+#[test]
+fn a_volume_moves_to_a_device_that_no_other_instance_has_or_may_have() {
+    for come in [false, true] {
+        let mover = |uid: &str, second| moving(vmi(uid, "Running", second, &own(), come), "Block");
+        let mine = mover("b", 5);
+        let told_by = |other: VirtualMachineInstance| held(&mine, [mine.clone(), other]);
+        // Another one that moves there, whichever is older.
+        assert!(told_by(mover("a", 1)).is_some() && told_by(mover("a", 9)).is_some());
+        for phase in ["Pending", "Scheduling", "Running"] {
+            let why = told_by(vmi("a", phase, 9, &own(), false)).unwrap();
+            assert!(why.starts_with("PVC data is a device that VMI vm-a writes to"), "{why}");
+        }
+        assert_eq!(told_by(vmi("a", "Failed", 1, &own(), false)), None);
+        let plugged = |reason| with_entry(vmi("a", "Running", 1, &own(), true), "Bound", reason);
+        assert!(told_by(plugged("PVCNotReady")).is_some());
+        assert_eq!(told_by(plugged(REASON_CLAIM_IN_USE)), None, "it gives way");
+        // So does an instance that does not start because of this one.
+        let waits = vmi("a", "Pending", 9, &own(), false);
+        let why = start(&waits, mine.clone()).unwrap();
+        assert_eq!(told_by(told(waits.clone(), why.clone())), None);
+        let of_another = why.replace("vm-b", "vm-c");
+        assert!(told_by(told(waits, of_another)).is_some());
+        // Files are not opened as a device, and other claims are none of its business.
+        assert_eq!(held(&moving(mine.clone(), "Filesystem"), [mover("a", 1)]), None);
+        assert_eq!(held(&vmi("b", "Running", 5, &own(), come), [mover("a", 1)]), None);
+    }
+}
+
+#[test]
+fn an_instance_that_waits_says_first_which_one_has_its_device() {
+    let older = vmi("a", "Pending", 1, &own(), false);
+    let mover = moving(vmi("c", "Running", 2, &own(), true), "Block");
+    let mine = vmi("b", "Pending", 5, &own(), false);
+    let devices: Vec<Written<'_>> = written(&mine).collect();
+    let why = taken(&mine, &devices, [older, mover]).unwrap();
+    assert!(why.contains("vm-c"), "{why}");
+}
+
 /// Instances that want one device. Each is reconciled with a cache that shows its own last write, and maybe not more.
 struct World {
-    /// What the API server has; the first two run and plug, the others start with the device.
+    /// What the API server has; the first two run and plug, the next two run and move a volume there, and the others start
+    /// with the device.
     all: Vec<Option<VirtualMachineInstance>>,
     /// Every state that a cache may show, and the state with the last write of each instance.
     history: Vec<Vec<Option<VirtualMachineInstance>>>,
@@ -176,23 +230,33 @@ struct World {
     open: [bool; INSTANCES],
 }
 
-const INSTANCES: usize = 4;
+const INSTANCES: usize = 6;
 const PLUGS: usize = 2;
+/// Instances up to this one plug or move.
+const MOVES: usize = 4;
+/// The oldest state that a cache shows.
+const LAG: usize = 4;
 
 #[derive(Clone, Copy, Debug)]
 enum Event {
     Comes(usize),
-    Reconciled { who: usize, lag: usize },
+    Reconciled {
+        who: usize,
+        lag: usize,
+    },
     Goes(usize),
+    /// A machine takes the move of its volume back.
+    Stays(usize),
 }
 
 fn events() -> impl Strategy<Value = Vec<Event>> {
     let event = prop_oneof![
         2 => (0..INSTANCES).prop_map(Event::Comes),
-        6 => (0..INSTANCES, 0..4usize).prop_map(|(who, lag)| Event::Reconciled { who, lag }),
+        6 => (0..INSTANCES, 0..=LAG).prop_map(|(who, lag)| Event::Reconciled { who, lag }),
         1 => (0..INSTANCES).prop_map(Event::Goes),
+        1 => (PLUGS..MOVES).prop_map(Event::Stays),
     ];
-    proptest::collection::vec(event, 1..60)
+    proptest::collection::vec(event, 1..80)
 }
 
 impl World {
@@ -207,18 +271,22 @@ impl World {
         self.written[who] = self.history.len() - 1;
     }
 
-    fn reconcile(&mut self, who: usize, lag: usize) {
+    /// What a cache shows to the one who reconciles that instance.
+    fn seen(&self, who: usize, lag: usize) -> Vec<Option<VirtualMachineInstance>> {
         let last = self.history.len() - 1;
-        let mut seen = self.history[last.saturating_sub(lag).max(self.written[who])].clone();
+        self.history[last.saturating_sub(lag).max(self.written[who])].clone()
+    }
+
+    fn reconcile(&mut self, who: usize, lag: usize) {
+        let mut seen = self.seen(who, lag);
         let Some(own) = seen[who].take().filter(|_| !self.open[who]) else { return };
         let others = seen.into_iter().flatten();
+        if who >= MOVES {
+            return self.start(who, own, others.collect());
+        }
         if who >= PLUGS {
-            let devices: Vec<Written<'_>> = written(&own).collect();
-            if taken(&own, &devices, others).is_none() {
+            if held(&own, others).is_none() {
                 self.open(who);
-                let mut starts = own.clone();
-                starts.status.as_mut().unwrap().phase = Some("Scheduling".to_owned());
-                self.write(who, Some(starts));
             }
             return;
         }
@@ -235,6 +303,40 @@ impl World {
         }
     }
 
+    /// An instance starts, or says why it does not.
+    fn start(&mut self, who: usize, own: VirtualMachineInstance, others: Vec<VirtualMachineInstance>) {
+        let devices: Vec<Written<'_>> = written(&own).collect();
+        let Some(why) = taken(&own, &devices, others) else {
+            self.open(who);
+            let mut starts = own.clone();
+            starts.status.as_mut().unwrap().phase = Some("Scheduling".to_owned());
+            return self.write(who, Some(starts));
+        };
+        let waits = told(own.clone(), why);
+        if waits != own {
+            self.write(who, Some(waits));
+        }
+    }
+
+    fn comes(&mut self, who: usize) {
+        let (phase, come) = match who {
+            ..PLUGS => ("Running", true),
+            // One volume was plugged in, the other one was there from the start.
+            PLUGS..MOVES => ("Running", who == PLUGS),
+            _ => ("Pending", false),
+        };
+        // Those that run came in the order of their numbers, before the others.
+        let second = if who < MOVES { who } else { self.history.len() };
+        let vmi = vmi(&who.to_string(), phase, u32::try_from(second).unwrap(), &own(), come);
+        if !(PLUGS..MOVES).contains(&who) {
+            return self.write(who, Some(vmi));
+        }
+        // A volume does not move to a claim that an instance of the cache names.
+        if self.seen(who, LAG).iter().all(Option::is_none) {
+            self.write(who, Some(moving(vmi, "Block")));
+        }
+    }
+
     fn open(&mut self, who: usize) {
         assert!(!self.open.contains(&true), "{who} opens what another one has: {:?}", self.open);
         self.open[who] = true;
@@ -242,20 +344,27 @@ impl World {
 
     fn step(&mut self, event: Event) {
         match event {
-            Event::Comes(who) if self.all[who].is_none() => {
-                let (phase, come) = if who < PLUGS { ("Running", true) } else { ("Pending", false) };
-                // Those that plug came in the order of their numbers, before the others.
-                let second = if who < PLUGS { who } else { self.history.len() };
-                let second = u32::try_from(second).unwrap();
-                self.write(who, Some(vmi(&who.to_string(), phase, second, &own(), come)));
-            }
+            Event::Comes(who) if self.all[who].is_none() => self.comes(who),
+            Event::Stays(who) if self.all[who].is_some() && !self.open[who] => self.write(who, None),
             Event::Goes(who) if self.open[who] => {
                 self.open[who] = false;
                 self.write(who, None);
             }
             Event::Reconciled { who, lag } => self.reconcile(who, lag),
-            Event::Comes(_) | Event::Goes(_) => {}
+            Event::Comes(_) | Event::Goes(_) | Event::Stays(_) => {}
         }
+    }
+
+    /// All reconcile often, with a cache that shows everything.
+    fn settle(&mut self) {
+        for who in (0..INSTANCES).cycle().take(6 * INSTANCES) {
+            self.step(Event::Reconciled { who, lag: 0 });
+        }
+    }
+
+    /// Two volumes that were to move at the same moment may each see the other one: then both stay until one is taken back.
+    fn is_stuck(&self) -> bool {
+        !self.open.contains(&true) && self.all[PLUGS..MOVES].iter().all(Option::is_some)
     }
 }
 
@@ -269,8 +378,10 @@ proptest! {
             world.step(event);
         }
         for _ in 0..INSTANCES {
-            for who in (0..INSTANCES).cycle().take(6 * INSTANCES) {
-                world.step(Event::Reconciled { who, lag: 0 });
+            world.settle();
+            if world.is_stuck() {
+                world.step(Event::Stays(PLUGS));
+                world.settle();
             }
             let holder = world.open.iter().position(|open| *open);
             prop_assert_eq!(holder.is_some(), world.all.iter().any(Option::is_some), "{:?}", world.all);

@@ -33,6 +33,8 @@ pub(crate) enum Brought {
     Unsettled,
     /// The claim that a volume moves to is still being filled.
     BeingFilled,
+    /// Another guest has, or may have in a moment, the device that a volume moves to; this message says which.
+    Withheld(String),
     /// Not all are offered yet. These pods are to be made, each for a volume.
     Waits(Vec<(Box<Pod>, String)>),
     /// A disk cannot be offered, for this reason.
