@@ -11,9 +11,11 @@
 
 mod made;
 mod poller;
+mod retry;
 mod schedule;
 mod status;
 
+use self::retry::Failure;
 use self::schedule::Schedule;
 use super::facts::{Event, Installation};
 use super::stage::is_of;
@@ -233,9 +235,15 @@ fn import(observed: &Observed, old: &DataImportCronStatus, plan: &mut Plan) -> D
         import = None;
     }
     let polled = cron.annotations().get(LAST_CRON_TIME).and_then(|text| text.parse::<Timestamp>().ok());
+    let digest = current(old).map(|current| current.digest.as_str());
+    let failed = import.filter(|_| !is_new).zip(digest);
+    let failed = failed.and_then(|(import, digest)| Some((import, Failure::of(import, digest, cron)?)));
     // What kept it from being imported may have passed: it is made again once it is gone.
-    if let Some(failed) = import.filter(|import| !is_new && status::has_failed_before(import, polled)) {
-        plan.steps.extend(remove(failed));
+    if let Some((import, failure)) = &failed
+        && failure.is_due(polled)
+        && let Some(step) = remove(import)
+    {
+        plan.steps.extend([step, Step::Annotate(failure.counted())]);
     }
     let mut taken = None;
     if let Some(digest) = wanted.filter(|_| is_new && (done || import.is_none())) {
@@ -256,6 +264,9 @@ fn import(observed: &Observed, old: &DataImportCronStatus, plan: &mut Plan) -> D
             import = observed.wanted.as_ref();
         }
     }
+    if done {
+        plan.steps.extend(retry::forget(cron).map(Step::Annotate));
+    }
     if done && let Some(current) = current(&new) {
         let claim = made::claim(cron, &current.data_volume_name);
         if new.last_imported_pvc.as_ref() != Some(&claim) {
@@ -272,6 +283,7 @@ fn import(observed: &Observed, old: &DataImportCronStatus, plan: &mut Plan) -> D
         is_done: done,
         has_import: !new.current_imports.is_empty(),
         taken: taken.as_deref(),
+        failed: failed.map(|(_, failure)| failure.message()),
     };
     status::with_conditions(new, &facts, now)
 }

@@ -5,7 +5,6 @@ use crate::imports::facts::phase::{IN_PROGRESS, SCHEDULED};
 use crate::imports::status::{condition, merged};
 use barevirt_api::cdi::{DataImportCronStatus, DataVolume};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use k8s_openapi::jiff::Timestamp;
 
 const PROGRESSING: &str = "Progressing";
 const UP_TO_DATE: &str = "UpToDate";
@@ -26,6 +25,8 @@ pub(super) struct CronFacts<'a> {
     pub(super) has_import: bool,
     /// The name of an import that another owner's DataVolume has.
     pub(super) taken: Option<&'a str>,
+    /// Message about the failure of the current import, where it is known when it failed.
+    pub(super) failed: Option<String>,
 }
 
 /// Whether an import has failed, or will not continue by itself.
@@ -37,14 +38,6 @@ pub(super) fn is_stuck(import: &DataVolume) -> bool {
                 && condition.status == "False"
                 && matches!(condition.reason.as_deref(), Some("Error" | "ImagePullFailed"))
         })
-}
-
-/// Whether an import had failed before that time.
-pub(super) fn has_failed_before(import: &DataVolume, time: Option<Timestamp>) -> bool {
-    let failed = import.status.as_ref().filter(|status| status.phase.as_deref() == Some(FAILED));
-    let conditions = failed.into_iter().flat_map(|status| &status.conditions);
-    let ended = conditions.filter_map(|condition| Some(condition.last_heartbeat_time.as_ref()?.0)).max();
-    ended.zip(time).is_some_and(|(ended, time)| ended < time)
 }
 
 /// The status with its conditions.
@@ -76,12 +69,11 @@ pub(super) fn with_conditions(
             condition(UP_TO_DATE, "Unknown", "PollFailed", format!("the source cannot be looked at: {why}"))
         }
         (true, true, None) => condition(UP_TO_DATE, "True", UP_TO_DATE, "Latest import is up to date"),
-        (true, false, _) if known.phase.as_deref() == Some(FAILED) => condition(
-            UP_TO_DATE,
-            "False",
-            "ImportFailed",
-            "Import has failed: it is tried again once the source has been polled, or its DataVolume is deleted",
-        ),
+        (true, false, _) if known.phase.as_deref() == Some(FAILED) => {
+            let unknown = || "Import has failed: it is tried again once its DataVolume is deleted".to_owned();
+            let message = known.failed.clone().unwrap_or_else(unknown);
+            condition(UP_TO_DATE, "False", "ImportFailed", message)
+        }
         (true, false, _) => condition(UP_TO_DATE, "False", PROGRESS, "Import is progressing"),
         (false, _, Some(why)) if !known.has_import => {
             condition(UP_TO_DATE, "False", "NoDigest", format!("No source digest: {why}"))

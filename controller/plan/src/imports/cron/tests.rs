@@ -127,6 +127,15 @@ impl World {
         self.rest();
     }
 
+    fn fails(&mut self, name: &str) {
+        let failed = json!({ "phase": "Failed", "conditions": [
+            { "type": "Running", "status": "False", "reason": "Error", "message": "not an image",
+              "lastHeartbeatTime": self.observed.now },
+        ] });
+        self.import(name).unwrap().status = serde_json::from_value(failed).unwrap();
+        self.rest();
+    }
+
     fn later(&mut self, hours: i64) {
         let later = self.observed.now.0.checked_add(SignedDuration::from_hours(hours)).unwrap();
         self.observed.now = Time(later);
@@ -342,11 +351,7 @@ fn an_import_that_failed_is_tried_again_after_the_next_poll() {
     let mut world = World::new(|_| {});
     world.finds('a');
     world.later(1);
-    let failed = json!({ "phase": "Failed", "conditions": [
-        { "type": "Running", "status": "False", "reason": "Error", "lastHeartbeatTime": world.observed.now },
-    ] });
-    world.import(A).unwrap().status = serde_json::from_value(failed).unwrap();
-    world.rest();
+    world.fails(A);
     assert_eq!((world.made, world.condition("UpToDate")), (1, pair("False", "ImportFailed")));
     world.later(12);
     world.finds('a');
@@ -355,6 +360,42 @@ fn an_import_that_failed_is_tried_again_after_the_next_poll() {
     assert_eq!(world.condition("UpToDate"), pair("False", "ImportProgressing"));
     world.rest();
     assert_eq!(world.made, 2);
+}
+
+#[test]
+fn an_image_that_is_bad_for_good_is_tried_ever_less_often_until_there_is_another_one() {
+    let mut world = World::new(|value| value["spec"]["schedule"] = json!("* * * * *"));
+    let minute = |world: &mut World, of: char, name: &str| {
+        world.finds(of);
+        if world.import(name).is_some_and(|import| import.status.is_none()) {
+            world.fails(name);
+        }
+        world.observed.now = Time(world.observed.now.0.checked_add(SignedDuration::from_secs(60)).unwrap());
+    };
+    let mut made = Vec::new();
+    for at in 0..24 * 60 {
+        let before = world.made;
+        minute(&mut world, 'a', A);
+        made.extend((world.made > before).then_some(at));
+    }
+    assert!((8..=14).contains(&made.len()), "{made:?}");
+    assert_eq!(made[..2], [0, 1], "what was wrong for a moment may have passed");
+    let pauses: Vec<i32> = made.windows(2).map(|two| two[1] - two[0]).collect();
+    assert!(pauses.is_sorted() && pauses.iter().all(|pause| *pause <= 362), "{pauses:?}");
+    let said = world.status().conditions.into_iter().find(|said| said.type_ == "UpToDate").unwrap();
+    let message = said.message.unwrap();
+    assert!(message.starts_with("Import has failed (not an image): it is tried again once"), "{message}");
+    // Another image is imported at once, and its first failure is followed by a try at the next poll.
+    let before = world.made;
+    minute(&mut world, 'b', B);
+    assert_eq!((world.made, world.names()), (before + 1, vec![B.to_owned()]));
+    minute(&mut world, 'b', B);
+    assert_eq!(world.made, before + 2);
+    // Once there is an image, the former failures do not count.
+    world.later(1);
+    world.finds('b');
+    world.is(B, SUCCEEDED);
+    assert!(world.observed.cron.annotations().keys().all(|name| !name.ends_with("failedImports")));
 }
 
 #[test]
