@@ -44,7 +44,7 @@ use std::time::Duration;
 pub use claim::is_filled;
 pub use facts::{Copied, Event, Installation, LABEL, Observed, Sender, SourceClaim, Step};
 pub use importer::{Running, address, name as pod_name};
-pub use kept::{asks as asks_for_kept, of as kept_volume};
+pub use kept::{is_looked_for as is_kept_looked_for, of as kept_volume};
 pub use origin::{Named, followed, inferred, is_waiting, may_copy, named, permitted};
 pub use profile::{Profile, Upkeep, upkeep};
 pub use sender::{RECEIVER_ANNOTATION, SELECTOR, asked_by, name as sender_name};
@@ -149,6 +149,9 @@ pub fn plan(observed: &Observed, installation: &Installation) -> Plan {
         Stage::Filling(running) => {
             plan.step = sender::introduction(own_pod, source);
             plan.again = running.runs.then_some(PROGRESS);
+        }
+        Stage::SourceWaits(_) if observed.claim.is_none() && kept::is_looked_for(data_volume) => {
+            plan.again = Some(kept::pause(data_volume, SOURCE, &observed.now));
         }
         Stage::SourceWaits(_) => plan.again = Some(SOURCE),
         Stage::Restored

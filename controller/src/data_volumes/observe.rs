@@ -12,8 +12,8 @@ use barevirt_import_job::Network;
 use barevirt_plan::data_volumes::Place;
 use barevirt_plan::imports::populator::Class;
 use barevirt_plan::imports::{
-    Copied, Installation, LABEL, Named, Observed, Profile, Sender, SourceClaim, address, asks_for_kept,
-    followed, inferred, is_waiting, kept_volume, named, permitted, pod_name, sender_name,
+    Copied, Installation, LABEL, Named, Observed, Profile, Sender, SourceClaim, address, followed, inferred,
+    is_kept_looked_for, is_waiting, kept_volume, named, permitted, pod_name, sender_name,
 };
 use k8s_openapi::api::admissionregistration::v1::{
     ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
@@ -71,7 +71,7 @@ fn class_of(copied: &Copied) -> Option<&str> {
 
 /// A volume that was kept for the claim of a DataVolume.
 async fn kept(client: &Client, data_volume: &DataVolume) -> Result<Option<PersistentVolume>, Error> {
-    if !asks_for_kept(data_volume) {
+    if !is_kept_looked_for(data_volume) {
         return Ok(None);
     }
     let volumes: Api<PersistentVolume> = Api::all(client.clone());

@@ -7,17 +7,41 @@
 //! ```
 
 use super::claim;
+use super::origin::is_waiting;
 use super::profile::FILES;
 use barevirt_api::cdi::{DataVolume, annotation};
 use barevirt_api::quantity;
 use k8s_openapi::api::core::v1::{
     ObjectReference, PersistentVolume, PersistentVolumeClaim, PersistentVolumeClaimSpec, PersistentVolumeSpec,
 };
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
+use std::time::Duration;
+
+/// The longest pause between two looks at the volumes.
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+/// The part of the time since the DataVolume was made that is the pause: a tenth.
+const PART: u32 = 10;
 
 /// Whether a DataVolume takes such a volume, if there is one.
-pub fn asks(data_volume: &DataVolume) -> bool {
+pub(super) fn asks(data_volume: &DataVolume) -> bool {
     data_volume.annotations().contains_key(annotation::STATIC)
+}
+
+/// Whether such a volume is looked for, as long as there is no claim: all volumes of the cluster are listed for that.
+pub fn is_looked_for(data_volume: &DataVolume) -> bool {
+    asks(data_volume)
+        && is_waiting(data_volume)
+        && data_volume.metadata.deletion_timestamp.is_none()
+        // Its claim comes from a backup.
+        && !data_volume.annotations().contains_key(annotation::RESTORED)
+}
+
+/// How often a source that is missing is looked at, and with it the volumes: at `often` at first, then ever less often.
+pub(super) fn pause(data_volume: &DataVolume, often: Duration, now: &Time) -> Duration {
+    let made = data_volume.metadata.creation_timestamp.as_ref();
+    let age = made.map(|made| Duration::try_from(now.0.duration_since(made.0)).unwrap_or_default());
+    (age.unwrap_or_default() / PART).clamp(often, LONGEST_PAUSE)
 }
 
 /// Of these volumes the one that is free and names the claim of the DataVolume.

@@ -128,7 +128,20 @@ fn a_volume_that_is_named_is_not_replaced_by_one_that_was_kept() {
 #[test]
 fn only_a_free_volume_for_that_very_claim_is_kept_for_it() {
     let asking = annotated(annotation::STATIC);
-    assert!(asks_for_kept(&asking) && !asks_for_kept(&data_volume(|_| {})));
+    assert!(is_kept_looked_for(&asking) && !is_kept_looked_for(&data_volume(|_| {})));
+    let others: [fn(&mut Value); 4] = [
+        |value| value["status"] = json!({ "phase": "Succeeded" }),
+        |value| value["status"] = json!({ "phase": "Failed" }),
+        |value| value["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z"),
+        |value| value["metadata"]["annotations"][annotation::RESTORED] = json!(""),
+    ];
+    for change in others {
+        let other = data_volume(|value| {
+            value["metadata"]["annotations"] = json!({ (annotation::STATIC): "" });
+            change(value);
+        });
+        assert!(!is_kept_looked_for(&other), "{other:?}");
+    }
     let changes: [fn(&mut Value); 5] = [
         |volume| volume["status"]["phase"] = json!("Released"),
         |volume| volume["spec"]["claimRef"]["name"] = json!("other"),
@@ -141,4 +154,21 @@ fn only_a_free_volume_for_that_very_claim_is_kept_for_it() {
     let own = volume(|volume| volume["metadata"]["name"] = json!("pv9"));
     let found = kept_volume(&asking, others.into_iter().chain([own.clone()]).collect());
     assert_eq!(found, Some(own));
+}
+
+#[test]
+fn a_missing_source_is_looked_at_ever_less_often_where_all_volumes_are_listed_each_time() {
+    let again = |annotations: Value, made: &str| {
+        let mut observed = observed(data_volume(|value| {
+            value["metadata"]["annotations"] = annotations;
+            value["metadata"]["creationTimestamp"] = json!(made);
+        }));
+        observed.copied = Copied::Unknown("there is no DataSource ns/golden".to_owned());
+        plan(&observed, &installation()).again.map(|pause| pause.as_secs())
+    };
+    let made =
+        ["2025-12-31T23:59:40Z", "2025-12-31T23:55:00Z", "2025-12-01T00:00:00Z", "2026-01-01T00:00:09Z"];
+    let asking = json!({ (annotation::STATIC): "" });
+    assert_eq!(made.map(|made| again(asking.clone(), made)), [Some(5), Some(30), Some(60), Some(5)]);
+    assert_eq!(made.map(|made| again(json!({}), made)), [Some(5); 4]);
 }
