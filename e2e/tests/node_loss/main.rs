@@ -11,7 +11,7 @@ use barevirt_e2e::installation::{Changed, wait_available};
 use barevirt_e2e::moving_guest::{self, Guest};
 use barevirt_e2e::slow_moves::SlowMoves;
 use barevirt_e2e::wait::{self, MOVED, RUNNING, SOON};
-use barevirt_e2e::{Node, alone, condition, guest, in_namespace, pods};
+use barevirt_e2e::{Namespace, Node, alone, condition, guest, in_namespace, pods};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -149,6 +149,15 @@ fn a_machine_runs_elsewhere_once_its_node_is_known_to_be_off() {
     });
 }
 
+/// Waits until the guest is on its way, and returns what is recorded of that.
+fn on_its_way(namespace: &Namespace) -> Result<Value> {
+    let state = |vmi: &Value| vmi["status"]["migrationState"].clone();
+    let moving = |vmi: &Value| state(vmi)["startTimestamp"].is_string();
+    let vmi = namespace.wait("vmi", "vm", "to be on its way", MOVED, moving)?;
+    ensure!(state(&vmi)["completed"].is_null(), "it has moved already: {}", vmi["status"]);
+    Ok(state(&vmi))
+}
+
 #[test]
 fn a_migration_ends_when_the_node_of_its_source_is_off() {
     if !has_two_nodes() {
@@ -166,10 +175,7 @@ fn a_migration_ends_when_the_node_of_its_source_is_off() {
             "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstanceMigration",
             "metadata": { "name": "away" }, "spec": { "vmiName": "vm" },
         }))?;
-        let state = |vmi: &Value| vmi["status"]["migrationState"].clone();
-        let moving = |vmi: &Value| state(vmi)["startTimestamp"].is_string();
-        let vmi = namespace.wait("vmi", "vm", "to be on its way", MOVED, moving)?;
-        ensure!(state(&vmi)["completed"].is_null(), "it has moved already: {}", vmi["status"]);
+        on_its_way(namespace)?;
 
         let cut = PowerCut::of(&node)?;
         let within = Duration::from_secs(300);
@@ -196,11 +202,7 @@ fn a_guest_stays_when_the_node_of_its_target_is_off_and_moves_once_it_is_back() 
         ensure!(home == node_of_api()?, "virt-api is not on {home}, which stays");
         let slow = SlowMoves::begin(namespace, "256Ki")?;
         namespace.apply(&moving_guest::migration("away", "vm"))?;
-        let state = |vmi: &Value| vmi["status"]["migrationState"].clone();
-        let moving = |vmi: &Value| state(vmi)["startTimestamp"].is_string();
-        let vmi = namespace.wait("vmi", "vm", "to be on its way", MOVED, moving)?;
-        ensure!(state(&vmi)["completed"].is_null(), "it has moved already: {}", vmi["status"]);
-        let state = state(&vmi);
+        let state = on_its_way(namespace)?;
         let node = Node::named(state["targetNode"].as_str().context("it moves to no node")?);
         a_controller_is_elsewhere(&node)?;
         let before = guest.count()?;

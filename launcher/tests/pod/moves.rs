@@ -70,6 +70,16 @@ pub(crate) async fn travel((source, watch): (&Pod, &mut Watch), (target, target_
     at_target.migrate(order(Order::Go(MigrationGo { hold: false }))).await.unwrap();
 }
 
+/// Prepares a target for the guest of this instance.
+async fn expects(target: &Pod, object: &Value) -> (Watch, PacketSocket) {
+    let mut client = target.handler().await;
+    let watch = Watch::open(&mut client).await;
+    let mut wanted = of(1, object);
+    wanted.get_mut().incoming_migration = MIGRATION.to_owned();
+    client.sync(wanted).await.unwrap();
+    (watch, target.root_disk().await)
+}
+
 #[tokio::test]
 async fn a_guest_with_its_disks_goes_from_one_pod_to_another() {
     let (mut source, mut watch, running, _helper) = started(&[]).await;
@@ -160,12 +170,7 @@ async fn a_guest_keeps_the_disks_of_objects_that_it_started_with() {
         .collect();
     object["status"] = json!({"machine": {"type": running.machine_type}, "volumeStatus": told});
     object["metadata"]["annotations"] = json!({"barevirt.dev/pci-layout": running.pci_layout});
-    let mut at_target = target.handler().await;
-    let mut target_watch = Watch::open(&mut at_target).await;
-    let mut wanted = of(1, &object);
-    wanted.get_mut().incoming_migration = MIGRATION.to_owned();
-    at_target.sync(wanted).await.unwrap();
-    let _target_helper = target.root_disk().await;
+    let (mut target_watch, _target_helper) = expects(&target, &object).await;
     travel((&source, &mut watch), (&target, &mut target_watch)).await;
     target_watch.running().await;
     client.migrate(order(Order::Result(MigrationResult { went: true, lost: false }))).await.unwrap();
@@ -408,12 +413,7 @@ async fn kept_state_moves(here: &std::path::Path, there: &std::path::Path) {
     object["status"] = json!({"machine": {"type": running.machine_type}});
     object["metadata"]["annotations"] = json!({"barevirt.dev/pci-layout": running.pci_layout});
     let target = Pod::start(&["--state", there.to_str().unwrap()]).await;
-    let mut at_target = target.handler().await;
-    let mut target_watch = Watch::open(&mut at_target).await;
-    let mut wanted = of(1, &object);
-    wanted.get_mut().incoming_migration = MIGRATION.to_owned();
-    at_target.sync(wanted).await.unwrap();
-    let _target_helper = target.root_disk().await;
+    let (mut target_watch, _target_helper) = expects(&target, &object).await;
     travel((&source, &mut watch), (&target, &mut target_watch)).await;
     // The source still exists, with its TPM, until it is told to end.
     target_watch.running().await;

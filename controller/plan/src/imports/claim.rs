@@ -137,15 +137,7 @@ fn of_storage(
     let needed = quantity::from_bytes(needed.max(profile.least));
     let mut resources = storage.resources.clone().unwrap_or_default();
     resources.requests.get_or_insert_default().insert("storage".to_owned(), needed);
-    Ok(PersistentVolumeClaimSpec {
-        access_modes: Some(access_modes),
-        resources: Some(resources),
-        selector: storage.selector.clone(),
-        storage_class_name: storage.storage_class_name.clone().or_else(|| profile.class.clone()),
-        volume_mode,
-        volume_name: storage.volume_name.clone(),
-        ..PersistentVolumeClaimSpec::default()
-    })
+    Ok(as_advised(storage, profile, (access_modes, volume_mode), resources))
 }
 
 /// The size of a file system that has room for a disk of this size, in bytes.
@@ -181,6 +173,16 @@ fn as_large(
     {
         *asked = quantity::from_bytes(profile.least);
     }
+    as_advised(storage, profile, (access_modes, volume_mode), resources)
+}
+
+/// A claim with these modes and resources, in the class that the DataVolume names, or else the one that its profile advises.
+fn as_advised(
+    storage: &StorageSpec,
+    profile: &Profile,
+    (access_modes, volume_mode): (Vec<String>, Option<String>),
+    resources: VolumeResourceRequirements,
+) -> PersistentVolumeClaimSpec {
     PersistentVolumeClaimSpec {
         access_modes: Some(access_modes),
         resources: Some(resources),

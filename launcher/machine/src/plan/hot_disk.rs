@@ -232,7 +232,7 @@ pub(super) fn prepared<'a>(facts: &'a Facts, name: &str) -> Option<&'a VolumeFac
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::device::blockdev::{Cache, FileSource, ImageFormat};
     use crate::expected;
@@ -257,7 +257,8 @@ mod tests {
         ValidVmi::new(serde_json::from_value(object).unwrap()).unwrap()
     }
 
-    fn ready(name: &str) -> VolumeFacts {
+    /// What is prepared for a volume of this name.
+    pub(in crate::plan) fn ready(name: &str) -> VolumeFacts {
         VolumeFacts {
             name: name.to_owned(),
             source: FileSource::FdSet(1000),

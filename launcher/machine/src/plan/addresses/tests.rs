@@ -1,14 +1,14 @@
 use super::super::tests::{facts, valid, vmi};
 use super::super::{nics, plan};
-use crate::device::blockdev::{Cache, FileSource, ImageFormat};
 use crate::device::disk::Bus;
 use crate::device::host::{HostPlace, HostSource};
 use crate::device::nic::{NetBackend, TapFd};
 use crate::error::PlanError;
-use crate::facts::{Facts, InterfaceFacts, VolumeFacts};
+use crate::facts::{Facts, InterfaceFacts};
 use crate::layout::{Layout, Seat};
 use crate::machine::Machine;
 use crate::plan::hot_disk::HotDisks;
+use crate::plan::hot_disk::tests::ready;
 use crate::units::Fd;
 use barevirt_api::pci::ON_ROOT_ANNOTATION;
 use barevirt_api::valid::ValidVmi;
@@ -161,20 +161,11 @@ fn only_disks_on_scsi_are_plugged_into_a_machine_without_root_ports() {
     let started = valid(manifest("true"));
     let vmi = grows();
     let room = HotDisks::of(&plan(&started, &facts(&started)).unwrap(), &vmi);
-    let volume = |name: &str| VolumeFacts {
-        name: name.to_owned(),
-        source: FileSource::FdSet(1000),
-        format: ImageFormat::Raw,
-        read_only: false,
-        overlay: None,
-        cache: Cache::None,
-        thick: false,
-    };
-    let one = room.plan(&vmi, &volume("one")).unwrap();
+    let one = room.plan(&vmi, &ready("one")).unwrap();
     assert_eq!(one.disk.device.bus, Bus::Scsi { lun: 0 });
     assert!(one.steps.iter().all(|step| step.forward.arguments["id"] != "scsi0"));
     let none = |field: &str| PlanError::NothingPlugged { field: format!("spec.domain.devices.{field}") };
-    assert_eq!(room.plan(&vmi, &volume("two")).unwrap_err(), none("disks[4]"));
+    assert_eq!(room.plan(&vmi, &ready("two")).unwrap_err(), none("disks[4]"));
     let card = InterfaceFacts {
         name: "red".to_owned(),
         mac: "02:00:00:00:00:02".to_owned(),
