@@ -49,11 +49,6 @@ pub const ADVICE: &[Advice] = &[
         "docs/network.md#passt",
     ),
     row(
-        "interfaces.portRanges",
-        "list each port in ports, or none for all of them",
-        "docs/network.md#masquerade",
-    ),
-    row(
         "networks.multus.default",
         "use bridge for a network in place of the pod's",
         "docs/network.md#sr-iov",

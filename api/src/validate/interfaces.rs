@@ -95,7 +95,7 @@ pub(super) fn validate(
         tag(&field.child("tag"), interface, spec, causes);
         hardware(&field, interface, causes);
         ports(&field.child("ports"), &interface.ports, causes);
-        if on_pod_network == Some(true) && gates.is_on(port_ranges::GATE) {
+        if network.is_some() && gates.is_on(port_ranges::GATE) {
             port_ranges::validate(&field, interface, causes);
         }
         if let Some(options) = &interface.dhcp_options {

@@ -8,7 +8,7 @@ pub(super) const GATE: &str = "PortRangesSpec";
 /// Most ranges of one interface.
 const MOST: usize = 10;
 
-/// The ranges of an interface on the pod network.
+/// The ranges of an interface. KubeVirt accepts them on networks of Multus, and ignores them there.
 pub(super) fn validate(field: &Path, interface: &Interface, causes: &mut Vec<Cause>) {
     let ranges = &interface.port_ranges;
     if ranges.is_empty() {

@@ -6,7 +6,7 @@ use barevirt_e2e::components::{RUNNING_COMPONENTS, lives, wait_in_force};
 use barevirt_e2e::installation::{Changed, wait_available};
 use barevirt_e2e::networks::{self, Left};
 use barevirt_e2e::wait::{self, BOOT, RUNNING, SOON};
-use barevirt_e2e::{Console, Namespace, Node, alone, guest, in_namespace};
+use barevirt_e2e::{Console, Namespace, Node, alone, guest, in_namespace, pods};
 use serde_json::{Value, json};
 
 #[test]
@@ -206,6 +206,42 @@ fn guests_that_binding_plugins_join_to_the_test_beds_network_reach_each_other() 
         left.wait_gone()?;
         let event = namespace.wait_event("stranger", "FailedCreate")?;
         ensure!(event.contains("unable to find the network binding plugin 'other'"), "{event}");
+        Ok(())
+    });
+}
+
+#[test]
+fn where_its_gate_is_on_a_range_of_ports_reaches_the_guest_and_no_other_port_does() {
+    in_namespace("portranges", |namespace| {
+        let _alone = alone();
+        wait_available()?;
+        let components = lives(RUNNING_COMPONENTS)?;
+        let _changed = Changed::begin(&json!({"configuration": {"developerConfiguration": {
+            "featureGates": ["PortRangesSpec"],
+        }}}))?;
+        wait_in_force(components.keys())?;
+        let mut manifest = guest::instance("vm");
+        manifest["spec"]["domain"]["devices"]["interfaces"][0]["portRanges"] =
+            json!([{"protocol": "TCP", "start": 79, "end": 81}]);
+        namespace.apply(&manifest)?;
+        namespace.wait_phase("vm", "Running", RUNNING)?;
+        let client = pods::client(namespace, "client")?;
+        let addresses = pods::both_addresses(&namespace.launcher("vm")?)?;
+        for host in addresses.each_ref().map(|address| pods::host(address)) {
+            client.wait_answer(&format!("http://{host}/hostname"), None, BOOT)?;
+        }
+        let mut console = Console::open(namespace, "vm")?;
+        console.login(BOOT)?;
+        for port in [81, 82] {
+            let serve = format!("httpd -p {port} -h /www && wget -qO- http://127.0.0.1:{port}/hostname");
+            console.ok(&serve, SOON)?;
+        }
+        console.leave()?;
+        for host in addresses.each_ref().map(|address| pods::host(address)) {
+            client.wait_answer(&format!("http://{host}:81/hostname"), None, SOON)?;
+            let said = client.fetch(&format!("http://{host}:82/hostname"))?;
+            ensure!(said.is_empty(), "port 82 is in no range and says {said}");
+        }
         Ok(())
     });
 }

@@ -18,7 +18,7 @@ use thiserror::Error;
 use super::Prepared;
 use super::addresses::AddressError;
 use super::links;
-use super::nft::rules::{Port, Protocol};
+use super::nft::rules::{Ports, Protocol};
 use super::state::{Binding, Masquerade, Route, Wanted};
 
 /// Why the network of an interface cannot be set up. Validation refuses all these cases, so only an object
@@ -199,17 +199,21 @@ pub(super) fn candidates_of(vmi: &VirtualMachineInstance, valid: &ValidInterface
         .collect()
 }
 
-fn ports(interface: &ValidInterface) -> Option<Vec<Port>> {
-    let port = |port: &barevirt_api::v1::Port| {
-        let protocol = match port.protocol.as_deref().unwrap_or("TCP") {
-            "TCP" => Protocol::Tcp,
+/// The ports that are forwarded. There are either single ones or ranges.
+fn ports(interface: &ValidInterface) -> Option<Vec<Ports>> {
+    let of = |protocol: &str, first: i32, last: i32| {
+        let protocol = match protocol {
+            "" | "TCP" => Protocol::Tcp,
             "UDP" => Protocol::Udp,
             _ => return None,
         };
-        let number = u16::try_from(port.port).ok().filter(|number| *number > 0)?;
-        Some(Port { protocol, number })
+        let (first, last) = (u16::try_from(first).ok()?, u16::try_from(last).ok()?);
+        (0 < first && first <= last).then_some(Ports { protocol, first, last })
     };
-    interface.interface.ports.iter().map(port).collect()
+    let api::Interface { ports, port_ranges, .. } = &interface.interface;
+    let ports = ports.iter().map(|one| of(one.protocol.as_deref().unwrap_or_default(), one.port, one.port));
+    let ranges = port_ranges.iter().map(|range| of(&range.protocol, range.start, range.end));
+    ports.chain(ranges).collect()
 }
 
 /// Number of queues of the interface, by the descriptors that the launcher holds or is about to get.

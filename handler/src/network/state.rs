@@ -7,7 +7,7 @@ use barevirt_api::masquerade::Pair;
 
 use super::addresses::MacAddress;
 use super::links::Names;
-use super::nft::rules::{Family, Port};
+use super::nft::rules::{Family, Ports};
 
 /// A card as the spec requests it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,7 +58,7 @@ pub struct Masquerade {
     /// Addresses of the gateway and of the guest in IPv6, used if the pod has IPv6.
     pub ipv6: Pair<Ipv6Addr>,
     /// The only ports that are forwarded. Empty means all ports.
-    pub ports: Vec<Port>,
+    pub ports: Vec<Ports>,
     /// Whether the pod has the sidecar of a mesh.
     pub has_sidecar: bool,
 }

@@ -21,7 +21,7 @@ use rtnetlink::{Handle, LinkUnspec, LinkVeth, RouteMessageBuilder};
 
 use super::addresses::MacAddress;
 use super::apply::Descriptors;
-use super::nft::rules::{Port, Protocol};
+use super::nft::rules::{Port, Ports, Protocol};
 use super::*;
 use barevirt_api::masquerade::{IPV4, IPV6};
 
@@ -44,6 +44,10 @@ const WAIT: Duration = Duration::from_secs(5);
 const MAC: MacAddress = MacAddress([0x02, 0, 0, 0, 0, 7]);
 
 fn wanted(ports: Vec<Port>) -> Wanted {
+    forwarding(ports.into_iter().map(Ports::from).collect())
+}
+
+fn forwarding(ports: Vec<Ports>) -> Wanted {
     Wanted {
         interface: "default".to_owned(),
         network: "default".to_owned(),
@@ -374,6 +378,23 @@ fn only_listed_ports_are_forwarded() {
     // Connections that the guest opens itself are never restricted.
     serve(&node, (Ipv6Addr::UNSPECIFIED, 9090).into());
     assert!(ask(&guest, (NODE4, 9090)).is_some());
+}
+
+#[test]
+fn only_ports_of_a_range_are_forwarded() {
+    let Some((node, pod)) = node_and_pod(true) else { return };
+    let card = forwarding(vec![Ports { protocol: Protocol::Tcp, first: 8080, last: 8082 }]);
+    let (_, _, mut descriptors) = prepare_blocking(&pod, &card, &BTreeSet::new());
+    let guest = guest(take(&mut descriptors, "net/default/tap"), MAC);
+    for port in 8079..=8083 {
+        serve(&guest, (Ipv6Addr::UNSPECIFIED, port).into());
+    }
+    for (port, is_forwarded) in [(8079, false), (8080, true), (8081, true), (8082, true), (8083, false)] {
+        for address in [IpAddr::from(POD4), IpAddr::from(POD6)] {
+            assert_eq!(ask(&node, (address, port)).is_some(), is_forwarded, "{address} {port}");
+        }
+        assert_eq!(ask(&pod, (Ipv4Addr::LOCALHOST, port)).is_some(), is_forwarded, "{port}");
+    }
 }
 
 #[test]

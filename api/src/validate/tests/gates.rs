@@ -121,7 +121,7 @@ fn a_gate_that_is_off_is_named_and_one_that_is_on_leads_to_what_is_not_there() {
             ],
             "spec.domain.devices.interfaces[0].name",
             "portRanges is specified on interface but the PortRangesSpec feature gate is not enabled",
-            "spec.domain.devices.interfaces[0].portRanges",
+            "",
         ),
         (
             "WorkloadEncryptionSEV",

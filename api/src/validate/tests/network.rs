@@ -302,6 +302,8 @@ fn port_range_rules() {
             ["/spec/domain/devices/interfaces/0/portRanges" => [low]] => "spec.domain.devices.interfaces[0].name", "Cannot define both ports and portRanges on interface";
             ["/spec/domain/devices/interfaces/0/ports" => [], "/spec/domain/devices/interfaces/0/portRanges" => [low], "/spec/domain/devices/interfaces/0/masquerade" => null, "/spec/domain/devices/interfaces/0/bridge" => {}]
                 => "spec.domain.devices.interfaces[0].name", "portRanges are only supported on masquerade interfaces";
+            ["/spec/domain/devices/interfaces/0" => {"name": "default", "bridge": {}, "portRanges": [high]}, "/spec/networks/0" => {"name": "default", "multus": {"networkName": "a"}}]
+                => "spec.domain.devices.interfaces[0].name", "portRanges are only supported on masquerade interfaces";
         ],
     );
 }

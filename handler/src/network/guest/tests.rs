@@ -74,6 +74,32 @@ fn only_cards_beside_the_first_of_a_guest_that_runs_here_stand_alone() {
 }
 
 #[test]
+fn single_ports_or_ranges_of_ports_are_forwarded() {
+    let forwarded = |field: &str, list: Value| {
+        let mut interface = json!({"name": "default", "masquerade": {}});
+        interface[field] = list;
+        let mut vmi = vmi("Scheduled", &json!([]));
+        vmi.spec.domain.devices.interfaces[0] = serde_json::from_value(interface).unwrap();
+        let valid = ValidVmi::new(vmi).unwrap();
+        let card = wanted(&valid, &held(&[]), true, &NO_BINDINGS).unwrap().remove(0);
+        match card.binding {
+            Binding::Masquerade(masquerade) => masquerade.ports,
+            other => panic!("{other:?}"),
+        }
+    };
+    let ports = |protocol, first, last| Ports { protocol, first, last };
+    // No protocol, and an empty one, are TCP.
+    let list = json!([{"port": 80}, {"port": 22, "protocol": ""}, {"port": 53, "protocol": "UDP"}]);
+    let expected = [ports(Protocol::Tcp, 80, 80), ports(Protocol::Tcp, 22, 22), ports(Protocol::Udp, 53, 53)];
+    assert_eq!(forwarded("ports", list), expected);
+    let list = json!([
+        {"protocol": "TCP", "start": 8000, "end": 8100}, {"protocol": "UDP", "start": 1, "end": 65535},
+    ]);
+    let expected = [ports(Protocol::Tcp, 8000, 8100), ports(Protocol::Udp, 1, 65535)];
+    assert_eq!(forwarded("portRanges", list), expected);
+}
+
+#[test]
 fn links_are_named_by_the_status_then_by_hash_then_by_number() {
     let names = |told: &str| {
         let status = json!([{"name": "red", "podInterfaceName": told}]);

@@ -186,6 +186,13 @@ fn encode_match(condition: &Match) -> Vec<Expressions> {
             field(TRANSPORT_HEADER, 2, 2),
             equal(port.number.to_be_bytes().to_vec()),
         ],
+        Match::Ports(ports) => vec![
+            load(MetaKey::L4Proto),
+            equal(vec![ports.protocol.number()]),
+            field(TRANSPORT_HEADER, 2, 2),
+            compare(Operator::GreatherThanEqual, ports.first.to_be_bytes().to_vec()),
+            compare(Operator::LessThanEqual, ports.last.to_be_bytes().to_vec()),
+        ],
     }
 }
 

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! table kubevirt (once for IPv4, once for IPv6 where the pod has it)
-//!   prerouting   in eth0 [tcp|udp port]                  -> dnat guest         what reaches the pod reaches the guest
-//!   output       to 127.0.0.1 or ::1 [tcp|udp port]      -> dnat guest         kubectl port-forward
+//!   prerouting   in eth0 [tcp|udp ports]                 -> dnat guest         what reaches the pod reaches the guest
+//!   output       to 127.0.0.1 or ::1 [tcp|udp ports]     -> dnat guest         kubectl port-forward
 //!   postrouting  from 127.0.0.1 or ::1, out of the bridge -> snat gateway      so that the guest can answer it
 //!   postrouting  from the guest                          -> masquerade         the guest uses the pod's address
 //!   guest        in k6t-eth0, to 127.0.0.0/8 or ::1      -> drop               the pod's own loopback is not the guest's
@@ -20,9 +20,9 @@
 //! ```text
 //!   prerouting   in eth0, tcp port 22, if it is the guest's          -> dnat guest
 //!   behind_mesh  in eth0, tcp port of the sidecar                    -> accept         it reaches the sidecar
-//!   behind_mesh  in eth0 [tcp|udp port]                              -> dnat guest     what the mesh leaves
+//!   behind_mesh  in eth0 [tcp|udp ports]                             -> dnat guest     what the mesh leaves
 //!   output       to 127.0.0.1 or ::1, tcp port of the sidecar        -> accept         kubectl port-forward to the sidecar
-//!   output       from 127.0.0.6 or ::6, to the pod [tcp|udp port]    -> dnat guest     the sidecar connects to the guest
+//!   output       from 127.0.0.6 or ::6, to the pod [tcp|udp ports]   -> dnat guest     the sidecar connects to the guest
 //!   postrouting  from 127.0.0.6 or ::6, out of the bridge            -> snat gateway   so that the guest can answer it
 //! ```
 //!
@@ -118,6 +118,35 @@ pub struct Port {
     pub number: u16,
 }
 
+/// Ports of the guest that can be reached at the pod's address: one, or all from the first to the last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Ports {
+    /// TCP or UDP.
+    pub protocol: Protocol,
+    /// Number of the first port.
+    pub first: u16,
+    /// Number of the last port.
+    pub last: u16,
+}
+
+impl Ports {
+    /// Whether a port is one of them.
+    pub fn hold(self, port: Port) -> bool {
+        self.protocol == port.protocol && (self.first..=self.last).contains(&port.number)
+    }
+
+    fn condition(self) -> Match {
+        let Self { protocol, first, last } = self;
+        if first == last { Match::Port(Port { protocol, number: first }) } else { Match::Ports(self) }
+    }
+}
+
+impl From<Port> for Ports {
+    fn from(Port { protocol, number }: Port) -> Self {
+        Self { protocol, first: number, last: number }
+    }
+}
+
 /// A condition on a packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Match {
@@ -131,6 +160,8 @@ pub enum Match {
     Destination(IpAddr),
     /// The packet goes to this port.
     Port(Port),
+    /// The packet goes to one of these ports.
+    Ports(Ports),
     /// The packet has another source address.
     SourceIsNot(IpAddr),
     /// The packet has a link-local source address, IPv6.
@@ -196,7 +227,7 @@ pub fn masquerade(
     bridge: &str,
     gateway: IpAddr,
     guest: IpAddr,
-    ports: &[Port],
+    ports: &[Ports],
     behind_sidecar: Option<IpAddr>,
 ) -> Ruleset {
     let (family, loopback, sidecar) = match guest {
@@ -208,7 +239,7 @@ pub fn masquerade(
         if ports.is_empty() {
             return vec![rule(conditions.to_vec())];
         }
-        ports.iter().map(|port| rule([conditions, &[Match::Port(*port)]].concat())).collect()
+        ports.iter().map(|ports| rule([conditions, &[ports.condition()]].concat())).collect()
     };
     let of_the_sidecar = |chain: Chain, condition: &Match| {
         let port = |number: &u16| Match::Port(Port { protocol: Protocol::Tcp, number: *number });
@@ -219,7 +250,7 @@ pub fn masquerade(
     let entrance = if behind_sidecar.is_some() { Chain::BehindMesh } else { Chain::Prerouting };
     let mut rules = Vec::new();
     if let Some(pod) = behind_sidecar {
-        if ports.is_empty() || ports.contains(&SSH) {
+        if ports.is_empty() || ports.iter().any(|ports| ports.hold(SSH)) {
             let matches = vec![from_outside.clone(), Match::Port(SSH)];
             rules.push(Rule { chain: Chain::Prerouting, matches, action: Action::Dnat(guest) });
         }
@@ -279,102 +310,4 @@ fn filter(bridge: &str, guest: IpAddr) -> Vec<Rule> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const GATEWAY: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 2, 1));
-    const GUEST: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 2, 2));
-
-    #[test]
-    fn without_ports_everything_is_forwarded() {
-        let rules = masquerade("eth0", "k6t-eth0", GATEWAY, GUEST, &[], None).rules;
-        assert_eq!(rules.len(), 7);
-        assert_eq!(rules[0].matches, [Match::Input("eth0".to_owned())]);
-        assert_eq!(rules[0].action, Action::Dnat(GUEST));
-        assert_eq!(rules[3].action, Action::Masquerade);
-    }
-
-    #[test]
-    fn with_ports_only_these_are() {
-        let ports =
-            [Port { protocol: Protocol::Tcp, number: 22 }, Port { protocol: Protocol::Udp, number: 53 }];
-        let rules = masquerade("eth0", "k6t-eth0", GATEWAY, GUEST, &ports, None).rules;
-        assert_eq!(rules.len(), 9);
-        for rule in rules.iter().filter(|rule| matches!(rule.action, Action::Dnat(_))) {
-            assert!(rule.matches.iter().any(|one| matches!(one, Match::Port(_))), "{rule:?}");
-        }
-    }
-
-    #[test]
-    fn packets_with_foreign_source_addresses_are_dropped() {
-        let six = |last| IpAddr::V6(Ipv6Addr::new(0xfd10, 0, 2, 0, 0, 0, 0, last));
-        for (gateway, guest, count) in [(GATEWAY, GUEST, 3), (six(1), six(2), 5)] {
-            let rules = masquerade("eth0", "k6t-eth0", gateway, guest, &[], None).rules;
-            let filter: Vec<&Rule> = rules.iter().filter(|rule| rule.chain == Chain::Guest).collect();
-            assert!(filter.iter().all(|rule| rule.matches[0] == Match::Input("k6t-eth0".to_owned())));
-            assert_eq!((filter.len(), filter[0].action), (count, Action::Drop));
-            assert_eq!(filter[count - 1].matches[1..], [Match::SourceIsNot(guest)]);
-            assert_eq!(filter[count - 1].action, Action::Drop);
-        }
-    }
-
-    #[test]
-    fn a_sidecar_keeps_its_ports_and_reaches_the_guest() {
-        let port = Port { protocol: Protocol::Tcp, number: 80 };
-        let pod = IpAddr::V4(Ipv4Addr::new(10, 244, 1, 7));
-        let alone = masquerade("eth0", "k6t-eth0", GATEWAY, GUEST, &[port], None).rules;
-        let rules = masquerade("eth0", "k6t-eth0", GATEWAY, GUEST, &[port], Some(pod)).rules;
-        let more = rules.len() - alone.len();
-        let entrance = Rule { chain: Chain::BehindMesh, ..alone[0].clone() };
-        assert_eq!((more, &rules[more], &rules[more + 1..]), (22, &entrance, &alone[1..]));
-        for (chain, condition) in [
-            (Chain::BehindMesh, Match::Input("eth0".to_owned())),
-            (Chain::Output, Match::Destination(Ipv4Addr::LOCALHOST.into())),
-        ] {
-            let own = Port { protocol: Protocol::Tcp, number: 15021 };
-            let matches = vec![condition, Match::Port(own)];
-            assert!(rules[..more].contains(&Rule { chain, matches, action: Action::Accept }), "{rules:?}");
-        }
-        let sidecar = Match::Source(Ipv4Addr::new(127, 0, 0, 6).into());
-        let matches = vec![sidecar.clone(), Match::Destination(pod), Match::Port(port)];
-        let there = Rule { chain: Chain::Output, matches, action: Action::Dnat(GUEST) };
-        let matches = vec![sidecar, Match::Output("k6t-eth0".to_owned())];
-        let back = Rule { chain: Chain::Postrouting, matches, action: Action::Snat(GATEWAY) };
-        assert_eq!(rules[20..22], [there, back]);
-    }
-
-    #[test]
-    fn only_ssh_passes_by_a_mesh() {
-        let pod = IpAddr::V4(Ipv4Addr::new(10, 244, 1, 7));
-        let first = |ports: &[Port]| {
-            let rules = masquerade("eth0", "k6t-eth0", GATEWAY, GUEST, ports, Some(pod)).rules;
-            rules.into_iter().filter(|rule| rule.chain == Chain::Prerouting).collect::<Vec<_>>()
-        };
-        let web = Port { protocol: Protocol::Tcp, number: 80 };
-        let matches = vec![Match::Input("eth0".to_owned()), Match::Port(SSH)];
-        let ssh = [Rule { chain: Chain::Prerouting, matches, action: Action::Dnat(GUEST) }];
-        assert_eq!((first(&[]), first(&[web, SSH])), (ssh.to_vec(), ssh.to_vec()));
-        assert!(first(&[web]).is_empty());
-    }
-
-    #[test]
-    fn a_table_has_the_chains_that_it_needs() {
-        let chains = |ports: &[Port], behind_sidecar: Option<IpAddr>| {
-            masquerade("eth0", "k6t-eth0", GATEWAY, GUEST, ports, behind_sidecar).chains().collect::<Vec<_>>()
-        };
-        let [before, behind, rest @ ..] = Chain::ALL;
-        assert_eq!(chains(&[], None), [&[before][..], &rest].concat());
-        assert_eq!(chains(&[], Some(GATEWAY)), Chain::ALL);
-        let web = Port { protocol: Protocol::Tcp, number: 80 };
-        assert_eq!(chains(&[web], Some(GATEWAY)), [&[behind][..], &rest].concat());
-    }
-
-    #[test]
-    fn fingerprint_changes_with_any_rule() {
-        let all = masquerade("eth0", "k6t-eth0", GATEWAY, GUEST, &[], None);
-        let port = Port { protocol: Protocol::Tcp, number: 22 };
-        let one = masquerade("eth0", "k6t-eth0", GATEWAY, GUEST, &[port], None);
-        assert_eq!(all.fingerprint(), all.clone().fingerprint());
-        assert_ne!(all.fingerprint(), one.fingerprint());
-    }
-}
+mod tests;
