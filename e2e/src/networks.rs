@@ -50,13 +50,21 @@ pub fn card_status(namespace: &Namespace, guest: &str, card: &str) -> Result<Val
     found.cloned().with_context(|| format!("{guest} tells of no card {card}: {all:?}"))
 }
 
-/// Adds a card with a bridge to the template of a machine, on the network of that definition.
+/// Adds a card with a bridge to the template of a machine, on the network of that definition, with a MAC address or without.
 ///
 /// # Errors
 /// When the API server refuses it.
-pub fn plug(namespace: &Namespace, machine: &str, (card, definition): (&str, &str), mac: &str) -> Result<()> {
+pub fn plug(
+    namespace: &Namespace,
+    machine: &str,
+    (card, definition): (&str, &str),
+    mac: Option<&str>,
+) -> Result<()> {
     let network = json!({ "name": card, "multus": { "networkName": definition } });
-    let interface = json!({ "name": card, "bridge": {}, "macAddress": mac });
+    let mut interface = json!({ "name": card, "bridge": {} });
+    if let Some(mac) = mac {
+        interface["macAddress"] = json!(mac);
+    }
     let operations = json!([
         { "op": "add", "path": "/spec/template/spec/networks/-", "value": network },
         { "op": "add", "path": "/spec/template/spec/domain/devices/interfaces/-", "value": interface },

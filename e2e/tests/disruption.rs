@@ -175,7 +175,7 @@ fn a_card_comes_and_goes_though_the_handler_dies_amid_the_steps() {
         let before = uid(&namespace.need("vmi", "vm")?);
         let pod = Left::of(&namespace.launcher("vm")?)?;
         let links = pod.links_of_pod()?.lines().count();
-        handler_dies_amid(&pod, true, || networks::plug(namespace, "vm", ("red", "leased"), MAC))?;
+        handler_dies_amid(&pod, true, || networks::plug(namespace, "vm", ("red", "leased"), Some(MAC)))?;
         wait::until_true("the guest to have the card", RUNNING * 2, || {
             let card = networks::card_status(namespace, "vm", "red");
             Ok(card.is_ok_and(|card| card["infoSource"] == "domain, multus-status"))

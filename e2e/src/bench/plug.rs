@@ -16,6 +16,8 @@ use serde_json::{Value, json};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+/// The machine whose guest gets card and disk.
+const MACHINE: &str = "bench";
 /// Name of the card's network, and of its definition.
 const NETWORK: &str = "plugged";
 /// The disk's claim, and the serial number by which the guest knows it.
@@ -34,15 +36,15 @@ const FREE_PORT: &str = "rp15";
 pub fn measure(namespace: &Namespace, launcher: &Path, rounds: usize, figures: &mut Figures) -> Result<()> {
     networks::define(namespace, NETWORK, &json!({}))?;
     namespace.claim(DISK)?;
-    namespace.apply(&guest::machine("bench", "Always"))?;
+    namespace.apply(&guest::machine(MACHINE, "Always"))?;
     let raw = Raw::of(&start(launcher, &repository().join(launch::MANIFEST))?.0)?;
     let (mut command, control) = raw.command(true)?;
     let mut by_hand = Console::start(&mut command)?;
     drop(command);
     control.go()?;
     by_hand.login(BOOT)?;
-    namespace.wait_phase("bench", "Running", RUNNING)?;
-    let mut launched = Console::open(namespace, "bench")?;
+    namespace.wait_phase(MACHINE, "Running", RUNNING)?;
+    let mut launched = Console::open(namespace, MACHINE)?;
     launched.login(BOOT)?;
     let (mut ours, mut raws) = (Vec::new(), Vec::new());
     for round in 0..rounds {
@@ -81,34 +83,19 @@ fn until_there(console: &mut Console, has_it: &str, act: impl FnOnce() -> Result
     Ok(begun.elapsed().as_secs_f64() * 1000.0)
 }
 
-fn change(namespace: &Namespace, operations: &Value) -> Result<()> {
-    let patch = operations.to_string();
-    namespace.kubectl(&["patch", "vm", "bench", "--type", "json", "-p", &patch]).map(drop)
-}
-
 fn plug_card(namespace: &Namespace) -> Result<()> {
-    let template = "/spec/template/spec";
-    change(
-        namespace,
-        &json!([
-            { "op": "add", "path": format!("{template}/networks/-"),
-              "value": { "name": NETWORK, "multus": { "networkName": NETWORK } } },
-            { "op": "add", "path": format!("{template}/domain/devices/interfaces/-"),
-              "value": { "name": NETWORK, "bridge": {} } },
-        ]),
-    )
+    networks::plug(namespace, MACHINE, (NETWORK, NETWORK), None)
 }
 
 /// Takes the card away, and waits until nothing of it is left in machine and instance.
 fn unplug_card(namespace: &Namespace) -> Result<()> {
-    let state = "/spec/template/spec/domain/devices/interfaces/1/state";
-    change(namespace, &json!([{ "op": "add", "path": state, "value": "absent" }]))?;
+    networks::set_state(namespace, MACHINE, 1, "absent")?;
     let cards = |list: &Value| list.as_array().map_or(0, Vec::len);
-    namespace.wait("vm", "bench", "to have one card", PLUGGED, |vm| {
+    namespace.wait("vm", MACHINE, "to have one card", PLUGGED, |vm| {
         cards(&vm["spec"]["template"]["spec"]["domain"]["devices"]["interfaces"]) == 1
     })?;
     namespace
-        .wait("vmi", "bench", "to have one card", PLUGGED, |vmi| {
+        .wait("vmi", MACHINE, "to have one card", PLUGGED, |vmi| {
             cards(&vmi["status"]["interfaces"]) == 1
                 && cards(&vmi["spec"]["domain"]["devices"]["interfaces"]) == 1
         })
@@ -140,14 +127,14 @@ fn ids(round: usize) -> (String, String) {
 
 fn plug_disk(namespace: &Namespace) -> Result<()> {
     let volume = format!("--volume-name={DISK}");
-    namespace.virtctl(&["addvolume", "bench", &volume, "--bus=virtio"]).map(drop)
+    namespace.virtctl(&["addvolume", MACHINE, &volume, "--bus=virtio"]).map(drop)
 }
 
 /// Takes the disk away, and waits until nothing of it is left in the instance.
 fn unplug_disk(namespace: &Namespace) -> Result<()> {
-    namespace.virtctl(&["removevolume", "bench", &format!("--volume-name={DISK}")])?;
+    namespace.virtctl(&["removevolume", MACHINE, &format!("--volume-name={DISK}")])?;
     namespace
-        .wait("vmi", "bench", "to have lost its disk", PLUGGED, |vmi| {
+        .wait("vmi", MACHINE, "to have lost its disk", PLUGGED, |vmi| {
             let all = vmi["status"]["volumeStatus"].as_array().into_iter().flatten();
             all.into_iter().all(|volume| volume["name"] != DISK)
         })

@@ -180,7 +180,7 @@ fn a_card_comes_and_goes_while_the_guest_runs_and_the_test_beds_delegate_attache
         let uid = namespace.wait_phase("vm", "Running", RUNNING)?["metadata"]["uid"].clone();
         let mut console = Console::open(namespace, "vm")?;
         console.login(BOOT)?;
-        networks::plug(namespace, "vm", ("red", "leased"), MAC)?;
+        networks::plug(namespace, "vm", ("red", "leased"), Some(MAC))?;
         wait::until_true("the guest to have the card", SOON, || {
             Ok(networks::card_status(namespace, "vm", "red")
                 .is_ok_and(|card| card["infoSource"] == "domain, multus-status"))
