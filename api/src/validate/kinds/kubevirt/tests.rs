@@ -277,4 +277,6 @@ fn unsupported_fields_of_a_binding_plugin_are_named() {
         let path = format!("spec.configuration.network.binding.mine.{field}: ");
         assert!(found.len() == 1 && found[0].starts_with(&path), "{plugin}: {found:?}");
     }
+    let found = of(json!({"domainAttachmentType": "tap", "sidecarImage": "x"}));
+    assert!(found[0].contains("there is no libvirt here"), "{found:?}");
 }
