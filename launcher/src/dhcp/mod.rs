@@ -48,6 +48,8 @@ pub use server::{ServeError, Sockets, serve};
 pub const LEASE: u32 = 999 * 24 * 60 * 60;
 
 #[cfg(test)]
+mod netns_flood_tests;
+#[cfg(test)]
 mod netns_network_tests;
 #[cfg(test)]
 mod netns_tests;

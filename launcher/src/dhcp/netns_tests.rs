@@ -52,7 +52,7 @@ pub(super) fn side<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static)
 }
 
 /// The pod's side: a bridge with the addresses of the masquerade binding, and one end of a veth pair on it.
-fn pod(guest_thread: i32) -> Sockets {
+pub(super) fn pod(guest_thread: i32) -> Sockets {
     unshare(CloneFlags::CLONE_NEWNET).expect("needs root");
     for line in [
         "ip link set lo up",
@@ -119,7 +119,7 @@ pub(super) fn wait_for<T>(what: &str, mut probe: impl FnMut() -> Option<T>) -> T
 }
 
 /// A client's script that writes its environment to a file if its reason matches.
-fn script(directory: &Path, reason: &str) -> (PathBuf, PathBuf) {
+pub(super) fn script(directory: &Path, reason: &str) -> (PathBuf, PathBuf) {
     use std::os::unix::fs::PermissionsExt;
     let (script, result) = (directory.join(format!("script-{reason}")), directory.join(reason));
     let text = format!(
@@ -136,7 +136,7 @@ fn variables(path: &Path) -> Option<BTreeMap<String, String>> {
     Some(text.lines().filter_map(|line| line.split_once('=')).map(|(k, v)| (k.into(), v.into())).collect())
 }
 
-fn udhcpc(script: &Path) -> bool {
+pub(super) fn udhcpc(script: &Path) -> bool {
     let client = Command::new("busybox")
         .args("udhcpc -i guest-end -n -q -f -t 3 -T 1 -O search -O mtu -O 240 -s".split(' '))
         .arg(script)
