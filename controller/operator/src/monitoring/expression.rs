@@ -54,7 +54,7 @@ pub(super) fn metrics(expression: &str) -> BTreeSet<String> {
 /// `sum by (node) (...)`: the labels come before the arguments.
 fn is_aggregation(word: &str, next: &str) -> bool {
     let next = next.trim_start();
-    ["sum", "count", "max", "min", "avg", "topk"].contains(&word)
+    ["sum", "count", "max", "min", "avg", "topk", "group"].contains(&word)
         && (next.starts_with("by ") || next.starts_with("by(") || next.starts_with("without"))
 }
 
@@ -81,6 +81,7 @@ fn names_are_found() {
         ("max by (node) (a{b=\"}\"} * on(pod) group_left(node) max by(pod,node)(c{d=''})) == 1", &["a", "c"]),
         ("rate ( a_total{code=~\"(4|5)[0-9]\"} [5m] ) / b offset 10m", &["a_total", "b"]),
         ("(x - y) != 0", &["x", "y"]),
+        ("group by (a) (b{c='d'}) * on(a) group_right() sum by (a, e) (f)", &["b", "f"]),
     ] {
         let expected: BTreeSet<String> = expected.iter().map(|name| (*name).to_owned()).collect();
         assert_eq!(metrics(expression), expected, "{expression}");

@@ -3,8 +3,11 @@
 //!
 //! Names are KubeVirt's.
 
+mod alert;
 mod dashboard;
 mod expression;
+mod machine_alerts;
+mod recordings;
 mod rules;
 
 pub(crate) use rules::groups;

@@ -1,164 +1,40 @@
-//! Recording rules and alerts over metrics of our components and of kube-state-metrics.
+//! Alerts about the installation, and all groups of rules. Metrics are those of our components, of kube-state-metrics and of the API server.
 //!
 //! Names and thresholds are KubeVirt's, so that existing dashboards and on-call rules keep working. KubeVirt's rules over
 //! metrics that no component exports here are left out: a rule that can never be true looks like one that never fires.
 
+use super::alert::{Alert, Severity};
+use super::{machine_alerts, recordings};
 use serde_json::{Value, json};
-
-/// Components, with the metric that shows whether a pod of theirs is ready.
-const COMPONENTS: [(&str, &str); 4] = [
-    ("api", "kubevirt_virt_api_ready_status"),
-    ("controller", "kubevirt_virt_controller_ready_status"),
-    ("operator", "kubevirt_virt_operator_ready_status"),
-    ("handler", "kubevirt_virt_handler_ready_status"),
-];
-/// Components of which one pod leads.
-const LED: [(&str, &str); 2] = [
-    ("controller", "kubevirt_virt_controller_leading_status"),
-    ("operator", "kubevirt_virt_operator_leading_status"),
-];
-
-/// Recordings about machines and nodes. Names without colons are KubeVirt's former names, for dashboards that use them.
-const GUESTS: [(&str, &str); 19] = [
-    ("namespace:kubevirt_vm:sum", "sum by (namespace) (count by (name, namespace) (kubevirt_vm_info))"),
-    ("kubevirt_number_of_vms", "namespace:kubevirt_vm:sum"),
-    ("kubevirt_vm_created_total", "sum by (namespace) (kubevirt_vm_created_by_pod_total)"),
-    (
-        "node:kubevirt_vmi_phase:sum",
-        "sum by (node, phase, os, workload, flavor, instance_type, preference, guest_os_kernel_release, \
-         guest_os_machine, guest_os_arch, guest_os_name, guest_os_version_id) (kubevirt_vmi_info)",
-    ),
-    ("kubevirt_vmi_phase_count", "node:kubevirt_vmi_phase:sum"),
-    (
-        "vmi:kubevirt_vmi_memory_used_bytes:sum",
-        "kubevirt_vmi_memory_available_bytes - kubevirt_vmi_memory_usable_bytes",
-    ),
-    ("kubevirt_vmi_memory_used_bytes", "vmi:kubevirt_vmi_memory_used_bytes:sum"),
-    ("vmi:kubevirt_vmi_vcpu:count", "count by (namespace, name, node) (kubevirt_vmi_vcpu_seconds_total)"),
-    (
-        "vmi:kubevirt_vmi_guest_queue_length:sum",
-        "sum by (name, namespace) (clamp_min(kubevirt_vmi_guest_load_1m \
-         - on(name, namespace, node) group_left() vmi:kubevirt_vmi_vcpu:count, 0))",
-    ),
-    ("kubevirt_vmi_guest_vcpu_queue", "vmi:kubevirt_vmi_guest_queue_length:sum"),
-    (
-        "vmi:kubevirt_vmi_memory_available_bytes:sum",
-        "sum by (name, namespace) (kubevirt_vmi_memory_available_bytes)",
-    ),
-    (
-        "vmi:kubevirt_vmi_memory_headroom_ratio:sum",
-        "sum by (name, namespace) (kubevirt_vmi_memory_usable_bytes) \
-         / sum by (name, namespace) (kubevirt_vmi_memory_available_bytes)",
-    ),
-    (
-        "vmi:kubevirt_vmi_pgmajfaults:rate5m",
-        "sum by (name, namespace) (rate(kubevirt_vmi_memory_pgmajfault_total[5m]))",
-    ),
-    (
-        "vmi:kubevirt_vmi_pgmajfaults:rate30m",
-        "sum by (name, namespace) (rate(kubevirt_vmi_memory_pgmajfault_total[30m]))",
-    ),
-    (
-        "vmi:kubevirt_vmi_swap_traffic_bytes:rate5m",
-        "sum by (name, namespace) (rate(kubevirt_vmi_memory_swap_in_traffic_bytes[5m])) \
-         + sum by (name, namespace) (rate(kubevirt_vmi_memory_swap_out_traffic_bytes[5m]))",
-    ),
-    ("cluster:kubevirt_nodes_allocatable:count", "count(count(kube_node_status_allocatable) by (node))"),
-    ("kubevirt_allocatable_nodes", "cluster:kubevirt_nodes_allocatable:count"),
-    (
-        "cluster:kubevirt_nodes_with_kvm:count",
-        "count(kube_node_status_allocatable{resource='devices_kubevirt_io_kvm'} != 0) or vector(0)",
-    ),
-    ("kubevirt_nodes_with_kvm", "cluster:kubevirt_nodes_with_kvm:count"),
-];
-
-/// The severity of an alert.
-#[derive(Clone, Copy)]
-enum Severity {
-    Critical,
-    Warning,
-}
-
-impl Severity {
-    fn name(self) -> &'static str {
-        match self {
-            Severity::Critical => "critical",
-            Severity::Warning => "warning",
-        }
-    }
-}
 
 /// All groups, for components in that namespace, with the address of alerts' pages (`%s`: the alert).
 pub(crate) fn groups(namespace: &str, runbooks: &str) -> Value {
     let mut alerts = alerts(namespace);
+    alerts.extend(machine_alerts::rules());
     for alert in &mut alerts {
         let page = runbooks.replace("%s", alert["alert"].as_str().unwrap_or_default());
         alert["annotations"]["runbook_url"] = json!(page);
     }
     json!([
-        {"name": "recordingRules.rules", "rules": recordings(namespace)},
+        {"name": "recordingRules.rules", "rules": recordings::recordings(namespace)},
         {"name": "alerts.rules", "rules": alerts},
     ])
 }
 
-fn record(name: String, expression: String) -> Value {
-    json!({"record": name, "expr": expression})
-}
-
-fn recordings(namespace: &str) -> Vec<Value> {
-    let mut rules = vec![];
-    for (component, ready) in COMPONENTS {
-        let pods = format!("pod=~'virt-{component}-.*', namespace='{namespace}'");
-        rules.push(record(
-            format!("cluster:kubevirt_virt_{component}_up:sum"),
-            format!("sum(up{{{pods}}}) or vector(0)"),
-        ));
-        rules.push(record(
-            format!("cluster:kubevirt_virt_{component}_pods_running:count"),
-            format!("count(kube_pod_status_phase{{{pods}, phase='Running'}} == 1) or vector(0)"),
-        ));
-        rules.push(record(
-            format!("cluster:kubevirt_virt_{component}_ready:sum"),
-            format!(
-                "sum(kube_pod_status_ready{{{pods}, condition='true'}} * on(pod, namespace) {ready}{{namespace='{namespace}'}}) \
-                 or vector(0)"
-            ),
-        ));
-    }
-    rules.extend(GUESTS.map(|(name, expression)| record(name.to_owned(), expression.to_owned())));
-    for (component, leading) in LED {
-        rules.push(record(
-            format!("cluster:kubevirt_virt_{component}_leading:sum"),
-            format!("sum({leading}{{namespace='{namespace}'}}) or vector(0)"),
-        ));
-    }
-    rules
-}
-
-/// An alert about the installation, not about single machines.
+/// An alert that is as serious for the installation as it is urgent.
 fn alert(
-    name: &str,
+    name: &'static str,
     namespace: &str,
     severity: Severity,
     minutes: u32,
     summary: &str,
     expression: String,
 ) -> Value {
-    json!({
-        "alert": name,
-        "expr": expression,
-        "for": format!("{minutes}m"),
-        "annotations": {"summary": summary},
-        "labels": {
-            "severity": severity.name(),
-            "operator_health_impact": severity.name(),
-            "kubernetes_operator_part_of": "kubevirt",
-            "kubernetes_operator_component": "kubevirt",
-            "namespace": namespace,
-        },
-    })
+    Alert { name, severity, impact: severity.name(), minutes, summary: summary.to_owned(), expression }
+        .of_installation(namespace)
 }
 
+/// Alerts about the installation.
 fn alerts(namespace: &str) -> Vec<Value> {
     use Severity::{Critical, Warning};
     let mut alerts = vec![];
@@ -199,7 +75,7 @@ fn alerts(namespace: &str) -> Vec<Value> {
     ] {
         let running = format!("cluster:kubevirt_virt_{component}_pods_running:count");
         let ready = format!("cluster:kubevirt_virt_{component}_ready:sum");
-        let mut add = |name: &str, severity, minutes, summary: String, expression: String| {
+        let mut add = |name: &'static str, severity, minutes, summary: String, expression: String| {
             alerts.push(alert(name, namespace, severity, minutes, &summary, expression));
         };
         add(
@@ -291,41 +167,54 @@ fn alerts(namespace: &str) -> Vec<Value> {
         "At least 200 launcher pods have failed and were not deleted for 10 minutes.",
         "sum(kube_pod_status_phase{phase='Failed', pod=~'virt-launcher-.*'}) >= 200".to_owned(),
     ));
-    let outdated = alert(
-        "OutdatedVirtualMachineInstanceWorkloads",
-        namespace,
-        Warning,
-        24 * 60,
-        "Instances have been running with a launcher of a former version for a day.",
-        "kubevirt_vmi_number_of_outdated{namespace!=''} != 0".to_owned(),
-    );
-    // These are about machines: the installation is healthy.
-    let stays = alert(
-        "VMCannotBeEvicted",
-        namespace,
-        Warning,
-        1,
-        "The eviction strategy of instance {{ $labels.name }} on node {{ $labels.node }} is live migration, and it cannot be migrated.",
-        "kubevirt_vmi_non_evictable * on(name, namespace) group_left() \
-         topk by(name, namespace) (1, kubevirt_vmi_info{phase='running'}) == 1"
-            .to_owned(),
-    );
-    let stuck = alert(
-        "VirtualMachineStuckInUnhealthyState",
-        namespace,
-        Warning,
-        10,
-        "Machine {{ $labels.name }} has been {{ $labels.status }} for 10 minutes and has no instance.",
-        "sum by (name, namespace, status)(kubevirt_vm_info{status='provisioning'} == 1 \
-         or kubevirt_vm_info{status='starting'} == 1 or kubevirt_vm_info{status='terminating'} == 1 \
-         or kubevirt_vm_info{status_group='error'} == 1) unless on(name, namespace) kubevirt_vmi_info"
-            .to_owned(),
-    );
-    for mut alert in [outdated, stays, stuck] {
-        alert["labels"]["operator_health_impact"] = json!("none");
-        alerts.push(alert);
-    }
+    alerts.extend([low_kvm(), no_nodes(), deprecated()].map(|alert| alert.of_installation(namespace)));
     alerts
+}
+
+fn low_kvm() -> Alert {
+    Alert {
+        name: "LowKVMNodesCount",
+        severity: Severity::Warning,
+        impact: "warning",
+        minutes: 5,
+        summary: "Less than two nodes have KVM: guests cannot move.".to_owned(),
+        expression:
+            "cluster:kubevirt_nodes_allocatable:count > 1 and cluster:kubevirt_nodes_with_kvm:count < 2"
+                .to_owned(),
+    }
+}
+
+/// Where kube-state-metrics does not export the label of nodes, nothing is known about it. KubeVirt's alert then fires always.
+fn no_nodes() -> Alert {
+    Alert {
+        name: "KubeVirtNoAvailableNodesToRunVMs",
+        severity: Severity::Warning,
+        impact: "critical",
+        minutes: 5,
+        summary: "No node can run guests.".to_owned(),
+        expression: "((cluster:kubevirt_nodes_with_kvm:count or on() vector(0)) == 0 \
+             and on() (sum(kubevirt_configuration_emulation_enabled) or on() vector(0)) == 0) \
+             or ((sum(kube_node_labels{label_kubevirt_io_schedulable='true'} \
+             * on(node) group_left() (1 - kube_node_spec_unschedulable)) or on() vector(0)) == 0 \
+             and on() count(kube_node_labels{label_kubevirt_io_schedulable!=''}) > 0)"
+            .to_owned(),
+    }
+}
+
+fn deprecated() -> Alert {
+    let requests = "cluster:kubevirt_api_request_deprecated_total:sum{verb!~'LIST|WATCH|DELETE'}";
+    Alert {
+        name: "KubeVirtDeprecatedAPIRequested",
+        severity: Severity::Info,
+        impact: "none",
+        minutes: 0,
+        summary: "Clients use {{ $labels.resource }} of the deprecated API {{ $labels.group }}/{{ $labels.version }}."
+            .to_owned(),
+        expression: format!(
+            "sum by (resource, group, version) ((round(increase({requests}[10m])) > 0 and {requests} offset 10m) \
+             or ({requests} != 0 unless {requests} offset 10m))"
+        ),
+    }
 }
 
 #[cfg(test)]
@@ -336,7 +225,18 @@ mod tests {
     use std::collections::BTreeSet;
 
     /// Metrics that other programs export.
-    const OTHERS: [&str; 8] = [
+    const OTHERS: [&str; 19] = [
+        "apiserver_request_total",
+        "apiserver_requested_deprecated_apis",
+        "container_memory_rss",
+        "container_memory_working_set_bytes",
+        "kube_node_labels",
+        "kube_node_role",
+        "kube_node_spec_unschedulable",
+        "kube_persistentvolumeclaim_info",
+        "kube_persistentvolumeclaim_resource_requests_storage_bytes",
+        "kube_pod_container_resource_requests",
+        "kube_pod_spec_volumes_persistentvolumeclaims_info",
         "kube_node_status_allocatable",
         "up",
         "kube_pod_status_phase",
@@ -365,8 +265,9 @@ mod tests {
                 assert!(known, "{name} in {rule}");
             }
         }
-        // Each recorded name exists once.
-        assert_eq!(recorded.len(), rules("record").len(), "each name once");
+        let apart: BTreeSet<String> =
+            rules("record").iter().map(|rule| format!("{} {}", rule["record"], rule["labels"])).collect();
+        assert_eq!(apart.len(), rules("record").len(), "each name with its labels once");
     }
 
     #[test]
@@ -387,14 +288,36 @@ mod tests {
     #[test]
     fn alerts_are_told_apart_and_say_what_is_wrong() {
         let alerts = rules("alert");
-        let names: BTreeSet<&str> = alerts.iter().map(|alert| alert["alert"].as_str().unwrap()).collect();
-        assert_eq!(names.len(), alerts.len());
-        for name in ["VirtAPIDown", "NoReadyVirtController", "VirtHandlerDaemonSetRolloutFailing"] {
-            assert!(names.contains(name), "{name}");
+        let name = |alert: &Value| alert["alert"].as_str().unwrap().to_owned();
+        let severity = |alert: &Value| alert["labels"]["severity"].as_str().unwrap().to_owned();
+        let apart: BTreeSet<(String, String)> =
+            alerts.iter().map(|alert| (name(alert), severity(alert))).collect();
+        assert_eq!(apart.len(), alerts.len());
+        for wanted in ["VirtAPIDown", "NoReadyVirtController", "VirtHandlerDaemonSetRolloutFailing"] {
+            assert!(alerts.iter().any(|alert| name(alert) == wanted), "{wanted}");
         }
         for alert in &alerts {
             assert!(alert["annotations"]["summary"].as_str().unwrap().ends_with('.'), "{alert}");
-            assert!(["critical", "warning"].contains(&alert["labels"]["severity"].as_str().unwrap()));
+            assert!(["critical", "warning", "info"].contains(&severity(alert).as_str()), "{alert}");
+            let impact = alert["labels"]["operator_health_impact"].as_str().unwrap();
+            assert!(["critical", "warning", "none"].contains(&impact), "{alert}");
+        }
+    }
+
+    #[test]
+    fn an_alert_about_a_machine_names_the_machine_and_its_namespace() {
+        // A label of the rule would replace that of the series.
+        for rule in machine_alerts::rules() {
+            assert!(rule["labels"]["namespace"].is_null(), "{rule}");
+            let about_one = rule["alert"] != "OutdatedVirtualMachineInstanceWorkloads";
+            let expression = rule["expr"].as_str().unwrap();
+            assert_eq!(
+                expression.starts_with("label_replace(") && expression.contains(", 'vm', "),
+                about_one
+            );
+        }
+        for rule in alerts("kubevirt") {
+            assert_eq!(rule["labels"]["namespace"], "kubevirt", "{rule}");
         }
     }
 
@@ -406,9 +329,14 @@ mod tests {
             entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
         assert!(pages.remove("README.md"));
         let index = std::fs::read_to_string(format!("{folder}/README.md")).unwrap();
+        let mut seen = BTreeSet::new();
         for alert in rules("alert") {
             let name = alert["alert"].as_str().unwrap();
-            assert!(pages.remove(&format!("{name}.md")), "docs/runbooks has no page {name}.md");
+            // An alert with two severities has one page.
+            assert!(
+                !seen.insert(name.to_owned()) || pages.remove(&format!("{name}.md")),
+                "docs/runbooks has no page {name}.md"
+            );
             assert!(
                 index.contains(&format!("({name}.md)")),
                 "docs/runbooks/README.md does not lead to {name}"
