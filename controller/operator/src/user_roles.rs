@@ -210,10 +210,13 @@ fn for_everybody(role: &str) -> Value {
     })
 }
 
+/// Beginning of the label by which a role of Kubernetes takes in a role.
+pub(crate) const AGGREGATE_TO: &str = "rbac.authorization.k8s.io/aggregate-to-";
+
 fn role(name: &str, aggregate_to: Option<&str>, rules: Vec<Value>) -> Value {
     let mut metadata = metadata(name, "");
     if let Some(target) = aggregate_to {
-        metadata["labels"][format!("rbac.authorization.k8s.io/aggregate-to-{target}")] = json!("true");
+        metadata["labels"][format!("{AGGREGATE_TO}{target}")] = json!("true");
     }
     json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": metadata, "rules": rules,

@@ -2,6 +2,7 @@
 
 mod bindings;
 pub(crate) mod host_devices;
+mod placement;
 mod removal;
 #[cfg(test)]
 mod tests;
@@ -22,6 +23,9 @@ use crate::validate::{Cause, CauseKind, Path, networks, supported};
 
 const PULL_POLICIES: [&str; 3] = ["Always", "IfNotPresent", "Never"];
 const UNINSTALL_STRATEGIES: [&str; 2] = ["RemoveWorkloads", BLOCK_UNINSTALL];
+/// The aggregation strategy by which the roles of Kubernetes do not take in ours.
+pub const MANUAL: &str = "Manual";
+const AGGREGATION_STRATEGIES: [&str; 2] = ["AggregateToDefault", MANUAL];
 /// Suites of TLS 1.2 and older, by their IANA names.
 const CIPHERS: [&str; 22] = [
     "TLS_RSA_WITH_RC4_128_SHA",
@@ -143,6 +147,11 @@ fn rules(old: Option<&KubeVirtSpec>, spec: &KubeVirtSpec, causes: &mut Vec<Cause
     if spec.infra.as_ref().and_then(|infra| infra.replicas) == Some(0) {
         causes.push(Cause::invalid(&path.child("infra.replicas"), "infra replica count can't be 0"));
     }
+    for (component, given) in [("infra", &spec.infra), ("workloads", &spec.workloads)] {
+        if let Some(placement) = given.as_ref().and_then(|given| given.node_placement.as_ref()) {
+            placement::validate(&path.child(component).child("nodePlacement"), placement, causes);
+        }
+    }
     if let Some(strategy) = &spec.workload_update_strategy {
         workload_updates::rules(&path.child("workloadUpdateStrategy"), strategy, causes);
     }
@@ -200,7 +209,11 @@ fn configured(
         ));
     }
     let aggregation = configuration.role_aggregation_strategy.as_deref().unwrap_or("AggregateToDefault");
-    if aggregation != "AggregateToDefault" && !gates.is_on("OptOutRoleAggregation") {
+    if !AGGREGATION_STRATEGIES.contains(&aggregation) {
+        let field = path.child("roleAggregationStrategy");
+        let known = AGGREGATION_STRATEGIES.join(", ");
+        causes.push(Cause::invalid(&field, format!("{field} {} is not one of {known}", quoted(aggregation))));
+    } else if aggregation == MANUAL && !gates.is_on("OptOutRoleAggregation") {
         causes.push(Cause::invalid(
             &path.child("roleAggregationStrategy"),
             "RoleAggregationStrategy cannot be set to Manual without enabling the OptOutRoleAggregation feature gate",

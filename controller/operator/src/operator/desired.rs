@@ -6,6 +6,7 @@ use super::wanted::{Form, Stage, Wanted};
 use super::{APPLIED_ANNOTATION, IMAGES_ANNOTATION, MANAGED_BY_LABEL, NAME, canary, customize, placement};
 use crate::images::Reference;
 use crate::monitoring::{self, Monitor};
+use crate::user_roles::AGGREGATE_TO;
 use crate::workloads::unprivileged;
 use crate::{strategy, webhooks};
 use barevirt_api::networks::{MIGRATION_LINK, NETWORKS_ANNOTATION};
@@ -58,6 +59,11 @@ pub fn objects(target: &Target, around: &Around) -> Result<Vec<Wanted>, Vec<Refu
                 }
             }
             Kind::ApiService => object["spec"]["caBundle"] = bundle(authorities),
+            Kind::ClusterRole if !target.aggregate_roles => keep_apart(object),
+            // One pod of each may be away.
+            Kind::PodDisruptionBudget => {
+                object["spec"]["minAvailable"] = json!(target.replicas.saturating_sub(1));
+            }
             Kind::CustomResourceDefinition
             | Kind::ServiceAccount
             | Kind::ClusterRole
@@ -67,7 +73,6 @@ pub fn objects(target: &Target, around: &Around) -> Result<Vec<Wanted>, Vec<Refu
             | Kind::ValidatingAdmissionPolicy
             | Kind::ValidatingAdmissionPolicyBinding
             | Kind::Service
-            | Kind::PodDisruptionBudget
             | Kind::NetworkPolicy
             | Kind::ClusterInstancetype
             | Kind::ClusterPreference
@@ -102,6 +107,16 @@ fn is_wanted(identity: &Identity, target: &Target) -> bool {
         | Kind::ApiService
         | Kind::ServiceMonitor
         | Kind::PrometheusRule => true,
+    }
+}
+
+/// The roles of Kubernetes take in only roles whose label is `true`. As in KubeVirt, the label stays.
+fn keep_apart(role: &mut Value) {
+    let labels = role.pointer_mut("/metadata/labels").and_then(Value::as_object_mut);
+    for (name, value) in labels.into_iter().flatten() {
+        if name.starts_with(AGGREGATE_TO) {
+            *value = json!("false");
+        }
     }
 }
 
@@ -252,6 +267,29 @@ mod tests {
             ]
         );
         assert!(all.iter().rev().take(2).all(|wanted| wanted.stage == Stage::Monitoring));
+    }
+
+    #[test]
+    fn roles_of_kubernetes_take_ours_in_unless_an_administrator_binds_them() {
+        let label = |spec: Value| {
+            let role = body(&of(spec), Kind::ClusterRole, "kubevirt.io:admin");
+            role["metadata"]["labels"]["rbac.authorization.k8s.io/aggregate-to-admin"].clone()
+        };
+        assert_eq!(label(json!({})), "true");
+        assert_eq!(label(json!({"configuration": {"roleAggregationStrategy": "Manual"}})), "false");
+        assert_eq!(
+            label(json!({"configuration": {"roleAggregationStrategy": "AggregateToDefault"}})),
+            "true"
+        );
+    }
+
+    #[test]
+    fn one_pod_of_a_component_may_be_away() {
+        for (replicas, least) in [(2, 1), (3, 2), (5, 4)] {
+            let spec = json!({"infra": {"replicas": replicas}});
+            let budget = body(&of(spec), Kind::PodDisruptionBudget, "virt-api-pdb");
+            assert_eq!(budget["spec"]["minAvailable"], least);
+        }
     }
 
     /// One webhook decides and fails closed; the other marks the instance, at a secret path.

@@ -3,6 +3,7 @@
 
 use crate::Images;
 use barevirt_api::v1::{CustomizeComponents, KubeVirt, KubeVirtSpec, NodePlacement};
+use barevirt_api::validate::kinds::kubevirt::MANUAL;
 use serde::Serialize;
 use serde_json::json;
 use sha2::{Digest, Sha256};
@@ -47,6 +48,8 @@ pub struct Target {
     pub product: Product,
     /// Definition of the network for migrations, as a handler's pod names it; if `None`, the pods' network is used.
     pub migration_network: Option<String>,
+    /// Whether the roles for users are part of Kubernetes' own roles.
+    pub aggregate_roles: bool,
     /// Whether the ready-made instance types and preferences are installed.
     pub instancetypes: bool,
     /// The monitoring stack to look for.
@@ -186,6 +189,9 @@ impl Target {
             customize: spec.customize_components.clone().unwrap_or_default(),
             product,
             migration_network: migrations.and_then(|migrations| given(&migrations.network)),
+            aggregate_roles: configuration
+                .and_then(|configuration| configuration.role_aggregation_strategy.as_deref())
+                != Some(MANUAL),
             instancetypes,
             monitoring: Monitoring::of(spec, own),
         })
