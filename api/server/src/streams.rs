@@ -6,9 +6,10 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use barevirt_component::metrics::begin;
-use barevirt_component::metrics::names::{CONSOLES, DISPLAYS, Metric, TUNNELS, USB_CLIENTS};
+use barevirt_component::metrics::names::{CONSOLES, DISPLAYS, LAST_CONNECTION, Metric, TUNNELS, USB_CLIENTS};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::gauge::ConstGauge;
@@ -20,9 +21,34 @@ pub const OF_GUEST: usize = 128;
 /// Streams of one user at the same time.
 pub const OF_USER: usize = 512;
 
+/// Guests whose last connection is known.
+const REMEMBERED: usize = 4096;
+
 /// All open streams.
 #[derive(Debug, Clone, Default)]
-pub struct Streams(Arc<Mutex<HashMap<Holder, usize>>>);
+pub struct Streams(Arc<Mutex<Known>>);
+
+#[derive(Debug, Default)]
+struct Known {
+    /// How many streams each holder has.
+    open: HashMap<Holder, usize>,
+    /// When a stream to a guest was last opened, in seconds since 1970, by namespace and name.
+    last: HashMap<(String, String), u64>,
+}
+
+impl Known {
+    /// Remembers a connection to a guest. The guest whose connection is longest ago is forgotten if there are too many.
+    fn remember(&mut self, namespace: &str, name: &str, now: SystemTime) {
+        let seconds = now.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        self.last.insert((namespace.to_owned(), name.to_owned()), seconds);
+        if self.last.len() > REMEMBERED {
+            let oldest = self.last.iter().min_by_key(|(_, time)| **time).map(|(guest, _)| guest.clone());
+            if let Some(oldest) = oldest {
+                self.last.remove(&oldest);
+            }
+        }
+    }
+}
 
 /// The target of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -90,8 +116,8 @@ impl Streams {
             Holder::Guest(namespace.to_owned(), name.to_owned()),
             Holder::Kind(kind, namespace.to_owned(), name.to_owned()),
         ];
-        let mut open = self.lock();
-        let of = |holder: &Holder| open.get(holder).copied().unwrap_or_default();
+        let mut known = self.lock();
+        let of = |holder: &Holder| known.open.get(holder).copied().unwrap_or_default();
         if of(&holders[0]) >= OF_USER {
             return Err(Refusal::too_many(format!(
                 "user \"{user}\" has {OF_USER} streams open, and may have no more: close one first"
@@ -111,13 +137,17 @@ impl Streams {
             )));
         }
         for holder in &holders {
-            *open.entry(holder.clone()).or_default() += 1;
+            *known.open.entry(holder.clone()).or_default() += 1;
         }
-        drop(open);
+        // QEMU's monitor is no connection to the guest.
+        if kind.metric().is_some() {
+            known.remember(namespace, name, SystemTime::now());
+        }
+        drop(known);
         Ok(Seat { streams: self.clone(), holders })
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Holder, usize>> {
+    fn lock(&self) -> MutexGuard<'_, Known> {
         // No code panics while it holds the lock with the map half changed.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -127,11 +157,14 @@ impl Collector for Streams {
     fn encode(&self, mut encoder: DescriptorEncoder) -> Result<(), fmt::Error> {
         // The counts are copied, so that no stream waits for the metrics.
         let mut of_kind: BTreeMap<Kind, Vec<(String, String, usize)>> = BTreeMap::new();
-        for (holder, count) in self.lock().iter() {
+        let known = self.lock();
+        for (holder, count) in &known.open {
             if let Holder::Kind(kind, namespace, name) = holder {
                 of_kind.entry(*kind).or_default().push((namespace.clone(), name.clone(), *count));
             }
         }
+        let last = known.last.clone();
+        drop(known);
         for (kind, guests) in &of_kind {
             let Some(metric) = kind.metric() else { continue };
             let mut family = begin(&mut encoder, metric)?;
@@ -141,18 +174,24 @@ impl Collector for Streams {
                 count.encode(family.encode_family(&labels)?)?;
             }
         }
+        let mut family = begin(&mut encoder, &LAST_CONNECTION)?;
+        for ((namespace, name), seconds) in &last {
+            let labels = [("namespace", namespace.as_str()), ("vmi", name.as_str())];
+            let seconds = ConstGauge::new(i64::try_from(*seconds).unwrap_or(i64::MAX));
+            seconds.encode(family.encode_family(&labels)?)?;
+        }
         Ok(())
     }
 }
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        let mut open = self.streams.lock();
+        let mut known = self.streams.lock();
         for holder in &self.holders {
-            if let Some(count) = open.get_mut(holder) {
+            if let Some(count) = known.open.get_mut(holder) {
                 *count -= 1;
                 if *count == 0 {
-                    open.remove(holder);
+                    known.open.remove(holder);
                 }
             }
         }
@@ -183,7 +222,7 @@ mod tests {
         assert!(refused.message.contains("user \"jdoe\" has 512 streams"), "{refused:?}");
         assert!(streams.open(Kind::Port, "other", "shop", "web").is_ok());
         drop(held);
-        assert!(streams.lock().is_empty());
+        assert!(streams.lock().open.is_empty());
     }
 
     #[test]
@@ -201,6 +240,35 @@ mod tests {
         assert!(streams.open(Kind::Qmp, "admin", "shop", "web").is_ok());
         drop(held);
         assert!(open("web").is_ok());
+    }
+
+    #[test]
+    fn the_last_connection_is_known_after_its_end() {
+        let streams = Streams::default();
+        let mut metrics = barevirt_component::metrics::Metrics::default();
+        metrics.collect(streams.clone());
+        let now = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+        let before = now();
+        drop(streams.open(Kind::Console, "jdoe", "shop", "web").unwrap());
+        drop(streams.open(Kind::Qmp, "jdoe", "shop", "db").unwrap());
+        let text = metrics.text();
+        let line = "\nkubevirt_vmi_last_api_connection_timestamp_seconds{namespace=\"shop\",vmi=\"web\"} ";
+        let (_, rest) = text.split_once(line).unwrap();
+        let seconds: u64 = rest.lines().next().unwrap().parse().unwrap();
+        assert!((before..=now()).contains(&seconds), "{text}");
+        assert!(!text.contains("vmi=\"db\""), "{text}");
+    }
+
+    #[test]
+    fn the_oldest_connection_is_forgotten_first() {
+        let mut known = Known::default();
+        let at = |second| UNIX_EPOCH + std::time::Duration::from_secs(second);
+        known.remember("shop", "first", at(1));
+        for number in 0..REMEMBERED {
+            known.remember("shop", &format!("vm{number}"), at(2));
+        }
+        assert_eq!(known.last.len(), REMEMBERED);
+        assert!(!known.last.contains_key(&("shop".to_owned(), "first".to_owned())));
     }
 
     #[test]

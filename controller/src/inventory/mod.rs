@@ -18,12 +18,12 @@ mod phases;
 mod row;
 
 use crate::migrations::Migrations;
-use barevirt_api::v1::{VirtualMachine, VirtualMachineInstance};
+use barevirt_api::v1::{VirtualMachine, VirtualMachineInstance, VirtualMachineInstanceMigration};
 use barevirt_component::installation::Installation;
 use barevirt_component::metrics::names::{
     VM_CREATED, VM_DISKS, VM_INFO, VM_LABELS, VM_LIMITS, VM_REQUESTS, VM_VNIC, VMI_ADDRESSES, VMI_INFO,
     VMI_NON_EVICTABLE, VMI_OUTDATED, VMI_OVERHEAD, VMI_VNIC, VMIM_FAILED, VMIM_PENDING, VMIM_RUNNING,
-    VMIM_SCHEDULING, VMIM_SUCCEEDED,
+    VMIM_SCHEDULING, VMIM_SUCCEEDED, VMIM_UNSET,
 };
 use barevirt_component::metrics::{Metrics, begin};
 use claims::Claims;
@@ -142,6 +142,17 @@ impl Inventory {
         }
     }
 
+    /// A migration was seen whose former state is still recorded.
+    pub fn saw_migration(&self, migration: &VirtualMachineInstanceMigration) {
+        let meta = &migration.metadata;
+        let (namespace, name) =
+            (meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default());
+        // A migration that was unknown may have been in its phase for long.
+        if let Some(former) = self.0.migrations.phase(namespace, name) {
+            self.0.phases.saw_migration(former, migration);
+        }
+    }
+
     /// An instance no longer exists.
     pub fn instance_gone(&self, namespace: &str, name: &str) {
         locked(&self.0.instances).remove(&key(namespace, name));
@@ -250,7 +261,8 @@ impl Collector for Inventory {
 impl Inventory {
     fn encode_migrations(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let counts = self.0.migrations.counts();
-        for (metric, count) in [&VMIM_PENDING, &VMIM_SCHEDULING, &VMIM_RUNNING].into_iter().zip(counts) {
+        let metrics = [&VMIM_UNSET, &VMIM_PENDING, &VMIM_SCHEDULING, &VMIM_RUNNING];
+        for (metric, count) in metrics.into_iter().zip(counts) {
             let count = u32::try_from(count).unwrap_or(u32::MAX);
             ConstGauge::new(f64::from(count)).encode(begin(encoder, metric)?)?;
         }

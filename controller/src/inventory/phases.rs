@@ -1,9 +1,12 @@
-//! How long instances take from phase to phase.
+//! How long instances and migrations take from phase to phase.
 
+use crate::migrations::row::{Phase, entered};
 use barevirt_api::names::is_final_phase;
-use barevirt_api::v1::VirtualMachineInstance;
+use barevirt_api::v1::{VirtualMachineInstance, VirtualMachineInstanceMigration};
 use barevirt_component::metrics::Metrics;
-use barevirt_component::metrics::names::{PHASE_TIME, PHASE_TIME_FROM_CREATION, PHASE_TIME_FROM_DELETION};
+use barevirt_component::metrics::names::{
+    PHASE_TIME, PHASE_TIME_FROM_CREATION, PHASE_TIME_FROM_DELETION, VMIM_PHASE_TIME,
+};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
@@ -16,18 +19,19 @@ const BUCKETS: [f64; 18] = [
 
 type Times = Family<Vec<(&'static str, String)>, Histogram, fn() -> Histogram>;
 
-/// The times of all instances.
+/// The times of all instances and migrations.
 #[derive(Clone, Debug)]
 pub(super) struct Phases {
     between: Times,
     from_creation: Times,
     from_deletion: Times,
+    migrations: Times,
 }
 
 impl Default for Phases {
     fn default() -> Self {
         let times = || Times::new_with_constructor(|| Histogram::new(BUCKETS));
-        Phases { between: times(), from_creation: times(), from_deletion: times() }
+        Phases { between: times(), from_creation: times(), from_deletion: times(), migrations: times() }
     }
 }
 
@@ -36,6 +40,22 @@ impl Phases {
         metrics.register(&PHASE_TIME, self.between.clone());
         metrics.register(&PHASE_TIME_FROM_CREATION, self.from_creation.clone());
         metrics.register(&PHASE_TIME_FROM_DELETION, self.from_deletion.clone());
+        metrics.register(&VMIM_PHASE_TIME, self.migrations.clone());
+    }
+
+    /// A migration was seen whose phase was `former`.
+    pub(super) fn saw_migration(&self, former: Phase, migration: &VirtualMachineInstanceMigration) {
+        let Some(phase) = Phase::of(migration).filter(|phase| *phase != former && *phase != Phase::Unset)
+        else {
+            return;
+        };
+        let created = migration.metadata.creation_timestamp.as_ref().map(seconds);
+        let (Some(now), Some(created)) = (entered(migration, phase), created) else { return };
+        let took = now.as_duration().as_secs_f64() - created;
+        if took >= 0.0 {
+            let labels: Vec<(&'static str, String)> = vec![("phase", phase.name().to_owned())];
+            self.migrations.get_or_create(&labels).observe(took);
+        }
     }
 
     /// An instance was seen whose phase was `former`.

@@ -1,4 +1,5 @@
 use super::*;
+use crate::migrations::row::Row;
 use crate::pod;
 use barevirt_component::metrics::names::is_exported;
 use kube::runtime::watcher::Event;
@@ -129,7 +130,7 @@ fn only_the_leader_tells_and_what_is_gone_is_told_no_more() {
     });
     locked(&inventory.0.claims).saw(&Event::Apply(serde_json::from_value(claim).unwrap()));
     let migration = |name: &str, phase: &str| {
-        crate::migrations::row::Row::of(
+        Row::of(
             &serde_json::from_value(json!({
                 "metadata": {"name": name, "namespace": "shop", "uid": name}, "spec": {"vmiName": "web"},
                 "status": {"phase": phase},
@@ -192,5 +193,45 @@ fn only_the_leader_tells_and_what_is_gone_is_told_no_more() {
         !text
             .lines()
             .any(|line| line.starts_with("kubevirt_vm_info{") || line.starts_with("kubevirt_vmi_info{"))
+    );
+}
+
+#[test]
+fn phases_of_migrations_are_timed_from_their_creation() {
+    let inventory = Inventory::default();
+    let mut metrics = Metrics::default();
+    inventory.export(&mut metrics);
+    inventory.lead();
+    let see = |phase: &str| {
+        let object: VirtualMachineInstanceMigration = serde_json::from_value(json!({
+            "metadata": {"name": "m", "namespace": "shop", "uid": "m", "creationTimestamp": "2026-01-01T00:00:00Z"},
+            "spec": {"vmiName": "web"},
+            "status": {"phase": phase, "phaseTransitionTimestamps": [
+                {"phase": "Pending", "phaseTransitionTimestamp": "2026-01-01T00:00:01Z"},
+                {"phase": "TargetReady", "phaseTransitionTimestamp": "2026-01-01T00:00:07Z"},
+            ]},
+        }))
+        .unwrap();
+        inventory.saw_migration(&object);
+        inventory.migrations().saw("shop", "m", Row::of(&object), None);
+    };
+    // Nothing is known about the first phase that is seen, and a watch reports a phase several times.
+    for phase in ["Pending", "TargetReady", "TargetReady"] {
+        see(phase);
+    }
+    let text = metrics.text();
+    let lines = |wanted: &str| text.lines().filter(|line| line.starts_with(wanted)).collect::<Vec<_>>();
+    let name = "kubevirt_vmi_migration_phase_transition_time_from_creation_seconds";
+    assert_eq!(lines(&format!("{name}_sum")), [format!("{name}_sum{{phase=\"TargetReady\"}} 7.0")]);
+    assert_eq!(lines(&format!("{name}_count")), [format!("{name}_count{{phase=\"TargetReady\"}} 1")]);
+    // KubeVirt counts a migration as running once its target pod runs.
+    assert_eq!(
+        lines("kubevirt_vmi_migrations_in_"),
+        [
+            "kubevirt_vmi_migrations_in_unset_phase 0.0",
+            "kubevirt_vmi_migrations_in_pending_phase 0.0",
+            "kubevirt_vmi_migrations_in_scheduling_phase 0.0",
+            "kubevirt_vmi_migrations_in_running_phase 1.0",
+        ]
     );
 }

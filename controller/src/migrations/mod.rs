@@ -251,16 +251,23 @@ impl Migrations {
         Duration::from_secs(u64::try_from(left).unwrap_or(0))
     }
 
-    /// Numbers of migrations that are pending, being prepared, and being transferred.
-    pub fn counts(&self) -> [usize; 3] {
+    /// The phase in which a migration was last seen.
+    pub fn phase(&self, namespace: &str, name: &str) -> Option<Phase> {
+        self.lock().rows.get(&key(namespace, name)).map(|row| row.phase)
+    }
+
+    /// Numbers of migrations that were not looked at yet, that wait, whose target pod does not run yet, and whose target
+    /// pod runs. The phases are grouped as KubeVirt groups them.
+    pub fn counts(&self) -> [usize; 4] {
         let known = self.lock();
         let count = |range: std::ops::RangeInclusive<Phase>| {
             known.rows.values().filter(|row| range.contains(&row.phase)).count()
         };
         [
-            count(Phase::Unset..=Phase::Pending),
-            count(Phase::Scheduling..=Phase::TargetReady),
-            count(Phase::Running..=Phase::Running),
+            count(Phase::Unset..=Phase::Unset),
+            count(Phase::Pending..=Phase::Pending),
+            count(Phase::Scheduling..=Phase::Scheduling),
+            count(Phase::Scheduled..=Phase::Running),
         ]
     }
 

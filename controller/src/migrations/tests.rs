@@ -163,7 +163,7 @@ fn phases_are_counted() {
         saw(&all, name, "web", phase, json!({}));
     }
     saw(&all, "m5", "web", "Succeeded", json!({}));
-    assert_eq!(all.counts(), [2, 1, 1]);
+    assert_eq!(all.counts(), [1, 1, 0, 2]);
     assert_eq!(all.ended(), [(("ns".into(), "m5".into()), "web".into(), true)]);
     assert_eq!(all.unfinished("ns", "web").len(), 4);
 }

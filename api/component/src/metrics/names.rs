@@ -67,6 +67,11 @@ pub const TUNNELS: Metric = gauge(
     "kubevirt_portforward_active_tunnels",
     "Forwarded connections that are open through this virt-api, by namespace and instance.",
 );
+/// Of virt-api: the last time that somebody opened a console, a display, a port or a slot for a USB device.
+pub const LAST_CONNECTION: Metric = gauge(
+    "kubevirt_vmi_last_api_connection_timestamp_seconds",
+    "When a stream to a guest was last opened through this virt-api, in seconds since 1970.",
+);
 /// Of virt-api: machines whose creation it has admitted.
 pub const VMS_CREATED: Metric = counter(
     "kubevirt_vm_created_by_pod_total",
@@ -163,16 +168,19 @@ pub const VM_ERROR: Metric = gauge(
     "When the conditions of a machine with an error last changed, in seconds since 1970; 0 for others.",
 );
 /// Of the leading virt-controller.
+pub const VMIM_UNSET: Metric =
+    gauge("kubevirt_vmi_migrations_in_unset_phase", "Migrations that virt-controller has not looked at yet.");
+/// Of the leading virt-controller.
 pub const VMIM_PENDING: Metric =
     gauge("kubevirt_vmi_migrations_in_pending_phase", "Migrations that wait for their turn.");
 /// Of the leading virt-controller.
-pub const VMIM_SCHEDULING: Metric = gauge(
-    "kubevirt_vmi_migrations_in_scheduling_phase",
-    "Migrations whose target pod is being started or prepared.",
-);
+pub const VMIM_SCHEDULING: Metric =
+    gauge("kubevirt_vmi_migrations_in_scheduling_phase", "Migrations whose target pod does not run yet.");
 /// Of the leading virt-controller.
-pub const VMIM_RUNNING: Metric =
-    gauge("kubevirt_vmi_migrations_in_running_phase", "Migrations whose guest is being transferred.");
+pub const VMIM_RUNNING: Metric = gauge(
+    "kubevirt_vmi_migrations_in_running_phase",
+    "Migrations whose target pod runs: it is being prepared, or the guest is being transferred.",
+);
 /// Of the leading virt-controller, by migration.
 pub const VMIM_SUCCEEDED: Metric = gauge(
     "kubevirt_vmi_migration_succeeded",
@@ -193,6 +201,12 @@ pub const PHASE_TIME_FROM_CREATION: Metric = histogram(
 pub const PHASE_TIME_FROM_DELETION: Metric = histogram(
     "kubevirt_vmi_phase_transition_time_from_deletion_seconds",
     "Time from the deletion of an instance to its last phase, in seconds.",
+);
+
+/// Of the leading virt-controller, by `phase`.
+pub const VMIM_PHASE_TIME: Metric = histogram(
+    "kubevirt_vmi_migration_phase_transition_time_from_creation_seconds",
+    "Time from the creation of a migration to a phase, in seconds.",
 );
 
 /// Of the leading virt-controller, by `name` of a queue.
@@ -259,6 +273,7 @@ pub const EXPORTED: &[&str] = &[
     DISPLAYS.name,
     USB_CLIENTS.name,
     TUNNELS.name,
+    LAST_CONNECTION.name,
     VMS_CREATED.name,
     GUEST_PANICS.name,
     VIRT_CONTROLLER_LEADING.name,
@@ -284,6 +299,7 @@ pub const EXPORTED: &[&str] = &[
     VM_MIGRATING.name,
     VM_NON_RUNNING.name,
     VM_ERROR.name,
+    VMIM_UNSET.name,
     VMIM_PENDING.name,
     VMIM_SCHEDULING.name,
     VMIM_RUNNING.name,
@@ -292,6 +308,7 @@ pub const EXPORTED: &[&str] = &[
     PHASE_TIME.name,
     PHASE_TIME_FROM_CREATION.name,
     PHASE_TIME_FROM_DELETION.name,
+    VMIM_PHASE_TIME.name,
     QUEUE_ADDS.name,
     QUEUE_DEPTH.name,
     QUEUE_WAIT.name,

@@ -99,6 +99,7 @@ impl Cluster {
         let (namespace, name) = place(vmim.meta());
         // Its own reconciler logs it.
         let Ok(migration) = vmim.unpack() else { return Concerned::default() };
+        self.options.inventory.saw_migration(&migration);
         let row = Row::of(&migration);
         let vmi = row.vmi.clone();
         let instance = self.vmis.get(&ObjectRef::new(&vmi).within(namespace));
