@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::Pod;
 
-use barevirt_api::names::{COMPUTE_CONTAINER, CONDITION_READY};
+use barevirt_api::names::{COMPUTE_CONTAINER, CONDITION_READY, REASON_POD_TERMINATING};
 use barevirt_api::network_status::{Noted, noted};
 
 /// The launcher's argument by which the controller permits emulation.
@@ -23,7 +23,7 @@ pub struct LauncherPod {
     pub allow_emulation: bool,
     /// Whether its deletion was requested.
     pub deleted: bool,
-    /// Whether it is ready; only used if the guest has a readiness probe.
+    /// Whether it is ready, if the guest has a readiness probe or the pod's deletion was requested.
     pub readiness: Option<Readiness>,
     /// The links of its networks, as Multus reports them.
     pub links: Vec<Noted>,
@@ -38,6 +38,22 @@ pub struct Readiness {
     pub reason: String,
     /// Why it is not, as a message for users.
     pub message: String,
+}
+
+impl Readiness {
+    /// Of a pod that is being deleted: services do not send anything to it any more.
+    fn terminating() -> Self {
+        Readiness {
+            ready: false,
+            reason: REASON_POD_TERMINATING.to_owned(),
+            message: "virt-launcher pod is terminating".to_owned(),
+        }
+    }
+
+    /// Whether the pod is being deleted.
+    pub fn is_terminating(&self) -> bool {
+        self.reason == REASON_POD_TERMINATING
+    }
 }
 
 impl LauncherPod {
@@ -64,7 +80,11 @@ impl LauncherPod {
             addresses,
             allow_emulation: compute.args.iter().flatten().any(|argument| argument == ALLOW_EMULATION),
             deleted: pod.metadata.deletion_timestamp.is_some(),
-            readiness: compute.readiness_probe.is_some().then(|| readiness(pod)),
+            readiness: if pod.metadata.deletion_timestamp.is_some() {
+                Some(Readiness::terminating())
+            } else {
+                compute.readiness_probe.is_some().then(|| readiness(pod))
+            },
             links: noted(pod).unwrap_or_default(),
         })
     }
@@ -83,6 +103,8 @@ fn readiness(pod: &Pod) -> Readiness {
 #[cfg(test)]
 mod tests {
     use barevirt_api::network_status::NETWORK_STATUS;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+    use k8s_openapi::jiff::Timestamp;
     use serde_json::json;
 
     use super::*;
@@ -118,6 +140,9 @@ mod tests {
         assert_eq!((readiness.ready, readiness.reason.as_str()), (false, "ContainersNotReady"));
         pod.status.as_mut().unwrap().conditions = None;
         assert_eq!(LauncherPod::read(&pod).unwrap().readiness, Some(Readiness::default()));
+        pod.spec.as_mut().unwrap().containers[1].readiness_probe = None;
+        pod.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
+        assert!(LauncherPod::read(&pod).unwrap().readiness.unwrap().is_terminating());
     }
 
     #[test]

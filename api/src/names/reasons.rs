@@ -108,6 +108,8 @@ pub const REASON_STOPPED: &str = "Stopped";
 pub const REASON_SYNC_FAILED: &str = "SyncFailed";
 /// Ready condition's reason: there is no pod.
 pub const REASON_POD_NOT_EXISTS: &str = "PodNotExists";
+/// Ready condition's reason: the launcher's pod is being deleted, and the guest still runs.
+pub const REASON_POD_TERMINATING: &str = "PodTerminating";
 /// Ready condition's reason: the guest does not run yet.
 pub const REASON_GUEST_NOT_RUNNING: &str = "GuestNotRunning";
 /// Ready condition's reason of a machine without an instance.

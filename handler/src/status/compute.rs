@@ -42,7 +42,7 @@ pub struct LauncherView<'a> {
     pub failure: Option<&'a str>,
     /// Whether the launcher has the current specification, and its status is newer than that.
     pub is_current: bool,
-    /// The pod's readiness, if the guest has a readiness probe.
+    /// The pod's readiness, if the guest has a readiness probe or the pod is being deleted.
     pub readiness: Option<&'a Readiness>,
     /// Network binding plugins.
     pub bindings: &'a Bindings,
@@ -110,11 +110,14 @@ fn is_undecided(status: &VirtualMachineInstanceStatus, launcher: &LauncherStatus
     migration::plan::is_away(launcher) && !failed
 }
 
-/// The condition `Ready` of a running guest: true, or the readiness of the pod if there is a probe. `None` if
-/// the pod was not seen yet.
+/// The condition `Ready` of a running guest: true, or the readiness of the pod if there is a probe or the pod
+/// is being deleted. `None` if the pod was not seen yet.
 fn readiness(vmi: &VirtualMachineInstance, pod: Option<&Readiness>) -> Option<Condition> {
     match pod {
-        _ if vmi.spec.readiness_probe.is_none() => Some(Condition::new(CONDITION_READY, true, "", "")),
+        // Without a probe the guest is ready until its pod goes.
+        _ if vmi.spec.readiness_probe.is_none() && !pod.is_some_and(Readiness::is_terminating) => {
+            Some(Condition::new(CONDITION_READY, true, "", ""))
+        }
         Some(Readiness { ready, reason, message }) => {
             Some(Condition::new(CONDITION_READY, *ready, reason, message.clone()))
         }

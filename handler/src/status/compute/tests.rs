@@ -160,6 +160,11 @@ fn a_guest_with_a_probe_is_ready_when_its_pod_is() {
     assert_eq!(ready(&probed, Some(&not_yet)), Some(("False".to_owned(), "ContainersNotReady".to_owned())));
     assert_eq!(ready(&probed, Some(&now)), Some(("True".to_owned(), String::new())));
     assert_eq!(ready(&scheduled(), None), Some(("True".to_owned(), String::new())));
+    assert_eq!(ready(&scheduled(), Some(&not_yet)), Some(("True".to_owned(), String::new())));
+    let leaving = Readiness { reason: "PodTerminating".to_owned(), ..Readiness::default() };
+    for vmi in [&probed, &scheduled()] {
+        assert_eq!(ready(vmi, Some(&leaving)), Some(("False".to_owned(), "PodTerminating".to_owned())));
+    }
 }
 
 #[test]
