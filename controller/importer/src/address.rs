@@ -45,6 +45,13 @@ impl Addresses {
         is_closed.then_some("the settings permit public addresses only")
     }
 
+    /// Whether the address is that of the importer's own pod. No server is there; names that are not served lead there for a
+    /// while, too.
+    pub(crate) fn is_own(&self, address: IpAddr) -> bool {
+        let address = address.to_canonical();
+        (address.is_loopback() || address.is_unspecified()) && !self.excepted.contains(&address)
+    }
+
     /// The network of the address.
     #[must_use]
     pub fn reach(&self, address: IpAddr) -> Reach {
@@ -148,6 +155,23 @@ mod tests {
         let excepted = Addresses { excepted: vec![IpAddr::V4(Ipv4Addr::LOCALHOST)], ..Addresses::default() };
         assert_eq!(excepted.reach("127.0.0.1".parse().unwrap()), Reach::Private);
         assert_eq!(excepted.reach("127.0.0.2".parse().unwrap()), Reach::Forbidden);
+    }
+
+    #[test]
+    fn the_importers_own_pod_is_told_from_other_forbidden_addresses() {
+        let rule = Addresses::default();
+        for (address, own) in [
+            ("127.0.0.1", true),
+            ("::1", true),
+            ("::ffff:127.0.0.2", true),
+            ("0.0.0.0", true),
+            ("::", true),
+            ("169.254.169.254", false),
+            ("224.0.0.1", false),
+            ("10.0.0.1", false),
+        ] {
+            assert_eq!(rule.is_own(address.parse().unwrap()), own, "{address}");
+        }
     }
 
     #[test]

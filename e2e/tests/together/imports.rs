@@ -294,6 +294,15 @@ fn a_forbidden_import_fails_with_the_reason() {
         }
         let event = namespace.wait_event("backed", "ImportFailed")?;
         ensure!(event.contains("names a backing file"), "{event}");
+        // A registry that is not there may come: as with CDI, the import goes on.
+        let absent = json!({ "registry": { "url": "docker://127.0.0.1/invalid:latest" } });
+        namespace.apply(&data_volume("absent", &absent, "16Mi"))?;
+        let tried = namespace.wait(DATA_VOLUMES, "absent", "to be tried again", FILLED, |volume| {
+            volume["status"]["restartCount"].as_u64() >= Some(1)
+                && condition(volume, "Running")["reason"] == "Error"
+        })?;
+        ensure!(tried["status"]["phase"] == "ImportInProgress", "{}", tried["status"]);
+        ensure!(condition(&tried, "Running")["status"] == "False", "{}", tried["status"]);
         Ok(())
     });
 }

@@ -169,8 +169,12 @@ async fn redirects_to_this_pod_or_to_metadata_or_in_circles_are_refused() {
     let server = Server::start(|_| redirect("/again"));
     let reason = last(World::new().run(http(server.url("/"))).await);
     assert!(reason.contains("redirects more than 10 times"), "{reason}");
-    let reason = last(World::new().run(http("http://127.0.0.3:1/".to_owned())).await);
+    let reason = last(World::new().run(http("http://169.254.169.254/".to_owned())).await);
     assert!(reason.contains("may not be connected to: it is asked for"), "{reason}");
+    // The pod itself is like a server that is not there: it is tried again, and not connected to.
+    let failure = World::new().run(http("http://127.0.0.3:1/".to_owned())).await.unwrap_err();
+    assert!(!failure.is_final(), "{failure}");
+    assert!(failure.to_string().contains("may not be connected to: it is asked for"), "{failure}");
     // The exception is for the server itself.
     let hidden = Server::start_at(Ipv4Addr::new(127, 0, 0, 5), |_| said("200 OK", &[], b"secret"));
     let to = hidden.url("/");

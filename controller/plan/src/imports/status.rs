@@ -36,8 +36,9 @@ pub(super) fn of(observed: &Observed, stage: &Stage) -> DataVolumeStatus {
         Stage::SourceWaits(_) if observed.claim.is_none() => (phase::PENDING, None, None),
         Stage::Ready | Stage::SourceWaits(_) | Stage::Sender(_) => (scheduled, None, None),
         Stage::Filling(running) => {
-            // Nothing can be sent to a pod that is not ready, however often it was restarted.
-            let begun = running.runs || running.restarts > 0 && !upload;
+            // Nothing can be sent to a pod that is not ready, however often it was restarted. An import whose first try has
+            // failed goes on: the kubelet starts it again.
+            let begun = running.runs || !upload && (running.restarts > 0 || running.stopped.is_some());
             let phase = if begun { in_progress } else { scheduled };
             (phase, observed.progress.filter(|_| running.runs), Some(running.restarts))
         }

@@ -94,8 +94,37 @@ fn a_program_that_is_done_has_filled_the_claim_before_its_pod_has_ended() {
     let failed = ended(1, r#"{"result":"failed","last":false,"reason":"no"}"#);
     world.pod_is(json!({ "phase": "Running", "containerStatuses": container(0, &failed, &json!({})) }));
     world.settle();
-    assert_eq!(world.phase(), "ImportScheduled");
+    assert_eq!(world.phase(), "ImportInProgress");
     assert_eq!(condition(world.status(), "Running"), ("False", "Error", "no"));
+}
+
+/// A registry that refuses connections ends the importer before anybody has seen it run.
+#[test]
+fn an_import_whose_server_cannot_be_reached_is_in_progress_from_its_first_try_on() {
+    let mut world = World::new(data_volume(|_| {}));
+    world.settle();
+    world.claim_is("Bound");
+    world.settle();
+    let failed = ended(1, &Outcome::failed(false, "connect to https://r.example: refused").to_message());
+    world.pod_is(json!({ "phase": "Running", "containerStatuses": container(0, &failed, &json!({})) }));
+    world.settle();
+    assert_eq!(world.phase(), "ImportInProgress");
+    assert_eq!(world.status().restart_count, None);
+    assert_eq!(condition(world.status(), "Running").1, "Error");
+    let waits = json!({ "waiting": { "reason": "CrashLoopBackOff" } });
+    world.pod_is(json!({ "phase": "Running", "containerStatuses": container(2, &waits, &failed) }));
+    world.settle();
+    assert_eq!((world.phase(), world.status().restart_count), ("ImportInProgress", Some(2)));
+    assert_eq!(condition(world.status(), "Running").0, "False");
+    // A pod that has not begun is only scheduled.
+    let begins = json!({ "waiting": { "reason": "ContainerCreating" } });
+    let mut world = World::new(data_volume(|_| {}));
+    world.settle();
+    world.claim_is("Bound");
+    world.settle();
+    world.pod_is(json!({ "phase": "Pending", "containerStatuses": container(0, &begins, &json!({})) }));
+    world.settle();
+    assert_eq!(world.phase(), "ImportScheduled");
 }
 
 #[test]
