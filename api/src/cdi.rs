@@ -2,6 +2,7 @@
 //! without CDI.
 
 pub mod annotation;
+mod config;
 mod data_source;
 mod definition;
 mod import_cron;
@@ -9,14 +10,19 @@ mod populator;
 mod status;
 mod storage_profile;
 
+pub use config::{
+    CONFIG, CONFIG_DEFINITION, CONFIG_KIND, CdiConfig, CdiConfigSpec, CdiConfigStatus, FilesystemOverhead,
+    ImportProxy, TlsSecurityProfile, WAITS_FOR_CONSUMER, config_definition,
+};
 pub use data_source::{
     DataSource, DataSourceRefSourceDataSource, DataSourceSource, DataSourceSpec, DataSourceStatus,
     data_source_definition,
 };
 pub use definition::definition;
 pub use import_cron::{
-    DESIRED_DIGEST, DataImportCron, DataImportCronSpec, DataImportCronStatus, IMPORT_CRON_CLEANUP_LABEL,
-    IMPORT_CRON_LABEL, ImportStatus, LAST_CRON_TIME, LAST_USE_TIME, NEXT_CRON_TIME, import_cron_definition,
+    DESIRED_DIGEST, DataImportCron, DataImportCronSpec, DataImportCronStatus, IMPORT_CRON,
+    IMPORT_CRON_CLEANUP_LABEL, IMPORT_CRON_DEFINITION, IMPORT_CRON_LABEL, ImportStatus, LAST_CRON_TIME,
+    LAST_USE_TIME, NEXT_CRON_TIME, import_cron_definition,
 };
 pub use populator::{
     CLONE_SOURCE, CLONE_SOURCE_DEFINITION, IMPORT_SOURCE, IMPORT_SOURCE_DEFINITION, ImportSourceType,
@@ -27,7 +33,8 @@ pub use populator::{
 };
 pub use status::{DataVolumeCondition, DataVolumeStatus};
 pub use storage_profile::{
-    ClaimPropertySet, StorageProfile, StorageProfileSpec, StorageProfileStatus, storage_profile_definition,
+    ClaimPropertySet, STORAGE_PROFILE, STORAGE_PROFILE_DEFINITION, StorageProfile, StorageProfileSpec,
+    StorageProfileStatus, storage_profile_definition,
 };
 
 use crate::names::{MANAGED_BY_LABEL, OPERATOR};
@@ -53,10 +60,6 @@ pub const UPLOAD_VERSION: &str = "v1beta1";
 pub const DATA_VOLUME_DEFINITION: &str = "datavolumes.cdi.kubevirt.io";
 /// Name of the definition of DataSources.
 pub const DATA_SOURCE_DEFINITION: &str = "datasources.cdi.kubevirt.io";
-/// Name of the definition of DataImportCrons.
-pub const IMPORT_CRON_DEFINITION: &str = "dataimportcrons.cdi.kubevirt.io";
-/// Name of the definition of StorageProfiles.
-pub const STORAGE_PROFILE_DEFINITION: &str = "storageprofiles.cdi.kubevirt.io";
 /// Name of the definition of the kind that configures CDI's operator. CDI is installed if this definition
 /// exists.
 pub const CDI_DEFINITION: &str = "cdis.cdi.kubevirt.io";
@@ -71,11 +74,6 @@ pub fn is_own_definition(labels: &BTreeMap<String, String>) -> bool {
 pub const DATA_VOLUME: &str = "DataVolume";
 /// The kind of named sources to copy; the only kind that a `sourceRef` may name.
 pub const DATA_SOURCE: &str = "DataSource";
-
-/// The kind of images that are imported again and again.
-pub const IMPORT_CRON: &str = "DataImportCron";
-/// The kind of settings for storage classes.
-pub const STORAGE_PROFILE: &str = "StorageProfile";
 
 /// Objects of one of the group's kinds, in the version that its clients use.
 #[must_use]

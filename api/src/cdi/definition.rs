@@ -209,7 +209,7 @@ pub(super) fn judged(definition: CustomResourceDefinition, rules: &[Rule]) -> Cu
 }
 
 /// Adds rules to the specification of that schema, which may lack some of their members.
-fn judge(schema: &mut JSONSchemaProps, rules: &[Rule]) {
+pub(super) fn judge(schema: &mut JSONSchemaProps, rules: &[Rule]) {
     for Rule { at, rule, message, field } in rules {
         let path: Vec<&str> = ["spec"].iter().chain(*at).copied().collect();
         let Some(schema) = below(schema, &path) else { continue };

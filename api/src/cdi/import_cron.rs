@@ -11,6 +11,11 @@ use kube_derive::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+/// Name of the definition of DataImportCrons.
+pub const IMPORT_CRON_DEFINITION: &str = "dataimportcrons.cdi.kubevirt.io";
+/// The kind of images that are imported again and again.
+pub const IMPORT_CRON: &str = "DataImportCron";
+
 /// Label on objects that a DataImportCron makes: its name.
 pub const IMPORT_CRON_LABEL: &str = "cdi.kubevirt.io/dataImportCron";
 /// Label on objects that are deleted together with their DataImportCron.
@@ -189,7 +194,7 @@ mod tests {
     #[test]
     fn names_of_a_data_import_cron_are_bounded_and_immutable() {
         let mut definition = import_cron_definition();
-        assert_eq!(definition.metadata.name.as_deref(), Some(super::super::IMPORT_CRON_DEFINITION));
+        assert_eq!(definition.metadata.name.as_deref(), Some(IMPORT_CRON_DEFINITION));
         let schema =
             definition.spec.versions[0].schema.as_mut().unwrap().open_api_v3_schema.as_mut().unwrap();
         for path in [

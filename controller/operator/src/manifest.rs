@@ -16,8 +16,9 @@ use crate::rbac::{CERTIFICATES, SECRETS, named, role_ref, rule, subjects};
 use crate::workloads::{environment, pod, two_replicas, unprivileged};
 use crate::{INSTALLED, Images, strategy, variable};
 use barevirt_api::cdi::{
-    CDI_DEFINITION, CLONE_SOURCE_DEFINITION, DATA_SOURCE_DEFINITION, DATA_VOLUME_DEFINITION,
-    IMPORT_CRON_DEFINITION, IMPORT_SOURCE_DEFINITION, STORAGE_PROFILE_DEFINITION, UPLOAD_SOURCE_DEFINITION,
+    CDI_DEFINITION, CLONE_SOURCE_DEFINITION, CONFIG_DEFINITION, DATA_SOURCE_DEFINITION,
+    DATA_VOLUME_DEFINITION, IMPORT_CRON_DEFINITION, IMPORT_SOURCE_DEFINITION, STORAGE_PROFILE_DEFINITION,
+    UPLOAD_SOURCE_DEFINITION,
 };
 use barevirt_api::crd;
 use barevirt_api::names::{
@@ -151,6 +152,7 @@ fn cluster_rules(strategy: &[Value]) -> Vec<Value> {
                 DATA_SOURCE_DEFINITION,
                 IMPORT_CRON_DEFINITION,
                 STORAGE_PROFILE_DEFINITION,
+                CONFIG_DEFINITION,
                 IMPORT_SOURCE_DEFINITION,
                 CLONE_SOURCE_DEFINITION,
                 UPLOAD_SOURCE_DEFINITION,

@@ -4,8 +4,9 @@
 use crate::certificates::FORMER_SECRETS;
 use crate::objects::{metadata, namespaced};
 use barevirt_api::cdi::{
-    CDI_DEFINITION, CLONE_SOURCE_DEFINITION, DATA_SOURCE_DEFINITION, DATA_VOLUME_DEFINITION,
-    IMPORT_CRON_DEFINITION, IMPORT_SOURCE_DEFINITION, STORAGE_PROFILE_DEFINITION, UPLOAD_SOURCE_DEFINITION,
+    CDI_DEFINITION, CLONE_SOURCE_DEFINITION, CONFIG_DEFINITION, DATA_SOURCE_DEFINITION,
+    DATA_VOLUME_DEFINITION, IMPORT_CRON_DEFINITION, IMPORT_SOURCE_DEFINITION, STORAGE_PROFILE_DEFINITION,
+    UPLOAD_SOURCE_DEFINITION,
 };
 use barevirt_api::names::{
     CA_CONFIG_MAP, COPIES_BINDING, COPIES_POLICY, INSECURE_REGISTRIES_CONFIG_MAP, INSTALL_NAMESPACE,
@@ -200,6 +201,7 @@ fn controller_cluster_rules() -> Vec<Value> {
                 DATA_SOURCE_DEFINITION,
                 IMPORT_CRON_DEFINITION,
                 STORAGE_PROFILE_DEFINITION,
+                CONFIG_DEFINITION,
                 IMPORT_SOURCE_DEFINITION,
                 CLONE_SOURCE_DEFINITION,
                 UPLOAD_SOURCE_DEFINITION,
@@ -219,6 +221,8 @@ fn controller_cluster_rules() -> Vec<Value> {
         // Defaults for claims of a storage class.
         rule("cdi.kubevirt.io", &["storageprofiles"], &["get", "list", "create", "delete"]),
         rule("cdi.kubevirt.io", &["storageprofiles/status"], &["patch"]),
+        // Settings of imports; their status is no subresource.
+        rule("cdi.kubevirt.io", &["cdiconfigs"], &["get", "create", "patch"]),
         // Evicts instances with an outdated launcher, where the KubeVirt object says so.
         rule("", &["pods/eviction"], &["create"]),
         // Resizes running guests.

@@ -181,7 +181,12 @@ pub(crate) fn objects() -> Vec<Value> {
         role(
             "kubevirt.io:default",
             None,
-            vec![rule(CALLS, &["version", "guestfs"], LOOK_UP), rule("kubevirt.io", &["kubevirts"], LOOK_UP)],
+            vec![
+                rule(CALLS, &["version", "guestfs"], LOOK_UP),
+                rule("kubevirt.io", &["kubevirts"], LOOK_UP),
+                // As CDI grants it: clients find the address for uploads there.
+                rule("cdi.kubevirt.io", &["cdiconfigs", "storageprofiles"], READ),
+            ],
         ),
         for_everybody("kubevirt.io:default"),
         role(
@@ -304,7 +309,7 @@ mod tests {
             .iter()
             .map(|crd| format!("{} {}", crd.spec.group, crd.spec.names.plural))
             .chain(
-                ["datavolumes", "datasources", "dataimportcrons"]
+                ["datavolumes", "datasources", "dataimportcrons", "cdiconfigs", "storageprofiles"]
                     .iter()
                     .chain(&SOURCES)
                     .map(|kind| format!("cdi.kubevirt.io {kind}")),

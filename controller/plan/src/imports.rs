@@ -18,6 +18,8 @@
 //! objects with their names are left alone.
 
 mod claim;
+mod condition;
+mod config;
 pub mod cron;
 pub mod data_source;
 mod facts;
@@ -25,10 +27,12 @@ mod importer;
 mod job;
 mod kept;
 mod origin;
+mod overhead;
 mod passed;
 mod placement;
 pub mod populator;
 mod profile;
+mod resources;
 mod sender;
 mod stage;
 mod status;
@@ -42,10 +46,12 @@ use kube::ResourceExt;
 use std::time::Duration;
 
 pub use claim::is_filled;
+pub use config::{ConfigUpkeep, config_upkeep, configured};
 pub use facts::{Copied, Event, Installation, LABEL, Observed, Sender, SourceClaim, Step};
 pub use importer::{Running, address, name as pod_name};
 pub use kept::{is_looked_for as is_kept_looked_for, of as kept_volume};
 pub use origin::{Named, followed, inferred, is_waiting, may_copy, named, permitted};
+pub use overhead::Overhead;
 pub use profile::{Profile, Upkeep, upkeep};
 pub use sender::{RECEIVER_ANNOTATION, SELECTOR, asked_by, name as sender_name};
 pub use status::refused;
@@ -135,7 +141,8 @@ pub fn plan(observed: &Observed, installation: &Installation) -> Plan {
         Stage::Filled => {
             let marked =
                 observed.claim.as_ref().is_some_and(|claim| is_filled(claim, &data_volume.name_any()));
-            plan.step = (!marked).then(|| Step::PatchClaim(claim::mark(data_volume)));
+            let preallocated = installation.preallocates(&data_volume.spec);
+            plan.step = (!marked).then(|| Step::PatchClaim(claim::mark(data_volume, preallocated)));
             plan.after = removed_if_done();
             plan.last = sender::removal(data_volume, source);
         }

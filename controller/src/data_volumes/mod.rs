@@ -13,6 +13,7 @@
 mod again;
 mod apply;
 mod claims;
+mod config;
 mod crons;
 mod observe;
 mod populators;
@@ -64,6 +65,7 @@ async fn fill(cluster: &Arc<Cluster>) {
                 () = follow_sources(cluster) => {}
                 () = follow_crons(cluster) => {}
                 () = profiles::work(cluster) => {}
+                () = config::work(cluster) => {}
                 () = claims::work(cluster.clone()) => warn!("the watches of claims that are filled for themselves ended"),
                 () = until_not_ours(cluster) => info!("another owner serves DataVolumes now"),
             }
@@ -152,8 +154,9 @@ async fn reconcile(data_volume: Arc<DataVolume>, cluster: Arc<Cluster>) -> Resul
 
 /// One reconciliation; returns when the next one is due without an event.
 async fn reconcile_one(cluster: &Cluster, namespace: &str, name: &str) -> Result<Option<Duration>, Error> {
-    let Some(observed) = observe::observe(cluster, namespace, name).await? else { return Ok(None) };
     let installation = observe::installation(cluster).await?;
+    let found = observe::observe(cluster, namespace, name, &installation.overhead).await?;
+    let Some(observed) = found else { return Ok(None) };
     let plan = imports::plan(&observed, &installation);
     // The DataVolume was read before this check: if it was made for a CDI that has just been installed, this look finds that
     // CDI.

@@ -2,7 +2,7 @@
 
 use super::{profiles, progress};
 use crate::cluster::Cluster;
-use barevirt_api::cdi::{DataSource, DataVolume};
+use barevirt_api::cdi::{CONFIG, CONFIG_KIND, CdiConfig, DataSource, DataVolume};
 use barevirt_api::names::{
     COPIES_BINDING, COPIES_POLICY, INSECURE_REGISTRIES_CONFIG_MAP as INSECURE_REGISTRIES,
 };
@@ -12,8 +12,9 @@ use barevirt_import_job::Network;
 use barevirt_plan::data_volumes::Place;
 use barevirt_plan::imports::populator::Class;
 use barevirt_plan::imports::{
-    Copied, Installation, LABEL, Named, Observed, Profile, Sender, SourceClaim, address, followed, inferred,
-    is_kept_looked_for, is_waiting, kept_volume, named, permitted, pod_name, sender_name,
+    Copied, Installation, LABEL, Named, Observed, Overhead, Profile, Sender, SourceClaim, address,
+    configured, followed, inferred, is_kept_looked_for, is_waiting, kept_volume, named, permitted, pod_name,
+    sender_name,
 };
 use k8s_openapi::api::admissionregistration::v1::{
     ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
@@ -31,6 +32,7 @@ pub(super) async fn observe(
     cluster: &Cluster,
     namespace: &str,
     name: &str,
+    overhead: &Overhead,
 ) -> Result<Option<Observed>, Error> {
     let client = &cluster.client;
     let all: Api<DataVolume> = Api::namespaced(client.clone(), namespace);
@@ -43,7 +45,7 @@ pub(super) async fn observe(
     let copied = copied(cluster, &data_volume, claim.as_ref()).await?;
     let profile = match &claim {
         Some(_) => Profile::default(),
-        None => profiles::of(cluster, &data_volume, class_of(&copied)).await?,
+        None => profiles::of(cluster, &data_volume, class_of(&copied), overhead).await?,
     };
     let kept = match &claim {
         Some(_) => None,
@@ -192,14 +194,26 @@ pub(super) async fn class(client: &Client, claim: &PersistentVolumeClaim) -> Res
     })
 }
 
+/// The settings in CDI's form, where there are any.
+pub(super) async fn config(cluster: &Cluster) -> Result<Option<CdiConfig>, Error> {
+    let all: Api<CdiConfig> = Api::all(cluster.client.clone());
+    call_opt("get", || format!("{CONFIG_KIND} {CONFIG}"), all.get(CONFIG)).await
+}
+
 /// The present settings for importers.
 pub(super) async fn installation(cluster: &Cluster) -> Result<Installation, Error> {
+    let config = config(cluster).await?;
+    installed(cluster, config.as_ref()).await
+}
+
+/// The present settings for importers, with those in CDI's form.
+pub(super) async fn installed(cluster: &Cluster, given: Option<&CdiConfig>) -> Result<Installation, Error> {
     let config = cluster.config();
     let maps: Api<ConfigMap> = Api::namespaced(cluster.client.clone(), cluster.namespace());
     let about = || format!("config map {}/{INSECURE_REGISTRIES}", cluster.namespace());
     let registries = call_opt("get", about, maps.get(INSECURE_REGISTRIES)).await?;
     let registries = registries.and_then(|map| map.data).unwrap_or_default();
-    Ok(Installation {
+    let installation = Installation {
         image: cluster.importer_image().unwrap_or_default().to_owned(),
         pull_policy: config.pull_policy().map(str::to_owned),
         pull_secrets: config.settings.image_pull_secrets.clone(),
@@ -207,7 +221,10 @@ pub(super) async fn installation(cluster: &Cluster) -> Result<Installation, Erro
         insecure_registries: registries.into_values().map(|value| value.trim().to_owned()).collect(),
         network: network(&config.settings.imports),
         nodes: config.settings.workload_nodes.clone(),
-    })
+        ..Installation::default()
+    };
+    // The rest has defaults, which are those of an empty CDIConfig.
+    Ok(configured(installation, &given.map(|given| given.spec.clone()).unwrap_or_default()))
 }
 
 fn network(imports: &Imports) -> Network {

@@ -7,8 +7,10 @@ use barevirt_api::cdi::{DataVolume, STORAGE_PROFILE_DEFINITION, StorageProfile};
 use barevirt_component::data_volumes;
 use barevirt_component::error::chain;
 use barevirt_component::request::{Error, call, call_opt};
-use barevirt_plan::imports::{Profile, Upkeep, upkeep};
+use barevirt_plan::imports::{Overhead, Profile, Upkeep, upkeep};
 use k8s_openapi::api::storage::v1::StorageClass;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
 use serde_json::json;
@@ -41,7 +43,7 @@ async fn keep(cluster: &Cluster) -> Result<(), Error> {
     let all = ListParams::default();
     let found = call("list", || "storage profiles".to_owned(), profiles.list(&all)).await?.items;
     let classes = call("list", || "storage classes".to_owned(), classes.list(&all)).await?.items;
-    for step in upkeep(&found, &classes) {
+    for step in upkeep(&found, &classes, &Time(Timestamp::now())) {
         // One that cannot be written keeps none of the others from being so.
         if let Err(error) = carry_out(&profiles, step).await {
             warn!(error = %chain(&error), "a storage profile is not kept");
@@ -82,6 +84,7 @@ pub(super) async fn of(
     cluster: &Cluster,
     data_volume: &DataVolume,
     of_source: Option<&str>,
+    overhead: &Overhead,
 ) -> Result<Profile, Error> {
     let Some(storage) = &data_volume.spec.storage else { return Ok(Profile::default()) };
     let named = storage.storage_class_name.as_deref().filter(|name| !name.is_empty());
@@ -106,9 +109,9 @@ pub(super) async fn of(
     // An explicitly empty class name means no class.
     let chosen = chosen.filter(|_| storage.storage_class_name.is_none());
     let Some(class) = class.filter(|_| storage.storage_class_name.as_deref() != Some("")) else {
-        return Ok(Profile::of(chosen, None));
+        return Ok(Profile::of(chosen, None, overhead.of_class(None)));
     };
     let profiles: Api<StorageProfile> = Api::all(cluster.client.clone());
     let found = call_opt("get", || format!("storage profile {class}"), profiles.get(&class)).await?;
-    Ok(Profile::of(chosen, found))
+    Ok(Profile::of(chosen, found, overhead.of_class(Some(&class))))
 }

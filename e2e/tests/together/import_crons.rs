@@ -5,7 +5,7 @@ use crate::imports::{Insecure, SMALL, condition, host, publish, publish_image, s
 use crate::imports_in_a_row::{have_contents, volumes};
 use anyhow::{Context, Result, ensure};
 use barevirt_e2e::cdi::{Absent, DATA_SOURCES, DATA_VOLUMES};
-use barevirt_e2e::command::{object, objects, try_kubectl, try_kubectl_with};
+use barevirt_e2e::command::{Output, object, objects, try_kubectl, try_kubectl_with};
 use barevirt_e2e::wait::{self, RUNNING, SOON};
 use barevirt_e2e::{Namespace, guest, in_namespace, pods};
 use serde_json::{Value, json};
@@ -13,6 +13,7 @@ use std::time::Duration;
 
 pub(crate) const CRONS: &str = "dataimportcrons.cdi.kubevirt.io";
 const PROFILES: &str = "storageprofiles.cdi.kubevirt.io";
+const CONFIGS: &str = "cdiconfigs.cdi.kubevirt.io";
 const SERVER: &str = "web";
 /// Time until a pod has polled the source, and others have filled a claim.
 pub(crate) const FILLED: Duration = Duration::from_secs(RUNNING.as_secs() + 240);
@@ -173,15 +174,8 @@ fn missing_claim_settings_come_from_the_profile_of_its_class() {
     in_namespace("importsprofile", |namespace| {
         let _absent = Absent::prepare()?;
         served(PROFILES)?;
-        // A storage class without a provisioner: the test looks at the claim, which is not filled.
-        let class = namespace.name().to_owned();
-        let manifest = json!({
-            "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": { "name": class },
-            "provisioner": "e2e.barevirt.dev/nothing", "volumeBindingMode": "WaitForFirstConsumer",
-        });
-        let made = try_kubectl_with(&["apply", "-f", "-"], &manifest.to_string())?;
-        ensure!(made.code == 0, "{}", made.text());
-        let _class = Class(class.clone());
+        let made = Class::make(namespace)?;
+        let class = made.0.clone();
         wait::until_true("a profile of the class", SOON, || {
             let profile = object(&[PROFILES, &class])?.unwrap_or_default();
             Ok(profile["status"]["provisioner"] == "e2e.barevirt.dev/nothing")
@@ -191,6 +185,9 @@ fn missing_claim_settings_come_from_the_profile_of_its_class() {
         ] } });
         let patched = try_kubectl(&["patch", PROFILES, &class, "--type=merge", "-p", &patch.to_string()])?;
         ensure!(patched.code == 0, "{}", patched.text());
+        let strategy = json!({ "spec": { "cloneStrategy": "csi-clone" } }).to_string();
+        let refused = try_kubectl(&["patch", PROFILES, &class, "--type=merge", "-p", &strategy])?;
+        ensure!(refused.code != 0 && refused.text().contains("spec.cloneStrategy"), "{}", refused.text());
         let mut volume = crate::imports::data_volume("open", &json!({ "blank": {} }), "16Mi");
         volume["spec"]["storage"]["storageClassName"] = json!(class);
         namespace.apply(&volume)?;
@@ -202,8 +199,69 @@ fn missing_claim_settings_come_from_the_profile_of_its_class() {
     });
 }
 
+/// Changes the settings in CDI's form.
+fn configure(change: &Value, more: &[&str]) -> Result<Output> {
+    let change = change.to_string();
+    let words = ["patch", CONFIGS, "config", "--type=merge", "-p", change.as_str()];
+    try_kubectl(&[&words[..], more].concat())
+}
+
+#[test]
+fn settings_in_cdis_form_count_and_those_without_effect_are_refused_by_name() {
+    in_namespace("importsettings", |namespace| {
+        let _absent = Absent::prepare()?;
+        served(CONFIGS)?;
+        let class = Class::make(namespace)?;
+        wait::until_true("the status to name the class", SOON, || {
+            let config = object(&[CONFIGS, "config"])?.unwrap_or_default();
+            Ok(config["status"]["filesystemOverhead"]["storageClass"][class.0.as_str()] == "0.06")
+        })?;
+        for (field, value) in [
+            ("scratchSpaceStorageClass", json!("fast")),
+            ("logVerbosity", json!(3)),
+            ("featureGates", json!(["Other"])),
+            ("filesystemOverhead.global", json!("1")),
+            ("importProxy.HTTPSProxy", json!("https://proxy.example")),
+        ] {
+            let change = field.rsplit('.').fold(value, |value, part| json!({ (part): value }));
+            let refused = configure(&json!({ "spec": change }), &["--dry-run=server"])?;
+            let said = refused.text();
+            ensure!(refused.code != 0 && said.contains(&format!("spec.{field}")), "{field}: {said}");
+        }
+        // Other tests have other classes.
+        let share = |share: Value| {
+            let classes = json!({ (class.0.as_str()): share });
+            configure(&json!({ "spec": { "filesystemOverhead": { "storageClass": classes } } }), &[])
+        };
+        let changed = share(json!("0.5"))?;
+        ensure!(changed.code == 0, "{}", changed.text());
+        let mut volume = crate::imports::data_volume("half", &json!({ "blank": {} }), "16Mi");
+        volume["spec"]["storage"]["storageClassName"] = json!(class.0);
+        namespace.apply(&volume)?;
+        let claim = namespace.wait("pvc", "half", "to be made", SOON, |_| true)?;
+        let changed = share(Value::Null)?;
+        ensure!(changed.code == 0, "{}", changed.text());
+        ensure!(claim["spec"]["resources"]["requests"]["storage"] == "32Mi", "{}", claim["spec"]);
+        Ok(())
+    });
+}
+
 /// A storage class with its profile, until this is dropped.
 struct Class(String);
+
+impl Class {
+    /// Makes one, of the namespace's name, without a provisioner: tests look at claims, which are not filled.
+    fn make(namespace: &Namespace) -> Result<Self> {
+        let name = namespace.name().to_owned();
+        let manifest = json!({
+            "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": { "name": name },
+            "provisioner": "e2e.barevirt.dev/nothing", "volumeBindingMode": "WaitForFirstConsumer",
+        });
+        let made = try_kubectl_with(&["apply", "-f", "-"], &manifest.to_string())?;
+        ensure!(made.code == 0, "{}", made.text());
+        Ok(Class(name))
+    }
+}
 
 impl Drop for Class {
     fn drop(&mut self) {

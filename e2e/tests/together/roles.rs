@@ -103,6 +103,8 @@ subresources.kubevirt.io expand-vm-spec                       u         u       
 
 /// Cluster-scoped resources: a role in a namespace gives no rights to them.
 const OUTSIDE_BY_A_NAMESPACE: &str = "
+cdi.kubevirt.io cdiconfigs                                    glw       glw      glw  glw       glw
+cdi.kubevirt.io storageprofiles                               glw       glw      glw  glw       glw
 instancetype.kubevirt.io virtualmachineclusterinstancetypes   glw       glw      glw  glw       glw
 instancetype.kubevirt.io virtualmachineclusterpreferences     glw       glw      glw  glw       glw
 migrations.kubevirt.io migrationpolicies                      -         -        -    -         -
@@ -113,6 +115,8 @@ subresources.kubevirt.io dump-cluster-profiler                -         -       
 
 /// The same for users who have the roles in the whole cluster.
 const OUTSIDE_BY_THE_CLUSTER: &str = "
+cdi.kubevirt.io cdiconfigs                                    glw       glw      glw  glw       glw
+cdi.kubevirt.io storageprofiles                               glw       glw      glw  glw       glw
 instancetype.kubevirt.io virtualmachineclusterinstancetypes   glwcupdD  glwcupd  glw  glw       glw
 instancetype.kubevirt.io virtualmachineclusterpreferences     glwcupdD  glwcupd  glw  glw       glw
 migrations.kubevirt.io migrationpolicies                      glw       glw      glw  -         -

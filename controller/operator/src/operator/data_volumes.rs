@@ -6,7 +6,7 @@
 //!   none ---------------------------------> made
 //!   ours, of another version -------------> changed
 //!   ours, and Barevirt is removed --------> deleted, if no object of the kind is left, since their contents would go, too;
-//!                                           profiles of storage classes have no contents
+//!                                           profiles of storage classes, and settings, have no contents
 //!   another owner's, or CDI exists -------> left alone
 //! ```
 
@@ -16,10 +16,10 @@ use super::target::hash;
 use super::{MANAGED_BY_LABEL, NAME, looks};
 use crate::objects::definition;
 use barevirt_api::cdi::{
-    self, CDI_DEFINITION as CDI, CLONE_SOURCE, CLONE_SOURCE_DEFINITION, DATA_SOURCE, DATA_SOURCE_DEFINITION,
-    DATA_VOLUME, DATA_VOLUME_DEFINITION, IMPORT_CRON, IMPORT_CRON_DEFINITION, IMPORT_SOURCE,
-    IMPORT_SOURCE_DEFINITION, STORAGE_PROFILE, STORAGE_PROFILE_DEFINITION, UPLOAD_SOURCE,
-    UPLOAD_SOURCE_DEFINITION,
+    self, CDI_DEFINITION as CDI, CLONE_SOURCE, CLONE_SOURCE_DEFINITION, CONFIG_DEFINITION, CONFIG_KIND,
+    DATA_SOURCE, DATA_SOURCE_DEFINITION, DATA_VOLUME, DATA_VOLUME_DEFINITION, IMPORT_CRON,
+    IMPORT_CRON_DEFINITION, IMPORT_SOURCE, IMPORT_SOURCE_DEFINITION, STORAGE_PROFILE,
+    STORAGE_PROFILE_DEFINITION, UPLOAD_SOURCE, UPLOAD_SOURCE_DEFINITION,
 };
 use barevirt_component::request::{Error, call, call_opt};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -40,8 +40,9 @@ struct Kind {
     definition: fn() -> CustomResourceDefinition,
 }
 
-/// In the order in which they are made: the kinds that a DataVolume names come before it.
-const KINDS: [Kind; 7] = [
+/// In the order in which they are made: settings, and the kinds that a DataVolume names, come before it.
+const KINDS: [Kind; 8] = [
+    Kind { name: CONFIG_DEFINITION, kind: CONFIG_KIND, definition: cdi::config_definition },
     Kind {
         name: STORAGE_PROFILE_DEFINITION,
         kind: STORAGE_PROFILE,
@@ -130,8 +131,8 @@ pub(super) async fn remove(client: &Client) -> Result<(), Error> {
 }
 
 async fn remove_one(client: &Client, kind: &Kind) -> Result<(), Error> {
-    // There is a profile for each storage class, and it has no dependents.
-    let holds = kind.name != STORAGE_PROFILE_DEFINITION;
+    // There is a profile for each storage class, and one object of settings. They have no dependents.
+    let holds = ![STORAGE_PROFILE_DEFINITION, CONFIG_DEFINITION].contains(&kind.name);
     let api: Api<CustomResourceDefinition> = Api::all(client.clone());
     let about = || format!("definition {}", kind.name);
     let Some(found) = call_opt("get", about, api.get_metadata(kind.name)).await? else { return Ok(()) };

@@ -8,7 +8,6 @@ use crate::data_volumes::status::SUCCEEDED;
 use crate::owner::owner;
 use barevirt_api::cdi::{ClaimPropertySet, DataVolume, DataVolumeSpec, StorageSpec, annotation};
 use barevirt_api::quantity;
-use barevirt_api::v1::PersistentVolumeClaimInfo;
 use k8s_openapi::api::core::v1::{
     PersistentVolumeClaim, PersistentVolumeClaimSpec, VolumeResourceRequirements,
 };
@@ -26,8 +25,6 @@ const LAST_APPLIED_ANNOTATION: &str = "kubectl.kubernetes.io/last-applied-config
 /// Annotations of a DataVolume that its claim does not get: two of them would say that it is filled.
 const NOT_PASSED: [&str; 3] = [LAST_APPLIED_ANNOTATION, POPULATED_FOR_ANNOTATION, annotation::PHASE];
 
-/// The share of a claim that its file system takes, in thousandths: CDI's default.
-pub(super) const OVERHEAD: u16 = PersistentVolumeClaimInfo::FILE_SYSTEM_SHARE;
 /// Sizes of disks are multiples of this, in bytes.
 const ALIGNMENT: u64 = 1 << 20;
 
@@ -41,6 +38,11 @@ pub(super) fn annotated<'a>(claim: &'a PersistentVolumeClaim, annotation: &str) 
 /// The phase of a claim, once it has one.
 pub(super) fn phase(claim: &PersistentVolumeClaim) -> Option<&str> {
     claim.status.as_ref().and_then(|status| status.phase.as_deref())
+}
+
+/// The class of a claim, once it has one.
+pub(super) fn class(claim: &PersistentVolumeClaim) -> Option<&str> {
+    claim.spec.as_ref().and_then(|spec| spec.storage_class_name.as_deref())
 }
 
 /// The patch that gives the claim these annotations; `None` where it has them.
@@ -131,7 +133,7 @@ fn of_storage(
     let aligned = asked.checked_next_multiple_of(ALIGNMENT);
     let needed = match &volume_mode {
         Some(_) => aligned,
-        None => aligned.and_then(with_share),
+        None => aligned.and_then(|disk| with_share(disk, profile.share)),
     };
     let needed = needed.ok_or_else(|| "spec.storage.resources.requests.storage is too large".to_owned())?;
     let needed = quantity::from_bytes(needed.max(profile.least));
@@ -140,9 +142,10 @@ fn of_storage(
     Ok(as_advised(storage, profile, (access_modes, volume_mode), resources))
 }
 
-/// The size of a file system that has room for a disk of this size, in bytes.
-fn with_share(disk: u64) -> Option<u64> {
-    Some(disk.checked_mul(1000)?.div_ceil(u64::from(1000 - OVERHEAD)))
+/// The size of a file system that has room for a disk of this size, in bytes. `share` are thousandths.
+fn with_share(disk: u64, share: u16) -> Option<u64> {
+    // A share is less than the whole.
+    Some(disk.checked_mul(1000)?.div_ceil(u64::from(1000u16.saturating_sub(share).max(1))))
 }
 
 /// A claim for a copy of that claim, as large as it. Its class advises the rest as it does for any other claim; the modes of the
@@ -163,7 +166,10 @@ fn as_large(
     // The request of a file system includes its share, that of a device does not.
     if is_block(copy) {
         let device = device_size(copy);
-        let needed = if volume_mode.is_some() { device } else { with_share(device).unwrap_or(u64::MAX) };
+        let needed = match &volume_mode {
+            Some(_) => device,
+            None => with_share(device, profile.share).unwrap_or(u64::MAX),
+        };
         let needed = quantity::from_bytes(needed);
         resources.requests.get_or_insert_default().insert("storage".to_owned(), needed);
     }
@@ -245,10 +251,10 @@ pub(super) fn adoption(data_volume: &DataVolume) -> Value {
     json!({ "metadata": { "annotations": annotations, "ownerReferences": [owner(data_volume)] } })
 }
 
-/// The patch that marks a claim as filled.
-pub(super) fn mark(data_volume: &DataVolume) -> Value {
+/// The patch that marks a claim as filled. `preallocated`: its space was reserved up front.
+pub(super) fn mark(data_volume: &DataVolume, preallocated: bool) -> Value {
     let mut annotations = BTreeMap::from(filled(data_volume));
-    if data_volume.spec.preallocation == Some(true) {
+    if preallocated {
         annotations.insert(annotation::PREALLOCATED.to_owned(), "true".to_owned());
     }
     json!({ "metadata": { "annotations": annotations } })

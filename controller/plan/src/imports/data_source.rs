@@ -5,7 +5,7 @@
 //!            \---> another of its namespace --> ... at most MOST_STEPS times
 //! ```
 
-use super::status::{ConditionFields, condition, merged};
+use super::condition::{ConditionFields, condition, merged};
 use crate::data_volumes::Place;
 use crate::data_volumes::status::SUCCEEDED;
 use barevirt_api::cdi::{DATA_SOURCE, DataSource, DataSourceSource, DataSourceStatus};

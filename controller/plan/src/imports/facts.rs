@@ -1,11 +1,12 @@
 //! What is known of a DataVolume, and constants that several steps need.
 
+use super::overhead::Overhead;
 use super::profile::Profile;
 use crate::data_volumes::Place;
-use barevirt_api::cdi::DataVolume;
+use barevirt_api::cdi::{DataVolume, DataVolumeSpec};
 use barevirt_api::v1::NodePlacement;
 use barevirt_import_job::Network;
-use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -43,6 +44,19 @@ pub struct Installation {
     pub network: Network,
     /// Nodes of pods that fill or send claims.
     pub nodes: NodePlacement,
+    /// Requests and limits of these pods.
+    pub resources: ResourceRequirements,
+    /// The share of a claim that is left to its file system.
+    pub overhead: Overhead,
+    /// Whether all space is reserved up front, for DataVolumes that do not say so themselves.
+    pub preallocation: bool,
+}
+
+impl Installation {
+    /// Whether all space of a claim is reserved up front.
+    pub(super) fn preallocates(&self, spec: &DataVolumeSpec) -> bool {
+        spec.preallocation.unwrap_or(self.preallocation)
+    }
 }
 
 /// Restarts after which an import is given up: more than half an hour, with the kubelet's pauses.

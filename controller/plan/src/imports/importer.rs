@@ -19,13 +19,11 @@ use barevirt_import_job::{
 use k8s_openapi::api::core::v1::{
     ConfigMapVolumeSource, Container, ContainerPort, ContainerState, ContainerStateTerminated,
     EmptyDirVolumeSource, EnvVar, ImageVolumeSource, LocalObjectReference, PersistentVolumeClaim,
-    PersistentVolumeClaimVolumeSource, Pod, PodSecurityContext, PodSpec, ResourceRequirements,
-    SeccompProfile, SecretVolumeSource, Volume, VolumeDevice, VolumeMount,
+    PersistentVolumeClaimVolumeSource, Pod, PodSecurityContext, PodSpec, SeccompProfile, SecretVolumeSource,
+    Volume, VolumeDevice, VolumeMount,
 };
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
-use std::collections::BTreeMap;
 
 /// Name of its container.
 pub(super) const CONTAINER: &str = "importer";
@@ -35,10 +33,6 @@ const CLAIM: &str = "claim";
 /// Space in the directory for images beside the image itself, in bytes: the importer stops before the kubelet ends its pod.
 const BESIDE_IMAGE: u64 = 1 << 20;
 pub(super) const SOURCE_VOLUME: &str = "source";
-
-/// Requests and limits: CDI's, so that quotas made for CDI fit.
-pub(super) const REQUESTS: [(&str, &str); 2] = [("cpu", "100m"), ("memory", "60M")];
-pub(super) const LIMITS: [(&str, &str); 2] = [("cpu", "750m"), ("memory", "600M")];
 
 /// A pod that fills a claim.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -101,7 +95,7 @@ pub(super) fn of(
     volumes.of_source(spec);
     let pod = pod(
         spec,
-        &job::of(data_volume, copy, installation),
+        &job::of(data_volume, (claim, copy), installation),
         volumes,
         ("metrics", METRICS_PORT),
         installation,
@@ -128,11 +122,7 @@ pub(super) fn pod(
             protocol: Some("TCP".to_owned()),
             ..ContainerPort::default()
         }]),
-        resources: Some(ResourceRequirements {
-            requests: Some(quantities(&REQUESTS)),
-            limits: Some(quantities(&LIMITS)),
-            claims: None,
-        }),
+        resources: Some(installation.resources.clone()),
         security_context: Some(unprivileged()),
         termination_message_policy: Some("File".to_owned()),
         volume_devices: Some(volumes.devices).filter(|devices| !devices.is_empty()),
@@ -195,10 +185,6 @@ pub(super) fn security() -> PodSecurityContext {
         seccomp_profile: Some(SeccompProfile { type_: "RuntimeDefault".to_owned(), localhost_profile: None }),
         ..PodSecurityContext::default()
     }
-}
-
-pub(super) fn quantities(all: &[(&str, &str)]) -> BTreeMap<String, Quantity> {
-    all.iter().map(|(name, quantity)| ((*name).to_owned(), Quantity((*quantity).to_owned()))).collect()
 }
 
 pub(super) fn mount(name: &str, path: &str, read_only: bool) -> VolumeMount {

@@ -1,6 +1,6 @@
 //! The job that the importer is given.
 
-use super::claim::{OVERHEAD, disk_size};
+use super::claim::{class, disk_size};
 use super::facts::Installation;
 use super::origin::copies;
 use barevirt_api::cdi::{DataVolume, DataVolumeSource, DataVolumeSpec};
@@ -113,7 +113,7 @@ pub(super) fn pulled_by_node(spec: &DataVolumeSpec) -> Option<&str> {
 /// The job; it is a blank disk where the source has a [`source_problem`]. `copy` is the claim that is copied.
 pub(super) fn of(
     data_volume: &DataVolume,
-    copy: Option<&PersistentVolumeClaim>,
+    (claim, copy): (&PersistentVolumeClaim, Option<&PersistentVolumeClaim>),
     installation: &Installation,
 ) -> Job {
     let spec = &data_volume.spec;
@@ -126,8 +126,8 @@ pub(super) fn of(
         content: if is_archive(spec) { Content::Archive } else { Content::Disk },
         size: disk_size(spec, copy),
         // The space that the other claim had for its disk is enough.
-        overhead: if copies(spec) { 0 } else { OVERHEAD },
-        preallocation: spec.preallocation == Some(true),
+        overhead: if copies(spec) { 0 } else { installation.overhead.of_class(class(claim)) },
+        preallocation: installation.preallocates(spec),
         owner: data_volume.metadata.uid.clone().unwrap_or_default(),
     }
 }

@@ -196,7 +196,9 @@ fn filled(observed: &Observed, prime: &DataVolume, kind: Kind, name: &str) -> Pl
         return trouble(claim, "ErrVolumeNotOwned", message, Some(AGAIN));
     }
     let place = volume.name_any();
-    let preallocated = prime.spec.preallocation == Some(true);
+    // The settings decide where the DataVolume does not.
+    let preallocated =
+        prime.spec.preallocation == Some(true) || annotated(own, annotation::PREALLOCATED) == Some("true");
     let wanted = [
         (annotation::PREALLOCATED, if preallocated { "true" } else { "" }),
         (annotation::PHASE, SUCCEEDED),

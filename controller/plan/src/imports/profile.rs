@@ -6,13 +6,16 @@
 //!                                  \--> status.claimPropertySets --> claims of `storage` without access modes or volume mode
 //! ```
 
+use super::condition::{condition, merged};
 use super::facts::LABEL;
+use super::overhead;
 use barevirt_api::cdi::{
     ClaimPropertySet, StorageProfile, StorageProfileSpec, StorageProfileStatus, StorageSpec, annotation,
 };
 use barevirt_api::quantity;
 use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 use std::collections::BTreeMap;
 
@@ -22,6 +25,8 @@ const FROM_PROFILE: &str = "FromStorageProfile";
 const COPY: &str = "copy";
 /// The form in which images are kept without CDI.
 const FORMAT: &str = "pvc";
+/// Condition: whether it is known which claims the class can have.
+const RECOGNIZED: &str = "Recognized";
 
 const BLOCK: &str = "Block";
 /// Volume mode of a claim with a file system.
@@ -64,7 +69,7 @@ const PROVISIONERS: &[(&str, Known)] = &[
 ];
 
 /// What a claim of `storage` takes where it leaves a field open, and how large it is at least.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Profile {
     /// The class, where it is not Kubernetes' default class.
     pub class: Option<String>,
@@ -72,12 +77,21 @@ pub struct Profile {
     pub sets: Vec<ClaimPropertySet>,
     /// The least size of a claim of the class, in bytes.
     pub least: u64,
+    /// The share of a claim that is left to its file system, in thousandths.
+    pub share: u16,
+}
+
+impl Default for Profile {
+    fn default() -> Self {
+        Self { class: None, sets: vec![], least: 0, share: overhead::USUAL }
+    }
 }
 
 impl Profile {
     /// Of a class that is not Kubernetes' default class, where one is named here, with the StorageProfile that was found.
-    pub fn of(class: Option<String>, found: Option<StorageProfile>) -> Self {
-        let Some(found) = found else { return Self { class, ..Self::default() } };
+    /// `share` is that of the class.
+    pub fn of(class: Option<String>, found: Option<StorageProfile>, share: u16) -> Self {
+        let Some(found) = found else { return Self { class, share, ..Self::default() } };
         let least = found.annotations().get(annotation::LEAST_SIZE).cloned().map(Quantity);
         // A size that cannot be read counts as none, as with CDI.
         let least = least.and_then(|least| quantity::bytes(&least).ok()).unwrap_or_default();
@@ -86,7 +100,7 @@ impl Profile {
             sets if !sets.is_empty() => sets,
             _ => found.status.map(|status| status.claim_property_sets).unwrap_or_default(),
         };
-        Self { class, sets, least }
+        Self { class, sets, least, share }
     }
 }
 
@@ -145,13 +159,13 @@ pub enum Upkeep {
 
 /// The steps. The profiles were listed before the classes, so that no class of a listed profile is missing by mistake.
 /// Profiles that people made for classes that do not exist yet stay.
-pub fn upkeep(profiles: &[StorageProfile], classes: &[StorageClass]) -> Vec<Upkeep> {
+pub fn upkeep(profiles: &[StorageProfile], classes: &[StorageClass], now: &Time) -> Vec<Upkeep> {
     let of_class = classes.iter().filter_map(|class| {
         let name = class.name_any();
         let Some(profile) = profiles.iter().find(|profile| profile.name_any() == name) else {
             return Some(Upkeep::Make(Box::new(new(&name))));
         };
-        let status = Box::new(status(profile, class)?);
+        let status = Box::new(status(profile, class, now)?);
         Some(Upkeep::Write { name, status })
     });
     let is_left = |profile: &&StorageProfile| {
@@ -174,7 +188,7 @@ fn new(name: &str) -> StorageProfile {
 }
 
 /// The status of a class's profile, where it changes.
-fn status(profile: &StorageProfile, class: &StorageClass) -> Option<StorageProfileStatus> {
+fn status(profile: &StorageProfile, class: &StorageClass, now: &Time) -> Option<StorageProfileStatus> {
     let old = profile.status.clone().unwrap_or_default();
     let known = PROVISIONERS.iter().find(|(name, _)| *name == class.provisioner);
     let set = |(access, volume): &(&str, &str)| ClaimPropertySet {
@@ -185,10 +199,14 @@ fn status(profile: &StorageProfile, class: &StorageClass) -> Option<StorageProfi
         [] => known.into_iter().flat_map(|(_, sets)| *sets).map(set).collect(),
         said => said.to_vec(),
     };
+    let recognized = match known {
+        Some(_) => condition(RECOGNIZED, "True", "RecognizedProvisioner", "Provisioner is recognized"),
+        None => condition(RECOGNIZED, "False", "UnrecognizedProvisioner", "Provisioner is not recognized"),
+    };
     let new = StorageProfileStatus {
         claim_property_sets: sets,
         clone_strategy: Some(COPY.to_owned()),
-        conditions: old.conditions.clone(),
+        conditions: merged(old.conditions.clone(), recognized, now),
         data_import_cron_source_format: Some(FORMAT.to_owned()),
         provisioner: Some(class.provisioner.clone()),
         snapshot_class: profile.spec.snapshot_class.clone(),
@@ -204,6 +222,10 @@ mod tests {
 
     fn storage(value: Value) -> StorageSpec {
         serde_json::from_value(value).unwrap()
+    }
+
+    fn now() -> Time {
+        serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap()
     }
 
     fn sets(known: Known) -> Vec<ClaimPropertySet> {
@@ -239,14 +261,15 @@ mod tests {
             let claim_property_sets = sets(SHARED_BLOCK);
             found.status =
                 Some(StorageProfileStatus { claim_property_sets, ..StorageProfileStatus::default() });
-            Profile::of(Some("fast".to_owned()), Some(found))
+            Profile::of(Some("fast".to_owned()), Some(found), 100)
         };
         let known = found(json!({}), &[]);
         assert_eq!((known.class.as_deref(), known.sets, known.least), (Some("fast"), sets(SHARED_BLOCK), 0));
+        assert_eq!(known.share, 100);
         assert_eq!(found(json!({}), ONE_FILES).sets, sets(ONE_FILES));
         let least = |size: &str| found(json!({ (annotation::LEAST_SIZE): size }), &[]).least;
         assert_eq!((least("4Gi"), least("much")), (4 << 30, 0));
-        assert_eq!(Profile::of(None, None), Profile::default());
+        assert_eq!(Profile::of(None, None, 60), Profile::default());
     }
 
     #[test]
@@ -256,16 +279,23 @@ mod tests {
         )
         .unwrap();
         let mut profile = StorageProfile::default();
-        let known = status(&profile, &class).unwrap();
+        let known = status(&profile, &class, &now()).unwrap();
         assert_eq!(known.claim_property_sets, sets(SHARED_BLOCK));
         assert_eq!(known.storage_class.as_deref(), Some("fast"));
+        let recognized = |status: &StorageProfileStatus| {
+            (status.conditions[0].type_.clone(), status.conditions[0].status.clone())
+        };
+        assert_eq!(recognized(&known), ("Recognized".to_owned(), "True".to_owned()));
         profile.status = Some(known);
-        assert_eq!(status(&profile, &class), None, "the status is written once");
+        let later: Time = serde_json::from_value(json!("2027-01-01T00:00:00Z")).unwrap();
+        assert_eq!(status(&profile, &class, &later), None, "the status is written once");
         profile.spec.claim_property_sets = sets(ONE_FILES);
-        assert_eq!(status(&profile, &class).unwrap().claim_property_sets, sets(ONE_FILES));
+        assert_eq!(status(&profile, &class, &later).unwrap().claim_property_sets, sets(ONE_FILES));
         let other =
             serde_json::from_value(json!({ "metadata": { "name": "x" }, "provisioner": "y" })).unwrap();
-        assert!(status(&StorageProfile::default(), &other).unwrap().claim_property_sets.is_empty());
+        let unknown = status(&StorageProfile::default(), &other, &now()).unwrap();
+        assert!(unknown.claim_property_sets.is_empty());
+        assert_eq!(recognized(&unknown).1, "False");
     }
 
     #[test]
@@ -274,20 +304,21 @@ mod tests {
             let class = json!({ "metadata": { "name": name }, "provisioner": "topolvm.io" });
             serde_json::from_value(class).unwrap()
         };
-        let [Upkeep::Make(made)] = &upkeep(&[], &[class("fast")])[..] else { panic!() };
+        let [Upkeep::Make(made)] = &upkeep(&[], &[class("fast")], &now())[..] else { panic!() };
         let mut made = *made.clone();
         assert_eq!((made.name_any().as_str(), made.labels()["cdi.kubevirt.io"].as_str()), ("fast", ""));
         made.metadata.uid = Some("p1".to_owned());
         let both = [class("fast"), class("slow")];
-        let [Upkeep::Write { name, status }, Upkeep::Make(_)] = &upkeep(&[made.clone()], &both)[..] else {
+        let [Upkeep::Write { name, status }, Upkeep::Make(_)] = &upkeep(&[made.clone()], &both, &now())[..]
+        else {
             panic!()
         };
         assert_eq!((name.as_str(), status.storage_class.as_deref()), ("fast", Some("fast")));
         made.status = Some(*status.clone());
-        assert_eq!(upkeep(&[made.clone()], &[class("fast")]), []);
+        assert_eq!(upkeep(&[made.clone()], &[class("fast")], &now()), []);
         let removed = Upkeep::Remove { name: "fast".to_owned(), uid: "p1".to_owned() };
-        assert_eq!(upkeep(&[made.clone()], &[]), [removed]);
+        assert_eq!(upkeep(&[made.clone()], &[], &now()), [removed]);
         made.metadata.labels = None;
-        assert_eq!(upkeep(&[made], &[]), [], "somebody made it for a class to come");
+        assert_eq!(upkeep(&[made], &[], &now()), [], "somebody made it for a class to come");
     }
 }

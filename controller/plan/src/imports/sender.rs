@@ -13,7 +13,7 @@
 
 use super::claim::is_block;
 use super::facts::{Installation, LABEL, SourceClaim, Step};
-use super::importer::{self, CONTAINER, LIMITS, REQUESTS, SOURCE_VOLUME, mount, quantities, security};
+use super::importer::{self, CONTAINER, SOURCE_VOLUME, mount, security};
 use super::job;
 use super::passed;
 use super::placement::placed;
@@ -26,7 +26,7 @@ use barevirt_import_job::{JOB, Job, SOURCE, SOURCE_DEVICE, Source};
 use k8s_openapi::api::core::v1::{
     Container, ContainerPort, DownwardAPIVolumeFile, DownwardAPIVolumeSource, EmptyDirVolumeSource, EnvVar,
     LocalObjectReference, ObjectFieldSelector, PersistentVolumeClaim, PersistentVolumeClaimVolumeSource, Pod,
-    PodSpec, ResourceRequirements, Volume, VolumeDevice,
+    PodSpec, Volume, VolumeDevice,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
@@ -191,7 +191,7 @@ pub(super) fn of(data_volume: &DataVolume, source: &SourceClaim, installation: &
             protocol: Some("TCP".to_owned()),
             ..ContainerPort::default()
         }]),
-        resources: Some(resources()),
+        resources: Some(installation.resources.clone()),
         security_context: Some(unprivileged()),
         termination_message_policy: Some("File".to_owned()),
         volume_devices: devices,
@@ -249,14 +249,6 @@ fn metadata(
     }
 }
 
-fn resources() -> ResourceRequirements {
-    ResourceRequirements {
-        requests: Some(quantities(&REQUESTS)),
-        limits: Some(quantities(&LIMITS)),
-        claims: None,
-    }
-}
-
 /// Makes the pod's key before its work.
 fn keys_container(installation: &Installation) -> Container {
     Container {
@@ -264,7 +256,7 @@ fn keys_container(installation: &Installation) -> Container {
         image: Some(installation.image.clone()),
         image_pull_policy: installation.pull_policy.clone(),
         args: Some(vec![MAKE_KEYS.to_owned()]),
-        resources: Some(resources()),
+        resources: Some(installation.resources.clone()),
         security_context: Some(unprivileged()),
         termination_message_policy: Some("File".to_owned()),
         volume_mounts: Some(vec![mount(KEYS_VOLUME, KEYS, false)]),
@@ -304,7 +296,7 @@ pub(super) fn receiver(
 ) -> Pod {
     let sender = source.sender.as_ref().and_then(|sender| sender.pod.as_ref());
     let mut pod = importer::of(data_volume, (claim, None), installation, restarts);
-    let job = job::of(data_volume, source.claim.as_ref(), installation);
+    let job = job::of(data_volume, (claim, source.claim.as_ref()), installation);
     // There is an importer only where the sender is known.
     let job = Job { source: sender.and_then(as_known).unwrap_or(job.source.clone()), ..job };
     let spec = pod.spec.get_or_insert_default();

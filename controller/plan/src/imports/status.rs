@@ -1,5 +1,6 @@
 //! Status of a DataVolume, in CDI's words.
 
+use super::condition::{ConditionFields, condition, merged};
 use super::facts::{ADOPTION_ANNOTATION, Event, Observed, phase};
 use super::importer;
 use super::job::is_upload;
@@ -7,10 +8,8 @@ use super::origin::copies;
 use super::stage::Stage;
 use super::upload_events;
 use crate::data_volumes::status::{FAILED, SUCCEEDED, WAIT_FOR_FIRST_CONSUMER};
-use barevirt_api::cdi::{DataVolumeCondition, DataVolumeStatus, annotation};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use barevirt_api::cdi::{DataVolumeStatus, annotation};
 use kube::ResourceExt;
-use std::borrow::Cow;
 
 /// The progress is not known.
 const UNKNOWN: &str = "N/A";
@@ -89,23 +88,6 @@ pub fn refused(
     (new != old).then_some(new)
 }
 
-/// A condition's fields.
-pub(super) struct ConditionFields {
-    type_: &'static str,
-    status: &'static str,
-    reason: Cow<'static, str>,
-    message: String,
-}
-
-pub(super) fn condition(
-    type_: &'static str,
-    status: &'static str,
-    reason: impl Into<Cow<'static, str>>,
-    message: impl Into<String>,
-) -> ConditionFields {
-    ConditionFields { type_, status, reason: reason.into(), message: message.into() }
-}
-
 fn conditions(observed: &Observed, stage: &Stage, name: &str) -> [ConditionFields; 3] {
     let claim_phase = observed
         .claim
@@ -177,36 +159,6 @@ fn taken(name: &str) -> String {
     format!(
         "claim {name} exists and is not of this DataVolume: delete it, or annotate the DataVolume with {ADOPTION_ANNOTATION}=true"
     )
-}
-
-/// The conditions with one of them changed: at its place, with the time of its last transition.
-pub(super) fn merged(
-    mut all: Vec<DataVolumeCondition>,
-    condition: ConditionFields,
-    now: &Time,
-) -> Vec<DataVolumeCondition> {
-    let text = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
-    let mut new = DataVolumeCondition {
-        last_heartbeat_time: Some(now.clone()),
-        last_transition_time: Some(now.clone()),
-        message: text(&condition.message),
-        reason: text(&condition.reason),
-        status: condition.status.to_owned(),
-        type_: condition.type_.to_owned(),
-    };
-    match all.iter_mut().find(|old| old.type_ == new.type_) {
-        None => all.push(new),
-        Some(old) => {
-            if old.status == new.status {
-                new.last_transition_time = old.last_transition_time.clone();
-                if (&old.message, &old.reason) == (&new.message, &new.reason) {
-                    new.last_heartbeat_time = old.last_heartbeat_time.clone();
-                }
-            }
-            *old = new;
-        }
-    }
-    all
 }
 
 /// The events of a change.

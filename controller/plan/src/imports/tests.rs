@@ -26,6 +26,9 @@ pub(super) fn installation() -> Installation {
         insecure_registries: ["r.example:5000".to_owned()].into(),
         network: Network::default(),
         nodes: NodePlacement::default(),
+        resources: resources::of(None),
+        overhead: Overhead::default(),
+        preallocation: false,
     }
 }
 
@@ -188,12 +191,14 @@ fn the_pod_of_a_filled_claim_stays_where_an_annotation_says_so_and_that_of_a_fai
 
 #[test]
 fn a_filled_claim_says_whether_its_space_was_allocated_in_advance() {
-    let marked = |preallocation: Value| {
+    let marked = |preallocation: Value, usual: bool| {
         let data_volume = data_volume(|value| value["spec"]["preallocation"] = preallocation);
-        claim::mark(&data_volume)["metadata"]["annotations"]["cdi.kubevirt.io/storage.preallocation"].take()
+        let installation = Installation { preallocation: usual, ..installation() };
+        let mut patch = claim::mark(&data_volume, installation.preallocates(&data_volume.spec));
+        patch["metadata"]["annotations"]["cdi.kubevirt.io/storage.preallocation"].take()
     };
-    assert_eq!(marked(json!(true)), "true");
-    assert_eq!((marked(json!(false)), marked(json!(null))), (json!(null), json!(null)));
+    assert_eq!((marked(json!(true), false), marked(json!(null), true)), (json!("true"), json!("true")));
+    assert_eq!((marked(json!(false), true), marked(json!(null), false)), (json!(null), json!(null)));
 }
 
 #[test]

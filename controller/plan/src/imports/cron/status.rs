@@ -1,8 +1,8 @@
 //! Status of a DataImportCron, in CDI's words.
 
 use crate::data_volumes::status::FAILED;
+use crate::imports::condition::{condition, merged};
 use crate::imports::facts::phase::{IN_PROGRESS, SCHEDULED};
-use crate::imports::status::{condition, merged};
 use barevirt_api::cdi::{DataImportCronStatus, DataVolume};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 

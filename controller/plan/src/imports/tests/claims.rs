@@ -54,6 +54,10 @@ fn a_claim_for_a_disk_has_room_for_the_file_system() {
         (Some("Block"), Some("fast"))
     );
     assert_eq!(claim.access_modes, Some(vec!["ReadWriteMany".to_owned()]));
+    let larger = data_volume(|_| {});
+    let profile = Profile { share: 500, ..Profile::default() };
+    let larger = claim::of(&larger, None, &profile).unwrap().spec.unwrap().resources.unwrap();
+    assert_eq!(barevirt_api::quantity::bytes(&larger.requests.unwrap()["storage"]), Ok(2 << 30));
     let (asked, _) = requests(
         json!({ "source": { "blank": {} }, "pvc": { "accessModes": ["ReadWriteOnce"], "resources": size("1Gi") } }),
     );
@@ -65,7 +69,7 @@ fn a_claim_takes_what_it_leaves_open_from_the_profile_of_its_class() {
     let data_volume = data_volume(|_| {});
     let sets = json!([{ "accessModes": ["ReadWriteMany"], "volumeMode": "Block" }]);
     let sets = serde_json::from_value(sets).unwrap();
-    let mut profile = Profile { class: Some("fast".to_owned()), sets, least: 1 << 20 };
+    let mut profile = Profile { class: Some("fast".to_owned()), sets, least: 1 << 20, ..Profile::default() };
     let claim = claim::of(&data_volume, None, &profile).unwrap().spec.unwrap();
     assert_eq!(claim.access_modes, Some(vec!["ReadWriteMany".to_owned()]));
     assert_eq!(claim.volume_mode.as_deref(), Some("Block"));

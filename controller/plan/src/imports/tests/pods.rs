@@ -63,6 +63,28 @@ fn the_network_of_the_settings_reaches_importers_that_have_a_server() {
 }
 
 #[test]
+fn settings_decide_the_resources_the_share_of_the_file_system_and_the_preallocation() {
+    let given = json!({
+        "podResourceRequirements": { "limits": { "memory": "2Gi" } }, "preallocation": true,
+        "filesystemOverhead": { "global": "0.1", "storageClass": { "fast": "0.01" } },
+    });
+    let installation = configured(installation(), &serde_json::from_value(given).unwrap());
+    let of = |class: Option<&str>, preallocation: Option<bool>| {
+        let data_volume = data_volume(|value| value["spec"]["preallocation"] = json!(preallocation));
+        let mut claim = claim::of(&data_volume, None, &Profile::default()).unwrap();
+        claim.spec.as_mut().unwrap().storage_class_name = class.map(str::to_owned);
+        let pod = importer::of(&data_volume, (&claim, None), &installation, None);
+        let container = pod.spec.unwrap().containers.remove(0);
+        assert_eq!(container.resources.unwrap().limits.unwrap()["memory"].0, "2Gi");
+        let job: Job = serde_json::from_str(container.env.unwrap()[0].value.as_ref().unwrap()).unwrap();
+        (job.overhead, job.preallocation)
+    };
+    assert_eq!(of(Some("fast"), None), (10, true));
+    assert_eq!(of(Some("slow"), Some(false)), (100, false));
+    assert_eq!(of(None, Some(true)), (100, true));
+}
+
+#[test]
 fn importers_are_on_the_networks_that_their_data_volume_names() {
     let pod = pod(
         |value| {

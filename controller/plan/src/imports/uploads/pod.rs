@@ -1,7 +1,7 @@
 //! The pod that receives an upload: the importer's, running a server. It has no rights, and no secret except the key of its
 //! own server.
 
-use super::super::claim::{OVERHEAD, disk_size};
+use super::super::claim::{class, disk_size};
 use super::super::facts::{Installation, LABEL};
 use super::super::importer::{self, RESTARTS_ANNOTATION, Volumes};
 use super::super::passed::passed;
@@ -31,8 +31,8 @@ pub(super) fn of(
         source: Source::Upload { authorities, certificate, key },
         content,
         size: disk_size(spec, None),
-        overhead: OVERHEAD,
-        preallocation: spec.preallocation == Some(true),
+        overhead: installation.overhead.of_class(class(claim)),
+        preallocation: installation.preallocates(spec),
         owner: claim.uid().unwrap_or_default(),
     };
     let volumes = Volumes::of_claim(claim);

@@ -1,0 +1,70 @@
+//! The CDIConfig `config`, where its definition is ours: it is made, and its status says which settings count.
+
+use super::observe::{config, installed};
+use crate::cluster::Cluster;
+use crate::write::FIELD_MANAGER;
+use barevirt_api::cdi::{CONFIG, CONFIG_DEFINITION, CONFIG_KIND, CdiConfig, GROUP};
+use barevirt_component::data_volumes;
+use barevirt_component::error::chain;
+use barevirt_component::request::{Error, call};
+use barevirt_plan::imports::{ConfigUpkeep, config_upkeep};
+use k8s_openapi::api::storage::v1::StorageClass;
+use kube::ResourceExt;
+use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
+use serde_json::json;
+use std::time::Duration;
+use tracing::{info, warn};
+
+/// Pause between two looks: settings rarely change, and importers read them themselves.
+const LOOK: Duration = Duration::from_secs(10);
+
+/// Works until the future is dropped.
+pub(super) async fn work(cluster: &Cluster) {
+    loop {
+        if let Err(error) = keep(cluster).await {
+            warn!(error = %chain(&error), "the settings of imports are not kept");
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+async fn keep(cluster: &Cluster) -> Result<(), Error> {
+    let found = config(cluster).await?;
+    let classes: Api<StorageClass> = Api::all(cluster.client.clone());
+    let about = || "storage classes".to_owned();
+    let classes = call("list", about, classes.list_metadata(&ListParams::default())).await?;
+    let classes: Vec<String> = classes.items.iter().map(ResourceExt::name_any).collect();
+    let installation = installed(cluster, found.as_ref()).await?;
+    let Some(step) = config_upkeep(found.as_ref(), &installation, &classes) else { return Ok(()) };
+    // As with DataVolumes: a CDI that was installed a moment ago finds its object untouched.
+    if !data_volumes::is_ours(&cluster.client, CONFIG_DEFINITION).await? {
+        return Ok(());
+    }
+    carry_out(cluster, found.as_ref(), step).await
+}
+
+async fn carry_out(cluster: &Cluster, found: Option<&CdiConfig>, step: ConfigUpkeep) -> Result<(), Error> {
+    let all: Api<CdiConfig> = Api::all(cluster.client.clone());
+    let about = || format!("{CONFIG_KIND} {CONFIG}");
+    match step {
+        ConfigUpkeep::Make(config) => {
+            let params =
+                PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
+            call("create", about, all.create(&params, &config)).await?;
+            info!("the settings of imports are made");
+            Ok(())
+        }
+        ConfigUpkeep::Write(status) => {
+            // With its UID none is made; applied, so that classes that are gone are taken out.
+            let body = json!({
+                "apiVersion": format!("{GROUP}/v1beta1"), "kind": CONFIG_KIND,
+                "metadata": { "name": CONFIG, "uid": found.and_then(|found| found.metadata.uid.clone()) },
+                "status": status,
+            });
+            let params = PatchParams::apply(FIELD_MANAGER).force();
+            call("update the status of", about, all.patch(CONFIG, &params, &Patch::Apply(&body)))
+                .await
+                .map(drop)
+        }
+    }
+}
