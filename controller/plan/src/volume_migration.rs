@@ -18,6 +18,8 @@
 //! A volume that was plugged in moves in the same way. One that the guest does not have is unplugged and plugged in again
 //! ([`hotplug`](crate::hotplug)).
 
+pub mod turn;
+
 use crate::{is_on_its_way, live_update, merge};
 use barevirt_api::firmware::STATE_VOLUME;
 use barevirt_api::hotplug;

@@ -22,13 +22,15 @@ use crate::vmi::{Again, Brought, InstanceEnd, is_settled, runs, unschedulable};
 use barevirt_api::migratable::REASON_DISKS;
 use barevirt_api::names::{
     CONDITION_HOT_MEMORY_CHANGE, CONDITION_HOT_VCPU_CHANGE, CONDITION_LIVE_MIGRATABLE, CREATED_BY_LABEL,
-    PHASE_RUNNING, REASON_FAILED_CREATE, REASON_SUCCESSFUL_CREATE, REASON_SUCCESSFUL_DELETE, is_final_phase,
+    PHASE_RUNNING, REASON_CLAIM_IN_USE, REASON_FAILED_CREATE, REASON_SUCCESSFUL_CREATE,
+    REASON_SUCCESSFUL_DELETE, is_final_phase,
 };
 use barevirt_api::networks;
 use barevirt_api::v1::{Condition, VirtualMachineInstance};
 use barevirt_component::notes::Note;
 use barevirt_plan::phase;
 use barevirt_plan::pod::claims::are_of;
+use barevirt_plan::volume_migration::turn::gives_way;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
@@ -114,6 +116,11 @@ fn obstacle(observed: &Observed, vmi: &VirtualMachineInstance) -> Option<Obstacl
             message.unwrap_or_default()
         )));
     }
+    if let Some(why) = gives_way(vmi) {
+        return Some(Obstacle::Fails(format!(
+            "Cannot migrate VMI, Reason: {REASON_CLAIM_IN_USE}, Message: {why}"
+        )));
+    }
     let backup = status.changed_block_tracking.as_ref().and_then(|tracking| tracking.backup_status.as_ref());
     if backup.is_some_and(|backup| backup.completed != Some(true)) {
         return Some(Obstacle::Backup);
@@ -185,8 +192,8 @@ pub(super) fn plan(observed: &Observed, vmi: &VirtualMachineInstance, reached: P
     }
     match &observed.brought {
         Brought::Ready(uids) => hand_over(observed, vmi, pod, effective, uids),
-        // An instance that was made a moment ago gives way once it has looked.
-        Brought::Withheld(_) if age(started(pod), observed) < WITHHELD => {
+        // Another instance gives way once it has looked; one that gives way itself does not wait for that.
+        Brought::Withheld(_) if gives_way(vmi).is_none() && age(started(pod), observed) < WITHHELD => {
             await_disks(observed, vmi, pod, reached, &[], FILLS)
         }
         Brought::Failed(why) | Brought::Withheld(why) => {

@@ -10,6 +10,7 @@ use crate::cluster::Cluster;
 use barevirt_api::hotplug::plugged;
 use barevirt_api::v1::{StorageMigratedVolumeInfo, VirtualMachineInstance, Volume};
 use barevirt_component::request::Error;
+use barevirt_plan::volume_migration::turn::gives_way;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use kube::runtime::reflector::ObjectRef;
@@ -49,12 +50,16 @@ fn moves(vmi: &VirtualMachineInstance) -> impl Iterator<Item = &StorageMigratedV
     vmi.status.iter().flat_map(|status| &status.migrated_volumes)
 }
 
-/// Whether the cache has the instance with these moves.
+/// Whether the cache has the instance with these moves, which give way or do not.
 fn shows_moves(cluster: &Cluster, vmi: &VirtualMachineInstance) -> bool {
     let namespace = vmi.namespace().unwrap_or_default();
     let cached = cluster.vmis.get(&ObjectRef::new(&vmi.name_any()).within(&namespace));
     let cached = cached.and_then(|cached| cached.unpack().ok());
-    cached.is_some_and(|cached| cached.metadata.uid == vmi.metadata.uid && moves(&cached).eq(moves(vmi)))
+    cached.is_some_and(|cached| {
+        cached.metadata.uid == vmi.metadata.uid
+            && moves(&cached).eq(moves(vmi))
+            && gives_way(&cached) == gives_way(vmi)
+    })
 }
 
 /// Why a claim that a volume moves to cannot be written to. The target's pod may be the consumer that its DataVolume waits

@@ -7,13 +7,16 @@
 //!   disks from the start    an instance that has left `Pending`, then the older one
 //!   plugged volumes         the one whose entry in the status reserves the claim, then the older instance
 //!   one of each             the disk from the start, unless the plugged volume's entry reserves the claim
-//!   volumes that move here  the one whose move was written first; a disk from the start that waits for the move gives way
+//!   volumes that move here  that of the oldest instance; a younger one gives way and says so, unless its guest moves already.
+//!                           A disk from the start that waits for the move gives way, too
 //! ```
 //!
 //! The order does not depend on the state of the cache. An instance that asks sees all that was written before its own object,
 //! or before its own entry: an entry is written first, and its pod is made only once the cache shows the entry, if no other
 //! has the claim then. Of two entries that reserve the same claim, the later one sees the earlier one, and gives way. A move of
-//! a volume is written before its target opens anything, too.
+//! a volume is written before its target opens anything, too. The guest is handed over only in the version of its instance that
+//! was looked at, in which it does not give way: so a younger instance that gives way stays until it has taken that back, and
+//! has looked again. An older one sees either that, or that the younger one may be on its way; then it waits itself.
 
 use super::hotplug::volumes;
 use barevirt_api::names::{
@@ -23,6 +26,7 @@ use barevirt_api::v1::{Condition, VirtualMachineInstance, VolumeStatus};
 use barevirt_plan::phase;
 use barevirt_plan::pod::attachment::Access;
 use barevirt_plan::pod::claims::Mode;
+use barevirt_plan::volume_migration::turn::gives_way;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 
@@ -99,13 +103,20 @@ fn is_reserved(vmi: &VirtualMachineInstance, volume: &str, written: &Written<'_>
     of_volume.any(|entry| volumes::reserved(vmi, entry).is_some_and(|(claim, _)| claim == written.claim))
 }
 
-/// The devices that an instance's volumes move to. Disks that guests share do not move.
-fn destinations(vmi: &VirtualMachineInstance) -> Vec<Written<'_>> {
+/// The claims that an instance's volumes move to, and how containers see them.
+fn destinations(vmi: &VirtualMachineInstance) -> impl Iterator<Item = (&str, Mode)> {
     let moved = vmi.status.iter().flat_map(|status| &status.migrated_volumes);
     let infos = moved.filter_map(|moved| moved.destination_pvc_info.as_ref());
-    let devices = infos.filter(|info| Mode::of(info.volume_mode.as_deref()) == Mode::Block);
-    let claims = devices.filter_map(|info| info.claim_name.as_deref());
-    claims.map(|claim| Written { claim, shared: false }).collect()
+    infos.filter_map(|info| Some((info.claim_name.as_deref()?, Mode::of(info.volume_mode.as_deref()))))
+}
+
+/// The first of an instance's new claims that a volume of another one moves to, too.
+fn shared_destination<'a>(
+    vmi: &'a VirtualMachineInstance,
+    other: &VirtualMachineInstance,
+) -> Option<&'a str> {
+    let is_theirs = |own: &str| destinations(other).any(|(theirs, _)| theirs == own);
+    destinations(vmi).map(|(claim, _)| claim).find(|own| is_theirs(own))
 }
 
 /// Message about the first of these devices that another instance has; `starts`: also by its disks from the start.
@@ -121,7 +132,9 @@ pub(super) fn taken(
     devices: &[Written<'_>],
     others: impl IntoIterator<Item = VirtualMachineInstance>,
 ) -> Option<String> {
-    let others: Vec<_> = others.into_iter().filter(|other| is_other(other, vmi)).collect();
+    let mut others: Vec<_> = others.into_iter().filter(|other| is_other(other, vmi)).collect();
+    // Of several whose volumes move there, the oldest is to move: it looks for itself in the message.
+    others.sort_by(|one, other| seniority(one).cmp(&seniority(other)));
     let started = |other: &VirtualMachineInstance| phase(other) != PHASE_PENDING;
     // One that has it is told before one that waits, too: a guest whose volume moves there looks for that.
     let has = others.iter().find_map(|other| used(devices, other, started(other)));
@@ -131,21 +144,49 @@ pub(super) fn taken(
     })
 }
 
-/// Message about the first device that a guest's volumes move to and another instance has, or may have in a moment. Asked
-/// before the target opens any of them, of a cache that shows these moves.
+/// Message about the oldest of the older instances whose volumes move to a claim of this one's moves: this one gives way.
+pub(super) fn elder(
+    vmi: &VirtualMachineInstance,
+    others: impl IntoIterator<Item = VirtualMachineInstance>,
+) -> Option<String> {
+    destinations(vmi).next()?;
+    let others = others.into_iter().filter(|other| is_other(other, vmi) && is_older(other, vmi));
+    let rivals = others.filter_map(|other| Some((shared_destination(vmi, &other)?, other)));
+    let oldest = rivals.min_by(|(_, one), (_, other)| seniority(one).cmp(&seniority(other)));
+    oldest.map(|(claim, other)| moves_there(claim, &other))
+}
+
+/// Message about the first claim that a guest's volumes move to and another instance has, or may have in a moment: as a
+/// device, or since a volume of that one moves there, too. Asked before the target opens any of them, of a cache that shows
+/// these moves.
 pub(super) fn held(
     vmi: &VirtualMachineInstance,
     others: impl IntoIterator<Item = VirtualMachineInstance>,
 ) -> Option<String> {
-    let devices = destinations(vmi);
-    if devices.is_empty() {
-        return None;
+    destinations(vmi).next()?;
+    if let Some(why) = gives_way(vmi) {
+        return Some(why.to_owned());
     }
-    let mut others = others.into_iter().filter(|other| is_other(other, vmi));
-    others.find_map(|other| {
-        let told = used(&devices, &other, true)?;
-        (!waits_for(&other, vmi, &devices)).then_some(told)
-    })
+    others.into_iter().filter(|other| is_other(other, vmi)).find_map(|other| held_by(vmi, &other))
+}
+
+/// The same about this instance.
+fn held_by(vmi: &VirtualMachineInstance, other: &VirtualMachineInstance) -> Option<String> {
+    let yields = gives_way(other).is_some() && is_older(vmi, other);
+    if let Some(claim) = shared_destination(vmi, other).filter(|_| !yields) {
+        return Some(moves_there(claim, other));
+    }
+    // The others of its claims count, even if it gives way.
+    let left = |claim: &str| yields && destinations(other).any(|(theirs, _)| theirs == claim);
+    // Disks that guests share do not move.
+    let devices = destinations(vmi).filter(|(claim, mode)| *mode == Mode::Block && !left(claim));
+    let devices: Vec<_> = devices.map(|(claim, _)| Written { claim, shared: false }).collect();
+    let told = used(&devices, other, true)?;
+    (!waits_for(other, vmi, &devices)).then_some(told)
+}
+
+fn moves_there(claim: &str, other: &VirtualMachineInstance) -> String {
+    format!("a volume of VMI {} moves to PVC {claim}, too", other.name_any())
 }
 
 /// Whether an instance says that it does not start because this one has one of these devices: it has seen that, and sees it
@@ -207,7 +248,12 @@ fn wait(vmi: &VirtualMachineInstance) -> Option<&Condition> {
 }
 
 fn is_older(other: &VirtualMachineInstance, vmi: &VirtualMachineInstance) -> bool {
-    (created(other), &other.metadata.uid) < (created(vmi), &vmi.metadata.uid)
+    seniority(other) < seniority(vmi)
+}
+
+/// When an instance was created, then its UID.
+fn seniority(vmi: &VirtualMachineInstance) -> (Option<Timestamp>, Option<&str>) {
+    (created(vmi), vmi.metadata.uid.as_deref())
 }
 
 fn created(vmi: &VirtualMachineInstance) -> Option<Timestamp> {

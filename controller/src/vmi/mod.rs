@@ -53,6 +53,7 @@ mod status;
 mod subject;
 #[cfg(test)]
 pub(crate) mod tests;
+mod volume_turn;
 
 pub(crate) use again::{Again, again};
 pub(crate) use apply::attach;

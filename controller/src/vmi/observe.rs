@@ -1,5 +1,6 @@
 //! Observes one instance: from caches, and from the API server where a stale answer could do harm.
 
+use super::claim_lock;
 use super::claims::{self, Claims};
 use super::consumer::{self, Consumer};
 use super::grown;
@@ -10,7 +11,7 @@ use super::observed::Observed;
 use super::others::{self, Other};
 use super::places::node_of;
 use super::subject::subject;
-use super::{networks, progress, proof, reach, resize, state};
+use super::{networks, progress, proof, reach, resize, state, volume_turn};
 use crate::cluster::Cluster;
 use crate::config::Config;
 use crate::expectations::{Key, Kind};
@@ -65,6 +66,11 @@ pub(super) async fn observe(
         found
     } else {
         Attachments::default()
+    };
+    let elder = if runs && volume_turn::is_due(&vmi) {
+        claim_lock::elder(&vmi, claims::beside(cluster, &vmi))
+    } else {
+        None
     };
     let grown = if runs { grown::observe(cluster, &vmi).await? } else { vec![] };
     let starting = !deleting && [PHASE_PENDING, PHASE_SCHEDULING].contains(&phase(&vmi));
@@ -139,6 +145,7 @@ pub(super) async fn observe(
         reaches,
         grown,
         attachments,
+        elder,
         context_id,
         vmi,
         pod: launcher,

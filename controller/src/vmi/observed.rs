@@ -44,6 +44,8 @@ pub(super) struct Observed {
     pub grown: Vec<(String, PersistentVolumeClaimInfo)>,
     /// Claims and pods of volumes that come and go, while it runs and once it has ended.
     pub attachments: Attachments,
+    /// Message about an older instance whose volumes move to the same claim as its own, while it runs.
+    pub elder: Option<String>,
     /// Definitions of its networks, where they were looked up: while it does not run.
     pub definitions: Definitions,
     /// Messages about cards of other instances with the same MAC address on the same network.

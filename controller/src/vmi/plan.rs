@@ -23,6 +23,7 @@ use super::status::{
     NOT_RUNNING_MESSAGE, TAKEN_NAME_INTERVAL, age, change, enter, is_ours, not_running, note_trouble, patch,
     status_patch, taken,
 };
+use super::volume_turn;
 use crate::config::Config;
 use crate::node::NodeState;
 use crate::pod;
@@ -250,7 +251,11 @@ fn with_living_pod(observed: &Observed, pod: &Pod) -> Plan {
                 if !marks.actions.is_empty() {
                     return marks;
                 }
-                let plan = moving::tidy(observed, pod);
+                let turn = volume_turn::plan(observed);
+                if !turn.actions.is_empty() {
+                    return turn;
+                }
+                let plan = moving::tidy(observed, pod).and(turn);
                 // One patch at a time; its own event follows. The target pod of a migration gets the guest's present
                 // devices.
                 if !plan.actions.is_empty() || observed.others.iter().any(|other| other.wanted) {

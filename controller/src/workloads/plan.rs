@@ -8,6 +8,7 @@ use barevirt_api::names::{
 use barevirt_api::v1::{Condition, VirtualMachineInstance};
 use barevirt_api::workload_updates::WorkloadUpdates;
 use barevirt_plan::pod::target::launcher_name;
+use barevirt_plan::volume_migration::turn::gives_way;
 use kube::ResourceExt;
 use std::time::Duration;
 
@@ -49,7 +50,7 @@ impl Instance {
         let image = status.and_then(|status| status.launcher_container_image_version.clone());
         let is_set =
             |condition: &str| status.is_some_and(|status| Condition::is_set(&status.conditions, condition));
-        let moves_volumes = is_set(CONDITION_VOLUMES_CHANGE);
+        let moves_volumes = is_set(CONDITION_VOLUMES_CHANGE) && gives_way(vmi).is_none();
         // Only its disks keep it on its node, and those move to claims of the other node.
         let moved = status.is_some_and(|status| {
             let storage = Condition::find(&status.conditions, CONDITION_STORAGE_LIVE_MIGRATABLE);
@@ -226,6 +227,8 @@ mod tests {
         };
         assert!(moved("True").movable && moved("True").has_to_move && moved("True").moves_volumes);
         assert!(!moved("False").movable);
+        let gives_way = json!([{"type": "VolumesChange", "status": "True", "reason": "ClaimInUse"}]);
+        assert!(!read(json!({"status": {"conditions": gives_way}})).unwrap().has_to_move);
         let moving = json!({"status": {"migrationState": {"migrationUid": "m", "sourcePod": "s"}}});
         let moving = read(moving).unwrap();
         assert!(moving.moves && moving.launcher == "s");
