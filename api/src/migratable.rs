@@ -6,7 +6,7 @@
 //! `LiveMigratable`, and all but its disks in `StorageLiveMigratable`, as in KubeVirt.
 
 use crate::names::{
-    CONDITION_LIVE_MIGRATABLE, CONDITION_STORAGE_LIVE_MIGRATABLE, MOVES_WITH_BRIDGE_ANNOTATION,
+    CONDITION_LIVE_MIGRATABLE, CONDITION_STORAGE_LIVE_MIGRATABLE, MOVES_WITH_BRIDGE_ANNOTATION, PHASE_RUNNING,
 };
 use crate::pci::{self, Owner};
 use crate::settings::Bindings;
@@ -194,7 +194,7 @@ fn fixed_card(vmi: &VirtualMachineInstance) -> Option<String> {
 /// What keeps the card of an interface in its place while the guest runs: a field of the specification, or an annotation.
 pub fn fixes(vmi: &VirtualMachineInstance, name: &str) -> Option<&'static str> {
     let spec = &vmi.spec;
-    if pci::are_on_root(vmi.metadata.annotations.as_ref()) {
+    if is_on_root(vmi) {
         return Some(pci::ON_ROOT_ANNOTATION);
     }
     if spec.domain.devices.disable_hotplug == Some(true) {
@@ -206,6 +206,14 @@ pub fn fixes(vmi: &VirtualMachineInstance, name: &str) -> Option<&'static str> {
         request.owner == Owner::Interface(name) && (request.place.bus == 0 || request.place.is_bridged())
     });
     is_fixed.then_some("its pciAddress")
+}
+
+/// Whether the guest was started with all its devices on bus 00. Its annotations decide that at its start, and may change since.
+fn is_on_root(vmi: &VirtualMachineInstance) -> bool {
+    let runs = vmi.status.as_ref().is_some_and(|status| status.phase.as_deref() == Some(PHASE_RUNNING));
+    let annotations = vmi.metadata.annotations.as_ref();
+    let started = if runs { pci::guest_is_on_root(annotations) } else { None };
+    started.unwrap_or_else(|| pci::are_on_root(annotations))
 }
 
 /// Whether the pod network, if the instance uses it, is reached in a way that also works from another pod.

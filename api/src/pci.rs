@@ -4,7 +4,9 @@
 //! numbers in their order, from 1. Each has one device, at 00.0. If a conventional PCI card has another slot
 //! on such a bus, a bridge replaces that root port, and such cards can have its slots 01 to 1f.
 
+use crate::names::PCI_LAYOUT_ANNOTATION;
 use crate::v1::VirtualMachineInstanceSpec;
+use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{Display, Formatter};
 use std::ops::RangeInclusive;
@@ -106,6 +108,21 @@ impl Place {
 /// `true` says no.
 pub fn are_on_root(annotations: Option<&BTreeMap<String, String>>) -> bool {
     annotations.and_then(|all| all.get(ON_ROOT_ANNOTATION)).is_some_and(|value| value == "true")
+}
+
+/// Whether all devices of the guest are on bus 00, by the layout that its launcher has reported; `None` if none was, or it cannot be
+/// read. An instance that has not started may have the layout of its machine's last run.
+pub fn guest_is_on_root(annotations: Option<&BTreeMap<String, String>>) -> Option<bool> {
+    let layout = annotations?.get(PCI_LAYOUT_ANNOTATION)?;
+    Some(!serde_json::from_str::<Layout>(layout).ok()?.slots.is_empty())
+}
+
+/// The part of a saved layout that matters here.
+#[derive(Deserialize)]
+struct Layout {
+    /// Slots on bus 00, if all devices are there.
+    #[serde(default)]
+    slots: BTreeMap<String, u16>,
 }
 
 /// All addresses that a specification gives to virtio disks that are there from the start, and to interfaces.

@@ -186,6 +186,32 @@ fn a_guest_with_an_sriov_card_that_can_be_unplugged_moves() {
 }
 
 #[test]
+fn an_sriov_card_is_where_the_guest_was_started_with_it() {
+    let moves = |phase: &str, wants: Option<&str>, layout: Option<&str>| {
+        let vmi = instance(
+            "ReadWriteMany",
+            json!({
+                "metadata": {"annotations": {
+                    "kubevirt.io/placePCIDevicesOnRootComplex": wants.unwrap_or("false"),
+                    "barevirt.dev/pci-layout": layout.unwrap_or_default(),
+                }},
+                "spec": {"domain": {"devices": {"interfaces": with_sriov(json!({}))}}},
+                "status": {"phase": phase},
+            }),
+        );
+        condition_when(&vmi, &Bindings::default(), true).is_true()
+    };
+    let root = Some(r#"{"version":"v1","ports":0,"devices":{},"slots":{"nic-red":3}}"#);
+    let ports = Some(r#"{"version":"v1","ports":16,"devices":{"nic-red":3}}"#);
+    // The annotation came or went since the guest was started.
+    assert!(moves("Running", Some("true"), ports) && !moves("Running", None, root));
+    // No launcher has told a layout: the annotation is all that is known.
+    assert!(!moves("Running", Some("true"), None) && moves("Running", None, None));
+    // The layout of a former run says nothing about a guest that is being started.
+    assert!(moves("Scheduled", None, root) && !moves("Scheduled", Some("true"), ports));
+}
+
+#[test]
 fn devices_of_a_node_prevent_migration() {
     let devices = |devices: Value| json!({"spec": {"domain": {"devices": devices}}});
     let features = |features: Value| json!({"spec": {"domain": {"features": features}}});
