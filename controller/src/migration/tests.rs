@@ -1,6 +1,8 @@
 //! Plans for migrations: single cases, then random worlds.
 
+mod afterwards;
 mod chosen;
+mod hand_over;
 mod world;
 
 use super::action::{About, Action, Plan};
@@ -13,7 +15,6 @@ use barevirt_api::v1::{VirtualMachineInstance, VirtualMachineInstanceMigration};
 use barevirt_plan::migration::{Effective, effective};
 use barevirt_plan::pod::target::target_name;
 use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -253,171 +254,6 @@ fn volume_migration_ignores_unshared_source_disks() {
 }
 
 #[test]
-fn a_pod_with_other_claims_than_its_instance_gets_no_guest() {
-    let on = json!({"spec": {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "new"}}]}});
-    let with = |claim: &str| {
-        let mut pod = runs();
-        let volume = json!([{"name": "disk-data", "persistentVolumeClaim": {"claimName": claim}}]);
-        pod.spec.as_mut().unwrap().volumes = serde_json::from_value(volume).unwrap();
-        plan(&observed(migration(in_phase("Scheduling")), Some(vmi(on.clone())), Some(pod)))
-    };
-    let hands_over = |plan: &Plan| plan.actions.iter().any(|action| matches!(action, Action::Vmi(_)));
-    assert!(hands_over(&with("new")));
-    let other = with("old");
-    assert!(
-        !hands_over(&other) && other.actions.iter().any(|action| matches!(action, Action::Delete { .. }))
-    );
-    assert_eq!(status(&other)["phase"], "Failed");
-}
-
-#[test]
-fn a_pod_that_runs_is_handed_over_in_one_patch() {
-    let former = json!({"status": {"migrationState": {"migrationUid": "m0", "completed": true, "failed": true,
-        "sourcePod": "s", "endTimestamp": text(NOW - 99), "failureReason": "x"}}});
-    let plan = plan(&observed(migration(in_phase("Scheduling")), Some(vmi(former)), Some(runs())));
-    let body = of_vmi(&plan);
-    assert_eq!(body["metadata"]["resourceVersion"], "7");
-    assert_eq!(body["metadata"]["labels"], json!({"kubevirt.io/migrationTargetNodeName": "b"}));
-    assert_eq!(body["status"]["activePods"], json!({"t1": "b"}));
-    let state = &body["status"]["migrationState"];
-    for (field, value) in [
-        ("migrationUid", "m1"),
-        ("sourceNode", "a"),
-        ("targetNode", "b"),
-        ("targetPod", &target_name("web", "m1")),
-    ] {
-        assert_eq!(state[field], value);
-    }
-    // The former record is replaced completely.
-    for gone in ["completed", "failed", "endTimestamp", "failureReason"] {
-        assert_eq!(state.get(gone), Some(&Value::Null), "{gone}");
-    }
-    assert_eq!(state["migrationConfiguration"]["completionTimeoutPerGiB"], 150);
-    assert_eq!(state["sourceState"], json!({"pod": "s", "node": "a", "migrationUID": "m1"}));
-    assert_eq!(state["targetState"]["migrationUID"], "m1");
-    assert!(matches!(plan.actions[..], [Action::Vmi(_)]), "the phase follows from the instance's record");
-}
-
-#[test]
-fn a_pod_that_runs_waits_for_cards_that_come_or_leave_but_not_for_long() {
-    let hands_over = |state: Option<&str>, told: &str, seconds: i64| {
-        let networks = json!([{"name": "red", "multus": {"networkName": "red"}}]);
-        let vmi = vmi(json!({
-            "spec": {"networks": networks, "domain": {"devices": {
-                "interfaces": [{"name": "red", "bridge": {}, "state": state}],
-            }}},
-            "status": {"interfaces": [{"name": "red", "infoSource": told}]},
-        }));
-        let mut pod = runs();
-        let started = json!({"startedAt": text(NOW - seconds)});
-        let statuses = pod.status.as_mut().unwrap().container_statuses.as_mut().unwrap();
-        statuses[0].state = serde_json::from_value(json!({"running": started})).unwrap();
-        let plan = plan(&observed(migration(in_phase("Scheduling")), Some(vmi), Some(pod)));
-        let hands_over = plan.actions.iter().any(|action| matches!(action, Action::Vmi(_)));
-        assert_eq!(hands_over, plan.again.is_none(), "{plan:?}");
-        hands_over
-    };
-    for (state, told, is_there) in [
-        (None, "multus-status", false),
-        (None, "domain, multus-status", true),
-        (Some("absent"), "domain, multus-status", false),
-        (Some("absent"), "multus-status", true),
-        // It comes with the target's pod.
-        (None, "guest-agent", true),
-    ] {
-        assert_eq!(hands_over(state, told, 1), is_there, "{state:?} {told}");
-        assert!(hands_over(state, told, 15));
-    }
-}
-
-#[test]
-fn the_record_names_the_claims_with_what_the_machine_keeps() {
-    let kept = json!({"name": "persistent-state-for-this-vm", "target": "",
-        "persistentVolumeClaimInfo": {"claimName": "kept"}});
-    let instance = vmi(json!({"status": {"volumeStatus": [kept]}}));
-    let mut pod = runs();
-    barevirt_plan::pod::state::add(&mut pod, "there");
-    let plan = plan(&observed(migration(in_phase("Scheduling")), Some(instance), Some(pod)));
-    let state = &of_vmi(&plan)["status"]["migrationState"];
-    assert_eq!(
-        (&state["sourcePersistentStatePVCName"], &state["targetPersistentStatePVCName"]),
-        (&json!("kept"), &json!("there"))
-    );
-}
-
-#[test]
-fn state_on_a_claim_of_one_node_gets_a_claim_at_the_target() {
-    let claim: k8s_openapi::api::core::v1::PersistentVolumeClaim =
-        serde_json::from_value(json!({"metadata": {"name": "there"}})).unwrap();
-    let mut asks = its_turn(observed(migration(in_phase("Pending")), Some(vmi(json!({}))), None));
-    asks.turn = now(Again::Pod(Box::new(target(Value::Null)), Some(Box::new(claim))));
-    // Without the claim, the scheduler would not place the pod.
-    assert!(matches!(
-        plan(&asks).actions[..],
-        [Action::Status(_), Action::CreateClaim(_), Action::Create(_)]
-    ));
-    let names = json!({"sourcePersistentStatePVCName": "here", "targetPersistentStatePVCName": "there"});
-    let ended = |change: Value| {
-        let state = record(with(names.clone(), change));
-        plan(&observed(migration(in_phase("Running")), Some(vmi(state)), Some(runs())))
-    };
-    let moved = crate::vmi::kept::Moved { from: "here".to_owned(), to: "there".to_owned() };
-    let succeeded = ended(json!({"completed": true, "endTimestamp": text(NOW)}));
-    assert!(
-        matches!(&succeeded.actions[..], [Action::SettleState(claims), Action::Status(_)] if *claims == moved),
-        "{succeeded:?}"
-    );
-    let failed = ended(json!({"completed": true, "failed": true, "endTimestamp": text(NOW)}));
-    assert!(matches!(&failed.actions[..], [Action::Status(_)]), "{failed:?}");
-    // The claim of a failed migration is deleted, unless the instance keeps nothing.
-    let keeps = json!({"spec": {"domain": {"devices": {"tpm": {"persistent": true}}}}});
-    let ended = |phase: &str, vmi| {
-        let plan = plan(&observed(migration(in_phase(phase)), vmi, None));
-        plan.actions.contains(&Action::DiscardState)
-    };
-    assert!(ended("Failed", Some(vmi(keeps.clone()))) && ended("Failed", None));
-    assert!(!ended("Failed", Some(vmi(json!({})))) && !ended("Succeeded", Some(vmi(keeps))));
-}
-
-#[test]
-fn disks_that_came_while_the_guest_ran_are_there_before_it_is_handed_over() {
-    let handed = |brought: Brought, now: i64| {
-        let phase = in_phase("Scheduling");
-        let mut observed = observed(migration(phase), Some(vmi(json!({}))), Some(runs()));
-        (observed.brought, observed.now) = (brought, at(now));
-        plan(&observed)
-    };
-    let pods = |plan: &Plan| plan.actions.iter().filter(|one| matches!(one, Action::Attach { .. })).count();
-    let waits = handed(Brought::Waits(vec![(Box::new(target(Value::Null)), "data".to_owned())]), NOW);
-    assert_eq!((pods(&waits), waits.again), (1, Some(Duration::from_millis(500))));
-    let unsettled = handed(Brought::Unsettled, NOW);
-    assert!(pods(&unsettled) == 0 && unsettled.again.is_some());
-    let being_filled = handed(Brought::BeingFilled, NOW);
-    assert_eq!((pods(&being_filled), being_filled.again), (0, Some(Duration::from_secs(2))));
-    assert!(!deletes(&being_filled));
-    // A device that another guest has is waited for only for a moment.
-    for (seconds, fails) in [(0, false), (29, false), (30, true)] {
-        let mut pod = runs();
-        let status = pod.status.as_mut().unwrap().container_statuses.as_mut().unwrap();
-        let running = status[0].state.as_mut().unwrap().running.as_mut().unwrap();
-        running.started_at = Some(Time(at(NOW - seconds)));
-        let mut observed = observed(migration(in_phase("Scheduling")), Some(vmi(json!({}))), Some(pod));
-        (observed.brought, observed.now) = (Brought::Withheld("VMI b writes to it".to_owned()), at(NOW));
-        let plan = plan(&observed);
-        assert_eq!((deletes(&plan), plan.again.is_some()), (fails, !fails), "{seconds}");
-        assert_eq!(format!("{plan:?}").contains("VMI b writes to it"), fails, "{seconds}");
-    }
-    let state = &of_vmi(&handed(Brought::Ready(vec!["p1".to_owned(), "p2".to_owned()]), NOW))["status"]["migrationState"];
-    assert_eq!(
-        (&state["targetAttachmentPodUID"], &state["targetState"]["attachmentPodUID"]),
-        (&json!("p1,p2"), &json!("p1,p2"))
-    );
-    for failed in [handed(Brought::Failed("why".to_owned()), NOW), handed(Brought::Unsettled, NOW + 900)] {
-        assert!(deletes(&failed) && status(&failed)["phase"] == "Failed", "{failed:?}");
-    }
-}
-
-#[test]
 fn a_pod_is_identified_by_its_uid_alone() {
     let mut not_ours = observed(migration(in_phase("Pending")), Some(vmi(json!({}))), Some(runs()));
     not_ours.is_created_here = false;
@@ -507,107 +343,6 @@ fn before_the_hand_over_a_cancel_ends_it_at_once() {
             (&status["phase"], &status["conditions"][0]["type"]),
             (&json!("Failed"), &json!("migrationAbortRequested"))
         );
-    }
-}
-
-#[test]
-fn afterwards_the_source_is_asked_unless_it_cannot_have_begun() {
-    let cancel = |change: Value| {
-        plan(&observed(migration(canceled("PreparingTarget")), Some(vmi(record(change))), Some(runs())))
-    };
-    let alone = cancel(json!({}));
-    let state = &of_vmi(&alone)["status"]["migrationState"];
-    assert_eq!((&state["abortRequested"], &state["abortStatus"]), (&json!(true), &json!("Succeeded")));
-    assert_eq!((&state["completed"], &state["failed"]), (&json!(true), &json!(true)));
-    assert!(state["endTimestamp"].is_string());
-    let asked = cancel(json!({"targetNodeAddress": "10.0.0.9"}));
-    assert_eq!(of_vmi(&asked)["status"]["migrationState"], json!({"abortRequested": true}));
-    assert_eq!(status(&asked)["conditions"][0]["type"], "migrationAbortRequested");
-    let asked_before = cancel(json!({"targetNodeAddress": "10.0.0.9", "abortRequested": true}));
-    assert!(matches!(asked_before.actions[..], [Action::Status(_)]), "{asked_before:?}");
-}
-
-#[test]
-fn phases_follow_the_record() {
-    let follow = |from: &str, change: Value, due: u64| {
-        let mut observed = observed(migration(in_phase(from)), Some(vmi(record(change))), Some(runs()));
-        observed.phase_due = Duration::from_secs(due);
-        plan(&observed)
-    };
-    let address = json!({"targetNodeAddress": "10.0.0.9"});
-    assert_eq!(follow("PreparingTarget", address.clone(), 0).again, Some(Duration::from_secs(1)));
-    assert!(follow("PreparingTarget", address.clone(), 0).actions.is_empty());
-    assert_eq!(status(&follow("PreparingTarget", address.clone(), 1))["phase"], "TargetReady");
-    let started = with(address, json!({"startTimestamp": text(NOW)}));
-    let running = status(&follow("PreparingTarget", started.clone(), 0));
-    assert_eq!(running["phase"], "Running");
-    assert!(phases(&running).contains(&"TargetReady"));
-    assert_eq!(running["migrationState"]["startTimestamp"], text(NOW));
-    // The phase follows the hand-over, and only where it lasts.
-    assert!(follow("Scheduling", json!({}), 0).actions.is_empty());
-    assert_eq!(status(&follow("Scheduling", json!({}), 1))["phase"], "PreparingTarget");
-    let at_once = status(&follow("Scheduling", started.clone(), 0));
-    assert_eq!(at_once["phase"], "Running");
-    assert!(phases(&at_once).contains(&"PreparingTarget"));
-    let ended = with(started, json!({"completed": true, "endTimestamp": text(NOW)}));
-    assert_eq!(status(&follow("Running", ended.clone(), 0))["phase"], "Succeeded");
-    let failed = with(ended.clone(), json!({"failed": true}));
-    assert_eq!(status(&follow("Running", failed, 0))["phase"], "Failed");
-    // Without an end time it has not ended.
-    let half = with(ended, json!({"endTimestamp": null}));
-    assert!(follow("Running", half, 0).actions.is_empty());
-}
-
-#[test]
-fn cancelling_a_completed_migration_changes_nothing() {
-    let done = record(json!({"completed": true, "endTimestamp": text(NOW)}));
-    let plan = plan(&observed(migration(canceled("Running")), Some(vmi(done)), Some(runs())));
-    assert_eq!(status(&plan)["phase"], "Succeeded");
-    assert!(!plan.actions.iter().any(|action| matches!(action, Action::Delete { .. })));
-}
-
-#[test]
-fn a_record_that_is_gone_or_anothers_ends_it() {
-    let cleared = plan(&observed(migration(in_phase("Running")), Some(vmi(json!({}))), Some(runs())));
-    assert!(messages(&cleared)[0].contains("was cleared") && deletes(&cleared));
-    let taken = record(json!({"migrationUid": "m2"}));
-    let taken = plan(&observed(migration(in_phase("Running")), Some(vmi(taken)), None));
-    assert!(messages(&taken)[0].contains("taken over"));
-}
-
-#[test]
-fn a_target_without_preparation_times_out() {
-    let since = json!({"status": {"phase": "PreparingTarget", "phaseTransitionTimestamps": [
-        {"phase": "PreparingTarget", "phaseTransitionTimestamp": text(NOW - 300)}]}});
-    let late = plan(&observed(migration(since.clone()), Some(vmi(record(json!({})))), Some(runs())));
-    let state = &of_vmi(&late)["status"]["migrationState"];
-    assert_eq!((&state["failed"], &state["completed"]), (&json!(true), &json!(true)));
-    // Once it has the address, the source may have begun.
-    let address = record(json!({"targetNodeAddress": "10.0.0.9"}));
-    let waits = plan(&observed(migration(since), Some(vmi(address)), Some(runs())));
-    assert!(waits.actions.iter().all(|action| !matches!(action, Action::Vmi(_))));
-}
-
-#[test]
-fn a_source_that_does_not_begin_is_asked_to_give_up() {
-    let ready = |since: i64, deleted: Option<String>, change: Value| {
-        let ready = json!({"metadata": {"deletionTimestamp": deleted}, "status": {"phase": "TargetReady",
-            "phaseTransitionTimestamps": [{"phase": "TargetReady", "phaseTransitionTimestamp": text(NOW - since)}]}});
-        let state = with(json!({"targetNodeAddress": "10.0.0.9"}), change);
-        plan(&observed(migration(ready), Some(vmi(record(state))), Some(runs())))
-    };
-    let state = |plan: &Plan| of_vmi(plan)["status"]["migrationState"].clone();
-    let waits = ready(299, None, json!({}));
-    assert!(waits.actions.is_empty(), "{waits:?}");
-    assert_eq!(waits.again, Some(Duration::from_secs(1)));
-    let reason = "the source node did not begin within 300 s";
-    let late = ready(300, None, json!({}));
-    assert_eq!(state(&late), json!({"abortRequested": true, "failureReason": reason}));
-    // A user has cancelled it, it was asked before, or it has begun.
-    assert_eq!(state(&ready(300, Some(text(NOW)), json!({}))), json!({"abortRequested": true}));
-    for change in [json!({"abortRequested": true}), json!({"startTimestamp": text(NOW)})] {
-        let plan = ready(300, None, change);
-        assert!(plan.actions.iter().all(|action| !matches!(action, Action::Vmi(_))), "{plan:?}");
     }
 }
 
