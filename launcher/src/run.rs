@@ -99,7 +99,15 @@ fn prepare(
         room: claim::Room::default(),
     };
     let (secrets, objects) = (directory.join("secrets"), directory.join("objects"));
-    let places = Places { secrets, objects, directory, claims, comes: false, shares_kernel: false };
+    let places = Places {
+        secrets,
+        objects,
+        directory,
+        claims,
+        comes: false,
+        images_come: false,
+        shares_kernel: false,
+    };
     let volumes = volumes::prepare(vmi, bases, &places, &mut descriptors)?;
     let mut forwards: Vec<_> = args.publish.iter().map(|publish| publish.0.clone()).collect();
     if !forwards.is_empty() && vmi.interfaces().is_empty() {

@@ -132,6 +132,8 @@ pub struct Places {
     pub claims: claim::Places,
     /// Whether the guest comes from another node: its disks are left as they are.
     pub comes: bool,
+    /// Whether disks come with it that were made of objects and that it only reads.
+    pub images_come: bool,
     /// Whether its source has the same kernel, and so the same locks of devices.
     pub shares_kernel: bool,
 }

@@ -81,7 +81,7 @@ impl Pod {
         let request = SyncRequest {
             revision: REVISION,
             vmi: instance.to_string().into_bytes(),
-            facts: Some(Facts { allow_emulation: true, interfaces: prepared.interfaces }),
+            facts: Some(Facts { allow_emulation: true, interfaces: prepared.interfaces, ..Facts::default() }),
             incoming_migration: prepared.incoming.unwrap_or_default().to_owned(),
             ..SyncRequest::default()
         };

@@ -57,18 +57,18 @@ fn sync() {
         revision: 3,
         spec_hash: "ab".into(),
         vmi: b"{}".to_vec(),
-        facts: Some(Facts { interfaces: vec![interface], allow_emulation: true }),
+        facts: Some(Facts { interfaces: vec![interface], allow_emulation: true, tells_images: true }),
         incoming_migration: String::new(),
     };
     golden(
         &message,
-        "0803 1202 6162 1a02 7b7d 2261
+        "0803 1202 6162 1a02 7b7d 2263
          0a5d
            0a07 64656661756c74 1203 706f64 1a05 30323a6161 20dc0b
            2a08 31302e302e322e32 3018 3a08 31302e302e322e31
            4204 663a3a32 4878 5204 663a3a31 5a07 666538303a3a31
            620a 31302e39362e302e3130 6a05 612e737663 6a01 62 7005
-         1001",
+         1001 1801",
     );
     golden(&SyncResponse { accepted_revision: 3 }, "0803");
 }

@@ -84,7 +84,7 @@ pub enum NotBegun {
     #[error("cannot write or remove the key of the migration: {0}")]
     Key(#[from] io::Error),
     /// A disk has no connection.
-    #[error("disk {0} has no connection")]
+    #[error("disk {0} has no connection: virt-handler of one of the nodes may be of an older version")]
     NoConnection(String),
     /// QEMU's socket for disks cannot be connected to.
     #[error("cannot relay a connection to QEMU's disks: {0}")]

@@ -203,7 +203,9 @@ fn put_together(
     let objects = pod.args.private.clone();
     let (directory, comes) = (pod.args.ephemeral_disks.clone(), wanted.incoming.is_some());
     let shares_kernel = late_lock::is_this_kernel(pod.args.source_kernel.as_deref());
-    let places = Places { directory, secrets, objects, claims, comes, shares_kernel };
+    // A handler of an older version does not have them sent.
+    let images_come = comes && wanted.facts.tells_images;
+    let places = Places { directory, secrets, objects, claims, comes, images_come, shares_kernel };
     let mut volumes = volumes::prepare(&wanted.vmi, bases, &places, &mut descriptors)
         .map_err(|error| GuestEnd::failed("VolumeFailed", error.to_string()))?;
 

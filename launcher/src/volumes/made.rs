@@ -52,7 +52,9 @@ pub(super) fn prepare(
     prepared: &mut Prepared,
 ) -> Result<Option<PathBuf>, VolumeError> {
     let volume = &disk.volume.name;
-    let comes = if places.comes { reported::made_size(vmi, volume) } else { None };
+    let read_only = disk.disk.is_readonly();
+    let comes = if read_only { places.images_come } else { places.comes };
+    let comes = if comes { reported::made_size(vmi, volume) } else { None };
     let path = if let Some(given) = cloud_init::of(&disk.volume) {
         seed_disk(vmi, volume, &given, comes.is_some(), places, prepared)?
     } else if let Some(object) = object_volume::of(&disk.volume) {
@@ -67,7 +69,7 @@ pub(super) fn prepare(
     if let Some(size) = comes {
         blank(&path, size).map_err(|source| VolumeError::Blank { volume: volume.clone(), source })?;
     }
-    let (volume, read_only, comes) = (volume.clone(), disk.disk.is_readonly(), comes.is_some());
+    let (volume, comes) = (volume.clone(), comes.is_some());
     prepared.made.push(Made { volume, path: path.clone(), read_only, comes });
     Ok(Some(path))
 }
@@ -167,6 +169,11 @@ mod tests {
 
     /// What is made below the directory for a guest that starts here, or comes: each disk's bytes, and whether its contents come.
     fn made(directory: &Path, vmi: &ValidVmi, comes: bool) -> Vec<(Vec<u8>, bool)> {
+        made_with(directory, vmi, comes, comes)
+    }
+
+    /// The same, where disks that the guest only reads come or do not.
+    fn made_with(directory: &Path, vmi: &ValidVmi, comes: bool, images_come: bool) -> Vec<(Vec<u8>, bool)> {
         let files = directory.join("config-map/settings");
         if !files.exists() {
             std::fs::create_dir_all(files.join("..1")).unwrap();
@@ -184,6 +191,7 @@ mod tests {
                 room: claim::Room::default(),
             },
             comes,
+            images_come,
             shares_kernel: false,
         };
         let mut prepared = Prepared::default();
@@ -213,6 +221,16 @@ mod tests {
         // An object that changed so that no disk can be made of it does not matter.
         std::fs::remove_dir_all(directory.path().join("config-map/settings/..1")).unwrap();
         assert_eq!(made(directory.path(), &sizes, true), [blank(6144), blank(4096)]);
+    }
+
+    #[test]
+    fn disks_that_no_handler_has_sent_are_made_of_their_objects() {
+        let directory = tempfile::tempdir().unwrap();
+        let sizes = vmi(&json!({"settings": 6144, "seed": 4096}));
+        let disks = made_with(directory.path(), &sizes, true, false);
+        let (image, written) = (&disks[0], &disks[1]);
+        assert!(image.0.iter().any(|byte| *byte != 0) && !image.1, "the guest only reads it");
+        assert_eq!(*written, (vec![0_u8; 4096], true));
     }
 
     #[test]

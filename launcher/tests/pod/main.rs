@@ -169,7 +169,7 @@ fn vmi() -> Value {
 }
 
 fn sync(revision: i64) -> tonic::Request<SyncRequest> {
-    let facts = Facts { allow_emulation: true, ..Facts::default() };
+    let facts = Facts { allow_emulation: true, tells_images: true, ..Facts::default() };
     let vmi = vmi().to_string().into_bytes();
     let sync =
         SyncRequest { revision, spec_hash: "x".into(), vmi, facts: Some(facts), ..SyncRequest::default() };

@@ -92,7 +92,7 @@ impl Session {
         }
         self.launcher.give(revision(vmi), &descriptors).await?;
         let (interfaces, told) = prepared.into_values().unzip();
-        let facts = Facts { interfaces: told, allow_emulation: pod.allow_emulation };
+        let facts = Facts { interfaces: told, allow_emulation: pod.allow_emulation, tells_images: true };
         if self.made.as_ref().is_some_and(|made| made.facts != facts) {
             // The launcher gets the changed facts with the specification.
             self.synced = None;
