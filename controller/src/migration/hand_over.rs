@@ -4,6 +4,7 @@ use super::action::{Action, Plan};
 use super::observed::Observed;
 use super::status::SUCCESSFUL_HAND_OVER;
 use crate::merge;
+use crate::vmi::overhead;
 use barevirt_api::firmware::STATE_VOLUME;
 use barevirt_api::hotplug::UID_SEPARATOR;
 use barevirt_api::names::MIGRATION_TARGET_NODE_LABEL;
@@ -42,6 +43,7 @@ pub(super) fn hand_over(
         migration_configuration: Some(effective.configuration.clone()),
         migration_policy_name: effective.policy.clone(),
         target_attachment_pod_uid: attachments.clone(),
+        target_memory_overhead: overhead::of_pod(pod),
         source_persistent_state_pvc_name: kept_on(&own).map(str::to_owned),
         target_persistent_state_pvc_name: state_claim(pod).map(str::to_owned),
         source_state: Some(VirtualMachineInstanceMigrationSourceState {

@@ -40,6 +40,7 @@ mod networks;
 mod observe;
 mod observed;
 pub(crate) mod others;
+pub(crate) mod overhead;
 mod places;
 mod plan;
 mod progress;

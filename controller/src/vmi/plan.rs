@@ -12,6 +12,7 @@ use super::moving;
 use super::networks;
 use super::observed::Observed;
 use super::others::is_moving;
+use super::overhead;
 use super::progress::{runs, stuck_container, unschedulable};
 use super::proof;
 use super::reach;
@@ -352,6 +353,7 @@ fn hand_over(observed: &Observed, pod: &Pod, node: &str) -> Plan {
     networks::note(vmi, pod, &mut status.interfaces);
     status.active_pods = [(pod.uid().unwrap_or_default(), node.to_owned())].into();
     status.qos_class = pod.status.as_ref().and_then(|status| status.qos_class.clone());
+    overhead::note(&mut status, overhead::of_pod(pod));
     status.launcher_container_image_version = pod
         .spec
         .as_ref()

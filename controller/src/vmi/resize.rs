@@ -6,12 +6,13 @@
 //! ```
 //!
 //! The pod always has the resources for what is wanted and for what the guest has, whichever is more: one formula serves
-//! both directions ([`held`]). If the cluster or the node cannot resize, the condition becomes False, the pod gets its
+//! both directions ([`sized`]). If the cluster or the node cannot resize, the condition becomes False, the pod gets its
 //! former resources back, and the machine reports that it has to be restarted.
 
 use super::action::{Action, Plan};
 use super::instance_end::bounded;
 use super::observed::Observed;
+use super::overhead;
 use super::status::status_patch;
 use barevirt_api::names::{
     COMPUTE_CONTAINER, CONDITION_HOT_MEMORY_CHANGE, CONDITION_HOT_VCPU_CHANGE, REASON_POD_RESIZE_DEFERRED,
@@ -107,9 +108,11 @@ pub(super) fn plan(observed: &Observed, pod: &Pod) -> Plan {
             _ => {}
         }
     }
-    let Some(target) = self::held(observed, held) else { return Plan::default() };
+    let Some(sized) = sized(vmi, held) else { return Plan::default() };
     let Some(has) = asked_of(pod) else { return Plan::default() };
-    let target = like(&target, has);
+    let settings = &observed.config.settings;
+    let target = like(&sizing::pod_resources(&sized, settings), has);
+    let under_way_before = status.conditions.len();
     let mut plan = Plan::default();
     let mut resize = None;
     if !same(&target, has) {
@@ -134,6 +137,10 @@ pub(super) fn plan(observed: &Observed, pod: &Pod) -> Plan {
                 merge_condition(&mut status.conditions, Condition { type_: type_.to_owned(), ..next }, &now);
                 plan.again = again.or(plan.again);
             }
+        }
+        if status.conditions.len() < under_way_before {
+            let bytes = sizing::overhead_bytes(&sized, settings);
+            overhead::note(&mut status, Some(quantity::from_bytes(bytes)));
         }
     }
     // The condition is written first, so that a change of the pod can be explained. The pod is changed at the next look.
@@ -207,9 +214,9 @@ fn pod_condition(pod: &Pod, type_: &str) -> Option<(String, String)> {
     Some((found.reason.clone().unwrap_or_default(), found.message.clone().unwrap_or_default()))
 }
 
-/// The pod's resources for this number of sockets and this much memory: the formula of its creation.
-fn held(observed: &Observed, [sockets, memory]: [u64; 2]) -> Option<ResourceRequirements> {
-    let mut vmi = observed.vmi.clone();
+/// The instance with this number of sockets and this much memory: its pod is sized by the formula of its creation.
+fn sized(vmi: &VirtualMachineInstance, [sockets, memory]: [u64; 2]) -> Option<ValidVmi> {
+    let mut vmi = vmi.clone();
     let before = sizing::guest_memory_bytes(&vmi.spec)?;
     let domain = &mut vmi.spec.domain;
     if let Some(cpu) = &mut domain.cpu {
@@ -224,8 +231,7 @@ fn held(observed: &Observed, [sockets, memory]: [u64; 2]) -> Option<ResourceRequ
             sizing::move_given_memory(resources, before, memory);
         }
     }
-    let valid = ValidVmi::new(vmi).ok()?;
-    Some(sizing::pod_resources(&valid, &observed.config.settings))
+    ValidVmi::new(vmi).ok()
 }
 
 /// The resources of the launcher's container.

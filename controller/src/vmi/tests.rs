@@ -178,7 +178,10 @@ fn an_invalid_instance_is_told_why() {
 
 #[test]
 fn a_running_pod_is_handed_over_in_one_write() {
-    let plan = plan(&observed(vmi(json!({"phase": "Pending", "runtimeUser": 107})), Some(running())));
+    let mut pod = running();
+    pod.metadata.annotations =
+        Some([("kubevirt.io/memory-overhead-bytes".to_owned(), "104857600".to_owned())].into());
+    let plan = plan(&observed(vmi(json!({"phase": "Pending", "runtimeUser": 107})), Some(pod)));
     let body = patch_of(&plan);
     assert_eq!(
         body["metadata"],
@@ -188,6 +191,7 @@ fn a_running_pod_is_handed_over_in_one_write() {
     assert_eq!(status["phase"], "Scheduled");
     assert_eq!(status["nodeName"], "node01");
     assert_eq!(status["activePods"], json!({"p1": "node01"}));
+    assert_eq!(status["memory"], json!({"memoryOverhead": "100Mi"}));
     assert_eq!(status["runtimeUser"], Value::Null);
     assert!(plan.notes.is_empty());
 }

@@ -50,6 +50,12 @@ fn requests(namespace: &Namespace) -> Result<Value> {
     Ok(compute["resources"]["requests"].clone())
 }
 
+/// What the instance says of its pod's memory beside the guest's, in MiB.
+fn overhead(vmi: &Value) -> Result<u64> {
+    let said = vmi["status"]["memory"]["memoryOverhead"].as_str().context("an overhead")?;
+    said.strip_suffix("Mi").and_then(|number| number.parse().ok()).with_context(|| said.to_owned())
+}
+
 fn needs_no_restart(namespace: &Namespace) -> Result<()> {
     let vm = namespace.need("vm", "vm")?;
     ensure!(condition(&vm, "RestartRequired").is_none(), "{}", vm["status"]["conditions"]);
@@ -73,9 +79,11 @@ fn sockets_come_and_the_pod_grows_with_them(namespace: &Namespace) -> Result<()>
     let vmi = namespace.need("vmi", "vm")?;
     ensure!(vmi["spec"]["domain"]["cpu"]["maxSockets"] == 4, "{}", vmi["spec"]["domain"]["cpu"]);
     let (before, uid) = (requests(namespace)?, vmi["metadata"]["uid"].clone());
+    let small = overhead(&vmi)?;
     set_sockets(namespace, 2)?;
     let vmi = wait_sockets(namespace, 2)?;
     ensure!(vmi["metadata"]["uid"] == uid, "another instance");
+    ensure!(overhead(&vmi)? > small, "{small} {}", vmi["status"]["memory"]);
     let after = requests(namespace)?;
     ensure!(before["cpu"] == "100m" && after["cpu"] == "200m", "{before} {after}");
     Ok(())

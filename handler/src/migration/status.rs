@@ -122,6 +122,7 @@ pub fn target(vmi: &VirtualMachineInstance, seen: Target<'_>, now: &Time) -> Vir
         Condition::remove(&mut status.conditions, CONDITION_POST_COPY_RECOVERY);
         settle_volumes(&mut status);
         settle_state(&mut status);
+        settle_overhead(&mut status);
     } else if matches!(phase, Phase::Succeeded | Phase::Failed) {
         // Only the launcher's own last report shows that the guest never ran here. If it ends without one,
         // the controller decides.
@@ -184,6 +185,13 @@ fn settle_state(status: &mut VirtualMachineInstanceStatus) {
     if let Some(info) = told.and_then(|told| told.persistent_volume_claim_info.as_mut()) {
         info.claim_name = Some(claim);
     }
+}
+
+/// The guest is in the target's pod, which was made with an overhead of its own.
+fn settle_overhead(status: &mut VirtualMachineInstanceStatus) {
+    let state = status.migration_state.as_ref();
+    let Some(overhead) = state.and_then(|state| state.target_memory_overhead.clone()) else { return };
+    status.memory.get_or_insert_default().memory_overhead = Some(overhead);
 }
 
 #[cfg(test)]

@@ -25,7 +25,10 @@ fn a_pod_with_other_claims_than_its_instance_gets_no_guest() {
 fn a_pod_that_runs_is_handed_over_in_one_patch() {
     let former = json!({"status": {"migrationState": {"migrationUid": "m0", "completed": true, "failed": true,
         "sourcePod": "s", "endTimestamp": text(NOW - 99), "failureReason": "x"}}});
-    let plan = plan(&observed(migration(in_phase("Scheduling")), Some(vmi(former)), Some(runs())));
+    let mut pod = runs();
+    pod.metadata.annotations =
+        Some([("kubevirt.io/memory-overhead-bytes".to_owned(), "104857600".to_owned())].into());
+    let plan = plan(&observed(migration(in_phase("Scheduling")), Some(vmi(former)), Some(pod)));
     let body = of_vmi(&plan);
     assert_eq!(body["metadata"]["resourceVersion"], "7");
     assert_eq!(body["metadata"]["labels"], json!({"kubevirt.io/migrationTargetNodeName": "b"}));
@@ -36,6 +39,7 @@ fn a_pod_that_runs_is_handed_over_in_one_patch() {
         ("sourceNode", "a"),
         ("targetNode", "b"),
         ("targetPod", &target_name("web", "m1")),
+        ("targetMemoryOverhead", "100Mi"),
     ] {
         assert_eq!(state[field], value);
     }

@@ -119,6 +119,11 @@ fn the_pod_grows_before_the_guest() {
     assert_eq!(plan(&observed(2, "1Gi", ONE, granted.clone()), &resized).actions, []);
     let done = plan(&observed(2, "1Gi", (2, "1Gi", "1Gi"), granted), &resized);
     assert_eq!(patched(&done), of("", "", ""));
+    // Both CPUs count.
+    let larger = ValidVmi::new(observed(2, "1Gi", ONE, json!([])).vmi).unwrap();
+    let bytes = sizing::overhead_bytes(&larger, &Settings::default());
+    let [Action::Patch(body)] = done.actions.as_slice() else { panic!("{done:?}") };
+    assert_eq!(body["status"]["memory"], json!({"memoryOverhead": quantity::from_bytes(bytes).0}));
 }
 
 #[test]

@@ -143,8 +143,13 @@ fn the_target_says_where_it_is_and_takes_over_in_one_write() {
         let status = by_target(&none, Some(&launcher(stage, Phase::Starting)));
         assert_eq!(Some(status), vmi(&none).status);
     }
-    let arrived = by_target(&none, Some(&launcher(Stage::Arrived, Phase::Running)));
+    let handed = json!({"targetMemoryOverhead": "98Mi"});
+    let before = by_target(&handed, Some(&launcher(Stage::Received, Phase::Starting)));
+    assert_eq!(before.memory, None);
+    let arrived = by_target(&handed, Some(&launcher(Stage::Arrived, Phase::Running)));
     assert_eq!(arrived.node_name.as_deref(), Some("b"));
+    let memory = arrived.memory.as_ref().and_then(|memory| memory.memory_overhead.as_ref());
+    assert_eq!(memory.map(|overhead| overhead.0.as_str()), Some("98Mi"));
     let state = arrived.migration_state.unwrap();
     assert_eq!(
         (state.completed, state.failed, state.target_node_domain_detected),
