@@ -20,6 +20,10 @@ pub const VM_NAME_LABEL: &str = "vm.kubevirt.io/name";
 pub const VMI_ID_LABEL: &str = "vmi.kubevirt.io/id";
 /// Label on instances: node whose handler looks after them.
 pub const NODE_NAME_LABEL: &str = "kubevirt.io/nodeName";
+/// Label on instances: how much their launcher logs, instead of what the installation says. KubeVirt's.
+pub const LOG_VERBOSITY_LABEL: &str = "logVerbosity";
+/// Label on instances, "true" in any case: their launcher logs everything. KubeVirt's.
+pub const DEBUG_LOGS_LABEL: &str = "debugLogs";
 /// Label on instances: their launcher is not of the installed version.
 pub const OUTDATED_LAUNCHER_LABEL: &str = "kubevirt.io/outdatedLauncherImage";
 /// Annotation on launcher pods: name of the instance.

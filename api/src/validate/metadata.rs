@@ -1,9 +1,11 @@
-//! Labels that control our components, which users may not set, and annotations that request features that do
-//! not exist yet.
+//! Labels that control our components, which users may not set or which have to be numbers, and annotations that
+//! request features that do not exist yet.
 
 use super::{Cause, Path, Requester, gated};
 use crate::gates::Gates;
 use crate::names;
+use crate::settings::VERBOSITY_LIMIT;
+use crate::syntax::quoted;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use std::collections::BTreeMap;
 
@@ -46,5 +48,41 @@ pub(super) fn validate(
             ),
         ));
     }
+    verbosity(path, metadata.labels.as_ref(), causes);
     gated::annotations(path, metadata.annotations.as_ref(), gates, causes);
+}
+
+/// How much a launcher is to log. KubeVirt accepts any text, and makes no pod where it is no number.
+fn verbosity(path: &Path, labels: Option<&BTreeMap<String, String>>, causes: &mut Vec<Cause>) {
+    let level = labels.and_then(|labels| labels.get(names::LOG_VERBOSITY_LABEL));
+    if let Some(level) = level.filter(|level| level.parse::<u32>().is_err()) {
+        let field = path.child(&format!("labels[{}]", names::LOG_VERBOSITY_LABEL));
+        let message =
+            format!("{field} is {}, and has to be a number from 0 to {VERBOSITY_LIMIT}", quoted(level));
+        causes.push(Cause::invalid(&field, message));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_level_of_the_log_is_a_number() {
+        let causes = |level: &str| {
+            let labels = [(names::LOG_VERBOSITY_LABEL.to_owned(), level.to_owned())].into();
+            let metadata = ObjectMeta { labels: Some(labels), ..ObjectMeta::default() };
+            let mut causes = Vec::new();
+            validate(&Path::new("metadata"), &metadata, Requester::User, &Gates::default(), &mut causes);
+            causes
+        };
+        for right in ["0", "2", "10"] {
+            assert_eq!(causes(right), [], "{right}");
+        }
+        for wrong in ["", "high", "-1"] {
+            let found = causes(wrong);
+            assert_eq!(found.len(), 1, "{wrong}");
+            assert_eq!(found[0].field, "metadata.labels[logVerbosity]");
+        }
+    }
 }

@@ -44,6 +44,7 @@ pub mod state;
 pub mod target;
 #[cfg(test)]
 mod tests;
+mod verbosity;
 
 pub(crate) use self::parts::unprivileged;
 use self::parts::{
@@ -59,7 +60,7 @@ use barevirt_api::names::{
     NODE_NAME_LABEL, OUTDATED_LAUNCHER_LABEL, VM_NAME_LABEL, VMI_ID_LABEL, vmi_id,
 };
 use barevirt_api::object_volume;
-use barevirt_api::settings::{Component, NodeDisk, Smbios};
+use barevirt_api::settings::{NodeDisk, Smbios};
 use barevirt_api::sizing;
 use barevirt_api::valid::ValidVmi;
 use k8s_openapi::api::core::v1::{
@@ -265,14 +266,7 @@ fn compute(vmi: &ValidVmi, config: &Config, disk_mounts: Vec<VolumeMount>) -> Co
     if wants_metrics(vmi) {
         env.push(downward("NODE_NAME", "spec.nodeName"));
     }
-    // The pod's node, which may have its own level, is not known yet; KubeVirt's launchers get no node's level either.
-    if let Some(level) = settings.verbosity.of(Component::Launcher, "") {
-        env.push(EnvVar {
-            name: "VIRT_LAUNCHER_LOG_VERBOSITY".to_owned(),
-            value: Some(level.to_string()),
-            value_from: None,
-        });
-    }
+    env.extend(verbosity::variable(vmi, config));
     let mut mounts = vec![
         mount("sockets", "/var/run/kubevirt/sockets"),
         mount("private", "/var/run/kubevirt-private"),
