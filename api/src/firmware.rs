@@ -1,7 +1,10 @@
 //! What a specification asks of the machine's firmware and its TPM, defaults applied. Pure.
 
+use crate::names::IGNITION_ANNOTATION;
 use crate::object_volume::{self, ObjectVolume};
-use crate::v1::{Efi, FeatureState, KernelBoot, KernelBootContainer, VirtualMachineInstanceSpec};
+use crate::v1::{
+    Efi, FeatureState, KernelBoot, KernelBootContainer, VirtualMachineInstance, VirtualMachineInstanceSpec,
+};
 
 /// Name under which the container of a kernel boot passes the kernel to the launcher. No volume can have this name.
 pub const KERNEL_FILE: &str = "kernel-boot/kernel";
@@ -68,6 +71,12 @@ pub fn acpi_tables(spec: &VirtualMachineInstanceSpec) -> impl Iterator<Item = Ac
         let volume = spec.volumes.iter().find(|volume| Some(&volume.name) == name)?;
         Some(AcpiTable { field, signature, key, volume: object_volume::of(volume)? })
     })
+}
+
+/// What Ignition is to do in the guest; KubeVirt has an annotation for it, and no field.
+pub fn ignition(vmi: &VirtualMachineInstance) -> Option<&str> {
+    let given = vmi.metadata.annotations.as_ref()?.get(IGNITION_ANNOTATION)?;
+    Some(given.as_str()).filter(|given| !given.is_empty())
 }
 
 /// Whether there is a TPM.

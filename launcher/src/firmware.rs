@@ -1,13 +1,16 @@
 //! Prepares what a machine starts with: the flash of UEFI, the kernel of a kernel boot, and the TPM process
 //! beside QEMU.
 
+use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
 
 use barevirt_api::firmware;
 use barevirt_api::valid::ValidVmi;
 use barevirt_machine::{FdSet, FdSetMember, FileSource, FirmwareFacts, Flash};
+use nix::sys::memfd::{MFdFlags, memfd_create};
 
 use crate::acpi_table::{self, AcpiTableError};
 use crate::descriptors::Descriptors;
@@ -34,6 +37,9 @@ pub enum FirmwareError {
         /// The error.
         source: AcpiTableError,
     },
+    /// What Ignition is to do cannot be passed on.
+    #[error("metadata.annotations: cannot pass on the data for Ignition: {0}")]
+    Ignition(io::Error),
     /// There is no kernel.
     #[error("spec.domain.firmware.kernelBoot: no kernel was given")]
     NoKernel,
@@ -115,6 +121,9 @@ pub fn prepare(
         let open = open.map_err(|source| FirmwareError::AcpiTable { field: table.field, source })?;
         prepared.facts.acpi_tables.push(name(open));
     }
+    if let Some(data) = firmware::ignition(vmi.vmi()) {
+        prepared.facts.ignition = Some(name(ignition(data).map_err(FirmwareError::Ignition)?));
+    }
     if firmware::tpm(spec) {
         let kept = firmware::persistent_tpm(spec);
         let (command, socket) = tpm(installation, kept).map_err(FirmwareError::Tpm)?;
@@ -122,6 +131,13 @@ pub fn prepare(
         prepared.tpm = Some(command);
     }
     Ok(prepared)
+}
+
+/// A file in memory with what Ignition is to do.
+fn ignition(data: &str) -> io::Result<OwnedFd> {
+    let memory = memfd_create(c"ignition", MFdFlags::MFD_CLOEXEC)?;
+    File::from(memory.try_clone()?).write_all_at(data.as_bytes(), 0)?;
+    Ok(memory)
 }
 
 /// The lock file in swtpm's directory.
@@ -154,4 +170,18 @@ fn tpm(installation: &Installation, kept: bool) -> io::Result<(Command, OwnedFd)
         domain: None,
     };
     Ok((command, theirs.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read as _;
+
+    #[test]
+    fn the_data_for_ignition_is_read_from_its_beginning() {
+        let data = r#"{"ignition": {"version": "3.4.0"}}"#;
+        let mut read = String::new();
+        File::from(ignition(data).unwrap()).read_to_string(&mut read).unwrap();
+        assert_eq!(read, data);
+    }
 }

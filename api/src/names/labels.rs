@@ -75,6 +75,8 @@ pub const MOVES_WITH_BRIDGE_ANNOTATION: &str = "kubevirt.io/allow-pod-bridge-net
 pub const NO_FREE_PAGES_ANNOTATION: &str = "kubevirt.io/free-page-reporting-disabled";
 /// Annotation of instances, "true" in any case: no PCI device has its memory above the guest's. KubeVirt's.
 pub const NO_PCI_HOLE64_ANNOTATION: &str = "kubevirt.io/disablePCIHole64";
+/// Annotation of instances: what Ignition, the first-boot program of CoreOS and others, is to do. KubeVirt's.
+pub const IGNITION_ANNOTATION: &str = "kubevirt.io/ignitiondata";
 /// Annotation on instances: probes by `guestAgentPing` succeed without asking the guest agent.
 pub const PAUSE_AGENT_PROBES_ANNOTATION: &str = "kubevirt.io/pause-guest-agent-probes";
 /// Label on a pool's machines and on their instances: revision of the pool that they were made from.

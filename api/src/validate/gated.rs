@@ -4,6 +4,7 @@
 use super::{Cause, Path};
 use crate::cause::without_indices;
 use crate::gates::Gates;
+use crate::names;
 use std::collections::BTreeMap;
 
 /// A field behind a gate.
@@ -107,17 +108,19 @@ const GATED: [Gated; 12] = [
     },
 ];
 
-/// Annotations behind a gate; the rest of the message names the annotation.
-const ANNOTATIONS: [(&str, &str, &str); 2] = [
+/// Annotations behind a gate, and whether what they request is built; the rest of the message names the annotation.
+const ANNOTATIONS: [(&str, &str, &str, bool); 2] = [
     (
-        "kubevirt.io/ignitiondata",
+        names::IGNITION_ANNOTATION,
         "ExperimentalIgnitionSupport",
         "ExperimentalIgnitionSupport feature gate is not enabled in kubevirt-config, invalid entry",
+        true,
     ),
     (
         "hooks.kubevirt.io/hookSidecars",
         "Sidecar",
         "sidecar feature gate is not enabled in kubevirt-config: Sidecar, invalid entry",
+        false,
     ),
 ];
 
@@ -141,24 +144,24 @@ pub(super) fn closed(path: &Path, gates: &Gates) -> Option<Cause> {
     Some(Cause::invalid(&field, gated.message))
 }
 
-/// Causes for annotations that request features that do not exist yet.
+/// Causes for annotations whose gate is off, or that request features that do not exist yet.
 pub(super) fn annotations(
     path: &Path,
     annotations: Option<&BTreeMap<String, String>>,
     gates: &Gates,
     causes: &mut Vec<Cause>,
 ) {
-    for (annotation, gate, message) in ANNOTATIONS {
+    for (annotation, gate, message, is_built) in ANNOTATIONS {
         if annotations.and_then(|annotations| annotations.get(annotation)).is_none_or(String::is_empty) {
             continue;
         }
         let field = path.child("annotations");
         let entry = field.child(annotation);
-        causes.push(if gates.is_on(gate) {
-            Cause::not_supported_yet(&field, annotation)
-        } else {
-            Cause::invalid(&field, format!("{message} {entry}"))
-        });
+        if !gates.is_on(gate) {
+            causes.push(Cause::invalid(&field, format!("{message} {entry}")));
+        } else if !is_built {
+            causes.push(Cause::not_supported_yet(&field, annotation));
+        }
     }
     let given =
         |name: &&str| annotations.and_then(|all| all.get(*name)).is_some_and(|value| value != "false");
@@ -175,7 +178,7 @@ mod tests {
     #[test]
     fn every_gate_is_one_of_kubevirts_and_named() {
         let fields = GATED.iter().map(|gated| (gated.gate, gated.message));
-        for (gate, message) in fields.chain(ANNOTATIONS.map(|(_, gate, message)| (gate, message))) {
+        for (gate, message) in fields.chain(ANNOTATIONS.map(|(_, gate, message, _)| (gate, message))) {
             assert!(GATES.iter().any(|(known, _)| *known == gate), "{gate}");
             assert!(message.contains(gate), "{message} names {gate}");
         }

@@ -51,6 +51,8 @@ pub fn parts(machine: &Machine) -> Vec<Part> {
     argv.0
 }
 
+/// Name under which Ignition looks for its data.
+const IGNITION: &str = "opt/com.coreos/config";
 /// Fields that describe the guest's memory.
 const MEMORY: [&str; 2] = ["spec.domain.memory", "spec.domain.resources"];
 
@@ -213,6 +215,10 @@ fn start(argv: &mut Arguments, firmware: &Firmware) {
                 argv.option(option, value);
             }
         }
+    }
+    if let Some(file) = &firmware.ignition {
+        argv.of("Ignition", &["metadata.annotations"]);
+        argv.option("-fw_cfg", Options::new().with("name", IGNITION).with("file", file).into_string());
     }
 }
 

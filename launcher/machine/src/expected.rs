@@ -203,6 +203,7 @@ fn firmware_facts(vmi: &ValidVmi, numbers: &mut Numbers, sets: &mut Vec<FdSet>) 
     }
     facts.acpi_tables =
         firmware::acpi_tables(spec).map(|_| format!("/proc/self/fd/{}", numbers.next())).collect();
+    facts.ignition = firmware::ignition(vmi.vmi()).map(|_| format!("/proc/self/fd/{}", numbers.next()));
     facts.tpm = firmware::tpm(spec).then(|| numbers.next());
     facts
 }

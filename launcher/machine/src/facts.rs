@@ -101,6 +101,8 @@ pub struct FirmwareFacts {
     pub initrd: Option<String>,
     /// Paths of additional ACPI tables.
     pub acpi_tables: Vec<String>,
+    /// Path of what Ignition is to do.
+    pub ignition: Option<String>,
     /// QEMU's end of the TPM's control channel.
     pub tpm: Option<Fd>,
 }

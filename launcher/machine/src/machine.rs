@@ -64,6 +64,8 @@ pub struct Firmware {
     pub kernel: Option<Kernel>,
     /// Paths of additional ACPI tables.
     pub acpi_tables: Vec<String>,
+    /// Path of what Ignition is to do.
+    pub ignition: Option<String>,
 }
 
 /// A kernel that is not on a disk.

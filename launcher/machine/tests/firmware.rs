@@ -49,6 +49,15 @@ fn kernel_boot_and_tpm() {
 }
 
 #[test]
+fn ignition_reads_its_data_from_the_machine() {
+    let vmi = manifest(include_str!("manifests/uefi.yaml"));
+    let firmware = FirmwareFacts { ignition: Some("/proc/self/fd/18".to_owned()), ..flash() };
+    let argv = argv(&plan(&vmi, &Facts { firmware, ..facts(&vmi) }).unwrap());
+    let pair = argv.windows(2).find(|pair| pair[0] == "-fw_cfg").unwrap();
+    assert_eq!(pair[1], "name=opt/com.coreos/config,file=/proc/self/fd/18");
+}
+
+#[test]
 fn missing_firmware_is_named() {
     for (text, expected) in [
         (

@@ -25,6 +25,7 @@ pub(super) fn plan(vmi: &ValidVmi, facts: &Facts) -> Result<Firmware, PlanError>
         flash,
         kernel: kernel(vmi, facts)?,
         acpi_tables: facts.firmware.acpi_tables.clone(),
+        ignition: facts.firmware.ignition.clone(),
     })
 }
 
