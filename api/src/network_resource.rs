@@ -1,5 +1,6 @@
 //! The resource of nodes that a network comes with: its definition names it, and a pod on the network asks for it.
 
+use crate::names::USERFAULTFD_RESOURCE;
 use crate::syntax::is_resource_name;
 use std::fmt::{Display, Formatter};
 use std::str::FromStr;
@@ -25,9 +26,10 @@ pub struct NetworkResource {
 pub struct NotNetworkResource(String);
 
 impl NetworkResource {
-    /// A network and its resource; `None` if pods cannot ask for a resource of this name.
+    /// A network and its resource; `None` if pods cannot ask for a resource of this name, or may not: users write definitions,
+    /// and virt-controller asks.
     pub fn new(network: &str, resource: &str) -> Option<Self> {
-        let good = !network.is_empty() && is_resource_name(resource);
+        let good = !network.is_empty() && is_resource_name(resource) && resource != USERFAULTFD_RESOURCE;
         good.then(|| Self { network: network.to_owned(), resource: resource.to_owned() })
     }
 }
@@ -51,11 +53,15 @@ impl FromStr for NetworkResource {
 mod tests {
     use super::*;
 
+    const USERFAULTFD: &str = "red=devices.kubevirt.io/userfaultfd";
+
     #[test]
     fn an_argument_names_a_network_and_its_resource() {
         let text = "red=intel.com/sriov_net-a";
         assert_eq!(text.parse::<NetworkResource>().unwrap().to_string(), text);
-        for wrong in ["", "red", "=a.b/c", "red=", "red=c", "red=a.b/c=d", "red=a.b/../c", "red=a b/c"] {
+        for wrong in
+            ["", "red", "=a.b/c", "red=", "red=c", "red=a.b/c=d", "red=a.b/../c", "red=a b/c", USERFAULTFD]
+        {
             assert!(wrong.parse::<NetworkResource>().is_err(), "{wrong}");
         }
     }

@@ -1,6 +1,7 @@
 //! Rules for memory: requests, limits and guest memory.
 
 use super::{Cause, CauseKind, Path};
+use crate::names::USERFAULTFD_RESOURCE;
 use crate::quantity::{self, QuantityError};
 use crate::syntax::quoted;
 use crate::v1::VirtualMachineInstanceSpec;
@@ -97,6 +98,12 @@ pub(super) fn validate(path: &Path, spec: &VirtualMachineInstanceSpec, causes: &
         for (name, quantity) in list.into_iter().flatten() {
             if name.starts_with("hugepages-") {
                 causes.push(Cause::not_supported_yet(&field.child(&quoted(name)), ""));
+            } else if name == USERFAULTFD_RESOURCE {
+                // Users may not make pods that ask for it: neither may virt-controller for them.
+                let field = field.child(name);
+                let message =
+                    format!("{field} is only for targets of migrations, which ask for it themselves");
+                causes.push(Cause::not_supported(&field, message));
             } else if name != "cpu" && name != "memory" {
                 not_negative(&field.child(&quoted(name)), Some(quantity), causes);
             }

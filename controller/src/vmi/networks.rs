@@ -45,6 +45,8 @@ const ATTACHES: Duration = Duration::from_secs(10);
 const PLUGS: Duration = Duration::from_secs(15);
 /// How often a missing object is looked at.
 pub(super) const INTERVAL: Duration = Duration::from_secs(10);
+/// At most this many characters of a definition's text are repeated in a message.
+const SHOWN: usize = 64;
 /// Group and version of definitions.
 const GROUP_VERSION: &str = "k8s.cni.cncf.io/v1";
 /// The gate under which another component adds the resources of definitions to pods.
@@ -59,6 +61,8 @@ pub(super) struct Definitions {
     no_such_kind: bool,
     /// SR-IOV networks whose definition names no resource, each with the definition.
     without_resource: Vec<(String, String)>,
+    /// Definitions that name something with which no network comes, each with what it names.
+    not_given: Vec<(String, String)>,
     /// Resources of nodes that come with the networks.
     pub(super) resources: Resources,
 }
@@ -130,26 +134,43 @@ pub(super) async fn observe(
 impl Definitions {
     /// Adds the resource of a definition for each of its uses. With `injects`, another component asks for it.
     fn add(&mut self, definition: &str, uses: &[Use], resource: Option<&str>, injects: bool) {
-        if let Some(resource) = resource.filter(|resource| !injects && !resource.is_empty()) {
-            self.resources.asked.extend(uses.iter().map(|_| resource.to_owned()));
-        }
-        for one in uses.iter().filter(|one| one.is_function) {
-            match resource.and_then(|resource| NetworkResource::new(&one.network, resource)) {
-                Some(card) => self.resources.of_cards.push(card),
-                None => self.without_resource.push((one.network.clone(), definition.to_owned())),
+        let named = resource.filter(|resource| !resource.is_empty());
+        for Use { network, is_function } in uses {
+            let given = named.and_then(|resource| NetworkResource::new(network, resource));
+            match (given, named) {
+                (Some(given), _) => {
+                    self.resources.asked.extend((!injects).then(|| given.resource.clone()));
+                    self.resources.of_cards.extend(is_function.then_some(given));
+                }
+                (None, _) if *is_function => {
+                    self.without_resource.push((network.clone(), definition.to_owned()));
+                }
+                (None, Some(resource)) if !injects => {
+                    let shown = resource.chars().take(SHOWN).collect();
+                    self.not_given.push((definition.to_owned(), shown));
+                }
+                (None, _) => {}
             }
         }
     }
 
     /// Why no pod can be made: a definition that is missing, in KubeVirt's words, or one that names no resource.
     pub(super) fn refusal(&self) -> Option<String> {
-        self.trouble().or_else(|| {
+        let lacks = || {
             let (network, definition) = self.without_resource.first()?;
             Some(format!(
                 "failed to render launch manifest: network {network} is for an SR-IOV card, and its network attachment \
                  definition {definition} has no annotation {RESOURCE_ANNOTATION} that names a resource of nodes"
             ))
-        })
+        };
+        let names = || {
+            let (definition, resource) = self.not_given.first()?;
+            Some(format!(
+                "failed to render launch manifest: the annotation {RESOURCE_ANNOTATION} of network attachment definition \
+                 {definition} names {resource:?}, which comes with no network"
+            ))
+        };
+        self.trouble().or_else(lacks).or_else(names)
     }
 
     /// The missing definition, in KubeVirt's words.

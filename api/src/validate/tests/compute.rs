@@ -20,6 +20,19 @@ fn memory_rules() {
     ]);
 }
 
+/// A policy lets only virt-controller make pods that ask for it, and virt-controller makes the pods of instances.
+#[test]
+fn no_instance_asks_for_userfaultfd() {
+    for list in ["requests", "limits"] {
+        let mut object = right();
+        object["spec"]["domain"]["resources"][list]["devices.kubevirt.io/userfaultfd"] = json!("1");
+        let causes = causes_of(&object);
+        let [cause] = causes.as_slice() else { panic!("{causes:#?}") };
+        assert_eq!(cause.field, format!("spec.domain.resources.{list}.devices.kubevirt.io/userfaultfd"));
+        assert!(cause.message.contains("only for targets of migrations"), "{cause}");
+    }
+}
+
 #[test]
 fn huge_page_rules() {
     let page = "spec.domain.memory.hugepages.pageSize";

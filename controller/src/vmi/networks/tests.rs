@@ -113,6 +113,25 @@ fn the_pod_asks_for_a_function_for_each_card_and_the_launcher_is_told_their_reso
     assert_eq!((injected.asked.len(), injected.of_cards.len()), (0, 2));
 }
 
+/// Users write definitions: what they may not ask for, and the pod's size, does not come with one.
+#[test]
+fn no_definition_brings_userfaultfd_or_changes_the_size_of_the_pod() {
+    for resource in ["devices.kubevirt.io/userfaultfd", "memory", "cpu"] {
+        let mut observed = observed(with_functions(), None);
+        for (definition, uses) in definitions(&with_functions(), &Bindings::default()) {
+            let named = if definition.name == "vf" { "a.b/vf" } else { resource };
+            observed.definitions.add(&definition.to_string(), &uses, Some(named), false);
+        }
+        assert!(!observed.definitions.resources.asked.iter().any(|asked| asked == resource), "{resource}");
+        let told = plan_of(&observed);
+        let condition = &patch_of(&told)["status"]["conditions"][0];
+        assert_eq!(condition["reason"], json!("FailedCreate"));
+        let expected = format!("of network attachment definition shop/blue names {resource:?}");
+        assert!(condition["message"].as_str().unwrap().contains(&expected), "{condition}");
+        assert_eq!(told.again, Some(INTERVAL));
+    }
+}
+
 #[test]
 fn a_definition_without_a_resource_is_told_before_there_is_a_pod() {
     for resource in [None, Some(""), Some("no resource")] {
