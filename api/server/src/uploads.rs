@@ -19,6 +19,7 @@ mod group;
 mod pod;
 mod proxy;
 mod route;
+mod seats;
 mod token;
 
 use std::sync::Arc;
@@ -29,7 +30,6 @@ use hyper::body::Incoming;
 use jiff::Timestamp;
 use rustls::pki_types::CertificateDer;
 use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
 
 use crate::answer::{self, Answer, Refusal};
 use crate::authorize;
@@ -38,22 +38,20 @@ use crate::route::NoRoute;
 use crate::state::State;
 use proxy::UploadMode;
 use route::Route;
-
-/// Uploads at the same time, in each replica. Each takes some hundred kilobytes.
-const MOST: usize = 64;
+use seats::Seats;
 
 /// Values that requests of this listener may use.
 #[derive(Debug)]
 pub struct Uploads {
     state: Arc<State>,
-    seats: Arc<Semaphore>,
+    seats: Seats,
 }
 
 impl Uploads {
     /// No upload is running.
     #[must_use]
     pub fn new(state: Arc<State>) -> Arc<Self> {
-        Arc::new(Uploads { state, seats: Arc::new(Semaphore::new(MOST)) })
+        Arc::new(Uploads { state, seats: Seats::default() })
     }
 }
 
@@ -150,9 +148,7 @@ impl Uploads {
         if request.method() == http::Method::HEAD {
             return Ok(answer::done());
         }
-        let seat = self.seats.clone().try_acquire_owned();
-        let seat =
-            seat.map_err(|_| Refusal::unavailable(format!("{MOST} uploads are under way: try again later")))?;
+        let seat = self.seats.take(namespace)?;
         let tls = self.state.certificates.to_handlers();
         let tls = tls.ok_or_else(|| Refusal::unavailable("there is no certificate for pods yet"))?;
         tokio::select! {

@@ -18,7 +18,6 @@ use rustls::crypto::WebPkiSupportedAlgorithms;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, Error as TlsError, SignatureScheme};
 use tokio::net::TcpStream;
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -58,7 +57,7 @@ impl UploadMode {
     }
 }
 
-/// Sends a request's body to the pod, and returns its answer. The permit is held until the last byte is sent.
+/// Sends a request's body to the pod, and returns its answer. The seat is held until the last byte is sent.
 ///
 /// 503 if the pod cannot be reached or disappears in the meantime.
 pub(super) async fn send(
@@ -66,7 +65,7 @@ pub(super) async fn send(
     server: &Server,
     mode: UploadMode,
     request: Request<Incoming>,
-    seat: OwnedSemaphorePermit,
+    seat: impl Send + 'static,
 ) -> Result<Answer, Refusal> {
     let lost =
         |why: &dyn std::fmt::Display| Refusal::unavailable(format!("cannot use the upload pod: {why}"));
