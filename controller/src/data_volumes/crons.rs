@@ -8,6 +8,7 @@ use crate::write::FIELD_MANAGER;
 use barevirt_api::cdi::{
     DataImportCron, DataImportCronStatus, DataSource, DataVolume, IMPORT_CRON_DEFINITION, IMPORT_CRON_LABEL,
 };
+use barevirt_api::validate::is_dns_subdomain;
 use barevirt_component::data_volumes;
 use barevirt_component::notes::Note;
 use barevirt_component::request::{Category, Error, call, call_opt};
@@ -79,9 +80,11 @@ async fn observe(cluster: &Cluster, namespace: &str, name: &str) -> Result<Optio
     let Some(cron) = found else { return Ok(None) };
     let sources: Api<DataSource> = Api::namespaced(client.clone(), namespace);
     let managed = &cron.spec.managed_data_source;
-    let data_source = match managed.as_str() {
-        "" => None,
-        managed => call_opt("get", || about("data source", managed), sources.get(managed)).await?,
+    // The plan refuses another one, which would become part of a request's path.
+    let is_name = is_dns_subdomain(managed);
+    let data_source = match is_name {
+        true => call_opt("get", || about("data source", managed), sources.get(managed)).await?,
+        false => None,
     };
     let manager = data_source.as_ref().and_then(|source| source.labels().get(IMPORT_CRON_LABEL).cloned());
     let rival = match manager.filter(|manager| !manager.is_empty() && manager != name) {
@@ -92,7 +95,7 @@ async fn observe(cluster: &Cluster, namespace: &str, name: &str) -> Result<Optio
         None => None,
     };
     let volumes: Api<DataVolume> = Api::namespaced(client.clone(), namespace);
-    let wanted = match desired(&cron).map(|digest| import_name(managed, digest)) {
+    let wanted = match desired(&cron).filter(|_| is_name).map(|digest| import_name(managed, digest)) {
         Some(wanted) => call_opt("get", || about("data volume", &wanted), volumes.get(&wanted)).await?,
         None => None,
     };

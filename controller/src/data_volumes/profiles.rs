@@ -3,7 +3,8 @@
 
 use crate::cluster::Cluster;
 use crate::write::FIELD_MANAGER;
-use barevirt_api::cdi::{DataVolume, STORAGE_PROFILE_DEFINITION, StorageProfile};
+use barevirt_api::cdi::{DataVolume, STORAGE_PROFILE_DEFINITION, StorageProfile, StorageSpec};
+use barevirt_api::validate::is_dns_subdomain;
 use barevirt_component::data_volumes;
 use barevirt_component::error::chain;
 use barevirt_component::request::{Error, call, call_opt};
@@ -106,12 +107,36 @@ pub(super) async fn of(
             (chosen.clone().or(usual), chosen)
         }
     };
-    // An explicitly empty class name means no class.
     let chosen = chosen.filter(|_| storage.storage_class_name.is_none());
-    let Some(class) = class.filter(|_| storage.storage_class_name.as_deref() != Some("")) else {
+    let Some(class) = looked_up(storage, class) else {
         return Ok(Profile::of(chosen, None, overhead.of_class(None)));
     };
     let profiles: Api<StorageProfile> = Api::all(cluster.client.clone());
     let found = call_opt("get", || format!("storage profile {class}"), profiles.get(&class)).await?;
     Ok(Profile::of(chosen, found, overhead.of_class(Some(&class))))
+}
+
+/// The class whose profile is looked up, if there can be one: users write the name, and it becomes part of a request's path.
+fn looked_up(storage: &StorageSpec, class: Option<String>) -> Option<String> {
+    // An explicitly empty class name means no class.
+    class.filter(|class| storage.storage_class_name.as_deref() != Some("") && is_dns_subdomain(class))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_no_class_has_is_not_looked_up() {
+        let asked = |name: &str| {
+            let storage = StorageSpec { storage_class_name: Some(name.to_owned()), ..StorageSpec::default() };
+            looked_up(&storage, Some(name.to_owned()))
+        };
+        assert_eq!(asked("fast.example"), Some("fast.example".to_owned()));
+        for wrong in ["", "/", "fast/status", "../storageprofiles/fast", "fast?x=y", "fast class"] {
+            assert_eq!(asked(wrong), None, "{wrong}");
+        }
+        let none = StorageSpec { storage_class_name: Some(String::new()), ..StorageSpec::default() };
+        assert_eq!(looked_up(&none, Some("usual".to_owned())), None);
+    }
 }

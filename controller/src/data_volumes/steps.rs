@@ -37,7 +37,7 @@ pub(super) async fn perform(cluster: &Cluster, place: &Place<'_>, step: Step) ->
             senders::introduce(cluster, (&namespace, &name), &certificate).await
         }
         Step::RemoveSender { namespace, name, uid } => {
-            senders::remove(cluster, (&namespace, &name), &uid).await
+            senders::remove(client, (&namespace, &name), &uid).await
         }
         Step::RemovePod(uid) => {
             let preconditions = Preconditions { uid: Some(uid), resource_version: None };

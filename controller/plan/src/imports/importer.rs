@@ -24,6 +24,7 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
+use serde::Serialize;
 
 /// Name of its container.
 pub(super) const CONTAINER: &str = "importer";
@@ -148,15 +149,21 @@ pub(super) fn pod(
 
 /// The job, and how its server is reached.
 fn environment(job: &Job, network: &Network) -> Vec<EnvVar> {
-    let variable =
-        |name: &str, value: String| EnvVar { name: name.to_owned(), value: Some(value), value_from: None };
-    let mut all = vec![variable(JOB, serde_json::to_string(job).unwrap_or_default())];
+    let mut all = vec![variable(JOB, job)];
     // The others reach no server, or only a pod of ours.
     let is_remote = matches!(job.source, Source::Http { .. } | Source::Registry { .. } | Source::S3 { .. });
     if is_remote && *network != Network::default() {
-        all.push(variable(NETWORK, serde_json::to_string(network).unwrap_or_default()));
+        all.push(variable(NETWORK, network));
     }
     all
+}
+
+/// An environment variable with this value. The kubelet replaces what looks like a reference to another variable, and `$$`:
+/// users' addresses and headers may have either, so that no `$` is left in the text.
+pub(super) fn variable(name: &str, value: &impl Serialize) -> EnvVar {
+    // Our own types always have a JSON form, and `$` is only in its strings.
+    let text = serde_json::to_string(value).unwrap_or_default().replace('$', r"\u0024");
+    EnvVar { name: name.to_owned(), value: Some(text), value_from: None }
 }
 
 fn metadata(data_volume: &DataVolume, restarts: i32) -> ObjectMeta {

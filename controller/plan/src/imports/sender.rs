@@ -17,14 +17,15 @@ use super::importer::{self, CONTAINER, SOURCE_VOLUME, mount, security};
 use super::job;
 use super::passed;
 use super::placement::placed;
+use crate::data_volumes::Place;
 use crate::pod::unprivileged;
-use barevirt_api::cdi::DataVolume;
+use barevirt_api::cdi::{DATA_VOLUME, DataVolume};
 use barevirt_import_job::copy::{
     KEYS, LONGEST_CERTIFICATE, MAKE_KEYS, RECEIVER, RECEIVER_FILE, SEND, SEND_PORT,
 };
 use barevirt_import_job::{JOB, Job, SOURCE, SOURCE_DEVICE, Source};
 use k8s_openapi::api::core::v1::{
-    Container, ContainerPort, DownwardAPIVolumeFile, DownwardAPIVolumeSource, EmptyDirVolumeSource, EnvVar,
+    Container, ContainerPort, DownwardAPIVolumeFile, DownwardAPIVolumeSource, EmptyDirVolumeSource,
     LocalObjectReference, ObjectFieldSelector, PersistentVolumeClaim, PersistentVolumeClaimVolumeSource, Pod,
     PodSpec, Volume, VolumeDevice,
 };
@@ -71,11 +72,13 @@ pub fn name(data_volume: &DataVolume) -> String {
     format!("{}-source-pod", data_volume.metadata.uid.as_deref().unwrap_or_default())
 }
 
-/// The DataVolume that a sender serves: namespace, name and UID.
+/// The DataVolume that a sender serves: namespace, name and UID. Users can make a pod that looks like a sender, and the names
+/// become part of a request's path.
 pub fn asked_by(sender: &Pod) -> Option<(String, String, String)> {
     let annotations = sender.annotations();
     let (namespace, name) = annotations.get(FOR_ANNOTATION)?.split_once('/')?;
-    Some((namespace.to_owned(), name.to_owned(), annotations.get(UID_ANNOTATION)?.clone()))
+    let Place { namespace, name } = Place::new(DATA_VOLUME, namespace, name).ok()?;
+    Some((namespace, name, annotations.get(UID_ANNOTATION)?.clone()))
 }
 
 fn sends_for(sender: &Pod, data_volume: &DataVolume) -> bool {
@@ -303,9 +306,7 @@ pub(super) fn receiver(
     spec.init_containers = Some(vec![keys_container(installation)]);
     spec.volumes.get_or_insert_default().push(keys_volume());
     for container in &mut spec.containers {
-        // Our own types always have a JSON form.
-        let text = serde_json::to_string(&job).unwrap_or_default();
-        container.env = Some(vec![EnvVar { name: JOB.to_owned(), value: Some(text), value_from: None }]);
+        container.env = Some(vec![importer::variable(JOB, &job)]);
         container.volume_mounts.get_or_insert_default().push(mount(KEYS_VOLUME, KEYS, true));
     }
     pod

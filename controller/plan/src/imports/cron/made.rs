@@ -7,6 +7,7 @@ use barevirt_api::cdi::{
     DataImportCron, DataSource, DataSourceSource, DataSourceSpec, DataVolume, DataVolumeSourcePvc,
     IMPORT_CRON_CLEANUP_LABEL, IMPORT_CRON_LABEL, LAST_USE_TIME, annotation,
 };
+use barevirt_api::validate::is_dns_subdomain;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
 use kube::ResourceExt;
 use serde_json::{Value, json};
@@ -46,6 +47,9 @@ pub(super) fn problem(cron: &DataImportCron) -> Option<String> {
     }
     if spec.managed_data_source.is_empty() {
         return Some("spec.managedDataSource must be given".to_owned());
+    }
+    if !is_dns_subdomain(&spec.managed_data_source) {
+        return Some("spec.managedDataSource is not the name of a DataSource".to_owned());
     }
     let volume = DataVolume::new("", template.clone());
     if is_archive(template) {

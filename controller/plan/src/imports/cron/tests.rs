@@ -442,11 +442,12 @@ type Change = fn(&mut Value);
 
 #[test]
 fn an_invalid_cron_is_reported_once() {
-    let change: [(&str, Change); 5] = [
+    let change: [(&str, Change); 6] = [
         ("metadata.name", |value| value["metadata"]["name"] = json!("x".repeat(64))),
         ("spec.template.spec.source", |value| {
             value["spec"]["template"]["spec"]["source"] = json!({ "pvc": { "name": "a", "namespace": "b" } });
         }),
+        ("spec.managedDataSource", |value| value["spec"]["managedDataSource"] = json!("fedora/status")),
         ("spec.schedule", |value| value["spec"]["schedule"] = json!("whenever you like it, please")),
         ("spec.schedule: it never comes", |value| value["spec"]["schedule"] = json!("0 0 30 2 *")),
         ("spec.template.spec.contentType", |value| {

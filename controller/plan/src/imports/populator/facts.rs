@@ -4,6 +4,7 @@ use super::super::claim::annotated;
 use super::super::facts::Event;
 use crate::data_volumes::status::SUCCEEDED;
 use barevirt_api::cdi::{DataVolume, VolumeCloneSource, VolumeImportSource, VolumeUploadSource};
+use barevirt_api::validate::is_dns_subdomain;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use serde_json::Value;
 use std::time::Duration;
@@ -53,7 +54,8 @@ pub struct Observed {
     pub volume: Option<PersistentVolume>,
 }
 
-/// The volume to look up: that of the DataVolume's claim once it is filled, else the one noted on the claim.
+/// The volume to look up: that of the DataVolume's claim once it is filled, else the one noted on the claim. Users can write both,
+/// and the name becomes part of a request's path.
 pub fn volume_name<'a>(
     claim: &'a PersistentVolumeClaim,
     prime: Option<&DataVolume>,
@@ -63,7 +65,7 @@ pub fn volume_name<'a>(
     let of_prime =
         prime_claim.filter(|_| filled).and_then(|claim| claim.spec.as_ref()?.volume_name.as_deref());
     let noted = || annotated(claim, VOLUME_ANNOTATION);
-    of_prime.or_else(noted).filter(|name| !name.is_empty())
+    of_prime.or_else(noted).filter(|name| is_dns_subdomain(name))
 }
 
 /// A step.

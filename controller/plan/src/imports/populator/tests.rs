@@ -264,6 +264,17 @@ fn a_filled_volume_becomes_the_claims() {
 }
 
 #[test]
+fn a_name_that_no_volume_has_is_not_looked_up() {
+    for wrong in ["", "/", "pv1/status", "../namespaces/ns/pods", "pv1?x=y", "pv 1"] {
+        let noted = claim(|claim| claim["metadata"]["annotations"][VOLUME_ANNOTATION] = json!(wrong));
+        assert_eq!(volume_name(&noted, None, None), None, "{wrong}");
+        let own = claim(|claim| claim["spec"]["volumeName"] = json!(wrong));
+        let done = prime(SUCCEEDED);
+        assert_eq!(volume_name(&claim(|_| {}), Some(&done), Some(&own)), None, "{wrong}");
+    }
+}
+
+#[test]
 fn a_volume_is_taken_only_from_the_claim_that_the_data_volume_owns() {
     let changed = |change: fn(&mut Value, &mut Value)| {
         let observed = filled();

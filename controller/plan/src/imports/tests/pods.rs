@@ -28,6 +28,18 @@ fn an_object_of_s3_is_asked_for_with_the_keys_of_its_secret() {
     assert!(text.contains(r#""secretName":"keys""#) && text.contains(r#""name":"ca""#), "{text}");
 }
 
+/// A kubelet would replace `$(HOSTNAME)`, and make one `$` of two.
+#[test]
+fn an_address_reaches_the_importer_as_it_was_written() {
+    let url = "https://images.example/a?name=$(IMPORT_JOB)&signature=a$$b$c";
+    let pod = pod(|value| value["spec"]["source"] = json!({ "http": { "url": url } }), false);
+    let text = pod.spec.unwrap().containers.remove(0).env.unwrap().remove(0).value.unwrap();
+    assert!(!text.contains('$'), "{text}");
+    let job: Job = serde_json::from_str(&text).unwrap();
+    let Source::Http { url: told, .. } = job.source else { panic!("{text}") };
+    assert_eq!(told, url);
+}
+
 #[test]
 fn a_pod_with_everything() {
     let pod = pod(

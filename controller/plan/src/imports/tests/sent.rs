@@ -96,6 +96,20 @@ fn a_claim_of_another_namespace_is_sent_and_nothing_is_left_there() {
 }
 
 #[test]
+fn a_pod_that_looks_like_a_sender_names_nothing_but_a_data_volume() {
+    let sender = |place: &str| -> Pod {
+        let annotations = json!({ "import.barevirt.dev/for": place, "import.barevirt.dev/for-uid": UID });
+        serde_json::from_value(json!({ "metadata": { "annotations": annotations } })).unwrap()
+    };
+    assert!(asked_by(&sender("ns/root")).is_some());
+    for wrong in
+        ["", "ns", "ns/", "/root", "ns/root/status", "ns/../../secrets/a", "ns/a?b=c", "ns/a b", "n.s/a"]
+    {
+        assert_eq!(asked_by(&sender(wrong)), None, "{wrong}");
+    }
+}
+
+#[test]
 fn a_class_that_waits_for_a_consumer_is_waited_for_as_with_an_image() {
     let mut world = far();
     world.claim_is("Pending");
