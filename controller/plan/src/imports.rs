@@ -120,7 +120,10 @@ pub fn plan(observed: &Observed, installation: &Installation) -> Plan {
             // `stage` has checked the same.
             Err(_) => return plan,
         },
-        Stage::Adoptable => plan.step = Some(Step::PatchClaim(claim::adoption(data_volume))),
+        Stage::Adoptable => {
+            let adopted = observed.claim.as_ref().map(|claim| claim::adoption(data_volume, claim));
+            plan.step = adopted.map(Step::PatchClaim);
+        }
         Stage::Ready => {
             let restarts = old.restart_count;
             let pod = observed.claim.as_ref().map(|claim| match source {
@@ -139,10 +142,10 @@ pub fn plan(observed: &Observed, installation: &Installation) -> Plan {
             (sender::Next::Make | sender::Next::Wait(_), _) => {}
         },
         Stage::Filled => {
-            let marked =
-                observed.claim.as_ref().is_some_and(|claim| is_filled(claim, &data_volume.name_any()));
+            let name = data_volume.name_any();
+            let unmarked = observed.claim.as_ref().filter(|claim| !is_filled(claim, &name));
             let preallocated = installation.preallocates(&data_volume.spec);
-            plan.step = (!marked).then(|| Step::PatchClaim(claim::mark(data_volume, preallocated)));
+            plan.step = unmarked.map(|claim| Step::PatchClaim(claim::mark(data_volume, claim, preallocated)));
             plan.after = removed_if_done();
             plan.last = sender::removal(data_volume, source);
         }

@@ -245,19 +245,30 @@ pub(super) fn is_block(claim: &PersistentVolumeClaim) -> bool {
     claim.spec.as_ref().and_then(|spec| spec.volume_mode.as_deref()) == Some(BLOCK)
 }
 
-/// The patch that gives an existing claim to the DataVolume, with its contents.
-pub(super) fn adoption(data_volume: &DataVolume) -> Value {
-    let annotations = BTreeMap::from(filled(data_volume));
-    json!({ "metadata": { "annotations": annotations, "ownerReferences": [owner(data_volume)] } })
+/// The patch that gives an existing claim to the DataVolume, with its contents. It is refused if the claim has changed, so that
+/// no other owner is overwritten.
+pub(super) fn adoption(data_volume: &DataVolume, claim: &PersistentVolumeClaim) -> Value {
+    let mut owners = claim.owner_references().to_vec();
+    owners.retain(|owner| Some(&owner.uid) != data_volume.metadata.uid.as_ref());
+    owners.push(owner(data_volume));
+    let mut patch = patch_of(claim, &BTreeMap::from(filled(data_volume)));
+    patch["metadata"]["ownerReferences"] = json!(owners);
+    patch
 }
 
-/// The patch that marks a claim as filled. `preallocated`: its space was reserved up front.
-pub(super) fn mark(data_volume: &DataVolume, preallocated: bool) -> Value {
+/// The patch that marks a claim as filled. It is refused if the claim has changed: another one may have its name.
+/// `preallocated`: its space was reserved up front.
+pub(super) fn mark(data_volume: &DataVolume, claim: &PersistentVolumeClaim, preallocated: bool) -> Value {
     let mut annotations = BTreeMap::from(filled(data_volume));
     if preallocated {
         annotations.insert(annotation::PREALLOCATED.to_owned(), "true".to_owned());
     }
-    json!({ "metadata": { "annotations": annotations } })
+    patch_of(claim, &annotations)
+}
+
+fn patch_of(claim: &PersistentVolumeClaim, annotations: &BTreeMap<String, String>) -> Value {
+    let ObjectMeta { uid, resource_version, .. } = &claim.metadata;
+    json!({ "metadata": { "uid": uid, "resourceVersion": resource_version, "annotations": annotations } })
 }
 
 /// The annotations of a claim that is filled.

@@ -194,7 +194,8 @@ fn a_filled_claim_says_whether_its_space_was_allocated_in_advance() {
     let marked = |preallocation: Value, usual: bool| {
         let data_volume = data_volume(|value| value["spec"]["preallocation"] = preallocation);
         let installation = Installation { preallocation: usual, ..installation() };
-        let mut patch = claim::mark(&data_volume, installation.preallocates(&data_volume.spec));
+        let preallocated = installation.preallocates(&data_volume.spec);
+        let mut patch = claim::mark(&data_volume, &PersistentVolumeClaim::default(), preallocated);
         patch["metadata"]["annotations"]["cdi.kubevirt.io/storage.preallocation"].take()
     };
     assert_eq!((marked(json!(true), false), marked(json!(null), true)), (json!("true"), json!("true")));

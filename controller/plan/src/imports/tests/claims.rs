@@ -95,3 +95,23 @@ fn the_claim_has_what_the_data_volume_says_of_itself() {
     assert_eq!(claim.annotations().keys().collect::<Vec<_>>(), ["a"]);
     assert_eq!(claim.owner_references()[0].kind, "DataVolume");
 }
+
+#[test]
+fn a_claim_that_has_changed_is_neither_taken_over_nor_marked() {
+    let adopts =
+        data_volume(|value| value["metadata"]["annotations"] = json!({ ADOPTION_ANNOTATION: "true" }));
+    let mut world = World::new(adopts);
+    let found = json!({ "metadata": { "name": "root", "uid": "c7", "resourceVersion": "7", "ownerReferences": [
+        { "apiVersion": "v1", "kind": "X", "name": "y", "uid": "another" }] } });
+    let found: PersistentVolumeClaim = serde_json::from_value(found).unwrap();
+    world.observed.claim = Some(found.clone());
+    let Some(Step::PatchClaim(adoption)) = plan(&world.observed, &installation()).step else { panic!() };
+    let mark = claim::mark(&world.observed.data_volume, &found, false);
+    // The API server refuses a patch of another version, or of another claim.
+    for patch in [&adoption, &mark] {
+        let metadata = &patch["metadata"];
+        assert_eq!((&metadata["uid"], &metadata["resourceVersion"]), (&json!("c7"), &json!("7")));
+    }
+    let owners = adoption["metadata"]["ownerReferences"].as_array().unwrap();
+    assert_eq!((&owners[0]["uid"], &owners[1]["uid"]), (&json!("another"), &json!(UID)));
+}
