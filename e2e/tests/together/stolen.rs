@@ -103,6 +103,7 @@ fn a_stolen_token_of_a_handler_changes_nothing_on_another_node() {
                 "modify owners",
             ),
             (json!({ "status": { "activePods": { "another": home } } }), "which pod a VMI runs in"),
+            (json!({ "status": { "selinuxContext": "a:b:c:s0-s0:c0.c1023" } }), "under which SELinux label"),
             (
                 json!({ "status": { "migrationState": { "targetNode": away } } }),
                 "not allowed to set target node",

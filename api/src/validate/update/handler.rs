@@ -3,7 +3,8 @@
 //!
 //! ```text
 //!   the instance is on its node:
-//!     status                   all but `nodeName`, `activePods` and the controller's fields of a migration
+//!     status                   all but `nodeName`, `activePods`, `selinuxContext` and the controller's fields of a
+//!                              migration
 //!     annotations              the PCI layout
 //!   a migration in progress moves it to the node:
 //!     status.migrationState    all but the controller's fields
@@ -97,6 +98,14 @@ pub fn handler_update(
     };
     if pods(old) != pods(new) {
         refuse("status.activePods", "virt-handler is not allowed to say which pod a VMI runs in");
+    }
+    let context = |vmi: &VirtualMachineInstance| vmi.status.as_ref()?.selinux_context.clone();
+    if context(old) != context(new) {
+        // The pod of a migration's target, on another node, gets its level.
+        refuse(
+            "status.selinuxContext",
+            "virt-handler is not allowed to say under which SELinux label a VMI runs",
+        );
     }
     causes
 }

@@ -2,7 +2,8 @@
 //!
 //! The same rules as virt-api's `validate::handler_update`, for when virt-api is down. The specification is critical: with
 //! it, a stolen token could bring any claim of the namespace to its node. Labels and owner references show the owner of an
-//! instance, finalizers show when it is gone, and `status.activePods` names the pod that counts as the launcher.
+//! instance, finalizers show when it is gone, `status.activePods` names the pod that counts as the launcher, and the level in
+//! `status.selinuxContext` is that of the pod to which a migration moves the guest.
 
 use barevirt_api::names::{NODE_NAME_LABEL, PCI_LAYOUT_ANNOTATION};
 use serde_json::{Value, json};
@@ -85,6 +86,10 @@ pub(super) fn validations() -> Vec<Value> {
             "object.?status.?activePods.orValue({}) == oldObject.?status.?activePods.orValue({})",
             "virt-handler is not allowed to say which pod a VMI runs in",
         ),
+        rule(
+            "object.?status.?selinuxContext.orValue('') == oldObject.?status.?selinuxContext.orValue('')",
+            "virt-handler is not allowed to say under which SELinux label a VMI runs",
+        ),
     ]
 }
 
@@ -146,6 +151,7 @@ mod tests {
             ("modify owners", "metadata.?ownerReferences"),
             ("modify finalizers", "metadata.?finalizers"),
             ("which pod a VMI runs in", "status.?activePods"),
+            ("under which SELinux label a VMI runs", "status.?selinuxContext"),
         ] {
             let expression = of(words);
             assert!(

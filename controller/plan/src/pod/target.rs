@@ -30,8 +30,6 @@ pub const JOB_NAME_ANNOTATION: &str = "kubevirt.io/migrationJobName";
 const HOSTNAME: &str = "kubernetes.io/hostname";
 /// CPU models that are the node's own.
 const OF_THE_HOST: [&str; 2] = ["host-model", "host-passthrough"];
-/// SELinux context where there is no SELinux.
-const NO_SELINUX: &str = "none";
 
 /// The name of the pod that a migration makes. It is derived from the migration's UID, so that there cannot be two.
 #[must_use]
@@ -217,10 +215,21 @@ fn pinned(image: &str, id: &str) -> Option<String> {
     (!repository.is_empty()).then(|| format!("{repository}@{digest}"))
 }
 
-/// `s0:c1,c2` of `system_u:object_r:container_file_t:s0:c1,c2`.
+/// `s0:c1,c2` of `system_u:object_r:container_file_t:s0:c1,c2`. Only a level of one container: with a wider one the pod could
+/// open the files of others.
 fn selinux_level(context: &str) -> Option<&str> {
-    let level = context.splitn(4, ':').nth(3).filter(|level| !level.is_empty());
-    level.filter(|_| context != NO_SELINUX)
+    let level = context.splitn(4, ':').nth(3)?;
+    is_of_one_container(level).then_some(level)
+}
+
+/// Whether a level is a sensitivity with two categories, as container runtimes choose it.
+fn is_of_one_container(level: &str) -> bool {
+    let is = |text: &str, letter: char| {
+        let digits = text.strip_prefix(letter).unwrap_or_default();
+        (1..=4).contains(&digits.len()) && digits.bytes().all(|digit| digit.is_ascii_digit())
+    };
+    let parts = level.split_once(':').and_then(|(of, rest)| Some((of, rest.split_once(',')?)));
+    parts.is_some_and(|(of, (one, other))| is(of, 's') && is(one, 'c') && is(other, 'c') && one != other)
 }
 
 #[cfg(test)]

@@ -76,6 +76,9 @@ fn a_handler_changes_what_it_must_and_nothing_else() {
         assert_eq!(refused("a", &[("/status/activePods", pods.clone())]), ["status.activePods"], "{pods}");
         assert_eq!(refused("b", &[("/status/activePods", pods)]), ["status", "status.activePods"]);
     }
+    // The controller gives its level to a pod on another node, where it would open the files of all pods.
+    let wide = ("/status/selinuxContext", json!("system_u:object_r:container_file_t:s0-s0:c0.c1023"));
+    assert_eq!(refused("a", &[wide]), ["status.selinuxContext"]);
 }
 
 /// The handler on the target node may report the progress of the migration, but may not change the status of

@@ -194,3 +194,17 @@ fn it_goes_where_the_machine_type_is_that_the_guest_has() {
     assert_eq!(selector(json!({"machine": {"type": "pc-q35-10.0"}})), ["pc-q35-10.0", "q35"]);
     assert_eq!(selector(json!({})), ["q35"]);
 }
+
+/// Handlers write the status: none may have a pod of another node open the files of all others.
+#[test]
+fn it_gets_the_level_of_one_container_alone() {
+    let level = |context: &str| {
+        let vmi = valid(&json!({"domain": {}}), &json!({"selinuxContext": context}));
+        target(&vmi, json!({}), &[], json!({}))["spec"]["securityContext"]["seLinuxOptions"]["level"].clone()
+    };
+    assert_eq!(level("system_u:object_r:container_file_t:s0:c1,c2"), "s0:c1,c2");
+    for other in ["none", "", "s0", "s0:c1", "s0:c1,c1", "s0:c1.c9", "s0:c1,c2,c3", "s0-s0:c0.c1023"] {
+        let context = if other == "none" { other.to_owned() } else { format!("a:b:c:{other}") };
+        assert_eq!(level(&context), Value::Null, "{context}");
+    }
+}
