@@ -132,6 +132,9 @@ fn steps(
             "annotations": {OF_MIGRATION: null, REPLACES: moved.from},
         }});
         steps.push(Step::Patch(moved.to.clone(), body));
+    } else if to.labels().get(LABEL) != Some(&vmi.name_any()) {
+        // It is no claim that a migration made, or somebody took its label: no start would find it.
+        return vec![];
     }
     let Some(from) = from.filter(|from| {
         from.metadata.deletion_timestamp.is_none() && from.labels().get(LABEL) == Some(&vmi.name_any())
@@ -337,6 +340,8 @@ mod tests {
         }
         let moved = Moved { from: "old".to_owned(), to: "new".to_owned() };
         assert_eq!(steps(&instance, &moved, Some(&own()), None), []);
+        // The next start would find neither a claim that somebody made under the new name.
+        assert_eq!(steps(&instance, &moved, Some(&own()), Some(&claim("new", json!({})))), []);
     }
 
     #[test]

@@ -28,7 +28,7 @@ use barevirt_component::request::{call, call_opt};
 use barevirt_plan::migration::Limits;
 use k8s_openapi::api::core::v1::{ObjectReference, Pod};
 use kube::api::{Api, EvictParams, Patch, PatchParams};
-use kube::{Resource, ResourceExt};
+use kube::{Client, Resource, ResourceExt};
 use plan::{Instance, Observed, Plan, plan};
 use serde_json::json;
 use std::sync::Arc;
@@ -111,9 +111,7 @@ async fn apply(
     plan: Plan,
     batches: &mut Batches,
 ) -> Result<(), Error> {
-    for (instance, outdated) in &plan.label {
-        label(cluster, instance, *outdated).await?;
-    }
+    label_all(&cluster.client, &plan.label).await?;
     if let Some(outdated) = plan.outdated {
         OUTDATED.store(outdated, Ordering::Relaxed);
         report(cluster, kubevirt, outdated).await?;
@@ -148,8 +146,27 @@ async fn apply(
     Ok(())
 }
 
-async fn label(cluster: &Cluster, instance: &Instance, outdated: bool) -> Result<(), Error> {
-    let vmis: Api<VirtualMachineInstance> = Api::namespaced(cluster.client.clone(), &instance.namespace);
+/// Labels instances. Users write them, so one that cannot be labelled keeps none of the others, in other namespaces, from
+/// being counted, moved and evicted.
+async fn label_all(client: &Client, instances: &[(Instance, bool)]) -> Result<(), Error> {
+    let mut failures = Vec::new();
+    for (instance, outdated) in instances {
+        match label(client, instance, *outdated).await {
+            // Nobody would be answered.
+            Err(error @ Error::Deadline { .. }) => return Err(error),
+            Err(error) => failures.push((instance, error)),
+            Ok(()) => {}
+        }
+    }
+    if let Some((Instance { namespace, name, .. }, error)) = failures.first() {
+        let (count, why) = (failures.len(), error.message());
+        warn!(namespace, vmi = name, why, count, "instances cannot be labelled");
+    }
+    Ok(())
+}
+
+async fn label(client: &Client, instance: &Instance, outdated: bool) -> Result<(), Error> {
+    let vmis: Api<VirtualMachineInstance> = Api::namespaced(client.clone(), &instance.namespace);
     let patch = Patch::Merge(json!({"metadata": {
         "uid": instance.uid,
         "labels": {OUTDATED_LAUNCHER_LABEL: outdated.then_some("")},
@@ -231,6 +248,39 @@ fn reference(instance: &Instance) -> ObjectReference {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use http::{Request, Response};
+    use kube::client::Body;
+    use std::sync::Mutex;
+
+    fn instance(name: &str) -> Instance {
+        let vmi = json!({ "metadata": { "name": name, "namespace": "ns", "uid": name }, "spec": { "domain": { "devices": {} } } });
+        Instance::of(&serde_json::from_value(vmi).unwrap(), false).unwrap()
+    }
+
+    /// An API server that cannot write the instance `large`.
+    fn server(asked: Arc<Mutex<Vec<String>>>) -> Client {
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let name = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
+            let metadata = json!({ "name": name, "namespace": "ns" });
+            let answer = match name.as_str() {
+                "large" => json!({ "apiVersion": "v1", "kind": "Status", "status": "Failure", "code": 500 }),
+                _ => json!({ "apiVersion": "v1", "kind": "PartialObjectMetadata", "metadata": metadata }),
+            };
+            let code = if name == "large" { 500_u16 } else { 200 };
+            asked.lock().unwrap().push(name);
+            let answer = Response::builder().status(code).body(Body::from(answer.to_string().into_bytes()));
+            std::future::ready(answer)
+        });
+        Client::new(service, "default")
+    }
+
+    #[tokio::test]
+    async fn an_instance_that_cannot_be_labelled_keeps_no_other_from_it() {
+        let asked = Arc::new(Mutex::new(vec![]));
+        let wanted = ["large", "web"].map(|name| (instance(name), true));
+        label_all(&server(asked.clone()), &wanted).await.unwrap();
+        assert_eq!(*asked.lock().unwrap(), ["large", "web"]);
+    }
 
     #[test]
     fn settled_is_one_whole_version() {
