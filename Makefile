@@ -269,7 +269,7 @@ cluster-load: ## IMAGES="a.tar b.tar": loads OCI archives into every node
 	@cluster-up/load.sh $(IMAGES)
 
 .PHONY: cluster-addons
-cluster-addons: deps ## ADDONS="block rwx registry http s3 proxy prometheus": installs what only some tests need, see docs/test-bed.md
+cluster-addons: deps ## ADDONS="block rwx registry http s3 proxy prometheus policy": installs what only some tests need, see docs/test-bed.md
 	@cluster-up/addons.sh $(ADDONS)
 
 .PHONY: cluster-down
