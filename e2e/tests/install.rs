@@ -34,7 +34,7 @@ fn comes_back(arguments: &[&str]) -> Result<Value> {
 }
 
 #[test]
-fn the_kubevirt_tells_that_all_of_it_runs() {
+fn the_kubevirt_object_reports_that_everything_runs() {
     in_namespace("status", |_| {
         let _alone = alone();
         let kubevirt = wait_available()?;
@@ -225,7 +225,7 @@ fn an_operator_that_is_killed_while_it_works_goes_on() {
 
 /// The operator's pod is deleted again and again, while there is something to repair.
 #[test]
-fn an_operator_that_is_replaced_again_and_again_puts_everything_right() {
+fn an_operator_that_is_replaced_repeatedly_restores_everything() {
     in_namespace("replaceoperator", |_| {
         let _alone = alone();
         wait_available()?;
@@ -382,7 +382,7 @@ fn versions() -> Result<BTreeMap<String, String>> {
 }
 
 #[test]
-fn a_new_leader_writes_nothing_that_is_as_it_should_be() {
+fn a_new_leader_writes_only_what_has_to_change() {
     in_namespace("quiet", |_| {
         let _alone = alone();
         wait_available()?;
@@ -409,7 +409,7 @@ fn a_new_leader_writes_nothing_that_is_as_it_should_be() {
 
 /// A chart creates the definition and never changes it: the operator updates it to its version.
 #[test]
-fn a_new_leader_gives_kubevirts_their_fields_back() {
+fn a_new_leader_restores_the_definition_of_the_kubevirt_kind() {
     in_namespace("definition", |_| {
         let _alone = alone();
         wait_available()?;
@@ -428,7 +428,7 @@ fn a_new_leader_gives_kubevirts_their_fields_back() {
 }
 
 #[test]
-fn the_operator_tells_how_it_is() {
+fn the_operator_reports_its_health() {
     in_namespace("healthz", |_| {
         let _alone = alone();
         let pods = objects(&["pod", "-n", NAMESPACE, "-l", "kubevirt.io=virt-operator"])?;
@@ -454,7 +454,7 @@ fn the_operator_tells_how_it_is() {
 }
 
 #[test]
-fn virtctl_says_what_is_installed_and_leaves_it_as_it_is() {
+fn virtctl_reports_the_installation_and_applies_it_again_without_a_change() {
     in_namespace("virtctl-install", |_| {
         let _alone = alone();
         let status = wait_available()?["status"].clone();

@@ -126,7 +126,7 @@ fn is_labelled(vmi: &Value) -> bool {
 }
 
 #[test]
-fn a_guest_counts_through_an_update_and_the_way_back() {
+fn a_guest_runs_on_through_an_update_and_the_way_back() {
     in_namespace("upgrade", |namespace| {
         let _alone = alone();
         tag_images()?;
@@ -159,7 +159,7 @@ fn a_guest_counts_through_an_update_and_the_way_back() {
 }
 
 #[test]
-fn outdated_machines_are_started_anew_where_the_kubevirt_says_so() {
+fn outdated_machines_are_restarted_where_the_kubevirt_object_says_so() {
     in_namespace("evict", |namespace| {
         let _alone = alone();
         tag_images()?;
@@ -299,7 +299,7 @@ fn a_version_that_does_not_start_stays_on_one_node_and_is_taken_back() {
 }
 
 #[test]
-fn an_operator_that_is_killed_again_and_again_updates_all_the_same() {
+fn an_operator_that_is_killed_repeatedly_completes_the_update() {
     in_namespace("killupgrade", |_| {
         let _alone = alone();
         tag_images()?;

@@ -51,7 +51,7 @@ fn only_the_operator_is_left() -> Result<()> {
 }
 
 #[test]
-fn with_machines_and_leave_to_remove_them_everything_goes_and_comes_again() {
+fn everything_is_removed_with_the_machines_and_installed_again() {
     in_namespace("uninstall", |namespace| {
         let _alone = alone();
         let before = made()?;

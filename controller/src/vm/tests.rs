@@ -124,7 +124,7 @@ fn strategies_start_and_stop() {
 }
 
 #[test]
-fn a_receiver_waits_until_it_is_to_run_here() {
+fn a_receiver_waits_until_its_strategy_changes() {
     let machine = vm("WaitAsReceiver", json!({}));
     let Step::Start(mut waiting) = step(&machine, None) else { panic!("no start") };
     let annotation = "kubevirt.io/create-migration-target".to_owned();

@@ -291,7 +291,7 @@ fn a_link_goes_down_and_up_after_a_guest_has_moved_where_its_binding_plugin_says
 }
 
 #[test]
-fn a_file_of_the_node_is_a_disk_where_gate_and_namespace_let_it_be() {
+fn a_host_disk_needs_its_gate_and_a_privileged_namespace() {
     in_namespace("hostdisk", |namespace| {
         let _alone = alone();
         wait_available()?;

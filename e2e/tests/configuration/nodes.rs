@@ -31,7 +31,7 @@ impl Drop for Marked<'_> {
 }
 
 #[test]
-fn an_obsolete_model_is_on_no_node_and_a_host_of_it_takes_no_host_model() {
+fn nodes_do_not_offer_an_obsolete_model_and_take_no_host_model_if_it_is_their_own() {
     in_namespace("obsolete", |namespace| {
         let _alone = alone();
         wait_available()?;

@@ -82,7 +82,7 @@ fn a_machines_objects_are_shown_behind_their_gate() {
 }
 
 #[test]
-fn metrics_are_told_by_every_component() {
+fn every_component_exports_metrics() {
     in_namespace("metrics", |namespace| {
         let _alone = alone();
         wait_available()?;

@@ -74,7 +74,7 @@ fn a_changed_setting_reaches_every_component_without_a_restart() {
 }
 
 #[test]
-fn virtctl_sets_how_much_components_log_and_forgets_it_again() {
+fn virtctl_sets_and_resets_log_levels() {
     in_namespace("verbosity", |_| {
         let _alone = alone();
         wait_available()?;
@@ -162,7 +162,7 @@ impl Drop for Unguarded {
 }
 
 #[test]
-fn settings_that_slip_through_are_reported_and_the_last_good_ones_stay_in_force() {
+fn stored_invalid_settings_are_reported_and_the_last_good_ones_stay_in_force() {
     in_namespace("slipped", |namespace| {
         let _alone = alone();
         wait_available()?;

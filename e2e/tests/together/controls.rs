@@ -207,7 +207,7 @@ fn a_screenshot_is_a_picture_of_the_display() {
 }
 
 #[test]
-fn controls_of_what_does_not_run_say_so() {
+fn impossible_controls_are_refused_with_the_reason() {
     in_namespace("nocontrol", |namespace| {
         for command in [&["pause", "vmi", "nobody"][..], &["reset", "nobody"], &["guestosinfo", "nobody"]] {
             let refused = namespace.try_virtctl(command)?;

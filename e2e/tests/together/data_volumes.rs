@@ -57,7 +57,7 @@ fn failure(namespace: &Namespace) -> Result<String> {
 }
 
 #[test]
-fn a_machine_boots_from_what_its_template_was_filled_with_and_takes_it_along() {
+fn a_machine_boots_from_its_data_volume_which_is_deleted_with_it() {
     with_cdi("template", FillMode::AtOnce, |namespace| {
         namespace.apply(&imported("Always"))?;
         namespace.wait_status("vm", "Provisioning", SOON)?;
@@ -128,7 +128,7 @@ fn a_failed_data_volume_is_reported() {
 }
 
 #[test]
-fn without_cdi_a_machine_says_what_only_cdi_fills() {
+fn a_machine_reports_a_source_that_only_cdi_serves() {
     in_namespace("templatealone", |namespace| {
         let absent = Absent::alone()?;
         namespace

@@ -94,7 +94,7 @@ fn an_orphaned_instance_runs_on_and_the_machine_of_its_name_adopts_it() {
 }
 
 #[test]
-fn an_instance_deleted_by_force_is_made_anew_and_leaves_no_pod() {
+fn an_instance_deleted_by_force_is_made_again_and_leaves_no_pod() {
     in_namespace("delvmiforce", |namespace| {
         let first = uid(&run(namespace)?);
         let pod = name(&namespace.launcher("vm")?);

@@ -21,7 +21,7 @@ fn event_counts(namespace: &Namespace) -> Result<BTreeMap<String, u64>> {
 }
 
 #[test]
-fn each_step_of_a_run_is_told_once() {
+fn each_step_of_a_run_causes_one_event() {
     in_namespace("events", |namespace| {
         let mut manifest = guest::without_system(guest::instance("vm"));
         // An event warns about the strategy LiveMigrate of a guest that cannot move.

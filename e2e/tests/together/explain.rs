@@ -16,7 +16,7 @@ fn pending(namespace: &Namespace) -> Result<Vec<(String, String)>> {
 }
 
 #[test]
-fn a_change_is_told_before_it_is_made_and_while_it_waits() {
+fn diff_shows_a_change_before_it_is_made_and_while_it_is_pending() {
     in_namespace("explain", |namespace| {
         let mut machine = guest::without_system(guest::machine("vm", "Always"));
         guest::spec_of(&mut machine)["domain"]["cpu"] = json!({"sockets": 1, "cores": 1});

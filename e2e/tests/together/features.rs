@@ -222,7 +222,7 @@ fn an_unsupported_field_is_refused_by_name() {
 }
 
 #[test]
-fn pages_that_no_node_has_leave_the_instance_unscheduled_by_name() {
+fn an_instance_with_huge_pages_that_no_node_has_is_not_scheduled() {
     in_namespace("pages", |namespace| {
         let mut manifest = guest::instance("vm");
         manifest["spec"]["domain"]["memory"] = json!({ "guest": "66Mi", "hugepages": { "pageSize": "3Mi" } });

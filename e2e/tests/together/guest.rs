@@ -156,7 +156,7 @@ fn has_disks_that_hold_what_is_written(console: &mut Console) -> Result<()> {
 }
 
 #[test]
-fn a_console_of_nothing_is_refused_with_a_reason() {
+fn a_console_of_a_missing_instance_is_refused_with_the_reason() {
     in_namespace("noconsole", |namespace| {
         let mut console = Console::open(namespace, "nobody")?;
         let code = console.wait(SOON)?;

@@ -186,7 +186,7 @@ fn on_disc(console: &mut Console, expected: &str) -> Result<()> {
 }
 
 #[test]
-fn a_disc_is_inserted_exchanged_and_ejected_once_the_guest_lets_go() {
+fn a_disc_is_inserted_exchanged_and_ejected_once_the_guest_unlocks_the_tray() {
     without_cdi("plug-disc", |namespace| {
         for (name, size) in [("first", "16Mi"), ("second", "24Mi")] {
             let mut volume = data_volume(name, &json!({ "blank": {} }), size);

@@ -108,7 +108,7 @@ fn a_newer_image_of_a_registry_takes_the_place_of_the_former() {
 }
 
 #[test]
-fn a_source_that_cannot_be_looked_at_is_told() {
+fn a_source_that_cannot_be_polled_is_reported() {
     in_namespace("importcronsbad", |namespace| {
         let _absent = Absent::prepare()?;
         served(CRONS)?;

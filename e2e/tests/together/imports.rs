@@ -336,7 +336,7 @@ fn unsupported_import_sources_are_refused_by_field() {
 }
 
 #[test]
-fn a_cdi_that_comes_later_has_the_work_and_gives_it_back() {
+fn cdi_that_is_installed_later_takes_over_until_it_is_removed() {
     in_namespace("importsgiven", |namespace| {
         let absent = Absent::alone()?;
         namespace.apply(&data_volume("before", &json!({ "blank": {} }), "16Mi"))?;

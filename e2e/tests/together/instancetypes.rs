@@ -95,7 +95,7 @@ fn a_field_that_both_decide_is_refused_by_its_path() {
 }
 
 #[test]
-fn a_machine_starts_again_as_it_was() {
+fn a_restarted_machine_keeps_its_copy_of_the_instance_type() {
     in_namespace("copies", |namespace| {
         prepare(namespace)?;
         namespace.apply(&guest::without_system(machine("vm", "Halted")))?;
@@ -134,7 +134,7 @@ fn a_machine_starts_again_as_it_was() {
 }
 
 #[test]
-fn an_instance_type_may_come_back() {
+fn a_machine_starts_once_its_missing_instance_type_exists() {
     in_namespace("gone", |namespace| {
         prepare(namespace)?;
         namespace.apply(&guest::without_system(machine("vm", "Halted")))?;

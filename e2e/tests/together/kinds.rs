@@ -143,7 +143,7 @@ fn an_unknown_field_of_any_kind_is_named() {
 }
 
 #[test]
-fn an_older_version_is_decided_about_alike() {
+fn objects_of_an_older_api_version_are_validated_too() {
     in_namespace("kinds-older", |namespace| {
         for mut manifest in [guest::instance("old"), guest::machine("old", "Halted")] {
             manifest["apiVersion"] = json!("kubevirt.io/v1alpha3");

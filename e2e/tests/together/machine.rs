@@ -113,7 +113,7 @@ fn bus_of(devices: &Value, id: &str) -> Option<Value> {
 }
 
 #[test]
-fn a_disk_that_goes_moves_no_other() {
+fn the_other_disks_keep_their_addresses_when_one_is_removed() {
     in_namespace("pci", |namespace| {
         let mut manifest = guest::without_system(guest::machine("vm", "Manual"));
         for name in ["first", "second"] {
@@ -145,7 +145,7 @@ fn a_disk_that_goes_moves_no_other() {
 }
 
 #[test]
-fn a_manual_machine_does_what_it_is_told_and_no_more() {
+fn a_manual_machine_starts_and_stops_only_on_request() {
     in_namespace("manual", |namespace| {
         namespace.apply(&guest::machine("vm", "Manual"))?;
         namespace.wait_status("vm", "Stopped", SOON)?;

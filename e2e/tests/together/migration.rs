@@ -171,7 +171,7 @@ fn writes_during_a_migration_are_on_the_shared_disk() {
 }
 
 #[test]
-fn one_migration_at_a_time_and_only_of_what_is_there() {
+fn an_instance_has_one_migration_at_a_time_and_must_exist() {
     in_namespace("migratetwice", |namespace| {
         let guest = Guest::start(namespace, &machine("vm"), "vm")?;
         let refusal = namespace.refusal(&migration("lost", "nobody"))?;

@@ -7,7 +7,7 @@ use barevirt_e2e::{Namespace, guest, in_namespace, tpm};
 use serde_json::json;
 
 #[test]
-fn variables_of_uefi_go_along() {
+fn uefi_variables_move_with_the_guest() {
     in_namespace("moveuefi", |namespace| {
         const NAME: &str = "moved -guid 12345678-1234-1234-1234-123456789abc";
         let efi = json!({ "secureBoot": false });

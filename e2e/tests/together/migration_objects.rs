@@ -83,11 +83,11 @@ fn keeps_its_bytes(namespace: &Namespace, read_only: bool, method: &str) -> Resu
 }
 
 #[test]
-fn disks_of_objects_that_a_guest_only_reads_go_along_as_they_were() {
+fn read_only_disks_of_objects_keep_their_contents_when_the_guest_moves() {
     in_namespace("moveobjects", |namespace| keeps_its_bytes(namespace, true, "LiveMigration"));
 }
 
 #[test]
-fn disks_of_objects_that_a_guest_may_write_to_go_along_although_the_objects_grew() {
+fn writable_disks_of_objects_keep_their_contents_when_the_guest_moves() {
     in_namespace("movewritable", |namespace| keeps_its_bytes(namespace, false, "BlockMigration"));
 }

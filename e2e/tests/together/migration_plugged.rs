@@ -24,7 +24,7 @@ fn shared_claim(namespace: &Namespace, name: &str) -> Result<()> {
 }
 
 #[test]
-fn disks_that_came_while_a_guest_ran_go_along() {
+fn plugged_disks_move_with_their_guest() {
     in_namespace("moveplugged", |namespace| {
         for name in ["first", "data", "fast"] {
             shared_claim(namespace, name)?;
@@ -92,7 +92,7 @@ fn disks_that_came_while_a_guest_ran_go_along() {
 }
 
 #[test]
-fn a_guest_that_has_grown_moves_and_grows_on() {
+fn a_guest_that_got_cpus_and_memory_moves_and_gets_more() {
     in_namespace("movegrown", |namespace| {
         let mut machine = guest::machine("vm", "Always");
         let domain = &mut guest::spec_of(&mut machine)["domain"];

@@ -11,7 +11,7 @@ use barevirt_e2e::{condition, guest, in_namespace};
 use serde_json::{Value, json};
 
 #[test]
-fn a_disk_of_one_node_goes_along_to_another_claim_and_back() {
+fn a_disk_moves_with_its_guest_to_another_claim_and_back() {
     in_namespace("movevolume", |namespace| {
         namespace.claim("data")?;
         // Its claim waits for a consumer, which is the target's pod, and is filled before the guest goes there.
@@ -42,7 +42,7 @@ fn a_disk_of_one_node_goes_along_to_another_claim_and_back() {
 }
 
 #[test]
-fn a_plugged_disk_goes_along_to_another_claim_and_can_be_taken_out_there() {
+fn a_plugged_disk_moves_with_its_guest_to_another_claim_and_is_unplugged_there() {
     in_namespace("moveplugged", |namespace| {
         namespace.claim("data")?;
         // Its claim waits for a consumer: a pod on the target's node, before the one that has the disk.

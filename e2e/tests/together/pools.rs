@@ -90,7 +90,7 @@ fn a_pool_numbers_its_machines_and_scales_in_by_its_policy() {
 }
 
 #[test]
-fn strategies_that_leave_it_to_others_delete_nothing() {
+fn an_opportunistic_pool_deletes_no_machine_to_scale_in() {
     in_namespace("poolcalm", |namespace| {
         let mut pool = manifest(2, "Halted");
         pool["spec"]["scaleInStrategy"] = json!({"opportunistic": {}});

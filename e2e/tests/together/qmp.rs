@@ -30,7 +30,7 @@ fn say(namespace: &Namespace, user: &str, command: &Value) -> Result<(i32, Strin
 }
 
 #[test]
-fn people_say_what_their_role_allows_and_it_is_written_down() {
+fn users_give_the_commands_of_their_role_and_each_is_logged() {
     in_namespace("qmproles", |namespace| {
         let people = bind_in(namespace)?;
         namespace.apply(&guest::without_system(guest::instance("vm")))?;
@@ -78,7 +78,7 @@ fn people_say_what_their_role_allows_and_it_is_written_down() {
 }
 
 #[test]
-fn a_person_talks_watches_and_lends_a_socket() {
+fn a_user_has_a_shell_watches_events_and_shares_a_socket() {
     in_namespace("qmptalk", |namespace| {
         namespace.apply(&guest::without_system(guest::instance("vm")))?;
         namespace.wait_phase("vm", "Running", RUNNING)?;
@@ -134,7 +134,7 @@ fn a_person_talks_watches_and_lends_a_socket() {
 }
 
 #[test]
-fn a_qemu_that_stands_still_is_told_of_in_time_and_a_bundle_has_no_secret() {
+fn a_stopped_qemu_is_reported_in_time_and_a_bundle_has_no_secret() {
     in_namespace("qmphang", |namespace| {
         let secret = "planted-4711-in-cloud-init";
         let user_data = format!("#!/bin/sh\n# nothing\necho {secret}\n");

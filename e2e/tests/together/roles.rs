@@ -348,7 +348,7 @@ fn the_calls_announced_are_the_calls_of_the_table() -> Result<()> {
 
 /// `kubectl` works with discovery and the OpenAPI documents.
 #[test]
-fn kubectl_finds_its_way() {
+fn kubectl_uses_discovery_and_the_openapi_documents() {
     in_namespace("discovery", |namespace| {
         let table = kubectl(&["api-resources", "--api-group=kubevirt.io", "--no-headers"])?;
         ensure!(table.contains("virtualmachines") && table.contains("vmi,vmis"), "{table}");

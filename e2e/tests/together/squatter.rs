@@ -125,7 +125,7 @@ fn other_users_cannot_create_pods_that_look_like_launchers() {
 }
 
 #[test]
-fn a_pod_with_a_launchers_name_harms_nothing_and_is_said() {
+fn a_pod_with_a_launchers_name_does_no_harm_and_is_reported() {
     in_namespace("squatter", |namespace| {
         let tenant = Tenant::new(namespace)?;
         // Its launcher waits for a claim, so that the other pod can be made first.

@@ -49,7 +49,7 @@ fn admission(namespace: &Namespace) -> Result<()> {
 }
 
 #[test]
-fn a_card_that_no_node_has_is_missed_by_name() {
+fn an_instance_names_the_sriov_card_that_no_node_has() {
     in_namespace("sriov", |namespace| {
         admission(namespace)?;
         networks::define(namespace, "fast", &json!({}))?;

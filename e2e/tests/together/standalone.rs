@@ -59,7 +59,7 @@ fn an_interrupt_shuts_the_guest_down() -> Result<()> {
 }
 
 #[test]
-fn two_interrupts_end_it_hard() -> Result<()> {
+fn two_interrupts_end_the_guest_at_once() -> Result<()> {
     let mut console = Console::start(&mut launcher(&["--console"])?)?;
     console.expect("boot-id: ", BOOT)?;
     let launcher = Pid::from_raw(i32::try_from(console.pid())?);

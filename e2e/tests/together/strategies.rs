@@ -65,7 +65,7 @@ fn rerun_on_failure_starts_again_after_a_failure() {
 }
 
 #[test]
-fn rerun_on_failure_lets_a_guest_that_shut_down_rest_until_it_is_started() {
+fn rerun_on_failure_leaves_a_guest_that_shut_down_stopped_until_it_is_started() {
     in_namespace("reruncalm", |namespace| {
         namespace.apply(&guest::machine("vm", "RerunOnFailure"))?;
         namespace.wait_phase("vm", "Running", RUNNING)?;
@@ -103,7 +103,7 @@ fn once_is_started_once() {
 }
 
 #[test]
-fn a_receiver_waits_until_it_is_to_run_here() {
+fn a_receiver_waits_until_its_strategy_changes() {
     in_namespace("receiver", |namespace| {
         namespace.apply(&guest::without_system(guest::machine("vm", "WaitAsReceiver")))?;
         namespace.wait_status("vm", "WaitingForReceiver", SOON)?;
@@ -170,7 +170,7 @@ fn a_guest_that_fits_on_no_node_stays_unschedulable() {
 }
 
 #[test]
-fn an_image_that_is_not_there_is_told() {
+fn a_machine_reports_a_missing_image() {
     in_namespace("noimage", |namespace| {
         let mut manifest = guest::machine("vm", "Always");
         guest::spec_of(&mut manifest)["volumes"][0]["containerDisk"]["image"] =
@@ -210,7 +210,7 @@ fn only_the_latest_start_revision_is_kept() {
 }
 
 #[test]
-fn a_template_that_moved_on_asks_for_a_restart() {
+fn a_changed_template_requires_a_restart() {
     in_namespace("restartreq", |namespace| {
         namespace.apply(&guest::without_system(guest::machine("vm", "Always")))?;
         let vmi = namespace.wait_phase("vm", "Running", RUNNING)?;

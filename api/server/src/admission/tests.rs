@@ -191,7 +191,7 @@ fn the_installations_gates_decide() {
 }
 
 #[test]
-fn an_older_version_is_decided_about_alike() {
+fn objects_of_an_older_api_version_are_validated_too() {
     let older = |bus: &str| {
         vmi(|vmi| {
             vmi["apiVersion"] = json!("kubevirt.io/v1alpha3");
