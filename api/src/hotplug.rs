@@ -93,7 +93,7 @@ pub fn wants(vmi: &VirtualMachineInstance, plugged: Plugged<'_>) -> bool {
     })
 }
 
-/// A plugged volume on the node to which its guest moves; `None` if it does not go along.
+/// A plugged volume on the node to which its guest moves; `None` if it does not move with the guest.
 pub fn at_target<'a>(vmi: &'a VirtualMachineInstance, plugged: Plugged<'a>) -> Option<Plugged<'a>> {
     let volume = vmi.spec.volumes.iter().find(|volume| volume.name == plugged.volume)?;
     let claim = volume.claim().filter(|_| wants(vmi, plugged))?;

@@ -3,7 +3,7 @@
 //! A pod's name is predictable and other clients can write its labels, but no other pod can have the UID that the API server
 //! returned to our own request. So a pod counts as the launcher when its UID is here or in `status.activePods`. If this
 //! process dies in between, the entry is lost: the next process finds a pod with an unknown UID, and replaces it. No guest
-//! ran in that pod, since no handler was told of it.
+//! ran in that pod, since no handler knew of it.
 
 use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};

@@ -116,7 +116,7 @@ impl Client<'_> {
     }
 
     /// Waits until a web server answers, with that line if one is given. The client itself asks again and again, because the
-    /// guest boots meanwhile, and each command in the client is looked up anew.
+    /// guest boots meanwhile, and each command in the client is looked up again.
     pub fn wait_answer(&self, url: &str, line: Option<&str>, within: Duration) -> Result<()> {
         let fits = line.map_or_else(|| "-n \"$answer\"".to_owned(), |line| format!("\"$answer\" = '{line}'"));
         let script = format!(

@@ -128,7 +128,7 @@ pub const REASON_NETWORK_NOT_ATTACHED: &str = "NetworkNotAttached";
 pub const REASON_SAME_MAC_ADDRESS: &str = "SameMACAddress";
 /// Condition reason: a change needs a migration, which the installation allows. KubeVirt's.
 pub const REASON_MIGRATION_DUE: &str = "AutoMigrationDueToLiveUpdate";
-/// Condition reason: a change takes a migration unless it comes to be before long. KubeVirt's.
+/// Condition reason: a change will need a migration unless it is carried out in place soon. KubeVirt's.
 pub const REASON_MIGRATION_PENDING: &str = "AutoMigrationPending";
 /// Instance's reason: its pod was evicted.
 pub const REASON_EVICTED: &str = "Evicted";

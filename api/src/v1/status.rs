@@ -112,7 +112,7 @@ impl VirtualMachineInstanceStatus {
         self.volume_status.iter().find(|told| told.name == volume)?.persistent_volume_claim_info.as_ref()
     }
 
-    /// Size in bytes of a volume's disk, where it is told.
+    /// Size in bytes of a volume's disk, if the status has it.
     pub fn disk_bytes(&self, volume: &str) -> Option<u64> {
         let size = self.volume_status.iter().find(|told| told.name == volume)?.size?;
         u64::try_from(size).ok().filter(|size| *size > 0)

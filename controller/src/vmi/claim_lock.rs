@@ -136,7 +136,7 @@ pub(super) fn taken(
     // Of several whose volumes move there, the oldest is to move: it looks for itself in the message.
     others.sort_by(|one, other| seniority(one).cmp(&seniority(other)));
     let started = |other: &VirtualMachineInstance| phase(other) != PHASE_PENDING;
-    // One that has it is told before one that waits, too: a guest whose volume moves there looks for that.
+    // An instance that has the device is named before one that waits, too: a guest whose volume moves there needs to know it.
     let has = others.iter().find_map(|other| used(devices, other, started(other)));
     has.or_else(|| {
         let mut first = others.iter().filter(|other| !started(other) && starts_before(other, vmi));

@@ -164,7 +164,7 @@ fn remove(control: &Control, device: &str) -> Result<()> {
     control.execute(&json!({ "execute": "device_del", "arguments": { "id": device } }))
 }
 
-/// Waits until a device is gone. While the guest lets go of it, QEMU refuses to remove it again; afterwards it does not know it
+/// Waits until a device is gone. While the guest releases it, QEMU refuses to remove it again; afterwards it does not know it
 /// any more.
 fn forgotten(control: &Control, device: &str) -> Result<()> {
     wait::until_true(&format!("QEMU to forget {device}"), SOON, || {

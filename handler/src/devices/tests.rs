@@ -32,7 +32,7 @@ impl Registration for Kubelet {
     }
 }
 
-/// Imitates a kubelet that starts: it removes the plugins' sockets and makes its own anew.
+/// Imitates a kubelet that starts: it removes the plugins' sockets and makes its own.
 pub(super) fn kubelet(folder: &Path) -> (JoinHandle<()>, mpsc::UnboundedReceiver<RegisterRequest>) {
     for entry in std::fs::read_dir(folder).unwrap() {
         std::fs::remove_file(entry.unwrap().path()).unwrap();

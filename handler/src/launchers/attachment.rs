@@ -2,7 +2,7 @@
 //!
 //! The pod is the one whose UID the controller recorded in the VMI's `status.volumeStatus`. The process that
 //! listens on its socket has to be in one of that pod's containers. It could open by itself everything that
-//! it hands over, so the handler lends it no privilege.
+//! it hands over, so the handler gives it no privilege.
 
 use std::os::fd::OwnedFd;
 

@@ -139,7 +139,7 @@ pub fn images(launcher: &LauncherStatus) -> Vec<String> {
     images.map(|disk| disk.volume.clone()).collect()
 }
 
-/// Why the migration fails at its start, if an annotation of the instance says that it shall; the message is KubeVirt's.
+/// Why the migration fails at its start, if an annotation of the instance asks for that; the message is KubeVirt's.
 #[must_use]
 pub fn fails_as_asked(vmi: &VirtualMachineInstance) -> Option<&'static str> {
     let asked = vmi.metadata.annotations.as_ref()?.contains_key(FAIL_MIGRATION_ANNOTATION);

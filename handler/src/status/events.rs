@@ -90,8 +90,8 @@ fn credentials(before: &VirtualMachineInstanceStatus, after: &VirtualMachineInst
     })
 }
 
-/// The connection of a migration broke in post-copy, or was replaced. One that was not replaced is told by the end of
-/// the guest.
+/// The connection of a migration broke in post-copy, or was replaced. If it was not replaced, the event of the
+/// guest's end says so.
 fn post_copy(before: &VirtualMachineInstanceStatus, after: &VirtualMachineInstanceStatus) -> Option<Event> {
     let broken = |status: &VirtualMachineInstanceStatus| {
         let condition = Condition::find(&status.conditions, CONDITION_POST_COPY_RECOVERY)?;

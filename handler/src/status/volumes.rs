@@ -31,7 +31,7 @@ pub(super) fn report_started(volumes: &mut Vec<VolumeStatus>, vmi: &VirtualMachi
         let prefix = if disk.bus() == Some("virtio") { "vd" } else { "sd" };
         let name = disk_names::first_free(prefix, |name| !taken.contains(name));
         taken.insert(name.clone());
-        // An empty CD drive has a name, too; its disc is told when it is there.
+        // An empty CD drive has a name, too; its disc is reported when it is inserted.
         if let Some(entry) = entry.filter(|entry| entry.hotplug_volume.is_none()) {
             entry.target = name;
         }

@@ -60,7 +60,7 @@ pub enum CloudInitError {
     },
 }
 
-/// A config drive that tells of devices, as long as their places in the machine are not known.
+/// A config drive that lists devices, as long as their places in the machine are not known.
 #[derive(Debug)]
 pub struct ConfigDrive {
     /// The volume.

@@ -136,7 +136,7 @@ impl Seed {
         })
     }
 
-    /// The same contents; those of a config drive also tell of these devices.
+    /// The same contents; those of a config drive also list these devices.
     #[must_use]
     pub fn with_devices(self, identity: &Identity, devices: &[Device]) -> Self {
         Self { meta_data: meta_data(self.layout, identity, devices), ..self }

@@ -2,7 +2,7 @@
 //!
 //! Each topic has KubeVirt's interval. A topic is queried as soon as the agent has connected, again after ten
 //! seconds, and then with doubled delays until the interval is reached, because a booting guest reports more
-//! with time. The same begins anew for a topic of which something has changed.
+//! with time. The same delays begin again for a topic of which something has changed.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! A card of the node, which stays behind when its guest moves. No machine of ours has one: a USB device stands for it, which
-//! QEMU takes out at once, and a card behind a root port, which a guest without a system never gives back.
+//! A card of the node, which stays behind when its guest moves. No machine of ours has one: a USB device takes its place, which
+//! QEMU unplugs at once, and a card behind a root port, which a guest without a system never gives back.
 
 use barevirt_machine::{Command, HostCard, Step};
 use barevirt_protocol::v1::{Facts, SyncRequest};
@@ -171,7 +171,7 @@ fn a_guest_gets_a_card_that_it_never_had_where_it_moves_to() {
         pair.target.order(MigrationOrder::Go { hold: false }).await.unwrap();
         gets_card(&target).await;
         pair.target.count().await;
-        // One that QEMU refuses keeps no other away, and is told.
+        // A card that QEMU refuses does not keep others away, and is reported.
         let mut functions = Functions::of(at_target);
         functions.turn(&target, &wanted(&["none", CARD], "")).await.unwrap();
         let told: Vec<_> = functions.status().map(|card| (card.name, card.plugged, card.trouble)).collect();

@@ -1,4 +1,4 @@
-//! A disk that a guest only reads: its contents go along, whatever the target has made.
+//! A disk that a guest only reads: its contents move with the guest, whatever disk the target has made.
 
 use std::collections::BTreeSet;
 use std::path::Path;

@@ -67,7 +67,7 @@ impl Directory {
         self.length
     }
 
-    /// The archive as a body; `sent` is told how many bytes were sent.
+    /// The archive as a body; `sent` gets the number of bytes that were sent.
     pub(super) fn body(&self, sent: Arc<AtomicU64>) -> Packed {
         let (sender, pieces) = channel(PIECES);
         let (root, entries) = (self.root.clone(), self.entries.clone());

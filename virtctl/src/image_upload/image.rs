@@ -62,12 +62,12 @@ impl Image {
         }
     }
 
-    /// Whether an upload can go on within it: a directory is packed anew each time.
+    /// Whether an upload can go on within it: a directory is packed again each time.
     pub(super) fn is_file(&self) -> bool {
         matches!(self, Self::File { .. })
     }
 
-    /// It from that byte on, or all of a directory, as a body; `sent` is told how far it was sent, at the end the length.
+    /// The image from that byte on, or all of a directory, as a body; `sent` gets the byte that was reached, at the end the length.
     pub(super) fn body(&self, from: u64, sent: Arc<AtomicU64>) -> Either<Pieces, Packed> {
         match self {
             Self::File { file, length } => {

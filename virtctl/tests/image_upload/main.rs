@@ -175,7 +175,7 @@ fn an_upload_through_the_api_server_goes_on_where_it_broke_off() {
     assert!(received.path.ends_with("/uploads/disk/proxy/rest"), "{}", received.path);
     assert!(received.begins_with == content, "other contents");
     assert_eq!(cluster.posts(), 4);
-    // A server that was started anew knows of nothing: all of it is sent again.
+    // A restarted server knows nothing of the upload: all of it is sent again.
     let cluster =
         Cluster::start(Script { own: true, cuts: vec![700_000], forgets: true, ..Script::default() });
     let ended = upload(&cluster, &["pvc", "disk", "--size=1Gi", &flag]);

@@ -18,7 +18,7 @@ pub(super) struct Latest {
     pub(super) id: Option<String>,
     /// Its length in bytes, if it is known.
     pub(super) length: Option<u64>,
-    /// What its arrival is told.
+    /// Orders to the task that receives it.
     pub(super) orders: mpsc::Sender<Order>,
     /// Its answer.
     pub(super) told: Told,

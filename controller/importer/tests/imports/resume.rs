@@ -149,7 +149,7 @@ async fn an_upload_whose_rest_never_comes_leaves_nothing() {
     let asked = [ID, ("Content-Range", &*range)];
     let (status, text) = uploads.ask_with("POST", UPLOAD_REST, &asked, b"").await;
     assert!(status == 503 && text.contains("broke off"), "{status} {text}");
-    // A client that gave no name begins anew, and one whose connection is silent is told so.
+    // A client that gave no name starts again, and one whose connection is silent gets an answer that says so.
     let mut stream = uploads.proxy().await;
     let head = format!("POST {UPLOAD} HTTP/1.1\r\nHost: pod\r\nContent-Length: 4096\r\n{}: b\r\n\r\n", ID.0);
     stream.write_all(head.as_bytes()).await.unwrap();

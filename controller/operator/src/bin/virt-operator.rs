@@ -30,7 +30,7 @@ use tokio::sync::watch;
 /// Installs what the KubeVirt object asks for and keeps it installed; makes the components' certificates.
 ///
 /// VIRT_API_IMAGE, VIRT_CONTROLLER_IMAGE, VIRT_HANDLER_IMAGE, VIRT_IMPORTER_IMAGE, VIRT_LAUNCHER_IMAGE and VIRT_PASST_IMAGE name
-/// an image in full, by tag or by digest. The same names with DIGEST at their end, and VIRT_OPERATOR_DIGEST, tell which build a tag stands for, so
+/// an image in full, by tag or by digest. The same names with DIGEST at their end, and VIRT_OPERATOR_DIGEST, say which build a tag means, so
 /// that another build is rolled out.
 #[derive(Parser)]
 #[command(name = "virt-operator", version = barevirt_api::release::line())]

@@ -283,7 +283,7 @@ pub(super) fn outcome(pod: &Pod) -> Option<Outcome> {
 pub(super) fn ended(pod: &Pod) -> Option<End> {
     let status = pod.status.as_ref()?;
     let last = last(pod);
-    // The kubelet may tell of the container's end before that of the pod.
+    // The kubelet may report the container's end before that of the pod.
     let now = container(pod).and_then(|container| container.state.as_ref()?.terminated.as_ref());
     let is_done = now.is_some_and(|now| now.exit_code == 0);
     if is_done || status.phase.as_deref() == Some("Succeeded") {

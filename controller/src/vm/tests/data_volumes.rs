@@ -38,7 +38,7 @@ fn data_volumes_are_made_before_the_start_and_waited_for() {
         assert_eq!(matches!(step, Step::Start(_)), starts, "{phase}: {step:?}");
         assert_eq!(matches!(step, Step::Wait(_)), !starts, "{phase}: {step:?}");
         assert_eq!(word(&observed), status, "{phase}");
-        // The machine is not to run; the DataVolume is filled all the same.
+        // The machine is not to run; the DataVolume is filled nevertheless.
         assert_eq!(plan(&with_template("Halted", Some(phase))), Step::Rest, "{phase}");
     }
     // A missing DataVolume is no reason to keep the instance running.

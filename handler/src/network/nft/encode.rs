@@ -3,8 +3,8 @@
 //!
 //! A batch that replaces a table first makes sure that it exists, then deletes it, and creates it again. So packets
 //! see either the old rules or the new ones. Existing translated connections are not affected. For a table that is
-//! deleted, the kernel waits until no packet uses it any more, some milliseconds, and whoever closes a socket of
-//! nftables waits with it. So a table that does not exist is only created.
+//! deleted, the kernel waits until no packet uses it any more, some milliseconds, and a process that closes a
+//! socket of nftables waits with it. So a table that does not exist is only created.
 
 use std::net::{IpAddr, Ipv6Addr};
 

@@ -74,9 +74,9 @@ impl<'a> There<'a> {
         }
     }
 
-    /// Whether the network was attached to the pod anew before its former link was given back. The plugin that detached it has
+    /// Whether the network was attached to the pod again before its former link was given back. The plugin that detached it has
     /// deleted what had the link's name, which was the stand-in; the former link is a port that leads nowhere.
-    pub(super) fn is_attached_anew(&self) -> bool {
+    pub(super) fn is_attached_again(&self) -> bool {
         self.pod.is_some() && self.port.is_some()
     }
 
@@ -131,7 +131,7 @@ pub fn tap_sysctls(names: &Names) -> Vec<Setting> {
 pub(super) fn plan(wanted: &Wanted, names: &Names, observed: &Observed) -> Result<Vec<Step>, PlanError> {
     let mut there = There::of(names, observed);
     let mut steps = Vec::new();
-    if there.is_attached_anew() {
+    if there.is_attached_again() {
         let left = [Some(names.port.as_str()), there.stand_in.map(|(_, name)| name)];
         steps.extend(left.into_iter().flatten().map(|link| Step::Delete { link: link.to_owned() }));
         (there.port, there.stand_in) = (None, None);

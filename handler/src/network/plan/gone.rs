@@ -20,7 +20,7 @@ pub(super) fn plan(names: &Names, observed: &Observed) -> Vec<Step> {
     }
     match (there.port, there.stand_in) {
         // The pod's new link has a configuration of its own.
-        (Some(_), stand_in) if there.is_attached_anew() => {
+        (Some(_), stand_in) if there.is_attached_again() => {
             steps.push(delete(&names.port));
             steps.extend(stand_in.map(|(_, name)| delete(name)));
         }
@@ -43,7 +43,7 @@ pub(super) fn plan(names: &Names, observed: &Observed) -> Vec<Step> {
         }
         (None, None) => {}
     }
-    let given_back = there.port.or(there.pod).filter(|_| !there.is_attached_anew());
+    let given_back = there.port.or(there.pod).filter(|_| !there.is_attached_again());
     if let (Some(_), Some(link)) = (there.bridge, given_back) {
         let is_up = there.port.is_none() && link.up;
         if !is_up {

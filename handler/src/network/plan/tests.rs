@@ -320,7 +320,7 @@ fn a_bridge_takes_everything_over_and_gives_it_back() {
 /// A card that is unplugged and plugged again at once: the network plugin deletes the link of that name, which is the stand-in,
 /// and makes another one before the former link was given back.
 #[test]
-fn a_network_that_is_attached_anew_gets_its_new_link_and_leaves_nothing_of_the_former() {
+fn a_network_that_is_attached_again_gets_its_new_link_and_leaves_nothing_of_the_former() {
     let (observed, card) = (pod_with_routes(), bridged("red", RED));
     let names = card.names(&observed.links);
     let mut anew = carry_out(&observed, &plan(&card, &observed).unwrap());

@@ -46,7 +46,7 @@ fn made(observed: &Observed) -> DataVolume {
     }
 }
 
-/// The reason that is told, and what is noted on the claim.
+/// The reason of the event, and what is noted on the claim.
 fn told(observed: &Observed) -> (&'static str, String) {
     let Plan { step, event, .. } = plan(observed);
     let (Some(Step::Note(note)), Some(event)) = (step, event) else { panic!("{:?}", plan(observed)) };
@@ -192,7 +192,7 @@ fn a_claim_tells_how_its_data_volume_goes() {
     };
     assert_eq!(goes("49.99%"), None);
     assert!(goes("50.00%").is_some());
-    // A failure is told once.
+    // A failure causes one event.
     let failed = plan(&with(at_work.clone(), "Failed"));
     let (Some(Step::Note(note)), Some(event)) = (failed.step, failed.event) else { panic!() };
     assert!(event.warning && event.reason == "ImportFailed");

@@ -1,4 +1,4 @@
-//! Random worlds: a claim with a populator, whoever is killed or deletes something in between.
+//! Random worlds: a claim with a populator, while components are killed and users delete objects.
 
 use super::*;
 use proptest::prelude::*;
