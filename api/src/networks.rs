@@ -105,7 +105,7 @@ pub fn attached(vmi: &VirtualMachineInstance) -> impl Iterator<Item = (&Network,
         if is_absent(interface) {
             is_in_guest(vmi, &interface.name)
         } else {
-            interface.sriov.is_none() || is_told(vmi, &interface.name)
+            interface.sriov.is_none() || is_in_status(vmi, &interface.name)
         }
     })
 }
@@ -120,7 +120,7 @@ pub fn attached_next(vmi: &VirtualMachineInstance) -> impl Iterator<Item = (&Net
 }
 
 /// Whether the status lists the interface of this name.
-pub fn is_told(vmi: &VirtualMachineInstance, name: &str) -> bool {
+pub fn is_in_status(vmi: &VirtualMachineInstance, name: &str) -> bool {
     let mut told = vmi.status.iter().flat_map(|status| &status.interfaces);
     told.any(|told| told.name.as_deref() == Some(name))
 }

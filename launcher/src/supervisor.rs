@@ -39,7 +39,7 @@ use crate::guest_end::{Exit, GuestEnd};
 use crate::lifecycle::{Control, Event, NotOrdered, Refused, Vm, judge, step};
 use crate::migration::disks::{Copyable, LocalDisks};
 use crate::migration::host_cards::HostCards;
-use crate::migration::qemu::Baggage;
+use crate::migration::qemu::Transport;
 use crate::pins::Pins;
 use crate::process::{Command, Process};
 use crate::real_time::RealTime;
@@ -162,7 +162,7 @@ struct Supervisor<'a> {
     /// The disks that the last migration copies.
     disks: LocalDisks,
     /// The handler's connection and key for a migration that is about to begin.
-    baggage: Option<Baggage>,
+    transport: Option<Transport>,
     /// A copy of the connection that replaced a broken one in post-copy.
     rejoined: Option<OwnedFd>,
     wake: Option<Instant>,
@@ -196,7 +196,7 @@ pub async fn supervise(
         host_cards: HostCards::default(),
         giving: None,
         disks: LocalDisks::default(),
-        baggage: None,
+        transport: None,
         rejoined: None,
         wake: None,
         reply: None,

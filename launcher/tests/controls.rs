@@ -15,7 +15,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{LocalSet, spawn_local};
 use virt_launcher::lifecycle::Control;
 use virt_launcher::migration::State;
-use virt_launcher::migration::qemu::Baggage;
+use virt_launcher::migration::qemu::Transport;
 use virt_launcher::status::{Paused, Stage, Status};
 use virt_launcher::supervisor::{MigrationOrder, NotDone, Request, supervise};
 
@@ -199,7 +199,7 @@ async fn waits_for_memory() -> (Vm, Value) {
     }
     let is_awaited = |status: &Status| status.migration.is_some();
     tokio::time::timeout(Duration::from_secs(20), vm.status.wait_for(is_awaited)).await.unwrap().unwrap();
-    vm.order(MigrationOrder::Receive { baggage: Some(baggage()) }).await;
+    vm.order(MigrationOrder::Receive { transport: Some(transport()) }).await;
     while vm.monitor.hear().await["execute"] != "migrate-incoming" {}
     vm.monitor.event("MIGRATION", json!({"status": "postcopy-active"})).await;
     vm.monitor.event("MIGRATION", json!({"status": "postcopy-paused"})).await;
@@ -214,8 +214,8 @@ async fn waits_for_memory() -> (Vm, Value) {
     (vm, command)
 }
 
-fn baggage() -> Baggage {
-    Baggage {
+fn transport() -> Transport {
+    Transport {
         memory: UnixStream::pair().unwrap().0.into_std().unwrap().into(),
         key: None,
         disks: BTreeMap::new(),

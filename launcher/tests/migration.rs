@@ -31,7 +31,7 @@ use tokio::time::timeout;
 use virt_launcher::guest_end::GuestEnd;
 use virt_launcher::migration::disks::{Copyable, LocalDisk};
 use virt_launcher::migration::host_cards::HostCards;
-use virt_launcher::migration::qemu::{Baggage, Key};
+use virt_launcher::migration::qemu::{Key, Transport};
 use virt_launcher::migration::{Limits, Location, MigrationReport, State};
 use virt_launcher::status::{Stage, Status};
 use virt_launcher::supervisor::{MigrationOrder, NotDone, Request, supervise};
@@ -181,11 +181,11 @@ impl Pair {
     }
 
     async fn begin_over(&self, (ours, theirs): (OwnedFd, OwnedFd), limits: Limits, keys: [u8; 2]) {
-        let baggage =
-            |memory, key| Some(Baggage { memory, key: Key::new(vec![key; 32]), disks: BTreeMap::new() });
-        let receive = MigrationOrder::Receive { baggage: baggage(theirs, keys[1]) };
+        let transport =
+            |memory, key| Some(Transport { memory, key: Key::new(vec![key; 32]), disks: BTreeMap::new() });
+        let receive = MigrationOrder::Receive { transport: transport(theirs, keys[1]) };
         self.target.order(receive).await.unwrap();
-        let send = MigrationOrder::Send { baggage: baggage(ours, keys[0]), limits };
+        let send = MigrationOrder::Send { transport: transport(ours, keys[0]), limits };
         self.source.order(send).await.unwrap();
     }
 
@@ -251,7 +251,7 @@ fn a_guest_counts_on_where_it_goes_and_nowhere_else() {
             last = count;
         }
         // A repeated order starts nothing again.
-        source.order(MigrationOrder::Send { baggage: None, limits: limits() }).await.unwrap();
+        source.order(MigrationOrder::Send { transport: None, limits: limits() }).await.unwrap();
         source.order(MigrationOrder::Abort).await.unwrap();
         assert_eq!(source.status.borrow().migration.as_ref().unwrap().state, State::Sent);
 
@@ -345,8 +345,8 @@ fn a_claim_that_is_to_be_filled_and_has_no_connection_lets_no_guest_in() {
         std::fs::write(&data, vec![0; 1 << 20]).unwrap();
         let mut target = End::start_on(directory.path(), true, Some(&data), true);
         target.until("ready", |status| status.ready).await;
-        let baggage = Baggage { memory: connection().0, key: None, disks: BTreeMap::new() };
-        target.order(MigrationOrder::Receive { baggage: Some(baggage) }).await.unwrap();
+        let transport = Transport { memory: connection().0, key: None, disks: BTreeMap::new() };
+        target.order(MigrationOrder::Receive { transport: Some(transport) }).await.unwrap();
         let end = target.end().await;
         assert!(end.message.contains("disk data has no connection"), "{end:?}");
     });
@@ -392,12 +392,12 @@ async fn send_with_disk(source: &End, target: &End, limits: Limits) {
 /// Sends the guest with the disk of this name.
 async fn send_with(source: &End, target: &End, disk: &str, limits: Limits) {
     let ((ours, theirs), (our_disk, their_disk)) = (connection(), connection());
-    let baggage = |memory, connection| {
+    let transport = |memory, connection| {
         let disks = BTreeMap::from([(disk.to_owned(), connection)]);
-        Some(Baggage { memory, key: Key::new(vec![7; 32]), disks })
+        Some(Transport { memory, key: Key::new(vec![7; 32]), disks })
     };
-    target.order(MigrationOrder::Receive { baggage: baggage(theirs, their_disk) }).await.unwrap();
-    source.order(MigrationOrder::Send { baggage: baggage(ours, our_disk), limits }).await.unwrap();
+    target.order(MigrationOrder::Receive { transport: transport(theirs, their_disk) }).await.unwrap();
+    source.order(MigrationOrder::Send { transport: transport(ours, our_disk), limits }).await.unwrap();
 }
 
 /// Writes 64 KiB of 0x55 to the guest's disk, at 64 KiB.

@@ -27,7 +27,7 @@ pub const PREALLOCATED_NAMES: [&str; 2] = ["/storage.preallocation", "/storage.t
 /// The pod that has filled the claim stays; with the value `true`.
 pub const POD_STAYS: &str = "cdi.kubevirt.io/storage.pod.retainAfterCompletion";
 /// The DataVolume is deleted once it is filled.
-pub const GOES: &str = "cdi.kubevirt.io/storage.deleteAfterCompletion";
+pub const DELETED_AFTERWARDS: &str = "cdi.kubevirt.io/storage.deleteAfterCompletion";
 /// On a DataVolume: its claim was filled elsewhere, and a backup brings it back. The claim is neither made nor filled.
 pub const RESTORED: &str = "cdi.kubevirt.io/storage.prePopulated";
 /// On a DataVolume: a volume that names its claim is taken with its contents.

@@ -22,7 +22,7 @@ use barevirt_api::gates::Gates;
 use barevirt_api::identity;
 use barevirt_api::migratable;
 use barevirt_api::names::CONDITION_LIVE_MIGRATABLE;
-use barevirt_api::networks::{self, ABSENT, is_told};
+use barevirt_api::networks::{self, ABSENT, is_in_status};
 use barevirt_api::v1::{Condition, Interface, Network, VirtualMachineInstance, VirtualMachineInstanceSpec};
 use barevirt_api::validate::{self, Requester};
 use serde_json::Value;
@@ -171,7 +171,7 @@ pub(crate) fn plan(
                 if card.sriov.is_some() { goes(card, vmi) } else { Passage::Open }
             }
             None if !validate::can_be_plugged(card, network) => continue,
-            None if is_told(vmi, &card.name) => Passage::Unknown,
+            None if is_in_status(vmi, &card.name) => Passage::Unknown,
             None => {
                 interfaces.push(card.clone());
                 changed.spec.networks.extend(network.cloned());
@@ -202,7 +202,7 @@ pub(crate) fn plan(
         // A card that has just become absent is still in the guest, whether the status lists it or not.
         networks::is_absent(interface)
             && card(&vmi.spec, &interface.name).is_some_and(networks::is_absent)
-            && !is_told(vmi, &interface.name)
+            && !is_in_status(vmi, &interface.name)
     };
     let (left, stay): (Vec<Interface>, Vec<Interface>) =
         std::mem::take(&mut spec.domain.devices.interfaces).into_iter().partition(gone);
@@ -263,7 +263,7 @@ pub fn trimmed(
     let gone = |interface: &Interface| {
         interface.state.as_deref() == Some(ABSENT)
             && vmi.is_none_or(|vmi| {
-                card(&vmi.spec, &interface.name).is_none() && !is_told(vmi, &interface.name)
+                card(&vmi.spec, &interface.name).is_none() && !is_in_status(vmi, &interface.name)
             })
     };
     let interfaces = template.domain.devices.interfaces.iter();

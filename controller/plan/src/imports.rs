@@ -52,7 +52,7 @@ pub use importer::{Running, address, name as pod_name};
 pub use kept::{is_looked_for as is_kept_looked_for, of as kept_volume};
 pub use origin::{Named, followed, inferred, is_waiting, may_copy, named, permitted};
 pub use overhead::Overhead;
-pub use profile::{Profile, Upkeep, upkeep};
+pub use profile::{Profile, ProfileStep, profile_steps};
 pub use sender::{RECEIVER_ANNOTATION, SELECTOR, asked_by, name as sender_name};
 pub use status::refused;
 

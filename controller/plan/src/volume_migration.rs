@@ -46,7 +46,7 @@ const MISSING: &str = "One of the destination volumes doesn't exist";
 /// Message for another change of volumes that are to move already.
 const ONLY_BACK: &str = "The volume can only be reverted to the previous version during the update";
 /// Why a user has to choose the claims of a machine; KubeVirt's words.
-pub const LOST_ON_THE_WAY: &str = "VMI was removed or was final during the volume migration";
+pub const ENDED_WHILE_MOVING: &str = "VMI was removed or was final during the volume migration";
 
 /// The claims of one volume, as they were found.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -8,7 +8,7 @@ use barevirt_api::validate::is_dns_subdomain;
 use barevirt_component::data_volumes;
 use barevirt_component::error::chain;
 use barevirt_component::request::{Error, call, call_opt};
-use barevirt_plan::imports::{Overhead, Profile, Upkeep, upkeep};
+use barevirt_plan::imports::{Overhead, Profile, ProfileStep, profile_steps};
 use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
@@ -44,7 +44,7 @@ async fn keep(cluster: &Cluster) -> Result<(), Error> {
     let all = ListParams::default();
     let found = call("list", || "storage profiles".to_owned(), profiles.list(&all)).await?.items;
     let classes = call("list", || "storage classes".to_owned(), classes.list(&all)).await?.items;
-    for step in upkeep(&found, &classes, &Time(Timestamp::now())) {
+    for step in profile_steps(&found, &classes, &Time(Timestamp::now())) {
         // One that cannot be written keeps none of the others from being so.
         if let Err(error) = carry_out(&profiles, step).await {
             warn!(error = %chain(&error), "a storage profile is not kept");
@@ -53,16 +53,16 @@ async fn keep(cluster: &Cluster) -> Result<(), Error> {
     Ok(())
 }
 
-async fn carry_out(profiles: &Api<StorageProfile>, step: Upkeep) -> Result<(), Error> {
+async fn carry_out(profiles: &Api<StorageProfile>, step: ProfileStep) -> Result<(), Error> {
     let about = |name: &str| format!("storage profile {name}");
     let manager = || Some(FIELD_MANAGER.to_owned());
     match step {
-        Upkeep::Make(profile) => {
+        ProfileStep::Make(profile) => {
             let params = PostParams { field_manager: manager(), ..PostParams::default() };
             let made = profiles.create(&params, &profile);
             call("create", || about(&profile.name_any()), made).await.map(drop)
         }
-        Upkeep::Write { name, status } => {
+        ProfileStep::Write { name, status } => {
             let mut body = json!({ "status": status });
             // An empty list is written, too: a merge without it would leave the former one.
             body["status"]["claimPropertySets"] = json!(status.claim_property_sets);
@@ -71,7 +71,7 @@ async fn carry_out(profiles: &Api<StorageProfile>, step: Upkeep) -> Result<(), E
             let written = profiles.patch_status(&name, &params, &patch);
             call("update the status of", || about(&name), written).await.map(drop)
         }
-        Upkeep::Remove { name, uid } => {
+        ProfileStep::Remove { name, uid } => {
             let preconditions = Preconditions { uid: Some(uid), resource_version: None };
             let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
             call_opt("delete", || about(&name), profiles.delete(&name, &params)).await.map(drop)

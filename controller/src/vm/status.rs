@@ -104,7 +104,7 @@ pub fn compute(
         .then_some(VolumeUpdateState { volume_migration_state: Some(state) });
     conditions(&mut status.conditions, vmi, outcome, &now);
     if volume_migration::needs_recovery(vm, vmi) {
-        let reason = volume_migration::LOST_ON_THE_WAY;
+        let reason = volume_migration::ENDED_WHILE_MOVING;
         let condition = Condition::new(CONDITION_MANUAL_RECOVERY_REQUIRED, true, reason, "");
         merge_condition(&mut status.conditions, condition, &now);
     } else {

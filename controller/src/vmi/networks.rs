@@ -319,7 +319,7 @@ fn reported<'a>(status: &'a VirtualMachineInstanceStatus, name: &str) -> Option<
 /// than the present names.
 fn changes(vmi: &VirtualMachineInstance) -> bool {
     networks::secondary(&vmi.spec).any(|(network, card)| {
-        networks::is_absent(card) || card.sriov.is_none() && !networks::is_told(vmi, &network.name)
+        networks::is_absent(card) || card.sriov.is_none() && !networks::is_in_status(vmi, &network.name)
     })
 }
 

@@ -333,7 +333,7 @@ impl Layout {
 
     /// Whether the SCSI controller was plugged in while the machine ran.
     #[must_use]
-    pub const fn has_scsi_come(&self) -> bool {
+    pub const fn is_scsi_plugged(&self) -> bool {
         self.scsi_came
     }
 

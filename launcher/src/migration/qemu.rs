@@ -38,9 +38,9 @@ pub const USERFAULTFD: &str = "/dev/userfaultfd";
 /// The capability that lets a guest run before all of its memory is there.
 const POST_COPY: MigrationCapability = MigrationCapability::postcopy_ram;
 
-/// What the handler provided for a migration.
+/// The connections and the key of a migration, which the handler provides.
 #[derive(Debug)]
-pub struct Baggage {
+pub struct Transport {
     /// The connection between both QEMUs.
     pub memory: OwnedFd,
     /// The key that both sides have; `None` means without encryption.
@@ -107,10 +107,16 @@ pub struct QemuAnswer {
 ///
 /// # Errors
 /// If QEMU refuses, or the key cannot be written.
-pub async fn receive(qmp: &Qmp, keys: &Path, disks: &LocalDisks, baggage: Baggage) -> Result<(), NotBegun> {
-    let tls = baggage.key.is_some();
+pub async fn receive(
+    qmp: &Qmp,
+    keys: &Path,
+    disks: &LocalDisks,
+    transport: Transport,
+) -> Result<(), NotBegun> {
+    let tls = transport.key.is_some();
     let connections =
-        prepare(qmp, keys, baggage, QCryptoTLSCredsEndpoint::server, MigrateSetParameters::default()).await?;
+        prepare(qmp, keys, transport, QCryptoTLSCredsEndpoint::server, MigrateSetParameters::default())
+            .await?;
     disks.export(qmp, connections, tls).await?;
     let from = qmp::migrate_incoming { channels: None, exit_on_error: None, uri: Some(uri()) };
     qmp.execute(from, Deadline::after(COMMAND)).await?;
@@ -126,7 +132,7 @@ pub async fn send(
     qmp: &Qmp,
     keys: &Path,
     disks: &LocalDisks,
-    baggage: Baggage,
+    transport: Transport,
     limits: Limits,
 ) -> Result<Event, NotBegun> {
     let parameters = MigrateSetParameters {
@@ -139,8 +145,8 @@ pub async fn send(
     };
     let wanted = [(MigrationCapability::auto_converge, limits.auto_converge), (POST_COPY, limits.post_copy)];
     set_capabilities(qmp, &wanted).await?;
-    let tls = baggage.key.is_some();
-    let connections = prepare(qmp, keys, baggage, QCryptoTLSCredsEndpoint::client, parameters).await?;
+    let tls = transport.key.is_some();
+    let connections = prepare(qmp, keys, transport, QCryptoTLSCredsEndpoint::client, parameters).await?;
     if disks.all.is_empty() {
         send_memory(qmp).await?;
         return Ok(Event::Begun);
@@ -199,11 +205,11 @@ pub async fn start_post_copy(qmp: &Qmp) -> Result<(), Error> {
 async fn prepare(
     qmp: &Qmp,
     keys: &Path,
-    baggage: Baggage,
+    transport: Transport,
     endpoint: QCryptoTLSCredsEndpoint,
     mut parameters: MigrateSetParameters,
 ) -> Result<DiskConnections, NotBegun> {
-    let Baggage { memory, key, disks } = baggage;
+    let Transport { memory, key, disks } = transport;
     // The target's QEMU does not let the guest run by itself, and takes over no disk before the guest runs.
     let capabilities = [
         MigrationCapability::events,

@@ -9,7 +9,7 @@ use barevirt_protocol::v1::{
     MigrationSend, MigrationSourceEnded,
 };
 
-use crate::migration::qemu::{Baggage, Key};
+use crate::migration::qemu::{Key, Transport};
 use crate::migration::{Connections, Limits, Location};
 use crate::supervisor::MigrationOrder;
 
@@ -39,7 +39,7 @@ pub fn read(request: MigrateRequest, connections: &Connections) -> Result<(Strin
     if uid.is_empty() || uid.len() > LONGEST_UID || !uid.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Err(NoOrder::Uid);
     }
-    let baggage = |key: Vec<u8>| -> Result<Option<Baggage>, NoOrder> {
+    let transport = |key: Vec<u8>| -> Result<Option<Transport>, NoOrder> {
         let key = if key.is_empty() { None } else { Some(Key::new(key).ok_or(NoOrder::Key)?) };
         let mut all = connections.take_all(&uid);
         let Some(memory) = all.remove(&MigrationStream::Memory) else { return Ok(None) };
@@ -47,11 +47,11 @@ pub fn read(request: MigrateRequest, connections: &Connections) -> Result<(Strin
             MigrationStream::Disk(name) => Some((name, connection)),
             MigrationStream::Memory => None,
         });
-        Ok(Some(Baggage { memory, key, disks: disks.collect() }))
+        Ok(Some(Transport { memory, key, disks: disks.collect() }))
     };
     let order = match order.ok_or(NoOrder::Unknown)? {
-        Order::Receive(MigrationReceive { key }) => MigrationOrder::Receive { baggage: baggage(key)? },
-        Order::Send(send) => MigrationOrder::Send { limits: limits(&send), baggage: baggage(send.key)? },
+        Order::Receive(MigrationReceive { key }) => MigrationOrder::Receive { transport: transport(key)? },
+        Order::Send(send) => MigrationOrder::Send { limits: limits(&send), transport: transport(send.key)? },
         Order::Rejoin(MigrationRejoin {}) => {
             MigrationOrder::Rejoin { connection: connections.take_all(&uid).remove(&MigrationStream::Memory) }
         }
@@ -110,9 +110,9 @@ mod tests {
             order: Some(Order::Send(MigrationSend { downtime_ms: 900, ..MigrationSend::default() })),
         };
         let taken = |order| match order {
-            (_, MigrationOrder::Send { baggage, limits }) => {
+            (_, MigrationOrder::Send { transport, limits }) => {
                 assert_eq!((limits.downtime_ms(), limits.bytes_per_second()), (900, Limits::UNLIMITED));
-                baggage.is_some()
+                transport.is_some()
             }
             _ => false,
         };

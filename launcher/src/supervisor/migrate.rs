@@ -9,7 +9,7 @@ use futures::future::abortable;
 use super::{COMMAND, NotDone, Outcome, Reply, Supervisor};
 use crate::lifecycle::{Event, Order, judge_order};
 use crate::migration::disks::Copied;
-use crate::migration::qemu::{self, Baggage, QemuAnswer};
+use crate::migration::qemu::{self, QemuAnswer, Transport};
 use crate::migration::{self, Effect, Limits, Location, Moving, QemuState, host_cards, rejoin};
 
 /// An order from the handler about a migration.
@@ -18,14 +18,14 @@ pub enum MigrationOrder {
     /// Send the guest. A repeated order has no connection.
     Send {
         /// Connection and key.
-        baggage: Option<Baggage>,
+        transport: Option<Transport>,
         /// Its limits.
         limits: Limits,
     },
     /// Receive the guest.
     Receive {
         /// Connection and key.
-        baggage: Option<Baggage>,
+        transport: Option<Transport>,
     },
     /// Give up.
     Abort,
@@ -72,12 +72,12 @@ impl Supervisor<'_> {
         }
         tracing::info!(uid, ?order, "migration");
         let event = match order {
-            MigrationOrder::Send { baggage, limits } => {
-                self.baggage = Some(baggage.ok_or(NotDone::NotConnected)?);
+            MigrationOrder::Send { transport, limits } => {
+                self.transport = Some(transport.ok_or(NotDone::NotConnected)?);
                 migration::Event::Send { uid, limits }
             }
-            MigrationOrder::Receive { baggage } => {
-                self.baggage = Some(baggage.ok_or(NotDone::NotConnected)?);
+            MigrationOrder::Receive { transport } => {
+                self.transport = Some(transport.ok_or(NotDone::NotConnected)?);
                 migration::Event::Receive
             }
             MigrationOrder::Rejoin { connection } => {
@@ -99,10 +99,10 @@ impl Supervisor<'_> {
         let Some(qmp) = self.qmp.clone() else { return };
         match effect {
             Effect::Send => {
-                let (Some(baggage), Moving::Goes(source)) = (self.baggage.take(), &self.vm.moving) else {
+                let (Some(transport), Moving::Goes(source)) = (self.transport.take(), &self.vm.moving) else {
                     return;
                 };
-                self.disks = self.copyable.outgoing(&baggage.disks);
+                self.disks = self.copyable.outgoing(&transport.disks);
                 let (limits, keys, disks) = (source.limits, self.keys.clone(), self.disks.clone());
                 let cards = self.host_cards.clone();
                 if let Some(giving) = self.giving.take() {
@@ -112,7 +112,7 @@ impl Supervisor<'_> {
                     if let Err(error) = host_cards::take(&qmp, &cards).await {
                         return begun(Err(error));
                     }
-                    match qemu::send(&qmp, &keys, &disks, baggage, limits).await {
+                    match qemu::send(&qmp, &keys, &disks, transport, limits).await {
                         Ok(event) => vec![event],
                         Err(error) => begun(Err(error)),
                     }
@@ -133,10 +133,10 @@ impl Supervisor<'_> {
                 });
             }
             Effect::Receive => {
-                let Some(baggage) = self.baggage.take() else { return };
-                self.disks = self.copyable.incoming(&baggage.disks);
+                let Some(transport) = self.transport.take() else { return };
+                self.disks = self.copyable.incoming(&transport.disks);
                 let (keys, disks) = (self.keys.clone(), self.disks.clone());
-                self.beside(async move { begun(qemu::receive(&qmp, &keys, &disks, baggage).await) });
+                self.beside(async move { begun(qemu::receive(&qmp, &keys, &disks, transport).await) });
             }
             Effect::Look => self.look_at_migration(),
             Effect::Switch => {

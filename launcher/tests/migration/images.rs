@@ -89,9 +89,9 @@ fn a_disk_whose_contents_do_not_come_lets_no_guest_in() {
         }
         let (mut source, target) = pair(directory.path(), true).await;
         let (ours, theirs) = connection();
-        let baggage = |memory| Some(Baggage { memory, key: None, disks: BTreeMap::new() });
-        target.order(MigrationOrder::Receive { baggage: baggage(theirs) }).await.unwrap();
-        source.order(MigrationOrder::Send { baggage: baggage(ours), limits: limits() }).await.unwrap();
+        let transport = |memory| Some(Transport { memory, key: None, disks: BTreeMap::new() });
+        target.order(MigrationOrder::Receive { transport: transport(theirs) }).await.unwrap();
+        source.order(MigrationOrder::Send { transport: transport(ours), limits: limits() }).await.unwrap();
         let end = target.end().await;
         assert!(end.message.contains("disk seed has no connection"), "{end:?}");
         source.reaches(State::Over).await;
@@ -109,9 +109,10 @@ fn a_guest_comes_from_a_source_of_an_older_version() {
         std::fs::write(at("target"), contents(9)).unwrap();
         let (mut source, mut target) = pair(directory.path(), false).await;
         let (ours, theirs) = connection();
-        let baggage = |memory| Some(Baggage { memory, key: Key::new(vec![7; 32]), disks: BTreeMap::new() });
-        target.order(MigrationOrder::Receive { baggage: baggage(theirs) }).await.unwrap();
-        source.order(MigrationOrder::Send { baggage: baggage(ours), limits: limits() }).await.unwrap();
+        let transport =
+            |memory| Some(Transport { memory, key: Key::new(vec![7; 32]), disks: BTreeMap::new() });
+        target.order(MigrationOrder::Receive { transport: transport(theirs) }).await.unwrap();
+        source.order(MigrationOrder::Send { transport: transport(ours), limits: limits() }).await.unwrap();
         arrives(&mut source, &mut target).await;
         assert!(std::fs::read(at("target")).unwrap() == contents(9));
     });

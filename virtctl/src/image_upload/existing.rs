@@ -28,7 +28,7 @@ pub(super) fn filled(
     name: &str,
 ) -> Result<Filled, String> {
     let Some(data_volume) = data_volume else {
-        let gone = annotated(claim, annotation::GOES) == Some("true");
+        let gone = annotated(claim, annotation::DELETED_AFTERWARDS) == Some("true");
         if gone && annotated(claim, annotation::PHASE) == Some("Succeeded") {
             return Err(format!(
                 "DataVolume already garbage-collected: Assuming PVC {namespace}/{name} is successfully populated"

@@ -136,9 +136,9 @@ pub(super) fn modes(storage: &StorageSpec, sets: &[ClaimPropertySet]) -> (Vec<St
     (access_modes.unwrap_or_else(|| vec![ONE.to_owned()]), mode)
 }
 
-/// A step so that each class has a profile with its status.
+/// A step by which each class gets a profile with its status.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Upkeep {
+pub enum ProfileStep {
     /// Make this one.
     Make(Box<StorageProfile>),
     /// Write the status of the one of that name.
@@ -159,14 +159,14 @@ pub enum Upkeep {
 
 /// The steps. The profiles were listed before the classes, so that no class of a listed profile is missing by mistake.
 /// Profiles that people made for classes that do not exist yet stay.
-pub fn upkeep(profiles: &[StorageProfile], classes: &[StorageClass], now: &Time) -> Vec<Upkeep> {
+pub fn profile_steps(profiles: &[StorageProfile], classes: &[StorageClass], now: &Time) -> Vec<ProfileStep> {
     let of_class = classes.iter().filter_map(|class| {
         let name = class.name_any();
         let Some(profile) = profiles.iter().find(|profile| profile.name_any() == name) else {
-            return Some(Upkeep::Make(Box::new(new(&name))));
+            return Some(ProfileStep::Make(Box::new(new(&name))));
         };
         let status = Box::new(status(profile, class, now)?);
-        Some(Upkeep::Write { name, status })
+        Some(ProfileStep::Write { name, status })
     });
     let is_left = |profile: &&StorageProfile| {
         let is_made_here = profile.labels().get(LABEL.0).is_some_and(|value| value == LABEL.1);
@@ -174,7 +174,7 @@ pub fn upkeep(profiles: &[StorageProfile], classes: &[StorageClass], now: &Time)
         is_made_here && !is_going && !classes.iter().any(|class| class.name_any() == profile.name_any())
     };
     let left = profiles.iter().filter(is_left).filter_map(|profile| {
-        Some(Upkeep::Remove { name: profile.name_any(), uid: profile.metadata.uid.clone()? })
+        Some(ProfileStep::Remove { name: profile.name_any(), uid: profile.metadata.uid.clone()? })
     });
     of_class.chain(left).collect()
 }
@@ -304,21 +304,22 @@ mod tests {
             let class = json!({ "metadata": { "name": name }, "provisioner": "topolvm.io" });
             serde_json::from_value(class).unwrap()
         };
-        let [Upkeep::Make(made)] = &upkeep(&[], &[class("fast")], &now())[..] else { panic!() };
+        let [ProfileStep::Make(made)] = &profile_steps(&[], &[class("fast")], &now())[..] else { panic!() };
         let mut made = *made.clone();
         assert_eq!((made.name_any().as_str(), made.labels()["cdi.kubevirt.io"].as_str()), ("fast", ""));
         made.metadata.uid = Some("p1".to_owned());
         let both = [class("fast"), class("slow")];
-        let [Upkeep::Write { name, status }, Upkeep::Make(_)] = &upkeep(&[made.clone()], &both, &now())[..]
+        let [ProfileStep::Write { name, status }, ProfileStep::Make(_)] =
+            &profile_steps(&[made.clone()], &both, &now())[..]
         else {
             panic!()
         };
         assert_eq!((name.as_str(), status.storage_class.as_deref()), ("fast", Some("fast")));
         made.status = Some(*status.clone());
-        assert_eq!(upkeep(&[made.clone()], &[class("fast")], &now()), []);
-        let removed = Upkeep::Remove { name: "fast".to_owned(), uid: "p1".to_owned() };
-        assert_eq!(upkeep(&[made.clone()], &[], &now()), [removed]);
+        assert_eq!(profile_steps(&[made.clone()], &[class("fast")], &now()), []);
+        let removed = ProfileStep::Remove { name: "fast".to_owned(), uid: "p1".to_owned() };
+        assert_eq!(profile_steps(&[made.clone()], &[], &now()), [removed]);
         made.metadata.labels = None;
-        assert_eq!(upkeep(&[made], &[], &now()), [], "somebody made it for a class to come");
+        assert_eq!(profile_steps(&[made], &[], &now()), [], "somebody made it for a class to come");
     }
 }

@@ -305,7 +305,7 @@ impl PlannedDisks {
         Ok(Controllers {
             chipset_sata: self.disks.iter().any(|disk| matches!(disk.connection, Connection::Sata(_))),
             sata: (1..=self.sata_controllers).map(|number| SataController { number }).collect(),
-            scsi: (self.on_scsi() || ports.layout.has_scsi_come())
+            scsi: (self.on_scsi() || ports.layout.is_scsi_plugged())
                 .then(|| ports.seat(Controllers::SCSI))
                 .transpose()?,
             scsi_served: self.threads.serve_scsi(),

@@ -67,7 +67,7 @@ impl HotDisks {
             layout: machine.layout.clone(),
             has_ports: vmi.spec().domain.devices.disable_hotplug != Some(true),
             has_scsi: machine.controllers.scsi.is_some(),
-            scsi_is_fixed: machine.controllers.scsi.is_some() && !machine.layout.has_scsi_come(),
+            scsi_is_fixed: machine.controllers.scsi.is_some() && !machine.layout.is_scsi_plugged(),
             units: BTreeSet::new(),
             queues: machine.queues,
             targets: BTreeMap::new(),
@@ -416,7 +416,7 @@ pub(super) mod tests {
         assert_eq!(alone.controllers.scsi, there.layout().seat(Controllers::SCSI));
         let again = HotDisks::of(&alone, &vmi).plan(&vmi, &ready("three")).unwrap();
         assert_eq!((again.steps.len(), &again.disk.device.bus), (3, &Bus::Scsi { lun: 1 }));
-        assert!(again.room.layout().has_scsi_come());
+        assert!(again.room.layout().is_scsi_plugged());
         // At its next start it is plugged in with the first disk again.
         facts.layout = facts.layout.map(Layout::for_start);
         assert_eq!(crate::plan(&vmi, &facts).unwrap().controllers.scsi, None);
