@@ -21,7 +21,7 @@ pub enum State {
 
 /// A change of the specification plugs and unplugs volumes, and CD drives may be empty.
 pub const DECLARATIVE_HOTPLUG_VOLUMES: &str = "DeclarativeHotplugVolumes";
-/// The former gate of volumes that come and go, which KubeVirt still heeds.
+/// The former gate of hotpluggable volumes, which KubeVirt still supports.
 const HOTPLUG_VOLUMES: &str = "HotplugVolumes";
 
 /// Every gate that KubeVirt registers.
@@ -162,12 +162,12 @@ impl Gates {
         &self.machine_types
     }
 
-    /// Whether volumes come and go while a guest runs: one of two gates is enough.
+    /// Whether volumes are hotplugged while a guest runs: one of two gates is enough.
     pub fn plugs_volumes(&self) -> bool {
         self.is_on(DECLARATIVE_HOTPLUG_VOLUMES) || self.is_on(HOTPLUG_VOLUMES)
     }
 
-    /// Whether volumes come and go of an instance alone, although a machine owns it.
+    /// Whether volumes are hotplugged into an instance alone, although a machine owns it.
     pub fn plugs_ephemeral_volumes(&self) -> bool {
         self.is_on(HOTPLUG_VOLUMES)
     }

@@ -25,7 +25,7 @@
 //!
 //! - [`pool`] and [`replica_set`]: a number of machines or instances of one template.
 //! - [`vm`]: an instance for each machine that is to run; its template, its revisions, its data volumes.
-//! - [`vmi`]: a launcher pod for each instance; claims, volumes that come and go, resizes, and the end of an instance that
+//! - [`vmi`]: a launcher pod for each instance; claims, hotpluggable volumes, resizes, and the end of an instance that
 //!   no handler reports.
 //! - [`migration`]: a second launcher pod for a guest that moves, and the result of the move; [`evacuation`]: guests that
 //!   have to leave their node.

@@ -81,7 +81,7 @@ fn moved(name: &str, (from, to): (&str, &str)) -> Vec<(Change, When)> {
     moved.into_iter().map(|change| (change, When::Migration)).collect()
 }
 
-/// Volumes that come and go, with their disks, each as a whole.
+/// Hotpluggable volumes, with their disks, each as a whole.
 fn volumes(
     wanted: &VirtualMachineInstanceSpec,
     vmi: &VirtualMachineInstance,
@@ -111,7 +111,7 @@ fn volumes(
     differences
 }
 
-/// Network cards that come and go, and their links, each as a whole.
+/// Hotplugged network cards, and their links, each as a whole.
 fn network_cards(
     wanted: &VirtualMachineInstanceSpec,
     vmi: &VirtualMachineInstance,

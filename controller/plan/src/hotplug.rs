@@ -1,4 +1,4 @@
-//! Volumes of a machine that come and go while its instance runs, and their disks. Pure.
+//! Hotpluggable volumes of a machine while its instance runs, and their disks. Pure.
 //!
 //! ```text
 //!   in the instance, not in the machine   --> removed
@@ -10,7 +10,7 @@
 //! to another claim with the guest ([`volume_migration`](crate::volume_migration)) stays, too.
 //!
 //! Each change is checked by admission's rules: a change that admission would refuse is reported here, and the other volumes
-//! still come and go.
+//! are still added and removed.
 
 use barevirt_api::gates::Gates;
 use barevirt_api::hotplug;
@@ -33,18 +33,18 @@ pub(crate) struct Plugs {
     pub refused: BTreeMap<String, String>,
 }
 
-/// Whether a machine or its instance has any volume that comes and goes.
+/// Whether a machine or its instance has any hotpluggable volume.
 pub fn concerns(wanted: &VirtualMachineInstanceSpec, vmi: &VirtualMachineInstance) -> bool {
     [wanted, &vmi.spec].into_iter().any(|spec| !hotplug::names(spec).is_empty())
 }
 
-/// Names of the volumes that come and go in the machine or in the instance, and are not permanent in the other.
+/// Names of the volumes that are hotpluggable in the machine or in the instance, and not permanent in the other.
 pub(crate) fn names(wanted: &VirtualMachineInstanceSpec, vmi: &VirtualMachineInstance) -> BTreeSet<String> {
     let stays =
         |name: &String| volume(&vmi.spec.volumes, name).is_some_and(|volume| !volume.is_hotpluggable());
     let mut names = hotplug::names(wanted);
     names.extend(hotplug::names(&vmi.spec));
-    // A volume that comes and goes in only one of the two needs a restart; the comparison with the start reports it.
+    // A volume that is hotpluggable in only one of the two needs a restart; the comparison with the start reports it.
     let fixed = |name: &String| volume(&wanted.volumes, name).is_some_and(|volume| !volume.is_hotpluggable());
     let ephemeral = hotplug::ephemeral(&vmi.metadata);
     let alone = |name: &String| ephemeral.contains(name.as_str()) && volume(&wanted.volumes, name).is_none();

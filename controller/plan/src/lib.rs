@@ -22,7 +22,7 @@
 //!
 //! - [`data_volumes`]: DataVolumes that a machine's templates ask for; [`revision`]: copies of machines.
 //! - [`volume_migration`]: volumes that move to other claims; [`live_update`]: changes that a running instance takes over;
-//!   [`cards`] and [`hotplug`]: network cards and volumes that come and go.
+//!   [`cards`] and [`hotplug`]: hotplug of network cards and volumes.
 //!
 //! **Shared by all**
 //!

@@ -1,4 +1,4 @@
-//! The part of a machine's change that its running instance takes over: sockets, memory, placement, volumes that come and go
+//! The part of a machine's change that its running instance takes over: sockets, memory, placement, hotpluggable volumes
 //! ([`hotplug`]) and network cards ([`cards`](crate::cards)). Pure.
 //!
 //! The instance's specification is changed in place; the instance's own reconciler and the node's handler change the pod and
@@ -25,9 +25,9 @@ use serde_json::Value;
 pub struct Follows {
     /// Sockets, memory and placement.
     pub size: bool,
-    /// Volumes that come and go.
+    /// Hotpluggable volumes.
     pub volumes: bool,
-    /// Network cards that come and go, and their links.
+    /// Hotplugged network cards, and their links.
     pub cards: bool,
     /// Feature gates, for validation.
     pub(crate) gates: Gates,

@@ -75,7 +75,7 @@ pub fn generation(vmi: &VirtualMachineInstance) -> Option<i64> {
 
 impl Drift {
     /// Whether a running instance may take over size and placement: where anything else of the guest has changed, they wait
-    /// for the restart. Volumes that come and go do not wait.
+    /// for the restart. Hotpluggable volumes do not wait.
     pub fn leaves_the_guest(self) -> bool {
         matches!(self, Drift::Generation | Drift::Metadata)
     }

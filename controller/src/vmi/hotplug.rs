@@ -1,4 +1,4 @@
-//! Volumes that come and go while the guest runs: a pod for each, and its state in the status.
+//! Hotplug of volumes: a pod for each, and its state in the status.
 //!
 //! ```text
 //!            claim bound           its pod runs                 (handler)

@@ -42,7 +42,7 @@ pub(super) struct Observed {
     pub reaches: Vec<Reach>,
     /// Claims that are larger than the status says, by the names of their volumes, while it runs.
     pub grown: Vec<(String, PersistentVolumeClaimInfo)>,
-    /// Claims and pods of volumes that come and go, while it runs and once it has ended.
+    /// Claims and pods of hotpluggable volumes, while it runs and once it has ended.
     pub attachments: Attachments,
     /// Message about an older instance whose volumes move to the same claim as its own, while it runs.
     pub elder: Option<String>,

@@ -1,4 +1,4 @@
-//! Volumes that come and go while a guest runs.
+//! Hotplug of volumes.
 
 use anyhow::{Context, Result, ensure};
 use barevirt_e2e::command::try_kubectl_with;

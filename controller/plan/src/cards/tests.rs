@@ -1,4 +1,4 @@
-//! Cards that come and go: single steps, and random machines until their instances have what they want.
+//! Hotplugged cards: single steps, and random machines until their instances have what they want.
 
 use super::*;
 use barevirt_api::pci::ON_ROOT_ANNOTATION;

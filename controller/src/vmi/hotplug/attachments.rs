@@ -1,4 +1,4 @@
-//! The observation of volumes that come and go: their claims, and the pods that offer their disks. Read from the pods'
+//! The observation of hotpluggable volumes: their claims, and the pods that offer their disks. Read from the pods'
 //! cache, and from the API server where an entry of the status would be removed.
 
 use super::volumes::{Stage, Wanted, entries, pod_of, wanted};
@@ -22,7 +22,7 @@ use kube::runtime::reflector::ObjectRef;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-/// The observation of volumes that come and go.
+/// The observation of hotpluggable volumes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Attachments {
     /// Claims for which pods are to be made, by the names of their volumes.

@@ -1,4 +1,4 @@
-//! Plans for volumes that come and go: single cases, then random worlds.
+//! Plans for hotpluggable volumes: single cases, then random worlds.
 
 use super::attachments::Attachments;
 use super::*;

@@ -1,4 +1,4 @@
-//! Volumes that come and go: those that are wanted, and the stage of each entry in the status.
+//! Hotpluggable volumes: those that are wanted, and the stage of each entry in the status.
 
 use barevirt_api::hotplug;
 use barevirt_api::names::{

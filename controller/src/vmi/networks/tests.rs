@@ -1,4 +1,4 @@
-//! Networks of an instance from its first pod to cards that come and go.
+//! Networks of an instance from its first pod to hotplugged cards.
 
 use super::super::plan::plan as plan_of;
 use super::super::tests::{observed, patch_of, running};

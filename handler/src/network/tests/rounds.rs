@@ -1,4 +1,4 @@
-//! Pods and cards that come and go: after a hundred rounds there are as many links, addresses, routes, rules,
+//! Pods that come and go, and cards that are plugged and unplugged: after a hundred rounds there are as many links, addresses, routes, rules,
 //! descriptors and threads as before.
 
 use std::collections::BTreeMap;
