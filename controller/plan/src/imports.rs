@@ -46,7 +46,7 @@ use kube::ResourceExt;
 use std::time::Duration;
 
 pub use claim::is_filled;
-pub use config::{ConfigUpkeep, config_upkeep, configured};
+pub use config::{ConfigStep, config_step, configured};
 pub use facts::{Copied, Event, Installation, LABEL, Observed, Sender, SourceClaim, Step};
 pub use importer::{Running, address, name as pod_name};
 pub use kept::{is_looked_for as is_kept_looked_for, of as kept_volume};

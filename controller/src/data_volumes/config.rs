@@ -7,7 +7,7 @@ use barevirt_api::cdi::{CONFIG, CONFIG_DEFINITION, CONFIG_KIND, CdiConfig, GROUP
 use barevirt_component::data_volumes;
 use barevirt_component::error::chain;
 use barevirt_component::request::{Error, call};
-use barevirt_plan::imports::{ConfigUpkeep, config_upkeep};
+use barevirt_plan::imports::{ConfigStep, config_step};
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::ResourceExt;
 use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
@@ -35,7 +35,7 @@ async fn keep(cluster: &Cluster) -> Result<(), Error> {
     let classes = call("list", about, classes.list_metadata(&ListParams::default())).await?;
     let classes: Vec<String> = classes.items.iter().map(ResourceExt::name_any).collect();
     let installation = installed(cluster, found.as_ref()).await?;
-    let Some(step) = config_upkeep(found.as_ref(), &installation, &classes) else { return Ok(()) };
+    let Some(step) = config_step(found.as_ref(), &installation, &classes) else { return Ok(()) };
     // As with DataVolumes: a CDI that was installed a moment ago finds its object untouched.
     if !data_volumes::is_ours(&cluster.client, CONFIG_DEFINITION).await? {
         return Ok(());
@@ -43,18 +43,18 @@ async fn keep(cluster: &Cluster) -> Result<(), Error> {
     carry_out(cluster, found.as_ref(), step).await
 }
 
-async fn carry_out(cluster: &Cluster, found: Option<&CdiConfig>, step: ConfigUpkeep) -> Result<(), Error> {
+async fn carry_out(cluster: &Cluster, found: Option<&CdiConfig>, step: ConfigStep) -> Result<(), Error> {
     let all: Api<CdiConfig> = Api::all(cluster.client.clone());
     let about = || format!("{CONFIG_KIND} {CONFIG}");
     match step {
-        ConfigUpkeep::Make(config) => {
+        ConfigStep::Make(config) => {
             let params =
                 PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
             call("create", about, all.create(&params, &config)).await?;
             info!("the settings of imports are made");
             Ok(())
         }
-        ConfigUpkeep::Write(status) => {
+        ConfigStep::Write(status) => {
             // With its UID none is made; applied, so that classes that are gone are taken out.
             let body = json!({
                 "apiVersion": format!("{GROUP}/v1beta1"), "kind": CONFIG_KIND,

@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 
 /// A step so that there is an object with its status.
 #[derive(Clone, Debug, PartialEq)]
-pub enum ConfigUpkeep {
+pub enum ConfigStep {
     /// Make it.
     Make(Box<CdiConfig>),
     /// Write its status.
@@ -48,17 +48,17 @@ pub fn configured(mut installation: Installation, given: &CdiConfigSpec) -> Inst
 }
 
 /// The step. `installation` has the settings of the object already; `classes` are the names of all storage classes.
-pub fn config_upkeep(
+pub fn config_step(
     found: Option<&CdiConfig>,
     installation: &Installation,
     classes: &[String],
-) -> Option<ConfigUpkeep> {
-    let Some(found) = found else { return Some(ConfigUpkeep::Make(Box::new(new()))) };
+) -> Option<ConfigStep> {
+    let Some(found) = found else { return Some(ConfigStep::Make(Box::new(new()))) };
     if found.metadata.deletion_timestamp.is_some() {
         return None;
     }
     let status = status(&found.spec, installation, classes);
-    (found.status.as_ref() != Some(&status)).then(|| ConfigUpkeep::Write(Box::new(status)))
+    (found.status.as_ref() != Some(&status)).then(|| ConfigStep::Write(Box::new(status)))
 }
 
 /// The object. Its status is written later.
@@ -151,11 +151,11 @@ mod tests {
     #[test]
     fn there_is_one_object_and_its_status_is_written_when_it_changes() {
         let classes = ["fast".to_owned(), "slow".to_owned()];
-        let Some(ConfigUpkeep::Make(made)) = config_upkeep(None, &installation(), &classes) else { panic!() };
+        let Some(ConfigStep::Make(made)) = config_step(None, &installation(), &classes) else { panic!() };
         let mut found = *made;
         assert_eq!((found.name_any().as_str(), found.spec.feature_gates.len()), ("config", 1));
         assert_eq!(found.labels()[LABEL.0], LABEL.1);
-        let Some(ConfigUpkeep::Write(status)) = config_upkeep(Some(&found), &installation(), &classes) else {
+        let Some(ConfigStep::Write(status)) = config_step(Some(&found), &installation(), &classes) else {
             panic!()
         };
         let expected = json!({
@@ -169,15 +169,15 @@ mod tests {
         assert_eq!(serde_json::to_value(&status).unwrap(), expected);
         // As the API server returns it.
         found.status = Some(serde_json::from_value(expected).unwrap());
-        assert_eq!(config_upkeep(Some(&found), &installation(), &classes), None);
+        assert_eq!(config_step(Some(&found), &installation(), &classes), None);
         // A class that has gone is no longer named.
-        let Some(ConfigUpkeep::Write(status)) = config_upkeep(Some(&found), &installation(), &classes[..1])
+        let Some(ConfigStep::Write(status)) = config_step(Some(&found), &installation(), &classes[..1])
         else {
             panic!()
         };
         assert_eq!(status.filesystem_overhead.unwrap().storage_class.len(), 1);
         found.metadata.deletion_timestamp = serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
-        assert_eq!(config_upkeep(Some(&found), &installation(), &[]), None);
+        assert_eq!(config_step(Some(&found), &installation(), &[]), None);
     }
 
     #[test]
@@ -188,8 +188,7 @@ mod tests {
             "filesystemOverhead": { "storageClass": { "fast": "0.01" } },
         }));
         let installation = configured(installation(), &config.spec);
-        let Some(ConfigUpkeep::Write(status)) =
-            config_upkeep(Some(&config), &installation, &["fast".to_owned()])
+        let Some(ConfigStep::Write(status)) = config_step(Some(&config), &installation, &["fast".to_owned()])
         else {
             panic!()
         };
