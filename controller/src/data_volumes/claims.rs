@@ -1,8 +1,8 @@
 //! Claims that are filled for themselves: those that a client sends an image into ([`uploads`]), and those that name a
-//! populator ([`populators`]).
+//! populator ([`populators`]). Those that only CDI would fill are told of with the former.
 //!
 //! ```text
-//!   claims: those with an annotation of uploads, or a populator --+
+//!   claims: those with an annotation of CDI, or a populator ------+
 //!   pods of uploads, DataVolumes that fill for a claim -----------+--> the claim --> uploads, populators
 //!   populators ---------------------------------------------------+
 //! ```
@@ -17,9 +17,9 @@ use barevirt_api::cdi::{
     prime_name,
 };
 use barevirt_component::request::Error;
-use barevirt_plan::imports::LABEL;
 use barevirt_plan::imports::populator::{LABEL as FILLS, is_filled};
 use barevirt_plan::imports::uploads::is_target;
+use barevirt_plan::imports::{LABEL, unserved};
 use futures::stream::{BoxStream, select_all};
 use futures::{Stream, StreamExt};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
@@ -89,7 +89,7 @@ pub(super) async fn work(cluster: Arc<Cluster>) {
 fn concerns(event: &Result<Event<Claim>, watcher::Error>) -> bool {
     match event {
         Ok(Event::Apply(claim) | Event::InitApply(claim)) => {
-            is_target(claim.annotations()) || populator(claim).is_some()
+            is_target(claim.annotations()) || populator(claim).is_some() || unserved(claim).is_some()
         }
         Ok(Event::Delete(_) | Event::Init | Event::InitDone) | Err(_) => true,
     }
@@ -194,6 +194,7 @@ mod tests {
             (claim(&none, &snapshot), false),
             (claim(&none, &source), true),
             (claim(&json!({ "cdi.kubevirt.io/storage.upload.target": "" }), &Value::Null), true),
+            (claim(&json!({ "cdi.kubevirt.io/storage.import.endpoint": "http://a" }), &Value::Null), true),
         ] {
             assert_eq!(concerns(&Ok(Event::Apply(claim.clone()))), wanted, "{claim:?}");
             assert_eq!(concerns(&Ok(Event::InitApply(claim.clone()))), wanted);

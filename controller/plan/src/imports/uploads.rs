@@ -9,6 +9,8 @@
 //! The claim is decisive, as with CDI: a user may annotate a claim without a DataVolume. Its annotations are CDI's: the
 //! sending client waits for them, and a CDI that is installed later reads in them which claims are filled.
 //!
+//! A claim that asks for an import or a copy by annotations is told of: only CDI fills such claims.
+//!
 //! A claim that a pod uses is left alone until that pod has ended: a disk that a guest has open is not overwritten.
 
 mod pod;
@@ -19,6 +21,7 @@ use super::claim::{self, annotated, changed, is_block};
 use super::facts::{Event, Installation, MOST_RESTARTS, Step};
 use super::importer::{self, End, Running};
 use super::job::{ARCHIVE, IMAGE};
+use super::only_cdi::unserved;
 use super::stage::{given_up, is_of};
 use crate::data_volumes::status::{FAILED, SUCCEEDED};
 use barevirt_api::cdi::{annotation, populator};
@@ -32,6 +35,9 @@ use std::time::Duration;
 const IN_USE: &str = "UploadTargetInUse";
 /// Event: the claim asks for something that is not served.
 const NOT_SERVED: &str = "UploadNotServed";
+
+/// Event: the claim asks for an import or a copy that only CDI makes.
+const IMPORT_NOT_SERVED: &str = "ImportNotServed";
 
 /// How often a claim is looked at that cannot be filled yet: what blocks it is not watched.
 const AGAIN: Duration = Duration::from_secs(5);
@@ -60,6 +66,16 @@ pub fn plan(target: &Target) -> Plan {
     if claim.metadata.deletion_timestamp.is_some() {
         // The pod is deleted with it.
         return Plan::default();
+    }
+    if let Some(message) = unserved(claim) {
+        let why = [
+            (annotation::RUNNING, "false"),
+            (annotation::REASON, IMPORT_NOT_SERVED),
+            (annotation::MESSAGE, &message),
+        ];
+        let step = patch(claim, &why);
+        let event = step.is_some().then_some(Event { warning: true, reason: IMPORT_NOT_SERVED, message });
+        return Plan { step, event, ..Plan::default() };
     }
     let own = target.pod.as_ref().filter(|pod| is_of(pod.owner_references(), claim));
     let remove = || own.filter(|pod| pod.metadata.deletion_timestamp.is_none()).and_then(|pod| pod.uid());

@@ -313,3 +313,18 @@ fn a_data_volume_waits_with_its_claim_and_fails_with_it() {
     assert_eq!(phase, "Failed");
     assert!(serde_json::to_string(&status).unwrap().contains("given up"));
 }
+
+#[test]
+fn an_import_by_annotations_is_told_of_once_and_nothing_is_made() {
+    let endpoint = json!({ (annotation::ENDPOINT): "http://images.example/a.img" });
+    let mut world = World::new(claim(&endpoint, true));
+    world.settle();
+    assert_eq!(world.events, [IMPORT_NOT_SERVED]);
+    assert_eq!(
+        (world.says(annotation::RUNNING), world.says(annotation::REASON)),
+        ("false", IMPORT_NOT_SERVED)
+    );
+    assert!(world.says(annotation::MESSAGE).contains(annotation::ENDPOINT));
+    world.settle();
+    assert_eq!((world.events.len(), world.target.pod), (1, None));
+}
