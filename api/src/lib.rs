@@ -24,6 +24,7 @@
 //! **What an administrator sets**
 //!
 //! - [`settings`]: the `KubeVirt` object with its defaults: guests, pods, nodes, components, live updates, host devices.
+//! - [`flags`]: the flags of our programs that it may set.
 //! - [`gates`]: feature gates; [`rotation`]: how long certificates live; [`workload_updates`]: when launchers are replaced.
 //!
 //! **The types, as they are on the wire**
@@ -65,6 +66,7 @@ pub mod duration;
 pub mod export;
 pub mod filesystem;
 pub mod firmware;
+pub mod flags;
 pub mod freeze;
 pub mod gates;
 pub mod hotplug;

@@ -127,3 +127,16 @@ async fn work(flags: Flags, level: Level) -> anyhow::Result<ExitCode> {
     // The work was dropped: nothing is written from here on.
     Ok(process::end(&candidate, ended).await)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Flags;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_settings_know_its_flags() {
+        let command = Flags::command();
+        let flags: Vec<&str> = command.get_arguments().filter_map(|flag| flag.get_long()).collect();
+        assert_eq!(flags, barevirt_api::flags::VIRT_CONTROLLER);
+    }
+}

@@ -218,3 +218,16 @@ fn own_address() -> Option<IpAddr> {
     socket.connect((host, 443)).ok()?;
     Some(socket.local_addr().ok()?.ip())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Flags;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_settings_know_its_flags() {
+        let command = Flags::command();
+        let flags: Vec<&str> = command.get_arguments().filter_map(|flag| flag.get_long()).collect();
+        assert_eq!(flags, barevirt_api::flags::VIRT_HANDLER);
+    }
+}

@@ -145,3 +145,16 @@ async fn follow_front_proxy(client: Client, state: Arc<State>) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Options;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_settings_know_its_flags() {
+        let command = Options::command();
+        let flags: Vec<&str> = command.get_arguments().filter_map(|flag| flag.get_long()).collect();
+        assert_eq!(flags, barevirt_api::flags::VIRT_API);
+    }
+}

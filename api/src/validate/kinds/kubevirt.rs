@@ -12,6 +12,7 @@ pub use removal::{BLOCK_UNINSTALL, delete};
 
 use super::migration_policy::{amounts, max_downtime};
 use super::{rotation, workload_updates};
+use crate::flags;
 use crate::gates::{GATES, Gates, State};
 use crate::settings::{IMPORT_ANNOTATIONS, NODE_DISK_ANNOTATIONS, import_problem, node_disk_size};
 use crate::syntax::{is_label_key, quoted};
@@ -115,6 +116,11 @@ pub fn warnings(object: &KubeVirt) -> Vec<String> {
         let why = "has no effect: guest agents are judged by the commands they list";
         warnings.push(format!("spec.configuration.supportedGuestAgentVersions {why}"));
     }
+    let network = configuration.and_then(|given| given.network.as_ref());
+    if network.and_then(|network| network.permit_slirp_interface) == Some(true) {
+        let why = "has no effect: there is no slirp binding any more, as in KubeVirt";
+        warnings.push(format!("spec.configuration.network.permitSlirpInterface {why}"));
+    }
     warnings
 }
 
@@ -129,6 +135,12 @@ fn rules(old: Option<&KubeVirtSpec>, spec: &KubeVirtSpec, causes: &mut Vec<Cause
                 format!("patch {:?} is not valid JSON", quoted(&patch.patch)),
             ));
         }
+    }
+    let given = spec.customize_components.as_ref().and_then(|components| components.flags.as_ref());
+    for (component, program, flag) in given.into_iter().flat_map(flags::unknown) {
+        let field = path.child("customizeComponents.flags").child(component).child(flag);
+        let instead = if flag == "v" { "; logVerbosity sets the level of its log" } else { "" };
+        causes.push(Cause::invalid(&field, format!("{program} has no flag {}{instead}", quoted(flag))));
     }
     if let Some(own) =
         spec.certificate_rotate_strategy.as_ref().and_then(|strategy| strategy.self_signed.as_ref())

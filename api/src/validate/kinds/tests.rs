@@ -158,7 +158,7 @@ fn evictions() {
 fn settings_without_effect_cause_warnings() {
     let lists = json!({"developerConfiguration": {
         "featureGates": ["HostDisk", "LiveMigration", "Macvtap", "Unheard"], "disabledFeatureGates": ["NUMA"],
-    }, "supportedGuestAgentVersions": ["5.*"]});
+    }, "supportedGuestAgentVersions": ["5.*"], "network": {"permitSlirpInterface": true}});
     let object: KubeVirt = read(&with(&stock(), "/spec/configuration", &lists));
     assert_eq!(kubevirt::create(&object, false, "kubevirt"), []);
     assert_eq!(
@@ -169,6 +169,7 @@ fn settings_without_effect_cause_warnings() {
             "spec.configuration.developerConfiguration.featureGates: Unheard is not a known feature gate",
             "spec.configuration.developerConfiguration.disabledFeatureGates: NUMA is always on",
             "spec.configuration.supportedGuestAgentVersions has no effect: guest agents are judged by the commands they list",
+            "spec.configuration.network.permitSlirpInterface has no effect: there is no slirp binding any more, as in KubeVirt",
         ]
     );
 }

@@ -26,6 +26,12 @@ fn valid_configurations_are_accepted() {
         json!({"supportContainerResources": [{"type": "container-disk",
             "resources": {"requests": {"cpu": "2m"}, "limits": {"memory": "80Mi"}}}]}),
         json!({"network": {"defaultNetworkInterface": "bridge", "permitSlirpInterface": false}}),
+        json!({"network": {"permitSlirpInterface": true}}),
+        // What is switched off needs no support.
+        json!({"virtTemplateDeployment": {"enabled": false}, "developerConfiguration": {"clusterProfiler": false}}),
+        json!({"architectureConfiguration": {"defaultArchitecture": "amd64"}}),
+        json!({"roleAggregationStrategy": "Manual"}),
+        json!({"roleAggregationStrategy": "AggregateToDefault"}),
         json!({"network": {"binding": {"macvtap": {"domainAttachmentType": "tap", "migration": {"method": "link-refresh"}},
             "bare": {"domainAttachmentType": "managedTap", "networkAttachmentDefinition": "net/one", "migration": {},
                 "computeResourceOverhead": {"requests": {"memory": "10Mi"}}}}}}),
@@ -124,9 +130,15 @@ fn invalid_configurations_are_named_by_field() {
             "network.defaultNetworkInterface",
             "permitBridgeInterfaceOnPodNetwork is false",
         ),
+        (json!({"roleAggregationStrategy": "Own"}), "roleAggregationStrategy", "Own is not one of"),
         (
-            json!({"network": {"permitSlirpInterface": true}}),
-            "network.permitSlirpInterface",
+            json!({"virtTemplateDeployment": {"enabled": true}}),
+            "virtTemplateDeployment.enabled",
+            "is not supported yet",
+        ),
+        (
+            json!({"architectureConfiguration": {"defaultArchitecture": "arm64"}}),
+            "architectureConfiguration.defaultArchitecture",
             "is not supported yet",
         ),
         (

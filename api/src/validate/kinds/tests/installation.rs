@@ -76,6 +76,18 @@ fn the_kubevirt_object() {
                 "patch \"{\" is not valid JSON",
             ),
             (
+                "/spec/customizeComponents",
+                json!({"flags": {"api": {"port": "8443"}}}),
+                "spec.customizeComponents.flags.api.port",
+                "virt-api has no flag port",
+            ),
+            (
+                "/spec/customizeComponents",
+                json!({"flags": {"handler": {"v": "5"}}}),
+                "spec.customizeComponents.flags.handler.v",
+                "virt-handler has no flag v; logVerbosity sets the level of its log",
+            ),
+            (
                 "/spec/workloadUpdateStrategy",
                 json!({"workloadUpdateMethods": ["Evict", "Sometimes"]}),
                 "spec.workloadUpdateStrategy.workloadUpdateMethods[1]",
