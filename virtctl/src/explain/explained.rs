@@ -118,6 +118,10 @@ pub(crate) struct Surroundings {
 const DATA_VOLUMES_FIRST: &str =
     "DataVolumes of the templates are made before, and filled by CDI or Barevirt";
 
+/// An assumption for a manifest that leaves its name to the API server.
+const EXAMPLE_NAME: &str =
+    "the name is an example: the API server generates it, and UUID and hardware addresses follow from it";
+
 type Causes = Vec<Cause>;
 
 /// Explains a manifest. `lookups` finds the objects that a machine names.
@@ -126,6 +130,8 @@ pub(crate) fn explain(
     around: &Surroundings,
     lookups: impl FnOnce(&VirtualMachine) -> Lookups,
 ) -> Explained {
+    let example = named(manifest);
+    let manifest = example.as_ref().unwrap_or(manifest);
     let kind = manifest["kind"].as_str().unwrap_or_default().to_owned();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let mut explained = Explained {
@@ -149,10 +155,23 @@ pub(crate) fn explain(
         })
     };
     match outcome {
-        Ok(outcome) => explained.outcome = Some(outcome),
+        Ok(mut outcome) => {
+            outcome.assumptions.extend(example.is_some().then_some(EXAMPLE_NAME));
+            explained.outcome = Some(outcome);
+        }
         Err(causes) => explained.causes = causes.into_iter().map(shown_cause).collect(),
     }
     explained
+}
+
+/// The manifest with a name such as the API server generates, where it gives only the beginning.
+fn named(manifest: &Value) -> Option<Value> {
+    let given = |field: &str| manifest["metadata"][field].as_str().filter(|text| !text.is_empty());
+    let beginning = given("generateName").filter(|_| given("name").is_none())?;
+    let name = format!("{beginning}xxxxx");
+    let mut named = manifest.clone();
+    named["metadata"]["name"] = json!(name);
+    Some(named)
 }
 
 /// Adds the causes of the other checks to those of unknown fields.
@@ -340,5 +359,7 @@ fn assumptions(vmi: &ValidVmi, facts: &Facts) -> Vec<&'static str> {
     list
 }
 
+#[cfg(test)]
+mod shapes;
 #[cfg(test)]
 mod tests;

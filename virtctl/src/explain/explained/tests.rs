@@ -57,6 +57,16 @@ fn a_volume_that_comes_later_is_told_as_such() {
 }
 
 #[test]
+fn a_machine_whose_name_is_generated_has_that_of_an_example() {
+    let explained = explained(&format!("{}{SMALL}", VM.replace("{name: web,", "{generateName: web-,")));
+    assert_eq!(explained.causes, []);
+    assert_eq!(explained.name, "web-xxxxx");
+    assert!(explained.outcome.unwrap().assumptions.contains(&EXAMPLE_NAME));
+    let plain = self::explained(&format!("{VM}{SMALL}"));
+    assert!(!plain.outcome.unwrap().assumptions.contains(&EXAMPLE_NAME));
+}
+
+#[test]
 fn a_clock_of_another_zone_is_that_of_the_start() {
     let clock = "domain:\n        clock: {timezone: Europe/Berlin}\n";
     let explained = explained(&format!("{}{SMALL}", VM.replace("domain:\n", clock)));
