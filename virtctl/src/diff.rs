@@ -13,6 +13,7 @@ use barevirt_api::v1::{KubeVirt, VirtualMachine, VirtualMachineInstance, Virtual
 use barevirt_plan::difference::{self, When};
 use barevirt_plan::fields::Change;
 use barevirt_plan::live_update::Follows;
+use barevirt_plan::revision::Comparison;
 use clap::{ArgGroup, Args};
 use http::Method;
 use k8s_openapi::api::apps::v1::ControllerRevision;
@@ -154,9 +155,27 @@ pub(crate) async fn pending(session: &Session, vm: &VirtualMachine) -> anyhow::R
     let kept = kept.with_context(|| format!("get what {name} was started from"))?;
     let wanted = expanded(session, vm).await?;
     let follows = Follows::of(&settings(session).await);
-    let differences = difference::of(vm, &wanted, &vmi, &kept, &follows)
+    let comparison = Comparison::of(vm, &kept, &vmi, &follows)
         .with_context(|| format!("controller revision {revision} cannot be read"))?;
+    let comparison = applied(session, vm, comparison).await;
+    let differences = difference::of(vm, &wanted, &vmi, comparison, &follows);
     Ok(differences.into_iter().map(|(change, when)| shown_change(change, &when)).collect())
+}
+
+/// The comparison of what the guest would be, where another instance type or preference is named than at the start. Where it
+/// cannot be known, the names are compared, as the controller does.
+async fn applied(session: &Session, vm: &VirtualMachine, comparison: Comparison) -> Comparison {
+    if !comparison.names_others() {
+        return comparison;
+    }
+    let [then, now] = comparison.machines(vm);
+    match (expanded(session, &then).await, expanded(session, &now).await) {
+        (Ok(then), Ok(now)) => comparison.applied([then, now]),
+        (Err(error), _) | (_, Err(error)) => {
+            eprintln!("Instance types and preferences are compared by their names: {error:#}.");
+            comparison
+        }
+    }
 }
 
 /// The machine's template with its instance type, preference and defaults.

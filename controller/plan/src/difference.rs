@@ -1,16 +1,15 @@
 //! What a machine's change means while its instance runs, field by field: shown before the change is made, and decided by
-//! the code that the controller uses ([`revision`] and [`live_update`]).
+//! the code that the controller uses ([`revision`](crate::revision) and [`live_update`]).
 
 use crate::cards;
 use crate::fields::{Change, changed};
 use crate::hotplug;
 use crate::live_update::{self, Follows, Live};
 use crate::merge;
-use crate::revision;
+use crate::revision::Comparison;
 use crate::volume_migration;
 use barevirt_api::networks;
 use barevirt_api::v1::{Interface, VirtualMachine, VirtualMachineInstance, VirtualMachineInstanceSpec};
-use k8s_openapi::api::apps::v1::ControllerRevision;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
@@ -35,15 +34,16 @@ const TOGETHER: &str = "nothing is applied in place as long as another change ta
 const NOT_LIVE: &str = "cannot be changed while the guest runs";
 
 /// All differences of a machine from its running instance. `wanted` is its template with instance type, preference and
-/// defaults; `kept` is what the instance was started from; `follows` is what the installation applies in place.
+/// defaults; `comparison` compares it with what the instance was started from; `follows` is what the installation applies in
+/// place.
 pub fn of(
     vm: &VirtualMachine,
     wanted: &VirtualMachineInstanceSpec,
     vmi: &VirtualMachineInstance,
-    kept: &ControllerRevision,
+    comparison: Comparison,
     follows: &Follows,
-) -> Option<Vec<(Change, When)>> {
-    let (then, now) = revision::guests(vm, kept, vmi, follows)?;
+) -> Vec<(Change, When)> {
+    let (then, now) = comparison.guests();
     let mut differences: Vec<(Change, When)> = changed("spec", &then, &now)
         .into_iter()
         .map(|change| {
@@ -72,7 +72,7 @@ pub fn of(
         let follows = Follows { volumes: false, cards: false, ..follows.clone() };
         differences.extend(in_place(wanted, vmi, &follows, blocked));
     }
-    Some(differences)
+    differences
 }
 
 /// A volume that moves to another claim with the guest.
@@ -223,149 +223,4 @@ pub fn of_machine(old: &VirtualMachine, new: &VirtualMachine) -> Vec<Change> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use barevirt_api::settings::Settings;
-
-    fn vm(generation: i64, change: Value) -> VirtualMachine {
-        let mut vm = json!({
-            "metadata": {"name": "web", "namespace": "shop", "uid": "m1", "generation": generation},
-            "spec": {"runStrategy": "Always", "template": {"metadata": {"labels": {"a": "b"}}, "spec": {
-                "architecture": "amd64",
-                "domain": {"devices": {}, "cpu": {"sockets": 1, "cores": 1}, "memory": {"guest": "1Gi"}}}}},
-        });
-        merge::apply(&mut vm, &change);
-        serde_json::from_value(vm).unwrap()
-    }
-
-    /// Each changed field with the word for when it takes effect.
-    fn words_of(change: Value) -> Vec<(String, &'static str)> {
-        let (then, now) = (vm(1, json!({})), vm(2, change));
-        let mut instance = json!({"metadata": {"name": "web"}, "spec": then.spec.template.spec,
-            "status": {"phase": "Running", "memory": {"guestAtBoot": "1Gi", "guestCurrent": "1Gi"},
-                "currentCPUTopology": {"sockets": 1},
-                "conditions": [{"type": "LiveMigratable", "status": "True"}]}});
-        instance["spec"]["domain"]["cpu"]["maxSockets"] = json!(4);
-        instance["spec"]["domain"]["memory"]["maxGuest"] = json!("4Gi");
-        let vmi: VirtualMachineInstance = serde_json::from_value(instance).unwrap();
-        let wanted = now.spec.template.spec.clone();
-        let differences =
-            of(&now, &wanted, &vmi, &revision::of(&then), &Follows::of(&Settings::default())).unwrap();
-        let word = |when: When| match when {
-            When::InPlace => "in place",
-            When::Migration => "migration",
-            When::Waits => "waits",
-            When::Restart(why) if why == TOGETHER => "restart together",
-            When::Restart(why) if why == NOT_LIVE => "restart",
-            When::Restart(_) => "restart, refused",
-            When::NextStart => "next start",
-        };
-        differences.into_iter().map(|(change, when)| (change.path, word(when))).collect()
-    }
-
-    #[test]
-    fn another_claim_comes_with_a_migration_where_the_strategy_says_so() {
-        let on = |strategy: &str, claim: &str| {
-            let volumes = json!([{"name": "data", "persistentVolumeClaim": {"claimName": claim}}]);
-            vm(
-                2,
-                json!({"spec": {"updateVolumesStrategy": strategy, "template": {"spec": {"volumes": volumes}}}}),
-            )
-        };
-        let then = on("Migration", "a");
-        let vmi = json!({"metadata": {"name": "web"}, "spec": then.spec.template.spec, "status": {"phase": "Running"}});
-        let vmi: VirtualMachineInstance = serde_json::from_value(vmi).unwrap();
-        let differences_of = |now: VirtualMachine| {
-            let wanted = now.spec.template.spec.clone();
-            let follows = Follows::of(&Settings::default());
-            of(&now, &wanted, &vmi, &revision::of(&then), &follows).unwrap()
-        };
-        let [(change, When::Migration)] = &differences_of(on("Migration", "b"))[..] else { panic!() };
-        assert_eq!((&*change.path, &change.to), ("spec.template.spec.volumes[data]", &json!("b")));
-        assert!(matches!(&differences_of(on("Replacement", "b"))[..], [(_, When::Restart(_))]));
-        assert!(differences_of(on("Migration", "a")).is_empty());
-    }
-
-    fn domain(change: Value) -> Value {
-        json!({"spec": {"template": {"spec": {"domain": change}}}})
-    }
-
-    #[test]
-    fn live_changes_apply_in_place_and_others_need_a_restart() {
-        let of = |path: &str, word| vec![(format!("spec.template.{path}"), word)];
-        assert_eq!(words_of(json!({})), []);
-        assert_eq!(words_of(json!({"spec": {"runStrategy": "Manual"}})), []);
-        assert_eq!(
-            words_of(domain(json!({"cpu": {"sockets": 2}}))),
-            of("spec.domain.cpu.sockets", "in place")
-        );
-        assert_eq!(
-            words_of(domain(json!({"memory": {"guest": "2Gi"}}))),
-            of("spec.domain.memory.guest", "in place")
-        );
-        assert_eq!(words_of(domain(json!({"memory": {"guest": "1024Mi"}}))), []);
-        assert_eq!(
-            words_of(domain(json!({"memory": {"guest": "8Gi"}}))),
-            of("spec.domain.memory.guest", "restart, refused")
-        );
-        assert_eq!(words_of(domain(json!({"cpu": {"cores": 2}}))), of("spec.domain.cpu.cores", "restart"));
-        let labels = json!({"spec": {"template": {"metadata": {"labels": {"a": "c"}}}}});
-        assert_eq!(words_of(labels), of("metadata.labels.a", "next start"));
-    }
-
-    #[test]
-    fn a_volume_comes_in_place_whatever_else_takes_a_restart() {
-        let plugged = |bus: &str| {
-            let volumes = json!([{"name": "a", "dataVolume": {"name": "a", "hotpluggable": true}}]);
-            let disks = json!([{"name": "a", "disk": {"bus": bus}}]);
-            json!({"spec": {"template": {"spec": {"volumes": volumes, "domain": {"devices": {"disks": disks}}}}}})
-        };
-        let of = |word: &'static str| {
-            ["volumes[a]", "domain.devices.disks[a]"]
-                .map(|at| (format!("spec.template.spec.{at}"), word))
-                .to_vec()
-        };
-        assert_eq!(words_of(plugged("virtio")), of("in place"));
-        assert_eq!(words_of(plugged("sata")), of("restart, refused"));
-        let mut more = plugged("scsi");
-        more["spec"]["template"]["spec"]["domain"]["cpu"] = json!({"cores": 2});
-        let cores = ("spec.template.spec.domain.cpu.cores".to_owned(), "restart");
-        assert_eq!(words_of(more), [vec![cores], of("in place")].concat());
-    }
-
-    #[test]
-    fn a_card_comes_in_place_and_one_of_the_node_with_a_migration() {
-        let card = |binding: &str| {
-            let mut interface = json!({"name": "fast"});
-            interface[binding] = json!({});
-            let networks = json!([{"name": "fast", "multus": {"networkName": "a"}}]);
-            let domain = json!({"devices": {"interfaces": [interface]}});
-            json!({"spec": {"template": {"spec": {"networks": networks, "domain": domain}}}})
-        };
-        let of = |word: &'static str| {
-            ["networks[fast]", "domain.devices.interfaces[fast]"]
-                .map(|at| (format!("spec.template.spec.{at}"), word))
-                .to_vec()
-        };
-        assert_eq!(words_of(card("bridge")), of("in place"));
-        assert_eq!(words_of(card("sriov")), of("migration"));
-    }
-
-    #[test]
-    fn half_of_a_change_is_told_as_such() {
-        let both = words_of(domain(json!({"cpu": {"sockets": 2}, "memory": {"guest": "8Gi"}})));
-        assert_eq!(both.iter().map(|(_, word)| *word).collect::<Vec<_>>(), ["in place", "restart, refused"]);
-        let blocked = words_of(domain(json!({"cpu": {"sockets": 2, "cores": 2}})));
-        assert_eq!(
-            blocked.iter().map(|(_, word)| *word).collect::<Vec<_>>(),
-            ["restart", "restart together"]
-        );
-    }
-
-    #[test]
-    fn the_machines_own_fields_are_followed_at_once() {
-        let changes = of_machine(&vm(1, json!({})), &vm(2, json!({"spec": {"runStrategy": "Manual"}})));
-        assert_eq!(changes.len(), 1);
-        assert_eq!(changes[0].path, "spec.runStrategy");
-    }
-}
+mod tests;

@@ -6,11 +6,12 @@
 //! ```
 //!
 //! So a machine starts as it did the last time, whatever happened to the objects since. To use the new contents, a user
-//! removes the copy from the status, or names another object.
+//! removes the copy from the status, or names another object. A running instance takes over what it can of another one.
 
 use crate::cluster::Cluster;
 use crate::kin;
 use crate::write::FIELD_MANAGER;
+use barevirt_api::defaults;
 use barevirt_api::instancetype::expand::{self, Chosen};
 use barevirt_api::instancetype::matcher::{Family, Matcher, Scope};
 use barevirt_api::instancetype::revision::{self, Source};
@@ -21,6 +22,7 @@ use barevirt_api::names::{
 use barevirt_api::settings::Binding;
 use barevirt_api::v1::{
     ControllerRevisionRef, InstancetypeStatusRef, VirtualMachine, VirtualMachineInstance,
+    VirtualMachineInstanceSpec,
 };
 use barevirt_component::error::response;
 use barevirt_component::request::Error;
@@ -141,6 +143,19 @@ pub(super) async fn applied(
     Ok(applied.map_err(|causes| {
         let message = format!("Error creating virtual machine instance: {}", expand::sentence(&causes));
         Refusal { reason: REASON_FAILED_CREATE, message }
+    }))
+}
+
+/// The machine's template with both applied, and defaults. Also for a machine that names neither: templates are compared.
+pub(super) async fn expanded(
+    cluster: &Cluster,
+    vm: &VirtualMachine,
+) -> LookupResult<VirtualMachineInstanceSpec> {
+    let binding = cluster.config().settings.guest.binding;
+    Ok(applied(cluster, vm, template::instance(vm)).await?.map(|mut instance| {
+        defaults::devices(&mut instance.spec, binding);
+        defaults::spec(&mut instance.spec);
+        instance.spec
     }))
 }
 

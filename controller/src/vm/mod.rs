@@ -52,7 +52,7 @@ use barevirt_api::v1::VirtualMachineInstance;
 use barevirt_component::error::chain;
 use barevirt_component::request::Error;
 use barevirt_plan::live_update::Follows;
-use barevirt_plan::{cards, hotplug, live_update, template, volume_migration};
+use barevirt_plan::{cards, hotplug, live_update, volume_migration};
 use k8s_openapi::jiff::Timestamp;
 use kube::runtime::reflector::ObjectRef;
 use std::time::{Duration, Instant};
@@ -133,11 +133,8 @@ async fn live(cluster: &Cluster, observed: &Observed) -> Result<Live, Error> {
     if !follows.size && !follows.volumes && !follows.cards {
         return Ok(Live::Done);
     }
-    match instancetype::applied(cluster, &observed.vm, template::instance(&observed.vm)).await? {
-        Ok(mut wanted) => {
-            barevirt_api::defaults::spec(&mut wanted.spec);
-            Ok(live_update::plan(&wanted.spec, vmi, &follows))
-        }
+    match instancetype::expanded(cluster, &observed.vm).await? {
+        Ok(wanted) => Ok(live_update::plan(&wanted, vmi, &follows)),
         // The next start reports it.
         Err(_) => Ok(Live::Done),
     }

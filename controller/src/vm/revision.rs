@@ -7,7 +7,11 @@
 //!
 //! Only the newest is kept. If a change of the machine does not concern its instance, the new generation is recorded on the
 //! instance. [`barevirt_plan::revision`] defines the contents of a copy and the comparison.
+//!
+//! Where the machine names another instance type or preference than at the start, both specifications are compared with what
+//! they name applied: copies of the former ones are kept as long as the machine.
 
+use super::instancetype;
 use crate::cluster::Cluster;
 use crate::kin;
 use crate::write::FIELD_MANAGER;
@@ -19,7 +23,7 @@ use barevirt_component::request::{call, call_opt};
 use barevirt_plan::hotplug;
 use barevirt_plan::live_update::Follows;
 pub(super) use barevirt_plan::revision::generation;
-use barevirt_plan::revision::{Drift, PREFIX, compare, name, of};
+use barevirt_plan::revision::{Comparison, Drift, PREFIX, name, of};
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Api, DeleteParams, ListParams, PostParams};
@@ -27,7 +31,8 @@ use kube::{Resource, ResourceExt};
 use serde_json::{Value, json};
 use tracing::info;
 
-/// How the machine differs from its instance. Reads the copy only where the generations differ.
+/// How the machine differs from its instance. Reads the copy only where the generations differ, and instance types and
+/// preferences only where others are named.
 pub(super) async fn drift(
     cluster: &Cluster,
     vm: &VirtualMachine,
@@ -48,7 +53,29 @@ pub(super) async fn drift(
     let subject = || format!("controller revision {namespace}/{kept}");
     let found = call_opt("get", subject, revisions.get(kept)).await?;
     let follows = Follows::of(&cluster.config().settings);
-    Ok(found.map_or(Drift::Unknown, |revision| compare(vm, &revision, vmi, &follows)))
+    let compared = found.and_then(|revision| Comparison::of(vm, &revision, vmi, &follows));
+    let Some(comparison) = compared else { return Ok(Drift::Unknown) };
+    if !comparison.names_others() {
+        return Ok(comparison.drift());
+    }
+    // Nothing is kept yet of what was named a moment ago.
+    if !instancetype::is_recorded(vm) {
+        return Ok(Drift::Unknown);
+    }
+    Ok(applied(cluster, vm, comparison).await?.drift())
+}
+
+/// The comparison of what the guest would be. Where that cannot be known, for example because a user has deleted a copy, the
+/// names are compared: the start with other ones is a restart.
+async fn applied(
+    cluster: &Cluster,
+    vm: &VirtualMachine,
+    comparison: Comparison,
+) -> Result<Comparison, Error> {
+    let [then, now] = comparison.machines(vm);
+    let Ok(then) = instancetype::expanded(cluster, &then).await? else { return Ok(comparison) };
+    let Ok(now) = instancetype::expanded(cluster, &now).await? else { return Ok(comparison) };
+    Ok(comparison.applied([then, now]))
 }
 
 /// Annotations of an instance that has followed a change of its machine: the generation, if it has followed all of it, and
