@@ -8,7 +8,7 @@ use barevirt_e2e::{Console, Namespace, guest, in_namespace};
 use serde_json::{Value, json};
 
 /// An instance type of the namespace.
-fn instancetype(name: &str, vcpus: u32) -> Value {
+pub(crate) fn instancetype(name: &str, vcpus: u32) -> Value {
     json!({
         "apiVersion": "instancetype.kubevirt.io/v1beta1", "kind": "VirtualMachineInstancetype",
         "metadata": { "name": name }, "spec": { "cpu": { "guest": vcpus }, "memory": { "guest": "128Mi" } },
@@ -45,7 +45,8 @@ fn prepare(namespace: &Namespace) -> Result<()> {
     namespace.apply(&preference("own"))
 }
 
-fn revision(vm: &Value, reference: &str) -> String {
+/// The copy that a machine's status names there.
+pub(crate) fn revision(vm: &Value, reference: &str) -> String {
     vm["status"][reference]["controllerRevisionRef"]["name"].as_str().unwrap_or_default().to_owned()
 }
 

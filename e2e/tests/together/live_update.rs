@@ -1,5 +1,6 @@
-//! Changes of a running guest: sockets, memory, placement.
+//! Changes of a running guest: sockets, memory, placement, instance type.
 
+use crate::instancetypes::{instancetype, revision};
 use anyhow::{Context, Result, ensure};
 use barevirt_e2e::wait::{self, BOOT, RUNNING, SOON};
 use barevirt_e2e::{Console, Namespace, guest, in_namespace};
@@ -71,7 +72,8 @@ fn sockets_come_with_a_larger_pod_too_many_wait_for_a_restart_and_placement_is_t
         needs_no_restart(namespace)?;
         too_many_wait_for_a_restart(namespace)?;
         placement_is_taken_over_by_the_instance(namespace)?;
-        needs_no_restart(namespace)
+        needs_no_restart(namespace)?;
+        another_instance_type_is_taken_over_if_only_the_size_differs(namespace)
     });
 }
 
@@ -91,14 +93,56 @@ fn sockets_come_and_the_pod_grows_with_them(namespace: &Namespace) -> Result<()>
 
 fn too_many_wait_for_a_restart(namespace: &Namespace) -> Result<()> {
     set_sockets(namespace, 9)?;
-    let required =
-        |vm: &Value| condition(vm, "RestartRequired").is_some_and(|found| found["status"] == "True");
-    let vm = namespace.wait("vm", "vm", "to need a restart", SOON, required)?;
-    let said = condition(&vm, "RestartRequired").context("a condition")?;
-    let wanted = "CPU sockets updated in template spec to a value higher than what's available";
-    ensure!(said["message"] == wanted, "{said}");
+    needs_restart(namespace, "CPU sockets updated in template spec to a value higher than what's available")?;
     set_sockets(namespace, 2)?;
-    namespace.wait("vm", "vm", "not to need one any more", SOON, |vm| !required(vm)).map(drop)
+    wait_no_restart(namespace)
+}
+
+fn is_restart_required(vm: &Value) -> bool {
+    condition(vm, "RestartRequired").is_some_and(|found| found["status"] == "True")
+}
+
+/// Waits until the machine needs a restart, for this reason.
+fn needs_restart(namespace: &Namespace, why: &str) -> Result<()> {
+    let vm = namespace.wait("vm", "vm", "to need a restart", SOON, is_restart_required)?;
+    let said = condition(&vm, "RestartRequired").context("a condition")?;
+    ensure!(said["message"] == why, "{said}");
+    Ok(())
+}
+
+fn wait_no_restart(namespace: &Namespace) -> Result<()> {
+    namespace.wait("vm", "vm", "not to need one any more", SOON, |vm| !is_restart_required(vm)).map(drop)
+}
+
+/// The machine names one of the instance types, and has a copy of it.
+fn name_instancetype(namespace: &Namespace, name: &str, template: &Value) -> Result<()> {
+    let named = json!({"name": name, "kind": "VirtualMachineInstancetype"});
+    let change = json!({"spec": {"instancetype": named, "template": {"spec": template}}});
+    namespace.merge("vm", "vm", &change)?;
+    namespace
+        .wait("vm", "vm", &format!("to have a copy of {name}"), SOON, |vm| {
+            vm["status"]["instancetypeRef"]["name"] == name && !revision(vm, "instancetypeRef").is_empty()
+        })
+        .map(drop)
+}
+
+fn another_instance_type_is_taken_over_if_only_the_size_differs(namespace: &Namespace) -> Result<()> {
+    let mut other = instancetype("other", 3);
+    other["spec"]["cpu"]["maxSockets"] = json!(5);
+    for manifest in [instancetype("two", 2), instancetype("three", 3), other] {
+        namespace.apply(&manifest)?;
+    }
+    let uid = namespace.need("vmi", "vm")?["metadata"]["uid"].clone();
+    // The same size, now by an instance type.
+    name_instancetype(namespace, "two", &json!({"domain": {"cpu": null, "memory": null}}))?;
+    name_instancetype(namespace, "three", &json!({}))?;
+    let vmi = wait_sockets(namespace, 3)?;
+    ensure!(vmi["metadata"]["uid"] == uid, "another instance");
+    needs_no_restart(namespace)?;
+    name_instancetype(namespace, "other", &json!({}))?;
+    needs_restart(namespace, "a non-live-updatable field was changed in the template spec")?;
+    name_instancetype(namespace, "three", &json!({}))?;
+    wait_no_restart(namespace)
 }
 
 fn placement_is_taken_over_by_the_instance(namespace: &Namespace) -> Result<()> {
