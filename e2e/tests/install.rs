@@ -65,6 +65,17 @@ fn the_kubevirt_object_reports_that_everything_runs() {
             "{}",
             kubevirt["metadata"]
         );
+        // KubeVirt's tools find the components' pods, and those that are new, in this way.
+        let pods = objects(&["pod", "-n", NAMESPACE, "-l", &format!("kubevirt.io,{MANAGED}")])?;
+        ensure!(pods.len() >= 5, "{} pods of components", pods.len());
+        // Those of a test before may still be ending.
+        for pod in pods.iter().filter(|pod| pod["metadata"]["deletionTimestamp"].is_null()) {
+            let annotations = &pod["metadata"]["annotations"];
+            let id = &annotations["kubevirt.io/install-strategy-identifier"];
+            ensure!(*id == status["observedDeploymentID"], "{}", pod["metadata"]);
+            let version = &annotations["kubevirt.io/install-strategy-version"];
+            ensure!(*version == status["observedKubeVirtVersion"], "{}", pod["metadata"]);
+        }
         Ok(())
     });
 }
@@ -141,10 +152,12 @@ fn components_are_customized_by_flags_and_patches() {
                 "resourceType": "Deployment", "resourceName": "virt-controller", "type": "strategic", "patch": patch,
             }],
         }}))?;
-        wait_available()?;
-        let container =
-            need(&local("deployment", "virt-controller"))?["spec"]["template"]["spec"]["containers"][0]
-                .clone();
+        let kubevirt = wait_available()?;
+        let controller = need(&local("deployment", "virt-controller"))?;
+        let written_for = &controller["metadata"]["annotations"]["kubevirt.io/generation"];
+        let generation = kubevirt["metadata"]["generation"].to_string();
+        ensure!(*written_for == generation.as_str(), "{written_for} and {generation}");
+        let container = controller["spec"]["template"]["spec"]["containers"][0].clone();
         ensure!(container["args"].to_string().contains("--node-grace-seconds=299"), "{container}");
         let variables = container["env"].to_string();
         ensure!(variables.contains("RUST_LOG") && variables.contains("POD_NAME"), "{variables}");

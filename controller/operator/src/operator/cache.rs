@@ -3,7 +3,7 @@
 use super::kind::{Identity, Kind};
 use super::observed::{Mark, ObservedObject};
 use super::rollout::Rollout;
-use super::{APPLIED_ANNOTATION, MANAGED_BY_LABEL, NAME};
+use super::{APPLIED_ANNOTATION, GENERATION_ANNOTATION, MANAGED_BY_LABEL, NAME};
 use barevirt_api::v1::KubeVirt;
 use barevirt_component::error::chain;
 use futures::{Stream, StreamExt};
@@ -73,10 +73,13 @@ pub fn selector() -> String {
 /// The observed state of an object.
 pub fn seen(meta: &ObjectMeta, rollout: Option<Rollout>) -> ObservedObject {
     let version = || Mark::Version(meta.resource_version.clone().unwrap_or_default());
+    let annotation =
+        |name: &str| meta.annotations.as_ref().and_then(|annotations| annotations.get(name)).cloned();
     ObservedObject {
         uid: meta.uid.clone().unwrap_or_default(),
         mark: meta.generation.filter(|generation| *generation > 0).map_or_else(version, Mark::Generation),
-        hash: meta.annotations.as_ref().and_then(|annotations| annotations.get(APPLIED_ANNOTATION)).cloned(),
+        hash: annotation(APPLIED_ANNOTATION),
+        generation: annotation(GENERATION_ANNOTATION),
         terminating: meta.deletion_timestamp.is_some(),
         rollout,
     }
@@ -311,6 +314,7 @@ mod tests {
             uid: "1".to_owned(),
             mark: Mark::Generation(2),
             hash: None,
+            generation: None,
             terminating: false,
             rollout: Some(rollout),
         }

@@ -12,6 +12,16 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
 const PATH: &str = "spec.customizeComponents";
+/// Parts of an object to which we add something, so that they must be objects if they are there.
+const OBJECTS: [&str; 7] = [
+    "/metadata/labels",
+    "/metadata/annotations",
+    "/spec",
+    "/spec/template",
+    "/spec/template/metadata",
+    "/spec/template/metadata/labels",
+    "/spec/template/metadata/annotations",
+];
 
 /// Whether objects of that kind can be patched.
 fn is_open(kind: Kind) -> bool {
@@ -101,11 +111,11 @@ fn patch_one(
         "strategic" => strategic::merge(object, &read()?)?,
         other => return Err(format!("the type {other} is not known, it must be json, merge or strategic")),
     }
-    if Identity::of(object).as_ref() == Some(identity) {
-        Ok(())
-    } else {
-        Err("kind, name and namespace must stay".to_owned())
+    if Identity::of(object).as_ref() != Some(identity) {
+        return Err("kind, name and namespace must stay".to_owned());
     }
+    let other = |path: &&str| object.pointer(path).is_some_and(|part| !part.is_object() && !part.is_null());
+    OBJECTS.into_iter().find(other).map_or(Ok(()), |path| Err(format!("{path} must be an object")))
 }
 
 /// Flags replace those of the same name. As in KubeVirt they are in lower case, and a flag without a value is a switch.
@@ -113,7 +123,10 @@ fn add_flags(workload: &mut Value, flags: &BTreeMap<String, String>) {
     if flags.is_empty() {
         return;
     }
-    let args = &mut workload["spec"]["template"]["spec"]["containers"][0]["args"];
+    // The API server refuses a component whose containers a patch has taken away.
+    let container = workload.pointer_mut("/spec/template/spec/containers/0").filter(|one| one.is_object());
+    let Some(container) = container else { return };
+    let args = &mut container["args"];
     let mut words: Vec<String> =
         args.as_array().into_iter().flatten().filter_map(|word| word.as_str().map(str::to_owned)).collect();
     for (name, value) in flags {
@@ -190,6 +203,14 @@ mod tests {
             ("Deployment", "*", "json", r#"[{"op": "remove", "path": "/spec/x"}]"#, "Deployment k/virt-api"),
             ("Deployment", "*", "merge", r#"{"metadata": {"name": "x"}}"#, "must stay"),
             ("Deployment", "*", "strategic", r#"{"$retainKeys": []}"#, "$retainKeys"),
+            ("Deployment", "*", "merge", r#"{"spec": "x"}"#, "/spec must be an object"),
+            (
+                "Deployment",
+                "*",
+                "merge",
+                r#"{"spec": {"template": {"metadata": {"annotations": ["a"]}}}}"#,
+                "/spec/template/metadata/annotations must be an object",
+            ),
         ] {
             let refused = apply(&mut objects(), &customize(kind, name, type_, patch)).unwrap_err();
             assert!(refused[0].to_string().contains(words), "{}", refused[0]);

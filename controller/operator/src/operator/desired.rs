@@ -1,9 +1,9 @@
 //! The objects that should be in the cluster, each with its stage and a hash of its contents.
 
 use super::kind::{Identity, Kind};
-use super::target::{Product, Refused, Target, hash};
+use super::target::{Deployment, Product, Refused, Target, hash};
 use super::wanted::{Form, Stage, Wanted};
-use super::{APPLIED_ANNOTATION, IMAGES_ANNOTATION, MANAGED_BY_LABEL, NAME, canary, customize, placement};
+use super::{APPLIED_ANNOTATION, IMAGES_ANNOTATION, canary, customize, identify, placement};
 use crate::images::Reference;
 use crate::monitoring::{self, Monitor};
 use crate::user_roles::AGGREGATE_TO;
@@ -24,7 +24,12 @@ pub struct Around {
     pub seal: Option<Seal>,
     /// The monitoring stack, if there is one.
     pub monitor: Option<Monitor>,
+    /// What objects and pods name as the installation that they are of.
+    pub deployment: Deployment,
 }
+
+/// Value of the label `app.kubernetes.io/component`, unless the product has another one.
+const COMPONENT: &str = "kubevirt";
 
 /// All objects for that target.
 pub fn objects(target: &Target, around: &Around) -> Result<Vec<Wanted>, Vec<Refused>> {
@@ -82,7 +87,8 @@ pub fn objects(target: &Target, around: &Around) -> Result<Vec<Wanted>, Vec<Refu
         name_product(object, &target.product);
     }
     customize::apply(&mut objects, &target.customize)?;
-    Ok(objects.into_iter().map(|(identity, body)| finished(identity, body)).collect())
+    let finished = |(identity, body)| finished(identity, body, &around.deployment);
+    Ok(objects.into_iter().map(finished).collect())
 }
 
 fn is_wanted(identity: &Identity, target: &Target) -> bool {
@@ -186,10 +192,11 @@ fn image_name(reference: &str) -> &str {
 }
 
 fn name_product(object: &mut Value, product: &Product) {
+    let component = product.component.as_deref().unwrap_or(COMPONENT);
     for (label, value) in [
-        ("app.kubernetes.io/part-of", &product.name),
-        ("app.kubernetes.io/version", &product.version),
-        ("app.kubernetes.io/component", &product.component),
+        ("app.kubernetes.io/part-of", product.name.as_deref()),
+        ("app.kubernetes.io/version", product.version.as_deref()),
+        ("app.kubernetes.io/component", Some(component)),
     ] {
         let Some(value) = value else { continue };
         object["metadata"]["labels"][label] = json!(value);
@@ -200,15 +207,16 @@ fn name_product(object: &mut Value, product: &Product) {
 }
 
 /// The completed object.
-fn finished(identity: Identity, body: Value) -> Wanted {
+fn finished(identity: Identity, mut body: Value, deployment: &Deployment) -> Wanted {
+    // A patch of the user's cannot take this away.
+    identify::identify(identity.kind, &mut body, deployment);
     let canary = canary::form(identity.kind, &body).map(marked);
     let Form { hash, body } = marked(body);
     Wanted { stage: Stage::of(&identity), identity, hash, body, canary }
 }
 
-/// Marks contents as ours.
+/// Marks contents as applied by us.
 fn marked(mut body: Value) -> Form {
-    body["metadata"]["labels"][MANAGED_BY_LABEL] = json!(NAME);
     let hash = hash(&body.to_string());
     body["metadata"]["annotations"][APPLIED_ANNOTATION] = json!(hash);
     Form { hash, body }
@@ -217,6 +225,7 @@ fn marked(mut body: Value) -> Form {
 #[cfg(test)]
 mod tests {
     use super::super::target::Own;
+    use super::super::{MANAGED_BY_LABEL, NAME};
     use super::*;
     use crate::{INSTALLED, Images};
     use barevirt_api::v1::KubeVirtSpec;
@@ -240,7 +249,7 @@ mod tests {
     }
 
     fn around() -> Around {
-        Around { authorities: "PEM".into(), seal: None, monitor: None }
+        Around { authorities: "PEM".into(), ..Around::default() }
     }
 
     #[test]
@@ -491,6 +500,35 @@ mod tests {
             assert_eq!(labels["app.kubernetes.io/version"], "1.2");
             assert_eq!(labels["app.kubernetes.io/component"], "virt");
         }
+        let plain = of(json!({}));
+        let api = body(&plain, Kind::Deployment, "virt-api");
+        assert_eq!(api["spec"]["template"]["metadata"]["labels"]["app.kubernetes.io/component"], "kubevirt");
+        assert!(
+            plain
+                .iter()
+                .all(|one| one.body["metadata"]["labels"]["app.kubernetes.io/component"] == "kubevirt")
+        );
+    }
+
+    /// Tools find out by it which pods are new.
+    #[test]
+    fn every_object_names_the_installation_whatever_a_patch_takes_away() {
+        let patch = r#"{"metadata": {"annotations": null}, "spec": {"template": {"metadata": {"annotations": null}}}}"#;
+        let spec: KubeVirtSpec = serde_json::from_value(json!({"customizeComponents": {"patches": [
+            {"resourceType": "Deployment", "resourceName": "*", "type": "merge", "patch": patch},
+        ]}}))
+        .unwrap();
+        let target = Target::of(&spec, &own()).unwrap();
+        let around = Around { deployment: target.deployment(&own()), ..around() };
+        let all = objects(&target, &around).unwrap();
+        let id = &around.deployment.id;
+        let named =
+            |metadata: &Value| metadata["annotations"]["kubevirt.io/install-strategy-identifier"] == *id;
+        assert!(all.iter().all(|one| named(&one.body["metadata"])));
+        let pods = all.iter().filter(|one| one.identity.kind.has_pods());
+        assert_eq!(pods.filter(|one| named(&one.body["spec"]["template"]["metadata"])).count(), 3);
+        let canary = all.iter().find_map(|one| one.canary.as_ref()).unwrap();
+        assert!(named(&canary.body["spec"]["template"]["metadata"]));
     }
 
     #[test]

@@ -22,6 +22,7 @@ mod definition;
 pub mod desired;
 mod existing;
 pub mod foreign;
+mod identify;
 pub mod kind;
 mod looks;
 mod monitors;
@@ -46,6 +47,8 @@ pub use barevirt_api::names::{MANAGED_BY_LABEL, OPERATOR as NAME};
 
 /// Annotation of all installed objects: hash of the applied contents.
 pub const APPLIED_ANNOTATION: &str = "operator.barevirt.dev/applied";
+/// Annotation of all installed objects: generation of the `KubeVirt` object that they were last written for.
+pub const GENERATION_ANNOTATION: &str = "kubevirt.io/generation";
 /// Annotation of pod templates: digests of their images, where they are known.
 pub const IMAGES_ANNOTATION: &str = "operator.barevirt.dev/images";
 /// Finalizer of the `KubeVirt` object: it stays until the installation is gone.

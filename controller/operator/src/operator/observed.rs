@@ -20,6 +20,8 @@ pub struct ObservedObject {
     pub mark: Mark,
     /// Hash of the applied contents, if we applied it.
     pub hash: Option<String>,
+    /// Generation of the `KubeVirt` object that we last wrote it for.
+    pub generation: Option<String>,
     /// Whether it is being deleted.
     pub terminating: bool,
     /// The progress of its pods, if it has pods.

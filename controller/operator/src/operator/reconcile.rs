@@ -199,7 +199,7 @@ impl Reconciler {
             return Ok(IDLE);
         }
         let order = versions::order(&old, &deployment);
-        let after = match self.put_right(&target, order).await? {
+        let after = match self.put_right(&target, order, kubevirt.metadata.generation).await? {
             Ok(after) => after,
             Err(refused) => return self.refuse(kubevirt, &refused).await,
         };
@@ -248,16 +248,18 @@ impl Reconciler {
         Ok(trouble)
     }
 
-    /// Writes the differences whose turn has come; returns the remaining plan.
+    /// Writes the differences whose turn has come; returns the remaining plan. `generation` is the target's.
     async fn put_right(
         &mut self,
         target: &Target,
         order: Order,
+        generation: Option<i64>,
     ) -> Result<Result<Plan, Vec<Refused>>, PassError> {
         let around = Around {
             authorities: self.certificates.bundle().await?,
             seal: self.certificates.seal(),
             monitor: self.monitors.current(&self.client, &target.monitoring).await?,
+            deployment: target.deployment(&self.own),
         };
         let authorities = around.authorities.clone();
         let wanted = match self.wanted(target, around) {
@@ -268,7 +270,7 @@ impl Reconciler {
         let plan = plan::plan(&wanted, &self.cache.objects(), &self.left, order, own);
         for write in &plan.write {
             if let Some(wanted) = wanted.get(write.place) {
-                self.write(wanted, write).await?;
+                self.write(wanted, write, generation).await?;
             }
         }
         // The writes may have changed what is ready.
@@ -313,7 +315,8 @@ impl Reconciler {
         match target {
             Some(target) if self.cache.is_filled() => {
                 let order = versions::order(&status, &target.deployment(&self.own));
-                self.put_right(&target, order).await?.ok();
+                // The object's own generation is not in effect.
+                self.put_right(&target, order, status.observed_generation).await?.ok();
             }
             // The certificates are still renewed.
             _ => drop(self.certificates.bundle().await?),

@@ -233,7 +233,7 @@ impl Target {
 }
 
 /// The identity of an installation, as the status names it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Deployment {
     /// Hash of the configuration.
     pub id: String,

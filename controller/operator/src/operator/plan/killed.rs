@@ -153,6 +153,7 @@ impl Cluster {
                     uid: "1".into(),
                     mark: Mark::Generation(object.generation),
                     hash: object.hash.clone(),
+                    generation: None,
                     terminating: false,
                     rollout: object.rollout(identity.kind),
                 };

@@ -54,6 +54,7 @@ impl World {
                     uid: old.map_or_else(|| "1".to_owned(), |old| old.uid.clone()),
                     mark: Mark::Generation(generation),
                     hash: Some(hash.clone()),
+                    generation: None,
                     terminating: false,
                     rollout: wanted.stage.has_pods().then(|| Rollout::Going {
                         why: "new".into(),
@@ -98,7 +99,9 @@ fn make(spec: Value) -> Vec<Wanted> {
         architecture: "amd64".into(),
         runbooks: "https://r.example/%s".into(),
     };
-    desired::objects(&Target::of(&spec, &own).unwrap(), &desired::Around::default()).unwrap()
+    let target = Target::of(&spec, &own).unwrap();
+    let around = desired::Around { deployment: target.deployment(&own), ..desired::Around::default() };
+    desired::objects(&target, &around).unwrap()
 }
 
 fn workloads(names: &[String]) -> Vec<&str> {

@@ -46,7 +46,7 @@ impl Reconciler {
             {
                 let status = kubevirt.status.clone().unwrap_or_default();
                 let order = versions::order(&status, &target.deployment(&self.own));
-                self.put_right(&target, order).await?.ok();
+                self.put_right(&target, order, kubevirt.metadata.generation).await?.ok();
             }
             return Ok(REMOVING);
         }

@@ -3,10 +3,11 @@
 use super::Reconciler;
 use crate::operator::cache::{Scope, seen};
 use crate::operator::kind::{Identity, Kind};
+use crate::operator::observed::ObservedObject;
 use crate::operator::plan::{Left, Why, Write};
 use crate::operator::rollout::Rollout;
 use crate::operator::wanted::Wanted;
-use crate::operator::{NAME, foreign, owned};
+use crate::operator::{NAME, foreign, identify, owned};
 use barevirt_component::error::response;
 use barevirt_component::request::Error;
 use barevirt_component::request::{call, call_opt};
@@ -15,8 +16,13 @@ use kube::{Client, Resource};
 use tracing::{debug, info};
 
 impl Reconciler {
-    /// Applies an object, and removes additions of others.
-    pub(super) async fn write(&mut self, wanted: &Wanted, write: &Write) -> Result<(), Error> {
+    /// Applies an object, and removes additions of others. `generation` is that of the `KubeVirt` object.
+    pub(super) async fn write(
+        &mut self,
+        wanted: &Wanted,
+        write: &Write,
+        generation: Option<i64>,
+    ) -> Result<(), Error> {
         let Write { canary, why, .. } = *write;
         let identity = &wanted.identity;
         let (hash, body) = match &wanted.canary {
@@ -25,8 +31,10 @@ impl Reconciler {
         };
         let api = api(&self.client, identity);
         let before = self.cache.objects().remove(identity);
+        let generation = written_for(why, before.as_ref(), generation);
+        let body = identify::for_generation(body, generation.as_deref());
         let params = PatchParams::apply(NAME).force();
-        let patch = Patch::Apply(body);
+        let patch = Patch::Apply(&*body);
         let apply = || call("apply", || identity.to_string(), api.patch(&identity.name, &params, &patch));
         let mut object = match apply().await {
             Ok(object) => object,
@@ -81,6 +89,12 @@ impl Reconciler {
     }
 }
 
+/// The generation that an object names. Contents that stay keep theirs: a new leader changes nothing.
+fn written_for(why: Why, before: Option<&ObservedObject>, current: Option<i64>) -> Option<String> {
+    let kept = before.filter(|_| why == Why::Unknown).and_then(|before| before.generation.clone());
+    kept.or_else(|| current.map(|generation| generation.to_string()))
+}
+
 fn api(client: &Client, identity: &Identity) -> Api<DynamicObject> {
     Scope { kind: identity.kind, namespace: identity.namespace.clone() }.api(client.clone())
 }
@@ -103,5 +117,33 @@ fn rollout(kind: Kind, object: &DynamicObject) -> Option<Rollout> {
         serde_json::from_value(value).ok().map(|object| Rollout::of_daemon_set(&object))
     } else {
         serde_json::from_value(value).ok().map(|object| Rollout::of_deployment(&object))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::operator::observed::Mark;
+
+    #[test]
+    fn only_contents_that_change_get_another_generation() {
+        let seen = |generation: Option<&str>| ObservedObject {
+            uid: "1".to_owned(),
+            mark: Mark::Generation(2),
+            hash: None,
+            generation: generation.map(str::to_owned),
+            terminating: false,
+            rollout: None,
+        };
+        for (why, before, expected) in [
+            (Why::Missing, None, Some("7")),
+            (Why::Wanted, Some(seen(Some("5"))), Some("7")),
+            (Why::Edited, Some(seen(Some("5"))), Some("7")),
+            (Why::Unknown, Some(seen(Some("5"))), Some("5")),
+            (Why::Unknown, Some(seen(None)), Some("7")),
+        ] {
+            assert_eq!(written_for(why, before.as_ref(), Some(7)).as_deref(), expected, "{why:?}");
+        }
+        assert_eq!(written_for(Why::Missing, None, None), None);
     }
 }
