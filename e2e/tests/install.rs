@@ -115,8 +115,24 @@ fn edited_objects_of_the_installation_are_restored() {
         wait::until_true("the variable to be gone", SOON, || {
             Ok(!need(&api)?["spec"].to_string().contains("OF_SOMEBODY"))
         })?;
+        secrets_of_certificates_are_restored()?;
         wait_available().map(drop)
     });
+}
+
+/// One that is empty, and one that has lost the operator's label.
+fn secrets_of_certificates_are_restored() -> Result<()> {
+    let secret = local("secret", "kubevirt-controller-certs");
+    let empty = r#"{"data": {"tls.crt": "", "tls.key": ""}}"#;
+    kubectl(&[&["patch"][..], &secret[..], &["--type=merge", "-p", empty]].concat())?;
+    wait::until_true("the certificate to be back", SOON, || {
+        let data = need(&secret)?["data"].clone();
+        Ok(["tls.crt", "tls.key"].iter().all(|key| data[*key].as_str().is_some_and(|text| !text.is_empty())))
+    })?;
+    kubectl(&[&["label"][..], &secret[..], &["app.kubernetes.io/managed-by-"]].concat())?;
+    wait::until_true("the label to be back", SOON, || {
+        Ok(need(&secret)?["metadata"]["labels"]["app.kubernetes.io/managed-by"] == "virt-operator")
+    })
 }
 
 #[test]

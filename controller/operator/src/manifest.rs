@@ -95,6 +95,8 @@ fn namespace() -> Value {
             "name": INSTALL_NAMESPACE,
             "labels": {
                 "kubevirt.io": "",
+                // OpenShift's Prometheus reads only namespaces that have it.
+                "openshift.io/cluster-monitoring": "true",
                 "pod-security.kubernetes.io/enforce": "privileged",
             },
         },

@@ -10,8 +10,9 @@ use kube::Client;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
-/// Pause between two looks, in case another client has removed something.
-const LOOK: Duration = Duration::from_secs(15);
+/// Pause between two looks, in case another client has removed something. KubeVirt's tools expect a new certificate within
+/// ten seconds after they have deleted one.
+const LOOK: Duration = Duration::from_secs(5);
 
 /// Keeps the certificates. Its memory can be lost.
 pub struct Keeper {

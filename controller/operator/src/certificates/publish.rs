@@ -163,7 +163,9 @@ impl Publisher {
         let bundle = bundle.and_then(|map| map.data).and_then(|mut data| data.remove(BUNDLE_KEY));
         let mut leaves = BTreeMap::new();
         for leaf in Leaf::ALL {
-            let Some(secret) = self.secret(leaf.secret()).await? else { continue };
+            // One that has lost our label is made again: at the end only what has it is removed.
+            let found = self.secret(leaf.secret()).await?.filter(|secret| owned::is_ours(&secret.metadata));
+            let Some(secret) = found else { continue };
             // Without its key a certificate is of no use.
             let [certificate, key] = SIGNING.map(|key| text(&secret, key));
             if leaf == Leaf::Api {

@@ -8,10 +8,15 @@ use super::{MANAGED_BY_LABEL, NAME};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{DeleteParams, Preconditions};
 
+/// Whether the object has our label.
+pub fn is_ours(object: &ObjectMeta) -> bool {
+    let label = object.labels.as_ref().and_then(|labels| labels.get(MANAGED_BY_LABEL));
+    label.is_some_and(|by| by == NAME)
+}
+
 /// How to delete the object; `None` where it is not ours.
 pub fn deletion(object: &ObjectMeta) -> Option<DeleteParams> {
-    let label = object.labels.as_ref().and_then(|labels| labels.get(MANAGED_BY_LABEL));
-    let uid = object.uid.as_deref().filter(|_| label.is_some_and(|by| by == NAME))?;
+    let uid = object.uid.as_deref().filter(|_| is_ours(object))?;
     Some(of(uid, DeleteParams::default()))
 }
 
