@@ -90,7 +90,10 @@ pub fn update(old: &KubeVirt, new: &KubeVirt) -> Vec<Cause> {
     causes
 }
 
-/// Warnings for values that are accepted: gates and fields without effect.
+/// The file that KubeVirt's virt-handler writes on each node. An administrator may bring it to the nodes, too.
+const KUBEVIRTS_PROFILE: &str = "kubevirt/kubevirt.json";
+
+/// Warnings for values that are accepted: gates and fields without effect, and a profile that nodes may lack.
 pub fn warnings(object: &KubeVirt) -> Vec<String> {
     let developer = object.spec.developer();
     let lists = [
@@ -120,6 +123,17 @@ pub fn warnings(object: &KubeVirt) -> Vec<String> {
     if network.and_then(|network| network.permit_slirp_interface) == Some(true) {
         let why = "has no effect: there is no slirp binding any more, as in KubeVirt";
         warnings.push(format!("spec.configuration.network.permitSlirpInterface {why}"));
+    }
+    let profile = configuration
+        .and_then(|given| given.seccomp_configuration.as_ref())
+        .and_then(|seccomp| seccomp.virtual_machine_instance_profile.as_ref())
+        .and_then(|profile| profile.custom_profile.as_ref())
+        .and_then(|custom| custom.localhost_profile.as_deref());
+    if profile == Some(KUBEVIRTS_PROFILE) {
+        warnings.push(format!(
+            "spec.configuration.seccompConfiguration.virtualMachineInstanceProfile.customProfile.localhostProfile: \
+             virt-handler does not write {KUBEVIRTS_PROFILE}: launcher pods start only on nodes that have it"
+        ));
     }
     warnings
 }
