@@ -8,9 +8,10 @@ use barevirt_api::names::{
 use barevirt_api::quantity;
 use barevirt_api::settings::Settings;
 use barevirt_api::sizing;
-use barevirt_api::v1::{Condition, VirtualMachineInstance};
+use barevirt_api::v1::{Condition, VirtualMachineInstance, VirtualMachineInstanceMigrationState};
 use barevirt_api::valid::ValidVmi;
 use barevirt_plan::pod::target::launcher_name;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 
 /// Most interfaces whose addresses are exported: a guest can have any number.
@@ -37,6 +38,36 @@ pub(super) struct InstanceRow {
     interfaces: Box<[[Box<str>; 3]]>,
     pub(super) vnics: Box<[Vnic]>,
     pub(super) overhead: Option<f64>,
+    pub(super) moved: Option<Moved>,
+}
+
+/// The last migration of an instance.
+#[derive(Debug)]
+pub(super) struct Moved {
+    /// UID of the migration object.
+    pub(super) uid: Box<str>,
+    /// When it began, in seconds since 1970.
+    pub(super) begun: Option<f64>,
+    /// When it ended.
+    pub(super) ended: Option<f64>,
+    /// `succeeded` or `failed`; empty before.
+    pub(super) outcome: &'static str,
+}
+
+impl Moved {
+    fn of(state: &VirtualMachineInstanceMigrationState) -> Self {
+        let seconds = |time: &Time| time.0.as_duration().as_secs_f64();
+        Moved {
+            uid: kept(state.migration_uid.as_deref()),
+            begun: state.start_timestamp.as_ref().map(seconds),
+            ended: state.end_timestamp.as_ref().map(seconds),
+            outcome: match (state.completed, state.failed) {
+                (Some(true), Some(true)) => "failed",
+                (Some(true), _) => "succeeded",
+                _ => "",
+            },
+        }
+    }
 }
 
 impl InstanceRow {
@@ -89,6 +120,7 @@ impl InstanceRow {
             interfaces: interfaces.into(),
             vnics: Vnic::all(&instance.spec.domain.devices.interfaces, &instance.spec.networks),
             overhead,
+            moved: status.migration_state.as_ref().map(Moved::of),
         }
     }
 

@@ -22,8 +22,8 @@ use barevirt_api::v1::{VirtualMachine, VirtualMachineInstance, VirtualMachineIns
 use barevirt_component::installation::Installation;
 use barevirt_component::metrics::names::{
     VM_CREATED, VM_DISKS, VM_INFO, VM_LABELS, VM_LIMITS, VM_REQUESTS, VM_VNIC, VMI_ADDRESSES, VMI_INFO,
-    VMI_NON_EVICTABLE, VMI_OUTDATED, VMI_OVERHEAD, VMI_VNIC, VMIM_FAILED, VMIM_PENDING, VMIM_RUNNING,
-    VMIM_SCHEDULING, VMIM_SUCCEEDED, VMIM_UNSET,
+    VMI_MIGRATION_END, VMI_MIGRATION_START, VMI_NON_EVICTABLE, VMI_OUTDATED, VMI_OVERHEAD, VMI_VNIC,
+    VMIM_FAILED, VMIM_PENDING, VMIM_RUNNING, VMIM_SCHEDULING, VMIM_SUCCEEDED, VMIM_UNSET,
 };
 use barevirt_component::metrics::{Metrics, begin};
 use claims::Claims;
@@ -251,6 +251,7 @@ impl Collector for Inventory {
         for (key, row) in instances.iter() {
             row.overhead.map_or(Ok(()), |bytes| line(&mut family, key, &[], bytes))?;
         }
+        self.encode_moves(&mut encoder, &instances)?;
         drop(instances);
         self.encode_migrations(&mut encoder)?;
         let outdated = u32::try_from(OUTDATED.load(Ordering::Relaxed)).unwrap_or(u32::MAX);
@@ -259,6 +260,36 @@ impl Collector for Inventory {
 }
 
 impl Inventory {
+    /// When the last migration of each instance began and ended.
+    fn encode_moves(
+        &self,
+        encoder: &mut DescriptorEncoder<'_>,
+        instances: &HashMap<Key, InstanceRow>,
+    ) -> Result<(), fmt::Error> {
+        let name_of = |(namespace, vmi): &Key, uid: &str| {
+            let mut all = self.0.migrations.of_instance(namespace, vmi).into_iter();
+            // KubeVirt's word for a migration whose object is gone.
+            all.find(|(_, row)| *row.uid == *uid).map_or_else(|| "<none>".into(), |(name, _)| name)
+        };
+        let moves: Vec<_> = instances
+            .iter()
+            .filter_map(|(key, row)| Some((key, row.node(), row.moved.as_ref()?)))
+            .map(|(key, node, moved)| (key, node, moved, name_of(key, &moved.uid)))
+            .collect();
+        let mut family = begin(encoder, &VMI_MIGRATION_START)?;
+        for (key, node, moved, name) in &moves {
+            let Some(begun) = moved.begun else { continue };
+            line(&mut family, key, &[("node", *node), ("migration_name", &**name)], begun)?;
+        }
+        let mut family = begin(encoder, &VMI_MIGRATION_END)?;
+        for (key, node, moved, name) in &moves {
+            let Some(ended) = moved.ended else { continue };
+            let labels = [("node", *node), ("migration_name", &**name), ("status", moved.outcome)];
+            line(&mut family, key, &labels, ended)?;
+        }
+        Ok(())
+    }
+
     fn encode_migrations(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let counts = self.0.migrations.counts();
         let metrics = [&VMIM_UNSET, &VMIM_PENDING, &VMIM_SCHEDULING, &VMIM_RUNNING];

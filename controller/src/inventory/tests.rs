@@ -235,3 +235,48 @@ fn phases_of_migrations_are_timed_from_their_creation() {
         ]
     );
 }
+
+#[test]
+fn the_last_migration_of_an_instance_has_its_times_and_its_name() {
+    let inventory = Inventory::default();
+    let mut metrics = Metrics::default();
+    inventory.export(&mut metrics);
+    inventory.lead();
+    let migration: VirtualMachineInstanceMigration = serde_json::from_value(json!({
+        "metadata": {"name": "m", "namespace": "shop", "uid": "m-1"}, "spec": {"vmiName": "web"},
+    }))
+    .unwrap();
+    inventory.migrations().saw("shop", "m", Row::of(&migration), None);
+    let lines = |state: Value| {
+        let mut moved = instance("Running", json!([]));
+        moved.status.as_mut().unwrap().migration_state = Some(serde_json::from_value(state).unwrap());
+        inventory.saw_instance(&moved);
+        let text = metrics.text();
+        let wanted =
+            ["kubevirt_vmi_migration_start_time_seconds{", "kubevirt_vmi_migration_end_time_seconds{"];
+        text.lines()
+            .filter(|line| wanted.iter().any(|name| line.starts_with(name)))
+            .map(|line| line.trim_start_matches("kubevirt_vmi_migration_").to_owned())
+            .collect::<Vec<_>>()
+    };
+    let own = r#"namespace="shop",name="web",node="one""#;
+    let begun = "1970-01-01T00:01:40Z";
+    assert_eq!(
+        lines(json!({"migrationUid": "m-1", "startTimestamp": begun})),
+        [format!("start_time_seconds{{{own},migration_name=\"m\"}} 100.0")]
+    );
+    for (failed, status) in [(false, "succeeded"), (true, "failed")] {
+        let ended = "1970-01-01T00:01:45Z";
+        let state = json!({
+            "migrationUid": "other", "startTimestamp": begun, "endTimestamp": ended, "completed": true, "failed": failed,
+        });
+        assert_eq!(
+            lines(state),
+            [
+                format!("start_time_seconds{{{own},migration_name=\"<none>\"}} 100.0"),
+                format!("end_time_seconds{{{own},migration_name=\"<none>\",status=\"{status}\"}} 105.0"),
+            ]
+        );
+    }
+    assert!(lines(json!({})).is_empty());
+}

@@ -121,6 +121,16 @@ pub const VMI_OVERHEAD: Metric = gauge(
     "kubevirt_vmi_launcher_memory_overhead_bytes",
     "Memory for the launcher and QEMU in addition to the guest's.",
 );
+/// Of the leading virt-controller, by instance and migration.
+pub const VMI_MIGRATION_START: Metric = gauge(
+    "kubevirt_vmi_migration_start_time_seconds",
+    "When the last migration of an instance began, in seconds since 1970.",
+);
+/// Of the leading virt-controller, by instance, migration and `status`.
+pub const VMI_MIGRATION_END: Metric = gauge(
+    "kubevirt_vmi_migration_end_time_seconds",
+    "When the last migration of an instance ended, in seconds since 1970.",
+);
 /// Of the leading virt-controller, by resource and source.
 pub const VM_REQUESTS: Metric =
     gauge("kubevirt_vm_resource_requests", "CPU and memory that a virtual machine requests.");
@@ -288,6 +298,8 @@ pub const EXPORTED: &[&str] = &[
     VMI_ADDRESSES.name,
     VMI_VNIC.name,
     VMI_OVERHEAD.name,
+    VMI_MIGRATION_START.name,
+    VMI_MIGRATION_END.name,
     VM_REQUESTS.name,
     VM_LIMITS.name,
     VM_CREATED.name,
