@@ -169,6 +169,7 @@ async fn main() -> anyhow::Result<()> {
     let open = Server::follow(own.shown(), Clients::Everybody, policy, server::tls::PROTOCOLS);
     let not_ready = own.not_ready();
     metrics.look(&VIRT_HANDLER_READY, move || if not_ready.borrow().is_none() { 1.0 } else { 0.0 });
+    labels::export_deprecated(&mut metrics, &flags.capabilities_dir, &flags.node_name);
     metrics.collect(Guests::new(launchers.clone(), Handle::current()));
     let (known, told_by) = (installation.clone(), installation.clone());
     let devices_allowed = installation.clone();

@@ -20,6 +20,9 @@ async fn emulation_has_models_features_and_machine_types() {
     assert!(has(&capabilities.known_models, "Skylake-Client-IBRS"));
     assert!(!has(&capabilities.known_models, "max") && !has(&capabilities.known_models, "host"));
     assert!(has(&capabilities.machine_types, "q35") && !has(&capabilities.machine_types, "none"));
+    let deprecated = &capabilities.deprecated_machine_types;
+    assert!(!deprecated.is_empty() && deprecated.iter().all(|name| has(&capabilities.machine_types, name)));
+    assert!(!has(deprecated, "q35"));
     for feature in ["sse4.2", "sse4_2", "pni", "sse3", "pclmuldq", "lahf_lm", "lahf-lm", "aes", "3dnow"] {
         assert!(has(&capabilities.features, feature), "{feature}");
     }

@@ -11,8 +11,11 @@
 //! It checks when the `KubeVirt` object changes and every 3 to 6.6 minutes, and removes labels that are no
 //! longer true. A node with the annotation `node-labeller.kubevirt.io/skip-node` is not changed.
 
+mod deprecated;
 mod facts;
 mod plan;
+
+pub use deprecated::export_deprecated;
 
 use std::path::Path;
 use std::time::Duration;

@@ -39,6 +39,8 @@ pub struct Capabilities {
     pub host_model_features: Vec<String>,
     /// Machine types, including their aliases.
     pub machine_types: Vec<String>,
+    /// Those of them that a later QEMU will not have.
+    pub deprecated_machine_types: Vec<String>,
     /// Whether AMD's memory encryption is available (SEV).
     pub sev: bool,
     /// Whether AMD's encryption of memory and registers is available (SEV-ES).
@@ -101,6 +103,7 @@ impl Capabilities {
             &mut self.features,
             &mut self.host_model_features,
             &mut self.machine_types,
+            &mut self.deprecated_machine_types,
         ] {
             names.retain(|name| is_name(name));
             names.truncate(NAMES_MAX);

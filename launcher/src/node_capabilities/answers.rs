@@ -76,9 +76,11 @@ impl Answers {
         let host = features(&self.host);
         let near = self.nearest(&host);
         let beyond = near.map(|near| host.difference(&features(near.1)).copied().collect());
-        let machine_types = self.machines.iter().flat_map(|one| [Some(&one.name), one.alias.as_ref()]);
-        let machine_types =
-            machine_types.flatten().map(String::as_str).filter(|name| is_machine_type_of_amd64(name));
+        let machine_types = |deprecated: bool| {
+            let machines = self.machines.iter().filter(|one| !deprecated || one.deprecated);
+            let names = machines.flat_map(|one| [Some(&one.name), one.alias.as_ref()]).flatten();
+            owned(names.map(String::as_str).filter(|name| is_machine_type_of_amd64(name)).collect())
+        };
         Capabilities {
             accelerator: self.accelerator.clone(),
             vendor: vendor(vendor_id(&self.host)).to_owned(),
@@ -87,7 +89,8 @@ impl Answers {
             host_model: near.map(|(name, _)| self.shown_name(name).to_owned()),
             host_model_features: owned(beyond.unwrap_or_default()),
             features: owned(spellings(&self.host)),
-            machine_types: owned(machine_types.collect()),
+            machine_types: machine_types(false),
+            deprecated_machine_types: machine_types(true),
             sev: self.sev,
             ..Capabilities::default()
         }
@@ -276,5 +279,16 @@ mod tests {
     #[test]
     fn machine_types_are_those_that_guests_may_have() {
         assert_eq!(answers("kvm").capabilities().machine_types, ["pc-q35-10.0", "q35"]);
+    }
+
+    #[test]
+    fn deprecated_machine_types_are_among_them() {
+        let mut answers = answers("kvm");
+        for name in ["pc-q35-6.2", "pc-i440fx-6.2"] {
+            answers.machines.push(MachineInfo { deprecated: true, ..machine((name, None)) });
+        }
+        let capabilities = answers.capabilities();
+        assert_eq!(capabilities.machine_types, ["pc-q35-10.0", "pc-q35-6.2", "q35"]);
+        assert_eq!(capabilities.deprecated_machine_types, ["pc-q35-6.2"]);
     }
 }

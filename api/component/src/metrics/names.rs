@@ -89,6 +89,11 @@ pub const VIRT_CONTROLLER_READY: Metric =
 /// Of virt-handler.
 pub const VIRT_HANDLER_READY: Metric =
     gauge("kubevirt_virt_handler_ready_status", "Whether this virt-handler is ready.");
+/// Of virt-handler, by `machine_type`.
+pub const DEPRECATED_MACHINE_TYPES: Metric = gauge(
+    "kubevirt_node_deprecated_machine_types",
+    "Machine types that guests of the node can have and that a later QEMU will not have.",
+);
 /// Of virt-operator.
 pub const VIRT_OPERATOR_LEADING: Metric =
     gauge("kubevirt_virt_operator_leading_status", "Whether this virt-operator is the leader.");
@@ -289,6 +294,7 @@ pub const EXPORTED: &[&str] = &[
     VIRT_CONTROLLER_LEADING.name,
     VIRT_CONTROLLER_READY.name,
     VIRT_HANDLER_READY.name,
+    DEPRECATED_MACHINE_TYPES.name,
     VIRT_OPERATOR_LEADING.name,
     VIRT_OPERATOR_READY.name,
     VM_INFO.name,
