@@ -1,25 +1,46 @@
-//! Counts requests to the API server, as KubeVirt does: by status code, method, host, resource and verb.
+//! Counts requests to the API server, as KubeVirt does: by status code, method, host, resource and verb; and times them by
+//! verb and address.
 
 use crate::metrics::{Metrics, names};
 use http::{Method, Request, Response, Uri};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::histogram::Histogram;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
 use tower::Service;
 
-type Labels = Vec<(&'static str, String)>;
+/// Buckets in seconds, as in KubeVirt.
+const BUCKETS: [f64; 23] = [
+    0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0,
+    20.0, 30.0, 45.0, 60.0,
+];
 
-/// The count of requests.
-#[derive(Clone, Debug, Default)]
-pub struct Requests(Family<Labels, Counter>);
+type Labels = Vec<(&'static str, String)>;
+type Times = Family<Labels, Histogram, fn() -> Histogram>;
+
+/// Numbers of requests, and how long they took.
+#[derive(Clone, Debug)]
+pub struct Requests {
+    count: Family<Labels, Counter>,
+    times: Times,
+}
+
+impl Default for Requests {
+    fn default() -> Self {
+        let times = Times::new_with_constructor(|| Histogram::new(BUCKETS));
+        Requests { count: Family::default(), times }
+    }
+}
 
 impl Requests {
     /// A counter that `metrics` exports.
     pub fn exported(metrics: &mut Metrics) -> Self {
         let requests = Requests::default();
-        metrics.register(&names::REST_CLIENT_REQUESTS, requests.0.clone());
+        metrics.register(&names::REST_CLIENT_REQUESTS, requests.count.clone());
+        metrics.register(&names::REST_CLIENT_LATENCY, requests.times.clone());
         requests
     }
 
@@ -35,7 +56,15 @@ impl Requests {
             ("resource", resource),
             ("verb", verb.to_owned()),
         ];
-        self.0.get_or_create(&labels).inc();
+        self.count.get_or_create(&labels).inc();
+    }
+
+    /// A request was answered, or has failed. A watch is answered as long as it lasts, so it is not timed.
+    fn took(&self, verb: &'static str, address: String, time: Duration) {
+        if verb != "WATCH" {
+            let labels = vec![("verb", verb.to_owned()), ("url", address)];
+            self.times.get_or_create(&labels).observe(time.as_secs_f64());
+        }
     }
 }
 
@@ -77,9 +106,12 @@ where
     fn call(&mut self, request: Request<A>) -> Self::Future {
         let (method, operation) = (request.method().clone(), operation(request.method(), request.uri()));
         let Layer { requests, host } = self.layer.clone();
+        let address = address(&host, request.uri());
+        let begun = Instant::now();
         let answer = self.inner.call(request);
         Box::pin(async move {
             let answer = answer.await;
+            requests.took(operation.1, address, begun.elapsed());
             let code = match &answer {
                 Ok(answer) => answer.status().as_u16().to_string(),
                 Err(_) => "<error>".to_owned(),
@@ -116,6 +148,27 @@ fn operation(method: &Method, uri: &Uri) -> (String, &'static str) {
     (resource.to_owned(), verb)
 }
 
+/// The address of a request with placeholders for names, as client-go's metrics have it.
+fn address(host: &str, uri: &Uri) -> String {
+    let mut parts: Vec<&str> = uri.path().split('/').filter(|part| !part.is_empty()).collect();
+    let group = match parts.as_slice() {
+        ["api", _, ..] => 2,
+        ["apis", _, _, ..] => 3,
+        _ => return format!("https://{host}/%7Bprefix%7D"),
+    };
+    let resource = match parts.get(group..) {
+        Some(["namespaces", _, _, ..]) => group + 2,
+        _ => group,
+    };
+    if resource > group {
+        parts[group + 1] = "%7Bnamespace%7D";
+    }
+    if let Some(name) = parts.get_mut(resource + 1) {
+        *name = "%7Bname%7D";
+    }
+    format!("https://{host}/{}", parts.join("/"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -145,6 +198,41 @@ mod tests {
             let uri: Uri = uri.parse().unwrap();
             assert_eq!(operation(&method, &uri), (resource.to_owned(), verb), "{method} {uri}");
         }
+    }
+
+    #[test]
+    fn an_address_has_no_names() {
+        for (uri, expected) in [
+            ("/api/v1/pods?limit=1", "api/v1/pods"),
+            ("/api/v1/nodes/a", "api/v1/nodes/%7Bname%7D"),
+            ("/api/v1/namespaces/a", "api/v1/namespaces/%7Bname%7D"),
+            ("/api/v1/namespaces/a/pods", "api/v1/namespaces/%7Bnamespace%7D/pods"),
+            ("/api/v1/namespaces/a/pods/b", "api/v1/namespaces/%7Bnamespace%7D/pods/%7Bname%7D"),
+            (
+                "/apis/kubevirt.io/v1/namespaces/a/virtualmachines/b/status",
+                "apis/kubevirt.io/v1/namespaces/%7Bnamespace%7D/virtualmachines/%7Bname%7D/status",
+            ),
+            ("/apis/kubevirt.io/v1", "apis/kubevirt.io/v1"),
+            ("/version", "%7Bprefix%7D"),
+        ] {
+            assert_eq!(address("s:443", &uri.parse().unwrap()), format!("https://s:443/{expected}"), "{uri}");
+        }
+    }
+
+    #[test]
+    fn requests_are_timed_and_watches_are_not() {
+        let mut metrics = Metrics::default();
+        let requests = Requests::exported(&mut metrics);
+        requests.took("GET", "https://s/api/v1/pods".to_owned(), Duration::from_millis(30));
+        requests.took("WATCH", "https://s/api/v1/pods".to_owned(), Duration::from_secs(300));
+        let text = metrics.text();
+        let name = names::REST_CLIENT_LATENCY.name;
+        assert!(
+            text.contains(&format!("\n{name}_sum{{verb=\"GET\",url=\"https://s/api/v1/pods\"}} 0.03\n")),
+            "{text}"
+        );
+        assert!(!text.contains("WATCH"), "{text}");
+        assert!(names::is_exported(&format!("{name}_bucket")));
     }
 
     #[tokio::test]

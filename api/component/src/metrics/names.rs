@@ -45,6 +45,11 @@ pub const REST_CLIENT_REQUESTS: Metric = counter(
     "kubevirt_rest_client_requests_total",
     "Requests to the API server by status code, method, host, resource and verb.",
 );
+/// Of every component: how long requests to the API server take.
+pub const REST_CLIENT_LATENCY: Metric = histogram(
+    "kubevirt_rest_client_request_latency_seconds",
+    "Time until the API server has begun to answer a request, in seconds, by verb and address.",
+);
 /// Of virt-api.
 pub const VIRT_API_READY: Metric = gauge("kubevirt_virt_api_ready_status", "Whether this virt-api is ready.");
 /// Of virt-api: consoles that are open.
@@ -283,6 +288,7 @@ pub const EXPORTED: &[&str] = &[
     INFO.name,
     EMULATION.name,
     REST_CLIENT_REQUESTS.name,
+    REST_CLIENT_LATENCY.name,
     VIRT_API_READY.name,
     CONSOLES.name,
     DISPLAYS.name,
