@@ -1,4 +1,4 @@
-//! Metrics of the controllers' queues, under KubeVirt's names.
+//! Metrics of the controllers' queues, and how often each instance was reconciled, under KubeVirt's names.
 //!
 //! ```text
 //!   event ──► added ─(waiting, each object once)─► begun ─(running)─► its guard is dropped
@@ -9,11 +9,12 @@
 
 use barevirt_component::metrics::names::{
     Metric, QUEUE_ADDS, QUEUE_DEPTH, QUEUE_LONGEST, QUEUE_RETRIES, QUEUE_UNFINISHED, QUEUE_WAIT, QUEUE_WORK,
+    VMI_SYNCS,
 };
 use barevirt_component::metrics::{Metrics, begin};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
-use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
@@ -61,6 +62,8 @@ struct Objects {
     waiting: HashMap<Key, Instant>,
     /// Since when each object is being reconciled.
     running: HashMap<Key, Instant>,
+    /// How often each object has been reconciled.
+    begun: HashMap<Key, u64>,
 }
 
 impl Backlogs {
@@ -119,7 +122,9 @@ impl Backlog {
 
     /// An object is gone: it will not be reconciled.
     pub fn dropped(&self, namespace: &str, name: &str) {
-        self.objects().waiting.remove(&(namespace.to_owned(), name.to_owned()));
+        let (key, mut objects) = ((namespace.to_owned(), name.to_owned()), self.objects());
+        objects.waiting.remove(&key);
+        objects.begun.remove(&key);
     }
 
     /// A reconciliation has begun; it lasts as long as the returned guard lives.
@@ -136,6 +141,8 @@ impl Backlog {
         );
         self.wait.observe(waited.as_secs_f64());
         objects.running.insert(key.clone(), now);
+        let begun = objects.begun.entry(key.clone()).or_default();
+        *begun = begun.saturating_add(1);
         Running { backlog: self.clone(), key }
     }
 
@@ -186,6 +193,11 @@ impl Collector for Backlogs {
                 ConstGauge::new(value(one)).encode(family.encode_family(&one.name)?)?;
             }
         }
+        let mut family = begin(&mut encoder, &VMI_SYNCS)?;
+        for ((namespace, name), count) in &self.vmis.objects().begun {
+            let labels = [("namespace", namespace.as_str()), ("name", name.as_str())];
+            ConstCounter::new(*count).encode(family.encode_family(&labels)?)?;
+        }
         Ok(())
     }
 }
@@ -225,6 +237,16 @@ mod tests {
         drop(queue.begun("shop", "a"));
         assert_eq!((told(&QUEUE_ADDS, ""), told(&QUEUE_DEPTH, "")), (4.0, 0.0));
         assert_eq!((told(&QUEUE_WORK, "_count"), told(&QUEUE_RETRIES, "")), (3.0, 1.0));
+        let synced = || {
+            let text = metrics.text();
+            let lines = text.lines().filter(|line| line.starts_with(VMI_SYNCS.name));
+            lines.map(str::to_owned).collect::<Vec<_>>()
+        };
+        // Machines are not instances.
+        drop(backlogs.vms.begun("shop", "a"));
+        assert_eq!(synced(), [r#"kubevirt_vmi_sync_total{namespace="shop",name="a"} 3"#]);
+        queue.dropped("shop", "a");
+        assert!(synced().is_empty());
         for name in barevirt_component::metrics::names_in(&metrics.text()) {
             assert!(is_exported(&name), "{name}");
         }

@@ -229,6 +229,9 @@ pub const VMIM_PHASE_TIME: Metric = histogram(
     "Time from the creation of a migration to a phase, in seconds.",
 );
 
+/// Of the leading virt-controller, by instance.
+pub const VMI_SYNCS: Metric =
+    counter("kubevirt_vmi_sync_total", "How often virt-controller has reconciled an instance.");
 /// Of the leading virt-controller, by `name` of a queue.
 pub const QUEUE_ADDS: Metric =
     counter("kubevirt_workqueue_adds_total", "How many objects were added to the queue.");
@@ -333,6 +336,7 @@ pub const EXPORTED: &[&str] = &[
     PHASE_TIME_FROM_CREATION.name,
     PHASE_TIME_FROM_DELETION.name,
     VMIM_PHASE_TIME.name,
+    VMI_SYNCS.name,
     QUEUE_ADDS.name,
     QUEUE_DEPTH.name,
     QUEUE_WAIT.name,
