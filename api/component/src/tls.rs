@@ -23,17 +23,8 @@ pub enum SelfMadeError {
 /// # Errors
 /// If a library refuses its own defaults.
 pub fn self_made(name: &str) -> Result<Pair, SelfMadeError> {
-    let (certificate, key) = self_made_pem(name)?;
-    Ok(Pair::read(certificate.as_bytes(), key.as_bytes())?)
-}
-
-/// The same as PEM, certificate and key, for a server elsewhere, whose clients know this certificate itself.
-///
-/// # Errors
-/// If the library refuses its own defaults.
-pub fn self_made_pem(name: &str) -> Result<(String, String), SelfMadeError> {
     let made = rcgen::generate_simple_self_signed(vec![name.to_owned()])?;
-    Ok((made.cert.pem(), made.signing_key.serialize_pem()))
+    Ok(Pair::read(made.cert.pem().as_bytes(), made.signing_key.serialize_pem().as_bytes())?)
 }
 
 /// Follows `tlsConfiguration` in a task, for as long as the result has a receiver.

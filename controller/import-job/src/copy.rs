@@ -10,8 +10,10 @@
 //!
 //! No secret is exchanged, and no Secret object is made.
 
-/// Argument with which virt-importer makes a key.
+/// Argument with which virt-importer makes a key. A further one is the name in its certificate; without it that is [`PEER`].
 pub const MAKE_KEYS: &str = "keys";
+/// Name of the container that makes a pod's key.
+pub const KEYS_CONTAINER: &str = "keys";
 /// Argument with which virt-importer sends a claim.
 pub const SEND: &str = "send";
 /// Directory with the pod's own key and certificate.

@@ -24,6 +24,7 @@ pub use digest::{DIGEST_PREFIX, is_digest};
 pub use network::{NETWORK, Network};
 pub use upload::{
     UPLOAD, UPLOAD_ASYNC, UPLOAD_CHECKSUM, UPLOAD_ID, UPLOAD_PORT, UPLOAD_REST, upload_pod_name,
+    upload_server_name,
 };
 
 /// Environment variable with the job.
@@ -111,14 +112,10 @@ pub enum Source {
     Claim {},
     /// A container image that the node has pulled, with a disk below `/disk`.
     Image {},
-    /// An image that a client sends through virt-api. Of these fields only the key is secret; it belongs to the pod alone.
+    /// An image that a client sends through virt-api. The server's key is in [`copy::KEYS`]; it belongs to the pod alone.
     Upload {
         /// Authorities that sign virt-api's certificate, PEM: no other client is accepted.
         authorities: String,
-        /// The server's certificate, PEM: made for this pod; virt-api reads it from the pod.
-        certificate: String,
-        /// Its key, PEM.
-        key: String,
     },
     /// A claim of another namespace, byte for byte, from the pod that sends it ([`copy`]).
     Sender {

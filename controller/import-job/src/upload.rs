@@ -1,8 +1,9 @@
 //! The protocol between virt-controller, virt-api and virt-importer for an upload.
 //!
 //! ```text
-//!   virt-controller -- Source::Upload in the pod's job --> virt-importer       accepted clients, and the server's certificate
-//!   virt-api <-------- the same, read from the pod ------- API server          the server's certificate
+//!   virt-controller -- Source::Upload in the pod's job --> virt-importer       accepted clients
+//!   in the pod, before its work:  virt-importer keys NAME --> key: stays in the pod; certificate: termination message
+//!   virt-api <-------- the pod's status ------------------ API server          the server's certificate
 //!   virt-api --------- POST UPLOAD or UPLOAD_ASYNC, mutual TLS --> virt-importer
 //!
 //!   after a broken connection, if the upload has a name (UPLOAD_ID):
@@ -25,6 +26,13 @@ pub const UPLOAD_REST: &str = "/v1beta1/upload-rest";
 pub const UPLOAD_ID: &str = "barevirt-upload";
 /// Header with the checksum of an image as it is sent, `algorithm:digest`: md5, sha1, sha256 or sha512.
 pub const UPLOAD_CHECKSUM: &str = "barevirt-checksum";
+
+/// The name in the certificate of the pod that receives the upload for the claim with that UID. No other server of ours has a
+/// certificate with it: neither a handler nor the pod of another claim.
+#[must_use]
+pub fn upload_server_name(claim_uid: &str) -> String {
+    format!("{claim_uid}.upload.barevirt.dev")
+}
 
 /// Longest name of a claim whose pod's name is the claim's with a prefix.
 const LONGEST: usize = 200;

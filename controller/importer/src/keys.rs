@@ -1,7 +1,7 @@
-//! Keys of the two pods of a copy, and TLS in which each accepts only the other's certificate.
+//! The key that a pod makes for itself; and TLS of the two pods of a copy, in which each accepts only the other's certificate.
 
 use crate::failure::Failure;
-use barevirt_import_job::copy::{CERTIFICATE, KEY, LONGEST_CERTIFICATE, PEER, RECEIVER_FILE};
+use barevirt_import_job::copy::{CERTIFICATE, KEY, LONGEST_CERTIFICATE, RECEIVER_FILE};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use rustls_pki_types::pem::PemObject;
@@ -27,15 +27,15 @@ fn read(directory: &Path, name: &str, most: usize) -> Result<String, Failure> {
     Ok(text)
 }
 
-/// Makes a key and its certificate in a directory, unless they exist; returns the certificate, PEM.
+/// Makes a key and its certificate for that name in a directory, unless they exist; returns the certificate, PEM.
 ///
 /// # Errors
 /// They cannot be made.
-pub fn make(directory: &Path) -> Result<String, Failure> {
+pub fn make(directory: &Path, name: &str) -> Result<String, Failure> {
     if directory.join(CERTIFICATE).exists() {
         return read(directory, CERTIFICATE, LONGEST_CERTIFICATE);
     }
-    let made = rcgen::generate_simple_self_signed(vec![PEER.to_owned()]).map_err(|error| wrong(&error))?;
+    let made = rcgen::generate_simple_self_signed(vec![name.to_owned()]).map_err(|error| wrong(&error))?;
     let certificate = made.cert.pem();
     // The key first, so that every certificate has its key.
     for (name, text) in [(KEY, made.signing_key.serialize_pem()), (CERTIFICATE, certificate.clone())] {
@@ -63,7 +63,10 @@ pub fn of_receiver(directory: &Path) -> Result<String, Failure> {
     if text.trim().is_empty() { Err(unknown()) } else { Ok(text) }
 }
 
-fn own(directory: &Path) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), Failure> {
+/// The key in a directory, with its certificate.
+pub(crate) fn own(
+    directory: &Path,
+) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), Failure> {
     let certificate = read(directory, CERTIFICATE, LONGEST_CERTIFICATE)?;
     let key = read(directory, KEY, LONGEST)?;
     let certificate =

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! virt-importer                                                              the import
-//! virt-importer keys                                                         makes a key; its certificate is the message
+//! virt-importer keys [NAME]                                                  makes a key; its certificate is the message
 //! virt-importer look                                                         reports the digest of the source
 //! virt-importer send                                                         sends a claim to the importer of another namespace
 //! virt-importer limited --memory N --seconds N [--read F] [--write F] -- P   executes P, within limits
@@ -12,13 +12,14 @@
 //! Exit status: 0 when the claim is filled, 1 when a retry may help, 2 when no retry can help.
 
 use anyhow::Context;
-use barevirt_import_job::copy::{KEYS, MAKE_KEYS, RECEIVER, SEND, SEND_PORT};
+use barevirt_import_job::copy::{KEYS, MAKE_KEYS, PEER, RECEIVER, SEND, SEND_PORT};
 use barevirt_import_job::{
     AUTHORITIES, CREDENTIALS, DATA, DEVICE, EXIT_FINAL, EXIT_PASSING, HEADERS, JOB, Job, LOOK, METRICS_PORT,
     NETWORK, Network, Outcome, PASSWORD, SCRATCH, SOURCE, SOURCE_DEVICE, Source, TERMINATION_LOG,
     UPLOAD_PORT, USER,
 };
 use nix::sys::resource::{Resource, setrlimit};
+use std::ffi::{OsStr, OsString};
 use std::future::Future;
 use std::path::Path;
 use std::process::ExitCode;
@@ -58,7 +59,7 @@ fn main() -> ExitCode {
         }
         Some(command) if command == SEND => return run(send()),
         Some(command) if command == LOOK => return run(look()),
-        Some(command) if command == MAKE_KEYS => return make_keys(),
+        Some(command) if command == MAKE_KEYS => return make_keys(arguments.next()),
         Some(command) if command == "version" || command == "--version" => {
             println!("virt-importer {}", container_disk::release::line());
             return ExitCode::SUCCESS;
@@ -171,7 +172,7 @@ async fn import() -> Result<Outcome, Failure> {
 
 /// Receives an upload.
 async fn upload(job: Job) -> Result<u64, Failure> {
-    let tls = Arc::new(upload::tls(&job.source)?);
+    let tls = Arc::new(upload::tls(&job.source, Path::new(KEYS))?);
     let listener = TcpListener::bind(("::", UPLOAD_PORT)).await;
     let listener = listener.map_err(|error| Failure::Passing(format!("listen for uploads: {error}")))?;
     let mut stop = signal(SignalKind::terminate()).context("listen for signals").map_err(asked)?;
@@ -199,9 +200,11 @@ fn tools() -> Tools {
     Tools { importer: "/proc/self/exe".into(), qemu_img: "/usr/bin/qemu-img".into(), seconds: None }
 }
 
-/// Makes the pod's key. Its certificate becomes part of the pod's status.
-fn make_keys() -> ExitCode {
-    let made = keys::make(Path::new(KEYS)).and_then(|certificate| {
+/// Makes the pod's key, with a certificate for that name, which becomes part of the pod's status.
+fn make_keys(name: Option<OsString>) -> ExitCode {
+    let name = name.as_deref().map_or(Some(PEER), OsStr::to_str);
+    let name = name.ok_or_else(|| Failure::Final("the name of a certificate is no text".to_owned()));
+    let made = name.and_then(|name| keys::make(Path::new(KEYS), name)).and_then(|certificate| {
         std::fs::write(TERMINATION_LOG, certificate)
             .map_err(|error| Failure::Passing(format!("write the certificate: {error}")))
     });

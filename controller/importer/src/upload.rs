@@ -25,6 +25,7 @@ use crate::download::Described;
 use crate::failure::{Failure, joined};
 use crate::feed::{Feed, PIECES};
 use crate::image::Filled;
+use crate::keys;
 use crate::progress::Progress;
 use crate::reading::Reading;
 use crate::run::whole;
@@ -41,9 +42,10 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use latest::{Latest, outcome, refuse, said};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
+use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
-use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use std::convert::Infallible;
+use std::path::Path;
 use std::sync::{Arc, Mutex as Lock, PoisonError};
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
@@ -81,31 +83,27 @@ pub struct Upload {
     pub stall: Duration,
 }
 
-/// TLS with the source's certificate, which accepts only the clients of its authorities.
+/// TLS with the pod's own key, in that directory, which accepts only the clients of the source's authorities.
 ///
 /// # Errors
-/// The keys cannot be used.
-pub fn tls(source: &Source) -> Result<ServerConfig, Failure> {
-    let Source::Upload { authorities, certificate, key } = source else {
+/// The key or the authorities cannot be used.
+pub fn tls(source: &Source, directory: &Path) -> Result<ServerConfig, Failure> {
+    let Source::Upload { authorities } = source else {
         return Err(Failure::Final("the job is not an upload".to_owned()));
     };
     let wrong =
         |what: &str, why: &dyn std::fmt::Display| Failure::Final(format!("prepare TLS: {what}: {why}"));
-    let certificates = |what: &'static str, pem: &str| {
-        let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.as_bytes()).collect();
-        all.map_err(|error| wrong(what, &error))
-    };
     let mut roots = RootCertStore::empty();
-    for authority in certificates("authorities", authorities)? {
+    for authority in CertificateDer::pem_slice_iter(authorities.as_bytes()) {
+        let authority = authority.map_err(|error| wrong("authorities", &error))?;
         roots.add(authority).map_err(|error| wrong("authorities", &error))?;
     }
-    let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).map_err(|error| wrong("key", &error))?;
+    let (shown, key) = keys::own(directory)?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let clients = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone()).build();
     let clients = clients.map_err(|error| wrong("authorities", &error))?;
     let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
     let config = config.map_err(|error| wrong("versions", &error))?.with_client_cert_verifier(clients);
-    let shown = certificates("certificate", certificate)?;
     config.with_single_cert(shown, key).map_err(|error| wrong("certificate", &error))
 }
 

@@ -26,6 +26,7 @@ mod facts;
 mod importer;
 mod job;
 mod kept;
+mod keys;
 mod only_cdi;
 mod origin;
 mod overhead;

@@ -9,9 +9,8 @@ use barevirt_api::names::{CA_BUNDLE_KEY, CA_CONFIG_MAP};
 use barevirt_component::data_volumes::are_ours;
 use barevirt_component::notes::Note;
 use barevirt_component::request::{Category, Error, call, call_opt};
-use barevirt_component::tls;
 use barevirt_import_job::upload_pod_name;
-use barevirt_plan::imports::uploads::{Keys, Plan, Target, plan, pod};
+use barevirt_plan::imports::uploads::{Plan, Target, plan, pod};
 use barevirt_plan::imports::{Event, Step};
 use k8s_openapi::api::core::v1::{ConfigMap, ObjectReference, PersistentVolumeClaim, Pod};
 use kube::api::Api;
@@ -41,7 +40,7 @@ pub(super) async fn reconcile(
         return Ok(None);
     }
     if planned.opens {
-        let pod = pod(&target, &keys(cluster).await?, &observe::installation(cluster).await?);
+        let pod = pod(&target, &authorities(cluster).await?, &observe::installation(cluster).await?);
         planned.step = Some(Step::MakePod(Box::new(pod)));
     }
     apply(cluster, &target.claim, planned).await
@@ -74,15 +73,12 @@ async fn look(cluster: &Cluster, namespace: &str, name: &str) -> Result<Option<T
     Ok(Some(Target { claim, data_volume, pod, used_by: None }))
 }
 
-/// For one pod: the clients that it accepts, and a key of its own.
-async fn keys(cluster: &Cluster) -> Result<Keys, Error> {
+/// The authorities of the clients that a pod accepts, PEM.
+async fn authorities(cluster: &Cluster) -> Result<String, Error> {
     let maps: Api<ConfigMap> = Api::namespaced(cluster.client.clone(), cluster.namespace());
     let about = || format!("config map {}/{CA_CONFIG_MAP}", cluster.namespace());
     let bundle = call("get", about, maps.get(CA_CONFIG_MAP)).await?;
-    let authorities = bundle.data.and_then(|mut data| data.remove(CA_BUNDLE_KEY)).unwrap_or_default();
-    // The library's defaults do not fail; a pod without a key would report that in its outcome.
-    let (certificate, key) = tls::self_made_pem("upload.barevirt.dev").unwrap_or_default();
-    Ok(Keys { authorities, certificate, key })
+    Ok(bundle.data.and_then(|mut data| data.remove(CA_BUNDLE_KEY)).unwrap_or_default())
 }
 
 async fn apply(

@@ -4,7 +4,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use barevirt_api::cdi::{PopulatorKind, annotation, populator, prime_name};
-use barevirt_import_job::{JOB, Job, Source, UPLOAD_PORT, upload_pod_name};
+use barevirt_component::certificates::ParsedCertificate;
+use barevirt_import_job::copy::KEYS_CONTAINER;
+use barevirt_import_job::{UPLOAD_PORT, upload_pod_name, upload_server_name};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::{Api, Client, ResourceExt};
 use rustls::pki_types::CertificateDer;
@@ -23,7 +25,7 @@ pub(super) struct Server {
     uid: String,
     /// Its address.
     pub(super) address: SocketAddr,
-    /// Its certificate, whose key only this server has.
+    /// Its certificate, whose key only this server has; it is for the claim.
     pub(super) certificate: CertificateDer<'static>,
 }
 
@@ -63,12 +65,9 @@ fn server(name: &str, claim: Option<&PersistentVolumeClaim>, pod: Option<&Pod>) 
         return Err(Refusal::conflict("persistentvolumeclaims", name, "it is filled"));
     }
     let pod = pod.ok_or_else(|| not_yet("it has no upload pod"))?;
-    let uid = claim.metadata.uid.as_deref().filter(|uid| !uid.is_empty());
-    let own = pod
-        .owner_references()
-        .iter()
-        .any(|owner| owner.controller == Some(true) && Some(owner.uid.as_str()) == uid);
-    if !own {
+    let uid = claim.metadata.uid.as_deref().unwrap_or_default();
+    let own = pod.owner_references().iter().any(|owner| owner.controller == Some(true) && owner.uid == uid);
+    if uid.is_empty() || !own {
         return Err(not_yet("the pod of that name is not its own"));
     }
     let status = pod.status.clone().unwrap_or_default();
@@ -79,6 +78,11 @@ fn server(name: &str, claim: Option<&PersistentVolumeClaim>, pod: Option<&Pod>) 
         return Err(not_yet("its upload pod is not ready"));
     };
     let certificate = certificate(pod).ok_or_else(|| not_yet("its pod is no upload pod"))?;
+    // Its users may have made the pod. They could have it show the public certificate of a handler or of another claim's pod,
+    // and pass our connection on to that server, which would take it for one that is meant for it.
+    if !is_for(&certificate, uid) {
+        return Err(not_yet("the certificate of its pod is not for it"));
+    }
     Ok(Server {
         namespace: pod.namespace().unwrap_or_default(),
         name: pod.name_any(),
@@ -88,13 +92,18 @@ fn server(name: &str, claim: Option<&PersistentVolumeClaim>, pod: Option<&Pod>) 
     })
 }
 
+/// The certificate of the key that the pod has made for itself.
 fn certificate(pod: &Pod) -> Option<CertificateDer<'static>> {
-    let variables = pod.spec.as_ref()?.containers.first()?.env.as_ref()?;
-    let text = variables.iter().find(|variable| variable.name == JOB)?.value.as_ref()?;
-    let Source::Upload { certificate, .. } = serde_json::from_str::<Job>(text).ok()?.source else {
-        return None;
-    };
-    CertificateDer::from_pem_slice(certificate.as_bytes()).ok()
+    let all = pod.status.as_ref()?.init_container_statuses.as_ref()?;
+    let ended = all.iter().find(|one| one.name == KEYS_CONTAINER)?.state.as_ref()?.terminated.as_ref()?;
+    let message = ended.message.as_deref().filter(|_| ended.exit_code == 0)?;
+    CertificateDer::from_pem_slice(message.as_bytes()).ok()
+}
+
+/// Whether it is the certificate of the upload into the claim with that UID, and of nothing else.
+fn is_for(certificate: &CertificateDer<'_>, claim_uid: &str) -> bool {
+    let names = ParsedCertificate::read(certificate).map(|read| read.dns_names).unwrap_or_default();
+    names == [upload_server_name(claim_uid)]
 }
 
 impl Server {
@@ -123,29 +132,25 @@ impl Server {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use barevirt_import_job::Content;
     use serde_json::{Value, json};
 
+    /// A certificate for these names, PEM.
+    fn certificate_for(names: &[&str]) -> String {
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        rcgen::generate_simple_self_signed(names).unwrap().cert.pem()
+    }
+
     fn objects(change: impl FnOnce(&mut Value, &mut Value)) -> Result<Server, Refusal> {
-        let (shown, key) = barevirt_component::tls::self_made_pem("pod").unwrap();
-        let source = Source::Upload { authorities: String::new(), certificate: shown, key };
-        let job = Job {
-            source,
-            content: Content::Disk,
-            size: 1,
-            overhead: 0,
-            preallocation: false,
-            owner: String::new(),
-        };
         let mut claim = json!({ "metadata": { "name": "disk", "uid": "c1", "annotations": {} } });
         let mut pod = json!({
             "metadata": { "name": "cdi-upload-disk", "namespace": "shop", "uid": "p1", "ownerReferences": [
                 { "apiVersion": "v1", "kind": "PersistentVolumeClaim", "name": "disk", "uid": "c1", "controller": true },
             ] },
-            "spec": { "containers": [
-                { "name": "importer", "env": [{ "name": JOB, "value": serde_json::to_string(&job).unwrap() }] },
-            ] },
-            "status": { "podIP": "10.0.0.1", "conditions": [{ "type": "Ready", "status": "True" }] },
+            "status": { "podIP": "10.0.0.1", "conditions": [{ "type": "Ready", "status": "True" }],
+                "initContainerStatuses": [{
+                    "name": "keys", "image": "", "imageID": "", "ready": true, "restartCount": 0,
+                    "state": { "terminated": { "exitCode": 0, "message": certificate_for(&["c1.upload.barevirt.dev"]) } },
+                }] },
         });
         change(&mut claim, &mut pod);
         let pod = (!pod.is_null()).then(|| serde_json::from_value(pod).unwrap());
@@ -186,7 +191,7 @@ mod tests {
             (|_, pod| pod["status"]["conditions"][0]["status"] = json!("False"), "is not ready"),
             (|_, pod| pod["status"]["podIP"] = json!(null), "is not ready"),
             (|_, pod| pod["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z"), "is not ready"),
-            (|_, pod| pod["spec"]["containers"][0]["env"] = json!([]), "is no upload pod"),
+            (|_, pod| pod["status"]["initContainerStatuses"] = json!([]), "is no upload pod"),
         ];
         for (change, why) in all {
             let refusal = objects(change).unwrap_err();
@@ -195,5 +200,22 @@ mod tests {
         let filled =
             objects(|claim, _| claim["metadata"]["annotations"][annotation::PHASE] = json!("Succeeded"));
         assert_eq!(filled.unwrap_err().code, 409);
+    }
+
+    #[test]
+    fn a_pod_with_the_certificate_of_another_server_gets_no_connection_to_pass_on() {
+        let handler = "node1.virt-handler.kubevirt";
+        let (own, other) = ("c1.upload.barevirt.dev", "c2.upload.barevirt.dev");
+        for names in [vec![handler], vec![other], vec![own, other], vec!["upload.barevirt.dev"], vec![]] {
+            let shown = certificate_for(&names);
+            let refusal = objects(|_, pod| {
+                pod["status"]["initContainerStatuses"][0]["state"]["terminated"]["message"] = json!(shown);
+            });
+            let refusal = refusal.unwrap_err();
+            assert!(
+                refusal.code == 503 && refusal.message.contains("is not for it"),
+                "{names:?}: {refusal:?}"
+            );
+        }
     }
 }

@@ -1,7 +1,8 @@
 //! Forwards an image to its pod over mutual TLS, piece by piece, without storing it.
 //!
 //! The pod accepts clients with a client certificate of ours; we send only to a server with exactly the
-//! certificate that the pod was made with. A pod that took over the address of another pod gets nothing.
+//! certificate of the pod's own key, which is for its claim. A pod that took over the address of another pod
+//! gets nothing, and a pod that passes our connection on to another server of ours has no use of it.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -66,10 +66,11 @@ impl Pod {
     async fn start(authority: &Authority) -> Self {
         let claim = tempfile::tempdir().unwrap();
         let nothing = claim.path().join("nothing");
-        let (certificate, key) = barevirt_component::tls::self_made_pem("upload.barevirt.dev").unwrap();
+        let keys = tempfile::tempdir().unwrap();
+        let certificate = virt_importer::keys::make(keys.path(), "c1.upload.barevirt.dev").unwrap();
         let shown = CertificateDer::from_pem_slice(certificate.as_bytes()).unwrap();
-        let source = Source::Upload { authorities: authority.pem.clone(), certificate, key };
-        let tls = Arc::new(upload::tls(&source).unwrap());
+        let source = Source::Upload { authorities: authority.pem.clone() };
+        let tls = Arc::new(upload::tls(&source, keys.path()).unwrap());
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let server = Server::at(listener.local_addr().unwrap(), shown);
         let upload = Upload {

@@ -1,7 +1,7 @@
 //! Copies of a claim of another namespace: a sender and an importer, over TLS, each with its own key.
 
 use crate::world::{World, backed, contents};
-use barevirt_import_job::copy::{CERTIFICATE, RECEIVER_FILE};
+use barevirt_import_job::copy::{CERTIFICATE, PEER, RECEIVER_FILE};
 use barevirt_import_job::{Network, Source};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -44,9 +44,9 @@ impl Copy {
         for directory in [&source.keys, &source.receiver, &world.importer.places.keys] {
             std::fs::create_dir_all(directory).unwrap();
         }
-        keys::make(&source.keys).unwrap();
+        keys::make(&source.keys, PEER).unwrap();
         let copy = Copy { world, source };
-        copy.introduce(&keys::make(&copy.world.importer.places.keys).unwrap());
+        copy.introduce(&keys::make(&copy.world.importer.places.keys, PEER).unwrap());
         copy
     }
 
@@ -95,7 +95,7 @@ async fn a_peer_with_another_key_is_refused_on_both_sides() {
         let failure = copy.run(address).await.unwrap_err();
         assert!(!failure.is_final(), "{failure}");
     }
-    let own = keys::make(&copy.world.importer.places.keys).unwrap();
+    let own = keys::make(&copy.world.importer.places.keys, PEER).unwrap();
     copy.introduce(&own);
     // A server with another certificate is not the sender.
     let failure = copy.run_with(address, certificate()).await.unwrap_err();
@@ -109,7 +109,7 @@ async fn an_importer_waits_until_its_sender_knows_it() {
     let bytes = contents(1 << 20);
     let mut copy = Copy::of(&bytes);
     copy.world.importer.web.policy.tries = 50;
-    let own = keys::make(&copy.world.importer.places.keys).unwrap();
+    let own = keys::make(&copy.world.importer.places.keys, PEER).unwrap();
     copy.introduce("");
     let (address, sender) = copy.serve(LONG).await;
     let later = async {
@@ -125,8 +125,8 @@ async fn an_importer_waits_until_its_sender_knows_it() {
 /// The certificate of neither.
 fn certificate() -> String {
     let directory = tempfile::tempdir().unwrap();
-    let made = keys::make(directory.path()).unwrap();
-    assert_eq!(keys::make(directory.path()).unwrap(), made, "one that is there stays");
+    let made = keys::make(directory.path(), PEER).unwrap();
+    assert_eq!(keys::make(directory.path(), PEER).unwrap(), made, "one that is there stays");
     made
 }
 

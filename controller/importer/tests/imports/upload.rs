@@ -17,9 +17,10 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use virt_importer::failure::Failure;
+use virt_importer::keys;
 use virt_importer::upload::{Upload, tls};
 
-const SHOWN: &str = "upload.barevirt.dev";
+const SHOWN: &str = "c1.upload.barevirt.dev";
 
 /// The authority that signs virt-api's certificate.
 struct Authority {
@@ -80,16 +81,12 @@ impl Uploads {
     /// One that waits for so long.
     pub(crate) async fn within(content: Content, stall: Duration) -> Self {
         let (world, authority) = (World::new(), Authority::new());
-        let shown = rcgen::generate_simple_self_signed(vec![SHOWN.to_owned()]).unwrap();
-        let certificate = shown.cert.pem();
-        let source = Source::Upload {
-            authorities: authority.pem.clone(),
-            certificate: certificate.clone(),
-            key: shown.signing_key.serialize_pem(),
-        };
+        let keys = tempfile::tempdir().unwrap();
+        let certificate = keys::make(keys.path(), SHOWN).unwrap();
+        let source = Source::Upload { authorities: authority.pem.clone() };
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
-        let tls = Arc::new(tls(&source).unwrap());
+        let tls = Arc::new(tls(&source, keys.path()).unwrap());
         let upload = Upload {
             places: world.importer.places.clone(),
             tools: world.importer.tools.clone(),

@@ -15,21 +15,19 @@ use super::claim::is_block;
 use super::facts::{Installation, LABEL, SourceClaim, Step};
 use super::importer::{self, CONTAINER, SOURCE_VOLUME, mount, security};
 use super::job;
+use super::keys::{self, certificate};
 use super::passed;
 use super::placement::placed;
 use crate::data_volumes::Place;
 use crate::pod::unprivileged;
 use barevirt_api::cdi::{DATA_VOLUME, DataVolume};
-use barevirt_import_job::copy::{
-    KEYS, LONGEST_CERTIFICATE, MAKE_KEYS, RECEIVER, RECEIVER_FILE, SEND, SEND_PORT,
-};
+use barevirt_import_job::copy::{RECEIVER, RECEIVER_FILE, SEND, SEND_PORT};
 use barevirt_import_job::{JOB, Job, SOURCE, SOURCE_DEVICE, Source};
 use k8s_openapi::api::core::v1::{
-    Container, ContainerPort, DownwardAPIVolumeFile, DownwardAPIVolumeSource, EmptyDirVolumeSource,
-    LocalObjectReference, ObjectFieldSelector, PersistentVolumeClaim, PersistentVolumeClaimVolumeSource, Pod,
-    PodSpec, Volume, VolumeDevice,
+    Container, ContainerPort, DownwardAPIVolumeFile, DownwardAPIVolumeSource, LocalObjectReference,
+    ObjectFieldSelector, PersistentVolumeClaim, PersistentVolumeClaimVolumeSource, Pod, PodSpec, Volume,
+    VolumeDevice,
 };
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::ResourceExt;
 
@@ -42,8 +40,6 @@ const FOR_ANNOTATION: &str = "import.barevirt.dev/for";
 const UID_ANNOTATION: &str = "import.barevirt.dev/for-uid";
 /// Annotation on a sender: the importer's certificate.
 pub const RECEIVER_ANNOTATION: &str = "import.barevirt.dev/receiver";
-const KEYS_CONTAINER: &str = "keys";
-const KEYS_VOLUME: &str = "keys";
 const RECEIVER_VOLUME: &str = "receiver";
 
 /// The next step for the sender.
@@ -115,14 +111,6 @@ pub(super) fn next(data_volume: &DataVolume, source: &SourceClaim) -> Option<Nex
     )))
 }
 
-/// The certificate of a pod's key.
-fn certificate(pod: &Pod) -> Option<&str> {
-    let all = pod.status.as_ref()?.init_container_statuses.as_ref()?;
-    let ended = all.iter().find(|one| one.name == KEYS_CONTAINER)?.state.as_ref()?.terminated.as_ref()?;
-    let message = ended.message.as_deref().filter(|_| ended.exit_code == 0)?;
-    (message.len() <= LONGEST_CERTIFICATE && message.starts_with("-----BEGIN CERTIFICATE")).then_some(message)
-}
-
 /// The sender that an importer knows.
 fn known(importer: &Pod) -> Option<Source> {
     let container = importer.spec.as_ref()?.containers.first()?;
@@ -175,7 +163,7 @@ pub(super) fn of(data_volume: &DataVolume, source: &SourceClaim, installation: &
         persistent_volume_claim: Some(claimed),
         ..Volume::default()
     };
-    let mut mounts = vec![mount(KEYS_VOLUME, KEYS, true), mount(RECEIVER_VOLUME, RECEIVER, true)];
+    let mut mounts = vec![mount(RECEIVER_VOLUME, RECEIVER, true)];
     let mut devices = None;
     if is_block(&claim) {
         let device_path = SOURCE_DEVICE.to_owned();
@@ -211,16 +199,17 @@ pub(super) fn of(data_volume: &DataVolume, source: &SourceClaim, installation: &
         priority_class_name: data_volume.spec.priority_class_name.clone(),
         image_pull_secrets: Some(secrets.collect::<Vec<_>>()).filter(|all| !all.is_empty()),
         security_context: Some(security()),
-        init_containers: Some(vec![keys_container(installation)]),
         containers: vec![container],
-        volumes: Some(vec![volume, keys_volume(), receiver_volume()]),
+        volumes: Some(vec![volume, receiver_volume()]),
         ..PodSpec::default()
     };
-    Pod {
+    let mut pod = Pod {
         metadata: metadata(data_volume, (&name, &source.place.namespace), &claim),
         spec: Some(placed(spec, &installation.nodes)),
         status: None,
-    }
+    };
+    keys::give(&mut pod, installation, None);
+    pod
 }
 
 fn metadata(
@@ -252,30 +241,6 @@ fn metadata(
     }
 }
 
-/// Makes the pod's key before its work.
-fn keys_container(installation: &Installation) -> Container {
-    Container {
-        name: KEYS_CONTAINER.to_owned(),
-        image: Some(installation.image.clone()),
-        image_pull_policy: installation.pull_policy.clone(),
-        args: Some(vec![MAKE_KEYS.to_owned()]),
-        resources: Some(installation.resources.clone()),
-        security_context: Some(unprivileged()),
-        termination_message_policy: Some("File".to_owned()),
-        volume_mounts: Some(vec![mount(KEYS_VOLUME, KEYS, false)]),
-        ..Container::default()
-    }
-}
-
-/// In memory, never on a disk.
-fn keys_volume() -> Volume {
-    let memory = EmptyDirVolumeSource {
-        medium: Some("Memory".to_owned()),
-        size_limit: Some(Quantity("1Mi".to_owned())),
-    };
-    Volume { name: KEYS_VOLUME.to_owned(), empty_dir: Some(memory), ..Volume::default() }
-}
-
 fn receiver_volume() -> Volume {
     let annotation = ObjectFieldSelector {
         api_version: None,
@@ -302,12 +267,9 @@ pub(super) fn receiver(
     let job = job::of(data_volume, (claim, source.claim.as_ref()), installation);
     // There is an importer only where the sender is known.
     let job = Job { source: sender.and_then(as_known).unwrap_or(job.source.clone()), ..job };
-    let spec = pod.spec.get_or_insert_default();
-    spec.init_containers = Some(vec![keys_container(installation)]);
-    spec.volumes.get_or_insert_default().push(keys_volume());
-    for container in &mut spec.containers {
+    for container in &mut pod.spec.get_or_insert_default().containers {
         container.env = Some(vec![importer::variable(JOB, &job)]);
-        container.volume_mounts.get_or_insert_default().push(mount(KEYS_VOLUME, KEYS, true));
     }
+    keys::give(&mut pod, installation, None);
     pod
 }

@@ -16,7 +16,7 @@
 mod pod;
 mod target;
 
-pub use self::target::{Keys, Target};
+pub use self::target::Target;
 use super::claim::{self, annotated, changed, is_block};
 use super::facts::{Event, Installation, MOST_RESTARTS, Step};
 use super::importer::{self, End, Running};
@@ -47,7 +47,7 @@ const AGAIN: Duration = Duration::from_secs(5);
 pub struct Plan {
     /// The first step.
     pub step: Option<Step>,
-    /// Whether its pod is to be made with [`pod`], which needs keys that no other pod has.
+    /// Whether its pod is to be made with [`pod`], which needs the authorities of the clients that it accepts.
     pub opens: bool,
     /// An event to emit.
     pub event: Option<Event>,
@@ -131,11 +131,11 @@ fn content(claim: &PersistentVolumeClaim) -> Result<Content, String> {
     }
 }
 
-/// The pod that receives the image or the archive.
-pub fn pod(target: &Target, keys: &Keys, installation: &Installation) -> Pod {
+/// The pod that receives the image or the archive, from clients that these authorities (PEM) have signed for.
+pub fn pod(target: &Target, authorities: &str, installation: &Installation) -> Pod {
     // A claim with other content gets no pod.
     let content = content(&target.claim).unwrap_or_default();
-    pod::of(target, content, keys, installation, restarts(&target.claim))
+    pod::of(target, content, authorities, installation, restarts(&target.claim))
 }
 
 fn restarts(claim: &PersistentVolumeClaim) -> i32 {

@@ -1,14 +1,15 @@
-//! The pod that receives an upload: the importer's, running a server. It has no rights, and no secret except the key of its
-//! own server.
+//! The pod that receives an upload: the importer's, running a server. It has no rights, and no secret except the key that it
+//! makes for its own server.
 
 use super::super::claim::{class, disk_size};
 use super::super::facts::{Installation, LABEL};
 use super::super::importer::{self, RESTARTS_ANNOTATION, Volumes};
+use super::super::keys;
 use super::super::passed::passed;
-use super::target::{Keys, Target};
+use super::target::Target;
 use crate::owner::owner;
 use barevirt_api::cdi::DataVolumeSpec;
-use barevirt_import_job::{Content, Job, Source, UPLOAD_PORT, upload_pod_name};
+use barevirt_import_job::{Content, Job, Source, UPLOAD_PORT, upload_pod_name, upload_server_name};
 use k8s_openapi::api::core::v1::{Pod, Probe, TCPSocketAction};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
@@ -18,7 +19,7 @@ use kube::ResourceExt;
 pub(super) fn of(
     target: &Target,
     content: Content,
-    keys: &Keys,
+    authorities: &str,
     installation: &Installation,
     restarts: i32,
 ) -> Pod {
@@ -26,18 +27,20 @@ pub(super) fn of(
     // The disk of a claim without a DataVolume is as large as the claim.
     let of_claim = DataVolumeSpec { pvc: claim.spec.clone(), ..DataVolumeSpec::default() };
     let spec = data_volume.as_ref().map_or(&of_claim, |data_volume| &data_volume.spec);
-    let Keys { authorities, certificate, key } = keys.clone();
+    let uid = claim.uid().unwrap_or_default();
+    let name = upload_server_name(&uid);
     let job = Job {
-        source: Source::Upload { authorities, certificate, key },
+        source: Source::Upload { authorities: authorities.to_owned() },
         content,
         size: disk_size(spec, None),
         overhead: installation.overhead.of_class(class(claim)),
         preallocation: installation.preallocates(spec),
-        owner: claim.uid().unwrap_or_default(),
+        owner: uid,
     };
     let volumes = Volumes::of_claim(claim);
     let mut pod = importer::pod(spec, &job, volumes, ("upload", UPLOAD_PORT), installation);
     pod.metadata = metadata(target, restarts);
+    keys::give(&mut pod, installation, Some(&name));
     if let Some(container) = pod.spec.as_mut().and_then(|spec| spec.containers.first_mut()) {
         // Without a certificate a client can open a connection, and nothing more.
         let open = TCPSocketAction { host: None, port: IntOrString::Int(UPLOAD_PORT.into()) };
