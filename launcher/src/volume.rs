@@ -18,7 +18,7 @@ use tokio::sync::mpsc;
 use tokio::task::spawn_local;
 
 use crate::disk::claim::{self, Access, ClaimError, Places};
-use crate::disk::late_lock;
+use crate::disk::late_lock::{self, LateLock};
 use crate::signals::Stops;
 
 /// Offer the disk of a claim to virt-handler, until told to end.
@@ -65,6 +65,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let allowed = vec![0, nix::unistd::getuid().as_raw()];
     spawn_local(descriptors::serve(listener, allowed, calls));
     tracing::info!(volume = args.volume, "disk offered");
+    let mut lock = LateLock::default();
     loop {
         tokio::select! {
             why = stops.next() => {
@@ -73,19 +74,19 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
             }
             Some(Call { request, reply, .. }) = called.recv() => {
                 // This fails if the client is gone; the descriptor is then closed.
-                let _ = reply.send(answer(&args, &request));
+                let _ = reply.send(answer(&args, &request, &mut lock));
             }
         }
     }
 }
 
-fn answer(args: &Args, request: &Request) -> Reply {
+fn answer(args: &Args, request: &Request, lock: &mut LateLock) -> Reply {
     match request {
         Request::Take(take) if take.stream == STREAM_DISK => match find(args) {
             Ok((disk, locks_later)) => {
                 tracing::info!(volume = args.volume, "disk handed over");
                 if locks_later {
-                    spawn_local(late_lock::hold(args.claims.devices.join(&args.volume)));
+                    lock.take(late_lock::hold(args.claims.devices.join(&args.volume)));
                 }
                 Ok(vec![disk])
             }
@@ -147,18 +148,22 @@ mod tests {
         Request::Take(Take { stream: stream.to_owned() })
     }
 
+    fn asked(args: &Args, request: &Request) -> Reply {
+        answer(args, request, &mut LateLock::default())
+    }
+
     #[test]
     fn a_disk_is_handed_to_its_caller_or_its_absence_explained() {
         let root = tempfile::tempdir().unwrap();
         let args = |read_only| Args { read_only, ..args(root.path(), "data") };
-        let refusal = |args, request| answer(&args, &request).unwrap_err();
+        let refusal = |args, request| asked(&args, &request).unwrap_err();
         assert_eq!(
             refusal(args(false), take("disk")),
             "its claim is neither mounted nor a device of this pod"
         );
         std::fs::create_dir_all(root.path().join("claims/data")).unwrap();
         assert_eq!(refusal(args(true), take("disk")), "disk.img is not on its claim, which is read-only");
-        let disk = File::from(answer(&args(false), &take("disk")).unwrap().pop().unwrap());
+        let disk = File::from(asked(&args(false), &take("disk")).unwrap().pop().unwrap());
         assert_eq!(disk.metadata().unwrap().len(), 1 << 20);
         assert_eq!(refusal(args(false), take("serial0")), "there is no stream serial0");
         let give = Request::Give(Give { revision: 0, name: "kvm".to_owned() });
@@ -181,12 +186,12 @@ mod tests {
             return;
         };
         let args = |volume| args(root.path(), volume);
-        let held = answer(&args("first"), &take("disk")).unwrap();
-        let refused = answer(&args("second"), &take("disk")).unwrap_err();
+        let held = asked(&args("first"), &take("disk")).unwrap();
+        let refused = asked(&args("second"), &take("disk")).unwrap_err();
         assert!(refused.starts_with("get the lock of "), "{refused}");
         for other in [Args { shareable: true, ..args("second") }, Args { read_only: true, ..args("second") }]
         {
-            answer(&other, &take("disk")).unwrap();
+            asked(&other, &take("disk")).unwrap();
         }
         // The guest's own source, on a node with this kernel, may have it.
         let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
@@ -196,8 +201,8 @@ mod tests {
         // The lock goes with the descriptor, whoever has it.
         let kept = held[0].try_clone().unwrap();
         drop(held);
-        assert!(answer(&args("second"), &take("disk")).is_err());
+        assert!(asked(&args("second"), &take("disk")).is_err());
         drop(kept);
-        answer(&args("second"), &take("disk")).unwrap();
+        asked(&args("second"), &take("disk")).unwrap();
     }
 }

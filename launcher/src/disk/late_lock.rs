@@ -12,17 +12,33 @@ use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
+use tokio::task::{JoinHandle, spawn_local};
 
 /// The boot of the running kernel (`random(4)`), which the kubelet reports as `status.nodeInfo.bootID`.
 const BOOT: &str = "/proc/sys/kernel/random/boot_id";
-/// Interval of attempts.
+/// The first pause between two attempts. Each further one is twice as long as the one before, up to [`LONGEST`].
 const AGAIN: Duration = Duration::from_millis(500);
+/// The longest pause: a guest may take hours to come.
+const LONGEST: Duration = Duration::from_secs(4);
 
 /// Whether a source whose node reports that boot has this kernel.
 #[must_use]
 pub fn is_this_kernel(source: Option<&str>) -> bool {
     let boot = std::fs::read_to_string(BOOT).unwrap_or_default();
     source.is_some_and(|source| !source.is_empty() && source == boot.trim())
+}
+
+/// The task that takes the lock of one device: there is one, however often the device is handed over.
+#[derive(Debug, Default)]
+pub struct LateLock(Option<JoinHandle<()>>);
+
+impl LateLock {
+    /// Has the lock taken, as by [`hold`], unless that is being done. Must be called within a `LocalSet`, with which it ends.
+    pub fn take(&mut self, hold: impl Future<Output = ()> + 'static) {
+        if self.0.as_ref().is_none_or(JoinHandle::is_finished) {
+            self.0 = Some(spawn_local(hold));
+        }
+    }
 }
 
 /// Takes the lock of a device as soon as it is free, and holds it until the launcher ends, and QEMU with it.
@@ -38,10 +54,12 @@ pub async fn hold(device: PathBuf) {
 
 /// Waits until the lock is free.
 async fn free(device: &Path) -> io::Result<File> {
+    let mut pause = AGAIN;
     loop {
         match lock(device) {
             Err(error) if error.raw_os_error() == Some(Errno::EBUSY as i32) => {
-                tokio::time::sleep(AGAIN).await;
+                tokio::time::sleep(pause).await;
+                pause = (2 * pause).min(LONGEST);
             }
             other => return other,
         }
@@ -56,6 +74,32 @@ fn lock(device: &Path) -> io::Result<File> {
 mod tests {
     use super::super::loop_device::Loop;
     use super::*;
+    use std::rc::Rc;
+    use tokio::task::{LocalSet, yield_now};
+
+    #[tokio::test]
+    async fn a_device_that_is_handed_over_again_and_again_is_asked_for_by_one_task() {
+        let tasks = Rc::new(());
+        let hold = || {
+            let task = tasks.clone();
+            async move {
+                std::future::pending::<()>().await;
+                drop(task);
+            }
+        };
+        let mut lock = LateLock::default();
+        let handed_over = async {
+            // One that could not take it is no more, and is replaced.
+            lock.take(async {});
+            yield_now().await;
+            for _ in 0..3 {
+                lock.take(hold());
+                yield_now().await;
+            }
+            assert_eq!(Rc::strong_count(&tasks), 2, "one task, and the test");
+        };
+        LocalSet::new().run_until(handed_over).await;
+    }
 
     #[test]
     fn only_a_source_of_this_boot_has_this_kernel() {
