@@ -1,8 +1,9 @@
-//! Clients of the API server: their requests are counted, and limited to a rate that may change while the
-//! process runs.
+//! Clients of the API server: the names in their paths are checked, and their requests are counted, and limited
+//! to a rate that may change while the process runs.
 //!
 //! ```text
-//!   request --> limit (a token for each) --> count (code, verb, resource) --> kube's own stack --> API server
+//!   request --> path (are its names names?) --> limit (a token for each) --> count (code, verb, resource)
+//!                                                        --> kube's own stack --> API server
 //! ```
 //!
 //! Requests that must not wait use a client without a rate: the lease, and the watch of the `KubeVirt`
@@ -10,6 +11,7 @@
 
 mod count;
 pub mod limit;
+mod path;
 
 pub use count::Requests;
 pub use limit::Limit;
@@ -39,7 +41,8 @@ impl Connection {
     /// # Errors
     /// If the configuration cannot be used.
     pub fn client(&self) -> Result<Client, kube::Error> {
-        Ok(ClientBuilder::try_from(self.config.clone())?.with_layer(&self.count()).build())
+        let builder = ClientBuilder::try_from(self.config.clone())?;
+        Ok(builder.with_layer(&self.count()).with_layer(&path::Layer).build())
     }
 
     /// A client with a rate limit.
@@ -48,7 +51,7 @@ impl Connection {
     /// If the configuration cannot be used.
     pub fn limited(&self, limit: &Limit) -> Result<Client, kube::Error> {
         let builder = ClientBuilder::try_from(self.config.clone())?;
-        Ok(builder.with_layer(&self.count()).with_layer(&limit.layer()).build())
+        Ok(builder.with_layer(&self.count()).with_layer(&limit.layer()).with_layer(&path::Layer).build())
     }
 
     fn count(&self) -> count::Layer {
