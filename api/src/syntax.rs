@@ -4,7 +4,7 @@
 const QUOTED: usize = 64;
 
 /// A user's text for a message: of bounded length, without control characters.
-pub(crate) fn quoted(text: &str) -> String {
+pub fn quoted(text: &str) -> String {
     let mut quoted: String =
         text.chars().take(QUOTED).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
     if text.chars().nth(QUOTED).is_some() {

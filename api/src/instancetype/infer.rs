@@ -12,7 +12,7 @@
 use super::matcher::{Family, Matcher};
 use crate::cause::Cause;
 use crate::cdi::{self, DataVolumeSpec};
-use crate::syntax::{is_dns_label, is_dns_subdomain};
+use crate::syntax::{is_dns_label, is_dns_subdomain, quoted};
 use crate::v1::{InstancetypeMatcher, PreferenceMatcher, VirtualMachine, VirtualMachineSpec};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube_core::{ApiResource, GroupVersionKind};
@@ -198,7 +198,7 @@ fn of_specification(spec: &DataVolumeSpec, namespace: &str) -> Result<Reference,
 /// Namespace and name become part of a request's path.
 fn look(kind: Kind, namespace: &str, name: &str) -> Result<Reference, Failure> {
     if !is_dns_label(namespace) || !is_dns_subdomain(name) {
-        let (namespace, name) = (namespace.escape_debug(), name.escape_debug());
+        let (namespace, name) = (quoted(namespace), quoted(name));
         return fatal(format!("{} {namespace}/{name} not found", kind.resource().kind));
     }
     Ok(Reference { kind, namespace: namespace.to_owned(), name: name.to_owned() })

@@ -16,6 +16,7 @@ use crate::owner::owner;
 use barevirt_api::account::Account;
 use barevirt_api::cdi::{self, DataVolumeSource, DataVolumeSpec};
 use barevirt_api::names::{CREATED_BY_LABEL, STATUS_DATA_VOLUME_ERROR, STATUS_PROVISIONING};
+use barevirt_api::syntax::quoted;
 use barevirt_api::v1::{DataVolumeTemplateSpec, VirtualMachine};
 use barevirt_api::validate::{is_dns_label, is_dns_subdomain};
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
@@ -56,7 +57,8 @@ impl Place {
         if is_dns_label(namespace) && is_dns_subdomain(name) {
             return Ok(Place { namespace: namespace.to_owned(), name: name.to_owned() });
         }
-        Err(format!("there is no {kind} {}/{}", namespace.escape_debug(), name.escape_debug()))
+        // The message becomes part of a status, and what users write has no limit of its own.
+        Err(format!("there is no {kind} {}/{}", quoted(namespace), quoted(name)))
     }
 }
 

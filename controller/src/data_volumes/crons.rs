@@ -22,7 +22,7 @@ use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams, P
 use kube::runtime::controller::{Action, Controller};
 use kube::runtime::reflector::ObjectRef;
 use kube::runtime::watcher;
-use kube::{Resource, ResourceExt};
+use kube::{Client, Resource, ResourceExt};
 use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
@@ -115,30 +115,43 @@ async fn observe(cluster: &Cluster, namespace: &str, name: &str) -> Result<Optio
 }
 
 async fn apply(cluster: &Cluster, cron: &DataImportCron, planned: Plan) -> Result<Option<Duration>, Error> {
-    let Plan { steps, status, events, again } = planned;
+    let tell = |note: Note| cluster.notes.tell(note, cron.object_ref(&()));
+    carry_out(&cluster.client, cron, planned, tell).await
+}
+
+/// Carries out a plan. The pod that looks at the source stands alone: while a quota has no room for it, the rest is done.
+async fn carry_out(
+    client: &Client,
+    cron: &DataImportCron,
+    planned: Plan,
+    tell: impl Fn(Note),
+) -> Result<Option<Duration>, Error> {
+    let Plan { steps, status, events, mut again } = planned;
     for step in steps {
-        match perform(cluster, cron, step).await {
+        let stands_alone = matches!(step, Step::MakePoller(_));
+        match perform(client, cron, step).await {
             Err(error) if error.category() == Category::Refused => {
-                let note = Note::warning(FAILED_CREATE, error.message());
-                cluster.notes.tell(note, cron.object_ref(&()));
-                return Ok(Some(REFUSED));
+                tell(Note::warning(FAILED_CREATE, error.message()));
+                again = Some(again.map_or(REFUSED, |again| again.min(REFUSED)));
+                if !stands_alone {
+                    return Ok(again);
+                }
             }
             done => done?,
         }
     }
     if let Some(status) = &status {
-        write(cluster, cron, status).await?;
+        write(client, cron, status).await?;
     }
     for event in events {
         let barevirt_plan::imports::Event { warning, reason, message } = event;
-        let note = if warning { Note::warning(reason, message) } else { Note::normal(reason, message) };
-        cluster.notes.tell(note, cron.object_ref(&()));
+        tell(if warning { Note::warning(reason, message) } else { Note::normal(reason, message) });
     }
     Ok(again)
 }
 
-async fn perform(cluster: &Cluster, cron: &DataImportCron, step: Step) -> Result<(), Error> {
-    let (client, namespace, name) = (&cluster.client, cron.namespace().unwrap_or_default(), cron.name_any());
+async fn perform(client: &Client, cron: &DataImportCron, step: Step) -> Result<(), Error> {
+    let (namespace, name) = (cron.namespace().unwrap_or_default(), cron.name_any());
     let manager = || Some(FIELD_MANAGER.to_owned());
     let make = PostParams { field_manager: manager(), ..PostParams::default() };
     let change = PatchParams { field_manager: manager(), ..PatchParams::default() };
@@ -197,13 +210,13 @@ async fn perform(cluster: &Cluster, cron: &DataImportCron, step: Step) -> Result
     }
 }
 
-async fn write(cluster: &Cluster, cron: &DataImportCron, status: &DataImportCronStatus) -> Result<(), Error> {
+async fn write(client: &Client, cron: &DataImportCron, status: &DataImportCronStatus) -> Result<(), Error> {
     let (namespace, name) = (cron.namespace().unwrap_or_default(), cron.name_any());
     // No resource version: a step may have just changed the annotations, and there is no other writer of the status.
     let mut body = json!({ "metadata": { "uid": cron.metadata.uid }, "status": status });
     // An empty list is written, too: a merge without it would leave the former one.
     body["status"]["currentImports"] = json!(status.current_imports);
-    let crons: Api<DataImportCron> = Api::namespaced(cluster.client.clone(), &namespace);
+    let crons: Api<DataImportCron> = Api::namespaced(client.clone(), &namespace);
     let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
     let patch = Patch::Merge(&body);
     let about = || format!("data import cron {namespace}/{name}");
@@ -215,4 +228,55 @@ fn on_error(cron: Arc<DataImportCron>, error: &Error, _: Arc<Cluster>) -> Action
     again::after(error, || {
         warn!(namespace, name, %error, why = error.message(), "a data import cron could not be reconciled");
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::{Request, Response};
+    use kube::client::Body;
+    use std::sync::Mutex;
+
+    /// An API server that has no room for pods.
+    fn server(asked: Arc<Mutex<Vec<String>>>) -> Client {
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let path = request.uri().path().to_owned();
+            let is_pod = path.ends_with("/pods");
+            let name = path.rsplit('/').next().unwrap_or_default();
+            asked.lock().unwrap().push(format!("{} {name}", request.method()));
+            let metadata = json!({ "name": "a", "namespace": "ns" });
+            let answer = if is_pod {
+                json!({ "apiVersion": "v1", "kind": "Status", "status": "Failure", "message": "exceeded quota", "code": 403 })
+            } else {
+                json!({ "metadata": metadata, "spec": cron().spec })
+            };
+            let code = if is_pod { 403_u16 } else { 201 };
+            let answer = Response::builder().status(code).body(Body::from(answer.to_string().into_bytes()));
+            std::future::ready(answer)
+        });
+        Client::new(service, "default")
+    }
+
+    fn cron() -> DataImportCron {
+        let mut cron = DataImportCron::new("a", Default::default());
+        cron.metadata.namespace = Some("ns".to_owned());
+        cron
+    }
+
+    #[tokio::test]
+    async fn a_poller_that_is_refused_holds_up_nothing_else() {
+        let asked = Arc::new(Mutex::new(vec![]));
+        let told = Mutex::new(vec![]);
+        let annotate = Step::Annotate(json!({ "metadata": {} }));
+        let planned = Plan {
+            steps: vec![Step::MakePoller(Box::default()), annotate],
+            status: Some(DataImportCronStatus::default()),
+            ..Plan::default()
+        };
+        let tell = |note: Note| told.lock().unwrap().push(note.reason);
+        let again = carry_out(&server(asked.clone()), &cron(), planned, tell).await.unwrap();
+        assert_eq!(again, Some(REFUSED), "it is tried again");
+        assert_eq!(*told.lock().unwrap(), [FAILED_CREATE]);
+        assert_eq!(*asked.lock().unwrap(), ["POST pods", "PATCH a", "PATCH status"]);
+    }
 }

@@ -9,6 +9,7 @@ use super::condition::{ConditionFields, condition, merged};
 use crate::data_volumes::Place;
 use crate::data_volumes::status::SUCCEEDED;
 use barevirt_api::cdi::{DATA_SOURCE, DataSource, DataSourceSource, DataSourceStatus};
+use barevirt_api::validate::{is_dns_label, is_dns_subdomain};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 use std::borrow::Cow;
@@ -47,6 +48,18 @@ fn not_ready(source: DataSourceSource, reason: &'static str, message: String) ->
     Next::End(End { source, is_ready: Some(false), reason: reason.into(), message })
 }
 
+/// The source as the status repeats it: without names that no object has, since what users write has no limit of its own.
+fn repeated(said: &DataSourceSource) -> DataSourceSource {
+    let is_name = |namespace: &str, name: &str| {
+        (namespace.is_empty() || is_dns_label(namespace)) && is_dns_subdomain(name)
+    };
+    DataSourceSource {
+        data_source: None,
+        pvc: said.pvc.clone().filter(|claim| is_name(&claim.namespace, &claim.name)),
+        snapshot: said.snapshot.clone().filter(|one| is_name(&one.namespace, &one.name)),
+    }
+}
+
 /// Where `at` leads after `steps` steps.
 pub fn next(at: &DataSource, steps: usize) -> Next {
     let own = at.namespace().unwrap_or_default();
@@ -73,18 +86,18 @@ pub fn next(at: &DataSource, steps: usize) -> Next {
     }
     if said.snapshot.is_some() {
         let why = "spec.source.snapshot is served by CDI alone, and this cluster has none";
-        return not_ready(said.clone(), "NotSupported", why.to_owned());
+        return not_ready(repeated(said), "NotSupported", why.to_owned());
     }
     let Some(claim) = &said.pvc else {
-        return not_ready(said.clone(), "NoSource", "No source PVC or snapshot set".to_owned());
+        return not_ready(repeated(said), "NoSource", "No source PVC or snapshot set".to_owned());
     };
     let namespace = if claim.namespace.is_empty() { &own } else { &claim.namespace };
     match Place::new("claim", namespace, &claim.name) {
-        Err(why) => not_ready(said.clone(), "NotFound", why),
-        Ok(place) if place.namespace == own => Next::Claim(place, said.clone()),
+        Err(why) => not_ready(repeated(said), "NotFound", why),
+        Ok(place) if place.namespace == own => Next::Claim(place, repeated(said)),
         // The author of a DataSource may not be allowed to learn whether the claim exists.
         Ok(place) => Next::End(End {
-            source: said.clone(),
+            source: repeated(said),
             is_ready: None,
             reason: "OtherNamespace".into(),
             message: format!("whether claim {place} exists is shown only to users who may copy it"),
@@ -174,6 +187,29 @@ mod tests {
         ] {
             assert_eq!(reason(next(&data_source("a", &source), steps)), expected, "{source}");
         }
+    }
+
+    #[test]
+    fn a_status_repeats_no_name_without_limit() {
+        let long = "x".repeat(1 << 20);
+        let named = json!({ "name": long, "namespace": long });
+        let own = json!({ "name": long, "namespace": "ns" });
+        let now: Time = serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
+        for source in [
+            json!({ "pvc": named }),
+            json!({ "pvc": own }),
+            json!({ "snapshot": named }),
+            json!({ "dataSource": own }),
+            json!({ "pvc": { "name": "golden", "namespace": "ns" }, "snapshot": own }),
+        ] {
+            let data_source = data_source("a", &source);
+            let Next::End(end) = next(&data_source, 0) else { panic!() };
+            let status = status(&data_source, &end, &now).unwrap();
+            let written = serde_json::to_string(&status).unwrap();
+            assert!(written.len() < 1000, "{} bytes", written.len());
+        }
+        let why = Place::new("claim", &long, &long).unwrap_err();
+        assert!(why.len() < 200, "{} bytes", why.len());
     }
 
     #[test]
