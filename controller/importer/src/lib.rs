@@ -41,7 +41,7 @@
 //!   of another namespace.
 //! - [`web`]: one request with its redirects; [`proxy`]: proxies on the way; [`s3`]: signatures of requests.
 //! - [`address`]: addresses that may be connected to; [`url`]: addresses as text; [`trust`]: trusted authorities; [`keys`]:
-//!   keys of the two pods of a copy.
+//!   keys that pods make for themselves.
 //!
 //! **Shared by all**
 //!
