@@ -29,7 +29,6 @@ const SETTINGS: &str = "docs/configuration.md#what-is-refused-and-why";
 /// Every advice.
 pub const ADVICE: &[Advice] = &[
     row("disks.blockSize", "a lun has the block size of its device", "docs/claims.md#lun"),
-    row("disks.blockSize.matchVolume", "give the sizes in blockSize.custom", "docs/machine.md#devices"),
     row("disks.bootOrder", FROM_THE_START, PLUGGED),
     row("disks.cdrom", "give the drive a volume that is not hotpluggable", PLUGGED),
     row("disks.cdrom.bus", "use sata or scsi", "docs/api.md#virtualmachineinstance"),
@@ -168,13 +167,13 @@ mod tests {
 
     #[test]
     fn a_refused_field_says_what_to_use_instead() {
-        let field = Path::new("spec.domain.devices.disks").index(3).child("blockSize.matchVolume");
+        let field = Path::new("spec.domain.devices.disks").index(3).child("lun.reservation");
         let cause = Cause::not_supported_yet(&field, "");
         let advised = cause.advised();
         assert_eq!(
             advised.message,
             format!(
-                "{field} is not supported yet; give the sizes in blockSize.custom (docs/machine.md#devices)"
+                "{field} is not supported yet; a lun works without persistent reservations (docs/claims.md#lun)"
             )
         );
         assert_eq!((&advised.field, advised.kind), (&cause.field, cause.kind));
@@ -185,7 +184,7 @@ mod tests {
         let other = Cause::not_supported_yet(&Path::new("spec.hostname"), "");
         assert_eq!(other.advised(), other);
         for kind in [CauseKind::Invalid, CauseKind::NotSupported] {
-            let kubevirts = Cause::new(kind, &field, "matchVolume is only for block volumes");
+            let kubevirts = Cause::new(kind, &field, "reservation is only for block volumes");
             assert_eq!(kubevirts.advised(), kubevirts);
         }
     }

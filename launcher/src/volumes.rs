@@ -7,18 +7,20 @@
 mod made;
 
 use std::collections::BTreeMap;
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::fs::File;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use barevirt_api::quantity;
 use barevirt_api::v1::{HostDisk, Volume, VolumeClaim};
 use barevirt_api::valid::{ValidDisk, ValidVmi};
-use barevirt_machine::{Cache, FdSet, FdSetMember, FileSource, ImageFormat, VolumeFacts};
+use barevirt_machine::{Blocks, Cache, FdSet, FdSetMember, FileSource, ImageFormat, VolumeFacts};
 use barevirt_protocol::v1::{ClaimDisk, DiskTrouble};
 
 pub use self::made::Made;
 use crate::cloudinit::{CloudInitError, ConfigDrive};
 use crate::descriptors::Descriptors;
+use crate::disk::block_size;
 use crate::disk::claim::{self, Access, ClaimError};
 use crate::disk::host::{self, HostDiskError};
 use crate::disk::qcow2::{self, Qcow2Error};
@@ -100,6 +102,14 @@ pub enum VolumeError {
     /// The file for the contents that its guest brings along cannot be made.
     #[error("volume {volume}: cannot make the file of its disk")]
     Blank {
+        /// The volume.
+        volume: String,
+        /// The error of the system.
+        source: std::io::Error,
+    },
+    /// The block sizes that its disk is to have are not known.
+    #[error("volume {volume}: cannot find its block size: {source}")]
+    Blocks {
         /// The volume.
         volume: String,
         /// The error of the system.
@@ -211,51 +221,51 @@ fn prepare_one(
             make(name, &path, image.virtual_size)?;
             Some(source_of(&path))
         };
-        return Ok(VolumeFacts {
-            name: volume(),
-            source: hold(name, file, descriptors, &mut prepared.fd_sets),
-            format: format_of(image.format),
-            read_only: true,
-            overlay,
-            cache: Cache::Disposable,
-            thick: false,
-        });
+        let blocks = blocks(disk, &file)?;
+        let source = hold(name, file, descriptors, &mut prepared.fd_sets);
+        let ready = disposable(name, source, format_of(image.format));
+        return Ok(VolumeFacts { read_only: true, overlay, blocks, ..ready });
     }
     if disk.volume.downward_metrics.is_some() {
         let path = downward_metrics::disk::path(&places.directory, name);
         downward_metrics::disk::create(&path)
             .map_err(|source| VolumeError::Metrics { volume: volume(), source })?;
-        return Ok(VolumeFacts {
-            name: volume(),
-            source: source_of(&path),
-            format: ImageFormat::Raw,
-            read_only: true,
-            overlay: None,
-            cache: Cache::Disposable,
-            thick: false,
-        });
+        let ready = disposable(name, source_of(&path), ImageFormat::Raw);
+        return Ok(VolumeFacts { read_only: true, ..ready });
     }
-    let (path, format) = if let Some(path) = made::prepare(vmi, disk, places, prepared)? {
-        (path, ImageFormat::Raw)
+    let (path, format, blocks) = if let Some(path) = made::prepare(vmi, disk, places, prepared)? {
+        (path, ImageFormat::Raw, None)
     } else if let Some(source) = empty_disk {
         let size =
             quantity::bytes(&source.capacity).map_err(|_| VolumeError::Capacity { volume: volume() })?;
         let path = places.directory.join(format!("{name}.empty.qcow2"));
         make(name, &path, size)?;
-        (path, ImageFormat::Qcow2)
+        let file = File::open(&path).map_err(|source| VolumeError::Blocks { volume: volume(), source })?;
+        (path, ImageFormat::Qcow2, blocks(disk, &file)?)
     } else {
         return Err(VolumeError::NoSource { volume: volume() });
     };
-    let source = source_of(&path);
-    Ok(VolumeFacts {
-        name: volume(),
+    Ok(VolumeFacts { blocks, ..disposable(name, source_of(&path), format) })
+}
+
+/// A volume that ends with the pod.
+fn disposable(name: &str, source: FileSource, format: ImageFormat) -> VolumeFacts {
+    VolumeFacts {
+        name: name.to_owned(),
         source,
         format,
         read_only: false,
         overlay: None,
         cache: Cache::Disposable,
         thick: false,
-    })
+        blocks: None,
+    }
+}
+
+/// The block sizes of an open volume, if its disk is to have them.
+fn blocks(disk: &ValidDisk, file: &impl AsFd) -> Result<Option<Blocks>, VolumeError> {
+    block_size::wanted(&disk.disk, file)
+        .map_err(|source| VolumeError::Blocks { volume: disk.volume.name.clone(), source })
 }
 
 /// The disk of a claim, with an overlay if writes are to be lost.
@@ -305,6 +315,7 @@ fn on_claim(
         prepared.growing.extend(Growing::of(vmi, name, claim.name, found.file.as_fd(), device));
     }
     let claim::Disk { file, length, device, short_of: _ } = found;
+    let blocks = blocks(disk, &file)?;
     let overlay = (claim.is_ephemeral && is_written).then(|| {
         let path = places.directory.join(format!("{name}.overlay.qcow2"));
         make(name, &path, length).map(|()| source_of(&path))
@@ -325,7 +336,8 @@ fn on_claim(
         None => hold(name, file, descriptors, &mut prepared.fd_sets),
     };
     let thick = reported::is_preallocated(vmi, name);
-    Ok(VolumeFacts { name: name.clone(), source, format: ImageFormat::Raw, read_only, overlay, cache, thick })
+    let (name, format) = (name.clone(), ImageFormat::Raw);
+    Ok(VolumeFacts { name, source, format, read_only, overlay, cache, thick, blocks })
 }
 
 /// A file of the node.
@@ -344,9 +356,10 @@ fn on_node(
     prepared.note(name, &found, &places.claims.room);
     let cache = claim::cached(&disk.disk, &found.file)
         .map_err(|source| VolumeError::Cache { volume: name.clone(), source })?;
+    let blocks = blocks(disk, &found.file)?;
     let source = hold(name, found.file, descriptors, &mut prepared.fd_sets);
     let (name, format) = (name.clone(), ImageFormat::Raw);
-    Ok(VolumeFacts { name, source, format, read_only, overlay: None, cache, thick: false })
+    Ok(VolumeFacts { name, source, format, read_only, overlay: None, cache, thick: false, blocks })
 }
 
 /// Makes an empty image for the guest's writes.

@@ -115,6 +115,15 @@ impl Disk {
     pub fn is_lun(&self) -> bool {
         self.disk.is_none() && self.cdrom.is_none() && self.lun.is_some()
     }
+
+    /// Whether the guest sees the block sizes of the volume. The blocks of a CD always have 2048 bytes, and a LUN has those
+    /// of its device.
+    pub fn matches_volume(&self) -> bool {
+        let asks = |size: &BlockSize| {
+            size.custom.is_none() && size.match_volume.as_ref().is_some_and(FeatureState::is_enabled)
+        };
+        self.block_size.as_ref().is_some_and(asks) && !self.is_cdrom() && !self.is_lun()
+    }
 }
 
 /// Sector sizes the guest sees. Give one of the members; without it, QEMU's 512 bytes.

@@ -214,9 +214,9 @@ fn a_feature_that_no_node_has_is_named_by_the_failed_instance() {
 fn an_unsupported_field_is_refused_by_name() {
     in_no_namespace(|namespace| {
         let mut manifest = guest::instance("vm");
-        manifest["spec"]["domain"]["devices"]["disks"][0]["blockSize"] = json!({"matchVolume": {}});
+        manifest["spec"]["domain"]["clock"] = json!({"timer": {"hpet": {"tickPolicy": "delay"}}});
         let refusal = namespace.refusal(&manifest)?;
-        ensure!(refusal.contains("disks[0].blockSize.matchVolume is not supported yet"), "{refusal}");
+        ensure!(refusal.contains("hpet.tickPolicy is not supported yet"), "{refusal}");
         Ok(())
     });
 }

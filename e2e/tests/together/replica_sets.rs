@@ -180,11 +180,11 @@ fn a_template_may_not_do_what_an_instance_may_not() {
         let message = namespace.refusal(&wrong)?;
         ensure!(message.contains("reserved kubevirt.io/ labels"), "{message}");
         let mut wrong = manifest(1);
-        wrong["spec"]["template"]["spec"]["domain"]["devices"]["disks"][0]["blockSize"] =
-            json!({"matchVolume": {}});
+        wrong["spec"]["template"]["spec"]["domain"]["clock"] =
+            json!({"timer": {"hpet": {"tickPolicy": "delay"}}});
         let message = namespace.refusal(&wrong)?;
         ensure!(
-            message.contains("spec.template.spec.domain.devices.disks[0].blockSize.matchVolume"),
+            message.contains("spec.template.spec.domain.clock.timer.hpet.tickPolicy"),
             "{message}"
         );
         namespace.apply(&manifest(0))?;

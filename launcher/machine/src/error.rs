@@ -41,6 +41,28 @@ pub enum PlanError {
         /// The volume.
         volume: String,
     },
+    /// A volume here with larger blocks than the guest's disk has had since its start.
+    #[error(
+        "{field}: the device of volume {volume} reads and writes blocks of {here} bytes here, and the guest was started with {started}; its volume has to be one with blocks of at most {started} bytes, or the guest started anew"
+    )]
+    LargerBlocks {
+        /// Path of the setting.
+        field: String,
+        /// The volume.
+        volume: String,
+        /// Size of the device's blocks.
+        here: u32,
+        /// Size of the guest's.
+        started: u32,
+    },
+    /// A disk whose guest was started elsewhere, with sizes that nobody knows.
+    #[error("{field}: the block sizes of volume {volume} with which the guest was started are not known")]
+    UnknownBlocks {
+        /// Path of the setting.
+        field: String,
+        /// The volume.
+        volume: String,
+    },
     /// An interface without a network.
     #[error("{field}: interface {interface} has not been prepared")]
     InterfaceMissing {
@@ -123,6 +145,8 @@ impl PlanError {
             | PlanError::VolumeMissing { field, .. }
             | PlanError::VolumeReadOnly { field, .. }
             | PlanError::NoDevice { field, .. }
+            | PlanError::LargerBlocks { field, .. }
+            | PlanError::UnknownBlocks { field, .. }
             | PlanError::InterfaceMissing { field, .. }
             | PlanError::Unprepared { field, .. }
             | PlanError::BusFull { field, .. }

@@ -15,6 +15,7 @@ use barevirt_api::v1::Volume;
 use barevirt_api::valid::{ValidDisk, ValidVmi};
 use serde_json::{Map, Value};
 
+use crate::blocks::Blocks;
 use crate::clock::is_shifted;
 use crate::device::blockdev::{Cache, FileSource, ImageFormat};
 use crate::device::flash::Flash;
@@ -38,6 +39,8 @@ const OVMF: &str = "/usr/share/OVMF";
 /// The sets of descriptors for the variables and the first volume.
 const VARIABLES_SET: u32 = 2;
 const FIRST_VOLUME_SET: u32 = 10;
+/// The block sizes of most file systems.
+const BLOCKS: Blocks = Blocks { logical: 4096, physical: 4096, discard: Some(4096) };
 
 /// Facts as a launcher finds them if all named objects exist: images are qcow2, the node's CPU has the
 /// requested features, and descriptors are numbered from 3 on.
@@ -131,6 +134,7 @@ fn volumes(vmi: &ValidVmi, numbers: &mut Numbers, sets: &mut Vec<FdSet>) -> Vec<
             overlay: None,
             cache: Cache::Disposable,
             thick: false,
+            blocks: None,
         };
         let mut open = || {
             let number = FIRST_VOLUME_SET + u32::try_from(sets.len()).unwrap_or_default();
@@ -148,17 +152,19 @@ fn volumes(vmi: &ValidVmi, numbers: &mut Numbers, sets: &mut Vec<FdSet>) -> Vec<
             let overlay = (claim.is_ephemeral && !disk.disk.is_readonly()).then(|| file("overlay.qcow2"));
             let cache = if overlay.is_some() { Cache::Disposable } else { Cache::None };
             let read_only = claim.is_read_only || claim.is_ephemeral;
-            return VolumeFacts { read_only, overlay, cache, ..ready(source, ImageFormat::Raw) };
+            let blocks = Some(BLOCKS);
+            return VolumeFacts { read_only, overlay, cache, blocks, ..ready(source, ImageFormat::Raw) };
         }
         if disk.volume.host_disk.is_some() {
             let ready = ready(FileSource::FdSet(open()), ImageFormat::Raw);
-            return VolumeFacts { read_only: disk.disk.is_readonly(), cache: Cache::None, ..ready };
+            let (read_only, cache, blocks) = (disk.disk.is_readonly(), Cache::None, Some(BLOCKS));
+            return VolumeFacts { read_only, cache, blocks, ..ready };
         }
         if container_disk.is_some() {
             let number = open();
             let overlay = (!disk.disk.is_cdrom()).then(|| file("overlay.qcow2"));
             let ready = ready(FileSource::FdSet(number), ImageFormat::Qcow2);
-            return VolumeFacts { read_only: true, overlay, ..ready };
+            return VolumeFacts { read_only: true, overlay, blocks: Some(BLOCKS), ..ready };
         }
         if let Some(given) = cloud_init::of(&disk.volume) {
             let iso = match given.layout {
@@ -175,7 +181,7 @@ fn volumes(vmi: &ValidVmi, numbers: &mut Numbers, sets: &mut Vec<FdSet>) -> Vec<
             return ready(FileSource::Path(format!("{PRIVATE}/{}", object.disk())), ImageFormat::Raw);
         }
         if empty_disk.is_some() {
-            return ready(file("empty.qcow2"), ImageFormat::Qcow2);
+            return VolumeFacts { blocks: Some(BLOCKS), ..ready(file("empty.qcow2"), ImageFormat::Qcow2) };
         }
         ready(file("img"), ImageFormat::Raw)
     };

@@ -1,6 +1,7 @@
 //! Facts that the launcher found, and files that it opened: everything that a plan needs in addition to the
 //! manifest.
 
+use crate::blocks::Blocks;
 use crate::device::blockdev::{Cache, FileSource, ImageFormat};
 use crate::device::flash::Flash;
 use crate::device::host::HostSource;
@@ -79,6 +80,9 @@ pub struct VolumeFacts {
     pub cache: Cache,
     /// Whether its space was allocated in advance, and is to stay so.
     pub thick: bool,
+    /// Sizes of its blocks, if its disk is to have them. `None` also for an image that was made for this guest: its contents
+    /// are made for blocks of 512 bytes.
+    pub blocks: Option<Blocks>,
 }
 
 /// Both monitors: QEMU's ends of two socket pairs.

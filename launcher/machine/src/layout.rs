@@ -31,6 +31,7 @@
 mod on_root;
 mod saved;
 
+use crate::blocks::Blocks;
 use barevirt_api::pci::{self, FUNCTIONS, Place, SLOTS};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -183,6 +184,9 @@ pub struct Layout {
     /// Slots of devices on pcie.0, if all devices are there.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     slots: BTreeMap<String, u16>,
+    /// Block sizes of disks that got them from their volumes.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    blocks: BTreeMap<String, Blocks>,
     /// Whether the guest comes from another machine, which has so many root ports.
     #[serde(skip)]
     arrives: bool,
@@ -219,6 +223,7 @@ impl Layout {
             silent: false,
             low: false,
             slots: BTreeMap::new(),
+            blocks: BTreeMap::new(),
             arrives: false,
         }
     }
@@ -318,6 +323,7 @@ impl Layout {
         self.devices.remove(name);
         self.units.remove(name);
         self.slots.remove(name);
+        self.blocks.remove(name);
     }
 
     /// The unit of a disk on the SCSI controller that was plugged in while the machine ran.
@@ -372,10 +378,28 @@ impl Layout {
         self.low
     }
 
-    /// The same layout for a new start: devices that were plugged in while it ran must be plugged in again.
+    /// The block sizes that a disk got from its volume.
+    #[must_use]
+    pub fn blocks(&self, name: &str) -> Option<Blocks> {
+        self.blocks.get(name).copied()
+    }
+
+    /// Records them.
+    pub(crate) fn note_blocks(&mut self, name: &str, blocks: Blocks) {
+        self.blocks.insert(name.to_owned(), blocks);
+    }
+
+    /// Whether it is that of a guest that comes from another machine.
+    pub(crate) const fn is_arriving(&self) -> bool {
+        self.arrives
+    }
+
+    /// The same layout for a new start: devices that were plugged in while it ran must be plugged in again, and disks get
+    /// the block sizes that their volumes have by then.
     #[must_use]
     pub fn for_start(mut self) -> Self {
         (self.scsi_came, self.sockets) = (false, 0);
+        self.blocks.clear();
         self
     }
 
@@ -497,6 +521,7 @@ mod tests {
             r#"{"version":"v1","ports":16,"devices":{"a":1,"b":1}}"#,
             r#"{"version":"v1","ports":16,"devices":{"a":16}}"#,
             r#"{"version":"v1","ports":6000,"devices":{}}"#,
+            r#"{"version":"v1","ports":16,"devices":{},"blocks":{"a":[4096,512,null]}}"#,
         ] {
             let layout: Layout = serde_json::from_str(saved).unwrap();
             assert!(matches!(layout.place(["a"], &Given::default()), Err(LayoutError::Saved(_))), "{saved}");
@@ -513,10 +538,11 @@ mod tests {
         grown.note_unit("disk-b", 3);
         grown.note_scsi(true);
         grown.note_sockets(2);
+        grown.note_blocks("disk-a", Blocks { logical: 512, physical: 4096, discard: Some(512) });
         let text = grown.to_saved();
         assert_eq!(
             text,
-            r#"{"version":"v1","ports":16,"devices":{"disk-a":0},"units":{"disk-b":3},"scsi_came":true,"sockets":2}"#
+            r#"{"version":"v1","ports":16,"devices":{"disk-a":0},"units":{"disk-b":3},"scsi_came":true,"sockets":2,"blocks":{"disk-a":[512,4096,512]}}"#
         );
         assert_eq!(Layout::saved(&text), Ok(grown.clone()));
         grown.forget("disk-b");

@@ -33,9 +33,11 @@
 //! **Shared parts**
 //!
 //! - `facts`, `host_cpu` and `host_cpus`: facts that the launcher found; `error`: why there is no machine.
-//! - `props` and `quote`: JSON and `key=value` as QEMU reads them; `name`: identifiers; `units`: bytes and descriptors.
+//! - `props` and `quote`: JSON and `key=value` as QEMU reads them; `name`: identifiers; `blocks`, `units`: sizes of
+//!   blocks, bytes and descriptors.
 
 mod argv;
+mod blocks;
 mod clock;
 mod cpu;
 mod device;
@@ -58,13 +60,14 @@ mod resize;
 mod units;
 
 pub use argv::{Part, argv, parts};
+pub use blocks::Blocks;
 pub use clock::{LostTicks, Rtc, Timers, Track};
 pub use cpu::{Cpu, CpuModel, Flag};
 pub use device::balloon::Balloon;
 pub use device::blockdev::{Aio, Cache, FileSource, Image, ImageFormat, ReadMode};
 pub use device::channel::{DownwardMetrics, GuestAgent};
 pub use device::controller::{Controllers, PciBridge, RootPort, SataController, UsbController};
-pub use device::disk::{Blocks, Bus, Disk, DiskDevice, DiskKind, IdeSlot, OnError};
+pub use device::disk::{Bus, Disk, DiskDevice, DiskKind, IdeSlot, OnError};
 pub use device::filesystem::Filesystem;
 pub use device::flash::Flash;
 pub use device::host::{HostDevice, HostPlace, HostSource, Screen};

@@ -3,6 +3,7 @@
 //! Everything that can be refused is refused here, before anything is started, with the name of the field.
 
 mod addresses;
+mod blocks;
 mod boot;
 mod clock;
 mod cpu;
@@ -97,6 +98,7 @@ pub fn plan(vmi: &ValidVmi, facts: &Facts) -> Result<Machine, PlanError> {
     let is_silent = layout.note_silence(vmi.annotation(NO_FREE_PAGES_ANNOTATION) == Some("true"));
     let is_true = |value: &str| value.eq_ignore_ascii_case("true");
     let is_low = layout.note_low(vmi.annotation(NO_PCI_HOLE64_ANNOTATION).is_some_and(is_true));
+    planned_disks.note_blocks(&devices.disks, &mut layout);
     let ports = Ports { layout: &layout, addresses: &addresses };
 
     let mut controllers = planned_disks.controllers(&ports, virtio)?;

@@ -11,6 +11,7 @@
 //! bounded parser. QEMU is told the format and never probes it, and an image that names another file is
 //! refused. Writes go to an overlay that names no base either; QEMU's command line adds the base.
 
+pub mod block_size;
 pub mod claim;
 pub mod container;
 pub mod growth;

@@ -232,6 +232,7 @@ mod tests {
             overlay,
             cache: Cache::Disposable,
             thick: false,
+            blocks: None,
         };
         let volumes = [
             volume(FileSource::FdSet(1), true, Some(path("/over"))),

@@ -25,7 +25,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use barevirt_api::valid::ValidVmi;
+use barevirt_api::valid::{ValidDisk, ValidVmi};
 use barevirt_machine::{
     Cache, Disk, DiskKind, FileSource, HotDisk as Plan, HotDisks, Image, ImageFormat, VolumeFacts,
 };
@@ -47,7 +47,7 @@ use super::report::Circumstances;
 use super::rest::rest;
 use super::wanted::Wanted;
 use super::written;
-use crate::disk::claim;
+use crate::disk::{block_size, claim};
 use crate::growing::{Growing, GrowingDisks};
 use crate::reported;
 
@@ -318,15 +318,21 @@ pub(super) fn facts(key: &HotDisk, vmi: &ValidVmi, given: &OwnedFd, set: u32) ->
     let flags = fcntl(&file, FcntlArg::F_GETFL).map_err(|errno| looked(errno.into()))?;
     let read_only = OFlag::from_bits_retain(flags) & OFlag::O_ACCMODE == OFlag::O_RDONLY;
     let disk = vmi.disks().iter().find(|disk| disk.volume.name == key.volume);
-    let cache = match disk {
-        Some(disk) => claim::cached(&disk.disk, given)
-            .map_err(|error| format!("cache none is not possible: {error}"))?,
-        // The plan reports an invalid value.
-        None => Cache::None,
+    let (cache, blocks) = match disk {
+        Some(ValidDisk { disk, .. }) => {
+            let cache = claim::cached(disk, given);
+            let blocks = block_size::wanted(disk, given);
+            (
+                cache.map_err(|error| format!("cache none is not possible: {error}"))?,
+                blocks.map_err(|error| format!("cannot find its block size: {error}"))?,
+            )
+        }
+        // The plan reports a disk that there is none of.
+        None => (Cache::None, None),
     };
     let (name, format) = (key.volume.clone(), ImageFormat::Raw);
     let thick = reported::is_preallocated(vmi, &name);
-    Ok(VolumeFacts { name, source, format, read_only, overlay: None, cache, thick })
+    Ok(VolumeFacts { name, source, format, read_only, overlay: None, cache, thick, blocks })
 }
 
 /// Has a disk grow with its claim, if the guest may write to it.

@@ -163,11 +163,11 @@ fn a_refusal_names_every_cause_with_its_field() {
 #[test]
 fn a_refusal_says_what_to_use_instead() {
     let object = vmi(|vmi| {
-        vmi["spec"]["domain"]["devices"]["disks"][0]["blockSize"] = json!({ "matchVolume": {} });
+        vmi["spec"]["domain"]["clock"] = json!({ "timer": { "hpet": { "tickPolicy": "delay" } } });
     });
     let answer = ask(Hook::InstanceCreate, "CREATE", "ann", &object, None);
-    let message = "spec.domain.devices.disks[0].blockSize.matchVolume is not supported yet; \
-                   give the sizes in blockSize.custom (docs/machine.md#devices)";
+    let message = "spec.domain.clock.timer.hpet.tickPolicy is not supported yet; \
+                   leave it out, or switch the timer off with present: false (docs/machine.md#clock)";
     assert_eq!(answer["status"]["details"]["causes"][0]["message"], message, "{answer}");
     assert_eq!(answer["status"]["message"], message);
 }

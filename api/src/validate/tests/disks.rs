@@ -77,8 +77,7 @@ fn sector_rules() {
     ]);
     let right = size(json!({"logical": 512, "physical": 4096, "discardGranularity": 1024}));
     accepts(&[&[(at, right)]]);
-    // The volume's own block size is not looked up.
-    check_refused(
-        rows![[at => {"matchVolume": {}}] => "spec.domain.devices.disks[0].blockSize.matchVolume", "";],
-    );
+    // On SATA too, where the guest sees only the volume's physical size.
+    let off = json!({"custom": {"logical": 512, "physical": 512}, "matchVolume": {"enabled": false}});
+    accepts(&[&[(at, json!({"matchVolume": {}})), (sata, json!({"matchVolume": {"enabled": true}}))], &[(at, off)]]);
 }

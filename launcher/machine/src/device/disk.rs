@@ -1,5 +1,6 @@
 //! Disks as the guest sees them: drives on a bus.
 
+use crate::blocks::Blocks;
 use crate::device::blockdev::{Cache, Image, ReadMode};
 use crate::device::controller::Controllers;
 use crate::device::io_thread::Served;
@@ -139,17 +140,6 @@ impl OnError {
 
 /// Longest serial number of a SCSI disk, in characters: QEMU's limit for VPD page 0x80.
 const SCSI_SERIAL: usize = 36;
-
-/// Sizes of a drive's blocks in bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Blocks {
-    /// Size of the smallest block that is read or written.
-    pub logical: u32,
-    /// Size of the medium's blocks.
-    pub physical: u32,
-    /// Size of blocks that can be discarded.
-    pub discard: Option<u32>,
-}
 
 /// One disk: the drive and its content.
 #[derive(Clone, Debug, PartialEq, Eq)]

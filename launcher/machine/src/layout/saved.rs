@@ -41,6 +41,9 @@ impl Layout {
                 return unusable(format!("{other} and {name} are both behind port {}", port.0));
             }
         }
+        if let Some((name, blocks)) = self.blocks.iter().find(|(_, blocks)| !blocks.are_possible()) {
+            return unusable(format!("{name} cannot have blocks of {blocks:?}"));
+        }
         self.check_slots()
     }
 

@@ -1,16 +1,19 @@
 //! Disks: image, block nodes, and connection.
 
+use super::blocks;
 use super::boot::BootOrder;
 use super::hot_disk::{came, not_there, prepared};
 use super::io_threads::{IoThreads, has_own};
 use super::ports::Ports;
+use crate::blocks::Blocks;
 use crate::device::blockdev::{Aio, Cache, FileSource, Image, ReadMode};
 use crate::device::controller::{Controllers, SataController};
-use crate::device::disk::{Blocks, Bus, Disk, DiskDevice, DiskKind, IdeSlot, OnError};
+use crate::device::disk::{Bus, Disk, DiskDevice, DiskKind, IdeSlot, OnError};
 use crate::device::io_thread::{self, IoThread, Served};
 use crate::device::virtio::Virtio;
 use crate::error::PlanError;
 use crate::facts::{Facts, VolumeFacts};
+use crate::layout::Layout;
 use crate::name;
 use barevirt_api::v1;
 use barevirt_api::valid::{Bus as ApiBus, ValidDisk, ValidVmi};
@@ -66,7 +69,8 @@ pub(super) fn plan(vmi: &ValidVmi, facts: &Facts, boot_order: &BootOrder) -> Res
         if is_hot && !disk.is_cdrom() {
             continue;
         }
-        let image = match (valid, prepared(facts, &disk.name)) {
+        let ready = prepared(facts, &disk.name);
+        let image = match (valid, ready) {
             (Some(valid), Some(ready)) => Some(image(valid, ready, &field)?),
             (Some(_), None) if !is_hot => {
                 return Err(PlanError::VolumeMissing { field, volume: disk.name.clone() });
@@ -83,7 +87,8 @@ pub(super) fn plan(vmi: &ValidVmi, facts: &Facts, boot_order: &BootOrder) -> Res
             Connection::Sata(_) | Connection::Usb | Connection::Scsi(_) => (Served::ByMainLoop, None),
         };
         let boot_index = boot_order.index(disk.boot_order, at);
-        let planned = planned(disk, image, connection, &field)?.booted_from(boot_index);
+        let blocks = blocks::plan(disk, ready, facts.layout.as_ref(), &field)?;
+        let planned = planned(disk, image, connection, blocks, &field)?.booted_from(boot_index);
         disks.push(Planned { served, queues, ..planned });
     }
     for (valid, ready) in came(vmi, facts) {
@@ -96,7 +101,8 @@ pub(super) fn plan(vmi: &ValidVmi, facts: &Facts, boot_order: &BootOrder) -> Res
             (ApiBus::Sata | ApiBus::Usb, _) => return Err(not_there(valid, &field)),
         };
         let image = image(valid, ready, &field)?;
-        let planned = planned(&valid.disk, Some(image), connection, &field)?.with_queues(as_started);
+        let blocks = blocks::plan(&valid.disk, Some(ready), facts.layout.as_ref(), &field)?;
+        let planned = planned(&valid.disk, Some(image), connection, blocks, &field)?.with_queues(as_started);
         disks.push(planned.with_own_thread(&valid.disk));
     }
     Ok(PlannedDisks {
@@ -120,6 +126,7 @@ pub(super) fn planned(
     disk: &v1::Disk,
     image: Option<Image>,
     connection: Connection,
+    blocks: Option<Blocks>,
     field: &str,
 ) -> Result<Planned, PlanError> {
     Ok(Planned {
@@ -128,7 +135,7 @@ pub(super) fn planned(
         kind: kind(disk),
         is_empty: has_open_tray(disk),
         on_error: on_error(disk, field)?,
-        blocks: blocks(disk, field)?,
+        blocks,
         served: Served::ByMainLoop,
         queues: None,
         boot_index: None,
@@ -165,21 +172,6 @@ fn on_error(disk: &v1::Disk, field: &str) -> Result<OnError, PlanError> {
         given => OnError::from_api(given)
             .ok_or_else(|| unsupported(field, "errorPolicy", given, "stop, report, ignore and enospace are")),
     }
-}
-
-fn blocks(disk: &v1::Disk, field: &str) -> Result<Option<Blocks>, PlanError> {
-    let Some(custom) = disk.block_size.as_ref().and_then(|size| size.custom.as_ref()) else {
-        return Ok(None);
-    };
-    let bytes = |part: &str, given: i32| {
-        let size = u32::try_from(given).ok();
-        let why = "sizes from 0 to 2 GiB are";
-        size.ok_or_else(|| unsupported(field, &format!("blockSize.custom.{part}"), &given.to_string(), why))
-    };
-    let logical = bytes("logical", custom.logical.unwrap_or_default())?;
-    let physical = bytes("physical", custom.physical.unwrap_or_default())?;
-    let discard = custom.discard_granularity.map(|given| bytes("discardGranularity", given)).transpose()?;
-    Ok(Some(Blocks { logical, physical, discard }))
 }
 
 /// Assigns the places on numbered buses, in the order of the list.
@@ -284,6 +276,15 @@ impl PlannedDisks {
             names.push(Controllers::SCSI.to_owned());
         }
         names
+    }
+
+    /// Records the block sizes that these disks of the manifest get from their volumes.
+    pub(super) fn note_blocks(&self, manifest: &[v1::Disk], layout: &mut Layout) {
+        for planned in &self.disks {
+            if let Some(disk) = manifest.iter().find(|disk| disk.name == planned.name) {
+                blocks::note(disk, planned.blocks, layout);
+            }
+        }
     }
 
     /// I/O threads of the disks.

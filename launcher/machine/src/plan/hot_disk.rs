@@ -17,6 +17,7 @@ use barevirt_api::disk_names;
 use barevirt_api::valid::{Bus as ApiBus, ValidDisk, ValidVmi};
 
 use super::addresses::Addresses;
+use super::blocks;
 use super::disks::{self, Connection, SCSI_UNITS};
 use super::ports::{DEVICES, Ports, virtio};
 use crate::device::controller::Controllers;
@@ -151,7 +152,9 @@ impl HotDisks {
             }
             ApiBus::Sata | ApiBus::Usb => return Err(not_there(valid, &field)),
         };
-        let planned = disks::planned(&valid.disk, Some(image), connection, &field)?;
+        let blocks = blocks::plan(&valid.disk, Some(ready), None, &field)?;
+        blocks::note(&valid.disk, blocks, &mut next.layout);
+        let planned = disks::planned(&valid.disk, Some(image), connection, blocks, &field)?;
         let planned = planned.with_queues(next.queues).with_own_thread(&valid.disk);
         let disk =
             planned.finish(&Ports { layout: &next.layout, addresses: &Addresses::default() }, virtio)?;
@@ -267,6 +270,7 @@ pub(super) mod tests {
             overlay: None,
             cache: Cache::None,
             thick: false,
+            blocks: None,
         }
     }
 

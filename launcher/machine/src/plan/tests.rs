@@ -50,6 +50,7 @@ pub(super) fn facts(vmi: &ValidVmi) -> Facts {
         overlay: Some(FileSource::Path(format!("/overlays/{}", volume.name))),
         cache: Cache::Disposable,
         thick: false,
+        blocks: None,
     };
     let interface = |interface: &barevirt_api::valid::ValidInterface| InterfaceFacts {
         name: interface.interface.name.clone(),

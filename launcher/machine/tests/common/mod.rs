@@ -33,6 +33,9 @@ pub(crate) fn valid(vmi: VirtualMachineInstance) -> ValidVmi {
 /// Directory of the files in the facts.
 pub(crate) const FILES: &str = "/var/run/kubevirt-ephemeral-disks";
 
+/// Block sizes of the file system below volumes.
+const BLOCKS: Blocks = Blocks { logical: 4096, physical: 4096, discard: Some(4096) };
+
 const TCG: Accelerator = Accelerator::Tcg { buffer: Bytes::mib(128) };
 
 /// A host with few features.
@@ -105,6 +108,7 @@ fn volume_facts(volume: &Volume, sets: &mut Vec<FdSet>) -> VolumeFacts {
             overlay,
             cache: Cache::Disposable,
             thick: false,
+            blocks: Some(BLOCKS),
         };
     }
     if volume.downward_metrics.is_some() {
@@ -117,6 +121,7 @@ fn volume_facts(volume: &Volume, sets: &mut Vec<FdSet>) -> VolumeFacts {
             overlay: None,
             cache: Cache::Disposable,
             thick: false,
+            blocks: None,
         };
     }
     let (source, format) = if volume.empty_disk.is_some() {
@@ -125,7 +130,8 @@ fn volume_facts(volume: &Volume, sets: &mut Vec<FdSet>) -> VolumeFacts {
         (file("iso"), ImageFormat::Raw)
     };
     let cache = Cache::Disposable;
-    VolumeFacts { name, source, format, read_only: false, overlay: None, cache, thick: false }
+    let blocks = volume.empty_disk.is_some().then_some(BLOCKS);
+    VolumeFacts { name, source, format, read_only: false, overlay: None, cache, thick: false, blocks }
 }
 
 /// Each entry is a device of the kind that its resource is named after.

@@ -64,7 +64,6 @@ fn what_is_not_built_is_refused_by_name() {
         [
             "metadata.annotations",
             "spec.domain.devices.disks[0].lun.reservation",
-            "spec.domain.devices.disks[1].blockSize.matchVolume",
             "spec.domain.devices.gpus[0].claimName",
             "spec.domain.devices.gpus[0].requestName",
             "spec.domain.launchSecurity",
