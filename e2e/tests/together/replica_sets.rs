@@ -183,10 +183,7 @@ fn a_template_may_not_do_what_an_instance_may_not() {
         wrong["spec"]["template"]["spec"]["domain"]["clock"] =
             json!({"timer": {"hpet": {"tickPolicy": "delay"}}});
         let message = namespace.refusal(&wrong)?;
-        ensure!(
-            message.contains("spec.template.spec.domain.clock.timer.hpet.tickPolicy"),
-            "{message}"
-        );
+        ensure!(message.contains("spec.template.spec.domain.clock.timer.hpet.tickPolicy"), "{message}");
         namespace.apply(&manifest(0))?;
         let patch = r#"{"spec":{"selector":{"matchLabels":{"guest":"other"}}}}"#;
         let output = namespace.try_kubectl(&["patch", SET, "web", "--type=merge", "-p", patch])?;

@@ -2,6 +2,7 @@
 //! in the containers of images. QEMU is real; its guest has a disk of zeroes.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod blocks;
 mod cards;
 mod confine;
 mod discs;

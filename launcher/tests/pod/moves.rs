@@ -40,7 +40,7 @@ fn streams(status: &LauncherStatus) -> Vec<MigrationStream> {
 }
 
 /// Whether a target is ready for its guest.
-fn awaits(status: &LauncherStatus) -> bool {
+pub(crate) fn awaits(status: &LauncherStatus) -> bool {
     status.ready && state(status) == MigrationState::Awaited && !status.machine_type.is_empty()
 }
 
@@ -71,7 +71,7 @@ pub(crate) async fn travel((source, watch): (&Pod, &mut Watch), (target, target_
 }
 
 /// Prepares a target for the guest of this instance.
-async fn expects(target: &Pod, object: &Value) -> (Watch, PacketSocket) {
+pub(crate) async fn expects(target: &Pod, object: &Value) -> (Watch, PacketSocket) {
     let mut client = target.handler().await;
     let watch = Watch::open(&mut client).await;
     let mut wanted = of(1, object);

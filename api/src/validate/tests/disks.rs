@@ -79,5 +79,8 @@ fn sector_rules() {
     accepts(&[&[(at, right)]]);
     // On SATA too, where the guest sees only the volume's physical size.
     let off = json!({"custom": {"logical": 512, "physical": 512}, "matchVolume": {"enabled": false}});
-    accepts(&[&[(at, json!({"matchVolume": {}})), (sata, json!({"matchVolume": {"enabled": true}}))], &[(at, off)]]);
+    accepts(&[
+        &[(at, json!({"matchVolume": {}})), (sata, json!({"matchVolume": {"enabled": true}}))],
+        &[(at, off)],
+    ]);
 }
