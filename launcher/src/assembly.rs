@@ -119,6 +119,8 @@ pub struct Installation {
     pub usb_sockets: UsbSockets,
     /// System information in SMBIOS that guests read.
     pub smbios: Smbios,
+    /// Whether guests report free memory to the node, unless they are not to.
+    pub free_page_reporting: bool,
 }
 
 /// A socket for each slot.
@@ -221,6 +223,7 @@ pub fn assemble(
         machine_type: incoming.as_ref().and_then(|incoming| incoming.machine_type.clone()),
         sockets: incoming.as_ref().and_then(|incoming| incoming.sockets),
         smbios: installation.smbios.clone(),
+        free_page_reporting: installation.free_page_reporting,
         rtc_base: clock::base(vmi.spec().domain.clock.as_ref(), jiff::Timestamp::now())?,
         host_cpu,
         host_cpus: own_cpus(vmi)?,

@@ -138,7 +138,8 @@ pub async fn run(args: Args) -> anyhow::Result<GuestEnd> {
     let status = watch::Sender::new(Status::default());
     let told = watch::Sender::new(LauncherStatus::default());
 
-    let meter = Meter::new(pod.people.subscribe(), status.subscribe(), pod.guest.subscribe());
+    let meter = Meter::new(pod.people.subscribe(), status.subscribe(), pod.guest.subscribe())
+        .with_reports(pod.args.memory_report_seconds);
     let service = Service {
         pod_uid: pod.args.pod_uid.clone(),
         uid: pod.args.uid.clone(),

@@ -135,6 +135,7 @@ fn prepare(
         disk_socket: scratch.path().join("disks.sock"),
         usb_sockets: usb_sockets(scratch.path()),
         smbios: Smbios::default(),
+        free_page_reporting: true,
     };
     let firmware = firmware(vmi, args, scratch, &mut descriptors)?;
     let parts = Parts {

@@ -34,8 +34,8 @@ use crate::status::Status;
 pub const QUERY_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long QEMU may take before it is queried again.
 const ANSWER: Duration = Duration::from_secs(600);
-/// Interval of the guest's memory reports in seconds, as in KubeVirt; they start with the first request.
-const POLLING: u32 = 10;
+/// Usual interval of the guest's memory reports in seconds, as in KubeVirt; they start with the first request.
+pub const MEMORY_REPORTS: u32 = 10;
 /// Shortest interval between two measurements of a guest's pages, however often they are requested.
 const MEASURED: Duration = Duration::from_secs(10);
 /// How long a measurement stays valid.
@@ -51,6 +51,8 @@ pub struct Meter {
     guest: watch::Receiver<Option<Facts>>,
     asking: Arc<Mutex<Asking>>,
     written: Arc<Lock<Written>>,
+    /// Interval of the guest's memory reports in seconds; 0: there are none.
+    reports: u32,
 }
 
 /// The rate at which the guest writes to its memory.
@@ -77,7 +79,14 @@ impl Meter {
         status: watch::Receiver<Status>,
         guest: watch::Receiver<Option<Facts>>,
     ) -> Self {
-        Self { people, status, guest, asking: Arc::default(), written: Arc::default() }
+        let (asking, written) = (Arc::default(), Arc::default());
+        Self { people, status, guest, asking, written, reports: MEMORY_REPORTS }
+    }
+
+    /// The same with another interval of the guest's memory reports in seconds; with 0 the guest makes none.
+    #[must_use]
+    pub fn with_reports(self, reports: u32) -> Self {
+        Self { reports, ..self }
     }
 
     /// The current metrics.
@@ -119,22 +128,27 @@ impl Meter {
         let asking = self.asking.clone().lock_owned().await;
         // The query continues even if the caller stops waiting: only its end, not the time limit, allows the
         // next query.
-        let asked = tokio::spawn(machine(qmp, pid, asking));
+        let asked = tokio::spawn(machine(qmp, pid, asking, self.reports));
         asked.await.ok()?.ok()
     }
 }
 
-async fn machine(monitor: Qmp, pid: u32, mut asking: OwnedMutexGuard<Asking>) -> Result<MachineStats, Error> {
+async fn machine(
+    monitor: Qmp,
+    pid: u32,
+    mut asking: OwnedMutexGuard<Asking>,
+    reports: u32,
+) -> Result<MachineStats, Error> {
     let by = Deadline::after(ANSWER);
     let threads = answers::threads(&monitor.execute_list(qmp::query_cpus_fast {}, by).await?);
     let blocks =
         answers::blocks(&monitor.execute_list(qmp::query_blockstats { query_nodes: None }, by).await?);
     let balloon = unless_refused(monitor.execute(qmp::query_balloon {}, by).await)?;
     let mut memory = None;
-    if balloon.is_some() {
+    if balloon.is_some() && reports > 0 {
         if !asking.polled {
             let property = "guest-stats-polling-interval".to_owned();
-            let poll = qmp::qom_set { path: BALLOON.to_owned(), property, value: POLLING.into() };
+            let poll = qmp::qom_set { path: BALLOON.to_owned(), property, value: reports.into() };
             asking.polled = unless_refused(monitor.execute(poll, by).await)?.is_some();
         }
         let which = qmp::qom_get { path: BALLOON.to_owned(), property: "guest-stats".to_owned() };

@@ -6,6 +6,7 @@ mod support;
 use std::io::{Seek, SeekFrom, Write};
 use std::time::{Duration, Instant};
 
+use barevirt_qmp::qapi::qmp::qom_get;
 use barevirt_qmp::{Deadline, Options, Qmp};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -14,7 +15,7 @@ use tokio::io::AsyncReadExt;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{LocalSet, spawn_local};
 use virt_launcher::guest_agent::Facts;
-use virt_launcher::stats::{Meter, QUERY_TIMEOUT};
+use virt_launcher::stats::{MEMORY_REPORTS, Meter, QUERY_TIMEOUT};
 use virt_launcher::status::{Stage, Status};
 use virt_launcher::supervisor::supervise;
 
@@ -43,12 +44,22 @@ fn of_a_qemu_that_runs_and_of_one_that_hangs() {
         let (qmp, _) =
             Qmp::open(people, Options::default(), Deadline::after(Duration::from_secs(60))).await.unwrap();
         eventually("running", Duration::from_secs(60), || status.borrow().stage == Stage::Running).await;
-        let people = watch::Sender::new(Some(qmp));
+        let people = watch::Sender::new(Some(qmp.clone()));
         let facts = Facts { load: Some([0.5, 0.25, 0.0]), ..Facts::default() };
         let guest = watch::Sender::new(Some(facts));
         let meter = Meter::new(people.subscribe(), status.clone(), guest.subscribe());
 
+        let interval = || {
+            let property = "guest-stats-polling-interval".to_owned();
+            let get = qom_get { path: "/machine/peripheral/balloon0".to_owned(), property };
+            let qmp = qmp.clone();
+            async move { qmp.execute(get, Deadline::after(Duration::from_secs(60))).await.unwrap() }
+        };
+        let silent = Meter::new(people.subscribe(), status.clone(), guest.subscribe()).with_reports(0);
+        assert!(silent.read().await.machine.is_some());
+        assert_eq!(interval().await, 0);
         let first = meter.read().await;
+        assert_eq!(interval().await, MEMORY_REPORTS);
         let machine = first.machine.expect("QEMU does not answer");
         assert_eq!(machine.vcpus.len(), 1);
         assert!(machine.vcpus[0].processors > 0);

@@ -39,6 +39,10 @@ pub struct Pods {
     pub room: Room,
     /// Whether the serial console of guests is not logged, unless a guest requests it.
     pub without_serial_log: bool,
+    /// Whether guests do not report free memory.
+    pub without_free_page_reporting: bool,
+    /// Seconds between two reports of a guest's memory, if given; 0: there are none.
+    pub memory_report_seconds: Option<u32>,
     /// How much of the node's disk guests may take; from annotations of the object.
     pub node_disk: NodeDisk,
 }
@@ -167,6 +171,7 @@ impl HelperResources {
 impl Pods {
     pub(super) fn of_configuration(configuration: &KubeVirtConfiguration) -> Self {
         let developer = configuration.developer_configuration.as_ref();
+        let options = configuration.virtual_machine_options.as_ref();
         let profile = configuration
             .seccomp_configuration
             .as_ref()
@@ -197,10 +202,12 @@ impl Pods {
             passt_image: None,
             room: developer.map(Room::of).unwrap_or_default(),
             state_class: configuration.vm_state_storage_class.clone().filter(|name| !name.is_empty()),
-            without_serial_log: configuration
-                .virtual_machine_options
-                .as_ref()
-                .is_some_and(|options| options.disable_serial_console_log.is_some()),
+            without_serial_log: options.is_some_and(|options| options.disable_serial_console_log.is_some()),
+            without_free_page_reporting: options
+                .is_some_and(|options| options.disable_free_page_reporting.is_some()),
+            memory_report_seconds: configuration
+                .mem_balloon_stats_period
+                .and_then(|seconds| u32::try_from(seconds).ok()),
         }
     }
 }
@@ -246,7 +253,8 @@ mod tests {
         let configuration: KubeVirtConfiguration = serde_json::from_value(json!({
             "developerConfiguration": {"nodeSelectors": {"disk": "ssd"}},
             "defaultRuntimeClass": "kata",
-            "virtualMachineOptions": {"disableSerialConsoleLog": {}},
+            "virtualMachineOptions": {"disableSerialConsoleLog": {}, "disableFreePageReporting": {}},
+            "memBalloonStatsPeriod": 0,
             "seccompConfiguration": {"virtualMachineInstanceProfile": {"customProfile": {"localhostProfile": "vm.json"}}},
             "supportContainerResources": [
                 {"type": "hotplug-disk", "resources": {"limits": {"memory": "1Gi"}}},
@@ -259,7 +267,8 @@ mod tests {
         assert_eq!(pods.node_selectors.get("disk").map(String::as_str), Some("ssd"));
         assert_eq!(pods.runtime_class.as_deref(), Some("kata"));
         assert_eq!(pods.seccomp, Seccomp::Localhost("vm.json".into()));
-        assert!(pods.without_serial_log);
+        assert!(pods.without_serial_log && pods.without_free_page_reporting);
+        assert_eq!(pods.memory_report_seconds, Some(0));
         let amounts = |list: &BTreeMap<String, Quantity>| {
             list.iter().map(|(name, quantity)| format!("{name}={}", quantity.0)).collect::<Vec<_>>()
         };

@@ -98,6 +98,7 @@ pub fn expected(vmi: &ValidVmi, accelerator: Accelerator, smbios: Smbios) -> Fac
         machine_type: None,
         sockets: None,
         smbios,
+        free_page_reporting: true,
         // Only known when the machine starts.
         rtc_base: vmi.spec().domain.clock.as_ref().is_some_and(is_shifted).then(|| "<start>".to_owned()),
         host_cpu,

@@ -153,6 +153,8 @@ pub struct Facts {
     pub sockets: Option<u32>,
     /// System information in SMBIOS that guests read.
     pub smbios: Smbios,
+    /// Whether guests report free memory to the node, unless they are not to.
+    pub free_page_reporting: bool,
     /// Time of the hardware clock at the start, if it is not UTC, such as `2026-11-22T01:02:03`.
     pub rtc_base: Option<String>,
     /// CPU features that a guest can have here, if [`CpuQuestion`](crate::CpuQuestion) needs them.

@@ -175,7 +175,8 @@ pub struct Layout {
     /// depends on it.
     #[serde(default, skip_serializing_if = "is_none_yet")]
     sockets: u32,
-    /// Whether the balloon has no free page reporting because an annotation said so when the machine started.
+    /// Whether the balloon has no free page reporting because an annotation or the cluster's settings said so when the machine
+    /// started.
     #[serde(default, skip_serializing_if = "is_false")]
     silent: bool,
     /// Whether PCI devices have no memory above the guest's because an annotation said so when the machine started.
@@ -360,7 +361,7 @@ impl Layout {
         self.sockets = sockets;
     }
 
-    /// Records whether the balloon has no free page reporting, if annotations say what `wanted` says. A guest that
+    /// Records whether the balloon has no free page reporting, if annotations and settings say what `wanted` says. A guest that
     /// comes from another machine keeps the features that its devices have there.
     pub(crate) const fn note_silence(&mut self, wanted: bool) -> bool {
         if !self.arrives {

@@ -95,7 +95,8 @@ pub fn plan(vmi: &ValidVmi, facts: &Facts) -> Result<Machine, PlanError> {
     if layout.sockets().is_none() && topology.max_sockets > topology.sockets {
         layout.note_sockets(topology.sockets);
     }
-    let is_silent = layout.note_silence(vmi.annotation(NO_FREE_PAGES_ANNOTATION) == Some("true"));
+    let wants_silence = vmi.annotation(NO_FREE_PAGES_ANNOTATION) == Some("true");
+    let is_silent = layout.note_silence(wants_silence || !facts.free_page_reporting);
     let is_true = |value: &str| value.eq_ignore_ascii_case("true");
     let is_low = layout.note_low(vmi.annotation(NO_PCI_HOLE64_ANNOTATION).is_some_and(is_true));
     planned_disks.note_blocks(&devices.disks, &mut layout);

@@ -8,6 +8,7 @@ use barevirt_api::settings::{NodeDisk, Smbios};
 
 use crate::cloudinit;
 use crate::disk::{claim, container};
+use crate::stats;
 
 /// Run the VM that virt-handler specifies, in its pod.
 #[derive(Debug, Clone, clap::Args)]
@@ -93,6 +94,14 @@ pub struct Args {
     /// Do not log the guest's serial console, unless the instance requests it.
     #[arg(long)]
     pub without_serial_log: bool,
+
+    /// The guest does not report free memory to the node. One that moves keeps what its start said.
+    #[arg(long)]
+    pub without_free_page_reporting: bool,
+
+    /// Seconds between two reports of the guest's memory; 0: it makes none.
+    #[arg(long, value_name = "SECONDS", default_value_t = stats::MEMORY_REPORTS)]
+    pub memory_report_seconds: u32,
 
     /// Directory of mounted secrets, one for each volume.
     #[arg(long, value_name = "DIR", default_value = cloudinit::SECRETS)]

@@ -246,6 +246,7 @@ fn put_together(
         disk_socket: pod.qemu_directory().join("disks.sock"),
         usb_sockets: pod.usb_sockets(),
         smbios: pod.args.smbios.clone(),
+        free_page_reporting: !pod.args.without_free_page_reporting,
     };
     let layout = saved_layout(&wanted.vmi);
     let layout = layout.map(if wanted.incoming.is_some() { Layout::for_arrival } else { Layout::for_start });

@@ -287,7 +287,10 @@ pub(crate) fn outcome(
     } else {
         Accelerator::Kvm { device: Some(1) }
     };
-    let facts = barevirt_machine::expected(&vmi, accelerator, settings.smbios.clone());
+    let facts = Facts {
+        free_page_reporting: !settings.pods.without_free_page_reporting,
+        ..barevirt_machine::expected(&vmi, accelerator, settings.smbios.clone())
+    };
     let machine = barevirt_machine::plan(&vmi, &facts).map_err(|error| vec![unplanned(&error)])?;
     let mut pod = pod::build(&vmi, config);
     if vmi.uid().is_empty() {

@@ -246,6 +246,12 @@ fn compute(vmi: &ValidVmi, config: &Config, disk_mounts: Vec<VolumeMount>) -> Co
     if config.settings.pods.without_serial_log {
         args.push("--without-serial-log".to_owned());
     }
+    if config.settings.pods.without_free_page_reporting {
+        args.push("--without-free-page-reporting".to_owned());
+    }
+    if let Some(seconds) = config.settings.pods.memory_report_seconds {
+        args.extend(["--memory-report-seconds".to_owned(), seconds.to_string()]);
+    }
     let annotations = vmi.vmi().metadata.annotations.as_ref();
     if annotations.is_some_and(|annotations| annotations.contains_key(FAIL_FAST_ANNOTATION)) {
         args.push("--simulate-crash".to_owned());

@@ -370,6 +370,21 @@ fn a_launcher_is_told_where_the_cluster_keeps_no_serial_log() {
 }
 
 #[test]
+fn a_launcher_is_told_what_guests_report_of_their_memory() {
+    let vmi = valid(json!({"domain": {"memory": {"guest": "128Mi"}, "devices": {}}}));
+    let told = |config: &Config| {
+        let spec = serde_json::to_value(build(&vmi, config).spec.unwrap()).unwrap();
+        let args: Vec<String> = serde_json::from_value(spec["containers"][0]["args"].clone()).unwrap();
+        args.into_iter().skip_while(|arg| arg != "--without-free-page-reporting").collect::<Vec<_>>()
+    };
+    let mut config = config();
+    assert_eq!(told(&config), [""; 0]);
+    config.settings.pods.without_free_page_reporting = true;
+    config.settings.pods.memory_report_seconds = Some(0);
+    assert_eq!(told(&config)[..3], ["--without-free-page-reporting", "--memory-report-seconds", "0"]);
+}
+
+#[test]
 fn a_launcher_with_claims_is_told_what_room_new_disks_need() {
     let with = |volume: serde_json::Value| {
         valid(json!({

@@ -78,6 +78,7 @@ pub(super) fn facts(vmi: &ValidVmi) -> Facts {
         machine_type: None,
         sockets: None,
         smbios: Smbios::default(),
+        free_page_reporting: true,
         rtc_base: None,
         host_cpu: None,
         host_cpus: None,
@@ -358,6 +359,22 @@ fn a_guest_that_moves_reports_free_pages_as_at_its_start() {
         let layout = Layout::saved(&layout.to_saved()).unwrap();
         assert_eq!(reports(&on(here), Some(layout.clone().for_arrival())).0, before, "{there}");
         assert_ne!(reports(&on(here), Some(layout.for_start())).0, before, "{there}");
+    }
+}
+
+#[test]
+fn settings_keep_guests_that_start_from_reporting_free_pages_and_no_others() {
+    let vmi = valid(vmi(&[disk("a", "virtio")]));
+    let reports = |free_page_reporting: bool, layout: Option<Layout>| {
+        let machine = plan(&vmi, &Facts { layout, free_page_reporting, ..facts(&vmi) }).unwrap();
+        (machine.balloon.unwrap().free_page_reporting, machine.layout)
+    };
+    for there in [true, false] {
+        let (before, layout) = reports(there, None);
+        assert_eq!(before, there);
+        let layout = Layout::saved(&layout.to_saved()).unwrap();
+        assert_eq!(reports(!there, Some(layout.clone().for_arrival())).0, there);
+        assert_eq!(reports(!there, Some(layout.for_start())).0, !there);
     }
 }
 

@@ -85,6 +85,7 @@ pub(crate) fn facts(vmi: &ValidVmi) -> Facts {
         machine_type: None,
         sockets: None,
         smbios: Smbios::default(),
+        free_page_reporting: true,
         rtc_base: vmi.spec().domain.clock.is_some().then(|| "2026-11-22T01:02:03".to_owned()),
         host_cpu: CpuQuestion::of(vmi, &TCG).map(|question| host_cpu(&question)),
         host_cpus: None,

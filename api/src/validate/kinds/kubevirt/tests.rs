@@ -18,6 +18,7 @@ fn valid_configurations_are_accepted() {
         json!({"developerConfiguration": {"logVerbosity": {"virtAPI": 0, "virtLauncher": 9, "nodeVerbosity": {"a": 4}}}}),
         json!({"developerConfiguration": {"nodeSelectors": {"example.com/disk": "ssd", "a": ""}}}),
         json!({"developerConfiguration": {"minimumReservePVCBytes": 0, "pvcTolerateLessSpaceUpToPercent": 100}}),
+        json!({"memBalloonStatsPeriod": 0, "virtualMachineOptions": {"disableFreePageReporting": {}}}),
         json!({"cpuRequest": "250m", "vmRolloutStrategy": "Stage", "evictionStrategy": "External"}),
         json!({"emulatedMachines": ["q35*", "pc-*"]}),
         json!({"architectureConfiguration": {"amd64": {"emulatedMachines": ["pc-q35-9*"], "machineType": "pc-q35-9.2"}}}),
@@ -73,6 +74,7 @@ fn invalid_configurations_are_named_by_field() {
             "developerConfiguration.nodeSelectors",
             "a b=c is not a label",
         ),
+        (json!({"memBalloonStatsPeriod": -1}), "memBalloonStatsPeriod", "must be from 0 to 4294967295 seconds"),
         (
             json!({"developerConfiguration": {"minimumReservePVCBytes": -1}}),
             "developerConfiguration.minimumReservePVCBytes",

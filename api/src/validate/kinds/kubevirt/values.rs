@@ -33,6 +33,10 @@ pub(super) fn validate(path: &Path, configuration: &KubeVirtConfiguration, cause
             format!("{field} {} is not an amount above zero", quoted(&request.0)),
         ));
     }
+    if configuration.mem_balloon_stats_period.is_some_and(|seconds| u32::try_from(seconds).is_err()) {
+        let field = path.child("memBalloonStatsPeriod");
+        causes.push(Cause::invalid(&field, format!("{field} must be from 0 to {} seconds", u32::MAX)));
+    }
     if let Some(network) = &configuration.network {
         binding(&path.child("network"), network, causes);
         super::bindings::validate(&path.child("network.binding"), &network.binding, causes);
