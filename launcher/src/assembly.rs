@@ -12,7 +12,7 @@ use barevirt_api::v1::ClientPassthroughDevices;
 use barevirt_api::valid::ValidVmi;
 use barevirt_machine::{
     Accelerator, Disk, Facts, Fd, FdSet, GuestAgent, HostCpu, HostCpus, HostSource, HotDisks, Image,
-    InterfaceFacts, Layout, Monitors, PlanError, argv, attach_host_cards, plan, tagged_cards,
+    InterfaceFacts, Layout, Monitors, PlanError, argv, attach_host_cards, plan, tagged_devices,
 };
 use tokio::net::UnixStream;
 
@@ -233,7 +233,7 @@ pub fn assemble(
     if !machine.left_out.is_empty() {
         tracing::warn!(fields = machine.left_out.join(", "), "left out: emulation does not have it");
     }
-    let devices: Vec<Device> = tagged_cards(&machine, vmi).into_iter().map(Device::from).collect();
+    let devices: Vec<Device> = tagged_devices(&machine, vmi).into_iter().map(Device::from).collect();
     for drive in volumes.config_drives {
         drive.make(&devices)?;
     }

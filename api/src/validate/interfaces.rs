@@ -92,7 +92,7 @@ pub(super) fn validate(
         if interface.sriov.is_some() {
             sriov::validate(path, &field, interface, spec, causes);
         }
-        tag(&field.child("tag"), interface, spec, causes);
+        cloud_init::tag(&field.child("tag"), interface.tag.as_deref(), spec, causes);
         hardware(&field, interface, causes);
         ports(&field.child("ports"), &interface.ports, causes);
         if network.is_some() && gates.is_on(port_ranges::GATE) {
@@ -216,20 +216,6 @@ fn state(field: &Path, interface: &Interface, is_first: bool, causes: &mut Vec<C
         Some(other) => {
             refuse(format!("logical {name} interface state value is unsupported: {}", quoted(other)));
         }
-    }
-}
-
-/// Only a config drive tells the guest of tags. KubeVirt accepts one without a config drive, and ignores it.
-fn tag(field: &Path, interface: &Interface, spec: &VirtualMachineInstanceSpec, causes: &mut Vec<Cause>) {
-    let is_given = interface.tag.as_deref().is_some_and(|tag| !tag.is_empty());
-    let is_told = spec.volumes.iter().any(|volume| volume.cloud_init_config_drive.is_some());
-    if is_given && !is_told {
-        causes.push(Cause::not_supported(
-            field,
-            format!(
-                "{field} has no effect without a cloudInitConfigDrive volume, which tells the guest of it"
-            ),
-        ));
     }
 }
 

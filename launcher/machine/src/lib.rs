@@ -100,7 +100,7 @@ pub use numa::{NumaCell, Placed, misplaced};
 pub use pinning::{Demand, Pinning, PinningError};
 pub use plan::hot_disk::{HotDisk, HotDisks};
 pub use plan::hot_nic::HotNic;
-pub use plan::tagged::{TaggedCard, tagged_cards};
+pub use plan::tagged::{TaggedDevice, TaggedKind, tagged_devices};
 pub use plan::{demand, plan};
 pub use resize::{Plugged, Processors};
 pub use units::{Bytes, Fd};

@@ -7,7 +7,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use barevirt_api::cloud_init::{CloudInit, Given, Layout};
-use barevirt_machine::TaggedCard;
+use barevirt_machine::{TaggedDevice, TaggedKind};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
@@ -65,9 +65,13 @@ pub struct Device {
     tags: [String; 1],
 }
 
-impl From<TaggedCard> for Device {
-    fn from(TaggedCard { address, mac, tag }: TaggedCard) -> Self {
-        Self { kind: "nic", bus: "pci", address, mac, tags: [tag] }
+impl From<TaggedDevice> for Device {
+    fn from(TaggedDevice { kind, address, mac, tag }: TaggedDevice) -> Self {
+        let kind = match kind {
+            TaggedKind::Card => "nic",
+            TaggedKind::OfNode => "hostdev",
+        };
+        Self { kind, bus: "pci", address, mac, tags: [tag] }
     }
 }
 
@@ -285,17 +289,19 @@ mod tests {
     }
 
     #[test]
-    fn a_config_drive_tells_of_tagged_cards() {
-        let card = |address: &str, mac: Option<&str>, tag: &str| {
-            Device::from(TaggedCard {
+    fn a_config_drive_tells_of_tagged_devices() {
+        let device = |kind: TaggedKind, address: &str, mac: Option<&str>, tag: &str| {
+            Device::from(TaggedDevice {
+                kind,
                 address: address.into(),
                 mac: mac.map(str::to_owned),
                 tag: tag.to_owned(),
             })
         };
         let devices = [
-            card("0000:01:00.0", Some("02:00:00:00:00:01"), "backup"),
-            card("0000:0d:00.0", None, "\"fast\""),
+            device(TaggedKind::Card, "0000:01:00.0", Some("02:00:00:00:00:01"), "backup"),
+            device(TaggedKind::Card, "0000:0d:00.0", None, "\"fast\""),
+            device(TaggedKind::OfNode, "0000:0e:00.0", None, "codec"),
         ];
         let told = |layout: &str| {
             let seed = seed(layout, &json!({"userData": "#"}), Path::new(NOWHERE)).unwrap();
@@ -303,7 +309,7 @@ mod tests {
         };
         assert_eq!(
             told("cloudInitConfigDrive"),
-            r#"{"instance_id":"vm1.shop","hostname":"web","uuid":"5a9fc181-957e-5c32-9e5a-2de5e9673531","devices":[{"type":"nic","bus":"pci","address":"0000:01:00.0","mac":"02:00:00:00:00:01","tags":["backup"]},{"type":"nic","bus":"pci","address":"0000:0d:00.0","tags":["\"fast\""]}]}"#
+            r#"{"instance_id":"vm1.shop","hostname":"web","uuid":"5a9fc181-957e-5c32-9e5a-2de5e9673531","devices":[{"type":"nic","bus":"pci","address":"0000:01:00.0","mac":"02:00:00:00:00:01","tags":["backup"]},{"type":"nic","bus":"pci","address":"0000:0d:00.0","tags":["\"fast\""]},{"type":"hostdev","bus":"pci","address":"0000:0e:00.0","tags":["codec"]}]}"#
         );
         assert!(!told("cloudInitNoCloud").contains("devices"));
     }

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use barevirt_api::cloud_init::{self, CloudInit, Layout};
 use barevirt_api::names::{CLUSTER_INSTANCETYPE_ANNOTATION, INSTANCETYPE_ANNOTATION};
 use barevirt_api::object_volume;
-use barevirt_api::valid::{ValidDisk, ValidInterface, ValidVmi};
+use barevirt_api::valid::{ValidDisk, ValidVmi};
 use barevirt_protocol::v1::MadeDisk;
 
 use super::{Places, Prepared, VolumeError};
@@ -97,7 +97,7 @@ fn seed_disk(
     let identity = identity(vmi, keys.map_err(|source| seed(source.into()))?);
     let path = path_of(&identity);
     let seed = Seed::new(given, &identity, &places.secrets.join(name)).map_err(seed)?;
-    if given.layout == Layout::ConfigDrive && vmi.interfaces().iter().any(is_tagged) {
+    if given.layout == Layout::ConfigDrive && has_tags(vmi) {
         let late = ConfigDrive { volume: name.to_owned(), path: path.clone(), identity, seed };
         prepared.config_drives.push(late);
     } else {
@@ -106,8 +106,13 @@ fn seed_disk(
     Ok(path)
 }
 
-fn is_tagged(valid: &ValidInterface) -> bool {
-    valid.interface.tag.as_deref().is_some_and(|tag| !tag.is_empty())
+/// Whether any device has a tag.
+fn has_tags(vmi: &ValidVmi) -> bool {
+    let devices = &vmi.spec().domain.devices;
+    let cards = vmi.interfaces().iter().map(|valid| valid.interface.tag.as_deref());
+    let gpus = devices.gpus.iter().map(|gpu| gpu.tag.as_deref());
+    let others = devices.host_devices.iter().map(|device| device.tag.as_deref());
+    cards.chain(gpus).chain(others).flatten().any(|tag| !tag.is_empty())
 }
 
 /// The guest's identity for cloud-init.

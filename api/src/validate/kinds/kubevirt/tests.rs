@@ -74,7 +74,11 @@ fn invalid_configurations_are_named_by_field() {
             "developerConfiguration.nodeSelectors",
             "a b=c is not a label",
         ),
-        (json!({"memBalloonStatsPeriod": -1}), "memBalloonStatsPeriod", "must be from 0 to 4294967295 seconds"),
+        (
+            json!({"memBalloonStatsPeriod": -1}),
+            "memBalloonStatsPeriod",
+            "must be from 0 to 4294967295 seconds",
+        ),
         (
             json!({"developerConfiguration": {"minimumReservePVCBytes": -1}}),
             "developerConfiguration.minimumReservePVCBytes",
