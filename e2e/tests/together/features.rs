@@ -127,8 +127,17 @@ fn a_guest_reads_its_case_its_clock_its_cpu_its_blocks_its_link_its_small_device
                 "disk": { "bus": "virtio" },
             }),
         );
+        guest::push(
+            &mut domain["devices"]["disks"],
+            json!({
+                "name": "match", "serial": "MATCH", "blockSize": { "matchVolume": {} },
+                "disk": { "bus": "virtio" },
+            }),
+        );
         let volumes = &mut manifest["spec"]["volumes"];
-        guest::push(volumes, json!({ "name": "data", "emptyDisk": { "capacity": "16Mi" } }));
+        for name in ["data", "match"] {
+            guest::push(volumes, json!({ "name": name, "emptyDisk": { "capacity": "16Mi" } }));
+        }
         let mut console = Console::boot(namespace, &manifest)?;
 
         ensure!(console.ok("cat /sys/class/dmi/id/chassis_vendor", SOON)? == "Acme, Inc.");
@@ -142,8 +151,14 @@ fn a_guest_reads_its_case_its_clock_its_cpu_its_blocks_its_link_its_small_device
         let flags = console.ok("grep -m1 ^flags /proc/cpuinfo", SOON)?;
         let has = |flag: &str| flags.split_whitespace().any(|word| word == flag);
         ensure!(has("sse4_2") && !has("aes"), "features do not follow: {flags}");
-        let size = "for d in /sys/block/vd*; do [ \"$(cat $d/serial)\" = DATA ] && cat $d/queue/logical_block_size; done; true";
-        ensure!(console.ok(size, SOON)? == "4096");
+        let size = |serial: &str| {
+            format!(
+                "for d in /sys/block/vd*; do [ \"$(cat $d/serial)\" = {serial} ] && cat $d/queue/logical_block_size; done; true"
+            )
+        };
+        ensure!(console.ok(&size("DATA"), SOON)? == "4096");
+        // The file systems of nodes have blocks of that size, or of a larger one.
+        ensure!(console.ok(&size("MATCH"), SOON)? == "4096");
         // Required Hyper-V interfaces were added, although emulation has none of them.
         let hyperv = namespace.need("vmi", "vm")?["spec"]["domain"]["features"]["hyperv"].clone();
         ensure!(hyperv["synic"]["enabled"] == true && hyperv["vpindex"]["enabled"] == true, "{hyperv}");
