@@ -7,8 +7,8 @@
 //!   disks from the start    an instance that has left `Pending`, then the older one
 //!   plugged volumes         the one whose entry in the status reserves the claim, then the older instance
 //!   one of each             the disk from the start, unless the plugged volume's entry reserves the claim
-//!   volumes that move here  that of the oldest instance; a younger one gives way and says so, unless its guest moves already.
-//!                           A disk from the start that waits for the move gives way, too
+//!   volumes that move here  an instance that has it, then that of the oldest instance; the others give way and say so, unless
+//!                           their guest moves already. A disk from the start that waits for the move gives way, too
 //! ```
 //!
 //! The order does not depend on the state of the cache. An instance that asks sees all that was written before its own object,
@@ -16,7 +16,8 @@
 //! has the claim then. Of two entries that reserve the same claim, the later one sees the earlier one, and gives way. A move of
 //! a volume is written before its target opens anything, too. The guest is handed over only in the version of its instance that
 //! was looked at, in which it does not give way: so a younger instance that gives way stays until it has taken that back, and
-//! has looked again. An older one sees either that, or that the younger one may be on its way; then it waits itself.
+//! has looked again. An older one sees either that, or that the younger one may be on its way; then it waits itself. Once one
+//! has arrived, the others give way to it as long as it has the claim.
 
 use super::hotplug::volumes;
 use barevirt_api::names::{
@@ -144,20 +145,44 @@ pub(super) fn taken(
     })
 }
 
-/// Message about the oldest of the older instances whose volumes move to a claim of this one's moves: this one gives way.
-pub(super) fn elder(
+/// Message about the instance that goes before this one, whose volumes are to move to other claims: one that has such a claim,
+/// else the oldest of the older ones whose volumes move there, too.
+pub(super) fn goes_first(
     vmi: &VirtualMachineInstance,
     others: impl IntoIterator<Item = VirtualMachineInstance>,
 ) -> Option<String> {
     destinations(vmi).next()?;
-    let others = others.into_iter().filter(|other| is_other(other, vmi) && is_older(other, vmi));
-    let rivals = others.filter_map(|other| Some((shared_destination(vmi, &other)?, other)));
-    let oldest = rivals.min_by(|(_, one), (_, other)| seniority(one).cmp(&seniority(other)));
-    oldest.map(|(claim, other)| moves_there(claim, &other))
+    let others: Vec<_> = others.into_iter().filter(|other| is_other(other, vmi)).collect();
+    others.iter().find_map(|other| had_by(vmi, other)).or_else(|| {
+        let older = others.iter().filter(|other| is_older(other, vmi));
+        let rivals = older.filter_map(|other| Some((shared_destination(vmi, other)?, other)));
+        let oldest = rivals.min_by(|(_, one), (_, other)| seniority(one).cmp(&seniority(other)));
+        oldest.map(|(claim, other)| moves_there(claim, other))
+    })
 }
 
-/// Message about the first claim that a guest's volumes move to and another instance has, or may have in a moment: as a
-/// device, or since a volume of that one moves there, too. Asked before the target opens any of them, of a cache that shows
+/// Message about the first of an instance's new claims that another one has, and does not move to: files as soon as its
+/// specification names them and until its volume has left them, a device once it has started with it.
+fn had_by(vmi: &VirtualMachineInstance, other: &VirtualMachineInstance) -> Option<String> {
+    let moves_too = |claim: &str| destinations(other).any(|(theirs, _)| theirs == claim);
+    let has_device =
+        |claim: &str| phase(other) != PHASE_PENDING && written(other).any(|theirs| theirs.claim == claim);
+    let has_files = |claim: &str| {
+        let named = other.spec.volumes.iter().filter_map(|volume| volume.claim()).map(|theirs| theirs.name);
+        named.chain(moved(other).map(|theirs| theirs.claim)).any(|theirs| theirs == claim)
+    };
+    let (claim, mode) = destinations(vmi).find(|(claim, mode)| match mode {
+        Mode::Block => has_device(claim) && !moves_too(claim),
+        Mode::Filesystem => has_files(claim) && !moves_too(claim),
+    })?;
+    Some(match mode {
+        Mode::Block => written_by(&Written { claim, shared: false }, other),
+        Mode::Filesystem => format!("VMI {} uses PVC {claim}", other.name_any()),
+    })
+}
+
+/// Message about the first claim that a guest's volumes move to and another instance has, or may have in a moment: because
+/// it uses the claim, or because a volume of it moves there, too. Asked before the target opens any of them, of a cache that shows
 /// these moves.
 pub(super) fn held(
     vmi: &VirtualMachineInstance,
@@ -175,6 +200,9 @@ fn held_by(vmi: &VirtualMachineInstance, other: &VirtualMachineInstance) -> Opti
     let yields = gives_way(other).is_some() && is_older(vmi, other);
     if let Some(claim) = shared_destination(vmi, other).filter(|_| !yields) {
         return Some(moves_there(claim, other));
+    }
+    if let Some(why) = had_by(vmi, other) {
+        return Some(why);
     }
     // The others of its claims count, even if it gives way.
     let left = |claim: &str| yields && destinations(other).any(|(theirs, _)| theirs == claim);

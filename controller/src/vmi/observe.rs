@@ -67,8 +67,8 @@ pub(super) async fn observe(
     } else {
         Attachments::default()
     };
-    let elder = if runs && volume_turn::is_due(&vmi) {
-        claim_lock::elder(&vmi, claims::beside(cluster, &vmi))
+    let goes_first = if runs && volume_turn::is_due(&vmi) {
+        claim_lock::goes_first(&vmi, claims::beside(cluster, &vmi))
     } else {
         None
     };
@@ -145,7 +145,7 @@ pub(super) async fn observe(
         reaches,
         grown,
         attachments,
-        elder,
+        goes_first,
         context_id,
         vmi,
         pod: launcher,

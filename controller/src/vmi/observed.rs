@@ -44,8 +44,8 @@ pub(super) struct Observed {
     pub grown: Vec<(String, PersistentVolumeClaimInfo)>,
     /// Claims and pods of hotpluggable volumes, while it runs and once it has ended.
     pub attachments: Attachments,
-    /// Message about an older instance whose volumes move to the same claim as its own, while it runs.
-    pub elder: Option<String>,
+    /// Message about another instance to which it leaves a claim that its volumes are to move to, while it runs.
+    pub goes_first: Option<String>,
     /// Definitions of its networks, where they were looked up: while it does not run.
     pub definitions: Definitions,
     /// Messages about cards of other instances with the same MAC address on the same network.

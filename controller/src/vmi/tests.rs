@@ -84,7 +84,7 @@ pub(super) fn observed(vmi: VirtualMachineInstance, pod: Option<Pod>) -> Observe
         reaches: vec![],
         grown: vec![],
         attachments: Attachments::default(),
-        elder: None,
+        goes_first: None,
         definitions: Definitions::default(),
         same_addresses: vec![],
         context_id: None,

@@ -1,5 +1,5 @@
-//! An instance whose volumes are to move to a claim that volumes of an older one move to: it says that it gives way, or takes
-//! that back ([`super::claim_lock`]). Pure.
+//! An instance whose volumes are to move to a claim that another one has, or that volumes of an older one move to: it says that
+//! it gives way, or takes that back ([`super::claim_lock`]). Pure.
 //!
 //! Only here: while its guest is handed over, nothing is planned for an instance but [`super::moving`].
 
@@ -30,7 +30,7 @@ pub(super) fn plan(observed: &Observed) -> Plan {
         return Plan::default();
     }
     let mut status = vmi.status.clone().unwrap_or_default();
-    let why = observed.elder.as_deref().map(bounded);
+    let why = observed.goes_first.as_deref().map(bounded);
     tell(&mut status, why.as_deref(), &Time(observed.now));
     let plan = Plan::default().act_if(status_patch(vmi, json!({}), &status)).again_in(INTERVAL);
     match why {

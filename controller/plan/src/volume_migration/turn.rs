@@ -1,4 +1,5 @@
-//! Instances whose volumes are to move to the same claim: all but the oldest give way, and say so in `VolumesChange`. Pure.
+//! Instances whose volumes are to move to the same claim: all but the oldest give way, and say so in `VolumesChange`. So does
+//! one whose new claim another instance has. Pure.
 //!
 //! Whoever says so does not move until it has taken that back, so the others need not wait for it.
 

@@ -219,9 +219,10 @@ fn a_volume_moves_to_a_device_that_no_other_instance_has_or_may_have() {
         assert_eq!(told_by(told(waits.clone(), why.clone())), None);
         let of_another = why.replace("vm-b", "vm-c");
         assert!(told_by(told(waits, of_another)).is_some());
-        // Files are not opened as a device, and other claims are none of its business.
+        // Files have no reservations, and other claims are none of its business.
         let files = moving(mine.clone(), "Filesystem");
-        assert_eq!(held(&files, [vmi("a", "Running", 1, &own(), false)]), None);
+        assert_eq!(held(&files, [plugged("PVCNotReady")]), Some("VMI vm-a uses PVC data".to_owned()));
+        assert_eq!(held(&files, [vmi("a", "Failed", 1, &own(), false)]), None);
         assert!(held(&files, [mover("a", 1)]).is_some(), "its new disk would be that of the other one");
         assert_eq!(held(&vmi("b", "Running", 5, &own(), come), [mover("a", 1)]), None);
     }
@@ -232,8 +233,8 @@ fn of_two_volumes_that_move_to_one_claim_that_of_the_older_instance_does() {
     for mode in ["Block", "Filesystem"] {
         let mover = |uid: &str, second| moving(vmi(uid, "Running", second, &own(), false), mode);
         for (old, young) in [(mover("b", 1), mover("a", 5)), (mover("a", 5), mover("b", 5))] {
-            assert_eq!(elder(&old, [young.clone()]), None);
-            let why = elder(&young, [young.clone(), old.clone()]).unwrap();
+            assert_eq!(goes_first(&old, [young.clone()]), None);
+            let why = goes_first(&young, [young.clone(), old.clone()]).unwrap();
             assert!(why.contains(&old.name_any()) && why.contains("PVC data"), "{why}");
             // Until the younger one gives way, its guest may be on its way: neither of them begins.
             assert!(held(&old, [young.clone()]).is_some() && held(&young, [old.clone()]).is_some());
@@ -248,9 +249,35 @@ fn of_two_volumes_that_move_to_one_claim_that_of_the_older_instance_does() {
             assert_eq!((held(&again, []), &again), (None, &young));
         }
         let ended = moving(vmi("a", "Failed", 1, &own(), false), mode);
-        assert_eq!(elder(&mover("b", 5), [ended]), None);
-        assert_eq!(elder(&vmi("b", "Running", 5, &own(), false), [mover("a", 1)]), None);
+        assert_eq!(goes_first(&mover("b", 5), [ended]), None);
+        assert_eq!(goes_first(&vmi("b", "Running", 5, &own(), false), [mover("a", 1)]), None);
     }
+}
+
+#[test]
+fn a_volume_gives_way_to_an_instance_that_has_its_new_claim() {
+    for mode in ["Block", "Filesystem"] {
+        let mine = moving(vmi("b", "Running", 5, &own(), false), mode);
+        // The volume of an older instance has arrived, or that of a younger one, which was on its way.
+        for second in [1, 9] {
+            let arrived = vmi("a", "Running", second, &own(), false);
+            let why = goes_first(&mine, [arrived.clone()]).unwrap();
+            assert!(why.contains("vm-a") && why.contains("PVC data"), "{why}");
+            assert!(held(&mine, [arrived.clone()]).is_some());
+            assert_eq!(held(&giving_way(mine.clone(), Some(&why)), [arrived]), Some(why));
+        }
+        assert_eq!(goes_first(&mine, [vmi("a", "Succeeded", 1, &own(), false)]), None);
+    }
+    // Files that another volume is leaving are still written to.
+    let mut leaves = moving(vmi("a", "Running", 1, &own(), false), "Filesystem");
+    leaves.status.as_mut().unwrap().migrated_volumes[0].destination_pvc_info = None;
+    let mut there = moving(vmi("b", "Running", 5, &own(), false), "Filesystem");
+    let info = &mut there.status.as_mut().unwrap().migrated_volumes[0].destination_pvc_info;
+    info.as_mut().unwrap().claim_name = Some("old".to_owned());
+    assert_eq!(goes_first(&there, [leaves]), Some("VMI vm-a uses PVC old".to_owned()));
+    // An instance that does not start because of the move does not have the device.
+    let device = moving(vmi("b", "Running", 5, &own(), false), "Block");
+    assert_eq!(goes_first(&device, [vmi("a", "Pending", 1, &own(), false)]), None);
 }
 
 #[test]

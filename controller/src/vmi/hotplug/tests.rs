@@ -105,7 +105,7 @@ fn observed(vmi: VirtualMachineInstance, claims: Vec<(&str, Found)>, pods: Vec<P
         reaches: vec![],
         grown: vec![],
         attachments,
-        elder: None,
+        goes_first: None,
         definitions: crate::vmi::networks::Definitions::default(),
         same_addresses: vec![],
         context_id: None,

@@ -37,7 +37,7 @@ fn observed(sockets: u32, guest: &str, there: (u32, &str, &str), conditions: Val
         reaches: vec![],
         grown: vec![],
         attachments: Attachments::default(),
-        elder: None,
+        goes_first: None,
         definitions: crate::vmi::networks::Definitions::default(),
         same_addresses: vec![],
         context_id: None,

@@ -315,19 +315,19 @@ fn state_that_has_moved_is_settled_before_a_deleted_instance_is_gone() {
 }
 
 #[test]
-fn an_instance_whose_volumes_move_gives_way_to_an_older_one_until_it_is_handed_over() {
+fn an_instance_whose_volumes_move_gives_way_until_it_is_handed_over() {
     let volumes = json!([{"volumeName": "d", "destinationPVCInfo": {"claimName": "new"}}]);
     let condition = |reason: Option<&str>, message: &str| {
         json!([{"type": "VolumesChange", "status": "True", "reason": reason, "message": message,
             "lastTransitionTime": text(NOW)}])
     };
-    let waits = |reason, message, elder: Option<&str>| {
+    let waits = |reason, message, first: Option<&str>| {
         let status = json!({"phase": "Running", "nodeName": "node01", "activePods": {"p1": "node01"},
             "migratedVolumes": volumes.clone(), "conditions": condition(reason, message)});
         let mut observed = observed(vmi(status), Some(running()));
         // Also while its own migration has made a pod.
         observed.others = vec![Other { wanted: true, ..other(target()) }];
-        observed.elder = elder.map(str::to_owned);
+        observed.goes_first = first.map(str::to_owned);
         observed
     };
     let told = |observed: &Observed| {
@@ -347,7 +347,7 @@ fn an_instance_whose_volumes_move_gives_way_to_an_older_one_until_it_is_handed_o
     let taken_back = Some((Value::Null, json!("migrate volumes")));
     assert_eq!(told(&waits(Some("ClaimInUse"), "why", None)), (taken_back, 0, again));
     let mut moving = moving(json!({}), Some(running()), Target::Lives);
-    moving.elder = Some("why".to_owned());
+    moving.goes_first = Some("why".to_owned());
     moving.vmi.status.as_mut().unwrap().migrated_volumes = serde_json::from_value(volumes).unwrap();
     assert_eq!(plan(&moving), Plan::default());
 }

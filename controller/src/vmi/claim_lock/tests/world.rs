@@ -95,7 +95,7 @@ impl World {
         if held(&own, others.clone()).is_none() {
             return self.open(who);
         }
-        let told = giving_way(own.clone(), elder(&own, others).as_deref());
+        let told = giving_way(own.clone(), goes_first(&own, others).as_deref());
         if told != own {
             self.write(who, Some(told));
         }
