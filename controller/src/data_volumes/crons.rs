@@ -82,9 +82,10 @@ async fn observe(cluster: &Cluster, namespace: &str, name: &str) -> Result<Optio
     let managed = &cron.spec.managed_data_source;
     // The plan refuses another one, which would become part of a request's path.
     let is_name = is_dns_subdomain(managed);
-    let data_source = match is_name {
-        true => call_opt("get", || about("data source", managed), sources.get(managed)).await?,
-        false => None,
+    let data_source = if is_name {
+        call_opt("get", || about("data source", managed), sources.get(managed)).await?
+    } else {
+        None
     };
     let manager = data_source.as_ref().and_then(|source| source.labels().get(IMPORT_CRON_LABEL).cloned());
     let rival = match manager.filter(|manager| !manager.is_empty() && manager != name) {

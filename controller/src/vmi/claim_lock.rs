@@ -181,9 +181,9 @@ fn had_by(vmi: &VirtualMachineInstance, other: &VirtualMachineInstance) -> Optio
     })
 }
 
-/// Message about the first claim that a guest's volumes move to and another instance has, or may have in a moment: because
-/// it uses the claim, or because a volume of it moves there, too. Asked before the target opens any of them, of a cache that shows
-/// these moves.
+/// Message about the first claim that a guest's volumes move to and another instance has, or may have in a moment: because it
+/// uses the claim, or because a volume of it moves there, too. Asked before the target opens any of them, of a cache that
+/// shows these moves.
 pub(super) fn held(
     vmi: &VirtualMachineInstance,
     others: impl IntoIterator<Item = VirtualMachineInstance>,
