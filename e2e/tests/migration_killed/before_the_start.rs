@@ -2,9 +2,9 @@
 //! prepared, or when only the source has not begun. If the source lives, the guest counts on there. (`Scheduled` is no phase to
 //! wait for: it passes at once.)
 
+use crate::stopped::Stopped;
 use anyhow::{Context, Result, ensure};
 use barevirt_e2e::changes::merge;
-use barevirt_e2e::command::object;
 use barevirt_e2e::harm::component_is_ready;
 use barevirt_e2e::moving_guest::{Guest, machine, migration, node};
 use barevirt_e2e::wait::{self, MOVED, RUNNING, SOON};
@@ -61,32 +61,6 @@ impl Drop for Admitted {
         if let Err(error) = merge(&["node", &self.0], &json!({ "metadata": { "labels": { ADMITS: null } } }))
         {
             eprintln!("node {} keeps its label: {error:#}", self.0);
-        }
-    }
-}
-
-/// A virt-handler that does nothing, until this is dropped.
-struct Stopped {
-    node: Node,
-    pod: Value,
-}
-
-impl Stopped {
-    fn on(home: &str) -> Result<Self> {
-        let all = handlers::pods()?;
-        let (_, name) = all.into_iter().find(|(node, _)| node == home).context("no handler is there")?;
-        let pod = object(&["pod", &name, "-n", installation::NAMESPACE])?.context("the handler is gone")?;
-        let stopped = Self { node: Node::named(home), pod };
-        stopped.node.kill(&stopped.pod, "virt-handler", "STOP")?;
-        Ok(stopped)
-    }
-}
-
-impl Drop for Stopped {
-    fn drop(&mut self) {
-        // The kubelet may have replaced it.
-        if let Err(error) = self.node.kill(&self.pod, "virt-handler", "CONT") {
-            eprintln!("the handler on {} does not go on: {error:#}", self.node.name());
         }
     }
 }
@@ -215,7 +189,7 @@ fn a_guest_stays_when_its_target_dies_before_it_begins_and_moves_later() {
         reaches(namespace, "ready", "PreparingTarget")?;
         {
             let _alone = alone();
-            let stopped = Stopped::on(&home)?;
+            let stopped = Stopped::begin("virt-handler", |pod| pod["spec"]["nodeName"] == *home)?;
             unblock(namespace)?;
             reaches(namespace, "ready", "TargetReady")?;
             kill(&target(namespace, "ready")?, LAUNCHER)?;
