@@ -49,6 +49,7 @@ mod reach;
 mod refusal;
 mod removal;
 mod resize;
+mod running;
 mod state;
 mod status;
 mod subject;

@@ -2,11 +2,8 @@
 
 use super::action::{Action, Plan};
 use super::beside;
-use super::eviction;
 use super::filesystems;
 use super::first_consumer::{self, Step};
-use super::grown;
-use super::hotplug;
 use super::instance_end::InstanceEnd;
 use super::moving;
 use super::networks;
@@ -18,13 +15,12 @@ use super::proof;
 use super::reach;
 use super::refusal::{self, Refusal};
 use super::removal::{clean_up, delete_pod, take_down};
-use super::resize;
+use super::running;
 use super::state;
 use super::status::{
     NOT_RUNNING_MESSAGE, TAKEN_NAME_INTERVAL, age, change, enter, is_ours, not_running, note_trouble, patch,
     status_patch, taken,
 };
-use super::volume_turn;
 use crate::config::Config;
 use crate::node::NodeState;
 use crate::pod;
@@ -248,27 +244,7 @@ fn with_living_pod(observed: &Observed, pod: &Pod) -> Plan {
             if !told.actions.is_empty() {
                 told
             } else if phase(vmi) == PHASE_RUNNING && pod.metadata.deletion_timestamp.is_none() {
-                let marks = eviction::plan(observed, pod);
-                if !marks.actions.is_empty() {
-                    return marks;
-                }
-                let turn = volume_turn::plan(observed);
-                if !turn.actions.is_empty() {
-                    return turn;
-                }
-                let plan = moving::tidy(observed, pod).and(turn);
-                // One patch at a time; its own event follows. The target pod of a migration gets the guest's present
-                // devices.
-                if !plan.actions.is_empty() || observed.others.iter().any(|other| other.wanted) {
-                    plan
-                } else {
-                    let plan = plan.and(resize::plan(observed, pod));
-                    let plan =
-                        if plan.actions.is_empty() { plan.and(hotplug::plan(observed, pod)) } else { plan };
-                    let plan =
-                        if plan.actions.is_empty() { plan.and(networks::plan(observed, pod)) } else { plan };
-                    if plan.actions.is_empty() { plan.and(grown::plan(observed)) } else { plan }
-                }
+                running::plan(observed, pod)
             } else {
                 Plan::default()
             }
