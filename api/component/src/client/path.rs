@@ -1,4 +1,4 @@
-//! The one door through which names become paths of requests.
+//! Checks the names in the path of each request.
 //!
 //! Users write names into their objects, and kube writes a name into a path as it is: with `a/status`, `../b` or
 //! `a?dryRun=All` the request would be another one than that which is meant, with the rights of this process. No object has
