@@ -1,7 +1,7 @@
 //! Rules for network interfaces.
 
 use super::supported::given;
-use super::{Cause, Path, port_ranges, sriov};
+use super::{Cause, Path, cloud_init, port_ranges, sriov};
 use crate::addresses;
 use crate::gates::Gates;
 use crate::networks::{self, BRIDGE_SERVED, LINK_STATE_SERVED, SEVERAL_CARDS_SERVED};
