@@ -18,7 +18,7 @@ use crate::signals::Stops;
 /// Interval of checks for a container that has no socket yet.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Listens until the launcher has connected, and leaves the connection in the socket. `None` if it is told to end
+/// Listens until the launcher has connected, and leaves the connection in the socket. `None` if it is stopped
 /// before.
 ///
 /// # Errors
@@ -31,7 +31,7 @@ pub async fn listen(socket: &Path, seconds: u64, stops: &mut Stops) -> anyhow::R
     tracing::info!(socket = %socket.display(), "waiting for the launcher");
     let listener = tokio::select! {
         why = stops.next() => {
-            tracing::info!(why, "told to end");
+            tracing::info!(why, "the container is being stopped");
             return Ok(None);
         }
         called = readable(listener.into()) => called.context("cannot wait for the launcher")?,

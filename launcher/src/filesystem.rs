@@ -59,7 +59,7 @@ pub struct Args {
     pub virtiofsd: PathBuf,
 }
 
-/// Listens until the launcher has connected. `None` if it is told to end before.
+/// Listens until the launcher has connected. `None` if it is stopped before.
 ///
 /// # Errors
 /// If the pod is not set up as expected, or the launcher does not connect in time.

@@ -150,10 +150,10 @@ fn left(seen: &MonitorReports, asked: Asked) -> GuestEnd {
         Some("host-qmp-system-reset") => GuestEnd::succeeded("GuestReset", "a reset ends this VM"),
         Some("guest-panic") => panicked(),
         Some("host-qmp-quit") => stopped(asked).unwrap_or_else(|| {
-            GuestEnd::failed("QuitByMonitor", "QEMU was told to quit through its monitor")
+            GuestEnd::failed("QuitByMonitor", "QEMU was ended by the command quit at its monitor")
         }),
         Some("host-signal") => stopped(asked)
-            .unwrap_or_else(|| GuestEnd::failed("QemuTerminated", "QEMU was told to terminate by a signal")),
+            .unwrap_or_else(|| GuestEnd::failed("QemuTerminated", "QEMU was ended by a signal to terminate")),
         Some(other) => GuestEnd::failed("QemuExited", format!("QEMU exited, giving the reason {other}")),
         None if seen.watchdog.as_deref() == Some("poweroff") => {
             GuestEnd::failed("WatchdogFired", "the guest's watchdog fired and switched it off")

@@ -23,15 +23,15 @@
 
 mod control;
 mod event;
-mod ladder;
 mod live;
 mod moving;
+mod stop_steps;
 mod times;
 mod vm;
 
 use std::time::Duration;
 
-use self::ladder::{kill, leave, stopping, terminate};
+use self::stop_steps::{kill, leave, stopping, terminate};
 use crate::guest_end::{Asked, Exit, MonitorReports, guest_end};
 use crate::migration::{self, Moving, Target};
 
@@ -42,7 +42,7 @@ pub use times::{
     CONTINUE, FORCE, FORCE_AT_ONCE, LEAVE, LEAVE_ASKED, PRESS_AGAIN, REBOOT, RESET, RETRY, RETRY_LONGEST,
     STEADY,
 };
-pub use vm::{Ladder, Pause, Phase, Reboot, Retry, Rung, Vm, Why};
+pub use vm::{Pause, Phase, Reboot, Retry, StopState, StopStep, Vm, Why};
 
 /// One step. Every event is handled in every state, even if it changes nothing.
 #[must_use]
@@ -73,9 +73,9 @@ pub fn step(mut vm: Vm, now: Duration, event: Event) -> (Vm, Vec<Effect>) {
         Phase::Starting => starting(now, event, &mut vm),
         Phase::Paused(pause) => live::step(Some(pause), &mut vm, now, event),
         Phase::Running => live::step(None, &mut vm, now, event),
-        Phase::Stopping(ladder) => match event {
-            Event::Migration(event) => moving::while_stopping(ladder, &mut vm, now, event),
-            event => stopping(ladder, now, event, &vm.seen),
+        Phase::Stopping(stop) => match event {
+            Event::Migration(event) => moving::while_stopping(stop, &mut vm, now, event),
+            event => stopping(stop, now, event, &vm.seen),
         },
         ended @ Phase::Ended(_) => (ended, vec![]),
     };

@@ -38,7 +38,7 @@ enum Command {
         #[arg(long, value_name = "FILE", default_value = "/var/run/kubevirt-private/serial0.log")]
         file: std::path::PathBuf,
     },
-    /// Wait until told to end. Keeps this image on a node.
+    /// Wait for a signal to end. Keeps this image on a node.
     Hold,
     /// Print the version.
     Version,
@@ -75,7 +75,7 @@ fn start(command: Command, verbose: u8) -> anyhow::Result<ExitCode> {
             log.finish().with(targets).init();
             confinement::hide_memory().context("cannot hide the memory of this process")?;
             pod::confine::enter(&args)?;
-            anyhow::ensure!(!args.simulate_crash, "told to fail at once (--simulate-crash)");
+            anyhow::ensure!(!args.simulate_crash, "the launcher ends at once: --simulate-crash is set");
             let end = block_on(pod::run(*args))??;
             Ok(if end.succeeded { ExitCode::SUCCESS } else { ExitCode::FAILURE })
         }

@@ -71,7 +71,7 @@ pub struct Args {
     pub passt: PathBuf,
 }
 
-/// Listens until the launcher has connected and sent a request. `None` if this program is told to end before, or the
+/// Listens until the launcher has connected and sent a request. `None` if this program is stopped before, or the
 /// launcher has ended.
 ///
 /// # Errors
@@ -85,7 +85,7 @@ pub async fn listen(args: &Args) -> anyhow::Result<Option<OwnedFd>> {
     let (connection, _) = listener.accept().context("cannot accept the launcher's connection")?;
     let connection = tokio::select! {
         why = stops.next() => {
-            tracing::info!(why, "told to end");
+            tracing::info!(why, "the container is being stopped");
             return Ok(None);
         }
         asked = readable(connection.into()) => asked.context("cannot wait for the launcher's request")?,

@@ -6,7 +6,7 @@
 //!              launcher-fds          give ─► descriptor store ─────────────┘      │
 //!                                    take ─► console, users' monitor, VNC, USB    ├─► dhcp
 //!  container-disk ─ launcher.sock ─► disk::container ─────────────────────────────┘
-//!  kubelet ─ SIGTERM ─► stop ladder
+//!  kubelet ─ SIGTERM ─► stop, step by step
 //! ```
 //!
 //! It listens on unix sockets in the pod's directories and on no network address. If a handler goes away,
@@ -15,7 +15,6 @@
 
 mod accelerator;
 pub mod args;
-mod beside;
 mod card_changes;
 pub mod cards;
 pub mod confine;
@@ -40,6 +39,7 @@ pub mod rest;
 pub mod service;
 pub mod settle;
 pub mod shared;
+mod side_containers;
 pub mod start;
 pub mod stream_router;
 pub mod termination;
@@ -84,7 +84,7 @@ use crate::supervisor::{Launch, Request, supervise};
 use crate::{console, downward_metrics, guest_agent, people};
 
 /// How long the launcher waits until a watching handler has received how the guest ended.
-const FAREWELL: Duration = Duration::from_secs(2);
+const END_SEEN: Duration = Duration::from_secs(2);
 /// How long QEMU may take to open the monitor for users.
 const PEOPLE: Duration = Duration::from_secs(300);
 
@@ -186,19 +186,19 @@ pub async fn run(args: Args) -> anyhow::Result<GuestEnd> {
     spawn_local(stop_on_signals(stops, requests, Duration::from_secs(pod.args.grace_period_seconds)));
 
     let mut connections = Vec::new();
-    let agent = AgentSeat { asks: agent_asked, status: agent_status, meter };
+    let agent = AgentChannels { asks: agent_asked, status: agent_status, meter };
     let prepare = launch(&pod, seats, people_listener, sent, agent, &mut connections);
     let end = supervise(prepare, asked, &status).await;
     // From here on the containers of the images may end.
     drop(connections);
     tracing::info!(phase = end.phase(), reason = end.reason, message = end.message, "guest ended");
     termination::write(&pod.args.termination_log, &end);
-    farewell(&status, &pod, &told, over, served).await;
+    report_end(&status, &pod, &told, over, served).await;
     Ok(end)
 }
 
 /// What the tasks that talk to the guest need from other tasks.
-struct AgentSeat {
+struct AgentChannels {
     asks: mpsc::Receiver<guest_agent::Ask>,
     status: watch::Receiver<Status>,
     meter: Meter,
@@ -210,17 +210,17 @@ async fn launch(
     seats: mpsc::Receiver<UnixStream>,
     listener: UnixListener,
     sent: mpsc::Receiver<UnixStream>,
-    seat: AgentSeat,
+    channels: AgentChannels,
     kept: &mut Vec<PacketSocket>,
 ) -> Result<Launch, GuestEnd> {
     let start::Prepared { assembly, connections, growing } = start::prepare(pod).await?;
     *kept = connections;
     let room = pod.args.claims.room.clone();
-    let (circumstances, status) = (pod.circumstances.clone(), seat.status.clone());
+    let (circumstances, status) = (pod.circumstances.clone(), channels.status.clone());
     let disks = grow::Disks { growing, room, circumstances, status };
     spawn_local(grow::serve(disks, pod.people.subscribe(), pod.wanted.subscribe()));
     let Assembly { launch, ends: Ends { people, serial, agent, downward_metrics }, .. } = assembly;
-    serve_metrics(pod, downward_metrics, &seat.meter);
+    serve_metrics(pod, downward_metrics, &channels.meter);
     let own =
         pod.wanted.borrow().as_ref().and_then(|wanted| wanted.vmi.spec().domain.devices.log_serial_console);
     let log = own.unwrap_or(!pod.args.without_serial_log).then(|| {
@@ -231,7 +231,7 @@ async fn launch(
     spawn_local(console::serve(serial, log, seats));
     let monitor = Monitor {
         stream: people,
-        status: seat.status.clone(),
+        status: channels.status.clone(),
         journal: pod.journal.clone(),
         incoming: launch.incoming.is_some(),
     };
@@ -250,18 +250,18 @@ async fn launch(
             new
         });
     };
-    serve_probes(pod, &agent, &seat.status);
+    serve_probes(pod, &agent, &channels.status);
     let (kinds, secrets) = (Kinds::of(&credentials), pod.args.secrets.clone());
     let guest = pod.guest.subscribe();
     spawn_local(credentials::serve::serve(
         agent.clone(),
         credentials,
         secrets,
-        seat.status.clone(),
+        channels.status.clone(),
         guest,
         tell,
     ));
-    spawn_local(guest_agent::serve(agent, seat.status, seat.asks, pod.guest.clone(), kinds));
+    spawn_local(guest_agent::serve(agent, channels.status, channels.asks, pod.guest.clone(), kinds));
     Ok(launch)
 }
 
@@ -350,7 +350,7 @@ async fn tell(
     }
 }
 
-/// SIGTERM from the kubelet starts the stop ladder; the pod is kept until it ends.
+/// SIGTERM from the kubelet starts the steps of a stop; the pod is kept until QEMU has ended.
 async fn stop_on_signals(mut stops: Stops, requests: mpsc::Sender<Request>, grace: Duration) {
     loop {
         let why = stops.next().await;
@@ -361,7 +361,7 @@ async fn stop_on_signals(mut stops: Stops, requests: mpsc::Sender<Request>, grac
 }
 
 /// Reports the end to a watching handler before the sockets close.
-async fn farewell(
+async fn report_end(
     status: &watch::Sender<Status>,
     pod: &Pod,
     told: &watch::Sender<LauncherStatus>,
@@ -377,7 +377,7 @@ async fn farewell(
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    let _ = tokio::time::timeout(FAREWELL, watched).await;
+    let _ = tokio::time::timeout(END_SEEN, watched).await;
     drop(over);
     let _ = tokio::time::timeout(Duration::from_millis(200), served).await;
 }

@@ -19,18 +19,18 @@ use barevirt_protocol::v1::Interface;
 
 /// Why an interface has no card.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{field}: network {network}: {trouble}")]
+#[error("{field}: network {network}: {reason}")]
 pub struct NoCard {
     /// Path of the interface.
     field: String,
     /// Its network.
     network: String,
     /// What is wrong.
-    trouble: Trouble,
+    reason: NoCardReason,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-enum Trouble {
+enum NoCardReason {
     #[error("virt-controller did not name the resource of its devices")]
     Resource,
     #[error("this pod was given no device of {resource}: {variable} is empty or not set")]
@@ -62,12 +62,12 @@ pub fn given(
         let reported = facts.iter().find(|facts| facts.name == *network).map(|facts| &*facts.pci_address);
         let card = function(network, resources, reported.unwrap_or_default(), &environment);
         let card = card.and_then(|address| match taken.insert(address, network.clone()) {
-            Some(other) => Err(Trouble::Twice { address, other }),
+            Some(other) => Err(NoCardReason::Twice { address, other }),
             None => Ok(address),
         });
         match card {
             Ok(address) => cards.push((field, vec![HostSource::Pci(address)])),
-            Err(trouble) => return Err(NoCard { field, network: network.clone(), trouble }),
+            Err(reason) => return Err(NoCard { field, network: network.clone(), reason }),
         }
     }
     Ok(cards)
@@ -78,26 +78,26 @@ fn function(
     resources: &[NetworkResource],
     reported: &str,
     environment: impl Fn(&str) -> Option<String>,
-) -> Result<PciAddress, Trouble> {
-    let named = resources.iter().find(|named| named.network == network).ok_or(Trouble::Resource)?;
+) -> Result<PciAddress, NoCardReason> {
+    let named = resources.iter().find(|named| named.network == network).ok_or(NoCardReason::Resource)?;
     let resource = || named.resource.clone();
     let variable = device_variable(NETWORK_DEVICE_VARIABLE, &named.resource);
     let text = environment(&variable).unwrap_or_default();
     let values = text.split(',').map(str::trim).filter(|value| !value.is_empty());
     let parsed = values.map(|value| {
-        let wrong = |_| Trouble::Value { variable: variable.clone(), value: value.to_owned() };
+        let wrong = |_| NoCardReason::Value { variable: variable.clone(), value: value.to_owned() };
         value.parse::<PciAddress>().map_err(wrong)
     });
     let has = parsed.collect::<Result<Vec<_>, _>>()?;
     if has.is_empty() {
-        return Err(Trouble::Missing { resource: resource(), variable });
+        return Err(NoCardReason::Missing { resource: resource(), variable });
     }
     let given = || has.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     if reported.is_empty() {
-        return Err(Trouble::NotReported { resource: resource(), given: given() });
+        return Err(NoCardReason::NotReported { resource: resource(), given: given() });
     }
     let address = reported.parse().ok().filter(|address| has.contains(address));
-    address.ok_or_else(|| Trouble::Foreign {
+    address.ok_or_else(|| NoCardReason::Foreign {
         resource: resource(),
         address: reported.to_owned(),
         given: given(),

@@ -21,7 +21,7 @@ use crate::disk::claim::{self, Access, ClaimError, Places};
 use crate::disk::late_lock::{self, LateLock};
 use crate::signals::Stops;
 
-/// Offer the disk of a claim to virt-handler, until told to end.
+/// Offer the disk of a claim to virt-handler, until a signal ends it.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
     /// The volume on the claim.
@@ -69,7 +69,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     loop {
         tokio::select! {
             why = stops.next() => {
-                tracing::info!(why, "told to end");
+                tracing::info!(why, "the container is being stopped");
                 return Ok(());
             }
             Some(Call { request, reply, .. }) = called.recv() => {

@@ -170,7 +170,7 @@ pub struct Prepared {
 }
 
 impl Prepared {
-    /// Keeps what a user is to be told about a disk.
+    /// Keeps what the status reports about a disk.
     fn note(&mut self, volume: &str, disk: &claim::Disk, room: &claim::Room) {
         let told = disk.shortage(room).map(|why| format!("volume {volume}: {why}"));
         self.smaller.extend(told.map(|text| DiskTrouble { volume: volume.to_owned(), text }));

@@ -189,7 +189,7 @@ fn a_pause_that_qemu_refuses_is_not_done() {
 
 const UID: &str = "migration-1";
 
-/// A guest that came in post-copy, whose QEMU was told to let it run and waits for memory. Also the unanswered command.
+/// A guest that came in post-copy, whose QEMU was sent `cont` and waits for memory. Also the unanswered command.
 async fn waits_for_memory() -> (Vm, Value) {
     let mut vm = Vm::starting(Some(UID)).await;
     // The start of the session, and the question for the machine type or for post-copy.
@@ -227,7 +227,7 @@ fn a_guest_in_post_copy_whose_qemu_waits_for_memory_is_not_given_up() {
     local(async {
         let (mut vm, command) = waits_for_memory().await;
         assert_eq!(vm.status.borrow().stage, Stage::Starting, "{:?}", vm.status.borrow());
-        // The connection was replaced, and QEMU does what it was told.
+        // The connection was replaced, and QEMU carries out its commands.
         vm.monitor.event("MIGRATION", json!({"status": "postcopy-active"})).await;
         vm.monitor.event("RESUME", json!({})).await;
         vm.monitor.answer(&command).await;

@@ -242,7 +242,7 @@ fn a_guest_counts_on_where_it_goes_and_nowhere_else() {
         let sent = source.reaches(State::Sent).await;
         assert!(!sent.hold && !sent.paused && sent.reason.is_empty(), "{sent:?}");
         target.reaches(State::Received).await;
-        // No guest runs: the target was not told to, and the source never resumes by itself.
+        // No guest runs: the target got no order to run it, and the source never resumes by itself.
         assert_eq!(target.status.borrow().stage, Stage::Starting);
         let mut last = 5;
         while let Ok(count) =

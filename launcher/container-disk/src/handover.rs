@@ -30,7 +30,7 @@ const RETRY: Duration = Duration::from_millis(20);
 /// Why the launcher did not get the message, or its end was not seen.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum HandoverError {
-    #[error("told to end before the launcher listened")]
+    #[error("the container was stopped before the launcher listened")]
     Ended,
     #[error("no launcher listened on {socket} within {} s: {source}", LAUNCHER_DEADLINE.as_secs())]
     Deadline { socket: PathBuf, source: io::Error },

@@ -139,7 +139,7 @@ fn sigterm_ends_it_while_there_is_no_launcher() {
     std::thread::sleep(Duration::from_millis(200));
     kill(Pid::from_raw(child.id().try_into().unwrap()), Signal::SIGTERM).unwrap();
     assert_eq!(ended(&mut child).code(), Some(1));
-    assert!(stderr(&mut child).contains("told to end before the launcher listened"));
+    assert!(stderr(&mut child).contains("the container was stopped before the launcher listened"));
 }
 
 #[test]

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! An image comes from a user, so its header is parsed here, by a process without privileges and with a
-//! bounded parser. QEMU is told the format and never probes it, and an image that names another file is
+//! bounded parser. QEMU gets the format and never probes it, and an image that names another file is
 //! refused. Writes go to an overlay that names no base either; QEMU's command line adds the base.
 
 pub mod block_size;

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use super::control::Control;
 use super::event::{Effect, Event};
-use super::ladder::{kill, leave, moved, quit, undecided};
 use super::moving;
+use super::stop_steps::{kill, leave, moved, quit, undecided};
 use super::times::{CONTINUE, LEAVE, PRESS_AGAIN, REBOOT, RESET, RETRY, RETRY_LONGEST, STEADY};
-use super::vm::{Ladder, Pause, Phase, Reboot, Retry, Rung, Vm, Why};
+use super::vm::{Pause, Phase, Reboot, Retry, StopState, StopStep, Vm, Why};
 use crate::guest_end::{Asked, GuestEnd, guest_end};
 use crate::migration::source::Stage;
 use crate::migration::{Moving, Outcome};
@@ -196,13 +196,13 @@ fn stop(pause: Option<Pause>, vm: &mut Vm, now: Duration, grace: Duration) -> (P
         return (phase, cancel.into_iter().chain(effects).collect());
     }
     let (ends, again) = (now + grace, now + PRESS_AGAIN);
-    let ladder = Ladder { rung: Rung::Powerdown { ends, again }, why: Why::Asked(Asked::WithGrace) };
+    let stop = StopState { step: StopStep::Powerdown { ends, again }, why: Why::Asked(Asked::WithGrace) };
     let end_with_it = reboot.map(|_| Effect::LeaveOnShutdown);
     // A paused guest cannot shut itself down.
     let wake_up = (pause.is_some() || is_back).then_some(Effect::Resume);
     let press = [Effect::Powerdown, Effect::Wake(ends.min(again))];
     let effects = cancel.into_iter().chain(end_with_it).chain(wake_up).chain(press).collect();
-    (Phase::Stopping(ladder), effects)
+    (Phase::Stopping(stop), effects)
 }
 
 /// The next moment at which time alone changes the state.

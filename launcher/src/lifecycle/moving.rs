@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use super::event::{Effect, Event};
-use super::ladder::{kill, quit_moved, quit_undecided, stopping};
 use super::live;
+use super::stop_steps::{kill, quit_moved, quit_undecided, stopping};
 use super::times::CONTINUE;
-use super::vm::{Ladder, Pause, Phase, Vm, Why};
+use super::vm::{Pause, Phase, StopState, Vm, Why};
 use crate::guest_end::GuestEnd;
 use crate::migration::{self, Moving, Outcome, source, target};
 
@@ -167,7 +167,7 @@ fn gone(vm: &Vm, why: &str) -> GuestEnd {
 
 /// The same for a guest that is stopping: it may still be sent, if the stop came too late.
 pub(super) fn while_stopping(
-    ladder: Ladder,
+    stop: StopState,
     vm: &mut Vm,
     now: Duration,
     event: migration::Event,
@@ -177,12 +177,12 @@ pub(super) fn while_stopping(
     let (phase, more) = match outcome {
         Outcome::Left => quit_moved(now),
         // When it runs again, it can react to the power button.
-        Outcome::Back => (Phase::Stopping(ladder), vec![Effect::Resume]),
+        Outcome::Back => (Phase::Stopping(stop), vec![Effect::Resume]),
         Outcome::Lost(why) => {
-            stopping(ladder, now, Event::CannotRun(GuestEnd::failed("MigrationFailed", why)), &vm.seen)
+            stopping(stop, now, Event::CannotRun(GuestEnd::failed("MigrationFailed", why)), &vm.seen)
         }
-        Outcome::Gone(why) => stopping(ladder, now, Event::CannotRun(gone(vm, &why)), &vm.seen),
-        Outcome::None | Outcome::Arrived { .. } | Outcome::Undecided => (Phase::Stopping(ladder), vec![]),
+        Outcome::Gone(why) => stopping(stop, now, Event::CannotRun(gone(vm, &why)), &vm.seen),
+        Outcome::None | Outcome::Arrived { .. } | Outcome::Undecided => (Phase::Stopping(stop), vec![]),
     };
     effects.extend(more);
     (phase, effects)

@@ -423,10 +423,10 @@ proptest! {
                 prop_assert!(effects.is_empty());
             }
             if was_stopping {
-                prop_assert!(matches!(next.phase, Phase::Stopping(_) | Phase::Ended(_)), "back from the ladder");
+                prop_assert!(matches!(next.phase, Phase::Stopping(_) | Phase::Ended(_)), "back from stopping");
             }
             if matches!(next.phase, Phase::Stopping(_)) {
-                prop_assert!(wake.is_some(), "on the ladder without a wake-up");
+                prop_assert!(wake.is_some(), "stopping without a wake-up");
             }
             vm = next;
         }
@@ -437,13 +437,13 @@ proptest! {
             let (mut vm, effects) = step(vm, now, Event::Stop { grace: s(30) });
             let begun = now;
             let mut killed = effects.contains(&Effect::Kill)
-                || matches!(&vm.phase, Phase::Stopping(ladder) if ladder.rung == Rung::Kill);
+                || matches!(&vm.phase, Phase::Stopping(stop) if stop.step == StopStep::Kill);
             for effect in effects {
                 if let Effect::Wake(at) = effect { wake = Some(at); }
             }
             while !killed {
                 let at = wake.take();
-                prop_assert!(at.is_some(), "the ladder stands still");
+                prop_assert!(at.is_some(), "the stop has no wake-up");
                 now = at.unwrap().max(now);
                 prop_assert!(now - begun <= s(30) + LEAVE_ASKED + FORCE * 3, "later than the grace period allows");
                 let (next, effects) = step(vm, now, Event::Tick);

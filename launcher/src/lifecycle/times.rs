@@ -9,7 +9,7 @@ pub const CONTINUE: Duration = Duration::from_secs(60);
 pub const PRESS_AGAIN: Duration = Duration::from_secs(3);
 /// How long QEMU may take to end after a guest has shut down by itself.
 pub const LEAVE: Duration = Duration::from_secs(60);
-/// The same for a guest that was told to shut down, beyond its grace period.
+/// The same for a guest that was asked to shut down, beyond its grace period.
 pub const LEAVE_ASKED: Duration = Duration::from_secs(3);
 /// How long `quit`, and then SIGTERM, may take. Both fit in the ten seconds that the pod has beyond the guest's
 /// grace period.

@@ -14,7 +14,7 @@ const RUNS: u64 = 100_000;
 const LONGEST: u64 = 120;
 /// What leads to post-copy.
 const HAND_OVER: [u64; 12] = [8, 0, 7, 0, 10, 0, 12, 4, 14, 0, 17, 20];
-/// The same; the connection breaks before the target is told to let the guest run, and is missing for longer than `cont`
+/// The same; the connection breaks before the target gets the order to let the guest run, and is missing for longer than `cont`
 /// may take elsewhere.
 const BREAK: [u64; 15] = [8, 0, 7, 0, 10, 0, 12, 4, 14, 0, 16, 0, 4, 17, 20];
 /// What happens in post-copy, half of the time: few runs would get through it otherwise.
@@ -310,5 +310,5 @@ fn exactly_one_side_has_the_guest() {
     assert!(went > RUNS / 100 && stayed > RUNS / 10, "{went} went, {stayed} stayed");
     assert!(fetched > RUNS / 2000, "{fetched} went in post-copy");
     assert!(recovered > RUNS / 2000, "{recovered} went over a new connection");
-    assert!(late > RUNS / 2000, "{late} ran long after they were told to");
+    assert!(late > RUNS / 2000, "{late} ran long after their order to run");
 }

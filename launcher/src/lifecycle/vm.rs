@@ -41,7 +41,7 @@ pub enum Phase {
     /// vCPUs run.
     Running,
     /// It is stopping.
-    Stopping(Ladder),
+    Stopping(StopState),
     /// QEMU has ended, or was never started.
     Ended(GuestEnd),
 }
@@ -95,9 +95,9 @@ pub enum Reboot {
 
 /// The state of a stopping VM.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ladder {
-    /// The current rung.
-    pub rung: Rung,
+pub struct StopState {
+    /// The current step.
+    pub step: StopStep,
     /// The reason.
     pub why: Why,
 }
@@ -115,9 +115,9 @@ pub enum Why {
     Failure(GuestEnd),
 }
 
-/// One rung of the ladder. Its moments say when the next rung follows.
+/// One step of a stop. Its moments say when the next step follows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Rung {
+pub enum StopStep {
     /// The guest was asked by its power button.
     Powerdown {
         /// End of its grace period.
@@ -127,10 +127,10 @@ pub enum Rung {
     },
     /// QEMU said that it is ending.
     Leaving {
-        /// When it is told to end.
+        /// When it is sent SIGTERM.
         ends: Duration,
     },
-    /// QEMU was told to quit.
+    /// QEMU was sent the command `quit`.
     Quit {
         /// When it is sent SIGTERM.
         ends: Duration,
@@ -183,13 +183,13 @@ impl Vm {
     }
 }
 
-impl Rung {
-    /// When the next step on this rung follows, if nothing happens before.
+impl StopStep {
+    /// When something is due in this step, if nothing happens before.
     pub(super) fn wake(self, now: Duration) -> Duration {
         match self {
             Self::Powerdown { ends, again } => ends.min(again),
             Self::Leaving { ends } | Self::Quit { ends } | Self::Terminate { ends } => ends,
-            // No rung follows SIGKILL; the wake-up has no effect.
+            // No step follows SIGKILL; the wake-up has no effect.
             Self::Kill => now + FORCE,
         }
     }

@@ -24,9 +24,9 @@ const LATE: Duration = Duration::from_secs(60);
 /// Interval of looks at QEMU's devices.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Why cards do not go or come.
+/// Why cards could not be removed or plugged in.
 #[derive(Debug, thiserror::Error)]
-pub enum Trouble {
+pub enum HostCardError {
     /// QEMU refuses, or does not answer.
     #[error(transparent)]
     Monitor(#[from] Error),
@@ -35,11 +35,11 @@ pub enum Trouble {
     Kept(String),
 }
 
-/// What became of a card beside its way with the guest.
+/// Why a card does not stay with the guest, or come with it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Fate {
+enum CardState {
     /// The guest is to do without it.
-    Leaves,
+    LeftOut,
     /// QEMU refused it, for this reason.
     Refused(String),
 }
@@ -48,14 +48,14 @@ enum Fate {
 #[derive(Debug, Clone, Default)]
 pub struct HostCards {
     cards: Arc<[HostCard]>,
-    fates: watch::Sender<BTreeMap<String, Fate>>,
+    states: watch::Sender<BTreeMap<String, CardState>>,
 }
 
 impl HostCards {
     /// For these cards, which stay with the guest.
     #[must_use]
     pub fn new(cards: Vec<HostCard>) -> Self {
-        Self { cards: cards.into(), fates: watch::Sender::default() }
+        Self { cards: cards.into(), states: watch::Sender::default() }
     }
 
     /// All cards, also those without which the guest is to do.
@@ -66,37 +66,37 @@ impl HostCards {
 
     /// Has the guest do without a card from now on: it is not plugged in again.
     pub fn leave_out(&self, name: &str) {
-        self.set(name, Some(Fate::Leaves));
+        self.set(name, Some(CardState::LeftOut));
     }
 
     /// Why QEMU refused a card.
     #[must_use]
     pub fn refused(&self, name: &str) -> Option<String> {
-        match self.fates.borrow().get(name)? {
-            Fate::Refused(why) => Some(why.clone()),
-            Fate::Leaves => None,
+        match self.states.borrow().get(name)? {
+            CardState::Refused(why) => Some(why.clone()),
+            CardState::LeftOut => None,
         }
     }
 
-    /// Changes when something becomes of a card.
+    /// Changes when the state of a card does.
     #[must_use]
     pub fn changes(&self) -> watch::Receiver<impl Sized + use<>> {
-        self.fates.subscribe()
+        self.states.subscribe()
     }
 
     fn stays(&self, card: &HostCard) -> bool {
-        self.fates.borrow().get(&card.name) != Some(&Fate::Leaves)
+        self.states.borrow().get(&card.name) != Some(&CardState::LeftOut)
     }
 
-    fn set(&self, name: &str, fate: Option<Fate>) {
-        self.fates.send_if_modified(|fates| {
-            // One that leaves does not come back.
-            if fates.get(name) == fate.as_ref() || fates.get(name) == Some(&Fate::Leaves) {
+    fn set(&self, name: &str, state: Option<CardState>) {
+        self.states.send_if_modified(|states| {
+            // A card that was left out does not come back.
+            if states.get(name) == state.as_ref() || states.get(name) == Some(&CardState::LeftOut) {
                 return false;
             }
-            match fate {
-                Some(fate) => drop(fates.insert(name.to_owned(), fate)),
-                None => drop(fates.remove(name)),
+            match state {
+                Some(state) => drop(states.insert(name.to_owned(), state)),
+                None => drop(states.remove(name)),
             }
             true
         });
@@ -111,7 +111,7 @@ async fn run(qmp: &Qmp, Command { execute, arguments }: &Command) -> Result<(), 
 ///
 /// # Errors
 /// If QEMU refuses, or the guest keeps one of them.
-pub async fn take(qmp: &Qmp, cards: &HostCards) -> Result<(), Trouble> {
+pub async fn take(qmp: &Qmp, cards: &HostCards) -> Result<(), HostCardError> {
     let begun = Instant::now();
     let mut asked = BTreeSet::new();
     while !cards.all().is_empty() {
@@ -123,7 +123,7 @@ pub async fn take(qmp: &Qmp, cards: &HostCards) -> Result<(), Trouble> {
         }
         if begun.elapsed() >= GIVES_BACK {
             let left = left.into_iter().map(|card| card.id.as_str());
-            return Err(Trouble::Kept(left.collect::<Vec<_>>().join(", ")));
+            return Err(HostCardError::Kept(left.collect::<Vec<_>>().join(", ")));
         }
         for card in left {
             if asked.insert(&card.id) {
@@ -141,7 +141,7 @@ pub async fn take(qmp: &Qmp, cards: &HostCards) -> Result<(), Trouble> {
 ///
 /// # Errors
 /// If QEMU does not answer.
-pub async fn give(qmp: &Qmp, cards: &HostCards) -> Result<(), Trouble> {
+pub async fn give(qmp: &Qmp, cards: &HostCards) -> Result<(), HostCardError> {
     let begun = Instant::now();
     let mut given = BTreeSet::new();
     loop {
@@ -163,7 +163,10 @@ pub async fn give(qmp: &Qmp, cards: &HostCards) -> Result<(), Trouble> {
                 Some(why) => tracing::warn!(card = id, why, "the guest does not get a card: QEMU refuses it"),
                 None => tracing::info!(card = id, "the guest gets a card"),
             }
-            cards.set(&card.name, why.map(|why| Fate::Refused(format!("QEMU refuses device_add: {why}"))));
+            cards.set(
+                &card.name,
+                why.map(|why| CardState::Refused(format!("QEMU refuses device_add: {why}"))),
+            );
             unless_refused(answer)?;
         }
         sleep(LOOK).await;

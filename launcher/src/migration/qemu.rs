@@ -165,7 +165,7 @@ pub async fn send_memory(qmp: &Qmp) -> Result<(), NotBegun> {
     Ok(())
 }
 
-/// The connection, as QEMU is told to use it.
+/// The connection, as the argument of QEMU's commands.
 pub(super) fn uri() -> String {
     format!("fd:{CONNECTION}")
 }

@@ -110,7 +110,7 @@ impl Cards {
         let server = spawn_local(async move {
             let tell = |addresses| heard.send_modify(|all| drop(all.insert(of.clone(), addresses)));
             let Err(error) = dhcp::serve(guest, sockets, tell).await;
-            tracing::error!(%error, "the guest is not told its addresses");
+            tracing::error!(%error, "the DHCP server of a network failed: the guest gets no addresses from it");
         });
         if let Some(former) = self.servers.insert(network.to_owned(), server) {
             former.abort();
@@ -280,7 +280,7 @@ impl Cards {
         }
         if let Some(server) = self.servers.remove(&gone.network) {
             server.abort();
-            // Its sockets are closed before the handler is told so.
+            // Its sockets are closed before the handler reads that in the status.
             let _ = server.await;
         }
         self.heard.send_if_modified(|all| all.remove(&gone.network).is_some());

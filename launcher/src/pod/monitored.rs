@@ -48,7 +48,7 @@ impl Leaving {
     pub(super) fn trouble(&self, device: &str) -> Option<String> {
         self.refused.clone().or_else(|| {
             let late = self.since.elapsed() >= TIMEOUT;
-            late.then(|| format!("the guest has not let go of the {device} within {} s", TIMEOUT.as_secs()))
+            late.then(|| format!("the guest has not released the {device} within {} s", TIMEOUT.as_secs()))
         })
     }
 }

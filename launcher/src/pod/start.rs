@@ -20,7 +20,6 @@ use tokio::task::{spawn_blocking, spawn_local};
 use tokio::time::{Instant, timeout_at};
 
 use super::accelerator::{accelerator, host_cpu};
-use super::beside::Beside;
 use super::cards::Cards;
 use super::confine;
 use super::descriptor_store::DescriptorStore;
@@ -31,6 +30,7 @@ use super::refresh;
 use super::report::Circumstances;
 use super::resize;
 use super::shared::Pod;
+use super::side_containers::SideContainers;
 use super::wanted::Wanted;
 use super::written;
 use crate::assembly::{Assembly, FromNode, Installation, Parts, assemble};
@@ -86,13 +86,13 @@ pub async fn prepare(pod: &Pod) -> Result<Prepared, GuestEnd> {
 
     // This comes first: the containers end when these connections are closed, even if the guest is never
     // started.
-    let beside = Beside::connect(pod, &wanted, deadline, &say).await?;
+    let side_containers = SideContainers::connect(pod, &wanted, deadline, &say).await?;
     let disks = container_disks(pod, &wanted, deadline, &say).await?;
     let wanted = complete(pod, wanted_watch, deadline, within, &say).await?;
     let wanted = as_started(&wanted)?;
-    let beside = beside.begin(&wanted, deadline, &say).await?;
+    let side_containers = side_containers.begin(&wanted, deadline, &say).await?;
     let host_cpu = host_cpu(pod, &wanted).await?;
-    put_together(pod, &wanted, disks, beside, host_cpu)
+    put_together(pod, &wanted, disks, side_containers, host_cpu)
 }
 
 async fn container_disks(
@@ -180,10 +180,10 @@ fn put_together(
     pod: &Pod,
     wanted: &Wanted,
     mut disks: BTreeMap<String, ContainerDisk>,
-    beside: Beside,
+    side_containers: SideContainers,
     host_cpu: Option<HostCpu>,
 ) -> Result<Prepared, GuestEnd> {
-    let Beside { directories: filesystems, mut passt } = beside;
+    let SideContainers { directories: filesystems, mut passt } = side_containers;
     let mut descriptors = Descriptors::default();
     let mut connections = Vec::new();
     let mut bases = BTreeMap::new();

@@ -118,7 +118,7 @@ mod tests {
                 assert_eq!(heard, word);
             }
             assert_eq!(slots.open().await.unwrap_err(), "all 4 USB slots of the guest are in use");
-            // If a client leaves, QEMU is told, and the next client gets that slot. The same happens if QEMU
+            // If a client leaves, QEMU is notified, and the next client gets that slot. The same happens if QEMU
             // closes one.
             let (client, mut qemu) = pairs.remove(2);
             drop(client);

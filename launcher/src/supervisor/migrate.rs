@@ -298,7 +298,7 @@ impl IsClosed for Error {
     }
 }
 
-impl IsClosed for host_cards::Trouble {
+impl IsClosed for host_cards::HostCardError {
     fn is_closed(&self) -> bool {
         matches!(self, Self::Monitor(error) if error.is_closed())
     }

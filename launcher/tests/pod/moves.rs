@@ -415,7 +415,7 @@ async fn kept_state_moves(here: &std::path::Path, there: &std::path::Path) {
     let target = Pod::start(&["--state", there.to_str().unwrap()]).await;
     let (mut target_watch, _target_helper) = expects(&target, &object).await;
     travel((&source, &mut watch), (&target, &mut target_watch)).await;
-    // The source still exists, with its TPM, until it is told to end.
+    // The source still exists, with its TPM, until it gets the order to end.
     target_watch.running().await;
     eventually("the variables have come", SOON, || !is_fresh(there)).await;
     assert!(std::fs::metadata(there.join("tpm/tpm2-00.permall")).is_ok());

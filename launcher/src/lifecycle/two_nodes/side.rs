@@ -42,7 +42,7 @@ pub(super) struct Side {
     /// The guest ran when the switch began. QEMU resumes only such a guest by itself.
     pub(super) ran_before: bool,
     pub(super) stream: Stream,
-    /// QEMU was told to let the guest run, and its main loop waits for memory since then.
+    /// QEMU was sent `cont`, and its main loop waits for memory since then.
     pub(super) told_to_run: Option<Duration>,
     /// It has run the guest later than `cont` may take elsewhere.
     pub(super) ran_late: bool,
@@ -134,7 +134,7 @@ impl Side {
         self.inbox.extend([Event::Resumed, Event::Continued]);
     }
 
-    /// The target's QEMU fetches memory again, and answers what it was told.
+    /// The target's QEMU fetches memory again, and answers the commands it was sent.
     pub(super) fn fetches(&mut self) {
         self.stream = Stream::PostCopy;
         self.say(QemuState::PostCopy);

@@ -11,14 +11,14 @@ use crate::guest_end::GuestEnd;
 
 /// All these connections. If the guest is never started, the containers end when the connections are closed.
 #[derive(Debug)]
-pub(super) struct Beside {
+pub(super) struct SideContainers {
     /// Connections to the servers of directories, by the names of their volumes.
     pub directories: Vec<(String, OwnedFd)>,
     /// The connection to passt.
     pub passt: Option<OwnedFd>,
 }
 
-impl Beside {
+impl SideContainers {
     /// Waits for all containers, and connects.
     ///
     /// # Errors

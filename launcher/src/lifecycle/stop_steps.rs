@@ -1,43 +1,43 @@
-//! The way to the end: each rung is a stronger request to end than the one before.
+//! The steps of a stop: each is a stronger request to end than the one before.
 
 use std::time::Duration;
 
 use super::event::{Effect, Event};
 use super::times::{FORCE, FORCE_AT_ONCE, LEAVE_ASKED, PRESS_AGAIN};
-use super::vm::{Ladder, Phase, Rung, Why};
+use super::vm::{Phase, StopState, StopStep, Why};
 use crate::guest_end::{Asked, Exit, GuestEnd, MonitorReports, guest_end};
 
 /// One step of a guest that is stopping.
 pub(super) fn stopping(
-    ladder: Ladder,
+    stop: StopState,
     now: Duration,
     event: Event,
     seen: &MonitorReports,
 ) -> (Phase, Vec<Effect>) {
-    let Ladder { rung, why } = ladder;
-    match (event, rung) {
+    let StopState { step, why } = stop;
+    match (event, step) {
         (Event::Exited(exit), _) => (Phase::Ended(conclude(exit, seen, why)), vec![]),
-        (Event::Stop { grace }, rung) => hurry(Ladder { rung, why }, now, grace),
-        (Event::CannotRun(end) | Event::CannotStart(end), rung) if rung != Rung::Kill => {
+        (Event::Stop { grace }, step) => hurry(StopState { step, why }, now, grace),
+        (Event::CannotRun(end) | Event::CannotStart(end), step) if step != StopStep::Kill => {
             // A guest that is already stopping keeps its reason.
             kill(if why == Why::Itself { Why::Failure(end) } else { why }, now)
         }
-        (Event::Shutdown(_), Rung::Powerdown { ends, .. }) => leave(why, ends.max(now + LEAVE_ASKED)),
-        (Event::Tick, Rung::Powerdown { ends, .. }) if now >= ends => quit_for(why, now, FORCE),
-        (Event::Tick, Rung::Powerdown { ends, again }) if now >= again => {
+        (Event::Shutdown(_), StopStep::Powerdown { ends, .. }) => leave(why, ends.max(now + LEAVE_ASKED)),
+        (Event::Tick, StopStep::Powerdown { ends, .. }) if now >= ends => quit_for(why, now, FORCE),
+        (Event::Tick, StopStep::Powerdown { ends, again }) if now >= again => {
             let again = now + PRESS_AGAIN;
-            let ladder = Ladder { rung: Rung::Powerdown { ends, again }, why };
-            (Phase::Stopping(ladder), vec![Effect::Powerdown, Effect::Wake(ends.min(again))])
+            let stop = StopState { step: StopStep::Powerdown { ends, again }, why };
+            (Phase::Stopping(stop), vec![Effect::Powerdown, Effect::Wake(ends.min(again))])
         }
-        (Event::Tick, Rung::Leaving { ends }) if now >= ends => terminate(why, now, FORCE),
-        (Event::Tick, Rung::Quit { ends }) if now >= ends => {
+        (Event::Tick, StopStep::Leaving { ends }) if now >= ends => terminate(why, now, FORCE),
+        (Event::Tick, StopStep::Quit { ends }) if now >= ends => {
             let wait = if why == Why::Asked(Asked::AtOnce) { FORCE_AT_ONCE } else { FORCE };
             terminate(why, now, wait)
         }
-        (Event::Tick, Rung::Terminate { ends }) if now >= ends => kill(why, now),
-        (Event::Tick, rung) => {
-            let wake = Effect::Wake(rung.wake(now));
-            (Phase::Stopping(Ladder { rung, why }), vec![wake])
+        (Event::Tick, StopStep::Terminate { ends }) if now >= ends => kill(why, now),
+        (Event::Tick, step) => {
+            let wake = Effect::Wake(step.wake(now));
+            (Phase::Stopping(StopState { step, why }), vec![wake])
         }
         // Events that cannot stop the ending.
         (
@@ -55,38 +55,38 @@ pub(super) fn stopping(
             | Event::Migration(_)
             | Event::CannotRun(_)
             | Event::CannotStart(_),
-            rung,
-        ) => (Phase::Stopping(Ladder { rung, why }), vec![]),
+            step,
+        ) => (Phase::Stopping(StopState { step, why }), vec![]),
     }
 }
 
 /// A stop that was requested again, or after the guest had begun to shut down by itself.
-fn hurry(ladder: Ladder, now: Duration, grace: Duration) -> (Phase, Vec<Effect>) {
-    let Ladder { rung, why } = ladder;
-    match rung {
-        Rung::Powerdown { .. } if grace.is_zero() => quit(Asked::AtOnce, now),
-        Rung::Powerdown { ends, again } => {
+fn hurry(stop: StopState, now: Duration, grace: Duration) -> (Phase, Vec<Effect>) {
+    let StopState { step, why } = stop;
+    match step {
+        StopStep::Powerdown { .. } if grace.is_zero() => quit(Asked::AtOnce, now),
+        StopStep::Powerdown { ends, again } => {
             let ends = ends.min(now + grace);
-            let rung = Rung::Powerdown { ends, again };
-            (Phase::Stopping(Ladder { rung, why }), vec![Effect::Wake(ends.min(again))])
+            let step = StopStep::Powerdown { ends, again };
+            (Phase::Stopping(StopState { step, why }), vec![Effect::Wake(ends.min(again))])
         }
-        Rung::Leaving { ends } => leave(why, ends.min(now + grace + LEAVE_ASKED)),
-        Rung::Quit { ends } if grace.is_zero() => {
+        StopStep::Leaving { ends } => leave(why, ends.min(now + grace + LEAVE_ASKED)),
+        StopStep::Quit { ends } if grace.is_zero() => {
             let ends = ends.min(now + FORCE_AT_ONCE);
-            (Phase::Stopping(Ladder { rung: Rung::Quit { ends }, why }), vec![Effect::Wake(ends)])
+            (Phase::Stopping(StopState { step: StopStep::Quit { ends }, why }), vec![Effect::Wake(ends)])
         }
-        Rung::Terminate { ends } if grace.is_zero() => {
+        StopStep::Terminate { ends } if grace.is_zero() => {
             let ends = ends.min(now + FORCE_AT_ONCE);
-            (Phase::Stopping(Ladder { rung: Rung::Terminate { ends }, why }), vec![Effect::Wake(ends)])
+            (Phase::Stopping(StopState { step: StopStep::Terminate { ends }, why }), vec![Effect::Wake(ends)])
         }
-        Rung::Quit { .. } | Rung::Terminate { .. } | Rung::Kill => {
-            (Phase::Stopping(Ladder { rung, why }), vec![])
+        StopStep::Quit { .. } | StopStep::Terminate { .. } | StopStep::Kill => {
+            (Phase::Stopping(StopState { step, why }), vec![])
         }
     }
 }
 
 pub(super) fn leave(why: Why, ends: Duration) -> (Phase, Vec<Effect>) {
-    (Phase::Stopping(Ladder { rung: Rung::Leaving { ends }, why }), vec![Effect::Wake(ends)])
+    (Phase::Stopping(StopState { step: StopStep::Leaving { ends }, why }), vec![Effect::Wake(ends)])
 }
 
 pub(super) fn quit(asked: Asked, now: Duration) -> (Phase, Vec<Effect>) {
@@ -95,18 +95,21 @@ pub(super) fn quit(asked: Asked, now: Duration) -> (Phase, Vec<Effect>) {
 
 fn quit_for(why: Why, now: Duration, wait: Duration) -> (Phase, Vec<Effect>) {
     let ends = now + wait;
-    (Phase::Stopping(Ladder { rung: Rung::Quit { ends }, why }), vec![Effect::Quit, Effect::Wake(ends)])
+    (
+        Phase::Stopping(StopState { step: StopStep::Quit { ends }, why }),
+        vec![Effect::Quit, Effect::Wake(ends)],
+    )
 }
 
 pub(super) fn terminate(why: Why, now: Duration, wait: Duration) -> (Phase, Vec<Effect>) {
     let ends = now + wait;
-    let ladder = Ladder { rung: Rung::Terminate { ends }, why };
-    (Phase::Stopping(ladder), vec![Effect::Terminate, Effect::Wake(ends)])
+    let stop = StopState { step: StopStep::Terminate { ends }, why };
+    (Phase::Stopping(stop), vec![Effect::Terminate, Effect::Wake(ends)])
 }
 
 pub(super) fn kill(why: Why, now: Duration) -> (Phase, Vec<Effect>) {
-    let wake = Effect::Wake(Rung::Kill.wake(now));
-    (Phase::Stopping(Ladder { rung: Rung::Kill, why }), vec![Effect::Kill, wake])
+    let wake = Effect::Wake(StopStep::Kill.wake(now));
+    (Phase::Stopping(StopState { step: StopStep::Kill, why }), vec![Effect::Kill, wake])
 }
 
 /// The end of what is left of a guest that has moved to another node.
