@@ -203,7 +203,7 @@ impl Supervisor {
                 self.unseen_pods.remove(&pod.uid);
                 let uid = pod.uid.clone();
                 if self.pods.insert(uid.clone(), Arc::clone(&pod)).as_deref() != Some(&*pod) {
-                    self.tell(&uid, Some(&pod));
+                    self.update_pod(&uid, Some(&pod));
                 }
             }
             Event::InitDone => {
@@ -221,12 +221,12 @@ impl Supervisor {
 
     fn forget_pod(&mut self, uid: &str) {
         if self.pods.remove(uid).is_some() {
-            self.tell(uid, None);
+            self.update_pod(uid, None);
         }
     }
 
-    /// Tells the VMs that run in a pod about its change.
-    fn tell(&self, uid: &str, pod: Option<&Arc<LauncherPod>>) {
+    /// Passes the change of a pod to the VMs that run in it.
+    fn update_pod(&self, uid: &str, pod: Option<&Arc<LauncherPod>>) {
         for vm in self.vms.values() {
             let of_it = active_pod(&vm.input.borrow().vmi, &self.context.node) == Some(uid);
             if of_it {

@@ -158,7 +158,7 @@ fn overtaken<'a>(launcher: &'a LauncherStatus, uid: &str) -> Option<&'a str> {
     (told.uid != uid && told.state() == Stage::Sent).then_some(told.uid.as_str())
 }
 
-/// The next step for a guest of this node. `gone` is the UID of the migration whose target was told that it
+/// The next step for a guest of this node. `gone` is the UID of the migration whose target got the message that it
 /// has the guest.
 #[must_use]
 pub fn source(
@@ -312,7 +312,7 @@ mod tests {
         let rejoin = Some(Move::Rejoin { uid: "m".to_owned() });
         assert_eq!(step(&recovering(true), Some("m")), rejoin);
         assert_eq!(step(&recovering(false), Some("m")), None);
-        // A target that was not told to let the guest run needs that first.
+        // A target without the order to let the guest run needs that first.
         assert!(matches!(step(&recovering(true), None), Some(Move::Go { .. })));
         // The result comes before everything.
         let failed = vmi("a", json!({"completed": true, "failed": true}));

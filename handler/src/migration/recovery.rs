@@ -6,7 +6,12 @@ use barevirt_protocol::v1::{MigrationState as Stage, MigrationStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 /// Sets the condition for as long as the guest waits for a new connection, and removes it otherwise.
-pub fn tell(conditions: &mut Vec<Condition>, state: &State, told: Option<&MigrationStatus>, now: &Time) {
+pub fn set_condition(
+    conditions: &mut Vec<Condition>,
+    state: &State,
+    told: Option<&MigrationStatus>,
+    now: &Time,
+) {
     let sent = told.filter(|told| told.state() == Stage::Sent);
     let Some(recovery) = sent.and_then(|told| told.recovery.as_ref()) else {
         Condition::remove(conditions, CONDITION_POST_COPY_RECOVERY);
@@ -41,13 +46,13 @@ mod tests {
             ..MigrationStatus::default()
         };
         let mut conditions = Vec::new();
-        tell(&mut conditions, &state, Some(&told(2, Stage::Sent)), &now);
+        set_condition(&mut conditions, &state, Some(&told(2, Stage::Sent)), &now);
         let message = conditions[0].message.as_deref().unwrap();
         assert!(message.contains("node b") && message.ends_with("attempt 2 to connect again"), "{message}");
         let whole = MigrationStatus { recovery: None, ..told(0, Stage::Sent) };
         for last in [Some(&told(2, Stage::Over)), Some(&whole), None] {
             let mut conditions = conditions.clone();
-            tell(&mut conditions, &state, last, &now);
+            set_condition(&mut conditions, &state, last, &now);
             assert!(conditions.is_empty(), "{last:?}");
         }
     }

@@ -40,7 +40,7 @@ pub fn source(
         return;
     }
     let told = plan::reported(launcher, uid);
-    recovery::tell(&mut status.conditions, before, told, now);
+    recovery::set_condition(&mut status.conditions, before, told, now);
     let Some(state) = status.migration_state.as_mut() else { return };
     let Some(told) = told else {
         let as_asked = plan::fails_as_asked(vmi).filter(|_| state.is_prepared());

@@ -20,18 +20,18 @@ pub struct NotAttached {
     interface: String,
 }
 
-/// A card as the status has it, and what the launcher gets to know about it.
-pub type Told = (Interface, v1::Interface);
+/// A card as the status has it, and what the launcher is sent about it.
+pub type ReportedCard = (Interface, v1::Interface);
 
 /// The cards that this pod's guest has or gets, each with its index in the specification. `links` are those of the pod. `here`
 /// is false for a guest that is yet to arrive on this node.
-pub fn cards(vmi: &ValidVmi, links: &[Noted], here: bool) -> Result<Vec<(usize, Told)>, NotAttached> {
+pub fn cards(vmi: &ValidVmi, links: &[Noted], here: bool) -> Result<Vec<(usize, ReportedCard)>, NotAttached> {
     let cards = vmi.interfaces().iter().enumerate().filter(|(_, valid)| valid.interface.sriov.is_some());
-    let told = cards.filter_map(|(index, valid)| {
+    let reported = cards.filter_map(|(index, valid)| {
         let card = card(vmi, valid, links, here).transpose()?;
         Some(card.map(|card| (index, card)))
     });
-    told.collect()
+    reported.collect()
 }
 
 fn card(
@@ -39,7 +39,7 @@ fn card(
     valid: &ValidInterface,
     links: &[Noted],
     here: bool,
-) -> Result<Option<Told>, NotAttached> {
+) -> Result<Option<ReportedCard>, NotAttached> {
     let name = &valid.interface.name;
     let candidates = candidates_of(vmi.vmi(), valid);
     let found = candidates.iter().find_map(|link| links.iter().find(|noted| noted.link == *link));

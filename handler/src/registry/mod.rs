@@ -30,7 +30,7 @@ const ARRIVES: Duration = Duration::from_secs(2);
 #[derive(Clone, Default)]
 pub struct Launchers {
     all: Arc<RwLock<BTreeMap<Key, Found>>>,
-    /// Told of each new guest.
+    /// Notified of each new guest.
     added: Arc<Notify>,
     recorder: Option<Recorder>,
 }
@@ -74,7 +74,7 @@ impl Launchers {
     }
 
     /// Publishes an event about a VMI. A failure is logged, and there is no retry.
-    pub async fn tell(&self, namespace: &str, name: &str, note: Event) {
+    pub async fn publish(&self, namespace: &str, name: &str, note: Event) {
         let (Some(recorder), Some(found)) = (&self.recorder, self.found(namespace, name)) else { return };
         match timeout(EVENT, recorder.publish(&note, &found.reference)).await {
             Ok(Ok(())) => {}

@@ -25,7 +25,7 @@ use tracing::{info, warn};
 
 use super::answer::{self, Body, refuse};
 use super::parts::{REQUEST, failed, has_flag};
-use super::route::{Guest, Kind, Tells};
+use super::route::{AgentQuery, Guest, Kind};
 use crate::launchers::{Launcher, LauncherError};
 use crate::registry::Launchers;
 
@@ -75,7 +75,7 @@ pub(super) async fn control(
         info!(namespace, name, ?control, "control carried out");
     }
     if let Some(event) = event(control, result.as_ref().err()) {
-        launchers.tell(namespace, name, event).await;
+        launchers.publish(namespace, name, event).await;
     }
     match result {
         Ok(()) => done(),
@@ -127,7 +127,7 @@ fn event(control: Control, error: Option<&LauncherError>) -> Option<Event> {
 }
 
 /// Answers with information from the guest agent.
-pub(super) async fn tell(guest: &Guest, tells: Tells, launcher: &Launcher) -> Response<Body> {
+pub(super) async fn answer_query(guest: &Guest, query: AgentQuery, launcher: &Launcher) -> Response<Body> {
     let info = match launcher.guest(CONTROL).await {
         Ok(info) => info,
         Err(error) => return refusal(guest, &error),
@@ -139,18 +139,18 @@ pub(super) async fn tell(guest: &Guest, tells: Tells, launcher: &Launcher) -> Re
             return refuse(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", &message);
         }
     };
-    match tells {
-        Tells::Overview => {
+    match query {
+        AgentQuery::Overview => {
             info.user_list.truncate(IN_OVERVIEW);
             let file_systems = info.fs_info.get_or_insert_with(VirtualMachineInstanceFileSystemInfo::default);
             file_systems.disks.truncate(IN_OVERVIEW);
             object(&info)
         }
-        Tells::Users => object(&VirtualMachineInstanceGuestOsUserList {
+        AgentQuery::Users => object(&VirtualMachineInstanceGuestOsUserList {
             items: info.user_list,
             metadata: Some(Default::default()),
         }),
-        Tells::FileSystems => object(&VirtualMachineInstanceFileSystemList {
+        AgentQuery::FileSystems => object(&VirtualMachineInstanceFileSystemList {
             items: info.fs_info.unwrap_or_default().disks,
             metadata: Some(Default::default()),
         }),

@@ -1,5 +1,5 @@
 //! Which client holds a guest's stream. A stream has one client: a new client displaces the previous one,
-//! which is told the reason.
+//! which is closed with the reason.
 //!
 //! The launcher also allows one client of its serial port and disconnects the previous one. It cannot say
 //! why, so the reason comes from here.

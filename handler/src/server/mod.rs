@@ -113,7 +113,7 @@ async fn serve_guest(
         Kind::Control(control) => {
             return controls::control(request, guest, control, &launcher, launchers).await;
         }
-        Kind::Tells(tells) => return controls::tell(guest, tells, &launcher).await,
+        Kind::Agent(query) => return controls::answer_query(guest, query, &launcher).await,
         Kind::Screenshot => return controls::screenshot(&request, guest, &launcher).await,
         Kind::Qmp => return qmp::call(request, guest, &launcher).await,
         Kind::QmpStream => return qmp::stream(request, guest, &launcher).await,

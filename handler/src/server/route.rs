@@ -21,14 +21,14 @@ pub enum Kind {
     /// A change of the guest's state.
     Control(Control),
     /// Information from its agent.
-    Tells(Tells),
+    Agent(AgentQuery),
     /// A picture of its display.
     Screenshot,
 }
 
 /// The information that a guest's agent provides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Tells {
+pub enum AgentQuery {
     /// An overview of everything.
     Overview,
     /// Users who are logged in.
@@ -54,9 +54,9 @@ impl Kind {
             ["softreboot"] => Self::Control(Control::SoftReboot),
             ["freeze"] => Self::Control(Control::Freeze),
             ["unfreeze"] => Self::Control(Control::Unfreeze),
-            ["guestosinfo"] => Self::Tells(Tells::Overview),
-            ["userlist"] => Self::Tells(Tells::Users),
-            ["filesystemlist"] => Self::Tells(Tells::FileSystems),
+            ["guestosinfo"] => Self::Agent(AgentQuery::Overview),
+            ["userlist"] => Self::Agent(AgentQuery::Users),
+            ["filesystemlist"] => Self::Agent(AgentQuery::FileSystems),
             _ => return None,
         })
     }
@@ -68,7 +68,7 @@ impl Kind {
             | Self::Usb
             | Self::QmpStream
             | Self::Debug
-            | Self::Tells(_)
+            | Self::Agent(_)
             | Self::Screenshot => Method::GET,
             Self::Qmp => Method::POST,
             Self::Control(_) => Method::PUT,
@@ -141,7 +141,7 @@ mod tests {
         let pause = guest(Kind::Control(Control::Pause));
         assert_eq!(Route::parse(&Method::PUT, &format!("{base}/pause")), pause);
         assert_eq!(Route::parse(&Method::GET, &format!("{base}/pause")), Route::WrongMethod);
-        let users = guest(Kind::Tells(Tells::Users));
+        let users = guest(Kind::Agent(AgentQuery::Users));
         assert_eq!(Route::parse(&Method::GET, &format!("{base}/userlist")), users);
         assert_eq!(Route::parse(&Method::GET, &format!("{base}/vnc/screenshot")), guest(Kind::Screenshot));
         assert_eq!(Route::parse(&Method::GET, &format!("{base}/qmp")), Route::WrongMethod);

@@ -278,7 +278,7 @@ async fn console_and_monitor_of_a_guest() {
     };
     timeout(Duration::from_secs(30), async { tokio::join!(send, receive) }).await.unwrap();
     assert!(sent == received);
-    // Another client connects: the first one is told so.
+    // Another client connects: the first one is closed with the reason.
     let request = format!("wss://virt-handler{CONSOLE}").into_client_request().unwrap();
     let (second, _) = tokio_tungstenite::client_async(request, dial().await.unwrap()).await.unwrap();
     socket = to.reunite(from).unwrap();

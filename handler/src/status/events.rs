@@ -130,7 +130,7 @@ fn volumes<'a>(
     })
 }
 
-/// New disks that are smaller than was asked for; told when their guest has started.
+/// New disks that are smaller than was asked for; reported when their guest has started.
 pub fn smaller_disks(
     before: &VirtualMachineInstanceStatus,
     after: &VirtualMachineInstanceStatus,

@@ -32,13 +32,12 @@ pub struct Interface {
 }
 
 /// The interfaces for the status, based on `before`: the interfaces `made`, whose `cards` the launcher knows,
-/// and those that the guest agent has `told` about. The controller's entries for networks without a card
-/// stay.
+/// and those of the guest `agent`. The controller's entries for networks without a card stay.
 pub(super) fn report(
     before: &[NetworkInterfaceStatus],
     made: &[Interface],
     cards: &[Card],
-    told: &[GuestInterface],
+    agent: &[GuestInterface],
 ) -> Vec<NetworkInterfaceStatus> {
     let card = |name: &str| cards.iter().find(|card| card.name == name);
     // A launcher that reports no cards still has those that it started with. One of an earlier version does not report devices
@@ -50,8 +49,8 @@ pub(super) fn report(
     let mut interfaces: Vec<_> =
         made.iter().filter(has).map(|made| (made.is_primary, interface(made, card(&made.name)))).collect();
     let mut guest_only = Vec::new();
-    for told in told {
-        by_agent(&mut interfaces, &mut guest_only, told);
+    for reported in agent {
+        by_agent(&mut interfaces, &mut guest_only, reported);
     }
     let mut interfaces: Vec<_> = interfaces.into_iter().map(|(_, one)| one).collect();
     for seen in before.iter().filter(|seen| has_source(seen, SOURCE_MULTUS)) {
@@ -66,7 +65,7 @@ pub(super) fn report(
 
 fn interface(seen: &Interface, card: Option<&Card>) -> NetworkInterfaceStatus {
     let is_down = card.is_some_and(|card| card.down);
-    // Where nobody has given the guest an address, it has what it told its neighbours. On the pod network that counts for
+    // Where nobody has given the guest an address, it has the address that it announced to its neighbours. On the pod network that counts for
     // nothing: others connect to that address.
     let heard = card.filter(|_| seen.addresses.is_empty() && !seen.is_primary).map(|card| &card.addresses);
     let address = seen.addresses.first().or_else(|| first(heard?));
@@ -113,9 +112,9 @@ fn add_source(one: &mut NetworkInterfaceStatus, source: &str) {
 fn by_agent(
     interfaces: &mut [(bool, NetworkInterfaceStatus)],
     guest_only: &mut Vec<NetworkInterfaceStatus>,
-    told: &GuestInterface,
+    reported: &GuestInterface,
 ) {
-    let GuestInterface { name, mac, addresses } = told;
+    let GuestInterface { name, mac, addresses } = reported;
     let first = first(addresses);
     let ours = |(_, one): &&mut (bool, NetworkInterfaceStatus)| {
         let known = one.mac.as_deref().is_some_and(|known| known.eq_ignore_ascii_case(mac));

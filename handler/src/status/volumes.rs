@@ -46,12 +46,12 @@ fn starts(vmi: &VirtualMachineInstance, disk: &Disk) -> bool {
 }
 
 /// Writes the launcher's report. The launcher does not mention a disk that it does not have. Such a disk is
-/// gone if `told`: if the report is newer than the launcher's current specification.
+/// gone if the report `is_current`: if it is newer than the launcher's current specification.
 pub(super) fn report(
     volumes: &mut [VolumeStatus],
     vmi: &VirtualMachineInstance,
     launcher: &LauncherStatus,
-    told: bool,
+    is_current: bool,
 ) {
     for entry in volumes.iter_mut().filter(|entry| is_offered(entry)) {
         let Some(claim) = claim(entry).map(str::to_owned) else { continue };
@@ -65,7 +65,7 @@ pub(super) fn report(
             }
             // The disk is being plugged in or removed.
             Some(_) => continue,
-            None if told && is_gone(vmi, &entry.name, &claim, launcher) => {
+            None if is_current && is_gone(vmi, &entry.name, &claim, launcher) => {
                 entry.phase = Some(VOLUME_UNMOUNTED.to_owned());
                 entry.target.clear();
                 let text = format!("Volume {} has been unmounted from virt-launcher pod", entry.name);

@@ -2,7 +2,7 @@
 //!
 //! The watch of this node's instances loses an instance when its label changes, and does not deliver its last
 //! state. So the handler asks the API server. Only if the instance itself shows that the guest is on another
-//! node is the launcher told so.
+//! node does the launcher get that message.
 
 use std::time::Duration;
 
@@ -56,7 +56,7 @@ pub(super) async fn release(context: Context, vm: Vm) {
                 return info!(namespace, name, node, "guest is on another node: its launcher here ends");
             }
             Err(error) => {
-                warn!(%error, "launcher was not told that its guest is on another node");
+                warn!(%error, "launcher did not get the message that its guest is on another node");
                 sleep(AGAIN).await;
             }
         }

@@ -1,4 +1,4 @@
-//! What the launcher is told to run while the sockets or the memory of a VMI change. Pure.
+//! What the launcher is sent to run while the sockets or the memory of a VMI change. Pure.
 //!
 //! ```text
 //!   grow:    spec ──> controller resizes the pod ──> condition PodResized ──> launcher

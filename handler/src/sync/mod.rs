@@ -9,9 +9,9 @@ mod kvm;
 pub mod launcher_report;
 pub mod live;
 mod moving;
-mod paces;
 pub mod panics;
 pub mod plan;
+mod rate_limits;
 mod reporting;
 pub mod session;
 #[cfg(test)]
@@ -34,9 +34,9 @@ use tracing::{Instrument, info, info_span, warn};
 
 use self::backoff::Backoff;
 pub use self::moving::Migration;
-use self::paces::Paces;
 use self::panics::Panics;
 use self::plan::{Observed, Step};
+use self::rate_limits::RateLimits;
 use self::session::Session;
 use crate::launchers::Launcher;
 use crate::launchers::pods_dir::PodsDir;
@@ -104,7 +104,7 @@ pub fn start(context: Context, input: Input) -> Vm {
         patched: None,
         steps: Backoff::default(),
         reports: Backoff::default(),
-        paces: Paces::default(),
+        limits: RateLimits::default(),
     };
     tokio::spawn(task.run().instrument(span));
     Vm { input, launcher }
@@ -123,7 +123,7 @@ struct Task {
     /// Backoff of writes to the API server.
     reports: Backoff,
     /// Rate limits for what the launcher can cause.
-    paces: Paces,
+    limits: RateLimits,
 }
 
 /// The result of one observation.
@@ -141,7 +141,7 @@ impl Task {
         loop {
             let now = Instant::now();
             let look = self.observe(now);
-            let pace = self.paces.of(&look.step);
+            let pace = self.limits.of(&look.step);
             let (acts, paced) = (pace.is_some(), pace.and_then(|bucket| bucket.until(now)));
             if !acts && self.steps.failures() > 0 {
                 // The step that failed is no longer needed.
@@ -150,7 +150,7 @@ impl Task {
             }
             // A step that fails, or was done often, waits for its time; the status is reported meanwhile.
             let retry_step = self.steps.until(now).max(paced);
-            let retry_report = self.reports.until(now).max(self.paces.patches.until(now));
+            let retry_report = self.reports.until(now).max(self.limits.patches.until(now));
             let step = match look.step {
                 _ if acts && retry_step.is_some() && look.report => &Step::Report,
                 _ if acts && retry_step.is_some() => &Step::Wait,
@@ -174,7 +174,7 @@ impl Task {
         let reports = step == Step::Report;
         // A failing connection has its backoff; successful ones are counted here.
         if !matches!(step, Step::Connect(_))
-            && let Some(bucket) = self.paces.of(&step)
+            && let Some(bucket) = self.limits.of(&step)
         {
             bucket.take(Instant::now());
         }
@@ -265,7 +265,7 @@ impl Task {
             }
             Step::Connect(container) => {
                 let session = Session::open(&self.context.pods, &container).await?;
-                self.paces.connections.take(Instant::now());
+                self.limits.connections.take(Instant::now());
                 info!(pod = container.pod_uid, pid = session.launcher().peer().pid(), "launcher found");
                 self.published.send_replace(Some(session.launcher().clone()));
                 self.session = Some(session);
@@ -282,7 +282,7 @@ impl Task {
             Step::Sync => {
                 let Some(session) = &mut self.session else { return Ok(()) };
                 session.sync(&live::granted(&vmi), &spec_hash).await?;
-                info!(revision = vmi.metadata.generation, "launcher told what should run");
+                info!(revision = vmi.metadata.generation, "launcher got the specification");
             }
             Step::RealTime { qemu } => {
                 let Some(session) = &mut self.session else { return Ok(()) };
@@ -297,7 +297,7 @@ impl Task {
             Step::Shutdown { grace } => {
                 let Some(session) = &mut self.session else { return Ok(()) };
                 let first = session.shutdown(grace).await?;
-                info!(grace, "launcher told to shut the guest down");
+                info!(grace, "launcher got the order to shut the guest down");
                 if first {
                     self.publish(&vmi, vec![events::shutting_down()]).await;
                 }
@@ -306,7 +306,7 @@ impl Task {
                 let Some(session) = &mut self.session else { return Ok(()) };
                 let arrivals = &self.context.migration.arrivals;
                 session.await_guest(&live::granted(&vmi), &spec_hash, &uid, arrivals).await?;
-                info!(migration = uid, "launcher told that the guest comes from another node");
+                info!(migration = uid, "launcher got the order to receive the guest from another node");
             }
             Step::Claim { uid, source } => self.claim(&vmi, &uid, &source).await?,
             Step::Orphan { uid, source } => self.orphan(&vmi, &uid, &source).await?,

@@ -55,7 +55,7 @@ pub struct Session<'a> {
     pub failed_pings: u64,
     /// UID of the migration whose guest is expected.
     pub awaits: Option<&'a str>,
-    /// UID of the migration whose target was told that it has the guest.
+    /// UID of the migration whose target got the message that it has the guest.
     pub gone: Option<&'a str>,
 }
 
@@ -167,7 +167,7 @@ pub fn plan(observed: Observed<'_>) -> Step {
     if let Some(step) = session.status.and_then(|status| {
         let alive = !session.lost && !matches!(status.phase(), Phase::Succeeded | Phase::Failed);
         migration::plan::source(vmi, observed.node, status, session.gone).filter(|step| {
-            // The target is told even if nothing here can go on.
+            // The target gets the message even if nothing here can go on.
             alive || matches!(step, Move::Go { .. })
         })
     }) {
@@ -261,7 +261,7 @@ fn incoming(observed: &Observed<'_>, uid: &str, source: &str) -> Step {
     if observed.report { Step::Report } else { Step::Wait }
 }
 
-/// The launcher was told to stop, but neither the VMI nor its pod is being deleted: the kubelet ends the pod
+/// The launcher was asked to stop, but neither the VMI nor its pod is being deleted: the kubelet ends the pod
 /// for another reason, such as an eviction or the shutdown of the node. It writes the reason into the pod's
 /// status, from which the controller takes the result. The launcher does not know it.
 fn stopped_by_kubelet(observed: &Observed<'_>, launcher: Option<&LauncherStatus>) -> bool {

@@ -34,7 +34,7 @@ impl Task {
         let api: Api<VirtualMachineInstance> = Api::namespaced(self.context.client.clone(), namespace);
         let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
         let body = Patch::Merge(&patch);
-        self.paces.patches.take(Instant::now());
+        self.limits.patches.take(Instant::now());
         let answer = timeout(API_DEADLINE, api.patch(name, &params, &body)).await;
         let after =
             answer.map_err(|_| TaskError::ApiDeadline)?.map_err(|error| TaskError::Api(Box::new(error)))?;
@@ -58,7 +58,7 @@ impl Task {
     pub(super) async fn publish(&mut self, vmi: &VirtualMachineInstance, events: Vec<Event>) {
         let reference = vmi.object_ref(&());
         for event in events {
-            if !self.paces.events.take(Instant::now()) {
+            if !self.limits.events.take(Instant::now()) {
                 debug!(reason = event.reason, "event dropped: there were too many");
                 continue;
             }

@@ -252,10 +252,10 @@ impl Session {
 
     /// Tells the launcher what to run.
     pub async fn sync(&mut self, vmi: &VirtualMachineInstance, spec_hash: &str) -> Result<(), StepError> {
-        self.tell(vmi, spec_hash, String::new()).await
+        self.send_sync(vmi, spec_hash, String::new()).await
     }
 
-    async fn tell(
+    async fn send_sync(
         &mut self,
         vmi: &VirtualMachineInstance,
         spec_hash: &str,

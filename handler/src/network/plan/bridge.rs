@@ -17,7 +17,7 @@
 //! address, because a router advertisement can name no other ([`routers`](crate::network::routers)).
 //!
 //! A macvlan receives packets for its own MAC address only, and can be given no further one. So as a port it keeps address a,
-//! and the bridge is told to forget that this is the address of its port.
+//! and the handler removes this address of the port from the bridge's table.
 //!
 //! A managed tap works the same way, but no DHCP server answers the guest.
 

@@ -39,7 +39,7 @@ impl Session {
         let source = state.and_then(|state| state.source_node.clone()).unwrap_or_default();
         let settings = state.and_then(|state| state.migration_configuration.as_ref());
         let plain = settings.and_then(|settings| settings.disable_tls).unwrap_or_default();
-        self.tell(vmi, spec_hash, uid.to_owned()).await?;
+        self.send_sync(vmi, spec_hash, uid.to_owned()).await?;
         let arrival = Arrival { source, launcher: self.launcher.clone(), plain, report: self.report.clone() };
         self.awaits = Some((uid.to_owned(), arrivals.await_one(uid.to_owned(), arrival)));
         Ok(())

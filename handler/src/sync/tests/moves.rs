@@ -130,7 +130,7 @@ impl Move {
     }
 }
 
-/// Waits until the target has an address for the guest. Only the target's handler is told of changes.
+/// Waits until the target has an address for the guest. Only the target's handler sees changes.
 async fn until_ready(source: &Node, target: &Node, at_target: &Vm) {
     let ready = async {
         while source.server.read().status.unwrap().migration_state.unwrap().target_node_address.is_none() {

@@ -9,7 +9,7 @@ use super::plan::Step;
 /// Rate limits for actions that a launcher can cause, by its reports or by falling silent. Normal guests stay
 /// far below them. A launcher that an attacker controls can overload neither the API server nor the node.
 #[derive(Debug)]
-pub(super) struct Paces {
+pub(super) struct RateLimits {
     /// Writes of the status.
     pub(super) patches: Bucket,
     /// Events. Further ones are dropped.
@@ -20,7 +20,7 @@ pub(super) struct Paces {
     pub(super) steps: Bucket,
 }
 
-impl Default for Paces {
+impl Default for RateLimits {
     fn default() -> Self {
         Self {
             patches: Bucket::new(30, Duration::from_secs(2)),
@@ -31,7 +31,7 @@ impl Default for Paces {
     }
 }
 
-impl Paces {
+impl RateLimits {
     /// The bucket for a step that acts.
     pub(super) fn of(&mut self, step: &Step) -> Option<&mut Bucket> {
         match step {
