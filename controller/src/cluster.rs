@@ -2,7 +2,7 @@
 //! change.
 //!
 //! There is one watch for each kind. The objects that a change concerns are found by name, in constant time: an instance has
-//! its machine's name, a pod names its instance in an annotation, and [`Kin`] records owners. There may be very many
+//! its machine's name, a pod names its instance in an annotation, and [`Owners`] records owners. There may be very many
 //! machines, instances and pods: they are kept packed.
 
 mod feeds;
@@ -13,10 +13,10 @@ use crate::created_pods::CreatedPods;
 use crate::expectations::Expectations;
 use crate::generations::Generations;
 use crate::inventory::Inventory;
-use crate::kin::Kin;
 use crate::macs::Macs;
 use crate::migrations::Migrations;
 use crate::node::Nodes;
+use crate::ownership::Owners;
 use crate::packed::Packed;
 use crate::pauses::Pauses;
 use crate::senders::Senders;
@@ -101,9 +101,9 @@ pub struct Cluster {
     /// The state of all migrations.
     pub migrations: Migrations,
     /// Instances of replica sets, and instances without a controller.
-    pub instances: Kin,
+    pub instances: Owners,
     /// Machines of pools, and machines without a controller that a pool still holds.
-    pub machines: Kin,
+    pub machines: Owners,
     /// Pools that keep nothing of former generations.
     pub pruned: Generations,
     /// Machines whose DataVolumes are all filled.
@@ -187,8 +187,8 @@ impl Cluster {
             pools,
             vmims,
             migrations: options.inventory.migrations().clone(),
-            instances: Kin::default(),
-            machines: Kin::default(),
+            instances: Owners::default(),
+            machines: Owners::default(),
             pruned: Generations::default(),
             filled: Generations::default(),
             context_ids: ContextIds::default(),

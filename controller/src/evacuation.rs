@@ -10,7 +10,7 @@
 use crate::cluster::Cluster;
 use crate::expectations::{Key, Kind};
 use crate::migrations::row::EVACUATION_ANNOTATION;
-use crate::moves::{self, CRITICAL, MAINTENANCE, MigrationRequest, Mover};
+use crate::moves::{self, CRITICAL, InstanceRef, MAINTENANCE, MigrationRequest};
 use crate::vmi::others::is_moving;
 use crate::vmi::phase;
 use barevirt_api::names::{CONDITION_LIVE_MIGRATABLE, PHASE_RUNNING};
@@ -45,8 +45,8 @@ pub async fn reconcile(cluster: &Cluster, namespace: &str, name: &str) -> Result
         return Ok(Some(INTERVAL));
     }
     let uid = vmi.uid().unwrap_or_default();
-    let mover = Mover { namespace, name, uid: &uid };
-    moves::ask(cluster, mover, &request(&vmi, node)).await?;
+    let instance = InstanceRef { namespace, name, uid: &uid };
+    moves::ask(cluster, instance, &request(&vmi, node)).await?;
     Ok(Some(INTERVAL))
 }
 

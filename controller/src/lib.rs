@@ -39,7 +39,7 @@
 //! - [`cluster`]: the caches, and the objects to reconcile after a change; [`packed`]: how the caches keep objects.
 //! - [`write`] and [`expectations`]: writes that the caches have to show; [`adoption`]: objects that may own others.
 //! - [`migrations`]: running migrations, and which one may start next; [`moves`]: migrations that this program creates.
-//! - [`kin`]: children of sets and pools; [`generations`]: work that is known to be done; [`pauses`]: pods that were made a
+//! - [`ownership`]: children of sets and pools; [`generations`]: work that is known to be done; [`pauses`]: pods that were made a
 //!   moment ago; [`created_pods`]: launcher pods that this process made; [`senders`]: whether claims are sent to other
 //!   namespaces; [`vsock`]: vsock addresses of guests; [`image_volumes`]: whether images can be volumes; [`macs`]: duplicate
 //!   MAC addresses; [`backlog`]: the queues as metrics.
@@ -59,12 +59,12 @@ pub mod expectations;
 pub mod generations;
 pub mod image_volumes;
 pub mod inventory;
-pub mod kin;
 pub mod macs;
 pub mod migration;
 pub mod migrations;
 pub mod moves;
 pub mod node;
+pub mod ownership;
 pub mod packed;
 pub mod pauses;
 pub mod pool;

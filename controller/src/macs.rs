@@ -2,7 +2,7 @@
 //!
 //! Two cards with the same address receive each other's packets. With the masquerade binding the guest is alone on its
 //! network, and clones of a machine may have the same address there; so only bridged cards count, each on its own network. A
-//! duplicate is reported as an event; nothing is refused: see `docs/adr/0016-a-mac-address-twice-is-told.md`.
+//! duplicate is reported as an event; nothing is refused: see `docs/adr/0016-a-duplicate-mac-address-is-reported.md`.
 
 use barevirt_api::identity;
 use barevirt_api::names::is_final_phase;

@@ -37,7 +37,7 @@ const LONGEST_LABEL: usize = 63;
 
 /// An instance that is to migrate.
 #[derive(Clone, Copy, Debug)]
-pub struct Mover<'a> {
+pub struct InstanceRef<'a> {
     /// Its namespace.
     pub namespace: &'a str,
     /// Its name.
@@ -63,27 +63,27 @@ pub struct MigrationRequest<'a> {
 
 /// Builds the migration. `latest` is the UID of the instance's latest migration.
 fn migration(
-    mover: Mover<'_>,
+    instance: InstanceRef<'_>,
     request: &MigrationRequest<'_>,
     latest: &str,
 ) -> VirtualMachineInstanceMigration {
-    let mut labels = BTreeMap::from([(MIGRATION_SELECTOR_LABEL.to_owned(), vmi_id(mover.name))]);
+    let mut labels = BTreeMap::from([(MIGRATION_SELECTOR_LABEL.to_owned(), vmi_id(instance.name))]);
     if request.moves_volumes {
         // The longest names do not fit into a label; KubeVirt uses the UID, too.
-        let owner = if mover.name.len() > LONGEST_LABEL { mover.uid } else { mover.name };
+        let owner = if instance.name.len() > LONGEST_LABEL { instance.uid } else { instance.name };
         labels.insert(VOLUME_UPDATE_MIGRATION_LABEL.to_owned(), owner.to_owned());
     }
     VirtualMachineInstanceMigration {
         metadata: ObjectMeta {
-            name: Some(generated::name(request.beginning, &format!("{}/{latest}", mover.uid))),
-            namespace: Some(mover.namespace.to_owned()),
+            name: Some(generated::name(request.beginning, &format!("{}/{latest}", instance.uid))),
+            namespace: Some(instance.namespace.to_owned()),
             labels: Some(labels),
             annotations: Some([(request.why.0.to_owned(), request.why.1.to_owned())].into()),
             finalizers: Some(vec![MIGRATION_FINALIZER.to_owned()]),
             ..ObjectMeta::default()
         },
         spec: VirtualMachineInstanceMigrationSpec {
-            vmi_name: Some(mover.name.to_owned()),
+            vmi_name: Some(instance.name.to_owned()),
             priority: Some(request.priority.to_owned()),
             ..VirtualMachineInstanceMigrationSpec::default()
         },
@@ -95,12 +95,16 @@ fn migration(
 ///
 /// # Errors
 /// The API server fails to create it; an event of the instance reports that.
-pub async fn ask(cluster: &Cluster, mover: Mover<'_>, request: &MigrationRequest<'_>) -> Result<(), Error> {
-    let Mover { namespace, name, .. } = mover;
+pub async fn ask(
+    cluster: &Cluster,
+    instance: InstanceRef<'_>,
+    request: &MigrationRequest<'_>,
+) -> Result<(), Error> {
+    let InstanceRef { namespace, name, .. } = instance;
     let known = cluster.migrations.of_instance(namespace, name);
     let latest = known.iter().max_by_key(|(name, row)| (row.created, name.clone()));
     let latest = latest.map(|(_, row)| row.uid.as_ref()).unwrap_or_default();
-    let migration = migration(mover, request, latest);
+    let migration = migration(instance, request, latest);
     let own = migration.name_any();
     let api: Api<VirtualMachineInstanceMigration> = Api::namespaced(cluster.client.clone(), namespace);
     let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
@@ -111,7 +115,7 @@ pub async fn ask(cluster: &Cluster, mover: Mover<'_>, request: &MigrationRequest
             write.done(created.metadata.resource_version.as_deref());
             info!(namespace, vmi = name, migration = own, "asked for a migration");
             let message = format!("Created Migration {own}{}", request.purpose);
-            cluster.notes.tell(Note::normal(REASON_SUCCESSFUL_CREATE, message), reference(mover));
+            cluster.notes.tell(Note::normal(REASON_SUCCESSFUL_CREATE, message), reference(instance));
             Ok(())
         }
         Err(Error::Api { source, .. }) if response(&source).is_some_and(|a| a.reason == "AlreadyExists") => {
@@ -120,19 +124,19 @@ pub async fn ask(cluster: &Cluster, mover: Mover<'_>, request: &MigrationRequest
         Err(error) => {
             cluster.migrations.not_asked(namespace, name);
             let message = format!("Error creating a Migration{}: {}", request.purpose, error.message());
-            cluster.notes.tell(Note::warning(REASON_FAILED_CREATE, message), reference(mover));
+            cluster.notes.tell(Note::warning(REASON_FAILED_CREATE, message), reference(instance));
             Err(error)
         }
     }
 }
 
-fn reference(mover: Mover<'_>) -> ObjectReference {
+fn reference(instance: InstanceRef<'_>) -> ObjectReference {
     ObjectReference {
         api_version: Some(VirtualMachineInstance::api_version(&()).into_owned()),
         kind: Some(VirtualMachineInstance::kind(&()).into_owned()),
-        namespace: Some(mover.namespace.to_owned()),
-        name: Some(mover.name.to_owned()),
-        uid: Some(mover.uid.to_owned()),
+        namespace: Some(instance.namespace.to_owned()),
+        name: Some(instance.name.to_owned()),
+        uid: Some(instance.uid.to_owned()),
         ..ObjectReference::default()
     }
 }
@@ -144,7 +148,7 @@ mod tests {
 
     #[test]
     fn a_name_follows_from_the_instance_and_its_latest_migration() {
-        let mover = Mover { namespace: "ns", name: "web", uid: "u1" };
+        let instance = InstanceRef { namespace: "ns", name: "web", uid: "u1" };
         let request = MigrationRequest {
             beginning: "kubevirt-evacuation-",
             why: ("kubevirt.io/evacuationMigration", "node01"),
@@ -152,19 +156,19 @@ mod tests {
             priority: CRITICAL,
             purpose: "",
         };
-        let first = migration(mover, &request, "");
-        assert_eq!(first, migration(mover, &request, ""));
-        assert_ne!(first.metadata.name, migration(mover, &request, "m1").metadata.name);
+        let first = migration(instance, &request, "");
+        assert_eq!(first, migration(instance, &request, ""));
+        assert_ne!(first.metadata.name, migration(instance, &request, "m1").metadata.name);
         let value = serde_json::to_value(&first).unwrap();
         assert!(value["metadata"]["name"].as_str().unwrap().starts_with("kubevirt-evacuation-"));
         assert_eq!(value["metadata"]["annotations"], json!({"kubevirt.io/evacuationMigration": "node01"}));
         assert_eq!(value["metadata"]["labels"], json!({"kubevirt.io/vmi-name": "web"}));
         assert_eq!(value["spec"], json!({"vmiName": "web", "priority": "system-critical"}));
-        let label = |mover| {
-            let moved = migration(mover, &MigrationRequest { moves_volumes: true, ..request }, "");
+        let label = |instance| {
+            let moved = migration(instance, &MigrationRequest { moves_volumes: true, ..request }, "");
             moved.labels().get("kubevirt.io/volume-update-migration").cloned().unwrap()
         };
-        assert_eq!(label(mover), "web");
-        assert_eq!(label(Mover { name: &"a".repeat(64), ..mover }), "u1");
+        assert_eq!(label(instance), "web");
+        assert_eq!(label(InstanceRef { name: &"a".repeat(64), ..instance }), "u1");
     }
 }

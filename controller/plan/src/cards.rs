@@ -57,37 +57,38 @@ fn is_migratable(vmi: &VirtualMachineInstance) -> bool {
     migratable_condition(vmi).is_some_and(Condition::is_true)
 }
 
-/// Whether an SR-IOV card can come to a running guest, or go.
-enum Passage {
-    Open,
+/// Whether an SR-IOV card can be plugged into a running guest, or unplugged.
+enum PlugDecision {
+    Possible,
     /// That is not known yet.
     Unknown,
-    Closed(String),
+    Impossible(String),
 }
 
-/// Whether an SR-IOV card can come: the guest has to move for it.
-fn comes(card: &Interface, vmi: &VirtualMachineInstance) -> Passage {
-    let closed = |why: &str| Passage::Closed(format!("An SR-IOV card comes with a migration, and {why}"));
+/// Whether an SR-IOV card can be plugged in: the guest has to move for it.
+fn plug_decision(card: &Interface, vmi: &VirtualMachineInstance) -> PlugDecision {
+    let impossible =
+        |why: &str| PlugDecision::Impossible(format!("An SR-IOV card comes with a migration, and {why}"));
     if card.pci_address.as_ref().is_some_and(|address| !address.is_empty()) {
-        return closed("takes the first free port: pciAddress is not possible");
+        return impossible("takes the first free port: pciAddress is not possible");
     }
     if let Some(field) = migratable::fixes(vmi, &card.name) {
-        return closed(&format!("{field} keeps cards from being plugged"));
+        return impossible(&format!("{field} keeps cards from being plugged"));
     }
     match migratable_condition(vmi) {
-        None => Passage::Unknown,
-        Some(found) if found.is_true() => Passage::Open,
+        None => PlugDecision::Unknown,
+        Some(found) if found.is_true() => PlugDecision::Possible,
         Some(found) => {
-            closed(&format!("the guest cannot migrate: {}", found.message.as_deref().unwrap_or_default()))
+            impossible(&format!("the guest cannot migrate: {}", found.message.as_deref().unwrap_or_default()))
         }
     }
 }
 
-/// Whether an SR-IOV card can go: it is unplugged in place.
-fn goes(card: &Interface, vmi: &VirtualMachineInstance) -> Passage {
+/// Whether an SR-IOV card can be unplugged: that happens in place.
+fn unplug_decision(card: &Interface, vmi: &VirtualMachineInstance) -> PlugDecision {
     match migratable::fixes(vmi, &card.name) {
-        Some(field) => Passage::Closed(format!("{field} keeps an SR-IOV card from being unplugged")),
-        None => Passage::Open,
+        Some(field) => PlugDecision::Impossible(format!("{field} keeps an SR-IOV card from being unplugged")),
+        None => PlugDecision::Possible,
     }
 }
 
@@ -159,7 +160,7 @@ pub(crate) fn plan(
         let network = network(wanted, &card.name);
         let mut changed = next.clone();
         let interfaces = &mut changed.spec.domain.devices.interfaces;
-        let passage = match interfaces.iter_mut().find(|is| is.name == card.name) {
+        let decision = match interfaces.iter_mut().find(|is| is.name == card.name) {
             // The old card leaves first; the new one is added afterwards.
             Some(is) if networks::is_absent(is) => {
                 waits |= !networks::is_absent(card);
@@ -168,20 +169,20 @@ pub(crate) fn plan(
             Some(is) if networks::state(is) == networks::state(card) => continue,
             Some(is) => {
                 is.state.clone_from(&card.state);
-                if card.sriov.is_some() { goes(card, vmi) } else { Passage::Open }
+                if card.sriov.is_some() { unplug_decision(card, vmi) } else { PlugDecision::Possible }
             }
             None if !validate::can_be_plugged(card, network) => continue,
-            None if is_in_status(vmi, &card.name) => Passage::Unknown,
+            None if is_in_status(vmi, &card.name) => PlugDecision::Unknown,
             None => {
                 interfaces.push(card.clone());
                 changed.spec.networks.extend(network.cloned());
-                if card.sriov.is_some() { comes(card, vmi) } else { Passage::Open }
+                if card.sriov.is_some() { plug_decision(card, vmi) } else { PlugDecision::Possible }
             }
         };
-        match passage {
-            Passage::Open => take(vmi, &mut next, changed, &card.name, gates, &mut refused),
-            Passage::Unknown => waits = true,
-            Passage::Closed(why) => refuse(&mut refused, &card.name, why),
+        match decision {
+            PlugDecision::Possible => take(vmi, &mut next, changed, &card.name, gates, &mut refused),
+            PlugDecision::Unknown => waits = true,
+            PlugDecision::Impossible(why) => refuse(&mut refused, &card.name, why),
         }
     }
     if is_migratable(vmi) {

@@ -100,7 +100,7 @@ pub(crate) fn plan(
                     waits.insert(name.clone());
                 }
             }
-            (None, Some(_)) if is_told(vmi, &name) => {
+            (None, Some(_)) if is_reported(vmi, &name) => {
                 waits.insert(name);
                 continue;
             }
@@ -124,7 +124,7 @@ pub(crate) fn plan(
 }
 
 /// Whether the instance's status lists a volume of that name, which may be one that is leaving.
-fn is_told(vmi: &VirtualMachineInstance, name: &str) -> bool {
+fn is_reported(vmi: &VirtualMachineInstance, name: &str) -> bool {
     let told = vmi.status.iter().flat_map(|status| &status.volume_status);
     told.into_iter().any(|volume| volume.name == name)
 }

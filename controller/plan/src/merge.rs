@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 /// The merge patch that turns `old` into `new`, or none when they are equal.
 ///
-/// Members that are gone become null; lists are replaced whole. A null member of `new` cannot be told from a missing one;
+/// Members that are gone become null; lists are replaced whole. A null member of `new` cannot be distinguished from a missing one;
 /// our types leave such members out.
 pub fn difference(old: &Value, new: &Value) -> Option<Value> {
     if old == new {

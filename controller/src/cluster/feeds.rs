@@ -6,7 +6,7 @@ mod migrations;
 use self::fill::{Change, feed};
 use super::{Cluster, Feeds, Launcher, Pool, Set, Vm, Vmi};
 use crate::expectations::{Key, Kind};
-use crate::kin::{Ownership, Parent};
+use crate::ownership::{Ownership, Parent};
 use crate::pool::is_held;
 use crate::vmi;
 use barevirt_api::names::{APP_FIRST_CONSUMER, APP_HOTPLUG_DISK, APP_LABEL, APP_LAUNCHER, DOMAIN_ANNOTATION};

@@ -18,7 +18,7 @@ use super::status::{
 use super::target::{is_ready, started};
 use crate::migrations::row::{Phase, Priority};
 use crate::node::NodeState;
-use crate::vmi::{Again, Brought, InstanceEnd, is_settled, runs, unschedulable};
+use crate::vmi::{InstanceEnd, TargetDisks, TargetPod, is_settled, runs, unschedulable};
 use barevirt_api::migratable::REASON_DISKS;
 use barevirt_api::names::{
     CONDITION_HOT_MEMORY_CHANGE, CONDITION_HOT_VCPU_CHANGE, CONDITION_LIVE_MIGRATABLE, CREATED_BY_LABEL,
@@ -190,20 +190,20 @@ pub(super) fn plan(observed: &Observed, vmi: &VirtualMachineInstance, reached: P
     if !left.is_zero() && networks::are_on_their_way(vmi) {
         return Plan::default().again_in(left);
     }
-    match &observed.brought {
-        Brought::Ready(uids) => hand_over(observed, vmi, pod, effective, uids),
+    match &observed.target_disks {
+        TargetDisks::Ready(uids) => hand_over(observed, vmi, pod, effective, uids),
         // Another instance gives way once it has looked; one that gives way itself does not wait for that.
-        Brought::Withheld(_) if gives_way(vmi).is_none() && age(started(pod), observed) < WITHHELD => {
+        TargetDisks::Withheld(_) if gives_way(vmi).is_none() && age(started(pod), observed) < WITHHELD => {
             await_disks(observed, vmi, pod, reached, &[], FILLS)
         }
-        Brought::Failed(why) | Brought::Withheld(why) => {
+        TargetDisks::Failed(why) | TargetDisks::Withheld(why) => {
             let message =
                 format!("Migration failed because its volumes cannot be brought to the target: {why}");
             fail(observed, delete(observed, pod), message)
         }
-        Brought::Unsettled => await_disks(observed, vmi, pod, reached, &[], BRINGS),
-        Brought::BeingFilled => await_disks(observed, vmi, pod, reached, &[], FILLS),
-        Brought::Waits(make) => await_disks(observed, vmi, pod, reached, make, BRINGS),
+        TargetDisks::Unsettled => await_disks(observed, vmi, pod, reached, &[], BRINGS),
+        TargetDisks::BeingFilled => await_disks(observed, vmi, pod, reached, &[], FILLS),
+        TargetDisks::Waits(make) => await_disks(observed, vmi, pod, reached, make, BRINGS),
     }
 }
 
@@ -291,7 +291,7 @@ fn without_pod(observed: &Observed, vmi: &VirtualMachineInstance, reached: Phase
         None => {}
     }
     match &observed.turn {
-        Turn::Now(Again::Pod(pod, claim), chosen) => {
+        Turn::Now(TargetPod::Pod(pod, claim), chosen) => {
             record(&mut status, chosen);
             let note = Note::normal(
                 REASON_SUCCESSFUL_CREATE,
@@ -301,8 +301,8 @@ fn without_pod(observed: &Observed, vmi: &VirtualMachineInstance, reached: Phase
             let plan = Plan::default().act_if(write(observed, &status)).act_if(claim);
             plan.act(Action::Create(pod.clone())).tell(note)
         }
-        Turn::Now(Again::Waits(_), _) => Plan::default().act_if(write(observed, &status)).again_in(WAITS),
-        Turn::Now(Again::Invalid(message), _) => {
+        Turn::Now(TargetPod::Waits(_), _) => Plan::default().act_if(write(observed, &status)).again_in(WAITS),
+        Turn::Now(TargetPod::Invalid(message), _) => {
             let message = format!("failed to render launch manifest: {message}");
             fail(observed, Plan::default().tell_vmi(Note::warning(REASON_FAILED_CREATE, &message)), message)
         }

@@ -3,13 +3,13 @@
 use super::begin;
 use super::course;
 use super::observed::{Observed, Turn};
-use super::plan::{Standing, standing};
+use super::plan::{Relation, relation};
 use super::settings;
 use crate::cluster::Cluster;
 use crate::expectations::{Key, Kind};
 use crate::migrations::Matter;
 use crate::migrations::row::{Phase, Row};
-use crate::vmi::{Brought, again, brought, runs, unschedulable};
+use crate::vmi::{TargetDisks, build_target_pod, runs, target_disks, unschedulable};
 use barevirt_api::names::{CPU_FEATURE_LABEL, CPU_MODEL_MIGRATION_LABEL, MIGRATION_FINALIZER as FINALIZER};
 use barevirt_api::v1::{VirtualMachineInstance, VirtualMachineInstanceMigration};
 use barevirt_component::request::{Error, call_opt};
@@ -52,7 +52,7 @@ pub(super) async fn observe(
         turn: Turn::NotAsked,
         unfit: None,
         effective: None,
-        brought: Brought::default(),
+        target_disks: TargetDisks::default(),
         phase_due: Duration::ZERO,
         surplus: vec![],
         now: Timestamp::now(),
@@ -77,8 +77,8 @@ pub(super) async fn observe(
         observed.target_node = node.map(|node| cluster.nodes.state(node, instant));
     }
     let (Some(vmi), Some(reached)) = (observed.vmi.clone(), reached) else { return Ok(Some(observed)) };
-    match standing(&vmi, &observed.migration) {
-        Standing::Apart => {
+    match relation(&vmi, &observed.migration) {
+        Relation::NotHandedOver => {
             observed.has_rival = has_rival(cluster, &namespace, &vmi_name, &name);
             let seconds = observed.now.as_second();
             observed.back_off = cluster.migrations.back_off(&namespace, &name, seconds);
@@ -96,14 +96,14 @@ pub(super) async fn observe(
                     // An earlier version made the pod.
                     None => settings::choose(&cluster.client, &cluster.migration_settings(), &vmi).await?,
                 });
-                observed.brought = brought(cluster, &vmi, pod).await?;
+                observed.target_disks = target_disks(cluster, &vmi, pod).await?;
             }
         }
-        Standing::Handed => {
+        Relation::HandedOver => {
             let matter = Matter::Phase(course::reported_phase(&vmi));
             observed.phase_due = cluster.migrations.noticed(&uid, matter, instant);
         }
-        Standing::Moved | Standing::Stayed => {}
+        Relation::Moved | Relation::Stayed => {}
     }
     Ok(Some(observed))
 }
@@ -119,7 +119,7 @@ async fn instance(
     let cached = cluster.vmis.get(&ObjectRef::new(name).within(&namespace));
     let cached = cached.and_then(|vmi| vmi.unpack().ok());
     let is_as_expected = |vmi: &VirtualMachineInstance| {
-        reached < Some(Phase::PreparingTarget) || standing(vmi, migration) != Standing::Apart
+        reached < Some(Phase::PreparingTarget) || relation(vmi, migration) != Relation::NotHandedOver
     };
     if cached.as_ref().is_some_and(is_as_expected) || reached.is_none_or(Phase::is_final) || name.is_empty() {
         return Ok(cached);
@@ -192,7 +192,7 @@ async fn turn(cluster: &Cluster, observed: &Observed, vmi: &VirtualMachineInstan
     let post_copy = chosen.configuration.allow_post_copy == Some(true);
     let source = &source;
     let target = Target { migration, source, node_labels: &labels, kernel, same_selinux_level, post_copy };
-    Ok(Turn::Now(again(cluster, vmi, target).await?, Box::new(chosen)))
+    Ok(Turn::Now(build_target_pod(cluster, vmi, target).await?, Box::new(chosen)))
 }
 
 /// The labels of the source's processor that the pod asks for, where no other node has them.

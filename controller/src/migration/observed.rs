@@ -1,7 +1,7 @@
 //! The observation of a migration: everything that its plan depends on.
 
 use crate::node::NodeState;
-use crate::vmi::{Again, Brought};
+use crate::vmi::{TargetDisks, TargetPod};
 use barevirt_api::v1::{VirtualMachineInstance, VirtualMachineInstanceMigration};
 use barevirt_plan::migration::Effective;
 use k8s_openapi::api::core::v1::Pod;
@@ -17,7 +17,7 @@ pub(super) enum Turn {
     /// Other migrations come first.
     Waits,
     /// It may make this pod, with these settings.
-    Now(Again, Box<Effective>),
+    Now(TargetPod, Box<Effective>),
 }
 
 /// Everything that a plan depends on.
@@ -44,7 +44,7 @@ pub(super) struct Observed {
     /// Its settings, once its target pod runs.
     pub(super) effective: Option<Effective>,
     /// The state of hot-plugged disks on the target pod's node.
-    pub(super) brought: Brought,
+    pub(super) target_disks: TargetDisks,
     /// For how long its next phase has been due.
     pub(super) phase_due: Duration,
     /// Surplus former migrations of the instance, names and UIDs.

@@ -20,11 +20,11 @@ use serde_json::{Value, json};
 
 /// The relation of the instance to a migration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Standing {
+pub(super) enum Relation {
     /// It was not handed over to the migration.
-    Apart,
+    NotHandedOver,
     /// It was handed over, and the handlers act.
-    Handed,
+    HandedOver,
     /// It has moved.
     Moved,
     /// It has not moved and stays where it was.
@@ -32,15 +32,15 @@ pub(super) enum Standing {
 }
 
 /// Read from the instance's record.
-pub(super) fn standing(
+pub(super) fn relation(
     vmi: &VirtualMachineInstance,
     migration: &VirtualMachineInstanceMigration,
-) -> Standing {
+) -> Relation {
     match state(vmi).filter(|state| state.migration_uid == migration.metadata.uid) {
-        None => Standing::Apart,
-        Some(state) if !is_over(state) => Standing::Handed,
-        Some(state) if state.failed == Some(true) => Standing::Stayed,
-        Some(_) => Standing::Moved,
+        None => Relation::NotHandedOver,
+        Some(state) if !is_over(state) => Relation::HandedOver,
+        Some(state) if state.failed == Some(true) => Relation::Stayed,
+        Some(_) => Relation::Moved,
     }
 }
 
@@ -59,8 +59,8 @@ pub(super) fn plan(observed: &Observed) -> Plan {
         let plan = begin::without_target(observed);
         return fail(observed, plan, "Migration failed because vmi does not exist.");
     };
-    match standing(vmi, migration) {
-        Standing::Moved => {
+    match relation(vmi, migration) {
+        Relation::Moved => {
             let mut status = of(observed);
             enter(&mut status, Phase::Succeeded, observed.now);
             copy(observed, &mut status);
@@ -68,13 +68,13 @@ pub(super) fn plan(observed: &Observed) -> Plan {
             let settle = kept::moved(vmi).map(Action::SettleState);
             Plan::default().act_if(settle).act_if(write(observed, &status)).tell(note)
         }
-        Standing::Stayed => fail(observed, Plan::default(), "source node reported migration failed"),
+        Relation::Stayed => fail(observed, Plan::default(), "source node reported migration failed"),
         // Both pods end with the instance, whose end decides.
-        Standing::Handed if is_final_phase(phase(vmi)) => {
+        Relation::HandedOver if is_final_phase(phase(vmi)) => {
             fail(observed, Plan::default(), "Migration failed vmi shutdown during migration.")
         }
-        Standing::Handed => course::plan(observed, vmi, reached),
-        Standing::Apart if reached >= Phase::PreparingTarget => {
+        Relation::HandedOver => course::plan(observed, vmi, reached),
+        Relation::NotHandedOver if reached >= Phase::PreparingTarget => {
             let message = match state(vmi) {
                 None => "VMI's migration state was cleared during the active migration.",
                 Some(_) => {
@@ -83,7 +83,7 @@ pub(super) fn plan(observed: &Observed) -> Plan {
             };
             fail(observed, begin::without_target(observed), message)
         }
-        Standing::Apart => begin::plan(observed, vmi, reached),
+        Relation::NotHandedOver => begin::plan(observed, vmi, reached),
     }
 }
 

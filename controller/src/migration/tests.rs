@@ -9,7 +9,7 @@ use super::action::{About, Action, Plan};
 use super::observed::{Observed, Turn};
 use super::plan::plan;
 use crate::node::NodeState;
-use crate::vmi::{Again, Brought};
+use crate::vmi::{TargetDisks, TargetPod};
 use barevirt_api::names::{CREATED_BY_LABEL, MIGRATION_FINALIZER as FINALIZER, MIGRATION_JOB_LABEL};
 use barevirt_api::v1::{VirtualMachineInstance, VirtualMachineInstanceMigration};
 use barevirt_plan::migration::{Effective, effective};
@@ -102,19 +102,19 @@ fn observed(
         back_off: Duration::ZERO,
         turn: Turn::NotAsked,
         unfit: None,
-        brought: Brought::default(),
+        target_disks: TargetDisks::default(),
         phase_due: Duration::from_secs(9),
         surplus: vec![],
         now: at(NOW),
     }
 }
 
-fn now(again: Again) -> Turn {
-    Turn::Now(again, Box::new(settings()))
+fn now(target_pod: TargetPod) -> Turn {
+    Turn::Now(target_pod, Box::new(settings()))
 }
 
 fn its_turn(mut observed: Observed) -> Observed {
-    observed.turn = now(Again::Pod(Box::new(target(Value::Null)), None));
+    observed.turn = now(TargetPod::Pod(Box::new(target(Value::Null)), None));
     observed
 }
 
@@ -222,7 +222,7 @@ fn an_impossible_migration_fails_with_the_reason() {
         "reason": "HostDeviceNotLiveMigratable", "message": "no"}]}});
     let stuck = observed(migration(in_phase("Pending")), Some(vmi(movable)), None);
     let mut invalid = observed(migration(in_phase("Pending")), Some(vmi(json!({}))), None);
-    invalid.turn = now(Again::Invalid("no".to_owned()));
+    invalid.turn = now(TargetPod::Invalid("no".to_owned()));
     for (observed, why) in [
         (rival, "another migration job is in progress"),
         (stuck, "Cannot migrate VMI, Reason: HostDeviceNotLiveMigratable, Message: no"),

@@ -7,8 +7,8 @@ use super::status::{self, Failure};
 use super::{keep, revision, state};
 use crate::cluster::Cluster;
 use crate::expectations::{Key, Kind};
-use crate::kin;
 use crate::merge;
+use crate::ownership;
 use crate::write::FIELD_MANAGER;
 use crate::write::{self, Kept};
 use barevirt_api::names::{
@@ -214,7 +214,7 @@ async fn create(cluster: &Cluster, pool: &VirtualMachinePool, vm: &VirtualMachin
             // The observation was old; the next look counts the machine, or takes another number.
             let existing = call("get", subject, vms.get_metadata(&name)).await?;
             write.done(existing.metadata.resource_version.as_deref());
-            if let Some(owner) = kin::controller(existing.meta())
+            if let Some(owner) = ownership::controller(existing.meta())
                 .filter(|owner| Some(&owner.uid) != pool.metadata.uid.as_ref())
             {
                 info!(namespace, pool = pool.name_any(), vm = name, owner = owner.name, "the name is taken");

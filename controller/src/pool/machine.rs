@@ -2,7 +2,7 @@
 
 use super::generation;
 use super::state::Kept;
-use crate::{kin, merge};
+use crate::{merge, ownership};
 use barevirt_api::names::{POOL_FINALIZER, POOL_REVISION_LABEL};
 use barevirt_api::pool::{VirtualMachinePool, VirtualMachinePoolSpec, VirtualMachineTemplateSpec};
 use barevirt_api::v1::{VirtualMachine, VirtualMachineSpec, Volume};
@@ -32,7 +32,7 @@ pub(super) fn new(pool: &VirtualMachinePool, index: u32) -> VirtualMachine {
             namespace: pool.namespace(),
             labels: Some(labels),
             annotations: template.annotations,
-            owner_references: Some(vec![kin::owner(pool)]),
+            owner_references: Some(vec![ownership::owner(pool)]),
             finalizers: (Kept::of(pool) == Kept::All).then(|| vec![POOL_FINALIZER.to_owned()]),
             ..ObjectMeta::default()
         },

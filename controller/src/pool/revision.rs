@@ -4,7 +4,7 @@ use super::generation::{Older, name, of};
 use super::observed::Observed;
 use super::subject::subject as pool_subject;
 use crate::cluster::Cluster;
-use crate::kin;
+use crate::ownership;
 use crate::write::FIELD_MANAGER;
 use barevirt_api::names::{REVISION_OF_LABEL, vmi_id};
 use barevirt_api::pool::VirtualMachinePool;
@@ -38,7 +38,7 @@ fn subject(pool: &VirtualMachinePool, name: &str) -> String {
 }
 
 fn is_ours(pool: &VirtualMachinePool, revision: &ObjectMeta) -> bool {
-    kin::is_controlled_by(revision, pool.meta())
+    ownership::is_controlled_by(revision, pool.meta())
 }
 
 /// Reads older generations.
@@ -70,7 +70,7 @@ pub(super) async fn keep(cluster: &Cluster, pool: &VirtualMachinePool) -> Result
             name: Some(name.clone()),
             namespace: pool.namespace(),
             labels: Some([(REVISION_OF_LABEL.to_owned(), vmi_id(&pool.name_any()))].into()),
-            owner_references: Some(vec![kin::owner(pool)]),
+            owner_references: Some(vec![ownership::owner(pool)]),
             ..ObjectMeta::default()
         },
         // Our types always have a JSON form: their maps have only string keys.
@@ -87,7 +87,7 @@ pub(super) async fn keep(cluster: &Cluster, pool: &VirtualMachinePool) -> Result
             let existing = call("get", || subject(pool, &name), revisions.get_metadata(&name)).await?;
             if !is_ours(pool, existing.meta()) {
                 // Usually it belongs to a deleted pool of the same name, and will be deleted with it.
-                let owner = kin::controller(existing.meta());
+                let owner = ownership::controller(existing.meta());
                 let owner = owner.map_or("nobody".to_owned(), |o| format!("another {} {}", o.kind, o.name));
                 return Err(Error::Foreign { subject: subject(pool, &name), owner });
             }

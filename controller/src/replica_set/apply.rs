@@ -6,8 +6,8 @@ use super::subject;
 use crate::adoption::may_adopt;
 use crate::cluster::Cluster;
 use crate::expectations::{Key, Kind};
-use crate::kin;
 use crate::merge;
+use crate::ownership;
 use crate::write;
 use crate::write::FIELD_MANAGER;
 use barevirt_api::names::{
@@ -176,7 +176,7 @@ async fn adopt(
         return Ok(());
     }
     let mut owners = member.owners.clone();
-    owners.push(kin::owner(set));
+    owners.push(ownership::owner(set));
     patch_owners(cluster, set, member, json!(owners)).await?;
     info!(namespace = set.namespace(), set = set.name_any(), vmi = member.name, "adopted an instance");
     Ok(())

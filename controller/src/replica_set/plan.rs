@@ -1,7 +1,7 @@
 //! Plans a replica set. Pure: the same observation gives the same plan.
 
 use crate::generated;
-use crate::kin;
+use crate::ownership;
 use barevirt_api::names::{CONDITION_READY, is_final_phase};
 use barevirt_api::v1::{Condition, VirtualMachineInstance, VirtualMachineInstanceReplicaSet};
 use barevirt_api::validate::kinds::selector;
@@ -211,7 +211,7 @@ fn instance(observed: &Observed, name: String) -> VirtualMachineInstance {
             namespace: set.namespace(),
             labels: template.labels,
             annotations: template.annotations,
-            owner_references: Some(vec![kin::owner(set)]),
+            owner_references: Some(vec![ownership::owner(set)]),
             ..ObjectMeta::default()
         },
         spec: set.spec.template.spec.clone(),
@@ -221,5 +221,5 @@ fn instance(observed: &Observed, name: String) -> VirtualMachineInstance {
 
 /// Whether the set is the controller in an object's metadata.
 pub(super) fn owns(set: &VirtualMachineInstanceReplicaSet, metadata: &ObjectMeta) -> bool {
-    kin::is_controlled_by(metadata, set.meta())
+    ownership::is_controlled_by(metadata, set.meta())
 }

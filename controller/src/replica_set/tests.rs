@@ -275,7 +275,7 @@ mod world {
                     }
                     Action::Adopt(member) => {
                         if let Some(index) = self.find(&member) {
-                            let owner = crate::kin::owner(&self.set);
+                            let owner = crate::ownership::owner(&self.set);
                             self.touch(index, |vmi| vmi.metadata.owner_references = Some(vec![owner]));
                         }
                     }

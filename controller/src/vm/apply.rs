@@ -7,8 +7,8 @@ use super::{data_volumes, instancetype, revision, volumes};
 use crate::adoption::may_adopt;
 use crate::cluster::Cluster;
 use crate::expectations::{Key, Kind};
-use crate::kin;
 use crate::merge;
+use crate::ownership;
 use crate::vmi::InstanceEnd;
 use crate::write;
 use crate::write::FIELD_MANAGER;
@@ -108,7 +108,7 @@ pub(super) async fn apply(
             Ok(Ok(None)) => (Outcome::Held, Some(HELD)),
             Err(error) if error.category() == Category::Refused => {
                 let message = format!("Error creating virtual machine instance: {}", error.message());
-                tell_once(cluster, vm, Note::warning(REASON_FAILED_CREATE, &message), &message);
+                report_once(cluster, vm, Note::warning(REASON_FAILED_CREATE, &message), &message);
                 failure = Some(error);
                 (Outcome::Failed { reason: REASON_FAILED_CREATE, message }, None)
             }
@@ -123,7 +123,7 @@ pub(super) async fn apply(
             Err(error) if error.category() == Category::Refused => {
                 let message =
                     format!("Error deleting virtual machine instance {}: {}", vm.name_any(), error.message());
-                tell_once(cluster, vm, Note::warning(REASON_FAILED_DELETE, &message), &message);
+                report_once(cluster, vm, Note::warning(REASON_FAILED_DELETE, &message), &message);
                 failure = Some(error);
                 (Outcome::Failed { reason: REASON_FAILED_DELETE, message }, None)
             }
@@ -142,7 +142,7 @@ pub(super) async fn apply(
 }
 
 /// Emits an event, unless the Failure condition already has that message: retries are not reported again.
-fn tell_once(cluster: &Cluster, vm: &VirtualMachine, note: Note, message: &str) {
+fn report_once(cluster: &Cluster, vm: &VirtualMachine, note: Note, message: &str) {
     let known = vm.status.as_ref().and_then(|status| {
         barevirt_api::v1::Condition::find(&status.conditions, barevirt_api::names::CONDITION_FAILURE)
     });
@@ -193,7 +193,7 @@ fn refused(
     refusal: instancetype::Refusal,
 ) -> (Outcome, Option<Duration>) {
     let instancetype::Refusal { reason, message } = refusal;
-    tell_once(cluster, vm, Note::warning(reason, &message), &message);
+    report_once(cluster, vm, Note::warning(reason, &message), &message);
     (Outcome::Failed { reason, message }, Some(MISSING))
 }
 
@@ -205,7 +205,7 @@ fn unprovided(
 ) -> (Outcome, Option<Duration>) {
     let data_volumes::Refusal { note, message } = refusal;
     if let Some(note) = note {
-        tell_once(cluster, vm, note, &message);
+        report_once(cluster, vm, note, &message);
     }
     (Outcome::Failed { reason: REASON_FAILED_CREATE, message }, Some(MISSING))
 }
@@ -247,7 +247,7 @@ async fn start(
         Ok(created) => created,
         Err(Error::Api { source, .. }) if response(&source).is_some_and(|a| a.reason == "AlreadyExists") => {
             let existing = call("get", vmi_subject, vmis.get(&name)).await?;
-            return match kin::controller(existing.meta()) {
+            return match ownership::controller(existing.meta()) {
                 Some(owner) if Some(&owner.uid) == vm.metadata.uid.as_ref() => Ok(Some(existing)),
                 Some(owner) => Err(Error::Foreign {
                     subject: vmi_subject(),
@@ -277,7 +277,7 @@ async fn stop(
     let vmi_subject = || format!("virtual machine instance {namespace}/{name}");
     // An instance that was just orphaned must live: read from the API server, and deleted at exactly that version.
     let Some(mut fresh) = call_opt("get", vmi_subject, vmis.get(&name)).await? else { return Ok(None) };
-    if !kin::is_controlled_by(fresh.meta(), vm.meta()) || fresh.metadata.uid.as_deref() != Some(uid) {
+    if !ownership::is_controlled_by(fresh.meta(), vm.meta()) || fresh.metadata.uid.as_deref() != Some(uid) {
         return Ok(None);
     }
     let params = DeleteParams {
@@ -305,7 +305,7 @@ async fn adopt(cluster: &Cluster, observed: &Observed) -> Result<Option<Duration
         return Ok(Some(STALE));
     }
     let mut owners = vmi.owner_references().to_vec();
-    owners.push(kin::owner(vm));
+    owners.push(ownership::owner(vm));
     let body = json!({"metadata": {
         "resourceVersion": vmi.metadata.resource_version, "uid": vmi.metadata.uid, "ownerReferences": owners
     }});

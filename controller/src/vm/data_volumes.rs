@@ -6,7 +6,7 @@
 use super::subject::subject;
 use crate::adoption::may_adopt;
 use crate::cluster::Cluster;
-use crate::kin;
+use crate::ownership;
 use crate::vmi::phase;
 use crate::write::FIELD_MANAGER;
 use barevirt_api::cdi::{self, DataVolumeSpec};
@@ -147,7 +147,7 @@ async fn make(
             cluster.notes.tell(Note::normal(REASON_SUCCESSFUL_DATA_VOLUME_CREATE, text), vm.object_ref(&()));
             info!(namespace, vm = vm.name_any(), data_volume = name, "made a data volume");
             if let Some(origin) = &origin {
-                tell_of_missing_origin(cluster, vm, name, origin).await?;
+                report_missing_origin(cluster, vm, name, origin).await?;
             }
             Ok(Ok(()))
         }
@@ -215,8 +215,8 @@ async fn may_copy(cluster: &Cluster, vm: &VirtualMachine, origin: &Origin) -> Re
     Ok(false)
 }
 
-/// A copy may be requested before its source exists. Only an account that may copy the source is told whether it exists.
-async fn tell_of_missing_origin(
+/// A copy may be requested before its source exists. Only an account that may copy the source gets a report of whether it exists.
+async fn report_missing_origin(
     cluster: &Cluster,
     vm: &VirtualMachine,
     name: &str,
@@ -244,12 +244,12 @@ async fn adopt(cluster: &Cluster, vm: &VirtualMachine, name: &str) -> Result<(),
     let all = data_volumes(cluster, &namespace);
     let about = || format!("data volume {namespace}/{name}");
     let Some(found) = call_opt("get", about, all.get_metadata(name)).await? else { return Ok(()) };
-    if kin::controller(&found.metadata).is_some() || found.metadata.deletion_timestamp.is_some() {
+    if ownership::controller(&found.metadata).is_some() || found.metadata.deletion_timestamp.is_some() {
         return Ok(());
     }
     let mut owners = found.owner_references().to_vec();
     owners.retain(|owner| Some(&owner.uid) != vm.metadata.uid.as_ref());
-    owners.push(kin::owner(vm));
+    owners.push(ownership::owner(vm));
     let body = json!({"metadata": {
         "resourceVersion": found.metadata.resource_version, "uid": found.metadata.uid, "ownerReferences": owners
     }});

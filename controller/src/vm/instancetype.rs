@@ -9,7 +9,7 @@
 //! removes the copy from the status, or names another object. A running instance takes over what it can of another one.
 
 use crate::cluster::Cluster;
-use crate::kin;
+use crate::ownership;
 use crate::write::FIELD_MANAGER;
 use barevirt_api::defaults;
 use barevirt_api::instancetype::expand::{self, Chosen};
@@ -99,7 +99,7 @@ async fn record_one(
         Err(refusal) => return Ok(Err(refusal)),
     };
     let wanted = conflicts(vm, matcher.family, &object)
-        .and_then(|()| revision::copy(vm, kin::owner(vm), matcher.family, scope, &object));
+        .and_then(|()| revision::copy(vm, ownership::owner(vm), matcher.family, scope, &object));
     let wanted = match wanted {
         Ok(wanted) => wanted,
         Err(why) => return Ok(Err(not_stored(&why))),
@@ -250,7 +250,7 @@ fn usable(
     if !revision::holds_the_same(found, wanted) {
         return Err(format!("found existing ControllerRevision with unexpected data: {name}"));
     }
-    let owner = kin::controller(found.meta());
+    let owner = ownership::controller(found.meta());
     match owner.filter(|owner| Some(&owner.uid) != vm.meta().uid.as_ref()) {
         None => Ok(()),
         // Usually it belongs to a deleted machine of the same name, and will be deleted with it.

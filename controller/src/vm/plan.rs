@@ -2,7 +2,7 @@
 
 use super::data_volumes::INTERVAL;
 use super::{back_off, instancetype, revision};
-use crate::kin;
+use crate::ownership;
 use barevirt_api::names::{
     ACTION_START, CONDITION_MANUAL_RECOVERY_REQUIRED, PHASE_FAILED, PHASE_WAITING_FOR_SYNC,
     RUN_STRATEGY_ALWAYS, RUN_STRATEGY_HALTED, RUN_STRATEGY_MANUAL, RUN_STRATEGY_ONCE,
@@ -64,7 +64,7 @@ impl Observed {
     /// The owner of the instance.
     pub fn claim(&self) -> Claim {
         let Some(vmi) = &self.vmi else { return Claim::None };
-        let controller = kin::controller(&vmi.metadata);
+        let controller = ownership::controller(&vmi.metadata);
         match controller {
             None => Claim::Orphan,
             Some(owner) if Some(&owner.uid) == self.vm.metadata.uid.as_ref() => Claim::Ours,
@@ -262,7 +262,7 @@ fn follow_strategy(observed: &Observed) -> Step {
     }
     // Neither claim is known to have all of the guest's writes.
     let is_lost = needs_recovery(vm, observed.own_vmi());
-    if is_lost && !is_told_to_be_lost(vm) {
+    if is_lost && !is_reported_lost(vm) {
         return Step::Report;
     }
     let start = || match back_off::left(failure.as_ref(), observed.now) {
@@ -317,7 +317,7 @@ fn follow_strategy(observed: &Observed) -> Step {
 }
 
 /// Whether the status already says that a user has to choose the machine's claims.
-fn is_told_to_be_lost(vm: &VirtualMachine) -> bool {
+fn is_reported_lost(vm: &VirtualMachine) -> bool {
     let conditions = vm.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
     Condition::is_set(conditions, CONDITION_MANUAL_RECOVERY_REQUIRED)
 }

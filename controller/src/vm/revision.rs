@@ -13,7 +13,7 @@
 
 use super::instancetype;
 use crate::cluster::Cluster;
-use crate::kin;
+use crate::ownership;
 use crate::write::FIELD_MANAGER;
 use barevirt_api::names::{REVISION_OF_LABEL, VM_GENERATION_ANNOTATION, is_final_phase, vmi_id};
 use barevirt_api::v1::{VirtualMachine, VirtualMachineInstance};
@@ -132,7 +132,7 @@ pub(super) async fn keep(cluster: &Cluster, vm: &VirtualMachine) -> Result<(), E
 /// another machine is left alone: it is deleted with that machine.
 fn is_old_or_ours(vm: &VirtualMachine, revision: &ObjectMeta) -> bool {
     revision.name.as_deref().is_some_and(|name| name.starts_with(PREFIX))
-        && (kin::controller(revision).is_none() || kin::is_controlled_by(revision, vm.meta()))
+        && (ownership::controller(revision).is_none() || ownership::is_controlled_by(revision, vm.meta()))
 }
 
 #[cfg(test)]

@@ -79,7 +79,7 @@ pub fn compute(
         Some(vmi) => revision::generation(vmi),
         None => vm.metadata.generation,
     };
-    // Written from the first start on, so that a newly chosen strategy can be told from one that was carried out.
+    // Written from the first start on, so that a newly chosen strategy can be distinguished from one that was carried out.
     if status.run_strategy.is_some() || vmi.is_some() {
         status.run_strategy = Some(strategy.to_owned());
     }

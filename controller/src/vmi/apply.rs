@@ -151,7 +151,7 @@ async fn create_pod(
         }
         Err(error) => {
             if matches!(error, Error::Api { .. }) && error.category() == Category::Refused {
-                tell_refusal(cluster, vmi, REASON_FAILED_CREATE, "pod", &error).await?;
+                report_refusal(cluster, vmi, REASON_FAILED_CREATE, "pod", &error).await?;
             }
             Err(error)
         }
@@ -172,7 +172,7 @@ async fn create_claim(
         Err(Error::Api { source, .. }) if response(&source).is_some_and(|a| a.reason == "AlreadyExists") => {}
         Err(error) => {
             if error.category() == Category::Refused {
-                tell_refusal(cluster, vmi, state::FAILED_CREATE, "PVC", &error).await?;
+                report_refusal(cluster, vmi, state::FAILED_CREATE, "PVC", &error).await?;
             }
             return Err(error);
         }
@@ -203,7 +203,7 @@ async fn delete_claim(
 }
 
 /// Reports on the instance why the creation was refused: a quota, Pod Security, a name that does not exist.
-async fn tell_refusal(
+async fn report_refusal(
     cluster: &Cluster,
     vmi: &VirtualMachineInstance,
     reason: &str,

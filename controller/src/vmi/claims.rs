@@ -11,7 +11,7 @@
 
 use super::claim_lock::{self, Written};
 use crate::cluster::Cluster;
-use crate::kin;
+use crate::ownership;
 use barevirt_api::cdi;
 use barevirt_api::names::{
     CONDITION_DATA_VOLUMES_READY, PHASE_PENDING, REASON_CLAIM_IN_USE, REASON_DATA_VOLUME_NOT_READY,
@@ -327,7 +327,7 @@ pub(crate) async fn look_for_claim(
 
 /// Whether the DataVolume of its name controls the claim.
 fn is_of_data_volume(claim: &PersistentVolumeClaim) -> bool {
-    kin::controller(&claim.metadata).is_some_and(|owner| {
+    ownership::controller(&claim.metadata).is_some_and(|owner| {
         owner.kind == cdi::DATA_VOLUME
             && owner.api_version.split('/').next() == Some(cdi::GROUP)
             && Some(&owner.name) == claim.metadata.name.as_ref()

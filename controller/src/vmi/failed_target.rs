@@ -16,7 +16,7 @@ const END_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Whether a pod beside the launcher is left alone, and for how long if it has not ended yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stay {
+pub(super) enum Retention {
     /// It is deleted.
     No,
     /// It has this time to end.
@@ -25,20 +25,25 @@ pub(super) enum Stay {
     AsRecord,
 }
 
-/// Judges a pod that no unfinished migration waits for; `since` is the time since the end of the last one.
-pub(super) fn judge(vmi: &VirtualMachineInstance, pod: &Pod, launcher: &Pod, since: Duration) -> Stay {
+/// The decision about a pod that no unfinished migration waits for; `since` is the time since the end of the last one.
+pub(super) fn retention(
+    vmi: &VirtualMachineInstance,
+    pod: &Pod,
+    launcher: &Pod,
+    since: Duration,
+) -> Retention {
     if pod.metadata.deletion_timestamp.is_some()
         || !is_failed_target(vmi, pod)
         || has_more(vmi, pod, launcher)
     {
-        return Stay::No;
+        return Retention::No;
     }
     if progress::is_over(pod) {
-        return Stay::AsRecord;
+        return Retention::AsRecord;
     }
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
     let left = END_TIMEOUT.saturating_sub(since);
-    if phase == Some("Running") && !left.is_zero() { Stay::For(left) } else { Stay::No }
+    if phase == Some("Running") && !left.is_zero() { Retention::For(left) } else { Retention::No }
 }
 
 /// Ends the launcher, which may wait for the guest for minutes. Once: the pod then has a deadline.

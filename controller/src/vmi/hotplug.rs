@@ -31,8 +31,8 @@ mod claim;
 pub(super) mod target;
 pub(super) mod volumes;
 
-use self::attachments::Standing;
-use self::claim::{told_of_claim, usable};
+use self::attachments::AttachmentState;
+use self::claim::{state_by_claim, usable};
 use self::volumes::{Stage, Wanted, entries, pod_of, wanted};
 use super::action::{Action, Plan};
 use super::claims::{self, Found};
@@ -134,9 +134,10 @@ pub(super) fn refused(vmi: &VirtualMachineInstance, volume: &str, message: &str)
     let message = bounded(message);
     let mut status = vmi.status.clone().unwrap_or_default();
     let entry = status.volume_status.iter_mut().find(|entry| entry.name == volume);
-    if let Some(entry) = entry.filter(|entry| Stage::of(entry) != Stage::Taken && !is_told_by_handler(entry))
+    if let Some(entry) =
+        entry.filter(|entry| Stage::of(entry) != Stage::Taken && !is_reported_by_handler(entry))
     {
-        tell(entry, REASON_FAILED_CREATE, message.clone());
+        report(entry, REASON_FAILED_CREATE, message.clone());
     }
     let actions = status::status_patch(vmi, json!({}), &status).into_iter().collect();
     Plan { actions, notes: vec![Note::warning(REASON_FAILED_CREATE, message)], again: None }
@@ -147,11 +148,11 @@ fn detach(pod: &Pod, wanted: bool) -> Action {
 }
 
 /// Whether the handler has reported why the launcher does not have the disk: its message is more exact than ours.
-fn is_told_by_handler(entry: &VolumeStatus) -> bool {
+fn is_reported_by_handler(entry: &VolumeStatus) -> bool {
     entry.reason.as_deref() == Some(REASON_HOTPLUG_FAILED)
 }
 
-fn tell(entry: &mut VolumeStatus, reason: &str, message: impl Into<String>) {
+fn report(entry: &mut VolumeStatus, reason: &str, message: impl Into<String>) {
     (entry.reason, entry.message) = (Some(reason.to_owned()), Some(message.into()));
 }
 
@@ -176,19 +177,24 @@ impl<'a> Work<'a> {
     fn leave(&mut self, entry: &mut VolumeStatus, again: bool) -> bool {
         let observed = self.observed;
         let noted = entry.hotplug_volume.as_ref().and_then(|noted| noted.attach_pod_name.as_deref());
-        let standing = observed.attachments.standing(noted.unwrap_or_default(), &observed.vmi, self.launcher);
+        let pod_state =
+            observed.attachments.pod_state(noted.unwrap_or_default(), &observed.vmi, self.launcher);
         match Stage::of(entry) {
             Stage::Leaving => {}
             Stage::Offered | Stage::Taken => {
                 entry.phase = Some(VOLUME_DETACHING.to_owned());
                 (entry.reason, entry.message) = (None, None);
             }
-            Stage::Waiting | Stage::Left => match standing {
-                Standing::Absent | Standing::Foreign => match self.consumer(noted.unwrap_or_default()) {
-                    Standing::Absent | Standing::Foreign => return false,
-                    Standing::Serves(pod) | Standing::Starts(pod) | Standing::Ended(pod) => self.release(pod),
-                },
-                Standing::Serves(pod) | Standing::Starts(pod) | Standing::Ended(pod) => {
+            Stage::Waiting | Stage::Left => match pod_state {
+                AttachmentState::Absent | AttachmentState::Foreign => {
+                    match self.consumer(noted.unwrap_or_default()) {
+                        AttachmentState::Absent | AttachmentState::Foreign => return false,
+                        AttachmentState::Serves(pod)
+                        | AttachmentState::Starts(pod)
+                        | AttachmentState::Ended(pod) => self.release(pod),
+                    }
+                }
+                AttachmentState::Serves(pod) | AttachmentState::Starts(pod) | AttachmentState::Ended(pod) => {
                     self.delete(pod, again);
                 }
             },
@@ -204,9 +210,9 @@ impl<'a> Work<'a> {
     }
 
     /// The state of the pod that goes before an attachment pod.
-    fn consumer(&self, attachment: &str) -> Standing<'a> {
+    fn consumer(&self, attachment: &str) -> AttachmentState<'a> {
         let observed = self.observed;
-        observed.attachments.standing(&consumer::name_beside(attachment), &observed.vmi, self.launcher)
+        observed.attachments.pod_state(&consumer::name_beside(attachment), &observed.vmi, self.launcher)
     }
 
     /// Deletes such a pod, unless it is being deleted.
@@ -225,8 +231,8 @@ impl<'a> Work<'a> {
         let noted = entry.hotplug_volume.get_or_insert_default();
         let is_noted = noted.attach_pod_name.as_ref() == Some(&wanted.pod);
         noted.attach_pod_name = Some(wanted.pod.clone());
-        let standing = observed.attachments.standing(&wanted.pod, &observed.vmi, self.launcher);
-        if let Standing::Serves(pod) = standing {
+        let pod_state = observed.attachments.pod_state(&wanted.pod, &observed.vmi, self.launcher);
+        if let AttachmentState::Serves(pod) = pod_state {
             noted.attach_pod_uid = pod.uid();
             self.offer(wanted, entry, stage);
             return;
@@ -235,24 +241,24 @@ impl<'a> Work<'a> {
         if stage == Stage::Waiting {
             noted.attach_pod_uid = None;
         }
-        let trouble = match standing {
-            Standing::Absent => self.begin(wanted, entry, is_noted, found),
-            Standing::Foreign => {
+        let trouble = match pod_state {
+            AttachmentState::Absent => self.begin(wanted, entry, is_noted, found),
+            AttachmentState::Foreign => {
                 self.again_in(INTERVAL);
                 Some(taken(&wanted.pod))
             }
-            Standing::Ended(pod) => {
+            AttachmentState::Ended(pod) => {
                 self.delete(pod, true);
                 None
             }
-            Standing::Starts(pod) | Standing::Serves(pod) => {
+            AttachmentState::Starts(pod) | AttachmentState::Serves(pod) => {
                 progress::unschedulable(pod).or_else(|| progress::stuck_container(pod))
             }
         };
         let (phase, reason, message) = match stage {
             Stage::Taken => return,
-            Stage::Offered if is_told_by_handler(entry) => return,
-            Stage::Waiting | Stage::Left => told_of_claim(wanted.claim.name, found, &observed.vmi),
+            Stage::Offered if is_reported_by_handler(entry) => return,
+            Stage::Waiting | Stage::Left => state_by_claim(wanted.claim.name, found, &observed.vmi),
             // The launcher may have the disk, even if the handler was to remove it.
             Stage::Offered | Stage::Leaving => {
                 let message = format!("attachment pod {} does not run", wanted.pod);
@@ -265,7 +271,7 @@ impl<'a> Work<'a> {
         if reason == REASON_CLAIM_IN_USE && entry.reason.as_ref() != Some(&reason) {
             self.plan.notes.push(Note::warning(REASON_CLAIM_IN_USE, message.clone()));
         }
-        tell(entry, &reason, message);
+        report(entry, &reason, message);
     }
 
     /// The pod offers the disk.
@@ -273,14 +279,14 @@ impl<'a> Work<'a> {
         let message = format!("Created hotplug attachment pod {}, for volume {}", wanted.pod, wanted.name);
         match stage {
             Stage::Taken => return,
-            Stage::Offered if is_told_by_handler(entry) => return,
+            Stage::Offered if is_reported_by_handler(entry) => return,
             Stage::Offered => {}
             Stage::Waiting | Stage::Leaving | Stage::Left => {
                 self.plan.notes.push(Note::normal(REASON_SUCCESSFUL_CREATE, message.clone()));
             }
         }
         entry.phase = Some(VOLUME_ATTACHED.to_owned());
-        tell(entry, REASON_SUCCESSFUL_CREATE, message);
+        report(entry, REASON_SUCCESSFUL_CREATE, message);
     }
 
     /// There is no pod: makes one if that is possible, after the pod before it if the claim waits for one; otherwise returns
@@ -298,16 +304,21 @@ impl<'a> Work<'a> {
             self.again_in(claims::INTERVAL);
         }
         match (self.consumer(&wanted.pod), waits) {
-            (Standing::Foreign, Some(_)) => Some(taken(&consumer::name_beside(&wanted.pod))),
-            (Standing::Serves(pod) | Standing::Starts(pod), Some(_)) => progress::unschedulable(pod),
-            (Standing::Serves(pod) | Standing::Starts(pod) | Standing::Ended(pod), _) => {
+            (AttachmentState::Foreign, Some(_)) => Some(taken(&consumer::name_beside(&wanted.pod))),
+            (AttachmentState::Serves(pod) | AttachmentState::Starts(pod), Some(_)) => {
+                progress::unschedulable(pod)
+            }
+            (
+                AttachmentState::Serves(pod) | AttachmentState::Starts(pod) | AttachmentState::Ended(pod),
+                _,
+            ) => {
                 self.release(pod);
                 None
             }
-            (Standing::Absent, Some(waits)) => {
+            (AttachmentState::Absent, Some(waits)) => {
                 self.make(wanted, entry, is_noted, waits.claim.as_ref()?, Next::Consumer)
             }
-            (Standing::Absent | Standing::Foreign, None) => {
+            (AttachmentState::Absent | AttachmentState::Foreign, None) => {
                 let claim = found.and_then(|found| usable(found, &observed.vmi, wanted.claim.name));
                 let Some(claim) = claim else {
                     self.again_in(claims::INTERVAL);

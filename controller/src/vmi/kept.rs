@@ -16,7 +16,7 @@ use super::others::is_over;
 use super::subject::subject;
 use crate::cluster::Cluster;
 use crate::generated;
-use crate::kin;
+use crate::ownership;
 use crate::write::FIELD_MANAGER;
 use barevirt_api::firmware::{STATE_LABEL as LABEL, STATE_VOLUME};
 use barevirt_api::v1::{VirtualMachineInstance, VirtualMachineInstanceMigration};
@@ -133,7 +133,7 @@ fn steps(
         }});
         steps.push(Step::Patch(moved.to.clone(), body));
     } else if to.labels().get(LABEL) != Some(&vmi.name_any()) {
-        // It is no claim that a migration made, or somebody took its label: no start would find it.
+        // It is no claim that a migration made, or a user removed its label: no start would find it.
         return vec![];
     }
     let Some(from) = from.filter(|from| {
@@ -141,7 +141,7 @@ fn steps(
     }) else {
         return steps;
     };
-    let owner = kin::controller(&vmi.metadata).map(|owner| owner.uid.clone());
+    let owner = ownership::controller(&vmi.metadata).map(|owner| owner.uid.clone());
     let ours = |uid: &String| Some(uid) == owner.as_ref() || Some(uid) == vmi.metadata.uid.as_ref();
     steps.push(if from.owner_references().iter().any(|owner| ours(&owner.uid)) {
         Step::Delete(moved.from.clone(), from.uid().unwrap_or_default())
@@ -340,7 +340,7 @@ mod tests {
         }
         let moved = Moved { from: "old".to_owned(), to: "new".to_owned() };
         assert_eq!(steps(&instance, &moved, Some(&own()), None), []);
-        // The next start would find neither a claim that somebody made under the new name.
+        // The next start would find neither a claim that a user made under the new name.
         assert_eq!(steps(&instance, &moved, Some(&own()), Some(&claim("new", json!({})))), []);
     }
 

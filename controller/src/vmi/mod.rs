@@ -20,10 +20,8 @@
 //! instance.
 
 mod action;
-mod again;
 mod apply;
 mod beside;
-mod brought;
 mod claim_lock;
 mod claims;
 mod consumer;
@@ -53,23 +51,25 @@ mod running;
 mod state;
 mod status;
 mod subject;
+mod target_disks;
+mod target_pod;
 #[cfg(test)]
 pub(crate) mod tests;
 mod volume_turn;
 
-pub(crate) use again::{Again, again};
 pub(crate) use apply::attach;
 pub(crate) use apply::requests::{is_current, make_pod};
 pub(crate) use barevirt_plan::phase;
-pub(crate) use brought::brought;
 pub(crate) use claims::{info as claim_info, look_for_claim};
 pub(crate) use consumer::is_first_consumer;
 pub(crate) use grown::queue as queue_grown;
 pub(crate) use hotplug::attachments::is_attachment;
-pub(crate) use hotplug::target::{Brought, is_settled};
+pub(crate) use hotplug::target::{TargetDisks, is_settled};
 pub use instance_end::InstanceEnd;
 pub(crate) use progress::{runs, unschedulable};
 pub use status::NOT_RUNNING_MESSAGE;
+pub(crate) use target_disks::target_disks;
+pub(crate) use target_pod::{TargetPod, build_target_pod};
 
 use crate::cluster::Cluster;
 use crate::expectations::{Key, Kind};

@@ -18,7 +18,7 @@
 
 use super::action::{Action, Plan};
 use super::eviction;
-use super::failed_target::{self, Stay};
+use super::failed_target::{self, Retention};
 use super::instance_end::InstanceEnd;
 use super::observed::Observed;
 use super::others::{Target, is_moving, is_over, state};
@@ -145,11 +145,11 @@ pub(super) fn tidy(observed: &Observed, launcher: &Pod) -> Plan {
     let since = ended.map(|ended| age(ended.0, observed.now));
     let left = observed.others.iter().filter(|other| !other.wanted && is_ours(&other.pod, vmi));
     let (going, staying): (Vec<_>, Vec<_>) = left
-        .map(|other| (other, failed_target::judge(vmi, &other.pod, launcher, since.unwrap_or_default())))
-        .partition(|(_, stay)| *stay == Stay::No);
+        .map(|other| (other, failed_target::retention(vmi, &other.pod, launcher, since.unwrap_or_default())))
+        .partition(|(_, retention)| *retention == Retention::No);
     let mut plan = remove_others(going.into_iter().map(|(other, _)| other));
-    for (other, stay) in staying {
-        if let Stay::For(left) = stay {
+    for (other, retention) in staying {
+        if let Retention::For(left) = retention {
             plan = plan.act_if(failed_target::end(&other.pod)).again_in(left);
         }
     }

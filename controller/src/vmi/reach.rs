@@ -56,7 +56,7 @@ async fn terms(
     let Some(name) = bound_to(claim) else { return Ok(None) };
     let volumes: Api<PersistentVolume> = Api::all(cluster.client.clone());
     match call_opt("get", || format!("persistent volume {name}"), volumes.get(name)).await {
-        Ok(volume) => Ok(volume.and_then(|volume| told_by(claim, volume))),
+        Ok(volume) => Ok(volume.and_then(|volume| node_terms(claim, volume))),
         // Without the right to read volumes the guest is placed anyway, perhaps where the volume cannot be brought.
         Err(error) if error.category() == Category::Refused => {
             warn!(
@@ -78,7 +78,7 @@ fn bound_to(claim: &PersistentVolumeClaim) -> Option<&str> {
 
 /// The node requirements of a volume. They are ignored if the volume is bound to another claim, since any user can write a
 /// volume's name into a claim.
-fn told_by(claim: &PersistentVolumeClaim, volume: PersistentVolume) -> Option<Vec<NodeSelectorTerm>> {
+fn node_terms(claim: &PersistentVolumeClaim, volume: PersistentVolume) -> Option<Vec<NodeSelectorTerm>> {
     let spec = volume.spec?;
     let bound = spec.claim_ref.and_then(|claim| claim.uid);
     bound.filter(|uid| claim.metadata.uid.as_ref() == Some(uid))?;
@@ -125,12 +125,15 @@ mod tests {
         let terms = json!([{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}]);
         let required = json!({"required": {"nodeSelectorTerms": terms}});
         let claim = claim("Bound", json!("pv"));
-        let told = told_by(&claim, volume("c1", required.clone()));
+        let told = node_terms(&claim, volume("c1", required.clone()));
         assert_eq!(serde_json::to_value(told).unwrap(), terms);
-        assert_eq!(told_by(&claim, volume("c2", required)), None);
-        assert_eq!(told_by(&claim, volume("c1", json!({}))), None);
-        assert_eq!(told_by(&claim, PersistentVolume::default()), None);
+        assert_eq!(node_terms(&claim, volume("c2", required)), None);
+        assert_eq!(node_terms(&claim, volume("c1", json!({}))), None);
+        assert_eq!(node_terms(&claim, PersistentVolume::default()), None);
         let nobodys = PersistentVolumeClaim::default();
-        assert_eq!(told_by(&nobodys, volume("c1", json!({"required": {"nodeSelectorTerms": terms}}))), None);
+        assert_eq!(
+            node_terms(&nobodys, volume("c1", json!({"required": {"nodeSelectorTerms": terms}}))),
+            None
+        );
     }
 }

@@ -8,7 +8,7 @@
 use super::kept;
 use crate::cluster::Cluster;
 use crate::generated;
-use crate::kin;
+use crate::ownership;
 use barevirt_api::cdi;
 use barevirt_api::firmware::{self, STATE_LABEL as LABEL, STATE_VOLUME as VOLUME};
 use barevirt_api::v1::{PersistentVolumeClaimInfo, VirtualMachineInstance, VolumeStatus};
@@ -121,7 +121,7 @@ pub(super) fn note(state: Option<&State>, volumes: &mut Vec<VolumeStatus>) {
 
 fn new_claim(vmi: &VirtualMachineInstance, class: &str, access_mode: &str) -> PersistentVolumeClaim {
     let owners = match vmi.owner_references() {
-        [] => vec![kin::owner(vmi)],
+        [] => vec![ownership::owner(vmi)],
         owners => owners.to_vec(),
     };
     let name = vmi.name_any();
@@ -188,7 +188,7 @@ pub(super) async fn observe(
     begins: bool,
 ) -> Result<Option<State>, Error> {
     let needed = firmware::needs_state(&vmi.spec);
-    let machine = kin::controller(&vmi.metadata).filter(|owner| owner.kind == "VirtualMachine");
+    let machine = ownership::controller(&vmi.metadata).filter(|owner| owner.kind == "VirtualMachine");
     if !needed && (!begins || machine.is_none()) {
         return Ok(None);
     }

@@ -15,7 +15,7 @@ mod plan;
 use crate::cluster::Cluster;
 use crate::inventory::OUTDATED;
 use crate::migrations::row::WORKLOAD_UPDATE_ANNOTATION;
-use crate::moves::{self, MAINTENANCE, MigrationRequest, Mover, USER};
+use crate::moves::{self, InstanceRef, MAINTENANCE, MigrationRequest, USER};
 use crate::write::FIELD_MANAGER;
 use barevirt_api::migratable::SERVED;
 use barevirt_api::names::OUTDATED_LAUNCHER_LABEL;
@@ -127,7 +127,7 @@ async fn apply(
             purpose: " for automated workload update",
         };
         // An event of the instance reports it, and the next look retries.
-        if let Err(error) = moves::ask(cluster, Mover { namespace, name, uid }, &request).await {
+        if let Err(error) = moves::ask(cluster, InstanceRef { namespace, name, uid }, &request).await {
             warn!(
                 namespace,
                 vmi = name,

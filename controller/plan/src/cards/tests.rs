@@ -28,7 +28,7 @@ fn spec(cards: &[&str]) -> VirtualMachineInstanceSpec {
     .unwrap()
 }
 
-/// A running instance with such cards; its status lists `told`.
+/// A running instance with such cards; its status lists the networks `told`.
 fn vmi(cards: &[&str], told: &[&str], moves: bool) -> VirtualMachineInstance {
     let told: Vec<Value> = told.iter().map(|name| json!({"name": name, "infoSource": "domain"})).collect();
     let moves = json!([{"type": "LiveMigratable", "status": if moves { "True" } else { "False" }}]);

@@ -3,7 +3,7 @@
 //! ```text
 //!   claim --its source is there, its node is chosen--> DataVolume populator-UID, with a claim of its own
 //!                                                           |
-//!        Failed: told; another one is made once it is deleted --+-- Succeeded: noted on the claim
+//!    Failed: reported; another one is made once it is deleted --+-- Succeeded: noted on the claim
 //!                                                           |
 //!                  the volume's claimRef: from the DataVolume's claim to the claim
 //!                                                           |
@@ -119,7 +119,7 @@ fn begin(observed: &Observed, kind: Kind, name: &str) -> Plan {
     match observed.class {
         // An event reports the class.
         Class::NotNamed => Plan::default(),
-        // An event reports the node. What was told before no longer holds.
+        // An event reports the node. What was reported before no longer holds.
         Class::Waits if node.is_none() && annotated(claim, annotation::BIND).is_none() => {
             let step = changed(claim, &[(annotation::REASON, ""), (annotation::MESSAGE, "")]).map(Step::Note);
             Plan { step, ..Plan::default() }

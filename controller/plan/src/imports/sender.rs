@@ -1,7 +1,7 @@
 //! A copy from another namespace: a pod beside the source claim sends its contents to the importer.
 //!
 //! ```text
-//!   no sender --make--> sender --runs, has a key--> importer is made, knows it --has a key--> the sender is told
+//!   no sender --make--> sender --runs, has a key--> importer is made, knows it --has a key--> the sender gets it
 //!       ^                  |                                                                        |
 //!       +----- ended ------+                                          filled, or given up: both pods are removed; so is
 //!                                                                     the sender of a DataVolume that no longer exists

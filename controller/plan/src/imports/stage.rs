@@ -6,7 +6,7 @@ use super::importer::{self, Running};
 use super::job::{is_upload, pulled_by_node, source_problem};
 use super::kept;
 use super::sender;
-use super::uploads::{self, Says};
+use super::uploads::{self, UploadState};
 use barevirt_api::cdi::annotation;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -91,13 +91,13 @@ pub(super) fn stage(observed: &Observed, own_pod: Option<&Pod>, image_volumes: b
         _ => false,
     };
     if is_upload(&data_volume.spec) {
-        return match uploads::says(claim) {
-            Says::Filled => Stage::Filled,
-            Says::Failed(why) => Stage::Hopeless(why),
-            Says::Nothing if !bound && observed.waits => Stage::Waiting,
-            Says::Nothing if !bound => Stage::Unbound,
-            Says::Nothing => Stage::Filling(Running::default()),
-            Says::Opened(running) => Stage::Filling(running),
+        return match uploads::upload_state(claim) {
+            UploadState::Filled => Stage::Filled,
+            UploadState::Failed(why) => Stage::Hopeless(why),
+            UploadState::Nothing if !bound && observed.waits => Stage::Waiting,
+            UploadState::Nothing if !bound => Stage::Unbound,
+            UploadState::Nothing => Stage::Filling(Running::default()),
+            UploadState::Opened(running) => Stage::Filling(running),
         };
     }
     let source_waits = source_waits(observed, image_volumes);
@@ -171,7 +171,8 @@ fn source_waits(observed: &Observed, image_volumes: bool) -> Option<String> {
     if volume.is_some_and(|volume| !is_filled(claim, &volume.name)) {
         return Some(format!("claim {name} is not filled yet"));
     }
-    if uploads::is_target(claim.annotations()) && !matches!(uploads::says(claim), Says::Filled) {
+    if uploads::is_target(claim.annotations()) && !matches!(uploads::upload_state(claim), UploadState::Filled)
+    {
         return Some(format!("claim {name} waits for an upload"));
     }
     used_by.as_ref().map(|pod| format!("claim {name} is used by pod {pod}"))

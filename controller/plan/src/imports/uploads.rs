@@ -249,7 +249,7 @@ fn patch(claim: &PersistentVolumeClaim, wanted: &[(&str, &str)]) -> Option<Step>
 
 /// The state of an upload by the annotations of its claim.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Says {
+pub(super) enum UploadState {
     /// Nothing yet.
     Nothing,
     /// The pod is open, or about to open.
@@ -261,22 +261,22 @@ pub(super) enum Says {
 }
 
 /// The state of the upload, for the DataVolume that asked for it.
-pub(super) fn says(claim: &PersistentVolumeClaim) -> Says {
+pub(super) fn upload_state(claim: &PersistentVolumeClaim) -> UploadState {
     let message = || annotated(claim, annotation::MESSAGE).unwrap_or_default().to_owned();
     match annotated(claim, annotation::PHASE) {
-        Some(SUCCEEDED) => return Says::Filled,
-        Some(FAILED) => return Says::Failed(message()),
+        Some(SUCCEEDED) => return UploadState::Filled,
+        Some(FAILED) => return UploadState::Failed(message()),
         Some(_) => {}
         None if annotated(claim, annotation::BIND).is_none()
             && annotated(claim, annotation::MESSAGE).is_none() =>
         {
-            return Says::Nothing;
+            return UploadState::Nothing;
         }
         None => {}
     }
     let ready = annotated(claim, annotation::READY) == Some("true");
     let stopped = Some(message()).filter(|message| !ready && !message.is_empty());
-    Says::Opened(Running { runs: ready, restarts: restarts(claim), stopped, ..Running::default() })
+    UploadState::Opened(Running { runs: ready, restarts: restarts(claim), stopped, ..Running::default() })
 }
 
 #[cfg(test)]

@@ -112,7 +112,7 @@ fn selections<'a>(
         let one = Selection { name, namespace, mac, interface: networks::link(network), arguments: None };
         Some(Selection { mac: one.mac.clone().or_else(|| known(&one)), ..one })
     };
-    // A plugin's own network is told which of the instance's networks it serves; KubeVirt's order and key.
+    // A plugin's own network gets the name of the instance's network that it serves; KubeVirt's order and key.
     let of_plugin = |network: &Network| {
         let mut cards = vmi.spec.domain.devices.interfaces.iter();
         let plugin = bindings.of(cards.find(|card| card.name == network.name)?)?;

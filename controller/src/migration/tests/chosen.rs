@@ -13,8 +13,8 @@ fn slow() -> Effective {
 /// The plan of a migration that may make its pod with these settings.
 fn begins(migration: VirtualMachineInstanceMigration, chosen: Effective) -> Plan {
     let mut observed = observed(migration, Some(vmi(json!({}))), None);
-    let again = Again::Pod(Box::new(target(Value::Null)), None);
-    observed.turn = Turn::Now(again, Box::new(chosen));
+    let target_pod = TargetPod::Pod(Box::new(target(Value::Null)), None);
+    observed.turn = Turn::Now(target_pod, Box::new(chosen));
     plan(&observed)
 }
 

@@ -105,7 +105,7 @@ fn state_on_a_claim_of_one_node_gets_a_claim_at_the_target() {
     let claim: k8s_openapi::api::core::v1::PersistentVolumeClaim =
         serde_json::from_value(json!({"metadata": {"name": "there"}})).unwrap();
     let mut asks = its_turn(observed(migration(in_phase("Pending")), Some(vmi(json!({}))), None));
-    asks.turn = now(Again::Pod(Box::new(target(Value::Null)), Some(Box::new(claim))));
+    asks.turn = now(TargetPod::Pod(Box::new(target(Value::Null)), Some(Box::new(claim))));
     // Without the claim, the scheduler would not place the pod.
     assert!(matches!(
         plan(&asks).actions[..],
@@ -136,18 +136,18 @@ fn state_on_a_claim_of_one_node_gets_a_claim_at_the_target() {
 
 #[test]
 fn disks_that_came_while_the_guest_ran_are_there_before_it_is_handed_over() {
-    let handed = |brought: Brought, now: i64| {
+    let handed = |disks: TargetDisks, now: i64| {
         let phase = in_phase("Scheduling");
         let mut observed = observed(migration(phase), Some(vmi(json!({}))), Some(runs()));
-        (observed.brought, observed.now) = (brought, at(now));
+        (observed.target_disks, observed.now) = (disks, at(now));
         plan(&observed)
     };
     let pods = |plan: &Plan| plan.actions.iter().filter(|one| matches!(one, Action::Attach { .. })).count();
-    let waits = handed(Brought::Waits(vec![(Box::new(target(Value::Null)), "data".to_owned())]), NOW);
+    let waits = handed(TargetDisks::Waits(vec![(Box::new(target(Value::Null)), "data".to_owned())]), NOW);
     assert_eq!((pods(&waits), waits.again), (1, Some(Duration::from_millis(500))));
-    let unsettled = handed(Brought::Unsettled, NOW);
+    let unsettled = handed(TargetDisks::Unsettled, NOW);
     assert!(pods(&unsettled) == 0 && unsettled.again.is_some());
-    let being_filled = handed(Brought::BeingFilled, NOW);
+    let being_filled = handed(TargetDisks::BeingFilled, NOW);
     assert_eq!((pods(&being_filled), being_filled.again), (0, Some(Duration::from_secs(2))));
     assert!(!deletes(&being_filled));
     // A device that another guest has is waited for only for a moment.
@@ -157,17 +157,20 @@ fn disks_that_came_while_the_guest_ran_are_there_before_it_is_handed_over() {
         let running = status[0].state.as_mut().unwrap().running.as_mut().unwrap();
         running.started_at = Some(Time(at(NOW - seconds)));
         let mut observed = observed(migration(in_phase("Scheduling")), Some(vmi(json!({}))), Some(pod));
-        (observed.brought, observed.now) = (Brought::Withheld("VMI b writes to it".to_owned()), at(NOW));
+        (observed.target_disks, observed.now) =
+            (TargetDisks::Withheld("VMI b writes to it".to_owned()), at(NOW));
         let plan = plan(&observed);
         assert_eq!((deletes(&plan), plan.again.is_some()), (fails, !fails), "{seconds}");
         assert_eq!(format!("{plan:?}").contains("VMI b writes to it"), fails, "{seconds}");
     }
-    let state = &of_vmi(&handed(Brought::Ready(vec!["p1".to_owned(), "p2".to_owned()]), NOW))["status"]["migrationState"];
+    let state = &of_vmi(&handed(TargetDisks::Ready(vec!["p1".to_owned(), "p2".to_owned()]), NOW))["status"]["migrationState"];
     assert_eq!(
         (&state["targetAttachmentPodUID"], &state["targetState"]["attachmentPodUID"]),
         (&json!("p1,p2"), &json!("p1,p2"))
     );
-    for failed in [handed(Brought::Failed("why".to_owned()), NOW), handed(Brought::Unsettled, NOW + 900)] {
+    for failed in
+        [handed(TargetDisks::Failed("why".to_owned()), NOW), handed(TargetDisks::Unsettled, NOW + 900)]
+    {
         assert!(deletes(&failed) && status(&failed)["phase"] == "Failed", "{failed:?}");
     }
 }
@@ -192,7 +195,7 @@ fn a_migration_of_an_instance_that_gives_way_fails_without_waiting() {
     let statuses = pod.status.as_mut().unwrap().container_statuses.as_mut().unwrap();
     statuses[0].state = serde_json::from_value(json!({"running": {"startedAt": text(NOW)}})).unwrap();
     let mut with_pod = observed(migration(in_phase("Scheduling")), Some(vmi(yields)), Some(pod));
-    with_pod.brought = Brought::Withheld("why".to_owned());
+    with_pod.target_disks = TargetDisks::Withheld("why".to_owned());
     let after = plan(&with_pod);
     assert!(deletes(&after) && status(&after)["phase"] == "Failed", "{after:?}");
 }

@@ -4,7 +4,7 @@
 use super::volumes::{Stage, Wanted, entries, pod_of, wanted};
 use crate::cluster::Cluster;
 use crate::expectations::{Key, Kind};
-use crate::kin;
+use crate::ownership;
 use crate::vmi::claim_lock::{self, Written};
 use crate::vmi::claims::{self, Found};
 use crate::vmi::consumer;
@@ -37,7 +37,7 @@ pub(crate) struct Attachments {
 
 /// The state of an attachment pod.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Standing<'a> {
+pub(super) enum AttachmentState<'a> {
     Absent,
     /// Another object has its name.
     Foreign,
@@ -50,21 +50,26 @@ pub(super) enum Standing<'a> {
 }
 
 impl Attachments {
-    pub(super) fn standing(&self, name: &str, vmi: &VirtualMachineInstance, launcher: &Pod) -> Standing<'_> {
-        let Some(pod) = self.pods.get(name) else { return Standing::Absent };
+    pub(super) fn pod_state(
+        &self,
+        name: &str,
+        vmi: &VirtualMachineInstance,
+        launcher: &Pod,
+    ) -> AttachmentState<'_> {
+        let Some(pod) = self.pods.get(name) else { return AttachmentState::Absent };
         let status = pod.status.as_ref();
         let ready = || {
             let mut containers = status.iter().flat_map(|status| status.container_statuses.iter().flatten());
             containers.any(|container| container.name == APP_HOTPLUG_DISK && container.ready)
         };
         if !is_ours(pod, vmi, launcher) {
-            Standing::Foreign
+            AttachmentState::Foreign
         } else if pod.metadata.deletion_timestamp.is_some() || is_over(pod) {
-            Standing::Ended(pod)
+            AttachmentState::Ended(pod)
         } else if ready() {
-            Standing::Serves(pod)
+            AttachmentState::Serves(pod)
         } else {
-            Standing::Starts(pod)
+            AttachmentState::Starts(pod)
         }
     }
 
@@ -80,7 +85,7 @@ fn is_ours(pod: &Pod, vmi: &VirtualMachineInstance, launcher: &Pod) -> bool {
     created_by.is_some()
         && created_by == vmi.metadata.uid.as_ref()
         && launcher.metadata.uid.is_some()
-        && kin::is_controlled_by(&pod.metadata, &launcher.metadata)
+        && ownership::is_controlled_by(&pod.metadata, &launcher.metadata)
 }
 
 /// Whether a pod is an attachment pod and not a launcher.
@@ -163,6 +168,6 @@ pub(super) fn is_asked_for(
             && entry.persistent_volume_claim_info.is_some()
             && pod_of(vmi, entry).as_deref() == Some(&wanted.pod)
     });
-    let standing = found.standing(&wanted.pod, vmi, launcher);
-    !(settled && matches!(standing, Standing::Serves(_) | Standing::Starts(_)))
+    let pod_state = found.pod_state(&wanted.pod, vmi, launcher);
+    !(settled && matches!(pod_state, AttachmentState::Serves(_) | AttachmentState::Starts(_)))
 }

@@ -18,7 +18,7 @@ pub(super) fn usable<'a>(
 }
 
 /// Phase, reason and message of a volume without a disk, by its claim; KubeVirt's words.
-pub(super) fn told_of_claim(
+pub(super) fn state_by_claim(
     name: &str,
     found: Option<&Found>,
     vmi: &VirtualMachineInstance,

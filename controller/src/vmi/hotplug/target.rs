@@ -7,8 +7,8 @@
 //! A volume that moves to another claim has that claim there. If the claim waits for its first consumer, a pod only for
 //! that goes first, as on the guest's own node.
 
-use super::attachments::{Attachments, Standing};
-use super::is_told_by_handler;
+use super::attachments::{AttachmentState, Attachments};
+use super::is_reported_by_handler;
 use super::volumes::{Stage, entries, pod_of, wanted};
 use crate::cluster::Cluster;
 use crate::config::Config;
@@ -28,7 +28,7 @@ use std::time::Instant;
 
 /// The state of the disks.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Brought {
+pub(crate) enum TargetDisks {
     /// A volume is being added to the guest, or removed from it.
     Unsettled,
     /// The claim that a volume moves to is still being filled.
@@ -43,7 +43,7 @@ pub(crate) enum Brought {
     Ready(Vec<String>),
 }
 
-impl Default for Brought {
+impl Default for TargetDisks {
     fn default() -> Self {
         Self::Ready(Vec::new())
     }
@@ -56,7 +56,7 @@ pub(crate) fn is_settled(vmi: &VirtualMachineInstance) -> bool {
         Stage::Waiting | Stage::Left => true,
         Stage::Leaving => false,
         // The guest does not have a disk that QEMU refused.
-        Stage::Offered => is_told_by_handler(entry),
+        Stage::Offered => is_reported_by_handler(entry),
         Stage::Taken => {
             // The name of its pod depends on the claim.
             let pod = entry.hotplug_volume.as_ref().and_then(|noted| noted.attach_pod_name.as_deref());
@@ -144,28 +144,28 @@ pub(in crate::vmi) fn judge(
     target: &Pod,
     found: &Attachments,
     config: &Config,
-) -> Brought {
+) -> TargetDisks {
     let valid = match ValidVmi::new(vmi.clone()) {
         Ok(valid) => valid,
-        Err(causes) => return Brought::Failed(Cause::joined(&causes)),
+        Err(causes) => return TargetDisks::Failed(Cause::joined(&causes)),
     };
     let (mut uids, mut make, mut waits) = (Vec::new(), Vec::new(), false);
     for (wanted, name) in disks(vmi).into_iter().zip(names(vmi, target)) {
-        match found.standing(&name, vmi, target) {
-            Standing::Serves(pod) => uids.push(pod.uid().unwrap_or_default()),
-            Standing::Starts(_) => waits = true,
-            Standing::Ended(_) => {
-                return Brought::Failed(format!("attachment pod {name} of the target has ended"));
+        match found.pod_state(&name, vmi, target) {
+            AttachmentState::Serves(pod) => uids.push(pod.uid().unwrap_or_default()),
+            AttachmentState::Starts(_) => waits = true,
+            AttachmentState::Ended(_) => {
+                return TargetDisks::Failed(format!("attachment pod {name} of the target has ended"));
             }
-            Standing::Foreign => return Brought::Failed(taken(&name)),
-            Standing::Absent if found.pauses.contains_key(&name) => waits = true,
-            Standing::Absent => {
+            AttachmentState::Foreign => return TargetDisks::Failed(taken(&name)),
+            AttachmentState::Absent if found.pauses.contains_key(&name) => waits = true,
+            AttachmentState::Absent => {
                 let pod = attachment::build(&valid, &wanted, target, config);
                 make.push((Box::new(pod), wanted.volume.to_owned()));
             }
         }
     }
-    if waits || !make.is_empty() { Brought::Waits(make) } else { Brought::Ready(uids) }
+    if waits || !make.is_empty() { TargetDisks::Waits(make) } else { TargetDisks::Ready(uids) }
 }
 
 #[cfg(test)]
@@ -250,7 +250,7 @@ mod tests {
         let mut moving = moving();
         assert!(is_settled(&moving), "the guest has it on the former claim");
         let args = |vmi: &VirtualMachineInstance| {
-            let Brought::Waits(make) = judge(vmi, &target(), &Attachments::default(), &config()) else {
+            let TargetDisks::Waits(make) = judge(vmi, &target(), &Attachments::default(), &config()) else {
                 panic!()
             };
             let pod = serde_json::to_value(&make[0].0).unwrap();
@@ -282,7 +282,7 @@ mod tests {
     fn each_disk_gets_a_pod_on_the_targets_node_and_all_are_waited_for() {
         let vmi = vmi(&[("logs", "Ready"), ("later", "Bound"), ("data", "Ready")]);
         let mut found = Attachments::default();
-        let Brought::Waits(make) = judge(&vmi, &target(), &found, &config()) else { panic!() };
+        let TargetDisks::Waits(make) = judge(&vmi, &target(), &found, &config()) else { panic!() };
         assert_eq!(make.iter().map(|(_, volume)| volume.as_str()).collect::<Vec<_>>(), ["data", "logs"]);
         let names = names(&vmi, &target());
         for ((pod, _), name) in make.iter().zip(&names) {
@@ -302,16 +302,16 @@ mod tests {
         };
         found.pods.insert(names[0].clone(), offers(&make[0].0, "p1", true));
         found.pods.insert(names[1].clone(), offers(&make[1].0, "p2", false));
-        assert_eq!(judge(&vmi, &target(), &found, &config()), Brought::Waits(vec![]));
+        assert_eq!(judge(&vmi, &target(), &found, &config()), TargetDisks::Waits(vec![]));
         found.pods.insert(names[1].clone(), offers(&make[1].0, "p2", true));
-        let both = Brought::Ready(vec!["p1".to_owned(), "p2".to_owned()]);
+        let both = TargetDisks::Ready(vec!["p1".to_owned(), "p2".to_owned()]);
         assert_eq!(judge(&vmi, &target(), &found, &config()), both);
         // Another owner's pod of that name, and a pod that has ended.
         found.pods.get_mut(&names[0]).unwrap().metadata.owner_references = None;
-        assert!(matches!(judge(&vmi, &target(), &found, &config()), Brought::Failed(_)));
+        assert!(matches!(judge(&vmi, &target(), &found, &config()), TargetDisks::Failed(_)));
         let mut ended = offers(&make[0].0, "p1", false);
         ended.status.as_mut().unwrap().phase = Some("Failed".to_owned());
         found.pods.insert(names[0].clone(), ended);
-        assert!(matches!(judge(&vmi, &target(), &found, &config()), Brought::Failed(_)));
+        assert!(matches!(judge(&vmi, &target(), &found, &config()), TargetDisks::Failed(_)));
     }
 }

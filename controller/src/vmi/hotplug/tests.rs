@@ -200,7 +200,7 @@ fn a_device_of_another_guest_gets_no_pod_until_it_is_free() {
     let words = ["phase", "reason", "message"].map(|field| entries[0][field].as_str().unwrap());
     assert_eq!(words, ["Bound", "ClaimInUse", holder]);
     assert_eq!(first.notes, [Note::warning("ClaimInUse", holder)]);
-    // It is looked at again, and told once.
+    // It is looked at again, and reported once.
     let again = plan_of(&seen(json!(entries), false));
     assert_eq!((again.actions, again.notes), (vec![], vec![]));
     assert!(again.again.is_some());

@@ -81,8 +81,9 @@ impl World {
         let uid = migration.uid().unwrap();
         let reached = Phase::of(&migration).unwrap();
         let mut vmi = self.vmi_seen(lag);
-        let apart =
-            vmi.as_ref().is_none_or(|vmi| decide::standing(vmi, &migration) == decide::Standing::Apart);
+        let apart = vmi
+            .as_ref()
+            .is_none_or(|vmi| decide::relation(vmi, &migration) == decide::Relation::NotHandedOver);
         if vmi.is_none() || (apart && reached >= Phase::PreparingTarget) {
             vmi = self.vmi.clone();
         }
@@ -125,7 +126,7 @@ impl World {
                 pod.annotations_mut().insert(POST_COPY.to_owned(), self.post_copy.to_string());
                 let mut chosen = settings();
                 chosen.configuration.allow_post_copy = Some(self.post_copy);
-                observed.turn = Turn::Now(Again::Pod(Box::new(pod), None), Box::new(chosen));
+                observed.turn = Turn::Now(TargetPod::Pod(Box::new(pod), None), Box::new(chosen));
             }
         }
         Some(observed)

@@ -4,7 +4,7 @@
 use super::claim_lock;
 use super::claims;
 use super::consumer;
-use super::hotplug::target::{Brought, consumers, find, is_settled, judge};
+use super::hotplug::target::{TargetDisks, consumers, find, is_settled, judge};
 use super::observe::in_namespace;
 use crate::cluster::Cluster;
 use barevirt_api::hotplug::plugged;
@@ -16,30 +16,30 @@ use kube::ResourceExt;
 use kube::runtime::reflector::ObjectRef;
 
 /// Looks at the disks. `target` is the launcher pod on the target node.
-pub(crate) async fn brought(
+pub(crate) async fn target_disks(
     cluster: &Cluster,
     vmi: &VirtualMachineInstance,
     target: &Pod,
-) -> Result<Brought, Error> {
+) -> Result<TargetDisks, Error> {
     if !is_settled(vmi) {
-        return Ok(Brought::Unsettled);
+        return Ok(TargetDisks::Unsettled);
     }
     if moves(vmi).next().is_some() {
         // The others are looked at only once the cache shows the moves: then they are no older.
         if !shows_moves(cluster, vmi) {
-            return Ok(Brought::Unsettled);
+            return Ok(TargetDisks::Unsettled);
         }
         if let Some(why) = claim_lock::held(vmi, claims::beside(cluster, vmi)) {
-            return Ok(Brought::Withheld(why));
+            return Ok(TargetDisks::Withheld(why));
         }
     }
     if let Some(waits) = being_filled(cluster, vmi, target).await? {
         return Ok(waits);
     }
     if plugged(vmi).is_empty() {
-        return Ok(Brought::default());
+        return Ok(TargetDisks::default());
     }
-    let Some(found) = find(cluster, vmi, target) else { return Ok(Brought::Waits(vec![])) };
+    let Some(found) = find(cluster, vmi, target) else { return Ok(TargetDisks::Waits(vec![])) };
     let namespace = vmi.namespace().unwrap_or_default();
     let config = in_namespace(cluster, cluster.config(), &namespace).await?;
     Ok(judge(vmi, target, &found, &config))
@@ -68,7 +68,7 @@ async fn being_filled(
     cluster: &Cluster,
     vmi: &VirtualMachineInstance,
     target: &Pod,
-) -> Result<Option<Brought>, Error> {
+) -> Result<Option<TargetDisks>, Error> {
     let namespace = vmi.namespace().unwrap_or_default();
     let (mut fills, mut waiting) = (false, Vec::new());
     for moved in moves(vmi) {
@@ -76,7 +76,7 @@ async fn being_filled(
         let Some(claim) = volume.and_then(|volume| volume.claim()) else { continue };
         let found = claims::look(&cluster.client, &namespace, claim.name, claim.is_filled).await?;
         if let Some(why) = found.failure(&namespace, claim.name) {
-            return Ok(Some(Brought::Failed(why)));
+            return Ok(Some(TargetDisks::Failed(why)));
         }
         if !volume.is_some_and(Volume::is_hotpluggable) {
             fills |= found.is_being_filled();
@@ -88,16 +88,16 @@ async fn being_filled(
         }
     }
     if waiting.is_empty() {
-        return Ok(fills.then_some(Brought::BeingFilled));
+        return Ok(fills.then_some(TargetDisks::BeingFilled));
     }
     let config = in_namespace(cluster, cluster.config(), &namespace).await?;
     let mut make = match consumers(vmi, target, &waiting, &config) {
         Ok(make) => make,
-        Err(why) => return Ok(Some(Brought::Failed(why))),
+        Err(why) => return Ok(Some(TargetDisks::Failed(why))),
     };
     make.retain(|(pod, _)| {
         let found = consumer::find(cluster, &namespace, &pod.name_any());
         found.is_some_and(|found| found.pod.is_none() && found.pause.is_zero())
     });
-    Ok(Some(Brought::Waits(make)))
+    Ok(Some(TargetDisks::Waits(make)))
 }

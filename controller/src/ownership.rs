@@ -62,11 +62,11 @@ struct Known {
 
 /// The owners of all objects of one kind.
 #[derive(Default)]
-pub struct Kin {
+pub struct Owners {
     known: Mutex<Known>,
 }
 
-impl Kin {
+impl Owners {
     fn lock(&self) -> MutexGuard<'_, Known> {
         // Nothing panics while the lock is held; even then the maps would be intact.
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
@@ -140,23 +140,23 @@ mod tests {
 
     #[test]
     fn objects_come_change_hands_and_go() {
-        let kin = Kin::default();
-        assert_eq!(kin.saw("ns", "a", &of("u1")), None);
-        assert_eq!(kin.saw("ns", "b", &of("u1")), None);
-        assert_eq!(kin.saw("ns", "c", &Ownership::Unowned), None);
-        assert_eq!(kin.saw("ns", "d", &Ownership::Other), None);
-        assert_eq!(kin.children("u1"), ["a", "b"]);
-        assert_eq!(kin.free("ns"), ["c"]);
-        assert_eq!(kin.saw("ns", "a", &of("u1")), None);
-        assert_eq!(kin.saw("ns", "a", &of("u2")).unwrap().uid, "u1");
-        assert_eq!(kin.saw("ns", "c", &of("u2")), None);
-        assert_eq!(kin.parent("ns", "c").unwrap().uid, "u2");
-        assert_eq!((kin.free("ns").len(), kin.children("u2").len()), (0, 2));
-        assert_eq!(kin.saw("ns", "a", &Ownership::Unowned).unwrap().uid, "u2");
-        assert_eq!(kin.gone("ns", "b").unwrap().uid, "u1");
-        assert_eq!(kin.gone("ns", "b"), None);
-        assert_eq!(kin.children("u1").len(), 0);
-        let known = kin.lock();
+        let owners = Owners::default();
+        assert_eq!(owners.saw("ns", "a", &of("u1")), None);
+        assert_eq!(owners.saw("ns", "b", &of("u1")), None);
+        assert_eq!(owners.saw("ns", "c", &Ownership::Unowned), None);
+        assert_eq!(owners.saw("ns", "d", &Ownership::Other), None);
+        assert_eq!(owners.children("u1"), ["a", "b"]);
+        assert_eq!(owners.free("ns"), ["c"]);
+        assert_eq!(owners.saw("ns", "a", &of("u1")), None);
+        assert_eq!(owners.saw("ns", "a", &of("u2")).unwrap().uid, "u1");
+        assert_eq!(owners.saw("ns", "c", &of("u2")), None);
+        assert_eq!(owners.parent("ns", "c").unwrap().uid, "u2");
+        assert_eq!((owners.free("ns").len(), owners.children("u2").len()), (0, 2));
+        assert_eq!(owners.saw("ns", "a", &Ownership::Unowned).unwrap().uid, "u2");
+        assert_eq!(owners.gone("ns", "b").unwrap().uid, "u1");
+        assert_eq!(owners.gone("ns", "b"), None);
+        assert_eq!(owners.children("u1").len(), 0);
+        let known = owners.lock();
         assert_eq!((known.children.len(), known.parents.len(), known.free.len()), (1, 1, 1));
     }
 

@@ -17,7 +17,7 @@ use kube::ResourceExt;
 
 /// The result of building it.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Again {
+pub(crate) enum TargetPod {
     /// The pod, and the claim for the instance's state that comes before it.
     Pod(Box<Pod>, Option<Box<PersistentVolumeClaim>>),
     /// An object that the guest uses is not ready now.
@@ -27,14 +27,14 @@ pub(crate) enum Again {
 }
 
 /// Builds the pod from the present state of the cluster.
-pub(crate) async fn again(
+pub(crate) async fn build_target_pod(
     cluster: &Cluster,
     vmi: &VirtualMachineInstance,
     target: Target<'_>,
-) -> Result<Again, Error> {
+) -> Result<TargetPod, Error> {
     let valid = match ValidVmi::new(vmi.clone()) {
         Ok(valid) => valid,
-        Err(causes) => return Ok(Again::Invalid(Cause::joined(&causes))),
+        Err(causes) => return Ok(TargetPod::Invalid(Cause::joined(&causes))),
     };
     let namespace = vmi.namespace().unwrap_or_default();
     let (config, state, claims, definitions) = futures::try_join!(
@@ -45,13 +45,13 @@ pub(crate) async fn again(
     )?;
     // For a claim that waits for its first consumer, the pod is the consumer; the guest is handed over once it is filled.
     if let Some((_, message)) = claims.trouble(vmi) {
-        return Ok(Again::Waits(message));
+        return Ok(TargetPod::Waits(message));
     }
     if let Some(message) = networks::unknown_binding(vmi, &config.settings.bindings) {
-        return Ok(Again::Waits(message));
+        return Ok(TargetPod::Waits(message));
     }
     if let Some(message) = definitions.refusal() {
-        return Ok(Again::Waits(message));
+        return Ok(TargetPod::Waits(message));
     }
     let own = state.as_ref().and_then(|state| state.claim.as_ref());
     let new = own.and_then(|own| kept::of_target(vmi, target.migration, own));
@@ -67,9 +67,11 @@ pub(crate) async fn again(
         state::Step::Ready(own) => {
             pod::state::add(&mut pod, &new.as_ref().map_or(own, ResourceExt::name_any));
         }
-        state::Step::Create(_) => return Ok(Again::Waits("the claim for its state is not there".to_owned())),
-        state::Step::Wait(_, message) => return Ok(Again::Waits(message)),
+        state::Step::Create(_) => {
+            return Ok(TargetPod::Waits("the claim for its state is not there".to_owned()));
+        }
+        state::Step::Wait(_, message) => return Ok(TargetPod::Waits(message)),
     }
     make(&mut pod, &valid, &target);
-    Ok(Again::Pod(Box::new(pod), new.map(Box::new)))
+    Ok(TargetPod::Pod(Box::new(pod), new.map(Box::new)))
 }
