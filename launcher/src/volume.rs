@@ -198,7 +198,7 @@ mod tests {
         let from = |boot: &str| find(&Args { source_kernel: Some(boot.to_owned()), ..args("second") });
         assert!(from(boot.trim()).unwrap().1);
         assert!(from("another").is_err());
-        // The lock goes with the descriptor, whoever has it.
+        // The lock goes with the descriptor, in whichever process it is.
         let kept = held[0].try_clone().unwrap();
         drop(held);
         assert!(asked(&args("second"), &take("disk")).is_err());

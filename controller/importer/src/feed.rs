@@ -26,14 +26,14 @@ pub struct Feed {
     pieces: Receiver<Piece>,
     current: Bytes,
     ended: bool,
-    trouble: Trouble,
+    trouble: FeedFailure,
 }
 
 /// The failure of a [`Feed`]; readers around the feed may lose the error.
 #[derive(Clone, Debug, Default)]
-pub struct Trouble(Arc<OnceLock<Failure>>);
+pub struct FeedFailure(Arc<OnceLock<Failure>>);
 
-impl Trouble {
+impl FeedFailure {
     /// The cause of a read error: the transfer's failure, or else damaged contents.
     #[must_use]
     pub fn of(&self, what: &str, error: &io::Error) -> Failure {
@@ -42,7 +42,7 @@ impl Trouble {
     }
 }
 
-impl Trouble {
+impl FeedFailure {
     /// Reads once and returns the failure, if there is one.
     pub(crate) fn seen(&self, mut stream: impl Read) -> Option<Failure> {
         // The failure is stored here.
@@ -65,8 +65,8 @@ impl Trouble {
 impl Feed {
     /// Reads the pieces that arrive.
     #[must_use]
-    pub fn new(pieces: Receiver<Piece>) -> (Self, Trouble) {
-        let trouble = Trouble::default();
+    pub fn new(pieces: Receiver<Piece>) -> (Self, FeedFailure) {
+        let trouble = FeedFailure::default();
         (Feed { pieces, current: Bytes::new(), ended: false, trouble: trouble.clone() }, trouble)
     }
 }

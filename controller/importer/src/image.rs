@@ -7,7 +7,7 @@
 //! ```
 
 use crate::failure::Failure;
-use crate::feed::{Feed, Trouble};
+use crate::feed::{Feed, FeedFailure};
 use crate::format::{END, Format, INSPECTED, Image, inspect, inspect_whole};
 use crate::progress::Progress;
 use crate::target::Target;
@@ -40,7 +40,7 @@ pub enum Filled {
 pub fn fill(
     stream: Box<dyn Read + Send>,
     (what, length): (&str, Option<u64>),
-    trouble: &Trouble,
+    trouble: &FeedFailure,
     target: &Target,
     progress: &Progress,
 ) -> Result<Filled, Failure> {
@@ -78,7 +78,7 @@ pub fn fill(
 pub fn copy(
     stream: Box<dyn Read + Send>,
     (what, length): (&str, u64),
-    trouble: &Trouble,
+    trouble: &FeedFailure,
     target: &Target,
 ) -> Result<(), Failure> {
     fits(what, length, target)?;
@@ -90,7 +90,7 @@ pub fn copy(
 ///
 /// # Errors
 /// The transfer fails, or is too long.
-pub fn drain(feed: &mut Feed, most: u64, what: &str, trouble: &Trouble) -> Result<(), Failure> {
+pub fn drain(feed: &mut Feed, most: u64, what: &str, trouble: &FeedFailure) -> Result<(), Failure> {
     let read = io::copy(&mut feed.take(most.saturating_add(1)), &mut io::sink());
     let read = read.map_err(|error| trouble.of(what, &error))?;
     if read > most {
@@ -116,7 +116,7 @@ pub(crate) fn looks_like_a_page(head: &[u8]) -> bool {
         .any(|start| text.get(..start.len()).is_some_and(|found| found.eq_ignore_ascii_case(start)))
 }
 
-fn raw(stream: &mut Peeked, what: &str, trouble: &Trouble, target: &Target) -> Result<(), Failure> {
+fn raw(stream: &mut Peeked, what: &str, trouble: &FeedFailure, target: &Target) -> Result<(), Failure> {
     let mut piece = vec![0; PIECE];
     let mut offset = 0u64;
     loop {
@@ -141,7 +141,7 @@ fn stage(
     stream: &mut Peeked,
     (what, length): (&str, Option<u64>),
     virtual_size: u64,
-    trouble: &Trouble,
+    trouble: &FeedFailure,
     target: &Target,
 ) -> Result<(File, u64), Failure> {
     let most = longest_staged(virtual_size);

@@ -1,7 +1,7 @@
 //! Copies from this node: another claim, or the disk of a container image.
 
 use crate::failure::Failure;
-use crate::feed::Trouble;
+use crate::feed::FeedFailure;
 use crate::image::{Filled, copy, fill};
 use crate::progress::Progress;
 use crate::target::{Places, Target};
@@ -48,7 +48,7 @@ pub fn open(places: &Places) -> Result<(File, u64), Failure> {
 /// It has no disk, or the disk does not fit.
 pub fn claim(places: &Places, target: &Target, progress: Arc<Progress>) -> Result<(), Failure> {
     let (file, length) = open(places)?;
-    let trouble = Trouble::default();
+    let trouble = FeedFailure::default();
     let stream = Local { file, read: 0, length, trouble: trouble.clone(), progress };
     copy(Box::new(stream), (WHAT, length), &trouble, target)
 }
@@ -59,7 +59,7 @@ pub fn claim(places: &Places, target: &Target, progress: Arc<Progress>) -> Resul
 /// It has no disk, or the disk is not served.
 pub fn image(places: &Places, target: &Target, progress: Arc<Progress>) -> Result<Filled, Failure> {
     let disk = open_in(&places.source, None).map_err(|error| Failure::Final(error.to_string()))?;
-    let (what, trouble) = (format!("disk {} of the image", disk.path.display()), Trouble::default());
+    let (what, trouble) = (format!("disk {} of the image", disk.path.display()), FeedFailure::default());
     let (file, length) = (disk.file, disk.size);
     let stream = Local { file, read: 0, length, trouble: trouble.clone(), progress: progress.clone() };
     fill(Box::new(stream), (&what, Some(length)), &trouble, target, &progress)
@@ -70,7 +70,7 @@ struct Local {
     file: File,
     read: u64,
     length: u64,
-    trouble: Trouble,
+    trouble: FeedFailure,
     progress: Arc<Progress>,
 }
 

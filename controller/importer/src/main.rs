@@ -144,7 +144,7 @@ async fn look() -> Result<Outcome, Failure> {
     let mut stop = signal(SignalKind::terminate()).context("listen for signals").map_err(asked)?;
     tokio::select! {
         result = importer.look(&job.source) => result.map(|digest| Outcome::Found { digest }),
-        _ = stop.recv() => Err(Failure::Passing("it was told to end".to_owned())),
+        _ = stop.recv() => Err(Failure::Passing("the look at the source was stopped by SIGTERM".to_owned())),
     }
 }
 
@@ -166,7 +166,7 @@ async fn import() -> Result<Outcome, Failure> {
     info!(source = ?shown(&job), size = job.size, "the import begins");
     tokio::select! {
         result = importer.run(&job) => result.map(|size| Outcome::Done { size }),
-        _ = stop.recv() => Err(Failure::Passing("the import was told to end".to_owned())),
+        _ = stop.recv() => Err(Failure::Passing("the import was stopped by SIGTERM".to_owned())),
     }
 }
 
@@ -180,7 +180,7 @@ async fn upload(job: Job) -> Result<u64, Failure> {
     let upload = Upload { places: places(), tools: tools(), job, stall: STALL };
     tokio::select! {
         result = upload.serve(listener, tls) => result,
-        _ = stop.recv() => Err(Failure::Passing("the upload was told to end".to_owned())),
+        _ = stop.recv() => Err(Failure::Passing("the upload was stopped by SIGTERM".to_owned())),
     }
 }
 
@@ -217,7 +217,7 @@ fn make_keys(name: Option<OsString>) -> ExitCode {
     }
 }
 
-/// Serves until it is told to end, or no request comes.
+/// Serves until it is stopped, or no request comes.
 async fn send() -> Result<Outcome, Failure> {
     let sender = Sender::open(&places())?;
     let listener = TcpListener::bind(("::", SEND_PORT)).await;

@@ -2,7 +2,7 @@
 
 use crate::download::Described;
 use crate::failure::Failure;
-use crate::feed::{Feed, Trouble};
+use crate::feed::{Feed, FeedFailure};
 use crate::image::drain;
 use crate::progress::Progress;
 use crate::target::Target;
@@ -14,7 +14,7 @@ pub(crate) struct Reading<C = Target> {
     /// Its bytes.
     pub(crate) feed: Option<Feed>,
     /// Why it failed.
-    pub(crate) trouble: Trouble,
+    pub(crate) trouble: FeedFailure,
     /// Its name in messages.
     pub(crate) what: String,
     /// What is known of it in advance.
@@ -26,18 +26,18 @@ pub(crate) struct Reading<C = Target> {
 }
 
 /// A feed that is returned when its last reader is dropped.
-struct Lent {
+struct ReturningReader {
     feed: Option<Feed>,
     back: std::sync::mpsc::Sender<Feed>,
 }
 
-impl Read for Lent {
+impl Read for ReturningReader {
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
         self.feed.as_mut().map_or(Ok(0), |feed| feed.read(buffer))
     }
 }
 
-impl Drop for Lent {
+impl Drop for ReturningReader {
     fn drop(&mut self) {
         if let Some(feed) = self.feed.take() {
             // After a failure it is not wanted back.
@@ -48,18 +48,18 @@ impl Drop for Lent {
 
 impl<C> Reading<C> {
     /// Its bytes, which are returned when they are dropped.
-    pub(crate) fn lend(&mut self) -> (Box<dyn Read + Send>, std::sync::mpsc::Receiver<Feed>) {
+    pub(crate) fn take_reader(&mut self) -> (Box<dyn Read + Send>, std::sync::mpsc::Receiver<Feed>) {
         let (back, returned) = std::sync::mpsc::channel();
-        (Box::new(Lent { feed: self.feed.take(), back }), returned)
+        (Box::new(ReturningReader { feed: self.feed.take(), back }), returned)
     }
 }
 
-/// Reads the rest of a lent transfer after its return.
+/// Reads the rest of a transfer whose reader was returned.
 pub(crate) fn rest(
     returned: &std::sync::mpsc::Receiver<Feed>,
     most: u64,
     what: &str,
-    trouble: &Trouble,
+    trouble: &FeedFailure,
 ) -> Result<(), Failure> {
     let lost = |_| Failure::Passing(format!("{what}: its transfer was lost"));
     drain(&mut returned.try_recv().map_err(lost)?, most, what, trouble)

@@ -6,7 +6,7 @@ use crate::claim::{Claim, Settings};
 use crate::convert::{Tools, convert};
 use crate::download::{Deadline, Download};
 use crate::failure::{Failure, joined};
-use crate::feed::{Feed, PIECES, Trouble};
+use crate::feed::{Feed, FeedFailure, PIECES};
 use crate::image::{Filled, MOST_AFTER, copy, fill};
 use crate::local;
 use crate::progress::Progress;
@@ -206,7 +206,7 @@ fn of_blob(registry: &Registry, layer: &Descriptor, deadline: Deadline) -> Resul
 
 /// Reads a file that is the image.
 pub(crate) fn whole(mut reading: Reading) -> Result<Filled, Failure> {
-    let (stream, returned) = reading.lend();
+    let (stream, returned) = reading.take_reader();
     let Reading { trouble, what, described, target, progress, .. } = &reading;
     let filled = fill(stream, (what, described.length), trouble, target, progress)?;
     // Only padding may follow.
@@ -216,7 +216,7 @@ pub(crate) fn whole(mut reading: Reading) -> Result<Filled, Failure> {
 
 /// Copies a file that is a disk, whatever its contents.
 fn verbatim(mut reading: Reading) -> Result<(), Failure> {
-    let (stream, returned) = reading.lend();
+    let (stream, returned) = reading.take_reader();
     let Reading { trouble, what, described, target, .. } = &reading;
     let Some(length) = described.length else {
         // If there was no answer, reading returns the reason.
@@ -229,7 +229,7 @@ fn verbatim(mut reading: Reading) -> Result<(), Failure> {
 
 /// Reads a layer, which may contain the image.
 fn of_layer(mut reading: Reading) -> Result<Option<Filled>, Failure> {
-    let (stream, returned) = reading.lend();
+    let (stream, returned) = reading.take_reader();
     let Reading { trouble, what, described, target, progress, .. } = &reading;
     let damaged = |error: std::io::Error| trouble.of(what, &error);
     let (mut archive, _) = unpacked(stream, 512).map_err(damaged)?;
@@ -264,7 +264,7 @@ fn disk(
     archive: Archive,
     entry: &Entry,
     what: &str,
-    trouble: &Trouble,
+    trouble: &FeedFailure,
     target: &Target,
     progress: &Progress,
 ) -> Result<(Filled, Archive), Failure> {

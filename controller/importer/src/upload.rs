@@ -213,12 +213,12 @@ async fn answer(shared: &Arc<Shared>, request: Request<Incoming>) -> Response<Fu
     let (part, over) = Part::of(body);
     let id = begin.id.clone();
     let (arrival, orders) = Arrival::begin(part, begin, shared.upload.stall);
-    let (answered, told) = watch::channel(None);
-    let latest = Latest { id, length: arrival.length(), orders, told: told.clone() };
+    let (answered, answer) = watch::channel(None);
+    let latest = Latest { id, length: arrival.length(), orders, answer: answer.clone() };
     *shared.latest.lock().unwrap_or_else(PoisonError::into_inner) = Some(latest);
     // If the client disconnects, the work continues.
     tokio::spawn(take(shared.clone(), place, arrival, at_once, answered));
-    outcome(told, over).await
+    outcome(answer, over).await
 }
 
 /// Receives an image. `answered` is notified once it has been received, if the answer is not to wait; otherwise once the

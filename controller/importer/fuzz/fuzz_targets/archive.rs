@@ -10,7 +10,7 @@ use std::io::Cursor;
 use std::path::{Component, Path};
 use std::time::{Duration, Instant};
 use virt_importer::archive::{Bounds, Tree, unpack};
-use virt_importer::feed::Trouble;
+use virt_importer::feed::FeedFailure;
 use virt_importer::target::Places;
 
 const BLOCK: usize = 512;
@@ -68,7 +68,7 @@ fuzz_target!(|input: &[u8]| {
     };
     let tree = Tree::open(&places, 1 << 20, 60).unwrap();
     let bounds = Bounds { bytes: 1 << 20, entries: 100, until: Instant::now() + Duration::from_secs(5) };
-    let done = unpack(Box::new(Cursor::new(bytes)), "the archive", &Trouble::default(), &tree, bounds);
+    let done = unpack(Box::new(Cursor::new(bytes)), "the archive", &FeedFailure::default(), &tree, bounds);
     if done.and_then(|()| tree.finish()).is_err() {
         tree.abandon();
         assert_eq!(read_dir(&claim).unwrap().count(), 0);

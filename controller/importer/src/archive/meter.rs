@@ -4,7 +4,7 @@
 //! them come between the contents of two entries, and are bounded there.
 
 use crate::failure::Failure;
-use crate::feed::Trouble;
+use crate::feed::FeedFailure;
 use std::cell::Cell;
 use std::io::{self, Read};
 use std::rc::Rc;
@@ -29,14 +29,14 @@ pub struct Bounds {
 pub(super) struct Meter {
     what: String,
     bounds: Bounds,
-    trouble: Trouble,
+    trouble: FeedFailure,
     left: Cell<u64>,
     head: Cell<Option<u64>>,
     ended: Cell<bool>,
 }
 
 impl Meter {
-    pub(super) fn new(what: &str, bounds: Bounds, trouble: &Trouble) -> Rc<Self> {
+    pub(super) fn new(what: &str, bounds: Bounds, trouble: &FeedFailure) -> Rc<Self> {
         Rc::new(Meter {
             what: what.to_owned(),
             bounds,

@@ -15,7 +15,7 @@ mod name;
 mod tree;
 
 use crate::failure::Failure;
-use crate::feed::Trouble;
+use crate::feed::FeedFailure;
 use crate::image::{MOST_AFTER, looks_like_a_page, read_full};
 use crate::reading::{Reading, rest};
 use barevirt_layers::unpack::unpacked;
@@ -44,7 +44,7 @@ const PIECE: usize = 256 << 10;
 
 /// Reads a transfer that is an archive into the claim.
 pub(crate) fn whole(mut reading: Reading<Tree>) -> Result<(), Failure> {
-    let (stream, returned) = reading.lend();
+    let (stream, returned) = reading.take_reader();
     let Reading { trouble, what, target: tree, .. } = &reading;
     let bounds = Bounds { bytes: tree.bytes(), entries: MOST_ENTRIES, until: Instant::now() + LONGEST };
     tree.confined(|| unpack(stream, what, trouble, tree, bounds))?;
@@ -59,7 +59,7 @@ pub(crate) fn whole(mut reading: Reading<Tree>) -> Result<(), Failure> {
 pub fn unpack(
     stream: Box<dyn Read + Send>,
     what: &str,
-    trouble: &Trouble,
+    trouble: &FeedFailure,
     tree: &Tree,
     bounds: Bounds,
 ) -> Result<(), Failure> {
@@ -79,7 +79,7 @@ pub fn unpack(
 /// An archive that is being unpacked.
 struct Unpacking<'a> {
     what: &'a str,
-    trouble: &'a Trouble,
+    trouble: &'a FeedFailure,
     tree: &'a Tree,
     meter: Rc<Meter>,
     piece: RefCell<Vec<u8>>,

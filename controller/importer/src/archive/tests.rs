@@ -90,7 +90,7 @@ impl World {
     fn unpack(&self, bytes: &[u8]) -> Result<(), Failure> {
         let tree = self.open();
         let stream = Box::new(Cursor::new(bytes.to_vec()));
-        let done = unpack(stream, "the archive", &Trouble::default(), &tree, self.bounds);
+        let done = unpack(stream, "the archive", &FeedFailure::default(), &tree, self.bounds);
         let done = done.and_then(|()| tree.finish());
         if done.is_err() {
             tree.abandon();

@@ -4,7 +4,7 @@
 //!   POST --body--> arrives --all of it--> checksum --> End
 //!                    |  ^
 //!      breaks off, or |  | the rest, at the byte where it stopped
-//!   somebody asks for |  |
+//!   a client asks for |  |
 //!             the byte v  |
 //!                   waits --nothing comes, or another upload takes its place--> Failed
 //! ```
@@ -39,7 +39,7 @@ pub(super) enum Order {
     Leave(oneshot::Sender<bool>),
 }
 
-/// The body of one request. Whoever holds the other end of `over` learns when its last byte has arrived; if it breaks off,
+/// The body of one request. The other end of `over` gets a message when its last byte has arrived; if it breaks off,
 /// `over` is dropped.
 pub(super) struct Part {
     body: Incoming,
@@ -47,10 +47,10 @@ pub(super) struct Part {
 }
 
 impl Part {
-    /// A body, and the end from which its request learns what has become of it.
+    /// A body, and the receiver of that message, for its request.
     pub(super) fn of(body: Incoming) -> (Self, oneshot::Receiver<()>) {
-        let (over, told) = oneshot::channel();
-        (Part { body, over }, told)
+        let (over, received) = oneshot::channel();
+        (Part { body, over }, received)
     }
 
     /// Reads it for a while without using it.

@@ -8,8 +8,8 @@ use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use tokio::sync::{mpsc, oneshot, watch};
 
-/// What an upload is answered, once that is known.
-pub(super) type Told = watch::Receiver<Option<Result<(), Failure>>>;
+/// The answer to an upload, once that is known.
+pub(super) type AnswerReceiver = watch::Receiver<Option<Result<(), Failure>>>;
 
 /// An upload that has begun.
 #[derive(Clone)]
@@ -21,7 +21,7 @@ pub(super) struct Latest {
     /// Orders to the task that receives it.
     pub(super) orders: mpsc::Sender<Order>,
     /// Its answer.
-    pub(super) told: Told,
+    pub(super) answer: AnswerReceiver,
 }
 
 impl Latest {
@@ -55,7 +55,7 @@ impl Latest {
             return said(StatusCode::ACCEPTED, arrived.to_string());
         }
         // Nothing is waited for any more: the question is what has become of it.
-        finished(self.told).await
+        finished(self.answer).await
     }
 
     async fn send(self, from: u64, body: Incoming) -> Response<Full<Bytes>> {
@@ -65,20 +65,20 @@ impl Latest {
             if let Order::GoOn(_, part, _) = unsent.0 {
                 tokio::spawn(part.refuse());
             }
-            return finished(self.told).await;
+            return finished(self.answer).await;
         }
         match answered.await {
-            Ok(Ok(())) => outcome(self.told, over).await,
+            Ok(Ok(())) => outcome(self.answer, over).await,
             Ok(Err(arrived)) => {
                 said(StatusCode::SERVICE_UNAVAILABLE, format!("the upload goes on at byte {arrived}"))
             }
-            Err(_) => finished(self.told).await,
+            Err(_) => finished(self.answer).await,
         }
     }
 }
 
 /// The answer to a request whose body is a part: once that is known, or once this part is given up.
-pub(super) async fn outcome(told: Told, over: oneshot::Receiver<()>) -> Response<Full<Bytes>> {
+pub(super) async fn outcome(answer: AnswerReceiver, over: oneshot::Receiver<()>) -> Response<Full<Bytes>> {
     let broken = async {
         if over.await.is_ok() {
             std::future::pending::<()>().await;
@@ -86,14 +86,14 @@ pub(super) async fn outcome(told: Told, over: oneshot::Receiver<()>) -> Response
     };
     tokio::select! {
         biased;
-        answer = finished(told) => answer,
+        answer = finished(answer) => answer,
         () = broken => said(StatusCode::SERVICE_UNAVAILABLE, "the upload broke off"),
     }
 }
 
-async fn finished(mut told: Told) -> Response<Full<Bytes>> {
-    let told = told.wait_for(Option::is_some).await.ok().and_then(|told| told.clone());
-    match told {
+async fn finished(mut answer: AnswerReceiver) -> Response<Full<Bytes>> {
+    let answer = answer.wait_for(Option::is_some).await.ok().and_then(|answer| answer.clone());
+    match answer {
         Some(Ok(())) => said(StatusCode::OK, ""),
         Some(Err(failure @ Failure::Final(_))) => said(StatusCode::BAD_REQUEST, failure.to_string()),
         Some(Err(failure @ Failure::Passing(_))) => {

@@ -89,7 +89,7 @@ async fn a_claim_is_sent_byte_for_byte() {
 async fn a_peer_with_another_key_is_refused_on_both_sides() {
     let copy = Copy::of(&contents(1 << 20));
     let (address, sender) = copy.serve(LONG).await;
-    // The importer is not known yet, then another one is: the sender can still be told.
+    // The importer is not known yet, then another one is: the sender can still get it.
     for other in [String::new(), certificate()] {
         copy.introduce(&other);
         let failure = copy.run(address).await.unwrap_err();

@@ -323,7 +323,7 @@ async fn a_broken_upload_leaves_no_disk() {
     world.has(&disk);
 }
 
-/// The client cannot be told any more, so the server starts again.
+/// The client can get no answer any more, so the server starts again.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_image_that_was_taken_and_cannot_be_converted_ends_the_server() {
     let uploads = Uploads::start().await;

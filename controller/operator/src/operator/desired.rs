@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 /// Inputs of an installation beside its target.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Around {
+pub struct Inputs {
     /// The authorities by which our servers are recognised, PEM.
     pub authorities: String,
     /// The seal by which virt-api recognises the API server; `None` before it has a certificate.
@@ -32,11 +32,11 @@ pub struct Around {
 const COMPONENT: &str = "kubevirt";
 
 /// All objects for that target.
-pub fn objects(target: &Target, around: &Around) -> Result<Vec<Wanted>, Vec<Refused>> {
-    let authorities = &around.authorities;
+pub fn objects(target: &Target, inputs: &Inputs) -> Result<Vec<Wanted>, Vec<Refused>> {
+    let authorities = &inputs.authorities;
     let mut objects: Vec<(Identity, Value)> = strategy(&target.images)
         .into_iter()
-        .chain(around.monitor.iter().flat_map(monitoring::objects))
+        .chain(inputs.monitor.iter().flat_map(monitoring::objects))
         .filter_map(|object| Some((Identity::of(&object)?, object)))
         .filter(|(identity, _)| is_wanted(identity, target))
         .collect();
@@ -57,7 +57,7 @@ pub fn objects(target: &Target, around: &Around) -> Result<Vec<Wanted>, Vec<Refu
                 if identity.name == Configuration::Validator.name()
                     && let Some(webhooks) = object["webhooks"].as_array_mut()
                 {
-                    webhooks.extend(around.seal.as_ref().and_then(webhooks::evacuation));
+                    webhooks.extend(inputs.seal.as_ref().and_then(webhooks::evacuation));
                 }
                 for webhook in object["webhooks"].as_array_mut().into_iter().flatten() {
                     webhook["clientConfig"]["caBundle"] = bundle(authorities);
@@ -87,7 +87,7 @@ pub fn objects(target: &Target, around: &Around) -> Result<Vec<Wanted>, Vec<Refu
         name_product(object, &target.product);
     }
     customize::apply(&mut objects, &target.customize)?;
-    let finished = |(identity, body)| finished(identity, body, &around.deployment);
+    let finished = |(identity, body)| finished(identity, body, &inputs.deployment);
     Ok(objects.into_iter().map(finished).collect())
 }
 
@@ -245,11 +245,11 @@ mod tests {
 
     fn of(spec: Value) -> Vec<Wanted> {
         let spec: KubeVirtSpec = serde_json::from_value(spec).unwrap();
-        objects(&Target::of(&spec, &own()).unwrap(), &around()).unwrap()
+        objects(&Target::of(&spec, &own()).unwrap(), &inputs()).unwrap()
     }
 
-    fn around() -> Around {
-        Around { authorities: "PEM".into(), ..Around::default() }
+    fn inputs() -> Inputs {
+        Inputs { authorities: "PEM".into(), ..Inputs::default() }
     }
 
     #[test]
@@ -261,8 +261,8 @@ mod tests {
             runbooks: "https://r.example/%s".into(),
         };
         let target = Target::of(&KubeVirtSpec::default(), &own()).unwrap();
-        let around = Around { monitor: Some(monitor), ..around() };
-        let all = objects(&target, &around).unwrap();
+        let inputs = Inputs { monitor: Some(monitor), ..inputs() };
+        let all = objects(&target, &inputs).unwrap();
         let plain = of(json!({}));
         let names: Vec<String> =
             all[plain.len()..].iter().map(|wanted| wanted.identity.to_string()).collect();
@@ -305,9 +305,9 @@ mod tests {
     #[test]
     fn an_eviction_is_asked_about_twice() {
         let made = barevirt_component::tls::self_made("virt-api").unwrap();
-        let around = Around { seal: Some(made.seal().clone()), ..around() };
+        let inputs = Inputs { seal: Some(made.seal().clone()), ..inputs() };
         let target = Target::of(&KubeVirtSpec::default(), &own()).unwrap();
-        let all = objects(&target, &around).unwrap();
+        let all = objects(&target, &inputs).unwrap();
         let validator = body(&all, Kind::ValidatingWebhookConfiguration, "virt-api-validator");
         let of_evictions: Vec<&Value> = validator["webhooks"]
             .as_array()
@@ -519,9 +519,9 @@ mod tests {
         ]}}))
         .unwrap();
         let target = Target::of(&spec, &own()).unwrap();
-        let around = Around { deployment: target.deployment(&own()), ..around() };
-        let all = objects(&target, &around).unwrap();
-        let id = &around.deployment.id;
+        let inputs = Inputs { deployment: target.deployment(&own()), ..inputs() };
+        let all = objects(&target, &inputs).unwrap();
+        let id = &inputs.deployment.id;
         let named =
             |metadata: &Value| metadata["annotations"]["kubevirt.io/install-strategy-identifier"] == *id;
         assert!(all.iter().all(|one| named(&one.body["metadata"])));
@@ -560,7 +560,7 @@ mod tests {
         let made = |spec: Value| {
             let spec: KubeVirtSpec = serde_json::from_value(spec).unwrap();
             let target = Target::of(&spec, &own).unwrap();
-            let all = objects(&target, &around()).unwrap();
+            let all = objects(&target, &inputs()).unwrap();
             let controller = body(&all, Kind::Deployment, "virt-controller")["spec"]["template"].clone();
             let container = &controller["spec"]["containers"][0];
             (container["image"].clone(), container["args"][0].clone(), target.deployment(&own))

@@ -6,16 +6,16 @@ mod write;
 
 use super::NAME;
 use super::cache::{Cache, Scope};
-use super::desired::{self, Around};
+use super::desired::{self, Inputs};
 use super::kind::{Identity, Kind};
 use super::monitors::{self, Monitors};
 use super::plan::{self, Left, Order, Plan};
+use super::pod_problem::PodProblem;
 use super::report::Outcome;
 use super::target::{Own, Refused, Target, deciding};
-use super::trouble::Trouble;
 use super::wanted::Wanted;
 use super::webhook::Webhook;
-use super::{trouble, versions};
+use super::{pod_problem, versions};
 use crate::certificates::{Keeper, RoundError};
 use barevirt_api::names::APP_LABEL;
 use barevirt_api::v1::KubeVirt;
@@ -76,13 +76,13 @@ pub struct Reconciler {
     certificates: Keeper,
     left: BTreeMap<Identity, Left>,
     /// The wanted objects, with the inputs that they were made from.
-    wanted: Option<(Target, Around, Arc<Vec<Wanted>>)>,
+    wanted: Option<(Target, Inputs, Arc<Vec<Wanted>>)>,
     /// The monitoring stack.
     monitors: Monitors,
     /// The webhook of the `KubeVirt` object.
     webhook: Arc<Webhook>,
     /// Why a component's pods are not ready, and when that was looked at.
-    trouble: Option<(Instant, Identity, Option<Trouble>)>,
+    problem: Option<(Instant, Identity, Option<PodProblem>)>,
     failures: u32,
 }
 
@@ -99,7 +99,7 @@ impl Reconciler {
             wanted: None,
             monitors: Monitors::default(),
             webhook,
-            trouble: None,
+            problem: None,
             failures: 0,
         }
     }
@@ -204,22 +204,22 @@ impl Reconciler {
             Err(refused) => return self.refuse(kubevirt, &refused).await,
         };
         let outcome = if after.is_ready() {
-            self.trouble = None;
+            self.problem = None;
             self.certificates.clear().await?;
             Outcome::Ready
         } else {
-            let trouble = match after.unready.first() {
-                Some(component) => self.trouble(component).await?,
+            let problem = match after.unready.first() {
+                Some(component) => self.problem(component).await?,
                 None => None,
             };
             let mut waiting = after.waiting.clone();
-            if let (Some(trouble), Some(first)) = (&trouble, waiting.first_mut()) {
-                *first = format!("{first}; {}", trouble.why);
+            if let (Some(problem), Some(first)) = (&problem, waiting.first_mut()) {
+                *first = format!("{first}; {}", problem.why);
             }
             Outcome::Installing {
                 complete: after.complete && after.write.is_empty(),
                 waiting,
-                stuck: trouble.is_some_and(|trouble| trouble.stuck),
+                stuck: problem.is_some_and(|problem| problem.stuck),
             }
         };
         self.report(kubevirt, &outcome, Some(&deployment)).await?;
@@ -232,20 +232,20 @@ impl Reconciler {
     }
 
     /// Why the pods of a component are not ready.
-    async fn trouble(&mut self, component: &Identity) -> Result<Option<Trouble>, Error> {
-        if let Some((looked, of, trouble)) = &self.trouble
+    async fn problem(&mut self, component: &Identity) -> Result<Option<PodProblem>, Error> {
+        if let Some((looked, of, problem)) = &self.problem
             && of == component
             && looked.elapsed() < PODS
         {
-            return Ok(trouble.clone());
+            return Ok(problem.clone());
         }
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), &self.own.namespace);
         // From the API server's cache: there may be as many pods as nodes.
         let params = ListParams::default().labels(&format!("{APP_LABEL}={}", component.name)).match_any();
         let listed = call("list", || format!("pods of {component}"), pods.list(&params)).await?;
-        let trouble = trouble::of(&listed.items);
-        self.trouble = Some((Instant::now(), component.clone(), trouble.clone()));
-        Ok(trouble)
+        let problem = pod_problem::of(&listed.items);
+        self.problem = Some((Instant::now(), component.clone(), problem.clone()));
+        Ok(problem)
     }
 
     /// Writes the differences whose turn has come; returns the remaining plan. `generation` is the target's.
@@ -255,14 +255,14 @@ impl Reconciler {
         order: Order,
         generation: Option<i64>,
     ) -> Result<Result<Plan, Vec<Refused>>, PassError> {
-        let around = Around {
+        let inputs = Inputs {
             authorities: self.certificates.bundle().await?,
             seal: self.certificates.seal(),
             monitor: self.monitors.current(&self.client, &target.monitoring).await?,
             deployment: target.deployment(&self.own),
         };
-        let authorities = around.authorities.clone();
-        let wanted = match self.wanted(target, around) {
+        let authorities = inputs.authorities.clone();
+        let wanted = match self.wanted(target, inputs) {
             Ok(wanted) => wanted,
             Err(refused) => return Ok(Err(refused)),
         };
@@ -288,14 +288,14 @@ impl Reconciler {
         Ok(Ok(after))
     }
 
-    fn wanted(&mut self, target: &Target, around: Around) -> Result<Arc<Vec<Wanted>>, Vec<Refused>> {
+    fn wanted(&mut self, target: &Target, inputs: Inputs) -> Result<Arc<Vec<Wanted>>, Vec<Refused>> {
         if let Some((made_for, made_with, wanted)) = &self.wanted
-            && (made_for, made_with) == (target, &around)
+            && (made_for, made_with) == (target, &inputs)
         {
             return Ok(wanted.clone());
         }
-        let wanted = Arc::new(desired::objects(target, &around)?);
-        self.wanted = Some((target.clone(), around, wanted.clone()));
+        let wanted = Arc::new(desired::objects(target, &inputs)?);
+        self.wanted = Some((target.clone(), inputs, wanted.clone()));
         Ok(wanted)
     }
 

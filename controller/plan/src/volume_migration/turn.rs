@@ -1,7 +1,7 @@
 //! Instances whose volumes are to move to the same claim: all but the oldest give way, and say so in `VolumesChange`. So does
 //! one whose new claim another instance has. Pure.
 //!
-//! Whoever says so does not move until it has taken that back, so the others need not wait for it.
+//! An instance that says so does not move until it has taken that back, so the others need not wait for it.
 
 use super::MOVES;
 use barevirt_api::names::{CONDITION_VOLUMES_CHANGE, REASON_CLAIM_IN_USE};

@@ -100,8 +100,8 @@ fn make(spec: Value) -> Vec<Wanted> {
         runbooks: "https://r.example/%s".into(),
     };
     let target = Target::of(&spec, &own).unwrap();
-    let around = desired::Around { deployment: target.deployment(&own), ..desired::Around::default() };
-    desired::objects(&target, &around).unwrap()
+    let inputs = desired::Inputs { deployment: target.deployment(&own), ..desired::Inputs::default() };
+    desired::objects(&target, &inputs).unwrap()
 }
 
 fn workloads(names: &[String]) -> Vec<&str> {

@@ -17,7 +17,7 @@ const STUCK: [&str; 8] = [
 
 /// A pod that is not ready.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Trouble {
+pub struct PodProblem {
     /// The explanation.
     pub why: String,
     /// Whether it will most likely not resolve itself.
@@ -25,17 +25,17 @@ pub struct Trouble {
 }
 
 /// The problem of a component's pods: stuck ones first, then the newest. `None` where all are ready or being deleted.
-pub fn of<'a>(pods: impl IntoIterator<Item = &'a Pod>) -> Option<Trouble> {
+pub fn of<'a>(pods: impl IntoIterator<Item = &'a Pod>) -> Option<PodProblem> {
     pods.into_iter()
         .filter(|pod| pod.metadata.deletion_timestamp.is_none() && !is_ready(pod))
         .map(|pod| {
             let created = pod.metadata.creation_timestamp.as_ref().map(|time| time.0);
-            (created, pod.name_any(), trouble(pod))
+            (created, pod.name_any(), problem(pod))
         })
         .max_by(|(one_created, one_name, one), (other_created, other_name, other)| {
             (one.stuck, one_created, one_name).cmp(&(other.stuck, other_created, other_name))
         })
-        .map(|(_, _, trouble)| trouble)
+        .map(|(_, _, problem)| problem)
 }
 
 fn is_ready(pod: &Pod) -> bool {
@@ -48,7 +48,7 @@ fn condition<'a>(pod: &'a Pod, type_: &str) -> Option<(&'a str, Option<&'a str>)
     Some((condition.status.as_str(), condition.message.as_deref()))
 }
 
-fn trouble(pod: &Pod) -> Trouble {
+fn problem(pod: &Pod) -> PodProblem {
     let name = pod.name_any();
     let place = pod
         .spec
@@ -61,14 +61,14 @@ fn trouble(pod: &Pod) -> Trouble {
         .flat_map(|status| status.init_container_statuses.iter().chain(&status.container_statuses).flatten());
     for container in containers.filter(|container| !container.ready) {
         if let Some((why, stuck)) = stopped(container) {
-            return Trouble { why: format!("{place}: {why}"), stuck };
+            return PodProblem { why: format!("{place}: {why}"), stuck };
         }
     }
     let why = match condition(pod, "PodScheduled") {
         Some(("False", message)) => format!("no node is fit for it: {}", message.unwrap_or_default()),
         _ => "it is not ready yet".to_owned(),
     };
-    Trouble { why: format!("{place}: {why}"), stuck: false }
+    PodProblem { why: format!("{place}: {why}"), stuck: false }
 }
 
 /// Why a container does not run, and whether that lasts. Counts and times are left out: the text is a condition's message,
@@ -123,7 +123,7 @@ mod tests {
     const LATE: &str = "2026-01-01T00:01:00Z";
 
     #[test]
-    fn ready_ones_are_no_trouble() {
+    fn ready_pods_have_no_problem() {
         assert_eq!(of(&[pod("a", EARLY, true, json!({"running": {}}), json!({}))]), None);
         assert_eq!(of(&[]), None);
         let mut going = pod("a", EARLY, false, json!({"running": {}}), json!({}));
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn the_trouble_of_a_pod_is_named() {
+    fn the_message_names_pod_node_and_reason() {
         let waiting =
             |reason: &str, message: &str| json!({"waiting": {"reason": reason, "message": message}});
         let crashed = json!({"terminated": {"exitCode": 1, "reason": "Error", "message": "INFO begin\nERROR no disk\n"}});
