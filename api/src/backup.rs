@@ -34,7 +34,7 @@ pub struct BackupOptions {
     /// VirtualMachineBackup the request is for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backup_name: Option<String>,
-    /// Creation time of the backup; tells two backups of the same name apart.
+    /// Creation time of the backup; distinguishes two backups of the same name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backup_start_time: Option<Time>,
     /// CA certificate, in PEM form, with which the pod verifies the export server.

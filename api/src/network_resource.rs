@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 /// Annotation of a NetworkAttachmentDefinition: the resource.
 pub const RESOURCE_ANNOTATION: &str = "k8s.v1.cni.cncf.io/resourceName";
-/// Argument by which virt-controller tells a launcher the resource of a network whose card is a PCI function of
+/// Argument by which virt-controller gives a launcher the resource of a network whose card is a PCI function of
 /// the node, as `--network-resource=red=example.com/vf`.
 pub const RESOURCE_ARGUMENT: &str = "--network-resource";
 

@@ -194,7 +194,7 @@ pub struct VirtualMachineSnapshotStatus {
     /// Remarks on the source at snapshot time, such as running or frozen by the guest agent.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub source_indications: Vec<SourceIndication>,
-    /// UID of the snapshotted virtual machine; tells it from a later one with the same name.
+    /// UID of the snapshotted virtual machine; distinguishes it from a later one with the same name.
     #[serde(rename = "sourceUID", default, skip_serializing_if = "Option::is_none")]
     pub source_uid: Option<String>,
     /// VirtualMachineSnapshotContent that holds the data.

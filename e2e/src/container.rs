@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// Time until a pod that is told to run has started its program.
+/// Time until a created pod has started its program.
 const STARTED: Duration = Duration::from_secs(10);
 
 /// The first container of a running pod, with busybox.

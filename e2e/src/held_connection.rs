@@ -68,7 +68,7 @@ pub fn begin_at(namespace: &Namespace, pod: &str, console: &mut Console, address
     connect(namespace, pod, &listener(pod, address), console)
 }
 
-/// A pod that connects to that address once it is told to.
+/// A pod that connects to that address once it is asked to.
 fn listener(name: &str, address: &str) -> Value {
     // At the end of its input, nc would end the connection.
     let notes = format!(

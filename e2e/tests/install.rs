@@ -220,7 +220,7 @@ fn a_second_kubevirt_has_no_effect() {
         });
         let answer = try_kubectl_with(&["apply", "-f", "-"], &second.to_string())?;
         if answer.code == 0 {
-            namespace.wait("kubevirt", "second", "to be told that it is ignored", SOON, |object| {
+            namespace.wait("kubevirt", "second", "to report that it is ignored", SOON, |object| {
                 condition(object, "Synchronized").is_some_and(|(_, reason)| reason == "ExistingDeployment")
             })?;
             ensure!(need(&local("deployment", "virt-api"))?["spec"]["replicas"] == 2);

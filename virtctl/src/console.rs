@@ -58,7 +58,7 @@ struct Line {
 }
 
 /// The result of the wait for a console whose connection has ended.
-enum Again {
+enum Reconnection {
     /// It answers.
     Line(Box<Line>),
     /// The user did not want to wait.
@@ -89,10 +89,10 @@ impl Console {
                 Some(End::Lost) if broke_again => break Err(self.gone()),
                 Some(end @ (End::Ended | End::Lost)) => {
                     let gone = Gone { place: line.place, end, follow: Follow::Runs };
-                    match self.again(session, &gone, &mut keys).await {
-                        Again::Line(next) => line = *next,
-                        Again::Left => break Ok(()),
-                        Again::No => break Err(self.gone()),
+                    match self.reconnect(session, &gone, &mut keys).await {
+                        Reconnection::Line(next) => line = *next,
+                        Reconnection::Left => break Ok(()),
+                        Reconnection::No => break Err(self.gone()),
                     }
                     before = Some(began);
                 }
@@ -120,7 +120,12 @@ impl Console {
     }
 
     /// Waits for the console, while ctrl-] still leaves.
-    async fn again(&self, session: &Session, gone: &Gone, keys: &mut mpsc::Receiver<Bytes>) -> Again {
+    async fn reconnect(
+        &self,
+        session: &Session,
+        gone: &Gone,
+        keys: &mut mpsc::Receiver<Bytes>,
+    ) -> Reconnection {
         let name = &self.vmi;
         if gone.end == End::Lost {
             eprint!(
@@ -132,14 +137,14 @@ impl Console {
         let open = || async { stream::open(session, &path).await.ok()?.ok() };
         let found = tokio::select! {
             found = reconnect::again(session, name, gone, next_run, open) => found,
-            () = escape(keys) => return Again::Left,
+            () = escape(keys) => return Reconnection::Left,
         };
-        let Some((socket, place)) = found else { return Again::No };
+        let Some((socket, place)) = found else { return Reconnection::No };
         if gone.has_moved_to(&place) {
             eprint!("\r\n{name} has moved to node {}.\r\n", place.node);
         }
         eprint!("Connected to {name} console again.\r\n");
-        Again::Line(Box::new(Line { socket, place }))
+        Reconnection::Line(Box::new(Line { socket, place }))
     }
 
     /// Waits until the instance runs and its console answers.

@@ -21,7 +21,7 @@ use k8s_openapi::jiff::Timestamp;
 use crate::session::Connection;
 pub(crate) use arguments::Explain;
 use arguments::Subject;
-use explained::{Explained, Surroundings};
+use explained::{ExplainContext, Explained};
 pub(crate) use manifests::Manifests;
 
 impl Explain {
@@ -35,11 +35,11 @@ impl Explain {
             };
         }
         let manifests = Manifests::load(&self.files)?;
-        let around = self.surroundings(&manifests, connection.asked_namespace());
+        let context = self.context(&manifests, connection.asked_namespace());
         let all: Vec<Explained> = manifests
             .subjects
             .iter()
-            .map(|subject| explained::explain(subject, &around, |vm| manifests.lookups(vm)))
+            .map(|subject| explained::explain(subject, &context, |vm| manifests.lookups(vm)))
             .collect();
         match self.output {
             // One result is printed as an object, several as a list.
@@ -70,8 +70,8 @@ impl Explain {
 /// `namespace` is for manifests that name none.
 pub(crate) fn in_words(manifests: &Manifests, settings: Settings, namespace: &str) -> (String, bool) {
     let config = arguments::config("virt-launcher".to_owned(), settings).in_namespace(None, &[]);
-    let around = Surroundings { config, namespace: Some(namespace.to_owned()), now: Timestamp::now() };
-    let explain = |subject| explained::explain(subject, &around, |vm| manifests.lookups(vm));
+    let context = ExplainContext { config, namespace: Some(namespace.to_owned()), now: Timestamp::now() };
+    let explain = |subject| explained::explain(subject, &context, |vm| manifests.lookups(vm));
     let all: Vec<Explained> = manifests.subjects.iter().map(explain).collect();
     let texts: Vec<String> = all.iter().map(|one| print::text(one, &[])).collect();
     (texts.join("\n"), all.iter().all(|one| one.causes.is_empty()))

@@ -219,7 +219,7 @@ fn main() -> ExitCode {
         }
     };
     let code = runtime.block_on(whole());
-    // A read of standard input cannot be cancelled. If the runtime were dropped, this would wait until somebody types something,
+    // A read of standard input cannot be cancelled. If the runtime were dropped, this would wait until the user types something,
     // or closes standard input.
     runtime.shutdown_background();
     code

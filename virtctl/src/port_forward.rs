@@ -17,7 +17,7 @@ use tokio::net::{TcpListener, UdpSocket, lookup_host};
 use tokio_tungstenite::tungstenite::Message;
 
 use crate::session::{self, Kind, Session};
-use crate::stream::{self, Carried, Socket};
+use crate::stream::{self, Socket, StreamEnd};
 
 /// Larger than any datagram.
 const CHUNK: usize = 64 << 10;
@@ -118,8 +118,8 @@ impl PortForward {
         if self.stdio {
             let [port] = ports.as_slice() else { bail!("only one port supported when forwarding to stdout") };
             let socket = opener(port).open().await?;
-            let carried = carry(socket, tokio::io::join(tokio::io::stdin(), tokio::io::stdout())).await?;
-            if let Some(reason) = carried.reason()? {
+            let stream_end = carry(socket, tokio::io::join(tokio::io::stdin(), tokio::io::stdout())).await?;
+            if let Some(reason) = stream_end.reason()? {
                 eprintln!("{reason}");
             }
             return Ok(());
@@ -237,7 +237,7 @@ fn report(client: SocketAddr, work: impl Future<Output = anyhow::Result<Option<S
 }
 
 /// Carries bytes until one side ends. Fails if the local side does.
-pub(crate) async fn carry(socket: Socket, local: impl AsyncRead + AsyncWrite) -> anyhow::Result<Carried> {
+pub(crate) async fn carry(socket: Socket, local: impl AsyncRead + AsyncWrite) -> anyhow::Result<StreamEnd> {
     let (mut to_guest, mut from_guest) = socket.split();
     let (mut from_local, mut to_local) = tokio::io::split(local);
     // A guest's side that is closed after the local program has ended has no reason to tell: that was the end.
@@ -254,13 +254,13 @@ pub(crate) async fn carry(socket: Socket, local: impl AsyncRead + AsyncWrite) ->
                 _ = ping.tick() => Message::Ping(Bytes::new()),
             };
             if let Err(error) = to_guest.send(message).await {
-                return Ok(Carried::Broken(error.into()));
+                return Ok(StreamEnd::Broken(error.into()));
             }
         }
         local_ended.store(true, Ordering::Relaxed);
         tokio::time::sleep(LAST_WORDS).await;
         to_guest.close().await?;
-        anyhow::Ok(Carried::Local)
+        anyhow::Ok(StreamEnd::Local)
     };
     let inward = async {
         loop {
@@ -269,20 +269,20 @@ pub(crate) async fn carry(socket: Socket, local: impl AsyncRead + AsyncWrite) ->
                     to_local.write_all(&bytes).await?;
                     to_local.flush().await?;
                 }
-                Some(Ok(Message::Close(frame))) => return anyhow::Ok(Carried::Closed(frame)),
-                None => return Ok(Carried::Closed(None)),
+                Some(Ok(Message::Close(frame))) => return anyhow::Ok(StreamEnd::Closed(frame)),
+                None => return Ok(StreamEnd::Closed(None)),
                 Some(Ok(_)) => {}
-                Some(Err(error)) => return Ok(Carried::Broken(error.into())),
+                Some(Err(error)) => return Ok(StreamEnd::Broken(error.into())),
             }
         }
     };
-    let carried = tokio::select! {
+    let stream_end = tokio::select! {
         ended = outward => ended?,
         ended = inward => ended?,
     };
-    Ok(match carried {
-        Carried::Closed(_) if local_ended.load(Ordering::Relaxed) => Carried::Local,
-        Carried::Local | Carried::Closed(_) | Carried::Broken(_) => carried,
+    Ok(match stream_end {
+        StreamEnd::Closed(_) if local_ended.load(Ordering::Relaxed) => StreamEnd::Local,
+        StreamEnd::Local | StreamEnd::Closed(_) | StreamEnd::Broken(_) => stream_end,
     })
 }
 

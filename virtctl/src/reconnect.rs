@@ -19,7 +19,7 @@ use tokio::time::{sleep, timeout};
 use tokio_tungstenite::tungstenite::protocol::CloseFrame;
 
 use crate::session::Session;
-use crate::stream::Carried;
+use crate::stream::StreamEnd;
 
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// How long the API server may take for an answer, and the guest's side to open.
@@ -81,11 +81,11 @@ impl End {
     }
 
     /// How the guest's side ended; nothing if the user's side did.
-    pub(crate) fn of_carried(carried: &Carried) -> Option<Self> {
-        match carried {
-            Carried::Local => None,
-            Carried::Closed(frame) => Some(Self::of(frame.as_ref())),
-            Carried::Broken(_) => Some(Self::Lost),
+    pub(crate) fn of_stream(end: &StreamEnd) -> Option<Self> {
+        match end {
+            StreamEnd::Local => None,
+            StreamEnd::Closed(frame) => Some(Self::of(frame.as_ref())),
+            StreamEnd::Broken(_) => Some(Self::Lost),
         }
     }
 }
@@ -317,8 +317,8 @@ mod tests {
         assert_eq!((of(4001), of(4000), of(1000)), (End::Taken, End::Ended, End::Ended));
         // A server that shuts down, and one that gives no reason.
         assert_eq!((of(1001), End::of(None)), (End::Lost, End::Lost));
-        assert_eq!(End::of_carried(&Carried::Local), None);
-        assert_eq!(End::of_carried(&Carried::Closed(None)), Some(End::Lost));
+        assert_eq!(End::of_stream(&StreamEnd::Local), None);
+        assert_eq!(End::of_stream(&StreamEnd::Closed(None)), Some(End::Lost));
     }
 
     #[test]

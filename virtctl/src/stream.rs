@@ -22,7 +22,7 @@ pub(crate) type Socket = WebSocketStream<TokioIo<hyper::upgrade::Upgraded>>;
 
 /// How a stream between a guest and a local program ended.
 #[derive(Debug)]
-pub(crate) enum Carried {
+pub(crate) enum StreamEnd {
     /// The local program ended it.
     Local,
     /// The guest's side was closed.
@@ -31,7 +31,7 @@ pub(crate) enum Carried {
     Broken(anyhow::Error),
 }
 
-impl Carried {
+impl StreamEnd {
     /// The reason for the end, if the server gave one. Fails if the connection broke off.
     pub(crate) fn reason(self) -> anyhow::Result<Option<String>> {
         match self {
@@ -91,12 +91,12 @@ mod tests {
     #[test]
     fn a_stream_that_was_closed_says_why() {
         let closed =
-            |reason: &str| Carried::Closed(Some(CloseFrame { code: 1000.into(), reason: reason.into() }));
+            |reason: &str| StreamEnd::Closed(Some(CloseFrame { code: 1000.into(), reason: reason.into() }));
         assert_eq!(closed("it has moved").reason().unwrap().as_deref(), Some("it has moved"));
         assert_eq!(closed("").reason().unwrap(), None);
-        assert_eq!(Carried::Local.reason().unwrap(), None);
-        assert!(Carried::Broken(anyhow!("reset")).reason().is_err());
+        assert_eq!(StreamEnd::Local.reason().unwrap(), None);
+        assert!(StreamEnd::Broken(anyhow!("reset")).reason().is_err());
         assert_eq!(closed("EOF").unused("the display").to_string(), "the display was closed: EOF");
-        assert_eq!(Carried::Closed(None).unused("the display").to_string(), "the display was closed");
+        assert_eq!(StreamEnd::Closed(None).unused("the display").to_string(), "the display was closed");
     }
 }

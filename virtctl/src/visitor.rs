@@ -10,7 +10,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_tungstenite::tungstenite::Message;
 
 use crate::session::{self, INSTANCES, Session};
-use crate::stream::{self, Carried, Socket};
+use crate::stream::{self, Socket, StreamEnd};
 
 /// Most bytes that the other side may send before the program connects: its greeting.
 const GREETING: usize = 4096;
@@ -37,7 +37,7 @@ pub(crate) async fn wait(
     mut socket: Socket,
     listener: &TcpListener,
     what: &str,
-) -> anyhow::Result<Result<(Socket, TcpStream), Carried>> {
+) -> anyhow::Result<Result<(Socket, TcpStream), StreamEnd>> {
     let mut greeting: Vec<u8> = Vec::new();
     let mut ping = tokio::time::interval(stream::PING_EVERY);
     let mut visitor = loop {
@@ -45,14 +45,14 @@ pub(crate) async fn wait(
             accepted = listener.accept() => break accepted.context("accept a connection")?.0,
             message = socket.next(), if greeting.len() < GREETING => match message {
                 Some(Ok(Message::Binary(bytes))) => greeting.extend_from_slice(&bytes),
-                Some(Ok(Message::Close(frame))) => return Ok(Err(Carried::Closed(frame))),
-                None => return Ok(Err(Carried::Closed(None))),
-                Some(Err(error)) => return Ok(Err(Carried::Broken(error.into()))),
+                Some(Ok(Message::Close(frame))) => return Ok(Err(StreamEnd::Closed(frame))),
+                None => return Ok(Err(StreamEnd::Closed(None))),
+                Some(Err(error)) => return Ok(Err(StreamEnd::Broken(error.into()))),
                 Some(Ok(_)) => {}
             },
             _ = ping.tick() => {
                 if let Err(error) = socket.send(Message::Ping(Bytes::new())).await {
-                    return Ok(Err(Carried::Broken(error.into())));
+                    return Ok(Err(StreamEnd::Broken(error.into())));
                 }
             }
         }

@@ -24,7 +24,7 @@ use self::viewer::{Search, Viewer};
 use crate::port_forward;
 use crate::reconnect::{self, End, Follow, Gone, Place};
 use crate::session::Session;
-use crate::stream::{Carried, Socket};
+use crate::stream::{Socket, StreamEnd};
 use crate::visitor::{self, until_interrupted};
 
 /// How long a viewer may take to connect to the port.
@@ -112,8 +112,8 @@ impl Vnc {
                         }
                     }
                 };
-                let (Visit::Unused(carried) | Visit::Over(carried)) = &visit else { return Ok(()) };
-                let Some(end) = End::of_carried(carried) else { return Ok(()) };
+                let (Visit::Unused(stream_end) | Visit::Over(stream_end)) = &visit else { return Ok(()) };
+                let Some(end) = End::of_stream(stream_end) else { return Ok(()) };
                 let gone = Gone { place, end, follow: Follow::Moves };
                 let open = || async { visitor::open(session, vmi, &subresource).await.ok() };
                 let Some((next, there)) = reconnect::again(session, vmi, &gone, || {}, open).await else {
@@ -137,9 +137,9 @@ enum Visit {
     /// The viewer left.
     Left,
     /// The display's side ended before a viewer came.
-    Unused(Carried),
+    Unused(StreamEnd),
     /// The display's side ended.
-    Over(Carried),
+    Over(StreamEnd),
 }
 
 impl Visit {
@@ -147,9 +147,9 @@ impl Visit {
     fn ended(self) -> anyhow::Result<()> {
         match self {
             Self::Left => Ok(()),
-            Self::Unused(carried) => Err(carried.unused(DISPLAY)),
-            Self::Over(carried) => {
-                if let Some(reason) = carried.reason()? {
+            Self::Unused(stream_end) => Err(stream_end.unused(DISPLAY)),
+            Self::Over(stream_end) => {
+                if let Some(reason) = stream_end.reason()? {
                     eprintln!("{DISPLAY} was closed: {reason}");
                 }
                 Ok(())
@@ -169,11 +169,11 @@ async fn visit(socket: Socket, listener: &TcpListener, within: Option<Duration>)
     };
     let (socket, client) = match came {
         Ok(came) => came,
-        Err(carried) => return Ok(Visit::Unused(carried)),
+        Err(stream_end) => return Ok(Visit::Unused(stream_end)),
     };
     Ok(match port_forward::carry(socket, client).await? {
-        Carried::Local => Visit::Left,
-        carried @ (Carried::Closed(_) | Carried::Broken(_)) => Visit::Over(carried),
+        StreamEnd::Local => Visit::Left,
+        stream_end @ (StreamEnd::Closed(_) | StreamEnd::Broken(_)) => Visit::Over(stream_end),
     })
 }
 

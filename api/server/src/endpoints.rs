@@ -6,7 +6,7 @@
 //! is our own.
 //!
 //! A call that is not supported yet is listed as well, as [`Call::NotYet`]: a user without permission gets
-//! the same answer as for any other call, and a user with permission is told that it is not supported yet.
+//! the same answer as for any other call, and a user with permission gets the answer that it is not supported yet.
 
 mod actions;
 mod endpoint;

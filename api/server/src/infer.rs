@@ -3,7 +3,7 @@
 //!
 //! `barevirt_api` decides which object comes next and what the result is; this module only reads the objects.
 //!
-//! An object may be in another namespace than the machine. The answer tells whether it exists and what its labels name, so
+//! An object may be in another namespace than the machine. The answer says whether it exists and what its labels name, so
 //! it is only read if the user who writes the machine, or the machine's account, may get it or copy what it contains. The
 //! account must be allowed to copy to start such a machine. virt-controller writes the machines of a pool for its author;
 //! there the account alone decides.

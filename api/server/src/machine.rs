@@ -226,7 +226,7 @@ fn start_request(options: &Options) -> Value {
 /// Adds state change requests to the machine. A request is refused while another is pending, with two
 /// exceptions: a stop replaces any pending request, and any request replaces a stop after the guest has
 /// ended, when only the clean-up remains. KubeVirt refuses the second case, so a user who stops a machine,
-/// waits until it is stopped and starts it again is sometimes told that the stop is underway.
+/// waits until it is stopped and starts it again sometimes gets the answer that the stop is underway.
 fn requests(
     vm: &VirtualMachine,
     alive: Option<&VirtualMachineInstance>,

@@ -4,7 +4,7 @@
 //! networks the guest's agent reports the address, and a guest could name that of the API server. The pod's
 //! network policies apply to virt-api as to any client.
 //!
-//! A guest that moves to another node has another address there, and no packet tells the connection's end: the former pod's
+//! A guest that moves to another node has another address there, and no packet reports the connection's end: the former pod's
 //! network drops what arrives, or does not exist any more. So this server looks at the instance and ends the stream, and the
 //! client can open another one.
 
@@ -56,7 +56,7 @@ struct Target {
 
 /// Where the guest was when its stream was opened.
 #[derive(Debug)]
-struct Home {
+struct GuestLocation {
     uid: Option<String>,
     node: Option<String>,
     address: IpAddr,
@@ -91,12 +91,12 @@ pub async fn open(
     let address = address(&vmi, name)?;
     let refused = |error: io::Error| Refusal::internal(format!("dialing VM: {error}"));
     let late = |_| Refusal::internal(format!("dialing VM: no answer from {address} port {}", target.port));
-    let home = Home {
+    let location = GuestLocation {
         uid: vmi.metadata.uid.clone(),
         node: vmi.status.as_ref().and_then(|status| status.node_name.clone()),
         address,
     };
-    let left = left(Api::namespaced(client.clone(), namespace), name.clone(), home);
+    let left = left(Api::namespaced(client.clone(), namespace), name.clone(), location);
     let carried = match target.protocol {
         Protocol::Tcp => {
             let tcp = timeout(CONNECT_TIMEOUT, TcpStream::connect((address, target.port))).await;
@@ -194,14 +194,14 @@ fn interface<'a>(
 }
 
 /// Waits until the guest is no longer at its address.
-async fn left(vmis: Api<VirtualMachineInstance>, name: String, home: Home) -> CloseReason {
+async fn left(vmis: Api<VirtualMachineInstance>, name: String, location: GuestLocation) -> CloseReason {
     loop {
         sleep(LOOK_EVERY).await;
         // The API server answers this from its memory, which is cheap, but may be old.
         if let Some(vmi) = look(&vmis, &name, &GetParams::any()).await
-            && reason_to_end(vmi.as_ref(), &home).is_some()
+            && reason_to_end(vmi.as_ref(), &location).is_some()
             && let Some(vmi) = look(&vmis, &name, &GetParams::default()).await
-            && let Some(reason) = reason_to_end(vmi.as_ref(), &home)
+            && let Some(reason) = reason_to_end(vmi.as_ref(), &location)
         {
             return reason;
         }
@@ -222,13 +222,13 @@ async fn look(
 }
 
 /// Why a stream to a guest's address ends. Pure.
-fn reason_to_end(vmi: Option<&VirtualMachineInstance>, home: &Home) -> Option<CloseReason> {
-    let Some(vmi) = vmi.filter(|vmi| vmi.metadata.uid == home.uid) else { return Some(websocket::ENDED) };
+fn reason_to_end(vmi: Option<&VirtualMachineInstance>, location: &GuestLocation) -> Option<CloseReason> {
+    let Some(vmi) = vmi.filter(|vmi| vmi.metadata.uid == location.uid) else { return Some(websocket::ENDED) };
     let status = vmi.status.as_ref()?;
     if names::is_final_phase(status.phase.as_deref().unwrap_or_default()) {
         return Some(websocket::ENDED);
     }
-    if status.node_name == home.node {
+    if status.node_name == location.node {
         return None;
     }
     // A network that replaces the pod's own may bring the guest's address along. Until the new node has reported addresses, there are
@@ -236,7 +236,7 @@ fn reason_to_end(vmi: Option<&VirtualMachineInstance>, home: &Home) -> Option<Cl
     let interface = interface(status, first_network(vmi)?)?;
     let own = interface.ip_address.iter().chain(&interface.ip_addresses);
     let own: Vec<IpAddr> = own.filter_map(|text| text.parse().ok()).collect();
-    (!own.is_empty() && !own.contains(&home.address)).then_some(websocket::MOVED)
+    (!own.is_empty() && !own.contains(&location.address)).then_some(websocket::MOVED)
 }
 
 #[cfg(test)]
@@ -297,7 +297,7 @@ mod tests {
 
     #[test]
     fn a_stream_ends_when_its_guest_has_left_the_address() {
-        let home = Home {
+        let location = GuestLocation {
             uid: Some("1".to_owned()),
             node: Some("a".to_owned()),
             address: IpAddr::from([10, 1, 2, 3]),
@@ -309,7 +309,7 @@ mod tests {
                 "metadata": {"uid": uid}, "spec": {"domain": {"devices": {}}, "networks": networks},
                 "status": {"phase": phase, "nodeName": node, "interfaces": interfaces},
             });
-            reason_to_end(Some(&serde_json::from_value(vmi).unwrap()), &home)
+            reason_to_end(Some(&serde_json::from_value(vmi).unwrap()), &location)
         };
         assert_eq!(of("1", "Running", "a", "10.1.2.3"), None);
         assert_eq!(of("1", "Running", "b", "10.9.2.3"), Some(websocket::MOVED));
@@ -320,6 +320,6 @@ mod tests {
         assert_eq!(of("1", "Running", "a", "fd00::3"), None);
         assert_eq!(of("1", "Succeeded", "a", "10.1.2.3"), Some(websocket::ENDED));
         assert_eq!(of("2", "Running", "a", "10.1.2.3"), Some(websocket::ENDED));
-        assert_eq!(reason_to_end(None, &home), Some(websocket::ENDED));
+        assert_eq!(reason_to_end(None, &location), Some(websocket::ENDED));
     }
 }

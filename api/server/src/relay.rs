@@ -44,7 +44,7 @@ where
         ended = carry(from_client, &mut to_handler, None) => ended.unwrap_or(Ended::Client),
         ended = carry(from_handler, &mut to_client, Some(SILENT)) => ended.unwrap_or(Ended::Handler),
     };
-    // Both sides are told at once. An error here means that the side is already gone.
+    // Both sides get it at once. An error here means that the side is already gone.
     let _ =
         timeout(Duration::from_secs(1), async { tokio::join!(to_client.shutdown(), to_handler.shutdown()) })
             .await;
@@ -112,7 +112,7 @@ mod tests {
         let (theirs, handler) = duplex(64);
         let relayed = tokio::spawn(run(ours, theirs));
         assert_eq!(relayed.await.unwrap(), Ended::Silent);
-        // The client is told as well.
+        // The client gets it as well.
         assert_eq!(client.read(&mut [0]).await.unwrap(), 0);
         drop(handler);
     }

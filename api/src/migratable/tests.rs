@@ -205,7 +205,7 @@ fn an_sriov_card_is_where_the_guest_was_started_with_it() {
     let ports = Some(r#"{"version":"v1","ports":16,"devices":{"nic-red":3}}"#);
     // The annotation came or went since the guest was started.
     assert!(moves("Running", Some("true"), ports) && !moves("Running", None, root));
-    // No launcher has told a layout: the annotation is all that is known.
+    // No launcher has reported a layout: the annotation is all that is known.
     assert!(!moves("Running", Some("true"), None) && moves("Running", None, None));
     // The layout of a former run says nothing about a guest that is being started.
     assert!(moves("Scheduled", None, root) && !moves("Scheduled", Some("true"), ports));

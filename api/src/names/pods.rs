@@ -28,14 +28,14 @@ pub fn kernel_image_volume() -> String {
     format!("{IMAGE_VOLUMES}/kernel-boot")
 }
 
-/// Prefix of the variable that tells a launcher the PCI functions of its pod; KubeVirt's, like the next two.
+/// Prefix of the variable that gives a launcher the PCI functions of its pod; KubeVirt's, like the next two.
 pub const PCI_VARIABLE: &str = "PCI_RESOURCE";
 /// The same for mediated devices.
 pub const MEDIATED_VARIABLE: &str = "MDEV_PCI_RESOURCE";
 /// The same for USB devices.
 pub const USB_VARIABLE: &str = "USB_RESOURCE";
 
-/// The same for the PCI functions of networks, by which the device plugin of SR-IOV cards tells them.
+/// The same for the PCI functions of networks, by which the device plugin of SR-IOV cards gives them.
 pub const NETWORK_DEVICE_VARIABLE: &str = "PCIDEVICE";
 
 /// Name of that variable for a resource: in capitals, with `_` instead of `/` and `.`.

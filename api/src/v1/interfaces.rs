@@ -27,7 +27,7 @@ pub struct Interface {
     /// Place in the boot order, from 1; unique among disks and interfaces.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub boot_order: Option<i32>,
-    /// What DHCP tells the guest beyond its address.
+    /// What DHCP gives the guest beyond its address.
     #[serde(rename = "dhcpOptions", default, skip_serializing_if = "Option::is_none")]
     pub dhcp_options: Option<DhcpOptions>,
     /// Number from 1 to 16383, unique in the machine, by which guests name the interface (`eno<N>`) whatever
@@ -89,7 +89,7 @@ pub struct Port {
     pub port: i32,
 }
 
-/// What DHCP tells the guest beyond its address.
+/// What DHCP gives the guest beyond its address.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DhcpOptions {

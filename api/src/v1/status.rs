@@ -237,7 +237,7 @@ mod tests {
             (status.disk_bytes("data"), ["data", "seed", "other"].map(|name| status.moved_disk_bytes(name)))
         };
         assert_eq!(sizes((5 << 20) - 1), (Some((5 << 20) - 1), [Some(5 << 20), None, None]));
-        // It is not told.
+        // It is not reported.
         for size in [0, -1] {
             assert_eq!(sizes(size), (None, [Some(9 << 20), None, None]), "{size}");
         }

@@ -1,7 +1,7 @@
 //! The time from the launcher's exec to a running vCPU, against the same QEMU started by hand with the same
 //! command line.
 //!
-//! Both sides are told to run and answer `cont`: that answer is the end of the measurement. The launcher reads the manifest,
+//! Both sides get the order to run and answer `cont`: that answer is the end of the measurement. The launcher reads the manifest,
 //! makes an overlay and a cloud-init disk and plans; for the raw side all of this is prepared.
 
 use super::raw::{Raw, child_of};

@@ -21,7 +21,7 @@ pub(super) const SOON: Duration = Duration::from_secs(180);
 /// Longest time that a launcher runs here.
 const LONG: Duration = Duration::from_secs(600);
 const POLL: Duration = Duration::from_millis(5);
-/// The revision of what the launcher is told, which does not change.
+/// The revision of what the launcher is sent, which does not change.
 const REVISION: i64 = 1;
 const SOCKETS: [&str; 3] = ["sockets/launcher-sock", "sockets/launcher-fds", "disks/launcher.sock"];
 

@@ -6,7 +6,7 @@
 //!   launcher: server ── tap, eth0 ─┴─ node: bridge ──┴─ eth0, tap ── QEMU by hand: server
 //! ```
 //!
-//! All four guests run, and the two sides take turns. The guests of QEMUs by hand have no DHCP server, so they are told
+//! All four guests run, and the two sides take turns. The guests of QEMUs by hand have no DHCP server, so they are given
 //! their addresses at the console.
 
 use super::network::{FETCHED, MEBIBYTES, fetch, ping, round_trip, serve};

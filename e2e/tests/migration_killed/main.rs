@@ -160,7 +160,7 @@ fn the_target_dies(name: &str, handlers: Handlers) {
         ensure!(claim_in_status(&failed) == "data", "{}", failed["status"]);
         drop(slow);
         guest.goes_on(namespace)?;
-        // The claim that was filled half is filled anew.
+        // The claim that was filled half is filled again from the start.
         write_on(namespace)?;
         wait::until_true("no migration to be under way", SOON, || {
             let all = namespace.list("vmim")?;

@@ -13,7 +13,7 @@ fn bridged(name: &str) -> Value {
     manifest
 }
 
-/// Prints what tells one guest from another.
+/// Prints what distinguishes one guest from another.
 const BOOT_ID: &str = "cat /www/boot-id";
 
 /// A running guest on that node: its pod's addresses, that of IPv4 first, and a console that has logged in.

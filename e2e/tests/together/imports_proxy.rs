@@ -45,7 +45,7 @@ fn annotate(annotation: &str) -> Result<()> {
     wait_in_force(lives("kubevirt.io=virt-controller")?.keys())
 }
 
-/// Whether the proxy, since it was started last, has connected somebody to the web server.
+/// Whether the proxy, since it was started last, has connected a client to the web server.
 fn has_connected(namespace: &Namespace) -> Result<bool> {
     let log = namespace.kubectl(&["logs", PROXY, "-c", "server"])?;
     Ok(log.contains(&format!("CONNECT {}:443", host_of(namespace, WEB))))

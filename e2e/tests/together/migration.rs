@@ -71,7 +71,7 @@ fn a_guest_moves_and_notices_nothing() {
         ])?;
         guest.wait_migration("Succeeded")?;
         ensure!(node(&guest.vmi()?) == home);
-        // A console that is open goes along.
+        // A console that is open stays open on the target.
         console.expect(&format!("vm has moved to node {home}."), SOON)?;
         console.expect("Connected to vm console again.", SOON)?;
         console.ok("true", SOON)?;

@@ -1,5 +1,5 @@
 //! What is open to a guest when it moves: displays and monitors are reached again by themselves, and forwarded connections end and can
-//! be opened again. That a console goes along is in `migration`.
+//! be opened again. That a console stays open is in `migration`.
 
 use crate::virtctl::Proxy;
 use anyhow::{Context, Result, ensure};

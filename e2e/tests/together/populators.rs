@@ -1,4 +1,4 @@
-//! Claims that CDI's populators fill, without CDI: an image that a machine boots from, a copy, an upload, and what is told when
+//! Claims that CDI's populators fill, without CDI: an image that a machine boots from, a copy, an upload, and what is reported when
 //! a claim cannot be filled.
 
 use super::imports::{FILLED, SERVER, SMALL, host, publish, small, tiny, without_cdi};

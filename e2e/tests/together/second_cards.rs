@@ -121,7 +121,7 @@ fn guests_whose_second_cards_the_test_beds_delegate_attaches_reach_each_other_ac
         look_at_first(namespace, &mut console)?;
         reach(&mut console, address)?;
         console.leave()?;
-        // Neither the network nor an agent says which address the guest has: its neighbours were told.
+        // Neither the network nor an agent says which address the guest has: it has announced it to its neighbours.
         wait::until_true("the address that the guest gave itself", SOON, || {
             Ok(networks::card_status(namespace, "first", "lan")?["ipAddress"] == "10.77.0.1")
         })?;

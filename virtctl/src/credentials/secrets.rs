@@ -108,7 +108,7 @@ pub(super) fn owned(secret: &Secret, vm: &VirtualMachine) -> anyhow::Result<()> 
     });
     ensure!(
         is_owner,
-        "secret {} does not have an owner reference pointing to VM {}; --force changes it all the same",
+        "secret {} does not have an owner reference pointing to VM {}; --force changes it anyway",
         secret.name_any(),
         vm.name_any()
     );

@@ -16,7 +16,7 @@ use crate::{Options, program};
 /// Folders whose files a command may name.
 const FOLDERS: [&str; 6] = [".ci/", "cluster-up/", "examples/", "images/", "manifests/", "virtctl/"];
 
-/// Programs by which a block of commands is told from other text.
+/// Programs by which a block of commands is recognised.
 const PROGRAMS: [&str; 16] = [
     "buildah",
     "cargo",

@@ -8,7 +8,7 @@ use barevirt_plan::config::Config;
 use clap::{ArgGroup, Args, ValueEnum};
 use k8s_openapi::jiff::Timestamp;
 
-use super::explained::Surroundings;
+use super::explained::ExplainContext;
 use super::manifests::Manifests;
 use crate::yaml::Format;
 
@@ -81,13 +81,13 @@ pub(crate) enum Section {
 }
 
 impl Explain {
-    pub(super) fn surroundings(&self, manifests: &Manifests, namespace: Option<&str>) -> Surroundings {
+    pub(super) fn context(&self, manifests: &Manifests, namespace: Option<&str>) -> ExplainContext {
         let mut settings = Settings::from_kubevirt(manifests.kubevirt.as_ref().map(|object| &object.spec));
         settings.use_emulation |= self.emulation;
         let config = config(self.launcher_image.clone(), settings);
         // The labels and quotas of the namespace are not known.
         let config = config.in_namespace(None, &[]);
-        Surroundings { config, namespace: namespace.map(str::to_owned), now: Timestamp::now() }
+        ExplainContext { config, namespace: namespace.map(str::to_owned), now: Timestamp::now() }
     }
 
     /// The object of the cluster that is explained.

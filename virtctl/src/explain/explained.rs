@@ -105,7 +105,7 @@ fn marks<S: serde::Serializer>(marks: &[Mark], serializer: S) -> Result<S::Ok, S
 }
 
 /// Facts that are not in the manifest.
-pub(crate) struct Surroundings {
+pub(crate) struct ExplainContext {
     /// Image of the launcher, and the installation's settings.
     pub(crate) config: Config,
     /// The namespace of a manifest that gives none.
@@ -127,7 +127,7 @@ type Causes = Vec<Cause>;
 /// Explains a manifest. `lookups` finds the objects that a machine names.
 pub(crate) fn explain(
     manifest: &Value,
-    around: &Surroundings,
+    context: &ExplainContext,
     lookups: impl FnOnce(&VirtualMachine) -> Lookups,
 ) -> Explained {
     let example = named(manifest);
@@ -145,13 +145,13 @@ pub(crate) fn explain(
     let outcome = if explained.kind == "VirtualMachine" {
         read(manifest).and_then(|(vm, unknown): (VirtualMachine, _)| {
             explained.warnings = validate::vm_warnings(&vm);
-            together(unknown, machine(vm, around, lookups))
+            together(unknown, machine(vm, context, lookups))
         })
     } else {
         read(manifest).and_then(|(vmi, unknown): (VirtualMachineInstance, _)| {
             let given = vmi.spec.clone();
-            let admitted = instance(in_namespace(vmi, around), around);
-            together(unknown, admitted.and_then(|vmi| outcome(vmi, &given, None, &around.config)))
+            let admitted = instance(in_namespace(vmi, context), context);
+            together(unknown, admitted.and_then(|vmi| outcome(vmi, &given, None, &context.config)))
         })
     };
     match outcome {
@@ -201,40 +201,40 @@ fn read<T: DeserializeOwned + Serialize>(manifest: &Value) -> Result<(T, Causes)
     Ok((object, unknown))
 }
 
-fn in_namespace(mut vmi: VirtualMachineInstance, around: &Surroundings) -> VirtualMachineInstance {
-    vmi.metadata.namespace = vmi.metadata.namespace.or_else(|| around.namespace.clone());
+fn in_namespace(mut vmi: VirtualMachineInstance, context: &ExplainContext) -> VirtualMachineInstance {
+    vmi.metadata.namespace = vmi.metadata.namespace.or_else(|| context.namespace.clone());
     vmi
 }
 
 /// The instance after the webhooks for instances.
 fn instance(
     mut vmi: VirtualMachineInstance,
-    around: &Surroundings,
+    context: &ExplainContext,
 ) -> Result<VirtualMachineInstance, Causes> {
-    let settings = &around.config.settings;
-    defaults::admit_vmi(&mut vmi, &settings.guest, &Time(around.now));
+    let settings = &context.config.settings;
+    defaults::admit_vmi(&mut vmi, &settings.guest, &Time(context.now));
     let causes = validate::vmi_create(&vmi, Requester::User, &settings.gates);
     if causes.is_empty() { Ok(vmi) } else { Err(causes) }
 }
 
 fn machine(
     mut vm: VirtualMachine,
-    around: &Surroundings,
+    context: &ExplainContext,
     lookups: impl FnOnce(&VirtualMachine) -> Lookups,
 ) -> Result<Outcome, Causes> {
-    vm.metadata.namespace = vm.metadata.namespace.or_else(|| around.namespace.clone());
+    vm.metadata.namespace = vm.metadata.namespace.or_else(|| context.namespace.clone());
     let given = vm.spec.template.spec.clone();
     let lookups = lookups(&vm);
-    let started = started(vm.clone(), &lookups, around)?;
+    let started = started(vm.clone(), &lookups, context)?;
     let has_templates = !vm.spec.data_volume_templates.is_empty();
     // Comparing with the machine without them shows which values they set.
     vm.spec.instancetype = None;
     vm.spec.preference = None;
     let mut alone = vm;
-    defaults::admit_vm(&mut alone, &around.config.settings.guest);
+    defaults::admit_vm(&mut alone, &context.config.settings.guest);
     let mut alone = template::instance(&alone);
-    defaults::admit_vmi(&mut alone, &around.config.settings.guest, &Time(around.now));
-    let mut outcome = outcome(started, &given, Some(&alone.spec), &around.config)?;
+    defaults::admit_vmi(&mut alone, &context.config.settings.guest, &Time(context.now));
+    let mut outcome = outcome(started, &given, Some(&alone.spec), &context.config)?;
     if has_templates {
         outcome.assumptions.push(DATA_VOLUMES_FIRST);
     }
@@ -245,9 +245,9 @@ fn machine(
 pub(crate) fn started(
     mut vm: VirtualMachine,
     lookups: &Lookups,
-    around: &Surroundings,
+    context: &ExplainContext,
 ) -> Result<VirtualMachineInstance, Causes> {
-    let Settings { guest, gates, .. } = &around.config.settings;
+    let Settings { guest, gates, .. } = &context.config.settings;
     expand::prefer(&mut vm, lookups);
     defaults::admit_vm(&mut vm, guest);
     let admitted = expand::admit(None, vm.clone(), lookups, guest.binding)?;
@@ -263,7 +263,7 @@ pub(crate) fn started(
         preference: lookups.preference.clone().into_result().unwrap_or_default(),
     };
     let vmi = template::instance(&vm);
-    instance(expand::instance(&vm, &chosen, Binding::default(), vmi)?, around)
+    instance(expand::instance(&vm, &chosen, Binding::default(), vmi)?, context)
 }
 
 fn missing<T>(lookup: &Lookup<T>, family: Family) -> Option<Cause> {

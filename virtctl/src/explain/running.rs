@@ -20,7 +20,7 @@ use super::{print, started};
 use crate::session::{self, Session};
 use crate::{debug, diff};
 
-/// Whether the launcher was told that images are volumes of its pod. It is, also where its guest has no image.
+/// Whether the launcher's arguments say that images are volumes of its pod. They do, also where its guest has no image.
 fn has_image_volumes(pod: &Pod) -> bool {
     let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
     containers.flat_map(|container| container.args.iter().flatten()).any(|argument| argument == IMAGE_VOLUMES)

@@ -38,7 +38,7 @@ impl Found {
     }
 
     /// Why virt-operator must not be changed.
-    fn somebody_elses(&self) -> Option<String> {
+    fn refusal_to_change(&self) -> Option<String> {
         if self
             .kubevirt
             .as_ref()
@@ -68,7 +68,7 @@ impl Found {
 
 /// Why an installation must not begin. An installation that was begun before may go on.
 pub(super) fn refuse_install(found: &Found, wanted: &str, has_kubevirt: bool) -> Vec<String> {
-    let mut why: Vec<String> = found.somebody_elses().into_iter().collect();
+    let mut why: Vec<String> = found.refusal_to_change().into_iter().collect();
     if let Some(installed) = found.version().filter(|installed| *installed != wanted && found.tag().is_none())
     {
         why.push(format!("version {installed} is installed: virtctl upgrade installs {wanted}"));
@@ -84,7 +84,7 @@ pub(super) fn refuse_install(found: &Found, wanted: &str, has_kubevirt: bool) ->
 
 /// Why an upgrade must not begin: reasons that --force does not override, and reasons that it does.
 pub(super) fn refuse_upgrade(found: &Found, wanted: &str) -> (Vec<String>, Vec<String>) {
-    let mut never: Vec<String> = found.somebody_elses().into_iter().collect();
+    let mut never: Vec<String> = found.refusal_to_change().into_iter().collect();
     if found.operator.is_none() || found.kubevirt.is_none() {
         never.push("nothing is installed here: use virtctl install".to_owned());
         return (never, Vec::new());

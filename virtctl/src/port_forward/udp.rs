@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use tokio_tungstenite::tungstenite::Message;
 
 use super::{CHUNK, PortOpener, report};
-use crate::stream::{self, Carried, Socket};
+use crate::stream::{self, Socket, StreamEnd};
 
 /// Datagrams of one client that wait for their stream; more are dropped.
 const WAITING: usize = 64;
@@ -94,7 +94,7 @@ async fn carry(
                     local.send_to(&bytes, client).await?;
                 }
                 // The client's next datagram opens another stream.
-                Some(Ok(Message::Close(frame))) => return Carried::Closed(frame).reason(),
+                Some(Ok(Message::Close(frame))) => return StreamEnd::Closed(frame).reason(),
                 None => return Ok(None),
                 Some(Ok(_)) => {}
                 Some(Err(error)) => return Err(error.into()),

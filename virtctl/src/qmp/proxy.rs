@@ -13,7 +13,7 @@ use tokio_tungstenite::tungstenite::Message;
 
 use crate::reconnect::{self, End, Follow, Gone, Place};
 use crate::session::Session;
-use crate::stream::{self, Carried, PING_EVERY, Socket};
+use crate::stream::{self, PING_EVERY, Socket, StreamEnd};
 
 /// Removes the socket.
 struct Listening<'a>(&'a Path);
@@ -48,12 +48,12 @@ pub(super) async fn run(session: &Session, vmi: &str, path: &str, socket: &Path)
                 clients.push(async move {
                     let place = Place::find(session, vmi).await;
                     let opened = stream::open(session, path).await?.map_err(anyhow::Error::msg)?;
-                    let carried = carry(client, opened).await?;
-                    if let Some(node) = moved(session, vmi, place, &carried).await {
+                    let stream_end = carry(client, opened).await?;
+                    if let Some(node) = moved(session, vmi, place, &stream_end).await {
                         eprintln!("{vmi} has moved to node {node}: connect to {} again.", socket.display());
                         return Ok(());
                     }
-                    carried.reason().map(drop)
+                    stream_end.reason().map(drop)
                 });
             }
             Some(ended) = clients.next() => {
@@ -67,16 +67,16 @@ pub(super) async fn run(session: &Session, vmi: &str, path: &str, socket: &Path)
 }
 
 /// The node to which the guest has moved, if that ended a tool's session. The tool has to begin a new one: it waits for answers
-/// to commands that nobody will give.
-async fn moved(session: &Session, vmi: &str, place: Place, carried: &Carried) -> Option<String> {
-    let gone = Gone { place, end: End::of_carried(carried)?, follow: Follow::Moves };
+/// to commands that nobody answers any more.
+async fn moved(session: &Session, vmi: &str, place: Place, stream_end: &StreamEnd) -> Option<String> {
+    let gone = Gone { place, end: End::of_stream(stream_end)?, follow: Follow::Moves };
     let ready = || std::future::ready(Some(()));
     let ((), there) = reconnect::again(session, vmi, &gone, || {}, ready).await?;
     Some(there.node)
 }
 
 /// Bytes of both sides, until one ends.
-async fn carry(mut client: UnixStream, mut socket: Socket) -> anyhow::Result<Carried> {
+async fn carry(mut client: UnixStream, mut socket: Socket) -> anyhow::Result<StreamEnd> {
     let mut chunk = vec![0; 16 << 10];
     let mut ping = interval_at(Instant::now() + PING_EVERY, PING_EVERY);
     loop {
@@ -84,17 +84,17 @@ async fn carry(mut client: UnixStream, mut socket: Socket) -> anyhow::Result<Car
             read = client.read(&mut chunk) => match read? {
                 0 => {
                     socket.close(None).await?;
-                    return Ok(Carried::Local);
+                    return Ok(StreamEnd::Local);
                 }
                 count => socket.send(Message::Binary(chunk[..count].to_vec().into())).await?,
             },
             message = socket.next() => match message {
                 Some(Ok(Message::Binary(bytes))) => client.write_all(&bytes).await?,
                 Some(Ok(Message::Text(text))) => client.write_all(text.as_bytes()).await?,
-                Some(Ok(Message::Close(frame))) => return Ok(Carried::Closed(frame)),
-                None => return Ok(Carried::Closed(None)),
+                Some(Ok(Message::Close(frame))) => return Ok(StreamEnd::Closed(frame)),
+                None => return Ok(StreamEnd::Closed(None)),
                 Some(Ok(_)) => {}
-                Some(Err(error)) => return Ok(Carried::Broken(error.into())),
+                Some(Err(error)) => return Ok(StreamEnd::Broken(error.into())),
             },
             _ = ping.tick() => socket.send(Message::Ping(Vec::new().into())).await?,
         }

@@ -30,7 +30,7 @@ use super::schema::Schema;
 use super::stream::{Lines, Monitor, QmpMessage};
 use super::words;
 
-/// After this time without an answer, the user is told that it takes long.
+/// After this time without an answer, the user reads that it takes long.
 const SLOW_ANSWER: Duration = Duration::from_secs(5);
 
 /// A result of the line editor.
@@ -195,7 +195,7 @@ async fn converse(monitor: &mut Monitor<'_>) -> anyhow::Result<()> {
                 Ok(Some(QmpMessage::Answer(answer))) => {
                     keyboard.print(&shown(&answer)?);
                     let id = answer["id"].as_u64().unwrap_or_default();
-                    // A user who was told that it takes long has the prompt already.
+                    // A user who has read that it takes long has the prompt already.
                     let known = waiting.remove(&id).is_some();
                     if known && id == last && late.take().is_some() {
                         keyboard.next();

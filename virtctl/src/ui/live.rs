@@ -35,7 +35,7 @@ const BROWSER: Duration = Duration::from_secs(30);
 /// How long one watch lasts, and how long it may last in any case.
 const WATCH_SECONDS: u64 = 240;
 const WATCH: Duration = Duration::from_secs(WATCH_SECONDS + 30);
-/// How often the browser is told that the connection is alive.
+/// How often the browser gets a message that the connection is alive.
 const ALIVE_EVERY: Duration = Duration::from_secs(10);
 /// Pause between two attempts, which grows each time.
 const PAUSE: Duration = Duration::from_secs(5);

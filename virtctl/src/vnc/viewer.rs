@@ -57,7 +57,7 @@ impl Viewer {
         let Some(wanted) = kind else {
             ensure!(
                 path.is_none(),
-                "--vnc-path needs --vnc-type, which says how the viewer is told the port"
+                "--vnc-path needs --vnc-type, which says in which form the viewer gets the port"
             );
             for (kind, _, program, _) in known {
                 if let Some(program) = search.find(program) {

@@ -19,7 +19,7 @@ fn on_terminal(command: &mut Command) -> String {
     let pty = openpty(None, None).unwrap();
     command.stdout(Stdio::from(pty.slave.try_clone().unwrap())).stderr(Stdio::from(pty.slave));
     let mut child = command.spawn().unwrap();
-    // The terminal ends once nobody has its other end.
+    // The terminal ends once no process has its other end.
     command.stdout(Stdio::null()).stderr(Stdio::null());
     let mut screen = Vec::new();
     let mut master = File::from(pty.master);

@@ -253,7 +253,7 @@ async fn stale_and_wrong_certificates_are_refused() {
     ] {
         let result = dial(address, caller(&shown, &[&ours]).await).await;
         assert_eq!(result.is_ok(), welcome, "{what}: {result:?}");
-        // Each refused client is told the same, by the protocol's own means.
+        // Each refused client gets the same alert of the protocol.
         let said = result.err().map(|error| error.to_string()).unwrap_or_default();
         assert_eq!(said.contains("alert: UnknownCA"), !welcome, "{what}: {said}");
     }

@@ -72,7 +72,7 @@ pub const TUNNELS: Metric = gauge(
     "kubevirt_portforward_active_tunnels",
     "Forwarded connections that are open through this virt-api, by namespace and instance.",
 );
-/// Of virt-api: the last time that somebody opened a console, a display, a port or a slot for a USB device.
+/// Of virt-api: the last time that a client opened a console, a display, a port or a slot for a USB device.
 pub const LAST_CONNECTION: Metric = gauge(
     "kubevirt_vmi_last_api_connection_timestamp_seconds",
     "When a stream to a guest was last opened through this virt-api, in seconds since 1970.",

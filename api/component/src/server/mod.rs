@@ -84,7 +84,7 @@ impl Limits {
     pub const PROBES: Limits = Limits { connections: 128, of_address: 32, ..Limits::BUSY };
 }
 
-/// Time for a client that was told to close its connection.
+/// Time for a client that was asked to close its connection.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The sender of a request, as far as the connection shows.

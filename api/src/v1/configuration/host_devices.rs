@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct MediatedDevicesConfiguration {
-    /// False leaves creating and removing mediated devices to somebody else; true when not given.
+    /// False leaves creating and removing mediated devices to other programs; true when not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub enabled: Option<bool>,
     /// Types to create on nodes without an entry of their own, as named in sysfs, for example `nvidia-222`.

@@ -53,7 +53,7 @@ pub struct HotplugVolumeStatus {
     /// Helper pod, in the namespace of the VMI.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attach_pod_name: Option<String>,
-    /// UID of that pod, which tells it from an earlier one of the same name.
+    /// UID of that pod, which distinguishes it from an earlier one of the same name.
     #[serde(rename = "attachPodUID", default, skip_serializing_if = "Option::is_none")]
     pub attach_pod_uid: Option<String>,
 }

@@ -10,7 +10,7 @@ pub enum Decision {
     Pass,
     /// The pod stays, with this message.
     Deny(String),
-    /// The pod stays, and its instance is told to leave the node; the message says so. Deschedulers look for
+    /// The pod stays, and its instance is to leave the node; the message says so. Deschedulers look for
     /// this message.
     Mark(String),
 }

@@ -1,5 +1,5 @@
 //! Storage with a write cache, for tests of what a loss of power leaves: a FUSE file system over a folder. What is written to a
-//! file stays in this program's memory until somebody syncs the file, and is lost when the program is killed. Closing a file
+//! file stays in this program's memory until a process syncs the file, and is lost when the program is killed. Closing a file
 //! stores nothing.
 //!
 //!     forgetful FOLDER MOUNTPOINT      serves the folder there until it is unmounted

@@ -3,19 +3,19 @@ use crate::explain::arguments::Section;
 use crate::explain::manifests::Manifests;
 use crate::explain::print;
 
-fn around() -> Surroundings {
+fn context() -> ExplainContext {
     let config = Config {
         launcher_image: "virt-launcher".to_owned(),
         image_pull_policy: None,
         settings: Settings { use_emulation: true, ..Settings::default() },
     };
-    Surroundings { config, namespace: None, now: Timestamp::UNIX_EPOCH }
+    ExplainContext { config, namespace: None, now: Timestamp::UNIX_EPOCH }
 }
 
 fn explained(text: &str) -> Explained {
     let mut manifests = Manifests::default();
     manifests.add(text).unwrap();
-    explain(&manifests.subjects[0], &around(), |vm| manifests.lookups(vm))
+    explain(&manifests.subjects[0], &context(), |vm| manifests.lookups(vm))
 }
 
 const VM: &str = r##"
@@ -181,9 +181,9 @@ fn all_examples_are_explained() {
         manifests.add(&std::fs::read_to_string(&file).unwrap()).unwrap();
         for subject in &manifests.subjects {
             for use_emulation in [true, false] {
-                let mut around = around();
-                around.config.settings.use_emulation = use_emulation;
-                let explained = explain(subject, &around, |vm| manifests.lookups(vm));
+                let mut context = context();
+                context.config.settings.use_emulation = use_emulation;
+                let explained = explain(subject, &context, |vm| manifests.lookups(vm));
                 // One example names an instance type and a preference that exist only in a cluster.
                 let causes =
                     explained.causes.iter().filter(|cause| !cause.message.contains("not in these files"));
