@@ -43,7 +43,7 @@ pub struct VirtualMachinePoolNameGeneration {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct VirtualMachinePoolOpportunisticScaleInStrategy {
-    /// Fate of a deleted VM's volumes: `Disabled` (default) drops them, `Offline` keeps them for a later VM
+    /// What happens to a deleted VM's volumes: `Disabled` (default) drops them, `Offline` keeps them for a later VM
     /// of that index, `Online` is meant to keep memory too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state_preservation: Option<String>,
@@ -56,7 +56,7 @@ pub struct VirtualMachinePoolProactiveScaleInStrategy {
     /// Which VMs are deleted first; random ones when not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub selection_policy: Option<VirtualMachinePoolSelectionPolicy>,
-    /// Fate of a deleted VM's volumes: `Disabled` (default) drops them, `Offline` keeps them for a later VM
+    /// What happens to a deleted VM's volumes: `Disabled` (default) drops them, `Offline` keeps them for a later VM
     /// of that index, `Online` is meant to keep memory too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state_preservation: Option<String>,
@@ -154,7 +154,7 @@ pub struct VirtualMachinePoolSpec {
     /// VMs wanted; 1 when not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i32>,
-    /// How surplus VMs go away and whether their volumes stay.
+    /// How surplus VMs are removed, and whether their volumes are kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scale_in_strategy: Option<VirtualMachinePoolScaleInStrategy>,
     /// Labels by which the pool finds its VMs. They must match the template and cannot be changed.

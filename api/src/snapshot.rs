@@ -44,7 +44,7 @@ pub struct SnapshotVolumesLists {
     pub included_volumes: Vec<String>,
 }
 
-/// One remark on the source's state at snapshot time, from which to judge consistency.
+/// One note about the source's state at snapshot time, from which to judge consistency.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SourceIndication {
@@ -154,7 +154,7 @@ pub struct VirtualMachineSnapshotContentStatus {
     printcolumn = r#"{"name":"Error","type":"string","jsonPath":".status.error.message"}"#
 )]
 pub struct VirtualMachineSnapshotSpec {
-    /// Fate of the stored data when the snapshot is deleted: `Delete` (default) or `Retain`.
+    /// What happens to the stored data when the snapshot is deleted: `Delete` (default) or `Retain`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deletion_policy: Option<String>,
     /// Time allowed for the snapshot, as a duration such as `10m`; 5 minutes when not given. Past it the

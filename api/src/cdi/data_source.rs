@@ -20,7 +20,7 @@ pub struct DataSourceRefSourceDataSource {
     pub namespace: String,
 }
 
-/// What a DataSource stands for. At most one member is set.
+/// What a DataSource refers to. At most one member is set.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DataSourceSource {
@@ -42,7 +42,7 @@ pub struct DataSourceStatus {
     /// Conditions of the source: `Ready`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<DataVolumeCondition>,
-    /// The claim or snapshot that the DataSource finally stands for.
+    /// The claim or snapshot that the DataSource finally refers to.
     #[serde(default)]
     pub source: DataSourceSource,
 }
@@ -67,7 +67,7 @@ pub struct DataSourceStatus {
     printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
 )]
 pub struct DataSourceSpec {
-    /// What it stands for.
+    /// What it refers to.
     pub source: DataSourceSource,
 }
 

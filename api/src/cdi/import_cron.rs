@@ -90,7 +90,7 @@ pub struct DataImportCronSpec {
     /// How many imports are kept; 3 when not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub imports_to_keep: Option<i32>,
-    /// The DataSource, of the same namespace, that stands for the last import.
+    /// The DataSource, of the same namespace, that refers to the last import.
     pub managed_data_source: String,
     /// Whether the imports and the DataSource stay when the DataImportCron is deleted: `All` (default) or
     /// `None`.

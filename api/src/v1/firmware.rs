@@ -85,7 +85,7 @@ pub struct Chassis {
     pub version: Option<String>,
 }
 
-/// UEFI firmware and the fate of its variables.
+/// UEFI firmware, and whether its variables are kept.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Efi {

@@ -295,7 +295,7 @@ pub struct NodePlacement {
     /// Labels a node must have, all of them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub node_selector: BTreeMap<String, String>,
-    /// Taints to tolerate, beside those tolerated already.
+    /// Taints to tolerate, in addition to those tolerated already.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tolerations: Vec<Toleration>,
 }

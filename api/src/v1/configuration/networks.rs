@@ -14,7 +14,7 @@ pub struct InterfaceBindingMigration {
     pub method: Option<String>,
 }
 
-/// A named way to connect guest interfaces to pod networks, beside the built-in ones.
+/// A named way to connect guest interfaces to pod networks, in addition to the built-in ones.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct InterfaceBindingPlugin {
