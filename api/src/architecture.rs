@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn patterns_that_no_machine_type_fits_are_told_apart() {
+    fn patterns_that_match_no_machine_type_are_recognised() {
         for pattern in ["q35*", "pc-q35*", "*", "pc*", "pc-q35-9.2", "p*9", "q35"] {
             assert!(may_be_machine_type_of_amd64(pattern), "{pattern}");
         }

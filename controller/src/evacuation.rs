@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deschedulers_wish_comes_last() {
+    fn an_eviction_by_the_descheduler_has_the_lowest_priority() {
         let plain = vmi(json!({}), json!({}));
         assert_eq!((request(&plain, "a").priority, request(&plain, "a").why.1), (CRITICAL, "a"));
         let annotations = json!({"metadata": {"annotations": {SOURCE_ANNOTATION: "descheduler"}}});

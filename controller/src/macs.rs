@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_address_on_the_same_network_is_told() {
+    fn a_duplicate_address_on_the_same_network_is_reported() {
         let macs = Macs::default();
         macs.saw(&on("a", "02:00:00:00:00:01", "blue"));
         let twin = on("b", "02-00-00-00-00-01", "shop/blue");

@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kubelets_state_tells_of_its_cpu_manager() {
+    fn the_cpu_manager_is_read_from_the_kubelets_state() {
         let kubelet = tempfile::tempdir().unwrap();
         let state = kubelet.path().join("cpu_manager_state");
         assert!(!has_static_cpus(kubelet.path()));

@@ -243,7 +243,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn many_files_that_begin_alike_are_told_apart() {
+    fn many_files_with_a_common_prefix_stay_distinct() {
         let files: Vec<File> = (0..500)
             .map(|number| file(&format!("a-common-beginning-{number:04}"), &number.to_string()))
             .collect();

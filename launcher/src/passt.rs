@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn where_there_is_no_passt_the_launcher_is_told_why() {
+    fn where_there_is_no_passt_the_launcher_gets_the_reason() {
         let (ours, mut launcher) = UnixStream::pair().unwrap();
         launcher.write_all(b"who").unwrap();
         refuse(ours, "there is none");

@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn people_are_told_what_can_be_known() {
+    fn a_standstill_is_described_as_far_as_it_is_known() {
         let mut seen = Standstill {
             pid: 7,
             out_of_band: true,

@@ -209,7 +209,7 @@ fn a_saved_guest_disk_boots_again() {
 }
 
 #[test]
-fn exit_codes_tell_a_wrong_manifest_from_a_machine_that_cannot() {
+fn exit_codes_distinguish_a_wrong_manifest_from_an_incapable_host() {
     let run = |extra: &[&str], text: &str| {
         let directory = tempfile::tempdir().unwrap();
         let manifest = directory.path().join("vmi.yaml");

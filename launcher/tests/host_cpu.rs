@@ -23,7 +23,7 @@ fn vmi(cpu: &serde_json::Value) -> ValidVmi {
 }
 
 #[tokio::test(flavor = "current_thread")]
-async fn qemu_tells_what_emulation_has() {
+async fn qemu_reports_the_features_of_emulation() {
     let vmi = vmi(&json!({"features": [{"name": "sse4.2"}]}));
     let question = CpuQuestion::of(&vmi, &TCG).unwrap();
     let host = ask(Path::new("qemu-system-x86_64"), &TCG, None, &question).await.unwrap();
@@ -34,7 +34,7 @@ async fn qemu_tells_what_emulation_has() {
 }
 
 #[tokio::test(flavor = "current_thread")]
-async fn a_qemu_that_does_not_start_is_told_with_its_last_words() {
+async fn an_error_of_a_qemu_that_does_not_start_has_its_last_output() {
     let question = CpuQuestion { all: "host", named: None };
     let kvm = Accelerator::Kvm { device: None };
     let nothing = tempfile::tempfile().unwrap().into();

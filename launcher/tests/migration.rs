@@ -324,7 +324,7 @@ fn an_abort_and_a_limit_leave_the_guest_where_it_is() {
 }
 
 #[test]
-fn where_the_guest_may_be_paused_it_arrives_all_the_same() {
+fn where_the_guest_may_be_paused_it_still_arrives() {
     local(async {
         let mut pair = Pair::start().await;
         let limits = Limits { completion: Some(Duration::from_secs(1)), may_pause: true, ..slow() };

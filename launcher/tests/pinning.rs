@@ -97,7 +97,7 @@ fn each_thread_runs_where_it_was_planned_also_one_that_is_plugged_in() {
 }
 
 #[test]
-fn a_guest_is_not_let_go_without_its_cpus() {
+fn a_guest_does_not_run_without_its_cpus() {
     local(async {
         let mut launch = bare(&[]).launch;
         // No machine that runs these tests has this CPU.

@@ -75,7 +75,7 @@ fn local<F: Future>(test: F) -> F::Output {
 }
 
 #[test]
-fn the_ladder_ends_a_guest_that_does_not_listen_within_its_grace_period() {
+fn the_steps_of_a_stop_end_an_unresponsive_guest_within_its_grace_period() {
     local(async {
         let vm = Vm::running(bare(&[]).launch).await;
         let begun = Instant::now();
@@ -116,7 +116,7 @@ fn a_qemu_that_hangs_is_killed_in_bounded_time() {
 }
 
 #[test]
-fn sigkill_and_sigterm_from_outside_are_told_apart() {
+fn sigkill_and_sigterm_from_outside_have_different_reasons() {
     local(async {
         for (signal, reason, text) in
             [(Signal::SIGKILL, "QemuKilled", "SIGKILL"), (Signal::SIGTERM, "QemuTerminated", "signal")]

@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn the_greeting_tells_version_and_capabilities() {
+    fn the_greeting_has_version_and_capabilities() {
         let Incoming::Greeting(greeting) = sorted(&json!({"QMP": {
             "version": {"qemu": {"major": 10, "minor": 0, "micro": 2}, "package": ""},
             "capabilities": ["later", "oob"]}}))

@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_line_in_ten_seconds_tells_of_those_left_out() {
+    fn one_line_in_ten_seconds_has_the_number_of_lines_left_out() {
         let (quiet, begun) = (Quiet::new(1), Instant::now());
         let mut lines = Vec::new();
         for tenth in 0..1000 {

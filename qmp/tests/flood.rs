@@ -86,7 +86,7 @@ fn junk() -> String {
 }
 
 #[tokio::test]
-async fn a_guest_that_floods_the_channel_of_its_agent_gets_one_line_and_the_answer_comes_all_the_same() {
+async fn a_guest_that_floods_the_agent_channel_causes_one_log_line_and_the_answer_still_arrives() {
     let (log, _guard) = Log::start();
     let (ours, theirs) = UnixStream::pair().unwrap();
     let mut peer = BufReader::new(theirs);

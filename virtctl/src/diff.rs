@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn told_by_when_and_without_secrets() {
+    fn a_change_is_shown_with_its_time_and_without_secrets() {
         let change = |path: &str, from: Value, to: Value| Change { path: path.to_owned(), from, to };
         let volume = json!({"name": "seed", "cloudInitNoCloud": {"userData": "hunter2"}});
         let changes = [

@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_told_in_plain_words() {
+    fn the_status_is_printed_as_text() {
         assert_eq!(
             text(&facts()),
             "Installation   kubevirt/kubevirt: Deployed\n\

@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn all_causes_are_told() {
+    fn all_causes_are_reported() {
         let installation = Installation::default();
         installation.take([object(2, &json!({"cpuRequest": "0", "selinuxLauncherType": "virt"}))].iter());
         let refused = installation.get().unwrap().refused.clone().unwrap();

@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_renewal_starts_the_wait_anew() {
+    fn a_renewal_restarts_the_wait() {
         let (mut a, mut b, now) = (Election::new("a"), Election::new("b"), Instant::now());
         let record = spec_of(a.step(None, now, wall()));
         assert_eq!(b.step(Some(&record), now, wall()), Move::Wait);

@@ -38,7 +38,7 @@ fn a_machine_of_the_body_belongs_to_the_namespace_of_the_path() {
 }
 
 #[test]
-fn a_body_that_is_no_machine_is_told_why() {
+fn an_invalid_body_is_refused_with_the_reason() {
     assert_eq!(given("shop", b"").unwrap_err().message, "empty request body");
     let broken = given("shop", b"{").unwrap_err().message;
     assert!(broken.starts_with("Can not unmarshal Request body to struct, error: "), "{broken}");

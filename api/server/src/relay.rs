@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_client_that_takes_nothing_is_let_go() {
+    async fn a_client_that_reads_nothing_is_disconnected() {
         let (client, ours) = duplex(64);
         let (theirs, mut handler) = duplex(64);
         let relayed = tokio::spawn(run(ours, theirs));

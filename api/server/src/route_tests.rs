@@ -94,7 +94,7 @@ fn unknown_paths_are_not_found() {
 }
 
 #[test]
-fn a_wrong_method_is_told_apart() {
+fn a_wrong_method_has_its_own_error() {
     let path = "/apis/subresources.kubevirt.io/v1/namespaces/a/virtualmachines/b/start";
     assert_eq!(parse(&Method::GET, path), Err(NoRoute::MethodNotAllowed));
     assert_eq!(parse(&Method::PATCH, path), Err(NoRoute::MethodNotAllowed));

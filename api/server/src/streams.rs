@@ -203,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_guest_and_a_user_have_so_many_and_no_more() {
+    fn the_number_of_streams_of_a_guest_and_of_a_user_is_limited() {
         let streams = Streams::default();
         let mut held: Vec<Seat> = (0..OF_GUEST)
             .map(|number| streams.open(Kind::Port, &format!("user{number}"), "shop", "web").unwrap())

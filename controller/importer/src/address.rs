@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn the_importers_own_pod_is_told_from_other_forbidden_addresses() {
+    fn addresses_of_the_importers_own_pod_are_distinguished_from_other_forbidden_ones() {
         let rule = Addresses::default();
         for (address, own) in [
             ("127.0.0.1", true),

@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_cannot_be_sent_are_told() {
+    fn keys_that_cannot_be_sent_are_refused() {
         let url = Url::parse("http://h/b/a").unwrap();
         for bad in ["", "a\nb", "a b"] {
             assert!(Signer::new(&url, (bad, "secret")).unwrap_err().is_final(), "{bad:?}");

@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn an_image_tells_of_the_others() {
+    fn the_other_images_are_derived_from_the_operators() {
         let images = Images::beside("r.example:5000/x/virt-operator:v1", "v9", "Always").unwrap();
         assert_eq!(images.reference("virt-api"), "r.example:5000/x/virt-api:v1");
         assert_eq!(images.reference("virt-operator"), "r.example:5000/x/virt-operator:v1");

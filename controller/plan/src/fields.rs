@@ -61,7 +61,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn each_field_is_told_once() {
+    fn each_changed_field_is_reported_once() {
         let old = json!({"a": {"b": 1, "c": 2}, "l": [{"name": "x", "v": 1}, {"name": "y"}], "p": [1]});
         let new = json!({"a": {"b": 1, "d": 3}, "l": [{"name": "z"}, {"name": "x", "v": 2}], "p": [1, 2]});
         let changes = changed("spec", &old, &new);

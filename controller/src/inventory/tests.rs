@@ -116,7 +116,7 @@ fn an_instance() {
 }
 
 #[test]
-fn only_the_leader_tells_and_what_is_gone_is_told_no_more() {
+fn only_the_leader_exports_metrics_and_deleted_objects_have_none() {
     let inventory = Inventory::default();
     let mut metrics = Metrics::default();
     inventory.export(&mut metrics);

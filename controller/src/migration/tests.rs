@@ -300,7 +300,7 @@ fn a_pod_that_takes_long_is_noted_and_one_that_takes_too_long_is_given_up() {
 }
 
 #[test]
-fn no_node_with_the_sources_processor_is_told_on_the_instance() {
+fn a_target_without_a_node_with_the_sources_processor_causes_an_event_of_the_instance() {
     let pending = json!({"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "False",
         "reason": "Unschedulable"}]});
     let mut waits = observed(migration(in_phase("Scheduling")), Some(vmi(json!({}))), Some(target(pending)));

@@ -206,7 +206,7 @@ fn machines_follow_the_template_at_once_and_instances_as_the_strategy_says() {
 }
 
 #[test]
-fn a_machine_with_other_data_volumes_is_made_anew() {
+fn a_machine_with_other_data_volumes_is_replaced() {
     let mut wanted = template(1);
     wanted["spec"]["dataVolumeTemplates"] = json!([{"metadata": {"name": "root"}, "spec": {}}]);
     let changed = pool(2, json!({"virtualMachineTemplate": wanted}));
@@ -370,7 +370,7 @@ fn machines_that_others_delete_are_held_from_the_start() {
 }
 
 #[test]
-fn a_pool_that_leaves_lets_go_of_its_machines_and_then_goes() {
+fn a_deleted_pool_releases_its_machines_first() {
     let mut leaving = keeping("opportunistic", 2);
     leaving.metadata.deletion_timestamp = serde_json::from_value(json!(at(NOW).to_string())).unwrap();
     let (stays, goes) = (held(running(0, "web-1")), deleting(held(running(1, "web-1"))));

@@ -265,7 +265,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn news_are_told_once() {
+    fn changed_conditions_cause_one_event_each() {
         let status = |conditions: Value| -> VirtualMachineInstanceReplicaSetStatus {
             serde_json::from_value(json!({ "conditions": conditions })).unwrap()
         };

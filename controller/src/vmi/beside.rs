@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn a_container_that_ends_before_its_guest_is_told_and_one_that_ends_with_it_is_not() {
+    fn a_container_that_fails_before_its_guest_is_reported() {
         let data = "virtiofs-data";
         assert_eq!(ended(&pod(data, &json!({"exitCode": 0})), data), None);
         assert_eq!(ended(&pod(data, &json!({"exitCode": 1})), "virtiofs-other"), None);

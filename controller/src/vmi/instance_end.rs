@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn an_eviction_is_told_before_the_reason_is() {
+    fn an_eviction_by_the_kubelet_is_the_reason_once_compute_has_ended() {
         let mut pod =
             pod(json!({"phase": "Running", "conditions": [{"type": "DisruptionTarget", "status": "True",
             "reason": "TerminationByKubelet", "message": "The node was low on resource: memory."}]}));

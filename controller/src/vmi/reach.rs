@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_volume_tells_its_own_claim_alone_where_it_is() {
+    fn node_terms_of_a_volume_count_only_for_the_claim_that_it_is_bound_to() {
         let terms = json!([{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}]);
         let required = json!({"required": {"nodeSelectorTerms": terms}});
         let claim = claim("Bound", json!("pv"));

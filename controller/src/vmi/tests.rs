@@ -167,7 +167,7 @@ fn the_finalizer_comes_before_the_pod() {
 }
 
 #[test]
-fn an_invalid_instance_is_told_why() {
+fn an_invalid_instance_reports_the_causes() {
     let mut vmi = vmi(json!({"phase": "Pending"}));
     vmi.spec.domain.memory = None;
     let plan = plan(&observed(vmi, None));
@@ -250,7 +250,7 @@ fn a_young_pod_is_waited_for_in_silence() {
 }
 
 #[test]
-fn an_unschedulable_pod_is_told_at_once() {
+fn an_unschedulable_pod_is_reported_at_once() {
     let condition = json!({"type": "PodScheduled", "status": "False", "reason": "Unschedulable",
         "message": "0/2 nodes are available"});
     let pod = pod_with(json!({"phase": "Pending", "conditions": [condition]}));

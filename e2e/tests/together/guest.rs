@@ -15,7 +15,7 @@ fn boot(namespace: &Namespace, manifest: &serde_json::Value) -> Result<Console> 
 
 /// The life of one guest. Each step is a behaviour of its own.
 #[test]
-fn one_guest_boots_tells_of_itself_changes_consoles_reboots_and_powers_off() {
+fn one_guest_boots_reports_its_state_switches_consoles_reboots_and_powers_off() {
     in_namespace("boot", |namespace| {
         let mut console = boot(namespace, &guest::instance("vm"))?;
         says_where_and_what_it_is(namespace)?;

@@ -189,7 +189,7 @@ pub(crate) fn is_under_way(namespace: &Namespace, name: &str) -> Result<()> {
 }
 
 #[test]
-fn servers_with_certificates_and_passwords_fill_disks_or_the_reason_is_told() {
+fn servers_with_certificates_and_passwords_fill_disks_or_the_failure_is_reported() {
     without_cdi("importstls", |namespace| {
         certificates(namespace)?;
         serve(namespace, WEB, NGINX, &["-c", "/config/nginx.conf"], "/tmp/www")?;

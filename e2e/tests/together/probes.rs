@@ -87,7 +87,7 @@ fn an_agent_probe_without_an_agent_fails_with_the_reason() {
 }
 
 #[test]
-fn pings_of_the_agent_can_be_paused_and_a_failed_one_is_told() {
+fn pings_of_the_agent_can_be_paused_and_a_failed_one_is_reported() {
     in_namespace("agentping", |namespace| {
         let probe = json!({"guestAgentPing": {}, "periodSeconds": 1});
         let mut manifest = guest::without_system(probed("readinessProbe", probe));

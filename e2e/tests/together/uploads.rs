@@ -103,7 +103,7 @@ fn has_contents(namespace: &Namespace, claim: &str, digest: &str) -> Result<()> 
 }
 
 #[test]
-fn an_upload_that_breaks_off_goes_on_or_begins_anew_and_a_bad_image_is_refused() {
+fn a_broken_upload_is_resumed_or_restarted_and_a_bad_image_is_refused() {
     without_cdi("uploadscut", |namespace| {
         let work = tempfile::tempdir()?;
         shell(

@@ -495,7 +495,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_told_of_as_many_things_as_there_can_be() {
+    fn lists_of_statistics_are_truncated_to_the_possible_number() {
         let block = BlockStats { disk: long(), ..BlockStats::default() };
         let machine = MachineStats {
             vcpus: vec![VcpuStats::default(); 5000],

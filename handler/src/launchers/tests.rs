@@ -79,7 +79,7 @@ async fn a_process_outside_of_any_pod_is_not_talked_to() {
 }
 
 #[tokio::test]
-async fn a_launcher_that_is_gone_is_told_from_one_that_never_was() {
+async fn a_launcher_that_has_ended_is_distinguished_from_one_that_never_existed() {
     let Some(mut fake) = FakeLauncher::start() else { return };
     let pods = PodsDir::open(fake.pods.path()).unwrap();
     let launcher = find(&pods, &fake.container).await.unwrap();

@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn with_the_link_it_is_one_of_its_own() {
+    fn the_migration_address_is_one_of_the_migration_link() {
         for (addresses, wanted) in [
             (&["10.90.0.2"][..], "10.90.0.2"),
             (&["fe80::1", "fd00:90::2"], "fd00:90::2"),

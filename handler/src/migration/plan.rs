@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn an_abort_is_told_once_and_not_when_it_is_too_late() {
+    fn an_abort_is_sent_once_and_not_after_the_switchover() {
         let aborts = vmi("a", json!({"abortRequested": true}));
         let abort = Some(Move::Abort { uid: "m".to_owned() });
         assert_eq!(source(&aborts, "a", &launcher(Stage::Sending), None), abort);

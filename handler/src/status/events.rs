@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_start_and_an_end_are_told_once() {
+    fn a_start_and_an_end_cause_one_event_each() {
         let (scheduled, running, succeeded) = (status("Scheduled"), status("Running"), status("Succeeded"));
         assert_eq!(
             events_of(&scheduled, &running),
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_guest_that_could_not_be_started_is_told_as_kubevirt_does() {
+    fn a_guest_that_could_not_be_started_causes_kubevirts_events() {
         let mut failed = status("Failed");
         let why = "volume data: open disk.img: user 107 may not";
         failed.conditions.push(Condition::new("Ready", false, "GuestNotRunning", why));
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn credentials_are_told_when_they_change() {
+    fn changed_credentials_cause_an_event() {
         let with = |worked: bool, message: &str| {
             let mut status = status("Running");
             let condition = Condition::new("AccessCredentialsSynchronized", worked, "", message);
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn storage_that_fails_and_a_kernel_that_panics_are_told_once() {
+    fn failed_storage_and_a_guest_panic_cause_one_event_each() {
         let mut stopped = status("Running");
         stopped.conditions.push(Condition::new("Paused", true, "PausedIOError", "low-level IO error"));
         assert_eq!(
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_that_is_smaller_is_told_when_its_guest_has_started() {
+    fn a_smaller_disk_is_reported_when_its_guest_has_started() {
         use barevirt_protocol::v1::DiskTrouble;
         let trouble = DiskTrouble { volume: "data".to_owned(), text: "it is small".to_owned() };
         let launcher = LauncherStatus { smaller: vec![trouble], ..LauncherStatus::default() };
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_that_does_not_grow_is_told_once() {
+    fn a_disk_that_does_not_grow_causes_one_event() {
         let with = |reason: Option<&str>, message: &str| {
             let volume = |name: &str| VolumeStatus {
                 name: name.to_owned(),
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_told_when_it_begins_or_changes() {
+    fn a_failure_causes_an_event_when_it_begins_or_changes() {
         let mut failing = status("Scheduled");
         failing.conditions.push(Condition::new("Synchronized", false, "SyncFailed", "open tap tap0"));
         assert_eq!(

@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_guest_told_its_neighbours_is_shown_until_its_agent_tells_and_never_on_the_pod_network() {
+    fn addresses_that_a_guest_announces_are_shown_until_its_agent_reports_and_never_on_the_pod_network() {
         let addresses = vec!["fd00::7".to_owned(), "10.9.0.7".to_owned()];
         let card = |name: &str| Card {
             name: name.to_owned(),

@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn other_ends_stay_as_the_launcher_tells_them() {
+    fn other_ends_stay_as_the_launcher_reports_them() {
         let mut running = killed("QemuKilled");
         running.set_phase(Phase::Running);
         for (status, before, memory) in [

@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn volumes_from_the_start_are_told_with_the_names_of_their_disks() {
+    fn volumes_from_the_start_have_the_targets_of_their_disks() {
         let mut vmi: VirtualMachineInstance = serde_json::from_value(json!({
             "metadata": {},
             "spec": {
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_that_does_not_grow_is_told_until_it_does() {
+    fn a_disk_that_does_not_grow_is_reported_until_it_grows() {
         let vmi = vmi(Some("c"), "Ready");
         let trouble = |volume: &str| DiskTrouble { volume: volume.to_owned(), text: "busy".to_owned() };
         let mut launcher = launcher(true, Some((true, "")));
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn the_size_of_a_disk_that_was_made_is_told_as_long_as_the_launcher_tells_it() {
+    fn the_size_of_a_generated_disk_is_in_the_status_while_the_launcher_reports_it() {
         let mut vmi = vmi(Some("c"), "Ready");
         let volumes = json!([{"name": "seed", "cloudInitNoCloud": {"userData": "x"}},
             {"name": "settings", "configMap": {"name": "a"}}, {"name": "boot", "containerDisk": {"image": "x"}}]);

@@ -112,7 +112,7 @@ async fn pods_and_instances_meet_in_any_order() {
 }
 
 #[tokio::test]
-async fn an_object_made_anew_gets_a_task_of_its_own() {
+async fn a_recreated_object_gets_its_own_task() {
     let mut supervisor = supervisor();
     supervisor.vmi(Side::Here, Event::Apply(vmi("a", "1")));
     let former = supervisor.vms.values().next().map(|vm| vm.input.subscribe()).unwrap();

@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_lasting_failure_is_told() {
+    fn only_a_lasting_failure_is_reported() {
         let mut backoff = Backoff::default();
         let now = Instant::now();
         backoff.failed("why".to_owned(), now);

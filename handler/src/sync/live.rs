@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn the_launcher_is_told_of_what_it_heeds() {
+    fn the_launcher_gets_only_annotations_that_it_uses() {
         let mut vmi = vmi(2, "2Gi", json!([]));
         let before = hash(&vmi);
         vmi.metadata.annotations = Some([("color".to_owned(), "red".to_owned())].into());
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn the_launcher_is_told_of_claims_that_have_grown() {
+    fn the_launcher_gets_the_new_size_of_a_grown_claim() {
         let mut vmi = vmi(2, "2Gi", json!([]));
         let volumes =
             ["a", "b"].map(|name| json!({"name": name, "persistentVolumeClaim": {"claimName": name}}));

@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn no_disk_and_several_disks_are_told_apart() {
+    fn no_disk_and_several_disks_are_different_errors() {
         assert_eq!(
             refused(image(&["etc/"]).path(), None),
             "image has no disk: directory /disk does not exist"

@@ -118,7 +118,7 @@ fn hands_over_the_disk_and_stays_until_the_launcher_closes() {
 }
 
 #[test]
-fn tells_the_launcher_what_is_wrong_and_fails() {
+fn the_program_sends_the_error_to_the_launcher_and_fails() {
     let pod = Pod::new();
     let listener = pod.listen();
     let mut child = pod.serve();

@@ -49,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn long_names_are_cut_and_told_apart() {
+    fn long_names_are_truncated_and_stay_distinct() {
         let first = node("overlay", &format!("{}-one", "x".repeat(59)));
         let second = node("overlay", &format!("{}-two", "x".repeat(59)));
         assert_eq!(first.len(), NODE_NAME_MAX);

@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_elsewhere_is_told() {
+    fn memory_on_other_numa_nodes_is_reported() {
         let cells = cells_on(&[0, 4], &host(2, false), 4).unwrap();
         let maps = |first: &str, second: &str| {
             format!(

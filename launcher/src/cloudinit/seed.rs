@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn a_config_drive_tells_of_tagged_devices() {
+    fn a_config_drive_lists_tagged_devices() {
         let device = |kind: TaggedKind, address: &str, mac: Option<&str>, tag: &str| {
             Device::from(TaggedDevice {
                 kind,

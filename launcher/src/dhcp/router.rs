@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_guest_without_ipv6_or_resolvers_is_told_less() {
+    fn a_guest_without_ipv6_gets_no_advertisement_and_one_without_resolvers_a_shorter_one() {
         let mut guest = guest();
         guest.dns.clear();
         guest.search.clear();
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn solicitations_are_told_from_other_messages() {
+    fn solicitations_are_distinguished_from_other_messages() {
         assert!(is_solicitation(&[133, 0, 1, 2, 0, 0, 0, 0]));
         assert!(is_solicitation(&[133, 0, 1, 2, 0, 0, 0, 0, 1, 1, 2, 3, 4, 5, 6, 7]));
         for other in [&[134, 0, 1, 2, 0, 0, 0, 0][..], &[133, 1, 0, 0, 0, 0, 0, 0], &[133, 0, 0, 0], &[]] {

@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn each_limit_is_told_with_its_figures() {
+    fn each_bottleneck_is_reported_with_its_figures() {
         const MIB: u64 = 1 << 20;
         let text = |progress: Progress, limits: Limits| bottleneck(&progress, &limits).unwrap_or_default();
         assert_eq!(
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn each_limit_of_copies_is_told_with_its_figures() {
+    fn each_bottleneck_of_disk_copies_is_reported_with_its_figures() {
         const MIB: u64 = 1 << 20;
         let text = |copied: u64, written: u64, bandwidth| {
             let speed = CopySpeed { copied: copied * MIB, written: written * MIB };

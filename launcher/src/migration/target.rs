@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn a_target_that_is_told_to_give_up_waits_for_what_is_on_its_way() {
+    fn an_aborted_target_waits_for_commands_in_flight() {
         for begins in [false, true] {
             let mut target = Target::new("m".into());
             if begins {

@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_process_there_is_a_report_all_the_same() {
+    fn without_a_process_there_is_still_a_report() {
         let report = report(0, "", &Journal::default(), None);
         assert_eq!((&report["threads"], &report["events"]), (&json!([]), &json!([])));
     }

@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_flutter_is_told_once_and_then_its_end() {
+    fn a_flapping_agent_counts_as_connected_until_it_has_settled() {
         let begun = Instant::now();
         let at = |ms: u64| begun + Duration::from_millis(ms);
         let mut agent = Settled::default();

@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_is_told_and_its_output_cut() {
+    fn an_exit_code_is_reported_with_its_output_truncated() {
         let long = STANDARD.encode("x".repeat(LONGEST_OUTPUT * 3));
         let answer =
             exit_answer(&json!({"exited": true, "exitcode": 3, "out-data": long, "err-data": "aGkK"}));

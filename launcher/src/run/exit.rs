@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn exit_codes_tell_a_failed_guest_from_a_wrong_manifest() {
+    fn exit_codes_distinguish_a_failed_guest_from_a_wrong_manifest() {
         assert_eq!(number(&Ok(None)), 0);
         assert_eq!(number(&Ok(Some(GuestEnd::failed("QemuCrashed", "gone".to_owned())))), 1);
         let wrong =

@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_the_guest_does_not_tell_is_absent() {
+    fn memory_that_the_guest_does_not_report_is_absent() {
         assert_eq!(memory(&json!({"last-update": 0, "stats": {"stat-free-memory": 5}})), None);
         assert_eq!(memory(&json!(null)), None);
         let told = memory(&json!({"last-update": 1_700_000_000, "stats": {

@@ -117,7 +117,7 @@ fn after_post_copy_a_guest_never_goes_on_at_the_source() {
 }
 
 #[test]
-fn a_disk_goes_along_with_a_guest_that_runs_before_its_memory_is_there() {
+fn a_disk_moves_with_a_guest_that_runs_before_all_memory_has_arrived() {
     if has_userfaultfd() {
         a_disk_goes_along(false, 0, Some(in_post_copy()));
     }

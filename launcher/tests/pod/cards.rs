@@ -259,7 +259,7 @@ async fn a_card_comes_while_the_guest_runs_and_goes_again_any_number_of_times() 
 }
 
 #[tokio::test]
-async fn a_card_that_cannot_be_plugged_is_told_and_the_guest_runs_on() {
+async fn a_card_that_cannot_be_plugged_is_reported_and_the_guest_keeps_running() {
     let Some(first) = tap("tap0") else { return };
     let Alone { pod: _pod, mut client, mut watch, mut giver, socket, _helper } = alone(&first).await;
     watch.until("it runs", |status| status.phase() == Phase::Running).await;
@@ -290,7 +290,7 @@ async fn a_card_that_cannot_be_plugged_is_told_and_the_guest_runs_on() {
 }
 
 #[tokio::test]
-async fn a_card_moves_with_its_guest_that_has_not_let_go_of_it() {
+async fn a_card_that_the_guest_has_not_released_moves_with_it() {
     let (Some(first), Some(second)) = (tap("tap0"), tap("tap1")) else { return };
     let Alone { pod: source, mut client, mut watch, mut giver, socket, _helper } = alone(&first).await;
     watch.until("it runs", |status| status.phase() == Phase::Running && status.ready).await;

@@ -103,7 +103,7 @@ async fn a_disk_grows_with_its_claim_at_the_start_and_while_the_guest_runs() {
 }
 
 #[tokio::test]
-async fn a_refusal_is_told_until_the_claim_changes() {
+async fn a_refusal_is_reported_until_the_claim_changes() {
     let (claims, disk) = claims();
     let script = claims.path().join("qemu");
     // No file of QEMU may have more than 128 MiB; one is the memory of its guest.

@@ -414,7 +414,7 @@ async fn qemu_does_not_outlive_a_killed_launcher() {
 }
 
 #[tokio::test]
-async fn sigterm_starts_the_ladder_and_the_pod_is_held_until_it_ends() {
+async fn sigterm_starts_the_steps_of_a_stop_and_the_pod_is_kept_until_qemu_ends() {
     let (mut pod, mut watch, status, _helper) = started(&[]).await;
     kill(Pid::from_raw(pod.launcher.id().cast_signed()), Signal::SIGTERM).unwrap();
     watch.until("stopping", |status| status.phase() == Phase::Stopping).await;

@@ -185,7 +185,7 @@ async fn an_event_before_the_greeting_is_kept() {
 }
 
 #[tokio::test]
-async fn the_end_of_the_stream_within_a_line_tells_every_waiter() {
+async fn the_end_of_the_stream_within_a_line_ends_every_wait() {
     let (qmp, mut events, mut peer) = session().await;
     let ask = |name: &'static str| {
         let qmp = qmp.clone();
@@ -212,7 +212,7 @@ async fn the_end_of_the_stream_within_a_line_tells_every_waiter() {
 }
 
 #[tokio::test]
-async fn an_end_before_the_greeting_is_told() {
+async fn an_end_before_the_greeting_is_an_error() {
     let (ours, peer) = Peer::pair();
     drop(peer);
     assert!(Qmp::open(ours, Options::default(), soon()).await.unwrap_err().is_closed());

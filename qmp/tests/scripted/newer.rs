@@ -82,7 +82,7 @@ async fn an_expanded_processor_as_x86_has_it() {
 }
 
 #[tokio::test]
-async fn block_nodes_are_named_whatever_their_driver_tells() {
+async fn block_nodes_are_listed_for_unknown_drivers_too() {
     let (qmp, _events, mut peer) = session().await;
     let (nodes, heard) = tokio::join!(qmp.execute(QueryNamedBlockNodes { flat: true }, soon()), async {
         let heard = peer.hear().await;

@@ -265,7 +265,7 @@ fn a_line_is_split_as_a_shell_splits_it() {
 }
 
 #[test]
-fn a_wrong_command_is_told() {
+fn a_wrong_command_is_reported() {
     let make = targets_of_make();
     let of = |line: &str| wrong(&commands(line)[0], &make);
     assert_eq!(of("virtctl start web"), None);

@@ -143,7 +143,7 @@ fn every_page_is_in_the_summary_once() {
 }
 
 #[test]
-fn a_broken_link_is_told() {
+fn a_broken_link_is_reported() {
     let page = Page { path: "docs/adr/a.md".to_owned(), text: "# Here\n".to_owned() };
     // The text of other pages is read from their files, so this test uses real files.
     assert_eq!(wrong(&page, "../../README.md"), None);

@@ -189,7 +189,7 @@ fn looks_like_yaml(text: &str) -> bool {
 }
 
 #[test]
-fn a_wrong_manifest_is_told() {
+fn a_wrong_manifest_is_reported() {
     assert_eq!(wrong("yaml vmi.spec.domain.devices", "disks: [{name: a, lun: {bus: scsi}}]"), None);
     assert_eq!(wrong("yaml other", "{a: 1}"), None);
     let told = |info: &str, text: &str| wrong(info, text).unwrap_or_default();

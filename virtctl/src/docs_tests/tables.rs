@@ -31,7 +31,7 @@ fn each_row_of_a_table_is_a_line() {
 }
 
 #[test]
-fn a_row_over_two_lines_is_told() {
+fn a_table_row_over_two_lines_is_reported() {
     assert_eq!(broken("| a | b |\n|---|---|\n| c | `d \\| e` |\n\n| f |\n|---|\n"), [0_usize; 0]);
     assert_eq!(broken("| a | b |\n|---|---|\n| c | d\ne |\n"), [3]);
     assert_eq!(broken("| a | b |\n|---|---|\n| c |\n"), [3]);

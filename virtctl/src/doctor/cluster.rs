@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn cgroups_and_storage_are_told() {
+    fn the_doctor_checks_cgroups_and_storage_classes() {
         let metrics =
             |value: &str| cgroups(&Ok(format!("# HELP a b\nkubelet_cgroup_version {value}\n"))).severity;
         assert_eq!((metrics("2"), metrics("1")), (Severity::Good, Severity::Warning));

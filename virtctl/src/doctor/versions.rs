@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn components_that_differ_are_told() {
+    fn components_with_different_versions_are_reported() {
         let says = |change: &dyn Fn(&mut Facts)| {
             let mut facts = facts();
             change(&mut facts);

@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_starts_anew_has_lost_the_image() {
+    fn a_restarted_upload_server_has_lost_the_image() {
         let anew = json!({
             "cdi.kubevirt.io/storage.pod.phase": "Running",
             "cdi.kubevirt.io/storage.pod.restarts": "3",

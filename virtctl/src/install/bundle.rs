@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn the_version_is_the_tag_or_what_the_operator_is_told() {
+    fn the_version_is_the_images_tag_or_the_operators_variable() {
         let of = |image: &str, variables: &[(&str, &str)]| {
             let env: Vec<Value> =
                 variables.iter().map(|(name, value)| json!({"name": name, "value": value})).collect();

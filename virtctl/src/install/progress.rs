@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_object_is_told_at_once() {
+    fn an_invalid_object_is_reported_at_once() {
         let mut wrong = kubevirt("old", "True", "False");
         wrong["status"]["conditions"][0] = json!({"type": "Synchronized", "status": "False", "reason": "InvalidConfiguration", "message": "spec.a"});
         let State::Never(why) = installation(&wrong, "v2") else { panic!("it is waited for") };

@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_told_in_words() {
+    fn a_failure_has_a_message() {
         let error = anyhow::anyhow!("the disk is full").context("save the file");
         assert_eq!(Failure::from(error).message, "save the file: the disk is full");
         assert_eq!(failure(&Failure::bad("no")).status(), StatusCode::BAD_REQUEST);

@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_cluster_that_is_not_there_is_told_in_words() {
+    async fn an_unreachable_cluster_is_answered_with_a_message() {
         let answer = answer_to(&format!("GET /api/machines/a/b HTTP/1.1\r\n{OURS}")).await;
         assert!(answer.starts_with("HTTP/1.1 502") && answer.contains("\"message\":"), "{answer}");
     }

@@ -169,7 +169,7 @@ async fn next(socket: &mut WebSocketStream<TcpStream>) -> Message {
 }
 
 #[tokio::test]
-async fn changes_are_told_as_they_come_and_from_the_start_again_when_some_were_missed() {
+async fn changes_are_streamed_and_begin_again_when_some_were_missed() {
     let page = page().await;
     let mut browser = TcpStream::connect(page).await.unwrap();
     let cookie = format!("virtctl-ui-{}=secret", page.port());
@@ -210,7 +210,7 @@ async fn the_end_of_a_display_whose_guest_has_moved_names_the_node() {
 }
 
 #[tokio::test]
-async fn a_refusal_is_told_by_the_end_of_the_websocket() {
+async fn a_refusal_closes_the_websocket_with_the_reason() {
     let page = page().await;
     let mut display = websocket(page, "/api/machines/shop/off/vnc", &format!("http://{page}")).await.unwrap();
     let Message::Close(Some(frame)) = next(&mut display).await else { panic!("no reason") };

@@ -118,7 +118,7 @@ fn a_data_volume_is_made_filled_and_pointed_to() {
 }
 
 #[test]
-fn an_archive_goes_into_a_claim_through_a_proxy_of_former_days() {
+fn an_archive_is_uploaded_through_an_older_proxy() {
     let cluster = Cluster::start(Script { only_synchronous: true, ..Script::default() });
     let (file, _) = image(b"a tar");
     let archive = format!("--archive-path={}", file.path().display());

@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_process_tells_of_itself_under_known_names() {
+    fn process_metrics_have_the_usual_names() {
         let mut metrics = Metrics::default();
         metrics.gauge(&names::VIRT_API_READY).set(1);
         metrics.look(&names::VIRT_HANDLER_READY, || 2.0);

@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_takes_no_more_than_its_share() {
+    fn the_number_of_connections_of_one_address_is_limited() {
         let places = Places::new(limits(10, 2));
         let (_another, mut of_another) = Places::enter(&places, from(1)).unwrap();
         let mut flood: Vec<_> = (0..20).filter_map(|_| Places::enter(&places, from(2))).collect();

@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dry_run_is_told_in_two_places() {
+    fn a_dry_run_is_recognised_by_request_and_delete_options() {
         let plain = json!({ "metadata": {} });
         let inside = json!({ "metadata": {}, "deleteOptions": { "dryRun": ["All"] } });
         assert!(!is_dry_run(&request(&plain, false)));

@@ -136,7 +136,7 @@ fn a_machine_that_is_off_has_no_instance() {
 }
 
 #[test]
-fn an_instance_tells_its_claim_itself() {
+fn the_claim_of_a_volume_is_read_from_the_instances_status() {
     let vmi = serde_json::from_value(json!({
         "metadata": {"name": "web", "namespace": "shop"}, "spec": spec(),
         "status": {"volumeStatus": [

@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn until_then_it_is_not_yet() {
+    fn an_upload_is_refused_until_the_claims_pod_is_ready() {
         type Change = fn(&mut Value, &mut Value);
         let all: [(Change, &str); 8] = [
             (|claim, _| *claim = json!(null), "it is not there"),

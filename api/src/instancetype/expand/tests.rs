@@ -179,7 +179,7 @@ fn a_preference_hides_nothing_from_validation() {
 }
 
 #[test]
-fn the_instance_tells_what_it_is_made_from() {
+fn the_instances_annotations_name_instance_type_and_preference() {
     for (kind, instancetype, preference) in [
         (Value::Null, CLUSTER_INSTANCETYPE_ANNOTATION, CLUSTER_PREFERENCE_ANNOTATION),
         (json!("namespaced"), INSTANCETYPE_ANNOTATION, PREFERENCE_ANNOTATION),

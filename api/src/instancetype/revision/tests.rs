@@ -152,7 +152,7 @@ fn the_status_follows_the_matcher() {
 }
 
 #[test]
-fn a_copy_with_another_content_is_told_apart() {
+fn a_copy_with_different_contents_is_not_the_same() {
     let mut other = stored();
     assert!(holds_the_same(&other, &stored()));
     other.data.as_mut().unwrap().0["spec"]["cpu"]["guest"] = json!(3);

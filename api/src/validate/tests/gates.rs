@@ -11,7 +11,7 @@ fn off(gate: &str) -> Gates {
 /// For each gate: changes that need it, the field and message while it is off, and the field that is not
 /// supported yet while it is on.
 #[test]
-fn a_gate_that_is_off_is_named_and_one_that_is_on_leads_to_what_is_not_there() {
+fn a_disabled_gate_is_named_and_an_enabled_one_reports_the_missing_feature() {
     let devices = "/spec/domain/devices";
     let under = |member: &str| format!("{devices}/{member}");
     let interface = |member: &str| format!("{devices}/interfaces/0/{member}");

@@ -281,7 +281,7 @@ fn unchanged_templates_are_not_validated_again() {
 }
 
 #[test]
-fn a_template_is_told_about_its_annotations() {
+fn a_templates_annotations_are_validated() {
     let template = json!({"metadata": {"annotations": {"hooks.kubevirt.io/hookSidecars": "[]"}}, "spec": right()["spec"]});
     let causes =
         vm(&machine(json!({"running": true, "template": template})), Requester::User, &Gates::default());

@@ -310,7 +310,7 @@ fn entries_names_bytes_and_time_are_bounded() {
 }
 
 #[test]
-fn a_file_that_is_no_archive_is_told_from_a_damaged_archive() {
+fn a_file_that_is_not_an_archive_is_distinguished_from_a_damaged_archive() {
     let no_archive = "is not a tar archive";
     for bytes in [&b"PK\x03\x04"[..], &[7; 4096], b"QFI\xfb"] {
         let said = World::new().refuses(bytes);

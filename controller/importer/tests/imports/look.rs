@@ -10,7 +10,7 @@ fn registry(server: &Server, reference: &str) -> Source {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_image_of_a_registry_is_told_by_its_manifest() {
+async fn an_image_of_a_registry_is_identified_by_its_manifest() {
     let image = br#"{"schemaVersion":2,"layers":[]}"#;
     let index = format!(
         r#"{{"schemaVersion":2,"manifests":[{{"digest":"{}","size":31,"platform":{{"architecture":"arm64","os":"linux"}}}}]}}"#,
@@ -39,7 +39,7 @@ async fn a_file_that_is_no_image_has_no_digest() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_file_of_a_web_server_is_told_by_what_changes_with_it() {
+async fn a_file_of_a_web_server_is_identified_by_etag_or_last_modified() {
     let answers = [
         ("ETag", "\"1\"", "5"),
         ("ETag", "\"2\"", "5"),
@@ -62,7 +62,7 @@ async fn a_file_of_a_web_server_is_told_by_what_changes_with_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_file_that_does_not_say_when_it_changes_is_told_by_its_checksum_alone() {
+async fn a_file_without_etag_or_last_modified_is_identified_by_its_checksum() {
     let server = Server::start(|_| said("200 OK", &[], b"image"));
     let world = World::new();
     let failure = world.importer.look(&http(server.url("/"))).await.unwrap_err();

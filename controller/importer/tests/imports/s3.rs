@@ -99,7 +99,7 @@ async fn a_public_s3_object_needs_no_keys() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_part_of_a_transfer_is_signed_anew() {
+async fn each_part_of_a_transfer_has_its_own_signature() {
     let contents = contents(5 << 20);
     let body = contents.clone();
     let server = Server::start(move |request| cut(answer(request, &body), 2 << 20));

@@ -97,7 +97,7 @@ async fn an_authority_of_the_config_map_or_of_the_settings_is_trusted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_no_trusted_authority_vouches_for_is_refused_for_good() {
+async fn a_server_without_a_trusted_authority_is_a_permanent_failure() {
     let (authority, other) = (Authority::new(), Authority::new());
     let address = authority.server("127.0.0.1", contents(1 << 20));
     let misnamed = authority.server("images.example", contents(1 << 20));

@@ -118,7 +118,7 @@ fn helm_template_braces_are_escaped() {
 }
 
 #[test]
-fn virt_operator_is_told_of_each_image_with_a_digest() {
+fn virt_operator_gets_each_image_with_a_digest() {
     let names = INSTALLED.map(|name| format!("\"{name}\"")).join(" ");
     let helpers = file(&pinned(), "templates/_helpers.tpl");
     assert!(helpers.contains(&format!("list {names} }}}}")), "{names}");

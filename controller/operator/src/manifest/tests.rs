@@ -143,7 +143,7 @@ fn rights_of_the_operator() {
 }
 
 #[test]
-fn the_operator_is_unprivileged_and_tells_its_image() {
+fn the_operator_is_unprivileged_and_has_its_image_in_a_variable() {
     let deployment = of_kind("Deployment").remove(0);
     assert_eq!(deployment["spec"]["replicas"], 2);
     let pod = &deployment["spec"]["template"]["spec"];

@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn alerts_are_told_apart_and_say_what_is_wrong() {
+    fn alerts_have_distinct_names_and_a_summary() {
         let alerts = rules("alert");
         let name = |alert: &Value| alert["alert"].as_str().unwrap().to_owned();
         let severity = |alert: &Value| alert["labels"]["severity"].as_str().unwrap().to_owned();

@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kubevirt_that_changed_during_a_write_stays_as_the_watch_told() {
+    fn a_watched_kubevirt_is_not_replaced_by_the_result_of_an_older_write() {
         let object = |version: &str| {
             let mut object = KubeVirt::default();
             object.metadata.name = Some("kubevirt".to_owned());

@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn the_stuck_one_is_told_of_and_else_the_newest() {
+    fn a_stuck_pod_is_reported_before_the_newest() {
         let stuck = pod("stuck", EARLY, false, json!({"waiting": {"reason": "CrashLoopBackOff"}}), json!({}));
         let old = pod("old", EARLY, false, json!({"running": {}}), json!({}));
         let new = pod("new", LATE, false, json!({"running": {}}), json!({}));

@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_that_takes_too_long_is_told() {
+    fn an_overdue_wait_is_reported() {
         let first = status(&KubeVirtStatus::default(), &installing(true), &facts("a"), &at(0));
         let limit = i64::try_from(OVERDUE.as_secs()).unwrap();
         let before = status(&first, &installing(true), &facts("a"), &at(limit - 1));
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_that_is_not_valid_changes_nothing_but_is_told_of() {
+    fn an_invalid_object_changes_nothing_and_is_reported() {
         let invalid = Outcome::Invalid(vec!["spec.a: wrong".into(), "spec.b: wrong too".into()]);
         let none = Facts { target: None, ..facts("a") };
         let first = status(&KubeVirtStatus::default(), &invalid, &none, &at(1));

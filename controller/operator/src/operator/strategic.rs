@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn ports_are_told_apart_by_what_they_are() {
+    fn ports_of_services_and_containers_have_different_merge_keys() {
         let service = json!({"ports": [{"port": 443, "targetPort": 8443}]});
         let patch = json!({"ports": [{"port": 443, "name": "https"}, {"port": 80}]});
         let expected = json!({"ports": [{"port": 443, "targetPort": 8443, "name": "https"}, {"port": 80}]});

@@ -192,7 +192,7 @@ fn a_card_of_the_node_comes_with_a_migration_and_goes_in_place() {
 }
 
 #[test]
-fn a_card_of_the_node_that_can_neither_come_nor_go_takes_a_restart_and_the_reason_is_told() {
+fn an_sriov_card_that_cannot_be_plugged_or_unplugged_requires_a_restart_with_the_reason() {
     if !SERVED {
         return;
     }
@@ -243,7 +243,7 @@ fn fields_that_others_added_to_an_instance_are_no_change() {
 }
 
 #[test]
-fn a_machine_forgets_what_its_instance_has_no_more() {
+fn absent_cards_are_removed_from_a_machine_once_its_instance_does_not_have_them() {
     let trimmed = |cards: &[&str], vmi: Option<&VirtualMachineInstance>| {
         trimmed(&spec(cards), vmi).map(|(interfaces, networks)| shown(&interfaces, &networks))
     };

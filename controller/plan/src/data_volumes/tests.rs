@@ -253,7 +253,7 @@ fn missing_data_volumes_are_created_and_ownerless_ones_adopted() {
 }
 
 #[test]
-fn a_claim_without_room_is_told() {
+fn an_exceeded_quota_is_reported() {
     let full =
         json!([{"type": "Bound", "status": "Unknown", "reason": "ErrExceededQuota", "message": "no more"}]);
     let of = |phase: &str| {

@@ -165,7 +165,7 @@ fn a_card_comes_in_place_and_one_of_the_node_with_a_migration() {
 }
 
 #[test]
-fn half_of_a_change_is_told_as_such() {
+fn the_refused_half_of_a_change_is_marked() {
     let both = words_of(domain(json!({"cpu": {"sockets": 2}, "memory": {"guest": "8Gi"}})));
     assert_eq!(both.iter().map(|(_, word)| *word).collect::<Vec<_>>(), ["in place", "restart, refused"]);
     let blocked = words_of(domain(json!({"cpu": {"sockets": 2, "cores": 2}})));

@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_given_is_cdis() {
+    fn resources_that_are_not_given_have_cdis_defaults() {
         let usual = json!({
             "requests": { "cpu": "100m", "memory": "60M" }, "limits": { "cpu": "750m", "memory": "600M" },
         });

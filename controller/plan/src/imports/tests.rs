@@ -262,7 +262,7 @@ fn a_temporary_failure_is_retried_a_limited_number_of_times() {
 }
 
 #[test]
-fn a_pod_that_somebody_ends_is_replaced_and_the_tries_are_counted_on() {
+fn an_evicted_pod_is_replaced_and_its_attempts_are_counted() {
     let mut world = running();
     for lost in 1..=MOST_RESTARTS {
         world.pod_is(

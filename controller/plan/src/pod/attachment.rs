@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn the_program_is_told_what_the_installation_says_of_room() {
+    fn the_program_gets_the_installations_settings_for_disk_sizes() {
         let mut settings = Settings::default();
         settings.pods.room.tolerated_percent = 0;
         let disk = json!({"name": "data", "disk": {"bus": "scsi"}});

@@ -96,7 +96,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn only_room_that_is_not_the_usual_is_told() {
+    fn only_disk_size_settings_other_than_the_defaults_become_arguments() {
         let told = |reserve, tolerated_percent| room_args(&Room { reserve, tolerated_percent }).join(" ");
         assert_eq!(told(131_072, 10), "");
         assert_eq!(told(0, 10), "--claim-reserve 0");

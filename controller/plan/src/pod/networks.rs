@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn multus_is_told_in_kubevirts_words() {
+    fn the_annotation_for_multus_is_kubevirts() {
         let wanted = |more: Value, name: &str| {
             wanted(&Pod::default(), "shop", &vmi(more, json!({"networkName": name})), &Bindings::default())
         };
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plugins_own_network_is_told_which_network_it_is_for() {
+    fn a_plugins_own_network_gets_the_name_of_the_network_that_it_serves() {
         let spec = json!({"configuration": {"network": {"binding": {
             "mine": {"domainAttachmentType": "tap", "networkAttachmentDefinition": "net/mine"},
             "plain": {"domainAttachmentType": "tap"},

@@ -102,7 +102,7 @@ fn a_launcher_runs_under_an_account_without_its_token() {
 }
 
 #[test]
-fn a_launcher_that_is_to_fail_is_told() {
+fn a_launcher_that_is_to_fail_gets_an_argument() {
     let vmi = valid(json!({"domain": {"memory": {"guest": "128Mi"}, "devices": {}}}));
     let told = |vmi: &ValidVmi| {
         let pod = build(vmi, &config());
@@ -183,7 +183,7 @@ fn disk_sizes_bound_the_ephemeral_storage_of_guests() {
 }
 
 #[test]
-fn a_launcher_is_told_how_large_an_image_may_be_where_it_is_not_the_usual_size() {
+fn a_launcher_gets_the_image_size_limit_where_it_is_not_the_default() {
     let vmi = valid(json!({
         "domain": {"memory": {"guest": "128Mi"}, "devices": {"disks": [{"name": "root", "disk": {}}]}},
         "volumes": [{"name": "root", "containerDisk": {"image": "a"}}],
@@ -357,7 +357,7 @@ fn a_guest_that_may_be_emulated_needs_no_kvm() {
 }
 
 #[test]
-fn a_launcher_is_told_where_the_cluster_keeps_no_serial_log() {
+fn a_launcher_gets_an_argument_where_the_cluster_keeps_no_serial_log() {
     let vmi = valid(json!({"domain": {"memory": {"guest": "128Mi"}, "devices": {}}}));
     let told = |config: &Config| {
         let spec = serde_json::to_value(build(&vmi, config).spec.unwrap()).unwrap();
@@ -370,7 +370,7 @@ fn a_launcher_is_told_where_the_cluster_keeps_no_serial_log() {
 }
 
 #[test]
-fn a_launcher_is_told_what_guests_report_of_their_memory() {
+fn a_launcher_gets_the_settings_for_memory_reports() {
     let vmi = valid(json!({"domain": {"memory": {"guest": "128Mi"}, "devices": {}}}));
     let told = |config: &Config| {
         let spec = serde_json::to_value(build(&vmi, config).spec.unwrap()).unwrap();
@@ -385,7 +385,7 @@ fn a_launcher_is_told_what_guests_report_of_their_memory() {
 }
 
 #[test]
-fn a_launcher_with_claims_is_told_what_room_new_disks_need() {
+fn a_launcher_with_claims_gets_the_settings_for_the_size_of_new_disks() {
     let with = |volume: serde_json::Value| {
         valid(json!({
             "domain": {"memory": {"guest": "128Mi"}, "devices": {"disks": [{"name": "data", "disk": {"bus": "virtio"}}]}},

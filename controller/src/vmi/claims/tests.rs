@@ -90,7 +90,7 @@ fn data_volumes_are_ready_together() {
 }
 
 #[test]
-fn a_data_volume_tells_its_phase_and_whether_it_is_ready() {
+fn the_state_of_a_data_volume_has_phase_and_readiness() {
     let told = |status: Value| Filling::of(&json!({ "status": status }));
     let conditions = json!([{"type": "Bound", "status": "True"}, {"type": "Ready", "status": "False"}]);
     let filling = told(json!({"phase": "ImportInProgress", "conditions": conditions}));
@@ -138,7 +138,7 @@ fn a_claim_is_filled_by_the_data_volume_that_controls_it() {
 }
 
 #[test]
-fn the_status_tells_of_each_volume_on_a_claim() {
+fn the_status_has_each_volume_on_a_claim() {
     let vmi: VirtualMachineInstance = serde_json::from_value(json!({
         "metadata": {"name": "vm"},
         "spec": {"domain": {"devices": {}}, "volumes": [

@@ -187,7 +187,7 @@ fn the_condition_comes_first_and_then_the_pod_with_all_claims() {
 }
 
 #[test]
-fn a_pod_that_finds_no_place_is_told_and_taken_back() {
+fn an_unschedulable_pod_is_reported_until_it_is_scheduled() {
     let mut waiting = consumer("Pending");
     let refused = json!({"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "False",
         "reason": "Unschedulable", "message": "0/2 nodes are available"}]});
@@ -278,7 +278,7 @@ fn an_instance_fails_with_what_fills_its_claim() {
 }
 
 #[test]
-fn a_claim_that_is_being_filled_is_told_without_a_warning() {
+fn a_claim_that_is_being_filled_causes_no_warning() {
     let waits = planned(vmi(), &[WAITS, ("ImportInProgress", "Bound")], consumer("Pending"));
     let message = "DataVolume ns/c1 is not ready: ImportInProgress";
     assert_eq!(waits.notes, [barevirt_component::notes::Note::normal("DataVolumeNotReady", message)]);

@@ -310,7 +310,7 @@ fn the_handlers_plug_failure_is_not_overwritten() {
 }
 
 #[test]
-fn a_refusal_is_told_once_and_stays_until_there_is_a_pod() {
+fn a_refusal_causes_one_event_and_stays_in_the_status_until_there_is_a_pod() {
     let waiting = vmi(&[("data", "c")], json!([entry("Bound", "data", "c", None)]));
     let plan_of = |vmi: &VirtualMachineInstance, pods: Vec<Pod>| {
         plan(&observed(vmi.clone(), vec![("data", claim("c", "Bound"))], pods), &launcher())

@@ -46,7 +46,7 @@ fn entry(name: &str, source: Value) -> Value {
 }
 
 #[test]
-fn a_definition_that_is_missing_is_told_before_there_is_a_pod() {
+fn a_missing_network_definition_is_reported_before_the_pod_is_created() {
     if !SERVED {
         return;
     }
@@ -91,7 +91,7 @@ fn found(resource: Option<&str>, injects: bool) -> Definitions {
 }
 
 #[test]
-fn the_pod_asks_for_a_function_for_each_card_and_the_launcher_is_told_their_resource() {
+fn the_pod_requests_a_function_for_each_card_and_the_launcher_gets_the_resource() {
     let mut observed = observed(with_functions(), None);
     observed.definitions = found(Some("a.b/vf"), false);
     let made = plan_of(&observed);
@@ -133,7 +133,7 @@ fn no_definition_brings_userfaultfd_or_changes_the_size_of_the_pod() {
 }
 
 #[test]
-fn a_definition_without_a_resource_is_told_before_there_is_a_pod() {
+fn a_network_definition_without_a_resource_is_reported_before_the_pod_is_created() {
     for resource in [None, Some(""), Some("no resource")] {
         let mut observed = observed(with_functions(), None);
         observed.definitions = found(resource, false);
@@ -306,7 +306,7 @@ fn a_card_of_the_node_takes_another_pod_at_once_and_this_pod_is_left_alone() {
 }
 
 #[test]
-fn a_network_that_goes_is_asked_for_until_the_guest_has_let_go() {
+fn a_removed_network_is_requested_until_the_guest_has_released_it() {
     let absent = || json!({"state": "absent"});
     let told = |source: &str| {
         let entry = json!({"name": "red", "infoSource": source, "podInterfaceName": RED});

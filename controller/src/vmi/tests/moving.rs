@@ -267,7 +267,7 @@ fn both_pods_go_with_the_instance_each_as_its_node_is() {
 }
 
 #[test]
-fn an_eviction_is_told_to_people_and_to_the_descheduler_and_so_is_its_end() {
+fn an_eviction_and_its_end_are_reported_by_event_and_descheduler_annotation() {
     let calm = json!({"phase": "Running", "nodeName": "node01", "activePods": {"p1": "node01"}});
     let marked = with(calm.clone(), &json!({"evacuationNodeName": "node01"}));
     let begun = plan(&observed(vmi(marked.clone()), Some(running())));

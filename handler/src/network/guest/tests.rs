@@ -132,7 +132,7 @@ fn links_are_named_by_the_status_then_by_hash_then_by_number() {
 }
 
 #[test]
-fn a_guest_with_its_pods_ipv6_address_is_told_of_the_networks_router() {
+fn a_guest_with_its_pods_ipv6_address_gets_the_networks_router() {
     let wanted = Wanted {
         interface: "red".to_owned(),
         network: "red".to_owned(),

@@ -251,7 +251,7 @@ fn a_card_that_has_left_leaves_its_link_as_it_was() {
 }
 
 #[test]
-fn what_a_guest_without_a_given_address_tells_its_neighbours_is_received_and_nothing_else() {
+fn only_announced_addresses_of_a_guest_without_a_given_address_are_received() {
     let Some((node, pod)) = node_and_pod(false) else { return };
     attach_red(&node, &pod, Vec::new());
     let (_, prepared, mut descriptors) = prepare_blocking(&pod, &on_red(), &BTreeSet::new());

@@ -97,7 +97,7 @@ fn pod_and_network() -> Option<(OwnedFd, OwnedFd)> {
 }
 
 #[test]
-fn tagged_and_jumbo_frames_pass_a_bridge_unchanged_and_the_guest_is_told_the_mtu() {
+fn tagged_and_jumbo_frames_pass_a_bridge_unchanged_and_the_guest_gets_the_mtu() {
     let Some((pod, network)) = pod_and_network() else { return };
     let (_, prepared, mut opened) = prepare_blocking(&pod, &on_red(), &BTreeSet::new());
     assert_eq!(guest::facts(&on_red(), &prepared, &Resolver::default()).mtu, 9000);

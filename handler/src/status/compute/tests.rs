@@ -168,7 +168,7 @@ fn a_guest_with_a_probe_is_ready_when_its_pod_is() {
 }
 
 #[test]
-fn credentials_and_what_the_agent_lacks_are_told_as_kubevirt_tells_them() {
+fn conditions_of_credentials_and_agent_are_kubevirts() {
     let mut now = launcher(Phase::Running);
     let offline = "Guest agent is offline".to_owned();
     now.credentials = Some(Credentials { synchronized: false, message: offline });
@@ -248,7 +248,7 @@ fn the_guests_report_adds_an_interface_name_and_no_address() {
 }
 
 #[test]
-fn a_card_that_is_not_as_wanted_is_told_while_that_lasts() {
+fn the_status_reports_a_failed_card_change_until_it_succeeds() {
     let card = |name: &str, trouble: &str| barevirt_protocol::v1::Card {
         name: name.to_owned(),
         trouble: trouble.to_owned(),

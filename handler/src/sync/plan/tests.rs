@@ -115,7 +115,7 @@ fn changes_during_a_migration_wait_until_it_is_over() {
 }
 
 #[test]
-fn pings_that_fail_are_told_once_for_each_beginning() {
+fn a_series_of_failed_pings_is_reported_once() {
     let running = LauncherStatus { failed_pings: 2, ..launcher(Phase::Running) };
     let session =
         Session { status: Some(&running), prepared: true, synced: Some("h"), failed_pings: 1, ..FRESH };

@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bus_that_is_full_is_told() {
+    fn a_full_bus_is_an_error() {
         let names: Vec<String> = (0..=pci::SLOT_COUNT).map(|number| format!("d{number}")).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let all = usize::from(pci::SLOT_COUNT);

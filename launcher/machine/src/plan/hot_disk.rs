@@ -327,7 +327,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_disk_brings_its_own_thread_and_takes_it_along() {
+    fn the_thread_of_a_disk_is_added_and_removed_with_it() {
         let mut object = vmi(&json!({})).into_inner();
         for disk in &mut object.spec.domain.devices.disks {
             disk.dedicated_io_thread = (disk.name == "two").then_some(true);

@@ -83,7 +83,7 @@ mod tests {
     use crate::device::host::HostSource;
 
     #[test]
-    fn cards_with_a_tag_are_told_as_the_guest_finds_them() {
+    fn tagged_cards_have_the_guests_addresses() {
         let mut manifest = vmi(&[]);
         let spec = &mut manifest["spec"];
         let card = |name: &str, more: Value| {

@@ -65,7 +65,7 @@ fn discover_is_offered_everything_the_guest_needs() {
 }
 
 #[test]
-fn a_guest_on_a_network_with_jumbo_frames_is_told_their_size() {
+fn a_guest_on_a_network_with_jumbo_frames_gets_the_mtu() {
     let guest = Guest { mtu: 9000, ..guest() };
     let reply = answer(&request(&[(53, &[1])]), &guest).unwrap();
     assert_eq!(options(&reply)[&26], 9000u16.to_be_bytes());
@@ -144,7 +144,7 @@ fn a_gateway_beyond_the_mask_is_reached_by_a_route() {
 }
 
 #[test]
-fn a_station_on_the_pods_network_is_told_by_the_bridge_and_has_the_pods_routes() {
+fn a_guest_on_the_pods_network_gets_its_pods_routes_from_the_bridge() {
     let mut guest = guest();
     let ipv4 = guest.ipv4.as_mut().unwrap();
     let gateway = Ipv4Addr::new(10, 0, 2, 1);

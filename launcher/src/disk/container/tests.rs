@@ -78,7 +78,7 @@ async fn a_container_that_does_not_come_is_named() {
 }
 
 #[tokio::test]
-async fn nonsense_strangers_and_doubles_do_not_get_in_the_way() {
+async fn invalid_unexpected_and_duplicate_messages_do_not_stop_the_disk() {
     let launcher = Launcher::new();
     let image = launcher.image("image");
     let silent = launcher.connect().await;

@@ -115,7 +115,7 @@ fn where_it_may_the_guest_is_paused_instead_and_goes_on_if_that_fails() {
 }
 
 #[test]
-fn an_abort_in_time_is_told_as_one() {
+fn an_abort_before_the_switchover_ends_as_aborted() {
     let mut source = begun(limits());
     assert_eq!(source.step(S, Event::Abort).0, [Effect::Cancel]);
     // The switch was just reached: it does not happen.

@@ -44,7 +44,7 @@ spec: {cpu: {guest: 2}, memory: {guest: 256Mi}}
 ";
 
 #[test]
-fn a_volume_that_comes_later_is_told_as_such() {
+fn a_hotpluggable_volume_is_listed_as_an_assumption() {
     let claim =
         "volumes:\n      - {name: data, persistentVolumeClaim: {claimName: data, hotpluggable: true}}\n";
     let disk = "disks: [{name: data, disk: {bus: scsi}}, ";
@@ -82,7 +82,7 @@ fn a_clock_of_another_zone_is_that_of_the_start() {
 }
 
 #[test]
-fn templates_of_data_volumes_are_told_of() {
+fn templates_of_data_volumes_are_explained() {
     let template = "  dataVolumeTemplates:\n  - metadata: {name: disk}\n    spec: {source: {blank: {}}, storage: {}}\n  template:\n";
     let text = VM
         .replace("  template:\n", template)

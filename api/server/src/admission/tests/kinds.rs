@@ -89,7 +89,7 @@ fn existing_objects_can_be_updated_and_deleted() {
 /// A changed specification of a kind without a controller is refused, or accepted with a warning that the
 /// change has no effect.
 #[test]
-fn a_change_without_effect_is_told() {
+fn a_change_without_effect_causes_a_warning() {
     for Example { object, .. } in examples().into_iter().filter(|example| example.refusal.is_some()) {
         let mut new = object.clone();
         let kind = object["kind"].as_str().unwrap();

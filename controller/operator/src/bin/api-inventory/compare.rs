@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn each_difference_is_told() {
+    fn each_difference_is_reported() {
         assert_eq!(
             differences(&right(), &json!(["size"])),
             [

@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn tells_the_line_that_it_does_not_understand() {
+    fn an_error_names_the_line_that_cannot_be_parsed() {
         assert_eq!(parse("heading\nA\tb\n"), Err(ListError::Columns(2)));
         assert_eq!(parse("heading\nA\tb\tfoo\t\n"), Err(ListError::Form(2, "foo".into())));
     }

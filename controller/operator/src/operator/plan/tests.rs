@@ -236,7 +236,7 @@ fn deleted_and_edited_objects_are_restored() {
 }
 
 #[test]
-fn a_component_in_trouble_holds_up_no_repair() {
+fn an_unready_component_delays_no_repair() {
     let mut world = World::installed();
     let api = world.find(Kind::Deployment, "virt-api");
     world.seen.get_mut(&api).unwrap().rollout =

@@ -303,7 +303,7 @@ fn objects_of_a_cron_without_retention_are_owned_by_it() {
 }
 
 #[test]
-fn a_source_that_cannot_be_looked_at_is_told_and_looked_at_again_when_it_is_time() {
+fn an_unreachable_source_is_reported_and_checked_again_on_schedule() {
     let mut world = World::new(|_| {});
     world.rest();
     world.says(&Outcome::failed(true, "answers 404"));
@@ -331,7 +331,7 @@ fn a_source_that_cannot_be_looked_at_is_told_and_looked_at_again_when_it_is_time
 }
 
 #[test]
-fn an_import_that_came_to_nothing_makes_way_for_a_newer_image_alone() {
+fn a_failed_import_is_replaced_by_a_newer_image() {
     let mut world = World::new(|_| {});
     world.finds('a');
     world.is(A, "Failed");
@@ -363,7 +363,7 @@ fn an_import_that_failed_is_tried_again_after_the_next_poll() {
 }
 
 #[test]
-fn an_image_that_is_bad_for_good_is_tried_ever_less_often_until_there_is_another_one() {
+fn a_bad_image_is_retried_with_growing_pauses_until_there_is_another_one() {
     let mut world = World::new(|value| value["spec"]["schedule"] = json!("* * * * *"));
     let minute = |world: &mut World, of: char, name: &str| {
         world.finds(of);

@@ -168,7 +168,7 @@ fn a_user_learns_once_why_a_claim_is_not_filled() {
 }
 
 #[test]
-fn a_claim_tells_how_its_data_volume_goes() {
+fn a_claim_reports_the_progress_of_its_data_volume() {
     let with =
         |claim: PersistentVolumeClaim, phase: &str| Observed { prime: Some(prime(phase)), ..observed(claim) };
     let step = plan(&with(claim(|_| {}), "ImportInProgress")).step;

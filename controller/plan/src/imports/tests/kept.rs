@@ -22,7 +22,7 @@ fn volume(change: impl FnOnce(&mut Value)) -> PersistentVolume {
 }
 
 #[test]
-fn a_claim_of_a_backup_is_waited_for_and_never_made_anew() {
+fn a_claim_of_a_backup_is_awaited_and_never_created() {
     let mut world = World::new(annotated(annotation::RESTORED));
     world.settle();
     assert_eq!((world.phase(), world.observed.claim.as_ref()), ("Pending", None));
@@ -157,7 +157,7 @@ fn only_a_free_volume_for_that_very_claim_is_kept_for_it() {
 }
 
 #[test]
-fn a_missing_source_is_looked_at_ever_less_often_where_all_volumes_are_listed_each_time() {
+fn a_missing_source_is_checked_with_growing_pauses_where_all_volumes_are_listed() {
     let again = |annotations: Value, made: &str| {
         let mut observed = observed(data_volume(|value| {
             value["metadata"]["annotations"] = annotations;

@@ -151,7 +151,7 @@ fn a_sender_that_ends_takes_its_importer_along_and_both_are_made_again_until_it_
 }
 
 #[test]
-fn a_sender_with_another_key_or_address_has_another_importer_and_an_importer_with_another_key_is_told_of() {
+fn a_changed_sender_gets_a_new_importer_and_gets_the_key_of_a_changed_importer() {
     let mut moved = runs_with("S");
     moved["podIP"] = json!("10.0.0.2");
     for status in [runs_with("other"), moved] {

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_claim_that_is_not_there_yet_is_told_in_kubevirts_words() {
+fn a_missing_claim_is_reported_with_kubevirts_reason() {
     let going = serde_json::from_value(
         json!({"metadata": {"name": "c", "deletionTimestamp": "2026-01-01T00:00:00Z"},
         "status": {"phase": "Bound"}}),

@@ -43,7 +43,7 @@ fn an_offered_volume_stays_offered_without_its_pod() {
 }
 
 #[test]
-fn a_disk_is_let_go_of_before_its_pod_goes() {
+fn a_disk_is_released_before_its_pod_is_deleted() {
     let serving = || vec![pod("data", "c", "a1", serves())];
     for phase in ["AttachedToNode", "Ready"] {
         let vmi = vmi(&[], json!([entry(phase, "data", "c", Some("a1"))]));
