@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_star_stands_for_any_text() {
+    fn a_star_matches_any_text() {
         for (pattern, text, expected) in [
             ("q35*", "q35", true),
             ("q35*", "pc-q35", false),

@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn one_of_two_gates_is_enough_for_volumes_that_come_and_go() {
+    fn one_of_two_gates_enables_hotplug_of_volumes() {
         let off = &["DeclarativeHotplugVolumes"];
         assert!(gates(&[], &[]).plugs_volumes() && gates(&["HotplugVolumes"], off).plugs_volumes());
         assert!(!gates(&[], off).plugs_volumes());

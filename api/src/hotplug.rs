@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_drive_stays_and_its_disc_comes_and_goes() {
+    fn only_the_disc_of_a_drive_is_hotpluggable() {
         let drive = || json!([{"name": "a", "cdrom": {"bus": "sata"}}]);
         let full = spec(json!([claim("a", "a")]), drive());
         let empty = spec(json!([]), drive());

@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn sources_come_and_go() {
+    fn sources_are_added_and_removed() {
         assert_eq!(with_source(None, SOURCE_MULTUS, true).as_deref(), Some("multus-status"));
         let both = with_source(Some("domain, guest-agent"), SOURCE_MULTUS, true);
         assert_eq!(both.as_deref(), Some("domain, guest-agent, multus-status"));

@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_come_change_hands_and_go() {
+    fn owners_follow_created_changed_and_deleted_objects() {
         let owners = Owners::default();
         assert_eq!(owners.saw("ns", "a", &of("u1")), None);
         assert_eq!(owners.saw("ns", "b", &of("u1")), None);

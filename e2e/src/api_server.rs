@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn the_words_of_a_refusal_are_found_behind_what_was_asked() {
+    fn the_status_of_a_refusal_is_found_behind_its_context() {
         let status = Status::failure("no", "Forbidden").with_code(403).boxed();
         let error = anyhow::Error::from(kube::Error::Api(status)).context("POST /api/v1/pods");
         assert_eq!(refusal(&error).unwrap().code, 403);

@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_goes_and_is_counted() {
+    fn the_oldest_output_is_dropped_and_counted() {
         let (directory, mut log) = log(200);
         for n in 0..1000 {
             log.write(format!("{n:09}\n").as_bytes());

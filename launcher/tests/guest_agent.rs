@@ -225,7 +225,7 @@ fn a_freeze_whose_answer_is_lost_is_thawed_at_once() {
 }
 
 #[test]
-fn a_guest_that_stands_still_is_not_asked_and_its_clock_is_set_afterwards() {
+fn the_agent_of_a_paused_guest_is_not_called_and_the_clock_is_set_afterwards() {
     local(async {
         let mut scene = Scene::begin();
         scene.until("told", Option::is_some).await;

@@ -232,7 +232,7 @@ fn local<F: Future>(test: F) -> F::Output {
 }
 
 #[test]
-fn a_guest_counts_on_where_it_goes_and_nowhere_else() {
+fn a_migrated_guest_runs_on_the_target_and_nowhere_else() {
     local(async {
         let mut pair = Pair::start().await;
         // A guest that restarts would count from a lower number.

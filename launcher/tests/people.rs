@@ -134,7 +134,7 @@ fn monitor_users_cannot_reach_beyond_the_guest() {
 }
 
 #[test]
-fn a_qemu_that_stands_still_is_said_to_and_what_it_does_is_shown() {
+fn a_hanging_qemu_is_reported_with_its_threads() {
     local(async {
         let command_timeout = Duration::from_secs(1);
         let (stopped, other) = (Vm::start(command_timeout).await, Vm::start(command_timeout).await);

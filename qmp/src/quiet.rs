@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn some_lines_may_come_at_once() {
+    fn the_first_lines_are_written_at_once() {
         let (quiet, now) = (Quiet::new(3), Instant::now());
         let count = |at| (0..10).filter(|_| quiet.line_at(at).is_some()).count();
         assert_eq!((count(now), count(now + EVERY), count(now + EVERY * 100)), (3, 1, 3));

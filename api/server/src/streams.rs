@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn people_who_only_ask_leave_room_at_the_monitor() {
+    fn read_only_clients_leave_room_at_the_monitor() {
         let streams = Streams::default();
         let open = |name: &str| streams.open(Kind::QmpQueries, "viewer", "shop", name);
         let held: Vec<Seat> = (0..4).map(|_| open("web").unwrap()).collect();

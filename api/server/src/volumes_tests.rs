@@ -126,7 +126,7 @@ fn a_volume_comes_with_its_disk_and_goes_with_it() {
 }
 
 #[test]
-fn a_name_goes_before_a_claim_s() {
+fn a_volume_is_found_by_name_before_claim() {
     let both = changed(&spec(), &add("data", &claim("c"))).unwrap();
     let after = changed(&both, &VolumeChange::Remove("data".to_owned())).unwrap();
     assert_eq!(after, spec());

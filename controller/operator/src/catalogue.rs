@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn each_is_a_data_import_cron_of_its_own() {
+    fn each_image_has_its_own_data_import_cron() {
         let crons: Vec<DataImportCron> = catalogue()
             .into_iter()
             .filter(|object| object["kind"] == "DataImportCron")

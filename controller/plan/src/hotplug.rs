@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn volumes_come_and_go_at_once() {
+    fn volumes_are_plugged_and_unplugged_without_a_restart() {
         for (wanted, has, told, volumes, waits) in [
             (&["a", "b"][..], &[][..], &[][..], "root a b", ""),
             (&[], &["a", "b"], &["a"], "root", ""),
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disc_comes_and_goes_and_its_drive_stays() {
+    fn a_disc_is_inserted_and_ejected_and_its_drive_stays() {
         let drive = |mut spec: VirtualMachineInstanceSpec| {
             let disk = &mut spec.domain.devices.disks[1];
             *disk = serde_json::from_value(json!({"name": "a", "cdrom": {"bus": "sata"}})).unwrap();
@@ -326,7 +326,7 @@ mod tests {
     proptest! {
         /// From any state, the instance reaches what the machine wants, in steps that admission accepts.
         #[test]
-        fn the_instance_comes_to_have_what_is_wanted(
+        fn the_instance_reaches_the_wanted_state(
             has in list(), wants in list(), moved in any::<bool>(), told in list()
         ) {
             let moved: Vec<String> =

@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_one_pod_says_keeps_no_other_from_being_removed() {
+    async fn an_invalid_pod_does_not_prevent_the_removal_of_other_senders() {
         let asked = Arc::new(Mutex::new(vec![]));
         let senders =
             vec![sender("s1", "ns/troubled"), sender("s2", "ns/../../pods/a"), sender("s3", "ns/gone")];

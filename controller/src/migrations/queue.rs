@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_node_keeps_no_other_back() {
+    fn a_full_node_does_not_delay_migrations_from_other_nodes() {
         let all = vec![
             waiting("a", "n", Priority::Critical, 1),
             waiting("b", "n", Priority::Critical, 2),

@@ -113,7 +113,7 @@ fn machines_are_numbered_from_the_lowest_that_is_free() {
 }
 
 #[test]
-fn surplus_goes_by_the_policy() {
+fn surplus_machines_are_deleted_in_the_order_of_the_policy() {
     let machines = || (0..4).map(|index| running(index, "web-1")).collect::<Vec<_>>();
     let gone = |scale_in: Value| {
         names(&plan(&observed(pool(1, json!({"replicas": 2, "scaleInStrategy": scale_in})), machines())))

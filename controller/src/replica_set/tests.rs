@@ -333,7 +333,7 @@ mod world {
         #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
         #[test]
-        fn comes_to_the_number_that_is_wanted(events in events()) {
+        fn a_set_reaches_the_wanted_number(events in events()) {
             let mut world = World { set: set(json!({"replicas": 2})), instances: vec![], seen: vec![], version: 7 };
             for event in &events {
                 world.step(event);

@@ -478,7 +478,7 @@ fn an_instance_whose_pods_are_refused_too_often_fails() {
 }
 
 #[test]
-fn a_refused_pod_of_a_deleted_instance_just_goes() {
+fn a_deleted_instance_with_a_refused_pod_is_removed() {
     let plan = plan(&observed(deleting(vmi(json!({"phase": "Scheduling"}))), Some(refused())));
     assert!(matches!(plan.actions.as_slice(), [Action::DeletePod { .. }]), "{plan:?}");
 }

@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_instance_that_cannot_be_labelled_keeps_no_other_from_it() {
+    async fn an_instance_that_cannot_be_labelled_does_not_delay_the_labels_of_others() {
         let asked = Arc::new(Mutex::new(vec![]));
         let wanted = ["large", "web"].map(|name| (instance(name), true));
         label_all(&server(asked.clone()), &wanted).await.unwrap();

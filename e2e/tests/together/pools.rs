@@ -211,7 +211,7 @@ fn a_machine_that_does_not_come_up_is_replaced() {
 }
 
 #[test]
-fn a_paused_pool_stands_still() {
+fn a_paused_pool_does_not_scale() {
     in_namespace("poolpause", |namespace| {
         namespace.apply(&manifest(0, "Halted"))?;
         patch(namespace, &json!({"spec": {"paused": true, "replicas": 1}}))?;

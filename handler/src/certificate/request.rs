@@ -104,7 +104,7 @@ mod tests {
     use serde_json::{Value, json};
 
     #[test]
-    fn a_request_names_the_node_and_holds_no_key() {
+    fn a_certificate_request_names_the_node_and_contains_no_key() {
         let request = Request::new("node-1.example").unwrap();
         let object = request.object("node-1.example");
         assert_eq!(object.metadata.generate_name.as_deref(), Some("virt-handler-node-1.example-"));

@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_that_moves_to_another_claim_stays_here_and_comes_on_that_claim_there() {
+    fn a_disk_that_moves_to_another_claim_keeps_its_claim_on_the_source_and_has_the_new_one_on_the_target() {
         let mut vmi = vmi(Some("new"), "Ready");
         let status = vmi.status.as_mut().unwrap();
         let moved = json!([{"volumeName": "data", "sourcePVCInfo": {"claimName": "c"},

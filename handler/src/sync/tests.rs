@@ -312,7 +312,7 @@ impl Node {
 }
 
 #[tokio::test]
-async fn a_card_comes_and_goes_while_the_guest_runs_and_harms_no_other_before_its_link_is_there() {
+async fn a_card_is_plugged_and_unplugged_in_a_running_guest_and_a_missing_link_affects_no_other_card() {
     let Some(node) = Node::new() else { return };
     let vm = node.start();
     node.reach(&vm, "Running").await;

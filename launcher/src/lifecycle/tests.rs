@@ -89,7 +89,7 @@ fn a_second_stop_only_shortens() {
 }
 
 #[test]
-fn a_guest_that_stands_still_is_woken_to_shut_down() {
+fn a_paused_guest_is_resumed_to_shut_down() {
     let (_, effects) = after(&[(s(5), Event::Stopped), (s(10), Event::Stop { grace: s(30) })]);
     assert_eq!(effects, [Effect::Resume, Effect::Powerdown]);
 }

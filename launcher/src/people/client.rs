@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_answered_as_such() {
+    fn invalid_lines_are_answered_with_an_error() {
         let lines = [
             Line::Garbage { length: 1, start: "x".into() },
             Line::TooLong { length: 9 },

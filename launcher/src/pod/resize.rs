@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn it_looks_while_something_moves() {
+    fn qemu_is_queried_again_while_the_size_changes() {
         assert_eq!(seen(1, 0, 0).pause(goal(1, 0)), None);
         assert_eq!(seen(1, 0, 0).pause(goal(2, 0)), Some(SOON));
         assert_eq!(seen(1, 0, 512).pause(goal(1, 512)), Some(SOON));

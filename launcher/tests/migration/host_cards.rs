@@ -78,7 +78,7 @@ async fn gets(monitor: &Qmp, id: &str) {
 }
 
 #[test]
-fn a_guest_leaves_its_card_behind_and_gets_another_one() {
+fn a_guest_releases_its_card_on_the_source_and_gets_another_one_on_the_target() {
     for hold in [false, true] {
         local(async {
             let (mut pair, [source, target]) = start("usb-kbd", "usb.0").await;

@@ -509,7 +509,7 @@ async fn descriptors_are_held_under_their_names_and_strange_ones_refused() {
 }
 
 #[tokio::test]
-async fn strangers_are_reaped_and_the_child_keeps_its_own_end() {
+async fn orphans_are_reaped_and_the_childs_exit_status_is_kept() {
     let directory = tempfile::tempdir().unwrap();
     let script = directory.path().join("qemu");
     // It leaves an orphan, which ends while QEMU runs.

@@ -76,7 +76,7 @@ fn slow() -> String {
 }
 
 #[test]
-fn a_slow_answer_is_waited_for_in_a_line_that_goes_away() {
+fn a_progress_line_is_shown_during_a_slow_answer_and_then_cleared() {
     let server = slow();
     let stop = || {
         let mut command = Command::new(env!("CARGO_BIN_EXE_virtctl"));

@@ -187,7 +187,7 @@ mod tests {
         /// In any order of lines, the pending commands are those that were passed on and not answered, and
         /// never more than the limit.
         #[test]
-        fn nothing_waits_for_ever_and_nothing_is_answered_twice(
+        fn no_command_is_lost_and_none_is_answered_twice(
             steps in proptest::collection::vec((any::<bool>(), 0_u64..30), 0..200)
         ) {
             let mut session = Session::default();

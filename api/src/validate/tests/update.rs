@@ -194,7 +194,7 @@ fn changed(from: &Value, to: &Value) -> Vec<Cause> {
 }
 
 #[test]
-fn volumes_come_and_go() {
+fn volumes_are_plugged_and_unplugged_by_an_update() {
     let claim = |hotpluggable: Value| json!({"claimName": "data", "hotpluggable": hotpluggable});
     let plugged = |disk: Value, source: Value| {
         let volume = json!({"name": "data", "persistentVolumeClaim": source});
@@ -258,7 +258,7 @@ fn cards_changed(from: &Value, to: &Value) -> Vec<String> {
 }
 
 #[test]
-fn cards_come_and_go() {
+fn cards_are_plugged_and_unplugged_by_an_update() {
     let card = |state: Value| with(json!({"name": "red", "bridge": {}}), "/state", state);
     let network = |definition: &str| json!({"name": "red", "multus": {"networkName": definition}});
     let with_card = |state: Value, definition: &str| {

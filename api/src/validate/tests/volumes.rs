@@ -32,7 +32,7 @@ fn volume_rules() {
 }
 
 #[test]
-fn rules_of_volumes_that_are_not_there_yet() {
+fn rules_of_gated_volumes() {
     let all = Gates::all();
     check_with(
         &all,

@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_part_goes_on_to_the_end() {
+    fn a_part_has_to_reach_the_end_of_the_image() {
         assert_eq!(range("bytes 5-9/10"), Some((Some(5), 10)));
         assert_eq!(range("bytes */10"), Some((None, 10)));
         for bad in [

@@ -80,7 +80,7 @@ async fn a_file_without_etag_or_last_modified_is_identified_by_its_checksum() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_look_goes_nowhere_that_an_import_does_not() {
+async fn a_check_of_a_source_connects_only_where_an_import_may() {
     let mut world = World::new();
     // As in a cluster: not even this machine is excepted.
     world.importer.web.addresses.excepted.clear();

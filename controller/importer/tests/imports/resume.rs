@@ -80,7 +80,7 @@ async fn an_upload_that_breaks_off_goes_on_where_it_was() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_part_goes_only_where_it_belongs() {
+async fn a_part_of_another_upload_or_offset_is_refused() {
     let disk = contents(3 << 20);
     let length = disk.len();
     let uploads = patient().await;

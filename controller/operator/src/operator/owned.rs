@@ -37,7 +37,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_object_that_was_looked_at_goes_and_only_if_it_is_ours() {
+    fn only_the_observed_object_is_deleted_and_only_if_it_is_ours() {
         let ours = deleted(&json!({MANAGED_BY_LABEL: NAME})).unwrap();
         assert_eq!(ours["preconditions"]["uid"], "u-1");
         assert_eq!(deleted(&json!({MANAGED_BY_LABEL: "somebody"})), None);

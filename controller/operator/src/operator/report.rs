@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn a_removal_and_what_can_stand_in_its_way() {
+    fn a_removal_is_reported_and_so_is_what_blocks_it() {
         let ready = status(&KubeVirtStatus::default(), &Outcome::Ready, &facts("a"), &at(1));
         let blocked = status(&ready, &Outcome::RemovalFailed("machines exist".into()), &facts("a"), &at(2));
         assert!(table(&blocked).contains("Synchronized/F/DeletionFailed"));

@@ -98,7 +98,7 @@ fn cards_come_go_and_change_their_state() {
 }
 
 #[test]
-fn a_link_goes_up_and_down_whatever_else_comes_and_goes() {
+fn a_link_state_changes_in_place_beside_any_other_change() {
     if !networks::LINK_STATE_SERVED || !networks::SEVERAL_CARDS_SERVED {
         return;
     }
@@ -289,7 +289,7 @@ fn list() -> impl Strategy<Value = Vec<&'static str>> {
 proptest! {
     /// From any state, the instance reaches what the machine wants, in steps that admission accepts.
     #[test]
-    fn the_instance_comes_to_have_what_is_wanted(has in list(), wants in list(), told in list()) {
+    fn the_instance_reaches_the_wanted_state(has in list(), wants in list(), told in list()) {
         if !SERVED {
             return Ok(());
         }

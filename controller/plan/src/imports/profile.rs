@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn profiles_come_and_go_with_their_classes() {
+    fn profiles_are_created_and_deleted_with_their_classes() {
         let class = |name: &str| -> StorageClass {
             let class = json!({ "metadata": { "name": name }, "provisioner": "topolvm.io" });
             serde_json::from_value(class).unwrap()

@@ -178,7 +178,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
     #[test]
-    fn comes_to_the_number_and_the_template_that_are_wanted(events in events()) {
+    fn a_pool_reaches_the_wanted_number_and_template(events in events()) {
         let pool = pool(1, json!({"replicas": 2, "maxUnavailable": 2}));
         let mut world = World { pool, machines: vec![], revisions: BTreeMap::new(), made: 0 };
         for event in &events {

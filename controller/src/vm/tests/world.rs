@@ -198,7 +198,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
     #[test]
-    fn comes_to_what_the_strategy_says(events in events()) {
+    fn a_machine_reaches_the_state_of_its_run_strategy(events in events()) {
         let mut world = World::new();
         for event in &events {
             world.step(event);

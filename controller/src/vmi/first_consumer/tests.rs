@@ -207,7 +207,7 @@ fn an_unschedulable_pod_is_reported_until_it_is_scheduled() {
 }
 
 #[test]
-fn it_goes_when_the_claims_are_bound_and_the_launcher_comes_when_they_are_filled() {
+fn the_pod_is_deleted_once_the_claims_are_bound_and_the_launcher_created_once_they_are_filled() {
     let bound = [("ImportScheduled", "Bound"), FILLED];
     let noted = patched(&vmi(), patch_of(&planned(vmi(), &[WAITS, FILLED], Consumer::default())));
     let plan = planned(noted.clone(), &bound, consumer("Running"));
@@ -253,7 +253,7 @@ fn a_consumers_refusal_is_shown_until_its_pod_exists() {
 }
 
 #[test]
-fn it_goes_with_its_instance() {
+fn the_pod_is_deleted_with_its_instance() {
     let mut going = observed(deleting(vmi()), None);
     going.strays = vec![other(consumer("Pending").pod.unwrap())];
     let plan = whole_plan(&going);

@@ -62,7 +62,7 @@ fn a_guest_starts_with_all_cards_and_gets_others_once_its_pod_is_attached() {
 }
 
 #[test]
-fn only_cards_beside_the_first_of_a_guest_that_runs_here_stand_alone() {
+fn only_cards_plugged_into_a_running_guest_are_prepared_alone() {
     let alone = |phase: &str, here: bool| {
         let told = json!({"name": "red", "podInterfaceName": "podred", "infoSource": "domain"});
         let valid = ValidVmi::new(vmi(phase, &json!([told]))).unwrap();

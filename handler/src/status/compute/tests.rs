@@ -130,7 +130,7 @@ fn the_phase_of_an_ended_launcher_is_final() {
 }
 
 #[test]
-fn paused_and_agent_come_and_go() {
+fn the_conditions_paused_and_agent_connected_are_set_and_removed() {
     let mut now = launcher(Phase::Paused);
     now.agent_connected = true;
     let paused = compute(&scheduled(), seen(&now), &at(5));

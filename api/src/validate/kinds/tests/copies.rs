@@ -233,7 +233,7 @@ fn clones() {
 }
 
 #[test]
-fn a_wrong_clone_that_stays_as_it_is_may_go() {
+fn an_invalid_clone_may_lose_its_finalizers() {
     let wrong =
         json!({"metadata": {"name": "a", "finalizers": ["x"]}, "spec": {"source": source("", "Pod")}});
     let going = with(&wrong, "/metadata/finalizers", &Value::Null);

@@ -256,7 +256,7 @@ fn certificate_requests_of_other_signers_are_ignored() {
 }
 
 #[test]
-fn requests_go_when_they_have_served() {
+fn requests_are_deleted_once_they_are_answered() {
     let seconds = Duration::from_secs;
     let with = |mut object: Value, field: &str, value: Value| {
         object["status"][field] = value;

@@ -93,7 +93,7 @@ fn only_a_target_that_may_use_post_copy_gets_userfaultfd() {
 }
 
 #[test]
-fn it_goes_where_the_processor_is() {
+fn the_target_runs_on_a_node_with_the_guests_processor() {
     let node = [
         ("host-model-cpu.node.kubevirt.io/Skylake", "true"),
         ("host-model-required-features.node.kubevirt.io/vmx", "true"),
@@ -182,7 +182,7 @@ fn the_launcher_is_where_the_latest_migration_left_the_guest() {
 }
 
 #[test]
-fn it_goes_where_the_machine_type_is_that_the_guest_has() {
+fn the_target_runs_on_a_node_with_the_guests_machine_type() {
     let selector = |status: Value| {
         let vmi = valid(&json!({"domain": {"machine": {"type": "q35"}}}), &status);
         let pod = target(&vmi, json!({}), &[], json!({}));

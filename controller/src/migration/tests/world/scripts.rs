@@ -47,7 +47,7 @@ fn a_target_taken_away_by_force_may_run_the_guest_for_a_while() {
 }
 
 #[test]
-fn a_node_that_does_not_answer_may_run_the_guest_for_ever() {
+fn an_unresponsive_node_counts_as_running_the_guest_until_it_is_declared_off() {
     let mut world = on_its_way();
     force_target(&mut world);
     world.nodes.insert("b", NodeState::Lost);

@@ -207,7 +207,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
     #[test]
-    fn claims_are_filled_and_the_launcher_comes(late in any::<[bool; 2]>(), events in events()) {
+    fn claims_are_filled_and_then_the_launcher_is_created(late in any::<[bool; 2]>(), events in events()) {
         let mut world = World::new(late);
         for event in &events {
             world.step(event);
