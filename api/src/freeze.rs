@@ -22,7 +22,7 @@ pub fn unfreeze_after(body: &[u8]) -> Result<Duration, String> {
     let body: Value = serde_json::from_slice(body)
         .map_err(|error| format!("Can not unmarshal Request body to struct, error: {error}"))?;
     let Some(fields) = body.as_object() else {
-        return Err("Can not unmarshal Request body to struct, error: it is no object".to_owned());
+        return Err("Can not unmarshal Request body to struct, error: it is not an object".to_owned());
     };
     let after = match fields.get("unfreezeTimeout") {
         None | Some(Value::Null) => Some(DEFAULT),

@@ -34,7 +34,7 @@ impl Forward {
 
     /// The answer of the web server behind the port, head and body.
     pub fn get(&self, path: &str) -> Result<String> {
-        String::from_utf8(self.get_bytes(path)?).context("the answer is no text")
+        String::from_utf8(self.get_bytes(path)?).context("the answer is not text")
     }
 
     /// The same as bytes.

@@ -118,7 +118,7 @@ fn read(text: &str) -> Result<Received> {
     let mut received = Received { numbers: 0, longest_gap: Duration::ZERO };
     let mut last: Option<Duration> = None;
     for line in complete.lines() {
-        let (seconds, number) = line.split_once(' ').with_context(|| format!("{line:?} is no note"))?;
+        let (seconds, number) = line.split_once(' ').with_context(|| format!("{line:?} is not a note"))?;
         let at = Duration::try_from_secs_f64(seconds.parse()?)?;
         received.numbers += 1;
         ensure!(

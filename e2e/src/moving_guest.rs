@@ -72,7 +72,7 @@ impl<'a> Guest<'a> {
         ensure!(boot == self.boot, "it has booted again: {boot}, before {}", self.boot);
         let count = console.ok("cat /tmp/count", COMMAND)?;
         console.leave()?;
-        count.trim().parse().with_context(|| format!("{count:?} is no number"))
+        count.trim().parse().with_context(|| format!("{count:?} is not a number"))
     }
 
     /// Checks that it counts on from there.

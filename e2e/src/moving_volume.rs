@@ -171,7 +171,7 @@ pub fn has_written<'a>(machine: impl Into<Machine<'a>>) -> Result<()> {
     console.login(BOOT)?;
     console.ok(stop, COMMAND)?;
     let lines = console.ok("cat /tmp/written", COMMAND)?;
-    let lines: u64 = lines.trim().parse().with_context(|| format!("{lines:?} is no number"))?;
+    let lines: u64 = lines.trim().parse().with_context(|| format!("{lines:?} is not a number"))?;
     ensure!(lines > 10, "it has written {lines} lines");
     let count = lines + 1;
     let read =

@@ -53,7 +53,7 @@ impl Screen {
         self.stream.write_all(&[2, 0, 0, 1, 0, 0, 0, 0])?;
         self.stream.write_all(&[3, 0, 0, 0, 0, 0, w1, w2, h1, h2])?;
         let [kind, _, n1, n2] = read(&mut self.stream).context("read the update")?;
-        ensure!(kind == 0, "message {kind} is no update");
+        ensure!(kind == 0, "message {kind} is not an update");
         let mut pixels = 0;
         for _ in 0..u16::from_be_bytes([n1, n2]) {
             let [_, _, _, _, w1, w2, h1, h2, e1, e2, e3, e4] = read(&mut self.stream)?;

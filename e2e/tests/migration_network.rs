@@ -73,7 +73,7 @@ fn addresses(network: &str) -> Result<Vec<(String, String)>> {
 /// Bytes that a node has sent over the link of additional networks.
 fn sent(node: &str) -> Result<u64> {
     let text = Node::named(node).sh("awk '$1 == \"eth1:\" { print $10 }' /proc/net/dev")?;
-    text.trim().parse().with_context(|| format!("{text:?} is no number"))
+    text.trim().parse().with_context(|| format!("{text:?} is not a number"))
 }
 
 #[test]

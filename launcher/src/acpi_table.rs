@@ -30,7 +30,7 @@ pub enum AcpiTableError {
         key: &'static str,
     },
     /// The content is not a table of this kind.
-    #[error("{key} of volume {volume} is no ACPI table {signature}: {why}")]
+    #[error("{key} of volume {volume} is not an ACPI table {signature}: {why}")]
     NoTable {
         /// The volume.
         volume: String,

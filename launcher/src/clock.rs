@@ -12,7 +12,7 @@ use jiff::{SignedDuration, Timestamp};
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ClockError {
     /// The zone does not exist.
-    #[error("spec.domain.clock.timezone: {0:?} is no time zone")]
+    #[error("spec.domain.clock.timezone: {0:?} is not a time zone")]
     Zone(String),
     /// The time is outside of the calendar.
     #[error("spec.domain.clock.utc.offsetSeconds: {0} leads out of the calendar")]

@@ -72,7 +72,7 @@ pub async fn listen(args: &Args) -> anyhow::Result<Option<UnixListener>> {
         }
         None => format!("cannot find {}", args.directory.display()),
     })?;
-    anyhow::ensure!(found.is_dir(), "{} is no directory", args.directory.display());
+    anyhow::ensure!(found.is_dir(), "{} is not a directory", args.directory.display());
     let socket = args.sockets.join(filesystem::socket(&args.volume));
     awaited::listen(&socket, args.deadline_seconds, &mut stops).await
 }

@@ -30,7 +30,7 @@ pub enum HostDeviceError {
         variable: String,
     },
     /// A value in the environment is not a device.
-    #[error("{variable}: {value:?} is no {what}")]
+    #[error("{variable}: {value:?} is not a {what}")]
     Value {
         /// The variable.
         variable: String,

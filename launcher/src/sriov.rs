@@ -35,7 +35,7 @@ enum NoCardReason {
     Resource,
     #[error("this pod was given no device of {resource}: {variable} is empty or not set")]
     Missing { resource: String, variable: String },
-    #[error("{variable}: {value:?} is no PCI address")]
+    #[error("{variable}: {value:?} is not a PCI address")]
     Value { variable: String, value: String },
     #[error("Multus reports no PCI address for it on this pod, which was given {given} of {resource}")]
     NotReported { resource: String, given: String },
@@ -187,7 +187,7 @@ mod tests {
                 Some("0000:65:00.1"),
                 "Multus reports 0000:65:00.1,rombar=0 for it, and this pod was given 0000:65:00.1 of a.b/c",
             ),
-            ("0000:65:00.1", Some("0000:65:00.1,../x"), "PCIDEVICE_A_B_C: \"../x\" is no PCI address"),
+            ("0000:65:00.1", Some("0000:65:00.1,../x"), "PCIDEVICE_A_B_C: \"../x\" is not a PCI address"),
         ] {
             assert_eq!(of(&[("red", address)], variable).unwrap_err(), format!("{at}{expected}"));
         }

@@ -66,7 +66,7 @@ impl Directory {
         };
         let found = file.metadata()?;
         if !found.is_file() || found.len() != contents.len() as u64 {
-            let text = format!("{name} is no file of {} bytes", contents.len());
+            let text = format!("{name} is not a file of {} bytes", contents.len());
             return Err(io::Error::new(io::ErrorKind::InvalidData, text));
         }
         Ok(file.into())
@@ -159,6 +159,6 @@ mod tests {
         assert_eq!(std::fs::read_to_string(root.path().join("other")).unwrap(), "other");
         std::fs::write(places.claim.join("nvram/short"), "x").unwrap();
         let error = nvram.copy_once("short", &template).unwrap_err();
-        assert_eq!(error.to_string(), "short is no file of 5 bytes");
+        assert_eq!(error.to_string(), "short is not a file of 5 bytes");
     }
 }

@@ -46,7 +46,7 @@ pub enum VolumeError {
         volume: String,
     },
     /// Its size cannot be read.
-    #[error("volume {volume}: capacity is no number of bytes")]
+    #[error("volume {volume}: capacity is not a number of bytes")]
     Capacity {
         /// The volume.
         volume: String,

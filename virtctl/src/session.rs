@@ -168,7 +168,7 @@ impl Connection {
 /// A server's address; without a scheme it is https, as in kubectl, except on port 80.
 fn address(server: &str) -> anyhow::Result<http::Uri> {
     let whole = if server.contains("://") { server.to_owned() } else { format!("https://{server}") };
-    whole.parse().with_context(|| format!("--server {server:?} is no address"))
+    whole.parse().with_context(|| format!("--server {server:?} is not an address"))
 }
 
 impl Server {

@@ -198,7 +198,7 @@ fn way(
 
 /// Quotes for the shell that ssh starts. ssh expands a single percent sign.
 fn quoted(word: &OsStr) -> anyhow::Result<String> {
-    let text = word.to_str().with_context(|| format!("{word:?} is no text"))?;
+    let text = word.to_str().with_context(|| format!("{word:?} is not text"))?;
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./=:@".contains(&byte);
     if !text.is_empty() && text.bytes().all(plain) {
         return Ok(text.to_owned());

@@ -132,8 +132,8 @@ fn target(words: &[String]) -> Result<Target, Refusal> {
         _ => return Err(Refusal::bad_request("port must not be empty")),
     };
     let number = port.parse().ok().filter(|port| *port != 0);
-    let port =
-        number.ok_or_else(|| Refusal::bad_request(format!("port: \"{port}\" is no port from 1 to 65535")))?;
+    let port = number
+        .ok_or_else(|| Refusal::bad_request(format!("port: \"{port}\" is not a port from 1 to 65535")))?;
     let protocol = match protocol {
         "tcp" => Protocol::Tcp,
         "udp" => Protocol::Udp,
@@ -176,7 +176,7 @@ fn address(vmi: &VirtualMachineInstance, name: &str) -> Result<IpAddr, Refusal> 
     let Some(text) = interface.and_then(|interface| interface.ip_address.as_deref()) else {
         return Err(Refusal::bad_request(format!("interface \"{}\" has no address yet", first.name)));
     };
-    let bad = |_| Refusal::internal(format!("\"{text}\" of interface \"{}\" is no address", first.name));
+    let bad = |_| Refusal::internal(format!("\"{text}\" of interface \"{}\" is not an address", first.name));
     text.parse().map_err(bad)
 }
 

@@ -124,7 +124,7 @@ fn timeout(query: Option<&str>) -> Result<Duration, Refusal> {
     let seconds = text.parse().ok().filter(|seconds| (1..=LONGEST).contains(seconds));
     let seconds = seconds.ok_or_else(|| {
         Refusal::bad_request(format!(
-            "timeoutSeconds: \"{text}\" is no number of seconds from 1 to {LONGEST}"
+            "timeoutSeconds: \"{text}\" is not a number of seconds from 1 to {LONGEST}"
         ))
     })?;
     Ok(Duration::from_secs(seconds))

@@ -132,7 +132,7 @@ pub fn import_cron_definition() -> CustomResourceDefinition {
             }
         }
         if let Some(name) = below(spec, &["managedDataSource"]) {
-            rule(name, "self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')", "it is no name", "");
+            rule(name, "self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')", "it is not a name", "");
         }
         if let Some(schedule) = below(spec, &["schedule"]) {
             let fields = r"self == '' || self.startsWith('@') || self.matches('^\\s*(\\S+\\s+){4}\\S+\\s*$')";

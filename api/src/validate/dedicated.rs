@@ -45,7 +45,7 @@ pub(super) fn validate(path: &Path, spec: &VirtualMachineInstanceSpec, causes: &
             let field = field.child("realtime.mask");
             causes.push(Cause::invalid(
                 &field,
-                format!("{field} {} is no list of virtual CPUs such as 0-3,^1", quoted(mask)),
+                format!("{field} {} is not a list of virtual CPUs such as 0-3,^1", quoted(mask)),
             ));
         }
         let realtime = field.child("realtime");

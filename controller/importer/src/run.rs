@@ -162,7 +162,9 @@ impl Importer {
             | Source::Claim {}
             | Source::Image {}
             | Source::Upload { .. }
-            | Source::Sender { .. } => Err(Failure::Final("this source is no file of a server".to_owned())),
+            | Source::Sender { .. } => {
+                Err(Failure::Final("this source is not a file of a server".to_owned()))
+            }
         }
     }
 

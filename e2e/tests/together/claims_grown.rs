@@ -41,7 +41,7 @@ fn machine() -> Value {
 /// The size that the guest sees, in MiB.
 fn size(console: &mut Console, disk: &str) -> Result<u64> {
     let sectors = console.ok(&format!("cat /sys/block/{disk}/size"), SOON)?;
-    let sectors: u64 = sectors.trim().parse().with_context(|| format!("{sectors:?} is no number"))?;
+    let sectors: u64 = sectors.trim().parse().with_context(|| format!("{sectors:?} is not a number"))?;
     Ok(sectors >> 11)
 }
 

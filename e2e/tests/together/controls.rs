@@ -189,7 +189,7 @@ fn a_screenshot_is_a_picture_of_the_display() {
         namespace.virtctl(&["vnc", "screenshot", "vm", "-f", &file.to_string_lossy()])?;
         let png = std::fs::read(&file).context("the picture was not written")?;
         std::fs::remove_file(&file)?;
-        ensure!(png.starts_with(b"\x89PNG\r\n\x1a\n") && png.len() > 24, "it is no PNG");
+        ensure!(png.starts_with(b"\x89PNG\r\n\x1a\n") && png.len() > 24, "it is not a PNG");
         let side = |at: usize| u32::from_be_bytes([png[at], png[at + 1], png[at + 2], png[at + 3]]);
         // Text mode, or what the guest's driver makes of it.
         let (width, height) = (side(16), side(20));

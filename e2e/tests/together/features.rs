@@ -143,7 +143,7 @@ fn a_guest_reads_its_case_its_clock_its_cpu_its_blocks_its_link_its_small_device
         ensure!(console.ok("cat /sys/class/dmi/id/chassis_vendor", SOON)? == "Acme, Inc.");
         ensure!(console.ok("cat /sys/class/dmi/id/chassis_asset_tag", SOON)? == "A-17");
         let shown = console.ok("cat /sys/class/rtc/rtc0/since_epoch", SOON)?;
-        let shown: u64 = shown.trim().parse().with_context(|| format!("{shown} is no time"))?;
+        let shown: u64 = shown.trim().parse().with_context(|| format!("{shown} is not a time"))?;
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?.as_secs();
         ensure!(shown.abs_diff(now + 86_400_000) < 300, "the clock shows {shown}, it is {now}");
         let sources = "cat /sys/devices/system/clocksource/clocksource0/available_clocksource";

@@ -145,7 +145,7 @@ fn a_secret_that_is_no_table_is_named() {
         namespace.apply(&with_table(namespace, guest::instance("wrong"), b"no table")?)?;
         let failed = namespace.wait_phase("wrong", "Failed", RUNNING)?;
         let message = failed["status"]["conditions"].to_string();
-        let expected = "spec.domain.firmware.acpi.msdmNameRef: msdm.bin of volume key is no ACPI table MSDM: it has 8 bytes";
+        let expected = "spec.domain.firmware.acpi.msdmNameRef: msdm.bin of volume key is not an ACPI table MSDM: it has 8 bytes";
         ensure!(message.contains(expected), "{message}");
         Ok(())
     });

@@ -160,7 +160,7 @@ fn writes_during_a_migration_are_on_the_shared_disk() {
         let stop = "touch /tmp/stop; while [ ! -e /tmp/stopped ]; do sleep 1; done; sync; echo 3 >/proc/sys/vm/drop_caches";
         console.ok(stop, COMMAND)?;
         let lines = console.ok("cat /tmp/written", COMMAND)?;
-        let lines: u64 = lines.trim().parse().with_context(|| format!("{lines:?} is no number"))?;
+        let lines: u64 = lines.trim().parse().with_context(|| format!("{lines:?} is not a number"))?;
         ensure!(lines > 10, "it has written {lines} lines");
         let read = format!("{disk}; head -n {} $disk | sed 's/^0*//' | md5sum", lines + 1);
         let wanted = format!("seq 0 {lines} | sed 's/^0$//' | md5sum");

@@ -26,7 +26,8 @@ fn disks(namespace: &Namespace) -> Result<Vec<(i64, String)>> {
     for name in DISKS {
         let find = format!("disk=$(basename $(dirname $(grep -lx {name} /sys/block/*/serial)))");
         let size = console.ok(&format!("{find}; cat /sys/block/$disk/size"), SOON)?;
-        let sectors: i64 = size.trim().parse().with_context(|| format!("{name}: {size:?} is no number"))?;
+        let sectors: i64 =
+            size.trim().parse().with_context(|| format!("{name}: {size:?} is not a number"))?;
         let sum = console.ok(&format!("{find}; md5sum </dev/$disk"), SOON)?;
         all.push((sectors * 512, sum.trim().to_owned()));
     }

@@ -32,7 +32,7 @@ pub enum CallError {
         node: String,
     },
     /// The target's address is invalid.
-    #[error("call virt-handler of node {node}: {address} is no address")]
+    #[error("call virt-handler of node {node}: {address} is not an address")]
     Address {
         /// The node.
         node: String,

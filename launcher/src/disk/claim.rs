@@ -136,7 +136,7 @@ pub enum ClaimError {
         percent: u8,
     },
     /// It is not a regular file.
-    #[error("{0} is no regular file")]
+    #[error("{0} is not a regular file")]
     NoFile(String),
     /// The launcher has no permission to open it.
     #[error("open {what}: user {uid} may not: {hint}")]
@@ -450,7 +450,7 @@ mod tests {
         nix::unistd::mkfifo(&image, Mode::S_IRWXU).unwrap();
         assert_eq!(
             find("data", Access::Write, None, &places).unwrap_err().to_string(),
-            "disk.img is no regular file"
+            "disk.img is not a regular file"
         );
         std::fs::create_dir(&places.devices).unwrap();
         std::fs::write(places.devices.join("file"), b"").unwrap();

@@ -34,7 +34,7 @@ impl DescriptorStore {
             || NetworkDescriptor::parse(name).is_some()
             || HotDisk::parse(name).is_some();
         if !known {
-            return Err(format!("{name} is no descriptor that this launcher knows"));
+            return Err(format!("{name} is not a descriptor that this launcher knows"));
         }
         if self.slots.get(name).is_some_and(|slot| slot.descriptor.is_none()) {
             return Err(format!("{name} is in use"));

@@ -67,7 +67,7 @@ pub(super) async fn begin(
     say: &impl Fn(String),
 ) -> Result<OwnedFd, GuestEnd> {
     say("waiting for passt".to_owned());
-    let invalid = || io::Error::new(ErrorKind::InvalidInput, format!("{mac} is no MAC address"));
+    let invalid = || io::Error::new(ErrorKind::InvalidInput, format!("{mac} is not a MAC address"));
     let question = parse_mac(mac).ok_or_else(invalid).map(question).map_err(|error| failed(&error))?;
     // Without IPv4, passt does not answer ARP requests.
     let answers = fs::read_to_string(ROUTES).is_ok_and(|routes| routes.lines().nth(1).is_some());

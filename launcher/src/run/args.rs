@@ -99,10 +99,10 @@ impl FromStr for Publish {
         let (address, host_port) = host.rsplit_once(':').unwrap_or(("127.0.0.1", host));
         let port = |text: &str| match text.parse() {
             Ok(port @ 1..) => Ok(port),
-            _ => Err(format!("{text:?} is no port")),
+            _ => Err(format!("{text:?} is not a port")),
         };
         let address: std::net::Ipv4Addr =
-            address.parse().map_err(|_| format!("{address:?} is no IPv4 address"))?;
+            address.parse().map_err(|_| format!("{address:?} is not an IPv4 address"))?;
         Ok(Self(HostForward {
             protocol: protocol.to_owned(),
             host_address: address.to_string(),

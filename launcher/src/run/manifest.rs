@@ -33,7 +33,7 @@ pub enum ManifestError {
         path: PathBuf,
     },
     /// It is not YAML.
-    #[error("manifest {path} is no YAML: {text}")]
+    #[error("manifest {path} is not YAML: {text}")]
     Yaml {
         /// The file.
         path: PathBuf,
@@ -235,7 +235,7 @@ spec:
         let of_cluster = VM.replace("running: false", "instancetype: {name: u1.small}");
         let cases = [
             (of_cluster.as_str(), "names what only a cluster has:\n  spec.instancetype"),
-            ("a: [", "is no YAML"),
+            ("a: [", "is not YAML"),
             (
                 typo.as_str(),
                 "has fields that are not known:\n  spec.domain.firmwear\n  spec.volumes[0].emptyDisk.size",

@@ -70,9 +70,9 @@ impl<'a> Params<'a> {
     pub(super) fn number(&self, name: &str) -> anyhow::Result<Option<i32>> {
         let Some(text) = self.values.get(name) else { return Ok(None) };
         let number: Option<i32> = text.parse().ok().filter(|number| *number >= 0);
-        number
-            .map(Some)
-            .ok_or_else(|| self.error(format!("failed to parse param \"{name}\": \"{text}\" is no number")))
+        number.map(Some).ok_or_else(|| {
+            self.error(format!("failed to parse param \"{name}\": \"{text}\" is not a number"))
+        })
     }
 
     /// An amount of bytes.

@@ -147,7 +147,7 @@ fn patch(words: &[&str]) -> Option<String> {
     let given = words.iter().skip_while(|word| **word != "-p").nth(1)?;
     let patch: Value = match serde_json::from_str(given) {
         Ok(patch) => patch,
-        Err(error) => return Some(format!("{given} is no JSON: {error}")),
+        Err(error) => return Some(format!("{given} is not JSON: {error}")),
     };
     let place = ["kubevirt", "vm", "vmi"].into_iter().find(|kind| words.contains(kind))?;
     if words.iter().any(|word| word.starts_with("--subresource")) {

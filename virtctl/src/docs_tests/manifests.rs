@@ -145,7 +145,7 @@ pub(super) fn refused(place: &str, fragment: Value) -> Option<String> {
 fn wrong(info: &str, text: &str) -> Option<String> {
     let documents: Vec<Value> = match serde_saphyr::from_multiple(text) {
         Ok(documents) => documents,
-        Err(error) => return Some(format!("is no YAML: {error}")),
+        Err(error) => return Some(format!("is not YAML: {error}")),
     };
     match info.split_once(' ').map(|(_, place)| place.trim()) {
         Some("other") => None,
@@ -154,7 +154,7 @@ fn wrong(info: &str, text: &str) -> Option<String> {
             if object["apiVersion"].is_string() && object["kind"].is_string() {
                 why(object)
             } else {
-                Some("is no object; say in the fence where it belongs, as in `yaml vmi.spec`".to_owned())
+                Some("is not an object; say in the fence where it belongs, as in `yaml vmi.spec`".to_owned())
             }
         }),
     }
@@ -193,8 +193,8 @@ fn a_wrong_manifest_is_reported() {
     assert_eq!(wrong("yaml vmi.spec.domain.devices", "disks: [{name: a, lun: {bus: scsi}}]"), None);
     assert_eq!(wrong("yaml other", "{a: 1}"), None);
     let told = |info: &str, text: &str| wrong(info, text).unwrap_or_default();
-    assert!(told("yaml", "a: 1").contains("no object"));
-    assert!(told("yaml", "a: [").contains("no YAML"));
+    assert!(told("yaml", "a: 1").contains("not an object"));
+    assert!(told("yaml", "a: [").contains("not YAML"));
     assert!(told("yaml pod.spec", "a: 1").contains("begins with none of"));
     assert!(told("yaml vmi.spec.domain", "colour: red").contains("spec.domain.colour"));
     assert!(told("yaml kubevirt.spec", "configuration: {ovmfPath: /a}").contains("ovmfPath"));

@@ -75,7 +75,7 @@ impl Manifests {
     pub(crate) fn add(&mut self, text: &str) -> anyhow::Result<()> {
         let options = serde_saphyr::options! { legacy_octal_numbers: true };
         let documents: Vec<Value> =
-            serde_saphyr::from_multiple_with_options(text, options).context("is no YAML")?;
+            serde_saphyr::from_multiple_with_options(text, options).context("is not YAML")?;
         documents.into_iter().try_for_each(|document| self.take(document))
     }
 

@@ -49,7 +49,7 @@ fn put(all: &mut Map<String, Value>, key: &str, value: Value) -> anyhow::Result<
         }
         Some(rest) => match all.entry(first).or_insert_with(|| Value::Object(Map::new())) {
             Value::Object(within) => put(within, rest, value),
-            _ => bail!("{first} is no object"),
+            _ => bail!("{first} is not an object"),
         },
     }
 }

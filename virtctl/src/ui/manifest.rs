@@ -72,7 +72,7 @@ pub(super) fn draft(form: &Form, default_namespace: &str) -> Result<Value, Failu
     let cores = form.cores.trim();
     if !cores.is_empty() {
         let cores: u32 =
-            cores.parse().map_err(|_| Failure::bad(format!("{cores:?} is no number of CPUs")))?;
+            cores.parse().map_err(|_| Failure::bad(format!("{cores:?} is not a number of CPUs")))?;
         manifest["spec"]["template"]["spec"]["domain"]["cpu"] = json!({ "cores": cores });
     }
     Ok(json!({ "text": yaml::text(&manifest)?, "warnings": warnings }))
@@ -202,7 +202,7 @@ impl Subject {
         }
         for (field, name) in [("metadata.name", &name), ("metadata.namespace", &namespace)] {
             if !is_name(name) {
-                return Err(Failure::bad(format!("{field}: {name:?} is no name of an object")));
+                return Err(Failure::bad(format!("{field}: {name:?} is not a name of an object")));
             }
         }
         Ok(Self { object, plural, target: Target { namespace, name } })

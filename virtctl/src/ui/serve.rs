@@ -148,7 +148,7 @@ async fn text(request: Request<Incoming>) -> Result<String, Failure> {
     let body = timeout(BODY, Limited::new(request.into_body(), LARGEST).collect()).await;
     let body = body.map_err(|_| Failure::bad("the request did not come in time"))?;
     let bytes: Bytes = body.map_err(|error| Failure::bad(format!("read the request: {error}")))?.to_bytes();
-    String::from_utf8(bytes.to_vec()).map_err(|_| Failure::bad("the request is no text"))
+    String::from_utf8(bytes.to_vec()).map_err(|_| Failure::bad("the request is not text"))
 }
 
 async fn object<T: DeserializeOwned>(request: Request<Incoming>) -> Result<T, Failure> {

@@ -77,7 +77,7 @@ fn server(name: &str, claim: Option<&PersistentVolumeClaim>, pod: Option<&Pod>) 
     let (true, None, Some(address)) = (ready, &pod.metadata.deletion_timestamp, address) else {
         return Err(not_yet("its upload pod is not ready"));
     };
-    let certificate = certificate(pod).ok_or_else(|| not_yet("its pod is no upload pod"))?;
+    let certificate = certificate(pod).ok_or_else(|| not_yet("its pod is not an upload pod"))?;
     // Its users may have made the pod. They could have it show the public certificate of a handler or of another claim's pod,
     // and pass our connection on to that server, which would take it for one that is meant for it.
     if !is_for(&certificate, uid) {
@@ -191,7 +191,7 @@ mod tests {
             (|_, pod| pod["status"]["conditions"][0]["status"] = json!("False"), "is not ready"),
             (|_, pod| pod["status"]["podIP"] = json!(null), "is not ready"),
             (|_, pod| pod["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z"), "is not ready"),
-            (|_, pod| pod["status"]["initContainerStatuses"] = json!([]), "is no upload pod"),
+            (|_, pod| pod["status"]["initContainerStatuses"] = json!([]), "is not an upload pod"),
         ];
         for (change, why) in all {
             let refusal = objects(change).unwrap_err();

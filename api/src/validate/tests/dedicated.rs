@@ -67,7 +67,7 @@ fn rules_of_what_needs_pinning() {
             => numa, "spec.domain.cpu.dedicatedCpuPlacement must be set to true when NUMA topology strategy is set in spec.domain.cpu.numa.guestMappingPassthrough",
                numa, "spec.domain.memory.hugepages must be requested when NUMA topology strategy is set in spec.domain.cpu.numa.guestMappingPassthrough";
         ["/spec/domain/cpu/realtime" => {"mask": "1-0"}]
-            => "spec.domain.cpu.realtime.mask", "spec.domain.cpu.realtime.mask 1-0 is no list of virtual CPUs such as 0-3,^1",
+            => "spec.domain.cpu.realtime.mask", "spec.domain.cpu.realtime.mask 1-0 is not a list of virtual CPUs such as 0-3,^1",
                dedicated, "spec.domain.cpu.dedicatedCpuPlacement must be set to true when spec.domain.cpu.realtime is used",
                numa, "spec.domain.cpu.numa.guestMappingPassthrough must be defined when spec.domain.cpu.realtime is used";
         ["/spec/domain/cpu/realtime" => {}]

@@ -56,7 +56,7 @@ impl Begin {
     pub(super) fn of(headers: &HeaderMap) -> Result<Self, Failure> {
         if headers.contains_key(header::CONTENT_RANGE) {
             // It must never become a disk of its own.
-            return Err(wrong("a part of an image is no image"));
+            return Err(wrong("a part of an image is not an image"));
         }
         let checksum = text(headers, UPLOAD_CHECKSUM)?.map(Checksum::parse).transpose()?;
         Ok(Begin { id: id(headers)?, checksum })
@@ -118,7 +118,7 @@ mod tests {
         assert_eq!(Begin::of(&headers).unwrap().id.as_deref(), Some("abc123"));
         assert!(Rest::of(&headers).unwrap_err().to_string().contains("Content-Range"));
         headers.insert(header::CONTENT_RANGE, "bytes 5-9/10".parse().unwrap());
-        assert!(Begin::of(&headers).unwrap_err().to_string().contains("is no image"));
+        assert!(Begin::of(&headers).unwrap_err().to_string().contains("is not an image"));
         let rest = Rest { id: "abc123".to_owned(), from: Some(5), length: 10 };
         assert_eq!(Rest::of(&headers), Ok(rest));
         for bad in ["", "a b", "../a", &"a".repeat(65)] {

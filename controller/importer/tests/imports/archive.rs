@@ -81,6 +81,6 @@ async fn an_archive_that_does_not_fit_or_has_another_source_is_refused() {
     );
     assert_eq!(count(world.directory.path()), 0);
     let failure = world.importer.run(&job(Source::Blank {})).await.unwrap_err();
-    assert!(failure.is_final() && failure.to_string().contains("no file of a server"), "{failure}");
+    assert!(failure.is_final() && failure.to_string().contains("not a file of a server"), "{failure}");
     assert_eq!(count(world.directory.path()), 0);
 }

@@ -90,7 +90,7 @@ async fn a_part_of_another_upload_or_offset_is_refused() {
         async |path: &str, headers: &[(&str, &str)]| uploads.ask_with("POST", path, headers, part).await;
     // A part is no image, whatever the path.
     for (path, headers, status, why) in [
-        (UPLOAD, &[ID, ("Content-Range", &*last)][..], 400, "a part of an image is no image"),
+        (UPLOAD, &[ID, ("Content-Range", &*last)][..], 400, "a part of an image is not an image"),
         (UPLOAD_REST, &[("Content-Range", &*last)], 400, "the upload has no name"),
         (UPLOAD_REST, &[ID], 400, "does not say which part"),
         (UPLOAD_REST, &[ID, ("Content-Range", &*last)], 503, "no such upload has begun"),

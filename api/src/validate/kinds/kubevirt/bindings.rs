@@ -70,7 +70,8 @@ fn validate_one(path: &Path, plugin: &InterfaceBindingPlugin, causes: &mut Vec<C
                 let message = format!("{field} is not supported: requests.memory alone is added");
                 causes.push(Cause::not_supported(&field, message));
             } else if quantity::bytes(amount).is_err() {
-                causes.push(Cause::invalid(&field, format!("{field} {} is no amount", quoted(&amount.0))));
+                causes
+                    .push(Cause::invalid(&field, format!("{field} {} is not an amount", quoted(&amount.0))));
             }
         }
     }
