@@ -49,10 +49,10 @@ fn judge(vmi: &Value) {
     defaults::vmi(&mut instance);
     assert_eq!(once, instance, "defaulting twice differs from once");
     let causes = validate::vmi_create(&instance, Requester::User, &Gates::default());
-    told_well(&causes);
+    check_messages(&causes);
     // After admission, every gate counts as on.
     let open = validate::vmi_create(&instance, Requester::User, &Gates::all());
-    told_well(&open);
+    check_messages(&open);
     let written = serde_json::to_value(&instance).unwrap();
     let read: VirtualMachineInstance = serde_json::from_value(written).unwrap();
     assert_eq!(read, instance, "what is written reads the same");
@@ -72,7 +72,7 @@ fn judge(vmi: &Value) {
 }
 
 /// Messages have a limited length, and a field that breaks a rule is only refused once.
-fn told_well(causes: &[Cause]) {
+fn check_messages(causes: &[Cause]) {
     for cause in causes {
         assert!(!cause.message.is_empty() && cause.message.len() < 2000);
         if cause.message == format!("{} is not supported yet", cause.field) {
@@ -93,7 +93,7 @@ fn judge_machine(machine: Value) {
     defaults::admit_vm(&mut machine, &GuestDefaults::default());
     assert_eq!(once, machine, "defaulting twice differs from once");
     let causes = validate::vm(&machine, Requester::User, &Gates::default());
-    told_well(&causes);
+    check_messages(&causes);
     assert_eq!(causes, validate::vm_update(&machine, &machine, Requester::User, &Gates::default()));
     if causes.is_empty() {
         let mut instance = VirtualMachineInstance { spec: machine.spec.template.spec, ..Default::default() };

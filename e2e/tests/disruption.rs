@@ -141,7 +141,7 @@ const PORT: &str = "b1f51a511f1-nic";
 const MAC: &str = "02:00:00:81:00:01";
 
 /// Makes a change, and kills the handler in the moment in which the pod's link becomes a port of a bridge, or is none any more.
-fn handler_dies_amid(pod: &Left, becomes: bool, change: impl FnOnce() -> Result<()>) -> Result<()> {
+fn handler_dies_during(pod: &Left, becomes: bool, change: impl FnOnce() -> Result<()>) -> Result<()> {
     let handlers = objects(&["pod", "-n", "kubevirt", "-l", "kubevirt.io=virt-handler"])?;
     let handler = handlers.iter().find(|one| one["spec"]["nodeName"] == pod.node.name());
     let handler = pod.node.processes(handler.context("the node has no handler")?, "virt-handler")?;
@@ -175,7 +175,7 @@ fn a_card_is_plugged_and_unplugged_although_the_handler_is_killed_between_the_st
         let before = uid(&namespace.need("vmi", "vm")?);
         let pod = Left::of(&namespace.launcher("vm")?)?;
         let links = pod.links_of_pod()?.lines().count();
-        handler_dies_amid(&pod, true, || networks::plug(namespace, "vm", ("red", "leased"), Some(MAC)))?;
+        handler_dies_during(&pod, true, || networks::plug(namespace, "vm", ("red", "leased"), Some(MAC)))?;
         wait::until_true("the guest to have the card", RUNNING * 2, || {
             let card = networks::card_status(namespace, "vm", "red");
             Ok(card.is_ok_and(|card| card["infoSource"] == "domain, multus-status"))
@@ -189,7 +189,7 @@ fn a_card_is_plugged_and_unplugged_although_the_handler_is_killed_between_the_st
         ensure!(answer == "neighbour", "{answer}");
         console.leave()?;
 
-        handler_dies_amid(&pod, false, || networks::set_state(namespace, "vm", 1, "absent"))?;
+        handler_dies_during(&pod, false, || networks::set_state(namespace, "vm", 1, "absent"))?;
         namespace.wait("vmi", "vm", "to have one card", RUNNING * 2, |vmi| {
             let cards = |list: &Value| list.as_array().map_or(0, Vec::len);
             cards(&vmi["status"]["interfaces"]) == 1

@@ -54,7 +54,7 @@ fn guests_have_their_pods_addresses_and_reach_each_other_and_pods_and_are_reache
                 client.wait_answer(&url, Some(boots[0].trim()), SOON)?;
             }
         }
-        is_told(namespace, &addresses)
+        is_reported(namespace, &addresses)
     });
 }
 
@@ -78,7 +78,7 @@ fn has_its_pods_ipv6_address_and_the_networks_router(console: &mut Console, addr
     Ok(())
 }
 
-fn is_told(namespace: &Namespace, addresses: &[String]) -> Result<()> {
+fn is_reported(namespace: &Namespace, addresses: &[String]) -> Result<()> {
     let vmi = namespace.need("vmi", "first")?;
     let told = &vmi["status"]["interfaces"][0];
     ensure!(told["ipAddress"] == addresses[0], "{told}");

@@ -64,7 +64,7 @@ fn debian_makes_its_user_by_cloud_init_and_its_agent_does_the_rest() {
         credentials::are_in_effect(namespace, &mut console, &key.public)?;
         copies_files(namespace, &mut console, &key)?;
         echoes_datagrams(namespace, &mut console)?;
-        tells(namespace)?;
+        reports(namespace)?;
         freezes(namespace)?;
         loses_and_finds_its_agent(namespace, &mut console)?;
         console.leave().map(drop)
@@ -72,7 +72,7 @@ fn debian_makes_its_user_by_cloud_init_and_its_agent_does_the_rest() {
 }
 
 /// The agent's reports, in the instance and through `virtctl`.
-fn tells(namespace: &Namespace) -> Result<()> {
+fn reports(namespace: &Namespace) -> Result<()> {
     // The agent reports more values over time.
     let vmi = namespace.wait("vmi", "debian", "to say what it is", BOOT, |vmi| {
         vmi["status"]["guestOSInfo"]["id"] == "debian"

@@ -60,7 +60,7 @@ fn guests_share_a_claim_one_after_the_other_and_read_objects_that_change() {
         reads_objects_and_sees_them_change(namespace, &mut console)?;
         console.leave()?;
         objects_are_in_no_container_of_the_guest(namespace)?;
-        tells_of_the_end_of_a_virtiofsd(namespace)
+        reports_the_end_of_a_virtiofsd(namespace)
     });
 }
 
@@ -106,7 +106,7 @@ fn objects_are_in_no_container_of_the_guest(namespace: &Namespace) -> Result<()>
 }
 
 /// The virtiofsd of the claim dies: the condition says so, and the guest goes on.
-fn tells_of_the_end_of_a_virtiofsd(namespace: &Namespace) -> Result<()> {
+fn reports_the_end_of_a_virtiofsd(namespace: &Namespace) -> Result<()> {
     let pod = namespace.launcher("second")?;
     let node = Node::of(&pod)?;
     let mut killed = 0;

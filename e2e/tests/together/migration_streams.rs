@@ -24,13 +24,13 @@ fn displays_monitors_and_ports_of_a_guest_that_moves_are_reached_again() {
         let display = Display::open(namespace)?;
         let shell = open_shell(namespace)?;
         let watch = Watch::open(namespace)?;
-        let lent = Lent::open(namespace)?;
+        let proxy = MonitorProxy::open(namespace)?;
         let port = Port::open(namespace)?;
         let there = node(&namespace.migrate("vm")?);
         display.shows_again(&there)?;
         answers_again(shell, &there)?;
         watch.goes_on(namespace, &there)?;
-        lent.lends_again(&there)?;
+        proxy.serves_again(&there)?;
         port.answers_again()
     });
 }
@@ -141,14 +141,14 @@ impl Watch {
 }
 
 /// `virtctl qmp --proxy` with a tool.
-struct Lent {
+struct MonitorProxy {
     said: Written,
     folder: TempDir,
     tool: BufReader<UnixStream>,
     _program: Running,
 }
 
-impl Lent {
+impl MonitorProxy {
     fn open(namespace: &Namespace) -> Result<Self> {
         let (said, folder) = (Written::new()?, tempfile::tempdir()?);
         let socket = folder.path().join("qmp");
@@ -160,7 +160,7 @@ impl Lent {
     }
 
     /// A tool would wait for answers for ever, so its session ends. The socket stays.
-    fn lends_again(mut self, there: &str) -> Result<()> {
+    fn serves_again(mut self, there: &str) -> Result<()> {
         self.said.wait_for(&format!("vm has moved to node {there}: connect to "))?;
         self.tool.read_to_end(&mut Vec::new())?;
         greeted(&self.folder.path().join("qmp")).map(drop)

@@ -56,7 +56,7 @@ fn a_guest_behind_passt_has_its_pods_addresses_and_only_listed_ports_and_passt_h
         let (program, process) = passt(&node, &pod)?;
         has_no_privilege(&node, process)?;
         node.kill(&pod, program, "KILL")?;
-        tells_of_the_end_of_passt(namespace)
+        reports_the_end_of_passt(namespace)
     });
 }
 
@@ -132,7 +132,7 @@ fn has_no_privilege(node: &Node, process: u32) -> Result<()> {
     Ok(())
 }
 
-fn tells_of_the_end_of_passt(namespace: &Namespace) -> Result<()> {
+fn reports_the_end_of_passt(namespace: &Namespace) -> Result<()> {
     let vmi = namespace.wait("vmi", "vm", "to tell of it", SOON, |vmi| {
         vmi["status"]["conditions"].to_string().contains("PasstEnded")
     })?;

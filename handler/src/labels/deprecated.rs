@@ -40,7 +40,7 @@ mod tests {
     }
 
     #[test]
-    fn only_deprecated_machine_types_are_told() {
+    fn only_deprecated_machine_types_are_exported() {
         let file =
             r#"{"machineTypes": ["q35", "pc-q35-6.2"], "deprecatedMachineTypes": ["pc-q35-6.2", "a\nb"]}"#;
         assert_eq!(

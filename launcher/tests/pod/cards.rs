@@ -117,7 +117,7 @@ async fn a_guest_starts_with_both_of_its_cards_and_their_links_go_up_and_down() 
     // A card from the start is removed like one that was plugged in later.
     client.sync(wanted(3, ["down", "absent"])).await.unwrap();
     watch.until("accepted", |status| status.observed_revision == 3).await;
-    lets_go(&mut client).await;
+    release_card(&mut client).await;
     let gone = |status: &LauncherStatus| {
         status.cards == [card("default", true)] && !status.descriptors.contains(&"net/red/tap".to_owned())
     };
@@ -215,7 +215,7 @@ async fn alone(first: &OwnedFd) -> Alone {
 }
 
 /// Makes the guest release a card. No system in the guest does this; a reset does, after the request.
-async fn lets_go(client: &mut LauncherClient<Channel>) {
+async fn release_card(client: &mut LauncherClient<Channel>) {
     tokio::time::sleep(Duration::from_millis(700)).await;
     let reset = ControlRequest { control: Control::Reset.into(), ..ControlRequest::default() };
     client.control(grpc::request(reset, SOON)).await.unwrap();
@@ -245,7 +245,7 @@ async fn a_card_comes_while_the_guest_runs_and_goes_again_any_number_of_times() 
         assert!(status.pci_layout.contains("nic-red"), "{}", status.pci_layout);
         revision += 1;
         client.sync(plugging(revision, Some("absent"))).await.unwrap();
-        lets_go(&mut client).await;
+        release_card(&mut client).await;
         let status = watch.until("taken out", |status| status.cards == alone).await;
         assert_eq!((status.descriptors, status.pci_layout), (held.clone(), layout.clone()), "{round}");
     }
@@ -321,7 +321,7 @@ async fn a_card_that_the_guest_has_not_released_moves_with_it() {
     moves::travel((&source, &mut watch), (&target, &mut target_watch)).await;
     target_watch.running().await;
     target_watch.until("it has both", |status| status.cards == both).await;
-    lets_go(&mut at_target).await;
+    release_card(&mut at_target).await;
     let alone = [card("default", false)];
     target_watch.until("taken out", |status| status.cards == alone).await;
 }

@@ -100,7 +100,7 @@ fn live_changes_apply_in_place_and_others_need_a_restart() {
 }
 
 #[test]
-fn another_instance_type_is_told_by_the_fields_that_it_changes() {
+fn another_instance_type_is_reported_as_its_changed_fields() {
     let named = |name: &str| json!({"spec": {"instancetype": {"name": name}}});
     let (then, now) = (vm(1, named("small")), vm(2, named("big")));
     let template = |change: Value| vm(2, domain(change)).spec.template.spec;

@@ -39,7 +39,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_cdi_heeds_is_named() {
+    fn annotations_that_only_cdi_serves_are_named() {
         for (annotations, named) in [
             (json!({ (annotation::ENDPOINT): "http://images.example/a.img" }), annotation::ENDPOINT),
             (json!({ (annotation::SOURCE): "none" }), annotation::SOURCE),

@@ -60,13 +60,13 @@ impl Session {
     pub async fn abandon(&self, uid: &str) -> Result<(), StepError> {
         let order = Some(Order::Abort(MigrationAbort {}));
         self.launcher.migrate(MigrateRequest { uid: uid.to_owned(), order }).await?;
-        self.wait_until_told(uid, |told| told.is_none_or(|told| told.aborted)).await;
+        self.wait_until_reported(uid, |told| told.is_none_or(|told| told.aborted)).await;
         Ok(())
     }
 
     /// Waits for a short time until the launcher reports this about the migration: until then the plan would repeat
     /// the step.
-    async fn wait_until_told(&self, uid: &str, wanted: impl Fn(Option<&MigrationStatus>) -> bool) {
+    async fn wait_until_reported(&self, uid: &str, wanted: impl Fn(Option<&MigrationStatus>) -> bool) {
         let tells = |report: &LauncherReport| {
             let told = report.status.as_ref().and_then(|status| migration::plan::reported(status, uid));
             report.lost || wanted(told)
@@ -144,7 +144,7 @@ impl Session {
         self.launcher.give(revision(vmi), &[(channel.descriptor(), connection)]).await?;
         let order = Some(Order::Rejoin(MigrationRejoin {}));
         self.launcher.migrate(MigrateRequest { uid: uid.to_owned(), order }).await?;
-        self.wait_until_told(uid, |told| !told.is_some_and(migration::plan::awaits_connection)).await;
+        self.wait_until_reported(uid, |told| !told.is_some_and(migration::plan::awaits_connection)).await;
         Ok(())
     }
 
@@ -169,7 +169,7 @@ impl Session {
         send.key = key.map(Vec::from).unwrap_or_default();
         let request = MigrateRequest { uid: uid.to_owned(), order: Some(Order::Send(send)) };
         self.launcher.migrate(request).await?;
-        self.wait_until_told(uid, |told| told.is_some()).await;
+        self.wait_until_reported(uid, |told| told.is_some()).await;
         let without = wants_post_copy(&settings) && !post_copy;
         Ok(without.then(|| events::no_post_copy(&target.node)).into_iter().collect())
     }

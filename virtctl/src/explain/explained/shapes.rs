@@ -33,8 +33,8 @@ fn explained(text: &str) -> Vec<Explained> {
     let manifests = manifests(text);
     let settings = Settings::from_kubevirt(manifests.kubevirt.as_ref().map(|object| &object.spec));
     let config = arguments::config("virt-launcher".to_owned(), settings);
-    let around = Surroundings { config, namespace: None, now: Timestamp::UNIX_EPOCH };
-    let explain = |subject| explain(subject, &around, |vm| manifests.lookups(vm));
+    let context = ExplainContext { config, namespace: None, now: Timestamp::UNIX_EPOCH };
+    let explain = |subject| explain(subject, &context, |vm| manifests.lookups(vm));
     manifests.subjects.iter().map(explain).collect()
 }
 

@@ -312,7 +312,7 @@ fn a_data_volume_waits_with_its_claim_and_fails_with_it() {
 }
 
 #[test]
-fn an_import_by_annotations_is_told_of_once_and_nothing_is_made() {
+fn an_import_by_annotations_causes_one_event_and_no_pod() {
     let endpoint = json!({ (annotation::ENDPOINT): "http://images.example/a.img" });
     let mut world = World::new(claim(&endpoint, true));
     world.settle();
