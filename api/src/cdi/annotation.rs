@@ -4,11 +4,11 @@
 pub const UPLOAD: &str = "cdi.kubevirt.io/storage.upload.target";
 /// On a StorageProfile: the least size of claims of its class.
 pub const LEAST_SIZE: &str = "cdi.kubevirt.io/minimumSupportedPvcSize";
-/// What a claim without a DataVolume is to be filled from: an address. Only CDI heeds it.
+/// What a claim without a DataVolume is to be filled from: an address. Only CDI acts on it.
 pub const ENDPOINT: &str = "cdi.kubevirt.io/storage.import.endpoint";
-/// The kind of that source, such as `http`, or `none` for an empty disk. Only CDI heeds it.
+/// The kind of that source, such as `http`, or `none` for an empty disk. Only CDI acts on it.
 pub const SOURCE: &str = "cdi.kubevirt.io/storage.import.source";
-/// The claim that a claim without a DataVolume is to be a copy of. Only CDI heeds it.
+/// The claim that a claim without a DataVolume is to be a copy of. Only CDI acts on it.
 pub const CLONE_REQUEST: &str = "k8s.io/CloneRequest";
 /// The claim is bound at once, even if its storage class waits for a consumer. Also used on DataVolumes.
 pub const BIND: &str = "cdi.kubevirt.io/storage.bind.immediate.requested";

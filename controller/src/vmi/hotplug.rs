@@ -31,7 +31,7 @@ mod claim;
 pub(super) mod target;
 pub(super) mod volumes;
 
-use self::attachments::AttachmentState;
+use self::attachments::PodState;
 use self::claim::{state_by_claim, usable};
 use self::volumes::{Stage, Wanted, entries, pod_of, wanted};
 use super::action::{Action, Plan};
@@ -177,24 +177,19 @@ impl<'a> Work<'a> {
     fn leave(&mut self, entry: &mut VolumeStatus, again: bool) -> bool {
         let observed = self.observed;
         let noted = entry.hotplug_volume.as_ref().and_then(|noted| noted.attach_pod_name.as_deref());
-        let pod_state =
-            observed.attachments.pod_state(noted.unwrap_or_default(), &observed.vmi, self.launcher);
+        let state = observed.attachments.state(noted.unwrap_or_default(), &observed.vmi, self.launcher);
         match Stage::of(entry) {
             Stage::Leaving => {}
             Stage::Offered | Stage::Taken => {
                 entry.phase = Some(VOLUME_DETACHING.to_owned());
                 (entry.reason, entry.message) = (None, None);
             }
-            Stage::Waiting | Stage::Left => match pod_state {
-                AttachmentState::Absent | AttachmentState::Foreign => {
-                    match self.consumer(noted.unwrap_or_default()) {
-                        AttachmentState::Absent | AttachmentState::Foreign => return false,
-                        AttachmentState::Serves(pod)
-                        | AttachmentState::Starts(pod)
-                        | AttachmentState::Ended(pod) => self.release(pod),
-                    }
-                }
-                AttachmentState::Serves(pod) | AttachmentState::Starts(pod) | AttachmentState::Ended(pod) => {
+            Stage::Waiting | Stage::Left => match state {
+                PodState::Absent | PodState::Foreign => match self.consumer(noted.unwrap_or_default()) {
+                    PodState::Absent | PodState::Foreign => return false,
+                    PodState::Serves(pod) | PodState::Starts(pod) | PodState::Ended(pod) => self.release(pod),
+                },
+                PodState::Serves(pod) | PodState::Starts(pod) | PodState::Ended(pod) => {
                     self.delete(pod, again);
                 }
             },
@@ -210,9 +205,9 @@ impl<'a> Work<'a> {
     }
 
     /// The state of the pod that goes before an attachment pod.
-    fn consumer(&self, attachment: &str) -> AttachmentState<'a> {
+    fn consumer(&self, attachment: &str) -> PodState<'a> {
         let observed = self.observed;
-        observed.attachments.pod_state(&consumer::name_beside(attachment), &observed.vmi, self.launcher)
+        observed.attachments.state(&consumer::name_beside(attachment), &observed.vmi, self.launcher)
     }
 
     /// Deletes such a pod, unless it is being deleted.
@@ -231,8 +226,8 @@ impl<'a> Work<'a> {
         let noted = entry.hotplug_volume.get_or_insert_default();
         let is_noted = noted.attach_pod_name.as_ref() == Some(&wanted.pod);
         noted.attach_pod_name = Some(wanted.pod.clone());
-        let pod_state = observed.attachments.pod_state(&wanted.pod, &observed.vmi, self.launcher);
-        if let AttachmentState::Serves(pod) = pod_state {
+        let state = observed.attachments.state(&wanted.pod, &observed.vmi, self.launcher);
+        if let PodState::Serves(pod) = state {
             noted.attach_pod_uid = pod.uid();
             self.offer(wanted, entry, stage);
             return;
@@ -241,17 +236,17 @@ impl<'a> Work<'a> {
         if stage == Stage::Waiting {
             noted.attach_pod_uid = None;
         }
-        let trouble = match pod_state {
-            AttachmentState::Absent => self.begin(wanted, entry, is_noted, found),
-            AttachmentState::Foreign => {
+        let trouble = match state {
+            PodState::Absent => self.begin(wanted, entry, is_noted, found),
+            PodState::Foreign => {
                 self.again_in(INTERVAL);
                 Some(taken(&wanted.pod))
             }
-            AttachmentState::Ended(pod) => {
+            PodState::Ended(pod) => {
                 self.delete(pod, true);
                 None
             }
-            AttachmentState::Starts(pod) | AttachmentState::Serves(pod) => {
+            PodState::Starts(pod) | PodState::Serves(pod) => {
                 progress::unschedulable(pod).or_else(|| progress::stuck_container(pod))
             }
         };
@@ -304,21 +299,16 @@ impl<'a> Work<'a> {
             self.again_in(claims::INTERVAL);
         }
         match (self.consumer(&wanted.pod), waits) {
-            (AttachmentState::Foreign, Some(_)) => Some(taken(&consumer::name_beside(&wanted.pod))),
-            (AttachmentState::Serves(pod) | AttachmentState::Starts(pod), Some(_)) => {
-                progress::unschedulable(pod)
-            }
-            (
-                AttachmentState::Serves(pod) | AttachmentState::Starts(pod) | AttachmentState::Ended(pod),
-                _,
-            ) => {
+            (PodState::Foreign, Some(_)) => Some(taken(&consumer::name_beside(&wanted.pod))),
+            (PodState::Serves(pod) | PodState::Starts(pod), Some(_)) => progress::unschedulable(pod),
+            (PodState::Serves(pod) | PodState::Starts(pod) | PodState::Ended(pod), _) => {
                 self.release(pod);
                 None
             }
-            (AttachmentState::Absent, Some(waits)) => {
+            (PodState::Absent, Some(waits)) => {
                 self.make(wanted, entry, is_noted, waits.claim.as_ref()?, Next::Consumer)
             }
-            (AttachmentState::Absent | AttachmentState::Foreign, None) => {
+            (PodState::Absent | PodState::Foreign, None) => {
                 let claim = found.and_then(|found| usable(found, &observed.vmi, wanted.claim.name));
                 let Some(claim) = claim else {
                     self.again_in(claims::INTERVAL);

@@ -37,7 +37,7 @@ pub(crate) struct Attachments {
 
 /// The state of an attachment pod.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum AttachmentState<'a> {
+pub(super) enum PodState<'a> {
     Absent,
     /// Another object has its name.
     Foreign,
@@ -50,26 +50,21 @@ pub(super) enum AttachmentState<'a> {
 }
 
 impl Attachments {
-    pub(super) fn pod_state(
-        &self,
-        name: &str,
-        vmi: &VirtualMachineInstance,
-        launcher: &Pod,
-    ) -> AttachmentState<'_> {
-        let Some(pod) = self.pods.get(name) else { return AttachmentState::Absent };
+    pub(super) fn state(&self, name: &str, vmi: &VirtualMachineInstance, launcher: &Pod) -> PodState<'_> {
+        let Some(pod) = self.pods.get(name) else { return PodState::Absent };
         let status = pod.status.as_ref();
         let ready = || {
             let mut containers = status.iter().flat_map(|status| status.container_statuses.iter().flatten());
             containers.any(|container| container.name == APP_HOTPLUG_DISK && container.ready)
         };
         if !is_ours(pod, vmi, launcher) {
-            AttachmentState::Foreign
+            PodState::Foreign
         } else if pod.metadata.deletion_timestamp.is_some() || is_over(pod) {
-            AttachmentState::Ended(pod)
+            PodState::Ended(pod)
         } else if ready() {
-            AttachmentState::Serves(pod)
+            PodState::Serves(pod)
         } else {
-            AttachmentState::Starts(pod)
+            PodState::Starts(pod)
         }
     }
 
@@ -168,6 +163,6 @@ pub(super) fn is_asked_for(
             && entry.persistent_volume_claim_info.is_some()
             && pod_of(vmi, entry).as_deref() == Some(&wanted.pod)
     });
-    let pod_state = found.pod_state(&wanted.pod, vmi, launcher);
-    !(settled && matches!(pod_state, AttachmentState::Serves(_) | AttachmentState::Starts(_)))
+    let state = found.state(&wanted.pod, vmi, launcher);
+    !(settled && matches!(state, PodState::Serves(_) | PodState::Starts(_)))
 }

@@ -7,7 +7,7 @@
 //! A volume that moves to another claim has that claim there. If the claim waits for its first consumer, a pod only for
 //! that goes first, as on the guest's own node.
 
-use super::attachments::{AttachmentState, Attachments};
+use super::attachments::{Attachments, PodState};
 use super::is_reported_by_handler;
 use super::volumes::{Stage, entries, pod_of, wanted};
 use crate::cluster::Cluster;
@@ -151,15 +151,15 @@ pub(in crate::vmi) fn judge(
     };
     let (mut uids, mut make, mut waits) = (Vec::new(), Vec::new(), false);
     for (wanted, name) in disks(vmi).into_iter().zip(names(vmi, target)) {
-        match found.pod_state(&name, vmi, target) {
-            AttachmentState::Serves(pod) => uids.push(pod.uid().unwrap_or_default()),
-            AttachmentState::Starts(_) => waits = true,
-            AttachmentState::Ended(_) => {
+        match found.state(&name, vmi, target) {
+            PodState::Serves(pod) => uids.push(pod.uid().unwrap_or_default()),
+            PodState::Starts(_) => waits = true,
+            PodState::Ended(_) => {
                 return TargetDisks::Failed(format!("attachment pod {name} of the target has ended"));
             }
-            AttachmentState::Foreign => return TargetDisks::Failed(taken(&name)),
-            AttachmentState::Absent if found.pauses.contains_key(&name) => waits = true,
-            AttachmentState::Absent => {
+            PodState::Foreign => return TargetDisks::Failed(taken(&name)),
+            PodState::Absent if found.pauses.contains_key(&name) => waits = true,
+            PodState::Absent => {
                 let pod = attachment::build(&valid, &wanted, target, config);
                 make.push((Box::new(pod), wanted.volume.to_owned()));
             }
