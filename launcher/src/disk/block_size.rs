@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_has_the_sizes_that_its_kernel_tells() {
+    fn a_device_has_the_sizes_that_its_kernel_reports() {
         let root = tempfile::tempdir().unwrap();
         let Some(_device) = Loop::new(&root.path().join("dev"), 1 << 20, &["data"]) else { return };
         let device = File::open(root.path().join("dev/data")).unwrap();

@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn devices_of_the_node_with_a_tag_are_told_as_the_guest_finds_them() {
+    fn tagged_devices_of_the_node_have_the_guests_addresses() {
         let mut manifest = vmi(&[]);
         let devices = &mut manifest["spec"]["domain"]["devices"];
         devices["disks"] = json!([{"name": "config", "disk": {"bus": "sata"}}]);
