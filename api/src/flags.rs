@@ -2,7 +2,6 @@
 //! list here is complete. A flag that a program does not know would keep its pods from starting.
 
 use crate::v1::Flags;
-use std::collections::BTreeMap;
 
 /// Flags of virt-api, without `--`.
 pub const VIRT_API: &[&str] = &[
@@ -43,7 +42,7 @@ pub const VIRT_HANDLER: &[&str] = &[
 
 /// The flags that no program has: the component as the object names it, the program, and the flag.
 pub(crate) fn unknown(given: &Flags) -> Vec<(&'static str, &'static str, &str)> {
-    let programs: [(&str, &str, &BTreeMap<String, String>, &[&str]); 3] = [
+    let programs = [
         ("api", "virt-api", &given.api, VIRT_API),
         ("controller", "virt-controller", &given.controller, VIRT_CONTROLLER),
         ("handler", "virt-handler", &given.handler, VIRT_HANDLER),
