@@ -52,7 +52,8 @@ fn names() -> BTreeSet<String> {
         for entry in fs::read_dir(folder).unwrap().map(Result::unwrap) {
             let path = entry.path();
             if entry.file_type().unwrap().is_dir() {
-                if !["target", "node_modules"].iter().any(|name| path.ends_with(name)) {
+                // Cargo marks the folders that it builds in. A module may be named target too.
+                if !path.join("CACHEDIR.TAG").exists() && !path.ends_with("node_modules") {
                     folders.push(path);
                 }
             } else if path.extension().is_some_and(|ending| ending == "rs") {

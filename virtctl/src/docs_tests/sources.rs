@@ -30,7 +30,9 @@ pub(super) fn all() -> Vec<Source> {
             let entry = entry.unwrap();
             let (path, name) = (entry.path(), entry.file_name());
             if entry.file_type().unwrap().is_dir() {
-                if ["target", "node_modules", ".git"].iter().all(|other| name != *other) {
+                // Cargo marks the folders that it builds in. A module may be named target too.
+                let is_built = path == root.join("target") || path.join("CACHEDIR.TAG").exists();
+                if !is_built && ["node_modules", ".git"].iter().all(|other| name != *other) {
                     folders.push(path);
                 }
             } else if path.extension().is_some_and(|ending| ending == "rs") {

@@ -396,7 +396,13 @@ mod tests {
             .filter(|(before, after)| before.hash != after.hash)
             .map(|(before, _)| before.identity.to_string())
             .collect();
-        assert_eq!(changed, ["Deployment kubevirt/virt-controller", "Deployment kubevirt/virt-api"]);
+        let expected = [
+            "Deployment kubevirt/virt-controller",
+            "PodDisruptionBudget kubevirt/virt-controller-pdb",
+            "Deployment kubevirt/virt-api",
+            "PodDisruptionBudget kubevirt/virt-api-pdb",
+        ];
+        assert_eq!(changed, expected);
     }
 
     #[test]
