@@ -29,7 +29,8 @@ const MEMORY: f64 = 64.0;
 pub(super) const WITHIN: Duration = Duration::from_secs(300);
 const POLL: Duration = Duration::from_millis(10);
 
-/// Sets up the importer's root: changes are kept in memory, and its claim is a folder of this machine.
+/// Sets up the importer's root: changes are kept in memory, and its claim is a folder of this machine. An upload's importer also
+/// has keys.
 pub(super) const ROOT: &str = r#"
 set -e
 mount -t tmpfs tmpfs "$1/over"
@@ -41,6 +42,7 @@ mount -t proc proc "$1/root/proc"
 touch "$1/root/dev/null"
 mount --bind /dev/null "$1/root/dev/null"
 cp "$2" "$1/over/changed/virt-importer"
+[ ! -d "$1/keys" ] || cp -r "$1/keys" "$1/over/changed/keys"
 exec chroot "$1/root" /virt-importer
 "#;
 
