@@ -34,7 +34,7 @@ fn with_kernel(mut manifest: Value, [kernel, initrd]: [&str; 2]) -> Value {
     // UEFI and the initial file system need memory at the same time.
     domain["memory"]["guest"] = json!("256Mi");
     domain["firmware"]["kernelBoot"] = json!({
-        "kernelArgs": "console=ttyS0 quiet net.ifnames=0 from=the-image",
+        "kernelArgs": "console=ttyS0 quiet net.ifnames=0 no_timer_check from=the-image",
         "container": {
             "image": guest::tiny_image(), "kernelPath": kernel, "initrdPath": initrd,
         },
