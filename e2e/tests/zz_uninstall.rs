@@ -22,6 +22,12 @@ fn delete() -> Result<()> {
     kubectl(&["delete", "--wait=false", "kubevirt", "kubevirt", "-n", NAMESPACE]).map(drop)
 }
 
+/// Definitions of CDI's kinds come last, once those of the former installation are gone.
+fn wait_installed(before: &[String]) -> Result<()> {
+    wait::until_true("the same objects to be installed", ROLLOUT, || Ok(made()? == before))
+        .with_context(|| format!("before {before:?}, after {:?}", made()))
+}
+
 fn wait_removed() -> Result<()> {
     wait::until_true("the KubeVirt to be gone", ROLLOUT, || Ok(kubevirt()?.is_none()))
 }
@@ -73,7 +79,7 @@ fn everything_is_removed_with_the_machines_and_installed_again() {
             ensure!(pods.iter().all(|pod| pod["metadata"]["labels"]["kubevirt.io"] != "virt-launcher"));
             only_the_operator_is_left()?;
         }
-        ensure!(made()? == before, "before {before:?}, after {:?}", made()?);
+        wait_installed(&before)?;
         // The new installation works.
         namespace.apply(&guest::instance("again"))?;
         namespace.wait_phase("again", "Running", RUNNING).map(drop)
@@ -162,7 +168,7 @@ fn virtctl_installs_where_nothing_is_installed() {
             kubectl(&["delete", "deployment", "virt-operator", "-n", NAMESPACE])?;
             let told = virtctl(&["install", "--from", folder, "--use-emulation", "--timeout", "5m"])?;
             ensure!(told.contains("is available"), "{told}");
-            ensure!(made()? == before, "before {before:?}, after {:?}", made()?);
+            wait_installed(&before)?;
             ensure!(virtctl(&["status"])?.contains("kubevirt/kubevirt: Deployed"));
         }
         namespace.apply(&guest::instance("vm"))?;
