@@ -83,12 +83,6 @@ const SHARED: &[Rule] = &[
         field: ".certConfigMap",
     },
     Rule {
-        at: &["source", "registry"],
-        rule: "!has(self.platform) || !has(self.pullMethod) || self.pullMethod != 'node'",
-        message: "a node that pulls the image takes that of its own architecture",
-        field: ".platform",
-    },
-    Rule {
         at: &["source", "s3"],
         rule: "self.url.startsWith('http://') || self.url.startsWith('https://')",
         message: "url must begin with http:// or https://, and name endpoint, bucket and object",

@@ -31,6 +31,8 @@ pub(super) const CONTAINER: &str = "importer";
 /// Annotation on the pod: how often the import was started before this pod.
 pub(super) const RESTARTS_ANNOTATION: &str = "import.barevirt.dev/restarts";
 const CLAIM: &str = "claim";
+/// Label of nodes: their architecture.
+const ARCHITECTURE: &str = "kubernetes.io/arch";
 /// Space in the directory for images beside the image itself, in bytes: the importer stops before the kubelet ends its pod.
 const BESIDE_IMAGE: u64 = 1 << 20;
 pub(super) const SOURCE_VOLUME: &str = "source";
@@ -94,13 +96,17 @@ pub(super) fn of(
         volumes.add(SOURCE_VOLUME, SOURCE, Volume { image: Some(image), ..Volume::default() });
     }
     volumes.of_source(spec);
-    let pod = pod(
+    let mut pod = pod(
         spec,
         &job::of(data_volume, (claim, copy), installation),
         volumes,
         ("metrics", METRICS_PORT),
         installation,
     );
+    if let Some(architecture) = job::pulling_architecture(spec) {
+        let selector = pod.spec.get_or_insert_default().node_selector.get_or_insert_default();
+        selector.insert(ARCHITECTURE.to_owned(), architecture.to_owned());
+    }
     Pod { metadata: metadata(data_volume, restarts.unwrap_or_default()), ..pod }
 }
 

@@ -110,6 +110,13 @@ pub(super) fn pulled_by_node(spec: &DataVolumeSpec) -> Option<&str> {
     Some(url.strip_prefix("docker://").unwrap_or(url))
 }
 
+/// The architecture of the nodes that may pull the image, if the source names one: a node pulls that of its own.
+pub(super) fn pulling_architecture(spec: &DataVolumeSpec) -> Option<&str> {
+    pulled_by_node(spec)?;
+    let platform = spec.source.as_ref()?.registry.as_ref()?.platform.as_ref()?;
+    platform.architecture.as_deref().filter(|architecture| !architecture.is_empty())
+}
+
 /// The job; it is a blank disk where the source has a [`source_problem`]. `copy` is the claim that is copied.
 pub(super) fn of(
     data_volume: &DataVolume,

@@ -178,6 +178,24 @@ fn a_long_name_is_cut_and_stays_another_one() {
 }
 
 #[test]
+fn an_image_of_a_named_architecture_is_pulled_by_a_node_of_it() {
+    let selected = |method: &str| {
+        let pod = pod(
+            |value| {
+                value["spec"]["source"] = json!({ "registry": {
+                    "url": "docker://localhost/disk:1", "pullMethod": method, "platform": { "architecture": "arm64" },
+                } });
+            },
+            false,
+        );
+        pod.spec.unwrap().node_selector.unwrap().get("kubernetes.io/arch").cloned()
+    };
+    assert_eq!(selected("node").as_deref(), Some("arm64"));
+    // The importer itself takes the image of that architecture on any node.
+    assert_eq!(selected("pod"), None);
+}
+
+#[test]
 fn an_image_of_the_node_is_a_volume_of_the_pod() {
     let by_node = |value: &mut Value| {
         value["spec"]["source"] =
