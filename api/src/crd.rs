@@ -114,7 +114,8 @@ fn deprecate(group: &str, version: &mut CustomResourceDefinitionVersion) {
         Some(format!("{group}/{} is now deprecated and will be removed in a future release.", version.name));
 }
 
-fn schema(version: &mut CustomResourceDefinitionVersion) -> Option<&mut JSONSchemaProps> {
+/// The schema of a version's objects.
+pub(crate) fn schema(version: &mut CustomResourceDefinitionVersion) -> Option<&mut JSONSchemaProps> {
     version.schema.as_mut()?.open_api_v3_schema.as_mut()
 }
 

@@ -230,10 +230,7 @@ pub fn config_definition() -> CustomResourceDefinition {
     let mut definition = crd::without_unsigned(CdiConfig::crd());
     for version in &mut definition.spec.versions {
         version.subresources = None;
-        let Some(schema) = version.schema.as_mut().and_then(|schema| schema.open_api_v3_schema.as_mut())
-        else {
-            continue;
-        };
+        let Some(schema) = crd::schema(version) else { continue };
         bound(schema);
         judge(schema, RULES);
         rule(schema, "self.metadata.name == 'config'", "only the CDIConfig of the name config is read", "");
@@ -299,7 +296,7 @@ mod tests {
     ];
 
     fn schema(definition: &mut CustomResourceDefinition) -> &mut JSONSchemaProps {
-        definition.spec.versions[0].schema.as_mut().unwrap().open_api_v3_schema.as_mut().unwrap()
+        crd::schema(&mut definition.spec.versions[0]).unwrap()
     }
 
     #[test]

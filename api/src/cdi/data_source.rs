@@ -75,8 +75,8 @@ pub struct DataSourceSpec {
 pub fn data_source_definition() -> CustomResourceDefinition {
     let mut definition = crd::without_unsigned(DataSource::crd());
     for version in &mut definition.spec.versions {
-        let schema = version.schema.as_mut().and_then(|schema| schema.open_api_v3_schema.as_mut());
-        let source = schema.and_then(|schema| super::definition::below(schema, &["spec", "source"]));
+        let source =
+            crd::schema(version).and_then(|schema| super::definition::below(schema, &["spec", "source"]));
         let Some(source) = source else { continue };
         source.x_kubernetes_validations.get_or_insert_default().push(ValidationRule {
             rule:

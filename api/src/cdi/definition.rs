@@ -192,10 +192,7 @@ pub fn definition() -> CustomResourceDefinition {
 pub(super) fn judged(definition: CustomResourceDefinition, rules: &[Rule]) -> CustomResourceDefinition {
     let mut definition = crd::without_unsigned(definition);
     for version in &mut definition.spec.versions {
-        let Some(schema) = version.schema.as_mut().and_then(|schema| schema.open_api_v3_schema.as_mut())
-        else {
-            continue;
-        };
+        let Some(schema) = crd::schema(version) else { continue };
         judge_source(schema);
         judge(schema, rules);
     }
@@ -250,8 +247,7 @@ mod tests {
     fn every_rule_is_about_something_and_names_what_is_there() {
         let mut definition = definition();
         assert_eq!(definition.metadata.name.as_deref(), Some("datavolumes.cdi.kubevirt.io"));
-        let schema =
-            definition.spec.versions[0].schema.as_mut().unwrap().open_api_v3_schema.as_mut().unwrap();
+        let schema = crd::schema(&mut definition.spec.versions[0]).unwrap();
         for rule in SHARED.iter().chain(RULES) {
             let path: Vec<&str> = ["spec"].iter().chain(rule.at).copied().collect();
             let found = below(schema, &path).unwrap_or_else(|| panic!("{path:?}"));
@@ -267,8 +263,7 @@ mod tests {
     #[test]
     fn each_source_is_either_served_or_refused() {
         let mut definition = definition();
-        let schema =
-            definition.spec.versions[0].schema.as_mut().unwrap().open_api_v3_schema.as_mut().unwrap();
+        let schema = crd::schema(&mut definition.spec.versions[0]).unwrap();
         let source = below(schema, &["spec", "source"]).unwrap();
         for name in source.properties.as_ref().unwrap().keys() {
             let served = ["blank", "http", "pvc", "registry", "s3", "upload"].contains(&name.as_str());

@@ -117,8 +117,7 @@ const UNCHANGED: &str = "a DataImportCron's source, schedule and DataSource cann
 pub fn import_cron_definition() -> CustomResourceDefinition {
     let mut definition = crd::without_unsigned(DataImportCron::crd());
     for version in &mut definition.spec.versions {
-        let schema = version.schema.as_mut().and_then(|schema| schema.open_api_v3_schema.as_mut());
-        let Some(spec) = schema.and_then(|schema| below(schema, &["spec"])) else { continue };
+        let Some(spec) = crd::schema(version).and_then(|schema| below(schema, &["spec"])) else { continue };
         let lengths: [(&[&str], i64); 4] = [
             (&["schedule"], LONGEST_SCHEDULE),
             (&["managedDataSource"], LONGEST_NAME),
@@ -195,8 +194,7 @@ mod tests {
     fn names_of_a_data_import_cron_are_bounded_and_immutable() {
         let mut definition = import_cron_definition();
         assert_eq!(definition.metadata.name.as_deref(), Some(IMPORT_CRON_DEFINITION));
-        let schema =
-            definition.spec.versions[0].schema.as_mut().unwrap().open_api_v3_schema.as_mut().unwrap();
+        let schema = crd::schema(&mut definition.spec.versions[0]).unwrap();
         for path in [
             &["spec", "schedule"][..],
             &["spec", "managedDataSource"],

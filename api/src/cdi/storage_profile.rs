@@ -115,10 +115,7 @@ const RULES: &[Rule] = &[
 pub fn storage_profile_definition() -> CustomResourceDefinition {
     let mut definition = crd::without_unsigned(StorageProfile::crd());
     for version in &mut definition.spec.versions {
-        let Some(schema) = version.schema.as_mut().and_then(|schema| schema.open_api_v3_schema.as_mut())
-        else {
-            continue;
-        };
+        let Some(schema) = crd::schema(version) else { continue };
         judge(schema, RULES);
         for part in ["spec", "status"] {
             if let Some(sets) = below(schema, &[part, "claimPropertySets"]) {
@@ -164,8 +161,7 @@ mod tests {
     #[test]
     fn what_has_no_effect_is_refused_by_name_and_modes_are_modes() {
         let mut definition = storage_profile_definition();
-        let schema =
-            definition.spec.versions[0].schema.as_mut().unwrap().open_api_v3_schema.as_mut().unwrap();
+        let schema = crd::schema(&mut definition.spec.versions[0]).unwrap();
         let spec = below(schema, &["spec"]).unwrap();
         for name in spec.properties.as_ref().unwrap().keys() {
             let refused = RULES.iter().any(|rule| rule.field == format!(".{name}"));
