@@ -10,8 +10,10 @@ export NODES ?= 2
 export TEST_TRIES ?= 1
 E2E_THREADS ?= 2
 # How many of the long builds `make test` runs at once. Each uses all processors, but none all the time: the end of one is a
-# single linker or archiver, and then others have work for the rest.
+# single linker or archiver, and then others have work for the rest. What has to end before images are packed comes first: `make test`
+# runs the others with NICE.
 LANES ?= 5
+NICE ?=
 # The revision with which `make e2e CHANGED=1` compares.
 BASE ?= HEAD~1
 # Where cargo leaves tests and programs, and where the programs of the images are: CI sets WITH_TESTS and has both in one folder.
@@ -37,7 +39,7 @@ demo: cluster-up cluster-sync ## a Kubernetes on this machine, Barevirt on it, a
 
 .PHONY: test
 test: begin fmt shellcheck ## everything CI runs: what check does, the end-to-end tests on a real cluster with real guests, and each measurement once
-	@$(MAKE) --no-print-directory --jobs=$(LANES) tests-built images-of-components cluster-programs images-of-guests deny
+	@$(MAKE) --no-print-directory --jobs=$(LANES) NICE='nice -n 10' tests-built images-of-components cluster-programs images-of-guests deny
 	@$(MAKE) --no-print-directory clippy module-circles
 	@passed=1; \
 	$(MAKE) --no-print-directory --keep-going --jobs=3 test-disturbing test-unit bench-alone-once || passed=; \
@@ -87,7 +89,7 @@ deny: cargo-deny
 
 .PHONY: cargo-deny
 cargo-deny: deps
-	@.ci/timed "cargo-deny" cluster-up/deps.sh cargo_deny
+	@.ci/timed "cargo-deny" $(NICE) cluster-up/deps.sh cargo_deny
 
 # Security advisories about the crates that are used here. The list is fetched, so this is not part of `make check`.
 .PHONY: advisories
@@ -195,7 +197,7 @@ images: images-of-components images-of-guests ## all container images as OCI arc
 images-of-components: deps $(if $(WITH_TESTS),tests-built)
 	@REGISTRY=localhost .ci/timed "images: components" images/build.sh components
 images-of-guests: deps
-	@REGISTRY=localhost .ci/timed "images: guests" images/build.sh guests
+	@REGISTRY=localhost .ci/timed "images: guests" $(NICE) images/build.sh guests
 
 .PHONY: manifests
 manifests: deps ## generates manifests/, which users apply or give to helm, from the types
@@ -242,7 +244,7 @@ cluster-up: deps ## a real Kubernetes on this machine (NODES=1 or 2); does nothi
 # What cluster-up builds when it is missing.
 .PHONY: cluster-programs
 cluster-programs: deps
-	@.ci/timed "cluster: programs" cluster-up/build.sh >/dev/null
+	@.ci/timed "cluster: programs" $(NICE) cluster-up/build.sh >/dev/null
 
 .PHONY: cluster-sync
 cluster-sync: images virtctl ## builds, loads the images, installs, waits until it runs

@@ -287,6 +287,13 @@ mapfile -t programs < <(for image in "${images[@]}"; do listed programs "$image"
 mkdir "$made/programs"
 [ ${#programs[@]} = 0 ] || compile "${programs[@]}"
 for program in "${programs[@]}"; do cp "$(binary "$program")" "$made/programs/$program"; done
-for image in "${images[@]}"; do build "$image"; done
+# Two at once, because most steps of a build use one processor.
+running=()
+for image in "${images[@]}"; do
+    [ ${#running[@]} -lt 2 ] || { wait "${running[0]}"; running=("${running[@]:1}"); }
+    build "$image" &
+    running+=($!)
+done
+for each in "${running[@]}"; do wait "$each"; done
 # Removes images that were not used for two weeks.
 find "$cache/images" -ignore_readdir_race -mindepth 1 -maxdepth 1 -type d -mtime +14 -exec rm -rf --one-file-system {} +

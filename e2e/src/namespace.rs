@@ -25,6 +25,10 @@ const MOUNTED: Duration = Duration::from_secs(180);
 /// Time until a namespace and all in it are gone.
 const GONE: Duration = Duration::from_secs(120);
 
+/// The longest grace period in a manifest of the tests. The guest of a test that failed may not react to its power button, and then
+/// it runs for as long as this after its namespace was deleted.
+const GRACE: Duration = Duration::from_secs(120);
+
 /// Beginning of the names of all namespaces.
 const PREFIX: &str = "e2e-";
 
@@ -130,7 +134,7 @@ fn last_test_waits() -> bool {
 /// Waits until no other test of this program is in a namespace, and the namespaces of all tests are gone.
 ///
 /// # Errors
-/// When one is still there two minutes after it was deleted.
+/// When one is still there after the time that it may take, with the grace period of its guests.
 pub fn wait_all_gone() -> Result<()> {
     loop {
         let busy = BUSY.load(Ordering::SeqCst) > 0;
@@ -145,7 +149,7 @@ pub fn wait_all_gone() -> Result<()> {
             left += 1;
             let deleted: jiff::Timestamp = deleted.parse().context("when a namespace was deleted")?;
             let since = jiff::Timestamp::now().duration_since(deleted);
-            if since > jiff::SignedDuration::try_from(GONE)? {
+            if since > jiff::SignedDuration::try_from(GONE + GRACE)? {
                 diagnosis::print(name, &format!("{deleted:.0}"));
                 bail!(
                     "{name} was deleted {} s ago, and is not gone: {}",
