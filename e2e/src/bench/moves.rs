@@ -20,13 +20,14 @@ const MORE_MIB: f64 = 2.0;
 const LABEL: &str = "moves";
 const DRAINED: Duration = Duration::from_secs(900);
 
-/// Measures `migration_s`, `migration_writes`, `migration_launcher_mib`, `launcher_pod_mib` and `drain_s`.
+/// Measures `migration_s`, `migration_writes`, `migration_launcher_mib` and its peak, `launcher_pod_mib` and `drain_s`.
 pub fn measure(namespace: &Namespace, rounds: Rounds, figures: &mut Figures) -> Result<()> {
     // Most guests belong to a machine, whose status is written as well.
     namespace.apply(&movable(guest::machine("moves", "Always")))?;
     namespace.wait_phase("moves", "Running", RUNNING)?;
     let log = audit_log()?;
-    let (mut seconds, mut counts, mut idles, mut more) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let (mut seconds, mut counts) = (Vec::new(), Vec::new());
+    let (mut idles, mut more, mut peaks) = (Vec::new(), Vec::new(), Vec::new());
     for round in 0..rounds.moves {
         let name = format!("move-{round}");
         let launcher = namespace.launcher("moves")?;
@@ -36,17 +37,19 @@ pub fn measure(namespace: &Namespace, rounds: Rounds, figures: &mut Figures) -> 
         let before = writes(&log, namespace.name())?;
         let begun = Instant::now();
         namespace.apply(&migration(&name))?;
-        let mut most = idle;
+        let mut sending = Vec::new();
         wait::until_true("the guest to have moved", MOVED, || {
             // The launcher ends when the guest is gone.
-            most = most.max(pss_mib(&node, pid).unwrap_or(0.0));
+            sending.extend(pss_mib(&node, pid).ok());
             let migration = namespace.need("vmim", &name)?;
             ensure!(migration["status"]["phase"] != "Failed", "{}", migration["status"]);
             Ok(migration["status"]["phase"] == "Succeeded")
         })?;
         seconds.push(begun.elapsed().as_secs_f64());
         idles.push(idle);
-        more.push(most - idle);
+        ensure!(!sending.is_empty(), "the launcher ended before its memory was read");
+        more.push(median(&sending) - idle);
+        peaks.push(sending.iter().copied().fold(idle, f64::max) - idle);
         // The clean-up right after the migration counts as well.
         namespace.wait("vmi", "moves", "to have one pod", MOVED, |vmi| {
             vmi["status"]["activePods"].as_object().is_some_and(|pods| pods.len() == 1)
@@ -64,6 +67,8 @@ pub fn measure(namespace: &Namespace, rounds: Rounds, figures: &mut Figures) -> 
         "migration_launcher_mib".to_owned(),
         figure.within("at most 2 more", |f| f.value <= MORE_MIB),
     );
+    let figure = Figure::plain(median(&peaks), "MiB", rounds.moves);
+    figures.insert("migration_launcher_peak_mib".to_owned(), figure);
     namespace.kubectl(&["delete", "vm", "moves"])?;
     drain_idle(namespace, rounds, figures)
 }
