@@ -19,6 +19,9 @@ BASE ?= HEAD~1
 # Where cargo leaves tests and programs, and where the programs of the images are: CI sets WITH_TESTS and has both in one folder.
 BUILT := target/$(if $(CARGO_BUILD_TARGET),$(CARGO_BUILD_TARGET)/)debug
 PROGRAMS := $(if $(WITH_TESTS),$(BUILT),target/x86_64-unknown-linux-musl/image)
+# The programs of end-to-end tests, and cargo's messages of their compilation.
+END_TO_END := $(notdir $(basename $(wildcard e2e/tests/*.rs)) $(patsubst %/main.rs,%,$(wildcard e2e/tests/*/main.rs)))
+MESSAGES := $(CURDIR)/target/compiled.jsonl
 # With how many seeds `make properties` tries each property.
 SEEDS ?= 20
 # In how many random worlds `make interleavings` tries the model of migrations.
@@ -39,20 +42,22 @@ demo: cluster-up cluster-sync ## a Kubernetes on this machine, Barevirt on it, a
 
 .PHONY: test
 test: begin fmt shellcheck ## everything CI runs: what check does, the end-to-end tests on a real cluster with real guests, and each measurement once
-	@$(MAKE) --no-print-directory --jobs=$(LANES) NICE='nice -n 10' tests-built images-of-components cluster-programs images-of-guests deny
-	@$(MAKE) --no-print-directory clippy module-circles
+	@$(MAKE) --no-print-directory --jobs=$(LANES) NICE='nice -n 10' programs-built images-of-components cluster-programs images-of-guests
 	@passed=1; \
-	$(MAKE) --no-print-directory --keep-going --jobs=3 test-disturbing test-unit bench-alone-once || passed=; \
+	$(MAKE) --no-print-directory --keep-going --jobs=4 NICE='nice -n 10' test-disturbing test-unit bench-alone-once deny || passed=; \
 	$(MAKE) --no-print-directory --keep-going --jobs=2 test-together bench-cluster-once || passed=; \
 	$(BUILT)/tests end-to-end --program zz_uninstall || passed=; \
 	$(BUILT)/tests report && [ "$$passed" ]
 
-# The tests that disturb the whole cluster mostly wait. So what needs no cluster runs beside them, and while the cluster starts.
+# The tests that disturb the whole cluster mostly wait. So what needs no cluster is compiled and runs beside them, and while the cluster
+# starts. They have the programs that programs-built has compiled.
 .PHONY: test-disturbing test-unit bench-alone-once
+test-disturbing bench-alone-once: export COMPILED := $(MESSAGES)
 test-disturbing:
 	@for each in image-check cluster-up cluster-sync; do $(MAKE) --no-print-directory $$each || exit; done
 	@$(BUILT)/tests end-to-end --threads $(E2E_THREADS) --skip together,zz_uninstall
 test-unit:
+	@$(MAKE) --no-print-directory clippy module-circles
 	@$(BUILT)/tests unit
 bench-alone-once:
 	@.ci/timed "bench, once: without a cluster" $(BUILT)/bench --once --programs $(PROGRAMS) $(addprefix --only ,size launch disk migrate import taps)
@@ -109,7 +114,15 @@ unit: deps guest-tiny tests-built
 # All tests and the programs beside them are compiled and linted at once, with one set of features: nothing is compiled twice.
 .PHONY: tests-built
 tests-built: deps ui
-	@.ci/timed "compile: tests and lints" .ci/compile
+	@.ci/timed "compile: tests and lints" $(NICE) .ci/compile
+
+# What the cluster's tests need, for `make test`. A warning fails it. Targets of the whole workspace are selected, since cargo turns on other
+# features for one package alone.
+.PHONY: programs-built
+programs-built: deps ui
+	@[ -z "$${COMPILED:-}" ] || exit 0; mkdir -p target; \
+	said=$$(.ci/timed "compile: programs and end-to-end tests" .ci/compile --bins $(addprefix --test ,$(END_TO_END)) \
+		--message-format=json-render-diagnostics 2>&1 >$(MESSAGES)) && [ -z "$$said" ] || { printf '%s\n' "$$said" >&2; exit 1; }
 
 .PHONY: module-circles
 module-circles: tests-built ## circles of imports between modules, the longest files and functions; fails on a new circle
@@ -194,8 +207,8 @@ weaken: deps ## removes each protection of e2e/weaken.yaml from a copy and shows
 
 .PHONY: images images-of-components images-of-guests
 images: images-of-components images-of-guests ## all container images as OCI archives in target/images
-images-of-components: deps $(if $(WITH_TESTS),tests-built)
-	@REGISTRY=localhost .ci/timed "images: components" images/build.sh components
+images-of-components: deps $(if $(WITH_TESTS),programs-built)
+	@REGISTRY=localhost $(if $(WITH_TESTS),COMPILED=$(MESSAGES)) .ci/timed "images: components" images/build.sh components
 images-of-guests: deps
 	@REGISTRY=localhost .ci/timed "images: guests" $(NICE) images/build.sh guests
 

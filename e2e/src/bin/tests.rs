@@ -1,6 +1,6 @@
 //! Runs the tests of the workspace: `make unit`, `make e2e` and `make test-long` call it.
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use barevirt_e2e::installation;
 use barevirt_e2e::runner::libtest::{self, Outcome};
 use barevirt_e2e::runner::programs::{self, Program};
@@ -8,7 +8,12 @@ use barevirt_e2e::runner::report;
 use barevirt_e2e::runner::selection::{Selection, Tier};
 use clap::{Args, Parser, Subcommand};
 use std::process::ExitCode;
+use std::sync::{Mutex, PoisonError};
+use std::thread;
 use std::time::Instant;
+
+/// How many programs of tests without a cluster run at once: most of their tests wait.
+const UNIT_PROGRAMS: usize = 2;
 
 #[derive(Debug, Parser)]
 struct Options {
@@ -82,8 +87,8 @@ fn main() -> Result<ExitCode> {
 }
 
 fn unit(tries: usize) -> Result<bool> {
-    let programs = programs::build()?.into_iter().filter(|program| !program.end_to_end);
-    run(programs, &How { tries, threads: 2 }, |_| true)
+    let programs = programs::build()?.into_iter().filter(|program| !program.end_to_end).collect();
+    run(programs, &How { tries, threads: 2 }, UNIT_PROGRAMS, |_| true)
 }
 
 /// Runs the selected tests of those programs on the cluster. It is no error that nothing is selected if what
@@ -108,48 +113,71 @@ fn end_to_end(
         }
         bail!("no test has that name");
     }
-    let programs = programs.into_iter().filter(|program| among(&program.name));
+    let programs = programs.into_iter().filter(|program| among(&program.name)).collect();
     installation::wait_available()
         .context("tests on the cluster need an installation: make cluster-up cluster-sync")?;
-    run(programs, how, |name| selection.wants(name))
+    // One disturbs the cluster of the other.
+    run(programs, how, 1, |name| selection.wants(name))
 }
 
-/// Runs the wanted tests of each program. Returns whether all passed in the end.
-fn run(programs: impl IntoIterator<Item = Program>, how: &How, wants: impl Fn(&str) -> bool) -> Result<bool> {
-    let mut passed = true;
-    for program in programs {
-        let names: Vec<_> = libtest::list(&program)?
-            .into_iter()
-            .filter(|name| wants(&format!("{}::{name}", program.name)))
-            .collect();
-        if names.is_empty() {
-            continue;
+/// Runs the wanted tests of each program, of `at_once` programs at a time. Returns whether all passed in the end.
+fn run(
+    programs: Vec<Program>,
+    how: &How,
+    at_once: usize,
+    wants: impl Fn(&str) -> bool + Sync,
+) -> Result<bool> {
+    let left = Mutex::new(programs.into_iter());
+    let next = || left.lock().unwrap_or_else(PoisonError::into_inner).next();
+    let in_turn = || -> Result<bool> {
+        let mut passed = true;
+        while let Some(program) = next() {
+            passed &= run_program(&program, how, &wants)?;
         }
-        let begun = Instant::now();
-        let mut outcomes = libtest::run(&program, &names, how.threads)?;
-        let first: Vec<_> = failed(&outcomes);
-        for _ in 1..how.tries {
-            let again = failed(&outcomes);
-            if again.is_empty() {
-                break;
-            }
-            println!("tests: once more, of {}: {}", program.name, again.join(" "));
-            outcomes.retain(|outcome| outcome.passed);
-            outcomes.extend(libtest::run(&program, &again, how.threads)?);
+        Ok(passed)
+    };
+    thread::scope(|scope| {
+        let threads: Vec<_> = (0..at_once).map(|_| scope.spawn(in_turn)).collect();
+        let mut passed = true;
+        for thread in threads {
+            passed &= thread.join().map_err(|_| anyhow!("a thread that runs tests has panicked"))??;
         }
-        let last = failed(&outcomes);
-        let second_try: Vec<_> = first.into_iter().filter(|name| !last.contains(name)).collect();
-        passed &= last.is_empty();
-        let seconds = begun.elapsed().as_secs_f64();
-        println!(
-            "tests of {}: {} passed, {} failed, {seconds:.1} s",
-            program.name,
-            outcomes.len() - last.len(),
-            last.len()
-        );
-        report::add(&program.name, seconds, &outcomes, &second_try)?;
+        Ok(passed)
+    })
+}
+
+/// Runs the wanted tests of one program. Returns whether all passed in the end.
+fn run_program(program: &Program, how: &How, wants: impl Fn(&str) -> bool) -> Result<bool> {
+    let names: Vec<_> = libtest::list(program)?
+        .into_iter()
+        .filter(|name| wants(&format!("{}::{name}", program.name)))
+        .collect();
+    if names.is_empty() {
+        return Ok(true);
     }
-    Ok(passed)
+    let begun = Instant::now();
+    let mut outcomes = libtest::run(program, &names, how.threads)?;
+    let first: Vec<_> = failed(&outcomes);
+    for _ in 1..how.tries {
+        let again = failed(&outcomes);
+        if again.is_empty() {
+            break;
+        }
+        println!("tests: once more, of {}: {}", program.name, again.join(" "));
+        outcomes.retain(|outcome| outcome.passed);
+        outcomes.extend(libtest::run(program, &again, how.threads)?);
+    }
+    let last = failed(&outcomes);
+    let second_try: Vec<_> = first.into_iter().filter(|name| !last.contains(name)).collect();
+    let seconds = begun.elapsed().as_secs_f64();
+    println!(
+        "tests of {}: {} passed, {} failed, {seconds:.1} s",
+        program.name,
+        outcomes.len() - last.len(),
+        last.len()
+    );
+    report::add(&program.name, seconds, &outcomes, &second_try)?;
+    Ok(last.is_empty())
 }
 
 fn failed(outcomes: &[Outcome]) -> Vec<String> {
