@@ -1,7 +1,7 @@
 //! VirtualMachines: when an instance is made, restarted and removed.
 
-use anyhow::{Context, Result, ensure};
-use barevirt_e2e::wait::{BOOT, RUNNING, SHUTDOWN, SOON};
+use anyhow::{Result, ensure};
+use barevirt_e2e::wait::{self, BOOT, RUNNING, SHUTDOWN, SOON};
 use barevirt_e2e::{Console, Namespace, Node, guest, in_namespace};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
@@ -126,8 +126,11 @@ fn the_other_disks_keep_their_addresses_when_one_is_removed() {
         let bus_of_second = || -> Result<Value> {
             namespace.virtctl(&["start", "vm"])?;
             namespace.wait_phase("vm", "Running", RUNNING)?;
-            let devices = serde_json::from_str(&namespace.virtctl(&["qmp", "vm", "query-pci"])?)?;
-            let bus = bus_of(&devices, "disk-second").context("QEMU has no disk-second")?;
+            // Until the firmware has numbered a bus, QEMU lists no device on it.
+            let bus = wait::until("the firmware to reach disk-second", SOON, || {
+                let devices = serde_json::from_str(&namespace.virtctl(&["qmp", "vm", "query-pci"])?)?;
+                Ok(bus_of(&devices, "disk-second"))
+            })?;
             namespace.virtctl(&["stop", "vm", "--force", "--grace-period=0"])?;
             namespace.wait_status("vm", "Stopped", SOON)?;
             Ok(bus)
