@@ -82,7 +82,9 @@ fn connect(namespace: &Namespace, name: &str, pod: &Value, console: &mut Console
     namespace.apply(pod)?;
     namespace.wait("pod", name, "to run", SOON, |pod| pod["status"]["phase"] == "Running")?;
     let count = "(n=0; while true; do n=$((n+1)); echo $n; sleep 0.05; done)";
-    console.ok(&format!("{{ {count} | nc -l -p {PORT} >/dev/null 2>&1 & }}"), SOON)?;
+    // The pod tries once, so the guest has to listen before.
+    let listens = format!("until grep -q ':{PORT:04X} .* 0A ' /proc/net/tcp*; do sleep 0.2; done");
+    console.ok(&format!("{{ {count} | nc -l -p {PORT} >/dev/null 2>&1 & }}; {listens}"), SOON)?;
     inside(namespace, name, "touch /tmp/begin")?;
     crate::wait::until_true("the first numbers to arrive", SOON, || {
         Ok(received_by(namespace, name)?.numbers > 20)
