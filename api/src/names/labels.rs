@@ -8,8 +8,11 @@ pub const APP_LAUNCHER: &str = "virt-launcher";
 pub const APP_HOTPLUG_DISK: &str = "hotplug-disk";
 /// Value of [`APP_LABEL`] on pods that make claims with `WaitForFirstConsumer` bind before they are populated.
 pub const APP_FIRST_CONSUMER: &str = "first-consumer";
-/// Label on launcher and attachment pods: UID of the instance they were made for.
+/// Label on launcher pods: UID of the instance they were made for. KubeVirt's clients find the launcher by it alone, so no
+/// other pod of a running instance has it.
 pub const CREATED_BY_LABEL: &str = "kubevirt.io/created-by";
+/// Label on attachment pods, and on the pods before them: UID of the instance whose disks they bring.
+pub const DISKS_OF_LABEL: &str = "barevirt.dev/disks-of";
 /// Label on launcher pods that a migration moves a guest to: UID of the migration.
 pub const MIGRATION_JOB_LABEL: &str = "kubevirt.io/migrationJobUID";
 /// Label on instances: node that a migration moves them to, so that the handler there sees them.

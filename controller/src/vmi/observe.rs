@@ -5,6 +5,7 @@ use super::claims::{self, Claims};
 use super::consumer::{self, Consumer};
 use super::grown;
 use super::hotplug::attachments::{self, Attachments};
+use super::hotplug::volumes;
 use super::instance_end::InstanceEnd;
 use super::networks::Definitions;
 use super::observed::Observed;
@@ -15,7 +16,9 @@ use super::{networks, progress, proof, reach, resize, state, volume_turn};
 use crate::cluster::Cluster;
 use crate::config::Config;
 use crate::expectations::{Key, Kind};
-use barevirt_api::names::{CREATED_BY_LABEL, PHASE_PENDING, PHASE_RUNNING, PHASE_SCHEDULING, is_final_phase};
+use barevirt_api::names::{
+    CREATED_BY_LABEL, DISKS_OF_LABEL, PHASE_PENDING, PHASE_RUNNING, PHASE_SCHEDULING, is_final_phase,
+};
 use barevirt_api::v1::VirtualMachineInstance;
 use barevirt_component::request::Error;
 use barevirt_component::request::{call, call_opt};
@@ -47,9 +50,7 @@ pub(super) async fn observe(
     let pods: Api<Pod> = Api::namespaced(cluster.client.clone(), &namespace);
     if launcher.is_none() && deleting {
         // The finalizer is removed only when the API server confirms that nothing is left.
-        let created_for = ListParams::default().labels(&format!("{CREATED_BY_LABEL}={uid}"));
-        let found = call("list", || format!("pods of {}", subject(&vmi)), pods.list(&created_for)).await?;
-        (strays, launcher) = split(found.items, &pod_name);
+        (strays, launcher) = split(made_for(&pods, &vmi, &uid).await?, &pod_name);
     }
     if launcher.is_none() && (deleting || phase(&vmi) != PHASE_PENDING) {
         // The same holds for the report that a pod is gone.
@@ -178,6 +179,17 @@ pub(super) async fn in_namespace(
         None
     };
     Ok(config.in_namespace(labels.as_ref(), &quotas))
+}
+
+/// The pods that were made for an instance: launchers, and pods that bring disks to them.
+async fn made_for(pods: &Api<Pod>, vmi: &VirtualMachineInstance, uid: &str) -> Result<Vec<Pod>, Error> {
+    let brings_disks = volumes::has_any(vmi).then_some(DISKS_OF_LABEL);
+    let mut found = vec![];
+    for label in [CREATED_BY_LABEL].into_iter().chain(brings_disks) {
+        let labelled = ListParams::default().labels(&format!("{label}={uid}"));
+        found.extend(call("list", || format!("pods of {}", subject(vmi)), pods.list(&labelled)).await?.items);
+    }
+    Ok(found)
 }
 
 /// Separates the pod with the launcher's name from the others.

@@ -4,7 +4,7 @@ use super::action::{Action, Plan};
 use super::instance_end::bounded;
 use crate::merge;
 use barevirt_api::names::{
-    CONDITION_POD_SCHEDULED, CONDITION_READY, CONDITION_SYNCHRONIZED, CREATED_BY_LABEL,
+    CONDITION_POD_SCHEDULED, CONDITION_READY, CONDITION_SYNCHRONIZED, CREATED_BY_LABEL, DISKS_OF_LABEL,
     REASON_DATA_VOLUME_NOT_READY,
 };
 use barevirt_api::v1::{
@@ -82,8 +82,14 @@ pub(super) fn not_running(
 /// dependents are orphaned; the label stays.
 pub(super) fn is_ours(pod: &Pod, vmi: &VirtualMachineInstance) -> bool {
     let Some(uid) = vmi.metadata.uid.as_deref() else { return false };
-    pod.labels().get(CREATED_BY_LABEL).map(String::as_str) == Some(uid)
-        || pod.owner_references().iter().any(|owner| owner.uid == uid)
+    made_for(pod) == Some(uid) || pod.owner_references().iter().any(|owner| owner.uid == uid)
+}
+
+/// UID of the instance that a pod was made for, by its labels. The launcher's label comes first: a launcher also has the
+/// labels that users gave to their instance. Former versions gave it to pods with disks, too.
+pub(super) fn made_for(pod: &Pod) -> Option<&str> {
+    let labels = pod.labels();
+    labels.get(CREATED_BY_LABEL).or_else(|| labels.get(DISKS_OF_LABEL)).map(String::as_str)
 }
 
 /// How long ago `since` was; zero where a clock ran backwards.

@@ -1,6 +1,6 @@
 //! Hotplug of volumes.
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use barevirt_e2e::command::try_kubectl_with;
 use barevirt_e2e::wait::{self, BOOT, RUNNING, SOON};
 use barevirt_e2e::{Console, Namespace, condition, guest, in_namespace};
@@ -77,6 +77,18 @@ fn needs_no_restart(namespace: &Namespace) -> Result<()> {
     Ok(())
 }
 
+/// Clients of KubeVirt take the newest pod with the label for the launcher, and pods that it owns for those with its disks.
+fn only_the_launcher_has_its_label(namespace: &Namespace, uid: &Value) -> Result<()> {
+    let pods = namespace.list("pod")?;
+    let labelled = pods.iter().filter(|pod| pod["metadata"]["labels"]["kubevirt.io/created-by"] == *uid);
+    let labelled: Vec<&Value> = labelled.collect();
+    let [launcher] = labelled.as_slice() else { bail!("{} pods look like the launcher", labelled.len()) };
+    let owner = &launcher["metadata"]["uid"];
+    let owned = pods.iter().filter(|pod| pod["metadata"]["ownerReferences"][0]["uid"] == *owner).count();
+    ensure!(owned == 1, "the launcher owns {owned} pods");
+    Ok(())
+}
+
 /// Two guests, one after the other. Each step is a behaviour of its own.
 #[test]
 fn a_machine_s_volume_comes_stays_over_a_restart_and_goes_and_so_do_those_of_a_changed_template() {
@@ -97,6 +109,7 @@ fn a_machine_s_volume_comes_stays_over_a_restart_and_goes_and_so_do_those_of_a_c
         ensure!(volumes(namespace, "vm")? == ["root", "data"], "it is in the template");
         needs_no_restart(namespace)?;
         ensure!(namespace.need("vmi", "vm")?["metadata"]["uid"] == uid, "another instance");
+        only_the_launcher_has_its_label(namespace, &uid)?;
         console.leave()?;
 
         namespace.virtctl(&["restart", "vm"])?;

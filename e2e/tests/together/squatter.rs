@@ -85,6 +85,7 @@ fn other_users_cannot_create_pods_that_look_like_launchers() {
             json!({ "kubevirt.io": "first-consumer" }),
             json!({ "kubevirt.io/created-by": uid }),
             json!({ "kubevirt.io/migrationJobUID": "x" }),
+            json!({ "barevirt.dev/disks-of": uid }),
             json!({ "kubevirt.io": "virt-launcher", "kubevirt.io/created-by": uid }),
         ] {
             let refused = tenant.creates(&squatter("lookalike", &labels))?;
@@ -105,6 +106,7 @@ fn other_users_cannot_create_pods_that_look_like_launchers() {
             ("plain", "kubevirt.io=virt-launcher"),
             ("plain", "kubevirt.io/created-by=x"),
             ("plain", "kubevirt.io/migrationJobUID=x"),
+            ("plain", "barevirt.dev/disks-of=x"),
             (real, "kubevirt.io/created-by=x"),
             (real, "kubevirt.io/created-by-"),
             (real, "kubevirt.io=mine"),

@@ -1,6 +1,6 @@
 //! One machine: everything that is known about it, and the actions on it.
 
-use barevirt_api::names::CREATED_BY_LABEL;
+use barevirt_api::names::{CREATED_BY_LABEL, DISKS_OF_LABEL};
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
 
@@ -37,13 +37,12 @@ pub(super) async fn show(cluster: &Cluster, target: &Target) -> Result<Value, Fa
         })
     };
     let uid = instance.as_ref().and_then(|instance| instance["metadata"]["uid"].as_str());
-    let pods = match uid {
-        Some(uid) => {
-            let selected = format!("{core}/pods?labelSelector={CREATED_BY_LABEL}%3D{uid}&limit=20");
-            or_nothing(cluster.list(&selected).await)
-        }
-        None => Vec::new(),
-    };
+    let mut pods = Vec::new();
+    for label in [CREATED_BY_LABEL, DISKS_OF_LABEL] {
+        let Some(uid) = uid else { break };
+        let selected = format!("{core}/pods?labelSelector={label}%3D{uid}&limit=20");
+        pods.extend(or_nothing(cluster.list(&selected).await));
+    }
     let names = std::iter::once(target.name.as_str())
         .chain(pods.iter().filter_map(|pod| pod["metadata"]["name"].as_str()));
     let mut events = Vec::new();
@@ -59,6 +58,8 @@ pub(super) async fn show(cluster: &Cluster, target: &Target) -> Result<Value, Fa
     let when = |event: &Value| event["when"].as_str().unwrap_or_default().trim_end_matches('Z').to_owned();
     events.sort_by_key(|event| std::cmp::Reverse(when(event)));
     events.truncate(EVENTS);
+    // Both kinds of pods are missing for the same reason.
+    missing.dedup();
     let pods: Vec<Value> = pods
         .iter()
         .map(|pod| {

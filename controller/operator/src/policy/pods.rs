@@ -9,8 +9,8 @@
 
 use crate::objects::metadata;
 use barevirt_api::names::{
-    APP_FIRST_CONSUMER, APP_HOTPLUG_DISK, APP_LABEL, APP_LAUNCHER, CREATED_BY_LABEL, MIGRATION_JOB_LABEL,
-    USERFAULTFD_RESOURCE,
+    APP_FIRST_CONSUMER, APP_HOTPLUG_DISK, APP_LABEL, APP_LAUNCHER, CREATED_BY_LABEL, DISKS_OF_LABEL,
+    MIGRATION_JOB_LABEL, USERFAULTFD_RESOURCE,
 };
 use serde_json::{Value, json};
 
@@ -22,7 +22,8 @@ pub(super) fn objects(controller: &str) -> [Value; 2] {
     let values =
         [APP_LAUNCHER, APP_HOTPLUG_DISK, APP_FIRST_CONSUMER].map(|value| format!("'{value}'")).join(", ");
     let app = |labels: &str| format!("variables.{labels}[?'{APP_LABEL}'].orValue('')");
-    let keys = [CREATED_BY_LABEL, MIGRATION_JOB_LABEL].map(|key| format!("'{key}'")).join(", ");
+    let keys = [CREATED_BY_LABEL, MIGRATION_JOB_LABEL, DISKS_OF_LABEL];
+    let keys = keys.map(|key| format!("'{key}'")).join(", ");
     [
         json!({
             "apiVersion": "admissionregistration.k8s.io/v1",
@@ -64,8 +65,8 @@ pub(super) fn objects(controller: &str) -> [Value; 2] {
                              (k in variables.before) == (k in variables.after))"
                         ),
                         "message": format!(
-                            "only virt-controller makes pods with the labels {CREATED_BY_LABEL} and \
-                             {MIGRATION_JOB_LABEL}, and labels pods so"
+                            "only virt-controller makes pods with the labels {CREATED_BY_LABEL}, \
+                             {MIGRATION_JOB_LABEL} and {DISKS_OF_LABEL}, and labels pods so"
                         ),
                     },
                     {
@@ -111,7 +112,7 @@ mod tests {
                 "['virt-launcher', 'hotplug-disk', 'first-consumer'].all(v, \
                  (variables.before[?'kubevirt.io'].orValue('') == v) == \
                  (variables.after[?'kubevirt.io'].orValue('') == v))",
-                "['kubevirt.io/created-by', 'kubevirt.io/migrationJobUID'].all(k, \
+                "['kubevirt.io/created-by', 'kubevirt.io/migrationJobUID', 'barevirt.dev/disks-of'].all(k, \
                  variables.before[?k].orValue('') == variables.after[?k].orValue('') && \
                  (k in variables.before) == (k in variables.after))",
                 "request.operation != 'CREATE' || \

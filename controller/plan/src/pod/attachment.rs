@@ -19,8 +19,8 @@ use crate::config::Config;
 use crate::generated;
 use crate::owner::owner;
 use barevirt_api::names::{
-    APP_HOTPLUG_DISK, APP_LABEL, CLAIM_ANNOTATION, CLAIM_DEVICES, CLAIMS, CREATED_BY_LABEL,
-    DOMAIN_ANNOTATION, MIGRATION_JOB_LABEL, VOLUME_ANNOTATION,
+    APP_HOTPLUG_DISK, APP_LABEL, CLAIM_ANNOTATION, CLAIM_DEVICES, CLAIMS, DISKS_OF_LABEL, DOMAIN_ANNOTATION,
+    MIGRATION_JOB_LABEL, VOLUME_ANNOTATION,
 };
 use barevirt_api::v1::{Disk, VirtualMachineInstance, VirtualMachineInstanceSpec, VolumeClaim};
 use barevirt_api::valid::ValidVmi;
@@ -162,9 +162,9 @@ pub fn build(vmi: &ValidVmi, wanted: &Wanted<'_>, launcher: &Pod, config: &Confi
     }
 }
 
-/// It has no label by which services or users select guests: the pod's address would be taken for the guest's.
+/// It has no label by which services or users select guests, or clients the launcher: the pod would be taken for it.
 fn metadata(vmi: &ValidVmi, wanted: &Wanted<'_>, launcher: &Pod) -> ObjectMeta {
-    let labels = [(APP_LABEL, APP_HOTPLUG_DISK), (CREATED_BY_LABEL, vmi.uid())];
+    let labels = [(APP_LABEL, APP_HOTPLUG_DISK), (DISKS_OF_LABEL, vmi.uid())];
     let annotations = [
         (DOMAIN_ANNOTATION, vmi.name()),
         (VOLUME_ANNOTATION, wanted.volume),

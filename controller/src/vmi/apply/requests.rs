@@ -3,9 +3,9 @@
 use crate::cluster::Cluster;
 use crate::expectations::{Key, Kind};
 use crate::vmi::action::{Action, Plan};
+use crate::vmi::status::made_for;
 use crate::vmi::subject::subject;
 use crate::write::{self, FIELD_MANAGER};
-use barevirt_api::names::CREATED_BY_LABEL;
 use barevirt_api::v1::VirtualMachineInstance;
 use barevirt_component::error::response;
 use barevirt_component::request::{Error, call, call_opt};
@@ -42,7 +42,7 @@ pub(crate) async fn make_pod(
         Ok(created) => (created.metadata.resource_version, created.metadata.uid),
         Err(Error::Api { source, .. }) if response(&source).is_some_and(|a| a.reason == "AlreadyExists") => {
             let existing = call("get", pod_subject, pods.get(&name)).await?;
-            if existing.labels().get(CREATED_BY_LABEL) != vmi.metadata.uid.as_ref() {
+            if made_for(&existing) != vmi.metadata.uid.as_deref() {
                 let owner = existing.owner_references().first();
                 let owner = owner.map_or("nothing".to_owned(), |o| format!("{} {}", o.kind, o.name));
                 return Err(Error::Foreign { subject: pod_subject(), owner });

@@ -9,7 +9,8 @@ use crate::vmi::claim_lock::{self, Written};
 use crate::vmi::claims::{self, Found};
 use crate::vmi::consumer;
 use crate::vmi::progress::is_over;
-use barevirt_api::names::{APP_HOTPLUG_DISK, APP_LABEL, CREATED_BY_LABEL};
+use crate::vmi::status::made_for;
+use barevirt_api::names::{APP_HOTPLUG_DISK, APP_LABEL};
 use barevirt_api::v1::VirtualMachineInstance;
 use barevirt_component::request::Error;
 use barevirt_component::request::call_opt;
@@ -76,9 +77,9 @@ impl Attachments {
 
 /// Whether a pod is an attachment pod of exactly this instance and this launcher.
 fn is_ours(pod: &Pod, vmi: &VirtualMachineInstance, launcher: &Pod) -> bool {
-    let created_by = pod.labels().get(CREATED_BY_LABEL);
-    created_by.is_some()
-        && created_by == vmi.metadata.uid.as_ref()
+    let made_for = made_for(pod);
+    made_for.is_some()
+        && made_for == vmi.metadata.uid.as_deref()
         && launcher.metadata.uid.is_some()
         && ownership::is_controlled_by(&pod.metadata, &launcher.metadata)
 }

@@ -7,7 +7,9 @@ use crate::vmi::claims::Claims;
 use crate::vmi::claims::{Filling, Found};
 use crate::vmi::consumer::Consumer;
 use crate::vmi::plan::plan as whole_plan;
-use barevirt_api::names::{APP_FIRST_CONSUMER, APP_HOTPLUG_DISK, APP_LABEL, CREATED_BY_LABEL};
+use barevirt_api::names::{
+    APP_FIRST_CONSUMER, APP_HOTPLUG_DISK, APP_LABEL, CREATED_BY_LABEL, DISKS_OF_LABEL,
+};
 use barevirt_api::settings::Settings;
 use barevirt_plan::pod::attachment::Access;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -62,7 +64,7 @@ fn launcher() -> Pod {
 fn pod(volume: &str, claim: &str, uid: &str, status: Value) -> Pod {
     serde_json::from_value(json!({
         "metadata": {"name": pod_name(volume, claim), "namespace": "ns", "uid": uid,
-            "labels": {APP_LABEL: APP_HOTPLUG_DISK, CREATED_BY_LABEL: "u1"},
+            "labels": {APP_LABEL: APP_HOTPLUG_DISK, DISKS_OF_LABEL: "u1"},
             "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "l", "uid": "p0", "controller": true}]},
         "status": status,
     }))
@@ -272,7 +274,7 @@ fn only_the_instances_own_attachment_pods_are_offered() {
         foreign(&|pod| pod.metadata.owner_references = None),
         foreign(&|pod| owner(pod, &|owner| owner.uid = "p9".to_owned())),
         foreign(&|pod| owner(pod, &|owner| owner.controller = None)),
-        foreign(&|pod| drop(pod.labels_mut().insert(CREATED_BY_LABEL.to_owned(), "u2".to_owned()))),
+        foreign(&|pod| drop(pod.labels_mut().insert(DISKS_OF_LABEL.to_owned(), "u2".to_owned()))),
     ] {
         let vmi = vmi(&[("data", "c")], json!([entry("Bound", "data", "c", None)]));
         let planned =
@@ -288,6 +290,32 @@ fn only_the_instances_own_attachment_pods_are_offered() {
             Vec::<Value>::new()
         );
     }
+}
+
+#[test]
+fn a_pod_that_a_former_version_made_still_offers_its_disk() {
+    let mut former = pod("data", "c", "a1", serves());
+    former.labels_mut().remove(DISKS_OF_LABEL);
+    former.labels_mut().insert(CREATED_BY_LABEL.to_owned(), "u1".to_owned());
+    let vmi = vmi(&[("data", "c")], json!([entry("Bound", "data", "c", None)]));
+    let planned = plan(&observed(vmi, vec![("data", claim("c", "Bound"))], vec![former]), &launcher());
+    assert_eq!(planned_entries(&planned)[0]["phase"], "AttachedToNode");
+}
+
+#[test]
+fn a_launcher_with_the_label_of_anothers_disks_is_still_its_own_instances() {
+    let mut pod = launcher();
+    pod.labels_mut().insert(DISKS_OF_LABEL.to_owned(), "u2".to_owned());
+    assert_eq!(status::made_for(&pod), Some("u1"));
+    pod.labels_mut().remove(CREATED_BY_LABEL);
+    assert_eq!(status::made_for(&pod), Some("u2"));
+}
+
+#[test]
+fn pods_with_disks_are_looked_for_where_there_may_be_some() {
+    assert!(!volumes::has_any(&vmi(&[], json!([]))));
+    assert!(volumes::has_any(&vmi(&[("data", "c")], json!([]))));
+    assert!(volumes::has_any(&vmi(&[], json!([entry("UnMountedFromPod", "data", "c", Some("a1"))]))));
 }
 
 #[test]

@@ -4,7 +4,7 @@ use barevirt_api::hotplug;
 use barevirt_api::names::{
     REASON_CLAIM_IN_USE, VOLUME_ATTACHED, VOLUME_BOUND, VOLUME_DETACHING, VOLUME_PENDING, VOLUME_UNMOUNTED,
 };
-use barevirt_api::v1::{HotplugVolumeStatus, VirtualMachineInstance, VolumeClaim, VolumeStatus};
+use barevirt_api::v1::{HotplugVolumeStatus, VirtualMachineInstance, Volume, VolumeClaim, VolumeStatus};
 use barevirt_plan::pod::attachment::{self, Access};
 use barevirt_plan::pod::target::launcher_name;
 
@@ -96,6 +96,11 @@ pub(super) fn entries(
 ) -> impl Iterator<Item = (&VolumeStatus, &HotplugVolumeStatus)> {
     let volumes = vmi.status.iter().flat_map(|status| &status.volume_status);
     volumes.filter_map(|entry| Some((entry, entry.hotplug_volume.as_ref()?)))
+}
+
+/// Whether an instance has such volumes, or still has pods with the disks of former ones.
+pub(in crate::vmi) fn has_any(vmi: &VirtualMachineInstance) -> bool {
+    vmi.spec.volumes.iter().any(Volume::is_hotpluggable) || entries(vmi).next().is_some()
 }
 
 /// The stage of a volume.
