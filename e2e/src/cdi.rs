@@ -175,7 +175,7 @@ fn is_own(definition: &Value) -> bool {
 }
 
 /// Waits until Barevirt's own definition of DataVolumes is served.
-pub fn wait_for_own() -> Result<()> {
+fn wait_for_own() -> Result<()> {
     wait::until_true("Barevirt's own definition of DataVolumes", SOON, || {
         let found = object(&["crd", DATA_VOLUMES])?.unwrap_or_default();
         let conditions = found["status"]["conditions"].as_array().cloned().unwrap_or_default();

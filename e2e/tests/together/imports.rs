@@ -1,7 +1,7 @@
 //! DataVolumes without CDI: filled from a web server and a registry in the namespace of the test, and errors.
 
 use anyhow::{Result, ensure};
-use barevirt_e2e::cdi::{Absent, DATA_VOLUMES, wait_for_own};
+use barevirt_e2e::cdi::{Absent, DATA_VOLUMES};
 use barevirt_e2e::command::{kubectl, repository, succeed, try_kubectl};
 use barevirt_e2e::container::Container;
 use barevirt_e2e::wait::{BOOT, RUNNING, SOON};
@@ -356,7 +356,8 @@ fn cdi_that_is_installed_later_takes_over_until_it_is_removed() {
         let annotations = &claim["metadata"]["annotations"];
         ensure!(annotations["cdi.kubevirt.io/storage.populatedFor"] == "before", "{annotations}");
         drop(kinds);
-        wait_for_own()?;
+        // Another test may install its CDI in between, but not from here on.
+        let _absent = Absent::prepare()?;
         namespace.apply(&data_volume("after", &json!({ "blank": {} }), "16Mi"))?;
         namespace.wait(DATA_VOLUMES, "after", "to be filled", FILLED, |volume| {
             volume["status"]["phase"] == "Succeeded"
