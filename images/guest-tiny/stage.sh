@@ -6,16 +6,18 @@ source "$here/guests.sh"
 
 # stage FOLDER
 stage() {
-    local parts tree=$work/tree initrd=$work/initrd version
+    local parts tree=$work/tree initrd=$work/initrd version program
     parts=$(guest_parts)
     version=$(kernel_version "$parts")
     small_system "$parts" "$initrd"
 
-    # The disk has the same system, the SSH server with its libraries, and a program for datagrams.
+    # The disk has the same system, the SSH server with its libraries, and programs for datagrams and for forged frames.
     cp -a "$initrd" "$tree"
     mkdir -p "$tree/boot" "$tree/etc/dropbear"
     install "$parts/usr/sbin/dropbear" "$parts/usr/bin/dropbearkey" "$tree/bin/"
-    musl-gcc -static -Os -s -Wall -Werror -o "$tree/bin/udp" "$here/guest-tiny/udp.c"
+    for program in udp frames; do
+        musl-gcc -static -Os -s -Wall -Werror -o "$tree/bin/$program" "$here/guest-tiny/$program.c"
+    done
     # shellcheck disable=SC2046
     copy "$parts" "$tree" $(libraries "$parts" /usr/sbin/dropbear /usr/bin/dropbearkey)
     cp "$parts/boot/vmlinuz-$version" "$tree/boot/vmlinuz"
