@@ -68,6 +68,25 @@ pub fn begin_at(namespace: &Namespace, pod: &str, console: &mut Console, address
     connect(namespace, pod, &listener(pod, address), console)
 }
 
+/// The same from a pod on that node, which is also on a network of the test bed if one is named.
+///
+/// # Errors
+/// When the pod does not run, or the first numbers do not arrive.
+pub fn begin_on(
+    namespace: &Namespace,
+    pod: &str,
+    (node, network): (&str, Option<&str>),
+    console: &mut Console,
+    address: &str,
+) -> Result<()> {
+    let mut manifest = listener(pod, address);
+    manifest["spec"]["nodeName"] = json!(node);
+    if let Some(network) = network {
+        manifest["metadata"]["annotations"] = json!({ "k8s.v1.cni.cncf.io/networks": network });
+    }
+    connect(namespace, pod, &manifest, console)
+}
+
 /// A pod that connects to that address once it is asked to.
 fn listener(name: &str, address: &str) -> Value {
     // At the end of its input, nc would end the connection.
@@ -105,6 +124,17 @@ pub fn received(namespace: &Namespace) -> Result<Received> {
 /// When a number is missing or came twice.
 pub fn received_by(namespace: &Namespace, pod: &str) -> Result<Received> {
     read(&inside(namespace, pod, "cat /tmp/received 2>/dev/null || true")?)
+}
+
+/// Waits until the pod of that name receives more numbers.
+///
+/// # Errors
+/// When no more arrive, or one is missing or came twice.
+pub fn goes_on(namespace: &Namespace, pod: &str) -> Result<()> {
+    let before = received_by(namespace, pod)?.numbers;
+    crate::wait::until_true(&format!("more numbers to arrive in {pod}"), SOON, || {
+        Ok(received_by(namespace, pod)?.numbers > before + 20)
+    })
 }
 
 /// What a command says in the pod of that name, where it has to succeed.

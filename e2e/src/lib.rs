@@ -30,6 +30,7 @@ pub mod counting;
 pub mod curl;
 pub mod diagnosis;
 pub mod forward;
+pub mod frames;
 pub mod guest;
 pub mod handlers;
 pub mod harm;

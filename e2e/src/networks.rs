@@ -34,6 +34,14 @@ pub fn neighbour(namespace: &Namespace, network: &str) -> Result<String> {
     namespace.apply(&pod)?;
     let pod =
         namespace.wait("pod", "neighbour", "to run", SOON, |pod| pod["status"]["phase"] == "Running")?;
+    second_address(&pod)
+}
+
+/// The address of a pod on its second network.
+///
+/// # Errors
+/// When it has none there.
+pub fn second_address(pod: &Value) -> Result<String> {
     let noted = pod["metadata"]["annotations"]["k8s.v1.cni.cncf.io/network-status"].as_str();
     let noted: Value = serde_json::from_str(noted.context("nothing is noted")?)?;
     Ok(noted[1]["ips"][0].as_str().context("no address is noted")?.to_owned())
@@ -123,12 +131,31 @@ impl Left {
         Ok(Self { node, process, namespace, mount: mount.trim().to_owned(), pod: uid, links })
     }
 
+    /// What comes before a command on the node that shall run in the pod's own network namespace.
+    pub fn enter(&self) -> String {
+        format!("nsenter -t {} -n", self.process)
+    }
+
     /// The links in the pod's own network namespace, one a line.
     ///
     /// # Errors
     /// When the pod is gone.
     pub fn links_of_pod(&self) -> Result<String> {
-        self.node.sh(&format!("nsenter -t {} -n ip -o link show", self.process))
+        self.node.sh(&format!("{} ip -o link show", self.enter()))
+    }
+
+    /// The other end, on the node, of that link of the pod.
+    ///
+    /// # Errors
+    /// When there is no such link.
+    pub fn other_end(&self, link: &str) -> Result<String> {
+        let there = self.node.sh(&format!("{} ip -o link show dev {link}", self.enter()))?;
+        let number = there.split("@if").nth(1).and_then(|rest| rest.split(':').next());
+        let number = number.with_context(|| format!("{link} leads nowhere: {there}"))?;
+        let here = self.node.sh("ip -o link show type veth")?;
+        let end = here.lines().find(|line| line.split(':').next() == Some(number));
+        let name = end.and_then(|line| line.split(": ").nth(1)?.split('@').next());
+        Ok(name.with_context(|| format!("{link} leads to no link of the node: {here}"))?.to_owned())
     }
 
     /// The file in which the kernel lists these links, each with a colon behind its name.
