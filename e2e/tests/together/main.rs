@@ -28,6 +28,7 @@ mod firmware;
 mod guest;
 mod guest_to_guest;
 mod guide;
+mod hostile_guest;
 mod hotplug_volumes;
 mod https;
 mod identity;
