@@ -241,6 +241,11 @@ impl Cluster {
         }
     }
 
+    /// The settings in force, and their changes.
+    pub fn installation(&self) -> &Installation {
+        &self.options.installation
+    }
+
     /// The size of a new disk on a claim; `None` if it is not known.
     pub fn claim_bytes(&self, namespace: &str, claim: &str) -> Option<u64> {
         self.options.inventory.claim_bytes(namespace, claim)

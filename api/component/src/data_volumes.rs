@@ -1,8 +1,11 @@
 //! Whether DataVolumes belong to Barevirt or to CDI. virt-operator and virt-controller both use this rule.
 
+use crate::changes::{Changes, named};
 use crate::request::{Error, call_opt};
 use barevirt_api::cdi::{CDI_DEFINITION as CDI, DATA_VOLUME_DEFINITION as DEFINITION, is_own_definition};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::core::PartialObjectMeta;
+use kube::runtime::watcher::watcher;
 use kube::{Api, Client, ResourceExt};
 
 /// Whether Barevirt fills DataVolumes at this moment: their definition is Barevirt's own, and CDI is not
@@ -27,4 +30,11 @@ pub async fn is_ours(client: &Client, name: &'static str) -> Result<bool, Error>
         return Ok(false);
     }
     Ok(call_opt("get", about(CDI), definitions.get_metadata(CDI)).await?.is_none())
+}
+
+/// Tells of changes of a definition until the future is dropped: after one, [`is_ours`] may answer differently. That of CDI's
+/// own kind counts for all of them.
+pub async fn watch(client: &Client, name: &'static str, changes: &Changes) {
+    let definitions: Api<PartialObjectMeta<CustomResourceDefinition>> = Api::all(client.clone());
+    changes.follow(watcher(definitions, named(name)), &format!("definition {name}")).await;
 }

@@ -21,7 +21,8 @@
 //! **Its clients**
 //!
 //! - [`client`]: clients of the API server, which are counted and limited; [`data_volumes`]: whether DataVolumes are ours or
-//!   CDI's; [`notes`]: events for users; [`request`]: requests with a deadline and a named failure.
+//!   CDI's; [`changes`]: when to look at objects again; [`notes`]: events for users; [`request`]: requests with a deadline and
+//!   a named failure.
 //! - [`websocket_client`] and [`websocket`]: streams between our own servers, and between a user and a guest.
 //!
 //! **Its servers**
@@ -34,6 +35,7 @@
 //! - [`installation`]: the `KubeVirt` object as it is now; [`metrics`]: metrics and their names; [`error`]: texts of errors.
 
 pub mod certificates;
+pub mod changes;
 pub mod client;
 pub mod data_volumes;
 pub mod error;

@@ -202,11 +202,14 @@ fn controller_cluster_rules() -> Vec<Value> {
                 IMPORT_CRON_DEFINITION,
                 STORAGE_PROFILE_DEFINITION,
                 CONFIG_DEFINITION,
-                IMPORT_SOURCE_DEFINITION,
-                CLONE_SOURCE_DEFINITION,
-                UPLOAD_SOURCE_DEFINITION,
                 CDI_DEFINITION,
             ],
+            &["get", "list", "watch"],
+        ),
+        named(
+            "apiextensions.k8s.io",
+            &["customresourcedefinitions"],
+            &[IMPORT_SOURCE_DEFINITION, CLONE_SOURCE_DEFINITION, UPLOAD_SOURCE_DEFINITION],
             &["get"],
         ),
         // Since when admission checks copies of claims of other namespaces.
@@ -217,12 +220,12 @@ fn controller_cluster_rules() -> Vec<Value> {
             &[COPIES_BINDING],
             &["get"],
         ),
-        rule("storage.k8s.io", &["storageclasses"], &["get", "list"]),
+        rule("storage.k8s.io", &["storageclasses"], &["get", "list", "watch"]),
         // Defaults for claims of a storage class.
-        rule("cdi.kubevirt.io", &["storageprofiles"], &["get", "list", "create", "delete"]),
+        rule("cdi.kubevirt.io", &["storageprofiles"], &["get", "list", "watch", "create", "delete"]),
         rule("cdi.kubevirt.io", &["storageprofiles/status"], &["patch"]),
         // Settings of imports; their status is no subresource.
-        rule("cdi.kubevirt.io", &["cdiconfigs"], &["get", "create", "patch"]),
+        rule("cdi.kubevirt.io", &["cdiconfigs"], &["get", "list", "watch", "create", "patch"]),
         // Evicts instances with an outdated launcher, where the KubeVirt object says so.
         rule("", &["pods/eviction"], &["create"]),
         // Resizes running guests.

@@ -1,9 +1,12 @@
 //! The CDIConfig `config`, where its definition is ours: it is made, and its status says which settings count.
 
-use super::observe::{config, installed};
+use super::RETRY;
+use super::observe::{config, shown};
 use crate::cluster::Cluster;
 use crate::write::FIELD_MANAGER;
 use barevirt_api::cdi::{CONFIG, CONFIG_DEFINITION, CONFIG_KIND, CdiConfig, GROUP};
+use barevirt_api::settings::{Imports, Settings};
+use barevirt_component::changes::{Listener, SELDOM};
 use barevirt_component::data_volumes;
 use barevirt_component::error::chain;
 use barevirt_component::request::{Error, call};
@@ -12,19 +15,24 @@ use k8s_openapi::api::storage::v1::StorageClass;
 use kube::ResourceExt;
 use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
 use serde_json::json;
-use std::time::Duration;
 use tracing::{info, warn};
 
-/// Pause between two looks: settings rarely change, and importers read them themselves.
-const LOOK: Duration = Duration::from_secs(10);
+/// The settings that a CDIConfig shows.
+pub(super) fn given(settings: &Settings) -> (Imports, Vec<String>) {
+    (settings.imports.clone(), settings.image_pull_secrets.clone())
+}
 
 /// Works until the future is dropped.
-pub(super) async fn work(cluster: &Cluster) {
+pub(super) async fn work(cluster: &Cluster, mut changed: Listener) {
     loop {
-        if let Err(error) = keep(cluster).await {
-            warn!(error = %chain(&error), "the settings of imports are not kept");
-        }
-        tokio::time::sleep(LOOK).await;
+        let pause = match keep(cluster).await {
+            Ok(()) => SELDOM,
+            Err(error) => {
+                warn!(error = %chain(&error), "the settings of imports are not kept");
+                RETRY
+            }
+        };
+        changed.wait(pause).await;
     }
 }
 
@@ -34,7 +42,7 @@ async fn keep(cluster: &Cluster) -> Result<(), Error> {
     let about = || "storage classes".to_owned();
     let classes = call("list", about, classes.list_metadata(&ListParams::default())).await?;
     let classes: Vec<String> = classes.items.iter().map(ResourceExt::name_any).collect();
-    let installation = installed(cluster, found.as_ref()).await?;
+    let installation = shown(cluster, found.as_ref());
     let Some(step) = config_step(found.as_ref(), &installation, &classes) else { return Ok(()) };
     // As with DataVolumes: a CDI that was installed a moment ago finds its object untouched.
     if !data_volumes::is_ours(&cluster.client, CONFIG_DEFINITION).await? {

@@ -6,9 +6,11 @@
 //! ```
 //!
 //! The definition tells who serves DataVolumes: virt-operator makes it where there is none, and a definition of another
-//! owner has another label. It is looked at every few seconds, and the work stops as soon as the definition is not ours. It
-//! is looked at again before every change, so a DataVolume that was made under another definition is never touched. A CDI
-//! that is installed later finds claims that belong to their DataVolumes, and filled ones marked as CDI marks them.
+//! owner has another label. It is watched, and the work stops as soon as the definition is not ours. It is looked at again
+//! before every change, so a DataVolume that was made under another definition is never touched. A CDI that is installed
+//! later finds claims that belong to their DataVolumes, and filled ones marked as CDI marks them.
+//!
+//! Where CDI is installed, only this definition and CDI's own are watched, and nothing is asked again and again.
 
 mod again;
 mod apply;
@@ -26,23 +28,29 @@ mod uploads;
 
 use crate::cluster::Cluster;
 use again::DEADLINE;
-use barevirt_api::cdi::{DATA_SOURCE_DEFINITION, DataSource, DataVolume, IMPORT_CRON_DEFINITION};
+use barevirt_api::cdi::{
+    CDI_DEFINITION, CONFIG, CONFIG_DEFINITION, CdiConfig, DATA_SOURCE_DEFINITION, DATA_VOLUME_DEFINITION,
+    DataSource, DataVolume, IMPORT_CRON_DEFINITION, STORAGE_PROFILE_DEFINITION, StorageProfile,
+};
+use barevirt_component::changes::{Changes, Listener, SELDOM, named};
 use barevirt_component::data_volumes;
 use barevirt_component::request::Error;
 use barevirt_plan::imports::{self, LABEL, SELECTOR, asked_by};
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use k8s_openapi::api::storage::v1::StorageClass;
 use kube::ResourceExt;
 use kube::api::Api;
+use kube::core::PartialObjectMeta;
 use kube::runtime::controller::{Action, Controller};
 use kube::runtime::reflector::{ObjectRef, Store};
-use kube::runtime::watcher;
+use kube::runtime::watcher::{self, watcher};
 use std::sync::Arc;
 use std::time::Duration;
 use tracing::{info, warn};
 
-/// Pause between two looks at the owner of the definition.
-const LOOK: Duration = Duration::from_secs(5);
+/// Pause before the next try after a failure.
+const RETRY: Duration = Duration::from_secs(5);
 
 /// Fills DataVolumes while this process serves them: never without an importer's image.
 pub async fn run(cluster: Arc<Cluster>) {
@@ -50,37 +58,48 @@ pub async fn run(cluster: Arc<Cluster>) {
         info!("no importer: DataVolumes are left to CDI");
         return std::future::pending().await;
     }
+    let owners = Changes::default();
     tokio::select! {
-        () = fill(&cluster) => {}
+        () = fill(&cluster, &owners) => {}
+        () = data_volumes::watch(&cluster.client, DATA_VOLUME_DEFINITION, &owners) => {}
+        () = data_volumes::watch(&cluster.client, CDI_DEFINITION, &owners) => {}
         () = senders::sweep(&cluster) => {}
     }
 }
 
-async fn fill(cluster: &Arc<Cluster>) {
+async fn fill(cluster: &Arc<Cluster>, owners: &Changes) {
+    let mut changed = owners.listen();
     loop {
-        if is_ours(cluster).await == Some(true) {
-            info!("DataVolumes are filled");
-            tokio::select! {
-                () = work(cluster.clone()) => warn!("the watches of DataVolumes ended"),
-                () = follow_sources(cluster) => {}
-                () = follow_crons(cluster) => {}
-                () = profiles::work(cluster) => {}
-                () = config::work(cluster) => {}
-                () = claims::work(cluster.clone()) => warn!("the watches of claims that are filled for themselves ended"),
-                () = until_not_ours(cluster) => info!("another owner serves DataVolumes now"),
+        let pause = match is_ours(cluster).await {
+            Some(true) => {
+                info!("DataVolumes are filled");
+                tokio::select! {
+                    () = work(cluster.clone()) => warn!("the watches of DataVolumes ended"),
+                    () = follow(cluster, DATA_SOURCE_DEFINITION, sources::work) => {}
+                    () = follow(cluster, IMPORT_CRON_DEFINITION, crons::work) => {}
+                    () = keep_settings(cluster) => warn!("the watches of storage classes ended"),
+                    () = claims::work(cluster.clone()) => warn!("the watches of claims that are filled for themselves ended"),
+                    () = until_not_ours(cluster, &mut changed) => info!("another owner serves DataVolumes now"),
+                }
+                RETRY
             }
-        }
-        tokio::time::sleep(LOOK).await;
+            Some(false) => SELDOM,
+            None => RETRY,
+        };
+        changed.wait(pause).await;
     }
 }
 
-async fn until_not_ours(cluster: &Cluster) {
+async fn until_not_ours(cluster: &Cluster, changed: &mut Listener) {
+    let mut pause = SELDOM;
     loop {
-        tokio::time::sleep(LOOK).await;
-        // Without an answer nothing changes: nothing can be written either.
-        if is_ours(cluster).await == Some(false) {
-            return;
-        }
+        changed.wait(pause).await;
+        pause = match is_ours(cluster).await {
+            Some(true) => SELDOM,
+            Some(false) => return,
+            // Without an answer nothing changes: nothing can be written either.
+            None => RETRY,
+        };
     }
 }
 
@@ -95,25 +114,53 @@ async fn is_ours(cluster: &Cluster) -> Option<bool> {
     }
 }
 
-/// Serves DataSources while their definition is ours, too.
-async fn follow_sources(cluster: &Arc<Cluster>) {
-    loop {
-        if data_volumes::is_ours(&cluster.client, DATA_SOURCE_DEFINITION).await.unwrap_or_default() {
-            sources::work(cluster.clone()).await;
-            warn!("the watches of DataSources ended");
+/// Serves the objects of another definition while that is ours, too.
+async fn follow<W>(cluster: &Arc<Cluster>, definition: &'static str, work: impl Fn(Arc<Cluster>) -> W)
+where
+    W: Future<Output = ()>,
+{
+    let changes = Changes::default();
+    let mut changed = changes.listen();
+    let serve = async {
+        loop {
+            let pause = match data_volumes::is_ours(&cluster.client, definition).await {
+                Ok(true) => {
+                    work(cluster.clone()).await;
+                    warn!(definition, "the watches of its objects ended");
+                    RETRY
+                }
+                Ok(false) => SELDOM,
+                Err(error) => {
+                    warn!(definition, %error, "the owner of the definition is not known");
+                    RETRY
+                }
+            };
+            changed.wait(pause).await;
         }
-        tokio::time::sleep(LOOK).await;
+    };
+    tokio::select! {
+        () = serve => {}
+        () = data_volumes::watch(&cluster.client, definition, &changes) => {}
     }
 }
 
-/// Serves DataImportCrons while their definition is ours, too.
-async fn follow_crons(cluster: &Arc<Cluster>) {
-    loop {
-        if data_volumes::is_ours(&cluster.client, IMPORT_CRON_DEFINITION).await.unwrap_or_default() {
-            crons::work(cluster.clone()).await;
-            warn!("the watches of DataImportCrons ended");
-        }
-        tokio::time::sleep(LOOK).await;
+/// Keeps the profiles of storage classes, and the settings in CDI's form, which name the classes.
+async fn keep_settings(cluster: &Cluster) {
+    let changes = Changes::default();
+    let client = &cluster.client;
+    let classes: Api<PartialObjectMeta<StorageClass>> = Api::all(client.clone());
+    let profiles: Api<PartialObjectMeta<StorageProfile>> = Api::all(client.clone());
+    let configs: Api<PartialObjectMeta<CdiConfig>> = Api::all(client.clone());
+    let all = watcher::Config::default;
+    tokio::select! {
+        () = profiles::work(cluster, changes.listen()) => {}
+        () = config::work(cluster, changes.listen()) => {}
+        () = changes.follow(watcher(classes, all()), "storage classes") => {}
+        () = changes.follow(watcher(profiles, all()), "storage profiles") => {}
+        () = changes.follow(watcher(configs, named(CONFIG)), "the settings of imports") => {}
+        () = data_volumes::watch(client, STORAGE_PROFILE_DEFINITION, &changes) => {}
+        () = data_volumes::watch(client, CONFIG_DEFINITION, &changes) => {}
+        () = cluster.installation().follow(config::given, |_| changes.tell()) => {}
     }
 }
 

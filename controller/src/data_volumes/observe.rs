@@ -203,28 +203,29 @@ pub(super) async fn config(cluster: &Cluster) -> Result<Option<CdiConfig>, Error
 /// The present settings for importers.
 pub(super) async fn installation(cluster: &Cluster) -> Result<Installation, Error> {
     let config = config(cluster).await?;
-    installed(cluster, config.as_ref()).await
-}
-
-/// The present settings for importers, with those in CDI's form.
-pub(super) async fn installed(cluster: &Cluster, given: Option<&CdiConfig>) -> Result<Installation, Error> {
-    let config = cluster.config();
     let maps: Api<ConfigMap> = Api::namespaced(cluster.client.clone(), cluster.namespace());
     let about = || format!("config map {}/{INSECURE_REGISTRIES}", cluster.namespace());
     let registries = call_opt("get", about, maps.get(INSECURE_REGISTRIES)).await?;
     let registries = registries.and_then(|map| map.data).unwrap_or_default();
+    let mut installation = shown(cluster, config.as_ref());
+    installation.insecure_registries.extend(registries.into_values().map(|value| value.trim().to_owned()));
+    Ok(installation)
+}
+
+/// The present settings that a CDIConfig shows; registries without TLS are not among them.
+pub(super) fn shown(cluster: &Cluster, given: Option<&CdiConfig>) -> Installation {
+    let config = cluster.config();
     let installation = Installation {
         image: cluster.importer_image().unwrap_or_default().to_owned(),
         pull_policy: config.pull_policy().map(str::to_owned),
         pull_secrets: config.settings.image_pull_secrets.clone(),
         image_volumes: config.settings.pods.image_volumes,
-        insecure_registries: registries.into_values().map(|value| value.trim().to_owned()).collect(),
         network: network(&config.settings.imports),
         nodes: config.settings.workload_nodes.clone(),
         ..Installation::default()
     };
     // The rest has defaults, which are those of an empty CDIConfig.
-    Ok(configured(installation, &given.map(|given| given.spec.clone()).unwrap_or_default()))
+    configured(installation, &given.map(|given| given.spec.clone()).unwrap_or_default())
 }
 
 fn network(imports: &Imports) -> Network {

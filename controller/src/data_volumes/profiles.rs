@@ -1,10 +1,12 @@
 //! StorageProfiles, where their definition is ours: one for each storage class with its status, and the values that a claim
 //! takes from it.
 
+use super::RETRY;
 use crate::cluster::Cluster;
 use crate::write::FIELD_MANAGER;
 use barevirt_api::cdi::{DataVolume, STORAGE_PROFILE_DEFINITION, StorageProfile, StorageSpec};
 use barevirt_api::validate::is_dns_subdomain;
+use barevirt_component::changes::{Listener, SELDOM};
 use barevirt_component::data_volumes;
 use barevirt_component::error::chain;
 use barevirt_component::request::{Error, call, call_opt};
@@ -15,42 +17,47 @@ use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
 use serde_json::json;
-use std::time::Duration;
 use tracing::warn;
 
-/// Pause between two looks: classes rarely change.
-const LOOK: Duration = Duration::from_secs(10);
 /// Annotation of the default class of machines: CDI's.
 const DEFAULT_FOR_MACHINES: &str = "storageclass.kubevirt.io/is-default-virt-class";
 /// Annotation of the default class: Kubernetes'.
 const DEFAULT: &str = "storageclass.kubernetes.io/is-default-class";
 
 /// Works until the future is dropped.
-pub(super) async fn work(cluster: &Cluster) {
+pub(super) async fn work(cluster: &Cluster, mut changed: Listener) {
     loop {
-        if let Err(error) = keep(cluster).await {
-            warn!(error = %chain(&error), "storage profiles are not kept");
-        }
-        tokio::time::sleep(LOOK).await;
+        let pause = match keep(cluster).await {
+            Ok(true) => SELDOM,
+            Ok(false) => RETRY,
+            Err(error) => {
+                warn!(error = %chain(&error), "storage profiles are not kept");
+                RETRY
+            }
+        };
+        changed.wait(pause).await;
     }
 }
 
-async fn keep(cluster: &Cluster) -> Result<(), Error> {
+/// Looks once; returns whether all steps were carried out.
+async fn keep(cluster: &Cluster) -> Result<bool, Error> {
     if !data_volumes::is_ours(&cluster.client, STORAGE_PROFILE_DEFINITION).await? {
-        return Ok(());
+        return Ok(true);
     }
     let classes: Api<StorageClass> = Api::all(cluster.client.clone());
     let profiles: Api<StorageProfile> = Api::all(cluster.client.clone());
     let all = ListParams::default();
     let found = call("list", || "storage profiles".to_owned(), profiles.list(&all)).await?.items;
     let classes = call("list", || "storage classes".to_owned(), classes.list(&all)).await?.items;
+    let mut kept = true;
     for step in profile_steps(&found, &classes, &Time(Timestamp::now())) {
         // One that cannot be written keeps none of the others from being so.
         if let Err(error) = carry_out(&profiles, step).await {
             warn!(error = %chain(&error), "a storage profile is not kept");
+            kept = false;
         }
     }
-    Ok(())
+    Ok(kept)
 }
 
 async fn carry_out(profiles: &Api<StorageProfile>, step: ProfileStep) -> Result<(), Error> {
