@@ -5,7 +5,7 @@
 //! grants: the API server lets no client write a role with more rights than its own, unless it holds `escalate` or `bind`,
 //! which the operator does not.
 
-use crate::certificates::Leaf;
+use crate::certificates::FORMER_SECRETS;
 use crate::monitoring;
 use crate::network_policies::policy;
 use crate::objects::{PRIORITY_CLASS, definition, metadata, namespaced};
@@ -192,6 +192,7 @@ fn own_definition() -> String {
 
 fn local_rules(strategy: &[Value]) -> Vec<Value> {
     let leases = ["leases"];
+    let watched: Vec<&str> = SECRETS.into_iter().filter(|name| !FORMER_SECRETS.contains(name)).collect();
     let mut rules = vec![
         named("coordination.k8s.io", &leases, &[NAME], &["get", "update"]),
         // RBAC cannot restrict `create` by name.
@@ -200,9 +201,9 @@ fn local_rules(strategy: &[Value]) -> Vec<Value> {
         // To find out why a component is not ready.
         rule("", &["pods"], &["list"]),
         named("", &["secrets"], &SECRETS, &["get", "create", "patch", "delete"]),
-        named("", &["secrets"], &[Leaf::Operator.secret()], &["list", "watch"]),
+        named("", &["secrets"], &watched, &["list", "watch"]),
         named(RBAC, &["roles", "rolebindings"], &[monitoring::ROLE], &["create", "patch"]),
-        named("", &["configmaps"], &[CA_CONFIG_MAP], &["get", "create", "patch", "delete"]),
+        named("", &["configmaps"], &[CA_CONFIG_MAP], &["get", "list", "watch", "create", "patch", "delete"]),
     ];
     rules.extend(installs(strategy, Some(INSTALL_NAMESPACE), &["list", "watch", "delete"]));
     rules.extend(granted(strategy, "Role"));

@@ -5,20 +5,23 @@ use super::signer;
 use barevirt_api::rotation::Rotation;
 use barevirt_api::v1::KubeVirtSpec;
 use barevirt_component::certificates::Seal;
+use barevirt_component::changes::{Changes, Listener, SELDOM};
 use barevirt_component::request::Error;
 use kube::Client;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
-/// Pause between two looks, in case another client has removed something. KubeVirt's tools expect a new certificate within
-/// ten seconds after they have deleted one.
-const LOOK: Duration = Duration::from_secs(5);
-
 /// Keeps the certificates. Its memory can be lost.
+///
+/// It looks when something is due, and when a watch reports that another client has changed or removed something: KubeVirt's
+/// tools expect a new certificate within ten seconds after they have deleted one.
 pub struct Keeper {
     client: Client,
     publisher: Publisher,
     rotation: watch::Sender<Rotation>,
+    /// Changes of secrets and bundle.
+    changes: Changes,
+    changed: Listener,
     looked: Option<(Instant, Round)>,
     /// The bundle that all callers of our servers have; empty while that is not known.
     published: String,
@@ -29,10 +32,13 @@ pub struct Keeper {
 impl Keeper {
     /// A keeper for the components in this namespace.
     pub fn new(client: Client, namespace: &str) -> Self {
+        let changes = Changes::default();
         Keeper {
             publisher: Publisher::new(client.clone(), namespace),
             client,
             rotation: watch::Sender::new(Rotation::default()),
+            changed: changes.listen(),
+            changes,
             looked: None,
             published: String::new(),
             cleared: false,
@@ -42,6 +48,17 @@ impl Keeper {
     /// Answers handlers' requests until the future is dropped.
     pub fn signer(&self) -> impl Future<Output = ()> + use<> {
         signer::run(self.client.clone(), self.publisher.clone(), self.rotation.subscribe())
+    }
+
+    /// Watches secrets and bundle until the future is dropped.
+    pub fn watch(&self) -> impl Future<Output = ()> + use<> {
+        let (publisher, changes) = (self.publisher.clone(), self.changes.clone());
+        async move { publisher.watch(&changes).await }
+    }
+
+    /// Hears of changes of secrets and bundle: a look is due after one.
+    pub fn listen(&self) -> Listener {
+        self.changes.listen()
     }
 
     /// Takes over the lifetimes of certificates; invalid ones leave the last valid ones in force.
@@ -56,6 +73,9 @@ impl Keeper {
 
     /// The bundle of trusted authorities, PEM, after a look if one is due.
     pub async fn bundle(&mut self) -> Result<String, RoundError> {
+        if self.changed.has_heard() {
+            self.looked = None;
+        }
         if let Some((looked, round)) = &self.looked
             && looked.elapsed() < pause(round)
         {
@@ -113,7 +133,7 @@ impl Keeper {
 
 /// The time until the next work, plus a little: due times are whole seconds.
 fn pause(round: &Round) -> Duration {
-    round.pause.map_or(LOOK, |pause| LOOK.min(pause + Duration::from_millis(100)))
+    round.pause.map_or(SELDOM, |pause| SELDOM.min(pause + Duration::from_millis(100)))
 }
 
 #[cfg(test)]
@@ -121,10 +141,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_look_is_due_when_something_is_and_else_now_and_then() {
+    fn a_look_is_due_when_something_is_and_else_seldom() {
         let round = |pause| Round { bundle: String::new(), seal: None, pause };
-        assert_eq!(pause(&round(None)), LOOK);
-        assert_eq!(pause(&round(Some(Duration::from_secs(3600)))), LOOK);
+        assert_eq!(pause(&round(None)), SELDOM);
+        assert_eq!(pause(&round(Some(Duration::from_secs(3600)))), SELDOM);
         assert_eq!(pause(&round(Some(Duration::from_secs(2)))), Duration::from_millis(2100));
     }
 }

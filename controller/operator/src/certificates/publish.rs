@@ -5,13 +5,17 @@ use super::plan::{Change, Observed, plan};
 use crate::operator::{MANAGED_BY_LABEL, NAME, owned};
 use barevirt_api::rotation::Rotation;
 use barevirt_component::certificates::{Pair, ParsedCertificate, Seal};
+use barevirt_component::changes::{Changes, named};
 use barevirt_component::error::chain;
 use barevirt_component::request::Error;
 use barevirt_component::request::{call, call_opt};
+use futures::future::join_all;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, Patch, PatchParams};
+use kube::core::PartialObjectMeta;
+use kube::runtime::watcher::watcher;
 use kube::{Client, Resource};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -129,6 +133,18 @@ impl Publisher {
             }
         }
         Err(RoundError::Unsettled)
+    }
+
+    /// Tells of changes of all that a round looks at, until the future is dropped.
+    pub async fn watch(&self, changes: &Changes) {
+        let secrets: Api<PartialObjectMeta<Secret>> = Api::namespaced(self.client.clone(), &self.namespace);
+        let maps: Api<PartialObjectMeta<ConfigMap>> = Api::namespaced(self.client.clone(), &self.namespace);
+        let names = Leaf::ALL.map(Leaf::secret).into_iter().chain([AUTHORITY]);
+        let secrets = names.map(|name| {
+            let events = watcher(secrets.clone(), named(name));
+            async move { changes.follow(events, &format!("secret {name}")).await }
+        });
+        tokio::join!(join_all(secrets), changes.follow(watcher(maps, named(AUTHORITY)), "the bundle"));
     }
 
     /// The authority that signs now, if there is one.

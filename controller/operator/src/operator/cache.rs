@@ -5,6 +5,7 @@ use super::observed::{Mark, ObservedObject};
 use super::rollout::Rollout;
 use super::{APPLIED_ANNOTATION, GENERATION_ANNOTATION, MANAGED_BY_LABEL, NAME};
 use barevirt_api::v1::KubeVirt;
+use barevirt_component::changes::Changes;
 use barevirt_component::error::chain;
 use futures::{Stream, StreamExt};
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
@@ -99,6 +100,7 @@ struct Inner {
 pub struct Cache {
     inner: Mutex<Inner>,
     changed: Notify,
+    looks: Changes,
 }
 
 impl Cache {
@@ -109,6 +111,12 @@ impl Cache {
     /// Returns after a change that was not yet waited for.
     pub async fn changed(&self) {
         self.changed.notified().await;
+    }
+
+    /// Changes of what is looked at outside the installation, also told by whoever watches it; and of which `KubeVirt` objects
+    /// there are.
+    pub fn looks(&self) -> &Changes {
+        &self.looks
     }
 
     /// The objects.
@@ -271,11 +279,14 @@ impl Cache {
                 Ok(Event::InitDone) => {
                     self.lock().kubevirts = Some(std::mem::take(&mut listed));
                     self.changed.notify_one();
+                    self.looks.tell();
                 }
                 Ok(Event::Apply(object)) => {
                     let key = key(object.meta());
-                    if let (Some(object), Some(known)) = (read(object), &mut self.lock().kubevirts) {
-                        known.insert(key, object);
+                    if let (Some(object), Some(known)) = (read(object), &mut self.lock().kubevirts)
+                        && known.insert(key, object).is_none()
+                    {
+                        self.looks.tell();
                     }
                     self.changed.notify_one();
                 }
@@ -284,6 +295,7 @@ impl Cache {
                         known.remove(&key(object.meta()));
                     }
                     self.changed.notify_one();
+                    self.looks.tell();
                 }
                 Err(error) => warn!(error = %chain(&error), "the watch of KubeVirt objects is interrupted"),
             }

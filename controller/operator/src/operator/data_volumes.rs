@@ -21,7 +21,9 @@ use barevirt_api::cdi::{
     IMPORT_CRON_DEFINITION, IMPORT_SOURCE, IMPORT_SOURCE_DEFINITION, STORAGE_PROFILE,
     STORAGE_PROFILE_DEFINITION, UPLOAD_SOURCE, UPLOAD_SOURCE_DEFINITION,
 };
+use barevirt_component::data_volumes::watch;
 use barevirt_component::request::{Error, call, call_opt};
+use futures::future::join_all;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, DynamicObject, ListParams, Patch, PatchParams};
 use kube::core::PartialObjectMeta;
@@ -58,7 +60,12 @@ const KINDS: [Kind; 8] = [
 
 /// Keeps the definitions correct while there is an installation.
 pub(super) async fn follow(client: Client, cache: Arc<Cache>) {
-    looks::follow(cache, "a definition of CDI's", || keep(&client)).await;
+    let names = KINDS.iter().map(|kind| kind.name).chain([CDI]);
+    let watches = names.map(|name| watch(&client, name, cache.looks()));
+    tokio::select! {
+        () = looks::follow(&cache, "a definition of CDI's", || keep(&client)) => {}
+        _ = join_all(watches) => {}
+    }
 }
 
 /// What to do about a definition.

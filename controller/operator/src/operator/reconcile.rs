@@ -20,6 +20,7 @@ use crate::certificates::{Keeper, RoundError};
 use barevirt_api::names::APP_LABEL;
 use barevirt_api::v1::KubeVirt;
 use barevirt_api::validate::kinds::kubevirt::standing;
+use barevirt_component::changes::Listener;
 use barevirt_component::notes::Notes;
 use barevirt_component::request::call;
 use barevirt_component::request::{Category, Error};
@@ -150,6 +151,16 @@ impl Reconciler {
     /// Answers handlers' certificate requests until the future is dropped.
     pub fn signer(&self) -> impl Future<Output = ()> + use<> {
         self.certificates.signer()
+    }
+
+    /// Watches the certificates' secrets until the future is dropped.
+    pub fn watch_certificates(&self) -> impl Future<Output = ()> + use<> {
+        self.certificates.watch()
+    }
+
+    /// Hears of changes of the certificates: a pass is due after one.
+    pub fn listen_to_certificates(&self) -> Listener {
+        self.certificates.listen()
     }
 
     /// Number of consecutive failures.

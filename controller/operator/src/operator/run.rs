@@ -25,7 +25,8 @@ pub async fn run(client: Client, own: Own, cache: Arc<Cache>, webhook: Arc<Webho
     let volumes = data_volumes::follow(client.clone(), cache.clone());
     let uploads = upload_service::follow(client.clone(), cache.clone());
     let mut reconciler = Reconciler::new(client.clone(), own, cache.clone(), webhook, instance);
-    let signer = reconciler.signer();
+    let (signer, certificates) = (reconciler.signer(), reconciler.watch_certificates());
+    let mut certificate = reconciler.listen_to_certificates();
     let work = async {
         let mut is_defined = false;
         loop {
@@ -53,9 +54,14 @@ pub async fn run(client: Client, own: Own, cache: Arc<Cache>, webhook: Arc<Webho
                     GATHER
                 }
             };
-            tokio::select! {
-                () = cache.changed() => tokio::time::sleep(GATHER).await,
-                () = tokio::time::sleep(pause) => {}
+            let changed = async {
+                tokio::select! {
+                    () = cache.changed() => {}
+                    () = certificate.wait(pause) => {}
+                }
+            };
+            if tokio::time::timeout(pause, changed).await.is_ok() {
+                tokio::time::sleep(GATHER).await;
             }
         }
     };
@@ -64,6 +70,7 @@ pub async fn run(client: Client, own: Own, cache: Arc<Cache>, webhook: Arc<Webho
         () = volumes => {}
         () = uploads => {}
         () = signer => warn!("the watch of certificate requests ended"),
+        () = certificates => warn!("the watches of certificates ended"),
         () = work => {}
     }
 }

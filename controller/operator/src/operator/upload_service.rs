@@ -16,12 +16,15 @@ use crate::objects::metadata;
 use crate::workloads::UPLOADS_PORT;
 use barevirt_api::cdi::{UPLOAD_GROUP, UPLOAD_VERSION};
 use barevirt_api::names::{CA_BUNDLE_KEY, CA_CONFIG_MAP, INSTALL_NAMESPACE};
+use barevirt_component::changes::named;
 use barevirt_component::data_volumes;
 use barevirt_component::request::{Error, call, call_opt};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use kube::api::{Api, DeleteParams, Patch, PatchParams};
+use kube::core::PartialObjectMeta;
+use kube::runtime::watcher::watcher;
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -31,9 +34,18 @@ use tracing::info;
 pub(crate) const UPLOAD_SERVICE: &str = "v1beta1.upload.cdi.kubevirt.io";
 /// Our service.
 const SERVICE: &str = "virt-api";
-/// Keeps it correct while there is an installation.
+
+/// Keeps it correct while there is an installation. The definitions, which decide whether DataVolumes are ours, are watched
+/// by [`super::data_volumes`].
 pub(super) async fn follow(client: Client, cache: Arc<Cache>) {
-    looks::follow(cache, "the APIService of uploads", || keep(&client)).await;
+    let services: Api<PartialObjectMeta<APIService>> = Api::all(client.clone());
+    let maps: Api<PartialObjectMeta<ConfigMap>> = Api::namespaced(client.clone(), INSTALL_NAMESPACE);
+    let changes = cache.looks();
+    tokio::select! {
+        () = looks::follow(&cache, "the APIService of uploads", || keep(&client)) => {}
+        () = changes.follow(watcher(services, named(UPLOAD_SERVICE)), "the APIService of uploads") => {}
+        () = changes.follow(watcher(maps, named(CA_CONFIG_MAP)), "the authorities") => {}
+    }
 }
 
 /// What to do about the object.
