@@ -2,7 +2,7 @@
 //! cluster.
 //!
 //! ```text
-//!   browser --(token once, then cookie; Host and Origin)--> gate -> route -> one module for each kind of request
+//!   browser --(token of the address; Host and Origin)-----> gate -> route -> one module for each kind of request
 //!      |                                                                       |
 //!      |  live:    machines, instances and nodes, a line of JSON each <--------+--- watch ---- API server
 //!      |  streams: console and display over websockets <-----------------------+--- stream ---
@@ -62,7 +62,7 @@ impl Ui {
         }
         let cluster = Cluster::of(session, asked).await?;
         let listener = visitor::listen(Ipv4Addr::LOCALHOST.into(), self.port).await?;
-        let gate = Gate::new(listener.local_addr()?.port(), secret()?, secret()?);
+        let gate = Gate::new(listener.local_addr()?.port(), secret()?);
         println!("{}", gate.address());
         eprintln!("Open it in a browser. The page acts with your rights on the cluster; ctrl-c ends it.");
         until_interrupted(serve::run(listener, Arc::new(Server::new(gate, cluster)))).await

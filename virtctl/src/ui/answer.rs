@@ -88,28 +88,13 @@ pub(super) fn failure(failure: &Failure) -> Answer {
     answer
 }
 
-/// Leads to the page itself, with the cookie. It uses a page and not a redirect: when a user follows a link
-/// on another site, a redirect still counts as a request from that site, and the browser sends no strict
-/// cookie with it.
-pub(super) fn enter(cookie: &str) -> Answer {
-    const NEXT: &str = "<!doctype html><title>Barevirt</title><meta http-equiv=\"refresh\" content=\"0; url=/\">\
-        <a href=\"/\">To the page</a>";
-    let mut answer = bytes(StatusCode::OK, "text/html; charset=utf-8", NEXT);
-    if let Ok(cookie) = HeaderValue::from_str(cookie) {
-        answer.headers_mut().insert(header::SET_COOKIE, cookie);
-    }
-    answer
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn no_other_page_reads_an_answer() {
-        for answer in
-            [text(StatusCode::OK, "a"), json(&json!({})), enter("a=b"), failure(&Failure::bad("no"))]
-        {
+        for answer in [text(StatusCode::OK, "a"), json(&json!({})), failure(&Failure::bad("no"))] {
             let headers = answer.headers();
             assert!(headers.keys().all(|name| !name.as_str().starts_with("access-control")), "{headers:?}");
             assert!(

@@ -135,7 +135,7 @@ pub(super) fn failed(error: kube::Error) -> Failure {
         kube::Error::Api(status) => StatusCode::from_u16(status.code).ok(),
         _ => None,
     };
-    // This server uses 401 for a missing cookie.
+    // This server uses 401 for a missing token.
     let status =
         status.filter(|status| *status != StatusCode::UNAUTHORIZED).unwrap_or(StatusCode::BAD_GATEWAY);
     Failure { status, message: format!("{:#}", session::plain(error)) }

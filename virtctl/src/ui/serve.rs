@@ -50,19 +50,14 @@ impl Server {
 
     async fn answer(&self, request: Request<Incoming>) -> Answer {
         let (method, uri) = (request.method().clone(), request.uri().clone());
-        if let Err(refusal) = self.gate.is_host(request.headers()) {
-            return refused(refusal);
-        }
-        if uri.path() == "/"
-            && let Some(cookie) = self.gate.exchange(uri.query())
-        {
-            return answer::enter(&cookie);
+        if let (&Method::GET, Some(asset)) = (&method, assets::find(uri.path())) {
+            return match self.gate.show(uri.path(), request.headers()) {
+                Ok(()) => answer::asset(asset),
+                Err(refusal) => refused(refusal),
+            };
         }
         if let Err(refusal) = self.gate.admit(&method, streams::is_upgrade(&request), request.headers()) {
             return refused(refusal);
-        }
-        if let (&Method::GET, Some(asset)) = (&method, assets::find(uri.path())) {
-            return answer::asset(asset);
         }
         let Some(route) = route::route(&method, uri.path()) else {
             return answer::failure(&Failure {
@@ -167,7 +162,7 @@ mod tests {
         // No API server listens on this port.
         let config = Config::new("http://127.0.0.1:9".parse().unwrap());
         let cluster = Cluster::new(Client::try_from(config).unwrap(), "home", None);
-        let gate = Gate::new(8080, "token".to_owned(), "secret".to_owned());
+        let gate = Gate::new(8080, "secret".to_owned());
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let server = tokio::spawn(run(listener, Arc::new(Server::new(gate, cluster))));
@@ -179,17 +174,17 @@ mod tests {
         String::from_utf8_lossy(&answer).into_owned()
     }
 
-    const OURS: &str = "host: 127.0.0.1:8080\r\ncookie: virtctl-ui-8080=secret\r\nconnection: close\r\n\r\n";
+    const OURS: &str = "host: 127.0.0.1:8080\r\nauthorization: Bearer secret\r\nconnection: close\r\n\r\n";
 
     #[tokio::test]
     async fn a_stranger_learns_nothing() {
         let nobody = "host: 127.0.0.1:8080\r\nconnection: close\r\n\r\n";
-        for path in ["/", "/index.html", "/app.js", "/api/about", "/api/live", "/no", "/?token=guess"] {
+        for path in ["/api/about", "/api/live", "/api/machines/a/b", "/no", "/api/about?token=secret"] {
             let answer = answer_to(&format!("GET {path} HTTP/1.1\r\n{nobody}")).await;
             assert!(answer.starts_with("HTTP/1.1 401"), "{path}: {answer}");
         }
         let elsewhere = OURS.replace("127.0.0.1", "evil.example");
-        for path in ["/?token=token", "/api/about"] {
+        for path in ["/", "/app.js", "/api/about"] {
             let answer = answer_to(&format!("GET {path} HTTP/1.1\r\n{elsewhere}")).await;
             assert!(answer.starts_with("HTTP/1.1 421"), "{path}: {answer}");
         }
@@ -200,12 +195,17 @@ mod tests {
 
     #[tokio::test]
     async fn the_user_gets_in() {
-        let answer =
-            answer_to(&format!("GET /?token=token HTTP/1.1\r\n{}", OURS.replace("=secret", "=old"))).await;
-        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
-        assert!(answer.contains("virtctl-ui-8080=secret; Path=/; HttpOnly; SameSite=Strict"), "{answer}");
         let answer = answer_to(&format!("GET /api/about HTTP/1.1\r\n{OURS}")).await;
         assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("\"namespace\":\"home\""), "{answer}");
+    }
+
+    #[tokio::test]
+    async fn no_answer_has_the_token_or_a_cookie() {
+        for path in ["/", "/index.html", "/app.js", "/api/about", "/no"] {
+            let answer = answer_to(&format!("GET {path} HTTP/1.1\r\n{OURS}")).await;
+            let head = answer.split("\r\n\r\n").next().unwrap_or_default().to_lowercase();
+            assert!(!head.contains("set-cookie") && !answer.contains("secret"), "{path}: {head}");
+        }
     }
 
     #[tokio::test]

@@ -21,6 +21,7 @@ use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig
 
 use super::answer::{Answer, Failure};
 use super::ask::Cluster;
+use super::gate::PROTOCOL;
 use super::route::{Stream, Target};
 use crate::reconnect::{self, End, Follow, Gone, Place};
 use crate::session::{self, INSTANCES, Session};
@@ -104,6 +105,8 @@ pub(super) fn open(
     headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
     headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
     headers.insert(header::SEC_WEBSOCKET_ACCEPT, accept);
+    // One that the page offers. The other has the token.
+    headers.insert(header::SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(PROTOCOL));
     Ok(answer)
 }
 

@@ -137,7 +137,7 @@ async fn page() -> SocketAddr {
     let cluster = Cluster::new(Client::try_from(config).unwrap(), "shop", None);
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let gate = Gate::new(address.port(), "token".to_owned(), "secret".to_owned());
+    let gate = Gate::new(address.port(), "secret".to_owned());
     tokio::spawn(serve::run(listener, Arc::new(Server::new(gate, cluster))));
     address
 }
@@ -149,8 +149,8 @@ async fn websocket(
     origin: &str,
 ) -> Result<WebSocketStream<TcpStream>, tungstenite::Error> {
     let mut request = format!("ws://{page}{path}").into_client_request().unwrap();
-    let cookie = format!("virtctl-ui-{}=secret", page.port());
-    request.headers_mut().insert(header::COOKIE, cookie.parse().unwrap());
+    let offered = HeaderValue::from_static("virtctl-ui, token-secret");
+    request.headers_mut().insert(header::SEC_WEBSOCKET_PROTOCOL, offered);
     request.headers_mut().insert(header::ORIGIN, HeaderValue::from_str(origin).unwrap());
     let connection = TcpStream::connect(page).await.unwrap();
     timeout(SOON, tokio_tungstenite::client_async(request, connection))
@@ -172,8 +172,7 @@ async fn next(socket: &mut WebSocketStream<TcpStream>) -> Message {
 async fn changes_are_streamed_and_begin_again_when_some_were_missed() {
     let page = page().await;
     let mut browser = TcpStream::connect(page).await.unwrap();
-    let cookie = format!("virtctl-ui-{}=secret", page.port());
-    let request = format!("GET /api/live HTTP/1.1\r\nhost: {page}\r\ncookie: {cookie}\r\n\r\n");
+    let request = format!("GET /api/live HTTP/1.1\r\nhost: {page}\r\nauthorization: Bearer secret\r\n\r\n");
     browser.write_all(request.as_bytes()).await.unwrap();
     let mut lines = BufReader::new(browser).lines();
     let mut told = Vec::new();

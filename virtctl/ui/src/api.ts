@@ -10,12 +10,37 @@ export class Failed extends Error {
     }
 }
 
+/** The token of this run of `virtctl ui`. */
+let token = "";
+/** Its name in the storage of this tab, which no other host or port can read. */
+const KEPT = "token";
+
+/** Takes the token out of the address, or what a former load of this tab took. Whether the address had one. */
+export function enter(): boolean {
+    const given = /^#token=([0-9a-f]+)$/.exec(location.hash)?.[1];
+    try {
+        if (given) sessionStorage.setItem(KEPT, given);
+        token = given ?? sessionStorage.getItem(KEPT) ?? token;
+    } catch {
+        // Without storage the token lasts until the page is loaded again.
+        token = given ?? token;
+    }
+    // Neither the address nor the history keeps it.
+    if (given) history.replaceState(null, "", "/");
+    return given !== undefined;
+}
+
+function headers(): HeadersInit {
+    return { authorization: `Bearer ${token}` };
+}
+
 /** The answer to a request; fails with the server's message. */
 export async function ask<T>(method: string, path: string, body?: string | object): Promise<T> {
     let answer: Response;
     try {
         answer = await fetch(`/api/${path}`, {
             method,
+            headers: headers(),
             body: typeof body === "object" ? JSON.stringify(body) : body,
             signal: AbortSignal.timeout(60_000),
         });
@@ -40,7 +65,9 @@ export function machinePath(namespace: string, name: string, rest = ""): string 
 
 /** A stream of a guest. */
 export function websocket(namespace: string, name: string, what: "console" | "vnc"): WebSocket {
-    const socket = new WebSocket(`ws://${location.host}/api/${machinePath(namespace, name, `/${what}`)}`);
+    const path = machinePath(namespace, name, `/${what}`);
+    // A websocket has no headers of the page, but protocols; the server takes the first.
+    const socket = new WebSocket(`ws://${location.host}/api/${path}`, ["virtctl-ui", `token-${token}`]);
     socket.binaryType = "arraybuffer";
     return socket;
 }
@@ -62,7 +89,7 @@ export async function* lines(path: string, silence: number): AsyncGenerator<unkn
     const abort = new AbortController();
     let timer = setTimeout(() => abort.abort(), silence);
     try {
-        const answer = await fetch(`/api/${path}`, { signal: abort.signal });
+        const answer = await fetch(`/api/${path}`, { headers: headers(), signal: abort.signal });
         if (!answer.ok || !answer.body) throw new Failed((await answer.text()).trim(), answer.status);
         const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
         let rest = "";

@@ -1,6 +1,6 @@
 // The page of `virtctl ui`: the current view, and the keys.
 import "./app.css";
-import { ask, Failed } from "./api";
+import { ask, enter, Failed } from "./api";
 import { fill, h } from "./dom";
 import { machines, nodes } from "./lists";
 import { machine } from "./machine";
@@ -54,6 +54,8 @@ function find(hash: string): View {
 }
 
 function show(): void {
+    // The address of this run may be opened in a tab that has the page already.
+    if (enter()) return location.reload();
     view?.close?.();
     view = find(location.hash);
     document.title = `${view.title} – Barevirt`;
@@ -108,6 +110,7 @@ function changed(): void {
 }
 
 async function start(): Promise<void> {
+    enter();
     const header = h(
         "header",
         {},

@@ -6,6 +6,7 @@
 // than those of the repository, for example those of a release.
 import { execFileSync, spawn } from "node:child_process";
 import { readFileSync, writeFileSync } from "node:fs";
+import { createServer } from "node:http";
 import { createRequire } from "node:module";
 import { dirname, join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -46,7 +47,7 @@ async function serve() {
 
 const steps = {
     async "a stranger learns nothing"({ url }) {
-        for (const path of ["/", "/app.js", "/api/about", "/api/live"]) {
+        for (const path of ["/api/about", "/api/live", `/api/machines/${namespace}/testvm`]) {
             const { status } = await fetch(new URL(path, url));
             if (status !== 401) throw new Error(`${path} is answered with ${status}`);
         }
@@ -56,6 +57,41 @@ const steps = {
         await page.goto(url);
         await page.getByRole("link", { name: "testvm" }).waitFor({ timeout: SOON });
         await row(page).getByText("Stopped").waitFor({ timeout: SOON });
+        if (page.url().includes("token")) throw new Error("the token stays in the address");
+        await page.reload();
+        await row(page).waitFor({ timeout: SOON });
+    },
+
+    async "no other port of this machine gets the token"({ page, url }) {
+        const heard = [];
+        const other = createServer((request, answer) => {
+            heard.push(JSON.stringify([request.url, request.headers]));
+            answer.end("another page");
+        });
+        await new Promise((done) => other.listen(0, "127.0.0.1", done));
+        const tab = await page.context().newPage();
+        try {
+            await tab.goto(`http://127.0.0.1:${other.address().port}/`);
+            const token = new URL(url).hash.slice("#token=".length);
+            if (token.length < 32) throw new Error(`there is no token in ${url}`);
+            if (!heard.length) throw new Error("the other port was not asked");
+            const told = heard.find((request) => request.includes(token) || /"cookie"/i.test(request));
+            if (told) throw new Error(`it hears ${told}`);
+        } finally {
+            await tab.close();
+            other.closeAllConnections();
+            other.close();
+        }
+    },
+
+    async "the address also enters from a tab that has the page"({ page, url }) {
+        await page.evaluate(() => {
+            sessionStorage.clear();
+            document.body.dataset.former = "yes";
+        });
+        await page.goto(url);
+        await page.locator("body:not([data-former])").waitFor({ state: "attached", timeout: SOON });
+        await row(page).waitFor({ timeout: SOON });
         if (page.url().includes("token")) throw new Error("the token stays in the address");
     },
 
