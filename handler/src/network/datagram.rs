@@ -75,7 +75,7 @@ mod tests {
         assert_eq!(numbers(&whole), (vec![1, 1, 7, 1], true));
         let batch = encode::replace(&rules::masquerade("eth0", "k6t-eth0", gateway, guest, &[], None));
         let (read, is_whole) = numbers(&batch.bytes);
-        assert_eq!((read, is_whole), ((0..=batch.answers + 1).collect(), true));
+        assert_eq!((read, is_whole), ((0..=batch.last + 1).collect(), true));
     }
 
     #[test]

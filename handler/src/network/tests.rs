@@ -381,6 +381,22 @@ fn only_listed_ports_are_forwarded() {
 }
 
 #[test]
+fn two_thousand_ports_are_forwarded() {
+    let Some((node, pod)) = node_and_pod(true) else { return };
+    // None of them is beside another one.
+    let ports = (0..2000).map(|number| Port { protocol: Protocol::Tcp, number: 8080 + 2 * number });
+    let (_, _, mut descriptors) = prepare_blocking(&pod, &wanted(ports.collect()), &BTreeSet::new());
+    let guest = guest(take(&mut descriptors, "net/default/tap"), MAC);
+    for (port, is_forwarded) in [(8080, true), (8081, false), (12077, false), (12078, true)] {
+        serve(&guest, (Ipv6Addr::UNSPECIFIED, port).into());
+        for address in [IpAddr::from(POD4), IpAddr::from(POD6)] {
+            assert_eq!(ask(&node, (address, port)).is_some(), is_forwarded, "{address} {port}");
+        }
+    }
+    assert!(ask(&pod, (Ipv4Addr::LOCALHOST, 12078)).is_some());
+}
+
+#[test]
 fn only_ports_of_a_range_are_forwarded() {
     let Some((node, pod)) = node_and_pod(true) else { return };
     let card = forwarding(vec![Ports { protocol: Protocol::Tcp, first: 8080, last: 8082 }]);
@@ -549,6 +565,10 @@ fn a_refused_batch_names_the_message_and_changes_nothing() {
         let wrong = nft::rules::Ruleset { family: nft::rules::Family::V6, rules: four.rules.clone() };
         let error = nftables.replace(&wrong).unwrap_err();
         assert!(matches!(error, NftError::Refused { message: 7.., .. }), "{error:?}");
+        // The refusals of thousands of messages have room, and the first one is named.
+        let many = wrong.rules.iter().cycle().take(4000).cloned().collect();
+        let error = nftables.replace(&nft::rules::Ruleset { rules: many, ..wrong.clone() }).unwrap_err();
+        assert!(matches!(error, NftError::Refused { message: 7..20, .. }), "{error:?}");
         assert_eq!(nftables.fingerprint(nft::rules::Family::V6).unwrap(), None);
         nftables.create(&four).unwrap();
         // A table that is there keeps its rules.

@@ -5,6 +5,9 @@
 //! see either the old rules or the new ones. Existing translated connections are not affected. For a table that is
 //! deleted, the kernel waits until no packet uses it any more, some milliseconds, and a process that closes a
 //! socket of nftables waits with it. So a table that does not exist is only created.
+//!
+//! Only the last message asks for an answer. The kernel always answers those that it refuses. Each answer takes place in the
+//! socket until it is read, and it is read after the whole batch was sent: about 270 answers fill a socket.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -49,8 +52,8 @@ const TRANSPORT_HEADER: u32 = 2;
 pub struct Batch {
     /// All messages, one after the other.
     pub bytes: Vec<u8>,
-    /// Number of messages that the kernel answers. They have the sequence numbers from 1 on.
-    pub answers: u32,
+    /// Sequence number of the last message, which the kernel answers in any case. The first one has the number 1.
+    pub last: u32,
 }
 
 /// The batch that replaces the table of `ruleset`, whether there is one or not.
@@ -79,14 +82,16 @@ fn batch(ruleset: &Ruleset, before: impl IntoIterator<Item = (u16, NfTablesMessa
         ruleset.rules.iter().map(|rule| (NLM_F_CREATE | NLM_F_APPEND, new_rule(ruleset.family, rule))),
     );
 
-    let mut batch = Batch { bytes: Vec::new(), answers: 0 };
+    let mut batch = Batch { bytes: Vec::new(), last: 0 };
     push(&mut batch.bytes, 0, NLM_F_REQUEST, control(ControlMessage::BatchBegin));
-    for (flags, message) in inner {
-        batch.answers += 1;
+    let mut inner = inner.into_iter().peekable();
+    while let Some((flags, message)) = inner.next() {
+        batch.last += 1;
+        let answer = if inner.peek().is_none() { NLM_F_ACK } else { 0 };
         let message = NetfilterMessage::new(NetfilterHeader::new(family, 0, 0), message);
-        push(&mut batch.bytes, batch.answers, NLM_F_REQUEST | NLM_F_ACK | flags, message);
+        push(&mut batch.bytes, batch.last, NLM_F_REQUEST | answer | flags, message);
     }
-    push(&mut batch.bytes, batch.answers + 1, NLM_F_REQUEST, control(ControlMessage::BatchEnd));
+    push(&mut batch.bytes, batch.last + 1, NLM_F_REQUEST, control(ControlMessage::BatchEnd));
     batch
 }
 
@@ -279,4 +284,26 @@ fn interface_name(name: &str) -> Vec<u8> {
     let mut bytes = name.as_bytes().to_vec();
     bytes.resize(libc::IFNAMSIZ, 0);
     bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::rules::{Port, Ports, Protocol, masquerade};
+    use super::*;
+    use crate::network::datagram::messages;
+
+    #[test]
+    fn only_the_last_message_of_a_batch_asks_for_an_answer() {
+        let ports: Vec<Ports> =
+            (1..=2000).map(|number| Port { protocol: Protocol::Tcp, number }.into()).collect();
+        let (gateway, guest) = ([10, 0, 2, 1].into(), [10, 0, 2, 2].into());
+        let ruleset = masquerade("eth0", "k6t-eth0", gateway, guest, &ports, None);
+        // The table and four chains, two rules for each port, and five others.
+        for (batch, last) in [(create(&ruleset), 5 + 4005), (replace(&ruleset), 2 + 5 + 4005)] {
+            let all = messages::<NetfilterMessage>(&batch.bytes).map(|message| message.unwrap().header);
+            let asks = all.filter(|header| header.flags & NLM_F_ACK != 0);
+            let asks: Vec<u32> = asks.map(|header| header.sequence_number).collect();
+            assert_eq!((asks, batch.last), (vec![last], last));
+        }
+    }
 }

@@ -11,6 +11,7 @@ use netlink_packet_netfilter::nftables::{NfTablesMessage, TableAttribute};
 use netlink_packet_netfilter::{NetfilterMessage, NetfilterMessageInner};
 use netlink_sys::protocols::NETLINK_NETFILTER;
 use netlink_sys::{Socket, SocketAddr};
+use nix::errno::Errno;
 use nix::sys::socket::{setsockopt, sockopt};
 use nix::sys::time::TimeVal;
 use thiserror::Error;
@@ -21,6 +22,9 @@ use super::datagram::messages;
 
 /// Longest time that the kernel may take to answer, in seconds. It answers within the call that sends.
 const ANSWER_DEADLINE_SECONDS: i64 = 5;
+
+/// Bytes of a batch for which a socket has room by itself, with its answers: that of an interface with thirty ports or so.
+const USUAL: usize = 32 << 10;
 
 /// Why rules could not be read or written.
 #[derive(Debug, Error)]
@@ -103,17 +107,18 @@ impl Nftables {
     }
 
     fn carry_out(&self, batch: &Batch) -> Result<(), NftError> {
+        self.make_room(batch)?;
         self.socket.send(&batch.bytes, 0)?;
-        let mut answered = 0;
+        let mut done = false;
         let mut refused = None;
-        // The kernel processes every message even after it has refused one, and answers all of them. All
-        // answers are read here, because they would otherwise be taken for answers to the next request. If
-        // the whole batch fails in the end, there is a single answer with number 0.
-        while answered < batch.answers {
+        // The kernel processes every message even after it has refused one. It answers those that it refuses, in order,
+        // and the last one. All answers are read here, because they would otherwise be taken for answers to the
+        // next request. If the whole batch fails in the end, there is an answer with number 0.
+        while !done {
             self.receive(|message| match message.payload {
                 NetlinkPayload::Error(error) => {
                     let number = message.header.sequence_number;
-                    answered = if number == 0 { batch.answers } else { answered + 1 };
+                    done |= number == 0 || number == batch.last;
                     if error.code.is_some() && refused.is_none() {
                         refused = Some(NftError::Refused { message: number, source: error.to_io() });
                     }
@@ -123,6 +128,24 @@ impl Nftables {
             })?;
         }
         refused.map_or(Ok(()), Err)
+    }
+
+    /// Makes room in the socket for a large batch, and for its answers if the kernel refuses all of it.
+    fn make_room(&self, batch: &Batch) -> Result<(), NftError> {
+        if batch.bytes.len() <= USUAL {
+            return Ok(());
+        }
+        // The kernel makes twice as much room. The answer to a rule takes about three times as much as the rule.
+        let room = batch.bytes.len().saturating_mul(2);
+        let forced = setsockopt(&self.socket, sockopt::SndBufForce, &room)
+            .and_then(|()| setsockopt(&self.socket, sockopt::RcvBufForce, &room));
+        let made = match forced {
+            // Root of a user namespace has the limits of everybody: what is still too large is refused when it is sent.
+            Err(Errno::EPERM) => setsockopt(&self.socket, sockopt::SndBuf, &room)
+                .and_then(|()| setsockopt(&self.socket, sockopt::RcvBuf, &room)),
+            forced => forced,
+        };
+        made.map_err(|error| NftError::Socket(error.into()))
     }
 
     /// Reads one datagram and passes each message in it to `each`.
