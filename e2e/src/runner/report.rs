@@ -34,6 +34,9 @@ pub struct Times {
     /// Tests that failed.
     #[serde(default)]
     pub failed: Vec<String>,
+    /// Whether this run is in `flaky.json` already: CI reports a failed run twice.
+    #[serde(default)]
+    pub counted: bool,
 }
 
 /// Something with a name, and how long it took.
@@ -59,6 +62,19 @@ impl Step {
 struct Flaky {
     runs: u64,
     tests: BTreeMap<String, u64>,
+}
+
+impl Flaky {
+    /// Counts a run, unless it is counted already.
+    fn count(&mut self, times: &mut Times) {
+        if std::mem::replace(&mut times.counted, true) {
+            return;
+        }
+        self.runs += 1;
+        for name in &times.second_try {
+            *self.tests.entry(name.clone()).or_default() += 1;
+        }
+    }
 }
 
 fn target(name: &str) -> PathBuf {
@@ -124,13 +140,10 @@ pub fn finish() -> Result<(String, bool)> {
     let mut times: Times = read("times.json")?;
     let steps = fs::read_to_string(target("steps.tsv")).unwrap_or_default();
     times.steps = steps.lines().filter_map(step).collect();
-    write("times.json", &times)?;
     let mut flaky: Flaky = read("flaky.json")?;
-    flaky.runs += 1;
-    for name in &times.second_try {
-        *flaky.tests.entry(name.clone()).or_default() += 1;
-    }
+    flaky.count(&mut times);
     write("flaky.json", &flaky)?;
+    write("times.json", &times)?;
     Ok((table(&times, &flaky), is_too_flaky(times.second_try.len(), times.tests.len())))
 }
 
@@ -196,6 +209,16 @@ mod tests {
     }
 
     #[test]
+    fn a_run_that_is_reported_twice_counts_once() {
+        let mut times = Times { second_try: vec!["together::a::b".to_owned()], ..Times::default() };
+        let mut flaky = Flaky::default();
+        for _ in 0..2 {
+            flaky.count(&mut times);
+        }
+        assert_eq!((flaky.runs, flaky.tests["together::a::b"]), (1, 1));
+    }
+
+    #[test]
     fn the_table_ends_with_what_passed() {
         let times = Times {
             steps: vec![Step { processor: Some(119.0), ..Step::new("compile: lints", 61.0) }],
@@ -203,6 +226,7 @@ mod tests {
             tests: vec![Step::new("together::a::b", 12.25), Step::new("x::c", 0.1)],
             second_try: vec!["together::a::b".to_owned()],
             failed: vec!["x::c".to_owned()],
+            counted: false,
         };
         let flaky = Flaky { runs: 3, tests: BTreeMap::from([("together::a::b".to_owned(), 2)]) };
         let text = table(&times, &flaky);
