@@ -1,6 +1,8 @@
 //! Kills processes with signal 9, from outside.
 
+use crate::api_server;
 use crate::command::{objects, try_kubectl};
+use crate::components::raw;
 use crate::node::Node;
 use crate::wait::{self, SOON};
 use anyhow::{Context, Result, ensure};
@@ -10,16 +12,22 @@ use std::time::Duration;
 
 /// Until a component's killed pods are ready again, including the kubelet's pauses between restarts.
 const READY: Duration = Duration::from_secs(120);
+/// What virt-api serves behind the API server's aggregator.
+const AGGREGATED: &str = "/apis/subresources.kubevirt.io/v1";
 
-/// Waits until all containers of a component are ready.
+/// Waits until all containers of a component are ready, and its programs say so themselves: for some seconds after a kill, the
+/// status of a pod is that from before. virt-api also has to be reached through the aggregator, which looks for it at intervals.
 pub fn component_is_ready(name: &str) -> Result<()> {
     wait::until_true(&format!("{name} to be ready again"), READY, || {
         let pods = objects(&["pod", "-n", "kubevirt", "-l", &format!("kubevirt.io={name}")])?;
         let ready = |pod: &Value| {
             let containers = pod["status"]["containerStatuses"].as_array().cloned().unwrap_or_default();
-            !containers.is_empty() && containers.iter().all(|container| container["ready"] == true)
+            let is_said =
+                !containers.is_empty() && containers.iter().all(|container| container["ready"] == true);
+            is_said && raw(pod["metadata"]["name"].as_str().unwrap_or_default(), "readyz").is_ok()
         };
-        Ok(!pods.is_empty() && pods.iter().all(ready))
+        let all = !pods.is_empty() && pods.iter().all(ready);
+        Ok(all && (name != "virt-api" || api_server::text(AGGREGATED).is_ok()))
     })
 }
 
