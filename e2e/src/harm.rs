@@ -46,16 +46,11 @@ pub fn kill_kubernetes_api() -> Result<()> {
 
 /// Kills a daemon of the node that is in no pod, and waits until the node has started it again.
 pub fn kill_daemon(node: &Node, program: &str) -> Result<()> {
-    let script = format!(
-        "for p in /proc/[0-9]*; do \
-           [ \"$(readlink $p/exe 2>/dev/null | sed 's|.*/||')\" = '{program}' ] && echo ${{p#/proc/}}; \
-         done; true"
-    );
-    let processes = || -> Result<Vec<String>> { Ok(node.sh(&script)?.lines().map(str::to_owned).collect()) };
-    let before = processes()?;
+    let before = node.programs(program)?;
     ensure!(!before.is_empty(), "no {program} runs on {}", node.name());
-    node.sh(&format!("kill -KILL {}", before.join(" ")))?;
+    let processes: Vec<String> = before.iter().map(ToString::to_string).collect();
+    node.sh(&format!("kill -KILL {}", processes.join(" ")))?;
     wait::until_true(&format!("{program} to run again on {}", node.name()), SOON, || {
-        Ok(processes()?.iter().any(|process| !before.contains(process)))
+        Ok(node.programs(program)?.iter().any(|process| !before.contains(process)))
     })
 }

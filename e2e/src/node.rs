@@ -40,15 +40,24 @@ impl Node {
         succeed(command.args(["ssh", &self.name, "sh", "-c", script]), None)
     }
 
+    /// Process ids of a program, in whatever pod or in none.
+    pub fn programs(&self, program: &str) -> Result<Vec<u32>> {
+        self.running(program, |_| true)
+    }
+
     /// Process ids of a program in a pod, found by the pod's control group.
     pub fn processes(&self, pod: &Value, program: &str) -> Result<Vec<u32>> {
         let uid = pod["metadata"]["uid"].as_str().context("the pod has no uid")?;
         // systemd's layout has underscores in place of dashes.
         let marks = [uid.to_owned(), uid.replace('-', "_")];
-        let of_pod = |process: &Path| {
+        self.running(program, |process| {
             let groups = fs::read_to_string(process.join("cgroup"));
             groups.is_ok_and(|groups| marks.iter().any(|mark| groups.contains(mark)))
-        };
+        })
+    }
+
+    /// Process ids of a program, of those processes only.
+    fn running(&self, program: &str, is_one: impl Fn(&Path) -> bool) -> Result<Vec<u32>> {
         let runs_it = |process: &Path| {
             fs::read_link(process.join("exe"))
                 .is_ok_and(|file| file.file_name().is_some_and(|name| name == program))
@@ -57,7 +66,7 @@ impl Node {
         let mut found = Vec::new();
         for entry in self.files("/proc")? {
             let number: Option<u32> = entry.file_name().and_then(|name| name.to_str()?.parse().ok());
-            found.extend(number.filter(|_| of_pod(&entry) && runs_it(&entry)));
+            found.extend(number.filter(|_| is_one(&entry) && runs_it(&entry)));
         }
         Ok(found)
     }
