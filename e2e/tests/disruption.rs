@@ -13,6 +13,7 @@ use barevirt_e2e::{
     Console, Namespace, Node, alone, guest, held_connection, in_namespace, installation, undisturbed,
 };
 use serde_json::{Value, json};
+use std::sync::RwLockWriteGuard;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -205,13 +206,15 @@ fn a_card_is_plugged_and_unplugged_although_the_handler_is_killed_between_the_st
 #[test]
 fn a_claim_is_filled_once_while_controllers_die() {
     in_namespace("killfilling", |namespace| {
+        let preparing = undisturbed();
         let _absent = Absent::prepare()?;
         let source = json!({ "apiGroup": "cdi.kubevirt.io", "kind": "VolumeImportSource", "name": "empty" });
         namespace.apply(&json!({
             "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "VolumeImportSource", "metadata": { "name": "empty" },
             "spec": { "source": { "blank": {} } },
         }))?;
-        let disturbed = alone();
+        drop(preparing);
+        let disturbing = alone();
         namespace.apply(&json!({
             "apiVersion": "v1", "kind": "PersistentVolumeClaim",
             "metadata": {
@@ -236,7 +239,8 @@ fn a_claim_is_filled_once_while_controllers_die() {
         ensure!(filled.is_none_or(|filled| uid(&filled) == uid(&made)), "it was filled twice");
         installation::kill("virt-controller")?;
         component_is_ready("virt-controller")?;
-        drop(disturbed);
+        // The other tests go on, but kill nothing yet.
+        let _undisturbed = RwLockWriteGuard::downgrade(disturbing);
         namespace.wait("pvc", "disk", "to be bound", RUNNING, |claim| claim["status"]["phase"] == "Bound")?;
         namespace.wait_gone(DATA_VOLUMES, &prime, SOON)?;
         wait::until_true("the claim's volume to be the only one", SOON, || {
@@ -264,34 +268,33 @@ fn a_guest_does_not_notice_the_death_of_kubelet_and_containerd() {
 #[test]
 fn a_guest_moves_on_while_kubelets_and_containerds_die() {
     in_namespace("killmoving", |namespace| {
-        let (vmi, before) = {
+        let (vmi, before, slow) = {
             let _undisturbed = undisturbed();
             namespace.apply(&guest::movable(guest::machine("vm", "Always")))?;
             let vmi = namespace.wait_phase("vm", "Running", RUNNING)?;
-            (vmi, boot(namespace)?)
+            // At this rate the guest's memory takes half a minute.
+            (vmi, boot(namespace)?, SlowMoves::begin(namespace, "1Mi")?)
         };
-        // At this rate the guest's memory takes half a minute.
-        let _slow = SlowMoves::begin(namespace, "1Mi")?;
-        {
-            // Other tests are waited for before the move begins, or it would be over by then.
-            let _alone = alone();
-            namespace.virtctl(&["migrate", "vm"])?;
-            namespace.wait("vmi", "vm", "to be on its way", MOVED, |vmi| {
-                vmi["status"]["migrationState"]["startTimestamp"].is_string()
-            })?;
-            for node in objects(&["node"])? {
-                let node = Node::named(node["metadata"]["name"].as_str().context("a node without a name")?);
-                kill_daemon(&node, "kubelet")?;
-                kill_daemon(&node, "containerd")?;
-            }
-            let state = &namespace.need("vmi", "vm")?["status"]["migrationState"];
-            ensure!(state["completed"].is_null(), "it has moved before the daemons were back: {state}");
-            component_is_ready("virt-handler")?;
+        // Other tests are waited for before the move begins, or it would be over by then.
+        let disturbing = alone();
+        namespace.virtctl(&["migrate", "vm"])?;
+        namespace.wait("vmi", "vm", "to be on its way", MOVED, |vmi| {
+            vmi["status"]["migrationState"]["startTimestamp"].is_string()
+        })?;
+        for node in objects(&["node"])? {
+            let node = Node::named(node["metadata"]["name"].as_str().context("a node without a name")?);
+            kill_daemon(&node, "kubelet")?;
+            kill_daemon(&node, "containerd")?;
         }
-        let _undisturbed = undisturbed();
+        let state = &namespace.need("vmi", "vm")?["status"]["migrationState"];
+        ensure!(state["completed"].is_null(), "it has moved before the daemons were back: {state}");
+        component_is_ready("virt-handler")?;
+        // The other tests go on, but kill nothing until it has moved.
+        let _undisturbed = RwLockWriteGuard::downgrade(disturbing);
         let moved = namespace.wait("vmi", "vm", "to have moved", MOVED, |vmi| {
             vmi["status"]["migrationState"]["completed"] == true
         })?;
+        drop(slow);
         ensure!(uid(&moved) == uid(&vmi) && moved["status"]["phase"] == "Running", "{}", moved["status"]);
         ensure!(moved["status"]["nodeName"] != vmi["status"]["nodeName"], "{}", moved["status"]);
         ensure!(boot(namespace)? == before, "it has booted again");
