@@ -44,14 +44,21 @@ pub fn version() -> Result<Value> {
 
 /// Waits until the current object is in force in all of these pods.
 pub fn wait_in_force<'a>(pods: impl Iterator<Item = &'a String> + Clone) -> Result<()> {
-    wait::until_true("every component to run with the object as it is", SOON, || {
+    let mut last = String::new();
+    let in_force = wait::until_true("every component to run with the object as it is", SOON, || {
         let version = version()?;
         for pod in pods.clone() {
-            let health = health(pod)?;
-            if health["config-resource-version"] != version || !health["config-refused"].is_null() {
+            // One whose connection breaks is asked again.
+            let said = health(pod);
+            let is_in_force = said.as_ref().is_ok_and(|health| {
+                health["config-resource-version"] == version && health["config-refused"].is_null()
+            });
+            if !is_in_force {
+                last = format!("version {version}, and {pod} says {said:?}");
                 return Ok(false);
             }
         }
         Ok(true)
-    })
+    });
+    in_force.with_context(|| last)
 }
