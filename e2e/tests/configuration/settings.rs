@@ -3,6 +3,7 @@
 use anyhow::{Context, Result, ensure};
 use barevirt_e2e::command::{kubectl, object, objects, try_kubectl, try_virtctl, virtctl};
 use barevirt_e2e::components::{ALL_COMPONENTS, RUNNING_COMPONENTS, health, lives, version, wait_in_force};
+use barevirt_e2e::harm::component_is_ready;
 use barevirt_e2e::installation::{self, Changed, NAMESPACE, ROLLOUT, condition, kubevirt, wait_available};
 use barevirt_e2e::wait::{self, RUNNING, SOON};
 use barevirt_e2e::{Node, alone, guest, in_namespace};
@@ -155,7 +156,10 @@ impl Unguarded {
 impl Drop for Unguarded {
     fn drop(&mut self) {
         let restored = self.restore().and_then(|()| if self.away { self.guard() } else { Ok(()) });
-        if let Err(error) = restored.and_then(|()| wait_available()) {
+        // Until operators are back, the object's status is that from before.
+        let back =
+            restored.and_then(|()| component_is_ready("virt-operator")).and_then(|()| wait_available());
+        if let Err(error) = back {
             eprintln!("the KubeVirt is not as it was: {error:#}");
         }
     }
