@@ -7,12 +7,12 @@ use barevirt_e2e::wait::{self, RUNNING, SOON};
 use barevirt_e2e::{alone, guest, in_namespace};
 use serde_json::{Value, json};
 
-/// Installs again, however the test ends.
-struct Reinstalled;
+/// Installs again, however the test ends, and waits for these objects: the next test takes what there is then for all of them.
+struct Reinstalled(Vec<String>);
 
 impl Drop for Reinstalled {
     fn drop(&mut self) {
-        if let Err(error) = installation::install() {
+        if let Err(error) = installation::install().and_then(|_| wait_installed(&self.0)) {
             eprintln!("the installation is not back: {error:#}");
         }
     }
@@ -69,7 +69,7 @@ fn everything_is_removed_with_the_machines_and_installed_again() {
         namespace.apply(&guest::machine("vm", "Always"))?;
         namespace.wait_phase("vm", "Running", RUNNING)?;
         {
-            let _again = Reinstalled;
+            let _again = Reinstalled(before.clone());
             delete()?;
             wait_removed()?;
             let stayed = object(&bystander)?;
@@ -103,7 +103,7 @@ fn machines_block_the_removal_where_the_strategy_says_so() {
         }
         // There is nothing to restore.
         std::mem::forget(changed);
-        let _again = Reinstalled;
+        let _again = Reinstalled(before.clone());
         let told = wait::until("the condition", SOON, || {
             let reason = |object: &Value| condition(object, "Synchronized").map(|(_, reason)| reason);
             Ok(kubevirt()?.filter(|object| reason(object).as_deref() == Some("DeletionFailed")))
@@ -122,7 +122,7 @@ fn an_operator_that_is_killed_while_it_removes_goes_on() {
     in_namespace("killremoval", |_| {
         let _alone = alone();
         {
-            let _again = Reinstalled;
+            let _again = Reinstalled(made()?);
             delete()?;
             wait::until_true("the removal to begin", SOON, || {
                 Ok(kubevirt()?.is_none_or(|object| object["status"]["phase"] == "Deleting"))
@@ -161,7 +161,7 @@ fn virtctl_installs_where_nothing_is_installed() {
         {
             let _back = OperatorIsBack {
                 manifest: format!("{folder}/barevirt-operator.yaml"),
-                _installed: Reinstalled,
+                _installed: Reinstalled(before.clone()),
             };
             delete()?;
             wait_removed()?;
