@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use std::time::Duration;
 
 /// How long a command of the guest may take.
-pub(crate) const COMMAND: Duration = Duration::from_secs(60);
+const COMMAND: Duration = Duration::from_secs(60);
 
 /// Removes disks and network, so that the firmware has nothing to boot from, and soon stops looking.
 pub(crate) fn without_disks(manifest: Value) -> Value {
@@ -55,16 +55,47 @@ pub(crate) fn with_uefi(mut manifest: Value, efi: Value) -> Value {
 pub(crate) fn shell(namespace: &Namespace, name: &str) -> Result<Console> {
     namespace.wait_phase(name, "Running", RUNNING)?;
     let mut console = Console::open(namespace, name)?;
+    prompt(&mut console)?;
+    Ok(console)
+}
+
+/// Waits for the shell's prompt.
+fn prompt(console: &mut Console) -> Result<()> {
     // The firmware waits five seconds for a key; a late key does no harm. A key makes a shell that started
     // earlier print its prompt again.
     for _ in 0..60 {
         if console.expect("Shell>", Duration::from_secs(2)).is_ok() {
-            return Ok(console);
+            return Ok(());
         }
         console.send("\r")?;
     }
-    console.expect("Shell>", SOON)?;
-    Ok(console)
+    console.expect("Shell>", SOON).map(drop)
+}
+
+/// Restarts the firmware from its shell, and waits for the next shell. The former one may take its time, and would swallow what
+/// is typed too early.
+pub(crate) fn restart_firmware(console: &mut Console) -> Result<()> {
+    console.send("reset -w\r")?;
+    console.expect("UEFI Interactive Shell", BOOT)?;
+    prompt(console)
+}
+
+/// The variable of a test, as the shell's command names it.
+fn variable(name: &str) -> String {
+    format!("setvar {name} -guid 12345678-1234-1234-1234-123456789abc")
+}
+
+/// Stores a variable of one byte. That it can be read shows that it is stored: a prompt may be that of an earlier key.
+pub(crate) fn store_variable(console: &mut Console, name: &str) -> Result<()> {
+    console.send(&format!("{} -nv -bs =42\r", variable(name)))?;
+    console.expect("Shell>", COMMAND)?;
+    has_variable(console, name)
+}
+
+/// Reads it.
+pub(crate) fn has_variable(console: &mut Console, name: &str) -> Result<()> {
+    console.send(&format!("{}\r", variable(name)))?;
+    console.expect(&format!("{name} - 0001 Bytes"), COMMAND).map(drop)
 }
 
 /// Claims with the state of a machine.
@@ -193,12 +224,10 @@ fn secure_boot_without_system_management_mode_is_refused() {
 #[test]
 fn variables_of_uefi_are_kept_over_a_restart_and_go_with_the_machine() {
     in_namespace("variables", |namespace| {
-        const NAME: &str = "kept -guid 12345678-1234-1234-1234-123456789abc";
         let efi = json!({ "secureBoot": false, "persistent": true });
         namespace.apply(&with_uefi(without_disks(guest::machine("vm", "Always")), efi))?;
         let mut console = shell(namespace, "vm")?;
-        console.send(&format!("setvar {NAME} -nv -bs =42\r"))?;
-        console.expect("Shell>", COMMAND)?;
+        store_variable(&mut console, "kept")?;
         console.leave()?;
 
         let found = claims(namespace, "vm")?;
@@ -216,8 +245,7 @@ fn variables_of_uefi_are_kept_over_a_restart_and_go_with_the_machine() {
 
         restart(namespace, "vm")?;
         let mut console = shell(namespace, "vm")?;
-        console.send(&format!("setvar {NAME}\r"))?;
-        console.expect("kept - 0001 Bytes", COMMAND)?;
+        has_variable(&mut console, "kept")?;
         console.leave()?;
         ensure!(claims(namespace, "vm")?.len() == 1, "a restart takes the same claim");
 

@@ -1,31 +1,28 @@
 //! The state of firmware and TPM moves with a guest.
 
-use crate::firmware::{COMMAND, shell, with_uefi, without_disks};
+use crate::firmware::{has_variable, restart_firmware, shell, store_variable, with_uefi, without_disks};
 use anyhow::{Context as _, Result, ensure};
 use barevirt_e2e::wait::{self, BOOT, RUNNING, SOON};
 use barevirt_e2e::{Namespace, guest, in_namespace, tpm};
 use serde_json::json;
 
+/// The variable.
+const NAME: &str = "moved";
+
 #[test]
 fn uefi_variables_move_with_the_guest() {
     in_namespace("moveuefi", |namespace| {
-        const NAME: &str = "moved -guid 12345678-1234-1234-1234-123456789abc";
         let efi = json!({ "secureBoot": false });
         namespace.apply(&with_uefi(without_disks(guest::machine("vm", "Always")), efi))?;
         let mut console = shell(namespace, "vm")?;
-        console.send(&format!("setvar {NAME} -nv -bs =42\r"))?;
-        console.expect("Shell>", COMMAND)?;
+        store_variable(&mut console, NAME)?;
         console.leave()?;
         namespace.migrate("vm")?;
         let mut console = shell(namespace, "vm")?;
-        console.send(&format!("setvar {NAME}\r"))?;
-        console.expect("moved - 0001 Bytes", COMMAND)?;
-        // The firmware restarts, and reads the variables from the target's flash.
-        console.send("reset -w\r")?;
-        console.leave()?;
-        let mut console = shell(namespace, "vm")?;
-        console.send(&format!("setvar {NAME}\r"))?;
-        console.expect("moved - 0001 Bytes", COMMAND)?;
+        has_variable(&mut console, NAME)?;
+        // The firmware reads the variables from the target's flash.
+        restart_firmware(&mut console)?;
+        has_variable(&mut console, NAME)?;
         console.leave().map(drop)
     });
 }
@@ -43,7 +40,6 @@ fn tpm_state_moves_with_the_guest() {
 #[test]
 fn persistent_state_on_a_shared_claim_moves_and_outlives_the_machine() {
     in_namespace("movekept", |namespace| {
-        const NAME: &str = "moved -guid 12345678-1234-1234-1234-123456789abc";
         namespace.apply(&json!({
             "apiVersion": "v1", "kind": "PersistentVolumeClaim",
             "metadata": { "name": "kept", "labels": { "persistent-state-for": "vm" } },
@@ -57,8 +53,7 @@ fn persistent_state_on_a_shared_claim_moves_and_outlives_the_machine() {
         guest::spec_of(&mut vm)["domain"]["devices"]["tpm"] = json!({ "persistent": true });
         namespace.apply(&vm)?;
         let mut console = shell(namespace, "vm")?;
-        console.send(&format!("setvar {NAME} -nv -bs =42\r"))?;
-        console.expect("Shell>", COMMAND)?;
+        store_variable(&mut console, NAME)?;
         console.leave()?;
         for _ in 0..2 {
             namespace.migrate("vm")?;
@@ -67,8 +62,7 @@ fn persistent_state_on_a_shared_claim_moves_and_outlives_the_machine() {
                 ensure!(state[side] == "kept", "{side}: {state}");
             }
             let mut console = shell(namespace, "vm")?;
-            console.send(&format!("setvar {NAME}\r"))?;
-            console.expect("moved - 0001 Bytes", COMMAND)?;
+            has_variable(&mut console, NAME)?;
             console.leave()?;
             namespace.delete_all("vmim")?;
         }
@@ -78,8 +72,7 @@ fn persistent_state_on_a_shared_claim_moves_and_outlives_the_machine() {
             vmi["metadata"]["uid"] != uid && vmi["status"]["phase"] == "Running"
         })?;
         let mut console = shell(namespace, "vm")?;
-        console.send(&format!("setvar {NAME}\r"))?;
-        console.expect("moved - 0001 Bytes", COMMAND)?;
+        has_variable(&mut console, NAME)?;
         console.leave().map(drop)
     });
 }
