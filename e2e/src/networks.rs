@@ -1,7 +1,7 @@
 //! Networks of the test bed beside that of the pods, cards on them, and what pods have of networks on their nodes.
 
 use crate::wait::{self, SOON};
-use crate::{Namespace, Node, pods};
+use crate::{Console, Namespace, Node, pods};
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
@@ -45,6 +45,21 @@ pub fn second_address(pod: &Value) -> Result<String> {
     let noted = pod["metadata"]["annotations"]["k8s.v1.cni.cncf.io/network-status"].as_str();
     let noted: Value = serde_json::from_str(noted.context("nothing is noted")?)?;
     Ok(noted[1]["ips"][0].as_str().context("no address is noted")?.to_owned())
+}
+
+/// Waits until the guest's first card has these addresses, each with what follows it in the output of `ip`, which is returned.
+/// Nothing in the small guest waits for those of IPv6.
+///
+/// # Errors
+/// When it does not have them in time; the error says which it has.
+pub fn wait_inside(console: &mut Console, wanted: &[String]) -> Result<String> {
+    let mut inside = String::new();
+    let has_all = wait::until_true(&format!("the guest to have {wanted:?}"), SOON, || {
+        inside = console.ok("ip address show dev eth0", SOON)?;
+        Ok(wanted.iter().all(|address| inside.contains(address)))
+    });
+    has_all.with_context(|| inside.clone())?;
+    Ok(inside)
 }
 
 /// The status of a guest's card.

@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, ensure};
 use barevirt_e2e::command::{cluster_script, objects};
 use barevirt_e2e::wait::{self, BOOT, RUNNING, SOON};
-use barevirt_e2e::{Console, Forward, Namespace, guest, in_namespace, pods};
+use barevirt_e2e::{Console, Forward, Namespace, guest, in_namespace, networks, pods};
 use serde_json::{Value, json};
 
 fn start(namespace: &Namespace, manifest: &Value) -> Result<()> {
@@ -47,9 +47,7 @@ fn a_guest_has_the_addresses_of_the_binding_reaches_services_and_is_reached() {
 }
 
 fn gets_the_addresses_of_the_binding(namespace: &Namespace, console: &mut Console) -> Result<()> {
-    let addresses = console.ok("ip address show dev eth0", SOON)?;
-    ensure!(addresses.contains("10.0.2.2/24"), "{addresses}");
-    ensure!(addresses.contains("fd10:0:2::2/"), "{addresses}");
+    networks::wait_inside(console, &["10.0.2.2/24", "fd10:0:2::2/"].map(str::to_owned))?;
     ensure!(console.ok("ip route", SOON)?.contains("default via 10.0.2.1"));
     let pod = namespace.launcher("vm")?;
     let mtu = console.ok("cat /sys/class/net/eth0/mtu", SOON)?;
@@ -129,8 +127,7 @@ fn a_guest_gets_addresses_of_the_ranges_that_its_network_names_and_only_listed_p
 }
 
 fn has_addresses_of_its_ranges(console: &mut Console) -> Result<()> {
-    let inside = console.ok("ip address show dev eth0", SOON)?;
-    ensure!(inside.contains("10.10.77.2/28") && inside.contains("fd10:77::2/"), "{inside}");
+    networks::wait_inside(console, &["10.10.77.2/28", "fd10:77::2/"].map(str::to_owned))?;
     ensure!(console.ok("ip route", SOON)?.contains("default via 10.10.77.1"));
     Ok(())
 }

@@ -4,7 +4,7 @@
 use anyhow::{Result, bail, ensure};
 use barevirt_e2e::command::cluster_script;
 use barevirt_e2e::wait::{BOOT, MOVED, SOON};
-use barevirt_e2e::{Console, Forward, Namespace, Node, guest, in_namespace, pods};
+use barevirt_e2e::{Console, Forward, Namespace, Node, guest, in_namespace, networks, pods};
 use serde_json::{Value, json};
 
 /// A guest behind passt. It lists its ports, because sockets for all ports need more open files than some nodes allow.
@@ -61,10 +61,8 @@ fn a_guest_behind_passt_has_its_pods_addresses_and_only_listed_ports_and_passt_h
 }
 
 fn has_its_pods_addresses(namespace: &Namespace, console: &mut Console, addresses: &[String]) -> Result<()> {
-    let inside = console.ok("ip address show dev eth0", SOON)?;
-    for address in addresses {
-        ensure!(inside.contains(&format!("{address}/")), "the guest has no {address}: {inside}");
-    }
+    let wanted: Vec<_> = addresses.iter().map(|address| format!("{address}/")).collect();
+    let inside = networks::wait_inside(console, &wanted)?;
     ensure!(inside.contains("02:00:00:70:61:73"), "{inside}");
     for name in ["greeter", &format!("greeter.{}.svc.cluster.local", namespace.name())] {
         let answer = console.ok(&format!("timeout 20 wget -qO- http://{name}/"), SOON)?;
