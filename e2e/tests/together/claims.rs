@@ -155,17 +155,28 @@ fn syncs(trace: &Path) -> Result<usize> {
     Ok(text.lines().filter(|line| line.contains("fdatasync(") && line.contains("/disk.img")).count())
 }
 
+/// Whether strace has every thread of a process: then it sees each call.
+fn is_traced(process: u32) -> Result<bool> {
+    for thread in std::fs::read_dir(format!("/proc/{process}/task"))? {
+        // One that has ended meanwhile calls nothing.
+        let Ok(status) = std::fs::read_to_string(thread?.path().join("status")) else { continue };
+        if status.lines().any(|line| line == "TracerPid:\t0") {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
 /// What a guest syncs is synced on its claim.
 fn is_synced_when_the_guest_syncs(namespace: &Namespace, mut guest: Console) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let trace = folder.path().join("trace");
     let mut strace = Command::new("strace");
     strace.args(["-f", "-qq", "-y", "-e", "trace=fdatasync", "-o"]).arg(&trace);
-    strace.args(["-p", &qemu(&namespace.launcher("vm")?)?.to_string()]);
+    let qemu = qemu(&namespace.launcher("vm")?)?;
+    strace.args(["-p", &qemu.to_string()]);
     let strace = Running(strace.spawn().context("start strace")?);
-    wait::until_true("strace to write", SOON, || Ok(trace.exists()))?;
-    // From here on strace sees each call, once it has stopped every thread.
-    guest.ok("sleep 2", SOON)?;
+    wait::until_true("strace to see QEMU's calls", SOON, || is_traced(qemu))?;
     let write = |more: &str| format!("dd if=/dev/urandom of={DISK} bs=4k count=8 {more} 2>/dev/null");
     // Nothing is made safe that the guest does not ask for.
     guest.ok(&write("oflag=direct"), SOON)?;
