@@ -123,7 +123,10 @@ fn a_machine_boots_from_a_permitted_copy_of_another_namespace() {
             let inferred = try_kubectl_with(&words, &inferred.to_string())?;
             ensure!(inferred.stdout.contains("u1.nano"), "{}", inferred.text());
             namespace.apply(&machine)?;
-            // A copy that is deleted while it runs.
+            // A copy that is deleted while it runs. What sends next is its own.
+            wait::until_true("nothing of the former copy to be left", SOON, || {
+                Ok(traces(&golden)?.is_empty())
+            })?;
             namespace.apply(&copy("gone", "source", &json!({ "pvc": claim })))?;
             wait::until_true("a pod that sends", SOON, || Ok(!traces(&golden)?.is_empty()))?;
             namespace.delete(DATA_VOLUMES, "gone")?;
