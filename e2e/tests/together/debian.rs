@@ -98,10 +98,10 @@ fn reports(namespace: &Namespace) -> Result<()> {
 
 /// The guest's file systems are frozen for the requested time, or until they are thawed.
 fn freezes(namespace: &Namespace) -> Result<()> {
-    // Frozen until the time is over, without a request to thaw.
+    // Frozen until the time is over, without a request to thaw. The time begins at the latest with the answer.
+    let begun = Instant::now();
     let frozen = put(namespace, "debian", "freeze", &json!({ "unfreezeTimeout": "20s" }))?;
     ensure!(frozen.code == 0, "{}", frozen.text());
-    let begun = Instant::now();
     let is_frozen = |vmi: &Value| vmi["status"]["fsFreezeStatus"] == "frozen";
     namespace.wait("vmi", "debian", "to be frozen", Duration::from_secs(15), is_frozen)?;
     namespace.wait("vmi", "debian", "to be thawed", SOON, |vmi| !is_frozen(vmi))?;
