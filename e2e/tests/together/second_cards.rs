@@ -72,7 +72,7 @@ fn reach(console: &mut Console, jumbo: &str) -> Result<()> {
     console.ok("ip link set eth1 address 02:00:00:77:00:99", SOON)?;
     let (said, code) = console.run("ping -c 1 -W 2 10.77.0.2", SOON)?;
     ensure!(code != 0, "a guest with another MAC address than its own is answered: {said}");
-    console.ok(&format!("ip link set eth1 address {MAC} && ping -c 1 -W 5 10.77.0.2"), SOON)?;
+    console.ok(&format!("ip link set eth1 address {MAC} && ping -c 3 -W 5 10.77.0.2"), SOON)?;
     Ok(())
 }
 
