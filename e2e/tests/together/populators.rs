@@ -128,8 +128,9 @@ fn a_claim_that_cannot_be_filled_says_so_and_is_filled_once_it_can_be() {
         let uid = namespace.need("pvc", "disk")?["metadata"]["uid"].clone();
         let prime = format!("populator-{}", uid.as_str().context("a claim without a UID")?);
         ensure!(told.contains(&prime), "{told}");
-        let claim = namespace.need("pvc", "disk")?;
-        ensure!(claim["metadata"]["annotations"]["cdi.kubevirt.io/storage.pod.phase"] == "Failed", "{claim}");
+        namespace.wait("pvc", "disk", "to say so itself", SOON, |claim| {
+            claim["metadata"]["annotations"]["cdi.kubevirt.io/storage.pod.phase"] == "Failed"
+        })?;
         let work = tempfile::tempdir()?;
         let (file, digest) = small(work.path())?;
         publish(namespace, "later.qcow2", &file)?;
