@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use barevirt_e2e::command::{cluster_script, kubectl, run};
 use barevirt_e2e::wait::{self, SOON};
 use barevirt_e2e::{Console, Namespace, Node, Running, guest, in_namespace};
@@ -87,8 +87,18 @@ fn a_user_has_a_shell_watches_events_and_shares_a_socket() {
             command.args(["-n", namespace.name(), "qmp", "vm"]);
             command
         };
-        let mut watch =
-            Running(virtctl().args(["--watch", "STOP", "--watch", "RESUM*"]).stdout(Stdio::piped()).spawn()?);
+        let events = tempfile::NamedTempFile::new()?;
+        let watched = || -> Result<String> { Ok(std::fs::read_to_string(events.path())?) };
+        let _watch = Running(
+            virtctl().args(["--watch", "STOP", "--watch", "RESUM*"]).stdout(events.reopen()?).spawn()?,
+        );
+        // Events before the watch begins are not seen.
+        wait::until_true("the watch to begin", SOON, || {
+            for command in ["stop", "cont"] {
+                namespace.virtctl(&["qmp", "vm", command])?;
+            }
+            Ok(watched()?.contains("RESUME"))
+        })?;
         // A socket for other tools, which greets as QEMU does.
         let directory = tempfile::tempdir()?;
         let socket = directory.path().join("qmp");
@@ -116,6 +126,7 @@ fn a_user_has_a_shell_watches_events_and_shares_a_socket() {
         // The shell on a terminal.
         let mut shell = Console::start(&mut virtctl())?;
         shell.expect("vm> ", SOON)?;
+        let before = watched()?.len();
         shell.send("help query-stats\r")?;
         shell.expect("target=", SOON)?;
         shell.send("stop\r")?;
@@ -124,12 +135,11 @@ fn a_user_has_a_shell_watches_events_and_shares_a_socket() {
         shell.expect("RESUME", SOON)?;
         shell.send("\u{4}")?;
         ensure!(shell.wait(SOON)? == 0, "the shell ends well");
-        let mut events = BufReader::new(watch.stdout.take().context("stdout")?);
-        let mut two = String::new();
-        events.read_line(&mut two)?;
-        events.read_line(&mut two)?;
-        ensure!(two.contains("STOP") && two.contains("RESUME"), "{two}");
-        Ok(())
+        wait::until_true("both events", SOON, || {
+            let watched = watched()?;
+            let (_, news) = watched.split_at(before);
+            Ok(news.split_once("STOP").is_some_and(|(_, later)| later.contains("RESUME")))
+        })
     });
 }
 
