@@ -4,11 +4,13 @@
 use crate::https::{Answer, Request, Server};
 use anyhow::{Context, Result, ensure};
 use barevirt_e2e::command::{kubectl, try_kubectl_with};
-use barevirt_e2e::wait::SOON;
-use barevirt_e2e::{Console, Namespace, guest, in_namespace};
+use barevirt_e2e::wait::{self, SOON};
+use barevirt_e2e::{Console, Namespace, changes, guest, in_namespace, pods};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The directory in which the webhook mounts a token and the name of a region.
 const CLOUD: &str = "/var/run/secrets/cloud.example";
@@ -21,7 +23,12 @@ struct Injector {
 
 impl Injector {
     fn start(namespace: &Namespace) -> Result<Self> {
-        let server = Server::start(answer)?;
+        let called = Arc::new(AtomicBool::new(false));
+        let calls = called.clone();
+        let server = Server::start(move |request| {
+            calls.store(true, Ordering::Relaxed);
+            answer(request)
+        })?;
         // By its name it is called after Barevirt's webhook, which must see the mount nevertheless.
         let name = format!("zz-{}", namespace.name());
         let webhook = json!({
@@ -43,6 +50,14 @@ impl Injector {
         let injector = Self { name, _server: server };
         let applied = try_kubectl_with(&["apply", "-f", "-"], &configuration.to_string())?;
         ensure!(applied.code == 0, "{}", applied.text());
+        // The API server learns of a webhook a moment later. Only virt-controller may make such a pod, but that is looked at after
+        // all webhooks were called.
+        let mut pod = pods::pod("asked", &["true"]);
+        pod["metadata"]["labels"] = json!({"kubevirt.io": "virt-launcher"});
+        wait::until_true("the API server to call the webhook", SOON, || {
+            changes::apply(namespace.name(), &pod, false)?;
+            Ok(called.load(Ordering::Relaxed))
+        })?;
         Ok(injector)
     }
 }
