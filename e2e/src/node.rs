@@ -1,6 +1,7 @@
 //! A shell on a node, for what users cannot do: kill processes, check for leftovers. And `kubectl drain`.
 
 use crate::command::{cluster_script, kubectl, run_within, succeed};
+use crate::wait;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use std::fs;
@@ -101,6 +102,14 @@ impl Node {
             content.extend(fs::read(&log).with_context(|| format!("read {}", log.display()))?);
         }
         Ok(String::from_utf8_lossy(&content).into_owned())
+    }
+
+    /// Waits until the guest of a launcher pod has printed that on its serial port since its power-on. A console that is opened
+    /// while the guest boots may be too late for it.
+    pub fn wait_printed(&self, pod: &Value, text: &str, within: Duration) -> Result<()> {
+        wait::until_true(&format!("the guest to print {text:?}"), within, || {
+            Ok(self.serial_log(pod)?.contains(text))
+        })
     }
 
     /// What is in a folder of the node. Tests that wait look every 200 ms, so they look for themselves, without the processes

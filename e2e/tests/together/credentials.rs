@@ -2,7 +2,7 @@
 
 use anyhow::{Result, ensure};
 use barevirt_e2e::wait::{self, BOOT, RUNNING};
-use barevirt_e2e::{Console, Namespace, guest, in_namespace};
+use barevirt_e2e::{Console, Namespace, Node, guest, in_namespace};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -55,8 +55,9 @@ fn a_config_drive_and_a_nocloud_disk_have_what_their_secrets_and_the_manifest_sa
         namespace.apply(&manifest)?;
         namespace.wait_phase("vm", "Running", RUNNING)?;
         let mut console = Console::open(namespace, "vm")?;
-        console.expect("the secret is out", BOOT)?;
         console.login(BOOT)?;
+        let launcher = namespace.launcher("vm")?;
+        Node::of(&launcher)?.wait_printed(&launcher, "the secret is out", COMMAND)?;
         console.ok("modprobe isofs", COMMAND)?;
         let drive = files(&mut console, "config-2")?;
         let instance = format!("\"instance_id\":\"vm.{}\",\"hostname\":\"vm\",\"uuid\":\"", namespace.name());

@@ -120,8 +120,8 @@ fn a_guest_has_what_its_manifest_and_its_cloud_init_say_and_ends_at_its_reboot_w
             "version: 2\nethernets:\n  eth0:\n    addresses: [10.0.2.2/24, 192.0.2.77/24]\n    gateway4: 10.0.2.1\n"
         );
         let mut console = boot(namespace, &manifest)?;
-        console.expect("seeded login: ", BOOT)?;
-        console.login(SOON)?;
+        console.login(BOOT)?;
+        ensure!(console.ok("hostname", SOON)? == "seeded");
         has_cpus_and_memory(&mut console)?;
         has_disks_that_hold_what_is_written(&mut console)?;
         // The network and the commands of cloud-init.

@@ -3,7 +3,7 @@
 use anyhow::{Result, ensure};
 use barevirt_e2e::command::repository;
 use barevirt_e2e::wait::{BOOT, RUNNING, SOON};
-use barevirt_e2e::{Console, Namespace, in_namespace, pods};
+use barevirt_e2e::{Console, Namespace, Node, in_namespace, pods};
 use serde_json::Value;
 
 const NAME: &str = "vm-cirros";
@@ -46,9 +46,10 @@ fn the_walk_through_works_as_written() {
         namespace.virtctl(&["start", NAME])?;
         let first = uid(&namespace.wait_phase(NAME, "Running", RUNNING)?);
         let mut console = Console::open(namespace, NAME)?;
-        console.expect("printed from cloud-init userdata", BOOT)?;
         console.login(BOOT)?;
         drop(console);
+        let launcher = namespace.launcher(NAME)?;
+        Node::of(&launcher)?.wait_printed(&launcher, "printed from cloud-init userdata", SOON)?;
 
         namespace.wait_status(NAME, "Running", SOON)?;
         let description = namespace.kubectl(&["describe", "vm", NAME])?;
