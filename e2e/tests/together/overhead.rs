@@ -50,12 +50,15 @@ fn a_guest_under_full_load_is_not_killed_by_its_cgroup() {
         let mut console = Console::open(namespace, "vm")?;
         console.login(BOOT)?;
         let boot = console.ok("cat /proc/sys/kernel/random/boot_id", SOON)?;
-        // Both CPUs run many programs, the disk is written, and then every free page is touched.
+        // Both CPUs run many programs while the disk is written, and then every free page is touched.
         console.ok("mkdir -p /m && mount -t tmpfs -o size=200M none /m", SOON)?;
         console.ok(
-            "for i in 1 2; do (for f in /bin/busybox /lib/modules/*/*; do sha256sum $f; md5sum $f; gzip -c <$f | wc -c; done >/dev/null 2>&1) & done; \
+            "for i in 1 2; do (until [ -e /m/all.done ]; do for f in /bin/busybox /lib/modules/*/*; do \
+               sha256sum $f; md5sum $f; gzip -c <$f | wc -c; [ ! -e /m/all.done ] || break; \
+             done; done >/dev/null 2>&1) & done; \
              dd if=/dev/urandom of=/dev/vdb bs=1M count=64 2>/dev/null; \
-             dd if=/dev/zero of=/m/all bs=1M count=150 2>/dev/null; wait; sync; cat /m/all >/dev/null && echo loaded",
+             dd if=/dev/zero of=/m/all bs=1M count=150 2>/dev/null; : >/m/all.done; \
+             wait; sync; cat /m/all >/dev/null && echo loaded",
             LOAD,
         )?;
         let launcher = namespace.launcher("vm")?;
