@@ -3,7 +3,7 @@
 
 use anyhow::{Context, Result, ensure};
 use barevirt_e2e::command::{Output, succeed, try_kubectl_with};
-use barevirt_e2e::wait::{RUNNING, SOON};
+use barevirt_e2e::wait::{self, RUNNING, SOON};
 use barevirt_e2e::{Namespace, guest, in_namespace, pods};
 use serde_json::{Value, json};
 use std::process::Command;
@@ -21,7 +21,12 @@ impl<'a> Tenant<'a> {
         let user = format!("tenant-of-{}", namespace.name());
         let binding = format!("--user={user}");
         namespace.kubectl(&["create", "rolebinding", "tenant", "--clusterrole=edit", &binding])?;
-        Ok(Self { namespace, user })
+        let tenant = Self { namespace, user };
+        // The role does not take effect at once.
+        wait::until_true("the tenant to be allowed to make pods", SOON, || {
+            Ok(tenant.kubectl(&["auth", "can-i", "create", "pods"], "")?.code == 0)
+        })?;
+        Ok(tenant)
     }
 
     fn kubectl(&self, arguments: &[&str], input: &str) -> Result<Output> {
