@@ -51,7 +51,7 @@ fn start(namespace: &Namespace) -> Result<(Value, u64, String)> {
     // pages is empty.
     let copy = "dd if=/tmp/kept of=/tmp/hot bs=64k conv=notrunc";
     let write = format!("(while true; do {copy}; {copy} seek=128; sleep 0.1; done) >/dev/null 2>&1 &");
-    console.ok(&format!("{{ {write} }}"), COMMAND)?;
+    console.ok(&format!("{{ {write} echo $! >/tmp/writer; }}"), COMMAND)?;
     console.leave()?;
     let (before, kept) = look(namespace)?;
     Ok((home, before, kept))
@@ -90,7 +90,11 @@ fn a_guest_that_writes_too_fast_moves_where_post_copy_is_allowed() {
         let refusal = namespace.refusal(&pod)?;
         ensure!(refusal.contains("only virt-controller makes pods that ask for"), "{refusal}");
 
-        // The next migration goes without post-copy.
+        // The next migration goes without post-copy, and may fail while the guest writes like that.
+        let mut console = Console::open(namespace, "vm")?;
+        console.login(SOON)?;
+        console.ok("kill $(cat /tmp/writer)", COMMAND)?;
+        console.leave()?;
         let vmi = namespace.migrate("vm")?;
         let state = &vmi["status"]["migrationState"];
         ensure!(state["failed"] != true && state["mode"] == "PreCopy", "{state}");
