@@ -1,6 +1,6 @@
 //! The CDIConfig `config`, where its definition is ours: it is made, and its status says which settings count.
 
-use super::RETRY;
+use super::again::FAILED;
 use super::observe::{config, shown};
 use crate::cluster::Cluster;
 use crate::write::FIELD_MANAGER;
@@ -29,7 +29,7 @@ pub(super) async fn work(cluster: &Cluster, mut changed: Listener) {
             Ok(()) => SELDOM,
             Err(error) => {
                 warn!(error = %chain(&error), "the settings of imports are not kept");
-                RETRY
+                FAILED
             }
         };
         changed.wait(pause).await;

@@ -27,7 +27,7 @@ mod steps;
 mod uploads;
 
 use crate::cluster::Cluster;
-use again::DEADLINE;
+use again::{DEADLINE, FAILED};
 use barevirt_api::cdi::{
     CDI_DEFINITION, CONFIG, CONFIG_DEFINITION, CdiConfig, DATA_SOURCE_DEFINITION, DATA_VOLUME_DEFINITION,
     DataSource, DataVolume, IMPORT_CRON_DEFINITION, STORAGE_PROFILE_DEFINITION, StorageProfile,
@@ -48,9 +48,6 @@ use kube::runtime::watcher::{self, watcher};
 use std::sync::Arc;
 use std::time::Duration;
 use tracing::{info, warn};
-
-/// Pause before the next try after a failure.
-const RETRY: Duration = Duration::from_secs(5);
 
 /// Fills DataVolumes while this process serves them: never without an importer's image.
 pub async fn run(cluster: Arc<Cluster>) {
@@ -81,10 +78,10 @@ async fn fill(cluster: &Arc<Cluster>, owners: &Changes) {
                     () = claims::work(cluster.clone()) => warn!("the watches of claims that are filled for themselves ended"),
                     () = until_not_ours(cluster, &mut changed) => info!("another owner serves DataVolumes now"),
                 }
-                RETRY
+                FAILED
             }
             Some(false) => SELDOM,
-            None => RETRY,
+            None => FAILED,
         };
         changed.wait(pause).await;
     }
@@ -98,7 +95,7 @@ async fn until_not_ours(cluster: &Cluster, changed: &mut Listener) {
             Some(true) => SELDOM,
             Some(false) => return,
             // Without an answer nothing changes: nothing can be written either.
-            None => RETRY,
+            None => FAILED,
         };
     }
 }
@@ -127,12 +124,12 @@ where
                 Ok(true) => {
                     work(cluster.clone()).await;
                     warn!(definition, "the watches of its objects ended");
-                    RETRY
+                    FAILED
                 }
                 Ok(false) => SELDOM,
                 Err(error) => {
                     warn!(definition, %error, "the owner of the definition is not known");
-                    RETRY
+                    FAILED
                 }
             };
             changed.wait(pause).await;

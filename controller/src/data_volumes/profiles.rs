@@ -1,7 +1,7 @@
 //! StorageProfiles, where their definition is ours: one for each storage class with its status, and the values that a claim
 //! takes from it.
 
-use super::RETRY;
+use super::again::FAILED;
 use crate::cluster::Cluster;
 use crate::write::FIELD_MANAGER;
 use barevirt_api::cdi::{DataVolume, STORAGE_PROFILE_DEFINITION, StorageProfile, StorageSpec};
@@ -29,10 +29,10 @@ pub(super) async fn work(cluster: &Cluster, mut changed: Listener) {
     loop {
         let pause = match keep(cluster).await {
             Ok(true) => SELDOM,
-            Ok(false) => RETRY,
+            Ok(false) => FAILED,
             Err(error) => {
                 warn!(error = %chain(&error), "storage profiles are not kept");
-                RETRY
+                FAILED
             }
         };
         changed.wait(pause).await;
