@@ -1,16 +1,19 @@
 //! Two guests whose disks are to move to one claim at the same moment.
 
 use crate::stopped::Stopped;
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use barevirt_e2e::harm::component_is_ready;
 use barevirt_e2e::moving_guest::migration;
 use barevirt_e2e::moving_volume::{
     Machine, begin, boot, claim_in_status, claim_of, fill, has_written, machine, moves, name_claim, sum,
     wait_moved, write_on,
 };
-use barevirt_e2e::wait::{RUNNING, SOON};
+use barevirt_e2e::wait::{self, RUNNING, SOON};
 use barevirt_e2e::{Namespace, alone, condition, in_namespace, undisturbed};
 use serde_json::{Value, json};
+
+/// How often virt-controller is to learn of two changes at once.
+const TRIES: usize = 10;
 
 /// A guest that writes to its disk all the time, on a claim with the name of the machine.
 struct Guest<'a> {
@@ -65,6 +68,49 @@ fn gives_way(vmi: &Value, to: &str) -> bool {
     told["status"] == "True" && told["reason"] == "ClaimInUse" && message.contains(&format!("VMI {to} "))
 }
 
+/// Has both machines name a claim while virt-controller is stopped, until it learns of both changes at once. Where it has changed one
+/// instance before it looks at the other machine, the change of that one is refused, since the claim is used; then both
+/// are taken back.
+fn both_want(one: Machine<'_>, two: Machine<'_>, claim: &str) -> Result<()> {
+    let namespace = one.namespace;
+    let moves = |machine: Machine<'_>| -> Result<bool> {
+        Ok(claim_of(&namespace.need("vmi", machine.name)?["spec"]["volumes"]) == claim)
+    };
+    let is_refused = |vm: &Value| condition(vm, "RestartRequired")["status"] == "True";
+    for _ in 0..TRIES {
+        let stopped = Stopped::begin("virt-controller", |_| true)?;
+        name_claim(one, claim)?;
+        name_claim(two, claim)?;
+        drop(stopped);
+        let both_move = wait::until("both changes to be decided", SOON, || {
+            if moves(one)? && moves(two)? {
+                return Ok(Some(true));
+            }
+            let machines = [namespace.need("vm", one.name)?, namespace.need("vm", two.name)?];
+            Ok(machines.iter().any(is_refused).then_some(false))
+        })?;
+        if both_move {
+            return Ok(());
+        }
+        for machine in [one, two] {
+            name_claim(machine, machine.name)?;
+        }
+        for machine in [one, two] {
+            stays(machine)?;
+            namespace.wait("vm", machine.name, "to need no restart", SOON, |vm| !is_refused(vm))?;
+        }
+    }
+    bail!("of two changes at once, one was always refused")
+}
+
+/// Waits until the instance is to stay on the claim with its name.
+fn stays(machine: Machine<'_>) -> Result<()> {
+    let stays = |vmi: &Value| {
+        claim_of(&vmi["spec"]["volumes"]) == machine.name && vmi["status"]["migratedVolumes"].is_null()
+    };
+    machine.namespace.wait("vmi", machine.name, "to stay on its claim", SOON, stays).map(drop)
+}
+
 #[test]
 fn of_two_disks_that_are_to_move_to_one_claim_one_does_and_the_other_stays_and_moves_to_a_third() {
     in_namespace("killrival", |namespace| {
@@ -82,11 +128,7 @@ fn of_two_disks_that_are_to_move_to_one_claim_one_does_and_the_other_stays_and_m
         {
             let _alone = alone();
             component_is_ready("virt-controller")?;
-            // Then it learns of both changes at once. Otherwise the second one would be refused: the claim is used.
-            let stopped = Stopped::begin("virt-controller", |_| true)?;
-            name_claim(older.machine, "wanted")?;
-            name_claim(younger.machine, "wanted")?;
-            drop(stopped);
+            both_want(older.machine, younger.machine, "wanted")?;
             namespace.wait("vmi", second, "to give way", SOON, |vmi| {
                 gives_way(vmi, first) && claim_of(&vmi["spec"]["volumes"]) == "wanted"
             })?;
@@ -107,9 +149,7 @@ fn of_two_disks_that_are_to_move_to_one_claim_one_does_and_the_other_stays_and_m
         ensure!(vmi["status"]["nodeName"] == younger.vmi["status"]["nodeName"], "{}", vmi["status"]);
         younger.goes_on(second)?;
         name_claim(younger.machine, second)?;
-        namespace.wait("vmi", second, "to stay on its claim", SOON, |vmi| {
-            claim_of(&vmi["spec"]["volumes"]) == second && vmi["status"]["migratedVolumes"].is_null()
-        })?;
+        stays(younger.machine)?;
         write_on(younger.machine)?;
         moves(younger.machine, "third")?;
         younger.goes_on("third")?;
