@@ -118,7 +118,9 @@ async fn apply_one(
             Err(error) if optional && error.kind() == io::ErrorKind::NotFound => {}
             result => result.map_err(|source| ApplyError::Sysctl { path, source })?,
         },
-        Step::Address { link, address, prefix } => add_address(netlink, link, address, prefix).await?,
+        Step::Address { link, address, prefix, routed } => {
+            add_address(netlink, link, (address, prefix), routed).await?;
+        }
         Step::RemoveAddress { link, address, prefix } => {
             remove_address(netlink, link, address, prefix).await?;
         }
@@ -210,15 +212,25 @@ async fn change(
     result.map_err(|source| ApplyError::Link { action, link: name.to_owned(), source })
 }
 
-async fn add_address(netlink: &Handle, link: String, address: IpAddr, prefix: u8) -> Result<(), ApplyError> {
+async fn add_address(
+    netlink: &Handle,
+    link: String,
+    (address, prefix): (IpAddr, u8),
+    routed: bool,
+) -> Result<(), ApplyError> {
     let action = "give an address to";
     let index = index(netlink, action, &link).await?;
     let mut request = netlink.address().add(index, address, prefix);
+    let message = request.message_mut();
+    let mut flags = AddressFlags::empty();
     if address.is_ipv6() {
-        let message = request.message_mut();
         message.header.flags |= AddressHeaderFlags::Nodad;
-        message.attributes.push(AddressAttribute::Flags(AddressFlags::Nodad));
+        flags |= AddressFlags::Nodad;
     }
+    if !routed {
+        flags |= AddressFlags::Noprefixroute;
+    }
+    message.attributes.push(AddressAttribute::Flags(flags));
     request.execute().await.map_err(|source| ApplyError::Link { action, link, source })
 }
 

@@ -60,7 +60,7 @@ pub async fn observe(
 ) -> Result<Observed, ObserveError> {
     let links = links_of(netlink, cards).await?;
     let mut rules = BTreeMap::new();
-    for family in [Family::V4, Family::V6] {
+    for family in Family::ALL {
         if let Some(fingerprint) =
             nftables.map(|nftables| nftables.fingerprint(family)).transpose()?.flatten()
         {

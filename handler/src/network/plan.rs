@@ -24,7 +24,9 @@ use super::state::{Binding, Observed, Wanted};
 /// All settings that a card depends on.
 pub fn sysctls(wanted: &Wanted, names: &Names) -> Vec<Setting> {
     match &wanted.binding {
-        Binding::Masquerade(_) => masquerade::sysctls(&names.bridge, true),
+        Binding::Masquerade(_) => {
+            masquerade::sysctls(&names.bridge, true).into_iter().chain(bridge::tap_sysctls(names)).collect()
+        }
         Binding::Tap => Vec::new(),
         Binding::Passt => passt::sysctls(),
         Binding::Bridge | Binding::ManagedTap | Binding::Gone => {

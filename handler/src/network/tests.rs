@@ -30,6 +30,7 @@ mod bridge_ipv6;
 mod cuts;
 mod frames;
 mod macvlan;
+mod neighbours;
 mod passt;
 mod rogue;
 mod rounds;

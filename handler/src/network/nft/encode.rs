@@ -9,7 +9,7 @@
 //! Only the last message asks for an answer. The kernel always answers those that it refuses. Each answer takes place in the
 //! socket until it is read, and it is read after the whole batch was sent: about 270 answers fill a socket.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 
 use netlink_packet_core::{
     DefaultNla, Emitable, NLM_F_ACK, NLM_F_APPEND, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REQUEST, NetlinkMessage,
@@ -17,20 +17,19 @@ use netlink_packet_core::{
 use netlink_packet_netfilter::nftables::{
     ChainAttribute, ChainMessage, Cmp, DataAttribute, ExpressionAttribute, Expressions, Hook, Immediate,
     InetHookNumber, ListAttribute, Meta, MetaKey, NfTablesMessage, Operator, Payload, Register,
-    RuleAttribute, RuleMessage, TableAttribute, TableMessage, Verdict, VerdictAttribute,
+    RuleAttribute, RuleMessage, SetAttribute, SetDescription, SetFlags, SetMessage, TableAttribute,
+    TableMessage, Verdict, VerdictAttribute,
 };
 use netlink_packet_netfilter::none::ControlMessage;
 use netlink_packet_netfilter::{NetfilterHeader, NetfilterMessage, NetfilterProtoFamily};
 
-use super::rules::{Action, Chain, Family, Match, Rule, Ruleset, TABLE};
+use super::rules::{Action, Chain, Family, Few, Match, Rule, Ruleset, TABLE};
 
 /// `NFNL_SUBSYS_NFTABLES`, the subsystem that handles the batch.
 const SUBSYSTEM_NFTABLES: u16 = 10;
 /// `NF_DROP` and `NF_ACCEPT`.
 const DROP: u32 = 0;
 const ACCEPT: u32 = 1;
-/// First byte of the loopback addresses of IPv4.
-const LOOPBACK: u8 = 127;
 /// First two bytes of the lowest and of the highest address in `fe80::/10`.
 const LINK_FIRST: [u8; 2] = [0xfe, 0x80];
 const LINK_LAST: [u8; 2] = [0xfe, 0xbf];
@@ -43,6 +42,16 @@ const NAT_ADDRESS_REGISTER: u16 = 3;
 /// Values of its type (`enum nft_nat_types`).
 const NAT_SOURCE: u32 = 0;
 const NAT_DESTINATION: u32 = 1;
+/// Attributes of the expression `dynset` (`enum nft_dynset_attributes`).
+const DYNSET_SET: u16 = 1;
+const DYNSET_OPERATION: u16 = 3;
+const DYNSET_KEY_REGISTER: u16 = 4;
+/// Its operation that adds an element, or begins its time again (`enum nft_dynset_ops`).
+const DYNSET_UPDATE: u32 = 1;
+/// Name of the set of source addresses that are remembered.
+const SOURCES: &str = "sources";
+/// The type by which `nft` knows IPv6 addresses, and their length.
+const IPV6_ADDRESS: (u32, u32) = (8, 16);
 /// Headers that the offset of a payload expression refers to (`enum nft_payload_bases`).
 const NETWORK_HEADER: u32 = 1;
 const TRANSPORT_HEADER: u32 = 2;
@@ -77,6 +86,7 @@ fn batch(ruleset: &Ruleset, before: impl IntoIterator<Item = (u16, NfTablesMessa
     let table = NfTablesMessage::NewTable(TableMessage { attributes });
     let mut inner: Vec<_> = before.into_iter().collect();
     inner.push((NLM_F_CREATE | NLM_F_EXCL, table));
+    inner.extend(ruleset.few().map(|few| (NLM_F_CREATE, new_set(few))));
     inner.extend(ruleset.chains().map(|chain| (NLM_F_CREATE, new_chain(chain))));
     inner.extend(
         ruleset.rules.iter().map(|rule| (NLM_F_CREATE | NLM_F_APPEND, new_rule(ruleset.family, rule))),
@@ -109,6 +119,7 @@ fn protocol_family(family: Family) -> NetfilterProtoFamily {
     match family {
         Family::V4 => NetfilterProtoFamily::IPv4,
         Family::V6 => NetfilterProtoFamily::IPv6,
+        Family::Arp => NetfilterProtoFamily::ARP,
     }
 }
 
@@ -126,9 +137,27 @@ fn push(bytes: &mut Vec<u8>, sequence: u32, flags: u16, message: NetfilterMessag
     message.emit(&mut bytes[start..]);
 }
 
+/// The set of the source addresses that are remembered. If it is full, a rule that would add one does not match.
+fn new_set(few: Few) -> NfTablesMessage {
+    let (kind, length) = IPV6_ADDRESS;
+    NfTablesMessage::NewSet(SetMessage {
+        attributes: vec![
+            SetAttribute::Table(TABLE.to_owned()),
+            SetAttribute::Name(SOURCES.to_owned()),
+            SetAttribute::Flags(SetFlags::Timeout | SetFlags::Eval),
+            SetAttribute::KeyType(kind),
+            SetAttribute::KeyLen(length),
+            SetAttribute::Description(vec![SetDescription::Size(few.most)]),
+            SetAttribute::Id(1),
+            // In milliseconds.
+            SetAttribute::Timeout(few.forgotten_after.as_secs().saturating_mul(1000)),
+        ],
+    })
+}
+
 fn new_chain(chain: Chain) -> NfTablesMessage {
-    // These are the priorities of nft's names dstnat (-100, also used for output), srcnat (100) and raw
-    // (-300). The last one comes before connection tracking. Meshes use dstnat, too, so what comes after them has one more;
+    // These are the priorities of nft's names dstnat (-100, also used for output), srcnat (100), filter (0) and raw
+    // (-300). ARP has its first hook where the IP versions have prerouting. The last one comes before connection tracking. Meshes use dstnat, too, so what comes after them has one more;
     // at the same priority, chains that are made later come first.
     let (hook, priority, kind) = match chain {
         Chain::Prerouting => (InetHookNumber::PreRouting, -100_i32, "nat"),
@@ -136,6 +165,7 @@ fn new_chain(chain: Chain) -> NfTablesMessage {
         Chain::Output => (InetHookNumber::LocalOut, -100, "nat"),
         Chain::Postrouting => (InetHookNumber::PostRouting, 100, "nat"),
         Chain::Guest => (InetHookNumber::PreRouting, -300, "filter"),
+        Chain::ToGuest => (InetHookNumber::PostRouting, 0, "filter"),
     };
     NfTablesMessage::NewChain(ChainMessage {
         attributes: vec![
@@ -174,16 +204,22 @@ fn encode_match(condition: &Match) -> Vec<Expressions> {
             compare(Operator::GreatherThanEqual, LINK_FIRST.to_vec()),
             compare(Operator::LessThanEqual, LINK_LAST.to_vec()),
         ],
-        Match::ToLoopback(Family::V4) => vec![field(NETWORK_HEADER, 16, 1), equal(vec![LOOPBACK])],
-        Match::ToLoopback(Family::V6) => {
-            vec![field(NETWORK_HEADER, 24, 16), equal(Ipv6Addr::LOCALHOST.octets().to_vec())]
+        Match::SourceIsOneOfFew(_) => vec![field(NETWORK_HEADER, 8, 16), remember()],
+        Match::SenderIsNot(address) => {
+            vec![field(NETWORK_HEADER, 14, 4), compare(Operator::NotEqual, address.octets().to_vec())]
         }
         Match::Icmp6 => vec![load(MetaKey::L4Proto), equal(vec![ICMP6])],
-        Match::Destination(IpAddr::V4(address)) => {
-            vec![field(NETWORK_HEADER, 16, 4), equal(address.octets().to_vec())]
+        Match::Destination(address) => vec![destination(*address), equal(octets(*address))],
+        Match::DestinationIsNot(address) => {
+            vec![destination(*address), compare(Operator::NotEqual, octets(*address))]
         }
-        Match::Destination(IpAddr::V6(address)) => {
-            vec![field(NETWORK_HEADER, 24, 16), equal(address.octets().to_vec())]
+        Match::DestinationIn(address, prefix) => {
+            let [first, last] = ends(*address, *prefix);
+            vec![
+                destination(*address),
+                compare(Operator::GreatherThanEqual, first),
+                compare(Operator::LessThanEqual, last),
+            ]
         }
         Match::Port(port) => vec![
             load(MetaKey::L4Proto),
@@ -214,16 +250,11 @@ fn encode_action(family: Family, action: Action) -> Vec<Expressions> {
 }
 
 fn nat(family: Family, kind: u32, address: IpAddr) -> Vec<Expressions> {
-    let octets = match address {
-        IpAddr::V4(address) => address.octets().to_vec(),
-        IpAddr::V6(address) => address.octets().to_vec(),
-    };
     let family = u32::from(u8::from(protocol_family(family)));
-    let number = |kind: u16, value: u32| DefaultNla::new(kind, value.to_be_bytes().to_vec());
     vec![
         Expressions::Immediate(vec![
             Immediate::DestinationRegister(Register::Reg1),
-            Immediate::Data(DataAttribute::Value(octets)),
+            Immediate::Data(DataAttribute::Value(octets(address))),
         ]),
         Expressions::Other {
             expression_type: "nat".to_owned(),
@@ -257,14 +288,57 @@ fn verdict(code: u32) -> Expressions {
 }
 
 fn source(address: IpAddr, operator: Operator) -> Vec<Expressions> {
+    let place = match address {
+        IpAddr::V4(_) => field(NETWORK_HEADER, 12, 4),
+        IpAddr::V6(_) => field(NETWORK_HEADER, 8, 16),
+    };
+    vec![place, compare(operator, octets(address))]
+}
+
+/// Where a packet has its destination, of the same IP version as this address.
+fn destination(address: IpAddr) -> Expressions {
+    match address {
+        IpAddr::V4(_) => field(NETWORK_HEADER, 16, 4),
+        IpAddr::V6(_) => field(NETWORK_HEADER, 24, 16),
+    }
+}
+
+fn octets(address: IpAddr) -> Vec<u8> {
+    match address {
+        IpAddr::V4(address) => address.octets().to_vec(),
+        IpAddr::V6(address) => address.octets().to_vec(),
+    }
+}
+
+/// The first and the last address of a range.
+fn ends(address: IpAddr, prefix: u8) -> [Vec<u8>; 2] {
     match address {
         IpAddr::V4(address) => {
-            vec![field(NETWORK_HEADER, 12, 4), compare(operator, address.octets().to_vec())]
+            let (bits, host) = (address.to_bits(), u32::MAX.checked_shr(prefix.into()).unwrap_or(0));
+            [bits & !host, bits | host].map(|end| end.to_be_bytes().to_vec())
         }
         IpAddr::V6(address) => {
-            vec![field(NETWORK_HEADER, 8, 16), compare(operator, address.octets().to_vec())]
+            let (bits, host) = (address.to_bits(), u128::MAX.checked_shr(prefix.into()).unwrap_or(0));
+            [bits & !host, bits | host].map(|end| end.to_be_bytes().to_vec())
         }
     }
+}
+
+/// Adds what was loaded to the set of sources.
+fn remember() -> Expressions {
+    let name = [SOURCES.as_bytes(), &[0]].concat();
+    Expressions::Other {
+        expression_type: "dynset".to_owned(),
+        attributes: vec![
+            DefaultNla::new(DYNSET_SET, name),
+            number(DYNSET_OPERATION, DYNSET_UPDATE),
+            number(DYNSET_KEY_REGISTER, Register::Reg1.into()),
+        ],
+    }
+}
+
+fn number(kind: u16, value: u32) -> DefaultNla {
+    DefaultNla::new(kind, value.to_be_bytes().to_vec())
 }
 
 fn equal(value: Vec<u8>) -> Expressions {
@@ -287,23 +361,4 @@ fn interface_name(name: &str) -> Vec<u8> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::rules::{Port, Ports, Protocol, masquerade};
-    use super::*;
-    use crate::network::datagram::messages;
-
-    #[test]
-    fn only_the_last_message_of_a_batch_asks_for_an_answer() {
-        let ports: Vec<Ports> =
-            (1..=2000).map(|number| Port { protocol: Protocol::Tcp, number }.into()).collect();
-        let (gateway, guest) = ([10, 0, 2, 1].into(), [10, 0, 2, 2].into());
-        let ruleset = masquerade("eth0", "k6t-eth0", gateway, guest, &ports, None);
-        // The table and four chains, two rules for each port, and five others.
-        for (batch, last) in [(create(&ruleset), 5 + 4005), (replace(&ruleset), 2 + 5 + 4005)] {
-            let all = messages::<NetfilterMessage>(&batch.bytes).map(|message| message.unwrap().header);
-            let asks = all.filter(|header| header.flags & NLM_F_ACK != 0);
-            let asks: Vec<u32> = asks.map(|header| header.sequence_number).collect();
-            assert_eq!((asks, batch.last), (vec![last], last));
-        }
-    }
-}
+mod tests;

@@ -1,7 +1,8 @@
-//! nftables over netlink: the rules ([`rules`]), their encoding ([`encode`]), and the socket for them. It
-//! needs neither an `nft` binary nor a library: it sends one batch of messages.
+//! nftables over netlink: the rules ([`rules`], [`neighbours`]), their encoding ([`encode`]), and the socket for them.
+//! It needs neither an `nft` binary nor a library: it sends one batch of messages.
 
 pub mod encode;
+pub mod neighbours;
 pub mod rules;
 
 use std::io;

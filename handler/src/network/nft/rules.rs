@@ -8,7 +8,8 @@
 //!   postrouting  from the guest                          -> masquerade         the guest uses the pod's address
 //!   guest        in k6t-eth0, to 127.0.0.0/8 or ::1      -> drop               the pod's own loopback is not the guest's
 //!                in k6t-eth0, DHCP from 0.0.0.0          -> accept             DHCP requests
-//!                in k6t-eth0, ICMPv6 or DHCPv6 from fe80::/10, ICMPv6 from ::  -> accept   neighbour discovery
+//!                in k6t-eth0, ICMPv6 from ::             -> accept             neighbour discovery
+//!                in k6t-eth0, ICMPv6 or DHCPv6 from one of few in fe80::/10    -> accept   the kernel remembers each of them
 //!                in k6t-eth0, from elsewhere than the guest's address          -> drop     no other source address
 //! ```
 //!
@@ -34,8 +35,12 @@
 //! that point, an answer to a connection from the pod's loopback is still addressed to the gateway. Such
 //! answers need `route_localnet`, and without the filter that setting would let packets that the guest itself
 //! sends to 127.0.0.1 reach services that listen there.
+//!
+//! A guest chooses its link-local address itself. The first eight from which it sends are remembered, each until it has not
+//! been used for a minute. That is longer than the kernel keeps a neighbour that answers.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::time::Duration;
 
 use barevirt_api::mesh;
 use sha2::{Digest, Sha256};
@@ -45,20 +50,31 @@ pub const TABLE: &str = "kubevirt";
 
 /// Port of SSH.
 const SSH: Port = Port { protocol: Protocol::Tcp, number: 22 };
+/// The link-local addresses that a guest may use at a time.
+const LINK_LOCAL: Few = Few { most: 8, forgotten_after: Duration::from_secs(60) };
+/// The loopback addresses of IPv4.
+const LOOPBACK: (Ipv4Addr, u8) = (Ipv4Addr::new(127, 0, 0, 0), 8);
 /// Ports of DHCP servers.
 const DHCP4: u16 = 67;
 const DHCP6: u16 = 547;
 
-/// An IP version. There are nat tables for each.
+/// The packets that a table sees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Family {
     /// IPv4.
     V4,
     /// IPv6.
     V6,
+    /// ARP.
+    Arp,
 }
 
-/// A base chain: the filter, or a chain of type nat that is named like its hook.
+impl Family {
+    /// All of them.
+    pub const ALL: [Family; 3] = [Family::V4, Family::V6, Family::Arp];
+}
+
+/// A base chain: a filter, or a chain of type nat that is named like its hook.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Chain {
     /// Incoming packets, before routing.
@@ -71,12 +87,20 @@ pub enum Chain {
     Postrouting,
     /// Incoming packets, before everything else: the filter for what the guest sends.
     Guest,
+    /// Outgoing packets, after routing: the filter for what goes to the guest.
+    ToGuest,
 }
 
 impl Chain {
     /// All chains, in the order in which they are created.
-    pub const ALL: [Chain; 5] =
-        [Chain::Prerouting, Chain::BehindMesh, Chain::Output, Chain::Postrouting, Chain::Guest];
+    pub const ALL: [Chain; 6] = [
+        Chain::Prerouting,
+        Chain::BehindMesh,
+        Chain::Output,
+        Chain::Postrouting,
+        Chain::Guest,
+        Chain::ToGuest,
+    ];
 
     /// Name of the chain.
     pub fn name(self) -> &'static str {
@@ -86,6 +110,7 @@ impl Chain {
             Chain::Output => "output",
             Chain::Postrouting => "postrouting",
             Chain::Guest => "guest",
+            Chain::ToGuest => "to_guest",
         }
     }
 }
@@ -147,6 +172,15 @@ impl From<Port> for Ports {
     }
 }
 
+/// How many addresses are remembered, and for how long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Few {
+    /// Most addresses at a time.
+    pub most: u32,
+    /// An address is forgotten when it has not been used for that time.
+    pub forgotten_after: Duration,
+}
+
 /// A condition on a packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Match {
@@ -166,8 +200,14 @@ pub enum Match {
     SourceIsNot(IpAddr),
     /// The packet has a link-local source address, IPv6.
     SourceIsOfLink,
-    /// The packet goes to a loopback address.
-    ToLoopback(Family),
+    /// The packet's source address, IPv6, is one of those that are remembered, or there is room to remember it.
+    SourceIsOneOfFew(Few),
+    /// The packet goes to an address of the range that has this address and a prefix of this length.
+    DestinationIn(IpAddr, u8),
+    /// The packet goes to another address.
+    DestinationIsNot(IpAddr),
+    /// The packet is of ARP, and names another sender.
+    SenderIsNot(Ipv4Addr),
     /// The packet is ICMPv6.
     Icmp6,
 }
@@ -211,6 +251,12 @@ impl Ruleset {
     /// The chains that have rules.
     pub fn chains(&self) -> impl Iterator<Item = Chain> {
         Chain::ALL.into_iter().filter(|chain| self.rules.iter().any(|rule| rule.chain == *chain))
+    }
+
+    /// How many addresses the table remembers, if it does.
+    pub fn few(&self) -> Option<Few> {
+        let few = |one: &Match| if let Match::SourceIsOneOfFew(few) = one { Some(*few) } else { None };
+        self.rules.iter().flat_map(|rule| &rule.matches).find_map(few)
     }
 
     /// A hash of the whole table. The table carries it as user data, so that a later handler sees at once
@@ -287,23 +333,21 @@ fn filter(bridge: &str, guest: IpAddr) -> Vec<Rule> {
         Rule { chain: Chain::Guest, matches, action }
     };
     let udp = |number| Match::Port(Port { protocol: Protocol::Udp, number });
-    let (family, asks) = match guest {
+    let (loopback, asks) = match guest {
         IpAddr::V4(_) => {
+            let (first, prefix) = LOOPBACK;
             let nobody = Match::Source(Ipv4Addr::UNSPECIFIED.into());
-            (Family::V4, vec![vec![nobody, udp(DHCP4)]])
+            (Match::DestinationIn(first.into(), prefix), vec![vec![nobody, udp(DHCP4)]])
         }
         IpAddr::V6(_) => {
             let nobody = Match::Source(Ipv6Addr::UNSPECIFIED.into());
-            let of_link = Match::SourceIsOfLink;
-            let asks = vec![
-                vec![nobody, Match::Icmp6],
-                vec![of_link.clone(), Match::Icmp6],
-                vec![of_link, udp(DHCP6)],
-            ];
-            (Family::V6, asks)
+            // The last condition remembers, so it comes after the others.
+            let of_link = |what| vec![Match::SourceIsOfLink, what, Match::SourceIsOneOfFew(LINK_LOCAL)];
+            let asks = vec![vec![nobody, Match::Icmp6], of_link(Match::Icmp6), of_link(udp(DHCP6))];
+            (Match::Destination(Ipv6Addr::LOCALHOST.into()), asks)
         }
     };
-    let mut rules = vec![rule(vec![Match::ToLoopback(family)], Action::Drop)];
+    let mut rules = vec![rule(vec![loopback], Action::Drop)];
     rules.extend(asks.into_iter().map(|conditions| rule(conditions, Action::Accept)));
     rules.push(rule(vec![Match::SourceIsNot(guest)], Action::Drop));
     rules

@@ -103,12 +103,20 @@ pub fn saved_sysctl(link: &str) -> Setting {
     Setting::optional(format!("net/ipv6/conf/{link}/disable_ipv6"), "0")
 }
 
+/// The setting of a link by which the pod answers no ARP at all, since the kernel remembers who asks. The kernel limits the
+/// neighbours of all pods of a node together.
+fn silent(link: &str) -> Setting {
+    Setting::needed(format!("net/ipv4/conf/{link}/arp_ignore"), "8")
+}
+
 /// Settings of the links that are not hosts on the network.
 pub fn sysctls(names: &Names, has_ipv4: bool) -> Vec<Setting> {
     let mut all = vec![
         Setting::optional(format!("net/ipv6/conf/{}/disable_ipv6", names.bridge), "1"),
         // Another card may make the pod a router, but packets of this card stay on its network.
         Setting::needed(format!("net/ipv4/conf/{}/forwarding", names.bridge), "0"),
+        // The guest asks the DHCP server by broadcast.
+        silent(&names.bridge),
     ];
     if has_ipv4 {
         // The stand-in has the guest's address, and only the guest may answer ARP requests for it.
@@ -119,12 +127,13 @@ pub fn sysctls(names: &Names, has_ipv4: bool) -> Vec<Setting> {
 
 /// Settings of the pod's link after it has become a port.
 pub fn port_sysctls(names: &Names) -> Vec<Setting> {
-    vec![Setting::optional(format!("net/ipv6/conf/{}/disable_ipv6", names.port), "1")]
+    vec![Setting::optional(format!("net/ipv6/conf/{}/disable_ipv6", names.port), "1"), silent(&names.port)]
 }
 
-/// Settings of the tap. The pod sends nothing of its own to the guest.
+/// Settings of the tap. The pod sends nothing of its own to the guest, and is no host for it there: a bridge passes
+/// frames to some addresses (01:80:c2:00:00:0e, for example) to its port instead of itself.
 pub fn tap_sysctls(names: &Names) -> Vec<Setting> {
-    vec![Setting::optional(format!("net/ipv6/conf/{}/disable_ipv6", names.tap), "1")]
+    vec![Setting::optional(format!("net/ipv6/conf/{}/disable_ipv6", names.tap), "1"), silent(&names.tap)]
 }
 
 /// The missing steps, in the order in which to do them.
@@ -157,7 +166,8 @@ pub(super) fn plan(wanted: &Wanted, names: &Names, observed: &Observed) -> Resul
     let server = (IpAddr::V4(server(wanted.index)), SERVER_PREFIX);
     let serves = has_ipv4 && wanted.binding == Binding::Bridge;
     if serves && !there.bridge.is_some_and(|link| link.addresses.contains(&server)) {
-        steps.push(Step::Address { link: bridge.clone(), address: server.0, prefix: server.1 });
+        let (address, prefix) = server;
+        steps.push(Step::Address { link: bridge.clone(), address, prefix, routed: true });
     }
     if !there.bridge.is_some_and(|link| link.up) {
         steps.push(Step::Up { link: bridge.clone() });
@@ -217,7 +227,9 @@ fn write_down(
     }
     for (address, prefix) in pod.lasting() {
         if !stand_in.is_some_and(|stand_in| stand_in.addresses.contains(&(address, prefix))) {
-            steps.push(Step::Address { link: names.kept.clone(), address, prefix });
+            // The stand-in leads nowhere. With a route over it, the pod would look there for whoever a packet says it is from.
+            let routed = address.is_ipv6();
+            steps.push(Step::Address { link: names.kept.clone(), address, prefix, routed });
         }
     }
     for route in pod.routes.iter().filter(|route| route.destination.is_ipv4()) {

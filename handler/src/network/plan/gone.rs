@@ -36,7 +36,7 @@ pub(super) fn plan(names: &Names, observed: &Observed) -> Vec<Step> {
             let pod = there.pod.map(|pod| &pod.addresses);
             for (address, prefix) in stand_in.global() {
                 if pod.is_some_and(|pod| !pod.contains(&(address, prefix))) {
-                    steps.push(Step::Address { link: names.pod.clone(), address, prefix });
+                    steps.push(Step::Address { link: names.pod.clone(), address, prefix, routed: true });
                 }
             }
             steps.push(delete(name));
@@ -93,7 +93,7 @@ fn give_back(
     plan_sysctls(settings, observed, steps);
     for (address, prefix) in stand_in.global() {
         if !port.addresses.contains(&(address, prefix)) {
-            steps.push(Step::Address { link: link.clone(), address, prefix });
+            steps.push(Step::Address { link: link.clone(), address, prefix, routed: true });
         }
     }
 }

@@ -7,11 +7,13 @@
 
 use std::net::IpAddr;
 
+use super::bridge::tap_sysctls;
 use super::common::{Setting, plan_sockets, plan_sysctls, plan_tap};
 use super::step::{PlanError, Service, Step};
 use crate::network::addresses::BRIDGE_MAC;
 use crate::network::links::Names;
-use crate::network::nft::rules::{Ruleset, masquerade};
+use crate::network::nft::neighbours;
+use crate::network::nft::rules::{Rule, Ruleset, masquerade};
 use crate::network::state::{Link, Masquerade, Observed, Wanted};
 
 /// Settings that the binding needs, in the order in which to write them.
@@ -56,6 +58,7 @@ pub(super) fn plan(
     let mut steps = Vec::new();
     plan_bridge(binding, &names.bridge, observed, pod.mtu, ipv6, &mut steps);
     plan_tap(wanted, names, observed, pod.mtu, &mut steps);
+    plan_sysctls(tap_sysctls(names), observed, &mut steps);
     let bridge = observed.links.get(&names.bridge);
     if !bridge.is_some_and(|bridge| bridge.up) {
         steps.push(Step::Up { link: names.bridge.clone() });
@@ -103,22 +106,29 @@ fn plan_bridge(
     }
     for (address, prefix) in addresses {
         if !bridge.is_some_and(|link| link.addresses.contains(&(address, prefix))) {
-            steps.push(Step::Address { link: name.to_owned(), address, prefix });
+            steps.push(Step::Address { link: name.to_owned(), address, prefix, routed: true });
         }
     }
 }
 
-/// The tables. IPv6 only if the pod has it. IPv4 always, because the guest always has it and `kubectl
+/// The tables, each with the rules that keep the guest from filling the neighbour tables before those that accept
+/// something. IPv6 only if the pod has it. IPv4 always, because the guest always has it and `kubectl
 /// port-forward` tries 127.0.0.1 first.
 pub fn rulesets(binding: &Masquerade, names: &Names, pod: &Link) -> Vec<Ruleset> {
-    let rules = |gateway: IpAddr, guest| {
+    let rules = |gateway: IpAddr, guest, first: Vec<Rule>| {
         let mut own = pod.global().map(|(address, _)| address);
         let own = own.find(|address| binding.has_sidecar && address.is_ipv4() == gateway.is_ipv4());
-        masquerade(&names.pod, &names.bridge, gateway, guest, &binding.ports, own)
+        let Ruleset { family, rules } =
+            masquerade(&names.pod, &names.bridge, gateway, guest, &binding.ports, own);
+        Ruleset { family, rules: [first, rules].concat() }
     };
-    let mut all = vec![rules(IpAddr::V4(binding.ipv4.gateway), IpAddr::V4(binding.ipv4.guest))];
+    let (four, six) = (binding.ipv4, binding.ipv6);
+    let first = neighbours::ipv4(&names.bridge, &names.tap, four.guest);
+    let ipv4 = rules(IpAddr::V4(four.gateway), IpAddr::V4(four.guest), first);
+    let mut all = vec![ipv4, neighbours::arp(&names.bridge, four.guest)];
     if pod.has_ipv6() {
-        all.push(rules(IpAddr::V6(binding.ipv6.gateway), IpAddr::V6(binding.ipv6.guest)));
+        let first = neighbours::ipv6(&names.bridge, six, BRIDGE_MAC.link_local());
+        all.push(rules(IpAddr::V6(six.gateway), IpAddr::V6(six.guest), first));
     }
     all
 }

@@ -69,6 +69,8 @@ pub enum Step {
         address: IpAddr,
         /// Length of the prefix, in bits.
         prefix: u8,
+        /// Whether the kernel makes a route to its network.
+        routed: bool,
     },
     /// Remove an address from an interface.
     RemoveAddress {

@@ -6,7 +6,7 @@ use barevirt_protocol::names::NetworkDescriptor;
 
 use super::*;
 use crate::network::addresses::MacAddress;
-use crate::network::nft::rules::Family;
+use crate::network::nft::rules::{Action, Chain, Family};
 use crate::network::state::{Kind, Link, Masquerade, Route};
 use barevirt_api::masquerade::{IPV4, IPV6};
 
@@ -57,7 +57,7 @@ fn carry_out_one(after: &mut Observed, step: &Step) {
         Step::Sysctl { path, value, .. } => {
             after.sysctls.insert(path.clone(), (*value).to_owned());
         }
-        Step::Address { link: name, address, prefix } => {
+        Step::Address { link: name, address, prefix, .. } => {
             assert!(at(after, name).addresses.insert((*address, *prefix)));
         }
         Step::RemoveAddress { link: name, address, prefix } => {
@@ -174,17 +174,18 @@ fn a_pod_without_ipv6_gets_ipv4_only() {
     for step in &steps {
         match step {
             Step::Address { address, .. } => assert!(address.is_ipv4()),
-            Step::CreateRules(rules) => assert_eq!(rules.family, Family::V4),
+            Step::CreateRules(rules) => assert_ne!(rules.family, Family::V6),
             Step::Open { service, .. } => assert_eq!(*service, Service::Dhcp4 { only_from: None }),
             Step::LoopbackRoute { .. } => panic!("{step:?}"),
             Step::Sysctl { path, value, .. } => {
-                let is_off = path == "net/ipv6/conf/k6t-eth0/disable_ipv6" && *value == "1";
+                let off = ["k6t-eth0", "tap0"].map(|link| format!("net/ipv6/conf/{link}/disable_ipv6"));
+                let is_off = off.contains(path) && *value == "1";
                 assert!(is_off || path.starts_with("net/ipv4/"), "{path}");
             }
             _ => {}
         }
     }
-    assert_eq!(steps.iter().filter(|step| matches!(step, Step::CreateRules(_))).count(), 1);
+    assert_eq!(steps.iter().filter(|step| matches!(step, Step::CreateRules(_))).count(), 2);
     // It comes back with an address of the pod.
     let mut made = carry_out(&pod(&[("10.244.1.7", 24)]), &steps);
     assert_eq!(made.sysctls["net/ipv6/conf/k6t-eth0/disable_ipv6"], "1");
@@ -212,6 +213,24 @@ fn other_rules_are_replaced_and_missing_ones_are_created() {
     }
     let steps = due(&|observed| drop(observed.rules.remove(&Family::V4)));
     assert!(matches!(&steps[..], [Step::CreateRules(rules)] if rules.family == Family::V4), "{steps:?}");
+}
+
+#[test]
+fn rules_about_neighbours_come_before_those_that_accept_what_the_guest_sends() {
+    let steps = plan(&wanted(), &pod(DUAL)).unwrap();
+    let tables: Vec<_> = steps
+        .iter()
+        .filter_map(|step| if let Step::CreateRules(rules) = step { Some(rules) } else { None })
+        .collect();
+    let families: Vec<Family> = tables.iter().map(|rules| rules.family).collect();
+    assert_eq!(families, [Family::V4, Family::Arp, Family::V6]);
+    // By the tap; from another sender; to another link-local address, and to another one of the range.
+    for (rules, dropped) in tables.into_iter().zip([1, 1, 2]) {
+        let first: Vec<_> =
+            rules.rules.iter().filter(|rule| rule.chain == Chain::Guest).take(dropped).collect();
+        assert!(first.iter().all(|rule| rule.action == Action::Drop) && first.len() == dropped, "{first:?}");
+        assert_eq!(rules.few().is_some(), rules.family == Family::V6);
+    }
 }
 
 #[test]
@@ -292,12 +311,20 @@ fn a_bridge_takes_everything_over_and_gives_it_back() {
         let (observed, card) = (pod_with_routes(), bridged(network, pod));
         let before = observed.links[pod].clone();
         let names = card.names(&observed.links);
-        let after = carry_out(&observed, &plan(&card, &observed).unwrap());
+        let steps = plan(&card, &observed).unwrap();
+        let to_nowhere = |step: &Step| match step {
+            Step::Address { link, address, routed, .. } => {
+                *link == names.kept && address.is_ipv4() && *routed
+            }
+            _ => false,
+        };
+        let after = carry_out(&observed, &steps);
         assert_eq!(plan(&card, &after).unwrap(), []);
         let (stand_in, port, bridge) =
             (&after.links[pod], &after.links[&names.port], &after.links[&names.bridge]);
         assert_eq!((stand_in.kind, &stand_in.mac, stand_in.up), (Kind::Bridge, &before.mac, true));
         assert_eq!(Vec::from_iter(stand_in.global()), Vec::from_iter(before.global()));
+        assert!(!steps.iter().any(to_nowhere), "{steps:?}");
         assert_eq!((port.index, port.addresses.len(), port.learning), (before.index, 0, false));
         assert_eq!((&port.mac, port.mtu, bridge.mtu), (&bridge.mac, before.mtu, before.mtu));
         assert_ne!(port.mac, before.mac);
@@ -436,8 +463,11 @@ fn a_bridge_is_no_way_into_the_pod_and_only_the_guest_answers_for_its_address() 
         [
             "net/ipv6/conf/k6t-b1f51a511f1/disable_ipv6=1",
             "net/ipv4/conf/k6t-b1f51a511f1/forwarding=0",
+            "net/ipv4/conf/k6t-b1f51a511f1/arp_ignore=8",
             "net/ipv6/conf/b1f51a511f1-nic/disable_ipv6=1",
+            "net/ipv4/conf/b1f51a511f1-nic/arp_ignore=8",
             "net/ipv6/conf/tapb1f51a511f1/disable_ipv6=1",
+            "net/ipv4/conf/tapb1f51a511f1/arp_ignore=8",
         ]
     );
     assert!(settings(&bridged("default", "eth0")).contains(&"net/ipv4/conf/all/arp_ignore=1".to_owned()));

@@ -22,13 +22,13 @@ const HOST: MacAddress = MacAddress([0x02, 0, 0, 0, 0, 0x99]);
 const TAGS: [u16; 2] = [5, 5 | 3 << 13];
 
 /// A tap in the place of a program: what it receives, and where it sends.
-struct End {
+pub(super) struct End {
     received: mpsc::Receiver<Vec<u8>>,
     tap: File,
 }
 
 impl End {
-    fn new(tap: OwnedFd) -> Self {
+    pub(super) fn new(tap: OwnedFd) -> Self {
         let (sender, received) = mpsc::channel();
         let tap = File::from(tap);
         let mut reader = tap.try_clone().unwrap();
@@ -43,15 +43,20 @@ impl End {
         Self { received, tap }
     }
 
-    fn send(&mut self, frame: &[u8]) {
+    pub(super) fn send(&mut self, frame: &[u8]) {
         self.tap.write_all(&[&[0; HEADER][..], frame].concat()).unwrap();
     }
 
     /// Whether this frame arrives. Hosts also send others.
     fn receives(&self, frame: &[u8]) -> bool {
+        self.receives_one(|found| found == frame)
+    }
+
+    /// Whether a frame arrives of which that is true.
+    pub(super) fn receives_one(&self, is: impl Fn(&[u8]) -> bool) -> bool {
         let begun = Instant::now();
         while let Ok(found) = self.received.recv_timeout(WAIT.saturating_sub(begun.elapsed())) {
-            if found == frame {
+            if is(&found) {
                 return true;
             }
         }
