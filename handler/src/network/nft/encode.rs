@@ -156,9 +156,9 @@ fn new_set(few: Few) -> NfTablesMessage {
 }
 
 fn new_chain(chain: Chain) -> NfTablesMessage {
-    // These are the priorities of nft's names dstnat (-100, also used for output), srcnat (100), filter (0) and raw
-    // (-300). ARP has its first hook where the IP versions have prerouting. The last one comes before connection tracking. Meshes use dstnat, too, so what comes after them has one more;
-    // at the same priority, chains that are made later come first.
+    // These are the priorities of nft's names dstnat (-100, also used for output), srcnat (100), filter (0) and raw (-300). The
+    // last one comes before connection tracking. ARP has its first hook where the IP versions have prerouting. Meshes
+    // use dstnat, too, so what comes after them has one more: at the same priority, chains that are made later come first.
     let (hook, priority, kind) = match chain {
         Chain::Prerouting => (InetHookNumber::PreRouting, -100_i32, "nat"),
         Chain::BehindMesh => (InetHookNumber::PreRouting, -99, "nat"),
