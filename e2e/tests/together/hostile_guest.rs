@@ -204,7 +204,8 @@ fn behind_masquerade(namespace: &Namespace, hostile: &mut Guest, victim: &mut Gu
     let outside = Own { mac: mac.context("eth0 has no MAC address")?, ipv4: four, ipv6: Some(six) };
     let came_out = Watch::pod(&hostile.pod, "eth0", &outside)?;
 
-    let table = hostile.console.ok("ip neigh show", SOON)?;
+    // A new lease makes the guest forget its neighbours.
+    let table = hostile.console.ok(&format!("ping -c 1 -W 5 {ROUTER} >/dev/null; ip neigh show"), SOON)?;
     let router = neighbours("hostile", &table, &[ROUTER]);
     let router = router.first().and_then(|line| line.split(' ').nth(2)).context("no router is known")?;
     let [guest4, guest6] = INSIDE;
