@@ -15,7 +15,9 @@
 //!
 //! A disk is a volume on a claim: a volume on another claim is unplugged first, and plugged in again, unless
 //! it moves there with its guest ([`plugged_disks`]). The descriptor of a disk that QEMU refuses is kept for
-//! another attempt. If a guest does not release a disk, it is asked again and again.
+//! another attempt. If a guest does not release a disk, it is asked again and again. The descriptor of a disk that
+//! is not wanted is forgotten, unless it was given for a later revision: that Sync may be accepted while an earlier
+//! one is acted on.
 
 use std::cell::RefCell;
 use std::fs::File;
@@ -183,19 +185,17 @@ impl Plugs {
                 outcome = outcome.and(self.plug_in(qmp, vmi, key).await);
             }
         }
-        self.drop_unwanted(&wanted);
+        self.drop_unwanted(latest.revision, &wanted);
         self.tell();
         outcome
     }
 
     /// Forgets descriptors that were never used and are no longer wanted.
-    fn drop_unwanted(&self, wanted: &[HotDisk]) {
+    fn drop_unwanted(&self, revision: i64, wanted: &[HotDisk]) {
         let mut store = self.store.borrow_mut();
-        for name in store.names() {
-            let Some(key) = HotDisk::parse(&name) else { continue };
-            if !wanted.contains(&key) && !self.plugged.iter().any(|plugged| plugged.key == key) {
-                store.forget(&name);
-            }
+        let has = self.plugged.iter().map(|plugged| &plugged.key);
+        for name in plugged_disks::unwanted(&store.given_by(revision), wanted, has) {
+            store.forget(&name);
         }
     }
 

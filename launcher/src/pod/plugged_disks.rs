@@ -1,4 +1,7 @@
-//! Which disks are to be plugged in, by the instance's specification and its status. Pure.
+//! Which disks are to be plugged in, by the instance's specification and its status, and which descriptors are of
+//! no use. Pure.
+
+use std::collections::BTreeSet;
 
 use barevirt_api::hotplug;
 use barevirt_api::valid::ValidVmi;
@@ -20,9 +23,21 @@ pub(super) fn wanted<'a>(vmi: &ValidVmi, has: impl Iterator<Item = &'a HotDisk> 
     .collect()
 }
 
+/// Names of the descriptors of disks that are neither wanted nor plugged in. `given` are the descriptors for the revision that
+/// wants these disks, or an earlier one: those for a later one may be of disks that only the next Sync names.
+pub(super) fn unwanted<'a>(
+    given: &BTreeSet<String>,
+    wanted: &[HotDisk],
+    has: impl Iterator<Item = &'a HotDisk> + Clone,
+) -> Vec<String> {
+    let of_no_use = |key: &HotDisk| !wanted.contains(key) && !has.clone().any(|plugged| plugged == key);
+    given.iter().filter(|name| HotDisk::parse(name).as_ref().is_some_and(of_no_use)).cloned().collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pod::descriptor_store::DescriptorStore;
     use serde_json::{Value, json};
 
     #[test]
@@ -59,6 +74,30 @@ mod tests {
             (vmi("new", json!([])), vec![on("old")], "new"),
         ] {
             assert_eq!(wanted(&vmi, has.iter()), [on(expected)], "{has:?}");
+        }
+    }
+
+    #[test]
+    fn a_descriptor_for_a_sync_that_comes_meanwhile_is_kept() {
+        let on = |volume: &str| HotDisk { volume: volume.to_owned(), claim: format!("on-{volume}") };
+        let mut store = DescriptorStore::default();
+        for (revision, name) in [(3, on("logs").descriptor()), (5, on("data").descriptor())] {
+            store.give(revision, &name, vec![tempfile::tempfile().unwrap().into()]).unwrap();
+        }
+        store.give(3, "net/default/tap", vec![tempfile::tempfile().unwrap().into()]).unwrap();
+        let (more, logs, data) = (on("more"), on("logs"), on("data"));
+        for (revision, wanted, has, expected) in [
+            // Revision 4 is still acted on when 5 is accepted and its disk is given.
+            (4, vec![&more], vec![&more, &logs], vec![]),
+            (4, vec![&more], vec![&more], vec![&logs]),
+            (5, vec![&more, &data], vec![&more], vec![&logs]),
+            (6, vec![&more], vec![&more], vec![&data, &logs]),
+            (6, vec![&more], vec![&more, &data], vec![&logs]),
+        ] {
+            let wanted: Vec<HotDisk> = wanted.into_iter().cloned().collect();
+            let expected: Vec<String> = expected.into_iter().map(HotDisk::descriptor).collect();
+            let dropped = unwanted(&store.given_by(revision), &wanted, has.iter().copied());
+            assert_eq!(dropped, expected, "{revision} {has:?}");
         }
     }
 }
