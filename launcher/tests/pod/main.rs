@@ -185,15 +185,18 @@ impl Watch {
     }
 
     async fn until(&mut self, what: &str, is: impl Fn(&LauncherStatus) -> bool) -> LauncherStatus {
+        let mut last = None;
         let search = async {
             loop {
                 let status = self.0.message().await.unwrap().expect("the watch ended");
                 if is(&status) {
                     return status;
                 }
+                last = Some(status);
             }
         };
-        tokio::time::timeout(SOON, search).await.unwrap_or_else(|_| panic!("status never: {what}"))
+        let found = tokio::time::timeout(SOON, search).await;
+        found.unwrap_or_else(|_| panic!("status never: {what}; the last one: {last:?}"))
     }
 
     async fn running(&mut self) -> LauncherStatus {
