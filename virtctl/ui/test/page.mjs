@@ -68,8 +68,8 @@ const steps = {
             heard.push(JSON.stringify([request.url, request.headers]));
             answer.end("another page");
         });
-        await new Promise((done) => other.listen(0, "127.0.0.1", done));
         const tab = await page.context().newPage();
+        await new Promise((done) => other.listen(0, "127.0.0.1", done));
         try {
             await tab.goto(`http://127.0.0.1:${other.address().port}/`);
             const token = new URL(url).hash.slice("#token=".length);
@@ -272,7 +272,9 @@ async function main() {
         const served = await serve();
         child = served.child;
         browser = await chromium.launch({ executablePath: "/usr/bin/chromium", args: ["--no-sandbox"] });
-        const page = await browser.newPage({ viewport: { width: 1280, height: 800 } });
+        // Tabs of one context share their cookies.
+        const context = await browser.newContext({ viewport: { width: 1280, height: 800 } });
+        const page = await context.newPage();
         const errors = [];
         page.on("pageerror", (error) => errors.push(error.message));
         for (const [name, step] of Object.entries(steps)) {
