@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use std::time::Duration;
 
 /// The pod at the other end.
-const POD: &str = "listener";
+pub const POD: &str = "listener";
 /// The guest's address, on the network where the pod's is chosen from a range.
 const GUEST: &str = "10.80.0.200";
 const RANGE: &str = "10.80.0.0/24";

@@ -159,6 +159,16 @@ impl Left {
         self.node.sh(&format!("{} ip -o link show", self.enter()))
     }
 
+    /// The MAC address of that link of the pod.
+    ///
+    /// # Errors
+    /// When there is no such link, or it has none.
+    pub fn mac(&self, link: &str) -> Result<String> {
+        let shown = self.node.sh(&format!("{} ip -o link show dev {link}", self.enter()))?;
+        let mac = shown.split("link/ether ").nth(1).and_then(|rest| rest.split(' ').next());
+        Ok(mac.with_context(|| format!("{link} has no MAC address: {shown}"))?.to_owned())
+    }
+
     /// The other end, on the node, of that link of the pod.
     ///
     /// # Errors

@@ -198,10 +198,9 @@ fn behind_masquerade(namespace: &Namespace, hostile: &mut Guest, victim: &mut Gu
     let own = hostile.macs[0].clone();
     let inside = Own { mac: &own, ipv4: INSIDE[0], ipv6: Some(INSIDE[1]) };
     let sent = Watch::guest(&hostile.pod, "tap0", &inside)?;
-    let link = hostile.pod.node.sh(&format!("{} ip -o link show dev eth0", hostile.pod.enter()))?;
-    let mac = link.split("link/ether ").nth(1).and_then(|rest| rest.split(' ').next());
+    let mac = hostile.pod.mac("eth0")?;
     let [four, six] = hostile.addresses.each_ref().map(String::as_str);
-    let outside = Own { mac: mac.context("eth0 has no MAC address")?, ipv4: four, ipv6: Some(six) };
+    let outside = Own { mac: &mac, ipv4: four, ipv6: Some(six) };
     let came_out = Watch::pod(&hostile.pod, "eth0", &outside)?;
 
     // A new lease makes the guest forget its neighbours.
@@ -248,10 +247,7 @@ fn with_a_bridge(namespace: &Namespace, hostile: &mut Guest, victim: &mut Guest)
     let sent = Watch::guest(&hostile.pod, &format!("tap{}", hostile.digits), &own)?;
     let came_out = Watch::pod(&hostile.pod, &format!("{}-nic", hostile.digits), &own)?;
 
-    let bridge = format!("{} ip -o link show dev k6t-{}", hostile.pod.enter(), hostile.digits);
-    let bridge = hostile.pod.node.sh(&bridge)?;
-    let bridge = bridge.split("link/ether ").nth(1).and_then(|rest| rest.split(' ').next());
-    let bridge = bridge.context("the bridge has no MAC address")?;
+    let bridge = hostile.pod.mac(&format!("k6t-{}", hostile.digits))?;
     let (theirs, theirs4, beside4) = (&victim.macs[1], &victim.lan, &beside.addresses[0]);
     for frames in [
         format!("{FORGED} {theirs} udp {mine} {theirs4}"),

@@ -2,7 +2,6 @@
 
 use anyhow::ensure;
 use barevirt_e2e::moving_guest::machine;
-use barevirt_e2e::wait::{self, SOON};
 use barevirt_e2e::{Console, held_connection, in_namespace};
 use std::time::Duration;
 
@@ -18,10 +17,7 @@ fn a_pods_connection_to_a_guest_that_moves_loses_nothing_on_a_network_that_the_t
         held_connection::begin(namespace, &mut console)?;
         console.leave()?;
         namespace.migrate("vm")?;
-        let then = held_connection::received(namespace)?.numbers;
-        wait::until_true("more numbers to arrive", SOON, || {
-            Ok(held_connection::received(namespace)?.numbers > then + 20)
-        })?;
+        held_connection::goes_on(namespace, held_connection::POD)?;
         let received = held_connection::received(namespace)?;
         println!("the longest gap while the guest moved: {:?}", received.longest_gap);
         ensure!(received.longest_gap < LONGEST, "the longest gap: {:?}", received.longest_gap);
