@@ -142,9 +142,9 @@ async fn a_handler_that_was_killed_before_it_handed_anything_over_is_made_good()
     let pods = PodsDir::open(fake.pods.path()).unwrap();
     let mut session = Session::open(&pods, &fake.container).await.unwrap();
     report_in(&mut session, Phase::Waiting).await;
-    // Bridge, addresses and rules still exist. The tap went away with its descriptor (it has to be opened,
-    // sized, attached and set up), the bridge lost its MTU with its last port, and three sockets are closed.
-    assert_eq!(session.prepare(&vmi, &pod, true, &NO_BINDINGS).await.unwrap(), 8);
+    // Bridge, addresses and rules still exist. The tap went away with its descriptor (it has to be opened, sized,
+    // attached, set up, and given two settings), the bridge lost its MTU with its last port, and three sockets are closed.
+    assert_eq!(session.prepare(&vmi, &pod, true, &NO_BINDINGS).await.unwrap(), 10);
     session.sync(&vmi, "hash").await.unwrap();
     report_in(&mut session, Phase::Running).await;
 }
