@@ -88,6 +88,9 @@ pub enum NotDone {
     /// It refused, or did not answer.
     #[error("guest agent: {0}")]
     Agent(#[from] Error),
+    /// It refused, since the guest's file systems are frozen.
+    #[error("guest agent: {0}")]
+    Frozen(#[source] Error),
 }
 
 /// Facts about the guest that are collected regularly.
@@ -330,6 +333,7 @@ impl Task {
         ping(&self.agent, ANSWER).await.map_err(|_| NotDone::Silent)?;
         let reboot = qga::guest_shutdown { mode: Some(qga::GuestShutdownMode::Reboot) };
         match self.ask(reboot, ANSWER).await {
+            Err(error @ Error::Refused { .. }) if self.is_frozen() => Err(NotDone::Frozen(error)),
             Err(error @ Error::Refused { .. }) => Err(error.into()),
             // The agent only answers if it cannot reboot.
             Ok(_) | Err(_) => Ok(()),

@@ -32,6 +32,7 @@ mod passt;
 pub mod plug;
 mod plugged_disks;
 pub mod probes;
+pub mod reboot;
 pub mod refresh;
 pub mod report;
 pub mod resize;

@@ -1,7 +1,7 @@
 //! The guest agent's task; the test acts as the guest.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -13,7 +13,10 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{LocalSet, spawn_local};
 use virt_launcher::credentials::Kinds;
 use virt_launcher::guest_agent::{self, Ask, Facts, NotDone};
+use virt_launcher::lifecycle::{Control, Phase, Vm, judge};
+use virt_launcher::pod::reboot::{NotRebooted, soft_reboot};
 use virt_launcher::status::{Stage, Status};
+use virt_launcher::supervisor::Request;
 
 /// The guest's state, and the commands that it received.
 #[derive(Default)]
@@ -21,6 +24,8 @@ struct Guest {
     frozen: bool,
     /// Whether it accepts commands without answering.
     silent: bool,
+    /// Whether its `shutdown` fails.
+    cannot_shut_down: bool,
     told: Vec<String>,
 }
 
@@ -60,6 +65,10 @@ impl Guest {
             "guest-get-fsinfo" => json!([{"name": "vda1", "mountpoint": "/", "type": "ext4", "disk": []}]),
             "guest-set-time" => json!({}),
             "guest-get-load" => json!({"load1m": 0.5, "load5m": 0.25, "load15m": 0.0}),
+            "guest-shutdown" if self.cannot_shut_down => {
+                let desc = "child process has terminated abnormally";
+                return Some(json!({"error": {"class": "GenericError", "desc": desc}}));
+            }
             // A successful shutdown has no answer.
             "guest-shutdown" => return None,
             other => panic!("{other} is not asked of a guest"),
@@ -255,11 +264,60 @@ fn a_reboot_needs_an_agent_that_answers() {
         let scene = Scene::begin();
         scene.ask(|reply| Ask::Reboot { reply }).await.unwrap();
         assert_eq!(scene.guest.borrow().count("guest-shutdown"), 1);
-        scene.guest.borrow_mut().frozen = true;
+        scene.guest.borrow_mut().cannot_shut_down = true;
         let refused = scene.ask(|reply| Ask::Reboot { reply }).await.unwrap_err();
         assert!(matches!(refused, NotDone::Agent(_)), "{refused}");
+        scene.freeze(Duration::ZERO).await.unwrap();
+        let frozen = scene.ask(|reply| Ask::Reboot { reply }).await.unwrap_err();
+        assert!(matches!(frozen, NotDone::Frozen(_)), "{frozen}");
         scene.guest.borrow_mut().silent = true;
         let silent = scene.ask(|reply| Ask::Reboot { reply }).await.unwrap_err();
         assert!(matches!(silent, NotDone::Silent), "{silent}");
+    });
+}
+
+/// A machine whose power button counts how often it was pressed; without ACPI it has none.
+fn machine(acpi: bool) -> (mpsc::Sender<Request>, Rc<Cell<u32>>) {
+    let (requests, mut asked) = mpsc::channel(1);
+    let pressed = Rc::<Cell<u32>>::default();
+    let count = pressed.clone();
+    spawn_local(async move {
+        let vm = Vm { phase: Phase::Running, acpi, ..Vm::new() };
+        while let Some(Request::Control { control: Control::SoftReboot, reply }) = asked.recv().await {
+            let judged = judge(&vm, Control::SoftReboot);
+            count.set(count.get() + u32::from(judged.is_ok()));
+            reply.send(judged.map_err(Into::into)).unwrap();
+        }
+    });
+    (requests, pressed)
+}
+
+#[test]
+fn a_guest_whose_agent_cannot_reboot_it_is_rebooted_by_its_power_button() {
+    local(async {
+        let scene = Scene::begin();
+        let (machine_with, pressed) = machine(true);
+        let (machine_without, _) = machine(false);
+        soft_reboot(&scene.asks, &machine_with).await.unwrap();
+        assert_eq!((scene.guest.borrow().count("guest-shutdown"), pressed.get()), (1, 0));
+
+        scene.guest.borrow_mut().cannot_shut_down = true;
+        soft_reboot(&scene.asks, &machine_with).await.unwrap();
+        assert_eq!((scene.guest.borrow().count("guest-shutdown"), pressed.get()), (2, 1));
+        let error = soft_reboot(&scene.asks, &machine_without).await.unwrap_err();
+        assert!(matches!(error, NotRebooted::ByAgent(NotDone::Agent(_))), "{error}");
+        assert!(error.to_string().contains("terminated abnormally"), "{error}");
+
+        // It would shut down only after the thaw.
+        scene.freeze(Duration::ZERO).await.unwrap();
+        let error = soft_reboot(&scene.asks, &machine_with).await.unwrap_err();
+        assert!(matches!(error, NotRebooted::ByAgent(NotDone::Frozen(_))), "{error}");
+        assert_eq!(pressed.get(), 1);
+
+        scene.status.send_modify(|status| status.agent_connected = false);
+        soft_reboot(&scene.asks, &machine_with).await.unwrap();
+        assert_eq!(pressed.get(), 2);
+        let error = soft_reboot(&scene.asks, &machine_without).await.unwrap_err();
+        assert!(matches!(error, NotRebooted::ByButton(_)), "{error}");
     });
 }

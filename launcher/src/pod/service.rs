@@ -21,6 +21,7 @@ use tokio_stream::{Stream, StreamExt};
 use tonic::{Request, Response, Status};
 
 use super::migrate;
+use super::reboot::{self, NotRebooted};
 use super::wanted::{Refusal, Wanted, judge};
 use crate::guest_agent::{self, Ask};
 use crate::lifecycle::{self, Control};
@@ -81,30 +82,17 @@ impl Service {
         &self,
         ask: impl FnOnce(oneshot::Sender<Result<T, guest_agent::NotDone>>) -> Ask,
     ) -> Result<T, Status> {
-        self.ask(ask).await?.map_err(|not_done| not_by_agent(&not_done))
-    }
-
-    /// The same, with the agent's unchanged answer.
-    async fn ask<T>(
-        &self,
-        ask: impl FnOnce(oneshot::Sender<Result<T, guest_agent::NotDone>>) -> Ask,
-    ) -> Result<Result<T, guest_agent::NotDone>, Status> {
         let (reply, replied) = oneshot::channel();
         self.agent.send(ask(reply)).await.map_err(|_| ended())?;
-        replied.await.map_err(|_| ended())
+        replied.await.map_err(|_| ended())?.map_err(|not_done| not_by_agent(&not_done))
     }
 
-    /// Through the agent; if none answers, by the power button.
     async fn soft_reboot(&self) -> Result<(), Status> {
-        match self.ask(|reply| Ask::Reboot { reply }).await? {
-            Ok(()) => Ok(()),
-            Err(guest_agent::NotDone::NotConnected | guest_agent::NotDone::Silent) => {
-                self.supervisor(Control::SoftReboot).await
-            }
-            Err(not_done @ (guest_agent::NotDone::Paused | guest_agent::NotDone::Agent(_))) => {
-                Err(not_by_agent(&not_done))
-            }
-        }
+        let rebooted = reboot::soft_reboot(&self.agent, &self.requests).await;
+        rebooted.map_err(|not_rebooted| match not_rebooted {
+            NotRebooted::ByAgent(not_done) => not_by_agent(&not_done),
+            NotRebooted::ByButton(not_done) => not_controlled(&not_done),
+        })
     }
 }
 
@@ -130,7 +118,9 @@ fn not_by_agent(not_done: &guest_agent::NotDone) -> Status {
         }
         guest_agent::NotDone::Silent => Status::deadline_exceeded(text),
         // The guest decides the text of the agent's refusals.
-        guest_agent::NotDone::Agent(error) => by_error(error, guest_agent::answers::printable(&text)),
+        guest_agent::NotDone::Agent(error) | guest_agent::NotDone::Frozen(error) => {
+            by_error(error, guest_agent::answers::printable(&text))
+        }
     }
 }
 
