@@ -73,6 +73,13 @@ pub fn given<T: DeserializeOwned + Default>(body: &[u8]) -> Result<T, Refusal> {
 /// Why a machine does not start whose volumes were moving to other claims; KubeVirt's message.
 const RECOVERY_REQUIRED: &str = "VM recovery required: Volume migration failed, leaving some volumes pointing to non-consistent targets; manual intervention is needed to reassign them to their original volumes.";
 
+/// Whether a start may be requested before the user has chosen the machine's claims. As in KubeVirt, the
+/// request removes an instance that would else stay as a record; virt-controller starts the machine after the
+/// choice.
+fn start_may_wait(strategy: &str, vmi: Option<&VirtualMachineInstance>) -> bool {
+    strategy == names::RUN_STRATEGY_MANUAL && vmi.is_some_and(|vmi| names::is_final_phase(phase(vmi)))
+}
+
 /// The patches that a call leads to. Pure.
 ///
 /// # Errors
@@ -91,7 +98,10 @@ pub fn decide(
     let alive = vmi.filter(|vmi| !names::is_final_phase(phase(vmi)));
     let conditions = vm.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
     match action {
-        MachineAction::Start if Condition::is_set(conditions, names::CONDITION_MANUAL_RECOVERY_REQUIRED) => {
+        MachineAction::Start
+            if Condition::is_set(conditions, names::CONDITION_MANUAL_RECOVERY_REQUIRED)
+                && !start_may_wait(strategy, vmi) =>
+        {
             conflict(RECOVERY_REQUIRED.into())
         }
         MachineAction::Restart if Condition::is_set(conditions, names::CONDITION_VOLUMES_CHANGE) => {

@@ -96,6 +96,26 @@ fn a_machine_with_unfinished_volume_migration_is_not_started() {
 }
 
 #[test]
+fn a_start_that_removes_the_ended_instance_may_be_requested_before_the_claims_are_chosen() {
+    let none = super::options(b"").unwrap();
+    let asked = |strategy: &str| {
+        let mut machine = vm(strategy);
+        let status = json!({"conditions": [{"type": "ManualRecoveryRequired", "status": "True"}]});
+        machine.status = serde_json::from_value(status).unwrap();
+        decide(MachineAction::Start, &machine, Some(&vmi("Failed")), &none)
+    };
+    let changes = asked("Manual").unwrap();
+    let [Change::MachineStatus(patch)] = &changes[..] else { panic!("{changes:?}") };
+    let expected = json!([{ "action": "Stop", "uid": "vmi-uid" }, { "action": "Start" }]);
+    assert_eq!(patch[1]["value"], expected);
+    // Their instances are removed without a request.
+    for strategy in ["Halted", "RerunOnFailure"] {
+        let refusal = asked(strategy).unwrap_err();
+        assert!(refusal.message.contains("VM recovery required"), "{strategy}: {}", refusal.message);
+    }
+}
+
+#[test]
 fn manual_start_takes_a_finished_instance_away_first() {
     let changes = decided(MachineAction::Start, "Manual", Some(vmi("Succeeded")), "").unwrap();
     let Change::MachineStatus(patch) = &changes[0] else { panic!("{changes:?}") };

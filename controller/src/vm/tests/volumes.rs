@@ -22,6 +22,10 @@ fn moves(mut vmi: VirtualMachineInstance) -> VirtualMachineInstance {
     vmi
 }
 
+fn needs_recovery(status: &VirtualMachineStatus) -> bool {
+    status.conditions.iter().any(|told| told.type_ == "ManualRecoveryRequired" && told.is_true())
+}
+
 #[test]
 fn volume_changes_are_applied_and_reported() {
     let running = Some(ran(vmi("i1", "Running")));
@@ -47,10 +51,7 @@ fn a_guest_that_ends_while_its_volumes_move_is_not_started_on_either_claim_by_it
     let running = moves(ran(vmi("i1", "Running")));
     let status = report(&fresh, Some(running));
     assert!(status.volume_update_state.is_some());
-    let is_told = |status: &VirtualMachineStatus| {
-        status.conditions.iter().any(|told| told.type_ == "ManualRecoveryRequired" && told.is_true())
-    };
-    assert!(!is_told(&status));
+    assert!(!needs_recovery(&status));
     let before = VirtualMachine { status: Some(status), ..fresh };
 
     // Reported before the instance is deleted.
@@ -58,16 +59,43 @@ fn a_guest_that_ends_while_its_volumes_move_is_not_started_on_either_claim_by_it
     assert_eq!(step(&before, Some(ended.clone())), Step::Report);
     assert_eq!(step(&before, None), Step::Report);
     let status = report(&before, Some(ended.clone()));
-    assert!(is_told(&status));
+    assert!(needs_recovery(&status));
     let told = VirtualMachine { status: Some(status), ..before.clone() };
     assert_eq!(step(&told, Some(ended)), stop("i1"));
     assert_eq!(step(&told, None), Step::Rest);
-    assert!(is_told(&report(&told, None)));
+    assert!(needs_recovery(&report(&told, None)));
 
     // The former claim is named again.
     let mut back = told;
     back.spec.template.spec.volumes = machine("a", json!({})).spec.template.spec.volumes;
     assert!(matches!(step(&back, None), Step::Start(_)));
     let status = report(&back, None);
-    assert!(!is_told(&status) && status.volume_update_state.is_none());
+    assert!(!needs_recovery(&status) && status.volume_update_state.is_none());
+}
+
+#[test]
+fn a_start_by_hand_after_such_an_end_follows_once_the_claims_are_chosen() {
+    let mut machine = machine("b", json!({"runStrategy": "Manual"}));
+    machine.spec.run_strategy = Some("Manual".to_owned());
+    machine.status = Some(report(&machine, Some(moves(ran(vmi("i1", "Running"))))));
+    let ended = moves(ran(vmi("i1", "Failed")));
+    machine.status = Some(report(&machine, Some(ended.clone())));
+    // It stays as a record until somebody wants another one.
+    assert_eq!(step(&machine, Some(ended.clone())), Step::Rest);
+    let requests = json!([{"action": "Stop", "uid": "i1"}, {"action": "Start"}]);
+    machine.status.as_mut().unwrap().state_change_requests = serde_json::from_value(requests).unwrap();
+    assert_eq!(step(&machine, Some(ended.clone())), stop("i1"));
+    machine.status = Some(report(&machine, Some(deleting(ended))));
+    machine.status = Some(report(&machine, None));
+    assert_eq!(step(&machine, None), Step::Rest);
+    let status = machine.status.as_ref().unwrap();
+    let left: Vec<&str> =
+        status.state_change_requests.iter().map(|request| request.action.as_str()).collect();
+    assert_eq!((left, needs_recovery(status)), (vec!["Start"], true));
+
+    // The new claim is to be used as it is.
+    machine.spec.update_volumes_strategy = None;
+    let Step::Start(next) = step(&machine, None) else { panic!("no start") };
+    assert_eq!(next.spec.volumes[0].persistent_volume_claim.as_ref().unwrap().claim_name, "b");
+    assert!(!needs_recovery(&report(&machine, None)));
 }
