@@ -9,6 +9,7 @@ mod live_update;
 mod node_disk;
 mod nodes;
 mod pods;
+mod references;
 
 pub use bindings::{Attachment, Bindings, LINK_REFRESH, NO_BINDINGS, Plugin};
 pub use component::{Component, Rate, Rates, TLS12_SUITES, Tls, TlsVersion, VERBOSITY_LIMIT, Verbosity};
@@ -22,6 +23,7 @@ pub use node_disk::NodeDisk;
 pub(crate) use node_disk::{NODE_DISK_ANNOTATIONS, node_disk_size};
 pub use nodes::CpuModels;
 pub use pods::{Factor, HELPER_RESOURCES, HELPERS, HelperResources, Pods, QuotaLimits, Room, Seccomp};
+pub use references::ReferencePolicy;
 
 use crate::gates::Gates;
 use crate::names::EVEN_PARITY_ANNOTATION;
@@ -54,6 +56,8 @@ pub struct Settings {
     pub drain_taint: String,
     /// Defaults of guests.
     pub guest: GuestDefaults,
+    /// What becomes of the instance types and preferences that machines name.
+    pub references: ReferencePolicy,
     /// System information in SMBIOS that guests read.
     pub smbios: Smbios,
     /// CPU models that nodes do not offer.
@@ -102,6 +106,7 @@ impl Default for Settings {
             bindings: Bindings::default(),
             drain_taint: DRAIN_TAINT.to_owned(),
             guest: GuestDefaults::default(),
+            references: ReferencePolicy::default(),
             smbios: Smbios::default(),
             cpu_models: CpuModels::default(),
             host_devices: HostDevices::default(),
@@ -143,6 +148,7 @@ impl Settings {
                 .with_machine_types(guest::machine_types(&configuration)),
             guest: GuestDefaults::of_configuration(&configuration),
             bindings: Bindings::of_configuration(&configuration),
+            references: ReferencePolicy::of_configuration(&configuration),
             smbios: Smbios::of_configuration(&configuration),
             cpu_models: CpuModels::of_configuration(&configuration),
             host_devices: HostDevices::of_configuration(&configuration),

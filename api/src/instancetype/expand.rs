@@ -149,8 +149,22 @@ pub fn on_its_own(
     if vm.spec.instancetype.is_none() && vm.spec.preference.is_none() {
         return Ok(vm.clone());
     }
-    let mut vm = template(vm, chosen, guest.binding)?;
+    let mut vm = written_out(vm, chosen, guest.binding)?;
     defaults::chosen(&mut vm.spec.template.spec, guest);
+    Ok(vm)
+}
+
+/// The machine with all values of its instance type and preference in its template, and without references to them. Fields
+/// that neither of them sets stay empty: the next start fills them in.
+///
+/// # Errors
+/// A cause for each conflict and each value that cannot be used.
+pub fn written_out(
+    vm: &VirtualMachine,
+    chosen: &Chosen,
+    binding: Binding,
+) -> Result<VirtualMachine, Vec<Cause>> {
+    let mut vm = template(vm, chosen, binding)?;
     vm.spec.instancetype = None;
     vm.spec.preference = None;
     if let Some(status) = &mut vm.status {

@@ -1,9 +1,10 @@
 //! Carries out a machine's step, and reports.
 
+use super::patches::{patch_machine, switch_on, write_cards};
 use super::plan::{Observed, Step};
 use super::status::{self, Outcome};
 use super::subject::subject;
-use super::{data_volumes, instancetype, revision, volumes};
+use super::{data_volumes, expansion, instancetype, revision, volumes};
 use crate::adoption::may_adopt;
 use crate::cluster::Cluster;
 use crate::expectations::{Key, Kind};
@@ -14,10 +15,10 @@ use crate::write;
 use crate::write::FIELD_MANAGER;
 use barevirt_api::names::{
     APP_LABEL, APP_LAUNCHER, REASON_FAILED_CREATE, REASON_FAILED_DATA_VOLUME_IMPORT, REASON_FAILED_DELETE,
-    REASON_SUCCESSFUL_CREATE, REASON_SUCCESSFUL_DELETE, RUN_STRATEGY_ALWAYS, STATUS_DATA_VOLUME_ERROR,
-    VM_FINALIZER, VM_NAME_LABEL, vmi_id,
+    REASON_SUCCESSFUL_CREATE, REASON_SUCCESSFUL_DELETE, STATUS_DATA_VOLUME_ERROR, VM_FINALIZER,
+    VM_NAME_LABEL, vmi_id,
 };
-use barevirt_api::v1::{Interface, Network, VirtualMachine, VirtualMachineInstance};
+use barevirt_api::v1::{VirtualMachine, VirtualMachineInstance};
 use barevirt_component::error::response;
 use barevirt_component::notes::Note;
 use barevirt_component::request::{Category, Error};
@@ -67,6 +68,10 @@ pub(super) async fn apply(
         }
         Step::Record => match instancetype::record(cluster, vm).await? {
             Ok(references) => (Outcome::Recorded(Box::new(references)), None),
+            Err(refusal) => refused(cluster, vm, refusal),
+        },
+        Step::Expand => match expansion::expand(cluster, vm).await? {
+            Ok(()) => return Ok(None),
             Err(refusal) => refused(cluster, vm, refusal),
         },
         Step::Provide(work) => match data_volumes::provide(cluster, vm, &work).await? {
@@ -314,30 +319,6 @@ async fn adopt(cluster: &Cluster, observed: &Observed) -> Result<Option<Duration
     Ok(None)
 }
 
-/// Makes a halted machine run: sets `running` or `runStrategy`, whichever it uses.
-async fn switch_on(cluster: &Cluster, vm: &VirtualMachine) -> Result<(), Error> {
-    let spec = match vm.spec.run_strategy {
-        Some(_) => json!({"runStrategy": RUN_STRATEGY_ALWAYS}),
-        None => json!({"running": true}),
-    };
-    patch_machine_with(cluster, vm, json!({ "spec": spec })).await?;
-    info!(namespace = vm.namespace(), vm = vm.name_any(), "a request to start switched the machine on");
-    Ok(())
-}
-
-/// Writes the template's cards.
-async fn write_cards(
-    cluster: &Cluster,
-    vm: &VirtualMachine,
-    interfaces: &[Interface],
-    networks: &[Network],
-) -> Result<(), Error> {
-    let spec = json!({"domain": {"devices": {"interfaces": interfaces}}, "networks": networks});
-    patch_machine_with(cluster, vm, json!({"spec": {"template": {"spec": spec}}})).await?;
-    info!(namespace = vm.namespace(), vm = vm.name_any(), "the template has these network cards now");
-    Ok(())
-}
-
 /// Records the machine's generation on its instance.
 async fn note(cluster: &Cluster, observed: &Observed, generation: i64) -> Result<(), Error> {
     let Some(vmi) = observed.own_vmi() else { return Ok(()) };
@@ -386,14 +367,4 @@ async fn release(cluster: &Cluster, observed: &Observed) -> Result<Option<Durati
     patch_machine(cluster, vm, json!({"finalizers": left})).await?;
     info!(namespace, vm = name, "released the machine");
     Ok(None)
-}
-
-async fn patch_machine(cluster: &Cluster, vm: &VirtualMachine, metadata: Value) -> Result<(), Error> {
-    patch_machine_with(cluster, vm, json!({ "metadata": metadata })).await
-}
-
-async fn patch_machine_with(cluster: &Cluster, vm: &VirtualMachine, mut body: Value) -> Result<(), Error> {
-    body["metadata"]["resourceVersion"] = json!(vm.metadata.resource_version);
-    let (namespace, name) = (vm.namespace().unwrap_or_default(), vm.name_any());
-    write::patch::<VirtualMachine>(cluster, "patch", &namespace, &name, &body).await
 }

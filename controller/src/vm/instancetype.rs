@@ -89,10 +89,9 @@ async fn record_one(
     if let Some(name) = reference.controller_revision_ref.as_ref().and_then(|kept| kept.name.clone()) {
         return Ok(stored(cluster, vm, matcher.family, &name).await?.map(|_| reference));
     }
-    let (scope, name) = match (matcher.scope(), matcher.name) {
-        (Ok(scope), Some(name)) => (scope, name),
-        (Ok(scope), None) => return Ok(Err(not_found(matcher.family, matcher.not_found(scope)))),
-        (Err(message), _) => return Ok(Err(not_found(matcher.family, message))),
+    let (scope, name) = match place(matcher) {
+        Ok(place) => place,
+        Err(refusal) => return Ok(Err(refusal)),
     };
     let object = match object(cluster, vm, matcher.family, scope, name).await? {
         Ok(object) => object,
@@ -174,6 +173,45 @@ async fn kept<T: DeserializeOwned>(
     Ok(stored(cluster, vm, family, &name)
         .await?
         .and_then(|found| revision::read(family, &found).map(Some).map_err(|why| not_found(family, why))))
+}
+
+/// The contents of what the machine names: its copies, else the objects.
+pub(super) async fn named(cluster: &Cluster, vm: &VirtualMachine) -> LookupResult<Chosen> {
+    let instancetype = match contents(cluster, vm, Family::Instancetype).await? {
+        Ok(instancetype) => instancetype,
+        Err(refusal) => return Ok(Err(refusal)),
+    };
+    let found = contents(cluster, vm, Family::Preference).await?;
+    Ok(found.map(|preference| Chosen { instancetype, preference }))
+}
+
+async fn contents<T: DeserializeOwned>(
+    cluster: &Cluster,
+    vm: &VirtualMachine,
+    family: Family,
+) -> LookupResult<Option<T>> {
+    let Some(matcher) = family.matcher(vm) else { return Ok(Ok(None)) };
+    let unreadable = |why: String| not_found(family, why);
+    let copy = revision::reference(vm, &matcher).controller_revision_ref.and_then(|kept| kept.name);
+    if let Some(name) = copy {
+        let found = stored(cluster, vm, family, &name).await?;
+        return Ok(found.and_then(|found| revision::read(family, &found).map(Some).map_err(unreadable)));
+    }
+    let (scope, name) = match place(&matcher) {
+        Ok(place) => place,
+        Err(refusal) => return Ok(Err(refusal)),
+    };
+    let found = object(cluster, vm, family, scope, name).await?;
+    Ok(found.and_then(|object| revision::object(family, &object).map(Some).map_err(unreadable)))
+}
+
+/// Where the object that is named lives, and its name.
+fn place<'a>(matcher: &Matcher<'a>) -> Result<(Scope, &'a str), Refusal> {
+    match (matcher.scope(), matcher.name) {
+        (Ok(scope), Some(name)) => Ok((scope, name)),
+        (Ok(scope), None) => Err(not_found(matcher.family, matcher.not_found(scope))),
+        (Err(message), _) => Err(not_found(matcher.family, message)),
+    }
 }
 
 /// The stored copy of that name.

@@ -13,8 +13,8 @@
 //! guarantees the former, the instance's finalizer the latter; and since users remove finalizers, launcher pods of that name
 //! are looked up in the API server before each start.
 //!
-//! A machine that names an instance type or a preference keeps a copy of each, from which its instances are made. It also
-//! keeps a copy of itself from its start ([`Drift`]), which shows whether the running instance matches the machine.
+//! A machine that names an instance type or a preference keeps a copy of each, from which its instances are made, or gets
+//! their values, as the installation says. It also keeps a copy of itself from its start ([`Drift`]), which shows whether the running instance matches the machine.
 //!
 //! DataVolumes of its templates are made first, and a start waits until its instance can have them. Machines without
 //! templates cause no requests for this.
@@ -26,7 +26,9 @@
 mod apply;
 mod back_off;
 mod data_volumes;
+mod expansion;
 mod instancetype;
+mod patches;
 mod plan;
 mod revision;
 mod status;
@@ -90,6 +92,7 @@ pub async fn reconcile(cluster: &Cluster, namespace: &str, name: &str) -> Result
         live: Live::Done,
         volumes: Move::Nothing,
         data_volumes: DataVolumes::default(),
+        references: cluster.config().settings.references,
         moving_for: Duration::ZERO,
         now: Timestamp::now(),
     };

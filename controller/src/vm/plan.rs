@@ -1,7 +1,7 @@
 //! Plans a machine. Pure: the same observation gives the same step.
 
 use super::data_volumes::INTERVAL;
-use super::{back_off, instancetype, revision};
+use super::{back_off, expansion, instancetype, revision};
 use crate::ownership;
 use barevirt_api::names::{
     ACTION_START, CONDITION_MANUAL_RECOVERY_REQUIRED, PHASE_FAILED, PHASE_WAITING_FOR_SYNC,
@@ -9,6 +9,7 @@ use barevirt_api::names::{
     RUN_STRATEGY_RERUN_ON_FAILURE, RUN_STRATEGY_WAIT_AS_RECEIVER, VM_FINALIZER, is_final_phase,
 };
 use barevirt_api::networks::PLUGGED_CARDS_SERVED;
+use barevirt_api::settings::ReferencePolicy;
 use barevirt_api::v1::{Condition, Interface, Network, VirtualMachine, VirtualMachineInstance};
 use barevirt_plan::data_volumes::{DataVolumes, Work};
 use barevirt_plan::live_update::Live;
@@ -41,6 +42,8 @@ pub struct Observed {
     pub volumes: Move,
     /// The DataVolumes of its templates.
     pub data_volumes: DataVolumes,
+    /// What becomes of the instance type and the preference that it names.
+    pub references: ReferencePolicy,
     /// How long its guest has been migrating; zero where it does not.
     pub moving_for: Duration,
     /// The present time, for back-off.
@@ -98,6 +101,8 @@ pub enum Step {
     Remember(String, String),
     /// Keep copies of the instance type and the preference that the machine names.
     Record,
+    /// Write the values of both into the machine.
+    Expand,
     /// Make the DataVolumes of templates, and adopt those without an owner.
     Provide(Work),
     /// A quota leaves no space for the claim of a template: name of the DataVolume, and why.
@@ -169,10 +174,15 @@ fn forgotten(observed: &Observed) -> Option<Step> {
     (ending && known != Some(left)).then(|| Step::Remember(left.0.clone(), left.1.clone()))
 }
 
-/// The step of the strategy; but before a start, or where there is nothing else to do, copies are made. A machine whose
-/// instance type is missing can still be stopped.
+/// The step of the strategy; but before a start, or where there is nothing else to do, copies are made, or the values of what
+/// is named are written out. A machine whose instance type is missing can still be stopped.
 fn recorded(observed: &Observed) -> Step {
     match follow_strategy(observed) {
+        Step::Rest | Step::Wait(_) | Step::Start(_)
+            if expansion::is_due(&observed.vm, observed.references) =>
+        {
+            Step::Expand
+        }
         Step::Rest | Step::Wait(_) | Step::Start(_) if !instancetype::is_recorded(&observed.vm) => {
             Step::Record
         }

@@ -5,6 +5,7 @@ use super::plan::{Observed, Step, plan};
 use super::status::{Outcome, compute};
 use super::{DataVolumes, Drift, Work};
 use barevirt_api::names::VM_FINALIZER;
+use barevirt_api::settings::ReferencePolicy;
 use barevirt_api::v1::{VirtualMachine, VirtualMachineInstance, VirtualMachineStatus};
 use barevirt_plan::data_volumes::DataVolumeState;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -59,6 +60,7 @@ fn observed(vm: VirtualMachine, vmi: Option<VirtualMachineInstance>) -> Observed
         live: crate::vm::Live::Done,
         volumes: crate::vm::Move::Nothing,
         data_volumes: DataVolumes::default(),
+        references: ReferencePolicy::default(),
         moving_for: Duration::ZERO,
         now: at(NOW),
     }
@@ -219,6 +221,7 @@ fn an_early_failure_is_stored_then_cleared_away_then_waited_for() {
         live: crate::vm::Live::Done,
         volumes: crate::vm::Move::Nothing,
         data_volumes: DataVolumes::default(),
+        references: ReferencePolicy::default(),
         moving_for: Duration::ZERO,
         now: at(NOW + 16),
     };
@@ -279,6 +282,15 @@ fn revisions_are_recorded_before_a_machine_starts() {
     assert_eq!(step(&named("Halted", json!({})), None), Step::Record);
     assert!(matches!(step(&named("Always", kept.clone()), None), Step::Start(_)));
     assert_eq!(step(&named("Halted", kept.clone()), None), Step::Rest);
+    // Another policy has no copies.
+    let written = |vm: VirtualMachine, vmi: Option<VirtualMachineInstance>| {
+        plan(&Observed { references: ReferencePolicy::ExpandAll, ..observed(vm, vmi) })
+    };
+    for status in [json!({}), kept.clone()] {
+        assert_eq!(written(named("Always", status.clone()), None), Step::Expand);
+        assert_eq!(written(named("Always", status), Some(ran(vmi("i1", "Running")))), Step::Expand);
+    }
+    assert_eq!(written(named("Halted", json!({})), Some(ran(vmi("i1", "Running")))), stop("i1"));
     // The machine can still be stopped and deleted.
     assert_eq!(step(&named("Halted", json!({})), Some(ran(vmi("i1", "Running")))), stop("i1"));
     let mut leaving = named("Halted", json!({}));
@@ -430,6 +442,7 @@ fn a_changed_template_sets_restart_required() {
             live: crate::vm::Live::Done,
             volumes: crate::vm::Move::Nothing,
             data_volumes: DataVolumes::default(),
+            references: ReferencePolicy::default(),
             moving_for: Duration::ZERO,
             now: at(NOW),
         };
@@ -468,6 +481,7 @@ fn a_change_that_is_not_the_instances_is_noted_on_it() {
             live: crate::vm::Live::Done,
             volumes: crate::vm::Move::Nothing,
             data_volumes: DataVolumes::default(),
+            references: ReferencePolicy::default(),
             moving_for: Duration::ZERO,
             now: at(NOW),
         })
@@ -492,6 +506,7 @@ fn an_instance_takes_volumes_over_while_something_else_waits_for_a_restart() {
             live,
             volumes: crate::vm::Move::Nothing,
             data_volumes: DataVolumes::default(),
+            references: ReferencePolicy::default(),
             moving_for: Duration::ZERO,
             now: at(NOW),
         };

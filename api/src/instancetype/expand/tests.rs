@@ -226,6 +226,30 @@ fn on_its_own_a_machine_names_nothing_and_starts_the_same() {
     assert_eq!(shown.spec.template.metadata.unwrap().annotations.unwrap()["os"], "linux");
 }
 
+#[test]
+fn a_machine_with_the_values_written_out_starts_the_same() {
+    let machine = vm(json!({"preference": {"name": "linux"}}));
+    let chosen = Chosen { instancetype: Some(small()), preference: Some(linux()) };
+    let written = written_out(&machine, &chosen, Binding::default()).unwrap();
+    assert!(written.spec.instancetype.is_none() && written.spec.preference.is_none());
+    let spec = &written.spec.template.spec;
+    assert_eq!(spec.domain.cpu.as_ref().unwrap().cores, Some(2));
+    assert_eq!(spec.domain.devices.disks[0].disk.as_ref().unwrap().bus.as_deref(), Some("virtio"));
+    // What neither sets is left to the start.
+    assert_eq!(spec.termination_grace_period_seconds, None);
+    assert_eq!(validate::vm(&written, Requester::User, &Gates::default()), []);
+    let started = |machine: &VirtualMachine, chosen: &Chosen| {
+        let bare: VirtualMachineInstance = serde_json::from_value(json!({
+            "metadata": {"name": "vm"}, "spec": machine.spec.template.spec,
+        }))
+        .unwrap();
+        let mut vmi = instance(machine, chosen, Binding::default(), bare).unwrap();
+        defaults::spec(&mut vmi.spec);
+        vmi.spec
+    };
+    assert_eq!(started(&written, &Chosen::default()), started(&machine, &chosen));
+}
+
 mod any_input {
     //! Any content of an object that the API server stores.
 

@@ -83,6 +83,7 @@ impl World {
             live: crate::vm::Live::Done,
             volumes: crate::vm::Move::Nothing,
             data_volumes: DataVolumes::default(),
+            references: ReferencePolicy::default(),
             moving_for: Duration::ZERO,
             now: at(self.now),
         }
