@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, ensure};
 use barevirt_e2e::command::objects;
 use barevirt_e2e::components::{RUNNING_COMPONENTS, lives, wait_in_force};
-use barevirt_e2e::installation::{Changed, wait_available};
+use barevirt_e2e::installation::{self, Changed, wait_available};
 use barevirt_e2e::networks::{self, Left};
 use barevirt_e2e::wait::{self, BOOT, RUNNING, SOON};
 use barevirt_e2e::{Console, Namespace, Node, alone, guest, in_namespace, pods};
@@ -328,5 +328,62 @@ fn a_host_disk_needs_its_gate_and_a_privileged_namespace() {
         ensure!(found.contains("16777216") && found.contains("kept"), "{found}");
         namespace.delete("vmi", "vm")?;
         node.sh(&format!("rm -r {directory}")).map(drop)
+    });
+}
+
+#[test]
+fn machines_get_the_values_of_their_instance_type_where_the_installation_says_so() {
+    in_namespace("written", |namespace| {
+        let _alone = alone();
+        wait_available()?;
+        let components = lives(RUNNING_COMPONENTS)?;
+        let spec = json!({"cpu": {"guest": 2}, "memory": {"guest": "128Mi"}});
+        namespace.apply(&json!({
+            "apiVersion": "instancetype.kubevirt.io/v1beta1", "kind": "VirtualMachineInstancetype",
+            "metadata": {"name": "own"}, "spec": spec,
+        }))?;
+        let machine = |name: &str| {
+            let mut machine = guest::without_system(guest::machine(name, "Always"));
+            let spec = guest::spec_of(&mut machine);
+            spec["domain"] = json!({"devices": {}});
+            if let Some(spec) = spec.as_object_mut() {
+                spec.remove("networks");
+            }
+            machine["spec"]["instancetype"] = json!({"name": "own", "kind": "VirtualMachineInstancetype"});
+            machine
+        };
+        namespace.apply(&machine("older"))?;
+        let running = namespace.wait_phase("older", "Running", RUNNING)?;
+        let policy = |policy: &str| json!({"configuration": {"instancetype": {"referencePolicy": policy}}});
+        let has_values = |vm: &Value| {
+            let domain = &vm["spec"]["template"]["spec"]["domain"];
+            let names = !vm["spec"]["instancetype"].is_null() || !vm["status"]["instancetypeRef"].is_null();
+            !names && domain["cpu"]["sockets"] == 2 && domain["memory"]["guest"] == "128Mi"
+        };
+
+        let _changed = Changed::begin(&policy("expand"))?;
+        wait_in_force(components.keys())?;
+        namespace.kubectl(&["label", "vm", "older", "seen=once"])?;
+        namespace.apply(&machine("newer"))?;
+        let vmi = namespace.wait_phase("newer", "Running", RUNNING)?;
+        ensure!(vmi["spec"]["domain"]["cpu"]["sockets"] == 2, "{}", vmi["spec"]["domain"]);
+        let newer = namespace.need("vm", "newer")?;
+        ensure!(has_values(&newer), "{newer}");
+        let older = namespace.need("vm", "older")?;
+        ensure!(older["spec"]["instancetype"]["name"] == "own", "{older}");
+
+        // Copies do not matter any more, and the running guest does not notice.
+        installation::patch(&policy("expandAll"))?;
+        wait_in_force(components.keys())?;
+        namespace.kubectl(&["label", "vm", "older", "seen=twice", "--overwrite"])?;
+        let older = namespace.wait("vm", "older", "to have the values itself", SOON, has_values)?;
+        let generation = older["metadata"]["generation"].to_string();
+        let vmi = namespace.wait("vmi", "older", "to be of the machine's generation", SOON, |vmi| {
+            vmi["metadata"]["annotations"]["kubevirt.io/vm-generation"] == generation
+        })?;
+        ensure!(vmi["metadata"]["uid"] == running["metadata"]["uid"], "it was restarted");
+        let older = namespace.need("vm", "older")?;
+        ensure!(!older["status"]["conditions"].to_string().contains("RestartRequired"), "{older}");
+        Ok(())
     });
 }
