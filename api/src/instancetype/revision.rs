@@ -50,8 +50,10 @@ pub fn source(vm: &VirtualMachine, matcher: &Matcher<'_>) -> Result<Source, Stri
 /// Whether a copy is one that the machine names itself, or a copy of the object that the machine names.
 pub fn is_of(matcher: &Matcher<'_>, revision: &ControllerRevision) -> bool {
     let labels = revision.metadata.labels.as_ref();
-    matcher.revision_name.is_some()
-        || labels.and_then(|labels| labels.get(OBJECT_NAME_LABEL)).map(String::as_str) == matcher.name
+    let label = labels.and_then(|labels| labels.get(OBJECT_NAME_LABEL)).map(String::as_str);
+    // Copies of an older KubeVirt have no labels.
+    let inside = || revision.data.as_ref().and_then(|data| data.0["metadata"]["name"].as_str());
+    matcher.revision_name.is_some() || label.or_else(inside) == matcher.name
 }
 
 fn revision_of(reference: &InstancetypeStatusRef) -> Option<&str> {

@@ -105,6 +105,10 @@ fn a_copy_of_another_object_is_not_used_unless_asked_for() {
     assert!(is_of(&matcher(&same), &stored()));
     let asked = vm(json!({"name": "big", "revisionName": "x"}), Value::Null);
     assert!(is_of(&matcher(&asked), &stored()));
+    // Without labels the object in the copy says it.
+    let mut older = stored();
+    older.metadata.labels = None;
+    assert!(is_of(&matcher(&same), &older) && !is_of(&matcher(&other), &older));
 }
 
 #[test]
