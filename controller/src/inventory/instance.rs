@@ -1,5 +1,6 @@
 //! Metrics of an instance.
 
+use super::resources::Resources;
 use super::row::{Described, Labels, OTHER, Vnic, kept};
 use barevirt_api::names::{
     CLUSTER_INSTANCETYPE_ANNOTATION, CLUSTER_PREFERENCE_ANNOTATION, CONDITION_LIVE_MIGRATABLE,
@@ -26,7 +27,8 @@ pub(super) struct InstanceRow {
     lower: Box<str>,
     node: Box<str>,
     described: Described,
-    instancetype: bool,
+    /// What its machine's template does not show; `None` where no instance type was applied.
+    pub(super) resources: Option<Resources>,
     preference: bool,
     /// Kernel release, machine type, architecture, name and version of the guest.
     guest: [Box<str>; 5],
@@ -104,7 +106,8 @@ impl InstanceRow {
             lower: phase.to_lowercase().into(),
             node: kept(status.node_name.as_deref()),
             described: Described::of(Some(annotations)),
-            instancetype: named([INSTANCETYPE_ANNOTATION, CLUSTER_INSTANCETYPE_ANNOTATION]),
+            resources: named([INSTANCETYPE_ANNOTATION, CLUSTER_INSTANCETYPE_ANNOTATION])
+                .then(|| Resources::of(&instance.spec)),
             preference: named([PREFERENCE_ANNOTATION, CLUSTER_PREFERENCE_ANNOTATION]),
             guest: [
                 kept(guest.kernel_release.as_deref()),
@@ -153,7 +156,7 @@ impl InstanceRow {
         let mut labels: Labels<'_> = vec![("node", &*self.node), ("phase", &*self.lower)];
         labels.extend(self.described.labels());
         labels.extend([
-            ("instance_type", named(self.instancetype)),
+            ("instance_type", named(self.resources.is_some())),
             ("preference", named(self.preference)),
             ("guest_os_kernel_release", &**kernel_release),
             ("guest_os_machine", &**machine),

@@ -2,14 +2,12 @@
 
 use super::claims::DiskRow;
 use super::labels;
+use super::resources::Resources;
 use super::row::{Described, Labels, OTHER, Vnic, kept};
-use barevirt_api::quantity;
-use barevirt_api::sizing::{Topology, guest_memory_bytes};
 use barevirt_api::v1::VirtualMachine;
 use barevirt_component::metrics::names::{
     Metric, VM_ERROR, VM_MIGRATING, VM_NON_RUNNING, VM_RUNNING, VM_STARTING,
 };
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 /// Metrics with the time when a machine of a group last changed.
 pub(super) const CHANGED: [(&Metric, &str); 5] = [
@@ -31,10 +29,8 @@ pub(super) struct MachineRow {
     changed: f64,
     /// Seconds since 1970.
     pub(super) created: Option<f64>,
-    /// Resource, unit, source, amount.
-    pub(super) requests: Vec<(&'static str, &'static str, &'static str, f64)>,
-    /// Resource, unit, amount.
-    pub(super) limits: Vec<(&'static str, &'static str, f64)>,
+    /// `None` for a machine with an instance type: its template does not show them, but its instance does.
+    pub(super) resources: Option<Resources>,
     pub(super) vnics: Box<[Vnic]>,
     pub(super) disks: Box<[DiskRow]>,
     /// Labels that users set.
@@ -53,7 +49,6 @@ impl MachineRow {
             .filter_map(|condition| condition.last_transition_time.as_ref())
             .map(|time| time.0.as_second())
             .max();
-        let (requests, limits) = resources(machine);
         let created = machine.metadata.creation_timestamp.as_ref();
         MachineRow {
             described: Described::of(template.metadata.as_ref().and_then(|meta| meta.annotations.as_ref())),
@@ -65,8 +60,7 @@ impl MachineRow {
             ),
             changed: changed.map_or(-1.0, seconds),
             created: created.map(|time| seconds(time.0.as_second())),
-            requests,
-            limits,
+            resources: machine.spec.instancetype.is_none().then(|| Resources::of(&template.spec)),
             vnics: Vnic::all(&domain.devices.interfaces, &template.spec.networks),
             disks: DiskRow::all(machine),
             own: labels::Labels::of([
@@ -96,61 +90,10 @@ impl MachineRow {
     }
 }
 
-/// Exact as a float: times and amounts are far below 2^53.
+/// Exact as a float: times are far below 2^53.
 #[allow(clippy::cast_precision_loss)]
 fn seconds(seconds: i64) -> f64 {
     seconds as f64
-}
-
-#[allow(clippy::cast_precision_loss)]
-fn number(number: u64) -> f64 {
-    number as f64
-}
-
-type Requests = Vec<(&'static str, &'static str, &'static str, f64)>;
-type Limits = Vec<(&'static str, &'static str, f64)>;
-
-/// Empty for a machine with an instance type: its template does not show its resources.
-fn resources(machine: &VirtualMachine) -> (Requests, Limits) {
-    if machine.spec.instancetype.is_some() {
-        return (vec![], vec![]);
-    }
-    let spec = &machine.spec.template.spec;
-    let bytes =
-        |given: Option<&Quantity>| given.and_then(|q| quantity::bytes(q).ok()).filter(|bytes| *bytes > 0);
-    let millis =
-        |given: Option<&Quantity>| given.and_then(|q| quantity::millis(q).ok()).filter(|cpu| *cpu > 0);
-    let given = spec.domain.resources.as_ref();
-    let memory = spec.domain.memory.as_ref();
-    let mut requests = Requests::new();
-    let mut add = |source, amount: Option<u64>| {
-        requests.extend(amount.map(|amount| ("memory", "bytes", source, number(amount))));
-    };
-    add("domain", bytes(given.and_then(|given| given.request("memory"))));
-    add("guest", bytes(memory.and_then(|memory| memory.guest.as_ref())));
-    add("guest_effective", guest_memory_bytes(spec));
-    let asked = millis(given.and_then(|given| given.request("cpu")));
-    match &spec.domain.cpu {
-        Some(cpu) => {
-            for (unit, count) in [("cores", cpu.cores), ("threads", cpu.threads), ("sockets", cpu.sockets)] {
-                let count = count.filter(|count| *count > 0);
-                requests.extend(count.map(|count| ("cpu", unit, "domain", f64::from(count))));
-            }
-        }
-        None if asked.is_none() => {
-            requests.extend(["cores", "threads", "sockets"].map(|unit| ("cpu", unit, "default", 1.0)));
-        }
-        None => {}
-    }
-    requests.extend(asked.map(|millis| ("cpu", "cores", "requests", number(millis) / 1000.0)));
-    let vcpus = Topology::of(spec.domain.cpu.as_ref()).vcpus();
-    requests.push(("cpu", "cores", "guest_effective", f64::from(vcpus)));
-    let mut limits = Limits::new();
-    let limit = bytes(given.and_then(|given| given.limit("memory")));
-    limits.extend(limit.map(|bytes| ("memory", "bytes", number(bytes))));
-    let limit = millis(given.and_then(|given| given.limit("cpu")));
-    limits.extend(limit.map(|millis| ("cpu", "cores", number(millis) / 1000.0)));
-    (requests, limits)
 }
 
 /// A printable status in lower case, and KubeVirt's group of it.

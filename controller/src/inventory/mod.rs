@@ -15,6 +15,7 @@ mod instance;
 mod labels;
 mod machine;
 mod phases;
+mod resources;
 mod row;
 
 use crate::migrations::Migrations;
@@ -38,6 +39,7 @@ use phases::Phases;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder};
 use prometheus_client::metrics::gauge::ConstGauge;
+use resources::Resources;
 use row::{Key, Labels, Vnic, key};
 use std::collections::HashMap;
 use std::fmt;
@@ -179,19 +181,8 @@ impl Collector for Inventory {
         for (key, row) in machines.iter() {
             row.created.map_or(Ok(()), |created| line(&mut family, key, &[], created))?;
         }
-        let mut family = begin(&mut encoder, &VM_REQUESTS)?;
-        for (key, row) in machines.iter() {
-            for (resource, unit, source, value) in &row.requests {
-                let labels = [("resource", *resource), ("unit", *unit), ("source", *source)];
-                line(&mut family, key, &labels, *value)?;
-            }
-        }
-        let mut family = begin(&mut encoder, &VM_LIMITS)?;
-        for (key, row) in machines.iter() {
-            for (resource, unit, value) in &row.limits {
-                line(&mut family, key, &[("resource", *resource), ("unit", *unit)], *value)?;
-            }
-        }
+        let instances = locked(&self.0.instances);
+        encode_resources(&mut encoder, &machines, &instances)?;
         let mut family = begin(&mut encoder, &VM_VNIC)?;
         for (key, row) in machines.iter() {
             vnics(&mut family, key, &row.vnics)?;
@@ -227,7 +218,6 @@ impl Collector for Inventory {
         drop(machines);
 
         let strategy = self.0.installation.settings().eviction_strategy;
-        let instances = locked(&self.0.instances);
         let mut family = begin(&mut encoder, &VMI_INFO)?;
         for (key, row) in instances.iter() {
             line(&mut family, key, &row.labels(strategy.as_deref()), 1.0)?;
@@ -307,6 +297,35 @@ impl Inventory {
         }
         Ok(())
     }
+}
+
+/// What machines ask for. Of a machine with an instance type it is known while it has an instance.
+fn encode_resources(
+    encoder: &mut DescriptorEncoder<'_>,
+    machines: &HashMap<Key, MachineRow>,
+    instances: &HashMap<Key, InstanceRow>,
+) -> Result<(), fmt::Error> {
+    let known: Vec<(&Key, &Resources)> = machines
+        .iter()
+        .filter_map(|(key, row)| {
+            let applied = || instances.get(key)?.resources.as_ref();
+            Some((key, row.resources.as_ref().or_else(applied)?))
+        })
+        .collect();
+    let mut family = begin(encoder, &VM_REQUESTS)?;
+    for (key, resources) in &known {
+        for (resource, unit, source, value) in &resources.requests {
+            let labels = [("resource", *resource), ("unit", *unit), ("source", *source)];
+            line(&mut family, key, &labels, *value)?;
+        }
+    }
+    let mut family = begin(encoder, &VM_LIMITS)?;
+    for (key, resources) in &known {
+        for (resource, unit, value) in &resources.limits {
+            line(&mut family, key, &[("resource", *resource), ("unit", *unit)], *value)?;
+        }
+    }
+    Ok(())
 }
 
 fn line(

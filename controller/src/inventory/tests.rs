@@ -66,7 +66,7 @@ fn a_machine() {
     );
     assert_eq!((row.changed("non_running"), row.changed("error")), (120.0, 0.0));
     assert_eq!((row.vnics.len(), &*row.vnics[0].network), (1, "pod networking"));
-    assert!(row.requests.is_empty(), "what an instance type gives is not in the machine");
+    assert!(row.resources.is_none(), "what an instance type gives is not in the machine");
     let nothing = MachineRow::of(&VirtualMachine::default());
     assert_eq!(given(nothing.labels()), "status_group=<unknown>");
     assert_eq!(nothing.changed("error"), -1.0);
@@ -76,10 +76,10 @@ fn a_machine() {
 fn resources_of_a_machine() {
     let mut machine = machine();
     machine.spec.instancetype = None;
-    let row = MachineRow::of(&machine);
+    let resources = MachineRow::of(&machine).resources.unwrap();
     let mib = 1_048_576.0;
     assert_eq!(
-        row.requests,
+        resources.requests,
         [
             ("memory", "bytes", "guest", 64.0 * mib),
             ("memory", "bytes", "guest_effective", 64.0 * mib),
@@ -88,7 +88,34 @@ fn resources_of_a_machine() {
             ("cpu", "cores", "guest_effective", 2.0),
         ]
     );
-    assert_eq!(row.limits, [("memory", "bytes", 1024.0 * mib)]);
+    assert_eq!(resources.limits, [("memory", "bytes", 1024.0 * mib)]);
+}
+
+#[test]
+fn what_an_instance_type_gives_is_read_from_the_instance() {
+    let inventory = Inventory::default();
+    let mut metrics = Metrics::default();
+    inventory.export(&mut metrics);
+    inventory.lead();
+    let memory = |inventory: &Inventory, instance: &VirtualMachineInstance| {
+        inventory.saw_instance(instance);
+        let text = metrics.text();
+        let wanted = |line: &&str| {
+            line.starts_with("kubevirt_vm_resource_requests{") && line.contains(r#"source="guest""#)
+        };
+        text.lines().filter(wanted).map(str::to_owned).collect::<Vec<_>>()
+    };
+    inventory.saw_machine(&machine());
+    let mut running = instance("Running", json!([]));
+    assert!(memory(&inventory, &running).is_empty(), "no instance type was applied to it");
+    let annotations = running.metadata.annotations.get_or_insert_default();
+    annotations.insert("kubevirt.io/cluster-instancetype-name".to_owned(), "small".to_owned());
+    assert_eq!(
+        memory(&inventory, &running),
+        [
+            r#"kubevirt_vm_resource_requests{namespace="shop",name="web",resource="memory",unit="bytes",source="guest"} 67108864.0"#
+        ]
+    );
 }
 
 #[test]
