@@ -50,6 +50,7 @@ use crate::cluster::Cluster;
 use crate::expectations::{Key, Kind};
 use crate::migrations::Matter;
 use crate::vmi::others::{is_asked, is_moving, state};
+use barevirt_api::settings::ReferencePolicy;
 use barevirt_api::v1::VirtualMachineInstance;
 use barevirt_component::error::chain;
 use barevirt_component::request::Error;
@@ -92,10 +93,14 @@ pub async fn reconcile(cluster: &Cluster, namespace: &str, name: &str) -> Result
         live: Live::Done,
         volumes: Move::Nothing,
         data_volumes: DataVolumes::default(),
-        references: cluster.config().settings.references,
+        references: ReferencePolicy::default(),
         moving_for: Duration::ZERO,
         now: Timestamp::now(),
     };
+    // For most machines it decides nothing.
+    if observed.vm.spec.instancetype.is_some() || observed.vm.spec.preference.is_some() {
+        observed.references = cluster.config().settings.references;
+    }
     observed.moving_for = moving_for(cluster, observed.own_vmi(), now);
     observed.drift = revision::drift(cluster, &observed.vm, observed.own_vmi()).await?;
     observed.live = live(cluster, &observed).await?;
