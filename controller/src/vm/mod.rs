@@ -14,7 +14,8 @@
 //! are looked up in the API server before each start.
 //!
 //! A machine that names an instance type or a preference keeps a copy of each, from which its instances are made, or gets
-//! their values, as the installation says. It also keeps a copy of itself from its start ([`Drift`]), which shows whether the running instance matches the machine.
+//! their values, as the installation says. It also keeps a copy of itself from its start ([`Drift`]), which shows whether
+//! the running instance matches the machine.
 //!
 //! DataVolumes of its templates are made first, and a start waits until its instance can have them. Machines without
 //! templates cause no requests for this.
