@@ -29,6 +29,7 @@ pub(crate) mod bridge;
 mod bridge_ipv6;
 mod cuts;
 mod frames;
+mod learning;
 mod macvlan;
 mod neighbours;
 mod passt;

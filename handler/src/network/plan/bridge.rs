@@ -19,6 +19,8 @@
 //! A macvlan receives packets for its own MAC address only, and can be given no further one. So as a port it keeps address a,
 //! and the handler removes this address of the port from the bridge's table.
 //!
+//! The bridge learns behind neither of its two ports: what comes in by one goes out by the other.
+//!
 //! A managed tap works the same way, but no DHCP server answers the guest.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

@@ -48,6 +48,10 @@ pub(super) fn plan_sysctls(
 }
 
 /// Adds steps for the tap: its queues, and its attachment to the bridge.
+///
+/// The bridge does not learn behind it: a guest chooses from which MAC addresses it sends, and the kernel would keep each of
+/// them for five minutes, in memory that counts for no pod. A bridge that knows nobody passes a frame to all other ports;
+/// here there is one at most.
 pub(super) fn plan_tap(wanted: &Wanted, names: &Names, observed: &Observed, mtu: u32, steps: &mut Vec<Step>) {
     let tap = observed.links.get(&names.tap);
     // The first queue comes last: if the launcher holds it, it holds all queues that were needed at that
@@ -64,8 +68,12 @@ pub(super) fn plan_tap(wanted: &Wanted, names: &Names, observed: &Observed, mtu:
         steps.push(Step::Mtu { link: names.tap.clone(), mtu });
     }
     let bridge = observed.links.get(&names.bridge).map(|bridge| bridge.index);
-    if tap.is_none_or(|link| link.controller.is_none() || link.controller != bridge) {
+    let attach = tap.is_none_or(|link| link.controller.is_none() || link.controller != bridge);
+    if attach {
         steps.push(Step::Attach { link: names.tap.clone(), bridge: names.bridge.clone() });
+    }
+    if attach || tap.is_some_and(|link| link.learning) {
+        steps.push(Step::NoLearning { link: names.tap.clone() });
     }
     if tap.is_none_or(|link| !link.up) {
         steps.push(Step::Up { link: names.tap.clone() });

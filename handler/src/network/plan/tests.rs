@@ -266,8 +266,37 @@ fn a_lost_tap_is_made_again_and_nothing_else() {
     let steps = plan(&wanted(), &after).unwrap();
     assert!(matches!(
         steps.as_slice(),
-        [Step::OpenTap { .. }, Step::Mtu { .. }, Step::Attach { .. }, Step::Up { .. }]
+        [
+            Step::OpenTap { .. },
+            Step::Mtu { .. },
+            Step::Attach { .. },
+            Step::NoLearning { .. },
+            Step::Up { .. }
+        ]
     ));
+}
+
+#[test]
+fn the_bridge_learns_behind_no_port_and_a_tap_of_an_earlier_version_is_made_so() {
+    for (card, ports) in [(wanted(), vec!["tap0"]), (bridged("default", "eth0"), vec!["tap0", "eth0-nic"])] {
+        let observed = pod_with_routes();
+        let steps = plan(&card, &observed).unwrap();
+        // Nothing comes before that: the tap is still down.
+        let place = |one: &Step| steps.iter().position(|step| step == one).unwrap();
+        let tap = || "tap0".to_owned();
+        assert!(place(&Step::NoLearning { link: tap() }) < place(&Step::Up { link: tap() }));
+        let after = carry_out(&observed, &steps);
+        let of_bridge = |link: &&String| after.links[*link].controller.is_some();
+        let there: BTreeSet<&str> = after.links.keys().filter(of_bridge).map(String::as_str).collect();
+        assert_eq!(there, ports.iter().copied().collect());
+        assert!(after.links.values().all(|link| !link.learning));
+        for port in ports {
+            let mut earlier = after.clone();
+            at(&mut earlier, port).learning = true;
+            let step = Step::NoLearning { link: port.to_owned() };
+            assert_eq!(plan(&card, &earlier), Ok(vec![step]), "{port}");
+        }
+    }
 }
 
 const RED: &str = "podb1f51a511f1";

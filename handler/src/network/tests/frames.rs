@@ -65,7 +65,7 @@ impl End {
 }
 
 /// A frame with that much payload, of the kind that is left to experiments.
-fn frame(from: MacAddress, to: MacAddress, tag: Option<u16>, payload: usize) -> Vec<u8> {
+pub(super) fn frame(from: MacAddress, to: MacAddress, tag: Option<u16>, payload: usize) -> Vec<u8> {
     let mut frame = [to.0, from.0].concat();
     if let Some(tag) = tag {
         frame.extend([0x81, 0x00]);

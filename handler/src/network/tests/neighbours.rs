@@ -14,9 +14,9 @@ const RANGE: Pair<Ipv4Addr> =
 const MANY: u16 = 2000;
 /// More neighbours than a pod has, with the multicast groups that the kernel counts among them.
 const FEW: usize = 40;
-const ALL: MacAddress = MacAddress([0xff; 6]);
+pub(super) const ALL: MacAddress = MacAddress([0xff; 6]);
 /// A bridge passes frames to this address to its port.
-const TO_PORT: MacAddress = MacAddress([0x01, 0x80, 0xc2, 0, 0, 0x0e]);
+pub(super) const TO_PORT: MacAddress = MacAddress([0x01, 0x80, 0xc2, 0, 0, 0x0e]);
 /// A datagram without contents and checksum, and a ping.
 const DATAGRAM: [u8; 8] = [0x27, 0x0f, 0x27, 0x0f, 0, 8, 0, 0];
 const PING: [u8; 8] = [8, 0, 0xf7, 0xff, 0, 0, 0, 0];
@@ -84,7 +84,7 @@ fn solicits(source: Ipv6Addr, target: Ipv6Addr) -> Vec<u8> {
 }
 
 /// Whether the host with the second address answers this request. The first one may be sent before the links are ready.
-fn answers_arp(end: &mut End, mac: MacAddress, [own, other]: [Ipv4Addr; 2]) -> bool {
+pub(super) fn answers_arp(end: &mut End, mac: MacAddress, [own, other]: [Ipv4Addr; 2]) -> bool {
     let is_answer =
         |frame: &[u8]| frame[12..14] == [8, 6] && frame[21] == 2 && frame[28..32] == other.octets();
     (0..3).any(|_| {

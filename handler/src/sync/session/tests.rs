@@ -143,8 +143,9 @@ async fn a_handler_that_was_killed_before_it_handed_anything_over_is_made_good()
     let mut session = Session::open(&pods, &fake.container).await.unwrap();
     report_in(&mut session, Phase::Waiting).await;
     // Bridge, addresses and rules still exist. The tap went away with its descriptor (it has to be opened, sized,
-    // attached, set up, and given two settings), the bridge lost its MTU with its last port, and three sockets are closed.
-    assert_eq!(session.prepare(&vmi, &pod, true, &NO_BINDINGS).await.unwrap(), 10);
+    // attached, not learned behind, set up, and given two settings), the bridge lost its MTU with its last port, and three
+    // sockets are closed.
+    assert_eq!(session.prepare(&vmi, &pod, true, &NO_BINDINGS).await.unwrap(), 11);
     session.sync(&vmi, "hash").await.unwrap();
     report_in(&mut session, Phase::Running).await;
 }
