@@ -13,6 +13,7 @@
 //! ip6 table kubevirt
 //!   guest     in k6t-eth0, to fe80::/10, but not to the router              -> drop   nobody else is looked for
 //!             in k6t-eth0, to the range, but not to the gateway             -> drop
+//!   to_guest  out k6t-eth0, to the range, but not to the guest              -> drop   nor for somebody outside of the pod
 //! ```
 //!
 //! Who asks by neighbour discovery is limited in the [rules](super::rules) about sources: by the guest's own address, and by
@@ -40,8 +41,7 @@ pub fn arp(bridge: &str, guest: Ipv4Addr) -> Ruleset {
 pub fn ipv4(bridge: &str, tap: &str, guest: Ipv4Addr) -> Vec<Rule> {
     // The launcher answers by broadcast a guest that has no address yet.
     let others = [guest, Ipv4Addr::BROADCAST].map(|address| Match::DestinationIsNot(address.into()));
-    let matches = [Match::Output(bridge.to_owned())].into_iter().chain(others).collect();
-    vec![drop_from(tap, []), Rule { chain: Chain::ToGuest, matches, action: Action::Drop }]
+    vec![drop_from(tap, []), drop_to(bridge, others)]
 }
 
 /// The rules for IPv6. They belong before those of [`masquerade`](super::rules::masquerade). `router` is the link-local address
@@ -51,7 +51,21 @@ pub fn ipv6(bridge: &str, range: Pair<Ipv6Addr>, router: Ipv6Addr) -> Vec<Rule> 
         drop_from(bridge, [Match::DestinationIn(within, prefix), Match::DestinationIsNot(address.into())])
     };
     let (first, prefix) = LINK_LOCAL;
-    vec![only(first.into(), prefix, router), only(range.gateway.into(), range.prefix, range.gateway)]
+    let others = [
+        Match::DestinationIn(range.gateway.into(), range.prefix),
+        Match::DestinationIsNot(range.guest.into()),
+    ];
+    vec![
+        only(first.into(), prefix, router),
+        // The kernel would look for those already to tell the guest of the shorter way.
+        only(range.gateway.into(), range.prefix, range.gateway),
+        drop_to(bridge, others),
+    ]
+}
+
+fn drop_to<const N: usize>(link: &str, conditions: [Match; N]) -> Rule {
+    let matches = [Match::Output(link.to_owned())].into_iter().chain(conditions).collect();
+    Rule { chain: Chain::ToGuest, matches, action: Action::Drop }
 }
 
 fn drop_from<const N: usize>(link: &str, conditions: [Match; N]) -> Rule {
@@ -95,6 +109,12 @@ mod tests {
             ],
             action: Action::Drop,
         });
-        assert_eq!(rules, expected);
+        assert_eq!(rules[..2], expected);
+        let matches = vec![
+            Match::Output("k6t-eth0".to_owned()),
+            Match::DestinationIn(IPV6.gateway.into(), IPV6.prefix),
+            Match::DestinationIsNot(IPV6.guest.into()),
+        ];
+        assert_eq!(rules[2..], [Rule { chain: Chain::ToGuest, matches, action: Action::Drop }]);
     }
 }
