@@ -34,8 +34,10 @@ pub enum NftError {
     #[error("talk to nftables")]
     Socket(#[from] io::Error),
     /// The kernel refused a message; nothing of the batch was applied.
-    #[error("nftables refused message {message} of the batch")]
+    #[error("nftables refused message {message} of the batch for {}{}", .family.name(), hint(.source))]
     Refused {
+        /// The packets that its table would see.
+        family: Family,
         /// Its sequence number in the batch, from 1; 0 stands for the batch itself.
         message: u32,
         /// The kernel's error.
@@ -44,6 +46,16 @@ pub enum NftError {
     /// The kernel's answer does not match the request.
     #[error("nftables answered with something else: {0}")]
     Answer(String),
+}
+
+/// What an error may mean: the kernel does not find a kind of chains or of rules that it was built without.
+fn hint(error: &io::Error) -> &'static str {
+    match error.raw_os_error() {
+        Some(libc::ENOENT | libc::EOPNOTSUPP | libc::EAFNOSUPPORT) => {
+            " (does the kernel have nf_tables with nat and masq, and CONFIG_NF_TABLES_ARP?)"
+        }
+        _ => "",
+    }
 }
 
 /// A connection to nftables in the network namespace of the thread that opened it.
@@ -88,7 +100,7 @@ impl Nftables {
                     let source = error.to_io();
                     match source.raw_os_error() {
                         Some(libc::ENOENT | 0) | None => Ok(()),
-                        Some(_) => Err(NftError::Refused { message: 1, source }),
+                        Some(_) => Err(NftError::Refused { family, message: 1, source }),
                     }
                 }
                 other => Err(NftError::Answer(format!("{other:?}"))),
@@ -99,15 +111,15 @@ impl Nftables {
 
     /// Replaces the handler's table of that family with `ruleset`, in one step, whether there is one or not.
     pub fn replace(&self, ruleset: &Ruleset) -> Result<(), NftError> {
-        self.carry_out(&encode::replace(ruleset))
+        self.carry_out(ruleset.family, &encode::replace(ruleset))
     }
 
     /// Creates the handler's table of that family. It is an error if there is one.
     pub fn create(&self, ruleset: &Ruleset) -> Result<(), NftError> {
-        self.carry_out(&encode::create(ruleset))
+        self.carry_out(ruleset.family, &encode::create(ruleset))
     }
 
-    fn carry_out(&self, batch: &Batch) -> Result<(), NftError> {
+    fn carry_out(&self, family: Family, batch: &Batch) -> Result<(), NftError> {
         self.make_room(batch)?;
         self.socket.send(&batch.bytes, 0)?;
         let mut done = false;
@@ -121,7 +133,8 @@ impl Nftables {
                     let number = message.header.sequence_number;
                     done |= number == 0 || number == batch.last;
                     if error.code.is_some() && refused.is_none() {
-                        refused = Some(NftError::Refused { message: number, source: error.to_io() });
+                        let source = error.to_io();
+                        refused = Some(NftError::Refused { family, message: number, source });
                     }
                     Ok(())
                 }
@@ -159,5 +172,23 @@ impl Nftables {
             each(message.map_err(|error| NftError::Answer(error.to_string()))?)?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kernel_that_lacks_a_part_of_nftables_is_named_as_the_reason() {
+        let refused = |number| NftError::Refused {
+            family: Family::Arp,
+            message: 2,
+            source: io::Error::from_raw_os_error(number),
+        };
+        let text = refused(libc::ENOENT).to_string();
+        assert!(text.starts_with("nftables refused message 2 of the batch for ARP (does"), "{text}");
+        assert!(text.contains("CONFIG_NF_TABLES_ARP"), "{text}");
+        assert_eq!(refused(libc::EPERM).to_string(), "nftables refused message 2 of the batch for ARP");
     }
 }

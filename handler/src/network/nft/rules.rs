@@ -72,6 +72,15 @@ pub enum Family {
 impl Family {
     /// All of them.
     pub const ALL: [Family; 3] = [Family::V4, Family::V6, Family::Arp];
+
+    /// Name of the protocol.
+    pub fn name(self) -> &'static str {
+        match self {
+            Family::V4 => "IPv4",
+            Family::V6 => "IPv6",
+            Family::Arp => "ARP",
+        }
+    }
 }
 
 /// A base chain: a filter, or a chain of type nat that is named like its hook.
