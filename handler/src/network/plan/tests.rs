@@ -288,7 +288,7 @@ fn the_bridge_learns_behind_no_port_and_a_tap_of_an_earlier_version_is_made_so()
         let after = carry_out(&observed, &steps);
         let of_bridge = |link: &&String| after.links[*link].controller.is_some();
         let there: BTreeSet<&str> = after.links.keys().filter(of_bridge).map(String::as_str).collect();
-        assert_eq!(there, ports.iter().copied().collect());
+        assert_eq!(there, BTreeSet::from_iter(ports.iter().copied()));
         assert!(after.links.values().all(|link| !link.learning));
         for port in ports {
             let mut earlier = after.clone();
