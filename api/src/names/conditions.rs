@@ -8,8 +8,8 @@ pub const CONDITION_SYNCHRONIZED: &str = "Synchronized";
 pub const CONDITION_PAUSED: &str = "Paused";
 /// Condition: the guest agent answers.
 pub const CONDITION_AGENT_CONNECTED: &str = "AgentConnected";
-/// Condition: the guest agent lacks commands that are needed.
-pub const CONDITION_UNSUPPORTED_AGENT: &str = "UnsupportedAgent";
+/// Condition: the guest agent lacks commands that are needed. KubeVirt's name.
+pub const CONDITION_UNSUPPORTED_AGENT: &str = "AgentVersionNotSupported";
 /// Condition: keys and passwords are in effect in the guest.
 pub const CONDITION_ACCESS_CREDENTIALS: &str = "AccessCredentialsSynchronized";
 /// Condition: the guest can move to another node while it runs.

@@ -183,12 +183,12 @@ fn conditions_of_credentials_and_agent_are_kubevirts() {
     now.guest = Some(GuestFacts { unsupported: "It cannot.".to_owned(), ..GuestFacts::default() });
     let after = compute(&vmi(before), seen(&now), &at(6));
     assert!(Condition::is_set(&after.conditions, "AccessCredentialsSynchronized"));
-    let unsupported = Condition::find(&after.conditions, "UnsupportedAgent").unwrap();
+    let unsupported = Condition::find(&after.conditions, "AgentVersionNotSupported").unwrap();
     assert_eq!(unsupported.reason.as_deref(), Some("It cannot."));
     now.agent_connected = false;
     now.guest = None;
     let gone = compute(&vmi(after), seen(&now), &at(7));
-    assert!(Condition::find(&gone.conditions, "UnsupportedAgent").is_none());
+    assert!(Condition::find(&gone.conditions, "AgentVersionNotSupported").is_none());
 }
 
 #[test]
