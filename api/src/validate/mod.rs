@@ -32,6 +32,7 @@ mod metadata;
 mod networks;
 mod object_volumes;
 mod peripherals;
+mod placement;
 mod pod;
 mod port_ranges;
 mod probes;

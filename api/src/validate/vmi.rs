@@ -4,7 +4,7 @@ use super::{Cause, Path, Requester};
 use super::{
     access_credentials, architecture, bounds, claims, cpu, dedicated, devices, disks, features, filesystems,
     firmware, host_devices, interfaces, launch_security, live_update, memory, mesh, metadata, networks,
-    peripherals, pod, probes, root_complex, supported, volumes,
+    peripherals, placement, pod, probes, root_complex, supported, volumes,
 };
 use crate::gates::Gates;
 use crate::v1::{VirtualMachineInstance, VirtualMachineInstanceSpec};
@@ -34,6 +34,7 @@ pub fn spec(path: &Path, spec: &VirtualMachineInstanceSpec, gates: &Gates) -> Ve
     bounds::validate(path, spec, &mut causes);
     architecture::validate(path, spec, &mut causes);
     pod::validate(path, spec, &mut causes);
+    placement::validate(path, spec, &mut causes);
     probes::validate(path, spec, &mut causes);
     memory::validate(path, spec, &mut causes);
     live_update::of_instance(path, spec, &mut causes);

@@ -193,12 +193,13 @@ mod tests {
         assert_eq!(terms("host-passthrough", &Value::Null), Value::Null);
         assert_eq!(terms("host-model", &Value::Null), json!([{"matchExpressions": [without]}]));
         let zone = json!({"key": "zone", "operator": "In", "values": ["a"]});
+        let name = json!({"key": "metadata.name", "operator": "In", "values": ["node01"]});
         let own = json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
-            {"matchExpressions": [zone]}, {"matchFields": [zone]}, {}]}}});
+            {"matchExpressions": [zone]}, {"matchFields": [name]}, {}]}}});
         assert_eq!(
             terms("host-model", &own),
             json!([{"matchExpressions": [zone, without]},
-                {"matchFields": [zone], "matchExpressions": [without]}, {}])
+                {"matchFields": [name], "matchExpressions": [without]}, {}])
         );
     }
 }
