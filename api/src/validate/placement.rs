@@ -25,6 +25,11 @@ pub(super) fn validate(path: &Path, spec: &VirtualMachineInstanceSpec, causes: &
     of_spread(&path.child("topologySpreadConstraints"), &spec.topology_spread_constraints, &mut faults);
 }
 
+/// The rules about an affinity, for other pods too.
+pub(super) fn affinity(path: &Path, affinity: &Affinity, causes: &mut Vec<Cause>) {
+    of_affinity(path, affinity, &mut Faults(causes));
+}
+
 /// Collects faults in the API server's form.
 struct Faults<'a>(&'a mut Vec<Cause>);
 
