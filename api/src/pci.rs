@@ -142,7 +142,9 @@ pub fn requests(spec: &VirtualMachineInstanceSpec) -> Vec<AddressRequest<'_>> {
     });
     let interfaces = devices.interfaces.iter().enumerate().filter_map(|(at, interface)| {
         let owner = Owner::Interface(&interface.name);
-        let conventional = interface.model.as_deref().is_some_and(|model| CONVENTIONAL.contains(&model));
+        // The model of a card of the node has no effect.
+        let model = interface.model.as_deref().filter(|_| interface.sriov.is_none());
+        let conventional = model.is_some_and(|model| CONVENTIONAL.contains(&model));
         AddressRequest::new(
             owner,
             format!("interfaces[{at}].pciAddress"),

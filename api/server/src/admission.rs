@@ -218,10 +218,7 @@ fn decide(hook: Hook, known: &Known<'_>, request: &Request) -> Result<Option<Pat
 }
 
 fn warnings(hook: Hook, request: &Request) -> Vec<String> {
-    if hook == Hook::Machine {
-        // A machine that cannot be decoded is refused for that reason.
-        return read(request.object.as_ref()).map(|vm| validate::vm_warnings(&vm)).unwrap_or_default();
-    }
+    // An object that cannot be decoded is refused for that reason.
     kinds::warnings(hook, request).unwrap_or_default()
 }
 

@@ -72,13 +72,13 @@ const SHARED: &[Rule] = &[
     },
     Rule {
         at: &["source", "registry"],
-        rule: "!has(self.secretRef) || !has(self.pullMethod) || self.pullMethod != 'node'",
+        rule: "!has(self.secretRef) || self.secretRef == '' || !has(self.pullMethod) || self.pullMethod != 'node'",
         message: "a node that pulls the image has credentials of its own",
         field: ".secretRef",
     },
     Rule {
         at: &["source", "registry"],
-        rule: "!has(self.certConfigMap) || !has(self.pullMethod) || self.pullMethod != 'node'",
+        rule: "!has(self.certConfigMap) || self.certConfigMap == '' || !has(self.pullMethod) || self.pullMethod != 'node'",
         message: "a node that pulls the image has authorities of its own",
         field: ".certConfigMap",
     },

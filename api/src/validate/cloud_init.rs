@@ -3,7 +3,7 @@
 use super::{Cause, Path};
 use crate::cloud_init::{self, CloudInit, Given, Layout};
 use crate::syntax::{is_dns_subdomain, quoted};
-use crate::v1::{VirtualMachineInstanceSpec, Volume};
+use crate::v1::Volume;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
@@ -19,24 +19,6 @@ pub(super) fn validate(field: &Path, volume: &Volume, causes: &mut Vec<Cause>) {
             Layout::ConfigDrive => "cloudInitConfigDrive",
         };
         self::layout(&field.child(name), user, network, causes);
-    }
-}
-
-/// The tag of a device. Only a config drive tells the guest of it. KubeVirt accepts one without a config drive, and ignores it.
-pub(super) fn tag(
-    field: &Path,
-    tag: Option<&str>,
-    spec: &VirtualMachineInstanceSpec,
-    causes: &mut Vec<Cause>,
-) {
-    let is_told = spec.volumes.iter().any(|volume| volume.cloud_init_config_drive.is_some());
-    if tag.is_some_and(|tag| !tag.is_empty()) && !is_told {
-        causes.push(Cause::not_supported(
-            field,
-            format!(
-                "{field} has no effect without a cloudInitConfigDrive volume, which tells the guest of it"
-            ),
-        ));
     }
 }
 

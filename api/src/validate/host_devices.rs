@@ -1,6 +1,6 @@
 //! Rules for GPUs and other devices of the node that are requested by a device plugin's resource.
 
-use super::{Cause, Path, cloud_init};
+use super::{Cause, Path};
 use crate::syntax::is_resource_name;
 use crate::syntax::quoted;
 use crate::v1::VirtualMachineInstanceSpec;
@@ -13,15 +13,6 @@ pub(super) fn validate(path: &Path, spec: &VirtualMachineInstanceSpec, causes: &
     entries(&path.child("gpus"), gpus, causes);
     let others = devices.host_devices.iter().map(|device| (&device.name, &device.device_name));
     entries(&path.child("hostDevices"), others, causes);
-    let tagged = [
-        ("gpus", devices.gpus.iter().map(|gpu| gpu.tag.as_deref()).collect::<Vec<_>>()),
-        ("hostDevices", devices.host_devices.iter().map(|device| device.tag.as_deref()).collect()),
-    ];
-    for (list, tags) in tagged {
-        for (index, tag) in tags.into_iter().enumerate() {
-            cloud_init::tag(&path.child(list).index(index).child("tag"), tag, spec, causes);
-        }
-    }
 }
 
 fn entries<'a>(

@@ -1,7 +1,7 @@
 //! Rules for network interfaces.
 
 use super::supported::given;
-use super::{Cause, Path, cloud_init, port_ranges, sriov};
+use super::{Cause, Path, port_ranges, sriov};
 use crate::addresses;
 use crate::gates::Gates;
 use crate::networks::{self, BRIDGE_SERVED, LINK_STATE_SERVED, SEVERAL_CARDS_SERVED};
@@ -92,7 +92,6 @@ pub(super) fn validate(
         if interface.sriov.is_some() {
             sriov::validate(path, &field, interface, spec, causes);
         }
-        cloud_init::tag(&field.child("tag"), interface.tag.as_deref(), spec, causes);
         hardware(&field, interface, causes);
         ports(&field.child("ports"), &interface.ports, causes);
         if network.is_some() && gates.is_on(port_ranges::GATE) {

@@ -44,6 +44,7 @@ mod update;
 mod vm;
 mod vmi;
 mod volumes;
+mod warnings;
 
 #[cfg(test)]
 mod tests;
@@ -60,7 +61,8 @@ pub use hotplug::plugged as disk_cannot_be_plugged;
 pub use interfaces::{BRIDGE_MAC, MODELS, parse_mac};
 pub use requester::Requester;
 pub use update::{handler_update, protected_status, vmi_update};
-pub use vm::{read, vm, vm_spec, vm_update, vm_warnings};
+pub use vm::{read, vm, vm_spec, vm_update};
 pub use vmi::{spec, vmi, vmi_create};
+pub use warnings::{spec_warnings, vm_spec_warnings, vm_warnings};
 
 pub use kinds::selects;

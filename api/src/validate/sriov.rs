@@ -1,5 +1,5 @@
-//! Rules for interfaces whose card is a PCI function of the node. KubeVirt accepts the fields that are refused
-//! here, and ignores them.
+//! Rules for interfaces whose card is a PCI function of the node. Fields that only an emulated card has are
+//! accepted with a warning: [`super::warnings`].
 
 use super::{Cause, Path};
 use crate::networks;
@@ -26,13 +26,5 @@ pub(super) fn validate(
         }
         // A network by a claim, or none, has its own cause.
         Some(_) | None => {}
-    }
-    let model = interface.model.as_deref().is_some_and(|model| !model.is_empty());
-    for (name, given) in [("model", model), ("dhcpOptions", interface.dhcp_options.is_some())] {
-        if given {
-            let field = field.child(name);
-            let message = format!("{field} has no effect with sriov: the guest drives the card of the node");
-            causes.push(Cause::not_supported(&field, message));
-        }
     }
 }

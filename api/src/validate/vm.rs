@@ -75,15 +75,6 @@ pub fn read<T: DeserializeOwned>(object: &Value) -> Result<T, Cause> {
     })
 }
 
-/// Warnings for values that are accepted.
-pub fn vm_warnings(vm: &VirtualMachine) -> Vec<String> {
-    let mut warnings = Vec::new();
-    if vm.spec.running.is_some() {
-        warnings.push("spec.running is deprecated, please use spec.runStrategy instead.".to_owned());
-    }
-    warnings
-}
-
 fn run_strategy(path: &Path, spec: &VirtualMachineSpec, gates: &Gates, causes: &mut Vec<Cause>) {
     const RECEIVER_GATE: &str = "DecentralizedLiveMigration";
     let field = path.child("runStrategy");

@@ -144,11 +144,15 @@ pub(crate) fn explain(
     };
     let outcome = if explained.kind == "VirtualMachine" {
         read(manifest).and_then(|(vm, unknown): (VirtualMachine, _)| {
+            let (kept, unknown): (Causes, Causes) = unknown.into_iter().partition(is_kept);
             explained.warnings = validate::vm_warnings(&vm);
+            let kept = kept.iter().map(|cause| format!("{}: it has no effect", cause.message));
+            explained.warnings.extend(kept);
             together(unknown, machine(vm, context, lookups))
         })
     } else {
         read(manifest).and_then(|(vmi, unknown): (VirtualMachineInstance, _)| {
+            explained.warnings = validate::spec_warnings(&Path::new("spec"), &vmi.spec);
             let given = vmi.spec.clone();
             let admitted = instance(in_namespace(vmi, context), context);
             together(unknown, admitted.and_then(|vmi| outcome(vmi, &given, None, &context.config)))
@@ -199,6 +203,14 @@ fn read<T: DeserializeOwned + Serialize>(manifest: &Value) -> Result<(T, Causes)
     let cause = |field: &String| Cause::invalid(&Path::new(field), format!("unknown field {field}"));
     let unknown = unknown::fields(manifest, &again).iter().map(cause).collect();
     Ok((object, unknown))
+}
+
+/// Whether the API server stores an unknown field: the metadata of templates may have any.
+fn is_kept(unknown: &Cause) -> bool {
+    let path = unknown.field.strip_prefix("spec.").unwrap_or_default();
+    let of_volume = path.strip_prefix("dataVolumeTemplates[").and_then(|rest| rest.split_once("]."));
+    let template = of_volume.map(|(_, rest)| rest).or_else(|| path.strip_prefix("template."));
+    template.is_some_and(|rest| rest.starts_with("metadata."))
 }
 
 fn in_namespace(mut vmi: VirtualMachineInstance, context: &ExplainContext) -> VirtualMachineInstance {

@@ -1,17 +1,18 @@
-//! Rules for all kinds except machines and instances.
+//! Rules for all kinds except machines and instances, and warnings for all kinds.
 
 use barevirt_api::instancetype::{VirtualMachineClusterInstancetype, VirtualMachineInstancetype};
 use barevirt_api::migratable::SERVED;
+use barevirt_api::pool::VirtualMachinePool;
 use barevirt_api::preference::{VirtualMachineClusterPreference, VirtualMachinePreference};
 use barevirt_api::v1::{
-    KubeVirt, VirtualMachine, VirtualMachineInstanceMigration, VirtualMachineInstancePreset,
-    VirtualMachineInstanceReplicaSet,
+    KubeVirt, VirtualMachine, VirtualMachineInstance, VirtualMachineInstanceMigration,
+    VirtualMachineInstancePreset, VirtualMachineInstanceReplicaSet,
 };
 use barevirt_api::validate::kinds::{
     backup, clone, export, instancetype, kubevirt, migration, migration_policy, pool, preference, preset,
     replica_set, snapshot, status, without_effect,
 };
-use barevirt_api::validate::{Cause, Requester};
+use barevirt_api::validate::{self, Cause, Path, Requester};
 use barevirt_api::webhooks::Hook;
 use kube::core::admission::Operation;
 use serde::de::DeserializeOwned;
@@ -107,6 +108,24 @@ pub(super) fn causes(
 /// Warnings for values that are accepted; no warnings if the object cannot be decoded.
 pub(super) fn warnings(hook: Hook, request: &Request) -> Result<Vec<String>, Vec<Cause>> {
     Ok(match hook {
+        Hook::Machine => {
+            let object: VirtualMachine = read(request.object.as_ref())?;
+            validate::vm_warnings(&object)
+        }
+        Hook::InstanceCreate => {
+            let object: VirtualMachineInstance = read(request.object.as_ref())?;
+            validate::spec_warnings(&Path::new("spec"), &object.spec)
+        }
+        Hook::ReplicaSet => {
+            let object: VirtualMachineInstanceReplicaSet = read(request.object.as_ref())?;
+            validate::spec_warnings(&Path::new("spec.template.spec"), &object.spec.template.spec)
+        }
+        Hook::Pool => {
+            let object: VirtualMachinePool = read(request.object.as_ref())?;
+            let machine = object.spec.virtual_machine_template.spec;
+            let path = Path::new("spec.virtualMachineTemplate.spec");
+            machine.map(|machine| validate::vm_spec_warnings(&path, &machine)).unwrap_or_default()
+        }
         Hook::Instancetype | Hook::ClusterInstancetype => {
             // Both kinds have the same specification.
             let object: VirtualMachineInstancetype = read(request.object.as_ref())?;

@@ -58,13 +58,10 @@ fn rules_of_networks_by_claim() {
 fn devices_by_resource() {
     let (gpus, others) = ("/spec/domain/devices/gpus", "/spec/domain/devices/hostDevices");
     let named = |name: &str, resource: &str| json!({"name": name, "deviceName": resource});
-    let tagged = json!({"name": "a", "deviceName": "x/y", "tag": "codec"});
     check_with(
         &Gates::all(),
         rows![
             [gpus => [named("a", "x/y"), named("a", "x/y")]] => "spec.domain.devices.gpus[1].name", "spec.domain.devices.gpus[1].name 'a' is given before";
-            [gpus => [tagged]] => "spec.domain.devices.gpus[0].tag", "spec.domain.devices.gpus[0].tag has no effect without a cloudInitConfigDrive volume, which tells the guest of it";
-            [others => [named("b", "x/y"), tagged]] => "spec.domain.devices.hostDevices[1].tag", "spec.domain.devices.hostDevices[1].tag has no effect without a cloudInitConfigDrive volume, which tells the guest of it";
             [others => [named("a", "x y/z")]] => "spec.domain.devices.hostDevices[0].deviceName", "spec.domain.devices.hostDevices[0].deviceName 'x y/z' is not the name of a resource";
         ],
     );

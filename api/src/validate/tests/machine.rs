@@ -46,21 +46,6 @@ fn the_template_is_named_in_the_path_and_gets_defaults_first() {
 }
 
 #[test]
-fn a_deprecated_field_is_a_warning() {
-    assert_eq!(
-        vm_warnings(&machine(json!({"running": true, "template": {"spec": {"domain": {"devices": {}}}}})))
-            .len(),
-        1
-    );
-    assert!(
-        vm_warnings(&machine(
-            json!({"runStrategy": "Always", "template": {"spec": {"domain": {"devices": {}}}}})
-        ))
-        .is_empty()
-    );
-}
-
-#[test]
 fn a_machine_that_is_being_deleted_may_change() {
     let mut broken = machine(json!({"template": {"spec": {"domain": {"devices": {}}}}}));
     assert!(!vm_update(&broken, &broken, Requester::User, &Gates::default()).is_empty());

@@ -51,8 +51,8 @@ pub(super) fn source_problem(data_volume: &DataVolume) -> Option<String> {
         if !matches!(registry.pull_method.as_deref(), None | Some("pod" | NODE)) {
             return Some("spec.source.registry.pullMethod is neither pod nor node".to_owned());
         }
-        if pulled_by_node(spec).is_some()
-            && (registry.secret_ref.is_some() || registry.cert_config_map.is_some())
+        let names = |object: &Option<String>| object.as_deref().is_some_and(|name| !name.is_empty());
+        if pulled_by_node(spec).is_some() && (names(&registry.secret_ref) || names(&registry.cert_config_map))
         {
             return Some(
                 "spec.source.registry.pullMethod node takes neither secretRef nor certConfigMap: nodes have their own"

@@ -57,6 +57,19 @@ fn a_hotpluggable_volume_is_listed_as_an_assumption() {
 }
 
 #[test]
+fn an_unknown_field_is_a_warning_where_the_api_server_stores_it() {
+    let text = VM.replace("  template:\n", "  template:\n    metadata: {app: web}\n");
+    let explained = explained(&format!("{text}{SMALL}"));
+    assert_eq!(explained.causes, []);
+    assert_eq!(explained.warnings, ["unknown field spec.template.metadata.app: it has no effect"]);
+    let stored = |field: &str| is_kept(&Cause::invalid(&Path::new(field), "unknown"));
+    assert!(stored("spec.dataVolumeTemplates[10].metadata.app"));
+    assert!(!stored("spec.dataVolumeTemplates[10].spec.metadata.app"));
+    assert!(!stored("spec.template.spec.app"));
+    assert!(!stored("metadata.app"));
+}
+
+#[test]
 fn a_machine_whose_name_is_generated_has_that_of_an_example() {
     let explained = explained(&format!("{}{SMALL}", VM.replace("{name: web,", "{generateName: web-,")));
     assert_eq!(explained.causes, []);

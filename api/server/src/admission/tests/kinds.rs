@@ -127,6 +127,49 @@ fn a_deprecated_value_is_accepted_with_a_warning() {
     assert_eq!(on("CREATE", &preference, None)["allowed"], false);
 }
 
+/// The console of OpenShift and templates write a model for every card.
+#[test]
+fn a_model_of_a_card_of_the_node_is_accepted_with_a_warning() {
+    let spec = json!({
+        "domain": {
+            "memory": { "guest": "128Mi" },
+            "devices": { "interfaces": [
+                { "name": "default", "masquerade": {} },
+                { "name": "fast", "sriov": {}, "model": "virtio" },
+            ] },
+        },
+        "networks": [{ "name": "default", "pod": {} }, { "name": "fast", "multus": { "networkName": "fast" } }],
+    });
+    let machine = json!({ "runStrategy": "Always", "template": { "spec": spec } });
+    let labels = json!({ "labels": { "app": "a" } });
+    let selector = json!({ "matchLabels": { "app": "a" } });
+    for (api, kind, object, path) in [
+        ("kubevirt.io/v1", "VirtualMachineInstance", spec.clone(), "spec"),
+        ("kubevirt.io/v1", "VirtualMachine", machine.clone(), "spec.template.spec"),
+        (
+            "kubevirt.io/v1",
+            "VirtualMachineInstanceReplicaSet",
+            json!({ "selector": selector, "template": { "metadata": labels, "spec": spec } }),
+            "spec.template.spec",
+        ),
+        (
+            "pool.kubevirt.io/v1beta1",
+            "VirtualMachinePool",
+            json!({ "selector": selector, "virtualMachineTemplate": { "metadata": labels, "spec": machine } }),
+            "spec.virtualMachineTemplate.spec.template.spec",
+        ),
+    ] {
+        let object = json!({ "apiVersion": api, "kind": kind, "metadata": { "name": "a" }, "spec": object });
+        let answer = on("CREATE", &object, None);
+        assert_eq!(answer["allowed"], true, "{answer}");
+        let warning = answer["warnings"][0].as_str().unwrap();
+        assert!(
+            warning.starts_with(&format!("{path}.domain.devices.interfaces[1].model has no")),
+            "{warning}"
+        );
+    }
+}
+
 #[test]
 fn an_instance_type_is_looked_at_in_both_scopes() {
     for kind in ["VirtualMachineInstancetype", "VirtualMachineClusterInstancetype"] {

@@ -195,6 +195,20 @@ fn an_image_of_a_named_architecture_is_pulled_by_a_node_of_it() {
     assert_eq!(selected("pod"), None);
 }
 
+/// Examples of manifests have empty names where no object is needed.
+#[test]
+fn a_node_that_pulls_the_image_is_given_no_secret() {
+    let problem = |secret: &str, authorities: &str| {
+        let source = json!({ "registry": {
+            "url": "docker://localhost/disk:1", "pullMethod": "node", "secretRef": secret, "certConfigMap": authorities,
+        } });
+        job::source_problem(&data_volume(|value| value["spec"]["source"] = source))
+    };
+    assert_eq!(problem("", ""), None);
+    assert!(problem("keys", "").unwrap().contains("takes neither"));
+    assert!(problem("", "ca").unwrap().contains("takes neither"));
+}
+
 #[test]
 fn an_image_of_the_node_is_a_volume_of_the_pod() {
     let by_node = |value: &mut Value| {
