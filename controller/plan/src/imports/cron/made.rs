@@ -1,11 +1,11 @@
 //! The objects that a DataImportCron makes: DataVolumes and the DataSource.
 
-use crate::imports::job::{is_archive, source_problem};
+use crate::imports::job::{is_archive, pulled_by_node, source_problem};
 use crate::imports::origin::inferred;
 use crate::owner::owner;
 use barevirt_api::cdi::{
     DataImportCron, DataSource, DataSourceSource, DataSourceSpec, DataVolume, DataVolumeSourcePvc,
-    IMPORT_CRON_CLEANUP_LABEL, IMPORT_CRON_LABEL, LAST_USE_TIME, annotation,
+    DataVolumeSpec, IMPORT_CRON_CLEANUP_LABEL, IMPORT_CRON_LABEL, LAST_USE_TIME, annotation,
 };
 use barevirt_api::validate::is_dns_subdomain;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
@@ -51,12 +51,26 @@ pub(super) fn problem(cron: &DataImportCron) -> Option<String> {
     if !is_dns_subdomain(&spec.managed_data_source) {
         return Some("spec.managedDataSource is not the name of a DataSource".to_owned());
     }
-    let volume = DataVolume::new("", template.clone());
+    let volume = DataVolume::new("", import(template));
     if is_archive(template) {
         let why = "spec.template.spec.contentType: images alone are imported by schedule";
         return Some(why.to_owned());
     }
     source_problem(&volume).map(|problem| format!("spec.template.{problem}"))
+}
+
+/// What is imported. Where a node pulls the image, the template's secret and authorities are for looking at the source alone, as
+/// in CDI.
+fn import(template: &DataVolumeSpec) -> DataVolumeSpec {
+    let mut spec = template.clone();
+    let by_node = pulled_by_node(&spec).is_some();
+    if let Some(registry) =
+        spec.source.as_mut().and_then(|source| source.registry.as_mut()).filter(|_| by_node)
+    {
+        registry.secret_ref = None;
+        registry.cert_config_map = None;
+    }
+    spec
 }
 
 fn labels(cron: &DataImportCron) -> BTreeMap<String, String> {
@@ -81,7 +95,7 @@ fn owners(cron: &DataImportCron) -> Option<Vec<OwnerReference>> {
 /// The DataVolume of a digest.
 pub(super) fn data_volume(cron: &DataImportCron, name: &str, digest: &str, now: &Time) -> DataVolume {
     let template = &cron.spec.template;
-    let mut spec = template.spec.clone();
+    let mut spec = import(&template.spec);
     if let Some(registry) = spec.source.as_mut().and_then(|source| source.registry.as_mut()) {
         registry.url = registry.url.as_deref().map(|url| pinned(url, digest));
     }
@@ -181,6 +195,36 @@ mod tests {
         ] {
             assert_eq!(pinned(url, "sha256:0"), expected);
         }
+    }
+
+    /// An example in CDI's documentation has both.
+    #[test]
+    fn a_secret_is_for_looking_alone_where_a_node_pulls_the_image() {
+        let cron = |method: &str| -> DataImportCron {
+            let registry = json!({
+                "url": "docker://registry.example/a", "pullMethod": method, "secretRef": "keys", "certConfigMap": "ca",
+            });
+            let template = json!({ "spec": {
+                "source": { "registry": registry },
+                "storage": { "resources": { "requests": { "storage": "5Gi" } } },
+            } });
+            serde_json::from_value(json!({
+                "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "DataImportCron", "metadata": { "name": "fedora" },
+                "spec": { "schedule": "", "managedDataSource": "fedora", "template": template },
+            }))
+            .unwrap()
+        };
+        let now = Time(k8s_openapi::jiff::Timestamp::UNIX_EPOCH);
+        let secret = |method: &str| {
+            let cron = cron(method);
+            assert_eq!(problem(&cron), None);
+            let volume = data_volume(&cron, "fedora-0", "sha256:0", &now);
+            let registry = volume.spec.source.unwrap().registry.unwrap();
+            assert_eq!(registry.secret_ref.is_some(), registry.cert_config_map.is_some());
+            registry.secret_ref
+        };
+        assert_eq!(secret("node"), None);
+        assert_eq!(secret("pod").as_deref(), Some("keys"));
     }
 
     #[test]
