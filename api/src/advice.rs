@@ -22,6 +22,7 @@ const NO_RANGE: &str =
     "use masquerade, which has a network of its own; passt gives the guest the pod's address";
 const OFFLINE: &str = "Offline keeps the disks, UEFI variables and TPM of a machine";
 const MIGRATE: &str = "virtctl migrate moves a guest within its namespace and cluster";
+const MEDIATED: &str = "make mediated devices on the node, and name them in permittedHostDevices";
 const DEVICES: &str = "docs/host-devices.md#host-devices-and-gpus";
 const PLUGGED: &str = "docs/hotplug-volumes.md#refusals";
 const SETTINGS: &str = "docs/configuration.md#what-is-refused-and-why";
@@ -86,11 +87,9 @@ pub const ADVICE: &[Advice] = &[
     row("spec.receive", MIGRATE, "docs/migration.md"),
     row("spec.sendTo", MIGRATE, "docs/migration.md"),
     row("migrations.disableTLS", "leave it out: migrations are always encrypted", "docs/migration.md#limits"),
-    row(
-        "configuration.mediatedDevicesConfiguration",
-        "make mediated devices on the node, and name them in permittedHostDevices",
-        DEVICES,
-    ),
+    row("mediatedDevicesConfiguration.mediatedDeviceTypes", MEDIATED, DEVICES),
+    row("mediatedDevicesConfiguration.mediatedDevicesTypes", MEDIATED, DEVICES),
+    row("mediatedDevicesConfiguration.nodeMediatedDeviceTypes", MEDIATED, DEVICES),
     row("configuration.virtualMachineInstancesPerNode", "set maxPods of the kubelets", SETTINGS),
     row(
         "configuration.minCPUModel",

@@ -30,6 +30,8 @@ fn valid_configurations_are_accepted() {
         json!({"network": {"permitSlirpInterface": true}}),
         // What is switched off needs no support.
         json!({"virtTemplateDeployment": {"enabled": false}, "developerConfiguration": {"clusterProfiler": false}}),
+        json!({"mediatedDevicesConfiguration": {"enabled": false, "mediatedDeviceTypes": []}}),
+        json!({"mediatedDevicesConfiguration": {}}),
         json!({"architectureConfiguration": {"defaultArchitecture": "amd64"}}),
         json!({"roleAggregationStrategy": "Manual"}),
         json!({"roleAggregationStrategy": "AggregateToDefault"}),
@@ -67,6 +69,16 @@ fn invalid_configurations_are_named_by_field() {
         (
             json!({"developerConfiguration": {"logVerbosity": {"virtSynchronizationController": 3}}}),
             "developerConfiguration.logVerbosity.virtSynchronizationController",
+            "is not supported yet",
+        ),
+        (
+            json!({"mediatedDevicesConfiguration": {"mediatedDeviceTypes": ["nvidia-222"]}}),
+            "mediatedDevicesConfiguration.mediatedDeviceTypes",
+            "is not supported yet",
+        ),
+        (
+            json!({"mediatedDevicesConfiguration": {"enabled": true}}),
+            "mediatedDevicesConfiguration.enabled",
             "is not supported yet",
         ),
         (
