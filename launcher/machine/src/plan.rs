@@ -266,7 +266,7 @@ fn identity(vmi: &ValidVmi, facts: &Facts) -> Identity {
     Identity {
         name: format!("{}_{}", vmi.namespace(), vmi.name()),
         uuid: vmi.firmware_uuid(),
-        serial: firmware.and_then(|firmware| firmware.serial.clone()),
+        serial: firmware.and_then(|firmware| firmware.serial.clone()).filter(|serial| !serial.is_empty()),
         smbios: facts.smbios.clone(),
         chassis: vmi.spec().domain.chassis.clone(),
     }

@@ -167,14 +167,14 @@ impl Cache {
     /// # Errors
     /// Returns a word that is not a cache mode.
     pub fn of(disk: &Disk, usual: Cache) -> Result<Self, String> {
-        match disk.cache.as_deref() {
-            Some("none") => Ok(Cache::None),
-            Some("writethrough") => Ok(Cache::WriteThrough),
-            Some("writeback") => Ok(Cache::WriteBack),
-            Some(other) => Err(other.to_owned()),
+        match disk.cache.as_deref().unwrap_or_default() {
+            "none" => Ok(Cache::None),
+            "writethrough" => Ok(Cache::WriteThrough),
+            "writeback" => Ok(Cache::WriteBack),
             // All users of a shared disk must see each other's writes.
-            None if disk.shareable == Some(true) => Ok(Cache::None),
-            None => Ok(usual),
+            "" if disk.shareable == Some(true) => Ok(Cache::None),
+            "" => Ok(usual),
+            other => Err(other.to_owned()),
         }
     }
 

@@ -139,7 +139,7 @@ pub(super) fn planned(
         served: Served::ByMainLoop,
         queues: None,
         boot_index: None,
-        serial: disk.serial.clone(),
+        serial: disk.serial.clone().filter(|serial| !serial.is_empty()),
         image,
     })
 }
@@ -238,12 +238,12 @@ pub(super) fn image(valid: &ValidDisk, ready: &VolumeFacts, field: &str) -> Resu
     if disk.is_lun() && !device {
         return Err(PlanError::NoDevice { field: format!("{field}.lun"), volume: ready.name.clone() });
     }
-    let aio = match disk.io.as_deref() {
-        None if device && cache == Cache::None => Aio::Native,
-        None | Some("threads") => Aio::Threads,
-        Some("native") if cache == Cache::None => Aio::Native,
-        Some("native") => return Err(unsupported(field, "io", "native", "it needs cache none")),
-        Some(other) => return Err(unsupported(field, "io", other, "threads and native are")),
+    let aio = match disk.io.as_deref().unwrap_or_default() {
+        "" if device && cache == Cache::None => Aio::Native,
+        "" | "threads" => Aio::Threads,
+        "native" if cache == Cache::None => Aio::Native,
+        "native" => return Err(unsupported(field, "io", "native", "it needs cache none")),
+        other => return Err(unsupported(field, "io", other, "threads and native are")),
     };
     Ok(Image {
         name: disk.name.clone(),

@@ -52,7 +52,7 @@ pub(super) fn planned(
 ) -> Result<Planned, PlanError> {
     let wanted = &valid.interface;
     let field = field(at);
-    let model_name = wanted.model.as_deref().unwrap_or("virtio");
+    let model_name = wanted.model.as_deref().filter(|name| !name.is_empty()).unwrap_or("virtio");
     let model = NicModel::from_api(model_name).ok_or_else(|| PlanError::Unsupported {
         field: format!("{field}.model"),
         value: model_name.to_owned(),
@@ -87,5 +87,38 @@ impl Planned {
         let Planned { at, name, model, boot_index, acpi_index, facts } = self;
         let InterfaceFacts { name: _, mac, mtu, backend } = facts;
         Ok(Nic { at, name, model, mac, mtu, backend, seat, acpi_index, boot_index })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::plan;
+    use super::super::tests::{facts, valid, vmi};
+    use serde_json::{Value, json};
+
+    /// Programs that fill in manifests write empty texts where nothing was chosen. KubeVirt takes them for nothing.
+    #[test]
+    fn an_empty_text_is_no_choice() {
+        let machine = |disk: Value, card: Value, firmware: Value| {
+            let mut manifest = vmi(&[disk]);
+            manifest["spec"]["domain"]["devices"]["interfaces"] = json!([card]);
+            manifest["spec"]["domain"]["firmware"] = firmware;
+            let vmi = valid(manifest);
+            plan(&vmi, &facts(&vmi)).unwrap()
+        };
+        let chosen = machine(
+            json!({
+                "name": "a", "disk": { "bus": "virtio", "pciAddress": "" },
+                "cache": "", "io": "", "errorPolicy": "", "serial": "",
+            }),
+            json!({ "name": "default", "masquerade": {}, "model": "", "macAddress": "", "pciAddress": "", "state": "" }),
+            json!({ "serial": "" }),
+        );
+        let silent = machine(
+            json!({ "name": "a", "disk": { "bus": "virtio" } }),
+            json!({ "name": "default", "masquerade": {} }),
+            json!({}),
+        );
+        assert_eq!(crate::argv(&chosen), crate::argv(&silent));
     }
 }
