@@ -2,12 +2,12 @@
 //!
 //! Two cards with the same address receive each other's packets. With the masquerade binding the guest is alone on its
 //! network, and clones of a machine may have the same address there; so only bridged cards count, each on its own network. A
-//! duplicate is reported as an event; nothing is refused: see `docs/adr/0016-a-duplicate-mac-address-is-reported.md`.
+//! network is a definition: two definitions of one bridge are two networks here. A duplicate is reported as an event; nothing is
+//! refused: see `docs/adr/0016-a-duplicate-mac-address-is-reported.md`.
 
-use barevirt_api::identity;
 use barevirt_api::names::is_final_phase;
 use barevirt_api::networks::{self, Attachment};
-use barevirt_api::v1::VirtualMachineInstance;
+use barevirt_api::v1::{Interface, VirtualMachineInstance};
 use barevirt_api::validate::parse_mac;
 use kube::ResourceExt;
 use std::collections::{BTreeMap, BTreeSet};
@@ -106,23 +106,29 @@ fn instance(vmi: &VirtualMachineInstance) -> Instance {
 
 /// The cards of an instance that are stations of their own, and whose addresses are known.
 fn places(vmi: &VirtualMachineInstance) -> Vec<(Place, &str)> {
-    let (namespace, name) = instance(vmi);
+    let namespace = vmi.namespace().unwrap_or_default();
     let cards = vmi.spec.domain.devices.interfaces.iter();
-    // With a binding plugin, too, the card is a station of its own on the network. The CNI plugin chooses the address of an
-    // SR-IOV card where the instance names none.
-    let is_station = |card: &barevirt_api::v1::Interface| {
-        let named = card.mac_address.as_deref().is_some_and(|given| !given.is_empty());
-        card.bridge.is_some() || card.binding.is_some() || card.sriov.is_some() && named
-    };
-    let bridged = cards.filter(|card| is_station(card) && !networks::is_absent(card));
-    let place = |card: &'_ barevirt_api::v1::Interface| {
+    // With a binding plugin and with SR-IOV, too, the card is a station of its own on the network.
+    let is_station =
+        |card: &Interface| card.bridge.is_some() || card.binding.is_some() || card.sriov.is_some();
+    let stations = cards.filter(|card| is_station(card) && !networks::is_absent(card));
+    let place = |card: &Interface| {
         let network = vmi.spec.networks.iter().find(|network| network.name == card.name)?;
         let named = network.multus.as_ref().map(|multus| Attachment::of(&namespace, &multus.network_name));
-        let given = card.mac_address.as_deref().filter(|given| !given.is_empty());
-        let mac = given.map_or_else(|| identity::mac(&namespace, &name, &card.name), str::to_owned);
-        Some((named, parse_mac(&mac)?))
+        Some((named, parse_mac(address(vmi, card)?)?))
     };
-    bridged.filter_map(|card| Some((place(card)?, card.name.as_str()))).collect()
+    stations.filter_map(|card| Some((place(card)?, card.name.as_str()))).collect()
+}
+
+/// The MAC address of a card: the one that the instance names, or else the one that the guest has. The latter comes from the
+/// pod's link, so it is known once the guest has the card.
+fn address<'a>(vmi: &'a VirtualMachineInstance, card: &'a Interface) -> Option<&'a str> {
+    let given = card.mac_address.as_deref().filter(|given| !given.is_empty());
+    let reported = || {
+        let mut cards = vmi.status.as_ref()?.interfaces.iter();
+        cards.find(|entry| entry.name.as_deref() == Some(card.name.as_str()))?.mac.as_deref()
+    };
+    given.or_else(reported)
 }
 
 #[cfg(test)]
@@ -185,8 +191,16 @@ mod tests {
         assert!(macs.lock().of.is_empty() && macs.lock().by.is_empty());
     }
 
+    /// With this MAC address of its only card in its status.
+    fn reporting(mut vmi: VirtualMachineInstance, mac: &str) -> VirtualMachineInstance {
+        let card = &vmi.spec.domain.devices.interfaces[0].name;
+        let entry = serde_json::from_value(json!({"name": card, "mac": mac})).unwrap();
+        vmi.status.get_or_insert_default().interfaces = vec![entry];
+        vmi
+    }
+
     #[test]
-    fn a_card_of_the_node_counts_where_its_address_is_named() {
+    fn a_card_of_the_node_counts_where_its_address_is_named_or_reported() {
         let macs = Macs::default();
         macs.saw(&on("a", "02:00:00:00:00:01", "blue"));
         let function = |mac: Value| {
@@ -194,24 +208,40 @@ mod tests {
             vmi("b", card, json!({"name": "red", "multus": {"networkName": "blue"}}))
         };
         assert_eq!(macs.same(&function(json!("02:00:00:00:00:01"))).len(), 1);
-        macs.saw(&function(Value::Null));
-        let derived = identity::mac("shop", "b", "red");
-        assert_eq!(macs.same(&on("c", &derived, "blue")), [""; 0]);
+        assert_eq!(macs.same(&function(Value::Null)), [""; 0]);
+        assert_eq!(macs.same(&reporting(function(Value::Null), "02:00:00:00:00:01")).len(), 1);
     }
 
     #[test]
-    fn an_address_that_follows_from_the_name_counts() {
+    fn a_card_without_a_named_address_counts_with_the_one_that_its_guest_has() {
+        let card = |binding: &str| json!({"name": "red", binding: {"name": "plugin"}});
+        for binding in ["bridge", "binding"] {
+            let network = json!({"name": "red", "multus": {"networkName": "blue"}});
+            let nameless = vmi("a", card(binding), network);
+            let macs = Macs::default();
+            macs.saw(&nameless);
+            // It gets the address of its pod's link, which follows from nothing that is known before.
+            assert!(macs.lock().of.is_empty(), "{binding}");
+            macs.saw(&reporting(nameless, "02:00:00:00:00:0a"));
+            let twin = on("b", "02:00:00:00:00:0a", "blue");
+            let told = "interface red has the MAC address 02:00:00:00:00:0a of a card of shop/a on network shop/blue";
+            assert_eq!(macs.same(&twin), [told], "{binding}");
+        }
+        // A named address comes before a reported one.
         let macs = Macs::default();
-        let plain = vmi("a", json!({"name": "d", "bridge": {}}), json!({"name": "d", "pod": {}}));
-        macs.saw(&plain);
-        let copied = json!({"name": "x", "bridge": {}, "macAddress": identity::mac("shop", "a", "d")});
-        let twin = vmi("b", copied, json!({"name": "x", "pod": {}}));
+        macs.saw(&reporting(on("a", "02:00:00:00:00:01", "blue"), "02:00:00:00:00:02"));
+        assert_eq!(macs.same(&on("b", "02:00:00:00:00:02", "blue")), [""; 0]);
+        assert_eq!(macs.same(&on("b", "02:00:00:00:00:01", "blue")).len(), 1);
+    }
+
+    #[test]
+    fn a_bridge_on_the_pod_network_counts() {
+        let macs = Macs::default();
+        let card = |name: &str| json!({"name": name, "bridge": {}, "macAddress": "02:00:00:00:00:01"});
+        macs.saw(&vmi("a", card("d"), json!({"name": "d", "pod": {}})));
         assert_eq!(
-            macs.same(&twin),
-            [format!(
-                "interface x has the MAC address {} of a card of shop/a on the pod network",
-                identity::mac("shop", "a", "d")
-            )]
+            macs.same(&vmi("b", card("x"), json!({"name": "x", "pod": {}}))),
+            ["interface x has the MAC address 02:00:00:00:00:01 of a card of shop/a on the pod network"]
         );
     }
 }
