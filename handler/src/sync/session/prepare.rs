@@ -134,7 +134,8 @@ impl Session {
     }
 }
 
-/// What the status reports about a card. On the pod network, the pod determines the addresses.
+/// What the status reports about a card. On the pod network, the pod determines the addresses. With a binding plugin they are
+/// those of the pod's link, as in KubeVirt: nobody here gives them to the guest, but the plugin's network may.
 fn interface(wanted: &Wanted, prepared: &Prepared, queues: u32, pod: &[String]) -> Interface {
     let is_primary = prepared.pod_interface == FIRST_LINK;
     let addresses = match is_primary {
