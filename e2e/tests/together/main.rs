@@ -61,6 +61,7 @@ mod migration_volumes;
 mod network;
 mod nodes;
 mod objects;
+mod only_secondary;
 mod overhead;
 mod passt;
 mod policies;
