@@ -23,6 +23,7 @@ pub fn define(namespace: &Namespace, name: &str, more: &Value) -> Result<()> {
 }
 
 /// A pod on `node01` with a web server at port 8080, and with a second link on a network that gives addresses; its address there.
+/// If several networks are named, with commas between them, it is on all of them.
 ///
 /// # Errors
 /// When it does not run, or has no address there.
@@ -34,17 +35,17 @@ pub fn neighbour(namespace: &Namespace, network: &str) -> Result<String> {
     namespace.apply(&pod)?;
     let pod =
         namespace.wait("pod", "neighbour", "to run", SOON, |pod| pod["status"]["phase"] == "Running")?;
-    second_address(&pod)
+    address(&pod, 1)
 }
 
-/// The address of a pod on its second network.
+/// The address of a pod on one of its networks. They are counted from 0, which is the pods' own.
 ///
 /// # Errors
 /// When it has none there.
-pub fn second_address(pod: &Value) -> Result<String> {
+pub fn address(pod: &Value, network: usize) -> Result<String> {
     let noted = pod["metadata"]["annotations"]["k8s.v1.cni.cncf.io/network-status"].as_str();
     let noted: Value = serde_json::from_str(noted.context("nothing is noted")?)?;
-    Ok(noted[1]["ips"][0].as_str().context("no address is noted")?.to_owned())
+    Ok(noted[network]["ips"][0].as_str().context("no address is noted")?.to_owned())
 }
 
 /// Waits until the guest's first card has these addresses, each with what follows it in the output of `ip`, which is returned.

@@ -132,7 +132,7 @@ impl Peer {
         held_connection::begin_on(namespace, name, (NODE, network), &mut victim.console, address)?;
         let pod = namespace.need("pod", name)?;
         let addresses = match network {
-            Some(_) => vec![networks::second_address(&pod)?],
+            Some(_) => vec![networks::address(&pod, 1)?],
             None => pods::both_addresses(&pod)?.to_vec(),
         };
         Ok(Self { name, addresses, victim: address.to_owned() })

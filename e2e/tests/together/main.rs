@@ -58,6 +58,7 @@ mod migration_post_copy;
 mod migration_streams;
 mod migration_targets;
 mod migration_volumes;
+mod nad_changes;
 mod network;
 mod nodes;
 mod objects;
