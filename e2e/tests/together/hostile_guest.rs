@@ -1,6 +1,7 @@
 //! A guest that sends what no well-behaved guest sends: forged addresses, advertisements of routers, answers of a DHCP server,
 //! requests with wrong options, and floods. Where the binding or the network forbids them, they do not come out of its pod. Neither
-//! another guest of its node nor a pod notices, and its own launcher goes on.
+//! another guest of its node nor a pod notices, and its own launcher goes on. The network beside that of the pods is attached by the
+//! test bed's own delegate, in place of Multus.
 //!
 //! ```text
 //! hostile -- eth0 behind masquerade -- pod -- node -- pod -- eth0 -- victim -- held connection to the pod "near"
@@ -313,4 +314,65 @@ fn no_forged_frame_comes_out_no_other_guest_notices_and_the_launcher_goes_on() {
         victim.console.leave()?;
         Ok(())
     });
+}
+
+/// passt sends what the guest sends by sockets of the pod, whatever the guest's frames name. It follows a guest to another address,
+/// so the guest harms itself, until it sends from its own address again.
+#[test]
+fn no_frame_that_a_guest_behind_passt_forges_comes_out_of_its_pod() {
+    in_namespace("hostile-passt", |namespace| {
+        pods::server(namespace, "near", "hello from a pod")?;
+        let near = pods::both_addresses(&namespace.need("pod", "near")?)?;
+        let mut manifest = guest::instance("vm");
+        guest::spec_of(&mut manifest)["domain"]["devices"]["interfaces"] =
+            json!([{ "name": "default", "passtBinding": {}, "ports": [{ "port": 80 }] }]);
+        let mut console = Console::boot(namespace, &manifest)?;
+        let launcher = namespace.launcher("vm")?;
+        let addresses = pods::both_addresses(&launcher)?;
+        networks::wait_inside(&mut console, &addresses.each_ref().map(|address| format!("{address}/")))?;
+        let pod = Left::of(&launcher)?;
+        let mac = pod.mac("eth0")?;
+        let [four, six] = addresses.each_ref().map(String::as_str);
+        let came_out = Watch::pod(&pod, "eth0", &Own { mac: &mac, ipv4: four, ipv6: Some(six) })?;
+        is_answered_by(&mut console, &near)?;
+
+        let own = console.ok("cat /sys/class/net/eth0/address", SOON)?;
+        let router = "ip neigh show dev eth0 | sed -n 's/.* lladdr \\([^ ]*\\).*/\\1/p' | head -n 1";
+        let router = console.ok(router, SOON)?;
+        ensure!(!router.is_empty(), "the guest knows no router");
+        let [near4, near6] = &near;
+        for frames in [
+            format!("{FORGED} {router} udp {four} {near4}"),
+            format!("{FORGED} {router} udp {six} {near6}"),
+            format!("{own} {router} udp 192.0.2.66 {near4}"),
+            format!("{own} {router} udp 2001:db8::66 {near6}"),
+            format!("{own} {ALL} arp {near4} {near4}"),
+            format!("{own} {ALL6} neighbour {near6} ff02::1"),
+            format!("{own} {ALL6} router fe80::66 ff02::1"),
+        ] {
+            let sent = console.ok(&format!("frames eth0 {frames}"), SOON)?;
+            ensure!(sent == "1", "frames eth0 {frames} says {sent}");
+        }
+        is_answered_by(&mut console, &near)?;
+        let came_out = came_out.counted()?;
+        ensure!(came_out.of("all")? > 0, "no frame came out at all");
+        for kind in ["mac", "ipv4", "ipv6", "arp", "neighbour", "router"] {
+            ensure!(came_out.of(kind)? == 0, "frames of the kind {kind} came out: {came_out:?}");
+        }
+        let conditions = namespace.need("vmi", "vm")?["status"]["conditions"].to_string();
+        ensure!(!conditions.contains("PasstEnded"), "{conditions}");
+        console.leave().map(drop)
+    });
+}
+
+/// The pod of that server answers the guest, at both of its addresses.
+fn is_answered_by(console: &mut Console, server: &[String; 2]) -> Result<()> {
+    for address in server {
+        let url = format!("http://{}:8080/", pods::host(address));
+        wait::until_true(&format!("{url} to answer the guest"), SOON, || {
+            let (said, code) = console.run(&format!("timeout 5 wget -qO- {url}"), SOON)?;
+            Ok(code == 0 && said.contains("hello from a pod"))
+        })?;
+    }
+    Ok(())
 }
