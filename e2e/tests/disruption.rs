@@ -10,7 +10,7 @@ use barevirt_e2e::networks::{self, Left};
 use barevirt_e2e::slow_moves::SlowMoves;
 use barevirt_e2e::wait::{self, BOOT, MOVED, RUNNING, SOON};
 use barevirt_e2e::{
-    Console, Namespace, Node, alone, guest, held_connection, in_namespace, installation, undisturbed,
+    Console, Namespace, Node, alone, guest, held_connection, in_namespace, installation, pods, undisturbed,
 };
 use serde_json::{Value, json};
 use std::sync::RwLockWriteGuard;
@@ -84,10 +84,34 @@ fn a_guest_does_not_notice_the_death_of_controllers_and_apis() {
 /// The bindings of the pod's network, with the names of their guests.
 const BINDINGS: [(&str, &str); 3] =
     [("masquerade", "masquerade"), ("bridge", "bridge"), ("passtBinding", "passt")];
+/// The families of IP, as the names of the pods at the other ends have them, in the order of [`pods::both_addresses`].
+const FAMILIES: [&str; 2] = ["ipv4", "ipv6"];
 /// How long connections are held.
 const HELD: Duration = Duration::from_secs(60);
 /// The longest time without a number, on a busy machine.
 const LONGEST_GAP: Duration = Duration::from_secs(20);
+
+/// The pod with a connection of that family to a guest.
+fn peer(guest: &str, family: &str) -> String {
+    format!("{family}-to-{guest}")
+}
+
+/// Starts a connection of each family to the guest of a binding, once the guest has its addresses.
+fn begin_connections(namespace: &Namespace, binding: &str, name: &str) -> Result<()> {
+    namespace.wait_phase(name, "Running", RUNNING)?;
+    let mut console = Console::open(namespace, name)?;
+    console.login(BOOT)?;
+    let addresses = pods::both_addresses(&namespace.launcher(name)?)?;
+    let inside = match binding {
+        "masquerade" => ["10.0.2.2/", "fd10:0:2::2/"].map(str::to_owned),
+        _ => addresses.each_ref().map(|address| format!("{address}/")),
+    };
+    networks::wait_inside(&mut console, &inside)?;
+    for (family, address) in FAMILIES.into_iter().zip(&addresses) {
+        held_connection::begin_at(namespace, &peer(name, family), &mut console, address)?;
+    }
+    console.leave().map(drop)
+}
 
 #[test]
 fn connections_to_guests_of_every_binding_are_held_for_a_minute_while_handlers_and_controllers_die() {
@@ -100,14 +124,8 @@ fn connections_to_guests_of_every_binding_are_held_for_a_minute_while_handlers_a
                 json!([{ "name": "default", binding: {}, "ports": ports }]);
             namespace.apply(&manifest)?;
         }
-        for (_, name) in BINDINGS {
-            namespace.wait_phase(name, "Running", RUNNING)?;
-            let mut console = Console::open(namespace, name)?;
-            console.login(BOOT)?;
-            let address = namespace.launcher(name)?["status"]["podIP"].clone();
-            let address = address.as_str().context("the pod has no address")?;
-            held_connection::begin_at(namespace, &format!("to-{name}"), &mut console, address)?;
-            console.leave()?;
+        for (binding, name) in BINDINGS {
+            begin_connections(namespace, binding, name)?;
         }
         drop(guests);
         let _alone = alone();
@@ -117,16 +135,11 @@ fn connections_to_guests_of_every_binding_are_held_for_a_minute_while_handlers_a
         component_is_ready("virt-handler")?;
         component_is_ready("virt-controller")?;
         thread::sleep(HELD.saturating_sub(begun.elapsed()));
-        for (_, name) in BINDINGS {
-            let pod = format!("to-{name}");
+        for pod in BINDINGS.iter().flat_map(|(_, name)| FAMILIES.map(|family| peer(name, family))) {
             held_connection::goes_on(namespace, &pod)?;
             let received = held_connection::received_by(namespace, &pod)?;
-            println!("{name}: {} numbers, the longest gap: {:?}", received.numbers, received.longest_gap);
-            ensure!(
-                received.longest_gap < LONGEST_GAP,
-                "{name}: the longest gap: {:?}",
-                received.longest_gap
-            );
+            println!("{pod}: {} numbers, the longest gap: {:?}", received.numbers, received.longest_gap);
+            ensure!(received.longest_gap < LONGEST_GAP, "{pod}: the longest gap: {:?}", received.longest_gap);
         }
         Ok(())
     });
