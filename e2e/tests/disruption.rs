@@ -171,7 +171,7 @@ fn handler_dies_during(pod: &Left, becomes: bool, change: impl FnOnce() -> Resul
 }
 
 #[test]
-fn a_card_is_plugged_and_unplugged_although_the_handler_is_killed_between_the_steps() {
+fn a_card_of_the_test_beds_delegate_comes_and_goes_although_the_handler_is_killed_between_the_steps() {
     in_namespace("killcard", |namespace| {
         let guests = undisturbed();
         let range = json!({ "type": "host-local", "ranges": [[{ "subnet": "10.81.0.0/24" }]] });

@@ -104,7 +104,7 @@ fn round(namespace: &Namespace, number: usize, kill: bool) -> Result<()> {
 }
 
 #[test]
-fn a_hundred_guests_leave_no_link_rule_descriptor_or_process() {
+fn a_hundred_guests_some_on_the_test_beds_delegates_network_leave_no_link_rule_descriptor_or_process() {
     in_namespace("rounds", |namespace| {
         networks::define(namespace, "lan", &json!({}))?;
         // Connections, caches and the tables of the nodes' own plugins stay, and belong to the state before.

@@ -164,7 +164,7 @@ fn make_macvtap(namespace: &Namespace, guest: &str) -> Result<()> {
 }
 
 #[test]
-fn guests_that_binding_plugins_join_to_the_test_beds_network_reach_each_other() {
+fn guests_that_binding_plugins_join_to_the_test_beds_delegates_network_reach_each_other() {
     in_namespace("plugin", |namespace| {
         let _alone = alone();
         wait_available()?;
@@ -254,7 +254,7 @@ fn changes_of_link(console: &mut Console, mac: &str) -> Result<u32> {
 }
 
 #[test]
-fn a_link_goes_down_and_up_after_a_guest_has_moved_where_its_binding_plugin_says_so() {
+fn a_link_to_the_test_beds_delegates_network_goes_down_and_up_after_a_move_where_its_plugin_says_so() {
     in_namespace("refresh", |namespace| {
         let _alone = alone();
         wait_available()?;

@@ -111,9 +111,10 @@ fn interface(binding: &str) -> Value {
     }
 }
 
-/// The kubelet gives up a pod that never starts its containers again: it makes no other sandbox for it.
+/// The kubelet gives up a pod that never starts its containers again: it makes no other sandbox for it. So the pod ends with its
+/// guest, and the machine starts in another one, with every binding and a second card.
 #[test]
-fn a_pod_whose_sandbox_ends_ends_with_its_guest_and_the_machine_starts_in_another_with_every_binding() {
+fn a_machine_whose_sandbox_ends_starts_in_another_with_its_card_that_the_test_beds_delegate_attaches() {
     in_namespace("sandbox", |namespace| {
         networks::define(namespace, "lan", &json!({}))?;
         let names = ["masquerade", "bridge", "passt"];

@@ -294,7 +294,7 @@ fn nothing_has_failed(namespace: &Namespace, hostile: &Guest, began: jiff::Times
 }
 
 #[test]
-fn no_forged_frame_comes_out_no_other_guest_notices_and_the_launcher_goes_on() {
+fn no_forged_frame_comes_out_also_where_the_test_beds_delegate_attaches_and_no_other_guest_notices() {
     in_namespace("hostile", |namespace| {
         let began = jiff::Timestamp::now();
         let range = json!({ "type": "host-local", "ranges": [[{ "subnet": "10.82.0.0/24" }]] });

@@ -28,7 +28,7 @@ fn ask(namespace: &Namespace, command: &str) -> Result<String> {
 }
 
 #[test]
-fn a_guest_that_is_drained_there_and_back_twenty_times_loses_nothing() {
+fn a_guest_that_is_drained_twenty_times_loses_nothing_on_the_test_beds_delegates_network() {
     in_namespace("drain", |namespace| {
         let mut manifest = guest::machine("vm", "Always");
         manifest["spec"]["template"]["metadata"]["labels"]["drained"] = json!("again");
