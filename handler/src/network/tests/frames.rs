@@ -1,4 +1,5 @@
-//! Frames as networks with VLANs and jumbo frames carry them: a bridge passes them on unchanged.
+//! Frames as networks with VLANs and jumbo frames carry them: a bridge passes them on unchanged, and masquerade passes packets as
+//! large as these on.
 //!
 //! ```text
 //! node: network (tap) -- switch -- peer == pod: b1f51a511f1-nic -- k6t-b1f51a511f1 -- tapb1f51a511f1 (read and written as QEMU does)
@@ -117,5 +118,40 @@ fn tagged_and_jumbo_frames_pass_a_bridge_unchanged_and_the_guest_gets_the_mtu() 
             guest.send(&goes);
             assert!(network.receives(&goes), "from the guest: {tag:?}, {payload} bytes");
         }
+    }
+}
+
+#[test]
+fn packets_as_large_as_jumbo_frames_pass_masquerade_in_both_families_and_the_guest_gets_the_mtu() {
+    let Some((node, pod)) = node_and_pod(true) else { return };
+    run_in(&node, "ip", "link set peer mtu 9000");
+    run_in(&pod, "ip", "link set eth0 mtu 9000");
+    let card = wanted(Vec::new());
+    let (_, prepared, mut opened) = prepare_blocking(&pod, &card, &BTreeSet::new());
+    assert_eq!(guest::facts(&card, &prepared, &Resolver::default()).mtu, 9000);
+    let guest = super::guest(take(&mut opened, "net/default/tap"), MAC);
+    run_in(&guest, "ip", "link set nic mtu 9000");
+    let server = inside(&node, || UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 7000)).unwrap());
+    thread::spawn(move || {
+        let mut bytes = vec![0; MTU];
+        while let Ok((length, from)) = server.recv_from(&mut bytes) {
+            let _ = server.send_to(&bytes[..length], from);
+        }
+    });
+    let any: [IpAddr; 2] = [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()];
+    // The headers of IP and UDP.
+    for (any, address, headers) in [(any[0], IpAddr::from(NODE4), 28), (any[1], NODE6.into(), 48)] {
+        let client = inside(&guest, move || {
+            let client = UdpSocket::bind((any, 0)).unwrap();
+            client.connect((address, 7000)).unwrap();
+            client
+        });
+        client.set_read_timeout(Some(WAIT)).unwrap();
+        // The kernel fragments no packet of up to the MTU of its link, and no router fragments it.
+        let sent = vec![7; MTU - headers];
+        client.send(&sent).unwrap();
+        let mut answer = vec![0; MTU];
+        let length = client.recv(&mut answer).unwrap_or_else(|error| panic!("{address}: {error}"));
+        assert!(answer[..length] == sent, "{length} bytes come back from {address}");
     }
 }
