@@ -13,6 +13,8 @@ mod post_copy;
 mod recovery;
 #[path = "migration/splice.rs"]
 mod splice;
+#[path = "migration/stuck.rs"]
+mod stuck;
 mod support;
 
 use std::collections::BTreeMap;

@@ -1,5 +1,5 @@
 //! A guest that moves: away from here ([`source`]), or to here ([`target`]). Pure, except for the modules
-//! that talk to QEMU ([`qemu`], [`disks`], [`host_cards`], [`rejoin`]) and connect it ([`connections`], [`relay`]).
+//! that talk to QEMU ([`qemu`], [`disks`], [`host_cards`], [`rejoin`], [`yank`]) and connect it ([`connections`], [`relay`]).
 //!
 //! ```text
 //!   source:  Preparing, Copying, Sending ──pre-switchover──> Switching ──completed──> Sent ──result──> Left
@@ -34,6 +34,7 @@ pub mod relay;
 pub mod source;
 mod speedometer;
 pub mod target;
+pub mod yank;
 
 use std::time::Duration;
 

@@ -10,7 +10,7 @@ use super::{COMMAND, NotDone, Outcome, Reply, Supervisor};
 use crate::lifecycle::{Event, Order, judge_order};
 use crate::migration::disks::Copied;
 use crate::migration::qemu::{self, QemuAnswer, Transport};
-use crate::migration::{self, Effect, Limits, Location, Moving, QemuState, host_cards, rejoin};
+use crate::migration::{self, Effect, Limits, Location, Moving, QemuState, host_cards, rejoin, yank};
 
 /// An order from the handler about a migration.
 #[derive(Debug)]
@@ -144,15 +144,21 @@ impl Supervisor<'_> {
                 self.beside(async move { begun(qemu::switch(&qmp, &disks).await) });
             }
             Effect::Cancel => {
-                self.beside(async move { needless(qemu::cancel(&qmp).await, "migrate_cancel") });
+                self.beside(async move { needless(yank::cancel(&qmp).await, "migrate_cancel") });
             }
             Effect::CleanUp => {
                 let (keys, disks) = (self.keys.clone(), self.disks.clone());
-                // A guest that stays has its cards again.
                 if matches!(self.vm.moving, Moving::Goes(_)) {
+                    // A guest that stays has its cards again.
                     self.give_cards(qmp.clone());
+                    self.beside(async move {
+                        needless(yank::clean_up(&qmp, &keys, &disks).await, "object-del")
+                    });
+                } else {
+                    self.beside(async move {
+                        needless(qemu::clean_up(&qmp, &keys, &disks).await, "object-del")
+                    });
                 }
-                self.beside(async move { needless(qemu::clean_up(&qmp, &keys, &disks).await, "object-del") });
             }
             Effect::GiveCards => self.give_cards(qmp),
             Effect::Probe => self.beside(async move {
