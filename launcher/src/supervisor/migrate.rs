@@ -151,13 +151,13 @@ impl Supervisor<'_> {
                 if matches!(self.vm.moving, Moving::Goes(_)) {
                     // A guest that stays has its cards again.
                     self.give_cards(qmp.clone());
-                    self.beside(async move {
-                        needless(yank::clean_up(&qmp, &keys, &disks).await, "object-del")
-                    });
+                    self.beside(
+                        async move { needless(yank::clean_up(&qmp, &keys, &disks).await, "object-del") },
+                    );
                 } else {
-                    self.beside(async move {
-                        needless(qemu::clean_up(&qmp, &keys, &disks).await, "object-del")
-                    });
+                    self.beside(
+                        async move { needless(qemu::clean_up(&qmp, &keys, &disks).await, "object-del") },
+                    );
                 }
             }
             Effect::GiveCards => self.give_cards(qmp),
