@@ -86,7 +86,6 @@ pub const ADVICE: &[Advice] = &[
     row("opportunistic.statePreservation", OFFLINE, "docs/pools.md#what-machines-leave"),
     row("spec.receive", MIGRATE, "docs/migration.md"),
     row("spec.sendTo", MIGRATE, "docs/migration.md"),
-    row("migrations.disableTLS", "leave it out: migrations are always encrypted", "docs/migration.md#limits"),
     row("mediatedDevicesConfiguration.mediatedDeviceTypes", MEDIATED, DEVICES),
     row("mediatedDevicesConfiguration.mediatedDevicesTypes", MEDIATED, DEVICES),
     row("mediatedDevicesConfiguration.nodeMediatedDeviceTypes", MEDIATED, DEVICES),

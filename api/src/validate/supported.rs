@@ -215,16 +215,14 @@ mod tests {
             "allowAutoConverge": true, "bandwidthPerMigration": "64Mi", "completionTimeoutPerGiB": 30,
             "nodeDrainTaintKey": "mine", "parallelMigrationsPerCluster": 1, "parallelOutboundMigrationsPerNode": 1,
             "progressTimeout": 5, "network": "migrations", "allowPostCopy": true, "allowWorkloadDisruption": true,
+            "matchSELinuxLevelOnMigration": true, "unsafeMigrationOverride": true,
         });
         assert_eq!(refused(true, own.clone()), Vec::<String>::new());
-        assert_eq!(refused(false, own).len(), 10);
+        assert_eq!(refused(false, own).len(), 12);
+        let of_kubevirt = json!({"matchSELinuxLevelOnMigration": false, "unsafeMigrationOverride": false});
+        assert_eq!(refused(true, of_kubevirt), Vec::<String>::new());
         for served in [false, true] {
-            for given in [
-                json!({"disableTLS": true}),
-                json!({"unsafeMigrationOverride": true}),
-                json!({"utilityVolumesTimeout": 1}),
-                json!({"matchSELinuxLevelOnMigration": false}),
-            ] {
+            for given in [json!({"disableTLS": true}), json!({"utilityVolumesTimeout": 1})] {
                 assert_eq!(refused(served, given.clone()).len(), 1, "{served} {given}");
             }
         }

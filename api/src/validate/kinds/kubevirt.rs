@@ -124,6 +124,16 @@ pub fn warnings(object: &KubeVirt) -> Vec<String> {
         let why = "has no effect: there is no slirp binding any more, as in KubeVirt";
         warnings.push(format!("spec.configuration.network.permitSlirpInterface {why}"));
     }
+    let migrations = configuration.and_then(|given| given.migrations.as_ref());
+    if migrations.and_then(|migrations| migrations.unsafe_migration_override) == Some(true) {
+        let why = "has no effect: no check of a migration can be overridden";
+        warnings.push(format!("spec.configuration.migrations.unsafeMigrationOverride {why}"));
+    }
+    if migrations.and_then(|migrations| migrations.match_se_linux_level_on_migration) == Some(true) {
+        let why = "has no effect: virt-handler does not tell the level of a launcher pod, and the container \
+                   runtime chooses that of the target's pod";
+        warnings.push(format!("spec.configuration.migrations.matchSELinuxLevelOnMigration {why}"));
+    }
     let profile = configuration
         .and_then(|given| given.seccomp_configuration.as_ref())
         .and_then(|seccomp| seccomp.virtual_machine_instance_profile.as_ref())
@@ -255,6 +265,10 @@ fn configured(
         ];
         let bandwidth = migrations.bandwidth_per_migration.as_ref();
         let path = path.child("migrations");
+        if migrations.disable_tls == Some(true) {
+            let why = "every byte of a migration is encrypted, and this cannot be switched off";
+            causes.push(Cause::not_supported(&path.child("disableTLS"), why));
+        }
         amounts(&path, &numbers, migrations.max_downtime_ms, bandwidth, causes);
         // Without any allowed migration, every drain and every update would wait forever.
         for (name, number) in [&numbers[1], &numbers[2]] {

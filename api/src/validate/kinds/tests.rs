@@ -158,7 +158,9 @@ fn evictions() {
 fn settings_without_effect_cause_warnings() {
     let lists = json!({"developerConfiguration": {
         "featureGates": ["HostDisk", "LiveMigration", "Macvtap", "Unheard"], "disabledFeatureGates": ["NUMA"],
-    }, "supportedGuestAgentVersions": ["5.*"], "network": {"permitSlirpInterface": true}, "seccompConfiguration": {"virtualMachineInstanceProfile": {
+    }, "supportedGuestAgentVersions": ["5.*"], "network": {"permitSlirpInterface": true}, "migrations": {
+        "unsafeMigrationOverride": true, "matchSELinuxLevelOnMigration": true,
+    }, "seccompConfiguration": {"virtualMachineInstanceProfile": {
         "customProfile": {"localhostProfile": "kubevirt/kubevirt.json"},
     }}});
     let object: KubeVirt = read(&with(&stock(), "/spec/configuration", &lists));
@@ -172,13 +174,16 @@ fn settings_without_effect_cause_warnings() {
             "spec.configuration.developerConfiguration.disabledFeatureGates: NUMA is always on",
             "spec.configuration.supportedGuestAgentVersions has no effect: guest agents are judged by the commands they list",
             "spec.configuration.network.permitSlirpInterface has no effect: there is no slirp binding any more, as in KubeVirt",
+            "spec.configuration.migrations.unsafeMigrationOverride has no effect: no check of a migration can be overridden",
+            "spec.configuration.migrations.matchSELinuxLevelOnMigration has no effect: virt-handler does not tell the level of a \
+             launcher pod, and the container runtime chooses that of the target's pod",
             "spec.configuration.seccompConfiguration.virtualMachineInstanceProfile.customProfile.localhostProfile: \
              virt-handler does not write kubevirt/kubevirt.json: launcher pods start only on nodes that have it",
         ]
     );
     let other = json!({"seccompConfiguration": {"virtualMachineInstanceProfile": {
         "customProfile": {"localhostProfile": "vm.json"},
-    }}});
+    }}, "migrations": {"unsafeMigrationOverride": false, "matchSELinuxLevelOnMigration": false}});
     let object: KubeVirt = read(&with(&stock(), "/spec/configuration", &other));
     assert_eq!(kubevirt::warnings(&object), Vec::<String>::new());
 }

@@ -20,6 +20,12 @@ fn the_kubevirt_object() {
                 "spec.configuration.selinuxLauncherType is not supported yet",
             ),
             (
+                "/spec/configuration",
+                configuration("migrations", json!({"disableTLS": true})),
+                "spec.configuration.migrations.disableTLS",
+                "every byte of a migration is encrypted",
+            ),
+            (
                 "/spec/configuration/evictionStrategy",
                 json!("Migrate"),
                 "spec.configuration.evictionStrategy",
