@@ -3,6 +3,8 @@
 
 #[path = "support/counter.rs"]
 mod counter;
+#[path = "migration/downtime.rs"]
+mod downtime;
 #[path = "migration/host_cards.rs"]
 mod host_cards;
 #[path = "migration/images.rs"]
@@ -219,6 +221,7 @@ fn limits() -> Limits {
         progress: Some(Duration::from_secs(60)),
         may_pause: false,
         post_copy: false,
+        tuning: None,
     }
 }
 

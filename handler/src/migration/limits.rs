@@ -1,19 +1,23 @@
 //! How a guest is sent, from the settings that apply to its migration. Pure.
 
 use barevirt_api::quantity;
-use barevirt_api::v1::VmimConfigurationOptions;
-use barevirt_protocol::v1::MigrationSend;
+use barevirt_api::v1::{DowntimeTuningOptions, VmimConfigurationOptions};
+use barevirt_protocol::v1::{DowntimeTuning, MigrationSend};
 
 /// KubeVirt's defaults.
 const DOWNTIME_MS: i64 = 900;
 const COMPLETION_SECONDS_PER_GIB: i64 = 150;
 const PROGRESS_SECONDS: i64 = 150;
+const INITIAL_DOWNTIME_MS: i64 = 150;
+const DOWNTIME_STEPS: i32 = 7;
+const START_AFTER_ITERATION: i64 = 3;
+const COOLDOWN_SECONDS: i32 = 10;
 
 /// The limits for the launcher, without the key. `memory` is the guest's, in bytes; the launcher knows how much of
 /// which disks is copied. `offered` says whether the target can run the guest before all of its memory has arrived.
 #[must_use]
 pub fn limits(settings: &VmimConfigurationOptions, memory: u64, offered: bool) -> MigrationSend {
-    let positive = |value: Option<i64>, usual: i64| u64::try_from(value.unwrap_or(usual)).unwrap_or_default();
+    let tuned = settings.experimental.as_ref().and_then(|trials| trials.downtime_tuning.as_ref());
     let bandwidth = settings.bandwidth_per_migration.as_ref();
     let per_gib = positive(settings.completion_timeout_per_gi_b, COMPLETION_SECONDS_PER_GIB);
     MigrationSend {
@@ -26,6 +30,21 @@ pub fn limits(settings: &VmimConfigurationOptions, memory: u64, offered: bool) -
         progress_timeout_seconds: positive(settings.progress_timeout, PROGRESS_SECONDS),
         may_pause: may_disrupt(settings),
         post_copy: offered && wants_post_copy(settings),
+        downtime_tuning: tuned.map(tuning),
+    }
+}
+
+fn positive(value: Option<i64>, usual: i64) -> u64 {
+    u64::try_from(value.unwrap_or(usual)).unwrap_or_default()
+}
+
+fn tuning(given: &DowntimeTuningOptions) -> DowntimeTuning {
+    let DowntimeTuningOptions { cooldown_seconds, initial_ms, start_after_iteration, steps } = given;
+    DowntimeTuning {
+        initial_ms: positive(*initial_ms, INITIAL_DOWNTIME_MS),
+        steps: u32::try_from(steps.unwrap_or(DOWNTIME_STEPS)).unwrap_or_default(),
+        start_after_iteration: positive(*start_after_iteration, START_AFTER_ITERATION),
+        cooldown_seconds: positive(cooldown_seconds.map(i64::from), i64::from(COOLDOWN_SECONDS)),
     }
 }
 
@@ -43,6 +62,7 @@ pub fn wants_post_copy(settings: &VmimConfigurationOptions) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use barevirt_api::v1::ExperimentalMigrationOptions;
     use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
     #[test]
@@ -56,6 +76,33 @@ mod tests {
             ..MigrationSend::default()
         };
         assert_eq!(usual, wanted);
+    }
+
+    #[test]
+    fn the_downtime_is_raised_as_the_policy_says() {
+        let told = |downtime_tuning| {
+            let trials = ExperimentalMigrationOptions {
+                downtime_tuning: Some(downtime_tuning),
+                ..ExperimentalMigrationOptions::default()
+            };
+            let settings = VmimConfigurationOptions {
+                experimental: Some(trials),
+                ..VmimConfigurationOptions::default()
+            };
+            limits(&settings, 1, false).downtime_tuning.unwrap()
+        };
+        let usual =
+            DowntimeTuning { initial_ms: 150, steps: 7, start_after_iteration: 3, cooldown_seconds: 10 };
+        assert_eq!(told(DowntimeTuningOptions::default()), usual);
+        let given = DowntimeTuningOptions {
+            cooldown_seconds: Some(5),
+            initial_ms: Some(10),
+            start_after_iteration: Some(1),
+            steps: Some(2),
+        };
+        let wanted =
+            DowntimeTuning { initial_ms: 10, steps: 2, start_after_iteration: 1, cooldown_seconds: 5 };
+        assert_eq!(told(given), wanted);
     }
 
     #[test]

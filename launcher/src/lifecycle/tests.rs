@@ -195,6 +195,7 @@ fn a_guest_that_its_migration_has_paused_runs_when_it_is_stopped() {
         progress: None,
         may_pause: true,
         post_copy: false,
+        tuning: None,
     };
     let (vm, effects) = after(&[
         (s(10), Event::Migration(Moves::Send { uid: "m".into(), limits })),

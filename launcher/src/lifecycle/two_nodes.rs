@@ -92,6 +92,7 @@ impl World {
                     progress: None,
                     may_pause: what == 9,
                     post_copy: self.allows_post_copy,
+                    tuning: None,
                 };
                 self.target.take(Event::Migration(Moves::Receive));
                 self.source.take(Event::Migration(Moves::Send { uid: "m".to_owned(), limits }));

@@ -97,6 +97,7 @@ mod tests {
             progress: None,
             may_pause: false,
             post_copy: false,
+            tuning: None,
         }
     }
 

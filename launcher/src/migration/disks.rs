@@ -448,6 +448,7 @@ mod tests {
                 progress: None,
                 may_pause: false,
                 post_copy: false,
+                tuning: None,
             };
             serde_json::to_value(mirror(&disk, "copy-0".to_owned(), copies, limits)).unwrap()
         };

@@ -40,6 +40,8 @@ pub struct Progress {
     pub dirty_rate: u64,
     /// How long the guest would be paused if the rest were sent now.
     pub expected_downtime: Duration,
+    /// The pass over the memory, from 1 on.
+    pub iteration: u64,
 }
 
 /// Where a guest is that was sent.
@@ -121,6 +123,13 @@ pub enum Effect {
     Look,
     /// Send the rest: the guest's device state.
     Switch,
+    /// Allow another downtime at the switch.
+    AllowDowntime {
+        /// What is allowed so far.
+        from: Duration,
+        /// What is allowed from now on.
+        to: Duration,
+    },
     /// Give up.
     Cancel,
     /// Pause the guest, so that the copy can complete.

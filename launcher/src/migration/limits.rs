@@ -23,6 +23,30 @@ pub struct Limits {
     /// Whether the guest is handed over at the end of the total time. The rest of its memory is then sent while
     /// it runs on the target. Only set if the target supports this.
     pub post_copy: bool,
+    /// How the allowed downtime is raised while memory is sent. `None` means that the longest one is allowed from the
+    /// beginning.
+    pub tuning: Option<DowntimeTuning>,
+}
+
+/// How the allowed downtime is raised while memory is sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DowntimeTuning {
+    /// What is allowed at the beginning.
+    pub initial: Duration,
+    /// In how many equal steps it reaches the longest downtime.
+    pub steps: u32,
+    /// The pass over the memory from which on it is raised.
+    pub start_after: u64,
+    /// The least time between two steps.
+    pub cooldown: Duration,
+}
+
+/// What QEMU allows if nothing is configured.
+pub const QEMUS_DOWNTIME: Duration = Duration::from_millis(300);
+
+/// Whole milliseconds.
+pub(super) fn milliseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 impl Limits {
@@ -31,6 +55,8 @@ impl Limits {
     pub const UNLIMITED: u64 = 1 << 50;
     /// Longest downtime that QEMU accepts.
     const LONGEST_DOWNTIME: Duration = Duration::from_secs(2000);
+    /// Shortest downtime: without any, QEMU would switch without checking what the guest has written.
+    const SHORTEST_DOWNTIME: Duration = Duration::from_millis(1);
 
     /// The limits of a migration that also copies this many bytes of disks.
     #[must_use]
@@ -40,12 +66,31 @@ impl Limits {
         Self { completion: self.completion.map(|limit| limit.saturating_add(more)), ..self }
     }
 
-    /// The downtime in milliseconds, as QEMU expects it. Never zero, because QEMU would then switch without
-    /// checking what the guest has written.
+    /// The longest downtime in milliseconds, as QEMU accepts it.
     #[must_use]
     pub fn downtime_ms(&self) -> u64 {
-        let bounded = self.downtime.clamp(Duration::from_millis(1), Self::LONGEST_DOWNTIME);
-        u64::try_from(bounded.as_millis()).unwrap_or(u64::MAX)
+        milliseconds(self.longest_downtime())
+    }
+
+    fn longest_downtime(&self) -> Duration {
+        self.downtime.clamp(Self::SHORTEST_DOWNTIME, Self::LONGEST_DOWNTIME)
+    }
+
+    /// The downtime that is allowed at the beginning.
+    #[must_use]
+    pub fn first_downtime(&self) -> Duration {
+        let longest = self.longest_downtime();
+        self.tuning.map_or(longest, |tuning| tuning.initial.clamp(Self::SHORTEST_DOWNTIME, longest))
+    }
+
+    /// The downtime that is allowed one step after this one; `None` if it is not raised any more.
+    #[must_use]
+    pub fn raised(&self, allowed: Duration) -> Option<Duration> {
+        let steps = self.tuning?.steps.max(1);
+        let longest = self.longest_downtime();
+        let step = milliseconds(longest.saturating_sub(self.first_downtime())) / u64::from(steps);
+        let next = allowed.saturating_add(Duration::from_millis(step.max(1))).min(longest);
+        (next > allowed).then_some(next)
     }
 
     /// Bytes per second for each of so many copies of disks, which are made at the same time, as QEMU expects them: 0 means

@@ -40,7 +40,7 @@ use std::time::Duration;
 
 pub use connections::Connections;
 pub use event::{Effect, Event, Location, MigrationReport, Outcome, Progress, QemuState, Recovery, State};
-pub use limits::Limits;
+pub use limits::{DowntimeTuning, Limits};
 pub use source::Source;
 pub use target::Target;
 

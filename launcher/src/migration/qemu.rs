@@ -16,7 +16,7 @@ use barevirt_qmp::{Deadline, Error, Qmp};
 
 use super::disks::{DiskConnections, LocalDisks, unless_refused};
 use super::event::{Event, Progress, QemuState};
-use super::limits::Limits;
+use super::limits::{Limits, milliseconds};
 
 /// Time limit for a command of QEMU.
 pub(super) const COMMAND: Duration = Duration::from_secs(10);
@@ -137,7 +137,7 @@ pub async fn send(
 ) -> Result<Event, NotBegun> {
     let parameters = MigrateSetParameters {
         max_bandwidth: Some(limits.bytes_per_second()),
-        downtime_limit: Some(limits.downtime_ms()),
+        downtime_limit: Some(milliseconds(limits.first_downtime())),
         // QEMU requires a name for every kind of credentials, but does not check it for ours.
         tls_hostname: Some(StrOrNull::s("migration".to_owned())),
         max_postcopy_bandwidth: Some(limits.bytes_per_second()),
@@ -281,6 +281,18 @@ pub async fn switch(qmp: &Qmp, disks: &LocalDisks) -> Result<(), NotBegun> {
     Ok(())
 }
 
+/// Allows another downtime, also while the migration is under way.
+///
+/// # Errors
+/// If QEMU refuses, or does not answer.
+pub async fn allow_downtime(qmp: &Qmp, downtime: Duration) -> Result<(), Error> {
+    let parameters = MigrateSetParameters {
+        downtime_limit: Some(milliseconds(downtime)),
+        ..MigrateSetParameters::default()
+    };
+    qmp.execute(qmp::migrate_set_parameters(parameters), Deadline::after(COMMAND)).await.map(drop)
+}
+
 /// Cancels the migration.
 ///
 /// # Errors
@@ -310,7 +322,7 @@ pub async fn look(qmp: &Qmp) -> Result<QemuAnswer, Error> {
 /// The meaning of QEMU's answer. Pure.
 fn understood(answer: &qmp::MigrationInfo) -> QemuAnswer {
     let number = |value: i64| u64::try_from(value).unwrap_or_default();
-    let milliseconds = |value: Option<i64>| Duration::from_millis(number(value.unwrap_or_default()));
+    let time = |value: Option<i64>| Duration::from_millis(number(value.unwrap_or_default()));
     let why = answer.error_desc.as_deref().unwrap_or("QEMU gives no reason");
     let memory = answer.ram.as_ref().map(|ram| Progress {
         transferred: number(ram.transferred),
@@ -318,13 +330,14 @@ fn understood(answer: &qmp::MigrationInfo) -> QemuAnswer {
         total: number(ram.total),
         rate: bytes_per_second(ram.mbps),
         dirty_rate: number(ram.dirty_pages_rate).saturating_mul(number(ram.page_size)),
+        iteration: number(ram.dirty_sync_count),
         ..Progress::default()
     });
     QemuAnswer {
         state: answer.status.and_then(|status| state(status.name(), why)),
         progress: Progress {
-            downtime: milliseconds(answer.downtime),
-            expected_downtime: milliseconds(answer.expected_downtime),
+            downtime: time(answer.downtime),
+            expected_downtime: time(answer.expected_downtime),
             ..memory.unwrap_or_default()
         },
     }
@@ -407,6 +420,7 @@ mod tests {
             rate: 1_062_500,
             dirty_rate: 12_288,
             expected_downtime: Duration::from_millis(300),
+            iteration: 1,
         };
         assert_eq!(seen.progress, expected);
         assert_eq!((bytes_per_second(f64::NAN), bytes_per_second(-1.0)), (0, 0));

@@ -1,6 +1,7 @@
 //! The side that a guest leaves.
 
 mod copies;
+mod downtime;
 mod post_copy;
 mod time;
 
@@ -10,6 +11,7 @@ use super::bottleneck;
 use super::event::{Effect, Event, Location, MigrationReport, Outcome, Progress, QemuState, Recovery, State};
 use super::limits::Limits;
 use super::speedometer::Speedometer;
+use downtime::Downtime;
 use post_copy::{Connection, PostCopy};
 
 pub use post_copy::RECOVERY;
@@ -61,6 +63,7 @@ pub struct Source {
     /// The remainder that counts as progress when it gets smaller, and since when it has not.
     least: (u64, Duration),
     look: Duration,
+    downtime: Downtime,
     /// End of the time for the switch.
     switch: Duration,
     /// Whether the guest was paused so that the copy can complete.
@@ -87,6 +90,7 @@ impl Source {
             began: None,
             least: (u64::MAX, now),
             look: now + LOOK,
+            downtime: Downtime { allowed: limits.first_downtime(), since: now },
             switch: now,
             paused: false,
             post_copy: PostCopy::No,
@@ -113,6 +117,7 @@ impl Source {
                 if self.stage == Stage::Preparing {
                     self.stage = Stage::Sending;
                     self.began.get_or_insert(now);
+                    self.downtime.since = now;
                     // The time may have passed in the copies.
                     let look = self.ends().map_or(now + LOOK, |ends| ends.clamp(now, now + LOOK));
                     (self.least, self.look) = ((u64::MAX, now), look);
@@ -309,6 +314,7 @@ impl Source {
         if self.why.is_some() {
             return (effects, Outcome::None);
         }
+        effects.extend(self.raise_downtime(now));
         let stuck = self.limits.progress.filter(|limit| now >= self.least.1 + *limit);
         let (more, outcome) = if let Some(limit) = stuck {
             let why = format!("Live migration stuck for {} seconds and has been aborted", limit.as_secs());

@@ -10,7 +10,7 @@ use barevirt_protocol::v1::{
 };
 
 use crate::migration::qemu::{Key, Transport};
-use crate::migration::{Connections, Limits, Location};
+use crate::migration::{Connections, DowntimeTuning, Limits, Location};
 use crate::supervisor::MigrationOrder;
 
 /// Longest UID of a migration, in bytes.
@@ -76,6 +76,12 @@ fn limits(send: &MigrationSend) -> Limits {
         progress: seconds(send.progress_timeout_seconds),
         may_pause: send.may_pause,
         post_copy: send.post_copy,
+        tuning: send.downtime_tuning.as_ref().map(|tuning| DowntimeTuning {
+            initial: Duration::from_millis(tuning.initial_ms),
+            steps: tuning.steps,
+            start_after: tuning.start_after_iteration,
+            cooldown: Duration::from_secs(tuning.cooldown_seconds),
+        }),
     }
 }
 

@@ -1,6 +1,7 @@
 //! Migrations: the handler's orders, and the commands to QEMU for them.
 
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 
 use barevirt_qmp::qapi::qmp;
 use barevirt_qmp::{Deadline, Error, Qmp};
@@ -9,6 +10,7 @@ use futures::future::abortable;
 use super::{COMMAND, NotDone, Outcome, Reply, Supervisor};
 use crate::lifecycle::{Event, Order, judge_order};
 use crate::migration::disks::Copied;
+use crate::migration::limits::QEMUS_DOWNTIME;
 use crate::migration::qemu::{self, QemuAnswer, Transport};
 use crate::migration::{self, Effect, Limits, Location, Moving, QemuState, host_cards, rejoin, yank};
 
@@ -105,6 +107,10 @@ impl Supervisor<'_> {
                 self.disks = self.copyable.outgoing(&transport.disks);
                 let (limits, keys, disks) = (source.limits, self.keys.clone(), self.disks.clone());
                 let cards = self.host_cards.clone();
+                if limits.tuning.is_some() {
+                    tracing::info!("downtime tuning enabled");
+                    tell_downtime(QEMUS_DOWNTIME, limits.first_downtime());
+                }
                 if let Some(giving) = self.giving.take() {
                     giving.abort();
                 }
@@ -142,6 +148,12 @@ impl Supervisor<'_> {
             Effect::Switch => {
                 let disks = self.disks.clone();
                 self.beside(async move { begun(qemu::switch(&qmp, &disks).await) });
+            }
+            Effect::AllowDowntime { from, to } => {
+                tell_downtime(from, to);
+                self.beside(async move {
+                    needless(qemu::allow_downtime(&qmp, to).await, "migrate-set-parameters")
+                });
             }
             Effect::Cancel => {
                 self.beside(async move { needless(yank::cancel(&qmp).await, "migrate_cancel") });
@@ -249,6 +261,11 @@ impl Supervisor<'_> {
             Outcome::Happened(work.await.into_iter().map(Event::Migration).collect())
         }));
     }
+}
+
+/// In KubeVirt's words, which its tests look for in the log.
+fn tell_downtime(from: Duration, to: Duration) {
+    tracing::info!("downtime tuning: max_downtime {}ms -> {}ms", from.as_millis(), to.as_millis());
 }
 
 async fn look(qmp: Qmp) -> Vec<migration::Event> {

@@ -6,7 +6,7 @@ use crate::migratable::SERVED;
 use crate::migrations::{MigrationPolicy, MigrationPolicySpec};
 use crate::quantity;
 use crate::syntax::{is_label_key, is_label_value, quoted};
-use crate::v1::StallDetectorOptions;
+use crate::v1::{DowntimeTuningOptions, StallDetectorOptions};
 use crate::validate::{Cause, Path, supported};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use std::ops::RangeInclusive;
@@ -112,6 +112,9 @@ fn rules(old: Option<&MigrationPolicySpec>, spec: &MigrationPolicySpec, gates: &
              manages its own downtime schedule",
         ));
     }
+    if let Some(given) = &options.downtime_tuning {
+        tuning(&path.child("downtimeTuning"), given, &mut causes);
+    }
     if let Some(detector) = &options.stall_detector {
         factors(&path.child("stallDetector"), detector, &mut causes);
     }
@@ -157,6 +160,21 @@ pub(super) fn max_downtime(field: &Path, gates: &Gates, causes: &mut Vec<Cause>)
                 "maxDowntimeMs cannot be modified without enabling the {STALLS} or {DOWNTIME} feature gate"
             ),
         ));
+    }
+}
+
+/// Numbers of the steps in which the downtime is raised.
+fn tuning(path: &Path, given: &DowntimeTuningOptions, causes: &mut Vec<Cause>) {
+    let DowntimeTuningOptions { cooldown_seconds, initial_ms, start_after_iteration, steps } = given;
+    for (name, number) in [
+        ("cooldownSeconds", cooldown_seconds.map(i64::from)),
+        ("initialMs", *initial_ms),
+        ("startAfterIteration", *start_after_iteration),
+        ("steps", steps.map(i64::from)),
+    ] {
+        if number.is_some_and(|number| number < 1) {
+            causes.push(Cause::invalid(&path.child(name), "must be greater than or equal to 1"));
+        }
     }
 }
 

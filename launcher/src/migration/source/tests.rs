@@ -14,6 +14,7 @@ fn limits() -> Limits {
         progress: Some(5 * S),
         may_pause: false,
         post_copy: false,
+        tuning: None,
     }
 }
 

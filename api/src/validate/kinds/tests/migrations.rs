@@ -301,6 +301,42 @@ fn migration_policies_when(served: bool) {
     }
 }
 
+#[test]
+fn a_policy_may_raise_the_downtime_in_steps() {
+    let right = json!({"metadata": {"name": "a"}, "spec": {"selectors": {}, "experimental": {"downtimeTuning": {
+        "cooldownSeconds": 5, "initialMs": 10, "startAfterIteration": 1, "steps": 10,
+    }}}});
+    let least = "must be greater than or equal to 1";
+    let rows = vec![
+        (
+            "/spec/experimental/downtimeTuning/cooldownSeconds",
+            json!(0),
+            "spec.experimental.downtimeTuning.cooldownSeconds",
+            least,
+        ),
+        (
+            "/spec/experimental/downtimeTuning/initialMs",
+            json!(-1),
+            "spec.experimental.downtimeTuning.initialMs",
+            least,
+        ),
+        (
+            "/spec/experimental/downtimeTuning/startAfterIteration",
+            json!(0),
+            "spec.experimental.downtimeTuning.startAfterIteration",
+            least,
+        ),
+        (
+            "/spec/experimental/downtimeTuning/steps",
+            json!(0),
+            "spec.experimental.downtimeTuning.steps",
+            least,
+        ),
+    ];
+    let gates = on(&["MigrationDowntimeTuning"]);
+    check(|new| migration_policy::create_when(new, &gates, true), &right, &[], rows);
+}
+
 /// Settings that migrations do not support are refused by name, in new policies and in changed ones.
 #[test]
 fn policies_ask_for_nothing_that_is_not_there() {
