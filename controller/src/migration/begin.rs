@@ -8,7 +8,9 @@
 //! launcher ([`crate::created_pods`]): our own request created it, or the instance's status names it.
 
 use super::action::{Action, Plan};
+use super::deadlines::{self, age};
 use super::hand_over::{change, hand_over};
+use super::held;
 use super::observed::{Observed, Turn};
 use super::settings::record;
 use super::status::{
@@ -16,7 +18,7 @@ use super::status::{
     fail, of, write,
 };
 use super::target::{is_ready, started};
-use crate::migrations::row::{Phase, Priority};
+use crate::migrations::row::{HELD, Phase, Priority};
 use crate::node::NodeState;
 use crate::vmi::{InstanceEnd, TargetDisks, TargetPod, is_settled, runs, unschedulable};
 use barevirt_api::migratable::REASON_DISKS;
@@ -32,16 +34,9 @@ use barevirt_plan::phase;
 use barevirt_plan::pod::claims::are_of;
 use barevirt_plan::volume_migration::turn::gives_way;
 use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 use std::time::Duration;
 
-/// Annotation of migrations: seconds after which an unschedulable target pod is given up.
-const UNSCHEDULABLE_ANNOTATION: &str = "kubevirt.io/migrationUnschedulablePodTimeoutSeconds";
-/// The same for a pod that is pending for any reason.
-const PENDING_ANNOTATION: &str = "kubevirt.io/migrationPendingPodTimeoutSeconds";
-const UNSCHEDULABLE_SECONDS: u64 = 300;
-const PENDING_SECONDS: u64 = 900;
 /// How long a pod may take before its UID is written to the status: another process would not know it.
 const UID_DELAY: Duration = Duration::from_secs(4);
 /// How soon to look again where no event is expected.
@@ -216,9 +211,7 @@ fn await_disks(
     make: &[(Box<Pod>, String)],
     interval: Duration,
 ) -> Plan {
-    if age(pod.metadata.creation_timestamp.as_ref(), observed)
-        >= limit(observed, PENDING_ANNOTATION, PENDING_SECONDS)
-    {
+    if age(pod.metadata.creation_timestamp.as_ref(), observed) >= deadlines::pending(observed) {
         let message = "Migration failed because its volumes were not brought to the target in time";
         return fail(observed, delete(observed, pod), message);
     }
@@ -268,6 +261,9 @@ fn without_pod(observed: &Observed, vmi: &VirtualMachineInstance, reached: Phase
     }
     copy(observed, &mut status);
     Condition::remove(&mut status.conditions, BLOCKED_BY_BACKUP);
+    if !observed.turn.is_held() {
+        Condition::remove(&mut status.conditions, HELD);
+    }
     match obstacle(observed, vmi) {
         Some(Obstacle::Fails(message)) => return fail(observed, Plan::default(), message),
         Some(Obstacle::Waits(pause)) => {
@@ -301,7 +297,8 @@ fn without_pod(observed: &Observed, vmi: &VirtualMachineInstance, reached: Phase
             let plan = Plan::default().act_if(write(observed, &status)).act_if(claim);
             plan.act(Action::Create(pod.clone())).tell(note)
         }
-        Turn::Now(TargetPod::Waits(_), _) => Plan::default().act_if(write(observed, &status)).again_in(WAITS),
+        Turn::Now(TargetPod::Waits(message), _) => held::lacks(observed, status, message),
+        Turn::Now(TargetPod::Fills(message), _) => held::fills(observed, status, message),
         Turn::Now(TargetPod::Invalid(message), _) => {
             let message = format!("failed to render launch manifest: {message}");
             fail(observed, Plan::default().tell_vmi(Note::warning(REASON_FAILED_CREATE, &message)), message)
@@ -349,9 +346,9 @@ fn await_pod(observed: &Observed, vmi: &VirtualMachineInstance, pod: &Pod, reach
         let plan = actions.into_iter().fold(plan, Plan::act);
         plan.tell(Note::normal(REASON_SUCCESSFUL_DELETE, message))
     };
-    let pending = limit(observed, PENDING_ANNOTATION, PENDING_SECONDS);
+    let pending = deadlines::pending(observed);
     if unschedulable(pod).is_some_and(|(reason, _)| reason == "Unschedulable") {
-        let limit = limit(observed, UNSCHEDULABLE_ANNOTATION, UNSCHEDULABLE_SECONDS);
+        let limit = deadlines::unschedulable(observed);
         let message = format!(
             "Migration target pod for VMI [{}/{}] is currently unschedulable.",
             vmi.namespace().unwrap_or_default(),
@@ -373,14 +370,4 @@ fn await_pod(observed: &Observed, vmi: &VirtualMachineInstance, pod: &Pod, reach
         return given_up(plan, "pending");
     }
     plan.again_in(pending.saturating_sub(age))
-}
-
-fn limit(observed: &Observed, annotation: &str, default: u64) -> Duration {
-    let given = observed.migration.annotations().get(annotation).and_then(|given| given.parse().ok());
-    Duration::from_secs(given.unwrap_or(default))
-}
-
-fn age(since: Option<&Time>, observed: &Observed) -> Duration {
-    let since = since.map_or(observed.now, |time| time.0);
-    Duration::try_from(observed.now.duration_since(since)).unwrap_or(Duration::ZERO)
 }

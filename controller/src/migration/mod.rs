@@ -18,6 +18,9 @@
 //! A migration's settings are chosen with the latest policies when its turn comes, and recorded in its status before its pod
 //! is made. Later changes of policies and of the installation do not concern it.
 //!
+//! If no target pod can be made, because something that it needs is missing, the migration says so, leaves the queue to others,
+//! and fails after a while (`held.rs`).
+//!
 //! An instance never has two target pods: a pod's name is derived from its migration's UID, an instance has one turn at a
 //! time ([`crate::migrations`]), and it gets a turn only while its status names no pod except its launcher.
 
@@ -25,7 +28,9 @@ mod action;
 mod apply;
 mod begin;
 mod course;
+mod deadlines;
 mod hand_over;
+mod held;
 mod observe;
 mod observed;
 mod plan;

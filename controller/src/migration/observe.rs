@@ -8,7 +8,7 @@ use super::settings;
 use crate::cluster::Cluster;
 use crate::expectations::{Key, Kind};
 use crate::migrations::Matter;
-use crate::migrations::row::{Phase, Row};
+use crate::migrations::row::{Phase, Row, is_held};
 use crate::vmi::{TargetDisks, build_target_pod, runs, target_disks, unschedulable};
 use barevirt_api::names::{CPU_FEATURE_LABEL, CPU_MODEL_MIGRATION_LABEL, MIGRATION_FINALIZER as FINALIZER};
 use barevirt_api::v1::{VirtualMachineInstance, VirtualMachineInstanceMigration};
@@ -176,7 +176,9 @@ async fn turn(cluster: &Cluster, observed: &Observed, vmi: &VirtualMachineInstan
     let limits = Limits::of(&cluster.migration_settings());
     let has_target =
         |namespace: &str, vmi: &str, uid: &str| cluster.has_pod(namespace, &target_name(vmi, uid));
-    if !cluster.migrations.take_turn(&namespace, &name, &limits, has_target, Instant::now()) {
+    // One that is held has no place in the queue. It looks whether its pod can be made, and then asks for its turn.
+    let held = is_held(migration);
+    if !held && !cluster.migrations.take_turn(&namespace, &name, &limits, has_target, Instant::now()) {
         return Ok(Turn::Waits);
     }
     let source_name = launcher_name(vmi);
@@ -192,7 +194,13 @@ async fn turn(cluster: &Cluster, observed: &Observed, vmi: &VirtualMachineInstan
     let post_copy = chosen.configuration.allow_post_copy == Some(true);
     let source = &source;
     let target = Target { migration, source, node_labels: &labels, kernel, same_selinux_level, post_copy };
-    Ok(Turn::Now(build_target_pod(cluster, vmi, target).await?, Box::new(chosen)))
+    let turn = Turn::Now(build_target_pod(cluster, vmi, target).await?, Box::new(chosen));
+    if turn.is_held() {
+        cluster.migrations.give_back(&namespace, &name);
+    } else if held {
+        return Ok(Turn::Waits);
+    }
+    Ok(turn)
 }
 
 /// The labels of the source's processor that the pod asks for, where no other node has them.

@@ -16,8 +16,15 @@ pub(super) enum Turn {
     NotAsked,
     /// Other migrations come first.
     Waits,
-    /// It may make this pod, with these settings.
+    /// It may make this pod, with these settings. Or no pod can be made, whether or not it is next.
     Now(TargetPod, Box<Effective>),
+}
+
+impl Turn {
+    /// Whether no pod can be made now. It has no turn then, and others do not wait for it.
+    pub(super) fn is_held(&self) -> bool {
+        matches!(self, Turn::Now(TargetPod::Waits(_) | TargetPod::Fills(_), _))
+    }
 }
 
 /// Everything that a plan depends on.

@@ -3,6 +3,7 @@
 mod afterwards;
 mod chosen;
 mod hand_over;
+mod held;
 mod world;
 
 use super::action::{About, Action, Plan};

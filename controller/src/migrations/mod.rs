@@ -5,6 +5,8 @@
 //! ```text
 //!   unfinished ──> rows, and whole in the cache     ended ──> rows     a granted turn ──> kept until a row shows it
 //! ```
+//!
+//! A migration whose target pod cannot be made says so in its status, and has no place in the queue until it takes that back.
 
 pub mod queue;
 pub mod row;
@@ -309,7 +311,7 @@ impl Known {
             let node = self.homes.get(&vmi).cloned().unwrap_or_default();
             if row.phase.is_under_way() || has_target(&key.0, &row.vmi, &row.uid) {
                 taken.push(Taken { vmi, node });
-            } else if !row.going {
+            } else if !row.going && !row.held {
                 let (priority, created) = (row.priority, row.created);
                 waiting.push(Waiting { key: key.clone(), vmi, node, priority, created });
             }

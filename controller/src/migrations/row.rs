@@ -1,7 +1,7 @@
 //! A summary of a migration for others, kept also once it has ended.
 
 use barevirt_api::names::MIGRATION_FINALIZER;
-use barevirt_api::v1::VirtualMachineInstanceMigration;
+use barevirt_api::v1::{Condition, VirtualMachineInstanceMigration};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
@@ -12,6 +12,9 @@ pub const EVACUATION_ANNOTATION: &str = "kubevirt.io/evacuationMigration";
 pub const WORKLOAD_UPDATE_ANNOTATION: &str = "kubevirt.io/workloadUpdateMigration";
 /// Annotation of migrations whose instance's failures do not delay them. KubeVirt's tests use it.
 const IGNORE_BACK_OFF_ANNOTATION: &str = "kubevirt.io/func-test-ignore-migration-backoff";
+
+/// Condition of migrations: no target pod can be made now. Other migrations do not wait for such a one.
+pub const HELD: &str = "migrationTargetPodNotCreated";
 
 /// The phases of a migration. Later ones are greater.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -126,6 +129,8 @@ pub struct Row {
     pub backs_off: bool,
     /// When it failed, in seconds since 1970.
     pub failed_at: Option<i64>,
+    /// Whether no target pod can be made for it now.
+    pub held: bool,
     /// Whether it is being deleted.
     pub going: bool,
     /// Whether this program has nothing left to do for it.
@@ -150,11 +155,18 @@ impl Row {
             priority: Priority::of(migration),
             backs_off: automatic && !annotations.contains_key(IGNORE_BACK_OFF_ANNOTATION),
             failed_at: entered(migration, Phase::Failed).map(Timestamp::as_second),
+            held: is_held(migration),
             going: migration.metadata.deletion_timestamp.is_some(),
             done: phase.is_none_or(Phase::is_final)
                 && !migration.finalizers().iter().any(|finalizer| finalizer == MIGRATION_FINALIZER),
         }
     }
+}
+
+/// Whether its status says that no target pod can be made now.
+#[must_use]
+pub fn is_held(migration: &VirtualMachineInstanceMigration) -> bool {
+    migration.status.as_ref().is_some_and(|status| Condition::is_set(&status.conditions, HELD))
 }
 
 /// When a migration entered a phase.

@@ -1,7 +1,7 @@
 //! Shared state of migrations: turns, pauses after failures, nodes of instances.
 
 use super::*;
-use crate::migrations::row::Priority;
+use crate::migrations::row::{HELD, Priority};
 use barevirt_api::names::MIGRATION_FINALIZER as FINALIZER;
 use barevirt_api::v1::VirtualMachineInstanceMigration;
 use serde_json::{Value, json};
@@ -75,6 +75,32 @@ fn a_turn_is_kept_until_the_migration_shows_it_or_ends() {
     // An unused turn expires, and its migration is first again.
     saw(&all, "m4", "vmi-m4", "Pending", json!({}));
     assert!(!take("m4", now) && !take("m4", now + KEPT));
+}
+
+#[test]
+fn migrations_whose_pods_cannot_be_made_hold_back_no_other() {
+    let (all, now) = (Migrations::default(), Instant::now());
+    let held = json!({"status": {"conditions": [{"type": HELD, "status": "True"}]}});
+    for name in ["m1", "m2", "m3", "m4", "m5"] {
+        saw(&all, name, &format!("vmi-{name}"), "Pending", held.clone());
+    }
+    saw(&all, "m6", "vmi-m6", "Pending", json!({}));
+    saw(&all, "m7", "vmi-m7", "Pending", json!({}));
+    let limits = limits(2, 2);
+    let take = |name: &str| all.take_turn("ns", name, &limits, no_pod, now);
+    assert!(!take("m1") && take("m6") && take("m7"));
+    assert_eq!(all.under_way(), 2);
+    // One whose pod can be made again is the oldest that waits.
+    saw(&all, "m8", "vmi-m8", "Pending", json!({}));
+    saw(&all, "m3", "vmi-m3", "Pending", json!({}));
+    assert!(!take("m3"));
+    saw(&all, "m6", "vmi-m6", "Succeeded", json!({}));
+    assert_eq!(all.next(&limits, no_pod), [("ns".into(), "m3".into())]);
+    assert!(!take("m8") && take("m3"));
+    // Whatever its status says, one whose pod exists has had its turn.
+    let has_pod = |_: &str, vmi: &str, _: &str| vmi == "vmi-m1";
+    saw(&all, "m7", "vmi-m7", "Succeeded", json!({}));
+    assert!(!all.take_turn("ns", "m8", &limits, has_pod, now));
 }
 
 #[test]

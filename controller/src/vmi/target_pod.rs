@@ -7,6 +7,7 @@ use super::state;
 use super::{claims, networks};
 use crate::cluster::Cluster;
 use crate::pod;
+use barevirt_api::names::REASON_DATA_VOLUME_NOT_READY;
 use barevirt_api::v1::VirtualMachineInstance;
 use barevirt_api::valid::ValidVmi;
 use barevirt_api::validate::Cause;
@@ -20,8 +21,10 @@ use kube::ResourceExt;
 pub(crate) enum TargetPod {
     /// The pod, and the claim for the instance's state that comes before it.
     Pod(Box<Pod>, Option<Box<PersistentVolumeClaim>>),
-    /// An object that the guest uses is not ready now.
+    /// An object that the guest uses is missing or cannot be used now.
     Waits(String),
+    /// A claim is being filled, which takes as long as it takes.
+    Fills(String),
     /// No such pod is possible.
     Invalid(String),
 }
@@ -44,8 +47,9 @@ pub(crate) async fn build_target_pod(
         networks::observe(cluster, vmi, None, true),
     )?;
     // For a claim that waits for its first consumer, the pod is the consumer; the guest is handed over once it is filled.
-    if let Some((_, message)) = claims.trouble(vmi) {
-        return Ok(TargetPod::Waits(message));
+    if let Some((reason, message)) = claims.trouble(vmi) {
+        let fills = reason == REASON_DATA_VOLUME_NOT_READY;
+        return Ok(if fills { TargetPod::Fills(message) } else { TargetPod::Waits(message) });
     }
     if let Some(message) = networks::unknown_binding(vmi, &config.settings.bindings) {
         return Ok(TargetPod::Waits(message));

@@ -24,7 +24,7 @@ use self::handlers::Flight;
 use super::*;
 use crate::migration::{begin, course, observe, plan as decide, settings::recorded};
 use crate::migrations::Migrations;
-use crate::migrations::row::{Phase, Row};
+use crate::migrations::row::{Phase, Row, is_held};
 use crate::vmi::InstanceEnd;
 use crate::vmi::others::is_over;
 use crate::vmi::tests::{Look, Step, steps};
@@ -72,6 +72,8 @@ struct World {
     flight: Option<Flight>,
     /// Whether the policy allows post-copy.
     post_copy: bool,
+    /// Whether something is missing that each target pod needs.
+    lacks: bool,
     base: Instant,
     now: i64,
     version: u64,
@@ -112,6 +114,7 @@ impl World {
             given_up: false,
             flight: None,
             post_copy: false,
+            lacks: false,
             base: Instant::now(),
             now: NOW,
             version: 100,
@@ -149,6 +152,7 @@ impl World {
                 }
             }
             Event::Ask(anyway) => self.ask(*anyway),
+            Event::Lacks(lacks) => self.lacks = *lacks,
             Event::PolicyChanges => self.post_copy = !self.post_copy,
             Event::Cancel(which) => {
                 let version = self.bump();

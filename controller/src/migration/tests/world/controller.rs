@@ -114,7 +114,16 @@ impl World {
             let limits = Limits { per_cluster: 2, outbound_per_node: 2, drain_taint: String::new() };
             let has_pod = |_: &str, _: &str, uid: &str| pods.contains_key(&target_name("web", uid));
             let instant = self.instant();
-            if self.migrations.take_turn("ns", name, &limits, has_pod, instant) {
+            let held = is_held(&observed.migration);
+            if !held && !self.migrations.take_turn("ns", name, &limits, has_pod, instant) {
+                return Some(observed);
+            }
+            if self.lacks {
+                self.migrations.give_back("ns", name);
+                observed.turn = super::now(TargetPod::Waits("it is missing".to_owned()));
+            } else if held {
+                observed.turn = Turn::Waits;
+            } else {
                 let mut pod = super::target(json!({"phase": "Pending"}));
                 pod.metadata.name = Some(name_of_target);
                 pod.labels_mut().insert(MIGRATION_JOB_LABEL.to_owned(), uid);

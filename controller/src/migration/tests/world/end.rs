@@ -57,6 +57,7 @@ impl World {
 
     /// All components act correctly until nothing changes.
     pub(super) fn settle(&mut self) {
+        self.lacks = false;
         for node in NODES {
             if !self.node(node).is_known_dead() {
                 self.nodes.insert(node, NodeState::Ready);

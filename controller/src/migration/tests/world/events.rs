@@ -15,6 +15,8 @@ pub(super) enum Event {
     Ask(bool),
     Cancel(usize),
     PolicyChanges,
+    /// Something that each target pod needs goes, or is back.
+    Lacks(bool),
     DeleteVmi,
     DeletePod(usize),
     ForcePod(usize),
@@ -56,6 +58,8 @@ pub(super) fn events() -> impl Strategy<Value = Vec<Event>> {
         1 => Just(Event::Ask(true)),
         2 => (0..3usize).prop_map(Event::Cancel),
         3 => Just(Event::PolicyChanges),
+        1 => Just(Event::Lacks(true)),
+        4 => Just(Event::Lacks(false)),
         1 => Just(Event::DeleteVmi),
         1 => (0..3usize).prop_map(Event::DeletePod),
         2 => (0..3usize).prop_map(Event::ForcePod),
