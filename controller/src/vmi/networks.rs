@@ -8,29 +8,28 @@
 //!                     they are reported                     --> status.interfaces; the handler does the rest
 //!                     not after a while                     --> MigrationRequired: the next pod has them
 //!                     one is for an SR-IOV card             --> MigrationRequired at once: only a new pod gets functions
+//!                     and its definition is missing         --> MigrationRequired says so: no pod can be made with it
 //! ```
 //!
 //! Instances without such networks are skipped.
+
+mod required;
 
 use super::action::{Action, Plan};
 use super::observed::Observed;
 use super::status::{age, status_patch};
 use crate::cluster::Cluster;
-use barevirt_api::names::{CONDITION_MIGRATION_REQUIRED, REASON_MIGRATION_DUE, REASON_MIGRATION_PENDING};
+use barevirt_api::names::CONDITION_MIGRATION_REQUIRED;
 use barevirt_api::network_resource::{NetworkResource, RESOURCE_ANNOTATION};
-use barevirt_api::networks::{self, Attachment, SOURCE_DOMAIN, SOURCE_MULTUS};
+use barevirt_api::networks::{self, Attachment, SOURCE_MULTUS};
 use barevirt_api::settings::Bindings;
-use barevirt_api::v1::{
-    Condition, Network, NetworkInterfaceStatus, VirtualMachineInstance, VirtualMachineInstanceStatus,
-    merge_condition,
-};
+use barevirt_api::v1::{Condition, Network, NetworkInterfaceStatus, VirtualMachineInstance};
 use barevirt_component::notes::Note;
 use barevirt_component::request::{Error, call_opt};
 use barevirt_plan::pod::networks::{
     NETWORK_STATUS, NETWORKS, Noted, Resources, differs, is_of, noted, wanted,
 };
 use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use kube::api::Api;
@@ -39,10 +38,10 @@ use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+pub(super) use required::is_overdue;
+
 /// How long a running pod may lack the report of its networks.
 const ATTACHES: Duration = Duration::from_secs(10);
-/// How long networks may take that are added while the guest runs; after that the guest needs another pod. KubeVirt's.
-const PLUGS: Duration = Duration::from_secs(15);
 /// How often a missing object is looked at.
 pub(super) const INTERVAL: Duration = Duration::from_secs(10);
 /// At most this many characters of a definition's text are repeated in a message.
@@ -97,7 +96,7 @@ fn definitions(vmi: &VirtualMachineInstance, bindings: &Bindings) -> BTreeMap<At
     named
 }
 
-/// Looks up the definitions: if `begins`, because the pod is to be made; otherwise only if the pod takes long.
+/// Looks up the definitions: if `begins`, because a pod is to be made; otherwise only if the pod takes long.
 pub(super) async fn observe(
     cluster: &Cluster,
     vmi: &VirtualMachineInstance,
@@ -156,25 +155,34 @@ impl Definitions {
 
     /// Why no pod can be made: a definition that is missing, in KubeVirt's words, or one that names no resource.
     pub(super) fn refusal(&self) -> Option<String> {
+        self.fault().map(unmade)
+    }
+
+    /// The missing definition, in KubeVirt's words.
+    pub(super) fn trouble(&self) -> Option<String> {
+        self.not_found().map(unmade)
+    }
+
+    /// What is wrong with the definitions.
+    fn fault(&self) -> Option<String> {
         let lacks = || {
             let (network, definition) = self.without_resource.first()?;
             Some(format!(
-                "failed to render launch manifest: network {network} is for an SR-IOV card, and its network attachment \
-                 definition {definition} has no annotation {RESOURCE_ANNOTATION} that names a resource of nodes"
+                "network {network} is for an SR-IOV card, and its network attachment definition {definition} has no \
+                 annotation {RESOURCE_ANNOTATION} that names a resource of nodes"
             ))
         };
         let names = || {
             let (definition, resource) = self.not_given.first()?;
             Some(format!(
-                "failed to render launch manifest: the annotation {RESOURCE_ANNOTATION} of network attachment definition \
-                 {definition} names {resource:?}, which comes with no network"
+                "the annotation {RESOURCE_ANNOTATION} of network attachment definition {definition} names {resource:?}, \
+                 which comes with no network"
             ))
         };
-        self.trouble().or_else(lacks).or_else(names)
+        self.not_found().or_else(lacks).or_else(names)
     }
 
-    /// The missing definition, in KubeVirt's words.
-    pub(super) fn trouble(&self) -> Option<String> {
+    fn not_found(&self) -> Option<String> {
         if self.missing.is_empty() {
             return None;
         }
@@ -188,9 +196,7 @@ impl Definitions {
         } else {
             String::new()
         };
-        Some(format!(
-            "failed to render launch manifest: failed to locate network attachment {definition} {missing}{hint}"
-        ))
+        Some(format!("failed to locate network attachment {definition} {missing}{hint}"))
     }
 
     /// Builds definitions for tests.
@@ -199,6 +205,11 @@ impl Definitions {
         let missing = missing.iter().map(|name| (*name).to_owned()).collect();
         Definitions { missing, no_such_kind, ..Definitions::default() }
     }
+}
+
+/// A fault that keeps a pod from being made.
+fn unmade(fault: String) -> String {
+    format!("failed to render launch manifest: {fault}")
 }
 
 /// Plugins that an instance names and that the installation does not have, in KubeVirt's words.
@@ -301,7 +312,7 @@ pub(super) fn plan(observed: &Observed, pod: &Pod) -> Plan {
         });
         plan.notes.extend(observed.same_addresses.iter().map(|text| same_address(text)));
     }
-    let again = migration(observed, pod, &mut status);
+    let again = required::migration(observed, pod, &mut status);
     plan.again = again;
     plan.act_if(status_patch(vmi, json!({}), &status))
 }
@@ -311,86 +322,12 @@ pub(super) fn same_address(text: &str) -> Note {
     Note::warning(barevirt_api::names::REASON_SAME_MAC_ADDRESS, text)
 }
 
-fn reported<'a>(status: &'a VirtualMachineInstanceStatus, name: &str) -> Option<&'a NetworkInterfaceStatus> {
-    status.interfaces.iter().find(|entry| entry.name.as_deref() == Some(name))
-}
-
 /// Whether a card is to be added to this pod or removed from it. Otherwise the pod's annotation is left alone: it may be older
 /// than the present names.
 fn changes(vmi: &VirtualMachineInstance) -> bool {
     networks::secondary(&vmi.spec).any(|(network, card)| {
         networks::is_absent(card) || card.sriov.is_none() && !networks::is_in_status(vmi, &network.name)
     })
-}
-
-/// Why a card is not as the instance wants it.
-enum Waiting {
-    /// It may still be attached to this pod.
-    Here(String),
-    /// It needs another pod.
-    Elsewhere(String),
-}
-
-fn waiting(
-    vmi: &VirtualMachineInstance,
-    links: &[Noted],
-    status: &VirtualMachineInstanceStatus,
-) -> Option<Waiting> {
-    let namespace = vmi.metadata.namespace.as_deref().unwrap_or_default();
-    networks::secondary(&vmi.spec).find_map(|(network, card)| {
-        let (name, entry) = (&network.name, reported(status, &network.name));
-        let source = |source: &str| {
-            entry.is_some_and(|entry| networks::is_reported_by(entry.info_source.as_deref(), source))
-        };
-        let definition =
-            network.multus.as_ref().map(|multus| multus.network_name.as_str()).unwrap_or_default();
-        if networks::is_absent(card) {
-            let lingers = source(SOURCE_MULTUS) && !source(SOURCE_DOMAIN);
-            return lingers
-                .then(|| Waiting::Here(format!("network {name} is still attached to the launcher pod")));
-        }
-        if entry.is_none() && card.sriov.is_some() {
-            return Some(Waiting::Elsewhere(format!(
-                "network {name} ({definition}) is for an SR-IOV card, which comes with another launcher pod"
-            )));
-        }
-        if entry.is_none() {
-            return Some(Waiting::Here(format!(
-                "network {name} ({definition}) is not attached to the launcher pod"
-            )));
-        }
-        let noted = reported_link(vmi, links, network)?;
-        (!noted.definition.is_empty() && !is_of(noted, namespace, definition)).then(|| {
-            Waiting::Elsewhere(format!(
-                "network {name} is {definition} now, and the launcher pod is attached to {}",
-                noted.definition
-            ))
-        })
-    })
-}
-
-/// Sets whether the instance has to migrate to get its networks; returns when to look again.
-fn migration(observed: &Observed, pod: &Pod, status: &mut VirtualMachineInstanceStatus) -> Option<Duration> {
-    let links = noted(pod).unwrap_or_default();
-    let known = Condition::find(&status.conditions, CONDITION_MIGRATION_REQUIRED).cloned();
-    let Some(waiting) = waiting(&observed.vmi, &links, status) else {
-        Condition::remove(&mut status.conditions, CONDITION_MIGRATION_REQUIRED);
-        return None;
-    };
-    if known.as_ref().is_some_and(Condition::is_true) {
-        return None;
-    }
-    let since = known.and_then(|known| known.last_transition_time).map_or(observed.now, |since| since.0);
-    let left = PLUGS.saturating_sub(age(since, observed.now));
-    let (due, message) = match waiting {
-        Waiting::Elsewhere(message) => (true, message),
-        Waiting::Here(message) => (left.is_zero(), message),
-    };
-    let reason = if due { REASON_MIGRATION_DUE } else { REASON_MIGRATION_PENDING };
-    let condition = Condition::new(CONDITION_MIGRATION_REQUIRED, due, reason, message);
-    merge_condition(&mut status.conditions, condition, &Time(observed.now));
-    // Transition times are whole seconds, rounded down.
-    (!due).then_some(left.max(Duration::from_secs(1)))
 }
 
 /// The annotation with the networks that the pod asks for.

@@ -114,8 +114,10 @@ pub(super) async fn observe(
     let claims = async { if is_due { claims::observe(cluster, &vmi).await } else { Ok(Claims::default()) } };
     let definitions = async {
         let waits = starting && launcher.as_ref().is_none_or(|pod| !progress::runs(pod));
-        if waits {
-            networks::observe(cluster, &vmi, launcher.as_ref(), begins).await
+        let overdue = |pod: &Pod| networks::is_overdue(&vmi, pod, Timestamp::now());
+        let needs_another = runs && launcher.as_ref().is_some_and(overdue);
+        if waits || needs_another {
+            networks::observe(cluster, &vmi, launcher.as_ref(), begins || needs_another).await
         } else {
             Ok(Definitions::default())
         }

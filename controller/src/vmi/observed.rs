@@ -46,7 +46,7 @@ pub(super) struct Observed {
     pub attachments: Attachments,
     /// Message about another instance to which it leaves a claim that its volumes are to move to, while it runs.
     pub goes_first: Option<String>,
-    /// Definitions of its networks, where they were looked up: while it does not run.
+    /// Definitions of its networks, where they were looked up: while it does not run, and where it needs another pod for them.
     pub definitions: Definitions,
     /// Messages about cards of other instances with the same MAC address on the same network.
     pub same_addresses: Vec<String>,

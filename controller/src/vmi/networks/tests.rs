@@ -2,6 +2,7 @@
 
 use super::super::plan::plan as plan_of;
 use super::super::tests::{observed, patch_of, running};
+use super::required::PLUGS;
 use super::*;
 use serde_json::Value;
 
@@ -303,6 +304,42 @@ fn a_card_of_the_node_takes_another_pod_at_once_and_this_pod_is_left_alone() {
         panic!("{asks:?}")
     };
     assert!(networks.contains(RED) && networks.contains(r#""name":"other""#), "{networks}");
+}
+
+/// `MigrationRequired` of an instance, as its status has it.
+fn required(observed: &Observed) -> Condition {
+    let conditions = &observed.vmi.status.as_ref().unwrap().conditions;
+    Condition::find(conditions, CONDITION_MIGRATION_REQUIRED).unwrap().clone()
+}
+
+#[test]
+fn a_network_without_a_definition_is_named_once_another_pod_is_needed() {
+    let asking = pod(&[]);
+    let known = json!([entry("default", json!("domain"))]);
+    let vmi = vmi(json!({"phase": "Running", "interfaces": known}), json!({}));
+    let mut observed = observed(vmi, Some(asking.clone()));
+    let mut look = |seconds: i64, missing: &[&str]| {
+        at(&mut observed, seconds);
+        let overdue = is_overdue(&observed.vmi, &asking, observed.now);
+        observed.definitions = if overdue { Definitions::of(missing, false) } else { Definitions::default() };
+        let plan = plan(&observed, &asking);
+        if !plan.actions.is_empty() {
+            let conditions = patch_of(&plan)["status"]["conditions"].clone();
+            observed.vmi.status.as_mut().unwrap().conditions = serde_json::from_value(conditions).unwrap();
+        }
+        let told = required(&observed);
+        (told.status, told.message.unwrap(), plan.again, plan.actions.len())
+    };
+    let attached = "network red (shop/blue) is not attached to the launcher pod".to_owned();
+    let lacking = format!("{attached}: failed to locate network attachment definition shop/blue");
+    let missing: &[&str] = &["shop/blue"];
+    let (no, yes) = (|| "False".to_owned(), || "True".to_owned());
+    // It may still be attached.
+    assert_eq!(look(0, missing), (no(), attached.clone(), Some(PLUGS), 1));
+    assert_eq!(look(15, missing), (yes(), lacking.clone(), Some(INTERVAL), 1));
+    assert_eq!(look(10, missing), (yes(), lacking, Some(INTERVAL), 0));
+    assert_eq!(look(10, &[]), (yes(), attached.clone(), None, 1));
+    assert_eq!(look(10, &[]), (yes(), attached, None, 0));
 }
 
 #[test]
