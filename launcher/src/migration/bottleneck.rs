@@ -20,9 +20,9 @@ pub(super) fn bottleneck(progress: &Progress, limits: &Limits) -> Option<String>
             mib(allowed)
         )
     } else if dirty_rate >= rate {
-        let helps = if limits.auto_converge { "allowWorkloadDisruption" } else { "allowAutoConverge" };
         format!(
-            "limited by the dirty rate: the guest writes {written} MiB/s and the network takes {sent} MiB/s; {helps} helps"
+            "limited by the dirty rate: the guest writes {written} MiB/s and the network takes {sent} MiB/s; {}",
+            way_out(limits)
         )
     } else if expected_downtime > limits.downtime {
         format!(
@@ -34,6 +34,20 @@ pub(super) fn bottleneck(progress: &Progress, limits: &Limits) -> Option<String>
         format!("{sent} MiB/s are sent and {} MiB are left", mib(progress.remaining))
     };
     Some(bottleneck)
+}
+
+/// What becomes of a guest that writes too much, or else which setting helps.
+fn way_out(limits: &Limits) -> String {
+    let then = match (limits.post_copy, limits.may_pause, limits.auto_converge) {
+        (true, _, _) => "it continues on the target, which fetches the rest",
+        (false, true, _) => "it is paused until everything is sent",
+        (false, false, true) => return "allowWorkloadDisruption helps".to_owned(),
+        (false, false, false) => return "allowAutoConverge helps".to_owned(),
+    };
+    match limits.completion {
+        Some(limit) => format!("after {} s (completionTimeoutPerGiB) {then}", limit.as_secs()),
+        None => "there is no limit on its time".to_owned(),
+    }
 }
 
 /// Speed of the copies of disks.
@@ -119,6 +133,23 @@ mod tests {
                 .ends_with("allowAutoConverge helps")
         );
         assert!(text(progress(MIB, MIB, 0), limits(None, true)).ends_with("allowWorkloadDisruption helps"));
+        for (post_copy, may_pause, then) in [
+            (false, true, "; after 300 s (completionTimeoutPerGiB) it is paused until everything is sent"),
+            (
+                true,
+                true,
+                "; after 300 s (completionTimeoutPerGiB) it continues on the target, which fetches the rest",
+            ),
+        ] {
+            let completion = Some(Duration::from_secs(300));
+            for auto_converge in [false, true] {
+                let limits = Limits { post_copy, may_pause, completion, ..limits(None, auto_converge) };
+                let told = text(progress(MIB, MIB, 0), limits);
+                assert!(told.ends_with(then) && !told.contains("helps"), "{told}");
+                let told = text(progress(MIB, MIB, 0), Limits { completion: None, ..limits });
+                assert!(told.ends_with("there is no limit on its time"), "{told}");
+            }
+        }
         assert_eq!(
             text(progress(8 * MIB, MIB / 2, 2500), limits(Some(0), true)),
             "limited by the allowed downtime: the guest would stand still for 2500 ms, and maxDowntimeMs is 900"
