@@ -11,7 +11,7 @@ use crate::names::{
 use crate::pci::{self, Owner};
 use crate::settings::Bindings;
 use crate::v1::{
-    Condition, CpuFeature, FeatureState, PersistentVolumeClaimInfo, VirtualMachineInstance,
+    Condition, CpuFeature, Disk, FeatureState, PersistentVolumeClaimInfo, VirtualMachineInstance,
     VirtualMachineInstanceSpec, Volume, VolumeClaim,
 };
 
@@ -43,7 +43,7 @@ pub const REASON_NOT_SERVED: &str = "MigrationNotSupported";
 
 /// `status.migrationMethod` of an instance whose disks are all shared.
 pub const METHOD_LIVE: &str = "LiveMigration";
-/// `status.migrationMethod` of an instance with disks that are copied.
+/// `status.migrationMethod` of an instance with volumes that count as copied.
 pub const METHOD_BLOCK: &str = "BlockMigration";
 
 /// Message while this version moves no instance at all.
@@ -67,8 +67,8 @@ pub fn storage_condition(vmi: &VirtualMachineInstance, bindings: &Bindings) -> O
     storage_condition_when(vmi, bindings, SERVED)
 }
 
-/// `status.migrationMethod` of an instance: [`METHOD_BLOCK`] where disks are copied, else [`METHOD_LIVE`]. `None` while this
-/// version moves no instance at all.
+/// `status.migrationMethod` of an instance: [`METHOD_BLOCK`] where KubeVirt counts a volume as one that is copied, else
+/// [`METHOD_LIVE`]. `None` while this version moves no instance at all.
 pub fn method(vmi: &VirtualMachineInstance) -> Option<&'static str> {
     SERVED.then(|| method_when_served(vmi))
 }
@@ -105,11 +105,25 @@ fn storage_condition_when(
 }
 
 fn method_when_served(vmi: &VirtualMachineInstance) -> &'static str {
-    let not_shared = |volume: &Volume| {
-        volume.claim().is_some_and(|claim| !claim.is_ephemeral && !is_shared(vmi, volume))
-            || is_local_disk(&vmi.spec, volume)
-    };
-    if vmi.spec.volumes.iter().any(not_shared) { METHOD_BLOCK } else { METHOD_LIVE }
+    let moves_volumes = vmi.status.as_ref().is_some_and(|status| !status.migrated_volumes.is_empty());
+    let copied = moves_volumes || vmi.spec.volumes.iter().any(|volume| counts_as_copied(vmi, volume));
+    if copied { METHOD_BLOCK } else { METHOD_LIVE }
+}
+
+/// Whether KubeVirt counts the volume as one that is copied: it is not shared, and neither a directory nor on a CD that is only
+/// read. Other disks that are only read count, and so does a volume without a disk.
+fn counts_as_copied(vmi: &VirtualMachineInstance, volume: &Volume) -> bool {
+    if volume.claim().is_some_and(|claim| !claim.is_ephemeral) {
+        return !is_shared(vmi, volume);
+    }
+    if let Some(host_disk) = &volume.host_disk {
+        return !host_disk.shared.unwrap_or(false);
+    }
+    let devices = &vmi.spec.domain.devices;
+    let is_directory = devices.filesystems.iter().any(|directory| directory.name == volume.name);
+    let is_read_only_cd = |disk: &Disk| disk.cdrom.as_ref().is_some_and(|cd| cd.readonly.unwrap_or(true));
+    let is_cd = devices.disks.iter().any(|disk| disk.name == volume.name && is_read_only_cd(disk));
+    !is_directory && !is_cd
 }
 
 /// All obstacles except disks, in KubeVirt's order, then our own. The state of a TPM and the UEFI variables are no obstacle: they move
@@ -273,7 +287,7 @@ fn disk(vmi: &VirtualMachineInstance, volume: &Volume) -> Option<String> {
     })
 }
 
-/// Whether the volume is a disk of the guest, and a file of its node. One that is only read does not count, as in KubeVirt.
+/// Whether the volume is a disk of the guest that it may write to, and a file of its node.
 fn is_local_disk(spec: &VirtualMachineInstanceSpec, volume: &Volume) -> bool {
     let mut disks = spec.domain.devices.disks.iter();
     let is_disk = disks.any(|disk| disk.name == volume.name && !disk.is_readonly());

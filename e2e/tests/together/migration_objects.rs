@@ -46,7 +46,7 @@ fn change_objects(namespace: &Namespace) -> Result<()> {
     patch("secret", "user", json!({ "stringData": { "userdata": format!("#!/bin/sh\n# {large}\n") } }))
 }
 
-fn keeps_its_bytes(namespace: &Namespace, read_only: bool, method: &str) -> Result<()> {
+fn keeps_its_bytes(namespace: &Namespace, read_only: bool) -> Result<()> {
     namespace.kubectl(&["create", "configmap", "settings", "--from-literal=color=blue"])?;
     let secret = |name: &str, data: &str| {
         let data = format!("--from-literal={data}");
@@ -65,7 +65,8 @@ fn keeps_its_bytes(namespace: &Namespace, read_only: bool, method: &str) -> Resu
     }
     let guest = Guest::start(namespace, &manifest, "vm")?;
     let vmi = guest.vmi()?;
-    ensure!(vmi["status"]["migrationMethod"] == method, "{}", vmi["status"]);
+    // As in KubeVirt, a disk that is only read counts, unless it is a CD.
+    ensure!(vmi["status"]["migrationMethod"] == "BlockMigration", "{}", vmi["status"]);
     let before = disks(namespace)?;
     let told = vmi["status"]["volumeStatus"].as_array().cloned().unwrap_or_default();
     for (name, (size, _)) in DISKS.into_iter().zip(&before) {
@@ -85,10 +86,10 @@ fn keeps_its_bytes(namespace: &Namespace, read_only: bool, method: &str) -> Resu
 
 #[test]
 fn read_only_disks_of_objects_keep_their_contents_when_the_guest_moves() {
-    in_namespace("moveobjects", |namespace| keeps_its_bytes(namespace, true, "LiveMigration"));
+    in_namespace("moveobjects", |namespace| keeps_its_bytes(namespace, true));
 }
 
 #[test]
 fn writable_disks_of_objects_keep_their_contents_when_the_guest_moves() {
-    in_namespace("movewritable", |namespace| keeps_its_bytes(namespace, false, "BlockMigration"));
+    in_namespace("movewritable", |namespace| keeps_its_bytes(namespace, false));
 }
