@@ -3,9 +3,10 @@
 //! pods.
 
 use anyhow::{Context, Result, ensure};
+use barevirt_e2e::moving_guest::{self, Guest};
 use barevirt_e2e::networks::{self, Left, MTU};
 use barevirt_e2e::wait::{self, BOOT, RUNNING, SOON};
-use barevirt_e2e::{Console, Namespace, guest, in_namespace};
+use barevirt_e2e::{Console, Namespace, condition, guest, in_namespace};
 use serde_json::{Value, json};
 
 /// MAC address of the first guest's card.
@@ -211,6 +212,40 @@ fn a_card_comes_and_goes_while_the_guest_runs_and_the_test_beds_delegate_attache
         // The loopback link, and those of the first card.
         let links = left.links_of_pod()?;
         ensure!(links.lines().count() == 4, "the card has left something in the pod: {links}");
+        Ok(())
+    });
+}
+
+#[test]
+fn a_plugged_card_is_named_and_its_migration_waits_until_the_test_beds_delegate_has_its_network() {
+    in_namespace("undefinedplug", |namespace| {
+        let guest = Guest::start(namespace, &moving_guest::machine("vm"), "vm")?;
+        networks::plug(namespace, "vm", ("late", "later"), None)?;
+        let missing = format!("network attachment definition {}/later", namespace.name());
+        let says = |told: &Value| {
+            told["status"] == "True" && told["message"].as_str().is_some_and(|text| text.contains(&missing))
+        };
+        namespace.wait("vmi", "vm", "to say what its card lacks", SOON, |vmi| {
+            says(&condition(vmi, "MigrationRequired"))
+        })?;
+        namespace.apply(&moving_guest::migration("move", "vm"))?;
+        let waits = namespace.wait("vmim", "move", "to say what its pod lacks", SOON, |migration| {
+            says(&condition(migration, "migrationTargetPodNotCreated"))
+        })?;
+        ensure!(waits["status"]["phase"] == "Pending", "{}", waits["status"]);
+        let event = namespace.wait_event("vm", "FailedCreate")?;
+        ensure!(event.contains(&missing), "{event}");
+        networks::define(namespace, "later", &json!({}))?;
+        let moved = guest.wait_migration("Succeeded")?;
+        ensure!(condition(&moved, "migrationTargetPodNotCreated").is_null(), "{}", moved["status"]);
+        guest.count()?;
+        wait::until_true("the guest to have the card", SOON, || {
+            Ok(networks::card_status(namespace, "vm", "late")
+                .is_ok_and(|card| card["infoSource"] == "domain, multus-status"))
+        })?;
+        namespace.wait("vmi", "vm", "to need no other pod", SOON, |vmi| {
+            condition(vmi, "MigrationRequired").is_null()
+        })?;
         Ok(())
     });
 }
