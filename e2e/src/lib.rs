@@ -37,6 +37,7 @@ pub mod harm;
 pub mod held_connection;
 pub mod image;
 pub mod installation;
+pub mod local_volume;
 pub mod module_circles;
 pub mod moving_guest;
 pub mod moving_volume;
@@ -51,6 +52,7 @@ pub mod running;
 pub mod slow_moves;
 pub mod ssh;
 pub mod tpm;
+pub mod upload_proxy;
 pub mod wait;
 pub mod weaken;
 

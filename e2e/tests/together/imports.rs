@@ -37,7 +37,12 @@ pub(crate) fn host_of(namespace: &Namespace, service: &str) -> String {
 
 /// Puts a file on the web server.
 pub(crate) fn publish(namespace: &Namespace, path: &str, file: &Path) -> Result<()> {
-    Container::of(&namespace.need("pod", SERVER)?)?.put(file, &format!("/tmp/www/{path}"))
+    publish_on(namespace, SERVER, path, file)
+}
+
+/// Puts a file on the server of that name.
+pub(crate) fn publish_on(namespace: &Namespace, server: &str, path: &str, file: &Path) -> Result<()> {
+    Container::of(&namespace.need("pod", server)?)?.put(file, &format!("/tmp/www/{path}"))
 }
 
 pub(crate) fn sha256(file: &Path) -> Result<String> {

@@ -5,7 +5,7 @@ use anyhow::{Context, Result, anyhow, ensure};
 use barevirt_e2e::cdi::DATA_VOLUMES;
 use barevirt_e2e::command::objects;
 use barevirt_e2e::wait::{self, SOON};
-use barevirt_e2e::{Namespace, Node, pods};
+use barevirt_e2e::{Namespace, Node, local_volume, pods};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::thread;
@@ -52,13 +52,11 @@ pub(crate) fn kill_one(node: &str, number: u64) -> Result<bool> {
 }
 
 /// Folders of claims of that namespace, by the node that has them.
-pub(crate) fn places(namespace: &Namespace) -> Result<BTreeMap<String, Vec<String>>> {
+fn places(namespace: &Namespace) -> Result<BTreeMap<String, Vec<String>>> {
     let mut of_node = BTreeMap::<String, Vec<String>>::new();
     for volume in volumes(namespace)? {
-        let terms = &volume["spec"]["nodeAffinity"]["required"]["nodeSelectorTerms"];
-        let node = terms[0]["matchExpressions"][0]["values"][0].as_str().context("a volume on no node")?;
-        let path = ["hostPath", "local"].iter().find_map(|kind| volume["spec"][kind]["path"].as_str());
-        of_node.entry(node.to_owned()).or_default().push(path.context("a volume without a path")?.to_owned());
+        let (node, folder) = (local_volume::node(&volume)?, local_volume::folder(&volume)?);
+        of_node.entry(node.to_owned()).or_default().push(folder.to_owned());
     }
     Ok(of_node)
 }

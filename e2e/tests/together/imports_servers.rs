@@ -11,15 +11,17 @@ use barevirt_e2e::wait::{self, SOON};
 use barevirt_e2e::{Namespace, image, pods};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use serde_json::{Value, json};
+use std::path::Path;
 
 /// Images of the add-ons `http` and `registry`, which the nodes have.
 pub(crate) const NGINX: &str = "localhost/barevirt-cluster/nginx:devel";
-const REGISTRY: &str = "localhost/barevirt-cluster/registry:devel";
+pub(crate) const REGISTRY: &str = "localhost/barevirt-cluster/registry:devel";
 /// Pods and services of the test.
 pub(crate) const WEB: &str = "web";
-const IMAGES: &str = "images";
+pub(crate) const IMAGES: &str = "images";
+pub(crate) const OBJECTS: &str = "objects";
 /// Who may read, by what password, and its hash by bcrypt, the only one that docker-registry takes.
-const USER: (&str, &str) = ("reader", "open-sesame");
+pub(crate) const USER: (&str, &str) = ("reader", "open-sesame");
 const HASH: &str = "$2y$05$abcdefghijklmnopqrstuutXu9KzOt.1yBoZUeFWoT/914/JfszCO";
 /// A header that the web server wants.
 const HEADER: (&str, &str) = ("X-Token", "of-the-test");
@@ -36,12 +38,12 @@ pub(crate) fn certificates(namespace: &Namespace) -> Result<()> {
     namespace.apply(&json!({
         "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "authority" }, "data": { "ca.crt": pem },
     }))?;
-    let web = [
+    let web = vec![
         ("nginx.conf", nginx(&host_of(namespace, WEB))),
         ("users", format!("{}:{{PLAIN}}{}\n", USER.0, USER.1)),
     ];
-    let images = [("config.yml", registry().to_string()), ("users", format!("{}:{HASH}\n", USER.0))];
-    for (name, files) in [(WEB, web), (IMAGES, images)] {
+    let images = vec![("config.yml", registry().to_string()), ("users", format!("{}:{HASH}\n", USER.0))];
+    for (name, files) in [(WEB, web), (IMAGES, images), (OBJECTS, vec![])] {
         let key = KeyPair::generate()?;
         let certificate = CertificateParams::new(vec![host_of(namespace, name)])?.signed_by(&key, &issuer)?;
         let mut data = json!({ "server.crt": certificate.pem(), "server.key": key.serialize_pem() });
@@ -142,15 +144,14 @@ pub(crate) fn serve(
     namespace.wait("pod", name, &ready, SOON, |pod| condition(pod, "Ready")["status"] == "True").map(drop)
 }
 
-/// Sends the small guest's image to the registry, as `images/tiny:1`.
-fn push(namespace: &Namespace) -> Result<()> {
+/// Sends an OCI archive to the registry, as `images/NAME:1`.
+pub(crate) fn push(namespace: &Namespace, archive: &Path, name: &str) -> Result<()> {
     let pod = namespace.need("pod", IMAGES)?;
     let address = pod["status"]["podIP"].as_str().context("the registry has no address")?;
     let store = tempfile::tempdir()?;
-    let archive = tiny().with_extension("oci.tar");
     let pulled =
         image::buildah(store.path(), &["pull", "--quiet", &format!("oci-archive:{}", archive.display())])?;
-    let to = format!("docker://{address}:8443/images/tiny:1");
+    let to = format!("docker://{address}:8443/images/{name}:1");
     let user = format!("{}:{}", USER.0, USER.1);
     // The certificate is for the name of the Service, which this machine does not resolve.
     let words = ["push", "--quiet", "--tls-verify=false", "--creds", &user, pulled.trim(), &to];
@@ -195,7 +196,7 @@ fn servers_with_certificates_and_passwords_fill_disks_or_the_failure_is_reported
         serve(namespace, WEB, NGINX, &["-c", "/config/nginx.conf"], "/tmp/www")?;
         serve(namespace, IMAGES, REGISTRY, &["serve", "/config/config.yml"], "/data")?;
         publish(namespace, "disk", &tiny())?;
-        push(namespace)?;
+        push(namespace, &tiny().with_extension("oci.tar"), "tiny")?;
         let secret = |name: &str, data: Value| {
             namespace.apply(&json!({
                 "apiVersion": "v1", "kind": "Secret", "metadata": { "name": name }, "stringData": data,

@@ -1,25 +1,23 @@
 //! Uploads without CDI: `virtctl image-upload` through the API server and through the upload proxy, and an
 //! upload that breaks off.
 
-use crate::imports::{sha256, shell, tiny};
-use crate::imports_in_a_row::places;
-use anyhow::{Context, Result, ensure};
+use crate::imports::{filled, sha256, shell, tiny};
+use anyhow::{Result, ensure};
 use barevirt_e2e::api_server;
 use barevirt_e2e::cdi::{Absent, DATA_VOLUMES};
-use barevirt_e2e::command::{cluster_script, run};
-use barevirt_e2e::forward::Forward;
+use barevirt_e2e::upload_proxy::{self, Sender};
 use barevirt_e2e::wait::{self, BOOT, RUNNING, SOON};
-use barevirt_e2e::{Console, Namespace, Node, guest, in_namespace};
+use barevirt_e2e::{Console, Namespace, guest, in_namespace, local_volume};
 use serde_json::{Value, json};
-use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
 /// Time until a claim was filled, and its machine runs.
-const FILLED: Duration = Duration::from_secs(RUNNING.as_secs() + 120);
+pub(crate) const FILLED: Duration = Duration::from_secs(RUNNING.as_secs() + 120);
 /// Size in bytes of the disk that is sent packed, and of the one that breaks off.
-const DATA: usize = 1 << 20;
+const DATA: u64 = 1 << 20;
 const LONG: usize = 8 << 20;
+/// For `curl`: the connection breaks off after some seconds, in which not all of the long disk is sent.
+const CUT: [&str; 4] = ["--limit-rate", "1M", "--max-time", "3"];
 
 /// Runs a test while there is no CDI, once virt-api takes uploads.
 pub(crate) fn without_cdi(name: &str, test: impl FnOnce(&Namespace) -> Result<()> + Send + 'static) {
@@ -33,7 +31,8 @@ pub(crate) fn without_cdi(name: &str, test: impl FnOnce(&Namespace) -> Result<()
     });
 }
 
-fn upload(namespace: &Namespace, arguments: &[&str]) -> Result<String> {
+/// `virtctl image-upload ARGUMENTS`, which has to succeed; returns its output.
+pub(crate) fn upload(namespace: &Namespace, arguments: &[&str]) -> Result<String> {
     let output = namespace.try_virtctl(&[&["image-upload"], arguments].concat())?;
     ensure!(output.code == 0, "virtctl ended with {}: {}", output.code, output.text());
     Ok(output.text())
@@ -41,12 +40,6 @@ fn upload(namespace: &Namespace, arguments: &[&str]) -> Result<String> {
 
 fn annotation<'a>(claim: &'a Value, name: &str) -> &'a Value {
     &claim["metadata"]["annotations"][format!("cdi.kubevirt.io/storage.{name}")]
-}
-
-/// The upload proxy, behind a port of this machine.
-fn proxy() -> Result<Forward> {
-    let words = ["port-forward", "-n", "kubevirt", "service/virt-api", ":8445"];
-    Forward::start(cluster_script("kubectl.sh").args(words))
 }
 
 #[test]
@@ -76,7 +69,8 @@ fn a_machine_boots_from_an_upload_beside_one_that_came_packed() {
         let again = namespace.try_virtctl(&["image-upload", "pvc", "data", "--no-create", &path])?;
         ensure!(again.code == 1 && again.text().contains("already successfully imported"), "{again:?}");
 
-        has_contents(namespace, "data", &sha256(&data)?)?;
+        // On its node: it is on that of its upload pod, where the machine may not be.
+        ensure!(local_volume::digest(namespace, "data", DATA)? == sha256(&data)?, "other contents");
         let mut machine = guest::machine("vm", "Always");
         guest::spec_of(&mut machine)["volumes"] =
             json!([{ "name": "root", "dataVolume": { "name": "root" } }]);
@@ -88,18 +82,15 @@ fn a_machine_boots_from_an_upload_beside_one_that_came_packed() {
     });
 }
 
-/// Checks what the claim has, on its node: it is on that of its upload pod, where the machine may not be.
-fn has_contents(namespace: &Namespace, claim: &str, digest: &str) -> Result<()> {
-    let volume = namespace.need("pvc", claim)?["spec"]["volumeName"].clone();
-    let volume = volume.as_str().context("it has no volume")?;
-    let all = places(namespace)?;
-    let mut folders = all.iter().flat_map(|(node, paths)| paths.iter().map(move |path| (node, path)));
-    let (node, path) = folders
-        .find(|(_, path)| path.contains(volume))
-        .with_context(|| format!("no folder of {volume}: {all:?}"))?;
-    let said = Node::named(node).sh(&format!("head -c {DATA} {path}/disk.img | sha256sum"))?;
-    ensure!(said.contains(digest), "{path} of {node}: {said}");
-    Ok(())
+/// Makes a DataVolume for an upload, whose pod is ready for it once this returns.
+pub(crate) fn opened(namespace: &Namespace, name: &str) -> Result<()> {
+    namespace.apply(&upload_proxy::data_volume(name, "32Mi"))?;
+    is_ready(namespace, name, "to be ready")
+}
+
+fn is_ready(namespace: &Namespace, name: &str, what: &str) -> Result<()> {
+    let is_ready = |volume: &Value| volume["status"]["phase"] == "UploadReady";
+    namespace.wait(DATA_VOLUMES, name, what, FILLED, is_ready).map(drop)
 }
 
 #[test]
@@ -113,76 +104,23 @@ fn a_broken_upload_is_resumed_or_restarted_and_a_bad_image_is_refused() {
             ),
         )?;
         let data = work.path().join("data");
-        namespace.apply(&json!({
-            "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "DataVolume",
-            "metadata": {
-                "name": "disk", "annotations": { "cdi.kubevirt.io/storage.bind.immediate.requested": "" },
-            },
-            "spec": {
-                "source": { "upload": {} }, "storage": { "resources": { "requests": { "storage": "32Mi" } } },
-            },
-        }))?;
-        let ready = |what: &str| {
-            namespace
-                .wait(DATA_VOLUMES, "disk", what, FILLED, |volume| volume["status"]["phase"] == "UploadReady")
-        };
-        ready("to be ready")?;
-        let path = format!(
-            "/apis/upload.cdi.kubevirt.io/v1beta1/namespaces/{}/uploadtokenrequests",
-            namespace.name()
-        );
-        let request = json!({
-            "apiVersion": "upload.cdi.kubevirt.io/v1beta1", "kind": "UploadTokenRequest",
-            "metadata": { "generateName": "token-" }, "spec": { "pvcName": "disk" },
-        });
-        let file = work.path().join("request");
-        std::fs::write(&file, request.to_string())?;
-        let answer = namespace.kubectl(&["create", "--raw", &path, "-f", &file.display().to_string()])?;
-        let answer: Value = serde_json::from_str(&answer)?;
-        let token = answer["status"]["token"].as_str().context("no token")?.to_owned();
-
-        // Each has its own forwarder, since a broken connection may end it.
-        let post = |path: &str, token: &str, more: &[&str], file: &Path| {
-            let proxy = proxy()?;
-            let url = format!("https://127.0.0.1:{}/v1beta1/{path}", proxy.port);
-            let mut curl = Command::new("curl");
-            curl.args([
-                "-sk",
-                "-X",
-                "POST",
-                "-w",
-                " %{http_code}",
-                "-H",
-                &format!("Authorization: Bearer {token}"),
-            ]);
-            curl.args(more).arg("-T").arg(file).arg(url);
-            run(&mut curl, None)
-        };
-        let send = |token: &str, more: &[&str], file: &Path| post("upload", token, more, file);
-        let refused = send("forged", &[], &data)?;
+        opened(namespace, "disk")?;
+        let sender = Sender::into_claim(namespace, "disk")?;
+        let refused = Sender::stranger().send(&[], &data)?;
         ensure!(refused.text().ends_with("401"), "{refused:?}");
-        let bad = send(&token, &[], &work.path().join("bad"))?;
+        let bad = sender.send(&[], &work.path().join("bad"))?;
         ensure!(bad.text().contains("names a backing file") && bad.text().ends_with("400"), "{bad:?}");
-        let cut = send(&token, &["--limit-rate", "1M", "--max-time", "3"], &data)?;
+        let cut = sender.send(&CUT, &data)?;
         ensure!(cut.code == 28, "{cut:?}");
-        ready("to be ready still")?;
+        is_ready(namespace, "disk", "to be ready still")?;
         // One with a name waits for its rest, and leaves its place to the next one.
-        let name = ["-H", "Barevirt-Upload: a1b2c3"];
-        let named = [&name[..], &["--limit-rate", "1M", "--max-time", "3"]].concat();
-        let cut = send(&token, &named, &data)?;
+        let cut = sender.send_named(&CUT, &data)?;
         ensure!(cut.code == 28, "{cut:?}");
-        let range = format!("Content-Range: bytes */{LONG}");
-        let empty = work.path().join("empty");
-        std::fs::write(&empty, "")?;
-        let question = [&name[..], &["-H", range.as_str()]].concat();
-        let asked = post("upload-rest", &token, &question, &empty)?;
-        let text = asked.text();
-        let (arrived, status) = text.split_once(' ').with_context(|| format!("{asked:?}"))?;
-        let arrived: usize = arrived.parse().with_context(|| format!("{asked:?}"))?;
-        ensure!(status == "202" && (1..LONG).contains(&arrived), "{asked:?}");
+        let arrived = sender.arrived(LONG)?;
+        ensure!((1..LONG).contains(&arrived), "{arrived} bytes have arrived");
 
         // The way of KubeVirt's virtctl.
-        let proxy = proxy()?;
+        let proxy = upload_proxy::forward()?;
         let url = format!("https://127.0.0.1:{}", proxy.port);
         let path = format!("--image-path={}", data.display());
         let said = upload(
@@ -190,11 +128,27 @@ fn a_broken_upload_is_resumed_or_restarted_and_a_bad_image_is_refused() {
             &["dv", "disk", "--no-create", "--insecure", "--uploadproxy-url", &url, &path],
         )?;
         ensure!(said.contains(&format!("Uploading data to {url}")), "{said:?}");
-        namespace.wait(DATA_VOLUMES, "disk", "to be filled", SOON, |volume| {
-            volume["status"]["phase"] == "Succeeded"
-        })?;
-        let late = send(&token, &[], &data)?;
+        filled(namespace, "disk", SOON)?;
+        let late = sender.send(&[], &data)?;
         ensure!(late.text().ends_with("409"), "{late:?}");
+
+        // Its rest arrives.
+        opened(namespace, "rest")?;
+        let sender = Sender::into_claim(namespace, "rest")?;
+        let cut = sender.send_named(&CUT, &data)?;
+        ensure!(cut.code == 28, "{cut:?}");
+        let arrived = sender.arrived(LONG)?;
+        ensure!((1..LONG).contains(&arrived), "{arrived} bytes have arrived");
+        let rest = sender.send_rest(arrived, &data)?;
+        ensure!(rest.code == 0 && rest.text().ends_with("200"), "{rest:?}");
+        filled(namespace, "rest", SOON)?;
+        let digest = sha256(&data)?;
+        for name in ["disk", "rest"] {
+            ensure!(
+                local_volume::digest(namespace, name, LONG as u64)? == digest,
+                "{name} has other contents"
+            );
+        }
         Ok(())
     });
 }
