@@ -52,8 +52,20 @@ impl Drop for Used {
     }
 }
 
+/// A machine with these DataVolumes as its disks. Its system is in its memory: a disk may have the label of the small guest's.
+pub(crate) fn with_disks<'a>(names: impl IntoIterator<Item = &'a str>) -> Value {
+    let mut machine = guest::movable(guest::machine("vm", "Always"));
+    let spec = guest::spec_of(&mut machine);
+    for name in names {
+        let disk = json!({ "name": name, "serial": name, "disk": { "bus": "virtio" } });
+        guest::push(&mut spec["domain"]["devices"]["disks"], disk);
+        guest::push(&mut spec["volumes"], json!({ "name": name, "dataVolume": { "name": name } }));
+    }
+    machine
+}
+
 /// Checks that a disk begins with so many MiB of that checksum, and has zeros from there to its end.
-fn has(console: &mut Console, serial: &str, mib: u64, digest: &str) -> Result<()> {
+pub(crate) fn has(console: &mut Console, serial: &str, mib: u64, digest: &str) -> Result<()> {
     let read = format!("dd if={} bs=1M 2>/dev/null", device(serial));
     let found = console.ok(&format!("{read} count={mib} | sha256sum"), BOOT)?;
     ensure!(found.contains(digest), "{serial} has other contents: {found}");
@@ -90,15 +102,7 @@ fn devices_have_the_whole_image_and_nothing_of_their_former_contents() {
             filled(namespace, name, FILLED)?;
         }
 
-        // Its own system is in its memory: two of the disks have the label of the small guest's.
-        let mut machine = guest::movable(guest::machine("vm", "Always"));
-        let spec = guest::spec_of(&mut machine);
-        for name in ["image", "copy", "data"] {
-            let disk = json!({ "name": name, "serial": name, "disk": { "bus": "virtio" } });
-            guest::push(&mut spec["domain"]["devices"]["disks"], disk);
-            guest::push(&mut spec["volumes"], json!({ "name": name, "dataVolume": { "name": name } }));
-        }
-        let mut console = Console::boot(namespace, &machine)?;
+        let mut console = Console::boot(namespace, &with_disks(["image", "copy", "data"]))?;
         let image = digest_of_tiny()?;
         for name in ["image", "copy"] {
             has(&mut console, name, IMAGE >> 20, &image)?;

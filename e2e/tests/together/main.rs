@@ -37,6 +37,7 @@ mod import_crons;
 mod imports;
 mod imports_block;
 mod imports_in_a_row;
+mod imports_in_guests;
 mod imports_killed;
 mod imports_proxy;
 mod imports_s3;
