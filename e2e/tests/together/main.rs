@@ -83,6 +83,7 @@ mod stolen;
 mod strategies;
 mod streams;
 mod uploads;
+mod uploads_killed;
 mod usb;
 mod virtctl;
 mod zz_namespaces;
