@@ -4,7 +4,7 @@ use crate::api_server;
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 use std::io::{Read, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -90,6 +90,15 @@ pub fn succeed(command: &mut Command, input: Option<&str>) -> Result<String> {
     let output = run(command, input)?;
     ensure!(output.code == 0, "{command:?} failed with {}: {}", output.code, output.text().trim());
     Ok(output.stdout)
+}
+
+/// The checksum of a file of this machine.
+///
+/// # Errors
+/// When it cannot be read.
+pub fn sha256(file: &Path) -> Result<String> {
+    let said = succeed(Command::new("sha256sum").arg(file), None)?;
+    Ok(said.split(' ').next().unwrap_or_default().to_owned())
 }
 
 /// Runs a command to its end, within the deadline.

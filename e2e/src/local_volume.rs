@@ -24,14 +24,22 @@ pub fn folder(volume: &Value) -> Result<&str> {
     path.context("a volume without a path")
 }
 
+/// That of a claim.
+///
+/// # Errors
+/// When there is no such claim, or it has none.
+pub fn of_claim(namespace: &Namespace, claim: &str) -> Result<Value> {
+    let claim = namespace.need("pvc", claim)?;
+    let volume = claim["spec"]["volumeName"].as_str().context("the claim has no volume")?;
+    object(&["pv", volume])?.context("the volume is gone")
+}
+
 /// The checksum (sha256) of the first bytes of a claim's disk, which its node reads.
 ///
 /// # Errors
 /// When the claim has no volume of this kind, or no disk.
 pub fn digest(namespace: &Namespace, claim: &str, length: u64) -> Result<String> {
-    let claim = namespace.need("pvc", claim)?;
-    let volume = claim["spec"]["volumeName"].as_str().context("the claim has no volume")?;
-    let volume = object(&["pv", volume])?.context("the volume is gone")?;
+    let volume = of_claim(namespace, claim)?;
     let script = format!("head -c {length} {}/disk.img | sha256sum", folder(&volume)?);
     let said = Node::named(node(&volume)?).sh(&script)?;
     Ok(said.split(' ').next().unwrap_or_default().to_owned())

@@ -2,17 +2,20 @@
 
 use anyhow::{Context, Result, anyhow, ensure};
 use barevirt_e2e::cdi::{Absent, DATA_VOLUMES};
-use barevirt_e2e::command::objects;
+use barevirt_e2e::command::{objects, sha256};
 use barevirt_e2e::counting::Counting;
 use barevirt_e2e::harm::{component_is_ready, kill_daemon, kill_kubernetes_api};
 use barevirt_e2e::moving_volume::boot;
 use barevirt_e2e::networks::{self, Left};
 use barevirt_e2e::slow_moves::SlowMoves;
+use barevirt_e2e::upload_proxy::{self, Sender};
 use barevirt_e2e::wait::{self, BOOT, MOVED, RUNNING, SOON};
 use barevirt_e2e::{
-    Console, Namespace, Node, alone, guest, held_connection, in_namespace, installation, pods, undisturbed,
+    Console, Namespace, Node, alone, guest, held_connection, in_namespace, installation, local_volume, pods,
+    undisturbed,
 };
 use serde_json::{Value, json};
+use std::fs;
 use std::sync::RwLockWriteGuard;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -258,6 +261,55 @@ fn a_claim_is_filled_once_while_controllers_die() {
             let own = all.iter().filter(|volume| volume["spec"]["claimRef"]["namespace"] == namespace.name());
             Ok(own.count() == 1)
         })
+    });
+}
+
+/// Length in bytes of an image that is sent within eight seconds.
+const IMAGE: usize = 8 << 20;
+
+#[test]
+fn an_upload_goes_on_where_it_was_when_virt_api_died() {
+    in_namespace("killupload", |namespace| {
+        let preparing = undisturbed();
+        let _absent = Absent::prepare()?;
+        let image = tempfile::NamedTempFile::new()?;
+        let mut bytes = vec![0_u8; IMAGE];
+        fastrand::fill(&mut bytes);
+        fs::write(image.path(), &bytes)?;
+        namespace.apply(&upload_proxy::data_volume("disk", "32Mi"))?;
+        namespace.wait(DATA_VOLUMES, "disk", "to be ready", RUNNING, |volume| {
+            volume["status"]["phase"] == "UploadReady"
+        })?;
+        drop(preparing);
+        let disturbing = alone();
+        component_is_ready("virt-api")?;
+        let sender = Sender::into_claim(namespace, "disk")?;
+        let path = image.path();
+        let broken = thread::scope(|scope| {
+            let slowly = ["--limit-rate", "1M", "--max-time", "60"];
+            let sent = scope.spawn(move || sender.send_named(&slowly, path));
+            let moment = Duration::from_millis(fastrand::u64(2000..6000));
+            println!("virt-api is killed after {moment:?}");
+            thread::sleep(moment);
+            let killed = installation::kill("virt-api");
+            let sent = sent.join().map_err(|_| anyhow!("the sender panicked"))?;
+            killed.and(sent)
+        })?;
+        ensure!(!broken.text().ends_with("200"), "it has arrived before virt-api died: {broken:?}");
+        component_is_ready("virt-api")?;
+        // The other tests go on, but kill nothing yet.
+        let _undisturbed = RwLockWriteGuard::downgrade(disturbing);
+        let sender = Sender::into_claim(namespace, "disk")?;
+        let arrived = sender.arrived(IMAGE)?;
+        ensure!((1..IMAGE).contains(&arrived), "{arrived} bytes have arrived");
+        let rest = sender.send_rest(arrived, path)?;
+        ensure!(rest.text().ends_with("200"), "{rest:?}");
+        namespace.wait(DATA_VOLUMES, "disk", "to be filled", SOON, |volume| {
+            volume["status"]["phase"] == "Succeeded"
+        })?;
+        let found = local_volume::digest(namespace, "disk", IMAGE as u64)?;
+        ensure!(found == sha256(path)?, "the disk has other contents");
+        Ok(())
     });
 }
 

@@ -1,6 +1,7 @@
 //! A node loses power: its instances are reported, and run elsewhere once the node is known to be gone. What a
 //! guest has synced is still there.
 
+mod fills;
 mod synced;
 
 use anyhow::{Context, Result, ensure};
@@ -11,7 +12,7 @@ use barevirt_e2e::installation::{Changed, wait_available};
 use barevirt_e2e::moving_guest::{self, Guest};
 use barevirt_e2e::slow_moves::SlowMoves;
 use barevirt_e2e::wait::{self, MOVED, RUNNING, SOON};
-use barevirt_e2e::{Namespace, Node, alone, condition, guest, in_namespace, pods};
+use barevirt_e2e::{Namespace, Node, alone, condition, guest, in_namespace, local_volume, pods};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -228,6 +229,23 @@ fn a_guest_stays_when_the_node_of_its_target_is_off_and_moves_once_it_is_back() 
     });
 }
 
+/// Makes something while no pod is placed on that node.
+fn away_from<T>(node: &str, make: impl FnOnce() -> Result<T>) -> Result<T> {
+    kubectl(&["cordon", node])?;
+    let made = make();
+    kubectl(&["uncordon", node])?;
+    made
+}
+
+/// Waits for the end of what fills a DataVolume, which has to succeed.
+fn filled(namespace: &Namespace, name: &str) -> Result<()> {
+    let ended = namespace.wait(DATA_VOLUMES, name, "to end", RUNNING * 2, |volume| {
+        ["Succeeded", "Failed"].iter().any(|phase| volume["status"]["phase"] == *phase)
+    })?;
+    ensure!(ended["status"]["phase"] == "Succeeded", "{name}: {}", ended["status"]);
+    Ok(())
+}
+
 /// Bytes of the disk that is imported: enough for some seconds.
 const IMPORTED: u64 = 600 << 20;
 
@@ -263,8 +281,6 @@ fn an_import_whose_node_was_off_is_completed_there() {
         let digest = namespace.kubectl(&["exec", "web", "--", "sha256sum", "/tmp/www/disk"])?;
         let digest = digest.split(' ').next().unwrap_or_default().to_owned();
 
-        // The importer starts on the other node.
-        kubectl(&["cordon", &stays])?;
         let volume = json!({
             "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "DataVolume",
             "metadata": {
@@ -275,12 +291,11 @@ fn an_import_whose_node_was_off_is_completed_there() {
                 "storage": { "resources": { "requests": { "storage": "1Gi" } } },
             },
         });
-        let begun = namespace.apply(&volume).and_then(|()| {
+        let importer = away_from(&stays, || {
+            namespace.apply(&volume)?;
             namespace
                 .wait("pod", "importer-disk", "to run", RUNNING, |pod| pod["status"]["phase"] == "Running")
-        });
-        kubectl(&["uncordon", &stays])?;
-        let importer = begun?;
+        })?;
         let node = Node::of(&importer)?;
         ensure!(node.name() != stays, "the importer is on the node that stays");
         namespace.wait(DATA_VOLUMES, "disk", "to have a part of its disk", SOON, |volume| {
@@ -292,17 +307,8 @@ fn an_import_whose_node_was_off_is_completed_there() {
         let volume = namespace.need(DATA_VOLUMES, "disk")?;
         ensure!(volume["status"]["phase"] == "ImportInProgress", "{}", volume["status"]);
         cut.end()?;
-        let filled = namespace.wait(DATA_VOLUMES, "disk", "to end", RUNNING * 2, |volume| {
-            ["Succeeded", "Failed"].iter().any(|phase| volume["status"]["phase"] == *phase)
-        })?;
-        ensure!(filled["status"]["phase"] == "Succeeded", "{}", filled["status"]);
-        let claim = namespace.need("pvc", "disk")?;
-        let volume = claim["spec"]["volumeName"].as_str().context("the claim has no volume")?;
-        let volume = object(&["pv", volume])?.context("the volume is gone")?;
-        let path = ["hostPath", "local"].iter().find_map(|kind| volume["spec"][kind]["path"].as_str());
-        let path = path.context("the volume has no path")?;
-        let found = node.sh(&format!("head -c {IMPORTED} {path}/disk.img | sha256sum"))?;
-        ensure!(found.starts_with(&digest), "the disk has other contents: {found}");
+        filled(namespace, "disk")?;
+        ensure!(local_volume::digest(namespace, "disk", IMPORTED)? == digest, "the disk has other contents");
         Ok(())
     });
 }

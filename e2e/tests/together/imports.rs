@@ -2,6 +2,7 @@
 
 use anyhow::{Result, ensure};
 use barevirt_e2e::cdi::{Absent, DATA_VOLUMES};
+pub(crate) use barevirt_e2e::command::sha256;
 use barevirt_e2e::command::{kubectl, repository, succeed, try_kubectl};
 use barevirt_e2e::container::Container;
 use barevirt_e2e::wait::{BOOT, RUNNING, SOON};
@@ -43,11 +44,6 @@ pub(crate) fn publish(namespace: &Namespace, path: &str, file: &Path) -> Result<
 /// Puts a file on the server of that name.
 pub(crate) fn publish_on(namespace: &Namespace, server: &str, path: &str, file: &Path) -> Result<()> {
     Container::of(&namespace.need("pod", server)?)?.put(file, &format!("/tmp/www/{path}"))
-}
-
-pub(crate) fn sha256(file: &Path) -> Result<String> {
-    let said = succeed(Command::new("sha256sum").arg(file), None)?;
-    Ok(said.split(' ').next().unwrap_or_default().to_owned())
 }
 
 pub(crate) fn shell(directory: &Path, script: &str) -> Result<()> {

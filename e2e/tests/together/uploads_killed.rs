@@ -14,6 +14,7 @@ use std::time::Duration;
 /// Length in bytes of the image.
 const LENGTH: usize = 8 << 20;
 /// When the pod is killed, in milliseconds: the image takes eight seconds.
+const SLOWLY: [&str; 4] = ["--limit-rate", "1M", "--max-time", "60"];
 const EARLIEST: u64 = 1000;
 const LATEST: u64 = 6000;
 
@@ -26,7 +27,7 @@ fn an_upload_whose_pod_is_killed_at_a_random_moment_is_sent_again() {
         opened(namespace, "disk")?;
         let sender = Sender::into_claim(namespace, "disk")?;
         let broken = thread::scope(|scope| {
-            let sent = scope.spawn(|| sender.send_named(&["--limit-rate", "1M"], &data));
+            let sent = scope.spawn(|| sender.send_named(&SLOWLY, &data));
             thread::sleep(Duration::from_millis(moments().u64(EARLIEST..LATEST)));
             let killed = signal(namespace, "cdi-upload-disk", "KILL");
             let sent = sent.join().map_err(|_| anyhow!("the sender panicked"))?;
