@@ -103,8 +103,10 @@ fn answer(args: &Args, request: &Request, lock: &mut LateLock) -> Reply {
 /// Returns also whether the lock of the device is the source's of the guest, so that this pod has to take it later.
 fn find(args: &Args) -> Result<(OwnedFd, bool), ClaimError> {
     let find = |access| claim::find(&args.volume, access, args.size, &args.claims);
-    match find(access(args)) {
-        Err(ClaimError::InUse(_)) if late_lock::is_this_kernel(args.source_kernel.as_deref()) => {
+    let access = access(args);
+    let has_source = || late_lock::is_this_kernel(args.source_kernel.as_deref());
+    match find(access) {
+        Err(ClaimError::InUse(_)) if access == Access::Write && has_source() => {
             find(Access::Share).map(|disk| (disk.file, true))
         }
         found => found.map(|disk| (disk.file, false)),
@@ -189,15 +191,16 @@ mod tests {
         let held = asked(&args("first"), &take("disk")).unwrap();
         let refused = asked(&args("second"), &take("disk")).unwrap_err();
         assert!(refused.starts_with("get the lock of "), "{refused}");
-        for other in [Args { shareable: true, ..args("second") }, Args { read_only: true, ..args("second") }]
-        {
-            asked(&other, &take("disk")).unwrap();
-        }
+        asked(&Args { shareable: true, ..args("second") }, &take("disk")).unwrap();
+        let reads = Args { read_only: true, ..args("second") };
+        assert!(asked(&reads, &take("disk")).is_err());
         // The guest's own source, on a node with this kernel, may have it.
         let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
         let from = |boot: &str| find(&Args { source_kernel: Some(boot.to_owned()), ..args("second") });
         assert!(from(boot.trim()).unwrap().1);
         assert!(from("another").is_err());
+        // A guest that only reads had no lock at its source: the one that is taken is that of another guest.
+        assert!(find(&Args { source_kernel: Some(boot.trim().to_owned()), ..reads }).is_err());
         // The lock goes with the descriptor, in whichever process it is.
         let kept = held[0].try_clone().unwrap();
         drop(held);

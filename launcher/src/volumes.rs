@@ -297,7 +297,7 @@ fn on_claim(
     };
     let mut found = match claim::find(name, access, size, &places_of_claims) {
         // Its source has it.
-        Err(ClaimError::InUse(_)) if places.comes && places.shares_kernel => {
+        Err(ClaimError::InUse(_)) if access == Access::Write && places.comes && places.shares_kernel => {
             prepared.late_locks.push(places.claims.devices.join(name));
             claim::find(name, Access::Share, size, &places_of_claims)
         }

@@ -114,7 +114,7 @@ pub const REASON_POD_TERMINATING: &str = "PodTerminating";
 pub const REASON_GUEST_NOT_RUNNING: &str = "GuestNotRunning";
 /// Ready condition's reason of a machine without an instance.
 pub const REASON_VMI_NOT_EXISTS: &str = "VMINotExists";
-/// Condition reason: another guest writes to a device that the instance needs to write to.
+/// Condition reason: another guest has a device that the instance needs, and one of the two writes to it.
 pub const REASON_CLAIM_IN_USE: &str = "ClaimInUse";
 /// Condition reason: the program that shared a directory with the guest ended before the guest.
 pub const REASON_FILESYSTEM_ENDED: &str = "FilesystemEnded";

@@ -1,4 +1,5 @@
-//! Claims that are devices: one guest writes to each at a time, unless all of them share it. Pure.
+//! Claims that are devices: while one guest writes to a device, no other has it open, unless all that write share it. Any
+//! number of guests read one that nobody else writes to. Pure.
 //!
 //! On the same node the launcher opens the device exclusively, and a second guest fails. Two nodes do not know of each
 //! other: so an instance waits here until the earlier one has ended.
@@ -31,77 +32,67 @@ use barevirt_plan::volume_migration::turn::gives_way;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 
-/// A claim that a guest writes to, and whether it shares it.
+/// A claim that a guest opens, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Written<'a> {
+pub(super) struct Opened<'a> {
     pub(super) claim: &'a str,
-    shared: bool,
+    pub(super) access: Access,
 }
 
-impl<'a> Written<'a> {
-    /// A claim that is used in this way; `None` if it is only read.
-    pub(super) fn of(claim: &'a str, access: Access) -> Option<Self> {
-        match access {
-            Access::Writes => Some(Written { claim, shared: false }),
-            Access::Shares => Some(Written { claim, shared: true }),
-            Access::Reads => None,
-        }
-    }
-
-    /// Whether two guests cannot have both at a time.
-    fn excludes(&self, other: &Written<'_>) -> bool {
-        self.claim == other.claim && !(self.shared && other.shared)
+impl Opened<'_> {
+    /// Whether two guests cannot have both at a time. Guests that share a device know that it changes, so it may be read, too.
+    fn excludes(&self, other: &Opened<'_>) -> bool {
+        self.claim == other.claim && [self.access, other.access].contains(&Access::Writes)
     }
 }
 
-/// The claims that an instance's guest writes to from its start to its end.
-pub(super) fn written(vmi: &VirtualMachineInstance) -> impl Iterator<Item = Written<'_>> {
-    of_spec(vmi, false).map(|(_, written)| written)
+/// The claims that an instance's guest has open from its start to its end.
+pub(super) fn opened(vmi: &VirtualMachineInstance) -> impl Iterator<Item = Opened<'_>> {
+    of_spec(vmi, false).map(|(_, opened)| opened)
 }
 
-/// Volumes of the specification that a guest writes to, with their claims: those that come and go, or the others.
-fn of_spec(vmi: &VirtualMachineInstance, come: bool) -> impl Iterator<Item = (&str, Written<'_>)> {
+/// Disks of the specification, with their claims: those that come and go, or the others.
+fn of_spec(vmi: &VirtualMachineInstance, come: bool) -> impl Iterator<Item = (&str, Opened<'_>)> {
     let volumes = vmi.spec.volumes.iter().filter(move |volume| volume.is_hotpluggable() == come);
     volumes.filter_map(move |volume| {
         // A volume that is no disk is a directory, which has no device.
         let disk = vmi.spec.domain.devices.disks.iter().any(|disk| disk.name == volume.name);
-        let claim = volume.claim().filter(|claim| disk && !claim.is_ephemeral)?;
+        let claim = volume.claim().filter(|_| disk)?;
         let access = Access::of(&vmi.spec, &volume.name, claim);
-        Some((volume.name.as_str(), Written::of(claim.name, access)?))
+        Some((volume.name.as_str(), Opened { claim: claim.name, access }))
     })
 }
 
 /// The claims that an instance has reserved for plugged volumes.
-fn reserved(vmi: &VirtualMachineInstance) -> impl Iterator<Item = Written<'_>> {
-    entries(vmi).filter_map(move |entry| {
-        let (claim, access) = volumes::reserved(vmi, entry)?;
-        Written::of(claim, access)
-    })
+fn reserved(vmi: &VirtualMachineInstance) -> impl Iterator<Item = Opened<'_>> {
+    let reserved = entries(vmi).filter_map(move |entry| volumes::reserved(vmi, entry));
+    reserved.map(|(claim, access)| Opened { claim, access })
 }
 
 fn entries(vmi: &VirtualMachineInstance) -> impl Iterator<Item = &VolumeStatus> {
     vmi.status.iter().flat_map(|status| &status.volume_status)
 }
 
-/// The claims that a guest's volumes are leaving, and those that they move to. Two QEMUs have them until it has arrived.
-fn moved(vmi: &VirtualMachineInstance) -> impl Iterator<Item = Written<'_>> {
+/// The claims that a guest's volumes are leaving, and those that they move to. Two QEMUs have them until it has arrived. Only
+/// volumes that the guest alone writes to move.
+fn moved(vmi: &VirtualMachineInstance) -> impl Iterator<Item = Opened<'_>> {
     let moved = vmi.status.iter().flat_map(|status| &status.migrated_volumes);
     let claims = moved.flat_map(|moved| [&moved.source_pvc_info, &moved.destination_pvc_info]);
     let claims = claims.filter_map(|info| info.as_ref()?.claim_name.as_deref());
-    claims.map(|claim| Written { claim, shared: false })
+    claims.map(|claim| Opened { claim, access: Access::Writes })
 }
 
 /// The claims that an instance wants for volumes that are to be plugged in, and has not reserved.
-fn awaited(vmi: &VirtualMachineInstance) -> impl Iterator<Item = Written<'_>> {
+fn awaited(vmi: &VirtualMachineInstance) -> impl Iterator<Item = Opened<'_>> {
     let runs = phase(vmi) == PHASE_RUNNING && vmi.metadata.deletion_timestamp.is_none();
     let wanted = of_spec(vmi, true).filter(move |_| runs);
-    let waits = wanted.filter(move |(volume, written)| !is_reserved(vmi, volume, written));
-    waits.map(|(_, written)| written)
+    let waits = wanted.filter(move |(volume, opened)| !is_reserved(vmi, volume, opened));
+    waits.map(|(_, opened)| opened)
 }
 
-fn is_reserved(vmi: &VirtualMachineInstance, volume: &str, written: &Written<'_>) -> bool {
+fn is_reserved(vmi: &VirtualMachineInstance, volume: &str, opened: &Opened<'_>) -> bool {
     let mut of_volume = entries(vmi).filter(|entry| entry.name == volume);
-    of_volume.any(|entry| volumes::reserved(vmi, entry).is_some_and(|(claim, _)| claim == written.claim))
+    of_volume.any(|entry| volumes::reserved(vmi, entry).is_some_and(|(claim, _)| claim == opened.claim))
 }
 
 /// The claims that an instance's volumes move to, and how containers see them.
@@ -121,16 +112,16 @@ fn shared_destination<'a>(
 }
 
 /// Message about the first of these devices that another instance has; `starts`: also by its disks from the start.
-fn used(devices: &[Written<'_>], other: &VirtualMachineInstance, starts: bool) -> Option<String> {
-    let mut has = written(other).filter(|_| starts).chain(moved(other)).chain(reserved(other));
+fn used(devices: &[Opened<'_>], other: &VirtualMachineInstance, starts: bool) -> Option<String> {
+    let mut has = opened(other).filter(|_| starts).chain(moved(other)).chain(reserved(other));
     let clash = has.find(|theirs| devices.iter().any(|own| own.excludes(theirs)))?;
-    Some(written_by(&clash, other))
+    Some(open_in(&clash, other))
 }
 
 /// Message about the first of these claims, which a guest needs for its start, that another instance of the namespace has.
 pub(super) fn taken(
     vmi: &VirtualMachineInstance,
-    devices: &[Written<'_>],
+    devices: &[Opened<'_>],
     others: impl IntoIterator<Item = VirtualMachineInstance>,
 ) -> Option<String> {
     let mut others: Vec<_> = others.into_iter().filter(|other| is_other(other, vmi)).collect();
@@ -165,19 +156,18 @@ pub(super) fn goes_first(
 /// specification names them and until its volume has left them, a device once it has started with it.
 fn had_by(vmi: &VirtualMachineInstance, other: &VirtualMachineInstance) -> Option<String> {
     let moves_too = |claim: &str| destinations(other).any(|(theirs, _)| theirs == claim);
-    let has_device =
-        |claim: &str| phase(other) != PHASE_PENDING && written(other).any(|theirs| theirs.claim == claim);
+    let has_device = |claim: &str| {
+        let mut theirs = opened(other).filter(|_| phase(other) != PHASE_PENDING);
+        theirs.find(|theirs| theirs.claim == claim)
+    };
     let has_files = |claim: &str| {
         let named = other.spec.volumes.iter().filter_map(|volume| volume.claim()).map(|theirs| theirs.name);
         named.chain(moved(other).map(|theirs| theirs.claim)).any(|theirs| theirs == claim)
     };
-    let (claim, mode) = destinations(vmi).find(|(claim, mode)| match mode {
-        Mode::Block => has_device(claim) && !moves_too(claim),
-        Mode::Filesystem => has_files(claim) && !moves_too(claim),
-    })?;
-    Some(match mode {
-        Mode::Block => written_by(&Written { claim, shared: false }, other),
-        Mode::Filesystem => format!("VMI {} uses PVC {claim}", other.name_any()),
+    destinations(vmi).find_map(|(claim, mode)| match mode {
+        Mode::Block => has_device(claim).filter(|_| !moves_too(claim)).map(|theirs| open_in(&theirs, other)),
+        Mode::Filesystem => (has_files(claim) && !moves_too(claim))
+            .then(|| format!("VMI {} uses PVC {claim}", other.name_any())),
     })
 }
 
@@ -208,7 +198,7 @@ fn held_by(vmi: &VirtualMachineInstance, other: &VirtualMachineInstance) -> Opti
     let left = |claim: &str| yields && destinations(other).any(|(theirs, _)| theirs == claim);
     // Disks that guests share do not move.
     let devices = destinations(vmi).filter(|(claim, mode)| *mode == Mode::Block && !left(claim));
-    let devices: Vec<_> = devices.map(|(claim, _)| Written { claim, shared: false }).collect();
+    let devices: Vec<_> = devices.map(|(claim, _)| Opened { claim, access: Access::Writes }).collect();
     let told = used(&devices, other, true)?;
     (!waits_for(other, vmi, &devices)).then_some(told)
 }
@@ -219,17 +209,17 @@ fn moves_there(claim: &str, other: &VirtualMachineInstance) -> String {
 
 /// Whether an instance says that it does not start because this one has one of these devices: it has seen that, and sees it
 /// for as long as it is so.
-fn waits_for(other: &VirtualMachineInstance, vmi: &VirtualMachineInstance, devices: &[Written<'_>]) -> bool {
+fn waits_for(other: &VirtualMachineInstance, vmi: &VirtualMachineInstance, devices: &[Opened<'_>]) -> bool {
     let said = wait(other).and_then(|said| said.message.as_deref());
     let said = said.filter(|_| phase(other) == PHASE_PENDING);
-    said.is_some_and(|said| devices.iter().any(|device| said == written_by(device, vmi)))
+    said.is_some_and(|said| devices.iter().any(|device| said == open_in(device, vmi)))
 }
 
 /// Message about the instance that has a claim, or is to get it first, which a running guest needs for a volume.
 pub(super) fn withheld(
     vmi: &VirtualMachineInstance,
     volume: &str,
-    device: Written<'_>,
+    device: Opened<'_>,
     others: impl IntoIterator<Item = VirtualMachineInstance>,
 ) -> Option<String> {
     let is_reserved = is_reserved(vmi, volume, &device);
@@ -237,16 +227,21 @@ pub(super) fn withheld(
         if let Some(told) = used(&[device], &other, true) {
             return Some(told);
         }
-        let clash = |theirs: Written<'_>| device.excludes(&theirs);
+        let clash = |theirs: Opened<'_>| device.excludes(&theirs);
         let first = !is_reserved && is_older(&other, vmi) && awaited(&other).any(clash);
         let name = other.name_any();
         first.then(|| format!("PVC {} is a device that VMI {name} waits for, too", device.claim))
     })
 }
 
-fn written_by(device: &Written<'_>, other: &VirtualMachineInstance) -> String {
+/// Message about an instance that opens a device like that.
+fn open_in(device: &Opened<'_>, other: &VirtualMachineInstance) -> String {
+    let does = match device.access {
+        Access::Writes | Access::Shares => "writes to",
+        Access::Reads => "reads",
+    };
     format!(
-        "PVC {} is a device that VMI {} writes to; disks that guests are to share need shareable",
+        "PVC {} is a device that VMI {} {does}; disks that guests are to share need shareable",
         device.claim,
         other.name_any()
     )

@@ -9,7 +9,7 @@
 //!   WaitForFirstConsumer   once a pod was placed and the claim is bound: another pod runs before the launcher
 //! ```
 
-use super::claim_lock::{self, Written};
+use super::claim_lock::{self, Opened};
 use crate::cluster::Cluster;
 use crate::ownership;
 use barevirt_api::cdi;
@@ -40,7 +40,7 @@ use std::time::Duration;
 /// How often a claim that is not ready is looked at.
 pub(super) const INTERVAL: Duration = Duration::from_secs(5);
 
-/// The claims that volumes name, by their names; and the message about one that another guest writes to.
+/// The claims that volumes name, by their names; and the message about one that another guest has.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Claims(BTreeMap<String, Found>, Option<String>);
 
@@ -276,10 +276,10 @@ pub(super) async fn observe(cluster: &Cluster, vmi: &VirtualMachineInstance) -> 
     Ok(claims)
 }
 
-/// Message about a device that another guest writes to. Other instances are looked at only if there is a device.
+/// Message about a device that another guest has, unless both only read it. Other instances are looked at only if there is a device.
 fn in_use(cluster: &Cluster, vmi: &VirtualMachineInstance, claims: &Claims) -> Option<String> {
-    let devices: Vec<Written<'_>> =
-        claim_lock::written(vmi).filter(|written| claims.mode(written.claim) == Mode::Block).collect();
+    let devices: Vec<Opened<'_>> =
+        claim_lock::opened(vmi).filter(|opened| claims.mode(opened.claim) == Mode::Block).collect();
     if devices.is_empty() {
         return None;
     }

@@ -13,7 +13,7 @@
 //! pod is forgotten in any case, and it shows whether an entry is about the claim that is wanted now: a volume on another
 //! claim is added only when the former one has gone.
 //!
-//! A claim that is a device gets a pod once no other guest writes to it ([`super::claim_lock`]): an entry with the reason
+//! A claim that is a device gets a pod once no other guest is in the way ([`super::claim_lock`]): an entry with the reason
 //! `ClaimInUse` waits, any other reserves the claim until the launcher has released the disk.
 //!
 //! A claim that waits for a pod before it is filled gets a pod only for that, on the guest's node; that pod is gone before

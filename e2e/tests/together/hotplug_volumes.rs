@@ -338,10 +338,10 @@ fn impossible_volume_changes_are_refused_with_the_reason() {
 }
 
 /// A guest without a system that has the claim `data` as a disk from its start.
-fn with_device(name: &str) -> Value {
+fn with_device(name: &str, reads: bool) -> Value {
     let mut manifest = guest::without_system(guest::instance(name));
     let spec = guest::spec_of(&mut manifest);
-    let disk = json!({ "name": "data", "disk": { "bus": "virtio" } });
+    let disk = json!({ "name": "data", "disk": { "bus": "virtio", "readonly": reads } });
     guest::push(&mut spec["domain"]["devices"]["disks"], disk);
     let source = json!({ "claimName": "data" });
     guest::push(&mut spec["volumes"], json!({ "name": "data", "persistentVolumeClaim": source }));
@@ -358,7 +358,7 @@ fn a_device_is_plugged_in_once_no_other_guest_writes_to_it() {
                 "resources": { "requests": { "storage": "16Mi" } },
             },
         }))?;
-        namespace.apply(&with_device("holder"))?;
+        namespace.apply(&with_device("holder", false))?;
         namespace.wait_phase("holder", "Running", RUNNING)?;
         namespace.apply(&guest::without_system(guest::instance("vm")))?;
         namespace.wait_phase("vm", "Running", RUNNING)?;
@@ -370,14 +370,21 @@ fn a_device_is_plugged_in_once_no_other_guest_writes_to_it() {
         ensure!(told["message"].as_str().is_some_and(|text| text.contains("VMI holder")), "{told}");
         let is_attachment = |pod: &Value| pod["metadata"]["labels"]["kubevirt.io"] == "hotplug-disk";
         ensure!(!namespace.list("pod")?.iter().any(is_attachment), "it has a pod");
+        let waits = |name: &str| {
+            namespace.wait("vmi", name, "to wait for the device", SOON, |vmi| {
+                vmi["status"]["conditions"].to_string().contains("ClaimInUse")
+            })
+        };
+        // One that only reads waits, too.
+        namespace.apply(&with_device("reader", true))?;
+        waits("reader")?;
+        namespace.delete("vmi", "reader")?;
 
         namespace.delete("vmi", "holder")?;
         wait_ready(namespace, "data")?;
         // The next guest waits until the disk is released.
-        namespace.apply(&with_device("third"))?;
-        namespace.wait("vmi", "third", "to wait for the device", SOON, |vmi| {
-            vmi["status"]["conditions"].to_string().contains("ClaimInUse")
-        })?;
+        namespace.apply(&with_device("third", false))?;
+        waits("third")?;
         namespace.virtctl(&["removevolume", "vm", "--volume-name=data"])?;
         wait_unreported(namespace, "data")?;
         namespace.wait_phase("third", "Running", RUNNING).map(drop)

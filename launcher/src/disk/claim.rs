@@ -9,6 +9,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use barevirt_api::{settings, v1};
 use barevirt_machine::Cache;
@@ -17,12 +18,15 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl, open};
 use nix::sys::stat::Mode;
 use nix::sys::statvfs::fstatvfs;
 
+use super::late_lock;
 use crate::state::beneath;
 
 /// The disk on a file system; KubeVirt's name.
 const IMAGE: &str = "disk.img";
 /// A new image consists of whole mebibytes.
 const ALIGNMENT: u64 = 1 << 20;
+/// How often a reader looks whether a device is written to, and the pause in between.
+const LOOKS: (u32, Duration) = (10, Duration::from_millis(20));
 
 /// Paths of claims in this container, each a directory or a device with the volume's name, and limits on new
 /// disks there.
@@ -166,7 +170,7 @@ pub enum ClaimError {
 /// The purpose of opening a disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
-    /// Reading. Others may read and write.
+    /// Reading. Fails for a device that another guest of this node has opened for writing; others may read, or share it.
     Read,
     /// Reading and writing. While it is open, no other guest of this node can open the device for writing;
     /// for files, QEMU's locks ensure this.
@@ -299,7 +303,7 @@ pub(super) fn aligned(bytes: u64) -> u64 {
 
 /// QEMU locks the inode of a file. A device has another inode in each pod, so the device itself is locked
 /// here: the kernel allows one `O_EXCL` holder at a time. Processes that open it without `O_EXCL` are not
-/// restricted.
+/// restricted, so a reader looks whether there is a holder.
 fn device(path: PathBuf, access: Access) -> Result<Disk, ClaimError> {
     let what = || path.display().to_string();
     let hint = "the container runtime's device_ownership_from_security_context has to be on";
@@ -316,10 +320,26 @@ fn device(path: PathBuf, access: Access) -> Result<Disk, ClaimError> {
         Some(Errno::EBUSY) => ClaimError::InUse(what()),
         _ => refused(what(), error, hint),
     })?;
+    if access == Access::Read && is_locked(&path) {
+        return Err(ClaimError::InUse(what()));
+    }
     let length = io::Seek::seek(&mut file, io::SeekFrom::End(0));
     let length =
         length.map_err(|source| ClaimError::Io { what: format!("find the size of {}", what()), source })?;
     Ok(Disk { file: file.into(), length, device: Some(path), short_of: None })
+}
+
+/// Whether somebody has the lock of a device for longer than another reader, which only looks here, too.
+fn is_locked(device: &Path) -> bool {
+    let (looks, pause) = LOOKS;
+    let locked = |look: u32| {
+        if look > 0 {
+            std::thread::sleep(pause);
+        }
+        let error = late_lock::lock(device).err();
+        error.is_some_and(|error| error.raw_os_error() == Some(Errno::EBUSY as i32))
+    };
+    (0..looks).all(locked)
 }
 
 fn refused(what: String, error: io::Error, hint: &'static str) -> ClaimError {
@@ -466,10 +486,24 @@ mod tests {
         assert_eq!(held.length, MIB);
         let error = open("second", Access::Write).unwrap_err().to_string();
         assert!(error.starts_with("get the lock of ") && error.contains("shareable"), "{error}");
-        for access in [Access::Read, Access::Share] {
-            open("second", access).unwrap();
-        }
+        open("second", Access::Share).unwrap();
         drop(held);
         open("second", Access::Write).unwrap();
+    }
+
+    #[test]
+    fn a_device_that_another_guest_of_the_node_writes_to_is_not_read() {
+        let (_root, places, _) = places();
+        let Some(_device) = Loop::new(&places.devices, MIB, &["first", "second"]) else { return };
+        let open = |volume, access| find(volume, access, None, &places);
+        let held = open("first", Access::Write).unwrap();
+        assert!(matches!(open("second", Access::Read), Err(ClaimError::InUse(_))));
+        drop(held);
+        for access in [Access::Read, Access::Share] {
+            let _other = open("first", access).unwrap();
+            assert_eq!(open("second", Access::Read).unwrap().length, MIB);
+        }
+        // That one looked does not keep a writer out.
+        open("first", Access::Write).unwrap();
     }
 }

@@ -66,7 +66,8 @@ async fn free(device: &Path) -> io::Result<File> {
     }
 }
 
-fn lock(device: &Path) -> io::Result<File> {
+/// Takes the lock of a device, which goes with the descriptor.
+pub(super) fn lock(device: &Path) -> io::Result<File> {
     File::options().read(true).custom_flags(OFlag::O_EXCL.bits()).open(device)
 }
 

@@ -68,11 +68,11 @@ pub struct Wanted<'a> {
 /// How the disk of a volume is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// The guest writes to it, and no other guest does.
+    /// The guest writes to it, and no other guest has it.
     Writes,
     /// The guest writes to it, and so may others that share it.
     Shares,
-    /// The guest only reads it.
+    /// The guest only reads it, and no guest that does not share it writes to it.
     Reads,
 }
 
@@ -84,7 +84,7 @@ impl Access {
     #[must_use]
     pub fn of(spec: &VirtualMachineInstanceSpec, volume: &str, claim: VolumeClaim<'_>) -> Self {
         let disk = spec.domain.devices.disks.iter().find(|disk| disk.name == volume);
-        if claim.is_read_only || disk.is_some_and(Disk::is_readonly) {
+        if claim.is_read_only || claim.is_ephemeral || disk.is_some_and(Disk::is_readonly) {
             Access::Reads
         } else if disk.is_some_and(|disk| disk.shareable == Some(true)) {
             Access::Shares

@@ -51,14 +51,14 @@ fn read() -> Value {
 
 /// Whether an instance may start.
 fn start(vmi: &VirtualMachineInstance, other: VirtualMachineInstance) -> Option<String> {
-    let devices: Vec<Written<'_>> = written(vmi).collect();
+    let devices: Vec<Opened<'_>> = opened(vmi).collect();
     taken(vmi, &devices, [other])
 }
 
 /// Whether a running instance may get its volume.
 fn plug(vmi: &VirtualMachineInstance, other: VirtualMachineInstance) -> Option<String> {
     let claim = vmi.spec.volumes[0].claim().unwrap();
-    let device = Written::of(claim.name, Access::of(&vmi.spec, "data", claim))?;
+    let device = Opened { claim: claim.name, access: Access::of(&vmi.spec, "data", claim) };
     withheld(vmi, "data", device, [other])
 }
 
@@ -86,8 +86,29 @@ fn running_guests_then_older_guests_hold_a_claim() {
     }
     assert_eq!(of(1, &shared, "Running", &shared), None);
     assert!(of(1, &own, "Running", &shared).is_some() && of(1, &shared, "Running", &own).is_some());
-    assert_eq!(of(1, &read, "Running", &own), None);
-    assert_eq!(of(1, &own, "Running", &read), None);
+    for (mine, theirs, does) in [(&read, &own, "writes to"), (&own, &read, "reads")] {
+        let told = of(9, mine, "Scheduling", theirs).unwrap();
+        assert!(told.starts_with(&format!("PVC data is a device that VMI vm-a {does}")), "{told}");
+        assert!(of(1, mine, "Pending", theirs).is_some());
+        assert_eq!(of(9, mine, "Pending", theirs), None);
+    }
+    for (mine, theirs) in [(&read, &read), (&read, &shared), (&shared, &read)] {
+        assert_eq!(of(1, mine, "Running", theirs), None);
+    }
+}
+
+#[test]
+fn a_guest_reads_a_claim_whose_disk_is_ephemeral() {
+    let over = |uid: &str, phase: &str| {
+        let mut vmi = vmi(uid, phase, 1, &own(), false);
+        let volume = json!([{"name": "data", "ephemeral": {"persistentVolumeClaim": {"claimName": "data"}}}]);
+        vmi.spec.volumes = serde_json::from_value(volume).unwrap();
+        vmi
+    };
+    let told = start(&vmi("b", "Pending", 5, &own(), false), over("a", "Running")).unwrap();
+    assert!(told.starts_with("PVC data is a device that VMI vm-a reads"), "{told}");
+    assert!(start(&over("b", "Pending"), vmi("a", "Running", 5, &own(), false)).is_some());
+    assert_eq!(start(&over("b", "Pending"), over("a", "Running")), None);
 }
 
 #[test]
@@ -99,8 +120,11 @@ fn a_plugged_volume_waits_for_every_guest_that_has_its_device() {
         assert!(told.starts_with("PVC data is a device that VMI vm-a writes to"), "{told}");
     }
     assert_eq!(plug(&b(&own()), a("Succeeded", &own())), None);
-    assert_eq!(plug(&b(&own()), a("Running", &read())), None);
-    assert_eq!(plug(&b(&read()), a("Running", &own())), None);
+    assert!(plug(&b(&own()), a("Running", &read())).is_some_and(|told| told.contains("vm-a reads")));
+    assert!(plug(&b(&read()), a("Running", &own())).is_some());
+    for theirs in [read(), shared()] {
+        assert_eq!(plug(&b(&read()), a("Running", &theirs)), None);
+    }
     assert_eq!(plug(&b(&shared()), a("Running", &shared())), None);
     assert!(plug(&b(&shared()), a("Running", &own())).is_some());
     // The instance's own pods, as in a migration, are no others.
@@ -219,6 +243,12 @@ fn a_volume_moves_to_a_device_that_no_other_instance_has_or_may_have() {
         assert_eq!(told_by(told(waits.clone(), why.clone())), None);
         let of_another = why.replace("vm-b", "vm-c");
         assert!(told_by(told(waits, of_another)).is_some());
+        // A guest that only reads it counts, too.
+        let reads = |phase: &str| vmi("a", phase, 9, &read(), false);
+        assert!(told_by(reads("Running")).is_some_and(|why| why.contains("vm-a reads")));
+        assert!(goes_first(&mine, [reads("Running")]).is_some() && told_by(reads("Pending")).is_some());
+        let why = start(&reads("Pending"), mine.clone()).unwrap();
+        assert_eq!(told_by(told(reads("Pending"), why)), None);
         // Files have no reservations, and other claims are none of its business.
         let files = moving(mine.clone(), "Filesystem");
         assert_eq!(held(&files, [plugged("PVCNotReady")]), Some("VMI vm-a uses PVC data".to_owned()));
@@ -295,7 +325,7 @@ fn the_claim_that_a_volume_leaves_is_not_given_way_with_the_one_that_it_moves_to
 fn an_instance_that_waits_names_the_oldest_of_those_that_have_its_device() {
     let mover = |uid: &str, second| moving(vmi(uid, "Running", second, &own(), false), "Block");
     let mine = vmi("b", "Pending", 9, &own(), false);
-    let devices: Vec<Written<'_>> = written(&mine).collect();
+    let devices: Vec<Opened<'_>> = opened(&mine).collect();
     for others in [[mover("a", 5), mover("c", 1)], [mover("c", 1), mover("a", 5)]] {
         let why = taken(&mine, &devices, others).unwrap();
         assert!(why.contains("vm-c"), "{why}");
@@ -307,7 +337,7 @@ fn an_instance_that_waits_says_first_which_one_has_its_device() {
     let older = vmi("a", "Pending", 1, &own(), false);
     let mover = moving(vmi("c", "Running", 2, &own(), true), "Block");
     let mine = vmi("b", "Pending", 5, &own(), false);
-    let devices: Vec<Written<'_>> = written(&mine).collect();
+    let devices: Vec<Opened<'_>> = opened(&mine).collect();
     let why = taken(&mine, &devices, [older, mover]).unwrap();
     assert!(why.contains("vm-c"), "{why}");
 }
@@ -316,7 +346,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_device_is_open_in_one_guest_and_every_guest_gets_it_in_turn(events in events()) {
+    fn a_device_is_read_by_several_guests_or_open_in_one_and_every_guest_gets_it(events in events()) {
         let mut world = World::new();
         for event in events {
             world.step(event);

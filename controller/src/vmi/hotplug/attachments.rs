@@ -5,7 +5,7 @@ use super::volumes::{Stage, Wanted, entries, pod_of, wanted};
 use crate::cluster::Cluster;
 use crate::expectations::{Key, Kind};
 use crate::ownership;
-use crate::vmi::claim_lock::{self, Written};
+use crate::vmi::claim_lock::{self, Opened};
 use crate::vmi::claims::{self, Found};
 use crate::vmi::consumer;
 use crate::vmi::progress::is_over;
@@ -132,10 +132,8 @@ pub(in crate::vmi) async fn observe(
         }
         let (name, is_filled) = (wanted.claim.name, wanted.claim.is_filled);
         let claim = claims::look(&cluster.client, &namespace, name, is_filled).await?;
-        if claim.mode() == Mode::Block
-            && is_waiting(vmi, wanted)
-            && let Some(device) = Written::of(name, wanted.access)
-        {
+        if claim.mode() == Mode::Block && is_waiting(vmi, wanted) {
+            let device = Opened { claim: name, access: wanted.access };
             // The others are looked at only now: they are no older than the instance.
             let holder = claim_lock::withheld(vmi, wanted.name, device, claims::beside(cluster, vmi));
             found.withheld.extend(holder.map(|holder| (wanted.name.to_owned(), holder)));

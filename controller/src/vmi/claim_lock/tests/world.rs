@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 /// Instances that want one device. Each is reconciled with a cache that shows its own last write, and maybe not more.
 pub(super) struct World {
-    /// What the API server has; the first two run and plug, the next three run and move a volume there, and the others start
+    /// What the API server has; the first three run and plug, the next three run and move a volume there, and the others start
     /// with the device.
     pub(super) all: Vec<Option<VirtualMachineInstance>>,
     /// Every state that a cache may show, and the state with the last write of each instance.
@@ -14,10 +14,12 @@ pub(super) struct World {
     pub(super) open: [bool; INSTANCES],
 }
 
-pub(super) const INSTANCES: usize = 7;
-const PLUGS: usize = 2;
+pub(super) const INSTANCES: usize = 10;
+const PLUGS: usize = 3;
 /// Instances up to this one plug or move.
-const MOVES: usize = 5;
+const MOVES: usize = 6;
+/// Instances that only read: one that plugs, and two that start with the device.
+const READERS: [usize; 3] = [PLUGS - 1, INSTANCES - 2, INSTANCES - 1];
 /// The oldest state that a cache shows.
 const LAG: usize = 4;
 
@@ -71,7 +73,8 @@ impl World {
         if who >= PLUGS {
             return self.give_way_or_move(who, own, others.collect());
         }
-        let device = Written::of("data", Access::Writes).unwrap();
+        let access = Access::of(&own.spec, "data", own.spec.volumes[0].claim().unwrap());
+        let device = Opened { claim: "data", access };
         let reserved = is_reserved(&own, "data", &device);
         let is_free = withheld(&own, "data", device, others).is_none();
         match (is_free, reserved) {
@@ -103,7 +106,7 @@ impl World {
 
     /// An instance starts, or says why it does not.
     fn start(&mut self, who: usize, own: VirtualMachineInstance, others: Vec<VirtualMachineInstance>) {
-        let devices: Vec<Written<'_>> = written(&own).collect();
+        let devices: Vec<Opened<'_>> = opened(&own).collect();
         let Some(why) = taken(&own, &devices, others) else {
             self.open(who);
             let mut starts = own.clone();
@@ -125,7 +128,8 @@ impl World {
         };
         // Those that run came in the order of their numbers, before the others.
         let second = if who < MOVES { who } else { self.history.len() };
-        let vmi = vmi(&who.to_string(), phase, u32::try_from(second).unwrap(), &own(), come);
+        let disk = if READERS.contains(&who) { read() } else { own() };
+        let vmi = vmi(&who.to_string(), phase, u32::try_from(second).unwrap(), &disk, come);
         if !(PLUGS..MOVES).contains(&who) {
             return self.write(who, Some(vmi));
         }
@@ -136,7 +140,10 @@ impl World {
     }
 
     fn open(&mut self, who: usize) {
-        assert!(!self.open.contains(&true), "{who} opens what another one has: {:?}", self.open);
+        let reads = |who: usize| READERS.contains(&who);
+        let mut others = (0..INSTANCES).filter(|other| self.open[*other]);
+        let alone = others.all(|other| reads(who) && reads(other));
+        assert!(alone, "{who} opens what another one has: {:?}", self.open);
         self.open[who] = true;
     }
 
