@@ -76,14 +76,19 @@ pub fn server(namespace: &Namespace, name: &str, line: &str) -> Result<()> {
 
 /// Limits the number of the namespace's pods by a quota, and waits until the API server enforces it.
 pub fn limit(namespace: &Namespace, pods: &str) -> Result<()> {
+    limit_to(namespace, "pods", pods)
+}
+
+/// The same for any resource that quotas count; it has a quota of its own.
+pub fn limit_to(namespace: &Namespace, resource: &str, most: &str) -> Result<()> {
     namespace.apply(&json!({
         "apiVersion": "v1", "kind": "ResourceQuota",
-        "metadata": { "name": "pods" }, "spec": { "hard": { "pods": pods } },
+        "metadata": { "name": resource }, "spec": { "hard": { resource: most } },
     }))?;
     let counts = |quota: &Value| {
-        quota["status"]["hard"]["pods"] == pods && quota["status"]["used"]["pods"].is_string()
+        quota["status"]["hard"][resource] == most && quota["status"]["used"][resource].is_string()
     };
-    namespace.wait("resourcequota", "pods", "to count the pods", SOON, counts).map(drop)
+    namespace.wait("resourcequota", resource, &format!("to count {resource}"), SOON, counts).map(drop)
 }
 
 /// Evicts a pod, as `kubectl drain` does, without a cordon of its node.

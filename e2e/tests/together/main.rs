@@ -40,6 +40,7 @@ mod imports_in_a_row;
 mod imports_in_guests;
 mod imports_killed;
 mod imports_proxy;
+mod imports_quota;
 mod imports_s3;
 mod imports_servers;
 mod instancetypes;
