@@ -60,7 +60,7 @@ test-unit:
 	@$(MAKE) --no-print-directory clippy module-circles
 	@$(BUILT)/tests unit
 bench-alone-once:
-	@.ci/timed "bench, once: without a cluster" $(BUILT)/bench --once --programs $(PROGRAMS) $(addprefix --only ,size launch disk migrate import taps)
+	@.ci/timed "bench, once: without a cluster" $(BUILT)/bench --once --programs $(PROGRAMS) $(addprefix --only ,size launch disk migrate proxies import taps)
 
 # The benchmarks once, without moves and neighbours, which drain a node and flood virt-api: `make test-long` has them.
 .PHONY: test-together bench-cluster-once

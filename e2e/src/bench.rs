@@ -15,6 +15,8 @@ mod noise;
 mod pausing;
 pub mod plug;
 mod pod;
+mod processor;
+pub mod proxies;
 mod raw;
 mod raw_move;
 pub mod scale;

@@ -52,9 +52,7 @@ pub fn measure(launcher: &Path, rounds: usize, figures: &mut Figures) -> Result<
         let (mut ours, mut by_hand) = (Vec::new(), Vec::new());
         for _ in 0..rounds {
             let pair = Pair::start(launcher, &disk).await?;
-            let (from, to) = (pair.source.folder(), pair.target.folder());
-            let raw_source = Raw::with(&pair.source.launcher, &from, &disk)?;
-            let raw_target = Raw::with(&pair.target.launcher, &to, &disk)?;
+            let (raw_source, raw_target) = pair.by_hand(&disk)?;
             ours.push(pair.go().await?);
             by_hand.push(raw_move::go(&raw_source, &raw_target).await?);
         }
@@ -77,14 +75,15 @@ pub fn measure(launcher: &Path, rounds: usize, figures: &mut Figures) -> Result<
 }
 
 /// A running guest, and its target.
-struct Pair {
+pub(super) struct Pair {
     source: Pod,
     target: Pod,
     from: Serial,
 }
 
 impl Pair {
-    async fn start(launcher: &Path, disk: &Path) -> Result<Self> {
+    /// Starts both, and waits until the guest has filled its memory.
+    pub(super) async fn start(launcher: &Path, disk: &Path) -> Result<Self> {
         let mut instance = instance();
         let source = Pod::start(launcher, &instance, disk, Prepared::default()).await?;
         let mut watch = source.watch().await?;
@@ -100,6 +99,12 @@ impl Pair {
         target.watch().await?.until("awaits its guest", awaits).await?;
         from.filled().await?;
         Ok(Self { source, target, from })
+    }
+
+    /// The same two QEMUs, for starts by hand.
+    pub(super) fn by_hand(&self, disk: &Path) -> Result<(Raw, Raw)> {
+        let source = Raw::with(&self.source.launcher, &self.source.folder(), disk)?;
+        Ok((source, Raw::with(&self.target.launcher, &self.target.folder(), disk)?))
     }
 
     async fn go(self) -> Result<Trip> {

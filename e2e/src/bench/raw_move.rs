@@ -2,6 +2,7 @@
 
 use super::migrate::{DOWNTIME, KEY, Serial, Trip, connection, gap};
 use super::pod::SOON;
+use super::processor;
 use super::raw::{Control, Raw};
 use crate::command::repository;
 use crate::running::Running;
@@ -12,13 +13,15 @@ use barevirt_qmp::qapi::qmp::{
     QCryptoTLSCredsEndpoint, QmpCommand, StrOrNull,
 };
 use barevirt_qmp::{Deadline, Events, Options, Qmp};
+use serde_json::json;
 use std::fmt::Write;
 use std::fs;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Stdio;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
 
 /// The group that the launcher uses for the key exchange.
 const GROUP: &str = "launcher/src/migration/ffdhe2048.pem";
@@ -35,8 +38,21 @@ const KEY_OBJECT: &str = "migration-key";
 /// QEMU's name for the connection; also the source's name in the key file.
 const CONNECTION: &str = "migration";
 
-/// Moves the guest from the source to the target.
+/// A guest that moved, and the processor time that each QEMU used for it, without that of the guest's processors.
+pub(super) struct Moved {
+    pub(super) trip: Trip,
+    pub(super) at_source: Duration,
+    pub(super) at_target: Duration,
+}
+
+/// Moves the guest from the source to the target, encrypted by QEMU.
 pub(super) async fn go(source: &Raw, target: &Raw) -> Result<Trip> {
+    let keys = keys()?;
+    Ok(go_over(source, target, connection()?, Some(keys.path())).await?.trip)
+}
+
+/// A folder with the key for both QEMUs.
+pub(super) fn keys() -> Result<TempDir> {
     let keys = tempfile::tempdir()?;
     let mut line = format!("{CONNECTION}:");
     for byte in KEY {
@@ -44,21 +60,31 @@ pub(super) async fn go(source: &Raw, target: &Raw) -> Result<Trip> {
     }
     fs::write(keys.path().join("keys.psk"), format!("{line}\n"))?;
     fs::copy(repository().join(GROUP), keys.path().join("dh-params.pem"))?;
+    Ok(keys)
+}
+
+/// Moves the guest over these ends of a connection, the source's first. Without keys QEMU encrypts nothing.
+pub(super) async fn go_over(
+    source: &Raw,
+    target: &Raw,
+    (ours, theirs): (OwnedFd, OwnedFd),
+    keys: Option<&Path>,
+) -> Result<Moved> {
     let (mut source, mut target) = (Qemu::start(source).await?, Qemu::start(target).await?);
     source.execute(qmp::cont {}).await?;
     source.serial.filled().await?;
-    let (ours, theirs) = connection()?;
     let parameters = MigrateSetParameters {
         max_bandwidth: Some(UNLIMITED),
         downtime_limit: Some(u64::try_from(DOWNTIME.as_millis())?),
-        tls_hostname: Some(StrOrNull::s(CONNECTION.to_owned())),
+        tls_hostname: keys.map(|_| StrOrNull::s(CONNECTION.to_owned())),
         ..MigrateSetParameters::default()
     };
     let uri = Some(format!("fd:{CONNECTION}"));
     let no_parameters = MigrateSetParameters::default();
-    target.prepare(keys.path(), QCryptoTLSCredsEndpoint::server, no_parameters, theirs).await?;
+    target.prepare(keys, QCryptoTLSCredsEndpoint::server, no_parameters, theirs).await?;
     target.execute(qmp::migrate_incoming { channels: None, exit_on_error: None, uri: uri.clone() }).await?;
-    source.prepare(keys.path(), QCryptoTLSCredsEndpoint::client, parameters, ours).await?;
+    source.prepare(keys, QCryptoTLSCredsEndpoint::client, parameters, ours).await?;
+    let (source_before, target_before) = (source.used().await?, target.used().await?);
     let begun = Instant::now();
     source.execute(qmp::migrate { channels: None, detach: None, resume: None, uri }).await?;
     let sent = async {
@@ -73,15 +99,18 @@ pub(super) async fn go(source: &Raw, target: &Raw) -> Result<Trip> {
         anyhow::Ok(())
     };
     let (sent, ()) = tokio::try_join!(sent, arrived)?;
-    Ok(Trip { sent, silent: gap(&source.serial, &target.serial).await? })
+    let at_source = source.used().await?.saturating_sub(source_before);
+    let at_target = target.used().await?.saturating_sub(target_before);
+    let trip = Trip { sent, silent: gap(&source.serial, &target.serial).await? };
+    Ok(Moved { trip, at_source, at_target })
 }
 
 struct Qemu {
     qmp: Qmp,
     events: Events,
     serial: Serial,
+    running: Running,
     _others: Vec<UnixStream>,
-    _running: Running,
 }
 
 impl Qemu {
@@ -95,7 +124,7 @@ impl Qemu {
         let stream = tokio::net::UnixStream::from_std(stream)?;
         let (qmp, events) = Qmp::open(stream, Options::default(), Deadline::after(SOON)).await?;
         let serial = Serial::listen(serial.context("QEMU's command line has no serial port")?.into());
-        Ok(Self { qmp, events, serial, _others: others, _running: running })
+        Ok(Self { qmp, events, serial, running, _others: others })
     }
 
     async fn execute(&self, command: impl QmpCommand) -> Result<()> {
@@ -103,9 +132,21 @@ impl Qemu {
         Ok(())
     }
 
+    /// Processor time so far, without that of the guest's processors.
+    async fn used(&self) -> Result<Duration> {
+        let cpus = self.qmp.execute_raw("query-cpus-fast", json!({}), Deadline::after(SOON)).await?;
+        let pid = self.running.id();
+        let mut used = processor::used(&pid.to_string())?;
+        for cpu in cpus.as_array().context("QEMU lists no processors")? {
+            let thread = cpu["thread-id"].as_u64().context("a processor of the guest without a thread")?;
+            used = used.saturating_sub(processor::used(&format!("{pid}/task/{thread}"))?);
+        }
+        Ok(used)
+    }
+
     async fn prepare(
         &self,
-        keys: &Path,
+        keys: Option<&Path>,
         endpoint: QCryptoTLSCredsEndpoint,
         mut parameters: MigrateSetParameters,
         connection: OwnedFd,
@@ -113,15 +154,18 @@ impl Qemu {
         let enabled = |capability| MigrationCapabilityStatus { capability, state: true };
         let capabilities = CAPABILITIES.map(enabled).to_vec();
         self.execute(qmp::migrate_set_capabilities { capabilities }).await?;
-        let mut credentials = qmp::TlsCredsPskProperties::from(qmp::TlsCredsProperties {
-            dir: Some(keys.display().to_string()),
-            endpoint: Some(endpoint),
-            priority: None,
-            verify_peer: None,
-        });
-        credentials.username = (endpoint == QCryptoTLSCredsEndpoint::client).then(|| CONNECTION.to_owned());
-        self.execute(qmp::object_add((credentials, KEY_OBJECT.to_owned()).into())).await?;
-        parameters.tls_creds = Some(StrOrNull::s(KEY_OBJECT.to_owned()));
+        if let Some(keys) = keys {
+            let mut credentials = qmp::TlsCredsPskProperties::from(qmp::TlsCredsProperties {
+                dir: Some(keys.display().to_string()),
+                endpoint: Some(endpoint),
+                priority: None,
+                verify_peer: None,
+            });
+            credentials.username =
+                (endpoint == QCryptoTLSCredsEndpoint::client).then(|| CONNECTION.to_owned());
+            self.execute(qmp::object_add((credentials, KEY_OBJECT.to_owned()).into())).await?;
+            parameters.tls_creds = Some(StrOrNull::s(KEY_OBJECT.to_owned()));
+        }
         self.execute(qmp::migrate_set_parameters(parameters)).await?;
         let name = qmp::getfd { fdname: CONNECTION.to_owned() };
         self.qmp.execute_with_fds(name, &[connection.as_fd()], Deadline::after(SOON)).await?;

@@ -4,6 +4,7 @@
 //! virt-controller makes a pod for each, which is never scheduled. Then virt-controller is killed and started
 //! again, and should have nothing to write. The binary is that of the image.
 
+use super::processor::{self, TICK};
 use super::{Figure, Figures};
 use crate::command::{cluster_script, kubectl, objects, repository, run, succeed};
 use crate::guest;
@@ -208,25 +209,17 @@ impl Bare {
 /// Waits until a process has used almost no processor time for five seconds.
 fn wait_idle(pid: u32, within: Duration) -> Result<()> {
     let deadline = Instant::now() + within;
-    let mut used = ticks(pid)?;
+    let task = pid.to_string();
+    let mut used = processor::used(&task)?;
     loop {
         std::thread::sleep(Duration::from_secs(5));
-        let now = ticks(pid)?;
-        // A tick is a hundredth of a second.
-        if now - used <= 5 {
+        let now = processor::used(&task)?;
+        if now.saturating_sub(used) <= 5 * TICK {
             return Ok(());
         }
         used = now;
         ensure!(Instant::now() < deadline, "process {pid} is still busy after {within:?}");
     }
-}
-
-fn ticks(pid: u32) -> Result<u64> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).context("the process ended")?;
-    let fields: Vec<&str> = stat.rsplit(") ").next().unwrap_or_default().split(' ').collect();
-    // utime and stime are the 14th and 15th of all, the 12th and 13th after the name.
-    let field = |index: usize| fields.get(index).and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
-    Ok(field(11) + field(12))
 }
 
 fn rss_kb(pid: u32) -> Result<f64> {

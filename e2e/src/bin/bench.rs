@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use barevirt_e2e::bench::{
-    Figures, Rounds, disk, import, launch, migrate, moves, neighbours, network, plug, scale, size, start,
-    streams, table, taps, upload,
+    Figures, Rounds, disk, import, launch, migrate, moves, neighbours, network, plug, proxies, scale, size,
+    start, streams, table, taps, upload,
 };
 use barevirt_e2e::command::repository;
 use barevirt_e2e::in_namespace_within;
@@ -49,6 +49,8 @@ enum Part {
     Disk,
     /// A migration against two raw QEMUs; needs no cluster.
     Migrate,
+    /// Raw QEMUs' own TLS against TLS in proxies; needs no cluster, and is measured only if it is named.
+    Proxies,
     /// An import against `curl` and `qemu-img`; needs no cluster.
     Import,
     /// Guests' networks against raw QEMU's; needs no cluster.
@@ -93,6 +95,11 @@ fn main() -> Result<()> {
     if wanted(Part::Migrate) {
         eprintln!("bench: a migration against raw QEMUs");
         migrate::measure(&launcher, rounds.migrations, &mut figures)?;
+    }
+    // It compares what we decided between, and measures nothing of Barevirt.
+    if options.only.contains(&Part::Proxies) {
+        eprintln!("bench: a migration with TLS in QEMUs against TLS in proxies");
+        proxies::measure(&launcher, rounds.migrations, &mut figures)?;
     }
     if wanted(Part::Import) {
         eprintln!("bench: an import against curl and qemu-img");
