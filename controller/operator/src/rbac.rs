@@ -166,7 +166,8 @@ fn controller_cluster_rules() -> Vec<Value> {
         rule("pool.kubevirt.io", &["virtualmachinepools/finalizers"], &["update"]),
         // The launcher's pod owns the pods that bring disks to its guest.
         rule("", &["pods/finalizers"], &["update"]),
-        rule("instancetype.kubevirt.io", &NAMED, &["get"]),
+        // Those of known vendors are named in metrics.
+        rule("instancetype.kubevirt.io", &NAMED, &["get", "list", "watch"]),
         rule("apps", &["controllerrevisions"], &["get", "list", "create", "delete"]),
         rule("", &["pods"], &["get", "list", "watch", "create", "patch", "delete"]),
         // The claim of an instance with UEFI variables or TPM state, and its class; a pool changes the owners of its

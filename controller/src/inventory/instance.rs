@@ -1,11 +1,10 @@
 //! Metrics of an instance.
 
 use super::resources::Resources;
-use super::row::{Described, Labels, OTHER, Vnic, kept};
-use barevirt_api::names::{
-    CLUSTER_INSTANCETYPE_ANNOTATION, CLUSTER_PREFERENCE_ANNOTATION, CONDITION_LIVE_MIGRATABLE,
-    INSTANCETYPE_ANNOTATION, OUTDATED_LAUNCHER_LABEL, PHASE_RUNNING, PREFERENCE_ANNOTATION,
-};
+use super::row::{Described, Labels, Vnic, kept};
+use super::vendors::{Named, Vended};
+use barevirt_api::instancetype::matcher::Family;
+use barevirt_api::names::{CONDITION_LIVE_MIGRATABLE, OUTDATED_LAUNCHER_LABEL, PHASE_RUNNING};
 use barevirt_api::quantity;
 use barevirt_api::settings::Settings;
 use barevirt_api::sizing;
@@ -29,7 +28,8 @@ pub(super) struct InstanceRow {
     described: Described,
     /// What its machine's template does not show; `None` where no instance type was applied.
     pub(super) resources: Option<Resources>,
-    preference: bool,
+    instancetype: Option<Named>,
+    preference: Option<Named>,
     /// Kernel release, machine type, architecture, name and version of the guest.
     guest: [Box<str>; 5],
     strategy: Box<str>,
@@ -76,7 +76,7 @@ impl InstanceRow {
     pub(super) fn of(instance: &VirtualMachineInstance, settings: &Settings) -> Self {
         let status = instance.status.clone().unwrap_or_default();
         let annotations = instance.annotations();
-        let named = |names: [&str; 2]| names.iter().any(|name| annotations.contains_key(*name));
+        let instancetype = Named::by_instance(Family::Instancetype, annotations);
         let guest = status.guest_os_info.clone().unwrap_or_default();
         let machine = status.machine.as_ref().and_then(|machine| machine.type_.as_deref());
         let phase = status.phase.as_deref().unwrap_or_default();
@@ -106,9 +106,9 @@ impl InstanceRow {
             lower: phase.to_lowercase().into(),
             node: kept(status.node_name.as_deref()),
             described: Described::of(Some(annotations)),
-            resources: named([INSTANCETYPE_ANNOTATION, CLUSTER_INSTANCETYPE_ANNOTATION])
-                .then(|| Resources::of(&instance.spec)),
-            preference: named([PREFERENCE_ANNOTATION, CLUSTER_PREFERENCE_ANNOTATION]),
+            resources: instancetype.is_some().then(|| Resources::of(&instance.spec)),
+            instancetype,
+            preference: Named::by_instance(Family::Preference, annotations),
             guest: [
                 kept(guest.kernel_release.as_deref()),
                 kept(machine),
@@ -149,15 +149,15 @@ impl InstanceRow {
         }
     }
 
-    pub(super) fn labels(&self, strategy: Option<&str>) -> Labels<'_> {
-        let named = |given: bool| if given { OTHER } else { "" };
+    /// `namespace` is the instance's, and `strategy` the cluster's.
+    pub(super) fn labels(&self, namespace: &str, strategy: Option<&str>, vended: &Vended) -> Labels<'_> {
         let word = |yes: bool| if yes { "true" } else { "false" };
         let [kernel_release, machine, arch, name, version] = &self.guest;
         let mut labels: Labels<'_> = vec![("node", &*self.node), ("phase", &*self.lower)];
         labels.extend(self.described.labels());
         labels.extend([
-            ("instance_type", named(self.resources.is_some())),
-            ("preference", named(self.preference)),
+            ("instance_type", vended.label(namespace, self.instancetype.as_ref())),
+            ("preference", vended.label(namespace, self.preference.as_ref())),
             ("guest_os_kernel_release", &**kernel_release),
             ("guest_os_machine", &**machine),
             ("guest_os_arch", &**arch),

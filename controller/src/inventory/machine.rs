@@ -3,7 +3,9 @@
 use super::claims::DiskRow;
 use super::labels;
 use super::resources::Resources;
-use super::row::{Described, Labels, OTHER, Vnic, kept};
+use super::row::{Described, Labels, Vnic, kept};
+use super::vendors::{Named, Vended};
+use barevirt_api::instancetype::matcher::Family;
 use barevirt_api::v1::VirtualMachine;
 use barevirt_component::metrics::names::{
     Metric, VM_ERROR, VM_MIGRATING, VM_NON_RUNNING, VM_RUNNING, VM_STARTING,
@@ -23,8 +25,8 @@ pub(super) const CHANGED: [(&Metric, &str); 5] = [
 pub(super) struct MachineRow {
     described: Described,
     machine_type: Box<str>,
-    instancetype: bool,
-    preference: bool,
+    instancetype: Option<Named>,
+    preference: Option<Named>,
     status: (&'static str, &'static str),
     changed: f64,
     /// Seconds since 1970.
@@ -53,8 +55,8 @@ impl MachineRow {
         MachineRow {
             described: Described::of(template.metadata.as_ref().and_then(|meta| meta.annotations.as_ref())),
             machine_type: kept(domain.machine.as_ref().and_then(|machine| machine.type_.as_deref())),
-            instancetype: machine.spec.instancetype.is_some(),
-            preference: machine.spec.preference.is_some(),
+            instancetype: Named::by_machine(Family::Instancetype, machine),
+            preference: Named::by_machine(Family::Preference, machine),
             status: status_words(
                 status.and_then(|status| status.printable_status.as_deref()).unwrap_or_default(),
             ),
@@ -70,13 +72,13 @@ impl MachineRow {
         }
     }
 
-    pub(super) fn labels(&self) -> Labels<'_> {
-        let named = |given: bool| if given { OTHER } else { "" };
+    /// `namespace` is the machine's.
+    pub(super) fn labels(&self, namespace: &str, vended: &Vended) -> Labels<'_> {
         let mut labels = Labels::from(self.described.labels());
         labels.extend([
             ("machine_type", &*self.machine_type),
-            ("instance_type", named(self.instancetype)),
-            ("preference", named(self.preference)),
+            ("instance_type", vended.label(namespace, self.instancetype.as_ref())),
+            ("preference", vended.label(namespace, self.preference.as_ref())),
             ("status", self.status.0),
             ("status_group", self.status.1),
         ]);

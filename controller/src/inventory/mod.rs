@@ -3,6 +3,7 @@
 //! ```text
 //!   watch of machines  ──► MachineRow  ──┐
 //!   watch of claims    ──► ClaimRow    ──┤
+//!   watches of types   ──► Vended      ──┤
 //!   watch of instances ──► InstanceRow ──┼──► lines, at each scrape
 //!                    └──► phase times ───┤
 //!   state of migrations ─────────────────┘
@@ -17,6 +18,7 @@ mod machine;
 mod phases;
 mod resources;
 mod row;
+mod vendors;
 
 use crate::migrations::Migrations;
 use barevirt_api::v1::{VirtualMachine, VirtualMachineInstance, VirtualMachineInstanceMigration};
@@ -45,6 +47,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use vendors::Vended;
 
 /// Running instances with an outdated launcher at the last look, for metrics.
 pub static OUTDATED: AtomicUsize = AtomicUsize::new(0);
@@ -60,6 +63,7 @@ struct Contents {
     machines: Mutex<HashMap<Key, MachineRow>>,
     instances: Mutex<HashMap<Key, InstanceRow>>,
     claims: Mutex<Claims>,
+    vended: Mutex<Vended>,
     migrations: Migrations,
     phases: Phases,
     /// Labels of machines that are exported.
@@ -98,8 +102,8 @@ impl Inventory {
         self.0.leading.store(true, Ordering::Relaxed);
     }
 
-    /// Watches the selected labels of machines and the sizes of claims, until the future is dropped. Tells where claims
-    /// may have grown.
+    /// Watches the selected labels of machines, the instance types and preferences of known vendors, and the sizes of claims,
+    /// until the future is dropped. Tells where claims may have grown.
     pub async fn follow(&self, client: Client, namespace: &str, tell: impl Fn(&Grown)) {
         let saw = |event: &Event<PersistentVolumeClaim>| {
             let grown = locked(&self.0.claims).saw(event);
@@ -109,6 +113,7 @@ impl Inventory {
         };
         tokio::join!(
             labels::follow(client.clone(), namespace, |shown| *locked(&self.0.shown) = shown),
+            vendors::follow(client.clone(), |kind, event| locked(&self.0.vended).saw(kind, event)),
             claims::follow(client, saw),
         );
     }
@@ -167,9 +172,10 @@ impl Collector for Inventory {
             return Ok(());
         }
         let machines = locked(&self.0.machines);
+        let vended = locked(&self.0.vended);
         let mut family = begin(&mut encoder, &VM_INFO)?;
         for (key, row) in machines.iter() {
-            line(&mut family, key, &row.labels(), 1.0)?;
+            line(&mut family, key, &row.labels(&key.0, &vended), 1.0)?;
         }
         for (metric, group) in machine::CHANGED {
             let mut family = begin(&mut encoder, metric)?;
@@ -220,8 +226,9 @@ impl Collector for Inventory {
         let strategy = self.0.installation.settings().eviction_strategy;
         let mut family = begin(&mut encoder, &VMI_INFO)?;
         for (key, row) in instances.iter() {
-            line(&mut family, key, &row.labels(strategy.as_deref()), 1.0)?;
+            line(&mut family, key, &row.labels(&key.0, strategy.as_deref(), &vended), 1.0)?;
         }
+        drop(vended);
         let mut family = begin(&mut encoder, &VMI_NON_EVICTABLE)?;
         for (key, row) in instances.iter() {
             let stays = if row.is_evictable(strategy.as_deref()) { 0.0 } else { 1.0 };

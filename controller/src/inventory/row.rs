@@ -7,7 +7,7 @@ pub(super) type Labels<'a> = Vec<(&'static str, &'a str)>;
 /// Namespace and name.
 pub(super) type Key = (Box<str>, Box<str>);
 
-/// Label value for every instance type or preference: its author is not known, and users' own names are unbounded.
+/// Label value for an instance type or a preference of no known vendor.
 pub(super) const OTHER: &str = "<other>";
 
 pub(super) fn key(namespace: &str, name: &str) -> Key {

@@ -61,14 +61,14 @@ fn instance(phase: &str, timestamps: Value) -> VirtualMachineInstance {
 fn a_machine() {
     let row = MachineRow::of(&machine());
     assert_eq!(
-        given(row.labels()),
+        given(row.labels("shop", &Vended::default())),
         "os=debian13 machine_type=q35 instance_type=<other> status=paused status_group=non_running"
     );
     assert_eq!((row.changed("non_running"), row.changed("error")), (120.0, 0.0));
     assert_eq!((row.vnics.len(), &*row.vnics[0].network), (1, "pod networking"));
     assert!(row.resources.is_none(), "what an instance type gives is not in the machine");
     let nothing = MachineRow::of(&VirtualMachine::default());
-    assert_eq!(given(nothing.labels()), "status_group=<unknown>");
+    assert_eq!(given(nothing.labels("shop", &Vended::default())), "status_group=<unknown>");
     assert_eq!(nothing.changed("error"), -1.0);
 }
 
@@ -124,13 +124,15 @@ fn an_instance() {
     let row = |phase| InstanceRow::of(&instance(phase, json!([])), &Default::default());
     let running = row("Running");
     assert_eq!(
-        given(running.labels(None)),
+        given(running.labels("shop", None, &Vended::default())),
         format!(
             "node=one phase=running os=quote\" and\nline guest_os_name=Debian evictable=true outdated=false vmi_pod={pod}"
         )
     );
-    assert!(given(running.labels(Some("LiveMigrate"))).contains("evictable=false"));
-    assert!(!given(row("Pending").labels(None)).contains("vmi_pod"));
+    assert!(
+        given(running.labels("shop", Some("LiveMigrate"), &Vended::default())).contains("evictable=false")
+    );
+    assert!(!given(row("Pending").labels("shop", None, &Vended::default())).contains("vmi_pod"));
     assert_eq!(running.overhead, Some(f64::from((8 + 48 + 8 + 1) << 20)));
     let addresses: Vec<String> = running.addresses().map(|labels| given(labels.into())).collect();
     assert_eq!(
