@@ -10,7 +10,8 @@
 //! - a moving tag is distinguished from a registry's port, as in Kubernetes;
 //! - limits of growth (`cpu.maxSockets`, `memory.maxGuest`) are set only where the guest can use them.
 //!
-//! The installation may choose the machine type, the CPU model, the CPU request and the binding ([`GuestDefaults`]).
+//! The installation may choose the machine type, the CPU model, the CPU request, the binding and the eviction strategy
+//! ([`GuestDefaults`]).
 
 mod hyperv;
 mod peripherals;
@@ -69,6 +70,10 @@ fn instance(vmi: &mut VirtualMachineInstance, guest: &GuestDefaults) {
 /// first status. A status that the user sent does not stay.
 pub fn admit_vmi(instance: &mut VirtualMachineInstance, guest: &GuestDefaults, now: &Time) {
     self::instance(instance, guest);
+    // It stays what it was at the start, as in KubeVirt.
+    if instance.spec.eviction_strategy.is_none() {
+        instance.spec.eviction_strategy.clone_from(&guest.eviction_strategy);
+    }
     if let Some(live) = &guest.live_update {
         room::make(&mut instance.spec, live);
     }

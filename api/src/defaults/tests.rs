@@ -215,6 +215,25 @@ fn the_installation_chooses_machine_type_and_cpu_model() {
 }
 
 #[test]
+fn an_instance_keeps_the_installations_eviction_strategy() {
+    let admitted = |cluster: Option<&str>, own: Option<&str>| {
+        let mut spec = json!({"domain": {"devices": {}}});
+        if let Some(own) = own {
+            spec["evictionStrategy"] = json!(own);
+        }
+        let mut instance: VirtualMachineInstance =
+            serde_json::from_value(json!({"metadata": {"name": "vm"}, "spec": spec})).unwrap();
+        let guest =
+            GuestDefaults { eviction_strategy: cluster.map(str::to_owned), ..GuestDefaults::default() };
+        admit_vmi(&mut instance, &guest, &Time(k8s_openapi::jiff::Timestamp::UNIX_EPOCH));
+        instance.spec.eviction_strategy
+    };
+    assert_eq!(admitted(Some("LiveMigrate"), None).as_deref(), Some("LiveMigrate"));
+    assert_eq!(admitted(Some("LiveMigrate"), Some("None")).as_deref(), Some("None"));
+    assert_eq!(admitted(None, None), None);
+}
+
+#[test]
 fn the_installation_chooses_the_binding_and_the_cpu_request() {
     let guest = GuestDefaults {
         cpu_request: Some(250),

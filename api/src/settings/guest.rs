@@ -26,6 +26,8 @@ pub struct GuestDefaults {
     pub binding: Binding,
     /// Limits of growth at run time; `None` if all changes wait for the next start.
     pub live_update: Option<LiveUpdate>,
+    /// What an eviction means for instances that do not say; `None` if the object does not say either.
+    pub eviction_strategy: Option<String>,
     /// Guests with an isolated emulator thread get an even number of host CPUs.
     pub even_parity: bool,
 }
@@ -51,6 +53,8 @@ impl Binding {
     }
 }
 
+/// The strategies of evictions by their names.
+const EVICTION_STRATEGIES: [&str; 4] = ["None", "LiveMigrate", "LiveMigrateIfPossible", "External"];
 /// KubeVirt's default CPU request, which means that the number of CPUs decides.
 const CPU_REQUEST: u64 = 100;
 
@@ -62,6 +66,7 @@ impl Default for GuestDefaults {
             cpu_request: None,
             binding: Binding::default(),
             live_update: Some(LiveUpdate::default()),
+            eviction_strategy: None,
             even_parity: false,
         }
     }
@@ -90,6 +95,10 @@ impl GuestDefaults {
                 .filter(|millis| *millis > 0 && *millis != CPU_REQUEST),
             binding: binding.and_then(Binding::named).unwrap_or_default(),
             live_update: LiveUpdate::of_configuration(configuration),
+            eviction_strategy: configuration
+                .eviction_strategy
+                .clone()
+                .filter(|strategy| EVICTION_STRATEGIES.contains(&strategy.as_str())),
             even_parity: false,
         }
     }
@@ -211,6 +220,13 @@ mod tests {
             both(json!({"machineType": "pc-i440fx-9.0", "cpuModel": "a,b"})),
             pair("q35", "host-model")
         );
+    }
+
+    #[test]
+    fn an_eviction_strategy_that_no_instance_could_have_counts_as_not_given() {
+        let strategy = |name: &str| of(json!({ "evictionStrategy": name })).eviction_strategy;
+        assert_eq!(strategy("LiveMigrateIfPossible").as_deref(), Some("LiveMigrateIfPossible"));
+        assert_eq!((strategy("Soon"), strategy("")), (None, None));
     }
 
     #[test]
