@@ -42,12 +42,21 @@ pub(crate) fn is_port_name(text: &str) -> bool {
 }
 
 /// Whether the text is a UUID in its usual form.
-pub(crate) fn is_uuid(text: &str) -> bool {
+fn is_uuid(text: &str) -> bool {
     text.len() == 36
         && text.bytes().enumerate().all(|(index, byte)| match index {
             8 | 13 | 18 | 23 => byte == b'-',
             _ => byte.is_ascii_hexdigit(),
         })
+}
+
+/// A UUID in its usual form. The dashes may be left out, as libvirt permits. `None` if the text is no UUID.
+pub(crate) fn uuid(text: &str) -> Option<String> {
+    if is_uuid(text) {
+        return Some(text.to_owned());
+    }
+    let is_plain = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    is_plain.then(|| [&text[..8], &text[8..12], &text[12..16], &text[16..20], &text[20..]].join("-"))
 }
 
 /// Whether the text is printable ASCII of at most this length.

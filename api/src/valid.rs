@@ -6,6 +6,7 @@ use crate::identity;
 use crate::networks;
 use crate::quantity;
 use crate::sizing::{self, Topology};
+use crate::syntax;
 use crate::v1::{Disk, Interface, Network, VirtualMachineInstance, VirtualMachineInstanceSpec, Volume};
 use crate::validate::{self, Cause, CauseKind, Path};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -124,8 +125,14 @@ impl ValidVmi {
         self.vmi.metadata.uid.as_deref().unwrap_or_default()
     }
 
-    /// SMBIOS UUID, given or derived from the name.
+    /// SMBIOS UUID, given or derived from the name, in its usual form.
     pub fn firmware_uuid(&self) -> String {
+        let named = self.named_uuid();
+        syntax::uuid(&named).unwrap_or(named)
+    }
+
+    /// The same as the instance has it, which is also what cloud-init reads: it may be without dashes.
+    pub fn named_uuid(&self) -> String {
         let given = self.spec().domain.firmware.as_ref().and_then(|firmware| firmware.uuid.clone());
         given.filter(|uuid| !uuid.is_empty()).unwrap_or_else(|| identity::uuid(self.namespace(), self.name()))
     }

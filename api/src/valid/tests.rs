@@ -48,6 +48,19 @@ fn parts_are_paired_in_the_order_of_devices() {
 }
 
 #[test]
+fn a_uuid_without_dashes_is_one() {
+    let uuids = |given: &str| {
+        let mut object = spec();
+        object["domain"]["firmware"] = json!({ "uuid": given });
+        let vmi = ValidVmi::new(read(json!({"metadata": {"name": "vm"}, "spec": object}))).unwrap();
+        (vmi.firmware_uuid(), vmi.named_uuid())
+    };
+    let (usual, plain) = ("5D307ca9-b3ef-428c-8861-06e72d69f223", "5D307ca9b3ef428c886106e72d69f223");
+    assert_eq!(uuids(usual), (usual.to_owned(), usual.to_owned()));
+    assert_eq!(uuids(plain), (usual.to_owned(), plain.to_owned()));
+}
+
+#[test]
 fn a_drive_is_there_with_and_without_its_disc() {
     let hot = |name: &str| json!({"name": name, "persistentVolumeClaim": {"claimName": name, "hotpluggable": true}});
     let drives = |volumes: Value, places: &[usize]| {

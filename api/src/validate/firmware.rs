@@ -3,7 +3,7 @@
 use super::{Cause, Path};
 use crate::architecture::{self, fits, is_machine_type};
 use crate::gates::Gates;
-use crate::syntax::{is_plain_path, is_printable, is_uuid, quoted};
+use crate::syntax::{is_plain_path, is_printable, quoted, uuid};
 use crate::v1::{Acpi, Bootloader, DomainSpec, FeatureState, KernelBoot, VirtualMachineInstanceSpec};
 
 /// Longest SMBIOS serial number that is accepted.
@@ -21,9 +21,9 @@ pub(super) fn validate(
     machine(&domain.child("machine.type"), spec, gates, causes);
     let Some(firmware) = spec.domain.firmware.as_ref() else { return };
     let field = domain.child("firmware");
-    if let Some(uuid) = firmware.uuid.as_deref().filter(|uuid| !uuid.is_empty() && !is_uuid(uuid)) {
+    if let Some(given) = firmware.uuid.as_deref().filter(|given| !given.is_empty() && uuid(given).is_none()) {
         let field = field.child("uuid");
-        causes.push(Cause::invalid(&field, format!("{field} '{}' is not a UUID", quoted(uuid))));
+        causes.push(Cause::invalid(&field, format!("{field} '{}' is not a UUID", quoted(given))));
     }
     if firmware.serial.as_deref().is_some_and(|serial| !is_printable(serial, SERIAL_LIMIT)) {
         let field = field.child("serial");

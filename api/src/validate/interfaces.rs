@@ -51,7 +51,8 @@ pub(super) fn validate(
                 "Only one interface can be connected to one specific network",
             ));
         }
-        if let Some(number) = interface.acpi_index {
+        // As in KubeVirt, zero means none.
+        if let Some(number) = interface.acpi_index.filter(|number| *number != 0) {
             let field = field.child("acpiIndex");
             if !ACPI_INDEXES.contains(&number) {
                 let (first, last) = (ACPI_INDEXES.start(), ACPI_INDEXES.end());

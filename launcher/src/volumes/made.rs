@@ -126,7 +126,7 @@ fn identity(vmi: &ValidVmi, keys: Vec<String>) -> Identity {
         name: vmi.name().to_owned(),
         namespace: vmi.namespace().to_owned(),
         hostname: vmi.hostname(),
-        uuid: vmi.firmware_uuid(),
+        uuid: vmi.named_uuid(),
         instance_type: instance_type.cloned(),
         keys,
     }

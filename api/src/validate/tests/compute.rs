@@ -113,6 +113,7 @@ fn valid_firmware_is_accepted() {
             json!({"container": {"image": "a", "kernelPath": "/vmlinuz"}, "kernelArgs": "quiet"}),
         ),
         ("/spec/domain/devices/tpm", json!({"persistent": true})),
+        ("/spec/domain/firmware/uuid", json!("5d307ca9b3ef428c886106e72d69f223")),
     ] {
         assert_eq!(causes_of(&with(right(), pointer, value)), []);
     }

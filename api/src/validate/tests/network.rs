@@ -123,6 +123,15 @@ fn cards_are_taken_as_soon_as_they_are_carried_out() {
 }
 
 #[test]
+fn an_acpi_index_of_zero_is_none() {
+    let mut both =
+        second(json!({"name": "b", "bridge": {}, "acpiIndex": 0}), json!({"networkName": "net/a"}));
+    assert_eq!(causes_of(&both), []);
+    both["spec"]["domain"]["devices"]["interfaces"][0]["acpiIndex"] = json!(0);
+    assert_eq!(causes_of(&both), []);
+}
+
+#[test]
 fn a_card_of_the_node_is_on_a_network_beside_the_first() {
     let sriov = |more: Value, multus: Value| {
         let mut card = json!({"name": "b", "sriov": {}});

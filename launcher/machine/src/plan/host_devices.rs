@@ -83,7 +83,7 @@ pub(super) fn plan(devices: &Devices, facts: &Facts) -> Result<PlannedHostDevice
                 card: (entry.list == nics::LIST).then(|| entry.name.to_owned()),
                 source: source.clone(),
                 screen: screen(entry, source, chosen, first),
-                acpi_index: entry.acpi_index.and_then(|index| u32::try_from(index).ok()),
+                acpi_index: nics::acpi_index(entry.acpi_index),
                 boot_index: boot_index(entry.boot_order),
             });
         }

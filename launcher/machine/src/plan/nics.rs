@@ -68,12 +68,17 @@ pub(super) fn planned(
     }
     Ok(Planned {
         at,
-        acpi_index: wanted.acpi_index.and_then(|index| u32::try_from(index).ok()),
+        acpi_index: acpi_index(wanted.acpi_index),
         name: wanted.name.clone(),
         model,
         boot_index: boot_index(wanted.boot_order),
         facts: ready?.clone(),
     })
+}
+
+/// The number by which guests name the card. Zero means none.
+pub(super) fn acpi_index(given: Option<i32>) -> Option<u32> {
+    given.and_then(|index| u32::try_from(index).ok()).filter(|index| *index > 0)
 }
 
 impl Planned {
@@ -95,6 +100,11 @@ mod tests {
     use super::super::plan;
     use super::super::tests::{facts, valid, vmi};
     use serde_json::{Value, json};
+
+    #[test]
+    fn an_index_of_zero_is_not_given_to_qemu() {
+        assert_eq!([None, Some(0), Some(7)].map(super::acpi_index), [None, None, Some(7)]);
+    }
 
     /// Programs that fill in manifests write empty texts where nothing was chosen. KubeVirt takes them for nothing.
     #[test]
