@@ -1,6 +1,7 @@
 //! A guest that counts in its memory and can move: the count shows that it is still the same boot. It has no disk, its system
 //! is the initial file system.
 
+use crate::api_server;
 use crate::condition;
 use crate::console::Console;
 use crate::guest;
@@ -78,6 +79,52 @@ impl<'a> Guest<'a> {
     /// Checks that it counts on from there.
     pub fn goes_on(&self, from: u64) -> Result<()> {
         wait::until_true("the guest to count on", COMMAND, || Ok(self.count()? > from))
+    }
+
+    /// Makes it write faster than its memory can be sent where [migrations are slow](crate::slow_moves). Returns what it
+    /// [keeps](Self::kept).
+    pub fn write_fast(&self) -> Result<String> {
+        let mut console = Console::open(self.namespace, self.name)?;
+        console.login(SOON)?;
+        console.ok("dd if=/dev/urandom of=/tmp/kept bs=64k count=128 2>/dev/null", COMMAND)?;
+        // The guest writes sixteen megabytes again and again. Copies of a file cost little of an emulated processor, and none of
+        // the pages is empty.
+        let copy = "dd if=/tmp/kept of=/tmp/hot bs=64k conv=notrunc";
+        let write = format!("(while true; do {copy}; {copy} seek=128; sleep 0.1; done) >/dev/null 2>&1 &");
+        console.ok(&format!("{{ {write} echo $! >/tmp/writer; }}"), COMMAND)?;
+        console.leave()?;
+        self.kept()
+    }
+
+    /// Ends that.
+    pub fn write_no_more(&self) -> Result<()> {
+        let mut console = Console::open(self.namespace, self.name)?;
+        console.login(SOON)?;
+        console.ok("kill $(cat /tmp/writer)", COMMAND)?;
+        console.leave().map(drop)
+    }
+
+    /// The checksum of a file in its memory, which [`Self::write_fast`] has made.
+    pub fn kept(&self) -> Result<String> {
+        let mut console = Console::open(self.namespace, self.name)?;
+        console.login(SOON)?;
+        let sum = console.ok("md5sum /tmp/kept", COMMAND)?;
+        console.leave()?;
+        Ok(sum)
+    }
+
+    /// Waits until it runs on the target without all of its memory. Returns its instance.
+    pub fn wait_post_copy(&self) -> Result<Value> {
+        let vmi = self.namespace.wait("vmi", self.name, "to be in post-copy", MOVED, |vmi| {
+            vmi["status"]["migrationState"]["mode"] == "PostCopy"
+        })?;
+        // What breaks before it runs there ends the migration, and the source goes on.
+        let target = vmi["status"]["migrationState"]["targetPod"].as_str().context("no target")?;
+        let pod = api_server::path(&["pod", target, "-n", self.namespace.name()])?;
+        wait::until_true("the guest to run on the target", MOVED, || {
+            Ok(api_server::text(&format!("{pod}/log?container=compute"))?.contains("the guest runs"))
+        })?;
+        Ok(vmi)
     }
 
     /// Its pods that have not ended, each with its node.

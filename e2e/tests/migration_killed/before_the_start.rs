@@ -19,21 +19,23 @@ const BLOCKED: &str = "kubevirt.io/func-test-block-migration-target-preparation"
 const ADMITS: &str = "e2e-admits";
 /// Label of target pods: the UID of their migration.
 const JOB: &str = "kubevirt.io/migrationJobUID";
-const LAUNCHER: &str = "virt-launcher";
-const QEMU: &str = "qemu-system-x86_64";
-const COMPONENTS: [&str; 2] = ["virt-controller", "virt-handler"];
+pub(crate) const LAUNCHER: &str = "virt-launcher";
+pub(crate) const QEMU: &str = "qemu-system-x86_64";
+pub(crate) const COMPONENTS: [&str; 2] = ["virt-controller", "virt-handler"];
 
-fn start(namespace: &Namespace) -> Result<Guest<'_>> {
+/// A guest that counts and can move, of the machine `vm`.
+pub(crate) fn start(namespace: &Namespace) -> Result<Guest<'_>> {
     let _undisturbed = undisturbed();
     Guest::start(namespace, &machine("vm"), "vm")
 }
 
 /// Keeps the targets of the guest's migrations from getting ready.
-fn block(namespace: &Namespace) -> Result<()> {
+pub(crate) fn block(namespace: &Namespace) -> Result<()> {
     namespace.merge("vmi", "vm", &json!({ "metadata": { "annotations": { BLOCKED: "true" } } }))
 }
 
-fn unblock(namespace: &Namespace) -> Result<()> {
+/// Ends that.
+pub(crate) fn unblock(namespace: &Namespace) -> Result<()> {
     namespace.merge("vmi", "vm", &json!({ "metadata": { "annotations": { BLOCKED: null } } }))
 }
 
@@ -66,7 +68,7 @@ impl Drop for Admitted {
 }
 
 /// Waits until the migration has that phase.
-fn reaches(namespace: &Namespace, name: &str, phase: &str) -> Result<Value> {
+pub(crate) fn reaches(namespace: &Namespace, name: &str, phase: &str) -> Result<Value> {
     let is_there = |one: &Value| one["status"]["phase"] == phase;
     namespace.wait("vmim", name, &format!("to be {phase}"), MOVED, is_there)
 }
@@ -80,7 +82,7 @@ fn target(namespace: &Namespace, name: &str) -> Result<Value> {
 }
 
 /// Kills a program of a pod, once it runs there.
-fn kill(pod: &Value, program: &str) -> Result<()> {
+pub(crate) fn kill(pod: &Value, program: &str) -> Result<()> {
     let node = Node::of(pod)?;
     wait::until_true(&format!("{program} to run"), SOON, || Ok(!node.processes(pod, program)?.is_empty()))?;
     node.kill(pod, program, "KILL")
@@ -106,7 +108,7 @@ fn components_die(namespace: &Namespace, guest: &Guest<'_>, phase: &str) -> Resu
 }
 
 /// Waits until the migration has failed, and says why. The guest counts on where it was.
-fn fails(namespace: &Namespace, guest: &Guest<'_>, name: &str, home: &str) -> Result<()> {
+pub(crate) fn fails(namespace: &Namespace, guest: &Guest<'_>, name: &str, home: &str) -> Result<()> {
     let failed = reaches(namespace, name, "Failed")?;
     ensure!(!namespace.wait_event(name, "FailedMigration")?.is_empty(), "the event does not say why");
     let state = &failed["status"]["migrationState"];
@@ -119,8 +121,21 @@ fn fails(namespace: &Namespace, guest: &Guest<'_>, name: &str, home: &str) -> Re
     guest.goes_on(before)
 }
 
+/// Waits until the migration of that instance, whose QEMU was killed, has failed and says why, and its machine runs again.
+pub(crate) fn starts_again(namespace: &Namespace, name: &str, vmi: &Value) -> Result<()> {
+    reaches(namespace, name, "Failed")?;
+    ensure!(!namespace.wait_event(name, "FailedMigration")?.is_empty(), "the event does not say why");
+    namespace.delete("vmim", name)?;
+    // After a crash there is a pause.
+    namespace
+        .wait("vmi", "vm", "to be another, and Running", RUNNING + SOON, |again| {
+            again["metadata"]["uid"] != vmi["metadata"]["uid"] && again["status"]["phase"] == "Running"
+        })
+        .map(drop)
+}
+
 /// Moves the guest by another migration.
-fn moves_later(namespace: &Namespace, guest: &Guest<'_>) -> Result<()> {
+pub(crate) fn moves_later(namespace: &Namespace, guest: &Guest<'_>) -> Result<()> {
     let (home, before) = (node(&guest.vmi()?), guest.count()?);
     namespace.apply(&migration("later", "vm"))?;
     guest.wait_migration("Succeeded")?;
@@ -221,16 +236,7 @@ fn a_machine_whose_source_dies_before_it_begins_starts_again_and_moves_later() {
             reaches(namespace, "away", phase)?;
             ensure!(Node::of(&source)?.name() == home);
             kill(&source, program)?;
-            reaches(namespace, "away", "Failed")?;
-            ensure!(
-                !namespace.wait_event("away", "FailedMigration")?.is_empty(),
-                "the event does not say why"
-            );
-            namespace.delete("vmim", "away")?;
-            // After a crash there is a pause.
-            namespace.wait("vmi", "vm", "to be another, and Running", RUNNING + SOON, |again| {
-                again["metadata"]["uid"] != vmi["metadata"]["uid"] && again["status"]["phase"] == "Running"
-            })?;
+            starts_again(namespace, "away", &vmi)?;
         }
         moves_later(namespace, &start(namespace)?)
     });

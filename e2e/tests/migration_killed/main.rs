@@ -1,9 +1,11 @@
 //! Something dies while a guest moves with its volume: the guest is on one node, with every byte that it wrote. One of the
-//! claims is a block device. Or virt-controller is stopped for a moment, and then finds two guests with the same new claim.
+//! claims is a block device. Or something dies before a guest without a disk moves, or while its memory is sent. Or
+//! virt-controller is stopped for a moment, and then finds two guests with the same new claim.
 //!
 //! Components serve all guests, so this is a program of its own.
 
 mod before_the_start;
+mod on_its_way;
 mod one_claim;
 mod stopped;
 

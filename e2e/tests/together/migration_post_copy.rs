@@ -2,80 +2,43 @@
 //! all of its memory has arrived.
 
 use anyhow::{Context, Result, ensure};
-use barevirt_e2e::api_server;
-use barevirt_e2e::command::{kubectl, objects};
+use barevirt_e2e::command::objects;
 use barevirt_e2e::installation::NAMESPACE;
-use barevirt_e2e::wait::{self, BOOT, MOVED, RUNNING, SOON};
-use barevirt_e2e::{Console, Namespace, Node, guest, in_namespace, pods};
+use barevirt_e2e::moving_guest::{Guest, machine, node};
+use barevirt_e2e::slow_moves::SlowMoves;
+use barevirt_e2e::wait::MOVED;
+use barevirt_e2e::{Namespace, Node, in_namespace, pods};
 use serde_json::{Value, json};
-use std::time::Duration;
 
-/// How long a command in the guest may take.
-const COMMAND: Duration = Duration::from_secs(60);
-
-/// Allows post-copy after ten seconds, only for guests of this namespace.
-fn policy(namespace: &Namespace, bandwidth: &str) -> Value {
-    json!({
-        "apiVersion": "migrations.kubevirt.io/v1alpha1", "kind": "MigrationPolicy",
-        "metadata": { "name": namespace.name() },
-        "spec": {
-            "allowPostCopy": true, "bandwidthPerMigration": bandwidth, "completionTimeoutPerGiB": 10,
-            "selectors": { "namespaceSelector": { "kubernetes.io/metadata.name": namespace.name() } },
-        },
-    })
+/// Starts a guest that writes too fast. Returns what it keeps, too.
+fn start(namespace: &Namespace) -> Result<(Guest<'_>, String)> {
+    let guest = Guest::start(namespace, &machine("vm"), "vm")?;
+    let kept = guest.write_fast()?;
+    Ok((guest, kept))
 }
 
-/// Returns a counter in the guest's memory, and the boot ID with the checksum of a file in memory.
-fn look(namespace: &Namespace) -> Result<(u64, String)> {
-    let mut console = Console::open(namespace, "vm")?;
-    console.login(SOON)?;
-    let count = console.ok("cat /tmp/count", COMMAND)?;
-    let sum = console.ok("cat /proc/sys/kernel/random/boot_id; md5sum /tmp/kept", COMMAND)?;
-    console.leave()?;
-    let count = count.trim().parse().with_context(|| format!("{count:?} is not a number"))?;
-    Ok((count, sum))
-}
-
-/// Starts a guest that writes too fast. Returns its node and what is to be kept.
-fn start(namespace: &Namespace) -> Result<(Value, u64, String)> {
-    namespace.apply(&guest::movable(guest::machine("vm", "Always")))?;
-    namespace.wait_phase("vm", "Running", RUNNING)?;
-    let home = namespace.need("vmi", "vm")?["status"]["nodeName"].clone();
-    let mut console = Console::open(namespace, "vm")?;
-    console.login(BOOT)?;
-    let count = "(n=0; while true; do n=$((n+1)); echo $n >/tmp/new; mv /tmp/new /tmp/count; sleep 0.2; done) \
-                 >/dev/null 2>&1 &";
-    console.ok(&format!("{{ {count} }}"), COMMAND)?;
-    console.ok("dd if=/dev/urandom of=/tmp/kept bs=64k count=128 2>/dev/null", COMMAND)?;
-    // The guest writes sixteen megabytes again and again. Copies of a file cost little of an emulated processor, and none of the
-    // pages is empty.
-    let copy = "dd if=/tmp/kept of=/tmp/hot bs=64k conv=notrunc";
-    let write = format!("(while true; do {copy}; {copy} seek=128; sleep 0.1; done) >/dev/null 2>&1 &");
-    console.ok(&format!("{{ {write} echo $! >/tmp/writer; }}"), COMMAND)?;
-    console.leave()?;
-    let (before, kept) = look(namespace)?;
-    Ok((home, before, kept))
+/// Checks that it counts on from there, and has all that it keeps.
+fn goes_on(guest: &Guest<'_>, before: u64, kept: &str) -> Result<()> {
+    guest.goes_on(before)?;
+    let found = guest.kept()?;
+    ensure!(found == kept, "found {found}, expected {kept}");
+    Ok(())
 }
 
 #[test]
 fn a_guest_that_writes_too_fast_moves_where_post_copy_is_allowed() {
     in_namespace("postcopy", |namespace| {
-        let (home, before, kept) = start(namespace)?;
-
-        namespace.apply(&policy(namespace, "4Mi"))?;
-        let moved = namespace.migrate("vm");
-        kubectl(&["delete", "migrationpolicy", namespace.name()])?;
-        let vmi = moved?;
+        let (guest, kept) = start(namespace)?;
+        let (home, before) = (node(&guest.vmi()?), guest.count()?);
+        let slow = SlowMoves::with_post_copy(namespace, "4Mi")?;
+        let vmi = namespace.migrate("vm")?;
+        drop(slow);
         let state = &vmi["status"]["migrationState"];
-        ensure!(state["failed"] != true && vmi["status"]["nodeName"] != home, "{state}");
+        ensure!(state["failed"] != true && node(&vmi) != home, "{state}");
         ensure!(state["mode"] == "PostCopy", "{state}");
         ensure!(state["migrationConfiguration"]["allowPostCopy"] == true, "{state}");
         ensure!(vmi["status"]["phase"] == "Running", "{}", vmi["status"]);
-        wait::until_true("the guest to continue to count", COMMAND, || {
-            let (now, found) = look(namespace)?;
-            ensure!(found == kept, "found {found}, expected {kept}");
-            Ok(now > before)
-        })?;
+        goes_on(&guest, before, &kept)?;
         // The target's pod has asked for userfaultfd.
         let pods = namespace.list("pods")?;
         let resource = |pod: &Value| {
@@ -91,16 +54,12 @@ fn a_guest_that_writes_too_fast_moves_where_post_copy_is_allowed() {
         ensure!(refusal.contains("only virt-controller makes pods that ask for"), "{refusal}");
 
         // The next migration goes without post-copy, and may fail while the guest writes like that.
-        let mut console = Console::open(namespace, "vm")?;
-        console.login(SOON)?;
-        console.ok("kill $(cat /tmp/writer)", COMMAND)?;
-        console.leave()?;
+        guest.write_no_more()?;
+        let before = guest.count()?;
         let vmi = namespace.migrate("vm")?;
         let state = &vmi["status"]["migrationState"];
         ensure!(state["failed"] != true && state["mode"] == "PreCopy", "{state}");
-        let (_, found) = look(namespace)?;
-        ensure!(found == kept, "found {found}, expected {kept}");
-        Ok(())
+        goes_on(&guest, before, &kept)
     });
 }
 
@@ -116,40 +75,24 @@ fn cut(node: &str) -> Result<()> {
 #[test]
 fn a_guest_whose_connection_breaks_in_post_copy_goes_on_over_a_new_one() {
     in_namespace("postcopy-cut", |namespace| {
-        let (home, before, kept) = start(namespace)?;
-        let home = home.as_str().context("it is on no node")?;
-        namespace.apply(&policy(namespace, "2Mi"))?;
+        let (guest, kept) = start(namespace)?;
+        let (home, before) = (node(&guest.vmi()?), guest.count()?);
+        let slow = SlowMoves::with_post_copy(namespace, "2Mi")?;
         namespace.virtctl(&["migrate", "vm"])?;
-        let handed_over = namespace.wait("vmi", "vm", "to be in post-copy", MOVED, |vmi| {
-            vmi["status"]["migrationState"]["mode"] == "PostCopy"
-        });
-        // A connection that breaks before the guest runs on the target ends the migration, and the source goes on.
-        let runs = handed_over.and_then(|vmi| {
-            let target =
-                vmi["status"]["migrationState"]["targetPod"].as_str().context("no target")?.to_owned();
-            wait::until_true("the guest to run on the target", MOVED, || {
-                let pod = api_server::path(&["pod", &target, "-n", namespace.name()])?;
-                Ok(api_server::text(&format!("{pod}/log?container=compute"))?.contains("the guest runs"))
-            })
-        });
-        kubectl(&["delete", "migrationpolicy", namespace.name()])?;
-        runs?;
-        cut(home)?;
+        guest.wait_post_copy()?;
+        drop(slow);
+        cut(&home)?;
         let vmi = namespace.wait("vmi", "vm", "to have moved", MOVED, |vmi| {
             vmi["status"]["migrationState"]["completed"] == true
         })?;
         let state = &vmi["status"]["migrationState"];
-        ensure!(state["failed"] != true && vmi["status"]["nodeName"] != home, "{state}");
+        ensure!(state["failed"] != true && node(&vmi) != home, "{state}");
         let events = namespace.list("events")?;
         for reason in ["MigrationConnectionBroken", "MigrationConnectionReplaced"] {
             ensure!(events.iter().any(|event| event["reason"] == reason), "no event {reason}");
         }
         let conditions = vmi["status"]["conditions"].as_array().context("no conditions")?;
         ensure!(conditions.iter().all(|one| one["type"] != "PostCopyRecovery"), "{conditions:?}");
-        wait::until_true("the guest to continue to count", COMMAND, || {
-            let (now, found) = look(namespace)?;
-            ensure!(found == kept, "found {found}, expected {kept}");
-            Ok(now > before)
-        })
+        goes_on(&guest, before, &kept)
     });
 }
