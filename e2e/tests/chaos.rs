@@ -1,5 +1,6 @@
-//! Kills everything that can be killed, at random and for minutes. In the end every machine is in the state
-//! of its specification, and no guest has noticed a death except that of its own QEMU, launcher or node.
+//! Kills everything that can be killed, at random and for minutes, while guests move between the nodes. In the end every
+//! machine is in the state of its specification, no migration is left, and no guest has noticed a move, or a death except that
+//! of its own QEMU, launcher or node.
 //!
 //! `CHAOS_SECONDS` (60), `CHAOS_MACHINES` (6) and `CHAOS_SEED` (the time) choose another run; the test prints
 //! what it does.
@@ -8,10 +9,10 @@ use anyhow::{Context, Result, ensure};
 use barevirt_e2e::command::{objects, try_kubectl};
 use barevirt_e2e::counting::Counting;
 use barevirt_e2e::harm::{component_is_ready, kill_daemon, kill_kubernetes_api};
-use barevirt_e2e::wait::{self, BOOT, RUNNING, SOON};
+use barevirt_e2e::wait::{self, BOOT, MOVED, RUNNING, SOON};
 use barevirt_e2e::{Namespace, Node, alone, guest, in_namespace, installation};
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::env;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -32,15 +33,15 @@ struct Machine {
     /// Whether its specification asks for it to run.
     runs: bool,
     crashes: u32,
-    /// The first instance and its count, until the test harms this machine or its node.
-    untouched: Option<(String, Counting)>,
+    /// The first instance and its boot, until the test harms this machine or its node.
+    untouched: Option<(String, String)>,
 }
 
 impl Machine {
     fn of(namespace: &Namespace, name: String) -> Result<Self> {
         let vmi = namespace.wait_phase(&name, "Running", RUNNING + BOOT)?;
-        let counting = Counting::of(namespace, &name)?;
-        Ok(Self { name, runs: true, crashes: 0, untouched: Some((uid(&vmi), counting)) })
+        let boot = Counting::of(namespace, &name)?.boot()?;
+        Ok(Self { name, runs: true, crashes: 0, untouched: Some((uid(&vmi), boot)) })
     }
 
     /// Changes whether it is to run; virt-api may be away for a moment.
@@ -53,6 +54,26 @@ impl Machine {
             let answer = namespace.try_kubectl(&["patch", "vm", &self.name, "--type=merge", "-p", &patch])?;
             Ok(answer.code == 0)
         })
+    }
+
+    /// Asks for a migration, which goes on while others are harmed. virt-api may be away, the machine may be stopped, or its
+    /// guest may be on its way already.
+    fn begin_to_move(&self, namespace: &Namespace) -> Result<()> {
+        let asked = namespace.try_virtctl(&["migrate", &self.name])?;
+        println!("  {}", asked.text().trim());
+        Ok(())
+    }
+
+    /// Checks that its guest has noticed nothing, if that is to be so.
+    fn has_noticed_nothing(&self, namespace: &Namespace) -> Result<()> {
+        let Some((instance, boot)) = &self.untouched else { return Ok(()) };
+        let vmi = namespace.need("vmi", &self.name)?;
+        ensure!(uid(&vmi) == *instance, "{} was restarted, and no test did that", self.name);
+        // A pod that it has moved to has its count from there on.
+        let counting = Counting::of(namespace, &self.name)?;
+        counting.goes_on().with_context(|| self.name.clone())?;
+        ensure!(counting.boot()? == *boot, "{} has booted again", self.name);
+        Ok(())
     }
 
     /// Kills a program of its pod, if it has one.
@@ -94,6 +115,7 @@ enum Harm {
     Qemu(usize),
     Launcher(usize),
     Switch(usize),
+    Move(usize),
 }
 
 impl Harm {
@@ -103,13 +125,16 @@ impl Harm {
         // node.
         let machine = random.usize(..machines.len().div_ceil(2));
         let killable = machines.get(machine)?.crashes < CRASHES;
-        Some(match random.u8(..20) {
+        // A move is no harm.
+        let moved = random.usize(..machines.len());
+        Some(match random.u8(..24) {
             0..=8 => Self::Component(COMPONENTS.get(random.usize(..COMPONENTS.len()))?),
             9..=10 => Self::KubernetesApi,
             11..=12 => Self::Daemon(node, if random.bool() { "kubelet" } else { "containerd" }),
             13 => Self::Node(node),
             14..=15 if killable => Self::Qemu(machine),
             16 if killable => Self::Launcher(machine),
+            20.. => Self::Move(moved),
             _ => Self::Switch(machine),
         })
     }
@@ -125,10 +150,11 @@ impl Harm {
             Self::Daemon(node, program) => kill_daemon(&Node::named(node), program),
             Self::Node(name) => {
                 let node = Node::named(name);
-                let placed = instances_by_node(namespace)?;
+                let (placed, moving) = (instances_by_node(namespace)?, moving(namespace)?);
                 for machine in machines {
-                    // A machine without a node may have been about to start there.
-                    if placed.get(&machine.name).is_none_or(|on| on.is_empty() || on == name) {
+                    // A machine without a node may have been about to start there, and a guest that moves may be there by now.
+                    let is_there = placed.get(&machine.name).is_none_or(|on| on.is_empty() || on == name);
+                    if is_there || moving.contains(&machine.name) {
                         machine.untouched = None;
                     }
                 }
@@ -140,6 +166,7 @@ impl Harm {
             Self::Qemu(index) => with(machines, *index, |one| one.kill(namespace, "qemu-system-x86_64")),
             Self::Launcher(index) => with(machines, *index, |one| one.kill(namespace, "virt-launcher")),
             Self::Switch(index) => with(machines, *index, |one| one.switch(namespace)),
+            Self::Move(index) => with(machines, *index, |one| one.begin_to_move(namespace)),
         }
     }
 }
@@ -155,6 +182,24 @@ fn instances_by_node(namespace: &Namespace) -> Result<BTreeMap<String, String>> 
         .iter()
         .map(|vmi| (text(&vmi["metadata"]["name"]), text(&vmi["status"]["nodeName"])))
         .collect())
+}
+
+/// Machines with a migration that has not ended.
+fn moving(namespace: &Namespace) -> Result<BTreeSet<String>> {
+    let all = namespace.list("vmim")?;
+    let open =
+        all.iter().filter(|one| !matches!(one["status"]["phase"].as_str(), Some("Succeeded" | "Failed")));
+    Ok(open.filter_map(|one| one["spec"]["vmiName"].as_str().map(str::to_owned)).collect())
+}
+
+/// Waits until every migration has ended, and says how.
+fn all_moves_end(namespace: &Namespace) -> Result<()> {
+    wait::until_true("all migrations to end", SETTLED + MOVED, || Ok(moving(namespace)?.is_empty()))?;
+    for one in namespace.list("vmim")? {
+        let (name, phase) = (&one["spec"]["vmiName"], &one["status"]["phase"]);
+        println!("a migration of {name}: {phase} {}", one["status"]["migrationState"]["failureReason"]);
+    }
+    Ok(())
 }
 
 fn is_ready(node: &str) -> Result<bool> {
@@ -219,18 +264,13 @@ fn every_machine_ends_as_it_should_whatever_dies() {
         for component in COMPONENTS {
             component_is_ready(component)?;
         }
+        all_moves_end(namespace)?;
         for machine in &machines {
             let what = format!("{} to be {}", machine.name, if machine.runs { "running" } else { "gone" });
             wait::until_true(&what, SETTLED + RUNNING, || machine.is_settled(namespace))?;
         }
         let untouched = machines.iter().filter(|machine| machine.untouched.is_some()).count();
         println!("{untouched} of {} machines were never touched themselves", machines.len());
-        for machine in &machines {
-            let Some((instance, counting)) = &machine.untouched else { continue };
-            let vmi = namespace.need("vmi", &machine.name)?;
-            ensure!(uid(&vmi) == *instance, "{} was restarted, and no test did that", machine.name);
-            counting.goes_on().with_context(|| machine.name.clone())?;
-        }
         // There is one launcher for each running machine, and no pod that cannot end.
         let running = machines.iter().filter(|machine| machine.runs).count();
         wait::until_true("launchers of former instances to be gone", SOON, || {
@@ -238,6 +278,7 @@ fn every_machine_ends_as_it_should_whatever_dies() {
             let live = pods.iter().filter(|pod| pod["status"]["phase"] == "Running").count();
             Ok(live == running && pods.iter().all(|pod| pod["metadata"]["deletionTimestamp"].is_null()))
         })?;
+        machines.iter().try_for_each(|machine| machine.has_noticed_nothing(namespace))?;
         nobody_panicked()
     });
 }
