@@ -99,6 +99,15 @@ pub fn movable(manifest: Value) -> Value {
     manifest
 }
 
+/// Starts the guest on that node if it can be there. It may move to others.
+pub fn prefer(manifest: &mut Value, node: &str) {
+    spec_of(manifest)["affinity"] = json!({ "nodeAffinity": {
+        "preferredDuringSchedulingIgnoredDuringExecution": [{ "weight": 100, "preference": {
+            "matchExpressions": [{ "key": "kubernetes.io/hostname", "operator": "In", "values": [node] }],
+        } }],
+    } });
+}
+
 /// A guest without a disk whose kernel is Debian's, which has more drivers, but boots much more slowly than the small one.
 pub fn with_debians_kernel(manifest: Value) -> Value {
     in_memory(manifest, &["/boot/vmlinuz", "/boot/initrd"])

@@ -62,31 +62,24 @@ fn no_more_guests_leave_a_node_at_the_same_time_than_allowed() {
     in_namespace("migratequeue", |namespace| {
         // One more than may leave. Nobody looks into them.
         let names: Vec<String> = (0..=OUTBOUND).map(|number| format!("vm-{number}")).collect();
-        let mut home = Value::Null;
+        let mut home = String::new();
         for name in &names {
             let mut manifest = guest::without_system(guest::instance(name));
-            if home.is_string() {
+            if !home.is_empty() {
                 // For the first pod only: the target is elsewhere.
-                guest::spec_of(&mut manifest)["affinity"] = json!({"nodeAffinity": {
-                    "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "preference": {
-                        "matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": [home]}],
-                    }}],
-                }});
+                guest::prefer(&mut manifest, &home);
             }
             namespace.apply(&manifest)?;
             let vmi = namespace.wait("vmi", name, "to be migratable", SOON * 2, |vmi| {
                 condition(vmi, "LiveMigratable")["status"] == "True"
             })?;
-            home = vmi["status"]["nodeName"].clone();
+            home = node(&vmi);
         }
         let homes: BTreeMap<&String, String> = names
             .iter()
             .map(|name| Ok((name, node(&namespace.need("vmi", name)?))))
             .collect::<Result<_>>()?;
-        ensure!(
-            homes.values().all(|node| home == node.as_str()),
-            "the guests are not on one node: {homes:?}"
-        );
+        ensure!(homes.values().all(|node| *node == home), "the guests are not on one node: {homes:?}");
         for name in &names {
             namespace.apply(&migration(name, name))?;
         }
