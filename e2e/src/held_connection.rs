@@ -35,15 +35,9 @@ pub struct Received {
 /// Gives a manifest a second card, on a network of both nodes.
 ///
 /// # Errors
-/// When the manifest has no cards.
+/// When the definition of the network is refused.
 pub fn with_card(namespace: &Namespace, manifest: &mut Value) -> Result<()> {
-    networks::define(namespace, CARD, &json!({}))?;
-    let spec = crate::guest::spec_of(manifest);
-    let card = json!({ "name": CARD, "bridge": {}, "macAddress": MAC });
-    crate::guest::push(&mut spec["domain"]["devices"]["interfaces"], card);
-    let network = json!({ "name": CARD, "multus": { "networkName": CARD } });
-    crate::guest::push(&mut spec["networks"], network);
-    Ok(())
+    networks::with_card(namespace, manifest, CARD, MAC)
 }
 
 /// Starts the pod, and the connection from it to the guest at that console, which is logged in.

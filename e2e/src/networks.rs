@@ -1,7 +1,7 @@
 //! Networks of the test bed beside that of the pods, cards on them, and what pods have of networks on their nodes.
 
 use crate::wait::{self, SOON};
-use crate::{Console, Namespace, Node, pods};
+use crate::{Console, Namespace, Node, guest, pods};
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
@@ -20,6 +20,19 @@ pub fn define(namespace: &Namespace, name: &str, more: &Value) -> Result<()> {
         "apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition",
         "metadata": { "name": name }, "spec": { "config": config.to_string() },
     }))
+}
+
+/// Gives a manifest a card with that MAC address, on a network of its name without addresses, which is defined.
+///
+/// # Errors
+/// When the definition is refused.
+pub fn with_card(namespace: &Namespace, manifest: &mut Value, card: &str, mac: &str) -> Result<()> {
+    define(namespace, card, &json!({}))?;
+    let spec = guest::spec_of(manifest);
+    let interface = json!({ "name": card, "bridge": {}, "macAddress": mac });
+    guest::push(&mut spec["domain"]["devices"]["interfaces"], interface);
+    guest::push(&mut spec["networks"], json!({ "name": card, "multus": { "networkName": card } }));
+    Ok(())
 }
 
 /// A pod on `node01` with a web server at port 8080, and with a second link on a network that gives addresses; its address there.

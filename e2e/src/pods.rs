@@ -47,6 +47,19 @@ pub fn client_on<'a>(namespace: &'a Namespace, name: &'a str, node: &str) -> Res
     start(namespace, name, &pod)
 }
 
+/// The same on that node, with a second link `net1` on a network that gives addresses.
+pub fn client_beside<'a>(
+    namespace: &'a Namespace,
+    name: &'a str,
+    node: &str,
+    network: &str,
+) -> Result<Client<'a>> {
+    let mut pod = pod(name, &["sleep", "3600"]);
+    pod["metadata"]["annotations"] = json!({ "k8s.v1.cni.cncf.io/networks": network });
+    pod["spec"]["nodeName"] = json!(node);
+    start(namespace, name, &pod)
+}
+
 /// The same as root with the usual capabilities, which `restricted` does not admit.
 pub fn root_client<'a>(namespace: &'a Namespace, name: &'a str) -> Result<Client<'a>> {
     let mut pod = pod(name, &["sleep", "3600"]);
@@ -157,6 +170,15 @@ pub struct Inside {
 }
 
 impl Inside {
+    /// Tells the pod the MAC address of a neighbour on its second link `net1`, so that it never asks the network for it.
+    ///
+    /// # Errors
+    /// When the node does not answer, or there is no such link.
+    pub fn knows(&self, address: &str, mac: &str) -> Result<()> {
+        let neighbour = format!("ip neigh replace {address} lladdr {mac} dev net1 nud permanent");
+        self.node.sh(&format!("nsenter -t {} -n {neighbour}", self.sandbox)).map(drop)
+    }
+
     /// Sends a datagram, and returns what comes back within a second.
     ///
     /// # Errors

@@ -66,6 +66,7 @@ fn debian_makes_its_user_by_cloud_init_and_its_agent_does_the_rest() {
         echoes_datagrams(namespace, &mut console)?;
         reports(namespace)?;
         freezes(namespace)?;
+        moves_and_has_the_right_time(namespace, &mut console)?;
         loses_and_finds_its_agent(namespace, &mut console)?;
         console.leave().map(drop)
     });
@@ -112,6 +113,21 @@ fn freezes(namespace: &Namespace) -> Result<()> {
     let thawed = put(namespace, "debian", "unfreeze", &json!({}))?;
     ensure!(thawed.code == 0, "{}", thawed.text());
     namespace.wait("vmi", "debian", "to be thawed", SOON, |vmi| !is_frozen(vmi))?;
+    Ok(())
+}
+
+/// The guest moves with its agent, which sets the clock once the guest runs there.
+fn moves_and_has_the_right_time(namespace: &Namespace, console: &mut Console) -> Result<()> {
+    console.ok("sudo date -s 2001-02-03", COMMAND)?;
+    namespace.migrate("debian")?;
+    console.expect("Connected to debian console again.", SOON)?;
+    wait::until_true("the guest to have the right time", SOON, || {
+        let time: i64 = console.ok("date +%s", COMMAND)?.trim().parse()?;
+        Ok(time.abs_diff(jiff::Timestamp::now().as_second()) < 60)
+    })?;
+    namespace.wait("vmi", "debian", "to have its agent connected", SOON, |vmi| {
+        condition(vmi, "AgentConnected") == Some("True")
+    })?;
     Ok(())
 }
 

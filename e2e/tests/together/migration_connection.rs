@@ -1,9 +1,12 @@
-//! A connection to a guest that moves goes on, on a network of all nodes.
+//! On a network of all nodes, a connection to a guest that moves goes on, and a guest that says nothing is found where it is.
 
-use anyhow::ensure;
-use barevirt_e2e::moving_guest::machine;
-use barevirt_e2e::{Console, held_connection, in_namespace};
-use std::time::Duration;
+use anyhow::{Context, ensure};
+use barevirt_e2e::moving_guest::{Guest, machine, node};
+use barevirt_e2e::slow_moves::SlowMoves;
+use barevirt_e2e::wait::{self, MOVED, SOON};
+use barevirt_e2e::{Console, handlers, held_connection, in_namespace, networks, pods};
+use serde_json::json;
+use std::time::{Duration, Instant};
 
 /// The longest time without a number, on a busy machine.
 const LONGEST: Duration = Duration::from_secs(20);
@@ -21,6 +24,58 @@ fn a_pods_connection_to_a_guest_that_moves_loses_nothing_on_a_network_that_the_t
         let received = held_connection::received(namespace)?;
         println!("the longest gap while the guest moved: {:?}", received.longest_gap);
         ensure!(received.longest_gap < LONGEST, "the longest gap: {:?}", received.longest_gap);
+        Ok(())
+    });
+}
+
+/// The card of the guest that says nothing, its address, and the range of the pod's.
+const MAC: &str = "02:00:00:83:00:10";
+const ADDRESS: &str = "10.83.0.200";
+const RANGE: &str = "10.83.0.0/24";
+const LAST: &str = "10.83.0.99";
+/// How long its answer may take, on a busy machine. A switch forgets after minutes where an address was.
+const ANSWERED: Duration = Duration::from_secs(15);
+
+#[test]
+fn a_guest_that_says_nothing_is_found_by_a_pod_of_the_node_that_it_has_moved_to() {
+    in_namespace("moveannounced", |namespace| {
+        let mut manifest = machine("vm");
+        networks::with_card(namespace, &mut manifest, "lan", MAC)?;
+        let guest = Guest::start(namespace, &manifest, "vm")?;
+        let mut console = Console::open(namespace, "vm")?;
+        console.login(SOON)?;
+        // With IPv6 it would look for routers.
+        let is_silent = "echo 1 >/proc/sys/net/ipv6/conf/eth1/disable_ipv6";
+        let is_up = format!("ip addr add {ADDRESS}/24 dev eth1 && ip link set eth1 up");
+        console.ok(&format!("{is_silent} && {is_up}"), SOON)?;
+        console.leave()?;
+        let home = node(&guest.vmi()?);
+        let (away, _) = handlers::pods()?
+            .into_iter()
+            .find(|(node, _)| *node != home)
+            .context("there is one node only")?;
+        let range = json!([[{ "subnet": RANGE, "rangeEnd": LAST }]]);
+        networks::define(namespace, "peer", &json!({ "ipam": { "type": "host-local", "ranges": range } }))?;
+        let peer = pods::client_beside(namespace, "peer", &away, "peer")?;
+        // It never asks the network for the guest: that would be heard everywhere, and answered.
+        peer.inside()?.knows(ADDRESS, MAC)?;
+        let url = format!("http://{ADDRESS}/hostname");
+
+        let slow = SlowMoves::begin(namespace, "2Mi")?;
+        namespace.virtctl(&["migrate", "vm"])?;
+        namespace.wait("vmi", "vm", "to be on its way", MOVED, |vmi| {
+            vmi["status"]["migrationState"]["startTimestamp"].is_string()
+        })?;
+        // The target's pod is on the network by now. With this answer, the switches have the guest on its first node.
+        peer.wait_answer(&url, Some("guest-tiny"), SOON)?;
+        let state = &guest.vmi()?["status"]["migrationState"];
+        ensure!(state["completed"].is_null(), "it has moved before it was asked: {state}");
+        guest.wait_migration("Succeeded")?;
+        drop(slow);
+        ensure!(node(&guest.vmi()?) == away, "it is not on {away}");
+        let begun = Instant::now();
+        wait::until_true("the guest to answer", ANSWERED, || Ok(peer.fetch(&url)?.trim() == "guest-tiny"))?;
+        println!("the guest has answered after {:?}", begun.elapsed());
         Ok(())
     });
 }
