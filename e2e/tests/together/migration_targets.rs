@@ -1,15 +1,40 @@
-//! Migrations whose target does not come up at once: a quota or the nodes have no room for it, or the node of the guest
-//! already sends as many guests as the settings allow.
+//! Migrations whose target does not come up at once: a quota or the nodes have no room for it, no node has the processor, or
+//! the node of the guest already sends as many guests as the settings allow. Policies that make no sense are refused.
 
 use anyhow::{Result, bail, ensure};
 use barevirt_e2e::moving_guest::{Guest, machine, migration, node, stays};
 use barevirt_e2e::wait::{self, MOVED, SOON};
-use barevirt_e2e::{condition, guest, in_namespace, pods};
+use barevirt_e2e::{condition, guest, in_namespace, in_no_namespace, pods};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
 /// How many guests may leave a node at the same time, by default.
 const OUTBOUND: usize = 2;
+
+/// Labels of a model and of a feature that no processor has.
+const NO_MODEL: &str = "cpu-model-migration.node.kubevirt.io/Imaginary-v7";
+const NO_FEATURE: &str = "cpu-feature.node.kubevirt.io/imaginary";
+
+#[test]
+fn a_policy_that_makes_no_sense_is_refused_by_field() {
+    in_no_namespace(|namespace| {
+        for (field, value) in [
+            ("bandwidthPerMigration", json!("-1Mi")),
+            ("completionTimeoutPerGiB", json!(-1)),
+            ("maxDowntimeMs", json!(0)),
+            ("selectors", json!({ "virtualMachineInstanceSelector": { "no label": "x" } })),
+        ] {
+            let mut policy = json!({
+                "apiVersion": "migrations.kubevirt.io/v1alpha1", "kind": "MigrationPolicy",
+                "metadata": { "name": "e2e-bad-policy" }, "spec": { "selectors": {} },
+            });
+            policy["spec"][field] = value;
+            let refusal = namespace.refusal(&policy)?;
+            ensure!(refusal.contains(&format!("spec.{field}")), "{refusal}");
+        }
+        Ok(())
+    });
+}
 
 #[test]
 fn a_guest_stays_while_there_is_no_room_for_its_target() {
@@ -21,7 +46,8 @@ fn a_guest_stays_while_there_is_no_room_for_its_target() {
         let mut first = migration("first", "vm");
         first["metadata"]["annotations"] =
             json!({ "kubevirt.io/migrationUnschedulablePodTimeoutSeconds": "10" });
-        first["spec"]["addedNodeSelector"] = json!({ "kubernetes.io/hostname": "nowhere" });
+        first["spec"]["addedNodeSelector"] =
+            json!({ "kubernetes.io/hostname": "nowhere", NO_MODEL: "true", NO_FEATURE: "true" });
         namespace.apply(&first)?;
         let target = wait::until("the target pod to be made", SOON, || {
             Ok(guest.pods()?.into_iter().map(|(pod, _)| pod).find(|pod| pod != launcher))
@@ -31,6 +57,11 @@ fn a_guest_stays_while_there_is_no_room_for_its_target() {
         ensure!(denied.code != 0 && denied.text().contains(words), "{}", denied.text());
         guest.wait_migration("Failed")?;
         namespace.wait_event("first", "migrationTargetPodUnschedulable")?;
+        let told = namespace.wait_event("vm", "NoSuitableNodesForHostModelMigration")?;
+        ensure!(
+            told.contains(NO_MODEL) && told.contains(NO_FEATURE),
+            "it does not say what is missing: {told}"
+        );
         namespace.delete("vmim", "first")?;
         stays(&guest, &home, before)?;
 
