@@ -64,16 +64,21 @@ fn a_claim_may_come_later_its_data_outlive_the_guest_and_are_synced_when_the_gue
     });
 }
 
-/// A claim with a disk of that length, which begins with a line.
+/// A claim `data` with a [disk](write_disk) of that length.
 fn golden_disk(namespace: &Namespace, length: &str) -> Result<()> {
     namespace.claim("data")?;
+    write_disk(namespace, "data", length)
+}
+
+/// Makes a disk of that length on a claim. It begins with the line `golden`.
+pub(crate) fn write_disk(namespace: &Namespace, claim: &str, length: &str) -> Result<()> {
     // A disk is a file of user 107 in its claim.
     let script = format!("echo golden >/data/disk.img && truncate -s {length} /data/disk.img");
     let mut pod = pods::pod("writer", &["sh", "-c", &script]);
     pod["spec"]["restartPolicy"] = json!("Never");
     pod["spec"]["securityContext"]["runAsUser"] = json!(107);
     pod["spec"]["securityContext"]["runAsGroup"] = json!(107);
-    pod["spec"]["volumes"] = json!([{ "name": "data", "persistentVolumeClaim": { "claimName": "data" } }]);
+    pod["spec"]["volumes"] = json!([{ "name": "data", "persistentVolumeClaim": { "claimName": claim } }]);
     pod["spec"]["containers"][0]["volumeMounts"] = json!([{ "name": "data", "mountPath": "/data" }]);
     namespace.apply(&pod)?;
     namespace

@@ -13,7 +13,7 @@ const COMMAND: Duration = Duration::from_secs(60);
 const CHANGE: Duration = Duration::from_secs(120);
 
 /// A claim that every node reaches.
-fn shared_claim(namespace: &Namespace, name: &str) -> Result<()> {
+pub(crate) fn shared_claim(namespace: &Namespace, name: &str) -> Result<()> {
     namespace.apply(&json!({
         "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": { "name": name },
         "spec": {

@@ -1,13 +1,15 @@
 //! A guest moves with a disk that only its node has, to another claim and back; and stays on the former claim
-//! when the move is cancelled.
+//! when the move is cancelled. Or its volumes are on claims that every node has.
 
+use crate::claims::write_disk;
 use crate::imports::data_volume;
-use anyhow::{Context as _, ensure};
+use crate::migration_plugged::shared_claim;
+use anyhow::{Context as _, Result, ensure};
 use barevirt_e2e::moving_volume::{
     begin, boot, claim_in_status, claim_of, fill, has_written, machine, moves, name_claim, sum, write_on,
 };
-use barevirt_e2e::wait::{RUNNING, SOON};
-use barevirt_e2e::{condition, guest, in_namespace};
+use barevirt_e2e::wait::{BOOT, RUNNING, SOON};
+use barevirt_e2e::{Console, Namespace, condition, guest, in_namespace};
 use serde_json::{Value, json};
 
 #[test]
@@ -121,4 +123,81 @@ fn a_volume_stays_where_it_is_when_its_claim_is_named_again() {
         ensure!(claim_in_status(&vmi) == "data" && boot(namespace)? == booted);
         Ok(())
     });
+}
+
+/// A machine with an overlay over the claim `base`, with the claim `device`, and with the config map `settings` as a directory.
+fn with_shared_volumes() -> Value {
+    // Only this kernel has virtiofs.
+    let mut manifest = guest::with_debians_kernel(guest::machine("vm", "Always"));
+    let spec = guest::spec_of(&mut manifest);
+    for (name, source) in [
+        ("base", json!({ "ephemeral": { "persistentVolumeClaim": { "claimName": "base" } } })),
+        ("device", json!({ "persistentVolumeClaim": { "claimName": "device" } })),
+    ] {
+        let disk = json!({ "name": name, "serial": name, "disk": { "bus": "virtio" } });
+        guest::push(&mut spec["domain"]["devices"]["disks"], disk);
+        let mut volume = source;
+        volume["name"] = json!(name);
+        guest::push(&mut spec["volumes"], volume);
+    }
+    let directory = json!({ "name": "settings", "virtiofs": {} });
+    guest::push(&mut spec["domain"]["devices"]["filesystems"], directory);
+    guest::push(&mut spec["volumes"], json!({ "name": "settings", "configMap": { "name": "settings" } }));
+    manifest
+}
+
+/// Shell code that sets `base` and `device` to the guest's disks.
+const DISKS: &str = "disk() { echo /dev/$(basename $(dirname $(grep -lx $1 /sys/block/*/serial))); }; \
+                     base=$(disk base); device=$(disk device)";
+
+/// Writes to both disks. The overlay keeps its beginning from the claim.
+fn write_both(console: &mut Console) -> Result<()> {
+    let to = |disk: &str| {
+        format!("dd if=/dev/urandom of={disk} bs=1M seek=4 count=4 conv=fsync,notrunc 2>/dev/null")
+    };
+    console.ok(&format!("{DISKS}; {}; {}", to("$base"), to("$device")), BOOT).map(drop)
+}
+
+/// Checksums of both disks and of the file in the directory, and the boot.
+fn sums(console: &mut Console) -> Result<String> {
+    let read = "md5sum <$base; md5sum <$device; md5sum </mnt/color; cat /proc/sys/kernel/random/boot_id";
+    console.ok(&format!("{DISKS}; echo 3 >/proc/sys/vm/drop_caches; {read}"), BOOT)
+}
+
+#[test]
+fn an_overlay_a_device_and_a_directory_move_with_their_guest() {
+    in_namespace("moveshared", |namespace| {
+        shared_claim(namespace, "base")?;
+        write_disk(namespace, "base", "16M")?;
+        namespace.apply(&json!({
+            "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": { "name": "device" },
+            "spec": {
+                "storageClassName": "block", "volumeMode": "Block", "accessModes": ["ReadWriteMany"],
+                "resources": { "requests": { "storage": "16Mi" } },
+            },
+        }))?;
+        namespace.kubectl(&["create", "configmap", "settings", "--from-literal=color=blue"])?;
+        let mut console = Console::boot(namespace, &with_shared_volumes())?;
+        console.ok("mount -t virtiofs settings /mnt", SOON)?;
+        let golden = console.ok(&format!("{DISKS}; head -n 1 $base"), SOON)?;
+        ensure!(golden == "golden", "the overlay is over another disk: {golden}");
+        let method = namespace.need("vmi", "vm")?["status"]["migrationMethod"].clone();
+        ensure!(method == "BlockMigration", "{method}");
+        for _ in 0..2 {
+            write_both(&mut console)?;
+            let before = sums(&mut console)?;
+            console.leave()?;
+            namespace.migrate("vm")?;
+            console = open(namespace)?;
+            let after = sums(&mut console)?;
+            ensure!(after == before, "it had {before} and has {after}");
+        }
+        console.leave().map(drop)
+    });
+}
+
+fn open(namespace: &Namespace) -> Result<Console> {
+    let mut console = Console::open(namespace, "vm")?;
+    console.login(SOON)?;
+    Ok(console)
 }
