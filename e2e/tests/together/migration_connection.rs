@@ -29,10 +29,10 @@ fn a_pods_connection_to_a_guest_that_moves_loses_nothing_on_a_network_that_the_t
 }
 
 /// The card of the guest that says nothing, its address, and the range of the pod's.
-const MAC: &str = "02:00:00:83:00:10";
-const ADDRESS: &str = "10.83.0.200";
-const RANGE: &str = "10.83.0.0/24";
-const LAST: &str = "10.83.0.99";
+const MAC: &str = "02:00:00:89:00:10";
+const ADDRESS: &str = "10.89.0.200";
+const RANGE: &str = "10.89.0.0/24";
+const LAST: &str = "10.89.0.99";
 /// How long its answer may take, on a busy machine. A switch forgets after minutes where an address was.
 const ANSWERED: Duration = Duration::from_secs(15);
 
