@@ -32,6 +32,23 @@ pub async fn is_ours(client: &Client, name: &'static str) -> Result<bool, Error>
     Ok(call_opt("get", about(CDI), definitions.get_metadata(CDI)).await?.is_none())
 }
 
+/// Whether another one serves the objects of one of CDI's definitions at this moment: CDI is installed, or the definition has
+/// another owner. Without a definition nobody serves them.
+///
+/// # Errors
+/// If the API server does not answer.
+pub async fn is_of_another(client: &Client, name: &'static str) -> Result<bool, Error> {
+    let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
+    let about = |name: &'static str| move || format!("definition {name}");
+    let found = call_opt("get", about(name), definitions.get_metadata(name)).await?;
+    match found {
+        Some(found) if is_own_definition(found.labels()) => {
+            Ok(call_opt("get", about(CDI), definitions.get_metadata(CDI)).await?.is_some())
+        }
+        found => Ok(found.is_some()),
+    }
+}
+
 /// Tells of changes of a definition until the future is dropped: after one, [`is_ours`] may answer differently. That of CDI's
 /// own kind counts for all of them.
 pub async fn watch(client: &Client, name: &'static str, changes: &Changes) {

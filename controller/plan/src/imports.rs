@@ -12,7 +12,7 @@
 //! installed later finds filled claims marked as such, and does not fill them again.
 //!
 //! An upload's pod is planned from the claim itself ([`uploads`]); the status of the DataVolume repeats the claim's
-//! annotations.
+//! annotations. What is not filled when CDI is installed is handed over ([`hand_over`]).
 //!
 //! `Succeeded` and `Failed` are final. A claim and a pod belong to a DataVolume by the UID in their owner references: other
 //! objects with their names are left alone.
@@ -23,6 +23,7 @@ mod config;
 pub mod cron;
 pub mod data_source;
 mod facts;
+pub mod hand_over;
 mod importer;
 mod job;
 mod kept;
@@ -40,6 +41,7 @@ mod stage;
 mod status;
 mod upload_events;
 pub mod uploads;
+mod usage;
 
 use self::stage::{Stage, is_of, stage};
 use crate::data_volumes::status::{FAILED, SUCCEEDED};
@@ -58,6 +60,7 @@ pub use overhead::Overhead;
 pub use profile::{Profile, ProfileStep, profile_steps};
 pub use sender::{RECEIVER_ANNOTATION, SELECTOR, asked_by, name as sender_name};
 pub use status::refused;
+pub use usage::uses;
 
 /// How often the progress of a running import is looked at.
 const PROGRESS: Duration = Duration::from_secs(2);

@@ -2,13 +2,15 @@
 //!
 //! ```text
 //!   definition of DataVolumes is ours, no CDI --> watches of DataVolumes, their claims and pods --> observe, plan, apply
-//!                                        \-- definition of another owner, or CDI exists: nothing, until that changes
+//!                                        \-- definition of another owner, or CDI exists: what is not filled is handed over,
+//!                                            then nothing, until that changes
 //! ```
 //!
 //! The definition tells who serves DataVolumes: virt-operator makes it where there is none, and a definition of another
 //! owner has another label. It is watched, and the work stops as soon as the definition is not ours. It is looked at again
 //! before every change, so a DataVolume that was made under another definition is never touched. A CDI that is installed
-//! later finds claims that belong to their DataVolumes, and filled ones marked as CDI marks them.
+//! later finds filled claims that belong to their DataVolumes and are marked as CDI marks them. It would leave unfilled ones
+//! alone for ever, so these are deleted ([`hand_over`]).
 //!
 //! Where CDI is installed, only this definition and CDI's own are watched, and nothing is asked again and again.
 
@@ -17,6 +19,7 @@ mod apply;
 mod claims;
 mod config;
 mod crons;
+mod hand_over;
 mod observe;
 mod populators;
 mod profiles;
@@ -66,9 +69,12 @@ pub async fn run(cluster: Arc<Cluster>) {
 
 async fn fill(cluster: &Arc<Cluster>, owners: &Changes) {
     let mut changed = owners.listen();
+    // This process may be the first one after CDI was installed.
+    let mut is_handed_over = false;
     loop {
         let pause = match is_ours(cluster).await {
             Some(true) => {
+                is_handed_over = false;
                 info!("DataVolumes are filled");
                 tokio::select! {
                     () = work(cluster.clone()) => warn!("the watches of DataVolumes ended"),
@@ -80,7 +86,12 @@ async fn fill(cluster: &Arc<Cluster>, owners: &Changes) {
                 }
                 FAILED
             }
-            Some(false) => SELDOM,
+            Some(false) if is_handed_over => SELDOM,
+            Some(false) => {
+                let again = hand_over::round(cluster).await;
+                is_handed_over = again.is_none();
+                again.unwrap_or(SELDOM)
+            }
             None => FAILED,
         };
         changed.wait(pause).await;

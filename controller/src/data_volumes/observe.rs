@@ -14,12 +14,12 @@ use barevirt_plan::imports::populator::Class;
 use barevirt_plan::imports::{
     Copied, Installation, LABEL, Named, Observed, Overhead, Profile, Sender, SourceClaim, address,
     configured, followed, inferred, is_kept_looked_for, is_waiting, kept_volume, named, permitted, pod_name,
-    sender_name,
+    sender_name, uses,
 };
 use k8s_openapi::api::admissionregistration::v1::{
     ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
 };
-use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolume, PersistentVolumeClaim, Pod, Volume};
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
@@ -164,15 +164,7 @@ pub(super) async fn user(
     counts: impl Fn(&Pod) -> bool,
 ) -> Result<Option<String>, Error> {
     let listed = call("list", || "pods".to_owned(), pods.list(&ListParams::default())).await?;
-    let uses = |pod: &&Pod| {
-        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-        let volumes = pod.spec.as_ref().and_then(|spec| spec.volumes.as_deref()).unwrap_or_default();
-        let has = |volume: &Volume| {
-            volume.persistent_volume_claim.as_ref().is_some_and(|source| source.claim_name == claim)
-        };
-        counts(pod) && !matches!(phase, Some("Succeeded" | "Failed")) && volumes.iter().any(has)
-    };
-    Ok(listed.items.iter().find(uses).map(ResourceExt::name_any))
+    Ok(listed.items.iter().find(|pod| counts(pod) && uses(pod, claim)).map(ResourceExt::name_any))
 }
 
 /// Whether the class of an unbound claim waits for a pod.

@@ -68,10 +68,7 @@ pub(super) async fn sweep(cluster: &Cluster) {
 /// Removes them once; returns whether there are any senders. Users can make pods that look like one, so what one of them
 /// says never keeps the others.
 async fn sweep_once(client: &Client) -> Result<bool, Error> {
-    let pods: Api<Pod> = Api::all(client.clone());
-    let wanted = ListParams::default().labels(SELECTOR);
-    let found = pods.list(&wanted);
-    let found = call("list", || "pods that send claims".to_owned(), found).await?.items;
+    let found = all(client).await?;
     for pod in found.iter().filter(|pod| pod.metadata.deletion_timestamp.is_none()) {
         if let Err(error) = remove_unneeded(client, pod).await {
             let (namespace, name) = (pod.namespace(), pod.name_any());
@@ -79,6 +76,25 @@ async fn sweep_once(client: &Client) -> Result<bool, Error> {
         }
     }
     Ok(!found.is_empty())
+}
+
+/// The pods that look like senders.
+async fn all(client: &Client) -> Result<Vec<Pod>, Error> {
+    let pods: Api<Pod> = Api::all(client.clone());
+    let wanted = ListParams::default().labels(SELECTOR);
+    let found = pods.list(&wanted);
+    Ok(call("list", || "pods that send claims".to_owned(), found).await?.items)
+}
+
+/// Removes all senders: another owner serves DataVolumes.
+pub(super) async fn remove_all(client: &Client) -> Result<(), Error> {
+    let found = all(client).await?;
+    let ours = |pod: &&Pod| asked_by(pod).is_some() && pod.metadata.deletion_timestamp.is_none();
+    for pod in found.iter().filter(ours) {
+        let (namespace, name) = (pod.namespace().unwrap_or_default(), pod.name_any());
+        remove(client, (&namespace, &name), &pod.uid().unwrap_or_default()).await?;
+    }
+    Ok(())
 }
 
 /// Removes a sender that no DataVolume needs.
@@ -150,6 +166,15 @@ mod tests {
             |name: &str| format!("GET /apis/cdi.kubevirt.io/v1beta1/namespaces/ns/datavolumes/{name}");
         let removed = "DELETE /api/v1/namespaces/golden/pods/s3".to_owned();
         let expected = ["GET /api/v1/pods".to_owned(), volume("troubled"), volume("gone"), removed];
+        assert_eq!(*asked.lock().unwrap(), expected);
+    }
+    #[tokio::test]
+    async fn with_another_owner_all_senders_go_and_no_other_pod() {
+        let asked = Arc::new(Mutex::new(vec![]));
+        let stranger = json!({ "metadata": { "name": "s2", "namespace": "golden", "uid": "s2" } });
+        let client = server(vec![sender("s1", "ns/needed"), stranger], asked.clone());
+        remove_all(&client).await.unwrap();
+        let expected = ["GET /api/v1/pods".to_owned(), "DELETE /api/v1/namespaces/golden/pods/s1".to_owned()];
         assert_eq!(*asked.lock().unwrap(), expected);
     }
 }

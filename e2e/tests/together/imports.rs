@@ -336,17 +336,51 @@ fn unsupported_import_sources_are_refused_by_field() {
     });
 }
 
+/// DataVolumes that are not filled: `waiting` for a pod, `running` with an importer, and `used` by the pod `holder`, too.
+fn begin_some(namespace: &Namespace) -> Result<()> {
+    let absent = json!({ "registry": { "url": "docker://127.0.0.1/invalid:latest" } });
+    let mut waiting = data_volume("waiting", &absent, "16Mi");
+    waiting["metadata"]["annotations"] = json!({});
+    namespace.apply(&waiting)?;
+    for name in ["running", "used"] {
+        namespace.apply(&data_volume(name, &absent, "16Mi"))?;
+    }
+    for (name, phase) in
+        [("waiting", "WaitForFirstConsumer"), ("running", "ImportInProgress"), ("used", "ImportInProgress")]
+    {
+        namespace
+            .wait(DATA_VOLUMES, name, "to begin", FILLED, |volume| volume["status"]["phase"] == phase)?;
+    }
+    let mut holder = pods::pod("holder", &["sleep", "3600"]);
+    holder["spec"]["volumes"] = json!([{ "name": "used", "persistentVolumeClaim": { "claimName": "used" } }]);
+    namespace.apply(&holder)?;
+    namespace.wait("pod", "holder", "to run", FILLED, |pod| pod["status"]["phase"] == "Running").map(drop)
+}
+
+/// Waits until CDI can make the claims of these DataVolumes. A claim that a pod uses stays until that pod is gone.
+fn are_handed_over(namespace: &Namespace) -> Result<()> {
+    for name in ["waiting", "running"] {
+        namespace.wait_gone("pvc", name, SOON)?;
+    }
+    for name in ["running", "used"] {
+        namespace.wait_gone("pod", &format!("importer-{name}"), SOON)?;
+    }
+    let used = namespace.need("pvc", "used")?;
+    ensure!(used["metadata"]["deletionTimestamp"].is_null(), "a claim in use is deleted: {used}");
+    namespace.delete("pod", "holder")?;
+    namespace.wait_gone("pvc", "used", FILLED)
+}
+
 #[test]
 fn cdi_that_is_installed_later_takes_over_until_it_is_removed() {
     in_namespace("importsgiven", |namespace| {
         let absent = Absent::alone()?;
         namespace.apply(&data_volume("before", &json!({ "blank": {} }), "16Mi"))?;
-        namespace.wait(DATA_VOLUMES, "before", "to be filled", FILLED, |volume| {
-            volume["status"]["phase"] == "Succeeded"
-        })?;
+        filled(namespace, "before", FILLED)?;
+        begin_some(namespace)?;
+        let former = namespace.need("pvc", "before")?;
         let kinds = absent.install()?;
-        // Wait until virt-controller has noticed.
-        std::thread::sleep(Duration::from_secs(15));
+        are_handed_over(namespace)?;
         namespace.apply(&data_volume("theirs", &json!({ "blank": {} }), "16Mi"))?;
         std::thread::sleep(Duration::from_secs(10));
         let theirs = namespace.need(DATA_VOLUMES, "theirs")?;
@@ -354,15 +388,14 @@ fn cdi_that_is_installed_later_takes_over_until_it_is_removed() {
         ensure!(namespace.get("pvc", "theirs")?.is_none(), "a claim was made");
         // A filled claim is marked as CDI marks it, so it is not filled again.
         let claim = namespace.need("pvc", "before")?;
+        ensure!(claim["metadata"]["uid"] == former["metadata"]["uid"], "the claim was made again: {claim}");
         let annotations = &claim["metadata"]["annotations"];
         ensure!(annotations["cdi.kubevirt.io/storage.populatedFor"] == "before", "{annotations}");
         drop(kinds);
         // Another test may install its CDI in between, but not from here on.
         let _absent = Absent::prepare()?;
         namespace.apply(&data_volume("after", &json!({ "blank": {} }), "16Mi"))?;
-        namespace.wait(DATA_VOLUMES, "after", "to be filled", FILLED, |volume| {
-            volume["status"]["phase"] == "Succeeded"
-        })?;
+        filled(namespace, "after", FILLED)?;
         kubectl(&["get", "crd", DATA_VOLUMES]).map(drop)
     });
 }

@@ -1,5 +1,6 @@
 mod claims;
 mod copies;
+mod hand_over;
 mod kept;
 mod pods;
 mod sent;
