@@ -43,6 +43,10 @@ const LABEL: &str = "e2e.barevirt.dev/cdi";
 const GROUP: &str = "cdi.kubevirt.io";
 /// Label of Barevirt's own definition, and its value.
 const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "virt-operator");
+/// Binding of Barevirt's policy for copies from other namespaces.
+const BINDING: &str = "kubevirt-datavolume-sources-binding";
+/// Seconds after which virt-controller trusts a policy, and one more.
+const IN_EFFECT: i64 = 11;
 /// The kinds: plural, kind, group, scope.
 const KINDS: [(&str, &str, &str, &str); 4] = [
     ("datavolumes", "DataVolume", GROUP, "Namespaced"),
@@ -181,8 +185,16 @@ fn wait_for_own() -> Result<()> {
         let conditions = found["status"]["conditions"].as_array().cloned().unwrap_or_default();
         let established =
             |condition: &Value| condition["type"] == "Established" && condition["status"] == "True";
-        Ok(is_own(&found) && conditions.iter().any(established))
+        Ok(is_own(&found) && conditions.iter().any(established) && are_copies_checked()?)
     })
+}
+
+/// Whether the policy is in effect that checks copies from other namespaces: with CDI there is none.
+fn are_copies_checked() -> Result<bool> {
+    let Some(binding) = object(&["validatingadmissionpolicybinding", BINDING])? else { return Ok(false) };
+    let made = binding["metadata"]["creationTimestamp"].as_str().unwrap_or_default();
+    let made: jiff::Timestamp = made.parse().context("when a policy was made")?;
+    Ok(jiff::Timestamp::now().duration_since(made).as_secs() > IN_EFFECT)
 }
 
 /// Makes the kinds, and waits until they are served.
@@ -212,7 +224,8 @@ fn make() -> Result<()> {
             Ok(served && groups()?.iter().any(|name| name == group))
         })?;
     }
-    Ok(())
+    let gone = || Ok(object(&["validatingadmissionpolicybinding", BINDING])?.is_none());
+    wait::until_true("Barevirt's own rule for copies to go", SOON, gone)
 }
 
 fn take_away() {

@@ -3,7 +3,7 @@
 use super::kind::{Identity, Kind};
 use super::target::{Deployment, Product, Refused, Target, hash};
 use super::wanted::{Form, Stage, Wanted};
-use super::{APPLIED_ANNOTATION, IMAGES_ANNOTATION, canary, customize, identify, placement};
+use super::{APPLIED_ANNOTATION, IMAGES_ANNOTATION, canary, customize, identify, placement, rule_of_copies};
 use crate::images::Reference;
 use crate::monitoring::{self, Monitor};
 use crate::user_roles::AGGREGATE_TO;
@@ -26,6 +26,8 @@ pub struct Inputs {
     pub monitor: Option<Monitor>,
     /// What objects and pods name as the installation that they are of.
     pub deployment: Deployment,
+    /// Whether CDI serves DataVolumes.
+    pub cdi: bool,
 }
 
 /// Value of the label `app.kubernetes.io/component`, unless the product has another one.
@@ -39,6 +41,7 @@ pub fn objects(target: &Target, inputs: &Inputs) -> Result<Vec<Wanted>, Vec<Refu
         .chain(inputs.monitor.iter().flat_map(monitoring::objects))
         .filter_map(|object| Some((Identity::of(&object)?, object)))
         .filter(|(identity, _)| is_wanted(identity, target))
+        .filter(|(identity, _)| !inputs.cdi || !rule_of_copies::is_part(identity))
         .collect();
     for (identity, object) in &mut objects {
         match identity.kind {
@@ -514,6 +517,26 @@ mod tests {
                 .iter()
                 .all(|one| one.body["metadata"]["labels"]["app.kubernetes.io/component"] == "kubevirt")
         );
+    }
+
+    /// CDI permits copies that the policy refuses, for example by groups of service accounts.
+    #[test]
+    fn the_rule_for_copies_is_installed_only_without_cdi() {
+        let target = Target::of(&KubeVirtSpec::default(), &own()).unwrap();
+        let names = |cdi: bool| -> Vec<String> {
+            let all = objects(&target, &Inputs { cdi, ..inputs() }).unwrap();
+            all.iter().map(|wanted| wanted.identity.to_string()).collect()
+        };
+        let (without, with) = (names(false), names(true));
+        let gone: Vec<&String> = without.iter().filter(|name| !with.contains(name)).collect();
+        assert_eq!(
+            gone,
+            [
+                "ValidatingAdmissionPolicy kubevirt-datavolume-sources-policy",
+                "ValidatingAdmissionPolicyBinding kubevirt-datavolume-sources-binding",
+            ]
+        );
+        assert_eq!(without.len(), with.len() + 2);
     }
 
     /// Tools find out by it which pods are new.

@@ -35,6 +35,7 @@ pub mod reconcile;
 pub mod removal;
 pub mod report;
 pub mod rollout;
+mod rule_of_copies;
 pub mod run;
 pub mod strategic;
 pub mod target;

@@ -12,12 +12,14 @@
 //! server; so do objects that virt-api has to validate. The webhook of the `KubeVirt` object waits only for the operator's
 //! own certificate.
 //!
-//! Objects that are no longer wanted are removed last, but never a definition: its objects would be deleted with it.
+//! Objects that are no longer wanted are removed last, but never a definition: its objects would be deleted with it. The rule for
+//! copies does not wait ([`rule_of_copies`]).
 
 use super::canary;
 use super::kind::{Identity, Kind};
 use super::observed::{Mark, ObservedObject};
 use super::rollout::Rollout;
+use super::rule_of_copies;
 use super::wanted::{Stage, Wanted};
 use barevirt_api::webhooks::Configuration;
 use std::collections::{BTreeMap, BTreeSet};
@@ -205,19 +207,20 @@ pub fn plan(
             }
         }
     }
-    if plan.is_ready() {
-        let names: BTreeSet<&Identity> = wanted.iter().map(|wanted| &wanted.identity).collect();
-        plan.remove = seen
-            .iter()
-            .filter(|(identity, object)| {
-                object.hash.is_some()
-                    && !object.terminating
-                    && identity.kind != Kind::CustomResourceDefinition
-                    && !names.contains(identity)
-            })
-            .map(|(identity, _)| identity.clone())
-            .collect();
-    }
+    let names: BTreeSet<&Identity> = wanted.iter().map(|wanted| &wanted.identity).collect();
+    let is_ready = plan.is_ready();
+    plan.remove = seen
+        .iter()
+        .filter(|(identity, object)| {
+            object.hash.is_some()
+                && !object.terminating
+                && identity.kind != Kind::CustomResourceDefinition
+                && !names.contains(identity)
+                // No component of ours relies on that rule, and CDI's users wait for its end.
+                && (is_ready || rule_of_copies::is_part(identity))
+        })
+        .map(|(identity, _)| identity.clone())
+        .collect();
     plan
 }
 

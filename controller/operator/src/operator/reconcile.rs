@@ -12,6 +12,7 @@ use super::monitors::{self, Monitors};
 use super::plan::{self, Left, Order, Plan};
 use super::pod_problem::PodProblem;
 use super::report::Outcome;
+use super::rule_of_copies::Cdi;
 use super::target::{Own, Refused, Target, deciding};
 use super::wanted::Wanted;
 use super::webhook::Webhook;
@@ -80,6 +81,8 @@ pub struct Reconciler {
     wanted: Option<(Target, Inputs, Arc<Vec<Wanted>>)>,
     /// The monitoring stack.
     monitors: Monitors,
+    /// Whether CDI serves DataVolumes.
+    cdi: Cdi,
     /// The webhook of the `KubeVirt` object.
     webhook: Arc<Webhook>,
     /// Why a component's pods are not ready, and when that was looked at.
@@ -95,6 +98,7 @@ impl Reconciler {
             certificates: Keeper::new(client.clone(), &own.namespace),
             client,
             own,
+            cdi: Cdi::new(cache.looks().listen()),
             cache,
             left: BTreeMap::new(),
             wanted: None,
@@ -271,6 +275,7 @@ impl Reconciler {
             seal: self.certificates.seal(),
             monitor: self.monitors.current(&self.client, &target.monitoring).await?,
             deployment: target.deployment(&self.own),
+            cdi: self.cdi.serves(&self.client).await?,
         };
         let authorities = inputs.authorities.clone();
         let wanted = match self.wanted(target, inputs) {

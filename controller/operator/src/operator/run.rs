@@ -27,6 +27,8 @@ pub async fn run(client: Client, own: Own, cache: Arc<Cache>, webhook: Arc<Webho
     let mut reconciler = Reconciler::new(client.clone(), own, cache.clone(), webhook, instance);
     let (signer, certificates) = (reconciler.signer(), reconciler.watch_certificates());
     let mut certificate = reconciler.listen_to_certificates();
+    // Whether CDI serves DataVolumes decides about some objects.
+    let mut definitions = cache.looks().listen();
     let work = async {
         let mut is_defined = false;
         loop {
@@ -58,6 +60,7 @@ pub async fn run(client: Client, own: Own, cache: Arc<Cache>, webhook: Arc<Webho
                 tokio::select! {
                     () = cache.changed() => {}
                     () = certificate.wait(pause) => {}
+                    () = definitions.wait(pause) => {}
                 }
             };
             if tokio::time::timeout(pause, changed).await.is_ok() {

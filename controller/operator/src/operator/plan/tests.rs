@@ -291,6 +291,15 @@ fn unwanted_objects_of_ours_are_removed_last() {
     }
     let other = world.find(Kind::PodDisruptionBudget, "virt-controller-pdb");
     assert_eq!(world.plan().remove, [budget, other]);
+    // The rule for copies goes as soon as there is CDI, also while a component is replaced.
+    let mut world = World::installed();
+    let policy = world.find(Kind::ValidatingAdmissionPolicy, "kubevirt-datavolume-sources-policy");
+    let other = world.find(Kind::ValidatingAdmissionPolicy, "kubevirt-launcher-pods-policy");
+    world.wanted.retain(|wanted| ![&policy, &other].contains(&&wanted.identity));
+    let handler = world.find(Kind::DaemonSet, "virt-handler");
+    world.seen.get_mut(&handler).unwrap().terminating = true;
+    assert!(!world.plan().is_ready());
+    assert_eq!(world.plan().remove, [policy]);
     // A definition of another version stays, with all objects that users made of it.
     let mut world = World::installed();
     let definition = world.find(Kind::CustomResourceDefinition, "virtualmachines.kubevirt.io");
