@@ -60,7 +60,7 @@ pub use overhead::Overhead;
 pub use profile::{Profile, ProfileStep, profile_steps};
 pub use sender::{RECEIVER_ANNOTATION, SELECTOR, asked_by, name as sender_name};
 pub use status::refused;
-pub use usage::uses;
+pub use usage::{User, user, uses};
 
 /// How often the progress of a running import is looked at.
 const PROGRESS: Duration = Duration::from_secs(2);
@@ -160,6 +160,11 @@ pub fn plan(observed: &Observed, installation: &Installation) -> Plan {
             plan.last = sender::removal(data_volume, source);
         }
         Stage::Ended(_) => plan.after = remove,
+        Stage::Torn(_) => {
+            plan.after = remove;
+            plan.last = sender::removal(data_volume, source);
+            plan.again = Some(SOURCE);
+        }
         // The client that sends the image reports progress itself.
         Stage::Filling(_) if job::is_upload(&data_volume.spec) => {}
         Stage::Filling(running) => {

@@ -153,7 +153,8 @@ async fn source(cluster: &Cluster, place: Place) -> Result<SourceClaim, Error> {
     let claim = call_opt("get", || format!("claim {place}"), claims.get(&place.name)).await?;
     // Importers that copy only read it.
     let reads = |pod: &Pod| pod.labels().get(LABEL.0).is_some_and(|value| value == LABEL.1);
-    let used_by = user(&pods, &place.name, |pod| !reads(pod)).await?;
+    let listed = call("list", || "pods".to_owned(), pods.list(&ListParams::default())).await?;
+    let used_by = barevirt_plan::imports::user(listed.items.iter().filter(|pod| !reads(pod)), &place.name);
     Ok(SourceClaim { place, claim, used_by, inferred: BTreeMap::new(), sender: None })
 }
 

@@ -2,6 +2,7 @@
 
 use super::overhead::Overhead;
 use super::profile::Profile;
+use super::usage::User;
 use crate::data_volumes::Place;
 use barevirt_api::cdi::{DataVolume, DataVolumeSpec};
 use barevirt_api::v1::NodePlacement;
@@ -127,7 +128,7 @@ pub struct SourceClaim {
     /// The claim, where it exists.
     pub claim: Option<PersistentVolumeClaim>,
     /// A pod that uses it.
-    pub used_by: Option<String>,
+    pub used_by: Option<User>,
     /// Labels of the DataSource that refers to it, from which machines infer their instance types and preferences.
     pub inferred: BTreeMap<String, String>,
     /// Its sender, where it is a claim of another namespace.

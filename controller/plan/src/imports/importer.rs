@@ -22,7 +22,7 @@ use k8s_openapi::api::core::v1::{
     PersistentVolumeClaimVolumeSource, Pod, PodSecurityContext, PodSpec, SeccompProfile, SecretVolumeSource,
     Volume, VolumeDevice, VolumeMount,
 };
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::ResourceExt;
 use serde::Serialize;
 
@@ -278,6 +278,11 @@ fn last(pod: &Pod) -> Option<ContainerStateTerminated> {
     let container = container(pod)?;
     let of = |state: &Option<ContainerState>| state.as_ref().and_then(|state| state.terminated.clone());
     of(&container.state).or_else(|| of(&container.last_state))
+}
+
+/// When its container ended last.
+pub(super) fn finished(pod: &Pod) -> Option<Time> {
+    last(pod)?.finished_at
 }
 
 /// The outcome that it wrote.

@@ -41,6 +41,8 @@ pub(super) enum Stage {
     Filling(Running),
     /// The pod was ended from outside: another one is made.
     Ended(String),
+    /// The source was written while it was copied: the copy is discarded, and another one made once the source is free.
+    Torn(String),
     /// It is filled.
     Filled,
     /// It cannot be filled.
@@ -101,6 +103,9 @@ pub(super) fn stage(observed: &Observed, own_pod: Option<&Pod>, image_volumes: b
         };
     }
     let source_waits = source_waits(observed, image_volumes);
+    if let Some(why) = own_pod.and_then(|pod| torn(observed, pod)) {
+        return Stage::Torn(why);
+    }
     match (&observed.pod, own_pod) {
         (_, Some(pod)) if pod.metadata.deletion_timestamp.is_some() => {
             // Another pod can be made once this one is gone.
@@ -175,7 +180,22 @@ fn source_waits(observed: &Observed, image_volumes: bool) -> Option<String> {
     {
         return Some(format!("claim {name} waits for an upload"));
     }
-    used_by.as_ref().map(|pod| format!("claim {name} is used by pod {pod}"))
+    used_by.as_ref().map(|user| format!("claim {name} is used by pod {}", user.pod))
+}
+
+/// Why the copy of this pod may have parts of two states.
+fn torn(observed: &Observed, pod: &Pod) -> Option<String> {
+    let SourceClaim { place, used_by, .. } = observed.copied.source()?;
+    let user = used_by.as_ref()?;
+    let since = user.writes_since.as_ref()?;
+    let is_torn = match importer::ended(pod) {
+        None => true,
+        // Where it is not known when the copy ended, it may have been later.
+        Some(importer::End::Filled) => importer::finished(pod).is_none_or(|finished| *since <= finished),
+        Some(importer::End::Hopeless(_) | importer::End::Lost(_)) => false,
+    };
+    let why = || format!("pod {} uses claim {place}: its copy begins anew once it is free", user.pod);
+    is_torn.then(why)
 }
 
 /// Why there is nothing to copy yet.

@@ -33,7 +33,7 @@ pub(super) fn of(observed: &Observed, stage: &Stage) -> DataVolumeStatus {
         }
         Stage::Waiting => (WAIT_FOR_FIRST_CONSUMER, None, None),
         Stage::SourceWaits(_) if observed.claim.is_none() => (phase::PENDING, None, None),
-        Stage::Ready | Stage::SourceWaits(_) | Stage::Sender(_) => (scheduled, None, None),
+        Stage::Ready | Stage::SourceWaits(_) | Stage::Sender(_) | Stage::Torn(_) => (scheduled, None, None),
         Stage::Filling(running) => {
             // Nothing can be sent to a pod that is not ready, however often it was restarted. An import whose first try has
             // failed goes on: the kubelet starts it again.
@@ -124,7 +124,9 @@ fn conditions(observed: &Observed, stage: &Stage, name: &str) -> [ConditionField
             condition("Running", "False", "Completed", what)
         }
         Stage::Sender(next) => condition("Running", "False", "ContainerCreating", next.message()),
-        Stage::SourceWaits(why) => condition("Running", "False", "SourceNotReady", why.clone()),
+        Stage::SourceWaits(why) | Stage::Torn(why) => {
+            condition("Running", "False", "SourceNotReady", why.clone())
+        }
         Stage::Occupied => condition(
             "Running",
             "False",
@@ -221,6 +223,9 @@ pub(super) fn events(
 
 /// The events of a copy; `what` names source and target.
 fn copy_events(old: &DataVolumeStatus, new: &DataVolumeStatus, stage: &Stage, what: &str) -> Vec<Event> {
+    if let Stage::Torn(why) = stage {
+        return vec![Event { warning: true, reason: "CloneSourceInUse", message: why.clone() }];
+    }
     if old.phase == new.phase {
         return vec![];
     }

@@ -15,7 +15,7 @@ pub(super) fn copy(storage: &Value) -> World {
 /// Facts about the claim `golden`.
 pub(super) fn source(claim: Option<PersistentVolumeClaim>, used_by: Option<&str>) -> Copied {
     let place = crate::data_volumes::Place::new("claim", "ns", "golden").unwrap();
-    let used_by = used_by.map(str::to_owned);
+    let used_by = used_by.map(|pod| User { pod: pod.to_owned(), writes_since: None });
     Copied::Claim(Box::new(SourceClaim { place, claim, used_by, inferred: BTreeMap::new(), sender: None }))
 }
 
@@ -171,6 +171,73 @@ fn a_claim_is_copied_once_it_is_there_and_filled_and_nobody_uses_it() {
     world.settle();
     assert_eq!(world.phase(), "Succeeded");
     assert_eq!(world.events, ["CloneScheduled", "CloneInProgress", "CloneSucceeded"]);
+}
+
+/// A copy that runs, and what its source is.
+fn copying() -> (World, PersistentVolumeClaim) {
+    let (mut world, golden) = (copy(&json!({})), golden(|_| {}));
+    world.observed.copied = source(Some(golden.clone()), None);
+    world.settle();
+    world.claim_is("Bound");
+    world.settle();
+    world.pod_is(runs());
+    world.settle();
+    assert_eq!(world.phase(), "CloneInProgress");
+    (world, golden)
+}
+
+/// The source as it is used by a pod that may write since then.
+fn written(golden: &PersistentVolumeClaim, since: Option<&str>) -> Copied {
+    let Copied::Claim(mut copied) = source(Some(golden.clone()), Some("virt-launcher-vm")) else { panic!() };
+    let since = since.map(|since| serde_json::from_value(json!(since)).unwrap());
+    copied.used_by.as_mut().unwrap().writes_since = since;
+    Copied::Claim(copied)
+}
+
+#[test]
+fn a_copy_whose_source_is_written_meanwhile_begins_anew_once_the_source_is_free() {
+    let (mut world, golden) = copying();
+    // A pod that only reads, or has no node yet, changes nothing.
+    world.observed.copied = written(&golden, None);
+    world.settle();
+    assert!(world.observed.pod.is_some());
+    world.observed.copied = written(&golden, Some("2026-01-01T00:00:05Z"));
+    assert_eq!(world.step().again, Some(SOURCE));
+    assert!(world.observed.pod.is_none(), "it copies two states");
+    let (status, reason, message) = condition(world.status(), "Running");
+    assert_eq!((status, reason), ("False", "SourceNotReady"));
+    assert!(message.contains("virt-launcher-vm"), "{message}");
+    world.settle();
+    assert_eq!((world.phase(), world.status().restart_count), ("CloneScheduled", None));
+    world.observed.copied = source(Some(golden), None);
+    world.settle();
+    assert!(world.observed.pod.is_some());
+    world.pod_is(runs());
+    world.settle();
+    world.pod_is(json!({ "phase": "Succeeded" }));
+    world.settle();
+    assert_eq!(world.phase(), "Succeeded");
+    assert_eq!(
+        world.events,
+        ["CloneScheduled", "CloneInProgress", "CloneSourceInUse", "CloneInProgress", "CloneSucceeded"]
+    );
+}
+
+#[test]
+fn a_copy_that_was_done_before_its_source_was_written_is_complete() {
+    for (since, phase) in [
+        ("2026-01-01T00:00:04Z", "CloneScheduled"),
+        ("2026-01-01T00:00:05Z", "CloneScheduled"),
+        ("2026-01-01T00:00:06Z", "Succeeded"),
+    ] {
+        let (mut world, golden) = copying();
+        let mut done = ended(0, r#"{"result":"done","size":1}"#);
+        done["terminated"]["finishedAt"] = json!("2026-01-01T00:00:05Z");
+        world.pod_is(json!({ "phase": "Succeeded", "containerStatuses": container(0, &done, &json!({})) }));
+        world.observed.copied = written(&golden, Some(since));
+        world.settle();
+        assert_eq!(world.phase(), phase, "{since}");
+    }
 }
 
 #[test]
