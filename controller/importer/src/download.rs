@@ -5,7 +5,8 @@
 //!                                                       \--> 200: the first N bytes are skipped
 //! ```
 //!
-//! If a server reports another length or another ETag than at first, the file has changed and the download fails. A connection
+//! If a server reports another length or another ETag than at first, the file has changed and the download fails. Where nothing
+//! would tell (no length, ETag, time or checksum), it is not resumed, and the import begins anew. A connection
 //! on which too little arrives is given up; a transfer that goes on for too long fails, over however many connections.
 
 use crate::checksum::{Checksum, Hasher};
@@ -128,6 +129,12 @@ impl Download {
             let failure = match self.part(web, position, &mut described, sink, progress).await {
                 Ok(ended) => return Ok(ended),
                 Err(failure) if failure.is_final() => return Err(failure),
+                Err(failure) if !position.can_be_resumed() => {
+                    return Err(Failure::Passing(format!(
+                        "{failure}; it cannot be resumed: there is no checksum, and the server says neither length \
+                         nor ETag nor time"
+                    )));
+                }
                 Err(failure) => failure,
             };
             if position.offset - before >= WORTHWHILE {
@@ -233,6 +240,11 @@ fn range(headers: &mut HeaderMap, position: &Position) {
 }
 
 impl Position {
+    /// Whether another connection can go on here: something has to tell whether it sends the same file.
+    fn can_be_resumed(&self) -> bool {
+        self.offset == 0 || self.length.is_some() || self.validator.is_some() || self.hasher.is_some()
+    }
+
     /// Checks an answer against what is known of the file; returns how many of its bytes are known already.
     fn begin(&mut self, answer: &Answer) -> Result<u64, Failure> {
         let shown = answer.url.shown();
@@ -256,6 +268,17 @@ impl Position {
             }
             _ => return Err(answer.refusal()),
         };
+        let validator = validator(&answer.headers);
+        let is_compared = self.hasher.is_some()
+            || self.length.is_some() && length.is_some()
+            || self.validator.is_some() && validator.is_some()
+            // It was asked for a part of the version that it had.
+            || self.validator.is_some() && answer.status == StatusCode::PARTIAL_CONTENT;
+        if self.offset > 0 && !is_compared {
+            return Err(Failure::Passing(format!(
+                "{shown} does not say any more which version of it is sent"
+            )));
+        }
         match (self.length, length) {
             (Some(known), Some(said)) if known != said => {
                 return Err(changed(format!("its length was {known} bytes and is {said}")));
@@ -263,7 +286,6 @@ impl Position {
             (None, said) => self.length = said,
             _ => {}
         }
-        let validator = validator(&answer.headers);
         if self.offset == 0 {
             self.validator = validator;
         } else if let (Some(known), Some(said)) = (&self.validator, &validator)

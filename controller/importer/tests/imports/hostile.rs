@@ -1,6 +1,6 @@
 //! Malicious and broken images and servers: each ends with a failure that names the reason, and leaves nothing behind.
 
-use crate::server::{Server, Then, file, head, said};
+use crate::server::{Answer, Server, Then, file, head, said};
 use crate::world::{
     SIZE, World, backed, contents, cut, endless, http, image, not_found, packed, redirect, server, sha256,
     slow,
@@ -220,6 +220,41 @@ async fn a_server_that_lies_or_stalls_is_given_up() {
     });
     let reason = last(World::new().run(http(server.url("/"))).await);
     assert!(reason.contains("another part"), "{reason}");
+}
+
+/// The first part of a body whose length is not known, and then the connection is closed.
+fn chunk(headers: &[(&str, &str)], body: &[u8]) -> Answer {
+    let mut bytes = format!("{:x}\r\n", body.len()).into_bytes();
+    bytes.extend_from_slice(body);
+    bytes.extend_from_slice(b"\r\n");
+    head("200 OK", &[&[("Transfer-Encoding", "chunked")][..], headers].concat(), &bytes)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_that_may_be_another_one_by_now_is_not_taken_up_where_it_was() {
+    let body = contents(1 << 20);
+    // Without length, ETag, time and checksum nothing tells whether it is the same file.
+    let part = body.clone();
+    let server = Server::start(move |_| chunk(&[], &part));
+    let failure = World::new().run(http(server.url("/"))).await.unwrap_err();
+    assert!(!failure.is_final() && failure.to_string().contains("cannot be resumed"), "{failure}");
+    assert_eq!(server.requests().len(), 1);
+    // It has an ETag at first, and none later.
+    let part = body.clone();
+    let server = Server::start(move |request| match request.start() {
+        None => chunk(&[("ETag", "\"1\"")], &part),
+        Some(_) => chunk(&[], &part),
+    });
+    let failure = World::new().run(http(server.url("/"))).await.unwrap_err();
+    assert!(!failure.is_final() && failure.to_string().contains("which version"), "{failure}");
+    // A checksum tells in the end.
+    let server = Server::start(move |request| match request.start() {
+        None => chunk(&[], &body),
+        Some(_) => said("200 OK", &[], &[&body[..], &[0; 512]].concat()),
+    });
+    let whole = sha256(&[&contents(1 << 20)[..], &[0; 512]].concat());
+    let source = Source::Http { url: server.url("/"), headers: vec![], checksum: Some(whole) };
+    World::new().run(source).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
