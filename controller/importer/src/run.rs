@@ -20,6 +20,7 @@ use crate::url::{Url, basic};
 use crate::web::{Ask, Web, header_line};
 use barevirt_import_job::{Job, Source};
 use barevirt_layers::layer::{self, Entry};
+use barevirt_layers::listing::Listing;
 use barevirt_layers::manifest::{Descriptor, own_architecture};
 use barevirt_layers::unpack::{Peeked, unpacked};
 use http::header::{self, HeaderMap, HeaderValue};
@@ -107,13 +108,19 @@ impl Importer {
                 let what = format!("image {name}");
                 let architecture = architecture.as_deref().unwrap_or(own_architecture());
                 let mut registry = Registry::new(name, *insecure, self.login.clone());
+                let mut listing = Listing::default();
                 for layer in registry.layers(&self.web, architecture).await? {
                     let download = of_blob(&registry, &layer, deadline)?;
-                    if let Some(filled) =
-                        self.transfer(&self.web, download, what.clone(), target, of_layer).await?
-                    {
+                    let read = move |reading| of_layer(reading, listing);
+                    let (filled, known) =
+                        self.transfer(&self.web, download, what.clone(), target, read).await?;
+                    if let Some(filled) = filled {
                         return self.complete(filled, &what, target).await;
                     }
+                    if known.is_complete() {
+                        break;
+                    }
+                    listing = known;
                 }
                 Err(Failure::Final(format!("{what} has no disk: no layer has a file in /disk")))
             }
@@ -175,7 +182,7 @@ impl Importer {
         download: Download,
         what: String,
         target: &Arc<C>,
-        read: fn(Reading<C>) -> Result<T, Failure>,
+        read: impl FnOnce(Reading<C>) -> Result<T, Failure> + Send + 'static,
     ) -> Result<T, Failure> {
         let (sink, pieces) = mpsc::channel(PIECES);
         let (tell, described) = oneshot::channel();
@@ -229,15 +236,17 @@ fn verbatim(mut reading: Reading) -> Result<(), Failure> {
     rest(&returned, 0, what, trouble)
 }
 
-/// Reads a layer, which may contain the image.
-fn of_layer(mut reading: Reading) -> Result<Option<Filled>, Failure> {
+/// Reads a layer, which may contain the image. `listing` is what the layers above it have and delete; it is returned with what
+/// this one does.
+fn of_layer(mut reading: Reading, mut listing: Listing) -> Result<(Option<Filled>, Listing), Failure> {
     let (stream, returned) = reading.take_reader();
     let Reading { trouble, what, described, target, progress, .. } = &reading;
     let damaged = |error: std::io::Error| trouble.of(what, &error);
     let (mut archive, _) = unpacked(stream, 512).map_err(damaged)?;
     let mut found: Option<(String, Filled)> = None;
     while let Some(entry) = layer::next(&mut archive).map_err(damaged)? {
-        let Some(name) = entry.disk().map(str::to_owned) else {
+        let is_found = listing.add(&entry).map_err(|error| Failure::Final(format!("{what}: {error}")))?;
+        let Some(name) = entry.disk().filter(|_| is_found).map(str::to_owned) else {
             layer::skip_contents(&mut archive, entry.size, 0).map_err(damaged)?;
             continue;
         };
@@ -256,7 +265,8 @@ fn of_layer(mut reading: Reading) -> Result<Option<Filled>, Failure> {
     drop(archive);
     // The trailing data of compressors and archives, bounded by the layer's length.
     rest(&returned, described.length.unwrap_or(0), what, trouble)?;
-    Ok(found.map(|(_, filled)| filled))
+    listing.end_of_layer();
+    Ok((found.map(|(_, filled)| filled), listing))
 }
 
 type Archive = Peeked;

@@ -12,7 +12,6 @@
 mod contents;
 mod disk;
 mod layers;
-mod listing;
 
 use std::fs::File;
 use std::path::{Path, PathBuf};

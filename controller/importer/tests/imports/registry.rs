@@ -95,6 +95,24 @@ async fn the_disk_of_a_container_image_becomes_the_disk() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_disk_that_an_upper_layer_deletes_is_not_imported() {
+    let (old, new) = ([1; 4096], [2; 4096]);
+    let lower = archive(&[("disk/old.img", &old)]);
+    for marker in ["disk/.wh.old.img", "disk/.wh..wh..opq", ".wh.disk"] {
+        let server = serve(image_of(vec![lower.clone(), archive(&[(marker, b"")])]));
+        let failure = World::new().run(source(&server, None)).await.unwrap_err();
+        let is_told = failure.to_string().contains("no layer has a file in /disk");
+        assert!(failure.is_final() && is_told, "{marker}: {failure}");
+    }
+    // Another one counts, in a layer between.
+    let middle = archive(&[("disk/new.img", &new), ("disk/old.img", &old)]);
+    let server = serve(image_of(vec![lower, middle, archive(&[("disk/.wh.old.img", b"")])]));
+    let world = World::new();
+    world.run(source(&server, None)).await.unwrap();
+    world.has(&new);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_token_is_asked_for_and_an_architecture_chosen() {
     let contents = contents(1 << 20);
     let mut store = Store::default();

@@ -7,11 +7,11 @@ use std::path::Path;
 
 use anyhow::{Context, ensure};
 use barevirt_layers::layer;
+use barevirt_layers::listing::Listing;
 use barevirt_layers::unpack::unpacked;
 
 use super::super::progress::Progress;
 use super::contents::Part;
-use super::listing::Listing;
 
 /// How much is read at once, in bytes.
 const PIECE: usize = 256 << 10;
