@@ -45,8 +45,6 @@ const GROUP: &str = "cdi.kubevirt.io";
 const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "virt-operator");
 /// Binding of Barevirt's policy for copies from other namespaces.
 const BINDING: &str = "kubevirt-datavolume-sources-binding";
-/// Seconds after which virt-controller trusts a policy, and one more.
-const IN_EFFECT: i64 = 11;
 /// The kinds: plural, kind, group, scope.
 const KINDS: [(&str, &str, &str, &str); 4] = [
     ("datavolumes", "DataVolume", GROUP, "Namespaced"),
@@ -189,12 +187,12 @@ fn wait_for_own() -> Result<()> {
     })
 }
 
-/// Whether the policy is in effect that checks copies from other namespaces: with CDI there is none.
+/// Whether virt-controller trusts the policy that checks copies from other namespaces, as it does after ten seconds.
 fn are_copies_checked() -> Result<bool> {
     let Some(binding) = object(&["validatingadmissionpolicybinding", BINDING])? else { return Ok(false) };
     let made = binding["metadata"]["creationTimestamp"].as_str().unwrap_or_default();
     let made: jiff::Timestamp = made.parse().context("when a policy was made")?;
-    Ok(jiff::Timestamp::now().duration_since(made).as_secs() > IN_EFFECT)
+    Ok(jiff::Timestamp::now().duration_since(made).as_secs() > 11)
 }
 
 /// Makes the kinds, and waits until they are served.
