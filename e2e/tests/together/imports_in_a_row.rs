@@ -52,7 +52,7 @@ pub(crate) fn kill_one(node: &str, number: u64) -> Result<bool> {
 }
 
 /// Folders of claims of that namespace, by the node that has them.
-fn places(namespace: &Namespace) -> Result<BTreeMap<String, Vec<String>>> {
+pub(crate) fn places(namespace: &Namespace) -> Result<BTreeMap<String, Vec<String>>> {
     let mut of_node = BTreeMap::<String, Vec<String>>::new();
     for volume in volumes(namespace)? {
         let (node, folder) = (local_volume::node(&volume)?, local_volume::folder(&volume)?);

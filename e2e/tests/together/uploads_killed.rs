@@ -4,7 +4,7 @@
 use super::imports::{filled, sha256, shell};
 use super::imports_killed::{moments, signal};
 use super::uploads::{FILLED, opened, upload, without_cdi};
-use anyhow::{Result, anyhow, ensure};
+use anyhow::{anyhow, ensure};
 use barevirt_e2e::local_volume;
 use barevirt_e2e::upload_proxy::Sender;
 use barevirt_e2e::wait::SOON;
