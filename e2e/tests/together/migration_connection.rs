@@ -1,7 +1,9 @@
 //! On a network of all nodes, a connection to a guest that moves goes on, and a guest that says nothing is found where it is.
 
 use anyhow::{Context, ensure};
+use barevirt_e2e::frames::{Own, Watch};
 use barevirt_e2e::moving_guest::{Guest, machine, node};
+use barevirt_e2e::networks::Left;
 use barevirt_e2e::slow_moves::SlowMoves;
 use barevirt_e2e::wait::{self, MOVED, SOON};
 use barevirt_e2e::{Console, handlers, held_connection, in_namespace, networks, pods};
@@ -60,19 +62,28 @@ fn a_guest_that_says_nothing_is_found_by_a_pod_of_the_node_that_it_has_moved_to(
         // It never asks the network for the guest: that would be heard everywhere, and answered.
         peer.inside()?.knows(ADDRESS, MAC)?;
         let url = format!("http://{ADDRESS}/hostname");
+        // With this answer, the switches have the guest on its first node.
+        peer.wait_answer(&url, Some("guest-tiny"), SOON)?;
 
         let slow = SlowMoves::begin(namespace, "2Mi")?;
         namespace.virtctl(&["migrate", "vm"])?;
-        namespace.wait("vmi", "vm", "to be on its way", MOVED, |vmi| {
+        let vmi = namespace.wait("vmi", "vm", "to be on its way", MOVED, |vmi| {
             vmi["status"]["migrationState"]["startTimestamp"].is_string()
         })?;
-        // The target's pod is on the network by now. With this answer, the switches have the guest on its first node.
-        peer.wait_answer(&url, Some("guest-tiny"), SOON)?;
-        let state = &guest.vmi()?["status"]["migrationState"];
-        ensure!(state["completed"].is_null(), "it has moved before it was asked: {state}");
+        let target = vmi["status"]["migrationState"]["targetPod"].as_str().context("there is no target")?;
+        let target = namespace.need("pod", target)?;
+        let card = networks::card_status(namespace, "vm", "lan")?;
+        let link = card["podInterfaceName"].as_str().context("the card has no link")?;
+        let digits = link.strip_prefix("pod").context("the link has another name")?;
+        let own = Own { mac: MAC, ipv4: ADDRESS, ipv6: None };
+        let watch = Watch::pod(&Left::of(&target)?, &format!("{digits}-nic"), &own)?;
         guest.wait_migration("Succeeded")?;
         drop(slow);
         ensure!(node(&guest.vmi()?) == away, "it is not on {away}");
+        wait::until_true("the guest to be announced", ANSWERED, || {
+            let counted = watch.counted()?;
+            Ok(counted.of("all")? > counted.of("mac")?)
+        })?;
         let begun = Instant::now();
         wait::until_true("the guest to answer", ANSWERED, || Ok(peer.fetch(&url)?.trim() == "guest-tiny"))?;
         println!("the guest has answered after {:?}", begun.elapsed());

@@ -19,6 +19,8 @@ fn a_switch_that_blocks_qemus_main_loop_is_cancelled_and_the_guest_goes_on() {
         pair.begin_over((ours, theirs), limits, [7, 7]).await;
         pair.source.reaches(State::Switching).await;
         splice.slow_down(0);
+        // By then QEMU was told to go on, and has filled what the connection holds.
+        tokio::time::sleep(Duration::from_secs(1)).await;
         let begun = Instant::now();
         pair.source.order(MigrationOrder::Abort).await.unwrap();
         assert!(pair.source.reaches(State::Over).await.aborted);
