@@ -23,7 +23,7 @@ const STAGED: &str = ".image.import";
 const MODE: u32 = 0o660;
 /// Blocks of this size that contain only zeros are not written.
 const BLOCK: usize = 64 << 10;
-/// Alignment of disks that are smaller than requested, in bytes.
+/// Sizes of disks in files are multiples of this, in bytes.
 const ALIGNMENT: u64 = 1 << 20;
 /// Zeros for one write.
 static ZEROS: [u8; BLOCK] = [0; BLOCK];
@@ -62,8 +62,8 @@ pub struct Target {
 }
 
 impl Target {
-    /// Prepares a disk of `size` bytes, or smaller if a file system has less space; `overhead` thousandths are left to the
-    /// file system. Files of an earlier try are removed.
+    /// Prepares a disk of `size` bytes, in a file rounded up to whole MiB, or smaller if the file system has less space;
+    /// `overhead` thousandths are left to the file system. Files of an earlier try are removed.
     ///
     /// # Errors
     /// There is no claim, or no space.
@@ -80,7 +80,9 @@ impl Target {
             remove(former)?;
         }
         let usable = room(&places.data)? / 1000 * u64::from(1000u16.saturating_sub(overhead));
-        let size = if usable < size { usable / ALIGNMENT * ALIGNMENT } else { size };
+        // Block devices of 4096 bytes a block take no disk whose size is no multiple of that. As CDI's, ours have whole MiB.
+        let size =
+            usable.min(size.checked_next_multiple_of(ALIGNMENT).unwrap_or(size)) / ALIGNMENT * ALIGNMENT;
         if size == 0 {
             return Err(Failure::Final("no room is left on the claim; ask for a larger one".to_owned()));
         }
@@ -287,6 +289,13 @@ mod tests {
         let bytes = std::fs::read(&disk).unwrap();
         assert_eq!(&bytes[1 << 20..(1 << 20) + 4], b"here");
         assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_disk_in_a_file_has_whole_mib() {
+        let directory = tempfile::tempdir().unwrap();
+        let target = Target::open(&places(directory.path()), 1_000_000_000, 0, false).unwrap();
+        assert_eq!(target.size(), 954 << 20);
     }
 
     #[test]
