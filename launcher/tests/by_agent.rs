@@ -252,6 +252,7 @@ fn a_guest_that_does_not_run_yet_or_moves_is_alive_and_not_ready() {
                 progress: Progress::default(),
                 reason: String::new(),
                 bottleneck: None,
+                slow: None,
                 paused,
                 aborted: false,
                 hold: false,

@@ -8,7 +8,10 @@ use barevirt_protocol::v1::{
     QmpRequest, QmpResponse, RealTimeRequest, Route, ScreenshotRequest, ScreenshotResponse, ShutdownRequest,
     SyncRequest, SyncResponse,
 };
-use barevirt_protocol::v1::{MachineStats, MigrationStats, ProcessStats, StatsResponse, VcpuStats};
+use barevirt_protocol::v1::{
+    MachineStats, MigrationBottleneck, MigrationSlow, MigrationStats, MigrationStatus, ProcessStats,
+    StatsResponse, VcpuStats,
+};
 use prost::Message;
 
 /// Asserts that the bytes decode to the value, and that the value encodes to the bytes.
@@ -201,6 +204,17 @@ fn routes_and_cards() {
 fn realtime() {
     golden(&RealTimeRequest { qemu_pid: 12, refusal: "no".into() }, "080c 1202 6e6f");
     golden(&LauncherStatus { awaits_real_time: true, ..LauncherStatus::default() }, "8002 01");
+}
+
+#[test]
+fn slow_migrations() {
+    let slow = MigrationSlow { bottleneck: MigrationBottleneck::DirtyRate.into(), text: "t".into() };
+    golden(&MigrationStatus { slow: Some(slow), ..MigrationStatus::default() }, "7205 0802 120174");
+    for (bottleneck, number) in [(MigrationBottleneck::Bandwidth, 1), (MigrationBottleneck::Downtime, 3)] {
+        assert_eq!(i32::from(bottleneck), number);
+    }
+    // One of a later version is none of these.
+    assert_eq!(decode::<MigrationSlow>("087f").bottleneck(), MigrationBottleneck::Unspecified);
 }
 
 #[test]

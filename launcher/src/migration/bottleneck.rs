@@ -1,39 +1,55 @@
 //! Explains what prevents a migration from completing, with figures. Pure.
 
-use super::event::Progress;
+use super::event::{Bottleneck, Progress, Slow};
 use super::limits::Limits;
 
-/// What limits the memory transfer of a migration, with advice; `None` while QEMU has no figures yet.
+/// What limits the memory transfer of a migration, with advice; how much is left if nothing does. `None` while QEMU has
+/// no figures yet.
+#[must_use]
+pub(super) fn bottleneck(progress: &Progress, limits: &Limits) -> Option<String> {
+    let Progress { rate, remaining, .. } = *progress;
+    if rate == 0 {
+        return None;
+    }
+    let on_its_way = || format!("{} MiB/s are sent and {} MiB are left", mib(rate), mib(remaining));
+    Some(slow(progress, limits).map_or_else(on_its_way, |slow| slow.text))
+}
+
+/// What keeps the memory transfer of a migration from completing, with advice; `None` if nothing is known to.
 ///
 /// If the guest writes faster than can be sent, the migration never completes. Otherwise it completes when
 /// the rest fits into the allowed downtime.
 #[must_use]
-pub(super) fn bottleneck(progress: &Progress, limits: &Limits) -> Option<String> {
+pub(super) fn slow(progress: &Progress, limits: &Limits) -> Option<Slow> {
     let Progress { rate, dirty_rate, expected_downtime, .. } = *progress;
     if rate == 0 {
         return None;
     }
     let (sent, written) = (mib(rate), mib(dirty_rate));
-    let bottleneck = if let (Some(allowed), true) = (used_up(rate, limits), dirty_rate >= rate) {
-        format!(
-            "limited by bandwidth: the guest writes {written} MiB/s and {sent} of the {} MiB/s of bandwidthPerMigration are sent",
+    let (bottleneck, text) = if let (Some(allowed), true) = (used_up(rate, limits), dirty_rate >= rate) {
+        let text = format!(
+            "limited by bandwidth: the guest writes {written} MiB/s and {sent} of the {} MiB/s of bandwidthPerMigration are sent; \
+             a higher one helps",
             mib(allowed)
-        )
+        );
+        (Bottleneck::Bandwidth, text)
     } else if dirty_rate >= rate {
-        format!(
+        let text = format!(
             "limited by the dirty rate: the guest writes {written} MiB/s and the network takes {sent} MiB/s; {}",
             way_out(limits)
-        )
+        );
+        (Bottleneck::DirtyRate, text)
     } else if expected_downtime > limits.downtime {
-        format!(
-            "limited by the allowed downtime: the guest would stand still for {} ms, and maxDowntimeMs is {}",
+        let text = format!(
+            "limited by the allowed downtime: the guest would stand still for {} ms, and maxDowntimeMs is {}; a higher one helps",
             expected_downtime.as_millis(),
             limits.downtime_ms()
-        )
+        );
+        (Bottleneck::Downtime, text)
     } else {
-        format!("{sent} MiB/s are sent and {} MiB are left", mib(progress.remaining))
+        return None;
     };
-    Some(bottleneck)
+    Some(Slow { bottleneck, text })
 }
 
 /// What becomes of a guest that writes too much, or else which setting helps.
@@ -126,7 +142,8 @@ mod tests {
         let text = |progress: Progress, limits: Limits| bottleneck(&progress, &limits).unwrap_or_default();
         assert_eq!(
             text(progress(63 * MIB, 80 * MIB, 0), limits(Some(64 * MIB), false)),
-            "limited by bandwidth: the guest writes 80.0 MiB/s and 63.0 of the 64.0 MiB/s of bandwidthPerMigration are sent"
+            "limited by bandwidth: the guest writes 80.0 MiB/s and 63.0 of the 64.0 MiB/s of bandwidthPerMigration are sent; \
+             a higher one helps"
         );
         assert!(
             text(progress(MIB, 2 * MIB, 0), limits(Some(64 * MIB), false))
@@ -152,7 +169,8 @@ mod tests {
         }
         assert_eq!(
             text(progress(8 * MIB, MIB / 2, 2500), limits(Some(0), true)),
-            "limited by the allowed downtime: the guest would stand still for 2500 ms, and maxDowntimeMs is 900"
+            "limited by the allowed downtime: the guest would stand still for 2500 ms, and maxDowntimeMs is 900; \
+             a higher one helps"
         );
         assert_eq!(
             text(progress(8 * MIB, 0, 5), limits(None, true)),

@@ -206,6 +206,26 @@ pub struct Recovery {
     pub awaits_connection: bool,
 }
 
+/// What keeps a migration from completing while memory is sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Bottleneck {
+    /// The guest writes faster than the migration may send.
+    Bandwidth,
+    /// The guest writes faster than the network takes.
+    DirtyRate,
+    /// The rest does not fit into the allowed downtime.
+    Downtime,
+}
+
+/// Why a migration is slow.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Slow {
+    /// What limits it.
+    pub bottleneck: Bottleneck,
+    /// The same as a sentence, with figures and the setting that helps.
+    pub text: String,
+}
+
 /// The published information about a migration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MigrationReport {
@@ -219,6 +239,8 @@ pub struct MigrationReport {
     pub reason: String,
     /// What limits it while disks are copied or memory is sent, with figures and the setting that helps.
     pub bottleneck: Option<String>,
+    /// What limited it after half of its time, while memory was sent. It is set at most once.
+    pub slow: Option<Slow>,
     /// Whether the guest was paused so that the copy could complete.
     pub paused: bool,
     /// Whether it was given up on request.

@@ -39,7 +39,9 @@ pub mod yank;
 use std::time::Duration;
 
 pub use connections::Connections;
-pub use event::{Effect, Event, Location, MigrationReport, Outcome, Progress, QemuState, Recovery, State};
+pub use event::{
+    Bottleneck, Effect, Event, Location, MigrationReport, Outcome, Progress, QemuState, Recovery, Slow, State,
+};
 pub use limits::{DowntimeTuning, Limits};
 pub use source::Source;
 pub use target::Target;

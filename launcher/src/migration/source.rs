@@ -3,12 +3,15 @@
 mod copies;
 mod downtime;
 mod post_copy;
+mod slow;
 mod time;
 
 use std::time::Duration;
 
 use super::bottleneck;
-use super::event::{Effect, Event, Location, MigrationReport, Outcome, Progress, QemuState, Recovery, State};
+use super::event::{
+    Effect, Event, Location, MigrationReport, Outcome, Progress, QemuState, Recovery, Slow, State,
+};
 use super::limits::Limits;
 use super::speedometer::Speedometer;
 use downtime::Downtime;
@@ -64,6 +67,8 @@ pub struct Source {
     least: (u64, Duration),
     look: Duration,
     downtime: Downtime,
+    /// What limited it after half of the total time.
+    slow: Option<Slow>,
     /// End of the time for the switch.
     switch: Duration,
     /// Whether the guest was paused so that the copy can complete.
@@ -91,6 +96,7 @@ impl Source {
             least: (u64::MAX, now),
             look: now + LOOK,
             downtime: Downtime { allowed: limits.first_downtime(), since: now },
+            slow: None,
             switch: now,
             paused: false,
             post_copy: PostCopy::No,
@@ -314,6 +320,7 @@ impl Source {
         if self.why.is_some() {
             return (effects, Outcome::None);
         }
+        self.note_slowness(now);
         effects.extend(self.raise_downtime(now));
         let stuck = self.limits.progress.filter(|limit| now >= self.least.1 + *limit);
         let (more, outcome) = if let Some(limit) = stuck {
@@ -364,13 +371,14 @@ impl Source {
             Stage::Left => State::Left,
             Stage::Over | Stage::Lost => State::Over,
         };
-        let Self { uid, progress, paused, aborted, post_copy, why, .. } = self;
+        let Self { uid, progress, slow, paused, aborted, post_copy, why, .. } = self;
         MigrationReport {
             uid: uid.clone(),
             state,
             progress: *progress,
             reason: why.clone().unwrap_or_default(),
             bottleneck: self.bottleneck(),
+            slow: slow.clone(),
             paused: *paused,
             aborted: *aborted,
             hold,

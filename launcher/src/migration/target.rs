@@ -224,6 +224,7 @@ impl Target {
             progress: Progress::default(),
             reason: String::new(),
             bottleneck: None,
+            slow: None,
             paused: false,
             aborted: self.is_awaited() && self.ends.is_some(),
             hold: false,

@@ -303,6 +303,7 @@ mod tests {
             progress: crate::migration::Progress::default(),
             reason: String::new(),
             bottleneck: None,
+            slow: None,
             paused: false,
             aborted: false,
             hold: false,

@@ -6,12 +6,13 @@ use std::time::UNIX_EPOCH;
 use barevirt_api::v1::GuestOsInfo;
 use barevirt_protocol::v1::{
     Card, ClaimDisk, Credentials, DiskTrouble, GuestFacts, GuestInterface, GuestOs, HotDisk, LauncherStatus,
-    MachineSize, MadeDisk, MigrationRecovery, MigrationState, MigrationStatus, Pause, Phase,
+    MachineSize, MadeDisk, MigrationBottleneck, MigrationRecovery, MigrationSlow, MigrationState,
+    MigrationStatus, Pause, Phase,
 };
 
 use crate::credentials::serve::Outcome;
 use crate::guest_agent::{Facts, answers};
-use crate::migration::{MigrationReport, Progress, Recovery, State};
+use crate::migration::{Bottleneck, MigrationReport, Progress, Recovery, Slow, State};
 use crate::status::{Paused, Stage, Status};
 
 /// The parts of the status other than the VM's own.
@@ -162,6 +163,7 @@ fn moves(report: MigrationReport) -> MigrationStatus {
         reason,
         // A part of the debug report, which is asked for: the status would change with each figure.
         bottleneck: _,
+        slow,
         paused,
         aborted,
         hold,
@@ -196,7 +198,18 @@ fn moves(report: MigrationReport) -> MigrationStatus {
         offers_post_copy,
         recovery: recovery
             .map(|Recovery { tries, awaits_connection }| MigrationRecovery { tries, awaits_connection }),
+        slow: slow.map(slowness),
     }
+}
+
+fn slowness(slow: Slow) -> MigrationSlow {
+    let Slow { bottleneck, text } = slow;
+    let bottleneck = match bottleneck {
+        Bottleneck::Bandwidth => MigrationBottleneck::Bandwidth,
+        Bottleneck::DirtyRate => MigrationBottleneck::DirtyRate,
+        Bottleneck::Downtime => MigrationBottleneck::Downtime,
+    };
+    MigrationSlow { bottleneck: bottleneck.into(), text }
 }
 
 fn phase(stage: Stage) -> Phase {
@@ -223,6 +236,33 @@ mod tests {
         let failed = Status { stage: Stage::Failed, message: "why".into(), ..Status::default() };
         let status = report(&failed, &circumstances, None);
         assert_eq!((status.phase(), status.message.as_str()), (Phase::Failed, "why"));
+    }
+
+    #[test]
+    fn what_limits_a_slow_migration_is_reported() {
+        for (bottleneck, word) in [
+            (Bottleneck::Bandwidth, MigrationBottleneck::Bandwidth),
+            (Bottleneck::DirtyRate, MigrationBottleneck::DirtyRate),
+            (Bottleneck::Downtime, MigrationBottleneck::Downtime),
+        ] {
+            let migration = MigrationReport {
+                uid: "m".into(),
+                state: State::Sending,
+                progress: Progress::default(),
+                reason: String::new(),
+                bottleneck: Some("a figure".into()),
+                slow: Some(Slow { bottleneck, text: "why".into() }),
+                paused: false,
+                aborted: false,
+                hold: false,
+                post_copy: false,
+                offers_post_copy: false,
+                recovery: None,
+            };
+            let status = Status { migration: Some(migration), ..Status::default() };
+            let told = report(&status, &Circumstances::default(), None).migration.unwrap();
+            assert_eq!(told.slow, Some(MigrationSlow { bottleneck: word.into(), text: "why".into() }));
+        }
     }
 
     #[test]
