@@ -26,6 +26,8 @@ pub const CONDITION_MIGRATION_REQUIRED: &str = "MigrationRequired";
 pub const CONDITION_VOLUMES_CHANGE: &str = "VolumesChange";
 /// Condition: the connection of a migration broke in post-copy, and the guest waits for a new one.
 pub const CONDITION_POST_COPY_RECOVERY: &str = "PostCopyRecovery";
+/// Condition: a migration has used half of its time, and something keeps it from completing.
+pub const CONDITION_MIGRATION_SLOW: &str = "MigrationSlow";
 /// Condition of machines: volumes were moving to other claims when the guest ended, and a user must choose
 /// the ones to keep. KubeVirt's.
 pub const CONDITION_MANUAL_RECOVERY_REQUIRED: &str = "ManualRecoveryRequired";

@@ -82,6 +82,12 @@ pub const REASON_NO_POST_COPY: &str = "PostCopyUnavailable";
 pub const REASON_CONNECTION_BROKEN: &str = "MigrationConnectionBroken";
 /// Event reason: a migration in post-copy continues over a new connection.
 pub const REASON_CONNECTION_REPLACED: &str = "MigrationConnectionReplaced";
+/// `MigrationSlow` condition's reason: the guest writes faster than the migration may send.
+pub const REASON_BANDWIDTH: &str = "Bandwidth";
+/// `MigrationSlow` condition's reason: the guest writes faster than the network takes.
+pub const REASON_DIRTY_RATE: &str = "DirtyRate";
+/// `MigrationSlow` condition's reason: the rest does not fit into the allowed downtime.
+pub const REASON_DOWNTIME: &str = "Downtime";
 /// Event reason: about a migration, including one that is impossible.
 pub const REASON_MIGRATED: &str = "Migrated";
 /// Event reason: the guest's CPUs are paused.

@@ -11,8 +11,8 @@ use barevirt_protocol::names::{LARGEST_MADE, LONGEST_NAME};
 use barevirt_protocol::v1::{
     AgentStats, BlockStats, Card, ClaimDisk, ControlResponse, Credentials, DebugResponse, DiskTrouble,
     FileSystemStats, GuestFacts, GuestInterface, GuestOs, GuestResponse, HelloResponse, HotDisk,
-    LauncherStatus, MachineSize, MachineStats, MadeDisk, MigrateResponse, MigrationStatus, QmpResponse,
-    RealTimeResponse, ScreenshotResponse, ShutdownResponse, StatsResponse, SyncResponse,
+    LauncherStatus, MachineSize, MachineStats, MadeDisk, MigrateResponse, MigrationSlow, MigrationStatus,
+    QmpResponse, RealTimeResponse, ScreenshotResponse, ShutdownResponse, StatsResponse, SyncResponse,
 };
 use serde_json::Value;
 use tonic::Status;
@@ -183,10 +183,13 @@ impl Sanitize for LauncherStatus {
         all(made_disks, DISKS);
         all(smaller, DISKS);
         all(cards, INTERFACES);
-        if let Some(MigrationStatus { uid, reason, .. }) = migration {
+        if let Some(MigrationStatus { uid, reason, slow, .. }) = migration {
             // No migration has a UID that is too long.
             line(uid, WORD);
             line(reason, SENTENCE);
+            if let Some(MigrationSlow { bottleneck: _, text }) = slow {
+                line(text, SENTENCE);
+            }
         }
     }
 }
@@ -437,7 +440,12 @@ mod tests {
             made_disks: vec![MadeDisk { volume: long(), bytes: u64::MAX, read_only: true }; MANY],
             smaller: vec![DiskTrouble { volume: long(), text: long() }; MANY],
             cards,
-            migration: Some(MigrationStatus { uid: long(), reason: long(), ..MigrationStatus::default() }),
+            migration: Some(MigrationStatus {
+                uid: long(),
+                reason: long(),
+                slow: Some(MigrationSlow { text: long(), ..MigrationSlow::default() }),
+                ..MigrationStatus::default()
+            }),
             ..LauncherStatus::default()
         };
         let status = sanitized(status);

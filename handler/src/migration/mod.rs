@@ -34,6 +34,7 @@ pub mod listen;
 pub mod plan;
 pub mod recovery;
 pub mod silence;
+pub mod slow;
 pub mod source_pod;
 pub mod status;
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use barevirt_api::firmware::STATE_VOLUME;
-use barevirt_api::names::{CONDITION_POST_COPY_RECOVERY, CONDITION_VOLUMES_CHANGE};
+use barevirt_api::names::{CONDITION_MIGRATION_SLOW, CONDITION_POST_COPY_RECOVERY, CONDITION_VOLUMES_CHANGE};
 use barevirt_api::v1::{
     Condition, VirtualMachineInstance, VirtualMachineInstanceMigrationState as State,
     VirtualMachineInstanceStatus,
@@ -11,7 +11,7 @@ use barevirt_api::v1::{
 use barevirt_protocol::v1::{LauncherStatus, MigrationState as Stage, MigrationStatus, Phase};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use super::{PORT, plan, recovery};
+use super::{PORT, plan, recovery, slow};
 
 /// How the memory is moved, in KubeVirt's terms.
 const PRE_COPY: &str = "PreCopy";
@@ -36,11 +36,17 @@ pub fn source(
     now: &Time,
 ) {
     let Some((before, uid)) = plan::outgoing(vmi, node) else { return };
-    if before.completed == Some(true) || status.node_name.as_deref() != Some(node) {
+    if status.node_name.as_deref() != Some(node) {
+        return;
+    }
+    if before.completed == Some(true) {
+        // The controller may have ended it.
+        Condition::remove(&mut status.conditions, CONDITION_MIGRATION_SLOW);
         return;
     }
     let told = plan::reported(launcher, uid);
     recovery::set_condition(&mut status.conditions, before, told, now);
+    slow::set_condition(&mut status.conditions, told, now);
     let Some(state) = status.migration_state.as_mut() else { return };
     let Some(told) = told else {
         let as_asked = plan::fails_as_asked(vmi).filter(|_| state.is_prepared());
@@ -144,6 +150,9 @@ pub fn target(vmi: &VirtualMachineInstance, seen: Target<'_>, now: &Time) -> Vir
         let own = state.target_state.get_or_insert_default();
         own.node_address = Some(seen.address.to_owned());
         own.direct_migration_node_ports = ports;
+    }
+    if status.migration_state.as_ref().is_some_and(|state| state.completed == Some(true)) {
+        Condition::remove(&mut status.conditions, CONDITION_MIGRATION_SLOW);
     }
     status
 }

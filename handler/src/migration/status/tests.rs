@@ -1,4 +1,5 @@
 use barevirt_api::names::{BLOCK_TARGET_ANNOTATION, FAIL_MIGRATION_ANNOTATION};
+use barevirt_protocol::v1::MigrationSlow;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -72,6 +73,39 @@ fn the_source_writes_its_begin_and_its_failure() {
     let refused = by_source(&none, &fresh, Some("nobody answers"));
     assert_eq!(refused["failureReason"], "nobody answers");
     assert_eq!(refused["startTimestamp"], refused["endTimestamp"]);
+}
+
+#[test]
+fn a_slow_migration_is_a_condition_until_either_side_or_the_controller_ends_it() {
+    let slow = |change: &Value| {
+        let mut vmi = vmi(change);
+        let conditions = json!([{"type": "MigrationSlow", "status": "True"}]);
+        vmi.status.as_mut().unwrap().conditions = serde_json::from_value(conditions).unwrap();
+        vmi
+    };
+    let has_condition = |status: &VirtualMachineInstanceStatus| {
+        Condition::is_set(&status.conditions, CONDITION_MIGRATION_SLOW)
+    };
+    let by_source = |change: &Value, stage| {
+        let vmi = slow(change);
+        let mut launcher = launcher(stage, Phase::Running);
+        let told = MigrationSlow { bottleneck: 1, text: "limited".to_owned() };
+        launcher.migration.as_mut().unwrap().slow = Some(told);
+        let mut status = vmi.status.clone().unwrap();
+        source(&mut status, &vmi, "a", &launcher, None, &now());
+        has_condition(&status)
+    };
+    let (none, completed) = (json!({}), json!({"completed": true}));
+    assert!(by_source(&none, Stage::Sending) && !by_source(&none, Stage::Over));
+    assert!(!by_source(&completed, Stage::Sending));
+    let by_target = |stage, phase| {
+        let launcher = launcher(stage, phase);
+        let launcher = Some(&launcher);
+        let seen = Target { node: "b", address: "10.0.0.2", launcher, listens: true, pod: Some("t") };
+        has_condition(&target(&slow(&none), seen, &now()))
+    };
+    assert!(by_target(Stage::Received, Phase::Starting));
+    assert!(!by_target(Stage::Arrived, Phase::Running) && !by_target(Stage::Receiving, Phase::Failed));
 }
 
 #[test]
