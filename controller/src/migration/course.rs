@@ -3,7 +3,7 @@
 use super::action::{Action, Plan};
 use super::observed::Observed;
 use super::status::{
-    ABORT_REQUESTED, REJECTED_BY_QUOTA, SUCCESSFUL_ABORT, condition, copy, enter, of, write,
+    ABORT_REQUESTED, REJECTED_BY_QUOTA, SUCCESSFUL_ABORT, condition, copy, copy_conditions, enter, of, write,
 };
 use crate::migrations::row::{Phase, entered};
 use crate::vmi::moving::{abort, failed, overdue};
@@ -65,6 +65,8 @@ pub(super) fn plan(observed: &Observed, vmi: &VirtualMachineInstance, reached: P
         enter(&mut status, phase, observed.now);
         copy(observed, &mut status);
         Condition::remove(&mut status.conditions, REJECTED_BY_QUOTA);
+    } else if phase == Phase::Running {
+        copy_conditions(vmi, &mut status);
     }
     plan.act_if(write(observed, &status))
 }

@@ -5,10 +5,10 @@ use super::observed::Observed;
 use crate::merge;
 use crate::migrations::row::Phase;
 use crate::vmi::others::state;
-use barevirt_api::names::CONDITION_POST_COPY_RECOVERY;
+use barevirt_api::names::{CONDITION_MIGRATION_SLOW, CONDITION_POST_COPY_RECOVERY};
 use barevirt_api::v1::{
-    Condition, VirtualMachineInstanceMigrationPhaseTransitionTimestamp, VirtualMachineInstanceMigrationState,
-    VirtualMachineInstanceMigrationStatus, merge_condition,
+    Condition, VirtualMachineInstance, VirtualMachineInstanceMigrationPhaseTransitionTimestamp,
+    VirtualMachineInstanceMigrationState, VirtualMachineInstanceMigrationStatus, merge_condition,
 };
 use barevirt_component::notes::Note;
 use barevirt_plan::pod::target::launcher_name;
@@ -36,6 +36,9 @@ pub(super) const ABORT_REQUESTED: &str = "migrationAbortRequested";
 pub(super) const REJECTED_BY_QUOTA: &str = "migrationRejectedByResourceQuota";
 /// Condition: a backup of the guest is in progress.
 pub(super) const BLOCKED_BY_BACKUP: &str = "migrationBlockedByBackup";
+
+/// Conditions of an instance that its migration has as well while the handlers carry it out.
+const OF_INSTANCE: [&str; 2] = [CONDITION_POST_COPY_RECOVERY, CONDITION_MIGRATION_SLOW];
 
 /// Phases in order, where nothing fails.
 const COURSE: [Phase; 6] = [
@@ -78,12 +81,7 @@ pub(super) fn copy(observed: &Observed, status: &mut VirtualMachineInstanceMigra
     match state(vmi).filter(|state| state.migration_uid == observed.migration.metadata.uid) {
         Some(state) => {
             status.migration_state = Some(state.clone());
-            let conditions =
-                vmi.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
-            Condition::remove(&mut status.conditions, CONDITION_POST_COPY_RECOVERY);
-            if state.completed != Some(true) {
-                status.conditions.extend(Condition::find(conditions, CONDITION_POST_COPY_RECOVERY).cloned());
-            }
+            copy_conditions(vmi, status);
         }
         None if status.migration_state.is_none() => {
             status.migration_state = Some(VirtualMachineInstanceMigrationState {
@@ -92,6 +90,26 @@ pub(super) fn copy(observed: &Observed, status: &mut VirtualMachineInstanceMigra
             });
         }
         None => {}
+    }
+}
+
+/// Copies the instance's conditions about the migration that its record is about, and removes those that do not hold any more.
+pub(super) fn copy_conditions(
+    vmi: &VirtualMachineInstance,
+    status: &mut VirtualMachineInstanceMigrationStatus,
+) {
+    let is_under_way = state(vmi).is_some_and(|state| state.completed != Some(true));
+    let told = vmi.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+    let conditions = &mut status.conditions;
+    for type_ in OF_INSTANCE {
+        let Some(told) = Condition::find(told, type_).filter(|_| is_under_way) else {
+            Condition::remove(conditions, type_);
+            continue;
+        };
+        match conditions.iter_mut().find(|own| own.type_ == type_) {
+            Some(own) => own.clone_from(told),
+            None => conditions.push(told.clone()),
+        }
     }
 }
 

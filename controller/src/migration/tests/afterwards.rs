@@ -51,6 +51,34 @@ fn phases_follow_the_record() {
 }
 
 #[test]
+fn a_running_migration_has_the_instances_conditions_about_it() {
+    let condition = |type_: &str, message: &str| json!({"type": type_, "status": "True", "message": message, "lastTransitionTime": text(NOW)});
+    let slow = condition("MigrationSlow", "limited");
+    let recovery = |message: &str| condition("PostCopyRecovery", message);
+    let follow = |own: Value, of_instance: Value, change: Value| {
+        let running = with(in_phase("Running"), json!({"status": {"conditions": own}}));
+        let state = record(with(json!({"startTimestamp": text(NOW)}), change));
+        let vmi = vmi(with(state, json!({"status": {"conditions": of_instance}})));
+        plan(&observed(migration(running), Some(vmi), Some(runs())))
+    };
+    let (none, ready) = (json!({}), json!({"type": "Ready", "status": "True"}));
+    // Without any there is nothing to write.
+    assert!(follow(json!([]), json!([ready]), none.clone()).actions.is_empty());
+    let told = status(&follow(json!([]), json!([ready, slow]), none.clone()));
+    assert_eq!(told, json!({"conditions": [slow]}));
+    assert!(follow(json!([slow]), json!([ready, slow]), none.clone()).actions.is_empty());
+    // What changes stays in its place.
+    let (first, second) = (recovery("attempt 1"), recovery("attempt 2"));
+    let changed = status(&follow(json!([first, slow]), json!([slow, second]), none.clone()));
+    assert_eq!(changed, json!({"conditions": [second, slow]}));
+    let gone = status(&follow(json!([slow]), json!([ready]), none));
+    assert_eq!(gone.get("conditions"), Some(&Value::Null));
+    let ended = json!({"completed": true, "endTimestamp": text(NOW)});
+    let ended = status(&follow(json!([slow]), json!([slow]), ended));
+    assert_eq!((&ended["phase"], ended.get("conditions")), (&json!("Succeeded"), Some(&Value::Null)));
+}
+
+#[test]
 fn cancelling_a_completed_migration_changes_nothing() {
     let done = record(json!({"completed": true, "endTimestamp": text(NOW)}));
     let plan = plan(&observed(migration(canceled("Running")), Some(vmi(done)), Some(runs())));
