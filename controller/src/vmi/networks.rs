@@ -312,8 +312,7 @@ pub(super) fn plan(observed: &Observed, pod: &Pod) -> Plan {
         });
         plan.notes.extend(observed.same_addresses.iter().map(|text| same_address(text)));
     }
-    let again = required::migration(observed, pod, &mut status);
-    plan.again = again;
+    plan.again = required::migration(vmi, pod, observed.definitions.fault(), observed.now, &mut status);
     plan.act_if(status_patch(vmi, json!({}), &status))
 }
 

@@ -2,6 +2,13 @@
 
 use std::time::Duration;
 
+/// The downtime that is allowed at the switch, and since when.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Downtime {
+    pub(super) allowed: Duration,
+    pub(super) since: Duration,
+}
+
 /// Limits of one migration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {

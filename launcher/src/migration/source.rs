@@ -12,9 +12,8 @@ use super::bottleneck;
 use super::event::{
     Effect, Event, Location, MigrationReport, Outcome, Progress, QemuState, Recovery, Slow, State,
 };
-use super::limits::Limits;
+use super::limits::{Downtime, Limits};
 use super::speedometer::Speedometer;
-use downtime::Downtime;
 use post_copy::{Connection, PostCopy};
 
 pub use post_copy::RECOVERY;

@@ -1,6 +1,5 @@
 //! Whether a running instance needs another pod for its networks. Pure.
 
-use super::super::observed::Observed;
 use super::super::status::age;
 use super::{INTERVAL, note, reported_link};
 use barevirt_api::names::{CONDITION_MIGRATION_REQUIRED, REASON_MIGRATION_DUE, REASON_MIGRATION_PENDING};
@@ -88,19 +87,22 @@ pub(in crate::vmi) fn is_overdue(vmi: &VirtualMachineInstance, pod: &Pod, now: T
     }
 }
 
-/// Sets whether the instance has to migrate to get its networks; returns when to look again.
+/// Sets whether the instance has to migrate to get its networks; returns when to look again. `fault` is what is wrong with the
+/// networks' definitions.
 pub(super) fn migration(
-    observed: &Observed,
+    vmi: &VirtualMachineInstance,
     pod: &Pod,
+    fault: Option<String>,
+    now: Timestamp,
     status: &mut VirtualMachineInstanceStatus,
 ) -> Option<Duration> {
     let links = noted(pod).unwrap_or_default();
     let known = Condition::find(&status.conditions, CONDITION_MIGRATION_REQUIRED).cloned();
-    let Some(waiting) = waiting(&observed.vmi, &links, status) else {
+    let Some(waiting) = waiting(vmi, &links, status) else {
         Condition::remove(&mut status.conditions, CONDITION_MIGRATION_REQUIRED);
         return None;
     };
-    let left = left(known.as_ref(), observed.now);
+    let left = left(known.as_ref(), now);
     let was_due = known.as_ref().filter(|known| known.is_true());
     let (due, why) = match waiting {
         Waiting::Elsewhere(why) => (true, why),
@@ -111,10 +113,10 @@ pub(super) fn migration(
         return None;
     }
     let reason = if due { REASON_MIGRATION_DUE } else { REASON_MIGRATION_PENDING };
-    let missing = observed.definitions.fault().filter(|_| due);
+    let missing = fault.filter(|_| due);
     let message = missing.as_ref().map_or_else(|| why.clone(), |missing| format!("{why}: {missing}"));
     let condition = Condition::new(CONDITION_MIGRATION_REQUIRED, due, reason, message);
-    merge_condition(&mut status.conditions, condition, &Time(observed.now));
+    merge_condition(&mut status.conditions, condition, &Time(now));
     if !due {
         // Transition times are whole seconds, rounded down.
         return Some(left.max(Duration::from_secs(1)));

@@ -3,13 +3,7 @@
 use std::time::Duration;
 
 use super::{Effect, Source, Stage};
-
-/// What is allowed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Downtime {
-    pub(super) allowed: Duration,
-    pub(super) since: Duration,
-}
+use crate::migration::limits::Downtime;
 
 impl Source {
     /// Raises the allowed downtime, if it is time for that.
