@@ -13,204 +13,29 @@
 //!
 //! Instances without such networks are skipped.
 
+pub(super) mod definitions;
 mod required;
 
 use super::action::{Action, Plan};
 use super::observed::Observed;
 use super::status::{age, status_patch};
-use crate::cluster::Cluster;
 use barevirt_api::names::CONDITION_MIGRATION_REQUIRED;
-use barevirt_api::network_resource::{NetworkResource, RESOURCE_ANNOTATION};
-use barevirt_api::networks::{self, Attachment, SOURCE_MULTUS};
+use barevirt_api::networks::{self, SOURCE_MULTUS};
 use barevirt_api::settings::Bindings;
 use barevirt_api::v1::{Condition, Network, NetworkInterfaceStatus, VirtualMachineInstance};
 use barevirt_component::notes::Note;
-use barevirt_component::request::{Error, call_opt};
-use barevirt_plan::pod::networks::{
-    NETWORK_STATUS, NETWORKS, Noted, Resources, differs, is_of, noted, wanted,
-};
+use barevirt_plan::pod::networks::{NETWORK_STATUS, NETWORKS, Noted, differs, is_of, noted, wanted};
+use definitions::ATTACHES;
 use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
-use kube::api::Api;
-use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use serde_json::json;
-use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+pub(super) use definitions::observe;
 pub(super) use required::is_overdue;
 
-/// How long a running pod may lack the report of its networks.
-const ATTACHES: Duration = Duration::from_secs(10);
 /// How often a missing object is looked at.
 pub(super) const INTERVAL: Duration = Duration::from_secs(10);
-/// At most this many characters of a definition's text are repeated in a message.
-const SHOWN: usize = 64;
-/// Group and version of definitions.
-const GROUP_VERSION: &str = "k8s.cni.cncf.io/v1";
-/// The gate under which another component adds the resources of definitions to pods.
-const INJECTION: &str = "ExternalNetResourceInjection";
-
-/// The definitions that an instance names, as far as they were looked up.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Definitions {
-    /// Those that do not exist.
-    missing: BTreeSet<String>,
-    /// The cluster does not have this kind.
-    no_such_kind: bool,
-    /// SR-IOV networks whose definition names no resource, each with the definition.
-    without_resource: Vec<(String, String)>,
-    /// Definitions that name something with which no network comes, each with what it names.
-    not_given: Vec<(String, String)>,
-    /// Resources of nodes that come with the networks.
-    pub(super) resources: Resources,
-}
-
-/// A definition is attached for a network.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Use {
-    network: String,
-    /// The network's card is a PCI function of the node.
-    is_function: bool,
-}
-
-/// Networks beside the pod's first and those that replace it, without networks of leaving cards, and networks of plugins: their
-/// definitions, each with its uses.
-fn definitions(vmi: &VirtualMachineInstance, bindings: &Bindings) -> BTreeMap<Attachment, Vec<Use>> {
-    let namespace = vmi.metadata.namespace.as_deref().unwrap_or_default();
-    let mut named: BTreeMap<Attachment, Vec<Use>> = BTreeMap::new();
-    for network in &vmi.spec.networks {
-        let mut cards = vmi.spec.domain.devices.interfaces.iter();
-        let card = cards.find(|card| card.name == network.name);
-        let mut add = |definition: &str, is_function: bool| {
-            let attachment = Attachment::of(namespace, definition);
-            named.entry(attachment).or_default().push(Use { network: network.name.clone(), is_function });
-        };
-        if let Some(multus) = network.multus.as_ref().filter(|_| !card.is_some_and(networks::is_absent)) {
-            add(&multus.network_name, card.is_some_and(|card| card.sriov.is_some()));
-        }
-        if let Some(own) = card.and_then(|card| bindings.of(card)?.definition.as_deref()) {
-            add(own, false);
-        }
-    }
-    named
-}
-
-/// Looks up the definitions: if `begins`, because a pod is to be made; otherwise only if the pod takes long.
-pub(super) async fn observe(
-    cluster: &Cluster,
-    vmi: &VirtualMachineInstance,
-    pod: Option<&Pod>,
-    begins: bool,
-) -> Result<Definitions, Error> {
-    let created = pod.and_then(|pod| pod.metadata.creation_timestamp.as_ref());
-    let is_late = created.is_some_and(|created| age(created.0, Timestamp::now()) >= ATTACHES);
-    let settings = cluster.config().settings;
-    let named = if begins || is_late { definitions(vmi, &settings.bindings) } else { BTreeMap::new() };
-    let mut found = Definitions::default();
-    let injects = settings.gates.is_on(INJECTION);
-    for (Attachment { namespace, name }, uses) in named {
-        let kind = GroupVersionKind::gvk("k8s.cni.cncf.io", "v1", "NetworkAttachmentDefinition");
-        let resource = ApiResource::from_gvk_with_plural(&kind, "network-attachment-definitions");
-        let all: Api<DynamicObject> = Api::namespaced_with(cluster.client.clone(), &namespace, &resource);
-        let subject = || format!("network attachment definition {namespace}/{name}");
-        match call_opt("get", subject, all.get(&name)).await? {
-            Some(definition) => {
-                let resource = definition.annotations().get(RESOURCE_ANNOTATION).map(String::as_str);
-                found.add(&format!("{namespace}/{name}"), &uses, resource, injects);
-            }
-            None => drop(found.missing.insert(format!("{namespace}/{name}"))),
-        }
-    }
-    if !found.missing.is_empty() {
-        let subject = || format!("kinds of {GROUP_VERSION}");
-        let kinds = cluster.client.list_api_group_resources(GROUP_VERSION);
-        found.no_such_kind = call_opt("list", subject, kinds).await?.is_none();
-    }
-    Ok(found)
-}
-
-impl Definitions {
-    /// Adds the resource of a definition for each of its uses. With `injects`, another component asks for it.
-    fn add(&mut self, definition: &str, uses: &[Use], resource: Option<&str>, injects: bool) {
-        let named = resource.filter(|resource| !resource.is_empty());
-        for Use { network, is_function } in uses {
-            let given = named.and_then(|resource| NetworkResource::new(network, resource));
-            match (given, named) {
-                (Some(given), _) => {
-                    self.resources.asked.extend((!injects).then(|| given.resource.clone()));
-                    self.resources.of_cards.extend(is_function.then_some(given));
-                }
-                (None, _) if *is_function => {
-                    self.without_resource.push((network.clone(), definition.to_owned()));
-                }
-                (None, Some(resource)) if !injects => {
-                    let shown = resource.chars().take(SHOWN).collect();
-                    self.not_given.push((definition.to_owned(), shown));
-                }
-                (None, _) => {}
-            }
-        }
-    }
-
-    /// Why no pod can be made: a definition that is missing, in KubeVirt's words, or one that names no resource.
-    pub(super) fn refusal(&self) -> Option<String> {
-        self.fault().map(unmade)
-    }
-
-    /// The missing definition, in KubeVirt's words.
-    pub(super) fn trouble(&self) -> Option<String> {
-        self.not_found().map(unmade)
-    }
-
-    /// What is wrong with the definitions.
-    fn fault(&self) -> Option<String> {
-        let lacks = || {
-            let (network, definition) = self.without_resource.first()?;
-            Some(format!(
-                "network {network} is for an SR-IOV card, and its network attachment definition {definition} has no \
-                 annotation {RESOURCE_ANNOTATION} that names a resource of nodes"
-            ))
-        };
-        let names = || {
-            let (definition, resource) = self.not_given.first()?;
-            Some(format!(
-                "the annotation {RESOURCE_ANNOTATION} of network attachment definition {definition} names {resource:?}, \
-                 which comes with no network"
-            ))
-        };
-        self.not_found().or_else(lacks).or_else(names)
-    }
-
-    fn not_found(&self) -> Option<String> {
-        if self.missing.is_empty() {
-            return None;
-        }
-        let missing: Vec<&str> = self.missing.iter().map(String::as_str).collect();
-        let definition = if missing.len() == 1 { "definition" } else { "definitions" };
-        let missing = missing.join(", ");
-        let hint = if self.no_such_kind {
-            format!(
-                ": the cluster has no kind NetworkAttachmentDefinition ({GROUP_VERSION}), which comes with Multus"
-            )
-        } else {
-            String::new()
-        };
-        Some(format!("failed to locate network attachment {definition} {missing}{hint}"))
-    }
-
-    /// Builds definitions for tests.
-    #[cfg(test)]
-    pub(super) fn of(missing: &[&str], no_such_kind: bool) -> Self {
-        let missing = missing.iter().map(|name| (*name).to_owned()).collect();
-        Definitions { missing, no_such_kind, ..Definitions::default() }
-    }
-}
-
-/// A fault that keeps a pod from being made.
-fn unmade(fault: String) -> String {
-    format!("failed to render launch manifest: {fault}")
-}
 
 /// Plugins that an instance names and that the installation does not have, in KubeVirt's words.
 pub(super) fn unknown_binding(vmi: &VirtualMachineInstance, bindings: &Bindings) -> Option<String> {

@@ -7,7 +7,7 @@ use super::grown;
 use super::hotplug::attachments::{self, Attachments};
 use super::hotplug::volumes;
 use super::instance_end::InstanceEnd;
-use super::networks::Definitions;
+use super::networks::definitions::Definitions;
 use super::observed::Observed;
 use super::others::{self, Other};
 use super::places::node_of;

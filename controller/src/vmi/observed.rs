@@ -3,7 +3,7 @@
 use super::claims::Claims;
 use super::consumer::Consumer;
 use super::hotplug::attachments::Attachments;
-use super::networks::Definitions;
+use super::networks::definitions::Definitions;
 use super::others::{Other, Target};
 use super::state::State;
 use crate::config::Config;

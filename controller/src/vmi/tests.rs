@@ -4,7 +4,7 @@ use super::action::{Action, Plan};
 use super::claims::Claims;
 use super::consumer::Consumer;
 use super::hotplug::attachments::Attachments;
-use super::networks::Definitions;
+use super::networks::definitions::Definitions;
 use super::observed::Observed;
 use super::others::{Other, Target};
 use super::plan::plan;

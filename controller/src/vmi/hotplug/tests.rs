@@ -108,7 +108,7 @@ fn observed(vmi: VirtualMachineInstance, claims: Vec<(&str, Found)>, pods: Vec<P
         grown: vec![],
         attachments,
         goes_first: None,
-        definitions: crate::vmi::networks::Definitions::default(),
+        definitions: crate::vmi::networks::definitions::Definitions::default(),
         same_addresses: vec![],
         context_id: None,
         config: Config {

@@ -2,8 +2,10 @@
 
 use super::super::plan::plan as plan_of;
 use super::super::tests::{observed, patch_of, running};
+use super::definitions::{Definitions, definitions};
 use super::required::PLUGS;
 use super::*;
+use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
 
 /// Whether this version serves what these tests check.

@@ -38,7 +38,7 @@ fn observed(sockets: u32, guest: &str, there: (u32, &str, &str), conditions: Val
         grown: vec![],
         attachments: Attachments::default(),
         goes_first: None,
-        definitions: crate::vmi::networks::Definitions::default(),
+        definitions: crate::vmi::networks::definitions::Definitions::default(),
         same_addresses: vec![],
         context_id: None,
         config,
