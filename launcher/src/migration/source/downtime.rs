@@ -21,6 +21,7 @@ impl Source {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::limits as usual;
     use super::super::{Event, Limits, Progress};
     use super::*;
     use crate::migration::DowntimeTuning;
@@ -28,16 +29,13 @@ mod tests {
     const S: Duration = Duration::from_secs(1);
 
     fn limits(tuning: DowntimeTuning) -> Limits {
+        let usual = usual();
         Limits {
-            bandwidth: None,
-            downtime: Duration::from_millis(900),
-            auto_converge: false,
             completion: None,
             completion_per_gib: Duration::ZERO,
             progress: None,
-            may_pause: false,
-            post_copy: false,
             tuning: Some(tuning),
+            ..usual
         }
     }
 

@@ -22,6 +22,7 @@ impl Source {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::{begun, limits as usual};
     use super::super::{Event, Limits, Progress, QemuState};
     use super::*;
     use crate::migration::{Bottleneck, Slow};
@@ -30,24 +31,7 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     fn limits() -> Limits {
-        Limits {
-            bandwidth: None,
-            downtime: Duration::from_millis(900),
-            auto_converge: false,
-            completion: Some(10 * S),
-            completion_per_gib: Duration::ZERO,
-            progress: None,
-            may_pause: true,
-            post_copy: false,
-            tuning: None,
-        }
-    }
-
-    /// Memory is sent since second 1.
-    fn begun(limits: Limits) -> Source {
-        let mut source = Source::begin("m".to_owned(), limits, S).0;
-        source.step(S, Event::Begun);
-        source
+        Limits { completion_per_gib: Duration::ZERO, progress: None, may_pause: true, ..usual() }
     }
 
     /// What is reported after these MiB/s were sent and written.

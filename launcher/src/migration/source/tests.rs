@@ -4,7 +4,7 @@ use super::*;
 
 const S: Duration = Duration::from_secs(1);
 
-fn limits() -> Limits {
+pub(super) fn limits() -> Limits {
     Limits {
         bandwidth: None,
         downtime: Duration::from_millis(900),
@@ -18,7 +18,8 @@ fn limits() -> Limits {
     }
 }
 
-fn begun(limits: Limits) -> Source {
+/// Memory is sent since second 1.
+pub(super) fn begun(limits: Limits) -> Source {
     let mut source = Source::begin("m".to_owned(), limits, S).0;
     source.step(S, Event::Begun);
     source
