@@ -158,7 +158,8 @@ impl Qemu {
             let mut credentials = qmp::TlsCredsPskProperties::from(qmp::TlsCredsProperties {
                 dir: Some(keys.display().to_string()),
                 endpoint: Some(endpoint),
-                priority: None,
+                // The launcher's: ChaCha20 would be compared with AES otherwise.
+                priority: Some("NORMAL:-CHACHA20-POLY1305".to_owned()),
                 verify_peer: None,
             });
             credentials.username =
