@@ -1,8 +1,8 @@
 //! An instance with two launcher pods. Pure.
 //!
 //! ```text
-//!   handed over ──> nothing here ends or changes it ──> over ──> the pod without a guest is deleted, or ended if its
-//!        │                                                                  migration failed; then its UID is removed
+//!   handed over ──> nothing here ends or changes it ──> over ──> the pod without a guest ends and stays as a record, or is
+//!        │                                                                  deleted; then its UID is removed
 //!        │
 //!        └── the target's pod is gone for certain, and no handler reports it ──> failed: the guest goes on at the source
 //! ```
@@ -18,8 +18,8 @@
 
 use super::action::{Action, Plan};
 use super::eviction;
-use super::failed_target::{self, Retention};
 use super::instance_end::InstanceEnd;
+use super::left_pod::{self, Retention};
 use super::observed::Observed;
 use super::others::{Target, is_moving, is_over, state};
 use super::removal::remove_others;
@@ -133,7 +133,7 @@ fn body(action: Action) -> Option<Value> {
     if let Action::Patch(body) = action { Some(body) } else { None }
 }
 
-/// Removes what ended migrations leave: pods but for a [failed target](failed_target), their UIDs, marks.
+/// Removes what ended migrations leave: pods but for the [last one](left_pod), their UIDs, marks.
 pub(super) fn tidy(observed: &Observed, launcher: &Pod) -> Plan {
     let vmi = &observed.vmi;
     let Some(before) = vmi.status.as_ref().filter(|_| !is_moving(vmi)) else { return Plan::default() };
@@ -145,12 +145,12 @@ pub(super) fn tidy(observed: &Observed, launcher: &Pod) -> Plan {
     let since = ended.map(|ended| age(ended.0, observed.now));
     let left = observed.others.iter().filter(|other| !other.wanted && is_ours(&other.pod, vmi));
     let (going, staying): (Vec<_>, Vec<_>) = left
-        .map(|other| (other, failed_target::retention(vmi, &other.pod, launcher, since.unwrap_or_default())))
+        .map(|other| (other, left_pod::retention(vmi, &other.pod, launcher, since.unwrap_or_default())))
         .partition(|(_, retention)| *retention == Retention::No);
     let mut plan = remove_others(going.into_iter().map(|(other, _)| other));
     for (other, retention) in staying {
         if let Retention::For(left) = retention {
-            plan = plan.act_if(failed_target::end(&other.pod)).again_in(left);
+            plan = plan.act_if(left_pod::end(vmi, &other.pod)).again_in(left);
         }
     }
 

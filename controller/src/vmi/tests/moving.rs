@@ -135,8 +135,13 @@ fn an_unwanted_migration_is_ended_or_aborted() {
 }
 
 #[test]
-fn after_the_switch_the_target_is_the_launcher_and_the_source_goes() {
-    let goes = plan(&moved(vec![running()]));
+fn after_the_switch_the_target_is_the_launcher_and_the_source_leaves_its_log() {
+    // The launcher of the source ends by itself.
+    let mut source = moved(vec![running()]);
+    source.now = at(NOW + 3);
+    assert_eq!(plan(&source), Plan::default().again_in(Duration::from_secs(7)));
+    source.now = at(NOW + 10);
+    let goes = plan(&source);
     assert!(
         matches!(&goes.actions[..], [Action::DeletePod { uid, grace: 10, .. }] if uid == "p1"),
         "{goes:?}"
@@ -147,9 +152,24 @@ fn after_the_switch_the_target_is_the_launcher_and_the_source_goes() {
     assert_eq!(body["status"]["launcherContainerImageVersion"], "newer");
     assert_eq!(body["metadata"]["labels"], json!({MIGRATION_TARGET_NODE_LABEL: null}));
     assert_eq!(body["status"].get("phase"), None);
-    // A source that has ended has no guest, and is deleted.
-    let over = plan(&moved(vec![ended(running())]));
-    assert!(matches!(&over.actions[..], [Action::DeletePod { grace: 0, .. }, Action::Patch(_)]), "{over:?}");
+    // A source that has ended has no guest, and stays as the record of the last migration.
+    let record = moved(vec![ended(running())]);
+    assert_eq!(patch_of(&plan(&record))["status"]["activePods"], json!({"p1": null}));
+    let deletes = |observed: &Observed| {
+        let actions = plan(observed).actions;
+        matches!(&actions[..], [Action::DeletePod { uid, grace: 0, .. }, Action::Patch(_)] if uid == "p1")
+    };
+    let state = |observed: &mut Observed, change: Value| {
+        let state = observed.vmi.status.as_mut().unwrap().migration_state.as_mut().unwrap();
+        *state = serde_json::from_value(with(serde_json::to_value(&*state).unwrap(), &change)).unwrap();
+    };
+    let mut later = record.clone();
+    state(&mut later, json!({"migrationUid": "m2", "sourcePod": TARGET, "targetPod": "other"}));
+    assert!(deletes(&later), "a later migration has ended");
+    let mut with_old_claim = record;
+    let volumes = json!([{"name": "d", "persistentVolumeClaim": {"claimName": "old"}}]);
+    with_old_claim.others[0].pod.spec.as_mut().unwrap().volumes = serde_json::from_value(volumes).unwrap();
+    assert!(deletes(&with_old_claim), "the guest has left that claim");
     // The kubelet removes a deleted pod.
     let mut going = ended(running());
     going.metadata.deletion_timestamp = Some(Time(at(NOW)));

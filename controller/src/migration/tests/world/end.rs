@@ -142,9 +142,10 @@ impl World {
             return Some("no launcher".to_owned());
         };
         let active: Vec<&String> = status.active_pods.keys().collect();
-        // The ended target of the last migration may stay as the record of its failure.
-        let state = self.record().filter(|state| state.failed == Some(true));
-        let record = state.and_then(|state| state.target_pod);
+        // The ended pod that the last migration left without the guest may stay as its record.
+        let record = self
+            .record()
+            .and_then(|state| if state.failed == Some(true) { state.target_pod } else { state.source_pod });
         let stays = |(name, pod): (&String, &Pod)| {
             let is_record = record.as_ref() == Some(name) && InstanceEnd::of(pod).is_some();
             pod.uid().as_ref() == Some(&launcher) || is_record

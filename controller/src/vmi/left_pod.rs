@@ -1,5 +1,6 @@
-//! The target's pod of a failed migration. Its launcher ends, and it stays so that people can read its log, as in KubeVirt: until
-//! the next migration has ended too, or until the instance ends. Pure.
+//! The pod that is left without the guest after a migration: the source's, or the target's if the migration failed. Its launcher
+//! ends, and it stays so that people can read its log, as in KubeVirt: until the next migration has ended too, or until the
+//! instance ends. Pure.
 
 use super::action::Action;
 use super::others::{is_over, state};
@@ -11,7 +12,7 @@ use kube::ResourceExt;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// How long the launcher of a target has to end, once its migration has failed.
+/// How long the launcher has to end, once the migration is over.
 const END_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Whether a pod beside the launcher is left alone, and for how long if it has not ended yet.
@@ -21,7 +22,7 @@ pub(super) enum Retention {
     No,
     /// It has this time to end.
     For(Duration),
-    /// It has ended, and has the log of the failed migration.
+    /// It has ended, and has the log of the migration.
     AsRecord,
 }
 
@@ -33,7 +34,7 @@ pub(super) fn retention(
     since: Duration,
 ) -> Retention {
     if pod.metadata.deletion_timestamp.is_some()
-        || !is_failed_target(vmi, pod)
+        || !(is_failed_target(vmi, pod) || is_left_source(vmi, pod))
         || has_more(vmi, pod, launcher)
     {
         return Retention::No;
@@ -46,11 +47,12 @@ pub(super) fn retention(
     if phase == Some("Running") && !left.is_zero() { Retention::For(left) } else { Retention::No }
 }
 
-/// Ends the launcher, which may wait for the guest for minutes. Once: the pod then has a deadline.
-pub(super) fn end(pod: &Pod) -> Option<Action> {
+/// Ends the launcher of a target, which may wait for the guest for minutes. Once: the pod then has a deadline. That of a source
+/// ends by itself, and its pod is then `Succeeded`.
+pub(super) fn end(vmi: &VirtualMachineInstance, pod: &Pod) -> Option<Action> {
     let has_deadline = pod.spec.as_ref().is_some_and(|spec| spec.active_deadline_seconds.is_some());
     let (name, uid) = (pod.name_any(), pod.uid().unwrap_or_default());
-    (!has_deadline).then_some(Action::EndPod { name, uid })
+    (is_failed_target(vmi, pod) && !has_deadline).then_some(Action::EndPod { name, uid })
 }
 
 /// Whether the status of the instance names the pod as the target of its last migration, and that has failed.
@@ -60,6 +62,15 @@ fn is_failed_target(vmi: &VirtualMachineInstance, pod: &Pod) -> bool {
             && state.failed == Some(true)
             && state.target_pod.as_ref() == pod.metadata.name.as_ref()
             && state.migration_uid.as_ref() == pod.labels().get(MIGRATION_JOB_LABEL)
+    })
+}
+
+/// Whether the status names the pod as the source of the last migration, and that has succeeded.
+fn is_left_source(vmi: &VirtualMachineInstance, pod: &Pod) -> bool {
+    state(vmi).is_some_and(|state| {
+        is_over(state)
+            && state.failed != Some(true)
+            && state.source_pod.as_ref() == pod.metadata.name.as_ref()
     })
 }
 
