@@ -137,6 +137,7 @@ enum Outcome {
     Opened(Box<Result<(Qmp, Events), Error>>),
     MachineType(String),
     Happened(Vec<Event>),
+    Probed(bool),
     /// A command failed, so the state of the vCPUs must be queried.
     Doubt,
     Nothing,
@@ -159,6 +160,8 @@ struct Supervisor<'a> {
     host_cards: HostCards,
     /// Ends the wait for cards that the guest gives back too late.
     giving: Option<AbortHandle>,
+    /// QEMU is asked whether the guest may run here before all of its memory has arrived.
+    probing: bool,
     /// The disks that the last migration copies.
     disks: LocalDisks,
     /// The handler's connection and key for a migration that is about to begin.
@@ -195,6 +198,7 @@ pub async fn supervise(
         copyable: Copyable::default(),
         host_cards: HostCards::default(),
         giving: None,
+        probing: false,
         disks: LocalDisks::default(),
         transport: None,
         rejoined: None,
@@ -340,6 +344,7 @@ impl Supervisor<'_> {
                 }
                 None
             }
+            Outcome::Probed(offers) => Some(self.probed(offers)),
             Outcome::Doubt => {
                 self.look_again();
                 None

@@ -25,9 +25,9 @@ const NAME: &str = "kubevirt-userfaultfd.node";
 #[derive(Clone, Debug)]
 pub(super) struct NodeCopy {
     /// The original.
-    device: PathBuf,
+    pub(super) device: PathBuf,
     /// Where the copy is made.
-    copy: PathBuf,
+    pub(super) copy: PathBuf,
 }
 
 impl NodeCopy {

@@ -105,7 +105,10 @@ impl Supply {
             Supply::Copied { copy, .. } => {
                 let mut response = ContainerAllocateResponse::default();
                 match copy.make() {
-                    Ok(device) => response.devices.push(device),
+                    Ok(device) => {
+                        info!(resource, device = device.host_path, "pod gets the device");
+                        response.devices.push(device);
+                    }
                     Err(error) => info!(resource, %error, "pod starts without the device"),
                 }
                 return Ok(response);
@@ -135,6 +138,7 @@ impl Supply {
                 }
             }
         }
+        info!(resource, ?ids, "pod gets the devices");
         Ok(response)
     }
 }

@@ -1,11 +1,12 @@
 //! Tests against a kubelet that speaks the real protocol.
 
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_stream::wrappers::UnixListenerStream;
@@ -13,6 +14,8 @@ use tonic::transport::{Channel, Endpoint, Server, Uri};
 use tonic::{Request, Response, Status};
 use tower::service_fn;
 
+use super::copy::NodeCopy;
+use super::plugin::{Offer, Supply, run};
 use super::v1beta1::device_plugin_client::DevicePluginClient;
 use super::v1beta1::registration_server::{Registration, RegistrationServer};
 use super::v1beta1::{
@@ -99,6 +102,40 @@ async fn a_resource_is_offered_while_its_device_is_there_and_to_each_kubelet() {
     let mut devices = client.list_and_watch(Empty {}).await.unwrap().into_inner();
     assert_eq!(next(&mut devices).await, (1000, "Healthy".to_owned()));
     std::fs::remove_file(path).unwrap();
+}
+
+/// A handler that is killed takes back nothing, and the kubelet asks the next one.
+#[tokio::test]
+async fn a_pod_gets_the_device_node_from_each_handler() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_kubelet, mut asks) = kubelet(folder.path());
+    let copy = NodeCopy { device: PathBuf::from("/dev/null"), copy: folder.path().join("null.node") };
+    // Only root may make device nodes.
+    if copy.make().is_err_and(|error| error.kind() == std::io::ErrorKind::PermissionDenied) {
+        return;
+    }
+    for handler in 1..=3 {
+        // Also where somebody has removed it.
+        if handler == 3 {
+            std::fs::remove_file(&copy.copy).unwrap();
+        }
+        let offer = Offer {
+            resource: "devices.kubevirt.io/null".to_owned(),
+            endpoint: "kubevirt-null.sock".to_owned(),
+            supply: Supply::Copied { name: "null", copy: copy.clone() },
+        };
+        let (registered, _) = watch::channel(false);
+        let plays = tokio::spawn(run(offer, folder.path().to_owned(), registered));
+        let asked = timeout(SOON, asks.recv()).await.unwrap().unwrap();
+        let one = ContainerAllocateRequest { devices_ids: vec!["null7".to_owned()] };
+        let request = AllocateRequest { container_requests: vec![one] };
+        let given = plugin(folder.path(), &asked).await.allocate(request).await.unwrap().into_inner();
+        let devices = &given.container_responses[0].devices;
+        assert_eq!(devices.len(), 1, "handler {handler}");
+        assert_eq!(devices[0].container_path, "/dev/null");
+        assert!(std::fs::symlink_metadata(&copy.copy).unwrap().file_type().is_char_device());
+        plays.abort();
+    }
 }
 
 #[tokio::test]

@@ -173,10 +173,10 @@ impl Supervisor<'_> {
                 }
             }
             Effect::GiveCards => self.give_cards(qmp),
-            Effect::Probe => self.beside(async move {
-                let offers = qemu::offers_post_copy(&qmp).await;
-                vec![migration::Event::Offers(offers)]
-            }),
+            Effect::Probe => {
+                self.probing = true;
+                self.work.push(Box::pin(async move { Outcome::Probed(qemu::offers_post_copy(&qmp).await) }));
+            }
             Effect::PostCopy => self.beside(async move { begun(qemu::start_post_copy(&qmp).await) }),
             Effect::ReleaseDisks => {
                 let disks = self.disks.clone();
@@ -193,6 +193,12 @@ impl Supervisor<'_> {
                 needless(stopped.map(drop), "stop")
             }),
         }
+    }
+
+    /// QEMU has answered whether the guest may run here before all of its memory has arrived.
+    pub(super) fn probed(&mut self, offers: bool) -> Event {
+        self.probing = false;
+        Event::Migration(migration::Event::Offers(offers))
     }
 
     fn give_cards(&mut self, qmp: Qmp) {

@@ -31,8 +31,8 @@ impl Supervisor<'_> {
         let ready = self.events.is_some() && self.vm.end().is_none();
         let paused = Paused::of(&self.vm.phase);
         // The handler sends the guest as soon as this is published, so it is only published when QEMU waits
-        // for the guest.
-        let waits = matches!(self.vm.phase, Phase::Paused(Pause::Incoming));
+        // for the guest, and has said whether it supports post-copy.
+        let waits = matches!(self.vm.phase, Phase::Paused(Pause::Incoming)) && !self.probing;
         let migration =
             self.vm.moving.report(self.vm.hold).filter(|report| waits || report.state != State::Awaited);
         self.status.send_if_modified(|status| {
