@@ -64,6 +64,8 @@ pub const REASON_FAILED_UPDATE: &str = "FailedUpdate";
 pub const REASON_SUCCESSFUL_UPDATE: &str = "SuccessfulUpdate";
 /// Event reason: a replica set or a pool is paused.
 pub const REASON_SUCCESSFUL_PAUSED: &str = "SuccessfulPaused";
+/// Event reason: the machine of the guest was made. KubeVirt's, for libvirt's domain.
+pub const REASON_CREATED: &str = "Created";
 /// Event reason: the guest runs.
 pub const REASON_STARTED: &str = "Started";
 /// Reason of the Paused condition: a user paused the guest.

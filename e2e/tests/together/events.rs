@@ -31,7 +31,9 @@ fn each_step_of_a_run_causes_one_event() {
         namespace.wait_phase("vm", "Running", RUNNING)?;
         wait::until_true("the events of a start", SOON, || {
             let counts = event_counts(namespace)?;
-            Ok(["SuccessfulCreate", "Started", "Migrated"].iter().all(|reason| counts.contains_key(*reason)))
+            Ok(["SuccessfulCreate", "Created", "Started", "Migrated"]
+                .iter()
+                .all(|reason| counts.contains_key(*reason)))
         })?;
         namespace.delete("vmi", "vm")?;
         wait::until_true("the events of an end", SOON, || {

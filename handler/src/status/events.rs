@@ -4,7 +4,7 @@ use barevirt_api::names::{
     CONDITION_ACCESS_CREDENTIALS, CONDITION_LIVE_MIGRATABLE, CONDITION_PAUSED, CONDITION_POST_COPY_RECOVERY,
     CONDITION_READY, CONDITION_SYNCHRONIZED, PHASE_FAILED, PHASE_RUNNING, PHASE_SCHEDULED, PHASE_SUCCEEDED,
     REASON_ACCESS_CREDENTIALS_FAILED, REASON_ACCESS_CREDENTIALS_SYNCED, REASON_CONNECTION_BROKEN,
-    REASON_CONNECTION_REPLACED, REASON_DELETED, REASON_DISK_NOT_GROWN, REASON_GUEST_PANICKED,
+    REASON_CONNECTION_REPLACED, REASON_CREATED, REASON_DELETED, REASON_DISK_NOT_GROWN, REASON_GUEST_PANICKED,
     REASON_IO_ERROR, REASON_MIGRATED, REASON_NO_POST_COPY, REASON_PAUSED_IO_ERROR, REASON_PING_FAILED,
     REASON_SHUTTING_DOWN, REASON_SMALLER_DISK, REASON_STARTED, REASON_STOPPED, REASON_SYNC_FAILED,
     is_final_phase,
@@ -30,11 +30,10 @@ pub fn transitions(
     if before.phase != after.phase {
         match after.phase.as_deref() {
             Some(PHASE_RUNNING) => {
-                events.push(event(
-                    EventType::Normal,
-                    REASON_STARTED,
-                    "VirtualMachineInstance started.".to_owned(),
-                ));
+                let made = (REASON_CREATED, "VirtualMachineInstance defined.");
+                for (reason, text) in [made, (REASON_STARTED, "VirtualMachineInstance started.")] {
+                    events.push(event(EventType::Normal, reason, text.to_owned()));
+                }
             }
             Some(PHASE_SUCCEEDED) => {
                 let text = "The VirtualMachineInstance was shut down.".to_owned();
@@ -224,11 +223,14 @@ mod tests {
     }
 
     #[test]
-    fn a_start_and_an_end_cause_one_event_each() {
+    fn a_start_and_an_end_cause_their_events_once() {
         let (scheduled, running, succeeded) = (status("Scheduled"), status("Running"), status("Succeeded"));
         assert_eq!(
             events_of(&scheduled, &running),
-            [("Started".to_owned(), "VirtualMachineInstance started.".to_owned())]
+            [
+                ("Created".to_owned(), "VirtualMachineInstance defined.".to_owned()),
+                ("Started".to_owned(), "VirtualMachineInstance started.".to_owned()),
+            ]
         );
         assert_eq!(events_of(&running, &running), []);
         assert_eq!(events_of(&running, &succeeded)[0].0, "Stopped");

@@ -210,6 +210,16 @@ impl Node {
     fn events(&self) -> Vec<String> {
         self.server.events.lock().unwrap().clone()
     }
+
+    /// Waits until the events of a start are published, which is after its status is written.
+    async fn tells_of_start(&self) {
+        let told = async {
+            while self.events().len() < 2 {
+                sleep(Duration::from_millis(20)).await;
+            }
+        };
+        assert!(timeout(WAIT, told).await.is_ok(), "{:?}", self.events());
+    }
 }
 
 #[tokio::test]
@@ -217,6 +227,7 @@ async fn a_guest_from_scheduled_to_its_end_takes_one_write_for_each_phase() {
     let Some(node) = Node::new() else { return };
     let vm = node.start();
     node.reach(&vm, "Running").await;
+    node.tells_of_start().await;
     assert_eq!(node.writes(), 1, "{:?}", node.server.patches);
     let status = node.server.read().status.unwrap();
     assert_eq!(status.interfaces[0].ip_address.as_deref(), Some("10.244.9.7"));
@@ -243,6 +254,7 @@ async fn a_guest_from_scheduled_to_its_end_takes_one_write_for_each_phase() {
     assert_eq!(
         node.events(),
         [
+            "Normal Created VirtualMachineInstance defined.",
             "Normal Started VirtualMachineInstance started.",
             "Normal ShuttingDown Signaled Graceful Shutdown",
             "Normal Stopped The VirtualMachineInstance was shut down.",
@@ -257,11 +269,12 @@ async fn a_conflicting_write_is_not_overwritten() {
     node.server.conflict.store(true, Ordering::SeqCst);
     let vm = node.start();
     node.reach(&vm, "Running").await;
+    node.tells_of_start().await;
     let patches = node.server.patches.lock().unwrap();
     assert_eq!(patches.len(), 1);
     // The patch was computed from the version of the other client.
     assert_eq!(patches[0]["metadata"]["resourceVersion"], "8");
-    assert_eq!(node.events().len(), 1);
+    assert_eq!(node.events().len(), 2);
 }
 
 #[tokio::test]
@@ -279,7 +292,7 @@ async fn a_launcher_that_is_killed_is_left_to_the_controller() {
     });
     sleep(Duration::from_millis(500)).await;
     assert_eq!((node.writes(), node.server.phase().as_str()), (1, "Running"));
-    assert_eq!(node.events().len(), 1);
+    assert_eq!(node.events().len(), 2);
 }
 
 impl Node {
