@@ -33,6 +33,8 @@ pub const JOB: &str = "IMPORT";
 pub const DATA: &str = "/data";
 /// The disk in it: what KubeVirt's machines look for.
 pub const DISK: &str = "disk.img";
+/// The size of the disk is a multiple of this, in bytes.
+pub const DISK_ALIGNMENT: u64 = 1 << 20;
 /// Path of a claim that is a block device.
 pub const DEVICE: &str = "/dev/cdi-block-volume";
 /// Directory for contents that cannot be streamed into a block device.

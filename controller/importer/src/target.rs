@@ -6,7 +6,7 @@
 //! ```
 
 use crate::failure::Failure;
-use barevirt_import_job::DISK;
+use barevirt_import_job::{DISK, DISK_ALIGNMENT};
 use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, fallocate};
 use nix::sys::statvfs::statvfs;
@@ -23,8 +23,6 @@ const STAGED: &str = ".image.import";
 const MODE: u32 = 0o660;
 /// Blocks of this size that contain only zeros are not written.
 const BLOCK: usize = 64 << 10;
-/// Sizes of disks in files are multiples of this, in bytes.
-const ALIGNMENT: u64 = 1 << 20;
 /// Zeros for one write.
 static ZEROS: [u8; BLOCK] = [0; BLOCK];
 
@@ -81,8 +79,8 @@ impl Target {
         }
         let usable = room(&places.data)? / 1000 * u64::from(1000u16.saturating_sub(overhead));
         // Block devices of 4096 bytes a block take no disk whose size is no multiple of that. As CDI's, ours have whole MiB.
-        let size =
-            usable.min(size.checked_next_multiple_of(ALIGNMENT).unwrap_or(size)) / ALIGNMENT * ALIGNMENT;
+        let size = usable.min(size.checked_next_multiple_of(DISK_ALIGNMENT).unwrap_or(size)) / DISK_ALIGNMENT
+            * DISK_ALIGNMENT;
         if size == 0 {
             return Err(Failure::Final("no room is left on the claim; ask for a larger one".to_owned()));
         }
@@ -304,7 +302,10 @@ mod tests {
         let places = places(directory.path());
         let target = Target::open(&places, 1 << 60, 500, false).unwrap();
         let (size, all) = (target.size(), room(directory.path()).unwrap());
-        assert!(size > 0 && size.is_multiple_of(ALIGNMENT) && size <= all / 1000 * 501, "{size} of {all}");
+        assert!(
+            size > 0 && size.is_multiple_of(DISK_ALIGNMENT) && size <= all / 1000 * 501,
+            "{size} of {all}"
+        );
         assert!(Target::open(&places, 1 << 60, 1000, false).unwrap_err().is_final());
     }
 

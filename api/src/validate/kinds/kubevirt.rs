@@ -284,10 +284,12 @@ fn configured(
         }
         let network = migrations.network.as_deref().filter(|given| !given.is_empty());
         causes.extend(network.and_then(|given| networks::misnamed(&path.child("network"), given)));
-    }
-    let downtime = |configuration: &KubeVirtConfiguration| configuration.migrations.as_ref()?.max_downtime_ms;
-    if downtime(configuration).is_some() && downtime(configuration) != before.and_then(downtime) {
-        max_downtime(&path.child("migrations.maxDowntimeMs"), gates, causes);
+        let downtime = migrations.max_downtime_ms;
+        if downtime.is_some()
+            && downtime != before.and_then(|before| before.migrations.as_ref()?.max_downtime_ms)
+        {
+            max_downtime(&path.child("maxDowntimeMs"), gates, causes);
+        }
     }
     if let Some(tls) = &configuration.tls_configuration {
         ciphers(&path.child("tlsConfiguration.ciphers"), tls, causes);

@@ -8,6 +8,7 @@ use crate::data_volumes::status::SUCCEEDED;
 use crate::owner::owner;
 use barevirt_api::cdi::{ClaimPropertySet, DataVolume, DataVolumeSpec, StorageSpec, annotation};
 use barevirt_api::quantity;
+use barevirt_import_job::DISK_ALIGNMENT;
 use k8s_openapi::api::core::v1::{
     PersistentVolumeClaim, PersistentVolumeClaimSpec, VolumeResourceRequirements,
 };
@@ -24,9 +25,6 @@ const LAST_APPLIED_ANNOTATION: &str = "kubectl.kubernetes.io/last-applied-config
 
 /// Annotations of a DataVolume that its claim does not get: two of them would say that it is filled.
 const NOT_PASSED: [&str; 3] = [LAST_APPLIED_ANNOTATION, POPULATED_FOR_ANNOTATION, annotation::PHASE];
-
-/// Sizes of disks are multiples of this, in bytes.
-const ALIGNMENT: u64 = 1 << 20;
 
 const BLOCK: &str = "Block";
 
@@ -130,7 +128,7 @@ fn of_storage(
     }
     let asked = size(storage.resources.as_ref(), "spec.storage")?;
     let (access_modes, volume_mode) = profile::modes(storage, &profile.sets);
-    let aligned = asked.checked_next_multiple_of(ALIGNMENT);
+    let aligned = asked.checked_next_multiple_of(DISK_ALIGNMENT);
     let needed = match &volume_mode {
         Some(_) => aligned,
         None => aligned.and_then(|disk| with_share(disk, profile.share)),
