@@ -54,6 +54,9 @@ fn a_guest_moves_and_notices_nothing() {
         guest.wait_alone_on(&away)?;
         let [(target, _)] = &guest.pods()?[..] else { anyhow::bail!("one pod was expected") };
         ensure!(target != source, "it is in the same pod");
+        // People can read the source's log.
+        namespace
+            .wait("pod", source, "to stay as completed", SOON, |pod| pod["status"]["phase"] == "Succeeded")?;
         namespace.wait("vmi", "vm", "to have one active pod", SOON, |vmi| {
             vmi["status"]["activePods"].as_object().is_some_and(|pods| pods.len() == 1)
                 && vmi["metadata"]["labels"]["kubevirt.io/migrationTargetNodeName"].is_null()
