@@ -38,6 +38,8 @@ pub const REASON_SOURCE_CLAIM_NOT_AVAILABLE: &str = "SourcePVCNotAvailabe";
 pub const REASON_SUCCESSFUL_CREATE: &str = "SuccessfulCreate";
 /// Reason of an instance that waits for the claim of a disk.
 pub const REASON_PVC_NOT_FOUND: &str = "FailedPvcNotFound";
+/// Reason of an instance whose pod has no node: the scheduler's word.
+pub const REASON_UNSCHEDULABLE: &str = "Unschedulable";
 /// Reason of a volume whose claim exists but whose attachment pod does not yet.
 pub const REASON_PVC_NOT_READY: &str = "PVCNotReady";
 /// Reason of a volume that cannot be plugged in, or that the guest does not release; written by the handler.

@@ -174,7 +174,8 @@ fn source(field: &Path, volume: &Volume, causes: &mut Vec<Cause>) {
     object_volumes::validate(field, volume, causes);
 }
 
-/// The name of a claim must be valid.
+/// The name of a claim must be valid. As in KubeVirt, it may have capital letters, though no claim can have such a name: the
+/// instance then says that it waits for the claim.
 fn claim(field: &Path, volume: &Volume, causes: &mut Vec<Cause>) {
     let ephemeral = volume.ephemeral.as_ref().map(|source| source.persistent_volume_claim.as_ref());
     if ephemeral == Some(None) {
@@ -196,7 +197,7 @@ fn claim(field: &Path, volume: &Volume, causes: &mut Vec<Cause>) {
         let field = field.child(name);
         match source.as_deref() {
             Some("") => causes.push(Cause::required(&field, format!("{field} is a required field"))),
-            Some(claim) if !is_dns_subdomain(claim) => causes.push(Cause::invalid(
+            Some(claim) if !is_dns_subdomain(&claim.to_ascii_lowercase()) => causes.push(Cause::invalid(
                 &field,
                 format!("{field} '{}' is not the name of a claim", quoted(claim)),
             )),

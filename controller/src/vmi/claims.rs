@@ -16,7 +16,7 @@ use barevirt_api::cdi;
 use barevirt_api::names::{
     CONDITION_DATA_VOLUMES_READY, PHASE_PENDING, REASON_CLAIM_IN_USE, REASON_DATA_VOLUME_NOT_READY,
     REASON_DATA_VOLUMES_NOT_READY, REASON_DATA_VOLUMES_READY, REASON_FAILED_DATA_VOLUME_IMPORT,
-    REASON_PVC_NOT_FOUND,
+    REASON_PVC_NOT_FOUND, REASON_UNSCHEDULABLE,
 };
 use barevirt_api::v1::{
     Condition, PersistentVolumeClaimInfo, VirtualMachineInstance, VolumeStatus, merge_condition,
@@ -158,6 +158,13 @@ impl Claims {
         let mut others = self.0.iter().filter(|(_, found)| !found.waits_for_consumer());
         let missing = others.find_map(|(name, found)| found.trouble(&namespace, name));
         missing.or_else(|| Some((REASON_CLAIM_IN_USE, self.1.clone()?)))
+    }
+
+    /// Why no node can be chosen for the pod, where a claim does not exist: reason and message. The condition `PodScheduled` of
+    /// KubeVirt's instances says so, too.
+    pub(super) fn missing(&self, vmi: &VirtualMachineInstance) -> Option<(String, String)> {
+        let (_, message) = self.trouble(vmi).filter(|(reason, _)| *reason == REASON_PVC_NOT_FOUND)?;
+        Some((REASON_UNSCHEDULABLE.to_owned(), message))
     }
 
     /// Message about the first claim that will never be filled.

@@ -93,7 +93,7 @@ pub(super) fn plan(observed: &Observed, step: Step<'_>, consumer: Option<Pod>) -
         // The reason of a refusal stays until there is a pod.
         Condition::remove(&mut status.conditions, CONDITION_SYNCHRONIZED);
     }
-    match step.kept().and_then(unschedulable) {
+    match step.kept().and_then(unschedulable).or_else(|| observed.claims.missing(vmi)) {
         Some((reason, message)) => {
             note_trouble(&mut status, &mut notes, CONDITION_POD_SCHEDULED, &reason, &message, observed.now);
         }

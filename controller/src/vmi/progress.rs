@@ -1,6 +1,6 @@
 //! The progress of a pod according to its status.
 
-use barevirt_api::names::{COMPUTE_CONTAINER, CONDITION_POD_SCHEDULED};
+use barevirt_api::names::{COMPUTE_CONTAINER, CONDITION_POD_SCHEDULED, REASON_UNSCHEDULABLE};
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 
 /// Whether nothing of the pod runs any more, or ever will.
@@ -16,7 +16,7 @@ pub(crate) fn unschedulable(pod: &Pod) -> Option<(String, String)> {
         .iter()
         .find(|condition| condition.type_ == CONDITION_POD_SCHEDULED && condition.status == "False")?;
     Some((
-        condition.reason.clone().unwrap_or_else(|| "Unschedulable".to_owned()),
+        condition.reason.clone().unwrap_or_else(|| REASON_UNSCHEDULABLE.to_owned()),
         condition.message.clone().unwrap_or_default(),
     ))
 }

@@ -101,8 +101,14 @@ fn rules_of_claims() {
         ["/spec/volumes/0" => {"name": "root", "dataVolume": {"name": "a", "hotpluggable": true}}, "/spec/domain/devices/disks/0" => {"name": "root", "bootOrder": 1, "disk": {"bus": "scsi"}}] => "spec.domain.devices.disks[0].bootOrder", "of a disk that is plugged into a running machine is not supported yet";
         ["/spec/volumes/0" => {"name": "root", "dataVolume": {"name": "a", "hotpluggable": true}}, "/spec/domain/devices/disks/0" => {"name": "root", "disk": {"bus": "virtio", "pciAddress": "0000:00:10.0"}}] => "spec.domain.devices.disks[0].disk.pciAddress", "of a disk that is plugged into a running machine is not supported yet";
         ["/spec/volumes/0" => {"name": "root", "ephemeral": {}}] => "spec.volumes[0].ephemeral.persistentVolumeClaim", "is a required field";
-        ["/spec/volumes/0" => {"name": "root", "ephemeral": {"persistentVolumeClaim": {"claimName": "A"}}}] => "spec.volumes[0].ephemeral.persistentVolumeClaim.claimName", "'A' is not the name of a claim";
+        ["/spec/volumes/0" => {"name": "root", "ephemeral": {"persistentVolumeClaim": {"claimName": "A/b"}}}] => "spec.volumes[0].ephemeral.persistentVolumeClaim.claimName", "'A/b' is not the name of a claim";
         ["/spec/volumes/0" => {"name": "root", "persistentVolumeClaim": {"claimName": "a", "hotpluggable": true}}, "/spec/domain/devices/disks/0" => {"name": "root", "cdrom": {"tray": "open"}}] => "spec.domain.devices.disks[0].cdrom.tray", "'open' of a drive whose volume is hotpluggable is not supported yet";
         ["/spec/domain/devices/disks/0/shareable" => true, "/spec/domain/devices/disks/0/cache" => "writeback"] => "spec.domain.devices.disks[0].cache", "a sharable disk requires";
     ]);
+    for source in ["persistentVolumeClaim", "ephemeral"] {
+        let claim = json!({"claimName": "nonExistingPVC"});
+        let claim = if source == "ephemeral" { json!({"persistentVolumeClaim": claim}) } else { claim };
+        let waits = with(right(), "/spec/volumes/0", json!({"name": "root", source: claim}));
+        assert_eq!(causes_with(&waits, &Gates::default()), [], "{source}");
+    }
 }

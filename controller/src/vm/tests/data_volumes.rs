@@ -73,6 +73,10 @@ fn an_ownerless_data_volume_is_adopted_and_a_quota_failure_reported() {
 fn an_instance_that_waits_for_data_volumes_says_so() {
     let instance = |type_: &str, reason: &str| with_condition(vmi("i1", "Pending"), type_, reason);
     let plain = || vmi("i1", "Pending");
+    let missing = || {
+        let instance = instance("Synchronized", "FailedPvcNotFound");
+        with_condition(instance, "PodScheduled", "Unschedulable")
+    };
     let provisioning = |mut vmi: VirtualMachineInstance| {
         let condition = json!({"type": "Provisioning", "status": "True"});
         vmi.status.as_mut().unwrap().conditions.push(serde_json::from_value(condition).unwrap());
@@ -92,6 +96,8 @@ fn an_instance_that_waits_for_data_volumes_says_so() {
         ("Succeeded", instance("Synchronized", "FailedDataVolumeImport"), "DataVolumeError"),
         ("Succeeded", provisioning(plain()), "WaitingForVolumeBinding"),
         ("Succeeded", instance("Synchronized", "FailedPvcNotFound"), "ErrorPvcNotFound"),
+        ("Succeeded", missing(), "ErrorPvcNotFound"),
+        ("ImportInProgress", missing(), "Provisioning"),
     ] {
         let mut observed = with_template("Always", Some(phase));
         observed.vmi = Some(vmi);

@@ -207,6 +207,25 @@ fn an_unschedulable_pod_is_reported_until_it_is_scheduled() {
 }
 
 #[test]
+fn no_node_is_chosen_while_a_claim_does_not_exist() {
+    let told = planned(vmi(), &[("", "")], Consumer::default());
+    let missing = patched(&vmi(), patch_of(&told));
+    assert_eq!(conditions(&missing), owned_pairs(&[("Synchronized", "False"), ("PodScheduled", "False")]));
+    let status = missing.status.as_ref().unwrap();
+    assert_eq!(status.phase.as_deref(), Some("Pending"));
+    let [synchronized, scheduled] = &status.conditions[..] else { panic!() };
+    assert_eq!(synchronized.reason.as_deref(), Some("FailedPvcNotFound"));
+    assert_eq!(scheduled.reason.as_deref(), Some("Unschedulable"));
+    let message = "PVC ns/c0 does not exist, waiting for it to appear";
+    assert_eq!(scheduled.message.as_deref(), Some(message));
+    // The event is that of the first condition.
+    assert_eq!(told.notes, [barevirt_component::notes::Note::warning("FailedPvcNotFound", message)]);
+    // It may be bound by another pod meanwhile.
+    let waits = patched(&missing, patch_of(&planned(missing.clone(), &[WAITS], Consumer::default())));
+    assert!(!conditions(&waits).contains(&("PodScheduled".to_owned(), "False".to_owned())), "{waits:?}");
+}
+
+#[test]
 fn the_pod_is_deleted_once_the_claims_are_bound_and_the_launcher_created_once_they_are_filled() {
     let bound = [("ImportScheduled", "Bound"), FILLED];
     let noted = patched(&vmi(), patch_of(&planned(vmi(), &[WAITS, FILLED], Consumer::default())));
