@@ -142,11 +142,11 @@ pub enum ClaimError {
     /// It is not a regular file.
     #[error("{0} is not a regular file")]
     NoFile(String),
-    /// The launcher has no permission to open it.
-    #[error("open {what}: user {uid} may not: {hint}")]
+    /// The launcher has no permission to open it. The beginning is what KubeVirt's users know from QEMU.
+    #[error("Could not open '{path}': Permission denied: user {uid} may not: {hint}")]
     Forbidden {
         /// The file or device.
-        what: String,
+        path: PathBuf,
         /// User id of the launcher.
         uid: u32,
         /// Advice for the user.
@@ -190,7 +190,8 @@ pub fn find(volume: &str, access: Access, size: Option<u64>, places: &Places) ->
     match open(&directory, OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty()) {
         Ok(root) => {
             let hint = "the claim's files have to be readable and writable for that user or its group";
-            image(&root, &Wanted { file: IMAGE, reads, makes: !reads, size, hint }, &places.room)
+            let within = &directory;
+            image(&root, &Wanted { file: IMAGE, within, reads, makes: !reads, size, hint }, &places.room)
         }
         Err(Errno::ENOENT) => device(places.devices.join(volume), access),
         Err(errno) => Err(failed(format!("open {}", directory.display()), errno)),
@@ -202,6 +203,8 @@ pub fn find(volume: &str, access: Access, size: Option<u64>, places: &Places) ->
 pub(super) struct Wanted<'a> {
     /// Its name.
     pub(super) file: &'a str,
+    /// Path of the directory, for people.
+    pub(super) within: &'a Path,
     /// Whether it is only read.
     pub(super) reads: bool,
     /// Whether it is created if it is missing.
@@ -214,7 +217,7 @@ pub(super) struct Wanted<'a> {
 
 /// Opens a disk below a directory without following links, or creates it.
 pub(super) fn image(root: &OwnedFd, wanted: &Wanted<'_>, room: &Room) -> Result<Disk, ClaimError> {
-    let Wanted { file: name, reads, makes, size, hint } = *wanted;
+    let Wanted { file: name, within, reads, makes, size, hint } = *wanted;
     let access = if reads { OFlag::O_RDONLY } else { OFlag::O_RDWR };
     // Without O_NONBLOCK, opening a fifo would block.
     let open = |flags| {
@@ -229,7 +232,7 @@ pub(super) fn image(root: &OwnedFd, wanted: &Wanted<'_>, room: &Room) -> Result<
     };
     let file = found.map_err(|error| match error.raw_os_error().map(Errno::from_raw) {
         Some(Errno::ENXIO) => ClaimError::NoFile(name.to_owned()),
-        _ => refused(name.to_owned(), error, hint),
+        _ => refused(name.to_owned(), within.join(name), error, hint),
     })?;
     let stat = |source| ClaimError::Io { what: format!("look at {name}"), source };
     let found = file.metadata().map_err(stat)?;
@@ -318,7 +321,7 @@ fn device(path: PathBuf, access: Access) -> Result<Disk, ClaimError> {
     options.read(true).write(access != Access::Read).custom_flags(own.bits());
     let mut file = options.open(&path).map_err(|error| match error.raw_os_error().map(Errno::from_raw) {
         Some(Errno::EBUSY) => ClaimError::InUse(what()),
-        _ => refused(what(), error, hint),
+        _ => refused(what(), path.clone(), error, hint),
     })?;
     if access == Access::Read && is_locked(&path) {
         return Err(ClaimError::InUse(what()));
@@ -342,10 +345,10 @@ fn is_locked(device: &Path) -> bool {
     (0..looks).all(locked)
 }
 
-fn refused(what: String, error: io::Error, hint: &'static str) -> ClaimError {
+fn refused(what: String, path: PathBuf, error: io::Error, hint: &'static str) -> ClaimError {
     match error.raw_os_error().map(Errno::from_raw) {
         Some(Errno::EACCES | Errno::EPERM) => {
-            ClaimError::Forbidden { what, uid: nix::unistd::geteuid().as_raw(), hint }
+            ClaimError::Forbidden { path, uid: nix::unistd::geteuid().as_raw(), hint }
         }
         _ => ClaimError::Io { what: format!("open {what}"), source: error },
     }
@@ -403,6 +406,20 @@ mod tests {
             error("other", Access::Write, None),
             "its claim is neither mounted nor a device of this pod"
         );
+    }
+
+    #[test]
+    fn a_disk_that_the_user_may_not_open_is_named_by_its_path() {
+        let told = |errno: Errno| {
+            let path = PathBuf::from("/run/claims/data/disk.img");
+            refused("disk.img".to_owned(), path, errno.into(), "ask its owner").to_string()
+        };
+        for errno in [Errno::EACCES, Errno::EPERM] {
+            let told = told(errno);
+            let expected = "Could not open '/run/claims/data/disk.img': Permission denied: user ";
+            assert!(told.starts_with(expected) && told.ends_with(" may not: ask its owner"), "{told}");
+        }
+        assert!(told(Errno::ELOOP).starts_with("open disk.img: "));
     }
 
     #[test]

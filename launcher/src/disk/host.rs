@@ -51,6 +51,7 @@ pub fn find(source: &HostDisk, mounted: &Path, reads: bool, room: &Room) -> Resu
     })?;
     let wanted = claim::Wanted {
         file,
+        within: mounted,
         reads,
         makes: source.makes() && !reads,
         size: source.capacity.as_ref().and_then(|capacity| quantity::bytes(capacity).ok()),
