@@ -4,14 +4,13 @@
 //! All files made here are in one directory and are removed with the VM. An image is only read, through a
 //! descriptor; the guest's writes go to an empty qcow2 file over it.
 
+mod empty;
 mod made;
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use barevirt_api::quantity;
 use barevirt_api::v1::{HostDisk, Volume, VolumeClaim};
 use barevirt_api::valid::{ValidDisk, ValidVmi};
 use barevirt_machine::{Blocks, Cache, FdSet, FdSetMember, FileSource, ImageFormat, VolumeFacts};
@@ -155,7 +154,7 @@ pub struct Prepared {
     pub volumes: Vec<VolumeFacts>,
     /// Descriptors through which they are opened.
     pub fd_sets: Vec<FdSet>,
-    /// Disks on claims that the guest writes, with their sizes.
+    /// Disks on claims that the guest writes, and empty disks, with their sizes.
     pub on_claims: Vec<ClaimDisk>,
     /// Those of them that can grow.
     pub growing: Vec<Growing>,
@@ -236,12 +235,8 @@ fn prepare_one(
     let (path, format, blocks) = if let Some(path) = made::prepare(vmi, disk, places, prepared)? {
         (path, ImageFormat::Raw, None)
     } else if let Some(source) = empty_disk {
-        let size =
-            quantity::bytes(&source.capacity).map_err(|_| VolumeError::Capacity { volume: volume() })?;
-        let path = places.directory.join(format!("{name}.empty.qcow2"));
-        make(name, &path, size)?;
-        let file = File::open(&path).map_err(|source| VolumeError::Blocks { volume: volume(), source })?;
-        (path, ImageFormat::Qcow2, blocks(disk, &file)?)
+        let (path, blocks) = empty::prepare(vmi, disk, source, places, prepared)?;
+        (path, ImageFormat::Qcow2, blocks)
     } else {
         return Err(VolumeError::NoSource { volume: volume() });
     };

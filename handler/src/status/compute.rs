@@ -80,7 +80,7 @@ pub fn compute(
         super::volumes::report_started(&mut status.volume_status, vmi);
         super::volumes::report(&mut status.volume_status, vmi, launcher, seen.is_current);
         super::volumes::report_growth(&mut status.volume_status, launcher);
-        super::volumes::report_moved(&mut status, launcher);
+        super::volumes::report_moved(&mut status, vmi, launcher);
         super::volumes::report_made(&mut status.volume_status, vmi, launcher);
         let guest = launcher.guest.as_ref();
         if let Some(interfaces) = seen.interfaces {

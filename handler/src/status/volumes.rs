@@ -78,14 +78,20 @@ pub(super) fn report(
     }
 }
 
-/// Writes the size of disks that move to other claims, for the target, and removes it from disks that do not
-/// move.
-pub(super) fn report_moved(status: &mut VirtualMachineInstanceStatus, launcher: &LauncherStatus) {
+/// Writes the size of empty disks and of disks that move to other claims, for the target of a migration, and removes it from
+/// disks that do not move.
+pub(super) fn report_moved(
+    status: &mut VirtualMachineInstanceStatus,
+    vmi: &VirtualMachineInstance,
+    launcher: &LauncherStatus,
+) {
+    let is_empty =
+        |name: &str| vmi.spec.volumes.iter().any(|volume| volume.name == name && volume.empty_disk.is_some());
     let VirtualMachineInstanceStatus { volume_status, migrated_volumes, .. } = status;
     for entry in volume_status.iter_mut() {
         let moves = migrated_volumes.iter().any(|moved| moved.volume_name == entry.name);
         let Some(disk) = launcher.claim_disks.iter().find(|disk| disk.volume == entry.name) else { continue };
-        entry.size = moves.then(|| i64::try_from(disk.bytes).unwrap_or(i64::MAX));
+        entry.size = (moves || is_empty(&entry.name)).then(|| i64::try_from(disk.bytes).unwrap_or(i64::MAX));
     }
 }
 
@@ -166,7 +172,7 @@ fn is_gone(vmi: &VirtualMachineInstance, name: &str, claim: &str, launcher: &Lau
 #[cfg(test)]
 mod tests {
     use super::*;
-    use barevirt_protocol::v1::{DiskTrouble, MadeDisk};
+    use barevirt_protocol::v1::{ClaimDisk, DiskTrouble, MadeDisk};
     use serde_json::{Value, json};
 
     fn vmi(claim: Option<&str>, phase: &str) -> VirtualMachineInstance {
@@ -314,6 +320,29 @@ mod tests {
         assert_eq!((&after[0], after[1].0.as_deref()), (&told, Some("VolumeReady")));
         launcher.not_grown = vec![];
         assert_eq!(report(&launcher)[0], (None, None));
+    }
+
+    #[test]
+    fn the_size_of_an_empty_disk_is_in_the_status_and_that_of_a_claim_only_while_it_moves() {
+        let mut vmi = vmi(None, "Ready");
+        let volumes = json!([{"name": "boot", "persistentVolumeClaim": {"claimName": "a"}},
+            {"name": "scratch", "emptyDisk": {"capacity": "1G"}}]);
+        vmi.spec.volumes = serde_json::from_value(volumes).unwrap();
+        let disk = |volume: &str, bytes| ClaimDisk { volume: volume.to_owned(), bytes };
+        let launcher = LauncherStatus {
+            claim_disks: vec![disk("boot", 5), disk("scratch", 999_292_928)],
+            ..LauncherStatus::default()
+        };
+        let mut status = vmi.status.clone().unwrap();
+        report_started(&mut status.volume_status, &vmi);
+        let sizes = |status: &mut VirtualMachineInstanceStatus| {
+            report_moved(status, &vmi, &launcher);
+            ["boot", "scratch"].map(|volume| status.disk_bytes(volume))
+        };
+        assert_eq!(sizes(&mut status), [None, Some(999_292_928)]);
+        let moved = json!([{"volumeName": "boot", "sourcePVCInfo": {"claimName": "a"}, "destinationPVCInfo": {"claimName": "b"}}]);
+        status.migrated_volumes = serde_json::from_value(moved).unwrap();
+        assert_eq!(sizes(&mut status), [Some(5), Some(999_292_928)]);
     }
 
     #[test]
