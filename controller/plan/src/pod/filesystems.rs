@@ -16,6 +16,7 @@ use barevirt_api::quantity;
 use barevirt_api::v1::Volume;
 use barevirt_api::valid::ValidVmi;
 use k8s_openapi::api::core::v1::{Container, EnvVar, ResourceRequirements, VolumeMount};
+use std::path::Path;
 
 /// The volume with the sockets: KubeVirt's name.
 const VOLUME: &str = "virtiofs-containers";
@@ -38,6 +39,12 @@ pub(super) fn add(vmi: &ValidVmi, guaranteed: bool, config: &Config, disks: &mut
 /// Whether directories of the container `compute` are shared. They are mounted when the pod is admitted.
 pub(super) fn shares_container_paths(vmi: &ValidVmi) -> bool {
     filesystem::of(vmi.spec()).any(|volume| volume.container_path.is_some())
+}
+
+/// Whether a directory of the container `compute` is shared that is this one, or below it.
+pub(super) fn shares_container_path(vmi: &ValidVmi, directory: &str) -> bool {
+    let mut sources = filesystem::of(vmi.spec()).filter_map(|volume| volume.container_path.as_ref());
+    sources.any(|source| Path::new(&source.path).starts_with(directory))
 }
 
 /// The name of the container that has a volume.

@@ -20,6 +20,10 @@ const ROOT_CERTIFICATE: &str = "kube-root-ca.crt";
 /// again.
 const TOKEN_SECONDS: i64 = 3607;
 
+/// Where Kubernetes mounts the token of its account into a container. The launcher's container has it there only if the guest
+/// is to have that directory.
+const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+
 /// Adds a mount for each such volume. Its volume in the pod is named by its index: the user's name may be that of another
 /// volume of the pod.
 pub(super) fn add(vmi: &ValidVmi, disks: &mut Disks) {
@@ -29,6 +33,10 @@ pub(super) fn add(vmi: &ValidVmi, disks: &mut Disks) {
         let mounted =
             VolumeMount { read_only: Some(true), ..mount(&name, &format!("{DIRECTORY}/{}", object.files())) };
         filesystems::mount_object(vmi, &volume.name, mounted, disks);
+        if volume.service_account.is_some() && filesystems::shares_container_path(vmi, ACCOUNT) {
+            let usual = VolumeMount { read_only: Some(true), ..mount(&name, ACCOUNT) };
+            disks.compute_mounts.push(usual);
+        }
         disks.volumes.push(Volume { name, ..source(volume) });
     }
 }
@@ -112,9 +120,14 @@ mod tests {
     use serde_json::{Value, json};
 
     fn pod(volumes: Value) -> PodSpec {
+        pod_with(volumes, json!([]))
+    }
+
+    fn pod_with(volumes: Value, filesystems: Value) -> PodSpec {
+        let devices = json!({"filesystems": filesystems});
         let vmi = serde_json::from_value(json!({
             "metadata": {"name": "vm", "namespace": "ns", "uid": "u"},
-            "spec": {"domain": {"memory": {"guest": "128Mi"}, "devices": {}}, "volumes": volumes},
+            "spec": {"domain": {"memory": {"guest": "128Mi"}, "devices": devices}, "volumes": volumes},
         }));
         let mut vmi = vmi.unwrap();
         barevirt_api::defaults::vmi(&mut vmi);
@@ -178,6 +191,28 @@ mod tests {
         assert_eq!(of(&value["volumes"]), volumes);
         assert_eq!(spec.service_account_name.as_deref(), Some("robot"));
         assert_eq!(spec.automount_service_account_token, Some(false));
+    }
+
+    #[test]
+    fn the_usual_directory_of_the_account_is_there_if_the_guest_is_to_have_it() {
+        let account = "/var/run/secrets/kubernetes.io/serviceaccount";
+        let robot = json!({"name": "robot", "serviceAccount": {"serviceAccountName": "robot"}});
+        let mounts = |path: &str| {
+            let cloud = json!({"name": "cloud", "containerPath": {"path": path}});
+            let shared = json!([{"name": "cloud", "virtiofs": {}}]);
+            let containers = pod_with(json!([robot, cloud]), shared).containers;
+            let mounts = containers[0].volume_mounts.clone().unwrap();
+            let mounts = mounts.into_iter().filter(|mount| mount.name == "object-0");
+            mounts.map(|mount| (mount.mount_path, mount.read_only)).collect::<Vec<_>>()
+        };
+        let own = ("/var/run/kubevirt-private/service-account/robot".to_owned(), Some(true));
+        let usual = (account.to_owned(), Some(true));
+        for path in [account.to_owned(), format!("{account}/"), format!("{account}/token")] {
+            assert_eq!(mounts(&path), [own.clone(), usual.clone()], "{path}");
+        }
+        for path in ["/var/run/secrets/kubernetes.io", "/var/run/secrets/kubernetes.io/serviceaccounts"] {
+            assert_eq!(mounts(path), [own.clone()], "{path}");
+        }
     }
 
     #[test]
