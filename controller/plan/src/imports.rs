@@ -68,6 +68,9 @@ const PROGRESS: Duration = Duration::from_secs(2);
 /// How often a source that is not ready is looked at: no watch reports it.
 const SOURCE: Duration = Duration::from_secs(5);
 
+/// How often the volumes of a class without a provisioner are looked at: no watch reports them.
+const VOLUMES: Duration = Duration::from_secs(30);
+
 /// The plan.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Plan {
@@ -175,6 +178,7 @@ pub fn plan(observed: &Observed, installation: &Installation) -> Plan {
             plan.again = Some(kept::pause(data_volume, SOURCE, &observed.now));
         }
         Stage::SourceWaits(_) => plan.again = Some(SOURCE),
+        Stage::Unclaimable(_) => plan.again = Some(VOLUMES),
         Stage::Restored
         | Stage::Foreign
         | Stage::Unbound

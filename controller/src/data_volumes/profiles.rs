@@ -11,6 +11,7 @@ use barevirt_component::data_volumes;
 use barevirt_component::error::chain;
 use barevirt_component::request::{Error, call, call_opt};
 use barevirt_plan::imports::{Overhead, Profile, ProfileStep, profile_steps};
+use k8s_openapi::api::core::v1::PersistentVolume;
 use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
@@ -23,6 +24,9 @@ use tracing::warn;
 const DEFAULT_FOR_MACHINES: &str = "storageclass.kubevirt.io/is-default-virt-class";
 /// Annotation of the default class: Kubernetes'.
 const DEFAULT: &str = "storageclass.kubernetes.io/is-default-class";
+
+/// The provisioner of classes whose volumes people make: Kubernetes'.
+const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
 
 /// Works until the future is dropped.
 pub(super) async fn work(cluster: &Cluster, mut changed: Listener) {
@@ -120,7 +124,24 @@ pub(super) async fn of(
     };
     let profiles: Api<StorageProfile> = Api::all(cluster.client.clone());
     let found = call_opt("get", || format!("storage profile {class}"), profiles.get(&class)).await?;
-    Ok(Profile::of(chosen, found, overhead.of_class(Some(&class))))
+    let profile = Profile::of(chosen, found, overhead.of_class(Some(&class)));
+    if !profile.sets.is_empty() || !storage.access_modes.is_empty() {
+        return Ok(profile);
+    }
+    of_volumes(cluster, &class, profile).await
+}
+
+/// Of a class without a provisioner, the volumes say what a claim can be.
+async fn of_volumes(cluster: &Cluster, class: &str, profile: Profile) -> Result<Profile, Error> {
+    let classes: Api<StorageClass> = Api::all(cluster.client.clone());
+    let found = call_opt("get", || format!("storage class {class}"), classes.get(class)).await?;
+    if found.is_none_or(|found| found.provisioner != NO_PROVISIONER) {
+        return Ok(profile);
+    }
+    let volumes: Api<PersistentVolume> = Api::all(cluster.client.clone());
+    let about = || "persistent volumes".to_owned();
+    let listed = call("list", about, volumes.list(&ListParams::default())).await?;
+    Ok(profile.of_volumes(class, &listed.items))
 }
 
 /// The class whose profile is looked up, if there can be one: users write the name, and it becomes part of a request's path.

@@ -112,6 +112,19 @@ pub(super) fn of(
     })
 }
 
+/// Why no claim is made: it leaves its access modes open, and nothing says which ones its class can have.
+pub(super) fn lacking(data_volume: &DataVolume, profile: &Profile) -> Option<String> {
+    let storage = data_volume.spec.storage.as_ref().filter(|_| data_volume.spec.pvc.is_none())?;
+    let class = profile.without_modes.as_ref()?;
+    // A copy has the modes of its source.
+    let is_open = storage.access_modes.is_empty() && !origin::copies(&data_volume.spec);
+    is_open.then(|| {
+        format!(
+            "spec.storage.accessModes must be given: storage class {class} has no provisioner and no volume, and its StorageProfile names no modes"
+        )
+    })
+}
+
 /// A claim that is large enough for a disk of the requested size.
 fn of_storage(
     storage: &StorageSpec,

@@ -13,6 +13,7 @@ use barevirt_api::cdi::{
     ClaimPropertySet, StorageProfile, StorageProfileSpec, StorageProfileStatus, StorageSpec, annotation,
 };
 use barevirt_api::quantity;
+use k8s_openapi::api::core::v1::PersistentVolume;
 use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -79,11 +80,13 @@ pub struct Profile {
     pub least: u64,
     /// The share of a claim that is left to its file system, in thousandths.
     pub share: u16,
+    /// The class, where neither anybody's word nor its volumes say what its claims can be.
+    pub without_modes: Option<String>,
 }
 
 impl Default for Profile {
     fn default() -> Self {
-        Self { class: None, sets: vec![], least: 0, share: overhead::USUAL }
+        Self { class: None, sets: vec![], least: 0, share: overhead::USUAL, without_modes: None }
     }
 }
 
@@ -100,7 +103,25 @@ impl Profile {
             sets if !sets.is_empty() => sets,
             _ => found.status.map(|status| status.claim_property_sets).unwrap_or_default(),
         };
-        Self { class, sets, least, share }
+        Self { class, sets, least, share, ..Self::default() }
+    }
+
+    /// Of that class, which has no provisioner, where nothing else is advised: a claim of it can be what a volume of it is.
+    /// As with CDI, a claim that leaves its access modes open is not made before there is a volume.
+    #[must_use]
+    pub fn of_volumes(self, class: &str, all: &[PersistentVolume]) -> Self {
+        let mut sets: Vec<ClaimPropertySet> = vec![];
+        let specs = all.iter().filter_map(|volume| volume.spec.as_ref());
+        for spec in specs.filter(|spec| spec.storage_class_name.as_deref() == Some(class)) {
+            let access_modes = spec.access_modes.clone().unwrap_or_default();
+            let mode = spec.volume_mode.clone().unwrap_or_else(|| FILES.to_owned());
+            let set = ClaimPropertySet { access_modes, volume_mode: Some(mode) };
+            if !set.access_modes.is_empty() && !sets.contains(&set) {
+                sets.push(set);
+            }
+        }
+        let without_modes = sets.is_empty().then(|| class.to_owned());
+        Self { sets, without_modes, ..self }
     }
 }
 
@@ -270,6 +291,24 @@ mod tests {
         let least = |size: &str| found(json!({ (annotation::LEAST_SIZE): size }), &[]).least;
         assert_eq!((least("4Gi"), least("much")), (4 << 30, 0));
         assert_eq!(Profile::of(None, None, 60), Profile::default());
+    }
+
+    #[test]
+    fn a_class_without_a_provisioner_has_claims_like_its_volumes() {
+        let volume = |class: &str, access: &[&str], mode: Value| -> PersistentVolume {
+            let spec = json!({ "storageClassName": class, "accessModes": access, "volumeMode": mode });
+            serde_json::from_value(json!({ "spec": spec })).unwrap()
+        };
+        let of = |all: &[PersistentVolume]| {
+            let profile = Profile { least: 7, ..Profile::default() }.of_volumes("disks", all);
+            assert_eq!(profile.least, 7);
+            (profile.sets, profile.without_modes)
+        };
+        let disks = || volume("disks", &[ONE], json!(BLOCK));
+        let all =
+            [volume("other", &[MANY], json!(FILES)), disks(), disks(), volume("disks", &[ONE], json!(null))];
+        assert_eq!(of(&all), (sets(ONE_EITHER), None));
+        assert_eq!(of(&all[..1]), (vec![], Some("disks".to_owned())));
     }
 
     #[test]

@@ -17,6 +17,8 @@ use kube::{Resource, ResourceExt};
 pub(super) enum Stage {
     /// There is no claim.
     Unclaimed,
+    /// There is no claim, and none can be made yet.
+    Unclaimable(String),
     /// There is no claim yet; a backup brings it back.
     Restored,
     /// Another owner's claim has the name.
@@ -62,6 +64,9 @@ pub(super) fn stage(observed: &Observed, own_pod: Option<&Pod>, image_volumes: b
     let Some(claim) = &observed.claim else {
         if data_volume.annotations().contains_key(annotation::RESTORED) {
             return Stage::Restored;
+        }
+        if let Some(why) = claim::lacking(data_volume, &observed.profile) {
+            return Stage::Unclaimable(why);
         }
         let made = claim::of(data_volume, copy, &observed.profile);
         return match (source_missing(&observed.copied), made) {

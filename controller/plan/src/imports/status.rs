@@ -11,6 +11,9 @@ use crate::data_volumes::status::{FAILED, SUCCEEDED, WAIT_FOR_FIRST_CONSUMER};
 use barevirt_api::cdi::{DataVolumeStatus, annotation};
 use kube::ResourceExt;
 
+/// Reason of a condition and an event: no claim can be made. KubeVirt's virtctl looks for the event.
+const NOT_VALID: &str = "ErrClaimNotValid";
+
 /// The progress is not known.
 const UNKNOWN: &str = "N/A";
 
@@ -28,9 +31,12 @@ pub(super) fn of(observed: &Observed, stage: &Stage) -> DataVolumeStatus {
         (phase::SCHEDULED, phase::IN_PROGRESS)
     };
     let (phase, progress, restarts) = match stage {
-        Stage::Unclaimed | Stage::Restored | Stage::Foreign | Stage::Unbound | Stage::Occupied => {
-            (phase::PENDING, None, None)
-        }
+        Stage::Unclaimed
+        | Stage::Unclaimable(_)
+        | Stage::Restored
+        | Stage::Foreign
+        | Stage::Unbound
+        | Stage::Occupied => (phase::PENDING, None, None),
         Stage::Waiting => (WAIT_FOR_FIRST_CONSUMER, None, None),
         Stage::SourceWaits(_) if observed.claim.is_none() => (phase::PENDING, None, None),
         Stage::Ready | Stage::SourceWaits(_) | Stage::Sender(_) | Stage::Torn(_) => (scheduled, None, None),
@@ -96,6 +102,7 @@ fn conditions(observed: &Observed, stage: &Stage, name: &str) -> [ConditionField
     let bound = match (stage, claim_phase) {
         (Stage::Foreign, _) => condition("Bound", "False", "ErrClaimNotOwned", taken(name)),
         (Stage::Restored, _) => condition("Bound", "False", "NotFound", restored(name)),
+        (Stage::Unclaimable(why), _) => condition("Bound", "False", NOT_VALID, why.clone()),
         (_, Some("Bound")) => condition("Bound", "True", "Bound", format!("PVC {name} Bound")),
         (_, Some("Lost")) => condition("Bound", "False", "ClaimLost", "Claim Lost"),
         (_, Some(_)) => condition("Bound", "False", "Pending", format!("PVC {name} Pending")),
@@ -134,6 +141,7 @@ fn conditions(observed: &Observed, stage: &Stage, name: &str) -> [ConditionField
             format!("pod {} is not of this DataVolume: delete it", importer::name(name)),
         ),
         Stage::Unclaimed
+        | Stage::Unclaimable(_)
         | Stage::Restored
         | Stage::Foreign
         | Stage::Unbound
@@ -172,6 +180,10 @@ pub(super) fn events(
 ) -> Vec<Event> {
     let data_volume = &observed.data_volume;
     let name = data_volume.name_any();
+    if let Stage::Unclaimable(why) = stage {
+        let event = Event { warning: true, reason: NOT_VALID, message: why.clone() };
+        return if old.phase == new.phase { vec![] } else { vec![event] };
+    }
     if copies(&data_volume.spec) {
         let namespace = data_volume.namespace().unwrap_or_default();
         let source = observed.copied.source();

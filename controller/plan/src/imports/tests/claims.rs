@@ -84,6 +84,36 @@ fn a_claim_takes_what_it_leaves_open_from_the_profile_of_its_class() {
 }
 
 #[test]
+fn a_claim_without_access_modes_waits_for_a_volume_of_a_class_without_a_provisioner() {
+    for source in [json!({ "upload": {} }), json!({ "blank": {} })] {
+        let mut world = World::new(data_volume(|value| value["spec"]["source"] = source));
+        world.observed.profile.without_modes = Some("disks".to_owned());
+        world.settle();
+        let (phase, claim) = (world.phase(), world.observed.claim.as_ref());
+        assert_eq!((phase, claim.is_none()), ("Pending", true));
+        let (status, reason, message) = condition(world.status(), "Bound");
+        assert_eq!((status, reason), ("False", "ErrClaimNotValid"));
+        assert!(
+            message.starts_with("spec.storage.accessModes must be given: storage class disks"),
+            "{message}"
+        );
+        assert_eq!(world.events, ["ErrClaimNotValid"]);
+        assert!(world.step().again.is_some());
+        // There is a volume.
+        world.observed.profile.without_modes = None;
+        world.settle();
+        assert!(world.observed.claim.is_some());
+        assert_eq!(condition(world.status(), "Bound").1, "Pending");
+    }
+    let mut world = World::new(data_volume(|value| {
+        value["spec"]["storage"]["accessModes"] = json!(["ReadWriteOnce"]);
+    }));
+    world.observed.profile.without_modes = Some("disks".to_owned());
+    world.settle();
+    assert!(world.observed.claim.is_some());
+}
+
+#[test]
 fn the_claim_has_what_the_data_volume_says_of_itself() {
     let data_volume = data_volume(|value| {
         value["metadata"]["annotations"] = json!({ "a": "b", "kubectl.kubernetes.io/last-applied-configuration": "x",
