@@ -42,7 +42,7 @@ pub(super) fn shares_container_paths(vmi: &ValidVmi) -> bool {
 }
 
 /// Whether a directory of the container `compute` is shared that is this one, or below it.
-pub(super) fn shares_container_path(vmi: &ValidVmi, directory: &str) -> bool {
+pub(super) fn shares_from_compute(vmi: &ValidVmi, directory: &str) -> bool {
     let mut sources = filesystem::of(vmi.spec()).filter_map(|volume| volume.container_path.as_ref());
     sources.any(|source| Path::new(&source.path).starts_with(directory))
 }

@@ -33,7 +33,7 @@ pub(super) fn add(vmi: &ValidVmi, disks: &mut Disks) {
         let mounted =
             VolumeMount { read_only: Some(true), ..mount(&name, &format!("{DIRECTORY}/{}", object.files())) };
         filesystems::mount_object(vmi, &volume.name, mounted, disks);
-        if volume.service_account.is_some() && filesystems::shares_container_path(vmi, ACCOUNT) {
+        if volume.service_account.is_some() && filesystems::shares_from_compute(vmi, ACCOUNT) {
             let usual = VolumeMount { read_only: Some(true), ..mount(&name, ACCOUNT) };
             disks.compute_mounts.push(usual);
         }
