@@ -1,9 +1,14 @@
 //! MAC addresses of guests on shared networks, to find duplicates.
 //!
 //! Two cards with the same address receive each other's packets. With the masquerade binding the guest is alone on its
-//! network, and clones of a machine may have the same address there; so only bridged cards count, each on its own network. A
-//! network is a definition: two definitions of one bridge are two networks here. A duplicate is reported as an event; nothing is
-//! refused: see `docs/adr/0016-a-duplicate-mac-address-is-reported.md`.
+//! network, and clones of a machine may have the same address there; so only bridged cards count, each on its own network.
+//! Definitions whose configurations name the same [segment](Segment) are one network; they are looked up where an address is
+//! also on another definition. A duplicate is reported as an event; nothing is refused: see
+//! `docs/adr/0016-a-duplicate-mac-address-is-reported.md`.
+
+mod segment;
+
+pub use segment::{Segment, Segments};
 
 use barevirt_api::names::is_final_phase;
 use barevirt_api::networks::{self, Attachment};
@@ -14,7 +19,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// A MAC address on a network: the pod network, or that of a definition.
-type Place = (Option<Attachment>, [u8; 6]);
+type Place = ([u8; 6], Option<Attachment>);
 /// Namespace and name of an instance.
 type Instance = (String, String);
 
@@ -45,27 +50,42 @@ impl Macs {
         self.lock().note((namespace.to_owned(), name.to_owned()), Vec::new());
     }
 
-    /// A message for each card whose address another instance's card has, too.
-    pub(crate) fn same(&self, vmi: &VirtualMachineInstance) -> Vec<String> {
+    /// The definitions that have to be compared: those on which other instances have an address of this instance's cards, and
+    /// those of these cards. Empty where no address is on two definitions.
+    pub(crate) fn compared(&self, vmi: &VirtualMachineInstance) -> BTreeSet<Attachment> {
         let (own, known) = (instance(vmi), self.lock());
-        let told = places(vmi).into_iter().filter_map(|(place, card)| {
-            let others = known.by.get(&place)?.iter().filter(|other| **other != own);
-            let mut names: Vec<String> =
-                others.map(|(namespace, name)| format!("{namespace}/{name}")).collect();
-            let more = names.len().saturating_sub(SHOWN);
-            names.truncate(SHOWN);
-            let first = names.join(", ");
-            let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
-            let network =
-                place.0.map_or_else(|| "the pod network".to_owned(), |network| format!("network {network}"));
-            let address = mac_text(place.1);
-            (!first.is_empty()).then(|| {
-                format!(
-                    "interface {card} has the MAC address {address} of a card of {first}{rest} on {network}"
-                )
-            })
-        });
-        told.collect()
+        let mut compared = BTreeSet::new();
+        for ((mac, network), _) in places(vmi) {
+            let Some(network) = network else { continue };
+            let others = known.with(mac).filter(|(_, holders)| holders.iter().any(|other| *other != own));
+            let others: Vec<_> =
+                others.filter_map(|(other, _)| other).filter(|other| **other != network).collect();
+            if !others.is_empty() {
+                compared.extend(others.into_iter().cloned());
+                compared.insert(network);
+            }
+        }
+        compared
+    }
+
+    /// A message for each card whose address another instance's card has, too, on each network that is the same one.
+    pub(crate) fn same(&self, vmi: &VirtualMachineInstance, segments: &Segments) -> Vec<String> {
+        let (own, known) = (instance(vmi), self.lock());
+        let mut told = Vec::new();
+        for ((mac, network), card) in places(vmi) {
+            for (other, holders) in known.with(mac) {
+                if !segment::is_one(network.as_ref(), other, segments) {
+                    continue;
+                }
+                let Some(holders) = named(holders, &own) else { continue };
+                let place = shown(network.as_ref(), other);
+                let mac = mac_text(mac);
+                told.push(format!(
+                    "interface {card} has the MAC address {mac} of a card of {holders} on {place}"
+                ));
+            }
+        }
+        told
     }
 
     fn lock(&self) -> MutexGuard<'_, Known> {
@@ -75,6 +95,13 @@ impl Macs {
 }
 
 impl Known {
+    /// The networks on which cards have that address, each with their instances.
+    fn with(&self, mac: [u8; 6]) -> impl Iterator<Item = (Option<&Attachment>, &BTreeSet<Instance>)> {
+        let first: Place = (mac, None);
+        let found = self.by.range(first..).take_while(move |((one, _), _)| *one == mac);
+        found.map(|((_, network), holders)| (network.as_ref(), holders))
+    }
+
     fn note(&mut self, instance: Instance, places: Vec<Place>) {
         let former = if places.is_empty() {
             self.of.remove(&instance)
@@ -92,6 +119,27 @@ impl Known {
         for place in places {
             self.by.entry(place).or_default().insert(instance.clone());
         }
+    }
+}
+
+/// The first of these instances beside this one, and how many more there are; `None` if there is no other.
+fn named(holders: &BTreeSet<Instance>, own: &Instance) -> Option<String> {
+    let others = holders.iter().filter(|other| *other != own);
+    let mut names: Vec<String> = others.map(|(namespace, name)| format!("{namespace}/{name}")).collect();
+    let more = names.len().saturating_sub(SHOWN);
+    names.truncate(SHOWN);
+    let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
+    (!names.is_empty()).then(|| format!("{}{rest}", names.join(", ")))
+}
+
+/// The network of the other cards, and that it is also the one of the card itself, where that has another name.
+fn shown(own: Option<&Attachment>, other: Option<&Attachment>) -> String {
+    match (own, other) {
+        (_, None) => "the pod network".to_owned(),
+        (Some(own), Some(other)) if own != other => {
+            format!("network {other}, which has the same bridge or link as {own}")
+        }
+        (_, Some(other)) => format!("network {other}"),
     }
 }
 
@@ -115,7 +163,7 @@ fn places(vmi: &VirtualMachineInstance) -> Vec<(Place, &str)> {
     let place = |card: &Interface| {
         let network = vmi.spec.networks.iter().find(|network| network.name == card.name)?;
         let named = network.multus.as_ref().map(|multus| Attachment::of(&namespace, &multus.network_name));
-        Some((named, parse_mac(address(vmi, card)?)?))
+        Some((parse_mac(address(vmi, card)?)?, named))
     };
     stations.filter_map(|card| Some((place(card)?, card.name.as_str()))).collect()
 }
@@ -149,6 +197,41 @@ mod tests {
         vmi(name, interface, json!({"name": "red", "multus": {"networkName": network}}))
     }
 
+    /// Where no definition was looked up.
+    fn same(macs: &Macs, vmi: &VirtualMachineInstance) -> Vec<String> {
+        macs.same(vmi, &Segments::new())
+    }
+
+    #[test]
+    fn a_duplicate_address_on_two_definitions_of_one_bridge_is_reported() {
+        let macs = Macs::default();
+        macs.saw(&on("a", "02:00:00:00:00:01", "blue"));
+        macs.saw(&on("c", "02:00:00:00:00:02", "red"));
+        let twin = on("b", "02:00:00:00:00:01", "net/green");
+        let [blue, green] = [("shop", "blue"), ("net", "green")].map(|(of, name)| Attachment::of(of, name));
+        // Only where an address is on two definitions is there anything to look up.
+        assert_eq!(macs.compared(&twin), BTreeSet::from([green.clone(), blue.clone()]));
+        assert!(macs.compared(&on("b", "02:00:00:00:00:01", "blue")).is_empty());
+        assert!(macs.compared(&on("b", "02:00:00:00:00:03", "net/green")).is_empty());
+        assert!(macs.compared(&on("a", "02:00:00:00:00:01", "net/green")).is_empty(), "its own card");
+
+        assert_eq!(same(&macs, &twin), [""; 0]);
+        let config = |bridge: &str| Segment::of(&json!({"type": "bridge", "bridge": bridge}).to_string());
+        let segments = |other: &str| {
+            let pairs = [(blue.clone(), config("br0")), (green.clone(), config(other))];
+            pairs.into_iter().filter_map(|(of, segment)| Some((of, segment?))).collect::<Segments>()
+        };
+        let told = "interface red has the MAC address 02:00:00:00:00:01 of a card of shop/a on network shop/blue, \
+                    which has the same bridge or link as net/green";
+        assert_eq!(macs.same(&twin, &segments("br0")), [told]);
+        assert_eq!(macs.same(&twin, &segments("br1")), [""; 0]);
+        // A station of the pod network is on none of these.
+        let card = json!({"name": "d", "bridge": {}, "macAddress": "02:00:00:00:00:01"});
+        macs.saw(&vmi("d", card, json!({"name": "d", "pod": {}})));
+        assert_eq!(macs.same(&twin, &segments("br0")), [told]);
+        assert_eq!(macs.compared(&twin), BTreeSet::from([green, blue]));
+    }
+
     #[test]
     fn a_duplicate_address_on_the_same_network_is_reported() {
         let macs = Macs::default();
@@ -156,17 +239,18 @@ mod tests {
         let twin = on("b", "02-00-00-00-00-01", "shop/blue");
         let told =
             ["interface red has the MAC address 02:00:00:00:00:01 of a card of shop/a on network shop/blue"];
-        assert_eq!(macs.same(&twin), told);
+        assert_eq!(same(&macs, &twin), told);
         macs.saw(&twin);
-        assert_eq!(macs.same(&twin), told);
+        assert_eq!(same(&macs, &twin), told);
         for other in [on("b", "02:00:00:00:00:01", "net/blue"), on("b", "02:00:00:00:00:02", "blue")] {
-            assert_eq!(macs.same(&other), [""; 0]);
+            assert_eq!(same(&macs, &other), [""; 0]);
         }
         for name in ["c", "d", "e"] {
             macs.saw(&on(name, "02:00:00:00:00:01", "blue"));
         }
         assert!(
-            macs.same(&on("f", "02:00:00:00:00:01", "blue"))[0].contains("shop/a, shop/b, shop/c and 2 more")
+            same(&macs, &on("f", "02:00:00:00:00:01", "blue"))[0]
+                .contains("shop/a, shop/b, shop/c and 2 more")
         );
     }
 
@@ -176,18 +260,18 @@ mod tests {
         let (first, twin) = (on("a", "02:00:00:00:00:01", "blue"), on("b", "02:00:00:00:00:01", "blue"));
         macs.saw(&first);
         macs.gone("shop", "a");
-        assert_eq!(macs.same(&twin), [""; 0]);
+        assert_eq!(same(&macs, &twin), [""; 0]);
         macs.saw(&first);
         let mut ended = first.clone();
         ended.status.get_or_insert_default().phase = Some("Failed".to_owned());
         macs.saw(&ended);
-        assert_eq!(macs.same(&twin), [""; 0]);
+        assert_eq!(same(&macs, &twin), [""; 0]);
         let masked = |name: &str| {
             let interface = json!({"name": "a", "masquerade": {}, "macAddress": "02:00:00:00:00:01"});
             vmi(name, interface, json!({"name": "a", "pod": {}}))
         };
         macs.saw(&masked("a"));
-        assert_eq!(macs.same(&masked("b")), [""; 0]);
+        assert_eq!(same(&macs, &masked("b")), [""; 0]);
         assert!(macs.lock().of.is_empty() && macs.lock().by.is_empty());
     }
 
@@ -207,9 +291,9 @@ mod tests {
             let card = json!({"name": "red", "sriov": {}, "macAddress": mac});
             vmi("b", card, json!({"name": "red", "multus": {"networkName": "blue"}}))
         };
-        assert_eq!(macs.same(&function(json!("02:00:00:00:00:01"))).len(), 1);
-        assert_eq!(macs.same(&function(Value::Null)), [""; 0]);
-        assert_eq!(macs.same(&reporting(function(Value::Null), "02:00:00:00:00:01")).len(), 1);
+        assert_eq!(same(&macs, &function(json!("02:00:00:00:00:01"))).len(), 1);
+        assert_eq!(same(&macs, &function(Value::Null)), [""; 0]);
+        assert_eq!(same(&macs, &reporting(function(Value::Null), "02:00:00:00:00:01")).len(), 1);
     }
 
     #[test]
@@ -225,13 +309,13 @@ mod tests {
             macs.saw(&reporting(nameless, "02:00:00:00:00:0a"));
             let twin = on("b", "02:00:00:00:00:0a", "blue");
             let told = "interface red has the MAC address 02:00:00:00:00:0a of a card of shop/a on network shop/blue";
-            assert_eq!(macs.same(&twin), [told], "{binding}");
+            assert_eq!(same(&macs, &twin), [told], "{binding}");
         }
         // A named address comes before a reported one.
         let macs = Macs::default();
         macs.saw(&reporting(on("a", "02:00:00:00:00:01", "blue"), "02:00:00:00:00:02"));
-        assert_eq!(macs.same(&on("b", "02:00:00:00:00:02", "blue")), [""; 0]);
-        assert_eq!(macs.same(&on("b", "02:00:00:00:00:01", "blue")).len(), 1);
+        assert_eq!(same(&macs, &on("b", "02:00:00:00:00:02", "blue")), [""; 0]);
+        assert_eq!(same(&macs, &on("b", "02:00:00:00:00:01", "blue")).len(), 1);
     }
 
     #[test]
@@ -240,7 +324,7 @@ mod tests {
         let card = |name: &str| json!({"name": name, "bridge": {}, "macAddress": "02:00:00:00:00:01"});
         macs.saw(&vmi("a", card("d"), json!({"name": "d", "pod": {}})));
         assert_eq!(
-            macs.same(&vmi("b", card("x"), json!({"name": "x", "pod": {}}))),
+            same(&macs, &vmi("b", card("x"), json!({"name": "x", "pod": {}}))),
             ["interface x has the MAC address 02:00:00:00:00:01 of a card of shop/a on the pod network"]
         );
     }

@@ -31,7 +31,7 @@ use kube::ResourceExt;
 use serde_json::json;
 use std::time::Duration;
 
-pub(super) use definitions::observe;
+pub(super) use definitions::{observe, same_addresses};
 pub(super) use required::is_overdue;
 
 /// How often a missing object is looked at.
@@ -148,7 +148,7 @@ pub(super) fn same_address(text: &str) -> Note {
 
 /// Whether a card is to be added to this pod or removed from it. Otherwise the pod's annotation is left alone: it may be older
 /// than the present names.
-fn changes(vmi: &VirtualMachineInstance) -> bool {
+pub(super) fn changes(vmi: &VirtualMachineInstance) -> bool {
     networks::secondary(&vmi.spec).any(|(network, card)| {
         networks::is_absent(card) || card.sriov.is_none() && !networks::is_in_status(vmi, &network.name)
     })

@@ -136,7 +136,11 @@ pub(super) async fn observe(
     if is_created_here && proof::names(&vmi, made) {
         cluster.created_pods.forget(made);
     }
-    let same_addresses = if begins || runs { cluster.macs.same(&vmi) } else { Vec::new() };
+    let same_addresses = if begins || runs {
+        networks::same_addresses(cluster, &vmi, begins || networks::changes(&vmi)).await?
+    } else {
+        Vec::new()
+    };
     let now = Timestamp::now();
     Ok(Some(Observed {
         definitions,

@@ -80,7 +80,10 @@ fn reach(console: &mut Console, jumbo: &str) -> Result<()> {
 #[test]
 fn guests_whose_second_cards_the_test_beds_delegate_attaches_reach_each_other_across_nodes() {
     in_namespace("lan", |namespace| {
-        networks::define(namespace, "lan", &json!({}))?;
+        // The second one is the same network under another name.
+        for definition in ["lan", "twin"] {
+            networks::define(namespace, definition, &json!({}))?;
+        }
         // Each node has a list of its own of the addresses in use, so each guest gets one from its own part of the range.
         for (definition, from) in [("leased-first", "10.78.0.100"), ("leased-second", "10.78.0.200")] {
             let range = json!([[{ "subnet": "10.78.0.0/24", "rangeStart": from }]]);
@@ -93,7 +96,7 @@ fn guests_whose_second_cards_the_test_beds_delegate_attaches_reach_each_other_ac
         let first =
             with_cards("first", &[(mine, "lan"), (quiet.clone(), "lan"), (card("leased"), "leased-first")]);
         let second =
-            with_cards("second", &[(card("lan"), "lan"), (quiet, "lan"), (card("leased"), "leased-second")]);
+            with_cards("second", &[(card("lan"), "lan"), (quiet, "twin"), (card("leased"), "leased-second")]);
         namespace.apply(&placed(first, "node01", "10.77.0.1"))?;
         namespace.wait("vmi", "first", "to have a pod", SOON, |vmi| {
             vmi["status"]["phase"] == "Scheduling"
@@ -102,7 +105,9 @@ fn guests_whose_second_cards_the_test_beds_delegate_attaches_reach_each_other_ac
         })?;
         namespace.apply(&placed(second, "node02", "10.77.0.2"))?;
         let twins = namespace.wait_event("second", "SameMACAddress")?;
-        ensure!(twins.contains("quiet") && twins.contains("/first"), "{twins}");
+        ensure!(twins.contains("quiet") && twins.contains("/first on network"), "{twins}");
+        let one = format!("/lan, which has the same bridge or link as {}/twin", namespace.name());
+        ensure!(twins.contains(&one), "{twins}");
         for guest in ["first", "second"] {
             namespace.wait_phase(guest, "Running", RUNNING)?;
         }

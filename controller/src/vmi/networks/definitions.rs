@@ -1,6 +1,7 @@
 //! The network attachment definitions that an instance names: whether they exist, and which resources of nodes come with them.
 
 use crate::cluster::Cluster;
+use crate::macs::{Segment, Segments};
 use crate::vmi::status::age;
 use barevirt_api::network_resource::{NetworkResource, RESOURCE_ANNOTATION};
 use barevirt_api::networks::{self, Attachment};
@@ -86,17 +87,13 @@ pub(in crate::vmi) async fn observe(
     let named = if begins || is_late { definitions(vmi, &settings.bindings) } else { BTreeMap::new() };
     let mut found = Definitions::default();
     let injects = settings.gates.is_on(INJECTION);
-    for (Attachment { namespace, name }, uses) in named {
-        let kind = GroupVersionKind::gvk("k8s.cni.cncf.io", "v1", "NetworkAttachmentDefinition");
-        let resource = ApiResource::from_gvk_with_plural(&kind, "network-attachment-definitions");
-        let all: Api<DynamicObject> = Api::namespaced_with(cluster.client.clone(), &namespace, &resource);
-        let subject = || format!("network attachment definition {namespace}/{name}");
-        match call_opt("get", subject, all.get(&name)).await? {
+    for (attachment, uses) in named {
+        match get(cluster, &attachment).await? {
             Some(definition) => {
                 let resource = definition.annotations().get(RESOURCE_ANNOTATION).map(String::as_str);
-                found.add(&format!("{namespace}/{name}"), &uses, resource, injects);
+                found.add(&attachment.to_string(), &uses, resource, injects);
             }
-            None => drop(found.missing.insert(format!("{namespace}/{name}"))),
+            None => drop(found.missing.insert(attachment.to_string())),
         }
     }
     if !found.missing.is_empty() {
@@ -105,6 +102,32 @@ pub(in crate::vmi) async fn observe(
         found.no_such_kind = call_opt("list", subject, kinds).await?.is_none();
     }
     Ok(found)
+}
+
+async fn get(cluster: &Cluster, of: &Attachment) -> Result<Option<DynamicObject>, Error> {
+    let kind = GroupVersionKind::gvk("k8s.cni.cncf.io", "v1", "NetworkAttachmentDefinition");
+    let resource = ApiResource::from_gvk_with_plural(&kind, "network-attachment-definitions");
+    let all: Api<DynamicObject> = Api::namespaced_with(cluster.client.clone(), &of.namespace, &resource);
+    call_opt("get", || format!("network attachment definition {of}"), all.get(&of.name)).await
+}
+
+/// What is to be said about cards of an instance whose MAC address another instance has on the same network. Definitions are
+/// looked up where an address is on two of them, and only if the instance's pod is to be made or `changes`.
+pub(in crate::vmi) async fn same_addresses(
+    cluster: &Cluster,
+    vmi: &VirtualMachineInstance,
+    changes: bool,
+) -> Result<Vec<String>, Error> {
+    let mut segments = Segments::new();
+    let compared = if changes { cluster.macs.compared(vmi) } else { BTreeSet::new() };
+    for attachment in compared {
+        let definition = get(cluster, &attachment).await?;
+        let config = definition.as_ref().and_then(|found| found.data["spec"]["config"].as_str());
+        if let Some(segment) = config.and_then(Segment::of) {
+            segments.insert(attachment, segment);
+        }
+    }
+    Ok(cluster.macs.same(vmi, &segments))
 }
 
 impl Definitions {
