@@ -163,6 +163,9 @@ async fn apply_one(
             let bridge = index(netlink, "attach a port to", &bridge).await?;
             change(netlink, "attach", &link, |builder| builder.controller(bridge)).await?;
         }
+        Step::AllMulticast { link } => {
+            change(netlink, "receive all multicast at", &link, |builder| builder.allmulticast(true)).await?;
+        }
         Step::Up { link } => change(netlink, "set up", &link, LinkMessageBuilder::up).await?,
         Step::LoopbackRoute { link } => add_loopback_route(netlink, link).await?,
         // Only an interface that translates has rules, and for that one the connection is open.

@@ -109,6 +109,7 @@ pub fn link(message: LinkMessage) -> (String, Link) {
     let mut link = Link {
         index: message.header.index,
         up: message.header.flags.contains(LinkFlags::Up),
+        all_multicast: message.header.flags.contains(LinkFlags::Allmulti),
         ..Link::default()
     };
     for attribute in message.attributes {

@@ -105,6 +105,8 @@ pub struct Link {
     pub up: bool,
     /// Index of the bridge whose port it is.
     pub controller: Option<u32>,
+    /// Whether it receives packets to all multicast addresses, and not only to those that its namespace listens to.
+    pub all_multicast: bool,
     /// Whether the bridge learns addresses behind this port.
     pub learning: bool,
     /// Its addresses with their prefix lengths, including link-local ones.

@@ -148,6 +148,11 @@ pub enum Step {
         /// The port.
         link: String,
     },
+    /// Let an interface receive packets to all multicast addresses.
+    AllMulticast {
+        /// The interface.
+        link: String,
+    },
     /// Set an interface up.
     Up {
         /// The interface.

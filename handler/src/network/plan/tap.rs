@@ -5,7 +5,8 @@
 //! ```
 //!
 //! The handler creates nothing here. A macvtap only forwards packets for its own MAC address, so it gets the
-//! guest's address.
+//! guest's address. Of multicast it forwards what the pod listens to, and QEMU does not tell it what the guest listens to: without
+//! all of it, nobody would find the guest's IPv6 addresses.
 
 use std::collections::BTreeMap;
 
@@ -34,6 +35,9 @@ pub(super) fn plan(wanted: &Wanted, names: &Names, observed: &Observed) -> Resul
         && let Some(mac) = wanted.mac.filter(|mac| MacAddress::read(&link.mac) != Some(*mac))
     {
         steps.push(Step::Mac { link: name.to_owned(), mac });
+    }
+    if link.kind == Kind::Macvtap && !link.all_multicast {
+        steps.push(Step::AllMulticast { link: name.to_owned() });
     }
     if !link.up {
         steps.push(Step::Up { link: name.to_owned() });

@@ -91,6 +91,7 @@ fn carry_out_one(after: &mut Observed, step: &Step) {
             let index = at(after, name).index;
             after.loopback_routes.insert(index);
         }
+        Step::AllMulticast { link: name } => at(after, name).all_multicast = true,
         Step::Up { link: name } => at(after, name).up = true,
         Step::Down { link: name } => {
             // The kernel forgets routes and IPv6 addresses.
@@ -537,12 +538,13 @@ fn a_tap_of_the_pod_is_opened_and_nothing_is_made() {
     assert_eq!(plan(&card(2, None), &observed), Err(refused));
     let observed = with(&[(pods, tap(many, true))]);
     assert_eq!(opened(&plan(&card(2, None), &observed).unwrap()), vec![(pods.to_owned(), true); 2]);
-    // A macvtap receives packets for one address only.
+    // A macvtap receives packets for one address only, and of multicast what the pod listens to.
     let observed = with(&[(pods, tap(Kind::Macvtap, false))]);
     let mac = MacAddress([2, 0, 0, 0, 0, 7]);
     let steps = plan(&card(1, Some(mac)), &observed).unwrap();
     let link = || RED.to_owned();
-    assert_eq!(steps[..2], [Step::Mac { link: link(), mac }, Step::Up { link: link() }]);
+    let all = Step::AllMulticast { link: link() };
+    assert_eq!(steps[..3], [Step::Mac { link: link(), mac }, all, Step::Up { link: link() }]);
     assert_eq!(opened(&steps), [(format!("{RED}@9"), false)]);
     assert_eq!(plan(&card(1, Some(mac)), &carry_out(&observed, &steps)), Ok(vec![]));
     let nothing = with(&[(pods, tap(Kind::Other, true))]);

@@ -10,6 +10,10 @@ use rtnetlink::packet_route::link::MacVtapMode;
 use super::bridge::{RED, RED_GUEST, attach_lower, link_names, on_red, speaks_on_red};
 use super::*;
 
+/// Addresses of the node and of a guest on the second network.
+const RED_NODE6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0x192, 0x168, 7, 0, 0, 0, 1);
+const RED_GUEST6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0x192, 0x168, 7, 0, 0, 0, 0x77);
+
 pub(super) fn on_tap() -> Wanted {
     Wanted { binding: Binding::Tap, ..on_red() }
 }
@@ -48,11 +52,18 @@ fn a_guest_is_on_the_macvtap_of_its_pod_with_the_address_that_it_is_given() {
     let card = Wanted { mac: Some(MAC), ..on_tap() };
     let before = link_names(&pod);
     let (steps, prepared, mut opened) = prepare_blocking(&pod, &card, &BTreeSet::new());
-    assert_eq!((steps, names(&opened)), (3, vec!["net/red/tap"]));
+    assert_eq!((steps, names(&opened)), (4, vec!["net/red/tap"]));
     assert_eq!((prepared.mac, prepared.mtu, prepared.ipv4.as_ref()), (MAC, 1500, None));
     assert_eq!(link_names(&pod), before, "nothing is made");
     let held: BTreeSet<String> = opened.iter().map(|(name, _)| name.clone()).collect();
-    let guest = station(take(&mut opened, "net/red/tap"), MAC, vec![(RED_GUEST.into(), 24)], Vec::new());
+    let addresses = vec![(RED_GUEST.into(), 24), (RED_GUEST6.into(), 64)];
+    let guest = station(take(&mut opened, "net/red/tap"), MAC, addresses, Vec::new());
+    // The node looks for the guest by multicast to a group that the pod is not in, before the guest has said anything.
+    with_netlink(&node, |netlink| async move {
+        configure(&netlink, "red", &[(RED_NODE6.into(), 64)], &[]).await;
+    });
+    serve(&guest, (Ipv6Addr::UNSPECIFIED, 8082).into());
+    assert_eq!(ask(&node, (RED_GUEST6, 8082)), Some(RED_NODE6.to_string()));
     speaks_on_red(&node, &guest);
     assert_eq!(prepare_blocking(&pod, &card, &held).0, 0);
 }
