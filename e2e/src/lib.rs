@@ -19,6 +19,7 @@
 
 pub mod api_server;
 pub mod bench;
+pub mod binding_plugins;
 pub mod cdi;
 pub mod changes;
 pub mod command;
@@ -29,6 +30,7 @@ pub mod container;
 pub mod counting;
 pub mod curl;
 pub mod diagnosis;
+pub mod exposed;
 pub mod forward;
 pub mod frames;
 pub mod guest;
@@ -46,6 +48,8 @@ pub mod networks;
 pub mod node;
 pub mod pages;
 pub mod pods;
+pub mod policies;
+pub mod questions;
 pub mod rfb;
 pub mod runner;
 pub mod running;

@@ -151,6 +151,14 @@ impl Client<'_> {
         Ok(self.sh(&format!("timeout 5 wget -qO- {url}"))?.stdout)
     }
 
+    /// Its addresses, the one of IPv4 first.
+    ///
+    /// # Errors
+    /// When it is not there, or does not have one of each family.
+    pub fn addresses(&self) -> Result<[String; 2]> {
+        both_addresses(&self.namespace.need("pod", self.name)?)
+    }
+
     /// The pod's network, for programs of its node.
     ///
     /// # Errors

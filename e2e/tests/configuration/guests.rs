@@ -4,9 +4,8 @@ use anyhow::{Context, Result, ensure};
 use barevirt_e2e::command::objects;
 use barevirt_e2e::components::{RUNNING_COMPONENTS, lives, wait_in_force};
 use barevirt_e2e::installation::{self, Changed, wait_available};
-use barevirt_e2e::networks::{self, Left};
 use barevirt_e2e::wait::{self, BOOT, RUNNING, SOON};
-use barevirt_e2e::{Console, Namespace, Node, alone, guest, in_namespace, pods};
+use barevirt_e2e::{Console, Node, alone, guest, in_namespace, pods};
 use serde_json::{Value, json};
 
 #[test]
@@ -124,92 +123,6 @@ fn a_guest_gets_downward_metrics_and_only_permitted_host_devices() {
     });
 }
 
-/// A guest with a second card by a binding plugin, on the network between the nodes, with that address.
-fn by_plugin(name: &str, plugin: &str, node: &str, address: &str) -> Value {
-    let mut manifest = guest::instance(name);
-    manifest["spec"]["nodeSelector"] = json!({"kubernetes.io/hostname": node});
-    let spec = guest::spec_of(&mut manifest);
-    guest::push(
-        &mut spec["domain"]["devices"]["interfaces"],
-        json!({"name": "lan", "binding": {"name": plugin}}),
-    );
-    guest::push(&mut spec["networks"], json!({"name": "lan", "multus": {"networkName": "lan"}}));
-    let mut manifest = guest::with_user_data(manifest, "#!/bin/sh\n");
-    manifest["spec"]["volumes"][1]["cloudInitNoCloud"]["networkData"] = json!(format!(
-        "version: 2\nethernets:\n  eth0:\n    dhcp4: true\n  eth1:\n    addresses: [{address}/24]\n"
-    ));
-    manifest
-}
-
-/// Turns the pod's link on its second network into a macvtap, as the CNI plugin of macvtaps makes it. A macvtap has another
-/// MAC address than the link below it.
-const MAKE_MACVTAP: &str = r#"
-    link=$(ip -o link show type veth | sed -n "s/.*: \(pod[0-9a-f]*\)@.*/\1/p")
-    ip link set $link down
-    ip link set $link name lower
-    ip link set lower address 02:00:00:79:00:98
-    ip link set lower up
-    ip link add link lower name $link type macvtap mode bridge
-"#;
-
-/// Makes it once the pod of that guest has its network. Until then the handler finds no tap, and tries again.
-fn make_macvtap(namespace: &Namespace, guest: &str) -> Result<()> {
-    let (node, sandbox) = wait::until("the pod's sandbox", RUNNING, || {
-        let Ok(pod) = namespace.launcher(guest) else { return Ok(None) };
-        let Ok(node) = Node::of(&pod) else { return Ok(None) };
-        let sandbox = node.processes(&pod, "pause")?.first().copied();
-        Ok(sandbox.map(|sandbox| (node, sandbox)))
-    })?;
-    node.sh(&format!("nsenter -t {sandbox} -n sh -ec '{MAKE_MACVTAP}'")).map(drop)
-}
-
-#[test]
-fn guests_that_binding_plugins_join_to_the_test_beds_delegates_network_reach_each_other() {
-    in_namespace("plugin", |namespace| {
-        let _alone = alone();
-        wait_available()?;
-        let components = lives(RUNNING_COMPONENTS)?;
-        let _changed = Changed::begin(&json!({"configuration": {"network": {"binding": {
-            "bare": {"domainAttachmentType": "managedTap", "migration": {"method": "link-refresh"},
-                "computeResourceOverhead": {"requests": {"memory": "7Mi"}}},
-            "macvtap": {"domainAttachmentType": "tap"},
-        }}}}))?;
-        wait_in_force(components.keys())?;
-        let config = json!({"cniVersion": "1.0.0", "type": "bridge", "bridge": "lan0"});
-        namespace.apply(&json!({
-            "apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition",
-            "metadata": {"name": "lan"}, "spec": {"config": config.to_string()},
-        }))?;
-        namespace.apply(&by_plugin("stranger", "other", "node01", "10.79.0.9"))?;
-        namespace.apply(&by_plugin("first", "bare", "node01", "10.79.0.1"))?;
-        let mut second = by_plugin("second", "macvtap", "node02", "10.79.0.2");
-        second["spec"]["domain"]["devices"]["interfaces"][1]["macAddress"] = json!("02:00:00:79:00:02");
-        namespace.apply(&second)?;
-        make_macvtap(namespace, "second")?;
-        for guest in ["first", "second"] {
-            namespace.wait_phase(guest, "Running", RUNNING)?;
-        }
-        let mut console = Console::open(namespace, "first")?;
-        console.login(BOOT)?;
-        wait::until_true("the second guest to answer", BOOT, || {
-            Ok(console.run("ping -c 1 -W 2 10.79.0.2", SOON)?.1 == 0)
-        })?;
-        let answer = console.ok("timeout 20 wget -qO- http://10.79.0.2/hostname", SOON)?;
-        ensure!(answer == "second", "the second guest answers {answer}");
-        // Both have the address of their instance: the guest, and the macvtap, which receives packets for no other.
-        let neighbour = console.ok("arp -n 10.79.0.2", SOON)?;
-        ensure!(neighbour.contains("02:00:00:79:00:02"), "{neighbour}");
-        console.leave()?;
-        let left = Left::of(&namespace.launcher("second")?)?;
-        ensure!(left.links.len() == 2, "the pod has the links {:?}", left.links);
-        namespace.kubectl(&["delete", "vmi", "second"])?;
-        left.wait_gone()?;
-        let event = namespace.wait_event("stranger", "FailedCreate")?;
-        ensure!(event.contains("unable to find the network binding plugin 'other'"), "{event}");
-        Ok(())
-    });
-}
-
 #[test]
 fn where_its_gate_is_on_a_range_of_ports_reaches_the_guest_and_no_other_port_does() {
     in_namespace("portranges", |namespace| {
@@ -243,50 +156,6 @@ fn where_its_gate_is_on_a_range_of_ports_reaches_the_guest_and_no_other_port_doe
             ensure!(said.is_empty(), "port 82 is in no range and says {said}");
         }
         Ok(())
-    });
-}
-
-/// How often the link of the card with that MAC address went down or up, as the guest saw it.
-fn changes_of_link(console: &mut Console, mac: &str) -> Result<u32> {
-    let line = format!("cat $(dirname $(grep -l {mac} /sys/class/net/eth*/address))/carrier_changes");
-    let said = console.ok(&line, SOON)?;
-    said.trim().parse().with_context(|| format!("the guest says {said}"))
-}
-
-#[test]
-fn a_link_to_the_test_beds_delegates_network_goes_down_and_up_after_a_move_where_its_plugin_says_so() {
-    in_namespace("refresh", |namespace| {
-        let _alone = alone();
-        wait_available()?;
-        let components = lives(RUNNING_COMPONENTS)?;
-        let _changed = Changed::begin(&json!({"configuration": {"network": {"binding": {
-            "renewed": {"domainAttachmentType": "managedTap", "migration": {"method": "link-refresh"}},
-            "kept": {"domainAttachmentType": "managedTap"},
-        }}}}))?;
-        wait_in_force(components.keys())?;
-        networks::define(namespace, "lan", &json!({"macspoofchk": false}))?;
-        let mut machine = guest::movable(guest::machine("vm", "Always"));
-        let spec = guest::spec_of(&mut machine);
-        let (renewed, kept) = ("02:00:00:77:00:21", "02:00:00:77:00:22");
-        for (plugin, mac) in [("renewed", renewed), ("kept", kept)] {
-            let card = json!({"name": plugin, "binding": {"name": plugin}, "macAddress": mac});
-            guest::push(&mut spec["domain"]["devices"]["interfaces"], card);
-            let network = json!({"name": plugin, "multus": {"networkName": "lan"}});
-            guest::push(&mut spec["networks"], network);
-        }
-        let mut console = Console::boot(namespace, &machine)?;
-        console.ok("ip link set eth1 up && ip link set eth2 up", SOON)?;
-        let before = [changes_of_link(&mut console, renewed)?, changes_of_link(&mut console, kept)?];
-        console.leave()?;
-        namespace.migrate("vm")?;
-        let mut console = Console::open(namespace, "vm")?;
-        console.login(BOOT)?;
-        wait::until_true("the link to have gone down and up", SOON, || {
-            Ok(changes_of_link(&mut console, renewed)? >= before[0] + 2)
-        })?;
-        let after = changes_of_link(&mut console, kept)?;
-        ensure!(after == before[1], "the other link changed {after} times, {} before", before[1]);
-        console.leave().map(drop)
     });
 }
 

@@ -5,5 +5,6 @@
 
 mod guests;
 mod nodes;
+mod plugins;
 mod reports;
 mod settings;

@@ -1,0 +1,61 @@
+//! What guests ask each other: by connections, datagrams, and pings as large as the MTU, in both IP families.
+
+use crate::console::Console;
+use crate::pods;
+use crate::wait::SOON;
+use anyhow::{Result, ensure};
+
+/// Where the guests answer datagrams.
+pub const ECHO: u16 = 7000;
+
+/// A guest that answers.
+#[derive(Clone, Debug)]
+pub struct Answering {
+    /// Its name.
+    pub name: String,
+    /// Where the others reach it.
+    pub addresses: [String; 2],
+    /// What its web server says, and no other guest's.
+    boot: String,
+}
+
+impl Answering {
+    /// Has the guest at that console answer, which is logged in.
+    ///
+    /// # Errors
+    /// When the console does.
+    pub fn begin(console: &mut Console, name: &str, addresses: [String; 2]) -> Result<Self> {
+        let boot = console.ok("cat /www/boot-id", SOON)?.trim().to_owned();
+        console.ok(&format!("{{ udp {ECHO} & }}"), SOON)?;
+        Ok(Self { name: name.to_owned(), addresses, boot })
+    }
+
+    /// What another guest asks this one at that address, as commands that fail without an answer.
+    fn questions(&self, address: &str) -> [String; 3] {
+        let length = pods::largest_payload(address);
+        let (url, boot) = (format!("http://{}/boot-id", pods::host(address)), &self.boot);
+        [
+            format!("[ \"$(timeout 5 wget -qO- {url})\" = {boot} ]"),
+            format!("udp {address} {ECHO} $(printf %0{length}d 7)"),
+            format!("ping -c 1 -W 5 -s {length} {address} >/dev/null"),
+        ]
+    }
+}
+
+/// Has the guest of that name ask all others, from its console.
+///
+/// # Errors
+/// When one does not answer; the error has each question without an answer.
+pub fn ask_all(console: &mut Console, name: &str, all: &[Answering]) -> Result<()> {
+    let mut silent = Vec::new();
+    for other in all.iter().filter(|other| other.name != name) {
+        for line in other.addresses.iter().flat_map(|address| other.questions(address)) {
+            let ask = format!("(for n in 1 2 3; do {line} && exit 0; done; exit 1)");
+            if console.run(&ask, SOON)?.1 != 0 {
+                silent.push(format!("{name} to {}: {line}", other.name));
+            }
+        }
+    }
+    ensure!(silent.is_empty(), "no answer:\n{}", silent.join("\n"));
+    Ok(())
+}
