@@ -1,6 +1,7 @@
 //! Kills daemons with signal 9, which no guest may notice, and no claim that is being filled, and no card that comes or goes.
 
 use anyhow::{Context, Result, anyhow, ensure};
+use barevirt_e2e::binding_plugins::{self, FIRST, MACVTAP, MANAGED};
 use barevirt_e2e::cdi::{Absent, DATA_VOLUMES};
 use barevirt_e2e::command::{objects, sha256};
 use barevirt_e2e::counting::Counting;
@@ -84,9 +85,17 @@ fn a_guest_does_not_notice_the_death_of_controllers_and_apis() {
     });
 }
 
-/// The bindings of the pod's network, with the names of their guests.
-const BINDINGS: [(&str, &str); 3] =
-    [("masquerade", "masquerade"), ("bridge", "bridge"), ("passtBinding", "passt")];
+/// The bindings of the pod's network, with the names of their guests. Guests of binding plugins are named like them.
+const BINDINGS: [(&str, &str); 5] = [
+    ("masquerade", "masquerade"),
+    ("bridge", "bridge"),
+    ("passtBinding", "passt"),
+    (PLUGIN, MANAGED),
+    (PLUGIN, MACVTAP),
+];
+const PLUGIN: &str = "binding";
+/// The node of the plugins' guests.
+const NODE: &str = "node01";
 /// The families of IP, as the names of the pods at the other ends have them, in the order of [`pods::both_addresses`].
 const FAMILIES: [&str; 2] = ["ipv4", "ipv6"];
 /// How long connections are held.
@@ -99,12 +108,29 @@ fn peer(guest: &str, family: &str) -> String {
     format!("{family}-to-{guest}")
 }
 
+/// The guest of a binding.
+fn bound(binding: &str, name: &str) -> Value {
+    if binding == PLUGIN {
+        return binding_plugins::on_pod_network(name, name, NODE, "#!/bin/sh\n");
+    }
+    let mut manifest = guest::instance(name);
+    let ports = json!([{ "port": held_connection::PORT }]);
+    guest::spec_of(&mut manifest)["domain"]["devices"]["interfaces"] =
+        json!([{ "name": "default", binding: {}, "ports": ports }]);
+    manifest
+}
+
 /// Starts a connection of each family to the guest of a binding, once the guest has its addresses.
 fn begin_connections(namespace: &Namespace, binding: &str, name: &str) -> Result<()> {
     namespace.wait_phase(name, "Running", RUNNING)?;
     let mut console = Console::open(namespace, name)?;
     console.login(BOOT)?;
     let addresses = pods::both_addresses(&namespace.launcher(name)?)?;
+    if binding == PLUGIN {
+        let beside = format!("beside-{name}");
+        let beside = pods::client_on(namespace, &beside, NODE)?;
+        binding_plugins::take_addresses(&mut console, &addresses, &beside)?;
+    }
     let inside = match binding {
         "masquerade" => ["10.0.2.2/", "fd10:0:2::2/"].map(str::to_owned),
         _ => addresses.each_ref().map(|address| format!("{address}/")),
@@ -119,19 +145,15 @@ fn begin_connections(namespace: &Namespace, binding: &str, name: &str) -> Result
 #[test]
 fn connections_to_guests_of_every_binding_are_held_for_a_minute_while_handlers_and_controllers_die() {
     in_namespace("killheld", |namespace| {
-        let guests = undisturbed();
+        let _alone = alone();
+        let _changed = binding_plugins::begin()?;
         for (binding, name) in BINDINGS {
-            let mut manifest = guest::instance(name);
-            let ports = json!([{ "port": held_connection::PORT }]);
-            guest::spec_of(&mut manifest)["domain"]["devices"]["interfaces"] =
-                json!([{ "name": "default", binding: {}, "ports": ports }]);
-            namespace.apply(&manifest)?;
+            namespace.apply(&bound(binding, name))?;
         }
+        binding_plugins::make_macvtap(namespace, MACVTAP, FIRST)?;
         for (binding, name) in BINDINGS {
             begin_connections(namespace, binding, name)?;
         }
-        drop(guests);
-        let _alone = alone();
         let begun = Instant::now();
         installation::kill("virt-handler")?;
         installation::kill("virt-controller")?;

@@ -3,15 +3,16 @@
 //! It counts what each node has, so nothing else may run on the cluster.
 
 use anyhow::{Context, Result, ensure};
+use barevirt_e2e::binding_plugins::{self, FIRST, MACVTAP, MANAGED};
 use barevirt_e2e::command::objects;
 use barevirt_e2e::harm::component_is_ready;
 use barevirt_e2e::networks::{self, Left};
 use barevirt_e2e::wait::{self, RUNNING, SOON};
-use barevirt_e2e::{Namespace, Node, guest, in_namespace, installation};
+use barevirt_e2e::{Namespace, Node, alone, guest, in_namespace, installation};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-const ROUNDS: usize = 20;
+const ROUNDS: usize = 15;
 /// A handler that serves 50 guests may keep so many more descriptors than before, for connections to the API server.
 const DESCRIPTORS: usize = 8;
 
@@ -33,6 +34,8 @@ fn guests(number: usize) -> Vec<Value> {
         with("ports", json!({ "name": "default", "masquerade": {}, "ports": [{ "port": 80 }] })),
         with("bridge", json!({ "name": "default", "bridge": {} })),
         with("passt", json!({ "name": "default", "passtBinding": {}, "ports": [{ "port": 80 }] })),
+        with(MANAGED, json!({ "name": "default", "binding": { "name": MANAGED } })),
+        with(MACVTAP, json!({ "name": "default", "binding": { "name": MACVTAP } })),
         second,
     ];
     for (index, manifest) in guests.iter_mut().enumerate() {
@@ -86,6 +89,7 @@ fn round(namespace: &Namespace, number: usize, kill: bool) -> Result<()> {
         installation::kill("virt-handler")?;
         component_is_ready("virt-handler")?;
     }
+    binding_plugins::make_macvtap(namespace, MACVTAP, FIRST)?;
     let mut left = Vec::new();
     for manifest in &guests {
         let name = manifest["metadata"]["name"].as_str().context("no name")?;
@@ -106,6 +110,8 @@ fn round(namespace: &Namespace, number: usize, kill: bool) -> Result<()> {
 #[test]
 fn a_hundred_guests_some_on_the_test_beds_delegates_network_leave_no_link_rule_descriptor_or_process() {
     in_namespace("rounds", |namespace| {
+        let _alone = alone();
+        let _changed = binding_plugins::begin()?;
         networks::define(namespace, "lan", &json!({}))?;
         // Connections, caches and the tables of the nodes' own plugins stay, and belong to the state before.
         for number in 0..2 {
@@ -113,7 +119,7 @@ fn a_hundred_guests_some_on_the_test_beds_delegates_network_leave_no_link_rule_d
         }
         let before = NODES.map(counts);
         for number in 0..ROUNDS {
-            round(namespace, number, number % 10 == 5)?;
+            round(namespace, number, number % 7 == 5)?;
         }
         for (node, before) in NODES.into_iter().zip(before) {
             let before = before?;
