@@ -23,7 +23,8 @@ impl Segment {
         let plugin = config.get("plugins").map_or(Some(&config), |all| all.get(0))?;
         let is_named =
             |field: &str| plugin.get(field).and_then(Value::as_str).is_some_and(|name| !name.is_empty());
-        if !is_named("type") || !(is_named("bridge") || is_named("master")) {
+        let names_one = is_named("type") && (is_named("bridge") || is_named("master"));
+        if !names_one {
             return None;
         }
         // No VLAN is also written as VLAN 0.

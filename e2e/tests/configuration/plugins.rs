@@ -13,6 +13,10 @@ use barevirt_e2e::wait::{self, BOOT, RUNNING, SOON};
 use barevirt_e2e::{Console, Namespace, alone, guest, in_namespace, pods};
 use serde_json::{Value, json};
 
+/// MTU of the network between the nodes, whose frames are jumbo frames, and that of the pods' network.
+const JUMBO: usize = 9000;
+const MTU: usize = 1500;
+
 /// The addresses of a guest on the network between the nodes.
 fn on_lan(number: u8) -> [String; 2] {
     [format!("10.79.0.{number}"), format!("fd79::{number}")]
@@ -40,7 +44,7 @@ fn guests_that_binding_plugins_join_to_the_test_beds_delegates_network_reach_eac
     in_namespace("plugin", |namespace| {
         let _alone = alone();
         let _changed = binding_plugins::begin()?;
-        let config = json!({"cniVersion": "1.0.0", "type": "bridge", "bridge": "lan0"});
+        let config = json!({"cniVersion": "1.0.0", "type": "bridge", "bridge": "lan0", "mtu": JUMBO});
         namespace.apply(&json!({
             "apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition",
             "metadata": {"name": "lan"}, "spec": {"config": config.to_string()},
@@ -66,6 +70,13 @@ fn guests_that_binding_plugins_join_to_the_test_beds_delegates_network_reach_eac
         let (_, first) = &mut guests[0];
         let neighbour = first.ok("arp -n 10.79.0.2", SOON)?;
         ensure!(neighbour.contains("02:00:00:79:00:02"), "{neighbour}");
+        // The kernel does not fragment a packet of up to the MTU.
+        let mtu = first.ok("cat /sys/class/net/eth1/mtu", SOON)?;
+        ensure!(mtu == JUMBO.to_string(), "the guest's MTU is {mtu}");
+        for address in on_lan(2) {
+            let longest = pods::largest_payload(&address) + JUMBO - MTU;
+            first.ok(&format!("ping -c 3 -W 5 -s {longest} {address}"), SOON)?;
+        }
         for (_, console) in guests {
             console.leave()?;
         }
