@@ -5,6 +5,7 @@
 
 pub mod disk;
 mod filler;
+mod fio;
 pub mod import;
 pub mod launch;
 pub mod migrate;

@@ -67,9 +67,15 @@ fn by_hand_ms(raw: &Raw) -> Result<f64> {
 
 /// Starts the launcher and waits until it reports that the guest runs.
 pub(super) fn start(launcher: &Path, manifest: &Path) -> Result<(Running, f64)> {
+    start_with(launcher, &[], manifest)
+}
+
+/// The same with more arguments.
+pub(super) fn start_with(launcher: &Path, arguments: &[String], manifest: &Path) -> Result<(Running, f64)> {
     let begun = Instant::now();
     let mut child = Command::new(launcher)
         .args(["-v", "run", "--tcg"])
+        .args(arguments)
         .arg(manifest)
         .current_dir(repository())
         .stdin(Stdio::null())

@@ -5,6 +5,7 @@ use crate::running::Running;
 use anyhow::{Context, Result, bail, ensure};
 use command_fds::{CommandFdExt, FdMapping};
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::OwnedFd;
@@ -19,6 +20,8 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 pub(super) struct Raw {
     arguments: Vec<String>,
     disk: PathBuf,
+    /// Images of volumes that do not have that one.
+    others: BTreeMap<String, PathBuf>,
     tap: Option<OwnedFd>,
     folder: tempfile::TempDir,
 }
@@ -38,7 +41,7 @@ impl Raw {
         copy(state, folder.path())?;
         let (from, to) = (state.display().to_string(), folder.path().display().to_string());
         let arguments = line.split_terminator('\0').skip(1).map(|word| word.replace(&from, &to)).collect();
-        Ok(Self { arguments, disk: disk.to_owned(), tap: None, folder })
+        Ok(Self { arguments, disk: disk.to_owned(), others: BTreeMap::new(), tap: None, folder })
     }
 
     /// Gives it a tap of its own, and the MAC address behind it instead of the launcher's guest's.
@@ -47,6 +50,17 @@ impl Raw {
         for word in &mut self.arguments {
             *word = word.replace(instead_of, mac);
         }
+    }
+
+    /// Gives a volume another image than the root's.
+    pub(super) fn set_image(&mut self, volume: &str, image: &Path) {
+        self.others.insert(volume.to_owned(), image.to_owned());
+    }
+
+    /// The image that an argument of `-add-fd` is about.
+    fn image_of(&self, word: &str) -> &Path {
+        let volume = word.rsplit_once("opaque=volume ").map(|(_, volume)| volume);
+        volume.and_then(|volume| self.others.get(volume)).unwrap_or(&self.disk)
     }
 
     /// The command that starts it, and its control monitor. The guest's serial port is the command's input
@@ -66,7 +80,8 @@ impl Raw {
             let parent_fd: OwnedFd = if tap_fd.is_some() {
                 self.tap.as_ref().context("QEMU's command line has a tap, and none was given")?.try_clone()?
             } else if word.contains("set=") {
-                File::open(&self.disk)?.into()
+                let image = self.image_of(word);
+                File::open(image).with_context(|| format!("open {}", image.display()))?.into()
             } else {
                 let (mine, theirs) = UnixStream::pair()?;
                 if word.contains("id=monitor-control") {
@@ -167,4 +182,23 @@ pub(super) fn child_of(pid: u32) -> Result<u32> {
     let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"))?;
     let child = children.split_whitespace().next().context("the launcher has no QEMU")?;
     Ok(child.parse()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_volume_may_have_another_image() {
+        let (disk, folder) = ("/root".into(), tempfile::tempdir().unwrap());
+        let mut raw = Raw { arguments: Vec::new(), disk, others: BTreeMap::new(), tap: None, folder };
+        raw.set_image("fio", Path::new("/fio"));
+        for (word, image) in [
+            ("fd=3,set=10,opaque=volume root", "/root"),
+            ("fd=4,set=11,opaque=volume fio", "/fio"),
+            ("fd=4,set=11", "/root"),
+        ] {
+            assert_eq!(raw.image_of(word), Path::new(image), "{word}");
+        }
+    }
 }
