@@ -28,7 +28,7 @@ impl Segment {
             return None;
         }
         // No VLAN is also written as VLAN 0.
-        let says = |value: &&Value| !value.is_null() && **value != Value::from(0);
+        let says = |value: &&Value| !value.is_null() && value.as_u64() != Some(0);
         let value = |field: &'static str| Some((field, plugin.get(field).filter(says)?.clone()));
         Some(Self(FIELDS.into_iter().filter_map(value).collect()))
     }
