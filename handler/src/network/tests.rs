@@ -37,6 +37,7 @@ mod rogue;
 mod rounds;
 mod sidecar;
 mod tap;
+mod vlan;
 
 const NODE4: Ipv4Addr = Ipv4Addr::new(10, 244, 9, 1);
 const POD4: Ipv4Addr = Ipv4Addr::new(10, 244, 9, 7);

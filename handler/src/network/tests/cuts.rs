@@ -1,5 +1,5 @@
 //! Handlers that end between any two steps of a plan, on the real kernel: with each kind of card, the next handler
-//! completes what the one before has begun. Tests of bridges and macvlans are in the files of these kinds.
+//! completes what the one before has begun. Tests of bridges, macvlans and VLANs are in the files of these kinds.
 
 use std::collections::BTreeMap;
 
@@ -185,12 +185,26 @@ fn the_removal_of_a_card_on_a_macvlan_is_completed() {
         with_netlink(&pod, |netlink| async move {
             configure(&netlink, RED, &[(RED_GUEST.into(), 24)], &[]).await;
         });
-        let before = links(&pod);
-        let made = prepare_all(&pod, vec![on_red()], &BTreeSet::new());
-        assert_eq!(names(&made.opened), ["net/red/tap", "net/red/dhcp4"]);
-        Some(Scene { node, pod, noted: (before, made.opened) })
+        Some(with_a_card(node, pod))
     };
     next_handler_completes(&gone(), scene, is_given_back);
+}
+
+#[test]
+fn the_removal_of_a_card_on_a_vlan_is_completed() {
+    let scene = || {
+        let (node, pod) = node_and_pod(false)?;
+        vlan::attach(&node, &pod).then(|| with_a_card(node, pod))
+    };
+    next_handler_completes(&gone(), scene, is_given_back);
+}
+
+/// The pod after it got the card on the second network, where it has an IPv4 address.
+fn with_a_card(node: OwnedFd, pod: OwnedFd) -> Scene<Noted> {
+    let before = links(&pod);
+    let made = prepare_all(&pod, vec![on_red()], &BTreeSet::new());
+    assert_eq!(names(&made.opened), ["net/red/tap", "net/red/dhcp4"]);
+    Scene { node, pod, noted: (before, made.opened) }
 }
 
 #[test]

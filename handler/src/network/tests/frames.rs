@@ -49,7 +49,7 @@ impl End {
     }
 
     /// Whether this frame arrives. Hosts also send others.
-    fn receives(&self, frame: &[u8]) -> bool {
+    pub(super) fn receives(&self, frame: &[u8]) -> bool {
         self.receives_one(|found| found == frame)
     }
 
@@ -77,13 +77,18 @@ pub(super) fn frame(from: MacAddress, to: MacAddress, tag: Option<u16>, payload:
     frame
 }
 
+/// A new tap in that namespace.
+pub(super) fn new_tap(netns: &OwnedFd, name: &'static str) -> OwnedFd {
+    inside(netns, move || {
+        let tun = File::options().read(true).write(true).open("/dev/net/tun").unwrap();
+        kernel::attach_tap(tun, name, 0, false).unwrap()
+    })
+}
+
 /// A pod whose second link leads to a network with jumbo frames, and a tap on that network.
 fn pod_and_network() -> Option<(OwnedFd, OwnedFd)> {
     let (node, pod) = (namespace()?, namespace()?);
-    let network = inside(&node, || {
-        let tun = File::options().read(true).write(true).open("/dev/net/tun").unwrap();
-        kernel::attach_tap(tun, "network", 0, false).unwrap()
-    });
+    let network = new_tap(&node, "network");
     for line in [
         "link add switch mtu 9000 type bridge",
         "link add peer mtu 9000 type veth peer name podb1f51a511f1 mtu 9000",
