@@ -1,6 +1,7 @@
 //! QEMU, and swtpm beside it: executed with exactly the descriptors that they need. Each is waited for by
 //! exactly one task.
 
+mod connects;
 mod reaper;
 mod stderr;
 mod system;
@@ -11,11 +12,12 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::process::Stdio;
 
-use barevirt_confinement::Domain;
+use barevirt_confinement::{Domain, Expected};
 use command_fds::{CommandFdExt as _, FdMapping};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+pub use connects::Offered;
 pub use reaper::reap_strangers;
 pub use stderr::Tail;
 pub use system::{AsInFile, may_bind_memory};
@@ -60,6 +62,7 @@ pub struct Process {
     child: tokio::process::Child,
     pid: u32,
     tail: Tail,
+    offered: Option<Offered>,
 }
 
 impl Process {
@@ -69,7 +72,8 @@ impl Process {
     /// # Errors
     /// If the program cannot be executed.
     pub fn spawn(command: Command) -> Result<Self, SpawnError> {
-        let Command { program, arguments, descriptors, domain } = command;
+        let Command { program, arguments, descriptors, mut domain } = command;
+        let expected = domain.as_mut().and_then(Domain::expected);
         let name = program.display().to_string();
         let speaker = program.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let mut qemu = tokio::process::Command::new(&program);
@@ -96,7 +100,13 @@ impl Process {
         if let Some(stderr) = child.stderr.take() {
             tokio::spawn(stderr::drain(stderr, tail.clone(), speaker));
         }
-        Ok(Self { child, pid, tail })
+        Ok(Self { child, pid, tail, offered: expected.and_then(offer) })
+    }
+
+    /// Where connections can be offered to it; `None` if it connects by itself, or to nothing.
+    #[must_use]
+    pub fn offered(&self) -> Option<&Offered> {
+        self.offered.as_ref()
     }
 
     /// Its process id.
@@ -130,6 +140,23 @@ impl Process {
         let Some(pid) = self.child.id() else { return };
         if let Err(error) = kill(Pid::from_raw(pid.cast_signed()), signal) {
             tracing::warn!(%error, %signal, pid = self.pid, "cannot signal a child");
+        }
+    }
+}
+
+/// Where connections are offered to a child that has started.
+fn offer(expected: Expected) -> Option<Offered> {
+    let Some(connects) = expected.arrived() else {
+        tracing::info!(
+            "the kernel lets nobody answer QEMU's attempts to connect: a guest that leaves has one connection"
+        );
+        return None;
+    };
+    match Offered::answering(connects) {
+        Ok(offered) => Some(offered),
+        Err(error) => {
+            tracing::warn!(%error, "QEMU's attempts to connect cannot be answered");
+            None
         }
     }
 }

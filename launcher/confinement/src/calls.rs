@@ -21,6 +21,9 @@ pub enum Calls {
     Usual,
     /// The same, but no socket can be connected: for a process that gets all its connections.
     Connected,
+    /// As [`Connected`](Self::Connected), but the parent answers each attempt to connect, with a connection or a refusal
+    /// ([`Connects`](crate::Connects)).
+    Answered,
     /// As [`Usual`](Self::Usual), but the calls that make a sandbox of namespaces succeed without an effect: for a
     /// program that ends without its sandbox. Other measures must give the protection of these namespaces.
     AsIfSandboxed,
@@ -153,6 +156,9 @@ const HAND_OVER: &[libc::c_long] = &[
     libc::SYS_exit_group,
 ];
 
+/// The instruction that returns an action: BPF_RET and BPF_K.
+const RETURN: u16 = 0x06;
+
 /// The filters; a call must pass all of them.
 pub(crate) fn filters(calls: Calls) -> Result<Vec<BpfProgram>, BackendError> {
     let refuse = SeccompAction::Errno(libc::EPERM.unsigned_abs());
@@ -180,6 +186,24 @@ pub(crate) fn filters(calls: Calls) -> Result<Vec<BpfProgram>, BackendError> {
         filters.push(filter(all(SANDBOX), SeccompAction::Allow, SeccompAction::Errno(0))?);
     }
     Ok(filters)
+}
+
+/// The filter by which `connect` is answered by the holder of its listener.
+pub(crate) fn asking() -> Result<BpfProgram, BackendError> {
+    let mut program = filter(all(&[libc::SYS_connect]), SeccompAction::Allow, SeccompAction::Trace(0))?;
+    // The crate has no name for this action.
+    for instruction in &mut program {
+        if instruction.code == RETURN && instruction.k == libc::SECCOMP_RET_TRACE {
+            instruction.k = libc::SECCOMP_RET_USER_NOTIF;
+        }
+    }
+    Ok(program)
+}
+
+/// The filter that takes its place where there can be no listener.
+pub(crate) fn refusing() -> Result<BpfProgram, BackendError> {
+    let refuse = SeccompAction::Errno(libc::EPERM.unsigned_abs());
+    filter(all(&[libc::SYS_connect]), SeccompAction::Allow, refuse)
 }
 
 type Rules = BTreeMap<libc::c_long, Vec<SeccompRule>>;

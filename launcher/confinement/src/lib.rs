@@ -9,17 +9,21 @@
 //!   restricts less; this is logged.
 //! - [`calls`]: system calls that may be made, by seccomp. A refused call fails with an errno and does not
 //!   kill the process.
+//! - [`connects`]: the connections of a process that can connect to nothing by itself.
 
 pub mod calls;
+pub mod connects;
 pub mod files;
 mod system;
 
 use std::io;
 use std::os::fd::OwnedFd;
 
-use seccompiler::BpfProgram;
+use seccompiler::{BpfProgram, BpfProgramRef};
 
 pub use calls::Calls;
+use connects::Answered;
+pub use connects::{Connects, Expected};
 pub use files::{Files, May, Place, Rule};
 
 /// All rights that a process keeps.
@@ -66,6 +70,8 @@ pub struct Domain {
     what: &'static str,
     ruleset: Option<OwnedFd>,
     filters: Vec<BpfProgram>,
+    answered: Option<Answered>,
+    expected: Option<Expected>,
 }
 
 impl Domain {
@@ -79,7 +85,19 @@ impl Domain {
             ruleset.map_err(|source| ConfinementError::Files { what, source: Box::new(source) })?.flatten();
         let filters =
             calls::filters(plan.calls).map_err(|source| ConfinementError::Calls { what, source })?;
-        Ok(Self { what, ruleset, filters })
+        let (answered, expected) = match plan.calls {
+            Calls::Answered => {
+                let (answered, expected) = Answered::new(what)?;
+                (Some(answered), Some(expected))
+            }
+            Calls::Usual | Calls::Connected | Calls::AsIfSandboxed | Calls::HandOver => (None, None),
+        };
+        Ok(Self { what, ruleset, filters, answered, expected })
+    }
+
+    /// Where the calls of a child arrive that [`Calls::Answered`] lets its parent answer; taken once, before the child is started.
+    pub fn expected(&mut self) -> Option<Expected> {
+        self.expected.take()
     }
 
     /// Confines this thread, and everything that it starts from now on.
@@ -99,11 +117,17 @@ impl Domain {
         if let Some(ruleset) = &self.ruleset {
             system::restrict_self(ruleset)?;
         }
-        self.filters.iter().try_for_each(|filter| match seccompiler::apply_filter(filter) {
-            Ok(()) => Ok(()),
-            Err(seccompiler::Error::Prctl(error) | seccompiler::Error::Seccomp(error)) => Err(error),
-            Err(_) => Err(nix::errno::Errno::EINVAL.into()),
-        })
+        self.filters.iter().try_for_each(|filter| apply(filter))?;
+        self.answered.as_ref().map_or(Ok(()), Answered::enter)
+    }
+}
+
+/// Filters the calls of this thread.
+fn apply(filter: BpfProgramRef<'_>) -> io::Result<()> {
+    match seccompiler::apply_filter(filter) {
+        Ok(()) => Ok(()),
+        Err(seccompiler::Error::Prctl(error) | seccompiler::Error::Seccomp(error)) => Err(error),
+        Err(_) => Err(nix::errno::Errno::EINVAL.into()),
     }
 }
 

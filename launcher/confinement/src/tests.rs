@@ -1,5 +1,5 @@
 use std::fs::{self, File};
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::process::Command;
@@ -117,6 +117,44 @@ fn a_connected_process_cannot_open_other_connections() {
         UnixListener::bind(root.path().join("own")).unwrap();
         UnixStream::pair().unwrap();
     });
+}
+
+#[test]
+fn a_process_gets_the_connections_that_its_parent_offers_and_no_others() {
+    let root = tempfile::tempdir().unwrap();
+    let socket = root.path().join("socket");
+    let listener = UnixListener::bind(&socket).unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let mut domain = Domain::new("test", Plan { files: None, calls: Calls::Answered }).unwrap();
+    let expected = domain.expected().unwrap();
+    let (mut ours, theirs) = UnixStream::pair().unwrap();
+    let (entered, has_entered) = std::sync::mpsc::channel();
+    let process = std::thread::spawn(move || {
+        domain.enter().unwrap();
+        entered.send(()).unwrap();
+        let mut connected = UnixStream::connect(&socket).unwrap();
+        connected.write_all(b"hello").unwrap();
+        let refused = UnixStream::connect(&socket).map(drop);
+        refused.map_err(|error| error.kind())
+    });
+    has_entered.recv().unwrap();
+    let connects = expected.arrived().expect("this kernel lets nobody answer system calls");
+    let mut offered = Some(theirs.into());
+    // Until the thread has ended.
+    while connects.answer(|| offered.take()).unwrap() {}
+    assert_eq!(process.join().unwrap(), Err(ErrorKind::PermissionDenied));
+    let mut word = [0; 5];
+    ours.read_exact(&mut word).unwrap();
+    assert_eq!(&word, b"hello");
+    assert_eq!(listener.accept().map(drop).unwrap_err().kind(), ErrorKind::WouldBlock);
+}
+
+#[test]
+fn a_process_whose_calls_nobody_answers_connects_to_nothing() {
+    let root = tempfile::tempdir().unwrap();
+    let socket = root.path().join("socket");
+    let _listener = UnixListener::bind(&socket).unwrap();
+    within(Plan { files: None, calls: Calls::Answered }, move || UnixStream::connect(&socket).unwrap_err());
 }
 
 #[test]

@@ -5,8 +5,11 @@
 //! | who | reads | writes | executes | connects |
 //! |---|---|---|---|---|
 //! | launcher | all | the pod's own directories, claims, state, devices | programs of the image | to unix sockets |
-//! | QEMU | programs and firmware, /proc, /sys, its disks | its disks, its devices | programs of the image | to nothing |
+//! | QEMU | programs and firmware, /proc, /sys, its disks | its disks, its devices | programs of the image | to what the launcher gives it |
 //! | swtpm | programs, /proc | its state | programs of the image | to nothing |
+//!
+//! When QEMU calls `connect`, the launcher answers: while a guest leaves over several connections, the next of them takes the place of
+//! QEMU's socket. At all other times, and once they are used up, the call is refused.
 //!
 //! None of them can signal a process outside, be a TCP client or server, or make the system calls that
 //! [`Calls`] refuses. QEMU and swtpm are within the launcher's confinement too, so the launcher must have
@@ -126,7 +129,7 @@ pub fn qemu(
     // QEMU reopens kernels, tables and variables by their descriptor numbers.
     rules.extend(command.descriptors.iter().filter_map(|(_, descriptor)| again(descriptor.as_fd())));
     let files = Some(Files { reads_all: false, tcp: false, rules });
-    Domain::new("QEMU", Plan { files, calls: Calls::Connected })
+    Domain::new("QEMU", Plan { files, calls: Calls::Answered })
 }
 
 /// swtpm's confinement: programs, and its state directory.
