@@ -94,4 +94,6 @@ pub struct Status {
     pub awaits_real_time: bool,
     /// Its last migration.
     pub migration: Option<MigrationReport>,
+    /// Most connections for memory that a migration may have in addition to the first one.
+    pub memory_channels: u8,
 }

@@ -7,7 +7,7 @@
 //! is left out.
 
 use barevirt_protocol::descriptors::CallError;
-use barevirt_protocol::names::{LARGEST_MADE, LONGEST_NAME};
+use barevirt_protocol::names::{LARGEST_MADE, LONGEST_NAME, MOST_MEMORY_CHANNELS};
 use barevirt_protocol::v1::{
     AgentStats, BlockStats, Card, ClaimDisk, ControlResponse, Credentials, DebugResponse, DiskTrouble,
     FileSystemStats, GuestFacts, GuestInterface, GuestOs, GuestResponse, HelloResponse, HotDisk,
@@ -155,6 +155,7 @@ impl Sanitize for LauncherStatus {
             not_grown,
             made_disks,
             smaller,
+            memory_channels,
         } = self;
         reason.retain(|letter| letter.is_ascii_alphanumeric());
         cut(reason, REASON);
@@ -182,6 +183,7 @@ impl Sanitize for LauncherStatus {
         all(not_grown, DISKS);
         all(made_disks, DISKS);
         all(smaller, DISKS);
+        *memory_channels = (*memory_channels).min(u32::from(MOST_MEMORY_CHANNELS));
         all(cards, INTERFACES);
         if let Some(MigrationStatus { uid, reason, slow, .. }) = migration {
             // No migration has a UID that is too long.
@@ -439,6 +441,7 @@ mod tests {
             not_grown: vec![DiskTrouble { volume: long(), text: long() }; MANY],
             made_disks: vec![MadeDisk { volume: long(), bytes: u64::MAX, read_only: true }; MANY],
             smaller: vec![DiskTrouble { volume: long(), text: long() }; MANY],
+            memory_channels: u32::MAX,
             cards,
             migration: Some(MigrationStatus {
                 uid: long(),
@@ -460,6 +463,7 @@ mod tests {
         assert_eq!(status.cards[0].addresses.len(), INTERFACES);
         assert_eq!((status.made_disks.len(), status.made_disks[0].bytes), (DISKS, LARGEST_MADE));
         assert_eq!((status.smaller.len(), status.smaller[0].text.len()), (DISKS, SENTENCE));
+        assert_eq!(status.memory_channels, u32::from(MOST_MEMORY_CHANNELS));
         let guest = status.guest.as_ref().unwrap();
         assert_eq!((guest.interfaces.len(), guest.interfaces[0].addresses.len()), (INTERFACES, INTERFACES));
         let text = format!("{status:?}");

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use barevirt_protocol::names::MigrationStream;
+use barevirt_protocol::names::{MOST_MEMORY_CHANNELS, MigrationStream};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -16,8 +16,8 @@ use crate::sync::launcher_report::LauncherReport;
 /// How long a ticket is valid.
 const TICKET: Duration = Duration::from_secs(30);
 
-/// Most streams of one guest: its disks and its memory.
-const MOST_STREAMS: usize = 257;
+/// Most streams of one guest: its disks, its memory, and further connections for that.
+const MOST_STREAMS: usize = 257 + MOST_MEMORY_CHANNELS as usize;
 
 /// A guest that may arrive.
 #[derive(Debug, Clone)]

@@ -99,9 +99,41 @@ pub struct Begun {
     pub post_copy: bool,
 }
 
+/// What is sent over connections of its own, in addition to the memory's first one.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Streams<'a> {
+    /// Disks.
+    pub disks: &'a [String],
+    /// Disks that the guest only reads. They are left out if the target does not take them.
+    pub images: &'a [String],
+    /// Most further connections for memory. There are as many as the target takes, and none if post-copy is possible: QEMU has either.
+    pub channels: u8,
+    /// Whether post-copy is used if the target can do it.
+    pub post_copy: bool,
+}
+
+impl Streams<'_> {
+    /// The streams for which there are connections, in their order. The connection for the memory starts the migration at the target,
+    /// so it comes last.
+    fn opened(&self, target: &Takes) -> Vec<MigrationStream> {
+        let Self { disks, images, channels, post_copy } = *self;
+        let images: &[String] = if target.images { images } else { &[] };
+        let channels = if post_copy && target.post_copy { 0 } else { channels.min(target.channels) };
+        let disks = disks.iter().chain(images).map(|disk| MigrationStream::Disk(disk.clone()));
+        let channels = (1..=channels).map(MigrationStream::Channel);
+        disks.chain(channels).chain([MigrationStream::Memory]).collect()
+    }
+}
+
+/// What a target can do.
+struct Takes {
+    images: bool,
+    post_copy: bool,
+    channels: u8,
+}
+
 impl Target {
-    /// Requests a key, and opens a connection for each of these disks and one for the memory. `images` are disks that the
-    /// guest only reads; they are left out if the target does not take them.
+    /// Requests a key, and opens a connection for each of these streams and one for the memory.
     ///
     /// # Errors
     /// When the handler cannot be reached, is not the node's, or refuses.
@@ -109,17 +141,13 @@ impl Target {
         &self,
         own: &Client,
         migration: &str,
-        disks: &[String],
-        images: &[String],
+        streams: Streams<'_>,
     ) -> Result<Begun, CallError> {
         let request = Request::Begin { migration: migration.to_owned() };
         match self.ask(own, &request).await? {
-            Answer::Begun { key, ticket, post_copy, images: takes } => {
-                let images: &[String] = if takes { images } else { &[] };
-                let disks = disks.iter().chain(images).map(|disk| MigrationStream::Disk(disk.clone()));
+            Answer::Begun { key, ticket, post_copy, images, channels } => {
                 let mut connections = Vec::new();
-                // The connection for the memory starts the migration at the target, so it comes last.
-                for stream in disks.chain([MigrationStream::Memory]) {
+                for stream in streams.opened(&Takes { images, post_copy, channels }) {
                     let connection = self.in_time(self.connect(&ticket, &stream)).await?;
                     connections.push((stream, connection));
                 }
@@ -218,5 +246,29 @@ impl Target {
 
     fn refused(&self, why: String) -> CallError {
         CallError::Refused { node: self.node.clone(), why: why.chars().take(500).collect() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_has_more_connections_where_both_ends_take_them_and_post_copy_is_not_possible() {
+        let (disks, images) = (["root".to_owned()], ["seed".to_owned()]);
+        let opened = |channels, post_copy, takes| {
+            let streams = Streams { disks: &disks, images: &images, channels, post_copy };
+            streams.opened(&takes).iter().map(MigrationStream::name).collect::<Vec<_>>().join(" ")
+        };
+        let takes = |channels, post_copy| Takes { images: true, post_copy, channels };
+        let one = "disk/root disk/seed memory";
+        let two = "disk/root disk/seed channel/1 channel/2 memory";
+        assert_eq!([opened(2, false, takes(4, true)), opened(4, false, takes(2, false))], [two, two]);
+        // Post-copy is allowed, but the target cannot do it.
+        assert_eq!([opened(2, true, takes(2, false)), opened(2, true, takes(2, true))], [two, one]);
+        // A source's launcher, or a target's handler or launcher, of an older version.
+        assert_eq!([opened(0, false, takes(4, false)), opened(4, false, takes(0, false))], [one, one]);
+        let old = Takes { images: false, post_copy: false, channels: 0 };
+        assert_eq!(opened(4, false, old), "disk/root memory");
     }
 }

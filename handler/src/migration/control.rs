@@ -56,6 +56,9 @@ pub enum Answer {
         /// Whether the target takes disks that the guest only reads.
         #[serde(default)]
         images: bool,
+        /// How many connections for memory the target takes, in addition to the first one.
+        #[serde(default)]
+        channels: u8,
     },
     /// The request was carried out.
     Done,
@@ -109,15 +112,17 @@ mod tests {
         assert_eq!(line(&go).unwrap(), b"{\"go\":{\"migration\":\"m\",\"hold\":true}}\n");
         let begin: Request = serde_json::from_str(r#"{"begin":{"migration":"m","later":1}}"#).unwrap();
         assert_eq!(begin, Request::Begin { migration: "m".to_owned() });
-        let begun =
-            |images| Answer::Begun { key: Some([255; 32]), ticket: [254; 32], post_copy: true, images };
-        let text = line(&begun(true)).unwrap();
+        let begun = |images, channels| {
+            let (key, ticket) = (Some([255; 32]), [254; 32]);
+            Answer::Begun { key, ticket, post_copy: true, images, channels }
+        };
+        let text = line(&begun(true, 16)).unwrap();
         assert!(text.len() < LONGEST);
-        assert_eq!(serde_json::from_slice::<Answer>(&text).unwrap(), begun(true));
-        assert_eq!(format!("{:?}", begun(true)), "Begun");
+        assert_eq!(serde_json::from_slice::<Answer>(&text).unwrap(), begun(true, 16));
+        assert_eq!(format!("{:?}", begun(true, 16)), "Begun");
         // A handler of an older version does not mention them.
-        let text = String::from_utf8(text).unwrap().replace(",\"images\":true", "");
-        assert_eq!(serde_json::from_str::<Answer>(&text).unwrap(), begun(false));
+        let text = String::from_utf8(text).unwrap().replace(",\"images\":true,\"channels\":16", "");
+        assert_eq!(serde_json::from_str::<Answer>(&text).unwrap(), begun(false, 0));
     }
 
     #[test]

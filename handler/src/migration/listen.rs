@@ -26,7 +26,7 @@ use tracing::{debug, info, warn};
 
 use super::arrivals::{Arrival, Arrivals, Purpose};
 use super::control::{Answer, LONGEST, MAGIC, Request, Secret, WELCOME, line};
-use super::plan::{images, offers_post_copy};
+use super::plan::{images, memory_channels, offers_post_copy};
 use super::silence::end_by_silence;
 
 /// Most concurrent connections that have not yet said what they are for, or are being answered.
@@ -123,7 +123,11 @@ async fn serve(mut stream: TcpStream, place: &Place, state: &ListenState) -> Res
         let given = [(channel.descriptor(), stream.as_fd().try_clone_to_owned()?)];
         match launcher.give(0, &given).await {
             Ok(()) => stream.write_all(&[WELCOME]).await?,
-            Err(error) => warn!(migration = uid, error = chain(&error), "a disk cannot be received"),
+            Err(error) => warn!(
+                migration = uid,
+                error = chain(&error),
+                "a connection for a disk or for memory is not taken"
+            ),
         }
         return Ok(());
     }
@@ -204,14 +208,14 @@ async fn answer(request: &Request, arrival: Arrival, state: &ListenState) -> Ans
             info!(migration, source, "guest is admitted");
             let told = report.borrow().status.clone().unwrap_or_default();
             let (post_copy, images) = (offers_post_copy(&told, migration), !images(&told).is_empty());
-            Answer::Begun { key, ticket, post_copy, images }
+            Answer::Begun { key, ticket, post_copy, images, channels: memory_channels(&told) }
         }
         Request::Rejoin { migration } => {
             let Some(ticket) = secret() else {
                 return Answer::Refused("there are no random numbers".to_owned());
             };
             state.arrivals.admit(migration, ticket, Purpose::Rejoin);
-            Answer::Begun { key: None, ticket, post_copy: true, images: false }
+            Answer::Begun { key: None, ticket, post_copy: true, images: false, channels: 0 }
         }
         Request::Go { migration, hold } => {
             let order = Order::Go(MigrationGo { hold: *hold });

@@ -1,8 +1,13 @@
 //! What has to be done for a guest that migrates. Pure.
 
 use barevirt_api::names::{BLOCK_TARGET_ANNOTATION, FAIL_MIGRATION_ANNOTATION};
+use barevirt_api::quantity;
 use barevirt_api::v1::{VirtualMachineInstance, VirtualMachineInstanceMigrationState as State};
 use barevirt_protocol::v1::{LauncherStatus, MigrationState as Stage, MigrationStatus};
+
+/// Connections for a guest's memory in addition to the first one. Each has a thread of QEMU at both ends, which encrypts some 0.3 GiB
+/// a second, so four fill a network of 10 Gbit/s. More would take processors from other guests.
+const CHANNELS: u8 = 4;
 
 /// A step for a guest that leaves this node.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -139,6 +144,21 @@ pub fn images(launcher: &LauncherStatus) -> Vec<String> {
     images.map(|disk| disk.volume.clone()).collect()
 }
 
+/// How many connections for memory a launcher takes in addition to the first one.
+#[must_use]
+pub fn memory_channels(launcher: &LauncherStatus) -> u8 {
+    u8::try_from(launcher.memory_channels).unwrap_or(u8::MAX).min(CHANNELS)
+}
+
+/// How many of them a guest has that leaves this launcher, unless its migration may use post-copy. As in KubeVirt, there are none where
+/// the pod has a limit of processor time, which the threads would take from the guest.
+#[must_use]
+pub fn leaving_channels(vmi: &VirtualMachineInstance, launcher: &LauncherStatus) -> u8 {
+    let limits = vmi.spec.domain.resources.as_ref().and_then(|resources| resources.limits.as_ref());
+    let is_limited = limits.and_then(|limits| limits.get("cpu")).is_some_and(|cpu| !quantity::is_zero(cpu));
+    if is_limited { 0 } else { memory_channels(launcher) }
+}
+
 /// Why the migration fails at its start, if an annotation of the instance asks for that; the message is KubeVirt's.
 #[must_use]
 pub fn fails_as_asked(vmi: &VirtualMachineInstance) -> Option<&'static str> {
@@ -255,6 +275,21 @@ mod tests {
         let made = |volume: &str, read_only| MadeDisk { volume: volume.to_owned(), bytes: 1, read_only };
         let made_disks = vec![made("seed", false), made("settings", true)];
         assert_eq!(images(&LauncherStatus { made_disks, ..LauncherStatus::default() }), ["settings"]);
+    }
+
+    #[test]
+    fn a_guest_has_more_connections_where_its_launcher_can_and_its_processors_are_not_limited() {
+        let mut vmi = vmi("a", json!({}));
+        let mut limited = |cpu: &str, memory_channels| {
+            vmi.spec.domain.resources = serde_json::from_value(json!({"limits": {"cpu": cpu}})).unwrap();
+            leaving_channels(&vmi, &LauncherStatus { memory_channels, ..LauncherStatus::default() })
+        };
+        // A launcher of an older version reports none.
+        assert_eq!([limited("0", 0), limited("0", 2), limited("0", 16), limited("0", 300)], [0, 2, 4, 4]);
+        assert_eq!(limited("1500m", 4), 0);
+        vmi.spec.domain.resources = None;
+        let launcher = LauncherStatus { memory_channels: 4, ..LauncherStatus::default() };
+        assert_eq!((leaving_channels(&vmi, &launcher), memory_channels(&launcher)), (4, 4));
     }
 
     #[test]

@@ -30,6 +30,9 @@ pub const LONGEST_NAME: usize = 512;
 /// Largest disk that a launcher makes of the manifest and of objects, in bytes: several times what fits in them.
 pub const LARGEST_MADE: u64 = 128 << 20;
 
+/// Most connections for the memory of a guest that moves, in addition to the first one.
+pub const MOST_MEMORY_CHANNELS: u8 = 16;
+
 /// Stream of the guest's first serial port.
 pub const STREAM_SERIAL0: &str = "serial0";
 
@@ -77,6 +80,8 @@ pub enum MigrationStream {
     Memory,
     /// The content of the disk with this name, which no other node has.
     Disk(String),
+    /// Pages of the guest's memory, where it has more connections than the first one. They are numbered from 1 on.
+    Channel(u8),
 }
 
 impl MigrationStream {
@@ -86,6 +91,7 @@ impl MigrationStream {
         match self {
             Self::Memory => "memory".to_owned(),
             Self::Disk(name) => format!("disk/{name}"),
+            Self::Channel(number) => format!("channel/{number}"),
         }
     }
 
@@ -94,11 +100,19 @@ impl MigrationStream {
     pub fn parse(name: &str) -> Option<Self> {
         let sound =
             |disk: &str| !disk.is_empty() && !disk.contains('/') && !disk.chars().any(char::is_control);
-        match name.strip_prefix("disk/") {
-            Some(disk) => sound(disk).then(|| Self::Disk(disk.to_owned())),
+        match name.split_once('/') {
+            Some(("disk", disk)) => sound(disk).then(|| Self::Disk(disk.to_owned())),
+            Some(("channel", number)) => channel(number).map(Self::Channel),
+            Some(_) => None,
             None => (name == "memory").then_some(Self::Memory),
         }
     }
+}
+
+/// The number of a connection for memory.
+fn channel(text: &str) -> Option<u8> {
+    let number = text.parse().ok().filter(|number: &u8| (1..=MOST_MEMORY_CHANNELS).contains(number))?;
+    (number.to_string() == text).then_some(number)
 }
 
 /// A connection between both ends of a migration.
@@ -219,7 +233,12 @@ mod tests {
 
     #[test]
     fn a_connection_is_named_by_its_migration_and_what_it_carries() {
-        for stream in [MigrationStream::Memory, MigrationStream::Disk("root".to_owned())] {
+        for stream in [
+            MigrationStream::Memory,
+            MigrationStream::Disk("root".to_owned()),
+            MigrationStream::Channel(1),
+            MigrationStream::Channel(MOST_MEMORY_CHANNELS),
+        ] {
             let channel = MigrationChannel { uid: "u-1".to_owned(), stream };
             assert_eq!(MigrationChannel::parse(&channel.descriptor()), Some(channel));
         }
@@ -231,6 +250,12 @@ mod tests {
             "migration/u/v/memory",
             "migration/u/disk/",
             "migration/u/disk/a/b",
+            "migration/u/channel/0",
+            "migration/u/channel/17",
+            "migration/u/channel/01",
+            "migration/u/channel/+1",
+            "migration/u/channel/1/2",
+            "migration/u/channel",
         ] {
             assert_eq!(MigrationChannel::parse(name), None, "{name}");
         }

@@ -198,6 +198,7 @@ fn routes_and_cards() {
     let not_grown = vec![trouble.clone()];
     golden(&LauncherStatus { not_grown, ..LauncherStatus::default() }, "b20206 0a0164 120174");
     golden(&LauncherStatus { smaller: vec![trouble], ..LauncherStatus::default() }, "c20206 0a0164 120174");
+    golden(&LauncherStatus { memory_channels: 4, ..LauncherStatus::default() }, "c80204");
 }
 
 #[test]

@@ -67,6 +67,7 @@ pub fn report(status: &Status, circumstances: &Circumstances, guest: Option<&Fac
         resumes: _,
         awaits_real_time,
         migration,
+        memory_channels,
     } = status.clone();
     let Circumstances {
         revision,
@@ -118,6 +119,7 @@ pub fn report(status: &Status, circumstances: &Circumstances, guest: Option<&Fac
         not_grown,
         made_disks,
         smaller,
+        memory_channels: memory_channels.into(),
     }
 }
 

@@ -17,7 +17,7 @@ use tokio::time::{Instant, timeout};
 use super::{REPORT_TIMEOUT, Session, StepError, revision, valid};
 use crate::migration;
 use crate::migration::arrivals::{Arrival, Arrivals};
-use crate::migration::call::{Begun, Target};
+use crate::migration::call::{Begun, Streams, Target};
 use crate::migration::limits::{limits, wants_post_copy};
 use crate::migration::plan::Move;
 use crate::status::events;
@@ -160,7 +160,10 @@ impl Session {
         let disks = migration::plan::copied(vmi, &report).map_err(StepError::NotCopied)?;
         let target = target(vmi);
         let images = migration::plan::images(&report);
-        let Begun { connections, key, post_copy } = target.begin(own, uid, &disks, &images).await?;
+        let channels = migration::plan::leaving_channels(vmi, &report);
+        let (disks, images, post_copy) = (disks.as_slice(), images.as_slice(), wants_post_copy(&settings));
+        let streams = Streams { disks, images, channels, post_copy };
+        let Begun { connections, key, post_copy } = target.begin(own, uid, streams).await?;
         let named = connections.into_iter().map(|(stream, connection)| {
             (MigrationChannel { uid: uid.to_owned(), stream }.descriptor(), connection)
         });

@@ -19,7 +19,7 @@ use super::*;
 use crate::migration::PORT;
 use crate::migration::address::Reached;
 use crate::migration::arrivals::Arrivals;
-use crate::migration::call::{CallError, Target};
+use crate::migration::call::{CallError, Streams, Target};
 use crate::migration::control::MAGIC;
 use crate::migration::listen::{self, ListenState};
 use crate::network::tests::{add_link, inside};
@@ -176,19 +176,20 @@ async fn only_the_handler_of_the_source_is_answered_and_a_ticket_is_needed() {
     let called = Target { node: TARGET.to_owned(), address: address.to_string() };
     let other = authority();
     let disks = ["root".to_owned()];
+    let streams = Streams { disks: &disks, ..Streams::default() };
     for (who, migration) in [(own("node03", &by).await, "m-1"), (own(NODE, &by).await, "m-2")] {
-        let refused = called.begin(&who, migration, &[], &[]).await.unwrap_err();
+        let refused = called.begin(&who, migration, Streams::default()).await.unwrap_err();
         assert!(
             matches!(&refused, CallError::Refused { why, .. } if why.contains("no guest is expected")),
             "{refused}"
         );
     }
     // The certificates are from another authority, so neither side trusts the other.
-    let refused = called.begin(own(NODE, &other).await.as_ref(), "m-1", &disks, &[]).await.unwrap_err();
+    let refused = called.begin(own(NODE, &other).await.as_ref(), "m-1", streams).await.unwrap_err();
     assert!(matches!(refused, CallError::Io { .. }), "{refused}");
     // The target has to be the handler of that node.
     let elsewhere = Target { node: "node03".to_owned(), ..called.clone() };
-    let refused = elsewhere.begin(own(NODE, &by).await.as_ref(), "m-1", &disks, &[]).await.unwrap_err();
+    let refused = elsewhere.begin(own(NODE, &by).await.as_ref(), "m-1", streams).await.unwrap_err();
     assert!(matches!(refused, CallError::Io { .. }), "{refused}");
     let mut stranger = TcpStream::connect((address, PORT)).await.unwrap();
     stranger.write_all(&MAGIC).await.unwrap();
@@ -196,9 +197,10 @@ async fn only_the_handler_of_the_source_is_answered_and_a_ticket_is_needed() {
     stranger.write_all(b"\x06memory").await.unwrap();
     assert!(stranger.read_u8().await.is_err());
 
-    // The target's launcher takes no images.
+    // The target's launcher takes no images, and is of a version without further connections for memory.
     let images = ["seed".to_owned()];
-    let begun = called.begin(own(NODE, &by).await.as_ref(), "m-1", &disks, &images).await.unwrap();
+    let all = Streams { images: &images, channels: 4, ..streams };
+    let begun = called.begin(own(NODE, &by).await.as_ref(), "m-1", all).await.unwrap();
     let streams: Vec<String> = begun.connections.iter().map(|(stream, _)| stream.name()).collect();
     assert_eq!((streams, begun.key.is_some()), (vec!["disk/root".to_owned(), "memory".to_owned()], true));
 
@@ -255,7 +257,9 @@ async fn both_ends_of_each_connection_between_qemus_end_by_silence() {
     until_ready(&source, &target, &at_target).await;
     let called = Target { node: TARGET.to_owned(), address: address.to_string() };
     let own = own(NODE, &by).await;
-    let begun = called.begin(own.as_ref(), "m-1", &["root".to_owned()], &[]).await.unwrap();
+    let disks = ["root".to_owned()];
+    let begun =
+        called.begin(own.as_ref(), "m-1", Streams { disks: &disks, ..Streams::default() }).await.unwrap();
     assert_eq!(begun.connections.len(), 2);
     for (stream, ours) in begun.connections {
         ends_by_silence(&target, stream, ours).await;
@@ -277,7 +281,7 @@ async fn silent_connections_keep_no_guest_from_coming() {
         silent.push(socket.connect((address, PORT).into()).await.unwrap());
     }
     let called = Target { node: TARGET.to_owned(), address: address.to_string() };
-    let refused = called.begin(own(NODE, &by).await.as_ref(), "m-1", &[], &[]).await.unwrap_err();
+    let refused = called.begin(own(NODE, &by).await.as_ref(), "m-1", Streams::default()).await.unwrap_err();
     assert!(matches!(&refused, CallError::Refused { .. }), "{refused}");
 }
 
