@@ -217,6 +217,7 @@ async fn waits_for_memory() -> (Vm, Value) {
 fn transport() -> Transport {
     Transport {
         memory: UnixStream::pair().unwrap().0.into_std().unwrap().into(),
+        channels: vec![],
         key: None,
         disks: BTreeMap::new(),
     }

@@ -19,12 +19,11 @@ use barevirt_machine::Image;
 use barevirt_qmp::newer::{NamedBlockImage, NamedBlockNode, QueryNamedBlockNodes};
 use barevirt_qmp::qapi::qmp::{self, BlockJobInfo};
 use barevirt_qmp::{Deadline, Error, Qmp};
-use tokio::net::UnixStream;
 use tokio::time::{Instant, sleep};
 
 use super::limits::Limits;
 use super::qemu::{KEY, NotBegun};
-use super::relay::relay;
+use super::relay::lead;
 
 /// Time limit for a command of QEMU; opening a disk on the other node is the slowest one.
 const COMMAND: Duration = Duration::from_secs(10);
@@ -94,6 +93,12 @@ impl Copyable {
     #[must_use]
     pub fn recovery_socket(&self) -> PathBuf {
         self.socket.with_file_name("recovery.sock")
+    }
+
+    /// The socket on which QEMU takes several connections for memory.
+    #[must_use]
+    pub fn memory_socket(&self) -> PathBuf {
+        self.socket.with_file_name("memory.sock")
     }
 
     fn with(&self, moves: impl Fn(&LocalDisk) -> bool) -> LocalDisks {
@@ -290,7 +295,12 @@ impl LocalDisks {
             match concluded(qmp, &copy).await {
                 Ok(_) | Err(NotBegun::Copy(_)) => {}
                 Err(NotBegun::Monitor(error)) => return Err(error),
-                Err(NotBegun::Key(_) | NotBegun::NoConnection(_) | NotBegun::Connect(_)) => {}
+                Err(
+                    NotBegun::Key(_)
+                    | NotBegun::NoConnection(_)
+                    | NotBegun::Connect(_)
+                    | NotBegun::NoChannels,
+                ) => {}
             }
             let dismiss = qmp::job_dismiss { id: copy.clone() };
             unless_refused(qmp.execute(dismiss, Deadline::after(COMMAND)).await)?;
@@ -362,11 +372,7 @@ pub(super) fn unless_refused<T>(answer: Result<T, Error>) -> Result<(), Error> {
 
 /// Connects a connection from the source to the socket on which QEMU listens.
 pub(super) async fn connect(socket: &Path, outside: OwnedFd) -> Result<(), NotBegun> {
-    let lead = async {
-        let inside = UnixStream::connect(socket).await?.into_std()?;
-        relay(outside, inside)
-    };
-    lead.await.map_err(NotBegun::Connect)
+    lead(socket, outside).await.map_err(NotBegun::Connect)
 }
 
 #[cfg(test)]

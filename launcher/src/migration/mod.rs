@@ -1,5 +1,6 @@
 //! A guest that moves: away from here ([`source`]), or to here ([`target`]). Pure, except for the modules
-//! that talk to QEMU ([`qemu`], [`disks`], [`host_cards`], [`rejoin`], [`yank`]) and connect it ([`connections`], [`relay`]).
+//! that talk to QEMU ([`qemu`], [`disks`], [`host_cards`], [`rejoin`], [`yank`]) and connect it ([`channels`], [`connections`],
+//! [`relay`]).
 //!
 //! ```text
 //!   source:  Preparing, Copying, Sending ──pre-switchover──> Switching ──completed──> Sent ──result──> Left
@@ -23,6 +24,7 @@
 //! ended and may have run the guest, the guest here is older than its disks, and is lost.
 
 mod bottleneck;
+pub mod channels;
 pub mod connections;
 pub mod disks;
 mod event;

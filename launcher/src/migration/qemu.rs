@@ -14,9 +14,11 @@ use barevirt_qmp::qapi::qmp::{
 };
 use barevirt_qmp::{Deadline, Error, Qmp};
 
+use super::channels;
 use super::disks::{DiskConnections, LocalDisks, unless_refused};
 use super::event::{Event, Progress, QemuState};
 use super::limits::{Limits, milliseconds};
+use crate::process::Offered;
 
 /// Time limit for a command of QEMU.
 pub(super) const COMMAND: Duration = Duration::from_secs(10);
@@ -44,8 +46,10 @@ const POST_COPY: MigrationCapability = MigrationCapability::postcopy_ram;
 /// The connections and the key of a migration, which the handler provides.
 #[derive(Debug)]
 pub struct Transport {
-    /// The connection between both QEMUs.
+    /// The connection between both QEMUs, or the first one.
     pub memory: OwnedFd,
+    /// Further connections for memory, in the order of their numbers.
+    pub channels: Vec<OwnedFd>,
     /// The key that both sides have; `None` means without encryption.
     pub key: Option<Key>,
     /// Connections of disks.
@@ -95,6 +99,9 @@ pub enum NotBegun {
     /// A disk is not copied.
     #[error("{0}")]
     Copy(String),
+    /// QEMU takes one connection for memory, and there are more.
+    #[error("QEMU cannot be given several connections for memory here")]
+    NoChannels,
 }
 
 /// QEMU's answer about a migration.
@@ -106,7 +113,8 @@ pub struct QemuAnswer {
     pub progress: Progress,
 }
 
-/// Makes QEMU receive a guest.
+/// Makes QEMU receive a guest. If it comes over several connections, QEMU listens for them on the socket, and this takes until the
+/// source has written to each.
 ///
 /// # Errors
 /// If QEMU refuses, or the key cannot be written.
@@ -115,19 +123,34 @@ pub async fn receive(
     keys: &Path,
     disks: &LocalDisks,
     transport: Transport,
+    socket: &Path,
 ) -> Result<(), NotBegun> {
-    let tls = transport.key.is_some();
-    let connections =
-        prepare(qmp, keys, transport, QCryptoTLSCredsEndpoint::server, MigrateSetParameters::default())
-            .await?;
+    let Transport { memory, channels, key, disks: connections } = transport;
+    let (tls, number) = (key.is_some(), channels::number(&channels));
+    let mut wanted = vec![(channels::CAPABILITY, number.is_some())];
+    // QEMU may be prepared for post-copy, and has either.
+    wanted.extend(number.map(|_| (POST_COPY, false)));
+    set_capabilities(qmp, &wanted).await?;
+    let parameters = MigrateSetParameters { multifd_channels: number, ..MigrateSetParameters::default() };
+    prepare(qmp, keys, key, QCryptoTLSCredsEndpoint::server, parameters).await?;
     disks.export(qmp, connections, tls).await?;
-    let from = qmp::migrate_incoming { channels: None, exit_on_error: None, uri: Some(uri()) };
+    if number.is_none() {
+        give(qmp, &memory).await?;
+        return listen(qmp, uri()).await;
+    }
+    listen(qmp, channels::uri(socket)).await?;
+    let all = [memory].into_iter().chain(channels);
+    channels::take_in(socket, all).await.map_err(NotBegun::Connect)
+}
+
+async fn listen(qmp: &Qmp, uri: String) -> Result<(), NotBegun> {
+    let from = qmp::migrate_incoming { channels: None, exit_on_error: None, uri: Some(uri) };
     qmp.execute(from, Deadline::after(COMMAND)).await?;
     Ok(())
 }
 
 /// Makes QEMU send its guest: its disks, if there are any to copy, else its memory. Returns which of them has begun. After
-/// disks, [`send_memory`] sends the memory.
+/// disks, [`send_memory`] sends the memory. Several connections for memory are offered to QEMU, which then connects by itself.
 ///
 /// # Errors
 /// If QEMU refuses, or the key cannot be written.
@@ -136,34 +159,46 @@ pub async fn send(
     keys: &Path,
     disks: &LocalDisks,
     transport: Transport,
+    offered: Option<&Offered>,
     limits: Limits,
 ) -> Result<Event, NotBegun> {
+    let Transport { memory, channels, key, disks: connections } = transport;
+    let (tls, number) = (key.is_some(), channels::number(&channels));
     let parameters = MigrateSetParameters {
         max_bandwidth: Some(limits.bytes_per_second()),
         downtime_limit: Some(milliseconds(limits.first_downtime())),
         // QEMU requires a name for every kind of credentials, but does not check it for ours.
         tls_hostname: Some(StrOrNull::s("migration".to_owned())),
         max_postcopy_bandwidth: Some(limits.bytes_per_second()),
+        multifd_channels: number,
         ..MigrateSetParameters::default()
     };
-    let wanted = [(MigrationCapability::auto_converge, limits.auto_converge), (POST_COPY, limits.post_copy)];
+    let wanted = [
+        (MigrationCapability::auto_converge, limits.auto_converge),
+        (POST_COPY, limits.post_copy),
+        (channels::CAPABILITY, number.is_some()),
+    ];
     set_capabilities(qmp, &wanted).await?;
-    let tls = transport.key.is_some();
-    let connections = prepare(qmp, keys, transport, QCryptoTLSCredsEndpoint::client, parameters).await?;
+    prepare(qmp, keys, key, QCryptoTLSCredsEndpoint::client, parameters).await?;
+    match number {
+        None => give(qmp, &memory).await?,
+        Some(_) => offered.ok_or(NotBegun::NoChannels)?.put([memory].into_iter().chain(channels)),
+    }
     if disks.all.is_empty() {
-        send_memory(qmp).await?;
+        send_memory(qmp, number.is_some()).await?;
         return Ok(Event::Begun);
     }
     let bytes = disks.copy(qmp, connections, tls, limits).await?;
     Ok(Event::Copies { bytes })
 }
 
-/// Makes QEMU send the guest's memory.
+/// Makes QEMU send the guest's memory, over one connection or several.
 ///
 /// # Errors
 /// If QEMU refuses.
-pub async fn send_memory(qmp: &Qmp) -> Result<(), NotBegun> {
-    let to = qmp::migrate { channels: None, detach: None, resume: None, uri: Some(uri()) };
+pub async fn send_memory(qmp: &Qmp, several: bool) -> Result<(), NotBegun> {
+    let uri = if several { channels::OFFERED.to_owned() } else { uri() };
+    let to = qmp::migrate { channels: None, detach: None, resume: None, uri: Some(uri) };
     qmp.execute(to, Deadline::after(COMMAND)).await?;
     Ok(())
 }
@@ -205,14 +240,19 @@ pub async fn start_post_copy(qmp: &Qmp) -> Result<(), Error> {
     qmp.execute(qmp::migrate_start_postcopy {}, Deadline::after(COMMAND)).await.map(drop)
 }
 
+/// Gives QEMU its only connection for memory.
+async fn give(qmp: &Qmp, memory: &OwnedFd) -> Result<(), Error> {
+    let name = qmp::getfd { fdname: CONNECTION.to_owned() };
+    qmp.execute_with_fds(name, &[memory.as_fd()], Deadline::after(COMMAND)).await.map(drop)
+}
+
 async fn prepare(
     qmp: &Qmp,
     keys: &Path,
-    transport: Transport,
+    key: Option<Key>,
     endpoint: QCryptoTLSCredsEndpoint,
     mut parameters: MigrateSetParameters,
-) -> Result<DiskConnections, NotBegun> {
-    let Transport { memory, key, disks } = transport;
+) -> Result<(), NotBegun> {
     // The target's QEMU does not let the guest run by itself, and takes over no disk before the guest runs.
     let capabilities = [
         MigrationCapability::events,
@@ -234,9 +274,7 @@ async fn prepare(
     };
     parameters.tls_creds = Some(StrOrNull::s(credentials.to_owned()));
     qmp.execute(qmp::migrate_set_parameters(parameters), Deadline::after(COMMAND)).await?;
-    let name = qmp::getfd { fdname: CONNECTION.to_owned() };
-    qmp.execute_with_fds(name, &[memory.as_fd()], Deadline::after(COMMAND)).await?;
-    Ok(disks)
+    Ok(())
 }
 
 fn credentials(keys: &Path, endpoint: QCryptoTLSCredsEndpoint) -> qmp::object_add {

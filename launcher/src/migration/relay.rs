@@ -1,10 +1,11 @@
-//! Connects a connection from another node to a socket of QEMU. QEMU accepts clients of its disks only on a
-//! listening socket, and it listens on no network address. The kernel copies the bytes, which both QEMUs
+//! Connects a connection from another node to a socket of QEMU. QEMU accepts clients of its disks, and several connections for
+//! memory, only on a listening socket, and it listens on no network address. The kernel copies the bytes, which both QEMUs
 //! encrypt; each direction has a thread.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::thread;
 
 use nix::errno::Errno;
@@ -16,6 +17,14 @@ use nix::unistd::pipe;
 const CHUNK: usize = 64 << 10;
 /// Stack of a thread that copies bytes.
 const STACK: usize = 64 << 10;
+
+/// Connects a connection from the source to the socket on which QEMU listens.
+///
+/// # Errors
+/// If QEMU does not listen, or no descriptors or threads are left.
+pub async fn lead(socket: &Path, outside: OwnedFd) -> io::Result<()> {
+    relay(outside, tokio::net::UnixStream::connect(socket).await?.into_std()?)
+}
 
 /// Copies bytes in both directions until either end closes.
 ///
@@ -30,9 +39,9 @@ pub fn relay(outside: OwnedFd, qemu: UnixStream) -> io::Result<()> {
     }
     let ways = [(outside.try_clone()?, qemu.try_clone()?), (qemu, outside)];
     for (from, to) in ways {
-        thread::Builder::new().name("disk-relay".to_owned()).stack_size(STACK).spawn(move || {
+        thread::Builder::new().name("relay".to_owned()).stack_size(STACK).spawn(move || {
             if let Err(error) = one_way(&from, &to) {
-                tracing::debug!(%error, "a disk's connection broke off");
+                tracing::debug!(%error, "a connection broke off");
             }
             // The other end learns that no more data follow, and the other direction ends with it.
             let _ = shutdown(to.as_raw_fd(), socket::Shutdown::Both);

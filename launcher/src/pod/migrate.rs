@@ -1,5 +1,6 @@
 //! The handler's orders about a migration.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use barevirt_protocol::names::MigrationStream;
@@ -43,11 +44,15 @@ pub fn read(request: MigrateRequest, connections: &Connections) -> Result<(Strin
         let key = if key.is_empty() { None } else { Some(Key::new(key).ok_or(NoOrder::Key)?) };
         let mut all = connections.take_all(&uid);
         let Some(memory) = all.remove(&MigrationStream::Memory) else { return Ok(None) };
-        let disks = all.into_iter().filter_map(|(stream, connection)| match stream {
-            MigrationStream::Disk(name) => Some((name, connection)),
-            MigrationStream::Memory => None,
-        });
-        Ok(Some(Transport { memory, key, disks: disks.collect() }))
+        let (mut channels, mut disks) = (Vec::new(), BTreeMap::new());
+        for (stream, connection) in all {
+            match stream {
+                MigrationStream::Disk(name) => drop(disks.insert(name, connection)),
+                MigrationStream::Channel(_) => channels.push(connection),
+                MigrationStream::Memory => {}
+            }
+        }
+        Ok(Some(Transport { memory, channels, key, disks }))
     };
     let order = match order.ok_or(NoOrder::Unknown)? {
         Order::Receive(MigrationReceive { key }) => MigrationOrder::Receive { transport: transport(key)? },
@@ -109,8 +114,11 @@ mod tests {
     #[test]
     fn a_connection_is_taken_once() {
         let connections = Connections::default();
-        let channel = MigrationChannel { uid: "m".into(), stream: MigrationStream::Memory };
-        connections.give(channel, vec![tempfile::tempfile().unwrap().into()]).unwrap();
+        let streams = [MigrationStream::Memory, MigrationStream::Disk("root".into())];
+        for stream in streams.into_iter().chain([2, 1].map(MigrationStream::Channel)) {
+            let channel = MigrationChannel { uid: "m".into(), stream };
+            connections.give(channel, vec![tempfile::tempfile().unwrap().into()]).unwrap();
+        }
         let request = || MigrateRequest {
             uid: "m".into(),
             order: Some(Order::Send(MigrationSend { downtime_ms: 900, ..MigrationSend::default() })),
@@ -118,7 +126,10 @@ mod tests {
         let taken = |order| match order {
             (_, MigrationOrder::Send { transport, limits }) => {
                 assert_eq!((limits.downtime_ms(), limits.bytes_per_second()), (900, Limits::UNLIMITED));
-                transport.is_some()
+                transport.is_some_and(|transport| {
+                    assert_eq!((transport.channels.len(), transport.disks.len()), (2, 1));
+                    true
+                })
             }
             _ => false,
         };

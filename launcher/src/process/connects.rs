@@ -26,6 +26,12 @@ impl Offered {
         *self.all() = connections.into_iter().collect();
     }
 
+    /// Whether none is left.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.all().is_empty()
+    }
+
     fn take(&self) -> Option<OwnedFd> {
         self.all().pop_front()
     }

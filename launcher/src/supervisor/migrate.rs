@@ -13,6 +13,7 @@ use crate::migration::disks::Copied;
 use crate::migration::limits::QEMUS_DOWNTIME;
 use crate::migration::qemu::{self, QemuAnswer, Transport};
 use crate::migration::{self, Effect, Limits, Location, Moving, QemuState, host_cards, rejoin, yank};
+use crate::process::{Offered, Process};
 
 /// An order from the handler about a migration.
 #[derive(Debug)]
@@ -105,6 +106,8 @@ impl Supervisor<'_> {
                     return;
                 };
                 self.disks = self.copyable.outgoing(&transport.disks);
+                self.withdraw();
+                let offered = self.offered();
                 let (limits, keys, disks) = (source.limits, self.keys.clone(), self.disks.clone());
                 let cards = self.host_cards.clone();
                 if limits.tuning.is_some() {
@@ -118,14 +121,17 @@ impl Supervisor<'_> {
                     if let Err(error) = host_cards::take(&qmp, &cards).await {
                         return begun(Err(error));
                     }
-                    match qemu::send(&qmp, &keys, &disks, transport, limits).await {
+                    match qemu::send(&qmp, &keys, &disks, transport, offered.as_ref(), limits).await {
                         Ok(event) => vec![event],
                         Err(error) => begun(Err(error)),
                     }
                 });
             }
             Effect::SendMemory => {
-                self.beside(async move { has_begun(qemu::send_memory(&qmp).await, migration::Event::Begun) });
+                let several = self.offered().is_some_and(|offered| !offered.is_empty());
+                self.beside(async move {
+                    has_begun(qemu::send_memory(&qmp, several).await, migration::Event::Begun)
+                });
             }
             Effect::LookAtDisks => {
                 let disks = self.disks.clone();
@@ -142,7 +148,10 @@ impl Supervisor<'_> {
                 let Some(transport) = self.transport.take() else { return };
                 self.disks = self.copyable.incoming(&transport.disks);
                 let (keys, disks) = (self.keys.clone(), self.disks.clone());
-                self.beside(async move { begun(qemu::receive(&qmp, &keys, &disks, transport).await) });
+                let socket = self.copyable.memory_socket();
+                self.beside(
+                    async move { begun(qemu::receive(&qmp, &keys, &disks, transport, &socket).await) },
+                );
             }
             Effect::Look => self.look_at_migration(),
             Effect::Switch => {
@@ -161,6 +170,7 @@ impl Supervisor<'_> {
             Effect::CleanUp => {
                 let (keys, disks) = (self.keys.clone(), self.disks.clone());
                 if matches!(self.vm.moving, Moving::Goes(_)) {
+                    self.withdraw();
                     // A guest that stays has its cards again.
                     self.give_cards(qmp.clone());
                     self.beside(
@@ -199,6 +209,18 @@ impl Supervisor<'_> {
     pub(super) fn probed(&mut self, offers: bool) -> Event {
         self.probing = false;
         Event::Migration(migration::Event::Offers(offers))
+    }
+
+    /// Where connections are offered to QEMU, if it can get them in that way.
+    fn offered(&self) -> Option<Offered> {
+        self.process.as_ref().and_then(Process::offered).cloned()
+    }
+
+    /// Takes the connections back that QEMU has not taken.
+    fn withdraw(&self) {
+        if let Some(offered) = self.offered() {
+            offered.put([]);
+        }
     }
 
     fn give_cards(&mut self, qmp: Qmp) {

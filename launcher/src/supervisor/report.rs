@@ -2,6 +2,8 @@
 
 use std::time::SystemTime;
 
+use barevirt_protocol::names::MOST_MEMORY_CHANNELS;
+
 use super::Supervisor;
 use crate::lifecycle::{Pause, Phase};
 use crate::migration::State;
@@ -29,6 +31,9 @@ impl Supervisor<'_> {
             None => (String::new(), String::new()),
         };
         let ready = self.events.is_some() && self.vm.end().is_none();
+        // QEMU connects by itself for more than one connection, so these have to be offered to it.
+        let offered = self.process.as_ref().and_then(Process::offered);
+        let memory_channels = if offered.is_some() { MOST_MEMORY_CHANNELS } else { 0 };
         let paused = Paused::of(&self.vm.phase);
         // The handler sends the guest as soon as this is published, so it is only published when QEMU waits
         // for the guest, and has said whether it supports post-copy.
@@ -53,6 +58,7 @@ impl Supervisor<'_> {
                 status.resumes += 1;
             }
             status.migration = migration;
+            status.memory_channels = memory_channels;
             status.paused = paused;
             status.stage = stage;
             if stage == Stage::Running && status.running_since.is_none() {

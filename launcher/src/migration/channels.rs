@@ -1,0 +1,92 @@
+//! Several connections for the memory of one guest: QEMU's `multifd`. The first one has the guest's device state, and the others,
+//! QEMU's channels, have pages of its memory.
+//!
+//! QEMU takes no descriptors for them. So on the source it calls `connect` for each, which this process answers with the
+//! connection ([`Offered`](crate::process::Offered)); and on the target it listens on a unix socket, to which this process leads
+//! them.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use barevirt_qmp::qapi::qmp::MigrationCapability;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+use super::relay::lead;
+
+/// QEMU's name for it.
+pub(super) const CAPABILITY: MigrationCapability = MigrationCapability::multifd;
+/// What the source's QEMU is told to connect to. Nobody reads it.
+pub(super) const OFFERED: &str = "unix:/offered";
+
+/// The number of channels, as a parameter of QEMU; `None` without any.
+pub(super) fn number(channels: &[OwnedFd]) -> Option<u8> {
+    u8::try_from(channels.len()).ok().filter(|number| *number > 0)
+}
+
+/// The address on which the target's QEMU listens.
+pub(super) fn uri(socket: &Path) -> String {
+    format!("unix:{}", socket.display())
+}
+
+/// Leads the connections to the socket of QEMU on the target, the first one first, each as soon as the source has written to it.
+///
+/// With encryption, QEMU 10.0 takes for the first one that whose handshake is complete first; the source begins the others'
+/// handshakes after that of the first. Without encryption, QEMU's main loop waits for the first bytes of a connection, and answers
+/// nothing meanwhile: while disks are copied, none come.
+///
+/// # Errors
+/// If QEMU does not listen, or no descriptors or threads are left.
+pub(super) async fn take_in(socket: &Path, connections: impl IntoIterator<Item = OwnedFd>) -> io::Result<()> {
+    for connection in connections {
+        lead(socket, written_to(connection).await?).await?;
+    }
+    // QEMU may have removed it.
+    let _ = std::fs::remove_file(socket);
+    Ok(())
+}
+
+/// Waits until something can be read, which may be the end. How long the peer may be silent is a property of the connection, and how
+/// long the guest is awaited is the handler's to say.
+async fn written_to(connection: OwnedFd) -> io::Result<OwnedFd> {
+    let watched = AsyncFd::with_interest(connection, Interest::READABLE)?;
+    let _ = watched.readable().await?;
+    Ok(watched.into_inner())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::os::unix::net::{UnixListener, UnixStream};
+    use std::time::Duration;
+
+    use tokio::time::timeout;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_connection_is_led_in_when_it_was_written_to_and_after_those_before_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("memory.sock");
+        let listener = UnixListener::bind(&socket).unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let ((mut first, one), (mut second, two)) =
+            (UnixStream::pair().unwrap(), UnixStream::pair().unwrap());
+        second.write_all(b"2").unwrap();
+        let leads = take_in(&socket, [OwnedFd::from(one), OwnedFd::from(two)]);
+        let mut leads = std::pin::pin!(leads);
+        assert!(timeout(Duration::from_millis(50), &mut leads).await.is_err());
+        assert_eq!(listener.accept().map(drop).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        first.write_all(b"1").unwrap();
+        leads.await.unwrap();
+        for expected in [b"1", b"2"] {
+            let (mut qemu, _) = listener.accept().unwrap();
+            qemu.set_nonblocking(false).unwrap();
+            let mut byte = [0];
+            qemu.read_exact(&mut byte).unwrap();
+            assert_eq!(&byte, expected);
+        }
+        assert!(!socket.exists());
+    }
+}
