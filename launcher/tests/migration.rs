@@ -1,6 +1,8 @@
 //! A guest that moves between two supervisors, each with its own QEMU, over a connection on this machine.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+#[path = "migration/channels.rs"]
+mod channels;
 #[path = "support/counter.rs"]
 mod counter;
 #[path = "migration/downtime.rs"]
@@ -24,6 +26,7 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use barevirt_confinement::{Calls, Domain, Plan};
 use barevirt_qmp::qapi::qmp::{human_monitor_command, query_jobs};
 use barevirt_qmp::{Deadline, Options, Qmp};
 use nix::sys::signal::{Signal, kill};
@@ -101,6 +104,9 @@ impl End {
         }
         let mut bare = support::bare(&extra);
         let keys = tempfile::tempdir().unwrap();
+        // As in a pod, it connects to nothing but what it is offered.
+        let plan = Plan { files: None, calls: Calls::Answered };
+        bare.launch.command.domain = Some(Domain::new("QEMU", plan).unwrap());
         bare.launch.host_cards = host_cards;
         bare.launch.keys = keys.path().join("keys");
         bare.launch.disks.socket = keys.path().join("disks.sock");
@@ -139,8 +145,13 @@ impl End {
     }
 
     async fn order(&self, order: MigrationOrder) -> Result<(), NotDone> {
+        self.order_as(UID, order).await
+    }
+
+    /// The same in the migration with this UID.
+    async fn order_as(&self, uid: &str, order: MigrationOrder) -> Result<(), NotDone> {
         let (reply, replied) = oneshot::channel();
-        self.requests.send(Request::Migrate { uid: UID.to_owned(), order, reply }).await.unwrap();
+        self.requests.send(Request::Migrate { uid: uid.to_owned(), order, reply }).await.unwrap();
         timeout(SOON, replied).await.expect("no reply").unwrap()
     }
 

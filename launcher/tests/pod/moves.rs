@@ -32,11 +32,12 @@ async fn connect(source: &Pod, target: &Pod, streams: &[MigrationStream]) {
     }
 }
 
-/// Streams of a guest's disks that come along, and of its memory.
+/// Streams of a guest's disks that come along, and of its memory: the first one and two more.
 fn streams(status: &LauncherStatus) -> Vec<MigrationStream> {
     let images = status.made_disks.iter().filter(|disk| disk.read_only).map(|disk| &disk.volume);
     let disks = status.local_disks.iter().chain(images).cloned().map(MigrationStream::Disk);
-    disks.chain([MigrationStream::Memory]).collect()
+    let channels = (1..=2).map(MigrationStream::Channel);
+    disks.chain(channels).chain([MigrationStream::Memory]).collect()
 }
 
 /// Whether a target is ready for its guest.
