@@ -29,6 +29,8 @@ const UID: &str = "6b8d0f2c-0000-4000-8000-000000000002";
 const MIGRATION: &str = "0b4f6f0e-9a35-4f3c-8f0e-000000000002";
 /// The allowed downtime, the same on both sides.
 pub(super) const DOWNTIME: Duration = Duration::from_millis(300);
+/// Connections for memory in addition to the first one, as handlers make them.
+pub(super) const CHANNELS: u8 = 4;
 /// The key of both ends.
 pub(super) const KEY: [u8; 32] = [7; 32];
 const FILLED: Duration = Duration::from_secs(120);
@@ -110,12 +112,13 @@ impl Pair {
     async fn go(self) -> Result<Trip> {
         let Self { source, target, from } = self;
         let to = Serial::listen(target.descriptors().await?.take(STREAM_SERIAL0, SOON).await?);
-        let (ours, theirs) = connection()?;
-        let name =
-            MigrationChannel { uid: MIGRATION.to_owned(), stream: MigrationStream::Memory }.descriptor();
-        source.descriptors().await?.give(1, &name, &[ours.as_fd()], SOON).await?;
-        target.descriptors().await?.give(1, &name, &[theirs.as_fd()], SOON).await?;
-        drop((ours, theirs));
+        let (mut to_source, mut to_target) = (source.descriptors().await?, target.descriptors().await?);
+        for stream in (1..=CHANNELS).map(MigrationStream::Channel).chain([MigrationStream::Memory]) {
+            let (ours, theirs) = connection()?;
+            let name = MigrationChannel { uid: MIGRATION.to_owned(), stream }.descriptor();
+            to_source.give(1, &name, &[ours.as_fd()], SOON).await?;
+            to_target.give(1, &name, &[theirs.as_fd()], SOON).await?;
+        }
         let (mut at_source, mut at_target) = (source.client().await?, target.client().await?);
         let (mut source_watch, mut target_watch) = (source.watch().await?, target.watch().await?);
         at_target.migrate(order(Order::Receive(MigrationReceive { key: KEY.to_vec() }))).await?;

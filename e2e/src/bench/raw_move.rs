@@ -1,6 +1,6 @@
 //! The same migration by hand: two QEMUs, with the commands that launchers send.
 
-use super::migrate::{DOWNTIME, KEY, Serial, Trip, connection, gap};
+use super::migrate::{CHANNELS, DOWNTIME, KEY, Serial, Trip, gap};
 use super::pod::SOON;
 use super::processor;
 use super::raw::{Control, Raw};
@@ -16,6 +16,7 @@ use barevirt_qmp::{Deadline, Events, Options, Qmp};
 use serde_json::json;
 use std::fmt::Write;
 use std::fs;
+use std::net::TcpListener;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -45,10 +46,18 @@ pub(super) struct Moved {
     pub(super) at_target: Duration,
 }
 
-/// Moves the guest from the source to the target, encrypted by QEMU.
+/// The way from one QEMU to the other.
+enum Way {
+    /// Over these ends of a connection, the source's first.
+    Ends(OwnedFd, OwnedFd),
+    /// Over connections that QEMU makes: the first one, and so many more for memory.
+    Channels(u8),
+}
+
+/// Moves the guest from the source to the target, over as many connections as launchers have, encrypted by QEMU.
 pub(super) async fn go(source: &Raw, target: &Raw) -> Result<Trip> {
     let keys = keys()?;
-    Ok(go_over(source, target, connection()?, Some(keys.path())).await?.trip)
+    Ok(go_by(source, target, Way::Channels(CHANNELS), Some(keys.path())).await?.trip)
 }
 
 /// A folder with the key for both QEMUs.
@@ -70,6 +79,19 @@ pub(super) async fn go_over(
     (ours, theirs): (OwnedFd, OwnedFd),
     keys: Option<&Path>,
 ) -> Result<Moved> {
+    go_by(source, target, Way::Ends(ours, theirs), keys).await
+}
+
+async fn go_by(source: &Raw, target: &Raw, way: Way, keys: Option<&Path>) -> Result<Moved> {
+    let (uri, ours, theirs, multifd_channels) = match way {
+        Way::Ends(ours, theirs) => (format!("fd:{CONNECTION}"), Some(ours), Some(theirs), None),
+        // QEMU listens at an address that was free.
+        Way::Channels(number) => {
+            let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+            (format!("tcp:{address}"), None, None, Some(number))
+        }
+    };
+    let uri = Some(uri);
     let (mut source, mut target) = (Qemu::start(source).await?, Qemu::start(target).await?);
     source.execute(qmp::cont {}).await?;
     source.serial.filled().await?;
@@ -77,11 +99,11 @@ pub(super) async fn go_over(
         max_bandwidth: Some(UNLIMITED),
         downtime_limit: Some(u64::try_from(DOWNTIME.as_millis())?),
         tls_hostname: keys.map(|_| StrOrNull::s(CONNECTION.to_owned())),
+        multifd_channels,
         ..MigrateSetParameters::default()
     };
-    let uri = Some(format!("fd:{CONNECTION}"));
-    let no_parameters = MigrateSetParameters::default();
-    target.prepare(keys, QCryptoTLSCredsEndpoint::server, no_parameters, theirs).await?;
+    let of_target = MigrateSetParameters { multifd_channels, ..MigrateSetParameters::default() };
+    target.prepare(keys, QCryptoTLSCredsEndpoint::server, of_target, theirs).await?;
     target.execute(qmp::migrate_incoming { channels: None, exit_on_error: None, uri: uri.clone() }).await?;
     source.prepare(keys, QCryptoTLSCredsEndpoint::client, parameters, ours).await?;
     let (source_before, target_before) = (source.used().await?, target.used().await?);
@@ -149,10 +171,11 @@ impl Qemu {
         keys: Option<&Path>,
         endpoint: QCryptoTLSCredsEndpoint,
         mut parameters: MigrateSetParameters,
-        connection: OwnedFd,
+        connection: Option<OwnedFd>,
     ) -> Result<()> {
         let enabled = |capability| MigrationCapabilityStatus { capability, state: true };
-        let capabilities = CAPABILITIES.map(enabled).to_vec();
+        let several = parameters.multifd_channels.map(|_| MigrationCapability::multifd);
+        let capabilities = CAPABILITIES.into_iter().chain(several).map(enabled).collect();
         self.execute(qmp::migrate_set_capabilities { capabilities }).await?;
         if let Some(keys) = keys {
             let mut credentials = qmp::TlsCredsPskProperties::from(qmp::TlsCredsProperties {
@@ -168,8 +191,10 @@ impl Qemu {
             parameters.tls_creds = Some(StrOrNull::s(KEY_OBJECT.to_owned()));
         }
         self.execute(qmp::migrate_set_parameters(parameters)).await?;
-        let name = qmp::getfd { fdname: CONNECTION.to_owned() };
-        self.qmp.execute_with_fds(name, &[connection.as_fd()], Deadline::after(SOON)).await?;
+        if let Some(connection) = connection {
+            let name = qmp::getfd { fdname: CONNECTION.to_owned() };
+            self.qmp.execute_with_fds(name, &[connection.as_fd()], Deadline::after(SOON)).await?;
+        }
         Ok(())
     }
 
