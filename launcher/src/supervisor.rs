@@ -86,6 +86,7 @@ pub struct Launch {
 
 /// A request to the supervisor.
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "a supervisor gets few requests, one at a time")]
 pub enum Request {
     /// Stop the VM.
     Stop {

@@ -10,8 +10,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use barevirt_qmp::qapi::qmp::MigrationCapability;
-use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
+use tokio::net::TcpStream;
 
 use super::relay::lead;
 
@@ -50,9 +49,11 @@ pub(super) async fn take_in(socket: &Path, connections: impl IntoIterator<Item =
 /// Waits until something can be read, which may be the end. How long the peer may be silent is a property of the connection, and how
 /// long the guest is awaited is the handler's to say.
 async fn written_to(connection: OwnedFd) -> io::Result<OwnedFd> {
-    let watched = AsyncFd::with_interest(connection, Interest::READABLE)?;
-    let _ = watched.readable().await?;
-    Ok(watched.into_inner())
+    let connection = std::net::TcpStream::from(connection);
+    connection.set_nonblocking(true)?;
+    let connection = TcpStream::from_std(connection)?;
+    connection.readable().await?;
+    Ok(connection.into_std()?.into())
 }
 
 #[cfg(test)]
