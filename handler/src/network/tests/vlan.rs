@@ -131,7 +131,7 @@ fn frames_of_a_card_on_a_vlan_have_its_tag_outside_and_none_in_the_guest() {
         for payload in [46, 1500, 9000] {
             guest.send(&frame(own, HOST, None, payload));
             let tagged = frame(own, HOST, Some(VLAN), payload);
-            assert!(network.receives(&tagged), "from the guest: {payload} bytes");
+            assert!(network.receives(&tagged), "from the guest with {mac:?}: {payload} bytes");
             // Frames of other VLANs and of none do not arrive. They come before one that does, with or without a priority.
             for tag in [VLAN, VLAN | 3 << 13] {
                 for other in [None, Some(VLAN + 1)] {
@@ -144,7 +144,10 @@ fn frames_of_a_card_on_a_vlan_have_its_tag_outside_and_none_in_the_guest() {
                     assert!(!is_from_host || found == untagged, "to the guest: {found:x?}");
                     is_from_host
                 };
-                assert!(guest.receives_one(is_first), "to the guest: {payload} bytes, tag {tag:x}");
+                assert!(
+                    guest.receives_one(is_first),
+                    "to the guest with {mac:?}: {payload} bytes, tag {tag:x}"
+                );
             }
         }
     }
