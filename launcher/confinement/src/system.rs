@@ -132,21 +132,31 @@ pub(crate) fn replace(listener: &OwnedFd, call: &Call, connection: &OwnedFd) -> 
         newfd: call.socket,
         newfd_flags: libc::O_CLOEXEC.cast_unsigned(),
     };
-    // SAFETY: the kernel reads this structure, which the request expects.
-    let placed =
-        unsafe { libc::ioctl(listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_ADDFD, &raw mut given) };
-    Errno::result(placed).map(drop)
+    loop {
+        // SAFETY: the kernel reads this structure, which the request expects.
+        let placed =
+            unsafe { libc::ioctl(listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_ADDFD, &raw mut given) };
+        match Errno::result(placed) {
+            // A signal came before the descriptor was placed.
+            Err(Errno::EINTR) => {}
+            placed => return placed.map(drop),
+        }
+    }
 }
 
 /// Lets the call return: with the error, or as if it had been made.
 pub(crate) fn answer(listener: &OwnedFd, call: &Call, error: Option<Errno>) -> io::Result<()> {
     let error = error.map_or(0, |error| -(error as i32));
     let mut answer = libc::seccomp_notif_resp { id: call.id, val: 0, error, flags: 0 };
-    // SAFETY: the kernel reads this structure, which the request expects.
-    let sent = unsafe { libc::ioctl(listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_SEND, &raw mut answer) };
-    match Errno::result(sent) {
-        // The caller has ended.
-        Ok(_) | Err(Errno::ENOENT) => Ok(()),
-        Err(error) => Err(error.into()),
+    loop {
+        // SAFETY: the kernel reads this structure, which the request expects.
+        let sent =
+            unsafe { libc::ioctl(listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_SEND, &raw mut answer) };
+        match Errno::result(sent) {
+            Err(Errno::EINTR) => {}
+            // The caller has ended.
+            Ok(_) | Err(Errno::ENOENT) => return Ok(()),
+            Err(error) => return Err(error.into()),
+        }
     }
 }
