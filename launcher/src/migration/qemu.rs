@@ -93,8 +93,8 @@ pub enum NotBegun {
     /// A disk has no connection.
     #[error("disk {0} has no connection: virt-handler of one of the nodes may be of an older version")]
     NoConnection(String),
-    /// QEMU's socket for disks cannot be connected to.
-    #[error("cannot relay a connection to QEMU's disks: {0}")]
+    /// QEMU's socket for disks, for memory or for a new connection cannot be connected to.
+    #[error("cannot relay a connection to QEMU: {0}")]
     Connect(io::Error),
     /// A disk is not copied.
     #[error("{0}")]
