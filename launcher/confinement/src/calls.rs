@@ -156,6 +156,10 @@ const HAND_OVER: &[libc::c_long] = &[
     libc::SYS_exit_group,
 ];
 
+/// The calls that send, and which of their arguments has the flags. With `MSG_FASTOPEN` they connect a TCP socket.
+const SENDING: [(libc::c_long, u8); 3] =
+    [(libc::SYS_sendto, 3), (libc::SYS_sendmsg, 2), (libc::SYS_sendmmsg, 3)];
+
 /// The instruction that returns an action: BPF_RET and BPF_K.
 const RETURN: u16 = 0x06;
 
@@ -176,6 +180,9 @@ pub(crate) fn filters(calls: Calls) -> Result<Vec<BpfProgram>, BackendError> {
     let absent = SeccompAction::Errno(libc::ENOSYS.unsigned_abs());
     if calls == Calls::Connected {
         refused.extend(all(&[libc::SYS_connect]));
+    }
+    if matches!(calls, Calls::Connected | Calls::Answered) {
+        refused.extend(fast_open()?);
     }
     let mut filters = vec![
         filter(refused, SeccompAction::Allow, refuse)?,
@@ -211,6 +218,16 @@ type Rules = BTreeMap<libc::c_long, Vec<SeccompRule>>;
 /// Rules for calls with any arguments.
 fn all(calls: &[libc::c_long]) -> Rules {
     calls.iter().map(|call| (*call, Vec::new())).collect()
+}
+
+/// Rules for sending that connects as well: neither `connect` nor Landlock's rule for it sees that.
+fn fast_open() -> Result<Rules, BackendError> {
+    let flag = u64::from(libc::MSG_FASTOPEN.unsigned_abs());
+    let rule = |(call, flags): (libc::c_long, u8)| -> Result<_, BackendError> {
+        let fast = SeccompCondition::new(flags, SeccompCmpArgLen::Dword, SeccompCmpOp::MaskedEq(flag), flag)?;
+        Ok((call, vec![SeccompRule::new(vec![fast])?]))
+    };
+    SENDING.into_iter().map(rule).collect()
 }
 
 fn filter(listed: Rules, others: SeccompAction, these: SeccompAction) -> Result<BpfProgram, BackendError> {

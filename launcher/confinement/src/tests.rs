@@ -1,5 +1,7 @@
 use std::fs::{self, File};
-use std::io::{ErrorKind, Read as _, Write as _};
+use std::io::{ErrorKind, IoSlice, Read as _, Write as _};
+use std::net::{Ipv4Addr, TcpListener};
+use std::os::fd::AsRawFd as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::process::Command;
@@ -8,6 +10,7 @@ use super::*;
 use nix::errno::Errno;
 use nix::sched::CloneFlags;
 use nix::sys::signal::{Signal, kill};
+use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, SockaddrIn, sendmsg, sendto, socket};
 use nix::unistd::Pid;
 
 /// The result of `work` in a thread that has entered the domain; all other threads are unaffected.
@@ -117,6 +120,26 @@ fn a_connected_process_cannot_open_other_connections() {
         UnixListener::bind(root.path().join("own")).unwrap();
         UnixStream::pair().unwrap();
     });
+}
+
+#[test]
+fn no_tcp_connection_is_made_by_sending() {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = SockaddrIn::new(127, 0, 0, 1, listener.local_addr().unwrap().port());
+    for calls in [Calls::Connected, Calls::Answered] {
+        within(Plan { files: None, calls }, move || {
+            let inet = socket(AddressFamily::Inet, SockType::Stream, SockFlag::empty(), None).unwrap();
+            let fast = MsgFlags::from_bits_retain(libc::MSG_FASTOPEN);
+            assert_eq!(sendto(inet.as_raw_fd(), b"hello", &address, fast), Err(Errno::EPERM));
+            let parts = [IoSlice::new(b"hello")];
+            assert_eq!(sendmsg(inet.as_raw_fd(), &parts, &[], fast, Some(&address)), Err(Errno::EPERM));
+            // Over connections that it has, it sends.
+            let (mut ours, mut theirs) = UnixStream::pair().unwrap();
+            ours.write_all(b"hello").unwrap();
+            assert_eq!(sendmsg::<()>(ours.as_raw_fd(), &parts, &[], MsgFlags::MSG_NOSIGNAL, None), Ok(5));
+            theirs.read_exact(&mut [0; 10]).unwrap();
+        });
+    }
 }
 
 #[test]
