@@ -46,10 +46,11 @@ impl Answered {
 pub struct Expected(OwnedFd);
 
 impl Expected {
-    /// The calls of the child, once it has been started. `None` if there can be no listener here: its calls are refused.
+    /// The calls of the child, once it has been started. `None` if there can be no listener here, or the kernel cannot give the child
+    /// a connection: its calls fail.
     #[must_use]
     pub fn arrived(self) -> Option<Connects> {
-        system::receive(&self.0).map(Connects)
+        system::receive(&self.0).filter(system::can_replace).map(Connects)
     }
 }
 

@@ -144,6 +144,12 @@ pub(crate) fn replace(listener: &OwnedFd, call: &Call, connection: &OwnedFd) -> 
     }
 }
 
+/// Whether the kernel places descriptors in callers, which it does since Linux 5.9. It then says that no call has this id; an older
+/// one does not know the request.
+pub(crate) fn can_replace(listener: &OwnedFd) -> bool {
+    replace(listener, &Call { id: 0, socket: 0 }, listener) == Err(Errno::ENOENT)
+}
+
 /// Lets the call return: with the error, or as if it had been made.
 pub(crate) fn answer(listener: &OwnedFd, call: &Call, error: Option<Errno>) -> io::Result<()> {
     let error = error.map_or(0, |error| -(error as i32));
