@@ -14,6 +14,7 @@ use barevirt_qmp::{Deadline, Error, Qmp};
 use nix::sys::socket::{Shutdown, shutdown};
 use tokio::time::sleep;
 
+use super::channels;
 use super::disks::connect;
 use super::qemu::{COMMAND, CONNECTION, NotBegun, uri};
 
@@ -45,7 +46,7 @@ pub async fn resume(qmp: &Qmp, connection: OwnedFd) -> Result<(), Error> {
 /// # Errors
 /// If QEMU refuses or does not answer, or cannot be connected to.
 pub async fn recover(qmp: &Qmp, socket: &Path, connection: OwnedFd) -> Result<(), NotBegun> {
-    let listen = qmp::migrate_recover { uri: format!("unix:{}", socket.display()) };
+    let listen = qmp::migrate_recover { uri: channels::uri(socket) };
     let mut requests = 0;
     loop {
         requests += 1;
