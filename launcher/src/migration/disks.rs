@@ -21,8 +21,9 @@ use barevirt_qmp::qapi::qmp::{self, BlockJobInfo};
 use barevirt_qmp::{Deadline, Error, Qmp};
 use tokio::time::{Instant, sleep};
 
+use super::key::KEY;
 use super::limits::Limits;
-use super::qemu::{KEY, NotBegun};
+use super::qemu::NotBegun;
 use super::relay::lead;
 
 /// Time limit for a command of QEMU; opening a disk on the other node is the slowest one.

@@ -1,6 +1,6 @@
 //! A guest that moves: away from here ([`source`]), or to here ([`target`]). Pure, except for the modules
 //! that talk to QEMU ([`qemu`], [`disks`], [`host_cards`], [`rejoin`], [`yank`]) and connect it ([`channels`], [`connections`],
-//! [`relay`]).
+//! [`relay`]), and for the file of its `key`.
 //!
 //! ```text
 //!   source:  Preparing, Copying, Sending ──pre-switchover──> Switching ──completed──> Sent ──result──> Left
@@ -29,6 +29,7 @@ pub mod connections;
 pub mod disks;
 mod event;
 pub mod host_cards;
+mod key;
 pub mod limits;
 pub mod qemu;
 pub mod rejoin;

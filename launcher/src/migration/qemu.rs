@@ -1,9 +1,7 @@
 //! QEMU's commands for a migration.
 
-use std::fs::{DirBuilder, OpenOptions};
-use std::io::{self, Write as _};
+use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::Path;
 use std::time::Duration;
 
@@ -14,28 +12,19 @@ use barevirt_qmp::qapi::qmp::{
 };
 use barevirt_qmp::{Deadline, Error, Qmp};
 
+pub use super::key::Key;
+
 use super::channels;
 use super::disks::{DiskConnections, LocalDisks, unless_refused};
 use super::event::{Event, Progress, QemuState};
+use super::key::{self, KEY};
 use super::limits::{Limits, milliseconds};
 use crate::process::Offered;
 
 /// Time limit for a command of QEMU.
 pub(super) const COMMAND: Duration = Duration::from_secs(10);
-/// QEMU's name for the object with the key, and for the connection.
-pub(super) const KEY: &str = "migration-key";
+/// QEMU's name for the connection.
 pub(super) const CONNECTION: &str = "migration";
-/// Name of the source in the key file.
-const USER: &str = "migration";
-/// Name of the key file that QEMU reads in the given directory.
-const KEY_FILE: &str = "keys.psk";
-/// File with the group for QEMU's key exchange. Without it QEMU generates one, which takes seconds.
-const GROUP_FILE: &str = "dh-params.pem";
-/// GnuTLS's ciphers without the one that it would choose. A shared key of QEMU's goes with ciphers of SHA-256 only: AES-128-GCM,
-/// which processors have instructions for, and ChaCha20, which GnuTLS prefers and which costs twice the processor time.
-const CIPHERS: &str = "NORMAL:-CHACHA20-POLY1305";
-/// The group ffdhe2048 of RFC 7919.
-const GROUP: &str = include_str!("ffdhe2048.pem");
 
 /// The device that QEMU opens so that a guest can wait for missing memory. A pod has it if post-copy is allowed
 /// and the node has the device.
@@ -54,31 +43,6 @@ pub struct Transport {
     pub key: Option<Key>,
     /// Connections of disks.
     pub disks: DiskConnections,
-}
-
-/// A key for one migration. It is never printed.
-pub struct Key(Vec<u8>);
-
-impl Key {
-    /// Shortest and longest key in bytes that QEMU's TLS can use.
-    const LENGTHS: std::ops::RangeInclusive<usize> = 32..=64;
-
-    /// A key of these bytes; `None` if there are too few or too many.
-    #[must_use]
-    pub fn new(bytes: Vec<u8>) -> Option<Self> {
-        Self::LENGTHS.contains(&bytes.len()).then_some(Self(bytes))
-    }
-
-    fn line(&self) -> String {
-        let hex: String = self.0.iter().map(|byte| format!("{byte:02x}")).collect();
-        format!("{USER}:{hex}\n")
-    }
-}
-
-impl std::fmt::Debug for Key {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.write_str("Key")
-    }
 }
 
 /// Why a migration cannot be started or cleaned up.
@@ -267,42 +231,14 @@ async fn prepare(
         None => "",
         Some(key) => {
             // The target only reads the file when the source connects.
-            write_key(keys, &key)?;
-            qmp.execute(credentials(keys, endpoint), Deadline::after(COMMAND)).await?;
+            key::write(keys, &key)?;
+            qmp.execute(key::credentials(keys, endpoint), Deadline::after(COMMAND)).await?;
             KEY
         }
     };
     parameters.tls_creds = Some(StrOrNull::s(credentials.to_owned()));
     qmp.execute(qmp::migrate_set_parameters(parameters), Deadline::after(COMMAND)).await?;
     Ok(())
-}
-
-fn credentials(keys: &Path, endpoint: QCryptoTLSCredsEndpoint) -> qmp::object_add {
-    let mut psk = qmp::TlsCredsPskProperties::from(qmp::TlsCredsProperties {
-        dir: Some(keys.display().to_string()),
-        endpoint: Some(endpoint),
-        priority: Some(CIPHERS.to_owned()),
-        verify_peer: None,
-    });
-    psk.username = (endpoint == QCryptoTLSCredsEndpoint::client).then(|| USER.to_owned());
-    qmp::object_add((psk, KEY.to_owned()).into())
-}
-
-fn write_key(keys: &Path, key: &Key) -> io::Result<()> {
-    DirBuilder::new().recursive(true).mode(0o700).create(keys)?;
-    // An earlier migration may have left one.
-    remove_key(keys)?;
-    let mut open = OpenOptions::new();
-    let mut file = open.write(true).create_new(true).mode(0o600).open(keys.join(KEY_FILE))?;
-    file.write_all(key.line().as_bytes())?;
-    std::fs::write(keys.join(GROUP_FILE), GROUP)
-}
-
-fn remove_key(keys: &Path) -> io::Result<()> {
-    [KEY_FILE, GROUP_FILE].iter().try_for_each(|name| match std::fs::remove_file(keys.join(name)) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    })
 }
 
 async fn forget_key(qmp: &Qmp) -> Result<(), Error> {
@@ -348,7 +284,7 @@ pub async fn cancel(qmp: &Qmp) -> Result<(), Error> {
 /// If QEMU does not answer, or the key file cannot be removed.
 pub async fn clean_up(qmp: &Qmp, keys: &Path, disks: &LocalDisks) -> Result<(), NotBegun> {
     disks.forget(qmp).await?;
-    remove_key(keys)?;
+    key::remove(keys)?;
     Ok(forget_key(qmp).await?)
 }
 
@@ -468,24 +404,5 @@ mod tests {
         assert_eq!(understood(json!({})).state, None);
         let failed = understood(json!({"status": "failed", "error-desc": "reset"}));
         assert_eq!(failed.state, Some(QemuState::Failed("reset".into())));
-    }
-
-    #[test]
-    fn a_migration_key_is_readable_by_qemu_alone_and_not_printed() {
-        use std::os::unix::fs::PermissionsExt as _;
-        let directory = tempfile::tempdir().unwrap();
-        let key = Key::new(vec![0xab; 32]).unwrap();
-        for _ in 0..2 {
-            let keys = directory.path().join("keys");
-            write_key(&keys, &key).unwrap();
-            let path = keys.join(KEY_FILE);
-            let text = std::fs::read_to_string(&path).unwrap();
-            assert_eq!(text, format!("migration:{}\n", "ab".repeat(32)));
-            assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-        }
-        remove_key(&directory.path().join("keys")).unwrap();
-        remove_key(&directory.path().join("keys")).unwrap();
-        assert_eq!(format!("{key:?}"), "Key");
-        assert!(Key::new(vec![0; 31]).is_none() && Key::new(vec![0; 65]).is_none());
     }
 }
