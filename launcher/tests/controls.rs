@@ -218,6 +218,7 @@ fn transport() -> Transport {
     Transport {
         memory: UnixStream::pair().unwrap().0.into_std().unwrap().into(),
         channels: vec![],
+        compression: false,
         key: None,
         disks: BTreeMap::new(),
     }

@@ -197,7 +197,13 @@ impl Pair {
 
     async fn begin_over(&self, (ours, theirs): (OwnedFd, OwnedFd), limits: Limits, keys: [u8; 2]) {
         let transport = |memory, key| {
-            Some(Transport { memory, channels: vec![], key: Key::new(vec![key; 32]), disks: BTreeMap::new() })
+            Some(Transport {
+                memory,
+                channels: vec![],
+                compression: false,
+                key: Key::new(vec![key; 32]),
+                disks: BTreeMap::new(),
+            })
         };
         let receive = MigrationOrder::Receive { transport: transport(theirs, keys[1]) };
         self.target.order(receive).await.unwrap();
@@ -362,8 +368,13 @@ fn a_claim_that_is_to_be_filled_and_has_no_connection_lets_no_guest_in() {
         std::fs::write(&data, vec![0; 1 << 20]).unwrap();
         let mut target = End::start_on(directory.path(), true, Some(&data), true);
         target.until("ready", |status| status.ready).await;
-        let transport =
-            Transport { memory: connection().0, channels: vec![], key: None, disks: BTreeMap::new() };
+        let transport = Transport {
+            memory: connection().0,
+            channels: vec![],
+            compression: false,
+            key: None,
+            disks: BTreeMap::new(),
+        };
         target.order(MigrationOrder::Receive { transport: Some(transport) }).await.unwrap();
         let end = target.end().await;
         assert!(end.message.contains("disk data has no connection"), "{end:?}");
@@ -412,7 +423,7 @@ async fn send_with(source: &End, target: &End, disk: &str, limits: Limits) {
     let ((ours, theirs), (our_disk, their_disk)) = (connection(), connection());
     let transport = |memory, connection| {
         let disks = BTreeMap::from([(disk.to_owned(), connection)]);
-        Some(Transport { memory, channels: vec![], key: Key::new(vec![7; 32]), disks })
+        Some(Transport { memory, channels: vec![], compression: false, key: Key::new(vec![7; 32]), disks })
     };
     target.order(MigrationOrder::Receive { transport: transport(theirs, their_disk) }).await.unwrap();
     source.order(MigrationOrder::Send { transport: transport(ours, our_disk), limits }).await.unwrap();

@@ -121,7 +121,9 @@ impl Pair {
         }
         let (mut at_source, mut at_target) = (source.client().await?, target.client().await?);
         let (mut source_watch, mut target_watch) = (source.watch().await?, target.watch().await?);
-        at_target.migrate(order(Order::Receive(MigrationReceive { key: KEY.to_vec() }))).await?;
+        at_target
+            .migrate(order(Order::Receive(MigrationReceive { key: KEY.to_vec(), compression: false })))
+            .await?;
         let send = MigrationSend {
             key: KEY.to_vec(),
             downtime_ms: u64::try_from(DOWNTIME.as_millis())?,

@@ -156,6 +156,7 @@ impl Sanitize for LauncherStatus {
             made_disks,
             smaller,
             memory_channels,
+            compresses_memory: _,
         } = self;
         reason.retain(|letter| letter.is_ascii_alphanumeric());
         cut(reason, REASON);

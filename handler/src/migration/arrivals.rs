@@ -43,8 +43,13 @@ struct Awaited {
 /// The purpose of the memory's connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
-    /// The guest begins to arrive. Both QEMUs use this key; `None` means that nothing is encrypted.
-    Begin(Option<Secret>),
+    /// The guest begins to arrive.
+    Begin {
+        /// Both QEMUs use this key; `None` means that nothing is encrypted.
+        key: Option<Secret>,
+        /// Whether memory on the further connections is compressed.
+        compression: bool,
+    },
     /// It replaces a connection that broke in post-copy.
     Rejoin,
 }

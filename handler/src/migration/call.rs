@@ -97,6 +97,8 @@ pub struct Begun {
     pub key: Option<Secret>,
     /// Whether the target can run the guest before all of its memory has arrived.
     pub post_copy: bool,
+    /// Whether memory is compressed: there are further connections for it, and the target knows.
+    pub compression: bool,
 }
 
 /// What is sent over connections of its own, in addition to the memory's first one.
@@ -110,18 +112,28 @@ pub struct Streams<'a> {
     pub channels: u8,
     /// Whether post-copy is used if the target can do it.
     pub post_copy: bool,
+    /// Whether memory on the further connections is compressed if the target can do it.
+    pub compression: bool,
 }
 
 impl Streams<'_> {
     /// The streams for which there are connections, in their order. The connection for the memory starts the migration at the target,
     /// so it comes last.
     fn opened(&self, target: &Takes) -> Vec<MigrationStream> {
-        let Self { disks, images, channels, post_copy } = *self;
-        let images: &[String] = if target.images { images } else { &[] };
-        let channels = if post_copy && target.post_copy { 0 } else { channels.min(target.channels) };
-        let disks = disks.iter().chain(images).map(|disk| MigrationStream::Disk(disk.clone()));
-        let channels = (1..=channels).map(MigrationStream::Channel);
+        let images: &[String] = if target.images { self.images } else { &[] };
+        let disks = self.disks.iter().chain(images).map(|disk| MigrationStream::Disk(disk.clone()));
+        let channels = (1..=self.channels_to(target)).map(MigrationStream::Channel);
         disks.chain(channels).chain([MigrationStream::Memory]).collect()
+    }
+
+    /// How many further connections there are for memory.
+    fn channels_to(&self, target: &Takes) -> u8 {
+        if self.post_copy && target.post_copy { 0 } else { self.channels.min(target.channels) }
+    }
+
+    /// Whether memory is compressed: a target that has not said that it does the same would not understand it.
+    fn is_compressed(&self, target: &Takes) -> bool {
+        self.compression && target.compression && self.channels_to(target) > 0
     }
 }
 
@@ -130,6 +142,7 @@ struct Takes {
     images: bool,
     post_copy: bool,
     channels: u8,
+    compression: bool,
 }
 
 impl Target {
@@ -143,15 +156,18 @@ impl Target {
         migration: &str,
         streams: Streams<'_>,
     ) -> Result<Begun, CallError> {
-        let request = Request::Begin { migration: migration.to_owned() };
+        let compression = streams.compression;
+        let request = Request::Begin { migration: migration.to_owned(), compression };
         match self.ask(own, &request).await? {
-            Answer::Begun { key, ticket, post_copy, images, channels } => {
+            Answer::Begun { key, ticket, post_copy, images, channels, compression } => {
+                let takes = Takes { images, post_copy, channels, compression };
+                let compression = streams.is_compressed(&takes);
                 let mut connections = Vec::new();
-                for stream in streams.opened(&Takes { images, post_copy, channels }) {
+                for stream in streams.opened(&takes) {
                     let connection = self.in_time(self.connect(&ticket, &stream)).await?;
                     connections.push((stream, connection));
                 }
-                Ok(Begun { connections, key, post_copy })
+                Ok(Begun { connections, key, post_copy, compression })
             }
             Answer::Done => Err(self.refused("it gives no key".to_owned())),
             Answer::Refused(why) => Err(self.refused(why)),
@@ -257,10 +273,11 @@ mod tests {
     fn memory_has_more_connections_where_both_ends_take_them_and_post_copy_is_not_possible() {
         let (disks, images) = (["root".to_owned()], ["seed".to_owned()]);
         let opened = |channels, post_copy, takes| {
-            let streams = Streams { disks: &disks, images: &images, channels, post_copy };
+            let streams =
+                Streams { disks: &disks, images: &images, channels, post_copy, ..Streams::default() };
             streams.opened(&takes).iter().map(MigrationStream::name).collect::<Vec<_>>().join(" ")
         };
-        let takes = |channels, post_copy| Takes { images: true, post_copy, channels };
+        let takes = |channels, post_copy| Takes { images: true, post_copy, channels, compression: true };
         let one = "disk/root disk/seed memory";
         let two = "disk/root disk/seed channel/1 channel/2 memory";
         assert_eq!([opened(2, false, takes(4, true)), opened(4, false, takes(2, false))], [two, two]);
@@ -268,7 +285,25 @@ mod tests {
         assert_eq!([opened(2, true, takes(2, false)), opened(2, true, takes(2, true))], [two, one]);
         // A source's launcher, or a target's handler or launcher, of an older version.
         assert_eq!([opened(0, false, takes(4, false)), opened(4, false, takes(0, false))], [one, one]);
-        let old = Takes { images: false, post_copy: false, channels: 0 };
+        let old = Takes { images: false, post_copy: false, channels: 0, compression: false };
         assert_eq!(opened(4, false, old), "disk/root memory");
+    }
+
+    #[test]
+    fn memory_is_compressed_where_it_has_more_connections_and_the_target_knows() {
+        let compressed = |compression, post_copy, takes| {
+            Streams { channels: 4, post_copy, compression, ..Streams::default() }.is_compressed(&takes)
+        };
+        let takes = |channels, compression| Takes { images: true, post_copy: true, channels, compression };
+        assert!(compressed(true, false, takes(2, true)));
+        // Post-copy is possible, so there is one connection.
+        assert!(!compressed(true, true, takes(2, true)));
+        // The settings do not ask for it, or the source's launcher is of an older version.
+        assert!(!compressed(false, false, takes(2, true)));
+        // The target's handler or launcher is of an older version.
+        assert!(!compressed(true, false, takes(2, false)) && !compressed(true, false, takes(0, true)));
+        // There is one connection at the source.
+        let one = Streams { compression: true, ..Streams::default() };
+        assert!(!one.is_compressed(&takes(4, true)));
     }
 }

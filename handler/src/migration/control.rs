@@ -22,6 +22,9 @@ pub enum Request {
     Begin {
         /// UID of the migration.
         migration: String,
+        /// Whether memory is to be compressed if the target can.
+        #[serde(default)]
+        compression: bool,
     },
     /// Requests a ticket for a connection that replaces one that broke in post-copy. The key stays the same.
     #[serde(rename_all = "camelCase")]
@@ -59,6 +62,9 @@ pub enum Answer {
         /// How many connections for memory the target takes, in addition to the first one.
         #[serde(default)]
         channels: u8,
+        /// Whether the target takes compressed memory over the further connections; only if the source asked for it.
+        #[serde(default)]
+        compression: bool,
     },
     /// The request was carried out.
     Done,
@@ -81,7 +87,9 @@ impl Request {
     #[must_use]
     pub fn migration(&self) -> &str {
         match self {
-            Self::Begin { migration } | Self::Rejoin { migration } | Self::Go { migration, .. } => migration,
+            Self::Begin { migration, .. } | Self::Rejoin { migration } | Self::Go { migration, .. } => {
+                migration
+            }
         }
     }
 }
@@ -111,18 +119,22 @@ mod tests {
         let go = Request::Go { migration: "m".to_owned(), hold: true };
         assert_eq!(line(&go).unwrap(), b"{\"go\":{\"migration\":\"m\",\"hold\":true}}\n");
         let begin: Request = serde_json::from_str(r#"{"begin":{"migration":"m","later":1}}"#).unwrap();
-        assert_eq!(begin, Request::Begin { migration: "m".to_owned() });
-        let begun = |images, channels| {
+        assert_eq!(begin, Request::Begin { migration: "m".to_owned(), compression: false });
+        let begin = Request::Begin { migration: "m".to_owned(), compression: true };
+        assert_eq!(line(&begin).unwrap(), b"{\"begin\":{\"migration\":\"m\",\"compression\":true}}\n");
+        let begun = |images, channels, compression| {
             let (key, ticket) = (Some([255; 32]), [254; 32]);
-            Answer::Begun { key, ticket, post_copy: true, images, channels }
+            Answer::Begun { key, ticket, post_copy: true, images, channels, compression }
         };
-        let text = line(&begun(true, 16)).unwrap();
+        let all = begun(true, 16, true);
+        let text = line(&all).unwrap();
         assert!(text.len() < LONGEST);
-        assert_eq!(serde_json::from_slice::<Answer>(&text).unwrap(), begun(true, 16));
-        assert_eq!(format!("{:?}", begun(true, 16)), "Begun");
+        assert_eq!(serde_json::from_slice::<Answer>(&text).unwrap(), all);
+        assert_eq!(format!("{all:?}"), "Begun");
         // A handler of an older version does not mention them.
-        let text = String::from_utf8(text).unwrap().replace(",\"images\":true,\"channels\":16", "");
-        assert_eq!(serde_json::from_str::<Answer>(&text).unwrap(), begun(false, 0));
+        let new = ",\"images\":true,\"channels\":16,\"compression\":true";
+        let text = String::from_utf8(text).unwrap().replace(new, "");
+        assert_eq!(serde_json::from_str::<Answer>(&text).unwrap(), begun(false, 0, false));
     }
 
     #[test]

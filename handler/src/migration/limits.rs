@@ -4,6 +4,8 @@ use barevirt_api::quantity;
 use barevirt_api::v1::{DowntimeTuningOptions, VmimConfigurationOptions};
 use barevirt_protocol::v1::{DowntimeTuning, MigrationSend};
 
+use super::compression::wants_compression;
+
 /// KubeVirt's defaults.
 const DOWNTIME_MS: i64 = 900;
 const COMPLETION_SECONDS_PER_GIB: i64 = 150;
@@ -13,10 +15,19 @@ const DOWNTIME_STEPS: i32 = 7;
 const START_AFTER_ITERATION: i64 = 3;
 const COOLDOWN_SECONDS: i32 = 10;
 
+/// What is possible with the target.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Offered {
+    /// It can run the guest before all of its memory has arrived.
+    pub post_copy: bool,
+    /// It takes compressed memory.
+    pub compression: bool,
+}
+
 /// The limits for the launcher, without the key. `memory` is the guest's, in bytes; the launcher knows how much of
-/// which disks is copied. `offered` says whether the target can run the guest before all of its memory has arrived.
+/// which disks is copied.
 #[must_use]
-pub fn limits(settings: &VmimConfigurationOptions, memory: u64, offered: bool) -> MigrationSend {
+pub fn limits(settings: &VmimConfigurationOptions, memory: u64, offered: Offered) -> MigrationSend {
     let tuned = settings.experimental.as_ref().and_then(|trials| trials.downtime_tuning.as_ref());
     let bandwidth = settings.bandwidth_per_migration.as_ref();
     let per_gib = positive(settings.completion_timeout_per_gi_b, COMPLETION_SECONDS_PER_GIB);
@@ -29,8 +40,9 @@ pub fn limits(settings: &VmimConfigurationOptions, memory: u64, offered: bool) -
         completion_timeout_seconds_per_gib: per_gib,
         progress_timeout_seconds: positive(settings.progress_timeout, PROGRESS_SECONDS),
         may_pause: may_disrupt(settings),
-        post_copy: offered && wants_post_copy(settings),
+        post_copy: offered.post_copy && wants_post_copy(settings),
         downtime_tuning: tuned.map(tuning),
+        compression: offered.compression && wants_compression(settings),
     }
 }
 
@@ -65,9 +77,12 @@ mod tests {
     use barevirt_api::v1::ExperimentalMigrationOptions;
     use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
+    const ALL: Offered = Offered { post_copy: true, compression: true };
+    const NOTHING: Offered = Offered { post_copy: false, compression: false };
+
     #[test]
     fn default_migration_limits_are_kubevirts() {
-        let usual = limits(&VmimConfigurationOptions::default(), 3 << 29, true);
+        let usual = limits(&VmimConfigurationOptions::default(), 3 << 29, ALL);
         let wanted = MigrationSend {
             downtime_ms: 900,
             completion_timeout_seconds: 300,
@@ -89,7 +104,7 @@ mod tests {
                 experimental: Some(trials),
                 ..VmimConfigurationOptions::default()
             };
-            limits(&settings, 1, false).downtime_tuning.unwrap()
+            limits(&settings, 1, NOTHING).downtime_tuning.unwrap()
         };
         let usual =
             DowntimeTuning { initial_ms: 150, steps: 7, start_after_iteration: 3, cooldown_seconds: 10 };
@@ -106,6 +121,23 @@ mod tests {
     }
 
     #[test]
+    fn memory_is_compressed_if_the_policy_says_so_and_the_target_can() {
+        let compressed = |method: &str, offered| {
+            let trials = ExperimentalMigrationOptions {
+                compression: Some(method.to_owned()),
+                ..ExperimentalMigrationOptions::default()
+            };
+            let settings = VmimConfigurationOptions {
+                experimental: Some(trials),
+                ..VmimConfigurationOptions::default()
+            };
+            limits(&settings, 1, offered).compression
+        };
+        assert!(compressed("zstd", ALL));
+        assert!(!compressed("none", ALL) && !compressed("zstd", NOTHING));
+    }
+
+    #[test]
     fn configured_migration_limits_are_applied() {
         let settings = VmimConfigurationOptions {
             bandwidth_per_migration: Some(Quantity("64Mi".to_owned())),
@@ -116,16 +148,16 @@ mod tests {
             allow_post_copy: Some(true),
             ..VmimConfigurationOptions::default()
         };
-        let told = limits(&settings, 1, true);
+        let told = limits(&settings, 1, ALL);
         assert_eq!((told.bandwidth, told.downtime_ms, told.auto_converge), (64 << 20, 5, true));
         assert_eq!((told.completion_timeout_seconds, told.progress_timeout_seconds), (10, 20));
         assert_eq!(told.completion_timeout_seconds_per_gib, 10);
         assert!(told.may_pause && told.post_copy);
         // Without post-copy, the guest is paused instead.
-        let told = limits(&settings, 1, false);
+        let told = limits(&settings, 1, NOTHING);
         assert!(told.may_pause && !told.post_copy);
         let kept = VmimConfigurationOptions { allow_workload_disruption: Some(false), ..settings };
-        let told = limits(&kept, 1, true);
+        let told = limits(&kept, 1, ALL);
         assert!(!told.may_pause && !told.post_copy);
     }
 }

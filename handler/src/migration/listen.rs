@@ -25,6 +25,7 @@ use tokio_rustls::TlsAcceptor;
 use tracing::{debug, info, warn};
 
 use super::arrivals::{Arrival, Arrivals, Purpose};
+use super::compression::takes_compression;
 use super::control::{Answer, LONGEST, MAGIC, Request, Secret, WELCOME, line};
 use super::plan::{images, memory_channels, offers_post_copy};
 use super::silence::end_by_silence;
@@ -137,8 +138,9 @@ async fn serve(mut stream: TcpStream, place: &Place, state: &ListenState) -> Res
     stream.set_nonblocking(false)?;
     let given = [(channel.descriptor(), OwnedFd::from(stream))];
     let order = match purpose {
-        Purpose::Begin(key) => {
-            Order::Receive(MigrationReceive { key: key.map(Vec::from).unwrap_or_default() })
+        Purpose::Begin { key, compression } => {
+            let key = key.map(Vec::from).unwrap_or_default();
+            Order::Receive(MigrationReceive { key, compression })
         }
         Purpose::Rejoin => Order::Rejoin(MigrationRejoin {}),
     };
@@ -196,7 +198,7 @@ fn expected(request: &Request, shown: &[CertificateDer<'static>], state: &Listen
 async fn answer(request: &Request, arrival: Arrival, state: &ListenState) -> Answer {
     let Arrival { source, launcher, plain, report } = arrival;
     match request {
-        Request::Begin { migration } => {
+        Request::Begin { migration, compression } => {
             let (Some(ticket), key) = (secret(), secret()) else {
                 return Answer::Refused("there are no random numbers".to_owned());
             };
@@ -204,18 +206,21 @@ async fn answer(request: &Request, arrival: Arrival, state: &ListenState) -> Ans
             if key.is_none() && !plain {
                 return Answer::Refused("there are no random numbers".to_owned());
             }
-            state.arrivals.admit(migration, ticket, Purpose::Begin(key));
-            info!(migration, source, "guest is admitted");
             let told = report.borrow().status.clone().unwrap_or_default();
+            let compression = takes_compression(&told, *compression);
+            state.arrivals.admit(migration, ticket, Purpose::Begin { key, compression });
+            info!(migration, source, "guest is admitted");
             let (post_copy, images) = (offers_post_copy(&told, migration), !images(&told).is_empty());
-            Answer::Begun { key, ticket, post_copy, images, channels: memory_channels(&told) }
+            let channels = memory_channels(&told);
+            Answer::Begun { key, ticket, post_copy, images, channels, compression }
         }
         Request::Rejoin { migration } => {
             let Some(ticket) = secret() else {
                 return Answer::Refused("there are no random numbers".to_owned());
             };
             state.arrivals.admit(migration, ticket, Purpose::Rejoin);
-            Answer::Begun { key: None, ticket, post_copy: true, images: false, channels: 0 }
+            let (images, channels, compression) = (false, 0, false);
+            Answer::Begun { key: None, ticket, post_copy: true, images, channels, compression }
         }
         Request::Go { migration, hold } => {
             let order = Order::Go(MigrationGo { hold: *hold });

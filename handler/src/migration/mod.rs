@@ -22,12 +22,13 @@
 //!
 //! [`plan`] and [`status`] are pure: what has to be done, and what has to be written. [`control`] has the
 //! messages between handlers, [`listen`] and [`call`] are the two sides of such a conversation,
-//! [`arrivals`] has the guests that may arrive here, [`address`] the address at which they arrive, and [`silence`] how long a
-//! connection between QEMUs may be silent.
+//! [`arrivals`] has the guests that may arrive here, [`address`] the address at which they arrive, [`silence`] how long a
+//! connection between QEMUs may be silent, and [`compression`] why memory is not compressed.
 
 pub mod address;
 pub mod arrivals;
 pub mod call;
+pub mod compression;
 pub mod control;
 pub mod limits;
 pub mod listen;

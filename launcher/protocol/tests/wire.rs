@@ -9,8 +9,8 @@ use barevirt_protocol::v1::{
     SyncRequest, SyncResponse,
 };
 use barevirt_protocol::v1::{
-    MachineStats, MigrationBottleneck, MigrationSlow, MigrationStats, MigrationStatus, ProcessStats,
-    StatsResponse, VcpuStats,
+    MachineStats, MigrationBottleneck, MigrationReceive, MigrationSend, MigrationSlow, MigrationStats,
+    MigrationStatus, ProcessStats, StatsResponse, VcpuStats,
 };
 use prost::Message;
 
@@ -199,6 +199,13 @@ fn routes_and_cards() {
     golden(&LauncherStatus { not_grown, ..LauncherStatus::default() }, "b20206 0a0164 120174");
     golden(&LauncherStatus { smaller: vec![trouble], ..LauncherStatus::default() }, "c20206 0a0164 120174");
     golden(&LauncherStatus { memory_channels: 4, ..LauncherStatus::default() }, "c80204");
+    golden(&LauncherStatus { compresses_memory: true, ..LauncherStatus::default() }, "d00201");
+}
+
+#[test]
+fn compressed_migrations() {
+    golden(&MigrationReceive { key: vec![7], compression: true }, "0a0107 1001");
+    golden(&MigrationSend { compression: true, ..MigrationSend::default() }, "5801");
 }
 
 #[test]

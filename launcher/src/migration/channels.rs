@@ -9,7 +9,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-use barevirt_qmp::qapi::qmp::MigrationCapability;
+use barevirt_qmp::qapi::qmp::{MigrateSetParameters, MigrationCapability, MultiFDCompression};
 use tokio::net::TcpStream;
 
 use super::relay::lead;
@@ -22,6 +22,20 @@ pub(super) const OFFERED: &str = "unix:/offered";
 /// The number of channels, as a parameter of QEMU; `None` without any.
 pub(super) fn number(channels: &[OwnedFd]) -> Option<u8> {
     u8::try_from(channels.len()).ok().filter(|number| *number > 0)
+}
+
+/// QEMU's parameters for so many channels, the same at both ends. Only channels have compressed memory. A migration without
+/// compression says so, since QEMU keeps the parameters of an earlier one.
+pub(super) fn parameters(number: Option<u8>, compression: bool) -> MigrateSetParameters {
+    let method = match number {
+        Some(_) if compression => MultiFDCompression::zstd,
+        Some(_) | None => MultiFDCompression::none,
+    };
+    MigrateSetParameters {
+        multifd_channels: number,
+        multifd_compression: Some(method),
+        ..MigrateSetParameters::default()
+    }
 }
 
 /// The address on which the target's QEMU listens.
@@ -62,9 +76,21 @@ mod tests {
     use std::os::unix::net::{UnixListener, UnixStream};
     use std::time::Duration;
 
+    use serde_json::json;
     use tokio::time::timeout;
 
     use super::*;
+
+    #[test]
+    fn memory_is_compressed_on_channels_alone() {
+        let told = |number, compression| serde_json::to_value(parameters(number, compression)).unwrap();
+        let (zstd, none) = ("zstd", "none");
+        assert_eq!(told(Some(2), true), json!({"multifd-channels": 2, "multifd-compression": zstd}));
+        assert_eq!(told(Some(2), false), json!({"multifd-channels": 2, "multifd-compression": none}));
+        for compression in [true, false] {
+            assert_eq!(told(None, compression), json!({"multifd-compression": none}));
+        }
+    }
 
     #[tokio::test]
     async fn a_connection_is_led_in_when_it_was_written_to_and_after_those_before_it() {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use barevirt_qmp::qapi::Enum as _;
 use barevirt_qmp::qapi::qmp::{
     self, MigrateSetParameters, MigrationCapability, MigrationCapabilityStatus, MigrationStatus,
-    QCryptoTLSCredsEndpoint, StrOrNull,
+    MultiFDCompression, QCryptoTLSCredsEndpoint, StrOrNull,
 };
 use barevirt_qmp::{Deadline, Error, Qmp};
 
@@ -39,6 +39,8 @@ pub struct Transport {
     pub memory: OwnedFd,
     /// Further connections for memory, in the order of their numbers.
     pub channels: Vec<OwnedFd>,
+    /// Whether memory on these is compressed.
+    pub compression: bool,
     /// The key that both sides have; `None` means without encryption.
     pub key: Option<Key>,
     /// Connections of disks.
@@ -89,13 +91,13 @@ pub async fn receive(
     transport: Transport,
     socket: &Path,
 ) -> Result<(), NotBegun> {
-    let Transport { memory, channels, key, disks: connections } = transport;
+    let Transport { memory, channels, compression, key, disks: connections } = transport;
     let (tls, number) = (key.is_some(), channels::number(&channels));
     let mut wanted = vec![(channels::CAPABILITY, number.is_some())];
     // QEMU may be prepared for post-copy, and has either.
     wanted.extend(number.map(|_| (POST_COPY, false)));
     set_capabilities(qmp, &wanted).await?;
-    let parameters = MigrateSetParameters { multifd_channels: number, ..MigrateSetParameters::default() };
+    let parameters = channels::parameters(number, compression);
     prepare(qmp, keys, key, QCryptoTLSCredsEndpoint::server, parameters).await?;
     disks.export(qmp, connections, tls).await?;
     if number.is_none() {
@@ -126,16 +128,17 @@ pub async fn send(
     offered: Option<&Offered>,
     limits: Limits,
 ) -> Result<Event, NotBegun> {
-    let Transport { memory, channels, key, disks: connections } = transport;
+    let Transport { memory, channels, compression, key, disks: connections } = transport;
     let (tls, number) = (key.is_some(), channels::number(&channels));
+    let of_channels = channels::parameters(number, compression);
+    let compresses = of_channels.multifd_compression == Some(MultiFDCompression::zstd);
     let parameters = MigrateSetParameters {
         max_bandwidth: Some(limits.bytes_per_second()),
         downtime_limit: Some(milliseconds(limits.first_downtime())),
         // QEMU requires a name for every kind of credentials, but does not check it for ours.
         tls_hostname: Some(StrOrNull::s("migration".to_owned())),
         max_postcopy_bandwidth: Some(limits.bytes_per_second()),
-        multifd_channels: number,
-        ..MigrateSetParameters::default()
+        ..of_channels
     };
     let wanted = [
         (MigrationCapability::auto_converge, limits.auto_converge),
@@ -144,6 +147,10 @@ pub async fn send(
     ];
     set_capabilities(qmp, &wanted).await?;
     prepare(qmp, keys, key, QCryptoTLSCredsEndpoint::client, parameters).await?;
+    if compresses {
+        // KubeVirt's sentence.
+        tracing::info!("Migration compression enabled: method=zstd");
+    }
     match number {
         None => give(qmp, &memory).await?,
         Some(_) => offered.ok_or(NotBegun::NoChannels)?.put([memory].into_iter().chain(channels)),

@@ -40,7 +40,7 @@ pub fn read(request: MigrateRequest, connections: &Connections) -> Result<(Strin
     if uid.is_empty() || uid.len() > LONGEST_UID || !uid.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Err(NoOrder::Uid);
     }
-    let transport = |key: Vec<u8>| -> Result<Option<Transport>, NoOrder> {
+    let transport = |key: Vec<u8>, compression: bool| -> Result<Option<Transport>, NoOrder> {
         let key = if key.is_empty() { None } else { Some(Key::new(key).ok_or(NoOrder::Key)?) };
         let mut all = connections.take_all(&uid);
         let Some(memory) = all.remove(&MigrationStream::Memory) else { return Ok(None) };
@@ -52,11 +52,15 @@ pub fn read(request: MigrateRequest, connections: &Connections) -> Result<(Strin
                 MigrationStream::Memory => {}
             }
         }
-        Ok(Some(Transport { memory, channels, key, disks }))
+        Ok(Some(Transport { memory, channels, compression, key, disks }))
     };
     let order = match order.ok_or(NoOrder::Unknown)? {
-        Order::Receive(MigrationReceive { key }) => MigrationOrder::Receive { transport: transport(key)? },
-        Order::Send(send) => MigrationOrder::Send { limits: limits(&send), transport: transport(send.key)? },
+        Order::Receive(MigrationReceive { key, compression }) => {
+            MigrationOrder::Receive { transport: transport(key, compression)? }
+        }
+        Order::Send(send) => {
+            MigrationOrder::Send { limits: limits(&send), transport: transport(send.key, send.compression)? }
+        }
         Order::Rejoin(MigrationRejoin {}) => {
             MigrationOrder::Rejoin { connection: connections.take_all(&uid).remove(&MigrationStream::Memory) }
         }
@@ -107,8 +111,29 @@ mod tests {
         assert_eq!(read("", go.clone()).unwrap_err(), NoOrder::Uid);
         assert_eq!(read("a b", go).unwrap_err(), NoOrder::Uid);
         assert_eq!(read("m", None).unwrap_err(), NoOrder::Unknown);
-        let short = Some(Order::Receive(MigrationReceive { key: vec![1; 31] }));
+        let short = Some(Order::Receive(MigrationReceive { key: vec![1; 31], compression: false }));
         assert_eq!(read("m", short).unwrap_err(), NoOrder::Key);
+    }
+
+    #[test]
+    fn both_ends_compress_as_they_are_told() {
+        let told = |order| {
+            let connections = Connections::default();
+            let channel = MigrationChannel { uid: "m".into(), stream: MigrationStream::Memory };
+            connections.give(channel, vec![tempfile::tempfile().unwrap().into()]).unwrap();
+            let request = MigrateRequest { uid: "m".to_owned(), order: Some(order) };
+            match read(request, &connections).unwrap().1 {
+                MigrationOrder::Receive { transport } | MigrationOrder::Send { transport, .. } => {
+                    transport.unwrap().compression
+                }
+                _ => panic!("another order"),
+            }
+        };
+        for compression in [true, false] {
+            let receive = MigrationReceive { key: vec![], compression };
+            let send = MigrationSend { compression, ..MigrationSend::default() };
+            assert_eq!([told(Order::Receive(receive)), told(Order::Send(send))], [compression; 2]);
+        }
     }
 
     #[test]

@@ -120,6 +120,7 @@ pub fn report(status: &Status, circumstances: &Circumstances, guest: Option<&Fac
         made_disks,
         smaller,
         memory_channels: memory_channels.into(),
+        compresses_memory: memory_channels > 0,
     }
 }
 

@@ -3,7 +3,7 @@
 use std::os::fd::AsRawFd as _;
 
 use barevirt_protocol::names::MOST_MEMORY_CHANNELS;
-use barevirt_qmp::qapi::qmp::query_migrate;
+use barevirt_qmp::qapi::qmp::{MultiFDCompression, query_migrate, query_migrate_parameters};
 use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, recv};
 
@@ -19,10 +19,22 @@ fn two() -> Ends {
 
 /// Starts the migration with this UID, over a connection and these further ones.
 async fn begin(source: &End, target: &End, uid: &str, channels: Ends, limits: Limits) {
+    begin_with(source, target, uid, (channels, false), limits).await;
+}
+
+/// The same, with or without compression.
+async fn begin_with(
+    source: &End,
+    target: &End,
+    uid: &str,
+    (channels, compression): (Ends, bool),
+    limits: Limits,
+) {
     let (ours, theirs) = connection();
     let (our_channels, their_channels) = channels.into_iter().unzip();
     let transport = |memory, channels| {
-        Some(Transport { memory, channels, key: Key::new(vec![7; 32]), disks: BTreeMap::new() })
+        let (key, disks) = (Key::new(vec![7; 32]), BTreeMap::new());
+        Some(Transport { memory, channels, compression, key, disks })
     };
     let receive = MigrationOrder::Receive { transport: transport(theirs, their_channels) };
     target.order(receive).await.unwrap();
@@ -52,8 +64,18 @@ async fn arrives(source: &mut End, target: &mut End) {
 async fn over_channels(source: &mut End) -> u64 {
     let people = source.people.take().unwrap();
     let (people, _events) = Qmp::open(people, Options::default(), Deadline::after(SOON)).await.unwrap();
+    sent_over_channels(&people).await
+}
+
+async fn sent_over_channels(people: &Qmp) -> u64 {
     let told = people.execute(query_migrate {}, Deadline::after(SOON)).await.unwrap();
     told.ram.unwrap().multifd_bytes
+}
+
+/// How QEMU compresses memory on the further connections.
+async fn compression(people: &Qmp) -> MultiFDCompression {
+    let told = people.execute(query_migrate_parameters {}, Deadline::after(SOON)).await.unwrap();
+    told.multifd_compression.unwrap()
 }
 
 /// Whether nothing comes over this connection any more. Takes what has come.
@@ -79,6 +101,38 @@ fn a_guest_moves_over_several_connections_and_nothing_of_them_is_left() {
         source.order(MigrationOrder::Result(Location::Target)).await.unwrap();
         assert_eq!(source.end().await.reason, "Migrated");
         target.count().await;
+    });
+}
+
+#[test]
+fn a_guest_moves_with_compression_and_then_on_without_it() {
+    local(async {
+        let Pair { mut source, mut target, _directory } = Pair::start().await;
+        let open =
+            |end: &mut End| Qmp::open(end.people.take().unwrap(), Options::default(), Deadline::after(SOON));
+        let (at_source, _source_events) = open(&mut source).await.unwrap();
+        let (at_target, _target_events) = open(&mut target).await.unwrap();
+        while source.count().await < 5 {}
+        begin_with(&source, &target, UID, (two(), true), limits()).await;
+        arrives(&mut source, &mut target).await;
+        assert!(target.count().await > 5, "the guest has started again");
+        assert!(sent_over_channels(&at_source).await > 0);
+        for end in [&at_source, &at_target] {
+            assert_eq!(compression(end).await, MultiFDCompression::zstd);
+        }
+        source.order(MigrationOrder::Result(Location::Target)).await.unwrap();
+        assert_eq!(source.end().await.reason, "Migrated");
+
+        let mut next = End::start(_directory.path(), true);
+        next.until("ready", |status| status.ready).await;
+        next.reaches(State::Awaited).await;
+        let (at_next, _next_events) = open(&mut next).await.unwrap();
+        begin(&target, &next, "migration-2", two(), limits()).await;
+        arrives(&mut target, &mut next).await;
+        assert!(sent_over_channels(&at_target).await > 0);
+        for end in [&at_target, &at_next] {
+            assert_eq!(compression(end).await, MultiFDCompression::none);
+        }
     });
 }
 
@@ -132,6 +186,7 @@ fn without_encryption_disks_are_copied_before_memory_comes_over_several_connecti
             Some(Transport {
                 memory,
                 channels,
+                compression: false,
                 key: None,
                 disks: BTreeMap::from([("data".to_owned(), disk)]),
             })

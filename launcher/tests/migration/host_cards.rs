@@ -136,7 +136,13 @@ fn a_card_that_is_given_back_for_the_next_migration_stays_away() {
         pair.source.reaches(State::Over).await;
         // QEMU waits for the other end of an encrypted connection, and answers nothing meanwhile.
         let (ours, _theirs) = connection();
-        let transport = Some(Transport { memory: ours, channels: vec![], key: None, disks: BTreeMap::new() });
+        let transport = Some(Transport {
+            memory: ours,
+            channels: vec![],
+            compression: false,
+            key: None,
+            disks: BTreeMap::new(),
+        });
         let order = MigrationOrder::Send { transport, limits: slow() };
         let (reply, replied) = oneshot::channel();
         pair.source

@@ -89,8 +89,15 @@ fn a_disk_whose_contents_do_not_come_lets_no_guest_in() {
         }
         let (mut source, target) = pair(directory.path(), true).await;
         let (ours, theirs) = connection();
-        let transport =
-            |memory| Some(Transport { memory, channels: vec![], key: None, disks: BTreeMap::new() });
+        let transport = |memory| {
+            Some(Transport {
+                memory,
+                channels: vec![],
+                compression: false,
+                key: None,
+                disks: BTreeMap::new(),
+            })
+        };
         target.order(MigrationOrder::Receive { transport: transport(theirs) }).await.unwrap();
         source.order(MigrationOrder::Send { transport: transport(ours), limits: limits() }).await.unwrap();
         let end = target.end().await;
@@ -111,7 +118,13 @@ fn a_guest_comes_from_a_source_of_an_older_version() {
         let (mut source, mut target) = pair(directory.path(), false).await;
         let (ours, theirs) = connection();
         let transport = |memory| {
-            Some(Transport { memory, channels: vec![], key: Key::new(vec![7; 32]), disks: BTreeMap::new() })
+            Some(Transport {
+                memory,
+                channels: vec![],
+                compression: false,
+                key: Key::new(vec![7; 32]),
+                disks: BTreeMap::new(),
+            })
         };
         target.order(MigrationOrder::Receive { transport: transport(theirs) }).await.unwrap();
         source.order(MigrationOrder::Send { transport: transport(ours), limits: limits() }).await.unwrap();

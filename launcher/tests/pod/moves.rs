@@ -52,7 +52,10 @@ async fn go(
     watch: &mut Watch,
 ) {
     let key = vec![9; 32];
-    at_target.migrate(order(Order::Receive(MigrationReceive { key: key.clone() }))).await.unwrap();
+    at_target
+        .migrate(order(Order::Receive(MigrationReceive { key: key.clone(), compression: false })))
+        .await
+        .unwrap();
     let send =
         MigrationSend { key, downtime_ms: 900, progress_timeout_seconds: 30, ..MigrationSend::default() };
     client.migrate(order(Order::Send(send))).await.unwrap();
@@ -218,7 +221,10 @@ async fn a_target_starts_no_guest_by_itself() {
     assert_eq!(refused.code(), tonic::Code::FailedPrecondition);
     let request = QmpRequest { command: br#"{"execute": "cont"}"#.to_vec(), deadline_ms: 5000 };
     assert!(client.qmp(grpc::request(request, SOON)).await.is_err());
-    let first = client.migrate(order(Order::Receive(MigrationReceive { key: vec![] }))).await.unwrap_err();
+    let first = client
+        .migrate(order(Order::Receive(MigrationReceive { key: vec![], compression: false })))
+        .await
+        .unwrap_err();
     assert!(first.message().contains("no connection"), "{first}");
     tokio::time::sleep(Duration::from_millis(300)).await;
     let mut again = Watch::open(&mut client).await;

@@ -26,7 +26,8 @@ pub struct DowntimeTuningOptions {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ExperimentalMigrationOptions {
-    /// Compression of the migration stream: `none` (default) or `zstd` (QEMU: `multifd-compression`).
+    /// Compression of memory that is sent over several connections: `none` (default) or `zstd` (QEMU:
+    /// `multifd-compression`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compression: Option<String>,
     /// Raises `downtime-limit` in steps during a migration. Off when not given.

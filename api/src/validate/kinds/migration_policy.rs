@@ -17,6 +17,8 @@ const DOWNTIME: &str = "MigrationDowntimeTuning";
 const LARGEST: i64 = u32::MAX as i64;
 /// Milliseconds of `maxDowntimeMs`: KubeVirt's range, and QEMU's.
 const DOWNTIMES: RangeInclusive<i64> = 1..=2_000_000;
+/// Values of `experimental.compression`.
+const COMPRESSIONS: [&str; 2] = ["none", "zstd"];
 /// One, and a thousandth of it, in billionths.
 const ONE: u64 = 1_000_000_000;
 const THOUSANDTH: u64 = 1_000_000;
@@ -111,6 +113,14 @@ fn rules(old: Option<&MigrationPolicySpec>, spec: &MigrationPolicySpec, gates: &
             "experimental.stallDetector and experimental.downtimeTuning are mutually exclusive; the stall detection path \
              manages its own downtime schedule",
         ));
+    }
+    if let Some(given) = options.compression.as_deref()
+        && !COMPRESSIONS.contains(&given)
+    {
+        let [none, zstd] = COMPRESSIONS;
+        let given = quoted(given);
+        let message = format!("Unsupported value: {given:?}: supported values: {none:?}, {zstd:?}");
+        causes.push(Cause::invalid(&path.child("compression"), message));
     }
     if let Some(given) = &options.downtime_tuning {
         tuning(&path.child("downtimeTuning"), given, &mut causes);

@@ -13,12 +13,14 @@ use barevirt_protocol::v1::{
 };
 use kube::runtime::events::Event;
 use tokio::time::{Instant, timeout};
+use tracing::info;
 
 use super::{REPORT_TIMEOUT, Session, StepError, revision, valid};
 use crate::migration;
 use crate::migration::arrivals::{Arrival, Arrivals};
 use crate::migration::call::{Begun, Streams, Target};
-use crate::migration::limits::{limits, wants_post_copy};
+use crate::migration::compression::{wants_compression, why_not};
+use crate::migration::limits::{Offered, limits, wants_post_copy};
 use crate::migration::plan::Move;
 use crate::status::events;
 use crate::sync::launcher_report::LauncherReport;
@@ -162,13 +164,19 @@ impl Session {
         let images = migration::plan::images(&report);
         let channels = migration::plan::leaving_channels(vmi, &report);
         let (disks, images, post_copy) = (disks.as_slice(), images.as_slice(), wants_post_copy(&settings));
-        let streams = Streams { disks, images, channels, post_copy };
-        let Begun { connections, key, post_copy } = target.begin(own, uid, streams).await?;
+        let compression = wants_compression(&settings) && report.compresses_memory;
+        let streams = Streams { disks, images, channels, post_copy, compression };
+        let Begun { connections, key, post_copy, compression } = target.begin(own, uid, streams).await?;
+        if wants_compression(&settings) && !compression {
+            let why = why_not(&report, channels, post_copy && wants_post_copy(&settings));
+            info!(migration = uid, why, "memory is not compressed");
+        }
         let named = connections.into_iter().map(|(stream, connection)| {
             (MigrationChannel { uid: uid.to_owned(), stream }.descriptor(), connection)
         });
         self.launcher.give(revision(vmi), &named.collect::<Vec<_>>()).await?;
-        let mut send = limits(&settings, valid(vmi)?.guest_memory(), post_copy);
+        let offered = Offered { post_copy, compression };
+        let mut send = limits(&settings, valid(vmi)?.guest_memory(), offered);
         send.key = key.map(Vec::from).unwrap_or_default();
         let request = MigrateRequest { uid: uid.to_owned(), order: Some(Order::Send(send)) };
         self.launcher.migrate(request).await?;

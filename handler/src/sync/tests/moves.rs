@@ -199,10 +199,11 @@ async fn only_the_handler_of_the_source_is_answered_and_a_ticket_is_needed() {
 
     // The target's launcher takes no images, and is of a version without further connections for memory.
     let images = ["seed".to_owned()];
-    let all = Streams { images: &images, channels: 4, ..streams };
+    let all = Streams { images: &images, channels: 4, compression: true, ..streams };
     let begun = called.begin(own(NODE, &by).await.as_ref(), "m-1", all).await.unwrap();
     let streams: Vec<String> = begun.connections.iter().map(|(stream, _)| stream.name()).collect();
     assert_eq!((streams, begun.key.is_some()), (vec!["disk/root".to_owned(), "memory".to_owned()], true));
+    assert!(!begun.compression);
 
     // A connection that broke in post-copy is replaced for the same handler.
     let refused = called.rejoin(own("node03", &by).await.as_ref(), "m-1").await.unwrap_err();

@@ -337,6 +337,24 @@ fn a_policy_may_raise_the_downtime_in_steps() {
     check(|new| migration_policy::create_when(new, &gates, true), &right, &[], rows);
 }
 
+#[test]
+fn a_policy_may_have_memory_compressed_by_a_known_method() {
+    let right = json!({"metadata": {"name": "a"}, "spec": {"selectors": {}, "experimental": {"compression": "zstd"}}});
+    let row = |value: &str, message| {
+        ("/spec/experimental/compression", json!(value), "spec.experimental.compression", message)
+    };
+    let rows = || {
+        vec![
+            row("lz4", "Unsupported value: \"lz4\": supported values: \"none\", \"zstd\""),
+            row("", "Unsupported value: \"\""),
+        ]
+    };
+    let gates = Gates::default();
+    check(|new| migration_policy::create_when(new, &gates, true), &right, &[], rows());
+    let none = read(&with(&right, "/spec/experimental/compression", &json!("none")));
+    check(|new| migration_policy::update_when(&none, new, &gates, true), &right, &[], rows());
+}
+
 /// Settings that migrations do not support are refused by name, in new policies and in changed ones.
 #[test]
 fn policies_ask_for_nothing_that_is_not_there() {
@@ -347,12 +365,12 @@ fn policies_ask_for_nothing_that_is_not_there() {
     let rows = || {
         vec![(
             "/spec/experimental",
-            json!({"compression": "zstd"}),
-            "spec.experimental.compression",
+            json!({"stallDetector": {"stallMargin": 3}}),
+            "spec.experimental.stallDetector",
             "is not supported yet",
         )]
     };
-    let gates = Gates::default();
+    let gates = on(&["MigrationStallDetection"]);
     check(|new| migration_policy::create_when(new, &gates, true), &right, &[], rows());
     let tuned = on(&["MigrationDowntimeTuning"]);
     let none = vec![("/spec/maxDowntimeMs", json!(0), "spec.maxDowntimeMs", "must be from 1 to 2000000")];
