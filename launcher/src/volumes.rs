@@ -8,6 +8,7 @@ mod empty;
 mod made;
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
@@ -235,8 +236,13 @@ fn prepare_one(
     let (path, format, blocks) = if let Some(path) = made::prepare(vmi, disk, places, prepared)? {
         (path, ImageFormat::Raw, None)
     } else if let Some(source) = empty_disk {
-        let (path, blocks) = empty::prepare(vmi, disk, source, places, prepared)?;
-        (path, ImageFormat::Qcow2, blocks)
+        let bytes = empty::bytes(vmi, name, source, places.comes)
+            .ok_or_else(|| VolumeError::Capacity { volume: volume() })?;
+        let path = places.directory.join(format!("{name}.empty.qcow2"));
+        make(name, &path, bytes)?;
+        let file = File::open(&path).map_err(|source| VolumeError::Blocks { volume: volume(), source })?;
+        prepared.on_claims.push(ClaimDisk { volume: volume(), bytes });
+        (path, ImageFormat::Qcow2, blocks(disk, &file)?)
     } else {
         return Err(VolumeError::NoSource { volume: volume() });
     };

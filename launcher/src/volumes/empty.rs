@@ -1,41 +1,17 @@
 //! Empty disks, which live as long as their pod.
 
-use std::fs::File;
-use std::path::PathBuf;
-
 use barevirt_api::quantity;
 use barevirt_api::v1::EmptyDiskSource;
-use barevirt_api::valid::{ValidDisk, ValidVmi};
-use barevirt_machine::Blocks;
-use barevirt_protocol::v1::ClaimDisk;
-
-use super::{Places, Prepared, VolumeError, blocks, make};
+use barevirt_api::valid::ValidVmi;
 
 /// A disk has whole mebibytes, as in KubeVirt.
 const ALIGNMENT: u64 = 1 << 20;
 
-/// Makes the disk. Returns the path of its file, and its block sizes.
-///
-/// # Errors
-/// Names the volume.
-pub(super) fn prepare(
-    vmi: &ValidVmi,
-    disk: &ValidDisk,
-    source: &EmptyDiskSource,
-    places: &Places,
-    prepared: &mut Prepared,
-) -> Result<(PathBuf, Option<Blocks>), VolumeError> {
-    let volume = &disk.volume.name;
-    let asked =
-        quantity::bytes(&source.capacity).map_err(|_| VolumeError::Capacity { volume: volume.clone() })?;
+/// The size of the disk in bytes. `None` if the capacity is not a number of bytes.
+pub(super) fn bytes(vmi: &ValidVmi, volume: &str, source: &EmptyDiskSource, comes: bool) -> Option<u64> {
+    let asked = quantity::bytes(&source.capacity).ok()?;
     let told = vmi.vmi().status.as_ref().and_then(|status| status.disk_bytes(volume));
-    let bytes = size(asked, told, places.comes);
-    let path = places.directory.join(format!("{volume}.empty.qcow2"));
-    make(volume, &path, bytes)?;
-    let file = File::open(&path).map_err(|source| VolumeError::Blocks { volume: volume.clone(), source })?;
-    let blocks = blocks(disk, &file)?;
-    prepared.on_claims.push(ClaimDisk { volume: volume.clone(), bytes });
-    Ok((path, blocks))
+    Some(size(asked, told, comes))
 }
 
 /// The size of a disk for which `asked` bytes are asked. One that comes has the size that its source tells: it is copied only
