@@ -151,7 +151,7 @@ pub fn memory_channels(launcher: &LauncherStatus) -> u8 {
 }
 
 /// How many of them a guest has that leaves this launcher, unless its migration may use post-copy. As in KubeVirt, there are none where
-/// the pod has a limit of processor time, which the threads would take from the guest.
+/// the machine has a limit of processor time, from which the threads would take.
 #[must_use]
 pub fn leaving_channels(vmi: &VirtualMachineInstance, launcher: &LauncherStatus) -> u8 {
     let limits = vmi.spec.domain.resources.as_ref().and_then(|resources| resources.limits.as_ref());
